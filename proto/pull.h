@@ -1,0 +1,46 @@
+/*
+ * pull.h: read the values of a message that the scanner has found whole, in order, without copies.
+ *
+ * Every function returns 0 and moves on, or returns -1 and stays where it was (wrong type, out of
+ * range, no more bytes). Slices point into the message and live as long as it does. What is
+ * accepted is the liberal list of PROTOCOL.md: any integer encoding, whole floats, str or bin.
+ */
+#ifndef RL_PROTO_PULL_H
+#define RL_PROTO_PULL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/slice.h"
+
+#define PULL_INT_MAX INT64_C(9007199254740991) /* 2^53 - 1: the largest number a request may carry */
+
+struct pull {
+    const uint8_t *at;
+    const uint8_t *end;
+};
+
+enum pull_type { PULL_NIL, PULL_BOOL, PULL_INT, PULL_FLOAT, PULL_TEXT, PULL_ARRAY, PULL_MAP, PULL_EXT, PULL_END };
+
+static inline struct pull pull_of(const uint8_t *bytes, size_t len)
+{
+    return (struct pull){bytes, bytes + len};
+}
+
+enum pull_type pull_type(const struct pull *pull); /* of the next value; PULL_END when none is left */
+
+int pull_nil(struct pull *pull);
+int pull_bool(struct pull *pull, bool *ret);
+/* Any integer, or a float that is whole; |value| <= PULL_INT_MAX, else -1. */
+int pull_int(struct pull *pull, int64_t *ret);
+/* Integers only (no floats), 0 to 2^64 - 1: the msgid. */
+int pull_uint64(struct pull *pull, uint64_t *ret);
+int pull_text(struct pull *pull, struct slice *ret); /* str or bin */
+int pull_array(struct pull *pull, uint32_t *ret_n);  /* enters: its n values come next */
+int pull_map(struct pull *pull, uint32_t *ret_n);    /* enters: n keys and values come next */
+int pull_skip(struct pull *pull);                    /* over one value, whatever it holds */
+
+/* Was the text that pull_text() would return now written as bin? (a key that came as bin is echoed as bin) */
+bool pull_is_bin(const struct pull *pull);
+
+#endif

@@ -1,0 +1,78 @@
+#include "base/buffer.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+
+enum { BUFFER_FIRST_CAP = 256 };
+
+void buffer_init(struct buffer *buf, size_t max)
+{
+    *buf = (struct buffer){.max = max};
+}
+
+void buffer_fini(struct buffer *buf)
+{
+    mem_free(buf->bytes);
+    *buf = (struct buffer){.max = buf->max};
+}
+
+static void move_to_front(struct buffer *buf)
+{
+    if (buf->start == 0) return;
+    memmove(buf->bytes, buffer_data(buf), buffer_len(buf));
+    buf->end = buffer_len(buf);
+    buf->start = 0;
+}
+
+uint8_t *buffer_reserve(struct buffer *buf, size_t len)
+{
+    size_t need = buffer_len(buf) + len;
+    if (need < len || (buf->max > 0 && need > buf->max)) return NULL;
+    if (buf->end + len <= buf->cap && buf->bytes != NULL) return buf->bytes + buf->end;
+    if (need > buf->cap || buf->bytes == NULL) {
+        size_t cap = buf->cap > 0 ? buf->cap : BUFFER_FIRST_CAP;
+        while (cap < need) cap *= 2;
+        uint8_t *bytes = mem_realloc(buf->bytes, cap);
+        if (bytes == NULL) return NULL;
+        buf->bytes = bytes;
+        buf->cap = cap;
+    }
+    move_to_front(buf);
+    return buf->bytes + buf->end;
+}
+
+void buffer_grew(struct buffer *buf, size_t len)
+{
+    CHECK(buf->end + len <= buf->cap);
+    buf->end += len;
+}
+
+int buffer_append(struct buffer *buf, const void *bytes, size_t len)
+{
+    if (len == 0) return 0;
+    uint8_t *to = buffer_reserve(buf, len);
+    if (to == NULL) return -1;
+    memcpy(to, bytes, len);
+    buf->end += len;
+    return 0;
+}
+
+void buffer_consume(struct buffer *buf, size_t len)
+{
+    CHECK(len <= buffer_len(buf));
+    buf->start += len;
+    if (buf->start == buf->end) buf->start = buf->end = 0;
+}
+
+void buffer_truncate(struct buffer *buf, size_t len)
+{
+    CHECK(len <= buffer_len(buf));
+    buf->end = buf->start + len;
+}
+
+void buffer_shrink(struct buffer *buf, size_t keep)
+{
+    if (buffer_len(buf) == 0 && buf->cap > keep) buffer_fini(buf);
+}

@@ -1,0 +1,46 @@
+/*
+ * buffer.h: a growing run of bytes with a ceiling; append at the end, consume at the front.
+ *
+ * The session keeps one for what it has read and one for what it will write, the store one for
+ * the turn it packs. Growth doubles; what is consumed is moved away only when room is needed.
+ */
+#ifndef RL_BASE_BUFFER_H
+#define RL_BASE_BUFFER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct buffer {
+    uint8_t *bytes; /* owned; NULL while nothing was ever appended */
+    size_t start;   /* first byte not consumed */
+    size_t end;     /* one past the last byte */
+    size_t cap;     /* allocated bytes */
+    size_t max;     /* the content may never be longer; 0 = no ceiling */
+};
+
+void buffer_init(struct buffer *buf, size_t max);
+void buffer_fini(struct buffer *buf); /* frees the bytes; may be called twice */
+
+static inline size_t buffer_len(const struct buffer *buf)
+{
+    return buf->end - buf->start;
+}
+
+static inline uint8_t *buffer_data(const struct buffer *buf)
+{
+    return buf->bytes + buf->start;
+}
+
+/* Room for `len` more bytes at the end: where to write them, or NULL (ceiling, or no memory).
+ * Follow it with buffer_grew(). The pointer is valid until the next call on this buffer. */
+uint8_t *buffer_reserve(struct buffer *buf, size_t len);
+void buffer_grew(struct buffer *buf, size_t len);
+
+/* 0, or -1 with the buffer unchanged (ceiling, or no memory). */
+int buffer_append(struct buffer *buf, const void *bytes, size_t len);
+
+void buffer_consume(struct buffer *buf, size_t len);  /* drop `len` bytes at the front */
+void buffer_truncate(struct buffer *buf, size_t len); /* keep only the first `len` bytes */
+void buffer_shrink(struct buffer *buf, size_t keep);  /* free the bytes if empty and cap > keep */
+
+#endif

@@ -1,0 +1,24 @@
+/*
+ * check.h: assertions for our own bugs, in every build.
+ *
+ * CHECK() states what a function believes at its door. It never guards what a peer, a file or a
+ * server can break: those get an answer (see ARCHITECTURE.md, "Errors").
+ */
+#ifndef RL_BASE_CHECK_H
+#define RL_BASE_CHECK_H
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define CHECK(expr)                                                                                                    \
+    do {                                                                                                               \
+        if (__builtin_expect(!(expr), 0)) {                                                                            \
+            fprintf(stderr, "ratelimitd: BUG: %s:%d: %s: %s\n", __FILE__, __LINE__, __func__, #expr);                  \
+            abort();                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+/* The object of type `type` whose field `field` is at `ptr`. */
+#define CONTAINER_OF(ptr, type, field) ((type *)(void *)((char *)(ptr)-offsetof(type, field)))
+
+#endif

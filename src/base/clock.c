@@ -1,0 +1,17 @@
+#include "base/clock.h"
+
+#include <time.h>
+
+static int64_t read_us(clockid_t id)
+{
+    struct timespec ts;
+    clock_gettime(id, &ts);
+    return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
+}
+
+void clock_update(struct clock *clock)
+{
+    if (clock->frozen) return;
+    clock->mono_us = read_us(CLOCK_MONOTONIC);
+    if (!clock->manual) clock->wall_us = read_us(CLOCK_REALTIME);
+}

@@ -1,0 +1,25 @@
+/*
+ * clock.h: time as plain data, read once per callback, written by tests.
+ *
+ * `mono_us` orders deadlines and never steps; `wall_us` is what the limits of the memory store
+ * call now. Under --test-clock (and in unit tests) `manual` is set and clock_update() leaves
+ * wall_us alone; unit tests set `frozen` and move mono_us themselves.
+ */
+#ifndef RL_BASE_CLOCK_H
+#define RL_BASE_CLOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct clock {
+    int64_t mono_us; /* CLOCK_MONOTONIC, microseconds */
+    int64_t wall_us; /* microseconds since the epoch */
+    bool manual;     /* wall_us is set by somebody, not by the system */
+    bool frozen;     /* both are set by somebody */
+};
+
+/* Read the system's clocks into `clock`, as far as it is not manual or frozen. Every uv callback
+ * that leads to decisions or deadlines calls it first. */
+void clock_update(struct clock *clock);
+
+#endif

@@ -1,0 +1,13 @@
+#include "base/counters.h"
+
+struct counters counters;
+
+const struct counter_info counter_table[] = {
+#define COUNTER(name, help) {#name, help, offsetof(struct counters, name), 0},
+#define GAUGE(name, help)   {#name, help, offsetof(struct counters, name), 1},
+#include "base/counters.def"
+#undef COUNTER
+#undef GAUGE
+};
+
+const size_t n_counters = sizeof counter_table / sizeof counter_table[0];

@@ -1,0 +1,72 @@
+#include "base/heap.h"
+
+#include "base/alloc.h"
+#include "base/check.h"
+
+void heap_init(struct heap *heap)
+{
+    *heap = (struct heap){0};
+}
+
+void heap_fini(struct heap *heap)
+{
+    CHECK(heap->n == 0);
+    mem_free(heap->nodes);
+    heap_init(heap);
+}
+
+static void place(struct heap *heap, size_t i, struct heap_node *node)
+{
+    heap->nodes[i - 1] = node;
+    node->index = i;
+}
+
+static void sift_up(struct heap *heap, size_t i, struct heap_node *node)
+{
+    for (; i > 1 && heap->nodes[i / 2 - 1]->at_us > node->at_us; i /= 2) place(heap, i, heap->nodes[i / 2 - 1]);
+    place(heap, i, node);
+}
+
+static void sift_down(struct heap *heap, size_t i, struct heap_node *node)
+{
+    for (size_t child; (child = 2 * i) <= heap->n; i = child) {
+        if (child < heap->n && heap->nodes[child]->at_us < heap->nodes[child - 1]->at_us) child++;
+        if (heap->nodes[child - 1]->at_us >= node->at_us) break;
+        place(heap, i, heap->nodes[child - 1]);
+    }
+    place(heap, i, node);
+}
+
+int heap_push(struct heap *heap, struct heap_node *node, int64_t at_us)
+{
+    CHECK(node->index == 0);
+    if (heap->n == heap->cap) {
+        size_t cap = heap->cap > 0 ? 2 * heap->cap : 64;
+        struct heap_node **nodes = mem_realloc(heap->nodes, cap * sizeof *nodes);
+        if (nodes == NULL) return -1;
+        heap->nodes = nodes;
+        heap->cap = cap;
+    }
+    node->at_us = at_us;
+    sift_up(heap, ++heap->n, node);
+    return 0;
+}
+
+void heap_remove(struct heap *heap, struct heap_node *node)
+{
+    size_t i = node->index;
+    if (i == 0) return;
+    CHECK(i <= heap->n && heap->nodes[i - 1] == node);
+    struct heap_node *last = heap->nodes[--heap->n];
+    node->index = 0;
+    if (last == node) return;
+    if (i > 1 && heap->nodes[i / 2 - 1]->at_us > last->at_us)
+        sift_up(heap, i, last);
+    else
+        sift_down(heap, i, last);
+}
+
+struct heap_node *heap_min(const struct heap *heap)
+{
+    return heap->n > 0 ? heap->nodes[0] : NULL;
+}

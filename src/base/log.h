@@ -1,0 +1,41 @@
+/*
+ * log.h: one line per event on standard error, never blocking, never flooding.
+ *
+ * A line is `LEVEL what happened`, with the systemd priority prefix (<3> and so on) where stderr
+ * is the journal. Where stderr is a full pipe the line is dropped and counted. log_sampled()
+ * lets at most one line a second through per call site and says how many were held back.
+ * Below floor 3 nothing logs above debug: events come up as results and counters.
+ */
+#ifndef RL_BASE_LOG_H
+#define RL_BASE_LOG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
+
+struct log_site {
+    int64_t quiet_until_us; /* CLOCK_MONOTONIC */
+    uint64_t n_held;
+};
+
+void log_set_level(enum log_level level); /* default INFO */
+void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void log_limited(struct log_site *site, enum log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#define log_error(...)   log_line(LOG_LEVEL_ERROR, __VA_ARGS__)
+#define log_warning(...) log_line(LOG_LEVEL_WARNING, __VA_ARGS__)
+#define log_info(...)    log_line(LOG_LEVEL_INFO, __VA_ARGS__)
+#define log_debug(...)   log_line(LOG_LEVEL_DEBUG, __VA_ARGS__)
+#define log_sampled(level, ...)                                                                                        \
+    do {                                                                                                               \
+        static struct log_site log_site_here;                                                                          \
+        log_limited(&log_site_here, level, __VA_ARGS__);                                                               \
+    } while (0)
+
+/* `len` bytes as printable text into `out` (NUL-terminated, at most `cap` bytes with it): what is
+ * not printable ASCII becomes \xNN, what does not fit ends in "...". For keys in messages. */
+const char *log_escape(char *out, size_t cap, const void *bytes, size_t len);
+
+#endif

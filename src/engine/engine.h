@@ -1,0 +1,56 @@
+/*
+ * engine.h: the way of a check between the edges and the store.
+ *
+ *   engine_check_new    from the pool; NULL = OVERLOADED, now
+ *   engine_submit  ───┬ answered now: limit 0, cost above capacity where known, memory store, store down
+ *                     └ the store keeps it
+ *   engine_flush        end of the loop turn
+ *   on_op_done | engine_expire, whichever is first ─▶ check->done, exactly once
+ *   check_release       back to the pool when asker and store have both let go
+ *
+ * Time is read from the clock only; the wiring calls engine_expire() when engine_next_deadline()
+ * says so. Nothing here knows of sockets, libuv or msgpack.
+ */
+#ifndef RL_ENGINE_ENGINE_H
+#define RL_ENGINE_ENGINE_H
+
+#include "base/clock.h"
+#include "engine/check.h"
+#include "limit/policy.h"
+#include "store/store.h"
+
+struct engine;
+
+struct engine_options {
+    uint32_t max_inflight;   /* checks alive at once */
+    uint64_t local_max_keys; /* of the table that answers on_failure: local */
+};
+
+/* NULL without memory. Takes over `store` (closed by engine_close) and one reference to `set`. */
+struct engine *engine_new(struct clock *clock, struct store store, struct policy_set *set,
+                          const struct engine_options *options);
+/* Closes the store; every check still in the engine is answered (failure answer, reason down) before. on_closed runs
+ * once nothing is left; the engine is gone then. */
+void engine_close(struct engine *engine, void (*on_closed)(void *arg), void *arg);
+
+struct policy_set *engine_policies(struct engine *engine);               /* borrowed */
+void engine_set_policies(struct engine *engine, struct policy_set *set); /* reload; takes over the reference */
+void engine_set_options(struct engine *engine, const struct engine_options *options);
+
+/* A check with a copy of `key`, everything else zero; NULL = the cap is reached or memory is short (counted in
+ * overloaded). */
+struct check *engine_check_new(struct engine *engine, struct slice key);
+/* Decide. check->done runs exactly once, now or later. kind, policy, cost and done must be set; cost is >= 0. */
+void engine_submit(struct engine *engine, struct check *check);
+/* The asker is through with it (after done) or has left (before: done will not run). */
+void check_release(struct check *check);
+
+/* Is `cost` something `policy` can be asked for? NULL, or the message for BAD_COST (static). */
+const char *engine_cost_fault(const struct policy *policy, int64_t cost);
+
+void engine_flush(struct engine *engine);
+int64_t engine_next_deadline(const struct engine *engine); /* CLOCK_MONOTONIC us; INT64_MAX = none */
+void engine_expire(struct engine *engine);                 /* answer every check whose deadline has passed */
+size_t engine_n_live(const struct engine *engine);         /* checks out of the pool */
+
+#endif

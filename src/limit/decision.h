@@ -1,0 +1,47 @@
+/*
+ * decision.h: the answer to "may this happen now, and if not, when?".
+ *
+ * All durations are whole, relative and rounded up; nothing here is an absolute time. The field
+ * order is the order of the wire's array form (PROTOCOL.md, `hello`).
+ */
+#ifndef RL_LIMIT_DECISION_H
+#define RL_LIMIT_DECISION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { RETRY_NEVER = -1 };
+
+enum source {
+    SOURCE_REDIS,
+    SOURCE_MEMORY,
+    SOURCE_DENY_CACHE,
+    SOURCE_LEASE,
+    SOURCE_UNLIMITED,
+    SOURCE_ALLOW, /* from here on: the policy's failure answer, and `reason` says why */
+    SOURCE_DENY,
+    SOURCE_LOCAL,
+};
+
+enum reason { REASON_NONE, REASON_DOWN, REASON_BREAKER, REASON_DEADLINE, REASON_OVERLOAD, REASON_STORE_ERROR };
+
+const char *source_name(enum source source); /* "redis", as on the wire */
+const char *reason_name(enum reason reason); /* "down", as on the wire; NULL for REASON_NONE */
+
+struct decision {
+    bool allowed;
+    bool shadow_denied;     /* a shadow policy would have denied */
+    int64_t limit;          /* the capacity: limit, or the burst of a bucket */
+    int64_t remaining;      /* units that could still be charged now; never below 0 */
+    int64_t retry_after_ms; /* 0 when allowed, RETRY_NEVER when no waiting helps */
+    int64_t reset_after_ms; /* until the limit is whole again without further traffic */
+    int64_t delay_ms;       /* 0 unless shaping */
+    int64_t granted;        /* units charged: the cost when allowed, else 0 */
+    const struct limit
+        *bound_by; /* where there are several limits: the one that denied; else NULL. Lives as long as its policy set */
+    enum source source;
+    enum reason reason;
+    uint32_t policy_version; /* fingerprint of the policy's settings */
+};
+
+#endif

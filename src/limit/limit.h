@@ -1,0 +1,135 @@
+/*
+ * limit.h: one limit of a policy, and what every algorithm must offer.
+ *
+ * An algorithm is one row of algo.def, one C file here, and one Lua file of the same name in
+ * lua/. Both sides speak of the same four things: a *run* (the limit's constants at one `now`), a
+ * *state* as of now reduced to two integers s1 and s2, the *room* (units that may still be
+ * charged: one integer), and the *charge*. The store that owns the state (Redis through the
+ * script, or memory) reads and writes it; the answer to the client is derived here, from s1 and
+ * s2, for every store alike.
+ *
+ * Source of the definitions: lua/ALGORITHMS.md and the comments at the
+ * head of each algorithm's file. Integers only; every product stays below 2^53 (limit_prepare
+ * refuses what would not), because Lua counts in doubles.
+ */
+#ifndef RL_LIMIT_LIMIT_H
+#define RL_LIMIT_LIMIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "limit/decision.h"
+
+enum { NAME_MAX_LEN = 64, KEY_HEAD_MAX = 192 };
+
+/* How the state lies in Redis; the script reads all strings with one MGET. */
+enum state_kind { STATE_STRING, STATE_OTHER };
+
+enum algo {
+#define ALGO(id, name, ...) ALGO_##id,
+#include "limit/algo.def"
+#undef ALGO
+    N_ALGOS
+};
+
+struct policy;
+
+struct limit {
+    char name[NAME_MAX_LEN + 1]; /* "" where the policy has one limit without a name */
+    const struct policy *policy; /* the policy it stands in */
+    enum algo algo;
+    int64_t limit; /* units per window; 0 = deny always, without asking the store */
+    int64_t window_us;
+    int64_t burst;     /* buckets: capacity; else 0 */
+    bool count_denied; /* denied requests are charged too */
+
+    /* Set by limit_prepare(): */
+    int64_t full;                /* what a fresh key admits at once: burst, or limit */
+    int64_t max_cost;            /* one check may not charge more (a larger cost that is still <= full is BAD_COST) */
+    int64_t a, b, c, d;          /* the constants of the script's run header, as the algorithm's file says */
+    char key_head[KEY_HEAD_MAX]; /* what stands before the client's key in the store's key, e.g. "fw1:login/day:";
+                                    compat: the foreign prefix with its colon */
+    uint16_t key_head_len;
+};
+
+/* A limit's constants at one instant. What the fields mean is the algorithm's own business. */
+struct run {
+    const struct limit *limit;
+    int64_t now_us; /* of the store */
+    int64_t now;    /* in the algorithm's own unit: us, or ms */
+    int64_t a, b, c, d;
+    int64_t edge; /* windows: id or end of the present one */
+};
+
+/* A state in memory: what the script keeps in a Redis value. Zeroed = fresh. */
+struct state {
+    int64_t v[3];
+    struct time_ring *log; /* owned; logs only; see time_ring.h */
+};
+
+struct algo_ops {
+    const char *name;    /* in the configuration, e.g. "fixed_window"; also the file's name */
+    const char *key_tag; /* algorithm and format in the key, e.g. "fw1"; NULL for compat */
+    enum state_kind kind;
+    bool is_compat;
+    bool has_wait; /* a denial's retry needs more than s1 and s2 (logs) */
+    bool merges;   /* equal checks of one key may be decided as one (never where denials are counted) */
+    /* Check what cannot be counted exactly, and set full, max_cost, a, b, c, d. NULL, or what is wrong and what to
+     * write instead (static or in `text`, `size` bytes), for a configuration error. */
+    const char *(*configure)(struct limit *limit, char *text, size_t size);
+    void (*prepare)(struct run *run); /* from run->limit and run->now_us */
+    /* The state as of now; keep: 1 = stands, 0 = fresh, -1 = clamped, must be written even on a denial. */
+    void (*view)(const struct run *run, struct state *raw, int64_t *ret_s1, int64_t *ret_s2, int64_t *ret_keep);
+    int64_t (*room)(const struct run *run, int64_t s1, int64_t s2); /* units that may be charged; may be <= 0 */
+    /* s1, s2 after `units` were charged. */
+    void (*charge)(const struct run *run, int64_t *s1, int64_t *s2, int64_t units);
+    /* Logs: what a denial's retry needs beside s1 and s2: for the state after `charged` units were charged. */
+    int64_t (*wait)(const struct run *run, const struct state *raw, int64_t s1, int64_t cost);
+    /* Write the state after `units` were charged to what view returned. 0, or -1 without memory. */
+    int (*store)(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep, int64_t units);
+    /* remaining, reset_after_ms and, when !allowed, retry_after_ms of a state (after the charge, if any). */
+    void (*answer)(const struct run *run, int64_t s1, int64_t s2, bool allowed, int64_t cost, int64_t wait,
+                   struct decision *ret);
+    /* When the state equals fresh again, in us since the epoch: memory's expiry. */
+    int64_t (*expires)(const struct run *run, const struct state *raw);
+};
+
+extern const struct algo_ops *const algo_table[N_ALGOS];
+
+static inline const struct algo_ops *limit_ops(const struct limit *limit)
+{
+    return algo_table[limit->algo];
+}
+
+/* The algorithm of a configured name; -1 where there is none. */
+int algo_of_name(const char *name);
+int compat_of_name(const char *name);
+
+/* Complete a limit whose upper half is filled: checks its values, sets the lower half (key_head too; limit->policy
+ * and both names must stand; `compat_prefix` replaces the preset's, NULL = its own). NULL, or a message as in
+ * configure. */
+const char *limit_prepare(struct limit *limit, const char *compat_prefix, char *text, size_t size);
+
+/*
+ * The one sharing-out, twin of the core's loop in lua/core.lua: of `k` checks of `cost` units each, how
+ * many of the first ones are admitted into `room`? For several limits the caller takes the smallest.
+ */
+int64_t limit_fit(int64_t room, int64_t cost, int64_t k);
+
+/*
+ * Decide one check on one state already viewed: charges s1/s2 where allowed (or counted), fills `ret` but
+ * for source, reason and version, and returns the units charged. `wait` is what the store said (logs, denied).
+ * A cost of 0 is a peek: allowed, nothing charged. `admitted` is the verdict of all the check's limits together.
+ */
+int64_t limit_decide(const struct run *run, int64_t *s1, int64_t *s2, int64_t cost, bool admitted, int64_t wait,
+                     struct decision *ret);
+
+/* Fill `run` for `limit` at `now_us`. */
+void limit_run(struct run *run, const struct limit *limit, int64_t now_us);
+
+/* Several limits, one decision: longest retry (never = longest), largest delay, smallest remaining, bound_by. */
+void decision_combine(struct decision *ret, const struct decision *members, const struct limit *const *limits,
+                      size_t n);
+
+#endif

@@ -1,0 +1,37 @@
+/*
+ * listener.h: the daemon's own Unix socket: mode and group set before anybody can see it, a stale
+ * one replaced without a gap, a live one respected; or a descriptor passed by the service manager.
+ *
+ * Making it: socket, fchmod, bind to a temporary name in the same directory, chown, listen, rename
+ * over the final path, under a lock on `<path>.lock`. libuv gets the finished descriptor, because its own bind
+ * truncates long paths, cannot set a group, and unlinks a successor's socket on close.
+ */
+#ifndef RL_SERVER_LISTENER_H
+#define RL_SERVER_LISTENER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { SOCKET_PATH_MAX = 107 };
+
+struct listener_options {
+    const char *path;
+    unsigned mode;     /* permission bits, e.g. 0660 */
+    const char *group; /* NULL = leave it */
+    int backlog;       /* 4096 */
+};
+
+struct listener {
+    int fd;      /* listening, non-blocking, close-on-exec; -1 once handed to server_listen() */
+    int lock_fd; /* -1 for an activation descriptor */
+    char path[SOCKET_PATH_MAX + 1];
+};
+
+/* 0, or -1 with one line of what is wrong and what to do in `text`. */
+int listener_open(struct listener *ret, const struct listener_options *options, char *text, size_t size);
+/* Take descriptor `fd` (from socket activation) after checking that it is a listening AF_UNIX stream socket. */
+int listener_adopt(struct listener *ret, int fd, char *text, size_t size);
+/* Remove the path if it is still ours (same inode), release the lock, close fd if not handed over. */
+void listener_close(struct listener *listener);
+
+#endif

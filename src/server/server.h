@@ -1,0 +1,53 @@
+/*
+ * server.h: the client's side: a listening socket, sessions, methods.
+ *
+ *   listener   own socket (listener.h) or an activation descriptor; pauses at max_connections
+ *   session    one per connection: bytes in, whole messages to methods, answers out, one write a turn
+ *   methods    one table row per method (methods.c)
+ *
+ * The server owns its sessions, not the engine. server_turn_end() is called in uv_check and
+ * uv_prepare, after engine_flush(): it writes what the turn has answered.
+ */
+#ifndef RL_SERVER_SERVER_H
+#define RL_SERVER_SERVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+#include "base/clock.h"
+#include "engine/engine.h"
+
+struct server;
+
+struct server_options {
+    uint32_t max_key;   /* bytes */
+    uint32_t max_frame; /* bytes */
+    uint32_t max_depth;
+    uint32_t max_connections;
+    uint32_t max_inflight_per_connection; /* checks; beyond: reading pauses */
+    uint64_t max_output; /* bytes unread by a peer; at half of it reading pauses, beyond it the connection closes */
+    uint32_t idle_timeout_ms;    /* nothing asked for so long: close; 0 = never */
+    uint32_t write_stall_ms;     /* output waiting and none taken for so long: close */
+    bool test_clock;             /* the method test_clock exists */
+    const char *store_name;      /* "memory" or "redis", for `version`; static */
+    const char *hiredis_version; /* for `version`; static */
+};
+
+/* NULL without memory. */
+struct server *server_new(uv_loop_t *loop, struct clock *clock, struct engine *engine,
+                          const struct server_options *options);
+/* Start to accept on a listening descriptor (taken over). 0 or a negative libuv error. */
+int server_listen(struct server *server, int fd);
+void server_set_options(struct server *server, const struct server_options *options);
+
+void server_turn_end(struct server *server);
+
+/* Stop accepting, read no further frames, answer what is in flight; on_drained once every session has ended, or after
+ * timeout_ms, when the rest was closed. */
+void server_drain(struct server *server, uint32_t timeout_ms, void (*on_drained)(void *arg), void *arg);
+/* Close everything; on_closed once, then the server is gone. */
+void server_close(struct server *server, void (*on_closed)(void *arg), void *arg);
+
+#endif

@@ -1,0 +1,24 @@
+/*
+ * service.h: what the service manager and the daemon say to each other (sd_notify and socket
+ * activation protocols, without libsystemd). Without NOTIFY_SOCKET or LISTEN_FDS everything here does nothing.
+ */
+#ifndef RL_SERVER_SERVICE_H
+#define RL_SERVER_SERVICE_H
+
+#include <stdint.h>
+
+/* Read and unset NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID, LISTEN_FDS, LISTEN_PID, LISTEN_FDNAMES. Call once, first
+ * thing. */
+void service_init(void);
+/* The one activation descriptor (close-on-exec set); -1 when there is none; -2 when there are several. */
+int service_listen_fd(void);
+/* Half the watchdog's interval in ms, or 0 where there is none. */
+uint64_t service_watchdog_ms(void);
+
+void service_ready(const char *status);  /* READY=1 and STATUS= */
+void service_reloading(void);            /* RELOADING=1 and MONOTONIC_USEC=; follow it with service_ready() */
+void service_stopping(void);             /* STOPPING=1 */
+void service_watchdog(void);             /* WATCHDOG=1 */
+void service_status(const char *status); /* STATUS= */
+
+#endif

@@ -1,0 +1,89 @@
+/*
+ * store.h: where counters live, behind one seam: memory, Redis, or a test's script.
+ *
+ * The engine hands over an `op`: one question about one or several limits (all or nothing). Either
+ * the store answers within store_submit() (SUBMIT_DECIDED), or it refuses there (and `done` never
+ * runs), or it keeps the op and calls `done` exactly once later: error now XOR callback later.
+ * Between SUBMIT_PENDING and `done` the op, its members and their key bytes must stay where they
+ * are; the store holds no other pointer into the engine.
+ *
+ * Ops on one key take effect in the order they were submitted. The store never decides policy:
+ * deadlines and failure answers are the engine's.
+ */
+#ifndef RL_STORE_STORE_H
+#define RL_STORE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "base/slice.h"
+#include "limit/limit.h"
+
+enum op_kind {
+    OP_CHECK, /* charge every member's cost, or none */
+    OP_PEEK,  /* what OP_CHECK would answer; nothing is charged */
+    OP_RESET, /* forget every member's state */
+};
+
+enum op_outcome {
+    OP_DECIDED,     /* the members' results are filled */
+    OP_DOWN,        /* the connection was lost; it may or may not have been charged: never resend */
+    OP_STORE_ERROR, /* an error reply, or one that makes no sense */
+};
+
+enum submit {
+    SUBMIT_DECIDED,  /* answered now; `done` does not run */
+    SUBMIT_PENDING,  /* `done` runs exactly once, later, never from within store_submit() */
+    SUBMIT_DOWN,     /* refused: no connection */
+    SUBMIT_OVERLOAD, /* refused: a cap towards the store, or memory */
+};
+
+struct op_member {
+    const struct limit *limit; /* alive until `done` */
+    struct slice key;          /* the client's key; bytes alive until `done` */
+    int64_t cost;              /* 0 = peek; already checked: <= max_cost, or > limit->full (never admitted) */
+    struct decision decision;  /* result of OP_CHECK and OP_PEEK: all but source, reason and policy_version */
+    bool removed;              /* result of OP_RESET: there was a state */
+};
+
+struct op {
+    struct list link;     /* the store's while pending */
+    struct list key_link; /* the store's: ops merged into one item of a turn */
+    enum op_kind kind;
+    uint16_t n_members;        /* at least 1 */
+    struct op_member *members; /* not owned */
+    void (*done)(struct op *op, enum op_outcome outcome);
+};
+
+struct store_ops {
+    enum submit (*submit)(void *store, struct op *op);
+    void (*flush)(void *store); /* end of the loop turn: send what has gathered */
+    void (*close)(void *store, void (*on_closed)(void *arg),
+                  void *arg); /* pending ops end with OP_DOWN; on_closed once, then the store is gone */
+};
+
+/* One handle for every store; each implementation's constructor returns one by value. */
+struct store {
+    const struct store_ops *ops;
+    void *impl;         /* owned by the implementation */
+    enum source source; /* what its decisions say: SOURCE_REDIS or SOURCE_MEMORY */
+};
+
+static inline enum submit store_submit(struct store *store, struct op *op)
+{
+    return store->ops->submit(store->impl, op);
+}
+
+static inline void store_flush(struct store *store)
+{
+    store->ops->flush(store->impl);
+}
+
+static inline void store_close(struct store *store, void (*on_closed)(void *arg), void *arg)
+{
+    store->ops->close(store->impl, on_closed, arg);
+}
+
+#endif

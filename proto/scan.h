@@ -25,7 +25,8 @@ struct scanner {
     uint8_t max_depth;             /* nested arrays and maps, the outermost counted; <= SCAN_DEPTH_MAX */
     uint8_t depth;                 /* open containers */
     uint32_t at;                   /* bytes of the message already understood */
-    uint64_t skip;                 /* bytes of a string's body still to come */
+    uint32_t skip;                 /* bytes of a value's body still to come */
+    uint32_t owed;                 /* values announced and not begun: at least as many bytes */
     uint32_t open[SCAN_DEPTH_MAX]; /* values still to come in each open container */
 };
 

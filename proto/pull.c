@@ -1,0 +1,190 @@
+/*
+ * pull.c: every read looks at a whole value first (`look`), so nothing here can run past the end even
+ * where a caller did not scan the message.
+ */
+#include "proto/pull.h"
+
+#include "proto/form.h"
+
+/* The value that stands next. */
+struct value {
+    struct form form;
+    uint32_t count;      /* bytes of the body, or values (pairs) of a container */
+    const uint8_t *body; /* in a container: its first value */
+};
+
+/* False where there is no whole head with a whole body; a container's n values need at least n bytes. */
+static bool look(const struct pull *pull, struct value *ret)
+{
+    size_t here = (size_t)(pull->end - pull->at);
+    if (here == 0) return false;
+    struct form form = form_of(*pull->at);
+    if (form.kind == FORM_NEVER || here < form.head) return false;
+    uint32_t count = form_count(form, pull->at);
+    uint64_t least = form.kind == FORM_MAP ? (uint64_t)count * 2 : count;
+    if (least > here - form.head) return false;
+    *ret = (struct value){form, count, pull->at + form.head};
+    return true;
+}
+
+static void move_past_body(struct pull *pull, const struct value *value)
+{
+    pull->at = value->body + value->count;
+}
+
+enum pull_type pull_type(const struct pull *pull)
+{
+    static const uint8_t types[] = {
+        [FORM_NEVER] = PULL_END, [FORM_NIL] = PULL_NIL,     [FORM_BOOL] = PULL_BOOL, [FORM_UINT] = PULL_INT,
+        [FORM_INT] = PULL_INT,   [FORM_FLOAT] = PULL_FLOAT, [FORM_STR] = PULL_TEXT,  [FORM_BIN] = PULL_TEXT,
+        [FORM_EXT] = PULL_EXT,   [FORM_ARRAY] = PULL_ARRAY, [FORM_MAP] = PULL_MAP,
+    };
+    struct value value;
+    return look(pull, &value) ? (enum pull_type)types[value.form.kind] : PULL_END;
+}
+
+int pull_nil(struct pull *pull)
+{
+    struct value value;
+    if (!look(pull, &value) || value.form.kind != FORM_NIL) return -1;
+    move_past_body(pull, &value);
+    return 0;
+}
+
+int pull_bool(struct pull *pull, bool *ret)
+{
+    struct value value;
+    if (!look(pull, &value) || value.form.kind != FORM_BOOL) return -1;
+    *ret = *pull->at == 0xc3;
+    move_past_body(pull, &value);
+    return 0;
+}
+
+/* An unsigned form's value; the fixint is its own first byte. */
+static uint64_t unsigned_of(const struct pull *pull, const struct value *value)
+{
+    return value->count > 0 ? form_load(value->body, value->count) : *pull->at;
+}
+
+static int64_t signed_of(const struct pull *pull, const struct value *value)
+{
+    switch (value->count) {
+    case 0: return (int8_t)*pull->at;
+    case 1: return (int8_t)form_load(value->body, 1);
+    case 2: return (int16_t)form_load(value->body, 2);
+    case 4: return (int32_t)form_load(value->body, 4);
+    default: return (int64_t)form_load(value->body, 8);
+    }
+}
+
+static double float_of(const struct value *value)
+{
+    uint64_t bits = form_load(value->body, value->count);
+    if (value->count == 4) {
+        uint32_t half = (uint32_t)bits;
+        float single;
+        memcpy(&single, &half, sizeof single);
+        return (double)single;
+    }
+    double number;
+    memcpy(&number, &bits, sizeof number);
+    return number;
+}
+
+/* The three ways to write an integer, each cut to |value| <= PULL_INT_MAX. */
+static bool small_int_of(const struct pull *pull, const struct value *value, int64_t *ret)
+{
+    if (value->form.kind == FORM_UINT) {
+        uint64_t number = unsigned_of(pull, value);
+        *ret = (int64_t)number;
+        return number <= (uint64_t)PULL_INT_MAX;
+    }
+    if (value->form.kind == FORM_INT) {
+        *ret = signed_of(pull, value);
+        return *ret >= -PULL_INT_MAX && *ret <= PULL_INT_MAX;
+    }
+    if (value->form.kind != FORM_FLOAT) return false;
+    double number = float_of(value);
+    /* Written so that NaN fails the comparison, before anything is converted. */
+    if (!(number >= -(double)PULL_INT_MAX && number <= (double)PULL_INT_MAX)) return false;
+    *ret = (int64_t)number;
+    return (double)*ret == number;
+}
+
+int pull_int(struct pull *pull, int64_t *ret)
+{
+    struct value value;
+    int64_t number;
+    if (!look(pull, &value) || !small_int_of(pull, &value, &number)) return -1;
+    *ret = number;
+    move_past_body(pull, &value);
+    return 0;
+}
+
+int pull_uint64(struct pull *pull, uint64_t *ret)
+{
+    struct value value;
+    if (!look(pull, &value)) return -1;
+    if (value.form.kind == FORM_UINT) {
+        *ret = unsigned_of(pull, &value);
+    } else if (value.form.kind == FORM_INT && signed_of(pull, &value) >= 0) {
+        *ret = (uint64_t)signed_of(pull, &value);
+    } else {
+        return -1;
+    }
+    move_past_body(pull, &value);
+    return 0;
+}
+
+int pull_text(struct pull *pull, struct slice *ret)
+{
+    struct value value;
+    if (!look(pull, &value) || (value.form.kind != FORM_STR && value.form.kind != FORM_BIN)) return -1;
+    *ret = (struct slice){value.body, value.count};
+    move_past_body(pull, &value);
+    return 0;
+}
+
+/* Enter a container: its values come next. */
+static int enter(struct pull *pull, enum form_kind kind, uint32_t *ret_n)
+{
+    struct value value;
+    if (!look(pull, &value) || value.form.kind != kind) return -1;
+    *ret_n = value.count;
+    pull->at = value.body;
+    return 0;
+}
+
+int pull_array(struct pull *pull, uint32_t *ret_n)
+{
+    return enter(pull, FORM_ARRAY, ret_n);
+}
+
+int pull_map(struct pull *pull, uint32_t *ret_n)
+{
+    return enter(pull, FORM_MAP, ret_n);
+}
+
+int pull_skip(struct pull *pull)
+{
+    struct pull at = *pull;
+    /* Cannot overflow: look() allows a container only as many values as bytes are left. */
+    for (uint64_t n = 1; n > 0; n--) {
+        struct value value;
+        if (!look(&at, &value)) return -1;
+        if (value.form.kind == FORM_ARRAY || value.form.kind == FORM_MAP) {
+            n += value.form.kind == FORM_MAP ? (uint64_t)value.count * 2 : value.count;
+            at.at = value.body;
+        } else {
+            move_past_body(&at, &value);
+        }
+    }
+    *pull = at;
+    return 0;
+}
+
+bool pull_is_bin(const struct pull *pull)
+{
+    struct value value;
+    return look(pull, &value) && value.form.kind == FORM_BIN;
+}

@@ -1,0 +1,102 @@
+#include "proto/rpc.h"
+
+/* A type is an integer in any encoding; floats are no type and no msgid, however whole. */
+static int pull_kind(struct pull *pull, uint32_t n, enum rpc_kind *ret)
+{
+    uint64_t type;
+    if (pull_uint64(pull, &type) != 0) return -1;
+    if (!(type == RPC_REQUEST && n == 4) && !(type == RPC_NOTIFICATION && n == 3)) return -1;
+    *ret = (enum rpc_kind)type;
+    return 0;
+}
+
+static int pull_params(struct pull *pull, uint32_t *ret_n)
+{
+    *ret_n = 0;
+    return pull_type(pull) == PULL_NIL ? pull_nil(pull) : pull_array(pull, ret_n);
+}
+
+enum rpc_fault rpc_parse_request(const uint8_t *message, size_t len, struct rpc_request *ret)
+{
+    struct pull pull = pull_of(message, len);
+    uint32_t n;
+    *ret = (struct rpc_request){0};
+    if (pull_array(&pull, &n) != 0 || pull_kind(&pull, n, &ret->kind) != 0) return RPC_FRAMING;
+    if (ret->kind == RPC_REQUEST && pull_uint64(&pull, &ret->msgid) != 0) return RPC_FRAMING;
+    if (pull_text(&pull, &ret->method) != 0) return RPC_BAD_METHOD;
+    if (pull_params(&pull, &ret->n_params) != 0) return RPC_BAD_PARAMS;
+    ret->params = pull;
+    return RPC_OK;
+}
+
+void rpc_pack_result(struct packer *packer, uint64_t msgid)
+{
+    pack_array(packer, 4);
+    pack_uint(packer, RPC_RESPONSE);
+    pack_uint(packer, msgid);
+    pack_nil(packer);
+}
+
+static void pack_error_text(struct packer *packer, enum error_code code, const char *message)
+{
+    const struct slice pieces[] = {slice_of(error_name(code)), slice_of(": "), slice_of(message)};
+    pack_str_of(packer, pieces, 3);
+}
+
+void rpc_pack_error(struct packer *packer, uint64_t msgid, enum error_code code, const char *message)
+{
+    pack_array(packer, 4);
+    pack_uint(packer, RPC_RESPONSE);
+    pack_uint(packer, msgid);
+    pack_error_text(packer, code, message);
+    pack_nil(packer);
+}
+
+void rpc_pack_broken(struct packer *packer, enum error_code code, const char *message)
+{
+    pack_array(packer, 4);
+    pack_uint(packer, RPC_RESPONSE);
+    pack_nil(packer);
+    pack_error_text(packer, code, message);
+    pack_nil(packer);
+}
+
+void rpc_pack_request(struct packer *packer, uint64_t msgid, const char *method, uint32_t n_params)
+{
+    pack_array(packer, 4);
+    pack_uint(packer, RPC_REQUEST);
+    pack_uint(packer, msgid);
+    pack_text(packer, method);
+    pack_array(packer, n_params);
+}
+
+/* nil, or the integer that was sent. */
+static int pull_msgid(struct pull *pull, struct rpc_response *ret)
+{
+    if (pull_nil(pull) == 0) return 0;
+    if (pull_uint64(pull, &ret->msgid) != 0) return -1;
+    ret->has_msgid = true;
+    return 0;
+}
+
+static int pull_error(struct pull *pull, struct rpc_response *ret)
+{
+    if (pull_nil(pull) == 0) return 0;
+    if (pull_text(pull, &ret->error) != 0) return -1;
+    ret->is_error = true;
+    return 0;
+}
+
+int rpc_parse_response(const uint8_t *message, size_t len, struct rpc_response *ret)
+{
+    struct pull pull = pull_of(message, len);
+    struct rpc_response response = {0};
+    uint64_t type;
+    uint32_t n;
+    if (pull_array(&pull, &n) != 0 || n != 4) return -1;
+    if (pull_uint64(&pull, &type) != 0 || type != RPC_RESPONSE) return -1;
+    if (pull_msgid(&pull, &response) != 0 || pull_error(&pull, &response) != 0) return -1;
+    response.result = pull;
+    *ret = response;
+    return 0;
+}

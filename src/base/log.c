@@ -29,7 +29,8 @@ static bool to_journal(void)
     return known == 1;
 }
 
-static void emit(enum log_level level, const char *format, va_list args, uint64_t n_held)
+static void __attribute__((format(printf, 2, 0)))
+emit(enum log_level level, const char *format, va_list args, uint64_t n_held)
 {
     char line[1024];
     size_t at = 0;

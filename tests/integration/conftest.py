@@ -1,0 +1,91 @@
+"""conftest.py: fixtures over harness.py. Whatever a test started is stopped at its end, and a daemon that left with an
+unexpected status or a sanitizer's report fails the test that started it."""
+
+import signal
+
+import pytest
+
+from harness import Client, Ratelimitd, Redis
+
+TEST_SECONDS = 60
+
+
+@pytest.fixture(autouse=True)
+def time_limit():
+    """No test hangs the run."""
+    def expired(_number, _frame):
+        raise TimeoutError(f"the test took longer than {TEST_SECONDS} s")
+
+    previous = signal.signal(signal.SIGALRM, expired)
+    signal.alarm(TEST_SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, previous)
+
+
+def closing(things):
+    """Close all, even where one complains; then complain."""
+    complaints = []
+    for thing in reversed(things):
+        try:
+            thing.close()
+        except AssertionError as error:
+            complaints.append(str(error))
+    assert not complaints, "\n".join(complaints)
+
+
+@pytest.fixture
+def ratelimitd():
+    """Starts daemons: ratelimitd(config, redis=..., ...), see harness.Ratelimitd."""
+    started = []
+
+    def start(*args, **kwargs):
+        daemon = Ratelimitd(*args, start=False, **{k: v for k, v in kwargs.items() if k != "start"})
+        started.append(daemon)
+        if kwargs.get("start", True):
+            daemon.start()
+        return daemon
+
+    yield start
+    closing(started)
+
+
+@pytest.fixture
+def connect():
+    """Opens clients: connect(daemon) or connect(path)."""
+    opened = []
+
+    def open_client(where, **options):
+        client = Client(where if isinstance(where, str) else where.socket, **options)
+        opened.append(client)
+        return client
+
+    yield open_client
+    closing(opened)
+
+
+@pytest.fixture(params=Redis.KINDS)
+def redis_kind(request):
+    if not Redis.installed(request.param):
+        pytest.skip(f"no {request.param}-server here")
+    return request.param
+
+
+@pytest.fixture
+def start_redis(redis_kind):
+    """Starts servers: start_redis(tcp=True, arguments=[...]), once per kind of server installed."""
+    started = []
+
+    def start(**options):
+        server = Redis(redis_kind, **options)
+        started.append(server)
+        return server
+
+    yield start
+    closing(started)
+
+
+@pytest.fixture
+def redis(start_redis):
+    """One server on a Unix socket, once per kind of server installed."""
+    return start_redis()

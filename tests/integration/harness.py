@@ -1,0 +1,368 @@
+"""harness.py: the processes and the client that integration tests are made of.
+
+Redis       a real redis-server or valkey-server on a temporary Unix socket, and on a TCP port where asked for
+Ratelimitd  the daemon under test, from the build that RATELIMITD_BUILD names
+Client      MessagePack-RPC over a socket, in a few lines and without a library of ours: what any client may do
+"""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import msgpack
+import redis as redis_py
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PATIENCE_S = 10.0  # how long anything may take to happen; generous, because a loaded machine is slow
+SANITIZER = re.compile(r"ERROR: (Address|Leak|UndefinedBehavior)Sanitizer|runtime error:|CHECK failed")
+
+
+def build_dir():
+    """The build whose programs are tested."""
+    named = os.environ.get("RATELIMITD_BUILD")
+    if named:
+        return Path(named)
+    for preset in ("asan", "release"):
+        if (ROOT / "build" / preset / "bin" / "ratelimitd").exists():
+            return ROOT / "build" / preset
+    raise FileNotFoundError("no build/asan or build/release with a bin/ratelimitd; run ./dev build")
+
+
+def program(name):
+    return str(build_dir() / "bin" / name)
+
+
+def short_directory():
+    """A temporary directory with a short name: a Unix socket's path ends at 107 bytes."""
+    return Path(tempfile.mkdtemp(prefix="rl.", dir="/tmp"))
+
+
+def eventually(condition, what, patience_s=PATIENCE_S):
+    """Wait until condition() is true and return what it returned."""
+    until = time.monotonic() + patience_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > until:
+            raise AssertionError(f"not within {patience_s} s: {what}")
+        time.sleep(0.005)
+
+
+class Process:
+    """A child whose standard error is kept line by line; stopped by its own pid and nothing else."""
+
+    def __init__(self):
+        self.process = None
+        self.log = []
+        self._reader = None
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    @property
+    def running(self):
+        return self.process is not None and self.process.poll() is None
+
+    def spawn(self, argv, **options):
+        self.log = []
+        self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.PIPE, **options)
+        self._reader = threading.Thread(target=self._read, args=(self.process.stderr, self.log), daemon=True)
+        self._reader.start()
+
+    @staticmethod
+    def _read(stream, log):
+        with stream:
+            for line in stream:
+                log.append(line.decode(errors="replace").rstrip("\n"))
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def pause(self):
+        self.signal(signal.SIGSTOP)
+
+    def resume(self):
+        self.signal(signal.SIGCONT)
+
+    def kill(self):
+        """End it without a word, as a crash or the out-of-memory killer would."""
+        if self.running:
+            self.signal(signal.SIGKILL)
+        self.wait()
+
+    def wait(self, patience_s=PATIENCE_S):
+        """Its exit status, its log complete."""
+        status = self.process.wait(patience_s)
+        self._reader.join(patience_s)
+        return status
+
+    def text(self):
+        return "\n".join(self.log)
+
+    def wait_for_log(self, pattern, patience_s=PATIENCE_S):
+        """The first line that matches; fails when the process ends without one."""
+        expression = re.compile(pattern)
+
+        def found():
+            ended = not self.running
+            for line in list(self.log):
+                if expression.search(line):
+                    return line
+            if ended:
+                self._reader.join(1)
+                if not any(expression.search(line) for line in self.log):
+                    raise AssertionError(f"ended with {self.process.returncode} and no line {pattern!r}:\n{self.text()}")
+            return None
+
+        return eventually(found, f"a line {pattern!r} in\n{self.text()}", patience_s)
+
+
+class Redis(Process):
+    """A real server in a directory of its own, without persistence."""
+
+    KINDS = ("redis", "valkey")
+
+    def __init__(self, kind="redis", tcp=False, arguments=()):
+        super().__init__()
+        self.kind = kind
+        self.directory = short_directory()
+        self.socket = str(self.directory / "redis.sock")
+        self.port = free_port() if tcp else 0
+        self.arguments = list(arguments)
+        self.start()
+
+    @staticmethod
+    def installed(kind):
+        return shutil.which(f"{kind}-server") is not None
+
+    @property
+    def address(self):
+        """As store.redis.addresses wants it."""
+        return f"127.0.0.1:{self.port}" if self.port else f"unix:{self.socket}"
+
+    def client(self, **options):
+        return redis_py.Redis(unix_socket_path=self.socket, **options)
+
+    def start(self):
+        self.spawn([shutil.which(f"{self.kind}-server"), "--port", str(self.port), "--bind", "127.0.0.1",
+                    "--unixsocket", self.socket, "--save", "", "--appendonly", "no", "--dir", str(self.directory),
+                    "--logfile", str(self.directory / "log"), "--daemonize", "no", *self.arguments])
+        eventually(self._answers, f"{self.kind}-server answers")
+
+    def _answers(self):
+        if not self.running:
+            raise AssertionError(f"{self.kind}-server ended:\n{self.text()}\n{self._log_file()}")
+        try:
+            with self.client() as client:
+                return client.ping()
+        except redis_py.AuthenticationError:
+            return True
+        except redis_py.RedisError:
+            return False
+
+    def _log_file(self):
+        path = self.directory / "log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def stop(self):
+        if self.running:
+            self.signal(signal.SIGCONT)
+            self.signal(signal.SIGTERM)
+            try:
+                self.wait(3)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def restart(self):
+        self.stop()
+        self.start()
+
+    def close(self):
+        self.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Ratelimitd(Process):
+    """The daemon. `config` is the text of its configuration without `listen:` (added here, as is `store:` for a Redis);
+    without one it runs on its defaults."""
+
+    READY = r"ready"
+
+    def __init__(self, config=None, redis=None, redis_options=None, arguments=(), env=None, start=True, pass_fds=(),
+                 expected_exit=0):
+        super().__init__()
+        self.directory = short_directory()
+        self.socket = str(self.directory / "rl.sock")
+        self.path = self.directory / "ratelimitd.yaml"
+        self.redis, self.redis_options = redis, dict(redis_options or {})
+        self.arguments, self.env, self.pass_fds = list(arguments), dict(env or {}), pass_fds
+        self.expected_exit = expected_exit  # what close() holds the exit status against; a list means any of them
+        self.configured = config is not None
+        if self.configured:
+            self.configure(config)
+        if start:
+            self.start()
+
+    def configure(self, config):
+        """Write the configuration file; a running daemon reads it at the next reload()."""
+        text = config
+        if not re.search(r"^listen:", config, re.M):
+            text = f"listen:\n  socket: {self.socket}\n  mode: \"0600\"\n{text}"
+        if self.redis is not None and not re.search(r"^store:", config, re.M):
+            options = {"addresses": f'["{self.redis.address}"]', **self.redis_options}
+            lines = "".join(f"    {name}: {value}\n" for name, value in options.items())
+            text = f"{text}\nstore:\n  type: redis\n  redis:\n{lines}"
+        self.path.write_text(text)
+        self.configured = True
+
+    def argv(self):
+        where = ["-c", str(self.path)] if self.configured else ["-s", self.socket]
+        return [program("ratelimitd"), *where, *self.arguments]
+
+    def start(self, wait=True):
+        options = "abort_on_error=0:detect_leaks=1:halt_on_error=1"
+        env = {**os.environ, "ASAN_OPTIONS": options, "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1", **self.env}
+        self.spawn(self.argv(), env=env, pass_fds=self.pass_fds)
+        if wait:
+            self.wait_for_log(self.READY)
+
+    def client(self, **options):
+        return Client(self.socket, **options)
+
+    def ctl(self, *arguments, check=False):
+        """Run ratelimitctl against this daemon: the finished process, with .returncode, .stdout, .stderr."""
+        return subprocess.run([program("ratelimitctl"), "-s", self.socket, *map(str, arguments)], text=True,
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S, check=check)
+
+    def reload(self):
+        self.signal(signal.SIGHUP)
+
+    def stop(self, patience_s=PATIENCE_S):
+        """SIGTERM, and the exit status."""
+        if self.running:
+            self.signal(signal.SIGCONT)
+            self.signal(signal.SIGTERM)
+        return self.wait(patience_s)
+
+    def complaint(self):
+        """What is wrong with the way it ran and ended; empty when nothing is."""
+        expected = self.expected_exit if isinstance(self.expected_exit, (list, tuple)) else [self.expected_exit]
+        if SANITIZER.search(self.text()):
+            return f"the daemon reported a fault of its own:\n{self.text()}"
+        if self.process is not None and self.process.returncode not in expected:
+            return f"the daemon ended with {self.process.returncode}, expected {self.expected_exit}:\n{self.text()}"
+        return ""
+
+    def kill(self):
+        self.expected_exit = -signal.SIGKILL
+        super().kill()
+
+    def close(self):
+        """Stop it and hold its end against what was expected."""
+        try:
+            if self.process is not None:
+                try:
+                    self.stop()
+                except subprocess.TimeoutExpired:
+                    super().kill()
+                    raise AssertionError(f"the daemon did not stop:\n{self.text()}") from None
+                complaint = self.complaint()
+                assert not complaint, complaint
+        finally:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class RpcError(Exception):
+    """An error answer; .code is everything before the first ": "."""
+
+    def __init__(self, text):
+        super().__init__(text)
+        self.code, _, self.message = text.partition(": ")
+
+
+class Client:
+    """One connection. call() waits for its answer; send() and recv() pipeline."""
+
+    def __init__(self, path, timeout_s=PATIENCE_S):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.settimeout(timeout_s)
+        self.socket.connect(path)
+        self._unpacker = msgpack.Unpacker(raw=False, unicode_errors="surrogateescape", strict_map_key=False)
+        self._next_id = 1
+        self._early = {}  # answers that overtook the one waited for
+
+    def send_bytes(self, data):
+        self.socket.sendall(data)
+
+    def send(self, method, *params):
+        """Write a request without waiting; its id."""
+        msgid = self._next_id
+        self._next_id += 1
+        self.send_bytes(msgpack.packb([0, msgid, method, list(params)]))
+        return msgid
+
+    def notify(self, method, *params):
+        self.send_bytes(msgpack.packb([2, method, list(params)]))
+
+    def recv(self):
+        """The next message as it came: [1, msgid, error, result]; EOFError where the daemon closed."""
+        while True:
+            for message in self._unpacker:
+                return message
+            data = self.socket.recv(65536)
+            if not data:
+                raise EOFError("the daemon closed the connection")
+            self._unpacker.feed(data)
+
+    def answer(self, msgid):
+        """The result of an earlier send(); RpcError for an error."""
+        while msgid not in self._early:
+            message = self.recv()
+            self._early[message[1]] = message
+        _, _, error, result = self._early.pop(msgid)
+        if error is not None:
+            raise RpcError(error)
+        return result
+
+    def call(self, method, *params):
+        return self.answer(self.send(method, *params))
+
+    def check(self, policy, key, *rest):
+        return self.call("check", policy, key, *rest)
+
+    def half_close(self):
+        self.socket.shutdown(socket.SHUT_WR)
+
+    def at_end(self):
+        """True once the daemon has closed and everything was read."""
+        try:
+            self.recv()
+        except (EOFError, ConnectionResetError):
+            return True
+        return False
+
+    def close(self):
+        self.socket.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.close()
+
+
+def free_port():
+    """A TCP port of the loopback that nobody holds now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,35 @@
+"""drift.py: what is listed in a table of the code and told in a document must be the same list."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def rows(path, macro):
+    """The first argument of every MACRO(...) row of a .def file."""
+    source = re.sub(r"/\*.*?\*/", "", (ROOT / path).read_text(), flags=re.S)
+    return re.findall(rf"^(?:{macro})\((\w+)", source, re.M)
+
+
+def document(path):
+    return (ROOT / path).read_text() if (ROOT / path).exists() else ""
+
+
+def untold(names, path):
+    """A complaint for each name that the document does not contain as a word."""
+    told = document(path)
+    if not told:
+        return [f"{path} is missing"]
+    return [f"{path}: does not mention {name}" for name in names if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", told)]
+
+
+def every_error_code_is_in_the_protocol():
+    return untold(rows("proto/error.def", "ERROR_CODE"), "proto/PROTOCOL.md")
+
+
+def every_counter_is_in_the_protocol():
+    return untold(rows("src/base/counters.def", "COUNTER|GAUGE"), "proto/PROTOCOL.md")
+
+
+CHECKS = [every_error_code_is_in_the_protocol, every_counter_is_in_the_protocol]

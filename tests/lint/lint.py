@@ -1,0 +1,305 @@
+"""lint.py: each check is a function named after the rule it holds; it returns complaints, one a line, or nothing.
+
+    lint.py [--junit FILE] [NAME...]     all checks, or those whose name contains a NAME
+
+A tool that is not installed fails its check: a rule nobody looked at is not kept.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+import drift
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LONGEST_FILE = 600  # lines; style asks for about 500
+
+CHECKS = []
+
+
+def check(function):
+    CHECKS.append(function)
+    return function
+
+
+def files(*patterns, within=("src", "proto", "lua", "tests", "systemd")):
+    """Paths of the project's own files that match, relative to its root."""
+    found = set()
+    for folder in within:
+        for pattern in patterns:
+            found.update(path for path in (ROOT / folder).rglob(pattern) if path.is_file())
+    return sorted(str(path.relative_to(ROOT)) for path in found if "__pycache__" not in path.parts)
+
+
+def text(path):
+    return (ROOT / path).read_text(errors="replace")
+
+
+def tool(*argv, env=None):
+    """What a tool complains about; nothing where it is content."""
+    try:
+        done = subprocess.run(argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors="replace", env=env)
+    except FileNotFoundError:
+        return [f"{argv[0]} is not installed"]
+    return done.stdout.strip().splitlines() or [f"{argv[0]}: exit status {done.returncode}"] if done.returncode else []
+
+
+def in_parallel(function, items):
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        return [line for lines in pool.map(function, items) for line in lines]
+
+
+# ---- tools ------------------------------------------------------------------------------------------------------
+
+
+@check
+def c_is_formatted():
+    """clang-format has nothing to change."""
+    return tool("clang-format", "--dry-run", "-Werror", *files("*.c", "*.h"))
+
+
+@check
+def clang_tidy_is_content():
+    """The checks of .clang-tidy, over every file that the clang preset compiles from src/ and proto/."""
+    lines = tool("cmake", "--preset", "clang")
+    if lines:
+        return lines
+    sources = files("*.c", within=("src", "proto"))
+    return in_parallel(lambda path: tool("clang-tidy", "--quiet", "-p", "build/clang", "--warnings-as-errors=*", path), sources)
+
+
+@check
+def cppcheck_is_content():
+    return tool("cppcheck", "--quiet", "--error-exitcode=1", "--enable=warning,performance,portability", "--inline-suppr",
+                "--std=c11", "-j", str(os.cpu_count() or 1), "-I", ".", "-I", "src", "-D_GNU_SOURCE",
+                "--suppress=missingIncludeSystem", "--suppress=normalCheckLevelMaxBranches",
+                "--template={file}:{line}: {severity}: {message} ({id})", "src", "proto")
+
+
+@check
+def shell_is_plain_and_quoted():
+    return tool("shellcheck", "dev", ".ci/run") + tool("dash", "-n", "dev")
+
+
+@check
+def the_stitched_script_compiles():
+    if not (ROOT / "lua" / "stitch.py").exists():
+        return ["lua/stitch.py is missing"]
+    with tempfile.TemporaryDirectory() as place:
+        lines = tool(sys.executable, "lua/stitch.py", str(ROOT), f"{place}/ratelimit.lua", f"{place}/turn_script.c")
+        return lines or tool("luac5.1", "-p", f"{place}/ratelimit.lua")
+
+
+@check
+def python_compiles_without_warnings():
+    complaints = []
+    for path in files("*.py"):
+        lines = tool(sys.executable, "-W", "error", "-c", "import ast,sys; compile(open(sys.argv[1]).read(), sys.argv[1], 'exec')",
+                     path)
+        complaints += lines[-1:]
+    return complaints
+
+
+@check
+def systemd_accepts_the_units():
+    units = files("*.service", "*.socket", within=("systemd",))
+    if not units:
+        return ["systemd/ holds no units"]
+    with tempfile.TemporaryDirectory() as place:
+        copies = []
+        for unit in units:  # the program is not installed here; any other does for the syntax
+            copy = Path(place) / Path(unit).name
+            copy.write_text(re.sub(r"^(Exec\w+=[-@:+!]*)/usr\S*/ratelimitd\b", r"\1/bin/true", text(unit), flags=re.M))
+            copies.append(str(copy))
+        return tool("systemd-analyze", "verify", "--man=no", *copies)
+
+
+@check
+def man_pages_are_well_formed():
+    pages = [path for path in files("*.[1-8]", within=("src", "systemd", "proto", "man"))]
+    if not pages:
+        return ["there are no man pages"]
+    return tool("mandoc", "-Tlint", "-Wwarning", *pages)
+
+
+# ---- rules of the house -----------------------------------------------------------------------------------------
+
+FLOORS = {"base": 0, "proto": 0, "limit": 1, "store": 1, "engine": 2, "server": 3, "config": 3, "admin": 3, "ratelimitd.c": 4}
+APART = {"client": {"client", "proto", "base"}, "ctl": {"ctl", "client", "proto", "base"}}
+FOREIGN = {  # header: who may include it
+    r"uv\.h": r"src/server/|src/store/redis|src/ratelimitd\.c",
+    r"hiredis/": r"src/store/redis",
+    r"msgpack": r"proto/|src/client/",
+    r"yaml\.h": r"src/config/",
+}
+
+
+def room(path):
+    parts = Path(path).parts
+    return parts[1] if parts[0] == "src" else parts[0]
+
+
+@check
+def a_file_includes_only_from_its_own_floor_or_below():
+    complaints = []
+    for path in files("*.c", "*.h", within=("src", "proto")):
+        here = room(path)
+        for number, line in enumerate(text(path).splitlines(), 1):
+            own = re.match(r'#include "([^"/]+)/', line)
+            there = own.group(1) if own else None
+            if not there or there == here:
+                continue
+            if here in APART or there in APART:
+                wrong = there not in APART.get(here, ())
+            elif there not in FLOORS or here not in FLOORS:
+                wrong = True
+            else:
+                wrong = FLOORS[there] > FLOORS[here] or (FLOORS[here] == 3 and FLOORS[there] == 3)
+            if wrong:
+                complaints.append(f"{path}:{number}: {here} must not include {there}")
+    return complaints
+
+
+@check
+def foreign_headers_stay_in_their_rooms():
+    complaints = []
+    for path in files("*.c", "*.h", within=("src", "proto")):
+        for number, line in enumerate(text(path).splitlines(), 1):
+            for header, where in FOREIGN.items():
+                if re.match(rf'#include [<"]{header}', line) and not re.match(where, path):
+                    complaints.append(f"{path}:{number}: {line.strip()} belongs to {where}")
+    return complaints
+
+
+@check
+def nothing_below_the_edges_exits_or_logs_above_debug():
+    complaints = []
+    for path in files("*.c", within=("src", "proto")):
+        if FLOORS.get(room(path), 4) > 2 or path in ("src/base/log.c", "src/base/check.c"):
+            continue
+        for number, line in enumerate(text(path).splitlines(), 1):
+            if re.search(r"\b(exit|_exit|abort|log_error|log_warning|log_info)\(|LOG_LEVEL_(ERROR|WARNING|INFO)", line):
+                complaints.append(f"{path}:{number}: {line.strip()}")
+    return complaints
+
+
+@check
+def heap_use_goes_through_base_alloc():
+    complaints = []
+    for path in files("*.c", within=("src", "proto")):
+        if path == "src/base/alloc.c" or room(path) in APART:
+            continue
+        for number, line in enumerate(text(path).splitlines(), 1):
+            code = re.sub(r"/\*.*?\*/|^\s*\*.*|//.*", "", line)
+            if re.search(r"(?<![\w.>])(malloc|calloc|realloc|free|strdup|strndup|asprintf)\(", code):
+                complaints.append(f"{path}:{number}: {line.strip()}")
+    return complaints
+
+
+@check
+def every_module_tells_its_story_at_the_top():
+    """In the .c file, or in the header of its name."""
+    def told(path):
+        return (ROOT / path).exists() and text(path).lstrip().startswith(("/*", "--"))
+
+    return [f"{path}: begins with no comment" for path in files("*.c", "*.h", "*.def", "*.lua")
+            if not told(path) and not (path.endswith(".c") and told(path[:-1] + "h"))]
+
+
+@check
+def no_file_is_too_long():
+    complaints = []
+    for path in [*files("*.c", "*.h", "*.lua", "*.py"), "dev"]:
+        lines = text(path).count("\n")
+        if lines > LONGEST_FILE:
+            complaints.append(f"{path}: {lines} lines, more than {LONGEST_FILE}")
+    return complaints
+
+
+@check
+def nothing_is_left_for_later():
+    marks = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
+    return [f"{path}:{number}: {line.strip()}" for path in every_text_file()
+            for number, line in enumerate(text(path).splitlines(), 1) if marks.search(line)]
+
+
+@check
+def no_archive_is_written_down():
+    """./dev asks the system where it gets its packages from."""
+    host = re.compile(r"\b(deb|security|archive|snapshot|ftp)\.(\w+\.)?(debian\.org|ubuntu\.com)")
+    return [f"{path}: names {match.group()}" for path in every_text_file() for match in host.finditer(text(path))]
+
+
+@check
+def text_has_no_stray_blanks():
+    complaints = []
+    for path in every_text_file():
+        content = text(path)
+        if content and not content.endswith("\n"):
+            complaints.append(f"{path}: no newline at the end")
+        for number, line in enumerate(content.split("\n"), 1):
+            if line != line.rstrip() or "\t" in line and not path.endswith((".bin", "Makefile")):
+                complaints.append(f"{path}:{number}: blanks at the end, or a tab")
+    return complaints
+
+
+def every_text_file():
+    named = [name for name in ("dev", ".ci/run", "CMakeLists.txt", "CMakePresets.json", "README.md", "ARCHITECTURE.md",
+                               "CONTRIBUTING.md", "CHANGELOG.md") if (ROOT / name).exists()]
+    return named + files("*.c", "*.h", "*.def", "*.lua", "*.py", "*.md", "*.txt", "*.yaml", "*.cmake", "*.service",
+                         "*.socket", "*.conf", "*.in", "*.[1-8]")
+
+
+# ---- documents against tables -----------------------------------------------------------------------------------
+
+for drift_check in drift.CHECKS:
+    check(drift_check)
+
+
+# ---- running them -----------------------------------------------------------------------------------------------
+
+
+def report(path, results):
+    failures = sum(bool(complaints) for _, complaints, _ in results)
+    lines = [f'<testsuite name="lint" tests="{len(results)}" failures="{failures}" errors="0" skipped="0">']
+    for name, complaints, seconds in results:
+        lines.append(f'<testcase classname="lint" name="{name}" time="{seconds:.2f}">')
+        if complaints:
+            lines.append(f"<failure>{escape(chr(10).join(complaints))}</failure>")
+        lines.append("</testcase>")
+    Path(path).write_text("\n".join([*lines, "</testsuite>"]) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--junit", metavar="FILE")
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
+    results = []
+    for function in CHECKS:
+        name = function.__name__.replace("_", " ")
+        if options.names and not any(wanted.replace("_", " ") in name for wanted in options.names):
+            continue
+        started = time.monotonic()
+        complaints = function()
+        results.append((name, complaints, time.monotonic() - started))
+        print(f"{'FAIL' if complaints else 'ok  '} {name} ({results[-1][2]:.1f} s)", flush=True)
+        for line in complaints[:40]:
+            print(f"     {line}")
+        if len(complaints) > 40:
+            print(f"     ... and {len(complaints) - 40} more")
+    if options.junit:
+        report(options.junit, results)
+    sys.exit(1 if not results or any(complaints for _, complaints, _ in results) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,242 @@
+"""run.py: every test of the repository, summed up. `./dev test`, `./dev lint` and `./dev fuzz` end up here.
+
+A step is one tool over one build; each writes JUnit XML under build/test/, and the sums come from there: what a tool
+did not report did not pass. The last line is "N passed, N failed, N skipped"; the exit status is 0 only where none
+failed and some passed.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "build" / "test"
+CORES = os.cpu_count() or 1
+SHORT_FUZZ_SECONDS = 10
+
+
+class Count:
+    def __init__(self, passed=0, failed=0, skipped=0):
+        self.passed, self.failed, self.skipped = passed, failed, skipped
+
+    def __add__(self, other):
+        return Count(self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped)
+
+    def __str__(self):
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+def slug(name):
+    return re.sub(r"[^a-z0-9]+", "-", name.lower())
+
+
+def tool(name, argv, env=None):
+    """Run a tool without a terminal; its output goes to build/test/NAME.log and comes back as text."""
+    log = RESULTS / f"{slug(name)}.log"
+    with open(log, "wb") as out:
+        code = subprocess.run(argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+                              env={**os.environ, **(env or {})}).returncode
+    return code, log.read_text(errors="replace")
+
+
+def show(output, lines=200):
+    kept = output.rstrip().splitlines()
+    if len(kept) > lines:
+        print(f"   ... ({len(kept) - lines} lines before this in build/test/)")
+    for line in kept[-lines:]:
+        print(f"   {line}")
+
+
+def junit(path):
+    """A pytest or lint report as a Count."""
+    count = Count()
+    if not path.exists():
+        return count
+    for suite in ElementTree.parse(path).getroot().iter("testsuite"):
+        bad = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+        skipped = int(suite.get("skipped", 0))
+        count += Count(int(suite.get("tests", 0)) - bad - skipped, bad, skipped)
+    return count
+
+
+def ctest_junit(path):
+    """A CTest report as a Count, each test of a cmocka program counted by itself."""
+    count = Count()
+    if not path.exists():
+        return count
+    for case in ElementTree.parse(path).getroot().iter("testcase"):
+        output = case.findtext("system-out") or ""
+        one = Count(output.count("[       OK ]"), len(re.findall(r"\[  FAILED  \] \w+$", output, re.M)) // 2,
+                    len(re.findall(r"\[  SKIPPED \] \w+$", output, re.M)))
+        if case.get("status") == "run":
+            count += one if one.passed + one.skipped else Count(1)
+        else:  # it failed, or was not run; a crash names no test, so it is counted here
+            count += Count(one.passed, max(one.failed, 1), one.skipped)
+    return count
+
+
+def build(preset, targets=()):
+    def step():
+        code, output = tool(f"configure {preset}", ["cmake", "--preset", preset])
+        if code == 0:
+            argv = ["cmake", "--build", "--preset", preset, *(["--target", *targets] if targets else [])]
+            code, output = tool(f"build {preset}", argv)
+        if code:
+            show("\n".join(line for line in output.splitlines() if not line.startswith("[")), 80)
+        return Count(passed=int(code == 0), failed=int(code != 0))
+
+    return f"build {preset}", step
+
+
+def ctest(preset, names=()):
+    def step():
+        report = RESULTS / f"ctest-{preset}.xml"
+        report.unlink(missing_ok=True)
+        argv = ["ctest", "--test-dir", f"build/{preset}", "-j", str(CORES), "--output-on-failure", "--output-junit",
+                str(report), "--test-output-size-passed", "1000000", "--test-output-size-failed", "1000000"]
+        if names:
+            argv += ["-R", "|".join(re.escape(name) for name in names)]
+        code, output = tool(f"ctest {preset}", argv)
+        count = ctest_junit(report)
+        if code:
+            show(output)
+            count.failed = max(count.failed, 1)
+        return count
+
+    return f"unit and scenario tests ({preset})", step
+
+
+def pytest(preset, *selection):
+    def step():
+        report = RESULTS / f"pytest-{preset}.xml"
+        report.unlink(missing_ok=True)
+        code, output = tool(f"pytest {preset}", [sys.executable, "-m", "pytest", "tests/integration", "-q", "-ra", "--tb=short",
+                                                 f"--junitxml={report}", *selection],
+                            {"RATELIMITD_BUILD": str(ROOT / "build" / preset)})
+        count = junit(report)
+        if code not in (0, 5):  # 5: nothing was selected
+            show(output)
+            count.failed = max(count.failed, 1)
+        return count
+
+    return f"integration tests ({preset})", step
+
+
+def lint(names=()):
+    def step():
+        report = RESULTS / "lint.xml"
+        report.unlink(missing_ok=True)
+        code, output = tool("lint", [sys.executable, "tests/lint/lint.py", "--junit", str(report), *names])
+        count = junit(report)
+        if code:
+            show(output)
+            count.failed = max(count.failed, 1)
+        return count
+
+    return "lint", step
+
+
+def fuzz_targets():
+    return sorted(path.stem for path in (ROOT / "tests" / "fuzz").glob("fuzz_*.c"))
+
+
+def fuzz(target, seconds):
+    def step():
+        place = RESULTS / target
+        shutil.rmtree(place, ignore_errors=True)
+        (place / "corpus").mkdir(parents=True)
+        seeds = [str(path) for path in (ROOT / "tests" / "fuzz" / "seeds" / target,) if path.is_dir()]
+        code, output = tool(target, [f"build/fuzz/fuzz/{target}", f"-max_total_time={seconds}", "-timeout=10",
+                                     "-rss_limit_mb=2048", "-print_final_stats=1", f"-artifact_prefix={place}/",
+                                     str(place / "corpus"), *seeds])
+        if code:
+            show(output, 60)
+        else:
+            runs = re.search(r"number_of_executed_units:\s*(\d+)", output)
+            print(f"   {int(runs.group(1)):,} inputs" if runs else "   (no statistics)")
+        return Count(passed=int(code == 0), failed=int(code != 0))
+
+    return f"{target}, {seconds} s", step
+
+
+def fuzzing(seconds, names=()):
+    """The steps that build and run the fuzz targets: all, or those whose name contains one of NAMES."""
+    targets = [target for target in fuzz_targets() if not names or any(name in target for name in names)]
+    return [build("fuzz", targets), *(fuzz(target, seconds) for target in targets)] if targets else []
+
+
+def everything():
+    return [
+        build("asan"), ctest("asan"),
+        build("release"), ctest("release"),
+        build("clang"),
+        pytest("asan"),
+        pytest("release", "-m", "smoke"),
+        lint(),
+        *fuzzing(SHORT_FUZZ_SECONDS),
+    ]
+
+
+def selected(names):
+    """What NAMES ask for: lint, fuzz, a C test by part of its file's name, anything else a pytest expression."""
+    programs = [path.stem for kind in ("unit", "scenario") for path in (ROOT / "tests" / kind).glob("test_*.c")]
+    c_tests = [name for name in names if any(name in program for program in programs)]
+    steps = []
+    if c_tests:
+        steps += [build("asan"), ctest("asan", c_tests)]
+    expressions = [name for name in names if name not in ("lint", "fuzz")]
+    if expressions:
+        steps += [] if c_tests else [build("asan")]
+        steps.append(pytest("asan", "-k", " or ".join(expressions)))
+    if "lint" in names:
+        steps.append(lint())
+    if "fuzz" in names:
+        steps += fuzzing(SHORT_FUZZ_SECONDS)
+    return steps
+
+
+def run(steps):
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    total = Count()
+    broken = set()
+    for name, step in steps:
+        preset = re.search(r"asan|release", name)
+        if preset and preset.group() in broken:
+            print(f"-- {name}: not run, its build failed", flush=True)
+            continue
+        print(f"-- {name}", flush=True)
+        started = time.monotonic()
+        count = step()
+        total += count
+        if name.startswith("build") and count.failed:
+            broken.add(name.split()[1])
+        print(f"   {count} ({time.monotonic() - started:.1f} s)", flush=True)
+    print(total, flush=True)
+    return 0 if total.passed and not total.failed else 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Run the tests and sum them up.")
+    parser.add_argument("--lint", action="store_true", help="only lint; NAMEs are checks")
+    parser.add_argument("--fuzz", action="store_true", help="only fuzzing: [SECONDS [TARGET...]]")
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
+    names = options.names
+    if options.lint:
+        steps = [lint(names)]
+    elif options.fuzz:
+        seconds = int(names[0]) if names else 60
+        steps = fuzzing(seconds, names[1:])
+    else:
+        steps = selected(names) if names else everything()
+    sys.exit(run(steps))
+
+
+if __name__ == "__main__":
+    main()

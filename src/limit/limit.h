@@ -69,22 +69,25 @@ struct state {
 };
 
 struct algo_ops {
-    const char *name;    /* in the configuration, e.g. "fixed_window"; also the file's name */
+    const char *name;    /* in the configuration, e.g. "fixed_window" */
     const char *key_tag; /* algorithm and format in the key, e.g. "fw1"; NULL for compat */
     enum state_kind kind;
     bool is_compat;
     bool has_wait; /* a denial's retry needs more than s1 and s2 (logs) */
-    bool merges;   /* equal checks of one key may be decided as one (never where denials are counted) */
+    bool merges;   /* equal checks of one key may be decided as one; never where limit->count_denied */
     /* Check what cannot be counted exactly, and set full, max_cost, a, b, c, d. NULL, or what is wrong and what to
      * write instead (static or in `text`, `size` bytes), for a configuration error. */
     const char *(*configure)(struct limit *limit, char *text, size_t size);
     void (*prepare)(struct run *run); /* from run->limit and run->now_us */
-    /* The state as of now; keep: 1 = stands, 0 = fresh, -1 = clamped, must be written even on a denial. */
+    /* The state as of now; keep: 1 = stands, 0 = fresh, -1 = clamped: store() must follow even where nothing is
+     * charged (a denial, a peek), or every later answer would repeat the clamp until the clock has caught up. */
     void (*view)(const struct run *run, struct state *raw, int64_t *ret_s1, int64_t *ret_s2, int64_t *ret_keep);
     int64_t (*room)(const struct run *run, int64_t s1, int64_t s2); /* units that may be charged; may be <= 0 */
     /* s1, s2 after `units` were charged. */
     void (*charge)(const struct run *run, int64_t *s1, int64_t *s2, int64_t units);
-    /* Logs: what a denial's retry needs beside s1 and s2: for the state after `charged` units were charged. */
+    /* Logs: microseconds until a check of `cost` that is denied now would be admitted, s1 units being live (those
+     * charged since `raw` was viewed included; the denied cost itself not, counted or not). NULL where has_wait is
+     * false. */
     int64_t (*wait)(const struct run *run, const struct state *raw, int64_t s1, int64_t cost);
     /* Write the state after `units` were charged to what view returned. 0, or -1 without memory. */
     int (*store)(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep, int64_t units);
@@ -93,6 +96,7 @@ struct algo_ops {
                    struct decision *ret);
     /* When the state equals fresh again, in us since the epoch: memory's expiry. */
     int64_t (*expires)(const struct run *run, const struct state *raw);
+    const char *compat_prefix; /* compat: the foreign keys' prefix without its last colon; else NULL */
 };
 
 extern const struct algo_ops *const algo_table[N_ALGOS];
@@ -102,7 +106,8 @@ static inline const struct algo_ops *limit_ops(const struct limit *limit)
     return algo_table[limit->algo];
 }
 
-/* The algorithm of a configured name; -1 where there is none. */
+/* The algorithm of a configured name (`algorithm:`, `compat:`); -1 where there is none. `fixed_window` is the aligned
+ * one: `start: first_hit` is ALGO_FIRST_HIT. */
 int algo_of_name(const char *name);
 int compat_of_name(const char *name);
 
@@ -120,13 +125,23 @@ int64_t limit_fit(int64_t room, int64_t cost, int64_t k);
 /*
  * Decide one check on one state already viewed: charges s1/s2 where allowed (or counted), fills `ret` but
  * for source, reason and version, and returns the units charged. `wait` is what the store said (logs, denied).
- * A cost of 0 is a peek: allowed, nothing charged. `admitted` is the verdict of all the check's limits together.
+ * A cost of 0 charges nothing and is allowed. `admitted` is the verdict of all the check's limits together: it says
+ * what is charged; ret->allowed is this limit's own verdict. For a peek, pass copies of s1 and s2 and store nothing.
  */
 int64_t limit_decide(const struct run *run, int64_t *s1, int64_t *s2, int64_t cost, bool admitted, int64_t wait,
                      struct decision *ret);
 
 /* Fill `run` for `limit` at `now_us`. */
 void limit_run(struct run *run, const struct limit *limit, int64_t now_us);
+
+/* Forget what a state holds on the heap; it is fresh afterwards. */
+void state_fini(struct state *state);
+
+/* For the algorithms: whole milliseconds or quotients, rounded up; a, b >= 0, b > 0. */
+static inline int64_t div_up(int64_t a, int64_t b)
+{
+    return a / b + (a % b != 0);
+}
 
 /* Several limits, one decision: longest retry (never = longest), largest delay, smallest remaining, bound_by. */
 void decision_combine(struct decision *ret, const struct decision *members, const struct limit *const *limits,

@@ -1,0 +1,98 @@
+/*
+ * fixed_window.c: windows aligned to the epoch; twin of lua/fixed_window.lua.
+ *
+ * Window number w = floor(now / window). At most `limit` units are admitted in each; the count
+ * starts at 0 with the next. Bound: 2 * limit in any window of that length (around an edge).
+ *
+ * In Redis the state is one integer, (w mod 2^16) * 2^36 + count, so that one INCRBY still does the
+ * common case; here the number stands whole. A count saturates far above any limit.
+ *
+ * Constants: a limit, b window in ms, d 1 = denied requests are counted. s1 = count; s2 is not used.
+ * State: v[0] w, v[1] count. edge = end of the present window in ms.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "limit/limit.h"
+
+#define COUNT_MAX (INT64_C(1) << 35)
+
+static const char *configure(struct limit *limit, char *text, size_t size)
+{
+    (void)text;
+    (void)size;
+    if (limit->burst != 0) return "burst is not for windows; leave it out, or use token_bucket";
+    if (limit->window_us % 1000 != 0) return "window must be whole milliseconds; write e.g. 1ms";
+    limit->a = limit->full = limit->max_cost = limit->limit;
+    limit->b = limit->window_us / 1000;
+    limit->c = 0;
+    limit->d = limit->count_denied;
+    return NULL;
+}
+
+static void prepare(struct run *run)
+{
+    run->now = run->now_us / 1000;
+    run->edge = (run->now / run->b + 1) * run->b;
+}
+
+static void view(const struct run *run, struct state *raw, int64_t *ret_s1, int64_t *ret_s2, int64_t *ret_keep)
+{
+    int64_t window = run->now / run->b;
+    *ret_s1 = raw->v[0] == window ? raw->v[1] : 0;
+    *ret_s2 = 0;
+    *ret_keep = raw->v[0] > window ? -1 : raw->v[0] == window;
+}
+
+static int64_t room(const struct run *run, int64_t s1, int64_t s2)
+{
+    (void)s2;
+    return run->a - s1;
+}
+
+static void charge(const struct run *run, int64_t *s1, int64_t *s2, int64_t units)
+{
+    (void)run;
+    (void)s2;
+    *s1 = units < COUNT_MAX - *s1 ? *s1 + units : COUNT_MAX;
+}
+
+static int store(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep, int64_t units)
+{
+    (void)keep;
+    charge(run, &s1, &s2, units);
+    raw->v[0] = run->now / run->b;
+    raw->v[1] = s1;
+    return 0;
+}
+
+static void answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, int64_t cost, int64_t wait,
+                   struct decision *ret)
+{
+    (void)s2;
+    (void)cost;
+    (void)wait;
+    ret->remaining = s1 < run->a ? run->a - s1 : 0;
+    ret->reset_after_ms = s1 > 0 ? run->edge - run->now : 0;
+    if (!allowed) ret->retry_after_ms = run->edge - run->now;
+}
+
+static int64_t expires(const struct run *run, const struct state *raw)
+{
+    return (raw->v[0] + 1) * run->b * 1000;
+}
+
+const struct algo_ops fixed_window_ops = {
+    .name = "fixed_window",
+    .key_tag = "fw1",
+    .kind = STATE_STRING,
+    .merges = true,
+    .configure = configure,
+    .prepare = prepare,
+    .view = view,
+    .room = room,
+    .charge = charge,
+    .store = store,
+    .answer = answer,
+    .expires = expires,
+};

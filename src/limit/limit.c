@@ -1,0 +1,132 @@
+/*
+ * limit.c: what is common to all algorithms: their table, the completion of a configured limit, and
+ * the one way a check is decided on a state that has been viewed.
+ */
+#include "limit/limit.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "limit/policy.h"
+#include "limit/time_ring.h"
+
+/* Redis keys and the script's arithmetic stay exact below these (see algorithm files for their own bounds). */
+#define LIMIT_MAX     (INT64_C(1) << 34)
+#define WINDOW_MAX_US INT64_C(1000000000000000) /* 31 years */
+
+#define ALGO(id, name, ops) extern const struct algo_ops ops;
+#include "limit/algo.def"
+#undef ALGO
+
+const struct algo_ops *const algo_table[N_ALGOS] = {
+#define ALGO(id, name, ops) [ALGO_##id] = &ops,
+#include "limit/algo.def"
+#undef ALGO
+};
+
+/* Further names of one algorithm. */
+static const struct {
+    const char *name;
+    enum algo algo;
+} aliases[] = {
+    {"gcra", ALGO_BUCKET},
+};
+
+int algo_of_name(const char *name)
+{
+    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++) {
+        if (strcmp(aliases[i].name, name) == 0) return (int)aliases[i].algo;
+    }
+    for (int i = 0; i < N_ALGOS; i++) { /* of two with one name (windows) the first is the default */
+        if (!algo_table[i]->is_compat && strcmp(algo_table[i]->name, name) == 0) return i;
+    }
+    return -1;
+}
+
+int compat_of_name(const char *name)
+{
+    for (int i = 0; i < N_ALGOS; i++) {
+        if (algo_table[i]->is_compat && strcmp(algo_table[i]->name, name) == 0) return i;
+    }
+    return -1;
+}
+
+static const char *set_key_head(struct limit *limit, const char *compat_prefix, char *text, size_t size)
+{
+    const struct algo_ops *ops = limit_ops(limit);
+    int len;
+    if (ops->is_compat) {
+        const char *prefix = compat_prefix != NULL ? compat_prefix : ops->compat_prefix;
+        len = snprintf(limit->key_head, sizeof limit->key_head, "%s:", prefix);
+    } else {
+        CHECK(compat_prefix == NULL);
+        len = snprintf(limit->key_head, sizeof limit->key_head, "%s:%s%s%s:", ops->key_tag, limit->policy->name,
+                       limit->name[0] != '\0' ? "/" : "", limit->name);
+    }
+    if (len < 0 || (size_t)len >= sizeof limit->key_head) {
+        snprintf(text, size, "key_prefix is too long; write at most %d bytes", KEY_HEAD_MAX - 2);
+        return text;
+    }
+    limit->key_head_len = (uint16_t)len;
+    return NULL;
+}
+
+const char *limit_prepare(struct limit *limit, const char *compat_prefix, char *text, size_t size)
+{
+    if (limit->limit < 0 || limit->limit > LIMIT_MAX) {
+        snprintf(text, size, "limit must be 0 to %" PRId64, LIMIT_MAX);
+        return text;
+    }
+    if (limit->window_us < 1 || limit->window_us > WINDOW_MAX_US) {
+        snprintf(text, size, "window must be 1us to %" PRId64 "d", WINDOW_MAX_US / 86400 / 1000000);
+        return text;
+    }
+    const char *wrong = limit_ops(limit)->configure(limit, text, size);
+    if (wrong != NULL) return wrong;
+    return set_key_head(limit, compat_prefix, text, size);
+}
+
+void limit_run(struct run *run, const struct limit *limit, int64_t now_us)
+{
+    *run = (struct run){
+        .limit = limit,
+        .now_us = now_us,
+        .now = now_us,
+        .a = limit->a,
+        .b = limit->b,
+        .c = limit->c,
+        .d = limit->d,
+    };
+    limit_ops(limit)->prepare(run);
+}
+
+int64_t limit_fit(int64_t room, int64_t cost, int64_t k)
+{
+    if (cost == 0) return k;
+    if (room < cost) return 0;
+    int64_t fit = room / cost;
+    return fit < k ? fit : k;
+}
+
+int64_t limit_decide(const struct run *run, int64_t *s1, int64_t *s2, int64_t cost, bool admitted, int64_t wait,
+                     struct decision *ret)
+{
+    const struct limit *limit = run->limit;
+    const struct algo_ops *ops = limit_ops(limit);
+    bool allowed = cost == 0 || ops->room(run, *s1, *s2) >= cost;
+    CHECK(allowed || !admitted);
+    int64_t units = admitted || limit->count_denied ? cost : 0;
+    if (units > 0) ops->charge(run, s1, s2, units);
+    *ret = (struct decision){.allowed = allowed, .limit = limit->full, .granted = admitted ? cost : 0};
+    ops->answer(run, *s1, *s2, allowed, cost, wait, ret);
+    if (!allowed && cost > limit->full) ret->retry_after_ms = RETRY_NEVER;
+    return units;
+}
+
+void state_fini(struct state *state)
+{
+    time_ring_free(state->log);
+    *state = (struct state){0};
+}

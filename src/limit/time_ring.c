@@ -1,0 +1,98 @@
+/*
+ * time_ring.c: see time_ring.h. Entries are sorted, because times are pushed in order and lowered
+ * from the newest end.
+ */
+#include "limit/time_ring.h"
+
+#include "base/alloc.h"
+#include "base/check.h"
+
+enum { FIRST_CAP = 4 };
+
+struct time_ring {
+    size_t first; /* place of the oldest */
+    size_t len;
+    size_t cap;
+    int64_t at_us[];
+};
+
+static size_t place(const struct time_ring *ring, size_t i)
+{
+    size_t at = ring->first + i;
+    return at < ring->cap ? at : at - ring->cap;
+}
+
+static int grow(struct time_ring **ring, size_t needed, size_t max)
+{
+    const struct time_ring *old = *ring;
+    size_t cap = old == NULL ? FIRST_CAP : old->cap * 2;
+    while (cap < needed) cap *= 2;
+    if (cap > max) cap = max; /* needed <= max */
+    struct time_ring *new = mem_alloc(sizeof *new + cap * sizeof new->at_us[0]);
+    if (new == NULL) return -1;
+    *new = (struct time_ring){.cap = cap, .len = time_ring_len(old)};
+    for (size_t i = 0; i < new->len; i++) new->at_us[i] = time_ring_at(old, i);
+    mem_free(*ring);
+    *ring = new;
+    return 0;
+}
+
+int time_ring_push(struct time_ring **ring, int64_t time_us, size_t n, size_t max)
+{
+    CHECK(max > 0);
+    if (n > max) n = max;
+    size_t len = time_ring_len(*ring);
+    size_t kept = len + n <= max ? len : max - n;
+    if ((*ring == NULL || kept + n > (*ring)->cap) &&
+        grow(ring, len > kept + n ? len : kept + n, len > max ? len : max) < 0)
+        return -1;
+    struct time_ring *to = *ring;
+    to->first = place(to, len - kept);
+    to->len = kept;
+    for (size_t i = 0; i < n; i++) to->at_us[place(to, to->len++)] = time_us;
+    return 0;
+}
+
+size_t time_ring_len(const struct time_ring *ring)
+{
+    return ring == NULL ? 0 : ring->len;
+}
+
+int64_t time_ring_at(const struct time_ring *ring, size_t i)
+{
+    CHECK(i < ring->len);
+    return ring->at_us[place(ring, i)];
+}
+
+void time_ring_lower(struct time_ring *ring, int64_t to_us)
+{
+    for (size_t i = time_ring_len(ring); i-- > 0 && time_ring_at(ring, i) > to_us;) ring->at_us[place(ring, i)] = to_us;
+}
+
+size_t time_ring_count_until(const struct time_ring *ring, int64_t until_us)
+{
+    size_t low = 0;
+    for (size_t high = time_ring_len(ring); low < high;) {
+        size_t middle = low + (high - low) / 2;
+        if (time_ring_at(ring, middle) <= until_us)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+void time_ring_clear(struct time_ring *ring)
+{
+    if (ring != NULL) ring->len = 0;
+}
+
+size_t time_ring_bytes(const struct time_ring *ring)
+{
+    return ring == NULL ? 0 : sizeof *ring + ring->cap * sizeof ring->at_us[0];
+}
+
+void time_ring_free(struct time_ring *ring)
+{
+    mem_free(ring);
+}

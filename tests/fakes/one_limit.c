@@ -1,0 +1,85 @@
+/* one_limit.c: see one_limit.h. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "fakes/one_limit.h"
+
+static const char *make(struct policy **ret_policy, enum algo algo, int64_t limit, int64_t window_us, int64_t burst,
+                        bool count_denied, char *text, size_t size)
+{
+    struct policy *policy = policy_new("p", 1);
+    assert_non_null(policy);
+    struct limit *only = &policy->limits[0];
+    only->algo = algo;
+    only->limit = limit;
+    only->window_us = window_us;
+    only->burst = burst;
+    only->count_denied = count_denied;
+    const char *wrong = limit_prepare(only, NULL, text, size);
+    policy_seal(policy);
+    *ret_policy = policy;
+    return wrong;
+}
+
+struct one_limit one_limit(enum algo algo, int64_t limit, int64_t window_us, int64_t burst, bool count_denied)
+{
+    char text[256];
+    struct one_limit one = {0};
+    const char *wrong = make(&one.policy, algo, limit, window_us, burst, count_denied, text, sizeof text);
+    if (wrong != NULL) fail_msg("%s", wrong);
+    one.limit = &one.policy->limits[0];
+    return one;
+}
+
+void one_limit_fini(struct one_limit *one)
+{
+    state_fini(&one->state);
+    policy_free(one->policy);
+}
+
+void one_limit_change(struct one_limit *one, int64_t limit, int64_t window_us, int64_t burst)
+{
+    struct one_limit changed = one_limit(one->limit->algo, limit, window_us, burst, one->limit->count_denied);
+    policy_free(one->policy);
+    one->policy = changed.policy;
+    one->limit = changed.limit;
+}
+
+const char *one_limit_fault(enum algo algo, int64_t limit, int64_t window_us, int64_t burst, bool count_denied,
+                            char *text, size_t size)
+{
+    struct policy *policy;
+    const char *wrong = make(&policy, algo, limit, window_us, burst, count_denied, text, size);
+    policy_free(policy);
+    return wrong;
+}
+
+static struct decision ask(struct one_limit *one, int64_t now_us, int64_t cost, bool charge)
+{
+    const struct algo_ops *ops = limit_ops(one->limit);
+    struct run run;
+    struct decision decision;
+    int64_t s1, s2, keep, wait = 0;
+    limit_run(&run, one->limit, now_us);
+    ops->view(&run, &one->state, &s1, &s2, &keep);
+    bool admitted = limit_fit(ops->room(&run, s1, s2), cost, 1) > 0;
+    if (!admitted && ops->has_wait && cost <= one->limit->full) wait = ops->wait(&run, &one->state, s1, cost);
+    int64_t after1 = s1, after2 = s2;
+    int64_t units = limit_decide(&run, &after1, &after2, cost, admitted, wait, &decision);
+    if (!charge) units = 0;
+    if (units > 0 || keep < 0) assert_int_equal(ops->store(&run, &one->state, s1, s2, keep, units), 0);
+    return decision;
+}
+
+struct decision one_check(struct one_limit *one, int64_t now_us, int64_t cost)
+{
+    return ask(one, now_us, cost, true);
+}
+
+struct decision one_peek(struct one_limit *one, int64_t now_us, int64_t cost)
+{
+    return ask(one, now_us, cost, false);
+}

@@ -1,0 +1,30 @@
+/*
+ * one_limit.h: one limit and one key's state, asked directly, without any store: what the C side of
+ * an algorithm says by itself.
+ */
+#ifndef RL_TESTS_ONE_LIMIT_H
+#define RL_TESTS_ONE_LIMIT_H
+
+#include "limit/policy.h"
+
+struct one_limit {
+    struct policy *policy; /* owned */
+    const struct limit *limit;
+    struct state state; /* owned */
+};
+
+/* Settings as in a configuration; window in us. Fails the test where they are refused. */
+struct one_limit one_limit(enum algo algo, int64_t limit, int64_t window_us, int64_t burst, bool count_denied);
+void one_limit_fini(struct one_limit *one);
+
+/* The same key under new settings, as after a reload. */
+void one_limit_change(struct one_limit *one, int64_t limit, int64_t window_us, int64_t burst);
+
+/* NULL where the settings are fine, else the message (in `text`). */
+const char *one_limit_fault(enum algo algo, int64_t limit, int64_t window_us, int64_t burst, bool count_denied,
+                            char *text, size_t size);
+
+struct decision one_check(struct one_limit *one, int64_t now_us, int64_t cost);
+struct decision one_peek(struct one_limit *one, int64_t now_us, int64_t cost);
+
+#endif

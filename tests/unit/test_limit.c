@@ -1,0 +1,294 @@
+/*
+ * test_limit.c: what every algorithm promises alike, on random traces.
+ *
+ *   R1 allowed => retry = 0.
+ *   R2 denied, cost <= full => the same cost is allowed at now + retry, and still denied before.
+ *   R3 a check of cost `remaining` is allowed now, one more is denied.
+ *   R4 at now + reset a check of cost `full` is allowed, and not before.
+ *   R5 cost > full => denied, retry -1.
+ * Answers are in whole milliseconds rounded up, so "before" is one millisecond earlier.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "fakes/one_limit.h"
+#include "limit/time_ring.h"
+
+struct settings {
+    enum algo algo;
+    int64_t limit, window_us, burst;
+    bool count_denied;
+};
+
+static const struct settings cases[] = {
+    {ALGO_BUCKET, 10, 1000000, 0, false},     {ALGO_BUCKET, 7, 1000000, 3, false},
+    {ALGO_BUCKET, 1, 60000000, 0, false},     {ALGO_BUCKET, 1000000, 1000, 5, false},
+    {ALGO_FIXED_WINDOW, 5, 10000, 0, false},  {ALGO_FIXED_WINDOW, 1, 1000, 0, false},
+    {ALGO_FIXED_WINDOW, 5, 1000000, 0, true},
+};
+
+static uint64_t seed;
+
+static int64_t draw(int64_t n)
+{
+    seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (int64_t)((seed >> 33) % (uint64_t)n);
+}
+
+/* Answers of a key that nothing else touches; every question is a peek. */
+static void contract_holds(struct one_limit *one, int64_t now_us, int64_t cost)
+{
+    int64_t full = one->limit->full;
+    struct decision idle = one_peek(one, now_us, 0);
+    assert_true(idle.allowed);
+    assert_int_equal(idle.granted, 0);
+    assert_true(one_peek(one, now_us, idle.remaining).allowed);
+    assert_false(one_peek(one, now_us, idle.remaining + 1).allowed);
+    assert_true(one_peek(one, now_us + idle.reset_after_ms * 1000, full).allowed);
+    if (idle.reset_after_ms > 0) {
+        assert_false(one_peek(one, now_us + (idle.reset_after_ms - 1) * 1000, full).allowed);
+    }
+
+    struct decision never = one_peek(one, now_us, full + 1);
+    assert_false(never.allowed);
+    assert_int_equal(never.retry_after_ms, RETRY_NEVER);
+
+    struct decision one_more = one_peek(one, now_us, cost);
+    if (one_more.allowed) {
+        assert_int_equal(one_more.retry_after_ms, 0);
+        assert_int_equal(one_more.granted, cost);
+    } else if (!one->limit->count_denied) { /* counted denials have a test of their own */
+        assert_true(one_more.retry_after_ms > 0);
+        assert_true(one_peek(one, now_us + one_more.retry_after_ms * 1000, cost).allowed);
+        assert_false(one_peek(one, now_us + (one_more.retry_after_ms - 1) * 1000, cost).allowed);
+    }
+}
+
+static void every_algorithm_keeps_the_contract(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct settings *s = &cases[i];
+        seed = i;
+        struct one_limit one = one_limit(s->algo, s->limit, s->window_us, s->burst, s->count_denied);
+        int64_t now_us = INT64_C(1700000000000000) + draw(1000000);
+        for (int step = 0; step < 2000; step++) {
+            now_us += draw(s->window_us / one.limit->full + 2);
+            int64_t cost = 1 + draw(draw(3) == 0 ? one.limit->full : 1);
+            contract_holds(&one, now_us, cost);
+            struct decision promised = one_peek(&one, now_us, cost), given = one_check(&one, now_us, cost);
+            assert_memory_equal(&promised, &given, sizeof given);
+        }
+        one_limit_fini(&one);
+    }
+}
+
+static void a_counted_denial_tells_when_the_same_cost_passes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct settings *s = &cases[i];
+        if (!s->count_denied) continue;
+        seed = i;
+        struct one_limit one = one_limit(s->algo, s->limit, s->window_us, s->burst, true);
+        int64_t now_us = INT64_C(1700000000000000);
+        for (int step = 0; step < 2000; step++) {
+            now_us += draw(s->window_us / s->limit);
+            int64_t cost = 1 + draw(s->limit);
+            struct decision denied = one_check(&one, now_us, cost);
+            if (denied.allowed) continue;
+            assert_int_equal(denied.remaining, 0);
+            assert_true(one_peek(&one, now_us + denied.retry_after_ms * 1000, cost).allowed);
+            assert_false(one_peek(&one, now_us + (denied.retry_after_ms - 1) * 1000, cost).allowed);
+        }
+        one_limit_fini(&one);
+    }
+}
+
+static void a_denial_of_more_than_full_counts_too_where_denials_count(void **state)
+{
+    (void)state;
+    struct one_limit one = one_limit(ALGO_FIXED_WINDOW, 5, 1000000, 0, true);
+    struct decision never = one_check(&one, 1000000, INT64_C(1) << 53);
+    assert_false(never.allowed);
+    assert_int_equal(never.retry_after_ms, RETRY_NEVER);
+    assert_int_equal(never.remaining, 0);
+    assert_int_equal(never.reset_after_ms, 1000);
+    assert_false(one_check(&one, 1000001, 1).allowed);
+    assert_true(one_check(&one, 2000000, 5).allowed);
+    one_limit_fini(&one);
+}
+
+static void bucket_refills_evenly_and_exactly(void **state)
+{
+    (void)state;
+    struct one_limit one = one_limit(ALGO_BUCKET, 7, 1000000, 0, false);
+    int64_t start = INT64_C(1700000000000000), admitted = 0;
+    for (int64_t t = 0; t < 10000000; t += 1000) admitted += one_check(&one, start + t, 1).allowed;
+    assert_int_equal(admitted, 7 + 69); /* the burst, and 7 a second for 9.999 s */
+    one_limit_fini(&one);
+
+    one = one_limit(ALGO_BUCKET, 1, INT64_C(31536000000000), 0, false);
+    assert_true(one_check(&one, start, 1).allowed);
+    assert_int_equal(one_check(&one, start, 1).retry_after_ms, INT64_C(31536000000));
+    one_limit_fini(&one);
+
+    one = one_limit(ALGO_BUCKET, 1000000, 1000000, 0, false);
+    assert_true(one_check(&one, start, 1000000).allowed);
+    assert_false(one_check(&one, start, 1).allowed);
+    assert_true(one_check(&one, start + 1, 1).allowed);
+    one_limit_fini(&one);
+}
+
+static void bucket_admits_2l_minus_1_in_a_window_at_worst(void **state)
+{
+    (void)state;
+    struct one_limit one = one_limit(ALGO_BUCKET, 4, 1000000, 0, false);
+    int64_t admitted = 0;
+    for (int64_t t = 0; t < 1000000; t++) admitted += one_check(&one, t + 1000000, 1).allowed;
+    assert_int_equal(admitted, 7);
+    one_limit_fini(&one);
+}
+
+static void fixed_window_admits_twice_the_limit_around_an_edge_at_worst(void **state)
+{
+    (void)state;
+    struct one_limit one = one_limit(ALGO_FIXED_WINDOW, 5, 10000, 0, false);
+    for (int i = 0; i < 5; i++) assert_true(one_check(&one, 19999, 1).allowed);
+    struct decision denied = one_check(&one, 19999, 1);
+    assert_false(denied.allowed);
+    assert_int_equal(denied.retry_after_ms, 1);
+    for (int i = 0; i < 5; i++) assert_true(one_check(&one, 20000, 1).allowed);
+    assert_false(one_check(&one, 20000, 1).allowed);
+    one_limit_fini(&one);
+}
+
+static void a_clock_stepped_back_is_clamped_and_the_clamp_is_kept(void **state)
+{
+    (void)state;
+    struct one_limit one = one_limit(ALGO_BUCKET, 2, 1000000, 0, false);
+    assert_true(one_check(&one, 100000000, 2).allowed);
+    struct decision denied = one_check(&one, 50000000, 1);
+    assert_false(denied.allowed);
+    assert_int_equal(denied.retry_after_ms, 500);
+    assert_true(one_check(&one, 50500000, 1).allowed); /* not "retry in half a second" for ever */
+    one_limit_fini(&one);
+
+    one = one_limit(ALGO_FIXED_WINDOW, 2, 1000000, 0, false);
+    assert_true(one_check(&one, 100000000, 2).allowed);
+    assert_true(one_check(&one, 50000000, 2).allowed);
+    assert_false(one_check(&one, 50000001, 1).allowed);
+    one_limit_fini(&one);
+}
+
+static void a_changed_limit_keeps_what_was_used(void **state)
+{
+    (void)state;
+    struct one_limit one = one_limit(ALGO_FIXED_WINDOW, 5, 1000000, 0, false);
+    assert_true(one_check(&one, 1000000, 4).allowed);
+    one_limit_change(&one, 3, 1000000, 0);
+    assert_int_equal(one_peek(&one, 1000000, 0).remaining, 0);
+    one_limit_change(&one, 10, 1000000, 0);
+    assert_int_equal(one_peek(&one, 1000000, 0).remaining, 6);
+    one_limit_fini(&one);
+
+    one = one_limit(ALGO_BUCKET, 10, 60000000, 0, false); /* full again in a minute ... */
+    assert_true(one_check(&one, 1000000, 10).allowed);
+    one_limit_change(&one, 7, 60000000, 0); /* ... whatever the rate */
+    assert_int_equal(one_peek(&one, 1000000, 0).reset_after_ms, 60000);
+    assert_false(one_check(&one, 1000000, 1).allowed);
+    one_limit_change(&one, 20, 60000000, 0);
+    assert_false(one_check(&one, 1000000, 1).allowed);
+    assert_true(one_check(&one, 4000000, 1).allowed);
+    one_limit_fini(&one);
+}
+
+static void limit_zero_denies_for_ever(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct one_limit one = one_limit(cases[i].algo, 0, 1000000, 0, cases[i].count_denied);
+        struct decision denied = one_peek(&one, 1000000, 1);
+        assert_false(denied.allowed);
+        assert_int_equal(denied.retry_after_ms, RETRY_NEVER);
+        assert_true(one_check(&one, 1000000, 0).allowed);
+        one_limit_fini(&one);
+    }
+}
+
+static void what_cannot_be_counted_exactly_is_refused_with_what_can(void **state)
+{
+    (void)state;
+    char text[256];
+    assert_null(one_limit_fault(ALGO_BUCKET, 1000000, 86400000000, 0, false, text, sizeof text));
+    assert_non_null(one_limit_fault(ALGO_BUCKET, 999999999989, 86400000000, 0, false, text, sizeof text));
+    assert_string_equal(one_limit_fault(ALGO_BUCKET, 999983, 86400000000, 0, false, text, sizeof text),
+                        "burst 999983 (default: limit) cannot be counted exactly with this limit and window; "
+                        "write burst: 1 to 104249, or a rounder limit");
+    assert_null(one_limit_fault(ALGO_BUCKET, 999983, 86400000000, 104249, false, text, sizeof text));
+    assert_non_null(one_limit_fault(ALGO_BUCKET, 1, 1000000, 0, true, text, sizeof text));
+    assert_non_null(one_limit_fault(ALGO_BUCKET, 0, 1000000, 5, false, text, sizeof text));
+    assert_non_null(one_limit_fault(ALGO_FIXED_WINDOW, 1, 1500, 0, false, text, sizeof text));
+    assert_null(one_limit_fault(ALGO_FIXED_WINDOW, 1, 1000, 0, false, text, sizeof text));
+    assert_non_null(one_limit_fault(ALGO_FIXED_WINDOW, -1, 1000, 0, false, text, sizeof text));
+    assert_non_null(one_limit_fault(ALGO_FIXED_WINDOW, (INT64_C(1) << 34) + 1, 1000, 0, false, text, sizeof text));
+    assert_non_null(one_limit_fault(ALGO_FIXED_WINDOW, 1, 0, 0, false, text, sizeof text));
+}
+
+static void fit_admits_the_first_that_have_room(void **state)
+{
+    (void)state;
+    assert_int_equal(limit_fit(10, 3, 5), 3);
+    assert_int_equal(limit_fit(10, 3, 2), 2);
+    assert_int_equal(limit_fit(-1, 1, 2), 0);
+    assert_int_equal(limit_fit(-1, 0, 2), 2);
+}
+
+static void a_time_ring_keeps_the_newest(void **state)
+{
+    (void)state;
+    struct time_ring *ring = NULL;
+    for (int64_t t = 0; t < 1000; t++) assert_int_equal(time_ring_push(&ring, t, 1, 100), 0);
+    assert_int_equal(time_ring_len(ring), 100);
+    for (size_t i = 0; i < 100; i++) assert_int_equal(time_ring_at(ring, i), 900 + (int64_t)i);
+    assert_int_equal(time_ring_count_until(ring, 899), 0);
+    assert_int_equal(time_ring_count_until(ring, 949), 50);
+    assert_int_equal(time_ring_count_until(ring, 5000), 100);
+    time_ring_lower(ring, 950);
+    assert_int_equal(time_ring_at(ring, 99), 950);
+    assert_int_equal(time_ring_at(ring, 49), 949);
+    assert_int_equal(time_ring_push(&ring, 2000, 7, 10), 0); /* the limit was lowered */
+    assert_int_equal(time_ring_len(ring), 10);
+    assert_int_equal(time_ring_at(ring, 2), 950);
+    assert_int_equal(time_ring_at(ring, 3), 2000);
+    assert_int_equal(time_ring_push(&ring, 3000, 50, 20), 0);
+    assert_int_equal(time_ring_len(ring), 20);
+    assert_int_equal(time_ring_at(ring, 0), 3000);
+    time_ring_clear(ring);
+    assert_int_equal(time_ring_len(ring), 0);
+    time_ring_free(ring);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_algorithm_keeps_the_contract),
+        cmocka_unit_test(a_counted_denial_tells_when_the_same_cost_passes),
+        cmocka_unit_test(a_denial_of_more_than_full_counts_too_where_denials_count),
+        cmocka_unit_test(bucket_refills_evenly_and_exactly),
+        cmocka_unit_test(bucket_admits_2l_minus_1_in_a_window_at_worst),
+        cmocka_unit_test(fixed_window_admits_twice_the_limit_around_an_edge_at_worst),
+        cmocka_unit_test(a_clock_stepped_back_is_clamped_and_the_clamp_is_kept),
+        cmocka_unit_test(a_changed_limit_keeps_what_was_used),
+        cmocka_unit_test(limit_zero_denies_for_ever),
+        cmocka_unit_test(what_cannot_be_counted_exactly_is_refused_with_what_can),
+        cmocka_unit_test(fit_admits_the_first_that_have_room),
+        cmocka_unit_test(a_time_ring_keeps_the_newest),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

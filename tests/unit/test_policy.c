@@ -1,0 +1,160 @@
+/* test_policy.c: policies, their set, and decisions of several limits put together. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "fakes/one_limit.h"
+#include "limit/policy.h"
+
+static struct policy *sealed(const char *name, int64_t limit)
+{
+    char text[256];
+    struct policy *policy = policy_new(name, 1);
+    assert_non_null(policy);
+    policy->limits[0].algo = ALGO_BUCKET;
+    policy->limits[0].limit = limit;
+    policy->limits[0].window_us = 1000000;
+    assert_null(limit_prepare(&policy->limits[0], NULL, text, sizeof text));
+    policy_seal(policy);
+    return policy;
+}
+
+static void a_set_finds_its_policies_and_frees_them_with_the_last_reference(void **state)
+{
+    (void)state;
+    struct policy_set *set = policy_set_new();
+    for (int i = 0; i < 100; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "p%d", i);
+        assert_int_equal(policy_set_add(set, sealed(name, i + 1)), 0);
+    }
+    assert_int_equal(policy_find(set, slice_of("p42"))->limits[0].limit, 43);
+    assert_null(policy_find(set, slice_of("p100")));
+    assert_int_equal(set->n, 100);
+    assert_string_equal(set->in_order[7]->name, "p7");
+    policy_set_unref(policy_set_ref(set));
+    assert_non_null(policy_find(set, slice_of("p0")));
+    policy_set_unref(set);
+    policy_set_unref(NULL);
+}
+
+static void a_name_is_taken_once(void **state)
+{
+    (void)state;
+    struct policy_set *set = policy_set_new();
+    assert_int_equal(policy_set_add(set, sealed("a", 1)), 0);
+    struct policy *second = sealed("a", 2);
+    assert_int_equal(policy_set_add(set, second), -2);
+    policy_free(second);
+    policy_set_unref(set);
+}
+
+static void a_set_survives_short_memory(void **state)
+{
+    (void)state;
+    mem_fail_nth(1);
+    assert_null(policy_set_new());
+    mem_fail_nth(1);
+    assert_null(policy_new("a", 1));
+    struct policy_set *set = policy_set_new();
+    struct policy *policy = sealed("a", 1);
+    mem_fail_nth(1);
+    assert_int_equal(policy_set_add(set, policy), -1);
+    assert_int_equal(policy_set_add(set, policy), 0);
+    policy_set_unref(set);
+}
+
+static void the_version_is_the_fingerprint_of_the_settings(void **state)
+{
+    (void)state;
+    struct policy *a = sealed("a", 5), *same = sealed("a", 5), *more = sealed("a", 6), *other = sealed("b", 5);
+    assert_int_equal(a->version, same->version);
+    assert_int_not_equal(a->version, more->version);
+    assert_int_not_equal(a->version, other->version);
+    same->on_failure = ON_FAILURE_ERROR;
+    policy_seal(same);
+    assert_int_not_equal(a->version, same->version);
+    policy_free(a);
+    policy_free(same);
+    policy_free(more);
+    policy_free(other);
+}
+
+static void a_key_head_names_algorithm_policy_and_limit(void **state)
+{
+    (void)state;
+    char text[256];
+    struct policy *policy = policy_new("login", 2);
+    for (int i = 0; i < 2; i++) {
+        policy->limits[i].algo = ALGO_FIXED_WINDOW;
+        policy->limits[i].limit = 1;
+        policy->limits[i].window_us = 1000;
+    }
+    snprintf(policy->limits[1].name, sizeof policy->limits[1].name, "day");
+    assert_null(limit_prepare(&policy->limits[0], NULL, text, sizeof text));
+    assert_null(limit_prepare(&policy->limits[1], NULL, text, sizeof text));
+    assert_string_equal(policy->limits[0].key_head, "fw1:login:");
+    assert_string_equal(policy->limits[1].key_head, "fw1:login/day:");
+    assert_int_equal(policy->limits[1].key_head_len, 14);
+    policy_free(policy);
+}
+
+static void both_names_of_the_bucket_are_one_algorithm(void **state)
+{
+    (void)state;
+    assert_int_equal(algo_of_name("gcra"), ALGO_BUCKET);
+    assert_int_equal(algo_of_name("token_bucket"), ALGO_BUCKET);
+    assert_int_equal(algo_of_name("fixed_window"), ALGO_FIXED_WINDOW);
+    assert_int_equal(algo_of_name("nonsense"), -1);
+    assert_int_equal(compat_of_name("fixed_window"), -1);
+}
+
+static void several_limits_answer_as_one(void **state)
+{
+    (void)state;
+    struct policy *policy = policy_new("p", 3);
+    const struct limit *limits[] = {&policy->limits[0], &policy->limits[1], &policy->limits[2]};
+    struct decision members[] = {
+        {.allowed = true, .limit = 10, .remaining = 4, .reset_after_ms = 100, .granted = 0},
+        {.allowed = false, .limit = 5, .remaining = 2, .retry_after_ms = 700, .reset_after_ms = 900},
+        {.allowed = false, .limit = 20, .remaining = 3, .retry_after_ms = 300, .reset_after_ms = 50},
+    };
+    struct decision all;
+    decision_combine(&all, members, limits, 3);
+    assert_false(all.allowed);
+    assert_int_equal(all.limit, 5);
+    assert_int_equal(all.remaining, 2);
+    assert_int_equal(all.retry_after_ms, 700);
+    assert_int_equal(all.reset_after_ms, 900);
+    assert_int_equal(all.granted, 0);
+    assert_ptr_equal(all.bound_by, limits[1]);
+
+    members[2].retry_after_ms = RETRY_NEVER;
+    decision_combine(&all, members, limits, 3);
+    assert_int_equal(all.retry_after_ms, RETRY_NEVER);
+    assert_ptr_equal(all.bound_by, limits[2]);
+
+    decision_combine(&all, members, limits, 1);
+    assert_true(all.allowed);
+    assert_null(all.bound_by);
+    policy_free(policy);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_set_finds_its_policies_and_frees_them_with_the_last_reference),
+        cmocka_unit_test(a_name_is_taken_once),
+        cmocka_unit_test(a_set_survives_short_memory),
+        cmocka_unit_test(the_version_is_the_fingerprint_of_the_settings),
+        cmocka_unit_test(a_key_head_names_algorithm_policy_and_limit),
+        cmocka_unit_test(both_names_of_the_bucket_are_one_algorithm),
+        cmocka_unit_test(several_limits_answer_as_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

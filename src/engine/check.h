@@ -1,10 +1,10 @@
 /*
  * check.h: one check from admission to release.
  *
- * A check has two owners: the asker (a session's call, or libratelimit's test) until `done` ran or
- * the asker left, and the store from submit until reply or loss. It goes back to the pool when both
- * have let go. It carries everything its life needs; a pooled check keeps its key storage, so a
- * warmed-up daemon allocates nothing here.
+ * A check has two owners: the asker (a session's call, or libratelimit's test) until it releases
+ * it, before or after `done`, and the store from submit until reply or loss. It goes back to the
+ * pool when both have let go. It carries everything its life needs; a pooled check keeps its key
+ * and member storage, so a warmed-up daemon allocates nothing here.
  */
 #ifndef RL_ENGINE_CHECK_H
 #define RL_ENGINE_CHECK_H
@@ -21,16 +21,16 @@
 
 struct engine;
 
-enum { CHECK_INLINE_KEY = 96 };
+enum { CHECK_INLINE_KEY = 96, CHECK_INLINE_MEMBERS = 2 };
 
 struct check {
     /* the asker's */
     enum op_kind kind;
+    uint32_t deadline_ms;        /* 0 = the policy's */
     const struct policy *policy; /* held through `set` */
     struct slice key;            /* into inline_key or big_key */
     int64_t cost;
-    uint32_t deadline_ms;              /* 0 = the policy's */
-    void (*done)(struct check *check); /* exactly once; may run within engine_submit(); NULL once abandoned */
+    void (*done)(struct check *check); /* exactly once; may run within engine_submit(); never once released */
     void *asker;                       /* not owned; the engine never looks */
     uint32_t index;                    /* the asker's: place in a check_many */
 
@@ -41,18 +41,28 @@ struct check {
     bool removed; /* OP_RESET */
 
     /* the engine's */
+    bool answered;    /* `done` ran */
+    bool released;    /* the asker has let go; `asker` may be gone */
+    bool store_holds; /* between SUBMIT_PENDING and op.done */
     struct engine *engine;
     struct policy_set *set; /* one reference */
     struct heap_node deadline;
-    int64_t submitted_us; /* CLOCK_MONOTONIC */
-    bool store_holds;     /* between SUBMIT_PENDING and op.done */
-    bool answered;        /* `done` ran, or the asker left */
     struct op op;
-    struct op_member members[POLICY_LIMITS_MAX];
+
+    /* kept while in the pool */
+    struct list link;              /* in the pool */
+    struct op_member *members;     /* inline_members or big_members */
+    struct op_member *big_members; /* owned; NULL until a policy of more limits came; room for POLICY_LIMITS_MAX */
+    uint8_t *big_key;              /* owned; NULL until a longer key came */
+    size_t big_cap;
+    struct op_member inline_members[CHECK_INLINE_MEMBERS];
     uint8_t inline_key[CHECK_INLINE_KEY];
-    uint8_t *big_key; /* owned; NULL until a longer key came */
-    uint32_t big_cap;
-    struct list link; /* in the pool, or in the engine's list of live checks */
 };
+
+/* The policy's limits as questions at `members` (room for policy->n_limits), but for those of limit 0, which no store
+ * is asked about. Returns how many. */
+uint16_t check_fill_members(const struct check *check, struct op_member *members);
+/* The members' answers as the check's one answer, said to come from `source`. */
+void check_take_answer(struct check *check, const struct op *op, enum source source);
 
 #endif

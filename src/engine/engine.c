@@ -1,0 +1,274 @@
+#include "engine/engine.h"
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/counters.h"
+#include "engine/check_pool.h"
+#include "engine/failure.h"
+
+struct engine {
+    struct clock *clock; /* not owned */
+    struct store store;
+    struct policy_set *set; /* one reference */
+    struct check_pool pool;
+    struct heap deadlines; /* every submitted check without an answer */
+    struct failure failure;
+    uint32_t max_inflight;
+    size_t n_tombs; /* checks whose asker has let go and whose reply is still to come */
+    bool closing;
+    bool store_closed;
+    void (*on_closed)(void *arg);
+    void *on_closed_arg;
+};
+
+struct engine *engine_new(struct clock *clock, struct store store, struct policy_set *set,
+                          const struct engine_options *options)
+{
+    struct engine *engine = mem_zalloc(sizeof *engine);
+    if (engine == NULL) return NULL;
+    engine->clock = clock;
+    engine->store = store;
+    engine->set = set;
+    engine->max_inflight = options->max_inflight;
+    check_pool_init(&engine->pool);
+    heap_init(&engine->deadlines);
+    failure_init(&engine->failure, clock, options->local_max_keys);
+    return engine;
+}
+
+/* The end is arithmetic: the store is closed and every check is back. */
+static void maybe_closed(struct engine *engine)
+{
+    if (!engine->store_closed || engine->pool.n_out > 0) return;
+    void (*on_closed)(void *arg) = engine->on_closed;
+    void *arg = engine->on_closed_arg;
+    failure_fini(&engine->failure);
+    heap_fini(&engine->deadlines);
+    check_pool_fini(&engine->pool);
+    policy_set_unref(engine->set);
+    mem_free(engine);
+    on_closed(arg);
+}
+
+static void update_gauge(const struct engine *engine)
+{
+    counters.inflight = engine->pool.n_out - engine->n_tombs;
+}
+
+struct check *engine_check_new(struct engine *engine, struct slice key)
+{
+    bool full = engine->pool.n_out - engine->n_tombs >= engine->max_inflight;
+    struct check *check = full || engine->closing ? NULL : check_pool_take(&engine->pool, key);
+    if (check == NULL) {
+        counters.overloaded++;
+        return NULL;
+    }
+    check->engine = engine;
+    check->set = policy_set_ref(engine->set);
+    update_gauge(engine);
+    return check;
+}
+
+static void give_back(struct check *check)
+{
+    struct engine *engine = check->engine;
+    policy_set_unref(check->set);
+    check_pool_return(&engine->pool, check);
+    update_gauge(engine);
+    maybe_closed(engine);
+}
+
+void check_release(struct check *check)
+{
+    CHECK(!check->released);
+    check->released = true;
+    heap_remove(&check->engine->deadlines, &check->deadline);
+    if (!check->store_holds) {
+        give_back(check);
+        return;
+    }
+    check->engine->n_tombs++;
+    update_gauge(check->engine);
+}
+
+/* The last touch of `check`: its asker may release it within done. */
+static void answer(struct check *check)
+{
+    CHECK(!check->answered && !check->released);
+    check->answered = true;
+    heap_remove(&check->engine->deadlines, &check->deadline);
+    if (check->kind == OP_CHECK && check->error == ERROR_NONE) {
+        if (check->decision.allowed)
+            counters.allowed++;
+        else
+            counters.denied++;
+    }
+    check->done(check);
+}
+
+static void fail(struct check *check, enum reason reason)
+{
+    failure_answer(&check->engine->failure, check, reason);
+    answer(check);
+}
+
+static void decided(struct check *check)
+{
+    failure_store_answered(&check->engine->failure);
+    check_take_answer(check, &check->op, check->engine->store.source);
+    answer(check);
+}
+
+static void on_op_done(struct op *op, enum op_outcome outcome)
+{
+    struct check *check = CONTAINER_OF(op, struct check, op);
+    CHECK(check->store_holds);
+    check->store_holds = false;
+    if (check->answered) counters.late_replies += outcome != OP_DOWN;
+    if (check->released) {
+        check->engine->n_tombs--;
+        give_back(check);
+    } else if (!check->answered) {
+        switch (outcome) {
+        case OP_DECIDED: decided(check); break;
+        case OP_DOWN: fail(check, REASON_DOWN); break;
+        case OP_STORE_ERROR: fail(check, REASON_STORE_ERROR); break;
+        }
+    }
+}
+
+/* A policy with a limit of 0 admits nothing, and no store need be asked. A reset has nothing to forget there, but the
+ * policy's other limits may have. */
+static bool decided_by_policy(struct check *check)
+{
+    const struct policy *policy = check->policy;
+    const struct limit *zero = NULL;
+    uint16_t n_zero = 0;
+    for (uint16_t i = 0; i < policy->n_limits; i++) {
+        if (policy->limits[i].limit > 0) continue;
+        zero = &policy->limits[i];
+        n_zero++;
+    }
+    if (n_zero == 0 || (check->kind == OP_RESET && n_zero < policy->n_limits)) return false;
+    bool allowed = check->cost == 0;
+    check->decision = (struct decision){
+        .allowed = allowed,
+        .retry_after_ms = allowed ? 0 : RETRY_NEVER,
+        .bound_by = !allowed && policy->n_limits > 1 ? zero : NULL,
+        .source = check->engine->store.source,
+        .policy_version = policy->version,
+    };
+    counters.decided_unlimited++;
+    return true;
+}
+
+/* 0, or -1 where something of ours is used up. */
+static int prepare(struct check *check)
+{
+    struct engine *engine = check->engine;
+    int64_t deadline_ms = check->deadline_ms > 0 ? check->deadline_ms : check->policy->deadline_ms;
+    if (engine->n_tombs >= engine->max_inflight) return -1;
+    if (check_reserve_members(check, check->policy->n_limits) < 0) return -1;
+    if (heap_push(&engine->deadlines, &check->deadline, engine->clock->mono_us + deadline_ms * 1000) < 0) return -1;
+    uint16_t n_members = check_fill_members(check, check->members);
+    check->op = (struct op){.kind = check->kind, .members = check->members, .n_members = n_members, .done = on_op_done};
+    list_init(&check->op.link);
+    list_init(&check->op.key_link);
+    return 0;
+}
+
+static void ask_store(struct check *check)
+{
+    switch (store_submit(&check->engine->store, &check->op)) {
+    case SUBMIT_DECIDED: decided(check); break;
+    case SUBMIT_PENDING: check->store_holds = true; break;
+    case SUBMIT_DOWN: fail(check, REASON_DOWN); break;
+    case SUBMIT_OVERLOAD: fail(check, REASON_OVERLOAD); break;
+    }
+}
+
+void engine_submit(struct engine *engine, struct check *check)
+{
+    CHECK(check->engine == engine && check->policy != NULL && check->done != NULL && check->cost >= 0);
+    counters.checks += check->kind == OP_CHECK;
+    if (decided_by_policy(check))
+        answer(check);
+    else if (engine->closing)
+        fail(check, REASON_DOWN);
+    else if (prepare(check) < 0)
+        fail(check, REASON_OVERLOAD);
+    else
+        ask_store(check);
+}
+
+const char *engine_cost_fault(const struct policy *policy, int64_t cost)
+{
+    enum { COST_BITS = 53 };
+    if (cost < 0) return "cost: must not be negative";
+    if (cost >= INT64_C(1) << COST_BITS) return "cost: must not be above 2^53 - 1";
+    for (uint16_t i = 0; i < policy->n_limits; i++) {
+        const struct limit *limit = &policy->limits[i];
+        if (limit_ops(limit)->is_compat && cost > 1) return "cost: a compat policy takes only 0 and 1";
+        if (cost > limit->max_cost && cost <= limit->full) return "cost: more than one check of this policy may charge";
+    }
+    return NULL;
+}
+
+struct policy_set *engine_policies(struct engine *engine)
+{
+    return engine->set;
+}
+
+void engine_set_policies(struct engine *engine, struct policy_set *set)
+{
+    policy_set_unref(engine->set);
+    engine->set = set;
+}
+
+void engine_set_options(struct engine *engine, const struct engine_options *options)
+{
+    engine->max_inflight = options->max_inflight;
+    failure_set_local_max_keys(&engine->failure, options->local_max_keys);
+}
+
+void engine_flush(struct engine *engine)
+{
+    if (engine->closing) return;
+    store_flush(&engine->store);
+    failure_flush(&engine->failure);
+}
+
+int64_t engine_next_deadline(const struct engine *engine)
+{
+    const struct heap_node *first = heap_min(&engine->deadlines);
+    return first != NULL ? first->at_us : INT64_MAX;
+}
+
+void engine_expire(struct engine *engine)
+{
+    while (engine_next_deadline(engine) <= engine->clock->mono_us)
+        fail(CONTAINER_OF(heap_min(&engine->deadlines), struct check, deadline), REASON_DEADLINE);
+}
+
+size_t engine_n_live(const struct engine *engine)
+{
+    return engine->pool.n_out;
+}
+
+static void on_store_closed(void *arg)
+{
+    struct engine *engine = arg;
+    engine->store_closed = true;
+    maybe_closed(engine);
+}
+
+void engine_close(struct engine *engine, void (*on_closed)(void *arg), void *arg)
+{
+    CHECK(!engine->closing);
+    engine->closing = true;
+    engine->on_closed = on_closed;
+    engine->on_closed_arg = arg;
+    for (struct heap_node *first; (first = heap_min(&engine->deadlines)) != NULL;)
+        fail(CONTAINER_OF(first, struct check, deadline), REASON_DOWN);
+    store_close(&engine->store, on_store_closed, engine);
+}

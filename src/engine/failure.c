@@ -1,0 +1,142 @@
+#include "engine/failure.h"
+
+#include "base/counters.h"
+
+enum {
+    DENY_RETRY_MS = 1000,
+    LOCAL_QUIET_US = 1000000, /* so long without a failure answer counts as recovered */
+};
+
+void failure_init(struct failure *failure, const struct clock *clock, uint64_t local_max_keys)
+{
+    *failure = (struct failure){.clock = clock, .local_max_keys = local_max_keys};
+}
+
+void failure_fini(struct failure *failure)
+{
+    if (failure->local != NULL) memory_store_free(failure->local);
+    failure->local = NULL;
+}
+
+void failure_set_local_max_keys(struct failure *failure, uint64_t max_keys)
+{
+    failure->local_max_keys = max_keys;
+    if (failure->local != NULL) memory_store_set_max_keys(failure->local, max_keys);
+}
+
+static void count(enum reason reason)
+{
+    switch (reason) {
+    case REASON_DEADLINE: counters.failure_deadline++; break;
+    case REASON_OVERLOAD: counters.failure_overload++; break;
+    case REASON_STORE_ERROR: counters.failure_store_error++; break;
+    default: counters.failure_down++; break;
+    }
+}
+
+static void answer_error(struct check *check, enum reason reason)
+{
+    static const char *const messages[] = {
+        [REASON_DOWN] = "the store is away",
+        [REASON_BREAKER] = "the store is in trouble and was not asked",
+        [REASON_DEADLINE] = "the store did not answer in time",
+        [REASON_OVERLOAD] = "too much waits for the store already",
+        [REASON_STORE_ERROR] = "the store answered with an error",
+    };
+    counters.failure_error++;
+    check->error = ERROR_STORE_UNAVAILABLE;
+    check->error_message = messages[reason];
+}
+
+/* A cost of 0 charges nothing and is always allowed, also here. */
+static void answer_fixed(struct check *check, enum source source, enum reason reason)
+{
+    bool allowed = source == SOURCE_ALLOW || check->cost == 0;
+    check->decision = (struct decision){
+        .allowed = allowed,
+        .limit = check->policy->limits[0].full,
+        .retry_after_ms = allowed ? 0 : DENY_RETRY_MS,
+        .granted = allowed ? check->cost : 0,
+        .source = source,
+        .reason = reason,
+        .policy_version = check->policy->version,
+    };
+}
+
+/* The table's time goes on from the host's as it was when the table was last empty. */
+static void update_local_clock(struct failure *failure)
+{
+    struct clock *local = &failure->local_clock;
+    if (memory_store_n_keys(failure->local) == 0) *local = *failure->clock;
+    local->wall_us += failure->clock->mono_us - local->mono_us;
+    local->mono_us = failure->clock->mono_us;
+}
+
+static int open_local(struct failure *failure)
+{
+    struct memory_options options = {.max_keys = failure->local_max_keys, .sweep = true};
+    if (failure->local == NULL) failure->local = memory_store_new(&failure->local_clock, &options);
+    if (failure->local == NULL) return -1;
+    update_local_clock(failure);
+    return 0;
+}
+
+/* On members of its own: those of the check may still be the store's. */
+static int decide_locally(struct failure *failure, struct check *check)
+{
+    struct op_member members[POLICY_LIMITS_MAX];
+    struct op op = {.kind = OP_CHECK, .members = members, .n_members = check_fill_members(check, members)};
+    if (open_local(failure) < 0) return -1;
+    struct store local = memory_store_handle(failure->local);
+    if (store_submit(&local, &op) != SUBMIT_DECIDED) return -1;
+    check_take_answer(check, &op, SOURCE_LOCAL);
+    return 0;
+}
+
+static void answer_local(struct failure *failure, struct check *check, enum reason reason)
+{
+    if (decide_locally(failure, check) == 0) {
+        counters.failure_local++;
+        check->decision.reason = reason;
+        return;
+    }
+    counters.overloaded++;
+    check->error = ERROR_OVERLOADED;
+    check->error_message = "memory is short";
+}
+
+void failure_answer(struct failure *failure, struct check *check, enum reason reason)
+{
+    failure->last_us = failure->clock->mono_us;
+    failure->was_down |= reason == REASON_DOWN;
+    count(reason);
+    enum on_failure on_failure = check->kind == OP_CHECK ? check->policy->on_failure : ON_FAILURE_ERROR;
+    switch (on_failure) {
+    case ON_FAILURE_ALLOW:
+        counters.failure_allow++;
+        answer_fixed(check, SOURCE_ALLOW, reason);
+        break;
+    case ON_FAILURE_DENY:
+        counters.failure_deny++;
+        answer_fixed(check, SOURCE_DENY, reason);
+        break;
+    case ON_FAILURE_LOCAL: answer_local(failure, check, reason); break;
+    case ON_FAILURE_ERROR: answer_error(check, reason); break;
+    }
+}
+
+void failure_store_answered(struct failure *failure)
+{
+    if (failure->local == NULL || memory_store_n_keys(failure->local) == 0) return;
+    if (!failure->was_down && failure->clock->mono_us - failure->last_us < LOCAL_QUIET_US) return;
+    memory_store_clear(failure->local);
+    failure->was_down = false;
+}
+
+void failure_flush(struct failure *failure)
+{
+    if (failure->local == NULL) return;
+    update_local_clock(failure);
+    struct store local = memory_store_handle(failure->local);
+    store_flush(&local);
+}

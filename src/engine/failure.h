@@ -1,0 +1,35 @@
+/*
+ * failure.h: the answer where the store gave none in time.
+ *
+ * Checks get what their policy's on_failure says. `local` decides on a memory table of its own, by
+ * the same policy at its full limit, on the monotonic clock; the table is made at first need and
+ * emptied when the store answers again, so that nobody is punished twice. After a lost connection
+ * one answer is enough for that; a store that is merely late, overloaded or in error must have
+ * been well for a while, else every answer between two late ones would hand out the limit afresh.
+ * Peeks and resets are errors: only the store could answer them.
+ */
+#ifndef RL_ENGINE_FAILURE_H
+#define RL_ENGINE_FAILURE_H
+
+#include "base/clock.h"
+#include "engine/check.h"
+#include "store/memory_store.h"
+
+struct failure {
+    const struct clock *clock;
+    struct clock local_clock;   /* the table's: moves with the monotonic clock */
+    struct memory_store *local; /* owned; NULL until first needed */
+    uint64_t local_max_keys;
+    int64_t last_us; /* CLOCK_MONOTONIC of the last failure answer */
+    bool was_down;   /* one of them was because the store was away */
+};
+
+void failure_init(struct failure *failure, const struct clock *clock, uint64_t local_max_keys);
+void failure_fini(struct failure *failure);
+void failure_set_local_max_keys(struct failure *failure, uint64_t max_keys);
+
+void failure_answer(struct failure *failure, struct check *check, enum reason reason); /* fills the check's answer */
+void failure_store_answered(struct failure *failure); /* the store decided a check that still waited */
+void failure_flush(struct failure *failure);          /* end of the loop turn */
+
+#endif

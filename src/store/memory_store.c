@@ -1,0 +1,281 @@
+/*
+ * memory_store.c: an op decided on the spot, by the same steps as the script's (lua/core.lua):
+ *
+ *   open     each member's state as of now, or a fresh one; members of one key share it
+ *   decide   do all members fit? then each one's answer and what it is charged
+ *   write    states that were charged or clamped go back into the table
+ *
+ * Everything that can fail for want of memory happens before the first state is changed.
+ */
+#include "store/memory_store.h"
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/counters.h"
+#include "limit/policy.h"
+#include "store/memory_table.h"
+
+enum {
+    SWEEP_PER_ADDED = 2, /* more than one, so that a table never fills with expired keys */
+    SWEEP_ADDED_MAX = 4096,
+    SWEEP_STEP = 32, /* looked at in one turn beside */
+    SWEEP_EVERY_US = 1000,
+    SWEEP_STALE = 256, /* looked at in one turn while forgotten keys are left */
+    EVICT_STEP = 64,   /* in one turn, after the bounds were lowered */
+};
+
+/* One member of the op being decided. */
+struct seat {
+    struct seat *first;         /* the first seat of its key: what follows is kept there */
+    struct memory_entry *entry; /* NULL while not in the table */
+    struct state fresh;         /* stands in for the entry's */
+    struct run run;
+    int64_t seen1, seen2, keep; /* from view */
+    int64_t s1, s2;             /* with the charges so far */
+    int64_t units;              /* to be charged */
+};
+
+struct memory_store {
+    const struct clock *clock; /* not owned */
+    struct memory_table table;
+    bool sweep;
+    bool counted;
+    size_t n_added;                       /* since the last sweep */
+    int64_t next_sweep_us;                /* CLOCK_MONOTONIC */
+    struct seat seats[POLICY_LIMITS_MAX]; /* used within one submit only */
+};
+
+struct memory_store *memory_store_new(const struct clock *clock, const struct memory_options *options)
+{
+    enum { BYTES_PER_KEY = 1024 };
+    uint64_t max_keys = options->max_keys < UINT32_MAX ? options->max_keys : UINT32_MAX;
+    uint64_t max_bytes = options->max_bytes > 0 ? options->max_bytes : max_keys * BYTES_PER_KEY;
+    struct memory_store *memory = mem_zalloc(sizeof *memory);
+    if (memory == NULL) return NULL;
+    memory->clock = clock;
+    memory->sweep = options->sweep;
+    memory->counted = options->counted;
+    if (memory_table_init(&memory->table, max_keys, max_bytes) < 0) {
+        mem_free(memory);
+        return NULL;
+    }
+    return memory;
+}
+
+void memory_store_free(struct memory_store *memory)
+{
+    memory_table_fini(&memory->table);
+    mem_free(memory);
+}
+
+static void update_gauges(const struct memory_store *memory)
+{
+    if (!memory->counted) return;
+    counters.memory_keys = memory_store_n_keys(memory);
+    counters.memory_bytes = memory->table.n_bytes;
+}
+
+static bool same_key(const struct op_member *a, const struct op_member *b)
+{
+    const struct limit *x = a->limit, *y = b->limit;
+    return x->algo == y->algo && x->key_head_len == y->key_head_len &&
+           memcmp(x->key_head, y->key_head, x->key_head_len) == 0 && slice_eq(a->key, b->key);
+}
+
+static struct state *state_of(struct seat *seat)
+{
+    return seat->entry != NULL ? &seat->entry->state : &seat->fresh;
+}
+
+static void open_seat(struct memory_store *memory, const struct op *op, size_t i)
+{
+    const struct op_member *member = &op->members[i];
+    struct seat *seat = &memory->seats[i];
+    seat->first = seat;
+    limit_run(&seat->run, member->limit, memory->clock->wall_us);
+    for (size_t j = 0; j < i && seat->first == seat; j++)
+        if (same_key(&op->members[j], member)) seat->first = memory->seats[j].first;
+    if (seat->first != seat) return;
+    seat->entry = memory_table_find(&memory->table, member->limit, member->key);
+    seat->fresh = (struct state){0};
+    seat->units = 0;
+    if (seat->entry != NULL) seat->entry->pinned = true;
+    limit_ops(member->limit)->view(&seat->run, state_of(seat), &seat->seen1, &seat->seen2, &seat->keep);
+    seat->s1 = seat->seen1;
+    seat->s2 = seat->seen2;
+}
+
+static bool fits(const struct seat *seat, int64_t cost)
+{
+    const struct algo_ops *ops = limit_ops(seat->run.limit);
+    return limit_fit(ops->room(&seat->run, seat->first->s1, seat->first->s2), cost, 1) > 0;
+}
+
+/* Do all members fit, each beside the ones before it? */
+static bool all_fit(struct memory_store *memory, const struct op *op)
+{
+    bool admitted = true;
+    for (size_t i = 0; i < op->n_members; i++) {
+        struct seat *seat = &memory->seats[i], *first = seat->first;
+        int64_t cost = op->members[i].cost;
+        if (!fits(seat, cost))
+            admitted = false;
+        else if (cost > 0 && op->n_members > 1)
+            limit_ops(op->members[i].limit)->charge(&seat->run, &first->s1, &first->s2, cost);
+    }
+    for (size_t i = 0; i < op->n_members; i++) {
+        memory->seats[i].s1 = memory->seats[i].seen1;
+        memory->seats[i].s2 = memory->seats[i].seen2;
+    }
+    return admitted;
+}
+
+static void answer_member(struct seat *seat, struct op_member *member, bool admitted)
+{
+    const struct algo_ops *ops = limit_ops(member->limit);
+    struct seat *first = seat->first;
+    bool fitting = fits(seat, member->cost);
+    int64_t s1 = first->s1, s2 = first->s2, wait = 0;
+    if (!fitting && ops->has_wait && member->cost <= member->limit->full)
+        wait = ops->wait(&seat->run, state_of(first), s1, member->cost);
+    int64_t units = limit_decide(&seat->run, &s1, &s2, member->cost, admitted, wait, &member->decision);
+    first->units += units;
+    /* In a denied op the next member of this key still stands beside this one. */
+    if (units == 0 && fitting && member->cost > 0) ops->charge(&seat->run, &s1, &s2, member->cost);
+    first->s1 = s1;
+    first->s2 = s2;
+}
+
+/* Entries for all states to be kept. 0, or -1 without memory. */
+static int add_entries(struct memory_store *memory, const struct op *op)
+{
+    for (size_t i = 0; i < op->n_members; i++) {
+        struct seat *seat = &memory->seats[i];
+        const struct op_member *member = &op->members[i];
+        if (seat->first != seat || seat->entry != NULL || seat->units == 0) continue;
+        size_t n_before = memory->table.n;
+        seat->entry = memory_table_add(&memory->table, member->limit, member->key, memory->clock->wall_us);
+        if (seat->entry == NULL) return -1;
+        memory->n_added++;
+        if (memory->counted) counters.memory_evicted += memory->table.n == n_before;
+    }
+    return 0;
+}
+
+static int write_states(struct memory_store *memory, const struct op *op)
+{
+    for (size_t i = 0; i < op->n_members; i++) {
+        struct seat *seat = &memory->seats[i];
+        if (seat->first != seat || (seat->units == 0 && seat->keep >= 0)) continue;
+        const struct algo_ops *ops = limit_ops(op->members[i].limit);
+        struct state *state = &seat->entry->state;
+        if (ops->store(&seat->run, state, seat->seen1, seat->seen2, seat->keep, seat->units) < 0) return -1;
+        memory_table_update(&memory->table, seat->entry, ops->expires(&seat->run, state));
+    }
+    return 0;
+}
+
+static void evict(struct memory_store *memory)
+{
+    if (!memory_table_evict(&memory->table, memory->clock->wall_us)) return;
+    if (memory->counted) counters.memory_evicted++;
+}
+
+static enum submit decide(struct memory_store *memory, struct op *op)
+{
+    for (size_t i = 0; i < op->n_members; i++) open_seat(memory, op, i);
+    bool admitted = all_fit(memory, op);
+    for (size_t i = 0; i < op->n_members; i++) answer_member(&memory->seats[i], &op->members[i], admitted);
+    if (op->kind == OP_PEEK)
+        for (size_t i = 0; i < op->n_members; i++) memory->seats[i].units = 0;
+    int result = add_entries(memory, op);
+    if (result == 0) result = write_states(memory, op);
+    for (size_t i = 0; i < op->n_members; i++)
+        if (memory->seats[i].first == &memory->seats[i] && memory->seats[i].entry != NULL)
+            memory->seats[i].entry->pinned = false;
+    return result == 0 ? SUBMIT_DECIDED : SUBMIT_OVERLOAD;
+}
+
+static bool reset_member(struct memory_store *memory, const struct op_member *member)
+{
+    struct memory_entry *entry = memory_table_find(&memory->table, member->limit, member->key);
+    if (entry == NULL) return false;
+    struct run run;
+    int64_t s1, s2, keep;
+    limit_run(&run, member->limit, memory->clock->wall_us);
+    limit_ops(member->limit)->view(&run, &entry->state, &s1, &s2, &keep);
+    memory_table_remove(&memory->table, entry);
+    return keep != 0;
+}
+
+static enum submit on_submit(void *store, struct op *op)
+{
+    struct memory_store *memory = store;
+    enum submit result = SUBMIT_DECIDED;
+    CHECK(op->n_members >= 1 && op->n_members <= POLICY_LIMITS_MAX);
+    if (op->kind == OP_RESET)
+        for (size_t i = 0; i < op->n_members; i++) op->members[i].removed = reset_member(memory, &op->members[i]);
+    else
+        result = decide(memory, op);
+    while (memory->table.n_bytes > memory->table.max_bytes && memory->table.n > 0) evict(memory);
+    update_gauges(memory);
+    return result;
+}
+
+/* So much per turn that expired keys go faster than new ones come; and as the time passes, not as the turns do, so
+ * that a busy daemon does not walk the table all the time and an idle one is not woken for it. */
+static size_t sweep_budget(struct memory_store *memory)
+{
+    int64_t now_us = memory->clock->mono_us;
+    size_t n = memory->n_added * SWEEP_PER_ADDED;
+    memory->n_added = 0;
+    if (n > SWEEP_ADDED_MAX) n = SWEEP_ADDED_MAX;
+    if (memory->table.n_stale > 0) return n + SWEEP_STALE;
+    if (!memory->sweep) return 0;
+    if (now_us < memory->next_sweep_us) return n;
+    memory->next_sweep_us = now_us + SWEEP_EVERY_US;
+    return n + SWEEP_STEP;
+}
+
+static void on_flush(void *store)
+{
+    struct memory_store *memory = store;
+    size_t n = sweep_budget(memory);
+    if (n > 0) {
+        int64_t now_us = memory->sweep ? memory->clock->wall_us : INT64_MIN;
+        size_t n_expired = memory_table_sweep(&memory->table, n, now_us);
+        if (memory->counted) counters.memory_expired += n_expired;
+        if (n_expired * 4 >= n) memory->next_sweep_us = memory->clock->mono_us; /* worth going on at once */
+    }
+    for (size_t i = 0; i < EVICT_STEP && memory_table_is_over(&memory->table); i++) evict(memory);
+    update_gauges(memory);
+}
+
+static void on_close(void *store, void (*on_closed)(void *arg), void *arg)
+{
+    memory_store_free(store);
+    on_closed(arg);
+}
+
+struct store memory_store_handle(struct memory_store *memory)
+{
+    static const struct store_ops ops = {.submit = on_submit, .flush = on_flush, .close = on_close};
+    return (struct store){.ops = &ops, .impl = memory, .source = SOURCE_MEMORY};
+}
+
+void memory_store_clear(struct memory_store *memory)
+{
+    memory_table_forget_all(&memory->table);
+    update_gauges(memory);
+}
+
+void memory_store_set_max_keys(struct memory_store *memory, uint64_t max)
+{
+    uint64_t width = memory->table.width - POLICY_LIMITS_MAX;
+    memory->table.max_keys = max < 1 ? 1 : max < width ? max : width;
+}
+
+size_t memory_store_n_keys(const struct memory_store *memory)
+{
+    return memory->table.n - memory->table.n_stale;
+}

@@ -1,0 +1,68 @@
+/*
+ * memory_table.h: the memory store's keys and states, bounded in keys and in bytes.
+ *
+ * A map finds an entry by algorithm, key_head and client key; a dense array of the same entries
+ * makes a random sample (for eviction) and a slice of the whole (for sweeping) cheap however full
+ * the table is. One allocation per key. Forgetting everything is one increment: entries of an
+ * older generation count as gone, and are freed a slice per turn.
+ */
+#ifndef RL_STORE_MEMORY_TABLE_H
+#define RL_STORE_MEMORY_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/map.h"
+#include "base/slice.h"
+#include "limit/limit.h"
+
+struct memory_entry {
+    struct map_node node;
+    struct state state;
+    int64_t expires_us; /* wall clock: when the state equals fresh again */
+    int64_t life_us;    /* no state of its limit lives longer */
+    uint32_t place;     /* in entries */
+    uint32_t generation;
+    uint32_t n_bytes; /* as counted in the table */
+    uint32_t key_len;
+    uint16_t head_len;
+    uint8_t algo;
+    bool pinned;   /* an op being decided points here */
+    uint8_t key[]; /* key_head, then the client's key */
+};
+
+struct memory_table {
+    struct map map;
+    struct memory_entry **entries; /* owned, and what they point to; in no order */
+    size_t width;                  /* room in entries */
+    size_t n;
+    size_t n_stale; /* of them, of an older generation */
+    size_t max_keys;
+    uint64_t n_bytes;
+    uint64_t max_bytes;
+    uint32_t generation;
+    size_t cursor; /* entries from here on were visited by the present sweep */
+    uint64_t random;
+};
+
+int memory_table_init(struct memory_table *table, size_t max_keys, uint64_t max_bytes); /* 0, or -1 without memory */
+void memory_table_fini(struct memory_table *table);
+
+struct memory_entry *memory_table_find(struct memory_table *table, const struct limit *limit, struct slice key);
+/* A fresh entry, pinned, for a key not inside; where the table is full another goes. NULL without memory. */
+struct memory_entry *memory_table_add(struct memory_table *table, const struct limit *limit, struct slice key,
+                                      int64_t now_us);
+/* After its state was written. */
+void memory_table_update(struct memory_table *table, struct memory_entry *entry, int64_t expires_us);
+void memory_table_remove(struct memory_table *table, struct memory_entry *entry);
+
+/* Of a small sample, the entry that expires first goes. False where nothing could go. */
+bool memory_table_evict(struct memory_table *table, int64_t now_us);
+bool memory_table_is_over(const struct memory_table *table); /* its bounds, in keys or bytes */
+
+/* Look at the next n entries, and free those that are stale, or expired at now_us. Returns how many had expired. */
+size_t memory_table_sweep(struct memory_table *table, size_t n, int64_t now_us);
+void memory_table_forget_all(struct memory_table *table);
+
+#endif

@@ -1,0 +1,49 @@
+#include "fakes/policies.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+
+static void fill(struct limit *limit, const struct limit_spec *spec)
+{
+    char text[256];
+    snprintf(limit->name, sizeof limit->name, "%s", spec->name != NULL ? spec->name : "");
+    limit->algo = spec->algo;
+    limit->limit = spec->limit;
+    limit->window_us = spec->window_us;
+    limit->burst = spec->burst;
+    limit->count_denied = spec->count_denied;
+    const char *wrong = limit_prepare(limit, NULL, text, sizeof text);
+    if (wrong != NULL) fprintf(stderr, "policies: %s\n", wrong);
+    CHECK(wrong == NULL);
+}
+
+const struct policy *policies_add(struct policy_set *set, const struct policy_spec *spec)
+{
+    uint16_t n_limits = 0;
+    while (n_limits < SPEC_LIMITS_MAX && spec->limits[n_limits].window_us > 0) n_limits++;
+    struct policy *policy = policy_new(spec->name, n_limits);
+    CHECK(policy != NULL);
+    policy->on_failure = spec->on_failure;
+    policy->deadline_ms = spec->deadline_ms > 0 ? spec->deadline_ms : 20;
+    for (uint16_t i = 0; i < n_limits; i++) fill(&policy->limits[i], &spec->limits[i]);
+    policy_seal(policy);
+    CHECK(policy_set_add(set, policy) == 0);
+    return policy;
+}
+
+struct policy_set *policies_make(const struct policy_spec *specs, size_t n)
+{
+    struct policy_set *set = policy_set_new();
+    CHECK(set != NULL);
+    for (size_t i = 0; i < n; i++) policies_add(set, &specs[i]);
+    return set;
+}
+
+const struct policy *policies_get(const struct policy_set *set, const char *name)
+{
+    const struct policy *policy = policy_find(set, slice_of(name));
+    CHECK(policy != NULL);
+    return policy;
+}

@@ -1,0 +1,33 @@
+/*
+ * policies.h: policies for tests, from a few words each.
+ */
+#ifndef RL_TESTS_POLICIES_H
+#define RL_TESTS_POLICIES_H
+
+#include "limit/policy.h"
+
+enum { SPEC_LIMITS_MAX = 4 };
+
+struct limit_spec {
+    const char *name; /* NULL = the policy's one limit, without a name */
+    enum algo algo;
+    int64_t limit;
+    int64_t window_us; /* 0 = no such limit */
+    int64_t burst;
+    bool count_denied;
+};
+
+struct policy_spec {
+    const char *name;
+    enum on_failure on_failure;
+    uint32_t deadline_ms; /* 0 = 20 */
+    struct limit_spec limits[SPEC_LIMITS_MAX];
+};
+
+/* The test ends with a message where the specification is wrong. */
+const struct policy *policies_add(struct policy_set *set, const struct policy_spec *spec);
+/* A set of n policies. */
+struct policy_set *policies_make(const struct policy_spec *specs, size_t n);
+const struct policy *policies_get(const struct policy_set *set, const char *name);
+
+#endif

@@ -1,0 +1,42 @@
+/*
+ * scripted_store.h: a store that does with each op what the test says, and nothing by itself.
+ *
+ * It lives in the test's memory, so that a test can look at it after engine_close().
+ */
+#ifndef RL_TESTS_SCRIPTED_STORE_H
+#define RL_TESTS_SCRIPTED_STORE_H
+
+#include "store/store.h"
+
+enum scripted_mode {
+    SCRIPTED_HOLD, /* keep the op until the test replies */
+    SCRIPTED_DECIDE,
+    SCRIPTED_REFUSE_DOWN,
+    SCRIPTED_REFUSE_OVERLOAD,
+};
+
+struct scripted_store {
+    enum scripted_mode mode;
+    struct decision decision; /* what every reply says; .removed beside */
+    bool removed;
+    bool holds_close; /* on_closed waits for scripted_finish_close() */
+    struct list held; /* ops, oldest first */
+    size_t n_held;
+    size_t n_submitted;
+    size_t n_flushed;
+    bool closed;
+    void (*on_closed)(void *arg);
+    void *on_closed_arg;
+};
+
+void scripted_init(struct scripted_store *scripted); /* SCRIPTED_HOLD, and replies that allow */
+struct store scripted_handle(struct scripted_store *scripted);
+
+/* The i-th op held (0 = oldest) ends so. */
+void scripted_end(struct scripted_store *scripted, size_t i, enum op_outcome outcome);
+void scripted_end_all(struct scripted_store *scripted, enum op_outcome outcome);
+/* A bug in a store: `done` twice for one op. */
+void scripted_reply_twice(struct scripted_store *scripted);
+void scripted_finish_close(struct scripted_store *scripted);
+
+#endif

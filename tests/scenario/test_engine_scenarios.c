@@ -1,0 +1,572 @@
+/* test_engine_scenarios.c: the ways of a check, one after another, on a scripted store and a frozen clock. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/counters.h"
+#include "fakes/engine_world.h"
+
+#define SECOND_US INT64_C(1000000)
+
+static const struct policy_spec specs[] = {
+    {.name = "allow", .on_failure = ON_FAILURE_ALLOW, .limits = {{.limit = 5, .window_us = SECOND_US}}},
+    {.name = "deny", .on_failure = ON_FAILURE_DENY, .limits = {{.limit = 5, .window_us = SECOND_US}}},
+    {.name = "error", .on_failure = ON_FAILURE_ERROR, .limits = {{.limit = 5, .window_us = SECOND_US}}},
+    {.name = "local",
+     .on_failure = ON_FAILURE_LOCAL,
+     .limits = {{.algo = ALGO_FIXED_WINDOW, .limit = 2, .window_us = 60 * SECOND_US}}},
+    {.name = "nothing", .limits = {{.limit = 0, .window_us = SECOND_US}}},
+    {.name = "several",
+     .on_failure = ON_FAILURE_LOCAL,
+     .limits = {{.name = "second", .algo = ALGO_BUCKET, .limit = 2, .window_us = SECOND_US},
+                {.name = "minute", .algo = ALGO_FIXED_WINDOW, .limit = 3, .window_us = 60 * SECOND_US},
+                {.name = "hour", .algo = ALGO_FIXED_WINDOW, .limit = 9, .window_us = 3600 * SECOND_US}}},
+    {.name = "partly-nothing",
+     .limits = {{.name = "some", .limit = 2, .window_us = SECOND_US},
+                {.name = "none", .algo = ALGO_FIXED_WINDOW, .limit = 0, .window_us = SECOND_US}}},
+};
+enum { N_SPECS = sizeof specs / sizeof specs[0] };
+
+static struct engine_world world;
+
+static int set_up(void **state)
+{
+    (void)state;
+    counters = (struct counters){0};
+    world_open(&world, specs, N_SPECS, &world_options);
+    return 0;
+}
+
+static int set_up_memory(void **state)
+{
+    (void)state;
+    counters = (struct counters){0};
+    world_open_memory(&world, specs, N_SPECS, &world_options);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    if (!world.closed) world_close(&world);
+    return 0;
+}
+
+static struct asked ask(enum op_kind kind, const char *policy, const char *key, int64_t cost)
+{
+    struct asked asked = {0};
+    assert_true(world_ask(&world, &asked, kind, policy, key, cost));
+    assert_int_equal(asked.n_done, 1);
+    return asked;
+}
+
+static void a_reply_answers_the_check(void **state)
+{
+    (void)state;
+    struct asked asked = {0};
+    world_ask(&world, &asked, OP_CHECK, "allow", "alice", 1);
+    assert_int_equal(asked.n_done, 0);
+    assert_int_equal(counters.inflight, 1);
+    world.scripted.decision.remaining = 4;
+    scripted_end(&world.scripted, 0, OP_DECIDED);
+    assert_int_equal(asked.n_done, 1);
+    assert_int_equal(asked.error, ERROR_NONE);
+    assert_true(asked.decision.allowed);
+    assert_int_equal(asked.decision.remaining, 4);
+    assert_int_equal(asked.decision.source, SOURCE_REDIS);
+    assert_int_equal(asked.decision.reason, REASON_NONE);
+    assert_int_equal(asked.decision.policy_version, policies_get(engine_policies(world.engine), "allow")->version);
+    assert_int_equal(engine_n_live(world.engine), 0);
+    assert_int_equal(counters.inflight, 0);
+    assert_int_equal(counters.checks, 1);
+    assert_int_equal(counters.allowed, 1);
+}
+
+static void the_deadline_answers_and_the_late_reply_is_dropped(void **state)
+{
+    (void)state;
+    struct asked asked = {0};
+    world_ask(&world, &asked, OP_CHECK, "allow", "alice", 1);
+    assert_int_equal(engine_next_deadline(world.engine), world.clock.mono_us + 20000);
+    world_advance_ms(&world, 19);
+    assert_int_equal(asked.n_done, 0);
+    world_advance_ms(&world, 1);
+    assert_int_equal(asked.n_done, 1);
+    assert_true(asked.decision.allowed);
+    assert_int_equal(asked.decision.source, SOURCE_ALLOW);
+    assert_int_equal(asked.decision.reason, REASON_DEADLINE);
+    assert_int_equal(asked.decision.limit, 5);
+    assert_int_equal(asked.decision.remaining, 0);
+    assert_int_equal(engine_next_deadline(world.engine), INT64_MAX);
+    assert_int_equal(engine_n_live(world.engine), 1);
+    scripted_end(&world.scripted, 0, OP_DECIDED);
+    assert_int_equal(asked.n_done, 1);
+    assert_int_equal(counters.late_replies, 1);
+    assert_int_equal(counters.failure_deadline, 1);
+    assert_int_equal(engine_n_live(world.engine), 0);
+}
+
+static void the_request_may_set_its_own_deadline(void **state)
+{
+    (void)state;
+    struct asked asked = {0};
+    world.deadline_ms = 3;
+    world_ask(&world, &asked, OP_CHECK, "allow", "alice", 1);
+    world_advance_ms(&world, 2);
+    assert_int_equal(asked.n_done, 0);
+    world_advance_ms(&world, 1);
+    assert_int_equal(asked.n_done, 1);
+    scripted_end(&world.scripted, 0, OP_DECIDED);
+}
+
+static void a_client_that_left_is_not_answered(void **state)
+{
+    (void)state;
+    struct asked asked = {0};
+    world_ask(&world, &asked, OP_CHECK, "allow", "alice", 1);
+    world_leave(&asked);
+    assert_int_equal(counters.inflight, 0);
+    assert_int_equal(engine_next_deadline(world.engine), INT64_MAX);
+    world_advance_ms(&world, 100);
+    scripted_end(&world.scripted, 0, OP_DECIDED);
+    assert_int_equal(asked.n_done, 0);
+    assert_int_equal(counters.late_replies, 0);
+    assert_int_equal(engine_n_live(world.engine), 0);
+}
+
+static void a_client_may_keep_its_answer_beyond_done(void **state)
+{
+    (void)state;
+    struct asked asked = {.keep = true};
+    world_ask(&world, &asked, OP_CHECK, "deny", "alice", 1);
+    world_advance_ms(&world, 20);
+    scripted_end(&world.scripted, 0, OP_DECIDED);
+    assert_int_equal(engine_n_live(world.engine), 1);
+    assert_int_equal(asked.check->decision.source, SOURCE_DENY);
+    world_leave(&asked);
+    assert_int_equal(engine_n_live(world.engine), 0);
+}
+
+static void a_check_never_submitted_goes_back(void **state)
+{
+    (void)state;
+    struct check *check = engine_check_new(world.engine, slice_of("alice"));
+    assert_int_equal(engine_n_live(world.engine), 1);
+    check_release(check);
+    assert_int_equal(engine_n_live(world.engine), 0);
+    assert_int_equal(counters.checks, 0);
+}
+
+static void a_lost_store_gives_each_policys_failure_answer(void **state)
+{
+    (void)state;
+    struct asked allow = {0}, deny = {0}, error = {0}, local = {0};
+    world_ask(&world, &allow, OP_CHECK, "allow", "alice", 3);
+    world_ask(&world, &deny, OP_CHECK, "deny", "alice", 3);
+    world_ask(&world, &error, OP_CHECK, "error", "alice", 3);
+    world_ask(&world, &local, OP_CHECK, "local", "alice", 1);
+    scripted_end_all(&world.scripted, OP_DOWN);
+    assert_true(allow.decision.allowed);
+    assert_int_equal(allow.decision.granted, 3);
+    assert_int_equal(allow.decision.reason, REASON_DOWN);
+    assert_false(deny.decision.allowed);
+    assert_int_equal(deny.decision.source, SOURCE_DENY);
+    assert_int_equal(deny.decision.retry_after_ms, 1000);
+    assert_int_equal(deny.decision.granted, 0);
+    assert_int_equal(error.error, ERROR_STORE_UNAVAILABLE);
+    assert_string_equal(error.error_message, "the store is away");
+    assert_true(local.decision.allowed);
+    assert_int_equal(local.decision.source, SOURCE_LOCAL);
+    assert_int_equal(local.decision.reason, REASON_DOWN);
+    assert_int_equal(local.decision.remaining, 1);
+    assert_int_equal(counters.failure_down, 4);
+    assert_int_equal(counters.failure_allow, 1);
+    assert_int_equal(counters.failure_deny, 1);
+    assert_int_equal(counters.failure_error, 1);
+    assert_int_equal(counters.failure_local, 1);
+    assert_int_equal(counters.allowed, 2);
+    assert_int_equal(counters.denied, 1);
+}
+
+static void a_failure_answer_allows_a_cost_of_zero(void **state)
+{
+    (void)state;
+    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    struct asked asked = ask(OP_CHECK, "deny", "alice", 0);
+    assert_true(asked.decision.allowed);
+    assert_int_equal(asked.decision.retry_after_ms, 0);
+}
+
+static void a_store_error_has_its_reason(void **state)
+{
+    (void)state;
+    struct asked asked = {0};
+    world_ask(&world, &asked, OP_CHECK, "deny", "alice", 1);
+    scripted_end(&world.scripted, 0, OP_STORE_ERROR);
+    assert_int_equal(asked.decision.reason, REASON_STORE_ERROR);
+    assert_int_equal(counters.failure_store_error, 1);
+}
+
+static void a_refusal_is_answered_at_once(void **state)
+{
+    (void)state;
+    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    assert_int_equal(ask(OP_CHECK, "allow", "alice", 1).decision.reason, REASON_DOWN);
+    world.scripted.mode = SCRIPTED_REFUSE_OVERLOAD;
+    assert_int_equal(ask(OP_CHECK, "allow", "alice", 1).decision.reason, REASON_OVERLOAD);
+    assert_int_equal(counters.failure_overload, 1);
+    assert_int_equal(engine_n_live(world.engine), 0);
+    assert_int_equal(engine_next_deadline(world.engine), INT64_MAX);
+}
+
+static void peeks_and_resets_are_errors_without_the_store(void **state)
+{
+    (void)state;
+    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    const char *const policies[] = {"allow", "deny", "error", "local"};
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(ask(OP_PEEK, policies[i], "alice", 1).error, ERROR_STORE_UNAVAILABLE);
+        assert_int_equal(ask(OP_RESET, policies[i], "alice", 0).error, ERROR_STORE_UNAVAILABLE);
+    }
+    assert_int_equal(counters.failure_error, 8);
+    assert_int_equal(counters.checks, 0);
+}
+
+static void a_reset_says_what_the_store_said(void **state)
+{
+    (void)state;
+    world.scripted.mode = SCRIPTED_DECIDE;
+    assert_true(ask(OP_RESET, "several", "alice", 0).removed);
+    world.scripted.removed = false;
+    assert_false(ask(OP_RESET, "several", "alice", 0).removed);
+}
+
+static void too_many_checks_are_refused(void **state)
+{
+    (void)state;
+    struct asked asked[101] = {0};
+    for (size_t i = 0; i < 100; i++) assert_true(world_ask(&world, &asked[i], OP_CHECK, "allow", "alice", 1));
+    assert_false(world_ask(&world, &asked[100], OP_CHECK, "allow", "alice", 1));
+    assert_int_equal(counters.overloaded, 1);
+    scripted_end(&world.scripted, 50, OP_DECIDED);
+    assert_true(world_ask(&world, &asked[100], OP_CHECK, "allow", "alice", 1));
+    engine_set_options(world.engine, &(struct engine_options){.max_inflight = 50, .local_max_keys = 10});
+    scripted_end_all(&world.scripted, OP_DECIDED);
+}
+
+/* A store that is stalled must not turn failure answers into OVERLOADED errors. */
+static void checks_nobody_waits_for_do_not_count_against_the_cap(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        struct asked asked[100] = {0};
+        for (size_t i = 0; i < 100; i++) assert_true(world_ask(&world, &asked[i], OP_CHECK, "allow", "alice", 1));
+        world_advance_ms(&world, 20);
+        for (size_t i = 0; i < 100; i++) {
+            assert_int_equal(asked[i].n_done, 1);
+            assert_int_equal(asked[i].decision.reason, round == 0 ? REASON_DEADLINE : REASON_OVERLOAD);
+        }
+    }
+    assert_int_equal(world.scripted.n_submitted, 100);
+    assert_int_equal(engine_n_live(world.engine), 100);
+    assert_int_equal(counters.overloaded, 0);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_int_equal(counters.late_replies, 100);
+}
+
+static void a_limit_of_zero_is_denied_without_the_store(void **state)
+{
+    (void)state;
+    struct asked denied = ask(OP_CHECK, "nothing", "alice", 1);
+    assert_false(denied.decision.allowed);
+    assert_int_equal(denied.decision.retry_after_ms, RETRY_NEVER);
+    assert_int_equal(denied.decision.limit, 0);
+    assert_int_equal(denied.decision.source, SOURCE_REDIS);
+    assert_null(denied.decision.bound_by);
+    assert_true(ask(OP_CHECK, "nothing", "alice", 0).decision.allowed);
+    assert_false(ask(OP_PEEK, "nothing", "alice", 1).decision.allowed);
+    assert_false(ask(OP_RESET, "nothing", "alice", 0).removed);
+    struct asked bound = ask(OP_CHECK, "partly-nothing", "alice", 1);
+    assert_string_equal(bound.decision.bound_by->name, "none");
+    assert_int_equal(world.scripted.n_submitted, 0);
+    world.scripted.mode = SCRIPTED_DECIDE;
+    assert_true(ask(OP_RESET, "partly-nothing", "alice", 0).removed);
+}
+
+static void a_cost_above_the_capacity_is_the_stores_to_deny(void **state)
+{
+    (void)state;
+    world.scripted.mode = SCRIPTED_DECIDE;
+    world.scripted.decision = (struct decision){.limit = 5, .remaining = 5, .retry_after_ms = RETRY_NEVER};
+    assert_int_equal(ask(OP_CHECK, "allow", "alice", 6).decision.retry_after_ms, RETRY_NEVER);
+    assert_int_equal(world.scripted.n_submitted, 1);
+}
+
+static void a_reload_leaves_checks_in_flight_their_policy(void **state)
+{
+    (void)state;
+    static const struct policy_spec reloaded[] = {
+        {.name = "deny", .on_failure = ON_FAILURE_ALLOW, .limits = {{.limit = 7, .window_us = SECOND_US}}}};
+    struct asked before = {.keep = true}, after = {0};
+    world_ask(&world, &before, OP_CHECK, "deny", "alice", 1);
+    engine_set_policies(world.engine, policies_make(reloaded, 1));
+    world_ask(&world, &after, OP_CHECK, "deny", "alice", 1);
+    world_advance_ms(&world, 20);
+    assert_int_equal(before.decision.source, SOURCE_DENY);
+    assert_int_equal(before.decision.limit, 5);
+    assert_int_equal(after.decision.source, SOURCE_ALLOW);
+    assert_int_equal(after.decision.limit, 7);
+    assert_int_not_equal(before.decision.policy_version, after.decision.policy_version);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_string_equal(before.check->policy->name, "deny");
+    world_leave(&before);
+}
+
+static void closing_answers_everything_first(void **state)
+{
+    (void)state;
+    struct asked waiting = {0}, late = {0}, gone = {0}, kept = {.keep = true};
+    world_ask(&world, &late, OP_CHECK, "deny", "alice", 1);
+    world_advance_ms(&world, 20);
+    world_ask(&world, &waiting, OP_CHECK, "deny", "alice", 1);
+    world_ask(&world, &gone, OP_CHECK, "deny", "alice", 1);
+    world_ask(&world, &kept, OP_CHECK, "local", "alice", 1);
+    world_leave(&gone);
+    world.scripted.holds_close = true;
+    engine_close(world.engine, world_mark_closed, &world);
+    assert_int_equal(waiting.n_done, 1);
+    assert_int_equal(waiting.decision.reason, REASON_DOWN);
+    assert_int_equal(kept.decision.source, SOURCE_LOCAL);
+    assert_null(engine_check_new(world.engine, slice_of("alice")));
+    assert_false(world.closed);
+    scripted_finish_close(&world.scripted);
+    assert_false(world.closed);
+    world_leave(&kept);
+    assert_true(world.closed);
+    assert_int_equal(late.n_done, 1);
+    assert_int_equal(gone.n_done, 0);
+    assert_int_equal(counters.inflight, 0);
+}
+
+static void a_check_submitted_while_closing_is_answered(void **state)
+{
+    (void)state;
+    struct check *check = engine_check_new(world.engine, slice_of("alice"));
+    struct asked asked = {.check = check};
+    world.scripted.holds_close = true;
+    engine_close(world.engine, world_mark_closed, &world);
+    engine_flush(world.engine);
+    assert_int_equal(world.scripted.n_flushed, 0);
+    world_submit(&world, &asked, OP_CHECK, "allow", 1);
+    assert_int_equal(asked.decision.reason, REASON_DOWN);
+    assert_int_equal(world.scripted.n_submitted, 0);
+    scripted_finish_close(&world.scripted);
+    assert_true(world.closed);
+}
+
+static struct asked ask_down(const char *policy, const char *key)
+{
+    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    return ask(OP_CHECK, policy, key, 1);
+}
+
+static struct asked ask_up(const char *policy, const char *key)
+{
+    world.scripted.mode = SCRIPTED_DECIDE;
+    return ask(OP_CHECK, policy, key, 1);
+}
+
+static void local_decides_until_the_store_is_back_and_then_forgets(void **state)
+{
+    (void)state;
+    assert_true(ask_down("local", "alice").decision.allowed);
+    assert_true(ask_down("local", "alice").decision.allowed);
+    struct asked denied = ask_down("local", "alice");
+    assert_false(denied.decision.allowed);
+    assert_int_equal(denied.decision.source, SOURCE_LOCAL);
+    assert_in_range(denied.decision.retry_after_ms, 1, 60000);
+    assert_true(ask_down("local", "bob").decision.allowed);
+    assert_int_equal(ask_up("local", "alice").decision.source, SOURCE_REDIS);
+    engine_flush(world.engine);
+    assert_int_equal(ask_down("local", "alice").decision.remaining, 1);
+    assert_int_equal(counters.memory_keys, 0);
+}
+
+/* Else every answer between two late ones would hand out the whole limit again. */
+static void local_is_not_forgotten_while_the_store_is_only_slow(void **state)
+{
+    (void)state;
+    size_t n_allowed = 0;
+    for (int i = 0; i < 10; i++) {
+        struct asked asked = {0};
+        world.scripted.mode = SCRIPTED_HOLD;
+        world_ask(&world, &asked, OP_CHECK, "local", "alice", 1);
+        world_advance_ms(&world, 20);
+        n_allowed += asked.decision.allowed;
+        ask_up("local", "alice");
+    }
+    assert_int_equal(n_allowed, 2);
+    world_advance_ms(&world, 1000);
+    ask_up("local", "alice");
+    assert_true(ask_down("local", "alice").decision.allowed);
+    world.scripted.mode = SCRIPTED_HOLD;
+    scripted_end_all(&world.scripted, OP_DECIDED);
+}
+
+static void local_time_does_not_step_with_the_host(void **state)
+{
+    (void)state;
+    ask_down("local", "alice");
+    ask_down("local", "alice");
+    world.clock.wall_us += 3600 * SECOND_US;
+    assert_false(ask_down("local", "alice").decision.allowed);
+    world.clock.wall_us -= 7200 * SECOND_US;
+    world.clock.mono_us += 60 * SECOND_US;
+    assert_true(ask_down("local", "alice").decision.allowed);
+}
+
+static void several_limits_are_one_answer_that_names_the_binding_one(void **state)
+{
+    (void)state;
+    assert_true(ask(OP_CHECK, "several", "alice", 1).decision.allowed);
+    struct asked second = ask(OP_CHECK, "several", "alice", 2);
+    assert_false(second.decision.allowed);
+    assert_string_equal(second.decision.bound_by->name, "second");
+    assert_int_equal(ask(OP_CHECK, "several", "alice", 1).decision.remaining, 0);
+    world_advance_ms(&world, 1000);
+    struct asked minute = ask(OP_CHECK, "several", "alice", 2);
+    assert_string_equal(minute.decision.bound_by->name, "minute");
+    assert_int_equal(minute.decision.source, SOURCE_MEMORY);
+    assert_int_equal(ask(OP_CHECK, "several", "alice", 1).decision.remaining, 0);
+    assert_true(ask(OP_RESET, "several", "alice", 0).removed);
+    assert_int_equal(ask(OP_PEEK, "several", "alice", 0).decision.remaining, 2);
+    assert_int_equal(counters.memory_keys, 0);
+}
+
+static void several_limits_fall_back_as_one(void **state)
+{
+    (void)state;
+    struct asked asked = {0};
+    world_ask(&world, &asked, OP_CHECK, "several", "alice", 1);
+    world_advance_ms(&world, 20);
+    assert_true(asked.decision.allowed);
+    assert_int_equal(asked.decision.source, SOURCE_LOCAL);
+    assert_int_equal(asked.decision.remaining, 1);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_int_equal(counters.late_replies, 1);
+}
+
+static void keys_of_any_length_and_bytes_keep_apart(void **state)
+{
+    (void)state;
+    char key[5001];
+    memset(key, 'k', sizeof key);
+    for (size_t len = 1; len <= 5000; len += 7) {
+        key[len] = '\0';
+        assert_int_equal(ask(OP_CHECK, "several", key, 1).decision.remaining, 1);
+        key[len] = 'k';
+    }
+}
+
+static void a_cost_the_policy_cannot_charge_has_a_message(void **state)
+{
+    (void)state;
+    const struct policy *policy = policies_get(engine_policies(world.engine), "allow");
+    assert_null(engine_cost_fault(policy, 0));
+    assert_null(engine_cost_fault(policy, 5));
+    assert_null(engine_cost_fault(policy, 6));
+    assert_null(engine_cost_fault(policy, (INT64_C(1) << 53) - 1));
+    assert_non_null(engine_cost_fault(policy, INT64_C(1) << 53));
+    assert_non_null(engine_cost_fault(policy, -1));
+    struct policy *capped = policy_new("capped", 1);
+    capped->limits[0] = (struct limit){.policy = capped, .limit = 10, .full = 10, .max_cost = 4};
+    assert_null(engine_cost_fault(capped, 4));
+    assert_non_null(engine_cost_fault(capped, 5));
+    assert_non_null(engine_cost_fault(capped, 10));
+    assert_null(engine_cost_fault(capped, 11));
+    policy_free(capped);
+    for (int algo = 0; algo < N_ALGOS; algo++) {
+        struct policy *compat = policy_new("compat", 1);
+        compat->limits[0] =
+            (struct limit){.policy = compat, .algo = (enum algo)algo, .limit = 10, .full = 10, .max_cost = 10};
+        assert_null(engine_cost_fault(compat, 1));
+        assert_int_equal(engine_cost_fault(compat, 2) != NULL, limit_ops(&compat->limits[0])->is_compat);
+        policy_free(compat);
+    }
+}
+
+static void a_store_that_replies_twice_is_caught(void **state)
+{
+    (void)state;
+    struct asked asked = {0};
+    world_ask(&world, &asked, OP_CHECK, "allow", "alice", 1);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+        signal(SIGABRT, SIG_DFL);
+        fclose(stderr);
+        scripted_reply_twice(&world.scripted);
+        _exit(0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+}
+
+static void flushing_reaches_the_store(void **state)
+{
+    (void)state;
+    engine_flush(world.engine);
+    ask_down("local", "alice");
+    engine_flush(world.engine);
+    assert_int_equal(world.scripted.n_flushed, 2);
+}
+
+#define ENGINE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define MEMORY_TEST(name) cmocka_unit_test_setup_teardown(name, set_up_memory, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        ENGINE_TEST(a_reply_answers_the_check),
+        ENGINE_TEST(the_deadline_answers_and_the_late_reply_is_dropped),
+        ENGINE_TEST(the_request_may_set_its_own_deadline),
+        ENGINE_TEST(a_client_that_left_is_not_answered),
+        ENGINE_TEST(a_client_may_keep_its_answer_beyond_done),
+        ENGINE_TEST(a_check_never_submitted_goes_back),
+        ENGINE_TEST(a_lost_store_gives_each_policys_failure_answer),
+        ENGINE_TEST(a_failure_answer_allows_a_cost_of_zero),
+        ENGINE_TEST(a_store_error_has_its_reason),
+        ENGINE_TEST(a_refusal_is_answered_at_once),
+        ENGINE_TEST(peeks_and_resets_are_errors_without_the_store),
+        ENGINE_TEST(a_reset_says_what_the_store_said),
+        ENGINE_TEST(too_many_checks_are_refused),
+        ENGINE_TEST(checks_nobody_waits_for_do_not_count_against_the_cap),
+        ENGINE_TEST(a_limit_of_zero_is_denied_without_the_store),
+        ENGINE_TEST(a_cost_above_the_capacity_is_the_stores_to_deny),
+        ENGINE_TEST(a_reload_leaves_checks_in_flight_their_policy),
+        ENGINE_TEST(closing_answers_everything_first),
+        ENGINE_TEST(a_check_submitted_while_closing_is_answered),
+        ENGINE_TEST(local_decides_until_the_store_is_back_and_then_forgets),
+        ENGINE_TEST(local_is_not_forgotten_while_the_store_is_only_slow),
+        ENGINE_TEST(local_time_does_not_step_with_the_host),
+        MEMORY_TEST(several_limits_are_one_answer_that_names_the_binding_one),
+        ENGINE_TEST(several_limits_fall_back_as_one),
+        MEMORY_TEST(keys_of_any_length_and_bytes_keep_apart),
+        ENGINE_TEST(a_cost_the_policy_cannot_charge_has_a_message),
+        ENGINE_TEST(a_store_that_replies_twice_is_caught),
+        ENGINE_TEST(flushing_reaches_the_store),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

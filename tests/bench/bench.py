@@ -1,0 +1,304 @@
+"""bench.py: the daemon beside what a program would do without it, in one run on one machine.
+
+    bench.py [--rounds N] [--seconds S] [SECTION...]      sections: redis, processes, memory, latency, syscalls, size
+
+The rules: all sides of a row run in every round, in shuffled order; a ratio is the median of the rounds' ratios, never a
+quotient of two medians; processor time is what the kernel counted for the process (/proc/PID/task/*/schedstat); each
+side has keys of its own and has met them before it is timed. Wall-clock figures of a small or shared machine move by a
+tenth and more from round to round; system calls and processor time per decision are the steadier ones.
+"""
+
+import argparse
+import json
+import os
+import platform
+import random
+import re
+import resource
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+os.environ["RATELIMITD_BUILD"] = str(ROOT / "build" / "release")
+sys.path.insert(0, str(ROOT / "tests" / "integration"))
+
+from harness import Ratelimitd, Redis, eventually, program  # noqa: E402
+
+N_KEYS = 100000
+LUA = {"gcra": ROOT / "tests" / "bench" / "gcra.lua", "window": ROOT / "tests" / "bench" / "fixed_window.lua"}
+
+# A failure answer would be no decision, so failures are errors here, and an error ends the bench.
+CONFIG = """
+caps: {max_connections: 20000}
+defaults: {deadline: 5s, on_failure: error}
+policies:
+  open:    {algorithm: token_bucket, limit: 1000000, window: 1s}
+  window:  {algorithm: fixed_window, limit: 1000000000, window: 10s}
+  tight:   {algorithm: token_bucket, limit: 100, window: 1m}
+"""
+
+# The same limits for the baseline's scripts: (script, its arguments).
+DIRECT = {
+    "open": ("gcra", "1 1000000"),
+    "window": ("window", "1000000000 10000"),
+    "tight": ("gcra", "600000 60000000"),
+}
+
+
+def cpu_ns(pid):
+    """What the kernel counted for a process and its threads, in nanoseconds."""
+    return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))
+
+
+def run_load(arguments, cores=None):
+    pin = (lambda: os.sched_setaffinity(0, cores)) if cores else None
+    done = subprocess.run([program("rl_load"), *map(str, arguments)], capture_output=True, text=True, preexec_fn=pin)
+    if done.returncode:
+        sys.exit(f"bench: the load failed: {done.stdout}{done.stderr}")
+    return json.loads(done.stdout)
+
+
+class Shape:
+    """How many connections, how deep, over which keys, on which policy."""
+
+    def __init__(self, name, policy, connections, depth, keys=N_KEYS, zipf=0.0, forked=False):
+        self.name, self.policy, self.forked = name, policy, forked
+        self.load = ["-c", connections, "-d", depth, "-k", keys, "-z", zipf, *(["-f"] if forked else [])]
+
+
+class Side:
+    """One way to get decisions: its load arguments, and the processes whose time is counted."""
+
+    def __init__(self, name, daemon=None, redis=None, shas=None, tcp=False):
+        self.name, self.daemon, self.redis, self.shas, self.tcp = name, daemon, redis, shas, tcp
+
+    def target(self, shape):
+        if self.daemon:
+            return ["-s", self.daemon.socket, "-p", shape.policy, "-a"]
+        script, arguments = DIRECT[shape.policy]
+        return ["-r", self.redis.address if self.tcp else self.redis.socket, "-e", self.shas[script], "-g", arguments]
+
+    def measure(self, shape, seconds, seed, cores=None):
+        servers = [("daemon", self.daemon), ("redis", self.redis)]
+        before = {name: cpu_ns(server.pid) for name, server in servers if server}
+        prefix = f"{self.name[:12]}{shape.policy}-".replace(" ", "")
+        result = run_load([*self.target(shape), *shape.load, "-x", prefix, "-i", seed, "-t", seconds], cores)
+        for name, server in servers:
+            if server:
+                result[f"{name}_us"] = (cpu_ns(server.pid) - before[name]) / 1000 / result["requests"]
+        return result
+
+
+class Bench:
+    def __init__(self, rounds, seconds):
+        self.rounds, self.seconds = rounds, seconds
+        self.random = random.Random(1)
+        self.processes = []
+        self.results = {}
+
+    # ---- what stands around ----
+
+    def start_redis(self, **options):
+        self.processes.append(Redis("redis", **options))
+        return self.processes[-1]
+
+    def start_daemon(self, **options):
+        self.processes.append(Ratelimitd(CONFIG, **options))
+        return self.processes[-1]
+
+    def close(self):
+        for process in reversed(self.processes):
+            process.close()
+        self.processes = []
+
+    @staticmethod
+    def load_scripts(redis):
+        with redis.client() as client:
+            return {name: client.script_load(path.read_text()) for name, path in LUA.items()}
+
+    # ---- measuring ----
+
+    def compare(self, shape, sides, cores=None):
+        """All sides in every round: per side the list of its rounds."""
+        rounds = {side.name: [] for side in sides}
+        for side in sides:
+            side.measure(shape, min(self.seconds, 0.7), 1, cores)
+        for number in range(self.rounds):
+            for side in self.random.sample(sides, len(sides)):
+                rounds[side.name].append(side.measure(shape, self.seconds, 100 + number, cores))
+        return rounds
+
+    def table(self, title, base, columns, shapes, sides, cores=None):
+        print(f"\n### {title}\n")
+        print("| load | side | " + " | ".join(name for name, _ in columns) + f" | rate / {base} |")
+        print("|---|---|" + "---|" * (len(columns) + 1))
+        for shape in shapes:
+            rounds = self.compare(shape, sides, cores)
+            self.results.setdefault(title, {})[shape.name] = rounds
+            for side in sides:
+                cells = [render([one.get(key) for one in rounds[side.name]]) for _, key in columns]
+                ratios = [mine["per_second"] / theirs["per_second"] for mine, theirs in zip(rounds[side.name], rounds[base])]
+                print(f"| {shape.name} | {side.name} | " + " | ".join(cells) + f" | {statistics.median(ratios):.2f} |", flush=True)
+
+    # ---- the sections ----
+
+    def redis_section(self):
+        redis = self.start_redis()
+        direct = Side("direct, pipelined", redis=redis, shas=self.load_scripts(redis))
+        plain = Side("daemon, one EVALSHA a check", redis=redis,
+                     daemon=self.start_daemon(redis=redis, redis_options={"batch_max_keys": 1, "merge": "false"}))
+        whole = Side("daemon", redis=redis, daemon=self.start_daemon(redis=redis))
+        columns = [("decisions/s", "per_second"), ("p50 us", "p50_us"), ("p99 us", "p99_us"),
+                   ("daemon CPU us", "daemon_us"), ("Redis CPU us", "redis_us")]
+        shapes = [
+            Shape("bucket, uniform 64x16", "open", 64, 16),
+            Shape("bucket, uniform 16x16", "open", 16, 16),
+            Shape("bucket, uniform 64x1", "open", 64, 1),
+            Shape("fixed window, uniform 64x16", "window", 64, 16),
+            Shape("bucket, Zipf 64x16", "open", 64, 16, zipf=0.99),
+            Shape("bucket, Zipf 64x16, many denied", "tight", 64, 16, zipf=0.99),
+            Shape("bucket, one hot key 64x16, denied", "tight", 64, 16, keys=1),
+        ]
+        self.table("Over Redis (Unix socket)", direct.name, columns, shapes, [direct, plain, whole])
+
+    def processes_section(self):
+        redis = self.start_redis(tcp=True)
+        shas = self.load_scripts(redis)
+        unix = Side("hiredis, Unix socket", redis=redis, shas=shas)
+        tcp = Side("hiredis, TCP", redis=redis, shas=shas, tcp=True)
+        whole = Side("daemon", redis=redis, daemon=self.start_daemon(redis=redis))
+        columns = [("decisions/s", "per_second"), ("p50 us", "p50_us"), ("p99 us", "p99_us"),
+                   ("daemon CPU us", "daemon_us"), ("Redis CPU us", "redis_us")]
+        shapes = [Shape(f"{n} processes", "open", n, 1, forked=True) for n in (16, 64)]
+        self.table("Processes that make one blocking call at a time", unix.name, columns, shapes, [unix, tcp, whole])
+
+    def memory_section(self):
+        memory = Side("daemon, memory store", daemon=self.start_daemon())
+        columns = [("decisions/s", "per_second"), ("p50 us", "p50_us"), ("p99 us", "p99_us"), ("daemon CPU us", "daemon_us")]
+        shapes = [Shape(f"bucket, uniform {c}x{d}", "open", c, d) for c, d in ((1, 1), (16, 16), (64, 16))]
+        self.table("Memory store", memory.name, columns, shapes, [memory])
+
+    def latency_section(self):
+        core = {max(os.sched_getaffinity(0))}
+        redis = self.start_redis()
+        hiredis = Side("hiredis, Unix socket", redis=redis, shas=self.load_scripts(redis))
+        whole = Side("daemon", redis=redis, daemon=self.start_daemon(redis=redis))
+        memory = Side("daemon, memory store", daemon=self.start_daemon())
+        for process in self.processes:
+            os.sched_setaffinity(process.pid, core)
+        columns = [("decisions/s", "per_second"), ("p50 us", "p50_us"), ("p99 us", "p99_us")]
+        self.table("One call at a time, everything on one core", hiredis.name, columns,
+                   [Shape("one process", "open", 1, 1, forked=True)], [hiredis, whole, memory], core)
+
+    def syscalls_section(self):
+        print("\n### System calls of the daemon for one check\n\n| load | store | system calls | which |\n|---|---|---|---|")
+        if not shutil.which("strace"):
+            print("strace is not installed")
+            return
+        redis = self.start_redis()
+        for store, options in (("redis", {"redis": redis}), ("memory", {})):
+            daemon = self.start_daemon(**options)
+            for connections, depth in ((1, 1), (16, 16)):
+                few, many = (count_syscalls(daemon, connections, depth, n) for n in (2000, 10000))
+                calls = {name: (many.get(name, 0) - few.get(name, 0)) / 8000 for name in many}
+                which = ", ".join(f"{name} {n:.2f}" for name, n in sorted(calls.items(), key=lambda item: -item[1]) if n >= 0.01)
+                self.results.setdefault("syscalls", {})[f"{store} {connections}x{depth}"] = sum(calls.values())
+                print(f"| {connections}x{depth} | {store} | {sum(calls.values()):.3f} | {which} |", flush=True)
+
+    def size_section(self):
+        print("\n### Memory of the daemon (memory store, no keys)\n\n| state | resident KiB |\n|---|---|")
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = min(hard, 21000) if hard != resource.RLIM_INFINITY else 21000
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        n_connections = min(10000, (wanted - 200) // 2)
+        daemon = self.start_daemon()
+        idle = resident_kib(daemon.pid)
+        clients = [idle_connection(daemon.socket) for _ in range(n_connections)]
+        eventually(lambda: open_files(daemon.pid) >= n_connections, "every connection is accepted")
+        full = resident_kib(daemon.pid)
+        for client in clients:
+            client.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        self.results["resident KiB"] = {"idle": idle, f"{n_connections} connections": full}
+        print(f"| idle | {idle} |\n| {n_connections} idle connections | {full} ({(full - idle) * 1024 / n_connections:.0f} bytes each) |")
+
+
+def idle_connection(path):
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(path)
+    return client
+
+
+def open_files(pid):
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def resident_kib(pid):
+    return int(re.search(r"VmRSS:\s*(\d+)", Path(f"/proc/{pid}/status").read_text()).group(1))
+
+
+def count_syscalls(daemon, connections, depth, n_requests):
+    """How often the daemon made each system call while it answered n_requests."""
+    tracer = subprocess.Popen(["strace", "-c", "-f", "-p", str(daemon.pid)], stderr=subprocess.PIPE, text=True)
+    tracer.stderr.readline()  # "Process N attached"
+    run_load(["-s", daemon.socket, "-p", "open", "-a", "-c", connections, "-d", depth, "-n", n_requests])
+    tracer.send_signal(signal.SIGINT)
+    _, summary = tracer.communicate()
+    rows = re.findall(r"^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)(?:\s+\d+)?\s+(\w+)$", summary, re.M)
+    return {name: int(calls) for calls, name in rows if name != "total"}
+
+
+def render(values):
+    values = [value for value in values if value is not None]
+    if not values:
+        return "-"
+    middle = statistics.median(values)
+    return f"{middle / 1e6:.2f} M" if middle >= 1e6 else f"{middle / 1000:.1f} k" if middle >= 10000 else f"{middle:.2f}"
+
+
+def output(*argv):
+    try:
+        return subprocess.run(argv, capture_output=True, text=True).stdout.strip().splitlines()[0]
+    except (OSError, IndexError):
+        return "unknown"
+
+
+def machine():
+    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    release = dict(re.findall(r'^(\w+)="?([^"\n]*)', Path("/etc/os-release").read_text(), re.M))
+    redis = re.search(r"v=(\S+)", output("redis-server", "--version"))
+    return (f"{len(os.sched_getaffinity(0))} cores, {cpu.group(1) if cpu else platform.machine()}, Linux {platform.release()}, "
+            f"{release.get('PRETTY_NAME', 'unknown')}, redis {redis.group(1) if redis else 'unknown'}, "
+            f"libuv {output('pkg-config', '--modversion', 'libuv')}, hiredis {output('pkg-config', '--modversion', 'hiredis')}, "
+            f"{output(program('ratelimitd'), '--version')}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.5, help="per side and round")
+    parser.add_argument("sections", nargs="*")
+    options = parser.parse_args()
+    sections = ["redis", "processes", "memory", "latency", "syscalls", "size"]
+    unknown = set(options.sections) - set(sections)
+    if unknown:
+        parser.error(f"no such section: {', '.join(unknown)}; there are {', '.join(sections)}")
+    print(f"{machine()}\nmedians of {options.rounds} interleaved rounds of {options.seconds} s; {N_KEYS} keys; CxD = C connections, "
+          "D requests under way on each")
+    bench = Bench(options.rounds, options.seconds)
+    for section in options.sections or sections:
+        try:
+            getattr(bench, f"{section}_section")()
+        finally:
+            bench.close()
+    (ROOT / "build" / "bench.json").write_text(json.dumps(bench.results, indent=1) + "\n")
+    print("\nEvery round: build/bench.json")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,591 @@
+/*
+ * load.c: closed-loop load on the daemon, or on Redis directly, for bench.py.
+ *
+ *   load -s SOCKET  -p POLICY [-a]          check requests in MessagePack-RPC (-a: decisions as arrays)
+ *   load -r ADDRESS -e SHA -g "A B C"       EVALSHA SHA 1 KEY A B C on Redis; ADDRESS is a path or host:port
+ *   both: -c CONNECTIONS -d DEPTH -t SECONDS | -n REQUESTS  -k KEYS  -z EXPONENT (Zipf; 0 = uniform)  -x PREFIX  -i
+ * SEED -f   CONNECTIONS forked processes, one blocking call at a time each; -r then uses hiredis' blocking API
+ *
+ * One line of JSON comes out. Every connection keeps DEPTH requests under way; a reply releases the next request.
+ * Requests are patched into a template, replies are skipped over rather than decoded, and keys come from a table
+ * drawn before the start, so that the generator costs as little as it can: it shares the machine with what it measures.
+ */
+#include <errno.h>
+#include <math.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <hiredis/hiredis.h>
+
+enum {
+    KEY_DIGITS = 7,
+    MAX_REQUEST = 512,   /* bytes */
+    READ_SIZE = 1 << 18, /* bytes */
+    N_DRAWN = 1 << 20,   /* keys drawn in advance; a power of two */
+    SUB_BITS = 5,        /* the histogram's buckets: 32 per power of two */
+    N_BUCKETS = 64 << SUB_BITS,
+};
+
+struct options {
+    const char *socket;
+    const char *redis;
+    const char *sha;
+    const char *script_args;
+    const char *policy;
+    const char *prefix;
+    bool arrays;
+    bool forked;
+    unsigned n_connections;
+    unsigned depth;
+    unsigned n_keys;
+    double seconds;
+    uint64_t n_requests; /* 0 = until the seconds are over */
+    double zipf;
+    uint64_t seed;
+};
+
+/* What came of it; in memory shared with forked workers. */
+struct tally {
+    uint64_t n_done;
+    uint64_t n_allowed;
+    uint64_t n_denied;
+    uint64_t n_errors;
+    uint64_t latency[N_BUCKETS];
+};
+
+struct connection {
+    int fd;
+    uint8_t *in; /* owned */
+    size_t in_len;
+    uint8_t *out; /* owned; room for DEPTH requests */
+    size_t out_len;
+    int64_t *sent_ns; /* owned; by msgid, or in order for Redis */
+    unsigned oldest;  /* Redis answers in order: the slot of the next reply */
+    uint32_t draw;    /* where in `drawn` the next key comes from */
+};
+
+static struct options opt = {.n_connections = 1, .depth = 1, .n_keys = 100000, .seconds = 1, .prefix = "k", .seed = 1};
+static uint8_t template[MAX_REQUEST];
+static size_t template_len, key_at, msgid_at;
+static uint32_t *drawn; /* owned */
+static uint64_t n_sent;
+
+static void die(const char *what)
+{
+    fprintf(stderr, "load: %s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+/* ---- keys ---- */
+
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static void draw_keys(void)
+{
+    double *upto = malloc(opt.n_keys * sizeof *upto); /* cumulated weight */
+    drawn = malloc(N_DRAWN * sizeof *drawn);
+    if (!upto || !drawn) die("malloc");
+    double sum = 0;
+    for (unsigned i = 0; i < opt.n_keys; i++) upto[i] = sum += 1 / pow(i + 1, opt.zipf);
+    for (unsigned i = 0; i < N_DRAWN; i++) {
+        double at = (double)(next_random(&opt.seed) >> 11) / (double)(1ULL << 53) * sum;
+        unsigned low = 0, high = opt.n_keys - 1;
+        while (low < high) {
+            unsigned middle = (low + high) / 2;
+            if (upto[middle] < at)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        drawn[i] = low;
+    }
+    free(upto);
+}
+
+/* ---- requests ---- */
+
+static void put(const void *bytes, size_t len)
+{
+    if (template_len + len > sizeof template) die("request too long");
+    memcpy(template + template_len, bytes, len);
+    template_len += len;
+}
+
+static void put_str(const char *text, size_t len)
+{
+    uint8_t head[2] = {0xd9, (uint8_t)len};
+    put(head, 2);
+    put(text, len);
+}
+
+/* [0, msgid, "check", [policy, key]] with room for a 32-bit msgid and a key of fixed length. */
+static void make_check_template(void)
+{
+    char key[64];
+    int n = snprintf(key, sizeof key, "%s%0*d", opt.prefix, KEY_DIGITS, 0);
+    put("\x94\x00\xce", 3);
+    msgid_at = template_len;
+    put("\0\0\0\0", 4);
+    put_str("check", 5);
+    put("\x92", 1);
+    put_str(opt.policy, strlen(opt.policy));
+    put_str(key, (size_t)n);
+    key_at = template_len - KEY_DIGITS;
+}
+
+static void put_bulk(const char *text)
+{
+    char head[32];
+    put(head, (size_t)snprintf(head, sizeof head, "$%zu\r\n", strlen(text)));
+    put(text, strlen(text));
+    put("\r\n", 2);
+}
+
+static unsigned split_args(char *copy, char **args, unsigned max)
+{
+    unsigned n = 0;
+    for (char *word = strtok(copy, " "); word && n < max; word = strtok(NULL, " ")) args[n++] = word;
+    return n;
+}
+
+static void make_redis_template(void)
+{
+    char key[64], head[32], copy[256];
+    char *args[16];
+    snprintf(key, sizeof key, "%s%0*d", opt.prefix, KEY_DIGITS, 0);
+    snprintf(copy, sizeof copy, "%s", opt.script_args);
+    unsigned n = split_args(copy, args, 16);
+    put(head, (size_t)snprintf(head, sizeof head, "*%u\r\n", 4 + n));
+    put_bulk("EVALSHA");
+    put_bulk(opt.sha);
+    put_bulk("1");
+    put_bulk(key);
+    key_at = template_len - 2 - KEY_DIGITS;
+    for (unsigned i = 0; i < n; i++) put_bulk(args[i]);
+}
+
+static void write_key(uint8_t *at, uint32_t key)
+{
+    for (int i = KEY_DIGITS - 1; i >= 0; i--, key /= 10) at[i] = (uint8_t)('0' + key % 10);
+}
+
+static void add_request(struct connection *c, uint32_t slot, int64_t now)
+{
+    uint8_t *at = c->out + c->out_len;
+    memcpy(at, template, template_len);
+    write_key(at + key_at, drawn[c->draw++ & (N_DRAWN - 1)]);
+    if (!opt.redis)
+        for (int i = 0; i < 4; i++) at[msgid_at + (size_t)i] = (uint8_t)(slot >> (24 - 8 * i));
+    c->sent_ns[slot] = now;
+    c->out_len += template_len;
+    n_sent++;
+}
+
+/* ---- replies ---- */
+
+static uint64_t big_endian(const uint8_t *at, unsigned n)
+{
+    uint64_t value = 0;
+    for (unsigned i = 0; i < n; i++) value = value << 8 | at[i];
+    return value;
+}
+
+/* The length of the MessagePack value at `at`, or 0 while it is incomplete. */
+static size_t value_length(const uint8_t *at, size_t len)
+{
+    size_t pos = 0;
+    for (uint64_t left = 1; left > 0; left--) {
+        if (pos >= len) return 0;
+        uint8_t tag = at[pos];
+        unsigned head = 1;
+        uint64_t payload = 0;
+        if (tag <= 0x7f || tag >= 0xe0 || (tag >= 0xc0 && tag <= 0xc3)) {
+        } else if (tag <= 0x8f)
+            left += 2 * (tag & 15u);
+        else if (tag <= 0x9f)
+            left += tag & 15u;
+        else if (tag <= 0xbf)
+            payload = tag & 31u;
+        else if (tag >= 0xcc && tag <= 0xcf)
+            payload = 1u << (tag - 0xcc);
+        else if (tag >= 0xd0 && tag <= 0xd3)
+            payload = 1u << (tag - 0xd0);
+        else if (tag == 0xca || tag == 0xcb)
+            payload = tag == 0xca ? 4 : 8;
+        else {
+            unsigned size = tag >= 0xdc ? 2u << (tag & 1) : 1u << ((tag >= 0xd9 ? tag - 0xd9 : tag - 0xc4) % 3);
+            if (pos + 1 + size > len) return 0;
+            uint64_t n = big_endian(at + pos + 1, size);
+            head += size;
+            if (tag >= 0xde)
+                left += 2 * n;
+            else if (tag >= 0xdc)
+                left += n;
+            else
+                payload = n;
+        }
+        pos += head + payload;
+    }
+    return pos <= len ? pos : 0;
+}
+
+/* In [1, msgid, error, result]: the msgid, and what happened (1 allowed, 0 denied, -1 error). */
+static int read_answer(const uint8_t *at, size_t len, uint32_t *ret_msgid)
+{
+    const uint8_t *msgid = at + 2;
+    size_t n = value_length(msgid, len - 2);
+    *ret_msgid = n == 1 ? *msgid : (uint32_t)big_endian(msgid + 1, (unsigned)n - 1);
+    const uint8_t *error = msgid + n;
+    if (*error != 0xc0) return -1;
+    const uint8_t *result = error + 1;
+    if ((*result & 0xf0) == 0x90 || *result == 0xdc) return result[*result == 0xdc ? 3 : 1] == 0xc3;
+    /* A map's first key is "allowed" (8 bytes with its head). */
+    return result[(*result == 0xde ? 3 : 1) + 8] == 0xc3;
+}
+
+/* The length of the integer or error reply at `at`, 0 while incomplete. */
+static size_t line_length(const uint8_t *at, size_t len)
+{
+    const uint8_t *end = memchr(at, '\n', len);
+    return end ? (size_t)(end - at) + 1 : 0;
+}
+
+static void note_latency(struct tally *tally, int64_t ns)
+{
+    uint64_t value = ns < 1 ? 1 : (uint64_t)ns;
+    unsigned power = 63 - (unsigned)__builtin_clzll(value);
+    unsigned sub = power < SUB_BITS ? 0 : (unsigned)(value >> (power - SUB_BITS)) & ((1u << SUB_BITS) - 1);
+    tally->latency[(power << SUB_BITS) | sub]++;
+}
+
+static void note(struct tally *tally, int outcome, int64_t ns)
+{
+    tally->n_done++;
+    if (outcome < 0)
+        tally->n_errors++;
+    else if (outcome)
+        tally->n_allowed++;
+    else
+        tally->n_denied++;
+    note_latency(tally, ns);
+}
+
+/* The next whole reply in [at, at + len): its length, its slot and its outcome. */
+static size_t next_reply(struct connection *c, const uint8_t *at, size_t len, uint32_t *ret_slot, int *ret_outcome)
+{
+    size_t n;
+    if (opt.redis) {
+        n = line_length(at, len);
+        if (n == 0) return 0;
+        *ret_slot = c->oldest;
+        c->oldest = (c->oldest + 1) % opt.depth;
+        *ret_outcome = at[0] != ':' ? -1 : at[1] != '-'; /* the scripts answer negative when they deny */
+        return n;
+    }
+    n = value_length(at, len);
+    if (n > 0) *ret_outcome = read_answer(at, n, ret_slot);
+    return n;
+}
+
+/* ---- connections ---- */
+
+static int open_socket(const char *address)
+{
+    const char *colon = strrchr(address, ':');
+    int fd;
+    if (colon) {
+        char host[128];
+        snprintf(host, sizeof host, "%.*s", (int)(colon - address), address);
+        struct addrinfo *found, hints = {.ai_socktype = SOCK_STREAM};
+        if (getaddrinfo(host, colon + 1, &hints, &found) != 0) die(address);
+        fd = socket(found->ai_family, SOCK_STREAM, 0);
+        if (fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen) != 0) die(address);
+        freeaddrinfo(found);
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+    } else {
+        struct sockaddr_un sun = {.sun_family = AF_UNIX};
+        snprintf(sun.sun_path, sizeof sun.sun_path, "%s", address);
+        fd = socket(AF_UNIX, SOCK_STREAM, 0);
+        if (fd < 0 || connect(fd, (struct sockaddr *)&sun, sizeof sun) != 0) die(address);
+    }
+    return fd;
+}
+
+static void write_all(int fd, const uint8_t *bytes, size_t len)
+{
+    while (len > 0) {
+        ssize_t n = write(fd, bytes, len);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) die("write");
+        bytes += n;
+        len -= (size_t)n;
+    }
+}
+
+/* `hello` with decisions as arrays; its answer is read and forgotten. */
+static void say_hello(struct connection *c)
+{
+    static const uint8_t hello[] = "\x94\x00\x00\xa5hello\x91\x81\xa8"
+                                   "decision\xa5"
+                                   "array";
+    write_all(c->fd, hello, sizeof hello - 1);
+    do {
+        ssize_t n = read(c->fd, c->in + c->in_len, READ_SIZE - c->in_len);
+        if (n <= 0) die("hello");
+        c->in_len += (size_t)n;
+    } while (value_length(c->in, c->in_len) == 0);
+    c->in_len = 0;
+}
+
+static void connection_open(struct connection *c, unsigned number)
+{
+    *c = (struct connection){.fd = open_socket(opt.redis ? opt.redis : opt.socket), .draw = number * 7919};
+    c->in = malloc(READ_SIZE);
+    c->out = malloc(opt.depth * template_len);
+    c->sent_ns = calloc(opt.depth, sizeof *c->sent_ns);
+    if (!c->in || !c->out || !c->sent_ns) die("malloc");
+    if (opt.arrays) say_hello(c);
+}
+
+static bool may_send(int64_t now, int64_t end)
+{
+    return opt.n_requests ? n_sent < opt.n_requests : now < end;
+}
+
+/* Read once, count every whole reply, send a new request for each. */
+static unsigned turn(struct connection *c, struct tally *tally, int64_t end)
+{
+    ssize_t n = read(c->fd, c->in + c->in_len, READ_SIZE - c->in_len);
+    if (n <= 0) die("read");
+    c->in_len += (size_t)n;
+    int64_t now = now_ns();
+    size_t at = 0, len;
+    uint32_t slot;
+    int outcome;
+    unsigned n_replies = 0, n_new = 0;
+    while (at < c->in_len && (len = next_reply(c, c->in + at, c->in_len - at, &slot, &outcome)) > 0) {
+        at += len;
+        note(tally, outcome, now - c->sent_ns[slot]);
+        n_replies++;
+        if (may_send(now, end)) {
+            add_request(c, slot, now);
+            n_new++;
+        }
+    }
+    memmove(c->in, c->in + at, c->in_len - at);
+    c->in_len -= at;
+    write_all(c->fd, c->out, c->out_len);
+    c->out_len = 0;
+    return n_replies - n_new;
+}
+
+static void run_multiplexed(struct tally *tally)
+{
+    int epoll = epoll_create1(0);
+    struct connection *connections = calloc(opt.n_connections, sizeof *connections);
+    if (epoll < 0 || !connections) die("epoll");
+    for (unsigned i = 0; i < opt.n_connections; i++) {
+        connection_open(&connections[i], i);
+        struct epoll_event event = {.events = EPOLLIN, .data.ptr = &connections[i]};
+        if (epoll_ctl(epoll, EPOLL_CTL_ADD, connections[i].fd, &event) != 0) die("epoll_ctl");
+    }
+    int64_t start = now_ns(), end = start + (int64_t)(opt.seconds * 1e9);
+    uint64_t n_flying = 0;
+    for (unsigned i = 0; i < opt.n_connections; i++) {
+        for (unsigned slot = 0; slot < opt.depth && may_send(start, end); slot++, n_flying++)
+            add_request(&connections[i], slot, now_ns());
+        write_all(connections[i].fd, connections[i].out, connections[i].out_len);
+        connections[i].out_len = 0;
+    }
+    struct epoll_event events[64];
+    while (n_flying > 0) {
+        int n = epoll_wait(epoll, events, 64, 10000);
+        if (n == 0) die("no reply for ten seconds");
+        for (int i = 0; i < n; i++) n_flying -= turn(events[i].data.ptr, tally, end);
+    }
+    for (unsigned i = 0; i < opt.n_connections; i++) {
+        close(connections[i].fd);
+        free(connections[i].in);
+        free(connections[i].out);
+        free(connections[i].sent_ns);
+    }
+    free(connections);
+    close(epoll);
+}
+
+/* ---- one blocking call at a time ---- */
+
+static redisContext *hiredis_open(void)
+{
+    char host[128];
+    const char *colon = strrchr(opt.redis, ':');
+    redisContext *context;
+    if (colon) {
+        snprintf(host, sizeof host, "%.*s", (int)(colon - opt.redis), opt.redis);
+        context = redisConnect(host, atoi(colon + 1));
+    } else {
+        context = redisConnectUnix(opt.redis);
+    }
+    if (!context || context->err) die(opt.redis);
+    return context;
+}
+
+static void hiredis_worker(struct tally *tally, unsigned number)
+{
+    redisContext *context = hiredis_open();
+    char key[64], copy[256];
+    char *args[16] = {0};
+    const char *argv[20] = {"EVALSHA", opt.sha, "1", key};
+    snprintf(copy, sizeof copy, "%s", opt.script_args);
+    unsigned n_args = split_args(copy, args, 16);
+    for (unsigned i = 0; i < n_args; i++) argv[4 + i] = args[i];
+    uint32_t draw = number * 7919;
+    int64_t now = now_ns(), end = now + (int64_t)(opt.seconds * 1e9);
+    while (now < end) {
+        snprintf(key, sizeof key, "%s%0*u", opt.prefix, KEY_DIGITS, drawn[draw++ & (N_DRAWN - 1)]);
+        redisReply *reply = redisCommandArgv(context, 4 + (int)n_args, argv, NULL);
+        if (!reply) die("redisCommandArgv");
+        int64_t then = now_ns();
+        note(tally, reply->type != REDIS_REPLY_INTEGER ? -1 : reply->integer >= 0, then - now);
+        freeReplyObject(reply);
+        now = then;
+    }
+    redisFree(context);
+}
+
+static void daemon_worker(struct tally *tally, unsigned number)
+{
+    struct connection c;
+    connection_open(&c, number);
+    int64_t end = now_ns() + (int64_t)(opt.seconds * 1e9);
+    add_request(&c, 0, now_ns());
+    write_all(c.fd, c.out, c.out_len);
+    c.out_len = 0;
+    while (turn(&c, tally, end) == 0) {
+    }
+    close(c.fd);
+}
+
+static void add_tally(struct tally *sum, const struct tally *one)
+{
+    const uint64_t *from = (const uint64_t *)one;
+    uint64_t *to = (uint64_t *)sum;
+    for (size_t i = 0; i < sizeof *sum / sizeof *to; i++) to[i] += from[i];
+}
+
+static void run_forked(struct tally *tally)
+{
+    struct tally *shared =
+        mmap(NULL, opt.n_connections * sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) die("mmap");
+    for (unsigned i = 0; i < opt.n_connections; i++) {
+        pid_t pid = fork();
+        if (pid < 0) die("fork");
+        if (pid > 0) continue;
+        if (opt.redis)
+            hiredis_worker(&shared[i], i);
+        else
+            daemon_worker(&shared[i], i);
+        _exit(0);
+    }
+    for (unsigned i = 0; i < opt.n_connections; i++) {
+        int status;
+        if (wait(&status) < 0 || status != 0) exit(1);
+    }
+    for (unsigned i = 0; i < opt.n_connections; i++) add_tally(tally, &shared[i]);
+    munmap(shared, opt.n_connections * sizeof *shared);
+}
+
+/* ---- the report ---- */
+
+static double percentile_us(const struct tally *tally, double share)
+{
+    uint64_t wanted = (uint64_t)ceil((double)tally->n_done * share), seen = 0;
+    for (unsigned i = 0; i < N_BUCKETS; i++) {
+        seen += tally->latency[i];
+        if (seen < wanted || seen == 0) continue;
+        unsigned power = i >> SUB_BITS, sub = i & ((1u << SUB_BITS) - 1);
+        return ldexp(1 + (double)sub / (1u << SUB_BITS), (int)power) / 1000;
+    }
+    return 0;
+}
+
+static void parse(int argc, char **argv)
+{
+    int option;
+    while ((option = getopt(argc, argv, "s:r:e:g:p:x:ac:d:k:t:n:z:i:f")) != -1) {
+        switch (option) {
+        case 's': opt.socket = optarg; break;
+        case 'r': opt.redis = optarg; break;
+        case 'e': opt.sha = optarg; break;
+        case 'g': opt.script_args = optarg; break;
+        case 'p': opt.policy = optarg; break;
+        case 'x': opt.prefix = optarg; break;
+        case 'a': opt.arrays = true; break;
+        case 'c': opt.n_connections = (unsigned)atoi(optarg); break;
+        case 'd': opt.depth = (unsigned)atoi(optarg); break;
+        case 'k': opt.n_keys = (unsigned)atoi(optarg); break;
+        case 't': opt.seconds = atof(optarg); break;
+        case 'n': opt.n_requests = strtoull(optarg, NULL, 10); break;
+        case 'z': opt.zipf = atof(optarg); break;
+        case 'i': opt.seed = strtoull(optarg, NULL, 10); break;
+        case 'f': opt.forked = true; break;
+        default: exit(2);
+        }
+    }
+    bool daemon = opt.socket && opt.policy && strlen(opt.policy) < 128;
+    bool redis = opt.redis && opt.sha && opt.script_args;
+    if (daemon == redis || !opt.n_connections || !opt.depth || !opt.n_keys || strlen(opt.prefix) > 32) {
+        fprintf(stderr, "load: see the top of tests/bench/load.c\n");
+        exit(2);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static struct tally tally;
+    parse(argc, argv);
+    draw_keys();
+    if (opt.redis)
+        make_redis_template();
+    else
+        make_check_template();
+    int64_t start = now_ns();
+    if (opt.forked)
+        run_forked(&tally);
+    else
+        run_multiplexed(&tally);
+    double seconds = (double)(now_ns() - start) / 1e9;
+    printf("{\"requests\": %llu, \"seconds\": %.6f, \"per_second\": %.1f, \"allowed\": %llu, \"denied\": %llu, "
+           "\"errors\": %llu, \"p50_us\": %.2f, \"p99_us\": %.2f}\n",
+           (unsigned long long)tally.n_done, seconds, (double)tally.n_done / seconds,
+           (unsigned long long)tally.n_allowed, (unsigned long long)tally.n_denied, (unsigned long long)tally.n_errors,
+           percentile_us(&tally, 0.5), percentile_us(&tally, 0.99));
+    free(drawn);
+    return tally.n_errors > 0;
+}

@@ -1,0 +1,309 @@
+#include "config/config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/buffer.h"
+#include "config/nearest.h"
+#include "config/not_built.h"
+#include "config/policy_yaml.h"
+#include "config/secret.h"
+
+enum { STALL_MIN_MS = 250, STALL_DEADLINES = 3, FRAME_OVERHEAD = 192 };
+
+struct loader {
+    struct config *config;
+    struct faults *faults;
+    bool is_trial;
+    const struct tree_node *policies; /* NULL = not written */
+    uint32_t lines[N_SETTINGS];       /* by place in the table; 0 = not written */
+};
+
+static uint32_t line_of(const struct loader *loader, const char *path)
+{
+    return loader->lines[setting_find(path) - setting_table];
+}
+
+/* Keys: known, planned, or a slip of the pen */
+
+/* The part of `path` that follows the section `above` directly, if it lies in it; in `out`. */
+static const char *child_name(const char *path, const char *above, char *out, size_t size)
+{
+    size_t len = strlen(above);
+    if (strncmp(path, above, len) != 0) return NULL;
+    if (len > 0 && path[len] != '.') return NULL;
+    const char *name = path + len + (len > 0);
+    snprintf(out, size, "%.*s", (int)strcspn(name, "."), name);
+    return out;
+}
+
+static void refuse_key(struct loader *loader, const struct tree_node *node, const char *path, const char *above)
+{
+    char names[64][64];
+    size_t n = 0;
+    struct nearest nearest = nearest_to(node->key);
+    for (size_t i = 0; i < N_SETTINGS && n < 64; i++)
+        if (child_name(setting_table[i].path, above, names[n], sizeof names[n]) != NULL)
+            nearest_offer(&nearest, names[n++]);
+    if (above[0] == '\0') nearest_offer(&nearest, "policies");
+    if (nearest.name != NULL) {
+        faults_add(loader->faults, node->line, path, "no such setting; did you mean %s?", nearest.name);
+        return;
+    }
+    for (size_t i = 0; i < N_SETTINGS; i++) {
+        const char *leaf = strrchr(setting_table[i].path, '.') + 1;
+        if (strcmp(leaf, node->key) != 0 && strcmp(setting_table[i].path, node->key) != 0) continue;
+        faults_add(loader->faults, node->line, path,
+                   "no such setting here; did you mean %s, each part on a line of its own?", setting_table[i].path);
+        return;
+    }
+    faults_add(loader->faults, node->line, path, "no such setting; ratelimitd.yaml(5) lists them all");
+}
+
+static void load_setting(struct loader *loader, const struct setting *setting, const struct tree_node *node)
+{
+    if (node->kind == TREE_TEXT) {
+        const char *advice = not_built(setting->path, node->text);
+        if (advice != NULL) {
+            faults_add(loader->faults, node->line, setting->path, "%s is not built yet; %s", node->text, advice);
+            return;
+        }
+    }
+    loader->lines[setting - setting_table] = node->line;
+    setting_parse(setting, loader->config, node, loader->faults);
+}
+
+static void load_section(struct loader *loader, const struct tree_node *node, const char *above);
+
+static void load_key(struct loader *loader, const struct tree_node *node, const char *above)
+{
+    char path[FAULTS_KEY_MAX];
+    snprintf(path, sizeof path, "%s%s%s", above, above[0] != '\0' ? "." : "", node->key);
+    bool is_dotted = strchr(node->key, '.') != NULL;
+    const struct setting *setting = is_dotted ? NULL : setting_find(path);
+    const char *advice = is_dotted ? NULL : not_built(path, NULL);
+    if (setting != NULL)
+        load_setting(loader, setting, node);
+    else if (advice != NULL)
+        faults_add(loader->faults, node->line, path, "not built yet; %s", advice);
+    else if (strcmp(path, "policies") == 0)
+        loader->policies = node;
+    else if (strcmp(path, "store.redis.password") == 0)
+        faults_add(loader->faults, node->line, path,
+                   "a password does not stand in this file; write it into a file of its own and that one's name as "
+                   "password_file");
+    else if (!is_dotted && setting_is_section(path))
+        load_section(loader, node, path);
+    else
+        refuse_key(loader, node, path, above);
+}
+
+static void load_section(struct loader *loader, const struct tree_node *node, const char *above)
+{
+    if (node->kind == TREE_REFUSED || node->is_null) return;
+    if (node->kind != TREE_MAP) {
+        faults_add(loader->faults, node->line, above[0] != '\0' ? above : "yaml",
+                   "is no map of settings; write `key: value` lines%s",
+                   above[0] != '\0' ? " below it, indented" : ", e.g. policies:");
+        return;
+    }
+    for (const struct tree_node *child = node->first; child != NULL; child = child->next)
+        load_key(loader, child, above);
+}
+
+/* Values against each other */
+
+static bool is_port(const char *text)
+{
+    size_t len = strspn(text, "0123456789");
+    long port = 0;
+    if (len == 0 || len > 5 || text[len] != '\0') return false;
+    for (; *text != '\0'; text++) port = port * 10 + (*text - '0');
+    return port >= 1 && port <= 65535;
+}
+
+/* What is wrong with the address of a Redis, or NULL. */
+static const char *address_fault(const char *address)
+{
+    if (strncmp(address, "unix:", 5) == 0) {
+        if (address[5] != '/') return "the path behind unix: is not absolute; write e.g. unix:/run/redis/redis.sock";
+        if (strlen(address + 5) > 107) return "the path of a Unix socket has at most 107 bytes; write a shorter one";
+        return NULL;
+    }
+    if (address[0] == '/') return "a path needs unix: before it; write e.g. unix:/run/redis/redis.sock";
+    if (strstr(address, "://") != NULL) return "is an URL; write host:port, and user and password_file as settings";
+    const char *colon = strrchr(address, ':');
+    if (colon == NULL || colon == address) return "has no host and port; write host:port, e.g. 127.0.0.1:6379";
+    if (!is_port(colon + 1)) return "has no port of 1 to 65535 behind the colon; write e.g. 127.0.0.1:6379";
+    if (memchr(address, ':', (size_t)(colon - address)) != NULL && (address[0] != '[' || colon[-1] != ']'))
+        return "an IPv6 address needs brackets; write e.g. [::1]:6379";
+    return NULL;
+}
+
+static void check_addresses(struct loader *loader)
+{
+    static const char key[] = "store.redis.addresses";
+    const struct text_list *addresses = &loader->config->store_redis_addresses;
+    char shown[FAULTS_SHOWN_MAX];
+    for (size_t i = 0; i < addresses->n; i++) {
+        const char *wrong = address_fault(addresses->items[i]);
+        if (wrong != NULL)
+            faults_add(loader->faults, line_of(loader, key), key, "%s: %s", faults_shown(shown, addresses->items[i]),
+                       wrong);
+    }
+    if (loader->config->store_type == STORE_TYPE_REDIS && line_of(loader, key) == 0)
+        faults_add(loader->faults, line_of(loader, "store.type"), key,
+                   "is needed with store.type redis; write [\"127.0.0.1:6379\"] or [\"unix:/run/redis/redis.sock\"]");
+}
+
+static void check_group(struct loader *loader)
+{
+    const struct config *config = loader->config;
+    if (config->listen_socket[0] != '/')
+        faults_add(loader->faults, line_of(loader, "listen.socket"), "listen.socket",
+                   "is not absolute; write the whole path, e.g. /run/ratelimitd/ratelimitd.sock");
+    if (config->store_redis_reconnect_min_ms > config->store_redis_reconnect_max_ms)
+        faults_add(loader->faults,
+                   line_of(loader, line_of(loader, "store.redis.reconnect.min") > 0 ? "store.redis.reconnect.min"
+                                                                                    : "store.redis.reconnect.max"),
+                   "store.redis.reconnect", "min is above max; write a min that is not");
+    if (config->caps_max_key + FRAME_OVERHEAD > config->caps_max_frame)
+        faults_add(loader->faults,
+                   line_of(loader, line_of(loader, "caps.max_frame") > 0 ? "caps.max_frame" : "caps.max_key"),
+                   "caps.max_frame",
+                   "has no room for a check with a key of max_key (%" PRId64 " bytes); write at least %" PRId64 "B",
+                   config->caps_max_key, config->caps_max_key + FRAME_OVERHEAD);
+}
+
+static void check_password(struct loader *loader)
+{
+    static const char key[] = "store.redis.password_file";
+    struct config *config = loader->config;
+    if (config->store_type != STORE_TYPE_REDIS) return;
+    if (config->store_redis_password_file != NULL)
+        config->redis_password =
+            secret_read(config->store_redis_password_file, loader->is_trial, line_of(loader, key), key, loader->faults);
+    else if (config->store_redis_username != NULL)
+        faults_add(loader->faults, line_of(loader, "store.redis.username"), "store.redis.username",
+                   "is of no use without a password; write store.redis.password_file as well");
+}
+
+/* The whole */
+
+static int load(struct loader *loader, const struct tree_node *root)
+{
+    struct config *config = loader->config;
+    if (root != NULL) load_section(loader, root, "");
+    check_addresses(loader);
+    check_group(loader);
+    check_password(loader);
+    struct policy_defaults defaults = {config->defaults_deadline_ms, (enum on_failure)config->defaults_on_failure};
+    config->policies = loader->policies != NULL ? policy_yaml_load(loader->policies, &defaults, loader->faults)
+                                                : policy_yaml_default(&defaults, loader->faults);
+    return loader->faults->n_errors == 0 ? 0 : -1;
+}
+
+/* `root` is NULL for a daemon without a file. */
+static struct config *load_tree(const struct tree_node *root, bool is_trial, struct faults *faults)
+{
+    struct loader loader = {.config = mem_zalloc(sizeof(struct config)), .faults = faults, .is_trial = is_trial};
+    if (loader.config != NULL && setting_set_defaults(loader.config) == 0) {
+        if (load(&loader, root) == 0) return loader.config;
+    } else {
+        faults_add(faults, 0, NULL, "out of memory; give the daemon more");
+    }
+    config_free(loader.config);
+    return NULL;
+}
+
+struct config *config_default(void)
+{
+    struct faults faults;
+    faults_init(&faults);
+    struct config *config = load_tree(NULL, false, &faults);
+    faults_fini(&faults);
+    return config;
+}
+
+struct config *config_parse(const char *bytes, size_t len, bool is_trial, struct faults *faults)
+{
+    struct config *config = NULL;
+    struct tree_node *root = yaml_tree_parse(bytes, len, faults);
+    if (root != NULL) config = load_tree(root, is_trial, faults);
+    yaml_tree_free(root);
+    faults_sort(faults);
+    return config;
+}
+
+/* 0, or -1 with the fault recorded. A pipe will do; what everybody may write to will not. */
+static int read_file(int fd, struct buffer *content, struct faults *faults)
+{
+    struct stat status;
+    if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && (status.st_mode & S_IWOTH)) {
+        faults_add(faults, 0, NULL, "can be written by everybody; chmod o-w it");
+        return -1;
+    }
+    for (;;) {
+        uint8_t *room = buffer_reserve(content, 65536);
+        if (room == NULL) {
+            faults_add(faults, 0, NULL, "is larger than %d bytes, or memory is short; write fewer policies",
+                       CONFIG_FILE_MAX);
+            return -1;
+        }
+        ssize_t n = read(fd, room, 65536);
+        if (n == 0) return 0;
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) {
+            faults_add(faults, 0, NULL, "cannot be read: %s; write the path of a readable file", strerror(errno));
+            return -1;
+        }
+        buffer_grew(content, (size_t)n);
+    }
+}
+
+struct config *config_load(const char *path, bool is_trial, struct faults *faults)
+{
+    struct config *config = NULL;
+    struct buffer content;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0) {
+        faults_add(faults, 0, NULL, "cannot be read: %s; write the path of a readable file", strerror(errno));
+        return NULL;
+    }
+    buffer_init(&content, CONFIG_FILE_MAX + 65536);
+    if (read_file(fd, &content, faults) == 0)
+        config = config_parse(buffer_len(&content) > 0 ? (const char *)buffer_data(&content) : "", buffer_len(&content),
+                              is_trial, faults);
+    buffer_fini(&content);
+    close(fd);
+    return config;
+}
+
+void config_free(struct config *config)
+{
+    if (config == NULL) return;
+    setting_free_all(config);
+    secret_free(config->redis_password);
+    policy_set_unref(config->policies);
+    mem_free(config);
+}
+
+int64_t config_redis_stall_ms(const struct config *config)
+{
+    if (config->store_redis_stall_ms > 0) return config->store_redis_stall_ms;
+    int64_t stall_ms = STALL_DEADLINES * config->defaults_deadline_ms;
+    return stall_ms > STALL_MIN_MS ? stall_ms : STALL_MIN_MS;
+}
+
+void config_each_restart(const struct config *was, const struct config *is, void (*each)(const char *path, void *arg),
+                         void *arg)
+{
+    for (size_t i = 0; i < N_SETTINGS; i++)
+        if (!setting_table[i].reloads && !setting_equal(&setting_table[i], was, is)) each(setting_table[i].path, arg);
+}

@@ -1,0 +1,61 @@
+/*
+ * config.h: the whole configuration, as one immutable value.
+ *
+ *   bytes of the file ─▶ yaml_tree ─▶ setting (scalars) ─┬▶ checks of values against each other ─▶ struct config
+ *                                     policy_yaml        ┘
+ *
+ * Faults gather on the way, all of them; with any error there is no configuration, so a reload that
+ * fails leaves the old one untouched. Nothing here opens sockets or knows who uses the values.
+ */
+#ifndef RL_CONFIG_CONFIG_H
+#define RL_CONFIG_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/faults.h"
+#include "config/setting.h"
+#include "limit/policy.h"
+
+enum store_type { STORE_TYPE_MEMORY, STORE_TYPE_REDIS };
+
+#define SETTING_TYPE_TEXT     char *
+#define SETTING_TYPE_LIST     struct text_list
+#define SETTING_TYPE_MODE     int64_t
+#define SETTING_TYPE_SIZE     int64_t
+#define SETTING_TYPE_DURATION int64_t
+#define SETTING_TYPE_COUNT    int64_t
+#define SETTING_TYPE_CHOICE   int64_t
+#define SETTING_TYPE_BOOL     bool
+
+struct config {
+#define SETTING(kind, field, ...) SETTING_TYPE_##kind field;
+#include "config/settings.def"
+#undef SETTING
+    char *redis_password;        /* owned; from store.redis.password_file; NULL = none. Never printed */
+    struct policy_set *policies; /* one reference */
+};
+
+enum { CONFIG_FILE_MAX = 16 << 20 };
+
+/* What a daemon without a file runs on: every default, and one policy `default`. NULL without memory. */
+struct config *config_default(void);
+
+/* Read `path`. With `is_trial` (--check-config, --print-config) a credential that only the service has is not missed.
+ * NULL when there was an error; `faults` says which, sorted, and holds the warnings of a success. */
+struct config *config_load(const char *path, bool is_trial, struct faults *faults);
+/* The same from bytes, for tests and the fuzzer. */
+struct config *config_parse(const char *bytes, size_t len, bool is_trial, struct faults *faults);
+
+/* The password is wiped. NULL is fine. */
+void config_free(struct config *config);
+
+/* store.redis.stall, or what its 0 stands for. */
+int64_t config_redis_stall_ms(const struct config *config);
+
+/* Call `each` with the path of every setting that differs and needs a restart. */
+void config_each_restart(const struct config *was, const struct config *is, void (*each)(const char *path, void *arg),
+                         void *arg);
+
+#endif

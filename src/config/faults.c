@@ -1,0 +1,98 @@
+#include "config/faults.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+
+enum { FAULT_TEXT_MAX = 1024 };
+
+void faults_init(struct faults *faults)
+{
+    memset(faults, 0, sizeof *faults);
+}
+
+void faults_fini(struct faults *faults)
+{
+    for (size_t i = 0; i < faults->n; i++) mem_free(faults->items[i].text);
+    mem_free(faults->items);
+    faults_init(faults);
+}
+
+static bool has_room(struct faults *faults)
+{
+    if (faults->n < faults->cap) return true;
+    size_t cap = faults->cap > 0 ? 2 * faults->cap : 16;
+    struct fault *items = mem_realloc(faults->items, cap * sizeof *items);
+    if (items == NULL) return false;
+    faults->items = items;
+    faults->cap = cap;
+    return true;
+}
+
+static void add(struct faults *faults, uint32_t line, const char *key, bool is_warning, const char *format,
+                va_list args)
+{
+    char text[FAULT_TEXT_MAX];
+    size_t at = 0;
+    faults->n_errors += !is_warning;
+    if (key != NULL) {
+        log_escape(text, FAULTS_KEY_MAX, key, strlen(key));
+        at = strlen(text);
+        at += (size_t)snprintf(text + at, sizeof text - at, ": ");
+    }
+    vsnprintf(text + at, sizeof text - at, format, args);
+    char *copy = has_room(faults) ? mem_strdup(text) : NULL;
+    if (copy == NULL) return;
+    faults->items[faults->n] =
+        (struct fault){.line = line, .order = (uint32_t)faults->n, .is_warning = is_warning, .text = copy};
+    faults->n++;
+}
+
+void faults_add(struct faults *faults, uint32_t line, const char *key, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    add(faults, line, key, false, format, args);
+    va_end(args);
+}
+
+void faults_warn(struct faults *faults, uint32_t line, const char *key, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    add(faults, line, key, true, format, args);
+    va_end(args);
+}
+
+static int by_line(const void *left, const void *right)
+{
+    const struct fault *a = left, *b = right;
+    if (a->line != b->line) return a->line < b->line ? -1 : 1;
+    return a->order < b->order ? -1 : a->order > b->order;
+}
+
+void faults_sort(struct faults *faults)
+{
+    if (faults->n > 1) qsort(faults->items, faults->n, sizeof *faults->items, by_line);
+}
+
+const char *faults_line(char *out, size_t size, const char *file, const struct fault *fault)
+{
+    const char *kind = fault->is_warning ? "warning: " : "";
+    if (fault->line > 0)
+        snprintf(out, size, "%s:%u: %s%s", file, fault->line, kind, fault->text);
+    else
+        snprintf(out, size, "%s: %s%s", file, kind, fault->text);
+    return out;
+}
+
+const char *faults_shown(char *out, const char *value)
+{
+    out[0] = '\'';
+    log_escape(out + 1, FAULTS_SHOWN_MAX - 2, value, strlen(value));
+    return strcat(out, "'");
+}

@@ -1,0 +1,48 @@
+/*
+ * faults.h: everything that is wrong with a configuration file, gathered while it is read.
+ *
+ * Reading goes on after a fault, so that one start shows them all. A fault is
+ * `LINE: key: what is wrong; what to write instead`; a warning has the same form and stops nothing.
+ */
+#ifndef RL_CONFIG_FAULTS_H
+#define RL_CONFIG_FAULTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct fault {
+    uint32_t line; /* 1-based; 0 = the file as a whole */
+    uint32_t order;
+    bool is_warning;
+    char *text; /* owned; "key: what is wrong; what to write instead" */
+};
+
+struct faults {
+    struct fault *items; /* owned */
+    size_t n, cap;
+    size_t n_errors; /* without the warnings, and with what could not be kept for want of memory */
+};
+
+void faults_init(struct faults *faults);
+void faults_fini(struct faults *faults);
+
+enum { FAULTS_KEY_MAX = 256 };
+
+/* `key` is the whole path, e.g. "policies.login.window"; NULL = none. Beyond FAULTS_KEY_MAX it is cut, and what is not
+ * printable in it is escaped. */
+void faults_add(struct faults *faults, uint32_t line, const char *key, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+void faults_warn(struct faults *faults, uint32_t line, const char *key, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+void faults_sort(struct faults *faults); /* by line; within a line as they were found */
+
+/* One fault as one line of text, without the newline, into `out`, which is returned. */
+const char *faults_line(char *out, size_t size, const char *file, const struct fault *fault);
+
+/* A value of the file as it may stand in a message: quoted, escaped, cut short. `out` has FAULTS_SHOWN_MAX bytes. */
+enum { FAULTS_SHOWN_MAX = 80 };
+const char *faults_shown(char *out, const char *value);
+
+#endif

@@ -1,0 +1,28 @@
+/*
+ * policy_yaml.h: the policies of the file, from tree to policy_set, and back to text.
+ */
+#ifndef RL_CONFIG_POLICY_YAML_H
+#define RL_CONFIG_POLICY_YAML_H
+
+#include <stdio.h>
+
+#include "config/faults.h"
+#include "config/yaml_tree.h"
+#include "limit/policy.h"
+
+struct policy_defaults {
+    int64_t deadline_ms;
+    enum on_failure on_failure;
+};
+
+/* The set under `policies:`; NULL without memory (recorded). Policies with faults are left out of it. */
+struct policy_set *policy_yaml_load(const struct tree_node *policies, const struct policy_defaults *defaults,
+                                    struct faults *faults);
+
+/* What stands in for a missing `policies:`: one policy `default`, a token bucket of 100 per second. */
+struct policy_set *policy_yaml_default(const struct policy_defaults *defaults, struct faults *faults);
+
+/* One policy as it would be written, every setting said, below `policies:`. */
+void policy_yaml_print(FILE *out, const struct policy *policy);
+
+#endif

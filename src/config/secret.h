@@ -1,0 +1,24 @@
+/*
+ * secret.h: a password from its file.
+ *
+ * Secrets never stand in the configuration or on the command line. The file may be a symbolic link
+ * and readable by a group (Kubernetes and systemd mount it so); readable by everybody is a warning,
+ * writable by everybody an error. `${CREDENTIALS_DIRECTORY}` at the start of the path is systemd's
+ * directory of credentials.
+ */
+#ifndef RL_CONFIG_SECRET_H
+#define RL_CONFIG_SECRET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/faults.h"
+
+enum { SECRET_MAX = 4096 };
+
+/* The content without one newline at its end, for secret_free(); NULL with the fault recorded under `line` and `key`.
+ * With `is_trial`, NULL without a fault (but a warning) where CREDENTIALS_DIRECTORY is not set. */
+char *secret_read(const char *path, bool is_trial, uint32_t line, const char *key, struct faults *faults);
+void secret_free(char *secret); /* wipes it; NULL is fine */
+
+#endif

@@ -1,0 +1,325 @@
+#include "config/setting.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "config/config.h"
+#include "config/units.h"
+
+enum { RESTART = 0, RELOAD = 1 };
+
+const struct setting setting_table[N_SETTINGS] = {
+#define SETTING(kind_, field, path_, default_, min_, max_, choices_, reloads_, help_)                                  \
+    {.kind = SETTING_##kind_,                                                                                          \
+     .path = path_,                                                                                                    \
+     .offset = offsetof(struct config, field),                                                                         \
+     .fallback = default_,                                                                                             \
+     .min = min_,                                                                                                      \
+     .max = max_,                                                                                                      \
+     .choices = choices_,                                                                                              \
+     .reloads = reloads_,                                                                                              \
+     .help = help_},
+#include "config/settings.def"
+#undef SETTING
+};
+
+static void *field_of(const struct setting *setting, const struct config *config)
+{
+    return (char *)(uintptr_t)config + setting->offset;
+}
+
+static char **text_field(const struct setting *setting, const struct config *config)
+{
+    return field_of(setting, config);
+}
+
+static struct text_list *list_field(const struct setting *setting, const struct config *config)
+{
+    return field_of(setting, config);
+}
+
+const struct setting *setting_find(const char *path)
+{
+    for (size_t i = 0; i < N_SETTINGS; i++)
+        if (strcmp(setting_table[i].path, path) == 0) return &setting_table[i];
+    return NULL;
+}
+
+bool setting_is_section(const char *path)
+{
+    size_t len = strlen(path);
+    for (size_t i = 0; i < N_SETTINGS; i++)
+        if (strncmp(setting_table[i].path, path, len) == 0 && setting_table[i].path[len] == '.') return true;
+    return false;
+}
+
+/* Texts and lists */
+
+static void list_free(struct text_list *list)
+{
+    for (size_t i = 0; i < list->n; i++) mem_free(list->items[i]);
+    mem_free(list->items);
+    *list = (struct text_list){0};
+}
+
+void setting_free_all(struct config *config)
+{
+    for (size_t i = 0; i < N_SETTINGS; i++) {
+        const struct setting *setting = &setting_table[i];
+        if (setting->kind == SETTING_TEXT) mem_free(*text_field(setting, config));
+        if (setting->kind == SETTING_LIST) list_free(list_field(setting, config));
+    }
+}
+
+const char *setting_parse_text(const char *path, const struct tree_node *node, struct faults *faults)
+{
+    if (node->kind == TREE_REFUSED) return NULL;
+    if (node->kind != TREE_TEXT)
+        faults_add(faults, node->line, path, "a %s where one value is expected; write it behind the colon",
+                   node->kind == TREE_MAP ? "map" : "list");
+    else if (node->is_null)
+        faults_add(faults, node->line, path, "has no value; write one, or leave the key out for the default");
+    else
+        return node->text;
+    return NULL;
+}
+
+static bool has_control(const char *text)
+{
+    for (; *text != '\0'; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7f) return true;
+    return false;
+}
+
+static char *checked_copy(const struct setting *setting, const struct tree_node *node, struct faults *faults)
+{
+    const char *text = setting_parse_text(setting->path, node, faults);
+    if (text == NULL) return NULL;
+    int64_t len = (int64_t)strlen(text);
+    if (setting->kind == SETTING_TEXT && (len < setting->min || len > setting->max)) {
+        faults_add(faults, node->line, setting->path,
+                   "is %" PRId64 " bytes long; write %" PRId64 " to %" PRId64 " bytes", len, setting->min,
+                   setting->max);
+        return NULL;
+    }
+    if (has_control(text)) {
+        faults_add(faults, node->line, setting->path, "has a control character in it; write it without");
+        return NULL;
+    }
+    char *copy = mem_strdup(text);
+    if (copy == NULL) faults_add(faults, node->line, setting->path, "out of memory; give the daemon more");
+    return copy;
+}
+
+static void parse_text(const struct setting *setting, struct config *config, const struct tree_node *node,
+                       struct faults *faults)
+{
+    char *copy = checked_copy(setting, node, faults);
+    if (copy == NULL) return;
+    mem_free(*text_field(setting, config));
+    *text_field(setting, config) = copy;
+}
+
+static void parse_list(const struct setting *setting, struct config *config, const struct tree_node *node,
+                       struct faults *faults)
+{
+    struct text_list list = {0};
+    int64_t n = 0;
+    if (node->kind == TREE_REFUSED) return;
+    if (node->kind != TREE_LIST) {
+        faults_add(faults, node->line, setting->path, "is no list; write it in brackets, e.g. [\"127.0.0.1:6379\"]");
+        return;
+    }
+    for (const struct tree_node *item = node->first; item != NULL; item = item->next) n++;
+    if (n < setting->min || n > setting->max) {
+        faults_add(faults, node->line, setting->path, "has %" PRId64 " entries; write exactly %" PRId64, n,
+                   setting->max);
+        return;
+    }
+    list.items = mem_zalloc((size_t)n * sizeof *list.items);
+    if (list.items == NULL) {
+        faults_add(faults, node->line, setting->path, "out of memory; give the daemon more");
+        return;
+    }
+    for (const struct tree_node *item = node->first; item != NULL; item = item->next) {
+        char *copy = checked_copy(setting, item, faults);
+        if (copy != NULL) list.items[list.n++] = copy;
+    }
+    list_free(list_field(setting, config));
+    *list_field(setting, config) = list;
+}
+
+/* Numbers and choices */
+
+static const char *number_of(enum setting_kind kind, const char *text, int64_t *ret)
+{
+    int64_t us;
+    const char *wrong;
+    switch (kind) {
+    case SETTING_MODE: return units_mode(text, ret);
+    case SETTING_SIZE: return units_size(text, ret);
+    case SETTING_COUNT: return units_count(text, ret);
+    default:
+        wrong = units_duration(text, &us);
+        if (wrong == NULL && us % 1000 != 0) wrong = "finer than a millisecond; write whole milliseconds, e.g. 1ms";
+        if (wrong == NULL) *ret = us / 1000;
+        return wrong;
+    }
+}
+
+static const char *print_number(enum setting_kind kind, int64_t value, char *out)
+{
+    switch (kind) {
+    case SETTING_MODE: snprintf(out, UNITS_TEXT_MAX, "\"%04" PRIo64 "\"", (uint64_t)value); return out;
+    case SETTING_SIZE: return units_print_size(out, value);
+    case SETTING_DURATION: return units_print_duration(out, value * 1000);
+    default: snprintf(out, UNITS_TEXT_MAX, "%" PRId64, value); return out;
+    }
+}
+
+bool setting_parse_number(enum setting_kind kind, const char *path, int64_t min, int64_t max,
+                          const struct tree_node *node, struct faults *faults, int64_t *ret)
+{
+    char low[UNITS_TEXT_MAX], high[UNITS_TEXT_MAX], shown[FAULTS_SHOWN_MAX];
+    int64_t value = 0;
+    const char *text = setting_parse_text(path, node, faults);
+    if (text == NULL) return false;
+    const char *wrong = number_of(kind, text, &value);
+    if (wrong != NULL) {
+        faults_add(faults, node->line, path, "%s is %s", faults_shown(shown, text), wrong);
+        return false;
+    }
+    if (value < min || value > max) {
+        faults_add(faults, node->line, path, "%s is too %s; write %s to %s", faults_shown(shown, text),
+                   value < min ? "small" : "large", print_number(kind, min, low), print_number(kind, max, high));
+        return false;
+    }
+    *ret = value;
+    return true;
+}
+
+const char *setting_choice(const char *choices, int64_t index, char *out, size_t size)
+{
+    for (; index > 0; index--) {
+        choices = strchr(choices, ' ');
+        CHECK(choices != NULL);
+        choices++;
+    }
+    snprintf(out, size, "%.*s", (int)strcspn(choices, " "), choices);
+    return out;
+}
+
+bool setting_parse_choice(const char *path, const char *choices, const struct tree_node *node, struct faults *faults,
+                          int64_t *ret)
+{
+    char shown[FAULTS_SHOWN_MAX];
+    const char *text = setting_parse_text(path, node, faults);
+    if (text == NULL) return false;
+    size_t len = strlen(text);
+    int64_t index = 0;
+    for (const char *at = choices; *at != '\0'; index++) {
+        size_t word = strcspn(at, " ");
+        if (word == len && memcmp(at, text, len) == 0) {
+            *ret = index;
+            return true;
+        }
+        at += word + (at[word] == ' ');
+    }
+    faults_add(faults, node->line, path, "%s is not known; write %s%s", faults_shown(shown, text),
+               strchr(choices, ' ') != NULL ? "one of: " : "", choices);
+    return false;
+}
+
+bool setting_parse_bool(const char *path, const struct tree_node *node, struct faults *faults, bool *ret)
+{
+    char shown[FAULTS_SHOWN_MAX];
+    const char *text = setting_parse_text(path, node, faults);
+    const char *wrong = text != NULL ? units_bool(text, ret) : NULL;
+    if (wrong != NULL) faults_add(faults, node->line, path, "%s is %s", faults_shown(shown, text), wrong);
+    return text != NULL && wrong == NULL;
+}
+
+/* Any kind */
+
+void setting_parse(const struct setting *setting, struct config *config, const struct tree_node *node,
+                   struct faults *faults)
+{
+    void *field = field_of(setting, config);
+    switch (setting->kind) {
+    case SETTING_TEXT: parse_text(setting, config, node, faults); break;
+    case SETTING_LIST: parse_list(setting, config, node, faults); break;
+    case SETTING_BOOL: setting_parse_bool(setting->path, node, faults, field); break;
+    case SETTING_CHOICE: setting_parse_choice(setting->path, setting->choices, node, faults, field); break;
+    default: setting_parse_number(setting->kind, setting->path, setting->min, setting->max, node, faults, field); break;
+    }
+}
+
+/* The defaults take the same way as values from a file, so that they cannot say what a file could not. */
+int setting_set_defaults(struct config *config)
+{
+    struct faults faults;
+    faults_init(&faults);
+    for (size_t i = 0; i < N_SETTINGS; i++) {
+        const struct setting *setting = &setting_table[i];
+        if (setting->fallback[0] == '\0') continue;
+        struct tree_node node = {.kind = TREE_TEXT, .text = (char *)(uintptr_t)setting->fallback};
+        setting_parse(setting, config, &node, &faults);
+    }
+    int status = faults.n_errors == 0 ? 0 : -1;
+    faults_fini(&faults);
+    return status;
+}
+
+/* Control characters were refused when the text was read. */
+static const char *quote(const char *text, char *out, size_t size)
+{
+    size_t at = 0;
+    out[at++] = '"';
+    for (; *text != '\0' && at + 4 < size; text++) {
+        if (*text == '"' || *text == '\\') out[at++] = '\\';
+        out[at++] = *text;
+    }
+    out[at++] = '"';
+    out[at] = '\0';
+    return out;
+}
+
+static const char *print_list(const struct text_list *list, char *out)
+{
+    size_t at = 0;
+    if (list->n == 0) return NULL;
+    for (size_t i = 0; i < list->n && at + 4 < SETTING_VALUE_MAX; i++) {
+        out[at++] = i == 0 ? '[' : ',';
+        quote(list->items[i], out + at, SETTING_VALUE_MAX - at - 1);
+        at += strlen(out + at);
+    }
+    out[at++] = ']';
+    out[at] = '\0';
+    return out;
+}
+
+const char *setting_print(const struct setting *setting, const struct config *config, char *out)
+{
+    const char *text;
+    switch (setting->kind) {
+    case SETTING_TEXT:
+        text = *text_field(setting, config);
+        return text != NULL ? quote(text, out, SETTING_VALUE_MAX) : NULL;
+    case SETTING_LIST: return print_list(list_field(setting, config), out);
+    case SETTING_BOOL: return *(bool *)field_of(setting, config) ? "true" : "false";
+    case SETTING_CHOICE:
+        return setting_choice(setting->choices, *(int64_t *)field_of(setting, config), out, SETTING_VALUE_MAX);
+    default: return print_number(setting->kind, *(int64_t *)field_of(setting, config), out);
+    }
+}
+
+bool setting_equal(const struct setting *setting, const struct config *a, const struct config *b)
+{
+    char left[SETTING_VALUE_MAX], right[SETTING_VALUE_MAX];
+    const char *x = setting_print(setting, a, left), *y = setting_print(setting, b, right);
+    if (x == NULL || y == NULL) return x == y;
+    return strcmp(x, y) == 0;
+}

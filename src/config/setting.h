@@ -1,0 +1,83 @@
+/*
+ * setting.h: settings.def as a table: find a setting by its path, parse and print its value.
+ *
+ * Nothing here knows what a setting is for; a value is a field of struct config, at an offset.
+ */
+#ifndef RL_CONFIG_SETTING_H
+#define RL_CONFIG_SETTING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/faults.h"
+#include "config/yaml_tree.h"
+
+enum setting_kind {
+    SETTING_TEXT,     /* char *, owned; NULL = not set */
+    SETTING_LIST,     /* struct text_list */
+    SETTING_MODE,     /* int64_t, as every kind below but BOOL */
+    SETTING_SIZE,     /* bytes */
+    SETTING_DURATION, /* milliseconds */
+    SETTING_COUNT,
+    SETTING_CHOICE, /* the place in choices, from 0 */
+    SETTING_BOOL,   /* bool */
+};
+
+struct text_list {
+    char **items; /* owned, as are the texts */
+    size_t n;
+};
+
+struct setting {
+    enum setting_kind kind;
+    const char *path;     /* "store.redis.merge" */
+    size_t offset;        /* of its field in struct config */
+    const char *fallback; /* the default, as written; "" = not set */
+    int64_t min, max;
+    const char *choices; /* separated by one space each */
+    bool reloads;
+    const char *help;
+};
+
+enum {
+#define SETTING(kind, field, ...) SETTING_AT_##field,
+#include "config/settings.def"
+#undef SETTING
+    N_SETTINGS
+};
+
+extern const struct setting setting_table[N_SETTINGS];
+
+const struct setting *setting_find(const char *path); /* NULL where there is none */
+bool setting_is_section(const char *path);            /* some setting's path goes on below it */
+
+struct config;
+
+/* Set every field to its default. 0, or -1 without memory. */
+int setting_set_defaults(struct config *config);
+void setting_free_all(struct config *config);
+
+/* Parse one value of the file into its field; a fault is recorded where it cannot be. */
+void setting_parse(const struct setting *setting, struct config *config, const struct tree_node *node,
+                   struct faults *faults);
+/* A duration, a count and a choice by themselves, for what is no field of struct config. False: the fault is recorded.
+ */
+bool setting_parse_number(enum setting_kind kind, const char *path, int64_t min, int64_t max,
+                          const struct tree_node *node, struct faults *faults, int64_t *ret);
+bool setting_parse_choice(const char *path, const char *choices, const struct tree_node *node, struct faults *faults,
+                          int64_t *ret);
+bool setting_parse_bool(const char *path, const struct tree_node *node, struct faults *faults, bool *ret);
+/* The one text of a node, or NULL with the fault recorded (a list, a map, nothing). Valid as long as the node. */
+const char *setting_parse_text(const char *path, const struct tree_node *node, struct faults *faults);
+
+/* The value as YAML, into `out`, which is returned; NULL where it is not set. */
+enum { SETTING_VALUE_MAX = 8256 };
+const char *setting_print(const struct setting *setting, const struct config *config, char *out);
+
+bool setting_equal(const struct setting *setting, const struct config *a, const struct config *b);
+
+/* Name number `index` of a list of choices, into `out` (size bytes), which is returned. */
+const char *setting_choice(const char *choices, int64_t index, char *out, size_t size);
+
+#endif

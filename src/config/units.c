@@ -1,0 +1,122 @@
+#include "config/units.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+struct unit {
+    const char *name;
+    int64_t factor;
+};
+
+/* Smallest first; the printers take the largest that divides. */
+static const struct unit durations[] = {{"us", 1},
+                                        {"ms", 1000},
+                                        {"s", 1000000},
+                                        {"m", INT64_C(60000000)},
+                                        {"h", INT64_C(3600000000)},
+                                        {"d", INT64_C(86400000000)}};
+static const struct unit sizes[] = {{"B", 1}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}};
+
+#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+/* The digits at the start of `text`; NULL where there is none, or too many. Returns what follows them. */
+static const char *digits(const char *text, int64_t *ret)
+{
+    int64_t value = 0;
+    const char *at = text;
+    for (; *at >= '0' && *at <= '9'; at++) {
+        if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, *at - '0', &value)) return NULL;
+    }
+    if (at == text) return NULL;
+    *ret = value;
+    return at;
+}
+
+/* 0; 1 without a unit; 2 with one that is not in the table; -1 where no whole number stands before it. */
+static int scaled(const char *text, const struct unit *units, size_t n, int64_t *ret)
+{
+    int64_t value;
+    const char *rest = digits(text, &value);
+    if (rest == NULL || *rest == '.' || *rest == ',') return -1;
+    if (*rest == '\0') {
+        if (value != 0) return 1;
+        *ret = 0;
+        return 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(rest, units[i].name) != 0) continue;
+        if (__builtin_mul_overflow(value, units[i].factor, &value)) return -1;
+        *ret = value;
+        return 0;
+    }
+    return 2;
+}
+
+const char *units_duration(const char *text, int64_t *ret_us)
+{
+    switch (scaled(text, durations, N_OF(durations), ret_us)) {
+    case 0: return NULL;
+    case 1: return "a duration without its unit; write one of us, ms, s, m, h, d behind the number, e.g. 20ms";
+    case 2: return "not a duration; write one whole number and one unit of us, ms, s, m, h, d, e.g. 90s";
+    default: return "not a duration; write a whole number and its unit, e.g. 1500ms";
+    }
+}
+
+const char *units_size(const char *text, int64_t *ret_bytes)
+{
+    switch (scaled(text, sizes, N_OF(sizes), ret_bytes)) {
+    case 0: return NULL;
+    case 1: return "a size without its unit; write one of B, KiB, MiB, GiB behind the number, e.g. 64KiB";
+    case 2: return "not a size; write one whole number and one unit of B, KiB, MiB, GiB, e.g. 64KiB";
+    default: return "not a size; write a whole number and its unit, e.g. 64KiB";
+    }
+}
+
+const char *units_count(const char *text, int64_t *ret)
+{
+    int64_t value;
+    const char *rest = digits(text, &value);
+    if (rest == NULL || *rest != '\0') return "not a whole number; write digits only, e.g. 100";
+    *ret = value;
+    return NULL;
+}
+
+const char *units_bool(const char *text, bool *ret)
+{
+    bool yes = strcmp(text, "true") == 0;
+    if (!yes && strcmp(text, "false") != 0) return "neither true nor false; write one of the two";
+    *ret = yes;
+    return NULL;
+}
+
+const char *units_mode(const char *text, int64_t *ret)
+{
+    int64_t mode = 0;
+    size_t len = strspn(text, "01234567");
+    if (len < 3 || len > 4 || text[len] != '\0' || (len == 4 && text[0] != '0'))
+        return "not a file mode; write three octal digits after a 0, in quotes, e.g. \"0660\"";
+    for (size_t i = 0; i < len; i++) mode = mode * 8 + (text[i] - '0');
+    *ret = mode;
+    return NULL;
+}
+
+static const char *print(char *out, int64_t value, const struct unit *units, size_t n)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < n && value > 0; i++)
+        if (value % units[i].factor == 0) best = i;
+    if (value == 0) return strcpy(out, "0");
+    snprintf(out, UNITS_TEXT_MAX, "%" PRId64 "%s", value / units[best].factor, units[best].name);
+    return out;
+}
+
+const char *units_print_duration(char *out, int64_t us)
+{
+    return print(out, us, durations, N_OF(durations));
+}
+
+const char *units_print_size(char *out, int64_t bytes)
+{
+    return print(out, bytes, sizes, N_OF(sizes));
+}

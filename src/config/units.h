@@ -1,0 +1,27 @@
+/*
+ * units.h: durations and sizes as people write them: `20ms`, `64KiB`.
+ *
+ * A number without its unit is refused, because nobody can tell what it was meant to be; a bare 0
+ * is the same in every unit. Every parser returns NULL, or what is wrong and what to write instead
+ * (static text), and leaves *ret alone then.
+ */
+#ifndef RL_CONFIG_UNITS_H
+#define RL_CONFIG_UNITS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { UNITS_TEXT_MAX = 32 };
+
+const char *units_duration(const char *text, int64_t *ret_us);
+const char *units_size(const char *text, int64_t *ret_bytes);
+const char *units_count(const char *text, int64_t *ret);
+const char *units_bool(const char *text, bool *ret);
+const char *units_mode(const char *text, int64_t *ret); /* permission bits in octal: "0660" */
+
+/* The shortest exact form, into `out` (UNITS_TEXT_MAX bytes), which is returned. */
+const char *units_print_duration(char *out, int64_t us);
+const char *units_print_size(char *out, int64_t bytes);
+
+#endif

@@ -34,7 +34,7 @@ static size_t distance(const char *a, const char *b)
 
 struct nearest nearest_to(const char *written)
 {
-    size_t tolerance = strlen(written) / 3;
+    size_t tolerance = strlen(written) / 2;
     return (struct nearest){.written = written, .distance = (tolerance > 0 ? tolerance : 1) + 1};
 }
 

@@ -35,11 +35,11 @@ static const struct {
 #undef POLICY_SETTING
 };
 
-/* Names that other systems have for their presets, accepted as `algorithm:`. */
+/* Names that other systems have for what is a preset here, accepted as `algorithm:`. */
 static const struct {
     const char *name;
-    enum algo algo;
-} aliases[] = {{"fixed-window-algo", ALGO_COMPAT_RLAAS_FIXED}, {"sliding-window-algo", ALGO_COMPAT_RLAAS_SLIDING}};
+    const char *compat;
+} aliases[] = {{"fixed-window-algo", "rlaas-fixed"}, {"sliding-window-algo", "rlaas-sliding"}};
 
 static const char *const on_failures = "allow deny local error";
 
@@ -123,7 +123,7 @@ static int find_algo(enum field field, const char *name)
 {
     if (field == FIELD_COMPAT) return compat_of_name(name);
     for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
-        if (strcmp(aliases[i].name, name) == 0) return (int)aliases[i].algo;
+        if (strcmp(aliases[i].name, name) == 0) return compat_of_name(aliases[i].compat);
     return algo_of_name(name);
 }
 

@@ -1,0 +1,537 @@
+/* test_config.c: a configuration file becomes values, or every one of its faults with its line. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "config/config.h"
+#include "config/config_print.h"
+
+static struct config *parse(const char *text, struct faults *faults)
+{
+    faults_init(faults);
+    return config_parse(text, strlen(text), false, faults);
+}
+
+/* A file that must be correct. */
+static struct config *load(const char *text)
+{
+    struct faults faults;
+    struct config *config = parse(text, &faults);
+    if (config == NULL) fail_msg("%s: line %u: %s", text, faults.items[0].line, faults.items[0].text);
+    assert_int_equal(faults.n, 0);
+    faults_fini(&faults);
+    return config;
+}
+
+static const struct limit *limit_of(const struct config *config, const char *name)
+{
+    const struct policy *policy = policy_find(config->policies, slice_of(name));
+    assert_non_null(policy);
+    return &policy->limits[0];
+}
+
+/* What is accepted */
+
+static void without_a_file_there_is_one_policy_on_the_memory_store(void **state)
+{
+    (void)state;
+    struct config *config = config_default();
+    assert_non_null(config);
+    assert_int_equal(config->store_type, STORE_TYPE_MEMORY);
+    assert_int_equal(config->policies->n, 1);
+    const struct limit *limit = limit_of(config, "default");
+    assert_int_equal(limit->algo, ALGO_BUCKET);
+    assert_int_equal(limit->limit, 100);
+    assert_int_equal(limit->window_us, 1000000);
+    assert_int_equal(limit->burst, 100);
+    config_free(config);
+}
+
+static void the_default_policy_stands_in_only_for_a_missing_list(void **state)
+{
+    (void)state;
+    struct config *config = load("");
+    assert_non_null(policy_find(config->policies, slice_of("default")));
+    config_free(config);
+    config = load("listen: {socket: /tmp/x.sock}\n");
+    assert_non_null(policy_find(config->policies, slice_of("default")));
+    config_free(config);
+    config = load("policies: {}\n");
+    assert_int_equal(config->policies->n, 0);
+    config_free(config);
+    config = load("policies:\n");
+    assert_int_equal(config->policies->n, 0);
+    config_free(config);
+    config = load("policies:\n  a: {algorithm: fixed_window, limit: 1, window: 1s}\n");
+    assert_null(policy_find(config->policies, slice_of("default")));
+    config_free(config);
+}
+
+static void the_defaults_are_those_of_the_interface(void **state)
+{
+    (void)state;
+    struct config *config = load("");
+    assert_string_equal(config->listen_socket, "/run/ratelimitd/ratelimitd.sock");
+    assert_int_equal(config->listen_mode, 0660);
+    assert_null(config->listen_group);
+    assert_int_equal(config->caps_max_key, 1024);
+    assert_int_equal(config->caps_max_frame, 65536);
+    assert_int_equal(config->caps_max_depth, 8);
+    assert_int_equal(config->caps_max_connections, 10000);
+    assert_int_equal(config->caps_max_inflight, 65536);
+    assert_int_equal(config->caps_max_inflight_per_connection, 4096);
+    assert_int_equal(config->store_memory_max_keys, 1000000);
+    assert_string_equal(config->store_redis_key_prefix, "rl");
+    assert_int_equal(config->store_redis_batch_max_keys, 64);
+    assert_true(config->store_redis_merge);
+    assert_int_equal(config->store_redis_reconnect_min_ms, 50);
+    assert_int_equal(config->store_redis_reconnect_max_ms, 500);
+    assert_int_equal(config->store_redis_reconnect_refused_max_ms, 5000);
+    assert_int_equal(config->defaults_deadline_ms, 20);
+    assert_int_equal(config->defaults_on_failure, ON_FAILURE_LOCAL);
+    assert_int_equal(config_redis_stall_ms(config), 250);
+    config_free(config);
+}
+
+static void a_whole_file_becomes_values(void **state)
+{
+    (void)state;
+    struct config *config = load("listen:\n  socket: /tmp/a.sock\n  mode: \"0600\"\n  group: www\n"
+                                 "caps: {max_key: 2KiB, max_depth: 6}\n"
+                                 "store:\n  type: redis\n  redis:\n    addresses: [\"[::1]:6379\"]\n    merge: false\n"
+                                 "    database: 3\n    reconnect: {min: 1ms, max: 2s}\n"
+                                 "defaults: {deadline: 200ms, on_failure: deny}\n"
+                                 "log: {level: debug}\n"
+                                 "policies:\n"
+                                 "  login: {algorithm: fixed_window, limit: 5, window: 10s, count_denied: true}\n"
+                                 "  first: {algorithm: fixed_window, start: first_hit, limit: 5, window: 10s}\n"
+                                 "  api: {algorithm: gcra, limit: 100, window: 1m, burst: 20, on_failure: allow}\n"
+                                 "  log: {algorithm: sliding_log, limit: 7, window: 500us, deadline: 5ms}\n"
+                                 "  never: {algorithm: token_bucket, limit: 0, window: 1s}\n");
+    assert_string_equal(config->listen_group, "www");
+    assert_int_equal(config->caps_max_key, 2048);
+    assert_int_equal(config->store_type, STORE_TYPE_REDIS);
+    assert_string_equal(config->store_redis_addresses.items[0], "[::1]:6379");
+    assert_false(config->store_redis_merge);
+    assert_int_equal(config->store_redis_reconnect_max_ms, 2000);
+    assert_int_equal(config_redis_stall_ms(config), 600);
+    assert_int_equal(config->log_level, 3);
+    assert_int_equal(config->policies->n, 5);
+    assert_int_equal(limit_of(config, "login")->algo, ALGO_FIXED_WINDOW);
+    assert_true(limit_of(config, "login")->count_denied);
+    assert_int_equal(limit_of(config, "login")->policy->deadline_ms, 200);
+    assert_int_equal(limit_of(config, "login")->policy->on_failure, ON_FAILURE_DENY);
+    assert_int_equal(limit_of(config, "first")->algo, ALGO_FIRST_HIT);
+    assert_int_equal(limit_of(config, "api")->burst, 20);
+    assert_int_equal(limit_of(config, "api")->policy->on_failure, ON_FAILURE_ALLOW);
+    assert_int_equal(limit_of(config, "log")->window_us, 500);
+    assert_int_equal(limit_of(config, "log")->policy->deadline_ms, 5);
+    assert_int_equal(limit_of(config, "never")->limit, 0);
+    config_free(config);
+}
+
+/* What is refused */
+
+#define POLICY(settings) "policies:\n  p:\n" settings
+#define VALID            "    limit: 1\n    window: 1s\n"
+
+/* Each file has this fault on this line, and no other. */
+static const struct {
+    const char *text;
+    uint32_t line;
+    const char *says;
+} refused[] = {
+    /* keys */
+    {"listn:\n  socket: /x\n", 1, "listn: no such setting; did you mean listen?"},
+    {"listen:\n  sokcet: /x\n", 2, "listen.sokcet: no such setting; did you mean socket?"},
+    {"policy: {}\n", 1, "policy: no such setting; did you mean policies?"},
+    {"key_prefix: x\n", 1, "key_prefix: no such setting here; did you mean store.redis.key_prefix"},
+    {"listen.socket: /x\n", 1, "listen.socket: no such setting here; did you mean listen.socket"},
+    {"zzz: 1\n", 1, "zzz: no such setting; ratelimitd.yaml(5) lists them all"},
+    {"1\n", 1, "yaml: is no map of settings"},
+    {"listen: /x\n", 1, "listen: is no map of settings"},
+    {"listen: [socket]\n", 1, "listen: is no map of settings"},
+    {"\"a\\tb\": 1\n", 1, "a\\x09b: no such setting"},
+    /* values */
+    {"listen: {socket: x.sock}\n", 1, "listen.socket: is not absolute"},
+    {"listen: {mode: rw}\n", 1, "listen.mode: 'rw' is not a file mode"},
+    {"listen: {idle_timeout: 20}\n", 1, "listen.idle_timeout: '20' is a duration without its unit"},
+    {"listen: {write_stall: 500us}\n", 1, "listen.write_stall: '500us' is finer than a millisecond"},
+    {"listen: {max_output: 1KiB}\n", 1, "listen.max_output: '1KiB' is too small; write 4KiB to 1GiB"},
+    {"listen: {group: }\n", 1, "listen.group: has no value"},
+    {"listen: {group: [a]}\n", 1, "listen.group: a list where one value is expected"},
+    {"listen:\n  group: \"a\\nb\"\n", 2, "listen.group: has a control character"},
+    {"caps: {max_key: 1024}\n", 1, "caps.max_key: '1024' is a size without its unit"},
+    {"caps: {max_connections: 0}\n", 1, "caps.max_connections: '0' is too small; write 1 to 1000000"},
+    {"caps: {max_connections: many}\n", 1, "caps.max_connections: 'many' is not a whole number"},
+    {"caps:\n  max_key: 64KiB\n", 2, "caps.max_frame: has no room for a check"},
+    {"store: {type: disk}\n", 1, "store.type: 'disk' is not known; write one of: memory redis"},
+    {"store:\n  type: redis\n", 2, "store.redis.addresses: is needed"},
+    {"store:\n  redis:\n    merge: yes\n", 3, "store.redis.merge: 'yes' is neither true nor false"},
+    {"store:\n  redis:\n    batch_max_keys: 65\n", 3, "store.redis.batch_max_keys: '65' is too large; write 1 to 64"},
+    {"store:\n  redis:\n    reconnect: {min: 1s}\n", 3, "store.redis.reconnect: min is above max"},
+    {"store:\n  redis:\n    addresses: x\n", 3, "store.redis.addresses: is no list"},
+    {"store:\n  redis:\n    addresses: [\"a:1\", \"b:1\"]\n", 3,
+     "store.redis.addresses: has 2 entries; write exactly 1"},
+    {"store:\n  redis:\n    addresses: []\n", 3, "store.redis.addresses: has 0 entries"},
+    {"store:\n  redis:\n    addresses: [localhost]\n", 3, "'localhost': has no host and port"},
+    {"store:\n  redis:\n    addresses: [\"unix:redis.sock\"]\n", 3, "is not absolute"},
+    {"store:\n  redis:\n    addresses: [/run/redis.sock]\n", 3, "a path needs unix: before it"},
+    {"store:\n  redis:\n    addresses: [\"h:0\"]\n", 3, "has no port of 1 to 65535"},
+    {"store:\n  redis:\n    addresses: [\"::1:6379\"]\n", 3, "an IPv6 address needs brackets"},
+    {"store:\n  redis:\n    addresses: [\"redis://h:1\"]\n", 3, "is an URL"},
+    {"store:\n  redis:\n    password: secret\n", 3, "store.redis.password: a password does not stand in this file"},
+    {"store:\n  type: redis\n  redis: {addresses: [\"h:1\"], username: u}\n", 3, "store.redis.username: is of no use"},
+    {"store:\n  type: redis\n  redis: {addresses: [\"h:1\"], password_file: /nowhere/x}\n", 3, "No such file"},
+    {"defaults: {deadline: 0}\n", 1, "defaults.deadline: '0' is too small; write 1ms to 1h"},
+    {"defaults: {on_failure: open}\n", 1, "write one of: allow deny local error"},
+    /* what later versions have */
+    {"store:\n  redis:\n    tls: {ca_file: x}\n", 3, "store.redis.tls: not built yet; "},
+    {"store:\n  redis:\n    topology: cluster\n", 3, "store.redis.topology: cluster is not built yet; "},
+    {"inline: {allow: false}\n", 1, "inline: not built yet; "},
+    {"admin: {listen: 127.0.0.1:1}\n", 1, "admin: not built yet; "},
+    {"defaults: {idempotency_window: 60s}\n", 1, "defaults.idempotency_window: not built yet; "},
+    {POLICY("    limits: []\n    algorithm: fixed_window\n" VALID), 3, "policies.p.limits: not built yet; "},
+    {POLICY("    algorithm: fixed_window\n    shadow: false\n" VALID), 4, "policies.p.shadow: not built yet; "},
+    {POLICY("    algorithm: sliding_counter\n" VALID), 3, "'sliding_counter' is not built yet; write sliding_log"},
+    /* policies */
+    {"policies: [a]\n", 1, "policies: is no map"},
+    {"policies:\n  \"a b\": {algorithm: fixed_window, limit: 1, window: 1s}\n", 2, "policies.a b: is no name"},
+    {"policies:\n  p: 5\n", 2, "policies.p: is no map of settings"},
+    {POLICY(VALID), 2, "policies.p.algorithm: is missing; write algorithm: and one of token_bucket, fixed_window"},
+    {POLICY("    algorithm: fixed-window\n" VALID), 3, "'fixed-window' is not known; did you mean fixed_window?"},
+    {POLICY("    algorithm: magic\n" VALID), 3, "'magic' is not known; write one of token_bucket, fixed_window"},
+    {POLICY("    algorithm: fixed_window\n    window: 1s\n"), 2, "policies.p.limit: is missing; "},
+    {POLICY("    algorithm: fixed_window\n    limit: 1\n"), 2, "policies.p.window: is missing; "},
+    {POLICY("    algorithm: fixed_window\n    limit: 1\n    window: 0\n"), 5,
+     "policies.p.window: '0' is no time at all"},
+    {POLICY("    algorithm: fixed_window\n    limit: 1\n    window: 10\n"), 5, "'10' is a duration without its unit"},
+    {POLICY("    algorithm: fixed_window\n    limit: -1\n    window: 1s\n"), 4, "'-1' is not a whole number"},
+    {POLICY("    algorithm: fixed_window\n    limit: 9007199254740991\n    window: 1s\n"), 4, "policies.p.limit: "},
+    {POLICY("    algorithm: fixed_window\n    burst: 5\n" VALID), 4,
+     "policies.p.burst: is no setting of fixed_window; leave it out (it belongs to token_bucket and gcra)"},
+    {POLICY("    algorithm: token_bucket\n    start: aligned\n" VALID), 4, "it belongs to fixed_window)"},
+    {POLICY("    algorithm: gcra\n    count_denied: true\n" VALID), 4, "it belongs to fixed_window and sliding_log)"},
+    {POLICY("    algorithm: fixed_window\n    key_prefix: x\n" VALID), 4, "it belongs to compat policies)"},
+    {POLICY("    algorithm: fixed_window\n    start: never\n" VALID), 4, "write one of: aligned first_hit"},
+    {POLICY("    algorithm: token_bucket\n    limit: 0\n    window: 1s\n    burst: 5\n"), 6,
+     "policies.p.burst: stands beside limit: 0"},
+    {POLICY("    algorithm: token_bucket\n    burst: 0\n" VALID), 4, "policies.p.burst: '0' is too small"},
+    {POLICY("    algorithm: fixed_window\n    deadline: 0\n" VALID), 4, "policies.p.deadline: '0' is too small"},
+    {POLICY("    algorithm: fixed_window\n    limt: 3\n" VALID), 4,
+     "policies.p.limt: no such setting; did you mean limit?"},
+    {POLICY("    algorithm: fixed_window\n    zzz: 3\n" VALID), 4, "policies.p.zzz: no such setting; a policy has"},
+    {"policies:\n  p: {algorithm: fixed_window, limit: 1, window: 1s}\n  p: {}\n", 3, "policies.p: stands here again"},
+};
+
+static void each_fault_is_told_with_its_line_and_its_key(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        struct faults faults;
+        char line[512];
+        assert_null(parse(refused[i].text, &faults));
+        assert_true(faults.n > 0);
+        faults_line(line, sizeof line, "F", &faults.items[0]);
+        if (faults.n != 1 || faults.items[0].line != refused[i].line || strstr(line, refused[i].says) == NULL)
+            fail_msg("%s: %zu faults: %s", refused[i].text, faults.n, line);
+        faults_fini(&faults);
+    }
+}
+
+static void every_fault_of_a_file_is_told_in_order(void **state)
+{
+    (void)state;
+    struct faults faults;
+    assert_null(parse("policies:\n  a: {algorithm: fixed_window, limit: x, window: 1}\n  b: {limit: 1}\n"
+                      "listen: {mode: z}\nzzz: 1\n",
+                      &faults));
+    static const uint32_t lines[] = {2, 2, 3, 3, 4, 5};
+    assert_int_equal(faults.n, sizeof lines / sizeof lines[0]);
+    for (size_t i = 0; i < faults.n; i++) assert_int_equal(faults.items[i].line, lines[i]);
+    char line[256];
+    assert_string_equal(faults_line(line, sizeof line, "f.yaml", &faults.items[0]),
+                        "f.yaml:2: policies.a.limit: 'x' is not a whole number; write digits only, e.g. 100");
+    faults_fini(&faults);
+}
+
+static void a_socket_path_has_at_most_107_bytes(void **state)
+{
+    (void)state;
+    char text[256];
+    struct faults faults;
+    snprintf(text, sizeof text, "listen:\n  socket: /%0106d\n", 0);
+    config_free(load(text));
+    snprintf(text, sizeof text, "listen:\n  socket: /%0107d\n", 0);
+    assert_null(parse(text, &faults));
+    assert_non_null(strstr(faults.items[0].text, "is 108 bytes long; write 1 to 107 bytes"));
+    faults_fini(&faults);
+}
+
+/* Printing */
+
+static char *print(const struct config *config)
+{
+    char *text;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    config_print(out, config);
+    fclose(out);
+    return text;
+}
+
+static void what_is_printed_parses_back_to_the_same(void **state)
+{
+    (void)state;
+    static const char *const files[] = {
+        "",
+        "policies: {}\n",
+        "listen: {socket: '/tmp/a \"b\" \\c.sock', group: \"#1\"}\nstore:\n  redis:\n    addresses: [\"unix:/x\"]\n"
+        "    username: u\n    password_file: ${CREDENTIALS_DIRECTORY}/redis\ncaps: {max_key: 1025B}\n"
+        "policies:\n  \"1.0\": {algorithm: fixed_window, limit: 5, window: 10s, count_denied: true}\n"
+        "  null: {algorithm: fixed_window, start: first_hit, limit: 5, window: 10s}\n"
+        "  api: {algorithm: gcra, limit: 100, window: 90s, burst: 20, on_failure: allow}\n"
+        "  log: {algorithm: sliding_log, limit: 7, window: 1500us, deadline: 5ms}\n"
+        "  never: {algorithm: token_bucket, limit: 0, window: 1s}\n",
+    };
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        struct config *first = load(files[i]);
+        char *once = print(first);
+        struct config *second = load(once);
+        char *twice = print(second);
+        assert_string_equal(once, twice);
+        assert_int_equal(first->policies->n, second->policies->n);
+        for (size_t j = 0; j < first->policies->n; j++)
+            assert_int_equal(first->policies->in_order[j]->version, second->policies->in_order[j]->version);
+        for (size_t j = 0; j < N_SETTINGS; j++) {
+            assert_true(setting_equal(&setting_table[j], first, second));
+            assert_non_null(strstr(once, strrchr(setting_table[j].path, '.') + 1));
+        }
+        config_free(first);
+        config_free(second);
+        free(once);
+        free(twice);
+    }
+}
+
+static void on_each_restart(const char *path, void *arg)
+{
+    strcat(strcat(arg, path), " ");
+}
+
+static void a_reload_names_what_needs_a_restart(void **state)
+{
+    (void)state;
+    char names[512] = "";
+    struct config *was = load("");
+    struct config *is = load("listen: {socket: /x, idle_timeout: 9s}\nstore:\n  redis: {database: 2, merge: false}\n");
+    config_each_restart(was, is, on_each_restart, names);
+    assert_string_equal(names, "listen.socket store.redis.database ");
+    config_free(was);
+    config_free(is);
+}
+
+/* Secrets */
+
+struct secret_file {
+    char path[64];
+    char yaml[256];
+};
+
+static struct secret_file secret_file(const char *content, mode_t mode)
+{
+    struct secret_file file = {.path = "/tmp/rl-secret-XXXXXX"};
+    int fd = mkstemp(file.path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, content, strlen(content)), (ssize_t)strlen(content));
+    assert_int_equal(fchmod(fd, mode), 0);
+    close(fd);
+    snprintf(file.yaml, sizeof file.yaml,
+             "store:\n  type: redis\n  redis:\n    addresses: [\"h:1\"]\n    password_file: %s\n", file.path);
+    return file;
+}
+
+static void a_password_comes_from_its_file_without_the_newline(void **state)
+{
+    (void)state;
+    struct secret_file file = secret_file("s3cret\n", 0640);
+    struct config *config = load(file.yaml);
+    assert_string_equal(config->redis_password, "s3cret");
+    char *text = print(config);
+    assert_null(strstr(text, "s3cret"));
+    free(text);
+    config_free(config);
+    unlink(file.path);
+}
+
+static void a_password_file_may_be_a_symbolic_link(void **state)
+{
+    (void)state;
+    struct secret_file file = secret_file("a b", 0600);
+    char link[80], yaml[256];
+    snprintf(link, sizeof link, "%s.link", file.path);
+    assert_int_equal(symlink(file.path, link), 0);
+    snprintf(yaml, sizeof yaml, "store:\n  type: redis\n  redis: {addresses: [\"h:1\"], password_file: %s}\n", link);
+    struct config *config = load(yaml);
+    assert_string_equal(config->redis_password, "a b");
+    config_free(config);
+    unlink(link);
+    unlink(file.path);
+}
+
+static void a_password_that_everybody_may_read_is_a_warning(void **state)
+{
+    (void)state;
+    struct secret_file file = secret_file("x", 0644);
+    struct faults faults;
+    struct config *config = parse(file.yaml, &faults);
+    assert_non_null(config);
+    assert_int_equal(faults.n, 1);
+    assert_true(faults.items[0].is_warning);
+    assert_int_equal(faults.items[0].line, 5);
+    assert_non_null(strstr(faults.items[0].text, "can be read by everybody"));
+    faults_fini(&faults);
+    config_free(config);
+    unlink(file.path);
+}
+
+static void what_is_no_password_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *content;
+        mode_t mode;
+        const char *says;
+    } table[] = {{"x", 0602, "can be written by everybody"},
+                 {"", 0600, "holds no password"},
+                 {"\n", 0600, "holds no password"},
+                 {"a\nb\n", 0600, "more than one line"}};
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        struct secret_file file = secret_file(table[i].content, table[i].mode);
+        struct faults faults;
+        assert_null(parse(file.yaml, &faults));
+        assert_non_null(strstr(faults.items[0].text, table[i].says));
+        faults_fini(&faults);
+        unlink(file.path);
+    }
+}
+
+static void systemd_says_where_credentials_are(void **state)
+{
+    (void)state;
+    static const char yaml[] = "store:\n  type: redis\n  redis:\n    addresses: [\"h:1\"]\n"
+                               "    password_file: ${CREDENTIALS_DIRECTORY}/redis-password\n";
+    struct faults faults;
+    unsetenv("CREDENTIALS_DIRECTORY");
+    assert_null(parse(yaml, &faults));
+    assert_non_null(strstr(faults.items[0].text, "CREDENTIALS_DIRECTORY is not set"));
+    faults_fini(&faults);
+
+    faults_init(&faults);
+    struct config *config = config_parse(yaml, sizeof yaml - 1, true, &faults);
+    assert_non_null(config); /* a trial outside the service */
+    assert_int_equal(faults.n, 1);
+    config_free(config);
+    faults_fini(&faults);
+
+    char directory[] = "/tmp/rl-cred-XXXXXX", path[64];
+    assert_non_null(mkdtemp(directory));
+    snprintf(path, sizeof path, "%s/redis-password", directory);
+    FILE *out = fopen(path, "w");
+    assert_non_null(out);
+    fputs("pw\n", out);
+    fclose(out);
+    chmod(path, 0400);
+    setenv("CREDENTIALS_DIRECTORY", directory, 1);
+    config = load(yaml);
+    assert_string_equal(config->redis_password, "pw");
+    config_free(config);
+    unsetenv("CREDENTIALS_DIRECTORY");
+    unlink(path);
+    rmdir(directory);
+}
+
+/* Files and memory */
+
+static void a_file_is_read_or_told_why_not(void **state)
+{
+    (void)state;
+    struct faults faults;
+    char line[256];
+    faults_init(&faults);
+    assert_null(config_load("/nowhere/x.yaml", false, &faults));
+    assert_string_equal(
+        faults_line(line, sizeof line, "/nowhere/x.yaml", &faults.items[0]),
+        "/nowhere/x.yaml: cannot be read: No such file or directory; write the path of a readable file");
+    faults_fini(&faults);
+    faults_init(&faults);
+    assert_null(config_load("/tmp", false, &faults));
+    assert_non_null(strstr(faults.items[0].text, "Is a directory"));
+    faults_fini(&faults);
+    struct secret_file file = secret_file("policies: {}\n", 0602);
+    faults_init(&faults);
+    assert_null(config_load(file.path, false, &faults));
+    assert_non_null(strstr(faults.items[0].text, "can be written by everybody"));
+    faults_fini(&faults);
+    chmod(file.path, 0644);
+    faults_init(&faults);
+    struct config *config = config_load(file.path, false, &faults);
+    assert_non_null(config);
+    config_free(config);
+    faults_fini(&faults);
+    unlink(file.path);
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    static const char text[] = "listen: {group: g}\nstore:\n  redis:\n    addresses: [\"h:1\"]\npolicies:\n"
+                               "  a: {algorithm: fixed_window, limit: 1, window: 1s}\n"
+                               "  b: {algorithm: token_bucket, limit: 1, window: 1s}\n";
+    bool succeeded = false;
+    for (uint64_t nth = 1; nth < 1000 && !succeeded; nth++) {
+        struct faults faults;
+        faults_init(&faults);
+        mem_fail_nth(nth);
+        struct config *config = config_parse(text, sizeof text - 1, false, &faults);
+        succeeded = config != NULL && faults.n_errors == 0;
+        assert_true(succeeded || faults.n_errors > 0);
+        mem_fail_nth(0);
+        assert_true(config == NULL || succeeded);
+        config_free(config);
+        faults_fini(&faults);
+    }
+    assert_true(succeeded);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_a_file_there_is_one_policy_on_the_memory_store),
+        cmocka_unit_test(the_default_policy_stands_in_only_for_a_missing_list),
+        cmocka_unit_test(the_defaults_are_those_of_the_interface),
+        cmocka_unit_test(a_whole_file_becomes_values),
+        cmocka_unit_test(each_fault_is_told_with_its_line_and_its_key),
+        cmocka_unit_test(every_fault_of_a_file_is_told_in_order),
+        cmocka_unit_test(a_socket_path_has_at_most_107_bytes),
+        cmocka_unit_test(what_is_printed_parses_back_to_the_same),
+        cmocka_unit_test(a_reload_names_what_needs_a_restart),
+        cmocka_unit_test(a_password_comes_from_its_file_without_the_newline),
+        cmocka_unit_test(a_password_file_may_be_a_symbolic_link),
+        cmocka_unit_test(a_password_that_everybody_may_read_is_a_warning),
+        cmocka_unit_test(what_is_no_password_is_refused),
+        cmocka_unit_test(systemd_says_where_credentials_are),
+        cmocka_unit_test(a_file_is_read_or_told_why_not),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,158 @@
+/* test_units.c: durations, sizes, counts and modes as people write them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "config/units.h"
+
+static void assert_says(const char *wrong, const char *advice)
+{
+    assert_non_null(wrong);
+    if (strstr(wrong, advice) == NULL) fail_msg("'%s' does not say '%s'", wrong, advice);
+}
+
+static void durations_are_exact_microseconds(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t us;
+    } table[] = {{"500us", 500},
+                 {"20ms", 20000},
+                 {"10s", 10000000},
+                 {"1m", 60000000},
+                 {"1h", INT64_C(3600000000)},
+                 {"1d", INT64_C(86400000000)},
+                 {"0", 0},
+                 {"0s", 0},
+                 {"00020ms", 20000}};
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        int64_t us = -1;
+        assert_null(units_duration(table[i].text, &us));
+        assert_int_equal(us, table[i].us);
+    }
+}
+
+static void a_number_without_its_unit_is_refused(void **state)
+{
+    (void)state;
+    int64_t value = 7;
+    assert_says(units_duration("20", &value), "without its unit");
+    assert_says(units_size("64", &value), "without its unit");
+    assert_int_equal(value, 7);
+}
+
+static void what_is_no_duration_or_size_is_refused(void **state)
+{
+    (void)state;
+    static const char *const durations[] = {"",
+                                            "s",
+                                            "-1s",
+                                            "1.5s",
+                                            "1,5s",
+                                            " 1s",
+                                            "1 s",
+                                            "1m30s",
+                                            "10S",
+                                            "1w",
+                                            "0x10s",
+                                            "99999999999999999999s",
+                                            "9223372036854775807d"};
+    static const char *const sizes[] = {"", "KiB", "-1B", "1.5MiB", "64KB", "64k", "64 KiB", "9223372036854775807GiB"};
+    int64_t value = 7;
+    for (size_t i = 0; i < sizeof durations / sizeof durations[0]; i++)
+        assert_says(units_duration(durations[i], &value), "not a duration");
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) assert_says(units_size(sizes[i], &value), "not a size");
+    assert_int_equal(value, 7);
+}
+
+static void sizes_are_exact_bytes(void **state)
+{
+    (void)state;
+    int64_t bytes;
+    assert_null(units_size("1B", &bytes));
+    assert_int_equal(bytes, 1);
+    assert_null(units_size("64KiB", &bytes));
+    assert_int_equal(bytes, 65536);
+    assert_null(units_size("3MiB", &bytes));
+    assert_int_equal(bytes, 3 << 20);
+    assert_null(units_size("8GiB", &bytes));
+    assert_int_equal(bytes, INT64_C(8) << 30);
+}
+
+static void counts_are_digits_only(void **state)
+{
+    (void)state;
+    int64_t value;
+    assert_null(units_count("0", &value));
+    assert_null(units_count("9223372036854775807", &value));
+    assert_true(value == INT64_MAX);
+    assert_says(units_count("1e3", &value), "digits only");
+    assert_says(units_count("-1", &value), "digits only");
+    assert_says(units_count("1_000", &value), "digits only");
+    assert_says(units_count("9223372036854775808", &value), "digits only");
+    assert_says(units_count("", &value), "digits only");
+}
+
+static void truth_is_spelled_out(void **state)
+{
+    (void)state;
+    bool truth = false;
+    assert_null(units_bool("true", &truth));
+    assert_true(truth);
+    assert_null(units_bool("false", &truth));
+    assert_false(truth);
+    assert_says(units_bool("yes", &truth), "write one of the two");
+    assert_says(units_bool("True", &truth), "write one of the two");
+}
+
+static void a_mode_is_octal(void **state)
+{
+    (void)state;
+    int64_t mode;
+    assert_null(units_mode("0660", &mode));
+    assert_int_equal(mode, 0660);
+    assert_null(units_mode("600", &mode));
+    assert_int_equal(mode, 0600);
+    assert_says(units_mode("1660", &mode), "octal");
+    assert_says(units_mode("0o660", &mode), "octal");
+    assert_says(units_mode("rw-rw----", &mode), "octal");
+    assert_says(units_mode("068", &mode), "octal");
+    assert_says(units_mode("", &mode), "octal");
+}
+
+static void what_is_printed_parses_back(void **state)
+{
+    (void)state;
+    static const int64_t values[] = {0, 1, 999, 1000, 1500, 60000000, 90000000, INT64_C(86400000000), INT64_MAX};
+    char text[UNITS_TEXT_MAX];
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        int64_t back = -1;
+        assert_null(units_duration(units_print_duration(text, values[i]), &back));
+        assert_true(back == values[i]);
+        assert_null(units_size(units_print_size(text, values[i]), &back));
+        assert_true(back == values[i]);
+    }
+    assert_string_equal(units_print_duration(text, 90000000), "90s");
+    assert_string_equal(units_print_duration(text, INT64_C(7200000000)), "2h");
+    assert_string_equal(units_print_size(text, 65536), "64KiB");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(durations_are_exact_microseconds),
+        cmocka_unit_test(a_number_without_its_unit_is_refused),
+        cmocka_unit_test(what_is_no_duration_or_size_is_refused),
+        cmocka_unit_test(sizes_are_exact_bytes),
+        cmocka_unit_test(counts_are_digits_only),
+        cmocka_unit_test(truth_is_spelled_out),
+        cmocka_unit_test(a_mode_is_octal),
+        cmocka_unit_test(what_is_printed_parses_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

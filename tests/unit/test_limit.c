@@ -29,7 +29,10 @@ static const struct settings cases[] = {
     {ALGO_BUCKET, 10, 1000000, 0, false},     {ALGO_BUCKET, 7, 1000000, 3, false},
     {ALGO_BUCKET, 1, 60000000, 0, false},     {ALGO_BUCKET, 1000000, 1000, 5, false},
     {ALGO_FIXED_WINDOW, 5, 10000, 0, false},  {ALGO_FIXED_WINDOW, 1, 1000, 0, false},
-    {ALGO_FIXED_WINDOW, 5, 1000000, 0, true},
+    {ALGO_FIXED_WINDOW, 5, 1000000, 0, true}, {ALGO_FIRST_HIT, 5, 10000, 0, false},
+    {ALGO_FIRST_HIT, 5, 1000000, 0, true},    {ALGO_SLIDING_LOG, 5, 10000, 0, false},
+    {ALGO_SLIDING_LOG, 1, 1500, 0, false},    {ALGO_SLIDING_LOG, 5, 1000000, 0, true},
+    {ALGO_SLIDING_LOG, 50, 100000, 0, false},
 };
 
 static uint64_t seed;
@@ -113,15 +116,18 @@ static void a_counted_denial_tells_when_the_same_cost_passes(void **state)
 static void a_denial_of_more_than_full_counts_too_where_denials_count(void **state)
 {
     (void)state;
-    struct one_limit one = one_limit(ALGO_FIXED_WINDOW, 5, 1000000, 0, true);
-    struct decision never = one_check(&one, 1000000, INT64_C(1) << 53);
-    assert_false(never.allowed);
-    assert_int_equal(never.retry_after_ms, RETRY_NEVER);
-    assert_int_equal(never.remaining, 0);
-    assert_int_equal(never.reset_after_ms, 1000);
-    assert_false(one_check(&one, 1000001, 1).allowed);
-    assert_true(one_check(&one, 2000000, 5).allowed);
-    one_limit_fini(&one);
+    enum algo counting[] = {ALGO_FIXED_WINDOW, ALGO_FIRST_HIT, ALGO_SLIDING_LOG};
+    for (int i = 0; i < 3; i++) {
+        struct one_limit one = one_limit(counting[i], 5, 1000000, 0, true);
+        struct decision never = one_check(&one, 1000000, (INT64_C(1) << 53) - 1);
+        assert_false(never.allowed);
+        assert_int_equal(never.retry_after_ms, RETRY_NEVER);
+        assert_int_equal(never.remaining, 0);
+        assert_int_equal(never.reset_after_ms, 1000);
+        assert_true(one_check(&one, 2000000, 5).allowed);
+        assert_false(one_check(&one, 2000001, 1).allowed);
+        one_limit_fini(&one);
+    }
 }
 
 static void bucket_refills_evenly_and_exactly(void **state)
@@ -168,6 +174,60 @@ static void fixed_window_admits_twice_the_limit_around_an_edge_at_worst(void **s
     one_limit_fini(&one);
 }
 
+static void first_hit_window_runs_from_the_first_unit(void **state)
+{
+    (void)state;
+    struct one_limit one = one_limit(ALGO_FIRST_HIT, 2, 10000, 0, false);
+    assert_int_equal(one_check(&one, 1007000, 1).reset_after_ms, 10);
+    assert_int_equal(one_check(&one, 1012000, 1).reset_after_ms, 5); /* the second does not move the end */
+    struct decision denied = one_check(&one, 1016000, 1);
+    assert_false(denied.allowed);
+    assert_int_equal(denied.retry_after_ms, 1);
+    assert_int_equal(one_check(&one, 1017000, 2).reset_after_ms, 10);
+    one_limit_fini(&one);
+}
+
+/* The only one of the algorithms for which this is true. */
+static void sliding_log_never_admits_more_than_the_limit_in_any_window(void **state)
+{
+    (void)state;
+    enum { LIMIT = 5, WINDOW = 1000, STEPS = 20000 };
+    static int64_t admitted_at[STEPS];
+    struct one_limit one = one_limit(ALGO_SLIDING_LOG, LIMIT, WINDOW, 0, false);
+    size_t n = 0;
+    int64_t now = 1000000;
+    for (int i = 0; i < STEPS; i++) {
+        now += draw(150);
+        if (!one_check(&one, now, 1).allowed) continue;
+        if (n >= LIMIT) assert_true(admitted_at[n - LIMIT] + WINDOW <= now);
+        admitted_at[n++] = now;
+    }
+    assert_true(n > 1000);
+    one_limit_fini(&one);
+}
+
+static void sliding_log_answers_when_enough_has_expired(void **state)
+{
+    (void)state;
+    struct one_limit one = one_limit(ALGO_SLIDING_LOG, 3, 10000, 0, false);
+    for (int64_t t = 0; t < 3; t++) assert_true(one_check(&one, 1000000 + t * 1000, 1).allowed);
+    assert_int_equal(one_check(&one, 1003000, 1).retry_after_ms, 7);
+    assert_int_equal(one_check(&one, 1003000, 3).retry_after_ms, 9);
+    assert_int_equal(one_check(&one, 1003000, 3).reset_after_ms, 9);
+    assert_true(one_check(&one, 1011000, 2).allowed);
+    one_limit_fini(&one);
+}
+
+static void an_expired_log_counts_again_where_the_clock_steps_back(void **state)
+{
+    (void)state;
+    struct one_limit one = one_limit(ALGO_SLIDING_LOG, 2, 10000, 0, false);
+    assert_true(one_check(&one, 1000000, 2).allowed);
+    assert_int_equal(one_peek(&one, 1010000, 0).remaining, 2);
+    assert_int_equal(one_peek(&one, 1009999, 0).remaining, 0);
+    one_limit_fini(&one);
+}
+
 static void a_clock_stepped_back_is_clamped_and_the_clamp_is_kept(void **state)
 {
     (void)state;
@@ -184,6 +244,18 @@ static void a_clock_stepped_back_is_clamped_and_the_clamp_is_kept(void **state)
     assert_true(one_check(&one, 50000000, 2).allowed);
     assert_false(one_check(&one, 50000001, 1).allowed);
     one_limit_fini(&one);
+
+    enum algo others[] = {ALGO_FIRST_HIT, ALGO_SLIDING_LOG};
+    for (int i = 0; i < 2; i++) {
+        one = one_limit(others[i], 2, 1000000, 0, false);
+        assert_true(one_check(&one, 100000000, 2).allowed);
+        denied = one_check(&one, 50000000, 1);
+        assert_false(denied.allowed);
+        assert_int_equal(denied.retry_after_ms, 1000);
+        assert_false(one_peek(&one, 50999000, 1).allowed);
+        assert_true(one_check(&one, 51000000, 2).allowed);
+        one_limit_fini(&one);
+    }
 }
 
 static void a_changed_limit_keeps_what_was_used(void **state)
@@ -238,6 +310,10 @@ static void what_cannot_be_counted_exactly_is_refused_with_what_can(void **state
     assert_non_null(one_limit_fault(ALGO_FIXED_WINDOW, -1, 1000, 0, false, text, sizeof text));
     assert_non_null(one_limit_fault(ALGO_FIXED_WINDOW, (INT64_C(1) << 34) + 1, 1000, 0, false, text, sizeof text));
     assert_non_null(one_limit_fault(ALGO_FIXED_WINDOW, 1, 0, 0, false, text, sizeof text));
+    assert_null(one_limit_fault(ALGO_SLIDING_LOG, 10000, 1500, 0, true, text, sizeof text));
+    assert_string_equal(one_limit_fault(ALGO_SLIDING_LOG, 10001, 1500, 0, false, text, sizeof text),
+                        "limit must be 0 to 10000 for sliding_log, which stores each unit's time");
+    assert_non_null(one_limit_fault(ALGO_FIRST_HIT, INT64_C(1) << 32, 1000, 0, false, text, sizeof text));
 }
 
 static void fit_admits_the_first_that_have_room(void **state)
@@ -283,6 +359,10 @@ int main(void)
         cmocka_unit_test(bucket_refills_evenly_and_exactly),
         cmocka_unit_test(bucket_admits_2l_minus_1_in_a_window_at_worst),
         cmocka_unit_test(fixed_window_admits_twice_the_limit_around_an_edge_at_worst),
+        cmocka_unit_test(first_hit_window_runs_from_the_first_unit),
+        cmocka_unit_test(sliding_log_never_admits_more_than_the_limit_in_any_window),
+        cmocka_unit_test(sliding_log_answers_when_enough_has_expired),
+        cmocka_unit_test(an_expired_log_counts_again_where_the_clock_steps_back),
         cmocka_unit_test(a_clock_stepped_back_is_clamped_and_the_clamp_is_kept),
         cmocka_unit_test(a_changed_limit_keeps_what_was_used),
         cmocka_unit_test(limit_zero_denies_for_ever),

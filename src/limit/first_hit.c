@@ -1,0 +1,99 @@
+/*
+ * first_hit.c: a window that starts with the first unit charged; twin of lua/first_hit.lua.
+ * In the configuration: fixed_window with `start: first_hit`.
+ *
+ * The window is [t0, t0 + window); later units do not move its end. Bound: at most `limit` units in
+ * each such window, twice that in any window of that length.
+ *
+ * Constants: a limit, b window in ms, d 1 = denied requests are counted. s1 = count, s2 = the end in
+ * ms (0 = no window runs). State: v[0] count, v[1] end. A stored end further ahead than a window is
+ * long (the clock stepped back, or the window was shortened) counts as now + window.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "limit/limit.h"
+
+#define COUNT_MAX ((INT64_C(1) << 32) - 1) /* four bytes in Redis */
+
+static const char *configure(struct limit *limit, char *text, size_t size)
+{
+    if (limit->burst != 0) return "burst is not for windows; leave it out, or use token_bucket";
+    if (limit->window_us % 1000 != 0) return "window must be whole milliseconds; write e.g. 1ms";
+    if (limit->limit > COUNT_MAX) {
+        snprintf(text, size, "limit must be 0 to %" PRId64 " with start: first_hit", COUNT_MAX);
+        return text;
+    }
+    limit->a = limit->full = limit->max_cost = limit->limit;
+    limit->b = limit->window_us / 1000;
+    limit->c = 0;
+    limit->d = limit->count_denied;
+    return NULL;
+}
+
+static void prepare(struct run *run)
+{
+    run->now = run->now_us / 1000;
+    run->edge = run->now + run->b; /* the end of a window that starts now */
+}
+
+static void view(const struct run *run, struct state *raw, int64_t *ret_s1, int64_t *ret_s2, int64_t *ret_keep)
+{
+    bool runs = raw->v[1] > run->now;
+    bool too_far = raw->v[1] > run->edge;
+    *ret_s1 = runs ? raw->v[0] : 0;
+    *ret_s2 = too_far ? run->edge : runs ? raw->v[1] : 0;
+    *ret_keep = too_far ? -1 : runs;
+}
+
+static int64_t room(const struct run *run, int64_t s1, int64_t s2)
+{
+    (void)s2;
+    return run->a - s1;
+}
+
+static void charge(const struct run *run, int64_t *s1, int64_t *s2, int64_t units)
+{
+    if (*s2 == 0) *s2 = run->edge;
+    *s1 = units < COUNT_MAX - *s1 ? *s1 + units : COUNT_MAX;
+}
+
+static int store(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep, int64_t units)
+{
+    (void)keep;
+    charge(run, &s1, &s2, units);
+    raw->v[0] = s1;
+    raw->v[1] = s2;
+    return 0;
+}
+
+static void answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, int64_t cost, int64_t wait,
+                   struct decision *ret)
+{
+    (void)cost;
+    (void)wait;
+    ret->remaining = s1 < run->a ? run->a - s1 : 0;
+    ret->reset_after_ms = s1 > 0 ? s2 - run->now : 0;
+    if (!allowed && s2 > 0) ret->retry_after_ms = s2 - run->now;
+}
+
+static int64_t expires(const struct run *run, const struct state *raw)
+{
+    (void)run;
+    return raw->v[1] * 1000;
+}
+
+const struct algo_ops first_hit_ops = {
+    .name = "fixed_window",
+    .key_tag = "fh1",
+    .kind = STATE_STRING,
+    .merges = true,
+    .configure = configure,
+    .prepare = prepare,
+    .view = view,
+    .room = room,
+    .charge = charge,
+    .store = store,
+    .answer = answer,
+    .expires = expires,
+};

@@ -60,6 +60,7 @@ static void on_done(struct check *check)
     asked->decision = check->decision;
     asked->removed = check->removed;
     if (!asked->keep) world_leave(asked);
+    if (asked->then != NULL) asked->then(asked);
 }
 
 void world_submit(struct engine_world *world, struct asked *asked, enum op_kind kind, const char *policy, int64_t cost)
@@ -77,7 +78,8 @@ void world_submit(struct engine_world *world, struct asked *asked, enum op_kind 
 bool world_ask(struct engine_world *world, struct asked *asked, enum op_kind kind, const char *policy, const char *key,
                int64_t cost)
 {
-    *asked = (struct asked){.keep = asked->keep, .check = engine_check_new(world->engine, slice_of(key))};
+    *asked = (struct asked){
+        .keep = asked->keep, .then = asked->then, .check = engine_check_new(world->engine, slice_of(key))};
     if (asked->check == NULL) return false;
     world_submit(world, asked, kind, policy, cost);
     return true;

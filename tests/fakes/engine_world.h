@@ -26,6 +26,7 @@ struct asked {
     const char *error_message;
     struct decision decision;
     bool removed;
+    void (*then)(struct asked *asked); /* the asker's own doings within done, after a release; may be NULL */
 };
 
 extern const struct engine_options world_options; /* 100 checks, 1000 local keys */

@@ -7,6 +7,7 @@
 #include <yaml.h>
 
 #include "base/alloc.h"
+#include "base/check.h"
 
 struct builder {
     struct faults *faults;
@@ -182,6 +183,7 @@ static int refuse_duplicates(struct builder *builder, const struct tree_node *ma
 static int on_close(struct builder *builder)
 {
     struct tree_node *closed = builder->open[--builder->depth];
+    CHECK(closed != NULL);
     return closed->kind == TREE_MAP ? refuse_duplicates(builder, closed) : 0;
 }
 

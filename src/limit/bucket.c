@@ -18,6 +18,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/check.h"
 #include "limit/limit.h"
 
 #define EXACT_MAX     ((INT64_C(1) << 53) - 1) /* Lua counts in doubles */
@@ -36,6 +37,7 @@ static int64_t gcd(int64_t a, int64_t b)
 
 static int64_t largest_burst(int64_t a, int64_t b)
 {
+    CHECK(b > 0);
     int64_t most = EXACT_MAX / b;
     int64_t by_time = (int64_t)((__int128)REFILL_MAX_US * a / b);
     if (by_time < most) most = by_time;

@@ -89,6 +89,9 @@ struct algo_ops {
      * charged since `raw` was viewed included; the denied cost itself not, counted or not). NULL where has_wait is
      * false. */
     int64_t (*wait)(const struct run *run, const struct state *raw, int64_t s1, int64_t cost);
+    /* Logs: room for that many units more, so that store() cannot fail. 0, or -1 without memory. NULL where store()
+     * never fails. */
+    int (*reserve)(const struct run *run, struct state *raw, int64_t units);
     /* Write the state after `units` were charged to what view returned. 0, or -1 without memory. */
     int (*store)(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep, int64_t units);
     /* remaining, reset_after_ms and, when !allowed, retry_after_ms of a state (after the charge, if any). */

@@ -84,6 +84,11 @@ static int64_t wait(const struct run *run, const struct state *raw, int64_t s1, 
     return opens + run->b - run->now;
 }
 
+static int reserve(const struct run *run, struct state *raw, int64_t units)
+{
+    return time_ring_reserve(&raw->log, (size_t)pushed(run, units), (size_t)run->a);
+}
+
 static int store(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep, int64_t units)
 {
     (void)s1;
@@ -120,6 +125,7 @@ const struct algo_ops sliding_log_ops = {
     .room = room,
     .charge = charge,
     .wait = wait,
+    .reserve = reserve,
     .store = store,
     .answer = answer,
     .expires = expires,

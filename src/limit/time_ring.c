@@ -37,17 +37,23 @@ static int grow(struct time_ring **ring, size_t needed, size_t max)
     return 0;
 }
 
-int time_ring_push(struct time_ring **ring, int64_t time_us, size_t n, size_t max)
+int time_ring_reserve(struct time_ring **ring, size_t n, size_t max)
 {
     CHECK(max > 0);
     if (n > max) n = max;
     size_t len = time_ring_len(*ring);
-    size_t kept = len + n <= max ? len : max - n;
-    if ((*ring == NULL || kept + n > (*ring)->cap) &&
-        grow(ring, len > kept + n ? len : kept + n, len > max ? len : max) < 0)
-        return -1;
+    size_t needed = len + n <= max ? len + n : max;
+    if (*ring != NULL && needed <= (*ring)->cap) return 0;
+    return grow(ring, len > needed ? len : needed, len > max ? len : max);
+}
+
+int time_ring_push(struct time_ring **ring, int64_t time_us, size_t n, size_t max)
+{
+    if (time_ring_reserve(ring, n, max) < 0) return -1;
+    if (n > max) n = max;
     struct time_ring *to = *ring;
-    to->first = place(to, len - kept);
+    size_t kept = to->len + n <= max ? to->len : max - n;
+    to->first = place(to, to->len - kept);
     to->len = kept;
     for (size_t i = 0; i < n; i++) to->at_us[place(to, to->len++)] = time_us;
     return 0;

@@ -12,6 +12,8 @@
 
 struct time_ring;
 
+/* Room for `n` more, so that the next push of as many cannot fail. 0, or -1 without memory, nothing changed. */
+int time_ring_reserve(struct time_ring **ring, size_t n, size_t max);
 /* Append `n` copies of `time_us`, keeping the newest `max` entries. `ring` may point to NULL (empty) and may move. 0,
  * or -1 without memory, nothing changed. */
 int time_ring_push(struct time_ring **ring, int64_t time_us, size_t n, size_t max);

@@ -146,18 +146,27 @@ static void answer_member(struct seat *seat, struct op_member *member, bool admi
     first->s2 = s2;
 }
 
-/* Entries for all states to be kept. 0, or -1 without memory. */
-static int add_entries(struct memory_store *memory, const struct op *op)
+static struct memory_entry *add_entry(struct memory_store *memory, const struct op_member *member)
+{
+    size_t n_before = memory->table.n;
+    struct memory_entry *entry = memory_table_add(&memory->table, member->limit, member->key, memory->clock->wall_us);
+    if (entry == NULL) return NULL;
+    memory->n_added++;
+    if (memory->counted) counters.memory_evicted += memory->table.n == n_before;
+    return entry;
+}
+
+/* Whatever the writing needs of memory, for all members. 0, or -1 without it. */
+static int make_room(struct memory_store *memory, const struct op *op)
 {
     for (size_t i = 0; i < op->n_members; i++) {
         struct seat *seat = &memory->seats[i];
         const struct op_member *member = &op->members[i];
-        if (seat->first != seat || seat->entry != NULL || seat->units == 0) continue;
-        size_t n_before = memory->table.n;
-        seat->entry = memory_table_add(&memory->table, member->limit, member->key, memory->clock->wall_us);
+        const struct algo_ops *ops = limit_ops(member->limit);
+        if (seat->first != seat || seat->units == 0) continue;
+        if (seat->entry == NULL) seat->entry = add_entry(memory, member);
         if (seat->entry == NULL) return -1;
-        memory->n_added++;
-        if (memory->counted) counters.memory_evicted += memory->table.n == n_before;
+        if (ops->reserve != NULL && ops->reserve(&seat->run, &seat->entry->state, seat->units) < 0) return -1;
     }
     return 0;
 }
@@ -188,7 +197,7 @@ static enum submit decide(struct memory_store *memory, struct op *op)
     for (size_t i = 0; i < op->n_members; i++) answer_member(&memory->seats[i], &op->members[i], admitted);
     if (op->kind == OP_PEEK)
         for (size_t i = 0; i < op->n_members; i++) memory->seats[i].units = 0;
-    int result = add_entries(memory, op);
+    int result = make_room(memory, op);
     if (result == 0) result = write_states(memory, op);
     for (size_t i = 0; i < op->n_members; i++)
         if (memory->seats[i].first == &memory->seats[i] && memory->seats[i].entry != NULL)

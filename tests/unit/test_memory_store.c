@@ -457,6 +457,25 @@ static void a_failed_allocation_refuses_and_changes_nothing(void **state)
     }
 }
 
+static void a_failed_allocation_charges_none_of_several_members(void **state)
+{
+    (void)state;
+    const struct limit *a = limit_of("a", ALGO_SLIDING_LOG, 100, 10 * SECOND_US);
+    const struct limit *b = limit_of("b", ALGO_SLIDING_LOG, 100, 10 * SECOND_US);
+    int64_t remaining = 100;
+    for (uint64_t i = 0; i < 60; i++) {
+        struct op_member members[] = {{.limit = a, .key = slice_of("alice"), .cost = 1},
+                                      {.limit = b, .key = slice_of("alice"), .cost = 1}};
+        struct op op = {.kind = OP_CHECK, .n_members = 2, .members = members};
+        mem_fail_nth(1 + i % 4);
+        remaining -= store_submit(&store, &op) == SUBMIT_DECIDED;
+        mem_fail_nth(0);
+        assert_int_equal(check(a, "alice", 0).remaining, remaining);
+        assert_int_equal(check(b, "alice", 0).remaining, remaining);
+    }
+    assert_in_range(remaining, 40, 60);
+}
+
 static void a_failed_allocation_leaves_no_half_made_store(void **state)
 {
     (void)state;
@@ -494,6 +513,7 @@ int main(void)
         STORE_TEST(a_clock_stepped_back_does_not_keep_expired_keys),
         STORE_TEST(known_keys_are_decided_without_an_allocation),
         STORE_TEST(a_failed_allocation_refuses_and_changes_nothing),
+        STORE_TEST(a_failed_allocation_charges_none_of_several_members),
         STORE_TEST(a_failed_allocation_leaves_no_half_made_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

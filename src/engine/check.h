@@ -32,7 +32,7 @@ struct check {
     int64_t cost;
     void (*done)(struct check *check); /* exactly once; may run within engine_submit(); never once released */
     void *asker;                       /* not owned; the engine never looks */
-    uint32_t index;                    /* the asker's: place in a check_many */
+    struct check *next;                /* the asker's: the next of a check_many; not owned */
 
     /* the answer */
     enum error_code error;     /* ERROR_NONE: the decision counts */

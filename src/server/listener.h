@@ -11,20 +11,23 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 enum { SOCKET_PATH_MAX = 107 };
 
 struct listener_options {
     const char *path;
     unsigned mode;     /* permission bits, e.g. 0660 */
-    const char *group; /* NULL = leave it */
+    const char *group; /* a name or a number; NULL = leave it */
     int backlog;       /* 4096 */
 };
 
 struct listener {
     int fd;      /* listening, non-blocking, close-on-exec; -1 once handed to server_listen() */
     int lock_fd; /* -1 for an activation descriptor */
-    char path[SOCKET_PATH_MAX + 1];
+    dev_t dev;   /* of the file at `path`, as we made it */
+    ino_t ino;
+    char path[SOCKET_PATH_MAX + 1]; /* for an activation descriptor only to be shown */
 };
 
 /* 0, or -1 with one line of what is wrong and what to do in `text`. */

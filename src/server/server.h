@@ -29,7 +29,7 @@ struct server_options {
     uint32_t max_inflight_per_connection; /* checks; beyond: reading pauses */
     uint64_t max_output; /* bytes unread by a peer; at half of it reading pauses, beyond it the connection closes */
     uint32_t idle_timeout_ms;    /* nothing asked for so long: close; 0 = never */
-    uint32_t write_stall_ms;     /* output waiting and none taken for so long: close */
+    uint32_t write_stall_ms;     /* output waiting and none taken for so long: close; 0 = never */
     bool test_clock;             /* the method test_clock exists */
     const char *store_name;      /* "memory" or "redis", for `version`; static */
     const char *hiredis_version; /* for `version`; static */

@@ -1,0 +1,129 @@
+#include "server/call.h"
+
+#include <stdio.h>
+
+#include "base/alloc.h"
+#include "server/reply.h"
+
+enum { MEMBER_TEXT_MAX = 256 };
+
+struct call *call_new(struct session *session, uint64_t msgid, bool is_list)
+{
+    struct list *idle = list_pop_front(&session->home->idle_calls);
+    struct call *call = idle != NULL ? LIST_ITEM(idle, struct call, link) : mem_alloc(sizeof *call);
+    if (call == NULL) return NULL;
+    *call = (struct call){.session = session, .msgid = msgid, .is_list = is_list, .as_arrays = session->wants_arrays};
+    list_push_back(&session->calls, &call->link);
+    return call;
+}
+
+struct check *call_add(struct call *call, enum op_kind kind, struct slice key)
+{
+    struct check *check = engine_check_new(call->session->home->engine, key);
+    if (check == NULL) return NULL;
+    check->kind = kind;
+    check->asker = call;
+    if (call->first == NULL)
+        call->first = check;
+    else
+        call->last->next = check;
+    call->last = check;
+    call->n++;
+    return check;
+}
+
+/* Back to the pool, first in, for its memory is warm. */
+static void call_free(struct call *call)
+{
+    list_remove(&call->link);
+    list_push_back(call->session->home->idle_calls.next, &call->link);
+}
+
+void call_drop(struct call *call)
+{
+    for (struct check *check = call->first, *next; check != NULL; check = next) {
+        next = check->next;
+        check_release(check);
+    }
+    call_free(call);
+}
+
+static void pack_answer(struct packer *packer, const struct call *call)
+{
+    if (call->is_list) pack_array(packer, call->n);
+    for (const struct check *check = call->first; check != NULL; check = check->next) {
+        if (check->kind == OP_RESET)
+            reply_removed(packer, check->removed);
+        else
+            reply_decision(packer, &check->decision, check->cost, call->as_arrays);
+    }
+}
+
+/* The first check without a decision, and its place; NULL where all have one. */
+static const struct check *find_failed(const struct call *call, uint32_t *ret_index)
+{
+    uint32_t i = 0;
+    for (const struct check *check = call->first; check != NULL; check = check->next, i++) {
+        if (check->error == ERROR_NONE) continue;
+        *ret_index = i;
+        return check;
+    }
+    return NULL;
+}
+
+static void answer_failed(const struct call *call, const struct check *failed, uint32_t index)
+{
+    char text[MEMBER_TEXT_MAX];
+    const char *message = failed->error_message;
+    if (call->is_list) {
+        snprintf(text, sizeof text, "checks[%u]: %s", index, message);
+        message = text;
+    }
+    session_error(call->session, call->msgid, failed->error, message);
+}
+
+static void finish(struct call *call)
+{
+    struct session *session = call->session;
+    uint32_t index, n = call->n;
+    const struct check *failed = find_failed(call, &index);
+    list_remove(&call->link); /* writing may close the session, which drops the calls it finds */
+    if (failed != NULL) {
+        answer_failed(call, failed, index);
+    } else {
+        size_t start;
+        struct packer packer = session_answer(session, call->msgid, &start);
+        pack_answer(&packer, call);
+        session_answered(session, &packer, start);
+    }
+    call_drop(call);
+    session_finished(session, n);
+}
+
+static void close_one(struct call *call)
+{
+    if (--call->n_open == 0) finish(call);
+}
+
+static void on_done(struct check *check)
+{
+    close_one(check->asker);
+}
+
+void call_submit(struct call *call)
+{
+    struct engine *engine = call->session->home->engine;
+    session_began(call->session, call->n);
+    call->n_open = call->n + 1;
+    for (struct check *check = call->first, *next; check != NULL; check = next) {
+        next = check->next;
+        check->done = on_done;
+        engine_submit(engine, check);
+    }
+    close_one(call);
+}
+
+void call_pool_fini(struct list *idle_calls)
+{
+    for (struct list *link; (link = list_pop_front(idle_calls)) != NULL;) mem_free(LIST_ITEM(link, struct call, link));
+}

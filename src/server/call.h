@@ -1,0 +1,39 @@
+/*
+ * call.h: one request that asks the engine: a check, a peek, a reset, or the list of a check_many.
+ *
+ *   call_new ─ call_add ... ─ call_submit ──▶ each check's done ──▶ the last one writes the answer
+ *
+ * Until call_submit() nothing is charged: a request refused half-way is call_drop()ped. A session
+ * that closes drops its calls; their checks never call back then.
+ */
+#ifndef RL_SERVER_CALL_H
+#define RL_SERVER_CALL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "engine/engine.h"
+#include "server/session.h"
+
+struct call {
+    struct list link;        /* in session->calls, or in the pool */
+    struct session *session; /* not owned */
+    struct check *first;     /* owned until answered, chained by check->next */
+    struct check *last;
+    uint64_t msgid;
+    uint32_t n;      /* checks */
+    uint32_t n_open; /* of these without an answer, and one more while they are being submitted */
+    bool is_list;    /* the answer is a list, whatever its length */
+    bool as_arrays;  /* the form of decisions when the call came */
+};
+
+struct call *call_new(struct session *session, uint64_t msgid, bool is_list); /* NULL without memory */
+/* One more question, at the end; the caller sets policy, cost and deadline_ms. NULL: overloaded. */
+struct check *call_add(struct call *call, enum op_kind kind, struct slice key);
+void call_submit(struct call *call); /* the call is the engine's now, and may be over */
+void call_drop(struct call *call);
+
+void call_pool_fini(struct list *idle_calls);
+
+#endif

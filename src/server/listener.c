@@ -1,0 +1,303 @@
+/*
+ * listener.c: the steps of listener_open(), in the order that leaves no gap.
+ *
+ *   open the directory   everything after goes through its descriptor, so a renamed directory cannot mislead us
+ *   lock  <base>.lock    two daemons that start together: one wins, before anything is touched
+ *   probe <base>         only a socket that nobody answers on may be replaced
+ *   make  .rl-<hash>     mode by fchmod before bind, group, listen: complete before it has its name
+ *   rename to <base>     clients find the old socket or the new one, never none and never a half-made one
+ *
+ * A symbolic link is never followed for the socket or the lock (for the directories above them it is).
+ * The lock file stays behind: removing it would let two daemons hold locks on two files of one name.
+ */
+#include "server/listener.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+
+enum { TEMP_NAME_MAX = 32, LOCK_NAME_MAX = SOCKET_PATH_MAX + 6 };
+
+/* What listener_open() works on; lives for that call only. */
+struct opening {
+    const struct listener_options *options;
+    const char *base; /* the path's last part */
+    int dir_fd;       /* owned */
+    char temp[TEMP_NAME_MAX];
+    char *text;
+    size_t size;
+};
+
+static int __attribute__((format(printf, 2, 3))) fail(const struct opening *opening, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(opening->text, opening->size, format, args);
+    va_end(args);
+    return -1;
+}
+
+static int check_path(struct opening *opening)
+{
+    const char *path = opening->options->path;
+    size_t len = strlen(path);
+    if (len == 0) return fail(opening, "the socket's path is empty; write one, e.g. /run/ratelimitd/ratelimitd.sock");
+    if (len > SOCKET_PATH_MAX)
+        return fail(opening, "%s: the path is %zu bytes long and a Unix socket's may have %d; choose a shorter one",
+                    path, len, SOCKET_PATH_MAX);
+    const char *slash = strrchr(path, '/');
+    opening->base = slash != NULL ? slash + 1 : path;
+    if (opening->base[0] == '\0' || strcmp(opening->base, ".") == 0 || strcmp(opening->base, "..") == 0)
+        return fail(opening, "%s: this names a directory; add the socket's own name to it", path);
+    return 0;
+}
+
+/* The directory part of the path into `ret` ("." where there is none). */
+static void directory_of(const struct opening *opening, char ret[SOCKET_PATH_MAX + 1])
+{
+    const char *path = opening->options->path;
+    size_t len = (size_t)(opening->base - path);
+    if (len > 1) len--; /* without its last slash, but for the root's */
+    memcpy(ret, len > 0 ? path : ".", len > 0 ? len : 1);
+    ret[len > 0 ? len : 1] = '\0';
+}
+
+/* Anybody who may remove files in the directory could put a socket of his own in our place. */
+static int open_directory(struct opening *opening)
+{
+    char dir[SOCKET_PATH_MAX + 1];
+    struct stat st;
+    directory_of(opening, dir);
+    opening->dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (opening->dir_fd < 0 && errno == ENOENT)
+        return fail(opening, "%s: the directory %s does not exist; create it, or choose another path",
+                    opening->options->path, dir);
+    if (opening->dir_fd < 0)
+        return fail(opening, "%s: the directory %s cannot be opened: %s", opening->options->path, dir, strerror(errno));
+    if (fstat(opening->dir_fd, &st) == 0 && (st.st_mode & S_IWOTH) && !(st.st_mode & S_ISVTX))
+        return fail(opening,
+                    "%s: everybody may write to the directory %s, so anybody could replace the socket; take that "
+                    "right away (chmod o-w), or choose another path",
+                    opening->options->path, dir);
+    return 0;
+}
+
+static int fail_by_permission(const struct opening *opening, const char *what, const char *name)
+{
+    if (errno == EACCES || errno == EPERM || errno == EROFS)
+        return fail(opening,
+                    "%s: %s %s: %s; let the user that runs ratelimitd write to its directory, or choose another path",
+                    opening->options->path, what, name, strerror(errno));
+    return fail(opening, "%s: %s %s: %s", opening->options->path, what, name, strerror(errno));
+}
+
+/* The lock's descriptor, or -1. */
+static int take_lock(const struct opening *opening)
+{
+    char name[LOCK_NAME_MAX];
+    struct stat st;
+    snprintf(name, sizeof name, "%s.lock", opening->base);
+    int fd = openat(opening->dir_fd, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+    if (fd < 0 && errno == ELOOP)
+        return fail(opening, "%s: the lock file %s is a symbolic link; remove it", opening->options->path, name);
+    if (fd < 0) return fail_by_permission(opening, "cannot open the lock file", name);
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        close(fd);
+        return fail(opening, "%s: the lock file %s is no regular file; remove it", opening->options->path, name);
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        close(fd);
+        return fail(opening, "%s: in use by another ratelimitd (it holds %s); stop that one, or choose another path",
+                    opening->options->path, name);
+    }
+    return fd;
+}
+
+/* Does anybody listen at the path? A non-blocking connect never waits, not even for a full backlog. */
+static bool is_alive(const char *path, int *ret_errno)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    memcpy(addr.sun_path, path, strlen(path) + 1);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    *ret_errno = fd < 0 ? errno : 0;
+    if (fd < 0) return true;
+    bool refused = connect(fd, (struct sockaddr *)&addr, sizeof addr) != 0;
+    if (refused) *ret_errno = errno;
+    close(fd);
+    return !(refused && (*ret_errno == ECONNREFUSED || *ret_errno == ENOENT));
+}
+
+/* 0 where the path is free or holds a socket that nobody serves any more. */
+static int check_present(const struct opening *opening)
+{
+    const char *path = opening->options->path;
+    struct stat st;
+    int error;
+    if (fstatat(opening->dir_fd, opening->base, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return errno == ENOENT ? 0 : fail_by_permission(opening, "cannot look at", opening->base);
+    if (!S_ISSOCK(st.st_mode))
+        return fail(opening, "%s: there is %s at this path; move it away, or choose another path", path,
+                    S_ISLNK(st.st_mode) ? "a symbolic link" : "something that is no socket");
+    if (!is_alive(path, &error)) return 0;
+    if (error == 0 || error == EAGAIN)
+        return fail(opening, "%s: in use: a process accepts connections there; stop it, or choose another path", path);
+    return fail(opening,
+                "%s: there is a socket at this path and it cannot be seen whether it is in use: %s; remove it "
+                "if it is not, or choose another path",
+                path, strerror(error));
+}
+
+/* Bind to the temporary name; the umask would take bits from the mode that fchmod has set. */
+static int bind_temporary(struct opening *opening, int fd)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    uint64_t hash = hash_stable(HASH_STABLE_START, opening->base, strlen(opening->base));
+    snprintf(opening->temp, sizeof opening->temp, ".rl-%016llx", (unsigned long long)hash);
+    snprintf(addr.sun_path, sizeof addr.sun_path, "/proc/self/fd/%d/%s", opening->dir_fd, opening->temp);
+    unlinkat(opening->dir_fd, opening->temp, 0); /* of a start that was killed half-way; the lock makes it ours */
+    mode_t old = umask(0);
+    int rc = bind(fd, (struct sockaddr *)&addr, sizeof addr);
+    int error = errno;
+    umask(old);
+    errno = error;
+    return rc == 0 ? 0 : fail_by_permission(opening, "cannot create", opening->temp);
+}
+
+/* The group's number, or (gid_t)-1. */
+static gid_t find_group(const char *name)
+{
+    struct group group, *found = NULL;
+    char space[4096];
+    if (getgrnam_r(name, &group, space, sizeof space, &found) == 0 && found != NULL) return found->gr_gid;
+    char *end;
+    unsigned long number = strtoul(name, &end, 10);
+    return name[0] >= '0' && name[0] <= '9' && *end == '\0' && number < UINT32_MAX ? (gid_t)number : (gid_t)-1;
+}
+
+static int set_group(const struct opening *opening)
+{
+    const char *name = opening->options->group;
+    if (name == NULL) return 0;
+    gid_t gid = find_group(name);
+    if (gid == (gid_t)-1)
+        return fail(opening,
+                    "%s: there is no group %s; create it (systemd-sysusers does, from the installed file), or "
+                    "change listen.group",
+                    opening->options->path, name);
+    if (fchownat(opening->dir_fd, opening->temp, (uid_t)-1, gid, AT_SYMLINK_NOFOLLOW) == 0) return 0;
+    return fail(opening,
+                "%s: cannot give the socket to the group %s: %s; make ratelimitd's user a member of it, or let the "
+                "service manager's socket unit make the socket",
+                opening->options->path, name, strerror(errno));
+}
+
+/* Listen, note which file is ours, and give it its name. */
+static int publish(struct opening *opening, struct listener *listener, int fd)
+{
+    struct stat st;
+    if (listen(fd, opening->options->backlog) != 0 ||
+        fstatat(opening->dir_fd, opening->temp, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return fail_by_permission(opening, "cannot listen on", opening->temp);
+    if (renameat(opening->dir_fd, opening->temp, opening->dir_fd, opening->base) != 0)
+        return fail_by_permission(opening, "cannot rename the new socket to", opening->base);
+    listener->dev = st.st_dev;
+    listener->ino = st.st_ino;
+    return 0;
+}
+
+/* The listening descriptor, or -1. */
+static int make_socket(struct opening *opening, struct listener *listener)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) return fail(opening, "%s: cannot make a socket: %s", opening->options->path, strerror(errno));
+    if (fchmod(fd, opening->options->mode & 0777) != 0) {
+        fail(opening, "%s: cannot set the socket's mode: %s", opening->options->path, strerror(errno));
+        goto err_close;
+    }
+    if (bind_temporary(opening, fd) != 0) goto err_close;
+    if (set_group(opening) != 0 || publish(opening, listener, fd) != 0) goto err_unlink;
+    return fd;
+
+err_unlink:
+    unlinkat(opening->dir_fd, opening->temp, 0);
+err_close:
+    close(fd);
+    return -1;
+}
+
+static int open_in_directory(struct opening *opening, struct listener *listener)
+{
+    listener->lock_fd = take_lock(opening);
+    if (listener->lock_fd < 0) return -1;
+    if (check_present(opening) != 0 || (listener->fd = make_socket(opening, listener)) < 0) {
+        close(listener->lock_fd);
+        return -1;
+    }
+    return 0;
+}
+
+int listener_open(struct listener *ret, const struct listener_options *options, char *text, size_t size)
+{
+    struct opening opening = {.options = options, .dir_fd = -1, .text = text, .size = size};
+    struct listener listener = {.fd = -1, .lock_fd = -1};
+    int rc = -1;
+    if (check_path(&opening) == 0 && open_directory(&opening) == 0) rc = open_in_directory(&opening, &listener);
+    if (opening.dir_fd >= 0) close(opening.dir_fd);
+    if (rc != 0) return -1;
+    memcpy(listener.path, options->path, strlen(options->path) + 1);
+    *ret = listener;
+    return 0;
+}
+
+static int int_option(int fd, int option)
+{
+    int value = -1;
+    socklen_t len = sizeof value;
+    return getsockopt(fd, SOL_SOCKET, option, &value, &len) == 0 ? value : -1;
+}
+
+int listener_adopt(struct listener *ret, int fd, char *text, size_t size)
+{
+    struct sockaddr_un addr = {0};
+    socklen_t len = sizeof addr;
+    if (int_option(fd, SO_DOMAIN) != AF_UNIX || int_option(fd, SO_TYPE) != SOCK_STREAM ||
+        int_option(fd, SO_ACCEPTCONN) != 1) {
+        snprintf(text, size,
+                 "socket activation: descriptor %d is no listening Unix stream socket; the socket unit needs "
+                 "ListenStream= with a path, and Accept=no",
+                 fd);
+        return -1;
+    }
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
+        snprintf(text, size, "socket activation: descriptor %d cannot be set up: %s", fd, strerror(errno));
+        return -1;
+    }
+    *ret = (struct listener){.fd = fd, .lock_fd = -1};
+    if (getsockname(fd, (struct sockaddr *)&addr, &len) == 0) memcpy(ret->path, addr.sun_path, SOCKET_PATH_MAX);
+    return 0;
+}
+
+void listener_close(struct listener *listener)
+{
+    struct stat st;
+    bool made_by_us = listener->lock_fd >= 0;
+    if (made_by_us && lstat(listener->path, &st) == 0 && st.st_dev == listener->dev && st.st_ino == listener->ino)
+        unlink(listener->path);
+    if (made_by_us) close(listener->lock_fd);
+    if (listener->fd >= 0) close(listener->fd);
+    listener->fd = listener->lock_fd = -1;
+}

@@ -1,0 +1,306 @@
+/*
+ * methods.c: the table of methods, and what each does with its parameters.
+ *
+ * A method either answers before it returns, or hands a call to the engine that will (call.h).
+ * Nothing is charged before everything about the request has been found in order.
+ */
+#include "server/methods.h"
+
+#include "base/counters.h"
+#include "base/log.h"
+#include "server/call.h"
+#include "server/params.h"
+#include "server/reply.h"
+
+struct method {
+    const char *name;
+    const char *usage; /* its parameters, for the message about a wrong number of them */
+    uint32_t min_params, max_params;
+    /* 0: answered, or a call is under way. -1: refused, the fault is filled. */
+    int (*run)(struct session *session, uint64_t msgid, struct params *params);
+    bool only_test_clock;
+};
+
+static int fail_overloaded(const struct params *params)
+{
+    return params_fail(params, ERROR_OVERLOADED,
+                       "too many checks are in flight (caps.max_inflight), or memory is short; try again later");
+}
+
+static int add_check(struct call *call, const struct params *params, enum op_kind kind, const struct question *question)
+{
+    struct check *check = call_add(call, kind, question->key);
+    if (check == NULL) return fail_overloaded(params);
+    check->policy = question->policy;
+    check->cost = question->cost;
+    check->deadline_ms = question->deadline_ms;
+    return 0;
+}
+
+static int ask(struct session *session, uint64_t msgid, const struct params *params, enum op_kind kind,
+               const struct question *question)
+{
+    struct call *call = call_new(session, msgid, false);
+    if (call == NULL) return fail_overloaded(params);
+    if (add_check(call, params, kind, question) != 0) {
+        call_drop(call);
+        return -1;
+    }
+    call_submit(call);
+    return 0;
+}
+
+static int run_check(struct session *session, uint64_t msgid, struct params *params)
+{
+    struct question question = {.cost = 1};
+    if (params_target(params, &question) != 0 || params_cost_or_options(params, &question) != 0) return -1;
+    return ask(session, msgid, params, OP_CHECK, &question);
+}
+
+static int run_peek(struct session *session, uint64_t msgid, struct params *params)
+{
+    struct question question = {.cost = 0};
+    if (params_target(params, &question) != 0 || params_cost(params, &question) != 0) return -1;
+    return ask(session, msgid, params, OP_PEEK, &question);
+}
+
+static int run_reset(struct session *session, uint64_t msgid, struct params *params)
+{
+    struct question question = {.cost = 0};
+    if (params_target(params, &question) != 0) return -1;
+    return ask(session, msgid, params, OP_RESET, &question);
+}
+
+static int add_member(struct call *call, struct params *params, uint32_t index)
+{
+    struct params member;
+    struct question question = {.cost = 1};
+    if (params_member(params, index, &member) != 0) return -1;
+    if (params_target(&member, &question) != 0 || params_cost(&member, &question) != 0) return -1;
+    params->pull = member.pull;
+    return add_check(call, &member, OP_CHECK, &question);
+}
+
+static int run_check_many(struct session *session, uint64_t msgid, struct params *params)
+{
+    uint32_t n;
+    if (params_list(params, &n) != 0) return -1;
+    struct call *call = call_new(session, msgid, true);
+    if (call == NULL) return fail_overloaded(params);
+    for (uint32_t i = 0; i < n; i++) {
+        if (add_member(call, params, i) == 0) continue;
+        call_drop(call);
+        return -1;
+    }
+    call_submit(call);
+    return 0;
+}
+
+static int run_hello(struct session *session, uint64_t msgid, struct params *params)
+{
+    const struct server_options *options = &session->home->options;
+    size_t start;
+    if (params_hello(params, &session->wants_arrays) != 0) return -1;
+    struct packer packer = session_answer(session, msgid, &start);
+    pack_map(&packer, 6);
+    pack_text(&packer, "version");
+    pack_text(&packer, RL_VERSION);
+    pack_text(&packer, "protocol");
+    pack_int(&packer, PROTOCOL_VERSION);
+    pack_text(&packer, "max_key");
+    pack_int(&packer, options->max_key);
+    pack_text(&packer, "max_frame");
+    pack_int(&packer, options->max_frame);
+    pack_text(&packer, "max_inflight_per_connection");
+    pack_int(&packer, options->max_inflight_per_connection);
+    pack_text(&packer, "fields");
+    reply_fields(&packer);
+    session_answered(session, &packer, start);
+    return 0;
+}
+
+static bool is_fixed_window(const struct limit *limit)
+{
+    return limit->algo == ALGO_FIXED_WINDOW || limit->algo == ALGO_FIRST_HIT;
+}
+
+static bool may_count_denied(const struct limit *limit)
+{
+    return is_fixed_window(limit) || limit->algo == ALGO_SLIDING_LOG;
+}
+
+/* As configured: a setting is there where the algorithm has it. */
+static void pack_limit(struct packer *packer, const struct limit *limit)
+{
+    const struct algo_ops *ops = limit_ops(limit);
+    bool is_named = limit->name[0] != '\0', is_bucket = limit->algo == ALGO_BUCKET;
+    pack_map(packer, 3U + is_named + is_bucket + is_fixed_window(limit) + may_count_denied(limit));
+    if (is_named) {
+        pack_text(packer, "name");
+        pack_text(packer, limit->name);
+    }
+    pack_text(packer, ops->is_compat ? "compat" : "algorithm");
+    pack_text(packer, ops->name);
+    pack_text(packer, "limit");
+    pack_int(packer, limit->limit);
+    pack_text(packer, "window_ms");
+    pack_int(packer, div_up(limit->window_us, 1000));
+    if (is_bucket) {
+        pack_text(packer, "burst");
+        pack_int(packer, limit->full);
+    }
+    if (is_fixed_window(limit)) {
+        pack_text(packer, "start");
+        pack_text(packer, limit->algo == ALGO_FIRST_HIT ? "first_hit" : "aligned");
+    }
+    if (may_count_denied(limit)) {
+        pack_text(packer, "count_denied");
+        pack_bool(packer, limit->count_denied);
+    }
+}
+
+static void pack_policy(struct packer *packer, const struct policy *policy)
+{
+    pack_map(packer, 5);
+    pack_text(packer, "name");
+    pack_text(packer, policy->name);
+    pack_text(packer, "version");
+    pack_uint(packer, policy->version);
+    pack_text(packer, "on_failure");
+    pack_text(packer, on_failure_name(policy->on_failure));
+    pack_text(packer, "deadline_ms");
+    pack_uint(packer, policy->deadline_ms);
+    pack_text(packer, "limits");
+    pack_array(packer, policy->n_limits);
+    for (uint16_t i = 0; i < policy->n_limits; i++) pack_limit(packer, &policy->limits[i]);
+}
+
+static int run_policies(struct session *session, uint64_t msgid, struct params *params)
+{
+    size_t start;
+    struct packer packer = session_answer(session, msgid, &start);
+    pack_array(&packer, (uint32_t)params->policies->n);
+    for (size_t i = 0; i < params->policies->n; i++) pack_policy(&packer, params->policies->in_order[i]);
+    session_answered(session, &packer, start);
+    return 0;
+}
+
+static int run_stats(struct session *session, uint64_t msgid, struct params *params)
+{
+    size_t start;
+    (void)params;
+    struct packer packer = session_answer(session, msgid, &start);
+    pack_map(&packer, (uint32_t)n_counters);
+    for (size_t i = 0; i < n_counters; i++) {
+        pack_text(&packer, counter_table[i].name);
+        pack_uint(&packer, counter_value(&counter_table[i]));
+    }
+    session_answered(session, &packer, start);
+    return 0;
+}
+
+static int run_ping(struct session *session, uint64_t msgid, struct params *params)
+{
+    size_t start;
+    (void)params;
+    struct packer packer = session_answer(session, msgid, &start);
+    pack_text(&packer, "pong");
+    session_answered(session, &packer, start);
+    return 0;
+}
+
+static int run_version(struct session *session, uint64_t msgid, struct params *params)
+{
+    size_t start;
+    (void)params;
+    struct packer packer = session_answer(session, msgid, &start);
+    pack_map(&packer, 5);
+    pack_text(&packer, "version");
+    pack_text(&packer, RL_VERSION);
+    pack_text(&packer, "protocol");
+    pack_int(&packer, PROTOCOL_VERSION);
+    pack_text(&packer, "libuv");
+    pack_text(&packer, uv_version_string());
+    pack_text(&packer, "hiredis");
+    pack_text(&packer, session->home->options.hiredis_version);
+    pack_text(&packer, "store");
+    pack_text(&packer, session->home->options.store_name);
+    session_answered(session, &packer, start);
+    return 0;
+}
+
+/* Only the limits' now: deadlines and timers stay real. */
+static int run_test_clock(struct session *session, uint64_t msgid, struct params *params)
+{
+    struct clock *clock = session->home->clock;
+    int64_t us;
+    size_t start;
+    if (params_time(params, &us) != 0) return -1;
+    clock->wall_us = us;
+    clock->manual = true;
+    struct packer packer = session_answer(session, msgid, &start);
+    pack_int(&packer, us);
+    session_answered(session, &packer, start);
+    return 0;
+}
+
+/* The most asked first. */
+static const struct method methods[] = {
+    {"check", "policy, key [, cost or options]", 2, 3, run_check, false},
+    {"check_many", "[[policy, key [, cost]], ...]", 1, 1, run_check_many, false},
+    {"peek", "policy, key [, cost]", 2, 3, run_peek, false},
+    {"reset", "policy, key", 2, 2, run_reset, false},
+    {"hello", "[options]", 0, 1, run_hello, false},
+    {"ping", "none", 0, 0, run_ping, false},
+    {"stats", "none", 0, 0, run_stats, false},
+    {"policies", "none", 0, 0, run_policies, false},
+    {"version", "none", 0, 0, run_version, false},
+    {"test_clock", "microseconds", 1, 1, run_test_clock, true},
+};
+
+static const struct method *find_method(const struct session *session, struct slice name)
+{
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+        if (!slice_is(name, methods[i].name)) continue;
+        return methods[i].only_test_clock && !session->home->options.test_clock ? NULL : &methods[i];
+    }
+    return NULL;
+}
+
+static int fail_unknown(const struct params *params, struct slice name)
+{
+    char space[72];
+    return params_fail(params, ERROR_UNKNOWN_METHOD, "there is no method '%s'",
+                       log_escape(space, sizeof space, name.data, name.len));
+}
+
+/* A method without parameters also takes one nil. */
+static bool takes(const struct method *method, const struct params *params)
+{
+    if (method->max_params == 0 && params->n == 1) return pull_type(&params->pull) == PULL_NIL;
+    return params->n >= method->min_params && params->n <= method->max_params;
+}
+
+static int dispatch(struct session *session, const struct rpc_request *request, struct params *params)
+{
+    const struct method *method = find_method(session, request->method);
+    if (method == NULL) return fail_unknown(params, request->method);
+    if (!takes(method, params))
+        return params_fail(params, ERROR_BAD_REQUEST, "wrong number of parameters: %u given; %s takes: %s", params->n,
+                           method->name, method->usage);
+    return method->run(session, request->msgid, params);
+}
+
+void methods_run(struct session *session, const struct rpc_request *request)
+{
+    struct fault fault;
+    struct params params = {
+        .pull = request->params,
+        .n = request->n_params,
+        .policies = engine_policies(session->home->engine),
+        .max_key = session->home->options.max_key,
+        .index = -1,
+        .fault = &fault,
+    };
+    if (dispatch(session, request, &params) != 0) session_error(session, request->msgid, fault.code, fault.text);
+}

@@ -1,0 +1,13 @@
+/* methods.h: what a client may ask for; one row of the table in methods.c per method. */
+#ifndef RL_SERVER_METHODS_H
+#define RL_SERVER_METHODS_H
+
+#include "proto/rpc.h"
+#include "server/session.h"
+
+enum { PROTOCOL_VERSION = 1 };
+
+/* Answer the request, now or later: exactly once. */
+void methods_run(struct session *session, const struct rpc_request *request);
+
+#endif

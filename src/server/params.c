@@ -1,0 +1,200 @@
+#include "server/params.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/log.h"
+#include "engine/engine.h"
+
+enum {
+    DEADLINE_MS_MAX = 3600000,
+    SHOWN_MAX = 72, /* of a peer's bytes in a message */
+};
+
+int params_fail(const struct params *params, enum error_code code, const char *format, ...)
+{
+    struct fault *fault = params->fault;
+    int at = 0;
+    va_list args;
+    if (params->index >= 0) at = snprintf(fault->text, sizeof fault->text, "checks[%d]: ", (int)params->index);
+    va_start(args, format);
+    vsnprintf(fault->text + at, sizeof fault->text - (size_t)at, format, args);
+    va_end(args);
+    fault->code = code;
+    return -1;
+}
+
+static const char *shown(char space[SHOWN_MAX], struct slice text)
+{
+    return log_escape(space, SHOWN_MAX, text.data, text.len);
+}
+
+static int read_policy(struct params *params, const struct policy **ret)
+{
+    struct slice name;
+    char space[SHOWN_MAX];
+    if (pull_type(&params->pull) == PULL_MAP)
+        return params_fail(params, ERROR_NOT_PERMITTED,
+                           "policy: inline policies are not allowed here; write the name of one that 'policies' lists");
+    if (pull_text(&params->pull, &name) != 0)
+        return params_fail(params, ERROR_BAD_REQUEST, "policy: must be a str, the name of a policy");
+    *ret = policy_find(params->policies, name);
+    if (*ret != NULL) return 0;
+    return params_fail(params, ERROR_UNKNOWN_POLICY, "no policy named '%s'; 'policies' lists them", shown(space, name));
+}
+
+static int read_key(struct params *params, struct slice *ret)
+{
+    if (pull_text(&params->pull, ret) != 0) return params_fail(params, ERROR_BAD_REQUEST, "key: must be a str or bin");
+    if (ret->len == 0)
+        return params_fail(params, ERROR_BAD_KEY, "key: is empty; it must have 1 to %u bytes", params->max_key);
+    if (ret->len > params->max_key)
+        return params_fail(params, ERROR_BAD_KEY, "key: has %zu bytes; at most %u (caps.max_key) are allowed", ret->len,
+                           params->max_key);
+    return 0;
+}
+
+int params_target(struct params *params, struct question *ret)
+{
+    if (read_policy(params, &ret->policy) != 0 || read_key(params, &ret->key) != 0) return -1;
+    params->n -= 2;
+    return 0;
+}
+
+/* A number that cannot be charged is BAD_COST; what is no number is BAD_REQUEST. */
+static int read_cost(struct params *params, const char *wanted, struct question *ret)
+{
+    enum pull_type type = pull_type(&params->pull);
+    if (type != PULL_INT && type != PULL_FLOAT) return params_fail(params, ERROR_BAD_REQUEST, "cost: %s", wanted);
+    if (pull_int(&params->pull, &ret->cost) != 0)
+        return params_fail(params, ERROR_BAD_COST, "cost: must be a whole number from 0 to 2^53 - 1");
+    const char *wrong = engine_cost_fault(ret->policy, ret->cost);
+    return wrong == NULL ? 0 : params_fail(params, ERROR_BAD_COST, "%s", wrong);
+}
+
+int params_cost(struct params *params, struct question *ret)
+{
+    if (params->n == 0 || pull_nil(&params->pull) == 0) return 0;
+    return read_cost(params, "must be an integer", ret);
+}
+
+static int read_deadline(struct params *params, uint32_t *ret_ms)
+{
+    int64_t ms;
+    if (pull_int(&params->pull, &ms) != 0 || ms < 1 || ms > DEADLINE_MS_MAX)
+        return params_fail(params, ERROR_BAD_REQUEST, "deadline_ms: must be a whole number from 1 to %d",
+                           DEADLINE_MS_MAX);
+    *ret_ms = (uint32_t)ms;
+    return 0;
+}
+
+/* The options of check and hello: each is read by its number here. */
+enum option { OPTION_COST, OPTION_DEADLINE_MS, OPTION_DECISION, N_OPTIONS };
+
+static const char *const option_names[N_OPTIONS] = {"cost", "deadline_ms", "decision"};
+
+/* In the protocol, and not in this daemon yet. */
+static const char *const later_options[] = {"request_id", "at_most", "max_wait_ms"};
+
+static int fail_by_option(const struct params *params, struct slice name)
+{
+    char space[SHOWN_MAX];
+    for (size_t i = 0; i < sizeof later_options / sizeof later_options[0]; i++)
+        if (slice_is(name, later_options[i]))
+            return params_fail(params, ERROR_BAD_REQUEST, "option '%s' is not supported by this daemon",
+                               later_options[i]);
+    return params_fail(params, ERROR_BAD_REQUEST, "there is no option '%s'", shown(space, name));
+}
+
+/* The next option's name: one of the bits in `known`, and not yet one of those in `seen`. */
+static int read_option(struct params *params, unsigned known, unsigned *seen, enum option *ret)
+{
+    struct slice name;
+    if (pull_text(&params->pull, &name) != 0)
+        return params_fail(params, ERROR_BAD_REQUEST, "options: an option's name must be a str");
+    for (unsigned i = 0; i < N_OPTIONS; i++) {
+        if (!(known & 1U << i) || !slice_is(name, option_names[i])) continue;
+        if (*seen & 1U << i)
+            return params_fail(params, ERROR_BAD_REQUEST, "option '%s' is given twice", option_names[i]);
+        *seen |= 1U << i;
+        *ret = (enum option)i;
+        return 0;
+    }
+    return fail_by_option(params, name);
+}
+
+/* Enter the options: a map, or nil or [] for none (Lua and PHP cannot tell an empty map from an empty list). */
+static int read_options(struct params *params, const char *wanted, uint32_t *ret_n)
+{
+    *ret_n = 0;
+    if (params->n == 0 || pull_nil(&params->pull) == 0 || pull_map(&params->pull, ret_n) == 0) return 0;
+    uint32_t n;
+    if (pull_array(&params->pull, &n) == 0 && n == 0) return 0;
+    return params_fail(params, ERROR_BAD_REQUEST, "%s", wanted);
+}
+
+static int read_check_options(struct params *params, struct question *ret)
+{
+    enum option option;
+    unsigned seen = 0;
+    uint32_t n;
+    if (read_options(params, "cost or options: must be an integer or a map", &n) != 0) return -1;
+    for (; n > 0; n--) {
+        if (read_option(params, 1U << OPTION_COST | 1U << OPTION_DEADLINE_MS, &seen, &option) != 0) return -1;
+        int rc = option == OPTION_COST ? read_cost(params, "must be an integer", ret)
+                                       : read_deadline(params, &ret->deadline_ms);
+        if (rc != 0) return -1;
+    }
+    return 0;
+}
+
+int params_cost_or_options(struct params *params, struct question *ret)
+{
+    enum pull_type type = params->n > 0 ? pull_type(&params->pull) : PULL_NIL;
+    if (type == PULL_INT || type == PULL_FLOAT) return read_cost(params, "", ret);
+    return read_check_options(params, ret);
+}
+
+int params_hello(struct params *params, bool *ret_arrays)
+{
+    enum option option;
+    unsigned seen = 0;
+    uint32_t n;
+    struct slice form;
+    bool arrays = *ret_arrays;
+    if (read_options(params, "options: must be a map", &n) != 0) return -1;
+    for (; n > 0; n--) {
+        if (read_option(params, 1U << OPTION_DECISION, &seen, &option) != 0) return -1;
+        if (pull_text(&params->pull, &form) != 0 || !(slice_is(form, "array") || slice_is(form, "map")))
+            return params_fail(params, ERROR_BAD_REQUEST, "decision: must be \"map\" or \"array\"");
+        arrays = slice_is(form, "array");
+    }
+    *ret_arrays = arrays;
+    return 0;
+}
+
+int params_time(struct params *params, int64_t *ret_us)
+{
+    int64_t us;
+    if (pull_int(&params->pull, &us) != 0 || us < 0)
+        return params_fail(params, ERROR_BAD_REQUEST,
+                           "microseconds: must be a whole number from 0 to 2^53 - 1, the time since the epoch");
+    *ret_us = us;
+    return 0;
+}
+
+int params_list(struct params *params, uint32_t *ret_n)
+{
+    if (pull_array(&params->pull, ret_n) == 0) return 0;
+    return params_fail(params, ERROR_BAD_REQUEST, "checks: must be a list of [policy, key [, cost]]");
+}
+
+int params_member(const struct params *params, uint32_t index, struct params *ret)
+{
+    struct params member = *params;
+    member.index = (int32_t)index;
+    if (pull_array(&member.pull, &member.n) != 0 || member.n < 2 || member.n > 3)
+        return params_fail(&member, ERROR_BAD_REQUEST, "must be a list of [policy, key [, cost]]");
+    *ret = member;
+    return 0;
+}

@@ -1,0 +1,61 @@
+/*
+ * params.h: the parameters of a request, one after the other, each refused by its name.
+ *
+ * Every function moves past what it has read, or returns -1 with the fault filled: which code, and
+ * a text that names the parameter and the way out. Slices point into the message.
+ */
+#ifndef RL_SERVER_PARAMS_H
+#define RL_SERVER_PARAMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/slice.h"
+#include "limit/policy.h"
+#include "proto/error.h"
+#include "proto/pull.h"
+
+enum { FAULT_TEXT_MAX = 256 };
+
+struct fault {
+    enum error_code code;
+    char text[FAULT_TEXT_MAX];
+};
+
+struct params {
+    struct pull pull;
+    uint32_t n; /* parameters not read yet */
+    const struct policy_set *policies;
+    uint32_t max_key;
+    int32_t index; /* of a check_many's member, for the fault's text; -1 = none */
+    struct fault *fault;
+};
+
+/* What a check, peek or reset asks for. */
+struct question {
+    const struct policy *policy;
+    struct slice key;
+    int64_t cost;
+    uint32_t deadline_ms; /* 0 = the policy's */
+};
+
+/* Set the fault; returns -1. */
+int params_fail(const struct params *params, enum error_code code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* policy, key: what every question begins with. */
+int params_target(struct params *params, struct question *ret);
+/* [, cost]: an integer, or nil or nothing for what ret->cost holds already. */
+int params_cost(struct params *params, struct question *ret);
+/* [, cost or options] */
+int params_cost_or_options(struct params *params, struct question *ret);
+/* [, options] of hello. */
+int params_hello(struct params *params, bool *ret_arrays);
+/* A time in microseconds. */
+int params_time(struct params *params, int64_t *ret_us);
+/* The list of a check_many: how many members follow in params->pull. */
+int params_list(struct params *params, uint32_t *ret_n);
+/* Enter one member of it, a list of 2 or 3: `ret` reads its parameters; hand ret->pull back to params->pull after. */
+int params_member(const struct params *params, uint32_t index, struct params *ret);
+
+#endif

@@ -1,0 +1,21 @@
+/*
+ * reply.h: decisions on the wire, as a map for people or as an array for hot loops.
+ *
+ * The map leaves out what is at its default (PROTOCOL.md, "Decision"); the array is complete, in
+ * the order that reply_fields() says.
+ */
+#ifndef RL_SERVER_REPLY_H
+#define RL_SERVER_REPLY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "limit/decision.h"
+#include "proto/pack.h"
+
+/* `cost` is what was asked for: it decides whether `granted` is at its default. */
+void reply_decision(struct packer *packer, const struct decision *decision, int64_t cost, bool as_array);
+void reply_removed(struct packer *packer, bool removed); /* the answer of reset */
+void reply_fields(struct packer *packer);                /* the names of the array's places */
+
+#endif

@@ -1,0 +1,214 @@
+/*
+ * server.c: accepting, draining, closing.
+ *
+ * Over max_connections nothing is accepted: the connection waits in the kernel's queue (libuv stops
+ * to poll as long as it is not accepted), and server_turn_end() takes it once there is room. The
+ * same holds after ACCEPTS_PER_TURN in one turn, and where there is no memory for a session.
+ */
+#include "server/server.h"
+
+#include <sys/resource.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/counters.h"
+#include "base/log.h"
+#include "server/session.h"
+#include "server/sessions.h"
+
+enum {
+    BACKLOG = 4096,
+    ACCEPTS_PER_TURN = 128,
+    SPARE_FDS = 64, /* of the process's limit, for the store, the log and reloads */
+};
+
+struct server {
+    struct sessions sessions;
+    uv_pipe_t listener;
+    uv_timer_t drain_timer;
+    bool is_listening;     /* the listener is open */
+    bool accept_waits;     /* a connection waits with libuv until we take it */
+    bool counted_pause;    /* this wait is in accept_pauses already */
+    uint32_t n_accepted;   /* in this turn */
+    unsigned n_open;       /* our handles that are not closed yet, sessions aside */
+    uint32_t max_sessions; /* max_connections, or what the process's descriptors allow */
+    void (*on_drained)(void *arg);
+    void *on_drained_arg;
+    void (*on_closed)(void *arg);
+    void *on_closed_arg;
+};
+
+static void maybe_ended(struct server *server);
+
+static void on_gone(struct sessions *sessions)
+{
+    maybe_ended(CONTAINER_OF(sessions, struct server, sessions));
+}
+
+static uint32_t sessions_allowed(uint32_t max_connections)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= (rlim_t)max_connections + SPARE_FDS)
+        return max_connections;
+    uint32_t allowed = limit.rlim_cur > 2 * SPARE_FDS ? (uint32_t)limit.rlim_cur - SPARE_FDS : SPARE_FDS;
+    if (allowed > max_connections) allowed = max_connections;
+    log_warning("caps.max_connections is %u and the limit of open files %llu: at most %u connections are accepted; "
+                "raise LimitNOFILE= or lower the setting",
+                max_connections, (unsigned long long)limit.rlim_cur, allowed);
+    return allowed;
+}
+
+struct server *server_new(uv_loop_t *loop, struct clock *clock, struct engine *engine,
+                          const struct server_options *options)
+{
+    struct server *server = mem_zalloc(sizeof *server);
+    if (server == NULL) return NULL;
+    if (sessions_init(&server->sessions, loop, clock, engine, options) != 0) {
+        mem_free(server);
+        return NULL;
+    }
+    uv_timer_init(loop, &server->drain_timer);
+    server->drain_timer.data = server;
+    server->sessions.on_gone = on_gone;
+    server->max_sessions = sessions_allowed(options->max_connections);
+    server->n_open = 3; /* the drain timer, and the two of the sessions */
+    return server;
+}
+
+void server_set_options(struct server *server, const struct server_options *options)
+{
+    if (options->max_connections != server->sessions.options.max_connections)
+        server->max_sessions = sessions_allowed(options->max_connections);
+    server->sessions.options = *options;
+    if (options->idle_timeout_ms > 0) sessions_arm_sweep(&server->sessions);
+}
+
+static void note_full(struct server *server)
+{
+    if (!server->counted_pause) counters.accept_pauses++;
+    server->counted_pause = true;
+}
+
+/* Accept the connection that waits, if it may be now. */
+static void try_accept(struct server *server)
+{
+    server->accept_waits = true;
+    if (server->n_accepted >= ACCEPTS_PER_TURN) return;
+    if (server->sessions.n >= server->max_sessions) {
+        note_full(server);
+        return;
+    }
+    int rc = session_accept(&server->sessions, (uv_stream_t *)&server->listener);
+    if (rc == UV_ENOMEM) { /* the sweeper's timer brings a turn in which to try again */
+        log_sampled(LOG_LEVEL_WARNING, "no memory for a connection: it waits");
+        sessions_arm_sweep(&server->sessions);
+        return;
+    }
+    if (rc != 0) log_sampled(LOG_LEVEL_WARNING, "a connection could not be accepted: %s", uv_strerror(rc));
+    server->n_accepted++;
+    server->accept_waits = server->counted_pause = false;
+}
+
+static void on_connection(uv_stream_t *stream, int status)
+{
+    struct server *server = stream->data;
+    if (status != 0) {
+        log_sampled(LOG_LEVEL_WARNING, "connections cannot be accepted: %s", uv_strerror(status));
+        return;
+    }
+    clock_update(server->sessions.clock);
+    try_accept(server);
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    struct server *server = handle->data;
+    server->n_open--;
+    maybe_ended(server);
+}
+
+static void on_sessions_handle_closed(uv_handle_t *handle)
+{
+    struct server *server = CONTAINER_OF(handle->data, struct server, sessions);
+    server->n_open--;
+    maybe_ended(server);
+}
+
+static void stop_listening(struct server *server)
+{
+    if (!server->is_listening) return;
+    server->is_listening = server->accept_waits = false;
+    uv_close((uv_handle_t *)&server->listener, on_handle_closed);
+}
+
+int server_listen(struct server *server, int fd)
+{
+    CHECK(!server->is_listening);
+    uv_pipe_init(server->sessions.loop, &server->listener, 0);
+    server->listener.data = server;
+    server->is_listening = true;
+    server->n_open++;
+    int rc = uv_pipe_open(&server->listener, fd);
+    if (rc == 0) rc = uv_listen((uv_stream_t *)&server->listener, BACKLOG, on_connection);
+    if (rc != 0) stop_listening(server);
+    return rc;
+}
+
+void server_turn_end(struct server *server)
+{
+    sessions_turn_end(&server->sessions);
+    server->n_accepted = 0;
+    if (server->accept_waits) try_accept(server);
+}
+
+/* The end is arithmetic: each thing that closes comes by here, and the last one is it. */
+static void maybe_ended(struct server *server)
+{
+    if (server->sessions.n > 0) return;
+    if (server->on_drained != NULL) {
+        void (*on_drained)(void *arg) = server->on_drained;
+        server->on_drained = NULL;
+        uv_timer_stop(&server->drain_timer);
+        on_drained(server->on_drained_arg);
+        return;
+    }
+    if (server->on_closed == NULL || server->n_open > 0) return;
+    void (*on_closed)(void *arg) = server->on_closed;
+    void *arg = server->on_closed_arg;
+    sessions_fini(&server->sessions);
+    mem_free(server);
+    on_closed(arg);
+}
+
+static void on_drain_timeout(uv_timer_t *timer)
+{
+    struct server *server = timer->data;
+    if (server->sessions.n > 0)
+        log_info("%zu connections had not ended when the drain timed out: closing them", server->sessions.n);
+    sessions_close_all(&server->sessions);
+    maybe_ended(server);
+}
+
+void server_drain(struct server *server, uint32_t timeout_ms, void (*on_drained)(void *arg), void *arg)
+{
+    CHECK(server->on_drained == NULL && server->on_closed == NULL);
+    server->on_drained = on_drained;
+    server->on_drained_arg = arg;
+    stop_listening(server);
+    sessions_drain(&server->sessions);
+    bool nobody = server->sessions.n == 0; /* then the timer, because on_drained never runs within this call */
+    uv_timer_start(&server->drain_timer, on_drain_timeout, nobody ? 0 : timeout_ms, 0);
+}
+
+void server_close(struct server *server, void (*on_closed)(void *arg), void *arg)
+{
+    CHECK(server->on_closed == NULL);
+    server->on_drained = NULL;
+    server->on_closed = on_closed;
+    server->on_closed_arg = arg;
+    stop_listening(server);
+    sessions_close_all(&server->sessions);
+    uv_close((uv_handle_t *)&server->drain_timer, on_handle_closed);
+    uv_close((uv_handle_t *)&server->sessions.runner, on_sessions_handle_closed);
+    uv_close((uv_handle_t *)&server->sessions.sweeper, on_sessions_handle_closed);
+}

@@ -1,0 +1,473 @@
+/*
+ * session.c: the way of the bytes of one connection.
+ *
+ *   on_read ─ take_messages ─ on_message ─ methods_run ─▶ session_answer | the engine's call ─▶ session_answer
+ *                 │ budget used, too much in flight or unread: stop reading, keep the rest in `in`
+ *                 └ session_run, next turn
+ *   turn's end ─ session_flush: one uv_try_write; what the socket does not take, one uv_write
+ *
+ * Reading stops where a peer asks for more than it reads or than may be in flight, so everything a
+ * session holds is bounded: `in` by a message and a read, `out` by max_output and the answers of
+ * what is in flight.
+ *
+ * Who ends it: the peer (half-close: all is answered first; gone: at once), a drain, lost framing
+ * (after a last error), a peer that does not read, an idle timeout, a lack of memory for an answer.
+ */
+#include "server/session.h"
+
+#include <poll.h>
+
+#include "base/alloc.h"
+#include "base/counters.h"
+#include "base/log.h"
+#include "proto/rpc.h"
+#include "server/call.h"
+#include "server/methods.h"
+
+enum { MESSAGES_PER_TURN = 256 };
+
+static uv_stream_t *stream_of(struct session *session)
+{
+    return (uv_stream_t *)&session->pipe;
+}
+
+/* Bytes that the peer has not taken from us. */
+static size_t unread(const struct session *session)
+{
+    return buffer_len(&session->out) + uv_stream_get_write_queue_size((const uv_stream_t *)&session->pipe);
+}
+
+static bool is_writing(const struct session *session)
+{
+    return buffer_len(&session->writing) > 0;
+}
+
+bool session_is_owed(const struct session *session)
+{
+    return !list_empty(&session->calls) || session->leftover || buffer_len(&session->out) > 0 || is_writing(session);
+}
+
+/* ---- closing ---- */
+
+static void give_back(struct session *session, struct buffer *buf)
+{
+    buffer_consume(buf, buffer_len(buf));
+    spares_return(&session->home->spares, buf);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct session *session = handle->data;
+    struct sessions *home = session->home;
+    give_back(session, &session->in);
+    give_back(session, &session->out);
+    give_back(session, &session->writing);
+    mem_free(session);
+    home->n--;
+    counters.connections--;
+    home->on_gone(home);
+}
+
+void session_close(struct session *session)
+{
+    if (session->closed) return;
+    session->closed = true;
+    for (struct list *link; (link = list_pop_front(&session->calls)) != NULL;)
+        call_drop(LIST_ITEM(link, struct call, link));
+    list_remove(&session->link);
+    list_remove(&session->dirty_link);
+    list_remove(&session->run_link);
+    list_remove(&session->stall_link);
+    uv_close((uv_handle_t *)&session->pipe, on_closed);
+}
+
+static void close_if_ended(struct session *session)
+{
+    if (!session->closed && session->ended && !session_is_owed(session)) session_close(session);
+}
+
+/* ---- output ---- */
+
+static void mark_dirty(struct session *session)
+{
+    if (list_empty(&session->dirty_link)) list_push_back(&session->home->dirty, &session->dirty_link);
+}
+
+/* Room for one more message in `out`; where it starts. */
+static struct packer begin_message(struct session *session, size_t *ret_start)
+{
+    if (session->out.bytes == NULL) spares_borrow(&session->home->spares, &session->out);
+    *ret_start = buffer_len(&session->out);
+    return packer_of(&session->out);
+}
+
+void session_answered(struct session *session, const struct packer *packer, size_t start)
+{
+    if (session->closed) return;
+    if (!packer->failed) {
+        mark_dirty(session);
+        return;
+    }
+    buffer_truncate(&session->out, start);
+    log_sampled(LOG_LEVEL_WARNING, "no memory for an answer: closing the connection");
+    session_close(session);
+}
+
+struct packer session_answer(struct session *session, uint64_t msgid, size_t *ret_start)
+{
+    struct packer packer = begin_message(session, ret_start);
+    rpc_pack_result(&packer, msgid);
+    return packer;
+}
+
+void session_error(struct session *session, uint64_t msgid, enum error_code code, const char *message)
+{
+    size_t start;
+    struct packer packer = begin_message(session, &start);
+    counters.request_errors++;
+    rpc_pack_error(&packer, msgid, code, message);
+    session_answered(session, &packer, start);
+}
+
+/* ---- input ---- */
+
+static void start_reading(struct session *session);
+
+static void mark_runnable(struct session *session)
+{
+    if (list_empty(&session->run_link)) sessions_run_later(session->home, &session->run_link);
+}
+
+/* Last words, then no more input: where the next message begins cannot be known. */
+static void lose_framing(struct session *session, enum error_code code, const char *message)
+{
+    size_t start;
+    counters.connections_closed_broken++;
+    counters.request_errors++;
+    session->ended = true;
+    struct packer packer = begin_message(session, &start);
+    rpc_pack_broken(&packer, code, message);
+    session_answered(session, &packer, start);
+}
+
+static void on_scan_error(struct session *session, enum scan_error error)
+{
+    switch (error) {
+    case SCAN_TOO_LARGE:
+        lose_framing(session, ERROR_TOO_LARGE, "the message is longer than caps.max_frame allows");
+        break;
+    case SCAN_TOO_DEEP:
+        lose_framing(session, ERROR_BAD_REQUEST, "the message is nested deeper than caps.max_depth allows");
+        break;
+    case SCAN_BROKEN: lose_framing(session, ERROR_BAD_REQUEST, "this is no MessagePack-RPC message"); break;
+    }
+}
+
+static void on_request(struct session *session, enum rpc_fault fault, const struct rpc_request *request)
+{
+    counters.requests++;
+    if (session->home->draining)
+        session_error(session, request->msgid, ERROR_SHUTTING_DOWN, "the daemon is stopping; connect again");
+    else if (fault == RPC_BAD_METHOD)
+        session_error(session, request->msgid, ERROR_BAD_REQUEST, "method: must be a str");
+    else if (fault == RPC_BAD_PARAMS)
+        session_error(session, request->msgid, ERROR_BAD_REQUEST, "params: must be a list");
+    else
+        methods_run(session, request);
+}
+
+static void on_message(struct session *session, const uint8_t *bytes, size_t len)
+{
+    struct rpc_request request;
+    enum rpc_fault fault = rpc_parse_request(bytes, len, &request);
+    if (fault == RPC_FRAMING)
+        lose_framing(session, ERROR_BAD_REQUEST,
+                     "a message must be [0, msgid, method, params] with an unsigned msgid, or [2, method, params]");
+    else if (request.kind == RPC_NOTIFICATION)
+        counters.notifications++;
+    else
+        on_request(session, fault, &request);
+}
+
+/* Does the session hold too much to take another message? Once it does, until it holds half of that. */
+static bool is_paused(struct session *session)
+{
+    const struct server_options *options = &session->home->options;
+    uint32_t max_inflight = options->max_inflight_per_connection;
+    uint64_t high = options->max_output / 2;
+    if (session->paused)
+        session->paused = session->n_inflight > max_inflight / 2 || unread(session) > high / 2;
+    else if (session->n_inflight >= max_inflight || unread(session) > high) {
+        session->paused = true;
+        counters.read_pauses++;
+    }
+    return session->paused;
+}
+
+/* What has come before a drain is all refused at once: nothing of it waits for a turn. */
+static bool may_take(struct session *session)
+{
+    if (session->home->draining) return true;
+    if (session->turn != session->home->turn) {
+        session->turn = session->home->turn;
+        session->n_taken = 0;
+    }
+    return session->n_taken < MESSAGES_PER_TURN && !is_paused(session);
+}
+
+/* Handle the whole messages at the front of `bytes`, as many as may be now. Returns how many bytes are done with. */
+static size_t take_messages(struct session *session, const uint8_t *bytes, size_t len)
+{
+    size_t used = 0;
+    session->leftover = false;
+    while (used < len && !session->ended && !session->closed) {
+        if (!may_take(session)) {
+            session->leftover = true;
+            break;
+        }
+        int64_t n = scanner_next(&session->scanner, bytes + used, len - used);
+        if (n == 0) break;
+        if (n < 0) {
+            on_scan_error(session, (enum scan_error) - n);
+            break;
+        }
+        session->n_taken++;
+        on_message(session, bytes + used, (size_t)n);
+        used += (size_t)n;
+    }
+    return session->ended ? len : used;
+}
+
+/* The session asked for something: it goes to the end of those who may fall idle. */
+static void note_asking(struct session *session)
+{
+    session->asked_us = session->home->clock->mono_us;
+    list_remove(&session->link);
+    list_push_back(&session->home->all, &session->link);
+}
+
+/* Take from what an earlier read has left. */
+static void take_from_in(struct session *session)
+{
+    size_t used = take_messages(session, buffer_data(&session->in), buffer_len(&session->in));
+    if (session->closed) return;
+    if (used > 0) note_asking(session);
+    buffer_consume(&session->in, used);
+    if (buffer_len(&session->in) == 0) spares_return(&session->home->spares, &session->in);
+}
+
+/* Keep what is not done with; without memory for it the message is lost, and the framing with it. */
+static int keep(struct session *session, const uint8_t *bytes, size_t len)
+{
+    if (len == 0) return 0;
+    if (session->in.bytes == NULL) spares_borrow(&session->home->spares, &session->in);
+    if (buffer_append(&session->in, bytes, len) == 0) return 0;
+    log_sampled(LOG_LEVEL_WARNING, "no memory for a request: closing the connection");
+    session_close(session);
+    return -1;
+}
+
+/* Straight from the read buffer where nothing waits before it. */
+static void take_input(struct session *session, const uint8_t *bytes, size_t len)
+{
+    if (buffer_len(&session->in) > 0) {
+        if (keep(session, bytes, len) == 0) take_from_in(session);
+        return;
+    }
+    size_t used = take_messages(session, bytes, len);
+    if (session->closed) return;
+    if (used > 0) note_asking(session);
+    keep(session, bytes + used, len - used);
+}
+
+/* After input was taken: read on, go on in a later turn, wait for a pause to end, or end. */
+static void after_input(struct session *session)
+{
+    if (session->closed) return;
+    bool paused = !session->ended && is_paused(session);
+    if (session->ended || session->leftover || paused)
+        uv_read_stop(stream_of(session));
+    else
+        start_reading(session);
+    if (session->leftover && !paused) mark_runnable(session);
+    close_if_ended(session);
+}
+
+void session_run(struct session *session)
+{
+    if (session->closed) return;
+    if (session->leftover) take_from_in(session);
+    after_input(session);
+}
+
+/* Less is in flight or unread than before. */
+static void maybe_resume(struct session *session)
+{
+    if (session->paused && !session->ended && !is_paused(session)) mark_runnable(session);
+    close_if_ended(session);
+}
+
+void session_began(struct session *session, uint32_t n_checks)
+{
+    session->n_inflight += n_checks;
+}
+
+void session_finished(struct session *session, uint32_t n_checks)
+{
+    session->n_inflight -= n_checks;
+    if (!session->closed) maybe_resume(session);
+}
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret)
+{
+    const struct session *session = handle->data;
+    (void)suggested;
+    *ret = uv_buf_init((char *)session->home->read_buffer, READ_BUFFER_SIZE);
+}
+
+/* After a half-close the peer still reads; after a close the socket is hung up. */
+static bool is_hung_up(const struct session *session)
+{
+    uv_os_fd_t fd;
+    if (uv_fileno((const uv_handle_t *)&session->pipe, &fd) != 0) return true;
+    struct pollfd poll_fd = {.fd = fd};
+    return poll(&poll_fd, 1, 0) > 0 && (poll_fd.revents & (POLLHUP | POLLERR)) != 0;
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+{
+    struct session *session = stream->data;
+    if (n == 0 || session->closed) return;
+    clock_update(session->home->clock);
+    if (n > 0) {
+        take_input(session, (const uint8_t *)buf->base, (size_t)n);
+    } else if (n == UV_EOF && !is_hung_up(session)) {
+        session->ended = true;
+    } else {
+        session_close(session);
+    }
+    after_input(session);
+}
+
+static void start_reading(struct session *session)
+{
+    int rc = uv_read_start(stream_of(session), on_alloc, on_read);
+    if (rc != 0 && rc != UV_EALREADY) session_close(session);
+}
+
+void session_drain(struct session *session)
+{
+    if (session->closed || session->ended) return;
+    if (session->leftover) take_from_in(session);
+    session->leftover = false;
+    session->ended = true;
+    after_input(session);
+}
+
+/* ---- writing ---- */
+
+static void on_written(uv_write_t *write, int status)
+{
+    struct session *session = write->data;
+    if (session->closed) return;
+    if (status != 0) {
+        session_close(session);
+        return;
+    }
+    list_remove(&session->stall_link);
+    give_back(session, &session->writing);
+    if (buffer_len(&session->out) > 0) mark_dirty(session);
+    maybe_resume(session);
+}
+
+/* The socket is full: libuv keeps at it, and the peer is watched. */
+static void write_rest(struct session *session)
+{
+    session->writing = session->out;
+    buffer_init(&session->out, 0);
+    session->n_untaken = buffer_len(&session->writing);
+    session->taken_us = session->home->clock->mono_us;
+    uv_buf_t buf = uv_buf_init((char *)buffer_data(&session->writing), (unsigned)session->n_untaken);
+    session->write.data = session;
+    if (uv_write(&session->write, stream_of(session), &buf, 1, on_written) != 0) {
+        session_close(session);
+        return;
+    }
+    list_push_back(&session->home->stalled, &session->stall_link);
+    sessions_arm_sweep(session->home);
+}
+
+void session_flush(struct session *session)
+{
+    if (session->closed || buffer_len(&session->out) == 0) return;
+    if (is_writing(session)) {
+        if (unread(session) <= session->home->options.max_output) return;
+        counters.connections_closed_slow++;
+        session_close(session);
+        return;
+    }
+    uv_buf_t buf = uv_buf_init((char *)buffer_data(&session->out), (unsigned)buffer_len(&session->out));
+    int n = uv_try_write(stream_of(session), &buf, 1);
+    if (n < 0 && n != UV_EAGAIN) {
+        session_close(session);
+        return;
+    }
+    if (n > 0) buffer_consume(&session->out, (size_t)n);
+    if (buffer_len(&session->out) > 0)
+        write_rest(session);
+    else
+        spares_return(&session->home->spares, &session->out);
+    if (!session->closed) maybe_resume(session);
+}
+
+bool session_has_stalled(struct session *session)
+{
+    size_t n = uv_stream_get_write_queue_size(stream_of(session));
+    int64_t now_us = session->home->clock->mono_us;
+    if (n < session->n_untaken) {
+        session->n_untaken = n;
+        session->taken_us = now_us;
+    }
+    uint32_t stall_ms = session->home->options.write_stall_ms;
+    return stall_ms > 0 && now_us - session->taken_us >= (int64_t)stall_ms * 1000;
+}
+
+/* ---- beginning ---- */
+
+static struct session *session_new(struct sessions *home)
+{
+    struct session *session = mem_zalloc(sizeof *session);
+    if (session == NULL) return NULL;
+    session->home = home;
+    session->asked_us = home->clock->mono_us;
+    session->turn = home->turn;
+    list_init(&session->calls);
+    list_init(&session->dirty_link);
+    list_init(&session->run_link);
+    list_init(&session->stall_link);
+    buffer_init(&session->in, 0);
+    buffer_init(&session->out, 0);
+    buffer_init(&session->writing, 0);
+    scanner_init(&session->scanner, home->options.max_frame, (uint8_t)home->options.max_depth);
+    list_push_back(&home->all, &session->link);
+    home->n++;
+    counters.connections++;
+    return session;
+}
+
+int session_accept(struct sessions *home, uv_stream_t *listener)
+{
+    struct session *session = session_new(home);
+    if (session == NULL) return UV_ENOMEM;
+    uv_pipe_init(home->loop, &session->pipe, 0); /* not ipc: descriptors that a client attaches stay with the kernel */
+    session->pipe.data = session;
+    int rc = uv_accept(listener, stream_of(session));
+    if (rc != 0) {
+        session_close(session);
+        return rc;
+    }
+    counters.connections_accepted++;
+    start_reading(session);
+    if (home->options.idle_timeout_ms > 0) sessions_arm_sweep(home);
+    return 0;
+}

@@ -1,0 +1,71 @@
+/*
+ * session.h: one connection: bytes in, whole messages to the methods, answers out.
+ *
+ * A session lives from session_accept() to libuv's close callback. session_close() may be called
+ * at any time, twice too, also from within a method: what is in flight is released, nothing more is written, and the
+ * memory stays until the callback. `closed` says so to whoever still holds the pointer.
+ */
+#ifndef RL_SERVER_SESSION_H
+#define RL_SERVER_SESSION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+#include "base/buffer.h"
+#include "base/list.h"
+#include "proto/error.h"
+#include "proto/pack.h"
+#include "proto/scan.h"
+#include "server/sessions.h"
+
+struct session {
+    struct sessions *home; /* not owned */
+    struct list link;      /* in home->all */
+    struct list dirty_link;
+    struct list run_link;
+    struct list stall_link;
+    struct list calls;     /* struct call: asked and not answered */
+    struct buffer in;      /* bytes not understood yet: part of a message, or what a pause left over; else no memory */
+    struct buffer out;     /* answers of this turn; else no memory */
+    struct buffer writing; /* with libuv since the socket was full; else no memory */
+    int64_t asked_us;      /* when the last message came; CLOCK_MONOTONIC */
+    int64_t taken_us;      /* when the peer last took some of `writing` */
+    size_t n_untaken;      /* bytes of `writing` at that time */
+    uint32_t n_inflight;   /* checks */
+    uint32_t turn;         /* the turn that `n_taken` counts for */
+    uint32_t n_taken;      /* messages in that turn */
+    bool wants_arrays;     /* hello: decisions as arrays */
+    bool paused;           /* too much in flight or unread: no message is taken until it is half of that */
+    bool leftover;         /* `in` may hold whole messages */
+    bool ended;            /* no more input is taken (half-close, drain, lost framing): close once all is answered */
+    bool closed;           /* uv_close was called */
+    struct scanner scanner;
+    uv_pipe_t pipe;
+    uv_write_t write;
+};
+
+/* Accept the connection that waits on `listener`. 0, or a libuv error: with UV_ENOMEM it still waits. */
+int session_accept(struct sessions *home, uv_stream_t *listener);
+void session_close(struct session *session);
+void session_drain(struct session *session); /* take no more bytes; refuse what has come; close once all is answered */
+void session_run(struct session *session);   /* take messages left over, as far as the turn's budget goes */
+void session_flush(struct session *session); /* write what is in `out` */
+
+bool session_is_owed(const struct session *session); /* an answer is being made, or waits to be read */
+bool session_has_stalled(struct session *session);   /* the peer took nothing for write_stall_ms */
+
+/* A call of n checks began, or ended. */
+void session_began(struct session *session, uint32_t n_checks);
+void session_finished(struct session *session, uint32_t n_checks);
+
+/*
+ * One answer, exactly one per request: pack the result between the two. Where it cannot be stored
+ * the connection closes, which is an answer too.
+ */
+struct packer session_answer(struct session *session, uint64_t msgid, size_t *ret_start);
+void session_answered(struct session *session, const struct packer *packer, size_t start);
+void session_error(struct session *session, uint64_t msgid, enum error_code code, const char *message);
+
+#endif

@@ -1,0 +1,132 @@
+#include "server/sessions.h"
+
+#include "base/alloc.h"
+#include "base/counters.h"
+#include "server/call.h"
+#include "server/session.h"
+
+enum { SWEEP_MIN_MS = 10, SWEEP_MAX_MS = 1000 };
+
+static void on_runner(uv_idle_t *handle)
+{
+    struct sessions *sessions = handle->data;
+    struct list now;
+    clock_update(sessions->clock);
+    list_init(&now);
+    list_append(&now, &sessions->runnable);
+    for (struct list *link; (link = list_pop_front(&now)) != NULL;)
+        session_run(LIST_ITEM(link, struct session, run_link));
+    if (list_empty(&sessions->runnable)) uv_idle_stop(handle);
+}
+
+static void on_sweeper(uv_timer_t *timer)
+{
+    struct sessions *sessions = timer->data;
+    clock_update(sessions->clock);
+    sessions_sweep(sessions);
+}
+
+int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *clock, struct engine *engine,
+                  const struct server_options *options)
+{
+    sessions->read_buffer = mem_alloc(READ_BUFFER_SIZE);
+    if (sessions->read_buffer == NULL) return -1;
+    sessions->loop = loop;
+    sessions->clock = clock;
+    sessions->engine = engine;
+    sessions->options = *options;
+    spares_init(&sessions->spares);
+    list_init(&sessions->idle_calls);
+    list_init(&sessions->all);
+    list_init(&sessions->dirty);
+    list_init(&sessions->runnable);
+    list_init(&sessions->stalled);
+    uv_idle_init(loop, &sessions->runner);
+    uv_timer_init(loop, &sessions->sweeper);
+    sessions->runner.data = sessions->sweeper.data = sessions;
+    return 0;
+}
+
+void sessions_fini(struct sessions *sessions)
+{
+    CHECK(sessions->n == 0);
+    call_pool_fini(&sessions->idle_calls);
+    spares_fini(&sessions->spares);
+    mem_free(sessions->read_buffer);
+}
+
+void sessions_run_later(struct sessions *sessions, struct list *run_link)
+{
+    list_push_back(&sessions->runnable, run_link);
+    uv_idle_start(&sessions->runner, on_runner);
+}
+
+void sessions_turn_end(struct sessions *sessions)
+{
+    for (struct list *link; (link = list_pop_front(&sessions->dirty)) != NULL;)
+        session_flush(LIST_ITEM(link, struct session, dirty_link));
+    sessions->turn++;
+}
+
+static bool may_fall_idle(const struct sessions *sessions)
+{
+    return sessions->options.idle_timeout_ms > 0 && !list_empty(&sessions->all);
+}
+
+/* A quarter of the shorter timeout: nobody is closed more than that late. */
+static uint64_t sweep_interval_ms(const struct sessions *sessions)
+{
+    uint64_t interval = SWEEP_MAX_MS;
+    if (sessions->options.write_stall_ms > 0) interval = sessions->options.write_stall_ms / 4;
+    if (may_fall_idle(sessions) && sessions->options.idle_timeout_ms / 4 < interval)
+        interval = sessions->options.idle_timeout_ms / 4;
+    if (interval < SWEEP_MIN_MS) return SWEEP_MIN_MS;
+    return interval > SWEEP_MAX_MS ? SWEEP_MAX_MS : interval;
+}
+
+void sessions_arm_sweep(struct sessions *sessions)
+{
+    if (uv_is_active((uv_handle_t *)&sessions->sweeper) || uv_is_closing((uv_handle_t *)&sessions->sweeper)) return;
+    uint64_t interval = sweep_interval_ms(sessions);
+    uv_timer_start(&sessions->sweeper, on_sweeper, interval, interval);
+}
+
+static void sweep_stalled(struct sessions *sessions)
+{
+    LIST_FOREACH (link, &sessions->stalled) {
+        struct session *session = LIST_ITEM(link, struct session, stall_link);
+        if (!session_has_stalled(session)) continue;
+        counters.connections_closed_slow++;
+        session_close(session);
+    }
+}
+
+static void sweep_idle(struct sessions *sessions)
+{
+    int64_t since_us = sessions->clock->mono_us - (int64_t)sessions->options.idle_timeout_ms * 1000;
+    LIST_FOREACH (link, &sessions->all) {
+        struct session *session = LIST_ITEM(link, struct session, link);
+        if (session->asked_us > since_us) break;
+        if (session_is_owed(session)) continue;
+        counters.connections_closed_idle++;
+        session_close(session);
+    }
+}
+
+void sessions_sweep(struct sessions *sessions)
+{
+    sweep_stalled(sessions);
+    if (may_fall_idle(sessions)) sweep_idle(sessions);
+    if (list_empty(&sessions->stalled) && !may_fall_idle(sessions)) uv_timer_stop(&sessions->sweeper);
+}
+
+void sessions_drain(struct sessions *sessions)
+{
+    sessions->draining = true;
+    LIST_FOREACH (link, &sessions->all) session_drain(LIST_ITEM(link, struct session, link));
+}
+
+void sessions_close_all(struct sessions *sessions)
+{
+    LIST_FOREACH (link, &sessions->all) session_close(LIST_ITEM(link, struct session, link));
+}

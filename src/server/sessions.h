@@ -1,0 +1,58 @@
+/*
+ * sessions.h: what all connections of a server share: who has something to write, who has input
+ * left over, who has been silent too long.
+ *
+ *   dirty     answers wait in the output buffer: written once, at the end of the turn
+ *   runnable  input that a turn's budget or a pause left over: continued by the idle handle, each
+ *             session one budget a turn, so that a flood on one connection starves no other
+ *   stalled   the socket was full: the rest is with libuv, and the peer is watched
+ *   all       in the order of their last request: the first is the longest silent
+ */
+#ifndef RL_SERVER_SESSIONS_H
+#define RL_SERVER_SESSIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+#include "base/list.h"
+#include "server/server.h"
+#include "server/spares.h"
+
+enum { READ_BUFFER_SIZE = 64 * 1024 };
+
+struct sessions {
+    uv_loop_t *loop;
+    struct clock *clock;
+    struct engine *engine;
+    struct server_options options;
+    uint8_t *read_buffer; /* owned; READ_BUFFER_SIZE bytes that every read uses, each for its callback only */
+    struct spares spares;
+    struct list idle_calls; /* the pool of struct call */
+    struct list all;
+    struct list dirty;
+    struct list runnable;
+    struct list stalled;
+    size_t n;      /* sessions whose memory is not yet freed */
+    uint32_t turn; /* counts turn ends: a session's budget is for one turn */
+    bool draining;
+    uv_idle_t runner;                           /* active while somebody is runnable */
+    uv_timer_t sweeper;                         /* active while somebody is stalled or may fall idle */
+    void (*on_gone)(struct sessions *sessions); /* a session's memory was freed */
+};
+
+/* 0, or -1 without memory. The two handles are open afterwards: close them, then fini. */
+int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *clock, struct engine *engine,
+                  const struct server_options *options);
+void sessions_fini(struct sessions *sessions);
+
+void sessions_run_later(struct sessions *sessions, struct list *run_link); /* session_run() in the next turn */
+void sessions_turn_end(struct sessions *sessions);
+void sessions_sweep(struct sessions *sessions);     /* close who was idle, or did not read, for too long */
+void sessions_arm_sweep(struct sessions *sessions); /* somebody is stalled, or might fall idle */
+void sessions_drain(struct sessions *sessions);
+void sessions_close_all(struct sessions *sessions);
+
+#endif

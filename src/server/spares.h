@@ -1,0 +1,32 @@
+/*
+ * spares.h: buffers that sessions borrow while they have bytes to hold, so that ten thousand idle
+ * connections keep none and a busy daemon allocates none.
+ *
+ * The last one given back is the first one lent: its memory is warm. What is kept is bounded; a
+ * buffer beyond that, or one that grew large for once, is freed instead.
+ */
+#ifndef RL_SERVER_SPARES_H
+#define RL_SERVER_SPARES_H
+
+#include <stddef.h>
+
+#include "base/buffer.h"
+
+enum {
+    SPARES_MAX = 1024,
+    SPARE_CAP_MAX = 128 * 1024,        /* bytes of one buffer that is kept */
+    SPARES_BYTES_MAX = 4 * 1024 * 1024 /* of all that are kept */
+};
+
+struct spares {
+    struct buffer kept[SPARES_MAX]; /* empty, with memory */
+    size_t n;
+    size_t n_bytes;
+};
+
+void spares_init(struct spares *spares);
+void spares_fini(struct spares *spares);
+void spares_borrow(struct spares *spares, struct buffer *buf); /* buf has no memory yet, and may get none */
+void spares_return(struct spares *spares, struct buffer *buf); /* buf is empty, and has no memory afterwards */
+
+#endif

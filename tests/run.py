@@ -151,7 +151,8 @@ def fuzz(target, seconds):
         place = RESULTS / target
         shutil.rmtree(place, ignore_errors=True)
         (place / "corpus").mkdir(parents=True)
-        seeds = [str(path) for path in (ROOT / "tests" / "fuzz" / "seeds" / target,) if path.is_dir()]
+        folders = (ROOT / "tests" / "fuzz" / "seeds" / target, ROOT / "build" / "fuzz" / "fuzz" / "seeds" / target)
+        seeds = [str(path) for path in folders if path.is_dir()]
         code, output = tool(target, [f"build/fuzz/fuzz/{target}", f"-max_total_time={seconds}", "-timeout=10",
                                      "-rss_limit_mb=2048", "-print_final_stats=1", f"-artifact_prefix={place}/",
                                      str(place / "corpus"), *seeds])

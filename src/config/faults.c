@@ -33,8 +33,8 @@ static bool has_room(struct faults *faults)
     return true;
 }
 
-static void add(struct faults *faults, uint32_t line, const char *key, bool is_warning, const char *format,
-                va_list args)
+static __attribute__((format(printf, 5, 0))) void add(struct faults *faults, uint32_t line, const char *key,
+                                                      bool is_warning, const char *format, va_list args)
 {
     char text[FAULT_TEXT_MAX];
     size_t at = 0;

@@ -196,7 +196,7 @@ class Ratelimitd(Process):
     """The daemon. `config` is the text of its configuration without `listen:` (added here, as is `store:` for a Redis);
     without one it runs on its defaults."""
 
-    READY = r"ready"
+    READY = r"ready on "
 
     def __init__(self, config=None, redis=None, redis_options=None, arguments=(), env=None, start=True, pass_fds=(),
                  expected_exit=0):

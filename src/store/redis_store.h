@@ -11,24 +11,10 @@
 #include <uv.h>
 
 #include "base/clock.h"
+#include "store/redis_options.h"
 #include "store/store.h"
 
 struct redis_store;
-
-struct redis_options {
-    const char *address;    /* "unix:/path" or "host:port"; copied, as are the other strings */
-    const char *username;   /* NULL = the default user */
-    const char *password;   /* NULL = none */
-    const char *key_prefix; /* "rl" */
-    int database;
-    uint32_t batch_max_keys; /* unique keys in one EVALSHA, 1 to 64 */
-    bool merge;              /* equal checks of one key in one turn become one */
-    uint32_t max_inflight;   /* EVALSHA calls without reply; beyond: SUBMIT_OVERLOAD */
-    uint64_t max_output;     /* bytes waiting to be written; beyond: SUBMIT_OVERLOAD */
-    uint32_t stall_ms;       /* the oldest command may wait this long for its reply, then the connection is closed */
-    uint32_t backoff_min_ms, backoff_max_ms, refused_max_ms; /* reconnect, full jitter */
-    uint64_t random_seed;                                    /* jitter */
-};
 
 /* NULL without memory. `clock` outlives the store. Starts to connect in the next turn. */
 struct redis_store *redis_store_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options);

@@ -1,0 +1,51 @@
+#include "store/backoff.h"
+
+/* splitmix64 (Steele, Lea and Flood, 2014): any seed will do. */
+static uint64_t next_random(struct backoff *backoff)
+{
+    uint64_t z = backoff->random += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+/* 1 to `most`. */
+static uint32_t random_upto(struct backoff *backoff, uint32_t most)
+{
+    return most > 1 ? 1 + (uint32_t)(next_random(backoff) % most) : 1;
+}
+
+static uint32_t ceiling_ms(const struct backoff *backoff)
+{
+    uint64_t ms = backoff->min_ms;
+    for (uint32_t i = 0; i < backoff->n_failures && ms < backoff->max_ms; i++) ms *= 2;
+    return ms < backoff->max_ms ? (uint32_t)ms : backoff->max_ms;
+}
+
+void backoff_init(struct backoff *backoff, uint64_t seed)
+{
+    *backoff = (struct backoff){.random = seed};
+}
+
+void backoff_set(struct backoff *backoff, uint32_t min_ms, uint32_t max_ms, uint32_t refused_max_ms)
+{
+    backoff->min_ms = min_ms > 0 ? min_ms : 1; /* from 0 nothing would ever double */
+    backoff->max_ms = max_ms;
+    backoff->refused_max_ms = refused_max_ms;
+}
+
+uint32_t backoff_next(struct backoff *backoff, bool refused)
+{
+    if (refused) {
+        uint32_t half = backoff->refused_max_ms / 2;
+        return half + random_upto(backoff, backoff->refused_max_ms - half);
+    }
+    uint32_t wait_ms = random_upto(backoff, ceiling_ms(backoff));
+    if (backoff->n_failures < UINT32_MAX) backoff->n_failures++;
+    return wait_ms;
+}
+
+void backoff_reset(struct backoff *backoff)
+{
+    backoff->n_failures = 0;
+}

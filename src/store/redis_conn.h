@@ -1,0 +1,78 @@
+/*
+ * redis_conn.h: one hiredis context, tamed.
+ *
+ * From open to gone:
+ *   redis_conn_open    one attempt to a path or a numeric address; never blocks
+ *   redis_conn_send    a command, and the call that gets its reply; replies come in order
+ *   redis_conn_flush   while corked: write what has gathered (once per loop turn)
+ *   redis_conn_drop    give up; every waiting call gets NULL, then on_gone runs, once
+ * Whatever ends the connection, the order is the same: NULL to every waiting call, then on_gone.
+ */
+#ifndef RL_STORE_REDIS_CONN_H
+#define RL_STORE_REDIS_CONN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+#include "base/clock.h"
+#include "base/list.h"
+#include "base/slice.h"
+#include "store/redis_reader.h"
+
+/* A command on its way; the caller's memory, until on_reply. */
+struct redis_call {
+    struct list link; /* the connection's, oldest first */
+    int64_t sent_us;  /* CLOCK_MONOTONIC */
+    /* Exactly once. NULL: the connection was lost; nothing may be sent then. */
+    void (*on_reply)(struct redis_call *call, const struct redis_reader *reply);
+};
+
+struct redis_conn {
+    redisAsyncContext *context; /* owned; NULL = closed */
+    struct clock *clock;        /* not owned */
+    struct list calls;
+    int64_t last_reply_us;
+    bool corked;      /* writes wait for redis_conn_flush */
+    bool wants_flush; /* corked, and something waits to be written */
+    bool is_secret;   /* what is written holds a password: wipe the buffer */
+    char error[128];  /* why it ended, or could not begin */
+    void (*on_gone)(struct redis_conn *conn);
+    struct redis_reader reader;
+};
+
+void redis_conn_init(struct redis_conn *conn, struct clock *clock, void (*on_gone)(struct redis_conn *conn));
+
+struct redis_endpoint {
+    const char *path; /* NULL = TCP */
+    const char *host; /* numeric */
+    uint16_t port;
+    bool is_v6;
+    uint32_t user_timeout_ms; /* TCP_USER_TIMEOUT */
+};
+
+/* 0: on its way (commands may be sent already). -1: conn->error says why; on_gone does not run. */
+int redis_conn_open(struct redis_conn *conn, uv_loop_t *loop, const struct redis_endpoint *endpoint);
+bool redis_conn_is_connected(const struct redis_conn *conn); /* the kernel's part is done */
+
+/* 0, or -1 (closing, or no memory): then on_reply does not run. `args` are copied. `n` is at most REDIS_ARGS_MAX. */
+enum { REDIS_ARGS_MAX = 160 };
+int redis_conn_send(struct redis_conn *conn, struct redis_call *call, const struct slice *args, size_t n);
+
+/* Before commands that hold a password: everything up to the next complete write is wiped. `reserve`: their bytes, so
+ * that the output buffer need not move and leave a copy behind. 0, or -1 without memory. */
+int redis_conn_guard(struct redis_conn *conn, size_t reserve);
+
+void redis_conn_cork(struct redis_conn *conn);
+void redis_conn_flush(struct redis_conn *conn);
+/* Have it written as soon as the socket allows, without waiting for a flush. */
+void redis_conn_push(struct redis_conn *conn);
+
+void redis_conn_drop(struct redis_conn *conn);
+size_t redis_conn_output(const struct redis_conn *conn); /* bytes waiting to be written */
+/* Since when the oldest call has been waiting without any reply coming in; INT64_MAX where none waits. */
+int64_t redis_conn_waiting_since(const struct redis_conn *conn);
+
+#endif

@@ -1,0 +1,193 @@
+/*
+ * redis_handshake.c
+ *
+ * The commands are written before any reply is read, so after the first fault the replies still to
+ * come mean nothing and are ignored; the first fault is the cause.
+ */
+#include "store/redis_handshake.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+
+enum {
+    NAME_SIZE = 128,
+    COMMANDS_RESERVE = 4096, /* bytes of all commands beside the script, the user and the password */
+};
+
+static void finish(struct redis_handshake *handshake, const char *fault, enum redis_remedy remedy)
+{
+    if (handshake->is_over) return;
+    handshake->is_over = true;
+    handshake->on_over(handshake, fault, remedy);
+}
+
+/* An error reply to `what`: the server's own words are the fault. */
+static void finish_with_error(struct redis_handshake *handshake, const char *what, const struct redis_reader *reply)
+{
+    struct slice text = redis_reader_text(reply);
+    char fault[192];
+    snprintf(fault, sizeof(fault), "%s: %.*s", what, (int)text.len, (const char *)text.data);
+    enum redis_remedy remedy = redis_error_remedy(redis_error_of((const char *)text.data, text.len));
+    finish(handshake, fault, remedy == REMEDY_RECONNECT_LATE ? remedy : REMEDY_RECONNECT);
+}
+
+/* What every command of the handshake shares: true where the reply is good so far. */
+static bool is_fine(struct redis_handshake *handshake, const char *what, const struct redis_reader *reply)
+{
+    if (reply == NULL || handshake->is_over) return false;
+    if (!redis_reader_is_error(reply)) return true;
+    finish_with_error(handshake, what, reply);
+    return false;
+}
+
+static void on_hello(struct redis_call *call, const struct redis_reader *reply)
+{
+    struct redis_handshake *handshake = CONTAINER_OF(call, struct redis_handshake, hello);
+    if (reply != NULL && !handshake->without_hello && redis_reader_is_error(reply)) {
+        struct slice text = redis_reader_text(reply);
+        handshake->without_hello = redis_error_of((const char *)text.data, text.len) == REDIS_ERROR_UNKNOWN_COMMAND;
+    }
+    if (!is_fine(handshake, "HELLO", reply)) return;
+    const char *role = redis_reader_field(reply, "role");
+    if (role != NULL && strcmp(role, "master") != 0) finish(handshake, "this server is a replica", REMEDY_RECONNECT);
+}
+
+static void on_auth(struct redis_call *call, const struct redis_reader *reply)
+{
+    (void)is_fine(CONTAINER_OF(call, struct redis_handshake, hello), "AUTH", reply);
+}
+
+/* A name helps only people who look: no reason to go without the connection. */
+static void on_setname(struct redis_call *call, const struct redis_reader *reply)
+{
+    (void)call, (void)reply;
+}
+
+static void on_select(struct redis_call *call, const struct redis_reader *reply)
+{
+    (void)is_fine(CONTAINER_OF(call, struct redis_handshake, select), "SELECT", reply);
+}
+
+static void on_load(struct redis_call *call, const struct redis_reader *reply)
+{
+    struct redis_handshake *handshake = CONTAINER_OF(call, struct redis_handshake, load);
+    if (!is_fine(handshake, "SCRIPT LOAD", reply)) return;
+    if (!slice_eq(redis_reader_text(reply), handshake->script->sha1)) {
+        finish(handshake, "SCRIPT LOAD returned another digest than ours", REMEDY_RECONNECT_LATE);
+    }
+}
+
+static void on_canary(struct redis_call *call, const struct redis_reader *reply)
+{
+    struct redis_handshake *handshake = CONTAINER_OF(call, struct redis_handshake, canary);
+    if (!is_fine(handshake, "EVALSHA", reply)) return;
+    const struct redis_script *script = handshake->script;
+    if (script->is_canary_good(script->arg, reply)) {
+        finish(handshake, NULL, REMEDY_KEEP);
+    } else {
+        finish(handshake, "the script's answer makes no sense", REMEDY_RECONNECT_LATE);
+    }
+}
+
+/* "ratelimitd:<host>:<pid>": Redis takes printable characters only. */
+static void client_name(char *name, size_t size)
+{
+    char host[64] = "unknown";
+    (void)gethostname(host, sizeof(host) - 1);
+    for (char *c = host; *c != '\0'; c++) {
+        if (*c <= ' ' || *c > '~') *c = '-';
+    }
+    snprintf(name, size, "ratelimitd:%s:%ld", host, (long)getpid());
+}
+
+static int send_command(struct redis_handshake *handshake, struct redis_call *call,
+                        void (*on_reply)(struct redis_call *, const struct redis_reader *), const struct slice *args,
+                        size_t n)
+{
+    call->on_reply = on_reply;
+    return redis_conn_send(handshake->conn, call, args, n);
+}
+
+static bool has_credentials(const struct redis_options *options)
+{
+    return options->username != NULL || options->password != NULL;
+}
+
+/* A user without a password is let in with any. */
+static struct slice password_of(const struct redis_options *options)
+{
+    return slice_of(options->password != NULL ? options->password : "");
+}
+
+static int send_hello(struct redis_handshake *handshake, const struct redis_options *options, const char *name)
+{
+    struct slice args[8];
+    size_t n = 0;
+    args[n++] = slice_of("HELLO");
+    args[n++] = slice_of("2");
+    if (has_credentials(options)) {
+        args[n++] = slice_of("AUTH");
+        args[n++] = slice_of(options->username != NULL ? options->username : "default");
+        args[n++] = password_of(options);
+    }
+    args[n++] = slice_of("SETNAME");
+    args[n++] = slice_of(name);
+    return send_command(handshake, &handshake->hello, on_hello, args, n);
+}
+
+/* For proxies and servers that do not know HELLO. */
+static int send_auth_and_name(struct redis_handshake *handshake, const struct redis_options *options, const char *name)
+{
+    if (has_credentials(options)) {
+        struct slice auth[3];
+        size_t n = 0;
+        auth[n++] = slice_of("AUTH");
+        if (options->username != NULL) auth[n++] = slice_of(options->username);
+        auth[n++] = password_of(options);
+        if (send_command(handshake, &handshake->hello, on_auth, auth, n) < 0) return -1;
+    }
+    const struct slice setname[] = {slice_of("CLIENT"), slice_of("SETNAME"), slice_of(name)};
+    return send_command(handshake, &handshake->setname, on_setname, setname, 3);
+}
+
+static int send_select(struct redis_handshake *handshake, int database)
+{
+    if (database == 0) return 0;
+    char number[16];
+    snprintf(number, sizeof(number), "%d", database);
+    const struct slice args[] = {slice_of("SELECT"), slice_of(number)};
+    return send_command(handshake, &handshake->select, on_select, args, 2);
+}
+
+static int send_canary(struct redis_handshake *handshake)
+{
+    const struct redis_script *script = handshake->script;
+    const struct slice *canary;
+    size_t n = script->canary(script->arg, &canary);
+    if (n == 0) return -1;
+    struct slice args[REDIS_ARGS_MAX] = {slice_of("EVALSHA"), script->sha1};
+    CHECK(n + 2 <= REDIS_ARGS_MAX);
+    memcpy(args + 2, canary, n * sizeof(args[0]));
+    return send_command(handshake, &handshake->canary, on_canary, args, n + 2);
+}
+
+int redis_handshake_start(struct redis_handshake *handshake, const struct redis_options *options)
+{
+    const struct redis_script *script = handshake->script;
+    const struct slice load[] = {slice_of("SCRIPT"), slice_of("LOAD"), script->text};
+    handshake->is_over = false;
+    if (has_credentials(options)) {
+        size_t names = password_of(options).len + (options->username != NULL ? strlen(options->username) : 0);
+        if (redis_conn_guard(handshake->conn, COMMANDS_RESERVE + names + script->text.len) < 0) return -1;
+    }
+    char name[NAME_SIZE];
+    client_name(name, sizeof(name));
+    int sent =
+        handshake->without_hello ? send_auth_and_name(handshake, options, name) : send_hello(handshake, options, name);
+    if (sent < 0 || send_select(handshake, options->database) < 0) return -1;
+    if (send_command(handshake, &handshake->load, on_load, load, 3) < 0) return -1;
+    return send_canary(handshake);
+}

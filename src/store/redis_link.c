@@ -1,0 +1,353 @@
+/*
+ * redis_link.c: life of the connection. redis_link.h has the drawing.
+ *
+ * What can go wrong, and what ends it:
+ *   nobody there, refused, reset       the kernel says so; backoff
+ *   no route, black hole, hung server  OPEN_MS from the first packet to the canary's reply
+ *   a server that stops answering      the stall watchdog: no reply for stall_ms while a call waits, even if
+ *                                      bytes still go out (a stopped process' kernel goes on to acknowledge)
+ *   user, password, too many clients   a longer wait: asking again soon cannot help
+ *   a name with several addresses      the next attempt takes the next one; each attempt asks anew
+ */
+#include "store/redis_link.h"
+
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/counters.h"
+#include "store/backoff.h"
+#include "store/redis_address.h"
+
+enum {
+    OPEN_MS = 1000,           /* from connect() to the canary's reply */
+    HEALTHY_US = 2 * 1000000, /* a connection that was ready this long has cured the backoff */
+    USER_TIMEOUT_FACTOR = 3,  /* TCP_USER_TIMEOUT in stall times */
+    STATUS_SIZE = 512,
+};
+
+enum state { WAITING, RESOLVING, OPENING, READY, DROPPING, CLOSED };
+
+struct redis_link {
+    uv_loop_t *loop;                     /* not owned */
+    struct clock *clock;                 /* not owned */
+    const struct redis_options *options; /* the store's */
+    struct redis_link_events events;
+
+    enum state state;
+    bool was_ready; /* the connection that is ending */
+    int64_t ready_since_us;
+    enum redis_remedy remedy;  /* how soon to try again */
+    char failure[STATUS_SIZE]; /* what went wrong last; "" = nothing yet */
+    char peer[320];            /* the address as people write it, with the numeric one where a name was looked up */
+
+    struct backoff backoff;
+    struct redis_conn conn;
+    struct redis_handshake handshake;
+    uv_timer_t timer;    /* WAITING: until the next attempt; OPENING: the deadline */
+    uv_timer_t watchdog; /* READY: the oldest call's age */
+    struct redis_address address;
+    uv_getaddrinfo_t resolving;
+    bool is_resolving;
+    uint32_t n_tried; /* addresses of the name that have failed */
+
+    void (*on_closed)(void *arg); /* NULL = not closing */
+    void *on_closed_arg;
+    int n_handles; /* timers not yet closed */
+};
+
+/* Why it failed, and how soon to try again; the first cause counts. */
+static void note_failure(struct redis_link *link, enum redis_remedy remedy, const char *why)
+{
+    snprintf(link->failure, sizeof(link->failure), "%s (%s)", why, link->peer);
+    link->remedy = remedy;
+}
+
+static void on_attempt_time(uv_timer_t *timer);
+
+static void try_again_later(struct redis_link *link)
+{
+    link->state = WAITING;
+    uint32_t wait_ms = backoff_next(&link->backoff, link->remedy == REMEDY_RECONNECT_LATE);
+    uv_timer_start(&link->timer, on_attempt_time, wait_ms, 0);
+}
+
+/* An attempt that did not come to a connection. */
+static void attempt_failed(struct redis_link *link)
+{
+    counters.redis_connect_failures++;
+    link->n_tried++;
+    try_again_later(link);
+    link->events.on_attempt(link->events.arg);
+}
+
+static void maybe_closed(struct redis_link *link)
+{
+    if (link->on_closed == NULL || link->conn.context != NULL || link->is_resolving || link->n_handles > 0) return;
+    void (*on_closed)(void *arg) = link->on_closed;
+    void *arg = link->on_closed_arg;
+    mem_free(link);
+    on_closed(arg);
+}
+
+static void on_conn_gone(struct redis_conn *conn)
+{
+    struct redis_link *link = CONTAINER_OF(conn, struct redis_link, conn);
+    uv_timer_stop(&link->watchdog);
+    if (link->state == CLOSED) {
+        maybe_closed(link);
+        return;
+    }
+    if (link->state != DROPPING) note_failure(link, REMEDY_RECONNECT, conn->error);
+    uv_timer_stop(&link->timer);
+    if (!link->was_ready) {
+        attempt_failed(link);
+        return;
+    }
+    link->was_ready = false;
+    counters.redis_disconnects++;
+    if (link->clock->mono_us - link->ready_since_us >= HEALTHY_US) backoff_reset(&link->backoff);
+    try_again_later(link);
+    link->events.on_down(link->events.arg);
+}
+
+void redis_link_drop(struct redis_link *link, enum redis_remedy remedy, const char *why)
+{
+    if (link->state != OPENING && link->state != READY) return;
+    note_failure(link, remedy, why);
+    link->state = DROPPING;
+    redis_conn_drop(&link->conn);
+}
+
+/* READY: watch the oldest call. */
+static void on_watchdog(uv_timer_t *timer)
+{
+    struct redis_link *link = timer->data;
+    clock_update(link->clock);
+    int64_t since_us = redis_conn_waiting_since(&link->conn);
+    if (since_us == INT64_MAX) return; /* the next call starts it again */
+    int64_t left_us = since_us + (int64_t)link->options->stall_ms * 1000 - link->clock->mono_us;
+    if (left_us > 0) {
+        uv_timer_start(timer, on_watchdog, (uint64_t)left_us / 1000 + 1, 0);
+        return;
+    }
+    char why[64];
+    snprintf(why, sizeof(why), "no reply for %u ms", link->options->stall_ms);
+    counters.redis_stalls++;
+    redis_link_drop(link, REMEDY_RECONNECT, why);
+}
+
+static void on_handshake_over(struct redis_handshake *handshake, const char *fault, enum redis_remedy remedy)
+{
+    struct redis_link *link = CONTAINER_OF(handshake, struct redis_link, handshake);
+    if (link->state != OPENING) return;
+    if (fault != NULL) {
+        redis_link_drop(link, remedy, fault);
+        return;
+    }
+    uv_timer_stop(&link->timer);
+    link->state = READY;
+    link->was_ready = true;
+    link->ready_since_us = link->clock->mono_us;
+    redis_conn_cork(&link->conn);
+    link->events.on_ready(link->events.arg);
+    link->events.on_attempt(link->events.arg);
+}
+
+static void on_open_deadline(uv_timer_t *timer)
+{
+    struct redis_link *link = timer->data;
+    clock_update(link->clock);
+    bool connected = redis_conn_is_connected(&link->conn);
+    redis_link_drop(link, REMEDY_RECONNECT, connected ? "connected, but no answer in time" : "no connection in time");
+}
+
+static void open_endpoint(struct redis_link *link, const struct redis_endpoint *endpoint)
+{
+    link->state = OPENING;
+    link->remedy = REMEDY_RECONNECT;
+    if (redis_conn_open(&link->conn, link->loop, endpoint) < 0) {
+        note_failure(link, REMEDY_RECONNECT, link->conn.error);
+        attempt_failed(link);
+        return;
+    }
+    uv_timer_start(&link->timer, on_open_deadline, OPEN_MS, 0);
+    if (redis_handshake_start(&link->handshake, link->options) < 0) {
+        redis_link_drop(link, REMEDY_RECONNECT, "out of memory");
+    }
+}
+
+static void open_tcp(struct redis_link *link, const char *host, bool is_v6)
+{
+    struct redis_endpoint endpoint = {
+        .host = host,
+        .port = link->address.port,
+        .is_v6 = is_v6,
+        .user_timeout_ms = link->options->stall_ms * USER_TIMEOUT_FACTOR,
+    };
+    open_endpoint(link, &endpoint);
+}
+
+/* The n-th address, round and round. */
+static const struct addrinfo *pick_address(const struct addrinfo *all, uint32_t n)
+{
+    uint32_t count = 0;
+    for (const struct addrinfo *it = all; it != NULL; it = it->ai_next) count++;
+    const struct addrinfo *picked = all;
+    for (uint32_t i = n % count; i > 0; i--) picked = picked->ai_next;
+    return picked;
+}
+
+static void open_resolved(struct redis_link *link, const struct addrinfo *all)
+{
+    const struct addrinfo *picked = pick_address(all, link->n_tried);
+    char host[NI_MAXHOST];
+    int status = getnameinfo(picked->ai_addr, picked->ai_addrlen, host, sizeof(host), NULL, 0, NI_NUMERICHOST);
+    if (status != 0) {
+        note_failure(link, REMEDY_RECONNECT, gai_strerror(status));
+        attempt_failed(link);
+        return;
+    }
+    snprintf(link->peer, sizeof(link->peer), "%s at %.45s", link->options->address, host);
+    open_tcp(link, host, picked->ai_family == AF_INET6);
+}
+
+static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *all)
+{
+    struct redis_link *link = request->data;
+    link->is_resolving = false;
+    clock_update(link->clock);
+    if (link->state == CLOSED) {
+        maybe_closed(link);
+    } else if (status < 0 || all == NULL) {
+        note_failure(link, REMEDY_RECONNECT, status < 0 ? uv_strerror(status) : "the name has no address");
+        attempt_failed(link);
+    } else {
+        open_resolved(link, all);
+    }
+    uv_freeaddrinfo(all);
+}
+
+static void resolve(struct redis_link *link)
+{
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    link->resolving.data = link;
+    int status = uv_getaddrinfo(link->loop, &link->resolving, on_resolved, link->address.host, NULL, &hints);
+    if (status < 0) {
+        note_failure(link, REMEDY_RECONNECT, uv_strerror(status));
+        attempt_failed(link);
+        return;
+    }
+    link->is_resolving = true;
+    link->state = RESOLVING;
+}
+
+static void on_attempt_time(uv_timer_t *timer)
+{
+    struct redis_link *link = timer->data;
+    clock_update(link->clock);
+    counters.redis_connects++;
+    snprintf(link->peer, sizeof(link->peer), "%s", link->options->address);
+    const char *fault = redis_address_parse(link->options->address, &link->address);
+    if (fault != NULL) {
+        note_failure(link, REMEDY_RECONNECT_LATE, fault);
+        attempt_failed(link);
+    } else if (link->address.is_unix) {
+        open_endpoint(link, &(struct redis_endpoint){.path = link->address.path});
+    } else if (link->address.is_numeric) {
+        open_tcp(link, link->address.host, link->address.is_v6);
+    } else {
+        resolve(link);
+    }
+}
+
+struct redis_link *redis_link_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options,
+                                  const struct redis_script *script, const struct redis_link_events *events)
+{
+    struct redis_link *link = mem_zalloc(sizeof(*link));
+    if (link == NULL) return NULL;
+    link->loop = loop;
+    link->clock = clock;
+    link->options = options;
+    link->events = *events;
+    redis_conn_init(&link->conn, clock, on_conn_gone);
+    link->handshake.conn = &link->conn;
+    link->handshake.script = script;
+    link->handshake.on_over = on_handshake_over;
+    backoff_init(&link->backoff, options->random_seed);
+    backoff_set(&link->backoff, options->backoff_min_ms, options->backoff_max_ms, options->refused_max_ms);
+    uv_timer_init(loop, &link->timer);
+    uv_timer_init(loop, &link->watchdog);
+    link->timer.data = link->watchdog.data = link;
+    link->n_handles = 2;
+    uv_timer_start(&link->timer, on_attempt_time, 0, 0);
+    return link;
+}
+
+void redis_link_options_changed(struct redis_link *link, bool is_other_server)
+{
+    const struct redis_options *options = link->options;
+    backoff_set(&link->backoff, options->backoff_min_ms, options->backoff_max_ms, options->refused_max_ms);
+    if (!is_other_server) return;
+    backoff_reset(&link->backoff);
+    link->n_tried = 0;
+    link->handshake.without_hello = false;
+    if (link->state == WAITING) uv_timer_start(&link->timer, on_attempt_time, 0, 0);
+}
+
+bool redis_link_is_ready(const struct redis_link *link)
+{
+    return link->state == READY;
+}
+
+const char *redis_link_status(const struct redis_link *link)
+{
+    if (link->state == READY) return "ready";
+    return link->failure[0] != '\0' ? link->failure : "connecting";
+}
+
+int redis_link_send(struct redis_link *link, struct redis_call *call, const struct slice *args, size_t n)
+{
+    if (link->state != READY || redis_conn_send(&link->conn, call, args, n) < 0) return -1;
+    if (!uv_is_active((uv_handle_t *)&link->watchdog)) {
+        uv_timer_start(&link->watchdog, on_watchdog, link->options->stall_ms, 0);
+    }
+    return 0;
+}
+
+void redis_link_flush(struct redis_link *link)
+{
+    redis_conn_flush(&link->conn);
+}
+
+void redis_link_push(struct redis_link *link)
+{
+    redis_conn_push(&link->conn);
+}
+
+size_t redis_link_output(const struct redis_link *link)
+{
+    return redis_conn_output(&link->conn);
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    struct redis_link *link = handle->data;
+    link->n_handles--;
+    maybe_closed(link);
+}
+
+void redis_link_close(struct redis_link *link, void (*on_closed)(void *arg), void *arg)
+{
+    CHECK(link->on_closed == NULL);
+    link->state = CLOSED;
+    link->on_closed = on_closed;
+    link->on_closed_arg = arg;
+    uv_close((uv_handle_t *)&link->timer, on_handle_closed);
+    uv_close((uv_handle_t *)&link->watchdog, on_handle_closed);
+    if (link->is_resolving) uv_cancel((uv_req_t *)&link->resolving); /* or, if it runs already, wait for its end */
+    redis_conn_drop(&link->conn);
+}

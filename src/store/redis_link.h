@@ -1,0 +1,50 @@
+/*
+ * redis_link.h: the one connection to Redis, kept alive.
+ *
+ *   waiting ──▶ resolving ──▶ opening ──▶ ready
+ *      ▲            │            │          │      each of them may end at any time; the reason is kept
+ *      └────────────┴────────────┴──────────┘      for people, the wait is backoff.h's
+ *
+ * One attempt at a time, always begun by a timer, never from inside hiredis. Whoever owns the link sends
+ * calls while it is ready and gets each one's reply, or NULL, exactly once.
+ */
+#ifndef RL_STORE_REDIS_LINK_H
+#define RL_STORE_REDIS_LINK_H
+
+#include "store/redis_conn.h"
+#include "store/redis_handshake.h"
+#include "store/redis_options.h"
+
+struct redis_link;
+
+struct redis_link_events {
+    void *arg;
+    void (*on_ready)(void *arg);
+    void (*on_down)(void *arg);    /* a ready connection has ended; its calls have had their NULL */
+    void (*on_attempt)(void *arg); /* an attempt has ended: ready, or not */
+};
+
+/* NULL without memory, or where the loop is out of handles. `clock`, `script` and `options` outlive the link; begins in
+ * the next turn. */
+struct redis_link *redis_link_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options,
+                                  const struct redis_script *script, const struct redis_link_events *events);
+/* The options have changed. `is_other_server`: what was wrong before may be right now, so ask at once. */
+void redis_link_options_changed(struct redis_link *link, bool is_other_server);
+
+bool redis_link_is_ready(const struct redis_link *link);
+const char *redis_link_status(const struct redis_link *link); /* "ready", or what went wrong last */
+
+/* As redis_conn_send; -1 where the link is not ready. */
+int redis_link_send(struct redis_link *link, struct redis_call *call, const struct slice *args, size_t n);
+void redis_link_flush(struct redis_link *link);
+void redis_link_push(struct redis_link *link);
+size_t redis_link_output(const struct redis_link *link);
+
+/* Close the connection and begin anew; `why` is for people. on_down runs later at the earliest when the present call
+ * from hiredis has returned, else from within. */
+void redis_link_drop(struct redis_link *link, enum redis_remedy remedy, const char *why);
+
+/* Every call gets its NULL first (perhaps from within), on_closed runs once, later; the link is gone then. */
+void redis_link_close(struct redis_link *link, void (*on_closed)(void *arg), void *arg);
+
+#endif

@@ -1,0 +1,32 @@
+/*
+ * redis_options.h: how to reach Redis and how far to go with it, as one plain value.
+ */
+#ifndef RL_STORE_REDIS_OPTIONS_H
+#define RL_STORE_REDIS_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct redis_options {
+    const char *address;    /* "unix:/path" or "host:port"; copied, as are the other strings */
+    const char *username;   /* NULL = the default user */
+    const char *password;   /* NULL = none */
+    const char *key_prefix; /* "rl" */
+    int database;
+    uint32_t batch_max_keys; /* unique keys in one EVALSHA, 1 to 64 */
+    bool merge;              /* equal checks of one key in one turn become one */
+    uint32_t max_inflight;   /* EVALSHA calls without reply; beyond: SUBMIT_OVERLOAD */
+    uint64_t max_output;     /* bytes waiting to be written; beyond: SUBMIT_OVERLOAD */
+    uint32_t stall_ms;       /* the oldest command may wait this long for its reply, then the connection is closed */
+    uint32_t backoff_min_ms, backoff_max_ms, refused_max_ms; /* reconnect, full jitter */
+    uint64_t random_seed;                                    /* jitter */
+};
+
+/* A copy that owns its strings. 0, or -1 without memory (then `ret_copy` is untouched). */
+int redis_options_copy(struct redis_options *ret_copy, const struct redis_options *from);
+void redis_options_fini(struct redis_options *copy); /* of such a copy; wipes the password */
+
+/* Would a connection opened now be another one: address, user, password or database? */
+bool redis_options_same_server(const struct redis_options *a, const struct redis_options *b);
+
+#endif

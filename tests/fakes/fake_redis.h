@@ -1,0 +1,49 @@
+/*
+ * fake_redis.h: a server that speaks Redis as badly as a test wants, in the test's own loop.
+ *
+ * HELLO, AUTH, CLIENT, SELECT and SCRIPT LOAD are answered well by themselves unless told otherwise;
+ * every EVALSHA goes to the test's function, which answers with raw bytes, later, or never.
+ */
+#ifndef RL_TESTS_FAKE_REDIS_H
+#define RL_TESTS_FAKE_REDIS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+#include "base/slice.h"
+
+struct fake_redis;
+struct fake_client;
+
+typedef void fake_handler(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n);
+
+struct fake_redis {
+    uv_pipe_t listener;
+    char folder[64];
+    char path[96];
+    char address[128];      /* "unix:..." */
+    const char *sha1;       /* what SCRIPT LOAD returns */
+    fake_handler *on_hello; /* NULL = a good answer; also AUTH */
+    fake_handler *on_load;  /* NULL = a good answer */
+    fake_handler *on_evalsha;
+    void *arg;                   /* the test's */
+    size_t n_connections;        /* ever */
+    size_t n_evalsha;            /* ever */
+    size_t n_loads;              /* ever */
+    struct fake_client *clients; /* open now */
+};
+
+void fake_redis_init(struct fake_redis *fake, uv_loop_t *loop, const char *sha1, fake_handler *on_evalsha);
+void fake_redis_close(struct fake_redis *fake); /* the loop must run on until it is empty */
+
+void fake_say(struct fake_client *client, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void fake_say_bytes(struct fake_client *client, const void *bytes, size_t len);
+void fake_hang_up(struct fake_client *client); /* after what was said */
+
+/* The call's last argument, the nonce. */
+unsigned fake_nonce(const struct slice *args, size_t n);
+
+#endif

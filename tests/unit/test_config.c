@@ -333,9 +333,10 @@ static void a_reload_names_what_needs_a_restart(void **state)
     (void)state;
     char names[512] = "";
     struct config *was = load("");
-    struct config *is = load("listen: {socket: /x, idle_timeout: 9s}\nstore:\n  redis: {database: 2, merge: false}\n");
+    struct config *is =
+        load("listen: {socket: /x, idle_timeout: 9s}\nstore:\n  redis: {key_prefix: k, database: 2, merge: false}\n");
     config_each_restart(was, is, on_each_restart, names);
-    assert_string_equal(names, "listen.socket store.redis.database ");
+    assert_string_equal(names, "listen.socket store.redis.key_prefix ");
     config_free(was);
     config_free(is);
 }

@@ -1,0 +1,21 @@
+/*
+ * arguments.h: the command line of ratelimitd, and its exit statuses.
+ */
+#ifndef RL_DAEMON_ARGUMENTS_H
+#define RL_DAEMON_ARGUMENTS_H
+
+#include <stdbool.h>
+
+enum { EXIT_CLEAN = 0, EXIT_RUNNING = 1, EXIT_USAGE = 2, EXIT_CONFIG = 3, EXIT_SOCKET = 4 };
+
+/* The texts are argv's. */
+struct arguments {
+    const char *config_path; /* NULL = none */
+    const char *socket_path; /* NULL = listen.socket */
+    bool check_config, print_config, test_clock;
+};
+
+/* -1 to go on, else the exit status: what was asked for is done, or standard error says what is wrong. */
+int arguments_read(int argc, char **argv, struct arguments *ret);
+
+#endif

@@ -1,0 +1,52 @@
+#include "daemon/options.h"
+
+struct redis_options options_redis(const struct config *config, uint64_t random_seed)
+{
+    return (struct redis_options){
+        .address = config->store_redis_addresses.items[0],
+        .username = config->store_redis_username,
+        .password = config->redis_password,
+        .key_prefix = config->store_redis_key_prefix,
+        .database = (int)config->store_redis_database,
+        .batch_max_keys = (uint32_t)config->store_redis_batch_max_keys,
+        .merge = config->store_redis_merge,
+        .max_inflight = (uint32_t)config->store_redis_max_inflight,
+        .max_output = (uint64_t)config->store_redis_max_output,
+        .stall_ms = (uint32_t)config_redis_stall_ms(config),
+        .backoff_min_ms = (uint32_t)config->store_redis_reconnect_min_ms,
+        .backoff_max_ms = (uint32_t)config->store_redis_reconnect_max_ms,
+        .refused_max_ms = (uint32_t)config->store_redis_reconnect_refused_max_ms,
+        .random_seed = random_seed,
+    };
+}
+
+struct engine_options options_engine(const struct config *config)
+{
+    return (struct engine_options){.max_inflight = (uint32_t)config->caps_max_inflight,
+                                   .local_max_keys = (uint64_t)config->store_memory_max_keys};
+}
+
+struct server_options options_server(const struct config *config, enum store_type store, bool test_clock)
+{
+    return (struct server_options){
+        .max_key = (uint32_t)config->caps_max_key,
+        .max_frame = (uint32_t)config->caps_max_frame,
+        .max_depth = (uint32_t)config->caps_max_depth,
+        .max_connections = (uint32_t)config->caps_max_connections,
+        .max_inflight_per_connection = (uint32_t)config->caps_max_inflight_per_connection,
+        .max_output = (uint64_t)config->listen_max_output,
+        .idle_timeout_ms = (uint32_t)config->listen_idle_timeout_ms,
+        .write_stall_ms = (uint32_t)config->listen_write_stall_ms,
+        .test_clock = test_clock,
+        .store_name = store == STORE_TYPE_REDIS ? "redis" : "memory",
+        .hiredis_version = RL_HIREDIS_VERSION,
+    };
+}
+
+struct memory_options options_memory(const struct config *config, bool test_clock)
+{
+    return (struct memory_options){.max_keys = (uint64_t)config->store_memory_max_keys,
+                                   .max_bytes = (uint64_t)config->store_memory_max_bytes,
+                                   .sweep = !test_clock,
+                                   .counted = true};
+}

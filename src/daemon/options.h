@@ -1,0 +1,23 @@
+/*
+ * options.h: what the configuration means to each part of the daemon. The parts do not know the
+ * configuration, and it does not know them.
+ */
+#ifndef RL_DAEMON_OPTIONS_H
+#define RL_DAEMON_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/config.h"
+#include "engine/engine.h"
+#include "server/server.h"
+#include "store/memory_store.h"
+#include "store/redis_store.h"
+
+/* Texts in the results are the configuration's. `store` is the one that was started with. */
+struct redis_options options_redis(const struct config *config, uint64_t random_seed);
+struct memory_options options_memory(const struct config *config, bool test_clock);
+struct engine_options options_engine(const struct config *config);
+struct server_options options_server(const struct config *config, enum store_type store, bool test_clock);
+
+#endif

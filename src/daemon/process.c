@@ -1,0 +1,38 @@
+#include "daemon/process.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+
+#include <uv.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+
+enum { FD_RESERVE = 64 }; /* descriptors beside the clients': Redis, names, the log, a reload */
+
+/* The server caps the connections where the limit of open files stays below what they need. */
+void process_raise_open_files(int64_t n_connections)
+{
+    rlim_t wanted = (rlim_t)n_connections + FD_RESERVE;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= wanted) return;
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+uint64_t process_set_up(void)
+{
+    uint64_t seeds[3] = {0};
+    signal(SIGPIPE, SIG_IGN);
+    mallopt(M_ARENA_MAX, 1); /* one thread decides; arenas of libuv's helpers would only hold memory back */
+    /* libuv 1.45 to 1.48 may act on a descriptor that has been closed and used again, through io_uring. */
+    if (uv_version() >= 0x012d00 && uv_version() < 0x013100) setenv("UV_USE_IO_URING", "0", 1);
+    if (getrandom(seeds, sizeof seeds, 0) != (ssize_t)sizeof seeds) log_warning("no randomness: %s", strerror(errno));
+    hash_seed(seeds[0], seeds[1]);
+    return seeds[2];
+}

@@ -466,7 +466,6 @@ static int run(struct daemon *daemon)
 
 static int serve(struct daemon *daemon)
 {
-    daemon->random_seed = process_set_up();
     process_raise_open_files(daemon->config->caps_max_connections);
     clock_update(&daemon->clock);
     if (daemon->arguments.test_clock) {
@@ -486,6 +485,7 @@ int main(int argc, char **argv)
 {
     struct daemon daemon = {.listener = {.fd = -1, .lock_fd = -1}};
     service_init();
+    daemon.random_seed = process_set_up();
     int status = arguments_read(argc, argv, &daemon.arguments);
     if (status < 0) status = configure(&daemon);
     if (status < 0) status = serve(&daemon);

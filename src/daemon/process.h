@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-/* Before the loop exists. Returns a random number for the store's jitter. */
+/* Before anything is hashed and before the loop exists. Returns a random number for the store's jitter. */
 uint64_t process_set_up(void);
 void process_raise_open_files(int64_t n_connections);
 

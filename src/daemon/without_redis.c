@@ -1,5 +1,5 @@
 /*
- * without_redis.c: compiled only while the tree has no src/store/redis_store.c, so that the daemon
+ * without_redis.c: compiled only while the tree has no src/store/turn.c, so that the daemon
  * runs on its memory store; `store.type: redis` is then refused at start.
  */
 #include <stdlib.h>

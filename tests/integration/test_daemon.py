@@ -1,0 +1,370 @@
+"""test_daemon.py: the daemon as a process: arguments, exit statuses, readiness, signals, reload, drain, activation."""
+
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import threading
+
+import pytest
+
+from harness import RpcError, eventually, program, short_directory
+
+POLICIES = """policies:
+  login: {algorithm: fixed_window, limit: 5, window: 1h}
+  api: {algorithm: token_bucket, limit: 100, window: 1m, burst: 20}
+"""
+
+
+def ratelimitd_says(*arguments, env=None):
+    """Run to its end: exit status, standard output, standard error."""
+    done = subprocess.run([program("ratelimitd"), *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=20, env={**os.environ, **(env or {})})
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def place():
+    """A directory with a short name."""
+    directory = short_directory()
+    yield directory
+    for path in sorted(directory.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    directory.rmdir()
+
+
+def written(place, text, name="ratelimitd.yaml"):
+    path = place / name
+    path.write_text(text)
+    return path
+
+
+# ---- arguments ----------------------------------------------------------------------------------------------------
+
+
+def test_version_and_help_end_well():
+    status, out, _ = ratelimitd_says("--version")
+    assert status == 0 and re.match(r"ratelimitd \d+\.\d+\.\d+ \(libuv [\d.]+, hiredis [\d.]+\)\n", out)
+    status, out, _ = ratelimitd_says("--help")
+    assert status == 0 and out.startswith("usage: ratelimitd [-c FILE]") and "Exit status:" in out
+
+
+@pytest.mark.parametrize("arguments", [["-x"], ["--nonsense"], ["-s"], ["-c"], ["operand"], ["--check-config=1"]])
+def test_wrong_usage_is_2(arguments):
+    status, out, err = ratelimitd_says(*arguments)
+    assert status == 2 and out == "" and "usage: ratelimitd" in err
+
+
+def test_a_test_clock_with_redis_is_2(place):
+    path = written(place, "store:\n  type: redis\n  redis: {addresses: [\"unix:/nowhere/redis.sock\"]}\n")
+    status, _, err = ratelimitd_says("--test-clock", "-c", path, "-s", place / "s")
+    assert status == 2 and "--test-clock is for the memory store" in err
+
+
+# ---- configuration ------------------------------------------------------------------------------------------------
+
+
+def test_every_fault_of_a_configuration_is_told_and_is_3(place):
+    path = written(place, "policies:\n  a: {algorithm: fixed_window, limit: 1, window: 10}\nlisten: {mode: x}\nzzz: 1\n")
+    for arguments in (["--check-config"], ["--print-config"], ["-s", place / "s"]):
+        status, out, err = ratelimitd_says("-c", path, *arguments)
+        lines = err.splitlines()
+        assert status == 3 and out == ""
+        assert [line.split(": ")[:2] for line in lines] == [
+            [f"{path}:2", "policies.a.window"], [f"{path}:3", "listen.mode"], [f"{path}:4", "zzz"]]
+        assert all("; " in line for line in lines)  # what is wrong; what to write instead
+
+
+def test_a_file_that_is_not_there_is_3():
+    status, _, err = ratelimitd_says("-c", "/nowhere/x.yaml")
+    assert status == 3 and err.startswith("/nowhere/x.yaml: cannot be read: No such file or directory; ")
+
+
+def test_a_correct_configuration_is_said_to_be(place):
+    assert ratelimitd_says("--check-config", "-c", written(place, POLICIES)) == (0, "the configuration is correct\n", "")
+    assert ratelimitd_says("--check-config")[0] == 0
+
+
+def test_what_is_printed_is_a_configuration_that_prints_the_same(place):
+    _, once, _ = ratelimitd_says("--print-config", "-c", written(place, POLICIES))
+    status, twice, _ = ratelimitd_says("--print-config", "-c", written(place, once, "again.yaml"))
+    assert status == 0 and once == twice and '  "login":\n' in once and "    burst: 20\n" in once
+
+
+def test_a_password_is_never_printed(place):
+    secret = written(place, "hunter2\n", "password")
+    secret.chmod(0o600)
+    path = written(place, f"store:\n  type: redis\n  redis: {{addresses: ['h:1'], password_file: {secret}}}\n")
+    status, out, err = ratelimitd_says("--print-config", "-c", path)
+    assert status == 0 and "hunter2" not in out + err and str(secret) in out
+
+
+# ---- the socket ---------------------------------------------------------------------------------------------------
+
+
+def test_a_path_that_is_too_long_is_3_from_a_file_and_4_from_the_command_line(place):
+    long = "/tmp/" + "x" * 103
+    status, _, err = ratelimitd_says("-c", written(place, f"listen:\n  socket: {long}\n"))
+    assert status == 3 and ":2: listen.socket: is 108 bytes long; write 1 to 107 bytes" in err
+    status, _, err = ratelimitd_says("-s", long)
+    assert status == 4 and "107" in err
+
+
+def test_a_socket_that_cannot_be_had_is_4(place, ratelimitd):
+    assert ratelimitd_says("-s", place / "nowhere" / "s")[0] == 4
+    daemon = ratelimitd(POLICIES)
+    status, _, err = ratelimitd_says("-s", daemon.socket)
+    assert status == 4 and "in use" in err
+    assert daemon.client().call("ping") == "pong"
+
+
+def test_a_path_of_107_bytes_works(place):
+    path = str(place / "s").ljust(107, "x")
+    process = subprocess.Popen([program("ratelimitd"), "-s", path], stderr=subprocess.PIPE, text=True)
+    try:
+        assert "ready" in process.stderr.readline()
+        assert stat.S_ISSOCK(os.stat(path).st_mode)
+    finally:
+        process.terminate()
+        assert process.wait(20) == 0
+        process.stderr.close()
+    assert not os.path.exists(path)
+
+
+def test_the_command_line_beats_the_file(place, ratelimitd, connect):
+    ratelimitd(POLICIES, arguments=["-s", str(place / "other")])
+    assert connect(str(place / "other")).call("ping") == "pong"
+
+
+def test_a_socket_left_by_a_killed_daemon_is_replaced(ratelimitd):
+    daemon = ratelimitd(POLICIES)
+    daemon.kill()
+    assert os.path.exists(daemon.socket)
+    daemon.expected_exit = 0
+    daemon.start()
+    assert daemon.client().call("ping") == "pong"
+
+
+# ---- ready --------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_configuration_the_first_check_works(ratelimitd, connect):
+    daemon = ratelimitd()
+    decision = connect(daemon).check("default", "somebody")
+    assert decision["allowed"] and decision["limit"] == 100 and decision["source"] == "memory"
+    ready = [line for line in daemon.log if "ready" in line]
+    assert len(ready) == 1 and daemon.socket in ready[0] and "memory" in ready[0] and "1 policy" in ready[0]
+
+
+class Notices:
+    """The service manager's end of NOTIFY_SOCKET."""
+
+    def __init__(self, place):
+        self.path = str(place / "notify")
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(self.path)
+        self.socket.settimeout(10)
+
+    def next(self, name):
+        """The next message with an assignment to `name`, as a dict."""
+        while True:
+            message = dict(line.split("=", 1) for line in self.socket.recv(4096).decode().splitlines())
+            if name in message:
+                return message
+
+
+def test_the_service_manager_hears_of_every_step(place, ratelimitd):
+    notices = Notices(place)
+    daemon = ratelimitd(POLICIES, env={"NOTIFY_SOCKET": notices.path, "WATCHDOG_USEC": "200000"})
+    assert notices.next("READY")["STATUS"] == "2 policies, memory store"
+    assert notices.next("WATCHDOG")["WATCHDOG"] == "1"
+    daemon.reload()
+    assert int(notices.next("RELOADING")["MONOTONIC_USEC"]) > 0
+    assert notices.next("READY")["READY"] == "1"
+    daemon.stop()
+    assert notices.next("STOPPING")["STOPPING"] == "1"
+    notices.socket.close()
+
+
+def activated(listening, *arguments):
+    """Start a daemon as systemd would, with `listening` as descriptor 3."""
+    def pass_it():
+        os.dup2(listening.fileno(), 3)
+        os.environ["LISTEN_PID"] = str(os.getpid())
+
+    script = 'export LISTEN_PID=$$; exec "$@"'
+    return subprocess.Popen(["sh", "-c", script, "sh", program("ratelimitd"), *arguments], preexec_fn=pass_it,
+                            pass_fds=(3,), env={**os.environ, "LISTEN_FDS": "1"}, stderr=subprocess.PIPE, text=True)
+
+
+def test_an_activation_socket_beats_every_other_path(place, connect):
+    path = str(place / "activated")
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening.bind(path)
+    listening.listen()
+    process = activated(listening, "-s", str(place / "unused"))
+    try:
+        assert path in process.stderr.readline()
+        assert connect(path).call("ping") == "pong"
+        assert not (place / "unused").exists()
+    finally:
+        process.terminate()
+        assert process.wait(20) == 0
+        process.stderr.close()
+    assert os.path.exists(path)  # it is the service manager's
+    listening.close()
+
+
+# ---- signals ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_is_clean_and_takes_the_socket_away(ratelimitd, number):
+    daemon = ratelimitd(POLICIES)
+    daemon.signal(number)
+    assert daemon.wait() == 0
+    assert not os.path.exists(daemon.socket)
+
+
+def test_signals_that_mean_nothing_yet_do_nothing(ratelimitd, connect):
+    daemon = ratelimitd(POLICIES)
+    client = connect(daemon)
+    daemon.signal(signal.SIGUSR2)
+    daemon.wait_for_log("SIGUSR2: .* not built yet")
+    daemon.signal(signal.SIGPIPE)
+    assert client.call("ping") == "pong"
+
+
+def test_what_was_sent_before_the_stop_is_answered(ratelimitd, connect):
+    """A client that pipelines through the stop gets one answer for each request that was read, in order, then the end."""
+    daemon = ratelimitd(POLICIES)
+    clients = [connect(daemon) for _ in range(8)]
+    stopping = threading.Event()
+    failures = []
+
+    def load(client):
+        try:
+            while True:
+                ids = [client.send("check", "api", "k") for _ in range(50)]
+                for msgid in ids:
+                    client.answer(msgid)
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            if not stopping.is_set():
+                failures.append("closed before the stop")
+        except RpcError as error:
+            if error.code != "SHUTTING_DOWN":
+                failures.append(str(error))
+
+    threads = [threading.Thread(target=load, args=(client,)) for client in clients]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: daemon.client().call("stats")["checks"] > 500, "load")
+    stopping.set()
+    assert daemon.stop() == 0
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert failures == []
+
+
+# ---- reload -------------------------------------------------------------------------------------------------------
+
+
+def test_a_reload_brings_new_policies_and_keeps_what_was_counted(ratelimitd, connect):
+    daemon = ratelimitd(POLICIES)
+    client = connect(daemon)
+    assert client.check("login", "k", 4)["remaining"] == 1
+    daemon.configure(POLICIES.replace("limit: 5", "limit: 7") + "  new: {algorithm: gcra, limit: 1, window: 1s}\n")
+    daemon.reload()
+    daemon.wait_for_log("reload: .* read again, 3 policies")
+    assert client.check("login", "k")["remaining"] == 2
+    assert client.check("new", "k")["allowed"]
+    assert client.call("stats")["reloads"] == 1
+
+
+def test_a_broken_configuration_changes_nothing(ratelimitd, connect):
+    daemon = ratelimitd(POLICIES)
+    client = connect(daemon)
+    before = client.call("policies")
+    daemon.configure(POLICIES + "  bad: {algorithm: fixed_window, limit: 5}\n  worse: {}\n")
+    daemon.reload()
+    daemon.wait_for_log("reload: .* is not correct; the configuration stays as it was")
+    assert sum("error: " + str(daemon.path) in line for line in daemon.log) == 4  # one for bad, three for worse
+    assert client.call("policies") == before
+    assert client.check("login", "k")["allowed"]
+    assert client.call("stats")["reload_failures"] == 1
+    daemon.path.unlink()
+    daemon.reload()
+    daemon.wait_for_log("cannot be read: No such file")
+    assert client.call("policies") == before
+
+
+def test_what_needs_a_restart_is_named(ratelimitd, connect):
+    daemon = ratelimitd(POLICIES)
+    client = connect(daemon)
+    daemon.configure("listen: {socket: /tmp/elsewhere.sock, idle_timeout: 1h}\n" + POLICIES)
+    for _ in range(2):  # it stays true until the restart
+        n = len(daemon.log)
+        daemon.reload()
+        eventually(lambda: any("read again" in line for line in daemon.log[n:]), "reload")
+        assert any("listen.socket has changed and needs a restart" in line for line in daemon.log[n:])
+        assert not any("idle_timeout" in line for line in daemon.log[n:])
+    assert client.call("ping") == "pong" and os.path.exists(daemon.socket)
+
+
+def test_many_reloads_leak_nothing(ratelimitd, connect):
+    daemon = ratelimitd(POLICIES)
+    client = connect(daemon)
+    n_descriptors = len(os.listdir(f"/proc/{daemon.pid}/fd"))
+    for n in range(1, 101):
+        daemon.reload()
+        eventually(lambda: client.call("stats")["reloads"] == n, "reload")
+        assert client.check("api", f"k{n}")["allowed"]
+    assert len(os.listdir(f"/proc/{daemon.pid}/fd")) == n_descriptors
+
+
+# ---- clock --------------------------------------------------------------------------------------------------------
+
+
+def test_under_a_test_clock_time_is_what_it_is_told(ratelimitd, connect):
+    daemon = ratelimitd(POLICIES, arguments=["--test-clock"])
+    client = connect(daemon)
+    assert any("--test-clock" in line and "warning" in line for line in daemon.log)
+    assert client.check("login", "k", 5)["reset_after_ms"] == 3600000
+    assert not client.check("login", "k")["allowed"]
+    assert client.call("test_clock", 3600 * 1000000) == 3600 * 1000000
+    assert client.check("login", "k")["allowed"]
+
+
+def test_without_the_flag_there_is_no_test_clock(ratelimitd, connect):
+    with pytest.raises(RpcError, match="UNKNOWN_METHOD"):
+        connect(ratelimitd(POLICIES)).call("test_clock", 1)
+
+
+# ---- Redis --------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_check_after_ready_finds_redis(ratelimitd, connect, redis):
+    daemon = ratelimitd(POLICIES, redis=redis)
+    assert connect(daemon).check("login", "k")["source"] == "redis"
+
+
+def test_a_daemon_without_its_redis_is_ready_and_answers(ratelimitd, connect, place):
+    store = f"store:\n  type: redis\n  redis: {{addresses: [\"unix:{place}/none.sock\"]}}\n"
+    daemon = ratelimitd(store + POLICIES)
+    decision = connect(daemon).check("login", "k")
+    assert decision["allowed"] and decision["source"] == "local" and decision["reason"] == "down"
+
+
+def test_an_outage_of_redis_is_two_lines(ratelimitd, connect, redis):
+    daemon = ratelimitd(POLICIES, redis=redis)
+    client = connect(daemon)
+    redis.stop()
+    daemon.wait_for_log("warning: Redis: ")
+    assert client.check("login", "k")["reason"] == "down"
+    redis.start()
+    daemon.wait_for_log("info: Redis: ready")
+    eventually(lambda: client.check("api", "k", 0)["source"] == "redis", "Redis decides again")
+    assert sum(" Redis: " in line for line in daemon.log if "ready on" not in line) == 2

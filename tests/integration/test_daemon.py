@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from harness import RpcError, eventually, program, short_directory
+from harness import ROOT, RpcError, eventually, program, short_directory
 
 POLICIES = """policies:
   login: {algorithm: fixed_window, limit: 5, window: 1h}
@@ -368,3 +368,22 @@ def test_an_outage_of_redis_is_two_lines(ratelimitd, connect, redis):
     daemon.wait_for_log("info: Redis: ready")
     eventually(lambda: client.check("api", "k", 0)["source"] == "redis", "Redis decides again")
     assert sum(" Redis: " in line for line in daemon.log if "ready on" not in line) == 2
+
+
+# ---- what is shipped ----------------------------------------------------------------------------------------------
+
+
+def test_the_sample_configuration_is_correct_and_reads_as_it_says(ratelimitd, connect):
+    sample = (ROOT / "systemd" / "ratelimitd.yaml").read_text()
+    client = connect(ratelimitd(sample))
+    assert [policy["name"] for policy in client.call("policies")] == ["login", "api", "sms"]
+    assert client.check("api", "carol")["limit"] == 20
+
+
+def test_the_sample_configuration_is_correct_with_what_stands_in_comments(place):
+    sample = (ROOT / "systemd" / "ratelimitd.yaml").read_text()
+    text = sample.replace("  type: memory\n", "")
+    text = re.sub(r"^#(listen:|  )", r"\1", text, flags=re.M)
+    status, _, err = ratelimitd_says("--check-config", "-c", written(place, text))
+    assert status == 0, err
+    assert "CREDENTIALS_DIRECTORY is not set here" in err

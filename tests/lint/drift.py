@@ -1,6 +1,8 @@
 """drift.py: what is listed in a table of the code and told in a document must be the same list."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -32,4 +34,10 @@ def every_counter_is_in_the_protocol():
     return untold(rows("src/base/counters.def", "COUNTER|GAUGE"), "proto/PROTOCOL.md")
 
 
-CHECKS = [every_error_code_is_in_the_protocol, every_counter_is_in_the_protocol]
+def every_setting_is_in_its_manual_page():
+    """The page's lists are generated; they must be what the tables would make now."""
+    done = subprocess.run([sys.executable, "src/man/settings.py", "--check"], cwd=ROOT, capture_output=True, text=True)
+    return done.stderr.strip().splitlines() or ["src/man/settings.py failed"] if done.returncode else []
+
+
+CHECKS = [every_error_code_is_in_the_protocol, every_counter_is_in_the_protocol, every_setting_is_in_its_manual_page]

@@ -317,6 +317,7 @@ def test_what_needs_a_restart_is_named(ratelimitd, connect):
 def test_many_reloads_leak_nothing(ratelimitd, connect):
     daemon = ratelimitd(POLICIES)
     client = connect(daemon)
+    client.call("ping")
     n_descriptors = len(os.listdir(f"/proc/{daemon.pid}/fd"))
     for n in range(1, 101):
         daemon.reload()

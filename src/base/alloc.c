@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t n_allocs;
-static uint64_t fail_in; /* allocations until one fails; 0 = never */
+/* Per thread: libratelimit's users may have a client in each. */
+static _Thread_local uint64_t n_allocs;
+static _Thread_local uint64_t fail_in; /* allocations until one fails; 0 = never */
 
 static bool must_fail(void)
 {

@@ -18,7 +18,7 @@ void *mem_realloc(void *ptr, size_t size); /* ptr stays valid and owned by the c
 char *mem_strdup(const char *text);
 void mem_free(void *ptr); /* NULL is fine */
 
-/* Successful mem_alloc/zalloc/realloc/strdup calls since the process started. */
+/* Successful mem_alloc/zalloc/realloc/strdup calls of this thread so far. */
 uint64_t mem_n_allocs(void);
 
 /* Tests: the n-th allocation from now (1 = the next) and none after it fails; 0 = off. */

@@ -1,0 +1,13 @@
+/* async.h: what the blocking client needs of the asynchronous one beside its public functions. */
+#ifndef RL_CLIENT_ASYNC_H
+#define RL_CLIENT_ASYNC_H
+
+#include "client/decode.h"
+#include "client/ratelimit.h"
+
+/* The order in which the present connection's decisions come. */
+const struct decode_order *async_order(const struct ratelimit_async *client);
+/* From the next connection on hello asks for maps. */
+void async_use_maps(struct ratelimit_async *client);
+
+#endif

@@ -1,0 +1,231 @@
+#include "client/decode.h"
+
+#include <stddef.h>
+#include <string.h>
+
+enum kind { KIND_BOOL, KIND_INT, KIND_SOURCE, KIND_REASON, KIND_TEXT };
+
+struct field {
+    const char *name;
+    enum kind kind;
+    size_t offset; /* in struct ratelimit_decision */
+};
+
+/* The protocol's order of the array form; shadow_denied comes in the map behind it. */
+#define FIELDS(FIELD)                                                                                                  \
+    FIELD(allowed, KIND_BOOL)                                                                                          \
+    FIELD(limit, KIND_INT)                                                                                             \
+    FIELD(remaining, KIND_INT)                                                                                         \
+    FIELD(retry_after_ms, KIND_INT)                                                                                    \
+    FIELD(reset_after_ms, KIND_INT)                                                                                    \
+    FIELD(delay_ms, KIND_INT)                                                                                          \
+    FIELD(granted, KIND_INT)                                                                                           \
+    FIELD(bound_by, KIND_TEXT)                                                                                         \
+    FIELD(source, KIND_SOURCE)                                                                                         \
+    FIELD(reason, KIND_REASON)                                                                                         \
+    FIELD(policy_version, KIND_INT)                                                                                    \
+    FIELD(shadow_denied, KIND_BOOL)
+
+enum field_index {
+#define FIELD(name, kind) FIELD_##name,
+    FIELDS(FIELD)
+#undef FIELD
+        N_FIELDS,
+    N_PLACES = FIELD_shadow_denied,
+};
+
+static const struct field fields[] = {
+#define FIELD(name, kind) {#name, kind, offsetof(struct ratelimit_decision, name)},
+    FIELDS(FIELD)
+#undef FIELD
+};
+
+static const char *const source_names[] = {
+    [RATELIMIT_SOURCE_OTHER] = "other",   [RATELIMIT_SOURCE_REDIS] = "redis",
+    [RATELIMIT_SOURCE_MEMORY] = "memory", [RATELIMIT_SOURCE_DENY_CACHE] = "deny_cache",
+    [RATELIMIT_SOURCE_LEASE] = "lease",   [RATELIMIT_SOURCE_UNLIMITED] = "unlimited",
+    [RATELIMIT_SOURCE_ALLOW] = "allow",   [RATELIMIT_SOURCE_DENY] = "deny",
+    [RATELIMIT_SOURCE_LOCAL] = "local",
+};
+
+static const char *const reason_names[] = {
+    [RATELIMIT_REASON_NONE] = "",
+    [RATELIMIT_REASON_DOWN] = "down",
+    [RATELIMIT_REASON_BREAKER] = "breaker",
+    [RATELIMIT_REASON_DEADLINE] = "deadline",
+    [RATELIMIT_REASON_OVERLOAD] = "overload",
+    [RATELIMIT_REASON_STORE_ERROR] = "store_error",
+    [RATELIMIT_REASON_OTHER] = "other",
+};
+
+enum {
+    N_SOURCES = sizeof source_names / sizeof source_names[0],
+    N_REASONS = sizeof reason_names / sizeof reason_names[0]
+};
+
+const char *ratelimit_source_name(enum ratelimit_source source)
+{
+    return (unsigned)source < N_SOURCES ? source_names[source] : source_names[RATELIMIT_SOURCE_OTHER];
+}
+
+const char *ratelimit_reason_name(enum ratelimit_reason reason)
+{
+    return (unsigned)reason < N_REASONS ? reason_names[reason] : reason_names[RATELIMIT_REASON_OTHER];
+}
+
+/* The index of `name` in `names`, or `other`. */
+static unsigned index_of(struct slice name, const char *const *names, unsigned n, unsigned other)
+{
+    for (unsigned i = 0; i < n; i++) {
+        if (slice_is(name, names[i])) return i;
+    }
+    return other;
+}
+
+/* N_FIELDS where the name is not known. */
+static uint8_t field_of(struct slice name)
+{
+    uint8_t i = 0;
+    while (i < N_FIELDS && !slice_is(name, fields[i].name)) i++;
+    return i;
+}
+
+void decode_order_init(struct decode_order *order)
+{
+    order->n = N_PLACES;
+    for (uint8_t i = 0; i < N_PLACES; i++) order->fields[i] = i;
+}
+
+static int read_order(struct pull *pull, struct decode_order *ret)
+{
+    uint32_t n;
+    struct slice name;
+    struct decode_order order = {0};
+    if (pull_array(pull, &n) != 0) return -1;
+    for (uint32_t i = 0; i < n; i++) {
+        if (pull_text(pull, &name) != 0) return -1;
+        if (order.n < DECODE_FIELDS_MAX) order.fields[order.n++] = field_of(name);
+    }
+    *ret = order;
+    return 0;
+}
+
+int decode_hello(struct pull pull, struct decode_order *order, uint32_t *max_frame)
+{
+    struct decode_order new_order = *order;
+    int64_t new_max = *max_frame;
+    uint32_t n;
+    if (pull_map(&pull, &n) != 0) return -1;
+    for (uint32_t i = 0; i < n; i++) {
+        struct slice name;
+        int rc;
+        if (pull_text(&pull, &name) != 0) return -1;
+        if (slice_is(name, "fields")) {
+            rc = read_order(&pull, &new_order);
+        } else if (slice_is(name, "max_frame")) {
+            rc = pull_int(&pull, &new_max);
+        } else {
+            rc = pull_skip(&pull);
+        }
+        if (rc != 0) return -1;
+    }
+    if (new_max <= 0 || new_max > UINT32_MAX) return -1;
+    *order = new_order;
+    *max_frame = (uint32_t)new_max;
+    return 0;
+}
+
+static int read_source(struct pull *pull, enum ratelimit_source *ret)
+{
+    struct slice name;
+    if (pull_text(pull, &name) != 0) return -1;
+    *ret = (enum ratelimit_source)index_of(name, source_names, N_SOURCES, RATELIMIT_SOURCE_OTHER);
+    return 0;
+}
+
+static int read_reason(struct pull *pull, enum ratelimit_reason *ret)
+{
+    struct slice name;
+    if (pull_text(pull, &name) != 0) return -1;
+    *ret = (enum ratelimit_reason)index_of(name, reason_names, N_REASONS, RATELIMIT_REASON_OTHER);
+    return 0;
+}
+
+/* Cut to what fits, and at a NUL: it is for people. */
+static int read_bound_by(struct pull *pull, char *to)
+{
+    struct slice text;
+    if (pull_text(pull, &text) != 0) return -1;
+    size_t len = text.len < RATELIMIT_BOUND_BY_SIZE ? text.len : RATELIMIT_BOUND_BY_SIZE - 1;
+    memcpy(to, text.data, len);
+    to[len] = '\0';
+    return 0;
+}
+
+static int read_value(struct pull *pull, const struct field *field, struct ratelimit_decision *decision)
+{
+    void *to = (char *)decision + field->offset;
+    switch (field->kind) {
+    case KIND_BOOL: return pull_bool(pull, to);
+    case KIND_INT: return pull_int(pull, to);
+    case KIND_SOURCE: return read_source(pull, to);
+    case KIND_REASON: return read_reason(pull, to);
+    case KIND_TEXT: return read_bound_by(pull, to);
+    }
+    return -1;
+}
+
+/* nil is how the array form writes a default. `seen` has a bit for each field that had a value. */
+static int read_field(struct pull *pull, uint8_t index, struct ratelimit_decision *decision, uint32_t *seen)
+{
+    if (index >= N_FIELDS) return pull_skip(pull);
+    if (pull_nil(pull) == 0) return 0;
+    *seen |= UINT32_C(1) << index;
+    return read_value(pull, &fields[index], decision);
+}
+
+static int read_map(struct pull *pull, struct ratelimit_decision *decision, uint32_t *seen)
+{
+    uint32_t n;
+    struct slice name;
+    if (pull_map(pull, &n) != 0) return -1;
+    for (uint32_t i = 0; i < n; i++) {
+        if (pull_text(pull, &name) != 0) return -1;
+        if (read_field(pull, field_of(name), decision, seen) != 0) return -1;
+    }
+    return 0;
+}
+
+/* Behind the fields there may be a map with what a method adds. */
+static int read_array(struct pull *pull, const struct decode_order *order, struct ratelimit_decision *decision,
+                      uint32_t *seen)
+{
+    uint32_t n;
+    if (pull_array(pull, &n) != 0) return -1;
+    for (uint32_t i = 0; i < n; i++) {
+        int rc;
+        if (i < order->n) {
+            rc = read_field(pull, order->fields[i], decision, seen);
+        } else if (pull_type(pull) == PULL_MAP) {
+            rc = read_map(pull, decision, seen);
+        } else {
+            rc = pull_skip(pull);
+        }
+        if (rc != 0) return -1;
+    }
+    return 0;
+}
+
+int decode_decision(struct pull *pull, const struct decode_order *order, int64_t cost,
+                    struct ratelimit_decision *ret_decision)
+{
+    struct ratelimit_decision decision = {0};
+    uint32_t seen = 0;
+    struct pull at = *pull;
+    int rc = pull_type(&at) == PULL_MAP ? read_map(&at, &decision, &seen) : read_array(&at, order, &decision, &seen);
+    if (rc != 0 || !(seen & 1u << FIELD_allowed)) return -1;
+    if (!(seen & 1u << FIELD_granted)) decision.granted = decision.allowed ? cost : 0;
+    *pull = at;
+    *ret_decision = decision;
+    return 0;
+}

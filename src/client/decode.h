@@ -1,0 +1,32 @@
+/*
+ * decode.h: read the daemon's answers: decisions in both forms, and hello's list of fields.
+ *
+ * Decisions come as arrays, whose order hello's answer states, or as maps. Fields this library does not know are
+ * skipped, those that are missing keep their default; only `allowed` must be there.
+ */
+#ifndef RL_CLIENT_DECODE_H
+#define RL_CLIENT_DECODE_H
+
+#include <stdint.h>
+
+#include "client/ratelimit.h"
+#include "proto/pull.h"
+
+enum { DECODE_FIELDS_MAX = 64 }; /* places of the array form that are looked at; what follows is skipped */
+
+/* Which field stands at which place of the array form. */
+struct decode_order {
+    uint8_t n;
+    uint8_t fields[DECODE_FIELDS_MAX]; /* index into the table of decode.c */
+};
+
+void decode_order_init(struct decode_order *order); /* the protocol's order, good until hello has answered */
+
+/* Take over what hello answered; on -1 (no such answer) both are as before. *max_frame in bytes. */
+int decode_hello(struct pull pull, struct decode_order *order, uint32_t *max_frame);
+
+/* One decision on a check of `cost`, and move past it; 0, or -1 when that is no decision. */
+int decode_decision(struct pull *pull, const struct decode_order *order, int64_t cost,
+                    struct ratelimit_decision *ret_decision);
+
+#endif

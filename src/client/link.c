@@ -1,0 +1,125 @@
+#include "client/link.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "client/ratelimit.h"
+
+enum {
+    LINK_READ_SIZE = 16 * 1024, /* bytes asked for at once: a few hundred decisions */
+    LINK_KEEP_SIZE = 64 * 1024, /* a buffer that a long answer made larger than this is given back */
+};
+
+static enum link_step fail(struct link *link, const char *what, int error)
+{
+    snprintf(link->error, sizeof link->error, "%s%s%s", what, error != 0 ? ": " : "",
+             error != 0 ? strerror(error) : "");
+    return LINK_FAILED;
+}
+
+static void forget_input(struct link *link)
+{
+    buffer_consume(&link->in, buffer_len(&link->in));
+    buffer_shrink(&link->in, LINK_KEEP_SIZE);
+    scanner_init(&link->scanner, RATELIMIT_ANSWER_MAX, SCAN_DEPTH_MAX);
+}
+
+int link_init(struct link *link, const char *path)
+{
+    size_t len = strlen(path);
+    *link = (struct link){.fd = -1, .address.sun_family = AF_UNIX};
+    if (len == 0 || len >= sizeof link->address.sun_path) return -1;
+    memcpy(link->address.sun_path, path, len);
+    buffer_init(&link->in, RATELIMIT_ANSWER_MAX + LINK_READ_SIZE);
+    forget_input(link);
+    return 0;
+}
+
+void link_close(struct link *link)
+{
+    if (link->fd >= 0) close(link->fd);
+    link->fd = -1;
+    forget_input(link);
+}
+
+void link_fini(struct link *link)
+{
+    link_close(link);
+    buffer_fini(&link->in);
+}
+
+static enum link_step connect_failed(struct link *link, int error)
+{
+    char what[sizeof link->address.sun_path + 32];
+    snprintf(what, sizeof what, "cannot connect to %s", link->address.sun_path);
+    link_close(link);
+    if (error != EAGAIN && error != EINTR) return fail(link, what, error);
+    fail(link, "the daemon accepts no connection: its backlog is full", 0);
+    return LINK_LATER;
+}
+
+enum link_step link_connect(struct link *link)
+{
+    link->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (link->fd < 0) return fail(link, "cannot make a socket", errno);
+    if (connect(link->fd, (struct sockaddr *)&link->address, sizeof link->address) != 0) {
+        return connect_failed(link, errno);
+    }
+    return LINK_DONE;
+}
+
+enum link_step link_send(struct link *link, const struct iovec *parts, size_t n, size_t *ret_len)
+{
+    struct msghdr message = {.msg_iov = (struct iovec *)parts, .msg_iovlen = n};
+    ssize_t len;
+    do {
+        len = sendmsg(link->fd, &message, MSG_NOSIGNAL);
+    } while (len < 0 && errno == EINTR);
+    if (len >= 0) {
+        *ret_len = (size_t)len;
+        return LINK_DONE;
+    }
+    if (errno == EAGAIN) {
+        fail(link, "the daemon reads nothing: its socket is full", 0);
+        return LINK_LATER;
+    }
+    return fail(link, "cannot send", errno);
+}
+
+enum link_step link_receive(struct link *link, bool *ret_more)
+{
+    uint8_t *room = buffer_reserve(&link->in, LINK_READ_SIZE);
+    if (room == NULL) return fail(link, "no memory to read the answer", 0);
+    ssize_t len;
+    do {
+        len = recv(link->fd, room, LINK_READ_SIZE, 0);
+    } while (len < 0 && errno == EINTR);
+    if (len == 0) return fail(link, "the daemon closed the connection", 0);
+    if (len < 0) return errno == EAGAIN ? LINK_LATER : fail(link, "cannot receive", errno);
+    buffer_grew(&link->in, (size_t)len);
+    *ret_more = len == LINK_READ_SIZE;
+    return LINK_DONE;
+}
+
+enum link_step link_next(struct link *link, struct rpc_response *ret, size_t *ret_len)
+{
+    if (buffer_len(&link->in) == 0) return LINK_LATER;
+    const uint8_t *bytes = buffer_data(&link->in);
+    int64_t len = scanner_next(&link->scanner, bytes, buffer_len(&link->in));
+    if (len == 0) return LINK_LATER;
+    if (len == -SCAN_TOO_LARGE) return fail(link, "an answer is too long", 0);
+    if (len < 0 || rpc_parse_response(bytes, (size_t)len, ret) != 0) {
+        return fail(link, "what answers there does not speak ratelimitd's protocol", 0);
+    }
+    *ret_len = (size_t)len;
+    return LINK_DONE;
+}
+
+void link_consume(struct link *link, size_t len)
+{
+    buffer_consume(&link->in, len);
+    buffer_shrink(&link->in, LINK_KEEP_SIZE);
+}

@@ -1,0 +1,114 @@
+#include "ctl/json.h"
+
+#include <inttypes.h>
+
+/* Bytes of the UTF-8 character at the front of `text`; 0 where there is none (also overlong forms, surrogates and
+ * what lies beyond U+10FFFF). */
+static size_t utf8_len(struct slice text)
+{
+    const uint8_t *at = text.data;
+    size_t len = at[0] < 0x80 ? 1 : at[0] < 0xc2 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : at[0] < 0xf5 ? 4 : 0;
+    if (len > text.len) return 0;
+    for (size_t i = 1; i < len; i++) {
+        if ((at[i] & 0xc0) != 0x80) return 0;
+    }
+    if (len == 3 && ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] >= 0xa0))) return 0;
+    if (len == 4 && ((at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] >= 0x90))) return 0;
+    return len;
+}
+
+void json_text(FILE *out, struct slice text)
+{
+    fputc('"', out);
+    while (text.len > 0) {
+        uint8_t first = text.data[0];
+        size_t len = utf8_len(text);
+        if (len == 0) {
+            fprintf(out, "\\\\x%02x", first);
+            len = 1;
+        } else if (first == '"' || first == '\\') {
+            fprintf(out, "\\%c", first);
+        } else if (first < 0x20 || first == 0x7f) {
+            fprintf(out, "\\u%04x", first);
+        } else {
+            fwrite(text.data, 1, len, out);
+        }
+        text = (struct slice){text.data + len, text.len - len};
+    }
+    fputc('"', out);
+}
+
+static void print_number(FILE *out, struct pull *pull)
+{
+    int64_t number;
+    uint64_t large;
+    if (pull_int(pull, &number) == 0) {
+        fprintf(out, "%" PRId64, number);
+    } else if (pull_uint64(pull, &large) == 0) {
+        fprintf(out, "%" PRIu64, large);
+    } else {
+        pull_skip(pull);
+        fputs("null", out);
+    }
+}
+
+static void print_array(FILE *out, struct pull *pull)
+{
+    uint32_t n = 0;
+    pull_array(pull, &n);
+    fputc('[', out);
+    for (uint32_t i = 0; i < n; i++) {
+        if (i > 0) fputs(", ", out);
+        json_value(out, pull);
+    }
+    fputc(']', out);
+}
+
+/* A key that is no text has no place in JSON; its pair is left out. */
+static void print_map(FILE *out, struct pull *pull)
+{
+    uint32_t n = 0;
+    const char *between = "";
+    pull_map(pull, &n);
+    fputc('{', out);
+    for (uint32_t i = 0; i < n; i++) {
+        struct slice name;
+        if (pull_text(pull, &name) != 0) {
+            pull_skip(pull);
+            pull_skip(pull);
+            continue;
+        }
+        fputs(between, out);
+        between = ", ";
+        json_text(out, name);
+        fputs(": ", out);
+        json_value(out, pull);
+    }
+    fputc('}', out);
+}
+
+void json_value(FILE *out, struct pull *pull)
+{
+    struct slice text;
+    bool yes;
+    switch (pull_type(pull)) {
+    case PULL_BOOL:
+        pull_bool(pull, &yes);
+        fputs(yes ? "true" : "false", out);
+        break;
+    case PULL_TEXT:
+        pull_text(pull, &text);
+        json_text(out, text);
+        break;
+    case PULL_ARRAY: print_array(out, pull); break;
+    case PULL_MAP: print_map(out, pull); break;
+    case PULL_INT:
+    case PULL_FLOAT: print_number(out, pull); break;
+    case PULL_NIL:
+    case PULL_EXT:
+    case PULL_END:
+        pull_skip(pull);
+        fputs("null", out);
+        break;
+    }
+}

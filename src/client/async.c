@@ -23,9 +23,8 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/clock.h"
-#include "client/call.h"
 #include "client/link.h"
+#include "client/request.h"
 
 enum {
     SEND_PARTS = 128,       /* requests in one write */
@@ -42,13 +41,13 @@ struct ratelimit_async {
     struct clock clock;
     pid_t pid; /* whose connection it is */
 
-    struct list waiting; /* of struct call, in the order made; the first may be half written */
+    struct list waiting; /* of struct request, in the order made; the first may be half written */
     struct list sent;
     struct list ending;  /* calls that one event ends, while their callbacks run */
     struct map by_msgid; /* the calls in `sent` */
     struct heap deadlines;
-    struct call_pool pool;
-    struct call hello; /* sent first on each connection; in no heap, not counted */
+    struct request_pool pool;
+    struct request hello; /* sent first on each connection; in no heap, not counted */
     size_t n_pending;
     uint64_t next_msgid; /* never used again, so a late answer cannot meet another call */
 
@@ -89,8 +88,8 @@ enum ratelimit_status ratelimit_async_new(const char *path, struct ratelimit_asy
     list_init(&client->sent);
     list_init(&client->ending);
     heap_init(&client->deadlines);
-    call_pool_init(&client->pool);
-    call_init(&client->hello, CALL_HELLO);
+    request_pool_init(&client->pool);
+    request_init(&client->hello, REQUEST_HELLO);
     decode_order_init(&client->order);
     client->max_frame = RATELIMIT_REQUEST_MAX;
     client->pid = getpid();
@@ -114,39 +113,44 @@ void async_use_maps(struct ratelimit_async *client)
     client->maps = true;
 }
 
+struct clock *async_clock(struct ratelimit_async *client)
+{
+    return &client->clock;
+}
+
 /* ---- How calls end ---- */
 
 /* Take the call out of everything that knows it; what is half written stays, to keep the framing. */
-static void forget_call(struct ratelimit_async *client, struct call *call)
+static void forget_call(struct ratelimit_async *client, struct request *request)
 {
-    heap_remove(&client->deadlines, &call->deadline);
-    if (call->sent) map_remove(&client->by_msgid, &call->by_msgid);
-    call->sent = false;
-    if (call->kind == CALL_HELLO) {
-        list_remove(&call->link);
+    heap_remove(&client->deadlines, &request->deadline);
+    if (request->sent) map_remove(&client->by_msgid, &request->by_msgid);
+    request->sent = false;
+    if (request->kind == REQUEST_HELLO) {
+        list_remove(&request->link);
         return;
     }
     client->n_pending--;
-    call->ended = true;
-    if (call->n_written > 0 && call->n_written < buffer_len(&call->request)) return;
-    list_remove(&call->link);
-    call_release(&client->pool, call);
+    request->ended = true;
+    if (request->n_written > 0 && request->n_written < buffer_len(&request->bytes)) return;
+    list_remove(&request->link);
+    request_release(&client->pool, request);
 }
 
-static void end_call(struct ratelimit_async *client, struct call *call, const struct ratelimit_answer *answer)
+static void end_call(struct ratelimit_async *client, struct request *request, const struct ratelimit_answer *answer)
 {
-    ratelimit_answer_fn *callback = call->callback;
-    void *arg = call->arg;
-    forget_call(client, call);
+    ratelimit_answer_fn *callback = request->callback;
+    void *arg = request->arg;
+    forget_call(client, request);
     if (callback != NULL) callback(answer, arg);
 }
 
-static void end_without_answer(struct ratelimit_async *client, struct call *call, enum ratelimit_status status,
+static void end_without_answer(struct ratelimit_async *client, struct request *request, enum ratelimit_status status,
                                const char *message)
 {
     const struct ratelimit_answer answer = {
         .status = status, .code = "", .message = message[0] != '\0' ? message : ratelimit_status_text(status)};
-    end_call(client, call, &answer);
+    end_call(client, request, &answer);
 }
 
 /* The calls of `list` as it is now; those that a callback adds stay. */
@@ -155,7 +159,7 @@ static void end_all(struct ratelimit_async *client, struct list *list, enum rate
 {
     list_append(&client->ending, list);
     while (!list_empty(&client->ending)) {
-        end_without_answer(client, LIST_ITEM(client->ending.next, struct call, link), status, message);
+        end_without_answer(client, LIST_ITEM(client->ending.next, struct request, link), status, message);
     }
 }
 
@@ -171,13 +175,13 @@ static void tell(struct ratelimit_async *client, short events)
 /* What was half written begins anew on the next connection, unless nobody waits for it. */
 static void rewind_waiting(struct ratelimit_async *client)
 {
-    if (client->hello.n_written < buffer_len(&client->hello.request)) list_remove(&client->hello.link);
+    if (client->hello.n_written < buffer_len(&client->hello.bytes)) list_remove(&client->hello.link);
     if (list_empty(&client->waiting)) return;
-    struct call *first = LIST_ITEM(client->waiting.next, struct call, link);
+    struct request *first = LIST_ITEM(client->waiting.next, struct request, link);
     first->n_written = 0;
     if (!first->ended) return;
     list_remove(&first->link);
-    call_release(&client->pool, first);
+    request_release(&client->pool, first);
 }
 
 /* A connection that ended without any use must not be opened again at once, for ever. */
@@ -199,10 +203,10 @@ static void lose(struct ratelimit_async *client, enum ratelimit_status status, c
 
 /* ---- Answers ---- */
 
-static struct call *call_of(const struct ratelimit_async *client, uint64_t msgid)
+static struct request *call_of(const struct ratelimit_async *client, uint64_t msgid)
 {
     struct map_node *node = map_first(&client->by_msgid, msgid);
-    return node != NULL ? CONTAINER_OF(node, struct call, by_msgid) : NULL;
+    return node != NULL ? CONTAINER_OF(node, struct request, by_msgid) : NULL;
 }
 
 /* "CODE: message", as two texts of the caller's. */
@@ -217,27 +221,27 @@ static void split_error(struct slice error, char *ret_code, char *ret_message)
     ret_code[code_len] = '\0';
 }
 
-static void end_refused(struct ratelimit_async *client, struct call *call, struct slice error)
+static void end_refused(struct ratelimit_async *client, struct request *request, struct slice error)
 {
     char code[CODE_SIZE], message[MESSAGE_SIZE];
     split_error(error, code, message);
     const struct ratelimit_answer answer = {.status = RATELIMIT_REFUSED, .code = code, .message = message};
-    end_call(client, call, &answer);
+    end_call(client, request, &answer);
 }
 
-static void end_answered(struct ratelimit_async *client, struct call *call, struct pull result)
+static void end_answered(struct ratelimit_async *client, struct request *request, struct pull result)
 {
     struct ratelimit_decision decision;
     struct ratelimit_answer answer = {
         .code = "", .message = "", .result = result.at, .result_len = (size_t)(result.end - result.at)};
-    if (call->kind == CALL_DECISION) {
+    if (request->kind == REQUEST_DECISION) {
         answer.decision = &decision;
-        if (decode_decision(&result, &client->order, call->cost, &decision) != 0) {
-            end_without_answer(client, call, RATELIMIT_PROTOCOL, "the answer is no decision");
+        if (decode_decision(&result, &client->order, request->cost, &decision) != 0) {
+            end_without_answer(client, request, RATELIMIT_PROTOCOL, "the answer is no decision");
             return;
         }
     }
-    end_call(client, call, &answer);
+    end_call(client, request, &answer);
 }
 
 /* Where hello was refused or is not understood, decisions come as maps or in the protocol's order: both are read. */
@@ -256,20 +260,20 @@ static int on_response(struct ratelimit_async *client, const struct rpc_response
         lose(client, RATELIMIT_LOST, message);
         return -1;
     }
-    struct call *call = call_of(client, response->msgid);
-    if (call == NULL && response->msgid >= client->next_msgid) {
+    struct request *request = call_of(client, response->msgid);
+    if (request == NULL && response->msgid >= client->next_msgid) {
         lose(client, RATELIMIT_PROTOCOL, "an answer to a call that was never made");
         return -1;
     }
     client->answered = true;
     client->backoff_us = BACKOFF_MIN_US;
-    if (call == NULL) return 0; /* late: its call has ended */
-    if (call->kind == CALL_HELLO) {
+    if (request == NULL) return 0; /* late: its call has ended */
+    if (request->kind == REQUEST_HELLO) {
         on_hello(client, response);
     } else if (response->is_error) {
-        end_refused(client, call, response->error);
+        end_refused(client, request, response->error);
     } else {
-        end_answered(client, call, response->result);
+        end_answered(client, request, response->result);
     }
     return 0;
 }
@@ -303,20 +307,21 @@ static bool receive(struct ratelimit_async *client)
 
 /* ---- Deadlines ---- */
 
-static struct call *due_call(const struct ratelimit_async *client)
+static struct request *due_call(const struct ratelimit_async *client)
 {
     struct heap_node *first = heap_min(&client->deadlines);
-    return first != NULL && first->at_us <= client->clock.mono_us ? CONTAINER_OF(first, struct call, deadline) : NULL;
+    return first != NULL && first->at_us <= client->clock.mono_us ? CONTAINER_OF(first, struct request, deadline)
+                                                                  : NULL;
 }
 
 /* Half written counts as sent: the rest will follow. */
 static void expire(struct ratelimit_async *client)
 {
-    for (struct call *call; !client->dying && (call = due_call(client)) != NULL;) {
-        if (call->n_written > 0) {
-            end_without_answer(client, call, RATELIMIT_TIMEOUT, "");
+    for (struct request *request; !client->dying && (request = due_call(client)) != NULL;) {
+        if (request->n_written > 0) {
+            end_without_answer(client, request, RATELIMIT_TIMEOUT, "");
         } else {
-            end_without_answer(client, call, RATELIMIT_UNREACHABLE, client->connection.error);
+            end_without_answer(client, request, RATELIMIT_UNREACHABLE, client->connection.error);
         }
     }
 }
@@ -325,10 +330,10 @@ static void expire(struct ratelimit_async *client)
 
 static void say_hello(struct ratelimit_async *client)
 {
-    struct call *hello = &client->hello;
-    call_init(hello, CALL_HELLO);
-    if (call_pack_hello(hello, client->next_msgid++, client->maps) != 0) return; /* maps come, and are read too */
-    list_push_back(client->waiting.next, &hello->link);                          /* before the first */
+    struct request *hello = &client->hello;
+    request_init(hello, REQUEST_HELLO);
+    if (request_pack_hello(hello, client->next_msgid++, client->maps) != 0) return; /* maps come, and are read too */
+    list_push_back(client->waiting.next, &hello->link);                             /* before the first */
 }
 
 static void connect_now(struct ratelimit_async *client)
@@ -350,37 +355,37 @@ static size_t gather(const struct ratelimit_async *client, struct iovec *parts)
 {
     size_t n = 0;
     LIST_FOREACH (link, &client->waiting) {
-        const struct call *call = LIST_ITEM(link, struct call, link);
+        const struct request *request = LIST_ITEM(link, struct request, link);
         if (n == SEND_PARTS) break;
-        parts[n++] = (struct iovec){.iov_base = buffer_data(&call->request) + call->n_written,
-                                    .iov_len = buffer_len(&call->request) - call->n_written};
+        parts[n++] = (struct iovec){.iov_base = buffer_data(&request->bytes) + request->n_written,
+                                    .iov_len = buffer_len(&request->bytes) - request->n_written};
     }
     return n;
 }
 
 /* The whole request has left. */
-static void on_sent(struct ratelimit_async *client, struct call *call)
+static void on_sent(struct ratelimit_async *client, struct request *request)
 {
-    list_remove(&call->link);
-    if (call->ended) {
-        call_release(&client->pool, call);
+    list_remove(&request->link);
+    if (request->ended) {
+        request_release(&client->pool, request);
         return;
     }
-    call->sent = true;
-    map_insert(&client->by_msgid, &call->by_msgid, call->msgid);
-    list_push_back(&client->sent, &call->link);
+    request->sent = true;
+    map_insert(&client->by_msgid, &request->by_msgid, request->msgid);
+    list_push_back(&client->sent, &request->link);
 }
 
 /* `len` bytes have left. */
 static void on_written(struct ratelimit_async *client, size_t len)
 {
     while (len > 0) {
-        struct call *call = LIST_ITEM(client->waiting.next, struct call, link);
-        size_t left = buffer_len(&call->request) - call->n_written;
+        struct request *request = LIST_ITEM(client->waiting.next, struct request, link);
+        size_t left = buffer_len(&request->bytes) - request->n_written;
         size_t part = len < left ? len : left;
-        call->n_written += part;
+        request->n_written += part;
         len -= part;
-        if (part == left) on_sent(client, call);
+        if (part == left) on_sent(client, request);
     }
 }
 
@@ -429,7 +434,7 @@ static void leave_parent(struct ratelimit_async *client)
     rewind_waiting(client);
     list_append(&client->ending, &client->waiting);
     list_append(&client->ending, &client->sent);
-    while (!list_empty(&client->ending)) forget_call(client, LIST_ITEM(client->ending.next, struct call, link));
+    while (!list_empty(&client->ending)) forget_call(client, LIST_ITEM(client->ending.next, struct request, link));
 }
 
 static void destroy(struct ratelimit_async *client)
@@ -441,8 +446,8 @@ static void destroy(struct ratelimit_async *client)
     end_all(client, &client->sent, RATELIMIT_CANCELLED, "");
     end_all(client, &client->waiting, RATELIMIT_CANCELLED, "");
     CHECK(client->n_pending == 0);
-    call_fini(&client->hello);
-    call_pool_fini(&client->pool);
+    request_fini(&client->hello);
+    request_pool_fini(&client->pool);
     heap_fini(&client->deadlines);
     map_fini(&client->by_msgid);
     link_fini(&client->connection);
@@ -484,26 +489,26 @@ static enum ratelimit_status may_call(struct ratelimit_async *client, size_t req
 }
 
 /* The call is packed; `failed` where that failed. */
-static enum ratelimit_status submit(struct ratelimit_async *client, struct call *call, bool failed,
+static enum ratelimit_status submit(struct ratelimit_async *client, struct request *request, bool failed,
                                     uint32_t deadline_ms, ratelimit_answer_fn *callback, void *arg)
 {
     enum ratelimit_status status = RATELIMIT_NO_MEMORY;
     if (failed) goto err_call;
     status = RATELIMIT_BAD_ARGUMENT;
-    if (buffer_len(&call->request) > client->max_frame) goto err_call;
+    if (buffer_len(&request->bytes) > client->max_frame) goto err_call;
     status = RATELIMIT_NO_MEMORY;
     clock_update(&client->clock);
     int64_t wait_us = (int64_t)(deadline_ms > 0 ? deadline_ms : RATELIMIT_DEFAULT_DEADLINE_MS) * 1000;
-    if (heap_push(&client->deadlines, &call->deadline, client->clock.mono_us + wait_us) != 0) goto err_call;
-    call->callback = callback;
-    call->arg = arg;
+    if (heap_push(&client->deadlines, &request->deadline, client->clock.mono_us + wait_us) != 0) goto err_call;
+    request->callback = callback;
+    request->arg = arg;
     client->next_msgid++;
     client->n_pending++;
-    list_push_back(&client->waiting, &call->link);
+    list_push_back(&client->waiting, &request->link);
     return RATELIMIT_OK;
 
 err_call:
-    call_release(&client->pool, call);
+    request_release(&client->pool, request);
     return status;
 }
 
@@ -515,10 +520,10 @@ static enum ratelimit_status ask(struct ratelimit_async *client, const char *met
     }
     enum ratelimit_status status = may_call(client, item->key_len);
     if (status != RATELIMIT_OK) return status;
-    struct call *call = call_new(&client->pool, CALL_DECISION);
-    if (call == NULL) return RATELIMIT_NO_MEMORY;
-    int rc = call_pack_check(call, client->next_msgid, method, item);
-    return submit(client, call, rc != 0, deadline_ms, callback, arg);
+    struct request *request = request_new(&client->pool, REQUEST_DECISION);
+    if (request == NULL) return RATELIMIT_NO_MEMORY;
+    int rc = request_pack_check(request, client->next_msgid, method, item);
+    return submit(client, request, rc != 0, deadline_ms, callback, arg);
 }
 
 enum ratelimit_status ratelimit_async_check(struct ratelimit_async *client, const char *policy, const void *key,
@@ -555,10 +560,10 @@ enum ratelimit_status ratelimit_async_call(struct ratelimit_async *client, const
     if (client == NULL || method == NULL || callback == NULL || !are_params(packed)) return RATELIMIT_BAD_ARGUMENT;
     enum ratelimit_status status = may_call(client, params_len);
     if (status != RATELIMIT_OK) return status;
-    struct call *call = call_new(&client->pool, CALL_OTHER);
-    if (call == NULL) return RATELIMIT_NO_MEMORY;
-    int rc = call_pack_other(call, client->next_msgid, method, packed);
-    return submit(client, call, rc != 0, deadline_ms, callback, arg);
+    struct request *request = request_new(&client->pool, REQUEST_OTHER);
+    if (request == NULL) return RATELIMIT_NO_MEMORY;
+    int rc = request_pack_other(request, client->next_msgid, method, packed);
+    return submit(client, request, rc != 0, deadline_ms, callback, arg);
 }
 
 /* ---- What the caller's loop waits for ---- */
@@ -583,7 +588,7 @@ int ratelimit_async_next_timeout_ms(const struct ratelimit_async *client)
         if (client->connection.fd >= 0 && !client->stuck) return 0;
     }
     if (at_us == INT64_MAX) return -1;
-    struct clock clock = {0};
+    struct clock clock = client->clock;
     clock_update(&clock);
     int64_t wait_ms = at_us > clock.mono_us ? (at_us - clock.mono_us + 999) / 1000 : 0;
     return wait_ms < INT_MAX ? (int)wait_ms : INT_MAX;

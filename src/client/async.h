@@ -2,6 +2,7 @@
 #ifndef RL_CLIENT_ASYNC_H
 #define RL_CLIENT_ASYNC_H
 
+#include "base/clock.h"
 #include "client/decode.h"
 #include "client/ratelimit.h"
 
@@ -9,5 +10,8 @@
 const struct decode_order *async_order(const struct ratelimit_async *client);
 /* From the next connection on hello asks for maps. */
 void async_use_maps(struct ratelimit_async *client);
+
+/* The client's time; a test freezes it. */
+struct clock *async_clock(struct ratelimit_async *client);
 
 #endif

@@ -46,14 +46,15 @@ extern "C" {
 #define RATELIMIT_CALLS_MAX           65536u     /* calls under way in one asynchronous client */
 #define RATELIMIT_BOUND_BY_SIZE       (64 + 1 + 64 + 1) /* "policy/limit" and its NUL */
 
-/* How a call ended. Only the first three of the failures leave open whether a check was charged. */
+/* How a call ended, and whether a check may have been charged. */
 enum ratelimit_status {
     RATELIMIT_OK = 0,       /* the daemon answered; a denial is an answer too: look at `allowed` */
     RATELIMIT_TIMEOUT,      /* sent, and no answer by the deadline: it may have been charged */
     RATELIMIT_LOST,         /* sent, and the connection ended before an answer: it may have been charged */
     RATELIMIT_PROTOCOL,     /* what came is no answer of ratelimitd's: it may have been charged */
     RATELIMIT_UNREACHABLE,  /* the call never left: no daemon there, or it accepts or reads nothing; not charged */
-    RATELIMIT_REFUSED,      /* the daemon answered with an error, such as UNKNOWN_POLICY; not charged */
+    RATELIMIT_REFUSED,      /* the daemon answered with an error, such as UNKNOWN_POLICY; not charged, but for
+                             * STORE_UNAVAILABLE, where it may have been */
     RATELIMIT_BAD_ARGUMENT, /* of this function; nothing was sent */
     RATELIMIT_NO_MEMORY,    /* nothing was sent */
     RATELIMIT_BUSY,         /* asynchronous: RATELIMIT_CALLS_MAX calls are under way; nothing was sent */
@@ -120,7 +121,7 @@ RATELIMIT_API void ratelimit_close(struct ratelimit *client); /* NULL is fine */
 
 /*
  * Every call below returns by `deadline_ms` (0 = RATELIMIT_DEFAULT_DEADLINE_MS) whatever the daemon does, connecting
- * included. Any status but BUSY and CANCELLED can come; results are written only with RATELIMIT_OK. `policy` is
+ * included. Any status but BUSY and CANCELLED can come; results mean something only with RATELIMIT_OK. `policy` is
  * NUL-terminated; `key` is `key_len` bytes of anything. Nothing that is passed in is kept.
  */
 

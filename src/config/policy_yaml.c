@@ -6,10 +6,10 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/units.h"
 #include "config/nearest.h"
 #include "config/not_built.h"
 #include "config/setting.h"
-#include "config/units.h"
 
 enum field {
 #define POLICY_SETTING(NAME, ...) FIELD_##NAME,

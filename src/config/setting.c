@@ -6,8 +6,8 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/units.h"
 #include "config/config.h"
-#include "config/units.h"
 
 enum { RESTART = 0, RELOAD = 1 };
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/units.h"
 #include "client/ratelimit.h"
 #include "ctl/json.h"
 #include "ctl/report.h"
@@ -27,6 +28,8 @@ enum exit_code {
     EXIT_REFUSED = 4, /* the daemon answered with an error */
     EXIT_OUTPUT = 5,  /* standard output took no more */
 };
+
+#define TIMEOUT_MAX_US INT64_C(86400000000) /* a day */
 
 enum { DEFAULT_TIMEOUT_MS = 2000, ARGUMENTS_MAX = 3, MESSAGE_SIZE = 1024 };
 
@@ -66,12 +69,12 @@ static const struct command commands[] = {
     {"version", "version", "", 0, 0, {0}, report_table, "the daemon's version"},
     {"test-clock",
      "test_clock",
-     "[MICROSECONDS]",
-     0,
+     "MICROSECONDS",
+     1,
      1,
      {ARGUMENT_NUMBER},
      report_value,
-     "set or read the time of a daemon under --test-clock"},
+     "set the time of a daemon under --test-clock"},
     {"refund", NULL, "", 0, 0, {0}, NULL, NULL},
     {"explain", NULL, "", 0, 0, {0}, NULL, NULL},
     {"top", NULL, "", 0, 0, {0}, NULL, NULL},
@@ -118,21 +121,17 @@ static int parse_number(const char *text, int64_t *ret)
     return 0;
 }
 
-/* "50ms", "2s": milliseconds, rounded up; 0 where it is no duration, or not one from 1 us to a day. */
-static uint32_t parse_duration_ms(const char *text)
+/* 0, or -1 with the complaint made. */
+static int parse_timeout(const char *text, uint32_t *ret_ms)
 {
-    static const struct {
-        const char *unit;
-        uint64_t us;
-    } units[] = {{"us", 1}, {"ms", 1000}, {"s", 1000000}, {"m", 60000000}, {"h", 3600000000}};
-    const uint64_t day_us = UINT64_C(86400000000);
-    size_t n_digits = strspn(text, "0123456789");
-    if (n_digits == 0 || n_digits > 12) return 0;
-    uint64_t number = strtoull(text, NULL, 10);
-    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
-        if (strcmp(text + n_digits, units[i].unit) != 0) continue;
-        return number <= day_us / units[i].us ? (uint32_t)((number * units[i].us + 999) / 1000) : 0;
+    int64_t us;
+    const char *wrong = units_duration(text, &us);
+    if (wrong == NULL && (us <= 0 || us > TIMEOUT_MAX_US)) wrong = "out of bounds; write a duration from 1us to 1d";
+    if (wrong != NULL) {
+        fprintf(stderr, "ratelimitctl: --timeout %s: %s\n", text, wrong);
+        return -1;
     }
+    *ret_ms = (uint32_t)((us + 999) / 1000);
     return 0;
 }
 
@@ -153,8 +152,7 @@ static int parse_options(int argc, char **argv, struct options *ret)
         case 's': ret->socket = optarg; break;
         case OPTION_JSON: ret->json = true; break;
         case OPTION_TIMEOUT:
-            ret->timeout_ms = parse_duration_ms(optarg);
-            if (ret->timeout_ms == 0) return (int)usage_error("no duration such as 50ms or 2s", optarg);
+            if (parse_timeout(optarg, &ret->timeout_ms) != 0) return EXIT_USAGE;
             break;
         case 'h':
         case OPTION_HELP: print_help(stdout); return EXIT_DONE;

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "config/units.h"
+#include "base/units.h"
 
 static void assert_says(const char *wrong, const char *advice)
 {

@@ -5,8 +5,8 @@
  * is the same in every unit. Every parser returns NULL, or what is wrong and what to write instead
  * (static text), and leaves *ret alone then.
  */
-#ifndef RL_CONFIG_UNITS_H
-#define RL_CONFIG_UNITS_H
+#ifndef RL_BASE_UNITS_H
+#define RL_BASE_UNITS_H
 
 #include <stdbool.h>
 #include <stddef.h>

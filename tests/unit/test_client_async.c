@@ -1,0 +1,795 @@
+/* test_client_async.c: every call of the asynchronous client ends exactly once, whatever the other end does. */
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "client/async.h"
+#include "fakes/scripted_daemon.h"
+
+enum { N_CALLS = 64 };
+
+/* What became of each call. */
+struct end {
+    int n; /* times it ended */
+    enum ratelimit_status status;
+    int64_t remaining;
+    char code[48];
+    char message[128];
+    char result[16];
+    struct world *world;
+};
+
+struct world {
+    struct scripted_daemon daemon;
+    struct ratelimit_async *client;
+    struct end ends[N_CALLS];
+    int n_ends;
+    int free_at; /* free the client in the callback of this end */
+    int again;   /* make so many calls from callbacks */
+    int told_fd; /* what the watch callback heard */
+    short told_events;
+    int n_told;
+};
+
+static void on_end(const struct ratelimit_answer *answer, void *arg);
+
+static void on_watch(void *arg, int fd, short events)
+{
+    struct world *world = arg;
+    if (events != 0 && world->told_events != 0) assert_int_equal(fd, world->told_fd);
+    if (events == 0) assert_int_equal(fd, world->told_fd);
+    world->told_fd = fd;
+    world->told_events = events;
+    world->n_told++;
+}
+
+static void begin(struct world *world)
+{
+    *world = (struct world){.told_fd = -1};
+    daemon_start(&world->daemon, 16);
+    assert_int_equal(ratelimit_async_new(world->daemon.path, &world->client), RATELIMIT_OK);
+    async_clock(world->client)->frozen = true;
+    ratelimit_async_watch(world->client, on_watch, world);
+    for (int i = 0; i < N_CALLS; i++) world->ends[i].world = world;
+}
+
+static void finish(struct world *world)
+{
+    ratelimit_async_free(world->client);
+    assert_int_equal(world->told_events, 0);
+    daemon_stop(&world->daemon);
+}
+
+static enum ratelimit_status check(struct world *world, int i)
+{
+    return ratelimit_async_check(world->client, "login", "alice", 5, 1, 1000, on_end, &world->ends[i]);
+}
+
+static void on_end(const struct ratelimit_answer *answer, void *arg)
+{
+    struct end *end = arg;
+    struct world *world = end->world;
+    end->n++;
+    end->status = answer->status;
+    if (answer->decision != NULL) end->remaining = answer->decision->remaining;
+    snprintf(end->code, sizeof end->code, "%s", answer->code);
+    snprintf(end->message, sizeof end->message, "%s", answer->message);
+    if (answer->result != NULL && answer->result_len <= sizeof end->result) memcpy(end->result, answer->result, answer->result_len);
+    if (++world->n_ends == world->free_at) ratelimit_async_free(world->client);
+    if (world->again > 0) {
+        world->again--;
+        assert_int_equal(check(world, N_CALLS - 1 - world->again), RATELIMIT_OK);
+    }
+}
+
+static void turn(struct world *world)
+{
+    ratelimit_async_process(world->client, POLLIN | POLLOUT);
+}
+
+static void pass(struct world *world, int64_t ms)
+{
+    async_clock(world->client)->mono_us += ms * 1000;
+}
+
+/* Make the calls 0 to n - 1 and let the daemon read them; their msgids. */
+static void make(struct world *world, int n, uint64_t *ret_msgids)
+{
+    for (int i = 0; i < n; i++) assert_int_equal(check(world, i), RATELIMIT_OK);
+    turn(world);
+    if (world->daemon.fd < 0) daemon_greet(&world->daemon);
+    for (int i = 0; i < n; i++) ret_msgids[i] = daemon_expect(&world->daemon, "check");
+    turn(world); /* reads hello's answer */
+}
+
+static void assert_ended(const struct world *world, int i, enum ratelimit_status status)
+{
+    assert_int_equal(world->ends[i].n, 1);
+    assert_int_equal(world->ends[i].status, status);
+}
+
+static void nothing_happens_before_the_first_process(void **state)
+{
+    (void)state;
+    struct world world;
+    begin(&world);
+    assert_int_equal(ratelimit_async_fd(world.client), -1);
+    assert_int_equal(ratelimit_async_events(world.client), 0);
+    assert_int_equal(ratelimit_async_next_timeout_ms(world.client), -1);
+    assert_int_equal(check(&world, 0), RATELIMIT_OK);
+    assert_int_equal(ratelimit_async_next_timeout_ms(world.client), 0);
+    assert_int_equal(world.ends[0].n, 0);
+    finish(&world);
+    assert_ended(&world, 0, RATELIMIT_CANCELLED);
+}
+
+static void hello_goes_first_and_answers_may_overtake_each_other(void **state)
+{
+    (void)state;
+    struct world world;
+    uint64_t msgids[3];
+    begin(&world);
+    make(&world, 3, msgids);
+    assert_int_equal(ratelimit_async_pending(world.client), 3);
+    assert_int_equal(ratelimit_async_next_timeout_ms(world.client), 1000);
+    for (int i = 2; i >= 0; i--) daemon_answer_allowed(&world.daemon, msgids[i], i);
+    turn(&world);
+    for (int i = 0; i < 3; i++) {
+        assert_ended(&world, i, RATELIMIT_OK);
+        assert_int_equal(world.ends[i].remaining, i);
+    }
+    assert_int_equal(ratelimit_async_pending(world.client), 0);
+    assert_int_equal(ratelimit_async_next_timeout_ms(world.client), -1);
+    finish(&world);
+}
+
+static void answers_may_come_byte_by_byte(void **state)
+{
+    (void)state;
+    struct world world;
+    uint64_t msgid;
+    struct buffer out = {0};
+    struct packer packer = packer_of(&out);
+    begin(&world);
+    make(&world, 1, &msgid);
+    rpc_pack_result(&packer, msgid);
+    daemon_pack_decision(&packer, true, 4);
+    for (size_t i = 0; i < buffer_len(&out); i++) {
+        assert_int_equal(world.ends[0].n, 0);
+        daemon_send(&world.daemon, buffer_data(&out) + i, 1);
+        turn(&world);
+    }
+    assert_ended(&world, 0, RATELIMIT_OK);
+    buffer_fini(&out);
+    finish(&world);
+}
+
+static void a_refusal_carries_the_daemons_code_and_words(void **state)
+{
+    (void)state;
+    struct world world;
+    uint64_t msgids[2];
+    begin(&world);
+    make(&world, 2, msgids);
+    daemon_answer_error(&world.daemon, msgids[0], ERROR_UNKNOWN_POLICY, "there is no policy login");
+    daemon_answer_text(&world.daemon, msgids[1], "pong");
+    turn(&world);
+    assert_ended(&world, 0, RATELIMIT_REFUSED);
+    assert_string_equal(world.ends[0].code, "UNKNOWN_POLICY");
+    assert_string_equal(world.ends[0].message, "UNKNOWN_POLICY: there is no policy login");
+    assert_ended(&world, 1, RATELIMIT_PROTOCOL);
+    finish(&world);
+}
+
+static void a_call_ends_at_its_deadline_and_its_late_answer_meets_nobody(void **state)
+{
+    (void)state;
+    struct world world;
+    uint64_t msgids[2];
+    begin(&world);
+    make(&world, 1, msgids);
+    pass(&world, 999);
+    turn(&world);
+    assert_int_equal(world.ends[0].n, 0);
+    assert_int_equal(ratelimit_async_next_timeout_ms(world.client), 1);
+    pass(&world, 1);
+    turn(&world);
+    assert_ended(&world, 0, RATELIMIT_TIMEOUT);
+    assert_int_equal(check(&world, 1), RATELIMIT_OK);
+    turn(&world);
+    msgids[1] = daemon_expect(&world.daemon, "check");
+    daemon_answer_allowed(&world.daemon, msgids[0], 100);
+    daemon_answer_allowed(&world.daemon, msgids[1], 3);
+    turn(&world);
+    assert_ended(&world, 0, RATELIMIT_TIMEOUT);
+    assert_ended(&world, 1, RATELIMIT_OK);
+    assert_int_equal(world.ends[1].remaining, 3);
+    finish(&world);
+}
+
+/* The caller's loop was away; the answer was there in time. */
+static void an_answer_that_has_come_beats_a_deadline_that_has_passed(void **state)
+{
+    (void)state;
+    struct world world;
+    uint64_t msgid;
+    begin(&world);
+    make(&world, 1, &msgid);
+    daemon_answer_allowed(&world.daemon, msgid, 3);
+    pass(&world, 5000);
+    ratelimit_async_process(world.client, 0);
+    assert_ended(&world, 0, RATELIMIT_OK);
+    finish(&world);
+}
+
+static void an_answer_sent_twice_counts_once(void **state)
+{
+    (void)state;
+    struct world world;
+    uint64_t msgids[2];
+    begin(&world);
+    make(&world, 2, msgids);
+    daemon_answer_allowed(&world.daemon, msgids[0], 3);
+    daemon_answer_allowed(&world.daemon, msgids[0], 4);
+    daemon_answer_allowed(&world.daemon, msgids[1], 5);
+    turn(&world);
+    assert_ended(&world, 0, RATELIMIT_OK);
+    assert_int_equal(world.ends[0].remaining, 3);
+    assert_int_equal(world.ends[1].remaining, 5);
+    finish(&world);
+}
+
+static void an_answer_to_no_call_at_all_ends_the_connection(void **state)
+{
+    (void)state;
+    struct world world;
+    uint64_t msgid;
+    begin(&world);
+    make(&world, 1, &msgid);
+    daemon_answer_allowed(&world.daemon, msgid + 1000, 3);
+    turn(&world);
+    assert_ended(&world, 0, RATELIMIT_PROTOCOL);
+    assert_int_equal(ratelimit_async_fd(world.client), -1);
+    finish(&world);
+}
+
+static void the_daemons_last_words_are_the_reason_of_the_loss(void **state)
+{
+    (void)state;
+    struct world world;
+    uint64_t msgid;
+    struct buffer out = {0};
+    struct packer packer = packer_of(&out);
+    begin(&world);
+    make(&world, 1, &msgid);
+    rpc_pack_broken(&packer, ERROR_TOO_LARGE, "the message is too long");
+    daemon_send(&world.daemon, buffer_data(&out), buffer_len(&out));
+    turn(&world);
+    assert_ended(&world, 0, RATELIMIT_LOST);
+    assert_string_equal(world.ends[0].message, "TOO_LARGE: the message is too long");
+    buffer_fini(&out);
+    finish(&world);
+}
+
+#define BYTES(text)                                                                                                    \
+    {                                                                                                                  \
+        (const uint8_t *)(text), sizeof(text) - 1                                                                      \
+    }
+
+static void nonsense_ends_the_connection_and_takes_no_memory(void **state)
+{
+    (void)state;
+    static const struct slice nonsense[] = {
+        BYTES("HTTP/1.1 400 Bad Request\r\n\r\n"),
+        BYTES("\xc1"),
+        BYTES("\xdd\xff\xff\xff\xff"),
+        BYTES("\xdd\x10\x00\x00\x00"),
+        BYTES("\x94\x01\x01\xc0\xdb\xff\xff\xff\xff"),
+        BYTES("\x94\x01\x01\xc0\xdd\x00\xff\xff\xff"),
+        BYTES("\x94\x00\x01\xa4ping\x90"),
+        BYTES("\x93\x02\xa1x\x90"),
+        BYTES("\x94\x01\xc0\xc0\xc0"),
+        BYTES("\x94\x01\x01\x05\xc0"),
+        BYTES("\x94\x01\xd0\xff\xc0\xc0"),
+        BYTES("\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91"
+              "\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91"),
+    };
+    for (size_t i = 0; i < sizeof nonsense / sizeof nonsense[0]; i++) {
+        struct world world;
+        uint64_t msgid;
+        begin(&world);
+        make(&world, 1, &msgid);
+        uint64_t n_allocs = mem_n_allocs();
+        daemon_send(&world.daemon, nonsense[i].data, nonsense[i].len);
+        turn(&world);
+        assert_int_equal(world.ends[0].n, 1);
+        assert_true(world.ends[0].status == RATELIMIT_PROTOCOL || world.ends[0].status == RATELIMIT_LOST);
+        assert_int_equal(ratelimit_async_fd(world.client), -1);
+        assert_true(mem_n_allocs() - n_allocs <= 1);
+        finish(&world);
+    }
+}
+
+static void an_answer_without_end_is_cut_at_the_ceiling(void **state)
+{
+    (void)state;
+    enum { PART = 16 * 1024 };
+    struct world world;
+    uint64_t msgid;
+    static const uint8_t nils[PART] = {[0] = 0}; /* the integers 0 */
+    begin(&world);
+    make(&world, 1, &msgid);
+    daemon_send(&world.daemon, "\x94\x01\x01\xc0\xdd\x00\x30\x00\x00", 9);
+    size_t sent = 0;
+    while (ratelimit_async_fd(world.client) >= 0 && sent < 2 * RATELIMIT_ANSWER_MAX) {
+        daemon_send(&world.daemon, nils, sizeof nils);
+        sent += sizeof nils;
+        turn(&world);
+    }
+    assert_true(sent >= 0x300000 - PART); /* this long one was within the ceiling */
+    assert_int_equal(world.ends[0].n, 1);
+    finish(&world);
+}
+
+static void without_a_daemon_calls_fail_at_once(void **state)
+{
+    (void)state;
+    struct world world;
+    begin(&world);
+    daemon_stop(&world.daemon);
+    assert_int_equal(check(&world, 0), RATELIMIT_OK);
+    assert_int_equal(check(&world, 1), RATELIMIT_OK);
+    turn(&world);
+    assert_ended(&world, 0, RATELIMIT_UNREACHABLE);
+    assert_ended(&world, 1, RATELIMIT_UNREACHABLE);
+    assert_non_null(strstr(world.ends[0].message, world.daemon.path));
+    ratelimit_async_free(world.client);
+}
+
+static void a_full_backlog_is_tried_again_until_the_deadline(void **state)
+{
+    (void)state;
+    struct world world;
+    struct ratelimit_async *others[8];
+    begin(&world);
+    daemon_stop(&world.daemon);
+    ratelimit_async_free(world.client);
+    daemon_start(&world.daemon, 0);
+    assert_int_equal(ratelimit_async_new(world.daemon.path, &world.client), RATELIMIT_OK);
+    async_clock(world.client)->frozen = true;
+    int n_others = 0; /* as many as it takes until one is not let in */
+    for (bool in = true; in; n_others++) {
+        assert_in_range(n_others, 0, 7);
+        assert_int_equal(ratelimit_async_new(world.daemon.path, &others[n_others]), RATELIMIT_OK);
+        ratelimit_async_call(others[n_others], "ping", NULL, 0, 1000, on_end, &world.ends[N_CALLS - 1]);
+        ratelimit_async_process(others[n_others], 0);
+        in = ratelimit_async_fd(others[n_others]) >= 0;
+    }
+
+    assert_int_equal(check(&world, 0), RATELIMIT_OK);
+    turn(&world);
+    assert_int_equal(ratelimit_async_fd(world.client), -1);
+    int wait_ms = ratelimit_async_next_timeout_ms(world.client);
+    assert_in_range(wait_ms, 1, 20);
+    pass(&world, 1000);
+    turn(&world);
+    assert_ended(&world, 0, RATELIMIT_UNREACHABLE);
+    assert_non_null(strstr(world.ends[0].message, "backlog"));
+
+    assert_int_equal(check(&world, 1), RATELIMIT_OK);
+    daemon_accept(&world.daemon); /* makes room */
+    pass(&world, 20);
+    turn(&world);
+    assert_true(ratelimit_async_fd(world.client) >= 0);
+    for (int i = 0; i < n_others; i++) ratelimit_async_free(others[i]);
+    ratelimit_async_free(world.client);
+    daemon_stop(&world.daemon);
+    assert_ended(&world, 1, RATELIMIT_CANCELLED);
+}
+
+static void what_was_sent_is_lost_and_what_waits_goes_out_on_the_next_connection(void **state)
+{
+    (void)state;
+    struct world world;
+    uint64_t msgids[2];
+    begin(&world);
+    make(&world, 2, msgids);
+    assert_int_equal(check(&world, 2), RATELIMIT_OK);
+    daemon_hang_up(&world.daemon);
+    turn(&world);
+    assert_ended(&world, 0, RATELIMIT_LOST);
+    assert_ended(&world, 1, RATELIMIT_LOST);
+    assert_int_equal(world.ends[2].n, 0);
+    turn(&world);
+    daemon_greet(&world.daemon);
+    daemon_answer_allowed(&world.daemon, daemon_expect(&world.daemon, "check"), 3);
+    turn(&world);
+    assert_ended(&world, 2, RATELIMIT_OK);
+    finish(&world);
+}
+
+static void a_connection_that_ended_while_idle_costs_no_call(void **state)
+{
+    (void)state;
+    struct world world;
+    uint64_t msgid;
+    begin(&world);
+    make(&world, 1, &msgid);
+    daemon_answer_allowed(&world.daemon, msgid, 3);
+    turn(&world);
+    daemon_hang_up(&world.daemon);
+    assert_int_equal(check(&world, 1), RATELIMIT_OK);
+    ratelimit_async_process(world.client, 0); /* it does not know yet */
+    assert_int_equal(world.ends[1].n, 0);
+    assert_int_equal(ratelimit_async_next_timeout_ms(world.client), 0);
+    ratelimit_async_process(world.client, 0);
+    daemon_greet(&world.daemon);
+    daemon_answer_allowed(&world.daemon, daemon_expect(&world.daemon, "check"), 2);
+    turn(&world);
+    assert_ended(&world, 1, RATELIMIT_OK);
+    finish(&world);
+}
+
+static void answers_left_behind_by_a_daemon_that_closed_are_read(void **state)
+{
+    (void)state;
+    struct world world;
+    uint64_t msgid;
+    begin(&world);
+    make(&world, 1, &msgid);
+    daemon_answer_allowed(&world.daemon, msgid, 3);
+    daemon_hang_up(&world.daemon);
+    assert_int_equal(check(&world, 1), RATELIMIT_OK);
+    ratelimit_async_process(world.client, 0); /* the write fails first */
+    assert_ended(&world, 0, RATELIMIT_OK);
+    assert_int_equal(world.ends[1].n, 0);
+    finish(&world);
+    assert_ended(&world, 1, RATELIMIT_CANCELLED);
+}
+
+/* Calls so long that the socket is full after a few. */
+static int fill(struct world *world, const char *key, size_t key_len)
+{
+    int n = 0;
+    while (!(ratelimit_async_events(world->client) & POLLOUT)) {
+        assert_in_range(n, 0, N_CALLS - 2);
+        assert_int_equal(ratelimit_async_check(world->client, "login", key, key_len, 1, 1000, on_end, &world->ends[n]),
+                         RATELIMIT_OK);
+        n++;
+        turn(world);
+        if (world->daemon.fd < 0) daemon_greet(&world->daemon);
+    }
+    return n;
+}
+
+static void what_a_full_socket_did_not_take_is_never_sent_after_its_deadline(void **state)
+{
+    (void)state;
+    static char key[60000];
+    struct world world;
+    begin(&world);
+    int n = fill(&world, key, sizeof key);
+    assert_true(world.told_events & POLLOUT);
+    assert_int_equal(check(&world, n), RATELIMIT_OK); /* behind the full socket */
+    turn(&world);
+    pass(&world, 1000);
+    turn(&world);
+    int n_sent = 0;
+    for (int i = 0; i <= n; i++) {
+        assert_int_equal(world.ends[i].n, 1);
+        assert_true(world.ends[i].status == RATELIMIT_TIMEOUT || world.ends[i].status == RATELIMIT_UNREACHABLE);
+        n_sent += world.ends[i].status == RATELIMIT_TIMEOUT;
+    }
+    assert_int_equal(world.ends[n].status, RATELIMIT_UNREACHABLE);
+
+    /* The daemon reads again: all that was called sent, whole, and nothing else; then the line is as good as new. */
+    struct rpc_request request;
+    int n_read = 0;
+    for (int i = 0; i < 4; i++) {
+        while (daemon_read(&world.daemon, &request)) n_read++;
+        turn(&world);
+    }
+    assert_int_equal(n_read, n_sent);
+    assert_false(ratelimit_async_events(world.client) & POLLOUT);
+    assert_int_equal(check(&world, n + 1), RATELIMIT_OK);
+    turn(&world);
+    daemon_answer_allowed(&world.daemon, daemon_expect(&world.daemon, "check"), 1);
+    turn(&world);
+    assert_ended(&world, n + 1, RATELIMIT_OK);
+    finish(&world);
+}
+
+static void a_half_written_call_begins_anew_on_the_next_connection(void **state)
+{
+    (void)state;
+    static char key[60000];
+    struct world world;
+    begin(&world);
+    int n = fill(&world, key, sizeof key);
+    daemon_hang_up(&world.daemon);
+    turn(&world);
+    int n_lost = 0;
+    for (int i = 0; i < n; i++) n_lost += world.ends[i].n;
+    assert_true(n_lost < n);
+    turn(&world);
+    daemon_greet(&world.daemon);
+    for (int i = n_lost; i < n; i++) {
+        daemon_answer_allowed(&world.daemon, daemon_expect(&world.daemon, "check"), i);
+        turn(&world);
+        assert_ended(&world, i, RATELIMIT_OK);
+    }
+    finish(&world);
+}
+
+static void calls_made_in_a_callback_leave_with_the_same_process(void **state)
+{
+    (void)state;
+    struct world world;
+    uint64_t msgid;
+    begin(&world);
+    make(&world, 1, &msgid);
+    daemon_answer_allowed(&world.daemon, msgid, 3);
+    world.again = 1;
+    turn(&world);
+    daemon_answer_allowed(&world.daemon, daemon_expect(&world.daemon, "check"), 2);
+    turn(&world);
+    assert_ended(&world, N_CALLS - 1, RATELIMIT_OK);
+    finish(&world);
+}
+
+static void a_callback_that_calls_again_does_not_keep_a_failing_turn_for_ever(void **state)
+{
+    (void)state;
+    struct world world;
+    begin(&world);
+    daemon_stop(&world.daemon);
+    world.again = 10;
+    assert_int_equal(check(&world, 0), RATELIMIT_OK);
+    turn(&world);
+    assert_int_equal(world.n_ends, 1);
+    while (world.n_ends < 11) turn(&world);
+    ratelimit_async_free(world.client);
+    assert_int_equal(world.n_ends, 11);
+}
+
+static void a_client_freed_in_a_callback_ends_the_other_calls(void **state)
+{
+    (void)state;
+    struct world world;
+    uint64_t msgids[3];
+    begin(&world);
+    make(&world, 3, msgids);
+    daemon_answer_allowed(&world.daemon, msgids[1], 3);
+    world.free_at = 1;
+    turn(&world);
+    assert_ended(&world, 0, RATELIMIT_CANCELLED);
+    assert_ended(&world, 1, RATELIMIT_OK);
+    assert_ended(&world, 2, RATELIMIT_CANCELLED);
+    assert_int_equal(world.told_events, 0);
+    daemon_stop(&world.daemon);
+}
+
+static void a_client_freed_while_a_loss_is_told_ends_each_call_once(void **state)
+{
+    (void)state;
+    struct world world;
+    uint64_t msgids[3];
+    begin(&world);
+    make(&world, 3, msgids);
+    daemon_hang_up(&world.daemon);
+    world.free_at = 2;
+    turn(&world);
+    for (int i = 0; i < 3; i++) assert_ended(&world, i, RATELIMIT_LOST);
+    daemon_stop(&world.daemon);
+}
+
+static void the_watcher_hears_of_every_descriptor_and_of_its_end(void **state)
+{
+    (void)state;
+    struct world world;
+    uint64_t msgid;
+    begin(&world);
+    make(&world, 1, &msgid);
+    assert_int_equal(world.told_fd, ratelimit_async_fd(world.client));
+    assert_int_equal(world.told_events, POLLIN);
+    assert_int_equal(world.n_told, 1);
+    daemon_hang_up(&world.daemon);
+    turn(&world);
+    assert_int_equal(world.told_events, 0);
+    make(&world, 1, &msgid);
+    assert_int_equal(world.told_events, POLLIN);
+    assert_int_equal(world.n_told, 3);
+    finish(&world);
+}
+
+static void arguments_are_checked_before_anything_is_sent(void **state)
+{
+    (void)state;
+    struct world world;
+    char long_path[200];
+    struct ratelimit_async *none = NULL;
+    begin(&world);
+    memset(long_path, 'x', sizeof long_path - 1);
+    long_path[sizeof long_path - 1] = '\0';
+    assert_int_equal(ratelimit_async_new(long_path, &none), RATELIMIT_BAD_ARGUMENT);
+    assert_int_equal(ratelimit_async_new("", &none), RATELIMIT_BAD_ARGUMENT);
+    assert_null(none);
+    struct ratelimit_async *client = world.client;
+    assert_int_equal(ratelimit_async_check(client, NULL, "k", 1, 1, 0, on_end, NULL), RATELIMIT_BAD_ARGUMENT);
+    assert_int_equal(ratelimit_async_check(client, "p", NULL, 1, 1, 0, on_end, NULL), RATELIMIT_BAD_ARGUMENT);
+    assert_int_equal(ratelimit_async_check(client, "p", "k", 1, 1, 0, NULL, NULL), RATELIMIT_BAD_ARGUMENT);
+    assert_int_equal(ratelimit_async_call(client, "x", "\x91", 1, 0, on_end, NULL), RATELIMIT_BAD_ARGUMENT);
+    assert_int_equal(ratelimit_async_call(client, "x", "\x90\x90", 2, 0, on_end, NULL), RATELIMIT_BAD_ARGUMENT);
+    assert_int_equal(ratelimit_async_call(client, "x", "\xa1x", 2, 0, on_end, NULL), RATELIMIT_BAD_ARGUMENT);
+    assert_int_equal(ratelimit_async_call(client, "x", NULL, 2, 0, on_end, NULL), RATELIMIT_BAD_ARGUMENT);
+    assert_int_equal(ratelimit_async_pending(client), 0);
+    finish(&world);
+}
+
+static void a_request_the_daemon_would_hang_up_on_is_refused_here(void **state)
+{
+    (void)state;
+    static char key[70000];
+    struct world world;
+    uint64_t msgid;
+    begin(&world);
+    make(&world, 1, &msgid);
+    daemon_answer_allowed(&world.daemon, msgid, 3);
+    turn(&world);
+    assert_int_equal(ratelimit_async_check(world.client, "login", key, sizeof key, 1, 0, on_end, &world.ends[1]),
+                     RATELIMIT_BAD_ARGUMENT);
+    finish(&world);
+    assert_int_equal(world.ends[1].n, 0);
+}
+
+static void any_method_can_be_called_and_its_result_comes_packed(void **state)
+{
+    (void)state;
+    struct world world;
+    struct rpc_request request;
+    int64_t number;
+    begin(&world);
+    assert_int_equal(ratelimit_async_call(world.client, "frob", "\x92\x07\x08", 3, 0, on_end, &world.ends[0]), 0);
+    assert_int_equal(ratelimit_async_call(world.client, "nop", NULL, 0, 0, on_end, &world.ends[1]), 0);
+    turn(&world);
+    daemon_greet(&world.daemon);
+    assert_true(daemon_read(&world.daemon, &request));
+    assert_true(slice_is(request.method, "frob"));
+    assert_int_equal(request.n_params, 2);
+    assert_int_equal(pull_int(&request.params, &number), 0);
+    assert_int_equal(number, 7);
+    daemon_answer_text(&world.daemon, request.msgid, "hm");
+    assert_true(daemon_read(&world.daemon, &request));
+    assert_int_equal(request.n_params, 0);
+    turn(&world);
+    assert_ended(&world, 0, RATELIMIT_OK);
+    assert_memory_equal(world.ends[0].result, "\xa2hm", 3);
+    finish(&world);
+}
+
+static void there_is_an_end_to_the_calls_under_way(void **state)
+{
+    (void)state;
+    struct world world;
+    begin(&world);
+    for (uint32_t i = 0; i < RATELIMIT_CALLS_MAX; i++) assert_int_equal(check(&world, 0), RATELIMIT_OK);
+    assert_int_equal(check(&world, 1), RATELIMIT_BUSY);
+    finish(&world);
+    assert_int_equal(world.ends[0].n, RATELIMIT_CALLS_MAX);
+    assert_int_equal(world.ends[1].n, 0);
+}
+
+static void a_warm_client_allocates_nothing(void **state)
+{
+    (void)state;
+    struct world world;
+    uint64_t msgids[N_CALLS];
+    uint64_t n_allocs = 0;
+    begin(&world);
+    for (int round = 0; round < 20; round++) {
+        make(&world, N_CALLS, msgids);
+        for (int i = 0; i < N_CALLS; i++) daemon_answer_allowed(&world.daemon, msgids[i], i);
+        uint64_t before = mem_n_allocs();
+        turn(&world);
+        for (int i = 0; i < N_CALLS; i++) assert_int_equal(check(&world, i), RATELIMIT_OK);
+        turn(&world);
+        n_allocs = mem_n_allocs() - before;
+        for (int i = 0; i < N_CALLS; i++) {
+            daemon_answer_allowed(&world.daemon, daemon_expect(&world.daemon, "check"), i);
+        }
+        turn(&world);
+    }
+    assert_int_equal(n_allocs, 0);
+    finish(&world);
+}
+
+/* Four calls, answered, with the n-th allocation of one half failing: what was accepted ends, once. 0 = none fails. */
+static void run_short_of_memory(uint64_t fail_out, uint64_t fail_in, uint64_t *ret_n_out, uint64_t *ret_n_in)
+{
+    struct world world = {.told_fd = -1};
+    struct rpc_request request;
+    int n_accepted = 0;
+    daemon_start(&world.daemon, 16);
+    for (int i = 0; i < N_CALLS; i++) world.ends[i].world = &world;
+
+    uint64_t before = mem_n_allocs();
+    mem_fail_nth(fail_out);
+    if (ratelimit_async_new(world.daemon.path, &world.client) == RATELIMIT_OK) {
+        for (int i = 0; i < 4; i++) n_accepted += check(&world, n_accepted) == RATELIMIT_OK;
+        turn(&world);
+    }
+    mem_fail_nth(0);
+    *ret_n_out = mem_n_allocs() - before;
+
+    if (n_accepted > 0) daemon_accept(&world.daemon);
+    while (n_accepted > 0 && daemon_read(&world.daemon, &request)) {
+        if (slice_is(request.method, "hello")) {
+            daemon_answer_hello(&world.daemon, request.msgid);
+        } else {
+            daemon_answer_allowed(&world.daemon, request.msgid, 1);
+        }
+    }
+    before = mem_n_allocs();
+    mem_fail_nth(fail_in);
+    if (world.client != NULL) turn(&world);
+    mem_fail_nth(0);
+    *ret_n_in = mem_n_allocs() - before;
+
+    ratelimit_async_free(world.client);
+    for (int i = 0; i < n_accepted; i++) assert_int_equal(world.ends[i].n, 1);
+    assert_int_equal(world.n_ends, n_accepted);
+    daemon_stop(&world.daemon);
+}
+
+static void memory_may_fail_anywhere(void **state)
+{
+    (void)state;
+    uint64_t n_out, n_in, any;
+    run_short_of_memory(0, 0, &n_out, &n_in);
+    assert_true(n_out > 4 && n_in > 0);
+    for (uint64_t n = 1; n <= n_out; n++) run_short_of_memory(n, 0, &any, &any);
+    for (uint64_t n = 1; n <= n_in; n++) run_short_of_memory(0, n, &any, &any);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_happens_before_the_first_process),
+        cmocka_unit_test(hello_goes_first_and_answers_may_overtake_each_other),
+        cmocka_unit_test(answers_may_come_byte_by_byte),
+        cmocka_unit_test(a_refusal_carries_the_daemons_code_and_words),
+        cmocka_unit_test(a_call_ends_at_its_deadline_and_its_late_answer_meets_nobody),
+        cmocka_unit_test(an_answer_that_has_come_beats_a_deadline_that_has_passed),
+        cmocka_unit_test(an_answer_sent_twice_counts_once),
+        cmocka_unit_test(an_answer_to_no_call_at_all_ends_the_connection),
+        cmocka_unit_test(the_daemons_last_words_are_the_reason_of_the_loss),
+        cmocka_unit_test(nonsense_ends_the_connection_and_takes_no_memory),
+        cmocka_unit_test(an_answer_without_end_is_cut_at_the_ceiling),
+        cmocka_unit_test(without_a_daemon_calls_fail_at_once),
+        cmocka_unit_test(a_full_backlog_is_tried_again_until_the_deadline),
+        cmocka_unit_test(what_was_sent_is_lost_and_what_waits_goes_out_on_the_next_connection),
+        cmocka_unit_test(a_connection_that_ended_while_idle_costs_no_call),
+        cmocka_unit_test(answers_left_behind_by_a_daemon_that_closed_are_read),
+        cmocka_unit_test(what_a_full_socket_did_not_take_is_never_sent_after_its_deadline),
+        cmocka_unit_test(a_half_written_call_begins_anew_on_the_next_connection),
+        cmocka_unit_test(calls_made_in_a_callback_leave_with_the_same_process),
+        cmocka_unit_test(a_callback_that_calls_again_does_not_keep_a_failing_turn_for_ever),
+        cmocka_unit_test(a_client_freed_in_a_callback_ends_the_other_calls),
+        cmocka_unit_test(a_client_freed_while_a_loss_is_told_ends_each_call_once),
+        cmocka_unit_test(the_watcher_hears_of_every_descriptor_and_of_its_end),
+        cmocka_unit_test(arguments_are_checked_before_anything_is_sent),
+        cmocka_unit_test(a_request_the_daemon_would_hang_up_on_is_refused_here),
+        cmocka_unit_test(any_method_can_be_called_and_its_result_comes_packed),
+        cmocka_unit_test(there_is_an_end_to_the_calls_under_way),
+        cmocka_unit_test(a_warm_client_allocates_nothing),
+        cmocka_unit_test(memory_may_fail_anywhere),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -16,7 +16,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "build" / "test"
+RESULTS = Path(os.environ.get("TEST_RESULTS", ROOT / "build" / "test"))
 CORES = os.cpu_count() or 1
 SHORT_FUZZ_SECONDS = 10
 
@@ -37,7 +37,7 @@ def slug(name):
 
 
 def tool(name, argv, env=None):
-    """Run a tool without a terminal; its output goes to build/test/NAME.log and comes back as text."""
+    """Run a tool without a terminal; its output goes to NAME.log among the results and comes back as text."""
     log = RESULTS / f"{slug(name)}.log"
     with open(log, "wb") as out:
         code = subprocess.run(argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,

@@ -135,15 +135,17 @@ class Bench:
 
     def table(self, title, base, columns, shapes, sides, cores=None):
         print(f"\n### {title}\n")
-        print("| load | side | " + " | ".join(name for name, _ in columns) + f" | rate / {base} |")
-        print("|---|---|" + "---|" * (len(columns) + 1))
+        heads = [name for name, _ in columns] + ([f"rate / {base}"] if len(sides) > 1 else [])
+        print("| load | side | " + " | ".join(heads) + " |\n|---|---|" + "---|" * len(heads))
         for shape in shapes:
             rounds = self.compare(shape, sides, cores)
             self.results.setdefault(title, {})[shape.name] = rounds
             for side in sides:
                 cells = [render([one.get(key) for one in rounds[side.name]]) for _, key in columns]
-                ratios = [mine["per_second"] / theirs["per_second"] for mine, theirs in zip(rounds[side.name], rounds[base])]
-                print(f"| {shape.name} | {side.name} | " + " | ".join(cells) + f" | {statistics.median(ratios):.2f} |", flush=True)
+                if len(sides) > 1:
+                    pairs = zip(rounds[side.name], rounds[base])
+                    cells.append(f"{statistics.median(mine['per_second'] / theirs['per_second'] for mine, theirs in pairs):.2f}")
+                print(f"| {shape.name} | {side.name} | " + " | ".join(cells) + " |", flush=True)
 
     # ---- the sections ----
 
@@ -274,7 +276,6 @@ def machine():
     redis = re.search(r"v=(\S+)", output("redis-server", "--version"))
     return (f"{len(os.sched_getaffinity(0))} cores, {cpu.group(1) if cpu else platform.machine()}, Linux {platform.release()}, "
             f"{release.get('PRETTY_NAME', 'unknown')}, redis {redis.group(1) if redis else 'unknown'}, "
-            f"libuv {output('pkg-config', '--modversion', 'libuv')}, hiredis {output('pkg-config', '--modversion', 'hiredis')}, "
             f"{output(program('ratelimitd'), '--version')}")
 
 

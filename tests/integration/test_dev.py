@@ -1,0 +1,86 @@
+"""test_dev.py: ./dev does what its help says, from a shell's point of view. It builds and runs the release."""
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from harness import ROOT, build_dir, eventually
+
+pytestmark = pytest.mark.smoke
+
+
+@pytest.fixture(autouse=True)
+def only_release():
+    if "release" not in build_dir().name:
+        pytest.skip("./dev run builds the release")
+
+
+def dev(*arguments, **options):
+    return subprocess.run([str(ROOT / "dev"), *arguments], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=50, **options)
+
+
+def children_named(name):
+    """Processes of that name that belong to this checkout's release build."""
+    binary = str(build_dir() / "bin" / name)
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.readlink(f"/proc/{pid}/exe") == binary:
+                found.append(int(pid))
+        except OSError:
+            pass
+    return found
+
+
+def test_help_names_every_command():
+    done = dev("--help")
+    assert done.returncode == 0
+    for command in ("run", "test", "build", "bench", "lint", "fuzz", "soak"):
+        assert f"\n  {command} " in done.stdout
+
+
+def test_an_unknown_command_is_an_error():
+    assert dev("dance").returncode != 0
+
+
+def test_a_command_with_nothing_to_install_starts_within_a_second():
+    dev("setup")
+    started = time.monotonic()
+    done = dev("setup")
+    assert done.returncode == 0, done.stderr
+    assert "nothing to" in done.stdout or "everything is there" in done.stdout
+    assert time.monotonic() - started < 1
+
+
+def test_a_name_that_selects_nothing_is_no_success(tmp_path):
+    done = dev("test", "no_test_has_this_name", env={**os.environ, "TEST_RESULTS": str(tmp_path)})
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1].startswith("0 passed, ")
+
+
+def test_run_once_shows_an_allowed_and_a_denied_check_and_leaves_nothing_behind():
+    done = dev("run", "--once")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "allowed" in done.stdout and "denied" in done.stdout
+    assert not children_named("ratelimitd")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_run_stays_until_it_is_told_to_end(number, tmp_path):
+    output = tmp_path / "output"
+    with open(output, "wb") as out:
+        run = subprocess.Popen([str(ROOT / "dev"), "run"], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out,
+                               stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        eventually(lambda: "Ctrl-C" in output.read_text(), "it says how to go on", 50)
+        assert run.poll() is None and children_named("ratelimitd")
+        run.send_signal(number)
+        assert run.wait(20) == 0, output.read_text()
+    finally:
+        if run.poll() is None:
+            run.kill()
+    assert not children_named("ratelimitd")

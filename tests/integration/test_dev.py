@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import time
 
 import pytest
 
@@ -47,13 +46,11 @@ def test_an_unknown_command_is_an_error():
     assert dev("dance").returncode != 0
 
 
-def test_a_command_with_nothing_to_install_starts_within_a_second():
+def test_a_command_with_nothing_to_install_does_not_even_look():
     dev("setup")
-    started = time.monotonic()
     done = dev("setup")
     assert done.returncode == 0, done.stderr
-    assert "nothing to" in done.stdout or "everything is there" in done.stdout
-    assert time.monotonic() - started < 1
+    assert done.stdout == "dev: everything is there\n"
 
 
 def test_a_name_that_selects_nothing_is_no_success(tmp_path):

@@ -1,0 +1,56 @@
+"""test_install.py: cmake --install puts everything where it belongs, and keeps a configuration that is there."""
+
+import os
+import subprocess
+
+import pytest
+
+from harness import build_dir
+
+pytestmark = pytest.mark.smoke
+
+
+def install(destination, prefix="/usr"):
+    done = subprocess.run(["cmake", "--install", str(build_dir()), "--prefix", prefix], capture_output=True, text=True,
+                          env={**os.environ, "DESTDIR": str(destination)})
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def installed(tmp_path):
+    install(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", [
+    "bin/ratelimitd", "bin/ratelimitctl", "include/ratelimit.h", "share/man/man8/ratelimitd.8",
+    "share/man/man5/ratelimitd.yaml.5", "share/man/man1/ratelimitctl.1", "lib/systemd/system/ratelimitd.service",
+    "lib/systemd/system/ratelimitd.socket", "lib/sysusers.d/ratelimitd.conf", "share/doc/ratelimitd/README.md",
+])
+def test_a_file_is_in_its_place(installed, name):
+    assert (installed / "usr" / name).exists()
+
+
+@pytest.mark.parametrize("name", ["libratelimit.so", "libratelimit.a", "ratelimit.pc"])
+def test_the_library_is_in_its_place(installed, name):
+    assert list((installed / "usr" / "lib").rglob(name))
+
+
+def test_a_configuration_that_exists_is_left_alone(installed):
+    configuration = installed / "etc" / "ratelimitd" / "ratelimitd.yaml"
+    assert "policies:" in configuration.read_text()
+    configuration.write_text("mine\n")
+    install(installed)
+    assert configuration.read_text() == "mine\n"
+
+
+def test_the_units_name_the_prefix_that_was_installed_to(tmp_path):
+    install(tmp_path, "/opt/ratelimitd")
+    unit = (tmp_path / "opt/ratelimitd/lib/systemd/system/ratelimitd.service").read_text()
+    assert "ExecStart=/opt/ratelimitd/bin/ratelimitd -c /opt/ratelimitd/etc/ratelimitd/ratelimitd.yaml" in unit
+
+
+def test_the_installed_programs_need_nothing_of_the_source_tree(installed):
+    for name in ("ratelimitd", "ratelimitctl"):
+        needed = subprocess.run(["ldd", str(installed / "usr/bin" / name)], capture_output=True, text=True).stdout
+        assert ".deps" not in needed and "not found" not in needed

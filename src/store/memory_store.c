@@ -18,10 +18,10 @@
 enum {
     SWEEP_PER_ADDED = 2, /* more than one, so that a table never fills with expired keys */
     SWEEP_ADDED_MAX = 4096,
-    SWEEP_STEP = 32, /* looked at in one turn beside */
-    SWEEP_EVERY_US = 1000,
-    SWEEP_STALE = 256, /* looked at in one turn while forgotten keys are left */
-    EVICT_STEP = 64,   /* in one turn, after the bounds were lowered */
+    SWEEP_PER_MS = 32,    /* beside, by the time that has passed */
+    SWEEP_STEP_MAX = 256, /* but in one turn no more */
+    SWEEP_STALE = 256,    /* looked at in one turn while forgotten keys are left */
+    EVICT_STEP = 64,      /* in one turn, after the bounds were lowered */
 };
 
 /* One member of the op being decided. */
@@ -41,7 +41,8 @@ struct memory_store {
     bool sweep;
     bool counted;
     size_t n_added;                       /* since the last sweep */
-    int64_t next_sweep_us;                /* CLOCK_MONOTONIC */
+    int64_t swept_us;                     /* CLOCK_MONOTONIC of the last sweep */
+    bool many_expired;                    /* it found many: go on in the next turn, whenever that is */
     struct seat seats[POLICY_LIMITS_MAX]; /* used within one submit only */
 };
 
@@ -241,9 +242,11 @@ static size_t sweep_budget(struct memory_store *memory)
     if (n > SWEEP_ADDED_MAX) n = SWEEP_ADDED_MAX;
     if (memory->table.n_stale > 0) return n + SWEEP_STALE;
     if (!memory->sweep) return 0;
-    if (now_us < memory->next_sweep_us) return n;
-    memory->next_sweep_us = now_us + SWEEP_EVERY_US;
-    return n + SWEEP_STEP;
+    int64_t passed_ms = (now_us - memory->swept_us) / 1000;
+    if (passed_ms < 1 && memory->many_expired) passed_ms = 1;
+    if (passed_ms < 1) return n;
+    memory->swept_us = now_us;
+    return n + (passed_ms < SWEEP_STEP_MAX / SWEEP_PER_MS ? (size_t)passed_ms * SWEEP_PER_MS : SWEEP_STEP_MAX);
 }
 
 static void on_flush(void *store)
@@ -254,7 +257,7 @@ static void on_flush(void *store)
         int64_t now_us = memory->sweep ? memory->clock->wall_us : INT64_MIN;
         size_t n_expired = memory_table_sweep(&memory->table, n, now_us);
         if (memory->counted) counters.memory_expired += n_expired;
-        if (n_expired * 4 >= n) memory->next_sweep_us = memory->clock->mono_us; /* worth going on at once */
+        memory->many_expired = n_expired * 4 >= n;
     }
     for (size_t i = 0; i < EVICT_STEP && memory_table_is_over(&memory->table); i++) evict(memory);
     update_gauges(memory);

@@ -81,9 +81,13 @@ void session_close(struct session *session)
     uv_close((uv_handle_t *)&session->pipe, on_closed);
 }
 
+static void say_last_words(struct session *session);
+
 static void close_if_ended(struct session *session)
 {
-    if (!session->closed && session->ended && !session_is_owed(session)) session_close(session);
+    if (session->closed || !session->ended) return;
+    if (session->last_words != NULL && list_empty(&session->calls)) say_last_words(session);
+    if (!session->closed && !session_is_owed(session)) session_close(session);
 }
 
 /* ---- output ---- */
@@ -138,15 +142,22 @@ static void mark_runnable(struct session *session)
     if (list_empty(&session->run_link)) sessions_run_later(session->home, &session->run_link);
 }
 
-/* Last words, then no more input: where the next message begins cannot be known. */
+/* No more input: where the next message begins cannot be known. What was asked before is answered first. */
 static void lose_framing(struct session *session, enum error_code code, const char *message)
 {
-    size_t start;
     counters.connections_closed_broken++;
-    counters.request_errors++;
     session->ended = true;
+    session->last_code = code;
+    session->last_words = message;
+}
+
+static void say_last_words(struct session *session)
+{
+    size_t start;
     struct packer packer = begin_message(session, &start);
-    rpc_pack_broken(&packer, code, message);
+    counters.request_errors++;
+    rpc_pack_broken(&packer, session->last_code, session->last_words);
+    session->last_words = NULL;
     session_answered(session, &packer, start);
 }
 

@@ -41,6 +41,8 @@ struct session {
     bool leftover;         /* `in` may hold whole messages */
     bool ended;            /* no more input is taken (half-close, drain, lost framing): close once all is answered */
     bool closed;           /* uv_close was called */
+    enum error_code last_code;
+    const char *last_words; /* static; lost framing: to be said, with last_code, once `calls` is empty; else NULL */
     struct scanner scanner;
     uv_pipe_t pipe;
     uv_write_t write;

@@ -161,6 +161,11 @@ void server_turn_end(struct server *server)
     if (server->accept_waits) try_accept(server);
 }
 
+void server_sweep(struct server *server)
+{
+    sessions_sweep(&server->sessions);
+}
+
 /* The end is arithmetic: each thing that closes comes by here, and the last one is it. */
 static void maybe_ended(struct server *server)
 {

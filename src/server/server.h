@@ -43,6 +43,8 @@ int server_listen(struct server *server, int fd);
 void server_set_options(struct server *server, const struct server_options *options);
 
 void server_turn_end(struct server *server);
+/* Close who was idle, or did not read, for too long; the server's own timer calls it, and tests do. */
+void server_sweep(struct server *server);
 
 /* Stop accepting, read no further frames, answer what is in flight; on_drained once every session has ended, or after
  * timeout_ms, when the rest was closed. */

@@ -431,6 +431,8 @@ void session_flush(struct session *session)
     if (!session->closed) maybe_resume(session);
 }
 
+/* The kernel's buffer counts as taken, and it takes again only once the peer has read most of it: a peer is closed that
+ * reads less than about 150 KiB in write_stall_ms while that much waits for it. */
 bool session_has_stalled(struct session *session)
 {
     size_t n = uv_stream_get_write_queue_size(stream_of(session));

@@ -193,6 +193,7 @@ size_t client_send(struct client *client, const void *bytes, size_t len)
         server_world_turn(client->world);
         if (client->is_reading) read_some(client);
     }
+    server_world_turns(client->world, 2); /* the first may only accept */
     return sent;
 }
 

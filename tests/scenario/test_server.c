@@ -1,0 +1,308 @@
+/* test_server.c: accepting, caps, draining, closing. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/counters.h"
+#include "fakes/server_world.h"
+
+enum { N_CLIENTS = 8 };
+
+static struct server_world world;
+static struct client clients[N_CLIENTS];
+static struct heard heard;
+
+static int set_up(void **state)
+{
+    (void)state;
+    server_world_open(&world, &server_world_options);
+    for (int i = 0; i < N_CLIENTS; i++) clients[i].fd = -1;
+    return 0;
+}
+
+static int set_up_small(void **state)
+{
+    (void)state;
+    struct server_options options = server_world_options;
+    options.max_connections = 2;
+    server_world_open(&world, &options);
+    for (int i = 0; i < N_CLIENTS; i++) clients[i].fd = -1;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_CLIENTS; i++) client_close(&clients[i]);
+    server_world_close(&world);
+    return 0;
+}
+
+static void assert_served(struct client *client)
+{
+    client_ask(client, 5, "ping", 0, "");
+    client_answer(client, &heard);
+    assert_int_equal(heard.msgid, 5);
+}
+
+static void over_max_connections_clients_wait_and_are_served_later(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        client_open(&clients[i], &world);
+        client_ask(&clients[i], (uint64_t)i, "ping", 0, "");
+    }
+    assert_int_equal(counters.connections, 2);
+    assert_int_equal(counters.accept_pauses, 1);
+    assert_int_equal(client_hear(&clients[0], &heard), 1);
+    assert_int_equal(client_hear(&clients[1], &heard), 1);
+    assert_int_equal(client_hear(&clients[2], &heard), 0); /* neither served nor closed */
+    client_close(&clients[0]);
+    assert_int_equal(client_hear(&clients[2], &heard), 1);
+    assert_int_equal(heard.msgid, 2);
+    assert_int_equal(client_hear(&clients[3], &heard), 0);
+    client_close(&clients[1]);
+    client_close(&clients[2]);
+    assert_int_equal(client_hear(&clients[3], &heard), 1);
+    assert_int_equal(client_hear(&clients[4], &heard), 1);
+    assert_int_equal(counters.connections, 2);
+    assert_int_equal(counters.connections_accepted, 5);
+}
+
+static void the_listener_is_armed_again_after_a_pause(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < 4; i++) client_open(&clients[i], &world);
+        server_world_turns(&world, 3);
+        assert_int_equal(counters.connections, 2);
+        for (int i = 0; i < 4; i++) client_close(&clients[i]);
+        server_world_turns(&world, 8);
+        assert_int_equal(counters.connections, 0);
+        client_open(&clients[0], &world);
+        assert_served(&clients[0]);
+        client_close(&clients[0]);
+        server_world_turns(&world, 3);
+    }
+}
+
+static void a_client_that_left_while_waiting_is_no_harm(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) client_open(&clients[i], &world);
+    server_world_turns(&world, 3);
+    client_close(&clients[2]);
+    client_close(&clients[0]);
+    server_world_turns(&world, 8);
+    assert_served(&clients[1]);
+    assert_served(&clients[3]);
+}
+
+static void raising_the_cap_lets_those_in_who_wait(void **state)
+{
+    (void)state;
+    struct server_options options = server_world_options;
+    for (int i = 0; i < 4; i++) client_open(&clients[i], &world);
+    server_world_turns(&world, 3);
+    server_set_options(world.server, &options);
+    for (int i = 0; i < 4; i++) assert_served(&clients[i]);
+}
+
+static void a_limit_of_open_files_below_the_cap_lowers_it(void **state)
+{
+    (void)state;
+    struct rlimit old, low;
+    struct server_options options = server_world_options;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    low = old;
+    low.rlim_cur = 66;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    options.max_connections = 10000;
+    server_set_options(world.server, &options);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    for (int i = 0; i < N_CLIENTS; i++) client_open(&clients[i], &world);
+    server_world_turns(&world, 3);
+    assert_int_equal(counters.connections, N_CLIENTS); /* 64 are always allowed */
+}
+
+static void many_connections_come_in_over_several_turns(void **state)
+{
+    (void)state;
+    enum { MANY = 300 };
+    struct server_options options = server_world_options;
+    static int fds[MANY];
+    options.max_connections = 1000;
+    server_set_options(world.server, &options);
+    client_close(&clients[0]);
+    server_world_turns(&world, 1);
+    for (int i = 0; i < MANY; i++) {
+        if (i % 100 == 99) server_world_turns(&world, 2); /* the test's socket has a backlog of its own */
+        struct client client;
+        client_open(&client, &world);
+        fds[i] = client.fd;
+    }
+    server_world_turns(&world, 5);
+    assert_int_equal(counters.connections, MANY);
+    for (int i = 0; i < MANY; i++) close(fds[i]);
+    server_world_turns(&world, 5);
+    assert_int_equal(counters.connections, 0);
+}
+
+static void a_drain_without_clients_ends_in_a_later_turn(void **state)
+{
+    (void)state;
+    server_world_drain(&world, 1000);
+    server_world_turns(&world, 3);
+    assert_int_equal(world.n_drained, 1);
+}
+
+static void a_drain_answers_what_is_in_flight(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) client_open(&clients[i], &world);
+    client_ask(&clients[0], 1, "check", 2, "ss", "api", "k");
+    assert_served(&clients[1]);
+    server_world_drain(&world, 1000);
+    assert_true(client_is_closed(&clients[1])); /* it waited for nothing */
+    assert_int_equal(world.n_drained, 0);
+    client_send(&clients[0], "\x94\x00\x02\xa4ping\x90", 9); /* never read */
+    scripted_end_all(&world.engine.scripted, OP_DECIDED);
+    client_answer(&clients[0], &heard);
+    assert_int_equal(heard.msgid, 1);
+    assert_true(client_is_closed(&clients[0]));
+    server_world_turns(&world, 2);
+    assert_int_equal(world.n_drained, 1);
+}
+
+static void a_drain_refuses_what_has_been_read_already(void **state)
+{
+    (void)state;
+    struct server_options options = server_world_options;
+    struct buffer out;
+    options.max_inflight_per_connection = 2;
+    server_set_options(world.server, &options);
+    buffer_init(&out, 0);
+    for (unsigned i = 0; i < 5; i++) client_build(&out, i, "check", 2, "ss", "api", "k");
+    client_open(&clients[0], &world);
+    client_send(&clients[0], buffer_data(&out), buffer_len(&out) - 3); /* and part of one */
+    buffer_fini(&out);
+    assert_int_equal(world.engine.scripted.n_held, 2);
+    server_world_drain(&world, 1000);
+    for (unsigned i = 2; i < 4; i++) {
+        client_answer(&clients[0], &heard);
+        assert_int_equal(heard.msgid, i);
+        assert_int_equal(strncmp(heard.error, "SHUTTING_DOWN: ", 15), 0);
+    }
+    assert_int_equal(world.n_drained, 0);
+    scripted_end_all(&world.engine.scripted, OP_DECIDED);
+    for (unsigned i = 0; i < 2; i++) {
+        client_answer(&clients[0], &heard);
+        assert_int_equal(heard.msgid, i);
+        assert_string_equal(heard.error, "");
+    }
+    assert_true(client_is_closed(&clients[0]));
+    assert_int_equal(world.n_drained, 1);
+}
+
+static void a_drain_accepts_nobody(void **state)
+{
+    (void)state;
+    client_open(&clients[0], &world);
+    client_ask(&clients[0], 1, "check", 2, "ss", "api", "k");
+    server_world_drain(&world, 1000);
+    server_world_turns(&world, 2);
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    close(fd);
+    assert_int_equal(counters.connections_accepted, 1);
+    scripted_end_all(&world.engine.scripted, OP_DECIDED);
+}
+
+static void a_drain_that_times_out_closes_the_rest(void **state)
+{
+    (void)state;
+    client_open(&clients[0], &world);
+    client_ask(&clients[0], 1, "check", 2, "ss", "api", "k");
+    server_world_drain(&world, 1);
+    while (world.n_drained == 0) uv_run(&world.loop, UV_RUN_ONCE); /* the drain's timer is the loop's */
+    assert_true(client_is_closed(&clients[0]));
+    assert_int_equal(counters.connections, 0);
+    assert_int_equal(engine_n_live(world.engine.engine), 1); /* the store's */
+}
+
+static void closing_amid_everything_leaves_nothing(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) client_open(&clients[i], &world);
+    for (unsigned i = 0; i < 10; i++) client_ask(&clients[0], i, "check", 2, "ss", "api", "k");
+    client_ask(&clients[1], 1, "check_many", 1, "[[ss[ss", 2, 2, "api", "a", 2, "api", "b");
+    client_send(&clients[2], "\x94\x00", 2);
+    client_send(&clients[3], "\xc1", 1);
+    for (int i = 0; i < 5; i++) scripted_end(&world.engine.scripted, 0, OP_DECIDED); /* written at no turn's end */
+    server_world_close_server(&world);
+    assert_int_equal(counters.connections, 0);
+    assert_true(client_is_closed(&clients[0]));
+}
+
+static void closing_during_a_drain_is_the_end_of_both(void **state)
+{
+    (void)state;
+    client_open(&clients[0], &world);
+    client_ask(&clients[0], 1, "check", 2, "ss", "api", "k");
+    server_world_drain(&world, 60000);
+    server_world_turns(&world, 2);
+    server_world_close_server(&world);
+    assert_int_equal(world.n_drained, 0);
+}
+
+static void clients_that_come_and_go_leave_nothing(void **state)
+{
+    (void)state;
+    int before = dup(0);
+    close(before);
+    for (int i = 0; i < 2000; i++) {
+        client_open(&clients[0], &world);
+        if (i % 3 == 1) client_send(&clients[0], "\x94\x00", 2);
+        if (i % 3 == 2) client_ask(&clients[0], 1, "check", 2, "ss", "api", "k");
+        client_close(&clients[0]);
+        if (i % 7 == 0) server_world_turns(&world, 2);
+        scripted_end_all(&world.engine.scripted, OP_DECIDED);
+    }
+    server_world_turns(&world, 5);
+    assert_int_equal(counters.connections, 0);
+    int after = dup(0);
+    close(after);
+    assert_int_equal(after, before);
+}
+
+#define TEST(name)       cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST_SMALL(name) cmocka_unit_test_setup_teardown(name, set_up_small, tear_down)
+
+int main(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    const struct CMUnitTest tests[] = {
+        TEST_SMALL(over_max_connections_clients_wait_and_are_served_later),
+        TEST_SMALL(the_listener_is_armed_again_after_a_pause),
+        TEST_SMALL(a_client_that_left_while_waiting_is_no_harm),
+        TEST_SMALL(raising_the_cap_lets_those_in_who_wait),
+        TEST(a_limit_of_open_files_below_the_cap_lowers_it),
+        TEST(many_connections_come_in_over_several_turns),
+        TEST(a_drain_without_clients_ends_in_a_later_turn),
+        TEST(a_drain_answers_what_is_in_flight),
+        TEST(a_drain_refuses_what_has_been_read_already),
+        TEST(a_drain_accepts_nobody),
+        TEST(a_drain_that_times_out_closes_the_rest),
+        TEST(closing_amid_everything_leaves_nothing),
+        TEST(closing_during_a_drain_is_the_end_of_both),
+        TEST(clients_that_come_and_go_leave_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,241 @@
+/* test_service.c: the service manager's two protocols, with the manager's side played by the test. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "server/service.h"
+
+static int manager = -1; /* what reads the notifications */
+static char directory[64];
+static char message[1024];
+
+static const char *const names[] = {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID",
+                                    "LISTEN_FDS",    "LISTEN_PID",    "LISTEN_FDNAMES"};
+
+static void set_number(const char *name, long long value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%lld", value);
+    setenv(name, text, 1);
+}
+
+/* Listen for notifications at `name`: a path, or abstract with a leading @. */
+static void start_manager(const char *name)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(name));
+    strcpy(addr.sun_path, name);
+    if (name[0] == '@') addr.sun_path[0] = '\0';
+    manager = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+    assert_int_equal(bind(manager, (struct sockaddr *)&addr, len), 0);
+    setenv("NOTIFY_SOCKET", name, 1);
+}
+
+static const char *next_message(void)
+{
+    ssize_t n = recv(manager, message, sizeof message - 1, 0);
+    if (n < 0) return NULL;
+    message[n] = '\0';
+    return message;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    strcpy(directory, "/tmp/rl.XXXXXX");
+    assert_non_null(mkdtemp(directory));
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    char path[96];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) unsetenv(names[i]);
+    service_init(); /* without the variables: forgets the manager */
+    if (manager >= 0) close(manager);
+    manager = -1;
+    snprintf(path, sizeof path, "%s/notify", directory);
+    unlink(path);
+    return rmdir(directory);
+}
+
+static void start_at_path(void)
+{
+    char path[96];
+    snprintf(path, sizeof path, "%s/notify", directory);
+    start_manager(path);
+    service_init();
+}
+
+static void without_a_manager_nothing_happens(void **state)
+{
+    (void)state;
+    service_init();
+    service_ready("up");
+    service_watchdog();
+    assert_int_equal(service_listen_fd(), -1);
+    assert_int_equal(service_watchdog_ms(), 0);
+}
+
+static void every_state_is_one_datagram(void **state)
+{
+    (void)state;
+    start_at_path();
+    service_ready("Redis ready");
+    assert_string_equal(next_message(), "READY=1\nSTATUS=Redis ready");
+    service_stopping();
+    assert_string_equal(next_message(), "STOPPING=1");
+    service_watchdog();
+    assert_string_equal(next_message(), "WATCHDOG=1");
+    service_status("connection refused");
+    assert_string_equal(next_message(), "STATUS=connection refused");
+    assert_null(next_message());
+}
+
+static void reloading_says_when_it_began(void **state)
+{
+    (void)state;
+    long long us = 0;
+    start_at_path();
+    service_reloading();
+    assert_int_equal(sscanf(next_message(), "RELOADING=1\nMONOTONIC_USEC=%lld", &us), 1);
+    assert_true(us > 0);
+}
+
+static void a_status_stays_one_line(void **state)
+{
+    (void)state;
+    char longer[2000];
+    memset(longer, 'x', sizeof longer - 1);
+    longer[sizeof longer - 1] = '\0';
+    start_at_path();
+    service_status("first\nMAINPID=1\nlast");
+    assert_string_equal(next_message(), "STATUS=first MAINPID=1 last");
+    service_ready(longer);
+    assert_non_null(next_message());
+    assert_true(strlen(message) < 600);
+}
+
+static void an_abstract_address_works(void **state)
+{
+    (void)state;
+    char name[64];
+    snprintf(name, sizeof name, "@rl-test-%d", (int)getpid());
+    start_manager(name);
+    service_init();
+    service_stopping();
+    assert_string_equal(next_message(), "STOPPING=1");
+}
+
+static void an_address_of_another_kind_is_ignored(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"", "@", "vsock:2:1234", "relative/path", "/no/such/socket"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        setenv("NOTIFY_SOCKET", bad[i], 1);
+        service_init();
+        service_ready("up");
+    }
+}
+
+static void a_manager_that_does_not_read_blocks_nobody(void **state)
+{
+    (void)state;
+    start_at_path();
+    for (int i = 0; i < 10000; i++) service_watchdog();
+    for (int i = 0; i < 10000; i++) service_status("status");
+    assert_string_equal(next_message(), "WATCHDOG=1");
+}
+
+static void the_variables_are_gone_afterwards(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) setenv(names[i], "1", 1);
+    service_init();
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) assert_null(getenv(names[i]));
+}
+
+static void half_the_watchdogs_interval_is_told(void **state)
+{
+    (void)state;
+    setenv("WATCHDOG_USEC", "10000000", 1);
+    service_init();
+    assert_int_equal(service_watchdog_ms(), 5000);
+    setenv("WATCHDOG_USEC", "10000000", 1);
+    set_number("WATCHDOG_PID", getpid());
+    service_init();
+    assert_int_equal(service_watchdog_ms(), 5000);
+    setenv("WATCHDOG_USEC", "10000000", 1);
+    set_number("WATCHDOG_PID", getpid() + 1); /* meant for another process */
+    service_init();
+    assert_int_equal(service_watchdog_ms(), 0);
+    setenv("WATCHDOG_USEC", "soon", 1);
+    service_init();
+    assert_int_equal(service_watchdog_ms(), 0);
+}
+
+static void descriptors_for_another_process_are_left_alone(void **state)
+{
+    (void)state;
+    set_number("LISTEN_PID", getpid() + 1);
+    set_number("LISTEN_FDS", 1);
+    service_init();
+    assert_int_equal(service_listen_fd(), -1);
+    set_number("LISTEN_FDS", 1); /* without LISTEN_PID */
+    service_init();
+    assert_int_equal(service_listen_fd(), -1);
+}
+
+static void one_descriptor_is_taken_and_several_are_too_many(void **state)
+{
+    (void)state;
+    int saved = dup(3); /* whoever has it, gets it back */
+    int fd = open("/dev/null", O_RDWR);
+    assert_int_equal(dup2(fd, 3), 3);
+    set_number("LISTEN_PID", getpid());
+    set_number("LISTEN_FDS", 1);
+    service_init();
+    assert_int_equal(service_listen_fd(), 3);
+    assert_true(fcntl(3, F_GETFD) & FD_CLOEXEC);
+    set_number("LISTEN_PID", getpid());
+    set_number("LISTEN_FDS", 2);
+    service_init();
+    assert_int_equal(service_listen_fd(), -2);
+    if (fd != 3) close(fd);
+    close(3);
+    if (saved >= 0) {
+        dup2(saved, 3);
+        close(saved);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(without_a_manager_nothing_happens),
+        TEST(every_state_is_one_datagram),
+        TEST(reloading_says_when_it_began),
+        TEST(a_status_stays_one_line),
+        TEST(an_abstract_address_works),
+        TEST(an_address_of_another_kind_is_ignored),
+        TEST(a_manager_that_does_not_read_blocks_nobody),
+        TEST(the_variables_are_gone_afterwards),
+        TEST(half_the_watchdogs_interval_is_told),
+        TEST(descriptors_for_another_process_are_left_alone),
+        TEST(one_descriptor_is_taken_and_several_are_too_many),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -173,7 +173,6 @@ static int prepare(struct check *check)
     uint16_t n_members = check_fill_members(check, check->members);
     check->op = (struct op){.kind = check->kind, .members = check->members, .n_members = n_members, .done = on_op_done};
     list_init(&check->op.link);
-    list_init(&check->op.key_link);
     return 0;
 }
 

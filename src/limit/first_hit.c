@@ -87,6 +87,7 @@ const struct algo_ops first_hit_ops = {
     .name = "fixed_window",
     .key_tag = "fh1",
     .kind = STATE_STRING,
+    .has_s2 = true,
     .merges = true,
     .configure = configure,
     .prepare = prepare,

@@ -87,6 +87,7 @@ const struct algo_ops fixed_window_ops = {
     .key_tag = "fw1",
     .kind = STATE_STRING,
     .merges = true,
+    .plain = true,
     .configure = configure,
     .prepare = prepare,
     .view = view,

@@ -73,7 +73,9 @@ struct algo_ops {
     const char *key_tag; /* algorithm and format in the key, e.g. "fw1"; NULL for compat */
     enum state_kind kind;
     bool is_compat;
+    bool has_s2;   /* the script replies s2 too */
     bool has_wait; /* a denial's retry needs more than s1 and s2 (logs) */
+    bool plain;    /* the script has a way of its own for one item per key, without MGET */
     bool merges;   /* equal checks of one key may be decided as one; never where limit->count_denied */
     /* Check what cannot be counted exactly, and set full, max_cost, a, b, c, d. NULL, or what is wrong and what to
      * write instead (static or in `text`, `size` bytes), for a configuration error. */

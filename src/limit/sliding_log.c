@@ -117,6 +117,7 @@ const struct algo_ops sliding_log_ops = {
     .name = "sliding_log",
     .key_tag = "sl1",
     .kind = STATE_OTHER,
+    .has_s2 = true,
     .has_wait = true,
     .merges = true,
     .configure = configure,

@@ -50,10 +50,10 @@ struct op_member {
 
 struct op {
     struct list link;     /* the store's while pending */
-    struct list key_link; /* the store's: ops merged into one item of a turn */
     enum op_kind kind;
     uint16_t n_members;        /* at least 1 */
     struct op_member *members; /* not owned */
+    enum op_outcome outcome;   /* the store's: what a decided turn means for this op (turn.h) */
     void (*done)(struct op *op, enum op_outcome outcome);
 };
 

@@ -35,14 +35,16 @@ size_t turn_n_ops(const struct turn *turn);
 size_t turn_n_keys(const struct turn *turn);
 
 /* KEYS and ARGV in the order of EVALSHA after the digest: ret_args[0] is numkeys in decimal. Valid until the turn
- * changes. Appends `nonce` as the last argument, which comes back as the last integer. Returns their number, 0 without
- * memory. */
+ * changes. `nonce` travels in the packed turn and comes back as the last integer. Returns their number, 0 without
+ * memory. A test may append the time in us, in decimal. The turn must hold an op. */
 size_t turn_args(struct turn *turn, uint32_t nonce, const struct slice **ret_args);
 
 /* How many integers the reply must have at least and may have at most. */
 void turn_reply_bounds(const struct turn *turn, size_t *ret_min, size_t *ret_max);
 
-/* Give every op its answer from the n integers. 0, or -1 when they make no sense (then no op was touched). */
+/* Give every op its answer from the n integers of the reply to the last turn_args(): op->outcome is OP_DECIDED, or
+ * OP_STORE_ERROR where one of the op's own keys holds a foreign type (nothing was charged then, and the other ops are
+ * fine). 0, or -1 when the integers make no sense (then no op was touched). Counts redis_bad_values. */
 int turn_replay(struct turn *turn, const int64_t *reply, size_t n, uint32_t nonce);
 
 /* Take the ops out, in order, onto `to` (for done, or for a resend). */

@@ -1,0 +1,287 @@
+/*
+ * judge.c: replays a trace of checks and prints every field of every decision, either by the C
+ * algorithms on the memory store, or by the script in a real Redis and the turn's replay. A model
+ * written in another language compares.
+ *
+ *   judge memory
+ *   judge redis SOCKET [MAX_KEYS [MERGE]]      defaults 64 1
+ *
+ * On standard input, fields apart by spaces:
+ *
+ *   policy NAME N                              then N lines:
+ *   limit NAME|- ALGORITHM LIMIT WINDOW_US BURST COUNT_DENIED
+ *                                              ALGORITHM as configured, or first_hit, or compat:PRESET
+ *   turn NOW_US                                the steps up to `end` are one loop turn at that time
+ *   POLICY KEY check|peek COST
+ *   POLICY KEY reset 0
+ *   end
+ *
+ * Policies may be given again between turns: later steps use the new ones, as after a reload. Redis
+ * gets the time with the turn; it should lie in the future (e.g. from 4000000000000000), since keys
+ * whose expiry has passed vanish. Compat presets use the real time of Redis.
+ *
+ * On standard output, a line per step, in order:
+ *
+ *   allowed limit remaining retry_after_ms reset_after_ms granted bound_by    (a limit's name, or -)
+ *   removed 0|1
+ *   error                                      the key holds a foreign type
+ *
+ * Exit code 0; 2 with a line on standard error where the trace or the settings are wrong.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <hiredis/hiredis.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "limit/policy.h"
+#include "store/memory_store.h"
+#include "store/turn.h"
+
+enum { STEPS_MAX = 100000, KEY_SIZE = 256, POLICIES_MAX = 4096 };
+
+struct step {
+    struct op op;
+    struct op_member members[POLICY_LIMITS_MAX];
+    char key[KEY_SIZE];
+};
+
+static struct policy *policies[POLICIES_MAX]; /* owned; later ones hide earlier ones */
+static size_t n_policies;
+static struct step *steps; /* owned */
+static size_t n_steps;
+
+static struct clock judge_clock = {.manual = true, .frozen = true};
+static struct memory_store *memory; /* owned; NULL in Redis mode */
+static struct store memory_handle;
+static redisContext *redis; /* owned */
+static struct turn *turn;   /* owned */
+
+static void die(const char *what)
+{
+    fprintf(stderr, "judge: %s\n", what);
+    exit(2);
+}
+
+static const char *next_word(char **line)
+{
+    char *word = strtok_r(NULL, " \n", line);
+    if (word == NULL) die("a line is too short");
+    return word;
+}
+
+static int64_t next_number(char **line)
+{
+    return strtoll(next_word(line), NULL, 10);
+}
+
+static int algo_named(const char *name)
+{
+    if (strncmp(name, "compat:", 7) == 0) return compat_of_name(name + 7);
+    return strcmp(name, "first_hit") == 0 ? ALGO_FIRST_HIT : algo_of_name(name);
+}
+
+static void read_limit(struct limit *limit, char *text)
+{
+    char message[256], *line;
+    if (fgets(text, 1024, stdin) == NULL || strcmp(strtok_r(text, " \n", &line), "limit") != 0) die("limit expected");
+    const char *name = next_word(&line);
+    snprintf(limit->name, sizeof limit->name, "%s", strcmp(name, "-") == 0 ? "" : name);
+    int algo = algo_named(next_word(&line));
+    if (algo < 0) die("no such algorithm");
+    limit->algo = (enum algo)algo;
+    limit->limit = next_number(&line);
+    limit->window_us = next_number(&line);
+    limit->burst = next_number(&line);
+    limit->count_denied = next_number(&line) != 0;
+    const char *wrong = limit_prepare(limit, NULL, message, sizeof message);
+    if (wrong != NULL) die(wrong);
+}
+
+static void read_policy(char **line, char *text)
+{
+    char name[NAME_MAX_LEN + 1];
+    snprintf(name, sizeof name, "%s", next_word(line));
+    int64_t n_limits = next_number(line);
+    if (n_limits < 1 || n_limits > POLICY_LIMITS_MAX || n_policies == POLICIES_MAX) die("too many limits or policies");
+    struct policy *policy = policy_new(name, (uint16_t)n_limits);
+    if (policy == NULL) die("no memory");
+    for (uint16_t i = 0; i < policy->n_limits; i++) read_limit(&policy->limits[i], text);
+    policy_seal(policy);
+    policies[n_policies++] = policy;
+}
+
+static const struct policy *policy_named(const char *name)
+{
+    for (size_t i = n_policies; i-- > 0;)
+        if (strcmp(policies[i]->name, name) == 0) return policies[i];
+    die("no such policy");
+    return NULL;
+}
+
+static void on_done(struct op *op, enum op_outcome outcome)
+{
+    op->outcome = outcome;
+}
+
+static void read_step(const char *first, char **line)
+{
+    if (n_steps == STEPS_MAX) die("too many steps in a turn");
+    struct step *step = &steps[n_steps++];
+    const struct policy *policy = policy_named(first);
+    snprintf(step->key, sizeof step->key, "%s", next_word(line));
+    const char *kind = next_word(line);
+    int64_t cost = next_number(line);
+    step->op = (struct op){
+        .kind = strcmp(kind, "reset") == 0  ? OP_RESET
+                : strcmp(kind, "peek") == 0 ? OP_PEEK
+                                            : OP_CHECK,
+        .n_members = policy->n_limits,
+        .members = step->members,
+        .done = on_done,
+    };
+    list_init(&step->op.link);
+    for (uint16_t i = 0; i < policy->n_limits; i++) {
+        step->members[i] = (struct op_member){.limit = &policy->limits[i], .key = slice_of(step->key), .cost = cost};
+    }
+}
+
+static void send_turn(int64_t now_us)
+{
+    static uint32_t nonce;
+    static int64_t integers[STEPS_MAX];
+    const struct slice *args;
+    const char *argv[3 + TURN_KEYS_MAX + 2];
+    size_t lens[3 + TURN_KEYS_MAX + 2];
+    char now_text[24];
+    size_t n = turn_args(turn, ++nonce, &args), argc = 0;
+    argv[argc] = "EVALSHA", lens[argc++] = 7;
+    argv[argc] = turn_script_sha1, lens[argc++] = 40;
+    for (size_t i = 0; i < n; i++) argv[argc] = (const char *)args[i].data, lens[argc++] = args[i].len;
+    lens[argc] = (size_t)snprintf(now_text, sizeof now_text, "%" PRId64, now_us);
+    argv[argc++] = now_text;
+    redisReply *reply = redisCommandArgv(redis, (int)argc, argv, lens);
+    if (reply == NULL) die("lost Redis");
+    if (reply->type != REDIS_REPLY_ARRAY) die(reply->str != NULL ? reply->str : "no array");
+    for (size_t i = 0; i < reply->elements; i++) integers[i] = reply->element[i]->integer;
+    if (turn_replay(turn, integers, reply->elements, nonce) < 0) die("a reply that makes no sense");
+    freeReplyObject(reply);
+    struct list done;
+    list_init(&done);
+    turn_take_ops(turn, &done);
+    while (list_pop_front(&done) != NULL) continue;
+    turn_clear(turn);
+}
+
+static void run_in_redis(int64_t now_us)
+{
+    for (size_t i = 0; i < n_steps; i++) {
+        int status = turn_add(turn, &steps[i].op);
+        if (status == 1) {
+            send_turn(now_us);
+            status = turn_add(turn, &steps[i].op);
+        }
+        if (status != 0) die("an op that fits no turn");
+    }
+    if (turn_n_ops(turn) > 0) send_turn(now_us);
+}
+
+static void run_in_memory(int64_t now_us)
+{
+    judge_clock.wall_us = judge_clock.mono_us = now_us;
+    for (size_t i = 0; i < n_steps; i++) {
+        if (store_submit(&memory_handle, &steps[i].op) != SUBMIT_DECIDED) die("memory did not decide");
+        steps[i].op.outcome = OP_DECIDED;
+    }
+}
+
+static void print_step(const struct step *step)
+{
+    struct decision members[POLICY_LIMITS_MAX], all;
+    const struct limit *limits[POLICY_LIMITS_MAX];
+    bool removed = false;
+    if (step->op.outcome != OP_DECIDED) {
+        puts("error");
+        return;
+    }
+    for (uint16_t i = 0; i < step->op.n_members; i++) {
+        members[i] = step->members[i].decision;
+        limits[i] = step->members[i].limit;
+        removed |= step->members[i].removed;
+    }
+    if (step->op.kind == OP_RESET) {
+        printf("removed %d\n", removed);
+        return;
+    }
+    decision_combine(&all, members, limits, step->op.n_members);
+    printf("%d %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %s\n", all.allowed, all.limit, all.remaining,
+           all.retry_after_ms, all.reset_after_ms, all.granted, all.bound_by == NULL ? "-" : all.bound_by->name);
+}
+
+static void run_turn(int64_t now_us)
+{
+    if (redis != NULL)
+        run_in_redis(now_us);
+    else
+        run_in_memory(now_us);
+    for (size_t i = 0; i < n_steps; i++) print_step(&steps[i]);
+    fflush(stdout);
+    n_steps = 0;
+}
+
+static void replay_trace(void)
+{
+    char text[1024], *line;
+    int64_t now_us = -1;
+    while (fgets(text, sizeof text, stdin) != NULL) {
+        const char *first = strtok_r(text, " \n", &line);
+        if (first == NULL || first[0] == '#') continue;
+        if (strcmp(first, "policy") == 0) {
+            char more[1024];
+            read_policy(&line, more);
+        } else if (strcmp(first, "turn") == 0) {
+            now_us = next_number(&line);
+        } else if (strcmp(first, "end") == 0) {
+            run_turn(now_us);
+        } else {
+            read_step(first, &line);
+        }
+    }
+}
+
+static void open_store(int argc, char **argv)
+{
+    if (argc == 2 && strcmp(argv[1], "memory") == 0) {
+        memory = memory_store_new(&judge_clock, &(struct memory_options){.max_keys = 100000});
+        if (memory == NULL) die("no memory");
+        memory_handle = memory_store_handle(memory);
+        return;
+    }
+    if (argc < 3 || strcmp(argv[1], "redis") != 0) die("usage: judge memory | judge redis SOCKET [MAX_KEYS [MERGE]]");
+    redis = redisConnectUnix(argv[2]);
+    if (redis == NULL || redis->err) die("cannot connect to Redis");
+    redisReply *reply = redisCommand(redis, "SCRIPT LOAD %b", turn_script, turn_script_len);
+    if (reply == NULL || reply->type != REDIS_REPLY_STRING || strcmp(reply->str, turn_script_sha1) != 0) {
+        die(reply == NULL ? "lost Redis" : reply->str);
+    }
+    freeReplyObject(reply);
+    turn = turn_new("rl", argc > 3 ? (uint32_t)atoi(argv[3]) : TURN_KEYS_MAX, argc < 5 || atoi(argv[4]) != 0);
+    if (turn == NULL) die("no memory");
+}
+
+int main(int argc, char **argv)
+{
+    steps = mem_zalloc(STEPS_MAX * sizeof *steps);
+    if (steps == NULL) die("no memory");
+    open_store(argc, argv);
+    replay_trace();
+    if (redis != NULL) redisFree(redis);
+    if (memory != NULL) memory_store_free(memory);
+    turn_free(turn);
+    for (size_t i = 0; i < n_policies; i++) policy_free(policies[i]);
+    mem_free(steps);
+    return 0;
+}

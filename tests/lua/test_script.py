@@ -1,0 +1,266 @@
+"""test_script.py: the stitched script on a real server: that it decides as the C algorithms do, and that one key's
+broken value stays that key's own affair."""
+
+import random
+import struct
+
+import pytest
+
+FUTURE_US = 4_000_000_000_000_000  # 2096: absolute expiries of a test's states do not fall due
+NATIVE = ["bucket", "fixed_window", "first_hit", "sliding_log"]
+NUMBERS = {name: number for number, name in enumerate(NATIVE)}
+
+
+class Turn:
+    """A packed turn, written from the comment at the head of lua/core.lua."""
+
+    def __init__(self):
+        self.keys, self.n_mget, self.runs, self.groups = [], 0, [], []
+
+    def run(self, algorithm, form, keys, a, b, c=0, d=0, counts=(), mget=False):
+        assert not mget or self.n_mget == len(self.keys)
+        self.n_mget += len(keys) if mget else 0
+        self.keys += keys
+        number = struct.pack("<BBH", NUMBERS[algorithm], form, len(keys))
+        self.runs.append(number + b"".join(wide(value) for value in (a, b, c, d))
+                         + b"".join(struct.pack("<I", count) + wide(cost) for count, cost in counts))
+        return self
+
+    def group(self, count, *members):
+        self.groups.append(struct.pack("<BI", len(members), count)
+                           + b"".join(struct.pack("<H", self.keys.index(key) + 1) + wide(cost) for key, cost in members))
+        return self
+
+    def call(self, redis, sha, now=FUTURE_US, nonce=77):
+        packed = struct.pack("<IHBH", nonce, self.n_mget, len(self.runs), len(self.groups))
+        reply = redis.evalsha(sha, len(self.keys), *self.keys, packed + b"".join(self.runs + self.groups), now)
+        assert reply[-1] == nonce
+        return reply
+
+
+def wide(value):
+    return struct.pack("<Q", value)[:7]
+
+
+def bucket(keys, counts=(), limit=5, form=1):
+    """5 per second: 1 token per 200 000 us."""
+    return Turn().run("bucket", form, keys, 1, 1_000_000 // limit, limit, 0, counts, mget=True)
+
+
+def no_key_lacks_an_expiry(redis):
+    for key in redis.keys("*"):
+        assert redis.pttl(key) > 0, key
+
+
+def test_a_turn_charges_every_key_once(redis, sha):
+    keys = ["a", "b", "c"]
+    assert bucket(keys, form=0).call(redis, sha) == [0, 0, 0, FUTURE_US, 0, 77]
+    assert bucket(keys, form=0).call(redis, sha) == [200_000] * 3 + [FUTURE_US, 0, 77]
+    assert bucket(["a"], [(9, 1)]).call(redis, sha)[0] == 400_000
+    assert bucket(["a"], [(0, 1)]).call(redis, sha)[0] == 1_000_000
+    no_key_lacks_an_expiry(redis)
+
+
+def test_a_fixed_window_rolls_back_what_does_not_fit(redis, sha):
+    def check(count, cost, now=FUTURE_US):
+        return Turn().run("fixed_window", 1, ["w"], 5, 1000, counts=[(count, cost)]).call(redis, sha, now)[0]
+    assert check(2, 2) == 0
+    assert check(3, 2) == 4
+    assert check(1, 1) == 4
+    assert check(7, 1) == 5
+    assert check(0, 1) == 5
+    assert check(0, 1, FUTURE_US + 1_000_000) == 0
+    assert check(100, 2, FUTURE_US + 1_000_000) == 0
+    assert check(0, 1, FUTURE_US + 1_000_000) == 4
+    no_key_lacks_an_expiry(redis)
+
+
+def test_groups_charge_all_members_or_none(redis, sha):
+    def turn():
+        return (Turn().run("bucket", 2, ["b"], 1, 200_000, 5, mget=True)
+                .run("fixed_window", 2, ["w"], 2, 1000, mget=True).run("sliding_log", 2, ["l"], 3, 1_000_000))
+    reply = turn().group(1, ("b", 1), ("w", 1)).group(1, ("b", 4), ("w", 2)).group(1, ("b", 4), ("l", 3)).call(redis, sha)
+    assert reply == [0, 0, 0, 0, FUTURE_US, 0, 77]
+    reply = turn().group(1, ("l", 1)).call(redis, sha)
+    assert reply == [1_000_000, 1, 3, FUTURE_US, FUTURE_US, 1_000_000, 0, 77]
+    no_key_lacks_an_expiry(redis)
+
+
+def test_a_reset_tells_whether_there_was_a_state(redis, sha):
+    bucket(["a"], form=0).call(redis, sha)
+    redis.rpush("log", FUTURE_US - 2000)
+    redis.rpush("live log", FUTURE_US - 500)
+    redis.sadd("foreign", "m")
+    turn = (Turn().run("bucket", 3, ["a", "b", "foreign"], 1, 200_000, 5, mget=True)
+            .run("sliding_log", 3, ["log", "live log"], 3, 1000))
+    assert turn.call(redis, sha) == [1, 0, -1, 0, 1, FUTURE_US, 0, 77]
+    assert redis.keys("*") == [b"foreign"]
+
+
+def test_production_reads_the_servers_clock(redis, sha):
+    turn = bucket(["a"], form=0)
+    packed = struct.pack("<IHBH", 1, 1, 1, 0) + turn.runs[0]
+    seconds, micros = redis.time()
+    reply = redis.evalsha(sha, 1, "a", packed)
+    assert abs(reply[1] - (seconds * 1_000_000 + micros)) < 5_000_000
+
+
+MALFORMED = ["", "x", "a" * 19, "b" * 21, "12", "-5", "9223372036854775807", "00012", "1e5", "nan", "\xff" * 10, "1" * 400]
+WRONG_TYPE = {
+    "string": lambda redis, key: redis.set(key, "x"),
+    "list": lambda redis, key: redis.rpush(key, "nan"),
+    "hash": lambda redis, key: redis.hset(key, "f", "v"),
+    "zset": lambda redis, key: redis.zadd(key, {"m": 1}),
+    "set": lambda redis, key: redis.sadd(key, "m"),
+}
+RUNS = {  # algorithm -> a, b, c, read by MGET in the plain form
+    "bucket": (1, 200_000, 5, True),
+    "fixed_window": (5, 1000, 0, False),
+    "first_hit": (5, 1000, 0, True),
+    "sliding_log": (5, 1_000_000, 0, False),
+}
+
+
+def one_run(algorithm, form, keys, counts=()):
+    a, b, c, mget = RUNS[algorithm]
+    mget = mget or (form == 2 and algorithm == "fixed_window")
+    return Turn().run(algorithm, form, keys, a, b, c, 0, counts, mget=mget)
+
+
+def mixed_turn(algorithm, shape):
+    """Keys `before`, `bad` and `after` in one turn, `bad` in the given shape."""
+    keys = ["before", "bad", "after"]
+    if shape == "groups":
+        turn = one_run(algorithm, 2, keys)
+        for key in keys:
+            turn.group(1, (key, 1)).group(1, (key, 2))
+        return turn
+    return one_run(algorithm, 1, keys, [(2, 1), (0, 1) if shape == "peek" else (3, 1), (2, 1)])
+
+
+@pytest.mark.parametrize("shape", ["plain", "peek", "groups"])
+@pytest.mark.parametrize("algorithm", NATIVE)
+def test_a_malformed_value_counts_as_fresh_and_harms_nobody(redis, sha, algorithm, shape):
+    for value in MALFORMED:
+        redis.flushall()
+        if algorithm == "sliding_log":
+            redis.rpush("bad", value, value)
+        else:
+            redis.set("bad", value.encode("latin-1"))
+        reply = mixed_turn(algorithm, shape).call(redis, sha)
+        assert reply[0] == 0 and reply[2] == 0
+        if not (value.isdigit() and algorithm in ("fixed_window", "sliding_log")) and value != "\xff" * 10:
+            assert reply[1] == 0, value
+        again = one_run(algorithm, 1, ["before", "after"], [(0, 1)] * 2).call(redis, sha)
+        assert again[0] == again[1] != 0
+        if shape != "peek":
+            assert redis.pttl("bad") > 0
+
+
+@pytest.mark.parametrize("shape", ["plain", "peek", "groups"])
+@pytest.mark.parametrize("foreign", WRONG_TYPE)
+@pytest.mark.parametrize("algorithm", NATIVE)
+def test_a_foreign_type_is_marked_and_left_alone(redis, sha, algorithm, foreign, shape):
+    if foreign == ("list" if algorithm == "sliding_log" else "string"):
+        pytest.skip("its own type")
+    WRONG_TYPE[foreign](redis, "bad")
+    dump = redis.dump("bad")
+    reply = mixed_turn(algorithm, shape).call(redis, sha)
+    assert reply[:3] == [0, -1, 0]
+    assert redis.dump("bad") == dump
+    again = one_run(algorithm, 1, ["before", "after"], [(0, 1)] * 2).call(redis, sha)
+    assert again[0] == again[1] != 0
+
+
+@pytest.mark.parametrize("algorithm", NATIVE)
+def test_random_bytes_never_break_a_turn(redis, sha, algorithm):
+    rng = random.Random(algorithm)
+    lengths = {"bucket": 20, "first_hit": 10}.get(algorithm, 8)
+    for _ in range(300):
+        redis.flushall()
+        if algorithm == "sliding_log":
+            for _ in range(rng.randrange(1, 6)):
+                value = rng.choice([str(FUTURE_US + rng.randrange(-2_000_000, 2_000_000)), "nan", "-1", "x", ""])
+                redis.rpush("bad", value)
+        elif algorithm == "fixed_window":
+            redis.set("bad", str(rng.randrange(-2**63, 2**63) >> rng.randrange(64)))
+        else:
+            redis.set("bad", rng.randbytes(lengths))
+        for shape in ("peek", "plain", "groups"):
+            reply = mixed_turn(algorithm, shape).call(redis, sha)
+            assert all(-1 <= value <= 2**53 for value in reply)
+        no_key_lacks_an_expiry(redis)
+
+
+class Trace:
+    """A random trace for the judge: several policies and keys, turns of several steps, clocks that step back.
+
+    A fixed window's number is kept mod 2^16, and only the key's expiry (which a test's clock does not drive) tells
+    windows apart that lie 2^15 or more apart: no trace is as long as that.
+    """
+
+    POLICIES = [
+        ("b10", "token_bucket", 10, 1_000_000, 0, 0), ("b7", "gcra", 7, 1_000_000, 3, 0),
+        ("bslow", "token_bucket", 1, 31_536_000_000_000, 2, 0), ("bfast", "gcra", 1_000_000, 1_000, 20, 0),
+        ("fw", "fixed_window", 5, 500_000, 0, 0), ("fwd", "fixed_window", 5, 500_000, 0, 1),
+        ("fw1", "fixed_window", 1, 10_000, 0, 0), ("fh", "first_hit", 5, 500_000, 0, 0),
+        ("fhd", "first_hit", 4, 300_000, 0, 1), ("sl", "sliding_log", 6, 400_000, 0, 0),
+        ("sld", "sliding_log", 6, 400_123, 0, 1), ("slbig", "sliding_log", 1500, 900_000, 0, 0),
+        ("never", "fixed_window", 0, 1_000, 0, 0),
+    ]
+    LIMITS = {name: limit for name, _, limit, *_ in POLICIES}
+    LIMITS["b7"], LIMITS["bslow"], LIMITS["bfast"] = 3, 2, 20
+
+    def __init__(self, seed, back, turns=120):
+        self.rng = random.Random(seed)
+        self.lines = []
+        for name, *settings in self.POLICIES:
+            self.lines += [f"policy {name} 1", "limit - " + " ".join(map(str, settings))]
+        self.lines += ["policy both 2", "limit min first_hit 4 60000 0 0", "limit log sliding_log 3 250000 0 0"]
+        now = FUTURE_US + self.rng.randrange(10**9)
+        for _ in range(turns):
+            now += self.rng.choice([0, 0, 1, self.rng.randrange(1000), self.rng.randrange(200_000), 600_000])
+            if back and self.rng.random() < 0.1:
+                now -= self.rng.randrange(900_000)
+            self.turn(now)
+
+    def turn(self, now):
+        self.lines.append(f"turn {now}")
+        for _ in range(self.rng.choice([1, 1, 3, 20, 120])):
+            name = self.rng.choice([*self.LIMITS, "both"])
+            full = self.LIMITS.get(name, 3)
+            kind = self.rng.choices(["check", "peek", "reset"], [90, 9, 1])[0]
+            cost = self.rng.choice([1, 1, 1, 1, 0, 2, full, full + 1, self.rng.randrange(full + 2)])
+            if name == "slbig" and 1000 < cost <= full:
+                cost = 1000
+            self.lines.append(f"{name} key{self.rng.randrange(3)} {kind} {0 if kind == 'reset' else cost}")
+        self.lines.append("end")
+
+    @property
+    def text(self):
+        return "\n".join(self.lines) + "\n"
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["forward", "stepping back"])
+@pytest.mark.parametrize("max_keys, merge", [(64, 1), (64, 0), (1, 1), (5, 1)])
+def test_script_and_memory_answer_alike(redis, judge, max_keys, merge, back):
+    for seed in range(6):
+        redis.flushall()
+        trace = Trace(f"{seed} {max_keys} {merge}", back)
+        steps = [line for line in trace.lines if line.count(" ") == 3 and not line.startswith("limit")]
+        expected = judge(trace.text, "memory")
+        given = judge(trace.text, "redis", max_keys, merge)
+        for i, (step, want, got) in enumerate(zip(steps, expected, given, strict=True)):
+            assert got == want, f"seed {seed}, step {i}: {step}"
+        no_key_lacks_an_expiry(redis)
+
+
+def test_a_foreign_type_fails_its_own_check_only(redis, judge):
+    settings = "policy p 1\nlimit - token_bucket 5 1000000 0 0\npolicy w 1\nlimit - fixed_window 5 1000000 0 0\n"
+    steps = "turn {}\np good check 1\np bad check 1\nw good check 1\np bad peek 1\np good check 2\nend\n".format(FUTURE_US)
+    judge(settings + steps, "redis")
+    key = next(key for key in redis.keys("*tb1:p:bad"))
+    redis.delete(key)
+    redis.sadd(key, "somebody else's")
+    assert [line.split()[0] for line in judge(settings + steps, "redis")] == ["1", "error", "1", "error", "0"]
+    assert redis.smembers(key) == {b"somebody else's"}

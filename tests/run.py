@@ -202,7 +202,8 @@ def selected(names):
     return steps
 
 
-def run(steps):
+def run(steps, builds_count):
+    """Run them in order. A build that only serves what was asked for counts where it fails, not as a test passed."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     total = Count()
     broken = set()
@@ -214,9 +215,11 @@ def run(steps):
         print(f"-- {name}", flush=True)
         started = time.monotonic()
         count = step()
-        total += count
         if name.startswith("build") and count.failed:
             broken.add(name.split()[1])
+        if name.startswith("build") and not builds_count:
+            count.passed = 0
+        total += count
         print(f"   {count} ({time.monotonic() - started:.1f} s)", flush=True)
     print(total, flush=True)
     return 0 if total.passed and not total.failed else 1
@@ -236,7 +239,7 @@ def main():
         steps = fuzzing(seconds, names[1:])
     else:
         steps = selected(names) if names else everything()
-    sys.exit(run(steps))
+    sys.exit(run(steps, builds_count=not (names or options.lint or options.fuzz)))
 
 
 if __name__ == "__main__":

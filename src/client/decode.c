@@ -93,7 +93,7 @@ static uint8_t field_of(struct slice name)
 void decode_order_init(struct decode_order *order)
 {
     order->n = N_PLACES;
-    for (uint8_t i = 0; i < N_PLACES; i++) order->fields[i] = i;
+    for (int i = 0; i < N_PLACES; i++) order->fields[i] = (uint8_t)i;
 }
 
 static int read_order(struct pull *pull, struct decode_order *ret)

@@ -251,7 +251,7 @@ static int open_in_directory(struct opening *opening, struct listener *listener)
 
 int listener_open(struct listener *ret, const struct listener_options *options, char *text, size_t size)
 {
-    struct opening opening = {.options = options, .dir_fd = -1, .text = text, .size = size};
+    struct opening opening = {.options = options, .base = "", .dir_fd = -1, .text = text, .size = size};
     struct listener listener = {.fd = -1, .lock_fd = -1};
     int rc = -1;
     if (check_path(&opening) == 0 && open_directory(&opening) == 0) rc = open_in_directory(&opening, &listener);

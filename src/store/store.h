@@ -49,7 +49,7 @@ struct op_member {
 };
 
 struct op {
-    struct list link;     /* the store's while pending */
+    struct list link; /* the store's while pending */
     enum op_kind kind;
     uint16_t n_members;        /* at least 1 */
     struct op_member *members; /* not owned */

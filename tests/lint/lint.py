@@ -19,7 +19,7 @@ from xml.sax.saxutils import escape
 import drift
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LONGEST_FILE = 600  # lines; style asks for about 500
+LONGEST_FILE = {"src": 650, "tests": 900}  # lines; style asks for about 500, tables of cases may be longer
 
 CHECKS = []
 
@@ -219,8 +219,9 @@ def no_file_is_too_long():
     complaints = []
     for path in [*files("*.c", "*.h", "*.lua", "*.py"), "dev"]:
         lines = text(path).count("\n")
-        if lines > LONGEST_FILE:
-            complaints.append(f"{path}: {lines} lines, more than {LONGEST_FILE}")
+        most = LONGEST_FILE.get(Path(path).parts[0], LONGEST_FILE["src"])
+        if lines > most:
+            complaints.append(f"{path}: {lines} lines, more than {most}")
     return complaints
 
 

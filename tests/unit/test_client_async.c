@@ -81,7 +81,8 @@ static void on_end(const struct ratelimit_answer *answer, void *arg)
     if (answer->decision != NULL) end->remaining = answer->decision->remaining;
     snprintf(end->code, sizeof end->code, "%s", answer->code);
     snprintf(end->message, sizeof end->message, "%s", answer->message);
-    if (answer->result != NULL && answer->result_len <= sizeof end->result) memcpy(end->result, answer->result, answer->result_len);
+    if (answer->result != NULL && answer->result_len <= sizeof end->result)
+        memcpy(end->result, answer->result, answer->result_len);
     if (++world->n_ends == world->free_at) ratelimit_async_free(world->client);
     if (world->again > 0) {
         world->again--;

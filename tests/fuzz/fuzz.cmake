@@ -11,3 +11,14 @@ foreach(target fuzz_scan fuzz_request fuzz_differential)
     add_custom_target(${target}_seeds DEPENDS ${seeds})
     add_dependencies(${target} ${target}_seeds)
 endforeach()
+
+# The configuration's seed is the sample that is installed.
+set(seeds ${PROJECT_BINARY_DIR}/fuzz/seeds/fuzz_config)
+add_custom_command(
+    OUTPUT ${seeds}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${seeds}
+    COMMAND ${CMAKE_COMMAND} -E copy ${PROJECT_SOURCE_DIR}/systemd/ratelimitd.yaml ${seeds}
+    DEPENDS ${PROJECT_SOURCE_DIR}/systemd/ratelimitd.yaml
+    COMMENT "Seeding fuzz_config from the sample")
+add_custom_target(fuzz_config_seeds DEPENDS ${seeds})
+add_dependencies(fuzz_config fuzz_config_seeds)

@@ -14,6 +14,7 @@
 #include "config/not_built.h"
 #include "config/policy_yaml.h"
 #include "config/secret.h"
+#include "store/redis_address.h"
 
 enum { STALL_MIN_MS = 250, STALL_DEADLINES = 3, FRAME_OVERHEAD = 192 };
 
@@ -119,31 +120,12 @@ static void load_section(struct loader *loader, const struct tree_node *node, co
 
 /* Values against each other */
 
-static bool is_port(const char *text)
-{
-    size_t len = strspn(text, "0123456789");
-    long port = 0;
-    if (len == 0 || len > 5 || text[len] != '\0') return false;
-    for (; *text != '\0'; text++) port = port * 10 + (*text - '0');
-    return port >= 1 && port <= 65535;
-}
-
 /* What is wrong with the address of a Redis, or NULL. */
 static const char *address_fault(const char *address)
 {
-    if (strncmp(address, "unix:", 5) == 0) {
-        if (address[5] != '/') return "the path behind unix: is not absolute; write e.g. unix:/run/redis/redis.sock";
-        if (strlen(address + 5) > 107) return "the path of a Unix socket has at most 107 bytes; write a shorter one";
-        return NULL;
-    }
-    if (address[0] == '/') return "a path needs unix: before it; write e.g. unix:/run/redis/redis.sock";
-    if (strstr(address, "://") != NULL) return "is an URL; write host:port, and user and password_file as settings";
-    const char *colon = strrchr(address, ':');
-    if (colon == NULL || colon == address) return "has no host and port; write host:port, e.g. 127.0.0.1:6379";
-    if (!is_port(colon + 1)) return "has no port of 1 to 65535 behind the colon; write e.g. 127.0.0.1:6379";
-    if (memchr(address, ':', (size_t)(colon - address)) != NULL && (address[0] != '[' || colon[-1] != ']'))
-        return "an IPv6 address needs brackets; write e.g. [::1]:6379";
-    return NULL;
+    struct redis_address parsed;
+    if (strstr(address, "://") != NULL) return "is a URL; write host:port, and user and password_file as settings";
+    return redis_address_parse(address, &parsed);
 }
 
 static void check_addresses(struct loader *loader)

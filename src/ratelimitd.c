@@ -260,7 +260,10 @@ static void on_restart_needed(const char *path, void *arg)
 static void apply(struct daemon *daemon, struct config *next)
 {
     config_each_restart(daemon->started, next, on_restart_needed, NULL);
-    if (daemon->config != daemon->started) config_free(daemon->config);
+    if (daemon->config != daemon->started)
+        config_free(daemon->config);
+    else
+        config_strip(daemon->started);
     daemon->config = next;
     log_set_level((enum log_level)next->log_level);
     process_raise_open_files(next->caps_max_connections);
@@ -290,6 +293,7 @@ static void reload(struct daemon *daemon)
         return;
     }
     apply(daemon, next);
+    process_trim();
     counters.reloads++;
     log_info("reload: %s read again, %zu policies", file, next->policies->n);
 }

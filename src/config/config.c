@@ -270,10 +270,17 @@ struct config *config_load(const char *path, bool is_trial, struct faults *fault
 void config_free(struct config *config)
 {
     if (config == NULL) return;
+    config_strip(config);
     setting_free_all(config);
-    secret_free(config->redis_password);
-    policy_set_unref(config->policies);
     mem_free(config);
+}
+
+void config_strip(struct config *config)
+{
+    secret_free(config->redis_password);
+    config->redis_password = NULL;
+    policy_set_unref(config->policies);
+    config->policies = NULL;
 }
 
 int64_t config_redis_stall_ms(const struct config *config)

@@ -51,6 +51,9 @@ struct config *config_parse(const char *bytes, size_t len, bool is_trial, struct
 /* The password is wiped. NULL is fine. */
 void config_free(struct config *config);
 
+/* Let go of the policies and the password, of a configuration that is only compared with from now on. */
+void config_strip(struct config *config);
+
 /* store.redis.stall, or what its 0 stands for. */
 int64_t config_redis_stall_ms(const struct config *config);
 

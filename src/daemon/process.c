@@ -15,7 +15,6 @@
 
 enum { FD_RESERVE = 64 }; /* descriptors beside the clients': Redis, names, the log, a reload */
 
-/* The server caps the connections where the limit of open files stays below what they need. */
 void process_raise_open_files(int64_t n_connections)
 {
     rlim_t wanted = (rlim_t)n_connections + FD_RESERVE;
@@ -40,4 +39,9 @@ uint64_t process_set_up(void)
     if (getrandom(seeds, sizeof seeds, 0) != (ssize_t)sizeof seeds) log_warning("no randomness: %s", strerror(errno));
     hash_seed(seeds[0], seeds[1]);
     return seeds[2];
+}
+
+void process_trim(void)
+{
+    malloc_trim(0);
 }

@@ -8,6 +8,10 @@
 
 /* Before anything is hashed and before the loop exists. Returns a random number for the store's jitter. */
 uint64_t process_set_up(void);
+/* Towards what so many connections need; the server caps them where that is more than the system allows. */
 void process_raise_open_files(int64_t n_connections);
+
+/* Give the system back what was freed, after a burst of it. */
+void process_trim(void);
 
 #endif

@@ -1,0 +1,179 @@
+#include "fakes/link_world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/counters.h"
+
+#define SCRIPT "return {7, tonumber(ARGV[#ARGV])}"
+
+struct link_world *world;
+
+static size_t canary(void *arg, const struct slice **ret_args)
+{
+    (void)arg;
+    static struct slice args[2];
+    args[0] = slice_of("0");
+    args[1] = slice_of("42");
+    *ret_args = args;
+    return 2;
+}
+
+static bool is_canary_good(void *arg, const struct redis_reader *reply)
+{
+    (void)arg;
+    return redis_reader_is_integers(reply) && reply->n_integers == 2 && reply->integers[1] == 42;
+}
+
+static void on_ready(void *arg)
+{
+    ((struct link_world *)arg)->n_ready++;
+}
+
+static void on_down(void *arg)
+{
+    ((struct link_world *)arg)->n_down++;
+}
+
+static void on_attempt(void *arg)
+{
+    ((struct link_world *)arg)->n_attempts++;
+}
+
+static void flush(void *arg)
+{
+    struct link_world *w = arg;
+    if (w->link != NULL) redis_link_flush(w->link);
+}
+
+static void on_closed(void *arg)
+{
+    ((struct link_world *)arg)->is_closed = true;
+}
+
+void link_world_close(void)
+{
+    struct redis_link *link = world->link;
+    world->link = NULL;
+    redis_link_close(link, on_closed, world);
+}
+
+int link_world_setup(void **state)
+{
+    world = calloc(1, sizeof(*world));
+    memset(&counters, 0, sizeof(counters));
+    patient_loop_init(&world->patient);
+    world->patient.on_turn_end = flush;
+    world->patient.arg = world;
+    clock_update(&world->clock);
+    world->options = (struct redis_options){
+        .stall_ms = 250, .backoff_min_ms = 1, .backoff_max_ms = 10, .refused_max_ms = 20, .random_seed = 7};
+    world->script = (struct redis_script){.text = slice_of(SCRIPT),
+                                          .sha1 = slice_of(LINK_WORLD_SHA1),
+                                          .canary = canary,
+                                          .is_canary_good = is_canary_good};
+    *state = world;
+    return 0;
+}
+
+bool is_closed(void *arg)
+{
+    return ((struct link_world *)arg)->is_closed;
+}
+
+int link_world_teardown(void **state)
+{
+    (void)state;
+    if (world->link != NULL) link_world_close();
+    patient_loop_until(&world->patient, is_closed, world);
+    assert_int_equal(world->n_made, world->n_answered);
+    patient_loop_fini(&world->patient);
+    free(world);
+    return 0;
+}
+
+void link_world_open(const char *address)
+{
+    world->options.address = address;
+    const struct redis_link_events events = {
+        .arg = world, .on_ready = on_ready, .on_down = on_down, .on_attempt = on_attempt};
+    world->link = redis_link_new(&world->patient.loop, &world->clock, &world->options, &world->script, &events);
+    assert_non_null(world->link);
+}
+
+bool is_ready(void *arg)
+{
+    (void)arg;
+    return redis_link_is_ready(world->link);
+}
+
+bool is_down(void *arg)
+{
+    (void)arg;
+    return world->n_down > 0;
+}
+
+bool all_answered(void *arg)
+{
+    (void)arg;
+    return world->n_answered == world->n_made;
+}
+
+bool had_attempt(void *arg)
+{
+    (void)arg;
+    return world->n_attempts >= 1;
+}
+
+bool had_three_attempts(void *arg)
+{
+    (void)arg;
+    return world->n_attempts >= 3;
+}
+
+void link_world_until(bool (*is_true)(void *arg))
+{
+    patient_loop_until(&world->patient, is_true, world);
+}
+
+static void on_probe_reply(struct redis_call *call, const struct redis_reader *reply)
+{
+    struct probe *probe = CONTAINER_OF(call, struct probe, call);
+    probe->n_replies++;
+    world->n_answered++;
+    probe->is_lost = reply == NULL;
+    probe->is_good = reply != NULL && redis_reader_is_integers(reply) && reply->n_integers == 2 &&
+                     reply->integers[1] == (int64_t)probe->nonce;
+    if (world->closes_in_reply && world->link != NULL) link_world_close();
+}
+
+struct probe *link_world_command(const struct slice *args, size_t n)
+{
+    assert_true(world->n_made < MAX_PROBES);
+    struct probe *made = &world->probes[world->n_made];
+    *made = (struct probe){.call = {.on_reply = on_probe_reply}, .nonce = FIRST_NONCE + world->n_made};
+    assert_int_equal(redis_link_send(world->link, &made->call, args, n), 0);
+    world->n_made++;
+    return made;
+}
+
+struct probe *link_world_probe(void)
+{
+    char nonce[16];
+    snprintf(nonce, sizeof(nonce), "%u", FIRST_NONCE + world->n_made);
+    const struct slice args[] = {slice_of("EVALSHA"), slice_of(LINK_WORLD_SHA1), slice_of("0"), slice_of(nonce)};
+    return link_world_command(args, 4);
+}
+
+void link_world_status_has(const char *part)
+{
+    const char *status = redis_link_status(world->link);
+    if (strstr(status, part) == NULL) fail_msg("status \"%s\" does not contain \"%s\"", status, part);
+}

@@ -1,0 +1,60 @@
+/*
+ * link_world.h: a link to Redis in a loop of its own, and the calls a test sends through it.
+ *
+ * The script is a trivial one: the link does not know what the script does. Made = answered is
+ * checked at the end of every test: each call got exactly one reply, or its NULL.
+ */
+#ifndef RL_TESTS_LINK_WORLD_H
+#define RL_TESTS_LINK_WORLD_H
+
+#include "fakes/fake_redis.h"
+#include "fakes/patient_loop.h"
+#include "store/redis_link.h"
+
+#define LINK_WORLD_SHA1                                                                                                \
+    "19b8fd11daaa8325dd0ec6ce3be1b64a5a7e6496" /* of a script that returns 7 and its last argument */
+
+enum { MAX_PROBES = 2000, CANARY_NONCE = 42, FIRST_NONCE = 1000 };
+
+/* One command sent through the link. */
+struct probe {
+    struct redis_call call;
+    unsigned nonce;
+    int n_replies;
+    bool is_lost, is_good;
+};
+
+struct link_world {
+    struct patient_loop patient;
+    struct clock clock;
+    struct redis_options options;
+    struct redis_script script;
+    struct redis_link *link; /* NULL once link_world_close() was called */
+    unsigned n_ready, n_down, n_attempts, n_made, n_answered;
+    bool is_closed, closes_in_reply;
+    struct fake_redis fake;
+    struct probe probes[MAX_PROBES];
+};
+
+extern struct link_world *world; /* one at a time */
+
+int link_world_setup(void **state);
+int link_world_teardown(void **state);
+
+void link_world_open(const char *address);
+void link_world_close(void);
+
+struct probe *link_world_probe(void);                                 /* an EVALSHA of the script */
+struct probe *link_world_command(const struct slice *args, size_t n); /* any command */
+void link_world_until(bool (*is_true)(void *arg));
+void link_world_status_has(const char *part);
+
+/* For link_world_until(). */
+bool is_ready(void *arg);
+bool is_down(void *arg); /* a ready connection has ended, ever */
+bool is_closed(void *arg);
+bool all_answered(void *arg);
+bool had_attempt(void *arg);
+bool had_three_attempts(void *arg);
+
+#endif

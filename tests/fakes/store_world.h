@@ -1,0 +1,68 @@
+/*
+ * store_world.h: a Redis store in a loop of its own, and the ops a test asks of it.
+ *
+ * Checked throughout: `done` runs exactly once for every op that was taken, never from within
+ * submit; at the end, made = answered.
+ */
+#ifndef RL_TESTS_STORE_WORLD_H
+#define RL_TESTS_STORE_WORLD_H
+
+#include "fakes/patient_loop.h"
+#include "limit/policy.h"
+#include "store/redis_store.h"
+
+enum { MAX_ASKS = 20000 };
+
+/* One op and what became of it. */
+struct ask {
+    struct op op;
+    struct op_member member;
+    char key[24];
+    enum submit submitted;
+    enum op_outcome outcome;
+    int n_done;
+};
+
+struct store_world {
+    struct patient_loop patient;
+    struct clock clock;
+    struct redis_options options;
+    struct redis_store *redis;
+    struct store store;
+    struct policy_set *policies;
+    const struct limit *limit; /* that the next asks are about */
+    struct ask asks[MAX_ASKS];
+    size_t n_asked, n_pending, n_answered;
+    size_t n_decided, n_allowed, n_down, n_failed, n_refused;
+    bool is_submitting, is_closing, is_closed;
+    int n_first_attempts;
+    void (*on_done)(struct ask *ask); /* NULL = nothing more */
+};
+
+extern struct store_world *store_world; /* one at a time */
+
+int store_world_setup(void **state);
+int store_world_teardown(void **state);
+
+void store_world_open(const char *address); /* with world->options */
+void store_world_open_ready(const char *address);
+void store_world_close(void);
+
+/* A limit of its own policy: fixed windows of an hour, or what `algo` says. */
+const struct limit *store_world_limit(const char *policy, enum algo algo, int64_t limit);
+
+struct ask *store_world_ask(const char *key, enum op_kind kind, int64_t cost);
+struct ask *store_world_check(const char *key); /* cost 1 */
+void store_world_check_many(const char *key_prefix, int n_keys, int n);
+
+void store_world_until(bool (*is_true)(void *arg));
+void store_world_settle(void); /* until every pending ask is answered */
+void store_world_status_has(const char *part);
+
+/* For store_world_until(). */
+bool store_is_ready(void *arg);
+bool store_is_not_ready(void *arg);
+bool store_is_closed(void *arg);
+bool store_has_answered(void *arg);
+
+#endif

@@ -1,0 +1,289 @@
+/* test_redis_hostile.c: what no honest server says: each of it ends the connection, never the process. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/counters.h"
+#include "fakes/link_world.h"
+
+static const char *say; /* the fake, to each EVALSHA but the canary; NULL = nothing */
+static size_t say_len;
+
+/* The canary is answered well; what comes after it gets `say` and, without one, nothing. */
+static void misbehave(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
+{
+    unsigned nonce = fake_nonce(args, n);
+    if (nonce == CANARY_NONCE)
+        fake_say(client, "*2\r\n:7\r\n:42\r\n");
+    else if (say != NULL)
+        fake_say_bytes(client, say, say_len);
+    (void)fake;
+}
+
+static void after_ready_the_server_says(const char *bytes, size_t len)
+{
+    say = bytes;
+    say_len = len;
+    fake_redis_init(&world->fake, &world->patient.loop, LINK_WORLD_SHA1, misbehave);
+    link_world_open(world->fake.address);
+    link_world_until(is_ready);
+    (void)link_world_probe();
+    link_world_until(is_down);
+    link_world_until(all_answered);
+    say = NULL;
+    link_world_until(is_ready); /* and it comes back */
+    link_world_close();
+    fake_redis_close(&world->fake);
+}
+
+#define AFTER_READY_THE_SERVER_SAYS(text) after_ready_the_server_says(text, sizeof(text) - 1)
+
+static void a_reply_that_nobody_waits_for_closes_the_connection(void **state)
+{
+    (void)state;
+    AFTER_READY_THE_SERVER_SAYS("*2\r\n:7\r\n:1000\r\n+EXTRA\r\n");
+    assert_true(world->probes[0].is_good);
+    assert_int_equal(counters.redis_bad_replies, 1);
+}
+
+static void extra_replies_of_every_type_close_the_connection(void **state)
+{
+    (void)state;
+    AFTER_READY_THE_SERVER_SAYS(":1\r\n*0\r\n");
+    assert_int_equal(counters.redis_bad_replies, 1);
+}
+
+static void an_extra_array_an_extra_error_and_an_extra_nil_close_the_connection(void **state)
+{
+    (void)state;
+    AFTER_READY_THE_SERVER_SAYS(":1\r\n-ERR extra\r\n$-1\r\n");
+}
+
+static void deep_nesting_closes_the_connection(void **state)
+{
+    (void)state;
+    AFTER_READY_THE_SERVER_SAYS("*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n");
+    assert_true(world->probes[0].is_lost);
+    assert_int_equal(counters.redis_bad_replies, 1);
+}
+
+static void an_array_of_too_many_closes_the_connection(void **state)
+{
+    (void)state;
+    AFTER_READY_THE_SERVER_SAYS("*4097\r\n");
+}
+
+static void garbage_closes_the_connection(void **state)
+{
+    (void)state;
+    AFTER_READY_THE_SERVER_SAYS("\x16\x03\x01 this is no Redis\r\n");
+}
+
+static void an_http_answer_closes_the_connection(void **state)
+{
+    (void)state;
+    AFTER_READY_THE_SERVER_SAYS("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+}
+
+static void a_push_and_a_map_close_the_connection(void **state)
+{
+    (void)state;
+    AFTER_READY_THE_SERVER_SAYS(">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nb\r\n%1\r\n:1\r\n:2\r\n");
+    assert_true(world->probes[0].is_lost);
+}
+
+static void a_double_and_a_boolean_close_the_connection(void **state)
+{
+    (void)state;
+    AFTER_READY_THE_SERVER_SAYS(",3.14\r\n#t\r\n");
+}
+
+static void half_a_reply_is_a_stall(void **state)
+{
+    (void)state;
+    AFTER_READY_THE_SERVER_SAYS("*2\r\n:7\r\n:10");
+    assert_int_equal(counters.redis_stalls, 1);
+}
+
+static void a_huge_bulk_closes_the_connection_before_it_is_buffered(void **state)
+{
+    (void)state;
+    enum { SIZE = 4 * 1024 * 1024 };
+    char *bytes = calloc(1, SIZE);
+    memcpy(bytes, "$1000000000\r\n", 13);
+    world->options.stall_ms = 30000;
+    after_ready_the_server_says(bytes, SIZE);
+    assert_int_equal(counters.redis_stalls, 0);
+    assert_int_equal(counters.redis_bad_replies, 1);
+    free(bytes);
+}
+
+static void hang_up(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
+{
+    (void)fake;
+    if (fake_nonce(args, n) == CANARY_NONCE) {
+        fake_say(client, "*2\r\n:7\r\n:42\r\n");
+        return;
+    }
+    fake_say(client, "*2\r\n:7");
+    fake_hang_up(client);
+}
+
+static void a_connection_cut_inside_a_reply_loses_the_call_once(void **state)
+{
+    (void)state;
+    fake_redis_init(&world->fake, &world->patient.loop, LINK_WORLD_SHA1, hang_up);
+    link_world_open(world->fake.address);
+    link_world_until(is_ready);
+    (void)link_world_probe();
+    link_world_until(is_down);
+    assert_true(world->probes[0].is_lost);
+    link_world_close();
+    fake_redis_close(&world->fake);
+}
+
+static void say_nothing(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
+{
+    (void)fake, (void)client, (void)args, (void)n;
+}
+
+static void a_server_that_accepts_and_hangs_is_given_up_in_time(void **state)
+{
+    (void)state;
+    fake_redis_init(&world->fake, &world->patient.loop, LINK_WORLD_SHA1, say_nothing);
+    link_world_open(world->fake.address);
+    link_world_until(had_attempt);
+    link_world_status_has("no answer in time");
+    link_world_close();
+    fake_redis_close(&world->fake);
+}
+
+static void say_wrong_digest(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
+{
+    (void)fake, (void)args, (void)n;
+    fake_say(client, "$40\r\n0000000000000000000000000000000000000000\r\n");
+}
+
+static void a_digest_that_is_not_ours_is_refused(void **state)
+{
+    (void)state;
+    fake_redis_init(&world->fake, &world->patient.loop, LINK_WORLD_SHA1, misbehave);
+    world->fake.on_load = say_wrong_digest;
+    link_world_open(world->fake.address);
+    link_world_until(had_three_attempts);
+    link_world_status_has("another digest");
+    assert_int_equal(world->n_ready, 0);
+    link_world_close();
+    fake_redis_close(&world->fake);
+}
+
+static void say_busy(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
+{
+    (void)fake, (void)args, (void)n;
+    fake_say(client, "-BUSY Redis is busy running a script.\r\n");
+}
+
+static void a_server_whose_hello_is_fine_but_whose_scripts_are_not_is_not_ready(void **state)
+{
+    (void)state;
+    fake_redis_init(&world->fake, &world->patient.loop, LINK_WORLD_SHA1, say_busy);
+    link_world_open(world->fake.address);
+    link_world_until(had_three_attempts);
+    link_world_status_has("BUSY");
+    assert_int_equal(world->n_ready, 0);
+    link_world_close();
+    fake_redis_close(&world->fake);
+}
+
+static void hello_is_unknown(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
+{
+    (void)fake, (void)n;
+    if (slice_is(args[0], "HELLO"))
+        fake_say(client, "-ERR unknown command 'HELLO'\r\n");
+    else
+        fake_say(client, "+OK\r\n");
+}
+
+static void a_server_without_hello_is_asked_the_old_way(void **state)
+{
+    (void)state;
+    world->options.password = "secret";
+    fake_redis_init(&world->fake, &world->patient.loop, LINK_WORLD_SHA1, misbehave);
+    world->fake.on_hello = hello_is_unknown;
+    link_world_open(world->fake.address);
+    link_world_until(is_ready);
+    assert_int_equal(world->n_attempts, 2);
+    link_world_close();
+    fake_redis_close(&world->fake);
+}
+
+static void say_modules(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
+{
+    (void)fake, (void)args, (void)n;
+    fake_say(client, "*6\r\n$5\r\nproto\r\n:2\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n"
+                     "*1\r\n*4\r\n$4\r\nname\r\n$2\r\nbf\r\n$4\r\nargs\r\n*1\r\n$1\r\nx\r\n");
+}
+
+static void a_server_with_modules_is_fine(void **state)
+{
+    (void)state;
+    fake_redis_init(&world->fake, &world->patient.loop, LINK_WORLD_SHA1, misbehave);
+    world->fake.on_hello = say_modules;
+    link_world_open(world->fake.address);
+    link_world_until(is_ready);
+    link_world_close();
+    fake_redis_close(&world->fake);
+}
+
+static void say_http(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
+{
+    (void)fake, (void)args, (void)n;
+    fake_say(client, "HTTP/1.1 400 Bad Request\r\n\r\n");
+}
+
+static void a_web_server_is_no_redis(void **state)
+{
+    (void)state;
+    fake_redis_init(&world->fake, &world->patient.loop, LINK_WORLD_SHA1, misbehave);
+    world->fake.on_hello = say_http;
+    link_world_open(world->fake.address);
+    link_world_until(had_three_attempts);
+    link_world_status_has("Protocol error");
+    link_world_close();
+    fake_redis_close(&world->fake);
+}
+
+#define TEST(function) cmocka_unit_test_setup_teardown(function, link_world_setup, link_world_teardown)
+
+int main(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    const struct CMUnitTest tests[] = {
+        TEST(a_reply_that_nobody_waits_for_closes_the_connection),
+        TEST(extra_replies_of_every_type_close_the_connection),
+        TEST(an_extra_array_an_extra_error_and_an_extra_nil_close_the_connection),
+        TEST(deep_nesting_closes_the_connection),
+        TEST(an_array_of_too_many_closes_the_connection),
+        TEST(garbage_closes_the_connection),
+        TEST(an_http_answer_closes_the_connection),
+        TEST(a_push_and_a_map_close_the_connection),
+        TEST(a_double_and_a_boolean_close_the_connection),
+        TEST(half_a_reply_is_a_stall),
+        TEST(a_huge_bulk_closes_the_connection_before_it_is_buffered),
+        TEST(a_connection_cut_inside_a_reply_loses_the_call_once),
+        TEST(a_server_that_accepts_and_hangs_is_given_up_in_time),
+        TEST(a_digest_that_is_not_ours_is_refused),
+        TEST(a_server_whose_hello_is_fine_but_whose_scripts_are_not_is_not_ready),
+        TEST(a_server_without_hello_is_asked_the_old_way),
+        TEST(a_server_with_modules_is_fine),
+        TEST(a_web_server_is_no_redis),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -7,6 +7,8 @@
  *   finishes the rest.
  * - Reading. redis_reader.h; and a reply that stays incomplete beyond UNREAD_MAX bytes ends the
  *   connection, because hiredis would buffer whatever size the server announced.
+ * - Formatting. Commands are put into RESP here, in one pass and one buffer that is kept: hiredis' own formatter takes
+ *   as long as everything else on the way of a check together.
  * - Time. None of hiredis' timers is used: they never fire while commands keep coming. Whoever owns
  *   the connection watches redis_conn_waiting_since().
  * - Secrets. While a password may be among the bytes, the output buffer is wiped once written.
@@ -30,6 +32,7 @@
 
 enum {
     UNREAD_MAX = 128 * 1024, /* bytes of one reply's part that is not parsed yet */
+    LINE_MAX_LEN = 24,       /* of a RESP header: type, 20 digits, CR LF */
     KEEPALIVE_IDLE_S = 15,
     KEEPALIVE_INTERVAL_S = 5,
     KEEPALIVE_PROBES = 3,
@@ -120,6 +123,13 @@ void redis_conn_init(struct redis_conn *conn, struct clock *clock, void (*on_gon
     conn->clock = clock;
     conn->on_gone = on_gone;
     list_init(&conn->calls);
+    buffer_init(&conn->command, 0);
+}
+
+void redis_conn_fini(struct redis_conn *conn)
+{
+    CHECK(conn->context == NULL);
+    buffer_fini(&conn->command);
 }
 
 static void set_int(int fd, int level, int name, int value)
@@ -219,22 +229,47 @@ int redis_conn_guard(struct redis_conn *conn, size_t reserve)
     return 0;
 }
 
+/* "*3\r\n" or "$5\r\n"; returns where it ends. */
+static uint8_t *put_line(uint8_t *to, char type, size_t number)
+{
+    char digits[LINE_MAX_LEN];
+    size_t n = 0;
+    do digits[n++] = (char)('0' + number % 10);
+    while ((number /= 10) > 0);
+    *to++ = (uint8_t)type;
+    while (n > 0) *to++ = (uint8_t)digits[--n];
+    *to++ = '\r';
+    *to++ = '\n';
+    return to;
+}
+
+/* The command in RESP, in conn->command. 0, or -1 without memory. */
+static int format_command(struct redis_conn *conn, const struct slice *args, size_t n)
+{
+    size_t most = LINE_MAX_LEN;
+    for (size_t i = 0; i < n; i++) most += LINE_MAX_LEN + args[i].len + 2;
+    buffer_truncate(&conn->command, 0);
+    uint8_t *start = buffer_reserve(&conn->command, most);
+    if (start == NULL) return -1;
+    uint8_t *to = put_line(start, '*', n);
+    for (size_t i = 0; i < n; i++) {
+        to = put_line(to, '$', args[i].len);
+        if (args[i].len > 0) memcpy(to, args[i].data, args[i].len);
+        to += args[i].len;
+        *to++ = '\r';
+        *to++ = '\n';
+    }
+    buffer_grew(&conn->command, (size_t)(to - start));
+    return 0;
+}
+
 int redis_conn_send(struct redis_conn *conn, struct redis_call *call, const struct slice *args, size_t n)
 {
-    CHECK(n <= REDIS_ARGS_MAX);
-    if (conn->context == NULL) return -1;
-    const char *bytes[REDIS_ARGS_MAX];
-    size_t lens[REDIS_ARGS_MAX];
-    for (size_t i = 0; i < n; i++) {
-        bytes[i] = args[i].len > 0 ? (const char *)args[i].data : "";
-        lens[i] = args[i].len;
-    }
-    sds command;
-    long long len = redisFormatSdsCommandArgv(&command, (int)n, bytes, lens);
-    if (len < 0) return -1;
-    int status = redisAsyncFormattedCommand(conn->context, on_hiredis_reply, call, command, (size_t)len);
-    if (conn->is_secret) explicit_bzero(command, (size_t)len);
-    redisFreeSdsCommand(command);
+    if (conn->context == NULL || format_command(conn, args, n) < 0) return -1;
+    const char *bytes = (const char *)buffer_data(&conn->command);
+    size_t len = buffer_len(&conn->command);
+    int status = redisAsyncFormattedCommand(conn->context, on_hiredis_reply, call, bytes, len);
+    if (conn->is_secret) explicit_bzero(buffer_data(&conn->command), len);
     if (status != REDIS_OK) return -1;
     call->sent_us = conn->clock->mono_us;
     list_push_back(&conn->calls, &call->link);

@@ -17,6 +17,7 @@
 
 #include <uv.h>
 
+#include "base/buffer.h"
 #include "base/clock.h"
 #include "base/list.h"
 #include "base/slice.h"
@@ -35,15 +36,18 @@ struct redis_conn {
     struct clock *clock;        /* not owned */
     struct list calls;
     int64_t last_reply_us;
-    bool corked;      /* writes wait for redis_conn_flush */
-    bool wants_flush; /* corked, and something waits to be written */
-    bool is_secret;   /* what is written holds a password: wipe the buffer */
-    char error[128];  /* why it ended, or could not begin */
+    bool corked;           /* writes wait for redis_conn_flush */
+    bool wants_flush;      /* corked, and something waits to be written */
+    bool is_secret;        /* what is written holds a password: wipe the buffer */
+    struct buffer command; /* the command being sent; kept, so that a warm connection allocates nothing */
+    char error[128];       /* why it ended, or could not begin */
     void (*on_gone)(struct redis_conn *conn);
     struct redis_reader reader;
 };
 
 void redis_conn_init(struct redis_conn *conn, struct clock *clock, void (*on_gone)(struct redis_conn *conn));
+
+void redis_conn_fini(struct redis_conn *conn); /* must be gone */
 
 struct redis_endpoint {
     const char *path; /* NULL = TCP */
@@ -57,8 +61,7 @@ struct redis_endpoint {
 int redis_conn_open(struct redis_conn *conn, uv_loop_t *loop, const struct redis_endpoint *endpoint);
 bool redis_conn_is_connected(const struct redis_conn *conn); /* the kernel's part is done */
 
-/* 0, or -1 (closing, or no memory): then on_reply does not run. `args` are copied. `n` is at most REDIS_ARGS_MAX. */
-enum { REDIS_ARGS_MAX = 160 };
+/* 0, or -1 (closing, or no memory): then on_reply does not run. `args` are copied. */
 int redis_conn_send(struct redis_conn *conn, struct redis_call *call, const struct slice *args, size_t n);
 
 /* Before commands that hold a password: everything up to the next complete write is wiped. `reserve`: their bytes, so

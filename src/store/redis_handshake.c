@@ -14,6 +14,7 @@
 
 enum {
     NAME_SIZE = 128,
+    CANARY_ARGS_MAX = 8,
     COMMANDS_RESERVE = 4096, /* bytes of all commands beside the script, the user and the password */
 };
 
@@ -168,8 +169,8 @@ static int send_canary(struct redis_handshake *handshake)
     const struct slice *canary;
     size_t n = script->canary(script->arg, &canary);
     if (n == 0) return -1;
-    struct slice args[REDIS_ARGS_MAX] = {slice_of("EVALSHA"), script->sha1};
-    CHECK(n + 2 <= REDIS_ARGS_MAX);
+    struct slice args[CANARY_ARGS_MAX] = {slice_of("EVALSHA"), script->sha1};
+    CHECK(n + 2 <= CANARY_ARGS_MAX);
     memcpy(args + 2, canary, n * sizeof(args[0]));
     return send_command(handshake, &handshake->canary, on_canary, args, n + 2);
 }

@@ -89,6 +89,7 @@ static void maybe_closed(struct redis_link *link)
     if (link->on_closed == NULL || link->conn.context != NULL || link->is_resolving || link->n_handles > 0) return;
     void (*on_closed)(void *arg) = link->on_closed;
     void *arg = link->on_closed_arg;
+    redis_conn_fini(&link->conn);
     mem_free(link);
     on_closed(arg);
 }

@@ -29,6 +29,9 @@
 #include "store/redis_link.h"
 #include "store/turn.h"
 
+/* EVALSHA, digest, number of keys, keys, packet, and one to spare. */
+enum { CALL_ARGS_MAX = 2 + 1 + TURN_KEYS_MAX + 2 };
+
 /* One turn on its way. */
 struct slot {
     struct list link; /* in idle, in_flight or held */
@@ -75,6 +78,14 @@ static void run_done(struct list *ops, enum op_outcome outcome)
     for (struct list *it; (it = list_pop_front(ops)) != NULL;) {
         struct op *op = LIST_ITEM(it, struct op, link);
         op->done(op, outcome);
+    }
+}
+
+static void run_done_decided(struct list *ops)
+{
+    for (struct list *it; (it = list_pop_front(ops)) != NULL;) {
+        struct op *op = LIST_ITEM(it, struct op, link);
+        op->done(op, op->outcome);
     }
 }
 
@@ -168,8 +179,8 @@ static void send_slot(struct slot *slot)
         slot_end(slot, &store->failed);
         return;
     }
-    CHECK(n + 2 <= REDIS_ARGS_MAX);
-    struct slice args[REDIS_ARGS_MAX];
+    CHECK(n + 2 <= CALL_ARGS_MAX);
+    struct slice args[CALL_ARGS_MAX];
     args[0] = slice_of("EVALSHA");
     args[1] = store->script.sha1;
     memcpy(args + 2, turn_arguments, n * sizeof(args[0]));
@@ -266,7 +277,7 @@ static void on_value_reply(struct slot *slot, const struct redis_reader *reply)
     struct list decided;
     list_init(&decided);
     slot_release(slot, &decided);
-    run_done(&decided, OP_DECIDED);
+    run_done_decided(&decided);
 }
 
 static void on_turn_reply(struct redis_call *call, const struct redis_reader *reply)

@@ -80,6 +80,13 @@ unsigned fake_nonce(const struct slice *args, size_t n)
     return (unsigned)strtoul(text, NULL, 10);
 }
 
+unsigned fake_turn_nonce(const struct slice *args, size_t n)
+{
+    assert_true(args[n - 1].len >= 4);
+    const uint8_t *bytes = args[n - 1].data;
+    return bytes[0] | (unsigned)bytes[1] << 8 | (unsigned)bytes[2] << 16 | (unsigned)bytes[3] << 24;
+}
+
 /* "*3\r\n" or "$5\r\n" at `at`: the number, and where the line ends; -1 where it is not complete. */
 static long line_number(const uint8_t *bytes, size_t len, size_t *at)
 {

@@ -43,7 +43,9 @@ void fake_say(struct fake_client *client, const char *format, ...) __attribute__
 void fake_say_bytes(struct fake_client *client, const void *bytes, size_t len);
 void fake_hang_up(struct fake_client *client); /* after what was said */
 
-/* The call's last argument, the nonce. */
+/* The nonce of a call: its last argument, in decimal (link_world.h) ... */
 unsigned fake_nonce(const struct slice *args, size_t n);
+/* ... or the first four bytes of a turn's packet, little-endian (turn.h). */
+unsigned fake_turn_nonce(const struct slice *args, size_t n);
 
 #endif

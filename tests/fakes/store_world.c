@@ -130,7 +130,6 @@ struct ask *store_world_ask(const char *key, enum op_kind kind, int64_t cost)
     snprintf(ask->key, sizeof(ask->key), "%s", key);
     ask->member = (struct op_member){.limit = w->limit, .key = slice_of(ask->key), .cost = cost};
     list_init(&ask->op.link);
-    list_init(&ask->op.key_link);
     bool was_submitting = w->is_submitting;
     w->is_submitting = true;
     ask->submitted = store_submit(&w->store, &ask->op);

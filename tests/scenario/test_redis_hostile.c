@@ -77,7 +77,7 @@ static void deep_nesting_closes_the_connection(void **state)
 static void an_array_of_too_many_closes_the_connection(void **state)
 {
     (void)state;
-    AFTER_READY_THE_SERVER_SAYS("*4097\r\n");
+    AFTER_READY_THE_SERVER_SAYS("*8193\r\n");
 }
 
 static void garbage_closes_the_connection(void **state)

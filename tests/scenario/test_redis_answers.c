@@ -1,0 +1,358 @@
+/*
+ * test_redis_answers.c: what the store makes of answers that a healthy Redis does not give: errors at the wrong time,
+ * other shapes, other checks' answers.
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/counters.h"
+#include "fakes/fake_redis.h"
+#include "fakes/store_world.h"
+#include "store/turn.h"
+
+static struct fake_redis fake;
+static const char *say; /* to each EVALSHA with keys; "%u" in it is the nonce; NULL = nothing */
+static size_t n_with_keys;
+
+static bool has_keys(const struct slice *args)
+{
+    return !slice_is(args[2], "0");
+}
+
+static void answer(struct fake_redis *server, struct fake_client *client, const struct slice *args, size_t n)
+{
+    (void)server;
+    unsigned nonce = fake_turn_nonce(args, n);
+    if (!has_keys(args)) {
+        fake_say(client, "*3\r\n:1700000000000000\r\n:0\r\n:%u\r\n", nonce);
+        return;
+    }
+    n_with_keys++;
+    if (say == NULL) return;
+    const char *hole = strstr(say, "%u");
+    if (hole == NULL)
+        fake_say(client, "%s", say);
+    else
+        fake_say(client, "%.*s%u%s", (int)(hole - say), say, nonce, hole + 2);
+}
+
+static int setup(void **state)
+{
+    say = NULL;
+    n_with_keys = 0;
+    (void)store_world_setup(state);
+    fake_redis_init(&fake, &store_world->patient.loop, turn_script_sha1, answer);
+    store_world->limit = store_world_limit("window", ALGO_FIXED_WINDOW, 10);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    if (!store_world->is_closing) store_world_close();
+    fake_redis_close(&fake);
+    return store_world_teardown(state);
+}
+
+/* A fixed window that was asked once answers: s1, now, bad values, nonce. */
+#define GOOD_ANSWER "*4\r\n:1\r\n:1700000000000000\r\n:0\r\n:%u\r\n"
+
+static void the_fake_can_answer_well(void **state)
+{
+    (void)state;
+    say = GOOD_ANSWER;
+    store_world_open_ready(fake.address);
+    (void)store_world_check("k");
+    store_world_settle();
+    assert_int_equal(store_world->n_allowed, 1);
+}
+
+/* The op ends with a store error, the connection is closed as untrustworthy, and a new one works. */
+static void closes_on(const char *text)
+{
+    say = text;
+    store_world_open_ready(fake.address);
+    (void)store_world_check("k");
+    store_world_until(store_is_not_ready);
+    store_world_settle();
+    assert_int_equal(store_world->n_failed, 1);
+    assert_true(counters.redis_bad_replies > 0);
+    say = GOOD_ANSWER;
+    store_world_until(store_is_ready);
+    (void)store_world_check("k");
+    store_world_settle();
+    assert_int_equal(store_world->n_decided, 1);
+}
+
+static void another_nonce_closes_the_connection(void **state)
+{
+    (void)state;
+    closes_on("*4\r\n:1\r\n:1700000000000000\r\n:0\r\n:7777777\r\n");
+}
+
+static void one_integer_less_closes_the_connection(void **state)
+{
+    (void)state;
+    closes_on("*3\r\n:1700000000000000\r\n:0\r\n:%u\r\n");
+}
+
+static void one_integer_more_closes_the_connection(void **state)
+{
+    (void)state;
+    closes_on("*6\r\n:1\r\n:1\r\n:1\r\n:1700000000000000\r\n:0\r\n:%u\r\n");
+}
+
+static void an_empty_array_closes_the_connection(void **state)
+{
+    (void)state;
+    closes_on("*0\r\n");
+}
+
+static void a_nil_among_the_integers_closes_the_connection(void **state)
+{
+    (void)state;
+    closes_on("*4\r\n$-1\r\n:1700000000000000\r\n:0\r\n:%u\r\n");
+}
+
+static void a_string_among_the_integers_closes_the_connection(void **state)
+{
+    (void)state;
+    closes_on("*4\r\n$1\r\n1\r\n:1700000000000000\r\n:0\r\n:%u\r\n");
+}
+
+static void an_array_among_the_integers_closes_the_connection(void **state)
+{
+    (void)state;
+    closes_on("*4\r\n*1\r\n:1\r\n:1700000000000000\r\n:0\r\n:%u\r\n");
+}
+
+static void a_status_closes_the_connection(void **state)
+{
+    (void)state;
+    closes_on("+OK\r\n");
+}
+
+static void a_lone_integer_closes_the_connection(void **state)
+{
+    (void)state;
+    closes_on(":1\r\n");
+}
+
+static void a_nil_closes_the_connection(void **state)
+{
+    (void)state;
+    closes_on("*-1\r\n");
+}
+
+static void numbers_no_script_can_count_close_the_connection(void **state)
+{
+    (void)state;
+    closes_on("*4\r\n:-9223372036854775808\r\n:1700000000000000\r\n:0\r\n:%u\r\n");
+}
+
+/* The op ends with a store error, once, and the connection stays. */
+static void stays_after(const char *text)
+{
+    say = text;
+    store_world_open_ready(fake.address);
+    (void)store_world_check("k");
+    store_world_settle();
+    assert_int_equal(store_world->n_failed, 1);
+    assert_int_equal(n_with_keys, 1);
+    assert_int_equal(counters.redis_errors, 1);
+    say = GOOD_ANSWER;
+    (void)store_world_check("k");
+    store_world_settle();
+    assert_int_equal(store_world->n_decided, 1);
+    assert_int_equal(fake.n_connections, 1);
+}
+
+static void loading_is_a_store_error(void **state)
+{
+    (void)state;
+    stays_after("-LOADING Redis is loading the dataset in memory\r\n");
+}
+
+static void a_script_error_is_a_store_error_and_never_sent_again(void **state)
+{
+    (void)state;
+    stays_after("-ERR user_script:1: attempt to index a nil value script: 7f92, on @user_script:1.\r\n");
+}
+
+static void an_unknown_error_is_a_store_error(void **state)
+{
+    (void)state;
+    stays_after("-WHATEVER is this\r\n");
+}
+
+static void a_moved_key_is_a_store_error(void **state)
+{
+    (void)state;
+    stays_after("-MOVED 3999 127.0.0.1:6381\r\n");
+}
+
+static void a_script_that_never_comes_back_is_asked_for_once(void **state)
+{
+    (void)state;
+    say = "-NOSCRIPT No matching script.\r\n";
+    store_world_open_ready(fake.address);
+    size_t n_loads = fake.n_loads;
+    (void)store_world_check("k");
+    store_world_settle();
+    assert_int_equal(store_world->n_failed, 1);
+    assert_int_equal(n_with_keys, 2);
+    assert_int_equal(fake.n_loads, n_loads + 1);
+}
+
+static void say_other_digest(struct fake_redis *server, struct fake_client *client, const struct slice *args, size_t n)
+{
+    (void)server, (void)args, (void)n;
+    fake_say(client, "-ERR no more scripts today\r\n");
+}
+
+static void a_script_that_cannot_be_loaded_again_closes_the_connection(void **state)
+{
+    (void)state;
+    say = "-NOSCRIPT No matching script.\r\n";
+    store_world_open_ready(fake.address);
+    fake.on_load = say_other_digest;
+    (void)store_world_check("k");
+    store_world_until(store_is_not_ready);
+    store_world_settle();
+    assert_int_equal(store_world->n_down, 1); /* the second sending was lost with the connection */
+    fake.on_load = NULL;
+    say = GOOD_ANSWER;
+    store_world_until(store_is_ready);
+}
+
+static bool fake_has_been_asked(void *arg)
+{
+    (void)arg;
+    return n_with_keys > 0;
+}
+
+static struct fake_client *asked_by; /* the answers are held back */
+
+static void hold(struct fake_redis *server, struct fake_client *client, const struct slice *args, size_t n)
+{
+    asked_by = client;
+    if (has_keys(args))
+        n_with_keys++;
+    else
+        answer(server, client, args, n);
+}
+
+/* Two turns in flight; the first meets NOSCRIPT, so what is asked now is held back. */
+static void reload_with_one_turn_waiting(void)
+{
+    fake.on_evalsha = hold;
+    store_world_open_ready(fake.address);
+    (void)store_world_check("a");
+    store_world_until(fake_has_been_asked);
+    n_with_keys = 0;
+    (void)store_world_check("b");
+    store_world_until(fake_has_been_asked);
+    fake_say(asked_by, "-NOSCRIPT No matching script.\r\n");
+    patient_loop_turns(&store_world->patient, 5);
+    (void)store_world_check("c");
+    patient_loop_turns(&store_world->patient, 5);
+    assert_int_equal(store_world->n_answered, 0);
+}
+
+static void a_new_turn_never_overtakes_one_that_waits_for_the_script(void **state)
+{
+    (void)state;
+    reload_with_one_turn_waiting();
+    assert_int_equal(n_with_keys, 1); /* c is held */
+    fake_say(asked_by, "-NOSCRIPT No matching script.\r\n");
+    fake.on_evalsha = answer;
+    say = GOOD_ANSWER;
+    store_world_settle();
+    assert_int_equal(store_world->n_decided, 3);
+    assert_int_equal(counters.redis_script_loads, 1);
+}
+
+static void a_connection_lost_while_the_script_is_away_ends_every_op_once(void **state)
+{
+    (void)state;
+    reload_with_one_turn_waiting();
+    fake_hang_up(asked_by);
+    store_world_until(store_is_not_ready);
+    store_world_settle();
+    assert_int_equal(store_world->n_down, 3);
+}
+
+static void closing_while_the_script_is_away_ends_every_op_once(void **state)
+{
+    (void)state;
+    reload_with_one_turn_waiting();
+    store_world_close();
+    store_world_until(store_is_closed);
+    assert_int_equal(store_world->n_down, 3);
+}
+
+static void an_answer_too_many_closes_the_connection(void **state)
+{
+    (void)state;
+    say = GOOD_ANSWER "+EXTRA\r\n";
+    store_world_open_ready(fake.address);
+    (void)store_world_check("k");
+    store_world_until(store_is_not_ready);
+    assert_int_equal(store_world->n_decided, 1);
+    assert_int_equal(counters.redis_bad_replies, 1);
+}
+
+static void answers_in_the_wrong_order_reach_no_check(void **state)
+{
+    (void)state;
+    fake.on_evalsha = hold;
+    store_world_open_ready(fake.address);
+    (void)store_world_check("a");
+    store_world_until(fake_has_been_asked);
+    (void)store_world_check("b");
+    /* the answer that belongs to the second turn comes first */
+    fake_say(asked_by, "*4\r\n:1\r\n:1700000000000000\r\n:0\r\n:%u\r\n",
+             (unsigned)store_world->options.random_seed + 3);
+    store_world_until(store_is_not_ready);
+    store_world_settle();
+    assert_int_equal(store_world->n_decided, 0);
+}
+
+#define TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
+
+int main(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    const struct CMUnitTest tests[] = {
+        TEST(the_fake_can_answer_well),
+        TEST(another_nonce_closes_the_connection),
+        TEST(one_integer_less_closes_the_connection),
+        TEST(one_integer_more_closes_the_connection),
+        TEST(an_empty_array_closes_the_connection),
+        TEST(a_nil_among_the_integers_closes_the_connection),
+        TEST(a_string_among_the_integers_closes_the_connection),
+        TEST(an_array_among_the_integers_closes_the_connection),
+        TEST(a_status_closes_the_connection),
+        TEST(a_lone_integer_closes_the_connection),
+        TEST(a_nil_closes_the_connection),
+        TEST(numbers_no_script_can_count_close_the_connection),
+        TEST(loading_is_a_store_error),
+        TEST(a_script_error_is_a_store_error_and_never_sent_again),
+        TEST(an_unknown_error_is_a_store_error),
+        TEST(a_moved_key_is_a_store_error),
+        TEST(a_script_that_never_comes_back_is_asked_for_once),
+        TEST(a_script_that_cannot_be_loaded_again_closes_the_connection),
+        TEST(a_new_turn_never_overtakes_one_that_waits_for_the_script),
+        TEST(a_connection_lost_while_the_script_is_away_ends_every_op_once),
+        TEST(closing_while_the_script_is_away_ends_every_op_once),
+        TEST(an_answer_too_many_closes_the_connection),
+        TEST(answers_in_the_wrong_order_reach_no_check),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -16,8 +16,6 @@
  *
  * Every turn carries a nonce that comes back as the last integer, so that an answer can never reach
  * another's check.
- *
- * What the Redis user must be allowed besides the commands that the script uses: see redis_store.h.
  */
 #include "store/redis_store.h"
 

@@ -4,6 +4,12 @@
  * The store gathers a turn's ops (turn.h packs them), hands them to its one connection
  * (redis_link.h) and spreads the reply over the ops. Rules and reasons: the head of
  * redis_store.c.
+ *
+ * The Redis user needs (a lint check holds the second line against lua/):
+ *   ACL SETUSER ratelimit on >PASSWORD resetkeys ~rl:* -@all +hello +auth +client|setname +select +script|load +evalsha
+ *     +time +mget +get +set +setrange +incrby +decrby +del +pexpireat +lindex +llen +ltrim +rpush
+ * and ~PREFIX:* for the foreign prefix of each compat policy. With +script|load the password's holder can run any
+ * script on these keys, so keep the server patched.
  */
 #ifndef RL_STORE_REDIS_STORE_H
 #define RL_STORE_REDIS_STORE_H

@@ -178,7 +178,7 @@ static bool fits(struct turn *turn, const struct op *op)
 {
     if (turn->n_ops == 0) return true;
     if (turn->resets != (op->kind == OP_RESET)) return false;
-    if (turn->items.n >= TURN_ITEMS_MAX) return false;
+    if (turn->members.n + op->n_members > TURN_MEMBERS_MAX) return false;
     uint32_t n_new = 0;
     for (uint16_t i = 0; i < op->n_members; i++) {
         const struct op_member *member = &op->members[i];

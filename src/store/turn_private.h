@@ -10,7 +10,7 @@
 
 enum {
     TURN_SLOTS = 4 * TURN_KEYS_MAX, /* of the table of keys */
-    TURN_ITEMS_MAX = 4096,          /* beyond: the next turn; bounds the script's time */
+    TURN_MEMBERS_MAX = 4096,        /* of all items; beyond: the next turn; bounds the script's time and its reply */
     NO_ITEM = UINT32_MAX,
 };
 

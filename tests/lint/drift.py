@@ -40,4 +40,12 @@ def every_setting_is_in_its_manual_page():
     return done.stderr.strip().splitlines() or ["src/man/settings.py failed"] if done.returncode else []
 
 
+def every_command_of_the_script_is_among_the_rights_to_grant():
+    header = document("src/store/redis_store.h")
+    called = {command.lower() for path in sorted((ROOT / "lua").glob("*.lua"))
+              for command in re.findall(r"\b(?:call|try)\('([A-Z]+)'", path.read_text())}
+    return [f"src/store/redis_store.h: the rights lack +{command}" for command in sorted(called)
+            if not re.search(rf"\+{command}\b", header)]
+
+
 CHECKS = [every_error_code_is_in_the_protocol, every_counter_is_in_the_protocol, every_setting_is_in_its_manual_page]

@@ -41,6 +41,7 @@ add_custom_target(ratelimit_static ALL DEPENDS ${static_library})
 
 # The way from the .pc file to the prefix, so that an installation may be moved or put under another prefix.
 file(RELATIVE_PATH pc_up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" pc_up "${pc_up}")
 configure_file(src/client/ratelimit.pc.in ${PROJECT_BINARY_DIR}/ratelimit.pc @ONLY)
 install(TARGETS ratelimit LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libratelimit
         NAMELINK_COMPONENT libratelimit)

@@ -1,0 +1,283 @@
+/*
+ * test_client_blocking.c: the blocking client on its own: results, errors, deadlines, fork.
+ *
+ * Nothing here runs beside the client: the daemon's answer lies in the socket before the call that it answers is made,
+ * which works because msgids are counted.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "client/ratelimit.h"
+#include "fakes/scripted_daemon.h"
+
+enum { SHORT_MS = 1, LONG_MS = 60000 };
+
+struct world {
+    struct scripted_daemon daemon;
+    struct ratelimit *client;
+    uint64_t next_msgid;
+};
+
+/* A client with a connection: its first call is not answered, and its second will have the number `next_msgid`. */
+static void begin(struct world *world)
+{
+    daemon_start(&world->daemon, 16);
+    assert_int_equal(ratelimit_open(world->daemon.path, &world->client), RATELIMIT_OK);
+    assert_int_equal(ratelimit_ping(world->client, SHORT_MS), RATELIMIT_TIMEOUT);
+    daemon_accept(&world->daemon);
+    uint64_t hello = daemon_expect(&world->daemon, "hello");
+    uint64_t ping = daemon_expect(&world->daemon, "ping");
+    daemon_answer_hello(&world->daemon, hello);
+    world->next_msgid = (hello > ping ? hello : ping) + 1;
+}
+
+static void finish(struct world *world)
+{
+    ratelimit_close(world->client);
+    daemon_stop(&world->daemon);
+}
+
+static void a_silent_daemon_costs_no_more_than_the_deadline(void **state)
+{
+    (void)state;
+    struct world world;
+    begin(&world);
+    assert_string_equal(ratelimit_error(world.client), "no answer by the deadline");
+    assert_string_equal(ratelimit_error_code(world.client), "");
+    finish(&world);
+}
+
+static void a_check_and_a_peek_give_the_decision(void **state)
+{
+    (void)state;
+    struct world world;
+    struct ratelimit_decision decision;
+    struct rpc_request request;
+    begin(&world);
+    daemon_answer_allowed(&world.daemon, world.next_msgid++, 4);
+    assert_int_equal(ratelimit_check(world.client, "login", "alice", 5, 1, LONG_MS, &decision), RATELIMIT_OK);
+    assert_true(decision.allowed);
+    assert_int_equal(decision.remaining, 4);
+    assert_string_equal(ratelimit_error(world.client), "");
+    daemon_answer_allowed(&world.daemon, world.next_msgid++, 3);
+    assert_int_equal(ratelimit_peek(world.client, "login", "a\0b", 3, 2, LONG_MS, &decision), RATELIMIT_OK);
+    assert_int_equal(decision.remaining, 3);
+    daemon_expect(&world.daemon, "check");
+    assert_true(daemon_read(&world.daemon, &request));
+    struct slice key;
+    pull_skip(&request.params);
+    assert_int_equal(pull_text(&request.params, &key), 0);
+    assert_true(slice_eq(key, (struct slice){(const uint8_t *)"a\0b", 3}));
+    finish(&world);
+}
+
+static void an_error_of_the_daemon_is_kept_until_the_next_call(void **state)
+{
+    (void)state;
+    struct world world;
+    struct ratelimit_decision decision = {.limit = 4711};
+    begin(&world);
+    daemon_answer_error(&world.daemon, world.next_msgid++, ERROR_BAD_KEY, "the key is empty");
+    assert_int_equal(ratelimit_check(world.client, "login", NULL, 0, 1, LONG_MS, &decision), RATELIMIT_REFUSED);
+    assert_string_equal(ratelimit_error(world.client), "BAD_KEY: the key is empty");
+    assert_string_equal(ratelimit_error_code(world.client), "BAD_KEY");
+    assert_int_equal(decision.limit, 4711);
+    daemon_answer_text(&world.daemon, world.next_msgid++, "pong");
+    assert_int_equal(ratelimit_ping(world.client, LONG_MS), RATELIMIT_OK);
+    assert_string_equal(ratelimit_error(world.client), "");
+    assert_string_equal(ratelimit_error_code(world.client), "");
+    finish(&world);
+}
+
+static void answer_decisions(struct world *world, uint32_t n)
+{
+    struct buffer out = {0};
+    struct packer packer = packer_of(&out);
+    rpc_pack_result(&packer, world->next_msgid++);
+    pack_array(&packer, n);
+    for (uint32_t i = 0; i < n; i++) daemon_pack_decision(&packer, i % 2 == 0, 4 - i);
+    daemon_send(&world->daemon, buffer_data(&out), buffer_len(&out));
+    buffer_fini(&out);
+}
+
+static void many_checks_get_one_decision_each_or_none_at_all(void **state)
+{
+    (void)state;
+    struct world world;
+    struct ratelimit_decision decisions[3];
+    struct ratelimit_item items[3] = {{"login", "a", 1, 1}, {"login", "b", 1, 2}, {"api", "c", 1, 3}};
+    struct rpc_request request;
+    uint32_t n;
+    begin(&world);
+    answer_decisions(&world, 3);
+    assert_int_equal(ratelimit_check_many(world.client, items, 3, LONG_MS, decisions), RATELIMIT_OK);
+    assert_true(decisions[0].allowed);
+    assert_false(decisions[1].allowed);
+    assert_int_equal(decisions[2].remaining, 2);
+    assert_true(daemon_read(&world.daemon, &request));
+    assert_true(slice_is(request.method, "check_many"));
+    assert_int_equal(request.n_params, 1);
+    assert_int_equal(pull_array(&request.params, &n), 0);
+    assert_int_equal(n, 3);
+    answer_decisions(&world, 2);
+    assert_int_equal(ratelimit_check_many(world.client, items, 3, LONG_MS, decisions), RATELIMIT_PROTOCOL);
+    answer_decisions(&world, 0);
+    assert_int_equal(ratelimit_check_many(world.client, NULL, 0, LONG_MS, NULL), RATELIMIT_OK);
+    items[1].policy = NULL;
+    assert_int_equal(ratelimit_check_many(world.client, items, 3, LONG_MS, decisions), RATELIMIT_BAD_ARGUMENT);
+    items[1] = (struct ratelimit_item){"login", "b", SIZE_MAX, 1};
+    assert_int_equal(ratelimit_check_many(world.client, items, 3, LONG_MS, decisions), RATELIMIT_BAD_ARGUMENT);
+    finish(&world);
+}
+
+static void answer_removed(struct world *world, bool removed)
+{
+    struct buffer out = {0};
+    struct packer packer = packer_of(&out);
+    rpc_pack_result(&packer, world->next_msgid++);
+    pack_map(&packer, 2);
+    pack_text(&packer, "novelty");
+    pack_array(&packer, 0);
+    pack_text(&packer, "removed");
+    pack_bool(&packer, removed);
+    daemon_send(&world->daemon, buffer_data(&out), buffer_len(&out));
+    buffer_fini(&out);
+}
+
+static void a_reset_says_whether_there_was_anything(void **state)
+{
+    (void)state;
+    struct world world;
+    bool removed = false;
+    begin(&world);
+    answer_removed(&world, true);
+    assert_int_equal(ratelimit_reset(world.client, "login", "alice", 5, LONG_MS, &removed), RATELIMIT_OK);
+    assert_true(removed);
+    answer_removed(&world, false);
+    assert_int_equal(ratelimit_reset(world.client, "login", "alice", 5, LONG_MS, &removed), RATELIMIT_OK);
+    assert_false(removed);
+    answer_removed(&world, true);
+    assert_int_equal(ratelimit_reset(world.client, "login", "alice", 5, LONG_MS, NULL), RATELIMIT_OK);
+    daemon_answer_text(&world.daemon, world.next_msgid++, "gone");
+    assert_int_equal(ratelimit_reset(world.client, "login", "alice", 5, LONG_MS, &removed), RATELIMIT_PROTOCOL);
+    finish(&world);
+}
+
+static void any_method_gives_its_packed_result(void **state)
+{
+    (void)state;
+    struct world world;
+    const void *result;
+    size_t len;
+    begin(&world);
+    daemon_answer_text(&world.daemon, world.next_msgid++, "hm");
+    assert_int_equal(ratelimit_call(world.client, "frob", "\x91\x07", 2, LONG_MS, &result, &len), RATELIMIT_OK);
+    assert_int_equal(len, 3);
+    assert_memory_equal(result, "\xa2hm", 3);
+    assert_int_equal(ratelimit_call(world.client, "frob", "\x07", 1, LONG_MS, &result, &len), RATELIMIT_BAD_ARGUMENT);
+    assert_string_equal(ratelimit_error(world.client), "bad argument");
+    finish(&world);
+}
+
+static void a_lost_connection_is_told_apart_and_the_next_call_connects_again(void **state)
+{
+    (void)state;
+    struct world world;
+    struct ratelimit_decision decision;
+    begin(&world);
+    daemon_send(&world.daemon, "\xc1", 1);
+    assert_int_equal(ratelimit_check(world.client, "login", "alice", 5, 1, LONG_MS, &decision), RATELIMIT_PROTOCOL);
+    daemon_hang_up(&world.daemon);
+    assert_int_equal(ratelimit_check(world.client, "login", "alice", 5, 1, SHORT_MS, &decision), RATELIMIT_TIMEOUT);
+    daemon_accept(&world.daemon);
+    daemon_expect(&world.daemon, "hello");
+    daemon_expect(&world.daemon, "check");
+    finish(&world);
+}
+
+static void without_a_daemon_the_answer_comes_at_once(void **state)
+{
+    (void)state;
+    struct world world;
+    daemon_start(&world.daemon, 16);
+    daemon_stop(&world.daemon);
+    assert_int_equal(ratelimit_open(world.daemon.path, &world.client), RATELIMIT_OK);
+    assert_int_equal(ratelimit_ping(world.client, LONG_MS), RATELIMIT_UNREACHABLE);
+    assert_non_null(strstr(ratelimit_error(world.client), world.daemon.path));
+    ratelimit_close(world.client);
+}
+
+static void the_environment_names_the_socket(void **state)
+{
+    (void)state;
+    struct world world;
+    daemon_start(&world.daemon, 16);
+    assert_int_equal(setenv("RATELIMIT_SOCKET", world.daemon.path, 1), 0);
+    assert_int_equal(ratelimit_open(NULL, &world.client), RATELIMIT_OK);
+    assert_int_equal(unsetenv("RATELIMIT_SOCKET"), 0);
+    assert_int_equal(ratelimit_ping(world.client, SHORT_MS), RATELIMIT_TIMEOUT);
+    daemon_accept(&world.daemon);
+    finish(&world);
+}
+
+/* The child of a prefork server: what it says must not mix with what its parent says. */
+static void a_child_speaks_over_a_connection_of_its_own(void **state)
+{
+    (void)state;
+    struct world world;
+    struct rpc_request request;
+    begin(&world);
+    pid_t child = fork();
+    if (child == 0) {
+        bool silent = ratelimit_ping(world.client, SHORT_MS) == RATELIMIT_TIMEOUT;
+        ratelimit_close(world.client);
+        _exit(silent ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_false(daemon_read(&world.daemon, &request)); /* nothing on the parent's, and it is still open: */
+    daemon_answer_text(&world.daemon, world.next_msgid++, "pong");
+    assert_int_equal(ratelimit_ping(world.client, LONG_MS), RATELIMIT_OK);
+    daemon_expect(&world.daemon, "ping");
+    daemon_hang_up(&world.daemon);
+    daemon_accept(&world.daemon);
+    daemon_expect(&world.daemon, "hello");
+    daemon_expect(&world.daemon, "ping");
+    finish(&world);
+}
+
+static void every_status_has_its_words(void **state)
+{
+    (void)state;
+    for (int status = RATELIMIT_OK; status <= RATELIMIT_CANCELLED; status++) {
+        assert_string_not_equal(ratelimit_status_text((enum ratelimit_status)status), "unknown status");
+    }
+    assert_string_equal(ratelimit_status_text((enum ratelimit_status)99), "unknown status");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_silent_daemon_costs_no_more_than_the_deadline),
+        cmocka_unit_test(a_check_and_a_peek_give_the_decision),
+        cmocka_unit_test(an_error_of_the_daemon_is_kept_until_the_next_call),
+        cmocka_unit_test(many_checks_get_one_decision_each_or_none_at_all),
+        cmocka_unit_test(a_reset_says_whether_there_was_anything),
+        cmocka_unit_test(any_method_gives_its_packed_result),
+        cmocka_unit_test(a_lost_connection_is_told_apart_and_the_next_call_connects_again),
+        cmocka_unit_test(without_a_daemon_the_answer_comes_at_once),
+        cmocka_unit_test(the_environment_names_the_socket),
+        cmocka_unit_test(a_child_speaks_over_a_connection_of_its_own),
+        cmocka_unit_test(every_status_has_its_words),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,142 @@
+"""test_client.py: libratelimit as a user has it: installed into a prefix, found through pkg-config, linked into C and C++
+programs, shared and static, and run against a real daemon that is stopped, killed and started again."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from harness import PATIENCE_S, ROOT, build_dir, short_directory
+
+PROGRAMS = ROOT / "tests" / "integration" / "client_programs"
+CONFIG = """policies:
+  api: {algorithm: fixed_window, limit: 1000000000, window: 1d}
+  few: {algorithm: fixed_window, limit: 100, window: 1d, start: first_hit}
+"""
+
+
+def sanitized():
+    return "RL_SANITIZE:BOOL=ON" in (build_dir() / "CMakeCache.txt").read_text()
+
+
+class Installed:
+    """The library in a prefix of its own: what `cmake --install` puts there, or only the static form of it."""
+
+    def __init__(self, form):
+        self.prefix = short_directory()
+        subprocess.run(["cmake", "--install", str(build_dir()), "--component", "libratelimit", "--prefix", str(self.prefix)],
+                       check=True, capture_output=True)
+        self.libraries = next(self.prefix.rglob("libratelimit.a")).parent
+        if form == "static":
+            for path in self.libraries.glob("libratelimit.so*"):
+                path.unlink()
+
+    def flags(self, *asked):
+        env = {**os.environ, "PKG_CONFIG_PATH": str(self.libraries / "pkgconfig")}
+        return subprocess.run(["pkg-config", *asked, "ratelimit"], env=env, check=True, capture_output=True,
+                              text=True).stdout.split()
+
+    def build(self, source):
+        """A program of client_programs/, with the flags that pkg-config tells and no others of ours."""
+        program = self.prefix / source.replace(".", "_")
+        compiler = ["g++", "-std=c++17"] if source.endswith(".cc") else ["gcc", "-std=gnu11"]
+        sanitizers = ["-fsanitize=address,undefined"] if sanitized() else []
+        subprocess.run([*compiler, "-g", "-Wall", "-Wextra", "-Werror", *sanitizers, str(PROGRAMS / source), "-o", str(program),
+                        *self.flags("--cflags", "--libs")], check=True)
+        return [str(program)]
+
+    def env(self):
+        return {**os.environ, "LD_LIBRARY_PATH": str(self.libraries)}
+
+    def run(self, argv):
+        return subprocess.run(argv, env=self.env(), capture_output=True, text=True, timeout=PATIENCE_S * 3,
+                              stdin=subprocess.DEVNULL)
+
+
+@pytest.fixture(scope="module", params=["shared", "static"])
+def installed(request):
+    library = Installed(request.param)
+    yield library
+    shutil.rmtree(library.prefix)
+
+
+@pytest.fixture
+def daemon(ratelimitd):
+    return ratelimitd(CONFIG)
+
+
+def names_of(path, *options):
+    output = subprocess.run(["nm", *options, "--defined-only", str(path)], check=True, capture_output=True, text=True).stdout
+    return {line.split()[2] for line in output.splitlines() if len(line.split()) == 3}
+
+
+def test_it_shows_its_own_names_and_no_others(installed):
+    header = (installed.prefix / "include" / "ratelimit.h").read_text()
+    public = set(re.findall(r"^RATELIMIT_API [^(]*?\*?(ratelimit_\w+)\(", header, re.M))
+    assert {"ratelimit_check", "ratelimit_error", "ratelimit_async_process"} <= public
+    assert names_of(installed.libraries / "libratelimit.a", "-g") == public
+    for path in installed.libraries.glob("libratelimit.so"):
+        assert {name.split("@")[0] for name in names_of(path, "-D")} - {"RATELIMIT_0"} == public
+
+
+def test_it_needs_the_c_library_and_nothing_else(installed):
+    for path in installed.libraries.glob("libratelimit.so"):
+        needed = re.findall(r"NEEDED.*\[(.*?)\]", subprocess.run(["readelf", "-d", path], capture_output=True, text=True).stdout)
+        assert {name for name in needed if "asan" not in name and "ubsan" not in name} == {"libc.so.6"}
+    assert [flag for flag in installed.flags("--static", "--libs") if flag.startswith("-l")] == ["-lratelimit"]
+
+
+@pytest.mark.parametrize("source, said", [("own_names.c", "memory 4\n"), ("header.cc", "memory\n")])
+def test_a_program_links_and_asks(installed, daemon, source, said):
+    done = installed.run([*installed.build(source), daemon.socket, "few"])
+    assert (done.returncode, done.stdout) == (0, said), done.stderr
+
+
+def test_forked_children_ask_over_connections_of_their_own(installed, daemon):
+    done = installed.run([*installed.build("prefork.c"), daemon.socket, "few", "8", "50"])
+    assert done.returncode == 0, done.stderr
+    assert 97 < int(done.stdout) <= 100  # costs are up to 3
+
+
+def test_every_call_ends_once_over_a_daemon_that_is_killed_and_restarted(installed, daemon):
+    program = subprocess.Popen([*installed.build("epoll_checks.c"), daemon.socket, "api", "10000"], env=installed.env(),
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert program.stdout.readline() == "half\n"
+        daemon.pause()
+        program.stdin.write("\n")
+        program.stdin.flush()
+        assert program.stdout.readline() == "on\n"  # these went into the stopped daemon's socket
+        daemon.kill()
+        daemon.expected_exit = 0
+        daemon.start()
+        out, err = program.communicate(timeout=PATIENCE_S * 3)
+    finally:
+        program.kill()
+        program.wait()
+    ends = {words: int(n) for n, words in (line.split(" ", 1) for line in out.splitlines())}
+    assert program.returncode == 0, err
+    assert ends["connections"] == 2
+    assert ends["the connection ended before the answer"] == 64
+    assert ends["no answer by the deadline"] == 0
+    assert ends["answered"] + ends["the daemon cannot be reached"] == 10000 - 64
+    assert ends["answered"] > 5000
+
+
+def test_a_pause_shorter_than_the_deadline_costs_no_call_and_no_connection(installed, daemon):
+    program = subprocess.Popen([*installed.build("epoll_checks.c"), daemon.socket, "api", "200"], env=installed.env(),
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert program.stdout.readline() == "half\n"
+        daemon.pause()
+        program.stdin.write("\n")
+        program.stdin.flush()
+        assert program.stdout.readline() == "on\n"
+        daemon.resume()
+        out, _ = program.communicate(timeout=PATIENCE_S)
+    finally:
+        program.kill()
+        program.wait()
+    assert "200 answered\n" in out and "1 connections\n" in out

@@ -1,0 +1,336 @@
+"""test_ctl.py: ratelimitctl: what it prints, its exit statuses, and that nothing keeps it past its deadline."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import threading
+
+import msgpack
+import pytest
+
+from harness import PATIENCE_S, ROOT, eventually, program, short_directory
+
+CONFIG = """policies:
+  login: {algorithm: fixed_window, limit: 5, window: 10s}
+  day: {algorithm: fixed_window, limit: 5, window: 1d}
+  never: {algorithm: fixed_window, limit: 0, window: 1d}
+"""
+DONE, DENIED, USAGE, UNREACHABLE, REFUSED, OUTPUT = range(6)
+
+
+@pytest.fixture
+def daemon(ratelimitd):
+    """Its time stands at 2 s, so that a window of 10 s ends in 8."""
+    started = ratelimitd(CONFIG, arguments=["--test-clock"])
+    assert started.ctl("test-clock", 2_000_000).stdout == "2000000\n"
+    return started
+
+
+def ctl(*arguments, env=None, **options):
+    environment = {name: value for name, value in os.environ.items() if name != "RATELIMIT_SOCKET"}
+    return subprocess.run([program("ratelimitctl"), *map(str, arguments)], stdin=subprocess.DEVNULL, encoding="utf-8",
+                          timeout=PATIENCE_S, env={**environment, **(env or {})},
+                          **{"capture_output": True, **options})
+
+
+class Fake:
+    """A socket that says what a test tells it to, for what no real daemon does. None: never accepts."""
+
+    def __init__(self, answer, backlog=8):
+        self.directory = short_directory()
+        self.path = str(self.directory / "rl.sock")
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.path)
+        self.listener.listen(backlog)
+        self.thread = threading.Thread(target=self.serve, args=(answer,), daemon=True)
+        if answer is not None:
+            self.thread.start()
+
+    def serve(self, answer):
+        try:
+            peer, _ = self.listener.accept()
+        except OSError:
+            return
+        with peer:
+            unpacker = msgpack.Unpacker()
+            while data := peer.recv(65536):
+                unpacker.feed(data)
+                for _, msgid, method, _ in unpacker:
+                    if method == "hello":
+                        peer.sendall(msgpack.packb([1, msgid, None, {}]))
+                    elif not (said := answer(msgid)):
+                        return
+                    else:
+                        peer.sendall(said)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        if self.thread.is_alive():
+            self.thread.join(PATIENCE_S)
+        shutil.rmtree(self.directory)
+
+
+# ---- what it says -------------------------------------------------------------------------------------------------
+
+
+def test_a_check_says_what_is_left_and_then_when_to_come_back(daemon):
+    lines = [daemon.ctl("check", "login", "alice") for _ in range(6)]
+    assert [line.returncode for line in lines] == [DONE] * 5 + [DENIED]
+    assert lines[0].stdout == "allowed  4 of 5 left, whole again in 8s  (memory)\n"
+    assert lines[4].stdout == "allowed  0 of 5 left, whole again in 8s  (memory)\n"
+    assert lines[5].stdout == "denied  0 of 5 left, retry in 8s  (memory)\n"
+    assert all(line.stderr == "" for line in lines)
+
+
+@pytest.mark.parametrize("us, words", [
+    (86_400_000_000 - 1_000, "1ms"), (86_400_000_000 - 999_000, "999ms"), (86_400_000_000 - 1_000_000, "1s"),
+    (86_400_000_000 - 1_001_000, "1.1s"), (86_400_000_000 - 59_950_000, "1m"), (86_400_000_000 - 90_000_000, "1m 30s"),
+    (86_400_000_000 - 3_599_001_000, "1h"), (86_400_000_000 - 7_201_000_000, "2h 1m"), (0, "1d"),
+])
+def test_durations_are_short_and_rounded_up(daemon, us, words):
+    daemon.ctl("test-clock", us)
+    assert daemon.ctl("check", "day", "alice").stdout == f"allowed  4 of 5 left, whole again in {words}  (memory)\n"
+
+
+def test_a_cost_above_the_limit_is_told_from_a_full_window(daemon):
+    done = daemon.ctl("check", "login", "alice", 6)
+    assert (done.returncode, done.stdout) == (DENIED, "denied  5 of 5 left, waiting does not help  (memory)\n")
+    done = daemon.ctl("check", "never", "alice")
+    assert (done.returncode, done.stdout) == (DENIED, "denied  0 of 0 left, waiting does not help  (memory)\n")
+
+
+def test_a_failure_answer_says_that_it_is_one(ratelimitd):
+    config = """store: {type: redis, redis: {addresses: ["unix:/nonexistent/redis.sock"]}}
+policies:
+  open: {algorithm: fixed_window, limit: 5, window: 1d, on_failure: allow}
+  shut: {algorithm: fixed_window, limit: 5, window: 1d, on_failure: deny}
+  here: {algorithm: fixed_window, limit: 5, window: 1d, on_failure: local, start: first_hit}
+  none: {algorithm: fixed_window, limit: 5, window: 1d, on_failure: error}
+"""
+    daemon = ratelimitd(config)
+    assert daemon.ctl("check", "open", "a").stdout == "allowed  without the store  (allow: down)\n"
+    assert daemon.ctl("check", "shut", "a").stdout == "denied  without the store, retry in 1s  (deny: down)\n"
+    assert daemon.ctl("check", "here", "a").stdout == "allowed  4 of 5 left, whole again in 1d  (local: down)\n"
+    done = daemon.ctl("check", "none", "a")
+    assert done.returncode == REFUSED and done.stderr.startswith("ratelimitctl: STORE_UNAVAILABLE: ")
+
+
+def test_peek_and_reset_charge_nothing_and_forget(daemon):
+    daemon.ctl("check", "login", "alice", 3)
+    assert daemon.ctl("peek", "login", "alice").stdout.startswith("allowed  2 of 5 left")
+    assert daemon.ctl("peek", "login", "alice", 3).returncode == DENIED
+    assert daemon.ctl("peek", "login", "alice", 2).stdout.startswith("allowed  0 of 5 left")
+    assert daemon.ctl("reset", "login", "alice").stdout == "removed\n"
+    again = daemon.ctl("reset", "login", "alice")
+    assert (again.returncode, again.stdout) == (DONE, "nothing to remove\n")
+    assert daemon.ctl("peek", "login", "alice").stdout == "allowed  5 of 5 left  (memory)\n"
+
+
+def test_tables_are_for_people(daemon):
+    assert daemon.ctl("ping").stdout == "pong\n"
+    policies = daemon.ctl("policies").stdout.splitlines()
+    assert [line.split("  ")[0] for line in policies] == ["login", "day", "never"]
+    assert "fixed_window" in policies[0]
+    stats = dict(line.split() for line in daemon.ctl("stats").stdout.splitlines())
+    assert stats["checks"] == "0" and stats["connections"] == "1"
+    version = dict(line.split(None, 1) for line in daemon.ctl("version").stdout.splitlines())
+    assert version["store"] == "memory" and version["protocol"] == "1"
+    assert re.fullmatch(r"ratelimitctl \d+\.\d+\.\d+\n", ctl("--version").stdout)
+
+
+def test_json_is_what_the_daemon_sent_under_its_own_names(daemon, connect):
+    client = connect(daemon)
+    for arguments in (["check", "login", "alice"], ["check", "login", "alice", 9], ["peek", "login", "alice"],
+                      ["reset", "login", "bob"]):
+        shown = json.loads(daemon.ctl("--json", *arguments).stdout)
+        sent = client.call(arguments[0], *arguments[1:])
+        assert list(shown) == list(sent)
+    assert json.loads(daemon.ctl("--json", "peek", "login", "alice").stdout) == client.call("peek", "login", "alice")
+    assert json.loads(daemon.ctl("--json", "version").stdout) == client.call("version")
+    assert json.loads(daemon.ctl("--json", "policies").stdout) == {"policies": client.call("policies")}
+    assert json.loads(daemon.ctl("--json", "ping").stdout) == {"ping": "pong"}
+    assert json.loads(daemon.ctl("--json", "stats").stdout).keys() == client.call("stats").keys()
+    refused = daemon.ctl("--json", "check", "nosuch", "alice")
+    assert refused.returncode == REFUSED and json.loads(refused.stdout)["error"] == "UNKNOWN_POLICY"
+
+
+def test_bytes_that_are_no_utf8_still_make_json():
+    answer = [b"ok", b"\xff\xfe", "\u00e4\u20ac\U0001f600", b"\xed\xa0\x80", b"\xc0\xaf", "\"\\\n\x7f\x00", b"\xe2\x82", 2**64 - 1, -5,
+              None, True, 1.5, {1: 2, "a": [{}]}, msgpack.ExtType(1, b"x")]
+    with Fake(lambda msgid: msgpack.packb([1, msgid, None, answer])) as fake:
+        shown = json.loads(ctl("-s", fake.path, "--json", "policies").stdout)["policies"]
+    assert shown == ["ok", "\\xff\\xfe", "\u00e4\u20ac\U0001f600", "\\xed\\xa0\\x80", "\\xc0\\xaf", "\"\\\n\x7f\x00", "\\xe2\\x82",
+                     2**64 - 1, -5, None, True, None, {"a": [{}]}, None]
+
+
+def test_the_daemons_words_cannot_write_to_the_terminal():
+    with Fake(lambda msgid: msgpack.packb([1, msgid, "BAD_KEY: \x1b]0;owned\x07", None])) as fake:
+        done = ctl("-s", fake.path, "ping")
+    assert done.returncode == REFUSED
+    assert done.stderr == "ratelimitctl: BAD_KEY: \\x1b]0;owned\\x07\n"
+
+
+# ---- exit statuses ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [
+    [], ["nosuch"], ["check"], ["check", "login"], ["check", "login", "alice", "1", "2"], ["check", "login", "alice", "many"],
+    ["check", "login", "alice", "1.5"], ["check", "login", "alice", ""], ["check", "login", "alice", "99999999999999999999"],
+    ["check", "login", "alice", "--json"], ["reset", "login"], ["ping", "x"], ["test-clock"], ["-x", "ping"], ["--nonsense", "ping"],
+    ["-s"], ["--timeout", "5", "ping"], ["--timeout", "0s", "ping"], ["--timeout", "2d", "ping"], ["-s", "", "ping"],
+    ["-s", "x" * 108, "ping"],
+])
+def test_wrong_usage_is_2(daemon, arguments):
+    done = ctl(*arguments, env={"RATELIMIT_SOCKET": daemon.socket})
+    assert done.returncode == USAGE and done.stdout == "" and done.stderr
+
+
+@pytest.mark.parametrize("command", ["refund", "explain", "top", "doctor", "replay"])
+def test_a_command_of_a_later_version_says_so(command):
+    done = ctl(command, "login", "alice")
+    assert (done.returncode, done.stderr) == (USAGE, f"ratelimitctl: {command} is not available in this version\n")
+
+
+def test_help_needs_no_daemon_and_names_every_command():
+    done = ctl("--help")
+    assert done.returncode == DONE and done.stderr == ""
+    page = (ROOT / "src" / "ctl" / "ratelimitctl.1").read_text()
+    for command in re.findall(r"^  ([a-z-]+) ", done.stdout, re.M):
+        assert command in page.replace("\\-", "-")
+        assert command in (ROOT / "src" / "ctl" / "ratelimitctl.bash").read_text()
+
+
+def test_an_error_of_the_daemon_is_4(daemon):
+    for arguments, code in ((["check", "nosuch", "alice"], "UNKNOWN_POLICY"), (["check", "login", ""], "BAD_KEY"),
+                            (["check", "login", "alice", -1], "BAD_COST"), (["test-clock", -1], "BAD_REQUEST")):
+        done = daemon.ctl(*arguments)
+        assert done.returncode == REFUSED and done.stderr.startswith(f"ratelimitctl: {code}: "), done
+
+
+def test_no_daemon_is_3():
+    done = ctl("-s", "/nonexistent/rl.sock", "ping")
+    assert done.returncode == UNREACHABLE and "/nonexistent/rl.sock: No such file" in done.stderr
+
+
+def test_the_socket_is_the_options_or_the_environments(daemon):
+    assert ctl("ping", env={"RATELIMIT_SOCKET": daemon.socket}).returncode == DONE
+    assert ctl("-s", daemon.socket, "ping", env={"RATELIMIT_SOCKET": "/nonexistent/rl.sock"}).returncode == DONE
+    assert ctl("--socket", daemon.socket, "ping").returncode == DONE
+    assert "/run/ratelimitd/ratelimitd.sock" in ctl("ping").stderr or ctl("ping").returncode == DONE
+
+
+def test_a_key_may_be_anything_an_argument_can_hold(daemon):
+    for key in ("-", "--json", "-s", "a b", "{}{", "\u00e4", b"\xff\xfe".decode(errors="surrogateescape"), "x" * 1024):
+        assert daemon.ctl("check", "login", key).stdout.startswith("allowed  4 of 5 left"), key
+    assert daemon.ctl("check", "login", "x" * 1025).returncode == REFUSED
+
+
+def test_an_answer_that_cannot_be_written_is_5(daemon):
+    with open("/dev/full", "w") as full:
+        done = ctl("-s", daemon.socket, "stats", capture_output=False, stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == OUTPUT and "No space left" in done.stderr
+    closed = subprocess.run(["sh", "-c", 'exec "$0" "$@" >&-', program("ratelimitctl"), "-s", daemon.socket, "check", "login", "a"],
+                            capture_output=True, text=True)
+    assert closed.returncode == OUTPUT and "cannot write" in closed.stderr
+
+
+# ---- a daemon that does not answer --------------------------------------------------------------------------------
+
+
+def test_a_stopped_daemon_costs_the_timeout_and_no_more(daemon):
+    daemon.pause()
+    done = daemon.ctl("--timeout", "50ms", "check", "login", "alice")
+    assert done.returncode == UNREACHABLE and "no answer by the deadline" in done.stderr
+    daemon.resume()
+    # The check was sent: the daemon charged it when it went on.
+    eventually(lambda: daemon.ctl("peek", "login", "alice").stdout.startswith("allowed  4 of 5 left"), "the late check's charge")
+
+
+def test_a_full_backlog_costs_the_timeout_and_no_more():
+    with Fake(None, backlog=0) as fake:
+        waiting = []
+        try:
+            while True:  # as many as it takes
+                peer = socket.socket(socket.AF_UNIX)
+                waiting.append(peer)
+                peer.setblocking(False)
+                peer.connect(fake.path)
+        except BlockingIOError:
+            pass
+        done = ctl("-s", fake.path, "--timeout", "50ms", "ping")
+        for peer in waiting:
+            peer.close()
+    assert done.returncode == UNREACHABLE and "backlog" in done.stderr
+
+
+@pytest.mark.parametrize("answer, words", [
+    (lambda msgid: b"", "closed the connection"),
+    (lambda msgid: b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak"),
+    (lambda msgid: msgpack.packb([1, None, "TOO_LARGE: too long", None]), "TOO_LARGE: too long"),
+    (lambda msgid: msgpack.packb([1, msgid + 999, None, "pong"]), "never made"),
+    (lambda msgid: b"\x94\x01\x01\xc0\xdd\xff\xff\xff\xff", "too long"),
+])
+def test_what_is_no_answer_is_3(answer, words):
+    with Fake(answer) as fake:
+        done = ctl("-s", fake.path, "ping")
+    assert done.returncode == UNREACHABLE and words in done.stderr
+
+
+def test_an_answer_of_the_wrong_kind_is_3():
+    with Fake(lambda msgid: msgpack.packb([1, msgid, None, "pong"])) as fake:
+        done = ctl("-s", fake.path, "check", "login", "alice")
+    assert done.returncode == UNREACHABLE and "not what this method answers" in done.stderr
+
+
+def test_a_daemon_that_was_killed_and_started_again_answers(daemon):
+    assert daemon.ctl("ping").returncode == DONE
+    daemon.kill()
+    assert daemon.ctl("ping").returncode == UNREACHABLE
+    daemon.expected_exit = 0
+    daemon.start()
+    assert daemon.ctl("ping").returncode == DONE
+
+
+# ---- around it ----------------------------------------------------------------------------------------------------
+
+
+def test_a_shell_script_branches_on_it(daemon):
+    script = ROOT / "tests" / "integration" / "examples" / "check.sh"
+    env = {**os.environ, "RATELIMIT_SOCKET": daemon.socket, "PATH": f"{os.path.dirname(program('ratelimitctl'))}:{os.environ['PATH']}"}
+
+    def run():
+        return subprocess.run(["sh", str(script), "alice"], env=env, capture_output=True, text=True, timeout=PATIENCE_S)
+
+    assert [run().stdout for _ in range(6)] == ["come in\n"] * 5 + ["not now\n"]
+    daemon.stop()
+    assert run().stdout == "cannot tell\n"
+
+
+def test_bash_completes_commands_and_policies(daemon):
+    bash = shutil.which("bash")
+    if not bash:
+        pytest.skip("no bash here")
+    env = {**os.environ, "PATH": f"{os.path.dirname(program('ratelimitctl'))}:{os.environ['PATH']}"}
+
+    def complete(*words):
+        script = f"""source {ROOT}/src/ctl/ratelimitctl.bash
+COMP_WORDS=({' '.join(f"'{word}'" for word in words)}); COMP_CWORD={len(words) - 1}; _ratelimitctl; echo "${{COMPREPLY[*]}}" """
+        return subprocess.run([bash, "-c", script], env=env, capture_output=True, text=True, timeout=PATIENCE_S).stdout.split()
+
+    assert complete("ratelimitctl", "po") == ["policies"]
+    assert complete("ratelimitctl", "--j") == ["--json"]
+    assert complete("ratelimitctl", "-s", daemon.socket, "check", "") == ["login", "day", "never"]
+    assert complete("ratelimitctl", "check", "login", "al") == []
+
+
+def test_many_at_once_charge_what_they_say(daemon):
+    runs = [subprocess.Popen([program("ratelimitctl"), "-s", daemon.socket, "check", "day", "crowd"], stdout=subprocess.DEVNULL)
+            for _ in range(12)]
+    assert sorted(run.wait(PATIENCE_S) for run in runs) == [DONE] * 5 + [DENIED] * 7

@@ -22,15 +22,14 @@
 #include "base/log.h"
 #include "config/config_print.h"
 #include "daemon/arguments.h"
+#include "daemon/gate.h"
 #include "daemon/options.h"
 #include "daemon/process.h"
-#include "server/listener.h"
 #include "server/service.h"
 
 enum {
     FIRST_ATTEMPT_MS = 200, /* how long READY waits for the first connection to Redis */
     TICK_MS = 1000,         /* the watch over the socket's file and over Redis */
-    BACKLOG = 4096,
     RELOAD_FAULTS_SHOWN = 20,
 };
 
@@ -40,7 +39,7 @@ struct daemon {
     struct config *started; /* owned; the same until the first reload: what cannot change stays as it says */
     struct clock clock;
     uv_loop_t loop;
-    struct listener listener;
+    struct gate gate;
     struct memory_store *memory; /* the engine's; NULL with Redis */
     struct redis_store *redis;   /* the engine's; NULL with memory */
     struct engine *engine;       /* owned */
@@ -91,30 +90,6 @@ static int configure(struct daemon *daemon)
 static struct server_options server_options(const struct daemon *daemon)
 {
     return options_server(daemon->config, (enum store_type)daemon->started->store_type, daemon->arguments.test_clock);
-}
-
-/* The socket */
-
-/* 0, or -1 with the reason logged. */
-static int get_socket(struct daemon *daemon)
-{
-    char text[512];
-    int fd = service_listen_fd();
-    const struct config *config = daemon->config;
-    struct listener_options options = {
-        .path = daemon->arguments.socket_path != NULL ? daemon->arguments.socket_path : config->listen_socket,
-        .mode = (unsigned)config->listen_mode,
-        .group = config->listen_group,
-        .backlog = BACKLOG,
-    };
-    int status = -1;
-    if (fd == -2)
-        snprintf(text, sizeof text, "the service manager passed several sockets; let it pass one");
-    else
-        status = fd >= 0 ? listener_adopt(&daemon->listener, fd, text, sizeof text)
-                         : listener_open(&daemon->listener, &options, text, sizeof text);
-    if (status < 0) log_error("%s", text);
-    return status;
 }
 
 /* The turn of the loop */
@@ -218,7 +193,7 @@ static void on_stop_signal(uv_signal_t *handle, int number)
     service_stopping();
     clock_update(&daemon->clock);
     server_drain(daemon->server, (uint32_t)daemon->config->drain_timeout_ms, on_drained, daemon);
-    listener_close(&daemon->listener); /* so that the next daemon can have the path while this one drains */
+    gate_close(&daemon->gate); /* so that the next daemon can have the path while this one drains */
 }
 
 /* Reload */
@@ -340,10 +315,21 @@ static void watch_redis(struct daemon *daemon)
     service_status(status);
 }
 
+/* 0, or -1 with the reason logged. */
+static int listen_on_gate(struct daemon *daemon)
+{
+    int error = server_listen(daemon->server, daemon->gate.listener.fd);
+    daemon->gate.listener.fd = -1;
+    if (error < 0) log_error("%s: cannot accept connections: %s", daemon->gate.listener.path, uv_strerror(error));
+    return error < 0 ? -1 : 0;
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     struct daemon *daemon = timer->data;
     if (daemon->redis != NULL) watch_redis(daemon);
+    if (!daemon->is_draining && gate_look(&daemon->gate) && listen_on_gate(daemon) < 0)
+        begin_close(daemon, EXIT_RUNNING);
 }
 
 static void become_ready(struct daemon *daemon)
@@ -352,10 +338,7 @@ static void become_ready(struct daemon *daemon)
     if (daemon->is_ready || daemon->is_draining) return;
     daemon->is_ready = true;
     uv_timer_stop(&daemon->first_attempt);
-    int error = server_listen(daemon->server, daemon->listener.fd);
-    daemon->listener.fd = -1;
-    if (error < 0) {
-        log_error("%s: cannot accept connections: %s", daemon->listener.path, uv_strerror(error));
+    if (listen_on_gate(daemon) < 0) {
         begin_close(daemon, EXIT_RUNNING);
         return;
     }
@@ -364,7 +347,7 @@ static void become_ready(struct daemon *daemon)
         uv_timer_start(&daemon->watchdog, on_watchdog, service_watchdog_ms(), service_watchdog_ms());
     daemon->redis_was_ready = daemon->redis != NULL && redis_store_ready(daemon->redis);
     status_text(daemon, status, sizeof status);
-    log_info("ready on %s: %s", daemon->listener.path, status);
+    log_info("ready on %s: %s", daemon->gate.listener.path, status);
     log_set_level((enum log_level)daemon->config->log_level);
     service_ready(status);
 }
@@ -463,7 +446,7 @@ static int run(struct daemon *daemon)
         begin_close(daemon, EXIT_RUNNING);
     }
     uv_run(&daemon->loop, UV_RUN_DEFAULT);
-    listener_close(&daemon->listener);
+    gate_close(&daemon->gate);
     if (uv_loop_close(&daemon->loop) != 0) log_error("BUG: something was still open at the end");
     return daemon->exit_status;
 }
@@ -477,17 +460,17 @@ static int serve(struct daemon *daemon)
         daemon->clock.manual = true;
         daemon->clock.wall_us = 0;
     }
-    if (get_socket(daemon) < 0) return EXIT_SOCKET;
+    if (gate_open(&daemon->gate, daemon->config, daemon->arguments.socket_path) < 0) return EXIT_SOCKET;
     int error = uv_loop_init(&daemon->loop);
     if (error == 0) return run(daemon);
     log_error("cannot start: %s", uv_strerror(error));
-    listener_close(&daemon->listener);
+    gate_close(&daemon->gate);
     return EXIT_RUNNING;
 }
 
 int main(int argc, char **argv)
 {
-    struct daemon daemon = {.listener = {.fd = -1, .lock_fd = -1}};
+    struct daemon daemon = {.gate.listener = {.fd = -1, .lock_fd = -1}};
     service_init();
     daemon.random_seed = process_set_up();
     int status = arguments_read(argc, argv, &daemon.arguments);

@@ -24,7 +24,9 @@ enum {
 
 struct server {
     struct sessions sessions;
-    uv_pipe_t listener;
+    uv_pipe_t listeners[2]; /* the one that accepts, and the one before it while it closes */
+    bool in_use[2];         /* not closed yet */
+    unsigned at;            /* which of the two accepts */
     uv_timer_t drain_timer;
     bool is_listening;     /* the listener is open */
     bool accept_waits;     /* a connection waits with libuv until we take it */
@@ -98,7 +100,7 @@ static void try_accept(struct server *server)
         note_full(server);
         return;
     }
-    int rc = session_accept(&server->sessions, (uv_stream_t *)&server->listener);
+    int rc = session_accept(&server->sessions, (uv_stream_t *)&server->listeners[server->at]);
     if (rc == UV_ENOMEM) { /* the sweeper's timer brings a turn in which to try again */
         log_sampled(LOG_LEVEL_WARNING, "no memory for a connection: it waits");
         sessions_arm_sweep(&server->sessions);
@@ -134,22 +136,33 @@ static void on_sessions_handle_closed(uv_handle_t *handle)
     maybe_ended(server);
 }
 
+static void on_listener_closed(uv_handle_t *handle)
+{
+    struct server *server = handle->data;
+    server->in_use[handle == (uv_handle_t *)&server->listeners[1]] = false;
+    on_handle_closed(handle);
+}
+
 static void stop_listening(struct server *server)
 {
     if (!server->is_listening) return;
     server->is_listening = server->accept_waits = false;
-    uv_close((uv_handle_t *)&server->listener, on_handle_closed);
+    uv_close((uv_handle_t *)&server->listeners[server->at], on_listener_closed);
 }
 
 int server_listen(struct server *server, int fd)
 {
-    CHECK(!server->is_listening);
-    uv_pipe_init(server->sessions.loop, &server->listener, 0);
-    server->listener.data = server;
-    server->is_listening = true;
+    unsigned next = server->at ^ 1;
+    if (server->in_use[next]) return UV_EBUSY;
+    stop_listening(server);
+    uv_pipe_t *listener = &server->listeners[next];
+    uv_pipe_init(server->sessions.loop, listener, 0);
+    listener->data = server;
+    server->at = next;
+    server->is_listening = server->in_use[next] = true;
     server->n_open++;
-    int rc = uv_pipe_open(&server->listener, fd);
-    if (rc == 0) rc = uv_listen((uv_stream_t *)&server->listener, BACKLOG, on_connection);
+    int rc = uv_pipe_open(listener, fd);
+    if (rc == 0) rc = uv_listen((uv_stream_t *)listener, BACKLOG, on_connection);
     if (rc != 0) stop_listening(server);
     return rc;
 }

@@ -38,7 +38,8 @@ struct server_options {
 /* NULL without memory. */
 struct server *server_new(uv_loop_t *loop, struct clock *clock, struct engine *engine,
                           const struct server_options *options);
-/* Start to accept on a listening descriptor (taken over). 0 or a negative libuv error. */
+/* Start to accept on a listening descriptor (taken over), in place of the one before, if any. 0 or a negative libuv
+ * error; UV_EBUSY (nothing has happened) in the very turn of the call before. */
 int server_listen(struct server *server, int fd);
 void server_set_options(struct server *server, const struct server_options *options);
 

@@ -147,6 +147,47 @@ def test_a_socket_left_by_a_killed_daemon_is_replaced(ratelimitd):
     assert daemon.client().call("ping") == "pong"
 
 
+def test_a_socket_that_is_deleted_is_made_again(ratelimitd, connect):
+    daemon = ratelimitd(POLICIES)
+    before = connect(daemon)
+    for _ in range(2):
+        n = len(daemon.log)
+        os.unlink(daemon.socket)
+        eventually(lambda: os.path.exists(daemon.socket), "the socket is back")
+        assert connect(daemon).call("ping") == "pong"
+        assert stat.S_IMODE(os.stat(daemon.socket).st_mode) == 0o600
+        assert sum("was deleted; making it again" in line for line in daemon.log[n:]) == 1
+        eventually(lambda: any("as it should be again" in line for line in daemon.log[n:]), "peace")
+    assert before.call("ping") == "pong"
+
+
+def test_a_socket_that_is_replaced_is_left_alone(ratelimitd, connect):
+    daemon = ratelimitd(POLICIES)
+    client = connect(daemon)
+    os.unlink(daemon.socket)
+    with open(daemon.socket, "w"):
+        pass
+    daemon.wait_for_log("was replaced by somebody else's")
+    assert client.call("ping") == "pong"
+    assert daemon.stop() == 0
+    assert os.path.exists(daemon.socket)
+
+
+def test_a_socket_whose_directory_is_gone_comes_back_with_it(ratelimitd, connect, place):
+    where = place / "run"
+    where.mkdir()
+    daemon = ratelimitd(POLICIES, arguments=["-s", str(where / "s")])
+    client = connect(str(where / "s"))
+    for path in where.iterdir():
+        path.unlink()
+    where.rmdir()
+    daemon.wait_for_log("error: .*does not exist")
+    assert client.call("ping") == "pong"
+    where.mkdir()
+    eventually((where / "s").exists, "the socket is back")
+    assert connect(str(where / "s")).call("ping") == "pong"
+
+
 # ---- ready --------------------------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,8 @@ foreach(group ${groups})
     file(INSTALL ${group} DESTINATION ${CMAKE_INSTALL_PREFIX}/lib/sysusers.d RENAME ${name}.conf)
 endforeach()
 
+file(INSTALL ${RL_SOURCE_DIR}/systemd/redis.conf DESTINATION ${CMAKE_INSTALL_PREFIX}/share/doc/ratelimitd)
+
 if(EXISTS $ENV{DESTDIR}${etc}/ratelimitd/ratelimitd.yaml)
     message("-- Left alone: $ENV{DESTDIR}${etc}/ratelimitd/ratelimitd.yaml")
 else()

@@ -135,7 +135,7 @@ static int read_options(struct params *params, const char *wanted, uint32_t *ret
 
 static int read_check_options(struct params *params, struct question *ret)
 {
-    enum option option;
+    enum option option = OPTION_COST;
     unsigned seen = 0;
     uint32_t n;
     if (read_options(params, "cost or options: must be an integer or a map", &n) != 0) return -1;

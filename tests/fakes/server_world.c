@@ -288,11 +288,24 @@ bool client_is_closed(struct client *client)
     return client_hear(client, &heard) == -1;
 }
 
-static void copy_text(struct pull *pull, char *out, size_t size)
+void heard_text(struct pull *pull, char *out, size_t size)
 {
     struct slice text;
     CHECK(pull_text(pull, &text) == 0);
     snprintf(out, size, "%.*s", (int)text.len, (const char *)text.data);
+}
+
+bool heard_find(struct pull *result, const char *name)
+{
+    uint32_t n;
+    CHECK(pull_map(result, &n) == 0);
+    for (; n > 0; n--) {
+        struct slice key;
+        CHECK(pull_text(result, &key) == 0);
+        if (slice_is(key, name)) return true;
+        CHECK(pull_skip(result) == 0);
+    }
+    return false;
 }
 
 struct heard_decision heard_decision(struct pull *result)
@@ -316,9 +329,9 @@ struct heard_decision heard_decision(struct pull *result)
         else if (slice_is(name, "granted"))
             rc = pull_int(result, &heard.granted);
         else if (slice_is(name, "source"))
-            copy_text(result, heard.source, sizeof heard.source);
+            heard_text(result, heard.source, sizeof heard.source);
         else if (slice_is(name, "reason"))
-            copy_text(result, heard.reason, sizeof heard.reason);
+            heard_text(result, heard.reason, sizeof heard.reason);
         else
             rc = pull_skip(result);
         CHECK(rc == 0);

@@ -73,7 +73,6 @@ void client_build(struct buffer *out, uint64_t msgid, const char *method, uint32
 int client_hear(struct client *client, struct heard *ret);
 /* The one answer to the last request: fails the test where there is none. */
 void client_answer(struct client *client, struct heard *ret);
-/* Ask and hear; the error's text, or "" */
 bool client_is_closed(struct client *client); /* nothing more came but the end */
 
 /* A decision in map form, read field by field. */
@@ -86,5 +85,7 @@ struct heard_decision {
 };
 
 struct heard_decision heard_decision(struct pull *result);
+bool heard_find(struct pull *result, const char *name); /* in a map: its value comes next; false where it has none */
+void heard_text(struct pull *result, char *out, size_t size);
 
 #endif

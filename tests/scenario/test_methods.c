@@ -72,32 +72,46 @@ static struct heard_decision decision_heard(void)
         assert_int_equal(pull_nil(&heard.result), 0);                                                                  \
     } while (0)
 
-/* The value of `name` comes next; fails where the map in heard.result has none. */
+static struct pull next; /* the value that find() has found */
+
+/* Look for a field of the map in heard.result, which stays where it is. */
 static void find(const char *name)
 {
-    uint32_t n;
-    assert_int_equal(pull_map(&heard.result, &n), 0);
-    for (; n > 0; n--) {
-        struct slice key;
-        assert_int_equal(pull_text(&heard.result, &key), 0);
-        if (slice_is(key, name)) return;
-        assert_int_equal(pull_skip(&heard.result), 0);
-    }
-    fail_msg("no field %s", name);
+    next = heard.result;
+    assert_true(heard_find(&next, name));
 }
 
-static int64_t next_int(void)
+static int64_t next_int(struct pull *from)
 {
     int64_t value;
-    assert_int_equal(pull_int(&heard.result, &value), 0);
+    assert_int_equal(pull_int(from, &value), 0);
     return value;
 }
 
-static void assert_next_text(const char *text)
+static void assert_int_field(const char *name, int64_t value)
 {
-    struct slice value;
-    assert_int_equal(pull_text(&heard.result, &value), 0);
-    if (!slice_is(value, text)) fail_msg("%.*s", (int)value.len, (const char *)value.data);
+    find(name);
+    assert_int_equal(next_int(&next), value);
+}
+
+static void assert_next_text(struct pull *from, const char *text)
+{
+    char found[64];
+    heard_text(from, found, sizeof found);
+    assert_string_equal(found, text);
+}
+
+static void assert_text_field(const char *name, const char *text)
+{
+    find(name);
+    assert_next_text(&next, text);
+}
+
+static uint32_t enter_list(struct pull *from)
+{
+    uint32_t n;
+    assert_int_equal(pull_array(from, &n), 0);
+    return n;
 }
 
 static void check_takes_a_cost_or_options(void **state)
@@ -260,10 +274,8 @@ static void the_deadline_option_is_kept(void **state)
 static void check_many_decides_each_by_itself(void **state)
 {
     (void)state;
-    uint32_t n;
     ASK("check_many", 1, "[[ss[ssi[ssn[ss", 4, 2, "login", "a", 3, "login", "a", 4, 3, "login", "a", 2, "closed", "b");
-    assert_int_equal(pull_array(&heard.result, &n), 0);
-    assert_int_equal(n, 4);
+    assert_int_equal(enter_list(&heard.result), 4);
     struct heard_decision decision = heard_decision(&heard.result);
     assert_true(decision.allowed && decision.remaining == 4);
     decision = heard_decision(&heard.result);
@@ -277,11 +289,9 @@ static void check_many_decides_each_by_itself(void **state)
 static void check_many_of_nothing_answers_an_empty_list(void **state)
 {
     (void)state;
-    uint32_t n;
     ASK("check_many", 1, "[", 0);
     assert_string_equal(heard.error, "");
-    assert_int_equal(pull_array(&heard.result, &n), 0);
-    assert_int_equal(n, 0);
+    assert_int_equal(enter_list(&heard.result), 0);
 }
 
 static void a_bad_member_refuses_the_list_before_anything_is_charged(void **state)
@@ -306,7 +316,6 @@ static void a_bad_member_refuses_the_list_before_anything_is_charged(void **stat
 static void check_many_answers_in_its_own_order(void **state)
 {
     (void)state;
-    uint32_t n;
     client_ask(&client, 1, "check_many", 1, "[[ss[ss[ss", 3, 2, "api", "a", 2, "api", "b", 2, "api", "c");
     assert_int_equal(world.engine.scripted.n_held, 3);
     for (int i = 2; i >= 0; i--) {
@@ -314,7 +323,7 @@ static void check_many_answers_in_its_own_order(void **state)
         scripted_end(&world.engine.scripted, (size_t)i, OP_DECIDED);
     }
     client_answer(&client, &heard);
-    assert_int_equal(pull_array(&heard.result, &n), 0);
+    assert_int_equal(enter_list(&heard.result), 3);
     for (int i = 0; i < 3; i++) assert_int_equal(heard_decision(&heard.result).remaining, i);
 }
 
@@ -370,7 +379,7 @@ static void a_reset_forgets_the_key(void **state)
     for (int i = 0; i < 2; i++) {
         ASK("reset", 2, "ss", "login", "k");
         find("removed");
-        assert_int_equal(pull_bool(&heard.result, &removed), 0);
+        assert_int_equal(pull_bool(&next, &removed), 0);
         assert_int_equal(removed, i == 0);
     }
     ASK("peek", 2, "ss", "login", "k");
@@ -383,47 +392,33 @@ static void hello_introduces_the_daemon(void **state)
     static const char *const fields[] = {"allowed",        "limit",    "remaining",     "retry_after_ms",
                                          "reset_after_ms", "delay_ms", "granted",       "bound_by",
                                          "source",         "reason",   "policy_version"};
-    uint32_t n;
     ASK("hello", 0, "");
-    struct pull whole = heard.result;
-    find("protocol");
-    assert_int_equal(next_int(), 1);
-    heard.result = whole;
-    find("max_key");
-    assert_int_equal(next_int(), 1024);
-    heard.result = whole;
-    find("max_frame");
-    assert_int_equal(next_int(), 65536);
-    heard.result = whole;
-    find("max_inflight_per_connection");
-    assert_int_equal(next_int(), 4096);
-    heard.result = whole;
+    assert_int_field("protocol", 1);
+    assert_int_field("max_key", 1024);
+    assert_int_field("max_frame", 65536);
+    assert_int_field("max_inflight_per_connection", 4096);
     find("version");
-    assert_int_equal(pull_type(&heard.result), PULL_TEXT);
-    heard.result = whole;
+    assert_int_equal(pull_type(&next), PULL_TEXT);
     find("fields");
-    assert_int_equal(pull_array(&heard.result, &n), 0);
-    assert_int_equal(n, sizeof fields / sizeof fields[0]);
-    for (uint32_t i = 0; i < n; i++) assert_next_text(fields[i]);
+    assert_int_equal(enter_list(&next), sizeof fields / sizeof fields[0]);
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) assert_next_text(&next, fields[i]);
 }
 
 static void hello_chooses_the_form_of_decisions(void **state)
 {
     (void)state;
-    uint32_t n;
     bool allowed;
     ASK("hello", 1, "{ss", 1, "decision", "array");
     ASK("check", 3, "ssi", "login", "k", 2);
-    assert_int_equal(pull_array(&heard.result, &n), 0);
-    assert_int_equal(n, 11);
+    assert_int_equal(enter_list(&heard.result), 11);
     assert_int_equal(pull_bool(&heard.result, &allowed), 0);
     assert_true(allowed);
     static const int64_t numbers[] = {5, 3, 0, 10000, 0, 2}; /* limit to granted; the window ends in 10 s */
-    for (size_t i = 0; i < 6; i++) assert_int_equal(next_int(), numbers[i]);
+    for (size_t i = 0; i < 6; i++) assert_int_equal(next_int(&heard.result), numbers[i]);
     assert_int_equal(pull_nil(&heard.result), 0);
-    assert_next_text("memory");
+    assert_next_text(&heard.result, "memory");
     assert_int_equal(pull_nil(&heard.result), 0);
-    assert_int_equal(next_int(), policies_get(engine_policies(world.engine.engine), "login")->version);
+    assert_int_equal(next_int(&heard.result), policies_get(engine_policies(world.engine.engine), "login")->version);
     ASK("hello", 1, "n"); /* without the option the form stays */
     ASK("check", 2, "ss", "login", "k");
     assert_int_equal(pull_type(&heard.result), PULL_ARRAY);
@@ -462,70 +457,42 @@ static void methods_without_parameters_also_take_a_nil(void **state)
 static void policies_are_listed_as_configured(void **state)
 {
     (void)state;
-    uint32_t n;
     ASK("policies", 0, "");
-    assert_int_equal(pull_array(&heard.result, &n), 0);
-    assert_int_equal(n, 4);
-    struct pull first = heard.result;
-    find("name");
-    assert_next_text("login");
-    heard.result = first;
-    find("version");
-    assert_int_equal(next_int(), policies_get(engine_policies(world.engine.engine), "login")->version);
-    heard.result = first;
+    assert_int_equal(enter_list(&heard.result), 4);
+    assert_text_field("name", "login");
+    assert_int_field("version", policies_get(engine_policies(world.engine.engine), "login")->version);
     find("limits");
-    assert_int_equal(pull_array(&heard.result, &n), 0);
-    assert_int_equal(n, 1);
-    struct pull limit = heard.result;
-    find("algorithm");
-    assert_next_text("fixed_window");
-    heard.result = limit;
-    find("window_ms");
-    assert_int_equal(next_int(), 10000);
-    heard.result = limit;
-    find("limit");
-    assert_int_equal(next_int(), 5);
-    heard.result = limit;
-    find("start");
-    assert_next_text("aligned");
-    heard.result = limit;
+    assert_int_equal(enter_list(&next), 1);
+    heard.result = next;
+    assert_text_field("algorithm", "fixed_window");
+    assert_int_field("window_ms", 10000);
+    assert_int_field("limit", 5);
+    assert_text_field("start", "aligned");
     find("count_denied");
-    assert_int_equal(pull_type(&heard.result), PULL_BOOL);
+    assert_int_equal(pull_type(&next), PULL_BOOL);
 }
 
 static void stats_are_all_counters(void **state)
 {
     (void)state;
-    uint32_t n;
     ASK("check", 2, "ss", "login", "k");
     ASK("stats", 0, "");
-    struct pull whole = heard.result;
-    assert_int_equal(pull_map(&heard.result, &n), 0);
+    uint32_t n;
+    struct pull map = heard.result;
+    assert_int_equal(pull_map(&map, &n), 0);
     assert_int_equal(n, n_counters);
-    heard.result = whole;
-    find("checks");
-    assert_int_equal(next_int(), 1);
-    heard.result = whole;
-    find("requests");
-    assert_int_equal(next_int(), 2);
-    heard.result = whole;
-    find("connections");
-    assert_int_equal(next_int(), 1);
+    assert_int_field("checks", 1);
+    assert_int_field("requests", 2);
+    assert_int_field("connections", 1);
 }
 
 static void version_names_the_libraries_and_the_store(void **state)
 {
     (void)state;
     ASK("version", 0, "");
-    struct pull whole = heard.result;
-    find("libuv");
-    assert_next_text(uv_version_string());
-    heard.result = whole;
-    find("hiredis");
-    assert_next_text("1.2.0");
-    heard.result = whole;
-    find("store");
-    assert_next_text("memory");
+    assert_text_field("libuv", uv_version_string());
+    assert_text_field("hiredis", "1.2.0");
+    assert_text_field("store", "memory");
 }
 
 static void unknown_methods_are_named_and_the_connection_lives(void **state)
@@ -557,7 +524,7 @@ static void the_test_clock_moves_the_limits_time_alone(void **state)
     (void)state;
     int64_t mono_us = world.engine.clock.mono_us;
     ASK("test_clock", 1, "i", 0);
-    assert_int_equal(next_int(), 0);
+    assert_int_equal(next_int(&heard.result), 0);
     for (int i = 0; i < 6; i++) ASK("check", 2, "ss", "login", "k");
     struct heard_decision denied = decision_heard();
     assert_true(!denied.allowed && denied.retry_after_ms == 10000);
@@ -565,7 +532,7 @@ static void the_test_clock_moves_the_limits_time_alone(void **state)
     ASK("check", 2, "ss", "login", "k");
     assert_int_equal(decision_heard().retry_after_ms, 1);
     ASK("test_clock", 1, "f", 10000000.0);
-    assert_int_equal(next_int(), 10000000);
+    assert_int_equal(next_int(&heard.result), 10000000);
     ASK("check", 2, "ss", "login", "k");
     assert_true(decision_heard().allowed);
     ASK("test_clock", 1, "i", 3); /* and back */

@@ -1,0 +1,192 @@
+"""test_systemd.py: the units in systemd/, as systemd's own tools judge them, and the daemon started as the socket unit
+starts it. What only a booted systemd could show is not here."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+
+import pytest
+
+from harness import ROOT, Process, Ratelimitd, build_dir, program
+
+UNITS = ROOT / "systemd"
+POLICIES = "policies:\n  login: {algorithm: fixed_window, limit: 5, window: 10s}\n"
+
+MOST_EXPOSED = 1.2  # of systemd-analyze security: what was reached before, and no step back from it
+
+# Settings that the service must have, and their values ("" = any).
+SETTINGS = """
+Type=notify NotifyAccess=main Restart=always RestartSec=200ms StartLimitIntervalSec=0 WatchdogSec=10s LimitNOFILE=
+LimitCORE=0 MemoryMax= TasksMax= OOMScoreAdjust=-500 DynamicUser=yes ProtectSystem=strict ProtectHome=yes PrivateTmp=yes
+PrivateDevices=yes PrivateMounts=yes ProtectKernelTunables=yes ProtectKernelModules=yes ProtectKernelLogs=yes
+ProtectClock=yes ProtectHostname=yes ProtectControlGroups=yes ProtectProc=invisible ProcSubset=pid RestrictNamespaces=yes
+LockPersonality=yes MemoryDenyWriteExecute=yes CapabilityBoundingSet= SystemCallFilter=@system-service
+SystemCallErrorNumber=EPERM IPAddressDeny=any
+""".split()
+
+
+def run(*argv, **options):
+    return subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=30, **options)
+
+
+def lines_of(name):
+    text = (UNITS / name).read_text()
+    return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+
+
+@pytest.fixture
+def units(tmp_path):
+    """Copies whose programs exist here: verify looks for them."""
+    service = (UNITS / "ratelimitd.service").read_text().replace("/usr/bin/ratelimitd", program("ratelimitd"))
+    (tmp_path / "ratelimitd.service").write_text(service)
+    shutil.copy(UNITS / "ratelimitd.socket", tmp_path)
+    return tmp_path
+
+
+def test_the_units_are_correct(units):
+    done = run("systemd-analyze", "verify", "--man=no", str(units / "ratelimitd.service"),
+               str(units / "ratelimitd.socket"))
+    assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+def test_with_the_drop_in_they_are_correct_too(units):
+    drop_ins = units / "ratelimitd.service.d"
+    drop_ins.mkdir()
+    text = (UNITS / "redis.conf").read_text()
+    (drop_ins / "redis.conf").write_text(re.sub(r"^#(\w+=)", r"\1", text, flags=re.M))  # what stands in comments as well
+    done = run("systemd-analyze", "verify", "--man=no", str(units / "ratelimitd.service"))
+    assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+def test_the_service_is_hardly_exposed(units):
+    done = run("systemd-analyze", "security", "--offline=yes", "--no-pager", str(units / "ratelimitd.service"))
+    level = re.search(r"Overall exposure level for ratelimitd\.service: ([\d.]+)", done.stdout)
+    assert level, done.stdout + done.stderr
+    assert float(level[1]) <= MOST_EXPOSED, done.stdout
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_the_service_has(setting):
+    name, _, value = setting.partition("=")
+    found = [line for line in lines_of("ratelimitd.service") if line.startswith(name + "=")]
+    assert found, f"{name} is not set"
+    assert not value or setting in found, found
+
+
+def test_the_service_has_time_to_drain():
+    stop = next(line for line in lines_of("ratelimitd.service") if line.startswith("TimeoutStopSec="))
+    done = run(program("ratelimitd"), "--print-config")
+    drain = re.search(r"^drain:\s*\n\s+timeout:\s*(\d+)s", done.stdout, re.M)
+    assert drain, done.stdout
+    assert int(re.search(r"\d+", stop)[0]) > int(drain[1])
+
+
+def test_peers_user_ids_stay_readable():
+    assert not any(line.startswith("PrivateUsers=") for line in lines_of("ratelimitd.service"))
+
+
+def test_the_socket_unit_sets_who_may_connect():
+    lines = lines_of("ratelimitd.socket")
+    for line in ("ListenStream=/run/ratelimitd/ratelimitd.sock", "SocketGroup=ratelimit", "SocketMode=0660",
+                 "Backlog=4096", "RemoveOnStop=yes"):
+        assert line in lines
+    assert "RuntimeDirectory" not in (UNITS / "ratelimitd.service").read_text()  # with DynamicUser clients could not enter it
+
+
+def test_the_group_of_the_socket_is_declared(tmp_path):
+    (tmp_path / "etc").mkdir()
+    done = run("systemd-sysusers", "--root", str(tmp_path), str(UNITS / "ratelimitd.sysusers"))
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^ratelimit:", (tmp_path / "etc/group").read_text(), re.M)
+    passwd = tmp_path / "etc/passwd"
+    assert not passwd.exists() or "ratelimit" not in passwd.read_text()  # a group alone
+
+
+def members(name):
+    """The system calls of a filter group."""
+    calls = set()
+    for line in run("systemd-analyze", "syscall-filter", "--no-pager", name).stdout.splitlines()[1:]:
+        word = line.strip()
+        if word.startswith("@"):
+            calls |= members(word)
+        elif word and not word.startswith("#"):
+            calls.add(word)
+    return calls
+
+
+# What the daemon tries and does without: it keeps the limit of open files that the unit gives it.
+REFUSED_AND_FINE = {"prlimit64", "getrlimit", "setrlimit"}
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="no strace here")
+def test_the_daemon_calls_nothing_that_the_filter_refuses(tmp_path):
+    trace = tmp_path / "trace"
+    daemon = Ratelimitd(POLICIES, start=False)
+    argv = daemon.argv()
+    daemon.argv = lambda: ["strace", "-f", "-qq", "-o", str(trace), *argv]
+    try:
+        daemon.spawn(daemon.argv(), env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})  # it cannot run under ptrace
+        daemon.wait_for_log("ready")
+        with daemon.client() as client:
+            assert client.check("login", "alice")["allowed"]
+            client.call("stats")
+        pid = int(re.match(r"\d+", trace.read_text())[0])
+        os.kill(pid, 1)
+        daemon.wait_for_log("reload")
+        os.kill(pid, 15)
+        assert daemon.wait() == 0
+    finally:
+        daemon.close()
+    called = set(re.findall(r"^\d+\s+(\w+)\(", trace.read_text(), re.M))
+    allowed = members("@system-service") - members("@privileged") - members("@resources")
+    assert len(allowed) > 100
+    assert called - allowed - REFUSED_AND_FINE - {"execve"} == set()
+
+
+@pytest.fixture
+def activated(tmp_path):
+    """The daemon behind systemd-socket-activate, which starts it at the first connection as the socket unit does."""
+    path = str(tmp_path / "s")
+    config = tmp_path / "ratelimitd.yaml"
+    config.write_text(POLICIES)
+    process = Process()
+    process.spawn(["systemd-socket-activate", "-l", path, "-E", "ASAN_OPTIONS=detect_leaks=1", program("ratelimitd"),
+                   "-c", str(config)])
+    process.wait_for_log("Listening on")
+    yield process, path
+    if process.running:
+        process.signal(15)
+        process.wait()
+
+
+def test_the_first_connection_starts_the_daemon_and_is_served(activated, connect):
+    process, path = activated
+    client = connect(path)
+    assert client.check("login", "alice")["allowed"]
+    assert any("ready on" in line and path in line for line in process.log)
+    assert not os.path.exists(path + ".lock")  # it made nothing of its own
+    process.signal(15)
+    assert process.wait() == 0, process.text()
+    assert client.at_end()
+    assert os.path.exists(path)  # the service manager's, for the next start
+
+
+def test_the_names_of_the_installed_files_agree():
+    """The unit, the socket and the configuration name each other by where they are installed."""
+    service = (UNITS / "ratelimitd.service").read_text()
+    assert "ExecStart=/usr/bin/ratelimitd -c /etc/ratelimitd/ratelimitd.yaml" in service
+    assert "Requires=ratelimitd.socket" in service
+    assert (UNITS / "ratelimitd.yaml").exists()
+    assert (build_dir() / "bin" / "ratelimitd").exists()
+
+
+def test_a_socket_that_is_no_listener_ends_the_daemon_with_4(tmp_path):
+    pair = socket.socketpair()
+    script = 'exec 3<&"$0"; export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@"'
+    done = run("bash", "-c", script, str(pair[0].fileno()), program("ratelimitd"), pass_fds=(pair[0].fileno(),))
+    assert done.returncode == 4
+    assert "ListenStream=" in done.stderr
+    for end in pair:
+        end.close()

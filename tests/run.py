@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(os.environ.get("TEST_RESULTS", ROOT / "build" / "test"))
 CORES = os.cpu_count() or 1
 SHORT_FUZZ_SECONDS = 10
+PYTHON_TESTS = ("integration", "lua", "model")  # against real servers: the daemon, the script, the algorithms
 
 
 class Count:
@@ -116,9 +117,9 @@ def pytest(preset, *selection):
     def step():
         report = RESULTS / f"pytest-{preset}.xml"
         report.unlink(missing_ok=True)
-        code, output = tool(f"pytest {preset}", [sys.executable, "-m", "pytest", "tests/integration", "-q", "-ra", "--tb=short",
-                                                 f"--junitxml={report}", *selection],
-                            {"RATELIMITD_BUILD": str(ROOT / "build" / preset)})
+        folders = [f"tests/{name}" for name in PYTHON_TESTS if (ROOT / "tests" / name).is_dir()]
+        argv = [sys.executable, "-m", "pytest", *folders, "-q", "-ra", "--tb=short", f"--junitxml={report}", *selection]
+        code, output = tool(f"pytest {preset}", argv, {"RATELIMITD_BUILD": str(ROOT / "build" / preset)})
         count = junit(report)
         if code not in (0, 5):  # 5: nothing was selected
             show(output)

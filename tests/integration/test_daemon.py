@@ -412,6 +412,62 @@ def test_an_outage_of_redis_is_two_lines(ratelimitd, connect, redis):
     assert sum(" Redis: " in line for line in daemon.log if "ready on" not in line) == 2
 
 
+def test_a_redis_that_hangs_does_not_hold_up_the_start(ratelimitd, connect, redis):
+    redis.pause()
+    try:
+        daemon = ratelimitd(POLICIES, redis=redis)
+        assert connect(daemon).check("login", "k")["source"] == "local"
+    finally:
+        redis.resume()
+    client = connect(daemon)
+    eventually(lambda: client.check("api", "k", 0)["source"] == "redis", "Redis decides")
+
+
+PATIENT = """policies:
+  patient: {algorithm: fixed_window, limit: 5, window: 1h, deadline: 1m}
+"""
+
+
+@pytest.fixture
+def waiting(ratelimitd, connect, redis):
+    """Starts a daemon and a check that waits for a Redis that hangs: the daemon, the client, the check's id."""
+    def start(config):
+        daemon = ratelimitd(config + PATIENT, redis=redis, redis_options={"stall": "1m"})
+        client = connect(daemon)
+        assert client.check("patient", "k")["source"] == "redis"
+        redis.pause()
+        msgid = client.send("check", "patient", "k")
+        eventually(lambda: connect(daemon).call("stats")["redis_inflight"] == 1, "the check is on its way")
+        return daemon, client, msgid
+
+    yield start
+    redis.resume()
+
+
+def test_a_drain_waits_for_what_is_in_flight(waiting, redis):
+    daemon, client, msgid = waiting("")
+    daemon.signal(signal.SIGTERM)
+    daemon.wait_for_log("draining, with 1 checks in flight")
+    redis.resume()
+    assert client.answer(msgid)["source"] == "redis"
+    assert client.at_end() and daemon.wait() == 0
+
+
+def test_a_second_signal_ends_a_drain_at_once(waiting):
+    daemon, client, _ = waiting("")
+    daemon.signal(signal.SIGTERM)
+    daemon.wait_for_log("draining")
+    assert daemon.running
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait() == 0 and client.at_end()
+
+
+def test_a_drain_ends_after_its_timeout(waiting):
+    daemon, client, _ = waiting("drain: {timeout: 200ms}\n")
+    daemon.signal(signal.SIGINT)
+    assert daemon.wait() == 0 and client.at_end()
+
+
 # ---- what is shipped ----------------------------------------------------------------------------------------------
 
 

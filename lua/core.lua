@@ -27,6 +27,7 @@
 --   @wait     key, s1, more, counting, cost, a, b -> wait   (logs)
 --   @store    key, raw, s1, s2, more, units -> s1 (-1: foreign type): charge; always sets an absolute expiry
 --   @plain    key, k, cost -> s1: a shorter way for one item per key, in place of view, room and store
+-- A fragment whose mark is followed by a module's name is that module's.
 -- `more` is what only wait and store need. Anything that is not exactly a module's own format counts
 -- as fresh, so that one broken value cannot fail a whole turn.
 --
@@ -43,7 +44,7 @@ end
 local raws = n_mget > 0 and call('MGET', unpack(K, 1, n_mget)) or {}
 
 local out, twos, waits = {}, {}, {} -- the reply's parts
-local n_twos, n_waits, n_bad = 0, 0, 0
+local n_twos, n_waits, n_bad, n_members = 0, 0, 0, 0
 -- of keys charged by groups (form 2), by their place in KEYS:
 local firsts, seconds, mores, keeps, rooms, used, denials_count, logs
 local group_runs = {} -- where such runs begin

@@ -85,7 +85,7 @@ RESET = """
 elseif algo == {number} then -- {name}
     <prepare>
     for i = first, last do
-        local key, raw = K[i], {raw}
+        local key, raw, k = K[i], {raw}, 0
         <key>
         local s1, s2, more, keep
         <view>
@@ -129,6 +129,12 @@ class Module:
                 current.append(line)
         self.fragments = {key: "\n".join(lines) for key, lines in self.fragments.items()}
         self.state = self.fragments.pop("state").split()
+
+    def borrow(self, modules):
+        """A fragment that is only the name of another module is that module's."""
+        for key, text in self.fragments.items():
+            if text.strip() in modules:
+                self.fragments[key] = modules[text.strip()].fragments[key]
         if "plain" in self.fragments:
             self.fragments["plain"] = fill(self.fragments["plain"], self.fragments)
 
@@ -177,6 +183,8 @@ def stitch(source):
     table = (source / "src/limit/algo.def").read_text()
     names = re.findall(r"^ALGO\(\w+, (\w+), \w+\)", table, re.MULTILINE)
     modules = [Module(i, name, source / "lua" / f"{name}.lua") for i, name in enumerate(names)]
+    for module in modules:
+        module.borrow({module.name: module for module in modules})
     text = fill(
         (source / "lua/core.lua").read_text(),
         {

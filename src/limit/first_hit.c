@@ -12,7 +12,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "limit/limit.h"
+#include "limit/first_hit.h"
 
 #define COUNT_MAX ((INT64_C(1) << 32) - 1) /* four bytes in Redis */
 
@@ -31,13 +31,13 @@ static const char *configure(struct limit *limit, char *text, size_t size)
     return NULL;
 }
 
-static void prepare(struct run *run)
+void first_hit_prepare(struct run *run)
 {
     run->now = run->now_us / 1000;
     run->edge = run->now + run->b; /* the end of a window that starts now */
 }
 
-static void view(const struct run *run, struct state *raw, int64_t *ret_s1, int64_t *ret_s2, int64_t *ret_keep)
+void first_hit_view(const struct run *run, struct state *raw, int64_t *ret_s1, int64_t *ret_s2, int64_t *ret_keep)
 {
     bool runs = raw->v[1] > run->now;
     bool too_far = raw->v[1] > run->edge;
@@ -46,29 +46,29 @@ static void view(const struct run *run, struct state *raw, int64_t *ret_s1, int6
     *ret_keep = too_far ? -1 : runs;
 }
 
-static int64_t room(const struct run *run, int64_t s1, int64_t s2)
+int64_t first_hit_room(const struct run *run, int64_t s1, int64_t s2)
 {
     (void)s2;
     return run->a - s1;
 }
 
-static void charge(const struct run *run, int64_t *s1, int64_t *s2, int64_t units)
+void first_hit_charge(const struct run *run, int64_t *s1, int64_t *s2, int64_t units)
 {
     if (*s2 == 0) *s2 = run->edge;
     *s1 = units < COUNT_MAX - *s1 ? *s1 + units : COUNT_MAX;
 }
 
-static int store(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep, int64_t units)
+int first_hit_store(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep, int64_t units)
 {
     (void)keep;
-    charge(run, &s1, &s2, units);
+    first_hit_charge(run, &s1, &s2, units);
     raw->v[0] = s1;
     raw->v[1] = s2;
     return 0;
 }
 
-static void answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, int64_t cost, int64_t wait,
-                   struct decision *ret)
+void first_hit_answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, int64_t cost, int64_t wait,
+                      struct decision *ret)
 {
     (void)cost;
     (void)wait;
@@ -77,7 +77,7 @@ static void answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, 
     if (!allowed && s2 > 0) ret->retry_after_ms = s2 - run->now;
 }
 
-static int64_t expires(const struct run *run, const struct state *raw)
+int64_t first_hit_expires(const struct run *run, const struct state *raw)
 {
     (void)run;
     return raw->v[1] * 1000;
@@ -90,11 +90,11 @@ const struct algo_ops first_hit_ops = {
     .has_s2 = true,
     .merges = true,
     .configure = configure,
-    .prepare = prepare,
-    .view = view,
-    .room = room,
-    .charge = charge,
-    .store = store,
-    .answer = answer,
-    .expires = expires,
+    .prepare = first_hit_prepare,
+    .view = first_hit_view,
+    .room = first_hit_room,
+    .charge = first_hit_charge,
+    .store = first_hit_store,
+    .answer = first_hit_answer,
+    .expires = first_hit_expires,
 };

@@ -13,7 +13,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "limit/limit.h"
+#include "limit/fixed_window.h"
 
 #define COUNT_MAX (INT64_C(1) << 35)
 
@@ -30,13 +30,13 @@ static const char *configure(struct limit *limit, char *text, size_t size)
     return NULL;
 }
 
-static void prepare(struct run *run)
+void fixed_window_prepare(struct run *run)
 {
     run->now = run->now_us / 1000;
     run->edge = (run->now / run->b + 1) * run->b;
 }
 
-static void view(const struct run *run, struct state *raw, int64_t *ret_s1, int64_t *ret_s2, int64_t *ret_keep)
+void fixed_window_view(const struct run *run, struct state *raw, int64_t *ret_s1, int64_t *ret_s2, int64_t *ret_keep)
 {
     int64_t window = run->now / run->b;
     *ret_s1 = raw->v[0] == window ? raw->v[1] : 0;
@@ -44,30 +44,30 @@ static void view(const struct run *run, struct state *raw, int64_t *ret_s1, int6
     *ret_keep = raw->v[0] > window ? -1 : raw->v[0] == window;
 }
 
-static int64_t room(const struct run *run, int64_t s1, int64_t s2)
+int64_t fixed_window_room(const struct run *run, int64_t s1, int64_t s2)
 {
     (void)s2;
     return run->a - s1;
 }
 
-static void charge(const struct run *run, int64_t *s1, int64_t *s2, int64_t units)
+void fixed_window_charge(const struct run *run, int64_t *s1, int64_t *s2, int64_t units)
 {
     (void)run;
     (void)s2;
     *s1 = units < COUNT_MAX - *s1 ? *s1 + units : COUNT_MAX;
 }
 
-static int store(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep, int64_t units)
+int fixed_window_store(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep, int64_t units)
 {
     (void)keep;
-    charge(run, &s1, &s2, units);
+    fixed_window_charge(run, &s1, &s2, units);
     raw->v[0] = run->now / run->b;
     raw->v[1] = s1;
     return 0;
 }
 
-static void answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, int64_t cost, int64_t wait,
-                   struct decision *ret)
+void fixed_window_answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, int64_t cost, int64_t wait,
+                         struct decision *ret)
 {
     (void)s2;
     (void)cost;
@@ -77,7 +77,7 @@ static void answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, 
     if (!allowed) ret->retry_after_ms = run->edge - run->now;
 }
 
-static int64_t expires(const struct run *run, const struct state *raw)
+int64_t fixed_window_expires(const struct run *run, const struct state *raw)
 {
     return (raw->v[0] + 1) * run->b * 1000;
 }
@@ -89,11 +89,11 @@ const struct algo_ops fixed_window_ops = {
     .merges = true,
     .plain = true,
     .configure = configure,
-    .prepare = prepare,
-    .view = view,
-    .room = room,
-    .charge = charge,
-    .store = store,
-    .answer = answer,
-    .expires = expires,
+    .prepare = fixed_window_prepare,
+    .view = fixed_window_view,
+    .room = fixed_window_room,
+    .charge = fixed_window_charge,
+    .store = fixed_window_store,
+    .answer = fixed_window_answer,
+    .expires = fixed_window_expires,
 };

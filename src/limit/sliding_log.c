@@ -17,7 +17,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "limit/limit.h"
+#include "limit/sliding_log.h"
 #include "limit/time_ring.h"
 
 #define UNITS_MAX INT64_C(10000)
@@ -44,7 +44,7 @@ static void prepare(struct run *run)
     run->edge = run->now - run->b; /* times up to here have expired */
 }
 
-static void view(const struct run *run, struct state *raw, int64_t *ret_s1, int64_t *ret_s2, int64_t *ret_keep)
+void sliding_log_view(const struct run *run, struct state *raw, int64_t *ret_s1, int64_t *ret_s2, int64_t *ret_keep)
 {
     size_t len = time_ring_len(raw->log);
     int64_t newest = len > 0 ? time_ring_at(raw->log, len - 1) : 0;
@@ -55,7 +55,7 @@ static void view(const struct run *run, struct state *raw, int64_t *ret_s1, int6
     *ret_keep = ahead ? -1 : *ret_s1 > 0;
 }
 
-static int64_t room(const struct run *run, int64_t s1, int64_t s2)
+int64_t sliding_log_room(const struct run *run, int64_t s1, int64_t s2)
 {
     (void)s2;
     return run->a - s1;
@@ -66,7 +66,7 @@ static int64_t pushed(const struct run *run, int64_t units)
     return units < run->a ? units : run->a;
 }
 
-static void charge(const struct run *run, int64_t *s1, int64_t *s2, int64_t units)
+void sliding_log_charge(const struct run *run, int64_t *s1, int64_t *s2, int64_t units)
 {
     *s1 += pushed(run, units);
     *s2 = run->now; /* not before the newest: view lowered that to now */
@@ -74,7 +74,7 @@ static void charge(const struct run *run, int64_t *s1, int64_t *s2, int64_t unit
 
 /* With s1 units counting, the denied cost included where it is counted, the cost fits once all but limit - cost of
  * them have expired. */
-static int64_t wait(const struct run *run, const struct state *raw, int64_t s1, int64_t cost)
+int64_t sliding_log_wait(const struct run *run, const struct state *raw, int64_t s1, int64_t cost)
 {
     int64_t counting = s1 + (run->d ? cost : 0);
     size_t expired = time_ring_count_until(raw->log, run->edge);
@@ -84,12 +84,12 @@ static int64_t wait(const struct run *run, const struct state *raw, int64_t s1, 
     return opens + run->b - run->now;
 }
 
-static int reserve(const struct run *run, struct state *raw, int64_t units)
+int sliding_log_reserve(const struct run *run, struct state *raw, int64_t units)
 {
     return time_ring_reserve(&raw->log, (size_t)pushed(run, units), (size_t)run->a);
 }
 
-static int store(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep, int64_t units)
+int sliding_log_store(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep, int64_t units)
 {
     (void)s1;
     (void)s2;
@@ -98,8 +98,8 @@ static int store(const struct run *run, struct state *raw, int64_t s1, int64_t s
     return n == 0 ? 0 : time_ring_push(&raw->log, run->now, (size_t)n, (size_t)run->a);
 }
 
-static void answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, int64_t cost, int64_t waits,
-                   struct decision *ret)
+void sliding_log_answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, int64_t cost, int64_t waits,
+                        struct decision *ret)
 {
     (void)cost;
     ret->remaining = s1 < run->a ? run->a - s1 : 0;
@@ -107,7 +107,7 @@ static void answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, 
     if (!allowed) ret->retry_after_ms = div_up(waits, 1000);
 }
 
-static int64_t expires(const struct run *run, const struct state *raw)
+int64_t sliding_log_expires(const struct run *run, const struct state *raw)
 {
     size_t len = time_ring_len(raw->log);
     return len == 0 ? 0 : time_ring_at(raw->log, len - 1) + run->b;
@@ -122,12 +122,12 @@ const struct algo_ops sliding_log_ops = {
     .merges = true,
     .configure = configure,
     .prepare = prepare,
-    .view = view,
-    .room = room,
-    .charge = charge,
-    .wait = wait,
-    .reserve = reserve,
-    .store = store,
-    .answer = answer,
-    .expires = expires,
+    .view = sliding_log_view,
+    .room = sliding_log_room,
+    .charge = sliding_log_charge,
+    .wait = sliding_log_wait,
+    .reserve = sliding_log_reserve,
+    .store = sliding_log_store,
+    .answer = sliding_log_answer,
+    .expires = sliding_log_expires,
 };

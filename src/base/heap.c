@@ -15,6 +15,11 @@ void heap_fini(struct heap *heap)
     heap_init(heap);
 }
 
+static bool is_before(const struct heap_node *a, const struct heap_node *b)
+{
+    return a->at_us < b->at_us || (a->at_us == b->at_us && a->turn < b->turn);
+}
+
 static void place(struct heap *heap, size_t i, struct heap_node *node)
 {
     heap->nodes[i - 1] = node;
@@ -23,15 +28,15 @@ static void place(struct heap *heap, size_t i, struct heap_node *node)
 
 static void sift_up(struct heap *heap, size_t i, struct heap_node *node)
 {
-    for (; i > 1 && heap->nodes[i / 2 - 1]->at_us > node->at_us; i /= 2) place(heap, i, heap->nodes[i / 2 - 1]);
+    for (; i > 1 && is_before(node, heap->nodes[i / 2 - 1]); i /= 2) place(heap, i, heap->nodes[i / 2 - 1]);
     place(heap, i, node);
 }
 
 static void sift_down(struct heap *heap, size_t i, struct heap_node *node)
 {
     for (size_t child; (child = 2 * i) <= heap->n; i = child) {
-        if (child < heap->n && heap->nodes[child]->at_us < heap->nodes[child - 1]->at_us) child++;
-        if (heap->nodes[child - 1]->at_us >= node->at_us) break;
+        if (child < heap->n && is_before(heap->nodes[child], heap->nodes[child - 1])) child++;
+        if (is_before(node, heap->nodes[child - 1])) break;
         place(heap, i, heap->nodes[child - 1]);
     }
     place(heap, i, node);
@@ -48,6 +53,7 @@ int heap_push(struct heap *heap, struct heap_node *node, int64_t at_us)
         heap->cap = cap;
     }
     node->at_us = at_us;
+    node->turn = heap->n_pushed++;
     sift_up(heap, ++heap->n, node);
     return 0;
 }
@@ -60,7 +66,7 @@ void heap_remove(struct heap *heap, struct heap_node *node)
     struct heap_node *last = heap->nodes[--heap->n];
     node->index = 0;
     if (last == node) return;
-    if (i > 1 && heap->nodes[i / 2 - 1]->at_us > last->at_us)
+    if (i > 1 && is_before(last, heap->nodes[i / 2 - 1]))
         sift_up(heap, i, last);
     else
         sift_down(heap, i, last);

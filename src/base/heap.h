@@ -1,5 +1,5 @@
 /*
- * heap.h: an intrusive binary heap of deadlines, earliest first.
+ * heap.h: an intrusive binary heap of deadlines, earliest first; of equal ones, the one pushed first.
  *
  * The array grows by doubling and never shrinks, so that a warmed-up daemon does not allocate.
  */
@@ -12,6 +12,7 @@
 
 struct heap_node {
     int64_t at_us; /* CLOCK_MONOTONIC */
+    uint64_t turn; /* among equal deadlines: how many were pushed before */
     size_t index;  /* 1-based place in the heap; 0 = not in a heap */
 };
 
@@ -19,6 +20,7 @@ struct heap {
     struct heap_node **nodes; /* owned array; the nodes belong to their objects */
     size_t n;
     size_t cap;
+    uint64_t n_pushed;
 };
 
 void heap_init(struct heap *heap);

@@ -128,6 +128,17 @@ static void the_request_may_set_its_own_deadline(void **state)
     scripted_end(&world.scripted, 0, OP_DECIDED);
 }
 
+/* Calls of one connection take effect in the order sent, also those that time out together. */
+static void checks_that_expire_together_are_answered_in_their_order(void **state)
+{
+    (void)state;
+    struct asked asked[20] = {0};
+    for (size_t i = 0; i < 20; i++) world_ask(&world, &asked[i], OP_CHECK, "local", "alice", 1);
+    world_advance_ms(&world, 20);
+    for (size_t i = 0; i < 20; i++) assert_int_equal(asked[i].decision.allowed, i < 2);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+}
+
 static void a_client_that_left_is_not_answered(void **state)
 {
     (void)state;
@@ -542,6 +553,7 @@ int main(void)
         ENGINE_TEST(a_reply_answers_the_check),
         ENGINE_TEST(the_deadline_answers_and_the_late_reply_is_dropped),
         ENGINE_TEST(the_request_may_set_its_own_deadline),
+        ENGINE_TEST(checks_that_expire_together_are_answered_in_their_order),
         ENGINE_TEST(a_client_that_left_is_not_answered),
         ENGINE_TEST(a_client_may_keep_its_answer_beyond_done),
         ENGINE_TEST(a_check_never_submitted_goes_back),

@@ -73,6 +73,23 @@ static void heap_gives_the_earliest(void **state)
     heap_fini(&heap);
 }
 
+static void heap_keeps_the_order_of_equals(void **state)
+{
+    (void)state;
+    enum { N = 300 };
+    struct heap heap;
+    struct heap_node nodes[N] = {0};
+    heap_init(&heap);
+    for (int i = 0; i < N; i++) assert_int_equal(heap_push(&heap, &nodes[i], i / 100), 0);
+    for (int i = 0; i < N; i += 7) heap_remove(&heap, &nodes[i]);
+    for (int i = 0; i < N; i++) {
+        if (i % 7 == 0) continue;
+        assert_ptr_equal(heap_min(&heap), &nodes[i]);
+        heap_remove(&heap, &nodes[i]);
+    }
+    heap_fini(&heap);
+}
+
 static void map_finds_among_equal_hashes(void **state)
 {
     (void)state;
@@ -132,6 +149,7 @@ int main(void)
         cmocka_unit_test(buffer_refuses_beyond_its_ceiling),
         cmocka_unit_test(buffer_survives_a_failed_allocation),
         cmocka_unit_test(heap_gives_the_earliest),
+        cmocka_unit_test(heap_keeps_the_order_of_equals),
         cmocka_unit_test(map_finds_among_equal_hashes),
         cmocka_unit_test(list_keeps_order),
         cmocka_unit_test(hash_is_stable_and_keyed),

@@ -1,0 +1,167 @@
+"""test_outage.py: what clients are answered while a real Redis is away, stalled, or in error, and how soon it counts
+again; nobody waits longer than the deadline, and nothing asked is asked of Redis twice."""
+
+import time
+
+import pytest
+
+from harness import RpcError, eventually
+
+DEADLINE_MS = 50
+LATE_S = 0.5  # far beyond any deadline here, for a machine that is busy with other things
+POLICIES = f"""
+defaults: {{deadline: {DEADLINE_MS}ms}}
+policies:
+  allow: {{algorithm: fixed_window, limit: 1000, window: 1d, on_failure: allow}}
+  deny: {{algorithm: fixed_window, limit: 1000, window: 1d, on_failure: deny}}
+  error: {{algorithm: fixed_window, limit: 1000, window: 1d, on_failure: error}}
+  local: {{algorithm: fixed_window, limit: 3, window: 1d, on_failure: local}}
+"""
+
+
+@pytest.fixture
+def daemon(ratelimitd, redis):
+    return ratelimitd(POLICIES, redis=redis)
+
+
+def source(client, policy="allow", key="probe"):
+    return client.check(policy, key)["source"]
+
+
+def expect_failure_answers(client, reason, least_ms=0):
+    """Each policy's own answer, at once, or (`least_ms`) at the deadline."""
+    begun = time.monotonic()
+    answers = {policy: client.send("check", policy, "alice", 2) for policy in ("allow", "deny", "error", "local")}
+    allow, deny = client.answer(answers["allow"]), client.answer(answers["deny"])
+    assert allow == {**allow, "allowed": True, "source": "allow", "reason": reason, "limit": 1000, "remaining": 0,
+                     "retry_after_ms": 0, "reset_after_ms": 0}
+    assert deny == {**deny, "allowed": False, "source": "deny", "reason": reason, "retry_after_ms": 1000}
+    with pytest.raises(RpcError) as fault:
+        client.answer(answers["error"])
+    assert fault.value.code == "STORE_UNAVAILABLE"
+    local = client.answer(answers["local"])
+    assert local == {**local, "allowed": True, "source": "local", "reason": reason, "limit": 3, "remaining": 1}
+    assert least_ms / 1000 <= time.monotonic() - begun < least_ms / 1000 + LATE_S
+
+
+def test_without_redis_each_policy_answers_as_it_says(daemon, redis, connect):
+    client = connect(daemon)
+    assert source(client) == "redis"
+    redis.kill()
+    eventually(lambda: source(client) == "allow", "the loss is noticed")
+    expect_failure_answers(client, "down")
+    for method in ("peek", "reset"):
+        with pytest.raises(RpcError) as fault:
+            client.call(method, "allow", "alice")
+        assert fault.value.code == "STORE_UNAVAILABLE"
+
+
+def test_a_daemon_started_without_redis_serves_and_finds_it_later(ratelimitd, redis, connect):
+    redis.stop()
+    daemon = ratelimitd(POLICIES, redis=redis)
+    client = connect(daemon)
+    expect_failure_answers(client, "down")
+    redis.start()
+    eventually(lambda: source(client) == "redis", "Redis is found")
+
+
+def test_the_local_table_denies_beyond_the_limit_and_is_empty_after_the_return(daemon, redis, connect):
+    client = connect(daemon)
+    assert source(client) == "redis"
+    for _ in range(2):
+        redis.kill()
+        eventually(lambda: source(client) == "allow", "the loss is noticed")
+        answers = [client.check("local", "bob") for _ in range(5)]
+        assert [answer["allowed"] for answer in answers] == [True] * 3 + [False] * 2
+        assert {answer["source"] for answer in answers} == {"local"}
+        assert answers[4]["retry_after_ms"] > 1000
+        redis.start()
+        eventually(lambda: source(client) == "redis", "Redis is found again")
+        assert client.check("local", "bob")["source"] == "redis"
+
+
+def test_a_stalled_redis_is_answered_for_at_the_deadline(daemon, redis, connect):
+    client = connect(daemon)
+    assert source(client) == "redis"
+    redis.pause()
+    expect_failure_answers(client, "deadline", least_ms=DEADLINE_MS)
+    redis.resume()
+    eventually(lambda: source(client) == "redis", "Redis counts again")
+    assert client.call("stats")["failure_deadline"] == 4
+
+
+def test_what_redis_answers_late_is_dropped_and_counted_once(daemon, redis, connect):
+    client = connect(daemon)
+    assert source(client, key="carol") == "redis"
+    redis.pause()
+    asked = [client.send("check", "allow", "carol") for _ in range(10)]
+    assert {client.answer(one)["reason"] for one in asked} == {"deadline"}
+    redis.resume()
+    eventually(lambda: client.call("stats")["late_replies"] == 10, "the late replies come")
+    assert client.call("peek", "allow", "carol")["remaining"] == 1000 - 11
+    assert client.call("stats")["inflight"] == 0
+
+
+def test_a_request_may_shorten_its_deadline(daemon, redis, connect):
+    client = connect(daemon)
+    assert source(client) == "redis"
+    redis.pause()
+    begun = time.monotonic()
+    assert client.check("allow", "alice", {"deadline_ms": 5})["reason"] == "deadline"
+    assert 0.005 <= time.monotonic() - begun < 0.005 + LATE_S
+    redis.resume()
+
+
+def test_an_error_of_redis_is_its_own_reason(daemon, redis, connect):
+    client = connect(daemon)
+    assert source(client) == "redis"
+    with redis.client() as admin:
+        admin.config_set("maxmemory", "1")
+        expect_failure_answers(client, "store_error")
+        admin.config_set("maxmemory", "0")
+    eventually(lambda: source(client) == "redis", "Redis counts again")
+
+
+def test_a_client_that_leaves_while_redis_stalls_harms_nobody(daemon, redis, connect):
+    client, other = connect(daemon), connect(daemon)
+    assert source(client) == "redis"
+    redis.pause()
+    for _ in range(100):
+        client.send("check", "allow", "dave")
+    client.close()
+    assert other.check("deny", "alice")["reason"] == "deadline"
+    redis.resume()
+    eventually(lambda: source(other) == "redis", "Redis counts again")
+    assert other.call("stats")["inflight"] == 0
+
+
+def test_stopping_while_redis_stalls_answers_everything(daemon, redis, connect):
+    client = connect(daemon)
+    assert source(client) == "redis"
+    redis.pause()
+    asked = [client.send("check", "allow", "alice", {"deadline_ms": 60000}) for _ in range(100)]
+    assert client.call("ping") == "pong"
+    daemon.signal(15)
+    redis.resume()
+    assert {client.answer(one)["allowed"] for one in asked} == {True}
+    assert daemon.stop() == 0
+
+
+def test_stopping_does_not_wait_for_a_redis_that_stays_stalled(daemon, redis, connect):
+    client = connect(daemon)
+    assert source(client) == "redis"
+    redis.pause()
+    asked = [client.send("check", "local", "alice") for _ in range(5)]
+    assert client.call("ping") == "pong"
+    assert daemon.stop() == 0
+    assert [client.answer(one)["allowed"] for one in asked] == [True] * 3 + [False] * 2
+    redis.resume()
+
+
+def test_a_reload_during_an_outage_takes_effect_at_once(daemon, redis, connect):
+    client = connect(daemon)
+    redis.kill()
+    eventually(lambda: source(client) == "allow", "the loss is noticed")
+    daemon.configure(POLICIES.replace("on_failure: allow", "on_failure: deny"))
+    daemon.reload()
+    eventually(lambda: source(client) == "deny", "the new answer is given")

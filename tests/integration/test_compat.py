@@ -1,0 +1,143 @@
+"""test_compat.py: a `compat:` policy beside the limiter it stands in for, both counting on the same Redis keys."""
+
+import random
+import time
+
+import pytest
+from originals import ORIGINALS, server_ms
+
+LIMIT, WINDOW_S = 7, 1
+MARGIN_MS = 60  # two hits of one step must not lie on different sides of an edge
+
+
+def policy(preset, limit=LIMIT, window=f"{WINDOW_S}s"):
+    return f"policies:\n  p:\n    compat: {preset}\n    limit: {limit}\n    window: {window}\n    on_failure: error\n    deadline: 5s\n"
+
+
+def near_an_edge(redis, keys):
+    """Is a window's end, a key's end or an entry's end within the margin, so that the next two hits could straddle it?"""
+    now = server_ms(redis)
+    if now % (WINDOW_S * 1000) > WINDOW_S * 1000 - MARGIN_MS:
+        return True
+    for key in keys:
+        if 0 <= redis.pttl(key) < MARGIN_MS:
+            return True
+        if redis.type(key) == b"zset":
+            for _, score in redis.zrange(key, 0, -1, withscores=True):
+                if -MARGIN_MS < score + WINDOW_S * 1000 - now < MARGIN_MS:
+                    return True
+    return False
+
+
+def compare(redis, mixed, alone):
+    """Value, type and TTL of the shared key are those that the original alone would have left."""
+    key, twin = mixed.key_now(), alone.key_now()
+    assert mixed.value() == alone.value()
+    if redis.exists(key) or redis.exists(twin):
+        assert abs(redis.pttl(key) - redis.pttl(twin)) < MARGIN_MS, (redis.pttl(key), redis.pttl(twin))
+        assert redis.pttl(key) > 0
+
+
+@pytest.mark.parametrize("preset", ORIGINALS)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_original_and_daemon_alternate_on_one_key(preset, seed, redis, ratelimitd, connect):
+    client, server = connect(ratelimitd(policy(preset), redis=redis)), redis.client()
+    rng = random.Random(seed)
+    mixed, alone = (ORIGINALS[preset](server, key, LIMIT, WINDOW_S) for key in ("mixed", "alone"))
+    began, n, denied = time.monotonic(), {"daemon": 0, "original": 0}, 0
+    while time.monotonic() - began < 3.3 * WINDOW_S:
+        while near_an_edge(server, [mixed.key_now(), alone.key_now()]):
+            time.sleep(0.005)
+        side = rng.choice(["daemon", "original"])
+        verdict = client.call("check", "p", "mixed")["allowed"] if side == "daemon" else mixed.hit()
+        expected = alone.hit()
+        assert verdict == expected, f"seed {seed}: the {side} said {verdict}, the original alone {expected}"
+        compare(server, mixed, alone)
+        n[side] += 1
+        denied += not verdict
+        time.sleep(rng.choice([0, 0.002, 0.01, 0.05, 0.15]))
+    assert n["daemon"] > 5 and n["original"] > 5 and denied > 0
+
+
+STORES = ["memory", "redis"]
+
+
+@pytest.fixture(params=STORES)
+def limiter(request, ratelimitd, connect):
+    """limiter(preset, limit, window) -> check(key): the same case on both stores, real time."""
+    def start(preset, limit, window):
+        store = None
+        if request.param == "redis":
+            request.getfixturevalue("redis_kind")
+            store = request.getfixturevalue("redis")
+        client = connect(ratelimitd(policy(preset, limit, window), redis=store))
+        return lambda key="alice": client.call("check", "p", key), store
+    return start
+
+
+def test_first_hit_published_cases(limiter):
+    """Within the limit, beyond it, clients independent, denied until the reset, denied not counted, reset after."""
+    check, store = limiter("first-hit", 3, "1s")
+    answers = [check() for _ in range(3)]
+    assert [a["allowed"] for a in answers] == [True] * 3
+    assert [a["remaining"] for a in answers] == [2, 1, 0]
+    denied = [check() for _ in range(4)]
+    assert not any(a["allowed"] for a in denied)
+    assert all(0 < a["retry_after_ms"] <= 1000 for a in denied)
+    assert check("bob")["allowed"]
+    if store is not None:
+        assert store.client().get("rate_limit:alice") == b"3"
+    time.sleep(denied[-1]["retry_after_ms"] / 1000)
+    assert check()["allowed"]
+
+
+def test_window_start_millis_published_cases(limiter):
+    """Every request counts; reset-after is the window's end; retry-after only when denied, and equal to it."""
+    check, _ = limiter("window-start-millis", 2, "1h")
+    answers = [check() for _ in range(4)]
+    assert [a["allowed"] for a in answers] == [True, True, False, False]
+    assert [a["remaining"] for a in answers] == [1, 0, 0, 0]
+    assert [a["retry_after_ms"] > 0 for a in answers] == [False, False, True, True]
+    assert answers[3]["retry_after_ms"] == answers[3]["reset_after_ms"]
+
+
+def test_rlaas_switches_algorithm_on_reload(redis, ratelimitd, connect):
+    """The published setting fixed-window-algo / sliding-window-algo, switched by a reload; old keys expire by themselves."""
+    def config(algorithm):
+        return f"policies:\n  p:\n    algorithm: {algorithm}\n    limit: 2\n    window: 60s\n"
+    daemon = ratelimitd(config("fixed-window-algo"), redis=redis)
+    client, server = connect(daemon), redis.client()
+    assert [client.call("check", "p", "u")["allowed"] for _ in range(3)] == [True, True, False]
+    daemon.configure(config("sliding-window-algo"))
+    daemon.reload()
+    daemon.wait_for_log("reloaded")
+    assert [client.call("check", "p", "u")["allowed"] for _ in range(3)] == [True, True, False]
+    assert server.type("rlaas:rate_limit:u") == b"zset"
+    assert server.zcard("rlaas:rate_limit:u") == 2
+    assert 60_000 < server.pttl("rlaas:rate_limit:u") <= 120_000
+    fixed = [key for key in server.keys("rlaas:rate_limit:u:*")]
+    assert len(fixed) in (1, 2) and all(0 < server.pttl(key) <= 60_000 for key in fixed)
+
+
+def test_endpoint_window_stops_counting_at_limit_plus_one(limiter):
+    check, store = limiter("endpoint-window", 2, "60s")
+    answers = [check("10.0.0.1-Orders-create") for _ in range(6)]
+    assert [a["allowed"] for a in answers] == [True, True, False, False, False, False]
+    if store is not None:
+        assert store.client().get("rate_limit:10.0.0.1-Orders-create") == b"3"
+
+
+def test_endpoint_log_records_denied_requests(limiter):
+    check, store = limiter("endpoint-log", 2, "60s")
+    assert [check("10.0.0.1-Orders-list")["allowed"] for _ in range(5)] == [True, True, False, False, False]
+    if store is not None:
+        assert store.client().zcard("rate_limit:10.0.0.1-Orders-list") == 5
+
+
+@pytest.mark.parametrize("preset", ORIGINALS)
+def test_costs_other_than_0_and_1_are_refused(preset, ratelimitd, connect):
+    client = connect(ratelimitd(policy(preset, window="60s")))
+    assert client.call("check", "p", "k", 0)["allowed"]
+    assert client.call("check", "p", "k", 1)["remaining"] == LIMIT - 1
+    with pytest.raises(Exception, match="BAD_COST"):
+        client.call("check", "p", "k", 2)

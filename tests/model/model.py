@@ -1,0 +1,286 @@
+"""model.py: what each algorithm promises, said as plainly as Python can, to judge the C engine and the script by.
+
+Written from the definitions alone (lua/ALGORITHMS.md), not from the C or the Lua: each algorithm keeps the most
+obvious state (a list of charges, exact fractions) and one predicate, `admits`: may `cost` units be charged at `now`?
+Every other field is found by searching with that predicate:
+
+    remaining   the largest cost that would be admitted now
+    retry       the smallest wait after which the same cost is admitted
+    reset       the smallest wait after which a cost of the whole capacity is admitted
+
+Time is integer microseconds since the epoch; durations in answers are milliseconds, rounded up.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from fractions import Fraction
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    algorithm: str  # bucket, fixed_window, first_hit, sliding_log, or a compat preset's name
+    limit: int
+    window_us: int
+    burst: int = 0  # buckets only; 0 = limit
+    count_denied: bool = False
+
+
+def least(holds, low: int, high: int) -> int:
+    """The smallest x in [low, high] with holds(x); holds must be monotone and true at high."""
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def ms(us: int) -> int:
+    return -(-us // 1000)
+
+
+class Algorithm:
+    tick = 1  # us: the grain of the algorithm's time
+
+    def __init__(self, policy: Policy):
+        self.policy = policy
+        self.full = policy.limit
+        self.charged = False  # by the last decision
+
+    # What an algorithm must say: see(now) brings the state to `now` and says whether that must be kept although
+    # nothing is charged (a clamp of what lies in the future); admits(now, cost) is the predicate; charge(now, cost)
+    # books what was admitted (or counted); horizon() bounds every wait.
+    def see(self, now: int) -> bool: ...
+    def admits(self, now: int, cost: int) -> bool: ...
+    def charge(self, now: int, cost: int) -> None: ...
+    def horizon(self) -> int: ...
+
+    def later(self, now: int) -> "Algorithm":
+        """A copy as it will be at `now`, nothing having happened since."""
+        other = copy.deepcopy(self)
+        other.see(now)
+        return other
+
+    def wait(self, now: int, cost: int) -> int:
+        """The smallest wait in us, on the algorithm's grain, until `cost` is admitted."""
+        grain = self.tick
+        start = now // grain
+        ticks = least(lambda dt: self.later((start + dt) * grain).admits((start + dt) * grain, cost),
+                      0, self.horizon() // grain + 2)
+        return ticks * grain
+
+    def step(self, now: int, kind: str, cost: int) -> dict:
+        now -= now % self.tick
+        if kind == "reset":
+            existed = self.exists()
+            self.__dict__ = type(self)(self.policy).__dict__
+            return {"removed": existed}
+        seen = copy.deepcopy(self)
+        if seen.see(now):
+            self.__dict__ = copy.deepcopy(seen.__dict__)
+        answer = seen.decide(now, cost)
+        if seen.charged and kind == "check":
+            self.__dict__ = seen.__dict__
+        return answer
+
+    def decide(self, now: int, cost: int) -> dict:
+        if self.policy.limit == 0:
+            denied = cost > 0
+            return dict(allowed=not denied, limit=0, remaining=0, retry=-1 if denied else 0, reset=0)
+        allowed = cost == 0 or (cost <= self.full and self.admits(now, cost))
+        self.charged = cost > 0 and (allowed or self.policy.count_denied)
+        if self.charged:
+            self.charge(now, cost)
+        retry = 0
+        if not allowed:
+            retry = -1 if cost > self.full else ms(self.wait(now, cost))
+        remaining = least(lambda n: n > self.full or not self.admits(now, n), 1, self.full + 1) - 1
+        return dict(allowed=allowed, limit=self.full, remaining=remaining, retry=retry,
+                    reset=ms(self.wait(now, self.full)))
+
+
+class Bucket(Algorithm):
+    """Token bucket, in the leaky form: `level` tokens are missing; they come back at limit / window."""
+
+    def __init__(self, policy):
+        super().__init__(policy)
+        self.full = policy.burst or policy.limit
+        self.rate = Fraction(policy.limit, policy.window_us) if policy.limit else Fraction(0)
+        self.level, self.at = Fraction(0), 0
+
+    def see(self, now):
+        level = self.level - (now - self.at) * self.rate
+        # A clock that steps back makes the level look higher, but never more than a whole bucket is missing.
+        self.level, self.at = min(max(level, Fraction(0)), Fraction(self.full)), now
+        return level > self.full
+
+    def admits(self, now, cost):
+        return self.level + cost <= self.full
+
+    def charge(self, now, cost):
+        self.level += cost
+
+    def horizon(self):
+        return int(self.full / self.rate) + 2
+
+    def exists(self):
+        return self.level > 0
+
+
+class FixedWindow(Algorithm):
+    """Counts in windows aligned to the epoch."""
+
+    tick = 1000
+
+    def __init__(self, policy):
+        super().__init__(policy)
+        self.window, self.count = None, 0
+
+    def see(self, now):
+        window = now // self.policy.window_us
+        if window != self.window:
+            self.window, self.count = window, 0
+        return False
+
+    def admits(self, now, cost):
+        return self.count + cost <= self.policy.limit
+
+    def charge(self, now, cost):
+        self.count += cost
+
+    def horizon(self):
+        return self.policy.window_us
+
+    def exists(self):
+        return self.count > 0
+
+
+class FirstHit(Algorithm):
+    """A window that starts with the first unit charged."""
+
+    tick = 1000
+
+    def __init__(self, policy):
+        super().__init__(policy)
+        self.end, self.count = None, 0
+
+    def see(self, now):
+        if self.end is None:
+            return False
+        clamped = self.end > now + self.policy.window_us
+        self.end = min(self.end, now + self.policy.window_us)
+        if now >= self.end:
+            self.end, self.count = None, 0
+        return clamped
+
+    def admits(self, now, cost):
+        return self.count + cost <= self.policy.limit
+
+    def charge(self, now, cost):
+        if self.end is None:
+            self.end = now + self.policy.window_us
+        self.count += cost
+
+    def horizon(self):
+        return self.policy.window_us
+
+    def exists(self):
+        return self.count > 0
+
+
+class SlidingLog(Algorithm):
+    """The time of every unit charged; those of the last window count."""
+
+    def __init__(self, policy):
+        super().__init__(policy)
+        self.times = []
+
+    def see(self, now):
+        self.times = [min(t, now) for t in self.times if t + self.policy.window_us > now]
+        return True  # what has expired is dropped by whoever looks
+
+    def admits(self, now, cost):
+        return len(self.times) + cost <= self.policy.limit
+
+    def charge(self, now, cost):
+        # Only the newest `limit` units can ever matter.
+        self.times = (self.times + [now] * min(cost, self.policy.limit))[-self.policy.limit:]
+
+    def horizon(self):
+        return self.policy.window_us
+
+    def exists(self):
+        return bool(self.times)
+
+
+# The presets that stand in for existing limiters, forward clock only: their windows end where Redis says so.
+
+
+class CompatWindowStart(FixedWindow):
+    """INCR of a key that names the window; denied requests count."""
+
+    def __init__(self, policy):
+        super().__init__(dataclasses.replace(policy, count_denied=True))
+
+
+class CompatRlaasFixed(CompatWindowStart):
+    pass
+
+
+class CompatRlaasSliding(SlidingLog):
+    """A ZSET of milliseconds; denied requests are not recorded."""
+
+    tick = 1000
+
+
+class CompatFirstHit(FirstHit):
+    """INCR with an expiry set once; denied requests do not count."""
+
+
+class CompatEndpointWindow(FirstHit):
+    """INCR that stops at limit + 1: only the first denied request counts."""
+
+    def __init__(self, policy):
+        super().__init__(dataclasses.replace(policy, count_denied=True))
+
+    def charge(self, now, cost):
+        if self.count <= self.policy.limit:
+            super().charge(now, cost)
+
+
+class CompatEndpointLog(SlidingLog):
+    """A ZSET of milliseconds in which denied requests are recorded too."""
+
+    tick = 1000
+
+    def __init__(self, policy):
+        super().__init__(dataclasses.replace(policy, count_denied=True))
+
+
+ALGORITHMS = {
+    "bucket": Bucket,
+    "fixed_window": FixedWindow,
+    "first_hit": FirstHit,
+    "sliding_log": SlidingLog,
+    "window-start-millis": CompatWindowStart,
+    "rlaas-fixed": CompatRlaasFixed,
+    "rlaas-sliding": CompatRlaasSliding,
+    "first-hit": CompatFirstHit,
+    "endpoint-window": CompatEndpointWindow,
+    "endpoint-log": CompatEndpointLog,
+}
+
+
+class Model:
+    """Every key of one policy."""
+
+    def __init__(self, policy: Policy):
+        self.policy = policy
+        self.keys = {}
+
+    def step(self, now: int, key, kind: str, cost: int) -> dict:
+        algorithm = self.keys.setdefault(key, ALGORITHMS[self.policy.algorithm](self.policy))
+        return algorithm.step(now, kind, cost)

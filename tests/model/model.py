@@ -137,13 +137,14 @@ class FixedWindow(Algorithm):
 
     def __init__(self, policy):
         super().__init__(policy)
-        self.window, self.count = None, 0
+        self.window, self.count = 0, 0
 
     def see(self, now):
         window = now // self.policy.window_us
+        clamped = window < self.window
         if window != self.window:
             self.window, self.count = window, 0
-        return False
+        return clamped
 
     def admits(self, now, cost):
         return self.count + cost <= self.policy.limit

@@ -60,7 +60,7 @@ class Algorithm:
 
     def later(self, now: int) -> "Algorithm":
         """A copy as it will be at `now`, nothing having happened since."""
-        other = copy.deepcopy(self)
+        other = copy.copy(self)  # states are replaced, never changed in place
         other.see(now)
         return other
 
@@ -78,9 +78,9 @@ class Algorithm:
             existed = self.exists()
             self.__dict__ = type(self)(self.policy).__dict__
             return {"removed": existed}
-        seen = copy.deepcopy(self)
+        seen = copy.copy(self)
         if seen.see(now):
-            self.__dict__ = copy.deepcopy(seen.__dict__)
+            self.__dict__ = dict(seen.__dict__)
         answer = seen.decide(now, cost)
         if seen.charged and kind == "check":
             self.__dict__ = seen.__dict__

@@ -1,0 +1,83 @@
+"""traces.py: random schedules of checks, from a seed, in the format that tests/judge/judge.c reads; and what the model
+says to them."""
+
+import dataclasses
+import random
+
+from model import Model, Policy
+
+START_US = 4_000_000_000_000_000  # in the future, so that no key's expiry has passed
+
+NATIVE = ("bucket", "fixed_window", "first_hit", "sliding_log")
+WINDOWS_US = (1, 7, 1000, 999_983, 1_000_000, 10_000_000, 3_600_000_000, 86_400_000_000)
+LIMITS = (1, 2, 3, 5, 7, 10, 30)
+
+
+@dataclasses.dataclass
+class Trace:
+    seed: int
+    name: str  # the policy's
+    policy: Policy
+    turns: list  # (now_us, [(key, kind, cost), ...])
+
+    def text(self):
+        """For the judge."""
+        policy = self.policy
+        yield f"policy {self.name} 1"
+        yield (f"limit - {policy.algorithm} {policy.limit} {policy.window_us} {policy.burst} "
+               f"{int(policy.count_denied)}")
+        for now, steps in self.turns:
+            yield f"turn {now}"
+            yield from (f"{self.name} {key} {kind} {cost}" for key, kind, cost in steps)
+            yield "end"
+
+    def steps(self):
+        return [(now, *step) for now, steps in self.turns for step in steps]
+
+    def expected(self):
+        """The model's answer to each step, as the judge prints it."""
+        model = Model(self.policy)
+        return [line(model.step(now, key, kind, cost), kind, cost) for now, key, kind, cost in self.steps()]
+
+
+def line(answer, kind, cost):
+    if kind == "reset":
+        return f"removed {int(answer['removed'])}"
+    granted = cost if answer["allowed"] else 0
+    return (f"{int(answer['allowed'])} {answer['limit']} {answer['remaining']} {answer['retry']} {answer['reset']} "
+            f"{granted} -")
+
+
+def random_policy(rng, algorithm):
+    windows = [w for w in WINDOWS_US if algorithm in ("bucket", "sliding_log") or w % 1000 == 0]
+    limit = rng.choice(LIMITS)
+    burst = rng.choice((0, 0, 1, limit, 2 * limit, rng.randint(1, 40))) if algorithm == "bucket" else 0
+    return Policy(algorithm, limit, rng.choice(windows), burst, algorithm != "bucket" and rng.random() < 0.3)
+
+
+def random_step_us(rng, policy, backwards):
+    window = policy.window_us
+    if backwards and rng.random() < 0.06:
+        return -rng.choice((1, 1000, rng.randint(0, window), rng.randint(0, 3 * window)))
+    return rng.choice((0, 0, 1, 1000, window // policy.limit, rng.randint(0, window // policy.limit),
+                       rng.randint(0, window), window - 1, window, window + 1, 2 * window))
+
+
+def random_cost(rng, policy):
+    full = policy.burst or policy.limit
+    return rng.choice((1, 1, 1, 1, 2, 3, 0, full, full + 1, rng.randint(1, 2 * full)))
+
+
+def make(algorithm, seed, n_steps=100, backwards=True):
+    rng = random.Random(f"{algorithm} {seed}")
+    policy = random_policy(rng, algorithm)
+    # Anywhere against the windows' edges.
+    now, turns, left = START_US + rng.randint(0, 2 * policy.window_us), [], n_steps
+    while left > 0:
+        n = min(left, rng.choice((1, 1, 2, 3, 8)))
+        kinds = rng.choices(("check", "peek", "reset"), (90, 8, 2), k=n)
+        steps = [(rng.choice("aab"), kind, random_cost(rng, policy) if kind != "reset" else 0) for kind in kinds]
+        turns.append((now, steps))
+        now = max(START_US, now + random_step_us(rng, policy, backwards))
+        left -= n
+    return Trace(seed, f"{algorithm}-{seed}", policy, turns)

@@ -57,5 +57,6 @@ def test_memory_store_agrees_with_the_model(algorithm, judged, judge):
 
 @pytest.mark.parametrize("algorithm", traces.NATIVE)
 @pytest.mark.parametrize("max_keys, merge", [(64, 1), (2, 0)], ids=["merged", "plain"])
-def test_script_agrees_with_the_model(algorithm, max_keys, merge, judged, judge):
+def test_script_agrees_with_the_model(algorithm, max_keys, merge, judged, judge, redis):
+    assert redis.dbsize() == 0
     compare(judged(algorithm), judge(text_of(judged(algorithm)), "redis", max_keys, merge))

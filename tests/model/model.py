@@ -20,7 +20,7 @@ from fractions import Fraction
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    algorithm: str  # bucket, fixed_window, first_hit, sliding_log, or a compat preset's name
+    algorithm: str  # token_bucket, fixed_window, first_hit, sliding_log, or a compat preset's name
     limit: int
     window_us: int
     burst: int = 0  # buckets only; 0 = limit
@@ -200,11 +200,15 @@ class SlidingLog(Algorithm):
         self.times = []
 
     def see(self, now):
-        self.times = [min(t, now) for t in self.times if t + self.policy.window_us > now]
-        return True  # what has expired is dropped by whoever looks
+        clamped = any(t > now for t in self.times)
+        self.times = [min(t, now) for t in self.times]
+        return clamped
+
+    def live(self, now):
+        return sum(t + self.policy.window_us > now for t in self.times)
 
     def admits(self, now, cost):
-        return len(self.times) + cost <= self.policy.limit
+        return self.live(now) + cost <= self.policy.limit
 
     def charge(self, now, cost):
         # Only the newest `limit` units can ever matter.
@@ -262,7 +266,7 @@ class CompatEndpointLog(SlidingLog):
 
 
 ALGORITHMS = {
-    "bucket": Bucket,
+    "token_bucket": Bucket,
     "fixed_window": FixedWindow,
     "first_hit": FirstHit,
     "sliding_log": SlidingLog,

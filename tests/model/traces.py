@@ -8,7 +8,7 @@ from model import Model, Policy
 
 START_US = 4_000_000_000_000_000  # in the future, so that no key's expiry has passed
 
-NATIVE = ("bucket", "fixed_window", "first_hit", "sliding_log")
+NATIVE = ("token_bucket", "fixed_window", "first_hit", "sliding_log")
 WINDOWS_US = (1, 7, 1000, 999_983, 1_000_000, 10_000_000, 3_600_000_000, 86_400_000_000)
 LIMITS = (1, 2, 3, 5, 7, 10, 30)
 
@@ -49,10 +49,10 @@ def line(answer, kind, cost):
 
 
 def random_policy(rng, algorithm):
-    windows = [w for w in WINDOWS_US if algorithm in ("bucket", "sliding_log") or w % 1000 == 0]
+    windows = [w for w in WINDOWS_US if algorithm in ("token_bucket", "sliding_log") or w % 1000 == 0]
     limit = rng.choice(LIMITS)
-    burst = rng.choice((0, 0, 1, limit, 2 * limit, rng.randint(1, 40))) if algorithm == "bucket" else 0
-    return Policy(algorithm, limit, rng.choice(windows), burst, algorithm != "bucket" and rng.random() < 0.3)
+    burst = rng.choice((0, 0, 1, limit, 2 * limit, rng.randint(1, 40))) if algorithm == "token_bucket" else 0
+    return Policy(algorithm, limit, rng.choice(windows), burst, algorithm != "token_bucket" and rng.random() < 0.3)
 
 
 def random_step_us(rng, policy, backwards):

@@ -1,6 +1,6 @@
 """bench.py: the daemon beside what a program would do without it, in one run on one machine.
 
-    bench.py [--rounds N] [--seconds S] [SECTION...]      sections: redis, processes, memory, latency, syscalls, size
+    bench.py [--rounds N] [--seconds S] [SECTION...]      all sections, or those named
 
 The rules: all sides of a row run in every round, in shuffled order; a ratio is the median of the rounds' ratios, never a
 quotient of two medians; processor time is what the kernel counted for the process (/proc/PID/task/*/schedstat); each
@@ -29,6 +29,7 @@ sys.path.insert(0, str(ROOT / "tests" / "integration"))
 
 from harness import Ratelimitd, Redis, eventually, program  # noqa: E402
 
+SECTIONS = ("redis", "processes", "memory", "latency", "syscalls", "instructions", "size")
 N_KEYS = 100000
 LUA = {"gcra": ROOT / "tests" / "bench" / "gcra.lua", "window": ROOT / "tests" / "bench" / "fixed_window.lua"}
 
@@ -212,6 +213,19 @@ class Bench:
                 self.results.setdefault("syscalls", {})[f"{store} {connections}x{depth}"] = sum(calls.values())
                 print(f"| {connections}x{depth} | {store} | {sum(calls.values()):.3f} | {which} |", flush=True)
 
+    def instructions_section(self):
+        print("\n### Instructions of the daemon for one check, outside the kernel (callgrind)\n\n| load | store | instructions |\n|---|---|---|")
+        if not shutil.which("valgrind"):
+            print("valgrind is not installed")
+            return
+        redis = self.start_redis()
+        for store, options in (("redis", {"redis": redis}), ("memory", {})):
+            for connections, depth in ((1, 1), (16, 16)):
+                few, many = (count_instructions(options, connections, depth, n) for n in (4000, 20000))
+                each = (many - few) / 16000
+                self.results.setdefault("instructions", {})[f"{store} {connections}x{depth}"] = each
+                print(f"| {connections}x{depth} | {store} | {each:.0f} |", flush=True)
+
     def size_section(self):
         print("\n### Memory of the daemon (memory store, no keys)\n\n| state | resident KiB |\n|---|---|")
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -255,6 +269,22 @@ def count_syscalls(daemon, connections, depth, n_requests):
     return {name: int(calls) for calls, name in rows if name != "total"}
 
 
+class CountedDaemon(Ratelimitd):
+    """Runs under callgrind, which says at the end how many instructions it saw."""
+
+    def argv(self):
+        return ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", *super().argv()]
+
+
+def count_instructions(options, connections, depth, n_requests):
+    daemon = CountedDaemon(CONFIG, **options)
+    run_load(["-s", daemon.socket, "-p", "open", "-a", "-c", connections, "-d", depth, "-n", n_requests])
+    daemon.stop(60)
+    counted = re.search(r"Collected : (\d+)", daemon.text())
+    daemon.close()
+    return int(counted.group(1))
+
+
 def render(values):
     values = [value for value in values if value is not None]
     if not values:
@@ -285,14 +315,13 @@ def main():
     parser.add_argument("--seconds", type=float, default=1.5, help="per side and round")
     parser.add_argument("sections", nargs="*")
     options = parser.parse_args()
-    sections = ["redis", "processes", "memory", "latency", "syscalls", "size"]
-    unknown = set(options.sections) - set(sections)
+    unknown = set(options.sections) - set(SECTIONS)
     if unknown:
-        parser.error(f"no such section: {', '.join(unknown)}; there are {', '.join(sections)}")
+        parser.error(f"no such section: {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
     print(f"{machine()}\nmedians of {options.rounds} interleaved rounds of {options.seconds} s; {N_KEYS} keys; CxD = C connections, "
           "D requests under way on each")
     bench = Bench(options.rounds, options.seconds)
-    for section in options.sections or sections:
+    for section in options.sections or SECTIONS:
         try:
             getattr(bench, f"{section}_section")()
         finally:

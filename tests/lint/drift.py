@@ -48,4 +48,5 @@ def every_command_of_the_script_is_among_the_rights_to_grant():
             if not re.search(rf"\+{command}\b", header)]
 
 
-CHECKS = [every_error_code_is_in_the_protocol, every_counter_is_in_the_protocol, every_setting_is_in_its_manual_page]
+CHECKS = [every_error_code_is_in_the_protocol, every_counter_is_in_the_protocol, every_setting_is_in_its_manual_page,
+          every_command_of_the_script_is_among_the_rights_to_grant]

@@ -291,11 +291,6 @@ void redis_conn_flush(struct redis_conn *conn)
     if (conn->context != NULL) conn->corked = true;
 }
 
-void redis_conn_push(struct redis_conn *conn)
-{
-    if (conn->context != NULL) redisLibuvAddWrite(conn->context->ev.data);
-}
-
 void redis_conn_drop(struct redis_conn *conn)
 {
     if (conn->context != NULL) redisAsyncFree(conn->context);

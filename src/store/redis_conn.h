@@ -70,8 +70,6 @@ int redis_conn_guard(struct redis_conn *conn, size_t reserve);
 
 void redis_conn_cork(struct redis_conn *conn);
 void redis_conn_flush(struct redis_conn *conn);
-/* Have it written as soon as the socket allows, without waiting for a flush. */
-void redis_conn_push(struct redis_conn *conn);
 
 void redis_conn_drop(struct redis_conn *conn);
 size_t redis_conn_output(const struct redis_conn *conn); /* bytes waiting to be written */

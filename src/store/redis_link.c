@@ -52,6 +52,7 @@ struct redis_link {
     struct redis_address address;
     uv_getaddrinfo_t resolving;
     bool is_resolving;
+    bool is_stale;    /* what is being resolved is not wanted any more */
     uint32_t n_tried; /* addresses of the name that have failed */
 
     void (*on_closed)(void *arg); /* NULL = not closing */
@@ -223,6 +224,9 @@ static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *
     clock_update(link->clock);
     if (link->state == CLOSED) {
         maybe_closed(link);
+    } else if (link->is_stale) {
+        note_failure(link, REMEDY_RECONNECT, "the settings have changed");
+        attempt_failed(link);
     } else if (status < 0 || all == NULL) {
         note_failure(link, REMEDY_RECONNECT, status < 0 ? uv_strerror(status) : "the name has no address");
         attempt_failed(link);
@@ -243,6 +247,7 @@ static void resolve(struct redis_link *link)
         return;
     }
     link->is_resolving = true;
+    link->is_stale = false;
     link->state = RESOLVING;
 }
 
@@ -288,15 +293,20 @@ struct redis_link *redis_link_new(uv_loop_t *loop, struct clock *clock, const st
     return link;
 }
 
-void redis_link_options_changed(struct redis_link *link, bool is_other_server)
+void redis_link_options_changed(struct redis_link *link)
 {
     const struct redis_options *options = link->options;
     backoff_set(&link->backoff, options->backoff_min_ms, options->backoff_max_ms, options->refused_max_ms);
-    if (!is_other_server) return;
+}
+
+void redis_link_move(struct redis_link *link)
+{
     backoff_reset(&link->backoff);
     link->n_tried = 0;
     link->handshake.without_hello = false;
     if (link->state == WAITING) uv_timer_start(&link->timer, on_attempt_time, 0, 0);
+    if (link->state == RESOLVING) link->is_stale = true;
+    redis_link_drop(link, REMEDY_RECONNECT, "the settings have changed");
 }
 
 bool redis_link_is_ready(const struct redis_link *link)
@@ -322,11 +332,6 @@ int redis_link_send(struct redis_link *link, struct redis_call *call, const stru
 void redis_link_flush(struct redis_link *link)
 {
     redis_conn_flush(&link->conn);
-}
-
-void redis_link_push(struct redis_link *link)
-{
-    redis_conn_push(&link->conn);
 }
 
 size_t redis_link_output(const struct redis_link *link)

@@ -28,8 +28,9 @@ struct redis_link_events {
  * the next turn. */
 struct redis_link *redis_link_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options,
                                   const struct redis_script *script, const struct redis_link_events *events);
-/* The options have changed. `is_other_server`: what was wrong before may be right now, so ask at once. */
-void redis_link_options_changed(struct redis_link *link, bool is_other_server);
+void redis_link_options_changed(struct redis_link *link); /* how often to try */
+/* The server's own settings have changed: leave the present one, and ask at once. Calls that wait are lost. */
+void redis_link_move(struct redis_link *link);
 
 bool redis_link_is_ready(const struct redis_link *link);
 const char *redis_link_status(const struct redis_link *link); /* "ready", or what went wrong last */
@@ -37,7 +38,6 @@ const char *redis_link_status(const struct redis_link *link); /* "ready", or wha
 /* As redis_conn_send; -1 where the link is not ready. */
 int redis_link_send(struct redis_link *link, struct redis_call *call, const struct slice *args, size_t n);
 void redis_link_flush(struct redis_link *link);
-void redis_link_push(struct redis_link *link);
 size_t redis_link_output(const struct redis_link *link);
 
 /* Close the connection and begin anew; `why` is for people. on_down runs later at the earliest when the present call

@@ -2,7 +2,7 @@
  * redis_store.c: ops in, one EVALSHA per turn out, replies back to the ops.
  *
  *   submit ──▶ gathering (a slot: one turn of turn.h) ── full, or flush ──▶ in_flight ──▶ reply
- *                                                   └─ while reloading ──▶ held ──┘
+ *                                                   └─ while not sending ─▶ held ─┘
  *   reply good      the turn gives every op its answer; done runs
  *   NOSCRIPT        not executed. What was sent before the script is back comes here too, so new turns are
  *                   held until all of it has been answered; then SCRIPT LOAD, the refused and the held go
@@ -10,6 +10,9 @@
  *   other error     OP_STORE_ERROR; never sent again, because it may have been executed in part
  *   wrong shape     OP_STORE_ERROR, and the connection is closed: nothing on it can be trusted any more
  *   lost            OP_DOWN; never sent again, because it may have been executed
+ *
+ * New settings of the server itself (a reload) are moved to without losing anything: new turns are held until
+ * what is in flight has been answered and the new connection is ready; only if that fails do they end.
  *
  * done runs from a reply's callback or from the `soon` timer, never from within submit, and never while
  * hiredis takes a connection down: what ends then waits in `down` or `failed` for the timer.
@@ -40,6 +43,12 @@ struct slot {
     bool was_refused; /* met NOSCRIPT once */
 };
 
+enum phase {
+    SENDING,
+    RELOADING, /* the script is away: wait for in_flight, then load it */
+    MOVING,    /* the server's settings have changed: wait for in_flight, then for the new connection */
+};
+
 struct redis_store {
     struct clock *clock; /* not owned */
     struct redis_options options;
@@ -47,11 +56,12 @@ struct redis_store {
     struct redis_link *link; /* owned; NULL once it is closed */
 
     struct slot *gathering; /* this loop turn's; NULL = none */
-    struct list idle;
+    struct list idle;       /* slots without a turn */
     struct list in_flight;
-    struct list held; /* reloading: to be sent once in_flight is empty */
-    uint32_t n_calls; /* gathering, in_flight and held */
-    bool is_reloading;
+    struct list refused; /* met NOSCRIPT: to be sent again, before held */
+    struct list held;    /* gathered while not SENDING */
+    uint32_t n_calls;    /* gathering, in_flight, refused and held */
+    enum phase phase;
     struct redis_call reload;
     struct turn *canary; /* owned; stays empty */
     uint32_t canary_nonce;
@@ -199,13 +209,33 @@ static void send_gathering(struct redis_store *store)
     struct slot *slot = store->gathering;
     if (slot == NULL) return;
     store->gathering = NULL;
-    if (store->is_reloading)
-        list_push_back(&store->held, &slot->link);
-    else
+    if (store->phase == SENDING)
         send_slot(slot);
+    else
+        list_push_back(&store->held, &slot->link);
 }
 
-/* ---- the script's return ---- */
+/* What had to wait goes out in the order it came. */
+static void send_waiting(struct redis_store *store)
+{
+    store->phase = SENDING;
+    struct list waiting;
+    list_init(&waiting);
+    list_append(&waiting, &store->refused);
+    list_append(&waiting, &store->held);
+    for (struct list *it; (it = list_pop_front(&waiting)) != NULL;) send_slot(LIST_ITEM(it, struct slot, link));
+}
+
+static void end_waiting(struct redis_store *store)
+{
+    store->phase = SENDING;
+    slots_end(&store->refused, &store->down);
+    slots_end(&store->held, &store->down);
+    if (store->gathering != NULL) slot_end(store->gathering, &store->down);
+    store->gathering = NULL;
+}
+
+/* ---- the script's return, and the move to another server ---- */
 
 static void on_reload_reply(struct redis_call *call, const struct redis_reader *reply)
 {
@@ -216,21 +246,23 @@ static void on_reload_reply(struct redis_call *call, const struct redis_reader *
     }
 }
 
-/* All that was sent before the script is back has been answered: nothing can be overtaken any more. */
-static void finish_reload(struct redis_store *store)
+static void load_again(struct redis_store *store)
 {
-    if (!store->is_reloading || !list_empty(&store->in_flight)) return;
-    store->is_reloading = false;
-    if (!redis_link_is_ready(store->link)) return; /* on_down ends what is held */
     const struct slice load[] = {slice_of("SCRIPT"), slice_of("LOAD"), store->script.text};
     store->reload.on_reply = on_reload_reply;
     counters.redis_script_loads++;
-    if (redis_link_send(store->link, &store->reload, load, 3) < 0) {
+    if (redis_link_send(store->link, &store->reload, load, 3) == 0)
+        send_waiting(store);
+    else
         redis_link_drop(store->link, REMEDY_RECONNECT, "out of memory");
-        return;
-    }
-    for (struct list *it; (it = list_pop_front(&store->held)) != NULL;) send_slot(LIST_ITEM(it, struct slot, link));
-    redis_link_push(store->link);
+}
+
+/* All that was in flight when sending stopped has been answered: nothing can be overtaken any more. */
+static void go_on_when_drained(struct redis_store *store)
+{
+    if (!list_empty(&store->in_flight) || !redis_link_is_ready(store->link)) return;
+    if (store->phase == RELOADING) load_again(store);
+    if (store->phase == MOVING) redis_link_move(store->link);
 }
 
 /* ---- replies ---- */
@@ -242,8 +274,8 @@ static void on_error_reply(struct slot *slot, const struct redis_reader *reply)
     enum redis_remedy remedy = redis_error_remedy(redis_error_of((const char *)text.data, text.len));
     if (remedy == REMEDY_RELOAD && !slot->was_refused) {
         slot->was_refused = true;
-        store->is_reloading = true;
-        list_push_back(&store->held, &slot->link);
+        if (store->phase == SENDING) store->phase = RELOADING;
+        list_push_back(&store->refused, &slot->link);
         return;
     }
     counters.redis_errors++;
@@ -290,31 +322,33 @@ static void on_turn_reply(struct redis_call *call, const struct redis_reader *re
         on_error_reply(slot, reply);
     else
         on_value_reply(slot, reply);
-    if (reply != NULL) finish_reload(store);
+    if (reply != NULL) go_on_when_drained(store);
 }
 
 /* ---- the link's events ---- */
 
 static void on_ready(void *arg)
 {
-    (void)arg;
+    struct redis_store *store = arg;
     counters.redis_up = 1;
+    send_waiting(store);
 }
 
 static void on_down(void *arg)
 {
     struct redis_store *store = arg;
     counters.redis_up = 0;
-    store->is_reloading = false;
-    slots_end(&store->held, &store->down);
-    if (store->gathering != NULL) slot_end(store->gathering, &store->down);
-    store->gathering = NULL;
+    if (store->phase == MOVING)
+        redis_link_move(store->link);
+    else
+        end_waiting(store);
 }
 
 static void on_attempt(void *arg)
 {
     struct redis_store *store = arg;
     store->had_attempt = true;
+    if (!redis_link_is_ready(store->link)) end_waiting(store);
     if (store->on_first_attempt != NULL) call_soon(store);
 }
 
@@ -337,7 +371,8 @@ static bool is_canary_good(void *arg, const struct redis_reader *reply)
 static enum submit redis_submit(void *impl, struct op *op)
 {
     struct redis_store *store = impl;
-    if (store->is_closing || !redis_link_is_ready(store->link)) return SUBMIT_DOWN;
+    bool can_wait = store->phase == MOVING;
+    if (store->is_closing || (!can_wait && !redis_link_is_ready(store->link))) return SUBMIT_DOWN;
     if (redis_link_output(store->link) >= store->options.max_output) return SUBMIT_OVERLOAD;
     for (int i = 0; i < 2; i++) { /* where the turn is full, once more with a new one */
         bool is_new = store->gathering == NULL;
@@ -376,7 +411,7 @@ static void on_link_closed(void *arg)
 {
     struct redis_store *store = arg;
     store->link = NULL;
-    CHECK(list_empty(&store->in_flight) && list_empty(&store->held));
+    CHECK(list_empty(&store->in_flight) && list_empty(&store->refused) && list_empty(&store->held));
     run_done(&store->down, OP_DOWN);
     run_done(&store->failed, OP_STORE_ERROR);
     uv_close((uv_handle_t *)&store->soon, on_soon_closed);
@@ -389,7 +424,8 @@ static void redis_close(void *impl, void (*on_closed)(void *arg), void *arg)
     store->is_closing = true;
     store->on_closed = on_closed;
     store->on_closed_arg = arg;
-    on_down(store);
+    counters.redis_up = 0;
+    end_waiting(store);
     redis_link_close(store->link, on_link_closed, store);
 }
 
@@ -418,6 +454,7 @@ struct redis_store *redis_store_new(uv_loop_t *loop, struct clock *clock, const 
     store->clock = clock;
     list_init(&store->idle);
     list_init(&store->in_flight);
+    list_init(&store->refused);
     list_init(&store->held);
     list_init(&store->down);
     list_init(&store->failed);
@@ -463,7 +500,7 @@ const char *redis_store_status(const struct redis_store *redis)
 void redis_store_set_options(struct redis_store *redis, const struct redis_options *options)
 {
     struct redis_options copy;
-    if (redis_options_copy(&copy, options) < 0) return; /* the present ones go on */
+    if (redis->is_closing || redis_options_copy(&copy, options) < 0) return; /* the present ones go on */
     /* Keys written under one prefix are not found under another, and the turns hold theirs: it stays. */
     const char *prefix = copy.key_prefix;
     copy.key_prefix = redis->options.key_prefix;
@@ -471,5 +508,12 @@ void redis_store_set_options(struct redis_store *redis, const struct redis_optio
     bool is_other_server = !redis_options_same_server(&copy, &redis->options);
     redis_options_fini(&redis->options);
     redis->options = copy;
-    redis_link_options_changed(redis->link, is_other_server);
+    redis_link_options_changed(redis->link);
+    if (!is_other_server) return;
+    if (!redis_link_is_ready(redis->link)) {
+        redis_link_move(redis->link);
+        return;
+    }
+    redis->phase = MOVING;
+    go_on_when_drained(redis);
 }

@@ -225,7 +225,7 @@ static void a_wrong_password_is_told_and_not_shown(void **state)
     link_world_status_has("WRONGPASS");
     assert_null(strstr(redis_link_status(world->link), "not-the-secret"));
     world->options.password = "secret";
-    redis_link_options_changed(world->link, true);
+    redis_link_move(world->link);
     link_world_until(is_ready);
     real_redis_fini(&redis);
 }
@@ -241,7 +241,7 @@ static void a_missing_password_is_told(void **state)
     link_world_until(had_three_attempts);
     link_world_status_has("NOAUTH");
     world->options.password = "secret"; /* of the default user */
-    redis_link_options_changed(world->link, true);
+    redis_link_move(world->link);
     link_world_until(is_ready);
     real_redis_fini(&redis);
 }

@@ -397,6 +397,83 @@ static void a_changed_password_is_used_after_a_reload(void **state)
     store_world_until(store_is_ready);
 }
 
+static void a_reload_moves_to_another_server_without_losing_a_check(void **state)
+{
+    (void)state;
+    start_and_open();
+    struct real_redis other;
+    real_redis_init(&other, true);
+    real_redis_start(&other, NULL);
+    for (int i = 0; i < 40; i++) {
+        store_world_check_many("k", 100, 100);
+        if (i == 20) {
+            store_world->options.address = other.address;
+            redis_store_set_options(store_world->redis, &store_world->options);
+        }
+        patient_loop_turns(&store_world->patient, 1);
+    }
+    store_world_settle();
+    assert_int_equal(store_world->n_allowed, 4000);
+    assert_int_equal(store_world->n_refused, 0);
+    assert_true(real_redis_command(&other, "DBSIZE") > 0);
+    real_redis_fini(&other);
+}
+
+static void a_move_to_nowhere_ends_what_waited_for_it(void **state)
+{
+    (void)state;
+    start_and_open();
+    store_world_check_many("a", 10, 10);
+    patient_loop_turns(&store_world->patient, 1);
+    store_world->options.address = "unix:/nowhere";
+    redis_store_set_options(store_world->redis, &store_world->options);
+    store_world_check_many("b", 10, 10);
+    store_world_settle();
+    assert_int_equal(store_world->n_decided, 10);
+    assert_int_equal(store_world->n_down, 10);
+    store_world_status_has("(unix:/nowhere)");
+    store_world->options.address = redis.address;
+    redis_store_set_options(store_world->redis, &store_world->options);
+    store_world_until(store_is_ready);
+}
+
+static void a_server_lost_while_moving_away_from_it_is_no_loss_for_what_was_held(void **state)
+{
+    (void)state;
+    start_and_open();
+    struct real_redis other;
+    real_redis_init(&other, false);
+    real_redis_start(&other, NULL);
+    real_redis_signal(&redis, SIGSTOP);
+    store_world_check_many("a", 10, 10);
+    patient_loop_turns(&store_world->patient, 1);
+    store_world->options.address = other.address;
+    redis_store_set_options(store_world->redis, &store_world->options);
+    store_world_check_many("b", 10, 10);
+    patient_loop_turns(&store_world->patient, 1);
+    real_redis_kill(&redis);
+    store_world_settle();
+    assert_int_equal(store_world->n_down, 10);
+    assert_int_equal(store_world->n_decided, 10);
+    real_redis_fini(&other);
+}
+
+static void closing_while_moving_is_fine(void **state)
+{
+    (void)state;
+    start_and_open();
+    real_redis_signal(&redis, SIGSTOP);
+    store_world_check_many("a", 10, 10);
+    patient_loop_turns(&store_world->patient, 1);
+    store_world->options.address = "localhost:1";
+    redis_store_set_options(store_world->redis, &store_world->options);
+    store_world_check_many("b", 10, 10);
+    patient_loop_turns(&store_world->patient, 1);
+    store_world_close();
+    store_world_until(store_is_closed);
+    assert_int_equal(store_world->n_down, 20);
+}
+
 /* Whatever the keys are called, make hashes of them. */
 #define MAKE_HASHES                                                                                                    \
     "for _, k in ipairs(redis.call('keys', '*')) do redis.call('del', k) redis.call('hset', k, 'f', 1) end return 1"
@@ -565,6 +642,10 @@ int main(void)
         TEST(a_full_server_is_a_store_error_and_the_connection_stays),
         TEST(a_server_that_became_a_replica_is_left),
         TEST(a_busy_server_is_a_store_error_and_the_connection_stays),
+        TEST(a_reload_moves_to_another_server_without_losing_a_check),
+        TEST(a_move_to_nowhere_ends_what_waited_for_it),
+        TEST(a_server_lost_while_moving_away_from_it_is_no_loss_for_what_was_held),
+        TEST(closing_while_moving_is_fine),
         TEST(closing_ends_what_was_gathered_and_what_is_in_flight),
         TEST(closing_from_within_an_answer_is_fine),
         TEST(closing_from_within_a_loss_is_fine),

@@ -88,10 +88,10 @@ int request_pack_check(struct request *request, uint64_t msgid, const char *meth
 
 int request_pack_other(struct request *request, uint64_t msgid, const char *method, struct slice params)
 {
+    uint32_t n;
+    if (params.len == 0) return start(request, msgid, method, 0).failed ? -1 : 0;
     struct pull pull = pull_of(params.data, params.len);
-    uint32_t n = 0;
-    if (params.len > 0) CHECK(pull_array(&pull, &n) == 0);
-    struct packer packer = start(request, msgid, method, n);
-    if (packer.failed) return -1;
+    CHECK(pull_array(&pull, &n) == 0);
+    if (start(request, msgid, method, n).failed) return -1;
     return buffer_append(&request->bytes, pull.at, (size_t)(pull.end - pull.at));
 }

@@ -1,6 +1,6 @@
 # Seeds for the fuzz targets that read the protocol: one file per golden vector, in fuzz/seeds/TARGET of the build folder.
 file(GLOB vector_files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/proto/vectors/*.txt)
-foreach(target fuzz_scan fuzz_request fuzz_differential)
+foreach(target fuzz_scan fuzz_request fuzz_differential fuzz_client)
     set(seeds ${PROJECT_BINARY_DIR}/fuzz/seeds/${target})
     add_custom_command(
         OUTPUT ${seeds}

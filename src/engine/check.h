@@ -12,9 +12,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/heap.h"
 #include "base/list.h"
 #include "base/slice.h"
+#include "engine/deadlines.h"
 #include "limit/policy.h"
 #include "proto/error.h"
 #include "store/store.h"
@@ -46,7 +46,7 @@ struct check {
     bool store_holds; /* between SUBMIT_PENDING and op.done */
     struct engine *engine;
     struct policy_set *set; /* one reference */
-    struct heap_node deadline;
+    struct deadline deadline;
     struct op op;
 
     /* kept while in the pool */

@@ -64,6 +64,7 @@ struct check *check_pool_take(struct check_pool *pool, struct slice key)
     list_remove(&check->link);
     pool->n_out++;
     memset(check, 0, offsetof(struct check, link));
+    deadline_init(&check->deadline);
     if (key.len > 0) memcpy(bytes, key.data, key.len);
     check->key = (struct slice){bytes, key.len};
     check->members = check->inline_members;
@@ -72,7 +73,7 @@ struct check *check_pool_take(struct check_pool *pool, struct slice key)
 
 void check_pool_return(struct check_pool *pool, struct check *check)
 {
-    CHECK(pool->n_out > 0 && list_empty(&check->link) && check->deadline.index == 0 && !check->store_holds);
+    CHECK(pool->n_out > 0 && list_empty(&check->link) && !deadline_is_set(&check->deadline) && !check->store_holds);
     if (check->big_cap > KEEP_KEY) {
         mem_free(check->big_key);
         check->big_key = NULL;

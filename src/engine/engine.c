@@ -11,7 +11,7 @@ struct engine {
     struct store store;
     struct policy_set *set; /* one reference */
     struct check_pool pool;
-    struct heap deadlines; /* every submitted check without an answer */
+    struct deadlines deadlines; /* every submitted check without an answer */
     struct failure failure;
     uint32_t max_inflight;
     size_t n_tombs; /* checks whose asker has let go and whose reply is still to come */
@@ -31,7 +31,7 @@ struct engine *engine_new(struct clock *clock, struct store store, struct policy
     engine->set = set;
     engine->max_inflight = options->max_inflight;
     check_pool_init(&engine->pool);
-    heap_init(&engine->deadlines);
+    deadlines_init(&engine->deadlines);
     failure_init(&engine->failure, clock, options->local_max_keys);
     return engine;
 }
@@ -43,7 +43,7 @@ static void maybe_closed(struct engine *engine)
     void (*on_closed)(void *arg) = engine->on_closed;
     void *arg = engine->on_closed_arg;
     failure_fini(&engine->failure);
-    heap_fini(&engine->deadlines);
+    deadlines_fini(&engine->deadlines);
     check_pool_fini(&engine->pool);
     policy_set_unref(engine->set);
     mem_free(engine);
@@ -82,7 +82,7 @@ void check_release(struct check *check)
 {
     CHECK(!check->released);
     check->released = true;
-    heap_remove(&check->engine->deadlines, &check->deadline);
+    deadlines_unset(&check->engine->deadlines, &check->deadline);
     if (!check->store_holds) {
         give_back(check);
         return;
@@ -96,7 +96,7 @@ static void answer(struct check *check)
 {
     CHECK(!check->answered && !check->released);
     check->answered = true;
-    heap_remove(&check->engine->deadlines, &check->deadline);
+    deadlines_unset(&check->engine->deadlines, &check->deadline);
     if (check->kind == OP_CHECK && check->error == ERROR_NONE) {
         if (check->decision.allowed)
             counters.allowed++;
@@ -169,7 +169,7 @@ static int prepare(struct check *check)
     int64_t deadline_ms = check->deadline_ms > 0 ? check->deadline_ms : check->policy->deadline_ms;
     if (engine->n_tombs >= engine->max_inflight) return -1;
     if (check_reserve_members(check, check->policy->n_limits) < 0) return -1;
-    if (heap_push(&engine->deadlines, &check->deadline, engine->clock->mono_us + deadline_ms * 1000) < 0) return -1;
+    if (deadlines_set(&engine->deadlines, &check->deadline, engine->clock->mono_us, deadline_ms * 1000) < 0) return -1;
     uint16_t n_members = check_fill_members(check, check->members);
     check->op = (struct op){.kind = check->kind, .members = check->members, .n_members = n_members, .done = on_op_done};
     list_init(&check->op.link);
@@ -239,14 +239,20 @@ void engine_flush(struct engine *engine)
 
 int64_t engine_next_deadline(const struct engine *engine)
 {
-    const struct heap_node *first = heap_min(&engine->deadlines);
+    const struct deadline *first = deadlines_first(&engine->deadlines);
     return first != NULL ? first->at_us : INT64_MAX;
+}
+
+/* Answer every check whose deadline is not after until_us. */
+static void fail_until(struct engine *engine, int64_t until_us, enum reason reason)
+{
+    for (struct deadline *first; (first = deadlines_first(&engine->deadlines)) != NULL && first->at_us <= until_us;)
+        fail(CONTAINER_OF(first, struct check, deadline), reason);
 }
 
 void engine_expire(struct engine *engine)
 {
-    while (engine_next_deadline(engine) <= engine->clock->mono_us)
-        fail(CONTAINER_OF(heap_min(&engine->deadlines), struct check, deadline), REASON_DEADLINE);
+    fail_until(engine, engine->clock->mono_us, REASON_DEADLINE);
 }
 
 size_t engine_n_live(const struct engine *engine)
@@ -267,7 +273,6 @@ void engine_close(struct engine *engine, void (*on_closed)(void *arg), void *arg
     engine->closing = true;
     engine->on_closed = on_closed;
     engine->on_closed_arg = arg;
-    for (struct heap_node *first; (first = heap_min(&engine->deadlines)) != NULL;)
-        fail(CONTAINER_OF(first, struct check, deadline), REASON_DOWN);
+    fail_until(engine, INT64_MAX, REASON_DOWN);
     store_close(&engine->store, on_store_closed, engine);
 }

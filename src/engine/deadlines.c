@@ -1,0 +1,74 @@
+#include "engine/deadlines.h"
+
+#include "base/check.h"
+
+void deadlines_init(struct deadlines *deadlines)
+{
+    *deadlines = (struct deadlines){0};
+    for (size_t i = 0; i < DEADLINE_LANES; i++) list_init(&deadlines->lanes[i].waiting);
+    heap_init(&deadlines->others);
+}
+
+void deadlines_fini(struct deadlines *deadlines)
+{
+    CHECK(deadlines_first(deadlines) == NULL);
+    heap_fini(&deadlines->others);
+}
+
+void deadline_init(struct deadline *deadline)
+{
+    *deadline = (struct deadline){0};
+    list_init(&deadline->link);
+}
+
+bool deadline_is_set(const struct deadline *deadline)
+{
+    return !list_empty(&deadline->link) || deadline->node.index > 0;
+}
+
+/* The lane of this duration, or an empty one that becomes it; NULL where all are taken. */
+static struct deadline_lane *lane_for(struct deadlines *deadlines, int64_t duration_us)
+{
+    struct deadline_lane *empty = NULL;
+    for (size_t i = 0; i < DEADLINE_LANES; i++) {
+        struct deadline_lane *lane = &deadlines->lanes[i];
+        if (lane->duration_us == duration_us) return lane;
+        if (list_empty(&lane->waiting)) empty = lane;
+    }
+    if (empty != NULL) empty->duration_us = duration_us;
+    return empty;
+}
+
+int deadlines_set(struct deadlines *deadlines, struct deadline *deadline, int64_t now_us, int64_t duration_us)
+{
+    CHECK(!deadline_is_set(deadline));
+    struct deadline_lane *lane = lane_for(deadlines, duration_us);
+    deadline->at_us = now_us + duration_us;
+    if (lane == NULL) return heap_push(&deadlines->others, &deadline->node, deadline->at_us);
+    list_push_back(&lane->waiting, &deadline->link);
+    return 0;
+}
+
+void deadlines_unset(struct deadlines *deadlines, struct deadline *deadline)
+{
+    list_remove(&deadline->link);
+    heap_remove(&deadlines->others, &deadline->node);
+}
+
+/* Of two lanes' equal deadlines the longer one was set first. */
+struct deadline *deadlines_first(const struct deadlines *deadlines)
+{
+    struct heap_node *node = heap_min(&deadlines->others);
+    struct deadline *first = node != NULL ? CONTAINER_OF(node, struct deadline, node) : NULL;
+    int64_t duration_us = INT64_MAX;
+    for (size_t i = 0; i < DEADLINE_LANES; i++) {
+        const struct deadline_lane *lane = &deadlines->lanes[i];
+        if (list_empty(&lane->waiting)) continue;
+        struct deadline *next = LIST_ITEM(lane->waiting.next, struct deadline, link);
+        if (first != NULL && next->at_us > first->at_us) continue;
+        if (first != NULL && next->at_us == first->at_us && lane->duration_us < duration_us) continue;
+        first = next;
+        duration_us = lane->duration_us;
+    }
+    return first;
+}

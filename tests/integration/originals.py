@@ -73,17 +73,16 @@ class RlaasFixed(Original):
 
 
 class RlaasSliding(Original):
-    """A ZSET of milliseconds; what is denied is not recorded."""
+    """A ZSET of milliseconds; what is denied is not recorded, but the expiry moves with every request."""
 
     SCRIPT = """
     local time = redis.call('TIME')
     local now = time[1] * 1000 + math.floor(time[2] / 1000)
     redis.call('ZREMRANGEBYSCORE', KEYS[1], 0, now - ARGV[1])
-    local count = redis.call('ZCARD', KEYS[1])
-    if count >= tonumber(ARGV[2]) then return 0 end
-    redis.call('ZADD', KEYS[1], now, ARGV[3])
+    local allowed = redis.call('ZCARD', KEYS[1]) < tonumber(ARGV[2])
+    if allowed then redis.call('ZADD', KEYS[1], now, ARGV[3]) end
     redis.call('PEXPIRE', KEYS[1], 2 * ARGV[1])
-    return 1
+    return allowed and 1 or 0
     """
 
     def key_now(self):

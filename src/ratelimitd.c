@@ -27,6 +27,8 @@
 #include "daemon/process.h"
 #include "server/service.h"
 
+#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
+
 enum {
     FIRST_ATTEMPT_MS = 200, /* how long READY waits for the first connection to Redis */
     TICK_MS = 1000,         /* the watch over the socket's file and over Redis */
@@ -84,7 +86,7 @@ static int configure(struct daemon *daemon)
     }
     if (arguments->print_config) config_print(stdout, daemon->config);
     if (arguments->check_config && !arguments->print_config) puts("the configuration is correct");
-    return is_trial ? 0 : -1;
+    return is_trial ? EXIT_CLEAN : -1;
 }
 
 static struct server_options server_options(const struct daemon *daemon)
@@ -137,18 +139,17 @@ static void on_prepare(uv_prepare_t *prepare)
 
 /* Stop */
 
-static void on_own_handle(uv_handle_t *handle, void *arg)
-{
-    (void)arg;
-    if (!uv_is_closing(handle)) uv_close(handle, NULL);
-}
-
-/* Store, engine and server are gone: what is left are the handles of struct daemon. */
+/* Store, engine and server are gone: what is left are the handles of struct daemon. One of theirs that is still open
+ * would keep uv_run() from returning, or uv_loop_close() from succeeding. */
 static void on_engine_closed(void *arg)
 {
     struct daemon *daemon = arg;
     daemon->engine = NULL;
-    uv_walk(&daemon->loop, on_own_handle, NULL);
+    uv_handle_t *handles[] = {(uv_handle_t *)&daemon->check,         (uv_handle_t *)&daemon->prepare,
+                              (uv_handle_t *)&daemon->deadline,      (uv_handle_t *)&daemon->tick,
+                              (uv_handle_t *)&daemon->first_attempt, (uv_handle_t *)&daemon->watchdog};
+    for (size_t i = 0; i < N_OF(handles); i++) uv_close(handles[i], NULL);
+    for (size_t i = 0; i < N_OF(daemon->signals); i++) uv_close((uv_handle_t *)&daemon->signals[i], NULL);
 }
 
 static void on_server_closed(void *arg)
@@ -176,7 +177,7 @@ static void begin_close(struct daemon *daemon, int exit_status)
 
 static void on_drained(void *arg)
 {
-    begin_close(arg, 0);
+    begin_close(arg, EXIT_CLEAN);
 }
 
 static void on_stop_signal(uv_signal_t *handle, int number)
@@ -185,7 +186,7 @@ static void on_stop_signal(uv_signal_t *handle, int number)
     const char *name = number == SIGINT ? "SIGINT" : "SIGTERM";
     if (daemon->is_draining) {
         log_info("%s again: ending at once", name);
-        begin_close(daemon, 0);
+        begin_close(daemon, EXIT_CLEAN);
         return;
     }
     log_info("%s: draining, with %zu checks in flight", name, engine_n_live(daemon->engine));
@@ -235,6 +236,8 @@ static void on_restart_needed(const char *path, void *arg)
 static void apply(struct daemon *daemon, struct config *next)
 {
     config_each_restart(daemon->started, next, on_restart_needed, NULL);
+    if (next->store_memory_max_keys > daemon->started->store_memory_max_keys)
+        on_restart_needed("store.memory.max_keys beyond what it was at start", NULL);
     if (daemon->config != daemon->started)
         config_free(daemon->config);
     else
@@ -406,11 +409,11 @@ static void make_handles(struct daemon *daemon)
     } signals[] = {
         {SIGTERM, on_stop_signal}, {SIGINT, on_stop_signal}, {SIGHUP, on_reload_signal}, {SIGUSR2, on_upgrade_signal}};
     uv_timer_t *timers[] = {&daemon->deadline, &daemon->tick, &daemon->first_attempt, &daemon->watchdog};
-    for (size_t i = 0; i < sizeof timers / sizeof timers[0]; i++) {
+    for (size_t i = 0; i < N_OF(timers); i++) {
         uv_timer_init(&daemon->loop, timers[i]);
         timers[i]->data = daemon;
     }
-    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+    for (size_t i = 0; i < N_OF(signals); i++) {
         uv_signal_init(&daemon->loop, &daemon->signals[i]);
         daemon->signals[i].data = daemon;
         uv_signal_start(&daemon->signals[i], signals[i].callback, signals[i].number);
@@ -447,8 +450,9 @@ static int run(struct daemon *daemon)
     }
     uv_run(&daemon->loop, UV_RUN_DEFAULT);
     gate_close(&daemon->gate);
-    if (uv_loop_close(&daemon->loop) != 0) log_error("BUG: something was still open at the end");
-    return daemon->exit_status;
+    if (uv_loop_close(&daemon->loop) == 0) return daemon->exit_status;
+    log_error("BUG: something was still open at the end");
+    return EXIT_RUNNING;
 }
 
 static int serve(struct daemon *daemon)

@@ -42,8 +42,8 @@ int arguments_read(int argc, char **argv, struct arguments *ret)
         case OPTION_TEST_CLOCK: ret->test_clock = true; break;
         case OPTION_VERSION:
             printf("ratelimitd %s (libuv %s, hiredis %s)\n", RL_VERSION, uv_version_string(), RL_HIREDIS_VERSION);
-            return 0;
-        case OPTION_HELP: usage(stdout); return 0;
+            return EXIT_CLEAN;
+        case OPTION_HELP: usage(stdout); return EXIT_CLEAN;
         default: usage(stderr); return EXIT_USAGE;
         }
     }

@@ -423,6 +423,15 @@ def test_a_redis_that_hangs_does_not_hold_up_the_start(ratelimitd, connect, redi
     eventually(lambda: client.check("api", "k", 0)["source"] == "redis", "Redis decides")
 
 
+def test_a_stop_before_ready_is_clean(ratelimitd, redis):
+    redis.pause()
+    daemon = ratelimitd(POLICIES, redis=redis, start=False)
+    daemon.start(wait=False)
+    eventually(lambda: os.path.exists(daemon.socket), "the socket")
+    assert daemon.stop() == 0
+    redis.resume()
+
+
 PATIENT = """policies:
   patient: {algorithm: fixed_window, limit: 5, window: 1h, deadline: 1m}
 """

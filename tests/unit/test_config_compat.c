@@ -1,0 +1,156 @@
+/* test_config_compat.c: policies that share the keys of a limiter already in place. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "config/config.h"
+#include "config/config_print.h"
+
+static struct config *load(const char *text)
+{
+    struct faults faults;
+    faults_init(&faults);
+    struct config *config = config_parse(text, strlen(text), false, &faults);
+    if (config == NULL) fail_msg("%s: line %u: %s", text, faults.items[0].line, faults.items[0].text);
+    assert_int_equal(faults.n, 0);
+    return config;
+}
+
+static const struct limit *limit_of(const struct config *config, const char *name)
+{
+    const struct policy *policy = policy_find(config->policies, slice_of(name));
+    assert_non_null(policy);
+    return &policy->limits[0];
+}
+
+static const struct {
+    const char *text;
+    enum algo algo;
+    const char *prefix;
+} presets[] = {
+    {"compat: window-start-millis", ALGO_COMPAT_WINDOW_START, "ratelimiter:"},
+    {"compat: rlaas-fixed", ALGO_COMPAT_RLAAS_FIXED, "rlaas:rate_limit:"},
+    {"compat: rlaas-sliding", ALGO_COMPAT_RLAAS_SLIDING, "rlaas:rate_limit:"},
+    {"compat: first-hit", ALGO_COMPAT_FIRST_HIT, "rate_limit:"},
+    {"compat: endpoint-window", ALGO_COMPAT_ENDPOINT_WINDOW, "rate_limit:"},
+    {"compat: endpoint-log", ALGO_COMPAT_ENDPOINT_LOG, "rate_limit:"},
+    {"algorithm: fixed-window-algo", ALGO_COMPAT_RLAAS_FIXED, "rlaas:rate_limit:"},
+    {"algorithm: sliding-window-algo", ALGO_COMPAT_RLAAS_SLIDING, "rlaas:rate_limit:"},
+};
+
+static void each_preset_has_its_name_and_its_prefix(void **state)
+{
+    (void)state;
+    char text[256];
+    for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
+        snprintf(text, sizeof text, "policies:\n  p: {%s, limit: 5, window: 10s}\n", presets[i].text);
+        struct config *config = load(text);
+        assert_int_equal(limit_of(config, "p")->algo, presets[i].algo);
+        assert_string_equal(limit_of(config, "p")->key_head, presets[i].prefix);
+        config_free(config);
+        snprintf(text, sizeof text, "policies:\n  p: {%s, key_prefix: 'my:own', limit: 5, window: 10s}\n",
+                 presets[i].text);
+        config = load(text);
+        assert_string_equal(limit_of(config, "p")->key_head, "my:own:");
+        config_free(config);
+    }
+}
+
+static char *print(const struct config *config)
+{
+    char *text;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    config_print(out, config);
+    fclose(out);
+    return text;
+}
+
+static void presets_print_as_what_makes_them_again(void **state)
+{
+    (void)state;
+    char text[256];
+    for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
+        snprintf(text, sizeof text, "policies:\n  p: {%s, limit: 5, window: 10s}\n", presets[i].text);
+        struct config *first = load(text);
+        char *once = print(first);
+        struct config *second = load(once);
+        char *twice = print(second);
+        assert_string_equal(once, twice);
+        assert_int_equal(limit_of(first, "p")->policy->version, limit_of(second, "p")->policy->version);
+        free(once);
+        free(twice);
+        config_free(first);
+        config_free(second);
+    }
+}
+
+static const struct {
+    const char *text;
+    uint32_t line;
+    const char *says;
+} refused[] = {
+    {"  p: {compat: rlaas, limit: 1, window: 1s}\n", 2, "policies.p.compat: 'rlaas' is not known; "},
+    {"  p: {compat: first-hti, limit: 1, window: 1s}\n", 2, "did you mean first-hit?"},
+    {"  p: {compat: fixed_window, limit: 1, window: 1s}\n", 2, "policies.p.compat: 'fixed_window' is not known; "},
+    {"  p: {algorithm: first-hit, limit: 1, window: 1s}\n", 2, "policies.p.algorithm: 'first-hit' is not known; "},
+    {"  p:\n    algorithm: fixed_window\n    compat: first-hit\n    limit: 1\n    window: 1s\n", 4,
+     "policies.p.compat: stands beside algorithm; keep one of the two"},
+    {"  p:\n    compat: first-hit\n    limit: 1\n    window: 1500ms\n", 5, "policies.p.window: must be whole seconds"},
+    {"  p:\n    compat: window-start-millis\n    limit: 1\n    window: 1500us\n", 5,
+     "policies.p.window: must be whole milliseconds"},
+    {"  p:\n    compat: first-hit\n    limit: 1\n    window: 1s\n    burst: 2\n", 6,
+     "policies.p.burst: is no setting of first-hit; leave it out (it belongs to token_bucket and gcra)"},
+    {"  p:\n    compat: first-hit\n    limit: 1\n    window: 1s\n    count_denied: true\n", 6,
+     "policies.p.count_denied: is no setting of first-hit"},
+    {"  p:\n    compat: first-hit\n    limit: 1\n    window: 1s\n    key_prefix: ''\n", 6, "is 0 bytes long"},
+    {"  p:\n    compat: first-hit\n    limit: 1\n    window: 1s\n    key_prefix: 'a:'\n", 6, "ends in a colon"},
+    {"  a: {compat: first-hit, limit: 1, window: 1s}\n  b: {compat: endpoint-log, limit: 1, window: 1s}\n", 3,
+     "policies.b: shares the prefix rate_limit: with policy a"},
+    {"  a: {compat: rlaas-sliding, limit: 1, window: 1s}\n  b: {compat: rlaas-fixed, limit: 1, window: 1s}\n", 3,
+     "policies.b: shares the prefix rlaas:rate_limit: with policy a"},
+    {"  a: {compat: first-hit, limit: 1, window: 1s}\n"
+     "  b: {compat: rlaas-sliding, key_prefix: rate_limit, limit: 1, window: 1s}\n",
+     3, "policies.b: shares the prefix rate_limit: with policy a"},
+};
+
+static void what_would_not_fit_the_other_system_is_refused(void **state)
+{
+    (void)state;
+    char text[512], line[512];
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        struct faults faults;
+        faults_init(&faults);
+        snprintf(text, sizeof text, "policies:\n%s", refused[i].text);
+        assert_null(config_parse(text, strlen(text), false, &faults));
+        faults_line(line, sizeof line, "F", &faults.items[0]);
+        if (faults.n != 1 || faults.items[0].line != refused[i].line || strstr(line, refused[i].says) == NULL)
+            fail_msg("%s: %zu faults: %s", text, faults.n, line);
+        faults_fini(&faults);
+    }
+}
+
+static void policies_may_share_a_prefix_of_one_type(void **state)
+{
+    (void)state;
+    config_free(load("policies:\n  a: {compat: first-hit, limit: 1, window: 1s}\n"
+                     "  b: {compat: endpoint-window, limit: 9, window: 9s}\n"
+                     "  c: {compat: endpoint-log, key_prefix: other, limit: 1, window: 1s}\n"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_preset_has_its_name_and_its_prefix),
+        cmocka_unit_test(presets_print_as_what_makes_them_again),
+        cmocka_unit_test(what_would_not_fit_the_other_system_is_refused),
+        cmocka_unit_test(policies_may_share_a_prefix_of_one_type),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

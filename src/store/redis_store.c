@@ -15,7 +15,7 @@
  * what is in flight has been answered and the new connection is ready; only if that fails do they end.
  *
  * done runs from a reply's callback or from the `soon` timer, never from within submit, and never while
- * hiredis takes a connection down: what ends then waits in `down` or `failed` for the timer.
+ * hiredis takes a connection down: what ends then waits in `ended` for the timer.
  *
  * Every turn carries a nonce that comes back as the last integer, so that an answer can never reach
  * another's check.
@@ -67,8 +67,7 @@ struct redis_store {
     uint32_t canary_nonce;
     uint32_t last_nonce;
 
-    struct list down;   /* ops that have ended so; done is still to run */
-    struct list failed; /* the same, with OP_STORE_ERROR */
+    struct list ended; /* ops with their outcome; done is still to run */
     uv_timer_t soon;
     bool had_attempt;
     void (*on_first_attempt)(void *arg); /* NULL = nobody asks, or told */
@@ -81,15 +80,7 @@ struct redis_store {
 
 /* ---- ends ---- */
 
-static void run_done(struct list *ops, enum op_outcome outcome)
-{
-    for (struct list *it; (it = list_pop_front(ops)) != NULL;) {
-        struct op *op = LIST_ITEM(it, struct op, link);
-        op->done(op, outcome);
-    }
-}
-
-static void run_done_decided(struct list *ops)
+static void run_done(struct list *ops)
 {
     for (struct list *it; (it = list_pop_front(ops)) != NULL;) {
         struct op *op = LIST_ITEM(it, struct op, link);
@@ -101,8 +92,7 @@ static void on_soon(uv_timer_t *timer)
 {
     struct redis_store *store = timer->data;
     clock_update(store->clock);
-    run_done(&store->down, OP_DOWN);
-    run_done(&store->failed, OP_STORE_ERROR);
+    run_done(&store->ended);
     if (store->had_attempt && store->on_first_attempt != NULL) {
         void (*callback)(void *arg) = store->on_first_attempt;
         store->on_first_attempt = NULL;
@@ -153,15 +143,21 @@ static void slot_release(struct slot *slot, struct list *to)
     store->n_calls--;
 }
 
-static void slot_end(struct slot *slot, struct list *ended)
+static void slot_end(struct slot *slot, enum op_outcome outcome)
 {
-    slot_release(slot, ended);
+    struct list ops;
+    list_init(&ops);
+    slot_release(slot, &ops);
+    LIST_FOREACH (it, &ops) {
+        LIST_ITEM(it, struct op, link)->outcome = outcome;
+    }
+    list_append(&slot->store->ended, &ops);
     call_soon(slot->store);
 }
 
-static void slots_end(struct list *slots, struct list *ended)
+static void slots_end(struct list *slots, enum op_outcome outcome)
 {
-    for (struct list *it; (it = list_pop_front(slots)) != NULL;) slot_end(LIST_ITEM(it, struct slot, link), ended);
+    for (struct list *it; (it = list_pop_front(slots)) != NULL;) slot_end(LIST_ITEM(it, struct slot, link), outcome);
 }
 
 static void slots_free(struct list *slots)
@@ -184,7 +180,7 @@ static void send_slot(struct slot *slot)
     const struct slice *turn_arguments;
     size_t n = turn_args(slot->turn, slot->nonce, &turn_arguments);
     if (n == 0) {
-        slot_end(slot, &store->failed);
+        slot_end(slot, OP_STORE_ERROR);
         return;
     }
     CHECK(n + 2 <= CALL_ARGS_MAX);
@@ -194,7 +190,7 @@ static void send_slot(struct slot *slot)
     memcpy(args + 2, turn_arguments, n * sizeof(args[0]));
     slot->call.on_reply = on_turn_reply;
     if (redis_link_send(store->link, &slot->call, args, n + 2) < 0) {
-        slot_end(slot, &store->down);
+        slot_end(slot, OP_DOWN);
         return;
     }
     list_push_back(&store->in_flight, &slot->link);
@@ -229,9 +225,9 @@ static void send_waiting(struct redis_store *store)
 static void end_waiting(struct redis_store *store)
 {
     store->phase = SENDING;
-    slots_end(&store->refused, &store->down);
-    slots_end(&store->held, &store->down);
-    if (store->gathering != NULL) slot_end(store->gathering, &store->down);
+    slots_end(&store->refused, OP_DOWN);
+    slots_end(&store->held, OP_DOWN);
+    if (store->gathering != NULL) slot_end(store->gathering, OP_DOWN);
     store->gathering = NULL;
 }
 
@@ -279,7 +275,7 @@ static void on_error_reply(struct slot *slot, const struct redis_reader *reply)
         return;
     }
     counters.redis_errors++;
-    slot_end(slot, &store->failed);
+    slot_end(slot, OP_STORE_ERROR);
     if (remedy == REMEDY_RECONNECT || remedy == REMEDY_RECONNECT_LATE) {
         char why[REDIS_TEXT_MAX];
         memcpy(why, reply->text, sizeof(why));
@@ -300,14 +296,14 @@ static void on_value_reply(struct slot *slot, const struct redis_reader *reply)
     struct redis_store *store = slot->store;
     if (!replay(slot, reply)) {
         counters.redis_bad_replies++;
-        slot_end(slot, &store->failed);
+        slot_end(slot, OP_STORE_ERROR);
         redis_link_drop(store->link, REMEDY_RECONNECT, "an answer to something else than was asked");
         return;
     }
     struct list decided;
     list_init(&decided);
     slot_release(slot, &decided);
-    run_done_decided(&decided);
+    run_done(&decided);
 }
 
 static void on_turn_reply(struct redis_call *call, const struct redis_reader *reply)
@@ -317,7 +313,7 @@ static void on_turn_reply(struct redis_call *call, const struct redis_reader *re
     list_remove(&slot->link);
     counters.redis_inflight--;
     if (reply == NULL)
-        slot_end(slot, &store->down);
+        slot_end(slot, OP_DOWN);
     else if (redis_reader_is_error(reply))
         on_error_reply(slot, reply);
     else
@@ -412,8 +408,7 @@ static void on_link_closed(void *arg)
     struct redis_store *store = arg;
     store->link = NULL;
     CHECK(list_empty(&store->in_flight) && list_empty(&store->refused) && list_empty(&store->held));
-    run_done(&store->down, OP_DOWN);
-    run_done(&store->failed, OP_STORE_ERROR);
+    run_done(&store->ended);
     uv_close((uv_handle_t *)&store->soon, on_soon_closed);
 }
 
@@ -456,8 +451,7 @@ struct redis_store *redis_store_new(uv_loop_t *loop, struct clock *clock, const 
     list_init(&store->in_flight);
     list_init(&store->refused);
     list_init(&store->held);
-    list_init(&store->down);
-    list_init(&store->failed);
+    list_init(&store->ended);
     store->last_nonce = (uint32_t)options->random_seed;
     init_script(store);
     if (redis_options_copy(&store->options, options) < 0) goto err_free_store;

@@ -13,7 +13,7 @@
 #include "base/counters.h"
 #include "fakes/policies.h"
 
-static const int64_t HOUR_US = INT64_C(3600) * 1000000;
+static const int64_t WINDOW_US = INT64_C(1000) * 3600 * 1000000; /* its edge hardly ever falls into a test */
 
 struct store_world *store_world;
 
@@ -102,7 +102,8 @@ void store_world_close(void)
 
 const struct limit *store_world_limit(const char *policy, enum algo algo, int64_t limit)
 {
-    const struct policy_spec spec = {.name = policy, .limits = {{.algo = algo, .limit = limit, .window_us = HOUR_US}}};
+    const struct policy_spec spec = {.name = policy,
+                                     .limits = {{.algo = algo, .limit = limit, .window_us = WINDOW_US}}};
     return &policies_add(store_world->policies, &spec)->limits[0];
 }
 

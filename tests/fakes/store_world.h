@@ -48,7 +48,7 @@ void store_world_open(const char *address); /* with world->options */
 void store_world_open_ready(const char *address);
 void store_world_close(void);
 
-/* A limit of its own policy: fixed windows of an hour, or what `algo` says. */
+/* A limit of its own policy: windows of 1000 hours. */
 const struct limit *store_world_limit(const char *policy, enum algo algo, int64_t limit);
 
 struct ask *store_world_ask(const char *key, enum op_kind kind, int64_t cost);

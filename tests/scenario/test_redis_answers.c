@@ -73,6 +73,29 @@ static void the_fake_can_answer_well(void **state)
     assert_int_equal(store_world->n_allowed, 1);
 }
 
+static void answer_byte_by_byte(struct fake_redis *server, struct fake_client *client, const struct slice *args,
+                                size_t n)
+{
+    (void)server;
+    char text[128];
+    const char *keys = has_keys(args) ? ":1\r\n" : "";
+    int len = snprintf(text, sizeof(text), "*%d\r\n%s:1700000000000000\r\n:0\r\n:%u\r\n", has_keys(args) ? 4 : 3, keys,
+                       fake_turn_nonce(args, n));
+    for (int i = 0; i < len; i++) fake_say_bytes(client, text + i, 1);
+}
+
+static void an_answer_in_single_bytes_is_understood(void **state)
+{
+    (void)state;
+    fake.on_evalsha = answer_byte_by_byte;
+    store_world_open_ready(fake.address);
+    for (int i = 0; i < 20; i++) {
+        (void)store_world_check("k");
+        store_world_settle();
+    }
+    assert_int_equal(store_world->n_allowed, 20);
+}
+
 /* The op ends with a store error, the connection is closed as untrustworthy, and a new one works. */
 static void closes_on(const char *text)
 {
@@ -342,6 +365,7 @@ int main(void)
     signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
         TEST(the_fake_can_answer_well),
+        TEST(an_answer_in_single_bytes_is_understood),
         TEST(another_nonce_closes_the_connection),
         TEST(one_integer_less_closes_the_connection),
         TEST(one_integer_more_closes_the_connection),

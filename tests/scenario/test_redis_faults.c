@@ -1,0 +1,349 @@
+/* test_redis_faults.c: what happens to a real redis-server under load, and what becomes of the ops: each ends once. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <hiredis/hiredis.h>
+
+#include "base/counters.h"
+#include "fakes/real_redis.h"
+#include "fakes/store_world.h"
+
+static struct real_redis redis;
+
+static void start(const char *const *args)
+{
+    real_redis_init(&redis, false);
+    real_redis_start(&redis, args);
+}
+
+static void start_and_open(void)
+{
+    start(NULL);
+    store_world_open_ready(redis.address);
+}
+
+static int setup(void **state)
+{
+    memset(&redis, 0, sizeof(redis));
+    return store_world_setup(state);
+}
+
+static int teardown(void **state)
+{
+    int status = store_world_teardown(state);
+    if (redis.folder[0] != '\0') real_redis_fini(&redis);
+    return status;
+}
+
+static bool had_first_attempt(void *arg)
+{
+    return ((struct store_world *)arg)->n_first_attempts > 0;
+}
+
+static void a_server_killed_under_load_loses_each_op_once(void **state)
+{
+    (void)state;
+    start_and_open();
+    for (int i = 0; i < 50; i++) {
+        store_world_check_many("k", 100, 100);
+        patient_loop_turns(&store_world->patient, 1);
+        if (i == 25) real_redis_kill(&redis);
+    }
+    store_world_until(store_is_not_ready);
+    store_world_settle();
+    assert_int_equal(store_world->n_decided + store_world->n_down, store_world->n_pending);
+    assert_int_equal(store_world_check("k")->submitted, SUBMIT_DOWN);
+    size_t before = store_world->n_decided;
+    real_redis_start(&redis, NULL); /* with an empty script cache */
+    store_world_until(store_is_ready);
+    store_world_check_many("k", 100, 100);
+    store_world_settle();
+    assert_int_equal(store_world->n_decided, before + 100);
+}
+
+static void a_stopped_server_ends_ops_and_no_late_reply_is_taken_for_another(void **state)
+{
+    (void)state;
+    start_and_open();
+    real_redis_signal(&redis, SIGSTOP);
+    store_world_check_many("k", 50, 50);
+    store_world_until(store_is_not_ready);
+    store_world_settle();
+    assert_int_equal(store_world->n_down, 50);
+    assert_int_equal(counters.redis_stalls, 1);
+    store_world_status_has("no reply for");
+    real_redis_signal(&redis, SIGCONT);
+    store_world_until(store_is_ready);
+    store_world->limit = store_world_limit("three", ALGO_FIXED_WINDOW, 3);
+    store_world_check_many("fresh", 1, 4);
+    store_world_settle();
+    assert_int_equal(store_world->n_decided, 4);
+    assert_int_equal(store_world->n_allowed, 3);
+    assert_int_equal(counters.redis_bad_replies, 0);
+}
+
+static void a_flushed_script_is_loaded_again_and_nothing_counted_twice(void **state)
+{
+    (void)state;
+    start_and_open();
+    enum { ROUNDS = 60, EACH = 20 };
+    store_world->limit = store_world_limit("many", ALGO_FIXED_WINDOW, ROUNDS * EACH);
+    store_world->options.merge = false;
+    redis_store_set_options(store_world->redis, &store_world->options);
+    for (int i = 0; i < ROUNDS; i++) {
+        store_world_check_many("k", 1, EACH); /* all on one key, several turns in flight */
+        patient_loop_turns(&store_world->patient, 1);
+        if (i % 10 == 5) assert_int_equal(real_redis_command(&redis, "SCRIPT FLUSH"), 1);
+    }
+    store_world_settle();
+    assert_int_equal(store_world->n_allowed, ROUNDS * EACH);
+    assert_true(counters.redis_script_loads > 0);
+    for (int i = 0; i < ROUNDS * EACH; i++) { /* in the order they were asked */
+        assert_int_equal(store_world->asks[i].member.decision.remaining, ROUNDS * EACH - 1 - i);
+    }
+    struct ask *one_more = store_world_check("k0");
+    store_world_settle();
+    assert_false(one_more->member.decision.allowed);
+    assert_int_equal(counters.redis_errors, 0);
+    assert_int_equal(counters.redis_disconnects, 0);
+}
+
+static void rights_taken_away_end_in_a_slow_retry_and_heal(void **state)
+{
+    (void)state;
+    start(NULL);
+    real_redis_command(&redis, "ACL SETUSER rl on >secret ~* +@all");
+    store_world->options.username = "rl";
+    store_world->options.password = "secret";
+    store_world_open_ready(redis.address);
+    real_redis_command(&redis, "ACL SETUSER rl -evalsha");
+    store_world_check_many("k", 10, 10);
+    store_world_settle();
+    assert_int_equal(store_world->n_failed, 10);
+    store_world_until(store_is_not_ready);
+    store_world_status_has("NOPERM");
+    real_redis_command(&redis, "ACL SETUSER rl +evalsha");
+    store_world_until(store_is_ready);
+    (void)store_world_check("k");
+    store_world_settle();
+    assert_int_equal(store_world->n_decided, 1);
+}
+
+static void a_command_the_script_may_not_use_is_told(void **state)
+{
+    (void)state;
+    start(NULL);
+    real_redis_command(&redis, "ACL SETUSER rl on >secret ~* +@all -incrby");
+    store_world->options.username = "rl";
+    store_world->options.password = "secret";
+    store_world_open_ready(redis.address);
+    (void)store_world_check("k");
+    store_world_settle();
+    assert_int_equal(store_world->n_failed, 1);
+    assert_int_equal(counters.redis_errors, 1);
+}
+
+static void a_changed_password_is_used_after_a_reload(void **state)
+{
+    (void)state;
+    start(NULL);
+    real_redis_command(&redis, "ACL SETUSER rl on >new ~* +@all");
+    store_world->options.username = "rl";
+    store_world->options.password = "old";
+    store_world_open(redis.address);
+    store_world_until(had_first_attempt);
+    store_world_status_has("WRONGPASS");
+    store_world->options.password = "new";
+    redis_store_set_options(store_world->redis, &store_world->options);
+    store_world_until(store_is_ready);
+}
+
+static void a_reload_moves_to_another_server_without_losing_a_check(void **state)
+{
+    (void)state;
+    start_and_open();
+    struct real_redis other;
+    real_redis_init(&other, true);
+    real_redis_start(&other, NULL);
+    for (int i = 0; i < 40; i++) {
+        store_world_check_many("k", 100, 100);
+        if (i == 20) {
+            store_world->options.address = other.address;
+            redis_store_set_options(store_world->redis, &store_world->options);
+        }
+        patient_loop_turns(&store_world->patient, 1);
+    }
+    store_world_settle();
+    assert_int_equal(store_world->n_allowed, 4000);
+    assert_int_equal(store_world->n_refused, 0);
+    assert_true(real_redis_command(&other, "DBSIZE") > 0);
+    real_redis_fini(&other);
+}
+
+static void a_move_to_nowhere_ends_what_waited_for_it(void **state)
+{
+    (void)state;
+    start_and_open();
+    store_world_check_many("a", 10, 10);
+    patient_loop_turns(&store_world->patient, 1);
+    store_world->options.address = "unix:/nowhere";
+    redis_store_set_options(store_world->redis, &store_world->options);
+    store_world_check_many("b", 10, 10);
+    store_world_settle();
+    assert_int_equal(store_world->n_decided, 10);
+    assert_int_equal(store_world->n_down, 10);
+    store_world_status_has("(unix:/nowhere)");
+    store_world->options.address = redis.address;
+    redis_store_set_options(store_world->redis, &store_world->options);
+    store_world_until(store_is_ready);
+}
+
+static void a_server_lost_while_moving_away_from_it_is_no_loss_for_what_was_held(void **state)
+{
+    (void)state;
+    start_and_open();
+    struct real_redis other;
+    real_redis_init(&other, false);
+    real_redis_start(&other, NULL);
+    real_redis_signal(&redis, SIGSTOP);
+    store_world_check_many("a", 10, 10);
+    patient_loop_turns(&store_world->patient, 1);
+    store_world->options.address = other.address;
+    redis_store_set_options(store_world->redis, &store_world->options);
+    store_world_check_many("b", 10, 10);
+    patient_loop_turns(&store_world->patient, 1);
+    real_redis_kill(&redis);
+    store_world_settle();
+    assert_int_equal(store_world->n_down, 10);
+    assert_int_equal(store_world->n_decided, 10);
+    real_redis_fini(&other);
+}
+
+static void closing_while_moving_is_fine(void **state)
+{
+    (void)state;
+    start_and_open();
+    real_redis_signal(&redis, SIGSTOP);
+    store_world_check_many("a", 10, 10);
+    patient_loop_turns(&store_world->patient, 1);
+    store_world->options.address = "localhost:1";
+    redis_store_set_options(store_world->redis, &store_world->options);
+    store_world_check_many("b", 10, 10);
+    patient_loop_turns(&store_world->patient, 1);
+    store_world_close();
+    store_world_until(store_is_closed);
+    assert_int_equal(store_world->n_down, 20);
+}
+
+/* Whatever the keys are called, make hashes of them. */
+#define MAKE_HASHES                                                                                                    \
+    "for _, k in ipairs(redis.call('keys', '*')) do redis.call('del', k) redis.call('hset', k, 'f', 1) end return 1"
+
+static void a_key_of_a_foreign_type_hurts_nobody_else(void **state)
+{
+    (void)state;
+    start_and_open();
+    (void)store_world_check("victim");
+    store_world_settle();
+    assert_int_equal(real_redis_command(&redis, "EVAL %s 0", MAKE_HASHES), 1);
+    struct ask *victim = store_world_check("victim");
+    store_world_check_many("other", 10, 10);
+    store_world_settle();
+    assert_int_equal(victim->outcome, OP_STORE_ERROR);
+    assert_int_equal(store_world->n_allowed, 11);
+    assert_int_equal(counters.redis_bad_values, 1);
+    assert_true(redis_store_ready(store_world->redis));
+}
+
+static void a_full_server_is_a_store_error_and_the_connection_stays(void **state)
+{
+    (void)state;
+    start_and_open();
+    assert_int_equal(real_redis_command(&redis, "CONFIG SET maxmemory 1"), 1);
+    store_world_check_many("k", 5, 5);
+    store_world_settle();
+    assert_int_equal(store_world->n_failed, 5);
+    assert_true(counters.redis_errors > 0);
+    assert_true(redis_store_ready(store_world->redis));
+    assert_int_equal(real_redis_command(&redis, "CONFIG SET maxmemory 0"), 1);
+    store_world_check_many("k", 5, 5);
+    store_world_settle();
+    assert_int_equal(store_world->n_decided, 5);
+    assert_int_equal(counters.redis_disconnects, 0);
+}
+
+static void a_server_that_became_a_replica_is_left(void **state)
+{
+    (void)state;
+    start_and_open();
+    assert_int_equal(real_redis_command(&redis, "REPLICAOF 127.0.0.1 1"), 1);
+    store_world_check_many("k", 5, 5);
+    store_world_settle();
+    assert_int_equal(store_world->n_decided, 0);
+    store_world_until(store_is_not_ready);
+    assert_int_equal(counters.redis_disconnects, 1);
+    assert_int_equal(real_redis_command(&redis, "REPLICAOF NO ONE"), 1);
+    store_world_until(store_is_ready);
+    store_world_check_many("k", 5, 5);
+    store_world_settle();
+    assert_int_equal(store_world->n_decided, 5);
+}
+
+static void a_busy_server_is_a_store_error_and_the_connection_stays(void **state)
+{
+    (void)state;
+    start_and_open();
+    store_world->options.stall_ms = 20000;
+    redis_store_set_options(store_world->redis, &store_world->options);
+    assert_int_equal(real_redis_command(&redis, "CONFIG SET busy-reply-threshold 1"), 1);
+    redisContext *hog = real_redis_connect(&redis);
+    int done = 0;
+    redisAppendCommand(hog, "EVAL %s 0", "while true do end");
+    while (!done) assert_int_equal(redisBufferWrite(hog, &done), REDIS_OK);
+    do {
+        (void)store_world_check("k");
+        store_world_settle();
+    } while (store_world->n_failed == 0);
+    assert_true(redis_store_ready(store_world->redis));
+    assert_int_equal(real_redis_command(&redis, "SCRIPT KILL"), 1);
+    redisFree(hog);
+    size_t before = store_world->n_decided;
+    store_world_check_many("k", 5, 5);
+    store_world_settle();
+    assert_int_equal(store_world->n_decided, before + 5);
+    assert_int_equal(counters.redis_disconnects, 0);
+}
+
+#define TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
+
+int main(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    if (!real_redis_is_installed()) {
+        puts("skipped: redis-server is not installed");
+        return 0;
+    }
+    const struct CMUnitTest tests[] = {
+        TEST(a_server_killed_under_load_loses_each_op_once),
+        TEST(a_stopped_server_ends_ops_and_no_late_reply_is_taken_for_another),
+        TEST(a_flushed_script_is_loaded_again_and_nothing_counted_twice),
+        TEST(rights_taken_away_end_in_a_slow_retry_and_heal),
+        TEST(a_command_the_script_may_not_use_is_told),
+        TEST(a_changed_password_is_used_after_a_reload),
+        TEST(a_reload_moves_to_another_server_without_losing_a_check),
+        TEST(a_move_to_nowhere_ends_what_waited_for_it),
+        TEST(a_server_lost_while_moving_away_from_it_is_no_loss_for_what_was_held),
+        TEST(closing_while_moving_is_fine),
+        TEST(a_key_of_a_foreign_type_hurts_nobody_else),
+        TEST(a_full_server_is_a_store_error_and_the_connection_stays),
+        TEST(a_server_that_became_a_replica_is_left),
+        TEST(a_busy_server_is_a_store_error_and_the_connection_stays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -25,6 +25,7 @@
 #include "daemon/gate.h"
 #include "daemon/options.h"
 #include "daemon/process.h"
+#include "daemon/redis_watch.h"
 #include "server/service.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
@@ -50,7 +51,8 @@ struct daemon {
     uint64_t random_seed;
     int exit_status;
     bool is_ready, is_draining, is_closing;
-    bool redis_was_ready, turn_ran;
+    bool turn_ran; /* since the last word to the watchdog */
+    struct redis_watch redis_watch;
     int64_t armed_us; /* for which deadline the timer runs; INT64_MAX = it does not */
     uv_check_t check;
     uv_prepare_t prepare;
@@ -253,6 +255,7 @@ static void apply(struct daemon *daemon, struct config *next)
     if (daemon->redis != NULL && next->store_type == STORE_TYPE_REDIS) {
         struct redis_options for_redis = options_redis(next, daemon->random_seed);
         redis_store_set_options(daemon->redis, &for_redis);
+        config_forget_password(next);
     }
     engine_set_policies(daemon->engine, policy_set_ref(next->policies));
 }
@@ -306,18 +309,6 @@ static void on_watchdog(uv_timer_t *timer)
     daemon->turn_ran = false;
 }
 
-/* The store cannot log; what it says of itself is looked at once a second, so an outage is two lines. */
-static void watch_redis(struct daemon *daemon)
-{
-    bool is_up = redis_store_ready(daemon->redis);
-    if (is_up == daemon->redis_was_ready) return;
-    daemon->redis_was_ready = is_up;
-    char status[256];
-    log_line(is_up ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING, "Redis: %s", redis_store_status(daemon->redis));
-    status_text(daemon, status, sizeof status);
-    service_status(status);
-}
-
 /* 0, or -1 with the reason logged. */
 static int listen_on_gate(struct daemon *daemon)
 {
@@ -330,7 +321,11 @@ static int listen_on_gate(struct daemon *daemon)
 static void on_tick(uv_timer_t *timer)
 {
     struct daemon *daemon = timer->data;
-    if (daemon->redis != NULL) watch_redis(daemon);
+    char status[256];
+    if (daemon->redis != NULL && redis_watch_look(&daemon->redis_watch, daemon->redis)) {
+        status_text(daemon, status, sizeof status);
+        service_status(status);
+    }
     if (!daemon->is_draining && gate_look(&daemon->gate) && listen_on_gate(daemon) < 0)
         begin_close(daemon, EXIT_RUNNING);
 }
@@ -348,7 +343,7 @@ static void become_ready(struct daemon *daemon)
     uv_timer_start(&daemon->tick, on_tick, TICK_MS, TICK_MS);
     if (service_watchdog_ms() > 0)
         uv_timer_start(&daemon->watchdog, on_watchdog, service_watchdog_ms(), service_watchdog_ms());
-    daemon->redis_was_ready = daemon->redis != NULL && redis_store_ready(daemon->redis);
+    if (daemon->redis != NULL) redis_watch_start(&daemon->redis_watch, daemon->redis);
     status_text(daemon, status, sizeof status);
     log_info("ready on %s: %s", daemon->gate.listener.path, status);
     log_set_level((enum log_level)daemon->config->log_level);
@@ -374,6 +369,7 @@ static int make_store(struct daemon *daemon)
     if (config->store_type == STORE_TYPE_REDIS) {
         struct redis_options options = options_redis(config, daemon->random_seed);
         daemon->redis = redis_store_new(&daemon->loop, &daemon->clock, &options);
+        config_forget_password(daemon->config);
         if (daemon->redis == NULL) return -1;
         daemon->store = redis_store_handle(daemon->redis);
         return 0;

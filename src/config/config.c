@@ -275,10 +275,15 @@ void config_free(struct config *config)
     mem_free(config);
 }
 
-void config_strip(struct config *config)
+void config_forget_password(struct config *config)
 {
     secret_free(config->redis_password);
     config->redis_password = NULL;
+}
+
+void config_strip(struct config *config)
+{
+    config_forget_password(config);
     policy_set_unref(config->policies);
     config->policies = NULL;
 }

@@ -51,7 +51,9 @@ struct config *config_parse(const char *bytes, size_t len, bool is_trial, struct
 /* The password is wiped. NULL is fine. */
 void config_free(struct config *config);
 
-/* Let go of the policies and the password, of a configuration that is only compared with from now on. */
+/* Wipe the password, once the store has its own copy. */
+void config_forget_password(struct config *config);
+/* Let go of the policies too, of a configuration that is only compared with from now on. */
 void config_strip(struct config *config);
 
 /* store.redis.stall, or what its 0 stands for. */

@@ -52,6 +52,7 @@ enum {
 struct reading {
     const struct tree_node *node;
     const struct tree_node *given[N_FIELDS]; /* NULL = not written */
+    bool has_limits;                         /* it was written with `limits:`, so nothing of a single limit is missed */
     const struct policy_defaults *defaults;
     struct faults *faults;
     char path[FAULTS_KEY_MAX]; /* of the field last asked for */
@@ -82,6 +83,7 @@ static void refuse_field(struct reading *reading, const struct tree_node *node)
     char any[FAULTS_KEY_MAX];
     snprintf(any, sizeof any, "policies.*.%.64s", node->key);
     const char *advice = not_built(any, NULL);
+    if (strcmp(node->key, "limits") == 0) reading->has_limits = true;
     path_to(reading, node->key);
     if (advice != NULL) {
         faults_add(reading->faults, node->line, reading->path, "not built yet; %s", advice);
@@ -181,6 +183,7 @@ static int read_algo(struct reading *reading)
     }
     if (algorithm != NULL) return read_named(reading, FIELD_ALGORITHM);
     if (compat != NULL) return read_named(reading, FIELD_COMPAT);
+    if (reading->has_limits) return -1;
     faults_add(reading->faults, reading->node->line, path_of(reading, FIELD_ALGORITHM),
                "is missing; write algorithm: and one of %s", known_names(FIELD_ALGORITHM, known, sizeof known));
     return -1;
@@ -203,6 +206,7 @@ static void refuse_foreign_fields(struct reading *reading, enum algo algo)
 static bool is_given(struct reading *reading, enum field field)
 {
     if (reading->given[field] != NULL) return true;
+    if (reading->has_limits) return false;
     faults_add(reading->faults, reading->node->line, path_of(reading, field), "is missing; write %s",
                field == FIELD_LIMIT ? "how many units a window has, e.g. limit: 100"
                                     : "how long a window is, e.g. window: 10s");

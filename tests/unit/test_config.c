@@ -200,7 +200,7 @@ static const struct {
     {"inline: {allow: false}\n", 1, "inline: not built yet; "},
     {"admin: {listen: 127.0.0.1:1}\n", 1, "admin: not built yet; "},
     {"defaults: {idempotency_window: 60s}\n", 1, "defaults.idempotency_window: not built yet; "},
-    {POLICY("    limits: []\n    algorithm: fixed_window\n" VALID), 3, "policies.p.limits: not built yet; "},
+    {POLICY("    limits:\n      - {name: day, limit: 1}\n"), 3, "policies.p.limits: not built yet; "},
     {POLICY("    algorithm: fixed_window\n    shadow: false\n" VALID), 4, "policies.p.shadow: not built yet; "},
     {POLICY("    algorithm: sliding_counter\n" VALID), 3, "'sliding_counter' is not built yet; write sliding_log"},
     /* policies */

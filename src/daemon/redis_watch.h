@@ -1,0 +1,27 @@
+/*
+ * redis_watch.h: tells people about the connection to Redis, which cannot log itself.
+ *
+ * Looked at once a second. An outage is a line when it begins, one for each new reason up to a
+ * few, and one when it ends: a Redis that is away for a night does not fill the log.
+ */
+#ifndef RL_DAEMON_REDIS_WATCH_H
+#define RL_DAEMON_REDIS_WATCH_H
+
+#include <stdbool.h>
+
+#include "store/redis_store.h"
+
+enum { REDIS_WATCH_STATUS_MAX = 256, REDIS_WATCH_REASONS_MAX = 5 };
+
+struct redis_watch {
+    bool was_ready;
+    unsigned n_reasons; /* told in this outage */
+    char told[REDIS_WATCH_STATUS_MAX];
+};
+
+/* What the line that says ready has told already. */
+void redis_watch_start(struct redis_watch *watch, const struct redis_store *redis);
+/* True: there was news, and it has been logged. */
+bool redis_watch_look(struct redis_watch *watch, const struct redis_store *redis);
+
+#endif

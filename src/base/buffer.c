@@ -49,7 +49,7 @@ void buffer_grew(struct buffer *buf, size_t len)
     buf->end += len;
 }
 
-int buffer_append(struct buffer *buf, const void *bytes, size_t len)
+int buffer_append_slowly(struct buffer *buf, const void *bytes, size_t len)
 {
     if (len == 0) return 0;
     uint8_t *to = buffer_reserve(buf, len);

@@ -9,6 +9,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 struct buffer {
     uint8_t *bytes; /* owned; NULL while nothing was ever appended */
@@ -36,8 +37,17 @@ static inline uint8_t *buffer_data(const struct buffer *buf)
 uint8_t *buffer_reserve(struct buffer *buf, size_t len);
 void buffer_grew(struct buffer *buf, size_t len);
 
-/* 0, or -1 with the buffer unchanged (ceiling, or no memory). */
-int buffer_append(struct buffer *buf, const void *bytes, size_t len);
+int buffer_append_slowly(struct buffer *buf, const void *bytes, size_t len); /* where room must be made first */
+
+/* 0, or -1 with the buffer unchanged (ceiling, or no memory). An answer is some twenty of these, so where there is
+ * room it is the copy and little else. */
+static inline int buffer_append(struct buffer *buf, const void *bytes, size_t len)
+{
+    if (len > buf->cap - buf->end || buf->max > 0 || len == 0) return buffer_append_slowly(buf, bytes, len);
+    memcpy(buf->bytes + buf->end, bytes, len);
+    buf->end += len;
+    return 0;
+}
 
 void buffer_consume(struct buffer *buf, size_t len);  /* drop `len` bytes at the front */
 void buffer_truncate(struct buffer *buf, size_t len); /* keep only the first `len` bytes */

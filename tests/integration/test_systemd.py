@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from harness import ROOT, Process, Ratelimitd, build_dir, program
+from harness import ROOT, Process, Ratelimitd, build_dir, eventually, program
 
 UNITS = ROOT / "systemd"
 POLICIES = "policies:\n  login: {algorithm: fixed_window, limit: 5, window: 10s}\n"
@@ -121,16 +121,18 @@ REFUSED_AND_FINE = {"prlimit64", "getrlimit", "setrlimit"}
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="no strace here")
-def test_the_daemon_calls_nothing_that_the_filter_refuses(tmp_path):
+def test_the_daemon_calls_nothing_that_the_filter_refuses(tmp_path, start_redis):
     trace = tmp_path / "trace"
-    daemon = Ratelimitd(POLICIES, start=False)
+    redis = start_redis(tcp=True)
+    by_name = {"addresses": f'["localhost:{redis.port}"]'}  # so that a name is looked up, too
+    daemon = Ratelimitd(POLICIES, redis=redis, redis_options=by_name, start=False)
     argv = daemon.argv()
     daemon.argv = lambda: ["strace", "-f", "-qq", "-o", str(trace), *argv]
     try:
         daemon.spawn(daemon.argv(), env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})  # it cannot run under ptrace
         daemon.wait_for_log("ready")
         with daemon.client() as client:
-            assert client.check("login", "alice")["allowed"]
+            eventually(lambda: client.check("login", "alice", 0)["source"] == "redis", "Redis decides")
             client.call("stats")
         pid = int(re.match(r"\d+", trace.read_text())[0])
         os.kill(pid, 1)

@@ -91,12 +91,9 @@ void ratelimit_async_process(struct ratelimit_async *client, short revents)
     exchange_leave_parent(client);
     clock_update(&client->clock);
     exchange_turn(client, revents);
+    if (client->connection.fd >= 0 && !client->dying) exchange_tell(client, ratelimit_async_events(client));
     client->busy = false;
-    if (client->dying) {
-        destroy(client);
-    } else if (client->connection.fd >= 0) {
-        exchange_tell(client, ratelimit_async_events(client));
-    }
+    if (client->dying) destroy(client);
 }
 
 /* ---- Making calls ---- */

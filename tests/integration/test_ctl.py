@@ -246,7 +246,7 @@ def test_an_answer_that_cannot_be_written_is_5(daemon):
 
 def test_a_stopped_daemon_costs_the_timeout_and_no_more(daemon):
     daemon.pause()
-    done = daemon.ctl("--timeout", "50ms", "check", "login", "alice")
+    done = daemon.ctl("--timeout", "300ms", "check", "login", "alice")
     assert done.returncode == UNREACHABLE and "no answer by the deadline" in done.stderr
     daemon.resume()
     # The check was sent: the daemon charged it when it went on.
@@ -264,7 +264,7 @@ def test_a_full_backlog_costs_the_timeout_and_no_more():
                 peer.connect(fake.path)
         except BlockingIOError:
             pass
-        done = ctl("-s", fake.path, "--timeout", "50ms", "ping")
+        done = ctl("-s", fake.path, "--timeout", "300ms", "ping")
         for peer in waiting:
             peer.close()
     assert done.returncode == UNREACHABLE and "backlog" in done.stderr

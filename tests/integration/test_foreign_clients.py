@@ -101,6 +101,14 @@ def test_bytes_through_socat_are_answered_before_the_end(daemon):
     assert answers == {number: number < 5 for number in range(7)}
 
 
+def test_a_client_that_gives_every_call_the_same_number_gets_an_answer_to_each(daemon, connect):
+    client = connect(daemon)
+    client.send_bytes(msgpack.packb([0, 7, "check", ["login", "alice"]]) * 6)
+    answers = [client.recv() for _ in range(6)]
+    assert all(answer[:3] == [1, 7, None] for answer in answers)
+    assert sorted(answer[3]["allowed"] for answer in answers) == [False] + [True] * 5
+
+
 def test_a_shell_asks_with_printf(daemon):
     if not shutil.which("socat"):
         pytest.skip("no socat here")

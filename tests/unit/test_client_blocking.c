@@ -18,7 +18,7 @@
 #include "client/ratelimit.h"
 #include "fakes/scripted_daemon.h"
 
-enum { SHORT_MS = 1, LONG_MS = 60000 };
+enum { SHORT_MS = 50, LONG_MS = 60000 };
 
 struct world {
     struct scripted_daemon daemon;

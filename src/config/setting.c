@@ -12,7 +12,7 @@
 enum { RESTART = 0, RELOAD = 1 };
 
 const struct setting setting_table[N_SETTINGS] = {
-#define SETTING(kind_, field, path_, default_, min_, max_, choices_, reloads_, help_)                                  \
+#define SETTING(kind_, field, path_, default_, min_, max_, choices_, reloads_, help)                                   \
     {.kind = SETTING_##kind_,                                                                                          \
      .path = path_,                                                                                                    \
      .offset = offsetof(struct config, field),                                                                         \
@@ -20,8 +20,7 @@ const struct setting setting_table[N_SETTINGS] = {
      .min = min_,                                                                                                      \
      .max = max_,                                                                                                      \
      .choices = choices_,                                                                                              \
-     .reloads = reloads_,                                                                                              \
-     .help = help_},
+     .reloads = reloads_},
 #include "config/settings.def"
 #undef SETTING
 };

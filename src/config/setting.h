@@ -37,7 +37,6 @@ struct setting {
     int64_t min, max;
     const char *choices; /* separated by one space each */
     bool reloads;
-    const char *help;
 };
 
 enum {

@@ -367,6 +367,38 @@ def test_many_reloads_leak_nothing(ratelimitd, connect):
     assert len(os.listdir(f"/proc/{daemon.pid}/fd")) == n_descriptors
 
 
+def test_a_storm_of_reloads_under_load_loses_no_answer(ratelimitd, connect):
+    """Good and broken files in turn, as fast as they can be written, while clients ask."""
+    daemon = ratelimitd(POLICIES)
+    stopping = threading.Event()
+    failures = []
+
+    def load(client):
+        while not stopping.is_set():
+            ids = [client.send("check", "api", "k") for _ in range(20)]
+            for msgid in ids:
+                try:
+                    client.answer(msgid)
+                except (RpcError, EOFError, OSError) as error:
+                    failures.append(repr(error))
+                    return
+
+    threads = [threading.Thread(target=load, args=(connect(daemon),)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    watcher = connect(daemon)
+    for n in range(60):
+        daemon.configure(POLICIES if n % 2 else POLICIES + "  broken: {}\n")
+        reloads = sum(watcher.call("stats")[name] for name in ("reloads", "reload_failures"))
+        daemon.reload()
+        eventually(lambda: sum(watcher.call("stats")[name] for name in ("reloads", "reload_failures")) > reloads, "reload")
+    stopping.set()
+    for thread in threads:
+        thread.join(10)
+    stats = watcher.call("stats")
+    assert failures == [] and stats["reloads"] == 30 and stats["reload_failures"] == 30
+
+
 # ---- clock --------------------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,9 @@
  * The Redis user needs (a lint check holds the second line against lua/):
  *   ACL SETUSER ratelimit on >PASSWORD resetkeys ~rl:* -@all +hello +auth +client|setname +select +script|load +evalsha
  *     +time +mget +get +set +setrange +incrby +decrby +del +pexpireat +lindex +llen +ltrim +rpush
- * and ~PREFIX:* for the foreign prefix of each compat policy. With +script|load the password's holder can run any
+ * and, where there are compat policies, ~PREFIX:* for each one's foreign prefix and
+ *     +expire +pexpire +pttl +zadd +zcard +zcount +zrange +zremrangebyscore
+ * With +script|load the password's holder can run any
  * script on these keys, so keep the server patched.
  */
 #ifndef RL_STORE_REDIS_STORE_H

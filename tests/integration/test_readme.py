@@ -79,6 +79,32 @@ def test_the_neovim_example_asks(daemon, tmp_path):
     assert "allowed" in done.stdout + done.stderr
 
 
+def test_the_rights_that_are_told_are_enough(redis, ratelimitd, connect, tmp_path):
+    told = re.search(r"^ACL SETUSER ratelimit (.*?)^```", README, re.M | re.S).group(1).split()
+    more = re.search(r"and for `compat` policies.*?`(.*?)`", README, re.S).group(1).split()
+    with redis.client() as client:
+        rights = [">secret" if word == ">PASSWORD" else word for word in told]
+        foreign = [f"~{prefix}:*" for prefix in ("ratelimiter", "rlaas", "rate_limit", "other")]
+        client.execute_command("ACL", "SETUSER", "ratelimit", *rights, *foreign, *more)
+    (tmp_path / "password").write_text("secret\n")
+    policies = {"fixed": "algorithm: fixed_window", "first": "algorithm: fixed_window, start: first_hit",
+                "log": "algorithm: sliding_log", "counted": "algorithm: sliding_log, count_denied: true",
+                "bucket": "algorithm: token_bucket", "millis": "compat: window-start-millis", "rlaas": "compat: rlaas-fixed",
+                "hit": "compat: first-hit", "endpoint": "compat: endpoint-window, key_prefix: other"}
+    config = "policies:\n" + "".join(f"  {name}: {{{kind}, limit: 2, window: 60s}}\n" for name, kind in policies.items())
+    config += "  slide: {compat: rlaas-sliding, key_prefix: 'rlaas:slide', limit: 2, window: 60s}\n"
+    config += "  endlog: {compat: endpoint-log, key_prefix: 'other:log', limit: 2, window: 60s}\n"
+    daemon = ratelimitd(config, redis=redis,
+                        redis_options={"username": "ratelimit", "password_file": tmp_path / "password"})
+    client = connect(daemon)
+    for policy in [*policies, "slide", "endlog"]:
+        for _ in range(3):
+            decision = client.check(policy, "carol")
+            assert decision["source"] == "redis", (policy, decision)
+        assert client.call("peek", policy, "carol")["source"] == "redis"
+        client.call("reset", policy, "carol")
+
+
 def test_the_transcript_is_what_dev_run_shows():
     """Word for word but for what differs from run to run: numbers, paths and times."""
     shown = re.search(r"<!-- transcript -->\n```\n(.*?)```", README, re.S).group(1)

@@ -41,12 +41,43 @@ def every_setting_is_in_its_manual_page():
 
 
 def every_command_of_the_script_is_among_the_rights_to_grant():
-    header = document("src/store/redis_store.h")
     called = {command.lower() for path in sorted((ROOT / "lua").glob("*.lua"))
               for command in re.findall(r"\b(?:call|try)\('([A-Z]+)'", path.read_text())}
-    return [f"src/store/redis_store.h: the rights lack +{command}" for command in sorted(called)
-            if not re.search(rf"\+{command}\b", header)]
+    return [f"{path}: the rights lack +{command}" for path in ("src/store/redis_store.h", "README.md")
+            for command in sorted(called) if not re.search(rf"\+{command}\b", document(path))]
 
 
-CHECKS = [every_error_code_is_in_the_protocol, every_counter_is_in_the_protocol, every_setting_is_in_its_manual_page,
-          every_command_of_the_script_is_among_the_rights_to_grant]
+def every_method_is_in_the_protocol():
+    table = re.search(r"^static const struct method methods\[\].*?^};", document("src/server/methods.c"), re.M | re.S)
+    names = re.findall(r'^\s*{"(\w+)"', table.group(), re.M) if table else []
+    sections = set(re.findall(r"^### (\w+)$", document("proto/PROTOCOL.md"), re.M))
+    complaints = [f"proto/PROTOCOL.md: no section for the method {name}" for name in names if name not in sections]
+    return complaints if names else ["src/server/methods.c: no table of methods found"]
+
+
+def every_command_is_in_the_manual_page():
+    table = re.search(r"^static const struct command commands\[\].*?^};", document("src/ctl/ratelimitctl.c"), re.M | re.S)
+    names = re.findall(r'^\s*{"([\w-]+)",\s*"', table.group(), re.M) if table else []  # NULL: refused by name
+    page = document("src/ctl/ratelimitctl.1").replace("\\-", "-")
+    complaints = [f"src/ctl/ratelimitctl.1: does not mention {name}" for name in names if not re.search(rf"(?m)^\..*\b{name}\b", page)]
+    return complaints if names else ["src/ctl/ratelimitctl.c: no table of commands found"]
+
+
+def every_algorithm_has_its_twins_and_its_definition():
+    names = re.findall(r"^ALGO\(\w+, (\w+)", document("src/limit/algo.def"), re.M)
+    c_file = {name: "compat" if name.startswith("compat_") else name for name in names}
+    complaints = [f"{path} is missing" for name in names for path in (f"src/limit/{c_file[name]}.c", f"lua/{name}.lua")
+                  if not (ROOT / path).exists()]
+    return complaints + untold([name.removeprefix("compat_") for name in names], "lua/ALGORITHMS.md")
+
+
+def every_link_of_the_documents_leads_somewhere():
+    complaints = []
+    for path in [*ROOT.glob("*.md"), *(ROOT / "proto").rglob("*.md"), *(ROOT / "lua").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
+            if not (path.parent / target).exists():
+                complaints.append(f"{path.relative_to(ROOT)}: {target} does not exist")
+    return complaints
+
+
+CHECKS = [check for name, check in list(globals().items()) if name.startswith("every_")]

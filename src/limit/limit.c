@@ -121,6 +121,7 @@ int64_t limit_decide(const struct run *run, int64_t *s1, int64_t *s2, int64_t co
     if (units > 0) ops->charge(run, s1, s2, units);
     *ret = (struct decision){.allowed = allowed, .limit = limit->full, .granted = admitted ? cost : 0};
     ops->answer(run, *s1, *s2, allowed, cost, wait, ret);
+    if (ret->remaining < 0) ret->remaining = 0; /* a state that says more than the limit holds */
     if (!allowed && cost > limit->full) ret->retry_after_ms = RETRY_NEVER;
     return units;
 }

@@ -314,9 +314,10 @@ static void a_busy_server_is_a_store_error_and_the_connection_stays(void **state
     assert_int_equal(real_redis_command(&redis, "SCRIPT KILL"), 1);
     redisFree(hog);
     size_t before = store_world->n_decided;
-    store_world_check_many("k", 5, 5);
-    store_world_settle();
-    assert_int_equal(store_world->n_decided, before + 5);
+    do { /* the kill takes effect when the script is looked at next */
+        (void)store_world_check("k");
+        store_world_settle();
+    } while (store_world->n_decided == before);
     assert_int_equal(counters.redis_disconnects, 0);
 }
 

@@ -41,6 +41,7 @@ struct server *server_new(uv_loop_t *loop, struct clock *clock, struct engine *e
 /* Start to accept on a listening descriptor (taken over), in place of the one before, if any. 0 or a negative libuv
  * error; UV_EBUSY (nothing has happened) in the very turn of the call before. */
 int server_listen(struct server *server, int fd);
+/* Reload. max_frame and max_depth hold for connections to come, everything else at once. */
 void server_set_options(struct server *server, const struct server_options *options);
 
 void server_turn_end(struct server *server);
@@ -50,7 +51,8 @@ void server_sweep(struct server *server);
 /* Stop accepting, read no further frames, answer what is in flight; on_drained once every session has ended, or after
  * timeout_ms, when the rest was closed. */
 void server_drain(struct server *server, uint32_t timeout_ms, void (*on_drained)(void *arg), void *arg);
-/* Close everything; on_closed once, then the server is gone. */
+/* Close everything, at once; on_closed once, then the server is gone. A drain under way ends here, without on_drained.
+ */
 void server_close(struct server *server, void (*on_closed)(void *arg), void *arg);
 
 #endif

@@ -16,6 +16,7 @@
 #include "server/session.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 
 #include "base/alloc.h"
 #include "base/counters.h"
@@ -24,7 +25,7 @@
 #include "server/call.h"
 #include "server/methods.h"
 
-enum { MESSAGES_PER_TURN = 256 };
+enum { MESSAGES_PER_TURN = 256, LINGER_MS = 1000 };
 
 static uv_stream_t *stream_of(struct session *session)
 {
@@ -82,12 +83,33 @@ void session_close(struct session *session)
 }
 
 static void say_last_words(struct session *session);
+static void start_reading(struct session *session);
+
+/* Closing a socket whose bytes were not all read resets it, and a peer that still sends might never see why. So: say
+ * that nothing more comes, and read past what does until the peer closes too, for LINGER_MS at most. */
+static void linger(struct session *session)
+{
+    uv_os_fd_t fd;
+    if (uv_fileno((const uv_handle_t *)&session->pipe, &fd) != 0 || shutdown(fd, SHUT_WR) != 0) {
+        session_close(session);
+        return;
+    }
+    session->lingers = true;
+    session->taken_us = session->home->clock->mono_us;
+    list_push_back(&session->home->stalled, &session->stall_link);
+    sessions_arm_sweep(session->home);
+    start_reading(session);
+}
 
 static void close_if_ended(struct session *session)
 {
-    if (session->closed || !session->ended) return;
+    if (session->closed || !session->ended || session->lingers) return;
     if (session->last_words != NULL && list_empty(&session->calls)) say_last_words(session);
-    if (!session->closed && !session_is_owed(session)) session_close(session);
+    if (session->closed || session_is_owed(session)) return;
+    if (session->last_code != ERROR_NONE && !session->home->draining)
+        linger(session);
+    else
+        session_close(session);
 }
 
 /* ---- output ---- */
@@ -134,8 +156,6 @@ void session_error(struct session *session, uint64_t msgid, enum error_code code
 }
 
 /* ---- input ---- */
-
-static void start_reading(struct session *session);
 
 static void mark_runnable(struct session *session)
 {
@@ -350,6 +370,10 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     struct session *session = stream->data;
     if (n == 0 || session->closed) return;
     clock_update(session->home->clock);
+    if (session->lingers) {
+        if (n < 0) session_close(session);
+        return;
+    }
     if (n > 0) {
         take_input(session, (const uint8_t *)buf->base, (size_t)n);
     } else if (n == UV_EOF && !is_hung_up(session)) {
@@ -368,6 +392,7 @@ static void start_reading(struct session *session)
 
 void session_drain(struct session *session)
 {
+    if (session->lingers) session_close(session);
     if (session->closed || session->ended) return;
     if (session->leftover) take_from_in(session);
     session->leftover = false;
@@ -437,6 +462,7 @@ bool session_has_stalled(struct session *session)
 {
     size_t n = uv_stream_get_write_queue_size(stream_of(session));
     int64_t now_us = session->home->clock->mono_us;
+    if (session->lingers) return now_us - session->taken_us >= LINGER_MS * 1000;
     if (n < session->n_untaken) {
         session->n_untaken = n;
         session->taken_us = now_us;

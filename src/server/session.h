@@ -40,6 +40,7 @@ struct session {
     bool paused;           /* too much in flight or unread: no message is taken until it is half of that */
     bool leftover;         /* `in` may hold whole messages */
     bool ended;            /* no more input is taken (half-close, drain, lost framing): close once all is answered */
+    bool lingers;          /* framing was lost and the last words are said: input is read and dropped */
     bool closed;           /* uv_close was called */
     enum error_code last_code;
     const char *last_words; /* static; lost framing: to be said, with last_code, once `calls` is empty; else NULL */
@@ -56,7 +57,7 @@ void session_run(struct session *session);   /* take messages left over, as far 
 void session_flush(struct session *session); /* write what is in `out` */
 
 bool session_is_owed(const struct session *session); /* an answer is being made, or waits to be read */
-bool session_has_stalled(struct session *session);   /* the peer took nothing for write_stall_ms */
+bool session_has_stalled(struct session *session);   /* the peer took nothing for write_stall_ms, or lingers too long */
 
 /* A call of n checks began, or ended. */
 void session_began(struct session *session, uint32_t n_checks);

@@ -96,7 +96,7 @@ static void sweep_stalled(struct sessions *sessions)
     LIST_FOREACH (link, &sessions->stalled) {
         struct session *session = LIST_ITEM(link, struct session, stall_link);
         if (!session_has_stalled(session)) continue;
-        counters.connections_closed_slow++;
+        if (!session->lingers) counters.connections_closed_slow++;
         session_close(session);
     }
 }

@@ -289,6 +289,17 @@ def test_frame_of_exactly_max_and_one_more(client):
     assert client.socket.recv(1) == b""
 
 
+def test_last_words_reach_a_peer_that_still_sends(ratelimitd, connect):
+    """A socket closed with bytes unread is reset, and the peer may never see why."""
+    daemon = ratelimitd(CONFIG)
+    client, watcher = connect(daemon), connect(daemon)
+    client.send_bytes(b"\xc1" + bytes(100_000))
+    client.send_bytes(bytes(100_000))
+    assert client.recv()[2].startswith("BAD_REQUEST: ")
+    assert client.socket.recv(1) == b""
+    eventually(lambda: watcher.call("stats")["connections"] == 1, "the daemon closes although the peer does not")
+
+
 def test_half_close_answers_everything(client):
     client.send_bytes(b"".join(msgpack.packb([0, n, "check", ["login", f"k{n}"]]) for n in range(500)))
     client.socket.shutdown(socket.SHUT_WR)

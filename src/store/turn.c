@@ -158,11 +158,6 @@ static bool same_key(const struct turn *turn, const struct turn_key *key, const 
            memcmp(bytes + limit->key_head_len, id.data, id.len) == 0;
 }
 
-static uint64_t hash_of(struct slice id)
-{
-    return hash_keyed(id.data, id.len);
-}
-
 static uint8_t *slot_of(struct turn *turn, const struct limit *limit, struct slice id, uint64_t hash)
 {
     size_t at = hash % TURN_SLOTS;
@@ -174,7 +169,7 @@ static uint8_t *slot_of(struct turn *turn, const struct limit *limit, struct sli
 }
 
 /* Whether the op may join this turn: its kind, its keys' limits, and room for new keys. */
-static bool fits(struct turn *turn, const struct op *op)
+static bool fits(struct turn *turn, const struct op *op, const uint64_t *hashes)
 {
     if (turn->n_ops == 0) return true;
     if (turn->resets != (op->kind == OP_RESET)) return false;
@@ -182,7 +177,7 @@ static bool fits(struct turn *turn, const struct op *op)
     uint32_t n_new = 0;
     for (uint16_t i = 0; i < op->n_members; i++) {
         const struct op_member *member = &op->members[i];
-        uint8_t slot = *slot_of(turn, member->limit, member->key, hash_of(member->key));
+        uint8_t slot = *slot_of(turn, member->limit, member->key, hashes[i]);
         /* after a reload the same key may come under another limit: its constants are the run's */
         if (slot != 0 && turn->keys[slot - 1].limit != member->limit) return false;
         n_new += slot == 0;
@@ -190,9 +185,8 @@ static bool fits(struct turn *turn, const struct op *op)
     return turn->n_keys + n_new <= turn->max_keys;
 }
 
-static uint16_t find_or_add(struct turn *turn, const struct op_member *member)
+static uint16_t find_or_add(struct turn *turn, const struct op_member *member, uint64_t hash)
 {
-    uint64_t hash = hash_of(member->key);
     uint8_t *slot = slot_of(turn, member->limit, member->key, hash);
     if (*slot != 0) return (uint16_t)(*slot - 1);
     CHECK(turn->n_keys < TURN_KEYS_MAX);
@@ -266,13 +260,16 @@ static uint32_t item_of(struct turn *turn, const struct op *op, uint32_t keys_at
 int turn_add(struct turn *turn, struct op *op)
 {
     CHECK(op->n_members >= 1 && op->n_members <= TURN_KEYS_MAX);
-    if (!fits(turn, op)) return 1;
+    uint64_t hashes[TURN_KEYS_MAX];
+    for (uint16_t i = 0; i < op->n_members; i++)
+        hashes[i] = hash_keyed(op->members[i].key.data, op->members[i].key.len);
+    if (!fits(turn, op, hashes)) return 1;
     if (reserve(turn, op) < 0) return -1;
     turn->packed = false;
     turn->resets = op->kind == OP_RESET;
     uint32_t keys_at = (uint32_t)turn->op_keys.n;
     for (uint16_t i = 0; i < op->n_members; i++) {
-        ((uint16_t *)turn->op_keys.at)[turn->op_keys.n++] = find_or_add(turn, &op->members[i]);
+        ((uint16_t *)turn->op_keys.at)[turn->op_keys.n++] = find_or_add(turn, &op->members[i], hashes[i]);
     }
     struct turn_entry entry = {.item = item_of(turn, op, keys_at), .keys_at = keys_at};
     *turn_entry(turn, turn->entries.n++) = entry;

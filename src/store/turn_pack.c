@@ -60,6 +60,7 @@ static void gather_run(struct turn *turn, const enum form *forms, uint32_t from,
 {
     struct turn_run *run = &turn->runs[turn->n_runs];
     *run = (struct turn_run){.limit = turn->keys[from].limit, .form = forms[from]};
+    if (limit_ops(run->limit)->has_wait && run->form != FORM_RESET) turn->waits = true;
     for (uint32_t i = from; i < turn->n_keys; i++) {
         struct turn_key *key = &turn->keys[i];
         if (key->limit != run->limit || forms[i] != run->form) continue;
@@ -78,6 +79,7 @@ static uint32_t arrange(struct turn *turn)
     bool placed[TURN_KEYS_MAX] = {false};
     uint32_t n_placed = 0, n_mget = 0;
     turn->n_runs = 0;
+    turn->waits = false;
     for (uint32_t i = 0; i < turn->n_keys; i++) forms[i] = form_of(turn, &turn->keys[i]);
     for (int mget = 1; mget >= 0; mget--) {
         for (uint32_t i = 0; i < turn->n_keys; i++) {

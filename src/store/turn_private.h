@@ -83,6 +83,7 @@ struct turn {
     uint16_t place[TURN_KEYS_MAX]; /* a key's place in it */
     struct turn_run runs[TURN_KEYS_MAX];
     uint32_t n_runs;
+    bool waits;                                   /* an algorithm among them may send waits */
     struct buffer packet;                         /* ARGV[1] */
     struct slice args[1 + TURN_KEYS_MAX + 1 + 1]; /* numkeys, KEYS, ARGV[1], and room for a test's time */
     char numkeys[8];

@@ -187,15 +187,22 @@ static uint64_t n_foreign(const struct turn *turn, const int64_t *reply)
     return n;
 }
 
+/* Only logs send waits; without them the walk would find nothing but the reply's length. */
+static int spread_waits(const struct turn *turn, const struct states *states, const int64_t *waits, const int64_t *end)
+{
+    if (!turn->waits) return waits == end ? 0 : -1;
+    struct states walked = *states;
+    return walk_items(turn, &walked, waits, end);
+}
+
 int turn_replay(struct turn *turn, const int64_t *reply, size_t n, uint32_t nonce)
 {
     size_t least, most;
-    struct states states, walked;
+    struct states states;
     turn_reply_bounds(turn, &least, &most);
     if (n < least || n > most || reply[n - 1] != nonce || !in_range(reply[n - 2], 0)) return -1;
     if (read_states(turn, reply, &states) < 0) return -1;
-    walked = states;
-    if (!turn->resets && walk_items(turn, &walked, reply + least - 2, reply + n - 2) < 0) return -1;
+    if (spread_waits(turn, &states, reply + least - 2, reply + n - 2) < 0) return -1;
     counters.redis_bad_values += (uint64_t)reply[n - 2] + n_foreign(turn, reply);
     answer_ops(turn, &states);
     return 0;

@@ -5,13 +5,12 @@
  * (redis_link.h) and spreads the reply over the ops. Rules and reasons: the head of
  * redis_store.c.
  *
- * The Redis user needs (a lint check holds the second line against lua/):
+ * The Redis user needs (a lint check holds the rights against lua/):
  *   ACL SETUSER ratelimit on >PASSWORD resetkeys ~rl:* -@all +hello +auth +client|setname +select +script|load +evalsha
- *     +time +mget +get +set +setrange +incrby +decrby +del +pexpireat +lindex +llen +ltrim +rpush
+ *     +time +mget +get +set +setrange +incrby +decrby +exists +del +pexpireat +lindex +llen +ltrim +rpush
  * and, where there are compat policies, ~PREFIX:* for each one's foreign prefix and
  *     +expire +pexpire +pttl +zadd +zcard +zcount +zrange +zremrangebyscore
- * With +script|load the password's holder can run any
- * script on these keys, so keep the server patched.
+ * With +script|load the password's holder can run any script on these keys, so keep the server patched.
  */
 #ifndef RL_STORE_REDIS_STORE_H
 #define RL_STORE_REDIS_STORE_H

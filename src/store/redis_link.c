@@ -19,6 +19,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/counters.h"
+#include "base/log.h"
 #include "store/backoff.h"
 #include "store/redis_address.h"
 
@@ -26,7 +27,7 @@ enum {
     OPEN_MS = 1000,           /* from connect() to the canary's reply */
     HEALTHY_US = 2 * 1000000, /* a connection that was ready this long has cured the backoff */
     USER_TIMEOUT_FACTOR = 3,  /* TCP_USER_TIMEOUT in stall times */
-    STATUS_SIZE = 512,
+    STATUS_SIZE = 640,
 };
 
 enum state { WAITING, RESOLVING, OPENING, READY, DROPPING, CLOSED };
@@ -63,7 +64,9 @@ struct redis_link {
 /* Why it failed, and how soon to try again; the first cause counts. */
 static void note_failure(struct redis_link *link, enum redis_remedy remedy, const char *why)
 {
-    snprintf(link->failure, sizeof(link->failure), "%s (%s)", why, link->peer);
+    char printable[256]; /* a server may write anything into its errors */
+    log_escape(printable, sizeof(printable), why, strlen(why));
+    snprintf(link->failure, sizeof(link->failure), "%s (%s)", printable, link->peer);
     link->remedy = remedy;
 }
 

@@ -30,8 +30,10 @@
 #include "store/redis_link.h"
 #include "store/turn.h"
 
-/* EVALSHA, digest, number of keys, keys, packet, and one to spare. */
-enum { CALL_ARGS_MAX = 2 + 1 + TURN_KEYS_MAX + 2 };
+enum {
+    CALL_ARGS_MAX = 2 + 1 + TURN_KEYS_MAX + 2, /* EVALSHA, digest, number of keys, keys, packet, and one to spare */
+    IDLE_MAX = 64,                             /* slots kept for later turns; about 16 KiB each */
+};
 
 /* One turn on its way. */
 struct slot {
@@ -56,7 +58,8 @@ struct redis_store {
     struct redis_link *link; /* owned; NULL once it is closed */
 
     struct slot *gathering; /* this loop turn's; NULL = none */
-    struct list idle;       /* slots without a turn */
+    uint32_t n_idle;
+    struct list idle; /* slots without a turn */
     struct list in_flight;
     struct list refused; /* met NOSCRIPT: to be sent again, before held */
     struct list held;    /* gathered while not SENDING */
@@ -126,6 +129,7 @@ static struct slot *slot_take(struct redis_store *store)
     struct list *it = list_pop_front(&store->idle);
     struct slot *slot = it != NULL ? LIST_ITEM(it, struct slot, link) : slot_new(store);
     if (slot == NULL) return NULL;
+    store->n_idle -= it != NULL;
     turn_set_merge(slot->turn, store->options.batch_max_keys, store->options.merge);
     slot->nonce = ++store->last_nonce;
     slot->was_refused = false;
@@ -133,26 +137,38 @@ static struct slot *slot_take(struct redis_store *store)
     return slot;
 }
 
-/* Its ops to `to`; the slot is free for the next turn. */
+static void slot_free(struct slot *slot)
+{
+    turn_free(slot->turn);
+    mem_free(slot);
+}
+
+/* Its ops to `to`; the slot is free for the next turn, or gone, where a burst has left too many. */
 static void slot_release(struct slot *slot, struct list *to)
 {
     struct redis_store *store = slot->store;
     turn_take_ops(slot->turn, to);
     turn_clear(slot->turn);
-    list_push_back(&store->idle, &slot->link);
     store->n_calls--;
+    if (store->n_idle >= IDLE_MAX) {
+        slot_free(slot);
+        return;
+    }
+    list_push_back(&store->idle, &slot->link);
+    store->n_idle++;
 }
 
 static void slot_end(struct slot *slot, enum op_outcome outcome)
 {
+    struct redis_store *store = slot->store;
     struct list ops;
     list_init(&ops);
     slot_release(slot, &ops);
     LIST_FOREACH (it, &ops) {
         LIST_ITEM(it, struct op, link)->outcome = outcome;
     }
-    list_append(&slot->store->ended, &ops);
-    call_soon(slot->store);
+    list_append(&store->ended, &ops);
+    call_soon(store);
 }
 
 static void slots_end(struct list *slots, enum op_outcome outcome)
@@ -162,11 +178,7 @@ static void slots_end(struct list *slots, enum op_outcome outcome)
 
 static void slots_free(struct list *slots)
 {
-    for (struct list *it; (it = list_pop_front(slots)) != NULL;) {
-        struct slot *slot = LIST_ITEM(it, struct slot, link);
-        turn_free(slot->turn);
-        mem_free(slot);
-    }
+    for (struct list *it; (it = list_pop_front(slots)) != NULL;) slot_free(LIST_ITEM(it, struct slot, link));
 }
 
 /* ---- sending ---- */

@@ -34,7 +34,8 @@ void redis_store_on_first_attempt(struct redis_store *redis, void (*callback)(vo
 /* One line for people: "ready", or why not, e.g. "connection refused (unix:/run/redis.sock)". Valid until the next
  * call. */
 const char *redis_store_status(const struct redis_store *redis);
-/* Reload: what may change while running. */
+/* Reload. Another address, user, password or database is moved to at once, and no check is lost by it; the key prefix
+ * stays as it was. */
 void redis_store_set_options(struct redis_store *redis, const struct redis_options *options);
 
 #endif

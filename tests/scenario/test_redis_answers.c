@@ -214,6 +214,18 @@ static void an_unknown_error_is_a_store_error(void **state)
     stays_after("-WHATEVER is this\r\n");
 }
 
+static void an_error_that_is_told_is_made_printable(void **state)
+{
+    (void)state;
+    say = "-READONLY \033[31mred\007\r\n";
+    store_world_open_ready(fake.address);
+    (void)store_world_check("k");
+    store_world_until(store_is_not_ready);
+    store_world_status_has("READONLY \\x1b[31mred\\x07");
+    say = GOOD_ANSWER;
+    store_world_settle();
+}
+
 static void a_moved_key_is_a_store_error(void **state)
 {
     (void)state;
@@ -380,6 +392,7 @@ int main(void)
         TEST(loading_is_a_store_error),
         TEST(a_script_error_is_a_store_error_and_never_sent_again),
         TEST(an_unknown_error_is_a_store_error),
+        TEST(an_error_that_is_told_is_made_printable),
         TEST(a_moved_key_is_a_store_error),
         TEST(a_script_that_never_comes_back_is_asked_for_once),
         TEST(a_script_that_cannot_be_loaded_again_closes_the_connection),

@@ -132,6 +132,19 @@ static void ask_again(struct ask *ask)
     if (store_world->n_asked < 500) (void)store_world_check("chain");
 }
 
+static void a_thousand_calls_at_once_are_all_answered(void **state)
+{
+    (void)state;
+    store_world->options.batch_max_keys = 1;
+    start_and_open();
+    store_world_check_many("k", 1000, 1000);
+    store_world_settle();
+    store_world_check_many("k", 1000, 1000);
+    store_world_settle();
+    assert_int_equal(store_world->n_allowed, 2000);
+    assert_int_equal(counters.redis_batches, 2000);
+}
+
 static void an_answer_may_lead_to_the_next_question(void **state)
 {
     (void)state;
@@ -348,6 +361,7 @@ int main(void)
         TEST(a_loop_turn_is_one_call),
         TEST(equal_checks_of_a_turn_are_merged),
         TEST(checks_allocate_nothing_once_warm),
+        TEST(a_thousand_calls_at_once_are_all_answered),
         TEST(an_answer_may_lead_to_the_next_question),
         TEST(the_first_attempt_is_told_once),
         TEST(the_first_attempt_is_told_when_it_failed),

@@ -22,7 +22,7 @@ enum field {
 #define BUCKETS       BIT(BUCKET)
 #define FIXED_WINDOWS (BIT(FIXED_WINDOW) | BIT(FIRST_HIT))
 #define COUNTERS      (FIXED_WINDOWS | BIT(SLIDING_LOG))
-#define COMPATS       (EVERY & ~(COUNTERS | BUCKETS))
+#define COMPATS       (EVERY & ~(COUNTERS | BUCKETS | BIT(SLIDING_COUNTER)))
 #define EVERY         ((1u << N_ALGOS) - 1)
 
 static const struct {

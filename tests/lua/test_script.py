@@ -2,14 +2,17 @@
 broken value stays that key's own affair."""
 
 import random
+import re
 import struct
+from pathlib import Path
 
 import pytest
 
 FUTURE_US = 4_000_000_000_000_000  # 2096: absolute expiries of a test's states do not fall due
-NATIVE = ["bucket", "fixed_window", "first_hit", "sliding_log"]
-COMPAT = ["window_start", "rlaas_fixed", "rlaas_sliding", "first_hit", "endpoint_window", "endpoint_log"]
-NUMBERS = {name: number for number, name in enumerate([*NATIVE, *(f"compat_{name}" for name in COMPAT)])}
+TABLE = Path(__file__).resolve().parent.parent.parent / "src" / "limit" / "algo.def"
+NUMBERS = {name: i for i, name in enumerate(re.findall(r"^ALGO\(\w+, (\w+)", TABLE.read_text(), re.M))}
+COMPAT = [name.removeprefix("compat_") for name in NUMBERS if name.startswith("compat_")]
+NATIVE = [name for name in NUMBERS if not name.startswith("compat_")]
 
 
 class Turn:
@@ -77,6 +80,28 @@ def test_a_fixed_window_rolls_back_what_does_not_fit(redis, sha):
     no_key_lacks_an_expiry(redis)
 
 
+def test_a_sliding_counter_is_14_bytes_that_live_to_the_end_of_the_next_window(redis, sha):
+    def check(count, now):
+        turn = Turn().run("sliding_counter", 1, ["c"], 4, 1000, 2**32 - 1, counts=[(count, 1)], mget=True)
+        return turn.call(redis, sha, now)[:2]
+
+    def state():
+        return struct.pack("<Q", FUTURE_US // 1_000_000 + window)[:6] + struct.pack("<II", previous, count)
+    assert check(9, FUTURE_US) == [0, 0]
+    window, previous, count = 0, 0, 4
+    assert redis.get("c") == state() and redis.pexpiretime("c") == FUTURE_US // 1000 + 2000
+    assert check(1, FUTURE_US + 1_250_000) == [0, 4]
+    window, previous, count = 1, 4, 1
+    assert redis.get("c") == state() and redis.pexpiretime("c") == FUTURE_US // 1000 + 3000
+    assert check(9, FUTURE_US + 1_750_000) == [1, 4]
+    count = 3
+    assert redis.get("c") == state() and redis.pexpiretime("c") == FUTURE_US // 1000 + 3000
+    assert check(0, FUTURE_US + 250_000) == [3, 4]  # the clock stepped back: kept although nothing is charged
+    window = 0
+    assert redis.get("c") == state() and redis.pexpiretime("c") == FUTURE_US // 1000 + 2000
+    assert check(0, FUTURE_US + 2_000_000) == [0, 0]
+
+
 def test_groups_charge_all_members_or_none(redis, sha):
     def turn():
         return (Turn().run("bucket", 2, ["b"], 1, 200_000, 5, mget=True)
@@ -118,6 +143,7 @@ RUNS = {  # algorithm -> a, b, c, read by MGET in the plain form
     "fixed_window": (5, 1000, 0, False),
     "first_hit": (5, 1000, 0, True),
     "sliding_log": (5, 1_000_000, 0, False),
+    "sliding_counter": (5, 1000, 2**32 - 1, True),
 }
 
 
@@ -175,7 +201,7 @@ def test_a_foreign_type_is_marked_and_left_alone(redis, sha, algorithm, foreign,
 @pytest.mark.parametrize("algorithm", NATIVE)
 def test_random_bytes_never_break_a_turn(redis, sha, algorithm):
     rng = random.Random(algorithm)
-    lengths = {"bucket": 20, "first_hit": 10}.get(algorithm, 8)
+    lengths = {"bucket": 20, "first_hit": 10, "sliding_counter": 14}.get(algorithm, 8)
     for _ in range(300):
         redis.flushall()
         if algorithm == "sliding_log":
@@ -206,6 +232,7 @@ class Trace:
         ("fw1", "fixed_window", 1, 10_000, 0, 0), ("fh", "first_hit", 5, 500_000, 0, 0),
         ("fhd", "first_hit", 4, 300_000, 0, 1), ("sl", "sliding_log", 6, 400_000, 0, 0),
         ("sld", "sliding_log", 6, 400_123, 0, 1), ("slbig", "sliding_log", 1500, 900_000, 0, 0),
+        ("sc", "sliding_counter", 5, 500_000, 0, 0), ("sc7", "sliding_counter", 7, 13_000, 0, 0),
         ("never", "fixed_window", 0, 1_000, 0, 0),
     ]
     LIMITS = {name: limit for name, _, limit, *_ in POLICIES}

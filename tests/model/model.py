@@ -20,7 +20,7 @@ from fractions import Fraction
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    algorithm: str  # token_bucket, fixed_window, first_hit, sliding_log, or a compat preset's name
+    algorithm: str  # token_bucket, fixed_window, first_hit, sliding_log, sliding_counter, or a compat preset's name
     limit: int
     window_us: int
     burst: int = 0  # buckets only; 0 = limit
@@ -221,6 +221,39 @@ class SlidingLog(Algorithm):
         return bool(self.times)
 
 
+class SlidingCounter(Algorithm):
+    """Counts of the present window and the previous one, which is taken to have come evenly."""
+
+    tick = 1000
+
+    def __init__(self, policy):
+        super().__init__(policy)
+        self.window, self.previous, self.count = 0, 0, 0
+
+    def see(self, now):
+        window = now // self.policy.window_us
+        clamped = window < self.window
+        if window == self.window + 1:
+            self.previous, self.count = self.count, 0
+        elif window > self.window:
+            self.previous, self.count = 0, 0
+        self.window = window
+        return clamped
+
+    def admits(self, now, cost):
+        passed = Fraction(now - self.window * self.policy.window_us, self.policy.window_us)
+        return self.previous * (1 - passed) + self.count + cost <= self.policy.limit
+
+    def charge(self, now, cost):
+        self.count += cost
+
+    def horizon(self):
+        return 2 * self.policy.window_us
+
+    def exists(self):
+        return self.previous > 0 or self.count > 0
+
+
 # The presets that stand in for existing limiters, forward clock only: their windows end where Redis says so.
 
 
@@ -270,6 +303,7 @@ ALGORITHMS = {
     "fixed_window": FixedWindow,
     "first_hit": FirstHit,
     "sliding_log": SlidingLog,
+    "sliding_counter": SlidingCounter,
     "window-start-millis": CompatWindowStart,
     "rlaas-fixed": CompatRlaasFixed,
     "rlaas-sliding": CompatRlaasSliding,

@@ -8,8 +8,9 @@ from model import Model, Policy
 
 START_US = 4_000_000_000_000_000  # in the future, so that no key's expiry has passed
 
-NATIVE = ("token_bucket", "fixed_window", "first_hit", "sliding_log")
-WINDOWS_US = (1, 7, 1000, 999_983, 1_000_000, 10_000_000, 3_600_000_000, 86_400_000_000)
+NATIVE = ("token_bucket", "fixed_window", "first_hit", "sliding_log", "sliding_counter")
+COUNTS_DENIED = ("fixed_window", "first_hit", "sliding_log")
+WINDOWS_US = (1, 7, 1000, 7000, 997_000, 999_983, 1_000_000, 10_000_000, 3_600_000_000, 86_400_000_000)
 LIMITS = (1, 2, 3, 5, 7, 10, 30)
 
 
@@ -52,15 +53,17 @@ def random_policy(rng, algorithm):
     windows = [w for w in WINDOWS_US if algorithm in ("token_bucket", "sliding_log") or w % 1000 == 0]
     limit = rng.choice(LIMITS)
     burst = rng.choice((0, 0, 1, limit, 2 * limit, rng.randint(1, 40))) if algorithm == "token_bucket" else 0
-    return Policy(algorithm, limit, rng.choice(windows), burst, algorithm != "token_bucket" and rng.random() < 0.3)
+    return Policy(algorithm, limit, rng.choice(windows), burst, algorithm in COUNTS_DENIED and rng.random() < 0.3)
 
 
-def random_step_us(rng, policy, backwards):
+def random_step_us(rng, policy, backwards, now):
     window = policy.window_us
+    to_edge = -now % window
     if backwards and rng.random() < 0.06:
         return -rng.choice((1, 1000, rng.randint(0, window), rng.randint(0, 3 * window)))
     return rng.choice((0, 0, 1, 1000, window // policy.limit, rng.randint(0, window // policy.limit),
-                       rng.randint(0, window), window - 1, window, window + 1, 2 * window))
+                       rng.randint(0, window), window - 1, window, window + 1, 2 * window,
+                       to_edge, max(0, to_edge - 1000)))
 
 
 def random_cost(rng, policy):
@@ -78,6 +81,6 @@ def make(algorithm, seed, n_steps=100, backwards=True):
         kinds = rng.choices(("check", "peek", "reset"), (90, 8, 2), k=n)
         steps = [(rng.choice("aab"), kind, random_cost(rng, policy) if kind != "reset" else 0) for kind in kinds]
         turns.append((now, steps))
-        now = max(START_US, now + random_step_us(rng, policy, backwards))
+        now = max(START_US, now + random_step_us(rng, policy, backwards, now))
         left -= n
     return Trace(seed, f"{algorithm}-{seed}", policy, turns)

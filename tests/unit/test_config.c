@@ -116,7 +116,8 @@ static void a_whole_file_becomes_values(void **state)
                                  "  first: {algorithm: fixed_window, start: first_hit, limit: 5, window: 10s}\n"
                                  "  api: {algorithm: gcra, limit: 100, window: 1m, burst: 20, on_failure: allow}\n"
                                  "  log: {algorithm: sliding_log, limit: 7, window: 500us, deadline: 5ms}\n"
-                                 "  never: {algorithm: token_bucket, limit: 0, window: 1s}\n");
+                                 "  never: {algorithm: token_bucket, limit: 0, window: 1s}\n"
+                                 "  count: {algorithm: sliding_counter, limit: 9, window: 1m}\n");
     assert_string_equal(config->listen_group, "www");
     assert_int_equal(config->caps_max_key, 2048);
     assert_int_equal(config->store_type, STORE_TYPE_REDIS);
@@ -125,7 +126,7 @@ static void a_whole_file_becomes_values(void **state)
     assert_int_equal(config->store_redis_reconnect_max_ms, 2000);
     assert_int_equal(config_redis_stall_ms(config), 600);
     assert_int_equal(config->log_level, 3);
-    assert_int_equal(config->policies->n, 5);
+    assert_int_equal(config->policies->n, 6);
     assert_int_equal(limit_of(config, "login")->algo, ALGO_FIXED_WINDOW);
     assert_true(limit_of(config, "login")->count_denied);
     assert_int_equal(limit_of(config, "login")->policy->deadline_ms, 200);
@@ -136,6 +137,7 @@ static void a_whole_file_becomes_values(void **state)
     assert_int_equal(limit_of(config, "log")->window_us, 500);
     assert_int_equal(limit_of(config, "log")->policy->deadline_ms, 5);
     assert_int_equal(limit_of(config, "never")->limit, 0);
+    assert_int_equal(limit_of(config, "count")->algo, ALGO_SLIDING_COUNTER);
     config_free(config);
 }
 
@@ -202,7 +204,7 @@ static const struct {
     {"defaults: {idempotency_window: 60s}\n", 1, "defaults.idempotency_window: not built yet; "},
     {POLICY("    limits:\n      - {name: day, limit: 1}\n"), 3, "policies.p.limits: not built yet; "},
     {POLICY("    algorithm: fixed_window\n    shadow: false\n" VALID), 4, "policies.p.shadow: not built yet; "},
-    {POLICY("    algorithm: sliding_counter\n" VALID), 3, "'sliding_counter' is not built yet; write sliding_log"},
+    {POLICY("    algorithm: calendar_window\n" VALID), 3, "'calendar_window' is not built yet; write fixed_window"},
     /* policies */
     {"policies: [a]\n", 1, "policies: is no map"},
     {"policies:\n  \"a b\": {algorithm: fixed_window, limit: 1, window: 1s}\n", 2, "policies.a b: is no name"},
@@ -221,6 +223,9 @@ static const struct {
      "policies.p.burst: is no setting of fixed_window; leave it out (it belongs to token_bucket and gcra)"},
     {POLICY("    algorithm: token_bucket\n    start: aligned\n" VALID), 4, "it belongs to fixed_window)"},
     {POLICY("    algorithm: gcra\n    count_denied: true\n" VALID), 4, "it belongs to fixed_window and sliding_log)"},
+    {POLICY("    algorithm: sliding_counter\n    key_prefix: x\n" VALID), 4, "it belongs to compat policies)"},
+    {POLICY("    algorithm: sliding_counter\n    limit: 200000000\n    window: 1d\n"), 4,
+     "policies.p.limit: 200000000 cannot be counted exactly with this window; write limit: 0 to 104249991"},
     {POLICY("    algorithm: fixed_window\n    key_prefix: x\n" VALID), 4, "it belongs to compat policies)"},
     {POLICY("    algorithm: fixed_window\n    start: never\n" VALID), 4, "write one of: aligned first_hit"},
     {POLICY("    algorithm: token_bucket\n    limit: 0\n    window: 1s\n    burst: 5\n"), 6,
@@ -301,6 +306,7 @@ static void what_is_printed_parses_back_to_the_same(void **state)
         "  null: {algorithm: fixed_window, start: first_hit, limit: 5, window: 10s}\n"
         "  api: {algorithm: gcra, limit: 100, window: 90s, burst: 20, on_failure: allow}\n"
         "  log: {algorithm: sliding_log, limit: 7, window: 1500us, deadline: 5ms}\n"
+        "  count: {algorithm: sliding_counter, limit: 9, window: 1m}\n"
         "  never: {algorithm: token_bucket, limit: 0, window: 1s}\n",
     };
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {

@@ -26,13 +26,15 @@ struct settings {
 };
 
 static const struct settings cases[] = {
-    {ALGO_BUCKET, 10, 1000000, 0, false},     {ALGO_BUCKET, 7, 1000000, 3, false},
-    {ALGO_BUCKET, 1, 60000000, 0, false},     {ALGO_BUCKET, 1000000, 1000, 5, false},
-    {ALGO_FIXED_WINDOW, 5, 10000, 0, false},  {ALGO_FIXED_WINDOW, 1, 1000, 0, false},
-    {ALGO_FIXED_WINDOW, 5, 1000000, 0, true}, {ALGO_FIRST_HIT, 5, 10000, 0, false},
-    {ALGO_FIRST_HIT, 5, 1000000, 0, true},    {ALGO_SLIDING_LOG, 5, 10000, 0, false},
-    {ALGO_SLIDING_LOG, 1, 1500, 0, false},    {ALGO_SLIDING_LOG, 5, 1000000, 0, true},
-    {ALGO_SLIDING_LOG, 50, 100000, 0, false},
+    {ALGO_BUCKET, 10, 1000000, 0, false},         {ALGO_BUCKET, 7, 1000000, 3, false},
+    {ALGO_BUCKET, 1, 60000000, 0, false},         {ALGO_BUCKET, 1000000, 1000, 5, false},
+    {ALGO_FIXED_WINDOW, 5, 10000, 0, false},      {ALGO_FIXED_WINDOW, 1, 1000, 0, false},
+    {ALGO_FIXED_WINDOW, 5, 1000000, 0, true},     {ALGO_FIRST_HIT, 5, 10000, 0, false},
+    {ALGO_FIRST_HIT, 5, 1000000, 0, true},        {ALGO_SLIDING_LOG, 5, 10000, 0, false},
+    {ALGO_SLIDING_LOG, 1, 1500, 0, false},        {ALGO_SLIDING_LOG, 5, 1000000, 0, true},
+    {ALGO_SLIDING_LOG, 50, 100000, 0, false},     {ALGO_SLIDING_COUNTER, 5, 10000, 0, false},
+    {ALGO_SLIDING_COUNTER, 1, 1000, 0, false},    {ALGO_SLIDING_COUNTER, 7, 13000, 0, false},
+    {ALGO_SLIDING_COUNTER, 50, 100000, 0, false},
 };
 
 static uint64_t seed;
@@ -218,6 +220,58 @@ static void sliding_log_answers_when_enough_has_expired(void **state)
     one_limit_fini(&one);
 }
 
+static void sliding_counter_counts_the_share_of_the_window_before(void **state)
+{
+    (void)state;
+    const int64_t minute = 60000000, edge = 1000 * minute;
+    struct one_limit one = one_limit(ALGO_SLIDING_COUNTER, 50, minute, 0, false);
+    assert_true(one_check(&one, edge - 1, 42).allowed);
+    assert_true(one_check(&one, edge + minute / 4, 18).allowed); /* 42 * 0.75 + 18 = 49.5 */
+    struct decision denied = one_check(&one, edge + minute / 4, 1);
+    assert_false(denied.allowed);
+    assert_int_equal(denied.remaining, 0);
+    assert_int_equal(denied.retry_after_ms, 715);    /* 42 * (1 - 15.715 / 60) is just below 31 */
+    assert_int_equal(denied.reset_after_ms, 105000); /* the end of the next minute */
+    denied = one_check(&one, edge + minute / 4, 33); /* 17 must be left of the 18 */
+    assert_int_equal(denied.retry_after_ms, 45000 + 3334);
+    assert_int_equal(one_peek(&one, edge + 2 * minute - 1, 0).remaining, 49);
+    assert_int_equal(one_peek(&one, edge + 2 * minute, 0).remaining, 50);
+    one_limit_fini(&one);
+}
+
+static void sliding_counter_admits_2l_minus_1_in_a_window_at_worst(void **state)
+{
+    (void)state;
+    struct one_limit one = one_limit(ALGO_SLIDING_COUNTER, 4, 1000000, 0, false);
+    int64_t admitted = 0, edge = 5000000;
+    for (int64_t t = edge - 1000; t < edge + 999000; t += 1000) {
+        admitted += one_check(&one, t, 4).allowed ? 4 : one_check(&one, t, 1).allowed;
+        int64_t since_edge = t < edge ? 0 : t - edge;
+        assert_true((admitted - 4) * 1000000 <= 4 * since_edge); /* limit * (1 + y): no double burst */
+    }
+    assert_int_equal(admitted, 7);
+    one_limit_fini(&one);
+}
+
+static void sliding_counter_never_admits_2l_in_any_window(void **state)
+{
+    (void)state;
+    enum { LIMIT = 5, WINDOW = 20000, STEPS = 20000 };
+    static int64_t admitted_at[STEPS];
+    struct one_limit one = one_limit(ALGO_SLIDING_COUNTER, LIMIT, WINDOW, 0, false);
+    const size_t most = 2 * LIMIT - 1;
+    size_t n = 0;
+    int64_t now = 1000000;
+    for (int i = 0; i < STEPS; i++) {
+        now += 1000 * draw(draw(10) == 0 ? 20 : 2);
+        if (!one_check(&one, now, 1).allowed) continue;
+        if (n >= most) assert_true(admitted_at[n - most] + WINDOW <= now);
+        admitted_at[n++] = now;
+    }
+    assert_true(n > 1000);
+    one_limit_fini(&one);
+}
+
 static void an_expired_log_counts_again_where_the_clock_steps_back(void **state)
 {
     (void)state;
@@ -245,6 +299,15 @@ static void a_clock_stepped_back_is_clamped_and_the_clamp_is_kept(void **state)
     assert_false(one_check(&one, 50000001, 1).allowed);
     one_limit_fini(&one);
 
+    one = one_limit(ALGO_SLIDING_COUNTER, 2, 1000000, 0, false);
+    assert_true(one_check(&one, 100000000, 2).allowed);
+    denied = one_check(&one, 50000000, 1); /* the two count as this window's */
+    assert_false(denied.allowed);
+    assert_int_equal(denied.retry_after_ms, 1500);
+    assert_false(one_peek(&one, 51499000, 1).allowed);
+    assert_true(one_check(&one, 51500000, 1).allowed);
+    one_limit_fini(&one);
+
     enum algo others[] = {ALGO_FIRST_HIT, ALGO_SLIDING_LOG};
     for (int i = 0; i < 2; i++) {
         one = one_limit(others[i], 2, 1000000, 0, false);
@@ -267,6 +330,17 @@ static void a_changed_limit_keeps_what_was_used(void **state)
     assert_int_equal(one_peek(&one, 1000000, 0).remaining, 0);
     one_limit_change(&one, 10, 1000000, 0);
     assert_int_equal(one_peek(&one, 1000000, 0).remaining, 6);
+    one_limit_fini(&one);
+
+    one = one_limit(ALGO_SLIDING_COUNTER, 5, 1000000, 0, false);
+    assert_true(one_check(&one, 1000000, 4).allowed);
+    one_limit_change(&one, 3, 1000000, 0);
+    assert_int_equal(one_peek(&one, 2000000, 0).remaining, 0);
+    assert_int_equal(one_peek(&one, 2250000, 1).retry_after_ms, 250);
+    one_limit_change(&one, 10, 1000000, 0);
+    assert_int_equal(one_peek(&one, 2250000, 0).remaining, 7);
+    one_limit_change(&one, 9007, INT64_C(1000000000000000), 0); /* a window that can count no more than that */
+    assert_int_equal(one_peek(&one, 1000000, 0).remaining, 9003);
     one_limit_fini(&one);
 
     one = one_limit(ALGO_BUCKET, 10, 60000000, 0, false); /* full again in a minute ... */
@@ -313,6 +387,14 @@ static void what_cannot_be_counted_exactly_is_refused_with_what_can(void **state
     assert_null(one_limit_fault(ALGO_SLIDING_LOG, 10000, 1500, 0, true, text, sizeof text));
     assert_string_equal(one_limit_fault(ALGO_SLIDING_LOG, 10001, 1500, 0, false, text, sizeof text),
                         "limit must be 0 to 10000 for sliding_log, which stores each unit's time");
+    assert_null(one_limit_fault(ALGO_SLIDING_COUNTER, 104249991, 86400000000, 0, false, text, sizeof text));
+    assert_string_equal(one_limit_fault(ALGO_SLIDING_COUNTER, 104249992, 86400000000, 0, false, text, sizeof text),
+                        "limit 104249992 cannot be counted exactly with this window; write limit: 0 to 104249991, "
+                        "or a shorter window");
+    assert_non_null(one_limit_fault(ALGO_SLIDING_COUNTER, INT64_C(1) << 32, 1000, 0, false, text, sizeof text));
+    assert_non_null(one_limit_fault(ALGO_SLIDING_COUNTER, 1, 1500, 0, false, text, sizeof text));
+    assert_non_null(one_limit_fault(ALGO_SLIDING_COUNTER, 1, 1000, 5, false, text, sizeof text));
+    assert_non_null(one_limit_fault(ALGO_SLIDING_COUNTER, 1, 1000, 0, true, text, sizeof text));
     assert_non_null(one_limit_fault(ALGO_FIRST_HIT, INT64_C(1) << 32, 1000, 0, false, text, sizeof text));
 }
 
@@ -362,6 +444,9 @@ int main(void)
         cmocka_unit_test(first_hit_window_runs_from_the_first_unit),
         cmocka_unit_test(sliding_log_never_admits_more_than_the_limit_in_any_window),
         cmocka_unit_test(sliding_log_answers_when_enough_has_expired),
+        cmocka_unit_test(sliding_counter_counts_the_share_of_the_window_before),
+        cmocka_unit_test(sliding_counter_admits_2l_minus_1_in_a_window_at_worst),
+        cmocka_unit_test(sliding_counter_never_admits_2l_in_any_window),
         cmocka_unit_test(an_expired_log_counts_again_where_the_clock_steps_back),
         cmocka_unit_test(a_clock_stepped_back_is_clamped_and_the_clamp_is_kept),
         cmocka_unit_test(a_changed_limit_keeps_what_was_used),

@@ -44,16 +44,21 @@ def sha(redis, script):
     return digest
 
 
+def run_judge(trace, *arguments):
+    """The lines that tests/judge/judge.c prints for a trace."""
+    program = build_dir() / "tests" / "judge"
+    done = subprocess.run([str(program), *map(str, arguments)], input=trace, text=True, capture_output=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.fixture(scope="session")
+def judge_memory():
+    """judge_memory(trace) -> the answers of the C algorithms on the memory store."""
+    return lambda trace: run_judge(trace, "memory")
+
+
 @pytest.fixture
-def judge(server):
-    """judge(trace, "memory") or judge(trace, "redis", max_keys, merge) -> the lines of tests/judge/judge.c."""
-
-    def run(trace, store, *options):
-        where = [server.socket] if store == "redis" else []
-        program = build_dir() / "tests" / "judge"
-        done = subprocess.run([str(program), store, *where, *map(str, options)], input=trace, text=True,
-                              capture_output=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.splitlines()
-
-    return run
+def judge_redis(server):
+    """judge_redis(trace, max_keys, merge) -> the answers of the script on a real server."""
+    return lambda trace, *options: run_judge(trace, "redis", server.socket, *options)

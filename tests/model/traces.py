@@ -9,6 +9,7 @@ from model import Model, Policy
 START_US = 4_000_000_000_000_000  # in the future, so that no key's expiry has passed
 
 NATIVE = ("token_bucket", "fixed_window", "first_hit", "sliding_log", "sliding_counter")
+COMPAT = ("window-start-millis", "rlaas-fixed", "rlaas-sliding", "first-hit", "endpoint-window", "endpoint-log")
 COUNTS_DENIED = ("fixed_window", "first_hit", "sliding_log")
 WINDOWS_US = (1, 7, 1000, 7000, 997_000, 999_983, 1_000_000, 10_000_000, 3_600_000_000, 86_400_000_000)
 LIMITS = (1, 2, 3, 5, 7, 10, 30)
@@ -25,7 +26,8 @@ class Trace:
         """For the judge."""
         policy = self.policy
         yield f"policy {self.name} 1"
-        yield (f"limit - {policy.algorithm} {policy.limit} {policy.window_us} {policy.burst} "
+        name = f"compat:{policy.algorithm}" if policy.algorithm in COMPAT else policy.algorithm
+        yield (f"limit - {name} {policy.limit} {policy.window_us} {policy.burst} "
                f"{int(policy.count_denied)}")
         for now, steps in self.turns:
             yield f"turn {now}"
@@ -50,6 +52,8 @@ def line(answer, kind, cost):
 
 
 def random_policy(rng, algorithm):
+    if algorithm in COMPAT:
+        return Policy(algorithm, rng.choice(LIMITS), rng.choice([w for w in WINDOWS_US if w % 1_000_000 == 0]))
     windows = [w for w in WINDOWS_US if algorithm in ("token_bucket", "sliding_log") or w % 1000 == 0]
     limit = rng.choice(LIMITS)
     burst = rng.choice((0, 0, 1, limit, 2 * limit, rng.randint(1, 40))) if algorithm == "token_bucket" else 0
@@ -67,6 +71,8 @@ def random_step_us(rng, policy, backwards, now):
 
 
 def random_cost(rng, policy):
+    if policy.algorithm in COMPAT:
+        return rng.choice((1, 1, 1, 1, 0))
     full = policy.burst or policy.limit
     return rng.choice((1, 1, 1, 1, 2, 3, 0, full, full + 1, rng.randint(1, 2 * full)))
 
@@ -79,7 +85,8 @@ def make(algorithm, seed, n_steps=100, backwards=True):
     while left > 0:
         n = min(left, rng.choice((1, 1, 2, 3, 8)))
         kinds = rng.choices(("check", "peek", "reset"), (90, 8, 2), k=n)
-        steps = [(rng.choice("aab"), kind, random_cost(rng, policy) if kind != "reset" else 0) for kind in kinds]
+        keys = [f"{algorithm}-{seed}-{rng.choice('aab')}" for _ in kinds]  # compat keys do not name their policy
+        steps = [(key, kind, random_cost(rng, policy) if kind != "reset" else 0) for key, kind in zip(keys, kinds)]
         turns.append((now, steps))
         now = max(START_US, now + random_step_us(rng, policy, backwards, now))
         left -= n

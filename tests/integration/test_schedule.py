@@ -1,0 +1,60 @@
+"""test_schedule.py: schedules replayed through the socket under --test-clock, held against the exact model: the wire,
+the sessions and the memory store add nothing to a decision and take nothing away."""
+
+import sys
+from pathlib import Path
+
+import msgpack
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "model"))
+
+import traces  # noqa: E402
+
+N_TRACES = 20
+
+
+def settings(trace):
+    policy = trace.policy
+    shape = {"first_hit": "algorithm: fixed_window, start: first_hit"}.get(policy.algorithm)
+    if shape is None:
+        shape = f"{'compat' if policy.algorithm in traces.COMPAT else 'algorithm'}: {policy.algorithm}"
+    burst = f", burst: {policy.burst}" if policy.burst else ""
+    counted = ", count_denied: true" if policy.count_denied else ""
+    return f"  {trace.name}: {{{shape}, limit: {policy.limit}, window: {policy.window_us}us{burst}{counted}}}\n"
+
+
+def calls(trace):
+    """(method, params) in order, each turn's time before its steps."""
+    for now, steps in trace.turns:
+        yield "test_clock", [now]
+        for key, kind, cost in steps:
+            yield kind, [trace.name, key] + ([] if kind == "reset" else [cost])
+
+
+def as_line(answer, kind, cost):
+    if kind == "reset":
+        return traces.line(answer, kind, cost)
+    names = {"retry": "retry_after_ms", "reset": "reset_after_ms"}
+    return traces.line({**answer, **{short: answer[name] for short, name in names.items()}}, kind, cost)
+
+
+def replay(client, trace):
+    asked = list(calls(trace))
+    client.send_bytes(b"".join(msgpack.packb([0, n, method, params]) for n, (method, params) in enumerate(asked)))
+    answers = {}
+    for _ in asked:
+        _, msgid, error, result = client.recv()
+        assert error is None, (asked[msgid], error)
+        answers[msgid] = result
+    return [as_line(answers[n], method, params[-1]) for n, (method, params) in enumerate(asked) if method != "test_clock"]
+
+
+@pytest.mark.parametrize("algorithm", traces.NATIVE + traces.COMPAT)
+def test_a_schedule_is_decided_as_the_model_does(algorithm, ratelimitd, connect):
+    made = [traces.make(algorithm, seed, backwards=algorithm not in traces.COMPAT) for seed in range(N_TRACES)]
+    client = connect(ratelimitd("policies:\n" + "".join(map(settings, made)), arguments=["--test-clock"]))
+    for trace in made:
+        for step, want, have in zip(trace.steps(), trace.expected(), replay(client, trace)):
+            if step[2] != "reset":
+                assert want == have, f"{trace.policy}, seed {trace.seed}, step {step}"

@@ -7,8 +7,6 @@
 #ifndef RL_PROTO_ERROR_H
 #define RL_PROTO_ERROR_H
 
-#include "base/slice.h"
-
 enum error_code {
     ERROR_NONE = 0,
 #define ERROR_CODE(name, help) ERROR_##name,
@@ -17,9 +15,6 @@ enum error_code {
     N_ERROR_CODES
 };
 
-const char *error_name(enum error_code code);     /* "BAD_KEY"; "NONE" for ERROR_NONE */
-enum error_code error_of_name(struct slice name); /* ERROR_NONE where the name is not known */
-/* Split "CODE: message"; ERROR_INTERNAL and the whole text where the code is not known. */
-enum error_code error_split(struct slice text, struct slice *ret_message);
+const char *error_name(enum error_code code); /* "BAD_KEY"; "NONE" for ERROR_NONE */
 
 #endif

@@ -88,11 +88,6 @@ size_t time_ring_count_until(const struct time_ring *ring, int64_t until_us)
     return low;
 }
 
-void time_ring_clear(struct time_ring *ring)
-{
-    if (ring != NULL) ring->len = 0;
-}
-
 size_t time_ring_bytes(const struct time_ring *ring)
 {
     return ring == NULL ? 0 : sizeof *ring + ring->cap * sizeof ring->at_us[0];

@@ -117,7 +117,7 @@ void memory_table_remove(struct memory_table *table, struct memory_entry *entry)
     table->n_bytes -= entry->n_bytes;
     table->n_stale -= entry->generation != table->generation;
     map_remove(&table->map, &entry->node);
-    time_ring_free(entry->state.log);
+    state_fini(&entry->state);
     mem_free(entry);
 }
 

@@ -13,13 +13,15 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(os.environ.get("TEST_RESULTS", ROOT / "build" / "test"))
 CORES = os.cpu_count() or 1
 SHORT_FUZZ_SECONDS = 10
-PYTHON_TESTS = ("integration", "lua", "model")  # against real servers: the daemon, the script, the algorithms
+# Folders of pytest, against real servers: the daemon; the script and the algorithms.
+DAEMON_TESTS, SCRIPT_TESTS = ("integration",), ("lua", "model")
 
 
 class Count:
@@ -34,7 +36,7 @@ class Count:
 
 
 def slug(name):
-    return re.sub(r"[^a-z0-9]+", "-", name.lower())
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def tool(name, argv, env=None):
@@ -113,20 +115,31 @@ def ctest(preset, names=()):
     return f"unit and scenario tests ({preset})", step
 
 
-def pytest(preset, *selection):
+def pytest(title, preset, folders, *selection):
+    name = f"{title} ({preset})"
+
     def step():
-        report = RESULTS / f"pytest-{preset}.xml"
+        report = RESULTS / f"{slug(name)}.xml"
         report.unlink(missing_ok=True)
-        folders = [f"tests/{name}" for name in PYTHON_TESTS if (ROOT / "tests" / name).is_dir()]
-        argv = [sys.executable, "-m", "pytest", *folders, "-q", "-ra", "--tb=short", f"--junitxml={report}", *selection]
-        code, output = tool(f"pytest {preset}", argv, {"RATELIMITD_BUILD": str(ROOT / "build" / preset)})
+        present = [f"tests/{folder}" for folder in folders if (ROOT / "tests" / folder).is_dir()]
+        argv = [sys.executable, "-m", "pytest", *present, "-q", "-ra", "--tb=short", f"--junitxml={report}", *selection]
+        code, output = tool(name, argv, {"RATELIMITD_BUILD": str(ROOT / "build" / preset)})
         count = junit(report)
         if code not in (0, 5):  # 5: nothing was selected
             show(output)
             count.failed = max(count.failed, 1)
         return count
 
-    return f"integration tests ({preset})", step
+    return name, step
+
+
+def together(*steps):
+    """Steps that use one core each, at the same time."""
+    def step():
+        with ThreadPoolExecutor(len(steps)) as pool:
+            return sum(pool.map(lambda one: one[1](), steps), Count())
+
+    return " and ".join(name for name, _ in steps), step
 
 
 def lint(names=()):
@@ -178,8 +191,8 @@ def everything():
         build("asan"), ctest("asan"),
         build("release"), ctest("release"),
         build("clang"),
-        pytest("asan"),
-        pytest("release", "-m", "smoke"),
+        together(pytest("integration tests", "asan", DAEMON_TESTS), pytest("script and model tests", "asan", SCRIPT_TESTS)),
+        pytest("integration tests", "release", DAEMON_TESTS, "-m", "smoke"),
         lint(),
         *fuzzing(SHORT_FUZZ_SECONDS),
     ]
@@ -195,7 +208,7 @@ def selected(names):
     expressions = [name for name in names if name not in ("lint", "fuzz")]
     if expressions:
         steps += [] if c_tests else [build("asan")]
-        steps.append(pytest("asan", "-k", " or ".join(expressions)))
+        steps.append(pytest("selected tests", "asan", DAEMON_TESTS + SCRIPT_TESTS, "-k", " or ".join(expressions)))
     if "lint" in names:
         steps.append(lint())
     if "fuzz" in names:

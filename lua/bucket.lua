@@ -1,10 +1,9 @@
 -- bucket.lua: token bucket = GCRA in exact integers; twin of src/limit/bucket.c, which tells how.
--- a tokens per b us, burst c. Value: <I7 tat us> <I7 rem> <I6 expiry ms>, 20 bytes; the expiry stands in
+-- a tokens per b us; c the level up to which a check is admitted, d the highest that any may leave. Value: <I7 tat us> <I7 rem> <I6 expiry ms>, 20 bytes; the expiry stands in
 -- the value too, so that one SETRANGE does while it is far enough.
 --@state s1
 --@prepare
-local most = b * c
-local life = (most - most % a) / a
+local life = (d - d % a) / a
 local horizon = floor((now + 2 * life) / 1000) + 1000
 local px = fmt('%.0f', horizon)
 --@view
@@ -16,15 +15,15 @@ if raw then
         local ahead = tat - now
         if ahead >= 0 then
             if rem >= a then rem = a - 1 end
-            if ahead > life then s1 = most + 1 else s1 = ahead * a + rem end
-            if s1 > most then s1, keep = most, -1 elseif s1 > 0 then keep = 1 end
+            if ahead > life then s1 = d + 1 else s1 = ahead * a + rem end
+            if s1 > d then s1, keep = d, -1 elseif s1 > 0 then keep = 1 end
         end
     else
         n_bad = n_bad + 1
     end
 end
 --@room
-room = floor((most - s1) / b)
+room = floor((c - s1) / b)
 --@store
 local level = s1 + units * b
 local rem = level % a

@@ -19,7 +19,8 @@ enum field {
 };
 
 #define BIT(algo)     (1u << ALGO_##algo)
-#define BUCKETS       BIT(BUCKET)
+#define SHAPERS       BIT(LEAKY_BUCKET)
+#define BUCKETS       (BIT(BUCKET) | SHAPERS)
 #define FIXED_WINDOWS (BIT(FIXED_WINDOW) | BIT(FIRST_HIT))
 #define COUNTERS      (FIXED_WINDOWS | BIT(SLIDING_LOG))
 #define COMPATS       (EVERY & ~(COUNTERS | BUCKETS | BIT(SLIDING_COUNTER)))
@@ -220,14 +221,16 @@ static void read_count(struct reading *reading, enum field field, int64_t min, i
                          reading->faults, ret);
 }
 
-static void read_window(struct reading *reading, int64_t *ret_us)
+/* Finer than the settings elsewhere: to the microsecond. */
+static void read_duration(struct reading *reading, enum field field, bool may_be_none, int64_t *ret_us)
 {
     char shown[FAULTS_SHOWN_MAX];
-    const struct tree_node *node = reading->given[FIELD_WINDOW];
-    const char *text = setting_parse_text(path_of(reading, FIELD_WINDOW), node, reading->faults);
+    const struct tree_node *node = reading->given[field];
+    if (node == NULL) return;
+    const char *text = setting_parse_text(path_of(reading, field), node, reading->faults);
     if (text == NULL) return;
     const char *wrong = units_duration(text, ret_us);
-    if (wrong == NULL && *ret_us == 0) wrong = "no time at all; write a duration, e.g. 10s";
+    if (wrong == NULL && *ret_us == 0 && !may_be_none) wrong = "no time at all; write a duration, e.g. 10s";
     if (wrong != NULL)
         faults_add(reading->faults, node->line, reading->path, "%s is %s", faults_shown(shown, text), wrong);
 }
@@ -274,8 +277,9 @@ static const char *read_values(struct reading *reading, struct policy *policy)
 {
     struct limit *limit = &policy->limits[0];
     if (is_given(reading, FIELD_LIMIT)) read_count(reading, FIELD_LIMIT, 0, &limit->limit);
-    if (is_given(reading, FIELD_WINDOW)) read_window(reading, &limit->window_us);
-    limit->burst = limit->algo == ALGO_BUCKET ? limit->limit : 0;
+    if (is_given(reading, FIELD_WINDOW)) read_duration(reading, FIELD_WINDOW, false, &limit->window_us);
+    read_duration(reading, FIELD_MAX_WAIT, true, &limit->max_wait_us);
+    limit->burst = BUCKETS & (1u << limit->algo) ? limit->limit : 0;
     read_count(reading, FIELD_BURST, 1, &limit->burst);
     if (reading->given[FIELD_COUNT_DENIED] != NULL)
         setting_parse_bool(path_of(reading, FIELD_COUNT_DENIED), reading->given[FIELD_COUNT_DENIED], reading->faults,
@@ -453,7 +457,9 @@ void policy_yaml_print(FILE *out, const struct policy *policy)
     print_algorithm(out, limit);
     fprintf(out, "    limit: %" PRId64 "\n", limit->limit);
     fprintf(out, "    window: %s\n", units_print_duration(text, limit->window_us));
-    if (limit->algo == ALGO_BUCKET && limit->limit > 0) fprintf(out, "    burst: %" PRId64 "\n", limit->burst);
+    if (BUCKETS & (1u << limit->algo) && limit->limit > 0) fprintf(out, "    burst: %" PRId64 "\n", limit->burst);
+    if (SHAPERS & (1u << limit->algo))
+        fprintf(out, "    max_wait: %s\n", units_print_duration(text, limit->max_wait_us));
     fprintf(out, "    on_failure: %s\n", on_failure_name(policy->on_failure));
     fprintf(out, "    deadline: %s\n", units_print_duration(text, (int64_t)policy->deadline_ms * 1000));
 }

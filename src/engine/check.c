@@ -6,7 +6,12 @@ uint16_t check_fill_members(const struct check *check, struct op_member *members
     for (uint16_t i = 0; i < check->policy->n_limits; i++) {
         const struct limit *limit = &check->policy->limits[i];
         if (limit->limit == 0) continue;
-        members[n++] = (struct op_member){.limit = limit, .key = check->key, .cost = check->cost};
+        members[n++] = (struct op_member){
+            .limit = limit,
+            .key = check->key,
+            .cost = check->cost,
+            .max_wait_us = check->has_max_wait ? limit_max_wait(limit, check->max_wait_us) : limit->max_wait_us,
+        };
     }
     return n;
 }

@@ -30,6 +30,8 @@ struct check {
     const struct policy *policy; /* held through `set` */
     struct slice key;            /* into inline_key or big_key */
     int64_t cost;
+    bool has_max_wait;                 /* else the policy's */
+    int64_t max_wait_us;               /* a delay that will do, where the policy's may be longer */
     void (*done)(struct check *check); /* exactly once; may run within engine_submit(); never once released */
     void *asker;                       /* not owned; the engine never looks */
     struct check *next;                /* the asker's: the next of a check_many; not owned */

@@ -1,10 +1,12 @@
 /*
- * bucket.c: token bucket, which is also GCRA, in exact integers; twin of lua/bucket.lua.
+ * bucket.c: token bucket, which is also GCRA, in exact integers; twin of lua/bucket.lua. With a wait it is the leaky
+ * bucket of leaky_bucket.c.
  *
  * A bucket of `burst` tokens refills `limit` tokens per `window`, evenly. Divide limit and window
  * (in us) by their greatest common divisor: a tokens per b us. The bucket's emptiness is a *level*
  * in units of token * us: a charge of n adds n * b, each us takes a away, and it may not rise above
- * most = burst * b. So nothing is ever rounded.
+ * burst * b. So nothing is ever rounded. Where a check may wait m us, it may rise m * a higher: what lies
+ * above burst * b has drained when the delay is over.
  *
  * The state is the theoretical arrival time of GCRA with its fraction: the level reaches zero at
  * tat + rem / a us. It does not depend on the policy's b, so a changed limit keeps what was used,
@@ -12,14 +14,16 @@
  *
  * Bound: any half-open interval of length t admits at most burst + t * limit / window.
  *
- * Constants: a tokens, b us, c burst. s1 = level at now; s2 is not used. State: v[0] tat, v[1] rem.
+ * Constants: a tokens, b us, c the level up to which this check is admitted, d the highest level that any check of
+ * the policy may leave (higher: the clock stepped back). c = d where the check waits as long as the policy lets it.
+ * s1 = level at now; s2 is not used. State: v[0] tat, v[1] rem.
  * Source: GCRA is ITU-T I.371's virtual scheduling; see lua/ALGORITHMS.md.
  */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "base/check.h"
-#include "limit/limit.h"
+#include "limit/bucket.h"
 
 #define EXACT_MAX     ((INT64_C(1) << 53) - 1) /* Lua counts in doubles */
 #define BURST_MAX     (INT64_C(1) << 34)
@@ -44,13 +48,22 @@ static int64_t largest_burst(int64_t a, int64_t b)
     return most < BURST_MAX ? most : BURST_MAX;
 }
 
-static const char *configure(struct limit *limit, char *text, size_t size)
+/* As largest_burst; what the burst has taken is not there for the wait. */
+static int64_t largest_wait_us(const struct limit *limit)
 {
-    if (limit->count_denied) return "count_denied is not for token buckets; leave it out, or use fixed_window";
+    int64_t burst_level = limit->burst * limit->b;
+    int64_t by_level = (EXACT_MAX - burst_level) / limit->a, by_time = REFILL_MAX_US - burst_level / limit->a;
+    return by_level < by_time ? by_level : by_time;
+}
+
+const char *bucket_configure(struct limit *limit, char *text, size_t size)
+{
+    if (limit->count_denied) return "count_denied is not for buckets; leave it out, or use fixed_window";
     if (limit->limit == 0) {
         if (limit->burst != 0) return "burst with limit 0 means nothing; leave burst out, or raise limit";
+        if (limit->max_wait_us != 0) return "max_wait with limit 0 means nothing; leave it out, or raise limit";
         limit->a = limit->b = 1;
-        limit->c = limit->full = limit->max_cost = 0;
+        limit->c = limit->d = limit->full = limit->max_cost = 0;
         return NULL;
     }
     if (limit->burst == 0) limit->burst = limit->limit;
@@ -65,39 +78,46 @@ static const char *configure(struct limit *limit, char *text, size_t size)
                  limit->burst, largest, ", or a rounder limit");
         return text;
     }
-    limit->c = limit->full = limit->max_cost = limit->burst;
+    int64_t longest_us = largest_wait_us(limit);
+    if (limit->max_wait_us < 0 || limit->max_wait_us > longest_us) {
+        snprintf(text, size,
+                 "max_wait cannot be counted exactly with this limit, window and burst; write at most %" PRId64 "us",
+                 longest_us);
+        return text;
+    }
+    limit->c = limit->d = limit->burst * limit->b + limit->max_wait_us * limit->a;
+    limit->full = limit->max_cost = limit->burst;
     return NULL;
 }
 
-static void prepare(struct run *run)
+void bucket_prepare(struct run *run)
 {
-    run->edge = run->b * run->c / run->a; /* us until an empty bucket is full, rounded down */
+    run->edge = run->d / run->a; /* us until the highest level is drained, rounded down */
 }
 
-static void view(const struct run *run, struct state *raw, int64_t *ret_s1, int64_t *ret_s2, int64_t *ret_keep)
+void bucket_view(const struct run *run, struct state *raw, int64_t *ret_s1, int64_t *ret_s2, int64_t *ret_keep)
 {
-    int64_t most = run->b * run->c;
     int64_t ahead = raw->v[0] - run->now;
     int64_t rem = raw->v[1] < run->a ? raw->v[1] : run->a - 1; /* of a policy with another limit */
-    int64_t level = ahead < 0 ? 0 : ahead > run->edge ? most + 1 : ahead * run->a + rem;
-    *ret_keep = level > most ? -1 : level > 0;
-    *ret_s1 = level > most ? most : level;
+    int64_t level = ahead < 0 ? 0 : ahead > run->edge ? run->d + 1 : ahead * run->a + rem;
+    *ret_keep = level > run->d ? -1 : level > 0;
+    *ret_s1 = level > run->d ? run->d : level;
     *ret_s2 = 0;
 }
 
-static int64_t room(const struct run *run, int64_t s1, int64_t s2)
+int64_t bucket_room(const struct run *run, int64_t s1, int64_t s2)
 {
     (void)s2;
-    return (run->b * run->c - s1) / run->b;
+    return (run->c - s1) / run->b;
 }
 
-static void charge(const struct run *run, int64_t *s1, int64_t *s2, int64_t units)
+void bucket_charge(const struct run *run, int64_t *s1, int64_t *s2, int64_t units)
 {
     (void)s2;
     *s1 += units * run->b;
 }
 
-static int store(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep, int64_t units)
+int bucket_store(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep, int64_t units)
 {
     (void)s2;
     (void)keep;
@@ -107,17 +127,21 @@ static int store(const struct run *run, struct state *raw, int64_t s1, int64_t s
     return 0;
 }
 
-static void answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, int64_t cost, int64_t wait,
+/* What is above the burst is waited for. The remaining units are those without a wait. */
+void bucket_answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, int64_t cost, int64_t wait,
                    struct decision *ret)
 {
     (void)wait;
-    ret->remaining = room(run, s1, s2);
+    (void)s2;
+    int64_t burst_level = run->limit->burst * run->b;
+    ret->remaining = (burst_level - s1) / run->b;
     ret->reset_after_ms = div_up(div_up(s1, run->a), 1000);
-    if (allowed || cost > run->c) return;
-    ret->retry_after_ms = div_up(div_up(s1 - (run->c - cost) * run->b, run->a), 1000);
+    if (allowed && s1 > burst_level) ret->delay_ms = div_up(div_up(s1 - burst_level, run->a), 1000);
+    if (allowed || cost > run->limit->burst) return;
+    ret->retry_after_ms = div_up(div_up(s1 + cost * run->b - run->c, run->a), 1000);
 }
 
-static int64_t expires(const struct run *run, const struct state *raw)
+int64_t bucket_expires(const struct run *run, const struct state *raw)
 {
     (void)run;
     return raw->v[0] + (raw->v[1] > 0);
@@ -128,12 +152,12 @@ const struct algo_ops bucket_ops = {
     .key_tag = "tb1",
     .kind = STATE_STRING,
     .merges = true,
-    .configure = configure,
-    .prepare = prepare,
-    .view = view,
-    .room = room,
-    .charge = charge,
-    .store = store,
-    .answer = answer,
-    .expires = expires,
+    .configure = bucket_configure,
+    .prepare = bucket_prepare,
+    .view = bucket_view,
+    .room = bucket_room,
+    .charge = bucket_charge,
+    .store = bucket_store,
+    .answer = bucket_answer,
+    .expires = bucket_expires,
 };

@@ -83,12 +83,14 @@ const char *limit_prepare(struct limit *limit, const char *compat_prefix, char *
         snprintf(text, size, "window must be 1us to %" PRId64 "d", WINDOW_MAX_US / 86400 / 1000000);
         return text;
     }
+    if (limit->max_wait_us != 0 && limit->algo != ALGO_LEAKY_BUCKET)
+        return "max_wait is for leaky_bucket; leave it out";
     const char *wrong = limit_ops(limit)->configure(limit, text, size);
     if (wrong != NULL) return wrong;
     return set_key_head(limit, compat_prefix, text, size);
 }
 
-void limit_run(struct run *run, const struct limit *limit, int64_t now_us)
+void limit_run(struct run *run, const struct limit *limit, int64_t now_us, int64_t max_wait_us)
 {
     *run = (struct run){
         .limit = limit,
@@ -96,7 +98,7 @@ void limit_run(struct run *run, const struct limit *limit, int64_t now_us)
         .now = now_us,
         .a = limit->a,
         .b = limit->b,
-        .c = limit->c,
+        .c = limit_c(limit, max_wait_us),
         .d = limit->d,
     };
     limit_ops(limit)->prepare(run);
@@ -110,12 +112,18 @@ int64_t limit_fit(int64_t room, int64_t cost, int64_t k)
     return fit < k ? fit : k;
 }
 
+int64_t limit_fits(const struct run *run, int64_t s1, int64_t s2, int64_t cost, int64_t k)
+{
+    if (cost > run->limit->full) return 0;
+    return limit_fit(limit_ops(run->limit)->room(run, s1, s2), cost, k);
+}
+
 int64_t limit_decide(const struct run *run, int64_t *s1, int64_t *s2, int64_t cost, bool admitted, int64_t wait,
                      struct decision *ret)
 {
     const struct limit *limit = run->limit;
     const struct algo_ops *ops = limit_ops(limit);
-    bool allowed = cost == 0 || ops->room(run, *s1, *s2) >= cost;
+    bool allowed = limit_fits(run, *s1, *s2, cost, 1) > 0;
     CHECK(allowed || !admitted);
     int64_t units = admitted || limit->count_denied ? cost : 0;
     if (units > 0) ops->charge(run, s1, s2, units);

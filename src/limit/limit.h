@@ -41,8 +41,9 @@ struct limit {
     enum algo algo;
     int64_t limit; /* units per window; 0 = deny always, without asking the store */
     int64_t window_us;
-    int64_t burst;     /* buckets: capacity; else 0 */
-    bool count_denied; /* denied requests are charged too */
+    int64_t burst;       /* buckets: capacity; else 0 */
+    int64_t max_wait_us; /* leaky_bucket: admitted with a delay up to this; else 0 */
+    bool count_denied;   /* denied requests are charged too */
 
     /* Set by limit_prepare(): */
     int64_t full;                /* what a fresh key admits at once: burst, or limit */
@@ -126,6 +127,9 @@ const char *limit_prepare(struct limit *limit, const char *compat_prefix, char *
  * many of the first ones are admitted into `room`? For several limits the caller takes the smallest.
  */
 int64_t limit_fit(int64_t room, int64_t cost, int64_t k);
+/* The same of a state: room is what it has, and a cost above the limit's capacity never fits, even where there is room
+ * (a bucket that lets wait). */
+int64_t limit_fits(const struct run *run, int64_t s1, int64_t s2, int64_t cost, int64_t k);
 
 /*
  * Decide one check on one state already viewed: charges s1/s2 where allowed (or counted), fills `ret` but
@@ -136,8 +140,20 @@ int64_t limit_fit(int64_t room, int64_t cost, int64_t k);
 int64_t limit_decide(const struct run *run, int64_t *s1, int64_t *s2, int64_t cost, bool admitted, int64_t wait,
                      struct decision *ret);
 
-/* Fill `run` for `limit` at `now_us`. */
-void limit_run(struct run *run, const struct limit *limit, int64_t now_us);
+/* Fill `run` for `limit` at `now_us`, for checks that wait at most max_wait_us. */
+void limit_run(struct run *run, const struct limit *limit, int64_t now_us, int64_t max_wait_us);
+
+/* The wait a check is willing to take, as far as the policy lets it. */
+static inline int64_t limit_max_wait(const struct limit *limit, int64_t asked_us)
+{
+    return asked_us < limit->max_wait_us ? asked_us : limit->max_wait_us;
+}
+
+/* The constant c for checks that wait at most max_wait_us, which is at most the limit's. */
+static inline int64_t limit_c(const struct limit *limit, int64_t max_wait_us)
+{
+    return limit->c - (limit->max_wait_us - max_wait_us) * limit->a; /* only buckets have a wait: see bucket.c */
+}
 
 /* Forget what a state holds on the heap; it is fresh afterwards. */
 void state_fini(struct state *state);

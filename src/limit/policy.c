@@ -44,8 +44,9 @@ void policy_free(struct policy *policy)
 static uint64_t hash_limit(uint64_t hash, const struct limit *limit)
 {
     char text[256];
-    int len = snprintf(text, sizeof text, "|%s|%s|%" PRId64 "|%" PRId64 "|%" PRId64 "|%d|", limit->name,
-                       limit_ops(limit)->name, limit->limit, limit->window_us, limit->burst, (int)limit->count_denied);
+    int len = snprintf(text, sizeof text, "|%s|%s|%" PRId64 "|%" PRId64 "|%" PRId64 "|%" PRId64 "|%d|", limit->name,
+                       limit_ops(limit)->name, limit->limit, limit->window_us, limit->burst, limit->max_wait_us,
+                       (int)limit->count_denied);
     CHECK(len > 0 && (size_t)len < sizeof text);
     hash = hash_stable(hash, text, (size_t)len);
     return hash_stable(hash, limit->key_head, limit->key_head_len); /* tells first-hit windows from aligned ones */

@@ -34,6 +34,8 @@ static int add_check(struct call *call, const struct params *params, enum op_kin
     check->policy = question->policy;
     check->cost = question->cost;
     check->deadline_ms = question->deadline_ms;
+    check->has_max_wait = question->has_max_wait;
+    check->max_wait_us = question->max_wait_us;
     return 0;
 }
 
@@ -133,8 +135,9 @@ static bool may_count_denied(const struct limit *limit)
 static void pack_limit(struct packer *packer, const struct limit *limit)
 {
     const struct algo_ops *ops = limit_ops(limit);
-    bool is_named = limit->name[0] != '\0', is_bucket = limit->algo == ALGO_BUCKET;
-    pack_map(packer, 3U + is_named + is_bucket + is_fixed_window(limit) + may_count_denied(limit));
+    bool is_named = limit->name[0] != '\0', is_leaky = limit->algo == ALGO_LEAKY_BUCKET;
+    bool is_bucket = is_leaky || limit->algo == ALGO_BUCKET;
+    pack_map(packer, 3U + is_named + is_bucket + is_leaky + is_fixed_window(limit) + may_count_denied(limit));
     if (is_named) {
         pack_text(packer, "name");
         pack_text(packer, limit->name);
@@ -148,6 +151,10 @@ static void pack_limit(struct packer *packer, const struct limit *limit)
     if (is_bucket) {
         pack_text(packer, "burst");
         pack_int(packer, limit->full);
+    }
+    if (is_leaky) {
+        pack_text(packer, "max_wait_ms");
+        pack_int(packer, div_up(limit->max_wait_us, 1000));
     }
     if (is_fixed_window(limit)) {
         pack_text(packer, "start");

@@ -88,13 +88,23 @@ static int read_deadline(struct params *params, uint32_t *ret_ms)
     return 0;
 }
 
-/* The options of check and hello: each is read by its number here. */
-enum option { OPTION_COST, OPTION_DEADLINE_MS, OPTION_DECISION, N_OPTIONS };
+static int read_max_wait(struct params *params, struct question *ret)
+{
+    int64_t ms;
+    if (pull_int(&params->pull, &ms) != 0 || ms < 0)
+        return params_fail(params, ERROR_BAD_REQUEST, "max_wait_ms: must be a whole number from 0 to 2^53 - 1");
+    ret->has_max_wait = true;
+    ret->max_wait_us = ms < INT64_MAX / 1000 ? ms * 1000 : INT64_MAX;
+    return 0;
+}
 
-static const char *const option_names[N_OPTIONS] = {"cost", "deadline_ms", "decision"};
+/* The options of check and hello: each is read by its number here. */
+enum option { OPTION_COST, OPTION_DEADLINE_MS, OPTION_MAX_WAIT_MS, OPTION_DECISION, N_OPTIONS };
+
+static const char *const option_names[N_OPTIONS] = {"cost", "deadline_ms", "max_wait_ms", "decision"};
 
 /* In the protocol, and not in this daemon yet. */
-static const char *const later_options[] = {"request_id", "at_most", "max_wait_ms"};
+static const char *const later_options[] = {"request_id", "at_most"};
 
 static int fail_by_option(const struct params *params, struct slice name)
 {
@@ -140,9 +150,12 @@ static int read_check_options(struct params *params, struct question *ret)
     uint32_t n;
     if (read_options(params, "cost or options: must be an integer or a map", &n) != 0) return -1;
     for (; n > 0; n--) {
-        if (read_option(params, 1U << OPTION_COST | 1U << OPTION_DEADLINE_MS, &seen, &option) != 0) return -1;
-        int rc = option == OPTION_COST ? read_cost(params, "must be an integer", ret)
-                                       : read_deadline(params, &ret->deadline_ms);
+        if (read_option(params, 1U << OPTION_COST | 1U << OPTION_DEADLINE_MS | 1U << OPTION_MAX_WAIT_MS, &seen,
+                        &option) != 0)
+            return -1;
+        int rc = option == OPTION_COST          ? read_cost(params, "must be an integer", ret)
+                 : option == OPTION_DEADLINE_MS ? read_deadline(params, &ret->deadline_ms)
+                                                : read_max_wait(params, ret);
         if (rc != 0) return -1;
     }
     return 0;

@@ -37,6 +37,8 @@ struct question {
     struct slice key;
     int64_t cost;
     uint32_t deadline_ms; /* 0 = the policy's */
+    bool has_max_wait;    /* else the policy's */
+    int64_t max_wait_us;
 };
 
 /* Set the fault; returns -1. */

@@ -93,7 +93,7 @@ static void open_seat(struct memory_store *memory, const struct op *op, size_t i
     const struct op_member *member = &op->members[i];
     struct seat *seat = &memory->seats[i];
     seat->first = seat;
-    limit_run(&seat->run, member->limit, memory->clock->wall_us);
+    limit_run(&seat->run, member->limit, memory->clock->wall_us, member->max_wait_us);
     for (size_t j = 0; j < i && seat->first == seat; j++)
         if (same_key(&op->members[j], member)) seat->first = memory->seats[j].first;
     if (seat->first != seat) return;
@@ -108,8 +108,7 @@ static void open_seat(struct memory_store *memory, const struct op *op, size_t i
 
 static bool fits(const struct seat *seat, int64_t cost)
 {
-    const struct algo_ops *ops = limit_ops(seat->run.limit);
-    return limit_fit(ops->room(&seat->run, seat->first->s1, seat->first->s2), cost, 1) > 0;
+    return limit_fits(&seat->run, seat->first->s1, seat->first->s2, cost, 1) > 0;
 }
 
 /* Do all members fit, each beside the ones before it? */
@@ -212,7 +211,7 @@ static bool reset_member(struct memory_store *memory, const struct op_member *me
     if (entry == NULL) return false;
     struct run run;
     int64_t s1, s2, keep;
-    limit_run(&run, member->limit, memory->clock->wall_us);
+    limit_run(&run, member->limit, memory->clock->wall_us, member->max_wait_us);
     limit_ops(member->limit)->view(&run, &entry->state, &s1, &s2, &keep);
     memory_table_remove(&memory->table, entry);
     return keep != 0;

@@ -64,12 +64,14 @@ struct memory_entry *memory_table_find(struct memory_table *table, const struct 
     return NULL;
 }
 
-/* What a state of `limit` may last at most: a full bucket drains in window * burst / limit, a window in its length. */
+/* What a state of `limit` may last at most: a full bucket drains in window * burst / limit, and before that what waits;
+ * a window ends in its length. */
 static int64_t life_of(const struct limit *limit)
 {
     int64_t windows = limit->limit > 0 ? (limit->full + limit->limit - 1) / limit->limit : 1;
     int64_t life_us;
-    return __builtin_mul_overflow(limit->window_us, windows + 1, &life_us) ? INT64_MAX / 2 : life_us;
+    if (__builtin_mul_overflow(limit->window_us, windows + 1, &life_us)) return INT64_MAX / 2;
+    return life_us < INT64_MAX / 2 ? life_us + limit->max_wait_us : INT64_MAX / 2;
 }
 
 static uint32_t bytes_of(const struct memory_entry *entry)

@@ -44,6 +44,7 @@ struct op_member {
     const struct limit *limit; /* alive until `done` */
     struct slice key;          /* the client's key; bytes alive until `done` */
     int64_t cost;              /* 0 = peek; already checked: <= max_cost, or > limit->full (never admitted) */
+    int64_t max_wait_us;       /* a delay that will do, at most the limit's; 0 where that has none */
     struct decision decision;  /* result of OP_CHECK and OP_PEEK: all but source, reason and policy_version */
     bool removed;              /* result of OP_RESET: there was a state */
 };

@@ -178,8 +178,9 @@ static bool fits(struct turn *turn, const struct op *op, const uint64_t *hashes)
     for (uint16_t i = 0; i < op->n_members; i++) {
         const struct op_member *member = &op->members[i];
         uint8_t slot = *slot_of(turn, member->limit, member->key, hashes[i]);
-        /* after a reload the same key may come under another limit: its constants are the run's */
-        if (slot != 0 && turn->keys[slot - 1].limit != member->limit) return false;
+        /* a key's constants are its run's: those of one limit (after a reload there may be another) and one wait */
+        const struct turn_key *key = slot != 0 ? &turn->keys[slot - 1] : NULL;
+        if (key != NULL && (key->limit != member->limit || key->max_wait_us != member->max_wait_us)) return false;
         n_new += slot == 0;
     }
     return turn->n_keys + n_new <= turn->max_keys;
@@ -191,7 +192,7 @@ static uint16_t find_or_add(struct turn *turn, const struct op_member *member, u
     if (*slot != 0) return (uint16_t)(*slot - 1);
     CHECK(turn->n_keys < TURN_KEYS_MAX);
     struct turn_key *key = &turn->keys[turn->n_keys];
-    *key = (struct turn_key){.limit = member->limit, .hash = hash, .alone = true};
+    *key = (struct turn_key){.limit = member->limit, .max_wait_us = member->max_wait_us, .hash = hash, .alone = true};
     write_key(turn, key, member->key);
     *slot = (uint8_t)++turn->n_keys;
     return (uint16_t)(turn->n_keys - 1);

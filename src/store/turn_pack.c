@@ -27,6 +27,8 @@ enum {
 
 /* A cost above every limit is denied whatever its size, and this keeps the script's counts exact. */
 #define COST_CAP ((INT64_C(1) << 34) + 1)
+/* More than any room: a bucket that lets wait may have room for a cost above its capacity. */
+#define COST_NEVER (INT64_C(1) << 53)
 
 static uint8_t *put(uint8_t *to, uint64_t value, size_t size)
 {
@@ -37,6 +39,12 @@ static uint8_t *put(uint8_t *to, uint64_t value, size_t size)
 static uint64_t capped(int64_t cost)
 {
     return (uint64_t)(cost < COST_CAP ? cost : COST_CAP);
+}
+
+static uint64_t cost_of(const struct turn *turn, const struct turn_member *member)
+{
+    const struct limit *limit = turn->keys[member->key].limit;
+    return limit->max_wait_us > 0 && member->cost > limit->full ? (uint64_t)COST_NEVER : capped(member->cost);
 }
 
 static enum form form_of(const struct turn *turn, const struct turn_key *key)
@@ -59,11 +67,12 @@ static bool read_by_mget(const struct turn_key *key, enum form form)
 static void gather_run(struct turn *turn, const enum form *forms, uint32_t from, uint32_t *n_placed)
 {
     struct turn_run *run = &turn->runs[turn->n_runs];
-    *run = (struct turn_run){.limit = turn->keys[from].limit, .form = forms[from]};
+    *run = (struct turn_run){
+        .limit = turn->keys[from].limit, .max_wait_us = turn->keys[from].max_wait_us, .form = forms[from]};
     if (limit_ops(run->limit)->has_wait && run->form != FORM_RESET) turn->waits = true;
     for (uint32_t i = from; i < turn->n_keys; i++) {
         struct turn_key *key = &turn->keys[i];
-        if (key->limit != run->limit || forms[i] != run->form) continue;
+        if (key->limit != run->limit || key->max_wait_us != run->max_wait_us || forms[i] != run->form) continue;
         key->run = (uint16_t)turn->n_runs;
         turn->place[i] = (uint16_t)*n_placed;
         turn->order[(*n_placed)++] = (uint16_t)i;
@@ -75,7 +84,7 @@ static void gather_run(struct turn *turn, const enum form *forms, uint32_t from,
 /* Sort the keys into runs, those read by MGET first; returns how many those are. */
 static uint32_t arrange(struct turn *turn)
 {
-    enum form forms[TURN_KEYS_MAX];
+    enum form forms[TURN_KEYS_MAX] = {FORM_ONES};
     bool placed[TURN_KEYS_MAX] = {false};
     uint32_t n_placed = 0, n_mget = 0;
     turn->n_runs = 0;
@@ -113,7 +122,7 @@ static uint8_t *put_runs(const struct turn *turn, uint8_t *to)
         const struct limit *limit = run->limit;
         to = put(put(put(to, limit->algo, 1), run->form, 1), run->n_keys, 2);
         to = put(put(to, (uint64_t)limit->a, 7), (uint64_t)limit->b, 7);
-        to = put(put(to, (uint64_t)limit->c, 7), (uint64_t)limit->d, 7);
+        to = put(put(to, (uint64_t)limit_c(limit, run->max_wait_us), 7), (uint64_t)limit->d, 7);
         for (uint16_t i = 0; i < run->n_keys; i++, next++) {
             if (run->form == FORM_COUNTS) to = put_count(turn, to, &turn->keys[*next]);
         }
@@ -135,7 +144,7 @@ static uint8_t *put_groups(const struct turn *turn, uint8_t *to, uint32_t *ret_n
         to = put(put(to, item->n_members, 1), item->count, 4);
         for (uint16_t j = 0; j < item->n_members; j++) {
             const struct turn_member *member = turn_member(turn, item->first_member + j);
-            to = put(put(to, turn->place[member->key] + 1U, 2), capped(member->cost), 7);
+            to = put(put(to, turn->place[member->key] + 1U, 2), cost_of(turn, member), 7);
         }
         n++;
     }

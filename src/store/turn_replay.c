@@ -52,7 +52,8 @@ static int read_states(const struct turn *turn, const int64_t *reply, struct sta
     const int64_t *s2 = reply + turn->n_keys;
     int64_t now = s2[n_s2(turn)];
     if (!in_range(now, 0)) return -1;
-    for (uint32_t r = 0; r < turn->n_runs; r++) limit_run(&states->runs[r], turn->runs[r].limit, now);
+    for (uint32_t r = 0; r < turn->n_runs; r++)
+        limit_run(&states->runs[r], turn->runs[r].limit, now, turn->runs[r].max_wait_us);
     for (uint32_t i = 0; i < turn->n_keys; i++) {
         uint16_t key = turn->order[i];
         states->s1[key] = reply[i];
@@ -67,9 +68,9 @@ static const struct run *run_of(const struct turn *turn, const struct states *st
     return &states->runs[turn->keys[key].run];
 }
 
-static int64_t room_of(const struct turn *turn, const struct states *states, uint16_t key)
+static int64_t fits(const struct turn *turn, const struct states *states, uint16_t key, int64_t cost, int64_t k)
 {
-    return limit_ops(turn->keys[key].limit)->room(run_of(turn, states, key), states->s1[key], states->s2[key]);
+    return limit_fits(run_of(turn, states, key), states->s1[key], states->s2[key], cost, k);
 }
 
 static void charge(const struct turn *turn, struct states *states, const struct turn_member *member, int64_t units)
@@ -88,8 +89,8 @@ static int walk_item(const struct turn *turn, struct states *states, const struc
     int64_t k = item->count, asked = k > 0 ? k : 1, fit = asked;
     for (uint16_t i = 0; i < item->n_members; i++) {
         if (states->s1[members[i].key] == FOREIGN) return 0;
-        int64_t fits = limit_fit(room_of(turn, states, members[i].key), members[i].cost, asked);
-        if (fits < fit) fit = fits;
+        int64_t of_this = fits(turn, states, members[i].key, members[i].cost, asked);
+        if (of_this < fit) fit = of_this;
     }
     for (uint16_t i = 0; i < item->n_members; i++) {
         const struct limit *limit = turn->keys[members[i].key].limit;
@@ -132,8 +133,7 @@ static bool all_have_room(const struct turn *turn, const struct states *states, 
                           const struct op *op)
 {
     for (uint16_t i = 0; i < op->n_members; i++) {
-        int64_t room = room_of(turn, states, turn_op_key(turn, entry->keys_at + i));
-        if (limit_fit(room, op->members[i].cost, 1) == 0) return false;
+        if (fits(turn, states, turn_op_key(turn, entry->keys_at + i), op->members[i].cost, 1) == 0) return false;
     }
     return true;
 }

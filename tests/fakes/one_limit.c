@@ -8,7 +8,7 @@
 #include "fakes/one_limit.h"
 
 static const char *make(struct policy **ret_policy, enum algo algo, int64_t limit, int64_t window_us, int64_t burst,
-                        bool count_denied, char *text, size_t size)
+                        bool count_denied, int64_t max_wait_us, char *text, size_t size)
 {
     struct policy *policy = policy_new("p", 1);
     assert_non_null(policy);
@@ -18,20 +18,32 @@ static const char *make(struct policy **ret_policy, enum algo algo, int64_t limi
     only->window_us = window_us;
     only->burst = burst;
     only->count_denied = count_denied;
+    only->max_wait_us = max_wait_us;
     const char *wrong = limit_prepare(only, NULL, text, size);
     policy_seal(policy);
     *ret_policy = policy;
     return wrong;
 }
 
-struct one_limit one_limit(enum algo algo, int64_t limit, int64_t window_us, int64_t burst, bool count_denied)
+static struct one_limit one_of(enum algo algo, int64_t limit, int64_t window_us, int64_t burst, bool count_denied,
+                               int64_t max_wait_us)
 {
     char text[256];
     struct one_limit one = {0};
-    const char *wrong = make(&one.policy, algo, limit, window_us, burst, count_denied, text, sizeof text);
+    const char *wrong = make(&one.policy, algo, limit, window_us, burst, count_denied, max_wait_us, text, sizeof text);
     if (wrong != NULL) fail_msg("%s", wrong);
     one.limit = &one.policy->limits[0];
     return one;
+}
+
+struct one_limit one_limit(enum algo algo, int64_t limit, int64_t window_us, int64_t burst, bool count_denied)
+{
+    return one_of(algo, limit, window_us, burst, count_denied, 0);
+}
+
+struct one_limit one_leaky_bucket(int64_t limit, int64_t window_us, int64_t burst, int64_t max_wait_us)
+{
+    return one_of(ALGO_LEAKY_BUCKET, limit, window_us, burst, false, max_wait_us);
 }
 
 void one_limit_fini(struct one_limit *one)
@@ -48,24 +60,36 @@ void one_limit_change(struct one_limit *one, int64_t limit, int64_t window_us, i
     one->limit = changed.limit;
 }
 
-const char *one_limit_fault(enum algo algo, int64_t limit, int64_t window_us, int64_t burst, bool count_denied,
-                            char *text, size_t size)
+static const char *fault_of(enum algo algo, int64_t limit, int64_t window_us, int64_t burst, bool count_denied,
+                            int64_t max_wait_us, char *text, size_t size)
 {
     struct policy *policy;
-    const char *wrong = make(&policy, algo, limit, window_us, burst, count_denied, text, size);
+    const char *wrong = make(&policy, algo, limit, window_us, burst, count_denied, max_wait_us, text, size);
     policy_free(policy);
     return wrong;
 }
 
-static struct decision ask(struct one_limit *one, int64_t now_us, int64_t cost, bool charge)
+const char *one_limit_fault(enum algo algo, int64_t limit, int64_t window_us, int64_t burst, bool count_denied,
+                            char *text, size_t size)
+{
+    return fault_of(algo, limit, window_us, burst, count_denied, 0, text, size);
+}
+
+const char *one_leaky_bucket_fault(int64_t limit, int64_t window_us, int64_t burst, int64_t max_wait_us, char *text,
+                                   size_t size)
+{
+    return fault_of(ALGO_LEAKY_BUCKET, limit, window_us, burst, false, max_wait_us, text, size);
+}
+
+static struct decision ask(struct one_limit *one, int64_t now_us, int64_t cost, int64_t max_wait_us, bool charge)
 {
     const struct algo_ops *ops = limit_ops(one->limit);
     struct run run;
     struct decision decision;
     int64_t s1, s2, keep, wait = 0;
-    limit_run(&run, one->limit, now_us);
+    limit_run(&run, one->limit, now_us, limit_max_wait(one->limit, max_wait_us));
     ops->view(&run, &one->state, &s1, &s2, &keep);
-    bool admitted = limit_fit(ops->room(&run, s1, s2), cost, 1) > 0;
+    bool admitted = limit_fits(&run, s1, s2, cost, 1) > 0;
     if (!admitted && ops->has_wait && cost <= one->limit->full) wait = ops->wait(&run, &one->state, s1, cost);
     int64_t after1 = s1, after2 = s2;
     int64_t units = limit_decide(&run, &after1, &after2, cost, admitted, wait, &decision);
@@ -76,10 +100,20 @@ static struct decision ask(struct one_limit *one, int64_t now_us, int64_t cost, 
 
 struct decision one_check(struct one_limit *one, int64_t now_us, int64_t cost)
 {
-    return ask(one, now_us, cost, true);
+    return ask(one, now_us, cost, INT64_MAX, true);
 }
 
 struct decision one_peek(struct one_limit *one, int64_t now_us, int64_t cost)
 {
-    return ask(one, now_us, cost, false);
+    return ask(one, now_us, cost, INT64_MAX, false);
+}
+
+struct decision one_check_within(struct one_limit *one, int64_t now_us, int64_t cost, int64_t max_wait_us)
+{
+    return ask(one, now_us, cost, max_wait_us, true);
+}
+
+struct decision one_peek_within(struct one_limit *one, int64_t now_us, int64_t cost, int64_t max_wait_us)
+{
+    return ask(one, now_us, cost, max_wait_us, false);
 }

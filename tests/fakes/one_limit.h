@@ -15,6 +15,7 @@ struct one_limit {
 
 /* Settings as in a configuration; window in us. Fails the test where they are refused. */
 struct one_limit one_limit(enum algo algo, int64_t limit, int64_t window_us, int64_t burst, bool count_denied);
+struct one_limit one_leaky_bucket(int64_t limit, int64_t window_us, int64_t burst, int64_t max_wait_us);
 void one_limit_fini(struct one_limit *one);
 
 /* The same key under new settings, as after a reload. */
@@ -24,7 +25,13 @@ void one_limit_change(struct one_limit *one, int64_t limit, int64_t window_us, i
 const char *one_limit_fault(enum algo algo, int64_t limit, int64_t window_us, int64_t burst, bool count_denied,
                             char *text, size_t size);
 
+const char *one_leaky_bucket_fault(int64_t limit, int64_t window_us, int64_t burst, int64_t max_wait_us, char *text,
+                                   size_t size);
+
 struct decision one_check(struct one_limit *one, int64_t now_us, int64_t cost);
 struct decision one_peek(struct one_limit *one, int64_t now_us, int64_t cost);
+/* A check that brings a wait of its own. */
+struct decision one_check_within(struct one_limit *one, int64_t now_us, int64_t cost, int64_t max_wait_us);
+struct decision one_peek_within(struct one_limit *one, int64_t now_us, int64_t cost, int64_t max_wait_us);
 
 #endif

@@ -13,6 +13,7 @@ policies:
   api: {algorithm: token_bucket, limit: 100, window: 1m, burst: 20}
   none: {algorithm: token_bucket, limit: 0, window: 1s}
   log: {algorithm: sliding_log, limit: 3, window: 10s}
+  queue: {algorithm: leaky_bucket, limit: 10, window: 1s, burst: 1, max_wait: 250ms}
 """
 FIELDS = ["allowed", "limit", "remaining", "retry_after_ms", "reset_after_ms", "delay_ms", "granted", "bound_by",
           "source", "reason", "policy_version"]
@@ -68,6 +69,20 @@ def test_peek_is_what_a_check_would_get(client):
         assert peeked == client.call("peek", "login", "k", cost)
         assert peeked == client.call("check", "login", "k", cost)
     assert client.call("peek", "login", "k")["remaining"] == 1
+
+
+def test_a_leaky_bucket_makes_wait_before_it_denies(client):
+    assert "delay_ms" not in client.call("check", "queue", "k")
+    assert client.call("peek", "queue", "k", 1)["delay_ms"] == 100
+    denied = client.call("check", "queue", "k", {"max_wait_ms": 0})
+    assert (denied["allowed"], denied["retry_after_ms"], "delay_ms" in denied) == (False, 100, False)
+    assert client.call("check", "queue", "k", {"max_wait_ms": 100})["delay_ms"] == 100
+    assert client.call("check", "queue", "k", {"max_wait_ms": 2**53 - 1})["delay_ms"] == 200
+    denied = client.call("check", "queue", "k", {"cost": 1, "max_wait_ms": 9000})
+    assert (denied["allowed"], denied["remaining"], denied["retry_after_ms"], denied["reset_after_ms"]) == (False, 0, 50, 300)
+    assert client.call("check", "queue", "k", 2)["retry_after_ms"] == -1
+    assert [d.get("delay_ms", 0) for d in client.call("check_many", [["queue", "a"]] * 4)] == [0, 100, 200, 0]
+    assert client.call("check", "api", "k", {"max_wait_ms": 5})["allowed"]
 
 
 def test_reset_forgets(client):
@@ -168,9 +183,11 @@ def test_ping_version_policies_stats(client):
     version = client.call("version")
     assert set(version) >= {"version", "protocol", "libuv", "hiredis", "store"} and version["store"] == "memory"
     policies = {p["name"]: p for p in client.call("policies")}
-    assert set(policies) == {"login", "api", "none", "log"}
+    assert set(policies) == {"login", "api", "none", "log", "queue"}
     assert policies["login"]["version"] == client.call("check", "login", "k")["policy_version"]
     assert policies["api"]["limits"][0]["burst"] == 20
+    assert policies["queue"]["limits"] == [{"algorithm": "leaky_bucket", "limit": 10, "window_ms": 1000, "burst": 1,
+                                            "max_wait_ms": 250}]
     stats = client.call("stats")
     assert stats["checks"] >= 1 and all(isinstance(v, int) for v in stats.values())
 

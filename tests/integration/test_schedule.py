@@ -21,22 +21,25 @@ def settings(trace):
         shape = f"{'compat' if policy.algorithm in traces.COMPAT else 'algorithm'}: {policy.algorithm}"
     burst = f", burst: {policy.burst}" if policy.burst else ""
     counted = ", count_denied: true" if policy.count_denied else ""
-    return f"  {trace.name}: {{{shape}, limit: {policy.limit}, window: {policy.window_us}us{burst}{counted}}}\n"
+    waiting = f", max_wait: {policy.max_wait_us}us" if policy.max_wait_us else ""
+    return f"  {trace.name}: {{{shape}, limit: {policy.limit}, window: {policy.window_us}us{burst}{counted}{waiting}}}\n"
 
 
 def calls(trace):
     """(method, params) in order, each turn's time before its steps."""
     for now, steps in trace.turns:
         yield "test_clock", [now]
-        for key, kind, cost in steps:
-            yield kind, [trace.name, key] + ([] if kind == "reset" else [cost])
+        for key, kind, cost, max_wait_us in steps:
+            ask = cost if max_wait_us is None else {"cost": cost, "max_wait_ms": max_wait_us // 1000}
+            yield kind, [trace.name, key] + ([] if kind == "reset" else [ask])
 
 
 def as_line(answer, kind, cost):
     if kind == "reset":
         return traces.line(answer, kind, cost)
     names = {"retry": "retry_after_ms", "reset": "reset_after_ms"}
-    return traces.line({**answer, **{short: answer[name] for short, name in names.items()}}, kind, cost)
+    renamed = {short: answer[name] for short, name in names.items()}
+    return traces.line({**answer, **renamed, "delay": answer.get("delay_ms", 0)}, kind, cost)
 
 
 def replay(client, trace):
@@ -47,7 +50,8 @@ def replay(client, trace):
         _, msgid, error, result = client.recv()
         assert error is None, (asked[msgid], error)
         answers[msgid] = result
-    return [as_line(answers[n], method, params[-1]) for n, (method, params) in enumerate(asked) if method != "test_clock"]
+    cost_of = {n: ask["cost"] if isinstance(ask := params[-1], dict) else ask for n, (_, params) in enumerate(asked)}
+    return [as_line(answers[n], method, cost_of[n]) for n, (method, _) in enumerate(asked) if method != "test_clock"]
 
 
 @pytest.mark.parametrize("algorithm", traces.NATIVE + traces.COMPAT)

@@ -9,10 +9,10 @@
  * On standard input, fields apart by spaces:
  *
  *   policy NAME N                              then N lines:
- *   limit NAME|- ALGORITHM LIMIT WINDOW_US BURST COUNT_DENIED
+ *   limit NAME|- ALGORITHM LIMIT WINDOW_US BURST COUNT_DENIED [MAX_WAIT_US]
  *                                              ALGORITHM as configured, or first_hit, or compat:PRESET
  *   turn NOW_US                                the steps up to `end` are one loop turn at that time
- *   POLICY KEY check|peek COST
+ *   POLICY KEY check|peek COST [MAX_WAIT_US]     without it the policy's
  *   POLICY KEY reset 0
  *   end
  *
@@ -22,7 +22,7 @@
  *
  * On standard output, a line per step, in order:
  *
- *   allowed limit remaining retry_after_ms reset_after_ms granted bound_by    (a limit's name, or -)
+ *   allowed limit remaining retry_after_ms reset_after_ms delay_ms granted bound_by    (a limit's name, or -)
  *   removed 0|1
  *   error                                      the key holds a foreign type
  *
@@ -78,6 +78,12 @@ static int64_t next_number(char **line)
     return strtoll(next_word(line), NULL, 10);
 }
 
+static int64_t optional_number(char **line, int64_t without)
+{
+    const char *word = strtok_r(NULL, " \n", line);
+    return word != NULL ? strtoll(word, NULL, 10) : without;
+}
+
 static int algo_named(const char *name)
 {
     if (strncmp(name, "compat:", 7) == 0) return compat_of_name(name + 7);
@@ -97,6 +103,7 @@ static void read_limit(struct limit *limit, char *text)
     limit->window_us = next_number(&line);
     limit->burst = next_number(&line);
     limit->count_denied = next_number(&line) != 0;
+    limit->max_wait_us = optional_number(&line, 0);
     const char *wrong = limit_prepare(limit, NULL, message, sizeof message);
     if (wrong != NULL) die(wrong);
 }
@@ -134,7 +141,7 @@ static void read_step(const char *first, char **line)
     const struct policy *policy = policy_named(first);
     snprintf(step->key, sizeof step->key, "%s", next_word(line));
     const char *kind = next_word(line);
-    int64_t cost = next_number(line);
+    int64_t cost = next_number(line), max_wait_us = optional_number(line, INT64_MAX);
     step->op = (struct op){
         .kind = strcmp(kind, "reset") == 0  ? OP_RESET
                 : strcmp(kind, "peek") == 0 ? OP_PEEK
@@ -145,7 +152,12 @@ static void read_step(const char *first, char **line)
     };
     list_init(&step->op.link);
     for (uint16_t i = 0; i < policy->n_limits; i++) {
-        step->members[i] = (struct op_member){.limit = &policy->limits[i], .key = slice_of(step->key), .cost = cost};
+        step->members[i] = (struct op_member){
+            .limit = &policy->limits[i],
+            .key = slice_of(step->key),
+            .cost = cost,
+            .max_wait_us = limit_max_wait(&policy->limits[i], max_wait_us),
+        };
     }
 }
 
@@ -217,8 +229,9 @@ static void print_step(const struct step *step)
         return;
     }
     decision_combine(&all, members, limits, step->op.n_members);
-    printf("%d %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %s\n", all.allowed, all.limit, all.remaining,
-           all.retry_after_ms, all.reset_after_ms, all.granted, all.bound_by == NULL ? "-" : all.bound_by->name);
+    printf("%d %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %s\n", all.allowed, all.limit,
+           all.remaining, all.retry_after_ms, all.reset_after_ms, all.delay_ms, all.granted,
+           all.bound_by == NULL ? "-" : all.bound_by->name);
 }
 
 static void run_turn(int64_t now_us)

@@ -43,7 +43,7 @@ def compare(judged, answers):
                 continue
             before = "\n".join(f"  {s}  ->  {e}" for s, e in list(zip(trace.steps(), expect))[max(0, i - 8):i])
             pytest.fail(f"{trace.policy}, seed {trace.seed}, step {i} {step}:\n{before}\n  model {want}\n  found {have}\n"
-                        "  (allowed limit remaining retry_after_ms reset_after_ms granted bound_by)")
+                        "  (allowed limit remaining retry_after_ms reset_after_ms delay_ms granted bound_by)")
     assert at == len(answers)
 
 

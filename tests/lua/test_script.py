@@ -48,8 +48,8 @@ def wide(value):
 
 
 def bucket(keys, counts=(), limit=5, form=1):
-    """5 per second: 1 token per 200 000 us."""
-    return Turn().run("bucket", form, keys, 1, 1_000_000 // limit, limit, 0, counts, mget=True)
+    """5 per second: 1 token per 200 000 us, and as many ready."""
+    return Turn().run("bucket", form, keys, 1, 1_000_000 // limit, 1_000_000, 1_000_000, counts, mget=True)
 
 
 def no_key_lacks_an_expiry(redis):
@@ -104,7 +104,7 @@ def test_a_sliding_counter_is_14_bytes_that_live_to_the_end_of_the_next_window(r
 
 def test_groups_charge_all_members_or_none(redis, sha):
     def turn():
-        return (Turn().run("bucket", 2, ["b"], 1, 200_000, 5, mget=True)
+        return (Turn().run("bucket", 2, ["b"], 1, 200_000, 1_000_000, 1_000_000, mget=True)
                 .run("fixed_window", 2, ["w"], 2, 1000, mget=True).run("sliding_log", 2, ["l"], 3, 1_000_000))
     reply = turn().group(1, ("b", 1), ("w", 1)).group(1, ("b", 4), ("w", 2)).group(1, ("b", 4), ("l", 3)).call(redis, sha)
     assert reply == [0, 0, 0, 0, FUTURE_US, 0, 77]
@@ -118,7 +118,7 @@ def test_a_reset_tells_whether_there_was_a_state(redis, sha):
     redis.rpush("log", FUTURE_US - 2000)
     redis.rpush("live log", FUTURE_US - 500)
     redis.sadd("foreign", "m")
-    turn = (Turn().run("bucket", 3, ["a", "b", "foreign"], 1, 200_000, 5, mget=True)
+    turn = (Turn().run("bucket", 3, ["a", "b", "foreign"], 1, 200_000, 1_000_000, 1_000_000, mget=True)
             .run("sliding_log", 3, ["log", "live log"], 3, 1000))
     assert turn.call(redis, sha) == [1, 0, -1, 0, 1, FUTURE_US, 0, 77]
     assert redis.keys("*") == [b"foreign"]
@@ -138,19 +138,20 @@ WRONG_TYPE = {
     "zset": lambda redis, key: redis.zadd(key, {"m": 1}),
     "set": lambda redis, key: redis.sadd(key, "m"),
 }
-RUNS = {  # algorithm -> a, b, c, read by MGET in the plain form
-    "bucket": (1, 200_000, 5, True),
-    "fixed_window": (5, 1000, 0, False),
-    "first_hit": (5, 1000, 0, True),
-    "sliding_log": (5, 1_000_000, 0, False),
-    "sliding_counter": (5, 1000, 2**32 - 1, True),
+RUNS = {  # algorithm -> a, b, c, d, read by MGET in the plain form
+    "bucket": (1, 200_000, 1_000_000, 1_000_000, True),
+    "fixed_window": (5, 1000, 0, 0, False),
+    "first_hit": (5, 1000, 0, 0, True),
+    "sliding_log": (5, 1_000_000, 0, 0, False),
+    "sliding_counter": (5, 1000, 2**32 - 1, 0, True),
+    "leaky_bucket": (1, 200_000, 1_400_000, 1_600_000, True),
 }
 
 
 def one_run(algorithm, form, keys, counts=()):
-    a, b, c, mget = RUNS[algorithm]
+    a, b, c, d, mget = RUNS[algorithm]
     mget = mget or (form == 2 and algorithm == "fixed_window")
-    return Turn().run(algorithm, form, keys, a, b, c, 0, counts, mget=mget)
+    return Turn().run(algorithm, form, keys, a, b, c, d, counts, mget=mget)
 
 
 def mixed_turn(algorithm, shape):
@@ -201,7 +202,7 @@ def test_a_foreign_type_is_marked_and_left_alone(redis, sha, algorithm, foreign,
 @pytest.mark.parametrize("algorithm", NATIVE)
 def test_random_bytes_never_break_a_turn(redis, sha, algorithm):
     rng = random.Random(algorithm)
-    lengths = {"bucket": 20, "first_hit": 10, "sliding_counter": 14}.get(algorithm, 8)
+    lengths = {"bucket": 20, "leaky_bucket": 20, "first_hit": 10, "sliding_counter": 14}.get(algorithm, 8)
     for _ in range(300):
         redis.flushall()
         if algorithm == "sliding_log":
@@ -233,10 +234,11 @@ class Trace:
         ("fhd", "first_hit", 4, 300_000, 0, 1), ("sl", "sliding_log", 6, 400_000, 0, 0),
         ("sld", "sliding_log", 6, 400_123, 0, 1), ("slbig", "sliding_log", 1500, 900_000, 0, 0),
         ("sc", "sliding_counter", 5, 500_000, 0, 0), ("sc7", "sliding_counter", 7, 13_000, 0, 0),
+        ("lb", "leaky_bucket", 5, 500_000, 3, 0, 250_000), ("lb1", "leaky_bucket", 10, 1_000_000, 1, 0, 1_000_123),
         ("never", "fixed_window", 0, 1_000, 0, 0),
     ]
     LIMITS = {name: limit for name, _, limit, *_ in POLICIES}
-    LIMITS["b7"], LIMITS["bslow"], LIMITS["bfast"] = 3, 2, 20
+    LIMITS["b7"], LIMITS["bslow"], LIMITS["bfast"], LIMITS["lb"], LIMITS["lb1"] = 3, 2, 20, 3, 1
 
     def __init__(self, seed, back, turns=120):
         self.rng = random.Random(seed)
@@ -244,6 +246,7 @@ class Trace:
         for name, *settings in self.POLICIES:
             self.lines += [f"policy {name} 1", "limit - " + " ".join(map(str, settings))]
         self.lines += ["policy both 2", "limit min first_hit 4 60000 0 0", "limit log sliding_log 3 250000 0 0"]
+        self.lines += ["policy queue 2", "limit q leaky_bucket 20 1000000 2 0 400000", "limit w fixed_window 9 500000 0 1"]
         now = FUTURE_US + self.rng.randrange(10**9)
         for _ in range(turns):
             now += self.rng.choice([0, 0, 1, self.rng.randrange(1000), self.rng.randrange(200_000), 600_000])
@@ -254,13 +257,14 @@ class Trace:
     def turn(self, now):
         self.lines.append(f"turn {now}")
         for _ in range(self.rng.choice([1, 1, 3, 20, 120])):
-            name = self.rng.choice([*self.LIMITS, "both"])
+            name = self.rng.choice([*self.LIMITS, "both", "queue"])
             full = self.LIMITS.get(name, 3)
             kind = self.rng.choices(["check", "peek", "reset"], [90, 9, 1])[0]
             cost = self.rng.choice([1, 1, 1, 1, 0, 2, full, full + 1, self.rng.randrange(full + 2)])
             if name == "slbig" and 1000 < cost <= full:
                 cost = 1000
-            self.lines.append(f"{name} key{self.rng.randrange(3)} {kind} {0 if kind == 'reset' else cost}")
+            wait = self.rng.choice(["", "", " 0", " 100000", " 9000000"]) if name in ("lb", "lb1", "queue") else ""
+            self.lines.append(f"{name} key{self.rng.randrange(3)} {kind} {0 if kind == 'reset' else cost}{wait}")
         self.lines.append("end")
 
     @property
@@ -274,7 +278,7 @@ def test_script_and_memory_answer_alike(redis, judge_memory, judge_redis, max_ke
     for seed in range(6):
         redis.flushall()
         trace = Trace(f"{seed} {max_keys} {merge}", back)
-        steps = [line for line in trace.lines if line.count(" ") == 3 and not line.startswith("limit")]
+        steps = [line for line in trace.lines if " check " in line or " peek " in line or " reset " in line]
         expected = judge_memory(trace.text)
         given = judge_redis(trace.text, max_keys, merge)
         for i, (step, want, got) in enumerate(zip(steps, expected, given, strict=True)):

@@ -8,6 +8,12 @@ Every other field is found by searching with that predicate:
     retry       the smallest wait after which the same cost is admitted
     reset       the smallest wait after which a cost of the whole capacity is admitted
 
+Where the algorithm admits with a delay, `admits` says so, and a second predicate, `at_once`, finds the others:
+
+    remaining   the largest cost that would be admitted now, at once
+    delay       the smallest wait after which the same cost would have been admitted at once
+    reset       the smallest wait after which a cost of the whole capacity is admitted at once
+
 Time is integer microseconds since the epoch; durations in answers are milliseconds, rounded up.
 """
 
@@ -20,11 +26,12 @@ from fractions import Fraction
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    algorithm: str  # token_bucket, fixed_window, first_hit, sliding_log, sliding_counter, or a compat preset's name
+    algorithm: str  # token_bucket, fixed_window, first_hit, sliding_log, sliding_counter, leaky_bucket, or a compat preset's name
     limit: int
     window_us: int
     burst: int = 0  # buckets only; 0 = limit
     count_denied: bool = False
+    max_wait_us: int = 0  # leaky_bucket only
 
 
 def least(holds, low: int, high: int) -> int:
@@ -49,6 +56,7 @@ class Algorithm:
         self.policy = policy
         self.full = policy.limit
         self.charged = False  # by the last decision
+        self.max_wait_us = policy.max_wait_us  # of the present check
 
     # What an algorithm must say: see(now) brings the state to `now` and says whether that must be kept although
     # nothing is charged (a clamp of what lies in the future); admits(now, cost) is the predicate; charge(now, cost)
@@ -58,21 +66,27 @@ class Algorithm:
     def charge(self, now: int, cost: int) -> None: ...
     def horizon(self) -> int: ...
 
+    def at_once(self, now: int, cost: int) -> bool:
+        return self.admits(now, cost)
+
+    def delay(self, now: int, cost: int) -> int:
+        return 0
+
     def later(self, now: int) -> "Algorithm":
         """A copy as it will be at `now`, nothing having happened since."""
         other = copy.copy(self)  # states are replaced, never changed in place
         other.see(now)
         return other
 
-    def wait(self, now: int, cost: int) -> int:
-        """The smallest wait in us, on the algorithm's grain, until `cost` is admitted."""
+    def wait(self, now: int, cost: int, holds: str) -> int:
+        """The smallest wait in us, on the algorithm's grain, until the predicate of that name holds for `cost`."""
         grain = self.tick
         start = now // grain
-        ticks = least(lambda dt: self.later((start + dt) * grain).admits((start + dt) * grain, cost),
+        ticks = least(lambda dt: getattr(self.later((start + dt) * grain), holds)((start + dt) * grain, cost),
                       0, self.horizon() // grain + 2)
         return ticks * grain
 
-    def step(self, now: int, kind: str, cost: int) -> dict:
+    def step(self, now: int, kind: str, cost: int, max_wait_us: int | None = None) -> dict:
         now -= now % self.tick
         if kind == "reset":
             existed = self.exists()
@@ -81,6 +95,8 @@ class Algorithm:
         seen = copy.copy(self)
         if seen.see(now):
             self.__dict__ = dict(seen.__dict__)
+        most = self.policy.max_wait_us
+        seen.max_wait_us = most if max_wait_us is None else min(most, max_wait_us)
         answer = seen.decide(now, cost)
         if seen.charged and kind == "check":
             self.__dict__ = seen.__dict__
@@ -89,17 +105,18 @@ class Algorithm:
     def decide(self, now: int, cost: int) -> dict:
         if self.policy.limit == 0:
             denied = cost > 0
-            return dict(allowed=not denied, limit=0, remaining=0, retry=-1 if denied else 0, reset=0)
+            return dict(allowed=not denied, limit=0, remaining=0, retry=-1 if denied else 0, reset=0, delay=0)
         allowed = cost == 0 or (cost <= self.full and self.admits(now, cost))
+        delay = ms(self.delay(now, cost)) if allowed else 0
         self.charged = cost > 0 and (allowed or self.policy.count_denied)
         if self.charged:
             self.charge(now, cost)
         retry = 0
         if not allowed:
-            retry = -1 if cost > self.full else ms(self.wait(now, cost))
-        remaining = least(lambda n: n > self.full or not self.admits(now, n), 1, self.full + 1) - 1
+            retry = -1 if cost > self.full else ms(self.wait(now, cost, "admits"))
+        remaining = least(lambda n: n > self.full or not self.at_once(now, n), 1, self.full + 1) - 1
         return dict(allowed=allowed, limit=self.full, remaining=remaining, retry=retry,
-                    reset=ms(self.wait(now, self.full)))
+                    reset=ms(self.wait(now, self.full, "at_once")), delay=delay)
 
 
 class Bucket(Algorithm):
@@ -128,6 +145,28 @@ class Bucket(Algorithm):
 
     def exists(self):
         return self.level > 0
+
+
+class LeakyBucket(Bucket):
+    """The bucket may overflow by what drains within the wait: what is above the brim is admitted with a delay."""
+
+    def see(self, now):
+        level = self.level - (now - self.at) * self.rate
+        most = self.full + self.policy.max_wait_us * self.rate  # whatever wait the present check allows
+        self.level, self.at = min(max(level, Fraction(0)), most), now
+        return level > most
+
+    def admits(self, now, cost):
+        return self.level + cost <= self.full + self.max_wait_us * self.rate
+
+    def at_once(self, now, cost):
+        return self.level + cost <= self.full
+
+    def delay(self, now, cost):
+        return self.wait(now, cost, "at_once")
+
+    def horizon(self):
+        return super().horizon() + self.policy.max_wait_us
 
 
 class FixedWindow(Algorithm):
@@ -304,6 +343,7 @@ ALGORITHMS = {
     "first_hit": FirstHit,
     "sliding_log": SlidingLog,
     "sliding_counter": SlidingCounter,
+    "leaky_bucket": LeakyBucket,
     "window-start-millis": CompatWindowStart,
     "rlaas-fixed": CompatRlaasFixed,
     "rlaas-sliding": CompatRlaasSliding,
@@ -320,6 +360,6 @@ class Model:
         self.policy = policy
         self.keys = {}
 
-    def step(self, now: int, key, kind: str, cost: int) -> dict:
+    def step(self, now: int, key, kind: str, cost: int, max_wait_us: int | None = None) -> dict:
         algorithm = self.keys.setdefault(key, ALGORITHMS[self.policy.algorithm](self.policy))
-        return algorithm.step(now, kind, cost)
+        return algorithm.step(now, kind, cost, max_wait_us)

@@ -249,8 +249,8 @@ static void options_that_are_none_are_named(void **state)
     ASSERT_REFUSED("BAD_REQUEST", "'request_id' is not supported", "check", 3, "ss{ss", "api", "k", 1, "request_id",
                    "x");
     ASSERT_REFUSED("BAD_REQUEST", "'at_most' is not supported", "check", 3, "ss{si", "api", "k", 1, "at_most", 1);
-    ASSERT_REFUSED("BAD_REQUEST", "'max_wait_ms' is not supported", "check", 3, "ss{si", "api", "k", 1, "max_wait_ms",
-                   1);
+    ASSERT_REFUSED("BAD_REQUEST", "max_wait_ms:", "check", 3, "ss{si", "api", "k", 1, "max_wait_ms", -1);
+    ASSERT_REFUSED("BAD_REQUEST", "max_wait_ms:", "check", 3, "ss{ss", "api", "k", 1, "max_wait_ms", "5ms");
     ASSERT_REFUSED("BAD_REQUEST", "name must be a str", "check", 3, "ss{ii", "api", "k", 1, 1, 1);
     ASSERT_REFUSED("BAD_REQUEST", "deadline_ms:", "check", 3, "ss{si", "api", "k", 1, "deadline_ms", 0);
     ASSERT_REFUSED("BAD_REQUEST", "deadline_ms:", "check", 3, "ss{si", "api", "k", 1, "deadline_ms", 3600001);

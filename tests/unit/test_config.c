@@ -117,7 +117,8 @@ static void a_whole_file_becomes_values(void **state)
                                  "  api: {algorithm: gcra, limit: 100, window: 1m, burst: 20, on_failure: allow}\n"
                                  "  log: {algorithm: sliding_log, limit: 7, window: 500us, deadline: 5ms}\n"
                                  "  never: {algorithm: token_bucket, limit: 0, window: 1s}\n"
-                                 "  count: {algorithm: sliding_counter, limit: 9, window: 1m}\n");
+                                 "  count: {algorithm: sliding_counter, limit: 9, window: 1m}\n"
+                                 "  queue: {algorithm: leaky_bucket, limit: 9, window: 1m, max_wait: 1500us}\n");
     assert_string_equal(config->listen_group, "www");
     assert_int_equal(config->caps_max_key, 2048);
     assert_int_equal(config->store_type, STORE_TYPE_REDIS);
@@ -126,7 +127,7 @@ static void a_whole_file_becomes_values(void **state)
     assert_int_equal(config->store_redis_reconnect_max_ms, 2000);
     assert_int_equal(config_redis_stall_ms(config), 600);
     assert_int_equal(config->log_level, 3);
-    assert_int_equal(config->policies->n, 6);
+    assert_int_equal(config->policies->n, 7);
     assert_int_equal(limit_of(config, "login")->algo, ALGO_FIXED_WINDOW);
     assert_true(limit_of(config, "login")->count_denied);
     assert_int_equal(limit_of(config, "login")->policy->deadline_ms, 200);
@@ -138,6 +139,9 @@ static void a_whole_file_becomes_values(void **state)
     assert_int_equal(limit_of(config, "log")->policy->deadline_ms, 5);
     assert_int_equal(limit_of(config, "never")->limit, 0);
     assert_int_equal(limit_of(config, "count")->algo, ALGO_SLIDING_COUNTER);
+    assert_int_equal(limit_of(config, "queue")->algo, ALGO_LEAKY_BUCKET);
+    assert_int_equal(limit_of(config, "queue")->burst, 9);
+    assert_int_equal(limit_of(config, "queue")->max_wait_us, 1500);
     config_free(config);
 }
 
@@ -220,9 +224,17 @@ static const struct {
     {POLICY("    algorithm: fixed_window\n    limit: -1\n    window: 1s\n"), 4, "'-1' is not a whole number"},
     {POLICY("    algorithm: fixed_window\n    limit: 9007199254740991\n    window: 1s\n"), 4, "policies.p.limit: "},
     {POLICY("    algorithm: fixed_window\n    burst: 5\n" VALID), 4,
-     "policies.p.burst: is no setting of fixed_window; leave it out (it belongs to token_bucket and gcra)"},
+     "policies.p.burst: is no setting of fixed_window; leave it out (it belongs to token_bucket, gcra and "
+     "leaky_bucket)"},
     {POLICY("    algorithm: token_bucket\n    start: aligned\n" VALID), 4, "it belongs to fixed_window)"},
     {POLICY("    algorithm: gcra\n    count_denied: true\n" VALID), 4, "it belongs to fixed_window and sliding_log)"},
+    {POLICY("    algorithm: token_bucket\n    max_wait: 1s\n" VALID), 4, "it belongs to leaky_bucket)"},
+    {POLICY("    algorithm: leaky_bucket\n    max_wait: 5\n" VALID), 4, "'5' is a duration without its unit"},
+    {POLICY("    algorithm: leaky_bucket\n    max_wait: 100000d\n" VALID), 4,
+     "policies.p.max_wait: cannot be counted exactly with this limit, window and burst; write at most "
+     "999999999000000us"},
+    {POLICY("    algorithm: leaky_bucket\n    limit: 0\n    window: 1s\n    max_wait: 1s\n"), 6,
+     "policies.p.max_wait: with limit 0 means nothing"},
     {POLICY("    algorithm: sliding_counter\n    key_prefix: x\n" VALID), 4, "it belongs to compat policies)"},
     {POLICY("    algorithm: sliding_counter\n    limit: 200000000\n    window: 1d\n"), 4,
      "policies.p.limit: 200000000 cannot be counted exactly with this window; write limit: 0 to 104249991"},
@@ -307,6 +319,8 @@ static void what_is_printed_parses_back_to_the_same(void **state)
         "  api: {algorithm: gcra, limit: 100, window: 90s, burst: 20, on_failure: allow}\n"
         "  log: {algorithm: sliding_log, limit: 7, window: 1500us, deadline: 5ms}\n"
         "  count: {algorithm: sliding_counter, limit: 9, window: 1m}\n"
+        "  queue: {algorithm: leaky_bucket, limit: 9, window: 1m, burst: 2, max_wait: 1500us}\n"
+        "  still: {algorithm: leaky_bucket, limit: 0, window: 1m}\n"
         "  never: {algorithm: token_bucket, limit: 0, window: 1s}\n",
     };
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {

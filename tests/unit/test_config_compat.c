@@ -106,7 +106,7 @@ static const struct {
     {"  p:\n    compat: window-start-millis\n    limit: 1\n    window: 1500us\n", 5,
      "policies.p.window: must be whole milliseconds"},
     {"  p:\n    compat: first-hit\n    limit: 1\n    window: 1s\n    burst: 2\n", 6,
-     "policies.p.burst: is no setting of first-hit; leave it out (it belongs to token_bucket and gcra)"},
+     "policies.p.burst: is no setting of first-hit; leave it out (it belongs to token_bucket, gcra and leaky_bucket)"},
     {"  p:\n    compat: first-hit\n    limit: 1\n    window: 1s\n    count_denied: true\n", 6,
      "policies.p.count_denied: is no setting of first-hit"},
     {"  p:\n    compat: first-hit\n    limit: 1\n    window: 1s\n    key_prefix: ''\n", 6, "is 0 bytes long"},

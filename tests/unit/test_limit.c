@@ -34,7 +34,7 @@ static const struct settings cases[] = {
     {ALGO_SLIDING_LOG, 1, 1500, 0, false},        {ALGO_SLIDING_LOG, 5, 1000000, 0, true},
     {ALGO_SLIDING_LOG, 50, 100000, 0, false},     {ALGO_SLIDING_COUNTER, 5, 10000, 0, false},
     {ALGO_SLIDING_COUNTER, 1, 1000, 0, false},    {ALGO_SLIDING_COUNTER, 7, 13000, 0, false},
-    {ALGO_SLIDING_COUNTER, 50, 100000, 0, false},
+    {ALGO_SLIDING_COUNTER, 50, 100000, 0, false}, {ALGO_LEAKY_BUCKET, 7, 1000000, 3, false},
 };
 
 static uint64_t seed;

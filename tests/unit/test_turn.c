@@ -105,7 +105,8 @@ static void assert_packet(const struct world *world, const char *bytes, size_t l
     assert_memory_equal(packet.data, bytes, len);
 }
 
-#define RUN_BUCKET(form, keys) "\0" form keys "\0\x01\0\0\0\0\0\0\x40\x0d\x03\0\0\0\0\x05\0\0\0\0\0\0\0\0\0\0\0\0\0"
+#define RUN_BUCKET(form, keys)                                                                                         \
+    "\0" form keys "\0\x01\0\0\0\0\0\0\x40\x0d\x03\0\0\0\0\x40\x42\x0f\0\0\0\0\x40\x42\x0f\0\0\0\0"
 #define RUN_WINDOW(form, keys) "\x01" form keys "\0\x05\0\0\0\0\0\0\xe8\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
 
 static void one_check_is_a_plain_run_of_one(void **state)
@@ -330,6 +331,33 @@ static void a_key_under_a_changed_limit_waits_for_the_next_turn(void **state)
     policy_free(reloaded);
 }
 
+static void checks_that_wait_differently_for_one_key_go_in_turns_of_their_own(void **state)
+{
+    struct world *world = *state;
+    struct policy *leaky = policy_of("q", ALGO_LEAKY_BUCKET, 5, 1000000, false);
+    char text[256];
+    leaky->limits[0].max_wait_us = 400000;
+    assert_null(limit_prepare(&leaky->limits[0], NULL, text, sizeof text));
+    check(world, 0, leaky, "k", 1); /* with a wait of 0 */
+    world->members[1] =
+        (struct op_member){.limit = &leaky->limits[0], .key = slice_of("k"), .cost = 1, .max_wait_us = 400000};
+    world->ops[1] = (struct op){.kind = OP_CHECK, .n_members = 1, .members = &world->members[1]};
+    list_init(&world->ops[1].link);
+    assert_int_equal(turn_add(world->turn, &world->ops[1]), 1);
+    world->members[1].key = slice_of("other");
+    assert_int_equal(turn_add(world->turn, &world->ops[1]), 0);
+    check(world, 2, leaky, "k", 1);
+    pack(world);
+    const int64_t reply[] = {800000, 800000, now_us, 0, NONCE}; /* room for one without a wait */
+    assert_int_equal(turn_replay(world->turn, reply, 5, NONCE), 0);
+    assert_true(world->members[0].decision.allowed);
+    assert_true(world->members[1].decision.allowed);
+    assert_false(world->members[2].decision.allowed);
+    assert_int_equal(world->members[2].decision.retry_after_ms, 200);
+    empty(world);
+    policy_free(leaky);
+}
+
 static void the_members_of_an_op_are_charged_together_or_not_at_all(void **state)
 {
     struct world *world = *state;
@@ -434,6 +462,7 @@ int main(void)
         TEST(a_reset_is_a_turn_of_its_own),
         TEST(a_full_turn_takes_known_keys_only),
         TEST(a_key_under_a_changed_limit_waits_for_the_next_turn),
+        TEST(checks_that_wait_differently_for_one_key_go_in_turns_of_their_own),
         TEST(the_members_of_an_op_are_charged_together_or_not_at_all),
         TEST(keys_of_any_bytes_stay_apart),
         TEST(a_turn_survives_short_memory),

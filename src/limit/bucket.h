@@ -1,0 +1,19 @@
+/*
+ * bucket.h: the parts of bucket.c that leaky_bucket.c takes over; what they do is said in limit.h.
+ */
+#ifndef RL_LIMIT_BUCKET_H
+#define RL_LIMIT_BUCKET_H
+
+#include "limit/limit.h"
+
+const char *bucket_configure(struct limit *limit, char *text, size_t size);
+void bucket_prepare(struct run *run);
+void bucket_view(const struct run *run, struct state *raw, int64_t *ret_s1, int64_t *ret_s2, int64_t *ret_keep);
+int64_t bucket_room(const struct run *run, int64_t s1, int64_t s2);
+void bucket_charge(const struct run *run, int64_t *s1, int64_t *s2, int64_t units);
+int bucket_store(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep, int64_t units);
+void bucket_answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, int64_t cost, int64_t wait,
+                   struct decision *ret);
+int64_t bucket_expires(const struct run *run, const struct state *raw);
+
+#endif

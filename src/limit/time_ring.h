@@ -21,7 +21,7 @@ size_t time_ring_len(const struct time_ring *ring);                           /*
 int64_t time_ring_at(const struct time_ring *ring, size_t i);                 /* 0 = oldest; i < len */
 void time_ring_lower(struct time_ring *ring, int64_t to_us);                  /* entries above to_us become to_us */
 size_t time_ring_count_until(const struct time_ring *ring, int64_t until_us); /* entries <= until_us */
-size_t time_ring_bytes(const struct time_ring *ring); /* on the heap */
-void time_ring_free(struct time_ring *ring);          /* NULL is fine */
+size_t time_ring_bytes(const struct time_ring *ring);                         /* on the heap */
+void time_ring_free(struct time_ring *ring);                                  /* NULL is fine */
 
 #endif

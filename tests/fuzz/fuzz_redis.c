@@ -14,7 +14,7 @@
 #include "store/redis_reply.h"
 #include "store/turn.h"
 
-enum { N_CONTROL = 2, NONCE = 1, N_LIMITS = 3, N_OPS = 6 };
+enum { N_CONTROL = 2, NONCE = 1, N_LIMITS = 5, N_OPS = 10 };
 
 static struct turn *turn;
 static struct op ops[N_OPS];
@@ -31,7 +31,8 @@ static void make_limit(struct limit *limit, const char *name, enum algo algo)
     snprintf(limit->name, sizeof(limit->name), "%s", name);
     limit->algo = algo;
     limit->limit = 5;
-    limit->burst = algo == ALGO_BUCKET ? 5 : 0;
+    limit->burst = algo == ALGO_BUCKET || algo == ALGO_LEAKY_BUCKET ? 5 : 0;
+    limit->max_wait_us = algo == ALGO_LEAKY_BUCKET ? 300000 : 0;
     limit->window_us = 1000000;
     CHECK(limit_prepare(limit, NULL, text, sizeof(text)) == NULL);
 }
@@ -39,14 +40,17 @@ static void make_limit(struct limit *limit, const char *name, enum algo algo)
 /* Two ops on a key of each limit, the second a peek. */
 static void make_turn(void)
 {
-    static const enum algo algos[N_LIMITS] = {ALGO_BUCKET, ALGO_FIXED_WINDOW, ALGO_SLIDING_LOG};
-    static const char *const names[N_LIMITS] = {"a", "b", "c"};
+    static const enum algo algos[N_LIMITS] = {ALGO_BUCKET, ALGO_FIXED_WINDOW, ALGO_SLIDING_LOG, ALGO_SLIDING_COUNTER,
+                                              ALGO_LEAKY_BUCKET};
+    static const char *const names[N_LIMITS] = {"a", "b", "c", "d", "e"};
     struct policy *policy = policy_new("p", N_LIMITS);
     turn = turn_new("rl", TURN_KEYS_MAX, true);
     CHECK(policy != NULL && turn != NULL);
     for (int i = 0; i < N_LIMITS; i++) make_limit(&policy->limits[i], names[i], algos[i]);
     for (int i = 0; i < N_OPS; i++) {
-        members[i] = (struct op_member){.limit = &policy->limits[i % N_LIMITS], .key = slice_of("k"), .cost = 3};
+        const struct limit *limit = &policy->limits[i % N_LIMITS];
+        members[i] =
+            (struct op_member){.limit = limit, .key = slice_of("k"), .cost = 3, .max_wait_us = limit->max_wait_us};
         ops[i] = (struct op){
             .kind = i < N_LIMITS ? OP_CHECK : OP_PEEK, .n_members = 1, .members = &members[i], .done = on_done};
         CHECK(turn_add(turn, &ops[i]) == 0);
@@ -62,6 +66,7 @@ static void replay(const struct redis_reader *reader)
         const struct decision *decision = &members[i].decision;
         if (ops[i].outcome != OP_DECIDED) continue;
         CHECK(decision->remaining >= 0 && decision->retry_after_ms >= RETRY_NEVER && decision->reset_after_ms >= 0);
+        CHECK(decision->delay_ms >= 0 && (decision->allowed || decision->delay_ms == 0));
         CHECK(decision->allowed == (decision->granted > 0));
     }
 }

@@ -1,45 +1,103 @@
 #include "engine/check.h"
 
-uint16_t check_fill_members(const struct check *check, struct op_member *members)
+#include "base/check.h"
+
+uint32_t check_count(const struct check *first)
+{
+    uint32_t n = 0;
+    for (const struct check *one = first; one != NULL; one = check_after(first, one)) n++;
+    return n;
+}
+
+size_t check_n_limits(const struct check *first)
+{
+    size_t n = 0;
+    for (const struct check *one = first; one != NULL; one = check_after(first, one)) n += one->policy->n_limits;
+    return n;
+}
+
+/* A member of a check_all whose policy has a limit of 0 is decided by that. */
+static bool is_asked_about(const struct check *first, const struct check *one)
+{
+    return !first->is_all || policy_zero_limit(one->policy) == NULL;
+}
+
+uint16_t check_fill_members(const struct check *first, struct op_member *members)
 {
     uint16_t n = 0;
-    for (uint16_t i = 0; i < check->policy->n_limits; i++) {
-        const struct limit *limit = &check->policy->limits[i];
-        if (limit->limit == 0) continue;
-        members[n++] = (struct op_member){
-            .limit = limit,
-            .key = check->key,
-            .cost = check->cost,
-            .max_wait_us = check->has_max_wait ? limit_max_wait(limit, check->max_wait_us) : limit->max_wait_us,
-        };
+    for (const struct check *one = first; one != NULL; one = check_after(first, one)) {
+        if (!is_asked_about(first, one)) continue;
+        for (uint16_t i = 0; i < one->policy->n_limits; i++) {
+            const struct limit *limit = &one->policy->limits[i];
+            if (limit->limit == 0) continue;
+            members[n++] = (struct op_member){
+                .limit = limit,
+                .key = one->key,
+                .cost = one->cost,
+                .max_wait_us = one->has_max_wait ? limit_max_wait(limit, one->max_wait_us) : limit->max_wait_us,
+            };
+        }
     }
     return n;
 }
 
-static void combine(struct check *check, const struct op *op)
+static void combine(struct check *check, const struct op_member *members)
 {
     struct decision decisions[POLICY_LIMITS_MAX];
     const struct limit *limits[POLICY_LIMITS_MAX];
-    for (uint16_t i = 0; i < op->n_members; i++) {
-        decisions[i] = op->members[i].decision;
-        limits[i] = op->members[i].limit;
+    for (uint16_t i = 0; i < check->policy->n_limits; i++) {
+        decisions[i] = members[i].decision;
+        limits[i] = members[i].limit;
     }
-    decision_combine(&check->decision, decisions, limits, op->n_members);
+    decision_combine(&check->decision, decisions, limits, check->policy->n_limits);
 }
 
-void check_take_answer(struct check *check, const struct op *op, enum source source)
+/* From the answers to its limits, of which none is 0. */
+static void take_decision(struct check *check, const struct op_member *members)
+{
+    if (check->policy->n_limits > 1) {
+        combine(check, members);
+    } else {
+        check->decision = members[0].decision;
+        check->decision.bound_by = NULL;
+    }
+    check->decision.policy_version = check->policy->version;
+}
+
+void check_take_answer(struct check *first, const struct op *op, enum source source)
 {
     if (op->kind == OP_RESET) {
-        for (uint16_t i = 0; i < op->n_members; i++) check->removed |= op->members[i].removed;
+        for (uint16_t i = 0; i < op->n_members; i++) first->removed |= op->members[i].removed;
         return;
     }
-    if (op->n_members == 1) {
-        check->decision = op->members[0].decision;
-        check->decision.bound_by = NULL;
-    } else {
-        combine(check, op);
+    const struct op_member *members = op->members;
+    for (struct check *one = first; one != NULL; one = check_after(first, one)) {
+        if (is_asked_about(first, one)) {
+            take_decision(one, members);
+            members += one->policy->n_limits;
+        }
+        one->decision.source = source;
+        one->decision.reason = REASON_NONE;
     }
-    check->decision.source = source;
-    check->decision.reason = REASON_NONE;
-    check->decision.policy_version = check->policy->version;
+    CHECK(members == op->members + op->n_members);
+}
+
+void check_whole(const struct check *first, struct decision *ret)
+{
+    enum { FOLD = 31 };
+    struct decision decisions[POLICY_LIMITS_MAX];
+    const struct limit *limits[POLICY_LIMITS_MAX];
+    int64_t granted = 0;
+    uint32_t version = 0;
+    size_t n = 0;
+    for (const struct check *one = first; one != NULL; one = check_after(first, one)) {
+        decisions[n] = one->decision;
+        limits[n++] = one->decision.bound_by != NULL ? one->decision.bound_by : &one->policy->limits[0];
+        granted += one->decision.granted;
+        version = version * FOLD + one->policy->version;
+    }
+    decision_combine(ret, decisions, limits, n);
+    ret->granted = ret->allowed ? granted : 0;
+    ret->policy_version = version;
+    if (ret->source == SOURCE_DENY) ret->bound_by = NULL; /* none of them denied */
 }

@@ -5,6 +5,10 @@
  * it, before or after `done`, and the store from submit until reply or loss. It goes back to the
  * pool when both have let go. It carries everything its life needs; a pooled check keeps its key
  * and member storage, so a warmed-up daemon allocates nothing here.
+ *
+ * The members of a check_all are a check each, chained by `next`. The first stands for all: it alone
+ * is submitted, answered and released, its op has the limits of them all, and the others' keys live
+ * as long as it does. Each gets its own decision; check_whole() makes one of them.
  */
 #ifndef RL_ENGINE_CHECK_H
 #define RL_ENGINE_CHECK_H
@@ -34,7 +38,8 @@ struct check {
     int64_t max_wait_us;               /* a delay that will do, where the policy's may be longer */
     void (*done)(struct check *check); /* exactly once; may run within engine_submit(); never once released */
     void *asker;                       /* not owned; the engine never looks */
-    struct check *next;                /* the asker's: the next of a check_many; not owned */
+    struct check *next;                /* of a check_many: the asker's, not owned; of a check_all: owned by the first */
+    bool is_all;                       /* the first of a check_all: those behind it are its members too */
 
     /* the answer */
     enum error_code error;     /* ERROR_NONE: the decision counts */
@@ -61,10 +66,20 @@ struct check {
     uint8_t inline_key[CHECK_INLINE_KEY];
 };
 
-/* The policy's limits as questions at `members` (room for policy->n_limits), but for those of limit 0, which no store
- * is asked about. Returns how many. */
-uint16_t check_fill_members(const struct check *check, struct op_member *members);
-/* The members' answers as the check's one answer, said to come from `source`. */
-void check_take_answer(struct check *check, const struct op *op, enum source source);
+/* The check behind `check` in the chain that `first` stands for; NULL at its end. */
+static inline struct check *check_after(const struct check *first, const struct check *check)
+{
+    return first->is_all ? check->next : NULL;
+}
+
+uint32_t check_count(const struct check *first);  /* the checks of its chain: 1, or a check_all's members */
+size_t check_n_limits(const struct check *first); /* of all their policies */
+/* The policies' limits as questions at `members` (room for check_n_limits()), but for those of limit 0, which no store
+ * is asked about, and in a check_all for the policies that have one. Returns how many. */
+uint16_t check_fill_members(const struct check *first, struct op_member *members);
+/* The members' answers as each check's one answer, said to come from `source`. */
+void check_take_answer(struct check *first, const struct op *op, enum source source);
+/* The one decision of an answered check_all; its `granted` is the sum of its members'. */
+void check_whole(const struct check *first, struct decision *ret);
 
 #endif

@@ -69,11 +69,16 @@ struct check *engine_check_new(struct engine *engine, struct slice key)
     return check;
 }
 
-static void give_back(struct check *check)
+/* The check, and what it stands for. */
+static void give_back(struct check *first)
 {
-    struct engine *engine = check->engine;
-    policy_set_unref(check->set);
-    check_pool_return(&engine->pool, check);
+    struct engine *engine = first->engine;
+    bool is_all = first->is_all;
+    for (struct check *check = first, *next; check != NULL; check = next) {
+        next = is_all ? check->next : NULL;
+        policy_set_unref(check->set);
+        check_pool_return(&engine->pool, check);
+    }
     update_gauge(engine);
     maybe_closed(engine);
 }
@@ -87,8 +92,18 @@ void check_release(struct check *check)
         give_back(check);
         return;
     }
-    check->engine->n_tombs++;
+    check->engine->n_tombs += check_count(check);
     update_gauge(check->engine);
+}
+
+static void count_decided(const struct check *first)
+{
+    bool allowed = true;
+    for (const struct check *one = first; one != NULL; one = check_after(first, one)) allowed &= one->decision.allowed;
+    if (allowed)
+        counters.allowed += check_count(first);
+    else
+        counters.denied += check_count(first);
 }
 
 /* The last touch of `check`: its asker may release it within done. */
@@ -97,12 +112,7 @@ static void answer(struct check *check)
     CHECK(!check->answered && !check->released);
     check->answered = true;
     deadlines_unset(&check->engine->deadlines, &check->deadline);
-    if (check->kind == OP_CHECK && check->error == ERROR_NONE) {
-        if (check->decision.allowed)
-            counters.allowed++;
-        else
-            counters.denied++;
-    }
+    if (check->kind == OP_CHECK && check->error == ERROR_NONE) count_decided(check);
     check->done(check);
 }
 
@@ -126,7 +136,7 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
     check->store_holds = false;
     if (check->answered) counters.late_replies += outcome != OP_DOWN;
     if (check->released) {
-        check->engine->n_tombs--;
+        check->engine->n_tombs -= check_count(check);
         give_back(check);
     } else if (!check->answered) {
         switch (outcome) {
@@ -137,19 +147,21 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
     }
 }
 
+static bool has_state(const struct policy *policy)
+{
+    for (uint16_t i = 0; i < policy->n_limits; i++)
+        if (policy->limits[i].limit > 0) return true;
+    return false;
+}
+
 /* A policy with a limit of 0 admits nothing, and no store need be asked. A reset has nothing to forget there, but the
  * policy's other limits may have. */
-static bool decided_by_policy(struct check *check)
+static bool answer_by_policy(struct check *check)
 {
     const struct policy *policy = check->policy;
-    const struct limit *zero = NULL;
-    uint16_t n_zero = 0;
-    for (uint16_t i = 0; i < policy->n_limits; i++) {
-        if (policy->limits[i].limit > 0) continue;
-        zero = &policy->limits[i];
-        n_zero++;
-    }
-    if (n_zero == 0 || (check->kind == OP_RESET && n_zero < policy->n_limits)) return false;
+    const struct limit *zero = policy_zero_limit(policy);
+    if (zero == NULL) return false;
+    if (check->kind == OP_RESET && has_state(policy)) return false;
     bool allowed = check->cost == 0;
     check->decision = (struct decision){
         .allowed = allowed,
@@ -162,14 +174,50 @@ static bool decided_by_policy(struct check *check)
     return true;
 }
 
+/* What is known of a member that would not deny by itself, of a check_all that is denied without asking. */
+static void answer_unasked(struct check *check)
+{
+    check->decision = (struct decision){
+        .allowed = true,
+        .limit = policy_capacity(check->policy),
+        .source = check->engine->store.source,
+        .policy_version = check->policy->version,
+    };
+}
+
+/* One denial is enough for all. */
+static bool decided_by_policy(struct check *first)
+{
+    bool all = true, denied = false;
+    for (struct check *one = first; one != NULL; one = check_after(first, one)) {
+        if (!answer_by_policy(one))
+            all = false;
+        else if (!one->decision.allowed)
+            denied = true;
+    }
+    for (struct check *one = first; denied && one != NULL; one = check_after(first, one))
+        if (policy_zero_limit(one->policy) == NULL) answer_unasked(one);
+    return all || denied;
+}
+
+/* What was asked for, else the shortest of the policies'. */
+static uint32_t deadline_of(const struct check *first)
+{
+    uint32_t least = first->policy->deadline_ms;
+    if (first->deadline_ms > 0) return first->deadline_ms;
+    for (const struct check *one = first; one != NULL; one = check_after(first, one))
+        if (one->policy->deadline_ms < least) least = one->policy->deadline_ms;
+    return least;
+}
+
 /* 0, or -1 where something of ours is used up. */
 static int prepare(struct check *check)
 {
     struct engine *engine = check->engine;
-    int64_t deadline_ms = check->deadline_ms > 0 ? check->deadline_ms : check->policy->deadline_ms;
+    int64_t deadline_us = (int64_t)deadline_of(check) * 1000;
     if (engine->n_tombs >= engine->max_inflight) return -1;
-    if (check_reserve_members(check, check->policy->n_limits) < 0) return -1;
-    if (deadlines_set(&engine->deadlines, &check->deadline, engine->clock->mono_us, deadline_ms * 1000) < 0) return -1;
+    if (check_reserve_members(check, check_n_limits(check)) < 0) return -1;
+    if (deadlines_set(&engine->deadlines, &check->deadline, engine->clock->mono_us, deadline_us) < 0) return -1;
     uint16_t n_members = check_fill_members(check, check->members);
     check->op = (struct op){.kind = check->kind, .members = check->members, .n_members = n_members, .done = on_op_done};
     list_init(&check->op.link);
@@ -189,7 +237,8 @@ static void ask_store(struct check *check)
 void engine_submit(struct engine *engine, struct check *check)
 {
     CHECK(check->engine == engine && check->policy != NULL && check->done != NULL && check->cost >= 0);
-    counters.checks += check->kind == OP_CHECK;
+    CHECK(!check->is_all || (check->kind == OP_CHECK && check_n_limits(check) <= POLICY_LIMITS_MAX));
+    if (check->kind == OP_CHECK) counters.checks += check_count(check);
     if (decided_by_policy(check))
         answer(check);
     else if (engine->closing)

@@ -40,9 +40,12 @@ void engine_set_options(struct engine *engine, const struct engine_options *opti
 /* A check with a copy of `key`, everything else zero; NULL = the cap is reached or memory is short (counted in
  * overloaded). */
 struct check *engine_check_new(struct engine *engine, struct slice key);
-/* Decide. check->done runs exactly once, now or later. kind, policy, cost and done must be set; cost is >= 0. */
+/* Decide. check->done runs exactly once, now or later. kind, policy, cost and done must be set; cost is >= 0. Of a
+ * check_all only the first is submitted (check.h); its members' policies have POLICY_LIMITS_MAX limits at most, and no
+ * two members share a policy and a key. */
 void engine_submit(struct engine *engine, struct check *check);
-/* The asker is through with it (after done) or has left (before: done will not run). */
+/* The asker is through with it (after done) or has left (before: done will not run). The first of a check_all takes
+ * its members along, submitted or not. */
 void check_release(struct check *check);
 
 /* Is `cost` something `policy` can be asked for? NULL, or the message for BAD_COST (static). */

@@ -49,18 +49,20 @@ static void answer_error(struct check *check, enum reason reason)
 }
 
 /* A cost of 0 charges nothing and is always allowed, also here. */
-static void answer_fixed(struct check *check, enum source source, enum reason reason)
+static void answer_fixed(struct check *first, enum source source, enum reason reason)
 {
-    bool allowed = source == SOURCE_ALLOW || check->cost == 0;
-    check->decision = (struct decision){
-        .allowed = allowed,
-        .limit = check->policy->limits[0].full,
-        .retry_after_ms = allowed ? 0 : DENY_RETRY_MS,
-        .granted = allowed ? check->cost : 0,
-        .source = source,
-        .reason = reason,
-        .policy_version = check->policy->version,
-    };
+    for (struct check *one = first; one != NULL; one = check_after(first, one)) {
+        bool allowed = source == SOURCE_ALLOW || one->cost == 0;
+        one->decision = (struct decision){
+            .allowed = allowed,
+            .limit = policy_capacity(one->policy),
+            .retry_after_ms = allowed ? 0 : DENY_RETRY_MS,
+            .granted = allowed ? one->cost : 0,
+            .source = source,
+            .reason = reason,
+            .policy_version = one->policy->version,
+        };
+    }
 }
 
 /* The table's time goes on from the host's as it was when the table was last empty. */
@@ -97,7 +99,7 @@ static void answer_local(struct failure *failure, struct check *check, enum reas
 {
     if (decide_locally(failure, check) == 0) {
         counters.failure_local++;
-        check->decision.reason = reason;
+        for (struct check *one = check; one != NULL; one = check_after(check, one)) one->decision.reason = reason;
         return;
     }
     counters.overloaded++;
@@ -105,13 +107,28 @@ static void answer_local(struct failure *failure, struct check *check, enum reas
     check->error_message = "memory is short";
 }
 
+/* Of a check_all's policies the strictest decides: what one of them must not let through, none does. */
+static enum on_failure on_failure_of(const struct check *first)
+{
+    static const int strictness[] = {
+        [ON_FAILURE_ALLOW] = 0,
+        [ON_FAILURE_LOCAL] = 1,
+        [ON_FAILURE_DENY] = 2,
+        [ON_FAILURE_ERROR] = 3,
+    };
+    if (first->kind != OP_CHECK) return ON_FAILURE_ERROR;
+    enum on_failure strictest = first->policy->on_failure;
+    for (const struct check *one = first; one != NULL; one = check_after(first, one))
+        if (strictness[one->policy->on_failure] > strictness[strictest]) strictest = one->policy->on_failure;
+    return strictest;
+}
+
 void failure_answer(struct failure *failure, struct check *check, enum reason reason)
 {
     failure->last_us = failure->clock->mono_us;
     failure->was_down |= reason == REASON_DOWN;
     count(reason);
-    enum on_failure on_failure = check->kind == OP_CHECK ? check->policy->on_failure : ON_FAILURE_ERROR;
-    switch (on_failure) {
+    switch (on_failure_of(check)) {
     case ON_FAILURE_ALLOW:
         counters.failure_allow++;
         answer_fixed(check, SOURCE_ALLOW, reason);

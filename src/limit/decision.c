@@ -34,29 +34,38 @@ static bool waits_longer(int64_t a, int64_t b)
     return a == RETRY_NEVER || a > b;
 }
 
+/* The first of the denying members that wait longest; NULL where none denies. */
+static const struct decision *find_binding(const struct decision *members, size_t n)
+{
+    const struct decision *binding = NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (members[i].allowed) continue;
+        if (binding == NULL || waits_longer(members[i].retry_after_ms, binding->retry_after_ms)) binding = &members[i];
+    }
+    return binding;
+}
+
 void decision_combine(struct decision *ret, const struct decision *members, const struct limit *const *limits, size_t n)
 {
     CHECK(n >= 1);
     struct decision all = members[0];
-    const struct limit *binding = members[0].allowed ? NULL : limits[0];
-    size_t least = 0;
+    const struct decision *binding = find_binding(members, n), *least = &members[0];
     for (size_t i = 1; i < n; i++) {
         const struct decision *one = &members[i];
-        if (one->remaining < members[least].remaining) least = i;
+        if (one->remaining < least->remaining) least = one;
+        if (waits_longer(one->retry_after_ms, all.retry_after_ms)) all.retry_after_ms = one->retry_after_ms;
         if (one->reset_after_ms > all.reset_after_ms) all.reset_after_ms = one->reset_after_ms;
         if (one->delay_ms > all.delay_ms) all.delay_ms = one->delay_ms;
-        if (one->granted < all.granted) all.granted = one->granted;
-        if (one->allowed) continue;
-        if (all.allowed || waits_longer(one->retry_after_ms, all.retry_after_ms)) {
-            all.retry_after_ms = one->retry_after_ms;
-            binding = limits[i];
-        }
-        all.allowed = false;
     }
-    all.remaining = members[least].remaining;
-    all.limit = members[least].limit;
-    all.bound_by = n > 1 ? binding : NULL;
-    if (!all.allowed) {
+    all.allowed = binding == NULL;
+    all.limit = least->limit;
+    all.remaining = least->remaining;
+    all.bound_by = NULL;
+    if (binding != NULL) {
+        all.limit = binding->limit;
+        all.reset_after_ms = binding->reset_after_ms;
+        if (all.reset_after_ms < all.retry_after_ms) all.reset_after_ms = all.retry_after_ms;
+        all.bound_by = limits[binding - members];
         all.granted = 0;
         all.delay_ms = 0;
     }

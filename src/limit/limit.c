@@ -127,8 +127,11 @@ int64_t limit_decide(const struct run *run, int64_t *s1, int64_t *s2, int64_t co
     CHECK(allowed || !admitted);
     int64_t units = admitted || limit->count_denied ? cost : 0;
     if (units > 0) ops->charge(run, s1, s2, units);
+    bool open = allowed; /* what another limit denied may have filled this one: then it stands in the way next time */
+    if (allowed && !admitted && units > 0) open = limit_fits(run, *s1, *s2, cost, 1) > 0;
     *ret = (struct decision){.allowed = allowed, .limit = limit->full, .granted = admitted ? cost : 0};
-    ops->answer(run, *s1, *s2, allowed, cost, wait, ret);
+    ops->answer(run, *s1, *s2, open, cost, wait, ret);
+    if (!admitted) ret->delay_ms = 0;
     if (ret->remaining < 0) ret->remaining = 0; /* a state that says more than the limit holds */
     if (!allowed && cost > limit->full) ret->retry_after_ms = RETRY_NEVER;
     return units;

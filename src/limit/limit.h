@@ -135,7 +135,9 @@ int64_t limit_fits(const struct run *run, int64_t s1, int64_t s2, int64_t cost, 
  * Decide one check on one state already viewed: charges s1/s2 where allowed (or counted), fills `ret` but
  * for source, reason and version, and returns the units charged. `wait` is what the store said (logs, denied).
  * A cost of 0 charges nothing and is allowed. `admitted` is the verdict of all the check's limits together: it says
- * what is charged; ret->allowed is this limit's own verdict. For a peek, pass copies of s1 and s2 and store nothing.
+ * what is charged; ret->allowed is this limit's own verdict. A limit that would have allowed, but has counted what
+ * another one denied, says in retry_after_ms how long it stands in the way itself now. For a peek, pass copies of s1
+ * and s2 and store nothing.
  */
 int64_t limit_decide(const struct run *run, int64_t *s1, int64_t *s2, int64_t cost, bool admitted, int64_t wait,
                      struct decision *ret);
@@ -164,7 +166,12 @@ static inline int64_t div_up(int64_t a, int64_t b)
     return a / b + (a % b != 0);
 }
 
-/* Several limits, one decision: longest retry (never = longest), largest delay, smallest remaining, bound_by. */
+/*
+ * Several limits (or several decisions), one decision, all or nothing. retry_after_ms: the longest, never being longer
+ * than any; bound_by: limits[i] of the denying member with the longest; delay_ms the largest, remaining the smallest.
+ * limit and reset_after_ms: denied, those of bound_by (but not before the retry); allowed, the limit with the smallest
+ * remaining, and the longest reset, after which all are whole. granted is the first member's.
+ */
 void decision_combine(struct decision *ret, const struct decision *members, const struct limit *const *limits,
                       size_t n);
 

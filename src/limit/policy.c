@@ -63,6 +63,21 @@ void policy_seal(struct policy *policy)
     policy->version = (uint32_t)(hash ^ hash >> 32);
 }
 
+const struct limit *policy_zero_limit(const struct policy *policy)
+{
+    for (uint16_t i = 0; i < policy->n_limits; i++)
+        if (policy->limits[i].limit == 0) return &policy->limits[i];
+    return NULL;
+}
+
+int64_t policy_capacity(const struct policy *policy)
+{
+    int64_t least = policy->limits[0].full;
+    for (uint16_t i = 1; i < policy->n_limits; i++)
+        if (policy->limits[i].full < least) least = policy->limits[i].full;
+    return least;
+}
+
 struct policy_set *policy_set_new(void)
 {
     struct policy_set *set = mem_zalloc(sizeof *set);

@@ -45,6 +45,11 @@ void policy_free(struct policy *policy);
 /* Once all limits are prepared: computes version. */
 void policy_seal(struct policy *policy);
 
+/* The first of its limits that is 0 and so denies always; NULL where there is none. */
+const struct limit *policy_zero_limit(const struct policy *policy);
+/* The smallest capacity of its limits: more is never admitted at once. */
+int64_t policy_capacity(const struct policy *policy);
+
 struct policy_set *policy_set_new(void); /* one reference; NULL without memory */
 /* Takes over `policy` on success. 0; -1 without memory; -2 where the name is taken (policy stays the caller's). */
 int policy_set_add(struct policy_set *set, struct policy *policy);

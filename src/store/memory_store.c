@@ -136,7 +136,8 @@ static void answer_member(struct seat *seat, struct op_member *member, bool admi
     struct seat *first = seat->first;
     bool fitting = fits(seat, member->cost);
     int64_t s1 = first->s1, s2 = first->s2, wait = 0;
-    if (!fitting && ops->has_wait && member->cost <= member->limit->full)
+    bool filled = !admitted && member->limit->count_denied && ops->room(&seat->run, s1, s2) < 2 * member->cost;
+    if ((!fitting || filled) && ops->has_wait && member->cost <= member->limit->full)
         wait = ops->wait(&seat->run, state_of(first), s1, member->cost);
     int64_t units = limit_decide(&seat->run, &s1, &s2, member->cost, admitted, wait, &member->decision);
     first->units += units;

@@ -14,6 +14,7 @@
  *   turn NOW_US                                the steps up to `end` are one loop turn at that time
  *   POLICY KEY check|peek COST [MAX_WAIT_US]     without it the policy's
  *   POLICY KEY reset 0
+ *   all N POLICY KEY COST ...                  a check of N of them, all or nothing; no POLICY with the same KEY twice
  *   end
  *
  * Policies may be given again between turns: later steps use the new ones, as after a reload. Redis
@@ -23,6 +24,8 @@
  * On standard output, a line per step, in order:
  *
  *   allowed limit remaining retry_after_ms reset_after_ms delay_ms granted bound_by    (a limit's name, or -)
+ *   ... policy/limit | allowed limit remaining retry_after_ms reset_after_ms delay_ms granted | ...      for `all`, each limit's
+ *                                              answer behind the whole
  *   removed 0|1
  *   error                                      the key holds a foreign type
  *
@@ -41,12 +44,13 @@
 #include "store/memory_store.h"
 #include "store/turn.h"
 
-enum { STEPS_MAX = 100000, KEY_SIZE = 256, POLICIES_MAX = 4096 };
+enum { STEPS_MAX = 10000, KEY_SIZE = 32, POLICIES_MAX = 4096 };
 
 struct step {
     struct op op;
     struct op_member members[POLICY_LIMITS_MAX];
-    char key[KEY_SIZE];
+    bool is_all;
+    char keys[POLICY_LIMITS_MAX][KEY_SIZE];
 };
 
 static struct policy *policies[POLICIES_MAX]; /* owned; later ones hide earlier ones */
@@ -134,30 +138,51 @@ static void on_done(struct op *op, enum op_outcome outcome)
     op->outcome = outcome;
 }
 
-static void read_step(const char *first, char **line)
+static struct step *next_step(enum op_kind kind)
 {
     if (n_steps == STEPS_MAX) die("too many steps in a turn");
     struct step *step = &steps[n_steps++];
-    const struct policy *policy = policy_named(first);
-    snprintf(step->key, sizeof step->key, "%s", next_word(line));
-    const char *kind = next_word(line);
-    int64_t cost = next_number(line), max_wait_us = optional_number(line, INT64_MAX);
-    step->op = (struct op){
-        .kind = strcmp(kind, "reset") == 0  ? OP_RESET
-                : strcmp(kind, "peek") == 0 ? OP_PEEK
-                                            : OP_CHECK,
-        .n_members = policy->n_limits,
-        .members = step->members,
-        .done = on_done,
-    };
+    step->is_all = false;
+    step->op = (struct op){.kind = kind, .members = step->members, .done = on_done};
     list_init(&step->op.link);
+    return step;
+}
+
+static void add_members(struct step *step, const struct policy *policy, const char *key, int64_t cost, int64_t max_wait_us)
+{
+    char *kept = step->keys[step->op.n_members];
+    if (step->op.n_members + policy->n_limits > POLICY_LIMITS_MAX) die("too many limits in one step");
+    if (snprintf(kept, KEY_SIZE, "%s", key) >= KEY_SIZE) die("too long a key");
     for (uint16_t i = 0; i < policy->n_limits; i++) {
-        step->members[i] = (struct op_member){
+        step->members[step->op.n_members++] =
+            (struct op_member){
             .limit = &policy->limits[i],
-            .key = slice_of(step->key),
+            .key = slice_of(kept),
             .cost = cost,
             .max_wait_us = limit_max_wait(&policy->limits[i], max_wait_us),
         };
+    }
+}
+
+static void read_step(const char *first, char **line)
+{
+    const struct policy *policy = policy_named(first);
+    const char *key = next_word(line), *kind = next_word(line);
+    struct step *step = next_step(strcmp(kind, "reset") == 0  ? OP_RESET
+                                  : strcmp(kind, "peek") == 0 ? OP_PEEK
+                                                              : OP_CHECK);
+    int64_t cost = next_number(line);
+    add_members(step, policy, key, cost, optional_number(line, INT64_MAX));
+}
+
+static void read_all_step(char **line)
+{
+    struct step *step = next_step(OP_CHECK);
+    step->is_all = true;
+    for (int64_t n = next_number(line); n > 0; n--) {
+        const struct policy *policy = policy_named(next_word(line));
+        const char *key = next_word(line);
+        add_members(step, policy, key, next_number(line), INT64_MAX);
     }
 }
 
@@ -210,28 +235,54 @@ static void run_in_memory(int64_t now_us)
     }
 }
 
-static void print_step(const struct step *step)
+static void print_bound(const struct step *step, const struct limit *bound)
+{
+    if (bound == NULL || (step->op.n_members == 1 && !step->is_all))
+        printf("-");
+    else if (step->is_all)
+        printf("%s%s%s", bound->policy->name, bound->name[0] != '\0' ? "/" : "", bound->name);
+    else
+        printf("%s", bound->name);
+}
+
+static void print_fields(const struct decision *decision)
+{
+    printf("%d %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64, decision->allowed, decision->limit,
+           decision->remaining, decision->retry_after_ms, decision->reset_after_ms, decision->delay_ms,
+           decision->granted);
+}
+
+static void print_decision(const struct step *step)
 {
     struct decision members[POLICY_LIMITS_MAX], all;
     const struct limit *limits[POLICY_LIMITS_MAX];
-    bool removed = false;
-    if (step->op.outcome != OP_DECIDED) {
-        puts("error");
-        return;
-    }
     for (uint16_t i = 0; i < step->op.n_members; i++) {
         members[i] = step->members[i].decision;
         limits[i] = step->members[i].limit;
-        removed |= step->members[i].removed;
-    }
-    if (step->op.kind == OP_RESET) {
-        printf("removed %d\n", removed);
-        return;
     }
     decision_combine(&all, members, limits, step->op.n_members);
-    printf("%d %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %s\n", all.allowed, all.limit,
-           all.remaining, all.retry_after_ms, all.reset_after_ms, all.delay_ms, all.granted,
-           all.bound_by == NULL ? "-" : all.bound_by->name);
+    print_fields(&all);
+    printf(" ");
+    print_bound(step, all.bound_by);
+    for (uint16_t i = 0; i < step->op.n_members && step->is_all; i++) {
+        if (members[i].allowed) members[i].retry_after_ms = 0;
+        printf(" | ");
+        print_fields(&members[i]);
+    }
+    puts("");
+}
+
+static void print_step(const struct step *step)
+{
+    bool removed = false;
+    if (step->op.outcome != OP_DECIDED) {
+        puts("error");
+    } else if (step->op.kind == OP_RESET) {
+        for (uint16_t i = 0; i < step->op.n_members; i++) removed |= step->members[i].removed;
+        printf("removed %d\n", removed);
+    } else {
+        print_decision(step);
+    }
 }
 
 static void run_turn(int64_t now_us)
@@ -259,6 +310,8 @@ static void replay_trace(void)
             now_us = next_number(&line);
         } else if (strcmp(first, "end") == 0) {
             run_turn(now_us);
+        } else if (strcmp(first, "all") == 0) {
+            read_all_step(&line);
         } else {
             read_step(first, &line);
         }

@@ -102,17 +102,24 @@ class Algorithm:
             self.__dict__ = seen.__dict__
         return answer
 
-    def decide(self, now: int, cost: int) -> dict:
+    def allows(self, now: int, cost: int) -> bool:
+        return cost == 0 or (cost <= self.full and self.admits(now, cost))
+
+    def decide(self, now: int, cost: int, admitted: bool | None = None) -> dict:
+        """`admitted`: what all the limits together say, where there are several."""
         if self.policy.limit == 0:
             denied = cost > 0
             return dict(allowed=not denied, limit=0, remaining=0, retry=-1 if denied else 0, reset=0, delay=0)
-        allowed = cost == 0 or (cost <= self.full and self.admits(now, cost))
-        delay = ms(self.delay(now, cost)) if allowed else 0
-        self.charged = cost > 0 and (allowed or self.policy.count_denied)
+        allowed = self.allows(now, cost)
+        if admitted is None:
+            admitted = allowed
+        delay = ms(self.delay(now, cost)) if admitted else 0
+        self.charged = cost > 0 and (admitted or self.policy.count_denied)
         if self.charged:
             self.charge(now, cost)
+        # A limit that has counted what another one denied may stand in the way itself now.
         retry = 0
-        if not allowed:
+        if not admitted and not self.allows(now, cost):
             retry = -1 if cost > self.full else ms(self.wait(now, cost, "admits"))
         remaining = least(lambda n: n > self.full or not self.at_once(now, n), 1, self.full + 1) - 1
         return dict(allowed=allowed, limit=self.full, remaining=remaining, retry=retry,
@@ -363,3 +370,53 @@ class Model:
     def step(self, now: int, key, kind: str, cost: int, max_wait_us: int | None = None) -> dict:
         algorithm = self.keys.setdefault(key, ALGORITHMS[self.policy.algorithm](self.policy))
         return algorithm.step(now, kind, cost, max_wait_us)
+
+
+def longest_first(answer):
+    return -answer["retry"] if answer["retry"] >= 0 else float("-inf")
+
+
+def combine(answers: list) -> dict:
+    """One answer out of several limits', with the place of the limit that bound it."""
+    whole = {
+        "allowed": all(a["allowed"] for a in answers),
+        "remaining": min(a["remaining"] for a in answers),
+        "retry": min(answers, key=longest_first)["retry"],
+        "delay": 0,
+        "bound_by": None,
+    }
+    denying = [i for i, a in enumerate(answers) if not a["allowed"]]
+    if not denying:
+        least = min(answers, key=lambda a: a["remaining"])
+        return whole | {"limit": least["limit"], "reset": max(a["reset"] for a in answers),
+                        "delay": max(a["delay"] for a in answers)}
+    bound = min(denying, key=lambda i: longest_first(answers[i]))
+    return whole | {"limit": answers[bound]["limit"], "reset": max(answers[bound]["reset"], whole["retry"]),
+                    "bound_by": bound}
+
+
+class Several:
+    """Every key of several limits: a step charges all that it names, or none."""
+
+    def __init__(self):
+        self.states = {}
+
+    def step(self, now: int, kind: str, members: list) -> list:
+        """members: (name of the limit, its Policy, key, cost), no limit and key twice. Each one's own answer."""
+        states = []
+        for name, policy, key, _ in members:
+            states.append(self.states.setdefault((name, key), ALGORITHMS[policy.algorithm](policy)))
+        if kind == "reset":
+            return [state.step(now, kind, 0) for state in states]
+        times, copies = [now - now % state.tick for state in states], []
+        for state, at in zip(states, times):
+            seen = copy.copy(state)
+            if seen.see(at):
+                state.__dict__ = dict(seen.__dict__)
+            copies.append(seen)
+        admitted = all(c.allows(at, cost) for c, at, (*_, cost) in zip(copies, times, members))
+        answers = [c.decide(at, cost, admitted) for c, at, (*_, cost) in zip(copies, times, members)]
+        for state, seen in zip(states, copies):
+            if seen.charged and kind == "check":
+                state.__dict__ = seen.__dict__
+        return answers

@@ -4,7 +4,7 @@ says to them."""
 import dataclasses
 import random
 
-from model import Model, Policy
+from model import Model, Policy, Several, combine
 
 START_US = 4_000_000_000_000_000  # in the future, so that no key's expiry has passed
 
@@ -107,3 +107,90 @@ def make(algorithm, seed, n_steps=100, backwards=True):
         now = max(START_US, now + random_step_us(rng, policy, backwards, now))
         left -= n
     return Trace(seed, f"{algorithm}-{seed}", policy, turns)
+
+
+@dataclasses.dataclass
+class SeveralTrace:
+    """Policies of several limits, and steps that ask for several policies at once."""
+
+    seed: int
+    policy: dict  # name -> [(the limit's name or -, Policy), ...]
+    turns: list  # (now_us, [(kind, [(policy's name, key, cost), ...]), ...]); kind all: several of them, else one
+
+    def text(self):
+        for name, limits in self.policy.items():
+            yield f"policy {name} {len(limits)}"
+            yield from (f"limit {limit} {p.algorithm} {p.limit} {p.window_us} {p.burst} {int(p.count_denied)} {p.max_wait_us}"
+                        for limit, p in limits)
+        for now, steps in self.turns:
+            yield f"turn {now}"
+            for kind, asked in steps:
+                if kind == "all":
+                    yield f"all {len(asked)} " + " ".join(f"{name} {key} {cost}" for name, key, cost in asked)
+                else:
+                    name, key, cost = asked[0]
+                    yield f"{name} {key} {kind} {cost}"
+            yield "end"
+
+    def steps(self):
+        return [(now, *step) for now, steps in self.turns for step in steps]
+
+    def expected(self):
+        model, lines = Several(), []
+        for now, kind, asked in self.steps():
+            members = [(f"{name}/{limit}", policy, key, cost)
+                       for name, key, cost in asked for limit, policy in self.policy[name]]
+            answers = model.step(now, "check" if kind == "all" else kind, members)
+            lines.append(self.line(kind, members, answers))
+        return lines
+
+    def line(self, kind, members, answers):
+        if kind == "reset":
+            return f"removed {int(any(a['removed'] for a in answers))}"
+        whole, bound = combine(answers), "-"
+        if whole["bound_by"] is not None:
+            name, limit = members[whole["bound_by"]][0].split("/")
+            bound = limit if kind != "all" else name if limit == "-" else f"{name}/{limit}"
+        if len(members) == 1 and kind != "all":
+            bound = "-"
+        first = members[0][3] if whole["allowed"] else 0
+        text = (f"{int(whole['allowed'])} {whole['limit']} {whole['remaining']} {whole['retry']} {whole['reset']} "
+                f"{whole['delay']} {first} {bound}")
+        if kind == "all":
+            for a, (*_, cost) in zip(answers, members):
+                text += (f" | {int(a['allowed'])} {a['limit']} {a['remaining']} {0 if a['allowed'] else a['retry']} "
+                         f"{a['reset']} {a['delay']} {cost if whole['allowed'] else 0}")
+        return text
+
+
+def random_asked(rng, policies, kind):
+    """One policy and key with a cost, or several different ones."""
+    names, asked, left = sorted(policies), {}, 16
+    for _ in range(rng.randint(1, 4) if kind == "all" else 1):
+        name, key = rng.choice(names), rng.choice("aab")
+        if (name, key) in asked or len(policies[name]) > left:
+            continue
+        left -= len(policies[name])
+        asked[name, key] = 0 if kind == "reset" else random_cost(rng, rng.choice(policies[name])[1])
+    return [(name, key, cost) for (name, key), cost in asked.items()]
+
+
+def make_several(seed, n_steps=60, backwards=True):
+    rng = random.Random(f"several {seed}")
+    policies = {}
+    for i in range(rng.randint(1, 3)):
+        n = rng.choice((1, 2, 2, 3, 4))
+        limits = [random_policy(rng, rng.choice(NATIVE)) for _ in range(n)]
+        # Windows near each other: else one limit alone decides everything.
+        window = rng.choice((1000, 1_000_000, 10_000_000))
+        limits = [dataclasses.replace(p, window_us=window * rng.choice((1, 1, 2, 3, 7))) for p in limits]
+        policies[f"several-{seed}-{i}"] = [("-" if n == 1 else f"l{j}", p) for j, p in enumerate(limits)]
+    every = [p for limits in policies.values() for _, p in limits]
+    now, turns, left = START_US + rng.randint(0, 20_000_000), [], n_steps
+    while left > 0:
+        n = min(left, rng.choice((1, 2, 3, 8, 12)))
+        kinds = rng.choices(("check", "all", "peek", "reset"), (50, 40, 8, 2), k=n)
+        turns.append((now, [(kind, random_asked(rng, policies, kind)) for kind in kinds]))
+        now = max(START_US, now + random_step_us(rng, rng.choice(every), backwards))
+        left -= n
+    return SeveralTrace(seed, policies, turns)

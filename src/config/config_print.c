@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "config/policy_yaml.h"
+#include "config/policy_print.h"
 
 /* How many leading sections two paths share: "a.b.c" and "a.b.d" share 2. */
 static size_t shared_sections(const char *a, const char *b)
@@ -39,5 +39,5 @@ void config_print(FILE *out, const struct config *config)
         before = setting->path;
     }
     fprintf(out, "policies:%s\n", config->policies->n == 0 ? " {}" : "");
-    for (size_t i = 0; i < config->policies->n; i++) policy_yaml_print(out, config->policies->in_order[i]);
+    for (size_t i = 0; i < config->policies->n; i++) policy_print(out, config->policies->in_order[i]);
 }

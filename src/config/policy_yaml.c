@@ -1,6 +1,6 @@
 #include "config/policy_yaml.h"
 
-#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,21 +47,23 @@ static const char *const on_failures = "allow deny local error";
 enum {
     PREFIX_MAX = 128, /* bytes of a foreign prefix; limit_prepare puts it into limit->key_head */
     DEADLINE_MAX_MS = 3600000,
+    PATH_BASE_MAX = 96,
 };
 
-/* One policy of the file while it is read. */
+/* One policy of the file while it is read, or one limit of its list. */
 struct reading {
     const struct tree_node *node;
     const struct tree_node *given[N_FIELDS]; /* NULL = not written */
-    bool has_limits;                         /* it was written with `limits:`, so nothing of a single limit is missed */
+    bool in_list;                            /* a limit of a list */
     const struct policy_defaults *defaults;
     struct faults *faults;
+    char base[PATH_BASE_MAX];  /* "policies.login", "policies.search.limits[0]" */
     char path[FAULTS_KEY_MAX]; /* of the field last asked for */
 };
 
 static const char *path_to(struct reading *reading, const char *field)
 {
-    snprintf(reading->path, sizeof reading->path, "policies.%.64s%s%s", reading->node->key, field != NULL ? "." : "",
+    snprintf(reading->path, sizeof reading->path, "%s%s%s", reading->base, field != NULL ? "." : "",
              field != NULL ? field : "");
     return reading->path;
 }
@@ -79,25 +81,53 @@ static bool is_name(const char *text)
 
 /* Which settings are there */
 
+/* Whether `field` is the policy's own, whatever limits it has. */
+static bool is_of_policy(enum field field)
+{
+    return field == FIELD_LIMITS || field == FIELD_ON_FAILURE || field == FIELD_DEADLINE;
+}
+
+static bool may_stand(const struct reading *reading, enum field field)
+{
+    return reading->in_list ? !is_of_policy(field) : field != FIELD_NAME;
+}
+
 static void refuse_field(struct reading *reading, const struct tree_node *node)
 {
     char any[FAULTS_KEY_MAX];
     snprintf(any, sizeof any, "policies.*.%.64s", node->key);
     const char *advice = not_built(any, NULL);
-    if (strcmp(node->key, "limits") == 0) reading->has_limits = true;
     path_to(reading, node->key);
     if (advice != NULL) {
         faults_add(reading->faults, node->line, reading->path, "not built yet; %s", advice);
         return;
     }
     struct nearest nearest = nearest_to(node->key);
-    for (size_t i = 0; i < N_FIELDS; i++) nearest_offer(&nearest, fields[i].name);
+    for (size_t i = 0; i < N_FIELDS; i++)
+        if (may_stand(reading, i)) nearest_offer(&nearest, fields[i].name);
     if (nearest.name != NULL)
         faults_add(reading->faults, node->line, reading->path, "no such setting; did you mean %s?", nearest.name);
     else
-        faults_add(
-            reading->faults, node->line, reading->path,
-            "no such setting; a policy has algorithm (or compat), limit, window and others of ratelimitd.yaml(5)");
+        faults_add(reading->faults, node->line, reading->path,
+                   "no such setting; a %s, limit, window and others of ratelimitd.yaml(5)",
+                   reading->in_list ? "limit has name, algorithm" : "policy has algorithm (or compat)");
+}
+
+static void refuse_place(struct reading *reading, const struct tree_node *node)
+{
+    faults_add(reading->faults, node->line, path_to(reading, node->key), "%s",
+               reading->in_list ? "is the policy's, not a limit's; write it beside limits"
+                                : "names one of several limits; leave it out, or write the limit into a list limits");
+}
+
+/* The limits of a list have settings of their own. */
+static void refuse_beside_list(struct reading *reading)
+{
+    for (size_t i = 0; i < N_FIELDS && reading->given[FIELD_LIMITS] != NULL; i++) {
+        if (reading->given[i] == NULL || is_of_policy(i)) continue;
+        faults_add(reading->faults, reading->given[i]->line, path_of(reading, i),
+                   "stands beside limits; write it into the limits of that list");
+    }
 }
 
 static bool gather(struct reading *reading)
@@ -106,7 +136,8 @@ static bool gather(struct reading *reading)
     if (node->kind == TREE_REFUSED) return false;
     if (node->kind != TREE_MAP) {
         faults_add(reading->faults, node->line, path_to(reading, NULL),
-                   "is no map of settings; write algorithm, limit and window below it, indented");
+                   reading->in_list ? "is no map; write {name: ..., algorithm: ..., limit: ..., window: ...}"
+                                    : "is no map of settings; write algorithm, limit and window below it, indented");
         return false;
     }
     for (const struct tree_node *child = node->first; child != NULL; child = child->next) {
@@ -114,9 +145,12 @@ static bool gather(struct reading *reading)
         while (i < N_FIELDS && strcmp(fields[i].name, child->key) != 0) i++;
         if (i == N_FIELDS)
             refuse_field(reading, child);
+        else if (!may_stand(reading, i))
+            refuse_place(reading, child);
         else if (reading->given[i] == NULL)
             reading->given[i] = child;
     }
+    refuse_beside_list(reading);
     return true;
 }
 
@@ -170,7 +204,10 @@ static int read_named(struct reading *reading, enum field field)
     if (text == NULL) return -1;
     int algo = find_algo(field, text);
     if (algo < 0) refuse_name(reading, field, text);
-    return algo;
+    if (algo < 0 || !reading->in_list || !algo_table[algo]->is_compat) return algo;
+    faults_add(reading->faults, reading->given[field]->line, reading->path,
+               "shares another system's keys, which are decided apart; write it as a policy of its own");
+    return -1;
 }
 
 static int read_algo(struct reading *reading)
@@ -184,7 +221,6 @@ static int read_algo(struct reading *reading)
     }
     if (algorithm != NULL) return read_named(reading, FIELD_ALGORITHM);
     if (compat != NULL) return read_named(reading, FIELD_COMPAT);
-    if (reading->has_limits) return -1;
     faults_add(reading->faults, reading->node->line, path_of(reading, FIELD_ALGORITHM),
                "is missing; write algorithm: and one of %s", known_names(FIELD_ALGORITHM, known, sizeof known));
     return -1;
@@ -207,10 +243,10 @@ static void refuse_foreign_fields(struct reading *reading, enum algo algo)
 static bool is_given(struct reading *reading, enum field field)
 {
     if (reading->given[field] != NULL) return true;
-    if (reading->has_limits) return false;
-    faults_add(reading->faults, reading->node->line, path_of(reading, field), "is missing; write %s",
-               field == FIELD_LIMIT ? "how many units a window has, e.g. limit: 100"
-                                    : "how long a window is, e.g. window: 10s");
+    const char *advice = field == FIELD_LIMIT    ? "how many units a window has, e.g. limit: 100"
+                         : field == FIELD_WINDOW ? "how long a window is, e.g. window: 10s"
+                                                 : "what this limit is called in answers, e.g. name: day";
+    faults_add(reading->faults, reading->node->line, path_of(reading, field), "is missing; write %s", advice);
     return false;
 }
 
@@ -273,9 +309,8 @@ static void read_failure(struct reading *reading, struct policy *policy)
 }
 
 /* Returns the foreign prefix, NULL = the preset's own. */
-static const char *read_values(struct reading *reading, struct policy *policy)
+static const char *read_values(struct reading *reading, struct limit *limit)
 {
-    struct limit *limit = &policy->limits[0];
     if (is_given(reading, FIELD_LIMIT)) read_count(reading, FIELD_LIMIT, 0, &limit->limit);
     if (is_given(reading, FIELD_WINDOW)) read_duration(reading, FIELD_WINDOW, false, &limit->window_us);
     read_duration(reading, FIELD_MAX_WAIT, true, &limit->max_wait_us);
@@ -285,7 +320,6 @@ static const char *read_values(struct reading *reading, struct policy *policy)
         setting_parse_bool(path_of(reading, FIELD_COUNT_DENIED), reading->given[FIELD_COUNT_DENIED], reading->faults,
                            &limit->count_denied);
     read_start(reading, limit);
-    read_failure(reading, policy);
     return read_prefix(reading);
 }
 
@@ -315,24 +349,98 @@ static void no_memory(struct faults *faults, uint32_t line)
     faults_add(faults, line, "policies", "out of memory; give the daemon more, or write fewer policies");
 }
 
+/* One limit: of a policy that has just this one, or of a list. */
+static void read_limit(struct reading *reading, struct limit *limit)
+{
+    size_t n_errors = reading->faults->n_errors;
+    int algo = read_algo(reading);
+    if (algo >= 0) refuse_foreign_fields(reading, (enum algo)algo);
+    limit->algo = algo >= 0 ? (enum algo)algo : ALGO_FIXED_WINDOW;
+    const char *prefix = read_values(reading, limit);
+    if (reading->faults->n_errors == n_errors) prepare(reading, limit, prefix);
+}
+
+/* The limit's name, which none of the policy's limits before it has. */
+static void read_limit_name(struct reading *reading, struct limit *limit)
+{
+    char shown[FAULTS_SHOWN_MAX];
+    const struct tree_node *node = reading->given[FIELD_NAME];
+    if (!is_given(reading, FIELD_NAME)) return;
+    const char *text = setting_parse_text(path_of(reading, FIELD_NAME), node, reading->faults);
+    if (text == NULL) return;
+    faults_shown(shown, text);
+    if (!is_name(text)) {
+        faults_add(reading->faults, node->line, reading->path,
+                   "%s is no name; write 1 to %d letters, digits, dots, dashes or underscores", shown, NAME_MAX_LEN);
+        return;
+    }
+    for (const struct limit *other = limit->policy->limits; other < limit; other++) {
+        if (strcmp(other->name, text) != 0) continue;
+        faults_add(reading->faults, node->line, reading->path, "%s is the name of limits[%d] already; write another",
+                   shown, (int)(other - limit->policy->limits));
+        return;
+    }
+    snprintf(limit->name, sizeof limit->name, "%s", text);
+}
+
+static void read_limits(const struct reading *reading, struct policy *policy)
+{
+    const struct tree_node *node = reading->given[FIELD_LIMITS]->first;
+    for (uint16_t i = 0; i < policy->n_limits; i++, node = node->next) {
+        struct reading item = {.node = node, .in_list = true, .faults = reading->faults};
+        snprintf(item.base, sizeof item.base, "policies.%.64s.limits[%u]", reading->node->key, i);
+        if (!gather(&item)) continue;
+        read_limit_name(&item, &policy->limits[i]);
+        read_limit(&item, &policy->limits[i]);
+    }
+}
+
+static size_t count(const struct tree_node *node)
+{
+    size_t n = 0;
+    for (const struct tree_node *child = node->first; child != NULL; child = child->next) n++;
+    return n;
+}
+
+/* How many limits the policy has; 0 with the fault recorded. */
+static uint16_t count_limits(struct reading *reading)
+{
+    const struct tree_node *list = reading->given[FIELD_LIMITS];
+    if (list == NULL) return 1;
+    if (list->kind == TREE_REFUSED) return 0;
+    size_t n = list->kind == TREE_LIST ? count(list) : 0;
+    if (n >= 1 && n <= POLICY_LIMITS_MAX) return (uint16_t)n;
+    if (list->kind == TREE_LIST)
+        faults_add(reading->faults, list->line, path_of(reading, FIELD_LIMITS), "has %zu entries; write 1 to %d", n,
+                   POLICY_LIMITS_MAX);
+    else
+        faults_add(reading->faults, list->line, path_of(reading, FIELD_LIMITS),
+                   "is no list; write a line below it for each limit, - {name: ..., algorithm: ..., limit: ..., "
+                   "window: ...}");
+    return 0;
+}
+
 /* The policy, or NULL with the fault recorded. */
 static struct policy *read_policy(struct reading *reading)
 {
     size_t n_errors = reading->faults->n_errors;
+    snprintf(reading->base, sizeof reading->base, "policies.%.64s", reading->node->key);
     if (!is_name(reading->node->key))
         faults_add(reading->faults, reading->node->line, path_to(reading, NULL),
                    "is no name for a policy; write 1 to %d letters, digits, dots, dashes or underscores", NAME_MAX_LEN);
     if (!gather(reading)) return NULL;
-    int algo = read_algo(reading);
-    if (algo >= 0) refuse_foreign_fields(reading, (enum algo)algo);
-    struct policy *policy = policy_new(is_name(reading->node->key) ? reading->node->key : "unnamed", 1);
+    uint16_t n_limits = count_limits(reading);
+    struct policy *policy =
+        policy_new(is_name(reading->node->key) ? reading->node->key : "unnamed", n_limits > 0 ? n_limits : 1);
     if (policy == NULL) {
         no_memory(reading->faults, reading->node->line);
         return NULL;
     }
-    policy->limits[0].algo = algo >= 0 ? (enum algo)algo : ALGO_FIXED_WINDOW;
-    const char *prefix = read_values(reading, policy);
-    if (reading->faults->n_errors == n_errors) prepare(reading, &policy->limits[0], prefix);
+    if (reading->given[FIELD_LIMITS] == NULL)
+        read_limit(reading, &policy->limits[0]);
+    else if (n_limits > 0)
+        read_limits(reading, policy);
+    read_failure(reading, policy);
     if (reading->faults->n_errors == n_errors) {
         policy_seal(policy);
         return policy;
@@ -372,13 +480,6 @@ static void refuse_mixed_prefixes(struct foreign *foreign, size_t n, struct faul
             "one of them another key_prefix",
             second->key_head, first->policy->name);
     }
-}
-
-static size_t count(const struct tree_node *node)
-{
-    size_t n = 0;
-    for (const struct tree_node *child = node->first; child != NULL; child = child->next) n++;
-    return n;
 }
 
 /* Every policy of the tree into the set; those that share keys with other systems into `foreign` as well. */
@@ -432,34 +533,4 @@ struct policy_set *policy_yaml_default(const struct policy_defaults *defaults, s
     struct policy_set *set = tree != NULL ? policy_yaml_load(tree, defaults, faults) : NULL;
     yaml_tree_free(tree);
     return set;
-}
-
-/* And back */
-
-static void print_algorithm(FILE *out, const struct limit *limit)
-{
-    if (limit_ops(limit)->is_compat) {
-        fprintf(out, "    compat: %s\n", limit_ops(limit)->name);
-        fprintf(out, "    key_prefix: \"%.*s\"\n", (int)limit->key_head_len - 1, limit->key_head);
-        return;
-    }
-    fprintf(out, "    algorithm: %s\n", limit_ops(limit)->name);
-    if (FIXED_WINDOWS & (1u << limit->algo))
-        fprintf(out, "    start: %s\n", limit->algo == ALGO_FIRST_HIT ? "first_hit" : "aligned");
-    if (COUNTERS & (1u << limit->algo)) fprintf(out, "    count_denied: %s\n", limit->count_denied ? "true" : "false");
-}
-
-void policy_yaml_print(FILE *out, const struct policy *policy)
-{
-    char text[UNITS_TEXT_MAX];
-    const struct limit *limit = &policy->limits[0];
-    fprintf(out, "  \"%s\":\n", policy->name);
-    print_algorithm(out, limit);
-    fprintf(out, "    limit: %" PRId64 "\n", limit->limit);
-    fprintf(out, "    window: %s\n", units_print_duration(text, limit->window_us));
-    if (BUCKETS & (1u << limit->algo) && limit->limit > 0) fprintf(out, "    burst: %" PRId64 "\n", limit->burst);
-    if (SHAPERS & (1u << limit->algo))
-        fprintf(out, "    max_wait: %s\n", units_print_duration(text, limit->max_wait_us));
-    fprintf(out, "    on_failure: %s\n", on_failure_name(policy->on_failure));
-    fprintf(out, "    deadline: %s\n", units_print_duration(text, (int64_t)policy->deadline_ms * 1000));
 }

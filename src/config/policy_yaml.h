@@ -1,10 +1,8 @@
 /*
- * policy_yaml.h: the policies of the file, from tree to policy_set, and back to text.
+ * policy_yaml.h: the policies of the file, from tree to policy_set.
  */
 #ifndef RL_CONFIG_POLICY_YAML_H
 #define RL_CONFIG_POLICY_YAML_H
-
-#include <stdio.h>
 
 #include "config/faults.h"
 #include "config/yaml_tree.h"
@@ -21,8 +19,5 @@ struct policy_set *policy_yaml_load(const struct tree_node *policies, const stru
 
 /* What stands in for a missing `policies:`: one policy `default`, a token bucket of 100 per second. */
 struct policy_set *policy_yaml_default(const struct policy_defaults *defaults, struct faults *faults);
-
-/* One policy as it would be written, every setting said, below `policies:`. */
-void policy_yaml_print(FILE *out, const struct policy *policy);
 
 #endif

@@ -7,12 +7,12 @@
 
 enum { MEMBER_TEXT_MAX = 256 };
 
-struct call *call_new(struct session *session, uint64_t msgid, bool is_list)
+struct call *call_new(struct session *session, uint64_t msgid, enum call_form form)
 {
     struct list *idle = list_pop_front(&session->home->idle_calls);
     struct call *call = idle != NULL ? LIST_ITEM(idle, struct call, link) : mem_alloc(sizeof *call);
     if (call == NULL) return NULL;
-    *call = (struct call){.session = session, .msgid = msgid, .is_list = is_list, .as_arrays = session->wants_arrays};
+    *call = (struct call){.session = session, .msgid = msgid, .form = form, .as_arrays = session->wants_arrays};
     list_push_back(&session->calls, &call->link);
     return call;
 }
@@ -23,10 +23,12 @@ struct check *call_add(struct call *call, enum op_kind kind, struct slice key)
     if (check == NULL) return NULL;
     check->kind = kind;
     check->asker = call;
-    if (call->first == NULL)
+    if (call->first == NULL) {
         call->first = check;
-    else
+        check->is_all = call->form == CALL_ALL;
+    } else {
         call->last->next = check;
+    }
     call->last = check;
     call->n++;
     return check;
@@ -39,18 +41,34 @@ static void call_free(struct call *call)
     list_push_back(call->session->home->idle_calls.next, &call->link);
 }
 
+/* The next check that stands for itself. */
+static struct check *next_asked(const struct call *call, const struct check *check)
+{
+    return call->form == CALL_ALL ? NULL : check->next;
+}
+
 void call_drop(struct call *call)
 {
     for (struct check *check = call->first, *next; check != NULL; check = next) {
-        next = check->next;
+        next = next_asked(call, check);
         check_release(check);
     }
     call_free(call);
 }
 
+static void pack_whole(struct packer *packer, const struct call *call)
+{
+    struct decision whole;
+    int64_t cost = 0;
+    check_whole(call->first, &whole);
+    for (const struct check *check = call->first; check != NULL; check = check->next) cost += check->cost;
+    reply_whole(packer, &whole, cost, call->as_arrays, call->n);
+}
+
 static void pack_answer(struct packer *packer, const struct call *call)
 {
-    if (call->is_list) pack_array(packer, call->n);
+    if (call->form == CALL_MANY) pack_array(packer, call->n);
+    if (call->form == CALL_ALL) pack_whole(packer, call);
     for (const struct check *check = call->first; check != NULL; check = check->next) {
         if (check->kind == OP_RESET)
             reply_removed(packer, check->removed);
@@ -75,7 +93,7 @@ static void answer_failed(const struct call *call, const struct check *failed, u
 {
     char text[MEMBER_TEXT_MAX];
     const char *message = failed->error_message;
-    if (call->is_list) {
+    if (call->form == CALL_MANY) {
         snprintf(text, sizeof text, "checks[%u]: %s", index, message);
         message = text;
     }
@@ -114,9 +132,9 @@ void call_submit(struct call *call)
 {
     struct engine *engine = call->session->home->engine;
     session_began(call->session, call->n);
-    call->n_open = call->n + 1;
+    call->n_open = (call->form == CALL_ALL ? 1 : call->n) + 1;
     for (struct check *check = call->first, *next; check != NULL; check = next) {
-        next = check->next;
+        next = next_asked(call, check);
         check->done = on_done;
         engine_submit(engine, check);
     }

@@ -1,5 +1,6 @@
 /*
- * call.h: one request that asks the engine: a check, a peek, a reset, or the list of a check_many.
+ * call.h: one request that asks the engine: a check, a peek, a reset, or the list of a check_many or
+ * check_all. The checks of a check_all are one to the engine: the first stands for them (check.h).
  *
  *   call_new ─ call_add ... ─ call_submit ──▶ each check's done ──▶ the last one writes the answer
  *
@@ -16,6 +17,12 @@
 #include "engine/engine.h"
 #include "server/session.h"
 
+enum call_form {
+    CALL_ONE,
+    CALL_MANY, /* the answer is a list, whatever its length */
+    CALL_ALL,  /* one answer of all, with theirs as its members */
+};
+
 struct call {
     struct list link;        /* in session->calls, or in the pool */
     struct session *session; /* not owned */
@@ -24,11 +31,11 @@ struct call {
     uint64_t msgid;
     uint32_t n;      /* checks */
     uint32_t n_open; /* of these without an answer, and one more while they are being submitted */
-    bool is_list;    /* the answer is a list, whatever its length */
-    bool as_arrays;  /* the form of decisions when the call came */
+    enum call_form form;
+    bool as_arrays; /* the form of decisions when the call came */
 };
 
-struct call *call_new(struct session *session, uint64_t msgid, bool is_list); /* NULL without memory */
+struct call *call_new(struct session *session, uint64_t msgid, enum call_form form); /* NULL without memory */
 /* One more question, at the end; the caller sets policy, cost and deadline_ms. NULL: overloaded. */
 struct check *call_add(struct call *call, enum op_kind kind, struct slice key);
 void call_submit(struct call *call); /* the call is the engine's now, and may be over */

@@ -42,7 +42,7 @@ static int add_check(struct call *call, const struct params *params, enum op_kin
 static int ask(struct session *session, uint64_t msgid, const struct params *params, enum op_kind kind,
                const struct question *question)
 {
-    struct call *call = call_new(session, msgid, false);
+    struct call *call = call_new(session, msgid, CALL_ONE);
     if (call == NULL) return fail_overloaded(params);
     if (add_check(call, params, kind, question) != 0) {
         call_drop(call);
@@ -73,27 +73,69 @@ static int run_reset(struct session *session, uint64_t msgid, struct params *par
     return ask(session, msgid, params, OP_RESET, &question);
 }
 
+/* May `question` stand beside the call's other checks? Of a check_all only: those are one question to the store. */
+static int fits_in(const struct call *call, const struct params *member, const struct question *question)
+{
+    size_t n_limits = question->policy->n_limits;
+    int index = 0;
+    if (call->form != CALL_ALL) return 0;
+    if (limit_ops(&question->policy->limits[0])->is_compat)
+        return params_fail(member, ERROR_UNSUPPORTED,
+                           "policy: a compat policy is decided apart; ask for it with check");
+    for (const struct check *other = call->first; other != NULL; other = other->next, index++) {
+        n_limits += other->policy->n_limits;
+        if (other->policy == question->policy && slice_eq(other->key, question->key))
+            return params_fail(member, ERROR_BAD_REQUEST, "is the same policy and key as checks[%d]", index);
+    }
+    if (n_limits <= POLICY_LIMITS_MAX) return 0;
+    return params_fail(member, ERROR_BAD_REQUEST, "is too much; the policies of one check_all have %d limits at most",
+                       POLICY_LIMITS_MAX);
+}
+
 static int add_member(struct call *call, struct params *params, uint32_t index)
 {
     struct params member;
     struct question question = {.cost = 1};
     if (params_member(params, index, &member) != 0) return -1;
     if (params_target(&member, &question) != 0 || params_cost(&member, &question) != 0) return -1;
+    if (fits_in(call, &member, &question) != 0) return -1;
     params->pull = member.pull;
     return add_check(call, &member, OP_CHECK, &question);
+}
+
+static int add_members(struct call *call, struct params *params, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (add_member(call, params, i) != 0) return -1;
+    return 0;
 }
 
 static int run_check_many(struct session *session, uint64_t msgid, struct params *params)
 {
     uint32_t n;
     if (params_list(params, &n) != 0) return -1;
-    struct call *call = call_new(session, msgid, true);
+    struct call *call = call_new(session, msgid, CALL_MANY);
     if (call == NULL) return fail_overloaded(params);
-    for (uint32_t i = 0; i < n; i++) {
-        if (add_member(call, params, i) == 0) continue;
+    if (add_members(call, params, n) != 0) {
         call_drop(call);
         return -1;
     }
+    call_submit(call);
+    return 0;
+}
+
+static int run_check_all(struct session *session, uint64_t msgid, struct params *params)
+{
+    uint32_t n, deadline_ms = 0;
+    if (params_list(params, &n) != 0) return -1;
+    if (n == 0) return params_fail(params, ERROR_BAD_REQUEST, "checks: is empty; write [policy, key [, cost]] into it");
+    struct call *call = call_new(session, msgid, CALL_ALL);
+    if (call == NULL) return fail_overloaded(params);
+    if (add_members(call, params, n) != 0 || params_all_options(params, &deadline_ms) != 0) {
+        call_drop(call);
+        return -1;
+    }
+    call->first->deadline_ms = deadline_ms;
     call_submit(call);
     return 0;
 }
@@ -255,6 +297,7 @@ static int run_test_clock(struct session *session, uint64_t msgid, struct params
 static const struct method methods[] = {
     {"check", "policy, key [, cost or options]", 2, 3, run_check, false},
     {"check_many", "[[policy, key [, cost]], ...]", 1, 1, run_check_many, false},
+    {"check_all", "[[policy, key [, cost]], ...] [, options]", 1, 2, run_check_all, false},
     {"peek", "policy, key [, cost]", 2, 3, run_peek, false},
     {"reset", "policy, key", 2, 2, run_reset, false},
     {"hello", "[options]", 0, 1, run_hello, false},

@@ -98,7 +98,7 @@ static int read_max_wait(struct params *params, struct question *ret)
     return 0;
 }
 
-/* The options of check and hello: each is read by its number here. */
+/* The options of check, check_all and hello: each is read by its number here. */
 enum option { OPTION_COST, OPTION_DEADLINE_MS, OPTION_MAX_WAIT_MS, OPTION_DECISION, N_OPTIONS };
 
 static const char *const option_names[N_OPTIONS] = {"cost", "deadline_ms", "max_wait_ms", "decision"};
@@ -168,6 +168,19 @@ int params_cost_or_options(struct params *params, struct question *ret)
     return read_check_options(params, ret);
 }
 
+int params_all_options(struct params *params, uint32_t *ret_deadline_ms)
+{
+    enum option option;
+    unsigned seen = 0;
+    uint32_t n;
+    if (read_options(params, "options: must be a map", &n) != 0) return -1;
+    for (; n > 0; n--) {
+        if (read_option(params, 1U << OPTION_DEADLINE_MS, &seen, &option) != 0) return -1;
+        if (read_deadline(params, ret_deadline_ms) != 0) return -1;
+    }
+    return 0;
+}
+
 int params_hello(struct params *params, bool *ret_arrays)
 {
     enum option option;
@@ -198,7 +211,10 @@ int params_time(struct params *params, int64_t *ret_us)
 
 int params_list(struct params *params, uint32_t *ret_n)
 {
-    if (pull_array(&params->pull, ret_n) == 0) return 0;
+    if (pull_array(&params->pull, ret_n) == 0) {
+        params->n--;
+        return 0;
+    }
     return params_fail(params, ERROR_BAD_REQUEST, "checks: must be a list of [policy, key [, cost]]");
 }
 

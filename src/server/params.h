@@ -27,7 +27,7 @@ struct params {
     uint32_t n; /* parameters not read yet */
     const struct policy_set *policies;
     uint32_t max_key;
-    int32_t index; /* of a check_many's member, for the fault's text; -1 = none */
+    int32_t index; /* of a list's member, for the fault's text; -1 = none */
     struct fault *fault;
 };
 
@@ -51,11 +51,13 @@ int params_target(struct params *params, struct question *ret);
 int params_cost(struct params *params, struct question *ret);
 /* [, cost or options] */
 int params_cost_or_options(struct params *params, struct question *ret);
+/* [, options] of check_all: deadline_ms. */
+int params_all_options(struct params *params, uint32_t *ret_deadline_ms);
 /* [, options] of hello. */
 int params_hello(struct params *params, bool *ret_arrays);
 /* A time in microseconds. */
 int params_time(struct params *params, int64_t *ret_us);
-/* The list of a check_many: how many members follow in params->pull. */
+/* The list of a check_many or check_all: how many members follow in params->pull. */
 int params_list(struct params *params, uint32_t *ret_n);
 /* Enter one member of it, a list of 2 or 3: `ret` reads its parameters; hand ret->pull back to params->pull after. */
 int params_member(const struct params *params, uint32_t index, struct params *ret);

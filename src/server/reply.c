@@ -66,13 +66,19 @@ static void put_reason(struct packer *packer, enum reason reason)
         pack_nil(packer);
 }
 
-static void put_array(struct packer *packer, const struct decision *decision)
+/* What a member of a check_all has counted of another's denial may make the whole wait, and not itself. */
+static int64_t retry_of(const struct decision *decision)
 {
-    pack_array(packer, N_FIELDS);
+    return decision->allowed ? 0 : decision->retry_after_ms;
+}
+
+static void put_array(struct packer *packer, const struct decision *decision, uint32_t n_more)
+{
+    pack_array(packer, N_FIELDS + n_more);
     pack_bool(packer, decision->allowed);
     pack_int(packer, decision->limit);
     pack_int(packer, decision->remaining);
-    pack_int(packer, decision->retry_after_ms);
+    pack_int(packer, retry_of(decision));
     pack_int(packer, decision->reset_after_ms);
     pack_int(packer, decision->delay_ms);
     pack_int(packer, decision->granted);
@@ -82,12 +88,13 @@ static void put_array(struct packer *packer, const struct decision *decision)
     pack_uint(packer, decision->policy_version);
 }
 
-static void put_map(struct packer *packer, const struct decision *decision, int64_t cost)
+static void put_map(struct packer *packer, const struct decision *decision, int64_t cost, uint32_t n_more)
 {
     enum { N_ALWAYS = 7 };
     bool has_granted = decision->granted != (decision->allowed ? cost : 0);
     bool has_reason = decision->reason != REASON_NONE;
-    pack_map(packer, N_ALWAYS + (decision->delay_ms != 0) + has_granted + (decision->bound_by != NULL) + has_reason);
+    pack_map(packer,
+             N_ALWAYS + (decision->delay_ms != 0) + has_granted + (decision->bound_by != NULL) + has_reason + n_more);
     PUT_KEY(packer, allowed);
     pack_bool(packer, decision->allowed);
     PUT_KEY(packer, limit);
@@ -95,7 +102,7 @@ static void put_map(struct packer *packer, const struct decision *decision, int6
     PUT_KEY(packer, remaining);
     pack_int(packer, decision->remaining);
     PUT_KEY(packer, retry_after_ms);
-    pack_int(packer, decision->retry_after_ms);
+    pack_int(packer, retry_of(decision));
     PUT_KEY(packer, reset_after_ms);
     pack_int(packer, decision->reset_after_ms);
     if (decision->delay_ms != 0) {
@@ -123,9 +130,21 @@ static void put_map(struct packer *packer, const struct decision *decision, int6
 void reply_decision(struct packer *packer, const struct decision *decision, int64_t cost, bool as_array)
 {
     if (as_array)
-        put_array(packer, decision);
+        put_array(packer, decision, 0);
     else
-        put_map(packer, decision, cost);
+        put_map(packer, decision, cost, 0);
+}
+
+void reply_whole(struct packer *packer, const struct decision *decision, int64_t cost, bool as_array, uint32_t n)
+{
+    if (as_array) {
+        put_array(packer, decision, 1);
+        pack_map(packer, 1);
+    } else {
+        put_map(packer, decision, cost, 1);
+    }
+    pack_text(packer, "members");
+    pack_array(packer, n);
 }
 
 void reply_removed(struct packer *packer, bool removed)

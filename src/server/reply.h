@@ -15,6 +15,8 @@
 
 /* `cost` is what was asked for: it decides whether `granted` is at its default. */
 void reply_decision(struct packer *packer, const struct decision *decision, int64_t cost, bool as_array);
+/* The same of a check_all, with the field `members`: a list of n more decisions follows. */
+void reply_whole(struct packer *packer, const struct decision *decision, int64_t cost, bool as_array, uint32_t n);
 void reply_removed(struct packer *packer, bool removed); /* the answer of reset */
 void reply_fields(struct packer *packer);                /* the names of the array's places */
 

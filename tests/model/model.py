@@ -413,6 +413,7 @@ class Several:
             seen = copy.copy(state)
             if seen.see(at):
                 state.__dict__ = dict(seen.__dict__)
+            seen.max_wait_us = state.policy.max_wait_us
             copies.append(seen)
         admitted = all(c.allows(at, cost) for c, at, (*_, cost) in zip(copies, times, members))
         answers = [c.decide(at, cost, admitted) for c, at, (*_, cost) in zip(copies, times, members)]

@@ -145,10 +145,38 @@ static void a_whole_file_becomes_values(void **state)
     config_free(config);
 }
 
+static void a_policy_has_up_to_16_limits(void **state)
+{
+    (void)state;
+    struct config *config =
+        load("policies:\n  search:\n    limits:\n"
+             "      - {name: second, algorithm: token_bucket, limit: 10, window: 1s, burst: 3}\n"
+             "      - {name: day, algorithm: fixed_window, start: first_hit, limit: 50, window: 1d}\n"
+             "    on_failure: allow\n    deadline: 7ms\n");
+    const struct policy *policy = policy_find(config->policies, slice_of("search"));
+    assert_int_equal(policy->n_limits, 2);
+    assert_int_equal(policy->on_failure, ON_FAILURE_ALLOW);
+    assert_int_equal(policy->deadline_ms, 7);
+    assert_string_equal(policy->limits[0].name, "second");
+    assert_int_equal(policy->limits[0].full, 3);
+    assert_int_equal(policy->limits[1].algo, ALGO_FIRST_HIT);
+    assert_string_equal(policy->limits[1].key_head, "fh1:search/day:");
+    config_free(config);
+
+    char text[2048] = "policies:\n  p:\n    limits:\n";
+    for (int i = 0; i < POLICY_LIMITS_MAX; i++)
+        sprintf(text + strlen(text), "      - {name: l%d, algorithm: gcra, limit: 1, window: 1s}\n", i);
+    config = load(text);
+    assert_int_equal(policy_find(config->policies, slice_of("p"))->n_limits, 16);
+    config_free(config);
+}
+
 /* What is refused */
 
 #define POLICY(settings) "policies:\n  p:\n" settings
 #define VALID            "    limit: 1\n    window: 1s\n"
+#define LIMITS(limits)   POLICY("    limits:\n      - " limits "\n")
+#define LIMIT_A          "{name: a, algorithm: gcra, limit: 1, window: 1s}"
 
 /* Each file has this fault on this line, and no other. */
 static const struct {
@@ -206,9 +234,37 @@ static const struct {
     {"inline: {allow: false}\n", 1, "inline: not built yet; "},
     {"admin: {listen: 127.0.0.1:1}\n", 1, "admin: not built yet; "},
     {"defaults: {idempotency_window: 60s}\n", 1, "defaults.idempotency_window: not built yet; "},
-    {POLICY("    limits:\n      - {name: day, limit: 1}\n"), 3, "policies.p.limits: not built yet; "},
     {POLICY("    algorithm: fixed_window\n    shadow: false\n" VALID), 4, "policies.p.shadow: not built yet; "},
     {POLICY("    algorithm: calendar_window\n" VALID), 3, "'calendar_window' is not built yet; write fixed_window"},
+    /* lists of limits */
+    {LIMITS("{name: day, limit: 1, window: 1s}"), 4, "policies.p.limits[0].algorithm: is missing; "},
+    {LIMITS("{name: day, algorithm: gcra, window: 1s}"), 4, "policies.p.limits[0].limit: is missing; "},
+    {LIMITS("{algorithm: gcra, limit: 1, window: 1s}"), 4, "policies.p.limits[0].name: is missing; "},
+    {LIMITS("{name: a/b, algorithm: gcra, limit: 1, window: 1s}"), 4, "limits[0].name: 'a/b' is no name; "},
+    {LIMITS(LIMIT_A "\n      - {name: a, algorithm: gcra, limit: 1, window: 1s}"), 5,
+     "policies.p.limits[1].name: 'a' is the name of limits[0] already; "},
+    {LIMITS("{name: a, compat: first-hit, limit: 1, window: 1s}"), 4,
+     "policies.p.limits[0].compat: shares another system's keys"},
+    {LIMITS("{name: a, algorithm: fixed-window-algo, limit: 1, window: 1s}"), 4,
+     "policies.p.limits[0].algorithm: shares another system's keys"},
+    {LIMITS("{name: a, algorithm: gcra, limit: 1, window: 1s, on_failure: deny}"), 4,
+     "policies.p.limits[0].on_failure: is the policy's"},
+    {LIMITS("{name: a, algorithm: gcra, limit: 1, window: 1s, by: [x]}"), 4,
+     "policies.p.limits[0].by: not built yet; "},
+    {LIMITS("{name: a, algorithm: gcra, limit: 1, window: 1s, limt: 3}"), 4, "did you mean limit?"},
+    {LIMITS("{name: a, algorithm: gcra, limit: 1, window: 1s, zzz: 3}"), 4, "no such setting; a limit has name, "},
+    {LIMITS("{name: a, algorithm: gcra, limit: 9007199254740991, window: 1s}"), 4, "policies.p.limits[0].limit: "},
+    {LIMITS("{name: a, algorithm: gcra, limit: 0, window: 1s, burst: 2}"), 4,
+     "policies.p.limits[0].burst: stands beside limit: 0"},
+    {LIMITS("5"), 4, "policies.p.limits[0]: is no map; write {name: "},
+    {LIMITS(LIMIT_A) "    window: 1s\n", 5, "policies.p.window: stands beside limits; "},
+    {LIMITS(LIMIT_A) "    compat: first-hit\n", 5, "policies.p.compat: stands beside limits; "},
+    {LIMITS(LIMIT_A) "    overrides: []\n", 5, "policies.p.overrides: not built yet; "},
+    {LIMITS(LIMIT_A) "    name: a\n", 5, "policies.p.name: names one of several limits"},
+    {POLICY("    limits: []\n"), 3, "policies.p.limits: has 0 entries; write 1 to 16"},
+    {POLICY("    limits: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]\n"), 3, "has 17 entries"},
+    {POLICY("    limits: {a: 1}\n"), 3, "policies.p.limits: is no list; "},
+    {POLICY("    limits: 5\n"), 3, "policies.p.limits: is no list; "},
     /* policies */
     {"policies: [a]\n", 1, "policies: is no map"},
     {"policies:\n  \"a b\": {algorithm: fixed_window, limit: 1, window: 1s}\n", 2, "policies.a b: is no name"},
@@ -321,7 +377,11 @@ static void what_is_printed_parses_back_to_the_same(void **state)
         "  count: {algorithm: sliding_counter, limit: 9, window: 1m}\n"
         "  queue: {algorithm: leaky_bucket, limit: 9, window: 1m, burst: 2, max_wait: 1500us}\n"
         "  still: {algorithm: leaky_bucket, limit: 0, window: 1m}\n"
-        "  never: {algorithm: token_bucket, limit: 0, window: 1s}\n",
+        "  never: {algorithm: token_bucket, limit: 0, window: 1s}\n"
+        "  search:\n    on_failure: allow\n    limits:\n      - {name: second, algorithm: gcra, limit: 10, window: 1s, "
+        "burst: 3}\n      - {name: \"null\", algorithm: sliding_log, limit: 7, window: 1m, count_denied: true}\n"
+        "      - {name: never, algorithm: fixed_window, start: first_hit, limit: 0, window: 1h}\n"
+        "  one: {limits: [{name: day, algorithm: fixed_window, limit: 5, window: 1d}]}\n",
     };
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         struct config *first = load(files[i]);
@@ -538,6 +598,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_a_file_there_is_one_policy_on_the_memory_store),
+        cmocka_unit_test(a_policy_has_up_to_16_limits),
         cmocka_unit_test(the_default_policy_stands_in_only_for_a_missing_list),
         cmocka_unit_test(the_defaults_are_those_of_the_interface),
         cmocka_unit_test(a_whole_file_becomes_values),

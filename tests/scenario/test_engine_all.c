@@ -1,0 +1,328 @@
+/* test_engine_all.c: several checks as one, all or nothing: what becomes of them with the store and without it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "base/counters.h"
+#include "fakes/engine_world.h"
+
+#define SECOND_US INT64_C(1000000)
+#define WINDOW(n)                                                                                                      \
+    {                                                                                                                  \
+        .algo = ALGO_FIXED_WINDOW, .limit = n, .window_us = 10 * SECOND_US                                             \
+    }
+
+static const struct policy_spec specs[] = {
+    {.name = "allow", .on_failure = ON_FAILURE_ALLOW, .deadline_ms = 30, .limits = {WINDOW(5)}},
+    {.name = "deny", .on_failure = ON_FAILURE_DENY, .deadline_ms = 50, .limits = {WINDOW(5)}},
+    {.name = "local", .on_failure = ON_FAILURE_LOCAL, .deadline_ms = 40, .limits = {WINDOW(5)}},
+    {.name = "error", .on_failure = ON_FAILURE_ERROR, .limits = {WINDOW(5)}},
+    {.name = "zero", .on_failure = ON_FAILURE_LOCAL, .limits = {WINDOW(0)}},
+    {.name = "several",
+     .on_failure = ON_FAILURE_LOCAL,
+     .limits = {{.name = "second", .algo = ALGO_BUCKET, .limit = 3, .window_us = SECOND_US},
+                {.name = "day", .algo = ALGO_SLIDING_LOG, .limit = 8, .window_us = 60 * SECOND_US},
+                {.name = "hour", .algo = ALGO_FIXED_WINDOW, .limit = 9, .window_us = 10 * SECOND_US}}},
+    {.name = "half",
+     .on_failure = ON_FAILURE_LOCAL,
+     .limits = {{.name = "never", .limit = 0, .window_us = SECOND_US},
+                {.name = "ever", .algo = ALGO_FIXED_WINDOW, .limit = 9, .window_us = SECOND_US}}},
+};
+enum { N_SPECS = sizeof specs / sizeof specs[0], MEMBERS_MAX = 8 };
+
+struct part {
+    const char *policy;
+    const char *key;
+    int64_t cost;
+};
+
+static struct engine_world world;
+static int n_done;
+static bool keeps; /* the asker does not release within done */
+static struct check *asked;
+static enum error_code error;
+static struct decision whole;
+static struct decision members[MEMBERS_MAX];
+
+static void on_done(struct check *check)
+{
+    n_done++;
+    error = check->error;
+    if (error == ERROR_NONE) {
+        check_whole(check, &whole);
+        int i = 0;
+        for (const struct check *one = check; one != NULL; one = check_after(check, one)) members[i++] = one->decision;
+    }
+    if (!keeps) check_release(check);
+}
+
+static bool ask_all(const struct part *parts, size_t n)
+{
+    struct check *last = NULL;
+    asked = NULL;
+    for (size_t i = 0; i < n; i++) {
+        struct check *check = engine_check_new(world.engine, slice_of(parts[i].key));
+        if (check == NULL) break;
+        check->kind = OP_CHECK;
+        check->policy = policies_get(engine_policies(world.engine), parts[i].policy);
+        check->cost = parts[i].cost;
+        if (last == NULL) {
+            asked = check;
+            check->is_all = true;
+            check->done = on_done;
+        } else {
+            last->next = check;
+        }
+        last = check;
+        if (i + 1 < n) continue;
+        engine_submit(world.engine, asked);
+        return true;
+    }
+    if (asked != NULL) check_release(asked);
+    return false;
+}
+
+#define ASK_ALL(...)                                                                                                   \
+    ask_all((const struct part[]){__VA_ARGS__}, sizeof((const struct part[]){__VA_ARGS__}) / sizeof(struct part))
+
+static int set_up(void **state)
+{
+    (void)state;
+    n_done = 0;
+    keeps = false;
+    world_open(&world, specs, N_SPECS, &world_options);
+    return 0;
+}
+
+static int set_up_memory(void **state)
+{
+    (void)state;
+    n_done = 0;
+    keeps = false;
+    world_open_memory(&world, specs, N_SPECS, &world_options);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    world_close(&world);
+    return 0;
+}
+
+static void all_are_charged_or_none(void **state)
+{
+    (void)state;
+    ASK_ALL({"local", "a", 3}, {"several", "a", 1}, {"allow", "b", 5});
+    assert_true(whole.allowed);
+    assert_int_equal(whole.remaining, 0);
+    assert_int_equal(whole.limit, 5);
+    assert_int_equal(whole.granted, 9);
+    assert_null(whole.bound_by);
+    assert_int_equal(whole.source, SOURCE_MEMORY);
+    assert_int_equal(members[0].remaining, 2);
+    assert_int_equal(members[1].remaining, 2);
+    assert_int_equal(members[2].granted, 5);
+    ASK_ALL({"local", "a", 2}, {"several", "a", 3}, {"allow", "c", 5});
+    assert_false(whole.allowed);
+    assert_string_equal(whole.bound_by->name, "second");
+    assert_int_equal(whole.granted, 0);
+    assert_true(members[0].allowed && members[0].granted == 0 && members[0].remaining == 2);
+    assert_false(members[1].allowed);
+    assert_true(members[2].allowed && members[2].remaining == 5);
+    ASK_ALL({"local", "a", 2}, {"allow", "c", 5});
+    assert_true(whole.allowed);
+    assert_int_equal(n_done, 3);
+}
+
+static void the_whole_is_bound_by_a_policy_where_its_limit_has_no_name(void **state)
+{
+    (void)state;
+    ASK_ALL({"local", "a", 1}, {"allow", "a", 6});
+    assert_false(whole.allowed);
+    assert_int_equal(whole.retry_after_ms, RETRY_NEVER);
+    assert_string_equal(whole.bound_by->policy->name, "allow");
+    assert_null(members[1].bound_by);
+    uint32_t version = members[0].policy_version * 31 + members[1].policy_version;
+    assert_int_equal(whole.policy_version, version);
+}
+
+static void a_member_of_cost_0_charges_nothing_and_denies_nothing(void **state)
+{
+    (void)state;
+    ASK_ALL({"local", "a", 5});
+    ASK_ALL({"local", "a", 0}, {"allow", "a", 2}, {"zero", "a", 0});
+    assert_true(whole.allowed);
+    assert_int_equal(whole.granted, 2);
+    assert_int_equal(members[0].remaining, 0);
+    assert_int_equal(members[1].remaining, 3);
+    assert_true(members[2].allowed && members[2].limit == 0);
+    ASK_ALL({"zero", "a", 0}, {"half", "a", 0});
+    assert_true(whole.allowed);
+}
+
+static void a_limit_of_0_denies_all_and_asks_no_store(void **state)
+{
+    (void)state;
+    ASK_ALL({"local", "a", 1}, {"half", "a", 1}, {"several", "a", 1});
+    assert_int_equal(world.scripted.n_submitted, 0);
+    assert_false(whole.allowed);
+    assert_int_equal(whole.retry_after_ms, RETRY_NEVER);
+    assert_int_equal(whole.limit, 0);
+    assert_string_equal(whole.bound_by->name, "never");
+    assert_true(members[0].allowed && members[0].granted == 0 && members[0].limit == 5);
+    assert_false(members[1].allowed);
+    assert_true(members[2].allowed && members[2].limit == 3);
+}
+
+static void all_are_one_op_of_the_store(void **state)
+{
+    (void)state;
+    ASK_ALL({"several", "a", 1}, {"local", "b", 2}, {"several", "c", 4});
+    assert_int_equal(world.scripted.n_submitted, 1);
+    const struct op *op = LIST_ITEM(world.scripted.held.next, struct op, link);
+    assert_int_equal(op->n_members, 7);
+    assert_string_equal(op->members[1].limit->name, "day");
+    assert_true(slice_is(op->members[3].key, "b") && op->members[3].cost == 2);
+    assert_true(slice_is(op->members[6].key, "c") && op->members[6].cost == 4);
+    assert_int_equal(engine_n_live(world.engine), 3);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_int_equal(n_done, 1);
+    assert_int_equal(engine_n_live(world.engine), 0);
+}
+
+static void the_strictest_failure_answer_is_that_of_all(void **state)
+{
+    (void)state;
+    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    ASK_ALL({"allow", "a", 1}, {"allow", "b", 9});
+    assert_true(whole.allowed && whole.source == SOURCE_ALLOW && members[1].granted == 9);
+    ASK_ALL({"allow", "a", 1}, {"local", "b", 5}, {"allow", "c", 1});
+    assert_true(whole.allowed && whole.source == SOURCE_LOCAL && whole.reason == REASON_DOWN);
+    ASK_ALL({"allow", "a", 1}, {"local", "b", 1});
+    assert_false(whole.allowed);
+    assert_string_equal(whole.bound_by->policy->name, "local");
+    assert_true(members[0].source == SOURCE_LOCAL && members[0].allowed && members[0].granted == 0);
+    ASK_ALL({"allow", "a", 1}, {"local", "b", 1}, {"deny", "b", 1}, {"deny", "c", 0});
+    assert_true(!whole.allowed && whole.source == SOURCE_DENY && whole.retry_after_ms == 1000);
+    assert_null(whole.bound_by);
+    assert_true(!members[0].allowed && members[0].source == SOURCE_DENY && members[0].reason == REASON_DOWN);
+    assert_true(members[3].allowed);
+    ASK_ALL({"deny", "a", 1}, {"error", "b", 1}, {"allow", "c", 1});
+    assert_int_equal(error, ERROR_STORE_UNAVAILABLE);
+    assert_int_equal(n_done, 5);
+}
+
+static void the_shortest_deadline_is_that_of_all(void **state)
+{
+    (void)state;
+    ASK_ALL({"deny", "a", 1}, {"allow", "b", 1}, {"local", "c", 1});
+    world_advance_ms(&world, 29);
+    assert_int_equal(n_done, 0);
+    world_advance_ms(&world, 1);
+    assert_int_equal(n_done, 1);
+    assert_true(!whole.allowed && whole.reason == REASON_DEADLINE);
+    assert_int_equal(engine_n_live(world.engine), 3);
+    assert_int_equal(counters.inflight, 0);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_int_equal(counters.late_replies, 1);
+    assert_int_equal(engine_n_live(world.engine), 0);
+}
+
+static void an_asker_may_leave_before_the_reply(void **state)
+{
+    (void)state;
+    ASK_ALL({"several", "a", 1}, {"local", "b", 1});
+    check_release(asked);
+    assert_int_equal(engine_n_live(world.engine), 2);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_int_equal(n_done, 0);
+    assert_int_equal(engine_n_live(world.engine), 0);
+    ASK_ALL({"several", "a", 1}, {"local", "b", 1});
+    check_release(asked); /* and the engine may be closed with its reply still to come */
+}
+
+static void each_member_is_counted(void **state)
+{
+    (void)state;
+    uint64_t checks = counters.checks, allowed = counters.allowed, denied = counters.denied;
+    ASK_ALL({"local", "a", 5}, {"allow", "a", 1}, {"several", "a", 1});
+    ASK_ALL({"local", "a", 1}, {"allow", "a", 1});
+    assert_int_equal(counters.checks - checks, 5);
+    assert_int_equal(counters.allowed - allowed, 3);
+    assert_int_equal(counters.denied - denied, 2);
+}
+
+static void a_cap_refuses_all_of_them(void **state)
+{
+    (void)state;
+    struct engine_options options = {.max_inflight = 3, .local_max_keys = 10};
+    engine_set_options(world.engine, &options);
+    assert_false(ASK_ALL({"local", "a", 1}, {"local", "b", 1}, {"local", "c", 1}, {"local", "d", 1}));
+    assert_int_equal(engine_n_live(world.engine), 0);
+    assert_int_equal(world.scripted.n_submitted, 0);
+}
+
+static void ask_mixed(int i)
+{
+    static const char *const long_key =
+        "a key that is longer than what a check has room for itself, so that it needs storage of its own, kept later";
+    ASK_ALL({"several", i % 2 ? long_key : "a", 1}, {"several", "b", 1}, {"several", "c", 2}, {"local", "d", 1});
+}
+
+static void ask_often(void)
+{
+    for (int i = 0; i < 1000; i++) {
+        ask_mixed(i);
+        engine_flush(world.engine);
+        world_advance_ms(&world, 7);
+    }
+}
+
+static void warm_ones_allocate_nothing(void **state)
+{
+    (void)state;
+    ask_often();
+    uint64_t n_before = mem_n_allocs();
+    ask_often();
+    assert_int_equal(mem_n_allocs(), n_before);
+}
+
+static void any_failed_allocation_is_answered(void **state)
+{
+    (void)state;
+    for (uint64_t n = 1; n < 20; n++) {
+        set_up_memory(NULL);
+        mem_fail_nth(n);
+        bool made = ask_all((const struct part[]){{"several", "a", 1}, {"several", "b", 1}}, 2);
+        mem_fail_nth(0);
+        assert_int_equal(n_done, made);
+        assert_int_equal(engine_n_live(world.engine), 0);
+        world_close(&world);
+    }
+}
+
+int main(void)
+{
+#define TEST(name)          cmocka_unit_test_setup_teardown(name, set_up_memory, tear_down)
+#define TEST_SCRIPTED(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(all_are_charged_or_none),
+        TEST(the_whole_is_bound_by_a_policy_where_its_limit_has_no_name),
+        TEST(a_member_of_cost_0_charges_nothing_and_denies_nothing),
+        TEST_SCRIPTED(a_limit_of_0_denies_all_and_asks_no_store),
+        TEST_SCRIPTED(all_are_one_op_of_the_store),
+        TEST_SCRIPTED(the_strictest_failure_answer_is_that_of_all),
+        TEST_SCRIPTED(the_shortest_deadline_is_that_of_all),
+        TEST_SCRIPTED(an_asker_may_leave_before_the_reply),
+        TEST(each_member_is_counted),
+        TEST_SCRIPTED(a_cap_refuses_all_of_them),
+        TEST(warm_ones_allocate_nothing),
+        cmocka_unit_test(any_failed_allocation_is_answered),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

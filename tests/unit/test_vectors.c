@@ -155,7 +155,7 @@ static void say(struct buffer *words, const char *format, ...) __attribute__((fo
 
 static void say(struct buffer *words, const char *format, ...)
 {
-    char piece[400];
+    char piece[800];
     va_list args;
     va_start(args, format);
     int len = vsnprintf(piece, sizeof piece, format, args);
@@ -315,7 +315,7 @@ struct walk {
     uint8_t *seen; /* owned; exactly as long as the vector; what has not come yet is 0xc1 */
     size_t start;  /* of the message under way */
     bool lost;
-    char last[400]; /* the words of the last message, and how often they came in a row */
+    char last[800]; /* the words of the last message, and how often they came in a row */
     unsigned n_last;
     struct buffer words;
 };

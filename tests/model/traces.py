@@ -191,6 +191,6 @@ def make_several(seed, n_steps=60, backwards=True):
         n = min(left, rng.choice((1, 2, 3, 8, 12)))
         kinds = rng.choices(("check", "all", "peek", "reset"), (50, 40, 8, 2), k=n)
         turns.append((now, [(kind, random_asked(rng, policies, kind)) for kind in kinds]))
-        now = max(START_US, now + random_step_us(rng, rng.choice(every), backwards))
+        now = max(START_US, now + random_step_us(rng, rng.choice(every), backwards, now))
         left -= n
     return SeveralTrace(seed, policies, turns)

@@ -24,10 +24,9 @@
  * On standard output, a line per step, in order:
  *
  *   allowed limit remaining retry_after_ms reset_after_ms delay_ms granted bound_by    (a limit's name, or -)
- *   ... policy/limit | allowed limit remaining retry_after_ms reset_after_ms delay_ms granted | ...      for `all`, each limit's
- *                                              answer behind the whole
- *   removed 0|1
- *   error                                      the key holds a foreign type
+ *   ... policy/limit | allowed limit remaining retry_after_ms reset_after_ms delay_ms granted | ...      for `all`,
+ * each limit's answer behind the whole removed 0|1 error                                      the key holds a foreign
+ * type
  *
  * Exit code 0; 2 with a line on standard error where the trace or the settings are wrong.
  */
@@ -148,14 +147,14 @@ static struct step *next_step(enum op_kind kind)
     return step;
 }
 
-static void add_members(struct step *step, const struct policy *policy, const char *key, int64_t cost, int64_t max_wait_us)
+static void add_members(struct step *step, const struct policy *policy, const char *key, int64_t cost,
+                        int64_t max_wait_us)
 {
     char *kept = step->keys[step->op.n_members];
     if (step->op.n_members + policy->n_limits > POLICY_LIMITS_MAX) die("too many limits in one step");
     if (snprintf(kept, KEY_SIZE, "%s", key) >= KEY_SIZE) die("too long a key");
     for (uint16_t i = 0; i < policy->n_limits; i++) {
-        step->members[step->op.n_members++] =
-            (struct op_member){
+        step->members[step->op.n_members++] = (struct op_member){
             .limit = &policy->limits[i],
             .key = slice_of(kept),
             .cost = cost,
@@ -247,8 +246,8 @@ static void print_bound(const struct step *step, const struct limit *bound)
 
 static void print_fields(const struct decision *decision)
 {
-    printf("%d %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64, decision->allowed, decision->limit,
-           decision->remaining, decision->retry_after_ms, decision->reset_after_ms, decision->delay_ms,
+    printf("%d %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64, decision->allowed,
+           decision->limit, decision->remaining, decision->retry_after_ms, decision->reset_after_ms, decision->delay_ms,
            decision->granted);
 }
 

@@ -141,6 +141,20 @@ static void on_prepare(uv_prepare_t *prepare)
 
 /* Stop */
 
+/* Where libuv lets go of a signal its default is back: one more SIGTERM would make a clean stop a death by signal. */
+static void close_signals(struct daemon *daemon)
+{
+    sigset_t every, before;
+    sigfillset(&every);
+    pthread_sigmask(SIG_BLOCK, &every, &before);
+    for (size_t i = 0; i < N_OF(daemon->signals); i++) {
+        int number = daemon->signals[i].signum;
+        uv_close((uv_handle_t *)&daemon->signals[i], NULL);
+        signal(number, SIG_IGN);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 /* Store, engine and server are gone: what is left are the handles of struct daemon. One of theirs that is still open
  * would keep uv_run() from returning, or uv_loop_close() from succeeding. */
 static void on_engine_closed(void *arg)
@@ -151,7 +165,7 @@ static void on_engine_closed(void *arg)
                               (uv_handle_t *)&daemon->deadline,      (uv_handle_t *)&daemon->tick,
                               (uv_handle_t *)&daemon->first_attempt, (uv_handle_t *)&daemon->watchdog};
     for (size_t i = 0; i < N_OF(handles); i++) uv_close(handles[i], NULL);
-    for (size_t i = 0; i < N_OF(daemon->signals); i++) uv_close((uv_handle_t *)&daemon->signals[i], NULL);
+    close_signals(daemon);
 }
 
 static void on_server_closed(void *arg)

@@ -319,7 +319,8 @@ static void send_waiting(struct ratelimit_async *client)
     struct iovec parts[SEND_PARTS];
     size_t len;
     while (!list_empty(&client->waiting)) {
-        switch (link_send(&client->connection, parts, gather(client, parts), &len)) {
+        int n = gather(client, parts);
+        switch (link_send(&client->connection, parts, n, &len)) {
         case LINK_DONE: on_written(client, len); break;
         case LINK_LATER: client->stuck = true; return;
         case LINK_FAILED: on_send_failed(client); return;

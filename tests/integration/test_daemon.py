@@ -503,6 +503,15 @@ def test_a_second_signal_ends_a_drain_at_once(waiting):
     assert daemon.wait() == 0 and client.at_end()
 
 
+def test_signals_up_to_the_last_moment_leave_the_stop_clean(ratelimitd):
+    """The moment when handlers are taken down is met by some of these ends."""
+    for _ in range(20):
+        daemon = ratelimitd()
+        while daemon.running:
+            daemon.signal(signal.SIGTERM)
+        assert daemon.wait() == 0
+
+
 def test_a_drain_ends_after_its_timeout(waiting):
     daemon, client, _ = waiting("drain: {timeout: 200ms}\n")
     daemon.signal(signal.SIGINT)

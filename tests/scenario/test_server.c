@@ -129,7 +129,7 @@ static void a_limit_of_open_files_below_the_cap_lowers_it(void **state)
     server_set_options(world.server, &options);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
     for (int i = 0; i < N_CLIENTS; i++) client_open(&clients[i], &world);
-    server_world_turns(&world, 3);
+    server_world_turns(&world, N_CLIENTS + 1);         /* libuv may accept one a turn */
     assert_int_equal(counters.connections, N_CLIENTS); /* 64 are always allowed */
 }
 
@@ -144,12 +144,12 @@ static void many_connections_come_in_over_several_turns(void **state)
     client_close(&clients[0]);
     server_world_turns(&world, 1);
     for (int i = 0; i < MANY; i++) {
-        if (i % 100 == 99) server_world_turns(&world, 2); /* the test's socket has a backlog of its own */
+        if (i % 100 == 99) server_world_turns(&world, 100); /* the test's socket has a backlog of its own */
         struct client client;
         client_open(&client, &world);
         fds[i] = client.fd;
     }
-    server_world_turns(&world, 5);
+    server_world_turns(&world, MANY); /* libuv may accept one a turn */
     assert_int_equal(counters.connections, MANY);
     for (int i = 0; i < MANY; i++) close(fds[i]);
     server_world_turns(&world, 5);

@@ -319,7 +319,7 @@ static void send_waiting(struct ratelimit_async *client)
     struct iovec parts[SEND_PARTS];
     size_t len;
     while (!list_empty(&client->waiting)) {
-        int n = gather(client, parts);
+        size_t n = gather(client, parts);
         switch (link_send(&client->connection, parts, n, &len)) {
         case LINK_DONE: on_written(client, len); break;
         case LINK_LATER: client->stuck = true; return;

@@ -89,7 +89,8 @@ def test_the_rights_that_are_told_are_enough(redis, ratelimitd, connect, tmp_pat
     (tmp_path / "password").write_text("secret\n")
     policies = {"fixed": "algorithm: fixed_window", "first": "algorithm: fixed_window, start: first_hit",
                 "log": "algorithm: sliding_log", "counted": "algorithm: sliding_log, count_denied: true",
-                "bucket": "algorithm: token_bucket", "millis": "compat: window-start-millis", "rlaas": "compat: rlaas-fixed",
+                "bucket": "algorithm: token_bucket", "counter": "algorithm: sliding_counter", "leaky": "algorithm: leaky_bucket",
+                "millis": "compat: window-start-millis", "rlaas": "compat: rlaas-fixed",
                 "hit": "compat: first-hit", "endpoint": "compat: endpoint-window, key_prefix: other"}
     config = "policies:\n" + "".join(f"  {name}: {{{kind}, limit: 2, window: 60s}}\n" for name, kind in policies.items())
     config += "  slide: {compat: rlaas-sliding, key_prefix: 'rlaas:slide', limit: 2, window: 60s}\n"

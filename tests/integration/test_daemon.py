@@ -156,8 +156,8 @@ def test_a_socket_that_is_deleted_is_made_again(ratelimitd, connect):
         eventually(lambda: os.path.exists(daemon.socket), "the socket is back")
         assert connect(daemon).call("ping") == "pong"
         assert stat.S_IMODE(os.stat(daemon.socket).st_mode) == 0o600
-        assert sum("was deleted; making it again" in line for line in daemon.log[n:]) == 1
         eventually(lambda: any("as it should be again" in line for line in daemon.log[n:]), "peace")
+        assert sum("was deleted; making it again" in line for line in daemon.log[n:]) == 1
     assert before.call("ping") == "pong"
 
 

@@ -258,12 +258,17 @@ static uint32_t item_of(struct turn *turn, const struct op *op, uint32_t keys_at
     return item;
 }
 
+static void hash_keys(const struct op *op, uint64_t *ret_hashes)
+{
+    for (uint16_t i = 0; i < op->n_members; i++)
+        ret_hashes[i] = hash_keyed(op->members[i].key.data, op->members[i].key.len);
+}
+
 int turn_add(struct turn *turn, struct op *op)
 {
     CHECK(op->n_members >= 1 && op->n_members <= TURN_KEYS_MAX);
     uint64_t hashes[TURN_KEYS_MAX];
-    for (uint16_t i = 0; i < op->n_members; i++)
-        hashes[i] = hash_keyed(op->members[i].key.data, op->members[i].key.len);
+    hash_keys(op, hashes);
     if (!fits(turn, op, hashes)) return 1;
     if (reserve(turn, op) < 0) return -1;
     turn->packed = false;

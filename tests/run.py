@@ -191,8 +191,9 @@ def everything():
         build("asan"), ctest("asan"),
         build("release"), ctest("release"),
         build("clang"),
-        together(pytest("integration tests", "asan", DAEMON_TESTS), pytest("script and model tests", "asan", SCRIPT_TESTS)),
-        pytest("integration tests", "release", DAEMON_TESTS, "-m", "smoke"),
+        together(pytest("integration tests", "asan", DAEMON_TESTS, "-m", "not release"),
+                 pytest("script and model tests", "asan", SCRIPT_TESTS)),
+        pytest("integration tests", "release", DAEMON_TESTS, "-m", "smoke or release"),
         lint(),
         *fuzzing(SHORT_FUZZ_SECONDS),
     ]

@@ -8,7 +8,7 @@ import pytest
 
 from harness import ROOT, build_dir, eventually
 
-pytestmark = pytest.mark.smoke
+pytestmark = pytest.mark.release
 
 
 @pytest.fixture(autouse=True)

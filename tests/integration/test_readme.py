@@ -49,6 +49,7 @@ def test_the_shell_example_lets_five_in_and_then_none(daemon):
     assert "not now" in outputs  # at most two windows meet these eleven checks
 
 
+@pytest.mark.release
 def test_the_c_example_compiles_against_what_is_installed_and_asks(daemon, tmp_path):
     if "asan" in build_dir().name:
         pytest.skip("a sanitized library needs a sanitized program")
@@ -106,6 +107,7 @@ def test_the_rights_that_are_told_are_enough(redis, ratelimitd, connect, tmp_pat
         client.call("reset", policy, "carol")
 
 
+@pytest.mark.release
 def test_the_transcript_is_what_dev_run_shows():
     """Word for word but for what differs from run to run: numbers, paths and times."""
     shown = re.search(r"<!-- transcript -->\n```\n(.*?)```", README, re.S).group(1)

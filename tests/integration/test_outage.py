@@ -144,7 +144,7 @@ def test_stopping_while_redis_stalls_answers_everything(daemon, redis, connect):
     daemon.signal(15)
     redis.resume()
     assert {client.answer(one)["allowed"] for one in asked} == {True}
-    assert daemon.stop() == 0
+    assert daemon.wait() == 0  # no second signal: it would meet the leak checker at its work, which may then never end
 
 
 def test_stopping_does_not_wait_for_a_redis_that_stays_stalled(daemon, redis, connect):

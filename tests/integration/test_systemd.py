@@ -167,7 +167,7 @@ def test_the_first_connection_starts_the_daemon_and_is_served(activated, connect
     process, path = activated
     client = connect(path)
     assert client.check("login", "alice")["allowed"]
-    assert any("ready on" in line and path in line for line in process.log)
+    process.wait_for_log(f"ready on {path}")
     assert not os.path.exists(path + ".lock")  # it made nothing of its own
     process.signal(15)
     assert process.wait() == 0, process.text()

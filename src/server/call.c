@@ -62,7 +62,9 @@ static void pack_whole(struct packer *packer, const struct call *call)
     int64_t cost = 0;
     check_whole(call->first, &whole);
     for (const struct check *check = call->first; check != NULL; check = check->next) cost += check->cost;
-    reply_whole(packer, &whole, cost, call->as_arrays, call->n);
+    reply_decision(packer, &whole, cost, call->as_arrays, 1);
+    pack_text(packer, "members");
+    pack_array(packer, call->n);
 }
 
 static void pack_answer(struct packer *packer, const struct call *call)
@@ -73,7 +75,7 @@ static void pack_answer(struct packer *packer, const struct call *call)
         if (check->kind == OP_RESET)
             reply_removed(packer, check->removed);
         else
-            reply_decision(packer, &check->decision, check->cost, call->as_arrays);
+            reply_decision(packer, &check->decision, check->cost, call->as_arrays, 0);
     }
 }
 

@@ -74,7 +74,7 @@ static int64_t retry_of(const struct decision *decision)
 
 static void put_array(struct packer *packer, const struct decision *decision, uint32_t n_more)
 {
-    pack_array(packer, N_FIELDS + n_more);
+    pack_array(packer, N_FIELDS + (n_more > 0));
     pack_bool(packer, decision->allowed);
     pack_int(packer, decision->limit);
     pack_int(packer, decision->remaining);
@@ -86,6 +86,7 @@ static void put_array(struct packer *packer, const struct decision *decision, ui
     pack_text(packer, source_name(decision->source));
     put_reason(packer, decision->reason);
     pack_uint(packer, decision->policy_version);
+    if (n_more > 0) pack_map(packer, n_more);
 }
 
 static void put_map(struct packer *packer, const struct decision *decision, int64_t cost, uint32_t n_more)
@@ -127,24 +128,17 @@ static void put_map(struct packer *packer, const struct decision *decision, int6
     pack_uint(packer, decision->policy_version);
 }
 
-void reply_decision(struct packer *packer, const struct decision *decision, int64_t cost, bool as_array)
+void reply_decision(struct packer *packer, const struct decision *decision, int64_t cost, bool as_array,
+                    uint32_t n_more)
 {
+    uint32_t n = n_more + decision->shadow_denied;
     if (as_array)
-        put_array(packer, decision, 0);
+        put_array(packer, decision, n);
     else
-        put_map(packer, decision, cost, 0);
-}
-
-void reply_whole(struct packer *packer, const struct decision *decision, int64_t cost, bool as_array, uint32_t n)
-{
-    if (as_array) {
-        put_array(packer, decision, 1);
-        pack_map(packer, 1);
-    } else {
-        put_map(packer, decision, cost, 1);
-    }
-    pack_text(packer, "members");
-    pack_array(packer, n);
+        put_map(packer, decision, cost, n);
+    if (!decision->shadow_denied) return;
+    pack_text(packer, "shadow_denied");
+    pack_bool(packer, true);
 }
 
 void reply_removed(struct packer *packer, bool removed)

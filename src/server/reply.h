@@ -13,10 +13,10 @@
 #include "limit/decision.h"
 #include "proto/pack.h"
 
-/* `cost` is what was asked for: it decides whether `granted` is at its default. */
-void reply_decision(struct packer *packer, const struct decision *decision, int64_t cost, bool as_array);
-/* The same of a check_all, with the field `members`: a list of n more decisions follows. */
-void reply_whole(struct packer *packer, const struct decision *decision, int64_t cost, bool as_array, uint32_t n);
+/* `cost` is what was asked for: it decides whether `granted` is at its default. The caller packs n_more fields behind
+ * it, a name and a value each: they end the map, or fill the map that ends the array. */
+void reply_decision(struct packer *packer, const struct decision *decision, int64_t cost, bool as_array,
+                    uint32_t n_more);
 void reply_removed(struct packer *packer, bool removed); /* the answer of reset */
 void reply_fields(struct packer *packer);                /* the names of the array's places */
 

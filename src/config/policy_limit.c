@@ -1,0 +1,219 @@
+#include "config/policy_limit.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/units.h"
+#include "config/nearest.h"
+#include "config/not_built.h"
+#include "config/setting.h"
+
+enum { PREFIX_MAX = 128 }; /* bytes of a foreign prefix; limit_prepare puts it into limit->key_head */
+
+/* Names that other systems have for what is a preset here, accepted as `algorithm:`. */
+static const struct {
+    const char *name;
+    const char *compat;
+} aliases[] = {{"fixed-window-algo", "rlaas-fixed"}, {"sliding-window-algo", "rlaas-sliding"}};
+
+/* Which algorithm */
+
+static int find_algo(enum policy_field field, const char *name)
+{
+    if (field == FIELD_COMPAT) return compat_of_name(name);
+    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
+        if (strcmp(aliases[i].name, name) == 0) return compat_of_name(aliases[i].compat);
+    return algo_of_name(name);
+}
+
+/* The names that `field` may have, separated by commas; one that stands for two algorithms once. */
+static const char *known_names(enum policy_field field, char *out, size_t size)
+{
+    size_t at = 0;
+    out[0] = '\0';
+    for (int i = 0; i < N_ALGOS && at < size; i++) {
+        const char *name = algo_table[i]->name;
+        if (algo_table[i]->is_compat != (field == FIELD_COMPAT) || strstr(out, name) != NULL) continue;
+        at += (size_t)snprintf(out + at, size - at, "%s%s", at > 0 ? ", " : "", name);
+    }
+    return out;
+}
+
+static void refuse_name(struct reading *reading, enum policy_field field, const char *text)
+{
+    char shown[FAULTS_SHOWN_MAX], any[64], known[256];
+    const struct tree_node *node = reading->given[field];
+    snprintf(any, sizeof any, "policies.*.%s", reading_fields[field].name);
+    const char *advice = not_built(any, text);
+    struct nearest nearest = nearest_to(text);
+    for (int i = 0; i < N_ALGOS; i++)
+        if (algo_table[i]->is_compat == (field == FIELD_COMPAT)) nearest_offer(&nearest, algo_table[i]->name);
+    faults_shown(shown, text);
+    if (advice != NULL)
+        faults_add(reading->faults, node->line, reading->path, "%s is not built yet; %s", shown, advice);
+    else if (nearest.name != NULL)
+        faults_add(reading->faults, node->line, reading->path, "%s is not known; did you mean %s?", shown,
+                   nearest.name);
+    else
+        faults_add(reading->faults, node->line, reading->path, "%s is not known; write one of %s", shown,
+                   known_names(field, known, sizeof known));
+}
+
+/* The algorithm that `field` names, or -1 with the fault recorded. */
+static int read_named(struct reading *reading, enum policy_field field)
+{
+    const char *text = setting_parse_text(reading_path(reading, field), reading->given[field], reading->faults);
+    if (text == NULL) return -1;
+    int algo = find_algo(field, text);
+    if (algo < 0) refuse_name(reading, field, text);
+    if (algo < 0 || !reading->in_list || !algo_table[algo]->is_compat) return algo;
+    faults_add(reading->faults, reading->given[field]->line, reading->path,
+               "shares another system's keys, which are decided apart; write it as a policy of its own");
+    return -1;
+}
+
+static int read_algo(struct reading *reading)
+{
+    const struct tree_node *algorithm = reading->given[FIELD_ALGORITHM], *compat = reading->given[FIELD_COMPAT];
+    char known[256];
+    if (algorithm != NULL && compat != NULL) {
+        faults_add(reading->faults, compat->line, reading_path(reading, FIELD_COMPAT),
+                   "stands beside algorithm; keep one of the two");
+        return -1;
+    }
+    if (algorithm != NULL) return read_named(reading, FIELD_ALGORITHM);
+    if (compat != NULL) return read_named(reading, FIELD_COMPAT);
+    faults_add(reading->faults, reading->node->line, reading_path(reading, FIELD_ALGORITHM),
+               "is missing; write algorithm: and one of %s", known_names(FIELD_ALGORITHM, known, sizeof known));
+    return -1;
+}
+
+static void refuse_foreign_fields(struct reading *reading, enum algo algo)
+{
+    const enum policy_field named = reading->given[FIELD_COMPAT] != NULL ? FIELD_COMPAT : FIELD_ALGORITHM;
+    for (size_t i = 0; i < N_FIELDS; i++) {
+        const struct tree_node *node = reading->given[i];
+        if (node == NULL || (reading_fields[i].algos & (1u << algo))) continue;
+        faults_add(reading->faults, node->line, reading_path(reading, i),
+                   "is no setting of %s; leave it out (it belongs to %s)", reading->given[named]->text,
+                   reading_fields[i].takers);
+    }
+}
+
+/* The values */
+
+static void read_count(struct reading *reading, enum policy_field field, int64_t min, int64_t *ret)
+{
+    if (reading->given[field] == NULL) return;
+    setting_parse_number(SETTING_COUNT, reading_path(reading, field), min, (INT64_C(1) << 53) - 1,
+                         reading->given[field], reading->faults, ret);
+}
+
+/* Finer than the settings elsewhere: to the microsecond. */
+static void read_duration(struct reading *reading, enum policy_field field, bool may_be_none, int64_t *ret_us)
+{
+    char shown[FAULTS_SHOWN_MAX];
+    const struct tree_node *node = reading->given[field];
+    if (node == NULL) return;
+    const char *text = setting_parse_text(reading_path(reading, field), node, reading->faults);
+    if (text == NULL) return;
+    const char *wrong = units_duration(text, ret_us);
+    if (wrong == NULL && *ret_us == 0 && !may_be_none) wrong = "no time at all; write a duration, e.g. 10s";
+    if (wrong != NULL)
+        faults_add(reading->faults, node->line, reading->path, "%s is %s", faults_shown(shown, text), wrong);
+}
+
+static void read_start(struct reading *reading, struct limit *limit)
+{
+    int64_t start = 0;
+    if (reading->given[FIELD_START] == NULL) return;
+    setting_parse_choice(reading_path(reading, FIELD_START), "aligned first_hit", reading->given[FIELD_START],
+                         reading->faults, &start);
+    if (start == 1) limit->algo = ALGO_FIRST_HIT;
+}
+
+static const char *read_prefix(struct reading *reading)
+{
+    const struct tree_node *node = reading->given[FIELD_KEY_PREFIX];
+    if (node == NULL) return NULL;
+    const char *text = setting_parse_text(reading_path(reading, FIELD_KEY_PREFIX), node, reading->faults);
+    if (text == NULL) return NULL;
+    size_t len = strlen(text);
+    if (len == 0 || len > PREFIX_MAX)
+        faults_add(reading->faults, node->line, reading->path, "is %zu bytes long; write 1 to %d", len, PREFIX_MAX);
+    else if (text[len - 1] == ':')
+        faults_add(reading->faults, node->line, reading->path,
+                   "ends in a colon, which is put behind it anyway; leave the last colon out");
+    return text;
+}
+
+/* Returns the foreign prefix, NULL = the preset's own. */
+static const char *read_values(struct reading *reading, struct limit *limit)
+{
+    if (reading_has(reading, FIELD_LIMIT)) read_count(reading, FIELD_LIMIT, 0, &limit->limit);
+    if (reading_has(reading, FIELD_WINDOW)) read_duration(reading, FIELD_WINDOW, false, &limit->window_us);
+    read_duration(reading, FIELD_MAX_WAIT, true, &limit->max_wait_us);
+    limit->burst = reading_fields[FIELD_BURST].algos & (1u << limit->algo) ? limit->limit : 0;
+    read_count(reading, FIELD_BURST, 1, &limit->burst);
+    if (reading->given[FIELD_COUNT_DENIED] != NULL)
+        setting_parse_bool(reading_path(reading, FIELD_COUNT_DENIED), reading->given[FIELD_COUNT_DENIED],
+                           reading->faults, &limit->count_denied);
+    read_start(reading, limit);
+    return read_prefix(reading);
+}
+
+/* What only the algorithm knows. Its message begins with the setting it is about, so the fault goes to that line. */
+static void prepare(struct reading *reading, struct limit *limit, const char *prefix)
+{
+    char text[256];
+    const struct tree_node *burst = reading->given[FIELD_BURST];
+    if (limit->limit == 0 && burst != NULL) {
+        faults_add(reading->faults, burst->line, reading_path(reading, FIELD_BURST),
+                   "stands beside limit: 0, which denies always; leave it out");
+        return;
+    }
+    const char *wrong = limit_prepare(limit, prefix, text, sizeof text);
+    if (wrong == NULL) return;
+    for (size_t i = 0; i < N_FIELDS; i++) {
+        size_t len = strlen(reading_fields[i].name);
+        if (reading->given[i] == NULL || strncmp(wrong, reading_fields[i].name, len) != 0 || wrong[len] != ' ')
+            continue;
+        faults_add(reading->faults, reading->given[i]->line, reading_path(reading, i), "%s", wrong + len + 1);
+        return;
+    }
+    faults_add(reading->faults, reading->node->line, reading_path_to(reading, NULL), "%s", wrong);
+}
+
+/* One limit: of a policy that has just this one, or of a list. */
+void policy_limit_read(struct reading *reading, struct limit *limit)
+{
+    size_t n_errors = reading->faults->n_errors;
+    int algo = read_algo(reading);
+    if (algo >= 0) refuse_foreign_fields(reading, (enum algo)algo);
+    limit->algo = algo >= 0 ? (enum algo)algo : ALGO_FIXED_WINDOW;
+    const char *prefix = read_values(reading, limit);
+    if (reading->faults->n_errors == n_errors) prepare(reading, limit, prefix);
+}
+
+/* The limit's name, which none of the policy's limits before it has. */
+void policy_limit_read_name(struct reading *reading, struct limit *limit)
+{
+    char shown[FAULTS_SHOWN_MAX];
+    const struct tree_node *node = reading->given[FIELD_NAME];
+    if (!reading_has(reading, FIELD_NAME)) return;
+    const char *text = setting_parse_text(reading_path(reading, FIELD_NAME), node, reading->faults);
+    if (text == NULL) return;
+    faults_shown(shown, text);
+    if (!reading_is_name(text)) {
+        faults_add(reading->faults, node->line, reading->path,
+                   "%s is no name; write 1 to %d letters, digits, dots, dashes or underscores", shown, NAME_MAX_LEN);
+        return;
+    }
+    for (const struct limit *other = limit->policy->limits; other < limit; other++) {
+        if (strcmp(other->name, text) != 0) continue;
+        faults_add(reading->faults, node->line, reading->path, "%s is the name of limits[%d] already; write another",
+                   shown, (int)(other - limit->policy->limits));
+        return;
+    }
+    snprintf(limit->name, sizeof limit->name, "%s", text);
+}

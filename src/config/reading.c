@@ -1,0 +1,124 @@
+#include "config/reading.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "config/nearest.h"
+#include "config/not_built.h"
+
+#define BIT(algo)     (1u << ALGO_##algo)
+#define SHAPERS       BIT(LEAKY_BUCKET)
+#define BUCKETS       (BIT(BUCKET) | SHAPERS)
+#define FIXED_WINDOWS (BIT(FIXED_WINDOW) | BIT(FIRST_HIT))
+#define COUNTERS      (FIXED_WINDOWS | BIT(SLIDING_LOG))
+#define COMPATS       (EVERY & ~(COUNTERS | BUCKETS | BIT(SLIDING_COUNTER)))
+#define EVERY         ((1u << N_ALGOS) - 1)
+
+const struct policy_field_info reading_fields[N_FIELDS] = {
+#define POLICY_SETTING(NAME, name, algos, takers, help) {name, algos, takers},
+#include "config/policy_settings.def"
+#undef POLICY_SETTING
+};
+
+const char *reading_path_to(struct reading *reading, const char *field)
+{
+    snprintf(reading->path, sizeof reading->path, "%s%s%s", reading->base, field != NULL ? "." : "",
+             field != NULL ? field : "");
+    return reading->path;
+}
+
+const char *reading_path(struct reading *reading, enum policy_field field)
+{
+    return reading_path_to(reading, reading_fields[field].name);
+}
+
+bool reading_is_name(const char *text)
+{
+    size_t len = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");
+    return len > 0 && len <= NAME_MAX_LEN && text[len] == '\0';
+}
+
+/* Which settings are there */
+
+/* Whether `field` is the policy's own, whatever limits it has. */
+static bool is_of_policy(enum policy_field field)
+{
+    return field == FIELD_LIMITS || field == FIELD_ON_FAILURE || field == FIELD_DEADLINE;
+}
+
+static bool may_stand(const struct reading *reading, enum policy_field field)
+{
+    return reading->in_list ? !is_of_policy(field) : field != FIELD_NAME;
+}
+
+static void refuse_field(struct reading *reading, const struct tree_node *node)
+{
+    char any[FAULTS_KEY_MAX];
+    snprintf(any, sizeof any, "policies.*.%.64s", node->key);
+    const char *advice = not_built(any, NULL);
+    reading_path_to(reading, node->key);
+    if (advice != NULL) {
+        faults_add(reading->faults, node->line, reading->path, "not built yet; %s", advice);
+        return;
+    }
+    struct nearest nearest = nearest_to(node->key);
+    for (size_t i = 0; i < N_FIELDS; i++)
+        if (may_stand(reading, i)) nearest_offer(&nearest, reading_fields[i].name);
+    if (nearest.name != NULL)
+        faults_add(reading->faults, node->line, reading->path, "no such setting; did you mean %s?", nearest.name);
+    else
+        faults_add(reading->faults, node->line, reading->path,
+                   "no such setting; a %s, limit, window and others of ratelimitd.yaml(5)",
+                   reading->in_list ? "limit has name, algorithm" : "policy has algorithm (or compat)");
+}
+
+static void refuse_place(struct reading *reading, const struct tree_node *node)
+{
+    faults_add(reading->faults, node->line, reading_path_to(reading, node->key), "%s",
+               reading->in_list ? "is the policy's, not a limit's; write it beside limits"
+                                : "names one of several limits; leave it out, or write the limit into a list limits");
+}
+
+/* The limits of a list have settings of their own. */
+static void refuse_beside_list(struct reading *reading)
+{
+    for (size_t i = 0; i < N_FIELDS && reading->given[FIELD_LIMITS] != NULL; i++) {
+        if (reading->given[i] == NULL || is_of_policy(i)) continue;
+        faults_add(reading->faults, reading->given[i]->line, reading_path(reading, i),
+                   "stands beside limits; write it into the limits of that list");
+    }
+}
+
+bool reading_gather(struct reading *reading)
+{
+    const struct tree_node *node = reading->node;
+    if (node->kind == TREE_REFUSED) return false;
+    if (node->kind != TREE_MAP) {
+        faults_add(reading->faults, node->line, reading_path_to(reading, NULL),
+                   reading->in_list ? "is no map; write {name: ..., algorithm: ..., limit: ..., window: ...}"
+                                    : "is no map of settings; write algorithm, limit and window below it, indented");
+        return false;
+    }
+    for (const struct tree_node *child = node->first; child != NULL; child = child->next) {
+        size_t i = 0;
+        while (i < N_FIELDS && strcmp(reading_fields[i].name, child->key) != 0) i++;
+        if (i == N_FIELDS)
+            refuse_field(reading, child);
+        else if (!may_stand(reading, i))
+            refuse_place(reading, child);
+        else if (reading->given[i] == NULL)
+            reading->given[i] = child;
+    }
+    refuse_beside_list(reading);
+    return true;
+}
+
+bool reading_has(struct reading *reading, enum policy_field field)
+{
+    if (reading->given[field] != NULL) return true;
+    const char *advice = field == FIELD_LIMIT    ? "how many units a window has, e.g. limit: 100"
+                         : field == FIELD_WINDOW ? "how long a window is, e.g. window: 10s"
+                                                 : "what this limit is called in answers, e.g. name: day";
+    faults_add(reading->faults, reading->node->line, reading_path(reading, field), "is missing; write %s", advice);
+    return false;
+}

@@ -1,0 +1,53 @@
+/*
+ * reading.h: one map of policy settings while it is read: what it was given, and where its faults go.
+ *
+ *   policy_yaml.c   the policies, their lists of limits and what concerns them all
+ *   policy_limit.c  one limit: its algorithm and numbers
+ *   reading.c       the map itself: which settings stand in it, what they are called in a message
+ */
+#ifndef RL_CONFIG_READING_H
+#define RL_CONFIG_READING_H
+
+#include "config/policy_yaml.h"
+
+enum policy_field {
+#define POLICY_SETTING(NAME, ...) FIELD_##NAME,
+#include "config/policy_settings.def"
+#undef POLICY_SETTING
+    N_FIELDS
+};
+
+enum { PATH_BASE_MAX = 96 };
+
+/* What policy_settings.def says of a field. */
+struct policy_field_info {
+    const char *name;
+    uint32_t algos; /* bits: who takes it */
+    const char *takers;
+};
+
+extern const struct policy_field_info reading_fields[N_FIELDS];
+
+/* One policy of the file while it is read, or one limit of its list. */
+struct reading {
+    const struct tree_node *node;
+    const struct tree_node *given[N_FIELDS]; /* NULL = not written */
+    bool in_list;                            /* a limit of a list */
+    const struct policy_defaults *defaults;
+    struct faults *faults;
+    char base[PATH_BASE_MAX];  /* "policies.login", "policies.search.limits[0]" */
+    char path[FAULTS_KEY_MAX]; /* of the field last asked for */
+};
+
+/* The path of something in the map (NULL = of the map itself), for a fault: reading->path. */
+const char *reading_path_to(struct reading *reading, const char *field);
+const char *reading_path(struct reading *reading, enum policy_field field);
+
+/* Find the settings of reading->node. False: it is no map (recorded); settings that may not stand in it are recorded
+ * too. */
+bool reading_gather(struct reading *reading);
+/* Is there this required one? It is recorded where not. */
+bool reading_has(struct reading *reading, enum policy_field field);
+bool reading_is_name(const char *text); /* of a policy or a limit */
+
+#endif

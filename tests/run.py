@@ -183,7 +183,10 @@ def fuzz(target, seconds):
 def fuzzing(seconds, names=()):
     """The steps that build and run the fuzz targets: all, or those whose name contains one of NAMES."""
     targets = [target for target in fuzz_targets() if not names or any(name in target for name in names)]
-    return [build("fuzz", targets), *(fuzz(target, seconds) for target in targets)] if targets else []
+    if not targets:
+        return []
+    steps = [fuzz(target, seconds) for target in targets]
+    return [build("fuzz", targets), *(together(*steps[i:i + CORES]) for i in range(0, len(steps), CORES))]
 
 
 def everything():

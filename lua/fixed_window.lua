@@ -1,13 +1,13 @@
 -- fixed_window.lua: windows aligned to the epoch; twin of src/limit/fixed_window.c.
--- limit a, window b ms, d 1 = denials count. Value: the decimal integer
+-- limit a, window b ms, c 0 or b - phase, d 1 = denials count. Value: the decimal integer
 -- (window number mod 2^16) * 2^36 + count, so that one INCRBY both counts and tells the window: expiry alone
 -- cannot end a window to the millisecond.
 --@state s1 counts
 --@prepare
 local now_ms = floor(now / 1000)
-local number = floor(now_ms / b)
+local number = floor((now_ms + c) / b)
 local base = number % 65536 * 68719476736
-local px = fmt('%.0f', (number + 1) * b + 5000)
+local px = fmt('%.0f', (number + 1) * b - c + 5000)
 --@view
 s1, more, keep = 0, 0, 0
 if raw then

@@ -2,12 +2,14 @@
  * fixed_window.c: windows aligned to the epoch; twin of lua/fixed_window.lua.
  *
  * Window number w = floor(now / window). At most `limit` units are admitted in each; the count
- * starts at 0 with the next. Bound: 2 * limit in any window of that length (around an edge).
+ * starts at 0 with the next. Bound: 2 * limit in any window of that length (around an edge). With a
+ * phase the windows of a key begin that much later, so that not all keys start afresh at once.
  *
  * In Redis the state is one integer, (w mod 2^16) * 2^36 + count, so that one INCRBY still does the
  * common case; here the number stands whole. A count saturates far above any limit.
  *
- * Constants: a limit, b window in ms, d 1 = denied requests are counted. s1 = count; s2 is not used.
+ * Constants: a limit, b window in ms, c 0 or b - phase (so that nothing is negative; w is one higher
+ * then), d 1 = denied requests are counted. s1 = count; s2 is not used.
  * State: v[0] w, v[1] count. edge = end of the present window in ms.
  */
 #include <inttypes.h>
@@ -30,15 +32,25 @@ static const char *configure(struct limit *limit, char *text, size_t size)
     return NULL;
 }
 
+static int64_t number(const struct run *run)
+{
+    return (run->now + run->c) / run->b;
+}
+
+static int64_t end_of(const struct run *run, int64_t window)
+{
+    return (window + 1) * run->b - run->c;
+}
+
 void fixed_window_prepare(struct run *run)
 {
     run->now = run->now_us / 1000;
-    run->edge = (run->now / run->b + 1) * run->b;
+    run->edge = end_of(run, number(run));
 }
 
 void fixed_window_view(const struct run *run, struct state *raw, int64_t *ret_s1, int64_t *ret_s2, int64_t *ret_keep)
 {
-    int64_t window = run->now / run->b;
+    int64_t window = number(run);
     *ret_s1 = raw->v[0] == window ? raw->v[1] : 0;
     *ret_s2 = 0;
     *ret_keep = raw->v[0] > window ? -1 : raw->v[0] == window;
@@ -61,7 +73,7 @@ int fixed_window_store(const struct run *run, struct state *raw, int64_t s1, int
 {
     (void)keep;
     fixed_window_charge(run, &s1, &s2, units);
-    raw->v[0] = run->now / run->b;
+    raw->v[0] = number(run);
     raw->v[1] = s1;
     return 0;
 }
@@ -79,7 +91,7 @@ void fixed_window_answer(const struct run *run, int64_t s1, int64_t s2, bool all
 
 int64_t fixed_window_expires(const struct run *run, const struct state *raw)
 {
-    return (raw->v[0] + 1) * run->b * 1000;
+    return end_of(run, raw->v[0]) * 1000;
 }
 
 const struct algo_ops fixed_window_ops = {

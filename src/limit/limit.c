@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "limit/policy.h"
 #include "limit/time_ring.h"
 
@@ -90,18 +91,41 @@ const char *limit_prepare(struct limit *limit, const char *compat_prefix, char *
     return set_key_head(limit, compat_prefix, text, size);
 }
 
-void limit_run(struct run *run, const struct limit *limit, int64_t now_us, int64_t max_wait_us)
+int64_t limit_phase(const struct limit *limit, struct slice key)
+{
+    if (!limit->phase) return 0;
+    uint64_t hash = hash_stable(HASH_STABLE_START, limit->key_head, limit->key_head_len);
+    return (int64_t)(hash_stable(hash, key.data, key.len) % (uint64_t)limit->b);
+}
+
+void limit_constants(struct constants *ret, const struct limit *limit, int64_t phase_ms, int64_t max_wait_us,
+                     int64_t wall_us)
+{
+    (void)wall_us;
+    *ret = (struct constants){.a = limit->a, .b = limit->b, .c = limit->c, .d = limit->d};
+    ret->c -= (limit->max_wait_us - max_wait_us) * limit->a; /* only buckets have a wait: see bucket.c */
+    if (phase_ms > 0) ret->c = limit->b - phase_ms;          /* only fixed windows have a phase: see fixed_window.c */
+}
+
+void limit_run(struct run *run, const struct limit *limit, const struct constants *constants, int64_t now_us)
 {
     *run = (struct run){
         .limit = limit,
         .now_us = now_us,
         .now = now_us,
-        .a = limit->a,
-        .b = limit->b,
-        .c = limit_c(limit, max_wait_us),
-        .d = limit->d,
+        .a = constants->a,
+        .b = constants->b,
+        .c = constants->c,
+        .d = constants->d,
     };
     limit_ops(limit)->prepare(run);
+}
+
+void limit_run_here(struct run *run, const struct limit *limit, struct slice key, int64_t max_wait_us, int64_t now_us)
+{
+    struct constants constants;
+    limit_constants(&constants, limit, limit_phase(limit, key), max_wait_us, now_us);
+    limit_run(run, limit, &constants, now_us);
 }
 
 int64_t limit_fit(int64_t room, int64_t cost, int64_t k)

@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/slice.h"
 #include "limit/decision.h"
 
 enum { NAME_MAX_LEN = 64, KEY_HEAD_MAX = 192 };
@@ -44,11 +45,12 @@ struct limit {
     int64_t burst;       /* buckets: capacity; else 0 */
     int64_t max_wait_us; /* leaky_bucket: admitted with a delay up to this; else 0 */
     bool count_denied;   /* denied requests are charged too */
+    bool phase;          /* aligned fixed windows: those of each key begin at a moment of its own */
 
     /* Set by limit_prepare(): */
     int64_t full;                /* what a fresh key admits at once: burst, or limit */
     int64_t max_cost;            /* one check may not charge more (a larger cost that is still <= full is BAD_COST) */
-    int64_t a, b, c, d;          /* the constants of the script's run header, as the algorithm's file says */
+    int64_t a, b, c, d;          /* of the script's run header, as the algorithm's file says; see struct constants */
     char key_head[KEY_HEAD_MAX]; /* what stands before the client's key in the store's key, e.g. "fw1:login/day:";
                                     compat: the foreign prefix with its colon */
     uint16_t key_head_len;
@@ -142,19 +144,32 @@ int64_t limit_fits(const struct run *run, int64_t s1, int64_t s2, int64_t cost, 
 int64_t limit_decide(const struct run *run, int64_t *s1, int64_t *s2, int64_t cost, bool admitted, int64_t wait,
                      struct decision *ret);
 
-/* Fill `run` for `limit` at `now_us`, for checks that wait at most max_wait_us. */
-void limit_run(struct run *run, const struct limit *limit, int64_t now_us, int64_t max_wait_us);
+/*
+ * The constants of a run: what the script is told of a limit before it looks at its own clock. They are a run's, not
+ * the limit's, because some follow from the checks (the wait they bring, their key's phase) and some from the time
+ * (a calendar's edges). Whoever sends them to the script replays with the same ones.
+ */
+struct constants {
+    int64_t a, b, c, d;
+};
+
+/* The constants for checks on a key of phase_ms (see limit_phase) that wait at most max_wait_us, as seen by a host
+ * whose clock says wall_us: a guess of the store's, which is the one that counts. */
+void limit_constants(struct constants *ret, const struct limit *limit, int64_t phase_ms, int64_t max_wait_us,
+                     int64_t wall_us);
+
+/* Fill `run` for `limit` at `now_us`, the store's time. */
+void limit_run(struct run *run, const struct limit *limit, const struct constants *constants, int64_t now_us);
+/* The same where the store's clock is the host's own. */
+void limit_run_here(struct run *run, const struct limit *limit, struct slice key, int64_t max_wait_us, int64_t now_us);
+
+/* How far the windows of `key` begin behind multiples of their length; 0 but with `phase`. Equal in every daemon. */
+int64_t limit_phase(const struct limit *limit, struct slice key);
 
 /* The wait a check is willing to take, as far as the policy lets it. */
 static inline int64_t limit_max_wait(const struct limit *limit, int64_t asked_us)
 {
     return asked_us < limit->max_wait_us ? asked_us : limit->max_wait_us;
-}
-
-/* The constant c for checks that wait at most max_wait_us, which is at most the limit's. */
-static inline int64_t limit_c(const struct limit *limit, int64_t max_wait_us)
-{
-    return limit->c - (limit->max_wait_us - max_wait_us) * limit->a; /* only buckets have a wait: see bucket.c */
 }
 
 /* Forget what a state holds on the heap; it is fresh afterwards. */

@@ -93,7 +93,7 @@ static void open_seat(struct memory_store *memory, const struct op *op, size_t i
     const struct op_member *member = &op->members[i];
     struct seat *seat = &memory->seats[i];
     seat->first = seat;
-    limit_run(&seat->run, member->limit, memory->clock->wall_us, member->max_wait_us);
+    limit_run_here(&seat->run, member->limit, member->key, member->max_wait_us, memory->clock->wall_us);
     for (size_t j = 0; j < i && seat->first == seat; j++)
         if (same_key(&op->members[j], member)) seat->first = memory->seats[j].first;
     if (seat->first != seat) return;
@@ -212,7 +212,7 @@ static bool reset_member(struct memory_store *memory, const struct op_member *me
     if (entry == NULL) return false;
     struct run run;
     int64_t s1, s2, keep;
-    limit_run(&run, member->limit, memory->clock->wall_us, member->max_wait_us);
+    limit_run_here(&run, member->limit, member->key, member->max_wait_us, memory->clock->wall_us);
     limit_ops(member->limit)->view(&run, &entry->state, &s1, &s2, &keep);
     memory_table_remove(&memory->table, entry);
     return keep != 0;

@@ -190,7 +190,7 @@ static void send_slot(struct slot *slot)
 {
     struct redis_store *store = slot->store;
     const struct slice *turn_arguments;
-    size_t n = turn_args(slot->turn, slot->nonce, &turn_arguments);
+    size_t n = turn_args(slot->turn, slot->nonce, store->clock->wall_us, &turn_arguments);
     if (n == 0) {
         slot_end(slot, OP_STORE_ERROR);
         return;
@@ -364,7 +364,7 @@ static size_t canary_args(void *arg, const struct slice **ret_args)
 {
     struct redis_store *store = arg;
     store->canary_nonce = ++store->last_nonce;
-    return turn_args(store->canary, store->canary_nonce, ret_args);
+    return turn_args(store->canary, store->canary_nonce, store->clock->wall_us, ret_args);
 }
 
 static bool is_canary_good(void *arg, const struct redis_reader *reply)

@@ -192,7 +192,13 @@ static uint16_t find_or_add(struct turn *turn, const struct op_member *member, u
     if (*slot != 0) return (uint16_t)(*slot - 1);
     CHECK(turn->n_keys < TURN_KEYS_MAX);
     struct turn_key *key = &turn->keys[turn->n_keys];
-    *key = (struct turn_key){.limit = member->limit, .max_wait_us = member->max_wait_us, .hash = hash, .alone = true};
+    *key = (struct turn_key){
+        .limit = member->limit,
+        .phase_ms = limit_phase(member->limit, member->key),
+        .max_wait_us = member->max_wait_us,
+        .hash = hash,
+        .alone = true,
+    };
     write_key(turn, key, member->key);
     *slot = (uint8_t)++turn->n_keys;
     return (uint16_t)(turn->n_keys - 1);

@@ -35,9 +35,10 @@ size_t turn_n_ops(const struct turn *turn);
 size_t turn_n_keys(const struct turn *turn);
 
 /* KEYS and ARGV in the order of EVALSHA after the digest: ret_args[0] is numkeys in decimal. Valid until the turn
- * changes. `nonce` travels in the packed turn and comes back as the last integer. Returns their number, 0 without
- * memory. A test may append the time in us, in decimal. An empty turn is fine: the script answers that it works. */
-size_t turn_args(struct turn *turn, uint32_t nonce, const struct slice **ret_args);
+ * changes. `nonce` travels in the packed turn and comes back as the last integer; `wall_us` is the host's clock, from
+ * which a calendar's edges follow. Returns their number, 0 without memory. A test may append the time in us, in
+ * decimal. An empty turn is fine: the script answers that it works. */
+size_t turn_args(struct turn *turn, uint32_t nonce, int64_t wall_us, const struct slice **ret_args);
 
 /* How many integers the reply must have at least and may have at most. */
 void turn_reply_bounds(const struct turn *turn, size_t *ret_min, size_t *ret_max);

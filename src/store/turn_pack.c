@@ -63,16 +63,23 @@ static bool read_by_mget(const struct turn_key *key, enum form form)
     return ops->kind == STATE_STRING && !ops->is_compat && !has_own_way;
 }
 
-/* Give the keys from `from` on that belong to the same run their places. */
-static void gather_run(struct turn *turn, const enum form *forms, uint32_t from, uint32_t *n_placed)
+/* Have the keys the same constants? */
+static bool runs_with(const struct turn_key *a, const struct turn_key *b)
 {
+    return a->limit == b->limit && a->phase_ms == b->phase_ms && a->max_wait_us == b->max_wait_us;
+}
+
+/* Give the keys from `from` on that belong to the same run their places. */
+static void gather_run(struct turn *turn, const enum form *forms, int64_t wall_us, uint32_t from, uint32_t *n_placed)
+{
+    const struct turn_key *first = &turn->keys[from];
     struct turn_run *run = &turn->runs[turn->n_runs];
-    *run = (struct turn_run){
-        .limit = turn->keys[from].limit, .max_wait_us = turn->keys[from].max_wait_us, .form = forms[from]};
+    *run = (struct turn_run){.limit = first->limit, .form = forms[from]};
+    limit_constants(&run->constants, first->limit, first->phase_ms, first->max_wait_us, wall_us);
     if (limit_ops(run->limit)->has_wait && run->form != FORM_RESET) turn->waits = true;
     for (uint32_t i = from; i < turn->n_keys; i++) {
         struct turn_key *key = &turn->keys[i];
-        if (key->limit != run->limit || key->max_wait_us != run->max_wait_us || forms[i] != run->form) continue;
+        if (!runs_with(key, first) || forms[i] != run->form) continue;
         key->run = (uint16_t)turn->n_runs;
         turn->place[i] = (uint16_t)*n_placed;
         turn->order[(*n_placed)++] = (uint16_t)i;
@@ -82,7 +89,7 @@ static void gather_run(struct turn *turn, const enum form *forms, uint32_t from,
 }
 
 /* Sort the keys into runs, those read by MGET first; returns how many those are. */
-static uint32_t arrange(struct turn *turn)
+static uint32_t arrange(struct turn *turn, int64_t wall_us)
 {
     enum form forms[TURN_KEYS_MAX] = {FORM_ONES};
     bool placed[TURN_KEYS_MAX] = {false};
@@ -94,7 +101,7 @@ static uint32_t arrange(struct turn *turn)
         for (uint32_t i = 0; i < turn->n_keys; i++) {
             if (placed[i] || read_by_mget(&turn->keys[i], forms[i]) != mget) continue;
             uint32_t before = n_placed;
-            gather_run(turn, forms, i, &n_placed);
+            gather_run(turn, forms, wall_us, i, &n_placed);
             for (uint32_t j = before; j < n_placed; j++) placed[turn->order[j]] = true;
         }
         if (mget) n_mget = n_placed;
@@ -119,10 +126,10 @@ static uint8_t *put_runs(const struct turn *turn, uint8_t *to)
     const uint16_t *next = turn->order;
     for (uint32_t r = 0; r < turn->n_runs; r++) {
         const struct turn_run *run = &turn->runs[r];
-        const struct limit *limit = run->limit;
-        to = put(put(put(to, limit->algo, 1), run->form, 1), run->n_keys, 2);
-        to = put(put(to, (uint64_t)limit->a, 7), (uint64_t)limit->b, 7);
-        to = put(put(to, (uint64_t)limit_c(limit, run->max_wait_us), 7), (uint64_t)limit->d, 7);
+        const struct constants *constants = &run->constants;
+        to = put(put(put(to, run->limit->algo, 1), run->form, 1), run->n_keys, 2);
+        to = put(put(to, (uint64_t)constants->a, 7), (uint64_t)constants->b, 7);
+        to = put(put(to, (uint64_t)constants->c, 7), (uint64_t)constants->d, 7);
         for (uint16_t i = 0; i < run->n_keys; i++, next++) {
             if (run->form == FORM_COUNTS) to = put_count(turn, to, &turn->keys[*next]);
         }
@@ -152,14 +159,14 @@ static uint8_t *put_groups(const struct turn *turn, uint8_t *to, uint32_t *ret_n
     return to;
 }
 
-static int pack(struct turn *turn, uint32_t nonce)
+static int pack(struct turn *turn, uint32_t nonce, int64_t wall_us)
 {
     size_t most = HEADER_SIZE + turn->n_keys * (size_t)(RUN_SIZE + COUNT_SIZE) + turn->items.n * GROUP_SIZE +
                   turn->members.n * MEMBER_SIZE;
     buffer_truncate(&turn->packet, 0);
     uint8_t *start = buffer_reserve(&turn->packet, most);
     if (start == NULL) return -1;
-    uint32_t n_mget = arrange(turn), n_groups;
+    uint32_t n_mget = arrange(turn, wall_us), n_groups;
     CHECK(turn->n_runs <= UINT8_MAX);
     uint8_t *end = put_groups(turn, put_runs(turn, start + HEADER_SIZE), &n_groups);
     CHECK(n_groups <= UINT16_MAX && (size_t)(end - start) <= most);
@@ -168,9 +175,9 @@ static int pack(struct turn *turn, uint32_t nonce)
     return 0;
 }
 
-size_t turn_args(struct turn *turn, uint32_t nonce, const struct slice **ret_args)
+size_t turn_args(struct turn *turn, uint32_t nonce, int64_t wall_us, const struct slice **ret_args)
 {
-    if (pack(turn, nonce) < 0) return 0;
+    if (pack(turn, nonce, wall_us) < 0) return 0;
     int len = snprintf(turn->numkeys, sizeof turn->numkeys, "%u", (unsigned)turn->n_keys);
     size_t n = 0;
     turn->args[n++] = (struct slice){(const uint8_t *)turn->numkeys, (size_t)len};

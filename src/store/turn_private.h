@@ -19,6 +19,7 @@ enum form { FORM_ONES, FORM_COUNTS, FORM_GROUPS, FORM_RESET };
 
 struct turn_key {
     const struct limit *limit;
+    int64_t phase_ms;    /* limit_phase() */
     int64_t max_wait_us; /* of its checks */
     uint64_t hash;
     size_t start, len; /* the whole Redis key, in key_bytes */
@@ -49,7 +50,7 @@ struct turn_entry {
 
 struct turn_run {
     const struct limit *limit;
-    int64_t max_wait_us; /* of its checks */
+    struct constants constants;
     enum form form;
     uint16_t n_keys;
 };

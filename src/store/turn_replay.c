@@ -53,7 +53,7 @@ static int read_states(const struct turn *turn, const int64_t *reply, struct sta
     int64_t now = s2[n_s2(turn)];
     if (!in_range(now, 0)) return -1;
     for (uint32_t r = 0; r < turn->n_runs; r++)
-        limit_run(&states->runs[r], turn->runs[r].limit, now, turn->runs[r].max_wait_us);
+        limit_run(&states->runs[r], turn->runs[r].limit, &turn->runs[r].constants, now);
     for (uint32_t i = 0; i < turn->n_keys; i++) {
         uint16_t key = turn->order[i];
         states->s1[key] = reply[i];

@@ -87,7 +87,7 @@ static struct decision ask(struct one_limit *one, int64_t now_us, int64_t cost, 
     struct run run;
     struct decision decision;
     int64_t s1, s2, keep, wait = 0;
-    limit_run(&run, one->limit, now_us, limit_max_wait(one->limit, max_wait_us));
+    limit_run_here(&run, one->limit, slice_of("k"), limit_max_wait(one->limit, max_wait_us), now_us);
     ops->view(&run, &one->state, &s1, &s2, &keep);
     bool admitted = limit_fits(&run, s1, s2, cost, 1) > 0;
     if (!admitted && ops->has_wait && cost <= one->limit->full) wait = ops->wait(&run, &one->state, s1, cost);

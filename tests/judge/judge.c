@@ -193,7 +193,7 @@ static void send_turn(int64_t now_us)
     const char *argv[3 + TURN_KEYS_MAX + 2];
     size_t lens[3 + TURN_KEYS_MAX + 2];
     char now_text[24];
-    size_t n = turn_args(turn, ++nonce, &args), argc = 0;
+    size_t n = turn_args(turn, ++nonce, now_us, &args), argc = 0;
     argv[argc] = "EVALSHA", lens[argc++] = 7;
     argv[argc] = turn_script_sha1, lens[argc++] = 40;
     for (size_t i = 0; i < n; i++) argv[argc] = (const char *)args[i].data, lens[argc++] = args[i].len;

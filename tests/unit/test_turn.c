@@ -94,7 +94,7 @@ static void check(struct world *world, size_t i, const struct policy *policy, co
 
 static void pack(struct world *world)
 {
-    world->n_args = turn_args(world->turn, NONCE, &world->args);
+    world->n_args = turn_args(world->turn, NONCE, now_us, &world->args);
     assert_true(world->n_args > 0);
 }
 
@@ -412,7 +412,7 @@ static void a_turn_survives_short_memory(void **state)
         world->ops[0] = (struct op){.kind = OP_CHECK, .n_members = 1, .members = &world->members[0]};
         list_init(&world->ops[0].link);
         int status = turn_add(turn, &world->ops[0]);
-        if (status == 0 && turn_args(turn, NONCE, &world->args) == 0) n_failed++;
+        if (status == 0 && turn_args(turn, NONCE, now_us, &world->args) == 0) n_failed++;
         if (status < 0) {
             n_failed++;
             assert_int_equal(turn_n_ops(turn), 0);

@@ -63,4 +63,5 @@ void policy_print(FILE *out, const struct policy *policy)
     print_limits(out, policy);
     fprintf(out, "    on_failure: %s\n", on_failure_name(policy->on_failure));
     fprintf(out, "    deadline: %s\n", units_print_duration(text, (int64_t)policy->deadline_ms * 1000));
+    fprintf(out, "    shadow: %s\n", policy->shadow ? "true" : "false");
 }

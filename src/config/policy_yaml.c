@@ -31,6 +31,9 @@ static void read_failure(struct reading *reading, struct policy *policy)
                              reading->given[FIELD_DEADLINE], reading->faults, &deadline_ms);
     policy->on_failure = (enum on_failure)on_failure;
     policy->deadline_ms = (uint32_t)deadline_ms;
+    if (reading->given[FIELD_SHADOW] != NULL)
+        setting_parse_bool(reading_path(reading, FIELD_SHADOW), reading->given[FIELD_SHADOW], reading->faults,
+                           &policy->shadow);
 }
 
 static void read_limits(const struct reading *reading, struct policy *policy)

@@ -43,7 +43,7 @@ bool reading_is_name(const char *text)
 /* Whether `field` is the policy's own, whatever limits it has. */
 static bool is_of_policy(enum policy_field field)
 {
-    return field == FIELD_LIMITS || field == FIELD_ON_FAILURE || field == FIELD_DEADLINE;
+    return field == FIELD_LIMITS || field == FIELD_ON_FAILURE || field == FIELD_DEADLINE || field == FIELD_SHADOW;
 }
 
 static bool may_stand(const struct reading *reading, enum policy_field field)

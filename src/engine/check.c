@@ -82,17 +82,18 @@ void check_take_answer(struct check *first, const struct op *op, enum source sou
     CHECK(members == op->members + op->n_members);
 }
 
-void check_whole(const struct check *first, struct decision *ret)
+void check_whole(const struct check *const *members, size_t n, struct decision *ret)
 {
     enum { FOLD = 31 };
     struct decision decisions[POLICY_LIMITS_MAX];
     const struct limit *limits[POLICY_LIMITS_MAX];
     int64_t granted = 0;
     uint32_t version = 0;
-    size_t n = 0;
-    for (const struct check *one = first; one != NULL; one = check_after(first, one)) {
-        decisions[n] = one->decision;
-        limits[n++] = one->decision.bound_by != NULL ? one->decision.bound_by : &one->policy->limits[0];
+    CHECK(n >= 1 && n <= POLICY_LIMITS_MAX);
+    for (size_t i = 0; i < n; i++) {
+        const struct check *one = members[i];
+        decisions[i] = one->decision;
+        limits[i] = one->decision.bound_by != NULL ? one->decision.bound_by : &one->policy->limits[0];
         granted += one->decision.granted;
         version = version * FOLD + one->policy->version;
     }

@@ -6,9 +6,10 @@
  * pool when both have let go. It carries everything its life needs; a pooled check keeps its key
  * and member storage, so a warmed-up daemon allocates nothing here.
  *
- * The members of a check_all are a check each, chained by `next`. The first stands for all: it alone
+ * The members of a check_all are a check each, chained by `also`. The first stands for all: it alone
  * is submitted, answered and released, its op has the limits of them all, and the others' keys live
- * as long as it does. Each gets its own decision; check_whole() makes one of them.
+ * as long as it does. Each gets its own decision; check_whole() makes one of them. A shadow policy is not among them:
+ * it is asked apart, so that it takes nothing from the others and denies them nothing.
  */
 #ifndef RL_ENGINE_CHECK_H
 #define RL_ENGINE_CHECK_H
@@ -38,8 +39,9 @@ struct check {
     int64_t max_wait_us;               /* a delay that will do, where the policy's may be longer */
     void (*done)(struct check *check); /* exactly once; may run within engine_submit(); never once released */
     void *asker;                       /* not owned; the engine never looks */
-    struct check *next;                /* of a check_many: the asker's, not owned; of a check_all: owned by the first */
+    struct check *next;                /* the asker's: the next one of the same request; not owned */
     bool is_all;                       /* the first of a check_all: those behind it are its members too */
+    struct check *also;                /* of a check_all: the member behind it; owned by the first */
 
     /* the answer */
     enum error_code error;     /* ERROR_NONE: the decision counts */
@@ -69,7 +71,7 @@ struct check {
 /* The check behind `check` in the chain that `first` stands for; NULL at its end. */
 static inline struct check *check_after(const struct check *first, const struct check *check)
 {
-    return first->is_all ? check->next : NULL;
+    return first->is_all ? check->also : NULL;
 }
 
 uint32_t check_count(const struct check *first);  /* the checks of its chain: 1, or a check_all's members */
@@ -79,7 +81,7 @@ size_t check_n_limits(const struct check *first); /* of all their policies */
 uint16_t check_fill_members(const struct check *first, struct op_member *members);
 /* The members' answers as each check's one answer, said to come from `source`. */
 void check_take_answer(struct check *first, const struct op *op, enum source source);
-/* The one decision of an answered check_all; its `granted` is the sum of its members'. */
-void check_whole(const struct check *first, struct decision *ret);
+/* One decision of n answered members of a check_all; its `granted` is the sum of theirs. */
+void check_whole(const struct check *const *members, size_t n, struct decision *ret);
 
 #endif

@@ -75,7 +75,7 @@ static void give_back(struct check *first)
     struct engine *engine = first->engine;
     bool is_all = first->is_all;
     for (struct check *check = first, *next; check != NULL; check = next) {
-        next = is_all ? check->next : NULL;
+        next = is_all ? check->also : NULL;
         policy_set_unref(check->set);
         check_pool_return(&engine->pool, check);
     }
@@ -100,10 +100,17 @@ static void count_decided(const struct check *first)
 {
     bool allowed = true;
     for (const struct check *one = first; one != NULL; one = check_after(first, one)) allowed &= one->decision.allowed;
+    counters.shadow_denied += first->decision.shadow_denied;
     if (allowed)
         counters.allowed += check_count(first);
     else
         counters.denied += check_count(first);
+}
+
+static void soften(struct check *check)
+{
+    bool decides = check->kind == OP_CHECK || check->kind == OP_PEEK;
+    if (decides && check->error == ERROR_NONE) decision_shadow(&check->decision);
 }
 
 /* The last touch of `check`: its asker may release it within done. */
@@ -112,6 +119,7 @@ static void answer(struct check *check)
     CHECK(!check->answered && !check->released);
     check->answered = true;
     deadlines_unset(&check->engine->deadlines, &check->deadline);
+    if (check->policy->shadow) soften(check);
     if (check->kind == OP_CHECK && check->error == ERROR_NONE) count_decided(check);
     check->done(check);
 }
@@ -238,6 +246,8 @@ void engine_submit(struct engine *engine, struct check *check)
 {
     CHECK(check->engine == engine && check->policy != NULL && check->done != NULL && check->cost >= 0);
     CHECK(!check->is_all || (check->kind == OP_CHECK && check_n_limits(check) <= POLICY_LIMITS_MAX));
+    for (const struct check *one = check_after(check, check); one != NULL; one = check_after(check, one))
+        CHECK(!one->policy->shadow && !check->policy->shadow);
     if (check->kind == OP_CHECK) counters.checks += check_count(check);
     if (decided_by_policy(check))
         answer(check);

@@ -41,8 +41,8 @@ void engine_set_options(struct engine *engine, const struct engine_options *opti
  * overloaded). */
 struct check *engine_check_new(struct engine *engine, struct slice key);
 /* Decide. check->done runs exactly once, now or later. kind, policy, cost and done must be set; cost is >= 0. Of a
- * check_all only the first is submitted (check.h); its members' policies have POLICY_LIMITS_MAX limits at most, and no
- * two members share a policy and a key. */
+ * check_all only the first is submitted (check.h); its members' policies have POLICY_LIMITS_MAX limits at most, no two
+ * members share a policy and a key, and where there are several, none is in shadow. */
 void engine_submit(struct engine *engine, struct check *check);
 /* The asker is through with it (after done) or has left (before: done will not run). The first of a check_all takes
  * its members along, submitted or not. */

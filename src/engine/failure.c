@@ -103,11 +103,16 @@ static void answer_local(struct failure *failure, struct check *check, enum reas
         return;
     }
     counters.overloaded++;
+    if (check->policy->shadow) {
+        answer_fixed(check, SOURCE_ALLOW, reason);
+        return;
+    }
     check->error = ERROR_OVERLOADED;
     check->error_message = "memory is short";
 }
 
-/* Of a check_all's policies the strictest decides: what one of them must not let through, none does. */
+/* Of a check_all's policies the strictest decides: what one of them must not let through, none does. What nothing is
+ * enforced by is no error either. */
 static enum on_failure on_failure_of(const struct check *first)
 {
     static const int strictness[] = {
@@ -117,6 +122,7 @@ static enum on_failure on_failure_of(const struct check *first)
         [ON_FAILURE_ERROR] = 3,
     };
     if (first->kind != OP_CHECK) return ON_FAILURE_ERROR;
+    if (first->policy->shadow && first->policy->on_failure == ON_FAILURE_ERROR) return ON_FAILURE_ALLOW;
     enum on_failure strictest = first->policy->on_failure;
     for (const struct check *one = first; one != NULL; one = check_after(first, one))
         if (strictness[one->policy->on_failure] > strictness[strictest]) strictest = one->policy->on_failure;

@@ -7,7 +7,8 @@
  * emptied when the store answers again, so that nobody is punished twice. After a lost connection
  * one answer is enough for that; a store that is merely late, overloaded or in error must have
  * been well for a while, else every answer between two late ones would hand out the limit afresh.
- * Peeks and resets are errors: only the store could answer them.
+ * Peeks and resets are errors: only the store could answer them. A shadow policy's check is never an error: what its
+ * policy says with `error` is `allow`.
  */
 #ifndef RL_ENGINE_FAILURE_H
 #define RL_ENGINE_FAILURE_H

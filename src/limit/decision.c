@@ -27,6 +27,15 @@ const char *reason_name(enum reason reason)
     return names[reason];
 }
 
+void decision_shadow(struct decision *decision)
+{
+    if (decision->allowed) return;
+    decision->allowed = true;
+    decision->shadow_denied = true;
+    decision->retry_after_ms = 0;
+    decision->bound_by = NULL;
+}
+
 /* Never counts as the longest wait. */
 static bool waits_longer(int64_t a, int64_t b)
 {

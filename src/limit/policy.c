@@ -59,6 +59,7 @@ void policy_seal(struct policy *policy)
                        policy->deadline_ms);
     CHECK(len > 0 && (size_t)len < sizeof text);
     uint64_t hash = hash_stable(HASH_STABLE_START, text, (size_t)len);
+    if (policy->shadow) hash = hash_stable(hash, "|shadow", strlen("|shadow"));
     for (uint16_t i = 0; i < policy->n_limits; i++) hash = hash_limit(hash, &policy->limits[i]);
     policy->version = (uint32_t)(hash ^ hash >> 32);
 }

@@ -27,6 +27,7 @@ struct policy {
     uint32_t version;            /* fingerprint of the settings: equal in every daemon that has the same */
     enum on_failure on_failure;
     uint32_t deadline_ms; /* an answer by then */
+    bool shadow;          /* evaluated and counted, and never denies */
     uint16_t n_limits;    /* 1 to POLICY_LIMITS_MAX */
     struct limit limits[];
 };

@@ -25,7 +25,6 @@ struct check *call_add(struct call *call, enum op_kind kind, struct slice key)
     check->asker = call;
     if (call->first == NULL) {
         call->first = check;
-        check->is_all = call->form == CALL_ALL;
     } else {
         call->last->next = check;
     }
@@ -41,27 +40,39 @@ static void call_free(struct call *call)
     list_push_back(call->session->home->idle_calls.next, &call->link);
 }
 
-/* The next check that stands for itself. */
-static struct check *next_asked(const struct call *call, const struct check *check)
+/* Is it a question of its own to the engine, or one of those that the first enforced member of a check_all stands for? */
+static bool is_asked(const struct call *call, const struct check *check)
 {
-    return call->form == CALL_ALL ? NULL : check->next;
+    return call->enforced == NULL || check == call->enforced || check->policy->shadow;
 }
 
 void call_drop(struct call *call)
 {
     for (struct check *check = call->first, *next; check != NULL; check = next) {
-        next = next_asked(call, check);
-        check_release(check);
+        next = check->next;
+        if (is_asked(call, check) && check != call->enforced) check_release(check);
     }
+    if (call->enforced != NULL) check_release(call->enforced); /* with its members */
     call_free(call);
 }
 
+/* It speaks of the enforced members, or where there are none of all; but that one of the others would have denied what
+ * these allow is worth a word. */
 static void pack_whole(struct packer *packer, const struct call *call)
 {
+    const struct check *members[POLICY_LIMITS_MAX];
     struct decision whole;
     int64_t cost = 0;
-    check_whole(call->first, &whole);
-    for (const struct check *check = call->first; check != NULL; check = check->next) cost += check->cost;
+    size_t n = 0;
+    bool shadow_denied = false;
+    for (const struct check *check = call->first; check != NULL; check = check->next) {
+        shadow_denied |= check->decision.shadow_denied;
+        if (call->enforced != NULL && check->policy->shadow) continue;
+        members[n++] = check;
+        cost += check->cost;
+    }
+    check_whole(members, n, &whole);
+    whole.shadow_denied = whole.allowed && shadow_denied;
     reply_decision(packer, &whole, cost, call->as_arrays, 1);
     pack_text(packer, "members");
     pack_array(packer, call->n);
@@ -130,13 +141,46 @@ static void on_done(struct check *check)
     close_one(check->asker);
 }
 
+static void set_deadlines(struct call *call, uint32_t deadline_ms)
+{
+    for (struct check *check = call->first; check != NULL; check = check->next) check->deadline_ms = deadline_ms;
+}
+
+/* Nobody waits longer for a shadow policy than for the others. */
+static uint32_t shortest_deadline(const struct call *call)
+{
+    uint32_t least = call->first->policy->deadline_ms;
+    for (const struct check *check = call->first; check != NULL; check = check->next)
+        if (check->policy->deadline_ms < least) least = check->policy->deadline_ms;
+    return least;
+}
+
+/* Of a check_all: one question of the members that are enforced. */
+static void join_enforced(struct call *call)
+{
+    struct check *last = NULL;
+    for (struct check *check = call->first; check != NULL; check = check->next) {
+        if (check->policy->shadow) continue;
+        if (last != NULL)
+            last->also = check;
+        else
+            call->enforced = check;
+        last = check;
+    }
+    if (call->enforced != NULL) call->enforced->is_all = true;
+    set_deadlines(call, call->deadline_ms > 0 ? call->deadline_ms : shortest_deadline(call));
+}
+
 void call_submit(struct call *call)
 {
     struct engine *engine = call->session->home->engine;
     session_began(call->session, call->n);
-    call->n_open = (call->form == CALL_ALL ? 1 : call->n) + 1;
+    if (call->form == CALL_ALL) join_enforced(call);
+    call->n_open = 1;
     for (struct check *check = call->first, *next; check != NULL; check = next) {
-        next = next_asked(call, check);
+        next = check->next;
+        if (!is_asked(call, check)) continue;
+        call->n_open++;
         check->done = on_done;
         engine_submit(engine, check);
     }

@@ -1,6 +1,7 @@
 /*
  * call.h: one request that asks the engine: a check, a peek, a reset, or the list of a check_many or
- * check_all. The checks of a check_all are one to the engine: the first stands for them (check.h).
+ * check_all. The checks of a check_all are one to the engine: the first stands for them (check.h). Those of shadow
+ * policies among them are asked apart, and only told beside the others.
  *
  *   call_new ─ call_add ... ─ call_submit ──▶ each check's done ──▶ the last one writes the answer
  *
@@ -28,10 +29,12 @@ struct call {
     struct session *session; /* not owned */
     struct check *first;     /* owned until answered, chained by check->next */
     struct check *last;
+    struct check *enforced; /* of a check_all under way: the first of those that can deny, standing for them; or NULL */
     uint64_t msgid;
     uint32_t n;      /* checks */
-    uint32_t n_open; /* of these without an answer, and one more while they are being submitted */
+    uint32_t n_open; /* questions without an answer, and one more while they are being submitted */
     enum call_form form;
+    uint32_t deadline_ms; /* of a check_all; 0 = the policies' */
     bool as_arrays; /* the form of decisions when the call came */
 };
 

@@ -126,16 +126,15 @@ static int run_check_many(struct session *session, uint64_t msgid, struct params
 
 static int run_check_all(struct session *session, uint64_t msgid, struct params *params)
 {
-    uint32_t n, deadline_ms = 0;
+    uint32_t n;
     if (params_list(params, &n) != 0) return -1;
     if (n == 0) return params_fail(params, ERROR_BAD_REQUEST, "checks: is empty; write [policy, key [, cost]] into it");
     struct call *call = call_new(session, msgid, CALL_ALL);
     if (call == NULL) return fail_overloaded(params);
-    if (add_members(call, params, n) != 0 || params_all_options(params, &deadline_ms) != 0) {
+    if (add_members(call, params, n) != 0 || params_all_options(params, &call->deadline_ms) != 0) {
         call_drop(call);
         return -1;
     }
-    call->first->deadline_ms = deadline_ms;
     call_submit(call);
     return 0;
 }
@@ -210,7 +209,7 @@ static void pack_limit(struct packer *packer, const struct limit *limit)
 
 static void pack_policy(struct packer *packer, const struct policy *policy)
 {
-    pack_map(packer, 5);
+    pack_map(packer, 5U + policy->shadow);
     pack_text(packer, "name");
     pack_text(packer, policy->name);
     pack_text(packer, "version");
@@ -219,6 +218,10 @@ static void pack_policy(struct packer *packer, const struct policy *policy)
     pack_text(packer, on_failure_name(policy->on_failure));
     pack_text(packer, "deadline_ms");
     pack_uint(packer, policy->deadline_ms);
+    if (policy->shadow) {
+        pack_text(packer, "shadow");
+        pack_bool(packer, true);
+    }
     pack_text(packer, "limits");
     pack_array(packer, policy->n_limits);
     for (uint16_t i = 0; i < policy->n_limits; i++) pack_limit(packer, &policy->limits[i]);

@@ -53,9 +53,13 @@ static void on_done(struct check *check)
     n_done++;
     error = check->error;
     if (error == ERROR_NONE) {
-        check_whole(check, &whole);
-        int i = 0;
-        for (const struct check *one = check; one != NULL; one = check_after(check, one)) members[i++] = one->decision;
+        const struct check *all[MEMBERS_MAX];
+        size_t n = 0;
+        for (const struct check *one = check; one != NULL; one = check_after(check, one)) {
+            members[n] = one->decision;
+            all[n++] = one;
+        }
+        check_whole(all, n, &whole);
     }
     if (!keeps) check_release(check);
 }
@@ -75,7 +79,7 @@ static bool ask_all(const struct part *parts, size_t n)
             check->is_all = true;
             check->done = on_done;
         } else {
-            last->next = check;
+            last->also = check;
         }
         last = check;
         if (i + 1 < n) continue;

@@ -234,7 +234,7 @@ static const struct {
     {"inline: {allow: false}\n", 1, "inline: not built yet; "},
     {"admin: {listen: 127.0.0.1:1}\n", 1, "admin: not built yet; "},
     {"defaults: {idempotency_window: 60s}\n", 1, "defaults.idempotency_window: not built yet; "},
-    {POLICY("    algorithm: fixed_window\n    shadow: false\n" VALID), 4, "policies.p.shadow: not built yet; "},
+    {POLICY("    algorithm: fixed_window\n    shadow: perhaps\n" VALID), 4, "policies.p.shadow: "},
     {POLICY("    algorithm: calendar_window\n" VALID), 3, "'calendar_window' is not built yet; write fixed_window"},
     /* lists of limits */
     {LIMITS("{name: day, limit: 1, window: 1s}"), 4, "policies.p.limits[0].algorithm: is missing; "},

@@ -44,7 +44,8 @@ struct decision {
     uint32_t policy_version; /* fingerprint of the policy's settings */
 };
 
-/* What a shadow policy answers: a denial becomes leave to go ahead that says so, with remaining and reset as they are. */
+/* What a shadow policy answers: a denial becomes leave to go ahead that says so, with remaining and reset as they are.
+ */
 void decision_shadow(struct decision *decision);
 
 #endif

@@ -40,7 +40,8 @@ static void call_free(struct call *call)
     list_push_back(call->session->home->idle_calls.next, &call->link);
 }
 
-/* Is it a question of its own to the engine, or one of those that the first enforced member of a check_all stands for? */
+/* Is it a question of its own to the engine, or one of those that the first enforced member of a check_all stands for?
+ */
 static bool is_asked(const struct call *call, const struct check *check)
 {
     return call->enforced == NULL || check == call->enforced || check->policy->shadow;

@@ -35,7 +35,7 @@ struct call {
     uint32_t n_open; /* questions without an answer, and one more while they are being submitted */
     enum call_form form;
     uint32_t deadline_ms; /* of a check_all; 0 = the policies' */
-    bool as_arrays; /* the form of decisions when the call came */
+    bool as_arrays;       /* the form of decisions when the call came */
 };
 
 struct call *call_new(struct session *session, uint64_t msgid, enum call_form form); /* NULL without memory */

@@ -1,0 +1,131 @@
+"""test_shadow.py: policies that deny nobody, and limits on trial beside those that do, through the socket."""
+
+import pytest
+from harness import Redis, RpcError, eventually
+
+CONFIG = """
+policies:
+  login: {algorithm: fixed_window, limit: 5, window: 1d}
+  tried: {algorithm: fixed_window, limit: 2, window: 1d, shadow: true}
+  never: {algorithm: fixed_window, limit: 0, window: 1d, shadow: true}
+  strict: {algorithm: fixed_window, limit: 2, window: 1d, shadow: true, on_failure: error}
+  closed: {algorithm: fixed_window, limit: 2, window: 1d, shadow: true, on_failure: deny}
+  both:
+    shadow: true
+    limits:
+      - {name: log, algorithm: sliding_log, limit: 3, window: 1d}
+      - {name: day, algorithm: token_bucket, limit: 9, window: 1d}
+"""
+
+
+@pytest.fixture(params=["memory", *Redis.KINDS])
+def client(request, ratelimitd, connect):
+    """A client of a daemon on the memory store, and on every kind of server installed."""
+    if request.param == "memory":
+        yield connect(ratelimitd(CONFIG))
+        return
+    if not Redis.installed(request.param):
+        pytest.skip(f"no {request.param}-server here")
+    server = Redis(request.param)
+    client = connect(ratelimitd(CONFIG, redis=server))
+    eventually(lambda: client.check("login", "probe", 0)["source"] == "redis", "Redis is there")
+    yield client
+    server.close()
+
+
+def some(answer, *names):
+    return tuple(answer.get(name) for name in names)
+
+
+# Shadow policies
+
+VERDICT = ("allowed", "shadow_denied", "remaining", "retry_after_ms", "granted", "bound_by")
+
+
+def test_a_shadow_policy_never_denies_and_says_what_it_would(client):
+    assert some(client.check("tried", "k"), *VERDICT) == (True, None, 1, 0, None, None)
+    assert some(client.check("tried", "k", 2), *VERDICT) == (True, True, 1, 0, 0, None)
+    assert some(client.check("tried", "k"), *VERDICT) == (True, None, 0, 0, None, None)
+    assert some(client.check("tried", "k"), *VERDICT) == (True, True, 0, 0, 0, None)
+    assert some(client.call("peek", "tried", "k", 1), *VERDICT) == (True, True, 0, 0, 0, None)
+    assert some(client.call("peek", "tried", "k"), *VERDICT) == (True, None, 0, 0, None, None)
+    assert some(client.check("never", "k"), "allowed", "shadow_denied", "limit") == (True, True, 0)
+    stats = client.call("stats")
+    assert some(stats, "allowed", "denied", "shadow_denied") == (stats["checks"], 0, 3)
+
+
+def test_several_limits_in_shadow_are_all_or_none_too(client):
+    client.check("both", "k", 2)
+    assert some(client.check("both", "k", 2), *VERDICT) == (True, True, 1, 0, 0, None)
+    assert some(client.check("both", "k"), *VERDICT) == (True, None, 0, 0, None, None)
+
+
+def test_the_array_form_says_it_in_the_map_behind(client):
+    client.call("hello", {"decision": "array"})
+    assert len(client.check("tried", "k", 2)) == 11
+    denied = client.check("tried", "k")
+    assert denied[0] is True and denied[6] == 0 and denied[11] == {"shadow_denied": True}
+
+
+def test_each_of_check_many_speaks_for_itself(client):
+    answers = client.call("check_many", [["tried", "k", 2], ["tried", "k"], ["login", "k"]])
+    assert [some(a, "allowed", "shadow_denied") for a in answers] == [(True, None), (True, True), (True, None)]
+
+
+def test_a_shadow_member_of_check_all_denies_nobody(client):
+    client.check("tried", "k", 2)
+    answer = client.call("check_all", [["tried", "k"], ["login", "k", 2], ["both", "k", 3]])
+    assert some(answer, "allowed", "shadow_denied", "remaining", "granted", "limit") == (True, True, 3, None, 5)
+    assert [some(m, "allowed", "shadow_denied", "remaining", "granted") for m in answer["members"]] == [
+        (True, True, 0, 0), (True, None, 3, None), (True, None, 0, None)]
+    assert answer["policy_version"] == answer["members"][1]["policy_version"]
+
+
+def test_shadow_members_are_charged_whatever_the_others_say(client):
+    client.check("login", "k", 5)
+    answer = client.call("check_all", [["tried", "k"], ["login", "k"], ["login", "l"]])
+    assert some(answer, "allowed", "shadow_denied", "bound_by") == (False, None, "login")
+    assert [some(m, "allowed", "remaining", "granted") for m in answer["members"]] == [
+        (True, 1, None), (False, 0, None), (True, 5, 0)]
+    assert client.call("peek", "tried", "k")["remaining"] == 1
+    assert client.call("peek", "login", "l")["remaining"] == 5
+
+
+def test_check_all_of_shadow_members_alone_is_put_together_from_them(client):
+    answer = client.call("check_all", [["tried", "k", 2], ["both", "k"]])
+    assert some(answer, "allowed", "shadow_denied", "remaining", "granted") == (True, None, 0, None)
+    answer = client.call("check_all", [["tried", "k"], ["both", "k"], ["never", "k"]], {"deadline_ms": 1000})
+    assert some(answer, "allowed", "shadow_denied", "remaining", "granted", "bound_by") == (True, True, 0, 1, None)
+    assert [m.get("shadow_denied") for m in answer["members"]] == [True, None, True]
+    assert client.call("check_all", [["never", "k"]])["shadow_denied"]
+    client.call("hello", {"decision": "array"})
+    assert client.call("check_all", [["tried", "k"]])[11]["shadow_denied"] is True
+
+
+def test_a_bad_member_refuses_shadow_members_too(client):
+    for bad in (["nope", "k"], ["tried", "k"], ["login", ""]):
+        with pytest.raises(RpcError):
+            client.call("check_all", [["tried", "k"], ["login", "k"], bad])
+    assert client.call("peek", "tried", "k")["remaining"] == 2
+    assert client.call("stats")["inflight"] == 0
+
+
+def test_policies_says_who_is_in_shadow(client):
+    shadow = {policy["name"]: policy.get("shadow") for policy in client.call("policies")}
+    assert shadow == {"login": None, "tried": True, "never": True, "strict": True, "closed": True, "both": True}
+
+
+def test_without_redis_a_shadow_policy_denies_nobody(ratelimitd, redis, connect):
+    redis.stop()
+    client = connect(ratelimitd(CONFIG, redis=redis))
+    assert some(client.check("strict", "k"), "allowed", "source", "reason", "shadow_denied") == (
+        True, "allow", "down", None)
+    assert some(client.check("closed", "k"), "allowed", "source", "reason", "shadow_denied") == (
+        True, "deny", "down", True)
+    for denied in (None, True):
+        assert some(client.check("tried", "k", 2), "allowed", "source", "shadow_denied") == (True, "local", denied)
+    answer = client.call("check_all", [["login", "k"], ["strict", "k"], ["closed", "k"]])
+    assert some(answer, "allowed", "source", "shadow_denied") == (True, "local", True)
+    with pytest.raises(RpcError) as error:
+        client.call("peek", "strict", "k")
+    assert error.value.code == "STORE_UNAVAILABLE"

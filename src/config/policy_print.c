@@ -56,11 +56,19 @@ static void print_limits(FILE *out, const struct policy *policy)
     }
 }
 
+static bool has_phase(const struct policy *policy)
+{
+    for (uint16_t i = 0; i < policy->n_limits; i++)
+        if (policy->limits[i].phase) return true;
+    return false;
+}
+
 void policy_print(FILE *out, const struct policy *policy)
 {
     char text[UNITS_TEXT_MAX];
     fprintf(out, "  \"%s\":\n", policy->name);
     print_limits(out, policy);
+    if (has_phase(policy)) fprintf(out, "    phase: true\n");
     fprintf(out, "    on_failure: %s\n", on_failure_name(policy->on_failure));
     fprintf(out, "    deadline: %s\n", units_print_duration(text, (int64_t)policy->deadline_ms * 1000));
     fprintf(out, "    shadow: %s\n", policy->shadow ? "true" : "false");

@@ -36,6 +36,24 @@ static void read_failure(struct reading *reading, struct policy *policy)
                            &policy->shadow);
 }
 
+/* Of all the policy's windows that are aligned to the clock; there must be one. */
+static void read_phase(struct reading *reading, struct policy *policy)
+{
+    bool phase = false, found = false;
+    const struct tree_node *node = reading->given[FIELD_PHASE];
+    if (node == NULL) return;
+    setting_parse_bool(reading_path(reading, FIELD_PHASE), node, reading->faults, &phase);
+    for (uint16_t i = 0; i < policy->n_limits; i++) {
+        if (policy->limits[i].algo != ALGO_FIXED_WINDOW) continue;
+        policy->limits[i].phase = phase;
+        found = true;
+    }
+    if (phase && !found)
+        faults_add(reading->faults, node->line, reading->path,
+                   "is for windows that all begin at once, of which this policy has none; leave it out, or write "
+                   "algorithm: fixed_window without start: first_hit");
+}
+
 static void read_limits(const struct reading *reading, struct policy *policy)
 {
     const struct tree_node *node = reading->given[FIELD_LIMITS]->first;
@@ -93,6 +111,7 @@ static struct policy *read_policy(struct reading *reading)
         policy_limit_read(reading, &policy->limits[0]);
     else if (n_limits > 0)
         read_limits(reading, policy);
+    if (n_limits > 0) read_phase(reading, policy);
     read_failure(reading, policy);
     if (reading->faults->n_errors == n_errors) {
         policy_seal(policy);

@@ -43,7 +43,14 @@ bool reading_is_name(const char *text)
 /* Whether `field` is the policy's own, whatever limits it has. */
 static bool is_of_policy(enum policy_field field)
 {
-    return field == FIELD_LIMITS || field == FIELD_ON_FAILURE || field == FIELD_DEADLINE || field == FIELD_SHADOW;
+    switch (field) {
+    case FIELD_LIMITS:
+    case FIELD_PHASE:
+    case FIELD_SHADOW:
+    case FIELD_ON_FAILURE:
+    case FIELD_DEADLINE: return true;
+    default: return false;
+    }
 }
 
 static bool may_stand(const struct reading *reading, enum policy_field field)

@@ -49,6 +49,7 @@ static uint64_t hash_limit(uint64_t hash, const struct limit *limit)
                        (int)limit->count_denied);
     CHECK(len > 0 && (size_t)len < sizeof text);
     hash = hash_stable(hash, text, (size_t)len);
+    if (limit->phase) hash = hash_stable(hash, "phase|", 6);
     return hash_stable(hash, limit->key_head, limit->key_head_len); /* tells first-hit windows from aligned ones */
 }
 

@@ -178,7 +178,8 @@ static void pack_limit(struct packer *packer, const struct limit *limit)
     const struct algo_ops *ops = limit_ops(limit);
     bool is_named = limit->name[0] != '\0', is_leaky = limit->algo == ALGO_LEAKY_BUCKET;
     bool is_bucket = is_leaky || limit->algo == ALGO_BUCKET;
-    pack_map(packer, 3U + is_named + is_bucket + is_leaky + is_fixed_window(limit) + may_count_denied(limit));
+    pack_map(packer,
+             3U + is_named + is_bucket + is_leaky + is_fixed_window(limit) + may_count_denied(limit) + limit->phase);
     if (is_named) {
         pack_text(packer, "name");
         pack_text(packer, limit->name);
@@ -204,6 +205,10 @@ static void pack_limit(struct packer *packer, const struct limit *limit)
     if (may_count_denied(limit)) {
         pack_text(packer, "count_denied");
         pack_bool(packer, limit->count_denied);
+    }
+    if (limit->phase) {
+        pack_text(packer, "phase");
+        pack_bool(packer, true);
     }
 }
 

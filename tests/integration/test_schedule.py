@@ -21,8 +21,9 @@ def settings(trace):
         shape = f"{'compat' if policy.algorithm in traces.COMPAT else 'algorithm'}: {policy.algorithm}"
     burst = f", burst: {policy.burst}" if policy.burst else ""
     counted = ", count_denied: true" if policy.count_denied else ""
-    waiting = f", max_wait: {policy.max_wait_us}us" if policy.max_wait_us else ""
-    return f"  {trace.name}: {{{shape}, limit: {policy.limit}, window: {policy.window_us}us{burst}{counted}{waiting}}}\n"
+    more = f", max_wait: {policy.max_wait_us}us" if policy.max_wait_us else ""
+    more += ", phase: true" if policy.phase_head else ""
+    return f"  {trace.name}: {{{shape}, limit: {policy.limit}, window: {policy.window_us}us{burst}{counted}{more}}}\n"
 
 
 def calls(trace):

@@ -9,7 +9,7 @@
  * On standard input, fields apart by spaces:
  *
  *   policy NAME N                              then N lines:
- *   limit NAME|- ALGORITHM LIMIT WINDOW_US BURST COUNT_DENIED [MAX_WAIT_US]
+ *   limit NAME|- ALGORITHM LIMIT WINDOW_US BURST COUNT_DENIED [MAX_WAIT_US [PHASE]]
  *                                              ALGORITHM as configured, or first_hit, or compat:PRESET
  *   turn NOW_US                                the steps up to `end` are one loop turn at that time
  *   POLICY KEY check|peek COST [MAX_WAIT_US]     without it the policy's
@@ -107,6 +107,7 @@ static void read_limit(struct limit *limit, char *text)
     limit->burst = next_number(&line);
     limit->count_denied = next_number(&line) != 0;
     limit->max_wait_us = optional_number(&line, 0);
+    limit->phase = optional_number(&line, 0) != 0;
     const char *wrong = limit_prepare(limit, NULL, message, sizeof message);
     if (wrong != NULL) die(wrong);
 }

@@ -32,6 +32,8 @@ class Policy:
     burst: int = 0  # buckets only; 0 = limit
     count_denied: bool = False
     max_wait_us: int = 0  # leaky_bucket only
+    phase_head: str = ""  # fixed_window with a phase only: what its keys in Redis begin with, behind the bucket
+    phase_us: int = 0  # and of one key, found from that
 
 
 def least(holds, low: int, high: int) -> int:
@@ -177,7 +179,7 @@ class LeakyBucket(Bucket):
 
 
 class FixedWindow(Algorithm):
-    """Counts in windows aligned to the epoch."""
+    """Counts in windows aligned to the epoch, or, with a phase, that much behind."""
 
     tick = 1000
 
@@ -186,7 +188,7 @@ class FixedWindow(Algorithm):
         self.window, self.count = 0, 0
 
     def see(self, now):
-        window = now // self.policy.window_us
+        window = (now - self.policy.phase_us) // self.policy.window_us
         clamped = window < self.window
         if window != self.window:
             self.window, self.count = window, 0
@@ -360,6 +362,16 @@ ALGORITHMS = {
 }
 
 
+def of_key(policy: Policy, key) -> Policy:
+    """The policy as it is for one key: with the phase of that key, in whole milliseconds."""
+    if not policy.phase_head:
+        return policy
+    fnv1a = 14695981039346656037
+    for byte in (policy.phase_head + key).encode():
+        fnv1a = (fnv1a ^ byte) * 1099511628211 % 2**64
+    return dataclasses.replace(policy, phase_us=fnv1a % (policy.window_us // 1000) * 1000)
+
+
 class Model:
     """Every key of one policy."""
 
@@ -368,7 +380,9 @@ class Model:
         self.keys = {}
 
     def step(self, now: int, key, kind: str, cost: int, max_wait_us: int | None = None) -> dict:
-        algorithm = self.keys.setdefault(key, ALGORITHMS[self.policy.algorithm](self.policy))
+        if key not in self.keys:
+            self.keys[key] = ALGORITHMS[self.policy.algorithm](of_key(self.policy, key))
+        algorithm = self.keys[key]
         return algorithm.step(now, kind, cost, max_wait_us)
 
 
@@ -405,7 +419,7 @@ class Several:
         """members: (name of the limit, its Policy, key, cost), no limit and key twice. Each one's own answer."""
         states = []
         for name, policy, key, _ in members:
-            states.append(self.states.setdefault((name, key), ALGORITHMS[policy.algorithm](policy)))
+            states.append(self.states.setdefault((name, key), ALGORITHMS[policy.algorithm](of_key(policy, key))))
         if kind == "reset":
             return [state.step(now, kind, 0) for state in states]
         times, copies = [now - now % state.tick for state in states], []

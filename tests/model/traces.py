@@ -4,7 +4,7 @@ says to them."""
 import dataclasses
 import random
 
-from model import Model, Policy, Several, combine
+from model import Model, Policy, Several, combine, of_key
 
 START_US = 4_000_000_000_000_000  # in the future, so that no key's expiry has passed
 
@@ -14,6 +14,12 @@ COMPAT = ("window-start-millis", "rlaas-fixed", "rlaas-sliding", "first-hit", "e
 COUNTS_DENIED = ("fixed_window", "first_hit", "sliding_log")
 WINDOWS_US = (1, 7, 1000, 7000, 997_000, 999_983, 1_000_000, 10_000_000, 3_600_000_000, 86_400_000_000)
 LIMITS = (1, 2, 3, 5, 7, 10, 30)
+
+
+def settings(policy):
+    """A limit's line for the judge, behind its algorithm."""
+    return (f"{policy.limit} {policy.window_us} {policy.burst} {int(policy.count_denied)} {policy.max_wait_us} "
+            f"{int(policy.phase_head != '')}")
 
 
 @dataclasses.dataclass
@@ -28,8 +34,7 @@ class Trace:
         policy = self.policy
         yield f"policy {self.name} 1"
         name = f"compat:{policy.algorithm}" if policy.algorithm in COMPAT else policy.algorithm
-        yield (f"limit - {name} {policy.limit} {policy.window_us} {policy.burst} "
-               f"{int(policy.count_denied)} {policy.max_wait_us}")
+        yield f"limit - {name} {settings(policy)}"
         for now, steps in self.turns:
             yield f"turn {now}"
             for key, kind, cost, max_wait_us in steps:
@@ -69,7 +74,7 @@ def random_policy(rng, algorithm):
 
 def random_step_us(rng, policy, backwards, now):
     window = policy.window_us
-    to_edge = -now % window
+    to_edge = (policy.phase_us - now) % window
     if backwards and rng.random() < 0.06:
         return -rng.choice((1, 1000, rng.randint(0, window), rng.randint(0, 3 * window)))
     return rng.choice((0, 0, 1, 1000, window // policy.limit, rng.randint(0, window // policy.limit),
@@ -95,6 +100,8 @@ def random_max_wait(rng, policy, kind):
 def make(algorithm, seed, n_steps=100, backwards=True):
     rng = random.Random(f"{algorithm} {seed}")
     policy = random_policy(rng, algorithm)
+    if algorithm == "fixed_window" and seed % 3 == 2:
+        policy = dataclasses.replace(policy, phase_head=f"fw1:{algorithm}-{seed}:")
     # Anywhere against the windows' edges.
     now, turns, left = START_US + rng.randint(0, 2 * policy.window_us), [], n_steps
     while left > 0:
@@ -104,7 +111,7 @@ def make(algorithm, seed, n_steps=100, backwards=True):
         steps = [(key, kind, random_cost(rng, policy) if kind != "reset" else 0, random_max_wait(rng, policy, kind))
                  for key, kind in zip(keys, kinds)]
         turns.append((now, steps))
-        now = max(START_US, now + random_step_us(rng, policy, backwards, now))
+        now = max(START_US, now + random_step_us(rng, of_key(policy, f"{algorithm}-{seed}-a"), backwards, now))
         left -= n
     return Trace(seed, f"{algorithm}-{seed}", policy, turns)
 
@@ -120,8 +127,7 @@ class SeveralTrace:
     def text(self):
         for name, limits in self.policy.items():
             yield f"policy {name} {len(limits)}"
-            yield from (f"limit {limit} {p.algorithm} {p.limit} {p.window_us} {p.burst} {int(p.count_denied)} {p.max_wait_us}"
-                        for limit, p in limits)
+            yield from (f"limit {limit} {p.algorithm} {settings(p)}" for limit, p in limits)
         for now, steps in self.turns:
             yield f"turn {now}"
             for kind, asked in steps:
@@ -184,13 +190,17 @@ def make_several(seed, n_steps=60, backwards=True):
         # Windows near each other: else one limit alone decides everything.
         window = rng.choice((1000, 1_000_000, 10_000_000))
         limits = [dataclasses.replace(p, window_us=window * rng.choice((1, 1, 2, 3, 7))) for p in limits]
-        policies[f"several-{seed}-{i}"] = [("-" if n == 1 else f"l{j}", p) for j, p in enumerate(limits)]
+        named = policies[f"several-{seed}-{i}"] = [("-" if n == 1 else f"l{j}", p) for j, p in enumerate(limits)]
+        for j, (limit, p) in enumerate(named):
+            if p.algorithm == "fixed_window" and seed % 3 == 2:
+                head = f"fw1:several-{seed}-{i}{'' if n == 1 else '/' + limit}:"
+                named[j] = limit, dataclasses.replace(p, phase_head=head)
     every = [p for limits in policies.values() for _, p in limits]
     now, turns, left = START_US + rng.randint(0, 20_000_000), [], n_steps
     while left > 0:
         n = min(left, rng.choice((1, 2, 3, 8, 12)))
         kinds = rng.choices(("check", "all", "peek", "reset"), (50, 40, 8, 2), k=n)
         turns.append((now, [(kind, random_asked(rng, policies, kind)) for kind in kinds]))
-        now = max(START_US, now + random_step_us(rng, rng.choice(every), backwards, now))
+        now = max(START_US, now + random_step_us(rng, of_key(rng.choice(every), "a"), backwards, now))
         left -= n
     return SeveralTrace(seed, policies, turns)

@@ -296,6 +296,14 @@ static const struct {
      "policies.p.limit: 200000000 cannot be counted exactly with this window; write limit: 0 to 104249991"},
     {POLICY("    algorithm: fixed_window\n    key_prefix: x\n" VALID), 4, "it belongs to compat policies)"},
     {POLICY("    algorithm: fixed_window\n    start: never\n" VALID), 4, "write one of: aligned first_hit"},
+    {POLICY("    algorithm: fixed_window\n    phase: maybe\n" VALID), 4,
+     "policies.p.phase: 'maybe' is neither true nor"},
+    {POLICY("    algorithm: fixed_window\n    start: first_hit\n    phase: true\n" VALID), 5,
+     "policies.p.phase: is for windows that all begin at once, of which this policy has none; leave it out, or write "},
+    {POLICY("    compat: first-hit\n    phase: true\n" VALID), 4, "policies.p.phase: is for windows that all begin at"},
+    {LIMITS(LIMIT_A) "    phase: true\n", 5, "policies.p.phase: is for windows that all begin at once"},
+    {LIMITS("{name: a, algorithm: fixed_window, limit: 1, window: 1s, phase: true}"), 4,
+     "policies.p.limits[0].phase: is the policy's, not a limit's; write it beside limits"},
     {POLICY("    algorithm: token_bucket\n    limit: 0\n    window: 1s\n    burst: 5\n"), 6,
      "policies.p.burst: stands beside limit: 0"},
     {POLICY("    algorithm: token_bucket\n    burst: 0\n" VALID), 4, "policies.p.burst: '0' is too small"},
@@ -381,7 +389,11 @@ static void what_is_printed_parses_back_to_the_same(void **state)
         "  search:\n    on_failure: allow\n    limits:\n      - {name: second, algorithm: gcra, limit: 10, window: 1s, "
         "burst: 3}\n      - {name: \"null\", algorithm: sliding_log, limit: 7, window: 1m, count_denied: true}\n"
         "      - {name: never, algorithm: fixed_window, start: first_hit, limit: 0, window: 1h}\n"
-        "  one: {limits: [{name: day, algorithm: fixed_window, limit: 5, window: 1d}]}\n",
+        "  one: {limits: [{name: day, algorithm: fixed_window, limit: 5, window: 1d}]}\n"
+        "  spread: {algorithm: fixed_window, limit: 5, window: 10s, phase: true}\n"
+        "  both: {limits: [{name: a, algorithm: gcra, limit: 5, window: 1s}, {name: b, algorithm: fixed_window, limit: "
+        "5, "
+        "window: 1s}], phase: true}\n",
     };
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         struct config *first = load(files[i]);

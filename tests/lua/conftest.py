@@ -1,7 +1,6 @@
 """conftest.py: one real server for all tests of the script, the script itself, and the judge."""
 
 import hashlib
-import subprocess
 import sys
 from pathlib import Path
 
@@ -9,9 +8,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
+sys.path.insert(0, str(ROOT / "tests" / "model"))
 sys.path.insert(0, str(ROOT / "lua"))
 
-from harness import Redis, build_dir  # noqa: E402
+from harness import Redis  # noqa: E402
+from judge import run_judge  # noqa: E402
 from stitch import stitch  # noqa: E402
 
 
@@ -42,14 +43,6 @@ def sha(redis, script):
     digest = redis.script_load(script)
     assert digest == hashlib.sha1(script.encode()).hexdigest()
     return digest
-
-
-def run_judge(trace, *arguments):
-    """The lines that tests/judge/judge.c prints for a trace."""
-    program = build_dir() / "tests" / "judge"
-    done = subprocess.run([str(program), *map(str, arguments)], input=trace, text=True, capture_output=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,108 @@
+"""judge.py: traces held against what the C engine decides: running tests/judge, comparing, telling, shrinking.
+
+    judge.py ALGORITHM SEED [memory | redis | valkey]      `./dev judge` ends up here
+
+replays the trace that `traces.of_seed` makes of ALGORITHM and SEED: the very one that a failing test names. Where the
+engine and the model differ, the trace is shrunk (shrink.py) and printed; the exit status is 1 then, 0 where they agree.
+"""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "integration"))
+
+from harness import Redis, build_dir  # noqa: E402
+from shrink import first_steps, shrunk  # noqa: E402
+import traces  # noqa: E402
+
+FIELDS = "allowed limit remaining retry_after_ms reset_after_ms delay_ms granted bound_by | each limit"
+BAD_TRACE = 2  # judge.c's exit status where the trace itself is wrong
+
+
+class BadTrace(Exception):
+    """No schedule that a daemon could be asked for."""
+
+
+def run_judge(text, *arguments):
+    """The lines that tests/judge/judge.c prints for a trace."""
+    program = build_dir() / "tests" / "judge"
+    done = subprocess.run([str(program), *map(str, arguments)], input=text, text=True, capture_output=True, timeout=300)
+    if done.returncode == BAD_TRACE:
+        raise BadTrace(done.stderr)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def text_of(some):
+    return "".join(f"{line}\n" for trace in some for line in trace.text())
+
+
+def same(want, have):
+    """On Redis a reset also removes what has expired by the test's time."""
+    return want == have or (want.startswith("removed") and have.startswith("removed"))
+
+
+def first_difference(want, have):
+    """The place of the first step that is not answered as it should be; None where all are."""
+    if len(want) != len(have):
+        return min(len(want), len(have))
+    return next((i for i, (a, b) in enumerate(zip(want, have)) if not same(a, b)), None)
+
+
+def told(trace, want, have, at):
+    """The trace up to the step that differs."""
+    lines = [f"{trace.policy}"]
+    lines += [f"  {step}  ->  {answer}" for step, answer in zip(trace.steps()[:at + 1], want)]
+    lines += [f"  model {want[at]}", f"  found {have[at] if at < len(have) else 'nothing'}", f"  ({FIELDS})"]
+    return "\n".join(lines)
+
+
+def complaint(name, trace, decide, where, model=lambda trace: trace.expected()):
+    """What to print for the trace of `name` that `decide` (trace -> lines) does not answer as the model does: the
+    shortest such trace that was found, and how to replay it. None where there is no difference."""
+    def difference(candidate):
+        try:
+            return first_difference(model(candidate), decide(candidate))
+        except BadTrace:
+            return None
+
+    at = difference(trace)
+    if at is None:
+        return None
+    least = shrunk(first_steps(trace, at + 1), lambda candidate: difference(candidate) is not None)
+    want, have = model(least), decide(least)
+    at = first_difference(want, have)
+    return (f"{name}, seed {trace.seed}: {len(trace.steps())} steps, shrunk to {len(least.steps())}:\n"
+            f"{told(least, want, have, at)}\n"
+            f"replay: ./dev judge {name} {trace.seed} {where}\n"
+            f"for tests/judge/judge.c:\n{text_of([least])}")
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="./dev judge", description="Replay one trace; shrink it where it fails.")
+    parser.add_argument("algorithm", choices=[*traces.EVERY, *traces.COMPAT])
+    parser.add_argument("seed", type=int)
+    parser.add_argument("store", nargs="?", default="memory", choices=["memory", *Redis.KINDS])
+    options = parser.parse_args()
+    trace = traces.of_seed(options.algorithm, options.seed)
+    if options.store == "memory":
+        wrong = complaint(options.algorithm, trace, lambda t: run_judge(text_of([t]), "memory"), options.store)
+    else:
+        server = Redis(options.store)
+        try:
+            with server.client() as client:
+                def decide(candidate):
+                    client.flushall()
+                    return run_judge(text_of([candidate]), "redis", server.socket)
+                wrong = complaint(options.algorithm, trace, decide, options.store)
+        finally:
+            server.close()
+    print(wrong or f"{options.algorithm}, seed {options.seed}: {len(trace.steps())} steps, all as the model says")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,5 +1,5 @@
-/* async.c: the asynchronous client's public functions: making calls, and what a caller's loop waits for. What happens
- * in between is told in exchange.c. */
+/* async.c: the asynchronous client from new to free, and what a caller's loop waits for. Calls are made in calls.c;
+ * what happens to them is told in exchange.c. */
 #include "client/async.h"
 
 #include <limits.h>
@@ -69,6 +69,7 @@ static void destroy(struct ratelimit_async *client)
     exchange_cancel(client);
     request_fini(&client->hello);
     request_pool_fini(&client->pool);
+    mem_free(client->members);
     heap_fini(&client->deadlines);
     map_fini(&client->by_msgid);
     link_fini(&client->connection);
@@ -94,94 +95,6 @@ void ratelimit_async_process(struct ratelimit_async *client, short revents)
     if (client->connection.fd >= 0 && !client->dying) exchange_tell(client, ratelimit_async_events(client));
     client->busy = false;
     if (client->dying) destroy(client);
-}
-
-/* ---- Making calls ---- */
-
-static enum ratelimit_status may_call(struct ratelimit_async *client, size_t request_len)
-{
-    if (client->dying) return RATELIMIT_CANCELLED;
-    exchange_leave_parent(client);
-    if (request_len > client->max_frame) return RATELIMIT_BAD_ARGUMENT;
-    return client->n_pending < RATELIMIT_CALLS_MAX ? RATELIMIT_OK : RATELIMIT_BUSY;
-}
-
-/* The call is packed; `failed` where that failed. */
-static enum ratelimit_status submit(struct ratelimit_async *client, struct request *request, bool failed,
-                                    uint32_t deadline_ms, ratelimit_answer_fn *callback, void *arg)
-{
-    enum ratelimit_status status = RATELIMIT_NO_MEMORY;
-    if (failed) goto err_call;
-    status = RATELIMIT_BAD_ARGUMENT;
-    if (buffer_len(&request->bytes) > client->max_frame) goto err_call;
-    status = RATELIMIT_NO_MEMORY;
-    clock_update(&client->clock);
-    int64_t wait_us = (int64_t)(deadline_ms > 0 ? deadline_ms : RATELIMIT_DEFAULT_DEADLINE_MS) * 1000;
-    if (heap_push(&client->deadlines, &request->deadline, client->clock.mono_us + wait_us) != 0) goto err_call;
-    request->callback = callback;
-    request->arg = arg;
-    client->next_msgid++;
-    client->n_pending++;
-    list_push_back(&client->waiting, &request->link);
-    return RATELIMIT_OK;
-
-err_call:
-    request_release(&client->pool, request);
-    return status;
-}
-
-static enum ratelimit_status ask(struct ratelimit_async *client, const char *method, const struct ratelimit_item *item,
-                                 uint32_t deadline_ms, ratelimit_answer_fn *callback, void *arg)
-{
-    if (client == NULL || item->policy == NULL || callback == NULL || (item->key == NULL && item->key_len > 0)) {
-        return RATELIMIT_BAD_ARGUMENT;
-    }
-    enum ratelimit_status status = may_call(client, item->key_len);
-    if (status != RATELIMIT_OK) return status;
-    struct request *request = request_new(&client->pool, REQUEST_DECISION);
-    if (request == NULL) return RATELIMIT_NO_MEMORY;
-    int rc = request_pack_check(request, client->next_msgid, method, item);
-    return submit(client, request, rc != 0, deadline_ms, callback, arg);
-}
-
-enum ratelimit_status ratelimit_async_check(struct ratelimit_async *client, const char *policy, const void *key,
-                                            size_t key_len, int64_t cost, uint32_t deadline_ms,
-                                            ratelimit_answer_fn *callback, void *arg)
-{
-    const struct ratelimit_item item = {policy, key, key_len, cost};
-    return ask(client, "check", &item, deadline_ms, callback, arg);
-}
-
-enum ratelimit_status ratelimit_async_peek(struct ratelimit_async *client, const char *policy, const void *key,
-                                           size_t key_len, int64_t cost, uint32_t deadline_ms,
-                                           ratelimit_answer_fn *callback, void *arg)
-{
-    const struct ratelimit_item item = {policy, key, key_len, cost};
-    return ask(client, "peek", &item, deadline_ms, callback, arg);
-}
-
-/* One whole array and nothing behind it, or nothing: the caller's bytes must not break the framing. */
-static bool are_params(struct slice params)
-{
-    struct scanner scanner;
-    if (params.len == 0) return true;
-    if (params.data == NULL || params.len > RATELIMIT_REQUEST_MAX) return false;
-    scanner_init(&scanner, RATELIMIT_REQUEST_MAX, SCAN_DEPTH_MAX - 1);
-    return scanner_next(&scanner, params.data, params.len) == (int64_t)params.len;
-}
-
-enum ratelimit_status ratelimit_async_call(struct ratelimit_async *client, const char *method, const void *params,
-                                           size_t params_len, uint32_t deadline_ms, ratelimit_answer_fn *callback,
-                                           void *arg)
-{
-    const struct slice packed = {params, params_len};
-    if (client == NULL || method == NULL || callback == NULL || !are_params(packed)) return RATELIMIT_BAD_ARGUMENT;
-    enum ratelimit_status status = may_call(client, params_len);
-    if (status != RATELIMIT_OK) return status;
-    struct request *request = request_new(&client->pool, REQUEST_OTHER);
-    if (request == NULL) return RATELIMIT_NO_MEMORY;
-    int rc = request_pack_other(request, client->next_msgid, method, packed);
-    return submit(client, request, rc != 0, deadline_ms, callback, arg);
 }
 
 /* ---- What the caller's loop waits for ---- */

@@ -8,23 +8,29 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
+#include "base/buffer.h"
 #include "client/async.h"
-#include "proto/pack.h"
 
 enum {
     ERROR_SIZE = 512,
     CODE_SIZE = 48,
-    ITEM_SIZE = 32,          /* bytes that an item needs beside its texts, at most */
     RESULT_KEPT = 64 * 1024, /* storage that a long answer made larger than this is given back */
+};
+
+/* Where the caller wants what it asked for; NULL: nowhere. */
+struct results {
+    struct ratelimit_decision *decision;
+    struct ratelimit_decision *members; /* as many as were asked about */
+    bool *done;
+    bool raw; /* into client->result */
 };
 
 struct ratelimit {
     struct ratelimit_async *async; /* owned */
     bool done;
     enum ratelimit_status status;
-    struct ratelimit_decision *ret_decision; /* of the call under way: the caller's; NULL for other calls */
-    struct buffer result;                    /* owned: the last result of other calls */
-    struct buffer params;                    /* owned: of the call under way */
+    struct results results; /* of the call under way */
+    struct buffer result;   /* owned: the last result of ratelimit_call() */
     char error[ERROR_SIZE];
     char code[CODE_SIZE];
 };
@@ -46,7 +52,6 @@ void ratelimit_close(struct ratelimit *client)
 {
     if (client == NULL) return;
     ratelimit_async_free(client->async);
-    buffer_fini(&client->params);
     buffer_fini(&client->result);
     mem_free(client);
 }
@@ -78,13 +83,25 @@ static enum ratelimit_status finish(struct ratelimit *client, enum ratelimit_sta
 static void on_answer(const struct ratelimit_answer *answer, void *arg)
 {
     struct ratelimit *client = arg;
+    const struct results *to = &client->results;
     finish(client, answer->status, answer->code, answer->message);
     if (answer->status != RATELIMIT_OK) return;
-    if (answer->decision != NULL) {
-        *client->ret_decision = *answer->decision;
-    } else if (buffer_append(&client->result, answer->result, answer->result_len) != 0) {
+    if (to->decision != NULL) *to->decision = *answer->decision;
+    if (to->members != NULL && answer->n_members > 0)
+        memcpy(to->members, answer->members, answer->n_members * sizeof *to->members);
+    if (to->done != NULL) *to->done = answer->done;
+    if (to->raw && buffer_append(&client->result, answer->result, answer->result_len) != 0)
         finish(client, RATELIMIT_PROTOCOL, "", "no memory to keep the answer");
-    }
+}
+
+/* The client's own asynchronous one, to make a call of, whose results go to `to`. */
+static struct ratelimit_async *begin(struct ratelimit *client, struct results to)
+{
+    client->done = false;
+    client->results = to;
+    buffer_truncate(&client->result, 0);
+    buffer_shrink(&client->result, RESULT_KEPT);
+    return client->async;
 }
 
 /* `accepted`: what the asynchronous client said to the call. */
@@ -101,166 +118,124 @@ static enum ratelimit_status wait_for_end(struct ratelimit *client, enum ratelim
     }
 }
 
-static void begin(struct ratelimit *client, struct ratelimit_decision *ret_decision)
-{
-    client->done = false;
-    client->ret_decision = ret_decision;
-    buffer_truncate(&client->result, 0);
-    buffer_shrink(&client->result, RESULT_KEPT);
-    buffer_truncate(&client->params, 0);
-    buffer_shrink(&client->params, RESULT_KEPT);
-}
-
 enum ratelimit_status ratelimit_check(struct ratelimit *client, const char *policy, const void *key, size_t key_len,
-                                      int64_t cost, uint32_t deadline_ms, struct ratelimit_decision *ret_decision)
+                                      int64_t cost, uint32_t timeout_ms, struct ratelimit_decision *ret_decision)
 {
     if (client == NULL || ret_decision == NULL) return RATELIMIT_BAD_ARGUMENT;
-    begin(client, ret_decision);
+    struct ratelimit_async *async = begin(client, (struct results){.decision = ret_decision});
+    return wait_for_end(client,
+                        ratelimit_async_check(async, policy, key, key_len, cost, timeout_ms, on_answer, client));
+}
+
+enum ratelimit_status ratelimit_check_with(struct ratelimit *client, const char *policy, const void *key,
+                                           size_t key_len, const struct ratelimit_options *options, uint32_t timeout_ms,
+                                           struct ratelimit_decision *ret_decision)
+{
+    if (client == NULL || ret_decision == NULL) return RATELIMIT_BAD_ARGUMENT;
+    struct ratelimit_async *async = begin(client, (struct results){.decision = ret_decision});
     return wait_for_end(
-        client, ratelimit_async_check(client->async, policy, key, key_len, cost, deadline_ms, on_answer, client));
+        client, ratelimit_async_check_with(async, policy, key, key_len, options, timeout_ms, on_answer, client));
 }
 
 enum ratelimit_status ratelimit_peek(struct ratelimit *client, const char *policy, const void *key, size_t key_len,
-                                     int64_t cost, uint32_t deadline_ms, struct ratelimit_decision *ret_decision)
+                                     int64_t cost, uint32_t timeout_ms, struct ratelimit_decision *ret_decision)
 {
     if (client == NULL || ret_decision == NULL) return RATELIMIT_BAD_ARGUMENT;
-    begin(client, ret_decision);
-    return wait_for_end(
-        client, ratelimit_async_peek(client->async, policy, key, key_len, cost, deadline_ms, on_answer, client));
-}
-
-/* Any method but check and peek; the result is in client->result. */
-static enum ratelimit_status call_with(struct ratelimit *client, const char *method, const void *params,
-                                       size_t params_len, uint32_t deadline_ms)
-{
-    return wait_for_end(
-        client, ratelimit_async_call(client->async, method, params, params_len, deadline_ms, on_answer, client));
-}
-
-static enum ratelimit_status call_packed(struct ratelimit *client, const char *method, const struct packer *packer,
-                                         uint32_t deadline_ms)
-{
-    if (packer->failed) {
-        return finish(client, RATELIMIT_NO_MEMORY, "", ratelimit_status_text(RATELIMIT_NO_MEMORY));
-    }
-    return call_with(client, method, buffer_data(&client->params), buffer_len(&client->params), deadline_ms);
-}
-
-static struct pull result_of(const struct ratelimit *client)
-{
-    return pull_of(buffer_data(&client->result), buffer_len(&client->result));
-}
-
-static enum ratelimit_status not_understood(struct ratelimit *client)
-{
-    return finish(client, RATELIMIT_PROTOCOL, "", "the answer is not what this method answers");
-}
-
-static bool are_items(const struct ratelimit_item *items, size_t n)
-{
-    size_t room = RATELIMIT_REQUEST_MAX;
-    for (size_t i = 0; i < n; i++) {
-        if (items[i].policy == NULL || (items[i].key == NULL && items[i].key_len > 0)) return false;
-        size_t policy_len = strlen(items[i].policy);
-        if (policy_len > room || items[i].key_len > room - policy_len) return false;
-        size_t needs = policy_len + items[i].key_len + ITEM_SIZE;
-        if (needs > room) return false;
-        room -= needs;
-    }
-    return true;
-}
-
-static struct packer pack_items(struct ratelimit *client, const struct ratelimit_item *items, size_t n)
-{
-    struct packer packer = packer_of(&client->params);
-    pack_array(&packer, 1);
-    pack_array(&packer, (uint32_t)n);
-    for (size_t i = 0; i < n; i++) {
-        pack_array(&packer, 3);
-        pack_text(&packer, items[i].policy);
-        pack_str(&packer, (struct slice){items[i].key, items[i].key_len});
-        pack_int(&packer, items[i].cost);
-    }
-    return packer;
-}
-
-static int decode_items(const struct ratelimit *client, const struct ratelimit_item *items, size_t n,
-                        struct ratelimit_decision *ret_decisions)
-{
-    struct pull pull = result_of(client);
-    uint32_t n_answered;
-    if (pull_array(&pull, &n_answered) != 0 || n_answered != n) return -1;
-    for (size_t i = 0; i < n; i++) {
-        if (decode_decision(&pull, async_order(client->async), items[i].cost, &ret_decisions[i]) != 0) return -1;
-    }
-    return 0;
+    struct ratelimit_async *async = begin(client, (struct results){.decision = ret_decision});
+    return wait_for_end(client, ratelimit_async_peek(async, policy, key, key_len, cost, timeout_ms, on_answer, client));
 }
 
 enum ratelimit_status ratelimit_check_many(struct ratelimit *client, const struct ratelimit_item *items, size_t n,
-                                           uint32_t deadline_ms, struct ratelimit_decision *ret_decisions)
+                                           uint32_t timeout_ms, struct ratelimit_decision *ret_decisions)
 {
-    if (client == NULL || (n > 0 && (items == NULL || ret_decisions == NULL))) return RATELIMIT_BAD_ARGUMENT;
-    begin(client, NULL);
-    if (!are_items(items, n)) {
-        return finish(client, RATELIMIT_BAD_ARGUMENT, "", ratelimit_status_text(RATELIMIT_BAD_ARGUMENT));
-    }
-    struct packer packer = pack_items(client, items, n);
-    enum ratelimit_status status = call_packed(client, "check_many", &packer, deadline_ms);
-    if (status != RATELIMIT_OK) return status;
-    return decode_items(client, items, n, ret_decisions) == 0 ? RATELIMIT_OK : not_understood(client);
+    if (client == NULL || (ret_decisions == NULL && n > 0)) return RATELIMIT_BAD_ARGUMENT;
+    struct ratelimit_async *async = begin(client, (struct results){.members = ret_decisions});
+    return wait_for_end(client, ratelimit_async_check_many(async, items, n, timeout_ms, on_answer, client));
 }
 
-/* {removed: bool} and whatever a later daemon adds. */
-static int decode_removed(struct pull pull, bool *ret)
+enum ratelimit_status ratelimit_check_all(struct ratelimit *client, const struct ratelimit_item *items, size_t n,
+                                          const struct ratelimit_options *options, uint32_t timeout_ms,
+                                          struct ratelimit_decision *ret_whole, struct ratelimit_decision *ret_members)
 {
-    uint32_t n;
-    struct slice name;
-    bool found = false;
-    if (pull_map(&pull, &n) != 0) return -1;
-    for (uint32_t i = 0; i < n; i++) {
-        if (pull_text(&pull, &name) != 0) return -1;
-        bool is_it = slice_is(name, "removed");
-        if ((is_it ? pull_bool(&pull, ret) : pull_skip(&pull)) != 0) return -1;
-        found = found || is_it;
-    }
-    return found ? 0 : -1;
+    if (client == NULL || ret_whole == NULL) return RATELIMIT_BAD_ARGUMENT;
+    struct ratelimit_async *async = begin(client, (struct results){.decision = ret_whole, .members = ret_members});
+    return wait_for_end(client, ratelimit_async_check_all(async, items, n, options, timeout_ms, on_answer, client));
 }
 
 enum ratelimit_status ratelimit_reset(struct ratelimit *client, const char *policy, const void *key, size_t key_len,
-                                      uint32_t deadline_ms, bool *ret_removed)
+                                      uint32_t timeout_ms, bool *ret_removed)
 {
-    const struct ratelimit_item item = {.policy = policy, .key = key, .key_len = key_len};
     if (client == NULL) return RATELIMIT_BAD_ARGUMENT;
-    begin(client, NULL);
-    if (!are_items(&item, 1)) {
-        return finish(client, RATELIMIT_BAD_ARGUMENT, "", ratelimit_status_text(RATELIMIT_BAD_ARGUMENT));
-    }
-    struct packer packer = packer_of(&client->params);
-    pack_array(&packer, 2);
-    pack_text(&packer, policy);
-    pack_str(&packer, (struct slice){key, key_len});
-    enum ratelimit_status status = call_packed(client, "reset", &packer, deadline_ms);
-    if (status != RATELIMIT_OK) return status;
-    bool removed = false;
-    if (decode_removed(result_of(client), &removed) != 0) return not_understood(client);
-    if (ret_removed != NULL) *ret_removed = removed;
-    return RATELIMIT_OK;
+    struct ratelimit_async *async = begin(client, (struct results){.done = ret_removed});
+    return wait_for_end(client, ratelimit_async_reset(async, policy, key, key_len, timeout_ms, on_answer, client));
 }
 
-enum ratelimit_status ratelimit_ping(struct ratelimit *client, uint32_t deadline_ms)
+enum ratelimit_status ratelimit_refund(struct ratelimit *client, const char *policy, const void *key, size_t key_len,
+                                       int64_t units, uint32_t timeout_ms, struct ratelimit_decision *ret_decision)
+{
+    if (client == NULL || ret_decision == NULL) return RATELIMIT_BAD_ARGUMENT;
+    struct ratelimit_async *async = begin(client, (struct results){.decision = ret_decision});
+    return wait_for_end(client,
+                        ratelimit_async_refund(async, policy, key, key_len, units, timeout_ms, on_answer, client));
+}
+
+enum ratelimit_status ratelimit_reserve(struct ratelimit *client, const char *policy, const void *key, size_t key_len,
+                                        int64_t estimate, const struct ratelimit_options *options, uint32_t timeout_ms,
+                                        struct ratelimit_decision *ret_decision)
+{
+    if (client == NULL || ret_decision == NULL) return RATELIMIT_BAD_ARGUMENT;
+    struct ratelimit_async *async = begin(client, (struct results){.decision = ret_decision});
+    return wait_for_end(
+        client, ratelimit_async_reserve(async, policy, key, key_len, estimate, options, timeout_ms, on_answer, client));
+}
+
+enum ratelimit_status ratelimit_settle(struct ratelimit *client, const char *reservation, int64_t units,
+                                       uint32_t timeout_ms, struct ratelimit_decision *ret_decision)
+{
+    if (client == NULL || ret_decision == NULL) return RATELIMIT_BAD_ARGUMENT;
+    struct ratelimit_async *async = begin(client, (struct results){.decision = ret_decision});
+    return wait_for_end(client, ratelimit_async_settle(async, reservation, units, timeout_ms, on_answer, client));
+}
+
+enum ratelimit_status ratelimit_cancel(struct ratelimit *client, const char *reservation, uint32_t timeout_ms,
+                                       struct ratelimit_decision *ret_decision)
+{
+    if (client == NULL || ret_decision == NULL) return RATELIMIT_BAD_ARGUMENT;
+    struct ratelimit_async *async = begin(client, (struct results){.decision = ret_decision});
+    return wait_for_end(client, ratelimit_async_cancel(async, reservation, timeout_ms, on_answer, client));
+}
+
+enum ratelimit_status ratelimit_acquire(struct ratelimit *client, const char *policy, const void *key, size_t key_len,
+                                        uint32_t timeout_ms, struct ratelimit_decision *ret_decision)
+{
+    if (client == NULL || ret_decision == NULL) return RATELIMIT_BAD_ARGUMENT;
+    struct ratelimit_async *async = begin(client, (struct results){.decision = ret_decision});
+    return wait_for_end(client, ratelimit_async_acquire(async, policy, key, key_len, timeout_ms, on_answer, client));
+}
+
+enum ratelimit_status ratelimit_release(struct ratelimit *client, const char *slot, uint32_t timeout_ms,
+                                        bool *ret_released)
 {
     if (client == NULL) return RATELIMIT_BAD_ARGUMENT;
-    begin(client, NULL);
-    return call_with(client, "ping", NULL, 0, deadline_ms);
+    struct ratelimit_async *async = begin(client, (struct results){.done = ret_released});
+    return wait_for_end(client, ratelimit_async_release(async, slot, timeout_ms, on_answer, client));
+}
+
+enum ratelimit_status ratelimit_ping(struct ratelimit *client, uint32_t timeout_ms)
+{
+    if (client == NULL) return RATELIMIT_BAD_ARGUMENT;
+    struct ratelimit_async *async = begin(client, (struct results){0});
+    return wait_for_end(client, ratelimit_async_call(async, "ping", NULL, 0, timeout_ms, on_answer, client));
 }
 
 enum ratelimit_status ratelimit_call(struct ratelimit *client, const char *method, const void *params,
-                                     size_t params_len, uint32_t deadline_ms, const void **ret_result,
+                                     size_t params_len, uint32_t timeout_ms, const void **ret_result,
                                      size_t *ret_result_len)
 {
     if (client == NULL || ret_result == NULL || ret_result_len == NULL) return RATELIMIT_BAD_ARGUMENT;
-    begin(client, NULL);
-    enum ratelimit_status status = call_with(client, method, params, params_len, deadline_ms);
+    struct ratelimit_async *async = begin(client, (struct results){.raw = true});
+    enum ratelimit_status status =
+        wait_for_end(client, ratelimit_async_call(async, method, params, params_len, timeout_ms, on_answer, client));
     if (status != RATELIMIT_OK) return status;
     *ret_result = buffer_data(&client->result);
     *ret_result_len = buffer_len(&client->result);

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
-enum kind { KIND_BOOL, KIND_INT, KIND_SOURCE, KIND_REASON, KIND_TEXT };
+enum kind { KIND_BOOL, KIND_INT, KIND_SOURCE, KIND_REASON, KIND_BOUND_BY, KIND_ID };
 
 struct field {
     const char *name;
@@ -11,23 +11,27 @@ struct field {
     size_t offset; /* in struct ratelimit_decision */
 };
 
-/* The protocol's order of the array form; shadow_denied comes in the map behind it. */
+/* FIELD(name, member, kind): the protocol's order of the array form; what methods add comes in the map behind it. */
 #define FIELDS(FIELD)                                                                                                  \
-    FIELD(allowed, KIND_BOOL)                                                                                          \
-    FIELD(limit, KIND_INT)                                                                                             \
-    FIELD(remaining, KIND_INT)                                                                                         \
-    FIELD(retry_after_ms, KIND_INT)                                                                                    \
-    FIELD(reset_after_ms, KIND_INT)                                                                                    \
-    FIELD(delay_ms, KIND_INT)                                                                                          \
-    FIELD(granted, KIND_INT)                                                                                           \
-    FIELD(bound_by, KIND_TEXT)                                                                                         \
-    FIELD(source, KIND_SOURCE)                                                                                         \
-    FIELD(reason, KIND_REASON)                                                                                         \
-    FIELD(policy_version, KIND_INT)                                                                                    \
-    FIELD(shadow_denied, KIND_BOOL)
+    FIELD(allowed, allowed, KIND_BOOL)                                                                                 \
+    FIELD(limit, limit, KIND_INT)                                                                                      \
+    FIELD(remaining, remaining, KIND_INT)                                                                              \
+    FIELD(retry_after_ms, retry_after_ms, KIND_INT)                                                                    \
+    FIELD(reset_after_ms, reset_after_ms, KIND_INT)                                                                    \
+    FIELD(delay_ms, delay_ms, KIND_INT)                                                                                \
+    FIELD(granted, granted, KIND_INT)                                                                                  \
+    FIELD(bound_by, bound_by, KIND_BOUND_BY)                                                                           \
+    FIELD(source, source, KIND_SOURCE)                                                                                 \
+    FIELD(reason, reason, KIND_REASON)                                                                                 \
+    FIELD(policy_version, policy_version, KIND_INT)                                                                    \
+    FIELD(shadow_denied, shadow_denied, KIND_BOOL)                                                                     \
+    FIELD(refunded, refunded, KIND_INT)                                                                                \
+    FIELD(charged, charged, KIND_INT)                                                                                  \
+    FIELD(reservation, id, KIND_ID)                                                                                    \
+    FIELD(slot, id, KIND_ID)
 
 enum field_index {
-#define FIELD(name, kind) FIELD_##name,
+#define FIELD(name, member, kind) FIELD_##name,
     FIELDS(FIELD)
 #undef FIELD
         N_FIELDS,
@@ -35,9 +39,15 @@ enum field_index {
 };
 
 static const struct field fields[] = {
-#define FIELD(name, kind) {#name, kind, offsetof(struct ratelimit_decision, name)},
+#define FIELD(name, member, kind) {#name, kind, offsetof(struct ratelimit_decision, member)},
     FIELDS(FIELD)
 #undef FIELD
+};
+
+/* What a decision said beside its values. */
+struct said {
+    uint32_t fields;     /* a bit for each that had a value */
+    struct pull members; /* where the list of a check_all's begins; empty: nowhere */
 };
 
 static const char *const source_names[] = {
@@ -162,6 +172,17 @@ static int read_bound_by(struct pull *pull, char *to)
     return 0;
 }
 
+/* An id cut short would be another's, so one that does not fit is no answer. */
+static int read_id(struct pull *pull, char *to)
+{
+    struct slice text;
+    if (pull_text(pull, &text) != 0 || text.len >= RATELIMIT_ID_SIZE || memchr(text.data, '\0', text.len) != NULL)
+        return -1;
+    memcpy(to, text.data, text.len);
+    to[text.len] = '\0';
+    return 0;
+}
+
 static int read_value(struct pull *pull, const struct field *field, struct ratelimit_decision *decision)
 {
     void *to = (char *)decision + field->offset;
@@ -170,44 +191,46 @@ static int read_value(struct pull *pull, const struct field *field, struct ratel
     case KIND_INT: return pull_int(pull, to);
     case KIND_SOURCE: return read_source(pull, to);
     case KIND_REASON: return read_reason(pull, to);
-    case KIND_TEXT: return read_bound_by(pull, to);
+    case KIND_BOUND_BY: return read_bound_by(pull, to);
+    case KIND_ID: return read_id(pull, to);
     }
     return -1;
 }
 
-/* nil is how the array form writes a default. `seen` has a bit for each field that had a value. */
-static int read_field(struct pull *pull, uint8_t index, struct ratelimit_decision *decision, uint32_t *seen)
+/* nil is how the array form writes a default. */
+static int read_field(struct pull *pull, uint8_t index, struct ratelimit_decision *decision, struct said *said)
 {
     if (index >= N_FIELDS) return pull_skip(pull);
     if (pull_nil(pull) == 0) return 0;
-    *seen |= UINT32_C(1) << index;
+    said->fields |= UINT32_C(1) << index;
     return read_value(pull, &fields[index], decision);
 }
 
-static int read_map(struct pull *pull, struct ratelimit_decision *decision, uint32_t *seen)
+static int read_map(struct pull *pull, struct ratelimit_decision *decision, struct said *said)
 {
     uint32_t n;
     struct slice name;
     if (pull_map(pull, &n) != 0) return -1;
     for (uint32_t i = 0; i < n; i++) {
         if (pull_text(pull, &name) != 0) return -1;
-        if (read_field(pull, field_of(name), decision, seen) != 0) return -1;
+        if (slice_is(name, "members")) said->members = *pull;
+        if (read_field(pull, field_of(name), decision, said) != 0) return -1;
     }
     return 0;
 }
 
 /* Behind the fields there may be a map with what a method adds. */
 static int read_array(struct pull *pull, const struct decode_order *order, struct ratelimit_decision *decision,
-                      uint32_t *seen)
+                      struct said *said)
 {
     uint32_t n;
     if (pull_array(pull, &n) != 0) return -1;
     for (uint32_t i = 0; i < n; i++) {
         int rc;
         if (i < order->n) {
-            rc = read_field(pull, order->fields[i], decision, seen);
+            rc = read_field(pull, order->fields[i], decision, said);
         } else if (pull_type(pull) == PULL_MAP) {
-            rc = read_map(pull, decision, seen);
+            rc = read_map(pull, decision, said);
         } else {
             rc = pull_skip(pull);
         }
@@ -216,16 +239,57 @@ static int read_array(struct pull *pull, const struct decode_order *order, struc
     return 0;
 }
 
+static int read_decision(struct pull *pull, const struct decode_order *order, int64_t cost,
+                         struct ratelimit_decision *ret_decision, struct said *ret_said)
+{
+    struct ratelimit_decision decision = {0};
+    struct said said = {0};
+    struct pull at = *pull;
+    int rc = pull_type(&at) == PULL_MAP ? read_map(&at, &decision, &said) : read_array(&at, order, &decision, &said);
+    if (rc != 0 || !(said.fields & 1u << FIELD_allowed)) return -1;
+    if (!(said.fields & 1u << FIELD_granted)) decision.granted = decision.allowed ? cost : 0;
+    *pull = at;
+    *ret_decision = decision;
+    *ret_said = said;
+    return 0;
+}
+
 int decode_decision(struct pull *pull, const struct decode_order *order, int64_t cost,
                     struct ratelimit_decision *ret_decision)
 {
-    struct ratelimit_decision decision = {0};
-    uint32_t seen = 0;
-    struct pull at = *pull;
-    int rc = pull_type(&at) == PULL_MAP ? read_map(&at, &decision, &seen) : read_array(&at, order, &decision, &seen);
-    if (rc != 0 || !(seen & 1u << FIELD_allowed)) return -1;
-    if (!(seen & 1u << FIELD_granted)) decision.granted = decision.allowed ? cost : 0;
-    *pull = at;
-    *ret_decision = decision;
+    struct said said;
+    return read_decision(pull, order, cost, ret_decision, &said);
+}
+
+int decode_many(struct pull *pull, const struct decode_order *order, struct ratelimit_decision *decisions, size_t n)
+{
+    uint32_t n_answered;
+    if (pull_array(pull, &n_answered) != 0 || n_answered != n) return -1;
+    for (size_t i = 0; i < n; i++) {
+        if (decode_decision(pull, order, decisions[i].granted, &decisions[i]) != 0) return -1;
+    }
     return 0;
+}
+
+int decode_all(struct pull *pull, const struct decode_order *order, int64_t cost,
+               struct ratelimit_decision *ret_decision, struct ratelimit_decision *members, size_t n)
+{
+    struct said said;
+    if (read_decision(pull, order, cost, ret_decision, &said) != 0) return -1;
+    return decode_many(&said.members, order, members, n);
+}
+
+int decode_flag(struct pull pull, const char *name, bool *ret)
+{
+    uint32_t n;
+    struct slice field;
+    bool found = false;
+    if (pull_map(&pull, &n) != 0) return -1;
+    for (uint32_t i = 0; i < n; i++) {
+        if (pull_text(&pull, &field) != 0) return -1;
+        bool is_it = slice_is(field, name);
+        if ((is_it ? pull_bool(&pull, ret) : pull_skip(&pull)) != 0) return -1;
+        found = found || is_it;
+    }
+    return found ? 0 : -1;
 }

@@ -29,4 +29,12 @@ int decode_hello(struct pull pull, struct decode_order *order, uint32_t *max_fra
 int decode_decision(struct pull *pull, const struct decode_order *order, int64_t cost,
                     struct ratelimit_decision *ret_decision);
 
+/* A list of `n` decisions, into `decisions`, where each one's `granted` is its check's cost beforehand. */
+int decode_many(struct pull *pull, const struct decode_order *order, struct ratelimit_decision *decisions, size_t n);
+/* A check_all's: of the whole, which asked for `cost` in all, and of its members as decode_many(). */
+int decode_all(struct pull *pull, const struct decode_order *order, int64_t cost,
+               struct ratelimit_decision *ret_decision, struct ratelimit_decision *members, size_t n);
+/* The bool `name` of a map, {removed: bool} and whatever a later daemon adds. 0 or -1. */
+int decode_flag(struct pull pull, const char *name, bool *ret);
+
 #endif

@@ -145,18 +145,33 @@ static void end_refused(struct ratelimit_async *client, struct request *request,
     end_call(client, request, &answer);
 }
 
+/* The result as the call's kind wants it, into `answer`; `decision` is the answer's. 0, or -1 where it is none. */
+static int decode_result(struct ratelimit_async *client, struct request *request, struct pull result,
+                         struct ratelimit_decision *decision, struct ratelimit_answer *answer)
+{
+    const struct decode_order *order = &client->order;
+    if (request->kind == REQUEST_OTHER) return 0;
+    if (request->kind == REQUEST_FLAG) return decode_flag(result, request->flag, &answer->done);
+    if (request->kind != REQUEST_DECISION) {
+        answer->members = request->members;
+        answer->n_members = request->n_members;
+    }
+    if (request->kind == REQUEST_MANY) return decode_many(&result, order, request->members, request->n_members);
+    answer->decision = decision;
+    if (request->kind == REQUEST_DECISION) return decode_decision(&result, order, request->cost, decision);
+    return decode_all(&result, order, request->cost, decision, request->members, request->n_members);
+}
+
 static void end_answered(struct ratelimit_async *client, struct request *request, struct pull result)
 {
     struct ratelimit_decision decision;
     struct ratelimit_answer answer = {
         .code = "", .message = "", .result = result.at, .result_len = (size_t)(result.end - result.at)};
-    if (request->kind == REQUEST_DECISION) {
-        answer.decision = &decision;
-        if (decode_decision(&result, &client->order, request->cost, &decision) != 0) {
-            end_without_answer(client, request, RATELIMIT_PROTOCOL, "the answer is no decision");
-            return;
-        }
+    if (decode_result(client, request, result, &decision, &answer) != 0) {
+        end_without_answer(client, request, RATELIMIT_PROTOCOL, "the answer is not what this method answers");
+        return;
     }
+    request_swap_members(request, &client->members, &client->members_cap);
     end_call(client, request, &answer);
 }
 

@@ -32,6 +32,9 @@ struct ratelimit_async {
     size_t n_pending;
     uint64_t next_msgid; /* never used again, so a late answer cannot meet another call */
 
+    struct ratelimit_decision *members; /* owned; of the answer last shown: its request may be another's by then */
+    size_t members_cap;
+
     struct decode_order order;
     uint32_t max_frame; /* the daemon's, once hello has answered */
     bool maps;

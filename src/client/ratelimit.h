@@ -10,16 +10,20 @@
  *     ratelimit_close(client);
  *
  * There are two clients in here: a blocking one (`struct ratelimit`: one call at a time, each with a
- * deadline) and an asynchronous one (`struct ratelimit_async`: many calls at once, driven by any event
+ * timeout) and an asynchronous one (`struct ratelimit_async`: many calls at once, driven by any event
  * loop through a descriptor and a timeout). Both connect when a call needs it and again after a loss.
  *
+ * Policies   wherever a policy's name is asked for, its settings may be written instead, in braces as in the
+ *            configuration or as JSON: "{algorithm: token_bucket, limit: 100, window: 1m}". The daemon must allow it
+ *            (inline.allow); equal settings share their counters.
  * Units      times are milliseconds and relative, sizes are bytes, costs are the units of the policy's limit.
  * Threads    one client belongs to one thread at a time; different threads use different clients. There is no
  *            global state, and no signal is raised or handled (a lost connection makes no SIGPIPE).
  * fork()     a child may go on using a client it inherited: the first use there opens a connection of its own.
  *            Calls that were under way at the fork stay the parent's; the child's copies vanish without an answer.
  * Not resent a call whose connection is lost after it was sent is not sent again, since it may have been charged:
- *            it ends as RATELIMIT_LOST. A call that never left is sent on the next connection.
+ *            it ends as RATELIMIT_LOST. A call that never left is sent on the next connection. With a request_id
+ *            (struct ratelimit_options) a check may be sent again by the caller: it is charged once.
  * Memory     bounded, whatever the daemon sends: an answer may be at most RATELIMIT_ANSWER_MAX bytes.
  */
 #ifndef RATELIMIT_H
@@ -39,12 +43,14 @@ extern "C" {
 #define RATELIMIT_API
 #endif
 
-#define RATELIMIT_DEFAULT_SOCKET      "/run/ratelimitd/ratelimitd.sock"
-#define RATELIMIT_DEFAULT_DEADLINE_MS 1000u      /* what a deadline of 0 means */
-#define RATELIMIT_ANSWER_MAX          (4u << 20) /* bytes of one answer; a longer one ends the connection */
-#define RATELIMIT_REQUEST_MAX         (4u << 20) /* bytes of one request; the daemon's own limit is usually 64 KiB */
-#define RATELIMIT_CALLS_MAX           65536u     /* calls under way in one asynchronous client */
-#define RATELIMIT_BOUND_BY_SIZE       (64 + 1 + 64 + 1) /* "policy/limit" and its NUL */
+#define RATELIMIT_DEFAULT_SOCKET     "/run/ratelimitd/ratelimitd.sock"
+#define RATELIMIT_DEFAULT_TIMEOUT_MS 1000u      /* what a timeout of 0 means */
+#define RATELIMIT_ANSWER_MAX         (4u << 20) /* bytes of one answer; a longer one ends the connection */
+#define RATELIMIT_REQUEST_MAX        (4u << 20) /* bytes of one request; the daemon's own limit is usually 64 KiB */
+#define RATELIMIT_CALLS_MAX          65536u     /* calls under way in one asynchronous client */
+#define RATELIMIT_BOUND_BY_SIZE      (64 + 1 + 64 + 1) /* "policy/limit" and its NUL */
+#define RATELIMIT_ID_SIZE            128u              /* a reservation's or slot's id and its NUL */
+#define RATELIMIT_REQUEST_ID_MAX     64u               /* bytes of a request_id */
 
 /* How a call ended, and whether a check may have been charged. */
 enum ratelimit_status {
@@ -97,6 +103,9 @@ struct ratelimit_decision {
     enum ratelimit_source source;
     enum ratelimit_reason reason;
     char bound_by[RATELIMIT_BOUND_BY_SIZE]; /* the limit that denied, where a policy has several; else "" */
+    int64_t refunded;                       /* of a refund, settle or cancel: units given back */
+    int64_t charged;                        /* of a settle: units charged beyond the estimate */
+    char id[RATELIMIT_ID_SIZE];             /* the reservation or the slot that was taken; else "" */
 };
 
 /* Names as on the wire: "redis", "deny_cache"; "down". Static; "other" where the value is not known, "" for NONE. */
@@ -106,6 +115,33 @@ RATELIMIT_API const char *ratelimit_reason_name(enum ratelimit_reason reason);
 RATELIMIT_API const char *ratelimit_status_text(enum ratelimit_status status);
 /* The library's version, "0.1.0"; static. */
 RATELIMIT_API const char *ratelimit_version(void);
+
+/*
+ * What a check may be asked for beside its policy and key. Begin with RATELIMIT_OPTIONS, which has every default, and
+ * set what you need:
+ *
+ *     struct ratelimit_options options = RATELIMIT_OPTIONS;
+ *     options.at_most = 50;
+ *
+ * `size` tells the library which fields the caller knows; later versions add fields at the end, and a program built
+ * with fewer goes on working. A pointer to options may be NULL: every default. Nothing of it is kept.
+ */
+struct ratelimit_options {
+    size_t size;          /* sizeof(struct ratelimit_options) */
+    int64_t cost;         /* units to charge, 0 to 2^53 - 1; default 1. 0 only looks */
+    int64_t at_most;      /* > 0: grant as many units as there are, up to so many, in place of `cost`; see `granted` */
+    int64_t max_wait_ms;  /* the longest delay_ms that will do; 0: deny instead; -1 (default): the policy's */
+    uint32_t deadline_ms; /* the daemon answers by then, with the policy's failure answer if its store does not: 1 to
+                           * 3600000; 0 (default): the policy's. Less than the call's own timeout, to be of use */
+    uint32_t request_id_len;
+    const void *request_id; /* 1 to RATELIMIT_REQUEST_ID_MAX bytes of anything: within the policy's idempotency_window
+                             * the same id on the same policy and key is charged once. NULL (default): none */
+};
+
+#define RATELIMIT_OPTIONS                                                                                              \
+    {                                                                                                                  \
+        sizeof(struct ratelimit_options), 1, 0, -1, 0, 0, NULL                                                         \
+    }
 
 /* ---- The blocking client ---------------------------------------------------------------------------------- */
 
@@ -120,19 +156,25 @@ RATELIMIT_API enum ratelimit_status ratelimit_open(const char *path, struct rate
 RATELIMIT_API void ratelimit_close(struct ratelimit *client); /* NULL is fine */
 
 /*
- * Every call below returns by `deadline_ms` (0 = RATELIMIT_DEFAULT_DEADLINE_MS) whatever the daemon does, connecting
+ * Every call below returns by `timeout_ms` (0 = RATELIMIT_DEFAULT_TIMEOUT_MS) whatever the daemon does, connecting
  * included. Any status but BUSY and CANCELLED can come; results mean something only with RATELIMIT_OK. `policy` is
  * NUL-terminated; `key` is `key_len` bytes of anything. Nothing that is passed in is kept.
  */
 
 /* Charge `cost` units (usually 1; 0 only looks) of `policy` to `key`, if they may be charged. */
 RATELIMIT_API enum ratelimit_status ratelimit_check(struct ratelimit *client, const char *policy, const void *key,
-                                                    size_t key_len, int64_t cost, uint32_t deadline_ms,
+                                                    size_t key_len, int64_t cost, uint32_t timeout_ms,
                                                     struct ratelimit_decision *ret_decision);
+
+/* The same with options. RATELIMIT_BAD_ARGUMENT: both `at_most` and a cost other than 1 are set, `size` is none, or the
+ * request_id is empty or too long. */
+RATELIMIT_API enum ratelimit_status ratelimit_check_with(struct ratelimit *client, const char *policy, const void *key,
+                                                         size_t key_len, const struct ratelimit_options *options,
+                                                         uint32_t timeout_ms, struct ratelimit_decision *ret_decision);
 
 /* The decision that a check of `cost` would get now; nothing is charged. */
 RATELIMIT_API enum ratelimit_status ratelimit_peek(struct ratelimit *client, const char *policy, const void *key,
-                                                   size_t key_len, int64_t cost, uint32_t deadline_ms,
+                                                   size_t key_len, int64_t cost, uint32_t timeout_ms,
                                                    struct ratelimit_decision *ret_decision);
 
 struct ratelimit_item {
@@ -147,22 +189,73 @@ struct ratelimit_item {
  * anything is charged (RATELIMIT_REFUSED, and ratelimit_error() names its index).
  */
 RATELIMIT_API enum ratelimit_status ratelimit_check_many(struct ratelimit *client, const struct ratelimit_item *items,
-                                                         size_t n, uint32_t deadline_ms,
+                                                         size_t n, uint32_t timeout_ms,
                                                          struct ratelimit_decision *ret_decisions);
+
+/*
+ * `n` checks as one: all are charged, or none is. *ret_whole is the decision of the whole (`bound_by` says which limit
+ * denied it), ret_members[i] what items[i] would have got by itself; ret_members may be NULL. Of the options
+ * deadline_ms counts; cost and at_most must be at their defaults. RATELIMIT_REFUSED as for check_many, and for the same
+ * policy and key twice.
+ */
+RATELIMIT_API enum ratelimit_status ratelimit_check_all(struct ratelimit *client, const struct ratelimit_item *items,
+                                                        size_t n, const struct ratelimit_options *options,
+                                                        uint32_t timeout_ms, struct ratelimit_decision *ret_whole,
+                                                        struct ratelimit_decision *ret_members);
 
 /* Forget what `policy` knows of `key`. *ret_removed (may be NULL): was there anything? */
 RATELIMIT_API enum ratelimit_status ratelimit_reset(struct ratelimit *client, const char *policy, const void *key,
-                                                    size_t key_len, uint32_t deadline_ms, bool *ret_removed);
+                                                    size_t key_len, uint32_t timeout_ms, bool *ret_removed);
+
+/*
+ * Give back `units` (1 to 2^53 - 1) that were charged and not used. ret_decision is how things stand afterwards (as of
+ * a check of cost 0) and says in `refunded` how much was given back: never more than the limits hold as charged. The
+ * daemon says UNSUPPORTED (RATELIMIT_REFUSED) for policies that have no such thing.
+ */
+RATELIMIT_API enum ratelimit_status ratelimit_refund(struct ratelimit *client, const char *policy, const void *key,
+                                                     size_t key_len, int64_t units, uint32_t timeout_ms,
+                                                     struct ratelimit_decision *ret_decision);
+
+/*
+ * Charge an estimate now and what was really used later. Where ret_decision is `allowed`, its `id` names the
+ * reservation: give it to ratelimit_settle(), or to ratelimit_cancel() where nothing was used, through any client and
+ * any daemon of the same store. Of the options deadline_ms and request_id count; cost and at_most must be at their
+ * defaults.
+ */
+RATELIMIT_API enum ratelimit_status ratelimit_reserve(struct ratelimit *client, const char *policy, const void *key,
+                                                      size_t key_len, int64_t estimate,
+                                                      const struct ratelimit_options *options, uint32_t timeout_ms,
+                                                      struct ratelimit_decision *ret_decision);
+/* `units` were used, 0 or more, fewer or more than estimated: ret_decision says in `refunded` or `charged` what that
+ * changed. */
+RATELIMIT_API enum ratelimit_status ratelimit_settle(struct ratelimit *client, const char *reservation, int64_t units,
+                                                     uint32_t timeout_ms, struct ratelimit_decision *ret_decision);
+/* None were used. */
+RATELIMIT_API enum ratelimit_status ratelimit_cancel(struct ratelimit *client, const char *reservation,
+                                                     uint32_t timeout_ms, struct ratelimit_decision *ret_decision);
+
+/*
+ * Take a slot of a `concurrency` limit. Where ret_decision is `allowed`, its `id` names the slot. It is held as long as
+ * this client's connection lives: until ratelimit_release(), ratelimit_close(), the end of the process, or a lost
+ * connection, after which a new one has no slots. A client that waits for long should ratelimit_ping() now and then: a
+ * call is what notices the loss.
+ */
+RATELIMIT_API enum ratelimit_status ratelimit_acquire(struct ratelimit *client, const char *policy, const void *key,
+                                                      size_t key_len, uint32_t timeout_ms,
+                                                      struct ratelimit_decision *ret_decision);
+/* *ret_released (may be NULL): did this connection hold it? */
+RATELIMIT_API enum ratelimit_status ratelimit_release(struct ratelimit *client, const char *slot, uint32_t timeout_ms,
+                                                      bool *ret_released);
 
 /* Is a daemon there that answers? */
-RATELIMIT_API enum ratelimit_status ratelimit_ping(struct ratelimit *client, uint32_t deadline_ms);
+RATELIMIT_API enum ratelimit_status ratelimit_ping(struct ratelimit *client, uint32_t timeout_ms);
 
 /*
  * Any method of the protocol. `params` is a MessagePack array, packed by the caller (NULL, 0: no parameters);
  * *ret_result is the packed result, the client's own, valid until its next call.
  */
 RATELIMIT_API enum ratelimit_status ratelimit_call(struct ratelimit *client, const char *method, const void *params,
-                                                   size_t params_len, uint32_t deadline_ms, const void **ret_result,
+                                                   size_t params_len, uint32_t timeout_ms, const void **ret_result,
                                                    size_t *ret_result_len);
 
 /*
@@ -183,10 +276,14 @@ struct ratelimit_async;
 
 struct ratelimit_answer {
     enum ratelimit_status status;
-    const struct ratelimit_decision *decision; /* of a check or peek that ended OK; else NULL */
-    const char *code;                          /* REFUSED: "UNKNOWN_POLICY"; else "" */
-    const char *message;                       /* for people, with the code; "" when OK */
-    const void *result;                        /* OK: the packed result; else NULL */
+    const struct ratelimit_decision *decision; /* of whatever is decided, once it ended OK; NULL for other calls, and
+                                                * for a check_many, which has only members */
+    const struct ratelimit_decision *members;  /* of a check_many or check_all that ended OK, one for each item */
+    size_t n_members;
+    bool done;           /* of a reset or release that ended OK: was there anything to end? */
+    const char *code;    /* REFUSED: "UNKNOWN_POLICY"; else "" */
+    const char *message; /* for people, with the code; "" when OK */
+    const void *result;  /* OK: the packed result; else NULL */
     size_t result_len;
 };
 
@@ -204,22 +301,60 @@ RATELIMIT_API enum ratelimit_status ratelimit_async_new(const char *path, struct
 RATELIMIT_API void ratelimit_async_free(struct ratelimit_async *client);
 
 /*
- * Make a call; `callback(answer, arg)` runs later, at `deadline_ms` (0 = RATELIMIT_DEFAULT_DEADLINE_MS) at the latest
+ * Make a call; `callback(answer, arg)` runs later, at `timeout_ms` (0 = RATELIMIT_DEFAULT_TIMEOUT_MS) at the latest
  * if ratelimit_async_process() is called by then. Returns RATELIMIT_OK, or BAD_ARGUMENT, NO_MEMORY or BUSY: then
  * there is no callback. Nothing is sent yet: after a handful of calls, call ratelimit_async_process(client, 0), which
  * sends them in one write. (Calls made in a callback are sent before the process() around it returns.)
  */
 RATELIMIT_API enum ratelimit_status ratelimit_async_check(struct ratelimit_async *client, const char *policy,
                                                           const void *key, size_t key_len, int64_t cost,
-                                                          uint32_t deadline_ms, ratelimit_answer_fn *callback,
+                                                          uint32_t timeout_ms, ratelimit_answer_fn *callback,
                                                           void *arg);
 RATELIMIT_API enum ratelimit_status ratelimit_async_peek(struct ratelimit_async *client, const char *policy,
                                                          const void *key, size_t key_len, int64_t cost,
-                                                         uint32_t deadline_ms, ratelimit_answer_fn *callback,
-                                                         void *arg);
+                                                         uint32_t timeout_ms, ratelimit_answer_fn *callback, void *arg);
+/* As their blocking namesakes. The items and their texts need not outlive the call. */
+RATELIMIT_API enum ratelimit_status ratelimit_async_check_with(struct ratelimit_async *client, const char *policy,
+                                                               const void *key, size_t key_len,
+                                                               const struct ratelimit_options *options,
+                                                               uint32_t timeout_ms, ratelimit_answer_fn *callback,
+                                                               void *arg);
+RATELIMIT_API enum ratelimit_status ratelimit_async_check_many(struct ratelimit_async *client,
+                                                               const struct ratelimit_item *items, size_t n,
+                                                               uint32_t timeout_ms, ratelimit_answer_fn *callback,
+                                                               void *arg);
+RATELIMIT_API enum ratelimit_status ratelimit_async_check_all(struct ratelimit_async *client,
+                                                              const struct ratelimit_item *items, size_t n,
+                                                              const struct ratelimit_options *options,
+                                                              uint32_t timeout_ms, ratelimit_answer_fn *callback,
+                                                              void *arg);
+RATELIMIT_API enum ratelimit_status ratelimit_async_reset(struct ratelimit_async *client, const char *policy,
+                                                          const void *key, size_t key_len, uint32_t timeout_ms,
+                                                          ratelimit_answer_fn *callback, void *arg);
+RATELIMIT_API enum ratelimit_status ratelimit_async_refund(struct ratelimit_async *client, const char *policy,
+                                                           const void *key, size_t key_len, int64_t units,
+                                                           uint32_t timeout_ms, ratelimit_answer_fn *callback,
+                                                           void *arg);
+RATELIMIT_API enum ratelimit_status ratelimit_async_reserve(struct ratelimit_async *client, const char *policy,
+                                                            const void *key, size_t key_len, int64_t estimate,
+                                                            const struct ratelimit_options *options,
+                                                            uint32_t timeout_ms, ratelimit_answer_fn *callback,
+                                                            void *arg);
+RATELIMIT_API enum ratelimit_status ratelimit_async_settle(struct ratelimit_async *client, const char *reservation,
+                                                           int64_t units, uint32_t timeout_ms,
+                                                           ratelimit_answer_fn *callback, void *arg);
+RATELIMIT_API enum ratelimit_status ratelimit_async_cancel(struct ratelimit_async *client, const char *reservation,
+                                                           uint32_t timeout_ms, ratelimit_answer_fn *callback,
+                                                           void *arg);
+RATELIMIT_API enum ratelimit_status ratelimit_async_acquire(struct ratelimit_async *client, const char *policy,
+                                                            const void *key, size_t key_len, uint32_t timeout_ms,
+                                                            ratelimit_answer_fn *callback, void *arg);
+RATELIMIT_API enum ratelimit_status ratelimit_async_release(struct ratelimit_async *client, const char *slot,
+                                                            uint32_t timeout_ms, ratelimit_answer_fn *callback,
+                                                            void *arg);
 /* Any method; `params` as for ratelimit_call(). */
 RATELIMIT_API enum ratelimit_status ratelimit_async_call(struct ratelimit_async *client, const char *method,
-                                                         const void *params, size_t params_len, uint32_t deadline_ms,
+                                                         const void *params, size_t params_len, uint32_t timeout_ms,
                                                          ratelimit_answer_fn *callback, void *arg);
 
 /*

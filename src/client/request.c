@@ -2,10 +2,12 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "client/flow.h"
 
 enum {
     REQUESTS_KEPT = 4096, /* in the pool; the daemon takes as many from one connection before it pauses */
-    BYTES_KEPT = 1024     /* bytes of storage that one in the pool keeps */
+    BYTES_KEPT = 1024,    /* bytes of storage that one in the pool keeps */
+    MEMBERS_KEPT = 16,    /* decisions that it keeps room for: a check_all has no more */
 };
 
 void request_pool_init(struct request_pool *pool)
@@ -25,14 +27,16 @@ void request_pool_fini(struct request_pool *pool)
 
 void request_init(struct request *request, enum request_kind kind)
 {
-    struct buffer bytes = request->bytes;
-    *request = (struct request){.kind = kind, .bytes = bytes};
+    struct request kept = *request;
+    *request =
+        (struct request){.kind = kind, .bytes = kept.bytes, .members = kept.members, .members_cap = kept.members_cap};
     list_init(&request->link);
 }
 
 void request_fini(struct request *request)
 {
     buffer_fini(&request->bytes);
+    mem_free(request->members);
 }
 
 struct request *request_new(struct request_pool *pool, enum request_kind kind)
@@ -54,8 +58,24 @@ void request_release(struct request_pool *pool, struct request *request)
     }
     buffer_truncate(&request->bytes, 0);
     buffer_shrink(&request->bytes, BYTES_KEPT);
+    if (request->members_cap > MEMBERS_KEPT) {
+        mem_free(request->members);
+        request->members = NULL;
+        request->members_cap = 0;
+    }
     list_push_back(&pool->free, &request->link);
     pool->n++;
+}
+
+void request_swap_members(struct request *request, struct ratelimit_decision **members, size_t *cap)
+{
+    struct ratelimit_decision *given = request->members;
+    size_t given_cap = request->members_cap;
+    if (request->n_members == 0) return;
+    request->members = *members;
+    request->members_cap = *cap;
+    *members = given;
+    *cap = given_cap;
 }
 
 static struct packer start(struct request *request, uint64_t msgid, const char *method, uint32_t n_params)
@@ -76,14 +96,125 @@ int request_pack_hello(struct request *request, uint64_t msgid, bool as_maps)
     return packer.failed ? -1 : 0;
 }
 
-int request_pack_check(struct request *request, uint64_t msgid, const char *method, const struct ratelimit_item *item)
+static enum ratelimit_status status_of(const struct packer *packer)
+{
+    return packer->failed ? RATELIMIT_NO_MEMORY : RATELIMIT_OK;
+}
+
+/* What every question begins with. A policy's settings in braces are packed as a map. */
+static enum ratelimit_status pack_target(struct packer *packer, const struct ratelimit_item *item)
+{
+    const char *at;
+    if (!flow_is(item->policy))
+        pack_text(packer, item->policy);
+    else if (flow_pack(packer, item->policy, &at) != NULL)
+        return RATELIMIT_BAD_ARGUMENT;
+    pack_str(packer, (struct slice){item->key, item->key_len});
+    return status_of(packer);
+}
+
+enum ratelimit_status request_pack_target(struct request *request, uint64_t msgid, const char *method,
+                                          const struct ratelimit_item *item)
+{
+    struct packer packer = start(request, msgid, method, 2);
+    return pack_target(&packer, item);
+}
+
+enum ratelimit_status request_pack_cost(struct request *request, uint64_t msgid, const char *method,
+                                        const struct ratelimit_item *item)
 {
     struct packer packer = start(request, msgid, method, 3);
-    pack_text(&packer, item->policy);
-    pack_str(&packer, (struct slice){item->key, item->key_len});
-    pack_int(&packer, item->cost);
     request->cost = item->cost;
-    return packer.failed ? -1 : 0;
+    enum ratelimit_status status = pack_target(&packer, item);
+    pack_int(&packer, item->cost);
+    return status != RATELIMIT_OK ? status : status_of(&packer);
+}
+
+/* Those that are not at their default; `cost` NULL: it stands elsewhere. */
+static void pack_options(struct packer *packer, const struct ratelimit_options *options, const int64_t *cost)
+{
+    pack_map(packer, 0U + (cost != NULL) + (options->at_most > 0) + (options->max_wait_ms >= 0) +
+                         (options->deadline_ms > 0) + (options->request_id != NULL));
+    if (cost != NULL) {
+        pack_text(packer, "cost");
+        pack_int(packer, *cost);
+    }
+    if (options->at_most > 0) {
+        pack_text(packer, "at_most");
+        pack_int(packer, options->at_most);
+    }
+    if (options->max_wait_ms >= 0) {
+        pack_text(packer, "max_wait_ms");
+        pack_int(packer, options->max_wait_ms);
+    }
+    if (options->deadline_ms > 0) {
+        pack_text(packer, "deadline_ms");
+        pack_int(packer, options->deadline_ms);
+    }
+    if (options->request_id != NULL) {
+        pack_text(packer, "request_id");
+        pack_bin(packer, (struct slice){options->request_id, options->request_id_len});
+    }
+}
+
+enum ratelimit_status request_pack_check(struct request *request, uint64_t msgid, const struct ratelimit_item *item,
+                                         const struct ratelimit_options *options)
+{
+    struct packer packer = start(request, msgid, "check", 3);
+    bool at_most = options->at_most > 0;
+    request->cost = at_most ? options->at_most : options->cost;
+    enum ratelimit_status status = pack_target(&packer, item);
+    pack_options(&packer, options, at_most ? NULL : &options->cost);
+    return status != RATELIMIT_OK ? status : status_of(&packer);
+}
+
+enum ratelimit_status request_pack_reserve(struct request *request, uint64_t msgid, const struct ratelimit_item *item,
+                                           const struct ratelimit_options *options)
+{
+    struct packer packer = start(request, msgid, "reserve", 4);
+    request->cost = item->cost;
+    enum ratelimit_status status = pack_target(&packer, item);
+    pack_int(&packer, item->cost);
+    pack_options(&packer, options, NULL);
+    return status != RATELIMIT_OK ? status : status_of(&packer);
+}
+
+static int make_members(struct request *request, size_t n)
+{
+    request->n_members = n;
+    if (n <= request->members_cap) return 0;
+    struct ratelimit_decision *members = mem_realloc(request->members, n * sizeof *members);
+    if (members == NULL) return -1;
+    request->members = members;
+    request->members_cap = n;
+    return 0;
+}
+
+enum ratelimit_status request_pack_items(struct request *request, uint64_t msgid, const char *method,
+                                         const struct ratelimit_item *items, size_t n,
+                                         const struct ratelimit_options *options)
+{
+    struct packer packer = start(request, msgid, method, options != NULL ? 2 : 1);
+    enum ratelimit_status status = make_members(request, n) == 0 ? RATELIMIT_OK : RATELIMIT_NO_MEMORY;
+    pack_array(&packer, (uint32_t)n);
+    for (size_t i = 0; i < n && status == RATELIMIT_OK; i++) {
+        pack_array(&packer, 3);
+        status = pack_target(&packer, &items[i]);
+        pack_int(&packer, items[i].cost);
+        request->members[i].granted = items[i].cost;
+        request->cost += items[i].cost >= 0 && items[i].cost <= PULL_INT_MAX ? items[i].cost : 0;
+    }
+    if (options != NULL) pack_options(&packer, options, NULL);
+    return status != RATELIMIT_OK ? status : status_of(&packer);
+}
+
+enum ratelimit_status request_pack_id(struct request *request, uint64_t msgid, const char *method, const char *id,
+                                      const int64_t *units)
+{
+    struct packer packer = start(request, msgid, method, units != NULL ? 2 : 1);
+    pack_text(&packer, id);
+    if (units != NULL) pack_int(&packer, *units);
+    return status_of(&packer);
 }
 
 int request_pack_other(struct request *request, uint64_t msgid, const char *method, struct slice params)

@@ -14,7 +14,15 @@
 #include "client/ratelimit.h"
 #include "proto/rpc.h"
 
-enum request_kind { REQUEST_HELLO, REQUEST_DECISION, REQUEST_OTHER };
+/* What a request is answered with. */
+enum request_kind {
+    REQUEST_HELLO,
+    REQUEST_DECISION,
+    REQUEST_MANY, /* a list of decisions */
+    REQUEST_ALL,  /* a decision with members */
+    REQUEST_FLAG, /* a map with a bool, `flag` */
+    REQUEST_OTHER,
+};
 
 struct request {
     struct list link;          /* in one of the client's lists, or in the pool */
@@ -22,11 +30,14 @@ struct request {
     struct heap_node deadline; /* until it ends; hello has none */
     uint64_t msgid;
     enum request_kind kind;
-    int64_t cost;        /* REQUEST_DECISION */
-    struct buffer bytes; /* owned; packed */
-    size_t n_written;    /* of `bytes` that the socket took */
-    bool sent;           /* all of them: the daemon may act on it */
-    bool ended;          /* half written when its deadline came: the rest must follow, nobody waits for the answer */
+    int64_t cost;                       /* REQUEST_DECISION, and of the whole for REQUEST_ALL */
+    const char *flag;                   /* static; REQUEST_FLAG */
+    struct buffer bytes;                /* owned; packed */
+    struct ratelimit_decision *members; /* owned; for the answer; until then only `granted` is set: the cost */
+    size_t n_members, members_cap;
+    size_t n_written; /* of `bytes` that the socket took */
+    bool sent;        /* all of them: the daemon may act on it */
+    bool ended;       /* half written when its deadline came: the rest must follow, nobody waits for the answer */
     ratelimit_answer_fn *callback;
     void *arg; /* the caller's */
 };
@@ -45,10 +56,33 @@ void request_fini(struct request *request);
 struct request *request_new(struct request_pool *pool, enum request_kind kind); /* NULL without memory */
 void request_release(struct request_pool *pool, struct request *request);       /* must be in no list, map or heap */
 
-/* Each packs the whole request; 0, or -1 without memory. */
+/* Hand the members out for room of the owner's; what grew large goes. */
+void request_swap_members(struct request *request, struct ratelimit_decision **members, size_t *cap);
+
+/* hello and other calls: 0, or -1 without memory. */
 int request_pack_hello(struct request *request, uint64_t msgid, bool as_maps);
-int request_pack_check(struct request *request, uint64_t msgid, const char *method, const struct ratelimit_item *item);
 /* `params` are a whole packed array, or empty. */
 int request_pack_other(struct request *request, uint64_t msgid, const char *method, struct slice params);
+
+/* The rest packs the whole request too. OK, NO_MEMORY, or BAD_ARGUMENT where a policy's settings cannot be read. */
+/* policy, key */
+enum ratelimit_status request_pack_target(struct request *request, uint64_t msgid, const char *method,
+                                          const struct ratelimit_item *item);
+/* policy, key, the item's cost */
+enum ratelimit_status request_pack_cost(struct request *request, uint64_t msgid, const char *method,
+                                        const struct ratelimit_item *item);
+/* policy, key, options; the item's cost does not count */
+enum ratelimit_status request_pack_check(struct request *request, uint64_t msgid, const struct ratelimit_item *item,
+                                         const struct ratelimit_options *options);
+/* policy, key, the item's cost, options */
+enum ratelimit_status request_pack_reserve(struct request *request, uint64_t msgid, const struct ratelimit_item *item,
+                                           const struct ratelimit_options *options);
+/* [[policy, key, cost], ...] and, where they are not NULL, options */
+enum ratelimit_status request_pack_items(struct request *request, uint64_t msgid, const char *method,
+                                         const struct ratelimit_item *items, size_t n,
+                                         const struct ratelimit_options *options);
+/* a reservation's or slot's id and, where they are not NULL, units */
+enum ratelimit_status request_pack_id(struct request *request, uint64_t msgid, const char *method, const char *id,
+                                      const int64_t *units);
 
 #endif

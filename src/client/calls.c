@@ -1,0 +1,296 @@
+/*
+ * calls.c: making calls of the asynchronous client: one function for each method.
+ *
+ *   begin     are the arguments possible, is there room? a request from the pool
+ *   pack      request.c
+ *   submit    its deadline is set, and it waits to be sent (exchange.c); or it goes back to the pool
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "client/exchange.h"
+
+enum { ITEM_SIZE = 32 /* bytes that an item needs beside its texts, at most */ };
+
+/* A call's end, as every function here is told it. */
+struct end {
+    uint32_t timeout_ms;
+    ratelimit_answer_fn *callback;
+    void *arg;
+};
+
+static enum ratelimit_status begin(struct ratelimit_async *client, enum request_kind kind, size_t least_len,
+                                   ratelimit_answer_fn *callback, struct request **ret)
+{
+    if (client == NULL || callback == NULL) return RATELIMIT_BAD_ARGUMENT;
+    if (client->dying) return RATELIMIT_CANCELLED;
+    exchange_leave_parent(client);
+    if (least_len > client->max_frame) return RATELIMIT_BAD_ARGUMENT;
+    if (client->n_pending >= RATELIMIT_CALLS_MAX) return RATELIMIT_BUSY;
+    *ret = request_new(&client->pool, kind);
+    return *ret != NULL ? RATELIMIT_OK : RATELIMIT_NO_MEMORY;
+}
+
+/* `status` is what packing said. */
+static enum ratelimit_status submit(struct ratelimit_async *client, struct request *request,
+                                    enum ratelimit_status status, struct end end)
+{
+    if (status != RATELIMIT_OK) goto err_call;
+    status = RATELIMIT_BAD_ARGUMENT;
+    if (buffer_len(&request->bytes) > client->max_frame) goto err_call;
+    status = RATELIMIT_NO_MEMORY;
+    clock_update(&client->clock);
+    int64_t wait_us = (int64_t)(end.timeout_ms > 0 ? end.timeout_ms : RATELIMIT_DEFAULT_TIMEOUT_MS) * 1000;
+    if (heap_push(&client->deadlines, &request->deadline, client->clock.mono_us + wait_us) != 0) goto err_call;
+    request->callback = end.callback;
+    request->arg = end.arg;
+    client->next_msgid++;
+    client->n_pending++;
+    list_push_back(&client->waiting, &request->link);
+    return RATELIMIT_OK;
+
+err_call:
+    request_release(&client->pool, request);
+    return status;
+}
+
+/* The bytes of the items, or SIZE_MAX where they are none or too many for a request. */
+static size_t items_len(const struct ratelimit_item *items, size_t n)
+{
+    size_t len = 0;
+    if (items == NULL && n > 0) return SIZE_MAX;
+    for (size_t i = 0; i < n; i++) {
+        if (items[i].policy == NULL || (items[i].key == NULL && items[i].key_len > 0)) return SIZE_MAX;
+        size_t policy_len = strlen(items[i].policy), room = RATELIMIT_REQUEST_MAX - len;
+        if (policy_len > room || items[i].key_len > room - policy_len) return SIZE_MAX;
+        size_t item_len = policy_len + items[i].key_len + ITEM_SIZE;
+        if (item_len > room) return SIZE_MAX;
+        len += item_len;
+    }
+    return len;
+}
+
+/* What every method about one policy and key begins with. */
+static enum ratelimit_status begin_one(struct ratelimit_async *client, enum request_kind kind,
+                                       const struct ratelimit_item *item, ratelimit_answer_fn *callback,
+                                       struct request **ret)
+{
+    if (items_len(item, 1) == SIZE_MAX) return RATELIMIT_BAD_ARGUMENT;
+    return begin(client, kind, item->key_len, callback, ret);
+}
+
+/* ---- Options ---- */
+
+/* Fields behind those that this version knows: at zero they ask for nothing. */
+static bool asks_for_more(const struct ratelimit_options *options)
+{
+    const unsigned char *bytes = (const unsigned char *)options;
+    for (size_t i = sizeof *options; i < options->size; i++) {
+        if (bytes[i] != 0) return true;
+    }
+    return false;
+}
+
+static enum ratelimit_status read_options(const struct ratelimit_options *from, struct ratelimit_options *ret)
+{
+    *ret = (struct ratelimit_options)RATELIMIT_OPTIONS;
+    if (from == NULL) return RATELIMIT_OK;
+    if (from->size < sizeof *ret || asks_for_more(from)) return RATELIMIT_BAD_ARGUMENT;
+    *ret = *from;
+    if (ret->at_most < 0 || ret->max_wait_ms < -1 || (ret->at_most > 0 && ret->cost != 1))
+        return RATELIMIT_BAD_ARGUMENT;
+    bool has_id = ret->request_id != NULL;
+    if (has_id ? ret->request_id_len == 0 || ret->request_id_len > RATELIMIT_REQUEST_ID_MAX : ret->request_id_len > 0)
+        return RATELIMIT_BAD_ARGUMENT;
+    return RATELIMIT_OK;
+}
+
+/* Where the cost stands elsewhere: it is no option then. */
+static enum ratelimit_status read_options_without_cost(const struct ratelimit_options *from,
+                                                       struct ratelimit_options *ret)
+{
+    enum ratelimit_status status = read_options(from, ret);
+    return status == RATELIMIT_OK && (ret->cost != 1 || ret->at_most > 0) ? RATELIMIT_BAD_ARGUMENT : status;
+}
+
+/* ---- Questions about one policy and key ---- */
+
+static enum ratelimit_status ask_with_cost(struct ratelimit_async *client, const char *method,
+                                           const struct ratelimit_item *item, struct end end)
+{
+    struct request *request;
+    enum ratelimit_status status = begin_one(client, REQUEST_DECISION, item, end.callback, &request);
+    if (status != RATELIMIT_OK) return status;
+    status = request_pack_cost(request, client->next_msgid, method, item);
+    return submit(client, request, status, end);
+}
+
+enum ratelimit_status ratelimit_async_check(struct ratelimit_async *client, const char *policy, const void *key,
+                                            size_t key_len, int64_t cost, uint32_t timeout_ms,
+                                            ratelimit_answer_fn *callback, void *arg)
+{
+    const struct ratelimit_item item = {policy, key, key_len, cost};
+    return ask_with_cost(client, "check", &item, (struct end){timeout_ms, callback, arg});
+}
+
+enum ratelimit_status ratelimit_async_peek(struct ratelimit_async *client, const char *policy, const void *key,
+                                           size_t key_len, int64_t cost, uint32_t timeout_ms,
+                                           ratelimit_answer_fn *callback, void *arg)
+{
+    const struct ratelimit_item item = {policy, key, key_len, cost};
+    return ask_with_cost(client, "peek", &item, (struct end){timeout_ms, callback, arg});
+}
+
+enum ratelimit_status ratelimit_async_refund(struct ratelimit_async *client, const char *policy, const void *key,
+                                             size_t key_len, int64_t units, uint32_t timeout_ms,
+                                             ratelimit_answer_fn *callback, void *arg)
+{
+    const struct ratelimit_item item = {policy, key, key_len, units};
+    return ask_with_cost(client, "refund", &item, (struct end){timeout_ms, callback, arg});
+}
+
+enum ratelimit_status ratelimit_async_check_with(struct ratelimit_async *client, const char *policy, const void *key,
+                                                 size_t key_len, const struct ratelimit_options *options,
+                                                 uint32_t timeout_ms, ratelimit_answer_fn *callback, void *arg)
+{
+    const struct ratelimit_item item = {policy, key, key_len, 0};
+    struct ratelimit_options read;
+    struct request *request;
+    enum ratelimit_status status = read_options(options, &read);
+    if (status == RATELIMIT_OK) status = begin_one(client, REQUEST_DECISION, &item, callback, &request);
+    if (status != RATELIMIT_OK) return status;
+    status = request_pack_check(request, client->next_msgid, &item, &read);
+    return submit(client, request, status, (struct end){timeout_ms, callback, arg});
+}
+
+enum ratelimit_status ratelimit_async_reserve(struct ratelimit_async *client, const char *policy, const void *key,
+                                              size_t key_len, int64_t estimate, const struct ratelimit_options *options,
+                                              uint32_t timeout_ms, ratelimit_answer_fn *callback, void *arg)
+{
+    const struct ratelimit_item item = {policy, key, key_len, estimate};
+    struct ratelimit_options read;
+    struct request *request;
+    enum ratelimit_status status = read_options_without_cost(options, &read);
+    if (status == RATELIMIT_OK) status = begin_one(client, REQUEST_DECISION, &item, callback, &request);
+    if (status != RATELIMIT_OK) return status;
+    status = request_pack_reserve(request, client->next_msgid, &item, &read);
+    return submit(client, request, status, (struct end){timeout_ms, callback, arg});
+}
+
+static enum ratelimit_status ask_target(struct ratelimit_async *client, const char *method, enum request_kind kind,
+                                        const struct ratelimit_item *item, struct end end)
+{
+    struct request *request;
+    enum ratelimit_status status = begin_one(client, kind, item, end.callback, &request);
+    if (status != RATELIMIT_OK) return status;
+    request->flag = "removed";
+    status = request_pack_target(request, client->next_msgid, method, item);
+    return submit(client, request, status, end);
+}
+
+enum ratelimit_status ratelimit_async_reset(struct ratelimit_async *client, const char *policy, const void *key,
+                                            size_t key_len, uint32_t timeout_ms, ratelimit_answer_fn *callback,
+                                            void *arg)
+{
+    const struct ratelimit_item item = {policy, key, key_len, 0};
+    return ask_target(client, "reset", REQUEST_FLAG, &item, (struct end){timeout_ms, callback, arg});
+}
+
+enum ratelimit_status ratelimit_async_acquire(struct ratelimit_async *client, const char *policy, const void *key,
+                                              size_t key_len, uint32_t timeout_ms, ratelimit_answer_fn *callback,
+                                              void *arg)
+{
+    const struct ratelimit_item item = {policy, key, key_len, 0};
+    return ask_target(client, "acquire", REQUEST_DECISION, &item, (struct end){timeout_ms, callback, arg});
+}
+
+/* ---- Several checks ---- */
+
+static enum ratelimit_status ask_items(struct ratelimit_async *client, enum request_kind kind,
+                                       const struct ratelimit_item *items, size_t n,
+                                       const struct ratelimit_options *options, struct end end)
+{
+    struct request *request;
+    size_t len = items_len(items, n);
+    if (len == SIZE_MAX) return RATELIMIT_BAD_ARGUMENT;
+    enum ratelimit_status status = begin(client, kind, 0, end.callback, &request);
+    if (status != RATELIMIT_OK) return status;
+    const char *method = kind == REQUEST_ALL ? "check_all" : "check_many";
+    status = request_pack_items(request, client->next_msgid, method, items, n, options);
+    return submit(client, request, status, end);
+}
+
+enum ratelimit_status ratelimit_async_check_many(struct ratelimit_async *client, const struct ratelimit_item *items,
+                                                 size_t n, uint32_t timeout_ms, ratelimit_answer_fn *callback,
+                                                 void *arg)
+{
+    return ask_items(client, REQUEST_MANY, items, n, NULL, (struct end){timeout_ms, callback, arg});
+}
+
+enum ratelimit_status ratelimit_async_check_all(struct ratelimit_async *client, const struct ratelimit_item *items,
+                                                size_t n, const struct ratelimit_options *options, uint32_t timeout_ms,
+                                                ratelimit_answer_fn *callback, void *arg)
+{
+    struct ratelimit_options read;
+    enum ratelimit_status status = read_options_without_cost(options, &read);
+    if (status != RATELIMIT_OK) return status;
+    return ask_items(client, REQUEST_ALL, items, n, &read, (struct end){timeout_ms, callback, arg});
+}
+
+/* ---- Reservations and slots, by their ids ---- */
+
+static enum ratelimit_status ask_id(struct ratelimit_async *client, const char *method, enum request_kind kind,
+                                    const char *id, const int64_t *units, struct end end)
+{
+    struct request *request;
+    if (id == NULL) return RATELIMIT_BAD_ARGUMENT;
+    enum ratelimit_status status = begin(client, kind, strlen(id), end.callback, &request);
+    if (status != RATELIMIT_OK) return status;
+    request->flag = "released";
+    status = request_pack_id(request, client->next_msgid, method, id, units);
+    return submit(client, request, status, end);
+}
+
+enum ratelimit_status ratelimit_async_settle(struct ratelimit_async *client, const char *reservation, int64_t units,
+                                             uint32_t timeout_ms, ratelimit_answer_fn *callback, void *arg)
+{
+    return ask_id(client, "settle", REQUEST_DECISION, reservation, &units, (struct end){timeout_ms, callback, arg});
+}
+
+enum ratelimit_status ratelimit_async_cancel(struct ratelimit_async *client, const char *reservation,
+                                             uint32_t timeout_ms, ratelimit_answer_fn *callback, void *arg)
+{
+    return ask_id(client, "cancel", REQUEST_DECISION, reservation, NULL, (struct end){timeout_ms, callback, arg});
+}
+
+enum ratelimit_status ratelimit_async_release(struct ratelimit_async *client, const char *slot, uint32_t timeout_ms,
+                                              ratelimit_answer_fn *callback, void *arg)
+{
+    return ask_id(client, "release", REQUEST_FLAG, slot, NULL, (struct end){timeout_ms, callback, arg});
+}
+
+/* ---- Any method ---- */
+
+/* One whole array and nothing behind it, or nothing: the caller's bytes must not break the framing. */
+static bool are_params(struct slice params)
+{
+    struct scanner scanner;
+    if (params.len == 0) return true;
+    if (params.data == NULL || params.len > RATELIMIT_REQUEST_MAX) return false;
+    scanner_init(&scanner, RATELIMIT_REQUEST_MAX, SCAN_DEPTH_MAX - 1);
+    return scanner_next(&scanner, params.data, params.len) == (int64_t)params.len;
+}
+
+enum ratelimit_status ratelimit_async_call(struct ratelimit_async *client, const char *method, const void *params,
+                                           size_t params_len, uint32_t timeout_ms, ratelimit_answer_fn *callback,
+                                           void *arg)
+{
+    const struct slice packed = {params, params_len};
+    struct request *request;
+    if (method == NULL || !are_params(packed)) return RATELIMIT_BAD_ARGUMENT;
+    enum ratelimit_status status = begin(client, REQUEST_OTHER, params_len, callback, &request);
+    if (status != RATELIMIT_OK) return status;
+    int rc = request_pack_other(request, client->next_msgid, method, packed);
+    return submit(client, request, rc == 0 ? RATELIMIT_OK : RATELIMIT_NO_MEMORY,
+                  (struct end){timeout_ms, callback, arg});
+}

@@ -1,0 +1,30 @@
+/*
+ * flow.h: a policy's settings as people write them, in braces, to MessagePack.
+ *
+ *     {algorithm: token_bucket, limit: 100, window: 1m}
+ *     {"limits": [{"name": "day", "algorithm": "fixed_window", "limit": 5000, "window": "1d"}]}
+ *
+ * This is YAML's flow style as far as settings need it, and so all of JSON: maps, lists, plain texts, texts in single
+ * or double quotes. Every value but null goes out as a text; the daemon reads numbers, durations and truth out of it,
+ * as it does from its file.
+ */
+#ifndef RL_CLIENT_FLOW_H
+#define RL_CLIENT_FLOW_H
+
+#include <stdbool.h>
+
+#include "proto/pack.h"
+
+enum { FLOW_DEPTH_MAX = 8, FLOW_ENTRIES_MAX = 65535 /* of one map or list */ };
+
+/* Is it settings rather than a name? A name has no brace. */
+static inline bool flow_is(const char *text)
+{
+    return text[0] == '{';
+}
+
+/* Pack the map. NULL, or what is wrong with the text (static), with *ret_at where; then what was packed is of no use.
+ * Memory that is short shows in packer->failed alone. */
+const char *flow_pack(struct packer *packer, const char *text, const char **ret_at);
+
+#endif

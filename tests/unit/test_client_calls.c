@@ -1,0 +1,539 @@
+/*
+ * test_client_calls.c: what each function of the client sends, and what it makes of the answer.
+ *
+ * The answer lies in the socket before the call is made (test_client_blocking.c says why that works); what was sent is
+ * compared as text, in the notation of JSON with single quotes.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "client/flow.h"
+#include "client/ratelimit.h"
+#include "fakes/scripted_daemon.h"
+
+enum { LONG_MS = 60000, SHORT_MS = 50, TEXT_SIZE = 1024 };
+
+struct world {
+    struct scripted_daemon daemon;
+    struct ratelimit *client;
+    uint64_t next_msgid;
+    char text[TEXT_SIZE];
+};
+
+static void begin(struct world *world)
+{
+    daemon_start(&world->daemon, 16);
+    assert_int_equal(ratelimit_open(world->daemon.path, &world->client), RATELIMIT_OK);
+    assert_int_equal(ratelimit_ping(world->client, SHORT_MS), RATELIMIT_TIMEOUT);
+    daemon_accept(&world->daemon);
+    uint64_t hello = daemon_expect(&world->daemon, "hello");
+    uint64_t ping = daemon_expect(&world->daemon, "ping");
+    daemon_answer_hello(&world->daemon, hello);
+    world->next_msgid = (hello > ping ? hello : ping) + 1;
+}
+
+static void finish(struct world *world)
+{
+    ratelimit_close(world->client);
+    daemon_stop(&world->daemon);
+}
+
+/* ---- A packed value as text ---- */
+
+static void show(struct pull *pull, char *out);
+
+static void show_entries(struct pull *pull, uint32_t n, bool is_map, char *out)
+{
+    strcat(out, is_map ? "{" : "[");
+    for (uint32_t i = 0; i < n; i++) {
+        if (i > 0) strcat(out, ", ");
+        show(pull, out);
+        if (!is_map) continue;
+        strcat(out, ": ");
+        show(pull, out);
+    }
+    strcat(out, is_map ? "}" : "]");
+}
+
+static void show(struct pull *pull, char *out)
+{
+    char number[32];
+    struct slice text;
+    int64_t value;
+    uint32_t n;
+    assert_true(strlen(out) < TEXT_SIZE / 2);
+    if (pull_nil(pull) == 0) {
+        strcat(out, "null");
+    } else if (pull_int(pull, &value) == 0) {
+        snprintf(number, sizeof number, "%lld", (long long)value);
+        strcat(out, number);
+    } else if (pull_text(pull, &text) == 0) {
+        strcat(out, "'");
+        strncat(out, (const char *)text.data, text.len);
+        strcat(out, "'");
+    } else if (pull_map(pull, &n) == 0) {
+        show_entries(pull, n, true, out);
+    } else {
+        assert_int_equal(pull_array(pull, &n), 0);
+        show_entries(pull, n, false, out);
+    }
+}
+
+/* "method param, param": the next request. */
+static const char *sent(struct world *world)
+{
+    struct rpc_request request;
+    assert_true(daemon_read(&world->daemon, &request));
+    snprintf(world->text, sizeof world->text, "%.*s ", (int)request.method.len, (const char *)request.method.data);
+    for (uint32_t i = 0; i < request.n_params; i++) {
+        if (i > 0) strcat(world->text, ", ");
+        show(&request.params, world->text);
+    }
+    return world->text;
+}
+
+/* ---- Answers ---- */
+
+/* A decision in array form, with one more field behind it where `field` is not NULL: `text`, or `number`. */
+static void answer(struct world *world, const char *field, const char *text, int64_t number)
+{
+    struct buffer out = {0};
+    struct packer packer = packer_of(&out);
+    rpc_pack_result(&packer, world->next_msgid++);
+    daemon_pack_decision(&packer, true, 4);
+    if (field != NULL) {
+        size_t array = 4; /* the response's header, type, msgid and nil: the decision's own header follows */
+        buffer_data(&out)[array]++;
+        pack_map(&packer, 1);
+        pack_text(&packer, field);
+        if (text != NULL)
+            pack_text(&packer, text);
+        else
+            pack_int(&packer, number);
+    }
+    daemon_send(&world->daemon, buffer_data(&out), buffer_len(&out));
+    buffer_fini(&out);
+}
+
+static void answer_flag(struct world *world, const char *name, bool value)
+{
+    struct buffer out = {0};
+    struct packer packer = packer_of(&out);
+    rpc_pack_result(&packer, world->next_msgid++);
+    pack_map(&packer, 1);
+    pack_text(&packer, name);
+    pack_bool(&packer, value);
+    daemon_send(&world->daemon, buffer_data(&out), buffer_len(&out));
+    buffer_fini(&out);
+}
+
+/* A decision that denies, whose `n` members are allowed, denied, allowed, ... */
+static void answer_members(struct world *world, uint32_t n)
+{
+    struct buffer out = {0};
+    struct packer packer = packer_of(&out);
+    rpc_pack_result(&packer, world->next_msgid++);
+    daemon_pack_decision(&packer, false, 0);
+    buffer_data(&out)[4]++;
+    pack_map(&packer, 1);
+    pack_text(&packer, "members");
+    pack_array(&packer, n);
+    for (uint32_t i = 0; i < n; i++) daemon_pack_decision(&packer, i % 2 == 0, 10 + i);
+    daemon_send(&world->daemon, buffer_data(&out), buffer_len(&out));
+    buffer_fini(&out);
+}
+
+/* The same with the fields' names, as few as there may be. */
+static void answer_members_as_maps(struct world *world)
+{
+    struct buffer out = {0};
+    struct packer packer = packer_of(&out);
+    rpc_pack_result(&packer, world->next_msgid++);
+    pack_map(&packer, 2);
+    pack_text(&packer, "members");
+    pack_array(&packer, 2);
+    for (int i = 0; i < 2; i++) {
+        pack_map(&packer, 1);
+        pack_text(&packer, "allowed");
+        pack_bool(&packer, true);
+    }
+    pack_text(&packer, "allowed");
+    pack_bool(&packer, true);
+    daemon_send(&world->daemon, buffer_data(&out), buffer_len(&out));
+    buffer_fini(&out);
+}
+
+/* ---- Checks with options ---- */
+
+static enum ratelimit_status check_with(struct world *world, const struct ratelimit_options *options)
+{
+    struct ratelimit_decision decision;
+    return ratelimit_check_with(world->client, "login", "a", 1, options, LONG_MS, &decision);
+}
+
+static void only_options_that_are_set_are_sent(void **state)
+{
+    (void)state;
+    struct world world;
+    struct ratelimit_options options = RATELIMIT_OPTIONS;
+    begin(&world);
+    answer(&world, NULL, NULL, 0);
+    assert_int_equal(check_with(&world, NULL), RATELIMIT_OK);
+    assert_string_equal(sent(&world), "check 'login', 'a', {'cost': 1}");
+    options.cost = 3;
+    options.deadline_ms = 20;
+    options.max_wait_ms = 0;
+    options.request_id = "r-1";
+    options.request_id_len = 3;
+    answer(&world, NULL, NULL, 0);
+    assert_int_equal(check_with(&world, &options), RATELIMIT_OK);
+    assert_string_equal(sent(&world), "check 'login', 'a', "
+                                      "{'cost': 3, 'max_wait_ms': 0, 'deadline_ms': 20, 'request_id': 'r-1'}");
+    options = (struct ratelimit_options)RATELIMIT_OPTIONS;
+    options.at_most = 50;
+    answer(&world, NULL, NULL, 0);
+    assert_int_equal(check_with(&world, &options), RATELIMIT_OK);
+    assert_string_equal(sent(&world), "check 'login', 'a', {'at_most': 50}");
+    finish(&world);
+}
+
+static void options_that_make_no_sense_are_refused_at_once(void **state)
+{
+    (void)state;
+    struct world world;
+    const struct ratelimit_options wrong[] = {
+        {0},
+        {sizeof wrong[0], 2, 5, -1, 0, 0, NULL},
+        {sizeof wrong[0], 1, -1, -1, 0, 0, NULL},
+        {sizeof wrong[0], 1, 0, -2, 0, 0, NULL},
+        {sizeof wrong[0], 1, 0, -1, 0, 0, "id"},
+        {sizeof wrong[0], 1, 0, -1, 0, 65, "id"},
+        {sizeof wrong[0], 1, 0, -1, 0, 2, NULL},
+    };
+    begin(&world);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_int_equal(check_with(&world, &wrong[i]), RATELIMIT_BAD_ARGUMENT);
+    finish(&world);
+}
+
+static void options_of_a_later_version_pass_while_they_ask_for_nothing_new(void **state)
+{
+    (void)state;
+    struct world world;
+    struct {
+        struct ratelimit_options known;
+        int64_t later;
+    } options = {RATELIMIT_OPTIONS, 0};
+    options.known.size = sizeof options;
+    begin(&world);
+    answer(&world, NULL, NULL, 0);
+    assert_int_equal(check_with(&world, &options.known), RATELIMIT_OK);
+    options.later = 1;
+    assert_int_equal(check_with(&world, &options.known), RATELIMIT_BAD_ARGUMENT);
+    finish(&world);
+}
+
+/* ---- Several checks ---- */
+
+static void a_check_of_all_gives_the_whole_and_its_members(void **state)
+{
+    (void)state;
+    struct world world;
+    struct ratelimit_item items[] = {{"login", "a", 1, 1}, {"api", "b", 1, 2}};
+    struct ratelimit_options options = RATELIMIT_OPTIONS;
+    struct ratelimit_decision whole, members[2];
+    options.deadline_ms = 7;
+    begin(&world);
+    answer_members(&world, 2);
+    assert_int_equal(ratelimit_check_all(world.client, items, 2, &options, LONG_MS, &whole, members), RATELIMIT_OK);
+    assert_string_equal(sent(&world), "check_all [['login', 'a', 1], ['api', 'b', 2]], {'deadline_ms': 7}");
+    assert_false(whole.allowed);
+    assert_true(members[0].allowed);
+    assert_false(members[1].allowed);
+    assert_int_equal(members[1].remaining, 11);
+    answer_members(&world, 2);
+    assert_int_equal(ratelimit_check_all(world.client, items, 2, NULL, LONG_MS, &whole, NULL), RATELIMIT_OK);
+    answer_members_as_maps(&world);
+    assert_int_equal(ratelimit_check_all(world.client, items, 2, NULL, LONG_MS, &whole, members), RATELIMIT_OK);
+    assert_int_equal(whole.granted, 3);
+    assert_int_equal(members[1].granted, 2);
+    finish(&world);
+}
+
+static void a_check_of_all_without_its_members_is_no_answer(void **state)
+{
+    (void)state;
+    struct world world;
+    struct ratelimit_item items[] = {{"login", "a", 1, 1}, {"api", "b", 1, 2}};
+    struct ratelimit_decision whole = {.limit = 4711}, members[2];
+    struct ratelimit_options options = RATELIMIT_OPTIONS;
+    begin(&world);
+    answer_members(&world, 3);
+    assert_int_equal(ratelimit_check_all(world.client, items, 2, NULL, LONG_MS, &whole, members), RATELIMIT_PROTOCOL);
+    answer(&world, NULL, NULL, 0);
+    assert_int_equal(ratelimit_check_all(world.client, items, 2, NULL, LONG_MS, &whole, members), RATELIMIT_PROTOCOL);
+    assert_int_equal(whole.limit, 4711);
+    assert_string_equal(ratelimit_error(world.client), "the answer is not what this method answers");
+    options.cost = 2;
+    assert_int_equal(ratelimit_check_all(world.client, items, 2, &options, LONG_MS, &whole, members),
+                     RATELIMIT_BAD_ARGUMENT);
+    assert_int_equal(ratelimit_check_all(world.client, NULL, 2, NULL, LONG_MS, &whole, members),
+                     RATELIMIT_BAD_ARGUMENT);
+    finish(&world);
+}
+
+/* ---- Refunds, reservations, slots ---- */
+
+static void a_refund_says_what_was_given_back(void **state)
+{
+    (void)state;
+    struct world world;
+    struct ratelimit_decision decision;
+    begin(&world);
+    answer(&world, "refunded", NULL, 2);
+    assert_int_equal(ratelimit_refund(world.client, "login", "a", 1, 3, LONG_MS, &decision), RATELIMIT_OK);
+    assert_string_equal(sent(&world), "refund 'login', 'a', 3");
+    assert_int_equal(decision.refunded, 2);
+    assert_int_equal(decision.charged, 0);
+    finish(&world);
+}
+
+static void a_reservation_is_settled_or_cancelled_by_its_id(void **state)
+{
+    (void)state;
+    struct world world;
+    struct ratelimit_decision decision;
+    struct ratelimit_options options = RATELIMIT_OPTIONS;
+    begin(&world);
+    answer(&world, "reservation", "r7-abc", 0);
+    assert_int_equal(ratelimit_reserve(world.client, "llm", "a", 1, 500, NULL, LONG_MS, &decision), RATELIMIT_OK);
+    assert_string_equal(sent(&world), "reserve 'llm', 'a', 500, {}");
+    assert_string_equal(decision.id, "r7-abc");
+    answer(&world, "charged", NULL, 12);
+    assert_int_equal(ratelimit_settle(world.client, decision.id, 512, LONG_MS, &decision), RATELIMIT_OK);
+    assert_string_equal(sent(&world), "settle 'r7-abc', 512");
+    assert_int_equal(decision.charged, 12);
+    assert_string_equal(decision.id, "");
+    answer(&world, "refunded", NULL, 500);
+    assert_int_equal(ratelimit_cancel(world.client, "r7-abc", LONG_MS, &decision), RATELIMIT_OK);
+    assert_string_equal(sent(&world), "cancel 'r7-abc'");
+    assert_int_equal(decision.refunded, 500);
+    options.at_most = 5;
+    assert_int_equal(ratelimit_reserve(world.client, "llm", "a", 1, 500, &options, LONG_MS, &decision),
+                     RATELIMIT_BAD_ARGUMENT);
+    assert_int_equal(ratelimit_cancel(world.client, NULL, LONG_MS, &decision), RATELIMIT_BAD_ARGUMENT);
+    finish(&world);
+}
+
+static void a_slot_is_taken_and_given_back_by_its_id(void **state)
+{
+    (void)state;
+    struct world world;
+    struct ratelimit_decision decision;
+    bool released = false;
+    begin(&world);
+    answer(&world, "slot", "s1", 0);
+    assert_int_equal(ratelimit_acquire(world.client, "jobs", "a", 1, LONG_MS, &decision), RATELIMIT_OK);
+    assert_string_equal(sent(&world), "acquire 'jobs', 'a'");
+    assert_string_equal(decision.id, "s1");
+    answer_flag(&world, "released", true);
+    assert_int_equal(ratelimit_release(world.client, "s1", LONG_MS, &released), RATELIMIT_OK);
+    assert_string_equal(sent(&world), "release 's1'");
+    assert_true(released);
+    answer_flag(&world, "released", false);
+    assert_int_equal(ratelimit_release(world.client, "s1", LONG_MS, NULL), RATELIMIT_OK);
+    answer_flag(&world, "removed", false);
+    assert_int_equal(ratelimit_release(world.client, "s1", LONG_MS, NULL), RATELIMIT_PROTOCOL);
+    finish(&world);
+}
+
+static void an_id_that_does_not_fit_is_no_answer(void **state)
+{
+    (void)state;
+    struct world world;
+    struct ratelimit_decision decision;
+    char id[RATELIMIT_ID_SIZE + 1] = "";
+    begin(&world);
+    memset(id, 'x', RATELIMIT_ID_SIZE - 1);
+    answer(&world, "slot", id, 0);
+    assert_int_equal(ratelimit_acquire(world.client, "jobs", "a", 1, LONG_MS, &decision), RATELIMIT_OK);
+    assert_string_equal(decision.id, id);
+    id[RATELIMIT_ID_SIZE - 1] = 'x';
+    answer(&world, "slot", id, 0);
+    assert_int_equal(ratelimit_acquire(world.client, "jobs", "a", 1, LONG_MS, &decision), RATELIMIT_PROTOCOL);
+    finish(&world);
+}
+
+/* ---- Asynchronous: an answer's members are its own ---- */
+
+struct many {
+    struct ratelimit_async *client;
+    int n_ends;
+    int64_t remaining[3];
+};
+
+static void on_many(const struct ratelimit_answer *answer, void *arg)
+{
+    struct many *many = arg;
+    const struct ratelimit_item items[] = {{"login", "c", 1, 1}, {"login", "d", 1, 1}};
+    assert_int_equal(answer->status, RATELIMIT_OK);
+    assert_null(answer->decision);
+    assert_int_equal(answer->n_members, 2);
+    if (many->n_ends++ == 0)
+        assert_int_equal(ratelimit_async_check_many(many->client, items, 2, LONG_MS, on_many, many), RATELIMIT_OK);
+    many->remaining[many->n_ends - 1] = answer->members[1].remaining;
+}
+
+static void answer_many(struct scripted_daemon *daemon, uint64_t msgid, int64_t remaining)
+{
+    struct buffer out = {0};
+    struct packer packer = packer_of(&out);
+    rpc_pack_result(&packer, msgid);
+    pack_array(&packer, 2);
+    for (int i = 0; i < 2; i++) daemon_pack_decision(&packer, true, remaining + i);
+    daemon_send(daemon, buffer_data(&out), buffer_len(&out));
+    buffer_fini(&out);
+}
+
+static void a_call_made_in_a_callback_leaves_its_members_alone(void **state)
+{
+    (void)state;
+    struct scripted_daemon daemon;
+    struct many many = {0};
+    const struct ratelimit_item items[] = {{"login", "a", 1, 1}, {"login", "b", 1, 1}};
+    daemon_start(&daemon, 16);
+    assert_int_equal(ratelimit_async_new(daemon.path, &many.client), RATELIMIT_OK);
+    assert_int_equal(ratelimit_async_check_many(many.client, items, 2, LONG_MS, on_many, &many), RATELIMIT_OK);
+    ratelimit_async_process(many.client, 0);
+    daemon_greet(&daemon);
+    for (int i = 0; i < 2; i++) {
+        answer_many(&daemon, daemon_expect(&daemon, "check_many"), 20 + 10 * i);
+        ratelimit_async_process(many.client, 1);
+    }
+    assert_int_equal(many.n_ends, 2);
+    assert_int_equal(many.remaining[0], 21);
+    assert_int_equal(many.remaining[1], 31);
+    ratelimit_async_free(many.client);
+    daemon_stop(&daemon);
+}
+
+/* ---- Policies in braces ---- */
+
+static void a_policy_in_braces_is_sent_as_a_map(void **state)
+{
+    (void)state;
+    struct world world;
+    struct ratelimit_decision decision;
+    begin(&world);
+    answer(&world, NULL, NULL, 0);
+    assert_int_equal(ratelimit_check(world.client, "{algorithm: token_bucket, limit: 10, window: 1m}", "a", 1, 2,
+                                     LONG_MS, &decision),
+                     RATELIMIT_OK);
+    assert_string_equal(sent(&world), "check {'algorithm': 'token_bucket', 'limit': '10', 'window': '1m'}, 'a', 2");
+    assert_int_equal(ratelimit_check(world.client, "{algorithm", "a", 1, 2, LONG_MS, &decision),
+                     RATELIMIT_BAD_ARGUMENT);
+    finish(&world);
+}
+
+/* What flow_pack() makes of the text, as text. */
+static const char *flow(const char *text, char *out)
+{
+    struct buffer packed = {0};
+    struct packer packer = packer_of(&packed);
+    const char *at, *wrong = flow_pack(&packer, text, &at);
+    assert_true(at >= text && at <= text + strlen(text));
+    out[0] = '\0';
+    if (wrong != NULL) {
+        snprintf(out, TEXT_SIZE, "%d: %s", (int)(at - text), wrong);
+    } else {
+        struct pull pull = pull_of(buffer_data(&packed), buffer_len(&packed));
+        show(&pull, out);
+        assert_ptr_equal(pull.at, pull.end);
+    }
+    buffer_fini(&packed);
+    return out;
+}
+
+static void settings_may_be_written_as_yaml_or_json(void **state)
+{
+    (void)state;
+    static const char *const pairs[][2] = {
+        {"{}", "{}"},
+        {"{a: b}", "{'a': 'b'}"},
+        {"{ a : b c , d:e, } ", "{'a': 'b c', 'd': 'e'}"},
+        {"{\"a\":1,\"b\":[true,null,\"x\\\"\\/y\"]}", "{'a': '1', 'b': ['true', null, 'x\"/y']}"},
+        {"{a: 'it''s', b: ~, c: \"null\"}", "{'a': 'it's', 'b': null, 'c': 'null'}"},
+        {"{limits: [{name: day, window: 1d}, {name: s}], match: user:*}",
+         "{'limits': [{'name': 'day', 'window': '1d'}, {'name': 's'}], 'match': 'user:*'}"},
+        {"{a: {b: {c: []}}}", "{'a': {'b': {'c': []}}}"},
+    };
+    char out[TEXT_SIZE];
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
+        assert_string_equal(flow(pairs[i][0], out), pairs[i][1]);
+}
+
+static void what_cannot_be_read_says_why_and_where(void **state)
+{
+    (void)state;
+    static const char *const pairs[][2] = {
+        {"{a: b", "5: a comma or } is missing"},
+        {"{a b}", "4: a colon is missing behind a setting's name"},
+        {"{a: }", "4: a value is missing"},
+        {"{: b}", "1: a setting without a name"},
+        {"{a: [b}", "6: a comma or ] is missing"},
+        {"{a: 'b}", "7: a text in quotes that does not end, or is too long"},
+        {"{a: \"\\q\"}", "6: an escape that is not known here"},
+        {"{a: b} c", "7: something stands behind the last brace"},
+        {"{a:[[[[[[[[x]]]]]]]]}", "10: nested too deeply"},
+    };
+    char out[TEXT_SIZE], longest[2000];
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
+        assert_string_equal(flow(pairs[i][0], out), pairs[i][1]);
+    memset(longest, 'x', sizeof longest);
+    memcpy(longest, "{a: ", 4);
+    longest[sizeof longest - 1] = '\0';
+    assert_non_null(strstr(flow(longest, out), "a text that is too long"));
+}
+
+static void memory_that_is_short_shows_in_the_packer(void **state)
+{
+    (void)state;
+    struct buffer packed = {0};
+    const char *at;
+    for (uint64_t nth = 1; nth < 3; nth++) {
+        struct packer packer = packer_of(&packed);
+        mem_fail_nth(nth);
+        assert_null(flow_pack(&packer, "{a: [b, {c: d}], e: \"f\"}", &at));
+        assert_int_equal(packer.failed, nth == 1);
+        mem_fail_nth(0);
+        buffer_fini(&packed);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_options_that_are_set_are_sent),
+        cmocka_unit_test(options_that_make_no_sense_are_refused_at_once),
+        cmocka_unit_test(options_of_a_later_version_pass_while_they_ask_for_nothing_new),
+        cmocka_unit_test(a_check_of_all_gives_the_whole_and_its_members),
+        cmocka_unit_test(a_check_of_all_without_its_members_is_no_answer),
+        cmocka_unit_test(a_refund_says_what_was_given_back),
+        cmocka_unit_test(a_reservation_is_settled_or_cancelled_by_its_id),
+        cmocka_unit_test(a_slot_is_taken_and_given_back_by_its_id),
+        cmocka_unit_test(an_id_that_does_not_fit_is_no_answer),
+        cmocka_unit_test(a_call_made_in_a_callback_leaves_its_members_alone),
+        cmocka_unit_test(a_policy_in_braces_is_sent_as_a_map),
+        cmocka_unit_test(settings_may_be_written_as_yaml_or_json),
+        cmocka_unit_test(what_cannot_be_read_says_why_and_where),
+        cmocka_unit_test(memory_that_is_short_shows_in_the_packer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -7,66 +7,39 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "base/units.h"
 #include "client/ratelimit.h"
+#include "ctl/command.h"
 #include "ctl/json.h"
-#include "ctl/report.h"
-#include "proto/pack.h"
-
-enum exit_code {
-    EXIT_DONE = 0, /* allowed, or done */
-    EXIT_DENIED = 1,
-    EXIT_USAGE = 2,
-    EXIT_UNREACHABLE = 3,
-    EXIT_REFUSED = 4, /* the daemon answered with an error */
-    EXIT_OUTPUT = 5,  /* standard output took no more */
-};
 
 #define TIMEOUT_MAX_US INT64_C(86400000000) /* a day */
 
-enum { DEFAULT_TIMEOUT_MS = 2000, ARGUMENTS_MAX = 3, MESSAGE_SIZE = 1024 };
-
-struct options {
-    const char *socket; /* NULL: the library's default */
-    bool json;
-    uint32_t timeout_ms;
-};
-
-/* What an argument is to the protocol. */
-enum argument { ARGUMENT_TEXT, ARGUMENT_NUMBER };
-
-struct command {
-    const char *name;
-    const char *method;
-    const char *arguments; /* as the help shows them */
-    int n_least;
-    int n_most;
-    enum argument types[ARGUMENTS_MAX];
-    report_fn *report; /* NULL: not in this version */
-    const char *help;
-};
+enum { DEFAULT_TIMEOUT_MS = 2000 };
 
 #define POLICY_KEY_COST                                                                                                \
     {                                                                                                                  \
-        ARGUMENT_TEXT, ARGUMENT_TEXT, ARGUMENT_NUMBER                                                                  \
+        ARGUMENT_POLICY, ARGUMENT_TEXT, ARGUMENT_NUMBER                                                                \
     }
 
 static const struct command commands[] = {
-    {"check", "check", "POLICY KEY [COST]", 2, 3, POLICY_KEY_COST, report_decision, "charge COST (1) if it may be"},
+    {"check", "check", "POLICY KEY [COST]", 2, 3, POLICY_KEY_COST, report_decision, "charge COST (1) if it may be",
+     ASK_DEADLINE | ASK_MAX_WAIT | ASK_AT_MOST | ASK_REQUEST_ID, SHAPE_CHECK},
+    {"check-all", "check_all", "POLICY KEY [COST] , ...", 2, INT_MAX, POLICY_KEY_COST, report_all,
+     "charge several as one: all, or none", ASK_DEADLINE, SHAPE_ALL},
     {"peek", "peek", "POLICY KEY [COST]", 2, 3, POLICY_KEY_COST, report_decision,
-     "what a check of COST (0) would answer"},
-    {"reset", "reset", "POLICY KEY", 2, 2, POLICY_KEY_COST, report_removed, "forget what POLICY knows of KEY"},
-    {"policies", "policies", "", 0, 0, {0}, report_policies, "the policies as configured"},
-    {"stats", "stats", "", 0, 0, {0}, report_table, "counters and gauges"},
-    {"ping", "ping", "", 0, 0, {0}, report_value, "is the daemon there?"},
-    {"version", "version", "", 0, 0, {0}, report_table, "the daemon's version"},
+     "what a check of COST (0) would answer", 0, SHAPE_PLAIN},
+    {"reset", "reset", "POLICY KEY", 2, 2, POLICY_KEY_COST, report_removed, "forget what POLICY knows of KEY", 0,
+     SHAPE_PLAIN},
+    {"policies", "policies", "", 0, 0, {0}, report_policies, "the policies as configured", 0, SHAPE_PLAIN},
+    {"stats", "stats", "", 0, 0, {0}, report_table, "counters and gauges", 0, SHAPE_PLAIN},
+    {"ping", "ping", "", 0, 0, {0}, report_value, "is the daemon there?", 0, SHAPE_PLAIN},
+    {"version", "version", "", 0, 0, {0}, report_table, "the daemon's version", 0, SHAPE_PLAIN},
     {"test-clock",
      "test_clock",
      "MICROSECONDS",
@@ -74,12 +47,14 @@ static const struct command commands[] = {
      1,
      {ARGUMENT_NUMBER},
      report_value,
-     "set the time of a daemon under --test-clock"},
-    {"refund", NULL, "", 0, 0, {0}, NULL, NULL},
-    {"explain", NULL, "", 0, 0, {0}, NULL, NULL},
-    {"top", NULL, "", 0, 0, {0}, NULL, NULL},
-    {"doctor", NULL, "", 0, 0, {0}, NULL, NULL},
-    {"replay", NULL, "", 0, 0, {0}, NULL, NULL},
+     "set the time of a daemon under --test-clock",
+     0,
+     SHAPE_PLAIN},
+    {"refund", NULL, "", 0, 0, {0}, NULL, NULL, 0, SHAPE_PLAIN},
+    {"explain", NULL, "", 0, 0, {0}, NULL, NULL, 0, SHAPE_PLAIN},
+    {"top", NULL, "", 0, 0, {0}, NULL, NULL, 0, SHAPE_PLAIN},
+    {"doctor", NULL, "", 0, 0, {0}, NULL, NULL, 0, SHAPE_PLAIN},
+    {"replay", NULL, "", 0, 0, {0}, NULL, NULL, 0, SHAPE_PLAIN},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
@@ -92,57 +67,115 @@ static void print_help(FILE *out)
     for (int i = 0; i < N_COMMANDS; i++) {
         const struct command *command = &commands[i];
         if (command->report == NULL) continue;
-        fprintf(out, "  %-10s %-17s  %s\n", command->name, command->arguments, command->help);
+        fprintf(out, "  %-10s %-23s  %s\n", command->name, command->arguments, command->help);
     }
-    fputs("\n  -s, --socket SOCKET      the daemon's socket; else $RATELIMIT_SOCKET, else " RATELIMIT_DEFAULT_SOCKET
-          "\n"
-          "      --json               print the answer as one JSON object\n"
-          "      --timeout DURATION   give up after this long, such as 50ms or 2s (the default)\n"
-          "      --help, --version\n\n"
-          "Options come before the command, so that a key may begin with a dash.\n"
-          "Exit codes: 0 allowed or done, 1 denied, 2 usage, 3 daemon not reachable, 4 the daemon answered with an\n"
-          "error, 5 the answer could not be written.\n",
-          out);
+    fputs(
+        "\n  -s, --socket SOCKET      the daemon's socket; else $RATELIMIT_SOCKET, else " RATELIMIT_DEFAULT_SOCKET "\n"
+        "      --json               print the answer as one JSON object\n"
+        "      --timeout DURATION   give up after this long, such as 50ms or 2s (the default)\n"
+        "      --deadline DURATION  check, check-all: the daemon decides by then, without its store if it must\n"
+        "      --max-wait DURATION  check: the longest wait that will do; else denied\n"
+        "      --at-most N          check: charge up to N units, in place of COST\n"
+        "      --request-id ID      check: asked again with the same ID, it is charged once\n"
+        "      --help, --version\n\n"
+        "Options come before the command, so that a key may begin with a dash. POLICY is a name or, where the daemon\n"
+        "allows it, settings: '{algorithm: token_bucket, limit: 10, window: 1m}'. A comma between the checks of "
+        "check-all\n"
+        "is an argument of its own.\n"
+        "Exit codes: 0 allowed or done, 1 denied, 2 usage, 3 daemon not reachable, 4 the daemon answered with an\n"
+        "error, 5 the answer could not be written.\n",
+        out);
 }
 
-static enum exit_code usage_error(const char *what, const char *which)
+/* A duration of `min_us` to `max_us`, said in `wanted`. 0, or -1 with the complaint made. */
+static int parse_duration(const char *option, const char *text, int64_t min_us, int64_t max_us, const char *wanted,
+                          int64_t *ret_us)
 {
-    fprintf(stderr, "ratelimitctl: %s%s%s; try ratelimitctl --help\n", what, which[0] != '\0' ? ": " : "", which);
-    return EXIT_USAGE;
+    const char *wrong = units_duration(text, ret_us);
+    if (wrong == NULL && (*ret_us < min_us || *ret_us > max_us)) wrong = wanted;
+    if (wrong == NULL) return 0;
+    fprintf(stderr, "ratelimitctl: %s %s: %s\n", option, text, wrong);
+    return -1;
 }
 
-static int parse_number(const char *text, int64_t *ret)
-{
-    char *end;
-    errno = 0;
-    long long number = strtoll(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || text[0] == ' ' || text[0] == '+') return -1;
-    *ret = number;
-    return 0;
-}
-
-/* 0, or -1 with the complaint made. */
 static int parse_timeout(const char *text, uint32_t *ret_ms)
 {
     int64_t us;
-    const char *wrong = units_duration(text, &us);
-    if (wrong == NULL && (us <= 0 || us > TIMEOUT_MAX_US)) wrong = "out of bounds; write a duration from 1us to 1d";
-    if (wrong != NULL) {
-        fprintf(stderr, "ratelimitctl: --timeout %s: %s\n", text, wrong);
+    if (parse_duration("--timeout", text, 1, TIMEOUT_MAX_US, "out of bounds; write a duration from 1us to 1d", &us) !=
+        0)
         return -1;
-    }
     *ret_ms = (uint32_t)((us + 999) / 1000);
     return 0;
+}
+
+static int parse_deadline(const char *text, int64_t *ret_ms)
+{
+    int64_t us;
+    if (parse_duration("--deadline", text, 1, INT64_C(3600000000), "out of bounds; write a duration from 1ms to 1h",
+                       &us) != 0)
+        return -1;
+    *ret_ms = (us + 999) / 1000;
+    return 0;
+}
+
+static int parse_max_wait(const char *text, int64_t *ret_ms)
+{
+    int64_t us;
+    if (parse_duration("--max-wait", text, 0, INT64_MAX, "", &us) != 0) return -1;
+    *ret_ms = us / 1000;
+    return 0;
+}
+
+static int parse_at_most(const char *text, int64_t *ret)
+{
+    if (parse_number(text, ret) == 0 && *ret > 0) return 0;
+    usage_error("--at-most wants a whole number of units, 1 or more", text);
+    return -1;
+}
+
+static int parse_request_id(const char *text, const char **ret)
+{
+    *ret = text;
+    if (text[0] != '\0' && strlen(text) <= RATELIMIT_REQUEST_ID_MAX) return 0;
+    usage_error("--request-id wants 1 to 64 bytes", text);
+    return -1;
+}
+
+enum {
+    OPTION_JSON = 256,
+    OPTION_TIMEOUT,
+    OPTION_DEADLINE,
+    OPTION_MAX_WAIT,
+    OPTION_AT_MOST,
+    OPTION_REQUEST_ID,
+    OPTION_HELP,
+    OPTION_VERSION
+};
+
+/* One of those that the protocol has too. 0, or -1 with the complaint made. */
+static int parse_ask_option(int option, const char *text, struct options *ret)
+{
+    static const enum ask_option bits[] = {ASK_DEADLINE, ASK_MAX_WAIT, ASK_AT_MOST, ASK_REQUEST_ID};
+    ret->given |= bits[option - OPTION_DEADLINE];
+    switch (option) {
+    case OPTION_DEADLINE: return parse_deadline(text, &ret->deadline_ms);
+    case OPTION_MAX_WAIT: return parse_max_wait(text, &ret->max_wait_ms);
+    case OPTION_AT_MOST: return parse_at_most(text, &ret->at_most);
+    default: return parse_request_id(text, &ret->request_id);
+    }
 }
 
 /* -1 to go on with the arguments from optind, else the exit code. */
 static int parse_options(int argc, char **argv, struct options *ret)
 {
-    enum { OPTION_JSON = 256, OPTION_TIMEOUT, OPTION_HELP, OPTION_VERSION };
     static const struct option names[] = {
         {"socket", required_argument, NULL, 's'},
         {"json", no_argument, NULL, OPTION_JSON},
         {"timeout", required_argument, NULL, OPTION_TIMEOUT},
+        {"deadline", required_argument, NULL, OPTION_DEADLINE},
+        {"max-wait", required_argument, NULL, OPTION_MAX_WAIT},
+        {"at-most", required_argument, NULL, OPTION_AT_MOST},
+        {"request-id", required_argument, NULL, OPTION_REQUEST_ID},
         {"help", no_argument, NULL, OPTION_HELP},
         {"version", no_argument, NULL, OPTION_VERSION},
         {0},
@@ -153,6 +186,12 @@ static int parse_options(int argc, char **argv, struct options *ret)
         case OPTION_JSON: ret->json = true; break;
         case OPTION_TIMEOUT:
             if (parse_timeout(optarg, &ret->timeout_ms) != 0) return EXIT_USAGE;
+            break;
+        case OPTION_DEADLINE:
+        case OPTION_MAX_WAIT:
+        case OPTION_AT_MOST:
+        case OPTION_REQUEST_ID:
+            if (parse_ask_option(option, optarg, ret) != 0) return EXIT_USAGE;
             break;
         case 'h':
         case OPTION_HELP: print_help(stdout); return EXIT_DONE;
@@ -172,44 +211,6 @@ static const struct command *find_command(const char *name)
 }
 
 /* ---- Asking ---- */
-
-/* 0, or the exit code with the complaint made. */
-static enum exit_code pack_arguments(const struct command *command, int n, char **arguments, struct packer *packer)
-{
-    pack_array(packer, (uint32_t)n);
-    for (int i = 0; i < n; i++) {
-        int64_t number;
-        if (command->types[i] == ARGUMENT_TEXT) {
-            pack_text(packer, arguments[i]);
-        } else if (parse_number(arguments[i], &number) == 0) {
-            pack_int(packer, number);
-        } else {
-            return usage_error("no whole number", arguments[i]);
-        }
-    }
-    if (!packer->failed) return EXIT_DONE;
-    fputs("ratelimitctl: no memory\n", stderr);
-    return EXIT_USAGE;
-}
-
-static enum exit_code complain(const struct ratelimit *client, enum ratelimit_status status, bool json)
-{
-    char message[MESSAGE_SIZE];
-    const char *error = ratelimit_error(client), *code = ratelimit_error_code(client);
-    log_escape(message, sizeof message, error, strlen(error));
-    fprintf(stderr, "ratelimitctl: %s\n", message);
-    if (status == RATELIMIT_BAD_ARGUMENT) return EXIT_USAGE;
-    if (status != RATELIMIT_REFUSED) return EXIT_UNREACHABLE;
-    if (json) {
-        size_t code_len = strlen(code);
-        fputs("{\"error\": ", stdout);
-        json_text(stdout, slice_of(code));
-        fputs(", \"message\": ", stdout);
-        json_text(stdout, slice_of(error + (code_len > 0 ? code_len + strlen(": ") : 0)));
-        fputs("}\n", stdout);
-    }
-    return EXIT_REFUSED;
-}
 
 /* A map is printed as it is; what is no map gets the method's name, so that it is one object all the same. */
 static void print_json(const struct command *command, struct pull answer)
@@ -243,7 +244,8 @@ static enum exit_code ask(struct ratelimit *client, const struct options *option
     size_t len;
     enum ratelimit_status status = ratelimit_call(client, command->method, buffer_data(params), buffer_len(params),
                                                   options->timeout_ms, &result, &len);
-    if (status != RATELIMIT_OK) return complain(client, status, options->json);
+    if (status != RATELIMIT_OK)
+        return complain(status, ratelimit_error_code(client), ratelimit_error(client), options->json);
     struct pull answer = pull_of(result, len);
     if (options->json) {
         print_json(command, answer);
@@ -251,7 +253,8 @@ static enum exit_code ask(struct ratelimit *client, const struct options *option
         fputs("ratelimitctl: what came is not what this method answers\n", stderr);
         return EXIT_UNREACHABLE;
     }
-    return command->report == report_decision && is_denied(answer) ? EXIT_DENIED : EXIT_DONE;
+    bool is_verdict = command->report == report_decision || command->report == report_all;
+    return is_verdict && is_denied(answer) ? EXIT_DENIED : EXIT_DONE;
 }
 
 static enum exit_code run(const struct options *options, const struct command *command, int n, char **arguments)
@@ -260,7 +263,7 @@ static enum exit_code run(const struct options *options, const struct command *c
     struct ratelimit *client = NULL;
     buffer_init(&params, 0);
     struct packer packer = packer_of(&params);
-    enum exit_code code = pack_arguments(command, n, arguments, &packer);
+    enum exit_code code = command_pack(command, options, n, arguments, &packer);
     if (code != EXIT_DONE) goto out;
     enum ratelimit_status status = ratelimit_open(options->socket, &client);
     if (status != RATELIMIT_OK) {
@@ -310,6 +313,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "ratelimitctl: %s is not available in this version\n", command->name);
         return EXIT_USAGE;
     }
+    if (options.given & ~command->takes) return (int)usage_error("takes no such option", command->name);
     int n = argc - optind - 1;
     if (n < command->n_least || n > command->n_most) {
         fprintf(stderr, "usage: ratelimitctl %s %s\n", command->name, command->arguments);

@@ -62,20 +62,25 @@ static void print_waits(FILE *out, const struct ratelimit_decision *decision)
     }
 }
 
+static void print_decision(FILE *out, const struct ratelimit_decision *decision)
+{
+    fprintf(out, "%s  ", decision->allowed ? "allowed" : "denied");
+    print_state(out, decision);
+    print_waits(out, decision);
+    if (decision->bound_by[0] != '\0') fprintf(out, ", bound by %s", decision->bound_by);
+    if (decision->shadow_denied) fputs(", would be denied if it were enforced", out);
+    fprintf(out, "  (%s", ratelimit_source_name(decision->source));
+    if (decision->reason != RATELIMIT_REASON_NONE) fprintf(out, ": %s", ratelimit_reason_name(decision->reason));
+    fputs(")\n", out);
+}
+
 int report_decision(FILE *out, struct pull answer)
 {
     struct decode_order order;
     struct ratelimit_decision decision;
     decode_order_init(&order);
     if (decode_decision(&answer, &order, 0, &decision) != 0) return -1;
-    fprintf(out, "%s  ", decision.allowed ? "allowed" : "denied");
-    print_state(out, &decision);
-    print_waits(out, &decision);
-    if (decision.bound_by[0] != '\0') fprintf(out, ", bound by %s", decision.bound_by);
-    if (decision.shadow_denied) fputs(", would be denied if it were enforced", out);
-    fprintf(out, "  (%s", ratelimit_source_name(decision.source));
-    if (decision.reason != RATELIMIT_REASON_NONE) fprintf(out, ": %s", ratelimit_reason_name(decision.reason));
-    fputs(")\n", out);
+    print_decision(out, &decision);
     return 0;
 }
 
@@ -90,6 +95,20 @@ static struct pull member(struct pull map, const char *name)
         if (pull_skip(&map) != 0) break;
     }
     return pull_of(map.end, 0);
+}
+
+int report_all(FILE *out, struct pull answer)
+{
+    struct pull members = member(answer, "members");
+    uint32_t n;
+    if (pull_array(&members, &n) != 0 || report_decision(out, answer) != 0) return -1;
+    for (uint32_t i = 0; i < n; i++) {
+        struct pull one = members;
+        if (pull_skip(&members) != 0) return -1;
+        fprintf(out, "  checks[%" PRIu32 "]  ", i);
+        if (report_decision(out, one) != 0) return -1;
+    }
+    return 0;
 }
 
 int report_removed(FILE *out, struct pull answer)

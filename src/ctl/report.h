@@ -13,6 +13,7 @@
 typedef int report_fn(FILE *out, struct pull answer);
 
 int report_decision(FILE *out, struct pull answer); /* "allowed  4 of 5 left, whole again in 10s  (memory)" */
+int report_all(FILE *out, struct pull answer);      /* the whole's decision, and below it each member's */
 int report_removed(FILE *out, struct pull answer);
 int report_policies(FILE *out, struct pull answer);
 int report_table(FILE *out, struct pull answer); /* a flat map, a line for each pair */

@@ -11,6 +11,7 @@
 --          0: one check of cost 1 on each key      1: + <I4 checks> <I7 cost> per key; 0 checks = a peek
 --          2: the keys are charged by groups       3: the keys are forgotten
 --   group  <B members> <I4 checks>, and per member <H key> <I7 cost>: all or nothing, in this order
+--          65535 keys read by MGET: the turn goes in steps, see steps.lua
 -- ARGV[2]  the time in us; only tests send it
 -- Reply    s1 of each key (form 3: 1 there was a state, 0 not; -1: the key holds a foreign type, nothing was
 --          done) | s2 of each key whose algorithm has one | now in us | a wait in us for each denied
@@ -41,10 +42,11 @@ else
     local time = call('TIME')
     now = time[1] * 1000000 + time[2]
 end
-local raws = n_mget > 0 and call('MGET', unpack(K, 1, n_mget)) or {}
 
 local out, twos, waits = {}, {}, {} -- the reply's parts
 local n_twos, n_waits, n_bad, n_members = 0, 0, 0, 0
+--@@steps
+local raws = n_mget > 0 and call('MGET', unpack(K, 1, n_mget)) or {}
 -- of keys charged by groups (form 2), by their place in KEYS:
 local firsts, seconds, mores, keeps, rooms, used, denials_count, logs
 local group_runs = {} -- where such runs begin

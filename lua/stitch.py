@@ -2,7 +2,8 @@
 """stitch.py SOURCE_DIR OUT.lua OUT.c: all modules of lua/ as one script, and the same embedded in C.
 
 Each module of src/limit/algo.def whose file stands in lua/ is inlined into core.lua at the places
-marked --@@; the head of core.lua says what a fragment reads and sets. The result keeps one statement
+marked --@@; the head of core.lua says what a fragment reads and sets. steps.lua goes in as a whole, with every kind
+of step in src/store/step.def. The result keeps one statement
 per line, so that an error's line number leads somewhere, but no comments.
 """
 
@@ -98,6 +99,35 @@ elseif algo == {number} then -- {name}
     end
 """
 
+SEE = """
+elseif algo == {number} then -- {name}
+    <prepare>
+    <key>
+    <read>
+    local s1, s2, more, keep
+    <view>
+    local room = 0
+    if s1 >= 0 then
+        <room>
+    end
+    return s1, s2 or 0, more, keep, room, raw, {counts}, {log}
+"""
+
+READ = """
+local raw = try('GET', key)
+if type(raw) == 'table' then
+    if not find(raw.err, 'WRONGTYPE', 1, true) then return raw end
+    return -1
+end
+"""
+
+PUT = """
+elseif algo == {number} then -- {name}
+    <prepare>
+    <key>
+    <store>
+"""
+
 
 def fill(template, parts):
     """Put each part where its <name> stands alone on a line, indented as that line; absent parts vanish."""
@@ -169,6 +199,11 @@ class Module:
         plain = self.expand(PLAIN) + "\n" if "plain" in self.fragments else ""
         return plain + self.expand(RUN, **more)
 
+    def see(self):
+        counts = "d == 1" if "counts" in self.state else "false"
+        template = SEE.replace("{counts}", counts).replace("{log}", "true" if "wait" in self.fragments else "false")
+        return self.expand(template, read="local raw" if "own" in self.state else READ)
+
     def wait(self):
         return f"elseif algo == {self.number} then -- {self.name}\n" + fill("    <wait>", self.fragments)
 
@@ -176,6 +211,22 @@ class Module:
 def chain(pieces):
     """Pieces that begin with elseif, as one if-chain."""
     return re.sub(r"\Aelseif", "if", "\n".join(pieces)) + "\nend"
+
+
+def steps(source, modules):
+    """lua/steps.lua, with the kinds of src/store/step.def."""
+    names = re.findall(r"^STEP\(\w+, (\w+), \w+\)", (source / "src/store/step.def").read_text(), re.MULTILINE)
+    kinds = [
+        f"elseif kind == {i} then -- {name}\n" + fill("    <act>", {"act": (source / f"lua/step_{name}.lua").read_text()})
+        for i, name in enumerate(names)
+    ]
+    parts = {
+        "see": chain([m.see() for m in modules]),
+        "put": chain([m.expand(PUT) for m in modules]),
+        "waits": chain([m.wait() for m in modules if "wait" in m.fragments]),
+        "kinds": chain(kinds),
+    }
+    return fill((source / "lua/steps.lua").read_text(), parts)
 
 
 def stitch(source):
@@ -189,6 +240,7 @@ def stitch(source):
         (source / "lua/core.lua").read_text(),
         {
             "runs": "\n".join(m.run() for m in modules),
+            "steps": steps(source, modules),
             "waits": chain([m.wait() for m in modules if "wait" in m.fragments]),
             "writes": chain([m.expand(WRITE) for m in modules]),
             "resets": chain([m.reset() for m in modules]),

@@ -31,8 +31,8 @@
 #include "store/turn.h"
 
 enum {
-    CALL_ARGS_MAX = 2 + 1 + TURN_KEYS_MAX + 2, /* EVALSHA, digest, number of keys, keys, packet, and one to spare */
-    IDLE_MAX = 64,                             /* slots kept for later turns; about 16 KiB each */
+    CALL_ARGS_MAX = 2 + TURN_ARGS_MAX, /* EVALSHA, digest, and the turn's */
+    IDLE_MAX = 64,                     /* slots kept for later turns; about 16 KiB each */
 };
 
 /* One turn on its way. */

@@ -20,8 +20,9 @@
 #include "base/counters.h"
 #include "base/hash.h"
 #include "limit/policy.h"
+#include "store/turn_steps.h"
 
-enum { TAG_LEN = 8, N_BUCKETS = 256 }; /* ":{b017}:" */
+enum { N_BUCKETS = 256 };
 
 struct turn *turn_new(const char *key_prefix, uint32_t max_keys, bool merge)
 {
@@ -57,7 +58,8 @@ void turn_free(struct turn *turn)
 void turn_clear(struct turn *turn)
 {
     CHECK(turn->n_ops == 0);
-    turn->n_keys = 0;
+    turn->n_keys = turn->n_extras = turn->n_runs = 0;
+    turn->in_steps = false;
     turn->items.n = turn->members.n = turn->entries.n = turn->op_keys.n = 0;
     memset(turn->slots, 0, sizeof turn->slots);
     buffer_truncate(&turn->key_bytes, 0);
@@ -69,6 +71,11 @@ void turn_set_merge(struct turn *turn, uint32_t max_keys, bool merge)
     CHECK(max_keys >= 1 && max_keys <= TURN_KEYS_MAX);
     turn->max_keys = max_keys;
     turn->merge = merge;
+}
+
+void turn_set_steps(struct turn *turn)
+{
+    turn->always_in_steps = true;
 }
 
 size_t turn_n_ops(const struct turn *turn)
@@ -99,14 +106,19 @@ static int vec_reserve(struct vec *vec, size_t more, size_t size)
     return 0;
 }
 
+size_t turn_key_bytes(const struct turn *turn, const struct op *op)
+{
+    size_t bytes = 0;
+    for (uint16_t i = 0; i < op->n_members; i++)
+        bytes += turn->prefix_len + TURN_TAG_LEN + op->members[i].limit->key_head_len + op->members[i].key.len;
+    return bytes;
+}
+
 /* Room for everything one op can add, so that nothing fails half way. */
 static int reserve(struct turn *turn, const struct op *op)
 {
-    size_t bytes = 0;
-    for (uint16_t i = 0; i < op->n_members; i++) {
-        bytes += turn->prefix_len + TAG_LEN + op->members[i].limit->key_head_len + op->members[i].key.len;
-    }
-    if (buffer_reserve(&turn->key_bytes, bytes) == NULL) return -1;
+    if (buffer_reserve(&turn->key_bytes, turn_key_bytes(turn, op)) == NULL) return -1;
+    if (turn->in_steps && turn_steps_reserve(turn, op) < 0) return -1;
     if (vec_reserve(&turn->items, 1, sizeof(struct turn_item)) < 0) return -1;
     if (vec_reserve(&turn->members, op->n_members, sizeof(struct turn_member)) < 0) return -1;
     if (vec_reserve(&turn->entries, 1, sizeof(struct turn_entry)) < 0) return -1;
@@ -119,23 +131,25 @@ static uint8_t *append(uint8_t *to, const void *bytes, size_t len)
     return to + len;
 }
 
-/* prefix:{bNNN}:head key; the bucket spreads a policy's keys over a cluster's slots. Compat keys are the foreign ones.
- */
-static void write_key(struct turn *turn, struct turn_key *key, struct slice id)
+/* The bucket spreads a policy's keys over a cluster's slots. */
+uint8_t *turn_put_tag(const struct turn *turn, uint8_t *to, const struct op_member *member)
+{
+    const struct limit *limit = member->limit;
+    uint64_t hash = hash_stable(HASH_STABLE_START, limit->policy->name, strlen(limit->policy->name));
+    unsigned bucket = (unsigned)(hash_stable(hash, member->key.data, member->key.len) % N_BUCKETS);
+    const char tag[TURN_TAG_LEN] = {
+        ':', '{', 'b', (char)('0' + bucket / 100), (char)('0' + bucket / 10 % 10), (char)('0' + bucket % 10), '}', ':'};
+    return append(append(to, turn->prefix, turn->prefix_len), tag, sizeof tag);
+}
+
+/* prefix:{bNNN}:head key. Compat keys are the foreign ones. */
+static void write_key(struct turn *turn, struct turn_key *key, const struct op_member *member)
 {
     const struct limit *limit = key->limit;
-    uint8_t *start = buffer_reserve(&turn->key_bytes, turn->prefix_len + TAG_LEN + limit->key_head_len + id.len);
+    struct slice id = member->key;
+    uint8_t *start = buffer_reserve(&turn->key_bytes, turn->prefix_len + TURN_TAG_LEN + limit->key_head_len + id.len);
     CHECK(start != NULL); /* reserved before */
-    uint8_t *at = start;
-    if (!limit_ops(limit)->is_compat) {
-        uint64_t hash = hash_stable(HASH_STABLE_START, limit->policy->name, strlen(limit->policy->name));
-        unsigned bucket = (unsigned)(hash_stable(hash, id.data, id.len) % N_BUCKETS);
-        const char tag[TAG_LEN] = {
-            ':', '{', 'b', (char)('0' + bucket / 100), (char)('0' + bucket / 10 % 10), (char)('0' + bucket % 10),
-            '}', ':'};
-        at = append(at, turn->prefix, turn->prefix_len);
-        at = append(at, tag, sizeof tag);
-    }
+    uint8_t *at = limit_ops(limit)->is_compat ? start : turn_put_tag(turn, start, member);
     at = append(at, limit->key_head, limit->key_head_len);
     at = append(at, id.data, id.len);
     key->start = buffer_len(&turn->key_bytes);
@@ -152,7 +166,7 @@ static bool same_key(const struct turn *turn, const struct turn_key *key, const 
     size_t len = limit->key_head_len + id.len;
     bool compat = limit_ops(limit)->is_compat;
     if (compat != limit_ops(key->limit)->is_compat) return false;
-    size_t tag_len = compat ? 0 : turn->prefix_len + TAG_LEN;
+    size_t tag_len = compat ? 0 : turn->prefix_len + TURN_TAG_LEN;
     const uint8_t *bytes = buffer_data(&turn->key_bytes) + key->start + tag_len;
     return key->len == tag_len + len && memcmp(bytes, limit->key_head, limit->key_head_len) == 0 &&
            memcmp(bytes + limit->key_head_len, id.data, id.len) == 0;
@@ -173,6 +187,7 @@ static bool fits(struct turn *turn, const struct op *op, const uint64_t *hashes)
 {
     if (turn->n_ops == 0) return true;
     if (turn->resets != (op->kind == OP_RESET)) return false;
+    if (!turn->in_steps && turn_steps_needed(op)) return false;
     if (turn->members.n + op->n_members > TURN_MEMBERS_MAX) return false;
     uint32_t n_new = 0;
     for (uint16_t i = 0; i < op->n_members; i++) {
@@ -180,10 +195,12 @@ static bool fits(struct turn *turn, const struct op *op, const uint64_t *hashes)
         uint8_t slot = *slot_of(turn, member->limit, member->key, hashes[i]);
         /* a key's constants are its run's: those of one limit (after a reload there may be another) and one wait */
         const struct turn_key *key = slot != 0 ? &turn->keys[slot - 1] : NULL;
-        if (key != NULL && (key->limit != member->limit || key->max_wait_us != member->max_wait_us)) return false;
+        bool is_other = key != NULL && (key->limit != member->limit || key->max_wait_us != member->max_wait_us);
+        if (is_other && !turn->in_steps) return false;
         n_new += slot == 0;
     }
-    return turn->n_keys + n_new <= turn->max_keys;
+    if (turn->n_keys + n_new > turn->max_keys) return false;
+    return !turn->in_steps || turn_steps_fit(turn, op);
 }
 
 static uint16_t find_or_add(struct turn *turn, const struct op_member *member, uint64_t hash)
@@ -199,7 +216,7 @@ static uint16_t find_or_add(struct turn *turn, const struct op_member *member, u
         .hash = hash,
         .alone = true,
     };
-    write_key(turn, key, member->key);
+    write_key(turn, key, member);
     *slot = (uint8_t)++turn->n_keys;
     return (uint16_t)(turn->n_keys - 1);
 }
@@ -276,14 +293,19 @@ int turn_add(struct turn *turn, struct op *op)
     uint64_t hashes[TURN_KEYS_MAX];
     hash_keys(op, hashes);
     if (!fits(turn, op, hashes)) return 1;
+    turn->resets = op->kind == OP_RESET;
+    if (turn->n_ops == 0) turn->in_steps = !turn->resets && (turn->always_in_steps || turn_steps_needed(op));
     if (reserve(turn, op) < 0) return -1;
     turn->packed = false;
-    turn->resets = op->kind == OP_RESET;
     uint32_t keys_at = (uint32_t)turn->op_keys.n;
     for (uint16_t i = 0; i < op->n_members; i++) {
         ((uint16_t *)turn->op_keys.at)[turn->op_keys.n++] = find_or_add(turn, &op->members[i], hashes[i]);
     }
-    struct turn_entry entry = {.item = item_of(turn, op, keys_at), .keys_at = keys_at};
+    struct turn_entry entry = {.keys_at = keys_at};
+    if (turn->in_steps)
+        turn_steps_add(turn, op, &entry);
+    else
+        entry.item = item_of(turn, op, keys_at);
     *turn_entry(turn, turn->entries.n++) = entry;
     list_push_back(&turn->ops, &op->link);
     turn->n_ops++;

@@ -8,6 +8,9 @@
  *
  * Ops on one key share one place in KEYS whatever their policies, costs and order; equal checks of
  * one key are counted together where `merge` allows. A turn is reused: turn_clear() keeps its memory.
+ *
+ * A turn whose first op needs more than that goes in steps (turn_steps.h): its ops one after the other. Plain checks
+ * and peeks join such a turn as steps; what needs steps does not join any other.
  */
 #ifndef RL_STORE_TURN_H
 #define RL_STORE_TURN_H
@@ -19,7 +22,10 @@
 #include "base/list.h"
 #include "store/store.h"
 
-enum { TURN_KEYS_MAX = 64 };
+enum {
+    TURN_KEYS_MAX = 64,
+    TURN_ARGS_MAX = 1 + TURN_KEYS_MAX + 128 + 1, /* numkeys, KEYS with those of single steps, ARGV[1] */
+};
 
 struct turn;
 
@@ -27,6 +33,7 @@ struct turn *turn_new(const char *key_prefix, uint32_t max_keys, bool merge); /*
 void turn_free(struct turn *turn);
 void turn_clear(struct turn *turn); /* must hold no ops */
 void turn_set_merge(struct turn *turn, uint32_t max_keys, bool merge);
+void turn_set_steps(struct turn *turn); /* every turn from now on goes in steps, needed or not, but for resets */
 
 /* 0: the op is inside (its link is used, in order). 1: it does not fit this turn any more (keys, runs, or a kind that
  * must not share a call): send this one first. -1: no memory, nothing changed. */
@@ -45,7 +52,7 @@ void turn_reply_bounds(const struct turn *turn, size_t *ret_min, size_t *ret_max
 
 /* Give every op its answer from the n integers of the reply to the last turn_args(): op->outcome is OP_DECIDED, or
  * OP_STORE_ERROR where one of the op's own keys holds a foreign type (nothing was charged then, and the other ops are
- * fine). 0, or -1 when the integers make no sense (then no op was touched). Counts redis_bad_values. */
+ * fine). 0, or -1 when the integers make no sense (then no op has an answer that counts). Counts redis_bad_values. */
 int turn_replay(struct turn *turn, const int64_t *reply, size_t n, uint32_t nonce);
 
 /* Take the ops out, in order, onto `to` (for done, or for a resend). */

@@ -15,7 +15,7 @@
 #include <stdio.h>
 
 #include "base/check.h"
-#include "store/turn_private.h"
+#include "store/turn_steps.h"
 
 enum {
     HEADER_SIZE = 4 + 2 + 1 + 2,
@@ -30,7 +30,7 @@ enum {
 /* More than any room: a bucket that lets wait may have room for a cost above its capacity. */
 #define COST_NEVER (INT64_C(1) << 53)
 
-static uint8_t *put(uint8_t *to, uint64_t value, size_t size)
+uint8_t *turn_put(uint8_t *to, uint64_t value, size_t size)
 {
     for (size_t i = 0; i < size; i++) to[i] = (uint8_t)(value >> 8 * i);
     return to + size;
@@ -41,10 +41,16 @@ static uint64_t capped(int64_t cost)
     return (uint64_t)(cost < COST_CAP ? cost : COST_CAP);
 }
 
-static uint64_t cost_of(const struct turn *turn, const struct turn_member *member)
+uint64_t turn_cost(const struct limit *limit, int64_t cost)
 {
-    const struct limit *limit = turn->keys[member->key].limit;
-    return limit->max_wait_us > 0 && member->cost > limit->full ? (uint64_t)COST_NEVER : capped(member->cost);
+    return limit->max_wait_us > 0 && cost > limit->full ? (uint64_t)COST_NEVER : capped(cost);
+}
+
+uint8_t *turn_put_constants(uint8_t *to, const struct turn_run *run)
+{
+    const struct constants *constants = &run->constants;
+    to = turn_put(turn_put(to, (uint64_t)constants->a, 7), (uint64_t)constants->b, 7);
+    return turn_put(turn_put(to, (uint64_t)constants->c, 7), (uint64_t)constants->d, 7);
 }
 
 static enum form form_of(const struct turn *turn, const struct turn_key *key)
@@ -118,7 +124,7 @@ static uint8_t *put_count(const struct turn *turn, uint8_t *to, const struct tur
         count = item->count;
         cost = capped(turn_member(turn, item->first_member)->cost);
     }
-    return put(put(to, count, 4), cost, 7);
+    return turn_put(turn_put(to, count, 4), cost, 7);
 }
 
 static uint8_t *put_runs(const struct turn *turn, uint8_t *to)
@@ -126,10 +132,8 @@ static uint8_t *put_runs(const struct turn *turn, uint8_t *to)
     const uint16_t *next = turn->order;
     for (uint32_t r = 0; r < turn->n_runs; r++) {
         const struct turn_run *run = &turn->runs[r];
-        const struct constants *constants = &run->constants;
-        to = put(put(put(to, run->limit->algo, 1), run->form, 1), run->n_keys, 2);
-        to = put(put(to, (uint64_t)constants->a, 7), (uint64_t)constants->b, 7);
-        to = put(put(to, (uint64_t)constants->c, 7), (uint64_t)constants->d, 7);
+        to = turn_put(turn_put(turn_put(to, run->limit->algo, 1), run->form, 1), run->n_keys, 2);
+        to = turn_put_constants(to, run);
         for (uint16_t i = 0; i < run->n_keys; i++, next++) {
             if (run->form == FORM_COUNTS) to = put_count(turn, to, &turn->keys[*next]);
         }
@@ -148,10 +152,11 @@ static uint8_t *put_groups(const struct turn *turn, uint8_t *to, uint32_t *ret_n
     for (size_t i = 0; i < turn->items.n; i++) {
         const struct turn_item *item = turn_item(turn, i);
         if (!goes_by_groups(turn, item)) continue;
-        to = put(put(to, item->n_members, 1), item->count, 4);
+        to = turn_put(turn_put(to, item->n_members, 1), item->count, 4);
         for (uint16_t j = 0; j < item->n_members; j++) {
             const struct turn_member *member = turn_member(turn, item->first_member + j);
-            to = put(put(to, turn->place[member->key] + 1U, 2), cost_of(turn, member), 7);
+            to = turn_put(turn_put(to, turn->place[member->key] + 1U, 2),
+                          turn_cost(turn->keys[member->key].limit, member->cost), 7);
         }
         n++;
     }
@@ -170,17 +175,23 @@ static int pack(struct turn *turn, uint32_t nonce, int64_t wall_us)
     CHECK(turn->n_runs <= UINT8_MAX);
     uint8_t *end = put_groups(turn, put_runs(turn, start + HEADER_SIZE), &n_groups);
     CHECK(n_groups <= UINT16_MAX && (size_t)(end - start) <= most);
-    put(put(put(put(start, nonce, 4), n_mget, 2), turn->n_runs, 1), n_groups, 2);
+    turn_put(turn_put(turn_put(turn_put(start, nonce, 4), n_mget, 2), turn->n_runs, 1), n_groups, 2);
     buffer_grew(&turn->packet, (size_t)(end - start));
     return 0;
 }
 
+struct slice turn_numkeys(struct turn *turn, uint32_t n)
+{
+    int len = snprintf(turn->numkeys, sizeof turn->numkeys, "%u", (unsigned)n);
+    return (struct slice){(const uint8_t *)turn->numkeys, (size_t)len};
+}
+
 size_t turn_args(struct turn *turn, uint32_t nonce, int64_t wall_us, const struct slice **ret_args)
 {
+    if (turn->in_steps) return turn_steps_args(turn, nonce, wall_us, ret_args);
     if (pack(turn, nonce, wall_us) < 0) return 0;
-    int len = snprintf(turn->numkeys, sizeof turn->numkeys, "%u", (unsigned)turn->n_keys);
     size_t n = 0;
-    turn->args[n++] = (struct slice){(const uint8_t *)turn->numkeys, (size_t)len};
+    turn->args[n++] = turn_numkeys(turn, turn->n_keys);
     for (uint32_t i = 0; i < turn->n_keys; i++) {
         const struct turn_key *key = &turn->keys[turn->order[i]];
         turn->args[n++] = (struct slice){buffer_data(&turn->key_bytes) + key->start, key->len};

@@ -11,8 +11,13 @@
 enum {
     TURN_SLOTS = 4 * TURN_KEYS_MAX, /* of the table of keys */
     TURN_MEMBERS_MAX = 4096,        /* of all items; beyond: the next turn; bounds the script's time and its reply */
+    TURN_STEP_MEMBERS_MAX = 512,    /* the same of a turn in steps */
+    TURN_EXTRAS_MAX = TURN_ARGS_MAX - TURN_KEYS_MAX - 2, /* keys that belong to one step alone */
+    TURN_TAG_LEN = 8,                                    /* ":{b017}:" */
     NO_ITEM = UINT32_MAX,
 };
+
+#define TURN_EXACT_MAX (INT64_C(1) << 53) /* of the script's integers */
 
 /* How a key stands in the script's runs; the numbers are the wire's. */
 enum form { FORM_ONES, FORM_COUNTS, FORM_GROUPS, FORM_RESET };
@@ -40,19 +45,27 @@ struct turn_member {
     uint16_t key;
     int64_t cost;
     int64_t wait; /* set by the replay: what a denial's retry needs (logs) */
+    uint16_t run; /* in steps: index into runs */
 };
 
 /* One op: its item, and its keys from keys_at in op_keys. */
 struct turn_entry {
-    uint32_t item; /* NO_ITEM: a peek that needs nothing but its key's state */
+    uint32_t item; /* NO_ITEM: a peek that needs nothing but its key's state; in steps: its first member */
     uint32_t keys_at;
+    uint16_t extra; /* in steps: the first of its own keys */
 };
 
 struct turn_run {
     const struct limit *limit;
-    struct constants constants;
+    int64_t phase_ms, max_wait_us; /* set in steps: what tells it from the limit's other runs */
+    struct constants constants;    /* set by packing */
     enum form form;
     uint16_t n_keys;
+};
+
+/* A key that belongs to one step alone. */
+struct turn_extra {
+    uint32_t start, len; /* in key_bytes */
 };
 
 /* A growing array; the element's size is given with every call. */
@@ -69,7 +82,9 @@ struct turn {
 
     struct list ops;
     size_t n_ops;
-    bool resets; /* all of them, else none */
+    bool resets;   /* all of them, else none */
+    bool in_steps; /* see turn_steps.h */
+    bool always_in_steps;
 
     struct turn_key keys[TURN_KEYS_MAX];
     uint32_t n_keys;
@@ -80,15 +95,18 @@ struct turn {
     struct vec entries; /* struct turn_entry, one per op, in their order */
     struct vec op_keys; /* uint16_t */
 
-    /* Set by packing: */
+    struct turn_extra extras[TURN_EXTRAS_MAX];
+    uint32_t n_extras;
+
+    /* Set by packing (in steps the runs are by gathering): */
     bool packed;
     uint16_t order[TURN_KEYS_MAX]; /* keys in KEYS' order */
     uint16_t place[TURN_KEYS_MAX]; /* a key's place in it */
     struct turn_run runs[TURN_KEYS_MAX];
     uint32_t n_runs;
-    bool waits;                                   /* an algorithm among them may send waits */
-    struct buffer packet;                         /* ARGV[1] */
-    struct slice args[1 + TURN_KEYS_MAX + 1 + 1]; /* numkeys, KEYS, ARGV[1], and room for a test's time */
+    bool waits;                           /* an algorithm among them may send waits */
+    struct buffer packet;                 /* ARGV[1] */
+    struct slice args[TURN_ARGS_MAX + 1]; /* and room for a test's time */
     char numkeys[8];
 };
 
@@ -117,5 +135,14 @@ static inline bool turn_key_in_groups(const struct turn_key *key)
 {
     return key->n_items > 1 || (key->n_items == 1 && !key->alone);
 }
+
+/* Of turn.c and turn_pack.c, for turn_steps.c too: */
+size_t turn_key_bytes(const struct turn *turn, const struct op *op); /* of its members' keys */
+/* prefix:{bNNN}: of the member's keys; returns its end. */
+uint8_t *turn_put_tag(const struct turn *turn, uint8_t *to, const struct op_member *member);
+uint8_t *turn_put(uint8_t *to, uint64_t value, size_t size); /* little-endian; returns its end */
+uint8_t *turn_put_constants(uint8_t *to, const struct turn_run *run);
+uint64_t turn_cost(const struct limit *limit, int64_t cost); /* as it goes to the script */
+struct slice turn_numkeys(struct turn *turn, uint32_t n);
 
 #endif

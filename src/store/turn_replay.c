@@ -12,9 +12,7 @@
  */
 #include "base/check.h"
 #include "base/counters.h"
-#include "store/turn_private.h"
-
-#define EXACT_MAX (INT64_C(1) << 53)
+#include "store/turn_steps.h"
 
 enum { FOREIGN = -1 }; /* an s1 */
 
@@ -37,13 +35,17 @@ static size_t n_s2(const struct turn *turn)
 void turn_reply_bounds(const struct turn *turn, size_t *ret_min, size_t *ret_max)
 {
     CHECK(turn->packed);
+    if (turn->in_steps) {
+        turn_steps_bounds(turn, ret_min, ret_max);
+        return;
+    }
     *ret_min = turn->n_keys + n_s2(turn) + 3;
     *ret_max = *ret_min + turn->members.n;
 }
 
 static bool in_range(int64_t value, int64_t least)
 {
-    return value >= least && value <= EXACT_MAX;
+    return value >= least && value <= TURN_EXACT_MAX;
 }
 
 /* s1, s2 and now; -1 where one of them is impossible. */
@@ -201,6 +203,7 @@ int turn_replay(struct turn *turn, const int64_t *reply, size_t n, uint32_t nonc
     struct states states;
     turn_reply_bounds(turn, &least, &most);
     if (n < least || n > most || reply[n - 1] != nonce || !in_range(reply[n - 2], 0)) return -1;
+    if (turn->in_steps) return turn_steps_replay(turn, reply, n);
     if (read_states(turn, reply, &states) < 0) return -1;
     if (spread_waits(turn, &states, reply + least - 2, reply + n - 2) < 0) return -1;
     counters.redis_bad_values += (uint64_t)reply[n - 2] + n_foreign(turn, reply);

@@ -4,7 +4,7 @@
  * written in another language compares.
  *
  *   judge memory
- *   judge redis SOCKET [MAX_KEYS [MERGE]]      defaults 64 1
+ *   judge redis SOCKET [MAX_KEYS [MERGE [STEPS]]]      defaults 64 1 0; STEPS 1: every turn goes in steps
  *
  * On standard input, fields apart by spaces:
  *
@@ -191,8 +191,8 @@ static void send_turn(int64_t now_us)
     static uint32_t nonce;
     static int64_t integers[STEPS_MAX];
     const struct slice *args;
-    const char *argv[3 + TURN_KEYS_MAX + 2];
-    size_t lens[3 + TURN_KEYS_MAX + 2];
+    const char *argv[2 + TURN_ARGS_MAX + 1];
+    size_t lens[2 + TURN_ARGS_MAX + 1];
     char now_text[24];
     size_t n = turn_args(turn, ++nonce, now_us, &args), argc = 0;
     argv[argc] = "EVALSHA", lens[argc++] = 7;
@@ -326,7 +326,8 @@ static void open_store(int argc, char **argv)
         memory_handle = memory_store_handle(memory);
         return;
     }
-    if (argc < 3 || strcmp(argv[1], "redis") != 0) die("usage: judge memory | judge redis SOCKET [MAX_KEYS [MERGE]]");
+    if (argc < 3 || strcmp(argv[1], "redis") != 0)
+        die("usage: judge memory | judge redis SOCKET [MAX_KEYS [MERGE [STEPS]]]");
     redis = redisConnectUnix(argv[2]);
     if (redis == NULL || redis->err) die("cannot connect to Redis");
     redisReply *reply = redisCommand(redis, "SCRIPT LOAD %b", turn_script, turn_script_len);
@@ -336,6 +337,7 @@ static void open_store(int argc, char **argv)
     freeReplyObject(reply);
     turn = turn_new("rl", argc > 3 ? (uint32_t)atoi(argv[3]) : TURN_KEYS_MAX, argc < 5 || atoi(argv[4]) != 0);
     if (turn == NULL) die("no memory");
+    if (argc > 5 && atoi(argv[5]) != 0) turn_set_steps(turn);
 }
 
 int main(int argc, char **argv)

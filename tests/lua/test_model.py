@@ -7,6 +7,7 @@ import pytest
 import traces
 
 N_TRACES = 1000
+N_TRACES_IN_STEPS = 250
 
 
 def expected(trace):
@@ -54,3 +55,12 @@ def test_script_agrees_with_the_model(algorithm, max_keys, merge, judged, judge_
         return judge_redis(text, max_keys, merge)
 
     compare(judged(algorithm), algorithm, server.kind, decide)
+
+
+@pytest.mark.parametrize("algorithm", traces.EVERY)
+def test_script_agrees_with_the_model_in_steps_too(algorithm, judged, judge_redis, redis, server):
+    def decide(text):
+        redis.flushall()
+        return judge_redis(text, 64, 1, 1)
+
+    compare(judged(algorithm)[:N_TRACES_IN_STEPS], algorithm, server.kind, decide)

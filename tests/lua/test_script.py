@@ -273,25 +273,26 @@ class Trace:
 
 
 @pytest.mark.parametrize("back", [False, True], ids=["forward", "stepping back"])
-@pytest.mark.parametrize("max_keys, merge", [(64, 1), (64, 0), (1, 1), (5, 1)])
-def test_script_and_memory_answer_alike(redis, judge_memory, judge_redis, max_keys, merge, back):
+@pytest.mark.parametrize("max_keys, merge, steps", [(64, 1, 0), (64, 0, 0), (1, 1, 0), (5, 1, 0), (64, 1, 1), (5, 1, 1)])
+def test_script_and_memory_answer_alike(redis, judge_memory, judge_redis, max_keys, merge, steps, back):
     for seed in range(6):
         redis.flushall()
         trace = Trace(f"{seed} {max_keys} {merge}", back)
-        steps = [line for line in trace.lines if " check " in line or " peek " in line or " reset " in line]
+        asked = [line for line in trace.lines if " check " in line or " peek " in line or " reset " in line]
         expected = judge_memory(trace.text)
-        given = judge_redis(trace.text, max_keys, merge)
-        for i, (step, want, got) in enumerate(zip(steps, expected, given, strict=True)):
+        given = judge_redis(trace.text, max_keys, merge, steps)
+        for i, (step, want, got) in enumerate(zip(asked, expected, given, strict=True)):
             assert got == want, f"seed {seed}, step {i}: {step}"
         no_key_lacks_an_expiry(redis)
 
 
-def test_a_foreign_type_fails_its_own_check_only(redis, judge_redis):
+@pytest.mark.parametrize("in_steps", [0, 1], ids=["fast", "in steps"])
+def test_a_foreign_type_fails_its_own_check_only(redis, judge_redis, in_steps):
     settings = "policy p 1\nlimit - token_bucket 5 1000000 0 0\npolicy w 1\nlimit - fixed_window 5 1000000 0 0\n"
     steps = "turn {}\np good check 1\np bad check 1\nw good check 1\np bad peek 1\np good check 2\nend\n".format(FUTURE_US)
-    judge_redis(settings + steps)
+    judge_redis(settings + steps, 64, 1, in_steps)
     key = next(key for key in redis.keys("*tb1:p:bad"))
     redis.delete(key)
     redis.sadd(key, "somebody else's")
-    assert [line.split()[0] for line in judge_redis(settings + steps)] == ["1", "error", "1", "error", "0"]
+    assert [line.split()[0] for line in judge_redis(settings + steps, 64, 1, in_steps)] == ["1", "error", "1", "error", "0"]
     assert redis.smembers(key) == {b"somebody else's"}

@@ -1,0 +1,113 @@
+--
+-- steps.lua: the turn whose checks are handled one after the other, inlined into core.lua. For what charges, gives
+-- back or remembers in ways that the fast path's arithmetic over whole turns does not know. Each step reads its
+-- members' states itself, decides, and writes before the next one begins, so a key may occur in many steps.
+-- src/store/turn_steps.c packs such a turn and reads the reply, and is this file's twin.
+--
+-- KEYS     each state's key once, then the keys that belong to one step alone (notes ...)
+-- ARGV[1]  <I4 nonce> <H 65535> <B runs> <H steps>, then the runs, then the steps
+--   run    <B algorithm> <I7 a> <I7 b> <I7 c> <I7 d>
+--   step   <B kind> <B members>, per member <B run, from 1> <H key, from 1> <I7 cost>, then the kind's own fields
+-- Reply    per step: s1 and s2 of each member, as seen before it (and after what the step itself gave back first); -1, 0
+--          for a foreign type, where nothing of the step is done and nothing more is said; then what its kind says.
+--          | now in us | malformed values met, which count as fresh | nonce
+--
+-- The kinds are numbered by src/store/step.def, which says the file of each, lua/step_NAME.lua: what it does with
+--   n, keys, runs_of, costs       the step's members: their number; by member the key, the run and the cost
+--   pos                           where its own fields begin; it leaves it behind them
+--   look(k)                       read all members: fills s1s, s2s, rooms ... and says s1 and s2. k 0: only a look.
+--                                 False where one of them has a foreign type: then the step is over
+--   decide(k, most)               charge `cost` to every member (k 1), or only look whether it fits (k 0); most: so
+--                                 many times, or as often as it fits; denials are counted where they are. Fills
+--                                 charged, and says the waits: one in us for each denied log with a cost.
+--                                 Returns how often it fits
+--   tell(integer)                 one more integer of the reply
+--
+if n_mget == 65535 then
+    local n_out, failed = 0, nil -- failed: the error that ends the turn
+    local n, keys, runs_of, costs, charged = 0, {}, {}, {}, {}
+    local s1s, s2s, mores, keeps, rooms, raws, counts, logs = {}, {}, {}, {}, {}, {}, {}, {}
+    local runs = {}
+    for r = 1, n_runs do
+        local algo, a, b, c, d
+        algo, a, b, c, d, pos = unp('<BI7I7I7I7', S, pos)
+        runs[r] = {algo, a, b, c, d}
+    end
+
+    local function tell(integer)
+        n_out = n_out + 1
+        out[n_out] = integer
+    end
+
+    -- s1 (-1: foreign type; a table: an error), s2, more, keep, room, raw, denials count, it is a log
+    local function see(key, run, k)
+        local algo, a, b, c, d = run[1], run[2], run[3], run[4], run[5]
+        --@@see
+    end
+
+    local function put(key, run, raw, s1, s2, more, units)
+        local algo, a, b, c, d = run[1], run[2], run[3], run[4], run[5]
+        --@@put
+    end
+
+    local function wait_of(key, run, s1, more, counting, cost)
+        local algo, a, b = run[1], run[2], run[3]
+        local wait
+        --@@waits
+        return wait
+    end
+
+    local function look(k)
+        local intact = true
+        for j = 1, n do
+            local s1
+            s1, s2s[j], mores[j], keeps[j], rooms[j], raws[j], counts[j], logs[j] = see(keys[j], runs_of[j], k)
+            if type(s1) == 'table' then
+                failed = s1
+                return false
+            end
+            s1s[j] = s1
+            if s1 < 0 then intact = false end
+            tell(s1)
+            tell(s1 < 0 and 0 or s2s[j])
+        end
+        return intact
+    end
+
+    local function decide(k, most)
+        local fit = most
+        for j = 1, n do
+            local cost = costs[j]
+            if cost > 0 and rooms[j] < fit * cost then fit = rooms[j] > 0 and floor(rooms[j] / cost) or 0 end
+        end
+        for j = 1, n do
+            local cost, s1 = costs[j], s1s[j]
+            local units = k * fit * cost
+            if fit < 1 and counts[j] then units = k * cost end
+            if fit < 1 and cost > 0 and logs[j] then
+                local counting = s1 + units
+                if counts[j] and k == 0 then counting = counting + cost end
+                tell(wait_of(keys[j], runs_of[j], s1, mores[j], counting, cost))
+            end
+            charged[j] = units
+            if units > 0 or keeps[j] < 0 then put(keys[j], runs_of[j], raws[j], s1, s2s[j], mores[j], units) end
+        end
+        return fit
+    end
+
+    for _ = 1, n_groups do
+        local kind
+        kind, n, pos = unp('<BB', S, pos)
+        for j = 1, n do
+            local r, i
+            r, i, costs[j], pos = unp('<BHI7', S, pos)
+            runs_of[j], keys[j] = runs[r], K[i]
+        end
+        --@@kinds
+        if failed then return failed end
+    end
+    tell(now)
+    tell(n_bad)
+    tell(nonce)
+    return out
+end

@@ -1,0 +1,150 @@
+"""soak_judge.py: the judge for as long as asked: schedules that no test has seen, on every algorithm and every store.
+
+    soak_judge.py [--for 10m] [--seed N] [--traces N]      `./dev soak judge` ends up here
+
+Two things run side by side, and each counts its decisions:
+
+the model   tests/model against the memory store and against the script in each server (merged, and one check after the
+            other), every field; Python decides each of them anew, so these are thousands a second
+the twins   tests/judge/twins.c: the script against the C algorithms on the memory store, every field; no Python is in the
+            way, so these are hundreds of thousands a second
+
+A difference ends it, with its seed and step, shrunk where the model found it. The seeds begin with the time, or at
+--seed; --traces ends each part after so many instead (to repeat what was found).
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "model"))
+
+import judge  # noqa: E402
+import traces  # noqa: E402
+from harness import Redis, build_dir  # noqa: E402
+
+CHUNK_S = 20
+MODEL_BATCH = 10  # traces of one algorithm at once
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def duration(text):
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration; write e.g. 30s, 10m or 1h")
+    return float(found.group(1)) * UNITS[found.group(2) or "s"]
+
+
+class Soak:
+    def __init__(self, seconds, seed, traces_each):
+        self.until = time.monotonic() + seconds
+        self.seed, self.traces_each = seed, traces_each
+        self.wrong = []
+        self.by_model, self.by_twins, self.twins_s = 0, 0, 0.0
+
+    def goes_on(self, n_done):
+        if self.wrong:
+            return False
+        return n_done < self.traces_each if self.traces_each else time.monotonic() < self.until
+
+    # ---- the model ----
+
+    @staticmethod
+    def ways(server):
+        """(name, text -> lines) of all there is to be judged."""
+        yield "memory", lambda text: judge.run_judge(text, "memory")
+        for max_keys, merge in ((64, 1), (2, 0)):
+            def decide(text, options=(max_keys, merge)):
+                with server.client() as client:
+                    client.flushall()
+                return judge.run_judge(text, "redis", server.socket, *options)
+            yield server.kind, decide
+
+    def model(self, server):
+        n_done = 0
+        while self.goes_on(n_done):
+            for name in traces.EVERY:
+                if self.wrong:
+                    return
+                n = min(MODEL_BATCH, self.traces_each - n_done) if self.traces_each else MODEL_BATCH
+                self.judge([(name, seed) for seed in range(self.seed + n_done, self.seed + n_done + n)], server)
+            n_done += MODEL_BATCH
+
+    def judge(self, wanted, server):
+        made = [(name, traces.of_seed(name, seed)) for name, seed in wanted]
+        expected = [line for _, trace in made for line in trace.expected()]
+        for where, decide in self.ways(server):
+            answers = decide(judge.text_of(trace for _, trace in made))
+            self.by_model += len(answers)
+            if judge.first_difference(expected, answers) is None:
+                continue
+            for name, trace in made:
+                complaint = judge.complaint(name, trace, lambda t, d=decide: d(judge.text_of([t])), where)
+                if complaint:
+                    self.wrong.append(complaint)
+                    return
+            self.wrong.append(f"{wanted} on {where}: a difference that no trace shows alone")
+
+    # ---- the twins ----
+
+    def twins(self, server):
+        seed = self.seed
+        while self.goes_on(seed - self.seed):
+            left = CHUNK_S if self.traces_each else max(1, min(CHUNK_S, self.until - time.monotonic()))
+            most = [str(self.traces_each)] if self.traces_each else []
+            done = subprocess.run([str(build_dir() / "tests" / "twins"), server.socket, str(seed), str(left), *most],
+                                  capture_output=True, text=True)
+            found = re.match(r"(\d+) decisions of (\d+) traces .* in ([\d.]+) s", done.stdout)
+            if done.returncode or not found:
+                self.wrong.append(f"twins: exit status {done.returncode}\n{done.stdout}{done.stderr}")
+                return
+            self.by_twins += int(found.group(1))
+            self.twins_s += float(found.group(3))
+            seed += int(found.group(2))
+
+    # ---- both ----
+
+    def run(self, kind):
+        servers = [Redis(kind), Redis(kind)]
+        try:
+            parts = [threading.Thread(target=part, args=(server,)) for part, server in zip((self.model, self.twins), servers)]
+            for part in parts:
+                part.start()
+            while any(part.is_alive() for part in parts):
+                parts[0].join(10)
+                parts[1].join(0.1)
+                print(f"{kind}: {self.by_model:,} by the model, {self.by_twins:,} by the twins", flush=True)
+        finally:
+            for server in servers:
+                server.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="./dev soak judge", description="The judge, for as long as asked.")
+    parser.add_argument("--for", dest="seconds", type=duration, default=600, metavar="10m")
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--traces", type=int, default=0, help="so many of each part in place of a time")
+    options = parser.parse_args()
+    kinds = [kind for kind in Redis.KINDS if Redis.installed(kind)]
+    print(f"seeds from {options.seed}; {', '.join(traces.EVERY)}; memory, {', '.join(kinds)}", flush=True)
+    n_wrong, by_model, by_twins, twins_s = 0, 0, 0, 0.0
+    for kind in kinds:
+        soak = Soak(options.seconds / len(kinds), options.seed, options.traces)
+        soak.run(kind)
+        for complaint in soak.wrong:
+            print(f"soak judge: {complaint}")
+        n_wrong += len(soak.wrong)
+        by_model, by_twins, twins_s = by_model + soak.by_model, by_twins + soak.by_twins, twins_s + soak.twins_s
+    rate = by_twins / twins_s if twins_s else 0
+    print(f"{by_model:,} decisions judged by the model; {by_twins:,} by the C twins against the script, {rate:,.0f} a second; "
+          f"{n_wrong} failed")
+    sys.exit(1 if n_wrong or not by_model or not by_twins else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""test_twins.py: a slice of what ./dev soak judge runs for long: random turns decided by the script and by the C
+algorithms, every field compared in C."""
+
+import re
+import subprocess
+import sys
+
+from conftest import ROOT
+from harness import build_dir
+
+TRACES = 12
+
+
+def test_the_script_and_the_c_algorithms_agree_on_random_turns(server):
+    done = subprocess.run([str(build_dir() / "tests" / "twins"), server.socket, "1", "0", str(TRACES)], capture_output=True,
+                          text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    decisions, n_traces = map(int, re.match(r"(\d+) decisions of (\d+) traces", done.stdout).groups())
+    assert n_traces == TRACES and decisions > 10_000 * TRACES
+
+
+def test_the_soak_counts_what_each_part_judged():
+    done = subprocess.run([sys.executable, str(ROOT / "tests" / "bench" / "soak_judge.py"), "--seed", "5000", "--traces", "1"],
+                          capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    counts = re.search(r"^([\d,]+) decisions judged by the model; ([\d,]+) by the C twins .*; 0 failed$", done.stdout, re.M)
+    assert counts, done.stdout
+
+
+def test_a_difference_is_told_with_its_seed_and_step(server):
+    """Somebody else empties the store all the while, so that the script forgets what the C algorithms know."""
+    twins = subprocess.Popen([str(build_dir() / "tests" / "twins"), server.socket, "7", "60", "1000"],
+                             stdout=subprocess.PIPE, text=True)
+    with server.client() as client:
+        while twins.poll() is None:
+            client.flushall()
+    output, _ = twins.communicate()
+    assert twins.returncode == 1
+    assert re.match(r"twins: seed \d+, turn \d+, step \d+, .*\n  script: .*\n  memory: ", output), output

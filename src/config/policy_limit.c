@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "config/nearest.h"
 #include "config/not_built.h"
+#include "config/policy_keys.h"
 #include "config/setting.h"
 
 enum { PREFIX_MAX = 128 }; /* bytes of a foreign prefix; limit_prepare puts it into limit->key_head */
@@ -109,18 +110,22 @@ static void read_count(struct reading *reading, enum policy_field field, int64_t
                          reading->given[field], reading->faults, ret);
 }
 
-/* Finer than the settings elsewhere: to the microsecond. */
-static void read_duration(struct reading *reading, enum policy_field field, bool may_be_none, int64_t *ret_us)
+bool policy_limit_duration(const char *path, bool may_be_none, const struct tree_node *node, struct faults *faults,
+                           int64_t *ret_us)
 {
     char shown[FAULTS_SHOWN_MAX];
-    const struct tree_node *node = reading->given[field];
-    if (node == NULL) return;
-    const char *text = setting_parse_text(reading_path(reading, field), node, reading->faults);
-    if (text == NULL) return;
+    const char *text = setting_parse_text(path, node, faults);
+    if (text == NULL) return false;
     const char *wrong = units_duration(text, ret_us);
     if (wrong == NULL && *ret_us == 0 && !may_be_none) wrong = "no time at all; write a duration, e.g. 10s";
-    if (wrong != NULL)
-        faults_add(reading->faults, node->line, reading->path, "%s is %s", faults_shown(shown, text), wrong);
+    if (wrong != NULL) faults_add(faults, node->line, path, "%s is %s", faults_shown(shown, text), wrong);
+    return wrong == NULL;
+}
+
+static void read_duration(struct reading *reading, enum policy_field field, bool may_be_none, int64_t *ret_us)
+{
+    const struct tree_node *node = reading->given[field];
+    if (node != NULL) policy_limit_duration(reading_path(reading, field), may_be_none, node, reading->faults, ret_us);
 }
 
 static void read_start(struct reading *reading, struct limit *limit)
@@ -159,6 +164,7 @@ static const char *read_values(struct reading *reading, struct limit *limit)
         setting_parse_bool(reading_path(reading, FIELD_COUNT_DENIED), reading->given[FIELD_COUNT_DENIED],
                            reading->faults, &limit->count_denied);
     read_start(reading, limit);
+    policy_keys_read_by(reading, limit);
     return read_prefix(reading);
 }
 

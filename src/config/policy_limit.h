@@ -10,5 +10,8 @@
 void policy_limit_read(struct reading *reading, struct limit *limit);
 /* The name of a limit in a list, which none of the policy's limits before it has. */
 void policy_limit_read_name(struct reading *reading, struct limit *limit);
+/* A duration to the microsecond, finer than the settings elsewhere. False: the fault is recorded. */
+bool policy_limit_duration(const char *path, bool may_be_none, const struct tree_node *node, struct faults *faults,
+                           int64_t *ret_us);
 
 #endif

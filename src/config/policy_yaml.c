@@ -6,7 +6,9 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "config/policy_keys.h"
 #include "config/policy_limit.h"
+#include "config/policy_overrides.h"
 #include "config/setting.h"
 
 static const char *const on_failures = "allow deny local error";
@@ -14,11 +16,6 @@ static const char *const on_failures = "allow deny local error";
 enum { DEADLINE_MAX_MS = 3600000 };
 
 /* One policy */
-
-static void no_memory(struct faults *faults, uint32_t line)
-{
-    faults_add(faults, line, "policies", "out of memory; give the daemon more, or write fewer policies");
-}
 
 static void read_failure(struct reading *reading, struct policy *policy)
 {
@@ -54,7 +51,7 @@ static void read_phase(struct reading *reading, struct policy *policy)
                    "algorithm: fixed_window without start: first_hit");
 }
 
-static void read_limits(const struct reading *reading, struct policy *policy)
+static void read_limits(struct reading *reading, struct policy *policy)
 {
     const struct tree_node *node = reading->given[FIELD_LIMITS]->first;
     for (uint16_t i = 0; i < policy->n_limits; i++, node = node->next) {
@@ -63,6 +60,7 @@ static void read_limits(const struct reading *reading, struct policy *policy)
         if (!reading_gather(&item)) continue;
         policy_limit_read_name(&item, &policy->limits[i]);
         policy_limit_read(&item, &policy->limits[i]);
+        if (item.given[FIELD_BURST] != NULL) reading->own_bursts |= (uint16_t)(1U << i);
     }
 }
 
@@ -91,6 +89,35 @@ static uint16_t count_limits(struct reading *reading)
     return 0;
 }
 
+/* unlimited: true, beside which nothing else means anything. */
+static bool is_unlimited(struct reading *reading)
+{
+    bool unlimited = false;
+    const struct tree_node *node = reading->given[FIELD_UNLIMITED];
+    if (node == NULL) return false;
+    setting_parse_bool(reading_path(reading, FIELD_UNLIMITED), node, reading->faults, &unlimited);
+    for (size_t i = 0; i < N_FIELDS && unlimited; i++)
+        if (i != FIELD_UNLIMITED && reading->given[i] != NULL)
+            faults_add(reading->faults, reading->given[i]->line, reading_path(reading, (enum policy_field)i),
+                       "stands beside unlimited: true, which leaves nothing to set; keep one of the two");
+    return unlimited;
+}
+
+static void read_contents(struct reading *reading, struct policy *policy, uint16_t n_limits)
+{
+    size_t n_errors = reading->faults->n_errors;
+    policy_keys_read_format(reading, policy);
+    if (reading->given[FIELD_LIMITS] == NULL) {
+        policy_limit_read(reading, &policy->limits[0]);
+        reading->own_bursts = reading->given[FIELD_BURST] != NULL;
+    } else if (n_limits > 0) {
+        read_limits(reading, policy);
+    }
+    if (n_limits > 0) read_phase(reading, policy);
+    read_failure(reading, policy);
+    policy_overrides_read(reading, policy, n_limits > 0 && reading->faults->n_errors == n_errors);
+}
+
 /* The policy, or NULL with the fault recorded. */
 static struct policy *read_policy(struct reading *reading)
 {
@@ -100,19 +127,18 @@ static struct policy *read_policy(struct reading *reading)
         faults_add(reading->faults, reading->node->line, reading_path_to(reading, NULL),
                    "is no name for a policy; write 1 to %d letters, digits, dots, dashes or underscores", NAME_MAX_LEN);
     if (!reading_gather(reading)) return NULL;
-    uint16_t n_limits = count_limits(reading);
-    struct policy *policy =
-        policy_new(reading_is_name(reading->node->key) ? reading->node->key : "unnamed", n_limits > 0 ? n_limits : 1);
+    bool unlimited = is_unlimited(reading);
+    uint16_t n_limits = unlimited ? 0 : count_limits(reading);
+    struct policy *policy = policy_new(reading_is_name(reading->node->key) ? reading->node->key : "unnamed",
+                                       n_limits > 0 || unlimited ? n_limits : 1);
     if (policy == NULL) {
-        no_memory(reading->faults, reading->node->line);
+        reading_no_memory(reading->faults, reading->node->line);
         return NULL;
     }
-    if (reading->given[FIELD_LIMITS] == NULL)
-        policy_limit_read(reading, &policy->limits[0]);
-    else if (n_limits > 0)
-        read_limits(reading, policy);
-    if (n_limits > 0) read_phase(reading, policy);
-    read_failure(reading, policy);
+    if (unlimited)
+        read_failure(reading, policy);
+    else
+        read_contents(reading, policy, n_limits);
     if (reading->faults->n_errors == n_errors) {
         policy_seal(policy);
         return policy;
@@ -165,11 +191,11 @@ static int read_all(struct policy_set *set, const struct tree_node *policies, co
         int status = policy_set_add(set, policy);
         if (status < 0) policy_free(policy);
         if (status == -1) {
-            no_memory(faults, node->line);
+            reading_no_memory(faults, node->line);
             return -1;
         }
         CHECK(status == 0); /* the tree refuses duplicate keys */
-        if (limit_ops(&policy->limits[0])->is_compat)
+        if (!policy->unlimited && limit_ops(&policy->limits[0])->is_compat)
             foreign[(*ret_n_foreign)++] = (struct foreign){&policy->limits[0], node->line};
     }
     return 0;
@@ -184,7 +210,7 @@ struct policy_set *policy_yaml_load(const struct tree_node *policies, const stru
     struct policy_set *set = policy_set_new();
     struct foreign *foreign = mem_alloc(count(policies) * sizeof *foreign);
     if (set == NULL || foreign == NULL) {
-        no_memory(faults, policies->line);
+        reading_no_memory(faults, policies->line);
         goto err_free;
     }
     if (policies->kind == TREE_MAP && read_all(set, policies, defaults, faults, foreign, &n_foreign) < 0) goto err_free;

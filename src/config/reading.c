@@ -12,6 +12,7 @@
 #define FIXED_WINDOWS (BIT(FIXED_WINDOW) | BIT(FIRST_HIT))
 #define COUNTERS      (FIXED_WINDOWS | BIT(SLIDING_LOG))
 #define COMPATS       (EVERY & ~(COUNTERS | BUCKETS | BIT(SLIDING_COUNTER)))
+#define NATIVES       (EVERY & ~COMPATS)
 #define EVERY         ((1u << N_ALGOS) - 1)
 
 const struct policy_field_info reading_fields[N_FIELDS] = {
@@ -38,6 +39,11 @@ bool reading_is_name(const char *text)
     return len > 0 && len <= NAME_MAX_LEN && text[len] == '\0';
 }
 
+void reading_no_memory(struct faults *faults, uint32_t line)
+{
+    faults_add(faults, line, "policies", "out of memory; give the daemon more, or write fewer policies");
+}
+
 /* Which settings are there */
 
 /* Whether `field` is the policy's own, whatever limits it has. */
@@ -45,6 +51,9 @@ static bool is_of_policy(enum policy_field field)
 {
     switch (field) {
     case FIELD_LIMITS:
+    case FIELD_KEY_FORMAT:
+    case FIELD_OVERRIDES:
+    case FIELD_UNLIMITED:
     case FIELD_PHASE:
     case FIELD_SHADOW:
     case FIELD_ON_FAILURE:

@@ -3,6 +3,7 @@
  *
  *   policy_yaml.c   the policies, their lists of limits and what concerns them all
  *   policy_limit.c  one limit: its algorithm and numbers
+ *   policy_keys.c, policy_overrides.c  key_format and by; overrides
  *   reading.c       the map itself: which settings stand in it, what they are called in a message
  */
 #ifndef RL_CONFIG_READING_H
@@ -33,6 +34,7 @@ struct reading {
     const struct tree_node *node;
     const struct tree_node *given[N_FIELDS]; /* NULL = not written */
     bool in_list;                            /* a limit of a list */
+    uint16_t own_bursts;                     /* of a policy: bit i: its i-th limit's burst is written */
     const struct policy_defaults *defaults;
     struct faults *faults;
     char base[PATH_BASE_MAX];  /* "policies.login", "policies.search.limits[0]" */
@@ -49,5 +51,6 @@ bool reading_gather(struct reading *reading);
 /* Is there this required one? It is recorded where not. */
 bool reading_has(struct reading *reading, enum policy_field field);
 bool reading_is_name(const char *text); /* of a policy or a limit */
+void reading_no_memory(struct faults *faults, uint32_t line);
 
 #endif

@@ -16,10 +16,44 @@ size_t check_n_limits(const struct check *first)
     return n;
 }
 
-/* A member of a check_all whose policy has a limit of 0 is decided by that. */
+/* A member of a check_all whose policy has no limits, or one of 0, is decided by that. */
 static bool is_asked_about(const struct check *first, const struct check *one)
 {
-    return !first->is_all || policy_zero_limit(one->policy) == NULL;
+    return !one->policy->unlimited && (!first->is_all || policy_zero_limit(one->policy) == NULL);
+}
+
+static bool is_member(const struct check *check, const struct limit *limit)
+{
+    return limit->limit > 0 && (check->kind != OP_RESET || !limit->shared);
+}
+
+bool check_owns_state(const struct check *check)
+{
+    for (uint16_t i = 0; i < check->policy->n_limits; i++)
+        if (check->policy->limits[i].limit > 0 && !check->policy->limits[i].shared) return true;
+    return false;
+}
+
+static struct slice next_id(const struct check *check, const struct key_split *split, key_parts parts, uint8_t **room)
+{
+    const struct key_format *format = check->policy->format;
+    struct slice id = key_format_id(format, split, parts, *room);
+    if (key_format_is_joined(format, parts)) *room += check->key.len;
+    return id;
+}
+
+/* Of a policy with shared limits: what each one's counter goes by, and what they have in common. */
+static void set_ids(const struct check *check, struct op_member *members, uint16_t n)
+{
+    struct key_split split;
+    uint8_t *room = check->ids;
+    CHECK(key_format_split(check->policy->format, check->key, &split)); /* who asked has seen to it */
+    struct slice common = next_id(check, &split, check->policy->common, &room);
+    for (uint16_t i = 0; i < n; i++) {
+        const struct limit *limit = members[i].limit;
+        if (limit->shared) members[i].key = next_id(check, &split, limit->parts, &room);
+        members[i].common = common;
+    }
 }
 
 uint16_t check_fill_members(const struct check *first, struct op_member *members)
@@ -27,9 +61,10 @@ uint16_t check_fill_members(const struct check *first, struct op_member *members
     uint16_t n = 0;
     for (const struct check *one = first; one != NULL; one = check_after(first, one)) {
         if (!is_asked_about(first, one)) continue;
+        uint16_t n_before = n;
         for (uint16_t i = 0; i < one->policy->n_limits; i++) {
             const struct limit *limit = &one->policy->limits[i];
-            if (limit->limit == 0) continue;
+            if (!is_member(first, limit)) continue;
             members[n++] = (struct op_member){
                 .limit = limit,
                 .key = one->key,
@@ -37,6 +72,7 @@ uint16_t check_fill_members(const struct check *first, struct op_member *members
                 .max_wait_us = one->has_max_wait ? limit_max_wait(limit, one->max_wait_us) : limit->max_wait_us,
             };
         }
+        if (one->policy->shares) set_ids(one, members + n_before, n - n_before);
     }
     return n;
 }
@@ -64,6 +100,24 @@ static void take_decision(struct check *check, const struct op_member *members)
     check->decision.policy_version = check->policy->version;
 }
 
+void check_answer_unlimited(struct check *first)
+{
+    bool allowed = true;
+    for (const struct check *one = first; one != NULL; one = check_after(first, one))
+        allowed &= one->policy->unlimited || one->decision.allowed;
+    for (struct check *one = first; one != NULL; one = check_after(first, one)) {
+        if (!one->policy->unlimited) continue;
+        one->decision = (struct decision){
+            .allowed = true,
+            .limit = UNLIMITED,
+            .remaining = UNLIMITED,
+            .granted = allowed ? one->cost : 0,
+            .source = SOURCE_UNLIMITED,
+            .policy_version = one->policy->version,
+        };
+    }
+}
+
 void check_take_answer(struct check *first, const struct op *op, enum source source)
 {
     if (op->kind == OP_RESET) {
@@ -72,6 +126,7 @@ void check_take_answer(struct check *first, const struct op *op, enum source sou
     }
     const struct op_member *members = op->members;
     for (struct check *one = first; one != NULL; one = check_after(first, one)) {
+        if (one->policy->unlimited) continue;
         if (is_asked_about(first, one)) {
             take_decision(one, members);
             members += one->policy->n_limits;

@@ -64,6 +64,8 @@ struct check {
     struct op_member *big_members; /* owned; NULL until a policy of more limits came; room for POLICY_LIMITS_MAX */
     uint8_t *big_key;              /* owned; NULL until a longer key came */
     size_t big_cap;
+    uint8_t *ids; /* owned; NULL until a policy came that joins parts of the key */
+    size_t ids_cap;
     struct op_member inline_members[CHECK_INLINE_MEMBERS];
     uint8_t inline_key[CHECK_INLINE_KEY];
 };
@@ -76,11 +78,16 @@ static inline struct check *check_after(const struct check *first, const struct 
 
 uint32_t check_count(const struct check *first);  /* the checks of its chain: 1, or a check_all's members */
 size_t check_n_limits(const struct check *first); /* of all their policies */
+/* Has a reset anything to forget? Only counters that belong to the key as a whole are its own. */
+bool check_owns_state(const struct check *check);
 /* The policies' limits as questions at `members` (room for check_n_limits()), but for those of limit 0, which no store
- * is asked about, and in a check_all for the policies that have one. Returns how many. */
+ * is asked about, in a check_all for the policies that have one, and in a reset for the limits that the key shares with
+ * others. Ids of parts are joined in the checks' own room: check_reserve_ids() comes before. Returns how many. */
 uint16_t check_fill_members(const struct check *first, struct op_member *members);
 /* The members' answers as each check's one answer, said to come from `source`. */
 void check_take_answer(struct check *first, const struct op *op, enum source source);
+/* The answer to those whose policy is unlimited, once the others have theirs. */
+void check_answer_unlimited(struct check *first);
 /* One decision of n answered members of a check_all; its `granted` is the sum of theirs. */
 void check_whole(const struct check *const *members, size_t n, struct decision *ret);
 

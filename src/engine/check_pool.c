@@ -27,6 +27,7 @@ void check_pool_fini(struct check_pool *pool)
         for (size_t i = 0; i < SLAB_CHECKS; i++) {
             mem_free(slab->checks[i].big_key);
             mem_free(slab->checks[i].big_members);
+            mem_free(slab->checks[i].ids);
         }
         mem_free(slab);
     }
@@ -79,8 +80,26 @@ void check_pool_return(struct check_pool *pool, struct check *check)
         check->big_key = NULL;
         check->big_cap = 0;
     }
+    if (check->ids_cap > KEEP_KEY) {
+        mem_free(check->ids);
+        check->ids = NULL;
+        check->ids_cap = 0;
+    }
     pool->n_out--;
     list_push_back(pool->idle.next, &check->link); /* before the first: the list is a stack */
+}
+
+int check_reserve_ids(struct check *first)
+{
+    for (struct check *one = first; one != NULL; one = check_after(first, one)) {
+        size_t len = one->policy->n_joined * one->key.len;
+        if (len <= one->ids_cap) continue;
+        uint8_t *ids = mem_realloc(one->ids, len);
+        if (ids == NULL) return -1;
+        one->ids = ids;
+        one->ids_cap = len;
+    }
+    return 0;
 }
 
 int check_reserve_members(struct check *check, size_t n)

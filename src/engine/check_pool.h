@@ -24,6 +24,8 @@ void check_pool_fini(struct check_pool *pool); /* every check must be back */
 struct check *check_pool_take(struct check_pool *pool, struct slice key);
 void check_pool_return(struct check_pool *pool, struct check *check);
 
+/* Room for the ids that check_fill_members() joins, of all that `first` stands for. 0, or -1 without memory. */
+int check_reserve_ids(struct check *first);
 /* Room for n members at check->members. 0, or -1 without memory. */
 int check_reserve_members(struct check *check, size_t n);
 

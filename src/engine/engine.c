@@ -119,6 +119,7 @@ static void answer(struct check *check)
     CHECK(!check->answered && !check->released);
     check->answered = true;
     deadlines_unset(&check->engine->deadlines, &check->deadline);
+    if (check->is_all || check->policy->unlimited) check_answer_unlimited(check);
     if (check->policy->shadow) soften(check);
     if (check->kind == OP_CHECK && check->error == ERROR_NONE) count_decided(check);
     check->done(check);
@@ -155,21 +156,16 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
     }
 }
 
-static bool has_state(const struct policy *policy)
-{
-    for (uint16_t i = 0; i < policy->n_limits; i++)
-        if (policy->limits[i].limit > 0) return true;
-    return false;
-}
-
-/* A policy with a limit of 0 admits nothing, and no store need be asked. A reset has nothing to forget there, but the
- * policy's other limits may have. */
+/* An unlimited policy admits everything, one with a limit of 0 nothing, and no store need be asked. A reset there has
+ * nothing to forget, but the policy's other limits may have. */
 static bool answer_by_policy(struct check *check)
 {
     const struct policy *policy = check->policy;
     const struct limit *zero = policy_zero_limit(policy);
-    if (zero == NULL) return false;
-    if (check->kind == OP_RESET && has_state(policy)) return false;
+    if (check->kind == OP_RESET) return !check_owns_state(check);
+    if (zero == NULL && !policy->unlimited) return false;
+    counters.decided_unlimited++;
+    if (policy->unlimited) return true; /* check_answer_unlimited() says what */
     bool allowed = check->cost == 0;
     check->decision = (struct decision){
         .allowed = allowed,
@@ -178,7 +174,6 @@ static bool answer_by_policy(struct check *check)
         .source = check->engine->store.source,
         .policy_version = policy->version,
     };
-    counters.decided_unlimited++;
     return true;
 }
 
@@ -200,21 +195,21 @@ static bool decided_by_policy(struct check *first)
     for (struct check *one = first; one != NULL; one = check_after(first, one)) {
         if (!answer_by_policy(one))
             all = false;
-        else if (!one->decision.allowed)
+        else if (!one->policy->unlimited && one->kind != OP_RESET && !one->decision.allowed)
             denied = true;
     }
     for (struct check *one = first; denied && one != NULL; one = check_after(first, one))
-        if (policy_zero_limit(one->policy) == NULL) answer_unasked(one);
+        if (policy_zero_limit(one->policy) == NULL && !one->policy->unlimited) answer_unasked(one);
     return all || denied;
 }
 
 /* What was asked for, else the shortest of the policies'. */
 static uint32_t deadline_of(const struct check *first)
 {
-    uint32_t least = first->policy->deadline_ms;
+    uint32_t least = UINT32_MAX;
     if (first->deadline_ms > 0) return first->deadline_ms;
     for (const struct check *one = first; one != NULL; one = check_after(first, one))
-        if (one->policy->deadline_ms < least) least = one->policy->deadline_ms;
+        if (!one->policy->unlimited && one->policy->deadline_ms < least) least = one->policy->deadline_ms;
     return least;
 }
 
@@ -224,7 +219,7 @@ static int prepare(struct check *check)
     struct engine *engine = check->engine;
     int64_t deadline_us = (int64_t)deadline_of(check) * 1000;
     if (engine->n_tombs >= engine->max_inflight) return -1;
-    if (check_reserve_members(check, check_n_limits(check)) < 0) return -1;
+    if (check_reserve_members(check, check_n_limits(check)) < 0 || check_reserve_ids(check) < 0) return -1;
     if (deadlines_set(&engine->deadlines, &check->deadline, engine->clock->mono_us, deadline_us) < 0) return -1;
     uint16_t n_members = check_fill_members(check, check->members);
     check->op = (struct op){.kind = check->kind, .members = check->members, .n_members = n_members, .done = on_op_done};

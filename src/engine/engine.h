@@ -2,7 +2,7 @@
  * engine.h: the way of a check between the edges and the store.
  *
  *   engine_check_new    from the pool; NULL = OVERLOADED, now
- *   engine_submit  ───┬ answered now: limit 0, cost above capacity where known, memory store, store down
+ *   engine_submit  ───┬ answered now: unlimited, limit 0, cost above capacity where known, memory store, store down
  *                     └ the store keeps it
  *   engine_flush        end of the loop turn
  *   on_op_done | engine_expire, whichever is first ─▶ check->done, exactly once
@@ -42,7 +42,8 @@ void engine_set_options(struct engine *engine, const struct engine_options *opti
 struct check *engine_check_new(struct engine *engine, struct slice key);
 /* Decide. check->done runs exactly once, now or later. kind, policy, cost and done must be set; cost is >= 0. Of a
  * check_all only the first is submitted (check.h); its members' policies have POLICY_LIMITS_MAX limits at most, no two
- * members share a policy and a key, and where there are several, none is in shadow. */
+ * members meet in a counter (policy_meeting), and where there are several, none is in shadow. The key fits its
+ * policy's format. */
 void engine_submit(struct engine *engine, struct check *check);
 /* The asker is through with it (after done) or has left (before: done will not run). The first of a check_all takes
  * its members along, submitted or not. */

@@ -1,6 +1,7 @@
 #include "engine/failure.h"
 
 #include "base/counters.h"
+#include "engine/check_pool.h"
 
 enum {
     DENY_RETRY_MS = 1000,
@@ -87,8 +88,8 @@ static int open_local(struct failure *failure)
 static int decide_locally(struct failure *failure, struct check *check)
 {
     struct op_member members[POLICY_LIMITS_MAX];
+    if (open_local(failure) < 0 || check_reserve_ids(check) < 0) return -1;
     struct op op = {.kind = OP_CHECK, .members = members, .n_members = check_fill_members(check, members)};
-    if (open_local(failure) < 0) return -1;
     struct store local = memory_store_handle(failure->local);
     if (store_submit(&local, &op) != SUBMIT_DECIDED) return -1;
     check_take_answer(check, &op, SOURCE_LOCAL);
@@ -123,9 +124,10 @@ static enum on_failure on_failure_of(const struct check *first)
     };
     if (first->kind != OP_CHECK) return ON_FAILURE_ERROR;
     if (first->policy->shadow && first->policy->on_failure == ON_FAILURE_ERROR) return ON_FAILURE_ALLOW;
-    enum on_failure strictest = first->policy->on_failure;
+    enum on_failure strictest = ON_FAILURE_ALLOW;
     for (const struct check *one = first; one != NULL; one = check_after(first, one))
-        if (strictness[one->policy->on_failure] > strictness[strictest]) strictest = one->policy->on_failure;
+        if (!one->policy->unlimited && strictness[one->policy->on_failure] > strictness[strictest])
+            strictest = one->policy->on_failure;
     return strictest;
 }
 

@@ -2,13 +2,12 @@
  * failure.h: the answer where the store gave none in time.
  *
  * Checks get what their policy's on_failure says, the members of a check_all all what the strictest of
- * their policies says: error before deny before local before allow. `local` decides on a memory table of its own, by
- * the same policy at its full limit, on the monotonic clock; the table is made at first need and
- * emptied when the store answers again, so that nobody is punished twice. After a lost connection
- * one answer is enough for that; a store that is merely late, overloaded or in error must have
- * been well for a while, else every answer between two late ones would hand out the limit afresh.
- * Peeks and resets are errors: only the store could answer them. A shadow policy's check is never an error: what its
- * policy says with `error` is `allow`.
+ * their policies says (an unlimited one aside): error before deny before local before allow. `local` decides on a
+ * memory table of its own, by the same policy at its full limit, on the monotonic clock; the table is made at first
+ * need and emptied when the store answers again, so that nobody is punished twice. After a lost connection one answer
+ * is enough for that; a store that is merely late, overloaded or in error must have been well for a while, else every
+ * answer between two late ones would hand out the limit afresh. Peeks and resets are errors: only the store could
+ * answer them. A shadow policy's check is never an error: what its policy says with `error` is `allow`.
  */
 #ifndef RL_ENGINE_FAILURE_H
 #define RL_ENGINE_FAILURE_H

@@ -21,6 +21,7 @@
 
 #include "base/slice.h"
 #include "limit/decision.h"
+#include "limit/key_format.h"
 
 enum { NAME_MAX_LEN = 64, KEY_HEAD_MAX = 192 };
 
@@ -46,6 +47,8 @@ struct limit {
     int64_t max_wait_us; /* leaky_bucket: admitted with a delay up to this; else 0 */
     bool count_denied;   /* denied requests are charged too */
     bool phase;          /* aligned fixed windows: those of each key begin at a moment of its own */
+    bool shared;         /* its counters belong to some parts of the key only, which other keys have too */
+    key_parts parts;     /* where shared: which, of the policy's format */
 
     /* Set by limit_prepare(): */
     int64_t full;                /* what a fresh key admits at once: burst, or limit */

@@ -26,18 +26,41 @@ const char *on_failure_name(enum on_failure on_failure)
 
 struct policy *policy_new(const char *name, uint16_t n_limits)
 {
-    CHECK(n_limits >= 1 && n_limits <= POLICY_LIMITS_MAX && strlen(name) <= NAME_MAX_LEN);
+    CHECK(n_limits <= POLICY_LIMITS_MAX && strlen(name) <= NAME_MAX_LEN);
     struct policy *policy = mem_zalloc(sizeof *policy + n_limits * sizeof policy->limits[0]);
     if (policy == NULL) return NULL;
     snprintf(policy->name, sizeof policy->name, "%s", name);
     policy->n_limits = n_limits;
+    policy->unlimited = n_limits == 0;
+    policy->name_hash = hash_stable(HASH_STABLE_START, name, strlen(name));
     for (uint16_t i = 0; i < n_limits; i++) policy->limits[i].policy = policy;
     return policy;
 }
 
 void policy_free(struct policy *policy)
 {
+    if (policy == NULL) return;
+    overrides_free(policy->overrides);
+    if (policy->base == NULL) mem_free(policy->format);
     mem_free(policy);
+}
+
+struct policy *policy_variant(const struct policy *base, bool unlimited)
+{
+    CHECK(base->base == NULL);
+    uint16_t n_limits = unlimited ? 0 : base->n_limits;
+    struct policy *variant = mem_alloc(sizeof *variant + n_limits * sizeof variant->limits[0]);
+    if (variant == NULL) return NULL;
+    *variant = *base;
+    variant->base = base;
+    variant->overrides = NULL;
+    variant->n_limits = n_limits;
+    variant->unlimited = unlimited;
+    for (uint16_t i = 0; i < n_limits; i++) {
+        variant->limits[i] = base->limits[i];
+        variant->limits[i].policy = variant;
+    }
+    return variant;
 }
 
 /* The settings go into the fingerprint as text, so that it is the same on every machine. */
@@ -50,19 +73,88 @@ static uint64_t hash_limit(uint64_t hash, const struct limit *limit)
     CHECK(len > 0 && (size_t)len < sizeof text);
     hash = hash_stable(hash, text, (size_t)len);
     if (limit->phase) hash = hash_stable(hash, "phase|", 6);
-    return hash_stable(hash, limit->key_head, limit->key_head_len); /* tells first-hit windows from aligned ones */
+    hash = hash_stable(hash, limit->key_head, limit->key_head_len); /* tells first-hit windows from aligned ones */
+    if (!limit->shared) return hash;
+    len = snprintf(text, sizeof text, "|by %x", (unsigned)limit->parts);
+    return hash_stable(hash, text, (size_t)len);
+}
+
+static uint64_t hash_text(uint64_t hash, const char *text)
+{
+    return hash_stable(hash, text, strlen(text) + 1); /* with its end, so that two texts are not another two */
+}
+
+static uint64_t hash_overrides(uint64_t hash, const struct overrides *overrides)
+{
+    for (size_t i = 0; i < overrides->n; i++) {
+        const struct override *item = &overrides->items[i];
+        hash = hash_text(hash, item->is_pattern ? "|match" : "|key");
+        hash = hash_text(hash, item->text);
+        if (item->variant->unlimited) hash = hash_text(hash, "unlimited");
+        for (uint16_t j = 0; j < item->variant->n_limits; j++) hash = hash_limit(hash, &item->variant->limits[j]);
+    }
+    return hash;
+}
+
+/* What follows from the limits, of a policy as of a variant. */
+static void complete(struct policy *policy)
+{
+    policy->shares = false;
+    policy->n_joined = 0;
+    if (policy->format == NULL) return;
+    policy->common = key_format_all(policy->format);
+    for (uint16_t i = 0; i < policy->n_limits; i++) {
+        const struct limit *limit = &policy->limits[i];
+        if (!limit->shared) continue;
+        policy->shares = true;
+        policy->common &= limit->parts;
+        policy->n_joined += key_format_is_joined(policy->format, limit->parts);
+    }
+    policy->n_joined += key_format_is_joined(policy->format, policy->common);
+}
+
+static void seal_variants(struct policy *policy)
+{
+    for (size_t i = 0; policy->overrides != NULL && i < policy->overrides->n; i++) {
+        struct policy *variant = policy->overrides->items[i].variant;
+        complete(variant);
+        variant->version = policy->version;
+    }
 }
 
 void policy_seal(struct policy *policy)
 {
     char text[160];
+    CHECK(policy->base == NULL && policy->unlimited == (policy->n_limits == 0));
+    complete(policy);
     int len = snprintf(text, sizeof text, "%s|%s|%" PRIu32, policy->name, on_failure_name(policy->on_failure),
                        policy->deadline_ms);
     CHECK(len > 0 && (size_t)len < sizeof text);
     uint64_t hash = hash_stable(HASH_STABLE_START, text, (size_t)len);
     if (policy->shadow) hash = hash_stable(hash, "|shadow", strlen("|shadow"));
     for (uint16_t i = 0; i < policy->n_limits; i++) hash = hash_limit(hash, &policy->limits[i]);
+    if (policy->unlimited) hash = hash_text(hash, "|unlimited");
+    if (policy->format != NULL) hash = hash_text(hash_text(hash, "|key_format"), policy->format->text);
+    if (policy->overrides != NULL) hash = hash_overrides(hash, policy->overrides);
     policy->version = (uint32_t)(hash ^ hash >> 32);
+    seal_variants(policy);
+}
+
+static bool meets(const struct limit *limit, const struct key_format *format, struct slice key_a, struct slice key_b)
+{
+    struct key_split a, b;
+    if (!limit->shared) return slice_eq(key_a, key_b);
+    return key_format_split(format, key_a, &a) && key_format_split(format, key_b, &b) &&
+           key_format_same(&a, &b, limit->parts);
+}
+
+const struct limit *policy_meeting(const struct policy *a, struct slice key_a, const struct policy *b,
+                                   struct slice key_b)
+{
+    if ((a->base != NULL ? a->base : a) != (b->base != NULL ? b->base : b)) return NULL;
+    for (uint16_t i = 0; i < a->n_limits && i < b->n_limits; i++)
+        if (meets(&a->limits[i], a->format, key_a, key_b)) return &a->limits[i];
+    return NULL;
 }
 
 const struct limit *policy_zero_limit(const struct policy *policy)
@@ -74,8 +166,8 @@ const struct limit *policy_zero_limit(const struct policy *policy)
 
 int64_t policy_capacity(const struct policy *policy)
 {
-    int64_t least = policy->limits[0].full;
-    for (uint16_t i = 1; i < policy->n_limits; i++)
+    int64_t least = UNLIMITED;
+    for (uint16_t i = 0; i < policy->n_limits; i++)
         if (policy->limits[i].full < least) least = policy->limits[i].full;
     return least;
 }

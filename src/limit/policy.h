@@ -13,9 +13,14 @@
 
 #include "base/map.h"
 #include "base/slice.h"
+#include "limit/key_format.h"
 #include "limit/limit.h"
+#include "limit/override.h"
 
 enum { POLICY_LIMITS_MAX = 16 };
+
+/* What an unlimited policy says to have, and to have left: the largest integer that every client can read. */
+#define UNLIMITED ((INT64_C(1) << 53) - 1)
 
 enum on_failure { ON_FAILURE_ALLOW, ON_FAILURE_DENY, ON_FAILURE_LOCAL, ON_FAILURE_ERROR };
 
@@ -26,9 +31,21 @@ struct policy {
     char name[NAME_MAX_LEN + 1]; /* [A-Za-z0-9._-]{1,64} */
     uint32_t version;            /* fingerprint of the settings: equal in every daemon that has the same */
     enum on_failure on_failure;
-    uint32_t deadline_ms; /* an answer by then */
-    bool shadow;          /* evaluated and counted, and never denies */
-    uint16_t n_limits;    /* 1 to POLICY_LIMITS_MAX */
+    uint32_t deadline_ms;        /* an answer by then */
+    bool shadow;                 /* evaluated and counted, and never denies */
+    struct key_format *format;   /* owned, but by a variant; NULL = keys have no parts */
+    struct overrides *overrides; /* owned; NULL = none */
+    const struct policy *base;   /* of a variant (override.h): the policy whose override it is; else NULL */
+    const char *override;        /* of a variant: its key or pattern */
+    bool unlimited;              /* allows everything and asks no store: it has no limits */
+    uint64_t name_hash;          /* hash_stable() of the name */
+
+    /* Set by policy_seal(): */
+    key_parts common;  /* those that all limits count by: they decide the bucket of the Redis keys */
+    uint16_t n_joined; /* ids of one key that key_format_id() needs room for, the one of `common` too */
+    bool shares;       /* some limit is shared */
+
+    uint16_t n_limits; /* 1 to POLICY_LIMITS_MAX; 0 where unlimited */
     struct limit limits[];
 };
 
@@ -40,15 +57,31 @@ struct policy_set {
     struct map by_name;
 };
 
-/* A policy with room for n limits, zeroed but for name, n_limits and each limit's back pointer; NULL without memory. */
+/* A policy with room for n limits (0: unlimited), zeroed but for name, n_limits and each limit's back pointer; NULL
+ * without memory. */
 struct policy *policy_new(const char *name, uint16_t n_limits);
 void policy_free(struct policy *policy);
-/* Once all limits are prepared: computes version. */
+/* A copy of a policy that is not sealed yet, as an override of it: to be changed, prepared and added to its overrides.
+ * `unlimited`: without its limits. NULL without memory. */
+struct policy *policy_variant(const struct policy *base, bool unlimited);
+/* Once all limits are prepared and all overrides are there: computes version, and what else follows; a variant's too.
+ */
 void policy_seal(struct policy *policy);
+
+/* What counts for `key`: an override of the policy, or the policy itself. */
+static inline const struct policy *policy_for_key(const struct policy *policy, struct slice key)
+{
+    const struct policy *variant = policy->overrides != NULL ? overrides_find(policy->overrides, key) : NULL;
+    return variant != NULL ? variant : policy;
+}
+
+/* The first limit that would charge one counter for both keys, be they asked of policies or variants; NULL: none. */
+const struct limit *policy_meeting(const struct policy *a, struct slice key_a, const struct policy *b,
+                                   struct slice key_b);
 
 /* The first of its limits that is 0 and so denies always; NULL where there is none. */
 const struct limit *policy_zero_limit(const struct policy *policy);
-/* The smallest capacity of its limits: more is never admitted at once. */
+/* The smallest capacity of its limits, or UNLIMITED: more is never admitted at once. */
 int64_t policy_capacity(const struct policy *policy);
 
 struct policy_set *policy_set_new(void); /* one reference; NULL without memory */

@@ -73,19 +73,30 @@ static int run_reset(struct session *session, uint64_t msgid, struct params *par
     return ask(session, msgid, params, OP_RESET, &question);
 }
 
+static int fail_met(const struct params *member, const struct limit *limit, int index)
+{
+    const char *slash = limit->name[0] != '\0' ? "/" : "";
+    return params_fail(
+        member, ERROR_BAD_REQUEST,
+        "charges the same counter of %s%s%s as checks[%d], which its key shares; ask for both with one cost",
+        limit->policy->name, slash, limit->name, index);
+}
+
 /* May `question` stand beside the call's other checks? Of a check_all only: those are one question to the store. */
 static int fits_in(const struct call *call, const struct params *member, const struct question *question)
 {
     size_t n_limits = question->policy->n_limits;
     int index = 0;
     if (call->form != CALL_ALL) return 0;
-    if (limit_ops(&question->policy->limits[0])->is_compat)
+    if (!question->policy->unlimited && limit_ops(&question->policy->limits[0])->is_compat)
         return params_fail(member, ERROR_UNSUPPORTED,
                            "policy: a compat policy is decided apart; ask for it with check");
     for (const struct check *other = call->first; other != NULL; other = other->next, index++) {
         n_limits += other->policy->n_limits;
         if (other->policy == question->policy && slice_eq(other->key, question->key))
             return params_fail(member, ERROR_BAD_REQUEST, "is the same policy and key as checks[%d]", index);
+        const struct limit *met = policy_meeting(question->policy, question->key, other->policy, other->key);
+        if (met != NULL) return fail_met(member, met, index);
     }
     if (n_limits <= POLICY_LIMITS_MAX) return 0;
     return params_fail(member, ERROR_BAD_REQUEST, "is too much; the policies of one check_all have %d limits at most",
@@ -172,18 +183,28 @@ static bool may_count_denied(const struct limit *limit)
     return is_fixed_window(limit) || limit->algo == ALGO_SLIDING_LOG;
 }
 
+static void pack_by(struct packer *packer, const struct limit *limit)
+{
+    const struct key_format *format = limit->policy->format;
+    pack_text(packer, "by");
+    pack_array(packer, (uint32_t)__builtin_popcount(limit->parts));
+    for (int i = 0; i < format->n_parts; i++)
+        if (limit->parts & 1U << i) pack_str_of(packer, &format->names[i], 1);
+}
+
 /* As configured: a setting is there where the algorithm has it. */
 static void pack_limit(struct packer *packer, const struct limit *limit)
 {
     const struct algo_ops *ops = limit_ops(limit);
     bool is_named = limit->name[0] != '\0', is_leaky = limit->algo == ALGO_LEAKY_BUCKET;
     bool is_bucket = is_leaky || limit->algo == ALGO_BUCKET;
-    pack_map(packer,
-             3U + is_named + is_bucket + is_leaky + is_fixed_window(limit) + may_count_denied(limit) + limit->phase);
+    pack_map(packer, 3U + is_named + limit->shared + is_bucket + is_leaky + is_fixed_window(limit) +
+                         may_count_denied(limit) + limit->phase);
     if (is_named) {
         pack_text(packer, "name");
         pack_text(packer, limit->name);
     }
+    if (limit->shared) pack_by(packer, limit);
     pack_text(packer, ops->is_compat ? "compat" : "algorithm");
     pack_text(packer, ops->name);
     pack_text(packer, "limit");
@@ -214,7 +235,8 @@ static void pack_limit(struct packer *packer, const struct limit *limit)
 
 static void pack_policy(struct packer *packer, const struct policy *policy)
 {
-    pack_map(packer, 5U + policy->shadow);
+    bool has_format = policy->format != NULL, has_overrides = policy->overrides != NULL;
+    pack_map(packer, 5U + policy->shadow + has_format + has_overrides + policy->unlimited);
     pack_text(packer, "name");
     pack_text(packer, policy->name);
     pack_text(packer, "version");
@@ -226,6 +248,18 @@ static void pack_policy(struct packer *packer, const struct policy *policy)
     if (policy->shadow) {
         pack_text(packer, "shadow");
         pack_bool(packer, true);
+    }
+    if (policy->unlimited) {
+        pack_text(packer, "unlimited");
+        pack_bool(packer, true);
+    }
+    if (has_format) {
+        pack_text(packer, "key_format");
+        pack_text(packer, policy->format->text);
+    }
+    if (has_overrides) {
+        pack_text(packer, "overrides");
+        pack_uint(packer, policy->overrides->n);
     }
     pack_text(packer, "limits");
     pack_array(packer, policy->n_limits);

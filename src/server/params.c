@@ -54,9 +54,20 @@ static int read_key(struct params *params, struct slice *ret)
     return 0;
 }
 
+static int check_format(const struct params *params, const struct policy *policy, struct slice key)
+{
+    char space[SHOWN_MAX];
+    struct key_split split;
+    if (policy->format == NULL || key_format_split(policy->format, key, &split)) return 0;
+    return params_fail(params, ERROR_BAD_KEY, "key: '%s' does not fit %.72s, the key_format of %s", shown(space, key),
+                       policy->format->text, policy->name);
+}
+
 int params_target(struct params *params, struct question *ret)
 {
     if (read_policy(params, &ret->policy) != 0 || read_key(params, &ret->key) != 0) return -1;
+    if (check_format(params, ret->policy, ret->key) != 0) return -1;
+    ret->policy = policy_for_key(ret->policy, ret->key);
     params->n -= 2;
     return 0;
 }

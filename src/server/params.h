@@ -33,8 +33,8 @@ struct params {
 
 /* What a check, peek or reset asks for. */
 struct question {
-    const struct policy *policy;
-    struct slice key;
+    const struct policy *policy; /* or its override for the key */
+    struct slice key;            /* fits the policy's format */
     int64_t cost;
     uint32_t deadline_ms; /* 0 = the policy's */
     bool has_max_wait;    /* else the policy's */

@@ -180,7 +180,10 @@ static int write_states(struct memory_store *memory, const struct op *op)
         const struct algo_ops *ops = limit_ops(op->members[i].limit);
         struct state *state = &seat->entry->state;
         if (ops->store(&seat->run, state, seat->seen1, seat->seen2, seat->keep, seat->units) < 0) return -1;
-        memory_table_update(&memory->table, seat->entry, ops->expires(&seat->run, state));
+        int64_t expires_us = ops->expires(&seat->run, state);
+        if (expires_us > memory->clock->wall_us + seat->entry->life_us)
+            memory_table_relimit(seat->entry, op->members[i].limit);
+        memory_table_update(&memory->table, seat->entry, expires_us);
     }
     return 0;
 }

@@ -102,6 +102,11 @@ struct memory_entry *memory_table_add(struct memory_table *table, const struct l
     return entry;
 }
 
+void memory_table_relimit(struct memory_entry *entry, const struct limit *limit)
+{
+    entry->life_us = life_of(limit);
+}
+
 void memory_table_update(struct memory_table *table, struct memory_entry *entry, int64_t expires_us)
 {
     uint32_t n_bytes = bytes_of(entry);

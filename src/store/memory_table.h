@@ -53,6 +53,8 @@ struct memory_entry *memory_table_find(struct memory_table *table, const struct 
 /* A fresh entry, pinned, for a key not inside; where the table is full another goes. NULL without memory. */
 struct memory_entry *memory_table_add(struct memory_table *table, const struct limit *limit, struct slice key,
                                       int64_t now_us);
+/* Its state is another limit's from now on, of the same key: an override's, or a reloaded one. */
+void memory_table_relimit(struct memory_entry *entry, const struct limit *limit);
 /* After its state was written. */
 void memory_table_update(struct memory_table *table, struct memory_entry *entry, int64_t expires_us);
 void memory_table_remove(struct memory_table *table, struct memory_entry *entry);

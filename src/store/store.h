@@ -42,7 +42,8 @@ enum submit {
 
 struct op_member {
     const struct limit *limit; /* alive until `done` */
-    struct slice key;          /* the client's key; bytes alive until `done` */
+    struct slice key;          /* the limit's id: the client's key, or some of its parts; bytes alive until `done` */
+    struct slice common;       /* what decides the bucket of the key in Redis; data NULL: `key` itself; alive as that */
     int64_t cost;              /* 0 = peek; already checked: <= max_cost, or > limit->full (never admitted) */
     int64_t max_wait_us;       /* a delay that will do, at most the limit's; 0 where that has none */
     struct decision decision;  /* result of OP_CHECK and OP_PEEK: all but source, reason and policy_version */

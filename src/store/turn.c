@@ -131,12 +131,12 @@ static uint8_t *append(uint8_t *to, const void *bytes, size_t len)
     return to + len;
 }
 
-/* The bucket spreads a policy's keys over a cluster's slots. */
+/* The bucket spreads a policy's keys over a cluster's slots, and keeps together what one check asks for. */
 uint8_t *turn_put_tag(const struct turn *turn, uint8_t *to, const struct op_member *member)
 {
     const struct limit *limit = member->limit;
-    uint64_t hash = hash_stable(HASH_STABLE_START, limit->policy->name, strlen(limit->policy->name));
-    unsigned bucket = (unsigned)(hash_stable(hash, member->key.data, member->key.len) % N_BUCKETS);
+    const struct slice common = member->common.data != NULL ? member->common : member->key;
+    unsigned bucket = (unsigned)(hash_stable(limit->policy->name_hash, common.data, common.len) % N_BUCKETS);
     const char tag[TURN_TAG_LEN] = {
         ':', '{', 'b', (char)('0' + bucket / 100), (char)('0' + bucket / 10 % 10), (char)('0' + bucket % 10), '}', ':'};
     return append(append(to, turn->prefix, turn->prefix_len), tag, sizeof tag);

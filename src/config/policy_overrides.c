@@ -1,0 +1,346 @@
+/*
+ * policy_overrides.c: one entry of `overrides:` after another becomes a variant of the policy.
+ *
+ * An entry says which keys (key or match) and what they get: unlimited: true, or numbers. A number
+ * stands by itself where the policy has one limit, else in a map by the limits' names.
+ *
+ * A limit that other keys share (by) is one counter with several sets of numbers then. That goes for
+ * counts, which are what they are whatever the limit; a bucket's level and a window's length mean
+ * something only to those with the same rate.
+ */
+#include "config/policy_overrides.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "config/nearest.h"
+#include "config/policy_limit.h"
+#include "config/setting.h"
+#include "limit/policy.h"
+
+enum number { NUMBER_LIMIT, NUMBER_WINDOW, NUMBER_BURST, NUMBER_MAX_WAIT, N_NUMBERS };
+
+static const enum policy_field number_fields[N_NUMBERS] = {FIELD_LIMIT, FIELD_WINDOW, FIELD_BURST, FIELD_MAX_WAIT};
+
+static const char *const other_names[] = {"key", "match", "unlimited"};
+
+/* One entry while it is read. */
+struct entry {
+    struct reading *reading; /* of the policy */
+    const struct policy *policy;
+    const struct tree_node *node;
+    const struct tree_node *key, *match, *unlimited;             /* NULL = not written */
+    const struct tree_node *target;                              /* key or match */
+    const struct tree_node *numbers[N_NUMBERS];                  /* likewise */
+    const struct tree_node *given[POLICY_LIMITS_MAX][N_NUMBERS]; /* of each limit */
+    char base[PATH_BASE_MAX + 24];                               /* "policies.search.overrides[0]" */
+    char path[FAULTS_KEY_MAX];                                   /* last asked for */
+    struct faults *faults;
+};
+
+static const char *number_name(enum number number)
+{
+    return reading_fields[number_fields[number]].name;
+}
+
+static const char *path_to(struct entry *entry, const char *field)
+{
+    snprintf(entry->path, sizeof entry->path, "%s%s%s", entry->base, field != NULL ? "." : "",
+             field != NULL ? field : "");
+    return entry->path;
+}
+
+static const char *path_of(struct entry *entry, enum number number, const struct limit *limit)
+{
+    snprintf(entry->path, sizeof entry->path, "%s.%s%s%s", entry->base, number_name(number),
+             limit->name[0] != '\0' ? "." : "", limit->name);
+    return entry->path;
+}
+
+/* What stands in it */
+
+static void refuse_unknown(struct entry *entry, const struct tree_node *node)
+{
+    struct nearest nearest = nearest_to(node->key);
+    path_to(entry, node->key);
+    for (size_t i = 0; i < N_FIELDS; i++) {
+        if (strcmp(reading_fields[i].name, node->key) != 0) continue;
+        faults_add(entry->faults, node->line, entry->path,
+                   "is the same for every key; an override has limit, window, burst and max_wait, or unlimited: true");
+        return;
+    }
+    for (size_t i = 0; i < sizeof other_names / sizeof other_names[0]; i++) nearest_offer(&nearest, other_names[i]);
+    for (int i = 0; i < N_NUMBERS; i++) nearest_offer(&nearest, number_name((enum number)i));
+    if (nearest.name != NULL)
+        faults_add(entry->faults, node->line, entry->path, "no such setting; did you mean %s?", nearest.name);
+    else
+        faults_add(entry->faults, node->line, entry->path,
+                   "no such setting; an override has key or match, and limit, window, burst, max_wait or unlimited");
+}
+
+static const struct tree_node **place_of(struct entry *entry, const char *name)
+{
+    if (strcmp(name, "key") == 0) return &entry->key;
+    if (strcmp(name, "match") == 0) return &entry->match;
+    if (strcmp(name, "unlimited") == 0) return &entry->unlimited;
+    for (int i = 0; i < N_NUMBERS; i++)
+        if (strcmp(name, number_name((enum number)i)) == 0) return &entry->numbers[i];
+    return NULL;
+}
+
+static bool gather(struct entry *entry)
+{
+    if (entry->node->kind == TREE_REFUSED) return false;
+    if (entry->node->kind != TREE_MAP) {
+        faults_add(entry->faults, entry->node->line, path_to(entry, NULL),
+                   "is no map; write {key: ..., limit: ...} or {match: ..., unlimited: true}");
+        return false;
+    }
+    for (const struct tree_node *child = entry->node->first; child != NULL; child = child->next) {
+        const struct tree_node **place = place_of(entry, child->key);
+        if (place == NULL)
+            refuse_unknown(entry, child);
+        else
+            *place = child;
+    }
+    return true;
+}
+
+/* Which keys */
+
+/* The key or pattern; NULL with the fault recorded. */
+static const char *read_target(struct entry *entry)
+{
+    if (entry->key != NULL && entry->match != NULL) {
+        faults_add(entry->faults, entry->match->line, path_to(entry, "match"),
+                   "stands beside key; keep one of the two");
+        return NULL;
+    }
+    const struct tree_node *node = entry->target = entry->key != NULL ? entry->key : entry->match;
+    if (node == NULL) {
+        faults_add(entry->faults, entry->node->line, path_to(entry, "key"),
+                   "is missing; write the key, e.g. key: \"user:42\", or a pattern, e.g. match: \"partner:*\"");
+        return NULL;
+    }
+    const char *text = setting_parse_text(path_to(entry, entry->key != NULL ? "key" : "match"), node, entry->faults);
+    if (text == NULL || text[0] != '\0') return text;
+    faults_add(entry->faults, node->line, entry->path, "is empty, which no key is; write one");
+    return NULL;
+}
+
+static void check_target(struct entry *entry, const char *text)
+{
+    struct key_split split;
+    const struct policy *policy = entry->policy;
+    const struct tree_node *node = entry->target;
+    if (overrides_written(policy->overrides, text, entry->match != NULL) != NULL)
+        faults_add(entry->faults, node->line, entry->path, "has an override already; keep one of the two");
+    if (entry->key == NULL || policy->format == NULL || policy->format->n_parts == 0) return;
+    if (key_format_split(policy->format, slice_of(text), &split)) return;
+    faults_add(entry->faults, node->line, entry->path,
+               "does not fit key_format %s, so nobody can ask for it; write a key that does", policy->format->text);
+}
+
+/* What they get */
+
+static bool is_bucket(const struct limit *limit)
+{
+    return reading_fields[FIELD_BURST].algos & 1U << limit->algo;
+}
+
+/* May keys with another limit share this one's counters? */
+static bool counts_for_all(const struct limit *limit)
+{
+    return !is_bucket(limit) && !(limit->algo == ALGO_SLIDING_LOG && limit->count_denied);
+}
+
+static int64_t *field_of(struct limit *limit, enum number number)
+{
+    switch (number) {
+    case NUMBER_LIMIT: return &limit->limit;
+    case NUMBER_WINDOW: return &limit->window_us;
+    case NUMBER_BURST: return &limit->burst;
+    default: return &limit->max_wait_us;
+    }
+}
+
+static bool parse_number(struct entry *entry, enum number number, const struct tree_node *node, int64_t *ret)
+{
+    switch (number) {
+    case NUMBER_LIMIT:
+    case NUMBER_BURST:
+        return setting_parse_number(SETTING_COUNT, entry->path, number == NUMBER_BURST, (INT64_C(1) << 53) - 1, node,
+                                    entry->faults, ret);
+    default: return policy_limit_duration(entry->path, number == NUMBER_MAX_WAIT, node, entry->faults, ret);
+    }
+}
+
+static void read_number(struct entry *entry, enum number number, struct limit *limit, const struct tree_node *node)
+{
+    const size_t index = (size_t)(limit - limit->policy->limits);
+    const struct limit *was = &entry->policy->limits[index];
+    int64_t value = *field_of(limit, number);
+    path_of(entry, number, limit);
+    entry->given[index][number] = node;
+    if (!(reading_fields[number_fields[number]].algos & 1U << limit->algo)) {
+        faults_add(entry->faults, node->line, entry->path, "is no setting of %s; leave it out (it belongs to %s)",
+                   limit_ops(limit)->name, reading_fields[number_fields[number]].takers);
+        return;
+    }
+    if (!parse_number(entry, number, node, &value)) return;
+    bool is_same = value == *field_of((struct limit *)(uintptr_t)was, number);
+    bool is_free = number == NUMBER_LIMIT && (value == 0 || counts_for_all(limit));
+    if (limit->shared && !is_same && !is_free)
+        faults_add(entry->faults, node->line, entry->path,
+                   "would differ for keys that share one %s (by); leave it out, or override a limit of the whole key",
+                   limit_ops(limit)->name);
+    *field_of(limit, number) = value;
+}
+
+static struct limit *find_limit(struct policy *variant, const char *name)
+{
+    for (uint16_t i = 0; i < variant->n_limits; i++)
+        if (variant->limits[i].name[0] != '\0' && strcmp(variant->limits[i].name, name) == 0)
+            return &variant->limits[i];
+    return NULL;
+}
+
+static void refuse_limit(struct entry *entry, enum number number, const struct tree_node *node)
+{
+    char path[FAULTS_KEY_MAX];
+    const struct policy *policy = entry->policy;
+    struct nearest nearest = nearest_to(node->key);
+    for (uint16_t i = 0; i < policy->n_limits; i++) nearest_offer(&nearest, policy->limits[i].name);
+    snprintf(path, sizeof path, "%s.%s.%.64s", entry->base, number_name(number), node->key);
+    if (policy->limits[0].name[0] == '\0')
+        faults_add(entry->faults, node->line, path, "names a limit, and the policy's one has no name; write %s: %s",
+                   number_name(number), node->kind == TREE_TEXT ? node->text : "and the number");
+    else
+        faults_add(entry->faults, node->line, path, "is no limit of this policy; %s %s?",
+                   nearest.name != NULL ? "did you mean" : "is it",
+                   nearest.name != NULL ? nearest.name : policy->limits[0].name);
+}
+
+/* For all limits that it names, or the only one. */
+static void read_numbers(struct entry *entry, enum number number, struct policy *variant)
+{
+    const struct tree_node *node = entry->numbers[number];
+    if (node == NULL) return;
+    if (node->kind != TREE_MAP && variant->n_limits > 1) {
+        faults_add(entry->faults, node->line, path_to(entry, number_name(number)),
+                   "is one value, and the policy has several limits; write %s: {%s: ...} with the names of those meant",
+                   number_name(number), variant->limits[0].name);
+        return;
+    }
+    if (node->kind != TREE_MAP) {
+        read_number(entry, number, &variant->limits[0], node);
+        return;
+    }
+    for (const struct tree_node *child = node->first; child != NULL; child = child->next) {
+        struct limit *limit = find_limit(variant, child->key);
+        if (limit != NULL)
+            read_number(entry, number, limit, child);
+        else
+            refuse_limit(entry, number, child);
+    }
+}
+
+/* A limit of 0 has no capacity and no queue; a capacity that was not written follows the limit. */
+static void settle(struct entry *entry, struct limit *limit, size_t index)
+{
+    const struct tree_node *const *given = entry->given[index];
+    for (int i = NUMBER_BURST; i < N_NUMBERS && limit->limit == 0; i++) {
+        if (given[i] != NULL)
+            faults_add(entry->faults, given[i]->line, path_of(entry, (enum number)i, limit),
+                       "stands beside limit: 0, which denies always; leave it out");
+        *field_of(limit, (enum number)i) = 0;
+    }
+    bool is_default = given[NUMBER_BURST] == NULL && !(entry->reading->own_bursts & 1U << index);
+    if (is_bucket(limit) && limit->limit > 0 && is_default) limit->burst = limit->limit;
+}
+
+/* What only the algorithm knows. Its message begins with the setting it is about. */
+static void prepare(struct entry *entry, struct limit *limit, size_t index)
+{
+    char text[256], prefix[KEY_HEAD_MAX];
+    snprintf(prefix, sizeof prefix, "%.*s", (int)limit->key_head_len - 1, limit->key_head);
+    const char *wrong = limit_prepare(limit, limit_ops(limit)->is_compat ? prefix : NULL, text, sizeof text);
+    if (wrong == NULL) return;
+    for (int i = 0; i < N_NUMBERS; i++) {
+        size_t len = strlen(number_name((enum number)i));
+        const struct tree_node *node = entry->given[index][i];
+        if (node == NULL || strncmp(wrong, number_name((enum number)i), len) != 0 || wrong[len] != ' ') continue;
+        faults_add(entry->faults, node->line, path_of(entry, (enum number)i, limit), "%s", wrong + len + 1);
+        return;
+    }
+    faults_add(entry->faults, entry->node->line, path_to(entry, NULL), "%s", wrong);
+}
+
+static void read_variant(struct entry *entry, struct policy *variant)
+{
+    size_t n_errors = entry->faults->n_errors;
+    for (int i = 0; i < N_NUMBERS; i++) read_numbers(entry, (enum number)i, variant);
+    for (uint16_t i = 0; i < variant->n_limits; i++) settle(entry, &variant->limits[i], i);
+    for (uint16_t i = 0; i < variant->n_limits && entry->faults->n_errors == n_errors; i++)
+        prepare(entry, &variant->limits[i], i);
+}
+
+/* unlimited: true, which excludes numbers; one of the two there must be. */
+static bool read_unlimited(struct entry *entry)
+{
+    bool unlimited = false, any = false;
+    if (entry->unlimited != NULL)
+        setting_parse_bool(path_to(entry, "unlimited"), entry->unlimited, entry->faults, &unlimited);
+    for (int i = 0; i < N_NUMBERS; i++) {
+        if (entry->numbers[i] == NULL) continue;
+        any = true;
+        if (unlimited)
+            faults_add(entry->faults, entry->numbers[i]->line, path_to(entry, number_name((enum number)i)),
+                       "stands beside unlimited: true; keep one of the two");
+    }
+    if (!unlimited && !any)
+        faults_add(entry->faults, entry->node->line, path_to(entry, NULL),
+                   "changes nothing; write what is other for these keys, e.g. limit: 100 or unlimited: true");
+    return unlimited;
+}
+
+static void read_entry(struct entry *entry, struct policy *policy, bool is_sound)
+{
+    size_t n_errors = entry->faults->n_errors;
+    if (!gather(entry)) return;
+    const char *text = read_target(entry);
+    if (text != NULL) check_target(entry, text);
+    bool unlimited = read_unlimited(entry);
+    if (!is_sound) return;
+    struct policy *variant = policy_variant(policy, unlimited);
+    if (variant != NULL && !unlimited) read_variant(entry, variant);
+    bool is_good = variant != NULL && entry->faults->n_errors == n_errors;
+    if (is_good && overrides_add(policy->overrides, text, entry->match != NULL, variant) == 0) return;
+    policy_free(variant);
+    if (entry->faults->n_errors == n_errors) reading_no_memory(entry->faults, entry->node->line);
+}
+
+void policy_overrides_read(struct reading *reading, struct policy *policy, bool is_sound)
+{
+    const struct tree_node *list = reading->given[FIELD_OVERRIDES];
+    size_t n = 0;
+    if (list == NULL || list->kind == TREE_REFUSED) return;
+    if (list->kind != TREE_LIST) {
+        faults_add(reading->faults, list->line, reading_path(reading, FIELD_OVERRIDES),
+                   "is no list; write a line below it for each, - {key: ..., limit: ...}");
+        return;
+    }
+    for (const struct tree_node *node = list->first; node != NULL; node = node->next) n++;
+    if (n == 0) return;
+    policy->overrides = overrides_new(n);
+    if (policy->overrides == NULL) {
+        reading_no_memory(reading->faults, list->line);
+        return;
+    }
+    n = 0;
+    for (const struct tree_node *node = list->first; node != NULL; node = node->next) {
+        struct entry entry = {.reading = reading, .policy = policy, .node = node, .faults = reading->faults};
+        snprintf(entry.base, sizeof entry.base, "%s.overrides[%zu]", reading->base, n++);
+        read_entry(&entry, policy, is_sound);
+    }
+}

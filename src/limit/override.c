@@ -1,0 +1,112 @@
+#include "limit/override.h"
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/hash.h"
+#include "limit/policy.h"
+
+struct overrides *overrides_new(size_t cap)
+{
+    struct overrides *overrides = mem_zalloc(sizeof *overrides);
+    if (overrides == NULL) return NULL;
+    overrides->cap = cap;
+    overrides->items = mem_zalloc(cap * sizeof *overrides->items);
+    overrides->patterns = mem_alloc(cap * sizeof *overrides->patterns);
+    if (overrides->items != NULL && overrides->patterns != NULL && map_init(&overrides->by_text, cap) == 0)
+        return overrides;
+    mem_free(overrides->items);
+    mem_free(overrides->patterns);
+    mem_free(overrides);
+    return NULL;
+}
+
+void overrides_free(struct overrides *overrides)
+{
+    if (overrides == NULL) return;
+    for (size_t i = 0; i < overrides->n; i++) {
+        policy_free(overrides->items[i].variant);
+        mem_free(overrides->items[i].text);
+    }
+    map_fini(&overrides->by_text);
+    mem_free(overrides->patterns);
+    mem_free(overrides->items);
+    mem_free(overrides);
+}
+
+static size_t count_literal(const char *text)
+{
+    size_t n = 0;
+    for (; *text != '\0'; text++) n += *text != '*';
+    return n;
+}
+
+/* Behind those that are as specific: they were written before it. */
+static void add_pattern(struct overrides *overrides, const struct override *pattern)
+{
+    size_t at = overrides->n_patterns++;
+    for (; at > 0 && overrides->patterns[at - 1]->n_literal < pattern->n_literal; at--)
+        overrides->patterns[at] = overrides->patterns[at - 1];
+    overrides->patterns[at] = pattern;
+}
+
+int overrides_add(struct overrides *overrides, const char *text, bool is_pattern, struct policy *variant)
+{
+    CHECK(overrides->n < overrides->cap);
+    struct override *item = &overrides->items[overrides->n];
+    *item = (struct override){
+        .text = mem_strdup(text), .is_pattern = is_pattern, .n_literal = count_literal(text), .variant = variant};
+    if (item->text == NULL) return -1;
+    overrides->n++;
+    variant->override = item->text;
+    map_insert(&overrides->by_text, &item->node, hash_keyed(text, strlen(text)));
+    if (is_pattern) add_pattern(overrides, item);
+    return 0;
+}
+
+static const struct override *find(const struct overrides *overrides, struct slice text, bool is_pattern)
+{
+    struct map_node *node = map_first(&overrides->by_text, hash_keyed(text.data, text.len));
+    for (; node != NULL; node = map_next_same(node)) {
+        const struct override *item = CONTAINER_OF(node, struct override, node);
+        if (item->is_pattern == is_pattern && slice_is(text, item->text)) return item;
+    }
+    return NULL;
+}
+
+const struct override *overrides_written(const struct overrides *overrides, const char *text, bool is_pattern)
+{
+    return find(overrides, slice_of(text), is_pattern);
+}
+
+/* What follows a star is looked for from where it was found last; only the last star need ever be tried again. */
+bool override_matches(struct slice pattern, struct slice key)
+{
+    size_t p = 0, k = 0, star = SIZE_MAX, retry = 0;
+    while (k < key.len) {
+        if (p < pattern.len && pattern.data[p] == '*') {
+            star = p++;
+            retry = k;
+        } else if (p < pattern.len && pattern.data[p] == key.data[k]) {
+            p++;
+            k++;
+        } else if (star != SIZE_MAX) {
+            p = star + 1;
+            k = ++retry;
+        } else {
+            return false;
+        }
+    }
+    while (p < pattern.len && pattern.data[p] == '*') p++;
+    return p == pattern.len;
+}
+
+const struct policy *overrides_find(const struct overrides *overrides, struct slice key)
+{
+    const struct override *exact = find(overrides, key, false);
+    if (exact != NULL) return exact->variant;
+    for (size_t i = 0; i < overrides->n_patterns; i++) {
+        const struct override *pattern = overrides->patterns[i];
+        if (override_matches(slice_of(pattern->text), key)) return pattern->variant;
+    }
+    return NULL;
+}

@@ -1,0 +1,47 @@
+/*
+ * override.h: other numbers for some of a policy's keys.
+ *
+ * An override is a whole policy of its own, a *variant*: the same name, limits and Redis keys, other
+ * numbers. The most specific one counts: a key written out before a pattern; of several patterns the
+ * one with more bytes that are no `*`, then the one written first.
+ */
+#ifndef RL_LIMIT_OVERRIDE_H
+#define RL_LIMIT_OVERRIDE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/map.h"
+#include "base/slice.h"
+
+struct policy;
+
+struct override {
+    struct map_node node; /* by text */
+    char *text;           /* owned; the key, or the pattern, in which `*` stands for any run of bytes */
+    bool is_pattern;
+    size_t n_literal;       /* bytes of a pattern that are no `*` */
+    struct policy *variant; /* owned */
+};
+
+struct overrides {
+    struct override *items; /* owned; as written */
+    size_t n, cap;
+    struct map by_text;
+    const struct override **patterns; /* owned; into items, the most specific first */
+    size_t n_patterns;
+};
+
+struct overrides *overrides_new(size_t cap);      /* NULL without memory */
+void overrides_free(struct overrides *overrides); /* and every variant; NULL is fine */
+
+/* Takes over `variant` on success, whose `override` is the text then. At most cap of them. 0, or -1 without memory. */
+int overrides_add(struct overrides *overrides, const char *text, bool is_pattern, struct policy *variant);
+/* The one with that very text; NULL where there is none. */
+const struct override *overrides_written(const struct overrides *overrides, const char *text, bool is_pattern);
+/* The variant that counts for `key`; NULL where none does. */
+const struct policy *overrides_find(const struct overrides *overrides, struct slice key);
+
+bool override_matches(struct slice pattern, struct slice key);
+
+#endif

@@ -1,0 +1,283 @@
+/* test_config_keys.c: key_format, by, overrides and unlimited of a configuration file. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "config/config.h"
+#include "config/config_print.h"
+
+static struct config *load(const char *text)
+{
+    struct faults faults;
+    faults_init(&faults);
+    struct config *config = config_parse(text, strlen(text), false, &faults);
+    if (config == NULL) fail_msg("%s: line %u: %s", text, faults.items[0].line, faults.items[0].text);
+    assert_int_equal(faults.n, 0);
+    return config;
+}
+
+static const struct policy *policy_of(const struct config *config, const char *name)
+{
+    const struct policy *policy = policy_find(config->policies, slice_of(name));
+    assert_non_null(policy);
+    return policy;
+}
+
+#define TENANT_API                                                                                                     \
+    "policies:\n"                                                                                                      \
+    "  tenant-api:\n"                                                                                                  \
+    "    key_format: \"{tenant}:{user}\"\n"                                                                            \
+    "    limits:\n"                                                                                                    \
+    "      - {name: user, algorithm: token_bucket, limit: 100, window: 1m}\n"                                          \
+    "      - {name: tenant, by: [tenant], algorithm: sliding_counter, limit: 5000, window: 1m}\n"                      \
+    "      - {name: all, by: [], algorithm: fixed_window, limit: 100000, window: 1m}\n"
+
+static void a_limit_counts_by_some_parts_of_the_key(void **state)
+{
+    (void)state;
+    struct config *config = load(TENANT_API);
+    const struct policy *policy = policy_of(config, "tenant-api");
+    assert_int_equal(policy->format->n_parts, 2);
+    assert_false(policy->limits[0].shared);
+    assert_true(policy->limits[1].shared);
+    assert_int_equal(policy->limits[1].parts, 1);
+    assert_true(policy->limits[2].shared);
+    assert_int_equal(policy->limits[2].parts, 0);
+    assert_int_equal(policy->common, 0);
+    config_free(config);
+    config = load(
+        "policies:\n  p: {key_format: '{a}:{b}:{c}', by: [c, a], algorithm: fixed_window, limit: 1, window: 1s}\n");
+    policy = policy_of(config, "p");
+    assert_int_equal(policy->limits[0].parts, 5);
+    assert_int_equal(policy->common, 5);
+    assert_int_equal(policy->n_joined, 2);
+    config_free(config);
+    config =
+        load("policies:\n  p: {key_format: '{a}:{b}', by: [b, a], algorithm: fixed_window, limit: 1, window: 1s}\n");
+    assert_false(policy_of(config, "p")->limits[0].shared);
+    config_free(config);
+}
+
+static void without_them_a_policy_keeps_its_version(void **state)
+{
+    (void)state;
+    struct config *plain = load("policies:\n  p: {algorithm: fixed_window, limit: 5, window: 10s}\n");
+    struct config *format =
+        load("policies:\n  p: {key_format: '{a}:{b}', algorithm: fixed_window, limit: 5, window: 10s}\n");
+    struct config *by =
+        load("policies:\n  p: {key_format: '{a}:{b}', by: [a], algorithm: fixed_window, limit: 5, window: 10s}\n");
+    struct config *other =
+        load("policies:\n  p: {key_format: '{a}:{b}', by: [b], algorithm: fixed_window, limit: 5, window: 10s}\n");
+    struct config *no =
+        load("policies:\n  p: {unlimited: false, overrides: [], algorithm: fixed_window, limit: 5, window: 10s}\n");
+    assert_int_equal(policy_of(no, "p")->version, policy_of(plain, "p")->version);
+    assert_int_not_equal(policy_of(plain, "p")->version, policy_of(format, "p")->version);
+    assert_int_not_equal(policy_of(format, "p")->version, policy_of(by, "p")->version);
+    assert_int_not_equal(policy_of(by, "p")->version, policy_of(other, "p")->version);
+    config_free(plain);
+    config_free(format);
+    config_free(by);
+    config_free(other);
+    config_free(no);
+}
+
+#define SEARCH                                                                                                         \
+    "policies:\n"                                                                                                      \
+    "  search:\n"                                                                                                      \
+    "    limits:\n"                                                                                                    \
+    "      - {name: second, algorithm: leaky_bucket, limit: 10, window: 1s, max_wait: 1s}\n"                           \
+    "      - {name: day, algorithm: fixed_window, limit: 5000, window: 1d}\n"                                          \
+    "    overrides:\n"                                                                                                 \
+    "      - {key: \"user:42\", limit: {second: 100}}\n"                                                               \
+    "      - {match: \"partner:*\", unlimited: true}\n"                                                                \
+    "      - {match: \"slow:*\", limit: {day: 0}, window: {second: 10s}, burst: {second: 3}, max_wait: {second: 0}}\n" \
+    "      - {key: \"quoted \\\"\\\\\\x01\", limit: {second: 0}}\n"
+
+static void an_override_is_the_policy_with_other_numbers(void **state)
+{
+    (void)state;
+    struct config *config = load(SEARCH);
+    const struct policy *policy = policy_of(config, "search");
+    const struct policy *user = policy_for_key(policy, slice_of("user:42"));
+    assert_int_equal(user->limits[0].limit, 100);
+    assert_int_equal(user->limits[0].burst, 100);
+    assert_int_equal(user->limits[0].max_wait_us, 1000000);
+    assert_int_equal(user->limits[1].limit, 5000);
+    assert_string_equal(user->limits[1].name, "day");
+    assert_int_equal(user->on_failure, policy->on_failure);
+    assert_true(policy_for_key(policy, slice_of("partner:x"))->unlimited);
+    const struct policy *slow = policy_for_key(policy, slice_of("slow:x"));
+    assert_int_equal(slow->limits[0].limit, 10);
+    assert_int_equal(slow->limits[0].burst, 3);
+    assert_int_equal(slow->limits[0].window_us, 10000000);
+    assert_int_equal(slow->limits[0].max_wait_us, 0);
+    assert_ptr_equal(policy_zero_limit(slow), &slow->limits[1]);
+    assert_ptr_equal(policy_for_key(policy, slice_of("user:43")), policy);
+    config_free(config);
+}
+
+/* A burst that was written stays; one that was not follows the limit. */
+static void an_override_of_one_limit_is_a_number(void **state)
+{
+    (void)state;
+    struct config *config =
+        load("policies:\n"
+             "  own: {algorithm: gcra, limit: 10, window: 1s, burst: 20, overrides: [{key: k, limit: 5}]}\n"
+             "  not: {algorithm: gcra, limit: 10, window: 1s, overrides: [{key: k, limit: 5}]}\n"
+             "  shut: {algorithm: gcra, limit: 0, window: 1s, overrides: [{key: k, limit: 5}]}\n"
+             "  old: {compat: first-hit, limit: 9, window: 1s, overrides: [{key: k, limit: 5}]}\n");
+    assert_int_equal(policy_for_key(policy_of(config, "own"), slice_of("k"))->limits[0].burst, 20);
+    assert_int_equal(policy_for_key(policy_of(config, "not"), slice_of("k"))->limits[0].burst, 5);
+    assert_int_equal(policy_for_key(policy_of(config, "shut"), slice_of("k"))->limits[0].full, 5);
+    const struct limit *old = &policy_for_key(policy_of(config, "old"), slice_of("k"))->limits[0];
+    assert_int_equal(old->full, 5);
+    assert_string_equal(old->key_head, "rate_limit:");
+    config_free(config);
+}
+
+static void what_is_printed_parses_back_to_the_same(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        TENANT_API,
+        SEARCH,
+        "policies:\n  free: {unlimited: true}\n",
+        TENANT_API "    overrides:\n      - {key: 'a:b', limit: {tenant: 7, all: 0, user: 9}}\n",
+        "policies:\n  p: {algorithm: gcra, limit: 10, window: 1s, burst: 20, overrides: [{key: k, limit: 5}, "
+        "{match: 'a*', burst: 7, window: 2s}, {match: 'b*', limit: 0}]}\n",
+        "policies:\n  p: {algorithm: gcra, limit: 10, window: 1s, overrides: [{key: k, limit: 5, burst: 10}]}\n"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        char *text = NULL;
+        size_t len;
+        struct config *first = load(texts[i]);
+        FILE *out = open_memstream(&text, &len);
+        config_print(out, first);
+        fclose(out);
+        struct config *second = load(text);
+        const struct policy *a = first->policies->in_order[0], *b = second->policies->in_order[0];
+        if (a->version != b->version) fail_msg("%s", text);
+        config_free(first);
+        config_free(second);
+        free(text);
+    }
+}
+
+#define ONE "policies:\n  p:\n    algorithm: token_bucket\n    limit: 5\n    window: 1s\n"
+#define TWO                                                                                                            \
+    "policies:\n  p:\n    limits:\n      - {name: a, algorithm: gcra, limit: 5, window: 1s}\n"                         \
+    "      - {name: b, algorithm: fixed_window, limit: 9, window: 1m}\n"
+#define OVER(e) "    overrides:\n      - " e "\n"
+#define PARTS   "    key_format: '{t}:{u}'\n"
+
+static const struct {
+    const char *text;
+    uint32_t line;
+    const char *fault;
+} faulty[] = {
+    {ONE "    key_format: 'x'\n", 6, "policies.p.key_format: 'x' has no parts"},
+    {ONE "    key_format: [x]\n", 6, "policies.p.key_format: a list where one value"},
+    {ONE "    by: [t]\n", 6, "policies.p.by: is of no use without key_format"},
+    {ONE PARTS "    by: t\n", 7, "policies.p.by: is no list"},
+    {ONE PARTS "    by: [t, x]\n", 7, "policies.p.by: 'x' is no part of key_format {t}:{u}"},
+    {ONE PARTS "    by: [t, t]\n", 7, "policies.p.by: 't' stands in it twice"},
+    {TWO PARTS "    by: [t]\n", 7, "policies.p.by: stands beside limits"},
+    {"policies:\n  p: {compat: first-hit, limit: 1, window: 1s, key_format: '{t}:{u}', by: [t]}\n", 2,
+     "policies.p.by: is no setting of first-hit"},
+    {"policies:\n  p:\n    limits:\n      - {name: a, algorithm: gcra, limit: 5, window: 1s, overrides: []}\n", 4,
+     "policies.p.limits[0].overrides: is the policy's"},
+    {"policies:\n  p: {unlimited: true, limit: 5}\n", 2, "policies.p.limit: stands beside unlimited: true"},
+    {"policies:\n  p: {unlimited: maybe}\n", 2, "policies.p.unlimited: 'maybe' is"},
+    {"policies:\n  p: {unlimited: false}\n", 2, "policies.p.algorithm: is missing"},
+    {ONE "    overrides: 5\n", 6, "policies.p.overrides: is no list"},
+    {ONE OVER("5"), 7, "policies.p.overrides[0]: is no map"},
+    {ONE OVER("{limit: 5}"), 7, "policies.p.overrides[0].key: is missing"},
+    {ONE OVER("{key: a, match: b, limit: 5}"), 7, "policies.p.overrides[0].match: stands beside key"},
+    {ONE OVER("{key: '', limit: 5}"), 7, "policies.p.overrides[0].key: is empty"},
+    {ONE OVER("{key: a}"), 7, "policies.p.overrides[0]: changes nothing"},
+    {ONE OVER("{key: a, unlimited: false}"), 7, "policies.p.overrides[0]: changes nothing"},
+    {ONE OVER("{key: a, unlimited: true, limit: 5}"), 7, "policies.p.overrides[0].limit: stands beside unlimited"},
+    {ONE OVER("{key: a, limit: 6}\n      - {key: a, limit: 7}"), 8,
+     "policies.p.overrides[1].key: has an override already"},
+    {ONE OVER("{match: a, limit: 6}\n      - {match: a, limit: 7}"), 8,
+     "policies.p.overrides[1].match: has an override already"},
+    {ONE OVER("{key: a, limits: 5}"), 7, "policies.p.overrides[0].limits: is the same for every key"},
+    {ONE OVER("{key: a, algorithm: gcra}"), 7, "policies.p.overrides[0].algorithm: is the same for every key"},
+    {ONE OVER("{key: a, limt: 5}"), 7, "policies.p.overrides[0].limt: no such setting; did you mean limit?"},
+    {ONE OVER("{key: a, colour: 5}"), 7, "policies.p.overrides[0].colour: no such setting; an override has"},
+    {ONE OVER("{key: a, limit: -1}"), 7, "policies.p.overrides[0].limit: '-1' is"},
+    {ONE OVER("{key: a, limit: {a: 5}}"), 7, "policies.p.overrides[0].limit.a: names a limit, and the policy's one"},
+    {ONE OVER("{key: a, limit: 99999999999}"), 7, "policies.p.overrides[0].limit: must be 0 to"},
+    {ONE OVER("{key: a, limit: 0, burst: 5}"), 7, "policies.p.overrides[0].burst: stands beside limit: 0"},
+    {ONE OVER("{key: a, burst: 0}"), 7, "policies.p.overrides[0].burst: '0' is too small"},
+    {ONE OVER("{key: a, max_wait: 1s}"), 7, "policies.p.overrides[0].max_wait: is no setting of token_bucket"},
+    {ONE OVER("{key: a, window: 0}"), 7, "policies.p.overrides[0].window: '0' is no time at all"},
+    {TWO OVER("{key: a, limit: 5}"), 7, "policies.p.overrides[0].limit: is one value, and the policy has several"},
+    {TWO OVER("{key: a, limit: {c: 5}}"), 7, "policies.p.overrides[0].limit.c: is no limit of this policy"},
+    {TWO OVER("{key: a, burst: {b: 5}}"), 7, "policies.p.overrides[0].burst.b: is no setting of fixed_window"},
+    {ONE PARTS OVER("{key: a, limit: 6}"), 8, "policies.p.overrides[0].key: does not fit key_format {t}:{u}"},
+    {ONE PARTS "    by: [t]\n" OVER("{match: 'a:*', limit: 6}"), 9,
+     "policies.p.overrides[0].limit: would differ for keys that share one token_bucket"},
+    {"policies:\n  p:\n    key_format: '{t}:{u}'\n    by: [t]\n    algorithm: sliding_counter\n    limit: 5\n"
+     "    window: 1s\n" OVER("{key: 'a:b', limit: 6, window: 2s}"),
+     9, "policies.p.overrides[0].window: would differ for keys that share one sliding_counter"},
+    {"policies:\n  p:\n    algorithm: nonsense\n    limit: 5\n    window: 1s\n" OVER("{key: a}"), 7,
+     "policies.p.overrides[0]: changes nothing"},
+};
+
+static void each_fault_is_told_with_its_line_and_its_key(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof faulty / sizeof faulty[0]; i++) {
+        struct faults faults;
+        faults_init(&faults);
+        bool found = false;
+        assert_null(config_parse(faulty[i].text, strlen(faulty[i].text), false, &faults));
+        for (size_t j = 0; j < faults.n; j++)
+            found |= faults.items[j].line == faulty[i].line &&
+                     strncmp(faults.items[j].text, faulty[i].fault, strlen(faulty[i].fault)) == 0;
+        if (!found) fail_msg("%s: line %u: %s", faulty[i].text, faults.items[0].line, faults.items[0].text);
+        faults_fini(&faults);
+    }
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {SEARCH, TENANT_API, "policies:\n  free: {unlimited: true}\n"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        bool succeeded = false;
+        for (uint64_t nth = 1; nth < 1000 && !succeeded; nth++) {
+            struct faults faults;
+            faults_init(&faults);
+            mem_fail_nth(nth);
+            struct config *config = config_parse(texts[i], strlen(texts[i]), false, &faults);
+            succeeded = config != NULL && faults.n_errors == 0;
+            assert_true(succeeded || faults.n_errors > 0);
+            mem_fail_nth(0);
+            config_free(config);
+            faults_fini(&faults);
+        }
+        assert_true(succeeded);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_limit_counts_by_some_parts_of_the_key),
+        cmocka_unit_test(without_them_a_policy_keeps_its_version),
+        cmocka_unit_test(an_override_is_the_policy_with_other_numbers),
+        cmocka_unit_test(an_override_of_one_limit_is_a_number),
+        cmocka_unit_test(what_is_printed_parses_back_to_the_same),
+        cmocka_unit_test(each_fault_is_told_with_its_line_and_its_key),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

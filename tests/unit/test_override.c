@@ -1,0 +1,172 @@
+/* test_override.c: which of a policy's variants counts for a key. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "limit/policy.h"
+
+static bool matches(const char *pattern, const char *key)
+{
+    return override_matches(slice_of(pattern), slice_of(key));
+}
+
+static void a_star_stands_for_any_run_of_bytes(void **state)
+{
+    (void)state;
+    assert_true(matches("partner:*", "partner:7"));
+    assert_true(matches("partner:*", "partner:"));
+    assert_false(matches("partner:*", "partner"));
+    assert_false(matches("partner:*", "a partner:7"));
+    assert_true(matches("*", "anything"));
+    assert_true(matches("*:admin", "a:b:admin"));
+    assert_false(matches("*:admin", "a:b:admins"));
+    assert_true(matches("a*b*c", "a--b-b-c-c"));
+    assert_false(matches("a*b*c", "a--c-c"));
+    assert_true(matches("**x**", "x"));
+    assert_true(matches("exact", "exact"));
+    assert_false(matches("exact", "exactly"));
+    assert_true(matches("*ab", "aab"));
+    assert_true(matches("*aab*", "aaaab"));
+    assert_true(override_matches(slice_of("a*b"), (struct slice){(const uint8_t *)"a\0\xff*b", 5}));
+}
+
+static struct policy *base_policy(void)
+{
+    char text[256];
+    struct policy *policy = policy_new("p", 1);
+    policy->limits[0] = (struct limit){.policy = policy, .algo = ALGO_FIXED_WINDOW, .limit = 1, .window_us = 1000};
+    assert_null(limit_prepare(&policy->limits[0], NULL, text, sizeof text));
+    policy->overrides = overrides_new(8);
+    return policy;
+}
+
+static void add(struct policy *policy, const char *text, bool is_pattern, int64_t limit)
+{
+    char space[256];
+    struct policy *variant = policy_variant(policy, limit < 0);
+    if (limit >= 0) {
+        variant->limits[0].limit = limit;
+        assert_null(limit_prepare(&variant->limits[0], NULL, space, sizeof space));
+    }
+    assert_int_equal(overrides_add(policy->overrides, text, is_pattern, variant), 0);
+}
+
+static void the_most_specific_override_counts(void **state)
+{
+    (void)state;
+    struct policy *policy = base_policy();
+    add(policy, "*", true, 10);
+    add(policy, "user:*", true, 20);
+    add(policy, "*:4*2", true, 30);
+    add(policy, "user:42", false, 40);
+    add(policy, "user:4*", true, 50);
+    add(policy, "*:free", true, -1);
+    add(policy, "us*:free", true, 60);
+    policy_seal(policy);
+    static const struct {
+        const char *key;
+        int64_t limit;
+    } cases[] = {
+        {"user:42", 40}, {"user:412", 50}, {"user:5", 20}, {"admin:42", 30}, {"other", 10}, {"user:free", 60},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_int_equal(policy_for_key(policy, slice_of(cases[i].key))->limits[0].limit, cases[i].limit);
+    const struct policy *free = policy_for_key(policy, slice_of("guest:free"));
+    assert_true(free->unlimited);
+    assert_string_equal(free->override, "*:free");
+    assert_ptr_equal(free->base, policy);
+    assert_string_equal(free->name, "p");
+    assert_int_equal(policy_capacity(free), UNLIMITED);
+    policy_free(policy);
+}
+
+static void of_two_patterns_alike_the_earlier_one_counts(void **state)
+{
+    (void)state;
+    struct policy *policy = base_policy();
+    add(policy, "a*", true, 2);
+    add(policy, "*b", true, 3);
+    policy_seal(policy);
+    assert_int_equal(policy_for_key(policy, slice_of("ab"))->limits[0].limit, 2);
+    assert_int_equal(policy_for_key(policy, slice_of("cb"))->limits[0].limit, 3);
+    assert_ptr_equal(policy_for_key(policy, slice_of("c")), policy);
+    policy_free(policy);
+}
+
+static void a_variant_has_the_policys_keys_and_version(void **state)
+{
+    (void)state;
+    struct policy *policy = base_policy(), *plain = base_policy(), *other = base_policy();
+    add(policy, "k", false, 7);
+    add(other, "k", true, 7);
+    policy_seal(policy);
+    policy_seal(plain);
+    policy_seal(other);
+    const struct policy *variant = policy_for_key(policy, slice_of("k"));
+    assert_int_equal(variant->version, policy->version);
+    assert_string_equal(variant->limits[0].key_head, policy->limits[0].key_head);
+    assert_ptr_equal(variant->limits[0].policy, variant);
+    assert_int_equal(variant->name_hash, policy->name_hash);
+    assert_int_not_equal(plain->version, policy->version);
+    assert_int_not_equal(other->version, policy->version);
+    policy_free(policy);
+    policy_free(plain);
+    policy_free(other);
+}
+
+static void a_key_meets_itself_and_those_it_shares_a_limit_with(void **state)
+{
+    (void)state;
+    struct policy *policy = policy_new("p", 2), *stranger = policy_new("q", 2);
+    policy->format = mem_zalloc(sizeof *policy->format);
+    assert_null(key_format_parse(policy->format, "{tenant}:{user}"));
+    policy->limits[0].limit = policy->limits[1].limit = 5;
+    policy->limits[1].shared = true;
+    policy->limits[1].parts = 1;
+    policy_seal(policy);
+    assert_true(policy->shares);
+    assert_int_equal(policy->common, 1);
+    struct slice a = slice_of("acme:1"), b = slice_of("acme:2"), c = slice_of("other:1");
+    assert_ptr_equal(policy_meeting(policy, a, policy, a), &policy->limits[0]);
+    assert_ptr_equal(policy_meeting(policy, a, policy, b), &policy->limits[1]);
+    assert_null(policy_meeting(policy, a, policy, c));
+    assert_null(policy_meeting(policy, a, stranger, a));
+    policy_free(policy);
+    policy_free(stranger);
+}
+
+static void an_override_survives_short_memory(void **state)
+{
+    (void)state;
+    for (uint64_t nth = 1; nth <= 4; nth++) {
+        mem_fail_nth(nth);
+        assert_null(overrides_new(3));
+        mem_fail_nth(0);
+    }
+    struct policy *policy = base_policy(), *variant = policy_variant(policy, true);
+    mem_fail_nth(1);
+    assert_int_equal(overrides_add(policy->overrides, "k", false, variant), -1);
+    mem_fail_nth(1);
+    assert_null(policy_variant(policy, false));
+    mem_fail_nth(0);
+    policy_free(variant);
+    policy_free(policy);
+    overrides_free(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_star_stands_for_any_run_of_bytes),
+        cmocka_unit_test(the_most_specific_override_counts),
+        cmocka_unit_test(of_two_patterns_alike_the_earlier_one_counts),
+        cmocka_unit_test(a_variant_has_the_policys_keys_and_version),
+        cmocka_unit_test(a_key_meets_itself_and_those_it_shares_a_limit_with),
+        cmocka_unit_test(an_override_survives_short_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -215,10 +215,11 @@ void policy_limit_read_name(struct reading *reading, struct limit *limit)
                    "%s is no name; write 1 to %d letters, digits, dots, dashes or underscores", shown, NAME_MAX_LEN);
         return;
     }
+    const char *list = limit->policy->is_candidate ? "candidate" : "limits";
     for (const struct limit *other = limit->policy->limits; other < limit; other++) {
         if (strcmp(other->name, text) != 0) continue;
-        faults_add(reading->faults, node->line, reading->path, "%s is the name of limits[%d] already; write another",
-                   shown, (int)(other - limit->policy->limits));
+        faults_add(reading->faults, node->line, reading->path, "%s is the name of %s[%d] already; write another", shown,
+                   list, (int)(other - limit->policy->limits));
         return;
     }
     snprintf(limit->name, sizeof limit->name, "%s", text);

@@ -70,13 +70,13 @@ static void print_limit(FILE *out, const struct limit *limit, const char *indent
         fprintf(out, "%smax_wait: %s\n", indent, units_print_duration(text, limit->max_wait_us));
 }
 
-static void print_limits(FILE *out, const struct policy *policy)
+static void print_limits(FILE *out, const char *list, const struct policy *policy)
 {
     if (policy->limits[0].name[0] == '\0') {
         print_limit(out, &policy->limits[0], STRAIGHT);
         return;
     }
-    fprintf(out, "    limits:\n");
+    fprintf(out, "    %s:\n", list);
     for (uint16_t i = 0; i < policy->n_limits; i++) {
         fprintf(out, "      - name: \"%s\"\n", policy->limits[i].name);
         print_limit(out, &policy->limits[i], IN_LIST);
@@ -87,7 +87,7 @@ static bool has_phase(const struct policy *policy)
 {
     for (uint16_t i = 0; i < policy->n_limits; i++)
         if (policy->limits[i].phase) return true;
-    return false;
+    return policy->candidate != NULL && has_phase(policy->candidate);
 }
 
 /* The numbers of an override: a limit's, as `name` of each limit, or NULL where it is not to be said. */
@@ -164,7 +164,8 @@ void policy_print(FILE *out, const struct policy *policy)
         print_quoted(out, policy->format->text);
         fprintf(out, "\n");
     }
-    print_limits(out, policy);
+    print_limits(out, "limits", policy);
+    if (policy->candidate != NULL) print_limits(out, "candidate", policy->candidate);
     if (has_phase(policy)) fprintf(out, "    phase: true\n");
     if (policy->overrides != NULL) print_overrides(out, policy->overrides);
     fprintf(out, "    on_failure: %s\n", on_failure_name(policy->on_failure));

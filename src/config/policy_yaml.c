@@ -33,34 +33,45 @@ static void read_failure(struct reading *reading, struct policy *policy)
                            &policy->shadow);
 }
 
-/* Of all the policy's windows that are aligned to the clock; there must be one. */
-static void read_phase(struct reading *reading, struct policy *policy)
+/* False where it has no such windows. */
+static bool set_phase(struct policy *policy, bool phase)
 {
-    bool phase = false, found = false;
-    const struct tree_node *node = reading->given[FIELD_PHASE];
-    if (node == NULL) return;
-    setting_parse_bool(reading_path(reading, FIELD_PHASE), node, reading->faults, &phase);
+    bool found = false;
     for (uint16_t i = 0; i < policy->n_limits; i++) {
         if (policy->limits[i].algo != ALGO_FIXED_WINDOW) continue;
         policy->limits[i].phase = phase;
         found = true;
     }
+    return found;
+}
+
+/* Of all the policy's windows, its candidate's included, that are aligned to the clock; there must be one. */
+static void read_phase(struct reading *reading, struct policy *policy)
+{
+    bool phase = false, found;
+    const struct tree_node *node = reading->given[FIELD_PHASE];
+    if (node == NULL) return;
+    setting_parse_bool(reading_path(reading, FIELD_PHASE), node, reading->faults, &phase);
+    found = set_phase(policy, phase);
+    if (policy->candidate != NULL) found |= set_phase(policy->candidate, phase);
     if (phase && !found)
         faults_add(reading->faults, node->line, reading->path,
                    "is for windows that all begin at once, of which this policy has none; leave it out, or write "
                    "algorithm: fixed_window without start: first_hit");
 }
 
-static void read_limits(struct reading *reading, struct policy *policy)
+/* The limits of `policy` from a list of the file: `limits`, or `candidate`. */
+static void read_limits(struct reading *reading, enum policy_field list, struct policy *policy)
 {
-    const struct tree_node *node = reading->given[FIELD_LIMITS]->first;
+    const struct tree_node *node = reading->given[list]->first;
     for (uint16_t i = 0; i < policy->n_limits; i++, node = node->next) {
         struct reading item = {.node = node, .in_list = true, .faults = reading->faults};
-        snprintf(item.base, sizeof item.base, "policies.%.64s.limits[%u]", reading->node->key, i);
+        snprintf(item.base, sizeof item.base, "policies.%.64s.%s[%u]", reading->node->key, reading_fields[list].name,
+                 i);
         if (!reading_gather(&item)) continue;
         policy_limit_read_name(&item, &policy->limits[i]);
         policy_limit_read(&item, &policy->limits[i]);
-        if (item.given[FIELD_BURST] != NULL) reading->own_bursts |= (uint16_t)(1U << i);
+        if (list == FIELD_LIMITS && item.given[FIELD_BURST] != NULL) reading->own_bursts |= (uint16_t)(1U << i);
     }
 }
 
@@ -71,22 +82,42 @@ static size_t count(const struct tree_node *node)
     return n;
 }
 
-/* How many limits the policy has; 0 with the fault recorded. */
-static uint16_t count_limits(struct reading *reading)
+/* How many limits a list has, of which there is room for `most`; 0 with the fault recorded. */
+static uint16_t count_list(struct reading *reading, enum policy_field field, uint16_t most)
 {
-    const struct tree_node *list = reading->given[FIELD_LIMITS];
-    if (list == NULL) return 1;
+    const struct tree_node *list = reading->given[field];
     if (list->kind == TREE_REFUSED) return 0;
     size_t n = list->kind == TREE_LIST ? count(list) : 0;
-    if (n >= 1 && n <= POLICY_LIMITS_MAX) return (uint16_t)n;
-    if (list->kind == TREE_LIST)
-        faults_add(reading->faults, list->line, reading_path(reading, FIELD_LIMITS), "has %zu entries; write 1 to %d",
-                   n, POLICY_LIMITS_MAX);
-    else
-        faults_add(reading->faults, list->line, reading_path(reading, FIELD_LIMITS),
+    if (n >= 1 && n <= most) return (uint16_t)n;
+    reading_path(reading, field);
+    if (list->kind != TREE_LIST)
+        faults_add(reading->faults, list->line, reading->path,
                    "is no list; write a line below it for each limit, - {name: ..., algorithm: ..., limit: ..., "
                    "window: ...}");
+    else if (n == 0 || field == FIELD_LIMITS)
+        faults_add(reading->faults, list->line, reading->path, "has %zu entries; write 1 to %d", n, POLICY_LIMITS_MAX);
+    else
+        faults_add(reading->faults, list->line, reading->path,
+                   "has %zu entries, and there is room for %u; a policy has %d limits at most, those of its candidate "
+                   "included",
+                   n, most, POLICY_LIMITS_MAX);
     return 0;
+}
+
+static uint16_t count_limits(struct reading *reading)
+{
+    return reading->given[FIELD_LIMITS] != NULL ? count_list(reading, FIELD_LIMITS, POLICY_LIMITS_MAX) : 1;
+}
+
+static void read_candidate(struct reading *reading, struct policy *policy)
+{
+    if (reading->given[FIELD_CANDIDATE] == NULL) return;
+    uint16_t n = count_list(reading, FIELD_CANDIDATE, (uint16_t)(POLICY_LIMITS_MAX - policy->n_limits));
+    if (n == 0) return;
+    if (policy_add_candidate(policy, n) < 0)
+        reading_no_memory(reading->faults, reading->given[FIELD_CANDIDATE]->line);
+    else
+        read_limits(reading, FIELD_CANDIDATE, policy->candidate);
 }
 
 /* unlimited: true, beside which nothing else means anything. */
@@ -111,8 +142,9 @@ static void read_contents(struct reading *reading, struct policy *policy, uint16
         policy_limit_read(reading, &policy->limits[0]);
         reading->own_bursts = reading->given[FIELD_BURST] != NULL;
     } else if (n_limits > 0) {
-        read_limits(reading, policy);
+        read_limits(reading, FIELD_LIMITS, policy);
     }
+    read_candidate(reading, policy);
     if (n_limits > 0) read_phase(reading, policy);
     read_failure(reading, policy);
     policy_overrides_read(reading, policy, n_limits > 0 && reading->faults->n_errors == n_errors);

@@ -55,6 +55,7 @@ static bool is_of_policy(enum policy_field field)
     case FIELD_OVERRIDES:
     case FIELD_UNLIMITED:
     case FIELD_PHASE:
+    case FIELD_CANDIDATE:
     case FIELD_SHADOW:
     case FIELD_ON_FAILURE:
     case FIELD_DEADLINE: return true;

@@ -12,7 +12,10 @@ uint32_t check_count(const struct check *first)
 size_t check_n_limits(const struct check *first)
 {
     size_t n = 0;
-    for (const struct check *one = first; one != NULL; one = check_after(first, one)) n += one->policy->n_limits;
+    for (const struct check *one = first; one != NULL; one = check_after(first, one)) {
+        const struct policy *candidate = one->kind == OP_RESET ? one->policy->candidate : NULL;
+        n += one->policy->n_limits + (candidate != NULL ? candidate->n_limits : 0U);
+    }
     return n;
 }
 
@@ -27,11 +30,16 @@ static bool is_member(const struct check *check, const struct limit *limit)
     return limit->limit > 0 && (check->kind != OP_RESET || !limit->shared);
 }
 
+static bool owns_state(const struct policy *policy)
+{
+    for (uint16_t i = 0; i < policy->n_limits; i++)
+        if (policy->limits[i].limit > 0 && !policy->limits[i].shared) return true;
+    return policy->candidate != NULL && owns_state(policy->candidate);
+}
+
 bool check_owns_state(const struct check *check)
 {
-    for (uint16_t i = 0; i < check->policy->n_limits; i++)
-        if (check->policy->limits[i].limit > 0 && !check->policy->limits[i].shared) return true;
-    return false;
+    return owns_state(check->policy);
 }
 
 static struct slice next_id(const struct check *check, const struct key_split *split, key_parts parts, uint8_t **room)
@@ -56,22 +64,32 @@ static void set_ids(const struct check *check, struct op_member *members, uint16
     }
 }
 
+/* What `one` asks of the limits of `policy`, from members[n] on; returns how many there are then. */
+static uint16_t fill_from(const struct check *first, const struct check *one, const struct policy *policy,
+                          struct op_member *members, uint16_t n)
+{
+    for (uint16_t i = 0; i < policy->n_limits; i++) {
+        const struct limit *limit = &policy->limits[i];
+        if (!is_member(first, limit)) continue;
+        members[n++] = (struct op_member){
+            .limit = limit,
+            .key = one->key,
+            .cost = one->cost,
+            .max_wait_us = one->has_max_wait ? limit_max_wait(limit, one->max_wait_us) : limit->max_wait_us,
+        };
+    }
+    return n;
+}
+
 uint16_t check_fill_members(const struct check *first, struct op_member *members)
 {
     uint16_t n = 0;
     for (const struct check *one = first; one != NULL; one = check_after(first, one)) {
         if (!is_asked_about(first, one)) continue;
         uint16_t n_before = n;
-        for (uint16_t i = 0; i < one->policy->n_limits; i++) {
-            const struct limit *limit = &one->policy->limits[i];
-            if (!is_member(first, limit)) continue;
-            members[n++] = (struct op_member){
-                .limit = limit,
-                .key = one->key,
-                .cost = one->cost,
-                .max_wait_us = one->has_max_wait ? limit_max_wait(limit, one->max_wait_us) : limit->max_wait_us,
-            };
-        }
+        n = fill_from(first, one, one->policy, members, n);
+        if (one->kind == OP_RESET && one->policy->candidate != NULL)
+            n = fill_from(first, one, one->policy->candidate, members, n);
         if (one->policy->shares) set_ids(one, members + n_before, n - n_before);
     }
     return n;

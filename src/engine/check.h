@@ -28,6 +28,8 @@ struct engine;
 
 enum { CHECK_INLINE_KEY = 96, CHECK_INLINE_MEMBERS = 2 };
 
+enum trial_verdict { VERDICT_NONE, VERDICT_ALLOWED, VERDICT_DENIED };
+
 struct check {
     /* the asker's */
     enum op_kind kind;
@@ -42,6 +44,11 @@ struct check {
     struct check *next;                /* the asker's: the next one of the same request; not owned */
     bool is_all;                       /* the first of a check_all: those behind it are its members too */
     struct check *also;                /* of a check_all: the member behind it; owned by the first */
+
+    struct check *beside; /* the check that asks its policy's candidate, or of such a one the check it was made for;
+                             NULL once that is over (candidate.h) */
+    enum trial_verdict verdict;  /* of a candidate's check: its own */
+    enum trial_verdict enforced; /* and that of the other one */
 
     /* the answer */
     enum error_code error;     /* ERROR_NONE: the decision counts */
@@ -77,12 +84,13 @@ static inline struct check *check_after(const struct check *first, const struct 
 }
 
 uint32_t check_count(const struct check *first);  /* the checks of its chain: 1, or a check_all's members */
-size_t check_n_limits(const struct check *first); /* of all their policies */
+size_t check_n_limits(const struct check *first); /* of all their policies; for a reset, their candidates' too */
 /* Has a reset anything to forget? Only counters that belong to the key as a whole are its own. */
 bool check_owns_state(const struct check *check);
 /* The policies' limits as questions at `members` (room for check_n_limits()), but for those of limit 0, which no store
  * is asked about, in a check_all for the policies that have one, and in a reset for the limits that the key shares with
- * others. Ids of parts are joined in the checks' own room: check_reserve_ids() comes before. Returns how many. */
+ * others; a reset forgets the candidates' states as well. Ids of parts are joined in the checks' own room:
+ * check_reserve_ids() comes before. Returns how many. */
 uint16_t check_fill_members(const struct check *first, struct op_member *members);
 /* The members' answers as each check's one answer, said to come from `source`. */
 void check_take_answer(struct check *first, const struct op *op, enum source source);

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/counters.h"
+#include "engine/candidate.h"
 #include "engine/check_pool.h"
 #include "engine/failure.h"
 
@@ -13,6 +14,7 @@ struct engine {
     struct check_pool pool;
     struct deadlines deadlines; /* every submitted check without an answer */
     struct failure failure;
+    struct candidates candidates;
     uint32_t max_inflight;
     size_t n_tombs; /* checks whose asker has let go and whose reply is still to come */
     bool closing;
@@ -20,21 +22,6 @@ struct engine {
     void (*on_closed)(void *arg);
     void *on_closed_arg;
 };
-
-struct engine *engine_new(struct clock *clock, struct store store, struct policy_set *set,
-                          const struct engine_options *options)
-{
-    struct engine *engine = mem_zalloc(sizeof *engine);
-    if (engine == NULL) return NULL;
-    engine->clock = clock;
-    engine->store = store;
-    engine->set = set;
-    engine->max_inflight = options->max_inflight;
-    check_pool_init(&engine->pool);
-    deadlines_init(&engine->deadlines);
-    failure_init(&engine->failure, clock, options->local_max_keys);
-    return engine;
-}
 
 /* The end is arithmetic: the store is closed and every check is back. */
 static void maybe_closed(struct engine *engine)
@@ -50,14 +37,42 @@ static void maybe_closed(struct engine *engine)
     on_closed(arg);
 }
 
+static void on_candidate_over(struct candidates *candidates)
+{
+    maybe_closed(CONTAINER_OF(candidates, struct engine, candidates));
+}
+
+struct engine *engine_new(struct clock *clock, struct store store, struct policy_set *set,
+                          const struct engine_options *options)
+{
+    struct engine *engine = mem_zalloc(sizeof *engine);
+    if (engine == NULL) return NULL;
+    engine->clock = clock;
+    engine->store = store;
+    engine->set = set;
+    engine->max_inflight = options->max_inflight;
+    check_pool_init(&engine->pool);
+    deadlines_init(&engine->deadlines);
+    failure_init(&engine->failure, clock, options->local_max_keys);
+    candidates_init(&engine->candidates, &engine->pool, &engine->store, on_candidate_over);
+    candidates_set_max(&engine->candidates, options->max_inflight);
+    return engine;
+}
+
+/* Checks that somebody waits for, or will. */
+static size_t n_inflight(const struct engine *engine)
+{
+    return engine->pool.n_out - engine->n_tombs - engine->candidates.n;
+}
+
 static void update_gauge(const struct engine *engine)
 {
-    counters.inflight = engine->pool.n_out - engine->n_tombs;
+    counters.inflight = n_inflight(engine);
 }
 
 struct check *engine_check_new(struct engine *engine, struct slice key)
 {
-    bool full = engine->pool.n_out - engine->n_tombs >= engine->max_inflight;
+    bool full = n_inflight(engine) >= engine->max_inflight;
     struct check *check = full || engine->closing ? NULL : check_pool_take(&engine->pool, key);
     if (check == NULL) {
         counters.overloaded++;
@@ -87,6 +102,7 @@ void check_release(struct check *check)
 {
     CHECK(!check->released);
     check->released = true;
+    candidates_enforced(check);
     deadlines_unset(&check->engine->deadlines, &check->deadline);
     if (!check->store_holds) {
         give_back(check);
@@ -98,13 +114,15 @@ void check_release(struct check *check)
 
 static void count_decided(const struct check *first)
 {
-    bool allowed = true;
+    bool allowed = true, shadow_denied = first->decision.shadow_denied;
     for (const struct check *one = first; one != NULL; one = check_after(first, one)) allowed &= one->decision.allowed;
-    counters.shadow_denied += first->decision.shadow_denied;
-    if (allowed)
-        counters.allowed += check_count(first);
-    else
-        counters.denied += check_count(first);
+    for (const struct check *one = first; one != NULL; one = check_after(first, one)) {
+        struct policy_counts *counts = one->policy->counts;
+        *(allowed ? &counts->allowed : &counts->denied) += 1;
+        *(allowed ? &counters.allowed : &counters.denied) += 1;
+    }
+    first->policy->counts->shadow_denied += shadow_denied; /* which stands alone */
+    counters.shadow_denied += shadow_denied;
 }
 
 static void soften(struct check *check)
@@ -122,6 +140,7 @@ static void answer(struct check *check)
     if (check->is_all || check->policy->unlimited) check_answer_unlimited(check);
     if (check->policy->shadow) soften(check);
     if (check->kind == OP_CHECK && check->error == ERROR_NONE) count_decided(check);
+    candidates_enforced(check);
     check->done(check);
 }
 
@@ -244,6 +263,7 @@ void engine_submit(struct engine *engine, struct check *check)
     for (const struct check *one = check_after(check, check); one != NULL; one = check_after(check, one))
         CHECK(!one->policy->shadow && !check->policy->shadow);
     if (check->kind == OP_CHECK) counters.checks += check_count(check);
+    struct check *trials = candidates_prepare(&engine->candidates, check);
     if (decided_by_policy(check))
         answer(check);
     else if (engine->closing)
@@ -252,6 +272,7 @@ void engine_submit(struct engine *engine, struct check *check)
         fail(check, REASON_OVERLOAD);
     else
         ask_store(check);
+    if (trials != NULL) candidates_submit(trials, engine->closing); /* the engine may be gone with the last of them */
 }
 
 const char *engine_cost_fault(const struct policy *policy, int64_t cost)
@@ -274,6 +295,7 @@ struct policy_set *engine_policies(struct engine *engine)
 
 void engine_set_policies(struct engine *engine, struct policy_set *set)
 {
+    policy_set_share_counts(set, engine->set);
     policy_set_unref(engine->set);
     engine->set = set;
 }
@@ -281,6 +303,7 @@ void engine_set_policies(struct engine *engine, struct policy_set *set)
 void engine_set_options(struct engine *engine, const struct engine_options *options)
 {
     engine->max_inflight = options->max_inflight;
+    candidates_set_max(&engine->candidates, options->max_inflight);
     failure_set_local_max_keys(&engine->failure, options->local_max_keys);
 }
 

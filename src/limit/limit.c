@@ -63,8 +63,9 @@ static const char *set_key_head(struct limit *limit, const char *compat_prefix, 
         len = snprintf(limit->key_head, sizeof limit->key_head, "%s:", prefix);
     } else {
         CHECK(compat_prefix == NULL);
-        len = snprintf(limit->key_head, sizeof limit->key_head, "%s:%s%s%s:", ops->key_tag, limit->policy->name,
-                       limit->name[0] != '\0' ? "/" : "", limit->name);
+        /* no name has a plus sign: whatever a candidate is called, its counters are its own */
+        len = snprintf(limit->key_head, sizeof limit->key_head, "%s:%s%s%s%s:", ops->key_tag, limit->policy->name,
+                       limit->policy->is_candidate ? "+candidate" : "", limit->name[0] != '\0' ? "/" : "", limit->name);
     }
     if (len < 0 || (size_t)len >= sizeof limit->key_head) {
         snprintf(text, size, "key_prefix is too long; write at most %d bytes", KEY_HEAD_MAX - 2);

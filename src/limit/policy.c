@@ -29,6 +29,12 @@ struct policy *policy_new(const char *name, uint16_t n_limits)
     CHECK(n_limits <= POLICY_LIMITS_MAX && strlen(name) <= NAME_MAX_LEN);
     struct policy *policy = mem_zalloc(sizeof *policy + n_limits * sizeof policy->limits[0]);
     if (policy == NULL) return NULL;
+    policy->counts = mem_zalloc(sizeof *policy->counts);
+    if (policy->counts == NULL) {
+        mem_free(policy);
+        return NULL;
+    }
+    policy->counts->n_refs = 1;
     snprintf(policy->name, sizeof policy->name, "%s", name);
     policy->n_limits = n_limits;
     policy->unlimited = n_limits == 0;
@@ -37,11 +43,41 @@ struct policy *policy_new(const char *name, uint16_t n_limits)
     return policy;
 }
 
+static void counts_unref(struct policy_counts *counts)
+{
+    CHECK(counts->n_refs > 0);
+    if (--counts->n_refs == 0) mem_free(counts);
+}
+
+static void share_counts(struct policy *policy, struct policy_counts *counts)
+{
+    counts->n_refs++;
+    counts_unref(policy->counts);
+    policy->counts = counts;
+    if (policy->candidate != NULL) share_counts(policy->candidate, counts);
+    for (size_t i = 0; policy->overrides != NULL && i < policy->overrides->n; i++)
+        share_counts(policy->overrides->items[i].variant, counts);
+}
+
+int policy_add_candidate(struct policy *policy, uint16_t n_limits)
+{
+    CHECK(policy->candidate == NULL);
+    struct policy *candidate = policy_new(policy->name, n_limits);
+    if (candidate == NULL) return -1;
+    candidate->is_candidate = true;
+    candidate->format = policy->format;
+    policy->candidate = candidate;
+    share_counts(candidate, policy->counts);
+    return 0;
+}
+
 void policy_free(struct policy *policy)
 {
     if (policy == NULL) return;
     overrides_free(policy->overrides);
-    if (policy->base == NULL) mem_free(policy->format);
+    if (policy->base == NULL && !policy->is_candidate) mem_free(policy->format);
+    policy_free(policy->candidate);
+    counts_unref(policy->counts);
     mem_free(policy);
 }
 
@@ -54,6 +90,8 @@ struct policy *policy_variant(const struct policy *base, bool unlimited)
     *variant = *base;
     variant->base = base;
     variant->overrides = NULL;
+    variant->candidate = NULL; /* an override would stand in its place, too */
+    variant->counts->n_refs++;
     variant->n_limits = n_limits;
     variant->unlimited = unlimited;
     for (uint16_t i = 0; i < n_limits; i++) {
@@ -96,18 +134,27 @@ static uint64_t hash_overrides(uint64_t hash, const struct overrides *overrides)
     return hash;
 }
 
-/* What follows from the limits, of a policy as of a variant. */
-static void complete(struct policy *policy)
+/* What all limits count by, those of the candidate too: their keys lie in one bucket. */
+static key_parts common_parts(const struct policy *policy)
+{
+    key_parts common = policy->candidate != NULL ? common_parts(policy->candidate) : key_format_all(policy->format);
+    for (uint16_t i = 0; i < policy->n_limits; i++)
+        if (policy->limits[i].shared) common &= policy->limits[i].parts;
+    return common;
+}
+
+/* What follows from the limits, of a policy as of its variants and its candidate. */
+static void complete(struct policy *policy, key_parts common)
 {
     policy->shares = false;
     policy->n_joined = 0;
     if (policy->format == NULL) return;
-    policy->common = key_format_all(policy->format);
+    policy->common = common;
+    policy->shares = common != key_format_all(policy->format);
     for (uint16_t i = 0; i < policy->n_limits; i++) {
         const struct limit *limit = &policy->limits[i];
         if (!limit->shared) continue;
         policy->shares = true;
-        policy->common &= limit->parts;
         policy->n_joined += key_format_is_joined(policy->format, limit->parts);
     }
     policy->n_joined += key_format_is_joined(policy->format, policy->common);
@@ -117,7 +164,7 @@ static void seal_variants(struct policy *policy)
 {
     for (size_t i = 0; policy->overrides != NULL && i < policy->overrides->n; i++) {
         struct policy *variant = policy->overrides->items[i].variant;
-        complete(variant);
+        complete(variant, policy->common);
         variant->version = policy->version;
     }
 }
@@ -126,7 +173,8 @@ void policy_seal(struct policy *policy)
 {
     char text[160];
     CHECK(policy->base == NULL && policy->unlimited == (policy->n_limits == 0));
-    complete(policy);
+    complete(policy, policy->format != NULL ? common_parts(policy) : 0);
+    if (policy->candidate != NULL) complete(policy->candidate, policy->common);
     int len = snprintf(text, sizeof text, "%s|%s|%" PRIu32, policy->name, on_failure_name(policy->on_failure),
                        policy->deadline_ms);
     CHECK(len > 0 && (size_t)len < sizeof text);
@@ -136,6 +184,9 @@ void policy_seal(struct policy *policy)
     if (policy->unlimited) hash = hash_text(hash, "|unlimited");
     if (policy->format != NULL) hash = hash_text(hash_text(hash, "|key_format"), policy->format->text);
     if (policy->overrides != NULL) hash = hash_overrides(hash, policy->overrides);
+    const struct policy *candidate = policy->candidate; /* its key heads tell its limits from the enforced ones */
+    for (uint16_t i = 0; candidate != NULL && i < candidate->n_limits; i++)
+        hash = hash_limit(hash, &candidate->limits[i]);
     policy->version = (uint32_t)(hash ^ hash >> 32);
     seal_variants(policy);
 }
@@ -220,6 +271,14 @@ void policy_set_unref(struct policy_set *set)
     mem_free(set->in_order);
     map_fini(&set->by_name);
     mem_free(set);
+}
+
+void policy_set_share_counts(struct policy_set *set, const struct policy_set *before)
+{
+    for (size_t i = 0; i < set->n; i++) {
+        const struct policy *same = policy_find(before, slice_of(set->in_order[i]->name));
+        if (same != NULL) share_counts(set->in_order[i], same->counts);
+    }
 }
 
 const struct policy *policy_find(const struct policy_set *set, struct slice name)

@@ -26,19 +26,30 @@ enum on_failure { ON_FAILURE_ALLOW, ON_FAILURE_DENY, ON_FAILURE_LOCAL, ON_FAILUR
 
 const char *on_failure_name(enum on_failure on_failure); /* "allow", as in the configuration */
 
+/* What became of the checks of one policy, by its name: every set with a policy of that name counts on. */
+struct policy_counts {
+    uint32_t n_refs;
+    uint64_t allowed, denied, shadow_denied;
+    uint64_t candidate_allowed, candidate_denied;           /* by its candidate alone */
+    uint64_t candidate_only_allowed, candidate_only_denied; /* of them, what the enforced limits judged otherwise */
+};
+
 struct policy {
     struct map_node node;        /* in the set, by name */
     char name[NAME_MAX_LEN + 1]; /* [A-Za-z0-9._-]{1,64} */
     uint32_t version;            /* fingerprint of the settings: equal in every daemon that has the same */
     enum on_failure on_failure;
-    uint32_t deadline_ms;        /* an answer by then */
-    bool shadow;                 /* evaluated and counted, and never denies */
-    struct key_format *format;   /* owned, but by a variant; NULL = keys have no parts */
-    struct overrides *overrides; /* owned; NULL = none */
-    const struct policy *base;   /* of a variant (override.h): the policy whose override it is; else NULL */
-    const char *override;        /* of a variant: its key or pattern */
-    bool unlimited;              /* allows everything and asks no store: it has no limits */
-    uint64_t name_hash;          /* hash_stable() of the name */
+    uint32_t deadline_ms;         /* an answer by then */
+    bool shadow;                  /* evaluated and counted, and never denies */
+    struct key_format *format;    /* owned, but by a variant; NULL = keys have no parts */
+    struct overrides *overrides;  /* owned; NULL = none */
+    const struct policy *base;    /* of a variant (override.h): the policy whose override it is; else NULL */
+    const char *override;         /* of a variant: its key or pattern */
+    bool unlimited;               /* allows everything and asks no store: it has no limits */
+    struct policy *candidate;     /* owned; limits on trial beside the enforced ones, which deny nothing; NULL = none */
+    bool is_candidate;            /* it is such a one: the keys of its limits say so; no owner of its format */
+    struct policy_counts *counts; /* one reference; a candidate's and a variant's are their policy's */
+    uint64_t name_hash;           /* hash_stable() of the name */
 
     /* Set by policy_seal(): */
     key_parts common;  /* those that all limits count by: they decide the bucket of the Redis keys */
@@ -61,6 +72,8 @@ struct policy_set {
  * without memory. */
 struct policy *policy_new(const char *name, uint16_t n_limits);
 void policy_free(struct policy *policy);
+/* Give `policy` a candidate of n limits, its name, format and back pointers set. 0, or -1 without memory. */
+int policy_add_candidate(struct policy *policy, uint16_t n_limits);
 /* A copy of a policy that is not sealed yet, as an override of it: to be changed, prepared and added to its overrides.
  * `unlimited`: without its limits. NULL without memory. */
 struct policy *policy_variant(const struct policy *base, bool unlimited);
@@ -89,6 +102,8 @@ struct policy_set *policy_set_new(void); /* one reference; NULL without memory *
 int policy_set_add(struct policy_set *set, struct policy *policy);
 struct policy_set *policy_set_ref(struct policy_set *set);
 void policy_set_unref(struct policy_set *set); /* the last one frees everything; NULL is fine */
+/* The policies of `set` count on from where those of `before` with their names are; both count together from now on. */
+void policy_set_share_counts(struct policy_set *set, const struct policy_set *before);
 const struct policy *policy_find(const struct policy_set *set, struct slice name); /* NULL where there is none */
 
 #endif

@@ -150,7 +150,7 @@ static void set_deadlines(struct call *call, uint32_t deadline_ms)
 /* Nobody waits longer for a shadow policy than for the others. */
 static uint32_t shortest_deadline(const struct call *call)
 {
-    uint32_t least = call->first->policy->deadline_ms;
+    uint32_t least = UINT32_MAX;
     for (const struct check *check = call->first; check != NULL; check = check->next)
         if (check->policy->deadline_ms < least) least = check->policy->deadline_ms;
     return least;

@@ -233,10 +233,18 @@ static void pack_limit(struct packer *packer, const struct limit *limit)
     }
 }
 
+static void pack_count(struct packer *packer, const char *name, uint64_t count)
+{
+    pack_text(packer, name);
+    pack_uint(packer, count);
+}
+
 static void pack_policy(struct packer *packer, const struct policy *policy)
 {
     bool has_format = policy->format != NULL, has_overrides = policy->overrides != NULL;
-    pack_map(packer, 5U + policy->shadow + has_format + has_overrides + policy->unlimited);
+    const struct policy *candidate = policy->candidate;
+    pack_map(packer,
+             8U + policy->shadow + has_format + has_overrides + policy->unlimited + (candidate != NULL ? 5U : 0U));
     pack_text(packer, "name");
     pack_text(packer, policy->name);
     pack_text(packer, "version");
@@ -264,6 +272,17 @@ static void pack_policy(struct packer *packer, const struct policy *policy)
     pack_text(packer, "limits");
     pack_array(packer, policy->n_limits);
     for (uint16_t i = 0; i < policy->n_limits; i++) pack_limit(packer, &policy->limits[i]);
+    pack_count(packer, "allowed", policy->counts->allowed);
+    pack_count(packer, "denied", policy->counts->denied);
+    pack_count(packer, "shadow_denied", policy->counts->shadow_denied);
+    if (candidate == NULL) return;
+    pack_text(packer, "candidate");
+    pack_array(packer, candidate->n_limits);
+    for (uint16_t i = 0; i < candidate->n_limits; i++) pack_limit(packer, &candidate->limits[i]);
+    pack_count(packer, "candidate_allowed", candidate->counts->candidate_allowed);
+    pack_count(packer, "candidate_denied", candidate->counts->candidate_denied);
+    pack_count(packer, "candidate_only_allowed", candidate->counts->candidate_only_allowed);
+    pack_count(packer, "candidate_only_denied", candidate->counts->candidate_only_denied);
 }
 
 static int run_policies(struct session *session, uint64_t msgid, struct params *params)

@@ -19,16 +19,24 @@ static void fill(struct limit *limit, const struct limit_spec *spec)
     CHECK(wrong == NULL);
 }
 
+static uint16_t count(const struct limit_spec *limits)
+{
+    uint16_t n = 0;
+    while (n < SPEC_LIMITS_MAX && limits[n].window_us > 0) n++;
+    return n;
+}
+
 const struct policy *policies_add(struct policy_set *set, const struct policy_spec *spec)
 {
-    uint16_t n_limits = 0;
-    while (n_limits < SPEC_LIMITS_MAX && spec->limits[n_limits].window_us > 0) n_limits++;
+    uint16_t n_limits = count(spec->limits), n_candidate = count(spec->candidate);
     struct policy *policy = policy_new(spec->name, n_limits);
     CHECK(policy != NULL);
     policy->on_failure = spec->on_failure;
     policy->deadline_ms = spec->deadline_ms > 0 ? spec->deadline_ms : 20;
     policy->shadow = spec->shadow;
     for (uint16_t i = 0; i < n_limits; i++) fill(&policy->limits[i], &spec->limits[i]);
+    if (n_candidate > 0) CHECK(policy_add_candidate(policy, n_candidate) == 0);
+    for (uint16_t i = 0; i < n_candidate; i++) fill(&policy->candidate->limits[i], &spec->candidate[i]);
     policy_seal(policy);
     CHECK(policy_set_add(set, policy) == 0);
     return policy;

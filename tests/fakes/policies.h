@@ -23,6 +23,7 @@ struct policy_spec {
     uint32_t deadline_ms; /* 0 = 20 */
     bool shadow;
     struct limit_spec limits[SPEC_LIMITS_MAX];
+    struct limit_spec candidate[SPEC_LIMITS_MAX]; /* none = no candidate */
 };
 
 /* The test ends with a message where the specification is wrong. */

@@ -1,5 +1,7 @@
 """test_shadow.py: policies that deny nobody, and limits on trial beside those that do, through the socket."""
 
+import signal
+
 import pytest
 from harness import Redis, RpcError, eventually
 
@@ -18,17 +20,22 @@ policies:
 """
 
 
+@pytest.fixture
+def config():
+    return CONFIG
+
+
 @pytest.fixture(params=["memory", *Redis.KINDS])
-def client(request, ratelimitd, connect):
+def client(request, config, ratelimitd, connect):
     """A client of a daemon on the memory store, and on every kind of server installed."""
     if request.param == "memory":
-        yield connect(ratelimitd(CONFIG))
+        yield connect(ratelimitd(config))
         return
     if not Redis.installed(request.param):
         pytest.skip(f"no {request.param}-server here")
     server = Redis(request.param)
-    client = connect(ratelimitd(CONFIG, redis=server))
-    eventually(lambda: client.check("login", "probe", 0)["source"] == "redis", "Redis is there")
+    client = connect(ratelimitd(config, redis=server))
+    eventually(lambda: client.call("stats")["redis_up"] == 1, "Redis is there")
     yield client
     server.close()
 
@@ -129,3 +136,91 @@ def test_without_redis_a_shadow_policy_denies_nobody(ratelimitd, redis, connect)
     with pytest.raises(RpcError) as error:
         client.call("peek", "strict", "k")
     assert error.value.code == "STORE_UNAVAILABLE"
+
+
+# Candidates
+
+ON_TRIAL = """
+policies:
+  tighter:
+    algorithm: fixed_window
+    limit: 5
+    window: 1d
+    candidate:
+      - {name: day, algorithm: fixed_window, limit: 2, window: 1d}
+  looser:
+    limits:
+      - {name: day, algorithm: fixed_window, limit: 2, window: 1d}
+    candidate:
+      - {name: day, algorithm: sliding_log, limit: 4, window: 1d}
+      - {name: week, algorithm: token_bucket, limit: 3, window: 7d}
+  plain: {algorithm: fixed_window, limit: 1, window: 1d}
+"""
+COUNTS = ("allowed", "denied", "candidate_allowed", "candidate_denied", "candidate_only_allowed",
+          "candidate_only_denied")
+
+
+def counts(client, name):
+    return next(some(policy, *COUNTS) for policy in client.call("policies") if policy["name"] == name)
+
+
+@pytest.mark.parametrize("config", [ON_TRIAL])
+def test_a_candidate_is_judged_beside_the_enforced_limits(client, config):
+    for remaining in (4, 3, 2, 1):
+        assert some(client.check("tighter", "k"), "allowed", "remaining", "bound_by") == (True, remaining, None)
+    eventually(lambda: counts(client, "tighter") == (4, 0, 2, 2, 0, 2), "the candidate is counted")
+    client.call("check_many", [["looser", "k"], ["looser", "k"], ["looser", "k"], ["looser", "k"], ["plain", "k"]])
+    eventually(lambda: counts(client, "looser") == (2, 2, 3, 1, 1, 0), "another one too")
+    assert counts(client, "plain") == (1, 0, None, None, None, None)
+    stats = client.call("stats")
+    assert some(stats, *COUNTS[2:], "candidate_skipped", "inflight") == (5, 3, 1, 2, 0, 0)
+
+
+@pytest.mark.parametrize("config", [ON_TRIAL])
+def test_a_reset_forgets_the_candidate_and_a_peek_leaves_it_alone(client, config):
+    client.check("tighter", "k", 2)
+    client.call("peek", "tighter", "k", 1)
+    assert client.call("reset", "tighter", "k") == {"removed": True}
+    assert client.call("reset", "tighter", "k") == {"removed": False}
+    client.check("tighter", "k", 2)
+    eventually(lambda: counts(client, "tighter") == (2, 0, 2, 0, 0, 0), "none is denied")
+
+
+@pytest.mark.parametrize("config", [ON_TRIAL])
+def test_each_member_of_check_all_is_judged_by_its_own_candidate(client, config):
+    answer = client.call("check_all", [["tighter", "k", 3], ["looser", "k", 3]])
+    assert some(answer, "allowed", "bound_by") == (False, "looser/day")
+    eventually(lambda: counts(client, "tighter") == (0, 1, 0, 1, 0, 1), "the first member")
+    eventually(lambda: counts(client, "looser") == (0, 1, 1, 0, 1, 0), "the second one")
+
+
+def test_candidates_have_keys_of_their_own(ratelimitd, redis, connect):
+    client = connect(ratelimitd(ON_TRIAL, redis=redis))
+    eventually(lambda: client.check("plain", "probe", 0)["source"] == "redis", "Redis is there")
+    client.check("tighter", "k")
+    keys = sorted(key.decode().split("}:")[1] for key in redis.client().keys("*"))
+    assert keys == ["fw1:tighter+candidate/day:k", "fw1:tighter:k"]
+    tags = {key.decode().split("{")[1].split("}")[0] for key in redis.client().keys("*")}
+    assert len(tags) == 1
+    assert client.call("stats")["redis_batches"] <= 3
+
+
+def test_counts_go_on_through_a_reload(ratelimitd, connect):
+    daemon = ratelimitd(ON_TRIAL)
+    client = connect(daemon)
+    client.check("tighter", "k", 3)
+    version = next(p["version"] for p in client.call("policies") if p["name"] == "tighter")
+    daemon.configure(ON_TRIAL.replace("limit: 2", "limit: 4"))
+    daemon.signal(signal.SIGHUP)
+    eventually(lambda: version not in [p["version"] for p in client.call("policies")], "the new ones hold")
+    assert counts(client, "tighter") == (1, 0, 0, 1, 0, 1)
+    client.check("tighter", "k")
+    assert counts(client, "tighter") == (2, 0, 1, 1, 0, 1)
+
+
+def test_without_redis_a_candidate_is_skipped(ratelimitd, redis, connect):
+    redis.stop()
+    client = connect(ratelimitd(ON_TRIAL, redis=redis))
+    assert client.check("tighter", "k")["source"] == "local"
+    assert counts(client, "tighter") == (1, 0, 0, 0, 0, 0)
+    assert client.call("stats")["candidate_skipped"] == 1

@@ -176,6 +176,7 @@ static void a_policy_has_up_to_16_limits(void **state)
 #define POLICY(settings) "policies:\n  p:\n" settings
 #define VALID            "    limit: 1\n    window: 1s\n"
 #define LIMITS(limits)   POLICY("    limits:\n      - " limits "\n")
+#define CANDIDATE(text)  POLICY("    algorithm: gcra\n" VALID text)
 #define LIMIT_A          "{name: a, algorithm: gcra, limit: 1, window: 1s}"
 
 /* Each file has this fault on this line, and no other. */
@@ -235,6 +236,21 @@ static const struct {
     {"admin: {listen: 127.0.0.1:1}\n", 1, "admin: not built yet; "},
     {"defaults: {idempotency_window: 60s}\n", 1, "defaults.idempotency_window: not built yet; "},
     {POLICY("    algorithm: fixed_window\n    shadow: perhaps\n" VALID), 4, "policies.p.shadow: "},
+    /* candidates */
+    {CANDIDATE("    candidate: 5\n"), 6, "policies.p.candidate: is no list; "},
+    {CANDIDATE("    candidate: []\n"), 6, "policies.p.candidate: has 0 entries; write 1 to 16"},
+    {CANDIDATE("    candidate: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]\n"), 6,
+     "policies.p.candidate: has 16 entries, and there is room for 15; a policy has 16 limits at most"},
+    {CANDIDATE("    candidate:\n      - {algorithm: gcra, limit: 1, window: 1s}\n"), 7,
+     "policies.p.candidate[0].name: is missing; "},
+    {CANDIDATE("    candidate:\n      - " LIMIT_A "\n      - " LIMIT_A "\n"), 8,
+     "policies.p.candidate[1].name: 'a' is the name of candidate[0] already; "},
+    {CANDIDATE("    candidate:\n      - {name: a, compat: first-hit, limit: 1, window: 1s}\n"), 7,
+     "policies.p.candidate[0].compat: shares another system's keys"},
+    {CANDIDATE("    candidate:\n      - {name: a, algorithm: gcra, limit: 1, window: 1s, shadow: true}\n"), 7,
+     "policies.p.candidate[0].shadow: is the policy's"},
+    {CANDIDATE("    candidate:\n      - {name: a, algorithm: gcra, limit: 1, window: 0}\n"), 7,
+     "policies.p.candidate[0].window: '0' is no time at all"},
     {POLICY("    algorithm: calendar_window\n" VALID), 3, "'calendar_window' is not built yet; write fixed_window"},
     /* lists of limits */
     {LIMITS("{name: day, limit: 1, window: 1s}"), 4, "policies.p.limits[0].algorithm: is missing; "},
@@ -393,7 +409,12 @@ static void what_is_printed_parses_back_to_the_same(void **state)
         "  spread: {algorithm: fixed_window, limit: 5, window: 10s, phase: true}\n"
         "  both: {limits: [{name: a, algorithm: gcra, limit: 5, window: 1s}, {name: b, algorithm: fixed_window, limit: "
         "5, "
-        "window: 1s}], phase: true}\n",
+        "window: 1s}], phase: true}\n"
+        "  tried: {algorithm: gcra, limit: 5, window: 1d, shadow: true, candidate: [{name: a, algorithm: "
+        "sliding_log, limit: 3, window: 1d}, {name: b, algorithm: leaky_bucket, limit: 3, window: 1d, max_wait: 1s}]}\n"
+        "  twice: {limits: [{name: a, algorithm: gcra, limit: 5, window: 1d}], candidate: [{name: a, algorithm: gcra, "
+        "limit: "
+        "6, window: 1d}]}\n",
     };
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         struct config *first = load(files[i]);

@@ -24,6 +24,19 @@ static struct policy *sealed(const char *name, int64_t limit)
     return policy;
 }
 
+static void add_candidate(struct policy *policy, int64_t limit)
+{
+    char text[256];
+    assert_int_equal(policy_add_candidate(policy, 1), 0);
+    struct limit *candidate = &policy->candidate->limits[0];
+    snprintf(candidate->name, sizeof candidate->name, "day");
+    candidate->algo = ALGO_BUCKET;
+    candidate->limit = limit;
+    candidate->window_us = 1000000;
+    assert_null(limit_prepare(candidate, NULL, text, sizeof text));
+    policy_seal(policy);
+}
+
 static void a_set_finds_its_policies_and_frees_them_with_the_last_reference(void **state)
 {
     (void)state;
@@ -79,6 +92,17 @@ static void the_version_is_the_fingerprint_of_the_settings(void **state)
     same->on_failure = ON_FAILURE_ERROR;
     policy_seal(same);
     assert_int_not_equal(a->version, same->version);
+    uint32_t before = same->version;
+    same->shadow = true;
+    policy_seal(same);
+    assert_int_not_equal(before, same->version);
+    before = same->version;
+    add_candidate(same, 3);
+    assert_int_not_equal(before, same->version);
+    before = same->version;
+    same->candidate->limits[0].limit = 4;
+    policy_seal(same);
+    assert_int_not_equal(before, same->version);
     policy_free(a);
     policy_free(same);
     policy_free(more);
@@ -101,6 +125,56 @@ static void a_key_head_names_algorithm_policy_and_limit(void **state)
     assert_string_equal(policy->limits[0].key_head, "fw1:login:");
     assert_string_equal(policy->limits[1].key_head, "fw1:login/day:");
     assert_int_equal(policy->limits[1].key_head_len, 14);
+    policy_free(policy);
+}
+
+static void a_candidate_has_keys_of_its_own(void **state)
+{
+    (void)state;
+    struct policy *policy = sealed("login", 1);
+    add_candidate(policy, 2);
+    assert_string_equal(policy->candidate->name, "login");
+    assert_string_equal(policy->candidate->limits[0].key_head, "tb1:login+candidate/day:");
+    assert_ptr_equal(policy->candidate->limits[0].policy, policy->candidate);
+    assert_ptr_equal(policy->candidate->counts, policy->counts);
+    policy_free(policy);
+}
+
+static void counts_go_on_by_name(void **state)
+{
+    (void)state;
+    struct policy_set *first = policy_set_new(), *second = policy_set_new(), *third = policy_set_new();
+    struct policy *a = sealed("a", 1), *a_again = sealed("a", 2), *b = sealed("b", 1), *a_new = sealed("a", 3);
+    add_candidate(a_again, 5);
+    policy_set_add(first, a);
+    policy_set_add(second, a_again);
+    policy_set_add(second, b);
+    policy_set_add(third, a_new);
+    a->counts->allowed = 7;
+    policy_set_share_counts(second, first);
+    assert_int_equal(a_again->counts->allowed, 7);
+    assert_int_equal(b->counts->allowed, 0);
+    a->counts->allowed++; /* a check of the first set is decided after the reload */
+    policy_set_unref(first);
+    assert_int_equal(a_again->candidate->counts->allowed, 8);
+    policy_set_share_counts(third, second);
+    policy_set_unref(second);
+    assert_int_equal(a_new->counts->allowed, 8);
+    policy_set_unref(third);
+}
+
+static void policies_survive_short_memory(void **state)
+{
+    (void)state;
+    struct policy *policy = sealed("a", 1);
+    for (uint64_t n = 1; n <= 2; n++) {
+        mem_fail_nth(n);
+        assert_null(policy_new("b", 1));
+        mem_fail_nth(n);
+        assert_int_equal(policy_add_candidate(policy, 3), -1);
+        mem_fail_nth(0);
+        assert_null(policy->candidate);
+    }
     policy_free(policy);
 }
 
@@ -153,6 +227,9 @@ int main(void)
         cmocka_unit_test(a_set_survives_short_memory),
         cmocka_unit_test(the_version_is_the_fingerprint_of_the_settings),
         cmocka_unit_test(a_key_head_names_algorithm_policy_and_limit),
+        cmocka_unit_test(a_candidate_has_keys_of_its_own),
+        cmocka_unit_test(counts_go_on_by_name),
+        cmocka_unit_test(policies_survive_short_memory),
         cmocka_unit_test(both_names_of_the_bucket_are_one_algorithm),
         cmocka_unit_test(several_limits_answer_as_one),
     };

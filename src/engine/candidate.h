@@ -1,0 +1,41 @@
+/*
+ * candidate.h: limits on trial, judged beside the enforced ones.
+ *
+ * Each check of a policy that has a `candidate` brings a second question to the store, about the candidate's
+ * limits on keys of their own, all or nothing, charged by its own verdict. It is a check from the same pool that
+ * nobody waits for: its answer is only counted, whenever it comes, and none is ever made up for one that does
+ * not come. Enforced and candidate know each other until the one is answered (or its asker gone) and the other
+ * is judged, so that what only one of them denies is counted too.
+ *
+ *   candidates_prepare    before the check is submitted, while its key is still there
+ *   candidates_submit     after it, which may be answered and gone by then
+ *   candidates_enforced   when it is answered, or will not be
+ *
+ * They are counted and capped apart: a store that never answers them takes nothing from the checks.
+ */
+#ifndef RL_ENGINE_CANDIDATE_H
+#define RL_ENGINE_CANDIDATE_H
+
+#include "engine/check.h"
+#include "engine/check_pool.h"
+
+struct candidates {
+    struct check_pool *pool;                            /* not owned */
+    struct store *store;                                /* not owned */
+    void (*on_returned)(struct candidates *candidates); /* one more is back in the pool; may be the end of all this */
+    size_t n;                                           /* out of the pool for this */
+    size_t max;
+};
+
+void candidates_init(struct candidates *candidates, struct check_pool *pool, struct store *store,
+                     void (*on_returned)(struct candidates *candidates));
+void candidates_set_max(struct candidates *candidates, size_t max);
+
+/* What is to be asked beside `first` and its members; NULL where nothing is. */
+struct check *candidates_prepare(struct candidates *candidates, struct check *first);
+/* The prepared ones are theirs now. `is_closing`: the store is not to be asked any more. */
+void candidates_submit(struct check *prepared, bool is_closing);
+/* The enforced part of it all is over: decided, failed or left. */
+void candidates_enforced(struct check *first);
+
+#endif

@@ -1,0 +1,405 @@
+/* test_engine_candidate.c: limits on trial: what they would say is counted, and changes no answer and no time. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "base/counters.h"
+#include "fakes/engine_world.h"
+
+#define SECOND_US INT64_C(1000000)
+#define WINDOW(n)                                                                                                      \
+    {                                                                                                                  \
+        .name = "w", .algo = ALGO_FIXED_WINDOW, .limit = n, .window_us = 10 * SECOND_US                                \
+    }
+#define TRIED                                                                                                          \
+    {                                                                                                                  \
+        {.name = "bucket", .algo = ALGO_BUCKET, .limit = 4, .window_us = 7 * SECOND_US},                               \
+            {.name = "log", .algo = ALGO_SLIDING_LOG, .limit = 6, .window_us = 20 * SECOND_US},                        \
+        {                                                                                                              \
+            .name = "counter", .algo = ALGO_SLIDING_COUNTER, .limit = 9, .window_us = 30 * SECOND_US                   \
+        }                                                                                                              \
+    }
+
+static const struct policy_spec specs[] = {
+    {.name = "tighter", .on_failure = ON_FAILURE_ALLOW, .limits = {WINDOW(5)}, .candidate = {WINDOW(2)}},
+    {.name = "looser", .on_failure = ON_FAILURE_DENY, .limits = {WINDOW(2)}, .candidate = {WINDOW(5)}},
+    {.name = "closed", .limits = {WINDOW(0)}, .candidate = {WINDOW(2)}},
+    {.name = "never", .limits = {WINDOW(2)}, .candidate = {WINDOW(0)}},
+    {.name = "shadow", .shadow = true, .limits = {WINDOW(2)}, .candidate = {WINDOW(5)}},
+    {.name = "tried",
+     .limits = {{.name = "bucket", .algo = ALGO_BUCKET, .limit = 8, .window_us = 9 * SECOND_US}},
+     .candidate = TRIED},
+    {.name = "twin", .limits = TRIED},
+    {.name = "plain", .limits = {WINDOW(5)}},
+    {.name = "dear",
+     .limits = {{.algo = ALGO_BUCKET, .limit = 5000, .window_us = SECOND_US}},
+     .candidate = {{.name = "log", .algo = ALGO_SLIDING_LOG, .limit = 5000, .window_us = SECOND_US}}},
+};
+enum { N_SPECS = sizeof specs / sizeof specs[0] };
+
+static struct engine_world world;
+static struct asked asked;
+static struct counters before;
+
+static void remember(void)
+{
+    asked = (struct asked){0};
+    before = counters;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    world_open(&world, specs, N_SPECS, &world_options);
+    remember();
+    return 0;
+}
+
+static int set_up_memory(void **state)
+{
+    (void)state;
+    world_open_memory(&world, specs, N_SPECS, &world_options);
+    remember();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    world_close(&world);
+    return 0;
+}
+
+static const struct decision *ask(enum op_kind kind, const char *policy, int64_t cost)
+{
+    assert_true(world_ask(&world, &asked, kind, policy, "k", cost));
+    return &asked.decision;
+}
+
+static const struct policy_counts *counts_of(const char *policy)
+{
+    return policies_get(engine_policies(world.engine), policy)->counts;
+}
+
+#define ASSERT_COUNTED(yes, no, only_yes, only_no, none)                                                               \
+    do {                                                                                                               \
+        assert_int_equal(counters.candidate_allowed - before.candidate_allowed, yes);                                  \
+        assert_int_equal(counters.candidate_denied - before.candidate_denied, no);                                     \
+        assert_int_equal(counters.candidate_only_allowed - before.candidate_only_allowed, only_yes);                   \
+        assert_int_equal(counters.candidate_only_denied - before.candidate_only_denied, only_no);                      \
+        assert_int_equal(counters.candidate_skipped - before.candidate_skipped, none);                                 \
+    } while (0)
+
+static const struct op *held(size_t i)
+{
+    struct list *at = world.scripted.held.next;
+    while (i-- > 0) at = at->next;
+    return LIST_ITEM(at, struct op, link);
+}
+
+static void it_denies_nothing_and_counts_what_it_would(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) assert_true(ask(OP_CHECK, "tighter", 1)->allowed);
+    assert_int_equal(asked.decision.remaining, 1);
+    assert_int_equal(asked.decision.limit, 5);
+    ASSERT_COUNTED(2, 2, 0, 2, 0);
+    assert_int_equal(counts_of("tighter")->candidate_denied, 2);
+    assert_int_equal(counts_of("tighter")->candidate_only_denied, 2);
+    assert_int_equal(counts_of("tighter")->allowed, 4);
+    assert_int_equal(engine_n_live(world.engine), 0);
+}
+
+static void it_is_charged_by_its_own_verdict(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 7; i++) ask(OP_CHECK, "looser", 1);
+    assert_false(asked.decision.allowed);
+    ASSERT_COUNTED(5, 2, 3, 0, 0);
+    assert_int_equal(counts_of("looser")->denied, 5);
+    assert_int_equal(counts_of("looser")->candidate_only_allowed, 3);
+}
+
+static void it_judges_what_a_limit_of_0_denies_and_may_be_0_itself(void **state)
+{
+    (void)state;
+    assert_false(ask(OP_CHECK, "closed", 1)->allowed);
+    ASSERT_COUNTED(1, 0, 1, 0, 0);
+    assert_true(ask(OP_CHECK, "never", 1)->allowed);
+    ASSERT_COUNTED(1, 1, 1, 1, 0);
+}
+
+static void it_is_compared_with_what_a_shadow_policy_would_say(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) assert_true(ask(OP_CHECK, "shadow", 1)->allowed);
+    ASSERT_COUNTED(4, 0, 2, 0, 0);
+}
+
+static void peeks_and_costs_of_0_leave_it_alone_and_a_reset_forgets_it(void **state)
+{
+    (void)state;
+    ask(OP_PEEK, "tighter", 1);
+    ask(OP_CHECK, "tighter", 0);
+    ASSERT_COUNTED(0, 0, 0, 0, 0);
+    for (int i = 0; i < 3; i++) ask(OP_CHECK, "tighter", 1);
+    ASSERT_COUNTED(2, 1, 0, 1, 0);
+    ask(OP_RESET, "tighter", 0);
+    assert_true(asked.removed);
+    ask(OP_CHECK, "tighter", 1);
+    ASSERT_COUNTED(3, 1, 0, 1, 0);
+    for (int i = 0; i < 2; i++) ask(OP_CHECK, "closed", 1);
+    ask(OP_RESET, "closed", 0);
+    assert_true(asked.removed);
+    assert_false(ask(OP_RESET, "closed", 0)->allowed && asked.removed);
+}
+
+static void a_cost_it_cannot_charge_is_skipped(void **state)
+{
+    (void)state;
+    assert_true(ask(OP_CHECK, "dear", 1500)->allowed);
+    ASSERT_COUNTED(0, 0, 0, 0, 1);
+}
+
+/* As if it were the limit: on one schedule it says what a policy of the same limits says that enforces them. */
+static void it_is_charged_as_a_twin_that_enforces_the_same_limits(void **state)
+{
+    (void)state;
+    uint32_t seed = 12345;
+    for (int i = 0; i < 4000; i++) {
+        seed = seed * 1664525 + 1013904223;
+        int64_t cost = 1 + seed % 3;
+        uint64_t denied = counters.candidate_denied, allowed = counters.candidate_allowed;
+        ask(OP_CHECK, "tried", cost);
+        bool tried = counters.candidate_allowed > allowed;
+        assert_int_equal(counters.candidate_allowed - allowed + counters.candidate_denied - denied, 1);
+        assert_int_equal(ask(OP_CHECK, "twin", cost)->allowed, tried);
+        world_advance_ms(&world, seed / 1024 % 2500);
+        if (seed / 4096 % 200 == 0) {
+            ask(OP_RESET, "tried", 0);
+            ask(OP_RESET, "twin", 0);
+        }
+    }
+    assert_true(counters.candidate_denied - before.candidate_denied > 500);
+    assert_true(counters.candidate_allowed - before.candidate_allowed > 500);
+}
+
+static void its_question_is_an_op_of_its_own_behind_the_enforced_one(void **state)
+{
+    (void)state;
+    ask(OP_CHECK, "tried", 2);
+    assert_int_equal(world.scripted.n_submitted, 2);
+    assert_int_equal(held(0)->n_members, 1);
+    assert_int_equal(held(1)->n_members, 3);
+    assert_true(slice_is(held(1)->members[2].key, "k") && held(1)->members[2].cost == 2);
+    assert_string_equal(held(1)->members[0].limit->key_head, "tb1:tried+candidate/bucket:");
+    assert_string_equal(held(0)->members[0].limit->key_head, "tb1:tried/bucket:");
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_int_equal(asked.n_done, 1);
+}
+
+static void a_late_answer_is_waited_for_by_nobody_and_counted(void **state)
+{
+    (void)state;
+    ask(OP_CHECK, "tighter", 1);
+    scripted_end(&world.scripted, 0, OP_DECIDED);
+    assert_int_equal(asked.n_done, 1);
+    assert_int_equal(counters.inflight, 0);
+    assert_int_equal(engine_n_live(world.engine), 1);
+    assert_int_equal(engine_next_deadline(world.engine), INT64_MAX);
+    world_advance_ms(&world, 100000);
+    ASSERT_COUNTED(0, 0, 0, 0, 0);
+    world.scripted.decision.allowed = false;
+    scripted_end(&world.scripted, 0, OP_DECIDED);
+    ASSERT_COUNTED(0, 1, 0, 1, 0);
+    assert_int_equal(counters.late_replies, before.late_replies);
+    assert_int_equal(engine_n_live(world.engine), 0);
+}
+
+static void an_early_answer_waits_for_the_enforced_one(void **state)
+{
+    (void)state;
+    ask(OP_CHECK, "tighter", 1);
+    scripted_end(&world.scripted, 1, OP_DECIDED);
+    assert_int_equal(asked.n_done, 0);
+    ASSERT_COUNTED(1, 0, 0, 0, 0);
+    world.scripted.decision.allowed = false;
+    scripted_end(&world.scripted, 0, OP_DECIDED);
+    ASSERT_COUNTED(1, 0, 1, 0, 0);
+    assert_int_equal(engine_n_live(world.engine), 0);
+}
+
+static void a_failure_answer_is_not_compared(void **state)
+{
+    (void)state;
+    ask(OP_CHECK, "looser", 1);
+    world_advance_ms(&world, 20);
+    assert_true(!asked.decision.allowed && asked.decision.source == SOURCE_DENY);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    ASSERT_COUNTED(1, 0, 0, 0, 0);
+}
+
+static void a_lost_or_refused_question_is_skipped(void **state)
+{
+    (void)state;
+    ask(OP_CHECK, "tighter", 1);
+    scripted_end(&world.scripted, 1, OP_DOWN);
+    scripted_end(&world.scripted, 0, OP_DECIDED);
+    assert_true(asked.decision.allowed && asked.decision.source == SOURCE_REDIS);
+    ASSERT_COUNTED(0, 0, 0, 0, 1);
+    ask(OP_CHECK, "tighter", 1);
+    scripted_end_all(&world.scripted, OP_STORE_ERROR);
+    ASSERT_COUNTED(0, 0, 0, 0, 2);
+    world.scripted.mode = SCRIPTED_REFUSE_OVERLOAD;
+    ask(OP_CHECK, "tighter", 1);
+    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    ask(OP_CHECK, "tighter", 1);
+    ASSERT_COUNTED(0, 0, 0, 0, 4);
+    assert_int_equal(engine_n_live(world.engine), 0);
+}
+
+static void a_client_that_left_is_counted_all_the_same(void **state)
+{
+    (void)state;
+    ask(OP_CHECK, "tighter", 1);
+    world_leave(&asked);
+    scripted_end(&world.scripted, 1, OP_DECIDED);
+    ASSERT_COUNTED(1, 0, 0, 0, 0);
+    scripted_end(&world.scripted, 0, OP_DECIDED);
+    assert_int_equal(engine_n_live(world.engine), 0);
+    ask(OP_CHECK, "tighter", 1);
+    world_leave(&asked); /* and the engine closes with both still held */
+}
+
+static void stuck_ones_are_bounded_and_take_nothing_from_the_checks(void **state)
+{
+    (void)state;
+    struct engine_options options = {.max_inflight = 5, .local_max_keys = 10};
+    engine_set_options(world.engine, &options);
+    for (size_t i = 0; i < 20; i++) {
+        ask(OP_CHECK, "tighter", 1);
+        scripted_end(&world.scripted, i < 5 ? i : 5, OP_DECIDED);
+        assert_int_equal(asked.n_done, 1);
+        assert_int_equal(asked.decision.source, SOURCE_REDIS);
+    }
+    assert_int_equal(engine_n_live(world.engine), 5);
+    ASSERT_COUNTED(0, 0, 0, 0, 15);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    ASSERT_COUNTED(5, 0, 0, 0, 15);
+}
+
+static void each_member_of_a_check_all_has_its_own(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"tighter", "plain", "looser"};
+    struct check *checks[3];
+    memset(checks, 0, sizeof checks);
+    for (size_t i = 0; i < 3; i++) {
+        checks[i] = engine_check_new(world.engine, slice_of("k"));
+        checks[i]->kind = OP_CHECK;
+        checks[i]->policy = policies_get(engine_policies(world.engine), names[i]);
+        checks[i]->cost = 3;
+        if (i > 0) checks[i - 1]->also = checks[i];
+    }
+    checks[0]->is_all = true;
+    checks[0]->done = check_release;
+    engine_submit(world.engine, checks[0]);
+    ASSERT_COUNTED(1, 1, 1, 1, 0);
+    assert_int_equal(counts_of("tighter")->candidate_only_denied, 1);
+    assert_int_equal(counts_of("looser")->candidate_only_allowed, 1);
+    assert_int_equal(counts_of("tighter")->denied, 1);
+    assert_int_equal(engine_n_live(world.engine), 0);
+}
+
+static void close_within(struct asked *of)
+{
+    (void)of;
+    engine_close(world.engine, world_mark_closed, &world);
+}
+
+static void the_engine_may_close_within_the_answer_before_it_is_asked(void **state)
+{
+    (void)state;
+    set_up_memory(NULL);
+    asked.then = close_within;
+    ask(OP_CHECK, "tighter", 1);
+    assert_true(world.closed);
+    ASSERT_COUNTED(0, 0, 0, 0, 1);
+}
+
+static void counts_go_on_through_a_reload(void **state)
+{
+    (void)state;
+    ask(OP_CHECK, "tighter", 1);
+    engine_set_policies(world.engine, policies_make(specs, N_SPECS));
+    assert_int_equal(counts_of("tighter")->allowed, 0);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_int_equal(counts_of("tighter")->allowed, 1);
+    assert_int_equal(counts_of("tighter")->candidate_allowed, 1);
+}
+
+static void ask_often(void)
+{
+    for (int i = 0; i < 1000; i++) {
+        ask(OP_CHECK, "tried", 1);
+        ask(OP_CHECK, "tighter", 1);
+        engine_flush(world.engine);
+        world_advance_ms(&world, 7);
+    }
+}
+
+static void warm_ones_allocate_nothing(void **state)
+{
+    (void)state;
+    ask_often();
+    uint64_t n_before = mem_n_allocs();
+    ask_often();
+    assert_int_equal(mem_n_allocs(), n_before);
+}
+
+static void any_failed_allocation_is_answered(void **state)
+{
+    (void)state;
+    for (uint64_t n = 1; n < 20; n++) {
+        set_up_memory(NULL);
+        mem_fail_nth(n);
+        bool made = world_ask(&world, &asked, OP_CHECK, "tried", "k", 1);
+        mem_fail_nth(0);
+        assert_int_equal(asked.n_done, made);
+        assert_int_equal(engine_n_live(world.engine), 0);
+        world_close(&world);
+    }
+}
+
+int main(void)
+{
+#define TEST(name)          cmocka_unit_test_setup_teardown(name, set_up_memory, tear_down)
+#define TEST_SCRIPTED(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(it_denies_nothing_and_counts_what_it_would),
+        TEST(it_is_charged_by_its_own_verdict),
+        TEST(it_judges_what_a_limit_of_0_denies_and_may_be_0_itself),
+        TEST(it_is_compared_with_what_a_shadow_policy_would_say),
+        TEST(peeks_and_costs_of_0_leave_it_alone_and_a_reset_forgets_it),
+        TEST(a_cost_it_cannot_charge_is_skipped),
+        TEST(it_is_charged_as_a_twin_that_enforces_the_same_limits),
+        TEST_SCRIPTED(its_question_is_an_op_of_its_own_behind_the_enforced_one),
+        TEST_SCRIPTED(a_late_answer_is_waited_for_by_nobody_and_counted),
+        TEST_SCRIPTED(an_early_answer_waits_for_the_enforced_one),
+        TEST_SCRIPTED(a_failure_answer_is_not_compared),
+        TEST_SCRIPTED(a_lost_or_refused_question_is_skipped),
+        TEST_SCRIPTED(a_client_that_left_is_counted_all_the_same),
+        TEST_SCRIPTED(stuck_ones_are_bounded_and_take_nothing_from_the_checks),
+        TEST(each_member_of_a_check_all_has_its_own),
+        cmocka_unit_test(the_engine_may_close_within_the_answer_before_it_is_asked),
+        TEST_SCRIPTED(counts_go_on_through_a_reload),
+        TEST(warm_ones_allocate_nothing),
+        cmocka_unit_test(any_failed_allocation_is_answered),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -155,6 +155,14 @@ void check_take_answer(struct check *first, const struct op *op, enum source sou
     CHECK(members == op->members + op->n_members);
 }
 
+/* The first member that anything was asked of; who is unlimited, decides nothing. */
+static const struct check *find_decider(const struct check *const *members, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!members[i]->policy->unlimited) return members[i];
+    return members[0];
+}
+
 void check_whole(const struct check *const *members, size_t n, struct decision *ret)
 {
     enum { FOLD = 31 };
@@ -173,5 +181,7 @@ void check_whole(const struct check *const *members, size_t n, struct decision *
     decision_combine(ret, decisions, limits, n);
     ret->granted = ret->allowed ? granted : 0;
     ret->policy_version = version;
+    ret->source = find_decider(members, n)->decision.source;
+    ret->reason = find_decider(members, n)->decision.reason;
     if (ret->source == SOURCE_DENY) ret->bound_by = NULL; /* none of them denied */
 }

@@ -1,0 +1,308 @@
+"""test_keys.py: limits that count by parts of the key, other numbers for some keys, and none at all, through the socket
+on both stores."""
+
+import signal
+
+import pytest
+from harness import Redis, RpcError, eventually
+
+CONFIG = """
+defaults: {deadline: 5s}
+policies:
+  plain: {algorithm: fixed_window, limit: 5, window: 1d}
+  free: {unlimited: true}
+  tenant-api:
+    key_format: "{tenant}:{user}"
+    limits:
+      - {name: user, algorithm: token_bucket, limit: 3, window: 30d}
+      - {name: tenant, by: [tenant], algorithm: sliding_counter, limit: 5, window: 1d}
+  everybody:
+    key_format: "{tenant}:{user}"
+    limits:
+      - {name: user, algorithm: fixed_window, limit: 3, window: 1d}
+      - {name: all, by: [], algorithm: fixed_window, limit: 100, window: 1d}
+  regional:
+    key_format: "{region}/{tenant}/{user}"
+    limits:
+      - {name: member, by: [region, user], algorithm: sliding_log, limit: 2, window: 1d}
+      - {name: place, by: [user, region, tenant], algorithm: fixed_window, limit: 9, window: 1d}
+  tenant: {key_format: "t-{tenant}:{user}", by: [tenant], algorithm: fixed_window, limit: 4, window: 1d}
+  search:
+    limits:
+      - {name: second, algorithm: token_bucket, limit: 2, window: 20d}
+      - {name: day, algorithm: fixed_window, limit: 50, window: 1d}
+    overrides:
+      - {key: "user:42", limit: {second: 9}}
+      - {match: "partner:*", unlimited: true}
+      - {match: "partner:slow:*", limit: {second: 1, day: 1}}
+      - {match: "bad:*", limit: {second: 0}}
+  old: {compat: first-hit, limit: 2, window: 100s, overrides: [{key: vip, limit: 4}]}
+"""
+MOST = 2**53 - 1
+
+
+@pytest.fixture(params=["memory", *Redis.KINDS])
+def store(request):
+    if request.param == "memory":
+        yield None
+        return
+    if not Redis.installed(request.param):
+        pytest.skip(f"no {request.param}-server here")
+    server = Redis(request.param)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def client(store, ratelimitd, connect):
+    if store is None:
+        return connect(ratelimitd(CONFIG))
+    client = connect(ratelimitd(CONFIG, redis=store))
+    eventually(lambda: client.check("plain", "probe", 0)["source"] == "redis", "Redis is there")
+    return client
+
+
+def some(answer, *names):
+    return tuple(answer.get(name) for name in names)
+
+
+def refused(client, *call):
+    with pytest.raises(RpcError) as error:
+        client.call(*call)
+    return error.value
+
+
+# Parts of the key
+
+
+def test_keys_that_share_a_part_share_the_limit(client):
+    assert client.check("tenant-api", "acme:1", 3)["allowed"]
+    denied = client.check("tenant-api", "acme:1")
+    assert some(denied, "allowed", "bound_by") == (False, "tenant-api/user")
+    assert client.check("tenant-api", "acme:2", 2)["allowed"]
+    denied = client.check("tenant-api", "acme:3")
+    assert some(denied, "allowed", "bound_by", "limit", "remaining") == (False, "tenant-api/tenant", 5, 0)
+    assert client.check("tenant-api", "other:1")["remaining"] == 2
+    assert client.call("peek", "tenant-api", "acme:3")["remaining"] == 0
+
+
+def test_a_policy_of_one_limit_counts_by_a_part(client):
+    assert client.check("tenant", "t-acme:1", 3)["remaining"] == 1
+    assert client.check("tenant", "t-acme:2")["remaining"] == 0
+    assert some(client.check("tenant", "t-acme:3"), "allowed", "bound_by") == (False, None)
+    assert client.check("tenant", "t-acm:e:1")["allowed"]
+
+
+def test_all_keys_may_share_one_counter(client):
+    for i in range(33):
+        assert client.check("everybody", f"t{i}:u", 3)["allowed"]
+    assert some(client.check("everybody", "a:b", 2), "allowed", "bound_by") == (False, "everybody/all")
+    assert client.check("everybody", "a:b", 1)["allowed"]
+
+
+def test_parts_that_do_not_stand_side_by_side_are_joined(client):
+    assert client.check("regional", "eu/acme/1")["remaining"] == 1
+    assert client.check("regional", "eu/other/1")["remaining"] == 0
+    assert client.check("regional", "eu/third/1")["bound_by"] == "regional/member"
+    assert client.check("regional", "us/acme/1")["remaining"] == 1
+    long = client.check("regional", "eu/" + "t" * 500 + "/" + "u" * 500)
+    assert long["remaining"] == 1
+    assert client.check("regional", "eu/x/" + "u" * 500)["remaining"] == 0
+
+
+@pytest.mark.parametrize("policy, key", [
+    ("tenant-api", "acme"), ("tenant-api", "acme:"), ("tenant-api", ":1"), ("tenant-api", b"\xff\x00"),
+    ("tenant", "acme:1"), ("tenant", "t-:1"), ("tenant", "t-a"), ("regional", "a/b"), ("regional", "a//b"),
+])
+def test_a_key_that_does_not_fit_is_refused(client, policy, key):
+    for method in ("check", "peek", "reset"):
+        error = refused(client, method, policy, key)
+        assert error.code == "BAD_KEY" and "key_format" in error.message
+    error = refused(client, "check_many", [[policy, "t-a:b/c/d"], [policy, key]])
+    assert error.code == "BAD_KEY" and "checks[" in error.message
+    assert client.call("stats")["inflight"] == 0
+
+
+def test_a_key_splits_at_the_first_literal_and_the_last_part_takes_the_rest(client):
+    assert client.check("tenant-api", b"a\xff:b:c:")["allowed"]
+    assert client.check("tenant-api", b"a\xff:b:c", 3)["allowed"]
+    assert client.check("tenant-api", b"a\xff:x", 2)["bound_by"] == "tenant-api/tenant"
+
+
+def test_reset_removes_only_what_belongs_to_the_whole_key(client):
+    client.check("tenant-api", "acme:1", 3)
+    assert client.call("reset", "tenant-api", "acme:1") == {"removed": True}
+    assert client.call("reset", "tenant-api", "acme:1") == {"removed": False}
+    assert some(client.check("tenant-api", "acme:1", 3), "allowed", "bound_by") == (False, "tenant-api/tenant")
+    assert client.check("tenant-api", "acme:1", 2)["allowed"]
+    client.check("tenant", "t-a:b", 3)
+    assert client.call("reset", "tenant", "t-a:b") == {"removed": False}
+    assert client.call("peek", "tenant", "t-a:b")["remaining"] == 1
+    client.check("regional", "eu/acme/1")
+    assert client.call("reset", "regional", "eu/acme/1") == {"removed": True}
+    assert client.call("peek", "regional", "eu/acme/1")["remaining"] == 1
+
+
+def test_check_many_shares_the_counter_exactly(client):
+    answers = client.call("check_many", [["tenant-api", f"acme:{i}", 2] for i in range(4)])
+    assert [a["allowed"] for a in answers] == [True, True, False, False]
+    assert [a["remaining"] for a in answers] == [1, 1, 1, 1]
+    asked = [client.send("check", "tenant-api", f"more:{i % 7}") for i in range(50)]
+    assert sum(client.answer(one)["allowed"] for one in asked) == 5
+
+
+def test_check_all_refuses_two_that_share_a_counter(client):
+    error = refused(client, "check_all", [["plain", "x"], ["tenant-api", "acme:1"], ["tenant-api", "acme:2"]])
+    assert error.code == "BAD_REQUEST"
+    assert all(word in error.message for word in ("checks[2]", "checks[1]", "tenant-api/tenant"))
+    error = refused(client, "check_all", [["everybody", "a:1"], ["everybody", "b:1"]])
+    assert "everybody/all" in error.message
+    answer = client.call("check_all", [["tenant-api", "acme:1", 2], ["tenant-api", "other:1", 2], ["everybody", "acme:1"]])
+    assert answer["allowed"] and len(answer["members"]) == 3
+    answer = client.call("check_all", [["tenant-api", "acme:2", 3], ["tenant-api", "other:2", 4]])
+    assert some(answer, "allowed", "bound_by") == (False, "tenant-api/user")
+    assert client.call("peek", "tenant-api", "acme:2")["remaining"] == 3
+
+
+# Overrides
+
+
+def test_the_most_specific_override_counts(client):
+    assert client.check("search", "user:42")["limit"] == 9
+    assert client.check("search", "user:43")["limit"] == 2
+    assert client.check("search", "partner:x", 10**9)["source"] == "unlimited"
+    assert some(client.check("search", "partner:slow:x"), "allowed", "limit") == (True, 1)
+    assert some(client.check("search", "partner:slow:x"), "allowed", "bound_by") == (False, "search/second")
+    assert some(client.check("search", "bad:1"), "allowed", "retry_after_ms", "bound_by") == (
+        False, -1, "search/second")
+    versions = {client.check("search", key)["policy_version"] for key in ("user:42", "k", "partner:x", "bad:1")}
+    assert len(versions) == 1
+
+
+def test_an_override_holds_in_every_kind_of_question(client):
+    assert client.call("peek", "search", "user:42", 9)["remaining"] == 0
+    assert [a["limit"] for a in client.call("check_many", [["search", "user:42"], ["search", "a"]])] == [9, 2]
+    answer = client.call("check_all", [["search", "user:42", 8], ["search", "b", 2]])
+    assert [m["remaining"] for m in answer["members"]] == [0, 0]
+    assert client.call("reset", "search", "user:42") == {"removed": True}
+    assert client.check("search", "user:42", 9)["allowed"]
+    assert some(client.check("search", "user:42", 10), "allowed", "retry_after_ms") == (False, -1)
+
+
+def test_a_compat_policys_numbers_can_be_overridden(client):
+    assert [client.check("old", "vip")["remaining"] for _ in range(4)] == [3, 2, 1, 0]
+    assert [client.check("old", "k")["allowed"] for _ in range(3)] == [True, True, False]
+
+
+# Unlimited
+
+
+def test_what_is_unlimited_is_allowed_at_once(client):
+    answer = client.check("free", "k", 7)
+    answer.pop("policy_version")
+    assert answer == {"allowed": True, "limit": MOST, "remaining": MOST, "retry_after_ms": 0, "reset_after_ms": 0,
+                      "source": "unlimited"}
+    assert client.check("free", "k", MOST)["allowed"]
+    assert client.call("peek", "free", "k", 3)["source"] == "unlimited"
+    assert client.call("reset", "free", "k") == {"removed": False}
+    assert client.call("reset", "search", "partner:x") == {"removed": False}
+    assert refused(client, "check", "free", "k", 2**53).code == "BAD_COST"
+    stats = client.call("stats")
+    assert stats["checks"] - stats["allowed"] in (0, 1) and stats["decided_unlimited"] >= 2
+
+
+def test_an_unlimited_member_of_a_check_all_never_denies(client):
+    answer = client.call("check_all", [["free", "k", 2], ["plain", "a", 4]])
+    assert some(answer, "allowed", "limit", "remaining", "granted") == (True, 5, 1, None)
+    assert [m["source"] == "unlimited" for m in answer["members"]] == [True, False]
+    answer = client.call("check_all", [["free", "k", 2], ["plain", "a", 4]])
+    assert some(answer, "allowed", "bound_by") == (False, "plain")
+    assert some(answer["members"][0], "allowed", "granted", "remaining") == (True, 0, MOST)
+    assert answer["source"] == answer["members"][1]["source"] != "unlimited"
+    answer = client.call("check_all", [["free", "k"], ["search", "partner:1", 2]])
+    assert some(answer, "allowed", "source", "remaining") == (True, "unlimited", MOST)
+    answer = client.call("check_all", [["free", "k"], ["search", "bad:1"]])
+    assert some(answer, "allowed", "bound_by", "retry_after_ms") == (False, "search/second", -1)
+    assert answer["members"][0]["source"] == "unlimited"
+
+
+# What is told
+
+
+def test_policies_tells_them(client):
+    policies = {policy["name"]: policy for policy in client.call("policies")}
+    assert some(policies["free"], "unlimited", "limits") == (True, [])
+    assert policies["tenant-api"]["key_format"] == "{tenant}:{user}"
+    assert [limit.get("by") for limit in policies["tenant-api"]["limits"]] == [None, ["tenant"]]
+    assert [limit.get("by") for limit in policies["regional"]["limits"]] == [["region", "user"], None]
+    assert policies["everybody"]["limits"][1]["by"] == []
+    assert policies["search"]["overrides"] == 4 and "overrides" not in policies["plain"]
+    assert policies["search"]["version"] == client.check("search", "user:42")["policy_version"]
+
+
+# In Redis
+
+
+def bucket(*pieces):
+    """As README tells it: FNV-1a of the policy's name and what its limits have in common."""
+    value = 0xcbf29ce484222325
+    for byte in b"".join(piece.encode() for piece in pieces):
+        value = (value ^ byte) * 0x100000001b3 % 2**64
+    return f"rl:{{b{value % 256:03}}}"
+
+
+def test_the_keys_in_redis_are_named_by_their_parts(ratelimitd, redis, connect):
+    client = connect(ratelimitd(CONFIG, redis=redis))
+    eventually(lambda: client.check("plain", "k")["source"] == "redis", "Redis is there")
+    with redis.client() as server:
+        def added(policy, key):
+            server.flushall()
+            client.check(policy, key)
+            return sorted(name.decode() for name in server.keys())
+
+        assert added("plain", "a:b") == [bucket("plain", "a:b") + ":fw1:plain:a:b"]
+        acme = bucket("tenant-api", "acme")
+        assert added("tenant-api", "acme:1") == [acme + ":sc1:tenant-api/tenant:acme", acme + ":tb1:tenant-api/user:acme:1"]
+        whole = bucket("everybody")
+        assert added("everybody", "acme:1") == [whole + ":fw1:everybody/all:", whole + ":fw1:everybody/user:acme:1"]
+        regional = bucket("regional", "eu/1")
+        assert added("regional", "eu/acme/1") == [regional + ":fw1:regional/place:eu/acme/1",
+                                                  regional + ":sl1:regional/member:eu/1"]
+        assert added("tenant", "t-acme:1") == [bucket("tenant", "acme") + ":fw1:tenant:acme"]
+        names = [added("search", key) for key in ("user:42", "user:43")]
+        assert [name.split(":", 4)[:4] for name in names[0]] != [] and len(names[0]) == len(names[1]) == 2
+        assert names[0] == [bucket("search", "user:42") + ":fw1:search/day:user:42",
+                            bucket("search", "user:42") + ":tb1:search/second:user:42"]
+        assert added("search", "partner:1") == added("free", "k") == []
+
+
+# Without the store, and after a reload
+
+
+def test_local_answers_know_parts_and_overrides(ratelimitd, redis, connect):
+    redis.stop()
+    client = connect(ratelimitd(CONFIG, redis=redis))
+    for tenant in "ab":
+        answers = [client.check("tenant-api", f"{tenant}:{i}") for i in range(6)]
+        assert [a["allowed"] for a in answers] == [True] * 5 + [False]
+        assert {a["source"] for a in answers} == {"local"}
+    assert client.check("regional", "eu/a/1")["allowed"] and client.check("regional", "eu/b/1")["allowed"]
+    assert not client.check("regional", "eu/c/1")["allowed"]
+    assert client.check("search", "user:42", 9)["allowed"] and not client.check("search", "user:43", 9)["allowed"]
+    assert some(client.check("search", "partner:1", 99), "allowed", "source") == (True, "unlimited")
+    assert client.call("peek", "free", "k")["source"] == "unlimited"
+    answer = client.call("check_all", [["free", "k"], ["tenant-api", "c:1", 2]])
+    assert some(answer, "allowed", "reason") == (True, "down")
+    assert [m["source"] for m in answer["members"]] == ["unlimited", "local"]
+
+
+def test_a_reload_changes_overrides_and_formats(ratelimitd, connect):
+    daemon = ratelimitd(CONFIG)
+    client = connect(daemon)
+    client.check("search", "user:42", 9)
+    daemon.configure(CONFIG.replace('{key: "user:42", limit: {second: 9}}', '{key: "user:42", limit: {second: 20}}')
+                     .replace('"{tenant}:{user}"', '"{tenant}-{user}"'))
+    daemon.signal(signal.SIGHUP)
+    eventually(lambda: client.check("search", "user:42", 0)["limit"] == 20, "the new override holds")
+    assert client.check("tenant-api", "a-b")["allowed"]
+    assert refused(client, "check", "tenant-api", "a:b").code == "BAD_KEY"

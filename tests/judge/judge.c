@@ -8,13 +8,13 @@
  *
  * On standard input, fields apart by spaces:
  *
- *   policy NAME N                              then N lines:
- *   limit NAME|- ALGORITHM LIMIT WINDOW_US BURST COUNT_DENIED [MAX_WAIT_US [PHASE]]
+ *   policy NAME N [KEY_FORMAT]                 then N lines:
+ *   limit NAME|- ALGORITHM LIMIT WINDOW_US BURST COUNT_DENIED [MAX_WAIT_US [PHASE [by=PART,PART...]]]
  *                                              ALGORITHM as configured, or first_hit, or compat:PRESET
  *   turn NOW_US                                the steps up to `end` are one loop turn at that time
  *   POLICY KEY check|peek COST [MAX_WAIT_US]     without it the policy's
  *   POLICY KEY reset 0
- *   all N POLICY KEY COST ...                  a check of N of them, all or nothing; no POLICY with the same KEY twice
+ *   all N POLICY KEY COST ...                  a check of N of them, all or nothing; no counter twice
  *   end
  *
  * Policies may be given again between turns: later steps use the new ones, as after a reload. Redis
@@ -50,6 +50,8 @@ struct step {
     struct op_member members[POLICY_LIMITS_MAX];
     bool is_all;
     char keys[POLICY_LIMITS_MAX][KEY_SIZE];
+    uint8_t ids[POLICY_LIMITS_MAX][2]
+               [KEY_SIZE]; /* joined of a key's parts: a limit's id, and what all have in common */
 };
 
 static struct policy *policies[POLICIES_MAX]; /* owned; later ones hide earlier ones */
@@ -93,6 +95,20 @@ static int algo_named(const char *name)
     return strcmp(name, "first_hit") == 0 ? ALGO_FIRST_HIT : algo_of_name(name);
 }
 
+/* by=PART,PART...: what the limit counts by. */
+static void read_by(struct limit *limit, char *by)
+{
+    const struct key_format *format = limit->policy->format;
+    char *more;
+    if (strncmp(by, "by=", 3) != 0 || format == NULL) die("by= and parts of the key_format expected");
+    for (char *name = strtok_r(by + 3, ",", &more); name != NULL; name = strtok_r(NULL, ",", &more)) {
+        int part = key_format_find(format, name);
+        if (part < 0) die("no such part");
+        limit->parts |= (key_parts)(1U << part);
+    }
+    limit->shared = limit->parts != key_format_all(format);
+}
+
 static void read_limit(struct limit *limit, char *text)
 {
     char message[256], *line;
@@ -108,6 +124,8 @@ static void read_limit(struct limit *limit, char *text)
     limit->count_denied = next_number(&line) != 0;
     limit->max_wait_us = optional_number(&line, 0);
     limit->phase = optional_number(&line, 0) != 0;
+    char *by = strtok_r(NULL, " \n", &line);
+    if (by != NULL) read_by(limit, by);
     const char *wrong = limit_prepare(limit, NULL, message, sizeof message);
     if (wrong != NULL) die(wrong);
 }
@@ -120,6 +138,9 @@ static void read_policy(char **line, char *text)
     if (n_limits < 1 || n_limits > POLICY_LIMITS_MAX || n_policies == POLICIES_MAX) die("too many limits or policies");
     struct policy *policy = policy_new(name, (uint16_t)n_limits);
     if (policy == NULL) die("no memory");
+    const char *format = strtok_r(NULL, " \n", line);
+    if (format != NULL && (policy->format = mem_zalloc(sizeof *policy->format)) == NULL) die("no memory");
+    if (format != NULL && key_format_parse(policy->format, format) != NULL) die("no key_format");
     for (uint16_t i = 0; i < policy->n_limits; i++) read_limit(&policy->limits[i], text);
     policy_seal(policy);
     policies[n_policies++] = policy;
@@ -151,13 +172,22 @@ static struct step *next_step(enum op_kind kind)
 static void add_members(struct step *step, const struct policy *policy, const char *key, int64_t cost,
                         int64_t max_wait_us)
 {
+    struct key_split split;
+    struct slice common = {0};
     char *kept = step->keys[step->op.n_members];
     if (step->op.n_members + policy->n_limits > POLICY_LIMITS_MAX) die("too many limits in one step");
     if (snprintf(kept, KEY_SIZE, "%s", key) >= KEY_SIZE) die("too long a key");
+    if (policy->format != NULL && !key_format_split(policy->format, slice_of(kept), &split)) die("no such key");
+    if (policy->shares)
+        common = key_format_id(policy->format, &split, policy->common, step->ids[step->op.n_members][1]);
     for (uint16_t i = 0; i < policy->n_limits; i++) {
+        const struct limit *limit = &policy->limits[i];
+        if (step->op.kind == OP_RESET && limit->shared) continue;
+        uint8_t *room = step->ids[step->op.n_members][0];
         step->members[step->op.n_members++] = (struct op_member){
-            .limit = &policy->limits[i],
-            .key = slice_of(kept),
+            .limit = limit,
+            .key = limit->shared ? key_format_id(policy->format, &split, limit->parts, room) : slice_of(kept),
+            .common = common,
             .cost = cost,
             .max_wait_us = limit_max_wait(&policy->limits[i], max_wait_us),
         };

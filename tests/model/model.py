@@ -34,6 +34,7 @@ class Policy:
     max_wait_us: int = 0  # leaky_bucket only
     phase_head: str = ""  # fixed_window with a phase only: what its keys in Redis begin with, behind the bucket
     phase_us: int = 0  # and of one key, found from that
+    by: tuple | None = None  # names of the parts of the key that it counts by; None: the whole key
 
 
 def least(holds, low: int, high: int) -> int:

@@ -4,6 +4,7 @@ says to them."""
 import dataclasses
 import functools
 import random
+import re
 
 from model import Model, Policy, Several, combine, of_key
 
@@ -119,16 +120,18 @@ def make(algorithm, seed, n_steps=100, backwards=True):
 
 @dataclasses.dataclass
 class SeveralTrace:
-    """Policies of several limits, and steps that ask for several policies at once."""
+    """Policies of several limits, and steps that ask for several policies at once. A policy's keys may have parts."""
 
     seed: int
     policy: dict  # name -> [(the limit's name or -, Policy), ...]
     turns: list  # (now_us, [(kind, [(policy's name, key, cost), ...]), ...]); kind all: several of them, else one
+    formats: dict = dataclasses.field(default_factory=dict)  # name -> key_format, where the policy has one
 
     def text(self):
         for name, limits in self.policy.items():
-            yield f"policy {name} {len(limits)}"
-            yield from (f"limit {limit} {p.algorithm} {settings(p)}" for limit, p in limits)
+            yield f"policy {name} {len(limits)} {self.formats.get(name, '')}".rstrip()
+            yield from (f"limit {limit} {p.algorithm} {settings(p)}" + (f" by={','.join(p.by)}" if p.by is not None else "")
+                        for limit, p in limits)
         for now, steps in self.turns:
             yield f"turn {now}"
             for kind, asked in steps:
@@ -145,8 +148,9 @@ class SeveralTrace:
     def expected(self):
         model, lines = Several(), []
         for now, kind, asked in self.steps():
-            members = [(f"{name}/{limit}", policy, key, cost)
-                       for name, key, cost in asked for limit, policy in self.policy[name]]
+            members = [(f"{name}/{limit}", policy, id_of(policy, self.formats.get(name), key), cost)
+                       for name, key, cost in asked for limit, policy in self.policy[name]
+                       if kind != "reset" or is_own(policy, self.formats.get(name))]
             answers = model.step(now, "check" if kind == "all" else kind, members)
             lines.append(self.line(kind, members, answers))
         return lines
@@ -170,16 +174,58 @@ class SeveralTrace:
         return text
 
 
-def random_asked(rng, policies, kind):
-    """One policy and key with a cost, or several different ones."""
-    names, asked, left = sorted(policies), {}, 16
-    for _ in range(rng.randint(1, 4) if kind == "all" else 1):
-        name, key = rng.choice(names), rng.choice("aab")
-        if (name, key) in asked or len(policies[name]) > left:
+def part_names(key_format):
+    return re.findall(r"{(.*?)}", key_format)
+
+
+def parts_of(key_format, key):
+    """name -> part, by the definition: up to the first occurrence of what stands behind it; the last takes the rest."""
+    literals = re.split(r"{.*?}", key_format)
+    assert key.startswith(literals[0]) and literals[-1] == ""
+    parts, rest = {}, key[len(literals[0]):]
+    for name, literal in zip(part_names(key_format), literals[1:]):
+        parts[name], _, rest = rest.partition(literal) if literal else (rest, "", "")
+    assert all(parts.values())
+    return parts
+
+
+def is_own(policy, key_format):
+    """Does the limit count each key by itself?"""
+    return policy.by is None or set(policy.by) == set(part_names(key_format))
+
+
+def id_of(policy, key_format, key):
+    """What two keys have in common that share the limit's counter."""
+    if policy.by is None:
+        return key
+    parts = parts_of(key_format, key)
+    return frozenset((name, parts[name]) for name in policy.by)
+
+
+def random_key(rng, key_format):
+    """Few different ones, some of which look like others cut elsewhere."""
+    if key_format is None:
+        return rng.choice("aab")
+    values = iter([rng.choice(("a", "a", "ab", "b")) for _ in part_names(key_format)])
+    key = re.sub(r"{.*?}", lambda _: next(values), key_format)
+    return key + rng.choice(("", "", ":b"))
+
+
+def random_asked(rng, policies, kind, formats):
+    """One policy and key with a cost, or several that have no counter in common."""
+    names, asked, left, met = sorted(policies), [], 16, set()
+    if kind == "reset":
+        names = [name for name in names if any(is_own(p, formats.get(name)) for _, p in policies[name])]
+    for _ in range((rng.randint(1, 4) if kind == "all" else 1) if names else 0):
+        name = rng.choice(names)
+        key = random_key(rng, formats.get(name))
+        counters = {(name, limit, id_of(p, formats.get(name), key)) for limit, p in policies[name]}
+        if counters & met or len(policies[name]) > left:
             continue
         left -= len(policies[name])
-        asked[name, key] = 0 if kind == "reset" else random_cost(rng, rng.choice(policies[name])[1])
-    return [(name, key, cost) for (name, key), cost in asked.items()]
+        met |= counters
+        asked.append((name, key, 0 if kind == "reset" else random_cost(rng, rng.choice(policies[name])[1])))
+    return asked
 
 
 def make_several(seed, n_steps=60, backwards=True):
@@ -201,17 +247,45 @@ def make_several(seed, n_steps=60, backwards=True):
     while left > 0:
         n = min(left, rng.choice((1, 2, 3, 8, 12)))
         kinds = rng.choices(("check", "all", "peek", "reset"), (50, 40, 8, 2), k=n)
-        turns.append((now, [(kind, random_asked(rng, policies, kind)) for kind in kinds]))
+        turns.append((now, [(kind, random_asked(rng, policies, kind, {})) for kind in kinds]))
         now = max(START_US, now + random_step_us(rng, of_key(rng.choice(every), "a"), backwards, now))
         left -= n
     return SeveralTrace(seed, policies, turns)
 
 
-EVERY = (*NATIVE, "several")  # what a seed can be asked for, beside COMPAT
+def make_shared(seed, n_steps=60, backwards=True):
+    """As several, with limits that many keys share, and turns of many checks that charge them."""
+    rng = random.Random(f"shared {seed}")
+    policies, formats = {}, {}
+    for i in range(rng.randint(1, 2)):
+        name, n = f"shared-{seed}-{i}", rng.choice((1, 2, 2, 3))
+        formats[name] = rng.choice(("{t}:{u}", "{t}:{u}", "p-{t}/{u}", "{r}:{t}:{u}"))
+        names = part_names(formats[name])
+        window = rng.choice((1000, 1_000_000, 10_000_000))
+        limits = []
+        for _ in range(n):
+            by = rng.choice((None, tuple(rng.sample(names, rng.randint(0, len(names) - 1))), (names[0],)))
+            limits.append(dataclasses.replace(random_policy(rng, rng.choice(NATIVE)), phase_head="", by=by,
+                                              window_us=window * rng.choice((1, 1, 2, 3, 7))))
+        policies[name] = [("-" if n == 1 else f"l{j}", p) for j, p in enumerate(limits)]
+    every = [p for limits in policies.values() for _, p in limits]
+    now, turns, left = START_US + rng.randint(0, 20_000_000), [], n_steps
+    while left > 0:
+        n = min(left, rng.choice((1, 2, 8, 20, 40)))
+        kinds = rng.choices(("check", "all", "peek", "reset"), (75, 15, 8, 2), k=n)
+        asked = [(kind, random_asked(rng, policies, kind, formats)) for kind in kinds]
+        turns.append((now, [(kind, some) for kind, some in asked if some]))
+        now = max(START_US, now + random_step_us(rng, rng.choice(every), backwards, now))
+        left -= n
+    return SeveralTrace(seed, policies, turns, formats)
+
+
+EVERY = (*NATIVE, "several", "shared")  # what a seed can be asked for, beside COMPAT
 
 
 def of_seed(name, seed):
     """The trace that tests and `./dev judge` mean by a name and a seed."""
     # The windows of the presets' originals end by Redis' clock, which does not step back.
-    make_it = make_several if name == "several" else functools.partial(make, name, backwards=name not in COMPAT)
+    made = {"several": make_several, "shared": make_shared}
+    make_it = made.get(name, functools.partial(make, name, backwards=name not in COMPAT))
     return make_it(seed)

@@ -1,0 +1,287 @@
+"""test_properties.py: what lua/ALGORITHMS.md promises, asked of the engine itself, on the memory store and by the script.
+
+No model stands behind these: the contract R1 to R5 is tested by asking again at the time that an answer named, the
+bounds by sliding the window over what was admitted, and a batch by sending its checks one by one. Every question is a
+peek, which charges nothing; that the answers of the schedule itself stay as they were is asserted as well.
+"""
+
+import collections
+import dataclasses
+
+import pytest
+from harness import Redis
+from judge import first_difference, run_judge, text_of
+from traces import NATIVE, START_US, Policy, Trace, of_seed
+
+Answer = collections.namedtuple("Answer", "allowed limit remaining retry reset delay granted")
+Probe = collections.namedtuple("Probe", "rule at key cost wait allowed")
+Engine = collections.namedtuple("Engine", "lines n")
+EASY = ("token_bucket", "fixed_window", "first_hit", "sliding_log", "sliding_counter", "leaky_bucket")
+assert set(EASY) <= set(NATIVE)
+
+
+@pytest.fixture(scope="module")
+def a_redis():
+    redis = Redis()
+    yield redis
+    redis.close()
+
+
+@pytest.fixture(params=["memory", "redis"])
+def engine(request, a_redis):
+    """engine.lines(traces) -> each one's answers; engine.n traces of each algorithm are enough here."""
+    def decide(traces):
+        if request.param == "memory":
+            lines = iter(run_judge(text_of(traces), "memory"))
+        else:
+            with a_redis.client() as client:
+                client.flushall()
+            lines = iter(run_judge(text_of(traces), "redis", a_redis.socket))
+        return [[next(lines) for _ in trace.steps()] for trace in traces]
+
+    return Engine(decide, 60 if request.param == "memory" else 10)
+
+
+def answer(line):
+    return Answer(*map(int, line.split()[:7]))
+
+
+def in_turns(trace, turns):
+    return dataclasses.replace(trace, turns=turns)
+
+
+def one_by_one(trace):
+    return in_turns(trace, [(now, [step]) for now, steps in trace.turns for step in steps])
+
+
+# ---- R1 to R5 ----------------------------------------------------------------------------------------------------
+
+
+def probes(policy, now, step, given):
+    """What the answer to a check promises of later checks, as peeks."""
+    key, kind, cost, wait = step
+    if kind != "check":  # a peek tells of a charge that was not made
+        return
+    at = now + given.reset * 1000
+    yield Probe("R3: `remaining` is allowed", now, key, given.remaining, 0, True)
+    yield Probe("R3: one more is not", now, key, given.remaining + 1, 0, False)
+    yield Probe("R4: all after the reset", at, key, given.limit, 0, True)
+    if given.reset > 0:
+        yield Probe("R4: not before", at - 1000, key, given.limit, 0, False)
+    yield Probe("R5: never more than all", now, key, given.limit + 1, wait, False)
+    if not given.allowed and cost <= given.limit:
+        yield Probe("R2: allowed after the retry", now + given.retry * 1000, key, cost, wait, True)
+        yield Probe("R2: not before", now + (given.retry - 1) * 1000, key, cost, wait, False)
+
+
+@pytest.mark.parametrize("algorithm", EASY)
+def test_every_answer_keeps_the_contract(algorithm, engine):
+    schedules = [one_by_one(of_seed(algorithm, seed)) for seed in range(engine.n)]
+    plain, questions, asking = engine.lines(schedules), [], []
+    for trace, lines in zip(schedules, plain):
+        turns, asked = [], []
+        for (now, [step]), line in zip(trace.turns, lines):
+            turns.append((now, [step]))
+            asked.append(None)
+            if step[1] == "reset":
+                continue
+            given = answer(line)
+            assert given.retry == 0 if given.allowed else given.retry != 0, f"R1: seed {trace.seed}, {step} {line}"
+            assert given.retry == -1 or step[2] <= given.limit, f"R5: seed {trace.seed}, {step} {line}"
+            for probe in probes(trace.policy, now, step, given):
+                turns.append((probe.at, [(probe.key, "peek", probe.cost, probe.wait)]))
+                asked.append(probe)
+        asking.append(in_turns(trace, turns))
+        questions.append(asked)
+    counts = collections.Counter()
+    for trace, before, asked, lines in zip(schedules, plain, questions, engine.lines(asking)):
+        assert first_difference(before, [line for probe, line in zip(asked, lines) if probe is None]) is None
+        for probe, line in zip(asked, lines):
+            if probe is not None:
+                counts[probe.rule] += 1
+                assert answer(line).allowed == probe.allowed, f"{trace.policy}, seed {trace.seed}: {probe}: {line}"
+                assert not probe.rule.startswith("R5") or answer(line).retry == -1
+    assert len(counts) == 7 and min(counts.values()) > engine.n, counts
+
+
+@pytest.mark.parametrize("algorithm", EASY)
+def test_a_state_that_has_expired_is_worth_a_fresh_one(algorithm, engine):
+    schedules = [one_by_one(of_seed(algorithm, seed)) for seed in range(engine.n)]
+    schedules = [trace for trace in schedules if not trace.policy.phase_head]  # a phase tells keys apart
+    asking, pairs = [], []
+    for trace, lines in zip(schedules, engine.lines(schedules)):
+        turns, at = [], []
+        for (now, [step]), line in zip(trace.turns, lines):
+            turns.append((now, [step]))
+            if step[1] != "check":
+                continue
+            later = now + answer(line).reset * 1000
+            for cost in (0, 1, answer(line).limit, answer(line).limit + 1):
+                at.append(sum(len(steps) for _, steps in turns))
+                turns.append((later, [(step[0], "peek", cost, None), ("a-fresh-one", "peek", cost, None)]))
+        asking.append(in_turns(trace, turns))
+        pairs.append(at)
+    for trace, at, lines in zip(schedules, pairs, engine.lines(asking)):
+        for i in at:
+            assert lines[i] == lines[i + 1], f"{trace.policy}, seed {trace.seed}"
+    assert sum(map(len, pairs)) > 100 * engine.n
+
+
+# ---- bounds --------------------------------------------------------------------------------------------------------
+
+
+def most_in_a_window(admitted, length):
+    """The most units in any half-open interval of that length: one that begins with a charge is as good as any."""
+    most = first = units = 0
+    for at, cost in admitted:
+        units += cost
+        while admitted[first][0] <= at - length:
+            units -= admitted[first][1]
+            first += 1
+        most = max(most, units)
+    return most
+
+
+def bound(policy):
+    """In any half-open interval of the window's length, on the limit's own clock."""
+    limit, burst = policy.limit, policy.burst or policy.limit
+    grain = grain_us(policy)
+    refilled = (policy.window_us - grain) * limit // policy.window_us  # between the first and the last moment of it
+    return {
+        "sliding_log": limit,
+        "sliding_counter": 2 * limit - 1,
+        "fixed_window": 2 * limit,
+        "first_hit": 2 * limit - 1,
+        "token_bucket": burst + refilled,
+        "leaky_bucket": burst + (policy.max_wait_us + policy.window_us - grain) * limit // policy.window_us,
+    }[policy.algorithm]
+
+
+def grain_us(policy):
+    return 1 if policy.algorithm in ("token_bucket", "leaky_bucket", "sliding_log") else 1000
+
+
+def admitted_units(trace, lines):
+    """(time on the limit's own clock, units) of what was let through, by key."""
+    by_key, grain = collections.defaultdict(list), grain_us(trace.policy)
+    for (now, key, kind, *_), line in zip(trace.steps(), lines):
+        if kind == "check" and answer(line).granted:
+            by_key[key].append((now // grain * grain, answer(line).granted))
+    return by_key
+
+
+@pytest.mark.parametrize("algorithm", EASY)
+def test_no_window_holds_more_than_the_bound(algorithm, engine):
+    schedules = []
+    for trace in (of_seed(algorithm, seed) for seed in range(4 * engine.n)):
+        times = sorted(now for now, _ in trace.turns)  # forward only, without resets
+        schedules.append(in_turns(trace, [(now, [step for step in steps if step[1] != "reset"])
+                                          for now, (_, steps) in zip(times, trace.turns)]))
+    reached = 0
+    for trace, lines in zip(schedules, engine.lines(schedules)):
+        for admitted in admitted_units(trace, lines).values():
+            most = most_in_a_window(admitted, trace.policy.window_us)
+            assert most <= bound(trace.policy), f"{trace.policy}, seed {trace.seed}: {most}"
+            reached += most > trace.policy.limit
+    assert algorithm == "sliding_log" or reached  # the bound of the log alone is the limit itself
+
+
+def charges(policy, *moments):
+    """A trace that asks, at each (time after a window's edge in us, times), for single units."""
+    edge = -(-START_US // policy.window_us) * policy.window_us
+    return Trace(0, "tight", policy, [(edge + at, [("k", "check", 1, None)] * times) for at, times in moments])
+
+
+W = 60_000_000
+MS = 1000
+TIGHT = {
+    # all of a window at its end, all of the next one at its beginning
+    "fixed_window": (Policy("fixed_window", 10, W), [(W - MS, 11), (W, 11)], 20),
+    # the first unit begins the window; the others come at its end, and all of the next one right after it
+    "first_hit": (Policy("first_hit", 10, W), [(0, 1), (W - MS, 10), (W, 11)], 19),
+    # all at once, and nothing before the first of them has left
+    "sliding_log": (Policy("sliding_log", 10, W), [(0, 11), (W - 1, 1), (W, 11)], 10),
+    # all at the window's end, then one whenever the share of it has shrunk by one
+    "sliding_counter": (Policy("sliding_counter", 10, W), [(W - MS, 11), *[(W + W * i // 10, 2) for i in range(1, 10)]], 19),
+    # the burst, then one whenever one has come back
+    "token_bucket": (Policy("token_bucket", 10, W, 10), [(0, 11), *[(W * i // 10, 2) for i in range(1, 10)]], 19),
+    # the same, and what waits beside it
+    "leaky_bucket": (Policy("leaky_bucket", 10, W, 10, False, W // 2), [(0, 16), *[(W * i // 10, 2) for i in range(1, 10)]], 24),
+}
+
+
+@pytest.mark.parametrize("algorithm", EASY)
+def test_the_bound_is_reached(algorithm, engine):
+    policy, moments, most = TIGHT[algorithm]
+    trace = charges(policy, *moments)
+    admitted = admitted_units(trace, engine.lines([trace])[0])["k"]
+    assert most_in_a_window(admitted, policy.window_us) == most == bound(policy)
+
+
+def test_what_leaves_a_leaky_bucket_after_its_delay_keeps_the_token_buckets_bound(engine):
+    policy, moments, _ = TIGHT["leaky_bucket"]
+    trace = charges(policy, *moments)
+    leaving = sorted((now + answer(line).delay * 1000, answer(line).granted)
+                     for (now, *_), line in zip(trace.steps(), engine.lines([trace])[0]))
+    assert most_in_a_window(leaving, policy.window_us) == 19
+
+
+def test_a_sliding_counter_admits_limit_times_1_plus_y_within_y_windows_of_an_edge(engine):
+    policy = Policy("sliding_counter", 10, W)
+    for tenths in range(1, 10):
+        after = W * tenths // 10
+        trace = charges(policy, (W - MS, 11), *[(W + after * i // 50, 2) for i in range(51)])
+        admitted = admitted_units(trace, engine.lines([trace])[0])["k"]
+        assert sum(units for _, units in admitted) == 10 + tenths
+
+
+# ---- batches, merging, expiry (what only the script can get wrong) ----------------------------------------------------
+
+
+def repeated(trace):
+    """Each check several times in a row, as a busy client sends it: these are merged."""
+    return in_turns(trace, [(now, [step for step in steps for _ in range(1 if step[1] == "reset" else 1 + step[2] % 7)])
+                            for now, steps in trace.turns])
+
+
+def batched(trace):
+    """Everything of one moment in one turn."""
+    turns = []
+    for now, steps in trace.turns:
+        if turns and turns[-1][0] == now:
+            turns[-1] = (now, turns[-1][1] + steps)
+        else:
+            turns.append((now, steps))
+    return in_turns(trace, turns)
+
+
+@pytest.mark.parametrize("algorithm", EASY)
+def test_a_batch_is_the_sequence_of_its_checks_merged_or_not(algorithm, judge_redis, redis):
+    traces = [repeated(of_seed(algorithm, seed)) for seed in range(40)]
+    singles = judge_redis(text_of(map(one_by_one, traces)), 64, 0)
+    for options in ((64, 1), (64, 0), (2, 1)):
+        redis.flushall()
+        together = judge_redis(text_of(map(batched, traces)), *options)
+        at = first_difference(singles, together)
+        assert at is None, f"{options}: step {at}: alone {singles[at]}, in a batch {together[at]}"
+
+
+@pytest.mark.parametrize("algorithm", EASY)
+def test_every_key_lives_until_it_is_worth_nothing_and_not_for_ever(algorithm, judge_redis, redis):
+    traces = [of_seed(algorithm, seed) for seed in range(60)]
+    keys = ("a", "b")
+    for trace in traces:
+        trace.turns.sort(key=lambda turn: turn[0])  # forward: a state whose moment has passed lives on for the clock's return
+        now = trace.turns[-1][0]
+        trace.turns.append((now, [(f"{trace.name}-{key}", "peek", 0, None) for key in keys]))
+    lines, at, n = judge_redis(text_of(traces)), 0, 0
+    expiries = {key.decode().rsplit(":", 1)[1]: redis.pexpiretime(key) for key in redis.keys("*")}
+    assert expiries and min(expiries.values()) > 0
+    for trace in traces:
+        at += len(trace.steps())
+        for key, line in zip(keys, lines[at - len(keys):at]):
+            reset, now = answer(line).reset, trace.turns[-1][0]
+            if reset > 0:
+                assert expiries[f"{trace.name}-{key}"] * 1000 > now + (reset - 1) * 1000, f"{trace.policy}: {key} {line}"
+                n += 1
+    assert n > 10

@@ -283,7 +283,8 @@ const char *engine_cost_fault(const struct policy *policy, int64_t cost)
     for (uint16_t i = 0; i < policy->n_limits; i++) {
         const struct limit *limit = &policy->limits[i];
         if (limit_ops(limit)->is_compat && cost > 1) return "cost: a compat policy takes only 0 and 1";
-        if (cost > limit->max_cost && cost <= limit->full) return "cost: more than one check of this policy may charge";
+        if (cost > limit->max_cost && cost <= limit->full)
+            return "cost: one check may charge a sliding_log at most 1000";
     }
     return NULL;
 }

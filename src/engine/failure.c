@@ -42,7 +42,7 @@ static void answer_error(struct check *check, enum reason reason)
         [REASON_BREAKER] = "the store is in trouble and was not asked",
         [REASON_DEADLINE] = "the store did not answer in time",
         [REASON_OVERLOAD] = "too much waits for the store already",
-        [REASON_STORE_ERROR] = "the store answered with an error",
+        [REASON_STORE_ERROR] = "the store answered with an error, or a key holds a value of another type",
     };
     counters.failure_error++;
     check->error = ERROR_STORE_UNAVAILABLE;

@@ -43,8 +43,8 @@ static int64_t largest_burst(int64_t a, int64_t b)
 {
     CHECK(b > 0);
     int64_t most = EXACT_MAX / b;
-    int64_t by_time = (int64_t)((__int128)REFILL_MAX_US * a / b);
-    if (by_time < most) most = by_time;
+    __int128 by_time = (__int128)REFILL_MAX_US * a / b; /* more than 64 bits hold where a is large */
+    if (by_time < most) most = (int64_t)by_time;
     return most < BURST_MAX ? most : BURST_MAX;
 }
 

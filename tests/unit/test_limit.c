@@ -377,6 +377,7 @@ static void what_cannot_be_counted_exactly_is_refused_with_what_can(void **state
                         "burst 999983 (default: limit) cannot be counted exactly with this limit and window; "
                         "write burst: 1 to 104249, or a rounder limit");
     assert_null(one_limit_fault(ALGO_BUCKET, 999983, 86400000000, 104249, false, text, sizeof text));
+    assert_null(one_limit_fault(ALGO_BUCKET, INT64_C(1) << 34, 1000000, 5, false, text, sizeof text));
     assert_non_null(one_limit_fault(ALGO_BUCKET, 1, 1000000, 0, true, text, sizeof text));
     assert_non_null(one_limit_fault(ALGO_BUCKET, 0, 1000000, 5, false, text, sizeof text));
     assert_non_null(one_limit_fault(ALGO_FIXED_WINDOW, 1, 1500, 0, false, text, sizeof text));

@@ -244,7 +244,7 @@ def test_policies_tells_them(client):
 
 
 def bucket(*pieces):
-    """As README tells it: FNV-1a of the policy's name and what its limits have in common."""
+    """As ARCHITECTURE.md tells it: FNV-1a of the policy's name and what its limits have in common."""
     value = 0xcbf29ce484222325
     for byte in b"".join(piece.encode() for piece in pieces):
         value = (value ^ byte) * 0x100000001b3 % 2**64

@@ -277,6 +277,26 @@ static void a_busy_daemon_sweeps_by_time_not_by_turns(void **state)
     assert_int_equal(memory_store_n_keys(memory), 800);
 }
 
+/* As an override's limit, or a reloaded one, may be: of the same key, with more to wait for. */
+static void a_state_lives_as_long_as_the_last_limit_that_wrote_it(void **state)
+{
+    (void)state;
+    const struct limit *brief = limit_of("p", ALGO_BUCKET, 1, SECOND_US);
+    struct policy_set *other = policy_set_new();
+    struct policy_spec spec = {.name = "p",
+                               .limits = {{.algo = ALGO_BUCKET, .limit = 100, .window_us = 1000 * SECOND_US}}};
+    const struct limit *lasting = &policies_add(other, &spec)->limits[0];
+    check(brief, "k", 1);
+    check(lasting, "k", 90);
+    for (int i = 0; i < 4; i++) {
+        advance_us(10 * SECOND_US);
+        store_flush(&store);
+    }
+    assert_int_equal(memory_store_n_keys(memory), 1);
+    assert_false(check(lasting, "k", 50).allowed);
+    policy_set_unref(other);
+}
+
 static void without_sweeping_an_expired_state_stays_and_counts_for_nothing(void **state)
 {
     (void)state;
@@ -503,6 +523,7 @@ int main(void)
         STORE_TEST(sixteen_members_fit_an_almost_full_table),
         STORE_TEST(expired_keys_are_swept_a_few_per_turn),
         STORE_TEST(a_busy_daemon_sweeps_by_time_not_by_turns),
+        STORE_TEST(a_state_lives_as_long_as_the_last_limit_that_wrote_it),
         STORE_TEST(without_sweeping_an_expired_state_stays_and_counts_for_nothing),
         STORE_TEST(a_full_table_lets_the_earliest_of_a_sample_go),
         STORE_TEST(a_key_in_a_full_table_is_found_without_evicting),

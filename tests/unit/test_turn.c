@@ -123,6 +123,29 @@ static void one_check_is_a_plain_run_of_one(void **state)
     assert_packet(world, expected, sizeof expected - 1);
 }
 
+/* The bucket is that of the key, or of what the policy's limits have in common. */
+static void the_bucket_follows_what_is_common(void **state)
+{
+    struct world *world = *state;
+    static const struct {
+        const char *id, *common, *start;
+    } cases[] = {
+        {"acme:1", NULL, "rl:{b218}:"}, {"acme:1", "acme:1", "rl:{b218}:"}, {"acme:2", "acme", "rl:{b143}:"},
+        {"", "acme", "rl:{b143}:"},     {"acme:3", "", "rl:{b165}:"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        check(world, 0, world->bucket, cases[i].id, 1);
+        empty(world);
+        world->members[0].key = slice_of(cases[i].id);
+        if (cases[i].common != NULL) world->members[0].common = slice_of(cases[i].common);
+        list_init(&world->ops[0].link);
+        assert_int_equal(turn_add(world->turn, &world->ops[0]), 0);
+        pack(world);
+        assert_memory_equal(world->args[1].data, cases[i].start, strlen(cases[i].start));
+        empty(world);
+    }
+}
+
 static void equal_checks_of_a_key_become_one_item(void **state)
 {
     struct world *world = *state;
@@ -451,6 +474,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(one_check_is_a_plain_run_of_one),
+        TEST(the_bucket_follows_what_is_common),
         TEST(equal_checks_of_a_key_become_one_item),
         TEST(counted_denials_and_merge_off_keep_checks_apart),
         TEST(a_key_with_several_costs_goes_by_groups_in_order),

@@ -21,6 +21,7 @@
 #include "base/counters.h"
 #include "base/log.h"
 #include "config/config_print.h"
+#include "config/inline_policies.h"
 #include "daemon/arguments.h"
 #include "daemon/gate.h"
 #include "daemon/options.h"
@@ -47,7 +48,8 @@ struct daemon {
     struct redis_store *redis;   /* the engine's; NULL with memory */
     struct engine *engine;       /* owned */
     struct server *server;       /* owned */
-    struct store store;          /* owned until the engine takes it over; then its ops are NULL */
+    struct inline_policies inline_policies;
+    struct store store; /* owned until the engine takes it over; then its ops are NULL */
     uint64_t random_seed;
     int exit_status;
     bool is_ready, is_draining, is_closing;
@@ -91,9 +93,14 @@ static int configure(struct daemon *daemon)
     return is_trial ? EXIT_CLEAN : -1;
 }
 
-static struct server_options server_options(const struct daemon *daemon)
+static struct server_options server_options(struct daemon *daemon)
 {
-    return options_server(daemon->config, (enum store_type)daemon->started->store_type, daemon->arguments.test_clock);
+    struct server_options options =
+        options_server(daemon->config, (enum store_type)daemon->started->store_type, daemon->arguments.test_clock);
+    if (daemon->arguments.config_path == NULL) options.inline_access = INLINE_OWN_USER;
+    options.find_inline = inline_policies_find;
+    options.find_inline_arg = &daemon->inline_policies;
+    return options;
 }
 
 /* The turn of the loop */
@@ -265,6 +272,7 @@ static void apply(struct daemon *daemon, struct config *next)
     struct engine_options for_engine = options_engine(next);
     server_set_options(daemon->server, &for_server);
     engine_set_options(daemon->engine, &for_engine);
+    inline_policies_configure(&daemon->inline_policies, next);
     if (daemon->memory != NULL) memory_store_set_max_keys(daemon->memory, (uint64_t)next->store_memory_max_keys);
     if (daemon->redis != NULL && next->store_type == STORE_TYPE_REDIS) {
         struct redis_options for_redis = options_redis(next, daemon->random_seed);
@@ -397,7 +405,8 @@ static int make_store(struct daemon *daemon)
 
 static int make_parts(struct daemon *daemon)
 {
-    if (make_store(daemon) < 0) return -1;
+    if (inline_policies_init(&daemon->inline_policies) < 0 || make_store(daemon) < 0) return -1;
+    inline_policies_configure(&daemon->inline_policies, daemon->config);
     struct engine_options for_engine = options_engine(daemon->config);
     struct policy_set *policies = policy_set_ref(daemon->config->policies);
     daemon->engine = engine_new(&daemon->clock, daemon->store, policies, &for_engine);
@@ -459,6 +468,7 @@ static int run(struct daemon *daemon)
         begin_close(daemon, EXIT_RUNNING);
     }
     uv_run(&daemon->loop, UV_RUN_DEFAULT);
+    inline_policies_fini(&daemon->inline_policies);
     gate_close(&daemon->gate);
     if (uv_loop_close(&daemon->loop) == 0) return daemon->exit_status;
     log_error("BUG: something was still open at the end");

@@ -185,7 +185,7 @@ static int load(struct loader *loader, const struct tree_node *root)
     check_addresses(loader);
     check_group(loader);
     check_password(loader);
-    struct policy_defaults defaults = {config->defaults_deadline_ms, (enum on_failure)config->defaults_on_failure};
+    struct policy_defaults defaults = config_policy_defaults(config);
     config->policies = loader->policies != NULL ? policy_yaml_load(loader->policies, &defaults, loader->faults)
                                                 : policy_yaml_default(&defaults, loader->faults);
     return loader->faults->n_errors == 0 ? 0 : -1;
@@ -286,6 +286,11 @@ void config_strip(struct config *config)
     config_forget_password(config);
     policy_set_unref(config->policies);
     config->policies = NULL;
+}
+
+struct policy_defaults config_policy_defaults(const struct config *config)
+{
+    return (struct policy_defaults){config->defaults_deadline_ms, (enum on_failure)config->defaults_on_failure};
 }
 
 int64_t config_redis_stall_ms(const struct config *config)

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "config/faults.h"
+#include "config/policy_yaml.h"
 #include "config/setting.h"
 #include "limit/policy.h"
 
@@ -55,6 +56,9 @@ void config_free(struct config *config);
 void config_forget_password(struct config *config);
 /* Let go of the policies too, of a configuration that is only compared with from now on. */
 void config_strip(struct config *config);
+
+/* What policies that do not say their own have. */
+struct policy_defaults config_policy_defaults(const struct config *config);
 
 /* store.redis.stall, or what its 0 stands for. */
 int64_t config_redis_stall_ms(const struct config *config);

@@ -66,8 +66,7 @@ static void read_limits(struct reading *reading, enum policy_field list, struct 
     const struct tree_node *node = reading->given[list]->first;
     for (uint16_t i = 0; i < policy->n_limits; i++, node = node->next) {
         struct reading item = {.node = node, .in_list = true, .faults = reading->faults};
-        snprintf(item.base, sizeof item.base, "policies.%.64s.%s[%u]", reading->node->key, reading_fields[list].name,
-                 i);
+        snprintf(item.base, sizeof item.base, "%.72s.%.12s[%u]", reading->base, reading_fields[list].name, i);
         if (!reading_gather(&item)) continue;
         policy_limit_read_name(&item, &policy->limits[i]);
         policy_limit_read(&item, &policy->limits[i]);
@@ -154,7 +153,7 @@ static void read_contents(struct reading *reading, struct policy *policy, uint16
 static struct policy *read_policy(struct reading *reading)
 {
     size_t n_errors = reading->faults->n_errors;
-    snprintf(reading->base, sizeof reading->base, "policies.%.64s", reading->node->key);
+    if (reading->base[0] == '\0') snprintf(reading->base, sizeof reading->base, "policies.%.64s", reading->node->key);
     if (!reading_is_name(reading->node->key))
         faults_add(reading->faults, reading->node->line, reading_path_to(reading, NULL),
                    "is no name for a policy; write 1 to %d letters, digits, dots, dashes or underscores", NAME_MAX_LEN);
@@ -252,6 +251,19 @@ struct policy_set *policy_yaml_load(const struct tree_node *policies, const stru
 
 err_free:
     mem_free(foreign);
+    policy_set_unref(set);
+    return NULL;
+}
+
+struct policy_set *policy_yaml_load_inline(struct tree_node *tree, const char *name,
+                                           const struct policy_defaults *defaults, struct faults *faults)
+{
+    struct reading reading = {.node = tree, .defaults = defaults, .faults = faults, .base = "policy"};
+    tree->key = mem_strdup(name);
+    struct policy_set *set = policy_set_new_for(1);
+    struct policy *policy = set != NULL && tree->key != NULL ? read_policy(&reading) : NULL;
+    if (policy != NULL && policy_set_add(set, policy) == 0) return set;
+    policy_free(policy);
     policy_set_unref(set);
     return NULL;
 }

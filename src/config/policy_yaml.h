@@ -17,6 +17,11 @@ struct policy_defaults {
 struct policy_set *policy_yaml_load(const struct tree_node *policies, const struct policy_defaults *defaults,
                                     struct faults *faults);
 
+/* A set of the one policy that `tree`, which has no key yet, describes under this name; its faults are about `policy`.
+ * NULL with a fault recorded, or without memory. */
+struct policy_set *policy_yaml_load_inline(struct tree_node *tree, const char *name,
+                                           const struct policy_defaults *defaults, struct faults *faults);
+
 /* What stands in for a missing `policies:`: one policy `default`, a token bucket of 100 per second. */
 struct policy_set *policy_yaml_default(const struct policy_defaults *defaults, struct faults *faults);
 

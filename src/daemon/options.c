@@ -37,6 +37,7 @@ struct server_options options_server(const struct config *config, enum store_typ
         .max_output = (uint64_t)config->listen_max_output,
         .idle_timeout_ms = (uint32_t)config->listen_idle_timeout_ms,
         .write_stall_ms = (uint32_t)config->listen_write_stall_ms,
+        .inline_access = config->inline_allow ? INLINE_EVERYBODY : INLINE_NOBODY,
         .test_clock = test_clock,
         .store_name = store == STORE_TYPE_REDIS ? "redis" : "memory",
         .hiredis_version = RL_HIREDIS_VERSION,

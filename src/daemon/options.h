@@ -18,6 +18,7 @@
 struct redis_options options_redis(const struct config *config, uint64_t random_seed);
 struct memory_options options_memory(const struct config *config, bool test_clock);
 struct engine_options options_engine(const struct config *config);
+/* Without find_inline; inline_access for a configuration that came from a file. */
 struct server_options options_server(const struct config *config, enum store_type store, bool test_clock);
 
 #endif

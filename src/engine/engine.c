@@ -84,6 +84,12 @@ struct check *engine_check_new(struct engine *engine, struct slice key)
     return check;
 }
 
+void check_hold_set(struct check *check, struct policy_set *set)
+{
+    policy_set_unref(check->set);
+    check->set = policy_set_ref(set);
+}
+
 /* The check, and what it stands for. */
 static void give_back(struct check *first)
 {

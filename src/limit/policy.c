@@ -225,9 +225,14 @@ int64_t policy_capacity(const struct policy *policy)
 
 struct policy_set *policy_set_new(void)
 {
+    return policy_set_new_for(SET_EXPECTED);
+}
+
+struct policy_set *policy_set_new_for(size_t n_expected)
+{
     struct policy_set *set = mem_zalloc(sizeof *set);
     if (set == NULL) return NULL;
-    if (map_init(&set->by_name, SET_EXPECTED) < 0) {
+    if (map_init(&set->by_name, n_expected) < 0) {
         mem_free(set);
         return NULL;
     }

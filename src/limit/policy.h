@@ -98,6 +98,7 @@ const struct limit *policy_zero_limit(const struct policy *policy);
 int64_t policy_capacity(const struct policy *policy);
 
 struct policy_set *policy_set_new(void); /* one reference; NULL without memory */
+struct policy_set *policy_set_new_for(size_t n_expected); /* the same, with a table for so many; more will do too */
 /* Takes over `policy` on success. 0; -1 without memory; -2 where the name is taken (policy stays the caller's). */
 int policy_set_add(struct policy_set *set, struct policy *policy);
 struct policy_set *policy_set_ref(struct policy_set *set);

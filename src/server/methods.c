@@ -32,6 +32,7 @@ static int add_check(struct call *call, const struct params *params, enum op_kin
     struct check *check = call_add(call, kind, question->key);
     if (check == NULL) return fail_overloaded(params);
     check->policy = question->policy;
+    if (question->set != NULL) check_hold_set(check, question->set);
     check->cost = question->cost;
     check->deadline_ms = question->deadline_ms;
     check->has_max_wait = question->has_max_wait;
@@ -410,6 +411,7 @@ void methods_run(struct session *session, const struct rpc_request *request)
         .pull = request->params,
         .n = request->n_params,
         .policies = engine_policies(session->home->engine),
+        .session = session,
         .max_key = session->home->options.max_key,
         .index = -1,
         .fault = &fault,

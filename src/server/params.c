@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "engine/engine.h"
+#include "server/inline.h"
 
 enum {
     DEADLINE_MS_MAX = 3600000,
@@ -29,17 +30,19 @@ static const char *shown(char space[SHOWN_MAX], struct slice text)
     return log_escape(space, SHOWN_MAX, text.data, text.len);
 }
 
-static int read_policy(struct params *params, const struct policy **ret)
+static int read_policy(struct params *params, struct question *ret)
 {
     struct slice name;
     char space[SHOWN_MAX];
-    if (pull_type(&params->pull) == PULL_MAP)
-        return params_fail(params, ERROR_NOT_PERMITTED,
-                           "policy: inline policies are not allowed here; write the name of one that 'policies' lists");
+    if (pull_type(&params->pull) == PULL_MAP) {
+        if (inline_read(params, &ret->set) != 0) return -1;
+        ret->policy = ret->set->in_order[0];
+        return 0;
+    }
     if (pull_text(&params->pull, &name) != 0)
         return params_fail(params, ERROR_BAD_REQUEST, "policy: must be a str, the name of a policy");
-    *ret = policy_find(params->policies, name);
-    if (*ret != NULL) return 0;
+    ret->policy = policy_find(params->policies, name);
+    if (ret->policy != NULL) return 0;
     return params_fail(params, ERROR_UNKNOWN_POLICY, "no policy named '%s'; 'policies' lists them", shown(space, name));
 }
 
@@ -65,7 +68,7 @@ static int check_format(const struct params *params, const struct policy *policy
 
 int params_target(struct params *params, struct question *ret)
 {
-    if (read_policy(params, &ret->policy) != 0 || read_key(params, &ret->key) != 0) return -1;
+    if (read_policy(params, ret) != 0 || read_key(params, &ret->key) != 0) return -1;
     if (check_format(params, ret->policy, ret->key) != 0) return -1;
     ret->policy = policy_for_key(ret->policy, ret->key);
     params->n -= 2;

@@ -22,10 +22,13 @@ struct fault {
     char text[FAULT_TEXT_MAX];
 };
 
+struct session;
+
 struct params {
     struct pull pull;
     uint32_t n; /* parameters not read yet */
     const struct policy_set *policies;
+    struct session *session; /* not owned; whose request it is */
     uint32_t max_key;
     int32_t index; /* of a list's member, for the fault's text; -1 = none */
     struct fault *fault;
@@ -34,6 +37,7 @@ struct params {
 /* What a check, peek or reset asks for. */
 struct question {
     const struct policy *policy; /* or its override for the key */
+    struct policy_set *set;      /* borrowed until the next request; whose it is where it was written out; else NULL */
     struct slice key;            /* fits the policy's format */
     int64_t cost;
     uint32_t deadline_ms; /* 0 = the policy's */

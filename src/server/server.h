@@ -17,9 +17,19 @@
 #include <uv.h>
 
 #include "base/clock.h"
+#include "base/slice.h"
 #include "engine/engine.h"
+#include "proto/error.h"
 
 struct server;
+
+/* Who may write a policy out in place of its name. */
+enum inline_access { INLINE_NOBODY, INLINE_OWN_USER /* whoever the daemon runs as */, INLINE_EVERYBODY };
+
+/* The set of the one policy that the packed map `map` describes, borrowed until it is called again; or the code and
+ * text of an error, of at most `size` bytes. */
+typedef enum error_code server_inline_fn(void *arg, struct slice map, struct policy_set **ret_set, char *text,
+                                         size_t size);
 
 struct server_options {
     uint32_t max_key;   /* bytes */
@@ -28,8 +38,11 @@ struct server_options {
     uint32_t max_connections;
     uint32_t max_inflight_per_connection; /* checks; beyond: reading pauses */
     uint64_t max_output; /* bytes unread by a peer; at half of it reading pauses, beyond it the connection closes */
-    uint32_t idle_timeout_ms;    /* nothing asked for so long: close; 0 = never */
-    uint32_t write_stall_ms;     /* output waiting and none taken for so long: close; 0 = never */
+    uint32_t idle_timeout_ms; /* nothing asked for so long: close; 0 = never */
+    uint32_t write_stall_ms;  /* output waiting and none taken for so long: close; 0 = never */
+    enum inline_access inline_access;
+    server_inline_fn *find_inline; /* called where inline_access lets it be */
+    void *find_inline_arg;
     bool test_clock;             /* the method test_clock exists */
     const char *store_name;      /* "memory" or "redis", for `version`; static */
     const char *hiredis_version; /* for `version`; static */

@@ -20,6 +20,9 @@
 #include "proto/scan.h"
 #include "server/sessions.h"
 
+/* Whose process has connected, once somebody wants to know. */
+enum peer { PEER_UNKNOWN, PEER_OWN_USER /* the daemon's */, PEER_OTHER_USER };
+
 struct session {
     struct sessions *home; /* not owned */
     struct list link;      /* in home->all */
@@ -36,12 +39,13 @@ struct session {
     uint32_t n_inflight;   /* checks */
     uint32_t turn;         /* the turn that `n_taken` counts for */
     uint32_t n_taken;      /* messages in that turn */
-    bool wants_arrays;     /* hello: decisions as arrays */
-    bool paused;           /* too much in flight or unread: no message is taken until it is half of that */
-    bool leftover;         /* `in` may hold whole messages */
-    bool ended;            /* no more input is taken (half-close, drain, lost framing): close once all is answered */
-    bool lingers;          /* framing was lost and the last words are said: input is read and dropped */
-    bool closed;           /* uv_close was called */
+    enum peer peer;
+    bool wants_arrays; /* hello: decisions as arrays */
+    bool paused;       /* too much in flight or unread: no message is taken until it is half of that */
+    bool leftover;     /* `in` may hold whole messages */
+    bool ended;        /* no more input is taken (half-close, drain, lost framing): close once all is answered */
+    bool lingers;      /* framing was lost and the last words are said: input is read and dropped */
+    bool closed;       /* uv_close was called */
     enum error_code last_code;
     const char *last_words; /* static; lost framing: to be said, with last_code, once `calls` is empty; else NULL */
     struct scanner scanner;

@@ -89,3 +89,16 @@ def start_redis(redis_kind):
 def redis(start_redis):
     """One server on a Unix socket, once per kind of server installed."""
     return start_redis()
+
+
+@pytest.fixture(params=["memory", *Redis.KINDS])
+def any_store(request):
+    """A daemon's `redis`: None, which is the memory store, then one server of each kind installed."""
+    if request.param == "memory":
+        yield None
+        return
+    if not Redis.installed(request.param):
+        pytest.skip(f"no {request.param}-server here")
+    server = Redis(request.param)
+    yield server
+    server.close()

@@ -232,7 +232,8 @@ static const struct {
     /* what later versions have */
     {"store:\n  redis:\n    tls: {ca_file: x}\n", 3, "store.redis.tls: not built yet; "},
     {"store:\n  redis:\n    topology: cluster\n", 3, "store.redis.topology: cluster is not built yet; "},
-    {"inline: {allow: false}\n", 1, "inline: not built yet; "},
+    {"inline: {allow: yes please}\n", 1, "inline.allow: 'yes please' is "},
+    {"inline: {max_policies: 0}\n", 1, "inline.max_policies: '0' is too small; write 1 to 1000000"},
     {"admin: {listen: 127.0.0.1:1}\n", 1, "admin: not built yet; "},
     {"defaults: {idempotency_window: 60s}\n", 1, "defaults.idempotency_window: not built yet; "},
     {POLICY("    algorithm: fixed_window\n    shadow: perhaps\n" VALID), 4, "policies.p.shadow: "},

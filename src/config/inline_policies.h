@@ -1,0 +1,41 @@
+/*
+ * inline_policies.h: policies that clients write out in their requests, kept while they are used.
+ *
+ *   packed map ─▶ by_form: seen in this very form? ─────────────────────────────────────────▶ its set
+ *        └ no ─▶ packed_tree ─▶ by_settings: these settings in another form? ─▶ one more form ─┘
+ *                     └ no ─▶ policy_yaml: a policy `inline-<fingerprint of the settings>` ─────┘
+ *
+ * The name depends on the settings alone, so every daemon counts in the same place. At most `max` are kept; for one
+ * more, the one that was used least recently goes, of those that no check holds.
+ */
+#ifndef RL_CONFIG_INLINE_POLICIES_H
+#define RL_CONFIG_INLINE_POLICIES_H
+
+#include "base/list.h"
+#include "base/map.h"
+#include "base/slice.h"
+#include "config/config.h"
+#include "config/policy_yaml.h"
+#include "proto/error.h"
+
+enum { INLINE_BYTES_MAX = 4096 /* of one policy's settings, packed */ };
+
+struct inline_policies {
+    struct map by_form;
+    struct map by_settings;
+    struct list by_use; /* struct inline_policy, owned; the least recently used first */
+    size_t n, max;
+    struct policy_defaults defaults;
+};
+
+int inline_policies_init(struct inline_policies *policies); /* 0, or -1 without memory; configure it next */
+void inline_policies_fini(struct inline_policies *policies);
+/* New defaults and bounds: what was kept is let go, and made anew with them when it is asked for. */
+void inline_policies_configure(struct inline_policies *policies, const struct config *config);
+
+/* The set of the one policy that the packed map describes, the cache's own until the next call; or the code and the
+ * text of an error, of at most `size` bytes. `arg` is the struct inline_policies: the server calls this without knowing
+ * of it. */
+enum error_code inline_policies_find(void *arg, struct slice map, struct policy_set **ret_set, char *text, size_t size);
+
+#endif

@@ -1,0 +1,213 @@
+#include "config/packed_tree.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "proto/pull.h"
+
+enum { NUMBER_SIZE = 24, HEAD_SIZE = 48 };
+
+/* Where the reading stands. */
+struct reader {
+    struct pull pull;
+    struct faults *faults;
+    char path[FAULTS_KEY_MAX];
+    size_t path_len;
+    unsigned depth;
+};
+
+static bool fail(struct reader *reader, const char *what)
+{
+    faults_add(reader->faults, 0, reader->path, "%s", what);
+    return false;
+}
+
+static bool no_memory(struct reader *reader)
+{
+    return fail(reader, "out of memory; try again later");
+}
+
+/* A longer path is cut: it is for people. */
+static void lengthen(struct reader *reader, const char *between, const char *name, const char *behind)
+{
+    size_t room = sizeof reader->path - reader->path_len;
+    int len = snprintf(reader->path + reader->path_len, room, "%s%.64s%s", between, name, behind);
+    reader->path_len += (size_t)len < room ? (size_t)len : room - 1;
+}
+
+static void shorten(struct reader *reader, size_t len)
+{
+    reader->path_len = len;
+    reader->path[len] = '\0';
+}
+
+static bool read_node(struct reader *reader, struct tree_node *node);
+
+/* ---- Texts ---- */
+
+/* NULL with the fault recorded. */
+static char *copy_text(struct reader *reader, struct slice text)
+{
+    if (text.len > 0 && memchr(text.data, '\0', text.len) != NULL) {
+        fail(reader, "a text with a NUL byte in it; write it without");
+        return NULL;
+    }
+    char *copy = mem_alloc(text.len + 1);
+    if (copy == NULL) {
+        no_memory(reader);
+        return NULL;
+    }
+    if (text.len > 0) memcpy(copy, text.data, text.len);
+    copy[text.len] = '\0';
+    return copy;
+}
+
+static bool read_scalar(struct reader *reader, struct tree_node *node)
+{
+    char number[NUMBER_SIZE] = "";
+    struct slice text;
+    int64_t value;
+    bool yes;
+    node->kind = TREE_TEXT;
+    if (pull_nil(&reader->pull) == 0) {
+        node->is_null = true;
+    } else if (pull_bool(&reader->pull, &yes) == 0) {
+        snprintf(number, sizeof number, "%s", yes ? "true" : "false");
+    } else if (pull_int(&reader->pull, &value) == 0) {
+        snprintf(number, sizeof number, "%" PRId64, value);
+    } else if (pull_text(&reader->pull, &text) == 0) {
+        return (node->text = copy_text(reader, text)) != NULL;
+    } else {
+        return fail(reader, "is no value of a setting; write a text, or a whole number up to 2^53 - 1");
+    }
+    return (node->text = copy_text(reader, slice_of(number))) != NULL;
+}
+
+/* ---- Maps and lists ---- */
+
+static bool read_key(struct reader *reader, struct tree_node *node)
+{
+    struct slice key;
+    if (pull_text(&reader->pull, &key) != 0) return fail(reader, "has a setting whose name is no text");
+    return (node->key = copy_text(reader, key)) != NULL;
+}
+
+static struct tree_node *add_child(struct reader *reader, struct tree_node *parent)
+{
+    struct tree_node *node = mem_zalloc(sizeof *node);
+    if (node == NULL) {
+        no_memory(reader);
+        return NULL;
+    }
+    if (parent->last != NULL)
+        parent->last->next = node;
+    else
+        parent->first = node;
+    parent->last = node;
+    return node;
+}
+
+static int by_key(const void *left, const void *right)
+{
+    const struct tree_node *a = *(const struct tree_node *const *)left, *b = *(const struct tree_node *const *)right;
+    return strcmp(a->key, b->key);
+}
+
+/* Put the members into the order of their keys, of which no two may be equal. */
+static bool sort_members(struct reader *reader, struct tree_node *map, size_t n)
+{
+    size_t i = 0, path_len = reader->path_len;
+    if (n < 2) return true;
+    struct tree_node **sorted = mem_alloc(n * sizeof *sorted);
+    if (sorted == NULL) return no_memory(reader);
+    for (struct tree_node *child = map->first; child != NULL; child = child->next) sorted[i++] = child;
+    qsort(sorted, n, sizeof *sorted, by_key);
+    map->first = sorted[0];
+    map->last = sorted[n - 1];
+    for (i = 0; i < n; i++) sorted[i]->next = i + 1 < n ? sorted[i + 1] : NULL;
+    for (i = 1; i < n && strcmp(sorted[i - 1]->key, sorted[i]->key) != 0;) i++;
+    if (i < n) {
+        lengthen(reader, ".", sorted[i]->key, "");
+        fail(reader, "stands here twice; keep one of them");
+        shorten(reader, path_len);
+    }
+    mem_free(sorted);
+    return i == n;
+}
+
+static bool read_entry(struct reader *reader, struct tree_node *parent, uint32_t index)
+{
+    char number[NUMBER_SIZE];
+    size_t path_len = reader->path_len;
+    struct tree_node *node = add_child(reader, parent);
+    if (node == NULL) return false;
+    if (parent->kind == TREE_MAP) {
+        if (!read_key(reader, node)) return false;
+        lengthen(reader, ".", node->key, "");
+    } else {
+        snprintf(number, sizeof number, "%" PRIu32, index);
+        lengthen(reader, "[", number, "]");
+    }
+    if (!read_node(reader, node)) return false;
+    shorten(reader, path_len);
+    return true;
+}
+
+static bool read_entries(struct reader *reader, struct tree_node *node, uint32_t n)
+{
+    if (reader->depth == PACKED_TREE_DEPTH_MAX) return fail(reader, "is nested too deeply; no setting lies that deep");
+    reader->depth++;
+    for (uint32_t i = 0; i < n; i++)
+        if (!read_entry(reader, node, i)) return false;
+    reader->depth--;
+    return node->kind == TREE_LIST || sort_members(reader, node, n);
+}
+
+static bool read_node(struct reader *reader, struct tree_node *node)
+{
+    uint32_t n;
+    if (pull_map(&reader->pull, &n) == 0)
+        node->kind = TREE_MAP;
+    else if (pull_array(&reader->pull, &n) == 0)
+        node->kind = TREE_LIST;
+    else
+        return read_scalar(reader, node);
+    return read_entries(reader, node, n);
+}
+
+struct tree_node *packed_tree_read(struct slice map, const char *name, struct faults *faults)
+{
+    struct reader reader = {.pull = pull_of(map.data, map.len), .faults = faults};
+    lengthen(&reader, "", name, "");
+    struct tree_node *root = mem_zalloc(sizeof *root);
+    if (root != NULL && read_node(&reader, root)) return root;
+    if (root == NULL) no_memory(&reader);
+    yaml_tree_free(root);
+    return NULL;
+}
+
+/* ---- Equal trees, equal bytes ---- */
+
+static int write_text(const char *mark, const char *text, struct buffer *out)
+{
+    char head[HEAD_SIZE];
+    size_t len = strlen(text);
+    int head_len = snprintf(head, sizeof head, "%s%zu:", mark, len);
+    if (buffer_append(out, head, (size_t)head_len) != 0) return -1;
+    return buffer_append(out, text, len);
+}
+
+/* Every text is preceded by its length, every map and list is closed: no two trees look alike. */
+int packed_tree_write(const struct tree_node *node, struct buffer *out)
+{
+    if (node->kind == TREE_TEXT) return write_text(node->is_null ? "n" : "t", node->text, out);
+    if (buffer_append(out, node->kind == TREE_MAP ? "{" : "[", 1) != 0) return -1;
+    for (const struct tree_node *child = node->first; child != NULL; child = child->next) {
+        if (node->kind == TREE_MAP && write_text("k", child->key, out) != 0) return -1;
+        if (packed_tree_write(child, out) != 0) return -1;
+    }
+    return buffer_append(out, "}", 1);
+}

@@ -1,0 +1,174 @@
+"""test_inline.py: policies written out in a request, through the socket, on memory and on Redis: who may, what is equal,
+what is refused, what a reload changes, and how many are kept."""
+
+import os
+import subprocess
+import sys
+
+import msgpack
+import pytest
+
+from harness import RpcError, eventually
+
+ALLOW = "inline: {allow: true}\npolicies:\n  login: {algorithm: fixed_window, limit: 5, window: 1d, start: first_hit}\n"
+FIVE = {"algorithm": "fixed_window", "limit": 5, "window": "1d", "start": "first_hit"}
+
+
+@pytest.fixture
+def start(any_store, ratelimitd):
+    """Starts a daemon, on each store in turn."""
+    return lambda config=ALLOW: ratelimitd(config, redis=any_store)
+
+
+def test_every_question_may_have_its_policy_in_it(start, connect):
+    client = connect(start())
+    assert client.check(FIVE, "a", 2)["remaining"] == 3
+    assert client.call("peek", FIVE, "a")["remaining"] == 3
+    many = client.call("check_many", [[FIVE, "a"], ["login", "a"], [{**FIVE, "limit": 6}, "a"]])
+    assert [one["remaining"] for one in many] == [2, 4, 5]
+    whole = client.call("check_all", [[FIVE, "a", 2], ["login", "a", 1]])
+    assert [one["remaining"] for one in whole["members"]] == [0, 3]
+    whole = client.call("check_all", [[FIVE, "a"], ["login", "a"]])
+    assert not whole["allowed"] and whole["bound_by"].startswith("inline-")
+    assert client.call("reset", FIVE, "a") == {"removed": True}
+    assert client.call("peek", FIVE, "a")["remaining"] == 5
+    assert client.call("peek", "login", "a")["remaining"] == 3
+
+
+def test_equal_settings_share_their_counters_however_they_are_written(start, connect):
+    client = connect(start())
+    assert client.check(FIVE, "a")["remaining"] == 4
+    assert client.check(dict(reversed(FIVE.items())), "a")["remaining"] == 3
+    assert client.check({**FIVE, "limit": "5"}, "a")["remaining"] == 2
+    assert client.check({**FIVE, "limit": 5.0}, "a")["remaining"] == 1
+    assert client.check({name.encode(): value for name, value in FIVE.items()}, b"a")["remaining"] == 0
+    assert client.call("stats")["inline_policies"] == 1
+    assert client.check({**FIVE, "window": "2d"}, "a")["remaining"] == 4
+    assert client.call("stats")["inline_policies"] == 2
+    assert [policy["name"] for policy in client.call("policies")] == ["login"]
+
+
+def test_several_limits_keys_with_parts_and_overrides(start, connect):
+    client = connect(start())
+    policy = {"key_format": "{tenant}:{user}",
+              "limits": [{"name": "user", **FIVE}, {"name": "tenant", "by": ["tenant"], **FIVE, "limit": 7}],
+              "overrides": [{"key": "t:vip", "limit": {"user": 100}}]}
+    assert client.check(policy, "t:a", 5)["remaining"] == 0
+    denied = client.check(policy, "t:b", 3)
+    assert not denied["allowed"] and denied["bound_by"].endswith("/tenant")
+    assert client.check(policy, "t:vip", 2)["allowed"]
+    with pytest.raises(RpcError, match="BAD_KEY"):
+        client.check(policy, "t")
+
+
+@pytest.mark.parametrize("policy, code, words", [
+    ({}, "BAD_REQUEST", "policy.algorithm: is missing"),
+    ({**FIVE, "limt": 5}, "BAD_REQUEST", "policy.limt: no such setting; did you mean limit?"),
+    ({**FIVE, "window": "soon"}, "BAD_REQUEST", "policy.window: 'soon' is"),
+    ({**FIVE, "window": 10}, "BAD_REQUEST", "policy.window: '10' is"),
+    ({**FIVE, "limit": 1.5}, "BAD_REQUEST", "policy.limit: is no value of a setting"),
+    ({**FIVE, "limit": None}, "BAD_REQUEST", "policy.limit: has no value"),
+    ({"compat": "first-hit", "limit": 5, "window": "1s"}, "NOT_PERMITTED", "policy.compat: "),
+    ({**FIVE, "x" * 4096: 1}, "BAD_REQUEST", "policy: has 4"),
+])
+def test_settings_that_are_wrong_are_named(ratelimitd, connect, policy, code, words):
+    client = connect(ratelimitd(ALLOW))
+    for method, params in (("check", [policy, "a"]), ("peek", [policy, "a"]), ("reset", [policy, "a"])):
+        with pytest.raises(RpcError) as error:
+            client.call(method, *params)
+        assert error.value.code == code and error.value.message.startswith(words), error.value
+    with pytest.raises(RpcError, match=r"checks\[1\]: policy"):
+        client.call("check_many", [["login", "a"], [policy, "a"]])
+    assert client.call("peek", "login", "a")["remaining"] == 5
+
+
+def test_a_setting_that_stands_twice_is_refused(ratelimitd, connect):
+    client = connect(ratelimitd(ALLOW))
+    settings = b"\x84" + b"".join(msgpack.packb(name) + msgpack.packb(value) for name, value in (
+        ("algorithm", "gcra"), ("limit", 5), ("window", "1s"), ("limit", 6)))
+    client.send_bytes(b"\x94\x00\x07" + msgpack.packb("check") + b"\x92" + settings + msgpack.packb("a"))
+    assert client.recv() == [1, 7, "BAD_REQUEST: policy.limit: stands here twice; keep one of them", None]
+
+
+@pytest.mark.parametrize("config", ["policies: {p: {algorithm: gcra, limit: 5, window: 1s}}\n",
+                                    "inline: {allow: false}\n"])
+def test_a_configuration_must_allow_them(ratelimitd, connect, config):
+    client = connect(ratelimitd(config))
+    with pytest.raises(RpcError, match="NOT_PERMITTED: policy: inline policies are not allowed here"):
+        client.check(FIVE, "a")
+    assert client.call("ping") == "pong"
+
+
+def test_without_a_configuration_they_are_the_own_users(ratelimitd, connect):
+    daemon = ratelimitd()
+    assert connect(daemon).check(FIVE, "a")["remaining"] == 4
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_without_a_configuration_they_are_nobody_elses(ratelimitd):
+    daemon = ratelimitd()
+    os.chmod(daemon.socket, 0o666)
+    os.chmod(daemon.directory, 0o755)
+    code = ("import os, socket, sys; os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+            "s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n"
+            "s.sendall(bytes.fromhex(sys.argv[2])); sys.stdout.write(s.recv(4096).hex())")
+    request = msgpack.packb([0, 1, "check", [FIVE, "a"]]).hex()
+    done = subprocess.run([sys.executable, "-S", "-c", code, daemon.socket, request], capture_output=True, text=True)
+    _, _, error, _ = msgpack.unpackb(bytes.fromhex(done.stdout))
+    assert error.startswith("NOT_PERMITTED: policy: without a configuration inline policies are for the daemon's own user")
+
+
+def test_daemons_of_one_redis_count_together(redis, ratelimitd, connect):
+    one, other = (connect(ratelimitd(config, redis=redis)) for config in
+                  (ALLOW, ALLOW + "defaults: {deadline: 5s, on_failure: deny}\n"))
+    assert one.check(FIVE, "a", 2)["remaining"] == 3
+    assert other.check(dict(reversed(FIVE.items())), "a", 2)["remaining"] == 1
+    with redis.client() as direct:
+        keys = direct.keys()
+    assert len(keys) == 1 and b":inline-" in keys[0]
+
+
+def test_a_reload_takes_the_permission_and_changes_the_defaults(start, connect):
+    daemon = start(ALLOW + "defaults: {deadline: 7ms}\n")
+    client = connect(daemon)
+    before = client.check(FIVE, "a")
+    daemon.configure(ALLOW + "defaults: {deadline: 8s}\n")
+    daemon.reload()
+    eventually(lambda: client.call("stats")["reloads"] == 1, "the reload is done")
+    after = client.check(FIVE, "a")
+    assert (before["remaining"], after["remaining"]) == (4, 3)
+    assert before["policy_version"] != after["policy_version"]
+    daemon.configure(ALLOW.replace("true", "false"))
+    daemon.reload()
+    eventually(lambda: client.call("stats")["reloads"] == 2, "the reload is done")
+    with pytest.raises(RpcError, match="NOT_PERMITTED"):
+        client.check(FIVE, "a")
+
+
+def test_so_many_are_kept_and_no_more(start, connect):
+    client = connect(start(ALLOW.replace("true", "true, max_policies: 3")))
+    for limit in range(10, 20):
+        assert client.check({**FIVE, "limit": limit}, "a")["remaining"] == limit - 1
+    stats = client.call("stats")
+    assert (stats["inline_policies"], stats["inline_evicted"]) == (3, 7)
+    assert client.check({**FIVE, "limit": 10}, "a")["remaining"] == 8
+
+
+def test_those_in_use_stay(redis, ratelimitd, connect):
+    daemon = ratelimitd(ALLOW.replace("true", "true, max_policies: 2"), redis=redis)
+    client = connect(daemon)
+    with pytest.raises(RpcError, match=r"OVERLOADED: checks\[2\]: policy: 2 inline policies \(inline.max_policies\)"):
+        client.call("check_many", [[{**FIVE, "limit": limit}, "a"] for limit in (1, 2, 3)])
+    assert client.call("peek", {**FIVE, "limit": 1}, "a")["remaining"] == 1
+
+
+def test_the_command_line_takes_them_in_braces(start):
+    daemon = start()
+    text = "{algorithm: fixed_window, limit: 5, window: 1d, start: first_hit}"
+    assert daemon.ctl("check", text, "a", 2).stdout.startswith("allowed  3 of 5 left")
+    json_text = '{"start": "first_hit", "window": "1d", "limit": 5, "algorithm": "fixed_window"}'
+    assert daemon.ctl("peek", json_text, "a").stdout.startswith("allowed  3 of 5 left")
+    assert daemon.ctl("check-all", text, "a", 3, ",", "login", "a").stdout.startswith("allowed  0 of 5 left")
+    assert daemon.ctl("reset", text, "a").stdout == "removed\n"
+    done = daemon.ctl("check", "{algorithm: fixed_window, limit: 5}", "a")
+    assert done.returncode == 4 and "BAD_REQUEST: policy.window: is missing" in done.stderr

@@ -27,6 +27,13 @@ policies:
       - {name: member, by: [region, user], algorithm: sliding_log, limit: 2, window: 1d}
       - {name: place, by: [user, region, tenant], algorithm: fixed_window, limit: 9, window: 1d}
   tenant: {key_format: "t-{tenant}:{user}", by: [tenant], algorithm: fixed_window, limit: 4, window: 1d}
+  shared:
+    key_format: "{tenant}:{user}"
+    by: [tenant]
+    algorithm: sliding_counter
+    limit: 5
+    window: 1d
+    overrides: [{match: "*:admin", limit: 8}, {match: "*:banned", limit: 0}, {match: "*:free", unlimited: true}]
   search:
     limits:
       - {name: second, algorithm: token_bucket, limit: 2, window: 20d}
@@ -187,6 +194,20 @@ def test_an_override_holds_in_every_kind_of_question(client):
     assert client.call("reset", "search", "user:42") == {"removed": True}
     assert client.check("search", "user:42", 9)["allowed"]
     assert some(client.check("search", "user:42", 10), "allowed", "retry_after_ms") == (False, -1)
+
+
+def test_keys_with_other_numbers_charge_one_shared_counter(client):
+    asked = [client.send("check", "shared", f"acme:{user}") for user in ("1", "admin", "2", "banned", "free") * 4]
+    answers = [client.answer(one) for one in asked]
+    assert [a["limit"] for a in answers[:4]] == [5, 8, 5, 0]
+    by_user = [[a["allowed"] for a in answers[i::5]] for i in range(5)]
+    assert by_user == [[True, True, False, False], [True] * 4, [True, False, False, False], [False] * 4, [True] * 4]
+    assert client.call("peek", "shared", "acme:admin")["remaining"] == 1
+    assert client.call("peek", "shared", "acme:1")["remaining"] == 0
+    answer = refused(client, "check_all", [["shared", "acme:admin"], ["shared", "acme:1"]])
+    assert "checks[0]" in answer.message and "shared" in answer.message
+    assert not client.call("check_all", [["shared", "acme:admin", 2], ["plain", "k"]])["allowed"]
+    assert client.call("check_all", [["shared", "acme:admin", 1], ["plain", "k"]])["allowed"]
 
 
 def test_a_compat_policys_numbers_can_be_overridden(client):

@@ -78,26 +78,35 @@ const struct override *overrides_written(const struct overrides *overrides, cons
     return find(overrides, slice_of(text), is_pattern);
 }
 
-/* What follows a star is looked for from where it was found last; only the last star need ever be tried again. */
+static bool starts_with(struct slice text, struct slice start)
+{
+    return text.len >= start.len && memcmp(text.data, start.data, start.len) == 0;
+}
+
+static struct slice without_start(struct slice text, size_t len)
+{
+    return (struct slice){text.data + len, text.len - len};
+}
+
+/* What stands before the first star must begin the key, what stands behind the last one must end it, and the pieces
+ * between follow each other in what is left: each as early as it can, which leaves the others the most. */
 bool override_matches(struct slice pattern, struct slice key)
 {
-    size_t p = 0, k = 0, star = SIZE_MAX, retry = 0;
-    while (k < key.len) {
-        if (p < pattern.len && pattern.data[p] == '*') {
-            star = p++;
-            retry = k;
-        } else if (p < pattern.len && pattern.data[p] == key.data[k]) {
-            p++;
-            k++;
-        } else if (star != SIZE_MAX) {
-            p = star + 1;
-            k = ++retry;
-        } else {
-            return false;
-        }
+    const uint8_t *star = memchr(pattern.data, '*', pattern.len);
+    if (star == NULL) return slice_eq(pattern, key);
+    struct slice piece = {pattern.data, (size_t)(star - pattern.data)};
+    if (!starts_with(key, piece)) return false;
+    for (;;) {
+        key = without_start(key, piece.len);
+        pattern = without_start(pattern, piece.len + 1);
+        star = memchr(pattern.data, '*', pattern.len);
+        if (star == NULL) break;
+        piece.len = (size_t)(star - pattern.data);
+        const uint8_t *found = memmem(key.data, key.len, pattern.data, piece.len);
+        if (found == NULL) return false;
+        key = without_start(key, (size_t)(found - key.data));
     }
-    while (p < pattern.len && pattern.data[p] == '*') p++;
-    return p == pattern.len;
+    return key.len >= pattern.len && starts_with(without_start(key, key.len - pattern.len), pattern);
 }
 
 const struct policy *overrides_find(const struct overrides *overrides, struct slice key)

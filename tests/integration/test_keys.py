@@ -4,7 +4,7 @@ on both stores."""
 import signal
 
 import pytest
-from harness import Redis, RpcError, eventually
+from harness import RpcError, eventually
 
 CONFIG = """
 defaults: {deadline: 5s}
@@ -48,24 +48,11 @@ policies:
 MOST = 2**53 - 1
 
 
-@pytest.fixture(params=["memory", *Redis.KINDS])
-def store(request):
-    if request.param == "memory":
-        yield None
-        return
-    if not Redis.installed(request.param):
-        pytest.skip(f"no {request.param}-server here")
-    server = Redis(request.param)
-    yield server
-    server.close()
-
-
 @pytest.fixture
-def client(store, ratelimitd, connect):
-    if store is None:
-        return connect(ratelimitd(CONFIG))
-    client = connect(ratelimitd(CONFIG, redis=store))
-    eventually(lambda: client.check("plain", "probe", 0)["source"] == "redis", "Redis is there")
+def client(any_store, ratelimitd, connect):
+    client = connect(ratelimitd(CONFIG, redis=any_store))
+    wanted = "memory" if any_store is None else "redis"
+    eventually(lambda: client.check("plain", "probe", 0)["source"] == wanted, "the store is there")
     return client
 
 
@@ -245,6 +232,18 @@ def test_an_unlimited_member_of_a_check_all_never_denies(client):
     answer = client.call("check_all", [["free", "k"], ["search", "bad:1"]])
     assert some(answer, "allowed", "bound_by", "retry_after_ms") == (False, "search/second", -1)
     assert answer["members"][0]["source"] == "unlimited"
+
+
+def test_a_policy_in_a_request_has_them_too(any_store, ratelimitd, connect):
+    client = connect(ratelimitd("inline: {allow: true}\ndefaults: {deadline: 5s}\n", redis=any_store))
+    policy = {"key_format": "{tenant}:{user}", "by": ["tenant"], "algorithm": "fixed_window", "limit": 3, "window": "1d",
+              "overrides": [{"match": "*:free", "unlimited": True}, {"key": "a:x", "limit": 5}]}
+    assert [client.check(policy, key)["allowed"] for key in ("a:1", "a:2", "a:3", "a:1", "a:x", "b:1")] == [
+        True, True, True, False, True, True]
+    assert client.check(policy, "a:free", 9)["source"] == "unlimited"
+    assert client.check({"unlimited": True}, "k")["source"] == "unlimited"
+    assert refused(client, "check", policy, "a").code == "BAD_KEY"
+    assert "key_format" in refused(client, "check", {**policy, "key_format": "a"}, "a:b").message
 
 
 # What is told

@@ -27,9 +27,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 os.environ["RATELIMITD_BUILD"] = str(ROOT / "build" / "release")
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
 
+import keys  # noqa: E402
 from harness import Ratelimitd, Redis, eventually, program  # noqa: E402
 
-SECTIONS = ("redis", "processes", "memory", "latency", "syscalls", "instructions", "size")
+SECTIONS = ("redis", "processes", "memory", "latency", "syscalls", "instructions", "size", "keys")
 N_KEYS = 100000
 LUA = {"gcra": ROOT / "tests" / "bench" / "gcra.lua", "window": ROOT / "tests" / "bench" / "fixed_window.lua"}
 
@@ -243,6 +244,12 @@ class Bench:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         self.results["resident KiB"] = {"idle": idle, f"{n_connections} connections": full}
         print(f"| idle | {idle} |\n| {n_connections} idle connections | {full} ({(full - idle) * 1024 / n_connections:.0f} bytes each) |")
+
+    def keys_section(self):
+        redis = self.start_redis()
+        daemon = Ratelimitd(keys.config(), redis=redis)
+        self.processes.append(daemon)
+        self.results["keys"] = keys.table(redis, daemon)
 
 
 def idle_connection(path):

@@ -69,9 +69,16 @@ void pack_str_of(struct packer *packer, const struct slice *pieces, size_t n)
 
 void pack_bin(struct packer *packer, struct slice bytes)
 {
+    pack_bin_of(packer, &bytes, 1);
+}
+
+void pack_bin_of(struct packer *packer, const struct slice *pieces, size_t n)
+{
     msgpack_packer writer = writer_of(packer);
-    msgpack_pack_bin(&writer, bytes.len);
-    msgpack_pack_bin_body(&writer, bytes.data, bytes.len);
+    size_t len = 0;
+    for (size_t i = 0; i < n; i++) len += pieces[i].len;
+    msgpack_pack_bin(&writer, len);
+    for (size_t i = 0; i < n; i++) msgpack_pack_bin_body(&writer, pieces[i].data, pieces[i].len);
 }
 
 void pack_array(struct packer *packer, uint32_t n)

@@ -32,6 +32,7 @@ void pack_str(struct packer *packer, struct slice text);
 void pack_text(struct packer *packer, const char *text);                       /* a NUL-terminated str */
 void pack_str_of(struct packer *packer, const struct slice *pieces, size_t n); /* one str made of pieces */
 void pack_bin(struct packer *packer, struct slice bytes);
+void pack_bin_of(struct packer *packer, const struct slice *pieces, size_t n);
 void pack_array(struct packer *packer, uint32_t n); /* n values follow */
 void pack_map(struct packer *packer, uint32_t n);   /* n keys and values follow */
 

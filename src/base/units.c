@@ -120,3 +120,34 @@ const char *units_print_size(char *out, int64_t bytes)
 {
     return print(out, bytes, sizes, N_OF(sizes));
 }
+
+enum { SECOND_MS = 1000, MINUTE_S = 60, HOUR_S = 3600, DAY_S = 86400 };
+
+static const char *two_units(char *out, int64_t s, int64_t large_s, char large, int64_t small_s, char small)
+{
+    int64_t n_small = (s + small_s - 1) / small_s, per_large = large_s / small_s;
+    int len = snprintf(out, UNITS_TEXT_MAX, "%" PRId64 "%c", n_small / per_large, large);
+    if (n_small % per_large > 0) {
+        snprintf(out + len, (size_t)(UNITS_TEXT_MAX - len), " %" PRId64 "%c", n_small % per_large, small);
+    }
+    return out;
+}
+
+const char *units_print_wait(char *out, int64_t duration_ms)
+{
+    int64_t tenths = (duration_ms + 99) / 100, s = (duration_ms + SECOND_MS - 1) / SECOND_MS;
+    if (duration_ms < SECOND_MS) {
+        snprintf(out, UNITS_TEXT_MAX, "%" PRId64 "ms", duration_ms);
+    } else if (duration_ms < MINUTE_S * SECOND_MS && tenths % 10 != 0) {
+        snprintf(out, UNITS_TEXT_MAX, "%" PRId64 ".%" PRId64 "s", tenths / 10, tenths % 10);
+    } else if (s < MINUTE_S) {
+        snprintf(out, UNITS_TEXT_MAX, "%" PRId64 "s", s);
+    } else if (s < HOUR_S) {
+        two_units(out, s, MINUTE_S, 'm', 1, 's');
+    } else if (s < DAY_S) {
+        two_units(out, s, HOUR_S, 'h', MINUTE_S, 'm');
+    } else {
+        two_units(out, s, DAY_S, 'd', HOUR_S, 'h');
+    }
+    return out;
+}

@@ -23,5 +23,8 @@ const char *units_mode(const char *text, int64_t *ret); /* permission bits in oc
 /* The shortest exact form, into `out` (UNITS_TEXT_MAX bytes), which is returned. */
 const char *units_print_duration(char *out, int64_t us);
 const char *units_print_size(char *out, int64_t bytes);
+/* For people, likewise: "850ms", "8.2s", "10s", "1m 30s", "2h", "3d 4h"; rounded up, so that waiting that long is
+ * enough. */
+const char *units_print_wait(char *out, int64_t ms);
 
 #endif

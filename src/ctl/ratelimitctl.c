@@ -34,6 +34,8 @@ static const struct command commands[] = {
      "charge several as one: all, or none", ASK_DEADLINE, SHAPE_ALL},
     {"peek", "peek", "POLICY KEY [COST]", 2, 3, POLICY_KEY_COST, report_decision,
      "what a check of COST (0) would answer", 0, SHAPE_PLAIN},
+    {"explain", "explain", "POLICY KEY [COST]", 2, 3, POLICY_KEY_COST, report_explain,
+     "why a check of COST (1) would be answered as it would", 0, SHAPE_PLAIN},
     {"reset", "reset", "POLICY KEY", 2, 2, POLICY_KEY_COST, report_removed, "forget what POLICY knows of KEY", 0,
      SHAPE_PLAIN},
     {"policies", "policies", "", 0, 0, {0}, report_policies, "the policies as configured", 0, SHAPE_PLAIN},
@@ -51,7 +53,6 @@ static const struct command commands[] = {
      0,
      SHAPE_PLAIN},
     {"refund", NULL, "", 0, 0, {0}, NULL, NULL, 0, SHAPE_PLAIN},
-    {"explain", NULL, "", 0, 0, {0}, NULL, NULL, 0, SHAPE_PLAIN},
     {"top", NULL, "", 0, 0, {0}, NULL, NULL, 0, SHAPE_PLAIN},
     {"doctor", NULL, "", 0, 0, {0}, NULL, NULL, 0, SHAPE_PLAIN},
     {"replay", NULL, "", 0, 0, {0}, NULL, NULL, 0, SHAPE_PLAIN},
@@ -253,7 +254,8 @@ static enum exit_code ask(struct ratelimit *client, const struct options *option
         fputs("ratelimitctl: what came is not what this method answers\n", stderr);
         return EXIT_UNREACHABLE;
     }
-    bool is_verdict = command->report == report_decision || command->report == report_all;
+    bool is_verdict =
+        command->report == report_decision || command->report == report_all || command->report == report_explain;
     return is_verdict && is_denied(answer) ? EXIT_DENIED : EXIT_DONE;
 }
 

@@ -3,39 +3,11 @@
 #include <inttypes.h>
 
 #include "base/log.h"
+#include "base/units.h"
 #include "client/decode.h"
 #include "ctl/json.h"
 
-enum { TEXT_SIZE = 256, SECOND_MS = 1000, MINUTE_S = 60, HOUR_S = 3600, DAY_S = 86400 };
-
-static const char *two_units(char *out, int64_t s, int64_t large_s, char large, int64_t small_s, char small)
-{
-    int64_t n_small = (s + small_s - 1) / small_s, per_large = large_s / small_s;
-    int len = snprintf(out, REPORT_DURATION_SIZE, "%" PRId64 "%c", n_small / per_large, large);
-    if (n_small % per_large > 0) {
-        snprintf(out + len, (size_t)(REPORT_DURATION_SIZE - len), " %" PRId64 "%c", n_small % per_large, small);
-    }
-    return out;
-}
-
-const char *report_duration(char *out, int64_t duration_ms)
-{
-    int64_t tenths = (duration_ms + 99) / 100, s = (duration_ms + SECOND_MS - 1) / SECOND_MS;
-    if (duration_ms < SECOND_MS) {
-        snprintf(out, REPORT_DURATION_SIZE, "%" PRId64 "ms", duration_ms);
-    } else if (duration_ms < MINUTE_S * SECOND_MS && tenths % 10 != 0) {
-        snprintf(out, REPORT_DURATION_SIZE, "%" PRId64 ".%" PRId64 "s", tenths / 10, tenths % 10);
-    } else if (s < MINUTE_S) {
-        snprintf(out, REPORT_DURATION_SIZE, "%" PRId64 "s", s);
-    } else if (s < HOUR_S) {
-        two_units(out, s, MINUTE_S, 'm', 1, 's');
-    } else if (s < DAY_S) {
-        two_units(out, s, HOUR_S, 'h', MINUTE_S, 'm');
-    } else {
-        two_units(out, s, DAY_S, 'd', HOUR_S, 'h');
-    }
-    return out;
-}
+enum { TEXT_SIZE = 2048 };
 
 /* What is left and when, or, without the store, why not. */
 static void print_state(FILE *out, const struct ratelimit_decision *decision)
@@ -51,14 +23,14 @@ static void print_state(FILE *out, const struct ratelimit_decision *decision)
 
 static void print_waits(FILE *out, const struct ratelimit_decision *decision)
 {
-    char text[REPORT_DURATION_SIZE];
-    if (decision->delay_ms > 0) fprintf(out, ", go on after %s", report_duration(text, decision->delay_ms));
+    char text[UNITS_TEXT_MAX];
+    if (decision->delay_ms > 0) fprintf(out, ", go on after %s", units_print_wait(text, decision->delay_ms));
     if (decision->retry_after_ms < 0) {
         fputs(", waiting does not help", out);
     } else if (!decision->allowed) {
-        fprintf(out, ", retry in %s", report_duration(text, decision->retry_after_ms));
+        fprintf(out, ", retry in %s", units_print_wait(text, decision->retry_after_ms));
     } else if (decision->reset_after_ms > 0) {
-        fprintf(out, ", whole again in %s", report_duration(text, decision->reset_after_ms));
+        fprintf(out, ", whole again in %s", units_print_wait(text, decision->reset_after_ms));
     }
 }
 
@@ -157,26 +129,89 @@ int report_table(FILE *out, struct pull answer)
     return 0;
 }
 
-/* "login  algorithm fixed_window, limit 5, window_ms 10000" */
-static void print_policy(FILE *out, struct pull policy)
+static bool is_among(struct slice name, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (slice_is(name, names[i])) return true;
+    return false;
+}
+
+/* "algorithm fixed_window, limit 5, window_ms 10000": a map, but for n_skipped of its names. */
+static void print_pairs(FILE *out, struct pull map, const char *const *skipped, size_t n_skipped)
 {
     uint32_t n = 0;
     struct slice field;
-    struct pull name = member(policy, "name");
-    const char *between = "  ";
-    print_value(out, &name);
-    pull_map(&policy, &n);
-    for (; n > 0 && pull_text(&policy, &field) == 0; n--) {
-        if (slice_is(field, "name")) {
-            pull_skip(&policy);
+    const char *between = "";
+    pull_map(&map, &n);
+    for (; n > 0 && pull_text(&map, &field) == 0; n--) {
+        if (is_among(field, skipped, n_skipped)) {
+            pull_skip(&map);
             continue;
         }
         char printable[TEXT_SIZE];
         fprintf(out, "%s%s ", between, log_escape(printable, sizeof printable, field.data, field.len));
-        print_value(out, &policy);
+        print_value(out, &map);
         between = ", ";
     }
+}
+
+/* "login  algorithm fixed_window, limit 5, window_ms 10000" */
+static void print_policy(FILE *out, struct pull policy)
+{
+    static const char *const skipped[] = {"name"};
+    struct pull name = member(policy, "name");
+    print_value(out, &name);
+    fputs("  ", out);
+    print_pairs(out, policy, skipped, 1);
     fputc('\n', out);
+}
+
+/* A line for each limit, and below it what the store has of it. */
+static void print_limits(FILE *out, struct pull answer)
+{
+    static const char *const skipped[] = {"name", "allowed", "remaining", "retry_after_ms", "reset_after_ms"};
+    struct pull limits = member(answer, "limits"), keys = member(answer, "store_keys"),
+                states = member(answer, "state");
+    uint32_t n = 0, n_keys = 0, n_states = 0;
+    pull_array(&limits, &n);
+    pull_array(&keys, &n_keys);
+    pull_array(&states, &n_states);
+    for (uint32_t i = 0; i < n; i++) {
+        bool allowed = true;
+        struct pull limit = limits, name = member(limit, "name"), verdict = member(limit, "allowed"), state = states;
+        bool is_asked = pull_bool(&verdict, &allowed) == 0;
+        fputs("limit     ", out);
+        if (pull_type(&name) == PULL_TEXT) {
+            print_value(out, &name);
+            fputs("  ", out);
+        }
+        fputs(!is_asked ? "not asked  " : allowed ? "allows  " : "denies  ", out);
+        print_pairs(out, limit, skipped, sizeof skipped / sizeof skipped[0]);
+        fputc('\n', out);
+        if (pull_skip(&limits) != 0) return;
+        if (i >= n_keys || i >= n_states) continue;
+        fputs("  state   ", out);
+        print_pairs(out, state, NULL, 0);
+        fputs("\n  key     ", out);
+        print_value(out, &keys);
+        fputc('\n', out);
+        if (pull_skip(&states) != 0) return;
+    }
+}
+
+int report_explain(FILE *out, struct pull answer)
+{
+    static const char *const shown[] = {"why", "policy", "override"};
+    if (report_decision(out, answer) != 0) return -1;
+    for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
+        struct pull value = member(answer, shown[i]);
+        if (pull_type(&value) != PULL_TEXT) continue; /* no override */
+        fprintf(out, "%-8s  ", shown[i]);
+        print_value(out, &value);
+        fputc('\n', out);
+    }
+    print_limits(out, answer);
+    return 0;
 }
 
 int report_policies(FILE *out, struct pull answer)

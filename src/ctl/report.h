@@ -14,13 +14,10 @@ typedef int report_fn(FILE *out, struct pull answer);
 
 int report_decision(FILE *out, struct pull answer); /* "allowed  4 of 5 left, whole again in 10s  (memory)" */
 int report_all(FILE *out, struct pull answer);      /* the whole's decision, and below it each member's */
+int report_explain(FILE *out, struct pull answer);  /* the decision, and below it why, and each limit's state */
 int report_removed(FILE *out, struct pull answer);
 int report_policies(FILE *out, struct pull answer);
 int report_table(FILE *out, struct pull answer); /* a flat map, a line for each pair */
 int report_value(FILE *out, struct pull answer); /* one text or number */
-
-/* "850ms", "8.2s", "10s", "1m 30s", "2h", "3d 4h"; rounded up, so that waiting that long is enough. */
-enum { REPORT_DURATION_SIZE = 32 };
-const char *report_duration(char *out, int64_t duration_ms); /* into `out`, of REPORT_DURATION_SIZE bytes */
 
 #endif

@@ -28,7 +28,7 @@ struct engine_options options_engine(const struct config *config)
 
 struct server_options options_server(const struct config *config, enum store_type store, bool test_clock)
 {
-    return (struct server_options){
+    struct server_options options = {
         .max_key = (uint32_t)config->caps_max_key,
         .max_frame = (uint32_t)config->caps_max_frame,
         .max_depth = (uint32_t)config->caps_max_depth,
@@ -42,6 +42,8 @@ struct server_options options_server(const struct config *config, enum store_typ
         .store_name = store == STORE_TYPE_REDIS ? "redis" : "memory",
         .hiredis_version = RL_HIREDIS_VERSION,
     };
+    snprintf(options.key_prefix, sizeof options.key_prefix, "%s", config->store_redis_key_prefix);
+    return options;
 }
 
 struct memory_options options_memory(const struct config *config, bool test_clock)

@@ -141,6 +141,16 @@ void bucket_answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, 
     ret->retry_after_ms = div_up(div_up(s1 + cost * run->b - run->c, run->a), 1000);
 }
 
+/* In whole tokens: those that are there, and those that are owed already, which are waited for. */
+void bucket_describe(const struct run *run, int64_t s1, int64_t s2, struct state_terms *ret)
+{
+    (void)s2;
+    int64_t burst_level = run->limit->burst * run->b, above = s1 > burst_level ? s1 - burst_level : 0;
+    state_say(ret, "tokens", above > 0 ? 0 : (burst_level - s1) / run->b);
+    if (run->limit->max_wait_us > 0) state_say(ret, "queue_drains_in_ms", div_up(div_up(above, run->a), 1000));
+    state_say(ret, "full_in_ms", div_up(div_up(s1, run->a), 1000));
+}
+
 int64_t bucket_expires(const struct run *run, const struct state *raw)
 {
     (void)run;
@@ -160,4 +170,5 @@ const struct algo_ops bucket_ops = {
     .store = bucket_store,
     .answer = bucket_answer,
     .expires = bucket_expires,
+    .describe = bucket_describe,
 };

@@ -99,25 +99,37 @@ static int endpoint_window_store(const struct run *run, struct state *raw, int64
     return first_hit_store(run, raw, s1, s2, keep, s1 <= run->a && units > 0);
 }
 
+/* As the script does (lua/compat_window_start.lua). */
+static void name_window_start(const struct run *run, char *out)
+{
+    snprintf(out, WINDOW_NAME_MAX, ":%" PRId64, run->now / run->b * run->b);
+}
+
+static void name_window_number(const struct run *run, char *out)
+{
+    snprintf(out, WINDOW_NAME_MAX, ":%" PRId64, run->now / run->b);
+}
+
 #define WINDOW_PARTS                                                                                                   \
     .kind = STATE_STRING, .is_compat = true, .prepare = fixed_window_prepare, .view = fixed_window_view,               \
     .room = fixed_window_room, .charge = fixed_window_charge, .store = fixed_window_store,                             \
-    .answer = fixed_window_answer, .expires = fixed_window_expires
+    .answer = fixed_window_answer, .expires = fixed_window_expires, .describe = fixed_window_describe
 
 #define FIRST_HIT_PARTS                                                                                                \
     .kind = STATE_STRING, .is_compat = true, .has_s2 = true, .prepare = first_hit_prepare, .view = first_hit_view,     \
-    .room = first_hit_room, .answer = first_hit_answer, .expires = first_hit_expires
+    .room = first_hit_room, .answer = first_hit_answer, .expires = first_hit_expires, .describe = first_hit_describe
 
 #define LOG_PARTS                                                                                                      \
     .kind = STATE_OTHER, .is_compat = true, .has_s2 = true, .has_wait = true, .prepare = prepare_log,                  \
     .view = sliding_log_view, .room = sliding_log_room, .charge = sliding_log_charge, .wait = sliding_log_wait,        \
     .reserve = sliding_log_reserve, .store = sliding_log_store, .answer = sliding_log_answer,                          \
-    .expires = sliding_log_expires
+    .expires = sliding_log_expires, .describe = sliding_log_describe
 
 const struct algo_ops compat_window_start_ops = {
     .name = "window-start-millis",
     .compat_prefix = "ratelimiter",
     .configure = configure_window_start,
+    .name_window = name_window_start,
     WINDOW_PARTS,
 };
 
@@ -125,6 +137,7 @@ const struct algo_ops compat_rlaas_fixed_ops = {
     .name = "rlaas-fixed",
     .compat_prefix = "rlaas:rate_limit",
     .configure = configure_rlaas_fixed,
+    .name_window = name_window_number,
     WINDOW_PARTS,
 };
 

@@ -77,6 +77,12 @@ void first_hit_answer(const struct run *run, int64_t s1, int64_t s2, bool allowe
     if (!allowed && s2 > 0) ret->retry_after_ms = s2 - run->now;
 }
 
+void first_hit_describe(const struct run *run, int64_t s1, int64_t s2, struct state_terms *ret)
+{
+    state_say(ret, "count", s1);
+    state_say(ret, "window_ends_in_ms", s2 > run->now ? s2 - run->now : 0); /* 0: none runs */
+}
+
 int64_t first_hit_expires(const struct run *run, const struct state *raw)
 {
     (void)run;
@@ -97,4 +103,5 @@ const struct algo_ops first_hit_ops = {
     .store = first_hit_store,
     .answer = first_hit_answer,
     .expires = first_hit_expires,
+    .describe = first_hit_describe,
 };

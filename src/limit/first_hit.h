@@ -14,5 +14,6 @@ int first_hit_store(const struct run *run, struct state *raw, int64_t s1, int64_
 void first_hit_answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, int64_t cost, int64_t wait,
                       struct decision *ret);
 int64_t first_hit_expires(const struct run *run, const struct state *raw);
+void first_hit_describe(const struct run *run, int64_t s1, int64_t s2, struct state_terms *ret);
 
 #endif

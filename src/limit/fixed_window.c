@@ -89,6 +89,13 @@ void fixed_window_answer(const struct run *run, int64_t s1, int64_t s2, bool all
     if (!allowed) ret->retry_after_ms = run->edge - run->now;
 }
 
+void fixed_window_describe(const struct run *run, int64_t s1, int64_t s2, struct state_terms *ret)
+{
+    (void)s2;
+    state_say(ret, "count", s1);
+    state_say(ret, "window_ends_in_ms", run->edge - run->now);
+}
+
 int64_t fixed_window_expires(const struct run *run, const struct state *raw)
 {
     return end_of(run, raw->v[0]) * 1000;
@@ -108,4 +115,5 @@ const struct algo_ops fixed_window_ops = {
     .store = fixed_window_store,
     .answer = fixed_window_answer,
     .expires = fixed_window_expires,
+    .describe = fixed_window_describe,
 };

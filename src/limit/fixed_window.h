@@ -14,5 +14,6 @@ int fixed_window_store(const struct run *run, struct state *raw, int64_t s1, int
 void fixed_window_answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, int64_t cost, int64_t wait,
                          struct decision *ret);
 int64_t fixed_window_expires(const struct run *run, const struct state *raw);
+void fixed_window_describe(const struct run *run, int64_t s1, int64_t s2, struct state_terms *ret);
 
 #endif

@@ -25,4 +25,5 @@ const struct algo_ops leaky_bucket_ops = {
     .store = bucket_store,
     .answer = bucket_answer,
     .expires = bucket_expires,
+    .describe = bucket_describe,
 };

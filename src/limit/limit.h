@@ -74,6 +74,17 @@ struct state {
     struct time_ring *log; /* owned; logs only; see time_ring.h */
 };
 
+/* A state for people: numbers by name, none of them an absolute time. */
+enum { STATE_TERMS_MAX = 4, WINDOW_NAME_MAX = 24 };
+
+struct state_terms {
+    size_t n;
+    struct {
+        const char *name; /* static; durations end in _ms */
+        int64_t value;
+    } at[STATE_TERMS_MAX];
+};
+
 struct algo_ops {
     const char *name;    /* in the configuration, e.g. "fixed_window" */
     const char *key_tag; /* algorithm and format in the key, e.g. "fw1"; NULL for compat */
@@ -107,6 +118,10 @@ struct algo_ops {
                    struct decision *ret);
     /* When the state equals fresh again, in us since the epoch: memory's expiry. */
     int64_t (*expires)(const struct run *run, const struct state *raw);
+    /* What s1 and s2 say at the run's now; as view gives them, before any charge. */
+    void (*describe)(const struct run *run, int64_t s1, int64_t s2, struct state_terms *ret);
+    /* Compat: what the key in Redis ends in, after the client's, in WINDOW_NAME_MAX bytes; NULL where in nothing. */
+    void (*name_window)(const struct run *run, char *out);
     const char *compat_prefix; /* compat: the foreign keys' prefix without its last colon; else NULL */
 };
 
@@ -177,6 +192,14 @@ static inline int64_t limit_max_wait(const struct limit *limit, int64_t asked_us
 
 /* Forget what a state holds on the heap; it is fresh afterwards. */
 void state_fini(struct state *state);
+
+/* For the algorithms: one more term of a description. */
+static inline void state_say(struct state_terms *terms, const char *name, int64_t value)
+{
+    if (terms->n == STATE_TERMS_MAX) return;
+    terms->at[terms->n].name = name;
+    terms->at[terms->n++].value = value;
+}
 
 /* For the algorithms: whole milliseconds or quotients, rounded up; a, b >= 0, b > 0. */
 static inline int64_t div_up(int64_t a, int64_t b)

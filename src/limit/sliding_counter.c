@@ -110,6 +110,14 @@ static void answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, 
     if (!allowed && cost <= run->a) ret->retry_after_ms = retry_ms(run, s1, s2, cost);
 }
 
+static void describe(const struct run *run, int64_t s1, int64_t s2, struct state_terms *ret)
+{
+    state_say(ret, "count", s1);
+    state_say(ret, "previous_count", s2);
+    state_say(ret, "previous_still_counts", share(run, s2));
+    state_say(ret, "window_ends_in_ms", run->edge - run->now);
+}
+
 static int64_t expires(const struct run *run, const struct state *raw)
 {
     return (raw->v[0] + 2) * run->b * 1000;
@@ -129,4 +137,5 @@ const struct algo_ops sliding_counter_ops = {
     .store = store,
     .answer = answer,
     .expires = expires,
+    .describe = describe,
 };

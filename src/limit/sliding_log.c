@@ -107,6 +107,12 @@ void sliding_log_answer(const struct run *run, int64_t s1, int64_t s2, bool allo
     if (!allowed) ret->retry_after_ms = div_up(waits, 1000);
 }
 
+void sliding_log_describe(const struct run *run, int64_t s1, int64_t s2, struct state_terms *ret)
+{
+    state_say(ret, "count", s1);
+    if (s1 > 0) state_say(ret, "newest_expires_in_ms", div_up(s2 > run->edge ? s2 - run->edge : 0, 1000));
+}
+
 int64_t sliding_log_expires(const struct run *run, const struct state *raw)
 {
     size_t len = time_ring_len(raw->log);
@@ -130,4 +136,5 @@ const struct algo_ops sliding_log_ops = {
     .store = sliding_log_store,
     .answer = sliding_log_answer,
     .expires = sliding_log_expires,
+    .describe = sliding_log_describe,
 };

@@ -15,5 +15,6 @@ int sliding_log_store(const struct run *run, struct state *raw, int64_t s1, int6
 void sliding_log_answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, int64_t cost, int64_t wait,
                         struct decision *ret);
 int64_t sliding_log_expires(const struct run *run, const struct state *raw);
+void sliding_log_describe(const struct run *run, int64_t s1, int64_t s2, struct state_terms *ret);
 
 #endif

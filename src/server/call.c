@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
+#include "server/explain.h"
 #include "server/reply.h"
 
 enum { MEMBER_TEXT_MAX = 256 };
@@ -81,6 +82,10 @@ static void pack_whole(struct packer *packer, const struct call *call)
 
 static void pack_answer(struct packer *packer, const struct call *call)
 {
+    if (call->form == CALL_EXPLAIN) {
+        explain_reply(packer, call->first, call->as_arrays, call->session->home->options.key_prefix, call->key_is_bin);
+        return;
+    }
     if (call->form == CALL_MANY) pack_array(packer, call->n);
     if (call->form == CALL_ALL) pack_whole(packer, call);
     for (const struct check *check = call->first; check != NULL; check = check->next) {
@@ -109,6 +114,10 @@ static void answer_failed(const struct call *call, const struct check *failed, u
     const char *message = failed->error_message;
     if (call->form == CALL_MANY) {
         snprintf(text, sizeof text, "checks[%u]: %s", index, message);
+        message = text;
+    } else if (call->form == CALL_EXPLAIN) {
+        snprintf(text, sizeof text, "%s; a check would be answered by on_failure: %s", message,
+                 on_failure_name(failed->policy->on_failure));
         message = text;
     }
     session_error(call->session, call->msgid, failed->error, message);

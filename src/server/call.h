@@ -20,8 +20,9 @@
 
 enum call_form {
     CALL_ONE,
-    CALL_MANY, /* the answer is a list, whatever its length */
-    CALL_ALL,  /* one answer of all, with theirs as its members */
+    CALL_MANY,    /* the answer is a list, whatever its length */
+    CALL_ALL,     /* one answer of all, with theirs as its members */
+    CALL_EXPLAIN, /* one, with all that led to it */
 };
 
 struct call {
@@ -35,6 +36,7 @@ struct call {
     uint32_t n_open; /* questions without an answer, and one more while they are being submitted */
     enum call_form form;
     uint32_t deadline_ms; /* of a check_all; 0 = the policies' */
+    bool key_is_bin;      /* of a CALL_EXPLAIN */
     bool as_arrays;       /* the form of decisions when the call came */
 };
 

@@ -67,6 +67,23 @@ static int run_peek(struct session *session, uint64_t msgid, struct params *para
     return ask(session, msgid, params, OP_PEEK, &question);
 }
 
+static int run_explain(struct session *session, uint64_t msgid, struct params *params)
+{
+    struct question question = {.cost = 1};
+    struct pull key = params->pull;
+    bool is_bin = pull_skip(&key) == 0 && pull_is_bin(&key);
+    if (params_target(params, &question) != 0 || params_cost(params, &question) != 0) return -1;
+    struct call *call = call_new(session, msgid, CALL_EXPLAIN);
+    if (call == NULL) return fail_overloaded(params);
+    call->key_is_bin = is_bin;
+    if (add_check(call, params, OP_PEEK, &question) != 0) {
+        call_drop(call);
+        return -1;
+    }
+    call_submit(call);
+    return 0;
+}
+
 static int run_reset(struct session *session, uint64_t msgid, struct params *params)
 {
     struct question question = {.cost = 0};
@@ -194,13 +211,13 @@ static void pack_by(struct packer *packer, const struct limit *limit)
 }
 
 /* As configured: a setting is there where the algorithm has it. */
-static void pack_limit(struct packer *packer, const struct limit *limit)
+void methods_pack_limit(struct packer *packer, const struct limit *limit, uint32_t n_more)
 {
     const struct algo_ops *ops = limit_ops(limit);
     bool is_named = limit->name[0] != '\0', is_leaky = limit->algo == ALGO_LEAKY_BUCKET;
     bool is_bucket = is_leaky || limit->algo == ALGO_BUCKET;
     pack_map(packer, 3U + is_named + limit->shared + is_bucket + is_leaky + is_fixed_window(limit) +
-                         may_count_denied(limit) + limit->phase);
+                         may_count_denied(limit) + limit->phase + n_more);
     if (is_named) {
         pack_text(packer, "name");
         pack_text(packer, limit->name);
@@ -272,14 +289,14 @@ static void pack_policy(struct packer *packer, const struct policy *policy)
     }
     pack_text(packer, "limits");
     pack_array(packer, policy->n_limits);
-    for (uint16_t i = 0; i < policy->n_limits; i++) pack_limit(packer, &policy->limits[i]);
+    for (uint16_t i = 0; i < policy->n_limits; i++) methods_pack_limit(packer, &policy->limits[i], 0);
     pack_count(packer, "allowed", policy->counts->allowed);
     pack_count(packer, "denied", policy->counts->denied);
     pack_count(packer, "shadow_denied", policy->counts->shadow_denied);
     if (candidate == NULL) return;
     pack_text(packer, "candidate");
     pack_array(packer, candidate->n_limits);
-    for (uint16_t i = 0; i < candidate->n_limits; i++) pack_limit(packer, &candidate->limits[i]);
+    for (uint16_t i = 0; i < candidate->n_limits; i++) methods_pack_limit(packer, &candidate->limits[i], 0);
     pack_count(packer, "candidate_allowed", candidate->counts->candidate_allowed);
     pack_count(packer, "candidate_denied", candidate->counts->candidate_denied);
     pack_count(packer, "candidate_only_allowed", candidate->counts->candidate_only_allowed);
@@ -361,6 +378,7 @@ static const struct method methods[] = {
     {"check_many", "[[policy, key [, cost]], ...]", 1, 1, run_check_many, false},
     {"check_all", "[[policy, key [, cost]], ...] [, options]", 1, 2, run_check_all, false},
     {"peek", "policy, key [, cost]", 2, 3, run_peek, false},
+    {"explain", "policy, key [, cost]", 2, 3, run_explain, false},
     {"reset", "policy, key", 2, 2, run_reset, false},
     {"hello", "[options]", 0, 1, run_hello, false},
     {"ping", "none", 0, 0, run_ping, false},

@@ -81,7 +81,9 @@ void server_set_options(struct server *server, const struct server_options *opti
 {
     if (options->max_connections != server->sessions.options.max_connections)
         server->max_sessions = sessions_allowed(options->max_connections);
-    server->sessions.options = *options;
+    struct server_options next = *options;
+    memcpy(next.key_prefix, server->sessions.options.key_prefix, sizeof next.key_prefix); /* the store's, which stays */
+    server->sessions.options = next;
     if (options->idle_timeout_ms > 0) sessions_arm_sweep(&server->sessions);
 }
 

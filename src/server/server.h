@@ -46,6 +46,7 @@ struct server_options {
     bool test_clock;             /* the method test_clock exists */
     const char *store_name;      /* "memory" or "redis", for `version`; static */
     const char *hiredis_version; /* for `version`; static */
+    char key_prefix[65];         /* of the keys in Redis, without the colon, for `explain` */
 };
 
 /* NULL without memory. */

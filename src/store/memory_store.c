@@ -136,6 +136,8 @@ static void answer_member(struct seat *seat, struct op_member *member, bool admi
     struct seat *first = seat->first;
     bool fitting = fits(seat, member->cost);
     int64_t s1 = first->s1, s2 = first->s2, wait = 0;
+    member->seen1 = first->seen1;
+    member->seen2 = first->seen2;
     bool filled = !admitted && member->limit->count_denied && ops->room(&seat->run, s1, s2) < 2 * member->cost;
     if ((!fitting || filled) && ops->has_wait && member->cost <= member->limit->full)
         wait = ops->wait(&seat->run, state_of(first), s1, member->cost);
@@ -196,6 +198,7 @@ static void evict(struct memory_store *memory)
 
 static enum submit decide(struct memory_store *memory, struct op *op)
 {
+    op->now_us = memory->clock->wall_us;
     for (size_t i = 0; i < op->n_members; i++) open_seat(memory, op, i);
     bool admitted = all_fit(memory, op);
     for (size_t i = 0; i < op->n_members; i++) answer_member(&memory->seats[i], &op->members[i], admitted);

@@ -17,6 +17,8 @@ static int answer_member(struct step_walk *walk, const struct run *run, const in
                          struct op_member *member)
 {
     int64_t s1 = state[0], s2 = state[1], wait = 0;
+    member->seen1 = s1;
+    member->seen2 = s2;
     if (!admitted && take_wait(walk, run, member->cost, &wait) < 0) return -1;
     limit_decide(run, &s1, &s2, member->cost, admitted, wait, &member->decision);
     return 0;
@@ -25,6 +27,7 @@ static int answer_member(struct step_walk *walk, const struct run *run, const in
 static int answer(struct step_walk *walk, const struct turn_entry *entry, const int64_t *states, struct op *op)
 {
     bool admitted = true;
+    op->now_us = walk->now_us;
     for (uint16_t i = 0; i < op->n_members; i++) {
         const struct run *run = step_run(walk, entry, i);
         admitted &= limit_fits(run, states[2 * i], states[2 * i + 1], op->members[i].cost, 1) > 0;

@@ -46,6 +46,7 @@ struct op_member {
     struct slice common;       /* what decides the bucket of the key in Redis; data NULL: `key` itself; alive as that */
     int64_t cost;              /* 0 = peek; already checked: <= max_cost, or > limit->full (never admitted) */
     int64_t max_wait_us;       /* a delay that will do, at most the limit's; 0 where that has none */
+    int64_t seen1, seen2;      /* result of OP_CHECK and OP_PEEK: s1 and s2 before any charge (limit.h) */
     struct decision decision;  /* result of OP_CHECK and OP_PEEK: all but source, reason and policy_version */
     bool removed;              /* result of OP_RESET: there was a state */
 };
@@ -56,6 +57,7 @@ struct op {
     uint16_t n_members;        /* at least 1 */
     struct op_member *members; /* not owned */
     enum op_outcome outcome;   /* the store's: what a decided turn means for this op (turn.h) */
+    int64_t now_us;            /* result of OP_CHECK and OP_PEEK: the store's time, in us since the epoch */
     void (*done)(struct op *op, enum op_outcome outcome);
 };
 

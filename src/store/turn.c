@@ -22,8 +22,6 @@
 #include "limit/policy.h"
 #include "store/turn_steps.h"
 
-enum { N_BUCKETS = 256 };
-
 struct turn *turn_new(const char *key_prefix, uint32_t max_keys, bool merge)
 {
     struct turn *turn = mem_zalloc(sizeof *turn);
@@ -134,12 +132,9 @@ static uint8_t *append(uint8_t *to, const void *bytes, size_t len)
 /* The bucket spreads a policy's keys over a cluster's slots, and keeps together what one check asks for. */
 uint8_t *turn_put_tag(const struct turn *turn, uint8_t *to, const struct op_member *member)
 {
-    const struct limit *limit = member->limit;
-    const struct slice common = member->common.data != NULL ? member->common : member->key;
-    unsigned bucket = (unsigned)(hash_stable(limit->policy->name_hash, common.data, common.len) % N_BUCKETS);
-    const char tag[TURN_TAG_LEN] = {
-        ':', '{', 'b', (char)('0' + bucket / 100), (char)('0' + bucket / 10 % 10), (char)('0' + bucket % 10), '}', ':'};
-    return append(append(to, turn->prefix, turn->prefix_len), tag, sizeof tag);
+    to = append(to, turn->prefix, turn->prefix_len);
+    store_key_tag(member, (char *)to);
+    return to + STORE_TAG_LEN;
 }
 
 /* prefix:{bNNN}:head key. Compat keys are the foreign ones. */

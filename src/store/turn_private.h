@@ -6,6 +6,7 @@
 #define RL_STORE_TURN_PRIVATE_H
 
 #include "base/buffer.h"
+#include "store/store_key.h"
 #include "store/turn.h"
 
 enum {
@@ -13,7 +14,7 @@ enum {
     TURN_MEMBERS_MAX = 4096,        /* of all items; beyond: the next turn; bounds the script's time and its reply */
     TURN_STEP_MEMBERS_MAX = 512,    /* the same of a turn in steps */
     TURN_EXTRAS_MAX = TURN_ARGS_MAX - TURN_KEYS_MAX - 2, /* keys that belong to one step alone */
-    TURN_TAG_LEN = 8,                                    /* ":{b017}:" */
+    TURN_TAG_LEN = STORE_TAG_LEN,                        /* ":{b017}:" */
     NO_ITEM = UINT32_MAX,
 };
 

@@ -143,11 +143,14 @@ static bool all_have_room(const struct turn *turn, const struct states *states, 
 static void answer_op(const struct turn *turn, struct states *states, const struct turn_entry *entry, struct op *op)
 {
     bool admitted = all_have_room(turn, states, entry, op);
+    op->now_us = states->runs[0].now_us;
     for (uint16_t i = 0; i < op->n_members; i++) {
         uint16_t key = turn_op_key(turn, entry->keys_at + i);
         int64_t wait =
             entry->item == NO_ITEM ? 0 : turn_member(turn, turn_item(turn, entry->item)->first_member + i)->wait;
         int64_t s1 = states->s1[key], s2 = states->s2[key];
+        op->members[i].seen1 = s1;
+        op->members[i].seen2 = s2;
         limit_decide(run_of(turn, states, key), &s1, &s2, op->members[i].cost, admitted, wait,
                      &op->members[i].decision);
         if (op->kind != OP_CHECK) continue;

@@ -1,0 +1,103 @@
+#include "server/explain.h"
+
+#include "server/methods.h"
+#include "server/reply.h"
+#include "server/why.h"
+#include "store/store_key.h"
+
+static const struct op_member *member_of(const struct check *check, const struct limit *limit)
+{
+    for (uint16_t i = 0; i < check->op.n_members; i++)
+        if (check->op.members[i].limit == limit) return &check->op.members[i];
+    return NULL;
+}
+
+static void run_of(struct run *run, const struct check *check, const struct op_member *member)
+{
+    limit_run_here(run, member->limit, member->key, member->max_wait_us, check->op.now_us);
+}
+
+static void pack_own_decision(struct packer *packer, const struct decision *decision)
+{
+    pack_text(packer, "allowed");
+    pack_bool(packer, decision->allowed);
+    pack_text(packer, "remaining");
+    pack_int(packer, decision->remaining);
+    pack_text(packer, "retry_after_ms");
+    pack_int(packer, decision->allowed ? 0 : decision->retry_after_ms);
+    pack_text(packer, "reset_after_ms");
+    pack_int(packer, decision->reset_after_ms);
+}
+
+/* Each limit's settings, and its own decision where it made one: beside a limit of 0 the others were not asked. */
+static void pack_limits(struct packer *packer, const struct check *check)
+{
+    enum { N_OWN = 4 };
+    pack_text(packer, "limits");
+    pack_array(packer, check->policy->n_limits);
+    for (uint16_t i = 0; i < check->policy->n_limits; i++) {
+        const struct limit *limit = &check->policy->limits[i];
+        const struct op_member *member = member_of(check, limit);
+        bool is_zero = limit->limit == 0;
+        methods_pack_limit(packer, limit, member != NULL || is_zero ? N_OWN : 0);
+        if (member != NULL) {
+            pack_own_decision(packer, &member->decision);
+        } else if (is_zero) {
+            bool allowed = check->cost == 0;
+            pack_own_decision(packer,
+                              &(struct decision){.allowed = allowed, .retry_after_ms = allowed ? 0 : RETRY_NEVER});
+        }
+    }
+}
+
+static void pack_keys(struct packer *packer, const struct check *check, const char *key_prefix, bool as_bin)
+{
+    pack_text(packer, "store_keys");
+    pack_array(packer, check->op.n_members);
+    for (uint16_t i = 0; i < check->op.n_members; i++) {
+        struct run run;
+        struct store_key_room room;
+        struct slice pieces[STORE_KEY_PIECES];
+        run_of(&run, check, &check->op.members[i]);
+        size_t n = store_key_pieces(&check->op.members[i], &run, key_prefix, &room, pieces);
+        (as_bin ? pack_bin_of : pack_str_of)(packer, pieces, n);
+    }
+}
+
+static void pack_states(struct packer *packer, const struct check *check)
+{
+    pack_text(packer, "state");
+    pack_array(packer, check->op.n_members);
+    for (uint16_t i = 0; i < check->op.n_members; i++) {
+        const struct op_member *member = &check->op.members[i];
+        struct state_terms terms = {0};
+        struct run run;
+        run_of(&run, check, member);
+        limit_ops(member->limit)->describe(&run, member->seen1, member->seen2, &terms);
+        pack_map(packer, (uint32_t)terms.n);
+        for (size_t j = 0; j < terms.n; j++) {
+            pack_text(packer, terms.at[j].name);
+            pack_int(packer, terms.at[j].value);
+        }
+    }
+}
+
+void explain_reply(struct packer *packer, const struct check *check, bool as_array, const char *key_prefix,
+                   bool keys_are_bin)
+{
+    enum { N_MORE = 6 };
+    char text[WHY_TEXT_MAX];
+    reply_decision(packer, &check->decision, check->cost, as_array, N_MORE);
+    pack_text(packer, "policy");
+    pack_text(packer, check->policy->name);
+    pack_text(packer, "override");
+    if (check->policy->override != NULL)
+        pack_text(packer, check->policy->override);
+    else
+        pack_nil(packer);
+    pack_text(packer, "why");
+    pack_text(packer, why_text(check, text));
+    pack_limits(packer, check);
+    pack_keys(packer, check, key_prefix, keys_are_bin);
+    pack_states(packer, check);
+}

@@ -1,0 +1,36 @@
+#include "store/store_key.h"
+
+#include <string.h>
+
+#include "base/hash.h"
+#include "limit/policy.h"
+
+enum { N_BUCKETS = 256 };
+
+void store_key_tag(const struct op_member *member, char out[STORE_TAG_LEN])
+{
+    const struct slice common = member->common.data != NULL ? member->common : member->key;
+    unsigned bucket = (unsigned)(hash_stable(member->limit->policy->name_hash, common.data, common.len) % N_BUCKETS);
+    const char tag[STORE_TAG_LEN] = {
+        ':', '{', 'b', (char)('0' + bucket / 100), (char)('0' + bucket / 10 % 10), (char)('0' + bucket % 10), '}', ':'};
+    memcpy(out, tag, sizeof tag);
+}
+
+size_t store_key_pieces(const struct op_member *member, const struct run *run, const char *prefix,
+                        struct store_key_room *room, struct slice ret[STORE_KEY_PIECES])
+{
+    const struct limit *limit = member->limit;
+    const struct algo_ops *ops = limit_ops(limit);
+    size_t n = 0;
+    if (!ops->is_compat) {
+        store_key_tag(member, room->tag);
+        ret[n++] = slice_of(prefix);
+        ret[n++] = (struct slice){(const uint8_t *)room->tag, sizeof room->tag};
+    }
+    ret[n++] = (struct slice){(const uint8_t *)limit->key_head, limit->key_head_len};
+    ret[n++] = member->key;
+    if (ops->name_window == NULL) return n;
+    ops->name_window(run, room->window);
+    ret[n++] = slice_of(room->window);
+    return n;
+}

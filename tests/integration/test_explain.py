@@ -1,0 +1,237 @@
+"""test_explain.py: why a decision is what it is: the method, on memory and Redis, and the command."""
+
+import json
+
+import pytest
+from harness import Redis, RpcError, eventually
+
+CONFIG = """
+policies:
+  login: {algorithm: fixed_window, limit: 2, window: 1d}
+  hit: {algorithm: fixed_window, start: first_hit, limit: 2, window: 1d}
+  never: {algorithm: fixed_window, limit: 0, window: 1d}
+  half:
+    limits:
+      - {name: some, algorithm: fixed_window, limit: 3, window: 1d}
+      - {name: none, algorithm: fixed_window, limit: 0, window: 1d}
+  queue: {algorithm: leaky_bucket, limit: 1, window: 1d, burst: 1, max_wait: 30d}
+  search:
+    limits:
+      - {name: minute, algorithm: token_bucket, limit: 2, window: 1d}
+      - {name: day, algorithm: sliding_log, limit: 3, window: 2d}
+      - {name: week, algorithm: sliding_counter, limit: 4, window: 7d}
+    overrides:
+      - {match: "partner:*", unlimited: true}
+      - {key: "user:42", limit: {day: 9}}
+  tenant:
+    key_format: "{tenant}:{user}"
+    limits:
+      - {name: user, algorithm: token_bucket, limit: 5, window: 1d}
+      - {name: tenant, by: [tenant], algorithm: fixed_window, limit: 9, window: 1d}
+    candidate:
+      - {name: all, by: [], algorithm: fixed_window, limit: 1, window: 1d}
+  tried: {algorithm: fixed_window, limit: 1, window: 1d, shadow: true}
+  free: {unlimited: true}
+  old: {compat: rlaas-fixed, limit: 2, window: 86400s}
+  older: {compat: window-start-millis, limit: 2, window: 1d}
+  logged: {compat: rlaas-sliding, key_prefix: logged, limit: 2, window: 1d}
+"""
+DAY_MS = 86400000
+
+
+@pytest.fixture(params=["memory", *Redis.KINDS])
+def served(request, ratelimitd, connect):
+    """A client, and the server behind the daemon (or None)."""
+    if request.param == "memory":
+        yield connect(ratelimitd(CONFIG)), None
+        return
+    if not Redis.installed(request.param):
+        pytest.skip(f"no {request.param}-server here")
+    server = Redis(request.param)
+    client = connect(ratelimitd(CONFIG, redis=server))
+    eventually(lambda: client.call("stats")["redis_up"] == 1, "Redis is there")
+    yield client, server
+    server.close()
+
+
+@pytest.fixture
+def client(served):
+    return served[0]
+
+
+def some(answer, *names):
+    return tuple(answer.get(name) for name in names)
+
+
+def test_it_is_the_decision_of_a_peek_and_more(client):
+    client.check("search", "k", 2)
+    for cost in (0, 1, 2, 3, 9):
+        peeked, explained = client.call("peek", "search", "k", cost), client.call("explain", "search", "k", cost)
+        for name in ("retry_after_ms", "reset_after_ms"):  # time goes on between the two
+            assert abs(peeked.pop(name) - explained[name]) < 60000
+        assert {name: explained[name] for name in peeked} == peeked
+    assert client.call("explain", "search", "k")["allowed"] is False
+    assert client.call("peek", "search", "k")["remaining"] == 0
+
+
+def test_it_says_each_limit_its_state_and_its_key(client):
+    client.check("search", "k", 2)
+    answer = client.call("explain", "search", "k")
+    assert some(answer, "policy", "override", "bound_by") == ("search", None, "search/minute")
+    assert [some(limit, "name", "algorithm", "limit", "allowed", "remaining") for limit in answer["limits"]] == [
+        ("minute", "token_bucket", 2, False, 0), ("day", "sliding_log", 3, True, 1),
+        ("week", "sliding_counter", 4, True, 2)]
+    assert answer["limits"][0]["retry_after_ms"] > 0 and answer["limits"][1]["retry_after_ms"] == 0
+    minute, day, week = answer["state"]
+    assert minute["tokens"] == 0 and DAY_MS - 60000 < minute["full_in_ms"] <= DAY_MS
+    assert day["count"] == 2 and 2 * DAY_MS - 60000 < day["newest_expires_in_ms"] <= 2 * DAY_MS
+    assert some(week, "count", "previous_count", "previous_still_counts") == (2, 0, 0)
+    assert 0 < week["window_ends_in_ms"] <= 7 * DAY_MS
+    assert [key.split("}:")[1] for key in answer["store_keys"]] == [
+        "tb1:search/minute:k", "sl1:search/day:k", "sc1:search/week:k"]
+    assert 'limit "minute" (token_bucket, 2 per 1d): 0 of 2 units are free and this check needs 1' in answer["why"]
+
+
+@pytest.mark.parametrize("policy", ["login", "hit", "search", "tenant", "queue", "old", "older", "logged"])
+def test_the_keys_are_those_in_redis(served, policy):
+    client, server = served
+    client.check(policy, "a:k")
+    answer = client.call("explain", policy, "a:k")
+    assert len(answer["store_keys"]) == len(answer["limits"]) == len(answer["state"])
+    if server is None:
+        return
+    stored = {key.decode() for key in server.client().keys("*") if b"+candidate" not in key}
+    assert set(answer["store_keys"]) == stored
+
+
+def test_a_key_that_came_as_bin_is_told_as_bin(client):
+    key = b"\x00\xff{}"
+    (told,) = client.call("explain", "login", key)["store_keys"]
+    assert isinstance(told, bytes) and told.endswith(b"}:fw1:login:" + key)
+    assert isinstance(client.call("explain", "login", "k")["store_keys"][0], str)
+
+
+def test_windows_and_queues_say_when(client):
+    assert some(client.call("explain", "hit", "k")["state"][0], "count", "window_ends_in_ms") == (0, 0)
+    client.check("hit", "k")
+    state = client.call("explain", "hit", "k")["state"][0]
+    assert state["count"] == 1 and DAY_MS - 60000 < state["window_ends_in_ms"] <= DAY_MS
+    client.check("queue", "k", 1)
+    client.check("queue", "k", 1)
+    answer = client.call("explain", "queue", "k")
+    assert answer["allowed"] and answer["delay_ms"] > DAY_MS and "would have to wait" in answer["why"]
+    assert some(answer["state"][0], "tokens") == (0,) and 0 < answer["state"][0]["queue_drains_in_ms"] <= DAY_MS
+
+
+def test_it_says_what_no_waiting_helps_against(client):
+    answer = client.call("explain", "login", "k", 3)
+    assert some(answer, "allowed", "retry_after_ms") == (False, -1) and "never has more than 2 units" in answer["why"]
+    answer = client.call("explain", "never", "k")
+    assert some(answer, "allowed", "retry_after_ms", "store_keys", "state") == (False, -1, [], [])
+    assert some(answer["limits"][0], "allowed", "retry_after_ms", "limit") == (False, -1, 0) and "is 0" in answer["why"]
+    answer = client.call("explain", "half", "k")
+    assert some(answer, "bound_by", "state") == ("half/none", []) and 'limit "none" is 0' in answer["why"]
+    assert [limit.get("allowed") for limit in answer["limits"]] == [None, False]
+    assert client.call("explain", "never", "k", 0)["limits"][0]["allowed"] is True
+
+
+def test_it_names_the_override(client):
+    answer = client.call("explain", "search", "partner:7")
+    assert some(answer, "allowed", "source", "override", "limits", "store_keys") == (
+        True, "unlimited", "partner:*", [], [])
+    assert "partner:*" in answer["why"] and "unlimited" in answer["why"]
+    answer = client.call("explain", "search", "user:42")
+    assert answer["override"] == "user:42" and answer["limits"][1]["limit"] == 9
+    answer = client.call("explain", "free", "k")
+    assert some(answer, "source", "override", "limits") == ("unlimited", None, [])
+
+
+def test_a_shadow_policy_is_explained_as_what_it_would_be(client):
+    client.check("tried", "k")
+    answer = client.call("explain", "tried", "k")
+    assert some(answer, "allowed", "shadow_denied", "retry_after_ms") == (True, True, 0)
+    assert answer["limits"][0]["allowed"] is False and answer["limits"][0]["retry_after_ms"] > 0
+    assert answer["why"].startswith("Would be denied") and "shadow" in answer["why"]
+
+
+def test_the_array_form_has_it_all_in_the_map_behind(client):
+    client.call("hello", {"decision": "array"})
+    answer = client.call("explain", "tried", "k")
+    assert len(answer) == 12 and set(answer[11]) == {"policy", "override", "why", "limits", "store_keys", "state"}
+    client.check("tried", "k")
+    assert client.call("explain", "tried", "k")[11]["shadow_denied"] is True
+
+
+def test_nothing_is_charged_and_nobody_on_trial_is_asked(client):
+    for _ in range(3):
+        assert client.call("explain", "login", "k", 2)["allowed"]
+        client.call("explain", "tenant", "a:b")
+    assert client.call("peek", "login", "k")["remaining"] == 2
+    stats = client.call("stats")
+    assert some(stats, "checks", "allowed", "candidate_allowed", "candidate_denied", "inflight") == (0, 0, 0, 0, 0)
+
+
+def test_a_candidate_may_count_by_parts_that_no_limit_shares(served):
+    client, server = served
+    client.check("tenant", "a:b")
+    client.check("tenant", "c:d")
+    eventually(lambda: some(client.call("stats"), "candidate_allowed", "candidate_only_denied") == (1, 1), "both")
+    assert client.call("reset", "tenant", "a:b") == {"removed": True}
+    if server is not None:
+        tags = {key.decode().split("}")[0] for key in server.client().keys("*")}
+        assert len(tags) == 1  # nothing is common to all limits and candidates: one bucket
+
+
+@pytest.mark.parametrize("params, code", [
+    (["login"], "BAD_REQUEST"), (["login", "k", "x"], "BAD_REQUEST"), (["login", "k", -1], "BAD_COST"),
+    (["login", "k", {}], "BAD_REQUEST"), (["nope", "k"], "UNKNOWN_POLICY"), (["login", ""], "BAD_KEY"),
+    (["tenant", "k"], "BAD_KEY"), ([5, "k"], "BAD_REQUEST"), (["login", 5], "BAD_REQUEST"),
+])
+def test_what_it_refuses(client, params, code):
+    with pytest.raises(RpcError) as error:
+        client.call("explain", *params)
+    assert error.value.code == code
+
+
+def test_without_redis_it_says_what_a_check_would_get(ratelimitd, redis, connect):
+    redis.stop()
+    client = connect(ratelimitd(CONFIG, redis=redis))
+    with pytest.raises(RpcError) as error:
+        client.call("explain", "login", "k")
+    assert error.value.code == "STORE_UNAVAILABLE" and "on_failure: local" in error.value.message
+    assert client.call("explain", "never", "k")["allowed"] is False
+    assert client.call("explain", "search", "partner:7")["source"] == "unlimited"
+
+
+def test_a_prefix_of_ones_own_is_told(ratelimitd, redis, connect):
+    client = connect(ratelimitd(CONFIG, redis=redis, redis_options={"key_prefix": "mine"}))
+    eventually(lambda: client.call("stats")["redis_up"] == 1, "Redis is there")
+    assert client.call("explain", "login", "k")["store_keys"][0].startswith("mine:{b")
+
+
+# ratelimitctl explain
+
+
+def test_the_command_prints_lines_for_people(ratelimitd):
+    daemon = ratelimitd(CONFIG)
+    done = daemon.ctl("explain", "search", "k")
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("allowed  1 of 2 left") and lines[1].startswith("why       Allowed by limit")
+    assert lines[2] == "policy    search" and len(lines) == 3 + 3 * 3
+    assert lines[3].startswith("limit     minute  allows  algorithm token_bucket")
+    assert lines[4] == "  state   tokens 2, full_in_ms 0" and lines[5].endswith(":tb1:search/minute:k")
+    done = daemon.ctl("explain", "search", "k", "3")
+    assert done.returncode == 1 and done.stdout.startswith("denied  ")
+    done = daemon.ctl("explain", "search", "user:42")
+    assert "override  user:42" in done.stdout.splitlines()
+    assert daemon.ctl("explain", "half", "k").stdout.count("not asked") == 1
+    assert daemon.ctl("explain", "nope", "k").returncode == 4
+    assert daemon.ctl("explain", "search").returncode == 2
+
+
+def test_the_command_prints_one_object(ratelimitd):
+    daemon = ratelimitd(CONFIG)
+    done = daemon.ctl("--json", "explain", "never", "k")
+    answer = json.loads(done.stdout)
+    assert done.returncode == 1 and answer["policy"] == "never" and answer["why"].startswith("Denied")

@@ -1,5 +1,7 @@
 #include "limit/override.h"
 
+#include <stdlib.h>
+
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/hash.h"
@@ -40,13 +42,17 @@ static size_t count_literal(const char *text)
     return n;
 }
 
-/* Behind those that are as specific: they were written before it. */
-static void add_pattern(struct overrides *overrides, const struct override *pattern)
+static int by_specificity(const void *left, const void *right)
 {
-    size_t at = overrides->n_patterns++;
-    for (; at > 0 && overrides->patterns[at - 1]->n_literal < pattern->n_literal; at--)
-        overrides->patterns[at] = overrides->patterns[at - 1];
-    overrides->patterns[at] = pattern;
+    const struct override *a = *(const struct override *const *)left, *b = *(const struct override *const *)right;
+    if (a->n_literal != b->n_literal) return a->n_literal > b->n_literal ? -1 : 1;
+    return a < b ? -1 : a > b; /* in the order they were written */
+}
+
+void overrides_sort(struct overrides *overrides)
+{
+    if (overrides->n_patterns > 1)
+        qsort(overrides->patterns, overrides->n_patterns, sizeof overrides->patterns[0], by_specificity);
 }
 
 int overrides_add(struct overrides *overrides, const char *text, bool is_pattern, struct policy *variant)
@@ -59,7 +65,7 @@ int overrides_add(struct overrides *overrides, const char *text, bool is_pattern
     overrides->n++;
     variant->override = item->text;
     map_insert(&overrides->by_text, &item->node, hash_keyed(text, strlen(text)));
-    if (is_pattern) add_pattern(overrides, item);
+    if (is_pattern) overrides->patterns[overrides->n_patterns++] = item;
     return 0;
 }
 

@@ -28,7 +28,7 @@ struct overrides {
     struct override *items; /* owned; as written */
     size_t n, cap;
     struct map by_text;
-    const struct override **patterns; /* owned; into items, the most specific first */
+    const struct override **patterns; /* owned; into items, the most specific first once sorted */
     size_t n_patterns;
 };
 
@@ -39,6 +39,8 @@ void overrides_free(struct overrides *overrides); /* and every variant; NULL is 
 int overrides_add(struct overrides *overrides, const char *text, bool is_pattern, struct policy *variant);
 /* The one with that very text; NULL where there is none. */
 const struct override *overrides_written(const struct overrides *overrides, const char *text, bool is_pattern);
+/* Once all are there, before they are looked for. */
+void overrides_sort(struct overrides *overrides);
 /* The variant that counts for `key`; NULL where none does. */
 const struct policy *overrides_find(const struct overrides *overrides, struct slice key);
 

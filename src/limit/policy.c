@@ -173,6 +173,7 @@ void policy_seal(struct policy *policy)
 {
     char text[160];
     CHECK(policy->base == NULL && policy->unlimited == (policy->n_limits == 0));
+    if (policy->overrides != NULL) overrides_sort(policy->overrides);
     complete(policy, policy->format != NULL ? common_parts(policy) : 0);
     if (policy->candidate != NULL) complete(policy->candidate, policy->common);
     int len = snprintf(text, sizeof text, "%s|%s|%" PRIu32, policy->name, on_failure_name(policy->on_failure),

@@ -4,8 +4,9 @@
 
 Two things run side by side, and each counts its decisions:
 
-the model   tests/model against the memory store and against the script in each server (merged, and one check after the
-            other), every field; Python decides each of them anew, so these are thousands a second
+the model   tests/model against the memory store and against the script in each server (merged, one check after the
+            other, and in steps), every field; the compat presets, whose windows are real time in Redis, in memory alone;
+            Python decides each of them anew, so these are thousands a second
 the twins   tests/judge/twins.c: the script against the C algorithms on the memory store, every field; no Python is in the
             way, so these are hundreds of thousands a second
 
@@ -55,11 +56,11 @@ class Soak:
     # ---- the model ----
 
     @staticmethod
-    def ways(server):
-        """(name, text -> lines) of all there is to be judged."""
+    def ways(name, server):
+        """(where, text -> lines) of all there is to be judged."""
         yield "memory", lambda text: judge.run_judge(text, "memory")
-        for max_keys, merge in ((64, 1), (2, 0)):
-            def decide(text, options=(max_keys, merge)):
+        for how in ((64, 1), (2, 0), (64, 1, 1)) if name not in traces.COMPAT else ():
+            def decide(text, options=how):
                 with server.client() as client:
                     client.flushall()
                 return judge.run_judge(text, "redis", server.socket, *options)
@@ -68,27 +69,24 @@ class Soak:
     def model(self, server):
         n_done = 0
         while self.goes_on(n_done):
-            for name in traces.EVERY:
+            for name in traces.EVERY + traces.COMPAT:
                 if self.wrong:
                     return
                 n = min(MODEL_BATCH, self.traces_each - n_done) if self.traces_each else MODEL_BATCH
-                self.judge([(name, seed) for seed in range(self.seed + n_done, self.seed + n_done + n)], server)
+                self.judge(name, range(self.seed + n_done, self.seed + n_done + n), server)
             n_done += MODEL_BATCH
 
-    def judge(self, wanted, server):
-        made = [(name, traces.of_seed(name, seed)) for name, seed in wanted]
-        expected = [line for _, trace in made for line in trace.expected()]
-        for where, decide in self.ways(server):
-            answers = decide(judge.text_of(trace for _, trace in made))
+    def judge(self, name, seeds, server):
+        made = [traces.of_seed(name, seed) for seed in seeds]
+        expected = [line for trace in made for line in trace.expected()]
+        for where, decide in self.ways(name, server):
+            answers = decide(judge.text_of(made))
             self.by_model += len(answers)
             if judge.first_difference(expected, answers) is None:
                 continue
-            for name, trace in made:
-                complaint = judge.complaint(name, trace, lambda t, d=decide: d(judge.text_of([t])), where)
-                if complaint:
-                    self.wrong.append(complaint)
-                    return
-            self.wrong.append(f"{wanted} on {where}: a difference that no trace shows alone")
+            alone = [judge.complaint(name, trace, lambda t, d=decide: d(judge.text_of([t])), where) for trace in made]
+            self.wrong.append(next(filter(None, alone), f"{name}, {seeds} on {where}: a difference that no trace shows alone"))
+            return
 
     # ---- the twins ----
 
@@ -131,7 +129,7 @@ def main():
     parser.add_argument("--traces", type=int, default=0, help="so many of each part in place of a time")
     options = parser.parse_args()
     kinds = [kind for kind in Redis.KINDS if Redis.installed(kind)]
-    print(f"seeds from {options.seed}; {', '.join(traces.EVERY)}; memory, {', '.join(kinds)}", flush=True)
+    print(f"seeds from {options.seed}; {', '.join(traces.EVERY + traces.COMPAT)}; memory, {', '.join(kinds)}", flush=True)
     n_wrong, by_model, by_twins, twins_s = 0, 0, 0, 0.0
     for kind in kinds:
         soak = Soak(options.seconds / len(kinds), options.seed, options.traces)

@@ -6,9 +6,10 @@
  *   twins SOCKET SEED SECONDS [TRACES]     the seeds from SEED on, for that long, or only that many
  *
  * A seed is a trace: policies of every native algorithm, some with several limits, a few keys, and some tens of turns
- * whose clock mostly goes forward. The store begins empty: it is flushed, so it must be nobody else's. Where the two
- * differ, the seed, turn and step are printed with both decisions, and the exit status is 1; `twins SOCKET SEED 0 1`
- * does the same again. What neither side gets right is not found here: that is the model's part (tests/model).
+ * whose clock mostly goes forward; some traces go in steps. The store begins empty: it is flushed, so it must be nobody
+ * else's. Where the two differ, the seed, turn and step are printed with both decisions, and the exit status is 1;
+ * `twins SOCKET SEED 0 1` does the same again. What neither side gets right is not found here: that is the model's part
+ * (tests/model).
  *
  * Fixed windows keep their number mod 2^16 (a key's expiry, which a test's clock does not drive, tells the others
  * apart), so a trace is never as long as 2^15 of its shortest windows.
@@ -55,7 +56,7 @@ static struct clock twin_clock = {.manual = true, .frozen = true};
 static struct memory_store *memory; /* owned, of the present trace */
 static struct store memory_handle;
 static redisContext *redis; /* owned */
-static struct turn *turn;   /* owned */
+static struct turn *turn;   /* owned, of the present trace */
 
 static uint64_t seed, random_state;
 static int turn_number;
@@ -213,8 +214,8 @@ static int64_t random_pause_us(void)
 static void send_turn(uint32_t nonce)
 {
     const struct slice *args;
-    const char *argv[3 + TURN_KEYS_MAX + 2];
-    size_t lens[3 + TURN_KEYS_MAX + 2], argc = 0;
+    const char *argv[3 + TURN_ARGS_MAX];
+    size_t lens[3 + TURN_ARGS_MAX], argc = 0;
     char now_text[24];
     size_t n = turn_args(turn, nonce, twin_clock.wall_us, &args);
     argv[argc] = "EVALSHA", lens[argc++] = 7;
@@ -231,10 +232,11 @@ static void send_turn(uint32_t nonce)
 
 static void receive_turn(uint32_t nonce)
 {
-    static int64_t integers[3 * TURN_KEYS_MAX + 2 * MEMBERS_MAX * STEPS_MAX];
+    static int64_t integers[3 * TURN_KEYS_MAX + 4 * MEMBERS_MAX * STEPS_MAX];
     redisReply *reply;
     if (redisGetReply(redis, (void **)&reply) != REDIS_OK) die("lost Redis");
     if (reply->type != REDIS_REPLY_ARRAY) die(reply->str != NULL ? reply->str : "no array");
+    if (reply->elements > sizeof integers / sizeof integers[0]) die("too long a reply");
     for (size_t i = 0; i < reply->elements; i++) integers[i] = reply->element[i]->integer;
     if (turn_replay(turn, integers, reply->elements, nonce) < 0) die("a reply that makes no sense");
     freeReplyObject(reply);
@@ -319,7 +321,10 @@ static void run_trace(void)
     memory = memory_store_new(&twin_clock, &(struct memory_options){.max_keys = 10000});
     if (memory == NULL) die("no memory");
     memory_handle = memory_store_handle(memory);
-    turn_set_merge(turn, (uint32_t)ONE_OF(TURN_KEYS_MAX, TURN_KEYS_MAX, TURN_KEYS_MAX, MEMBERS_MAX), !once_in(6));
+    uint32_t max_keys = (uint32_t)ONE_OF(TURN_KEYS_MAX, TURN_KEYS_MAX, TURN_KEYS_MAX, MEMBERS_MAX);
+    turn = turn_new("rl", max_keys, !once_in(6));
+    if (turn == NULL) die("no memory");
+    if (once_in(6)) turn_set_steps(turn);
     twin_clock.wall_us = START_US + below(2 * window_us);
     for (turn_number = 0; turn_number < TURNS_MAX; turn_number++) {
         make_steps();
@@ -328,6 +333,7 @@ static void run_trace(void)
         twin_clock.wall_us = later > START_US ? later : START_US;
     }
     memory_store_free(memory);
+    turn_free(turn);
     for (size_t i = 0; i < N_POLICIES; i++) policy_free(policies[i]);
 }
 
@@ -354,8 +360,7 @@ int main(int argc, char **argv)
     uint64_t first = seed = strtoull(argv[2], NULL, 10), most = argc > 4 ? strtoull(argv[4], NULL, 10) : UINT64_MAX;
     in_redis = mem_zalloc(STEPS_MAX * sizeof *in_redis);
     in_memory = mem_zalloc(STEPS_MAX * sizeof *in_memory);
-    turn = turn_new("rl", TURN_KEYS_MAX, true);
-    if (in_redis == NULL || in_memory == NULL || turn == NULL) die("no memory");
+    if (in_redis == NULL || in_memory == NULL) die("no memory");
     open_redis(argv[1]);
     do {
         run_trace();
@@ -366,7 +371,6 @@ int main(int argc, char **argv)
            ") in %.1f s, %.0f a second, %" PRIu64 " calls\n",
            n_decisions, seed - first, first, seed - 1, passed, (double)n_decisions / passed, n_calls);
     redisFree(redis);
-    turn_free(turn);
     mem_free(in_redis);
     mem_free(in_memory);
     return 0;

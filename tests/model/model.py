@@ -69,6 +69,12 @@ class Algorithm:
     def charge(self, now: int, cost: int) -> None: ...
     def horizon(self) -> int: ...
 
+    def __copy__(self) -> "Algorithm":
+        """As copy.copy would do it, but in half the time: a search makes many."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
     def at_once(self, now: int, cost: int) -> bool:
         return self.admits(now, cost)
 

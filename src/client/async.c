@@ -33,6 +33,7 @@ enum ratelimit_status ratelimit_async_new(const char *path, struct ratelimit_asy
     list_init(&client->sent);
     list_init(&client->ending);
     heap_init(&client->deadlines);
+    buffer_init(&client->id, 0);
     request_pool_init(&client->pool);
     request_init(&client->hello, REQUEST_HELLO);
     decode_order_init(&client->order);
@@ -70,6 +71,7 @@ static void destroy(struct ratelimit_async *client)
     request_fini(&client->hello);
     request_pool_fini(&client->pool);
     mem_free(client->members);
+    buffer_fini(&client->id);
     heap_fini(&client->deadlines);
     map_fini(&client->by_msgid);
     link_fini(&client->connection);

@@ -31,6 +31,7 @@ struct ratelimit {
     enum ratelimit_status status;
     struct results results; /* of the call under way */
     struct buffer result;   /* owned: the last result of ratelimit_call() */
+    struct buffer id;       /* owned: of the last reserve or acquire, with a NUL behind it */
     char error[ERROR_SIZE];
     char code[CODE_SIZE];
 };
@@ -53,6 +54,7 @@ void ratelimit_close(struct ratelimit *client)
     if (client == NULL) return;
     ratelimit_async_free(client->async);
     buffer_fini(&client->result);
+    buffer_fini(&client->id);
     mem_free(client);
 }
 
@@ -69,6 +71,11 @@ const char *ratelimit_error(const struct ratelimit *client)
 const char *ratelimit_error_code(const struct ratelimit *client)
 {
     return client->code;
+}
+
+const char *ratelimit_id(const struct ratelimit *client)
+{
+    return client->status == RATELIMIT_OK && buffer_len(&client->id) > 0 ? (const char *)buffer_data(&client->id) : "";
 }
 
 static enum ratelimit_status finish(struct ratelimit *client, enum ratelimit_status status, const char *code,
@@ -90,6 +97,9 @@ static void on_answer(const struct ratelimit_answer *answer, void *arg)
     if (to->members != NULL && answer->n_members > 0)
         memcpy(to->members, answer->members, answer->n_members * sizeof *to->members);
     if (to->done != NULL) *to->done = answer->done;
+    buffer_truncate(&client->id, 0);
+    if (answer->id != NULL && buffer_append(&client->id, answer->id, strlen(answer->id) + 1) != 0)
+        finish(client, RATELIMIT_PROTOCOL, "", "no memory to keep the answer");
     if (to->raw && buffer_append(&client->result, answer->result, answer->result_len) != 0)
         finish(client, RATELIMIT_PROTOCOL, "", "no memory to keep the answer");
 }

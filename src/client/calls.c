@@ -97,7 +97,7 @@ static enum ratelimit_status read_options(const struct ratelimit_options *from, 
     if (from == NULL) return RATELIMIT_OK;
     if (from->size < sizeof *ret || asks_for_more(from)) return RATELIMIT_BAD_ARGUMENT;
     *ret = *from;
-    if (ret->at_most < 0 || ret->max_wait_ms < -1 || (ret->at_most > 0 && ret->cost != 1))
+    if (ret->at_most < 0 || ret->max_wait_ms < -1 || ret->ttl_ms < 0 || (ret->at_most > 0 && ret->cost != 1))
         return RATELIMIT_BAD_ARGUMENT;
     bool has_id = ret->request_id != NULL;
     if (has_id ? ret->request_id_len == 0 || ret->request_id_len > RATELIMIT_REQUEST_ID_MAX : ret->request_id_len > 0)
@@ -171,7 +171,7 @@ enum ratelimit_status ratelimit_async_reserve(struct ratelimit_async *client, co
     struct ratelimit_options read;
     struct request *request;
     enum ratelimit_status status = read_options_without_cost(options, &read);
-    if (status == RATELIMIT_OK) status = begin_one(client, REQUEST_DECISION, &item, callback, &request);
+    if (status == RATELIMIT_OK) status = begin_one(client, REQUEST_ID, &item, callback, &request);
     if (status != RATELIMIT_OK) return status;
     status = request_pack_reserve(request, client->next_msgid, &item, &read);
     return submit(client, request, status, (struct end){timeout_ms, callback, arg});
@@ -201,7 +201,7 @@ enum ratelimit_status ratelimit_async_acquire(struct ratelimit_async *client, co
                                               void *arg)
 {
     const struct ratelimit_item item = {policy, key, key_len, 0};
-    return ask_target(client, "acquire", REQUEST_DECISION, &item, (struct end){timeout_ms, callback, arg});
+    return ask_target(client, "acquire", REQUEST_ID, &item, (struct end){timeout_ms, callback, arg});
 }
 
 /* ---- Several checks ---- */

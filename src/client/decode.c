@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
-enum kind { KIND_BOOL, KIND_INT, KIND_SOURCE, KIND_REASON, KIND_BOUND_BY, KIND_ID };
+enum kind { KIND_BOOL, KIND_INT, KIND_SOURCE, KIND_REASON, KIND_BOUND_BY };
 
 struct field {
     const char *name;
@@ -11,27 +11,26 @@ struct field {
     size_t offset; /* in struct ratelimit_decision */
 };
 
-/* FIELD(name, member, kind): the protocol's order of the array form; what methods add comes in the map behind it. */
+/* FIELD(name, kind): the protocol's order of the array form; what methods add comes in the map behind it. */
 #define FIELDS(FIELD)                                                                                                  \
-    FIELD(allowed, allowed, KIND_BOOL)                                                                                 \
-    FIELD(limit, limit, KIND_INT)                                                                                      \
-    FIELD(remaining, remaining, KIND_INT)                                                                              \
-    FIELD(retry_after_ms, retry_after_ms, KIND_INT)                                                                    \
-    FIELD(reset_after_ms, reset_after_ms, KIND_INT)                                                                    \
-    FIELD(delay_ms, delay_ms, KIND_INT)                                                                                \
-    FIELD(granted, granted, KIND_INT)                                                                                  \
-    FIELD(bound_by, bound_by, KIND_BOUND_BY)                                                                           \
-    FIELD(source, source, KIND_SOURCE)                                                                                 \
-    FIELD(reason, reason, KIND_REASON)                                                                                 \
-    FIELD(policy_version, policy_version, KIND_INT)                                                                    \
-    FIELD(shadow_denied, shadow_denied, KIND_BOOL)                                                                     \
-    FIELD(refunded, refunded, KIND_INT)                                                                                \
-    FIELD(charged, charged, KIND_INT)                                                                                  \
-    FIELD(reservation, id, KIND_ID)                                                                                    \
-    FIELD(slot, id, KIND_ID)
+    FIELD(allowed, KIND_BOOL)                                                                                          \
+    FIELD(limit, KIND_INT)                                                                                             \
+    FIELD(remaining, KIND_INT)                                                                                         \
+    FIELD(retry_after_ms, KIND_INT)                                                                                    \
+    FIELD(reset_after_ms, KIND_INT)                                                                                    \
+    FIELD(delay_ms, KIND_INT)                                                                                          \
+    FIELD(granted, KIND_INT)                                                                                           \
+    FIELD(bound_by, KIND_BOUND_BY)                                                                                     \
+    FIELD(source, KIND_SOURCE)                                                                                         \
+    FIELD(reason, KIND_REASON)                                                                                         \
+    FIELD(policy_version, KIND_INT)                                                                                    \
+    FIELD(shadow_denied, KIND_BOOL)                                                                                    \
+    FIELD(refunded, KIND_INT)                                                                                          \
+    FIELD(charged, KIND_INT)                                                                                           \
+    FIELD(ended, KIND_BOOL)
 
 enum field_index {
-#define FIELD(name, member, kind) FIELD_##name,
+#define FIELD(name, kind) FIELD_##name,
     FIELDS(FIELD)
 #undef FIELD
         N_FIELDS,
@@ -39,7 +38,7 @@ enum field_index {
 };
 
 static const struct field fields[] = {
-#define FIELD(name, member, kind) {#name, kind, offsetof(struct ratelimit_decision, member)},
+#define FIELD(name, kind) {#name, kind, offsetof(struct ratelimit_decision, name)},
     FIELDS(FIELD)
 #undef FIELD
 };
@@ -48,6 +47,7 @@ static const struct field fields[] = {
 struct said {
     uint32_t fields;     /* a bit for each that had a value */
     struct pull members; /* where the list of a check_all's begins; empty: nowhere */
+    struct pull id;      /* where a reservation or slot stands; empty: nowhere */
 };
 
 static const char *const source_names[] = {
@@ -172,17 +172,6 @@ static int read_bound_by(struct pull *pull, char *to)
     return 0;
 }
 
-/* An id cut short would be another's, so one that does not fit is no answer. */
-static int read_id(struct pull *pull, char *to)
-{
-    struct slice text;
-    if (pull_text(pull, &text) != 0 || text.len >= RATELIMIT_ID_SIZE || memchr(text.data, '\0', text.len) != NULL)
-        return -1;
-    memcpy(to, text.data, text.len);
-    to[text.len] = '\0';
-    return 0;
-}
-
 static int read_value(struct pull *pull, const struct field *field, struct ratelimit_decision *decision)
 {
     void *to = (char *)decision + field->offset;
@@ -192,7 +181,6 @@ static int read_value(struct pull *pull, const struct field *field, struct ratel
     case KIND_SOURCE: return read_source(pull, to);
     case KIND_REASON: return read_reason(pull, to);
     case KIND_BOUND_BY: return read_bound_by(pull, to);
-    case KIND_ID: return read_id(pull, to);
     }
     return -1;
 }
@@ -214,6 +202,7 @@ static int read_map(struct pull *pull, struct ratelimit_decision *decision, stru
     for (uint32_t i = 0; i < n; i++) {
         if (pull_text(pull, &name) != 0) return -1;
         if (slice_is(name, "members")) said->members = *pull;
+        if (slice_is(name, "reservation") || slice_is(name, "slot")) said->id = *pull;
         if (read_field(pull, field_of(name), decision, said) != 0) return -1;
     }
     return 0;
@@ -259,6 +248,16 @@ int decode_decision(struct pull *pull, const struct decode_order *order, int64_t
 {
     struct said said;
     return read_decision(pull, order, cost, ret_decision, &said);
+}
+
+int decode_with_id(struct pull *pull, const struct decode_order *order, int64_t cost,
+                   struct ratelimit_decision *ret_decision, struct slice *ret_id)
+{
+    struct said said;
+    if (read_decision(pull, order, cost, ret_decision, &said) != 0) return -1;
+    if (said.id.at != NULL) return pull_text(&said.id, ret_id);
+    *ret_id = (struct slice){0};
+    return ret_decision->allowed ? -1 : 0;
 }
 
 int decode_many(struct pull *pull, const struct decode_order *order, struct ratelimit_decision *decisions, size_t n)

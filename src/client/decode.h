@@ -29,6 +29,9 @@ int decode_hello(struct pull pull, struct decode_order *order, uint32_t *max_fra
 int decode_decision(struct pull *pull, const struct decode_order *order, int64_t cost,
                     struct ratelimit_decision *ret_decision);
 
+/* One with a reservation or slot, which must be there where it allows; else *ret_id is empty. */
+int decode_with_id(struct pull *pull, const struct decode_order *order, int64_t cost,
+                   struct ratelimit_decision *ret_decision, struct slice *ret_id);
 /* A list of `n` decisions, into `decisions`, where each one's `granted` is its check's cost beforehand. */
 int decode_many(struct pull *pull, const struct decode_order *order, struct ratelimit_decision *decisions, size_t n);
 /* A check_all's: of the whole, which asked for `cost` in all, and of its members as decode_many(). */

@@ -145,21 +145,38 @@ static void end_refused(struct ratelimit_async *client, struct request *request,
     end_call(client, request, &answer);
 }
 
+/* The decision, and a copy of the id that came with it. */
+static int decode_id(struct ratelimit_async *client, const struct request *request, struct pull *result,
+                     struct ratelimit_decision *decision, struct ratelimit_answer *answer)
+{
+    struct slice id;
+    if (decode_with_id(result, &client->order, request->cost, decision, &id) != 0) return -1;
+    if (id.len == 0) return 0;
+    buffer_truncate(&client->id, 0);
+    if (memchr(id.data, '\0', id.len) != NULL) return -1;
+    if (buffer_append(&client->id, id.data, id.len) != 0 || buffer_append(&client->id, "", 1) != 0) return -1;
+    answer->id = (const char *)buffer_data(&client->id);
+    return 0;
+}
+
 /* The result as the call's kind wants it, into `answer`; `decision` is the answer's. 0, or -1 where it is none. */
 static int decode_result(struct ratelimit_async *client, struct request *request, struct pull result,
                          struct ratelimit_decision *decision, struct ratelimit_answer *answer)
 {
     const struct decode_order *order = &client->order;
-    if (request->kind == REQUEST_OTHER) return 0;
-    if (request->kind == REQUEST_FLAG) return decode_flag(result, request->flag, &answer->done);
-    if (request->kind != REQUEST_DECISION) {
-        answer->members = request->members;
-        answer->n_members = request->n_members;
+    bool has_members = request->kind == REQUEST_MANY || request->kind == REQUEST_ALL;
+    bool is_decided = request->kind == REQUEST_DECISION || request->kind == REQUEST_ID || request->kind == REQUEST_ALL;
+    answer->decision = is_decided ? decision : NULL;
+    answer->members = has_members ? request->members : NULL;
+    answer->n_members = has_members ? request->n_members : 0;
+    switch (request->kind) {
+    case REQUEST_DECISION: return decode_decision(&result, order, request->cost, decision);
+    case REQUEST_ID: return decode_id(client, request, &result, decision, answer);
+    case REQUEST_MANY: return decode_many(&result, order, request->members, request->n_members);
+    case REQUEST_ALL: return decode_all(&result, order, request->cost, decision, request->members, request->n_members);
+    case REQUEST_FLAG: return decode_flag(result, request->flag, &answer->done);
+    default: return 0;
     }
-    if (request->kind == REQUEST_MANY) return decode_many(&result, order, request->members, request->n_members);
-    answer->decision = decision;
-    if (request->kind == REQUEST_DECISION) return decode_decision(&result, order, request->cost, decision);
-    return decode_all(&result, order, request->cost, decision, request->members, request->n_members);
 }
 
 static void end_answered(struct ratelimit_async *client, struct request *request, struct pull result)

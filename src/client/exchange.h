@@ -35,6 +35,8 @@ struct ratelimit_async {
     struct ratelimit_decision *members; /* owned; of the answer last shown: its request may be another's by then */
     size_t members_cap;
 
+    struct buffer id; /* of the answer last shown, with a NUL behind it */
+
     struct decode_order order;
     uint32_t max_frame; /* the daemon's, once hello has answered */
     bool maps;

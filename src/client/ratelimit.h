@@ -49,7 +49,6 @@ extern "C" {
 #define RATELIMIT_REQUEST_MAX        (4u << 20) /* bytes of one request; the daemon's own limit is usually 64 KiB */
 #define RATELIMIT_CALLS_MAX          65536u     /* calls under way in one asynchronous client */
 #define RATELIMIT_BOUND_BY_SIZE      (64 + 1 + 64 + 1) /* "policy/limit" and its NUL */
-#define RATELIMIT_ID_SIZE            128u              /* a reservation's or slot's id and its NUL */
 #define RATELIMIT_REQUEST_ID_MAX     64u               /* bytes of a request_id */
 
 /* How a call ended, and whether a check may have been charged. */
@@ -105,7 +104,7 @@ struct ratelimit_decision {
     char bound_by[RATELIMIT_BOUND_BY_SIZE]; /* the limit that denied, where a policy has several; else "" */
     int64_t refunded;                       /* of a refund, settle or cancel: units given back */
     int64_t charged;                        /* of a settle: units charged beyond the estimate */
-    char id[RATELIMIT_ID_SIZE];             /* the reservation or the slot that was taken; else "" */
+    bool ended;                             /* of a settle or cancel: the reservation had ended before */
 };
 
 /* Names as on the wire: "redis", "deny_cache"; "down". Static; "other" where the value is not known, "" for NONE. */
@@ -131,6 +130,7 @@ struct ratelimit_options {
     int64_t cost;         /* units to charge, 0 to 2^53 - 1; default 1. 0 only looks */
     int64_t at_most;      /* > 0: grant as many units as there are, up to so many, in place of `cost`; see `granted` */
     int64_t max_wait_ms;  /* the longest delay_ms that will do; 0: deny instead; -1 (default): the policy's */
+    int64_t ttl_ms;       /* of a reservation: the time it has to be settled in, 1 to 86400000; 0 (default): 60000 */
     uint32_t deadline_ms; /* the daemon answers by then, with the policy's failure answer if its store does not: 1 to
                            * 3600000; 0 (default): the policy's. Less than the call's own timeout, to be of use */
     uint32_t request_id_len;
@@ -140,7 +140,7 @@ struct ratelimit_options {
 
 #define RATELIMIT_OPTIONS                                                                                              \
     {                                                                                                                  \
-        sizeof(struct ratelimit_options), 1, 0, -1, 0, 0, NULL                                                         \
+        sizeof(struct ratelimit_options), 1, 0, -1, 0, 0, 0, NULL                                                      \
     }
 
 /* ---- The blocking client ---------------------------------------------------------------------------------- */
@@ -208,26 +208,26 @@ RATELIMIT_API enum ratelimit_status ratelimit_reset(struct ratelimit *client, co
                                                     size_t key_len, uint32_t timeout_ms, bool *ret_removed);
 
 /*
- * Give back `units` (1 to 2^53 - 1) that were charged and not used. ret_decision is how things stand afterwards (as of
- * a check of cost 0) and says in `refunded` how much was given back: never more than the limits hold as charged. The
- * daemon says UNSUPPORTED (RATELIMIT_REFUSED) for policies that have no such thing.
+ * Give back `units` (1 to 2^53 - 1) that were charged and not used. *ret_decision is how things stand afterwards (as of
+ * a check of cost 0) and says in `refunded` how much was given back: never more than was charged. The daemon says
+ * UNSUPPORTED (RATELIMIT_REFUSED) for policies that have no such thing.
  */
 RATELIMIT_API enum ratelimit_status ratelimit_refund(struct ratelimit *client, const char *policy, const void *key,
                                                      size_t key_len, int64_t units, uint32_t timeout_ms,
                                                      struct ratelimit_decision *ret_decision);
 
 /*
- * Charge an estimate now and what was really used later. Where ret_decision is `allowed`, its `id` names the
+ * Charge an estimate now, and what was really used later. Where *ret_decision is `allowed`, ratelimit_id() names the
  * reservation: give it to ratelimit_settle(), or to ratelimit_cancel() where nothing was used, through any client and
- * any daemon of the same store. Of the options deadline_ms and request_id count; cost and at_most must be at their
- * defaults.
+ * any daemon of the same store. One that is not settled within `ttl_ms` gives its units back. Of the options
+ * deadline_ms and ttl_ms count; cost and at_most must be at their defaults.
  */
 RATELIMIT_API enum ratelimit_status ratelimit_reserve(struct ratelimit *client, const char *policy, const void *key,
                                                       size_t key_len, int64_t estimate,
                                                       const struct ratelimit_options *options, uint32_t timeout_ms,
                                                       struct ratelimit_decision *ret_decision);
-/* `units` were used, 0 or more, fewer or more than estimated: ret_decision says in `refunded` or `charged` what that
- * changed. */
+/* `units` were used, 0 or more, fewer or more than estimated: *ret_decision says in `refunded` or `charged` what that
+ * changed, and in `ended` that it was too late or done before. */
 RATELIMIT_API enum ratelimit_status ratelimit_settle(struct ratelimit *client, const char *reservation, int64_t units,
                                                      uint32_t timeout_ms, struct ratelimit_decision *ret_decision);
 /* None were used. */
@@ -235,10 +235,10 @@ RATELIMIT_API enum ratelimit_status ratelimit_cancel(struct ratelimit *client, c
                                                      uint32_t timeout_ms, struct ratelimit_decision *ret_decision);
 
 /*
- * Take a slot of a `concurrency` limit. Where ret_decision is `allowed`, its `id` names the slot. It is held as long as
- * this client's connection lives: until ratelimit_release(), ratelimit_close(), the end of the process, or a lost
- * connection, after which a new one has no slots. A client that waits for long should ratelimit_ping() now and then: a
- * call is what notices the loss.
+ * Take a slot of a `concurrency` limit. Where *ret_decision is `allowed`, ratelimit_id() names the slot. It is held as
+ * long as this client's connection lives: until ratelimit_release(), ratelimit_close(), the end of the process, or a
+ * lost connection, after which a new one has no slots. A program that holds one for long should ratelimit_ping() now
+ * and then: a call is what notices the loss. A child of fork() has a connection of its own, and no slots.
  */
 RATELIMIT_API enum ratelimit_status ratelimit_acquire(struct ratelimit *client, const char *policy, const void *key,
                                                       size_t key_len, uint32_t timeout_ms,
@@ -246,6 +246,11 @@ RATELIMIT_API enum ratelimit_status ratelimit_acquire(struct ratelimit *client, 
 /* *ret_released (may be NULL): did this connection hold it? */
 RATELIMIT_API enum ratelimit_status ratelimit_release(struct ratelimit *client, const char *slot, uint32_t timeout_ms,
                                                       bool *ret_released);
+
+/* The reservation or the slot of the last call, where that was a reserve or acquire that was allowed; else "". A text
+ * as long as the daemon likes (a reservation is some 200 bytes and the key), the client's own, valid until its next
+ * call, to which it may be given. */
+RATELIMIT_API const char *ratelimit_id(const struct ratelimit *client);
 
 /* Is a daemon there that answers? */
 RATELIMIT_API enum ratelimit_status ratelimit_ping(struct ratelimit *client, uint32_t timeout_ms);
@@ -280,6 +285,7 @@ struct ratelimit_answer {
                                                 * for a check_many, which has only members */
     const struct ratelimit_decision *members;  /* of a check_many or check_all that ended OK, one for each item */
     size_t n_members;
+    const char *id;      /* of a reserve or acquire that was allowed: the reservation or the slot; else NULL */
     bool done;           /* of a reset or release that ended OK: was there anything to end? */
     const char *code;    /* REFUSED: "UNKNOWN_POLICY"; else "" */
     const char *message; /* for people, with the code; "" when OK */

@@ -117,6 +117,7 @@ enum ratelimit_status request_pack_target(struct request *request, uint64_t msgi
                                           const struct ratelimit_item *item)
 {
     struct packer packer = start(request, msgid, method, 2);
+    request->cost = 1; /* of an acquire: one slot */
     return pack_target(&packer, item);
 }
 
@@ -134,7 +135,7 @@ enum ratelimit_status request_pack_cost(struct request *request, uint64_t msgid,
 static void pack_options(struct packer *packer, const struct ratelimit_options *options, const int64_t *cost)
 {
     pack_map(packer, 0U + (cost != NULL) + (options->at_most > 0) + (options->max_wait_ms >= 0) +
-                         (options->deadline_ms > 0) + (options->request_id != NULL));
+                         (options->deadline_ms > 0) + (options->ttl_ms > 0) + (options->request_id != NULL));
     if (cost != NULL) {
         pack_text(packer, "cost");
         pack_int(packer, *cost);
@@ -150,6 +151,10 @@ static void pack_options(struct packer *packer, const struct ratelimit_options *
     if (options->deadline_ms > 0) {
         pack_text(packer, "deadline_ms");
         pack_int(packer, options->deadline_ms);
+    }
+    if (options->ttl_ms > 0) {
+        pack_text(packer, "ttl_ms");
+        pack_int(packer, options->ttl_ms);
     }
     if (options->request_id != NULL) {
         pack_text(packer, "request_id");

@@ -18,6 +18,7 @@
 enum request_kind {
     REQUEST_HELLO,
     REQUEST_DECISION,
+    REQUEST_ID,   /* a decision, and an id where it allows */
     REQUEST_MANY, /* a list of decisions */
     REQUEST_ALL,  /* a decision with members */
     REQUEST_FLAG, /* a map with a bool, `flag` */

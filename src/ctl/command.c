@@ -35,6 +35,13 @@ enum exit_code complain(enum ratelimit_status status, const char *code, const ch
     return EXIT_REFUSED;
 }
 
+enum exit_code complain_open(enum ratelimit_status status)
+{
+    return usage_error(status == RATELIMIT_BAD_ARGUMENT ? "the socket's path is empty or over 107 bytes"
+                                                        : ratelimit_status_text(status),
+                       "");
+}
+
 int parse_number(const char *text, int64_t *ret)
 {
     char *end;
@@ -98,6 +105,10 @@ static enum exit_code pack_options(struct packer *packer, const struct options *
         pack_text(packer, "request_id");
         pack_text(packer, options->request_id);
     }
+    if (options->given & ASK_TTL) {
+        pack_text(packer, "ttl_ms");
+        pack_int(packer, options->ttl_ms);
+    }
     if (cost == NULL) return EXIT_DONE;
     pack_text(packer, "cost");
     return pack_argument(packer, ARGUMENT_NUMBER, cost);
@@ -144,6 +155,7 @@ static enum exit_code pack_shape(struct packer *packer, const struct command *co
     bool has_options = options->given != 0;
     if (command->shape == SHAPE_CHECK && has_options) return pack_check(packer, command, options, n, arguments);
     bool is_all = command->shape == SHAPE_ALL;
+    if (command->shape == SHAPE_HOLD && n > 2) n = 2;
     pack_array(packer, (is_all ? 1U : (uint32_t)n) + has_options);
     enum exit_code code =
         is_all ? pack_members(packer, command, n, arguments) : pack_arguments(packer, command, n, arguments);

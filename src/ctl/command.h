@@ -22,7 +22,7 @@ enum exit_code {
 };
 
 /* The options of the protocol; each is a bit of what a command takes. */
-enum ask_option { ASK_DEADLINE = 1, ASK_MAX_WAIT = 2, ASK_AT_MOST = 4, ASK_REQUEST_ID = 8 };
+enum ask_option { ASK_DEADLINE = 1, ASK_MAX_WAIT = 2, ASK_AT_MOST = 4, ASK_REQUEST_ID = 8, ASK_TTL = 16 };
 
 struct options {
     const char *socket; /* NULL: the library's default */
@@ -32,6 +32,7 @@ struct options {
     int64_t deadline_ms;
     int64_t max_wait_ms;
     int64_t at_most;
+    int64_t ttl_ms;
     const char *request_id;
 };
 
@@ -43,6 +44,7 @@ enum shape {
     SHAPE_PLAIN, /* the arguments, then the options */
     SHAPE_CHECK, /* as that; a cost is one of the options */
     SHAPE_ALL,   /* a list of policy, key and cost, separated by commas; then the options */
+    SHAPE_HOLD,  /* policy and key; what stands behind them is for hold.h */
 };
 
 enum { ARGUMENTS_MAX = 3 };
@@ -64,6 +66,8 @@ struct command {
 enum exit_code usage_error(const char *what, const char *which);
 /* What a call ended with; with --json also on standard output. */
 enum exit_code complain(enum ratelimit_status status, const char *code, const char *error, bool json);
+/* There is no client: of what ratelimit_open() said. */
+enum exit_code complain_open(enum ratelimit_status status);
 int parse_number(const char *text, int64_t *ret); /* 0 or -1 */
 
 /* 0, or the exit code with the complaint made. */

@@ -16,6 +16,7 @@
 #include "base/units.h"
 #include "client/ratelimit.h"
 #include "ctl/command.h"
+#include "ctl/hold.h"
 #include "ctl/json.h"
 
 #define TIMEOUT_MAX_US INT64_C(86400000000) /* a day */
@@ -52,7 +53,23 @@ static const struct command commands[] = {
      "set the time of a daemon under --test-clock",
      0,
      SHAPE_PLAIN},
-    {"refund", NULL, "", 0, 0, {0}, NULL, NULL, 0, SHAPE_PLAIN},
+    {"refund", "refund", "POLICY KEY UNITS", 3, 3, POLICY_KEY_COST, report_change, "give back UNITS that were charged",
+     0, SHAPE_PLAIN},
+    {"reserve", "reserve", "POLICY KEY UNITS", 3, 3, POLICY_KEY_COST, report_taken,
+     "charge an estimate; prints the reservation", ASK_DEADLINE | ASK_TTL, SHAPE_PLAIN},
+    {"settle",
+     "settle",
+     "RESERVATION UNITS",
+     2,
+     2,
+     {ARGUMENT_TEXT, ARGUMENT_NUMBER},
+     report_change,
+     "what of a reservation was used",
+     0,
+     SHAPE_PLAIN},
+    {"cancel", "cancel", "RESERVATION", 1, 1, {ARGUMENT_TEXT}, report_change, "nothing of it was used", 0, SHAPE_PLAIN},
+    {"acquire", "acquire", "POLICY KEY [-- COMMAND]", 2, INT_MAX, POLICY_KEY_COST, report_taken,
+     "hold a slot while COMMAND runs, or standard input lasts", 0, SHAPE_HOLD},
     {"top", NULL, "", 0, 0, {0}, NULL, NULL, 0, SHAPE_PLAIN},
     {"doctor", NULL, "", 0, 0, {0}, NULL, NULL, 0, SHAPE_PLAIN},
     {"replay", NULL, "", 0, 0, {0}, NULL, NULL, 0, SHAPE_PLAIN},
@@ -74,10 +91,12 @@ static void print_help(FILE *out)
         "\n  -s, --socket SOCKET      the daemon's socket; else $RATELIMIT_SOCKET, else " RATELIMIT_DEFAULT_SOCKET "\n"
         "      --json               print the answer as one JSON object\n"
         "      --timeout DURATION   give up after this long, such as 50ms or 2s (the default)\n"
-        "      --deadline DURATION  check, check-all: the daemon decides by then, without its store if it must\n"
+        "      --deadline DURATION  check, check-all, reserve: the daemon decides by then, without its store if it "
+        "must\n"
         "      --max-wait DURATION  check: the longest wait that will do; else denied\n"
         "      --at-most N          check: charge up to N units, in place of COST\n"
         "      --request-id ID      check: asked again with the same ID, it is charged once\n"
+        "      --ttl DURATION       reserve: settled within this time, or given back (1m)\n"
         "      --help, --version\n\n"
         "Options come before the command, so that a key may begin with a dash. POLICY is a name or, where the daemon\n"
         "allows it, settings: '{algorithm: token_bucket, limit: 10, window: 1m}'. A comma between the checks of "
@@ -119,6 +138,15 @@ static int parse_deadline(const char *text, int64_t *ret_ms)
     return 0;
 }
 
+static int parse_ttl(const char *text, int64_t *ret_ms)
+{
+    int64_t us;
+    if (parse_duration("--ttl", text, 1, TIMEOUT_MAX_US, "out of bounds; write a duration from 1ms to 1d", &us) != 0)
+        return -1;
+    *ret_ms = (us + 999) / 1000;
+    return 0;
+}
+
 static int parse_max_wait(const char *text, int64_t *ret_ms)
 {
     int64_t us;
@@ -149,6 +177,7 @@ enum {
     OPTION_MAX_WAIT,
     OPTION_AT_MOST,
     OPTION_REQUEST_ID,
+    OPTION_TTL,
     OPTION_HELP,
     OPTION_VERSION
 };
@@ -156,12 +185,13 @@ enum {
 /* One of those that the protocol has too. 0, or -1 with the complaint made. */
 static int parse_ask_option(int option, const char *text, struct options *ret)
 {
-    static const enum ask_option bits[] = {ASK_DEADLINE, ASK_MAX_WAIT, ASK_AT_MOST, ASK_REQUEST_ID};
+    static const enum ask_option bits[] = {ASK_DEADLINE, ASK_MAX_WAIT, ASK_AT_MOST, ASK_REQUEST_ID, ASK_TTL};
     ret->given |= bits[option - OPTION_DEADLINE];
     switch (option) {
     case OPTION_DEADLINE: return parse_deadline(text, &ret->deadline_ms);
     case OPTION_MAX_WAIT: return parse_max_wait(text, &ret->max_wait_ms);
     case OPTION_AT_MOST: return parse_at_most(text, &ret->at_most);
+    case OPTION_TTL: return parse_ttl(text, &ret->ttl_ms);
     default: return parse_request_id(text, &ret->request_id);
     }
 }
@@ -177,6 +207,7 @@ static int parse_options(int argc, char **argv, struct options *ret)
         {"max-wait", required_argument, NULL, OPTION_MAX_WAIT},
         {"at-most", required_argument, NULL, OPTION_AT_MOST},
         {"request-id", required_argument, NULL, OPTION_REQUEST_ID},
+        {"ttl", required_argument, NULL, OPTION_TTL},
         {"help", no_argument, NULL, OPTION_HELP},
         {"version", no_argument, NULL, OPTION_VERSION},
         {0},
@@ -192,6 +223,7 @@ static int parse_options(int argc, char **argv, struct options *ret)
         case OPTION_MAX_WAIT:
         case OPTION_AT_MOST:
         case OPTION_REQUEST_ID:
+        case OPTION_TTL:
             if (parse_ask_option(option, optarg, ret) != 0) return EXIT_USAGE;
             break;
         case 'h':
@@ -254,8 +286,8 @@ static enum exit_code ask(struct ratelimit *client, const struct options *option
         fputs("ratelimitctl: what came is not what this method answers\n", stderr);
         return EXIT_UNREACHABLE;
     }
-    bool is_verdict =
-        command->report == report_decision || command->report == report_all || command->report == report_explain;
+    bool is_verdict = command->report == report_decision || command->report == report_all ||
+                      command->report == report_taken || command->report == report_explain;
     return is_verdict && is_denied(answer) ? EXIT_DENIED : EXIT_DONE;
 }
 
@@ -267,11 +299,13 @@ static enum exit_code run(const struct options *options, const struct command *c
     struct packer packer = packer_of(&params);
     enum exit_code code = command_pack(command, options, n, arguments, &packer);
     if (code != EXIT_DONE) goto out;
+    if (command->shape == SHAPE_HOLD) {
+        code = (enum exit_code)hold_run(options, n, arguments);
+        goto out;
+    }
     enum ratelimit_status status = ratelimit_open(options->socket, &client);
     if (status != RATELIMIT_OK) {
-        code = usage_error(status == RATELIMIT_BAD_ARGUMENT ? "the socket's path is empty or over 107 bytes"
-                                                            : ratelimit_status_text(status),
-                           "");
+        code = complain_open(status);
         goto out;
     }
     ratelimit_use_maps(client);
@@ -317,7 +351,8 @@ int main(int argc, char **argv)
     }
     if (options.given & ~command->takes) return (int)usage_error("takes no such option", command->name);
     int n = argc - optind - 1;
-    if (n < command->n_least || n > command->n_most) {
+    bool misses_command = command->shape == SHAPE_HOLD && n > 2 && (n == 3 || strcmp(argv[optind + 3], "--") != 0);
+    if (n < command->n_least || n > command->n_most || misses_command) {
         fprintf(stderr, "usage: ratelimitctl %s %s\n", command->name, command->arguments);
         return EXIT_USAGE;
     }

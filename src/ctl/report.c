@@ -34,9 +34,9 @@ static void print_waits(FILE *out, const struct ratelimit_decision *decision)
     }
 }
 
-static void print_decision(FILE *out, const struct ratelimit_decision *decision)
+/* All but the first word. */
+static void print_rest(FILE *out, const struct ratelimit_decision *decision)
 {
-    fprintf(out, "%s  ", decision->allowed ? "allowed" : "denied");
     print_state(out, decision);
     print_waits(out, decision);
     if (decision->bound_by[0] != '\0') fprintf(out, ", bound by %s", decision->bound_by);
@@ -52,7 +52,8 @@ int report_decision(FILE *out, struct pull answer)
     struct ratelimit_decision decision;
     decode_order_init(&order);
     if (decode_decision(&answer, &order, 0, &decision) != 0) return -1;
-    print_decision(out, &decision);
+    fprintf(out, "%s  ", decision.allowed ? "allowed" : "denied");
+    print_rest(out, &decision);
     return 0;
 }
 
@@ -80,6 +81,31 @@ int report_all(FILE *out, struct pull answer)
         fprintf(out, "  checks[%" PRIu32 "]  ", i);
         if (report_decision(out, one) != 0) return -1;
     }
+    return 0;
+}
+
+int report_taken(FILE *out, struct pull answer)
+{
+    static const char *const names[] = {"reservation", "slot"};
+    if (report_decision(out, answer) != 0) return -1;
+    for (int i = 0; i < 2; i++) {
+        struct slice id;
+        struct pull value = member(answer, names[i]);
+        if (pull_text(&value, &id) == 0) fprintf(out, "%s %.*s\n", names[i], (int)id.len, (const char *)id.data);
+    }
+    return 0;
+}
+
+int report_change(FILE *out, struct pull answer)
+{
+    struct decode_order order;
+    struct ratelimit_decision decision;
+    decode_order_init(&order);
+    if (decode_decision(&answer, &order, 0, &decision) != 0) return -1;
+    bool more = decision.charged > 0;
+    fprintf(out, "%s %" PRId64 "%s  ", more ? "charged" : "refunded", more ? decision.charged : decision.refunded,
+            decision.ended ? ", had ended" : "");
+    print_rest(out, &decision);
     return 0;
 }
 

@@ -15,6 +15,8 @@ typedef int report_fn(FILE *out, struct pull answer);
 int report_decision(FILE *out, struct pull answer); /* "allowed  4 of 5 left, whole again in 10s  (memory)" */
 int report_all(FILE *out, struct pull answer);      /* the whole's decision, and below it each member's */
 int report_explain(FILE *out, struct pull answer);  /* the decision, and below it why, and each limit's state */
+int report_taken(FILE *out, struct pull answer);    /* a decision, and the reservation or slot below it */
+int report_change(FILE *out, struct pull answer);   /* "refunded 2  5 of 5 left  (memory)" */
 int report_removed(FILE *out, struct pull answer);
 int report_policies(FILE *out, struct pull answer);
 int report_table(FILE *out, struct pull answer); /* a flat map, a line for each pair */

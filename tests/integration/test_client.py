@@ -95,6 +95,19 @@ def test_a_program_links_and_asks(installed, daemon, source, said):
     assert (done.returncode, done.stdout) == (0, said), done.stderr
 
 
+METHODS = """inline: {allow: true}
+policies:
+  ten: {algorithm: fixed_window, limit: 10, window: 1d, start: first_hit}
+"""
+
+
+@pytest.mark.parametrize("method, policy", [("check", "ten"), ("check_all", "ten"), ("reset", "ten"), ("inline", "ten")])
+def test_every_method_has_its_functions(installed, any_store, ratelimitd, method, policy):
+    daemon = ratelimitd(METHODS, redis=any_store)
+    done = installed.run([*installed.build("methods.c"), daemon.socket, policy, method])
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_forked_children_ask_over_connections_of_their_own(installed, daemon):
     done = installed.run([*installed.build("prefork.c"), daemon.socket, "few", "8", "50"])
     assert done.returncode == 0, done.stderr

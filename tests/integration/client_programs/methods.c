@@ -1,0 +1,207 @@
+/*
+ * methods.c: a method of the protocol as a C program asks for it, blocking and asynchronous, and what it is answered.
+ *
+ *     methods SOCKET POLICY METHOD
+ *
+ * Whatever is not as it should be is printed with its line, and the exit status is 1. The policy must be as METHOD
+ * needs it: a limit of 10 in any window that lasts, or 2 slots; its keys are used by nobody else.
+ */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <ratelimit.h>
+
+enum { TIMEOUT_MS = 10000 };
+
+#define EXPECT(condition)                                                                                              \
+    do {                                                                                                               \
+        if (condition) break;                                                                                          \
+        fprintf(stderr, "%d: not %s (%s)\n", __LINE__, #condition, ratelimit_error(client));                           \
+        exit(1);                                                                                                       \
+    } while (0)
+
+#define EXPECT_OK(call) EXPECT((call) == RATELIMIT_OK)
+
+static struct ratelimit *client;
+static struct ratelimit_async *async;
+static struct ratelimit_decision decision;
+
+/* What the last asynchronous call ended with. */
+static struct ratelimit_decision answered, answered_members[2];
+static char answered_id[4096];
+static bool answered_done;
+
+static void on_answer(const struct ratelimit_answer *answer, void *arg)
+{
+    EXPECT(answer->status == RATELIMIT_OK);
+    if (answer->decision != NULL) answered = *answer->decision;
+    if (answer->n_members == 2) memcpy(answered_members, answer->members, sizeof answered_members);
+    snprintf(answered_id, sizeof answered_id, "%s", answer->id != NULL ? answer->id : "");
+    answered_done = answer->done;
+    *(bool *)arg = true;
+}
+
+static bool ended;
+
+/* Until the call that `accepted` speaks of has ended. */
+static void wait_for(enum ratelimit_status accepted)
+{
+    EXPECT_OK(accepted);
+    for (ended = false; !ended;) {
+        struct pollfd waits = {ratelimit_async_fd(async), ratelimit_async_events(async), 0};
+        int n = poll(&waits, 1, ratelimit_async_next_timeout_ms(async));
+        ratelimit_async_process(async, n > 0 ? waits.revents : 0);
+    }
+}
+
+#define END TIMEOUT_MS, on_answer, &ended
+
+static void try_check(const char *policy)
+{
+    struct ratelimit_options options = RATELIMIT_OPTIONS;
+    options.cost = 3;
+    options.deadline_ms = 5000;
+    options.max_wait_ms = 0;
+    EXPECT_OK(ratelimit_check_with(client, policy, "c", 1, &options, TIMEOUT_MS, &decision));
+    EXPECT(decision.allowed && decision.remaining == 7 && decision.granted == 3);
+    wait_for(ratelimit_async_check_with(async, policy, "c", 1, NULL, END));
+    EXPECT(answered.allowed && answered.remaining == 6 && answered.granted == 1);
+}
+
+static void try_at_most(const char *policy)
+{
+    struct ratelimit_options options = RATELIMIT_OPTIONS;
+    options.at_most = 8;
+    EXPECT_OK(ratelimit_check_with(client, policy, "m", 1, &options, TIMEOUT_MS, &decision));
+    EXPECT(decision.allowed && decision.granted == 8 && decision.remaining == 2);
+    wait_for(ratelimit_async_check_with(async, policy, "m", 1, &options, END));
+    EXPECT(answered.allowed && answered.granted == 2 && answered.remaining == 0);
+    EXPECT_OK(ratelimit_check_with(client, policy, "m", 1, &options, TIMEOUT_MS, &decision));
+    EXPECT(!decision.allowed && decision.granted == 0);
+}
+
+static void try_request_id(const char *policy)
+{
+    struct ratelimit_options options = RATELIMIT_OPTIONS;
+    options.request_id = "one\0two";
+    options.request_id_len = 7;
+    for (int i = 0; i < 3; i++) {
+        EXPECT_OK(ratelimit_check_with(client, policy, "i", 1, &options, TIMEOUT_MS, &decision));
+        EXPECT(decision.allowed && decision.granted == 1);
+    }
+    wait_for(ratelimit_async_peek(async, policy, "i", 1, 0, END));
+    EXPECT(answered.remaining == 9);
+}
+
+static void try_check_all(const char *policy)
+{
+    struct ratelimit_decision members[2];
+    const struct ratelimit_item items[] = {{policy, "a1", 2, 4}, {policy, "a2", 2, 10}};
+    EXPECT_OK(ratelimit_check_all(client, items, 2, NULL, TIMEOUT_MS, &decision, members));
+    EXPECT(decision.allowed && decision.granted == 14 && members[0].remaining == 6 && members[1].remaining == 0);
+    wait_for(ratelimit_async_check_all(async, items, 2, NULL, END));
+    EXPECT(!answered.allowed && strcmp(answered.bound_by, policy) == 0);
+    EXPECT(answered_members[0].allowed && !answered_members[1].allowed && answered_members[0].granted == 0);
+    wait_for(ratelimit_async_check_many(async, items, 2, END));
+    EXPECT(answered_members[0].allowed && answered_members[0].granted == 4 && !answered_members[1].allowed);
+}
+
+static void try_reset(const char *policy)
+{
+    bool removed = false;
+    EXPECT_OK(ratelimit_check(client, policy, "r", 1, 3, TIMEOUT_MS, &decision));
+    EXPECT_OK(ratelimit_reset(client, policy, "r", 1, TIMEOUT_MS, &removed));
+    EXPECT(removed);
+    wait_for(ratelimit_async_reset(async, policy, "r", 1, END));
+    EXPECT(!answered_done);
+}
+
+static void try_inline(const char *policy)
+{
+    static const char settings[] = "{algorithm: fixed_window, start: first_hit, limit: 9, window: 1d}";
+    EXPECT_OK(ratelimit_check(client, settings, "n", 1, 2, TIMEOUT_MS, &decision));
+    EXPECT(decision.allowed && decision.limit == 9 && decision.remaining == 7);
+    const struct ratelimit_item items[] = {
+        {"{\"limit\": 9, \"window\": \"1d\", \"start\": \"first_hit\", \"algorithm\": \"fixed_window\"}", "n", 1, 1},
+        {policy, "n", 1, 1}};
+    wait_for(ratelimit_async_check_many(async, items, 2, END));
+    EXPECT(answered_members[0].remaining == 6 && answered_members[1].remaining == 9);
+}
+
+static void try_refund(const char *policy)
+{
+    EXPECT_OK(ratelimit_check(client, policy, "f", 1, 6, TIMEOUT_MS, &decision));
+    EXPECT_OK(ratelimit_refund(client, policy, "f", 1, 2, TIMEOUT_MS, &decision));
+    EXPECT(decision.allowed && decision.refunded == 2 && decision.remaining == 6);
+    wait_for(ratelimit_async_refund(async, policy, "f", 1, 9, END));
+    EXPECT(answered.refunded == 4 && answered.remaining == 10);
+}
+
+static void try_reserve(const char *policy)
+{
+    struct ratelimit_options options = RATELIMIT_OPTIONS;
+    options.ttl_ms = 60000;
+    EXPECT_OK(ratelimit_reserve(client, policy, "v", 1, 8, &options, TIMEOUT_MS, &decision));
+    EXPECT(decision.allowed && decision.remaining == 2 && ratelimit_id(client)[0] != '\0');
+    EXPECT_OK(ratelimit_settle(client, ratelimit_id(client), 5, TIMEOUT_MS, &decision));
+    EXPECT(decision.refunded == 3 && decision.remaining == 5 && !decision.ended);
+    wait_for(ratelimit_async_reserve(async, policy, "v", 1, 2, NULL, END));
+    EXPECT(answered.allowed && answered.remaining == 3 && answered_id[0] != '\0');
+    char reservation[sizeof answered_id];
+    memcpy(reservation, answered_id, sizeof reservation);
+    wait_for(ratelimit_async_settle(async, reservation, 3, END));
+    EXPECT(answered.charged == 1 && answered.remaining == 2);
+    wait_for(ratelimit_async_cancel(async, reservation, END));
+    EXPECT(answered.ended && answered.remaining == 2);
+    EXPECT_OK(ratelimit_reserve(client, policy, "v", 1, 2, NULL, TIMEOUT_MS, &decision));
+    EXPECT_OK(ratelimit_cancel(client, ratelimit_id(client), TIMEOUT_MS, &decision));
+    EXPECT(decision.refunded == 2 && decision.remaining == 2);
+    EXPECT_OK(ratelimit_reserve(client, policy, "v", 1, 3, NULL, TIMEOUT_MS, &decision));
+    EXPECT(!decision.allowed && ratelimit_id(client)[0] == '\0');
+}
+
+static void try_acquire(const char *policy)
+{
+    bool released = false;
+    char slot[256];
+    EXPECT_OK(ratelimit_acquire(client, policy, "s", 1, TIMEOUT_MS, &decision));
+    EXPECT(decision.allowed && decision.limit == 2 && decision.remaining == 1);
+    snprintf(slot, sizeof slot, "%s", ratelimit_id(client));
+    wait_for(ratelimit_async_acquire(async, policy, "s", 1, END));
+    EXPECT(answered.allowed && answered.remaining == 0 && answered_id[0] != '\0');
+    char other[sizeof answered_id];
+    memcpy(other, answered_id, sizeof other);
+    EXPECT_OK(ratelimit_acquire(client, policy, "s", 1, TIMEOUT_MS, &decision));
+    EXPECT(!decision.allowed && ratelimit_id(client)[0] == '\0');
+    EXPECT_OK(ratelimit_release(client, other, TIMEOUT_MS, &released)); /* another connection's */
+    EXPECT(!released);
+    EXPECT_OK(ratelimit_release(client, slot, TIMEOUT_MS, &released));
+    EXPECT(released);
+    wait_for(ratelimit_async_release(async, other, END));
+    EXPECT(answered_done);
+    EXPECT_OK(ratelimit_acquire(client, policy, "s", 1, TIMEOUT_MS, &decision));
+    EXPECT(decision.allowed && decision.remaining == 1);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(const char *policy);
+} methods[] = {
+    {"check", try_check},         {"at_most", try_at_most}, {"request_id", try_request_id},
+    {"check_all", try_check_all}, {"reset", try_reset},     {"inline", try_inline},
+    {"refund", try_refund},       {"reserve", try_reserve}, {"acquire", try_acquire},
+};
+
+int main(int argc, char **argv)
+{
+    if (argc != 4 || ratelimit_open(argv[1], &client) != RATELIMIT_OK) return 2;
+    if (ratelimit_async_new(argv[1], &async) != RATELIMIT_OK) return 2;
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+        if (strcmp(methods[i].name, argv[3]) == 0) methods[i].run(argv[2]);
+    }
+    ratelimit_async_free(async);
+    ratelimit_close(client);
+    return 0;
+}

@@ -1,0 +1,184 @@
+"""test_ctl_hold.py: ratelimitctl acquire: a slot is held while a command runs or standard input lasts, whatever ends
+first, and given back. The daemon's side is played here, so that it can deny, and leave in the middle."""
+
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import msgpack
+import pytest
+
+from harness import PATIENCE_S, program, short_directory
+
+DONE, DENIED, USAGE, UNREACHABLE, REFUSED = range(5)
+DECISION = {"limit": 2, "remaining": 1, "retry_after_ms": 0, "reset_after_ms": 0, "source": "memory", "policy_version": 1}
+TAKEN = {"allowed": True, **DECISION, "slot": "s-1"}
+FULL = {"allowed": False, **DECISION, "remaining": 0, "retry_after_ms": 300}
+
+
+class Slots:
+    """Answers acquire with `acquired` (a text is an error) and everything else as a daemon would; notes what it was asked."""
+
+    def __init__(self, acquired=TAKEN):
+        self.directory = short_directory()
+        self.path = str(self.directory / "rl.sock")
+        self.acquired, self.asked, self.peer = acquired, [], None
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.path)
+        self.listener.listen(1)
+        self.has_left = threading.Event()
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+        self.thread.start()
+
+    def serve(self):
+        self.peer, _ = self.listener.accept()
+        unpacker = msgpack.Unpacker()
+        while data := self.peer.recv(65536):
+            unpacker.feed(data)
+            for _, msgid, method, params in unpacker:
+                self.asked.append([method, *params])
+                result = {"hello": {}, "acquire": self.acquired, "release": {"released": True}}[method]
+                is_error = isinstance(result, str)
+                self.peer.sendall(msgpack.packb([1, msgid, result if is_error else None, None if is_error else result]))
+        self.has_left.set()
+
+    def leave(self):
+        self.peer.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        self.listener.close()
+        self.thread.join(PATIENCE_S)
+        shutil.rmtree(self.directory)
+
+
+@pytest.fixture
+def slots(request):
+    daemon = Slots(getattr(request, "param", TAKEN))
+    yield daemon
+    daemon.close()
+
+
+def argv(slots, *arguments):
+    return [program("ratelimitctl"), "-s", slots.path, *arguments]
+
+
+def hold(slots, *arguments, **options):
+    return subprocess.run(argv(slots, *arguments), capture_output=True, text=True, timeout=PATIENCE_S,
+                          **{"stdin": subprocess.DEVNULL, **options})
+
+
+def held(slots, *arguments):
+    return subprocess.Popen(argv(slots, *arguments), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            text=True)
+
+
+def python(code):
+    return ["--", sys.executable, "-S", "-c", code]
+
+
+def test_a_slot_is_held_while_the_command_runs(slots):
+    done = hold(slots, "acquire", "jobs", "a", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
+    assert (done.returncode, done.stdout, done.stderr) == (7, "out\n", "err\n")
+    assert slots.has_left.wait(PATIENCE_S)
+    assert slots.asked[-2:] == [["acquire", "jobs", "a"], ["release", "s-1"]]
+
+
+@pytest.mark.parametrize("slots", [FULL], indirect=True)
+def test_a_command_does_not_run_without_a_slot(slots):
+    done = hold(slots, "acquire", "jobs", "a", "--", "echo", "ran")
+    assert (done.returncode, done.stdout) == (DENIED, "")
+    assert done.stderr == "denied  0 of 2 left, retry in 300ms  (memory)\n"
+
+
+@pytest.mark.parametrize("slots", [FULL], indirect=True)
+def test_a_denial_without_a_command_is_the_answer(slots):
+    done = hold(slots, "--json", "acquire", "jobs", "a")
+    assert done.returncode == DENIED and '"allowed": false' in done.stdout and done.stderr == ""
+
+
+@pytest.mark.parametrize("slots", ["UNSUPPORTED: policy: has no concurrency limit"], indirect=True)
+def test_an_error_is_an_error(slots):
+    done = hold(slots, "acquire", "jobs", "a", "--", "echo", "ran")
+    assert (done.returncode, done.stdout) == (REFUSED, "")
+    assert done.stderr == "ratelimitctl: UNSUPPORTED: policy: has no concurrency limit\n"
+
+
+@pytest.mark.parametrize("command, status", [("/nonexistent/x", 127), ("/etc/passwd", 126)])
+def test_a_command_that_cannot_run_says_so(slots, command, status):
+    done = hold(slots, "acquire", "jobs", "a", "--", command)
+    assert done.returncode == status and command in done.stderr
+    assert slots.has_left.wait(PATIENCE_S) and slots.asked[-1] == ["release", "s-1"]
+
+
+def test_a_command_that_dies_of_a_signal_is_told_as_by_a_shell(slots):
+    done = hold(slots, "acquire", "jobs", "a", "--", "sh", "-c", "kill -9 $$")
+    assert done.returncode == 128 + 9
+
+
+def test_without_a_command_it_is_held_until_standard_input_ends(slots):
+    process = held(slots, "acquire", "jobs", "a")
+    assert process.stdout.readline() == "allowed  1 of 2 left  (memory)\n"
+    assert process.stdout.readline() == "slot s-1\n"
+    assert slots.asked[-1][0] == "acquire"
+    assert process.communicate("\n\n", timeout=PATIENCE_S) == ("", "")
+    assert process.returncode == DONE
+    assert slots.has_left.wait(PATIENCE_S) and slots.asked[-1] == ["release", "s-1"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_or_until_a_signal_comes(slots, number):
+    process = held(slots, "acquire", "jobs", "a")
+    process.stdout.readline()
+    process.stdout.readline()
+    process.send_signal(number)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == DONE
+    assert slots.has_left.wait(PATIENCE_S) and slots.asked[-1] == ["release", "s-1"]
+
+
+def test_a_signal_is_passed_on_to_the_command(slots):
+    code = ("import os, signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: os._exit(9))\n"
+            "print('ready', flush=True)\nwhile True: signal.pause()\n")
+    process = held(slots, "acquire", "jobs", "a", *python(code))
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 9
+    assert slots.has_left.wait(PATIENCE_S) and slots.asked[-1] == ["release", "s-1"]
+
+
+def test_a_lost_connection_is_a_lost_slot(slots):
+    process = held(slots, "acquire", "jobs", "a")
+    process.stdout.readline()
+    process.stdout.readline()
+    slots.leave()
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out) == (UNREACHABLE, "")
+    assert err == "ratelimitctl: the connection to the daemon ended, and with it the slot\n"
+
+
+def test_a_command_goes_on_without_its_slot(slots):
+    process = held(slots, "acquire", "jobs", "a", "--", "sh", "-c", "echo ready; read line; exit 5")
+    assert process.stdout.readline() == "ready\n"
+    slots.leave()
+    assert process.stderr.readline() == ("ratelimitctl: the connection to the daemon ended, and with it the slot; the "
+                                         "command goes on without\n")
+    process.communicate("\n", timeout=PATIENCE_S)
+    assert process.returncode == 5
+
+
+@pytest.mark.parametrize("arguments", [["acquire"], ["acquire", "jobs"], ["acquire", "jobs", "a", "--"],
+                                       ["acquire", "jobs", "a", "echo"], ["acquire", "{algorithm", "a"]])
+def test_wrong_usage_asks_nobody(arguments):
+    done = subprocess.run([program("ratelimitctl"), "-s", "/nonexistent", *arguments], capture_output=True, text=True,
+                          stdin=subprocess.DEVNULL, timeout=PATIENCE_S)
+    assert done.returncode == USAGE and done.stdout == "" and done.stderr
+
+
+def test_no_daemon_is_3():
+    done = subprocess.run([program("ratelimitctl"), "-s", "/nonexistent/rl.sock", "acquire", "jobs", "a", "--", "echo", "ran"],
+                          capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PATIENCE_S)
+    assert (done.returncode, done.stdout) == (UNREACHABLE, "") and "No such file" in done.stderr

@@ -8,6 +8,8 @@
 #include "config/not_built.h"
 #include "config/policy_keys.h"
 #include "config/setting.h"
+#include "config/zone_names.h"
+#include "limit/calendar.h"
 
 enum { PREFIX_MAX = 128 }; /* bytes of a foreign prefix; limit_prepare puts it into limit->key_head */
 
@@ -110,6 +112,13 @@ static void read_count(struct reading *reading, enum policy_field field, int64_t
                          reading->given[field], reading->faults, ret);
 }
 
+static bool is_choice(const char *text, const char *choices)
+{
+    size_t len = strlen(text);
+    const char *at = len > 0 && strchr(text, ' ') == NULL ? strstr(choices, text) : NULL;
+    return at != NULL && (at == choices || at[-1] == ' ') && (at[len] == ' ' || at[len] == '\0');
+}
+
 bool policy_limit_duration(const char *path, bool may_be_none, const struct tree_node *node, struct faults *faults,
                            int64_t *ret_us)
 {
@@ -117,6 +126,8 @@ bool policy_limit_duration(const char *path, bool may_be_none, const struct tree
     const char *text = setting_parse_text(path, node, faults);
     if (text == NULL) return false;
     const char *wrong = units_duration(text, ret_us);
+    if (wrong != NULL && is_choice(text, CALENDAR_UNITS))
+        wrong = "a window of calendar_window; write that algorithm, or a duration, e.g. 1h or 1d";
     if (wrong == NULL && *ret_us == 0 && !may_be_none) wrong = "no time at all; write a duration, e.g. 10s";
     if (wrong != NULL) faults_add(faults, node->line, path, "%s is %s", faults_shown(shown, text), wrong);
     return wrong == NULL;
@@ -126,15 +137,6 @@ static void read_duration(struct reading *reading, enum policy_field field, bool
 {
     const struct tree_node *node = reading->given[field];
     if (node != NULL) policy_limit_duration(reading_path(reading, field), may_be_none, node, reading->faults, ret_us);
-}
-
-static void read_start(struct reading *reading, struct limit *limit)
-{
-    int64_t start = 0;
-    if (reading->given[FIELD_START] == NULL) return;
-    setting_parse_choice(reading_path(reading, FIELD_START), "aligned first_hit", reading->given[FIELD_START],
-                         reading->faults, &start);
-    if (start == 1) limit->algo = ALGO_FIRST_HIT;
 }
 
 static const char *read_prefix(struct reading *reading)
@@ -152,18 +154,71 @@ static const char *read_prefix(struct reading *reading)
     return text;
 }
 
+static int64_t read_choice(struct reading *reading, enum policy_field field, const char *choices)
+{
+    int64_t place = 0;
+    if (reading->given[field] != NULL)
+        setting_parse_choice(reading_path(reading, field), choices, reading->given[field], reading->faults, &place);
+    return place;
+}
+
+static void refuse_zone(struct reading *reading, const char *name)
+{
+    char shown[FAULTS_SHOWN_MAX], near[CALENDAR_ZONE_MAX + 1];
+    const struct tree_node *node = reading->given[FIELD_TIMEZONE];
+    faults_shown(shown, name);
+    reading_path(reading, FIELD_TIMEZONE);
+    if (reading->is_inline) {
+        faults_add(reading->faults, node->line, reading->path,
+                   "%s is not open; write UTC, or a zone that a policy of the configuration has: only that opens zones",
+                   shown);
+        return;
+    }
+    if (zone_names_nearest(name, near))
+        faults_add(reading->faults, node->line, reading->path, "%s is not known; did you mean %s?", shown, near);
+    else
+        faults_add(reading->faults, node->line, reading->path,
+                   "%s is not among the time zones of this system (%s); write a name such as Europe/Berlin, or install "
+                   "tzdata (old names: tzdata-legacy)",
+                   shown, calendar_zone_dir());
+}
+
+/* The window of a calendar_window. Nothing is set where there was a fault. */
+static void read_calendar(struct reading *reading, struct limit *limit)
+{
+    size_t n_errors = reading->faults->n_errors;
+    const struct tree_node *zone = reading->given[FIELD_TIMEZONE], *start = reading->given[FIELD_WEEK_START];
+    const char *name = "UTC";
+    if (!reading_has(reading, FIELD_WINDOW)) return;
+    enum calendar_unit unit = (enum calendar_unit)read_choice(reading, FIELD_WINDOW, CALENDAR_UNITS);
+    int week_start = (int)read_choice(reading, FIELD_WEEK_START, CALENDAR_WEEKDAYS);
+    if (zone != NULL) name = setting_parse_text(reading_path(reading, FIELD_TIMEZONE), zone, reading->faults);
+    if (reading->faults->n_errors == n_errors && start != NULL && unit != CALENDAR_WEEK)
+        faults_add(reading->faults, start->line, reading_path(reading, FIELD_WEEK_START),
+                   "is of no use with this window; leave it out, or write window: week");
+    if (name == NULL) return;
+    int status = calendar_get(name, unit, week_start, !reading->is_inline, &limit->calendar);
+    if (status == CALENDAR_NO_ZONE) refuse_zone(reading, name);
+    if (status == CALENDAR_NO_MEMORY)
+        faults_add(reading->faults, reading->node->line, reading_path_to(reading, NULL),
+                   "out of memory; give the daemon more, or write fewer policies");
+}
+
 /* Returns the foreign prefix, NULL = the preset's own. */
 static const char *read_values(struct reading *reading, struct limit *limit)
 {
     if (reading_has(reading, FIELD_LIMIT)) read_count(reading, FIELD_LIMIT, 0, &limit->limit);
-    if (reading_has(reading, FIELD_WINDOW)) read_duration(reading, FIELD_WINDOW, false, &limit->window_us);
+    if (limit->algo == ALGO_CALENDAR_WINDOW)
+        read_calendar(reading, limit);
+    else if (reading_has(reading, FIELD_WINDOW))
+        read_duration(reading, FIELD_WINDOW, false, &limit->window_us);
     read_duration(reading, FIELD_MAX_WAIT, true, &limit->max_wait_us);
     limit->burst = reading_fields[FIELD_BURST].algos & (1u << limit->algo) ? limit->limit : 0;
     read_count(reading, FIELD_BURST, 1, &limit->burst);
     if (reading->given[FIELD_COUNT_DENIED] != NULL)
         setting_parse_bool(reading_path(reading, FIELD_COUNT_DENIED), reading->given[FIELD_COUNT_DENIED],
                            reading->faults, &limit->count_denied);
-    read_start(reading, limit);
+    if (read_choice(reading, FIELD_START, "aligned first_hit") == 1) limit->algo = ALGO_FIRST_HIT;
     policy_keys_read_by(reading, limit);
     return read_prefix(reading);
 }

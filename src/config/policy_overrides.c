@@ -187,6 +187,11 @@ static void read_number(struct entry *entry, enum number number, struct limit *l
                    limit_ops(limit)->name, reading_fields[number_fields[number]].takers);
         return;
     }
+    if (number == NUMBER_WINDOW && limit->calendar != NULL) {
+        faults_add(entry->faults, node->line, entry->path,
+                   "is the same for every key with calendar_window; override its limit, or write a policy of its own");
+        return;
+    }
     if (!parse_number(entry, number, node, &value)) return;
     bool is_same = value == *field_of((struct limit *)(uintptr_t)was, number);
     bool is_free = number == NUMBER_LIMIT && (value == 0 || counts_for_all(limit));

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "base/units.h"
+#include "limit/calendar.h"
 
 /* Where a line of a limit begins: of one that stands straight in its policy, and of one in a list. */
 #define STRAIGHT "    "
@@ -58,13 +59,24 @@ static void print_by(FILE *out, const struct limit *limit, const char *indent)
     fprintf(out, "]\n");
 }
 
+static void print_calendar(FILE *out, const struct calendar *calendar, const char *indent)
+{
+    fprintf(out, "%swindow: %s\n", indent, calendar_unit_name(calendar));
+    fprintf(out, "%stimezone: %s\n", indent, calendar_zone_name(calendar));
+    if (calendar_unit(calendar) == CALENDAR_WEEK)
+        fprintf(out, "%sweek_start: %s\n", indent, calendar_week_start_name(calendar));
+}
+
 static void print_limit(FILE *out, const struct limit *limit, const char *indent)
 {
     char text[UNITS_TEXT_MAX];
     print_algorithm(out, limit, indent);
     if (limit->shared) print_by(out, limit, indent);
     fprintf(out, "%slimit: %" PRId64 "\n", indent, limit->limit);
-    fprintf(out, "%swindow: %s\n", indent, units_print_duration(text, limit->window_us));
+    if (limit->calendar != NULL)
+        print_calendar(out, limit->calendar, indent);
+    else
+        fprintf(out, "%swindow: %s\n", indent, units_print_duration(text, limit->window_us));
     if (is_bucket(limit) && limit->limit > 0) fprintf(out, "%sburst: %" PRId64 "\n", indent, limit->burst);
     if (limit->algo == ALGO_LEAKY_BUCKET)
         fprintf(out, "%smax_wait: %s\n", indent, units_print_duration(text, limit->max_wait_us));

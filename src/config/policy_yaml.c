@@ -65,7 +65,8 @@ static void read_limits(struct reading *reading, enum policy_field list, struct 
 {
     const struct tree_node *node = reading->given[list]->first;
     for (uint16_t i = 0; i < policy->n_limits; i++, node = node->next) {
-        struct reading item = {.node = node, .in_list = true, .faults = reading->faults};
+        struct reading item = {
+            .node = node, .in_list = true, .is_inline = reading->is_inline, .faults = reading->faults};
         snprintf(item.base, sizeof item.base, "%.72s.%.12s[%u]", reading->base, reading_fields[list].name, i);
         if (!reading_gather(&item)) continue;
         policy_limit_read_name(&item, &policy->limits[i]);
@@ -258,7 +259,8 @@ err_free:
 struct policy_set *policy_yaml_load_inline(struct tree_node *tree, const char *name,
                                            const struct policy_defaults *defaults, struct faults *faults)
 {
-    struct reading reading = {.node = tree, .defaults = defaults, .faults = faults, .base = "policy"};
+    struct reading reading = {
+        .node = tree, .defaults = defaults, .faults = faults, .base = "policy", .is_inline = true};
     tree->key = mem_strdup(name);
     struct policy_set *set = policy_set_new_for(1);
     struct policy *policy = set != NULL && tree->key != NULL ? read_policy(&reading) : NULL;

@@ -11,8 +11,9 @@
 #define BUCKETS       (BIT(BUCKET) | SHAPERS)
 #define FIXED_WINDOWS (BIT(FIXED_WINDOW) | BIT(FIRST_HIT))
 #define COUNTERS      (FIXED_WINDOWS | BIT(SLIDING_LOG))
-#define COMPATS       (EVERY & ~(COUNTERS | BUCKETS | BIT(SLIDING_COUNTER)))
-#define NATIVES       (EVERY & ~COMPATS)
+#define CALENDARS     BIT(CALENDAR_WINDOW)
+#define NATIVES       (COUNTERS | BUCKETS | CALENDARS | BIT(SLIDING_COUNTER))
+#define COMPATS       (EVERY & ~NATIVES)
 #define EVERY         ((1u << N_ALGOS) - 1)
 
 const struct policy_field_info reading_fields[N_FIELDS] = {
@@ -133,9 +134,10 @@ bool reading_gather(struct reading *reading)
 bool reading_has(struct reading *reading, enum policy_field field)
 {
     if (reading->given[field] != NULL) return true;
-    const char *advice = field == FIELD_LIMIT    ? "how many units a window has, e.g. limit: 100"
-                         : field == FIELD_WINDOW ? "how long a window is, e.g. window: 10s"
-                                                 : "what this limit is called in answers, e.g. name: day";
+    const char *advice = field == FIELD_LIMIT ? "how many units a window has, e.g. limit: 100"
+                         : field == FIELD_WINDOW
+                             ? "how long a window is, e.g. window: 10s, or window: day with calendar_window"
+                             : "what this limit is called in answers, e.g. name: day";
     faults_add(reading->faults, reading->node->line, reading_path(reading, field), "is missing; write %s", advice);
     return false;
 }

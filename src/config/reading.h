@@ -34,6 +34,7 @@ struct reading {
     const struct tree_node *node;
     const struct tree_node *given[N_FIELDS]; /* NULL = not written */
     bool in_list;                            /* a limit of a list */
+    bool is_inline;                          /* from a request */
     uint16_t own_bursts;                     /* of a policy: bit i: its i-th limit's burst is written */
     const struct policy_defaults *defaults;
     struct faults *faults;

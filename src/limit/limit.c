@@ -81,6 +81,7 @@ const char *limit_prepare(struct limit *limit, const char *compat_prefix, char *
         snprintf(text, size, "limit must be 0 to %" PRId64, LIMIT_MAX);
         return text;
     }
+    if (limit->calendar != NULL) limit->window_us = 1; /* its own business, see calendar_window.c */
     if (limit->window_us < 1 || limit->window_us > WINDOW_MAX_US) {
         snprintf(text, size, "window must be 1us to %" PRId64 "d", WINDOW_MAX_US / 86400 / 1000000);
         return text;
@@ -102,10 +103,10 @@ int64_t limit_phase(const struct limit *limit, struct slice key)
 void limit_constants(struct constants *ret, const struct limit *limit, int64_t phase_ms, int64_t max_wait_us,
                      int64_t wall_us)
 {
-    (void)wall_us;
     *ret = (struct constants){.a = limit->a, .b = limit->b, .c = limit->c, .d = limit->d};
     ret->c -= (limit->max_wait_us - max_wait_us) * limit->a; /* only buckets have a wait: see bucket.c */
     if (phase_ms > 0) ret->c = limit->b - phase_ms;          /* only fixed windows have a phase: see fixed_window.c */
+    if (limit_ops(limit)->constants != NULL) limit_ops(limit)->constants(limit, wall_us, ret);
 }
 
 void limit_run(struct run *run, const struct limit *limit, const struct constants *constants, int64_t now_us)

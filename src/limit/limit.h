@@ -36,19 +36,21 @@ enum algo {
 };
 
 struct policy;
+struct calendar;
 
 struct limit {
     char name[NAME_MAX_LEN + 1]; /* "" where the policy has one limit without a name */
     const struct policy *policy; /* the policy it stands in */
     enum algo algo;
-    int64_t limit; /* units per window; 0 = deny always, without asking the store */
-    int64_t window_us;
-    int64_t burst;       /* buckets: capacity; else 0 */
-    int64_t max_wait_us; /* leaky_bucket: admitted with a delay up to this; else 0 */
-    bool count_denied;   /* denied requests are charged too */
-    bool phase;          /* aligned fixed windows: those of each key begin at a moment of its own */
-    bool shared;         /* its counters belong to some parts of the key only, which other keys have too */
-    key_parts parts;     /* where shared: which, of the policy's format */
+    int64_t limit;             /* units per window; 0 = deny always, without asking the store */
+    int64_t window_us;         /* calendar_window: set by limit_prepare, to more than any of its windows */
+    struct calendar *calendar; /* calendar_window: see calendar.h; else NULL */
+    int64_t burst;             /* buckets: capacity; else 0 */
+    int64_t max_wait_us;       /* leaky_bucket: admitted with a delay up to this; else 0 */
+    bool count_denied;         /* denied requests are charged too */
+    bool phase;                /* aligned fixed windows: those of each key begin at a moment of its own */
+    bool shared;               /* its counters belong to some parts of the key only, which other keys have too */
+    key_parts parts;           /* where shared: which, of the policy's format */
 
     /* Set by limit_prepare(): */
     int64_t full;                /* what a fresh key admits at once: burst, or limit */
@@ -57,6 +59,15 @@ struct limit {
     char key_head[KEY_HEAD_MAX]; /* what stands before the client's key in the store's key, e.g. "fw1:login/day:";
                                     compat: the foreign prefix with its colon */
     uint16_t key_head_len;
+};
+
+/*
+ * The constants of a run: what the script is told of a limit before it looks at its own clock. They are a run's, not
+ * the limit's, because some follow from the checks (the wait they bring, their key's phase) and some from the time
+ * (a calendar's edges). Whoever sends them to the script replays with the same ones.
+ */
+struct constants {
+    int64_t a, b, c, d;
 };
 
 /* A limit's constants at one instant. What the fields mean is the algorithm's own business. */
@@ -97,6 +108,8 @@ struct algo_ops {
     /* Check what cannot be counted exactly, and set full, max_cost, a, b, c, d. NULL, or what is wrong and what to
      * write instead (static or in `text`, `size` bytes), for a configuration error. */
     const char *(*configure)(struct limit *limit, char *text, size_t size);
+    /* Those of `ret` that follow from the host's clock. NULL where none does. */
+    void (*constants)(const struct limit *limit, int64_t wall_us, struct constants *ret);
     void (*prepare)(struct run *run); /* from run->limit and run->now_us */
     /* The state as of now; keep: 1 = stands, 0 = fresh, -1 = clamped: store() must follow even where nothing is
      * charged (a denial, a peek), or every later answer would repeat the clamp until the clock has caught up. */
@@ -161,15 +174,6 @@ int64_t limit_fits(const struct run *run, int64_t s1, int64_t s2, int64_t cost, 
  */
 int64_t limit_decide(const struct run *run, int64_t *s1, int64_t *s2, int64_t cost, bool admitted, int64_t wait,
                      struct decision *ret);
-
-/*
- * The constants of a run: what the script is told of a limit before it looks at its own clock. They are a run's, not
- * the limit's, because some follow from the checks (the wait they bring, their key's phase) and some from the time
- * (a calendar's edges). Whoever sends them to the script replays with the same ones.
- */
-struct constants {
-    int64_t a, b, c, d;
-};
 
 /* The constants for checks on a key of phase_ms (see limit_phase) that wait at most max_wait_us, as seen by a host
  * whose clock says wall_us: a guess of the store's, which is the one that counts. */

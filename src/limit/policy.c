@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/hash.h"
+#include "limit/calendar.h"
 
 enum { SET_EXPECTED = 1024, SET_FIRST_CAP = 8 };
 
@@ -101,6 +102,15 @@ struct policy *policy_variant(const struct policy *base, bool unlimited)
     return variant;
 }
 
+static uint64_t hash_calendar(uint64_t hash, const struct calendar *calendar)
+{
+    char text[160];
+    int len = snprintf(text, sizeof text, "%s|%s|%s|", calendar_unit_name(calendar), calendar_zone_name(calendar),
+                       calendar_week_start_name(calendar));
+    CHECK(len > 0 && (size_t)len < sizeof text);
+    return hash_stable(hash, text, (size_t)len);
+}
+
 /* The settings go into the fingerprint as text, so that it is the same on every machine. */
 static uint64_t hash_limit(uint64_t hash, const struct limit *limit)
 {
@@ -111,6 +121,7 @@ static uint64_t hash_limit(uint64_t hash, const struct limit *limit)
     CHECK(len > 0 && (size_t)len < sizeof text);
     hash = hash_stable(hash, text, (size_t)len);
     if (limit->phase) hash = hash_stable(hash, "phase|", 6);
+    if (limit->calendar != NULL) hash = hash_calendar(hash, limit->calendar);
     hash = hash_stable(hash, limit->key_head, limit->key_head_len); /* tells first-hit windows from aligned ones */
     if (!limit->shared) return hash;
     len = snprintf(text, sizeof text, "|by %x", (unsigned)limit->parts);

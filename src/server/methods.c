@@ -8,6 +8,7 @@
 
 #include "base/counters.h"
 #include "base/log.h"
+#include "limit/calendar.h"
 #include "server/call.h"
 #include "server/params.h"
 #include "server/reply.h"
@@ -210,6 +211,22 @@ static void pack_by(struct packer *packer, const struct limit *limit)
         if (limit->parts & 1U << i) pack_str_of(packer, &format->names[i], 1);
 }
 
+static bool is_week(const struct limit *limit)
+{
+    return limit->calendar != NULL && calendar_unit(limit->calendar) == CALENDAR_WEEK;
+}
+
+static void pack_calendar(struct packer *packer, const struct calendar *calendar)
+{
+    pack_text(packer, "window");
+    pack_text(packer, calendar_unit_name(calendar));
+    pack_text(packer, "timezone");
+    pack_text(packer, calendar_zone_name(calendar));
+    if (calendar_unit(calendar) != CALENDAR_WEEK) return;
+    pack_text(packer, "week_start");
+    pack_text(packer, calendar_week_start_name(calendar));
+}
+
 /* As configured: a setting is there where the algorithm has it. */
 void methods_pack_limit(struct packer *packer, const struct limit *limit, uint32_t n_more)
 {
@@ -217,7 +234,7 @@ void methods_pack_limit(struct packer *packer, const struct limit *limit, uint32
     bool is_named = limit->name[0] != '\0', is_leaky = limit->algo == ALGO_LEAKY_BUCKET;
     bool is_bucket = is_leaky || limit->algo == ALGO_BUCKET;
     pack_map(packer, 3U + is_named + limit->shared + is_bucket + is_leaky + is_fixed_window(limit) +
-                         may_count_denied(limit) + limit->phase + n_more);
+                         may_count_denied(limit) + limit->phase + (limit->calendar != NULL) + is_week(limit) + n_more);
     if (is_named) {
         pack_text(packer, "name");
         pack_text(packer, limit->name);
@@ -227,8 +244,12 @@ void methods_pack_limit(struct packer *packer, const struct limit *limit, uint32
     pack_text(packer, ops->name);
     pack_text(packer, "limit");
     pack_int(packer, limit->limit);
-    pack_text(packer, "window_ms");
-    pack_int(packer, div_up(limit->window_us, 1000));
+    if (limit->calendar != NULL) {
+        pack_calendar(packer, limit->calendar);
+    } else {
+        pack_text(packer, "window_ms");
+        pack_int(packer, div_up(limit->window_us, 1000));
+    }
     if (is_bucket) {
         pack_text(packer, "burst");
         pack_int(packer, limit->full);

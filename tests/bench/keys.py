@@ -16,6 +16,7 @@ ALGORITHMS = [  # (name shown, its settings, units charged to each key, keys)
     ("leaky_bucket", "algorithm: leaky_bucket, limit: 100", 1, N_KEYS),
     ("fixed_window", "algorithm: fixed_window, limit: 100", 1, N_KEYS),
     ("fixed_window, first_hit", "algorithm: fixed_window, start: first_hit, limit: 100", 1, N_KEYS),
+    ("calendar_window", "algorithm: calendar_window, limit: 100, window: year", 1, N_KEYS),
     ("sliding_counter", "algorithm: sliding_counter, limit: 100", 1, N_KEYS),
     ("sliding_log, 10 units", "algorithm: sliding_log, limit: 100", 10, N_KEYS),
     ("sliding_log, 100 units", "algorithm: sliding_log, limit: 100", 100, N_KEYS),
@@ -28,7 +29,8 @@ N_CALLS = 2000
 
 
 def config():
-    lines = [f"  {chr(ord('a') + i)}: {{{settings}, window: {WINDOW}}}" for i, (_, settings, *_) in enumerate(ALGORITHMS)]
+    lines = [f"  {chr(ord('a') + i)}: {{{settings}{'' if 'window:' in settings else f', window: {WINDOW}'}}}"
+             for i, (_, settings, *_) in enumerate(ALGORITHMS)]
     return "defaults: {deadline: 9s, on_failure: error}\npolicies:\n" + "\n".join(lines) + "\n"
 
 

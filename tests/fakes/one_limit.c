@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "fakes/one_limit.h"
+#include "fakes/policies.h"
 
 static const char *make(struct policy **ret_policy, enum algo algo, int64_t limit, int64_t window_us, int64_t burst,
                         bool count_denied, int64_t max_wait_us, char *text, size_t size)
@@ -16,6 +17,7 @@ static const char *make(struct policy **ret_policy, enum algo algo, int64_t limi
     only->algo = algo;
     only->limit = limit;
     only->window_us = window_us;
+    if (algo == ALGO_CALENDAR_WINDOW) only->calendar = policies_calendar(window_us);
     only->burst = burst;
     only->count_denied = count_denied;
     only->max_wait_us = max_wait_us;

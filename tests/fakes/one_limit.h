@@ -13,7 +13,8 @@ struct one_limit {
     struct state state; /* owned */
 };
 
-/* Settings as in a configuration; window in us. Fails the test where they are refused. */
+/* Settings as in a configuration; window in us (calendar_window: that of an hour, a day or a longer one, a month, in a
+ * zone that moves its clocks by half an hour). Fails the test where they are refused. */
 struct one_limit one_limit(enum algo algo, int64_t limit, int64_t window_us, int64_t burst, bool count_denied);
 struct one_limit one_leaky_bucket(int64_t limit, int64_t window_us, int64_t burst, int64_t max_wait_us);
 void one_limit_fini(struct one_limit *one);

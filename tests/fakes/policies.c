@@ -4,6 +4,17 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "limit/calendar.h"
+
+struct calendar *policies_calendar(int64_t window_us)
+{
+    struct calendar *calendar;
+    enum calendar_unit unit = window_us <= INT64_C(3600000000)    ? CALENDAR_HOUR
+                              : window_us <= INT64_C(86400000000) ? CALENDAR_DAY
+                                                                  : CALENDAR_MONTH;
+    CHECK(calendar_get("Australia/Lord_Howe", unit, 0, true, &calendar) == 0);
+    return calendar;
+}
 
 static void fill(struct limit *limit, const struct limit_spec *spec)
 {
@@ -12,6 +23,7 @@ static void fill(struct limit *limit, const struct limit_spec *spec)
     limit->algo = spec->algo;
     limit->limit = spec->limit;
     limit->window_us = spec->window_us;
+    if (spec->algo == ALGO_CALENDAR_WINDOW) limit->calendar = policies_calendar(spec->window_us);
     limit->burst = spec->burst;
     limit->count_denied = spec->count_denied;
     const char *wrong = limit_prepare(limit, NULL, text, sizeof text);

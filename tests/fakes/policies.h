@@ -30,6 +30,8 @@ struct policy_spec {
 const struct policy *policies_add(struct policy_set *set, const struct policy_spec *spec);
 /* A set of n policies. */
 struct policy_set *policies_make(const struct policy_spec *specs, size_t n);
+/* What stands for a calendar_window of that length: hours, days or months, where clocks are set by half an hour. */
+struct calendar *policies_calendar(int64_t window_us);
 const struct policy *policies_get(const struct policy_set *set, const char *name);
 
 #endif

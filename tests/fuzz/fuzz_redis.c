@@ -9,12 +9,13 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "limit/calendar.h"
 #include "limit/policy.h"
 #include "store/redis_reader.h"
 #include "store/redis_reply.h"
 #include "store/turn.h"
 
-enum { N_CONTROL = 2, NONCE = 1, N_LIMITS = 5, N_OPS = 10 };
+enum { N_CONTROL = 2, NONCE = 1, N_LIMITS = 6, N_OPS = 12 };
 
 static struct turn *turn;
 static struct op ops[N_OPS];
@@ -34,15 +35,16 @@ static void make_limit(struct limit *limit, const char *name, enum algo algo)
     limit->burst = algo == ALGO_BUCKET || algo == ALGO_LEAKY_BUCKET ? 5 : 0;
     limit->max_wait_us = algo == ALGO_LEAKY_BUCKET ? 300000 : 0;
     limit->window_us = 1000000;
+    if (algo == ALGO_CALENDAR_WINDOW) CHECK(calendar_get("UTC", CALENDAR_DAY, 0, true, &limit->calendar) == 0);
     CHECK(limit_prepare(limit, NULL, text, sizeof(text)) == NULL);
 }
 
 /* Two ops on a key of each limit, the second a peek. */
 static void make_turn(void)
 {
-    static const enum algo algos[N_LIMITS] = {ALGO_BUCKET, ALGO_FIXED_WINDOW, ALGO_SLIDING_LOG, ALGO_SLIDING_COUNTER,
-                                              ALGO_LEAKY_BUCKET};
-    static const char *const names[N_LIMITS] = {"a", "b", "c", "d", "e"};
+    static const enum algo algos[N_LIMITS] = {ALGO_BUCKET,          ALGO_FIXED_WINDOW, ALGO_SLIDING_LOG,
+                                              ALGO_SLIDING_COUNTER, ALGO_LEAKY_BUCKET, ALGO_CALENDAR_WINDOW};
+    static const char *const names[N_LIMITS] = {"a", "b", "c", "d", "e", "f"};
     struct policy *policy = policy_new("p", N_LIMITS);
     turn = turn_new("rl", TURN_KEYS_MAX, true);
     CHECK(policy != NULL && turn != NULL);

@@ -96,10 +96,11 @@ def test_the_rights_that_are_told_are_enough(redis, ratelimitd, connect, tmp_pat
     config = "policies:\n" + "".join(f"  {name}: {{{kind}, limit: 2, window: 60s}}\n" for name, kind in policies.items())
     config += "  slide: {compat: rlaas-sliding, key_prefix: 'rlaas:slide', limit: 2, window: 60s}\n"
     config += "  endlog: {compat: endpoint-log, key_prefix: 'other:log', limit: 2, window: 60s}\n"
+    config += "  calendar: {algorithm: calendar_window, limit: 2, window: year, timezone: Asia/Tokyo}\n"
     daemon = ratelimitd(config, redis=redis,
                         redis_options={"username": "ratelimit", "password_file": tmp_path / "password"})
     client = connect(daemon)
-    for policy in [*policies, "slide", "endlog"]:
+    for policy in [*policies, "slide", "endlog", "calendar"]:
         for _ in range(3):
             decision = client.check(policy, "carol")
             assert decision["source"] == "redis", (policy, decision)

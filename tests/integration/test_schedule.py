@@ -9,9 +9,17 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "model"))
 
+import calendars  # noqa: E402
 import traces  # noqa: E402
 
 N_TRACES = 20
+
+
+def window(policy):
+    if not policy.calendar:
+        return f"{policy.window_us}us"
+    unit, zone, week_start = policy.calendar
+    return f"{unit}, timezone: {zone}" + (f", week_start: {calendars.WEEKDAYS[week_start]}" if unit == "week" else "")
 
 
 def settings(trace):
@@ -23,7 +31,7 @@ def settings(trace):
     counted = ", count_denied: true" if policy.count_denied else ""
     more = f", max_wait: {policy.max_wait_us}us" if policy.max_wait_us else ""
     more += ", phase: true" if policy.phase_head else ""
-    return f"  {trace.name}: {{{shape}, limit: {policy.limit}, window: {policy.window_us}us{burst}{counted}{more}}}\n"
+    return f"  {trace.name}: {{{shape}, limit: {policy.limit}, window: {window(policy)}{burst}{counted}{more}}}\n"
 
 
 def calls(trace):
@@ -55,9 +63,9 @@ def replay(client, trace):
     return [as_line(answers[n], method, cost_of[n]) for n, (method, _) in enumerate(asked) if method != "test_clock"]
 
 
-@pytest.mark.parametrize("algorithm", traces.NATIVE + traces.COMPAT)
+@pytest.mark.parametrize("algorithm", (*traces.NATIVE, *traces.COMPAT, traces.PAST))
 def test_a_schedule_is_decided_as_the_model_does(algorithm, ratelimitd, connect):
-    made = [traces.make(algorithm, seed, backwards=algorithm not in traces.COMPAT) for seed in range(N_TRACES)]
+    made = [traces.of_seed(algorithm, seed) for seed in range(N_TRACES)]
     client = connect(ratelimitd("policies:\n" + "".join(map(settings, made)), arguments=["--test-clock"]))
     for trace in made:
         for step, want, have in zip(trace.steps(), trace.expected(), replay(client, trace)):

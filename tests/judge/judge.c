@@ -10,7 +10,9 @@
  *
  *   policy NAME N [KEY_FORMAT]                 then N lines:
  *   limit NAME|- ALGORITHM LIMIT WINDOW_US BURST COUNT_DENIED [MAX_WAIT_US [PHASE [by=PART,PART...]]]
- *                                              ALGORITHM as configured, or first_hit, or compat:PRESET
+ *                                              ALGORITHM as configured, or first_hit, or compat:PRESET; with
+ *                                              calendar_window WINDOW_US is UNIT,ZONE,WEEKDAY
+ *   skew SKEW_US                               from here on the host's clock is that far ahead of Redis'
  *   turn NOW_US                                the steps up to `end` are one loop turn at that time
  *   POLICY KEY check|peek COST [MAX_WAIT_US]     without it the policy's
  *   POLICY KEY reset 0
@@ -39,6 +41,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "limit/calendar.h"
 #include "limit/policy.h"
 #include "store/memory_store.h"
 #include "store/turn.h"
@@ -64,6 +67,7 @@ static struct memory_store *memory; /* owned; NULL in Redis mode */
 static struct store memory_handle;
 static redisContext *redis; /* owned */
 static struct turn *turn;   /* owned */
+static int64_t skew_us;
 
 static void die(const char *what)
 {
@@ -109,6 +113,27 @@ static void read_by(struct limit *limit, char *by)
     limit->shared = limit->parts != key_format_all(format);
 }
 
+static int place_among(const char *word, const char *words)
+{
+    int place = 0;
+    const char *at = strstr(words, word);
+    if (at == NULL) die("no such unit or weekday");
+    for (; words < at; words++) place += *words == ' ';
+    return place;
+}
+
+/* UNIT,ZONE,WEEKDAY */
+static struct calendar *calendar_named(const char *text)
+{
+    char unit[16], zone[64], weekday[16];
+    struct calendar *calendar;
+    if (sscanf(text, "%15[^,],%63[^,],%15s", unit, zone, weekday) != 3) die("no UNIT,ZONE,WEEKDAY");
+    enum calendar_unit number = (enum calendar_unit)place_among(unit, CALENDAR_UNITS);
+    if (calendar_get(zone, number, place_among(weekday, CALENDAR_WEEKDAYS), true, &calendar) != 0)
+        die("no such time zone");
+    return calendar;
+}
+
 static void read_limit(struct limit *limit, char *text)
 {
     char message[256], *line;
@@ -119,7 +144,10 @@ static void read_limit(struct limit *limit, char *text)
     if (algo < 0) die("no such algorithm");
     limit->algo = (enum algo)algo;
     limit->limit = next_number(&line);
-    limit->window_us = next_number(&line);
+    if (algo == ALGO_CALENDAR_WINDOW)
+        limit->calendar = calendar_named(next_word(&line));
+    else
+        limit->window_us = next_number(&line);
     limit->burst = next_number(&line);
     limit->count_denied = next_number(&line) != 0;
     limit->max_wait_us = optional_number(&line, 0);
@@ -224,7 +252,7 @@ static void send_turn(int64_t now_us)
     const char *argv[2 + TURN_ARGS_MAX + 1];
     size_t lens[2 + TURN_ARGS_MAX + 1];
     char now_text[24];
-    size_t n = turn_args(turn, ++nonce, now_us, &args), argc = 0;
+    size_t n = turn_args(turn, ++nonce, now_us + skew_us, &args), argc = 0;
     argv[argc] = "EVALSHA", lens[argc++] = 7;
     argv[argc] = turn_script_sha1, lens[argc++] = 40;
     for (size_t i = 0; i < n; i++) argv[argc] = (const char *)args[i].data, lens[argc++] = args[i].len;
@@ -338,6 +366,8 @@ static void replay_trace(void)
             read_policy(&line, more);
         } else if (strcmp(first, "turn") == 0) {
             now_us = next_number(&line);
+        } else if (strcmp(first, "skew") == 0) {
+            skew_us = next_number(&line);
         } else if (strcmp(first, "end") == 0) {
             run_turn(now_us);
         } else if (strcmp(first, "all") == 0) {

@@ -139,6 +139,7 @@ FOREIGN = {  # header: who may include it
     r"hiredis/": r"src/store/redis",
     r"msgpack": r"proto/|src/client/",
     r"yaml\.h": r"src/config/",
+    r"glib": r"src/limit/calendar\.c",
 }
 
 

@@ -43,7 +43,7 @@ def compare(judged, name, where, decide):
     assert at == len(answers)
 
 
-@pytest.mark.parametrize("algorithm", traces.EVERY + traces.COMPAT)
+@pytest.mark.parametrize("algorithm", (*traces.EVERY, *traces.COMPAT, traces.PAST))
 def test_memory_store_agrees_with_the_model(algorithm, judged, judge_memory):
     compare(judged(algorithm), algorithm, "memory", judge_memory)
 

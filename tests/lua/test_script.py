@@ -102,6 +102,38 @@ def test_a_sliding_counter_is_14_bytes_that_live_to_the_end_of_the_next_window(r
     assert check(0, FUTURE_US + 2_000_000) == [0, 0]
 
 
+def test_a_calendar_window_is_11_bytes_that_live_to_its_end(redis, sha):
+    begin, end, after = (FUTURE_US // 1000 + ms for ms in (-500, 500, 1500))
+
+    def check(count, now_ms):
+        turn = Turn().run("calendar_window", 1, ["c"], 4, begin, end, after, counts=[(count, 1)], mget=True)
+        return turn.call(redis, sha, now_ms * 1000 + 999)[:2]
+
+    def state(count, ends):
+        return struct.pack("<Q", count)[:5] + struct.pack("<Q", ends)[:6]
+    assert check(2, begin) == [0, 0]
+    assert redis.get("c") == state(2, end) and redis.pexpiretime("c") == end
+    assert check(9, end - 1) == [2, end]
+    assert redis.get("c") == state(4, end) and redis.pexpiretime("c") == end
+    assert check(0, end) == [0, 0]
+    assert check(1, end) == [0, 0]
+    assert redis.get("c") == state(1, after) and redis.pexpiretime("c") == after
+    assert check(0, end - 1) == [0, 0]  # the clock stepped back: forgotten, although nothing is charged
+    assert redis.get("c") == state(0, end) and redis.pexpiretime("c") == end
+    assert check(1, end - 1) == [0, end]
+
+
+def test_the_scripts_clock_chooses_the_calendars_window(redis, sha):
+    """The host's window is [0, 500); it may be off by one either way, and further off there is a rule."""
+    begin, end, after = (FUTURE_US // 1000 + ms for ms in (0, 500, 1500))
+    for now, ends in ((begin - 100_000, begin), (begin - 1, begin), (begin, end), (end - 1, end), (end, after),
+                      (after - 1, after), (after, after + 1000), (after + 999, after + 1000), (after + 1000, after + 2000),
+                      (after + 123_456_789, after + 123_457_000)):
+        redis.flushall()
+        Turn().run("calendar_window", 0, ["c"], 4, begin, end, after, mget=True).call(redis, sha, now * 1000)
+        assert redis.pexpiretime("c") == ends
+
+
 def test_groups_charge_all_members_or_none(redis, sha):
     def turn():
         return (Turn().run("bucket", 2, ["b"], 1, 200_000, 1_000_000, 1_000_000, mget=True)
@@ -145,6 +177,7 @@ RUNS = {  # algorithm -> a, b, c, d, read by MGET in the plain form
     "sliding_log": (5, 1_000_000, 0, 0, False),
     "sliding_counter": (5, 1000, 2**32 - 1, 0, True),
     "leaky_bucket": (1, 200_000, 1_400_000, 1_600_000, True),
+    "calendar_window": (5, FUTURE_US // 1000 - 500, FUTURE_US // 1000 + 500, FUTURE_US // 1000 + 1500, True),
 }
 
 
@@ -202,7 +235,7 @@ def test_a_foreign_type_is_marked_and_left_alone(redis, sha, algorithm, foreign,
 @pytest.mark.parametrize("algorithm", NATIVE)
 def test_random_bytes_never_break_a_turn(redis, sha, algorithm):
     rng = random.Random(algorithm)
-    lengths = {"bucket": 20, "leaky_bucket": 20, "first_hit": 10, "sliding_counter": 14}.get(algorithm, 8)
+    lengths = {"bucket": 20, "leaky_bucket": 20, "first_hit": 10, "sliding_counter": 14, "calendar_window": 11}.get(algorithm, 8)
     for _ in range(300):
         redis.flushall()
         if algorithm == "sliding_log":
@@ -235,7 +268,7 @@ class Trace:
         ("sld", "sliding_log", 6, 400_123, 0, 1), ("slbig", "sliding_log", 1500, 900_000, 0, 0),
         ("sc", "sliding_counter", 5, 500_000, 0, 0), ("sc7", "sliding_counter", 7, 13_000, 0, 0),
         ("lb", "leaky_bucket", 5, 500_000, 3, 0, 250_000), ("lb1", "leaky_bucket", 10, 1_000_000, 1, 0, 1_000_123),
-        ("never", "fixed_window", 0, 1_000, 0, 0),
+        ("cw", "calendar_window", 5, "hour,Australia/Lord_Howe,monday", 0, 0), ("never", "fixed_window", 0, 1_000, 0, 0),
     ]
     LIMITS = {name: limit for name, _, limit, *_ in POLICIES}
     LIMITS["b7"], LIMITS["bslow"], LIMITS["bfast"], LIMITS["lb"], LIMITS["lb1"] = 3, 2, 20, 3, 1

@@ -83,7 +83,7 @@ def complaint(name, trace, decide, where, model=lambda trace: trace.expected()):
 
 def main():
     parser = argparse.ArgumentParser(prog="./dev judge", description="Replay one trace; shrink it where it fails.")
-    parser.add_argument("algorithm", choices=[*traces.EVERY, *traces.COMPAT])
+    parser.add_argument("algorithm", choices=[*traces.EVERY, *traces.COMPAT, traces.PAST])
     parser.add_argument("seed", type=int)
     parser.add_argument("store", nargs="?", default="memory", choices=["memory", *Redis.KINDS])
     options = parser.parse_args()

@@ -23,15 +23,18 @@ import copy
 import dataclasses
 from fractions import Fraction
 
+import calendars
+
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    algorithm: str  # token_bucket, fixed_window, first_hit, sliding_log, sliding_counter, leaky_bucket, or a compat preset's name
+    algorithm: str  # a name of ALGORITHMS, native or a compat preset's name
     limit: int
     window_us: int
     burst: int = 0  # buckets only; 0 = limit
     count_denied: bool = False
     max_wait_us: int = 0  # leaky_bucket only
+    calendar: tuple = ()  # calendar_window only: unit, zone, first day of the week (0 = monday)
     phase_head: str = ""  # fixed_window with a phase only: what its keys in Redis begin with, behind the bucket
     phase_us: int = 0  # and of one key, found from that
     by: tuple | None = None  # names of the parts of the key that it counts by; None: the whole key
@@ -247,6 +250,38 @@ class FirstHit(Algorithm):
         return self.count > 0
 
 
+class CalendarWindow(Algorithm):
+    """A count that ends with the present hour, day, week, month or year of a time zone."""
+
+    tick = 1000
+
+    def __init__(self, policy):
+        super().__init__(policy)
+        self.end, self.count = None, 0
+
+    def see(self, now):
+        if self.end is None:
+            return False
+        clamped = self.end > calendars.end_us(*self.policy.calendar, now)
+        if clamped or now >= self.end:
+            self.end, self.count = None, 0
+        return clamped
+
+    def admits(self, now, cost):
+        return self.count + cost <= self.policy.limit
+
+    def charge(self, now, cost):
+        if self.end is None:
+            self.end = calendars.end_us(*self.policy.calendar, now)
+        self.count += cost
+
+    def horizon(self):
+        return calendars.LONGEST_US[self.policy.calendar[0]]
+
+    def exists(self):
+        return self.count > 0
+
+
 class SlidingLog(Algorithm):
     """The time of every unit charged; those of the last window count."""
 
@@ -357,6 +392,7 @@ ALGORITHMS = {
     "token_bucket": Bucket,
     "fixed_window": FixedWindow,
     "first_hit": FirstHit,
+    "calendar_window": CalendarWindow,
     "sliding_log": SlidingLog,
     "sliding_counter": SlidingCounter,
     "leaky_bucket": LeakyBucket,

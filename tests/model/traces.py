@@ -6,11 +6,15 @@ import functools
 import random
 import re
 
+import calendars
 from model import Model, Policy, Several, combine, of_key
 
 START_US = 4_000_000_000_000_000  # in the future, so that no key's expiry has passed
 
-NATIVE = ("token_bucket", "fixed_window", "first_hit", "sliding_log", "sliding_counter", "leaky_bucket")
+LAST_US = 8_900_000_000_000_000  # below 2^53
+
+NATIVE = ("token_bucket", "fixed_window", "first_hit", "sliding_log", "sliding_counter", "leaky_bucket",
+          "calendar_window")
 BUCKETS = ("token_bucket", "leaky_bucket")
 COMPAT = ("window-start-millis", "rlaas-fixed", "rlaas-sliding", "first-hit", "endpoint-window", "endpoint-log")
 COUNTS_DENIED = ("fixed_window", "first_hit", "sliding_log")
@@ -20,7 +24,11 @@ LIMITS = (1, 2, 3, 5, 7, 10, 30)
 
 def settings(policy):
     """A limit's line for the judge, behind its algorithm."""
-    return (f"{policy.limit} {policy.window_us} {policy.burst} {int(policy.count_denied)} {policy.max_wait_us} "
+    window = policy.window_us
+    if policy.calendar:
+        unit, zone, week_start = policy.calendar
+        window = f"{unit},{zone},{calendars.WEEKDAYS[week_start]}"
+    return (f"{policy.limit} {window} {policy.burst} {int(policy.count_denied)} {policy.max_wait_us} "
             f"{int(policy.phase_head != '')}")
 
 
@@ -64,6 +72,9 @@ def line(answer, kind, cost):
 def random_policy(rng, algorithm):
     if algorithm in COMPAT:
         return Policy(algorithm, rng.choice(LIMITS), rng.choice([w for w in WINDOWS_US if w % 1_000_000 == 0]))
+    if algorithm == "calendar_window":
+        calendar = (rng.choice(calendars.UNITS), rng.choice(calendars.ZONES), rng.randrange(7))
+        return Policy(algorithm, rng.choice(LIMITS), calendars.NOMINAL_US[calendar[0]], calendar=calendar)
     windows = [w for w in WINDOWS_US if algorithm in (*BUCKETS, "sliding_log") or w % 1000 == 0]
     limit = rng.choice(LIMITS)
     burst = rng.choice((0, 0, 1, limit, 2 * limit, rng.randint(1, 40))) if algorithm in BUCKETS else 0
@@ -77,6 +88,8 @@ def random_policy(rng, algorithm):
 def random_step_us(rng, policy, backwards, now):
     window = policy.window_us
     to_edge = (policy.phase_us - now) % window
+    if policy.calendar:
+        to_edge = calendars.end_us(*policy.calendar, now) - now
     if backwards and rng.random() < 0.06:
         return -rng.choice((1, 1000, rng.randint(0, window), rng.randint(0, 3 * window)))
     return rng.choice((0, 0, 1, 1000, window // policy.limit, rng.randint(0, window // policy.limit),
@@ -99,13 +112,19 @@ def random_max_wait(rng, policy, kind):
     return rng.choice((0, 1000, most // 2, most - 1, most, 2 * most, rng.randint(0, most))) // 1000 * 1000
 
 
-def make(algorithm, seed, n_steps=100, backwards=True):
+def make(algorithm, seed, n_steps=100, backwards=True, past=False):
+    """`past`: a calendar's window in years gone by, which only a store without a clock of its own can replay."""
     rng = random.Random(f"{algorithm} {seed}")
     policy = random_policy(rng, algorithm)
     if algorithm == "fixed_window" and seed % 3 == 2:
         policy = dataclasses.replace(policy, phase_head=f"fw1:{algorithm}-{seed}:")
     # Anywhere against the windows' edges.
     now, turns, left = START_US + rng.randint(0, 2 * policy.window_us), [], n_steps
+    earliest = START_US
+    if policy.calendar:
+        earliest = 0 if past else START_US
+        now = calendars.hard_moment_us(rng, policy.calendar[1], past) - rng.randint(0, 3 * policy.window_us)
+        now = max(earliest, now)
     while left > 0:
         n = min(left, rng.choice((1, 1, 2, 3, 8)))
         kinds = rng.choices(("check", "peek", "reset"), (90, 8, 2), k=n)
@@ -113,7 +132,8 @@ def make(algorithm, seed, n_steps=100, backwards=True):
         steps = [(key, kind, random_cost(rng, policy) if kind != "reset" else 0, random_max_wait(rng, policy, kind))
                  for key, kind in zip(keys, kinds)]
         turns.append((now, steps))
-        now = max(START_US, now + random_step_us(rng, of_key(policy, f"{algorithm}-{seed}-a"), backwards, now))
+        step = random_step_us(rng, of_key(policy, f"{algorithm}-{seed}-a"), backwards, now)
+        now = min(max(earliest, now + step), LAST_US)
         left -= n
     return Trace(seed, f"{algorithm}-{seed}", policy, turns)
 
@@ -281,11 +301,14 @@ def make_shared(seed, n_steps=60, backwards=True):
 
 
 EVERY = (*NATIVE, "several", "shared")  # what a seed can be asked for, beside COMPAT
+PAST = "calendar_window_past"  # and this, of the memory store: Redis drops keys whose expiry has passed
 
 
 def of_seed(name, seed):
     """The trace that tests and `./dev judge` mean by a name and a seed."""
     # The windows of the presets' originals end by Redis' clock, which does not step back.
+    if name == PAST:
+        return make("calendar_window", seed, past=True)
     made = {"several": make_several, "shared": make_shared}
     make_it = made.get(name, functools.partial(make, name, backwards=name not in COMPAT))
     return make_it(seed)

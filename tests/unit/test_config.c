@@ -14,6 +14,7 @@
 #include "base/alloc.h"
 #include "config/config.h"
 #include "config/config_print.h"
+#include "config/reading.h"
 
 static struct config *parse(const char *text, struct faults *faults)
 {
@@ -171,13 +172,24 @@ static void a_policy_has_up_to_16_limits(void **state)
     config_free(config);
 }
 
+/* The masks of reading.c: an algorithm that is in none of them would be taken for a preset. */
+static void only_presets_take_a_key_prefix(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_ALGOS; i++) {
+        assert_int_equal((reading_fields[FIELD_KEY_PREFIX].algos >> i) & 1U, algo_table[i]->is_compat);
+        assert_int_equal((reading_fields[FIELD_LIMIT].algos >> i) & 1U, 1);
+    }
+}
+
 /* What is refused */
 
-#define POLICY(settings) "policies:\n  p:\n" settings
-#define VALID            "    limit: 1\n    window: 1s\n"
-#define LIMITS(limits)   POLICY("    limits:\n      - " limits "\n")
-#define CANDIDATE(text)  POLICY("    algorithm: gcra\n" VALID text)
-#define LIMIT_A          "{name: a, algorithm: gcra, limit: 1, window: 1s}"
+#define POLICY(settings)   "policies:\n  p:\n" settings
+#define VALID              "    limit: 1\n    window: 1s\n"
+#define LIMITS(limits)     POLICY("    limits:\n      - " limits "\n")
+#define CANDIDATE(text)    POLICY("    algorithm: gcra\n" VALID text)
+#define LIMIT_A            "{name: a, algorithm: gcra, limit: 1, window: 1s}"
+#define CALENDAR(settings) POLICY("    algorithm: calendar_window\n    limit: 1\n" settings)
 
 /* Each file has this fault on this line, and no other. */
 static const struct {
@@ -252,7 +264,6 @@ static const struct {
      "policies.p.candidate[0].shadow: is the policy's"},
     {CANDIDATE("    candidate:\n      - {name: a, algorithm: gcra, limit: 1, window: 0}\n"), 7,
      "policies.p.candidate[0].window: '0' is no time at all"},
-    {POLICY("    algorithm: calendar_window\n" VALID), 3, "'calendar_window' is not built yet; write fixed_window"},
     /* lists of limits */
     {LIMITS("{name: day, limit: 1, window: 1s}"), 4, "policies.p.limits[0].algorithm: is missing; "},
     {LIMITS("{name: day, algorithm: gcra, window: 1s}"), 4, "policies.p.limits[0].limit: is missing; "},
@@ -321,6 +332,30 @@ static const struct {
     {LIMITS(LIMIT_A) "    phase: true\n", 5, "policies.p.phase: is for windows that all begin at once"},
     {LIMITS("{name: a, algorithm: fixed_window, limit: 1, window: 1s, phase: true}"), 4,
      "policies.p.limits[0].phase: is the policy's, not a limit's; write it beside limits"},
+    /* calendars */
+    {CALENDAR("    window: 1d\n"), 5, "policies.p.window: '1d' is not known; write one of: hour day week month year"},
+    {CALENDAR("    timezone: UTC\n"), 2,
+     "policies.p.window: is missing; write how long a window is, e.g. window: 10s, "},
+    {CALENDAR("    window: day\n    timezone: Europe/Berln\n"), 6,
+     "policies.p.timezone: 'Europe/Berln' is not known; did you mean Europe/Berlin?"},
+    {CALENDAR("    window: day\n    timezone: berlin\n"), 6, "'berlin' is not known; did you mean Europe/Berlin?"},
+    {CALENDAR("    window: day\n    timezone: Mitteleuropaeische Zeit/Standard\n"), 6,
+     "is not among the time zones of this system (/usr/share/zoneinfo); write a name such as Europe/Berlin, or install "
+     "tzdata (old names: tzdata-legacy)"},
+    {CALENDAR("    window: day\n    timezone: [UTC]\n"), 6, "policies.p.timezone: "},
+    {CALENDAR("    window: week\n    week_start: mon\n"), 6, "'mon' is not known; write one of: monday tuesday"},
+    {CALENDAR("    window: day\n    week_start: monday\n"), 6,
+     "policies.p.week_start: is of no use with this window; leave it out, or write window: week"},
+    {CALENDAR("    window: day\n    burst: 3\n"), 6, "policies.p.burst: is no setting of calendar_window"},
+    {CALENDAR("    window: day\n    count_denied: true\n"), 6, "policies.p.count_denied: is no setting of calendar_"},
+    {CALENDAR("    window: day\n    start: aligned\n"), 6, "policies.p.start: is no setting of calendar_window"},
+    {CALENDAR("    window: day\n    phase: true\n"), 6, "policies.p.phase: is for windows that all begin at once"},
+    {CALENDAR("    window: day\n    overrides: [{key: a, window: 1d}]\n"), 6,
+     "policies.p.overrides[0].window: is the same for every key with calendar_window; override its limit"},
+    {POLICY("    algorithm: fixed_window\n    limit: 1\n    window: day\n"), 5,
+     "policies.p.window: 'day' is a window of calendar_window; write that algorithm, or a duration, e.g. 1h or 1d"},
+    {POLICY("    algorithm: fixed_window\n    timezone: UTC\n" VALID), 4, "it belongs to calendar_window)"},
+    {POLICY("    algorithm: fixed_window\n    week_start: monday\n" VALID), 4, "it belongs to calendar_window"},
     {POLICY("    algorithm: token_bucket\n    limit: 0\n    window: 1s\n    burst: 5\n"), 6,
      "policies.p.burst: stands beside limit: 0"},
     {POLICY("    algorithm: token_bucket\n    burst: 0\n" VALID), 4, "policies.p.burst: '0' is too small"},
@@ -407,6 +442,8 @@ static void what_is_printed_parses_back_to_the_same(void **state)
         "burst: 3}\n      - {name: \"null\", algorithm: sliding_log, limit: 7, window: 1m, count_denied: true}\n"
         "      - {name: never, algorithm: fixed_window, start: first_hit, limit: 0, window: 1h}\n"
         "  one: {limits: [{name: day, algorithm: fixed_window, limit: 5, window: 1d}]}\n"
+        "  day: {algorithm: calendar_window, limit: 5, window: day}\n"
+        "  week: {algorithm: calendar_window, limit: 5, window: week, timezone: Asia/Kolkata, week_start: sunday}\n"
         "  spread: {algorithm: fixed_window, limit: 5, window: 10s, phase: true}\n"
         "  both: {limits: [{name: a, algorithm: gcra, limit: 5, window: 1s}, {name: b, algorithm: fixed_window, limit: "
         "5, "
@@ -636,6 +673,7 @@ int main(void)
         cmocka_unit_test(the_default_policy_stands_in_only_for_a_missing_list),
         cmocka_unit_test(the_defaults_are_those_of_the_interface),
         cmocka_unit_test(a_whole_file_becomes_values),
+        cmocka_unit_test(only_presets_take_a_key_prefix),
         cmocka_unit_test(each_fault_is_told_with_its_line_and_its_key),
         cmocka_unit_test(every_fault_of_a_file_is_told_in_order),
         cmocka_unit_test(a_socket_path_has_at_most_107_bytes),

@@ -68,6 +68,17 @@ static void windows_say_their_count_and_their_end(void **state)
     assert_int_equal(term("window_ends_in_ms"), 6500);
 }
 
+static void a_calendars_window_ends_by_its_clocks(void **state)
+{
+    (void)state;
+    struct limit_spec hour = {.algo = ALGO_CALENDAR_WINDOW, .limit = 5, .window_us = 3600 * SECOND_US};
+    describe(hour, 2, NOW_US / 1000 + 1234);
+    assert_int_equal(term("count"), 2);
+    assert_int_equal(term("window_ends_in_ms"), 1234);
+    describe(hour, 0, 0);
+    assert_int_equal(term("window_ends_in_ms"), 3600000 - NOW_US / 1000 % 3600000);
+}
+
 static void a_log_says_when_its_newest_unit_expires(void **state)
 {
     (void)state;
@@ -128,8 +139,11 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_teardown(name, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(every_algorithm_describes_its_state),     TEST(windows_say_their_count_and_their_end),
-        TEST(a_log_says_when_its_newest_unit_expires), TEST(buckets_say_their_tokens),
+        TEST(every_algorithm_describes_its_state),
+        TEST(windows_say_their_count_and_their_end),
+        TEST(a_calendars_window_ends_by_its_clocks),
+        TEST(a_log_says_when_its_newest_unit_expires),
+        TEST(buckets_say_their_tokens),
         TEST(keys_have_their_names_in_redis),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,15 +26,26 @@ struct settings {
 };
 
 static const struct settings cases[] = {
-    {ALGO_BUCKET, 10, 1000000, 0, false},         {ALGO_BUCKET, 7, 1000000, 3, false},
-    {ALGO_BUCKET, 1, 60000000, 0, false},         {ALGO_BUCKET, 1000000, 1000, 5, false},
-    {ALGO_FIXED_WINDOW, 5, 10000, 0, false},      {ALGO_FIXED_WINDOW, 1, 1000, 0, false},
-    {ALGO_FIXED_WINDOW, 5, 1000000, 0, true},     {ALGO_FIRST_HIT, 5, 10000, 0, false},
-    {ALGO_FIRST_HIT, 5, 1000000, 0, true},        {ALGO_SLIDING_LOG, 5, 10000, 0, false},
-    {ALGO_SLIDING_LOG, 1, 1500, 0, false},        {ALGO_SLIDING_LOG, 5, 1000000, 0, true},
-    {ALGO_SLIDING_LOG, 50, 100000, 0, false},     {ALGO_SLIDING_COUNTER, 5, 10000, 0, false},
-    {ALGO_SLIDING_COUNTER, 1, 1000, 0, false},    {ALGO_SLIDING_COUNTER, 7, 13000, 0, false},
-    {ALGO_SLIDING_COUNTER, 50, 100000, 0, false}, {ALGO_LEAKY_BUCKET, 7, 1000000, 3, false},
+    {ALGO_BUCKET, 10, 1000000, 0, false},
+    {ALGO_BUCKET, 7, 1000000, 3, false},
+    {ALGO_BUCKET, 1, 60000000, 0, false},
+    {ALGO_BUCKET, 1000000, 1000, 5, false},
+    {ALGO_FIXED_WINDOW, 5, 10000, 0, false},
+    {ALGO_FIXED_WINDOW, 1, 1000, 0, false},
+    {ALGO_FIXED_WINDOW, 5, 1000000, 0, true},
+    {ALGO_FIRST_HIT, 5, 10000, 0, false},
+    {ALGO_FIRST_HIT, 5, 1000000, 0, true},
+    {ALGO_SLIDING_LOG, 5, 10000, 0, false},
+    {ALGO_SLIDING_LOG, 1, 1500, 0, false},
+    {ALGO_SLIDING_LOG, 5, 1000000, 0, true},
+    {ALGO_SLIDING_LOG, 50, 100000, 0, false},
+    {ALGO_SLIDING_COUNTER, 5, 10000, 0, false},
+    {ALGO_SLIDING_COUNTER, 1, 1000, 0, false},
+    {ALGO_SLIDING_COUNTER, 7, 13000, 0, false},
+    {ALGO_SLIDING_COUNTER, 50, 100000, 0, false},
+    {ALGO_LEAKY_BUCKET, 7, 1000000, 3, false},
+    {ALGO_CALENDAR_WINDOW, 5, 3600000000, 0, false},
+    {ALGO_CALENDAR_WINDOW, 3, 2592000000000, 0, false},
 };
 
 static uint64_t seed;

@@ -103,11 +103,11 @@ static void each_algorithm_admits_its_limit_and_again_after_its_retry(void **sta
         struct decision denied = check(limit, "alice", 1);
         assert_false(denied.allowed);
         assert_int_equal(denied.granted, 0);
-        assert_in_range(denied.retry_after_ms, 1, 20000); /* a sliding counter looks a window ahead */
+        assert_in_range(denied.retry_after_ms, 1, limit->window_us / 500); /* a sliding counter looks a window ahead */
         assert_true(check(limit, "bob", 1).allowed);
         advance_us(denied.retry_after_ms * 1000);
         assert_true(check(limit, "alice", 1).allowed);
-        advance_us(100 * SECOND_US);
+        advance_us(10 * limit->window_us);
         assert_int_equal(check(limit, "alice", 1).remaining, 2);
     }
 }
@@ -154,7 +154,7 @@ static void a_reset_says_whether_a_state_was_there(void **state)
         assert_false(check(limit, "alice", 1).allowed);
         assert_true(ask(OP_RESET, limit, "alice", 0).removed);
         assert_true(check(limit, "alice", 1).allowed);
-        advance_us(100 * SECOND_US);
+        advance_us(10 * limit->window_us);
         assert_false(ask(OP_RESET, limit, "alice", 0).removed);
         assert_int_equal(memory_store_n_keys(memory), 0);
     }

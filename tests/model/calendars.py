@@ -1,0 +1,107 @@
+"""calendars.py: where windows of the calendar end, found by looking at what a zone's clocks show.
+
+A window (an hour, a day, ...) begins at the first instant at which the clocks show its beginning or have passed it, and
+ends where the next one begins. Nothing here knows offsets or transitions: clocks are read, half an hour by half an
+hour, by Python's own zoneinfo.
+"""
+
+import datetime
+import functools
+import zoneinfo
+
+UNITS = ("hour", "day", "week", "month", "year")
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Asia/Kathmandu", "Australia/Lord_Howe", "Pacific/Apia",
+         "Pacific/Chatham", "America/Sao_Paulo", "America/St_Johns", "America/Havana", "America/Santiago", "America/Nuuk",
+         "Asia/Beirut", "Asia/Jerusalem", "Africa/Cairo", "Africa/Casablanca", "America/Scoresbysund")
+HOUR_S, DAY_S = 3600, 86400
+NOMINAL_US = {unit: 1_000_000 * seconds for unit, seconds in
+              zip(UNITS, (HOUR_S, DAY_S, 7 * DAY_S, 30 * DAY_S, 365 * DAY_S))}
+LONGEST_US = {unit: nominal + 1_000_000 * 3 * DAY_S for unit, nominal in NOMINAL_US.items()}
+LOOK_S = 1800  # no zone of the list changes its clocks twice in that time, nor shows a new day for a part of it only
+FURTHEST_S = 26 * HOUR_S
+
+# Where zones did hard things: a day skipped, midnight skipped or shown twice, a minute of the next day shown before it.
+PAST = {
+    "Pacific/Apia": "2011-12-30T10:00", "America/Sao_Paulo": "2018-11-04T03:00", "America/St_Johns": "2006-10-29T02:31",
+    "Asia/Beirut": "2024-03-30T22:00", "America/Havana": "2024-11-03T05:00", "Australia/Lord_Howe": "2024-04-06T15:00",
+    "Africa/Cairo": "2010-09-09T21:00", "Africa/Casablanca": "2024-03-10T02:00", "America/Nuuk": "2023-03-26T01:00",
+    "America/Scoresbysund": "2024-03-31T01:00", "Europe/Berlin": "2024-10-27T01:00", "America/Santiago": "2019-09-08T04:00",
+    "America/New_York": "2000-02-29T00:00", "Asia/Jerusalem": "2004-02-29T00:00", "UTC": "2000-12-31T23:00",
+}
+TURNS = ("2097-01-01", "2100-02-28", "2100-03-01", "2104-02-29", "2104-12-31")
+
+
+@functools.cache
+def zone_of(name):
+    return zoneinfo.ZoneInfo(name)
+
+
+def shown(zone, at_s):
+    """What the zone's clocks show."""
+    return datetime.datetime.fromtimestamp(at_s, zone_of(zone)).replace(tzinfo=None, fold=0)
+
+
+def utc_s(naive):
+    return int(naive.replace(tzinfo=datetime.timezone.utc).timestamp())
+
+
+@functools.lru_cache(maxsize=200_000)
+def reached_s(zone, naive):
+    """The first second at which the zone's clocks show `naive`, or have passed it."""
+    at = utc_s(naive) - FURTHEST_S
+    while shown(zone, at) < naive:
+        at += LOOK_S
+    low, high = at - LOOK_S, at
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if shown(zone, middle) >= naive else (middle, high)
+    return high
+
+
+def beginning(unit, week_start, naive):
+    """Of the hour, day, ... that clocks are in which show `naive`."""
+    if unit == "hour":
+        return naive.replace(minute=0, second=0, microsecond=0)
+    day = naive.replace(hour=0, minute=0, second=0, microsecond=0)
+    if unit == "week":
+        return day - datetime.timedelta(days=(day.weekday() - week_start) % 7)
+    if unit == "month":
+        return day.replace(day=1)
+    return day.replace(month=1, day=1) if unit == "year" else day
+
+
+@functools.lru_cache(maxsize=200_000)
+def following(unit, week_start, begin):
+    longest = {"hour": datetime.timedelta(hours=1), "day": datetime.timedelta(days=1), "week": datetime.timedelta(days=7),
+               "month": datetime.timedelta(days=31), "year": datetime.timedelta(days=366)}[unit]
+    return beginning(unit, week_start, begin + longest)
+
+
+def end_us(unit, zone, week_start, now_us):
+    """Where the window ends that `now` lies in."""
+    now_s = now_us // 1_000_000
+    begin = beginning(unit, week_start, shown(zone, now_s))
+    while reached_s(zone, begin) <= now_s:
+        begin = following(unit, week_start, begin)
+    return reached_s(zone, begin) * 1_000_000
+
+
+@functools.cache
+def changes_s(zone, year):
+    """Days of that year in the course of which the zone sets its clocks."""
+    def ahead(at):
+        return utc_s(shown(zone, at)) - at
+
+    first = utc_s(datetime.datetime(year, 1, 1))
+    return [at for at in range(first, first + 365 * DAY_S, DAY_S) if ahead(at) != ahead(at + DAY_S)]
+
+
+def hard_moment_us(rng, zone, past):
+    """A moment near which something is to be got wrong."""
+    if past:
+        return utc_s(datetime.datetime.fromisoformat(PAST.get(zone, PAST["UTC"]))) * 1_000_000
+    changes = changes_s(zone, rng.randint(2097, 2106))
+    if changes and rng.random() < 0.7:
+        return (rng.choice(changes) + rng.randint(0, DAY_S)) * 1_000_000
+    return reached_s(zone, datetime.datetime.fromisoformat(rng.choice(TURNS))) * 1_000_000

@@ -51,6 +51,9 @@ def least(holds, low: int, high: int) -> int:
     return low
 
 
+MS = 1000  # us
+
+
 def ms(us: int) -> int:
     return -(-us // 1000)
 
@@ -91,12 +94,9 @@ class Algorithm:
         return other
 
     def wait(self, now: int, cost: int, holds: str) -> int:
-        """The smallest wait in us, on the algorithm's grain, until the predicate of that name holds for `cost`."""
-        grain = self.tick
-        start = now // grain
-        ticks = least(lambda dt: getattr(self.later((start + dt) * grain), holds)((start + dt) * grain, cost),
-                      0, self.horizon() // grain + 2)
-        return ticks * grain
+        """The smallest wait, in us but of whole ms as answers are, until the predicate of that name holds for `cost`."""
+        return MS * least(lambda dt: getattr(self.later(now + dt * MS), holds)(now + dt * MS, cost),
+                          0, self.horizon() // MS + 2)
 
     def step(self, now: int, kind: str, cost: int, max_wait_us: int | None = None) -> dict:
         now -= now % self.tick

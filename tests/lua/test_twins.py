@@ -1,12 +1,12 @@
 """test_twins.py: a slice of what ./dev soak judge runs for long: random turns decided by the script and by the C
 algorithms, every field compared in C."""
 
+import os
 import re
 import subprocess
 import sys
 
-from conftest import ROOT
-from harness import build_dir
+from harness import ROOT, build_dir
 
 TRACES = 12
 
@@ -37,3 +37,10 @@ def test_a_difference_is_told_with_its_seed_and_step(server):
     output, _ = twins.communicate()
     assert twins.returncode == 1
     assert re.match(r"twins: seed \d+, turn \d+, step \d+, .*\n  script: .*\n  memory: ", output), output
+
+
+def test_a_part_of_the_soak_that_breaks_is_a_failure(tmp_path):
+    done = subprocess.run([sys.executable, str(ROOT / "tests" / "bench" / "soak_judge.py"), "--traces", "1"], text=True,
+                          capture_output=True, timeout=300, env={**os.environ, "RATELIMITD_BUILD": str(tmp_path)})
+    assert done.returncode == 1
+    assert "model broke" in done.stdout and "twins broke" in done.stdout

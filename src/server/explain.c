@@ -73,8 +73,7 @@ static void pack_states(struct packer *packer, const struct check *check)
         struct state_terms terms = {0};
         struct run run;
         run_of(&run, check, member);
-        const struct algo_ops *ops = limit_ops(member->limit);
-        if (ops->describe != NULL) ops->describe(&run, member->seen1, member->seen2, &terms);
+        limit_ops(member->limit)->describe(&run, member->seen1, member->seen2, &terms);
         pack_map(packer, (uint32_t)terms.n);
         for (size_t j = 0; j < terms.n; j++) {
             pack_text(packer, terms.at[j].name);

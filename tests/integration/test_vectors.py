@@ -208,6 +208,7 @@ def test_the_examples_are_what_a_daemon_answers(ratelimitd):
         wire.send(msgpack.packb([0, 1, "reset", ["api", "alice"]]))
         wire.recv()
         assert ask(wire, "check-all") == expected("check-all-answer")
+        assert ask(wire, "explain") == expected("explain-answer")
         assert ask(wire, "test-clock") == expected("test-clock-answer")
         assert keys(ask(wire, "version")) == keys(expected("version-answer"))
         hello = ask(wire, "hello")

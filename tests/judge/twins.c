@@ -24,6 +24,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "limit/calendar.h"
 #include "limit/policy.h"
 #include "store/memory_store.h"
 #include "store/turn.h"
@@ -50,6 +51,7 @@ static struct policy *policies[N_POLICIES]; /* owned, of the present trace */
 static int64_t window_us;                   /* all windows of the trace are near this */
 static struct step *in_redis, *in_memory;   /* owned; the steps of a turn, twice */
 static size_t n_steps;
+static int64_t skew_us;      /* of the trace: how far the host's clock is ahead of Redis'; moves no calendar's edge */
 static int64_t turn_wait_us; /* what most checks of a turn bring: checks that bring another cut the call */
 
 static struct clock twin_clock = {.manual = true, .frozen = true};
@@ -92,13 +94,24 @@ static bool once_in(int64_t n)
 
 /* ---- policies -------------------------------------------------------------------------------------------------- */
 
-static const enum algo algos[] = {ALGO_BUCKET,      ALGO_FIXED_WINDOW,    ALGO_FIRST_HIT,
-                                  ALGO_SLIDING_LOG, ALGO_SLIDING_COUNTER, ALGO_LEAKY_BUCKET};
+static const enum algo algos[] = {ALGO_BUCKET,          ALGO_FIXED_WINDOW, ALGO_FIRST_HIT,      ALGO_SLIDING_LOG,
+                                  ALGO_SLIDING_COUNTER, ALGO_LEAKY_BUCKET, ALGO_CALENDAR_WINDOW};
 enum { N_NATIVE = sizeof algos / sizeof algos[0] };
 
 static bool is_bucket(enum algo algo)
 {
     return algo == ALGO_BUCKET || algo == ALGO_LEAKY_BUCKET;
+}
+
+/* Windows near the others' length, as far as the calendar has such. */
+static struct calendar *random_calendar(void)
+{
+    static const char *const zones[] = {"UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/New_York"};
+    struct calendar *calendar;
+    int64_t units = window_us < 86400000000 ? CALENDAR_WEEK : CALENDAR_YEAR + 1;
+    if (calendar_get(zones[below(4)], (enum calendar_unit)below(units), (int)below(7), true, &calendar) != 0)
+        die("no time zones here");
+    return calendar;
 }
 
 static void fill_limit(struct limit *limit, enum algo algo)
@@ -112,8 +125,9 @@ static void fill_limit(struct limit *limit, enum algo algo)
     if (is_bucket(algo)) limit->burst = ONE_OF(0, 0, 1, limit->limit, 2 * limit->limit, 1 + below(40));
     if (algo == ALGO_LEAKY_BUCKET)
         limit->max_wait_us = ONE_OF(0, 1, 1000, limit->window_us / limit->limit, 3 * limit->window_us);
-    else if (!is_bucket(algo) && algo != ALGO_SLIDING_COUNTER)
+    else if (algo == ALGO_FIXED_WINDOW || algo == ALGO_FIRST_HIT || algo == ALGO_SLIDING_LOG)
         limit->count_denied = once_in(4);
+    if (algo == ALGO_CALENDAR_WINDOW) limit->calendar = random_calendar();
     if (algo == ALGO_FIXED_WINDOW) limit->phase = once_in(4);
     const char *wrong = limit_prepare(limit, NULL, message, sizeof message);
     if (wrong != NULL) die(wrong);
@@ -122,6 +136,7 @@ static void fill_limit(struct limit *limit, enum algo algo)
 /* Each algorithm alone once, and policies of several. */
 static void make_policies(void)
 {
+    skew_us = once_in(2) ? 0 : below(1200000000) - 600000000;
     window_us = ONE_OF(1000, 7000, 1000000, 10000000, 3600000000, 86400000000);
     for (size_t i = 0; i < N_POLICIES; i++) {
         char name[16];
@@ -217,7 +232,7 @@ static void send_turn(uint32_t nonce)
     const char *argv[3 + TURN_ARGS_MAX];
     size_t lens[3 + TURN_ARGS_MAX], argc = 0;
     char now_text[24];
-    size_t n = turn_args(turn, nonce, twin_clock.wall_us, &args);
+    size_t n = turn_args(turn, nonce, twin_clock.wall_us + skew_us, &args);
     argv[argc] = "EVALSHA", lens[argc++] = 7;
     argv[argc] = turn_script_sha1, lens[argc++] = 40;
     for (size_t i = 0; i < n; i++) argv[argc] = (const char *)args[i].data, lens[argc++] = args[i].len;

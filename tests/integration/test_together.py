@@ -16,9 +16,11 @@ policies:
   first_hit:       {{algorithm: fixed_window, start: first_hit, limit: LIMIT, window: {WINDOW}}}
   sliding_log:     {{algorithm: sliding_log, limit: LIMIT, window: {WINDOW}}}
   sliding_counter: {{algorithm: sliding_counter, limit: LIMIT, window: {WINDOW}}}
+  calendar_window: {{algorithm: calendar_window, limit: LIMIT, window: year}}
   leaky_bucket:    {{algorithm: leaky_bucket, limit: LIMIT, window: {WINDOW}}}
 """
-ALGORITHMS = ("token_bucket", "fixed_window", "first_hit", "sliding_log", "sliding_counter", "leaky_bucket")
+ALGORITHMS = ("token_bucket", "fixed_window", "first_hit", "sliding_log", "sliding_counter", "leaky_bucket",
+              "calendar_window")
 N_CONNECTIONS = 2  # of each daemon
 
 

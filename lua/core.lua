@@ -27,6 +27,8 @@
 --   @room     s1, s2 -> room: the units that may still be charged now
 --   @wait     key, s1, more, counting, cost, a, b -> wait   (logs)
 --   @store    key, raw, s1, s2, more, units -> s1 (-1: foreign type): charge; always sets an absolute expiry
+--   @refund   key, raw, s1, s2, more, units, made -> s1, s2, back: what is left when as much as possible of `units`,
+--             charged at `made` (us), is given back, and how much that is (0 before). Only in steps, which write it
 --   @plain    key, k, cost -> s1: a shorter way for one item per key, in place of view, room and store
 -- A fragment whose mark is followed by a module's name is that module's.
 -- `more` is what only wait and store need. Anything that is not exactly a module's own format counts

@@ -30,3 +30,7 @@ elseif raw then
 elseif not call('SET', key, pack('<I4I6', count, ends), 'PXAT', fmt('%.0f', ends), 'NX') then
     s1 = -1
 end
+--@refund
+if s2 > 0 and floor(made / 1000) >= s2 - b then back = s1 < units and s1 or units end
+s1 = s1 - back
+if s1 == 0 then s2 = 0 end

@@ -30,6 +30,9 @@ if raw then
 elseif not call('SET', key, fmt('%.0f', base + count), 'PXAT', px, 'NX') then
     s1 = -1
 end
+--@refund
+if floor((floor(made / 1000) + c) / b) >= number then back = s1 < units and s1 or units end
+s1 = s1 - back
 --@plain
 local s1, more, keep = 0, 0, 0
 if k == 0 then

@@ -4,3 +4,4 @@
 --@view bucket
 --@room bucket
 --@store bucket
+--@refund bucket

@@ -36,3 +36,6 @@ elseif raw then
 elseif not call('SET', key, pack('<I6I4I4', window, s2, count), 'PXAT', px, 'NX') then
     s1 = -1
 end
+--@refund
+if floor(floor(made / 1000) / b) >= window then back = s1 < units and s1 or units end
+s1 = s1 - back

@@ -73,3 +73,18 @@ elseif units > 0 then
 end
 if more + s1 + units > a then call('LTRIM', key, fmt('%d', -a), '-1') end
 call('PEXPIREAT', key, px)
+--@refund
+local newer, kept = 0, {} -- than made: they stay
+while newer < s1 and s2 > made do
+    local time = tonumber(call('LINDEX', key, fmt('%d', -1 - newer))) or 0
+    if time <= made then break end
+    newer = newer + 1
+    kept[newer] = fmt('%.0f', time)
+end
+back = s1 - newer < units and s1 - newer or units
+if back > 0 then
+    call('LTRIM', key, '0', fmt('%d', -1 - newer - back))
+    for j = newer, 1, -1 do call('RPUSH', key, kept[j]) end
+    s1 = s1 - back
+    s2 = s1 > 0 and tonumber(call('LINDEX', key, '-1')) or 0
+end

@@ -15,8 +15,13 @@
 -- The kinds are numbered by src/store/step.def, which says the file of each, lua/step_NAME.lua: what it does with
 --   n, keys, runs_of, costs       the step's members: their number; by member the key, the run and the cost
 --   pos                           where its own fields begin; it leaves it behind them
---   look(k)                       read all members: fills s1s, s2s, rooms ... and says s1 and s2. k 0: only a look.
---                                 False where one of them has a foreign type: then the step is over
+--   look(k)                       read(k) and say() in one, where nothing is given back before
+--   read(k)                       read all members: fills s1s, s2s, rooms ...; k 0: only a look. False where one of them
+--                                 has a foreign type, or failed: then the step is over
+--   say()                         tell s1 and s2 of all members, as they stand
+--   refund(j, units, made)        give back to member j what was charged at `made` (us), as far as its algorithm does, and
+--                                 write it; s1s and s2s are as after it, all else is stale: read again to decide.
+--                                 Returns how many units that gave back
 --   decide(k, most)               charge `cost` to every member (k 1), or only look whether it fits (k 0); most: so
 --                                 many times, or as often as it fits; denials are counted where they are. Fills
 --                                 charged, and says the waits: one in us for each denied log with a cost.
@@ -50,6 +55,12 @@ if n_mget == 65535 then
         --@@put
     end
 
+    -- s1, s2 of what is left, and how many units that gave back
+    local function give(key, run, raw, s1, s2, more, keep, units, made)
+        local algo, a, b, c, d = run[1], run[2], run[3], run[4], run[5]
+        --@@give
+    end
+
     local function wait_of(key, run, s1, more, counting, cost)
         local algo, a, b = run[1], run[2], run[3]
         local wait
@@ -57,7 +68,7 @@ if n_mget == 65535 then
         return wait
     end
 
-    local function look(k)
+    local function read(k)
         local intact = true
         for j = 1, n do
             local s1
@@ -68,10 +79,27 @@ if n_mget == 65535 then
             end
             s1s[j] = s1
             if s1 < 0 then intact = false end
-            tell(s1)
-            tell(s1 < 0 and 0 or s2s[j])
         end
         return intact
+    end
+
+    local function say()
+        for j = 1, n do
+            tell(s1s[j])
+            tell(s1s[j] < 0 and 0 or s2s[j])
+        end
+    end
+
+    local function look(k)
+        local intact = read(k)
+        if not failed then say() end
+        return intact
+    end
+
+    local function refund(j, units, made)
+        local back
+        s1s[j], s2s[j], back = give(keys[j], runs_of[j], raws[j], s1s[j], s2s[j], mores[j], keeps[j], units, made)
+        return back
     end
 
     local function decide(k, most)

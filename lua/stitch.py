@@ -128,6 +128,28 @@ elseif algo == {number} then -- {name}
     <store>
 """
 
+GIVE = """
+elseif algo == {number} then -- {name}
+    <prepare>
+    <key>
+    local back = 0
+    <refund>
+    if back > 0 or keep < 0 then
+        <written>
+    end
+    return s1, s2, back
+"""
+
+# A string that is as good as none need not be there; what a log has of expired times stays.
+WRITTEN = """
+if s1 == 0 and s2 == 0 then
+    call('DEL', key)
+else
+    local units = 0
+    <store>
+end
+"""
+
 
 def fill(template, parts):
     """Put each part where its <name> stands alone on a line, indented as that line; absent parts vanish."""
@@ -204,6 +226,11 @@ class Module:
         template = SEE.replace("{counts}", counts).replace("{log}", "true" if "wait" in self.fragments else "false")
         return self.expand(template, read="local raw" if "own" in self.state else READ)
 
+    def give(self):
+        own = "own" in self.state
+        written = fill("local units = 0\n<store>" if own else WRITTEN, self.fragments)
+        return self.expand(GIVE, written=written)
+
     def wait(self):
         return f"elseif algo == {self.number} then -- {self.name}\n" + fill("    <wait>", self.fragments)
 
@@ -222,6 +249,7 @@ def steps(source, modules):
     ]
     parts = {
         "see": chain([m.see() for m in modules]),
+        "give": chain([m.give() for m in modules if "refund" in m.fragments]),
         "put": chain([m.expand(PUT) for m in modules]),
         "waits": chain([m.wait() for m in modules if "wait" in m.fragments]),
         "kinds": chain(kinds),

@@ -290,7 +290,11 @@ void config_strip(struct config *config)
 
 struct policy_defaults config_policy_defaults(const struct config *config)
 {
-    return (struct policy_defaults){config->defaults_deadline_ms, (enum on_failure)config->defaults_on_failure};
+    return (struct policy_defaults){
+        .deadline_ms = config->defaults_deadline_ms,
+        .on_failure = (enum on_failure)config->defaults_on_failure,
+        .idempotency_ms = config->defaults_idempotency_window_ms,
+    };
 }
 
 int64_t config_redis_stall_ms(const struct config *config)

@@ -182,5 +182,6 @@ void policy_print(FILE *out, const struct policy *policy)
     if (policy->overrides != NULL) print_overrides(out, policy->overrides);
     fprintf(out, "    on_failure: %s\n", on_failure_name(policy->on_failure));
     fprintf(out, "    deadline: %s\n", units_print_duration(text, (int64_t)policy->deadline_ms * 1000));
+    fprintf(out, "    idempotency_window: %s\n", units_print_duration(text, (int64_t)policy->idempotency_ms * 1000));
     fprintf(out, "    shadow: %s\n", policy->shadow ? "true" : "false");
 }

@@ -13,7 +13,7 @@
 
 static const char *const on_failures = "allow deny local error";
 
-enum { DEADLINE_MAX_MS = 3600000 };
+enum { DEADLINE_MAX_MS = 3600000, IDEMPOTENCY_MAX_MS = 604800000 };
 
 /* One policy */
 
@@ -28,6 +28,11 @@ static void read_failure(struct reading *reading, struct policy *policy)
                              reading->given[FIELD_DEADLINE], reading->faults, &deadline_ms);
     policy->on_failure = (enum on_failure)on_failure;
     policy->deadline_ms = (uint32_t)deadline_ms;
+    int64_t idempotency_ms = reading->defaults->idempotency_ms;
+    if (reading->given[FIELD_IDEMPOTENCY_WINDOW] != NULL)
+        setting_parse_number(SETTING_DURATION, reading_path(reading, FIELD_IDEMPOTENCY_WINDOW), 1, IDEMPOTENCY_MAX_MS,
+                             reading->given[FIELD_IDEMPOTENCY_WINDOW], reading->faults, &idempotency_ms);
+    policy->idempotency_ms = (uint32_t)idempotency_ms;
     if (reading->given[FIELD_SHADOW] != NULL)
         setting_parse_bool(reading_path(reading, FIELD_SHADOW), reading->given[FIELD_SHADOW], reading->faults,
                            &policy->shadow);

@@ -11,6 +11,7 @@
 struct policy_defaults {
     int64_t deadline_ms;
     enum on_failure on_failure;
+    int64_t idempotency_ms;
 };
 
 /* The set under `policies:`; NULL without memory (recorded). Policies with faults are left out of it. */

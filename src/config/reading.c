@@ -59,6 +59,7 @@ static bool is_of_policy(enum policy_field field)
     case FIELD_CANDIDATE:
     case FIELD_SHADOW:
     case FIELD_ON_FAILURE:
+    case FIELD_IDEMPOTENCY_WINDOW:
     case FIELD_DEADLINE: return true;
     default: return false;
     }

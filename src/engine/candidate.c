@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "base/counters.h"
+#include "engine/check_note.h"
 #include "engine/engine.h"
 
 void candidates_init(struct candidates *candidates, struct check_pool *pool, struct store *store,
@@ -30,6 +31,8 @@ static struct check *new_trial(struct candidates *candidates, struct check *one)
     trial->cost = one->cost;
     trial->has_max_wait = one->has_max_wait;
     trial->max_wait_us = one->max_wait_us;
+    trial->at_most = one->at_most;
+    check_set_request_id(trial, (struct slice){one->request_id, one->request_id_len});
     trial->asker = candidates;
     trial->released = true; /* nobody waits for it */
     trial->beside = one;
@@ -120,9 +123,8 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
 static void ask(struct check *trial)
 {
     struct candidates *candidates = trial->asker;
-    uint16_t n_members = check_fill_members(trial, trial->members);
-    trial->op = (struct op){.kind = OP_CHECK, .members = trial->members, .n_members = n_members, .done = on_op_done};
-    list_init(&trial->op.link);
+    check_fill_op(trial, &trial->op, trial->members);
+    trial->op.done = on_op_done;
     switch (store_submit(candidates->store, &trial->op)) {
     case SUBMIT_DECIDED: judge(trial, verdict_of(&trial->op)); break;
     case SUBMIT_PENDING: trial->store_holds = true; break;
@@ -138,7 +140,7 @@ void candidates_submit(struct check *prepared, bool is_closing)
         if (policy_zero_limit(trial->policy) != NULL)
             judge(trial, VERDICT_DENIED);
         else if (is_closing || check_reserve_members(trial, trial->policy->n_limits) < 0 ||
-                 check_reserve_ids(trial) < 0)
+                 check_reserve_ids(trial) < 0 || check_name_note(trial) < 0)
             judge(trial, VERDICT_NONE);
         else
             ask(trial);

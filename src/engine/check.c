@@ -95,6 +95,33 @@ uint16_t check_fill_members(const struct check *first, struct op_member *members
     return n;
 }
 
+/* No limit can be asked for more at once. */
+static int64_t at_most_of(const struct check *first, const struct op *op)
+{
+    int64_t most = first->at_most;
+    for (uint16_t i = 0; i < op->n_members; i++)
+        if (op->members[i].limit->max_cost < most) most = op->members[i].limit->max_cost;
+    return most;
+}
+
+/* For none of its policies may the request be charged twice in that policy's time. */
+static uint32_t note_ms_of(const struct check *first)
+{
+    uint32_t longest = 0;
+    for (const struct check *one = first; one != NULL; one = check_after(first, one))
+        if (one->policy->idempotency_ms > longest) longest = one->policy->idempotency_ms;
+    return longest;
+}
+
+void check_fill_op(const struct check *first, struct op *op, struct op_member *members)
+{
+    *op = (struct op){.kind = first->kind, .members = members, .n_members = check_fill_members(first, members)};
+    list_init(&op->link);
+    if (first->at_most > 0) op->at_most = at_most_of(first, op);
+    op->note = first->note;
+    if (first->note.len > 0) op->note_ms = note_ms_of(first);
+}
+
 static void combine(struct check *check, const struct op_member *members)
 {
     struct decision decisions[POLICY_LIMITS_MAX];
@@ -129,7 +156,7 @@ void check_answer_unlimited(struct check *first)
             .allowed = true,
             .limit = UNLIMITED,
             .remaining = UNLIMITED,
-            .granted = allowed ? one->cost : 0,
+            .granted = allowed ? check_asked(one) : 0,
             .source = SOURCE_UNLIMITED,
             .policy_version = one->policy->version,
         };
@@ -142,6 +169,8 @@ void check_take_answer(struct check *first, const struct op *op, enum source sou
         for (uint16_t i = 0; i < op->n_members; i++) first->removed |= op->members[i].removed;
         return;
     }
+    for (uint16_t i = 0; i < op->n_members && op->kind == OP_REFUND; i++)
+        if (op->members[i].refunded > first->refunded) first->refunded = op->members[i].refunded;
     const struct op_member *members = op->members;
     for (struct check *one = first; one != NULL; one = check_after(first, one)) {
         if (one->policy->unlimited) continue;

@@ -26,17 +26,19 @@
 
 struct engine;
 
-enum { CHECK_INLINE_KEY = 96, CHECK_INLINE_MEMBERS = 2 };
+enum { CHECK_INLINE_KEY = 96, CHECK_INLINE_MEMBERS = 2, REQUEST_ID_MAX = 64 };
 
 enum trial_verdict { VERDICT_NONE, VERDICT_ALLOWED, VERDICT_DENIED };
 
 struct check {
     /* the asker's */
     enum op_kind kind;
-    uint32_t deadline_ms;        /* 0 = the policy's */
-    const struct policy *policy; /* held through `set` */
-    struct slice key;            /* into inline_key or big_key */
-    int64_t cost;
+    uint32_t deadline_ms;              /* 0 = the policy's */
+    const struct policy *policy;       /* held through `set` */
+    struct slice key;                  /* into inline_key or big_key */
+    int64_t cost;                      /* of a refund: the units; with at_most: 1 */
+    int64_t at_most;                   /* as many units as fit, up to this; 0 = the cost */
+    uint8_t request_id_len;            /* 0 = none; of a check_all that of the first counts */
     bool has_max_wait;                 /* else the policy's */
     int64_t max_wait_us;               /* a delay that will do, where the policy's may be longer */
     void (*done)(struct check *check); /* exactly once; may run within engine_submit(); never once released */
@@ -54,7 +56,8 @@ struct check {
     enum error_code error;     /* ERROR_NONE: the decision counts */
     const char *error_message; /* static */
     struct decision decision;
-    bool removed; /* OP_RESET */
+    bool removed;     /* OP_RESET */
+    int64_t refunded; /* OP_REFUND: of several limits the most that one gave back */
 
     /* the engine's */
     bool answered;    /* `done` ran */
@@ -64,6 +67,7 @@ struct check {
     struct policy_set *set; /* one reference */
     struct deadline deadline;
     struct op op;
+    struct slice note; /* check_note.h; empty until named */
 
     /* kept while in the pool */
     struct list link;              /* in the pool */
@@ -73,9 +77,25 @@ struct check {
     size_t big_cap;
     uint8_t *ids; /* owned; NULL until a policy came that joins parts of the key */
     size_t ids_cap;
+    uint8_t *note_bytes; /* owned; NULL until a request id came */
+    size_t note_cap;
+    uint8_t request_id[REQUEST_ID_MAX];
     struct op_member inline_members[CHECK_INLINE_MEMBERS];
     uint8_t inline_key[CHECK_INLINE_KEY];
 };
+
+static inline void check_set_request_id(struct check *check, struct slice id)
+{
+    check->request_id_len = (uint8_t)id.len; /* at most REQUEST_ID_MAX */
+    if (id.len > 0) memcpy(check->request_id, id.data, id.len);
+}
+
+/* The units it would be granted where nothing limits it. */
+static inline int64_t check_asked(const struct check *check)
+{
+    if (check->kind == OP_REFUND) return 0;
+    return check->at_most > 0 ? check->at_most : check->cost;
+}
 
 /* The check behind `check` in the chain that `first` stands for; NULL at its end. */
 static inline struct check *check_after(const struct check *first, const struct check *check)
@@ -92,6 +112,8 @@ bool check_owns_state(const struct check *check);
  * others; a reset forgets the candidates' states as well. Ids of parts are joined in the checks' own room:
  * check_reserve_ids() comes before. Returns how many. */
 uint16_t check_fill_members(const struct check *first, struct op_member *members);
+/* The check as a question to a store, with such members. */
+void check_fill_op(const struct check *first, struct op *op, struct op_member *members);
 /* The members' answers as each check's one answer, said to come from `source`. */
 void check_take_answer(struct check *first, const struct op *op, enum source source);
 /* The answer to those whose policy is unlimited, once the others have theirs. */

@@ -28,6 +28,7 @@ void check_pool_fini(struct check_pool *pool)
             mem_free(slab->checks[i].big_key);
             mem_free(slab->checks[i].big_members);
             mem_free(slab->checks[i].ids);
+            mem_free(slab->checks[i].note_bytes);
         }
         mem_free(slab);
     }
@@ -79,6 +80,11 @@ void check_pool_return(struct check_pool *pool, struct check *check)
         mem_free(check->big_key);
         check->big_key = NULL;
         check->big_cap = 0;
+    }
+    if (check->note_cap > KEEP_KEY) {
+        mem_free(check->note_bytes);
+        check->note_bytes = NULL;
+        check->note_cap = 0;
     }
     if (check->ids_cap > KEEP_KEY) {
         mem_free(check->ids);

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/counters.h"
 #include "engine/candidate.h"
+#include "engine/check_note.h"
 #include "engine/check_pool.h"
 #include "engine/failure.h"
 
@@ -190,8 +191,8 @@ static bool answer_by_policy(struct check *check)
     if (check->kind == OP_RESET) return !check_owns_state(check);
     if (zero == NULL && !policy->unlimited) return false;
     counters.decided_unlimited++;
-    if (policy->unlimited) return true; /* check_answer_unlimited() says what */
-    bool allowed = check->cost == 0;
+    if (policy->unlimited) return true;                          /* check_answer_unlimited() says what */
+    bool allowed = check->cost == 0 || check->kind == OP_REFUND; /* there is nothing to give back */
     check->decision = (struct decision){
         .allowed = allowed,
         .retry_after_ms = allowed ? 0 : RETRY_NEVER,
@@ -245,10 +246,10 @@ static int prepare(struct check *check)
     int64_t deadline_us = (int64_t)deadline_of(check) * 1000;
     if (engine->n_tombs >= engine->max_inflight) return -1;
     if (check_reserve_members(check, check_n_limits(check)) < 0 || check_reserve_ids(check) < 0) return -1;
+    if (check_name_note(check) < 0) return -1;
     if (deadlines_set(&engine->deadlines, &check->deadline, engine->clock->mono_us, deadline_us) < 0) return -1;
-    uint16_t n_members = check_fill_members(check, check->members);
-    check->op = (struct op){.kind = check->kind, .members = check->members, .n_members = n_members, .done = on_op_done};
-    list_init(&check->op.link);
+    check_fill_op(check, &check->op, check->members);
+    check->op.done = on_op_done;
     return 0;
 }
 

@@ -1,6 +1,7 @@
 #include "engine/failure.h"
 
 #include "base/counters.h"
+#include "engine/check_note.h"
 #include "engine/check_pool.h"
 
 enum {
@@ -58,7 +59,7 @@ static void answer_fixed(struct check *first, enum source source, enum reason re
             .allowed = allowed,
             .limit = policy_capacity(one->policy),
             .retry_after_ms = allowed ? 0 : DENY_RETRY_MS,
-            .granted = allowed ? one->cost : 0,
+            .granted = allowed ? check_asked(one) : 0,
             .source = source,
             .reason = reason,
             .policy_version = one->policy->version,
@@ -88,8 +89,9 @@ static int open_local(struct failure *failure)
 static int decide_locally(struct failure *failure, struct check *check)
 {
     struct op_member members[POLICY_LIMITS_MAX];
-    if (open_local(failure) < 0 || check_reserve_ids(check) < 0) return -1;
-    struct op op = {.kind = OP_CHECK, .members = members, .n_members = check_fill_members(check, members)};
+    struct op op;
+    if (open_local(failure) < 0 || check_reserve_ids(check) < 0 || check_name_note(check) < 0) return -1;
+    check_fill_op(check, &op, members);
     struct store local = memory_store_handle(failure->local);
     if (store_submit(&local, &op) != SUBMIT_DECIDED) return -1;
     check_take_answer(check, &op, SOURCE_LOCAL);

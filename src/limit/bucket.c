@@ -151,6 +151,18 @@ void bucket_describe(const struct run *run, int64_t s1, int64_t s2, struct state
     state_say(ret, "full_in_ms", div_up(div_up(s1, run->a), 1000));
 }
 
+/* A unit that is partly back already counts as one: what is answered is by how much `remaining` rises. */
+int64_t bucket_refund(const struct run *run, struct state *raw, int64_t *s1, int64_t *s2, int64_t units,
+                      int64_t made_us)
+{
+    (void)raw;
+    (void)s2;
+    (void)made_us;
+    int64_t missing = div_up(*s1, run->b), back = units < missing ? units : missing;
+    *s1 = *s1 > back * run->b ? *s1 - back * run->b : 0;
+    return back;
+}
+
 int64_t bucket_expires(const struct run *run, const struct state *raw)
 {
     (void)run;
@@ -171,4 +183,5 @@ const struct algo_ops bucket_ops = {
     .answer = bucket_answer,
     .expires = bucket_expires,
     .describe = bucket_describe,
+    .refund = bucket_refund,
 };

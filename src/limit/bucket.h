@@ -14,6 +14,8 @@ void bucket_charge(const struct run *run, int64_t *s1, int64_t *s2, int64_t unit
 int bucket_store(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep, int64_t units);
 void bucket_answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, int64_t cost, int64_t wait,
                    struct decision *ret);
+int64_t bucket_refund(const struct run *run, struct state *raw, int64_t *s1, int64_t *s2, int64_t units,
+                      int64_t made_us);
 int64_t bucket_expires(const struct run *run, const struct state *raw);
 void bucket_describe(const struct run *run, int64_t s1, int64_t s2, struct state_terms *ret);
 

@@ -95,6 +95,24 @@ static void describe(const struct run *run, int64_t s1, int64_t s2, struct state
     state_say(ret, "window_ends_in_ms", (s2 > run->now ? s2 : run->edge) - run->now);
 }
 
+/* When the window that ends at s2 began; what was charged before it is over. */
+static int64_t begin_of(const struct run *run, int64_t s2)
+{
+    if (s2 <= run->b) return 0;
+    return s2 <= run->c ? run->b : s2 <= run->d ? run->c : s2 - (run->d - run->c);
+}
+
+static int64_t refund(const struct run *run, struct state *raw, int64_t *s1, int64_t *s2, int64_t units,
+                      int64_t made_us)
+{
+    (void)raw;
+    if (*s2 == 0 || made_us / 1000 < begin_of(run, *s2)) return 0;
+    int64_t back = units < *s1 ? units : *s1;
+    *s1 -= back;
+    if (*s1 == 0) *s2 = 0; /* without a unit no window runs */
+    return back;
+}
+
 static int64_t expires(const struct run *run, const struct state *raw)
 {
     (void)run;
@@ -117,4 +135,5 @@ const struct algo_ops calendar_window_ops = {
     .answer = answer,
     .expires = expires,
     .describe = describe,
+    .refund = refund,
 };

@@ -83,6 +83,17 @@ void first_hit_describe(const struct run *run, int64_t s1, int64_t s2, struct st
     state_say(ret, "window_ends_in_ms", s2 > run->now ? s2 - run->now : 0); /* 0: none runs */
 }
 
+static int64_t refund(const struct run *run, struct state *raw, int64_t *s1, int64_t *s2, int64_t units,
+                      int64_t made_us)
+{
+    (void)raw;
+    if (*s2 == 0 || made_us / 1000 < *s2 - run->b) return 0; /* of a window that is over */
+    int64_t back = units < *s1 ? units : *s1;
+    *s1 -= back;
+    if (*s1 == 0) *s2 = 0; /* without a unit no window runs */
+    return back;
+}
+
 int64_t first_hit_expires(const struct run *run, const struct state *raw)
 {
     (void)run;
@@ -104,4 +115,5 @@ const struct algo_ops first_hit_ops = {
     .answer = first_hit_answer,
     .expires = first_hit_expires,
     .describe = first_hit_describe,
+    .refund = refund,
 };

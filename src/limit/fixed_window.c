@@ -96,6 +96,17 @@ void fixed_window_describe(const struct run *run, int64_t s1, int64_t s2, struct
     state_say(ret, "window_ends_in_ms", run->edge - run->now);
 }
 
+static int64_t refund(const struct run *run, struct state *raw, int64_t *s1, int64_t *s2, int64_t units,
+                      int64_t made_us)
+{
+    (void)raw;
+    (void)s2;
+    if (made_us / 1000 < run->edge - run->b) return 0; /* of a window that is over */
+    int64_t back = units < *s1 ? units : *s1;
+    *s1 -= back;
+    return back;
+}
+
 int64_t fixed_window_expires(const struct run *run, const struct state *raw)
 {
     return end_of(run, raw->v[0]) * 1000;
@@ -116,4 +127,5 @@ const struct algo_ops fixed_window_ops = {
     .answer = fixed_window_answer,
     .expires = fixed_window_expires,
     .describe = fixed_window_describe,
+    .refund = refund,
 };

@@ -26,4 +26,5 @@ const struct algo_ops leaky_bucket_ops = {
     .answer = bucket_answer,
     .expires = bucket_expires,
     .describe = bucket_describe,
+    .refund = bucket_refund,
 };

@@ -163,6 +163,16 @@ int64_t limit_decide(const struct run *run, int64_t *s1, int64_t *s2, int64_t co
     return units;
 }
 
+void limit_answer_again(const struct run *run, int64_t s1, int64_t s2, int64_t charged, int64_t granted,
+                        struct decision *ret)
+{
+    const struct algo_ops *ops = limit_ops(run->limit);
+    if (charged > 0) ops->charge(run, &s1, &s2, charged);
+    *ret = (struct decision){.allowed = true, .limit = run->limit->full, .granted = granted};
+    ops->answer(run, s1, s2, true, granted, 0, ret);
+    if (ret->remaining < 0) ret->remaining = 0;
+}
+
 void state_fini(struct state *state)
 {
     time_ring_free(state->log);

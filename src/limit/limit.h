@@ -126,6 +126,11 @@ struct algo_ops {
     int (*reserve)(const struct run *run, struct state *raw, int64_t units);
     /* Write the state after `units` were charged to what view returned. 0, or -1 without memory. */
     int (*store)(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep, int64_t units);
+    /* What is left when as much as possible of `units`, charged at `made_us`, is given back: s1 and s2, to be written
+     * by store() with 0 units; of a log the times in `raw` go here. Returns how many units that is. NULL: not for this
+     * algorithm. */
+    int64_t (*refund)(const struct run *run, struct state *raw, int64_t *s1, int64_t *s2, int64_t units,
+                      int64_t made_us);
     /* remaining, reset_after_ms and, when !allowed, retry_after_ms of a state (after the charge, if any). */
     void (*answer)(const struct run *run, int64_t s1, int64_t s2, bool allowed, int64_t cost, int64_t wait,
                    struct decision *ret);
@@ -174,6 +179,11 @@ int64_t limit_fits(const struct run *run, int64_t s1, int64_t s2, int64_t cost, 
  */
 int64_t limit_decide(const struct run *run, int64_t *s1, int64_t *s2, int64_t cost, bool admitted, int64_t wait,
                      struct decision *ret);
+
+/* The answer that was given when `granted` units were charged to s1 and s2: allowed, whatever the limit says by now.
+ * Where those are a later state, which holds the charge already, `charged` is 0. */
+void limit_answer_again(const struct run *run, int64_t s1, int64_t s2, int64_t charged, int64_t granted,
+                        struct decision *ret);
 
 /* The constants for checks on a key of phase_ms (see limit_phase) that wait at most max_wait_us, as seen by a host
  * whose clock says wall_us: a guess of the store's, which is the one that counts. */

@@ -187,8 +187,8 @@ void policy_seal(struct policy *policy)
     if (policy->overrides != NULL) overrides_sort(policy->overrides);
     complete(policy, policy->format != NULL ? common_parts(policy) : 0);
     if (policy->candidate != NULL) complete(policy->candidate, policy->common);
-    int len = snprintf(text, sizeof text, "%s|%s|%" PRIu32, policy->name, on_failure_name(policy->on_failure),
-                       policy->deadline_ms);
+    int len = snprintf(text, sizeof text, "%s|%s|%" PRIu32 "|%" PRIu32, policy->name,
+                       on_failure_name(policy->on_failure), policy->deadline_ms, policy->idempotency_ms);
     CHECK(len > 0 && (size_t)len < sizeof text);
     uint64_t hash = hash_stable(HASH_STABLE_START, text, (size_t)len);
     if (policy->shadow) hash = hash_stable(hash, "|shadow", strlen("|shadow"));

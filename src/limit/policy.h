@@ -40,6 +40,7 @@ struct policy {
     uint32_t version;            /* fingerprint of the settings: equal in every daemon that has the same */
     enum on_failure on_failure;
     uint32_t deadline_ms;         /* an answer by then */
+    uint32_t idempotency_ms;      /* so long a request id is remembered */
     bool shadow;                  /* evaluated and counted, and never denies */
     struct key_format *format;    /* owned, but by a variant; NULL = keys have no parts */
     struct overrides *overrides;  /* owned; NULL = none */
@@ -97,7 +98,7 @@ const struct limit *policy_zero_limit(const struct policy *policy);
 /* The smallest capacity of its limits, or UNLIMITED: more is never admitted at once. */
 int64_t policy_capacity(const struct policy *policy);
 
-struct policy_set *policy_set_new(void); /* one reference; NULL without memory */
+struct policy_set *policy_set_new(void);                  /* one reference; NULL without memory */
 struct policy_set *policy_set_new_for(size_t n_expected); /* the same, with a table for so many; more will do too */
 /* Takes over `policy` on success. 0; -1 without memory; -2 where the name is taken (policy stays the caller's). */
 int policy_set_add(struct policy_set *set, struct policy *policy);

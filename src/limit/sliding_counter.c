@@ -118,6 +118,18 @@ static void describe(const struct run *run, int64_t s1, int64_t s2, struct state
     state_say(ret, "window_ends_in_ms", run->edge - run->now);
 }
 
+/* Of the present window alone: what the previous one admitted is only a share by now. */
+static int64_t refund(const struct run *run, struct state *raw, int64_t *s1, int64_t *s2, int64_t units,
+                      int64_t made_us)
+{
+    (void)raw;
+    (void)s2;
+    if (made_us / 1000 < run->edge - run->b) return 0;
+    int64_t back = units < *s1 ? units : *s1;
+    *s1 -= back;
+    return back;
+}
+
 static int64_t expires(const struct run *run, const struct state *raw)
 {
     return (raw->v[0] + 2) * run->b * 1000;
@@ -138,4 +150,5 @@ const struct algo_ops sliding_counter_ops = {
     .answer = answer,
     .expires = expires,
     .describe = describe,
+    .refund = refund,
 };

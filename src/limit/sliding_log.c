@@ -113,6 +113,20 @@ void sliding_log_describe(const struct run *run, int64_t s1, int64_t s2, struct 
     if (s1 > 0) state_say(ret, "newest_expires_in_ms", div_up(s2 > run->edge ? s2 - run->edge : 0, 1000));
 }
 
+/* The newest go first, of those not later than the charge was: a unit used since must count to its end. */
+static int64_t refund(const struct run *run, struct state *raw, int64_t *s1, int64_t *s2, int64_t units,
+                      int64_t made_us)
+{
+    size_t until = time_ring_count_until(raw->log, made_us), expired = time_ring_count_until(raw->log, run->edge);
+    size_t live = until > expired ? until - expired : 0;
+    size_t back = (uint64_t)units < live ? (size_t)units : live, len = time_ring_len(raw->log);
+    if (back == 0) return 0;
+    time_ring_remove(raw->log, until - back, back);
+    *s1 -= (int64_t)back;
+    *s2 = len > back ? time_ring_at(raw->log, len - back - 1) : 0;
+    return (int64_t)back;
+}
+
 int64_t sliding_log_expires(const struct run *run, const struct state *raw)
 {
     size_t len = time_ring_len(raw->log);
@@ -137,4 +151,5 @@ const struct algo_ops sliding_log_ops = {
     .answer = sliding_log_answer,
     .expires = sliding_log_expires,
     .describe = sliding_log_describe,
+    .refund = refund,
 };

@@ -75,6 +75,13 @@ void time_ring_lower(struct time_ring *ring, int64_t to_us)
     for (size_t i = time_ring_len(ring); i-- > 0 && time_ring_at(ring, i) > to_us;) ring->at_us[place(ring, i)] = to_us;
 }
 
+void time_ring_remove(struct time_ring *ring, size_t first, size_t n)
+{
+    CHECK(first + n <= ring->len);
+    for (size_t i = first; i + n < ring->len; i++) ring->at_us[place(ring, i)] = ring->at_us[place(ring, i + n)];
+    ring->len -= n;
+}
+
 size_t time_ring_count_until(const struct time_ring *ring, int64_t until_us)
 {
     size_t low = 0;

@@ -80,6 +80,19 @@ static void pack_whole(struct packer *packer, const struct call *call)
     pack_array(packer, call->n);
 }
 
+static void pack_refund(struct packer *packer, const struct call *call, const struct check *check)
+{
+    reply_decision(packer, &check->decision, 0, call->as_arrays, 1);
+    pack_text(packer, "refunded");
+    pack_int(packer, check->refunded);
+}
+
+/* What need not be said of an allowed check: none asks for at_most without wanting to know. */
+static int64_t default_granted(const struct check *check)
+{
+    return check->at_most > 0 ? -1 : check->cost;
+}
+
 static void pack_answer(struct packer *packer, const struct call *call)
 {
     if (call->form == CALL_EXPLAIN) {
@@ -91,8 +104,10 @@ static void pack_answer(struct packer *packer, const struct call *call)
     for (const struct check *check = call->first; check != NULL; check = check->next) {
         if (check->kind == OP_RESET)
             reply_removed(packer, check->removed);
+        else if (check->kind == OP_REFUND)
+            pack_refund(packer, call, check);
         else
-            reply_decision(packer, &check->decision, check->cost, call->as_arrays, 0);
+            reply_decision(packer, &check->decision, default_granted(check), call->as_arrays, 0);
     }
 }
 

@@ -38,6 +38,8 @@ static int add_check(struct call *call, const struct params *params, enum op_kin
     check->deadline_ms = question->deadline_ms;
     check->has_max_wait = question->has_max_wait;
     check->max_wait_us = question->max_wait_us;
+    check->at_most = question->at_most;
+    check_set_request_id(check, question->request_id);
     return 0;
 }
 
@@ -101,6 +103,24 @@ static int fail_met(const struct params *member, const struct limit *limit, int 
         limit->policy->name, slash, limit->name, index);
 }
 
+static bool can_refund(const struct policy *policy)
+{
+    for (uint16_t i = 0; i < policy->n_limits; i++)
+        if (limit_ops(&policy->limits[i])->refund == NULL) return false;
+    return true;
+}
+
+static int run_refund(struct session *session, uint64_t msgid, struct params *params)
+{
+    struct question question = {.cost = 0};
+    if (params_target(params, &question) != 0 || params_units(params, &question) != 0) return -1;
+    if (!can_refund(question.policy))
+        return params_fail(params, ERROR_UNSUPPORTED,
+                           "policy: '%s' has no units to give back one by one; reset forgets a whole key",
+                           question.policy->name);
+    return ask(session, msgid, params, OP_REFUND, &question);
+}
+
 /* May `question` stand beside the call's other checks? Of a check_all only: those are one question to the store. */
 static int fits_in(const struct call *call, const struct params *member, const struct question *question)
 {
@@ -160,11 +180,15 @@ static int run_check_all(struct session *session, uint64_t msgid, struct params 
     if (params_list(params, &n) != 0) return -1;
     if (n == 0) return params_fail(params, ERROR_BAD_REQUEST, "checks: is empty; write [policy, key [, cost]] into it");
     struct call *call = call_new(session, msgid, CALL_ALL);
+    struct question options = {0};
     if (call == NULL) return fail_overloaded(params);
-    if (add_members(call, params, n) != 0 || params_all_options(params, &call->deadline_ms) != 0) {
+    if (add_members(call, params, n) != 0 || params_all_options(params, &options) != 0) {
         call_drop(call);
         return -1;
     }
+    call->deadline_ms = options.deadline_ms;
+    for (struct check *check = call->first; check != NULL; check = check->next)
+        check_set_request_id(check, options.request_id);
     call_submit(call);
     return 0;
 }
@@ -401,6 +425,7 @@ static const struct method methods[] = {
     {"peek", "policy, key [, cost]", 2, 3, run_peek, false},
     {"explain", "policy, key [, cost]", 2, 3, run_explain, false},
     {"reset", "policy, key", 2, 2, run_reset, false},
+    {"refund", "policy, key, units", 3, 3, run_refund, false},
     {"hello", "[options]", 0, 1, run_hello, false},
     {"ping", "none", 0, 0, run_ping, false},
     {"stats", "none", 0, 0, run_stats, false},

@@ -7,6 +7,8 @@
 #include "engine/engine.h"
 #include "server/inline.h"
 
+#define UNITS_MAX ((INT64_C(1) << 53) - 1)
+
 enum {
     DEADLINE_MS_MAX = 3600000,
     SHOWN_MAX = 72, /* of a peer's bytes in a message */
@@ -112,28 +114,56 @@ static int read_max_wait(struct params *params, struct question *ret)
     return 0;
 }
 
-/* The options of check, check_all and hello: each is read by its number here. */
-enum option { OPTION_COST, OPTION_DEADLINE_MS, OPTION_MAX_WAIT_MS, OPTION_DECISION, N_OPTIONS };
-
-static const char *const option_names[N_OPTIONS] = {"cost", "deadline_ms", "max_wait_ms", "decision"};
-
-/* In the protocol, and not in this daemon yet. */
-static const char *const later_options[] = {"request_id", "at_most"};
-
-static int fail_by_option(const struct params *params, struct slice name)
+static int read_request_id(struct params *params, struct question *ret)
 {
-    char space[SHOWN_MAX];
-    for (size_t i = 0; i < sizeof later_options / sizeof later_options[0]; i++)
-        if (slice_is(name, later_options[i]))
-            return params_fail(params, ERROR_BAD_REQUEST, "option '%s' is not supported by this daemon",
-                               later_options[i]);
-    return params_fail(params, ERROR_BAD_REQUEST, "there is no option '%s'", shown(space, name));
+    if (pull_text(&params->pull, &ret->request_id) != 0 || ret->request_id.len == 0 ||
+        ret->request_id.len > REQUEST_ID_MAX)
+        return params_fail(params, ERROR_BAD_REQUEST, "request_id: must be a str or bin of 1 to %d bytes",
+                           REQUEST_ID_MAX);
+    return 0;
 }
+
+/* A number of units, not 0. What is no number is BAD_REQUEST, what cannot be charged BAD_COST. */
+static int read_units(struct params *params, const char *name, int64_t *ret)
+{
+    enum pull_type type = pull_type(&params->pull);
+    if (type != PULL_INT && type != PULL_FLOAT)
+        return params_fail(params, ERROR_BAD_REQUEST, "%s: must be an integer", name);
+    if (pull_int(&params->pull, ret) != 0 || *ret < 1 || *ret > UNITS_MAX)
+        return params_fail(params, ERROR_BAD_COST, "%s: must be a whole number from 1 to 2^53 - 1", name);
+    return 0;
+}
+
+int params_units(struct params *params, struct question *ret)
+{
+    return read_units(params, "units", &ret->cost);
+}
+
+/* The options of check, check_all and hello: each is read by its number here. */
+enum option {
+    OPTION_COST,
+    OPTION_DEADLINE_MS,
+    OPTION_MAX_WAIT_MS,
+    OPTION_DECISION,
+    OPTION_REQUEST_ID,
+    OPTION_AT_MOST,
+    N_OPTIONS
+};
+
+enum {
+    OPTIONS_OF_CHECK = 1U << OPTION_COST | 1U << OPTION_DEADLINE_MS | 1U << OPTION_MAX_WAIT_MS |
+                       1U << OPTION_REQUEST_ID | 1U << OPTION_AT_MOST,
+    OPTIONS_OF_ALL = 1U << OPTION_DEADLINE_MS | 1U << OPTION_REQUEST_ID,
+};
+
+static const char *const option_names[N_OPTIONS] = {"cost",     "deadline_ms", "max_wait_ms",
+                                                    "decision", "request_id",  "at_most"};
 
 /* The next option's name: one of the bits in `known`, and not yet one of those in `seen`. */
 static int read_option(struct params *params, unsigned known, unsigned *seen, enum option *ret)
 {
     struct slice name;
+    char space[SHOWN_MAX];
     if (pull_text(&params->pull, &name) != 0)
         return params_fail(params, ERROR_BAD_REQUEST, "options: an option's name must be a str");
     for (unsigned i = 0; i < N_OPTIONS; i++) {
@@ -144,7 +174,7 @@ static int read_option(struct params *params, unsigned known, unsigned *seen, en
         *ret = (enum option)i;
         return 0;
     }
-    return fail_by_option(params, name);
+    return params_fail(params, ERROR_BAD_REQUEST, "there is no option '%s'", shown(space, name));
 }
 
 /* Enter the options: a map, or nil or [] for none (Lua and PHP cannot tell an empty map from an empty list). */
@@ -157,21 +187,27 @@ static int read_options(struct params *params, const char *wanted, uint32_t *ret
     return params_fail(params, ERROR_BAD_REQUEST, "%s", wanted);
 }
 
-static int read_check_options(struct params *params, struct question *ret)
+static int read_value(struct params *params, enum option option, struct question *ret)
+{
+    switch (option) {
+    case OPTION_COST: return read_cost(params, "must be an integer", ret);
+    case OPTION_DEADLINE_MS: return read_deadline(params, &ret->deadline_ms);
+    case OPTION_REQUEST_ID: return read_request_id(params, ret);
+    case OPTION_AT_MOST: return read_units(params, "at_most", &ret->at_most);
+    default: return read_max_wait(params, ret);
+    }
+}
+
+static int read_question_options(struct params *params, unsigned known, const char *wanted, struct question *ret)
 {
     enum option option = OPTION_COST;
     unsigned seen = 0;
     uint32_t n;
-    if (read_options(params, "cost or options: must be an integer or a map", &n) != 0) return -1;
-    for (; n > 0; n--) {
-        if (read_option(params, 1U << OPTION_COST | 1U << OPTION_DEADLINE_MS | 1U << OPTION_MAX_WAIT_MS, &seen,
-                        &option) != 0)
-            return -1;
-        int rc = option == OPTION_COST          ? read_cost(params, "must be an integer", ret)
-                 : option == OPTION_DEADLINE_MS ? read_deadline(params, &ret->deadline_ms)
-                                                : read_max_wait(params, ret);
-        if (rc != 0) return -1;
-    }
+    if (read_options(params, wanted, &n) != 0) return -1;
+    for (; n > 0; n--)
+        if (read_option(params, known, &seen, &option) != 0 || read_value(params, option, ret) != 0) return -1;
+    if (ret->at_most > 0 && seen & 1U << OPTION_COST)
+        return params_fail(params, ERROR_BAD_REQUEST, "at_most: stands in place of cost; leave one of the two out");
     return 0;
 }
 
@@ -179,20 +215,12 @@ int params_cost_or_options(struct params *params, struct question *ret)
 {
     enum pull_type type = params->n > 0 ? pull_type(&params->pull) : PULL_NIL;
     if (type == PULL_INT || type == PULL_FLOAT) return read_cost(params, "", ret);
-    return read_check_options(params, ret);
+    return read_question_options(params, OPTIONS_OF_CHECK, "cost or options: must be an integer or a map", ret);
 }
 
-int params_all_options(struct params *params, uint32_t *ret_deadline_ms)
+int params_all_options(struct params *params, struct question *ret)
 {
-    enum option option;
-    unsigned seen = 0;
-    uint32_t n;
-    if (read_options(params, "options: must be a map", &n) != 0) return -1;
-    for (; n > 0; n--) {
-        if (read_option(params, 1U << OPTION_DEADLINE_MS, &seen, &option) != 0) return -1;
-        if (read_deadline(params, ret_deadline_ms) != 0) return -1;
-    }
-    return 0;
+    return read_question_options(params, OPTIONS_OF_ALL, "options: must be a map", ret);
 }
 
 int params_hello(struct params *params, bool *ret_arrays)

@@ -40,8 +40,10 @@ struct question {
     struct policy_set *set;      /* borrowed until the next request; whose it is where it was written out; else NULL */
     struct slice key;            /* fits the policy's format */
     int64_t cost;
-    uint32_t deadline_ms; /* 0 = the policy's */
-    bool has_max_wait;    /* else the policy's */
+    int64_t at_most;         /* 0 = the cost */
+    struct slice request_id; /* empty = none */
+    uint32_t deadline_ms;    /* 0 = the policy's */
+    bool has_max_wait;       /* else the policy's */
     int64_t max_wait_us;
 };
 
@@ -55,8 +57,10 @@ int params_target(struct params *params, struct question *ret);
 int params_cost(struct params *params, struct question *ret);
 /* [, cost or options] */
 int params_cost_or_options(struct params *params, struct question *ret);
-/* [, options] of check_all: deadline_ms. */
-int params_all_options(struct params *params, uint32_t *ret_deadline_ms);
+/* [, options] of check_all: deadline_ms and request_id. */
+int params_all_options(struct params *params, struct question *ret);
+/* units: at least 1; into ret->cost. */
+int params_units(struct params *params, struct question *ret);
 /* [, options] of hello. */
 int params_hello(struct params *params, bool *ret_arrays);
 /* A time in microseconds. */

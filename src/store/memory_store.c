@@ -6,6 +6,8 @@
  *   write    states that were charged or clamped go back into the table
  *
  * Everything that can fail for want of memory happens before the first state is changed.
+ *
+ * A check with a note that is there already gets its answer from the note alone (memory_notes.h).
  */
 #include "store/memory_store.h"
 
@@ -13,6 +15,7 @@
 #include "base/check.h"
 #include "base/counters.h"
 #include "limit/policy.h"
+#include "store/memory_notes.h"
 #include "store/memory_table.h"
 
 enum {
@@ -22,6 +25,8 @@ enum {
     SWEEP_STEP_MAX = 256, /* but in one turn no more */
     SWEEP_STALE = 256,    /* looked at in one turn while forgotten keys are left */
     EVICT_STEP = 64,      /* in one turn, after the bounds were lowered */
+    SWEEP_NOTES = 64,     /* looked at in one turn */
+    NOTES_SHARE = 4,      /* notes have this part of the bytes, and what they take is not there for states */
 };
 
 /* One member of the op being decided. */
@@ -38,6 +43,7 @@ struct seat {
 struct memory_store {
     const struct clock *clock; /* not owned */
     struct memory_table table;
+    struct memory_notes notes;
     bool sweep;
     bool counted;
     size_t n_added;                       /* since the last sweep */
@@ -56,24 +62,34 @@ struct memory_store *memory_store_new(const struct clock *clock, const struct me
     memory->clock = clock;
     memory->sweep = options->sweep;
     memory->counted = options->counted;
-    if (memory_table_init(&memory->table, max_keys, max_bytes) < 0) {
-        mem_free(memory);
-        return NULL;
-    }
+    if (memory_table_init(&memory->table, max_keys, max_bytes) < 0) goto err_free;
+    if (memory_notes_init(&memory->notes, max_keys, max_bytes / NOTES_SHARE) < 0) goto err_fini_table;
     return memory;
+
+err_fini_table:
+    memory_table_fini(&memory->table);
+err_free:
+    mem_free(memory);
+    return NULL;
 }
 
 void memory_store_free(struct memory_store *memory)
 {
+    memory_notes_fini(&memory->notes);
     memory_table_fini(&memory->table);
     mem_free(memory);
+}
+
+static uint64_t n_bytes(const struct memory_store *memory)
+{
+    return memory->table.n_bytes + memory->notes.n_bytes;
 }
 
 static void update_gauges(const struct memory_store *memory)
 {
     if (!memory->counted) return;
     counters.memory_keys = memory_store_n_keys(memory);
-    counters.memory_bytes = memory->table.n_bytes;
+    counters.memory_bytes = n_bytes(memory);
 }
 
 static bool same_key(const struct op_member *a, const struct op_member *b)
@@ -111,40 +127,40 @@ static bool fits(const struct seat *seat, int64_t cost)
     return limit_fits(&seat->run, seat->first->s1, seat->first->s2, cost, 1) > 0;
 }
 
-/* Do all members fit, each beside the ones before it? */
-static bool all_fit(struct memory_store *memory, const struct op *op)
+/* How many times do all members fit, each beside the ones before it? 0 = denied. */
+static int64_t fit_of(struct memory_store *memory, const struct op *op)
 {
-    bool admitted = true;
+    int64_t fit = op->at_most > 0 ? op->at_most : 1;
     for (size_t i = 0; i < op->n_members; i++) {
         struct seat *seat = &memory->seats[i], *first = seat->first;
         int64_t cost = op->members[i].cost;
-        if (!fits(seat, cost))
-            admitted = false;
-        else if (cost > 0 && op->n_members > 1)
+        int64_t of_this = limit_fits(&seat->run, first->s1, first->s2, cost, fit > 0 ? fit : 1);
+        if (of_this < fit) fit = of_this;
+        if (of_this > 0 && cost > 0 && op->n_members > 1)
             limit_ops(op->members[i].limit)->charge(&seat->run, &first->s1, &first->s2, cost);
     }
     for (size_t i = 0; i < op->n_members; i++) {
         memory->seats[i].s1 = memory->seats[i].seen1;
         memory->seats[i].s2 = memory->seats[i].seen2;
     }
-    return admitted;
+    return fit;
 }
 
-static void answer_member(struct seat *seat, struct op_member *member, bool admitted)
+static void answer_member(struct seat *seat, struct op_member *member, int64_t cost, bool admitted)
 {
     const struct algo_ops *ops = limit_ops(member->limit);
     struct seat *first = seat->first;
-    bool fitting = fits(seat, member->cost);
+    bool fitting = fits(seat, cost);
     int64_t s1 = first->s1, s2 = first->s2, wait = 0;
     member->seen1 = first->seen1;
     member->seen2 = first->seen2;
-    bool filled = !admitted && member->limit->count_denied && ops->room(&seat->run, s1, s2) < 2 * member->cost;
-    if ((!fitting || filled) && ops->has_wait && member->cost <= member->limit->full)
-        wait = ops->wait(&seat->run, state_of(first), s1, member->cost);
-    int64_t units = limit_decide(&seat->run, &s1, &s2, member->cost, admitted, wait, &member->decision);
+    bool filled = !admitted && member->limit->count_denied && ops->room(&seat->run, s1, s2) < 2 * cost;
+    if ((!fitting || filled) && ops->has_wait && cost <= member->limit->full)
+        wait = ops->wait(&seat->run, state_of(first), s1, cost);
+    int64_t units = limit_decide(&seat->run, &s1, &s2, cost, admitted, wait, &member->decision);
     first->units += units;
     /* In a denied op the next member of this key still stands beside this one. */
-    if (units == 0 && fitting && member->cost > 0) ops->charge(&seat->run, &s1, &s2, member->cost);
+    if (units == 0 && fitting && cost > 0) ops->charge(&seat->run, &s1, &s2, cost);
     first->s1 = s1;
     first->s2 = s2;
 }
@@ -196,16 +212,96 @@ static void evict(struct memory_store *memory)
     if (memory->counted) counters.memory_evicted++;
 }
 
-static enum submit decide(struct memory_store *memory, struct op *op)
+/* An admission that was charged something is remembered. 0, or -1 without memory. */
+static int remember(struct memory_store *memory, const struct op *op)
+{
+    bool any = false;
+    size_t n_evicted;
+    for (size_t i = 0; i < op->n_members; i++) any |= memory->seats[i].units > 0;
+    if (!any) return 0;
+    struct memory_note *note = memory_notes_add(&memory->notes, op, memory->clock->wall_us, &n_evicted);
+    if (note == NULL) return -1;
+    if (memory->counted) counters.memory_evicted += n_evicted;
+    for (size_t i = 0; i < op->n_members; i++) {
+        const struct seat *seat = &memory->seats[i];
+        note->members[i] = (struct memory_noted){seat->seen1, seat->seen2, seat->units};
+    }
+    return 0;
+}
+
+/* The answer that the note's check got. */
+static void answer_as_then(struct op *op, const struct memory_note *note)
+{
+    for (size_t i = 0; i < op->n_members; i++) {
+        struct op_member *member = &op->members[i];
+        const struct memory_noted *noted = &note->members[i];
+        struct run run;
+        limit_run_here(&run, member->limit, member->key, member->max_wait_us, note->at_us);
+        limit_answer_again(&run, noted->s1, noted->s2, noted->units, noted->units, &member->decision);
+    }
+}
+
+/* The policies have changed since: what was charged stands, all else is as it is now. */
+static void answer_otherwise(const struct memory_store *memory, struct op *op, const struct memory_note *note)
+{
+    for (size_t i = 0; i < op->n_members; i++) {
+        const struct seat *seat = &memory->seats[i];
+        limit_answer_again(&seat->run, seat->seen1, seat->seen2, 0, note->members[i].units, &op->members[i].decision);
+    }
+}
+
+static int decide(struct memory_store *memory, struct op *op)
 {
     op->now_us = memory->clock->wall_us;
-    for (size_t i = 0; i < op->n_members; i++) open_seat(memory, op, i);
-    bool admitted = all_fit(memory, op);
-    for (size_t i = 0; i < op->n_members; i++) answer_member(&memory->seats[i], &op->members[i], admitted);
+    int64_t fit = fit_of(memory, op);
+    for (size_t i = 0; i < op->n_members; i++) {
+        int64_t cost = op->members[i].cost * (fit > 0 ? fit : 1);
+        answer_member(&memory->seats[i], &op->members[i], cost, fit > 0);
+    }
     if (op->kind == OP_PEEK)
         for (size_t i = 0; i < op->n_members; i++) memory->seats[i].units = 0;
-    int result = make_room(memory, op);
-    if (result == 0) result = write_states(memory, op);
+    if (make_room(memory, op) < 0) return -1;
+    if (fit > 0 && op->note.len > 0 && remember(memory, op) < 0) return -1;
+    return write_states(memory, op);
+}
+
+/* Of all members as much as there is. What is as good as fresh then is made so, lest a clock that steps back find it.
+ */
+static int refund(struct memory_store *memory, struct op *op)
+{
+    for (size_t i = 0; i < op->n_members; i++) {
+        struct seat *seat = &memory->seats[i];
+        struct op_member *member = &op->members[i];
+        const struct algo_ops *ops = limit_ops(member->limit);
+        struct state *state = state_of(seat);
+        int64_t s1 = seat->seen1, s2 = seat->seen2;
+        member->refunded = ops->refund(&seat->run, state, &s1, &s2, member->cost, seat->run.now_us);
+        bool changed = member->refunded > 0 || seat->keep < 0, fresh = s1 == 0 && s2 == 0 && state->log == NULL;
+        limit_decide(&seat->run, &s1, &s2, 0, true, 0, &member->decision);
+        if (!changed) continue;
+        if (fresh)
+            *state = (struct state){0};
+        else if (ops->store(&seat->run, state, s1, s2, seat->keep, 0) < 0)
+            return -1;
+        memory_table_update(&memory->table, seat->entry, ops->expires(&seat->run, state));
+    }
+    return 0;
+}
+
+static enum submit run_op(struct memory_store *memory, struct op *op)
+{
+    int result = 0;
+    const struct memory_note *note = NULL;
+    if (op->note.len > 0) note = memory_notes_find(&memory->notes, op->note, op->n_members, memory->clock->wall_us);
+    if (note != NULL && note->version == op_version(op)) {
+        answer_as_then(op, note);
+        return SUBMIT_DECIDED;
+    }
+    for (size_t i = 0; i < op->n_members; i++) open_seat(memory, op, i);
+    if (note != NULL)
+        answer_otherwise(memory, op, note);
+    else
+        result = op->kind == OP_REFUND ? refund(memory, op) : decide(memory, op);
     for (size_t i = 0; i < op->n_members; i++)
         if (memory->seats[i].first == &memory->seats[i] && memory->seats[i].entry != NULL)
             memory->seats[i].entry->pinned = false;
@@ -232,8 +328,8 @@ static enum submit on_submit(void *store, struct op *op)
     if (op->kind == OP_RESET)
         for (size_t i = 0; i < op->n_members; i++) op->members[i].removed = reset_member(memory, &op->members[i]);
     else
-        result = decide(memory, op);
-    while (memory->table.n_bytes > memory->table.max_bytes && memory->table.n > 0) evict(memory);
+        result = run_op(memory, op);
+    while (n_bytes(memory) > memory->table.max_bytes && memory->table.n > 0) evict(memory);
     update_gauges(memory);
     return result;
 }
@@ -265,6 +361,7 @@ static void on_flush(void *store)
         if (memory->counted) counters.memory_expired += n_expired;
         memory->many_expired = n_expired * 4 >= n;
     }
+    memory_notes_sweep(&memory->notes, SWEEP_NOTES, memory->sweep ? memory->clock->wall_us : INT64_MIN);
     for (size_t i = 0; i < EVICT_STEP && memory_table_is_over(&memory->table); i++) evict(memory);
     update_gauges(memory);
 }
@@ -284,6 +381,7 @@ struct store memory_store_handle(struct memory_store *memory)
 void memory_store_clear(struct memory_store *memory)
 {
     memory_table_forget_all(&memory->table);
+    memory_notes_forget_all(&memory->notes);
     update_gauges(memory);
 }
 

@@ -22,9 +22,10 @@
 #include "limit/limit.h"
 
 enum op_kind {
-    OP_CHECK, /* charge every member's cost, or none */
-    OP_PEEK,  /* what OP_CHECK would answer; nothing is charged */
-    OP_RESET, /* forget every member's state */
+    OP_CHECK,  /* charge every member's cost, or none */
+    OP_PEEK,   /* what OP_CHECK would answer; nothing is charged */
+    OP_RESET,  /* forget every member's state */
+    OP_REFUND, /* give back what every member is charged, up to its cost; the decision is a peek's of cost 0 after it */
 };
 
 enum op_outcome {
@@ -49,6 +50,7 @@ struct op_member {
     int64_t seen1, seen2;      /* result of OP_CHECK and OP_PEEK: s1 and s2 before any charge (limit.h) */
     struct decision decision;  /* result of OP_CHECK and OP_PEEK: all but source, reason and policy_version */
     bool removed;              /* result of OP_RESET: there was a state */
+    int64_t refunded;          /* result of OP_REFUND: so many units were given back */
 };
 
 struct op {
@@ -56,10 +58,20 @@ struct op {
     enum op_kind kind;
     uint16_t n_members;        /* at least 1 */
     struct op_member *members; /* not owned */
-    enum op_outcome outcome;   /* the store's: what a decided turn means for this op (turn.h) */
-    int64_t now_us;            /* result of OP_CHECK and OP_PEEK: the store's time, in us since the epoch */
+    /* OP_CHECK: as many units as fit, up to this many and at most each limit's max_cost, the costs being 1; 0 = the
+     * costs as they are. */
+    int64_t at_most;
+    /* OP_CHECK: the name under which an admission is remembered for note_ms: a check of that name in that time is
+     * charged nothing and gets the first one's answer. Empty = none. Bytes alive until `done`. */
+    struct slice note;
+    uint32_t note_ms;
+    int64_t now_us;          /* result of OP_CHECK and OP_PEEK: the store's time, in us since the epoch */
+    enum op_outcome outcome; /* the store's: what a decided turn means for this op (turn.h) */
     void (*done)(struct op *op, enum op_outcome outcome);
 };
+
+/* A fingerprint of the policies whose limits the op asks. */
+uint32_t op_version(const struct op *op);
 
 struct store_ops {
     enum submit (*submit)(void *store, struct op *op);

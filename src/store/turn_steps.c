@@ -43,13 +43,16 @@ static const struct step_ops *const table[N_STEP_KINDS] = {
 
 enum step_kind turn_steps_kind(const struct op *op)
 {
-    return op->kind == OP_PEEK ? STEP_PEEK : STEP_CHECK;
+    switch (op->kind) {
+    case OP_PEEK: return STEP_PEEK;
+    case OP_REFUND: return STEP_REFUND;
+    default: return STEP_CHECK;
+    }
 }
 
 bool turn_steps_needed(const struct op *op)
 {
-    (void)op;
-    return false;
+    return op->kind > OP_RESET || op->at_most > 0 || op->note.len > 0;
 }
 
 static const struct step_ops *ops_of(const struct op *op)
@@ -79,17 +82,16 @@ int turn_steps_reserve(struct turn *turn, const struct op *op)
     return buffer_reserve(&turn->key_bytes, turn_key_bytes(turn, op) + bytes) != NULL ? 0 : -1;
 }
 
-void turn_steps_extra(struct turn *turn, const struct op_member *member, struct slice head, struct slice name)
+void turn_steps_extra(struct turn *turn, const struct op_member *member, struct slice name)
 {
     CHECK(turn->n_extras < TURN_EXTRAS_MAX);
-    uint8_t *start = buffer_reserve(&turn->key_bytes, turn->prefix_len + TURN_TAG_LEN + head.len + name.len);
+    uint8_t *start = buffer_reserve(&turn->key_bytes, turn->prefix_len + TURN_TAG_LEN + name.len);
     CHECK(start != NULL); /* reserved before */
     uint8_t *at = turn_put_tag(turn, start, member);
-    memcpy(at, head.data, head.len);
-    memcpy(at + head.len, name.data, name.len);
+    memcpy(at, name.data, name.len);
     struct turn_extra *extra = &turn->extras[turn->n_extras++];
     *extra = (struct turn_extra){.start = (uint32_t)buffer_len(&turn->key_bytes),
-                                 .len = (uint32_t)((size_t)(at - start) + head.len + name.len)};
+                                 .len = (uint32_t)((size_t)(at - start) + name.len)};
     buffer_grew(&turn->key_bytes, extra->len);
 }
 

@@ -15,15 +15,18 @@
  *   skew SKEW_US                               from here on the host's clock is that far ahead of Redis'
  *   turn NOW_US                                the steps up to `end` are one loop turn at that time
  *   POLICY KEY check|peek COST [MAX_WAIT_US]     without it the policy's
+ *   POLICY KEY most UNITS                      at_most
+ *   POLICY KEY refund UNITS
  *   POLICY KEY reset 0
  *   all N POLICY KEY COST ...                  a check of N of them, all or nothing; no counter twice
+ *   ... id=ID keep=MS                          of a check, most or all: with a request id, remembered so long
  *   end
  *
  * Policies may be given again between turns: later steps use the new ones, as after a reload. Redis
  * gets the time with the turn; it should lie in the future (e.g. from 4000000000000000), since keys
  * whose expiry has passed vanish. Compat presets use the real time of Redis.
  *
- * On standard output, a line per step, in order:
+ * On standard output, a line per step, in order (of a refund with ` refunded UNITS` behind it):
  *
  *   allowed limit remaining retry_after_ms reset_after_ms delay_ms granted bound_by    (a limit's name, or -)
  *   ... policy/limit | allowed limit remaining retry_after_ms reset_after_ms delay_ms granted | ...      for `all`,
@@ -52,6 +55,7 @@ struct step {
     struct op op;
     struct op_member members[POLICY_LIMITS_MAX];
     bool is_all;
+    char note[POLICY_LIMITS_MAX * 4 * KEY_SIZE];
     char keys[POLICY_LIMITS_MAX][KEY_SIZE];
     uint8_t ids[POLICY_LIMITS_MAX][2]
                [KEY_SIZE]; /* joined of a key's parts: a limit's id, and what all have in common */
@@ -192,6 +196,7 @@ static struct step *next_step(enum op_kind kind)
     if (n_steps == STEPS_MAX) die("too many steps in a turn");
     struct step *step = &steps[n_steps++];
     step->is_all = false;
+    step->note[0] = '\0';
     step->op = (struct op){.kind = kind, .members = step->members, .done = on_done};
     list_init(&step->op.link);
     return step;
@@ -222,26 +227,70 @@ static void add_members(struct step *step, const struct policy *policy, const ch
     }
 }
 
+static enum op_kind kind_named(const char *name)
+{
+    if (strcmp(name, "reset") == 0) return OP_RESET;
+    if (strcmp(name, "peek") == 0) return OP_PEEK;
+    return strcmp(name, "refund") == 0 ? OP_REFUND : OP_CHECK;
+}
+
+/* What may stand behind a step: a wait, and a request id with the time to keep it. */
+static void read_options(struct step *step, char **line, int64_t *max_wait_us)
+{
+    for (const char *word; (word = strtok_r(NULL, " \n", line)) != NULL;) {
+        size_t len = strlen(step->note);
+        if (strncmp(word, "id=", 3) == 0)
+            snprintf(step->note + len, sizeof step->note - len, " %s", word + 3);
+        else if (strncmp(word, "keep=", 5) == 0)
+            step->op.note_ms = (uint32_t)strtoul(word + 5, NULL, 10);
+        else
+            *max_wait_us = strtoll(word, NULL, 10);
+    }
+    if (step->op.note_ms > 0) step->op.note = slice_of(step->note);
+}
+
+static void name_note(struct step *step, const struct policy *policy, const char *key)
+{
+    size_t len = strlen(step->note);
+    snprintf(step->note + len, sizeof step->note - len, "%s %s ", policy->name, key);
+}
+
+static void set_at_most(struct op *op, int64_t most)
+{
+    op->at_most = most;
+    for (uint16_t i = 0; i < op->n_members; i++)
+        if (op->members[i].limit->max_cost < op->at_most) op->at_most = op->members[i].limit->max_cost;
+    if (op->at_most < 1) die("at_most of nothing is never asked of a store");
+}
+
 static void read_step(const char *first, char **line)
 {
     const struct policy *policy = policy_named(first);
-    const char *key = next_word(line), *kind = next_word(line);
-    struct step *step = next_step(strcmp(kind, "reset") == 0  ? OP_RESET
-                                  : strcmp(kind, "peek") == 0 ? OP_PEEK
-                                                              : OP_CHECK);
-    int64_t cost = next_number(line);
-    add_members(step, policy, key, cost, optional_number(line, INT64_MAX));
+    char key[KEY_SIZE];
+    snprintf(key, sizeof key, "%s", next_word(line));
+    const char *kind = next_word(line);
+    bool is_most = strcmp(kind, "most") == 0;
+    struct step *step = next_step(kind_named(kind));
+    int64_t cost = next_number(line), max_wait_us = INT64_MAX;
+    if (step->op.kind == OP_REFUND && cost < 1) die("a refund of nothing is never asked of a store");
+    name_note(step, policy, key);
+    read_options(step, line, &max_wait_us);
+    add_members(step, policy, key, is_most ? 1 : cost, max_wait_us);
+    if (is_most) set_at_most(&step->op, cost);
 }
 
 static void read_all_step(char **line)
 {
     struct step *step = next_step(OP_CHECK);
+    int64_t no_wait;
     step->is_all = true;
     for (int64_t n = next_number(line); n > 0; n--) {
         const struct policy *policy = policy_named(next_word(line));
         const char *key = next_word(line);
+        name_note(step, policy, key);
         add_members(step, policy, key, next_number(line), INT64_MAX);
     }
+    read_options(step, line, &no_wait);
 }
 
 static void send_turn(int64_t now_us)
@@ -327,6 +376,10 @@ static void print_decision(const struct step *step)
         printf(" | ");
         print_fields(&members[i]);
     }
+    int64_t refunded = 0;
+    for (uint16_t i = 0; i < step->op.n_members && step->op.kind == OP_REFUND; i++)
+        if (step->members[i].refunded > refunded) refunded = step->members[i].refunded;
+    if (step->op.kind == OP_REFUND) printf(" refunded %" PRId64, refunded);
     puts("");
 }
 

@@ -75,6 +75,9 @@ class Algorithm:
     def charge(self, now: int, cost: int) -> None: ...
     def horizon(self) -> int: ...
 
+    # refund(now, units) takes back what is charged, as far as the definition lets it, and says how many units that is.
+    def refund(self, now: int, units: int) -> int: ...
+
     def __copy__(self) -> "Algorithm":
         """As copy.copy would do it, but in half the time: a search makes many."""
         other = object.__new__(type(self))
@@ -159,6 +162,11 @@ class Bucket(Algorithm):
     def charge(self, now, cost):
         self.level += cost
 
+    def refund(self, now, units):
+        missing = -(-self.level // 1)  # a unit that is partly back already counts as one
+        self.level = max(Fraction(0), self.level - units)
+        return min(units, missing)
+
     def horizon(self):
         return int(self.full / self.rate) + 2
 
@@ -210,6 +218,11 @@ class FixedWindow(Algorithm):
     def charge(self, now, cost):
         self.count += cost
 
+    def refund(self, now, units):
+        back = min(units, self.count)
+        self.count -= back
+        return back
+
     def horizon(self):
         return self.policy.window_us
 
@@ -243,6 +256,13 @@ class FirstHit(Algorithm):
             self.end = now + self.policy.window_us
         self.count += cost
 
+    def refund(self, now, units):
+        back = min(units, self.count)
+        self.count -= back
+        if self.count == 0:
+            self.end = None
+        return back
+
     def horizon(self):
         return self.policy.window_us
 
@@ -275,6 +295,13 @@ class CalendarWindow(Algorithm):
             self.end = calendars.end_us(*self.policy.calendar, now)
         self.count += cost
 
+    def refund(self, now, units):
+        back = min(units, self.count)
+        self.count -= back
+        if self.count == 0:
+            self.end = None
+        return back
+
     def horizon(self):
         return calendars.LONGEST_US[self.policy.calendar[0]]
 
@@ -303,6 +330,11 @@ class SlidingLog(Algorithm):
     def charge(self, now, cost):
         # Only the newest `limit` units can ever matter.
         self.times = (self.times + [now] * min(cost, self.policy.limit))[-self.policy.limit:]
+
+    def refund(self, now, units):
+        back = min(units, self.live(now))
+        self.times = self.times[:len(self.times) - back]
+        return back
 
     def horizon(self):
         return self.policy.window_us
@@ -336,6 +368,11 @@ class SlidingCounter(Algorithm):
 
     def charge(self, now, cost):
         self.count += cost
+
+    def refund(self, now, units):
+        back = min(units, self.count)
+        self.count -= back
+        return back
 
     def horizon(self):
         return 2 * self.policy.window_us
@@ -457,12 +494,45 @@ class Several:
 
     def __init__(self):
         self.states = {}
+        self.remembered = {}  # name -> (until, answers)
+
+    def states_of(self, members: list) -> list:
+        return [self.states.setdefault((name, key), ALGORITHMS[policy.algorithm](of_key(policy, key)))
+                for name, policy, key, _ in members]
+
+    def refund(self, now: int, members: list) -> list:
+        """Each limit's own answer, with what it gave back of the cost."""
+        answers = []
+        for state, (*_, units) in zip(self.states_of(members), members):
+            at = now - now % state.tick
+            seen = copy.copy(state)
+            clamped = seen.see(at)
+            back = seen.refund(at, units)
+            answers.append(copy.copy(seen).decide(at, 0) | {"refunded": back})
+            if clamped or back:  # what is as good as fresh again is nothing that a clock stepping back could find
+                state.__dict__ = seen.__dict__ if seen.exists() else type(state)(state.policy).__dict__
+        return answers
+
+    def largest(self, now: int, members: list, most: int) -> int:
+        """The largest cost up to `most` that is admitted, or 1."""
+        copies = [(s.later(now - now % s.tick), now - now % s.tick) for s in self.states_of(members)]
+        for state, _ in copies:
+            state.max_wait_us = state.policy.max_wait_us
+        return least(lambda n: n > most or not all(s.allows(at, n) for s, at in copies), 2, most + 1) - 1
+
+    def once(self, now: int, name, keep_us: int, decide) -> list:
+        """decide() -> answers, at most once in keep_us where they say that something was charged."""
+        until, answers = self.remembered.get(name, (0, []))
+        if now < until:
+            return answers
+        answers = decide()
+        if all(a["allowed"] for a in answers) and any(a["granted"] > 0 for a in answers):
+            self.remembered[name] = now + keep_us, answers
+        return answers
 
     def step(self, now: int, kind: str, members: list) -> list:
         """members: (name of the limit, its Policy, key, cost), no limit and key twice. Each one's own answer."""
-        states = []
-        for name, policy, key, _ in members:
-            states.append(self.states.setdefault((name, key), ALGORITHMS[policy.algorithm](of_key(policy, key))))
+        states = self.states_of(members)
         if kind == "reset":
             return [state.step(now, kind, 0) for state in states]
         times, copies = [now - now % state.tick for state in states], []

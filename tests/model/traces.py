@@ -300,15 +300,16 @@ def make_shared(seed, n_steps=60, backwards=True):
     return SeveralTrace(seed, policies, turns, formats)
 
 
-EVERY = (*NATIVE, "several", "shared")  # what a seed can be asked for, beside COMPAT
+EVERY = (*NATIVE, "several", "shared", "steps")  # what a seed can be asked for, beside COMPAT
 PAST = "calendar_window_past"  # and this, of the memory store: Redis drops keys whose expiry has passed
 
 
 def of_seed(name, seed):
     """The trace that tests and `./dev judge` mean by a name and a seed."""
     # The windows of the presets' originals end by Redis' clock, which does not step back.
+    import steps  # which takes its parts from here
     if name == PAST:
         return make("calendar_window", seed, past=True)
-    made = {"several": make_several, "shared": make_shared}
+    made = {"several": make_several, "shared": make_shared, "steps": steps.make}
     make_it = made.get(name, functools.partial(make, name, backwards=name not in COMPAT))
     return make_it(seed)

@@ -246,9 +246,15 @@ static void options_that_are_none_are_named(void **state)
     (void)state;
     ASSERT_REFUSED("BAD_REQUEST", "no option 'costs'", "check", 3, "ss{si", "api", "k", 1, "costs", 1);
     ASSERT_REFUSED("BAD_REQUEST", "'cost' is given twice", "check", 3, "ss{sisi", "api", "k", 2, "cost", 1, "cost", 1);
-    ASSERT_REFUSED("BAD_REQUEST", "'request_id' is not supported", "check", 3, "ss{ss", "api", "k", 1, "request_id",
-                   "x");
-    ASSERT_REFUSED("BAD_REQUEST", "'at_most' is not supported", "check", 3, "ss{si", "api", "k", 1, "at_most", 1);
+    ASSERT_REFUSED("BAD_REQUEST", "request_id:", "check", 3, "ss{ss", "api", "k", 1, "request_id", "");
+    ASSERT_REFUSED("BAD_REQUEST", "request_id:", "check", 3, "ss{si", "api", "k", 1, "request_id", 7);
+    ASSERT_REFUSED("BAD_REQUEST", "request_id:", "check", 3, "ss{ss", "api", "k", 1, "request_id",
+                   "a request id of more than 64 bytes, which is one or two bytes too many");
+    ASSERT_REFUSED("BAD_REQUEST", "at_most:", "check", 3, "ss{ss", "api", "k", 1, "at_most", "2");
+    ASSERT_REFUSED("BAD_COST", "at_most:", "check", 3, "ss{si", "api", "k", 1, "at_most", 0);
+    ASSERT_REFUSED("BAD_COST", "at_most:", "check", 3, "ss{sf", "api", "k", 1, "at_most", 1.5);
+    ASSERT_REFUSED("BAD_REQUEST", "in place of cost", "check", 3, "ss{sisi", "api", "k", 2, "at_most", 2, "cost", 2);
+    ASSERT_REFUSED("BAD_REQUEST", "in place of cost", "check", 3, "ss{sisi", "api", "k", 2, "cost", 1, "at_most", 2);
     ASSERT_REFUSED("BAD_REQUEST", "max_wait_ms:", "check", 3, "ss{si", "api", "k", 1, "max_wait_ms", -1);
     ASSERT_REFUSED("BAD_REQUEST", "max_wait_ms:", "check", 3, "ss{ss", "api", "k", 1, "max_wait_ms", "5ms");
     ASSERT_REFUSED("BAD_REQUEST", "name must be a str", "check", 3, "ss{ii", "api", "k", 1, 1, 1);

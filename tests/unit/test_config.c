@@ -247,7 +247,7 @@ static const struct {
     {"inline: {allow: yes please}\n", 1, "inline.allow: 'yes please' is "},
     {"inline: {max_policies: 0}\n", 1, "inline.max_policies: '0' is too small; write 1 to 1000000"},
     {"admin: {listen: 127.0.0.1:1}\n", 1, "admin: not built yet; "},
-    {"defaults: {idempotency_window: 60s}\n", 1, "defaults.idempotency_window: not built yet; "},
+    {"defaults: {idempotency_window: 8d}\n", 1, "defaults.idempotency_window: "},
     {POLICY("    algorithm: fixed_window\n    shadow: perhaps\n" VALID), 4, "policies.p.shadow: "},
     /* candidates */
     {CANDIDATE("    candidate: 5\n"), 6, "policies.p.candidate: is no list; "},

@@ -1,0 +1,122 @@
+#include "store/memory_notes.h"
+
+#include "base/alloc.h"
+#include "base/hash.h"
+
+enum {
+    SAMPLE = 8,
+    OVERHEAD = 32, /* the heap's own bytes of a note, and its share of the map's slots */
+};
+
+int memory_notes_init(struct memory_notes *notes, size_t max, uint64_t max_bytes)
+{
+    *notes = (struct memory_notes){.max = max, .max_bytes = max_bytes};
+    list_init(&notes->notes);
+    return map_init(&notes->map, max);
+}
+
+void memory_notes_fini(struct memory_notes *notes)
+{
+    while (!list_empty(&notes->notes))
+        memory_notes_remove(notes, LIST_ITEM(notes->notes.next, struct memory_note, link));
+    map_fini(&notes->map);
+}
+
+static uint8_t *name_of(struct memory_note *note)
+{
+    return (uint8_t *)&note->members[note->n_members];
+}
+
+static size_t bytes_of(const struct memory_note *note)
+{
+    return sizeof *note + note->n_members * sizeof note->members[0] + note->name_len + OVERHEAD;
+}
+
+static struct memory_note *find(struct memory_notes *notes, struct slice name)
+{
+    struct map_node *node = map_first(&notes->map, hash_keyed(name.data, name.len));
+    for (; node != NULL; node = map_next_same(node)) {
+        struct memory_note *note = CONTAINER_OF(node, struct memory_note, node);
+        if (slice_eq((struct slice){name_of(note), note->name_len}, name)) return note;
+    }
+    return NULL;
+}
+
+const struct memory_note *memory_notes_find(struct memory_notes *notes, struct slice name, uint16_t n_members,
+                                            int64_t now_us)
+{
+    const struct memory_note *note = find(notes, name);
+    if (note == NULL || note->generation != notes->generation || note->n_members != n_members) return NULL;
+    return note->until_us > now_us ? note : NULL;
+}
+
+static int64_t end_of(const struct memory_notes *notes, const struct memory_note *note)
+{
+    return note->generation == notes->generation ? note->until_us : INT64_MIN;
+}
+
+static void evict(struct memory_notes *notes)
+{
+    struct memory_note *first = LIST_ITEM(notes->notes.next, struct memory_note, link);
+    size_t n = 0;
+    LIST_FOREACH (link, &notes->notes) {
+        struct memory_note *note = LIST_ITEM(link, struct memory_note, link);
+        if (end_of(notes, note) < end_of(notes, first)) first = note;
+        if (++n == SAMPLE) break;
+    }
+    memory_notes_remove(notes, first);
+}
+
+struct memory_note *memory_notes_add(struct memory_notes *notes, const struct op *op, int64_t now_us,
+                                     size_t *ret_n_evicted)
+{
+    struct memory_note *old = find(notes, op->note);
+    struct memory_note *note = mem_alloc(sizeof *note + op->n_members * sizeof note->members[0] + op->note.len);
+    if (note == NULL) return NULL;
+    *note = (struct memory_note){
+        .at_us = now_us,
+        .until_us = now_us + (int64_t)op->note_ms * 1000,
+        .version = op_version(op),
+        .generation = notes->generation,
+        .name_len = (uint32_t)op->note.len,
+        .n_members = op->n_members,
+    };
+    memcpy(name_of(note), op->note.data, op->note.len);
+    if (old != NULL) memory_notes_remove(notes, old);
+    *ret_n_evicted = 0;
+    while (notes->map.n > 0 && (notes->map.n >= notes->max || notes->n_bytes + bytes_of(note) > notes->max_bytes)) {
+        evict(notes);
+        ++*ret_n_evicted;
+    }
+    notes->n_bytes += bytes_of(note);
+    list_push_back(&notes->notes, &note->link);
+    map_insert(&notes->map, &note->node, hash_keyed(op->note.data, op->note.len));
+    return note;
+}
+
+void memory_notes_remove(struct memory_notes *notes, struct memory_note *note)
+{
+    notes->n_bytes -= bytes_of(note);
+    list_remove(&note->link);
+    map_remove(&notes->map, &note->node);
+    mem_free(note);
+}
+
+void memory_notes_sweep(struct memory_notes *notes, size_t n, int64_t now_us)
+{
+    if (n > notes->map.n) n = notes->map.n;
+    for (size_t i = 0; i < n; i++) {
+        struct memory_note *note = LIST_ITEM(notes->notes.next, struct memory_note, link);
+        if (end_of(notes, note) <= now_us) {
+            memory_notes_remove(notes, note);
+        } else {
+            list_remove(&note->link);
+            list_push_back(&notes->notes, &note->link);
+        }
+    }
+}
+
+void memory_notes_forget_all(struct memory_notes *notes)
+{
+    notes->generation++;
+}

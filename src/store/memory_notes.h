@@ -1,0 +1,60 @@
+/*
+ * memory_notes.h: admissions that are remembered under a name (op.note), bounded in number and in bytes.
+ *
+ * A note counts until its time is over, by the limits' now. Where there are too many, of a small
+ * sample the one that ends first goes: its check would be charged again. A map finds a note by its
+ * name; a list walks them for sweeping, a few per turn. Forgetting everything is one increment:
+ * notes of an older generation count as gone.
+ */
+#ifndef RL_STORE_MEMORY_NOTES_H
+#define RL_STORE_MEMORY_NOTES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "base/map.h"
+#include "store/store.h"
+
+/* What a member of the remembered check had before it, and what it was charged. */
+struct memory_noted {
+    int64_t s1, s2, units;
+};
+
+struct memory_note {
+    struct map_node node;
+    struct list link;
+    int64_t at_us, until_us; /* of the limits' now */
+    uint32_t version;        /* op_version() */
+    uint32_t generation;
+    uint32_t name_len;
+    uint16_t n_members;
+    struct memory_noted members[]; /* and the name behind them */
+};
+
+struct memory_notes {
+    struct map map;
+    struct list notes; /* owned; the next to be looked at first */
+    size_t max;
+    uint64_t n_bytes, max_bytes;
+    uint32_t generation;
+};
+
+int memory_notes_init(struct memory_notes *notes, size_t max, uint64_t max_bytes); /* 0, or -1 without memory */
+void memory_notes_fini(struct memory_notes *notes);
+
+/* The note of that name that counts at now_us, for n_members; NULL where there is none. */
+const struct memory_note *memory_notes_find(struct memory_notes *notes, struct slice name, uint16_t n_members,
+                                            int64_t now_us);
+/* A note for the op, in place of one of its name, at now_us; its members are the caller's to fill. NULL without memory.
+ * Where others have to go, ret_n_evicted says how many. */
+struct memory_note *memory_notes_add(struct memory_notes *notes, const struct op *op, int64_t now_us,
+                                     size_t *ret_n_evicted);
+/* The note that was added last has nothing to remember after all. */
+void memory_notes_remove(struct memory_notes *notes, struct memory_note *note);
+
+/* Look at the next n notes, and free those that are over at now_us. */
+void memory_notes_sweep(struct memory_notes *notes, size_t n, int64_t now_us);
+void memory_notes_forget_all(struct memory_notes *notes);
+
+#endif

@@ -1,0 +1,33 @@
+/*
+ * step_refund.c: refunds as steps; twin of lua/step_refund.lua.
+ *
+ *   fields   <I7 units> <I7 made in us, 0 = now>
+ *   reply    the members' states are those after it; then how many units each of them gave back
+ */
+#include "store/turn_steps.h"
+
+enum { FIELD_BYTES = 7 + 7 };
+
+static struct step_needs needs(const struct op *op)
+{
+    return (struct step_needs){.field_bytes = FIELD_BYTES, .n_integers = op->n_members};
+}
+
+static uint8_t *put_fields(const struct op *op, uint16_t extra, uint8_t *to)
+{
+    (void)extra;
+    return turn_put(turn_put(to, (uint64_t)op->members[0].cost, 7), 0, 7);
+}
+
+static int answer(struct step_walk *walk, const struct turn_entry *entry, const int64_t *states, struct op *op)
+{
+    for (uint16_t i = 0; i < op->n_members; i++) {
+        struct op_member *member = &op->members[i];
+        int64_t s1 = states[2 * i], s2 = states[2 * i + 1];
+        if (step_take(walk, 0, member->cost, &member->refunded) < 0) return -1;
+        limit_decide(step_run(walk, entry, i), &s1, &s2, 0, true, 0, &member->decision);
+    }
+    return 0;
+}
+
+const struct step_ops step_refund_ops = {.needs = needs, .put_fields = put_fields, .answer = answer};

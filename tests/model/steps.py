@@ -1,0 +1,115 @@
+"""steps.py: random schedules of what goes to Redis in steps: checks with a request id, at_most, refunds; amid plain checks,
+peeks and resets of the same keys."""
+
+import dataclasses
+import random
+
+from model import Several, combine
+from traces import NATIVE, START_US, random_cost, random_policy, random_step_us, settings
+
+KINDS = ("check", "most", "refund", "all", "peek", "reset")
+WEIGHTS = (40, 20, 15, 15, 8, 2)
+
+
+@dataclasses.dataclass
+class StepsTrace:
+    seed: int
+    policy: dict  # name -> [(the limit's name or -, Policy), ...]
+    keep_ms: int  # how long a request id is remembered
+    turns: list  # (now_us, [(kind, [(policy's name, key, amount), ...], request id, 0 = none), ...])
+
+    def text(self):
+        for name, limits in self.policy.items():
+            yield f"policy {name} {len(limits)}"
+            yield from (f"limit {limit} {p.algorithm} {settings(p)}" for limit, p in limits)
+        for now, steps in self.turns:
+            yield f"turn {now}"
+            for kind, asked, request in steps:
+                once = f" id={request} keep={self.keep_ms}" if request else ""
+                if kind == "all":
+                    yield f"all {len(asked)} " + " ".join(f"{name} {key} {n}" for name, key, n in asked) + once
+                else:
+                    name, key, n = asked[0]
+                    yield f"{name} {key} {kind} {n}{once}"
+            yield "end"
+
+    def steps(self):
+        return [(now, *step) for now, steps in self.turns for step in steps]
+
+    def expected(self):
+        model = Several()
+        return [self.line(kind, asked, self.answers(model, now, kind, asked, request))
+                for now, kind, asked, request in self.steps()]
+
+    def answers(self, model, now, kind, asked, request):
+        members = [(f"{name}/{limit}", policy, key, n)
+                   for name, key, n in asked for limit, policy in self.policy[name]]
+        if kind == "reset":
+            return model.step(now, kind, members)
+        if kind == "refund":
+            return [a | {"granted": 0} for a in model.refund(now, members)]
+
+        def decide():
+            some = members
+            if kind == "most":
+                n = model.largest(now, members, asked[0][2])
+                some = [(*member[:3], n) for member in members]
+            answers = model.step(now, "peek" if kind == "peek" else "check", some)
+            admitted = all(a["allowed"] for a in answers)
+            return [a | {"granted": cost if admitted else 0} for a, (*_, cost) in zip(answers, some)]
+
+        if not request or kind == "peek":
+            return decide()
+        name = tuple((name, key) for name, key, _ in asked), request
+        return model.once(now, name, self.keep_ms * 1000, decide)
+
+    def line(self, kind, asked, answers):
+        if kind == "reset":
+            return f"removed {int(any(a['removed'] for a in answers))}"
+        limits = [(name, limit) for name, _, _ in asked for limit, _ in self.policy[name]]
+        whole, bound = combine(answers), "-"
+        if whole["bound_by"] is not None and (len(limits) > 1 or kind == "all"):
+            name, limit = limits[whole["bound_by"]]
+            bound = limit if kind != "all" else name if limit == "-" else f"{name}/{limit}"
+        text = (f"{int(whole['allowed'])} {whole['limit']} {whole['remaining']} {whole['retry']} {whole['reset']} "
+                f"{whole['delay']} {answers[0]['granted'] if whole['allowed'] else 0} {bound}")
+        if kind == "refund":
+            text += f" refunded {max(a['refunded'] for a in answers)}"
+        if kind == "all":
+            for a in answers:
+                text += (f" | {int(a['allowed'])} {a['limit']} {a['remaining']} {0 if a['allowed'] else a['retry']} "
+                         f"{a['reset']} {a['delay']} {a['granted']}")
+        return text
+
+
+def random_asked(rng, policies, kind):
+    names, asked, left = sorted(policies), {}, 16
+    for _ in range(rng.randint(1, 3) if kind == "all" else 1):
+        name, key = rng.choice(names), rng.choice("aab")
+        if len(policies[name]) > left:
+            continue
+        left -= 0 if (name, key) in asked else len(policies[name])
+        amount = 0 if kind == "reset" else random_cost(rng, rng.choice(policies[name])[1])
+        asked[name, key] = max(1, amount) if kind in ("most", "refund") else amount
+    return [(name, key, amount) for (name, key), amount in asked.items()]
+
+
+def make(seed, n_steps=60, backwards=True):
+    rng = random.Random(f"steps {seed}")
+    policies = {}
+    for i in range(rng.randint(1, 3)):
+        n = rng.choice((1, 1, 1, 2, 3))
+        window = rng.choice((1000, 1_000_000, 10_000_000))
+        limits = [random_policy(rng, rng.choice(NATIVE)) for _ in range(n)]
+        limits = [dataclasses.replace(p, window_us=window * rng.choice((1, 1, 2, 7))) for p in limits]
+        policies[f"steps-{seed}-{i}"] = [("-" if n == 1 else f"l{j}", p) for j, p in enumerate(limits)]
+    every = [p for limits in policies.values() for _, p in limits]
+    now, turns, left = START_US + rng.randint(0, 20_000_000), [], n_steps
+    while left > 0:
+        n = min(left, rng.choice((1, 2, 3, 8, 12)))
+        kinds = rng.choices(KINDS, WEIGHTS, k=n)
+        turns.append((now, [(kind, random_asked(rng, policies, kind),
+                             rng.choice((0, 0, 1, 2, 3)) if kind in ("check", "most", "all") else 0) for kind in kinds]))
+        now = max(START_US, now + random_step_us(rng, rng.choice(every), backwards, now))
+        left -= n
+    return StepsTrace(seed, policies, rng.choice((1, 1000, 5000, 60_000)), turns)

@@ -195,8 +195,8 @@ RATELIMIT_API enum ratelimit_status ratelimit_check_many(struct ratelimit *clien
 /*
  * `n` checks as one: all are charged, or none is. *ret_whole is the decision of the whole (`bound_by` says which limit
  * denied it), ret_members[i] what items[i] would have got by itself; ret_members may be NULL. Of the options
- * deadline_ms counts; cost and at_most must be at their defaults. RATELIMIT_REFUSED as for check_many, and for the same
- * policy and key twice.
+ * deadline_ms and request_id count; cost and at_most must be at their defaults. RATELIMIT_REFUSED as for check_many,
+ * and for the same policy and key twice.
  */
 RATELIMIT_API enum ratelimit_status ratelimit_check_all(struct ratelimit *client, const struct ratelimit_item *items,
                                                         size_t n, const struct ratelimit_options *options,

@@ -32,7 +32,7 @@ static const struct command commands[] = {
     {"check", "check", "POLICY KEY [COST]", 2, 3, POLICY_KEY_COST, report_decision, "charge COST (1) if it may be",
      ASK_DEADLINE | ASK_MAX_WAIT | ASK_AT_MOST | ASK_REQUEST_ID, SHAPE_CHECK},
     {"check-all", "check_all", "POLICY KEY [COST] , ...", 2, INT_MAX, POLICY_KEY_COST, report_all,
-     "charge several as one: all, or none", ASK_DEADLINE, SHAPE_ALL},
+     "charge several as one: all, or none", ASK_DEADLINE | ASK_REQUEST_ID, SHAPE_ALL},
     {"peek", "peek", "POLICY KEY [COST]", 2, 3, POLICY_KEY_COST, report_decision,
      "what a check of COST (0) would answer", 0, SHAPE_PLAIN},
     {"explain", "explain", "POLICY KEY [COST]", 2, 3, POLICY_KEY_COST, report_explain,
@@ -95,7 +95,7 @@ static void print_help(FILE *out)
         "must\n"
         "      --max-wait DURATION  check: the longest wait that will do; else denied\n"
         "      --at-most N          check: charge up to N units, in place of COST\n"
-        "      --request-id ID      check: asked again with the same ID, it is charged once\n"
+        "      --request-id ID      check, check-all: asked again with the same ID, it is charged once\n"
         "      --ttl DURATION       reserve: settled within this time, or given back (1m)\n"
         "      --help, --version\n\n"
         "Options come before the command, so that a key may begin with a dash. POLICY is a name or, where the daemon\n"

@@ -43,6 +43,8 @@ static void on_end(const struct ratelimit_answer *answer, void *arg)
     CHECK((answer->status == RATELIMIT_OK) == (answer->result != NULL));
     CHECK(answer->status == RATELIMIT_OK || answer->message[0] != '\0');
     CHECK(answer->decision == NULL || strlen(answer->decision->bound_by) < RATELIMIT_BOUND_BY_SIZE);
+    for (size_t i = 0; i < answer->n_members; i++) CHECK(strlen(answer->members[i].bound_by) < RATELIMIT_BOUND_BY_SIZE);
+    CHECK(answer->id == NULL || strlen(answer->id) > 0);
     if (answer->result == NULL) return;
     struct pull pull = pull_of(answer->result, answer->result_len);
     CHECK(pull_skip(&pull) == 0 && pull.at == pull.end);
@@ -50,11 +52,16 @@ static void on_end(const struct ratelimit_answer *answer, void *arg)
 
 static void make_calls(struct ratelimit_async *client, int *n_ends)
 {
+    const struct ratelimit_item items[] = {{"login", "alice", 5, 1}, {"{limit: 5}", "bob", 3, 2}};
     for (int i = 0; i < N_CALLS; i++) {
+        int *n = &n_ends[i];
         enum ratelimit_status status =
-            i % 3 == 0   ? ratelimit_async_check(client, "login", "alice", 5, i, 1000, on_end, &n_ends[i])
-            : i % 3 == 1 ? ratelimit_async_peek(client, "login", "alice", 5, i, 1000, on_end, &n_ends[i])
-                         : ratelimit_async_call(client, "policies", NULL, 0, 1000, on_end, &n_ends[i]);
+            i % 6 == 0   ? ratelimit_async_check(client, "login", "alice", 5, i, 1000, on_end, n)
+            : i % 6 == 1 ? ratelimit_async_peek(client, "login", "alice", 5, i, 1000, on_end, n)
+            : i % 6 == 2 ? ratelimit_async_call(client, "policies", NULL, 0, 1000, on_end, n)
+            : i % 6 == 3 ? ratelimit_async_check_all(client, items, 2, NULL, 1000, on_end, n)
+            : i % 6 == 4 ? ratelimit_async_acquire(client, "jobs", "alice", 5, 1000, on_end, n)
+                         : ratelimit_async_release(client, "slot", 1000, on_end, n);
         CHECK(status == RATELIMIT_OK);
     }
 }

@@ -101,7 +101,10 @@ policies:
 """
 
 
-@pytest.mark.parametrize("method, policy", [("check", "ten"), ("check_all", "ten"), ("reset", "ten"), ("inline", "ten")])
+@pytest.mark.parametrize("method, policy", [
+    ("check", "ten"), ("check_all", "ten"), ("reset", "ten"), ("inline", "ten"), ("at_most", "ten"), ("request_id", "ten"),
+    ("refund", "ten"),
+])
 def test_every_method_has_its_functions(installed, any_store, ratelimitd, method, policy):
     daemon = ratelimitd(METHODS, redis=any_store)
     done = installed.run([*installed.build("methods.c"), daemon.socket, policy, method])

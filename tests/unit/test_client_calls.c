@@ -515,6 +515,44 @@ static void memory_that_is_short_shows_in_the_packer(void **state)
     }
 }
 
+static void on_cancelled(const struct ratelimit_answer *answer, void *arg)
+{
+    (void)arg;
+    assert_int_equal(answer->status, RATELIMIT_CANCELLED);
+}
+
+static enum ratelimit_status make_all_calls(struct ratelimit_async *client)
+{
+    const struct ratelimit_item items[] = {{"login", "a", 1, 1}, {"{limit: 5}", "b", 1, 1}};
+    struct ratelimit_options options = RATELIMIT_OPTIONS;
+    enum ratelimit_status ends[] = {
+        ratelimit_async_check_with(client, "{a: b}", "k", 1, &options, LONG_MS, on_cancelled, NULL),
+        ratelimit_async_check_all(client, items, 2, NULL, LONG_MS, on_cancelled, NULL),
+        ratelimit_async_check_many(client, items, 2, LONG_MS, on_cancelled, NULL),
+        ratelimit_async_reserve(client, "p", "k", 1, 5, NULL, LONG_MS, on_cancelled, NULL),
+        ratelimit_async_settle(client, "id", 5, LONG_MS, on_cancelled, NULL),
+    };
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        if (ends[i] != RATELIMIT_OK) return ends[i];
+    }
+    return RATELIMIT_OK;
+}
+
+static void memory_may_fail_in_every_call(void **state)
+{
+    (void)state;
+    enum ratelimit_status status = RATELIMIT_NO_MEMORY;
+    for (uint64_t nth = 1; nth < 200 && status == RATELIMIT_NO_MEMORY; nth++) {
+        struct ratelimit_async *client;
+        assert_int_equal(ratelimit_async_new("/nonexistent", &client), RATELIMIT_OK);
+        mem_fail_nth(nth);
+        status = make_all_calls(client);
+        mem_fail_nth(0);
+        ratelimit_async_free(client);
+    }
+    assert_int_equal(status, RATELIMIT_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -532,6 +570,7 @@ int main(void)
         cmocka_unit_test(settings_may_be_written_as_yaml_or_json),
         cmocka_unit_test(what_cannot_be_read_says_why_and_where),
         cmocka_unit_test(memory_that_is_short_shows_in_the_packer),
+        cmocka_unit_test(memory_may_fail_in_every_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,82 @@
+"""test_ctl_methods.py: every method through ratelimitctl, on memory and on Redis."""
+
+import json
+
+import pytest
+
+CONFIG = """inline: {allow: true}
+policies:
+  ten: {algorithm: fixed_window, limit: 10, window: 1d, start: first_hit}
+  other: {algorithm: fixed_window, limit: 2, window: 1d, start: first_hit}
+  slow: {algorithm: leaky_bucket, limit: 1, window: 1d, burst: 1, max_wait: 10d}
+"""
+INLINE = "{algorithm: fixed_window, limit: 9, window: 1d, start: first_hit}"
+DONE, DENIED = range(2)
+
+
+@pytest.fixture
+def daemon(any_store, ratelimitd):
+    return ratelimitd(CONFIG, redis=any_store)
+
+
+@pytest.fixture
+def store(any_store):
+    return "memory" if any_store is None else "redis"
+
+
+def left(done):
+    """The units that a line speaks of."""
+    return int(done.stdout.split(" of ")[0].split()[-1])
+
+
+def test_check_peek_and_reset(daemon, store):
+    done = daemon.ctl("check", "ten", "a", 3)
+    assert (done.returncode, done.stdout) == (DONE, f"allowed  7 of 10 left, whole again in 1d  ({store})\n")
+    assert left(daemon.ctl("peek", "ten", "a")) == 7
+    assert daemon.ctl("check", "ten", "a", 8).returncode == DENIED
+    assert daemon.ctl("reset", "ten", "a").stdout == "removed\n"
+
+
+def test_check_all(daemon, store):
+    done = daemon.ctl("check-all", "ten", "a", 4, ",", "other", "a", 2, ",", INLINE, "a")
+    assert done.returncode == DONE and [line.split(" of ")[0].split()[-1] for line in done.stdout.splitlines()] == ["0", "6", "0", "8"]
+    done = daemon.ctl("--deadline", "5s", "check-all", "ten", "a", ",", "other", "a")
+    assert done.returncode == DENIED and done.stdout.splitlines()[0].endswith(f"bound by other  ({store})")
+
+
+def test_at_most_grants_what_there_is(daemon):
+    done = daemon.ctl("--json", "--at-most", 8, "check", "ten", "a")
+    assert done.returncode == DONE and json.loads(done.stdout)["granted"] == 8
+    assert json.loads(daemon.ctl("--json", "--at-most", 8, "check", "ten", "a").stdout)["granted"] == 2
+    assert daemon.ctl("--at-most", 8, "check", "ten", "a").returncode == DENIED
+
+
+def test_a_request_id_is_charged_once(daemon):
+    for _ in range(3):
+        assert left(daemon.ctl("--request-id", "r-1", "check", "ten", "a", 4)) == 6
+    assert left(daemon.ctl("--request-id", "r-2", "check", "ten", "a", 4)) == 2
+    for _ in range(2):
+        assert left(daemon.ctl("--request-id", "r-3", "check-all", "ten", "b", 3, ",", "other", "b")) == 1
+
+
+def test_a_refund_gives_back(daemon, store):
+    daemon.ctl("check", "ten", "a", 6)
+    done = daemon.ctl("refund", "ten", "a", 2)
+    assert done.returncode == DONE and done.stdout.startswith("refunded 2  6 of 10 left") and f"({store})" in done.stdout
+    assert daemon.ctl("refund", "ten", "a", 100).stdout.startswith("refunded 4  10 of 10 left")
+    daemon.ctl("check", INLINE, "a", 6)
+    assert daemon.ctl("refund", INLINE, "a", 2).stdout.startswith("refunded 2  5 of 9 left")
+
+
+def test_a_wait(daemon):
+    daemon.ctl("check", "slow", "a")
+    assert "go on after" in daemon.ctl("--max-wait", "2d", "check", "slow", "a").stdout
+    assert daemon.ctl("--max-wait", "1h", "check", "slow", "a").returncode == DENIED
+
+
+def test_explain(daemon):
+    daemon.ctl("check", "ten", "a", 3)
+    done = daemon.ctl("explain", "ten", "a")
+    assert done.returncode == DONE and left(daemon.ctl("peek", "ten", "a")) == 7
+    daemon.ctl("check", INLINE, "a", 3)
+    assert daemon.ctl("explain", INLINE, "a").stdout.startswith("allowed  5 of 9 left")

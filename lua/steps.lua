@@ -27,6 +27,10 @@
 --                                 charged, and says the waits: one in us for each denied log with a cost.
 --                                 Returns how often it fits
 --   tell(integer)                 one more integer of the reply
+--   take_ended(key)               give back what has ended of the holds in `key`; false: the step is over
+--   keep_holds(key)               after one was added
+-- The holds of a policy and key are a ZSET by their ends in ms: <c8 id> <I7 units> <I7 when charged, us>; what was settled
+-- is a mark, <c8 id>, for a minute longer. It expires a minute after the last of them.
 --
 if n_mget == 65535 then
     local n_out, failed = 0, nil -- failed: the error that ends the turn
@@ -121,6 +125,37 @@ if n_mget == 65535 then
             if units > 0 or keeps[j] < 0 then put(keys[j], runs_of[j], raws[j], s1, s2s[j], mores[j], units) end
         end
         return fit
+    end
+
+    -- Give back what has ended of the holds in `key`, 64 at a time. False where that has a foreign type: then the step is
+    -- over.
+    local function take_ended(key)
+        local ended = try('ZRANGEBYSCORE', key, '-inf', fmt('%.0f', floor(now / 1000)), 'LIMIT', '0', '64')
+        if ended.err then
+            if not find(ended.err, 'WRONGTYPE', 1, true) then
+                failed = ended
+                return false
+            end
+            for j = 1, n do
+                tell(-1)
+                tell(0)
+            end
+            return false
+        end
+        for e = 1, #ended do
+            if #ended[e] == 22 and read(1) then -- else a mark
+                local units, made = unp('<I7I7', ended[e], 9)
+                for j = 1, n do refund(j, units, made) end
+            end
+            if failed then return false end
+        end
+        if #ended > 0 then call('ZREM', key, unpack(ended)) end
+        return true
+    end
+
+    local function keep_holds(key)
+        local last = call('ZREVRANGE', key, '0', '0', 'WITHSCORES')[2]
+        call('PEXPIREAT', key, fmt('%.0f', last + 60000))
     end
 
     for _ = 1, n_groups do

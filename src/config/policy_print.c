@@ -180,6 +180,7 @@ void policy_print(FILE *out, const struct policy *policy)
     if (policy->candidate != NULL) print_limits(out, "candidate", policy->candidate);
     if (has_phase(policy)) fprintf(out, "    phase: true\n");
     if (policy->overrides != NULL) print_overrides(out, policy->overrides);
+    if (policy_has_debt(policy)) fprintf(out, "    debt: true\n");
     fprintf(out, "    on_failure: %s\n", on_failure_name(policy->on_failure));
     fprintf(out, "    deadline: %s\n", units_print_duration(text, (int64_t)policy->deadline_ms * 1000));
     fprintf(out, "    idempotency_window: %s\n", units_print_duration(text, (int64_t)policy->idempotency_ms * 1000));

@@ -15,6 +15,14 @@ static const char *const on_failures = "allow deny local error";
 
 enum { DEADLINE_MAX_MS = 3600000, IDEMPOTENCY_MAX_MS = 604800000 };
 
+static void read_debt(struct reading *reading, struct policy *policy)
+{
+    bool debt = false;
+    if (reading->given[FIELD_DEBT] == NULL) return;
+    setting_parse_bool(reading_path(reading, FIELD_DEBT), reading->given[FIELD_DEBT], reading->faults, &debt);
+    for (uint16_t i = 0; i < policy->n_limits; i++) policy->limits[i].debt = debt;
+}
+
 /* One policy */
 
 static void read_failure(struct reading *reading, struct policy *policy)
@@ -143,6 +151,7 @@ static void read_contents(struct reading *reading, struct policy *policy, uint16
 {
     size_t n_errors = reading->faults->n_errors;
     policy_keys_read_format(reading, policy);
+    read_debt(reading, policy);
     if (reading->given[FIELD_LIMITS] == NULL) {
         policy_limit_read(reading, &policy->limits[0]);
         reading->own_bursts = reading->given[FIELD_BURST] != NULL;

@@ -52,6 +52,7 @@ static bool is_of_policy(enum policy_field field)
 {
     switch (field) {
     case FIELD_LIMITS:
+    case FIELD_DEBT:
     case FIELD_KEY_FORMAT:
     case FIELD_OVERRIDES:
     case FIELD_UNLIMITED:

@@ -74,6 +74,7 @@ static uint16_t fill_from(const struct check *first, const struct check *one, co
         members[n++] = (struct op_member){
             .limit = limit,
             .key = one->key,
+            .hold_key = policy->reserves ? one->key : (struct slice){NULL, 0},
             .cost = one->cost,
             .max_wait_us = one->has_max_wait ? limit_max_wait(limit, one->max_wait_us) : limit->max_wait_us,
         };
@@ -113,11 +114,12 @@ static uint32_t note_ms_of(const struct check *first)
     return longest;
 }
 
-void check_fill_op(const struct check *first, struct op *op, struct op_member *members)
+void check_fill_op(struct check *first, struct op *op, struct op_member *members)
 {
     *op = (struct op){.kind = first->kind, .members = members, .n_members = check_fill_members(first, members)};
     list_init(&op->link);
     if (first->at_most > 0) op->at_most = at_most_of(first, op);
+    if (first->kind == OP_RESERVE || first->kind == OP_SETTLE) op->hold = &first->hold;
     op->note = first->note;
     if (first->note.len > 0) op->note_ms = note_ms_of(first);
 }

@@ -44,6 +44,7 @@ struct check {
     void (*done)(struct check *check); /* exactly once; may run within engine_submit(); never once released */
     void *asker;                       /* not owned; the engine never looks */
     struct check *next;                /* the asker's: the next one of the same request; not owned */
+    enum reason local_reason;          /* OP_SETTLE: not NONE: a local failure answer, for this, made the hold */
     bool is_all;                       /* the first of a check_all: those behind it are its members too */
     struct check *also;                /* of a check_all: the member behind it; owned by the first */
 
@@ -70,8 +71,10 @@ struct check {
     struct slice note; /* check_note.h; empty until named */
 
     /* kept while in the pool */
-    struct list link;              /* in the pool */
-    struct op_member *members;     /* inline_members or big_members */
+    struct list link;          /* in the pool */
+    struct op_hold hold;       /* meaningless but for OP_RESERVE, where the asker sets ttl_ms, and OP_SETTLE, where he
+                                  sets all but the results */
+    struct op_member *members; /* inline_members or big_members */
     struct op_member *big_members; /* owned; NULL until a policy of more limits came; room for POLICY_LIMITS_MAX */
     uint8_t *big_key;              /* owned; NULL until a longer key came */
     size_t big_cap;
@@ -113,7 +116,7 @@ bool check_owns_state(const struct check *check);
  * check_reserve_ids() comes before. Returns how many. */
 uint16_t check_fill_members(const struct check *first, struct op_member *members);
 /* The check as a question to a store, with such members. */
-void check_fill_op(const struct check *first, struct op *op, struct op_member *members);
+void check_fill_op(struct check *first, struct op *op, struct op_member *members);
 /* The members' answers as each check's one answer, said to come from `source`. */
 void check_take_answer(struct check *first, const struct op *op, enum source source);
 /* The answer to those whose policy is unlimited, once the others have theirs. */

@@ -3,10 +3,17 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/counters.h"
+#include "base/hash.h"
 #include "engine/candidate.h"
 #include "engine/check_note.h"
 #include "engine/check_pool.h"
 #include "engine/failure.h"
+#include "engine/reservations.h"
+
+enum {
+    SWEEPS_MAX = 64, /* in one turn; the others in the next one */
+    SWEEP_RETRY_US = 5000000,
+};
 
 struct engine {
     struct clock *clock; /* not owned */
@@ -16,6 +23,8 @@ struct engine {
     struct deadlines deadlines; /* every submitted check without an answer */
     struct failure failure;
     struct candidates candidates;
+    struct reservations reservations;
+    uint64_t n_reserved; /* ever */
     uint32_t max_inflight;
     size_t n_tombs; /* checks whose asker has let go and whose reply is still to come */
     bool closing;
@@ -31,6 +40,7 @@ static void maybe_closed(struct engine *engine)
     void (*on_closed)(void *arg) = engine->on_closed;
     void *arg = engine->on_closed_arg;
     failure_fini(&engine->failure);
+    reservations_fini(&engine->reservations);
     deadlines_fini(&engine->deadlines);
     check_pool_fini(&engine->pool);
     policy_set_unref(engine->set);
@@ -55,6 +65,7 @@ struct engine *engine_new(struct clock *clock, struct store store, struct policy
     check_pool_init(&engine->pool);
     deadlines_init(&engine->deadlines);
     failure_init(&engine->failure, clock, options->local_max_keys);
+    reservations_init(&engine->reservations);
     candidates_init(&engine->candidates, &engine->pool, &engine->store, on_candidate_over);
     candidates_set_max(&engine->candidates, options->max_inflight);
     return engine;
@@ -134,7 +145,7 @@ static void count_decided(const struct check *first)
 
 static void soften(struct check *check)
 {
-    bool decides = check->kind == OP_CHECK || check->kind == OP_PEEK;
+    bool decides = op_is_check(check->kind) || check->kind == OP_PEEK;
     if (decides && check->error == ERROR_NONE) decision_shadow(&check->decision);
 }
 
@@ -146,7 +157,7 @@ static void answer(struct check *check)
     deadlines_unset(&check->engine->deadlines, &check->deadline);
     if (check->is_all || check->policy->unlimited) check_answer_unlimited(check);
     if (check->policy->shadow) soften(check);
-    if (check->kind == OP_CHECK && check->error == ERROR_NONE) count_decided(check);
+    if (op_is_check(check->kind) && check->error == ERROR_NONE) count_decided(check);
     candidates_enforced(check);
     check->done(check);
 }
@@ -164,11 +175,27 @@ static void decided(struct check *check)
     answer(check);
 }
 
+/* The store has decided `check`, whether or not anybody still waits for that. */
+static void note_reservation(struct check *check)
+{
+    struct engine *engine = check->engine;
+    const struct op_hold *hold = &check->hold;
+    if (check->kind == OP_SETTLE && !hold->ended) counters.reservations_settled++;
+    if (check->kind == OP_SETTLE) reservations_forget(&engine->reservations, hold->id);
+    if (check->kind != OP_RESERVE || !hold->held) return;
+    counters.reservations_made++;
+    if (engine->clock->manual) return; /* no timer knows when the limits' now is moved */
+    if (!reservations_add(&engine->reservations, hold->id, check->policy->name, check->key, engine->clock->mono_us,
+                          hold->ttl_ms))
+        counters.reservations_untimed++;
+}
+
 static void on_op_done(struct op *op, enum op_outcome outcome)
 {
     struct check *check = CONTAINER_OF(op, struct check, op);
     CHECK(check->store_holds);
     check->store_holds = false;
+    if (outcome == OP_DECIDED) note_reservation(check);
     if (check->answered) counters.late_replies += outcome != OP_DOWN;
     if (check->released) {
         check->engine->n_tombs -= check_count(check);
@@ -256,11 +283,31 @@ static int prepare(struct check *check)
 static void ask_store(struct check *check)
 {
     switch (store_submit(&check->engine->store, &check->op)) {
-    case SUBMIT_DECIDED: decided(check); break;
+    case SUBMIT_DECIDED:
+        note_reservation(check);
+        decided(check);
+        break;
     case SUBMIT_PENDING: check->store_holds = true; break;
     case SUBMIT_DOWN: fail(check, REASON_DOWN); break;
     case SUBMIT_OVERLOAD: fail(check, REASON_OVERLOAD); break;
     }
+}
+
+static void settle_locally(struct check *check)
+{
+    failure_settle(&check->engine->failure, check, check->local_reason);
+    answer(check);
+}
+
+/* An id that no other daemon draws either. */
+static void start_hold(struct engine *engine, struct check *check)
+{
+    const struct {
+        uint64_t n;
+        int64_t at_us;
+    } seed = {++engine->n_reserved, engine->clock->mono_us};
+    check->hold =
+        (struct op_hold){.id = hash_keyed(&seed, sizeof seed), .units = check->cost, .ttl_ms = check->hold.ttl_ms};
 }
 
 void engine_submit(struct engine *engine, struct check *check)
@@ -269,10 +316,14 @@ void engine_submit(struct engine *engine, struct check *check)
     CHECK(!check->is_all || (check->kind == OP_CHECK && check_n_limits(check) <= POLICY_LIMITS_MAX));
     for (const struct check *one = check_after(check, check); one != NULL; one = check_after(check, one))
         CHECK(!one->policy->shadow && !check->policy->shadow);
-    if (check->kind == OP_CHECK) counters.checks += check_count(check);
+    if (op_is_check(check->kind)) counters.checks += check_count(check);
+    if (check->kind == OP_RESERVE) start_hold(engine, check);
+    if (check->kind == OP_SETTLE) check->hold.ended = true; /* where no store is asked */
     struct check *trials = candidates_prepare(&engine->candidates, check);
     if (decided_by_policy(check))
         answer(check);
+    else if (check->local_reason != REASON_NONE)
+        settle_locally(check);
     else if (engine->closing)
         fail(check, REASON_DOWN);
     else if (prepare(check) < 0)
@@ -325,7 +376,8 @@ void engine_flush(struct engine *engine)
 int64_t engine_next_deadline(const struct engine *engine)
 {
     const struct deadline *first = deadlines_first(&engine->deadlines);
-    return first != NULL ? first->at_us : INT64_MAX;
+    int64_t next_us = reservations_next_us(&engine->reservations);
+    return first != NULL && first->at_us < next_us ? first->at_us : next_us;
 }
 
 /* Answer every check whose deadline is not after until_us. */
@@ -335,9 +387,57 @@ static void fail_until(struct engine *engine, int64_t until_us, enum reason reas
         fail(CONTAINER_OF(first, struct check, deadline), reason);
 }
 
+static void retry_later(struct engine *engine, struct reservation *reservation)
+{
+    reservations_retry(&engine->reservations, reservation, engine->clock->mono_us + SWEEP_RETRY_US);
+}
+
+static void on_swept(struct check *check)
+{
+    struct engine *engine = check->engine;
+    struct reservation *reservation = check->asker;
+    if (check->error != ERROR_NONE && !engine->closing)
+        retry_later(engine, reservation);
+    else
+        reservation_free(reservation);
+    check_release(check);
+}
+
+/* Its policy may be gone or another, and nobody can be told what its hold was charged to. */
+static void sweep(struct engine *engine, struct reservation *reservation)
+{
+    struct slice key = {reservation->key, reservation->key_len};
+    const struct policy *policy = policy_find(engine->set, slice_of(reservation->policy));
+    if (policy == NULL || !policy_takes_key(policy, key) || !policy_for_key(policy, key)->reserves) {
+        reservation_free(reservation);
+        return;
+    }
+    struct check *check = engine_check_new(engine, key);
+    if (check == NULL) {
+        retry_later(engine, reservation);
+        return;
+    }
+    check->kind = OP_SWEEP;
+    check->policy = policy_for_key(policy, key);
+    check->asker = reservation;
+    check->done = on_swept;
+    engine_submit(engine, check);
+}
+
+static void give_back_ended(struct engine *engine)
+{
+    struct reservation *ended;
+    for (int n = 0; n < SWEEPS_MAX && !engine->closing; n++) {
+        ended = reservations_take(&engine->reservations, engine->clock->mono_us);
+        if (ended == NULL) break;
+        sweep(engine, ended);
+    }
+}
+
 void engine_expire(struct engine *engine)
 {
     fail_until(engine, engine->clock->mono_us, REASON_DEADLINE);
+    give_back_ended(engine);
 }
 
 size_t engine_n_live(const struct engine *engine)

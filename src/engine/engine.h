@@ -8,6 +8,8 @@
  *   on_op_done | engine_expire, whichever is first ─▶ check->done, exactly once
  *   check_release       back to the pool when asker and store have both let go
  *
+ * What was reserved is given back by a sweep of the engine's own once its time is over (reservations.h).
+ *
  * Time is read from the clock only; the wiring calls engine_expire() when engine_next_deadline()
  * says so. Nothing here knows of sockets, libuv or msgpack.
  */
@@ -56,7 +58,8 @@ const char *engine_cost_fault(const struct policy *policy, int64_t cost);
 
 void engine_flush(struct engine *engine);
 int64_t engine_next_deadline(const struct engine *engine); /* CLOCK_MONOTONIC us; INT64_MAX = none */
-void engine_expire(struct engine *engine);                 /* answer every check whose deadline has passed */
-size_t engine_n_live(const struct engine *engine);         /* checks out of the pool */
+/* Answer every check whose deadline has passed; give back some of what has been reserved until now. */
+void engine_expire(struct engine *engine);
+size_t engine_n_live(const struct engine *engine); /* checks out of the pool */
 
 #endif

@@ -124,7 +124,7 @@ static enum on_failure on_failure_of(const struct check *first)
         [ON_FAILURE_DENY] = 2,
         [ON_FAILURE_ERROR] = 3,
     };
-    if (first->kind != OP_CHECK) return ON_FAILURE_ERROR;
+    if (!op_is_check(first->kind)) return ON_FAILURE_ERROR;
     if (first->policy->shadow && first->policy->on_failure == ON_FAILURE_ERROR) return ON_FAILURE_ALLOW;
     enum on_failure strictest = ON_FAILURE_ALLOW;
     for (const struct check *one = first; one != NULL; one = check_after(first, one))
@@ -150,6 +150,11 @@ void failure_answer(struct failure *failure, struct check *check, enum reason re
     case ON_FAILURE_LOCAL: answer_local(failure, check, reason); break;
     case ON_FAILURE_ERROR: answer_error(check, reason); break;
     }
+}
+
+void failure_settle(struct failure *failure, struct check *check, enum reason reason)
+{
+    answer_local(failure, check, reason);
 }
 
 void failure_store_answered(struct failure *failure)

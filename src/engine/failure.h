@@ -6,8 +6,9 @@
  * memory table of its own, by the same policy at its full limit, on the monotonic clock; the table is made at first
  * need and emptied when the store answers again, so that nobody is punished twice. After a lost connection one answer
  * is enough for that; a store that is merely late, overloaded or in error must have been well for a while, else every
- * answer between two late ones would hand out the limit afresh. Peeks and resets are errors: only the store could
- * answer them. A shadow policy's check is never an error: what its policy says with `error` is `allow`.
+ * answer between two late ones would hand out the limit afresh. Peeks, resets and settlements are errors: only
+ * the store could answer them. What was reserved locally is settled locally. A shadow policy's check is never an error:
+ * what its policy says with `error` is `allow`.
  */
 #ifndef RL_ENGINE_FAILURE_H
 #define RL_ENGINE_FAILURE_H
@@ -30,6 +31,8 @@ void failure_fini(struct failure *failure);
 void failure_set_local_max_keys(struct failure *failure, uint64_t max_keys);
 
 void failure_answer(struct failure *failure, struct check *check, enum reason reason); /* fills the check's answer */
+/* Settle what a local answer has reserved, for `reason` then. Fills the check's answer. */
+void failure_settle(struct failure *failure, struct check *check, enum reason reason);
 void failure_store_answered(struct failure *failure); /* the store decided a check that still waited */
 void failure_flush(struct failure *failure);          /* end of the loop turn */
 

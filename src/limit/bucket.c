@@ -14,8 +14,9 @@
  *
  * Bound: any half-open interval of length t admits at most burst + t * limit / window.
  *
- * Constants: a tokens, b us, c the level up to which this check is admitted, d the highest level that any check of
- * the policy may leave (higher: the clock stepped back). c = d where the check waits as long as the policy lets it.
+ * Constants: a tokens, b us, c the level up to which this check is admitted, d the highest level that anything of the
+ * policy may leave (higher: the clock stepped back). c = d where the check waits as long as the policy lets it; with
+ * debt, d is that of one burst more.
  * s1 = level at now; s2 is not used. State: v[0] tat, v[1] rem.
  * Source: GCRA is ITU-T I.371's virtual scheduling; see lua/ALGORITHMS.md.
  */
@@ -59,6 +60,7 @@ static int64_t largest_wait_us(const struct limit *limit)
 const char *bucket_configure(struct limit *limit, char *text, size_t size)
 {
     if (limit->count_denied) return "count_denied is not for buckets; leave it out, or use fixed_window";
+    if (limit->debt && limit->max_wait_us > 0) return "debt is not for policies with max_wait; leave one of them out";
     if (limit->limit == 0) {
         if (limit->burst != 0) return "burst with limit 0 means nothing; leave burst out, or raise limit";
         if (limit->max_wait_us != 0) return "max_wait with limit 0 means nothing; leave it out, or raise limit";
@@ -70,7 +72,7 @@ const char *bucket_configure(struct limit *limit, char *text, size_t size)
     int64_t common = gcd(limit->limit, limit->window_us);
     limit->a = limit->limit / common;
     limit->b = limit->window_us / common;
-    int64_t largest = largest_burst(limit->a, limit->b);
+    int64_t largest = largest_burst(limit->a, limit->b) / (limit->debt ? 2 : 1);
     if (limit->burst < 0 || limit->burst > largest) {
         snprintf(text, size,
                  "burst %" PRId64 " (default: limit) cannot be counted exactly with this limit and window; "
@@ -85,8 +87,9 @@ const char *bucket_configure(struct limit *limit, char *text, size_t size)
                  longest_us);
         return text;
     }
-    limit->c = limit->d = limit->burst * limit->b + limit->max_wait_us * limit->a;
     limit->full = limit->max_cost = limit->burst;
+    limit->c = limit->burst * limit->b + limit->max_wait_us * limit->a;
+    limit->d = limit->c + limit_debt(limit) * limit->b;
     return NULL;
 }
 
@@ -108,7 +111,8 @@ void bucket_view(const struct run *run, struct state *raw, int64_t *ret_s1, int6
 int64_t bucket_room(const struct run *run, int64_t s1, int64_t s2)
 {
     (void)s2;
-    return (run->c - s1) / run->b;
+    int64_t spare = run->c - s1;
+    return spare >= 0 ? spare / run->b : -div_up(-spare, run->b);
 }
 
 void bucket_charge(const struct run *run, int64_t *s1, int64_t *s2, int64_t units)
@@ -136,7 +140,8 @@ void bucket_answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, 
     int64_t burst_level = run->limit->burst * run->b;
     ret->remaining = (burst_level - s1) / run->b;
     ret->reset_after_ms = div_up(div_up(s1, run->a), 1000);
-    if (allowed && s1 > burst_level) ret->delay_ms = div_up(div_up(s1 - burst_level, run->a), 1000);
+    bool waits = s1 > burst_level && run->limit->max_wait_us > 0; /* else it is a debt */
+    if (allowed && waits) ret->delay_ms = div_up(div_up(s1 - burst_level, run->a), 1000);
     if (allowed || cost > run->limit->burst) return;
     ret->retry_after_ms = div_up(div_up(s1 + cost * run->b - run->c, run->a), 1000);
 }

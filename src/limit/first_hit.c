@@ -20,8 +20,10 @@ static const char *configure(struct limit *limit, char *text, size_t size)
 {
     if (limit->burst != 0) return "burst is not for windows; leave it out, or use token_bucket";
     if (limit->window_us % 1000 != 0) return "window must be whole milliseconds; write e.g. 1ms";
-    if (limit->limit > COUNT_MAX) {
-        snprintf(text, size, "limit must be 0 to %" PRId64 " with start: first_hit", COUNT_MAX);
+    int64_t most = COUNT_MAX / (limit->debt ? 2 : 1);
+    if (limit->limit > most) {
+        snprintf(text, size, "limit must be 0 to %" PRId64 " with start: first_hit%s", most,
+                 limit->debt ? " and debt" : "");
         return text;
     }
     limit->a = limit->full = limit->max_cost = limit->limit;

@@ -144,6 +144,12 @@ int64_t limit_fits(const struct run *run, int64_t s1, int64_t s2, int64_t cost, 
     return limit_fit(limit_ops(run->limit)->room(run, s1, s2), cost, k);
 }
 
+int64_t limit_fits_used(const struct run *run, int64_t s1, int64_t s2)
+{
+    int64_t fits = limit_ops(run->limit)->room(run, s1, s2) + limit_debt(run->limit);
+    return fits > 0 ? fits : 0;
+}
+
 int64_t limit_decide(const struct run *run, int64_t *s1, int64_t *s2, int64_t cost, bool admitted, int64_t wait,
                      struct decision *ret)
 {

@@ -51,6 +51,7 @@ struct limit {
     bool phase;                /* aligned fixed windows: those of each key begin at a moment of its own */
     bool shared;               /* its counters belong to some parts of the key only, which other keys have too */
     key_parts parts;           /* where shared: which, of the policy's format */
+    bool debt;                 /* the policy's: what a reservation used beyond its estimate is charged beyond full */
 
     /* Set by limit_prepare(): */
     int64_t full;                /* what a fresh key admits at once: burst, or limit */
@@ -169,6 +170,10 @@ int64_t limit_fit(int64_t room, int64_t cost, int64_t k);
  * (a bucket that lets wait). */
 int64_t limit_fits(const struct run *run, int64_t s1, int64_t s2, int64_t cost, int64_t k);
 
+/* How many units, already used, may be charged to a state whatever a check would be told: what fits, and the limit's
+ * debt. At least 0. */
+int64_t limit_fits_used(const struct run *run, int64_t s1, int64_t s2);
+
 /*
  * Decide one check on one state already viewed: charges s1/s2 where allowed (or counted), fills `ret` but
  * for source, reason and version, and returns the units charged. `wait` is what the store said (logs, denied).
@@ -202,6 +207,12 @@ int64_t limit_phase(const struct limit *limit, struct slice key);
 static inline int64_t limit_max_wait(const struct limit *limit, int64_t asked_us)
 {
     return asked_us < limit->max_wait_us ? asked_us : limit->max_wait_us;
+}
+
+/* By how many units a settled reservation may lift the charges above full. */
+static inline int64_t limit_debt(const struct limit *limit)
+{
+    return limit->debt ? limit->full : 0;
 }
 
 /* Forget what a state holds on the heap; it is fresh afterwards. */

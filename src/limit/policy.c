@@ -122,6 +122,7 @@ static uint64_t hash_limit(uint64_t hash, const struct limit *limit)
     hash = hash_stable(hash, text, (size_t)len);
     if (limit->phase) hash = hash_stable(hash, "phase|", 6);
     if (limit->calendar != NULL) hash = hash_calendar(hash, limit->calendar);
+    if (limit->debt) hash = hash_stable(hash, "debt|", 5);
     hash = hash_stable(hash, limit->key_head, limit->key_head_len); /* tells first-hit windows from aligned ones */
     if (!limit->shared) return hash;
     len = snprintf(text, sizeof text, "|by %x", (unsigned)limit->parts);
@@ -171,12 +172,22 @@ static void complete(struct policy *policy, key_parts common)
     policy->n_joined += key_format_is_joined(policy->format, policy->common);
 }
 
+/* What was charged with a delay cannot be given back: the delays of others were told by it. A candidate is charged by
+ * checks alone. */
+static bool can_reserve(const struct policy *policy)
+{
+    for (uint16_t i = 0; i < policy->n_limits; i++)
+        if (limit_ops(&policy->limits[i])->refund == NULL || policy->limits[i].max_wait_us > 0) return false;
+    return !policy->is_candidate;
+}
+
 static void seal_variants(struct policy *policy)
 {
     for (size_t i = 0; policy->overrides != NULL && i < policy->overrides->n; i++) {
         struct policy *variant = policy->overrides->items[i].variant;
         complete(variant, policy->common);
         variant->version = policy->version;
+        variant->reserves = can_reserve(variant);
     }
 }
 
@@ -200,6 +211,7 @@ void policy_seal(struct policy *policy)
     for (uint16_t i = 0; candidate != NULL && i < candidate->n_limits; i++)
         hash = hash_limit(hash, &candidate->limits[i]);
     policy->version = (uint32_t)(hash ^ hash >> 32);
+    policy->reserves = can_reserve(policy);
     seal_variants(policy);
 }
 

@@ -56,6 +56,7 @@ struct policy {
     key_parts common;  /* those that all limits count by: they decide the bucket of the Redis keys */
     uint16_t n_joined; /* ids of one key that key_format_id() needs room for, the one of `common` too */
     bool shares;       /* some limit is shared */
+    bool reserves;     /* units can be reserved: every limit can give them back */
 
     uint16_t n_limits; /* 1 to POLICY_LIMITS_MAX; 0 where unlimited */
     struct limit limits[];
@@ -95,6 +96,19 @@ const struct limit *policy_meeting(const struct policy *a, struct slice key_a, c
 
 /* The first of its limits that is 0 and so denies always; NULL where there is none. */
 const struct limit *policy_zero_limit(const struct policy *policy);
+/* Is the key one that the policy's format can take apart? */
+static inline bool policy_takes_key(const struct policy *policy, struct slice key)
+{
+    struct key_split split;
+    return policy->format == NULL || key_format_split(policy->format, key, &split);
+}
+
+/* What is settled may be charged as a debt. */
+static inline bool policy_has_debt(const struct policy *policy)
+{
+    return policy->n_limits > 0 && policy->limits[0].debt;
+}
+
 /* The smallest capacity of its limits, or UNLIMITED: more is never admitted at once. */
 int64_t policy_capacity(const struct policy *policy);
 

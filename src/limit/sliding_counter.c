@@ -30,11 +30,12 @@ static const char *configure(struct limit *limit, char *text, size_t size)
     if (limit->window_us % 1000 != 0) return "window must be whole milliseconds; write e.g. 1ms";
     limit->b = limit->window_us / 1000;
     limit->c = EXACT_MAX / limit->b < COUNT_MAX ? EXACT_MAX / limit->b : COUNT_MAX;
-    if (limit->limit > limit->c) {
+    int64_t most = limit->c / (limit->debt ? 2 : 1);
+    if (limit->limit > most) {
         snprintf(text, size,
                  "limit %" PRId64 " cannot be counted exactly with this window; write limit: 0 to %" PRId64
                  ", or a shorter window",
-                 limit->limit, limit->c);
+                 limit->limit, most);
         return text;
     }
     limit->a = limit->full = limit->max_cost = limit->limit;

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "server/explain.h"
 #include "server/reply.h"
+#include "server/reserve.h"
 
 enum { MEMBER_TEXT_MAX = 256 };
 
@@ -93,6 +94,17 @@ static int64_t default_granted(const struct check *check)
     return check->at_most > 0 ? -1 : check->cost;
 }
 
+static void pack_one(struct packer *packer, const struct call *call, const struct check *check)
+{
+    switch (check->kind) {
+    case OP_RESET: reply_removed(packer, check->removed); break;
+    case OP_REFUND: pack_refund(packer, call, check); break;
+    case OP_RESERVE: reserve_pack(packer, check, call->as_arrays); break;
+    case OP_SETTLE: settle_pack(packer, check, call->as_arrays); break;
+    default: reply_decision(packer, &check->decision, default_granted(check), call->as_arrays, 0); break;
+    }
+}
+
 static void pack_answer(struct packer *packer, const struct call *call)
 {
     if (call->form == CALL_EXPLAIN) {
@@ -101,14 +113,7 @@ static void pack_answer(struct packer *packer, const struct call *call)
     }
     if (call->form == CALL_MANY) pack_array(packer, call->n);
     if (call->form == CALL_ALL) pack_whole(packer, call);
-    for (const struct check *check = call->first; check != NULL; check = check->next) {
-        if (check->kind == OP_RESET)
-            reply_removed(packer, check->removed);
-        else if (check->kind == OP_REFUND)
-            pack_refund(packer, call, check);
-        else
-            reply_decision(packer, &check->decision, default_granted(check), call->as_arrays, 0);
-    }
+    for (const struct check *check = call->first; check != NULL; check = check->next) pack_one(packer, call, check);
 }
 
 /* The first check without a decision, and its place; NULL where all have one. */

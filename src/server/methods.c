@@ -12,6 +12,7 @@
 #include "server/call.h"
 #include "server/params.h"
 #include "server/reply.h"
+#include "server/reserve.h"
 
 struct method {
     const char *name;
@@ -24,8 +25,7 @@ struct method {
 
 static int fail_overloaded(const struct params *params)
 {
-    return params_fail(params, ERROR_OVERLOADED,
-                       "too many checks are in flight (caps.max_inflight), or memory is short; try again later");
+    return params_fail_overloaded(params);
 }
 
 static int add_check(struct call *call, const struct params *params, enum op_kind kind, const struct question *question)
@@ -305,9 +305,10 @@ static void pack_count(struct packer *packer, const char *name, uint64_t count)
 static void pack_policy(struct packer *packer, const struct policy *policy)
 {
     bool has_format = policy->format != NULL, has_overrides = policy->overrides != NULL;
+    bool debt = policy_has_debt(policy);
     const struct policy *candidate = policy->candidate;
-    pack_map(packer,
-             8U + policy->shadow + has_format + has_overrides + policy->unlimited + (candidate != NULL ? 5U : 0U));
+    pack_map(packer, 8U + policy->shadow + debt + has_format + has_overrides + policy->unlimited +
+                         (candidate != NULL ? 5U : 0U));
     pack_text(packer, "name");
     pack_text(packer, policy->name);
     pack_text(packer, "version");
@@ -316,6 +317,10 @@ static void pack_policy(struct packer *packer, const struct policy *policy)
     pack_text(packer, on_failure_name(policy->on_failure));
     pack_text(packer, "deadline_ms");
     pack_uint(packer, policy->deadline_ms);
+    if (debt) {
+        pack_text(packer, "debt");
+        pack_bool(packer, true);
+    }
     if (policy->shadow) {
         pack_text(packer, "shadow");
         pack_bool(packer, true);
@@ -426,6 +431,9 @@ static const struct method methods[] = {
     {"explain", "policy, key [, cost]", 2, 3, run_explain, false},
     {"reset", "policy, key", 2, 2, run_reset, false},
     {"refund", "policy, key, units", 3, 3, run_refund, false},
+    {"reserve", "policy, key, estimate [, options]", 3, 4, reserve_run, false},
+    {"settle", "reservation, actual", 2, 2, settle_run, false},
+    {"cancel", "reservation", 1, 1, cancel_run, false},
     {"hello", "[options]", 0, 1, run_hello, false},
     {"ping", "none", 0, 0, run_ping, false},
     {"stats", "none", 0, 0, run_stats, false},

@@ -27,6 +27,12 @@ int params_fail(const struct params *params, enum error_code code, const char *f
     return -1;
 }
 
+int params_fail_overloaded(const struct params *params)
+{
+    return params_fail(params, ERROR_OVERLOADED,
+                       "too many checks are in flight (caps.max_inflight), or memory is short; try again later");
+}
+
 static const char *shown(char space[SHOWN_MAX], struct slice text)
 {
     return log_escape(space, SHOWN_MAX, text.data, text.len);
@@ -62,8 +68,7 @@ static int read_key(struct params *params, struct slice *ret)
 static int check_format(const struct params *params, const struct policy *policy, struct slice key)
 {
     char space[SHOWN_MAX];
-    struct key_split split;
-    if (policy->format == NULL || key_format_split(policy->format, key, &split)) return 0;
+    if (policy_takes_key(policy, key)) return 0;
     return params_fail(params, ERROR_BAD_KEY, "key: '%s' does not fit %.72s, the key_format of %s", shown(space, key),
                        policy->format->text, policy->name);
 }
@@ -123,23 +128,23 @@ static int read_request_id(struct params *params, struct question *ret)
     return 0;
 }
 
-/* A number of units, not 0. What is no number is BAD_REQUEST, what cannot be charged BAD_COST. */
-static int read_units(struct params *params, const char *name, int64_t *ret)
+/* A number of units. What is no number is BAD_REQUEST, what cannot be charged BAD_COST. */
+static int read_units(struct params *params, const char *name, int64_t least, int64_t *ret)
 {
     enum pull_type type = pull_type(&params->pull);
     if (type != PULL_INT && type != PULL_FLOAT)
         return params_fail(params, ERROR_BAD_REQUEST, "%s: must be an integer", name);
-    if (pull_int(&params->pull, ret) != 0 || *ret < 1 || *ret > UNITS_MAX)
-        return params_fail(params, ERROR_BAD_COST, "%s: must be a whole number from 1 to 2^53 - 1", name);
+    if (pull_int(&params->pull, ret) != 0 || *ret < least || *ret > UNITS_MAX)
+        return params_fail(params, ERROR_BAD_COST, "%s: must be a whole number from %d to 2^53 - 1", name, (int)least);
     return 0;
 }
 
 int params_units(struct params *params, struct question *ret)
 {
-    return read_units(params, "units", &ret->cost);
+    return read_units(params, "units", 1, &ret->cost);
 }
 
-/* The options of check, check_all and hello: each is read by its number here. */
+/* The options of check, check_all, hello and reserve: each is read by its number here. */
 enum option {
     OPTION_COST,
     OPTION_DEADLINE_MS,
@@ -147,6 +152,7 @@ enum option {
     OPTION_DECISION,
     OPTION_REQUEST_ID,
     OPTION_AT_MOST,
+    OPTION_TTL_MS,
     N_OPTIONS
 };
 
@@ -156,8 +162,8 @@ enum {
     OPTIONS_OF_ALL = 1U << OPTION_DEADLINE_MS | 1U << OPTION_REQUEST_ID,
 };
 
-static const char *const option_names[N_OPTIONS] = {"cost",     "deadline_ms", "max_wait_ms",
-                                                    "decision", "request_id",  "at_most"};
+static const char *const option_names[N_OPTIONS] = {"cost",       "deadline_ms", "max_wait_ms", "decision",
+                                                    "request_id", "at_most",     "ttl_ms"};
 
 /* The next option's name: one of the bits in `known`, and not yet one of those in `seen`. */
 static int read_option(struct params *params, unsigned known, unsigned *seen, enum option *ret)
@@ -193,7 +199,7 @@ static int read_value(struct params *params, enum option option, struct question
     case OPTION_COST: return read_cost(params, "must be an integer", ret);
     case OPTION_DEADLINE_MS: return read_deadline(params, &ret->deadline_ms);
     case OPTION_REQUEST_ID: return read_request_id(params, ret);
-    case OPTION_AT_MOST: return read_units(params, "at_most", &ret->at_most);
+    case OPTION_AT_MOST: return read_units(params, "at_most", 1, &ret->at_most);
     default: return read_max_wait(params, ret);
     }
 }
@@ -238,6 +244,51 @@ int params_hello(struct params *params, bool *ret_arrays)
         arrays = slice_is(form, "array");
     }
     *ret_arrays = arrays;
+    return 0;
+}
+
+int params_estimate(struct params *params, struct question *ret)
+{
+    if (read_units(params, "estimate", 0, &ret->cost) != 0) return -1;
+    params->n--;
+    const char *wrong = engine_cost_fault(ret->policy, ret->cost);
+    return wrong == NULL ? 0 : params_fail(params, ERROR_BAD_COST, "estimate%s", wrong + strlen("cost"));
+}
+
+int params_actual(struct params *params, int64_t *ret)
+{
+    return read_units(params, "actual", 0, ret);
+}
+
+static int read_ttl(struct params *params, int64_t *ret_ms)
+{
+    if (pull_int(&params->pull, ret_ms) == 0 && *ret_ms >= 1 && *ret_ms <= HOLD_TTL_MAX_MS) return 0;
+    return params_fail(params, ERROR_BAD_REQUEST, "ttl_ms: must be a whole number from 1 to %d", HOLD_TTL_MAX_MS);
+}
+
+int params_reserve_options(struct params *params, struct question *ret)
+{
+    enum option option;
+    unsigned seen = 0;
+    uint32_t n;
+    if (read_options(params, "options: must be a map", &n) != 0) return -1;
+    for (; n > 0; n--) {
+        if (read_option(params, 1U << OPTION_DEADLINE_MS | 1U << OPTION_TTL_MS, &seen, &option) != 0) return -1;
+        int rc = option == OPTION_TTL_MS ? read_ttl(params, &ret->ttl_ms) : read_deadline(params, &ret->deadline_ms);
+        if (rc != 0) return -1;
+    }
+    return 0;
+}
+
+int params_reservation(struct params *params, struct reservation_token *ret)
+{
+    struct slice text;
+    if (pull_text(&params->pull, &text) != 0)
+        return params_fail(params, ERROR_BAD_REQUEST, "reservation: must be a str, as reserve answered it");
+    int status = reservation_read(text, ret);
+    if (status == -2) return params_fail_overloaded(params);
+    if (status < 0) return params_fail(params, ERROR_BAD_REQUEST, "reservation: is none that reserve has answered");
+    params->n--;
     return 0;
 }
 

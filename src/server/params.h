@@ -14,6 +14,7 @@
 #include "limit/policy.h"
 #include "proto/error.h"
 #include "proto/pull.h"
+#include "server/reservation.h"
 
 enum { FAULT_TEXT_MAX = 256 };
 
@@ -45,11 +46,14 @@ struct question {
     uint32_t deadline_ms;    /* 0 = the policy's */
     bool has_max_wait;       /* else the policy's */
     int64_t max_wait_us;
+    int64_t ttl_ms; /* of a reservation */
 };
 
 /* Set the fault; returns -1. */
 int params_fail(const struct params *params, enum error_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+int params_fail_overloaded(const struct params *params);
 
 /* policy, key: what every question begins with. */
 int params_target(struct params *params, struct question *ret);
@@ -63,6 +67,12 @@ int params_all_options(struct params *params, struct question *ret);
 int params_units(struct params *params, struct question *ret);
 /* [, options] of hello. */
 int params_hello(struct params *params, bool *ret_arrays);
+/* estimate, as ret->cost; [, options] of reserve: deadline_ms, ttl_ms. */
+int params_estimate(struct params *params, struct question *ret);
+int params_reserve_options(struct params *params, struct question *ret);
+/* reservation, which is the caller's to fini; actual units. */
+int params_reservation(struct params *params, struct reservation_token *ret);
+int params_actual(struct params *params, int64_t *ret);
 /* A time in microseconds. */
 int params_time(struct params *params, int64_t *ret_us);
 /* The list of a check_many or check_all: how many members follow in params->pull. */

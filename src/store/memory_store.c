@@ -9,14 +9,11 @@
  *
  * A check with a note that is there already gets its answer from the note alone (memory_notes.h).
  */
-#include "store/memory_store.h"
+#include "store/memory_private.h"
 
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/counters.h"
-#include "limit/policy.h"
-#include "store/memory_notes.h"
-#include "store/memory_table.h"
 
 enum {
     SWEEP_PER_ADDED = 2, /* more than one, so that a table never fills with expired keys */
@@ -27,29 +24,6 @@ enum {
     EVICT_STEP = 64,      /* in one turn, after the bounds were lowered */
     SWEEP_NOTES = 64,     /* looked at in one turn */
     NOTES_SHARE = 4,      /* notes have this part of the bytes, and what they take is not there for states */
-};
-
-/* One member of the op being decided. */
-struct seat {
-    struct seat *first;         /* the first seat of its key: what follows is kept there */
-    struct memory_entry *entry; /* NULL while not in the table */
-    struct state fresh;         /* stands in for the entry's */
-    struct run run;
-    int64_t seen1, seen2, keep; /* from view */
-    int64_t s1, s2;             /* with the charges so far */
-    int64_t units;              /* to be charged */
-};
-
-struct memory_store {
-    const struct clock *clock; /* not owned */
-    struct memory_table table;
-    struct memory_notes notes;
-    bool sweep;
-    bool counted;
-    size_t n_added;                       /* since the last sweep */
-    int64_t swept_us;                     /* CLOCK_MONOTONIC of the last sweep */
-    bool many_expired;                    /* it found many: go on in the next turn, whenever that is */
-    struct seat seats[POLICY_LIMITS_MAX]; /* used within one submit only */
 };
 
 struct memory_store *memory_store_new(const struct clock *clock, const struct memory_options *options)
@@ -122,6 +96,17 @@ static void open_seat(struct memory_store *memory, const struct op *op, size_t i
     seat->s2 = seat->seen2;
 }
 
+static void open_seats(struct memory_store *memory, const struct op *op)
+{
+    for (size_t i = 0; i < op->n_members; i++) open_seat(memory, op, i);
+}
+
+void memory_open(struct memory_store *memory, const struct op *op)
+{
+    open_seats(memory, op);
+    if (memory->table.n_holds > 0 && memory_holds_take_ended(memory, op)) open_seats(memory, op);
+}
+
 static bool fits(const struct seat *seat, int64_t cost)
 {
     return limit_fits(&seat->run, seat->first->s1, seat->first->s2, cost, 1) > 0;
@@ -170,6 +155,7 @@ static struct memory_entry *add_entry(struct memory_store *memory, const struct 
     size_t n_before = memory->table.n;
     struct memory_entry *entry = memory_table_add(&memory->table, member->limit, member->key, memory->clock->wall_us);
     if (entry == NULL) return NULL;
+    entry->held = memory->table.n_holds > 0;
     memory->n_added++;
     if (memory->counted) counters.memory_evicted += memory->table.n == n_before;
     return entry;
@@ -258,7 +244,7 @@ static int decide(struct memory_store *memory, struct op *op)
         int64_t cost = op->members[i].cost * (fit > 0 ? fit : 1);
         answer_member(&memory->seats[i], &op->members[i], cost, fit > 0);
     }
-    if (op->kind == OP_PEEK)
+    if (!op_is_check(op->kind))
         for (size_t i = 0; i < op->n_members; i++) memory->seats[i].units = 0;
     if (make_room(memory, op) < 0) return -1;
     if (fit > 0 && op->note.len > 0 && remember(memory, op) < 0) return -1;
@@ -288,7 +274,19 @@ static int refund(struct memory_store *memory, struct op *op)
     return 0;
 }
 
-static enum submit run_op(struct memory_store *memory, struct op *op)
+int memory_write(struct memory_store *memory, const struct op *op)
+{
+    return make_room(memory, op) == 0 ? write_states(memory, op) : -1;
+}
+
+void memory_unpin(struct memory_store *memory, const struct op *op)
+{
+    for (size_t i = 0; i < op->n_members; i++)
+        if (memory->seats[i].first == &memory->seats[i] && memory->seats[i].entry != NULL)
+            memory->seats[i].entry->pinned = false;
+}
+
+enum submit memory_decide(struct memory_store *memory, struct op *op)
 {
     int result = 0;
     const struct memory_note *note = NULL;
@@ -297,14 +295,12 @@ static enum submit run_op(struct memory_store *memory, struct op *op)
         answer_as_then(op, note);
         return SUBMIT_DECIDED;
     }
-    for (size_t i = 0; i < op->n_members; i++) open_seat(memory, op, i);
+    memory_open(memory, op);
     if (note != NULL)
         answer_otherwise(memory, op, note);
     else
         result = op->kind == OP_REFUND ? refund(memory, op) : decide(memory, op);
-    for (size_t i = 0; i < op->n_members; i++)
-        if (memory->seats[i].first == &memory->seats[i] && memory->seats[i].entry != NULL)
-            memory->seats[i].entry->pinned = false;
+    memory_unpin(memory, op);
     return result == 0 ? SUBMIT_DECIDED : SUBMIT_OVERLOAD;
 }
 
@@ -325,10 +321,14 @@ static enum submit on_submit(void *store, struct op *op)
     struct memory_store *memory = store;
     enum submit result = SUBMIT_DECIDED;
     CHECK(op->n_members >= 1 && op->n_members <= POLICY_LIMITS_MAX);
-    if (op->kind == OP_RESET)
+    switch (op->kind) {
+    case OP_RESET:
         for (size_t i = 0; i < op->n_members; i++) op->members[i].removed = reset_member(memory, &op->members[i]);
-    else
-        result = run_op(memory, op);
+        break;
+    case OP_RESERVE: result = memory_reserve(memory, op); break;
+    case OP_SETTLE: result = memory_settle(memory, op); break;
+    default: result = memory_decide(memory, op); break;
+    }
     while (n_bytes(memory) > memory->table.max_bytes && memory->table.n > 0) evict(memory);
     update_gauges(memory);
     return result;
@@ -387,7 +387,7 @@ void memory_store_clear(struct memory_store *memory)
 
 void memory_store_set_max_keys(struct memory_store *memory, uint64_t max)
 {
-    uint64_t width = memory->table.width - POLICY_LIMITS_MAX;
+    uint64_t width = memory->table.width - MEMORY_TABLE_SPARE;
     memory->table.max_keys = max < 1 ? 1 : max < width ? max : width;
 }
 

@@ -5,6 +5,9 @@
  * makes a random sample (for eviction) and a slice of the whole (for sweeping) cheap however full
  * the table is. One allocation per key. Forgetting everything is one increment: entries of an
  * older generation count as gone, and are freed a slice per turn.
+ *
+ * A list of holds is an entry too, under its policy and the client's whole key, which expires HOLD_GRACE_MS after the
+ * last of its ends.
  */
 #ifndef RL_STORE_MEMORY_TABLE_H
 #define RL_STORE_MEMORY_TABLE_H
@@ -15,20 +18,26 @@
 
 #include "base/map.h"
 #include "base/slice.h"
-#include "limit/limit.h"
+#include "limit/policy.h"
+#include "store/hold_list.h"
+
+/* The entries of one op are never evicted for each other: its limits' states, and a list of holds. */
+enum { MEMORY_TABLE_SPARE = POLICY_LIMITS_MAX + 1 };
 
 struct memory_entry {
     struct map_node node;
     struct state state;
-    int64_t expires_us; /* wall clock: when the state equals fresh again */
-    int64_t life_us;    /* no state of its limit lives longer */
-    uint32_t place;     /* in entries */
+    struct hold_list *holds; /* owned; of an entry that is a list of holds: it has no state */
+    int64_t expires_us;      /* wall clock: when the state equals fresh again */
+    int64_t life_us;         /* no state of its limit lives longer */
+    uint32_t place;          /* in entries */
     uint32_t generation;
     uint32_t n_bytes; /* as counted in the table */
     uint32_t key_len;
     uint16_t head_len;
     uint8_t algo;
     bool pinned;   /* an op being decided points here */
+    bool held;     /* of a state: there may be holds of its units */
     uint8_t key[]; /* key_head, then the client's key */
 };
 
@@ -38,6 +47,7 @@ struct memory_table {
     size_t width;                  /* room in entries */
     size_t n;
     size_t n_stale; /* of them, of an older generation */
+    size_t n_holds; /* of them, lists of holds, stale ones included */
     size_t max_keys;
     uint64_t n_bytes;
     uint64_t max_bytes;
@@ -55,6 +65,10 @@ struct memory_entry *memory_table_add(struct memory_table *table, const struct l
                                       int64_t now_us);
 /* Its state is another limit's from now on, of the same key: an override's, or a reloaded one. */
 void memory_table_relimit(struct memory_entry *entry, const struct limit *limit);
+/* The list of holds of a policy and key; as above. */
+struct memory_entry *memory_table_find_holds(struct memory_table *table, const struct policy *policy, struct slice key);
+struct memory_entry *memory_table_add_holds(struct memory_table *table, const struct policy *policy, struct slice key,
+                                            int64_t now_us);
 /* After its state was written. */
 void memory_table_update(struct memory_table *table, struct memory_entry *entry, int64_t expires_us);
 void memory_table_remove(struct memory_table *table, struct memory_entry *entry);

@@ -42,7 +42,7 @@ static struct step_needs needs(const struct op *op)
 
 static void add_extras(struct turn *turn, const struct op *op)
 {
-    if (has_note(op)) turn_steps_extra(turn, &op->members[0], op->note);
+    if (has_note(op)) turn_steps_extra(turn, &op->members[0], (struct slice){NULL, 0}, op->note);
 }
 
 static uint8_t *put_fields(const struct op *op, uint16_t extra, uint8_t *to)

@@ -26,7 +26,16 @@ enum op_kind {
     OP_PEEK,   /* what OP_CHECK would answer; nothing is charged */
     OP_RESET,  /* forget every member's state */
     OP_REFUND, /* give back what every member is charged, up to its cost; the decision is a peek's of cost 0 after it */
+    OP_RESERVE, /* OP_CHECK, and where it admits, a hold of the members' cost */
+    OP_SETTLE,  /* end a hold: charge what was used beyond it, or return what was not; members' cost 0 */
+    OP_SWEEP,   /* return the units of holds that have ended; members' cost 0 */
 };
+
+/* Are its costs charged where they fit? */
+static inline bool op_is_check(enum op_kind kind)
+{
+    return kind == OP_CHECK || kind == OP_RESERVE;
+}
 
 enum op_outcome {
     OP_DECIDED,     /* the members' results are filled */
@@ -41,10 +50,39 @@ enum submit {
     SUBMIT_OVERLOAD, /* refused: a cap towards the store, or memory */
 };
 
+enum {
+    HOLD_GRACE_MS = 60000, /* so long after its end a hold can still be settled, and only once */
+    HOLD_TTL_MAX_MS = 86400000,
+};
+
+/*
+ * Units charged for a while: they are returned at the hold's end, unless it was settled before. A policy
+ * and key has one list of holds, for all its limits; every op here first takes those from it that have ended (in
+ * memory, a check and a peek do so too).
+ */
+struct op_hold {
+    uint64_t id;     /* chosen by the engine, at random */
+    int64_t units;   /* what was charged */
+    int64_t made_us; /* the store's now when it was charged: result of OP_RESERVE, and what OP_SETTLE brings back */
+    int64_t ttl_ms;  /* it ends so long after it was made */
+    int64_t actual;  /* OP_SETTLE: what was used; 0 = it is cancelled */
+    /* results */
+    bool held;        /* OP_RESERVE: admitted, and a hold was made */
+    bool ended;       /* OP_SETTLE: no such hold was there any more: its units are back already */
+    int64_t refunded; /* OP_SETTLE: of that, the most that any limit had to give back */
+    int64_t charged;  /* OP_SETTLE: to every limit */
+};
+
+static inline int64_t hold_end_ms(const struct op_hold *hold)
+{
+    return hold->made_us / 1000 + hold->ttl_ms;
+}
+
 struct op_member {
     const struct limit *limit; /* alive until `done` */
     struct slice key;          /* the limit's id: the client's key, or some of its parts; bytes alive until `done` */
     struct slice common;       /* what decides the bucket of the key in Redis; data NULL: `key` itself; alive as that */
+    struct slice hold_key;     /* the client's whole key, under which the policy's holds are; len 0: there are none */
     int64_t cost;              /* 0 = peek; already checked: <= max_cost, or > limit->full (never admitted) */
     int64_t max_wait_us;       /* a delay that will do, at most the limit's; 0 where that has none */
     int64_t seen1, seen2;      /* result of OP_CHECK and OP_PEEK: s1 and s2 before any charge (limit.h) */
@@ -58,6 +96,7 @@ struct op {
     enum op_kind kind;
     uint16_t n_members;        /* at least 1 */
     struct op_member *members; /* not owned */
+    struct op_hold *hold;      /* not owned; of OP_RESERVE and OP_SETTLE, else NULL */
     /* OP_CHECK: as many units as fit, up to this many and at most each limit's max_cost, the costs being 1; 0 = the
      * costs as they are. */
     int64_t at_most;

@@ -46,6 +46,9 @@ enum step_kind turn_steps_kind(const struct op *op)
     switch (op->kind) {
     case OP_PEEK: return STEP_PEEK;
     case OP_REFUND: return STEP_REFUND;
+    case OP_RESERVE: return STEP_RESERVE;
+    case OP_SETTLE: return STEP_SETTLE;
+    case OP_SWEEP: return STEP_SWEEP;
     default: return STEP_CHECK;
     }
 }
@@ -82,16 +85,17 @@ int turn_steps_reserve(struct turn *turn, const struct op *op)
     return buffer_reserve(&turn->key_bytes, turn_key_bytes(turn, op) + bytes) != NULL ? 0 : -1;
 }
 
-void turn_steps_extra(struct turn *turn, const struct op_member *member, struct slice name)
+void turn_steps_extra(struct turn *turn, const struct op_member *member, struct slice head, struct slice name)
 {
     CHECK(turn->n_extras < TURN_EXTRAS_MAX);
-    uint8_t *start = buffer_reserve(&turn->key_bytes, turn->prefix_len + TURN_TAG_LEN + name.len);
+    uint8_t *start = buffer_reserve(&turn->key_bytes, turn->prefix_len + TURN_TAG_LEN + head.len + name.len);
     CHECK(start != NULL); /* reserved before */
     uint8_t *at = turn_put_tag(turn, start, member);
-    memcpy(at, name.data, name.len);
+    if (head.len > 0) memcpy(at, head.data, head.len);
+    memcpy(at + head.len, name.data, name.len);
     struct turn_extra *extra = &turn->extras[turn->n_extras++];
     *extra = (struct turn_extra){.start = (uint32_t)buffer_len(&turn->key_bytes),
-                                 .len = (uint32_t)((size_t)(at - start) + name.len)};
+                                 .len = (uint32_t)((size_t)(at - start) + head.len + name.len)};
     buffer_grew(&turn->key_bytes, extra->len);
 }
 

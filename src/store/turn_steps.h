@@ -49,6 +49,8 @@ struct step_ops {
     int (*answer)(struct step_walk *walk, const struct turn_entry *entry, const int64_t *states, struct op *op);
 };
 
+extern const struct step_ops step_check_ops;
+
 /* Does the op go in steps only? */
 bool turn_steps_needed(const struct op *op);
 enum step_kind turn_steps_kind(const struct op *op);
@@ -61,8 +63,11 @@ size_t turn_steps_args(struct turn *turn, uint32_t nonce, int64_t wall_us, const
 void turn_steps_bounds(const struct turn *turn, size_t *ret_min, size_t *ret_max);
 int turn_steps_replay(struct turn *turn, const int64_t *reply, size_t n);
 
-/* For the kinds: one more key, `name` behind the prefix and the tag of `member`'s keys. */
-void turn_steps_extra(struct turn *turn, const struct op_member *member, struct slice name);
+/* For the kinds: one more key, `head` and `name` behind the prefix and the tag of `member`'s keys. */
+void turn_steps_extra(struct turn *turn, const struct op_member *member, struct slice head, struct slice name);
+/* The key of the holds of the op's policy and key, which has any (step_reserve.c). */
+void turn_steps_holds_key(struct turn *turn, const struct op *op);
+size_t turn_steps_holds_key_bytes(const struct op *op);
 /* The next integer of the reply. 0, or -1 where there is none, or none between `least` and `most`. */
 int step_take(struct step_walk *walk, int64_t least, int64_t most, int64_t *ret);
 /* The run of an op's i-th member at the walk's now. */

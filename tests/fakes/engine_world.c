@@ -59,6 +59,7 @@ static void on_done(struct check *check)
     asked->error_message = check->error_message;
     asked->decision = check->decision;
     asked->removed = check->removed;
+    asked->hold = check->hold;
     if (!asked->keep) world_leave(asked);
     if (asked->then != NULL) asked->then(asked);
 }
@@ -70,6 +71,8 @@ void world_submit(struct engine_world *world, struct asked *asked, enum op_kind 
     check->policy = policies_get(engine_policies(world->engine), policy);
     check->cost = cost;
     check->deadline_ms = world->deadline_ms;
+    check->hold = asked->hold;
+    check->local_reason = asked->local_reason;
     check->done = on_done;
     check->asker = asked;
     engine_submit(world->engine, check);
@@ -79,7 +82,12 @@ bool world_ask(struct engine_world *world, struct asked *asked, enum op_kind kin
                int64_t cost)
 {
     *asked = (struct asked){
-        .keep = asked->keep, .then = asked->then, .check = engine_check_new(world->engine, slice_of(key))};
+        .keep = asked->keep,
+        .then = asked->then,
+        .hold = asked->hold,
+        .local_reason = asked->local_reason,
+        .check = engine_check_new(world->engine, slice_of(key)),
+    };
     if (asked->check == NULL) return false;
     world_submit(world, asked, kind, policy, cost);
     return true;

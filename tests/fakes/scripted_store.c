@@ -17,6 +17,8 @@ static void fill(const struct scripted_store *scripted, struct op *op)
         op->members[i].decision = scripted->decision;
         op->members[i].removed = scripted->removed;
     }
+    if (op->kind == OP_RESERVE) op->hold->held = scripted->decision.allowed;
+    if (op->kind == OP_SETTLE) op->hold->ended = false;
 }
 
 static enum submit on_submit(void *store, struct op *op)

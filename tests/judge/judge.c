@@ -8,7 +8,7 @@
  *
  * On standard input, fields apart by spaces:
  *
- *   policy NAME N [KEY_FORMAT]                 then N lines:
+ *   policy NAME N [KEY_FORMAT|- [debt]]        then N lines:
  *   limit NAME|- ALGORITHM LIMIT WINDOW_US BURST COUNT_DENIED [MAX_WAIT_US [PHASE [by=PART,PART...]]]
  *                                              ALGORITHM as configured, or first_hit, or compat:PRESET; with
  *                                              calendar_window WINDOW_US is UNIT,ZONE,WEEKDAY
@@ -18,6 +18,9 @@
  *   POLICY KEY most UNITS                      at_most
  *   POLICY KEY refund UNITS
  *   POLICY KEY reset 0
+ *   POLICY KEY reserve UNITS ID TTL_MS
+ *   POLICY KEY settle USED ID 0                  ID as of a reserve before, admitted or not
+ *   POLICY KEY sweep 0                           give back what has ended; no line of output
  *   all N POLICY KEY COST ...                  a check of N of them, all or nothing; no counter twice
  *   ... id=ID keep=MS                          of a check, most or all: with a request id, remembered so long
  *   end
@@ -26,12 +29,14 @@
  * gets the time with the turn; it should lie in the future (e.g. from 4000000000000000), since keys
  * whose expiry has passed vanish. Compat presets use the real time of Redis.
  *
- * On standard output, a line per step, in order (of a refund with ` refunded UNITS` behind it):
+ * On standard output, a line per step but sweeps, in order (of a refund with ` refunded UNITS` behind it):
  *
  *   allowed limit remaining retry_after_ms reset_after_ms delay_ms granted bound_by    (a limit's name, or -)
  *   ... policy/limit | allowed limit remaining retry_after_ms reset_after_ms delay_ms granted | ...      for `all`,
- * each limit's answer behind the whole removed 0|1 error                                      the key holds a foreign
- * type
+ *                                            each limit's answer behind the whole
+ *   ... | refunded charged ended             for `settle`
+ *   removed 0|1
+ *   error                                    the key holds a foreign type
  *
  * Exit code 0; 2 with a line on standard error where the trace or the settings are wrong.
  */
@@ -49,11 +54,12 @@
 #include "store/memory_store.h"
 #include "store/turn.h"
 
-enum { STEPS_MAX = 10000, KEY_SIZE = 32, POLICIES_MAX = 4096 };
+enum { STEPS_MAX = 10000, KEY_SIZE = 32, POLICIES_MAX = 4096, HOLDS_MAX = 256 };
 
 struct step {
     struct op op;
     struct op_member members[POLICY_LIMITS_MAX];
+    struct op_hold hold;
     bool is_all;
     char note[POLICY_LIMITS_MAX * 4 * KEY_SIZE];
     char keys[POLICY_LIMITS_MAX][KEY_SIZE];
@@ -63,8 +69,10 @@ struct step {
 
 static struct policy *policies[POLICIES_MAX]; /* owned; later ones hide earlier ones */
 static size_t n_policies;
-static struct step *steps; /* owned */
+static struct step *steps;              /* owned */
+static struct op_hold holds[HOLDS_MAX]; /* the last that were asked for, by their ids */
 static size_t n_steps;
+static int64_t turn_us = -1; /* the time of the turn that is read */
 
 static struct clock judge_clock = {.manual = true, .frozen = true};
 static struct memory_store *memory; /* owned; NULL in Redis mode */
@@ -171,9 +179,14 @@ static void read_policy(char **line, char *text)
     struct policy *policy = policy_new(name, (uint16_t)n_limits);
     if (policy == NULL) die("no memory");
     const char *format = strtok_r(NULL, " \n", line);
+    if (format != NULL && strcmp(format, "-") == 0) format = NULL;
     if (format != NULL && (policy->format = mem_zalloc(sizeof *policy->format)) == NULL) die("no memory");
     if (format != NULL && key_format_parse(policy->format, format) != NULL) die("no key_format");
-    for (uint16_t i = 0; i < policy->n_limits; i++) read_limit(&policy->limits[i], text);
+    bool debt = strtok_r(NULL, " \n", line) != NULL;
+    for (uint16_t i = 0; i < policy->n_limits; i++) {
+        policy->limits[i].debt = debt;
+        read_limit(&policy->limits[i], text);
+    }
     policy_seal(policy);
     policies[n_policies++] = policy;
 }
@@ -221,6 +234,7 @@ static void add_members(struct step *step, const struct policy *policy, const ch
             .limit = limit,
             .key = limit->shared ? key_format_id(policy->format, &split, limit->parts, room) : slice_of(kept),
             .common = common,
+            .hold_key = policy->reserves ? slice_of(kept) : (struct slice){NULL, 0},
             .cost = cost,
             .max_wait_us = limit_max_wait(&policy->limits[i], max_wait_us),
         };
@@ -229,9 +243,15 @@ static void add_members(struct step *step, const struct policy *policy, const ch
 
 static enum op_kind kind_named(const char *name)
 {
-    if (strcmp(name, "reset") == 0) return OP_RESET;
-    if (strcmp(name, "peek") == 0) return OP_PEEK;
-    return strcmp(name, "refund") == 0 ? OP_REFUND : OP_CHECK;
+    static const struct {
+        const char *name;
+        enum op_kind kind;
+    } kinds[] = {{"check", OP_CHECK},   {"peek", OP_PEEK},   {"reset", OP_RESET},   {"reserve", OP_RESERVE},
+                 {"settle", OP_SETTLE}, {"sweep", OP_SWEEP}, {"refund", OP_REFUND}, {"most", OP_CHECK}};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strcmp(kinds[i].name, name) == 0) return kinds[i].kind;
+    die("no such kind of step");
+    return OP_CHECK;
 }
 
 /* What may stand behind a step: a wait, and a request id with the time to keep it. */
@@ -263,6 +283,21 @@ static void set_at_most(struct op *op, int64_t most)
     if (op->at_most < 1) die("at_most of nothing is never asked of a store");
 }
 
+/* The ID and the time limit behind a reserve or settle. */
+static void read_hold(struct step *step, int64_t units, char **line)
+{
+    uint64_t id = (uint64_t)next_number(line);
+    int64_t ttl_ms = next_number(line);
+    struct op_hold *known = &holds[id % HOLDS_MAX];
+    if (step->op.kind == OP_RESERVE)
+        *known = (struct op_hold){.id = id, .units = units, .made_us = turn_us, .ttl_ms = ttl_ms};
+    else if (known->id != id)
+        die("a reserve that is not known");
+    step->hold = *known;
+    if (step->op.kind == OP_SETTLE) step->hold.actual = units;
+    step->op.hold = &step->hold;
+}
+
 static void read_step(const char *first, char **line)
 {
     const struct policy *policy = policy_named(first);
@@ -273,6 +308,8 @@ static void read_step(const char *first, char **line)
     struct step *step = next_step(kind_named(kind));
     int64_t cost = next_number(line), max_wait_us = INT64_MAX;
     if (step->op.kind == OP_REFUND && cost < 1) die("a refund of nothing is never asked of a store");
+    if (step->op.kind == OP_RESERVE || step->op.kind == OP_SETTLE) read_hold(step, cost, line);
+    if (step->op.kind == OP_SETTLE) cost = 0;
     name_note(step, policy, key);
     read_options(step, line, &max_wait_us);
     add_members(step, policy, key, is_most ? 1 : cost, max_wait_us);
@@ -380,12 +417,15 @@ static void print_decision(const struct step *step)
     for (uint16_t i = 0; i < step->op.n_members && step->op.kind == OP_REFUND; i++)
         if (step->members[i].refunded > refunded) refunded = step->members[i].refunded;
     if (step->op.kind == OP_REFUND) printf(" refunded %" PRId64, refunded);
+    if (step->op.kind == OP_SETTLE)
+        printf(" | %" PRId64 " %" PRId64 " %d", step->hold.refunded, step->hold.charged, step->hold.ended);
     puts("");
 }
 
 static void print_step(const struct step *step)
 {
     bool removed = false;
+    if (step->op.kind == OP_SWEEP) return;
     if (step->op.outcome != OP_DECIDED) {
         puts("error");
     } else if (step->op.kind == OP_RESET) {
@@ -410,7 +450,6 @@ static void run_turn(int64_t now_us)
 static void replay_trace(void)
 {
     char text[1024], *line;
-    int64_t now_us = -1;
     while (fgets(text, sizeof text, stdin) != NULL) {
         const char *first = strtok_r(text, " \n", &line);
         if (first == NULL || first[0] == '#') continue;
@@ -418,11 +457,11 @@ static void replay_trace(void)
             char more[1024];
             read_policy(&line, more);
         } else if (strcmp(first, "turn") == 0) {
-            now_us = next_number(&line);
+            turn_us = next_number(&line);
         } else if (strcmp(first, "skew") == 0) {
             skew_us = next_number(&line);
         } else if (strcmp(first, "end") == 0) {
-            run_turn(now_us);
+            run_turn(turn_us);
         } else if (strcmp(first, "all") == 0) {
             read_all_step(&line);
         } else {

@@ -35,6 +35,7 @@ class Policy:
     count_denied: bool = False
     max_wait_us: int = 0  # leaky_bucket only
     calendar: tuple = ()  # calendar_window only: unit, zone, first day of the week (0 = monday)
+    debt: bool = False  # settled reservations may charge up to twice the capacity
     phase_head: str = ""  # fixed_window with a phase only: what its keys in Redis begin with, behind the bucket
     phase_us: int = 0  # and of one key, found from that
     by: tuple | None = None  # names of the parts of the key that it counts by; None: the whole key
@@ -153,8 +154,9 @@ class Bucket(Algorithm):
     def see(self, now):
         level = self.level - (now - self.at) * self.rate
         # A clock that steps back makes the level look higher, but never more than a whole bucket is missing.
-        self.level, self.at = min(max(level, Fraction(0)), Fraction(self.full)), now
-        return level > self.full
+        most = self.full * (2 if self.policy.debt else 1)
+        self.level, self.at = min(max(level, Fraction(0)), Fraction(most)), now
+        return level > most
 
     def admits(self, now, cost):
         return self.level + cost <= self.full
@@ -168,7 +170,7 @@ class Bucket(Algorithm):
         return min(units, missing)
 
     def horizon(self):
-        return int(self.full / self.rate) + 2
+        return int(self.full * (2 if self.policy.debt else 1) / self.rate) + 2
 
     def exists(self):
         return self.level > 0
@@ -179,7 +181,7 @@ class LeakyBucket(Bucket):
 
     def see(self, now):
         level = self.level - (now - self.at) * self.rate
-        most = self.full + self.policy.max_wait_us * self.rate  # whatever wait the present check allows
+        most = self.full * (2 if self.policy.debt else 1) + self.policy.max_wait_us * self.rate  # whatever wait the present check allows
         self.level, self.at = min(max(level, Fraction(0)), most), now
         return level > most
 
@@ -190,7 +192,7 @@ class LeakyBucket(Bucket):
         return self.level + cost <= self.full
 
     def delay(self, now, cost):
-        return self.wait(now, cost, "at_once")
+        return self.wait(now, cost, "at_once") if self.policy.max_wait_us else 0  # what is above without is a debt
 
     def horizon(self):
         return super().horizon() + self.policy.max_wait_us

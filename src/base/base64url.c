@@ -1,0 +1,42 @@
+#include "base/base64url.h"
+
+static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+void base64url_write(char *to, struct slice bytes)
+{
+    for (size_t i = 0; i < bytes.len; i += 3) {
+        size_t n = bytes.len - i < 3 ? bytes.len - i : 3;
+        uint32_t group = 0;
+        for (size_t j = 0; j < 3; j++) group = group << 8 | (j < n ? bytes.data[i + j] : 0U);
+        for (size_t j = 0; j <= n; j++) *to++ = alphabet[group >> (18 - 6 * j) & 63];
+    }
+}
+
+static int value_of(uint8_t character)
+{
+    if (character >= 'A' && character <= 'Z') return character - 'A';
+    if (character >= 'a' && character <= 'z') return character - 'a' + 26;
+    if (character >= '0' && character <= '9') return character - '0' + 52;
+    return character == '-' ? 62 : character == '_' ? 63 : -1;
+}
+
+int base64url_read(struct slice text, uint8_t *to, size_t *ret_n)
+{
+    uint32_t group = 0;
+    unsigned n_bits = 0;
+    size_t n = 0;
+    if (text.len % 4 == 1) return -1;
+    for (size_t i = 0; i < text.len; i++) {
+        int value = value_of(text.data[i]);
+        if (value < 0) return -1;
+        group = group << 6 | (uint32_t)value;
+        n_bits += 6;
+        if (n_bits < 8) continue;
+        n_bits -= 8;
+        to[n++] = (uint8_t)(group >> n_bits);
+        group &= (1U << n_bits) - 1;
+    }
+    if (group != 0) return -1; /* bits that no byte has */
+    *ret_n = n;
+    return 0;
+}

@@ -1,0 +1,30 @@
+/*
+ * reservation.h: the text that stands for a reservation.
+ *
+ * It carries everything that settling needs, so that any daemon on the same store can do it: where the units are held,
+ * of which policy and key, how many, since when and for how long. It is no secret and no proof: whoever may ask for a
+ * policy may settle its reservations. A checksum tells a damaged one.
+ */
+#ifndef RL_SERVER_RESERVATION_H
+#define RL_SERVER_RESERVATION_H
+
+#include "base/slice.h"
+#include "limit/decision.h"
+#include "proto/pack.h"
+#include "store/store.h"
+
+struct reservation_token {
+    enum source source;  /* whose decision made it */
+    enum reason reason;  /* beside a failure answer */
+    struct op_hold hold; /* id 0: nothing is held */
+    struct slice policy; /* its name; with the key in `bytes` */
+    struct slice key;
+    uint8_t *bytes; /* owned; NULL where it was not read */
+};
+
+void reservation_pack(struct packer *packer, const struct reservation_token *token); /* as a str */
+/* 0; -1 where the text is no reservation; -2 without memory. */
+int reservation_read(struct slice text, struct reservation_token *ret);
+void reservation_token_fini(struct reservation_token *token);
+
+#endif

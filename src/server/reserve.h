@@ -1,0 +1,20 @@
+/*
+ * reserve.h: the methods for costs that are known later: reserve, settle, cancel.
+ */
+#ifndef RL_SERVER_RESERVE_H
+#define RL_SERVER_RESERVE_H
+
+#include "proto/pack.h"
+#include "server/call.h"
+#include "server/params.h"
+
+/* As in the table of methods. */
+int reserve_run(struct session *session, uint64_t msgid, struct params *params);
+int settle_run(struct session *session, uint64_t msgid, struct params *params);
+int cancel_run(struct session *session, uint64_t msgid, struct params *params);
+
+/* The answers of OP_RESERVE and OP_SETTLE. */
+void reserve_pack(struct packer *packer, const struct check *check, bool as_array);
+void settle_pack(struct packer *packer, const struct check *check, bool as_array);
+
+#endif

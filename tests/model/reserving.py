@@ -1,0 +1,203 @@
+"""reserving.py: what reserve, settle and cancel promise, said plainly, and random schedules of them.
+
+A policy and key has a list of holds, each with its units, when they were charged and when it ends. Whatever is asked of
+the policy and key first takes those that have ended: their units are given back. On Redis a plain check does not, so
+text(sweeping=True) has the judge sweep before each.
+"""
+
+import copy
+import dataclasses
+import random
+from dataclasses import dataclass
+
+import traces
+from model import FirstHit, FixedWindow, Several, SlidingCounter, SlidingLog, least, of_key
+
+GRACE_MS = 60_000
+ALGORITHMS = [name for name in traces.NATIVE if name != "calendar_window"]
+
+
+@dataclass
+class Hold:
+    id: int
+    units: int
+    made: int  # us
+    end: int  # ms; of one that is settled, when that is forgotten
+    settled: bool = False
+
+
+def give_back(state, now, units, made):
+    """As much of the units, charged at `made`, as the state still has of that moment."""
+    at, made = now - now % state.tick, made - made % state.tick
+    seen, newer, back = copy.copy(state), [], 0
+    clamped = seen.see(at)
+    if isinstance(seen, (FixedWindow, SlidingCounter)):
+        gone = (made - seen.policy.phase_us) // seen.policy.window_us < seen.window
+    else:
+        gone = isinstance(seen, FirstHit) and (seen.end is None or made < seen.end - seen.policy.window_us)
+    if isinstance(seen, SlidingLog):
+        newer = [t for t in seen.times if t > made]
+        seen.times = [t for t in seen.times if t <= made]
+    if not gone:
+        back = seen.refund(at, units)
+    if newer:
+        seen.times = seen.times + newer
+    if back or clamped:
+        state.__dict__ = seen.__dict__ if seen.exists() else type(state)(state.policy).__dict__
+    return back
+
+
+class Reserving(Several):
+    """Several limits of several policies, with holds."""
+
+    def __init__(self, policies, formats):
+        super().__init__()
+        self.policies, self.formats = policies, formats
+        self.holds = {}  # (policy's name, key) -> [Hold, ...]
+
+    def members(self, name, key, cost):
+        return [(f"{name}/{limit}", policy, traces.id_of(policy, self.formats.get(name), key), cost)
+                for limit, policy in self.policies[name]]
+
+    def give_back(self, now, name, key, units, made):
+        return max(give_back(state, now, units, made) for state in self.states_of(self.members(name, key, 0)))
+
+    def take_ended(self, now, name, key):
+        holds = self.holds.setdefault((name, key), [])
+        for hold in [h for h in holds if h.end <= now // 1000]:
+            holds.remove(hold)
+            if not hold.settled:
+                self.give_back(now, name, key, hold.units, hold.made)
+
+    def charge_used(self, now, name, key, units):
+        """Charge as many of the units as fit into every limit, or its debt, and say how many those were."""
+        states = self.states_of(self.members(name, key, 0))
+        seen = [(state.later(at := now - now % state.tick), at) for state in states]
+
+        def fit(n):  # a debt of the whole capacity is room for so much more
+            return all(state.admits(at, n - state.full * state.policy.debt) for state, at in seen)
+
+        most = least(lambda n: n > units or not fit(n), 1, units + 1) - 1
+        for state, (later, at) in zip(states, seen):
+            if most > 0:
+                later.charge(at, most)
+                state.__dict__ = later.__dict__
+        return most
+
+    def settle(self, now, name, key, hold, actual):
+        """(refunded, charged, ended) of a Hold as it was made."""
+        holds = self.holds.setdefault((name, key), [])
+        found = next((h for h in holds if h.id == hold.id), None)
+        if found is not None and found.settled or hold.end + GRACE_MS <= now // 1000:
+            return 0, 0, True
+        held = found.units if found else 0
+        refunded = charged = 0
+        if actual >= held:
+            charged = self.charge_used(now, name, key, actual - held)
+        else:
+            refunded = self.give_back(now, name, key, held - actual, found.made)
+        if found:
+            holds.remove(found)
+        holds.append(Hold(hold.id, 0, 0, hold.end + GRACE_MS, True))
+        return refunded, charged, found is None
+
+
+@dataclass
+class ReservingTrace(traces.SeveralTrace):
+    """As SeveralTrace; kinds reserve: asked[0], then (id, ttl_ms); settle: asked[0] with what was used, then (id, 0)."""
+
+    def text(self, sweeping=False):
+        for name, limits in self.policy.items():
+            yield f"policy {name} {len(limits)} {self.formats.get(name, '-')}" + (" debt" if limits[0][1].debt else "")
+            yield from (f"limit {limit} {p.algorithm} {traces.settings(p)}" + (f" by={','.join(p.by)}" if p.by is not None else "")
+                        for limit, p in limits)
+        for now, steps in self.turns:
+            yield f"turn {now}"
+            for kind, asked, more in steps:
+                if sweeping and kind in ("check", "peek", "all"):
+                    yield from (f"{name} {key} sweep 0" for name, key, _ in asked)
+                if kind == "all":
+                    yield f"all {len(asked)} " + " ".join(f"{name} {key} {cost}" for name, key, cost in asked)
+                else:
+                    name, key, cost = asked[0]
+                    yield f"{name} {key} {kind} {cost}" + (f" {more[0]} {more[1]}" if more else "")
+            yield "end"
+
+    def expected(self):
+        model, made, lines = Reserving(self.policy, self.formats), {}, []
+        for now, kind, asked, more in self.steps():
+            if kind != "reset":
+                for name, key, _ in asked:
+                    model.take_ended(now, name, key)
+            name, key, cost = asked[0]
+            if kind == "settle":
+                ended = model.settle(now, name, key, made[more[0]], cost)
+                members = model.members(name, key, 0)
+                lines.append(self.line(kind, members, model.step(now, "peek", members))
+                             + f" | {ended[0]} {ended[1]} {int(ended[2])}")
+                continue
+            members = [member for one in asked for member in model.members(*one)
+                       if kind != "reset" or traces.is_own(member[1], self.formats.get(one[0]))]
+            answers = model.step(now, "check" if kind in ("all", "reserve") else kind, members)
+            lines.append(self.line(kind, members, answers))
+            if kind == "reserve":
+                made[more[0]] = Hold(more[0], cost, now, now // 1000 + more[1])
+                if all(answer["allowed"] for answer in answers):
+                    model.holds[name, key].append(made[more[0]])
+        return lines
+
+
+def random_ttl_ms(rng, policy):
+    window = max(1, policy.window_us // 1000)
+    return min(86_400_000, rng.choice((1, 10, 1000, 60_000, window, max(1, window // 2), 2 * window + 1, 86_400_000)))
+
+
+def random_policies(rng, seed):
+    policies, formats = {}, {}
+    for i in range(rng.randint(1, 2)):
+        n, debt = rng.choice((1, 1, 1, 2, 3)), rng.random() < 0.5
+        window = rng.choice((1000, 1_000_000, 10_000_000, 3_600_000_000))
+        limits = [traces.random_policy(rng, rng.choice(ALGORITHMS)) for _ in range(n)]
+        limits = [dataclasses.replace(p, max_wait_us=0, debt=debt, phase_head="", window_us=window * rng.choice((1, 1, 2, 7)))
+                  for p in limits]
+        if seed % 4 == 3:
+            formats[f"reserving-{seed}-{i}"] = "{t}:{u}"
+            limits = [dataclasses.replace(p, by=rng.choice((None, (), ("t",)))) for p in limits]
+        policies[f"reserving-{seed}-{i}"] = [("-" if n == 1 else f"l{j}", p) for j, p in enumerate(limits)]
+    return policies, formats
+
+
+def make(seed, n_steps=60, backwards=True):
+    rng = random.Random(f"reserving {seed}")
+    policies, formats = random_policies(rng, seed)
+    every = [p for limits in policies.values() for _, p in limits]
+    now, turns, left, made = traces.START_US + rng.randint(0, 20_000_000), [], n_steps, []
+    while left > 0:
+        n, steps = min(left, rng.choice((1, 1, 2, 3, 8))), []
+        for kind in rng.choices(("check", "all", "peek", "reset", "reserve", "settle"), (25, 8, 8, 1, 30, 28), k=n):
+            if kind == "settle" and not made:
+                kind = "reserve"
+            asked, more = traces.random_asked(rng, policies, kind, formats), None
+            if not asked:
+                continue
+            if kind == "reserve":
+                more = (seed * 1000 + len(made), random_ttl_ms(rng, rng.choice(every)))
+                made.append((asked[0], more[0], now // 1000 + more[1]))
+            elif kind == "settle":
+                (name, key, cost), number, _ = rng.choice(made[-4:]) if rng.random() < 0.8 else rng.choice(made)
+                used = rng.choice((0, 0, cost, max(0, cost - 1), cost + 1, rng.randint(0, 3 * cost + 3), 10**6))
+                asked, more = [(name, key, used)], (number, 0)
+            steps.append((kind, asked, more))
+        turns.append((now, steps))
+        now = max(traces.START_US, now + random_step_us(rng, every, made, backwards, now))
+        left -= n
+    return ReservingTrace(seed, policies, turns, formats)
+
+
+def random_step_us(rng, every, made, backwards, now):
+    if made and rng.random() < 0.3:
+        *_, end = rng.choice(made[-6:])
+        wait = (end + rng.choice((0, 0, GRACE_MS))) * 1000 - now + rng.choice((-1, 0, 0, 1))
+        if 0 <= wait < 10**9:
+            return wait
+    return traces.random_step_us(rng, of_key(rng.choice(every), "a"), backwards, now)

@@ -1,0 +1,388 @@
+/* test_engine_reserve.c: reservations between the engine, its store and its timers. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "base/counters.h"
+#include "engine/reservations.h"
+#include "fakes/engine_world.h"
+
+#define SECOND_US INT64_C(1000000)
+
+enum { TTL_MS = 1000 };
+
+#define TEN_AN_HOUR                                                                                                    \
+    {                                                                                                                  \
+        {                                                                                                              \
+            .algo = ALGO_FIXED_WINDOW, .limit = 10, .window_us = 3600 * SECOND_US                                      \
+        }                                                                                                              \
+    }
+
+static const struct policy_spec specs[] = {
+    {.name = "allow", .on_failure = ON_FAILURE_ALLOW, .limits = TEN_AN_HOUR},
+    {.name = "deny", .on_failure = ON_FAILURE_DENY, .limits = TEN_AN_HOUR},
+    {.name = "local", .on_failure = ON_FAILURE_LOCAL, .limits = TEN_AN_HOUR},
+    {.name = "error", .on_failure = ON_FAILURE_ERROR, .limits = TEN_AN_HOUR},
+};
+enum { N_SPECS = sizeof specs / sizeof specs[0] };
+
+static struct engine_world world;
+
+static int set_up(void **state)
+{
+    (void)state;
+    counters = (struct counters){0};
+    world_open(&world, specs, N_SPECS, &world_options);
+    return 0;
+}
+
+static int set_up_memory(void **state)
+{
+    (void)state;
+    counters = (struct counters){0};
+    world_open_memory(&world, specs, N_SPECS, &world_options);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    if (!world.closed) world_close(&world);
+    return 0;
+}
+
+static void ask_reserve(struct asked *asked, const char *policy, int64_t units)
+{
+    asked->hold = (struct op_hold){.ttl_ms = TTL_MS};
+    assert_true(world_ask(&world, asked, OP_RESERVE, policy, "alice", units));
+}
+
+/* Asked of a store that holds what it is asked. */
+static struct asked reserve(const char *policy)
+{
+    struct asked asked = {0};
+    ask_reserve(&asked, policy, 4);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_int_equal(asked.n_done, 1);
+    return asked;
+}
+
+static void settle(struct asked *asked, const struct asked *reserved, const char *policy, int64_t actual)
+{
+    *asked = (struct asked){.hold = reserved->hold};
+    asked->hold.actual = actual;
+    if (reserved->decision.source == SOURCE_LOCAL) asked->local_reason = reserved->decision.reason;
+    assert_true(world_ask(&world, asked, OP_SETTLE, policy, "alice", 0));
+}
+
+static const struct op *held_op(size_t i)
+{
+    struct list *at = world.scripted.held.next;
+    while (i-- > 0) at = at->next;
+    return LIST_ITEM(at, struct op, link);
+}
+
+static int64_t peek(const char *policy)
+{
+    struct asked asked = {0};
+    world_ask(&world, &asked, OP_PEEK, policy, "alice", 0);
+    assert_int_equal(asked.n_done, 1);
+    return asked.decision.remaining;
+}
+
+static void each_reservation_has_an_id_of_its_own(void **state)
+{
+    (void)state;
+    struct asked first = reserve("error"), second = reserve("error");
+    assert_true(first.hold.held && second.hold.held);
+    assert_int_equal(first.hold.units, 4);
+    assert_int_not_equal(first.hold.id, second.hold.id);
+    assert_int_equal(counters.reservations, 2);
+    assert_int_equal(counters.checks, 2);
+    assert_int_equal(counters.allowed, 2);
+}
+
+static void what_ends_is_swept_by_the_engine(void **state)
+{
+    (void)state;
+    reserve("error");
+    world_advance_ms(&world, TTL_MS);
+    assert_int_equal(world.scripted.n_held, 0);
+    assert_int_equal(engine_next_deadline(world.engine), world.clock.mono_us + 1000);
+    world_advance_ms(&world, 1);
+    assert_int_equal(world.scripted.n_held, 1);
+    assert_int_equal(held_op(0)->kind, OP_SWEEP);
+    assert_string_equal(held_op(0)->members[0].limit->policy->name, "error");
+    assert_memory_equal(held_op(0)->members[0].hold_key.data, "alice", 5);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_int_equal(counters.reservations, 0);
+    assert_int_equal(engine_n_live(world.engine), 0);
+    assert_int_equal(engine_next_deadline(world.engine), INT64_MAX);
+}
+
+static void a_sweep_that_fails_is_tried_again_while_its_hold_is_known(void **state)
+{
+    (void)state;
+    reserve("error");
+    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    world_advance_ms(&world, TTL_MS + 1);
+    size_t n_before = world.scripted.n_submitted;
+    world_advance_ms(&world, 4999);
+    assert_int_equal(world.scripted.n_submitted, n_before);
+    world_advance_ms(&world, 1);
+    assert_int_equal(world.scripted.n_submitted, n_before + 1);
+    for (int i = 0; i < 100; i++) world_advance_ms(&world, 5000);
+    assert_int_equal(world.scripted.n_submitted, n_before + 11); /* a minute's */
+    assert_int_equal(counters.reservations, 0);
+}
+
+static void a_sweep_without_an_answer_is_tried_again(void **state)
+{
+    (void)state;
+    reserve("error");
+    world_advance_ms(&world, TTL_MS + 1);
+    world_advance_ms(&world, 20); /* its deadline */
+    assert_int_equal(counters.reservations, 1);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    world_advance_ms(&world, 5000);
+    assert_int_equal(world.scripted.n_held, 1);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_int_equal(counters.reservations, 0);
+}
+
+static void what_is_settled_is_not_swept(void **state)
+{
+    (void)state;
+    struct asked reserved = reserve("error");
+    struct asked settled;
+    settle(&settled, &reserved, "error", 1);
+    assert_int_equal(held_op(0)->kind, OP_SETTLE);
+    assert_int_equal(held_op(0)->hold->actual, 1);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_int_equal(settled.n_done, 1);
+    assert_int_equal(settled.error, ERROR_NONE);
+    assert_int_equal(counters.reservations, 0);
+    assert_int_equal(counters.reservations_settled, 1);
+    world_advance_ms(&world, 2 * TTL_MS);
+    assert_int_equal(world.scripted.n_held, 0);
+}
+
+static void what_cannot_be_settled_is_an_error_and_stays_reserved(void **state)
+{
+    (void)state;
+    struct asked reserved = reserve("allow");
+    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    struct asked settled;
+    settle(&settled, &reserved, "allow", 1);
+    assert_int_equal(settled.n_done, 1);
+    assert_int_equal(settled.error, ERROR_STORE_UNAVAILABLE);
+    assert_int_equal(counters.reservations, 1);
+}
+
+static void a_reserve_gets_the_policys_failure_answer_and_holds_nothing(void **state)
+{
+    (void)state;
+    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    struct asked allowed = {0}, denied = {0}, failed = {0};
+    ask_reserve(&allowed, "allow", 4);
+    ask_reserve(&denied, "deny", 4);
+    ask_reserve(&failed, "error", 4);
+    assert_true(allowed.decision.allowed && allowed.decision.source == SOURCE_ALLOW);
+    assert_false(allowed.hold.held);
+    assert_true(!denied.decision.allowed && denied.decision.source == SOURCE_DENY);
+    assert_int_equal(failed.error, ERROR_STORE_UNAVAILABLE);
+    assert_int_equal(counters.reservations, 0);
+}
+
+static void what_is_reserved_locally_is_settled_locally(void **state)
+{
+    (void)state;
+    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    struct asked first = {0}, second = {0};
+    ask_reserve(&first, "local", 7);
+    assert_true(first.decision.allowed && first.hold.held);
+    assert_int_equal(first.decision.source, SOURCE_LOCAL);
+    ask_reserve(&second, "local", 4);
+    assert_false(second.decision.allowed);
+    struct asked settled;
+    settle(&settled, &first, "local", 2);
+    assert_int_equal(settled.n_done, 1);
+    assert_int_equal(settled.decision.source, SOURCE_LOCAL);
+    assert_int_equal(settled.decision.reason, REASON_DOWN);
+    assert_int_equal(settled.hold.refunded, 5);
+    assert_false(settled.hold.ended);
+    ask_reserve(&second, "local", 8);
+    assert_true(second.decision.allowed);
+    assert_int_equal(counters.reservations, 0); /* the table takes what has ended itself */
+    world_advance_ms(&world, TTL_MS);
+    ask_reserve(&second, "local", 8);
+    assert_true(second.decision.allowed);
+}
+
+static void what_was_forgotten_with_the_local_table_has_ended(void **state)
+{
+    (void)state;
+    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    struct asked first = {0};
+    ask_reserve(&first, "local", 7);
+    world.scripted.mode = SCRIPTED_DECIDE;
+    struct asked other = {0};
+    ask_reserve(&other, "local", 1);
+    struct asked settled;
+    settle(&settled, &first, "local", 2);
+    assert_true(settled.hold.ended);
+    assert_int_equal(settled.hold.refunded, 0);
+    assert_int_equal(settled.hold.charged, 2);
+}
+
+static void a_reservation_nobody_was_told_of_is_swept_too(void **state)
+{
+    (void)state;
+    struct asked late = {0}, gone = {0};
+    ask_reserve(&late, "error", 4);
+    ask_reserve(&gone, "error", 4);
+    world_leave(&gone);
+    world_advance_ms(&world, 20);
+    assert_int_equal(late.error, ERROR_STORE_UNAVAILABLE);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_int_equal(counters.reservations, 2);
+    world_advance_ms(&world, TTL_MS + 1);
+    assert_int_equal(world.scripted.n_held, 2);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_int_equal(engine_n_live(world.engine), 0);
+}
+
+static void what_ends_at_once_is_swept_in_several_turns(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 80; i++) reserve("error");
+    world_advance_ms(&world, TTL_MS + 1);
+    assert_int_equal(world.scripted.n_held, 64);
+    assert_true(engine_next_deadline(world.engine) <= world.clock.mono_us);
+    world_advance_ms(&world, 0);
+    assert_int_equal(world.scripted.n_held, 80);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+}
+
+static void a_full_engine_sweeps_later(void **state)
+{
+    (void)state;
+    struct asked others[100] = {0};
+    reserve("error");
+    world.deadline_ms = 60000;
+    for (size_t i = 0; i < 100; i++) world_ask(&world, &others[i], OP_CHECK, "error", "bob", 1);
+    world_advance_ms(&world, TTL_MS + 1);
+    assert_int_equal(world.scripted.n_held, 100);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    world_advance_ms(&world, 5000);
+    assert_int_equal(world.scripted.n_held, 1);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+}
+
+static void a_policy_that_is_gone_is_not_swept(void **state)
+{
+    (void)state;
+    reserve("error");
+    engine_set_policies(world.engine, policies_make(specs, 1));
+    world_advance_ms(&world, TTL_MS + 1);
+    assert_int_equal(world.scripted.n_held, 0);
+    assert_int_equal(counters.reservations, 0);
+}
+
+static void a_clock_that_is_set_has_no_timers(void **state)
+{
+    (void)state;
+    world.clock.manual = true;
+    reserve("error");
+    assert_int_equal(counters.reservations, 0);
+    assert_int_equal(counters.reservations_made, 1);
+}
+
+static void closing_leaves_no_reservation(void **state)
+{
+    (void)state;
+    reserve("error");
+    world_advance_ms(&world, TTL_MS + 1);
+    reserve("error");
+    assert_int_equal(world.scripted.n_held, 0);
+    reserve("error");
+    world_advance_ms(&world, TTL_MS + 1);
+    assert_int_equal(world.scripted.n_held, 2);
+    world_close(&world);
+    assert_int_equal(counters.reservations, 0);
+}
+
+static void without_memory_a_reservation_has_no_timer(void **state)
+{
+    (void)state;
+    struct asked asked = {0};
+    ask_reserve(&asked, "error", 4);
+    mem_fail_nth(1);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    mem_fail_nth(0);
+    assert_true(asked.decision.allowed && asked.hold.held);
+    assert_int_equal(counters.reservations, 0);
+    assert_int_equal(counters.reservations_untimed, 1);
+}
+
+static void in_memory_what_ends_comes_back_by_itself(void **state)
+{
+    (void)state;
+    struct asked asked = {0};
+    ask_reserve(&asked, "error", 4);
+    assert_true(asked.hold.held);
+    assert_int_equal(peek("error"), 6);
+    uint64_t n_keys = counters.memory_keys;
+    world_advance_ms(&world, TTL_MS + 1);
+    assert_int_equal(counters.memory_keys, n_keys - 1); /* the list of holds is gone */
+    assert_int_equal(peek("error"), 10);
+}
+
+static void in_memory_a_hold_of_a_check_that_found_no_memory_is_none(void **state)
+{
+    (void)state;
+    bool decided = false;
+    peek("error"); /* a pool of checks is there */
+    for (uint64_t nth = 1; !decided; nth++) {
+        struct asked asked = {0};
+        mem_fail_nth(nth);
+        ask_reserve(&asked, "error", 4);
+        mem_fail_nth(0);
+        decided = asked.error == ERROR_NONE;
+        assert_true(decided || (asked.error == ERROR_STORE_UNAVAILABLE && !asked.hold.held));
+        assert_int_equal(peek("error"), decided ? 6 : 10);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define SCRIPTED(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define MEMORY(test)   cmocka_unit_test_setup_teardown(test, set_up_memory, tear_down)
+        SCRIPTED(each_reservation_has_an_id_of_its_own),
+        SCRIPTED(what_ends_is_swept_by_the_engine),
+        SCRIPTED(a_sweep_that_fails_is_tried_again_while_its_hold_is_known),
+        SCRIPTED(a_sweep_without_an_answer_is_tried_again),
+        SCRIPTED(what_is_settled_is_not_swept),
+        SCRIPTED(what_cannot_be_settled_is_an_error_and_stays_reserved),
+        SCRIPTED(a_reserve_gets_the_policys_failure_answer_and_holds_nothing),
+        SCRIPTED(what_is_reserved_locally_is_settled_locally),
+        SCRIPTED(what_was_forgotten_with_the_local_table_has_ended),
+        SCRIPTED(a_reservation_nobody_was_told_of_is_swept_too),
+        SCRIPTED(what_ends_at_once_is_swept_in_several_turns),
+        SCRIPTED(a_full_engine_sweeps_later),
+        SCRIPTED(a_policy_that_is_gone_is_not_swept),
+        SCRIPTED(a_clock_that_is_set_has_no_timers),
+        SCRIPTED(closing_leaves_no_reservation),
+        SCRIPTED(without_memory_a_reservation_has_no_timer),
+        MEMORY(in_memory_what_ends_comes_back_by_itself),
+        MEMORY(in_memory_a_hold_of_a_check_that_found_no_memory_is_none),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -7,6 +7,7 @@ import pytest
 from harness import RpcError, eventually
 
 CONFIG = """
+defaults: {deadline: 10s}   # a busy machine is slow
 policies:
   window: {algorithm: fixed_window, limit: 10, window: 1h}
   bucket: {algorithm: token_bucket, limit: 10, window: 10s}

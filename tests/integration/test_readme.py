@@ -106,6 +106,11 @@ def test_the_rights_that_are_told_are_enough(redis, ratelimitd, connect, tmp_pat
             assert decision["source"] == "redis", (policy, decision)
         assert client.call("peek", policy, "carol")["source"] == "redis"
         client.call("reset", policy, "carol")
+        if "compat" in policies.get(policy, "compat"):
+            continue
+        made = client.call("reserve", policy, "carol", 2)
+        for actual in (1, 1):
+            assert client.call("settle", made["reservation"], actual)["source"] == "redis"
 
 
 @pytest.mark.release

@@ -187,7 +187,8 @@ def test_check_all_takes_a_deadline(client):
     (["login"], "BAD_REQUEST", ["checks"]),
     ([], "BAD_REQUEST", ["check_all"]),
     ([[["login", "a"]], {"cost": 2}], "BAD_REQUEST", ["cost"]),
-    ([[["login", "a"]], {"request_id": "x"}], "BAD_REQUEST", ["request_id"]),
+    ([[["login", "a"]], {"request_id": ""}], "BAD_REQUEST", ["request_id"]),
+    ([[["login", "a"]], {"at_most": 1}], "BAD_REQUEST", ["at_most"]),
     ([[["login", "a"]], {"deadline_ms": 0}], "BAD_REQUEST", ["deadline_ms"]),
     ([[["login", "a"]], 5], "BAD_REQUEST", ["options"]),
 ])

@@ -128,7 +128,7 @@ def test_options_map(client):
     (["nope", "k"], "UNKNOWN_POLICY", "nope"),
     ([7, "k"], "BAD_REQUEST", "policy"),
     (["login", "k", {"cots": 1}], "BAD_REQUEST", "cots"),
-    (["login", "k", {"at_most": 1}], "BAD_REQUEST", "at_most"),
+    (["login", "k", {"at_most": 1, "cost": 1}], "BAD_REQUEST", "at_most"),
     (["login", "k", {"deadline_ms": 0}], "BAD_REQUEST", "deadline_ms"),
     (["login", "k", {"cost": -1}], "BAD_COST", "cost"),
 ])
@@ -148,7 +148,7 @@ def test_duplicate_option_is_refused(client):
 
 
 def test_unknown_method_is_named(client):
-    for method in ("chekc", "test_clock"):
+    for method in ("chekc", "checks"):
         with pytest.raises(RpcError) as error:
             client.call(method, "login", "k")
         assert error.value.code == "UNKNOWN_METHOD" and method in error.value.message

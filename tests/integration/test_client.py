@@ -96,6 +96,7 @@ def test_a_program_links_and_asks(installed, daemon, source, said):
 
 
 METHODS = """inline: {allow: true}
+defaults: {deadline: 5s}
 policies:
   ten: {algorithm: fixed_window, limit: 10, window: 1d, start: first_hit}
 """

@@ -5,6 +5,7 @@ import json
 import pytest
 
 CONFIG = """inline: {allow: true}
+defaults: {deadline: 5s}
 policies:
   ten: {algorithm: fixed_window, limit: 10, window: 1d, start: first_hit}
   other: {algorithm: fixed_window, limit: 2, window: 1d, start: first_hit}

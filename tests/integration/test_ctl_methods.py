@@ -12,7 +12,7 @@ policies:
   slow: {algorithm: leaky_bucket, limit: 1, window: 1d, burst: 1, max_wait: 10d}
 """
 INLINE = "{algorithm: fixed_window, limit: 9, window: 1d, start: first_hit}"
-DONE, DENIED = range(2)
+DONE, DENIED, USAGE, UNREACHABLE, REFUSED = range(5)
 
 
 @pytest.fixture
@@ -67,6 +67,25 @@ def test_a_refund_gives_back(daemon, store):
     assert daemon.ctl("refund", "ten", "a", 100).stdout.startswith("refunded 4  10 of 10 left")
     daemon.ctl("check", INLINE, "a", 6)
     assert daemon.ctl("refund", INLINE, "a", 2).stdout.startswith("refunded 2  5 of 9 left")
+
+
+def test_a_reservation_is_settled_or_cancelled(daemon, store):
+    done = daemon.ctl("--ttl", "10m", "reserve", "ten", "a", 8)
+    assert done.returncode == DONE
+    decision, reservation = done.stdout.splitlines()
+    assert decision.startswith("allowed  2 of 10 left") and reservation.startswith("reservation ")
+    reservation = reservation.removeprefix("reservation ")
+    done = daemon.ctl("settle", reservation, 5)
+    assert done.returncode == DONE and done.stdout.startswith("refunded 3  5 of 10 left") and f"({store})" in done.stdout
+    assert daemon.ctl("settle", reservation, 5).stdout.startswith("refunded 0, had ended  5 of 10 left")
+    second = json.loads(daemon.ctl("--json", "reserve", "ten", "a", 2).stdout)["reservation"]
+    assert daemon.ctl("settle", second, 4).stdout.startswith("charged 2  1 of 10 left")
+    third = json.loads(daemon.ctl("--json", "reserve", "ten", "a", 1).stdout)["reservation"]
+    assert daemon.ctl("cancel", third).stdout.startswith("refunded 1  1 of 10 left")
+    done = daemon.ctl("reserve", "ten", "a", 2)
+    assert done.returncode == DENIED and len(done.stdout.splitlines()) == 1
+    assert daemon.ctl("settle", "nonsense", 1).returncode == REFUSED
+    assert "UNSUPPORTED: policy: " in daemon.ctl("reserve", INLINE, "a", 1).stderr
 
 
 def test_a_wait(daemon):

@@ -197,7 +197,10 @@ void policy_seal(struct policy *policy)
     CHECK(policy->base == NULL && policy->unlimited == (policy->n_limits == 0));
     if (policy->overrides != NULL) overrides_sort(policy->overrides);
     complete(policy, policy->format != NULL ? common_parts(policy) : 0);
-    if (policy->candidate != NULL) complete(policy->candidate, policy->common);
+    if (policy->candidate != NULL) {
+        complete(policy->candidate, policy->common);
+        policy->candidate->idempotency_ms = policy->idempotency_ms;
+    }
     int len = snprintf(text, sizeof text, "%s|%s|%" PRIu32 "|%" PRIu32, policy->name,
                        on_failure_name(policy->on_failure), policy->deadline_ms, policy->idempotency_ms);
     CHECK(len > 0 && (size_t)len < sizeof text);

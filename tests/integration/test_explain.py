@@ -6,6 +6,7 @@ import pytest
 from harness import Redis, RpcError, eventually
 
 CONFIG = """
+defaults: {deadline: 5s}
 policies:
   login: {algorithm: fixed_window, limit: 2, window: 1d}
   hit: {algorithm: fixed_window, start: first_hit, limit: 2, window: 1d}

@@ -6,6 +6,7 @@ import pytest
 from harness import Redis, RpcError, eventually
 
 CONFIG = """
+defaults: {deadline: 5s}
 policies:
   login: {algorithm: fixed_window, limit: 5, window: 1d}
   tried: {algorithm: fixed_window, limit: 2, window: 1d, shadow: true}
@@ -141,6 +142,7 @@ def test_without_redis_a_shadow_policy_denies_nobody(ratelimitd, redis, connect)
 # Candidates
 
 ON_TRIAL = """
+defaults: {deadline: 5s}
 policies:
   tighter:
     algorithm: fixed_window
@@ -192,6 +194,30 @@ def test_each_member_of_check_all_is_judged_by_its_own_candidate(client, config)
     assert some(answer, "allowed", "bound_by") == (False, "looser/day")
     eventually(lambda: counts(client, "tighter") == (0, 1, 0, 1, 0, 1), "the first member")
     eventually(lambda: counts(client, "looser") == (0, 1, 1, 0, 1, 0), "the second one")
+
+
+@pytest.mark.parametrize("config", [ON_TRIAL])
+def test_a_candidate_grants_and_remembers_as_the_limits_do(client, config):
+    for _ in range(3):
+        assert client.call("check", "tighter", "k", {"cost": 2, "request_id": "r"})["remaining"] == 3
+    eventually(lambda: counts(client, "tighter") == (3, 0, 3, 0, 0, 0), "charged once, allowed three times")
+    assert client.call("check", "tighter", "l", {"at_most": 9})["granted"] == 5
+    eventually(lambda: counts(client, "tighter") == (4, 0, 4, 0, 0, 0), "the candidate grants what it has")
+
+
+def test_keys_with_an_override_are_not_judged(ratelimitd, connect):
+    client = connect(ratelimitd("""
+policies:
+  p:
+    algorithm: fixed_window
+    limit: 5
+    window: 1d
+    overrides: [{key: vip, limit: 50}]
+    candidate: [{name: day, algorithm: fixed_window, limit: 2, window: 1d}]
+"""))
+    assert client.check("p", "vip", 9)["allowed"]
+    assert client.check("p", "k", 3)["allowed"]
+    assert counts(client, "p") == (2, 0, 0, 1, 0, 1)
 
 
 def test_candidates_have_keys_of_their_own(ratelimitd, redis, connect):

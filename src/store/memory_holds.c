@@ -6,6 +6,7 @@
  * none: that is all that a check of a key without holds looks at.
  */
 #include "base/check.h"
+#include "base/counters.h"
 #include "store/memory_private.h"
 
 enum { TAKE_MAX = 64 };
@@ -110,13 +111,23 @@ bool memory_holds_take_ended(struct memory_store *memory, const struct op *op)
     return any;
 }
 
+static struct memory_entry *add_holds(struct memory_store *memory, const struct op_member *member)
+{
+    size_t n_before = memory->table.n;
+    struct memory_entry *entry =
+        memory_table_add_holds(&memory->table, member->limit->policy, member->hold_key, memory->clock->wall_us);
+    if (entry == NULL) return NULL;
+    memory->n_added++;
+    if (memory->counted) counters.memory_evicted += memory->table.n == n_before;
+    return entry;
+}
+
 /* The op's list with room for one more, pinned; NULL without memory. */
 static struct memory_entry *open_holds(struct memory_store *memory, const struct op *op)
 {
     const struct op_member *member = &op->members[0];
     struct memory_entry *entry = find_holds(memory, member);
-    if (entry == NULL)
-        entry = memory_table_add_holds(&memory->table, member->limit->policy, member->hold_key, memory->clock->wall_us);
+    if (entry == NULL) entry = add_holds(memory, member);
     if (entry == NULL) return NULL;
     entry->pinned = true;
     if (hold_list_reserve(&entry->holds) == 0) return entry;

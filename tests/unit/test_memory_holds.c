@@ -1,0 +1,197 @@
+/* test_memory_holds.c: holds in the memory store: their list's bounds, and what a state's flag spares. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/counters.h"
+#include "fakes/policies.h"
+#include "store/hold_list.h"
+#include "store/memory_store.h"
+
+#define SECOND_US INT64_C(1000000)
+
+static struct clock now = {.frozen = true};
+static struct store store;
+static struct policy_set *set;
+static const struct policy *policy;
+
+static void open_store(uint64_t max_keys)
+{
+    const struct memory_options options = {.max_keys = max_keys, .sweep = true, .counted = true};
+    const struct policy_spec spec = {
+        .name = "p", .limits = {{.algo = ALGO_FIXED_WINDOW, .limit = 1000, .window_us = 86400 * SECOND_US}}};
+    counters = (struct counters){0};
+    now.mono_us = SECOND_US;
+    now.wall_us = 86400 * 10000 * SECOND_US;
+    struct memory_store *memory = memory_store_new(&now, &options);
+    assert_non_null(memory);
+    store = memory_store_handle(memory);
+    set = policy_set_new();
+    policy = policies_add(set, &spec);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    open_store(1000);
+    return 0;
+}
+
+static void note_closed(void *arg)
+{
+    ++*(int *)arg;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    int n_closed = 0;
+    store_close(&store, note_closed, &n_closed);
+    policy_set_unref(set);
+    return n_closed == 1 ? 0 : -1;
+}
+
+static void advance_ms(int64_t ms)
+{
+    now.mono_us += ms * 1000;
+    now.wall_us += ms * 1000;
+}
+
+static struct decision ask(enum op_kind kind, const char *key, int64_t cost, struct op_hold *hold)
+{
+    struct op_member member = {
+        .limit = &policy->limits[0], .key = slice_of(key), .hold_key = slice_of(key), .cost = cost};
+    struct op op = {.kind = kind, .n_members = 1, .members = &member, .hold = hold};
+    assert_int_equal(store_submit(&store, &op), SUBMIT_DECIDED);
+    return member.decision;
+}
+
+static struct op_hold reserve(const char *key, uint64_t id, int64_t units, int64_t ttl_ms)
+{
+    struct op_hold hold = {.id = id, .units = units, .ttl_ms = ttl_ms};
+    ask(OP_RESERVE, key, units, &hold);
+    assert_true(hold.held);
+    return hold;
+}
+
+static int64_t remaining(const char *key)
+{
+    return ask(OP_PEEK, key, 0, NULL).remaining;
+}
+
+static void a_denied_reserve_leaves_no_list(void **state)
+{
+    (void)state;
+    struct op_hold hold = {.id = 1, .units = 1001, .ttl_ms = 1000};
+    ask(OP_RESERVE, "a", 1001, &hold);
+    assert_false(hold.held);
+    assert_int_equal(counters.memory_keys, 0);
+}
+
+static void what_ended_first_comes_back_first_and_64_at_a_time(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < 100; i++) reserve("a", i + 1, 1, 1000 - (int64_t)i);
+    advance_ms(950);
+    assert_int_equal(remaining("a"), 950);
+    advance_ms(50);
+    assert_int_equal(remaining("a"), 1000);
+    for (uint64_t i = 0; i < 100; i++) reserve("b", i + 1, 1, 1000);
+    advance_ms(1000);
+    assert_int_equal(remaining("b"), 964);
+    assert_int_equal(remaining("b"), 1000);
+}
+
+static void other_keys_are_not_touched(void **state)
+{
+    (void)state;
+    ask(OP_CHECK, "before", 1, NULL);
+    reserve("a", 1, 10, 1000);
+    ask(OP_CHECK, "after", 1, NULL);
+    advance_ms(1000);
+    assert_int_equal(remaining("before"), 999);
+    assert_int_equal(remaining("after"), 999);
+    assert_int_equal(remaining("a"), 1000);
+}
+
+static void a_list_is_swept_a_minute_after_its_last_end(void **state)
+{
+    (void)state;
+    reserve("a", 1, 10, 1000);
+    uint64_t n_bytes = counters.memory_bytes;
+    assert_int_equal(counters.memory_keys, 2);
+    advance_ms(1000 + HOLD_GRACE_MS - 1);
+    store_flush(&store);
+    assert_int_equal(counters.memory_keys, 2);
+    advance_ms(1);
+    for (int i = 0; i < 10; i++) store_flush(&store);
+    assert_int_equal(counters.memory_keys, 1); /* its units stay charged: nobody asked in time */
+    assert_true(counters.memory_bytes < n_bytes);
+    assert_int_equal(remaining("a"), 990);
+}
+
+static void a_mark_is_remembered_until_its_time_is_over(void **state)
+{
+    (void)state;
+    struct op_hold hold = reserve("a", 1, 10, 1000), again;
+    hold.actual = 4;
+    ask(OP_SETTLE, "a", 0, &hold);
+    assert_int_equal(hold.refunded, 6);
+    advance_ms(1000 + HOLD_GRACE_MS - 1);
+    again = hold;
+    ask(OP_SETTLE, "a", 0, &again);
+    assert_true(again.ended && again.charged == 0 && again.refunded == 0);
+    assert_int_equal(counters.memory_keys, 2);
+    advance_ms(1);
+    ask(OP_SETTLE, "a", 0, &again);
+    assert_true(again.ended && again.charged == 0);
+    assert_int_equal(counters.memory_keys, 1); /* no list */
+    assert_int_equal(remaining("a"), 996);
+}
+
+static void a_full_table_forgets_lists_as_other_keys(void **state)
+{
+    (void)state;
+    tear_down(NULL);
+    open_store(4);
+    for (uint64_t i = 0; i < 50; i++) {
+        char key[8];
+        snprintf(key, sizeof key, "k%d", (int)i);
+        reserve(key, i + 1, 1, 1000);
+        store_flush(&store);
+        assert_in_range(counters.memory_keys, 1, 6);
+    }
+    assert_true(counters.memory_evicted > 80);
+}
+
+static void a_list_has_an_end(void **state)
+{
+    (void)state;
+    struct hold_list *list = NULL;
+    for (uint64_t i = 0; i < HOLD_LIST_MAX; i++) {
+        assert_int_equal(hold_list_reserve(&list), 0);
+        hold_list_add(list, &(struct hold){.id = i, .end_ms = (int64_t)i});
+    }
+    assert_int_equal(hold_list_reserve(&list), -1);
+    assert_int_equal(hold_list_len(list), HOLD_LIST_MAX);
+    hold_list_free(list);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_denied_reserve_leaves_no_list, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_ended_first_comes_back_first_and_64_at_a_time, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(other_keys_are_not_touched, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_list_is_swept_a_minute_after_its_last_end, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_mark_is_remembered_until_its_time_is_over, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_full_table_forgets_lists_as_other_keys, set_up, tear_down),
+        cmocka_unit_test(a_list_has_an_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

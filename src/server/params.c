@@ -268,7 +268,7 @@ static int read_ttl(struct params *params, int64_t *ret_ms)
 
 int params_reserve_options(struct params *params, struct question *ret)
 {
-    enum option option;
+    enum option option = OPTION_DEADLINE_MS;
     unsigned seen = 0;
     uint32_t n;
     if (read_options(params, "options: must be a map", &n) != 0) return -1;

@@ -178,7 +178,7 @@ static uint8_t *slot_of(struct turn *turn, const struct limit *limit, struct sli
 }
 
 /* Whether the op may join this turn: its kind, its keys' limits, and room for new keys. */
-static bool fits(struct turn *turn, const struct op *op, const uint64_t *hashes)
+static bool fits(struct turn *turn, const struct op *op)
 {
     if (turn->n_ops == 0) return true;
     if (turn->resets != (op->kind == OP_RESET)) return false;
@@ -187,7 +187,7 @@ static bool fits(struct turn *turn, const struct op *op, const uint64_t *hashes)
     uint32_t n_new = 0;
     for (uint16_t i = 0; i < op->n_members; i++) {
         const struct op_member *member = &op->members[i];
-        uint8_t slot = *slot_of(turn, member->limit, member->key, hashes[i]);
+        uint8_t slot = *slot_of(turn, member->limit, member->key, turn->hashes[i]);
         /* a key's constants are its run's: those of one limit (after a reload there may be another) and one wait */
         const struct turn_key *key = slot != 0 ? &turn->keys[slot - 1] : NULL;
         bool is_other = key != NULL && (key->limit != member->limit || key->max_wait_us != member->max_wait_us);
@@ -276,25 +276,24 @@ static uint32_t item_of(struct turn *turn, const struct op *op, uint32_t keys_at
     return item;
 }
 
-static void hash_keys(const struct op *op, uint64_t *ret_hashes)
+static void hash_keys(struct turn *turn, const struct op *op)
 {
     for (uint16_t i = 0; i < op->n_members; i++)
-        ret_hashes[i] = hash_keyed(op->members[i].key.data, op->members[i].key.len);
+        turn->hashes[i] = hash_keyed(op->members[i].key.data, op->members[i].key.len);
 }
 
 int turn_add(struct turn *turn, struct op *op)
 {
     CHECK(op->n_members >= 1 && op->n_members <= TURN_KEYS_MAX);
-    uint64_t hashes[TURN_KEYS_MAX];
-    hash_keys(op, hashes);
-    if (!fits(turn, op, hashes)) return 1;
+    hash_keys(turn, op);
+    if (!fits(turn, op)) return 1;
     turn->resets = op->kind == OP_RESET;
     if (turn->n_ops == 0) turn->in_steps = !turn->resets && (turn->always_in_steps || turn_steps_needed(op));
     if (reserve(turn, op) < 0) return -1;
     turn->packed = false;
     uint32_t keys_at = (uint32_t)turn->op_keys.n;
     for (uint16_t i = 0; i < op->n_members; i++) {
-        ((uint16_t *)turn->op_keys.at)[turn->op_keys.n++] = find_or_add(turn, &op->members[i], hashes[i]);
+        ((uint16_t *)turn->op_keys.at)[turn->op_keys.n++] = find_or_add(turn, &op->members[i], turn->hashes[i]);
     }
     struct turn_entry entry = {.keys_at = keys_at};
     if (turn->in_steps)

@@ -89,7 +89,8 @@ struct turn {
 
     struct turn_key keys[TURN_KEYS_MAX];
     uint32_t n_keys;
-    uint8_t slots[TURN_SLOTS]; /* index into keys + 1, by hash, linear probing; 0 = empty */
+    uint64_t hashes[TURN_KEYS_MAX]; /* of the keys of the op being added */
+    uint8_t slots[TURN_SLOTS];      /* index into keys + 1, by hash, linear probing; 0 = empty */
     struct buffer key_bytes;
     struct vec items;   /* struct turn_item */
     struct vec members; /* struct turn_member */

@@ -47,6 +47,7 @@ end
 
 local out, twos, waits = {}, {}, {} -- the reply's parts
 local n_twos, n_waits, n_bad, n_members = 0, 0, 0, 0
+local slot -- the one that the present step is about
 --@@steps
 local raws = n_mget > 0 and call('MGET', unpack(K, 1, n_mget)) or {}
 -- of keys charged by groups (form 2), by their place in KEYS:

@@ -7,7 +7,8 @@
  *               uv_check, and uv_prepare for what timers made:
  *                   clock_update ─ engine_expire ─ engine_flush ─ server_turn_end ─ arm the deadline timer
  *
- *   stop        server_drain ─▶ server_close ─▶ engine_close (and its store) ─▶ our own handles ─▶ uv_run returns
+ *   stop        server_drain ─▶ slots given back ─▶ server_close ─▶ engine_close (and its store) ─▶ our own handles ─▶
+ * uv_run returns
  *
  * Everything lives in one `struct daemon` on main's stack. Exit status: 0 clean stop, 1 failure while running, 2 usage,
  * 3 configuration, 4 the socket cannot be had.
@@ -52,13 +53,14 @@ struct daemon {
     struct store store; /* owned until the engine takes it over; then its ops are NULL */
     uint64_t random_seed;
     int exit_status;
-    bool is_ready, is_draining, is_closing;
-    bool turn_ran; /* since the last word to the watchdog */
+    bool is_ready, is_draining, is_drained, is_closing;
+    int64_t drain_until_us; /* CLOCK_MONOTONIC */
+    bool turn_ran;          /* since the last word to the watchdog */
     struct redis_watch redis_watch;
     int64_t armed_us; /* for which deadline the timer runs; INT64_MAX = it does not */
     uv_check_t check;
     uv_prepare_t prepare;
-    uv_timer_t deadline, tick, first_attempt, watchdog;
+    uv_timer_t deadline, tick, first_attempt, watchdog, last_slots;
     uv_signal_t signals[4];
 };
 
@@ -125,6 +127,14 @@ static void arm_deadline(struct daemon *daemon)
     uv_timer_start(&daemon->deadline, on_deadline, left_us > 0 ? (uint64_t)(left_us + 999) / 1000 : 1, 0);
 }
 
+static void begin_close(struct daemon *daemon, int exit_status);
+
+/* Every connection has ended: the slots that they held have to reach the store before its connection closes. */
+static void close_when_left(struct daemon *daemon)
+{
+    if (engine_slots(daemon->engine)->n == 0) begin_close(daemon, EXIT_CLEAN);
+}
+
 static void end_turn(struct daemon *daemon)
 {
     if (daemon->is_closing) return;
@@ -134,6 +144,7 @@ static void end_turn(struct daemon *daemon)
     server_turn_end(daemon->server);
     arm_deadline(daemon);
     daemon->turn_ran = true;
+    if (daemon->is_drained) close_when_left(daemon);
 }
 
 static void on_check(uv_check_t *check)
@@ -170,7 +181,8 @@ static void on_engine_closed(void *arg)
     daemon->engine = NULL;
     uv_handle_t *handles[] = {(uv_handle_t *)&daemon->check,         (uv_handle_t *)&daemon->prepare,
                               (uv_handle_t *)&daemon->deadline,      (uv_handle_t *)&daemon->tick,
-                              (uv_handle_t *)&daemon->first_attempt, (uv_handle_t *)&daemon->watchdog};
+                              (uv_handle_t *)&daemon->first_attempt, (uv_handle_t *)&daemon->watchdog,
+                              (uv_handle_t *)&daemon->last_slots};
     for (size_t i = 0; i < N_OF(handles); i++) uv_close(handles[i], NULL);
     close_signals(daemon);
 }
@@ -198,9 +210,22 @@ static void begin_close(struct daemon *daemon, int exit_status)
         on_server_closed(daemon);
 }
 
+static void on_last_slots_timeout(uv_timer_t *timer)
+{
+    struct daemon *daemon = timer->data;
+    log_info("%u slots could not be given back: their leases end by themselves", engine_slots(daemon->engine)->n);
+    begin_close(daemon, EXIT_CLEAN);
+}
+
 static void on_drained(void *arg)
 {
-    begin_close(arg, EXIT_CLEAN);
+    struct daemon *daemon = arg;
+    clock_update(&daemon->clock);
+    int64_t left_us = daemon->drain_until_us - daemon->clock.mono_us;
+    slots_stop(engine_slots(daemon->engine));
+    daemon->is_drained = true;
+    uv_timer_start(&daemon->last_slots, on_last_slots_timeout, left_us > 0 ? (uint64_t)left_us / 1000 : 0, 0);
+    close_when_left(daemon);
 }
 
 static void on_stop_signal(uv_signal_t *handle, int number)
@@ -216,6 +241,7 @@ static void on_stop_signal(uv_signal_t *handle, int number)
     daemon->is_draining = true;
     service_stopping();
     clock_update(&daemon->clock);
+    daemon->drain_until_us = daemon->clock.mono_us + daemon->config->drain_timeout_ms * 1000;
     server_drain(daemon->server, (uint32_t)daemon->config->drain_timeout_ms, on_drained, daemon);
     gate_close(&daemon->gate); /* so that the next daemon can have the path while this one drains */
 }
@@ -427,7 +453,8 @@ static void make_handles(struct daemon *daemon)
         uv_signal_cb callback;
     } signals[] = {
         {SIGTERM, on_stop_signal}, {SIGINT, on_stop_signal}, {SIGHUP, on_reload_signal}, {SIGUSR2, on_upgrade_signal}};
-    uv_timer_t *timers[] = {&daemon->deadline, &daemon->tick, &daemon->first_attempt, &daemon->watchdog};
+    uv_timer_t *timers[] = {&daemon->deadline, &daemon->tick, &daemon->first_attempt, &daemon->watchdog,
+                            &daemon->last_slots};
     for (size_t i = 0; i < N_OF(timers); i++) {
         uv_timer_init(&daemon->loop, timers[i]);
         timers[i]->data = daemon;

@@ -10,6 +10,7 @@
 #include "config/setting.h"
 #include "config/zone_names.h"
 #include "limit/calendar.h"
+#include "limit/concurrency.h"
 
 enum { PREFIX_MAX = 128 }; /* bytes of a foreign prefix; limit_prepare puts it into limit->key_head */
 
@@ -204,14 +205,23 @@ static void read_calendar(struct reading *reading, struct limit *limit)
                    "out of memory; give the daemon more, or write fewer policies");
 }
 
+static void read_window(struct reading *reading, struct limit *limit)
+{
+    if (limit->algo == ALGO_CONCURRENCY) {
+        limit->window_us = SLOT_TTL_DEFAULT_US;
+        read_duration(reading, FIELD_SLOT_TTL, false, &limit->window_us);
+    } else if (limit->algo == ALGO_CALENDAR_WINDOW) {
+        read_calendar(reading, limit);
+    } else if (reading_has(reading, FIELD_WINDOW)) {
+        read_duration(reading, FIELD_WINDOW, false, &limit->window_us);
+    }
+}
+
 /* Returns the foreign prefix, NULL = the preset's own. */
 static const char *read_values(struct reading *reading, struct limit *limit)
 {
     if (reading_has(reading, FIELD_LIMIT)) read_count(reading, FIELD_LIMIT, 0, &limit->limit);
-    if (limit->algo == ALGO_CALENDAR_WINDOW)
-        read_calendar(reading, limit);
-    else if (reading_has(reading, FIELD_WINDOW))
-        read_duration(reading, FIELD_WINDOW, false, &limit->window_us);
+    read_window(reading, limit);
     read_duration(reading, FIELD_MAX_WAIT, true, &limit->max_wait_us);
     limit->burst = reading_fields[FIELD_BURST].algos & (1u << limit->algo) ? limit->limit : 0;
     read_count(reading, FIELD_BURST, 1, &limit->burst);
@@ -253,6 +263,10 @@ void policy_limit_read(struct reading *reading, struct limit *limit)
     if (algo >= 0) refuse_foreign_fields(reading, (enum algo)algo);
     limit->algo = algo >= 0 ? (enum algo)algo : ALGO_FIXED_WINDOW;
     const char *prefix = read_values(reading, limit);
+    if (algo == ALGO_CONCURRENCY && limit->policy->is_candidate)
+        faults_add(
+            reading->faults, reading->node->line, reading_path(reading, FIELD_ALGORITHM),
+            "concurrency cannot be on trial, for a slot is held or not; set shadow: true on a policy of its own");
     if (reading->faults->n_errors == n_errors) prepare(reading, limit, prefix);
 }
 

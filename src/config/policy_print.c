@@ -76,7 +76,8 @@ static void print_limit(FILE *out, const struct limit *limit, const char *indent
     if (limit->calendar != NULL)
         print_calendar(out, limit->calendar, indent);
     else
-        fprintf(out, "%swindow: %s\n", indent, units_print_duration(text, limit->window_us));
+        fprintf(out, "%s%s: %s\n", indent, limit->algo == ALGO_CONCURRENCY ? "slot_ttl" : "window",
+                units_print_duration(text, limit->window_us));
     if (is_bucket(limit) && limit->limit > 0) fprintf(out, "%sburst: %" PRId64 "\n", indent, limit->burst);
     if (limit->algo == ALGO_LEAKY_BUCKET)
         fprintf(out, "%smax_wait: %s\n", indent, units_print_duration(text, limit->max_wait_us));

@@ -12,8 +12,10 @@
 #define FIXED_WINDOWS (BIT(FIXED_WINDOW) | BIT(FIRST_HIT))
 #define COUNTERS      (FIXED_WINDOWS | BIT(SLIDING_LOG))
 #define CALENDARS     BIT(CALENDAR_WINDOW)
-#define NATIVES       (COUNTERS | BUCKETS | CALENDARS | BIT(SLIDING_COUNTER))
+#define SLOTTED       BIT(CONCURRENCY)
+#define NATIVES       (COUNTERS | BUCKETS | CALENDARS | BIT(SLIDING_COUNTER) | SLOTTED)
 #define COMPATS       (EVERY & ~NATIVES)
+#define WINDOWED      (EVERY & ~SLOTTED)
 #define EVERY         ((1u << N_ALGOS) - 1)
 
 const struct policy_field_info reading_fields[N_FIELDS] = {

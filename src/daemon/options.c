@@ -22,8 +22,12 @@ struct redis_options options_redis(const struct config *config, uint64_t random_
 
 struct engine_options options_engine(const struct config *config)
 {
-    return (struct engine_options){.max_inflight = (uint32_t)config->caps_max_inflight,
-                                   .local_max_keys = (uint64_t)config->store_memory_max_keys};
+    return (struct engine_options){
+        .max_inflight = (uint32_t)config->caps_max_inflight,
+        .local_max_keys = (uint64_t)config->store_memory_max_keys,
+        .slots = {.max = (uint32_t)config->caps_max_slots,
+                  .max_per_owner = (uint32_t)config->caps_max_slots_per_connection},
+    };
 }
 
 struct server_options options_server(const struct config *config, enum store_type store, bool test_clock)

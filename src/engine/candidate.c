@@ -44,7 +44,8 @@ struct check *candidates_prepare(struct candidates *candidates, struct check *fi
 {
     struct check *prepared = NULL;
     for (struct check *one = first; one != NULL; one = check_after(first, one)) {
-        if (one->policy->candidate == NULL || one->kind != OP_CHECK || one->cost == 0) continue;
+        bool charges = (one->kind == OP_CHECK || one->kind == OP_ACQUIRE) && one->cost > 0;
+        if (one->policy->candidate == NULL || !charges) continue;
         struct check *trial = new_trial(candidates, one);
         if (trial == NULL) {
             counters.candidate_skipped++;

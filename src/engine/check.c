@@ -1,6 +1,7 @@
 #include "engine/check.h"
 
 #include "base/check.h"
+#include "engine/slots.h"
 
 uint32_t check_count(const struct check *first)
 {
@@ -116,8 +117,11 @@ static uint32_t note_ms_of(const struct check *first)
 
 void check_fill_op(struct check *first, struct op *op, struct op_member *members)
 {
-    *op = (struct op){.kind = first->kind, .members = members, .n_members = check_fill_members(first, members)};
+    *op = (struct op){.kind = first->kind, .members = members};
     list_init(&op->link);
+    op->n_members =
+        first->kind == OP_RELEASE ? slot_fill_members(first->slot, members) : check_fill_members(first, members);
+    if (first->slot != NULL) op->slot = first->slot->id;
     if (first->at_most > 0) op->at_most = at_most_of(first, op);
     if (first->kind == OP_RESERVE || first->kind == OP_SETTLE) op->hold = &first->hold;
     op->note = first->note;
@@ -173,6 +177,11 @@ void check_take_answer(struct check *first, const struct op *op, enum source sou
     }
     for (uint16_t i = 0; i < op->n_members && op->kind == OP_REFUND; i++)
         if (op->members[i].refunded > first->refunded) first->refunded = op->members[i].refunded;
+    if (op->kind == OP_RELEASE) {
+        first->removed = true;
+        for (uint16_t i = 0; i < op->n_members; i++) first->removed &= op->members[i].found;
+        return;
+    }
     const struct op_member *members = op->members;
     for (struct check *one = first; one != NULL; one = check_after(first, one)) {
         if (one->policy->unlimited) continue;

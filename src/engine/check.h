@@ -25,6 +25,7 @@
 #include "store/store.h"
 
 struct engine;
+struct slot;
 
 enum { CHECK_INLINE_KEY = 96, CHECK_INLINE_MEMBERS = 2, REQUEST_ID_MAX = 64 };
 
@@ -45,6 +46,7 @@ struct check {
     void *asker;                       /* not owned; the engine never looks */
     struct check *next;                /* the asker's: the next one of the same request; not owned */
     enum reason local_reason;          /* OP_SETTLE: not NONE: a local failure answer, for this, made the hold */
+    struct slot *slot;                 /* OP_ACQUIRE and OP_RELEASE: the one it is about, not owned */
     bool is_all;                       /* the first of a check_all: those behind it are its members too */
     struct check *also;                /* of a check_all: the member behind it; owned by the first */
 
@@ -57,7 +59,7 @@ struct check {
     enum error_code error;     /* ERROR_NONE: the decision counts */
     const char *error_message; /* static */
     struct decision decision;
-    bool removed;     /* OP_RESET */
+    bool removed;     /* OP_RESET; OP_RELEASE: given back */
     int64_t refunded; /* OP_REFUND: of several limits the most that one gave back */
 
     /* the engine's */

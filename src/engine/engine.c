@@ -25,6 +25,7 @@ struct engine {
     struct candidates candidates;
     struct reservations reservations;
     uint64_t n_reserved; /* ever */
+    struct slots slots;
     uint32_t max_inflight;
     size_t n_tombs; /* checks whose asker has let go and whose reply is still to come */
     bool closing;
@@ -36,9 +37,10 @@ struct engine {
 /* The end is arithmetic: the store is closed and every check is back. */
 static void maybe_closed(struct engine *engine)
 {
-    if (!engine->store_closed || engine->pool.n_out > 0) return;
+    if (!engine->store_closed || engine->pool.n_out > 0 || engine->slots.n > 0) return;
     void (*on_closed)(void *arg) = engine->on_closed;
     void *arg = engine->on_closed_arg;
+    slots_fini(&engine->slots);
     failure_fini(&engine->failure);
     reservations_fini(&engine->reservations);
     deadlines_fini(&engine->deadlines);
@@ -68,6 +70,10 @@ struct engine *engine_new(struct clock *clock, struct store store, struct policy
     reservations_init(&engine->reservations);
     candidates_init(&engine->candidates, &engine->pool, &engine->store, on_candidate_over);
     candidates_set_max(&engine->candidates, options->max_inflight);
+    if (slots_init(&engine->slots, clock, &engine->store, &engine->failure, set, &options->slots) < 0) {
+        mem_free(engine);
+        return NULL;
+    }
     return engine;
 }
 
@@ -121,6 +127,7 @@ void check_release(struct check *check)
     CHECK(!check->released);
     check->released = true;
     candidates_enforced(check);
+    if (check->kind == OP_ACQUIRE && !check->answered && check->slot != NULL) slot_leave(check->slot);
     deadlines_unset(&check->engine->deadlines, &check->deadline);
     if (!check->store_holds) {
         give_back(check);
@@ -149,6 +156,20 @@ static void soften(struct check *check)
     if (decides && check->error == ERROR_NONE) decision_shadow(&check->decision);
 }
 
+/* Whoever asked for a slot is told whether it is theirs. */
+static void answer_acquire(struct check *check)
+{
+    if (check->error == ERROR_NONE && check->decision.allowed)
+        slot_held(check->slot, check->decision.source == SOURCE_LOCAL);
+    else
+        slot_leave(check->slot);
+}
+
+static bool is_verdict(const struct check *check)
+{
+    return op_is_check(check->kind) && check->error == ERROR_NONE;
+}
+
 /* The last touch of `check`: its asker may release it within done. */
 static void answer(struct check *check)
 {
@@ -157,14 +178,15 @@ static void answer(struct check *check)
     deadlines_unset(&check->engine->deadlines, &check->deadline);
     if (check->is_all || check->policy->unlimited) check_answer_unlimited(check);
     if (check->policy->shadow) soften(check);
-    if (op_is_check(check->kind) && check->error == ERROR_NONE) count_decided(check);
+    if (is_verdict(check)) count_decided(check);
+    if (check->kind == OP_ACQUIRE) answer_acquire(check);
     candidates_enforced(check);
     check->done(check);
 }
 
 static void fail(struct check *check, enum reason reason)
 {
-    failure_answer(&check->engine->failure, check, reason);
+    if (check->kind != OP_RELEASE) failure_answer(&check->engine->failure, check, reason);
     answer(check);
 }
 
@@ -190,12 +212,24 @@ static void note_reservation(struct check *check)
         counters.reservations_untimed++;
 }
 
+/* The store holds the check's op no more: what that means for the slot it is about. */
+static void note_slot(struct check *check, enum op_outcome outcome)
+{
+    struct slot *slot = check->slot;
+    slot->n_out--;
+    if (outcome == OP_DECIDED && check->kind == OP_RELEASE) slot->in_store = false;
+    if (outcome == OP_DECIDED && check->kind == OP_ACQUIRE && check->op.members[0].decision.granted > 0)
+        slot_taken(slot);
+    slot_settle(slot);
+}
+
 static void on_op_done(struct op *op, enum op_outcome outcome)
 {
     struct check *check = CONTAINER_OF(op, struct check, op);
     CHECK(check->store_holds);
     check->store_holds = false;
     if (outcome == OP_DECIDED) note_reservation(check);
+    if (check->slot != NULL) note_slot(check, outcome);
     if (check->answered) counters.late_replies += outcome != OP_DOWN;
     if (check->released) {
         check->engine->n_tombs -= check_count(check);
@@ -282,7 +316,10 @@ static int prepare(struct check *check)
 
 static void ask_store(struct check *check)
 {
-    switch (store_submit(&check->engine->store, &check->op)) {
+    enum submit status = store_submit(&check->engine->store, &check->op);
+    if (check->slot != NULL && status != SUBMIT_PENDING)
+        note_slot(check, status == SUBMIT_DECIDED ? OP_DECIDED : OP_DOWN);
+    switch (status) {
     case SUBMIT_DECIDED:
         note_reservation(check);
         decided(check);
@@ -310,6 +347,28 @@ static void start_hold(struct engine *engine, struct check *check)
         (struct op_hold){.id = hash_keyed(&seed, sizeof seed), .units = check->cost, .ttl_ms = check->hold.ttl_ms};
 }
 
+/* The slot is left whatever comes of asking: what stays in the store follows later, or ends by itself. */
+static void submit_release(struct check *check)
+{
+    struct slot *slot = check->slot;
+    bool in_store = slot->in_store;
+    slot->n_out++;
+    slot_leave(slot);
+    check->removed = true;
+    if (in_store && !check->engine->closing && prepare(check) == 0) {
+        ask_store(check);
+        return;
+    }
+    note_slot(check, OP_DOWN);
+    answer(check);
+}
+
+static void submit_check(struct check *check)
+{
+    if (check->slot != NULL) check->slot->n_out++;
+    ask_store(check);
+}
+
 void engine_submit(struct engine *engine, struct check *check)
 {
     CHECK(check->engine == engine && check->policy != NULL && check->done != NULL && check->cost >= 0);
@@ -320,7 +379,9 @@ void engine_submit(struct engine *engine, struct check *check)
     if (check->kind == OP_RESERVE) start_hold(engine, check);
     if (check->kind == OP_SETTLE) check->hold.ended = true; /* where no store is asked */
     struct check *trials = candidates_prepare(&engine->candidates, check);
-    if (decided_by_policy(check))
+    if (check->kind == OP_RELEASE)
+        submit_release(check);
+    else if (decided_by_policy(check))
         answer(check);
     else if (check->local_reason != REASON_NONE)
         settle_locally(check);
@@ -329,8 +390,27 @@ void engine_submit(struct engine *engine, struct check *check)
     else if (prepare(check) < 0)
         fail(check, REASON_OVERLOAD);
     else
-        ask_store(check);
+        submit_check(check);
     if (trials != NULL) candidates_submit(trials, engine->closing); /* the engine may be gone with the last of them */
+}
+
+int engine_acquires(struct engine *engine, struct check *check, struct slot_owner *owner)
+{
+    enum { COST = 1 };
+    check->kind = OP_ACQUIRE;
+    check->cost = COST;
+    check->slot = slots_new(&engine->slots, check, owner);
+    counters.overloaded += check->slot == NULL;
+    return check->slot == NULL ? -1 : 0;
+}
+
+void engine_releases(struct check *check, struct slot *slot)
+{
+    check->kind = OP_RELEASE;
+    check->slot = slot;
+    policy_set_unref(check->set); /* the slot's policy may be an older one */
+    check->set = policy_set_ref(slot->set);
+    check->policy = slot->policy;
 }
 
 const char *engine_cost_fault(const struct policy *policy, int64_t cost)
@@ -355,6 +435,7 @@ struct policy_set *engine_policies(struct engine *engine)
 void engine_set_policies(struct engine *engine, struct policy_set *set)
 {
     policy_set_share_counts(set, engine->set);
+    slots_policies_changed(&engine->slots, set);
     policy_set_unref(engine->set);
     engine->set = set;
 }
@@ -364,6 +445,7 @@ void engine_set_options(struct engine *engine, const struct engine_options *opti
     engine->max_inflight = options->max_inflight;
     candidates_set_max(&engine->candidates, options->max_inflight);
     failure_set_local_max_keys(&engine->failure, options->local_max_keys);
+    engine->slots.options = options->slots;
 }
 
 void engine_flush(struct engine *engine)
@@ -376,7 +458,8 @@ void engine_flush(struct engine *engine)
 int64_t engine_next_deadline(const struct engine *engine)
 {
     const struct deadline *first = deadlines_first(&engine->deadlines);
-    int64_t next_us = reservations_next_us(&engine->reservations);
+    int64_t next_us = reservations_next_us(&engine->reservations), due_us = slots_next_due(&engine->slots);
+    if (due_us < next_us) next_us = due_us;
     return first != NULL && first->at_us < next_us ? first->at_us : next_us;
 }
 
@@ -438,11 +521,17 @@ void engine_expire(struct engine *engine)
 {
     fail_until(engine, engine->clock->mono_us, REASON_DEADLINE);
     give_back_ended(engine);
+    slots_run(&engine->slots);
 }
 
 size_t engine_n_live(const struct engine *engine)
 {
     return engine->pool.n_out;
+}
+
+struct slots *engine_slots(struct engine *engine)
+{
+    return &engine->slots;
 }
 
 static void on_store_closed(void *arg)
@@ -459,5 +548,7 @@ void engine_close(struct engine *engine, void (*on_closed)(void *arg), void *arg
     engine->on_closed = on_closed;
     engine->on_closed_arg = arg;
     fail_until(engine, INT64_MAX, REASON_DOWN);
+    if (engine->slots.n > 0) store_flush(&engine->store); /* those given back last */
+    slots_close(&engine->slots);
     store_close(&engine->store, on_store_closed, engine);
 }

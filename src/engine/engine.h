@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "engine/check.h"
+#include "engine/slots.h"
 #include "limit/policy.h"
 #include "store/store.h"
 
@@ -26,6 +27,7 @@ struct engine;
 struct engine_options {
     uint32_t max_inflight;   /* checks alive at once */
     uint64_t local_max_keys; /* of the table that answers on_failure: local */
+    struct slots_options slots;
 };
 
 /* NULL without memory. Takes over `store` (closed by engine_close) and one reference to `set`. */
@@ -49,6 +51,11 @@ void check_hold_set(struct check *check, struct policy_set *set);
  * members meet in a counter (policy_meeting), and where there are several, none is in shadow. The key fits its
  * policy's format. */
 void engine_submit(struct engine *engine, struct check *check);
+/* Make `check` (its policy and key set, not submitted) one of OP_ACQUIRE whose slot `owner` will hold, if it is
+ * allowed. check->slot is that slot within done. 0, or -1 where no more slots can be had (counted in overloaded). */
+int engine_acquires(struct engine *engine, struct check *check, struct slot_owner *owner);
+/* Make `check` one of OP_RELEASE for a slot that is held (slots_find). Once it is submitted the slot is left. */
+void engine_releases(struct check *check, struct slot *slot);
 /* The asker is through with it (after done) or has left (before: done will not run). The first of a check_all takes
  * its members along, submitted or not. */
 void check_release(struct check *check);
@@ -61,5 +68,7 @@ int64_t engine_next_deadline(const struct engine *engine); /* CLOCK_MONOTONIC us
 /* Answer every check whose deadline has passed; give back some of what has been reserved until now. */
 void engine_expire(struct engine *engine);
 size_t engine_n_live(const struct engine *engine); /* checks out of the pool */
+
+struct slots *engine_slots(struct engine *engine); /* borrowed */
 
 #endif

@@ -165,6 +165,17 @@ void failure_store_answered(struct failure *failure)
     failure->was_down = false;
 }
 
+bool failure_touch_slot(struct failure *failure, struct op *op)
+{
+    bool found = true;
+    if (failure->local == NULL) return false;
+    update_local_clock(failure);
+    struct store local = memory_store_handle(failure->local);
+    store_submit(&local, op);
+    for (uint16_t i = 0; i < op->n_members; i++) found &= op->members[i].found;
+    return found;
+}
+
 void failure_flush(struct failure *failure)
 {
     if (failure->local == NULL) return;

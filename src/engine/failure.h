@@ -34,6 +34,8 @@ void failure_answer(struct failure *failure, struct check *check, enum reason re
 /* Settle what a local answer has reserved, for `reason` then. Fills the check's answer. */
 void failure_settle(struct failure *failure, struct check *check, enum reason reason);
 void failure_store_answered(struct failure *failure); /* the store decided a check that still waited */
-void failure_flush(struct failure *failure);          /* end of the loop turn */
+/* OP_RELEASE or OP_RENEW of a slot that `local` has given out. False where it is not there any more. */
+bool failure_touch_slot(struct failure *failure, struct op *op);
+void failure_flush(struct failure *failure); /* end of the loop turn */
 
 #endif

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "limit/lease_list.h"
 #include "limit/policy.h"
 #include "limit/time_ring.h"
 
@@ -82,7 +83,8 @@ const char *limit_prepare(struct limit *limit, const char *compat_prefix, char *
         return text;
     }
     if (limit->calendar != NULL) limit->window_us = 1; /* its own business, see calendar_window.c */
-    if (limit->window_us < 1 || limit->window_us > WINDOW_MAX_US) {
+    bool has_window = limit->algo != ALGO_CONCURRENCY; /* that one knows its slot_ttl */
+    if (has_window && (limit->window_us < 1 || limit->window_us > WINDOW_MAX_US)) {
         snprintf(text, size, "window must be 1us to %" PRId64 "d", WINDOW_MAX_US / 86400 / 1000000);
         return text;
     }
@@ -182,5 +184,6 @@ void limit_answer_again(const struct run *run, int64_t s1, int64_t s2, int64_t c
 void state_fini(struct state *state)
 {
     time_ring_free(state->log);
+    lease_list_free(state->leases);
     *state = (struct state){0};
 }

@@ -42,8 +42,9 @@ struct limit {
     char name[NAME_MAX_LEN + 1]; /* "" where the policy has one limit without a name */
     const struct policy *policy; /* the policy it stands in */
     enum algo algo;
-    int64_t limit;             /* units per window; 0 = deny always, without asking the store */
-    int64_t window_us;         /* calendar_window: set by limit_prepare, to more than any of its windows */
+    int64_t limit; /* units per window; 0 = deny always, without asking the store */
+    int64_t
+        window_us; /* calendar_window: set by limit_prepare, to more than any of its windows; concurrency: slot_ttl */
     struct calendar *calendar; /* calendar_window: see calendar.h; else NULL */
     int64_t burst;             /* buckets: capacity; else 0 */
     int64_t max_wait_us;       /* leaky_bucket: admitted with a delay up to this; else 0 */
@@ -77,13 +78,15 @@ struct run {
     int64_t now_us; /* of the store */
     int64_t now;    /* in the algorithm's own unit: us, or ms */
     int64_t a, b, c, d;
-    int64_t edge; /* windows: id or end of the present one */
+    int64_t edge;     /* windows: id or end of the present one */
+    const char *slot; /* concurrency: the id of the slot that store() takes; else NULL */
 };
 
 /* A state in memory: what the script keeps in a Redis value. Zeroed = fresh. */
 struct state {
     int64_t v[3];
-    struct time_ring *log; /* owned; logs only; see time_ring.h */
+    struct time_ring *log;     /* owned; logs only; see time_ring.h */
+    struct lease_list *leases; /* owned; concurrency only; see lease_list.h */
 };
 
 /* A state for people: numbers by name, none of them an absolute time. */

@@ -94,6 +94,15 @@ static int64_t default_granted(const struct check *check)
     return check->at_most > 0 ? -1 : check->cost;
 }
 
+static void pack_acquired(struct packer *packer, const struct call *call, const struct check *check)
+{
+    bool allowed = check->decision.allowed;
+    reply_decision(packer, &check->decision, check->cost, call->as_arrays, allowed);
+    if (!allowed) return;
+    pack_text(packer, "slot");
+    pack_str(packer, (struct slice){(const uint8_t *)check->slot->id, SLOT_ID_LEN});
+}
+
 static void pack_one(struct packer *packer, const struct call *call, const struct check *check)
 {
     switch (check->kind) {
@@ -101,6 +110,8 @@ static void pack_one(struct packer *packer, const struct call *call, const struc
     case OP_REFUND: pack_refund(packer, call, check); break;
     case OP_RESERVE: reserve_pack(packer, check, call->as_arrays); break;
     case OP_SETTLE: settle_pack(packer, check, call->as_arrays); break;
+    case OP_RELEASE: reply_released(packer, check->removed); break;
+    case OP_ACQUIRE: pack_acquired(packer, call, check); break;
     default: reply_decision(packer, &check->decision, default_granted(check), call->as_arrays, 0); break;
     }
 }

@@ -56,10 +56,26 @@ static int ask(struct session *session, uint64_t msgid, const struct params *par
     return 0;
 }
 
+static bool has_slots(const struct policy *policy)
+{
+    if (policy->base != NULL) policy = policy->base; /* an override that is unlimited has no limits */
+    for (uint16_t i = 0; i < policy->n_limits; i++)
+        if (policy->limits[i].algo == ALGO_CONCURRENCY) return true;
+    return false;
+}
+
+/* What would take a slot for good is no check. */
+static int refuse_slots(const struct params *params, const struct question *question)
+{
+    if (!has_slots(question->policy)) return 0;
+    return params_fail(params, ERROR_UNSUPPORTED, "policy: has a concurrency limit; use acquire and release");
+}
+
 static int run_check(struct session *session, uint64_t msgid, struct params *params)
 {
     struct question question = {.cost = 1};
-    if (params_target(params, &question) != 0 || params_cost_or_options(params, &question) != 0) return -1;
+    if (params_target(params, &question) != 0 || refuse_slots(params, &question) != 0) return -1;
+    if (params_cost_or_options(params, &question) != 0) return -1;
     return ask(session, msgid, params, OP_CHECK, &question);
 }
 
@@ -147,7 +163,8 @@ static int add_member(struct call *call, struct params *params, uint32_t index)
     struct params member;
     struct question question = {.cost = 1};
     if (params_member(params, index, &member) != 0) return -1;
-    if (params_target(&member, &question) != 0 || params_cost(&member, &question) != 0) return -1;
+    if (params_target(&member, &question) != 0 || refuse_slots(&member, &question) != 0) return -1;
+    if (params_cost(&member, &question) != 0) return -1;
     if (fits_in(call, &member, &question) != 0) return -1;
     params->pull = member.pull;
     return add_check(call, &member, OP_CHECK, &question);
@@ -189,6 +206,54 @@ static int run_check_all(struct session *session, uint64_t msgid, struct params 
     call->deadline_ms = options.deadline_ms;
     for (struct check *check = call->first; check != NULL; check = check->next)
         check_set_request_id(check, options.request_id);
+    call_submit(call);
+    return 0;
+}
+
+static int run_acquire(struct session *session, uint64_t msgid, struct params *params)
+{
+    struct question question = {.cost = 1};
+    if (params_target(params, &question) != 0) return -1;
+    if (!has_slots(question.policy))
+        return params_fail(params, ERROR_UNSUPPORTED, "policy: has no concurrency limit; use check");
+    if (params_acquire_options(params, &question) != 0) return -1;
+    struct call *call = call_new(session, msgid, CALL_ONE);
+    if (call == NULL) return fail_overloaded(params);
+    int rc = add_check(call, params, OP_ACQUIRE, &question);
+    if (rc == 0 && engine_acquires(session->home->engine, call->first, &session->slots) != 0)
+        rc = params_fail(params, ERROR_OVERLOADED,
+                         "this connection or the daemon holds as many slots as it may (caps.max_slots_per_connection, "
+                         "caps.max_slots), or memory is short; release some");
+    if (rc != 0) {
+        call_drop(call);
+        return -1;
+    }
+    call_submit(call);
+    return 0;
+}
+
+static int answer_released(struct session *session, uint64_t msgid, bool released)
+{
+    size_t start;
+    struct packer packer = session_answer(session, msgid, &start);
+    reply_released(&packer, released);
+    session_answered(session, &packer, start);
+    return 0;
+}
+
+static int run_release(struct session *session, uint64_t msgid, struct params *params)
+{
+    struct slice id, no_key = {0};
+    if (params_slot(params, &id) != 0) return -1;
+    struct slot *slot = slots_find(engine_slots(session->home->engine), &session->slots, id);
+    if (slot == NULL) return answer_released(session, msgid, false);
+    struct call *call = call_new(session, msgid, CALL_ONE);
+    struct check *check = call != NULL ? call_add(call, OP_RELEASE, no_key) : NULL;
+    if (check == NULL) {
+        if (call != NULL) call_drop(call);
+        return fail_overloaded(params);
+    }
+    engine_releases(check, slot);
     call_submit(call);
     return 0;
 }
@@ -271,7 +336,7 @@ void methods_pack_limit(struct packer *packer, const struct limit *limit, uint32
     if (limit->calendar != NULL) {
         pack_calendar(packer, limit->calendar);
     } else {
-        pack_text(packer, "window_ms");
+        pack_text(packer, limit->algo == ALGO_CONCURRENCY ? "slot_ttl_ms" : "window_ms");
         pack_int(packer, div_up(limit->window_us, 1000));
     }
     if (is_bucket) {
@@ -416,6 +481,7 @@ static int run_test_clock(struct session *session, uint64_t msgid, struct params
     if (params_time(params, &us) != 0) return -1;
     clock->wall_us = us;
     clock->manual = true;
+    slots_renew_all(engine_slots(session->home->engine));
     struct packer packer = session_answer(session, msgid, &start);
     pack_int(&packer, us);
     session_answered(session, &packer, start);
@@ -434,6 +500,8 @@ static const struct method methods[] = {
     {"reserve", "policy, key, estimate [, options]", 3, 4, reserve_run, false},
     {"settle", "reservation, actual", 2, 2, settle_run, false},
     {"cancel", "reservation", 1, 1, cancel_run, false},
+    {"acquire", "policy, key [, options]", 2, 3, run_acquire, false},
+    {"release", "slot", 1, 1, run_release, false},
     {"hello", "[options]", 0, 1, run_hello, false},
     {"ping", "none", 0, 0, run_ping, false},
     {"stats", "none", 0, 0, run_stats, false},

@@ -229,6 +229,17 @@ int params_all_options(struct params *params, struct question *ret)
     return read_question_options(params, OPTIONS_OF_ALL, "options: must be a map", ret);
 }
 
+int params_acquire_options(struct params *params, struct question *ret)
+{
+    return read_question_options(params, 1U << OPTION_DEADLINE_MS, "options: must be a map", ret);
+}
+
+int params_slot(struct params *params, struct slice *ret_id)
+{
+    if (pull_text(&params->pull, ret_id) == 0) return 0;
+    return params_fail(params, ERROR_BAD_REQUEST, "slot: must be a str, the slot that an acquire was answered with");
+}
+
 int params_hello(struct params *params, bool *ret_arrays)
 {
     enum option option;

@@ -65,6 +65,10 @@ int params_cost_or_options(struct params *params, struct question *ret);
 int params_all_options(struct params *params, struct question *ret);
 /* units: at least 1; into ret->cost. */
 int params_units(struct params *params, struct question *ret);
+/* [, options] of acquire: deadline_ms. */
+int params_acquire_options(struct params *params, struct question *ret);
+/* The id of a slot. */
+int params_slot(struct params *params, struct slice *ret_id);
 /* [, options] of hello. */
 int params_hello(struct params *params, bool *ret_arrays);
 /* estimate, as ret->cost; [, options] of reserve: deadline_ms, ttl_ms. */

@@ -148,6 +148,13 @@ void reply_removed(struct packer *packer, bool removed)
     pack_bool(packer, removed);
 }
 
+void reply_released(struct packer *packer, bool released)
+{
+    pack_map(packer, 1);
+    pack_text(packer, "released");
+    pack_bool(packer, released);
+}
+
 void reply_fields(struct packer *packer)
 {
     pack_array(packer, N_FIELDS);

@@ -75,6 +75,7 @@ void session_close(struct session *session)
     session->closed = true;
     for (struct list *link; (link = list_pop_front(&session->calls)) != NULL;)
         call_drop(LIST_ITEM(link, struct call, link));
+    slots_end(&session->slots);
     list_remove(&session->link);
     list_remove(&session->dirty_link);
     list_remove(&session->run_link);
@@ -481,6 +482,7 @@ static struct session *session_new(struct sessions *home)
     session->asked_us = home->clock->mono_us;
     session->turn = home->turn;
     list_init(&session->calls);
+    slot_owner_init(&session->slots);
     list_init(&session->dirty_link);
     list_init(&session->run_link);
     list_init(&session->stall_link);

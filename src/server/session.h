@@ -15,6 +15,7 @@
 
 #include "base/buffer.h"
 #include "base/list.h"
+#include "engine/slots.h"
 #include "proto/error.h"
 #include "proto/pack.h"
 #include "proto/scan.h"
@@ -29,7 +30,8 @@ struct session {
     struct list dirty_link;
     struct list run_link;
     struct list stall_link;
-    struct list calls;     /* struct call: asked and not answered */
+    struct list calls; /* struct call: asked and not answered */
+    struct slot_owner slots;
     struct buffer in;      /* bytes not understood yet: part of a message, or what a pause left over; else no memory */
     struct buffer out;     /* answers of this turn; else no memory */
     struct buffer writing; /* with libuv since the socket was full; else no memory */

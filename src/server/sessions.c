@@ -107,7 +107,7 @@ static void sweep_idle(struct sessions *sessions)
     LIST_FOREACH (link, &sessions->all) {
         struct session *session = LIST_ITEM(link, struct session, link);
         if (session->asked_us > since_us) break;
-        if (session_is_owed(session)) continue;
+        if (session_is_owed(session) || session->slots.n > 0) continue;
         counters.connections_closed_idle++;
         session_close(session);
     }

@@ -41,12 +41,17 @@ static const char *name_of(const struct limit *limit, char out[NAME_SHOWN_MAX])
     return out;
 }
 
+static bool has_slots(const struct limit *limit)
+{
+    return limit->algo == ALGO_CONCURRENCY;
+}
+
 /* "limit "day" (sliding_log, 5 per 1d)" */
 static void say_limit(struct why *why, const struct limit *limit)
 {
     char name[NAME_SHOWN_MAX], window[UNITS_TEXT_MAX];
-    say(why, "%s (%s, %" PRId64 " per %s)", name_of(limit, name), limit_ops(limit)->name, limit->limit,
-        units_print_duration(window, limit->window_us));
+    say(why, "%s (%s, %" PRId64 " %s %s)", name_of(limit, name), limit_ops(limit)->name, limit->limit,
+        has_slots(limit) ? "at once, slot_ttl" : "per", units_print_duration(window, limit->window_us));
 }
 
 int64_t why_free(const struct op_member *member, const struct run *run)
@@ -62,8 +67,8 @@ static void say_free(struct why *why, const struct check *check, const struct op
     struct run run;
     limit_run_here(&run, member->limit, member->key, member->max_wait_us, check->op.now_us);
     int64_t is_free = why_free(member, &run);
-    say(why, "%" PRId64 " of %" PRId64 " units are free and this check needs %" PRId64, is_free, member->limit->full,
-        check->cost);
+    say(why, "%" PRId64 " of %" PRId64 " %s are free and this check needs %" PRId64, is_free, member->limit->full,
+        has_slots(member->limit) ? "slots" : "units", check->cost);
 }
 
 static bool waits_longer(const struct decision *a, const struct decision *b)
@@ -109,7 +114,11 @@ static void say_denied(struct why *why, const struct check *check, const struct 
     }
     say(why, ": ");
     say_free(why, check, member);
-    say(why, ". It fits in %s, unless others come first.", units_print_wait(time, member->decision.retry_after_ms));
+    if (has_slots(limit))
+        say(why, ". One comes free as soon as a holder gives it back; in %s, if no lease is renewed.",
+            units_print_wait(time, member->decision.retry_after_ms));
+    else
+        say(why, ". It fits in %s, unless others come first.", units_print_wait(time, member->decision.retry_after_ms));
     if (limit->count_denied) say(why, " Denied checks are counted, too.");
     if (n_deny > 1) say(why, " %u of %u limits deny; this one takes longest to open.", n_deny, check->op.n_members);
 }

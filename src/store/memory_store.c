@@ -14,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/counters.h"
+#include "limit/concurrency.h"
 
 enum {
     SWEEP_PER_ADDED = 2, /* more than one, so that a table never fills with expired keys */
@@ -84,6 +85,7 @@ static void open_seat(struct memory_store *memory, const struct op *op, size_t i
     struct seat *seat = &memory->seats[i];
     seat->first = seat;
     limit_run_here(&seat->run, member->limit, member->key, member->max_wait_us, memory->clock->wall_us);
+    seat->run.slot = op->slot;
     for (size_t j = 0; j < i && seat->first == seat; j++)
         if (same_key(&op->members[j], member)) seat->first = memory->seats[j].first;
     if (seat->first != seat) return;
@@ -316,6 +318,23 @@ static bool reset_member(struct memory_store *memory, const struct op_member *me
     return keep != 0;
 }
 
+/* Of one slot: give it back, or let its lease begin anew. */
+static bool touch_slot(struct memory_store *memory, const struct op *op, const struct op_member *member)
+{
+    struct memory_entry *entry = memory_table_find(&memory->table, member->limit, member->key);
+    CHECK(member->limit->algo == ALGO_CONCURRENCY);
+    if (entry == NULL) return false;
+    struct run run;
+    limit_run_here(&run, member->limit, member->key, member->max_wait_us, memory->clock->wall_us);
+    bool found = op->kind == OP_RELEASE ? concurrency_release(&entry->state, op->slot)
+                                        : concurrency_renew(&run, &entry->state, op->slot);
+    if (concurrency_is_empty(&entry->state))
+        memory_table_remove(&memory->table, entry);
+    else
+        memory_table_update(&memory->table, entry, limit_ops(member->limit)->expires(&run, &entry->state));
+    return found;
+}
+
 static enum submit on_submit(void *store, struct op *op)
 {
     struct memory_store *memory = store;
@@ -324,6 +343,10 @@ static enum submit on_submit(void *store, struct op *op)
     switch (op->kind) {
     case OP_RESET:
         for (size_t i = 0; i < op->n_members; i++) op->members[i].removed = reset_member(memory, &op->members[i]);
+        break;
+    case OP_RELEASE:
+    case OP_RENEW:
+        for (size_t i = 0; i < op->n_members; i++) op->members[i].found = touch_slot(memory, op, &op->members[i]);
         break;
     case OP_RESERVE: result = memory_reserve(memory, op); break;
     case OP_SETTLE: result = memory_settle(memory, op); break;

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/counters.h"
 #include "base/hash.h"
+#include "limit/lease_list.h"
 #include "limit/policy.h"
 #include "limit/time_ring.h"
 #include "store/store.h"
@@ -110,7 +111,8 @@ static int64_t life_of(const struct limit *limit)
 static uint32_t bytes_of(const struct memory_entry *entry)
 {
     size_t n = sizeof *entry + entry->head_len + entry->key_len + ALLOC_OVERHEAD + PLACE_BYTES;
-    return (uint32_t)(n + time_ring_bytes(entry->state.log) + hold_list_bytes(entry->holds));
+    return (uint32_t)(n + time_ring_bytes(entry->state.log) + lease_list_bytes(entry->state.leases) +
+                      hold_list_bytes(entry->holds));
 }
 
 static struct memory_entry *add(struct memory_table *table, const struct name *name, int64_t life_us, int64_t now_us)

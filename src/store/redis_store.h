@@ -8,9 +8,9 @@
  * The Redis user needs (a lint check holds the rights against lua/):
  *   ACL SETUSER ratelimit on >PASSWORD resetkeys ~rl:* -@all +hello +auth +client|setname +select +script|load +evalsha
  *     +time +mget +get +set +setrange +incrby +decrby +exists +del +pexpireat +lindex +llen +ltrim +rpush
- *     +zadd +zrem +zscore +zrangebyscore +zrevrange
+ *     +zadd +zcount +zrange +zrangebyscore +zrem +zremrangebyscore +zrevrange +zscore
  * and, where there are compat policies, ~PREFIX:* for each one's foreign prefix and
- *     +expire +pexpire +pttl +zcard +zcount +zrange +zremrangebyscore
+ *     +expire +pexpire +pttl +zcard
  * With +script|load the password's holder can run any script on these keys, so keep the server patched.
  */
 #ifndef RL_STORE_REDIS_STORE_H

@@ -19,6 +19,7 @@
 
 #include "base/list.h"
 #include "base/slice.h"
+#include "limit/lease_list.h"
 #include "limit/limit.h"
 
 enum op_kind {
@@ -29,12 +30,17 @@ enum op_kind {
     OP_RESERVE, /* OP_CHECK, and where it admits, a hold of the members' cost */
     OP_SETTLE,  /* end a hold: charge what was used beyond it, or return what was not; members' cost 0 */
     OP_SWEEP,   /* return the units of holds that have ended; members' cost 0 */
+
+    /* The members of the last two are limits of slots (concurrency) only. */
+    OP_ACQUIRE, /* OP_CHECK, by which such limits among the members take the slot op->slot */
+    OP_RELEASE, /* give op->slot back */
+    OP_RENEW,   /* let the lease of op->slot begin anew, where it is still there */
 };
 
 /* Are its costs charged where they fit? */
 static inline bool op_is_check(enum op_kind kind)
 {
-    return kind == OP_CHECK || kind == OP_RESERVE;
+    return kind == OP_CHECK || kind == OP_RESERVE || kind == OP_ACQUIRE;
 }
 
 enum op_outcome {
@@ -86,9 +92,10 @@ struct op_member {
     int64_t cost;              /* 0 = peek; already checked: <= max_cost, or > limit->full (never admitted) */
     int64_t max_wait_us;       /* a delay that will do, at most the limit's; 0 where that has none */
     int64_t seen1, seen2;      /* result of OP_CHECK and OP_PEEK: s1 and s2 before any charge (limit.h) */
-    struct decision decision;  /* result of OP_CHECK and OP_PEEK: all but source, reason and policy_version */
+    struct decision decision;  /* result of OP_CHECK, OP_ACQUIRE and OP_PEEK: all but source, reason and version */
     bool removed;              /* result of OP_RESET: there was a state */
     int64_t refunded;          /* result of OP_REFUND: so many units were given back */
+    bool found;                /* result of OP_RELEASE and OP_RENEW: the slot's lease was there */
 };
 
 struct op {
@@ -106,6 +113,7 @@ struct op {
     uint32_t note_ms;
     int64_t now_us;          /* result of OP_CHECK and OP_PEEK: the store's time, in us since the epoch */
     enum op_outcome outcome; /* the store's: what a decided turn means for this op (turn.h) */
+    const char *slot;        /* OP_ACQUIRE, OP_RELEASE, OP_RENEW: SLOT_ID_LEN bytes, alive until `done`; else NULL */
     void (*done)(struct op *op, enum op_outcome outcome);
 };
 

@@ -49,6 +49,9 @@ enum step_kind turn_steps_kind(const struct op *op)
     case OP_RESERVE: return STEP_RESERVE;
     case OP_SETTLE: return STEP_SETTLE;
     case OP_SWEEP: return STEP_SWEEP;
+    case OP_ACQUIRE: return STEP_ACQUIRE;
+    case OP_RELEASE: return STEP_RELEASE;
+    case OP_RENEW: return STEP_RENEW;
     default: return STEP_CHECK;
     }
 }

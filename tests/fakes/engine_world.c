@@ -3,7 +3,8 @@
 #include "base/alloc.h"
 #include "base/check.h"
 
-const struct engine_options world_options = {.max_inflight = 100, .local_max_keys = 1000};
+const struct engine_options world_options = {
+    .max_inflight = 100, .local_max_keys = 1000, .slots = {.max = 100, .max_per_owner = 50}};
 
 static void open_with(struct engine_world *world, struct store store, const struct policy_spec *specs, size_t n,
                       const struct engine_options *options)

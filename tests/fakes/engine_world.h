@@ -31,7 +31,7 @@ struct asked {
     void (*then)(struct asked *asked); /* the asker's own doings within done, after a release; may be NULL */
 };
 
-extern const struct engine_options world_options; /* 100 checks, 1000 local keys */
+extern const struct engine_options world_options; /* 100 checks, 1000 local keys, 100 slots, 50 of one owner */
 
 void world_open(struct engine_world *world, const struct policy_spec *specs, size_t n,
                 const struct engine_options *options);

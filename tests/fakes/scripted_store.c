@@ -7,6 +7,7 @@ void scripted_init(struct scripted_store *scripted)
     *scripted = (struct scripted_store){
         .decision = {.allowed = true, .limit = 10, .remaining = 9, .reset_after_ms = 1000, .granted = 1},
         .removed = true,
+        .found = true,
     };
     list_init(&scripted->held);
 }
@@ -16,6 +17,7 @@ static void fill(const struct scripted_store *scripted, struct op *op)
     for (size_t i = 0; i < op->n_members; i++) {
         op->members[i].decision = scripted->decision;
         op->members[i].removed = scripted->removed;
+        op->members[i].found = scripted->found;
     }
     if (op->kind == OP_RESERVE) op->hold->held = scripted->decision.allowed;
     if (op->kind == OP_SETTLE) op->hold->ended = false;

@@ -17,8 +17,8 @@ enum scripted_mode {
 
 struct scripted_store {
     enum scripted_mode mode;
-    struct decision decision; /* what every reply says; .removed beside */
-    bool removed;
+    struct decision decision; /* what every reply says; .removed and .found beside */
+    bool removed, found;
     bool holds_close; /* on_closed waits for scripted_finish_close() */
     struct list held; /* ops, oldest first */
     size_t n_held;

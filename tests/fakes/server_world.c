@@ -35,7 +35,8 @@ const struct server_options server_world_options = {
     .hiredis_version = "1.2.0",
 };
 
-static const struct engine_options engine_options = {.max_inflight = 10000, .local_max_keys = 100};
+static const struct engine_options engine_options = {
+    .max_inflight = 10000, .local_max_keys = 100, .slots = {.max = 100, .max_per_owner = 50}};
 
 /* As the daemon's wiring does it: right after I/O, and before the loop may sleep. */
 static void end_turn(struct server_world *world)

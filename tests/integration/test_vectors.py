@@ -205,6 +205,13 @@ def test_the_examples_are_what_a_daemon_answers(ratelimitd):
         assert ask(wire, "reset") == expected("reset-answer")
         assert ask(wire, "check-many") == expected("check-many-answer")
         assert ask(wire, "reset") == expected("reset-answer")
+        taken = ask(wire, "acquire")
+        slot = dict(taken[3])["slot"]
+        assert [item for item in taken[3] if item[0] != "slot"] == [
+            item for item in expected("acquire-answer")[3] if item[0] != "slot"]
+        release = examples["release"][:-32] + slot.encode()
+        wire.send(release)
+        assert without_version(wire.recv()) == expected("release-answer")
         wire.send(msgpack.packb([0, 1, "reset", ["api", "alice"]]))
         wire.recv()
         assert ask(wire, "check-all") == expected("check-all-answer")

@@ -21,6 +21,7 @@
  *   POLICY KEY reserve UNITS ID TTL_MS
  *   POLICY KEY settle USED ID 0                  ID as of a reserve before, admitted or not
  *   POLICY KEY sweep 0                           give back what has ended; no line of output
+ *   slot acquire|release|renew POLICY KEY SLOT   of the policy's concurrency limits; each acquire its own SLOT
  *   all N POLICY KEY COST ...                  a check of N of them, all or nothing; no counter twice
  *   ... id=ID keep=MS                          of a check, most or all: with a request id, remembered so long
  *   end
@@ -36,6 +37,7 @@
  *                                            each limit's answer behind the whole
  *   ... | refunded charged ended             for `settle`
  *   removed 0|1
+ *   found 0|1                                release and renew
  *   error                                    the key holds a foreign type
  *
  * Exit code 0; 2 with a line on standard error where the trace or the settings are wrong.
@@ -62,6 +64,7 @@ struct step {
     struct op_hold hold;
     bool is_all;
     char note[POLICY_LIMITS_MAX * 4 * KEY_SIZE];
+    char slot[SLOT_ID_LEN];
     char keys[POLICY_LIMITS_MAX][KEY_SIZE];
     uint8_t ids[POLICY_LIMITS_MAX][2]
                [KEY_SIZE]; /* joined of a key's parts: a limit's id, and what all have in common */
@@ -316,6 +319,31 @@ static void read_step(const char *first, char **line)
     if (is_most) set_at_most(&step->op, cost);
 }
 
+/* The limits of slots alone. */
+static void keep_slotted(struct op *op)
+{
+    uint16_t n = 0;
+    for (uint16_t i = 0; i < op->n_members; i++)
+        if (op->members[i].limit->algo == ALGO_CONCURRENCY) op->members[n++] = op->members[i];
+    op->n_members = n;
+}
+
+static void read_slot_step(char **line)
+{
+    const char *kind = next_word(line);
+    struct step *step = next_step(strcmp(kind, "acquire") == 0   ? OP_ACQUIRE
+                                  : strcmp(kind, "release") == 0 ? OP_RELEASE
+                                                                 : OP_RENEW);
+    const struct policy *policy = policy_named(next_word(line));
+    add_members(step, policy, next_word(line), 1, INT64_MAX);
+    if (step->op.kind != OP_ACQUIRE) keep_slotted(&step->op);
+    memset(step->slot, '.', sizeof step->slot);
+    const char *slot = next_word(line);
+    if (strlen(slot) > sizeof step->slot) die("too long a slot");
+    memcpy(step->slot, slot, strlen(slot));
+    step->op.slot = step->slot;
+}
+
 static void read_all_step(char **line)
 {
     struct step *step = next_step(OP_CHECK);
@@ -422,6 +450,13 @@ static void print_decision(const struct step *step)
     puts("");
 }
 
+static void print_found(const struct step *step)
+{
+    bool found = true;
+    for (uint16_t i = 0; i < step->op.n_members; i++) found &= step->members[i].found;
+    printf("found %d\n", found);
+}
+
 static void print_step(const struct step *step)
 {
     bool removed = false;
@@ -431,6 +466,8 @@ static void print_step(const struct step *step)
     } else if (step->op.kind == OP_RESET) {
         for (uint16_t i = 0; i < step->op.n_members; i++) removed |= step->members[i].removed;
         printf("removed %d\n", removed);
+    } else if (step->op.kind == OP_RELEASE || step->op.kind == OP_RENEW) {
+        print_found(step);
     } else {
         print_decision(step);
     }
@@ -462,6 +499,8 @@ static void replay_trace(void)
             skew_us = next_number(&line);
         } else if (strcmp(first, "end") == 0) {
             run_turn(turn_us);
+        } else if (strcmp(first, "slot") == 0) {
+            read_slot_step(&line);
         } else if (strcmp(first, "all") == 0) {
             read_all_step(&line);
         } else {

@@ -383,6 +383,47 @@ class SlidingCounter(Algorithm):
         return self.previous > 0 or self.count > 0
 
 
+class Concurrency(Algorithm):
+    """So many slots at once: each counts until its lease ends, and may be renewed until another took its place."""
+
+    tick = 1000
+    slot = None  # the one that charge() takes
+
+    def __init__(self, policy):
+        super().__init__(policy)
+        self.ends = {}  # slot -> when its lease ends
+
+    def see(self, now):
+        last = now + self.policy.window_us
+        clamped = any(end > last for end in self.ends.values())
+        self.ends = {slot: min(end, last) for slot, end in self.ends.items()}
+        return clamped
+
+    def admits(self, now, cost):
+        return sum(end > now for end in self.ends.values()) + cost <= self.policy.limit
+
+    def charge(self, now, cost):
+        kept = {slot: end for slot, end in self.ends.items() if end > now}
+        self.ends = {**kept, self.slot: now + self.policy.window_us}
+
+    def horizon(self):
+        return self.policy.window_us
+
+    def exists(self):
+        return bool(self.ends)
+
+    def release(self):
+        found = self.slot in self.ends
+        self.ends = {slot: end for slot, end in self.ends.items() if slot != self.slot}
+        return found
+
+    def renew(self, now):
+        found = self.slot in self.ends
+        if found:
+            self.ends = {**self.ends, self.slot: now - now % self.tick + self.policy.window_us}
+        return found
+
+
 # The presets that stand in for existing limiters, forward clock only: their windows end where Redis says so.
 
 
@@ -435,6 +476,7 @@ ALGORITHMS = {
     "sliding_log": SlidingLog,
     "sliding_counter": SlidingCounter,
     "leaky_bucket": LeakyBucket,
+    "concurrency": Concurrency,
     "window-start-millis": CompatWindowStart,
     "rlaas-fixed": CompatRlaasFixed,
     "rlaas-sliding": CompatRlaasSliding,
@@ -550,3 +592,23 @@ class Several:
             if seen.charged and kind == "check":
                 state.__dict__ = seen.__dict__
         return answers
+
+
+class Slots(Several):
+    """The same with slots of concurrency limits."""
+
+    def act(self, now: int, kind: str, limits: list, what) -> list:
+        """limits: (name of the limit, its Policy, key). What: the slot, or a peek's cost. Each one's own answer."""
+        cost = {"acquire": 1, "peek": what}.get(kind, 0)
+        slotted = []
+        for name, policy, key in limits:
+            state = self.states.setdefault((name, key), ALGORITHMS[policy.algorithm](policy))
+            if isinstance(state, Concurrency):
+                state.slot = what
+                slotted.append(state)
+        if kind == "release":
+            return [state.release() for state in slotted]
+        if kind == "renew":
+            return [state.renew(now) for state in slotted]
+        answers = self.step(now, "check" if kind == "acquire" else kind, [(*limit, cost) for limit in limits])
+        return [{**answer, "cost": cost} for answer in answers]

@@ -8,6 +8,7 @@ import re
 
 import calendars
 from model import Model, Policy, Several, combine, of_key
+from slot_traces import make_slots
 
 START_US = 4_000_000_000_000_000  # in the future, so that no key's expiry has passed
 
@@ -300,12 +301,14 @@ def make_shared(seed, n_steps=60, backwards=True):
     return SeveralTrace(seed, policies, turns, formats)
 
 
-EVERY = (*NATIVE, "several", "shared", "steps")  # what a seed can be asked for, beside COMPAT
+EVERY = (*NATIVE, "several", "shared", "steps", "slots")  # what a seed can be asked for, beside COMPAT
 PAST = "calendar_window_past"  # and this, of the memory store: Redis drops keys whose expiry has passed
 
 
 def of_seed(name, seed):
     """The trace that tests and `./dev judge` mean by a name and a seed."""
+    if name == "slots":
+        return make_slots(seed, random_policy, [name for name in NATIVE if name != "calendar_window"], random_step_us, START_US)
     # The windows of the presets' originals end by Redis' clock, which does not step back.
     import steps  # which takes its parts from here
     if name == PAST:

@@ -41,7 +41,7 @@ static const struct policy_spec specs[] = {
 enum { N_SPECS = sizeof specs / sizeof specs[0], N_SLOTS = 48, N_STEPS = 300, N_RUNS = 3000 };
 
 /* What became of a check, as the test wants it. */
-struct slot {
+struct place {
     struct asked asked;
     bool used;
     bool left; /* before done */
@@ -49,7 +49,7 @@ struct slot {
 };
 
 static struct engine_world world;
-static struct slot slots[N_SLOTS];
+static struct place slots[N_SLOTS];
 static struct {
     size_t n_made, n_answered, n_left;
 } sum;
@@ -80,13 +80,13 @@ static void must(bool holds, const char *what)
     fail();
 }
 
-static void ask(struct slot *slot);
-static void leave(struct slot *slot);
+static void ask(struct place *slot);
+static void leave(struct place *slot);
 
 /* What a client does when it is answered: it may ask again at once, or somebody else may go. */
 static void on_answered(struct asked *asked)
 {
-    struct slot *slot = CONTAINER_OF(asked, struct slot, asked);
+    struct place *slot = CONTAINER_OF(asked, struct place, asked);
     must(slot->used && !slot->left && asked->n_done == 1, "done ran twice, or after the client had left");
     sum.n_answered++;
     if (asked->check == NULL) slot->used = false;
@@ -95,9 +95,9 @@ static void on_answered(struct asked *asked)
     if (below(8) == 0) leave(&slots[below(N_SLOTS)]);
 }
 
-static void ask_for(struct slot *slot, enum op_kind kind, const char *policy, const char *key, int64_t cost, bool keep)
+static void ask_for(struct place *slot, enum op_kind kind, const char *policy, const char *key, int64_t cost, bool keep)
 {
-    *slot = (struct slot){.asked = {.keep = keep, .then = on_answered}};
+    *slot = (struct place){.asked = {.keep = keep, .then = on_answered}};
     slot->asked.check = engine_check_new(world.engine, slice_of(key));
     if (slot->asked.check == NULL) return;
     slot->used = true;
@@ -107,7 +107,7 @@ static void ask_for(struct slot *slot, enum op_kind kind, const char *policy, co
     world_submit(&world, &slot->asked, kind, policy, cost);
 }
 
-static void ask(struct slot *slot)
+static void ask(struct place *slot)
 {
     static const enum op_kind kinds[] = {OP_CHECK, OP_CHECK, OP_CHECK, OP_PEEK, OP_RESET};
     char key[200];
@@ -120,7 +120,7 @@ static void ask(struct slot *slot)
     ask_for(slot, kind, specs[below(N_SPECS)].name, key, (int64_t)below(4), below(4) == 0);
 }
 
-static void leave(struct slot *slot)
+static void leave(struct place *slot)
 {
     if (!slot->used || slot->asked.check == NULL) return;
     if (slot->asked.n_done == 0) {
@@ -171,7 +171,10 @@ static void step(void)
     case 8:
         if (below(10) == 0) reload();
         break;
-    case 9: engine_set_options(world.engine, &(struct engine_options){(uint32_t)(1 + below(40)), 1 + below(20)}); break;
+    case 9:
+        engine_set_options(world.engine, &(struct engine_options){.max_inflight = (uint32_t)(1 + below(40)),
+                                                                  .local_max_keys = 1 + below(20)});
+        break;
     case 10:
     case 11: end_one(OP_DECIDED); break;
     default: ask(&slots[below(N_SLOTS)]); break;

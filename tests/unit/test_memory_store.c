@@ -60,10 +60,20 @@ static const struct limit *limit_of(const char *name, enum algo algo, int64_t li
     return &policies_add(set, &spec)->limits[0];
 }
 
+static void take_new_slot(struct op *op)
+{
+    static unsigned n;
+    static char id[SLOT_ID_LEN + 1];
+    snprintf(id, sizeof id, "%032u", n++);
+    op->kind = OP_ACQUIRE;
+    op->slot = id;
+}
+
 static struct op_member ask(enum op_kind kind, const struct limit *limit, const char *key, int64_t cost)
 {
     struct op_member member = {.limit = limit, .key = slice_of(key), .cost = cost};
     struct op op = {.kind = kind, .n_members = 1, .members = &member};
+    if (kind == OP_CHECK && limit->algo == ALGO_CONCURRENCY) take_new_slot(&op);
     assert_int_equal(store_submit(&store, &op), SUBMIT_DECIDED);
     return member;
 }
@@ -122,7 +132,8 @@ static void each_algorithm_peeks_what_a_check_would_get(void **state)
         uint64_t random = 12345;
         for (int i = 0; i < 500; i++) {
             random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
-            int64_t cost = limit_ops(limit)->is_compat ? (int64_t)(random >> 33) % 2 : (int64_t)(random >> 33) % 6;
+            bool by_one = limit_ops(limit)->is_compat || algo == ALGO_CONCURRENCY;
+            int64_t cost = (int64_t)(random >> 33) % (by_one ? 2 : 6);
             struct decision peeked = ask(OP_PEEK, limit, "alice", cost).decision;
             struct decision checked = check(limit, "alice", cost);
             assert_memory_equal(&peeked, &checked, sizeof peeked);
@@ -467,6 +478,7 @@ static void a_failed_allocation_refuses_and_changes_nothing(void **state)
         for (uint64_t i = 0; i < 20; i++) {
             struct op_member member = {.limit = limit, .key = slice_of("alice"), .cost = 1};
             struct op op = {.kind = OP_CHECK, .n_members = 1, .members = &member};
+            if (algo == ALGO_CONCURRENCY) take_new_slot(&op);
             mem_fail_nth(1 + i % 2);
             enum submit submit = store_submit(&store, &op);
             mem_fail_nth(0);

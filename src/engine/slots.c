@@ -1,0 +1,472 @@
+#include "engine/slots.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/counters.h"
+#include "base/hash.h"
+#include "engine/check_pool.h"
+#include "engine/failure.h"
+#include "limit/concurrency.h"
+
+enum {
+    RETRY_US = 100000, /* between looks whether the store is back */
+    ASKED_PER_TURN = 256,
+    COMMON_BYTES = 128, /* keys of a slot that is kept for later */
+    IDLE_MAX = 1024,
+    NEVER_LATER = 3, /* a lease is renewed at a third of its time */
+    SPREAD = 4,      /* less up to a quarter of that, so that leases that began together do not stay so */
+};
+
+int slots_init(struct slots *slots, const struct clock *clock, struct store *store, struct failure *failure,
+               struct policy_set *set, const struct slots_options *options)
+{
+    *slots = (struct slots){.clock = clock, .store = store, .failure = failure, .set = set, .options = *options};
+    list_init(&slots->held);
+    list_init(&slots->left);
+    list_init(&slots->idle);
+    heap_init(&slots->due);
+    deadlines_init(&slots->locals);
+    return map_init(&slots->by_id, options->max);
+}
+
+void slots_fini(struct slots *slots)
+{
+    CHECK(slots->n == 0);
+    for (struct list *it; (it = list_pop_front(&slots->idle)) != NULL;) mem_free(LIST_ITEM(it, struct slot, all_link));
+    map_fini(&slots->by_id);
+    heap_fini(&slots->due);
+    deadlines_fini(&slots->locals);
+}
+
+void slot_owner_init(struct slot_owner *owner)
+{
+    list_init(&owner->held);
+    owner->n = 0;
+}
+
+/* ---- one slot's memory ---- */
+
+/* Of a daemon's ids none is another's, nor one of its own again: a part drawn at start, and a number that is mixed but
+ * not repeated (the end of splitmix64). */
+static void make_id(struct slots *slots, char id[SLOT_ID_LEN])
+{
+    static const char digits[] = "0123456789abcdef";
+    uint64_t number = hash_keyed("slot number", 11) + slots->n_made++;
+    number = (number ^ number >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    number = (number ^ number >> 27) * UINT64_C(0x94d049bb133111eb);
+    uint64_t halves[2] = {hash_keyed("slot daemon", 11), number ^ number >> 31};
+    for (size_t i = 0; i < SLOT_ID_LEN; i++) id[i] = digits[halves[i / 16] >> 4 * (i % 16) & 0xf];
+}
+
+static struct slot *take_memory(struct slots *slots, uint16_t n_members, size_t n_bytes)
+{
+    bool is_common = n_members == 1 && n_bytes <= COMMON_BYTES;
+    struct list *idle = is_common ? list_pop_front(&slots->idle) : NULL;
+    slots->n_idle -= idle != NULL;
+    if (idle != NULL) return LIST_ITEM(idle, struct slot, all_link);
+    if (is_common) n_bytes = COMMON_BYTES;
+    struct slot *slot = mem_alloc(sizeof *slot + n_members * sizeof slot->members[0] + n_bytes);
+    if (slot != NULL) slot->n_bytes = n_bytes;
+    return slot;
+}
+
+static void give_memory_back(struct slots *slots, struct slot *slot)
+{
+    if (slot->n_members != 1 || slot->n_bytes != COMMON_BYTES || slots->n_idle >= IDLE_MAX) {
+        mem_free(slot);
+        return;
+    }
+    list_push_back(&slots->idle, &slot->all_link);
+    slots->n_idle++;
+}
+
+static uint8_t *copy(uint8_t *to, struct slice from, struct slice *ret)
+{
+    if (from.len > 0) memcpy(to, from.data, from.len);
+    *ret = (struct slice){to, from.len};
+    return to + from.len;
+}
+
+/* The members that are limits of slots. */
+static uint16_t pick(struct op_member *members, uint16_t n)
+{
+    uint16_t n_picked = 0;
+    for (uint16_t i = 0; i < n; i++)
+        if (members[i].limit->algo == ALGO_CONCURRENCY) members[n_picked++] = members[i];
+    return n_picked;
+}
+
+static void fill(struct slot *slot, const struct check *check, const struct op_member *members, uint16_t n)
+{
+    uint8_t *at = (uint8_t *)&slot->members[n];
+    at = copy(at, check->key, &slot->key);
+    for (uint16_t i = 0; i < n; i++) {
+        slot->members[i] = members[i];
+        at = copy(at, members[i].key, &slot->members[i].key);
+        if (members[i].common.data != NULL) at = copy(at, members[i].common, &slot->members[i].common);
+    }
+    slot->n_members = n;
+    slot->policy = check->policy;
+    slot->set = policy_set_ref(check->set);
+}
+
+struct slot *slots_new(struct slots *slots, struct check *check, struct slot_owner *owner)
+{
+    struct op_member members[POLICY_LIMITS_MAX];
+    if (slots->n >= slots->options.max || owner->n >= slots->options.max_per_owner) return NULL;
+    if (check_reserve_ids(check) < 0) return NULL;
+    uint16_t n = pick(members, check_fill_members(check, members));
+    size_t n_bytes = check->key.len;
+    for (uint16_t i = 0; i < n; i++) n_bytes += members[i].key.len + members[i].common.len;
+    struct slot *slot = take_memory(slots, n, n_bytes);
+    if (slot == NULL) return NULL;
+    size_t n_room = slot->n_bytes;
+    *slot = (struct slot){.slots = slots, .owner = owner, .leased_us = slots->clock->mono_us, .n_bytes = n_room};
+    list_init(&slot->link);
+    list_init(&slot->all_link);
+    deadline_init(&slot->local);
+    if (heap_push(&slots->due, &slot->due, INT64_MAX) < 0) {
+        mem_free(slot);
+        return NULL;
+    }
+    fill(slot, check, members, n);
+    make_id(slots, slot->id);
+    owner->n++;
+    slots->n++;
+    return slot;
+}
+
+static void slot_free(struct slot *slot)
+{
+    struct slots *slots = slot->slots;
+    CHECK(slot->owner == NULL && slot->n_out == 0 && !deadline_is_set(&slot->local));
+    heap_remove(&slots->due, &slot->due);
+    list_remove(&slot->all_link);
+    policy_set_unref(slot->set);
+    slots->n--;
+    give_memory_back(slots, slot);
+}
+
+/* ---- when what is done ---- */
+
+/* Never lacks memory: what is taken out leaves its place. */
+static void set_due(struct slot *slot, int64_t at_us)
+{
+    struct heap *due = &slot->slots->due;
+    heap_remove(due, &slot->due);
+    int status = heap_push(due, &slot->due, at_us);
+    CHECK(status == 0);
+}
+
+/* Of several limits the shortest. Where no store is ever asked (limit 0, in shadow) there is none. */
+static int64_t ttl_us(const struct slot *slot)
+{
+    int64_t least = slot->n_members > 0 ? slot->members[0].limit->window_us : SLOT_TTL_DEFAULT_US;
+    for (uint16_t i = 1; i < slot->n_members; i++)
+        if (slot->members[i].limit->window_us < least) least = slot->members[i].limit->window_us;
+    return least;
+}
+
+static void renew_later(struct slot *slot)
+{
+    int64_t third = ttl_us(slot) / NEVER_LATER;
+    uint64_t spread = hash_keyed(slot->id, SLOT_ID_LEN) % (uint64_t)(third / SPREAD);
+    set_due(slot, slot->leased_us + third - (int64_t)spread);
+}
+
+/* The slot's limits as the present policies have them, so that a reload reaches leases that exist. */
+static void rebind(struct slot *slot)
+{
+    const struct limit *limits[POLICY_LIMITS_MAX];
+    struct policy_set *set = slot->slots->set;
+    const struct policy *policy = slot->set != set ? policy_find(set, slice_of(slot->policy->name)) : NULL;
+    if (policy == NULL) return;
+    policy = policy_for_key(policy, slot->key);
+    for (uint16_t i = 0; i < slot->n_members; i++) {
+        const struct limit *now = slot->members[i].limit;
+        limits[i] = NULL;
+        for (uint16_t j = 0; j < policy->n_limits; j++)
+            if (policy->limits[j].algo == now->algo && strcmp(policy->limits[j].key_head, now->key_head) == 0)
+                limits[i] = &policy->limits[j];
+        if (limits[i] == NULL) return;
+    }
+    for (uint16_t i = 0; i < slot->n_members; i++) slot->members[i].limit = limits[i];
+    policy_set_ref(set);
+    policy_set_unref(slot->set);
+    slot->set = set;
+    slot->policy = policy;
+}
+
+/* ---- the failure table's share ---- */
+
+static bool ask_local(struct slot *slot, enum op_kind kind)
+{
+    struct op_member members[POLICY_LIMITS_MAX];
+    struct op op = {.kind = kind, .members = members, .n_members = slot->n_members, .slot = slot->id};
+    memcpy(members, slot->members, slot->n_members * sizeof members[0]);
+    return failure_touch_slot(slot->slots->failure, &op);
+}
+
+/* From the table's own lease on. Without memory for it the lease ends, like all else in that table. */
+static void renew_local_later(struct slot *slot)
+{
+    struct slots *slots = slot->slots;
+    (void)deadlines_set(&slots->locals, &slot->local, slots->clock->mono_us, ttl_us(slot) / NEVER_LATER);
+}
+
+static void leave_local(struct slot *slot)
+{
+    if (!deadline_is_set(&slot->local)) return;
+    deadlines_unset(&slot->slots->locals, &slot->local);
+    ask_local(slot, OP_RELEASE);
+}
+
+static void run_locals(struct slots *slots)
+{
+    struct deadline *first;
+    for (int n = 0; n < ASKED_PER_TURN && (first = deadlines_first(&slots->locals)) != NULL; n++) {
+        struct slot *slot = CONTAINER_OF(first, struct slot, local);
+        if (first->at_us > slots->clock->mono_us) break;
+        deadlines_unset(&slots->locals, first);
+        if (ask_local(slot, OP_RENEW)) renew_local_later(slot);
+    }
+}
+
+/* ---- held and left ---- */
+
+static void unhold(struct slot *slot)
+{
+    if (slot->is_held) {
+        list_remove(&slot->link);
+        map_remove(&slot->slots->by_id, &slot->node);
+        counters.slots--;
+    }
+    slot->is_held = false;
+    slot->owner->n--;
+    slot->owner = NULL;
+    leave_local(slot);
+    list_remove(&slot->all_link);
+    list_push_back(&slot->slots->left, &slot->all_link);
+    set_due(slot, INT64_MAX);
+}
+
+/* ---- what the store is asked ---- */
+
+/* The lease is gone: reset, evicted, or lost with the store's memory. It is not taken again behind others' backs. */
+static void lose(struct slot *slot)
+{
+    counters.slots_lost++;
+    unhold(slot);
+}
+
+static void note_renewed(struct slot *slot)
+{
+    uint16_t n_found = 0;
+    for (uint16_t i = 0; i < slot->n_members; i++) n_found += slot->members[i].found;
+    slot->in_store = n_found > 0;
+    if (slot->owner == NULL) return;
+    slot->leased_us = slot->asked_us;
+    if (n_found == slot->n_members)
+        renew_later(slot);
+    else
+        lose(slot);
+}
+
+/* The store's word about a renewal, or about what was left. */
+static void note_outcome(struct slot *slot, enum op_outcome outcome)
+{
+    int64_t now_us = slot->slots->clock->mono_us;
+    if (outcome == OP_DOWN) slot->slots->resume_us = now_us + RETRY_US;
+    if (outcome == OP_DOWN)
+        set_due(slot, now_us + RETRY_US);
+    else if (outcome == OP_STORE_ERROR)
+        set_due(slot, now_us + ttl_us(slot) / NEVER_LATER / SPREAD);
+    else if (slot->op.kind == OP_RELEASE)
+        slot->in_store = false;
+    else
+        note_renewed(slot);
+    if (outcome != OP_DECIDED && slot->owner == NULL && slot->slots->leaving) slot->in_store = false;
+    slot_settle(slot);
+}
+
+static void on_op_done(struct op *op, enum op_outcome outcome)
+{
+    struct slot *slot = CONTAINER_OF(op, struct slot, op);
+    CHECK(slot->is_out && slot->n_out > 0);
+    slot->is_out = false;
+    slot->n_out--;
+    note_outcome(slot, outcome);
+}
+
+static enum submit submit(struct slot *slot, enum op_kind kind)
+{
+    slot->op = (struct op){
+        .kind = kind, .members = slot->members, .n_members = slot->n_members, .slot = slot->id, .done = on_op_done};
+    list_init(&slot->op.link);
+    slot->asked_us = slot->slots->clock->mono_us;
+    return store_submit(slot->slots->store, &slot->op);
+}
+
+/* The store cannot be asked now. Whoever stops does not wait for it. */
+static void wait_for_store(struct slot *slot)
+{
+    struct slots *slots = slot->slots;
+    if (slot->owner == NULL && slots->leaving) {
+        slot->in_store = false;
+        slot_settle(slot);
+        return;
+    }
+    set_due(slot, slots->resume_us);
+}
+
+/* Renew the slot's lease, or give back what was left of it. */
+static void ask_store(struct slot *slot)
+{
+    struct slots *slots = slot->slots;
+    CHECK(slot->in_store && !slot->is_out);
+    set_due(slot, INT64_MAX);
+    if (slots->clock->mono_us < slots->resume_us) {
+        wait_for_store(slot);
+        return;
+    }
+    if (slot->owner != NULL) rebind(slot);
+    switch (submit(slot, slot->owner != NULL ? OP_RENEW : OP_RELEASE)) {
+    case SUBMIT_DECIDED: note_outcome(slot, OP_DECIDED); break;
+    case SUBMIT_PENDING:
+        slot->is_out = true;
+        slot->n_out++;
+        break;
+    default:
+        slots->resume_us = slots->clock->mono_us + RETRY_US;
+        wait_for_store(slot);
+        break;
+    }
+}
+
+void slot_settle(struct slot *slot)
+{
+    if (slot->owner != NULL || slot->n_out > 0) return;
+    if (slot->leased_us + ttl_us(slot) <= slot->slots->clock->mono_us) slot->in_store = false; /* it has ended itself */
+    if (!slot->in_store)
+        slot_free(slot);
+    else if (slot->due.at_us == INT64_MAX)
+        ask_store(slot);
+}
+
+/* ---- what becomes of a slot ---- */
+
+void slot_taken(struct slot *slot)
+{
+    slot->in_store = true;
+    if (slot->is_held) renew_later(slot);
+}
+
+void slot_held(struct slot *slot, bool in_local)
+{
+    struct slots *slots = slot->slots;
+    CHECK(slot->owner != NULL && !slot->is_held);
+    slot->is_held = true;
+    list_push_back(&slot->owner->held, &slot->link);
+    list_push_back(&slots->held, &slot->all_link);
+    map_insert(&slots->by_id, &slot->node, hash_keyed(slot->id, SLOT_ID_LEN));
+    counters.slots++;
+    counters.slots_acquired++;
+    if (slot->in_store) renew_later(slot);
+    if (in_local) renew_local_later(slot);
+}
+
+void slot_leave(struct slot *slot)
+{
+    counters.slots_released += slot->is_held;
+    unhold(slot);
+    slot_settle(slot);
+}
+
+void slots_end(struct slot_owner *owner)
+{
+    for (struct list *it; (it = list_pop_front(&owner->held)) != NULL;) {
+        struct slot *slot = LIST_ITEM(it, struct slot, link);
+        counters.slots_ended_by_close++;
+        unhold(slot);
+        slot_settle(slot);
+    }
+}
+
+uint16_t slot_fill_members(const struct slot *slot, struct op_member *members)
+{
+    memcpy(members, slot->members, slot->n_members * sizeof members[0]);
+    return slot->n_members;
+}
+
+struct slot *slots_find(const struct slots *slots, const struct slot_owner *owner, struct slice id)
+{
+    if (id.len != SLOT_ID_LEN) return NULL;
+    struct map_node *node = map_first(&slots->by_id, hash_keyed(id.data, id.len));
+    for (; node != NULL; node = map_next_same(node)) {
+        struct slot *slot = CONTAINER_OF(node, struct slot, node);
+        if (memcmp(slot->id, id.data, SLOT_ID_LEN) == 0) return slot->owner == owner ? slot : NULL;
+    }
+    return NULL;
+}
+
+/* ---- as time goes by ---- */
+
+int64_t slots_next_due(const struct slots *slots)
+{
+    const struct heap_node *first = heap_min(&slots->due);
+    const struct deadline *local = deadlines_first(&slots->locals);
+    int64_t at_us = first != NULL ? first->at_us : INT64_MAX;
+    if (at_us < slots->resume_us) at_us = slots->resume_us;
+    return local != NULL && local->at_us < at_us ? local->at_us : at_us;
+}
+
+void slots_run(struct slots *slots)
+{
+    int64_t now_us = slots->clock->mono_us;
+    run_locals(slots);
+    for (int n = 0; n < ASKED_PER_TURN && now_us >= slots->resume_us; n++) {
+        const struct heap_node *first = heap_min(&slots->due);
+        if (first == NULL || first->at_us > now_us) break;
+        struct slot *slot = CONTAINER_OF(first, struct slot, due);
+        set_due(slot, INT64_MAX);
+        if (slot->owner != NULL)
+            ask_store(slot);
+        else
+            slot_settle(slot);
+    }
+}
+
+void slots_renew_all(struct slots *slots)
+{
+    LIST_FOREACH (it, &slots->held) {
+        struct slot *slot = LIST_ITEM(it, struct slot, all_link);
+        if (slot->in_store && !slot->is_out) ask_store(slot);
+    }
+}
+
+void slots_policies_changed(struct slots *slots, struct policy_set *set)
+{
+    slots->set = set;
+    LIST_FOREACH (it, &slots->held) {
+        struct slot *slot = LIST_ITEM(it, struct slot, all_link);
+        if (slot->in_store && !slot->is_out) set_due(slot, slots->clock->mono_us);
+    }
+}
+
+void slots_stop(struct slots *slots)
+{
+    slots->leaving = true;
+}
+
+void slots_close(struct slots *slots)
+{
+    slots->leaving = true;
+    CHECK(list_empty(&slots->held));
+    LIST_FOREACH (it, &slots->left) {
+        struct slot *slot = LIST_ITEM(it, struct slot, all_link);
+        slot->in_store = slot->in_store && slot->n_out > 0;
+        slot_settle(slot);
+    }
+}

@@ -1,0 +1,115 @@
+/*
+ * slots.h: the slots of concurrency limits that this daemon has given out, and who holds them.
+ *
+ *   slots_new ─ asked ─┬ allowed ─▶ held by its owner, its lease renewed every third of slot_ttl
+ *                      └ denied, or nobody waits any more ─▶ left
+ *   held ─┬ slot_leave (release), slots_end (the owner ends) ─▶ left
+ *         └ a renewal finds the lease gone ─▶ lost
+ *   left  what the store holds of it is given back, then the slot is gone
+ *
+ * While the store is away renewals wait and follow as soon as it is back; what has been left is tried until its lease
+ * must have ended. A failure answer may allow a slot that the store knows nothing of: it stands here alone (allow), or
+ * in the failure table too (local). Where the store's own answer comes late and admits, it holds such a slot after all.
+ *
+ * An op of the store about a slot keeps it alive until it is done.
+ */
+#ifndef RL_ENGINE_SLOTS_H
+#define RL_ENGINE_SLOTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "base/heap.h"
+#include "base/list.h"
+#include "base/map.h"
+#include "engine/deadlines.h"
+#include "limit/policy.h"
+#include "store/store.h"
+
+struct check;
+struct failure;
+
+/* Who holds slots: a connection. */
+struct slot_owner {
+    struct list held;
+    uint32_t n; /* held, or asked for */
+};
+
+struct slot {
+    struct map_node node;     /* in by_id, while held */
+    struct list link;         /* in its owner's, while held */
+    struct list all_link;     /* in slots->held, then in slots->left, then in slots->idle */
+    struct heap_node due;     /* always in slots->due: when the store is to be asked */
+    struct deadline local;    /* set while the failure table holds it: when to renew that */
+    struct slots *slots;      /* not owned */
+    struct slot_owner *owner; /* not owned; NULL: left */
+    struct policy_set *set;   /* one reference */
+    const struct policy *policy;
+    struct slice key; /* the client's; its bytes stand behind the members */
+    char id[SLOT_ID_LEN];
+    int64_t leased_us; /* CLOCK_MONOTONIC: the store's lease began no earlier */
+    int64_t asked_us;  /* CLOCK_MONOTONIC: its own op began */
+    uint32_t n_out;    /* ops about it that the store holds, its own included */
+    bool is_out;       /* its own op is one of them */
+    bool is_held;      /* its owner was told */
+    bool in_store;     /* the store has a lease, as far as is known */
+    struct op op;      /* of renewals, and of what was left */
+    uint16_t n_members;
+    size_t n_bytes;             /* room behind the members */
+    struct op_member members[]; /* its concurrency limits */
+};
+
+struct slots_options {
+    uint32_t max;           /* held at once */
+    uint32_t max_per_owner; /* held at once, or asked for */
+};
+
+struct slots {
+    const struct clock *clock; /* not owned */
+    struct store *store;       /* not owned */
+    struct failure *failure;   /* not owned */
+    struct policy_set *set;    /* the present policies; not owned */
+    struct slots_options options;
+    struct map by_id;
+    struct list held;
+    struct list left;
+    struct list idle; /* kept for later; all of the common size */
+    uint32_t n_idle;
+    struct heap due;
+    struct deadlines locals;
+    int64_t resume_us; /* the store was away: not to be asked before */
+    uint64_t n_made;
+    uint32_t n;   /* that are not gone */
+    bool leaving; /* the daemon stops: what cannot be given back at once ends by itself */
+};
+
+int slots_init(struct slots *slots, const struct clock *clock, struct store *store, struct failure *failure,
+               struct policy_set *set, const struct slots_options *options); /* 0, or -1 without memory */
+void slots_fini(struct slots *slots);                                        /* all must be gone */
+
+void slot_owner_init(struct slot_owner *owner);
+void slots_end(struct slot_owner *owner); /* the owner leaves all that it holds */
+
+/* For `check`, an OP_ACQUIRE that has its policy and key. NULL: a bound is reached, or memory is short. */
+struct slot *slots_new(struct slots *slots, struct check *check, struct slot_owner *owner);
+void slot_taken(struct slot *slot);               /* the store has admitted it, however late */
+void slot_held(struct slot *slot, bool in_local); /* its owner is told that it is allowed */
+void slot_leave(struct slot *slot);               /* its owner does not have it any more, or never will */
+void slot_settle(struct slot *slot);              /* after n_out or in_store has changed */
+
+uint16_t slot_fill_members(const struct slot *slot, struct op_member *members); /* returns how many */
+
+/* The slot that `owner` holds under this id; NULL where there is none. */
+struct slot *slots_find(const struct slots *slots, const struct slot_owner *owner, struct slice id);
+
+int64_t slots_next_due(const struct slots *slots); /* CLOCK_MONOTONIC us; INT64_MAX = nothing to do */
+void slots_run(struct slots *slots);               /* renew what is due, and give back what could not be before */
+void slots_renew_all(struct slots *slots);         /* at once: the limits' now has jumped */
+void slots_policies_changed(struct slots *slots, struct policy_set *set); /* renew by the new ones, soon */
+/* The daemon stops, and every owner has left: what cannot be given back at once ends by itself. */
+void slots_stop(struct slots *slots);
+/* The store closes: none is asked for any more. */
+void slots_close(struct slots *slots);
+
+#endif

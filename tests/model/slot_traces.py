@@ -1,0 +1,87 @@
+"""slot_traces.py: random schedules of slots (taken, given back, renewed, left to end), from a seed, for tests/judge/judge.c;
+and what the model says to them. The policies have a concurrency limit or two, alone or beside other limits."""
+
+import dataclasses
+import random
+
+from model import Policy, Slots, combine
+
+TTLS_US = (1_000_000, 1_001_000, 10_000_000, 43_200_000_000)
+
+
+@dataclasses.dataclass
+class SlotTrace:
+    seed: int
+    policy: dict  # name -> [(the limit's name or -, Policy), ...]
+    turns: list  # (now_us, [(kind, policy's name, key, a slot's name, or a peek's cost), ...])
+
+    def text(self):
+        for name, limits in self.policy.items():
+            yield f"policy {name} {len(limits)}"
+            yield from (f"limit {limit} {p.algorithm} {p.limit} {p.window_us} {p.burst} {int(p.count_denied)} {p.max_wait_us}"
+                        for limit, p in limits)
+        for now, steps in self.turns:
+            yield f"turn {now}"
+            for kind, name, key, what in steps:
+                yield f"{name} {key} {kind} {what}" if kind in ("peek", "reset") else f"slot {kind} {name} {key} {what}"
+            yield "end"
+
+    def steps(self):
+        return [(now, *step) for now, steps in self.turns for step in steps]
+
+    def expected(self):
+        model = Slots()
+        return [self.line(kind, model.act(now, kind, [(f"{name}/{limit}", policy, key) for limit, policy in self.policy[name]],
+                                          what))
+                for now, kind, name, key, what in self.steps()]
+
+    @staticmethod
+    def line(kind, answers):
+        if kind == "reset":
+            return f"removed {int(any(a['removed'] for a in answers))}"
+        if kind in ("release", "renew"):
+            return f"found {int(all(answers))}"
+        whole = combine(answers)
+        bound = "-" if whole["bound_by"] is None or len(answers) == 1 else f"l{whole['bound_by']}"
+        granted = answers[0]["cost"] if whole["allowed"] else 0
+        return (f"{int(whole['allowed'])} {whole['limit']} {whole['remaining']} {whole['retry']} {whole['reset']} "
+                f"{whole['delay']} {granted} {bound}")
+
+
+def random_limits(rng, random_policy, natives):
+    """One or two of slots, among others."""
+    def slots():
+        return Policy("concurrency", rng.choice((1, 1, 2, 3, 7)), rng.choice(TTLS_US))
+
+    n_others = rng.choice((0, 0, 1, 2))
+    limits = [slots() for _ in range(rng.choice((1, 1, 1, 2)))]
+    limits += [dataclasses.replace(random_policy(rng, rng.choice(natives)), window_us=limits[0].window_us)
+               for _ in range(n_others)]
+    rng.shuffle(limits)
+    return [("-" if len(limits) == 1 else f"l{i}", p) for i, p in enumerate(limits)]
+
+
+def make_slots(seed, random_policy, natives, random_step_us, start_us, n_steps=80):
+    rng = random.Random(f"slots {seed}")
+    policies = {f"slots-{seed}-{i}": random_limits(rng, random_policy, natives) for i in range(rng.choice((1, 1, 2)))}
+    every = [p for limits in policies.values() for _, p in limits if p.algorithm == "concurrency"]
+    now, turns, left, given = start_us + rng.randint(0, 20_000_000), [], n_steps, [("none", "a", "s0")]
+
+    def step():
+        name, key = rng.choice(sorted(policies)), rng.choice("aab")
+        kind = rng.choices(("acquire", "release", "renew", "peek", "reset"), (50, 20, 20, 8, 2))[0]
+        if kind == "acquire":
+            given.append((name, key, f"s{len(given)}"))
+            return kind, *given[-1]
+        if kind in ("release", "renew"):
+            # Mostly one of the newest; its own key, or (unknown there) another.
+            of = rng.choice(given[-6:] if rng.random() < 0.8 else given)
+            return kind, of[0] if of[0] in policies else name, of[1], of[2]
+        return kind, name, key, rng.choice((0, 1, 1, 100)) if kind == "peek" else 0
+
+    while left > 0:
+        n = min(left, rng.choice((1, 1, 2, 3, 8, 20)))
+        turns.append((now, [step() for _ in range(n)]))
+        now = max(start_us, now + random_step_us(rng, rng.choice(every), True, now))
+        left -= n
+    return SlotTrace(seed, policies, turns)

@@ -1,0 +1,517 @@
+/* test_engine_slots.c: slots from the asking to their end, over a store that answers as the test says. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "base/counters.h"
+#include "fakes/engine_world.h"
+
+enum { TTL_MS = 30000, THIRD_MS = TTL_MS / 3 };
+
+static const struct policy_spec specs[] = {
+    {.name = "allow",
+     .on_failure = ON_FAILURE_ALLOW,
+     .limits = {{.algo = ALGO_CONCURRENCY, .limit = 3, .window_us = TTL_MS * 1000}}},
+    {.name = "deny",
+     .on_failure = ON_FAILURE_DENY,
+     .limits = {{.algo = ALGO_CONCURRENCY, .limit = 3, .window_us = TTL_MS * 1000}}},
+    {.name = "local",
+     .on_failure = ON_FAILURE_LOCAL,
+     .limits = {{.algo = ALGO_CONCURRENCY, .limit = 2, .window_us = TTL_MS * 1000}}},
+    {.name = "both",
+     .on_failure = ON_FAILURE_DENY,
+     .limits = {{.name = "rate", .algo = ALGO_FIXED_WINDOW, .limit = 9, .window_us = 1000000},
+                {.name = "slots", .algo = ALGO_CONCURRENCY, .limit = 3, .window_us = TTL_MS * 1000}}},
+    {.name = "none", .limits = {{.algo = ALGO_CONCURRENCY, .limit = 0, .window_us = TTL_MS * 1000}}},
+};
+enum { N_SPECS = sizeof specs / sizeof specs[0] };
+
+static struct engine_world world;
+static struct slot_owner alice, bob;
+
+/* What was asked, and which slot it is about. */
+struct want {
+    struct asked asked;
+    struct slot *slot;
+};
+
+static int set_up(void **state)
+{
+    (void)state;
+    memset(&counters, 0, sizeof counters);
+    world_open(&world, specs, N_SPECS, &world_options);
+    slot_owner_init(&alice);
+    slot_owner_init(&bob);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    slots_end(&alice);
+    slots_end(&bob);
+    world_close(&world);
+    assert_int_equal(counters.slots, 0);
+    assert_int_equal(counters.slots_acquired,
+                     counters.slots_released + counters.slots_ended_by_close + counters.slots_lost);
+    return 0;
+}
+
+static bool acquire(struct want *want, struct slot_owner *owner, const char *policy)
+{
+    *want = (struct want){.asked = {.check = engine_check_new(world.engine, slice_of("k"))}};
+    want->asked.check->policy = policies_get(engine_policies(world.engine), policy);
+    if (engine_acquires(world.engine, want->asked.check, owner) != 0) {
+        world_leave(&want->asked);
+        return false;
+    }
+    want->slot = want->asked.check->slot;
+    world_submit(&world, &want->asked, OP_ACQUIRE, policy, 1);
+    return true;
+}
+
+/* Taken in the store, and held. */
+static struct slot *take(struct slot_owner *owner, const char *policy)
+{
+    struct want want;
+    enum scripted_mode mode = world.scripted.mode;
+    world.scripted.mode = SCRIPTED_DECIDE;
+    assert_true(acquire(&want, owner, policy));
+    world.scripted.mode = mode;
+    assert_true(want.asked.decision.allowed);
+    return want.slot;
+}
+
+static void release(struct asked *asked, struct slot *slot)
+{
+    *asked = (struct asked){.check = engine_check_new(world.engine, (struct slice){0})};
+    engine_releases(asked->check, slot);
+    const struct policy *policy = asked->check->policy;
+    world_submit(&world, asked, OP_RELEASE, policy->name, 0);
+}
+
+static struct slots *slots(void)
+{
+    return engine_slots(world.engine);
+}
+
+static const struct op *held(size_t i)
+{
+    struct list *at = world.scripted.held.next;
+    assert_true(i < world.scripted.n_held);
+    while (i-- > 0) at = at->next;
+    return LIST_ITEM(at, struct op, link);
+}
+
+static void a_slot_is_held_once_its_owner_was_told(void **state)
+{
+    (void)state;
+    struct want want;
+    assert_true(acquire(&want, &alice, "both"));
+    const struct op *op = held(0);
+    assert_int_equal(op->kind, OP_ACQUIRE);
+    assert_int_equal(op->n_members, 2);
+    assert_int_equal(op->members[0].cost, 1);
+    assert_ptr_equal(op->slot, want.slot->id);
+    assert_null(slots_find(slots(), &alice, (struct slice){(const uint8_t *)want.slot->id, SLOT_ID_LEN}));
+    scripted_end(&world.scripted, 0, OP_DECIDED);
+    assert_true(want.asked.decision.allowed);
+    struct slice id = {(const uint8_t *)want.slot->id, SLOT_ID_LEN};
+    assert_ptr_equal(slots_find(slots(), &alice, id), want.slot);
+    assert_null(slots_find(slots(), &bob, id));
+    assert_int_equal(counters.slots, 1);
+    assert_int_equal(counters.checks, 1);
+    assert_int_equal(counters.allowed, 1);
+}
+
+static void a_denied_one_leaves_nothing(void **state)
+{
+    (void)state;
+    struct want want;
+    world.scripted.mode = SCRIPTED_DECIDE;
+    world.scripted.decision = (struct decision){.limit = 3, .retry_after_ms = 5};
+    assert_true(acquire(&want, &alice, "deny"));
+    assert_false(want.asked.decision.allowed);
+    assert_true(acquire(&want, &alice, "none"));
+    assert_false(want.asked.decision.allowed);
+    assert_int_equal(slots()->n, 0);
+    assert_int_equal(alice.n, 0);
+    assert_int_equal(world.scripted.n_submitted, 1);
+}
+
+static void a_release_reaches_the_store_and_then_is_true(void **state)
+{
+    (void)state;
+    struct slot *slot = take(&alice, "both");
+    struct asked asked;
+    release(&asked, slot);
+    assert_int_equal(asked.n_done, 0);
+    assert_int_equal(held(0)->kind, OP_RELEASE);
+    assert_int_equal(held(0)->n_members, 1);
+    assert_int_equal(counters.slots, 0);
+    scripted_end(&world.scripted, 0, OP_DECIDED);
+    assert_true(asked.removed);
+    assert_int_equal(slots()->n, 0);
+    slot = take(&alice, "deny");
+    world.scripted.mode = SCRIPTED_DECIDE;
+    world.scripted.found = false; /* somebody has reset the key */
+    release(&asked, slot);
+    assert_false(asked.removed);
+    assert_int_equal(counters.slots_released, 2);
+}
+
+static void an_owner_that_ends_gives_all_back(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) take(&alice, "deny");
+    struct slot *other = take(&bob, "deny");
+    slots_end(&alice);
+    assert_int_equal(world.scripted.n_held, 3);
+    for (size_t i = 0; i < 3; i++) assert_int_equal(held(i)->kind, OP_RELEASE);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_int_equal(slots()->n, 1);
+    assert_ptr_equal(slots_find(slots(), &bob, (struct slice){(const uint8_t *)other->id, SLOT_ID_LEN}), other);
+    assert_int_equal(counters.slots_ended_by_close, 3);
+}
+
+static void leases_are_renewed_before_a_third_of_their_time(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) take(&alice, "deny");
+    size_t n_before = world.scripted.n_submitted, n_first = 0;
+    world.scripted.mode = SCRIPTED_DECIDE;
+    for (int ms = 0; ms < THIRD_MS; ms += 100) {
+        world_advance_ms(&world, 100);
+        if (n_first == 0) n_first = world.scripted.n_submitted - n_before;
+        assert_true(engine_next_deadline(world.engine) > world.clock.mono_us);
+    }
+    assert_int_equal(world.scripted.n_submitted - n_before, 20);
+    assert_true(n_first < 20); /* spread */
+    for (int i = 0; i < 100; i++) world_advance_ms(&world, THIRD_MS);
+    assert_int_equal(world.scripted.n_submitted - n_before, 20 + 2000);
+    assert_int_equal(counters.slots, 20);
+    assert_int_equal(counters.slots_lost, 0);
+}
+
+static void a_lease_that_is_gone_is_lost_and_not_taken_again(void **state)
+{
+    (void)state;
+    struct slot *slot = take(&alice, "deny");
+    struct slice id = {(const uint8_t *)slot->id, SLOT_ID_LEN};
+    world.scripted.mode = SCRIPTED_DECIDE;
+    world.scripted.found = false;
+    assert_non_null(slots_find(slots(), &alice, id));
+    world_advance_ms(&world, THIRD_MS);
+    assert_int_equal(counters.slots_lost, 1);
+    assert_int_equal(slots()->n, 0);
+    assert_int_equal(alice.n, 0);
+    assert_int_equal(engine_next_deadline(world.engine), INT64_MAX);
+}
+
+static void what_waits_for_the_store_follows_when_it_is_back(void **state)
+{
+    (void)state;
+    take(&alice, "deny");
+    take(&alice, "deny");
+    take(&bob, "deny");
+    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    slots_end(&bob);
+    size_t n_before = world.scripted.n_submitted;
+    world_advance_ms(&world, 10000);
+    assert_true(world.scripted.n_submitted - n_before <= 2); /* one look, not one for each */
+    assert_int_equal(slots()->n, 3);
+    world.scripted.mode = SCRIPTED_HOLD;
+    world_advance_ms(&world, 100);
+    assert_int_equal(world.scripted.n_held, 3);
+    unsigned n_released = 0, n_renewed = 0;
+    for (size_t i = 0; i < 3; i++) {
+        n_released += held(i)->kind == OP_RELEASE;
+        n_renewed += held(i)->kind == OP_RENEW;
+    }
+    assert_int_equal(n_released, 1);
+    assert_int_equal(n_renewed, 2);
+    scripted_end_all(&world.scripted, OP_DOWN);
+    world_advance_ms(&world, 100);
+    assert_int_equal(world.scripted.n_held, 3); /* lost on the way: asked once more */
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_int_equal(slots()->n, 2);
+}
+
+static void what_was_left_is_given_up_when_its_lease_must_have_ended(void **state)
+{
+    (void)state;
+    take(&alice, "deny");
+    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    slots_end(&alice);
+    for (int i = 0; i < 31; i++) world_advance_ms(&world, 1000);
+    assert_int_equal(slots()->n, 0);
+    assert_int_equal(engine_next_deadline(world.engine), INT64_MAX);
+}
+
+static void an_error_of_the_store_is_no_loss(void **state)
+{
+    (void)state;
+    take(&alice, "deny");
+    world_advance_ms(&world, THIRD_MS);
+    scripted_end(&world.scripted, 0, OP_STORE_ERROR);
+    assert_int_equal(counters.slots, 1);
+    assert_int_equal(world.scripted.n_held, 0);
+    world_advance_ms(&world, THIRD_MS);
+    scripted_end(&world.scripted, 0, OP_DECIDED);
+    assert_int_equal(counters.slots, 1);
+}
+
+static void a_late_yes_is_kept_where_the_owner_was_told_so(void **state)
+{
+    (void)state;
+    struct want want;
+    struct asked asked;
+    assert_true(acquire(&want, &alice, "allow"));
+    world_advance_ms(&world, 20);
+    assert_int_equal(want.asked.decision.source, SOURCE_ALLOW);
+    assert_int_equal(counters.slots, 1);
+    scripted_end(&world.scripted, 0, OP_DECIDED);
+    world.scripted.mode = SCRIPTED_DECIDE;
+    size_t n_before = world.scripted.n_submitted;
+    release(&asked, want.slot);
+    assert_true(asked.removed);
+    assert_int_equal(world.scripted.n_submitted - n_before, 1);
+    assert_int_equal(slots()->n, 0);
+}
+
+static void a_late_yes_that_nobody_holds_is_given_back(void **state)
+{
+    (void)state;
+    struct want denied, left, released;
+    struct asked asked;
+    assert_true(acquire(&denied, &alice, "deny"));
+    assert_true(acquire(&left, &bob, "allow"));
+    assert_true(acquire(&released, &alice, "allow"));
+    world_leave(&left.asked);
+    world_advance_ms(&world, 20);
+    assert_false(denied.asked.decision.allowed);
+    assert_true(released.asked.decision.allowed);
+    release(&asked, released.slot);
+    assert_true(asked.removed); /* nothing to ask the store for yet */
+    assert_int_equal(world.scripted.n_held, 3);
+    for (int i = 0; i < 3; i++) scripted_end(&world.scripted, 0, OP_DECIDED);
+    assert_int_equal(world.scripted.n_held, 3);
+    for (size_t i = 0; i < 3; i++) assert_int_equal(held(i)->kind, OP_RELEASE);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_int_equal(slots()->n, 0);
+    assert_int_equal(alice.n + bob.n, 0);
+}
+
+static void a_late_no_takes_nothing(void **state)
+{
+    (void)state;
+    struct want allowed, denied;
+    assert_true(acquire(&allowed, &alice, "allow"));
+    assert_true(acquire(&denied, &alice, "deny"));
+    world_advance_ms(&world, 20);
+    world.scripted.decision = (struct decision){.limit = 3, .retry_after_ms = 5};
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_int_equal(slots()->n, 1); /* the one that was allowed without the store */
+    slots_end(&alice);
+    assert_int_equal(world.scripted.n_held, 0);
+    assert_int_equal(slots()->n, 0);
+}
+
+static void a_release_is_answered_by_its_deadline_and_followed_up(void **state)
+{
+    (void)state;
+    struct slot *slot = take(&alice, "deny");
+    struct asked asked;
+    release(&asked, slot);
+    world_advance_ms(&world, 20);
+    assert_int_equal(asked.n_done, 1);
+    assert_true(asked.removed);
+    assert_int_equal(asked.error, ERROR_NONE);
+    scripted_end(&world.scripted, 0, OP_DOWN);
+    assert_int_equal(slots()->n, 1);
+    world_advance_ms(&world, 1000);
+    assert_int_equal(held(0)->kind, OP_RELEASE);
+    scripted_end(&world.scripted, 0, OP_DECIDED);
+    assert_int_equal(slots()->n, 0);
+}
+
+static void a_release_meets_a_renewal_on_its_way(void **state)
+{
+    (void)state;
+    struct slot *slot = take(&alice, "deny");
+    struct asked asked;
+    world_advance_ms(&world, THIRD_MS);
+    assert_int_equal(held(0)->kind, OP_RENEW);
+    release(&asked, slot);
+    assert_int_equal(held(1)->kind, OP_RELEASE);
+    scripted_end(&world.scripted, 0, OP_DECIDED);
+    assert_int_equal(asked.n_done, 0);
+    scripted_end(&world.scripted, 0, OP_DECIDED);
+    assert_true(asked.removed);
+    assert_int_equal(slots()->n, 0);
+    take(&alice, "deny");
+    world_advance_ms(&world, THIRD_MS);
+    slots_end(&alice); /* while the renewal is on its way */
+    assert_int_equal(world.scripted.n_held, 1);
+    scripted_end(&world.scripted, 0, OP_DECIDED);
+    assert_int_equal(held(0)->kind, OP_RELEASE);
+    scripted_end(&world.scripted, 0, OP_DECIDED);
+    assert_int_equal(slots()->n, 0);
+}
+
+static void local_slots_count_in_the_failure_table_and_are_renewed_there(void **state)
+{
+    (void)state;
+    struct want first, second, third;
+    struct asked asked;
+    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    assert_true(acquire(&first, &alice, "local"));
+    assert_true(acquire(&second, &bob, "local"));
+    assert_int_equal(second.asked.decision.remaining, 0);
+    for (int i = 0; i < 20; i++) world_advance_ms(&world, THIRD_MS / 2);
+    assert_true(acquire(&third, &bob, "local"));
+    assert_false(third.asked.decision.allowed);
+    release(&asked, first.slot);
+    assert_true(asked.removed);
+    assert_true(acquire(&third, &bob, "local"));
+    assert_true(third.asked.decision.allowed);
+    slots_end(&bob);
+    assert_true(acquire(&third, &alice, "local"));
+    assert_int_equal(third.asked.decision.remaining, 1);
+}
+
+static void slots_are_bounded_and_refused_before_anything_is_asked(void **state)
+{
+    (void)state;
+    struct want want;
+    world.scripted.mode = SCRIPTED_DECIDE;
+    for (int i = 0; i < 50; i++) assert_true(acquire(&want, &alice, "deny"));
+    size_t n_before = world.scripted.n_submitted;
+    assert_false(acquire(&want, &alice, "deny"));
+    assert_int_equal(world.scripted.n_submitted, n_before);
+    assert_int_equal(counters.overloaded, 1);
+    for (int i = 0; i < 50; i++) assert_true(acquire(&want, &bob, "deny"));
+    slots_end(&alice);
+    assert_true(acquire(&want, &alice, "deny"));
+}
+
+static void a_lack_of_memory_refuses_and_warm_slots_need_none(void **state)
+{
+    (void)state;
+    struct want want;
+    world.scripted.mode = SCRIPTED_DECIDE;
+    for (int i = 0; i < 3; i++) {
+        struct check *check = engine_check_new(world.engine, slice_of("k"));
+        check->policy = policies_get(engine_policies(world.engine), "deny");
+        mem_fail_nth(1);
+        assert_int_equal(engine_acquires(world.engine, check, &alice), -1);
+        mem_fail_nth(0);
+        check_release(check);
+    }
+    for (int i = 0; i < 20; i++) assert_true(acquire(&want, &alice, "deny"));
+    slots_end(&alice);
+    uint64_t n_before = mem_n_allocs();
+    for (int i = 0; i < 20; i++) assert_true(acquire(&want, &alice, "deny"));
+    for (int i = 0; i < 20; i++) world_advance_ms(&world, THIRD_MS);
+    slots_end(&alice);
+    assert_int_equal(mem_n_allocs(), n_before);
+}
+
+static void a_reload_reaches_leases_that_exist(void **state)
+{
+    (void)state;
+    static const struct policy_spec longer[] = {
+        {.name = "deny", .limits = {{.algo = ALGO_CONCURRENCY, .limit = 1, .window_us = 10 * TTL_MS * 1000}}}};
+    struct slot *slot = take(&alice, "deny"), *gone = take(&alice, "allow");
+    engine_set_policies(world.engine, policies_make(longer, 1));
+    world_advance_ms(&world, 1);
+    assert_int_equal(world.scripted.n_held, 2);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_int_equal(slot->members[0].limit->window_us, 10 * TTL_MS * 1000);
+    assert_int_equal(gone->members[0].limit->window_us, TTL_MS * 1000);
+    world_advance_ms(&world, THIRD_MS);
+    assert_int_equal(world.scripted.n_held, 1);
+    assert_ptr_equal(held(0)->slot, gone->id);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+}
+
+static void a_stop_waits_for_what_can_be_given_back(void **state)
+{
+    (void)state;
+    take(&alice, "deny");
+    take(&alice, "deny");
+    slots_end(&alice);
+    slots_stop(slots());
+    assert_int_equal(slots()->n, 2);
+    scripted_end(&world.scripted, 0, OP_DECIDED);
+    assert_int_equal(slots()->n, 1);
+    scripted_end(&world.scripted, 0, OP_DOWN);
+    assert_int_equal(slots()->n, 0);
+}
+
+static void a_stop_does_not_wait_for_a_store_that_is_away(void **state)
+{
+    (void)state;
+    take(&alice, "deny");
+    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    slots_stop(slots());
+    slots_end(&alice);
+    assert_int_equal(slots()->n, 0);
+}
+
+static void closing_ends_what_is_on_its_way(void **state)
+{
+    (void)state;
+    take(&alice, "deny");
+    take(&bob, "deny");
+    slots_end(&alice);
+    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    slots_end(&bob); /* waits for the store */
+    assert_int_equal(slots()->n, 2);
+}
+
+static void ids_do_not_repeat(void **state)
+{
+    (void)state;
+    char seen[40][SLOT_ID_LEN];
+    for (size_t i = 0; i < 40; i++) {
+        memcpy(seen[i], take(&alice, "deny")->id, SLOT_ID_LEN);
+        for (size_t j = 0; j < i; j++) assert_memory_not_equal(seen[i], seen[j], SLOT_ID_LEN);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_slot_is_held_once_its_owner_was_told),
+        TEST(a_denied_one_leaves_nothing),
+        TEST(a_release_reaches_the_store_and_then_is_true),
+        TEST(an_owner_that_ends_gives_all_back),
+        TEST(leases_are_renewed_before_a_third_of_their_time),
+        TEST(a_lease_that_is_gone_is_lost_and_not_taken_again),
+        TEST(what_waits_for_the_store_follows_when_it_is_back),
+        TEST(what_was_left_is_given_up_when_its_lease_must_have_ended),
+        TEST(an_error_of_the_store_is_no_loss),
+        TEST(a_late_yes_is_kept_where_the_owner_was_told_so),
+        TEST(a_late_yes_that_nobody_holds_is_given_back),
+        TEST(a_late_no_takes_nothing),
+        TEST(a_release_is_answered_by_its_deadline_and_followed_up),
+        TEST(a_release_meets_a_renewal_on_its_way),
+        TEST(local_slots_count_in_the_failure_table_and_are_renewed_there),
+        TEST(slots_are_bounded_and_refused_before_anything_is_asked),
+        TEST(a_lack_of_memory_refuses_and_warm_slots_need_none),
+        TEST(a_reload_reaches_leases_that_exist),
+        TEST(a_stop_waits_for_what_can_be_given_back),
+        TEST(a_stop_does_not_wait_for_a_store_that_is_away),
+        TEST(closing_ends_what_is_on_its_way),
+        TEST(ids_do_not_repeat),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -212,9 +212,10 @@ static enum error_code make(struct inline_policies *policies, struct tree_node *
     snprintf(name, sizeof name, "inline-%016" PRIx64, fingerprint);
     faults_init(&faults);
     struct policy_set *set = policy_yaml_load_inline(tree, name, &policies->defaults, &faults);
-    enum error_code code = set == NULL ? say_fault(&faults, answer) : ERROR_NONE;
+    enum error_code code = ERROR_NONE;
+    if (set == NULL) code = say_fault(&faults, answer);
     faults_fini(&faults);
-    if (code != ERROR_NONE) return code;
+    if (set == NULL) return code;
     if (shares_foreign_keys(set)) {
         snprintf(answer.text, answer.size,
                  "policy.compat: shares another system's keys, which only the configuration may name; write the policy "
@@ -274,7 +275,7 @@ enum error_code inline_policies_find(void *arg, struct slice map, struct policy_
             return ERROR_BAD_REQUEST;
         }
         enum error_code code = read_form(policies, map, &policy, (struct answer){text, size});
-        if (code != ERROR_NONE) return code;
+        if (policy == NULL) return code;
         learn_form(policies, policy, map);
     }
     *ret_set = policy->set;

@@ -98,13 +98,14 @@ def test_a_program_links_and_asks(installed, daemon, source, said):
 METHODS = """inline: {allow: true}
 defaults: {deadline: 5s}
 policies:
+  jobs: {algorithm: concurrency, limit: 2, slot_ttl: 30s}
   ten: {algorithm: fixed_window, limit: 10, window: 1d, start: first_hit}
 """
 
 
 @pytest.mark.parametrize("method, policy", [
     ("check", "ten"), ("check_all", "ten"), ("reset", "ten"), ("inline", "ten"), ("at_most", "ten"), ("request_id", "ten"),
-    ("refund", "ten"), ("reserve", "ten"),
+    ("refund", "ten"), ("reserve", "ten"), ("acquire", "jobs"),
 ])
 def test_every_method_has_its_functions(installed, any_store, ratelimitd, method, policy):
     daemon = ratelimitd(METHODS, redis=any_store)

@@ -1,14 +1,19 @@
 """test_ctl_methods.py: every method through ratelimitctl, on memory and on Redis."""
 
 import json
+import subprocess
+import sys
 
 import pytest
+
+from harness import PATIENCE_S, program
 
 CONFIG = """inline: {allow: true}
 defaults: {deadline: 5s}
 policies:
   ten: {algorithm: fixed_window, limit: 10, window: 1d, start: first_hit}
   other: {algorithm: fixed_window, limit: 2, window: 1d, start: first_hit}
+  jobs: {algorithm: concurrency, limit: 2, slot_ttl: 30s}
   slow: {algorithm: leaky_bucket, limit: 1, window: 1d, burst: 1, max_wait: 10d}
 """
 INLINE = "{algorithm: fixed_window, limit: 9, window: 1d, start: first_hit}"
@@ -65,6 +70,7 @@ def test_a_refund_gives_back(daemon, store):
     done = daemon.ctl("refund", "ten", "a", 2)
     assert done.returncode == DONE and done.stdout.startswith("refunded 2  6 of 10 left") and f"({store})" in done.stdout
     assert daemon.ctl("refund", "ten", "a", 100).stdout.startswith("refunded 4  10 of 10 left")
+    assert daemon.ctl("refund", "jobs", "a", 1).returncode == REFUSED
     daemon.ctl("check", INLINE, "a", 6)
     assert daemon.ctl("refund", INLINE, "a", 2).stdout.startswith("refunded 2  5 of 9 left")
 
@@ -86,6 +92,31 @@ def test_a_reservation_is_settled_or_cancelled(daemon, store):
     assert done.returncode == DENIED and len(done.stdout.splitlines()) == 1
     assert daemon.ctl("settle", "nonsense", 1).returncode == REFUSED
     assert "UNSUPPORTED: policy: " in daemon.ctl("reserve", INLINE, "a", 1).stderr
+
+
+def test_a_slot_is_held_while_a_command_runs(daemon, store):
+    argv = [program("ratelimitctl"), "-s", daemon.socket, "acquire", "jobs", "a", "--", sys.executable, "-S", "-c",
+            "print('held', flush=True); input()"]
+    first = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert first.stdout.readline() == "held\n"
+    done = daemon.ctl("acquire", "jobs", "a", "--", "sh", "-c", "echo one more; exit 3")
+    assert (done.returncode, done.stdout) == (3, "one more\n")
+    second = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert second.stdout.readline() == "held\n"
+    done = daemon.ctl("acquire", "jobs", "a", "--", "echo", "ran")
+    assert (done.returncode, done.stdout) == (DENIED, "") and done.stderr.startswith("denied  0 of 2 left")
+    for process in (first, second):
+        process.communicate("\n", timeout=PATIENCE_S)
+        assert process.returncode == 0
+    done = daemon.ctl("acquire", "jobs", "a")
+    assert done.returncode == DONE and done.stdout.startswith("allowed  1 of 2 left") and "\nslot " in done.stdout
+    assert daemon.ctl("check", "jobs", "a").returncode == REFUSED
+    assert daemon.ctl("acquire", "ten", "a", "--", "echo", "ran").returncode == REFUSED
+    inline = "{algorithm: concurrency, limit: 1, slot_ttl: 10s}"
+    inner = [program("ratelimitctl"), "-s", daemon.socket, "acquire", inline, "a", "--", "echo", "ran"]
+    done = daemon.ctl("acquire", inline, "a", "--", *inner)
+    assert (done.returncode, done.stdout) == (DENIED, "")
+    assert daemon.ctl(*inner[3:]).stdout == "ran\n"
 
 
 def test_a_wait(daemon):

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "limit/calendar.h"
 
 enum { NAME_SHOWN_MAX = NAME_MAX_LEN + 48, KEY_SHOWN_MAX = 120 };
 
@@ -46,12 +47,16 @@ static bool has_slots(const struct limit *limit)
     return limit->algo == ALGO_CONCURRENCY;
 }
 
-/* "limit "day" (sliding_log, 5 per 1d)" */
+/* "limit "day" (sliding_log, 5 per 1d)", "limit "day" (calendar_window, 5 per day of Europe/Berlin)" */
 static void say_limit(struct why *why, const struct limit *limit)
 {
     char name[NAME_SHOWN_MAX], window[UNITS_TEXT_MAX];
-    say(why, "%s (%s, %" PRId64 " %s %s)", name_of(limit, name), limit_ops(limit)->name, limit->limit,
-        has_slots(limit) ? "at once, slot_ttl" : "per", units_print_duration(window, limit->window_us));
+    say(why, "%s (%s, %" PRId64 " %s ", name_of(limit, name), limit_ops(limit)->name, limit->limit,
+        has_slots(limit) ? "at once, slot_ttl" : "per");
+    if (limit->calendar != NULL)
+        say(why, "%s of %s)", calendar_unit_name(limit->calendar), calendar_zone_name(limit->calendar));
+    else
+        say(why, "%s)", units_print_duration(window, limit->window_us));
 }
 
 int64_t why_free(const struct op_member *member, const struct run *run)

@@ -33,6 +33,7 @@ policies:
       - {name: all, by: [], algorithm: fixed_window, limit: 1, window: 1d}
   tried: {algorithm: fixed_window, limit: 1, window: 1d, shadow: true}
   free: {unlimited: true}
+  yearly: {algorithm: calendar_window, limit: 2, window: year}
   old: {compat: rlaas-fixed, limit: 2, window: 86400s}
   older: {compat: window-start-millis, limit: 2, window: 1d}
   logged: {compat: rlaas-sliding, key_prefix: logged, limit: 2, window: 1d}
@@ -91,6 +92,10 @@ def test_it_says_each_limit_its_state_and_its_key(client):
     assert [key.split("}:")[1] for key in answer["store_keys"]] == [
         "tb1:search/minute:k", "sl1:search/day:k", "sc1:search/week:k"]
     assert 'limit "minute" (token_bucket, 2 per 1d): 0 of 2 units are free and this check needs 1' in answer["why"]
+
+
+def test_a_calendar_window_is_said_by_its_name(client):
+    assert "(calendar_window, 2 per year of UTC)" in client.call("explain", "yearly", "k")["why"]
 
 
 @pytest.mark.parametrize("policy", ["login", "hit", "search", "tenant", "queue", "old", "older", "logged"])

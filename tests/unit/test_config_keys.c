@@ -150,8 +150,8 @@ static void what_is_printed_parses_back_to_the_same(void **state)
         SEARCH,
         "policies:\n  free: {unlimited: true}\n",
         TENANT_API "    overrides:\n      - {key: 'a:b', limit: {tenant: 7, all: 0, user: 9}}\n",
-        "policies:\n  p: {algorithm: gcra, limit: 10, window: 1s, burst: 20, overrides: [{key: k, limit: 5}, "
-        "{match: 'a*', burst: 7, window: 2s}, {match: 'b*', limit: 0}]}\n",
+        ("policies:\n  p: {algorithm: gcra, limit: 10, window: 1s, burst: 20, overrides: [{key: k, limit: 5}, "
+         "{match: 'a*', burst: 7, window: 2s}, {match: 'b*', limit: 0}]}\n"),
         "policies:\n  p: {algorithm: gcra, limit: 10, window: 1s, overrides: [{key: k, limit: 5, burst: 10}]}\n"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         char *text = NULL;

@@ -326,3 +326,31 @@ def test_a_reload_changes_overrides_and_formats(ratelimitd, connect):
     eventually(lambda: client.check("search", "user:42", 0)["limit"] == 20, "the new override holds")
     assert client.check("tenant-api", "a-b")["allowed"]
     assert refused(client, "check", "tenant-api", "a:b").code == "BAD_KEY"
+
+
+# Beside request ids, at_most and refunds
+
+
+def test_shared_counters_keep_count_in_steps(client):
+    asked = []
+    for i in range(6):
+        asked.append(client.send("check", "shared", "acme:1", {"request_id": f"r{i % 3}"}))
+        asked.append(client.send("check", "shared", "acme:admin", {"request_id": f"a{i % 3}"}))
+        asked.append(client.send("check", "regional", "eu/acme/1", {"request_id": f"e{i % 2}"}))
+    allowed = [client.answer(one)["allowed"] for one in asked]
+    assert allowed == [True] * 18  # three of each of the first two are charged, and two of the third
+    assert client.call("peek", "shared", "acme:admin")["remaining"] == 2
+    assert client.call("peek", "regional", "eu/acme/1")["remaining"] == 0
+    assert client.check("shared", "acme:admin", {"at_most": 9})["granted"] == 2
+    assert not client.check("shared", "acme:admin", {"at_most": 9})["allowed"]
+    assert client.check("free", "k", {"at_most": 9})["granted"] == 9
+
+
+def test_a_refund_gives_back_to_every_limit_also_to_shared_ones(client):
+    client.check("tenant-api", "acme:1", 3)
+    client.check("tenant-api", "acme:2", 2)
+    assert client.call("refund", "tenant-api", "acme:2", 2)["refunded"] == 2
+    assert client.check("tenant-api", "acme:3", 2)["allowed"]
+    assert not client.check("tenant-api", "acme:4", 1)["allowed"]
+    assert client.call("refund", "free", "k", 2)["refunded"] == 0
+    assert refused(client, "refund", "tenant-api", "acme", 1).code == "BAD_KEY"

@@ -12,7 +12,8 @@ FUTURE_US = 4_000_000_000_000_000  # 2096: absolute expiries of a test's states 
 TABLE = Path(__file__).resolve().parent.parent.parent / "src" / "limit" / "algo.def"
 NUMBERS = {name: i for i, name in enumerate(re.findall(r"^ALGO\(\w+, (\w+)", TABLE.read_text(), re.M))}
 COMPAT = [name.removeprefix("compat_") for name in NUMBERS if name.startswith("compat_")]
-NATIVE = [name for name in NUMBERS if not name.startswith("compat_")]
+# Slots are taken by steps of their own: test_script_slots.py.
+NATIVE = [name for name in NUMBERS if not name.startswith("compat_") and name != "concurrency"]
 
 
 class Turn:

@@ -5,8 +5,6 @@
 #include "base/check.h"
 #include "store/turn_steps.h"
 
-extern const struct step_ops step_check_ops;
-
 static struct step_needs needs(const struct op *op)
 {
     (void)op;

@@ -13,11 +13,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "model"))
 
+import calendars  # noqa: E402
 from judge import run_judge, text_of  # noqa: E402
 from traces import START_US, Policy, Trace  # noqa: E402
 
 PLACE = ROOT / "docs" / "plots"
-W = 60  # seconds
+W = 60  # seconds; of the calendar's hours, minutes
 LIMIT = 20
 SECOND = 1_000_000
 
@@ -33,6 +34,8 @@ PLOTS = [  # name, its policy, moments of the checks in seconds after an edge, t
      "all of one window just before its end, all of the next just after"),
     ("first_hit", Policy("first_hit", LIMIT, W * SECOND), [0, *BUSY], 2 * LIMIT - 1,
      "one check begins the window; the others come at its end, then a new one begins"),
+    ("calendar_window", Policy("calendar_window", LIMIT, 60 * W * SECOND, calendar=("hour", "Asia/Kolkata", 0)), BUSY, 2 * LIMIT,
+     "as a fixed window, but the edges are those of the zone's clocks: here on the half hours of UTC"),
     ("sliding_counter", Policy("sliding_counter", LIMIT, W * SECOND), BUSY, 2 * LIMIT - 1,
      "no burst after the edge: what the window before admitted fades evenly"),
     ("sliding_log", Policy("sliding_log", LIMIT, W * SECOND), BUSY, LIMIT,
@@ -45,11 +48,13 @@ PLOTS = [  # name, its policy, moments of the checks in seconds after an edge, t
 
 
 def decided(policy, moments):
-    """[(moment, moment at which it goes ahead, or None where it is denied)], in seconds after an edge."""
-    edge = -(-START_US // (W * SECOND)) * W * SECOND
-    trace = Trace(0, "plot", policy, [(edge + round(at * SECOND), [("k", "check", 1, None)]) for at in moments])
+    """[(moment, moment at which it goes ahead, or None where it is denied)], in sixtieths of a window after an edge."""
+    step = policy.window_us // W
+    edge = calendars.end_us(*policy.calendar, START_US) if policy.calendar else -(-START_US // (W * step)) * W * step
+    trace = Trace(0, "plot", policy, [(edge + round(at * step), [("k", "check", 1, None)]) for at in moments])
     answers = [line.split() for line in run_judge(text_of([trace]), "memory")]
-    return [(at, round(at + int(answer[5]) / 1000, 3) if answer[0] == "1" else None) for at, answer in zip(moments, answers)]
+    return [(at, round(at + int(answer[5]) * 1000 / step, 3) if answer[0] == "1" else None)
+            for at, answer in zip(moments, answers)]
 
 
 def in_the_window(ahead):
@@ -85,11 +90,13 @@ def drawn(name, policy, moments, bound, caption):
     for at, units in in_the_window([ahead for _, ahead in checks if ahead is not None]):
         if at <= END:
             line += f"H{x(at)}V{y(units)}"
-    settings = f"limit {policy.limit} per {W} s"
+    unit = "min" if policy.calendar else "s"
+    window = f"{policy.calendar[0]} of {policy.calendar[1]}" if policy.calendar else f"{W} s"
+    settings = f"limit {policy.limit} per {window}"
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
              f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>', '<g fill="#222">',
              text(LEFT, 18, f"{name}: {settings}", more=' font-weight="bold"'), text(LEFT, 34, caption)]
-    parts += [text(x(at), HEIGHT - 12, f"{at} s", "middle") for at in range(0, END + 1, 30)]
+    parts += [text(x(at), HEIGHT - 12, f"{at} {unit}", "middle") for at in range(0, END + 1, 30)]
     parts += [text(LEFT - 6, f"{float(y(units)) + 4:.1f}", str(units), "end") for units in range(0, 2 * LIMIT + 1, 10)]
     parts += ["</g>", '<g fill="none">', f'<path d="M{x(0)} {y(0)}H{x(END)}M{x(0)} {y(0)}V{TOP}" stroke="#222"/>']
     parts += [f'<path d="M{x(at)} {y(0)}V{TOP}" stroke="#999" stroke-dasharray="1 3"/>' for at in range(W, END, W)]

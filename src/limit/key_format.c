@@ -57,10 +57,12 @@ const char *key_format_parse(struct key_format *format, const char *text)
         const char *wrong = parse_part(format, &at);
         if (wrong != NULL) return wrong;
         struct slice literal = piece_at(at);
-        at += literal.len;
-        if (*at == '{' && literal.len == 0) return "has two parts with nothing between them; write a literal such as :";
-        if (*at == '\0' && literal.len > 0) return "ends in a literal, but the last part takes the rest; leave it out";
+        char next = at[literal.len];
+        if (next == '{' && literal.len == 0)
+            return "has two parts with nothing between them; write a literal such as :";
+        if (next == '\0' && literal.len > 0) return "ends in a literal, but the last part takes the rest; leave it out";
         format->literals[format->n_parts - 1] = literal;
+        at += literal.len;
     }
     return format->n_parts > 0 ? NULL : "has no parts; write it like {tenant}:{user}";
 }

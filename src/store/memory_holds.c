@@ -187,10 +187,10 @@ static int charge_used(struct memory_store *memory, struct op *op, int64_t units
 static int settle_units(struct memory_store *memory, struct op *op, const struct hold *found)
 {
     struct op_hold *hold = op->hold;
-    int64_t held = found != NULL ? found->units : 0;
-    if (hold->actual >= held) return charge_used(memory, op, hold->actual - held);
+    if (found == NULL) return charge_used(memory, op, hold->actual);
+    if (hold->actual >= found->units) return charge_used(memory, op, hold->actual - found->units);
     for (size_t i = 0; i < op->n_members; i++) {
-        int64_t back = give_back(memory, &op->members[i], held - hold->actual, found->made_us);
+        int64_t back = give_back(memory, &op->members[i], found->units - hold->actual, found->made_us);
         if (back > hold->refunded) hold->refunded = back;
     }
     return 0;

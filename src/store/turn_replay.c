@@ -21,6 +21,7 @@ struct states {
     struct run runs[TURN_KEYS_MAX]; /* by run */
     int64_t s1[TURN_KEYS_MAX];
     int64_t s2[TURN_KEYS_MAX];
+    int64_t now_us; /* of the script */
 };
 
 static size_t n_s2(const struct turn *turn)
@@ -54,6 +55,7 @@ static int read_states(const struct turn *turn, const int64_t *reply, struct sta
     const int64_t *s2 = reply + turn->n_keys;
     int64_t now = s2[n_s2(turn)];
     if (!in_range(now, 0)) return -1;
+    states->now_us = now;
     for (uint32_t r = 0; r < turn->n_runs; r++)
         limit_run(&states->runs[r], turn->runs[r].limit, &turn->runs[r].constants, now);
     for (uint32_t i = 0; i < turn->n_keys; i++) {
@@ -143,7 +145,7 @@ static bool all_have_room(const struct turn *turn, const struct states *states, 
 static void answer_op(const struct turn *turn, struct states *states, const struct turn_entry *entry, struct op *op)
 {
     bool admitted = all_have_room(turn, states, entry, op);
-    op->now_us = states->runs[0].now_us;
+    op->now_us = states->now_us;
     for (uint16_t i = 0; i < op->n_members; i++) {
         uint16_t key = turn_op_key(turn, entry->keys_at + i);
         int64_t wait =

@@ -15,7 +15,7 @@ def expected(trace):
     return trace.expected()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # a module's fixtures end with each server
 def judged():
     """judged(algorithm) -> [(trace, the model's answers)], worked out once."""
     known = {}

@@ -13,7 +13,7 @@ def expected(trace):
     return trace.expected()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # a module's fixtures end with each server
 def judged():
     """[(trace, the model's answers)], worked out once."""
     made = [reserving.make(seed) for seed in range(N_TRACES)]

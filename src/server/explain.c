@@ -1,6 +1,6 @@
 #include "server/explain.h"
 
-#include "server/methods.h"
+#include "server/policies.h"
 #include "server/reply.h"
 #include "server/why.h"
 #include "store/store_key.h"
@@ -39,7 +39,7 @@ static void pack_limits(struct packer *packer, const struct check *check)
         const struct limit *limit = &check->policy->limits[i];
         const struct op_member *member = member_of(check, limit);
         bool is_zero = limit->limit == 0;
-        methods_pack_limit(packer, limit, member != NULL || is_zero ? N_OWN : 0);
+        policies_pack_limit(packer, limit, member != NULL || is_zero ? N_OWN : 0);
         if (member != NULL) {
             pack_own_decision(packer, &member->decision);
         } else if (is_zero) {

@@ -30,7 +30,8 @@ struct engine_options options_engine(const struct config *config)
     };
 }
 
-struct server_options options_server(const struct config *config, enum store_type store, bool test_clock)
+struct server_options options_server(const struct config *config, enum store_type store,
+                                     const struct arguments *arguments, struct inline_policies *inline_policies)
 {
     struct server_options options = {
         .max_key = (uint32_t)config->caps_max_key,
@@ -42,10 +43,13 @@ struct server_options options_server(const struct config *config, enum store_typ
         .idle_timeout_ms = (uint32_t)config->listen_idle_timeout_ms,
         .write_stall_ms = (uint32_t)config->listen_write_stall_ms,
         .inline_access = config->inline_allow ? INLINE_EVERYBODY : INLINE_NOBODY,
-        .test_clock = test_clock,
+        .find_inline = inline_policies_find,
+        .find_inline_arg = inline_policies,
+        .test_clock = arguments->test_clock,
         .store_name = store == STORE_TYPE_REDIS ? "redis" : "memory",
         .hiredis_version = RL_HIREDIS_VERSION,
     };
+    if (arguments->config_path == NULL) options.inline_access = INLINE_OWN_USER;
     snprintf(options.key_prefix, sizeof options.key_prefix, "%s", config->store_redis_key_prefix);
     return options;
 }

@@ -9,6 +9,8 @@
 #include <stdint.h>
 
 #include "config/config.h"
+#include "config/inline_policies.h"
+#include "daemon/arguments.h"
 #include "engine/engine.h"
 #include "server/server.h"
 #include "store/memory_store.h"
@@ -18,7 +20,7 @@
 struct redis_options options_redis(const struct config *config, uint64_t random_seed);
 struct memory_options options_memory(const struct config *config, bool test_clock);
 struct engine_options options_engine(const struct config *config);
-/* Without find_inline; inline_access for a configuration that came from a file. */
-struct server_options options_server(const struct config *config, enum store_type store, bool test_clock);
+struct server_options options_server(const struct config *config, enum store_type store,
+                                     const struct arguments *arguments, struct inline_policies *inline_policies);
 
 #endif

@@ -1,0 +1,52 @@
+/*
+ * daemon.h: all that lives from start to stop, on main's stack. For ratelimitd.c, reload.c and stop.c alone.
+ */
+#ifndef RL_DAEMON_DAEMON_H
+#define RL_DAEMON_DAEMON_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+#include "base/clock.h"
+#include "config/config.h"
+#include "config/inline_policies.h"
+#include "daemon/arguments.h"
+#include "daemon/gate.h"
+#include "daemon/redis_watch.h"
+#include "engine/engine.h"
+#include "server/server.h"
+#include "store/memory_store.h"
+#include "store/redis_store.h"
+#include "store/store.h"
+
+#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+struct daemon {
+    struct arguments arguments;
+    struct config *config;  /* owned; of the last good reload */
+    struct config *started; /* owned; the same until the first reload: what cannot change stays as it says */
+    struct clock clock;
+    uv_loop_t loop;
+    struct gate gate;
+    struct memory_store *memory; /* the engine's; NULL with Redis */
+    struct redis_store *redis;   /* the engine's; NULL with memory */
+    struct engine *engine;       /* owned */
+    struct server *server;       /* owned */
+    struct inline_policies inline_policies;
+    struct store store; /* owned until the engine takes it over; then its ops are NULL */
+    uint64_t random_seed;
+    int exit_status;
+    bool is_ready, is_draining, is_drained, is_closing;
+    int64_t drain_until_us; /* CLOCK_MONOTONIC */
+    bool turn_ran;          /* since the last word to the watchdog */
+    struct redis_watch redis_watch;
+    int64_t armed_us; /* for which deadline the timer runs; INT64_MAX = it does not */
+    uv_check_t check;
+    uv_prepare_t prepare;
+    uv_timer_t deadline, tick, first_attempt, watchdog, last_slots;
+    uv_signal_t signals[4];
+};
+
+#endif

@@ -1,0 +1,99 @@
+#include "daemon/stop.h"
+
+#include <signal.h>
+
+#include "base/log.h"
+#include "server/service.h"
+
+/* Where libuv lets go of a signal its default is back: one more SIGTERM would make a clean stop a death by signal. */
+static void close_signals(struct daemon *daemon)
+{
+    sigset_t every, before;
+    sigfillset(&every);
+    pthread_sigmask(SIG_BLOCK, &every, &before);
+    for (size_t i = 0; i < N_OF(daemon->signals); i++) {
+        int number = daemon->signals[i].signum;
+        uv_close((uv_handle_t *)&daemon->signals[i], NULL);
+        signal(number, SIG_IGN);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* Store, engine and server are gone: what is left are the handles of struct daemon. One of theirs that is still open
+ * would keep uv_run() from returning, or uv_loop_close() from succeeding. */
+static void on_engine_closed(void *arg)
+{
+    struct daemon *daemon = arg;
+    daemon->engine = NULL;
+    uv_handle_t *handles[] = {(uv_handle_t *)&daemon->check,         (uv_handle_t *)&daemon->prepare,
+                              (uv_handle_t *)&daemon->deadline,      (uv_handle_t *)&daemon->tick,
+                              (uv_handle_t *)&daemon->first_attempt, (uv_handle_t *)&daemon->watchdog,
+                              (uv_handle_t *)&daemon->last_slots};
+    for (size_t i = 0; i < N_OF(handles); i++) uv_close(handles[i], NULL);
+    close_signals(daemon);
+}
+
+static void on_server_closed(void *arg)
+{
+    struct daemon *daemon = arg;
+    daemon->server = NULL;
+    if (daemon->engine != NULL)
+        engine_close(daemon->engine, on_engine_closed, daemon);
+    else if (daemon->store.ops != NULL)
+        store_close(&daemon->store, on_engine_closed, daemon);
+    else
+        on_engine_closed(daemon);
+}
+
+void stop_now(struct daemon *daemon, int exit_status)
+{
+    if (daemon->is_closing) return;
+    daemon->is_draining = daemon->is_closing = true;
+    daemon->exit_status = exit_status;
+    if (daemon->server != NULL)
+        server_close(daemon->server, on_server_closed, daemon);
+    else
+        on_server_closed(daemon);
+}
+
+/* Every connection has ended: the slots that they held have to reach the store before its connection closes. */
+void stop_when_left(struct daemon *daemon)
+{
+    if (engine_slots(daemon->engine)->n == 0) stop_now(daemon, EXIT_CLEAN);
+}
+
+static void on_last_slots_timeout(uv_timer_t *timer)
+{
+    struct daemon *daemon = timer->data;
+    log_info("%u slots could not be given back: their leases end by themselves", engine_slots(daemon->engine)->n);
+    stop_now(daemon, EXIT_CLEAN);
+}
+
+static void on_drained(void *arg)
+{
+    struct daemon *daemon = arg;
+    clock_update(&daemon->clock);
+    int64_t left_us = daemon->drain_until_us - daemon->clock.mono_us;
+    slots_stop(engine_slots(daemon->engine));
+    daemon->is_drained = true;
+    uv_timer_start(&daemon->last_slots, on_last_slots_timeout, left_us > 0 ? (uint64_t)left_us / 1000 : 0, 0);
+    stop_when_left(daemon);
+}
+
+void stop_on_signal(uv_signal_t *handle, int number)
+{
+    struct daemon *daemon = handle->data;
+    const char *name = number == SIGINT ? "SIGINT" : "SIGTERM";
+    if (daemon->is_draining) {
+        log_info("%s again: ending at once", name);
+        stop_now(daemon, EXIT_CLEAN);
+        return;
+    }
+    log_info("%s: draining, with %zu checks in flight", name, engine_n_live(daemon->engine));
+    daemon->is_draining = true;
+    service_stopping();
+    clock_update(&daemon->clock);
+    daemon->drain_until_us = daemon->clock.mono_us + daemon->config->drain_timeout_ms * 1000;
+    server_drain(daemon->server, (uint32_t)daemon->config->drain_timeout_ms, on_drained, daemon);
+    gate_close(&daemon->gate); /* so that the next daemon can have the path while this one drains */
+}

@@ -1,0 +1,20 @@
+/*
+ * stop.h: how the daemon ends.
+ *
+ *   stop_on_signal ─▶ server_drain ─▶ slots given back ─▶ stop_now: server_close ─▶ engine_close (and its store) ─▶
+ *   our own handles ─▶ uv_run returns
+ *
+ * A second signal, the drain timeout and whatever makes going on impossible skip to stop_now(). From the first signal
+ * on the socket's path is free for the next daemon.
+ */
+#ifndef RL_DAEMON_STOP_H
+#define RL_DAEMON_STOP_H
+
+#include "daemon/daemon.h"
+
+void stop_on_signal(uv_signal_t *handle, int number);  /* SIGTERM, SIGINT */
+void stop_now(struct daemon *daemon, int exit_status); /* the first call counts */
+/* Every connection has ended, and some turn is over: end, unless slots are still to be given back to the store. */
+void stop_when_left(struct daemon *daemon);
+
+#endif

@@ -1,10 +1,10 @@
 /*
- * session.c: the way of the bytes of one connection.
+ * session.c: bytes in, from the connection's beginning to its end.
  *
  *   on_read ─ take_messages ─ on_message ─ methods_run ─▶ session_answer | the engine's call ─▶ session_answer
  *                 │ budget used, too much in flight or unread: stop reading, keep the rest in `in`
  *                 └ session_run, next turn
- *   turn's end ─ session_flush: one uv_try_write; what the socket does not take, one uv_write
+ *   turn's end ─ session_flush (session_output.c)
  *
  * Reading stops where a peer asks for more than it reads or than may be in flight, so everything a
  * session holds is bounded: `in` by a message and a read, `out` by max_output and the answers of
@@ -13,7 +13,7 @@
  * Who ends it: the peer (half-close: all is answered first; gone: at once), a drain, lost framing
  * (after a last error), a peer that does not read, an idle timeout, a lack of memory for an answer.
  */
-#include "server/session.h"
+#include "server/session_private.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -25,44 +25,23 @@
 #include "server/call.h"
 #include "server/methods.h"
 
-enum { MESSAGES_PER_TURN = 256, LINGER_MS = 1000 };
-
-static uv_stream_t *stream_of(struct session *session)
-{
-    return (uv_stream_t *)&session->pipe;
-}
-
-/* Bytes that the peer has not taken from us. */
-static size_t unread(const struct session *session)
-{
-    return buffer_len(&session->out) + uv_stream_get_write_queue_size((const uv_stream_t *)&session->pipe);
-}
-
-static bool is_writing(const struct session *session)
-{
-    return buffer_len(&session->writing) > 0;
-}
+enum { MESSAGES_PER_TURN = 256 };
 
 bool session_is_owed(const struct session *session)
 {
-    return !list_empty(&session->calls) || session->leftover || buffer_len(&session->out) > 0 || is_writing(session);
+    return !list_empty(&session->calls) || session->leftover || buffer_len(&session->out) > 0 ||
+           session_is_writing(session);
 }
 
 /* ---- closing ---- */
-
-static void give_back(struct session *session, struct buffer *buf)
-{
-    buffer_consume(buf, buffer_len(buf));
-    spares_return(&session->home->spares, buf);
-}
 
 static void on_closed(uv_handle_t *handle)
 {
     struct session *session = handle->data;
     struct sessions *home = session->home;
-    give_back(session, &session->in);
-    give_back(session, &session->out);
-    give_back(session, &session->writing);
+    session_give_back(session, &session->in);
+    session_give_back(session, &session->out);
+    session_give_back(session, &session->writing);
     mem_free(session);
     home->n--;
     counters.connections--;
@@ -83,7 +62,6 @@ void session_close(struct session *session)
     uv_close((uv_handle_t *)&session->pipe, on_closed);
 }
 
-static void say_last_words(struct session *session);
 static void start_reading(struct session *session);
 
 /* Closing a socket whose bytes were not all read resets it, and a peer that still sends might never see why. So: say
@@ -105,55 +83,12 @@ static void linger(struct session *session)
 static void close_if_ended(struct session *session)
 {
     if (session->closed || !session->ended || session->lingers) return;
-    if (session->last_words != NULL && list_empty(&session->calls)) say_last_words(session);
+    if (session->last_words != NULL && list_empty(&session->calls)) session_say_last_words(session);
     if (session->closed || session_is_owed(session)) return;
     if (session->last_code != ERROR_NONE && !session->home->draining)
         linger(session);
     else
         session_close(session);
-}
-
-/* ---- output ---- */
-
-static void mark_dirty(struct session *session)
-{
-    if (list_empty(&session->dirty_link)) list_push_back(&session->home->dirty, &session->dirty_link);
-}
-
-/* Room for one more message in `out`; where it starts. */
-static struct packer begin_message(struct session *session, size_t *ret_start)
-{
-    if (session->out.bytes == NULL) spares_borrow(&session->home->spares, &session->out);
-    *ret_start = buffer_len(&session->out);
-    return packer_of(&session->out);
-}
-
-void session_answered(struct session *session, const struct packer *packer, size_t start)
-{
-    if (session->closed) return;
-    if (!packer->failed) {
-        mark_dirty(session);
-        return;
-    }
-    buffer_truncate(&session->out, start);
-    log_sampled(LOG_LEVEL_WARNING, "no memory for an answer: closing the connection");
-    session_close(session);
-}
-
-struct packer session_answer(struct session *session, uint64_t msgid, size_t *ret_start)
-{
-    struct packer packer = begin_message(session, ret_start);
-    rpc_pack_result(&packer, msgid);
-    return packer;
-}
-
-void session_error(struct session *session, uint64_t msgid, enum error_code code, const char *message)
-{
-    size_t start;
-    struct packer packer = begin_message(session, &start);
-    counters.request_errors++;
-    rpc_pack_error(&packer, msgid, code, message);
-    session_answered(session, &packer, start);
 }
 
 /* ---- input ---- */
@@ -170,16 +105,6 @@ static void lose_framing(struct session *session, enum error_code code, const ch
     session->ended = true;
     session->last_code = code;
     session->last_words = message;
-}
-
-static void say_last_words(struct session *session)
-{
-    size_t start;
-    struct packer packer = begin_message(session, &start);
-    counters.request_errors++;
-    rpc_pack_broken(&packer, session->last_code, session->last_words);
-    session->last_words = NULL;
-    session_answered(session, &packer, start);
 }
 
 static void on_scan_error(struct session *session, enum scan_error error)
@@ -228,8 +153,8 @@ static bool is_paused(struct session *session)
     uint32_t max_inflight = options->max_inflight_per_connection;
     uint64_t high = options->max_output / 2;
     if (session->paused)
-        session->paused = session->n_inflight > max_inflight / 2 || unread(session) > high / 2;
-    else if (session->n_inflight >= max_inflight || unread(session) > high) {
+        session->paused = session->n_inflight > max_inflight / 2 || session_unread(session) > high / 2;
+    else if (session->n_inflight >= max_inflight || session_unread(session) > high) {
         session->paused = true;
         counters.read_pauses++;
     }
@@ -318,7 +243,7 @@ static void after_input(struct session *session)
     if (session->closed) return;
     bool paused = !session->ended && is_paused(session);
     if (session->ended || session->leftover || paused)
-        uv_read_stop(stream_of(session));
+        uv_read_stop(session_stream(session));
     else
         start_reading(session);
     if (session->leftover && !paused) mark_runnable(session);
@@ -332,8 +257,7 @@ void session_run(struct session *session)
     after_input(session);
 }
 
-/* Less is in flight or unread than before. */
-static void maybe_resume(struct session *session)
+void session_maybe_resume(struct session *session)
 {
     if (session->paused && !session->ended && !is_paused(session)) mark_runnable(session);
     close_if_ended(session);
@@ -347,7 +271,7 @@ void session_began(struct session *session, uint32_t n_checks)
 void session_finished(struct session *session, uint32_t n_checks)
 {
     session->n_inflight -= n_checks;
-    if (!session->closed) maybe_resume(session);
+    if (!session->closed) session_maybe_resume(session);
 }
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret)
@@ -387,7 +311,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 
 static void start_reading(struct session *session)
 {
-    int rc = uv_read_start(stream_of(session), on_alloc, on_read);
+    int rc = uv_read_start(session_stream(session), on_alloc, on_read);
     if (rc != 0 && rc != UV_EALREADY) session_close(session);
 }
 
@@ -399,77 +323,6 @@ void session_drain(struct session *session)
     session->leftover = false;
     session->ended = true;
     after_input(session);
-}
-
-/* ---- writing ---- */
-
-static void on_written(uv_write_t *write, int status)
-{
-    struct session *session = write->data;
-    if (session->closed) return;
-    if (status != 0) {
-        session_close(session);
-        return;
-    }
-    list_remove(&session->stall_link);
-    give_back(session, &session->writing);
-    if (buffer_len(&session->out) > 0) mark_dirty(session);
-    maybe_resume(session);
-}
-
-/* The socket is full: libuv keeps at it, and the peer is watched. */
-static void write_rest(struct session *session)
-{
-    session->writing = session->out;
-    buffer_init(&session->out, 0);
-    session->n_untaken = buffer_len(&session->writing);
-    session->taken_us = session->home->clock->mono_us;
-    uv_buf_t buf = uv_buf_init((char *)buffer_data(&session->writing), (unsigned)session->n_untaken);
-    session->write.data = session;
-    if (uv_write(&session->write, stream_of(session), &buf, 1, on_written) != 0) {
-        session_close(session);
-        return;
-    }
-    list_push_back(&session->home->stalled, &session->stall_link);
-    sessions_arm_sweep(session->home);
-}
-
-void session_flush(struct session *session)
-{
-    if (session->closed || buffer_len(&session->out) == 0) return;
-    if (is_writing(session)) {
-        if (unread(session) <= session->home->options.max_output) return;
-        counters.connections_closed_slow++;
-        session_close(session);
-        return;
-    }
-    uv_buf_t buf = uv_buf_init((char *)buffer_data(&session->out), (unsigned)buffer_len(&session->out));
-    int n = uv_try_write(stream_of(session), &buf, 1);
-    if (n < 0 && n != UV_EAGAIN) {
-        session_close(session);
-        return;
-    }
-    if (n > 0) buffer_consume(&session->out, (size_t)n);
-    if (buffer_len(&session->out) > 0)
-        write_rest(session);
-    else
-        spares_return(&session->home->spares, &session->out);
-    if (!session->closed) maybe_resume(session);
-}
-
-/* The kernel's buffer counts as taken, and it takes again only once the peer has read most of it: a peer is closed that
- * reads less than about 150 KiB in write_stall_ms while that much waits for it. */
-bool session_has_stalled(struct session *session)
-{
-    size_t n = uv_stream_get_write_queue_size(stream_of(session));
-    int64_t now_us = session->home->clock->mono_us;
-    if (session->lingers) return now_us - session->taken_us >= LINGER_MS * 1000;
-    if (n < session->n_untaken) {
-        session->n_untaken = n;
-        session->taken_us = now_us;
-    }
-    uint32_t stall_ms = session->home->options.write_stall_ms;
-    return stall_ms > 0 && now_us - session->taken_us >= (int64_t)stall_ms * 1000;
 }
 
 /* ---- beginning ---- */
@@ -502,7 +355,7 @@ int session_accept(struct sessions *home, uv_stream_t *listener)
     if (session == NULL) return UV_ENOMEM;
     uv_pipe_init(home->loop, &session->pipe, 0); /* not ipc: descriptors that a client attaches stay with the kernel */
     session->pipe.data = session;
-    int rc = uv_accept(listener, stream_of(session));
+    int rc = uv_accept(listener, session_stream(session));
     if (rc != 0) {
         session_close(session);
         return rc;

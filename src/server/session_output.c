@@ -1,0 +1,137 @@
+/*
+ * session_output.c: answers out.
+ *
+ *   session_answer ─ pack ─ session_answered     into `out`, and onto the list of those who have something to write
+ *   session_flush                                at the turn's end: one uv_try_write; what the socket does not take is
+ *                                                `writing` until one uv_write is through
+ *
+ * A peer that does not read is bounded twice: by what may wait for it (max_output), and by how long it may take none
+ * of that (write_stall_ms).
+ */
+#include "server/session_private.h"
+
+#include "base/counters.h"
+#include "base/log.h"
+#include "proto/rpc.h"
+
+static void mark_dirty(struct session *session)
+{
+    if (list_empty(&session->dirty_link)) list_push_back(&session->home->dirty, &session->dirty_link);
+}
+
+/* Room for one more message in `out`; where it starts. */
+static struct packer begin_message(struct session *session, size_t *ret_start)
+{
+    if (session->out.bytes == NULL) spares_borrow(&session->home->spares, &session->out);
+    *ret_start = buffer_len(&session->out);
+    return packer_of(&session->out);
+}
+
+void session_answered(struct session *session, const struct packer *packer, size_t start)
+{
+    if (session->closed) return;
+    if (!packer->failed) {
+        mark_dirty(session);
+        return;
+    }
+    buffer_truncate(&session->out, start);
+    log_sampled(LOG_LEVEL_WARNING, "no memory for an answer: closing the connection");
+    session_close(session);
+}
+
+struct packer session_answer(struct session *session, uint64_t msgid, size_t *ret_start)
+{
+    struct packer packer = begin_message(session, ret_start);
+    rpc_pack_result(&packer, msgid);
+    return packer;
+}
+
+void session_error(struct session *session, uint64_t msgid, enum error_code code, const char *message)
+{
+    size_t start;
+    struct packer packer = begin_message(session, &start);
+    counters.request_errors++;
+    rpc_pack_error(&packer, msgid, code, message);
+    session_answered(session, &packer, start);
+}
+
+void session_say_last_words(struct session *session)
+{
+    size_t start;
+    struct packer packer = begin_message(session, &start);
+    counters.request_errors++;
+    rpc_pack_broken(&packer, session->last_code, session->last_words);
+    session->last_words = NULL;
+    session_answered(session, &packer, start);
+}
+
+/* ---- writing ---- */
+
+static void on_written(uv_write_t *write, int status)
+{
+    struct session *session = write->data;
+    if (session->closed) return;
+    if (status != 0) {
+        session_close(session);
+        return;
+    }
+    list_remove(&session->stall_link);
+    session_give_back(session, &session->writing);
+    if (buffer_len(&session->out) > 0) mark_dirty(session);
+    session_maybe_resume(session);
+}
+
+/* The socket is full: libuv keeps at it, and the peer is watched. */
+static void write_rest(struct session *session)
+{
+    session->writing = session->out;
+    buffer_init(&session->out, 0);
+    session->n_untaken = buffer_len(&session->writing);
+    session->taken_us = session->home->clock->mono_us;
+    uv_buf_t buf = uv_buf_init((char *)buffer_data(&session->writing), (unsigned)session->n_untaken);
+    session->write.data = session;
+    if (uv_write(&session->write, session_stream(session), &buf, 1, on_written) != 0) {
+        session_close(session);
+        return;
+    }
+    list_push_back(&session->home->stalled, &session->stall_link);
+    sessions_arm_sweep(session->home);
+}
+
+void session_flush(struct session *session)
+{
+    if (session->closed || buffer_len(&session->out) == 0) return;
+    if (session_is_writing(session)) {
+        if (session_unread(session) <= session->home->options.max_output) return;
+        counters.connections_closed_slow++;
+        session_close(session);
+        return;
+    }
+    uv_buf_t buf = uv_buf_init((char *)buffer_data(&session->out), (unsigned)buffer_len(&session->out));
+    int n = uv_try_write(session_stream(session), &buf, 1);
+    if (n < 0 && n != UV_EAGAIN) {
+        session_close(session);
+        return;
+    }
+    if (n > 0) buffer_consume(&session->out, (size_t)n);
+    if (buffer_len(&session->out) > 0)
+        write_rest(session);
+    else
+        spares_return(&session->home->spares, &session->out);
+    if (!session->closed) session_maybe_resume(session);
+}
+
+/* The kernel's buffer counts as taken, and it takes again only once the peer has read most of it: a peer is closed that
+ * reads less than about 150 KiB in write_stall_ms while that much waits for it. */
+bool session_has_stalled(struct session *session)
+{
+    size_t n = uv_stream_get_write_queue_size(session_stream(session));
+    int64_t now_us = session->home->clock->mono_us;
+    if (session->lingers) return now_us - session->taken_us >= LINGER_MS * 1000;
+    if (n < session->n_untaken) {
+        session->n_untaken = n;
+        session->taken_us = now_us;
+    }
+    uint32_t stall_ms = session->home->options.write_stall_ms;
+    return stall_ms > 0 && now_us - session->taken_us >= (int64_t)stall_ms * 1000;
+}

@@ -2,8 +2,8 @@
  * redis_store.h: counters in Redis or Valkey, one EVALSHA per loop turn.
  *
  * The store gathers a turn's ops (turn.h packs them), hands them to its one connection
- * (redis_link.h) and spreads the reply over the ops. Rules and reasons: the head of
- * redis_store.c.
+ * (redis_link.h) and spreads the reply over the ops. Rules and reasons: the heads of
+ * redis_store.c and redis_turns.c.
  *
  * The Redis user needs (a lint check holds the rights against lua/):
  *   ACL SETUSER ratelimit on >PASSWORD resetkeys ~rl:* -@all +hello +auth +client|setname +select +script|load +evalsha

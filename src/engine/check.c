@@ -151,24 +151,6 @@ static void take_decision(struct check *check, const struct op_member *members)
     check->decision.policy_version = check->policy->version;
 }
 
-void check_answer_unlimited(struct check *first)
-{
-    bool allowed = true;
-    for (const struct check *one = first; one != NULL; one = check_after(first, one))
-        allowed &= one->policy->unlimited || one->decision.allowed;
-    for (struct check *one = first; one != NULL; one = check_after(first, one)) {
-        if (!one->policy->unlimited) continue;
-        one->decision = (struct decision){
-            .allowed = true,
-            .limit = UNLIMITED,
-            .remaining = UNLIMITED,
-            .granted = allowed ? check_asked(one) : 0,
-            .source = SOURCE_UNLIMITED,
-            .policy_version = one->policy->version,
-        };
-    }
-}
-
 void check_take_answer(struct check *first, const struct op *op, enum source source)
 {
     if (op->kind == OP_RESET) {

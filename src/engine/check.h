@@ -121,8 +121,6 @@ uint16_t check_fill_members(const struct check *first, struct op_member *members
 void check_fill_op(struct check *first, struct op *op, struct op_member *members);
 /* The members' answers as each check's one answer, said to come from `source`. */
 void check_take_answer(struct check *first, const struct op *op, enum source source);
-/* The answer to those whose policy is unlimited, once the others have theirs. */
-void check_answer_unlimited(struct check *first);
 /* One decision of n answered members of a check_all; its `granted` is the sum of theirs. */
 void check_whole(const struct check *const *members, size_t n, struct decision *ret);
 

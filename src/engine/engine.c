@@ -7,6 +7,7 @@
 #include "engine/candidate.h"
 #include "engine/check_note.h"
 #include "engine/check_pool.h"
+#include "engine/check_unasked.h"
 #include "engine/failure.h"
 #include "engine/reservations.h"
 
@@ -243,53 +244,6 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
     }
 }
 
-/* An unlimited policy admits everything, one with a limit of 0 nothing, and no store need be asked. A reset there has
- * nothing to forget, but the policy's other limits may have. */
-static bool answer_by_policy(struct check *check)
-{
-    const struct policy *policy = check->policy;
-    const struct limit *zero = policy_zero_limit(policy);
-    if (check->kind == OP_RESET) return !check_owns_state(check);
-    if (zero == NULL && !policy->unlimited) return false;
-    counters.decided_unlimited++;
-    if (policy->unlimited) return true;                          /* check_answer_unlimited() says what */
-    bool allowed = check->cost == 0 || check->kind == OP_REFUND; /* there is nothing to give back */
-    check->decision = (struct decision){
-        .allowed = allowed,
-        .retry_after_ms = allowed ? 0 : RETRY_NEVER,
-        .bound_by = !allowed && policy->n_limits > 1 ? zero : NULL,
-        .source = check->engine->store.source,
-        .policy_version = policy->version,
-    };
-    return true;
-}
-
-/* What is known of a member that would not deny by itself, of a check_all that is denied without asking. */
-static void answer_unasked(struct check *check)
-{
-    check->decision = (struct decision){
-        .allowed = true,
-        .limit = policy_capacity(check->policy),
-        .source = check->engine->store.source,
-        .policy_version = check->policy->version,
-    };
-}
-
-/* One denial is enough for all. */
-static bool decided_by_policy(struct check *first)
-{
-    bool all = true, denied = false;
-    for (struct check *one = first; one != NULL; one = check_after(first, one)) {
-        if (!answer_by_policy(one))
-            all = false;
-        else if (!one->policy->unlimited && one->kind != OP_RESET && !one->decision.allowed)
-            denied = true;
-    }
-    for (struct check *one = first; denied && one != NULL; one = check_after(first, one))
-        if (policy_zero_limit(one->policy) == NULL && !one->policy->unlimited) answer_unasked(one);
-    return all || denied;
-}
-
 /* What was asked for, else the shortest of the policies'. */
 static uint32_t deadline_of(const struct check *first)
 {
@@ -381,7 +335,7 @@ void engine_submit(struct engine *engine, struct check *check)
     struct check *trials = candidates_prepare(&engine->candidates, check);
     if (check->kind == OP_RELEASE)
         submit_release(check);
-    else if (decided_by_policy(check))
+    else if (check_decide_unasked(check, engine->store.source))
         answer(check);
     else if (check->local_reason != REASON_NONE)
         settle_locally(check);

@@ -1,39 +1,10 @@
-#include "engine/engine.h"
+#include "engine/engine_private.h"
 
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/counters.h"
-#include "base/hash.h"
-#include "engine/candidate.h"
 #include "engine/check_note.h"
-#include "engine/check_pool.h"
 #include "engine/check_unasked.h"
-#include "engine/failure.h"
-#include "engine/reservations.h"
-
-enum {
-    SWEEPS_MAX = 64, /* in one turn; the others in the next one */
-    SWEEP_RETRY_US = 5000000,
-};
-
-struct engine {
-    struct clock *clock; /* not owned */
-    struct store store;
-    struct policy_set *set; /* one reference */
-    struct check_pool pool;
-    struct deadlines deadlines; /* every submitted check without an answer */
-    struct failure failure;
-    struct candidates candidates;
-    struct reservations reservations;
-    uint64_t n_reserved; /* ever */
-    struct slots slots;
-    uint32_t max_inflight;
-    size_t n_tombs; /* checks whose asker has let go and whose reply is still to come */
-    bool closing;
-    bool store_closed;
-    void (*on_closed)(void *arg);
-    void *on_closed_arg;
-};
 
 /* The end is arithmetic: the store is closed and every check is back. */
 static void maybe_closed(struct engine *engine)
@@ -198,21 +169,6 @@ static void decided(struct check *check)
     answer(check);
 }
 
-/* The store has decided `check`, whether or not anybody still waits for that. */
-static void note_reservation(struct check *check)
-{
-    struct engine *engine = check->engine;
-    const struct op_hold *hold = &check->hold;
-    if (check->kind == OP_SETTLE && !hold->ended) counters.reservations_settled++;
-    if (check->kind == OP_SETTLE) reservations_forget(&engine->reservations, hold->id);
-    if (check->kind != OP_RESERVE || !hold->held) return;
-    counters.reservations_made++;
-    if (engine->clock->manual) return; /* no timer knows when the limits' now is moved */
-    if (!reservations_add(&engine->reservations, hold->id, check->policy->name, check->key, engine->clock->mono_us,
-                          hold->ttl_ms))
-        counters.reservations_untimed++;
-}
-
 /* The store holds the check's op no more: what that means for the slot it is about. */
 static void note_slot(struct check *check, enum op_outcome outcome)
 {
@@ -229,7 +185,7 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
     struct check *check = CONTAINER_OF(op, struct check, op);
     CHECK(check->store_holds);
     check->store_holds = false;
-    if (outcome == OP_DECIDED) note_reservation(check);
+    if (outcome == OP_DECIDED) engine_note_hold(check);
     if (check->slot != NULL) note_slot(check, outcome);
     if (check->answered) counters.late_replies += outcome != OP_DOWN;
     if (check->released) {
@@ -275,7 +231,7 @@ static void ask_store(struct check *check)
         note_slot(check, status == SUBMIT_DECIDED ? OP_DECIDED : OP_DOWN);
     switch (status) {
     case SUBMIT_DECIDED:
-        note_reservation(check);
+        engine_note_hold(check);
         decided(check);
         break;
     case SUBMIT_PENDING: check->store_holds = true; break;
@@ -288,17 +244,6 @@ static void settle_locally(struct check *check)
 {
     failure_settle(&check->engine->failure, check, check->local_reason);
     answer(check);
-}
-
-/* An id that no other daemon draws either. */
-static void start_hold(struct engine *engine, struct check *check)
-{
-    const struct {
-        uint64_t n;
-        int64_t at_us;
-    } seed = {++engine->n_reserved, engine->clock->mono_us};
-    check->hold =
-        (struct op_hold){.id = hash_keyed(&seed, sizeof seed), .units = check->cost, .ttl_ms = check->hold.ttl_ms};
 }
 
 /* The slot is left whatever comes of asking: what stays in the store follows later, or ends by itself. */
@@ -330,7 +275,7 @@ void engine_submit(struct engine *engine, struct check *check)
     for (const struct check *one = check_after(check, check); one != NULL; one = check_after(check, one))
         CHECK(!one->policy->shadow && !check->policy->shadow);
     if (op_is_check(check->kind)) counters.checks += check_count(check);
-    if (check->kind == OP_RESERVE) start_hold(engine, check);
+    if (check->kind == OP_RESERVE) engine_start_hold(engine, check);
     if (check->kind == OP_SETTLE) check->hold.ended = true; /* where no store is asked */
     struct check *trials = candidates_prepare(&engine->candidates, check);
     if (check->kind == OP_RELEASE)
@@ -424,57 +369,10 @@ static void fail_until(struct engine *engine, int64_t until_us, enum reason reas
         fail(CONTAINER_OF(first, struct check, deadline), reason);
 }
 
-static void retry_later(struct engine *engine, struct reservation *reservation)
-{
-    reservations_retry(&engine->reservations, reservation, engine->clock->mono_us + SWEEP_RETRY_US);
-}
-
-static void on_swept(struct check *check)
-{
-    struct engine *engine = check->engine;
-    struct reservation *reservation = check->asker;
-    if (check->error != ERROR_NONE && !engine->closing)
-        retry_later(engine, reservation);
-    else
-        reservation_free(reservation);
-    check_release(check);
-}
-
-/* Its policy may be gone or another, and nobody can be told what its hold was charged to. */
-static void sweep(struct engine *engine, struct reservation *reservation)
-{
-    struct slice key = {reservation->key, reservation->key_len};
-    const struct policy *policy = policy_find(engine->set, slice_of(reservation->policy));
-    if (policy == NULL || !policy_takes_key(policy, key) || !policy_for_key(policy, key)->reserves) {
-        reservation_free(reservation);
-        return;
-    }
-    struct check *check = engine_check_new(engine, key);
-    if (check == NULL) {
-        retry_later(engine, reservation);
-        return;
-    }
-    check->kind = OP_SWEEP;
-    check->policy = policy_for_key(policy, key);
-    check->asker = reservation;
-    check->done = on_swept;
-    engine_submit(engine, check);
-}
-
-static void give_back_ended(struct engine *engine)
-{
-    struct reservation *ended;
-    for (int n = 0; n < SWEEPS_MAX && !engine->closing; n++) {
-        ended = reservations_take(&engine->reservations, engine->clock->mono_us);
-        if (ended == NULL) break;
-        sweep(engine, ended);
-    }
-}
-
 void engine_expire(struct engine *engine)
 {
     fail_until(engine, engine->clock->mono_us, REASON_DEADLINE);
-    give_back_ended(engine);
+    engine_sweep_ended(engine);
     slots_run(&engine->slots);
 }
 

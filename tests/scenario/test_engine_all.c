@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/counters.h"
-#include "fakes/engine_world.h"
+#include "fakes/engine_fixture.h"
 
 #define SECOND_US INT64_C(1000000)
 #define WINDOW(n)                                                                                                      \
@@ -32,7 +32,7 @@ static const struct policy_spec specs[] = {
      .limits = {{.name = "never", .limit = 0, .window_us = SECOND_US},
                 {.name = "ever", .algo = ALGO_FIXED_WINDOW, .limit = 9, .window_us = SECOND_US}}},
 };
-enum { N_SPECS = sizeof specs / sizeof specs[0], MEMBERS_MAX = 8 };
+enum { MEMBERS_MAX = 8 };
 
 struct part {
     const char *policy;
@@ -93,30 +93,13 @@ static bool ask_all(const struct part *parts, size_t n)
 #define ASK_ALL(...)                                                                                                   \
     ask_all((const struct part[]){__VA_ARGS__}, sizeof((const struct part[]){__VA_ARGS__}) / sizeof(struct part))
 
-static int set_up(void **state)
+static void start(void)
 {
-    (void)state;
     n_done = 0;
     keeps = false;
-    world_open(&world, specs, N_SPECS, &world_options);
-    return 0;
 }
 
-static int set_up_memory(void **state)
-{
-    (void)state;
-    n_done = 0;
-    keeps = false;
-    world_open_memory(&world, specs, N_SPECS, &world_options);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    world_close(&world);
-    return 0;
-}
+static const struct engine_fixture fixture = {&world, specs, sizeof specs / sizeof specs[0], start};
 
 static void all_are_charged_or_none(void **state)
 {
@@ -300,7 +283,7 @@ static void any_failed_allocation_is_answered(void **state)
 {
     (void)state;
     for (uint64_t n = 1; n < 20; n++) {
-        set_up_memory(NULL);
+        engine_fixture_open_memory(&fixture);
         mem_fail_nth(n);
         bool made = ask_all((const struct part[]){{"several", "a", 1}, {"several", "b", 1}}, 2);
         mem_fail_nth(0);
@@ -312,20 +295,18 @@ static void any_failed_allocation_is_answered(void **state)
 
 int main(void)
 {
-#define TEST(name)          cmocka_unit_test_setup_teardown(name, set_up_memory, tear_down)
-#define TEST_SCRIPTED(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(all_are_charged_or_none),
-        TEST(the_whole_is_bound_by_a_policy_where_its_limit_has_no_name),
-        TEST(a_member_of_cost_0_charges_nothing_and_denies_nothing),
-        TEST_SCRIPTED(a_limit_of_0_denies_all_and_asks_no_store),
-        TEST_SCRIPTED(all_are_one_op_of_the_store),
-        TEST_SCRIPTED(the_strictest_failure_answer_is_that_of_all),
-        TEST_SCRIPTED(the_shortest_deadline_is_that_of_all),
-        TEST_SCRIPTED(an_asker_may_leave_before_the_reply),
-        TEST(each_member_is_counted),
-        TEST_SCRIPTED(a_cap_refuses_all_of_them),
-        TEST(warm_ones_allocate_nothing),
+        MEMORY_TEST(all_are_charged_or_none, &fixture),
+        MEMORY_TEST(the_whole_is_bound_by_a_policy_where_its_limit_has_no_name, &fixture),
+        MEMORY_TEST(a_member_of_cost_0_charges_nothing_and_denies_nothing, &fixture),
+        SCRIPTED_TEST(a_limit_of_0_denies_all_and_asks_no_store, &fixture),
+        SCRIPTED_TEST(all_are_one_op_of_the_store, &fixture),
+        SCRIPTED_TEST(the_strictest_failure_answer_is_that_of_all, &fixture),
+        SCRIPTED_TEST(the_shortest_deadline_is_that_of_all, &fixture),
+        SCRIPTED_TEST(an_asker_may_leave_before_the_reply, &fixture),
+        MEMORY_TEST(each_member_is_counted, &fixture),
+        SCRIPTED_TEST(a_cap_refuses_all_of_them, &fixture),
+        MEMORY_TEST(warm_ones_allocate_nothing, &fixture),
         cmocka_unit_test(any_failed_allocation_is_answered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/counters.h"
-#include "fakes/engine_world.h"
+#include "fakes/engine_fixture.h"
 
 #define SECOND_US INT64_C(1000000)
 #define WINDOW(n)                                                                                                      \
@@ -52,28 +52,7 @@ static void remember(void)
     before = counters;
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    world_open(&world, specs, N_SPECS, &world_options);
-    remember();
-    return 0;
-}
-
-static int set_up_memory(void **state)
-{
-    (void)state;
-    world_open_memory(&world, specs, N_SPECS, &world_options);
-    remember();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    world_close(&world);
-    return 0;
-}
+static const struct engine_fixture fixture = {&world, specs, N_SPECS, remember};
 
 static const struct decision *ask(enum op_kind kind, const char *policy, int64_t cost)
 {
@@ -325,7 +304,7 @@ static void close_within(struct asked *of)
 static void the_engine_may_close_within_the_answer_before_it_is_asked(void **state)
 {
     (void)state;
-    set_up_memory(NULL);
+    engine_fixture_open_memory(&fixture);
     asked.then = close_within;
     ask(OP_CHECK, "tighter", 1);
     assert_true(world.closed);
@@ -366,7 +345,7 @@ static void any_failed_allocation_is_answered(void **state)
 {
     (void)state;
     for (uint64_t n = 1; n < 20; n++) {
-        set_up_memory(NULL);
+        engine_fixture_open_memory(&fixture);
         mem_fail_nth(n);
         bool made = world_ask(&world, &asked, OP_CHECK, "tried", "k", 1);
         mem_fail_nth(0);
@@ -378,27 +357,25 @@ static void any_failed_allocation_is_answered(void **state)
 
 int main(void)
 {
-#define TEST(name)          cmocka_unit_test_setup_teardown(name, set_up_memory, tear_down)
-#define TEST_SCRIPTED(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(it_denies_nothing_and_counts_what_it_would),
-        TEST(it_is_charged_by_its_own_verdict),
-        TEST(it_judges_what_a_limit_of_0_denies_and_may_be_0_itself),
-        TEST(it_is_compared_with_what_a_shadow_policy_would_say),
-        TEST(peeks_and_costs_of_0_leave_it_alone_and_a_reset_forgets_it),
-        TEST(a_cost_it_cannot_charge_is_skipped),
-        TEST(it_is_charged_as_a_twin_that_enforces_the_same_limits),
-        TEST_SCRIPTED(its_question_is_an_op_of_its_own_behind_the_enforced_one),
-        TEST_SCRIPTED(a_late_answer_is_waited_for_by_nobody_and_counted),
-        TEST_SCRIPTED(an_early_answer_waits_for_the_enforced_one),
-        TEST_SCRIPTED(a_failure_answer_is_not_compared),
-        TEST_SCRIPTED(a_lost_or_refused_question_is_skipped),
-        TEST_SCRIPTED(a_client_that_left_is_counted_all_the_same),
-        TEST_SCRIPTED(stuck_ones_are_bounded_and_take_nothing_from_the_checks),
-        TEST(each_member_of_a_check_all_has_its_own),
+        MEMORY_TEST(it_denies_nothing_and_counts_what_it_would, &fixture),
+        MEMORY_TEST(it_is_charged_by_its_own_verdict, &fixture),
+        MEMORY_TEST(it_judges_what_a_limit_of_0_denies_and_may_be_0_itself, &fixture),
+        MEMORY_TEST(it_is_compared_with_what_a_shadow_policy_would_say, &fixture),
+        MEMORY_TEST(peeks_and_costs_of_0_leave_it_alone_and_a_reset_forgets_it, &fixture),
+        MEMORY_TEST(a_cost_it_cannot_charge_is_skipped, &fixture),
+        MEMORY_TEST(it_is_charged_as_a_twin_that_enforces_the_same_limits, &fixture),
+        SCRIPTED_TEST(its_question_is_an_op_of_its_own_behind_the_enforced_one, &fixture),
+        SCRIPTED_TEST(a_late_answer_is_waited_for_by_nobody_and_counted, &fixture),
+        SCRIPTED_TEST(an_early_answer_waits_for_the_enforced_one, &fixture),
+        SCRIPTED_TEST(a_failure_answer_is_not_compared, &fixture),
+        SCRIPTED_TEST(a_lost_or_refused_question_is_skipped, &fixture),
+        SCRIPTED_TEST(a_client_that_left_is_counted_all_the_same, &fixture),
+        SCRIPTED_TEST(stuck_ones_are_bounded_and_take_nothing_from_the_checks, &fixture),
+        MEMORY_TEST(each_member_of_a_check_all_has_its_own, &fixture),
         cmocka_unit_test(the_engine_may_close_within_the_answer_before_it_is_asked),
-        TEST_SCRIPTED(counts_go_on_through_a_reload),
-        TEST(warm_ones_allocate_nothing),
+        SCRIPTED_TEST(counts_go_on_through_a_reload, &fixture),
+        MEMORY_TEST(warm_ones_allocate_nothing, &fixture),
         cmocka_unit_test(any_failed_allocation_is_answered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

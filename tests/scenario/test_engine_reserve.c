@@ -11,7 +11,7 @@
 #include "base/alloc.h"
 #include "base/counters.h"
 #include "engine/reservations.h"
-#include "fakes/engine_world.h"
+#include "fakes/engine_fixture.h"
 
 #define SECOND_US INT64_C(1000000)
 
@@ -30,32 +30,9 @@ static const struct policy_spec specs[] = {
     {.name = "local", .on_failure = ON_FAILURE_LOCAL, .limits = TEN_AN_HOUR},
     {.name = "error", .on_failure = ON_FAILURE_ERROR, .limits = TEN_AN_HOUR},
 };
-enum { N_SPECS = sizeof specs / sizeof specs[0] };
 
 static struct engine_world world;
-
-static int set_up(void **state)
-{
-    (void)state;
-    counters = (struct counters){0};
-    world_open(&world, specs, N_SPECS, &world_options);
-    return 0;
-}
-
-static int set_up_memory(void **state)
-{
-    (void)state;
-    counters = (struct counters){0};
-    world_open_memory(&world, specs, N_SPECS, &world_options);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    if (!world.closed) world_close(&world);
-    return 0;
-}
+static const struct engine_fixture fixture = {&world, specs, sizeof specs / sizeof specs[0], NULL};
 
 static void ask_reserve(struct asked *asked, const char *policy, int64_t units)
 {
@@ -363,26 +340,24 @@ static void in_memory_a_hold_of_a_check_that_found_no_memory_is_none(void **stat
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define SCRIPTED(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-#define MEMORY(test)   cmocka_unit_test_setup_teardown(test, set_up_memory, tear_down)
-        SCRIPTED(each_reservation_has_an_id_of_its_own),
-        SCRIPTED(what_ends_is_swept_by_the_engine),
-        SCRIPTED(a_sweep_that_fails_is_tried_again_while_its_hold_is_known),
-        SCRIPTED(a_sweep_without_an_answer_is_tried_again),
-        SCRIPTED(what_is_settled_is_not_swept),
-        SCRIPTED(what_cannot_be_settled_is_an_error_and_stays_reserved),
-        SCRIPTED(a_reserve_gets_the_policys_failure_answer_and_holds_nothing),
-        SCRIPTED(what_is_reserved_locally_is_settled_locally),
-        SCRIPTED(what_was_forgotten_with_the_local_table_has_ended),
-        SCRIPTED(a_reservation_nobody_was_told_of_is_swept_too),
-        SCRIPTED(what_ends_at_once_is_swept_in_several_turns),
-        SCRIPTED(a_full_engine_sweeps_later),
-        SCRIPTED(a_policy_that_is_gone_is_not_swept),
-        SCRIPTED(a_clock_that_is_set_has_no_timers),
-        SCRIPTED(closing_leaves_no_reservation),
-        SCRIPTED(without_memory_a_reservation_has_no_timer),
-        MEMORY(in_memory_what_ends_comes_back_by_itself),
-        MEMORY(in_memory_a_hold_of_a_check_that_found_no_memory_is_none),
+        SCRIPTED_TEST(each_reservation_has_an_id_of_its_own, &fixture),
+        SCRIPTED_TEST(what_ends_is_swept_by_the_engine, &fixture),
+        SCRIPTED_TEST(a_sweep_that_fails_is_tried_again_while_its_hold_is_known, &fixture),
+        SCRIPTED_TEST(a_sweep_without_an_answer_is_tried_again, &fixture),
+        SCRIPTED_TEST(what_is_settled_is_not_swept, &fixture),
+        SCRIPTED_TEST(what_cannot_be_settled_is_an_error_and_stays_reserved, &fixture),
+        SCRIPTED_TEST(a_reserve_gets_the_policys_failure_answer_and_holds_nothing, &fixture),
+        SCRIPTED_TEST(what_is_reserved_locally_is_settled_locally, &fixture),
+        SCRIPTED_TEST(what_was_forgotten_with_the_local_table_has_ended, &fixture),
+        SCRIPTED_TEST(a_reservation_nobody_was_told_of_is_swept_too, &fixture),
+        SCRIPTED_TEST(what_ends_at_once_is_swept_in_several_turns, &fixture),
+        SCRIPTED_TEST(a_full_engine_sweeps_later, &fixture),
+        SCRIPTED_TEST(a_policy_that_is_gone_is_not_swept, &fixture),
+        SCRIPTED_TEST(a_clock_that_is_set_has_no_timers, &fixture),
+        SCRIPTED_TEST(closing_leaves_no_reservation, &fixture),
+        SCRIPTED_TEST(without_memory_a_reservation_has_no_timer, &fixture),
+        MEMORY_TEST(in_memory_what_ends_comes_back_by_itself, &fixture),
+        MEMORY_TEST(in_memory_a_hold_of_a_check_that_found_no_memory_is_none, &fixture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "base/counters.h"
-#include "fakes/engine_world.h"
+#include "fakes/engine_fixture.h"
 
 #define SECOND_US INT64_C(1000000)
 
@@ -34,32 +34,9 @@ static const struct policy_spec specs[] = {
      .limits = {{.name = "some", .limit = 2, .window_us = SECOND_US},
                 {.name = "none", .algo = ALGO_FIXED_WINDOW, .limit = 0, .window_us = SECOND_US}}},
 };
-enum { N_SPECS = sizeof specs / sizeof specs[0] };
 
 static struct engine_world world;
-
-static int set_up(void **state)
-{
-    (void)state;
-    counters = (struct counters){0};
-    world_open(&world, specs, N_SPECS, &world_options);
-    return 0;
-}
-
-static int set_up_memory(void **state)
-{
-    (void)state;
-    counters = (struct counters){0};
-    world_open_memory(&world, specs, N_SPECS, &world_options);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    if (!world.closed) world_close(&world);
-    return 0;
-}
+static const struct engine_fixture fixture = {&world, specs, sizeof specs / sizeof specs[0], NULL};
 
 static struct asked ask(enum op_kind kind, const char *policy, const char *key, int64_t cost)
 {
@@ -544,41 +521,38 @@ static void flushing_reaches_the_store(void **state)
     assert_int_equal(world.scripted.n_flushed, 2);
 }
 
-#define ENGINE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-#define MEMORY_TEST(name) cmocka_unit_test_setup_teardown(name, set_up_memory, tear_down)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ENGINE_TEST(a_reply_answers_the_check),
-        ENGINE_TEST(the_deadline_answers_and_the_late_reply_is_dropped),
-        ENGINE_TEST(the_request_may_set_its_own_deadline),
-        ENGINE_TEST(checks_that_expire_together_are_answered_in_their_order),
-        ENGINE_TEST(a_client_that_left_is_not_answered),
-        ENGINE_TEST(a_client_may_keep_its_answer_beyond_done),
-        ENGINE_TEST(a_check_never_submitted_goes_back),
-        ENGINE_TEST(a_lost_store_gives_each_policys_failure_answer),
-        ENGINE_TEST(a_failure_answer_allows_a_cost_of_zero),
-        ENGINE_TEST(a_store_error_has_its_reason),
-        ENGINE_TEST(a_refusal_is_answered_at_once),
-        ENGINE_TEST(peeks_and_resets_are_errors_without_the_store),
-        ENGINE_TEST(a_reset_says_what_the_store_said),
-        ENGINE_TEST(too_many_checks_are_refused),
-        ENGINE_TEST(checks_nobody_waits_for_do_not_count_against_the_cap),
-        ENGINE_TEST(a_limit_of_zero_is_denied_without_the_store),
-        ENGINE_TEST(a_cost_above_the_capacity_is_the_stores_to_deny),
-        ENGINE_TEST(a_reload_leaves_checks_in_flight_their_policy),
-        ENGINE_TEST(closing_answers_everything_first),
-        ENGINE_TEST(a_check_submitted_while_closing_is_answered),
-        ENGINE_TEST(local_decides_until_the_store_is_back_and_then_forgets),
-        ENGINE_TEST(local_is_not_forgotten_while_the_store_is_only_slow),
-        ENGINE_TEST(local_time_does_not_step_with_the_host),
-        MEMORY_TEST(several_limits_are_one_answer_that_names_the_binding_one),
-        ENGINE_TEST(several_limits_fall_back_as_one),
-        MEMORY_TEST(keys_of_any_length_and_bytes_keep_apart),
-        ENGINE_TEST(a_cost_the_policy_cannot_charge_has_a_message),
-        ENGINE_TEST(a_store_that_replies_twice_is_caught),
-        ENGINE_TEST(flushing_reaches_the_store),
+        SCRIPTED_TEST(a_reply_answers_the_check, &fixture),
+        SCRIPTED_TEST(the_deadline_answers_and_the_late_reply_is_dropped, &fixture),
+        SCRIPTED_TEST(the_request_may_set_its_own_deadline, &fixture),
+        SCRIPTED_TEST(checks_that_expire_together_are_answered_in_their_order, &fixture),
+        SCRIPTED_TEST(a_client_that_left_is_not_answered, &fixture),
+        SCRIPTED_TEST(a_client_may_keep_its_answer_beyond_done, &fixture),
+        SCRIPTED_TEST(a_check_never_submitted_goes_back, &fixture),
+        SCRIPTED_TEST(a_lost_store_gives_each_policys_failure_answer, &fixture),
+        SCRIPTED_TEST(a_failure_answer_allows_a_cost_of_zero, &fixture),
+        SCRIPTED_TEST(a_store_error_has_its_reason, &fixture),
+        SCRIPTED_TEST(a_refusal_is_answered_at_once, &fixture),
+        SCRIPTED_TEST(peeks_and_resets_are_errors_without_the_store, &fixture),
+        SCRIPTED_TEST(a_reset_says_what_the_store_said, &fixture),
+        SCRIPTED_TEST(too_many_checks_are_refused, &fixture),
+        SCRIPTED_TEST(checks_nobody_waits_for_do_not_count_against_the_cap, &fixture),
+        SCRIPTED_TEST(a_limit_of_zero_is_denied_without_the_store, &fixture),
+        SCRIPTED_TEST(a_cost_above_the_capacity_is_the_stores_to_deny, &fixture),
+        SCRIPTED_TEST(a_reload_leaves_checks_in_flight_their_policy, &fixture),
+        SCRIPTED_TEST(closing_answers_everything_first, &fixture),
+        SCRIPTED_TEST(a_check_submitted_while_closing_is_answered, &fixture),
+        SCRIPTED_TEST(local_decides_until_the_store_is_back_and_then_forgets, &fixture),
+        SCRIPTED_TEST(local_is_not_forgotten_while_the_store_is_only_slow, &fixture),
+        SCRIPTED_TEST(local_time_does_not_step_with_the_host, &fixture),
+        MEMORY_TEST(several_limits_are_one_answer_that_names_the_binding_one, &fixture),
+        SCRIPTED_TEST(several_limits_fall_back_as_one, &fixture),
+        MEMORY_TEST(keys_of_any_length_and_bytes_keep_apart, &fixture),
+        SCRIPTED_TEST(a_cost_the_policy_cannot_charge_has_a_message, &fixture),
+        SCRIPTED_TEST(a_store_that_replies_twice_is_caught, &fixture),
+        SCRIPTED_TEST(flushing_reaches_the_store, &fixture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

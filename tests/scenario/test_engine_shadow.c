@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/counters.h"
-#include "fakes/engine_world.h"
+#include "fakes/engine_fixture.h"
 
 #define SECOND_US INT64_C(1000000)
 #define WINDOW(n)                                                                                                      \
@@ -31,33 +31,16 @@ static const struct policy_spec specs[] = {
                 {.name = "hour", .algo = ALGO_FIXED_WINDOW, .limit = 9, .window_us = 10 * SECOND_US}}},
     {.name = "enforced", .limits = {WINDOW(5)}},
 };
-enum { N_SPECS = sizeof specs / sizeof specs[0] };
 
 static struct engine_world world;
 static struct asked asked;
 
-static int set_up(void **state)
+static void forget(void)
 {
-    (void)state;
-    world_open(&world, specs, N_SPECS, &world_options);
     asked = (struct asked){0};
-    return 0;
 }
 
-static int set_up_memory(void **state)
-{
-    (void)state;
-    world_open_memory(&world, specs, N_SPECS, &world_options);
-    asked = (struct asked){0};
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    world_close(&world);
-    return 0;
-}
+static const struct engine_fixture fixture = {&world, specs, sizeof specs / sizeof specs[0], forget};
 
 static const struct decision *ask(enum op_kind kind, const char *policy, int64_t cost)
 {
@@ -165,16 +148,14 @@ static void they_count_as_allowed_and_apart(void **state)
 
 int main(void)
 {
-#define TEST(name)          cmocka_unit_test_setup_teardown(name, set_up_memory, tear_down)
-#define TEST_SCRIPTED(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(what_would_be_denied_is_allowed_and_says_so),
-        TEST(a_peek_says_what_a_check_would),
-        TEST(denials_that_count_are_charged_as_ever),
-        TEST_SCRIPTED(a_limit_of_0_denies_nothing_in_shadow),
-        TEST_SCRIPTED(no_failure_answer_denies_or_is_an_error),
-        TEST_SCRIPTED(short_memory_denies_nothing),
-        TEST(they_count_as_allowed_and_apart),
+        MEMORY_TEST(what_would_be_denied_is_allowed_and_says_so, &fixture),
+        MEMORY_TEST(a_peek_says_what_a_check_would, &fixture),
+        MEMORY_TEST(denials_that_count_are_charged_as_ever, &fixture),
+        SCRIPTED_TEST(a_limit_of_0_denies_nothing_in_shadow, &fixture),
+        SCRIPTED_TEST(no_failure_answer_denies_or_is_an_error, &fixture),
+        SCRIPTED_TEST(short_memory_denies_nothing, &fixture),
+        MEMORY_TEST(they_count_as_allowed_and_apart, &fixture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

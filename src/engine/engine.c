@@ -186,6 +186,8 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
     CHECK(check->store_holds);
     check->store_holds = false;
     if (outcome == OP_DECIDED) engine_note_hold(check);
+    if (check->kind == OP_RESERVE) engine_follow_up_hold(check, outcome);
+    if (check->kind == OP_ACQUIRE && outcome == OP_DOWN) slot_doubt(check->slot);
     if (check->slot != NULL) note_slot(check, outcome);
     if (check->answered) counters.late_replies += outcome != OP_DOWN;
     if (check->released) {

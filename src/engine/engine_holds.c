@@ -1,6 +1,6 @@
 /*
  * engine_holds.c: the engine's part in what is reserved: draws each hold's id, notes which holds there are, and gives
- * back what nobody has settled in time.
+ * back what nobody has settled in time, or ever can.
  */
 #include "engine/engine_private.h"
 
@@ -23,6 +23,14 @@ void engine_start_hold(struct engine *engine, struct check *check)
         (struct op_hold){.id = hash_keyed(&seed, sizeof seed), .units = check->cost, .ttl_ms = check->hold.ttl_ms};
 }
 
+/* To give it back at its end. False where none can be had. */
+static bool start_timer(const struct check *check)
+{
+    struct engine *engine = check->engine;
+    return reservations_add(&engine->reservations, check->hold.id, check->policy->name, check->key,
+                            engine->clock->mono_us, check->hold.ttl_ms);
+}
+
 void engine_note_hold(struct check *check)
 {
     struct engine *engine = check->engine;
@@ -32,9 +40,35 @@ void engine_note_hold(struct check *check)
     if (check->kind != OP_RESERVE || !hold->held) return;
     counters.reservations_made++;
     if (engine->clock->manual) return; /* no timer knows when the limits' now is moved */
-    if (!reservations_add(&engine->reservations, hold->id, check->policy->name, check->key, engine->clock->mono_us,
-                          hold->ttl_ms))
-        counters.reservations_untimed++;
+    if (!start_timer(check)) counters.reservations_untimed++;
+}
+
+/* What cannot be cancelled now comes back at its end. */
+static void on_cancelled(struct check *check)
+{
+    check_release(check);
+}
+
+static void cancel(const struct check *reserved)
+{
+    struct engine *engine = reserved->engine;
+    const struct op_hold *hold = &reserved->hold;
+    struct check *check = engine->closing ? NULL : engine_check_new(engine, reserved->key);
+    if (check == NULL) return;
+    check_hold_set(check, reserved->set);
+    check->kind = OP_SETTLE;
+    check->policy = reserved->policy;
+    check->hold =
+        (struct op_hold){.id = hold->id, .units = hold->units, .made_us = hold->made_us, .ttl_ms = hold->ttl_ms};
+    check->done = on_cancelled;
+    engine_submit(engine, check);
+}
+
+void engine_follow_up_hold(struct check *check, enum op_outcome outcome)
+{
+    bool awaited = !check->answered && !check->released;
+    if (outcome == OP_DECIDED && check->hold.held && !awaited) cancel(check);
+    if (outcome == OP_DOWN && !check->engine->closing) (void)start_timer(check);
 }
 
 static void retry_later(struct engine *engine, struct reservation *reservation)

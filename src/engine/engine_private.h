@@ -33,6 +33,9 @@ struct engine {
 void engine_start_hold(struct engine *engine, struct check *check); /* of an OP_RESERVE, before it is submitted */
 /* The store has decided `check`, whether or not anybody still waits for that. */
 void engine_note_hold(struct check *check);
+/* The store has let go of an OP_RESERVE. Where its asker has left, or was told otherwise, nobody will settle what it
+ * made: it is cancelled. Where the connection was lost there may be a hold all the same: its end is waited for. */
+void engine_follow_up_hold(struct check *check, enum op_outcome outcome);
 void engine_sweep_ended(struct engine *engine); /* give back some of what has been reserved until now */
 
 #endif

@@ -2,8 +2,9 @@
  * reservations.h: which holds this daemon has made, and when each of them ends.
  *
  * A plain check in Redis does not look for holds that have ended, so the daemon that made one gives its units back
- * itself, by a sweep of its policy and key (OP_SWEEP) at its end. Bounded: beyond RESERVATIONS_MAX, or without memory,
- * a hold has no timer, and its units come back with the next reserve, settle or cancel of that policy and key.
+ * itself, by a sweep of its policy and key (OP_SWEEP) at its end; also where it may have made one, and the connection
+ * was lost. Bounded: beyond RESERVATIONS_MAX, or without memory, a hold has no timer, and its units come back with the
+ * next reserve, settle or cancel of that policy and key.
  */
 #ifndef RL_ENGINE_RESERVATIONS_H
 #define RL_ENGINE_RESERVATIONS_H

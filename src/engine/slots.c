@@ -244,6 +244,7 @@ static void unhold(struct slot *slot)
         counters.slots--;
     }
     slot->is_held = false;
+    slot->in_store |= slot->in_doubt;
     slot->owner->n--;
     slot->owner = NULL;
     leave_local(slot);
@@ -361,6 +362,12 @@ void slot_taken(struct slot *slot)
 {
     slot->in_store = true;
     if (slot->is_held) renew_later(slot);
+}
+
+void slot_doubt(struct slot *slot)
+{
+    slot->in_doubt = true;
+    slot->in_store |= slot->owner == NULL;
 }
 
 void slot_held(struct slot *slot, bool in_local)

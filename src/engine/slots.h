@@ -9,7 +9,8 @@
  *
  * While the store is away renewals wait and follow as soon as it is back; what has been left is tried until its lease
  * must have ended. A failure answer may allow a slot that the store knows nothing of: it stands here alone (allow), or
- * in the failure table too (local). Where the store's own answer comes late and admits, it holds such a slot after all.
+ * in the failure table too (local). Where the store's own answer comes late and admits, it holds such a slot after all;
+ * where that answer is lost, nobody renews what the store may have, and it is given back when the slot is left.
  *
  * An op of the store about a slot keeps it alive until it is done.
  */
@@ -54,6 +55,7 @@ struct slot {
     bool is_out;       /* its own op is one of them */
     bool is_held;      /* its owner was told */
     bool in_store;     /* the store has a lease, as far as is known */
+    bool in_doubt;     /* the store may have one: once the slot is left it is given back */
     struct op op;      /* of renewals, and of what was left */
     uint16_t n_members;
     size_t n_bytes;             /* room behind the members */
@@ -94,6 +96,7 @@ void slots_end(struct slot_owner *owner); /* the owner leaves all that it holds 
 /* For `check`, an OP_ACQUIRE that has its policy and key. NULL: a bound is reached, or memory is short. */
 struct slot *slots_new(struct slots *slots, struct check *check, struct slot_owner *owner);
 void slot_taken(struct slot *slot);               /* the store has admitted it, however late */
+void slot_doubt(struct slot *slot);               /* the store may have admitted it: its answer is lost */
 void slot_held(struct slot *slot, bool in_local); /* its owner is told that it is allowed */
 void slot_leave(struct slot *slot);               /* its owner does not have it any more, or never will */
 void slot_settle(struct slot *slot);              /* after n_out or in_store has changed */

@@ -356,6 +356,32 @@ def test_a_foreign_type_under_the_holds_key_is_an_error_of_its_own(pair, redis):
         assert store.get(key) == b"foreign"
 
 
+def test_what_is_reserved_too_late_to_be_told_is_cancelled(ratelimitd, redis, connect):
+    text = """
+defaults: {deadline: 50ms}
+policies:
+  deny: {algorithm: fixed_window, limit: 10, window: 1d, on_failure: deny}
+  local: {algorithm: token_bucket, limit: 10, window: 1d, on_failure: local}
+"""
+    daemon = ratelimitd(text, redis=redis, redis_options={"stall": "1h"})
+    client, gone = connect(daemon), connect(daemon)
+    redis.pause()
+    try:
+        assert some(client.call("reserve", "deny", "k", 4), "source", "reason") == ("deny", "deadline")
+        local = client.call("reserve", "local", "k", 4)
+        assert some(local, "source", "reason") == ("local", "deadline")
+        gone.send("reserve", "deny", "k", 3, {"deadline_ms": 60000})
+        eventually(lambda: client.call("stats")["inflight"] == 1, "it is on its way")
+        gone.close()
+        eventually(lambda: client.call("stats")["connections"] == 1, "the client has left")
+    finally:
+        redis.resume()
+    eventually(lambda: client.call("stats")["reservations_settled"] == 3, "all three are cancelled")
+    assert (remaining(client, "deny"), remaining(client, "local")) == (10, 10)
+    assert client.call("stats")["reservations"] == 0
+    assert client.call("settle", local["reservation"], 1)["source"] == "local"
+
+
 def test_while_redis_is_away_the_failure_answer_reserves(ratelimitd, redis, connect):
     text = """
 policies:

@@ -218,21 +218,74 @@ static void what_was_forgotten_with_the_local_table_has_ended(void **state)
     assert_int_equal(settled.hold.charged, 2);
 }
 
-static void a_reservation_nobody_was_told_of_is_swept_too(void **state)
+static void a_reservation_nobody_was_told_of_is_cancelled(void **state)
 {
     (void)state;
-    struct asked late = {0}, gone = {0};
+    struct asked late = {0}, gone = {0}, local = {0};
     ask_reserve(&late, "error", 4);
     ask_reserve(&gone, "error", 4);
+    ask_reserve(&local, "local", 4);
     world_leave(&gone);
     world_advance_ms(&world, 20);
     assert_int_equal(late.error, ERROR_STORE_UNAVAILABLE);
+    assert_true(local.decision.source == SOURCE_LOCAL && local.hold.held);
+    for (int i = 0; i < 3; i++) scripted_end(&world.scripted, 0, OP_DECIDED);
+    assert_int_equal(counters.reservations, 3);
+    assert_int_equal(world.scripted.n_held, 3);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(held_op(i)->kind, OP_SETTLE);
+        assert_int_equal(held_op(i)->hold->units, 4);
+        assert_int_equal(held_op(i)->hold->actual, 0);
+    }
+    struct asked settled; /* what the local table holds of it is another thing */
+    settle(&settled, &local, "local", 1);
+    assert_int_equal(settled.hold.refunded, 3);
     scripted_end_all(&world.scripted, OP_DECIDED);
-    assert_int_equal(counters.reservations, 2);
+    assert_int_equal(counters.reservations, 0);
+    assert_int_equal(engine_n_live(world.engine), 0);
+}
+
+static void one_that_could_not_be_cancelled_is_swept(void **state)
+{
+    (void)state;
+    struct asked late = {0};
+    ask_reserve(&late, "error", 4);
+    world_advance_ms(&world, 20);
+    world.scripted.mode = SCRIPTED_REFUSE_OVERLOAD;
+    scripted_end(&world.scripted, 0, OP_DECIDED);
+    world.scripted.mode = SCRIPTED_HOLD;
+    assert_int_equal(counters.reservations, 1);
     world_advance_ms(&world, TTL_MS + 1);
-    assert_int_equal(world.scripted.n_held, 2);
+    assert_int_equal(held_op(0)->kind, OP_SWEEP);
     scripted_end_all(&world.scripted, OP_DECIDED);
     assert_int_equal(engine_n_live(world.engine), 0);
+}
+
+static void a_late_denial_cancels_nothing(void **state)
+{
+    (void)state;
+    struct asked late = {0};
+    ask_reserve(&late, "local", 4);
+    world_advance_ms(&world, 20);
+    assert_true(late.hold.held);
+    world.scripted.decision = (struct decision){.limit = 10, .retry_after_ms = 5};
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_int_equal(counters.reservations, 0);
+    assert_int_equal(engine_n_live(world.engine), 0);
+}
+
+static void what_may_be_reserved_when_the_connection_was_lost_is_swept(void **state)
+{
+    (void)state;
+    struct asked lost = {0};
+    ask_reserve(&lost, "error", 4);
+    scripted_end_all(&world.scripted, OP_DOWN);
+    assert_int_equal(lost.error, ERROR_STORE_UNAVAILABLE);
+    world_advance_ms(&world, TTL_MS + 1);
+    assert_int_equal(world.scripted.n_held, 1);
+    assert_int_equal(held_op(0)->kind, OP_SWEEP);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_int_equal(counters.reservations, 0);
 }
 
 static void what_ends_at_once_is_swept_in_several_turns(void **state)
@@ -349,7 +402,10 @@ int main(void)
         SCRIPTED_TEST(a_reserve_gets_the_policys_failure_answer_and_holds_nothing, &fixture),
         SCRIPTED_TEST(what_is_reserved_locally_is_settled_locally, &fixture),
         SCRIPTED_TEST(what_was_forgotten_with_the_local_table_has_ended, &fixture),
-        SCRIPTED_TEST(a_reservation_nobody_was_told_of_is_swept_too, &fixture),
+        SCRIPTED_TEST(a_reservation_nobody_was_told_of_is_cancelled, &fixture),
+        SCRIPTED_TEST(one_that_could_not_be_cancelled_is_swept, &fixture),
+        SCRIPTED_TEST(a_late_denial_cancels_nothing, &fixture),
+        SCRIPTED_TEST(what_may_be_reserved_when_the_connection_was_lost_is_swept, &fixture),
         SCRIPTED_TEST(what_ends_at_once_is_swept_in_several_turns, &fixture),
         SCRIPTED_TEST(a_full_engine_sweeps_later, &fixture),
         SCRIPTED_TEST(a_policy_that_is_gone_is_not_swept, &fixture),

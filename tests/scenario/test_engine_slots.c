@@ -322,6 +322,40 @@ static void a_late_no_takes_nothing(void **state)
     assert_int_equal(slots()->n, 0);
 }
 
+static void what_the_store_may_have_is_given_back_when_the_connection_was_lost(void **state)
+{
+    (void)state;
+    struct want denied, left, allowed;
+    struct asked asked;
+    assert_true(acquire(&denied, &alice, "deny"));
+    assert_true(acquire(&left, &bob, "deny"));
+    assert_true(acquire(&allowed, &alice, "allow"));
+    world_leave(&left.asked);
+    for (int i = 0; i < 3; i++) scripted_end(&world.scripted, 0, OP_DOWN);
+    assert_false(denied.asked.decision.allowed);
+    assert_true(allowed.asked.decision.allowed);
+    assert_int_equal(world.scripted.n_held, 2); /* of whom nobody has them */
+    for (size_t i = 0; i < 2; i++) assert_int_equal(held(i)->kind, OP_RELEASE);
+    world_advance_ms(&world, TTL_MS / 3 + 1);
+    assert_int_equal(world.scripted.n_held, 2); /* the other is not renewed behind the store's back */
+    release(&asked, allowed.slot);
+    assert_true(asked.removed);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_int_equal(slots()->n, 0);
+}
+
+static void what_the_store_may_have_is_given_up_when_its_lease_must_have_ended(void **state)
+{
+    (void)state;
+    struct want want;
+    assert_true(acquire(&want, &alice, "deny"));
+    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    scripted_end(&world.scripted, 0, OP_DOWN);
+    assert_int_equal(slots()->n, 1);
+    world_advance_ms(&world, TTL_MS);
+    assert_int_equal(slots()->n, 0);
+}
+
 static void a_release_is_answered_by_its_deadline_and_followed_up(void **state)
 {
     (void)state;
@@ -502,6 +536,8 @@ int main(void)
         TEST(a_late_yes_is_kept_where_the_owner_was_told_so),
         TEST(a_late_yes_that_nobody_holds_is_given_back),
         TEST(a_late_no_takes_nothing),
+        TEST(what_the_store_may_have_is_given_back_when_the_connection_was_lost),
+        TEST(what_the_store_may_have_is_given_up_when_its_lease_must_have_ended),
         TEST(a_release_is_answered_by_its_deadline_and_followed_up),
         TEST(a_release_meets_a_renewal_on_its_way),
         TEST(local_slots_count_in_the_failure_table_and_are_renewed_there),

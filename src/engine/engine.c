@@ -374,7 +374,7 @@ static void fail_until(struct engine *engine, int64_t until_us, enum reason reas
 void engine_expire(struct engine *engine)
 {
     fail_until(engine, engine->clock->mono_us, REASON_DEADLINE);
-    engine_sweep_ended(engine);
+    if (engine->reservations.n > 0) engine_sweep_ended(engine);
     slots_run(&engine->slots);
 }
 

@@ -1,8 +1,5 @@
 /*
  * test_client_blocking.c: the blocking client on its own: results, errors, deadlines, fork.
- *
- * Nothing here runs beside the client: the daemon's answer lies in the socket before the call that it answers is made,
- * which works because msgids are counted.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,53 +12,25 @@
 
 #include <cmocka.h>
 
-#include "client/ratelimit.h"
-#include "fakes/scripted_daemon.h"
-
-enum { SHORT_MS = 50, LONG_MS = 60000 };
-
-struct world {
-    struct scripted_daemon daemon;
-    struct ratelimit *client;
-    uint64_t next_msgid;
-};
-
-/* A client with a connection: its first call is not answered, and its second will have the number `next_msgid`. */
-static void begin(struct world *world)
-{
-    daemon_start(&world->daemon, 16);
-    assert_int_equal(ratelimit_open(world->daemon.path, &world->client), RATELIMIT_OK);
-    assert_int_equal(ratelimit_ping(world->client, SHORT_MS), RATELIMIT_TIMEOUT);
-    daemon_accept(&world->daemon);
-    uint64_t hello = daemon_expect(&world->daemon, "hello");
-    uint64_t ping = daemon_expect(&world->daemon, "ping");
-    daemon_answer_hello(&world->daemon, hello);
-    world->next_msgid = (hello > ping ? hello : ping) + 1;
-}
-
-static void finish(struct world *world)
-{
-    ratelimit_close(world->client);
-    daemon_stop(&world->daemon);
-}
+#include "fakes/blocking_world.h"
 
 static void a_silent_daemon_costs_no_more_than_the_deadline(void **state)
 {
     (void)state;
-    struct world world;
-    begin(&world);
+    struct blocking_world world;
+    blocking_world_open(&world);
     assert_string_equal(ratelimit_error(world.client), "no answer by the deadline");
     assert_string_equal(ratelimit_error_code(world.client), "");
-    finish(&world);
+    blocking_world_close(&world);
 }
 
 static void a_check_and_a_peek_give_the_decision(void **state)
 {
     (void)state;
-    struct world world;
+    struct blocking_world world;
     struct ratelimit_decision decision;
     struct rpc_request request;
-    begin(&world);
+    blocking_world_open(&world);
     daemon_answer_allowed(&world.daemon, world.next_msgid++, 4);
     assert_int_equal(ratelimit_check(world.client, "login", "alice", 5, 1, LONG_MS, &decision), RATELIMIT_OK);
     assert_true(decision.allowed);
@@ -76,15 +45,15 @@ static void a_check_and_a_peek_give_the_decision(void **state)
     pull_skip(&request.params);
     assert_int_equal(pull_text(&request.params, &key), 0);
     assert_true(slice_eq(key, (struct slice){(const uint8_t *)"a\0b", 3}));
-    finish(&world);
+    blocking_world_close(&world);
 }
 
 static void an_error_of_the_daemon_is_kept_until_the_next_call(void **state)
 {
     (void)state;
-    struct world world;
+    struct blocking_world world;
     struct ratelimit_decision decision = {.limit = 4711};
-    begin(&world);
+    blocking_world_open(&world);
     daemon_answer_error(&world.daemon, world.next_msgid++, ERROR_BAD_KEY, "the key is empty");
     assert_int_equal(ratelimit_check(world.client, "login", NULL, 0, 1, LONG_MS, &decision), RATELIMIT_REFUSED);
     assert_string_equal(ratelimit_error(world.client), "BAD_KEY: the key is empty");
@@ -94,10 +63,10 @@ static void an_error_of_the_daemon_is_kept_until_the_next_call(void **state)
     assert_int_equal(ratelimit_ping(world.client, LONG_MS), RATELIMIT_OK);
     assert_string_equal(ratelimit_error(world.client), "");
     assert_string_equal(ratelimit_error_code(world.client), "");
-    finish(&world);
+    blocking_world_close(&world);
 }
 
-static void answer_decisions(struct world *world, uint32_t n)
+static void answer_decisions(struct blocking_world *world, uint32_t n)
 {
     struct buffer out = {0};
     struct packer packer = packer_of(&out);
@@ -111,12 +80,12 @@ static void answer_decisions(struct world *world, uint32_t n)
 static void many_checks_get_one_decision_each_or_none_at_all(void **state)
 {
     (void)state;
-    struct world world;
+    struct blocking_world world;
     struct ratelimit_decision decisions[3];
     struct ratelimit_item items[3] = {{"login", "a", 1, 1}, {"login", "b", 1, 2}, {"api", "c", 1, 3}};
     struct rpc_request request;
     uint32_t n;
-    begin(&world);
+    blocking_world_open(&world);
     answer_decisions(&world, 3);
     assert_int_equal(ratelimit_check_many(world.client, items, 3, LONG_MS, decisions), RATELIMIT_OK);
     assert_true(decisions[0].allowed);
@@ -135,10 +104,10 @@ static void many_checks_get_one_decision_each_or_none_at_all(void **state)
     assert_int_equal(ratelimit_check_many(world.client, items, 3, LONG_MS, decisions), RATELIMIT_BAD_ARGUMENT);
     items[1] = (struct ratelimit_item){"login", "b", SIZE_MAX, 1};
     assert_int_equal(ratelimit_check_many(world.client, items, 3, LONG_MS, decisions), RATELIMIT_BAD_ARGUMENT);
-    finish(&world);
+    blocking_world_close(&world);
 }
 
-static void answer_removed(struct world *world, bool removed)
+static void answer_removed(struct blocking_world *world, bool removed)
 {
     struct buffer out = {0};
     struct packer packer = packer_of(&out);
@@ -155,9 +124,9 @@ static void answer_removed(struct world *world, bool removed)
 static void a_reset_says_whether_there_was_anything(void **state)
 {
     (void)state;
-    struct world world;
+    struct blocking_world world;
     bool removed = false;
-    begin(&world);
+    blocking_world_open(&world);
     answer_removed(&world, true);
     assert_int_equal(ratelimit_reset(world.client, "login", "alice", 5, LONG_MS, &removed), RATELIMIT_OK);
     assert_true(removed);
@@ -168,31 +137,31 @@ static void a_reset_says_whether_there_was_anything(void **state)
     assert_int_equal(ratelimit_reset(world.client, "login", "alice", 5, LONG_MS, NULL), RATELIMIT_OK);
     daemon_answer_text(&world.daemon, world.next_msgid++, "gone");
     assert_int_equal(ratelimit_reset(world.client, "login", "alice", 5, LONG_MS, &removed), RATELIMIT_PROTOCOL);
-    finish(&world);
+    blocking_world_close(&world);
 }
 
 static void any_method_gives_its_packed_result(void **state)
 {
     (void)state;
-    struct world world;
+    struct blocking_world world;
     const void *result;
     size_t len;
-    begin(&world);
+    blocking_world_open(&world);
     daemon_answer_text(&world.daemon, world.next_msgid++, "hm");
     assert_int_equal(ratelimit_call(world.client, "frob", "\x91\x07", 2, LONG_MS, &result, &len), RATELIMIT_OK);
     assert_int_equal(len, 3);
     assert_memory_equal(result, "\xa2hm", 3);
     assert_int_equal(ratelimit_call(world.client, "frob", "\x07", 1, LONG_MS, &result, &len), RATELIMIT_BAD_ARGUMENT);
     assert_string_equal(ratelimit_error(world.client), "bad argument");
-    finish(&world);
+    blocking_world_close(&world);
 }
 
 static void a_lost_connection_is_told_apart_and_the_next_call_connects_again(void **state)
 {
     (void)state;
-    struct world world;
+    struct blocking_world world;
     struct ratelimit_decision decision;
-    begin(&world);
+    blocking_world_open(&world);
     daemon_send(&world.daemon, "\xc1", 1);
     assert_int_equal(ratelimit_check(world.client, "login", "alice", 5, 1, LONG_MS, &decision), RATELIMIT_PROTOCOL);
     daemon_hang_up(&world.daemon);
@@ -200,13 +169,13 @@ static void a_lost_connection_is_told_apart_and_the_next_call_connects_again(voi
     daemon_accept(&world.daemon);
     daemon_expect(&world.daemon, "hello");
     daemon_expect(&world.daemon, "check");
-    finish(&world);
+    blocking_world_close(&world);
 }
 
 static void without_a_daemon_the_answer_comes_at_once(void **state)
 {
     (void)state;
-    struct world world;
+    struct blocking_world world;
     daemon_start(&world.daemon, 16);
     daemon_stop(&world.daemon);
     assert_int_equal(ratelimit_open(world.daemon.path, &world.client), RATELIMIT_OK);
@@ -218,23 +187,23 @@ static void without_a_daemon_the_answer_comes_at_once(void **state)
 static void the_environment_names_the_socket(void **state)
 {
     (void)state;
-    struct world world;
+    struct blocking_world world;
     daemon_start(&world.daemon, 16);
     assert_int_equal(setenv("RATELIMIT_SOCKET", world.daemon.path, 1), 0);
     assert_int_equal(ratelimit_open(NULL, &world.client), RATELIMIT_OK);
     assert_int_equal(unsetenv("RATELIMIT_SOCKET"), 0);
     assert_int_equal(ratelimit_ping(world.client, SHORT_MS), RATELIMIT_TIMEOUT);
     daemon_accept(&world.daemon);
-    finish(&world);
+    blocking_world_close(&world);
 }
 
 /* The child of a prefork server: what it says must not mix with what its parent says. */
 static void a_child_speaks_over_a_connection_of_its_own(void **state)
 {
     (void)state;
-    struct world world;
+    struct blocking_world world;
     struct rpc_request request;
-    begin(&world);
+    blocking_world_open(&world);
     pid_t child = fork();
     if (child == 0) {
         bool silent = ratelimit_ping(world.client, SHORT_MS) == RATELIMIT_TIMEOUT;
@@ -252,7 +221,7 @@ static void a_child_speaks_over_a_connection_of_its_own(void **state)
     daemon_accept(&world.daemon);
     daemon_expect(&world.daemon, "hello");
     daemon_expect(&world.daemon, "ping");
-    finish(&world);
+    blocking_world_close(&world);
 }
 
 static void every_status_has_its_words(void **state)

@@ -1,7 +1,7 @@
 /*
  * test_client_calls.c: what each function of the client sends, and what it makes of the answer.
  *
- * The answer lies in the socket before the call is made (test_client_blocking.c says why that works); what was sent is
+ * The answer lies in the socket before the call is made (blocking_world.h says why that works); what was sent is
  * compared as text, in the notation of JSON with single quotes.
  */
 #include <setjmp.h>
@@ -15,35 +15,9 @@
 
 #include "base/alloc.h"
 #include "client/flow.h"
-#include "client/ratelimit.h"
-#include "fakes/scripted_daemon.h"
+#include "fakes/blocking_world.h"
 
-enum { LONG_MS = 60000, SHORT_MS = 50, TEXT_SIZE = 1024 };
-
-struct world {
-    struct scripted_daemon daemon;
-    struct ratelimit *client;
-    uint64_t next_msgid;
-    char text[TEXT_SIZE];
-};
-
-static void begin(struct world *world)
-{
-    daemon_start(&world->daemon, 16);
-    assert_int_equal(ratelimit_open(world->daemon.path, &world->client), RATELIMIT_OK);
-    assert_int_equal(ratelimit_ping(world->client, SHORT_MS), RATELIMIT_TIMEOUT);
-    daemon_accept(&world->daemon);
-    uint64_t hello = daemon_expect(&world->daemon, "hello");
-    uint64_t ping = daemon_expect(&world->daemon, "ping");
-    daemon_answer_hello(&world->daemon, hello);
-    world->next_msgid = (hello > ping ? hello : ping) + 1;
-}
-
-static void finish(struct world *world)
-{
-    ratelimit_close(world->client);
-    daemon_stop(&world->daemon);
-}
+enum { TEXT_SIZE = 1024 };
 
 /* ---- A packed value as text ---- */
 
@@ -86,23 +60,24 @@ static void show(struct pull *pull, char *out)
     }
 }
 
-/* "method param, param": the next request. */
-static const char *sent(struct world *world)
+/* "method param, param": the next request; until the one after it is read. */
+static const char *sent(struct blocking_world *world)
 {
+    static char text[TEXT_SIZE];
     struct rpc_request request;
     assert_true(daemon_read(&world->daemon, &request));
-    snprintf(world->text, sizeof world->text, "%.*s ", (int)request.method.len, (const char *)request.method.data);
+    snprintf(text, sizeof text, "%.*s ", (int)request.method.len, (const char *)request.method.data);
     for (uint32_t i = 0; i < request.n_params; i++) {
-        if (i > 0) strcat(world->text, ", ");
-        show(&request.params, world->text);
+        if (i > 0) strcat(text, ", ");
+        show(&request.params, text);
     }
-    return world->text;
+    return text;
 }
 
 /* ---- Answers ---- */
 
 /* A decision in array form, with one more field behind it where `field` is not NULL: `text`, or `number`. */
-static void answer(struct world *world, const char *field, const char *text, int64_t number)
+static void answer(struct blocking_world *world, const char *field, const char *text, int64_t number)
 {
     struct buffer out = {0};
     struct packer packer = packer_of(&out);
@@ -122,7 +97,7 @@ static void answer(struct world *world, const char *field, const char *text, int
     buffer_fini(&out);
 }
 
-static void answer_flag(struct world *world, const char *name, bool value)
+static void answer_flag(struct blocking_world *world, const char *name, bool value)
 {
     struct buffer out = {0};
     struct packer packer = packer_of(&out);
@@ -135,7 +110,7 @@ static void answer_flag(struct world *world, const char *name, bool value)
 }
 
 /* A decision that denies, whose `n` members are allowed, denied, allowed, ... */
-static void answer_members(struct world *world, uint32_t n)
+static void answer_members(struct blocking_world *world, uint32_t n)
 {
     struct buffer out = {0};
     struct packer packer = packer_of(&out);
@@ -151,7 +126,7 @@ static void answer_members(struct world *world, uint32_t n)
 }
 
 /* The same with the fields' names, as few as there may be. */
-static void answer_members_as_maps(struct world *world)
+static void answer_members_as_maps(struct blocking_world *world)
 {
     struct buffer out = {0};
     struct packer packer = packer_of(&out);
@@ -172,7 +147,7 @@ static void answer_members_as_maps(struct world *world)
 
 /* ---- Checks with options ---- */
 
-static enum ratelimit_status check_with(struct world *world, const struct ratelimit_options *options)
+static enum ratelimit_status check_with(struct blocking_world *world, const struct ratelimit_options *options)
 {
     struct ratelimit_decision decision;
     return ratelimit_check_with(world->client, "login", "a", 1, options, LONG_MS, &decision);
@@ -181,9 +156,9 @@ static enum ratelimit_status check_with(struct world *world, const struct rateli
 static void only_options_that_are_set_are_sent(void **state)
 {
     (void)state;
-    struct world world;
+    struct blocking_world world;
     struct ratelimit_options options = RATELIMIT_OPTIONS;
-    begin(&world);
+    blocking_world_open(&world);
     answer(&world, NULL, NULL, 0);
     assert_int_equal(check_with(&world, NULL), RATELIMIT_OK);
     assert_string_equal(sent(&world), "check 'login', 'a', {'cost': 1}");
@@ -201,13 +176,13 @@ static void only_options_that_are_set_are_sent(void **state)
     answer(&world, NULL, NULL, 0);
     assert_int_equal(check_with(&world, &options), RATELIMIT_OK);
     assert_string_equal(sent(&world), "check 'login', 'a', {'at_most': 50}");
-    finish(&world);
+    blocking_world_close(&world);
 }
 
 static void options_that_make_no_sense_are_refused_at_once(void **state)
 {
     (void)state;
-    struct world world;
+    struct blocking_world world;
     const struct ratelimit_options wrong[] = {
         {0},
         {sizeof wrong[0], 2, 5, -1, 0, 0, 0, NULL},
@@ -217,27 +192,27 @@ static void options_that_make_no_sense_are_refused_at_once(void **state)
         {sizeof wrong[0], 1, 0, -1, 0, 0, 65, "id"},
         {sizeof wrong[0], 1, 0, -1, 0, 0, 2, NULL},
     };
-    begin(&world);
+    blocking_world_open(&world);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         assert_int_equal(check_with(&world, &wrong[i]), RATELIMIT_BAD_ARGUMENT);
-    finish(&world);
+    blocking_world_close(&world);
 }
 
 static void options_of_a_later_version_pass_while_they_ask_for_nothing_new(void **state)
 {
     (void)state;
-    struct world world;
+    struct blocking_world world;
     struct {
         struct ratelimit_options known;
         int64_t later;
     } options = {RATELIMIT_OPTIONS, 0};
     options.known.size = sizeof options;
-    begin(&world);
+    blocking_world_open(&world);
     answer(&world, NULL, NULL, 0);
     assert_int_equal(check_with(&world, &options.known), RATELIMIT_OK);
     options.later = 1;
     assert_int_equal(check_with(&world, &options.known), RATELIMIT_BAD_ARGUMENT);
-    finish(&world);
+    blocking_world_close(&world);
 }
 
 /* ---- Several checks ---- */
@@ -245,12 +220,12 @@ static void options_of_a_later_version_pass_while_they_ask_for_nothing_new(void 
 static void a_check_of_all_gives_the_whole_and_its_members(void **state)
 {
     (void)state;
-    struct world world;
+    struct blocking_world world;
     struct ratelimit_item items[] = {{"login", "a", 1, 1}, {"api", "b", 1, 2}};
     struct ratelimit_options options = RATELIMIT_OPTIONS;
     struct ratelimit_decision whole, members[2];
     options.deadline_ms = 7;
-    begin(&world);
+    blocking_world_open(&world);
     answer_members(&world, 2);
     assert_int_equal(ratelimit_check_all(world.client, items, 2, &options, LONG_MS, &whole, members), RATELIMIT_OK);
     assert_string_equal(sent(&world), "check_all [['login', 'a', 1], ['api', 'b', 2]], {'deadline_ms': 7}");
@@ -264,17 +239,17 @@ static void a_check_of_all_gives_the_whole_and_its_members(void **state)
     assert_int_equal(ratelimit_check_all(world.client, items, 2, NULL, LONG_MS, &whole, members), RATELIMIT_OK);
     assert_int_equal(whole.granted, 3);
     assert_int_equal(members[1].granted, 2);
-    finish(&world);
+    blocking_world_close(&world);
 }
 
 static void a_check_of_all_without_its_members_is_no_answer(void **state)
 {
     (void)state;
-    struct world world;
+    struct blocking_world world;
     struct ratelimit_item items[] = {{"login", "a", 1, 1}, {"api", "b", 1, 2}};
     struct ratelimit_decision whole = {.limit = 4711}, members[2];
     struct ratelimit_options options = RATELIMIT_OPTIONS;
-    begin(&world);
+    blocking_world_open(&world);
     answer_members(&world, 3);
     assert_int_equal(ratelimit_check_all(world.client, items, 2, NULL, LONG_MS, &whole, members), RATELIMIT_PROTOCOL);
     answer(&world, NULL, NULL, 0);
@@ -286,7 +261,7 @@ static void a_check_of_all_without_its_members_is_no_answer(void **state)
                      RATELIMIT_BAD_ARGUMENT);
     assert_int_equal(ratelimit_check_all(world.client, NULL, 2, NULL, LONG_MS, &whole, members),
                      RATELIMIT_BAD_ARGUMENT);
-    finish(&world);
+    blocking_world_close(&world);
 }
 
 /* ---- Refunds, reservations, slots ---- */
@@ -294,24 +269,24 @@ static void a_check_of_all_without_its_members_is_no_answer(void **state)
 static void a_refund_says_what_was_given_back(void **state)
 {
     (void)state;
-    struct world world;
+    struct blocking_world world;
     struct ratelimit_decision decision;
-    begin(&world);
+    blocking_world_open(&world);
     answer(&world, "refunded", NULL, 2);
     assert_int_equal(ratelimit_refund(world.client, "login", "a", 1, 3, LONG_MS, &decision), RATELIMIT_OK);
     assert_string_equal(sent(&world), "refund 'login', 'a', 3");
     assert_int_equal(decision.refunded, 2);
     assert_int_equal(decision.charged, 0);
-    finish(&world);
+    blocking_world_close(&world);
 }
 
 static void a_reservation_is_settled_or_cancelled_by_its_id(void **state)
 {
     (void)state;
-    struct world world;
+    struct blocking_world world;
     struct ratelimit_decision decision;
     struct ratelimit_options options = RATELIMIT_OPTIONS;
-    begin(&world);
+    blocking_world_open(&world);
     options.ttl_ms = 9000;
     answer(&world, "reservation", "r7-abc", 0);
     assert_int_equal(ratelimit_reserve(world.client, "llm", "a", 1, 500, &options, LONG_MS, &decision), RATELIMIT_OK);
@@ -330,16 +305,16 @@ static void a_reservation_is_settled_or_cancelled_by_its_id(void **state)
     assert_int_equal(ratelimit_reserve(world.client, "llm", "a", 1, 500, &options, LONG_MS, &decision),
                      RATELIMIT_BAD_ARGUMENT);
     assert_int_equal(ratelimit_cancel(world.client, NULL, LONG_MS, &decision), RATELIMIT_BAD_ARGUMENT);
-    finish(&world);
+    blocking_world_close(&world);
 }
 
 static void a_slot_is_taken_and_given_back_by_its_id(void **state)
 {
     (void)state;
-    struct world world;
+    struct blocking_world world;
     struct ratelimit_decision decision;
     bool released = false;
-    begin(&world);
+    blocking_world_open(&world);
     answer(&world, "slot", "s1", 0);
     assert_int_equal(ratelimit_acquire(world.client, "jobs", "a", 1, LONG_MS, &decision), RATELIMIT_OK);
     assert_string_equal(sent(&world), "acquire 'jobs', 'a'");
@@ -352,21 +327,21 @@ static void a_slot_is_taken_and_given_back_by_its_id(void **state)
     assert_int_equal(ratelimit_release(world.client, "s1", LONG_MS, NULL), RATELIMIT_OK);
     answer_flag(&world, "removed", false);
     assert_int_equal(ratelimit_release(world.client, "s1", LONG_MS, NULL), RATELIMIT_PROTOCOL);
-    finish(&world);
+    blocking_world_close(&world);
 }
 
 static void an_admission_without_its_id_is_no_answer(void **state)
 {
     (void)state;
-    struct world world;
+    struct blocking_world world;
     struct ratelimit_decision decision;
-    begin(&world);
+    blocking_world_open(&world);
     answer(&world, NULL, NULL, 0);
     assert_int_equal(ratelimit_acquire(world.client, "jobs", "a", 1, LONG_MS, &decision), RATELIMIT_PROTOCOL);
     answer(&world, "slot", NULL, 5);
     assert_int_equal(ratelimit_acquire(world.client, "jobs", "a", 1, LONG_MS, &decision), RATELIMIT_PROTOCOL);
     assert_string_equal(ratelimit_id(world.client), "");
-    finish(&world);
+    blocking_world_close(&world);
 }
 
 /* ---- Asynchronous: an answer's members are its own ---- */
@@ -427,9 +402,9 @@ static void a_call_made_in_a_callback_leaves_its_members_alone(void **state)
 static void a_policy_in_braces_is_sent_as_a_map(void **state)
 {
     (void)state;
-    struct world world;
+    struct blocking_world world;
     struct ratelimit_decision decision;
-    begin(&world);
+    blocking_world_open(&world);
     answer(&world, NULL, NULL, 0);
     assert_int_equal(ratelimit_check(world.client, "{algorithm: token_bucket, limit: 10, window: 1m}", "a", 1, 2,
                                      LONG_MS, &decision),
@@ -437,7 +412,7 @@ static void a_policy_in_braces_is_sent_as_a_map(void **state)
     assert_string_equal(sent(&world), "check {'algorithm': 'token_bucket', 'limit': '10', 'window': '1m'}, 'a', 2");
     assert_int_equal(ratelimit_check(world.client, "{algorithm", "a", 1, 2, LONG_MS, &decision),
                      RATELIMIT_BAD_ARGUMENT);
-    finish(&world);
+    blocking_world_close(&world);
 }
 
 /* What flow_pack() makes of the text, as text. */

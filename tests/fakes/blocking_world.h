@@ -1,0 +1,25 @@
+/*
+ * blocking_world.h: the blocking client, and a daemon in the test's hand at the other end.
+ *
+ * Nothing runs beside the client: the daemon's answer lies in the socket before the call that it answers is made, which
+ * works because msgids are counted.
+ */
+#ifndef RL_FAKES_BLOCKING_WORLD_H
+#define RL_FAKES_BLOCKING_WORLD_H
+
+#include "client/ratelimit.h"
+#include "fakes/scripted_daemon.h"
+
+enum { SHORT_MS = 50, LONG_MS = 60000 }; /* for calls without an answer, and with one */
+
+struct blocking_world {
+    struct scripted_daemon daemon;
+    struct ratelimit *client;
+    uint64_t next_msgid;
+};
+
+/* A client with a connection: its first call is not answered, and its second will have the number `next_msgid`. */
+void blocking_world_open(struct blocking_world *world);
+void blocking_world_close(struct blocking_world *world);
+
+#endif

@@ -70,18 +70,29 @@ static struct pull member(struct pull map, const char *name)
     return pull_of(map.end, 0);
 }
 
-int report_all(FILE *out, struct pull answer)
+static int print_list(FILE *out, struct pull list, const char *indent)
 {
-    struct pull members = member(answer, "members");
     uint32_t n;
-    if (pull_array(&members, &n) != 0 || report_decision(out, answer) != 0) return -1;
+    if (pull_array(&list, &n) != 0) return -1;
     for (uint32_t i = 0; i < n; i++) {
-        struct pull one = members;
-        if (pull_skip(&members) != 0) return -1;
-        fprintf(out, "  checks[%" PRIu32 "]  ", i);
+        struct pull one = list;
+        if (pull_skip(&list) != 0) return -1;
+        fprintf(out, "%schecks[%" PRIu32 "]  ", indent, i);
         if (report_decision(out, one) != 0) return -1;
     }
     return 0;
+}
+
+int report_all(FILE *out, struct pull answer)
+{
+    struct pull members = member(answer, "members");
+    if (pull_type(&members) != PULL_ARRAY || report_decision(out, answer) != 0) return -1;
+    return print_list(out, members, "  ");
+}
+
+int report_many(FILE *out, struct pull answer)
+{
+    return print_list(out, answer, "");
 }
 
 int report_taken(FILE *out, struct pull answer)
@@ -181,15 +192,62 @@ static void print_pairs(FILE *out, struct pull map, const char *const *skipped, 
     }
 }
 
+/* "day limit 100, burst 20; week limit 700": what an override changes, or "unlimited". */
+static void print_changes(FILE *out, struct pull override)
+{
+    static const char *const skipped[] = {"name"};
+    struct pull limits = member(override, "limits");
+    uint32_t n = 0;
+    const char *between = "";
+    if (pull_array(&limits, &n) != 0)
+        fputs("unlimited", out);
+    else if (n == 0)
+        fputs("as the policy", out);
+    for (; n > 0; n--, between = "; ") {
+        struct pull limit = limits, name = member(limit, "name");
+        fputs(between, out);
+        if (pull_type(&name) == PULL_TEXT) {
+            print_value(out, &name);
+            fputc(' ', out);
+        }
+        print_pairs(out, limit, skipped, 1);
+        if (pull_skip(&limits) != 0) return;
+    }
+}
+
+/* "  match  partner:*  unlimited": a line for each override, and one for those that were not listed. */
+static void print_overrides(FILE *out, struct pull policy)
+{
+    static const char *const targets[] = {"key", "match"};
+    struct pull count = member(policy, "overrides"), list = member(policy, "override_list");
+    int64_t n_all = 0;
+    uint32_t n = 0;
+    if (pull_int(&count, &n_all) != 0 || pull_array(&list, &n) != 0) return;
+    for (uint32_t i = 0; i < n; i++) {
+        for (int j = 0; j < 2; j++) {
+            struct pull target = member(list, targets[j]);
+            if (pull_type(&target) != PULL_TEXT) continue;
+            fprintf(out, "  %-5s  ", targets[j]);
+            print_value(out, &target);
+            fputs("  ", out);
+        }
+        print_changes(out, list);
+        fputc('\n', out);
+        if (pull_skip(&list) != 0) return;
+    }
+    if (n_all > n) fprintf(out, "  and %" PRId64 " overrides more, which the answer had no room for\n", n_all - n);
+}
+
 /* "login  algorithm fixed_window, limit 5, window_ms 10000" */
 static void print_policy(FILE *out, struct pull policy)
 {
-    static const char *const skipped[] = {"name"};
+    static const char *const skipped[] = {"name", "override_list"};
     struct pull name = member(policy, "name");
     print_value(out, &name);
     fputs("  ", out);
-    print_pairs(out, policy, skipped, 1);
+    print_pairs(out, policy, skipped, 2);
     fputc('\n', out);
+    print_overrides(out, policy);
 }
 
 /* A line for each limit, and below it what the store has of it. */
@@ -225,10 +283,10 @@ static void print_limits(FILE *out, struct pull answer)
     }
 }
 
-int report_explain(FILE *out, struct pull answer)
+/* The decision's line is there; what led to it. */
+static void print_reasons(FILE *out, struct pull answer)
 {
     static const char *const shown[] = {"why", "policy", "override"};
-    if (report_decision(out, answer) != 0) return -1;
     for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
         struct pull value = member(answer, shown[i]);
         if (pull_type(&value) != PULL_TEXT) continue; /* no override */
@@ -237,6 +295,18 @@ int report_explain(FILE *out, struct pull answer)
         fputc('\n', out);
     }
     print_limits(out, answer);
+}
+
+int report_explain(FILE *out, struct pull answer)
+{
+    struct pull candidate = member(answer, "candidate");
+    if (report_decision(out, answer) != 0) return -1;
+    print_reasons(out, answer);
+    if (pull_type(&candidate) == PULL_NIL) fputs("candidate does not judge this check\n", out);
+    if (pull_type(&candidate) != PULL_MAP) return 0;
+    fputs("candidate ", out);
+    if (report_decision(out, candidate) != 0) return -1;
+    print_reasons(out, candidate);
     return 0;
 }
 

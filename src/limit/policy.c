@@ -200,6 +200,7 @@ void policy_seal(struct policy *policy)
     if (policy->candidate != NULL) {
         complete(policy->candidate, policy->common);
         policy->candidate->idempotency_ms = policy->idempotency_ms;
+        policy->candidate->deadline_ms = policy->deadline_ms;
     }
     int len = snprintf(text, sizeof text, "%s|%s|%" PRIu32 "|%" PRIu32, policy->name,
                        on_failure_name(policy->on_failure), policy->deadline_ms, policy->idempotency_ms);
@@ -216,6 +217,7 @@ void policy_seal(struct policy *policy)
     policy->version = (uint32_t)(hash ^ hash >> 32);
     policy->reserves = can_reserve(policy);
     seal_variants(policy);
+    if (policy->candidate != NULL) policy->candidate->version = policy->version;
 }
 
 static bool meets(const struct limit *limit, const struct key_format *format, struct slice key_a, struct slice key_b)

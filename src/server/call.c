@@ -119,7 +119,8 @@ static void pack_one(struct packer *packer, const struct call *call, const struc
 static void pack_answer(struct packer *packer, const struct call *call)
 {
     if (call->form == CALL_EXPLAIN) {
-        explain_reply(packer, call->first, call->as_arrays, call->session->home->options.key_prefix, call->key_is_bin);
+        const struct explain_form form = {call->as_arrays, call->session->home->options.key_prefix, call->key_is_bin};
+        explain_reply(packer, call->first, call->n > 1 ? call->last : NULL, &form);
         return;
     }
     if (call->form == CALL_MANY) pack_array(packer, call->n);
@@ -127,11 +128,12 @@ static void pack_answer(struct packer *packer, const struct call *call)
     for (const struct check *check = call->first; check != NULL; check = check->next) pack_one(packer, call, check);
 }
 
-/* The first check without a decision, and its place; NULL where all have one. */
+/* The first check without a decision, and its place; NULL where all have one, or where only a candidate has none. */
 static const struct check *find_failed(const struct call *call, uint32_t *ret_index)
 {
     uint32_t i = 0;
     for (const struct check *check = call->first; check != NULL; check = check->next, i++) {
+        if (call->form == CALL_EXPLAIN && i > 0) break;
         if (check->error == ERROR_NONE) continue;
         *ret_index = i;
         return check;

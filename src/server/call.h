@@ -22,7 +22,7 @@ enum call_form {
     CALL_ONE,
     CALL_MANY,    /* the answer is a list, whatever its length */
     CALL_ALL,     /* one answer of all, with theirs as its members */
-    CALL_EXPLAIN, /* one, with all that led to it */
+    CALL_EXPLAIN, /* one, with all that led to it; the second check asks the policy's candidate */
 };
 
 struct call {

@@ -82,12 +82,37 @@ static void pack_states(struct packer *packer, const struct check *check)
     }
 }
 
-void explain_reply(struct packer *packer, const struct check *check, bool as_array, const char *key_prefix,
-                   bool keys_are_bin)
+enum { N_REASONS = 4 };
+
+static void pack_reasons(struct packer *packer, const struct check *check, const struct explain_form *form)
 {
-    enum { N_MORE = 6 };
     char text[WHY_TEXT_MAX];
-    reply_decision(packer, &check->decision, check->cost, as_array, N_MORE);
+    pack_text(packer, "why");
+    pack_text(packer, why_text(check, text));
+    pack_limits(packer, check);
+    pack_keys(packer, check, form->key_prefix, form->keys_are_bin);
+    pack_states(packer, check);
+}
+
+/* nil where it does not judge such a check, or had no answer of the store. */
+static void pack_candidate(struct packer *packer, const struct check *trial, const struct explain_form *form)
+{
+    pack_text(packer, "candidate");
+    if (trial == NULL || trial->error != ERROR_NONE) {
+        pack_nil(packer);
+        return;
+    }
+    reply_decision(packer, &trial->decision, trial->cost, form->as_array, N_REASONS);
+    pack_reasons(packer, trial, form);
+}
+
+void explain_reply(struct packer *packer, const struct check *check, const struct check *trial,
+                   const struct explain_form *form)
+{
+    enum { N_MORE = N_REASONS + 2 };
+    const struct policy *whole = check->policy->base != NULL ? check->policy->base : check->policy;
+    bool is_tried = whole->candidate != NULL;
+    reply_decision(packer, &check->decision, check->cost, form->as_array, N_MORE + is_tried);
     pack_text(packer, "policy");
     pack_text(packer, check->policy->name);
     pack_text(packer, "override");
@@ -95,9 +120,6 @@ void explain_reply(struct packer *packer, const struct check *check, bool as_arr
         pack_text(packer, check->policy->override);
     else
         pack_nil(packer);
-    pack_text(packer, "why");
-    pack_text(packer, why_text(check, text));
-    pack_limits(packer, check);
-    pack_keys(packer, check, key_prefix, keys_are_bin);
-    pack_states(packer, check);
+    pack_reasons(packer, check, form);
+    if (is_tried) pack_candidate(packer, trial, form);
 }

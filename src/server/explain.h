@@ -7,8 +7,14 @@
 #include "engine/check.h"
 #include "proto/pack.h"
 
-/* Of a peek that was answered. `key_prefix` is that of the keys in Redis; they are bin where the client's was. */
-void explain_reply(struct packer *packer, const struct check *check, bool as_array, const char *key_prefix,
-                   bool keys_are_bin);
+struct explain_form {
+    bool as_array;
+    const char *key_prefix; /* of the keys in Redis */
+    bool keys_are_bin;      /* as the client's was */
+};
+
+/* Of a peek that was answered, and of the one that asked the candidate (NULL: none did). */
+void explain_reply(struct packer *packer, const struct check *check, const struct check *trial,
+                   const struct explain_form *form);
 
 #endif

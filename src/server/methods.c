@@ -86,6 +86,15 @@ static int run_peek(struct session *session, uint64_t msgid, struct params *para
     return ask(session, msgid, params, OP_PEEK, &question);
 }
 
+/* What would the candidate say, where it judges such a check? */
+static int add_trial(struct call *call, const struct params *params, const struct question *question)
+{
+    struct question trial = *question;
+    trial.policy = question->policy->candidate;
+    if (trial.policy == NULL || engine_cost_fault(trial.policy, trial.cost) != NULL) return 0;
+    return add_check(call, params, OP_PEEK, &trial);
+}
+
 static int run_explain(struct session *session, uint64_t msgid, struct params *params)
 {
     struct question question = {.cost = 1};
@@ -95,7 +104,7 @@ static int run_explain(struct session *session, uint64_t msgid, struct params *p
     struct call *call = call_new(session, msgid, CALL_EXPLAIN);
     if (call == NULL) return fail_overloaded(params);
     call->key_is_bin = is_bin;
-    if (add_check(call, params, OP_PEEK, &question) != 0) {
+    if (add_check(call, params, OP_PEEK, &question) != 0 || add_trial(call, params, &question) != 0) {
         call_drop(call);
         return -1;
     }

@@ -1,6 +1,25 @@
+/*
+ * policies.c: policies and limits as maps.
+ *
+ * Overrides are listed with what they change. There may be more of them than anybody wants in one answer, so the list
+ * ends where the answer's room for them does; their number is always told.
+ */
 #include "server/policies.h"
 
+#include <string.h>
+
 #include "limit/calendar.h"
+
+enum {
+    OVERRIDES_ROOM = 1 << 20, /* bytes of one answer for the overrides of all policies; a client takes 4 MiB */
+    OVERRIDE_SIZE = 48,       /* bytes of one beside its text and its limits, at most */
+    CHANGE_SIZE = 176,        /* of one limit that it changes */
+};
+
+static bool is_bucket(const struct limit *limit)
+{
+    return limit->algo == ALGO_LEAKY_BUCKET || limit->algo == ALGO_BUCKET;
+}
 
 static bool is_fixed_window(const struct limit *limit)
 {
@@ -37,12 +56,17 @@ static void pack_calendar(struct packer *packer, const struct calendar *calendar
     pack_text(packer, calendar_week_start_name(calendar));
 }
 
+/* "window_ms", or what a limit has in its place. */
+static const char *window_name(const struct limit *limit)
+{
+    return limit->algo == ALGO_CONCURRENCY ? "slot_ttl_ms" : "window_ms";
+}
+
 void policies_pack_limit(struct packer *packer, const struct limit *limit, uint32_t n_more)
 {
     const struct algo_ops *ops = limit_ops(limit);
     bool is_named = limit->name[0] != '\0', is_leaky = limit->algo == ALGO_LEAKY_BUCKET;
-    bool is_bucket = is_leaky || limit->algo == ALGO_BUCKET;
-    pack_map(packer, 3U + is_named + limit->shared + is_bucket + is_leaky + is_fixed_window(limit) +
+    pack_map(packer, 3U + is_named + limit->shared + is_bucket(limit) + is_leaky + is_fixed_window(limit) +
                          may_count_denied(limit) + limit->phase + (limit->calendar != NULL) + is_week(limit) + n_more);
     if (is_named) {
         pack_text(packer, "name");
@@ -56,10 +80,10 @@ void policies_pack_limit(struct packer *packer, const struct limit *limit, uint3
     if (limit->calendar != NULL) {
         pack_calendar(packer, limit->calendar);
     } else {
-        pack_text(packer, limit->algo == ALGO_CONCURRENCY ? "slot_ttl_ms" : "window_ms");
+        pack_text(packer, window_name(limit));
         pack_int(packer, div_up(limit->window_us, 1000));
     }
-    if (is_bucket) {
+    if (is_bucket(limit)) {
         pack_text(packer, "burst");
         pack_int(packer, limit->full);
     }
@@ -87,12 +111,86 @@ static void pack_count(struct packer *packer, const char *name, uint64_t count)
     pack_uint(packer, count);
 }
 
-static void pack_policy(struct packer *packer, const struct policy *policy)
+/* A limit of a variant: its numbers that are not those of the policy's own. */
+static void pack_change(struct packer *packer, const struct limit *limit, const struct limit *base)
+{
+    bool is_named = limit->name[0] != '\0';
+    bool has_limit = limit->limit != base->limit, has_window = limit->window_us != base->window_us;
+    bool has_burst = is_bucket(limit) && limit->full != base->full, has_wait = limit->max_wait_us != base->max_wait_us;
+    pack_map(packer, 0U + is_named + has_limit + has_window + has_burst + has_wait);
+    if (is_named) {
+        pack_text(packer, "name");
+        pack_text(packer, limit->name);
+    }
+    if (has_limit) {
+        pack_text(packer, "limit");
+        pack_int(packer, limit->limit);
+    }
+    if (has_window) {
+        pack_text(packer, window_name(limit));
+        pack_int(packer, div_up(limit->window_us, 1000));
+    }
+    if (has_burst) {
+        pack_text(packer, "burst");
+        pack_int(packer, limit->full);
+    }
+    if (has_wait) {
+        pack_text(packer, "max_wait_ms");
+        pack_int(packer, div_up(limit->max_wait_us, 1000));
+    }
+}
+
+static bool is_changed(const struct limit *limit, const struct limit *base)
+{
+    return limit->limit != base->limit || limit->window_us != base->window_us || limit->full != base->full ||
+           limit->max_wait_us != base->max_wait_us;
+}
+
+static void pack_override(struct packer *packer, const struct override *item)
+{
+    const struct policy *variant = item->variant;
+    uint32_t n_changed = 0;
+    pack_map(packer, 2);
+    pack_text(packer, item->is_pattern ? "match" : "key");
+    pack_text(packer, item->text);
+    if (variant->unlimited) {
+        pack_text(packer, "unlimited");
+        pack_bool(packer, true);
+        return;
+    }
+    for (uint16_t i = 0; i < variant->n_limits; i++)
+        n_changed += is_changed(&variant->limits[i], &variant->base->limits[i]);
+    pack_text(packer, "limits");
+    pack_array(packer, n_changed);
+    for (uint16_t i = 0; i < variant->n_limits; i++) {
+        if (is_changed(&variant->limits[i], &variant->base->limits[i]))
+            pack_change(packer, &variant->limits[i], &variant->base->limits[i]);
+    }
+}
+
+/* As many as there is room for. */
+static void pack_overrides(struct packer *packer, const struct overrides *overrides, size_t *room)
+{
+    size_t n = 0;
+    for (; n < overrides->n; n++) {
+        const struct override *item = &overrides->items[n];
+        size_t len = OVERRIDE_SIZE + strlen(item->text) + item->variant->n_limits * CHANGE_SIZE;
+        if (len > *room) break;
+        *room -= len;
+    }
+    pack_text(packer, "overrides");
+    pack_uint(packer, overrides->n);
+    pack_text(packer, "override_list");
+    pack_array(packer, (uint32_t)n);
+    for (size_t i = 0; i < n; i++) pack_override(packer, &overrides->items[i]);
+}
+
+static void pack_policy(struct packer *packer, const struct policy *policy, size_t *overrides_room)
 {
     bool has_format = policy->format != NULL, has_overrides = policy->overrides != NULL;
     bool debt = policy_has_debt(policy);
     const struct policy *candidate = policy->candidate;
-    pack_map(packer, 8U + policy->shadow + debt + has_format + has_overrides + policy->unlimited +
+    pack_map(packer, 8U + policy->shadow + debt + has_format + (has_overrides ? 2U : 0U) + policy->unlimited +
                          (candidate != NULL ? 5U : 0U));
     pack_text(packer, "name");
     pack_text(packer, policy->name);
@@ -118,10 +216,7 @@ static void pack_policy(struct packer *packer, const struct policy *policy)
         pack_text(packer, "key_format");
         pack_text(packer, policy->format->text);
     }
-    if (has_overrides) {
-        pack_text(packer, "overrides");
-        pack_uint(packer, policy->overrides->n);
-    }
+    if (has_overrides) pack_overrides(packer, policy->overrides, overrides_room);
     pack_text(packer, "limits");
     pack_array(packer, policy->n_limits);
     for (uint16_t i = 0; i < policy->n_limits; i++) policies_pack_limit(packer, &policy->limits[i], 0);
@@ -140,6 +235,7 @@ static void pack_policy(struct packer *packer, const struct policy *policy)
 
 void policies_reply(struct packer *packer, const struct policy_set *set)
 {
+    size_t overrides_room = OVERRIDES_ROOM;
     pack_array(packer, (uint32_t)set->n);
-    for (size_t i = 0; i < set->n; i++) pack_policy(packer, set->in_order[i]);
+    for (size_t i = 0; i < set->n; i++) pack_policy(packer, set->in_order[i], &overrides_room);
 }

@@ -104,11 +104,22 @@ static const struct op_member *find_tightest(const struct op *op)
     return least;
 }
 
+/* A candidate is not asked in earnest; a policy in shadow denies nobody. */
+static const char *denied_word(const struct policy *policy)
+{
+    return policy->shadow || policy->is_candidate ? "Would be denied" : "Denied";
+}
+
+static const char *allowed_word(const struct policy *policy)
+{
+    return policy->is_candidate ? "Would be allowed" : "Allowed";
+}
+
 static void say_denied(struct why *why, const struct check *check, const struct op_member *member, unsigned n_deny)
 {
     char time[UNITS_TEXT_MAX];
     const struct limit *limit = member->limit;
-    say(why, "%s by ", check->policy->shadow ? "Would be denied" : "Denied");
+    say(why, "%s by ", denied_word(check->policy));
     say_limit(why, limit);
     if (check->cost > limit->full) {
         say(why,
@@ -132,7 +143,7 @@ static void say_allowed(struct why *why, const struct check *check)
 {
     char time[UNITS_TEXT_MAX];
     const struct op_member *member = find_tightest(&check->op);
-    say(why, "Allowed by ");
+    say(why, "%s by ", allowed_word(check->policy));
     say_limit(why, member->limit);
     say(why, ": ");
     say_free(why, check, member);
@@ -150,10 +161,10 @@ static void say_policy(struct why *why, const struct check *check)
         say(why, "Allowed: %s unlimited, and nothing is counted.",
             check->policy->base != NULL ? "an override makes this key" : "the policy is");
     else if (zero != NULL && check->cost > 0)
-        say(why, "%s: %s is 0, which admits nothing. No waiting helps.",
-            check->policy->shadow ? "Would be denied" : "Denied", name_of(zero, name));
+        say(why, "%s: %s is 0, which admits nothing. No waiting helps.", denied_word(check->policy),
+            name_of(zero, name));
     else
-        say(why, "Allowed: a cost of 0 charges nothing.");
+        say(why, "%s: a cost of 0 charges nothing.", allowed_word(check->policy));
 }
 
 const char *why_text(const struct check *check, char *out)

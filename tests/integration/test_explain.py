@@ -31,6 +31,18 @@ policies:
       - {name: tenant, by: [tenant], algorithm: fixed_window, limit: 9, window: 1d}
     candidate:
       - {name: all, by: [], algorithm: fixed_window, limit: 1, window: 1d}
+  trial:
+    algorithm: fixed_window
+    limit: 5
+    window: 1d
+    start: first_hit
+    candidate:
+      - {name: day, algorithm: fixed_window, limit: 2, window: 1d, start: first_hit}
+      - {name: week, algorithm: sliding_log, limit: 1500, window: 7d}
+    overrides: [{key: vip, limit: 50}]
+  closed: {algorithm: fixed_window, limit: 0, window: 1d, candidate: [{name: day, algorithm: fixed_window, limit: 1, window: 1d}]}
+  dear:
+    {algorithm: token_bucket, limit: 5000, window: 1d, candidate: [{name: log, algorithm: sliding_log, limit: 5000, window: 1d}]}
   tried: {algorithm: fixed_window, limit: 1, window: 1d, shadow: true}
   free: {unlimited: true}
   yearly: {algorithm: calendar_window, limit: 2, window: year}
@@ -168,7 +180,50 @@ def test_the_array_form_has_it_all_in_the_map_behind(client):
     assert client.call("explain", "tried", "k")[11]["shadow_denied"] is True
 
 
-def test_nothing_is_charged_and_nobody_on_trial_is_asked(client):
+def test_it_says_what_the_candidate_would_say(client):
+    client.check("trial", "k", 2)
+    answer = client.call("explain", "trial", "k")
+    assert some(answer, "allowed", "remaining") == (True, 2)
+    candidate = answer["candidate"]
+    assert some(candidate, "allowed", "limit", "remaining", "bound_by", "source") == (
+        False, 2, 0, "trial/day", answer["source"])
+    assert candidate["policy_version"] == answer["policy_version"] and 0 < candidate["retry_after_ms"] <= DAY_MS
+    assert candidate["why"].startswith('Would be denied by limit "day" (fixed_window, 2 per 1d): 0 of 2 units are free')
+    assert [some(limit, "name", "allowed", "remaining") for limit in candidate["limits"]] == [
+        ("day", False, 0), ("week", True, 1498)]
+    assert [state["count"] for state in candidate["state"]] == [2, 2]
+    assert [key.split("}:")[1] for key in candidate["store_keys"]] == [
+        "fh1:trial+candidate/day:k", "sl1:trial+candidate/week:k"]
+    fresh = client.call("explain", "trial", "fresh")["candidate"]
+    assert fresh["allowed"] and fresh["why"].startswith('Would be allowed by limit "day"')
+    assert client.call("explain", "closed", "k")["candidate"]["allowed"]
+
+
+def test_asking_what_the_candidate_would_say_charges_and_counts_nothing(served):
+    client, server = served
+    for _ in range(3):
+        assert client.call("explain", "trial", "k", 2)["candidate"]["allowed"]
+    stats = client.call("stats")
+    assert some(stats, "checks", "candidate_allowed", "candidate_denied", "candidate_skipped", "inflight") == (0,) * 5
+    if server is not None:
+        assert server.client().keys("*") == []
+
+
+def test_a_candidate_that_does_not_judge_says_nothing(client):
+    assert client.call("explain", "trial", "vip")["candidate"] is None
+    assert client.call("explain", "dear", "k", 1500)["candidate"] is None
+    assert client.call("explain", "dear", "k", 15)["candidate"]["allowed"]
+    assert "candidate" not in client.call("explain", "login", "k")
+
+
+def test_the_array_form_has_the_candidate_as_an_array_too(client):
+    client.call("hello", {"decision": "array"})
+    client.check("trial", "k", 2)
+    candidate = client.call("explain", "trial", "k")[11]["candidate"]
+    assert candidate[0] is False and set(candidate[11]) == {"why", "limits", "store_keys", "state"}
+
+
+def test_nothing_is_charged(client):
     for _ in range(3):
         assert client.call("explain", "login", "k", 2)["allowed"]
         client.call("explain", "tenant", "a:b")
@@ -207,6 +262,7 @@ def test_without_redis_it_says_what_a_check_would_get(ratelimitd, redis, connect
     assert error.value.code == "STORE_UNAVAILABLE" and "on_failure: local" in error.value.message
     assert client.call("explain", "never", "k")["allowed"] is False
     assert client.call("explain", "search", "partner:7")["source"] == "unlimited"
+    assert some(client.call("explain", "closed", "k"), "allowed", "candidate") == (False, None)
 
 
 def test_a_prefix_of_ones_own_is_told(ratelimitd, redis, connect):
@@ -232,6 +288,11 @@ def test_the_command_prints_lines_for_people(ratelimitd):
     done = daemon.ctl("explain", "search", "user:42")
     assert "override  user:42" in done.stdout.splitlines()
     assert daemon.ctl("explain", "half", "k").stdout.count("not asked") == 1
+    daemon.ctl("check", "trial", "k", 2)
+    lines = daemon.ctl("explain", "trial", "k").stdout.splitlines()
+    assert lines[6].startswith("candidate denied  0 of 2 left, retry in ") and len(lines) == 6 + 2 + 2 * 3
+    assert lines[7].startswith('why       Would be denied by limit "day"') and lines[-3].startswith("limit     week  allows")
+    assert daemon.ctl("explain", "trial", "vip").stdout.splitlines()[-1] == "candidate does not judge this check"
     assert daemon.ctl("explain", "nope", "k").returncode == 4
     assert daemon.ctl("explain", "search").returncode == 2
 

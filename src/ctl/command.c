@@ -17,11 +17,18 @@ enum exit_code usage_error(const char *what, const char *which)
     return EXIT_USAGE;
 }
 
+/* What makes no connection is often the wrong place to look. */
+static const char *way_out(enum ratelimit_status status, const char *error)
+{
+    bool is_path = status == RATELIMIT_UNREACHABLE && strncmp(error, "cannot connect", strlen("cannot connect")) == 0;
+    return is_path ? "; is ratelimitd running, and is this its socket? -s and $RATELIMIT_SOCKET name another" : "";
+}
+
 enum exit_code complain(enum ratelimit_status status, const char *code, const char *error, bool json)
 {
     char message[MESSAGE_SIZE];
     log_escape(message, sizeof message, error, strlen(error));
-    fprintf(stderr, "ratelimitctl: %s\n", message);
+    fprintf(stderr, "ratelimitctl: %s%s\n", message, way_out(status, error));
     if (status == RATELIMIT_BAD_ARGUMENT) return EXIT_USAGE;
     if (status != RATELIMIT_REFUSED) return EXIT_UNREACHABLE;
     if (json) {
@@ -37,19 +44,41 @@ enum exit_code complain(enum ratelimit_status status, const char *code, const ch
 
 enum exit_code complain_open(enum ratelimit_status status)
 {
-    return usage_error(status == RATELIMIT_BAD_ARGUMENT ? "the socket's path is empty or over 107 bytes"
-                                                        : ratelimit_status_text(status),
+    return usage_error(status == RATELIMIT_BAD_ARGUMENT
+                           ? "the socket's path (of -s, or $RATELIMIT_SOCKET) is empty or over 107 bytes"
+                           : ratelimit_status_text(status),
                        "");
 }
 
 int parse_number(const char *text, int64_t *ret)
 {
-    char *end;
+    const char *digits = text[0] == '-' ? text + 1 : text;
+    if (digits[0] == '\0' || digits[strspn(digits, "0123456789")] != '\0') return -1;
     errno = 0;
-    long long number = strtoll(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || text[0] == ' ' || text[0] == '+') return -1;
-    *ret = number;
-    return 0;
+    *ret = strtoll(text, NULL, 10);
+    return errno == 0 ? 0 : -2;
+}
+
+/* "COST" of "POLICY KEY [COST]". */
+static struct slice name_of_argument(const struct command *command, int index)
+{
+    const char *at = command->arguments;
+    for (; index > 0; index--) at += strcspn(at, " ") + 1;
+    at += strspn(at, "[");
+    return (struct slice){(const uint8_t *)at, strcspn(at, " ]")};
+}
+
+static enum exit_code number_error(const struct command *command, int index, const char *text, bool too_large)
+{
+    struct slice name = name_of_argument(command, index);
+    const char *way = "";
+    if (text[0] == '-' && strspn(text + 1, "0123456789") == 0)
+        way = "; options come before the command";
+    else if (command->shape == SHAPE_ALL)
+        way = "; a comma between two checks is an argument of its own";
+    fprintf(stderr, "ratelimitctl: %.*s: '%s' is %s%s\n", (int)name.len, (const char *)name.data, text,
+            too_large ? "too large; at most 9007199254740991 can be asked for" : "no whole number", way);
+    return EXIT_USAGE;
 }
 
 static enum exit_code pack_policy(struct packer *packer, const char *text)
@@ -60,35 +89,36 @@ static enum exit_code pack_policy(struct packer *packer, const char *text)
     else
         pack_text(packer, text);
     if (wrong == NULL) return EXIT_DONE;
-    fprintf(stderr, "ratelimitctl: the policy's settings: %s, at '%.20s'\n", wrong, at);
+    fprintf(stderr, "ratelimitctl: the policy's settings: %s, at '%.20s'; write them as in ratelimitd.yaml(5)\n", wrong,
+            at);
     return EXIT_USAGE;
 }
 
-static enum exit_code pack_argument(struct packer *packer, enum argument type, const char *text)
+static enum exit_code pack_argument(struct packer *packer, const struct command *command, int index, const char *text)
 {
     int64_t number;
-    if (type == ARGUMENT_POLICY) return pack_policy(packer, text);
-    if (type == ARGUMENT_TEXT) {
+    if (command->types[index] == ARGUMENT_POLICY) return pack_policy(packer, text);
+    if (command->types[index] == ARGUMENT_TEXT) {
         pack_text(packer, text);
-    } else if (parse_number(text, &number) == 0) {
-        pack_int(packer, number);
-    } else {
-        return usage_error("no whole number", text);
+        return EXIT_DONE;
     }
+    int status = parse_number(text, &number);
+    if (status != 0) return number_error(command, index, text, status == -2);
+    pack_int(packer, number);
     return EXIT_DONE;
 }
 
 static enum exit_code pack_arguments(struct packer *packer, const struct command *command, int n, char **arguments)
 {
     enum exit_code code = EXIT_DONE;
-    for (int i = 0; i < n && code == EXIT_DONE; i++) code = pack_argument(packer, command->types[i], arguments[i]);
+    for (int i = 0; i < n && code == EXIT_DONE; i++) code = pack_argument(packer, command, i, arguments[i]);
     return code;
 }
 
-/* `cost` NULL: it stands elsewhere, or is the default. */
-static enum exit_code pack_options(struct packer *packer, const struct options *options, const char *cost)
+/* `n_more` options follow, packed by the caller. */
+static void pack_options(struct packer *packer, const struct options *options, uint32_t n_more)
 {
-    pack_map(packer, (uint32_t)(cost != NULL) + (uint32_t)__builtin_popcount(options->given));
+    pack_map(packer, n_more + (uint32_t)__builtin_popcount(options->given));
     if (options->given & ASK_DEADLINE) {
         pack_text(packer, "deadline_ms");
         pack_int(packer, options->deadline_ms);
@@ -109,9 +139,6 @@ static enum exit_code pack_options(struct packer *packer, const struct options *
         pack_text(packer, "ttl_ms");
         pack_int(packer, options->ttl_ms);
     }
-    if (cost == NULL) return EXIT_DONE;
-    pack_text(packer, "cost");
-    return pack_argument(packer, ARGUMENT_NUMBER, cost);
 }
 
 static enum exit_code pack_check(struct packer *packer, const struct command *command, const struct options *options,
@@ -119,7 +146,11 @@ static enum exit_code pack_check(struct packer *packer, const struct command *co
 {
     pack_array(packer, 3);
     enum exit_code code = pack_arguments(packer, command, 2, arguments);
-    return code != EXIT_DONE ? code : pack_options(packer, options, n > 2 ? arguments[2] : NULL);
+    if (code != EXIT_DONE) return code;
+    pack_options(packer, options, n > 2);
+    if (n == 2) return EXIT_DONE;
+    pack_text(packer, "cost");
+    return pack_argument(packer, command, 2, arguments[2]);
 }
 
 /* How many arguments the member has that begins at `arguments`: a policy and a key, whatever they are, then a cost if
@@ -138,12 +169,12 @@ static enum exit_code pack_members(struct packer *packer, const struct command *
     pack_array(packer, n_members);
     for (int at = 0; n_members > 0; n_members--) {
         int len = member_len(n - at, arguments + at);
-        if (len < 2) return usage_error("a policy and a key are missing behind the last comma", "");
+        if (len < 2) return usage_error("behind the last comma a policy and its key are missing", "");
         pack_array(packer, (uint32_t)len);
         enum exit_code code = pack_arguments(packer, command, len, arguments + at);
         if (code != EXIT_DONE) return code;
         at += len;
-        if (at < n && strcmp(arguments[at], ",") != 0) return usage_error("no comma", arguments[at]);
+        if (at < n && strcmp(arguments[at], ",") != 0) return usage_error("a comma is missing before", arguments[at]);
         at++;
     }
     return EXIT_DONE;
@@ -159,7 +190,7 @@ static enum exit_code pack_shape(struct packer *packer, const struct command *co
     pack_array(packer, (is_all ? 1U : (uint32_t)n) + has_options);
     enum exit_code code =
         is_all ? pack_members(packer, command, n, arguments) : pack_arguments(packer, command, n, arguments);
-    if (code == EXIT_DONE && has_options) code = pack_options(packer, options, NULL);
+    if (code == EXIT_DONE && has_options) pack_options(packer, options, 0);
     return code;
 }
 

@@ -43,7 +43,7 @@ enum argument { ARGUMENT_TEXT, ARGUMENT_NUMBER, ARGUMENT_POLICY /* a name, or se
 enum shape {
     SHAPE_PLAIN, /* the arguments, then the options */
     SHAPE_CHECK, /* as that; a cost is one of the options */
-    SHAPE_ALL,   /* a list of policy, key and cost, separated by commas; then the options */
+    SHAPE_ALL,   /* a list of policy, key and cost, separated by commas; then the options, if there are any */
     SHAPE_HOLD,  /* policy and key; what stands behind them is for hold.h */
 };
 
@@ -68,7 +68,7 @@ enum exit_code usage_error(const char *what, const char *which);
 enum exit_code complain(enum ratelimit_status status, const char *code, const char *error, bool json);
 /* There is no client: of what ratelimit_open() said. */
 enum exit_code complain_open(enum ratelimit_status status);
-int parse_number(const char *text, int64_t *ret); /* 0 or -1 */
+int parse_number(const char *text, int64_t *ret); /* 0, -1 where it is no whole number, -2 where it is too large */
 
 /* 0, or the exit code with the complaint made. */
 enum exit_code command_pack(const struct command *command, const struct options *options, int n, char **arguments,

@@ -2,7 +2,7 @@
 _ratelimitctl()
 {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
-    local commands="check check-all peek explain reset refund reserve settle cancel acquire policies stats ping version test-clock" word i
+    local commands="check check-all check-many peek explain reset refund reserve settle cancel acquire policies stats ping version test-clock" word i
     local -a socket=()
     case $previous in
     -s | --socket)
@@ -10,7 +10,7 @@ _ratelimitctl()
         return
         ;;
     --timeout | --deadline | --max-wait | --at-most | --request-id | --ttl) return ;;
-    check | check-all | peek | explain | reset | refund | reserve | acquire)
+    check | check-all | check-many | peek | explain | reset | refund | reserve | acquire)
         for ((i = 1; i < COMP_CWORD - 1; i++)); do
             word=${COMP_WORDS[i]}
             case $word in -s | --socket) socket=(-s "${COMP_WORDS[i + 1]}") ;; esac

@@ -33,6 +33,8 @@ static const struct command commands[] = {
      ASK_DEADLINE | ASK_MAX_WAIT | ASK_AT_MOST | ASK_REQUEST_ID, SHAPE_CHECK},
     {"check-all", "check_all", "POLICY KEY [COST] , ...", 2, INT_MAX, POLICY_KEY_COST, report_all,
      "charge several as one: all, or none", ASK_DEADLINE | ASK_REQUEST_ID, SHAPE_ALL},
+    {"check-many", "check_many", "POLICY KEY [COST] , ...", 2, INT_MAX, POLICY_KEY_COST, report_many,
+     "charge several, each on its own", 0, SHAPE_ALL},
     {"peek", "peek", "POLICY KEY [COST]", 2, 3, POLICY_KEY_COST, report_decision,
      "what a check of COST (0) would answer", 0, SHAPE_PLAIN},
     {"explain", "explain", "POLICY KEY [COST]", 2, 3, POLICY_KEY_COST, report_explain,
@@ -101,7 +103,7 @@ static void print_help(FILE *out)
         "Options come before the command, so that a key may begin with a dash. POLICY is a name or, where the daemon\n"
         "allows it, settings: '{algorithm: token_bucket, limit: 10, window: 1m}'. A comma between the checks of "
         "check-all\n"
-        "is an argument of its own.\n"
+        "and check-many is an argument of its own.\n"
         "Exit codes: 0 allowed or done, 1 denied, 2 usage, 3 daemon not reachable, 4 the daemon answered with an\n"
         "error, 5 the answer could not be written.\n",
         out);
@@ -182,6 +184,15 @@ enum {
     OPTION_VERSION
 };
 
+/* The first of `bits`, which are options that `command` does not take. */
+static enum exit_code option_error(const struct command *command, unsigned bits)
+{
+    static const char *const names[] = {"--deadline", "--max-wait", "--at-most", "--request-id", "--ttl"};
+    fprintf(stderr, "ratelimitctl: %s takes no %s; try ratelimitctl --help\n", command->name,
+            names[__builtin_ctz(bits)]);
+    return EXIT_USAGE;
+}
+
 /* One of those that the protocol has too. 0, or -1 with the complaint made. */
 static int parse_ask_option(int option, const char *text, struct options *ret)
 {
@@ -258,7 +269,14 @@ static bool is_denied(struct pull answer)
 {
     struct slice name;
     uint32_t n;
-    bool allowed = true;
+    bool allowed = true, denied = false;
+    if (pull_array(&answer, &n) == 0) { /* of a check_many: one is enough */
+        for (; n > 0 && !denied; n--) {
+            denied = is_denied(answer);
+            pull_skip(&answer);
+        }
+        return denied;
+    }
     if (pull_map(&answer, &n) != 0) return false;
     for (; n > 0 && pull_text(&answer, &name) == 0; n--) {
         if (slice_is(name, "allowed")) {
@@ -287,7 +305,8 @@ static enum exit_code ask(struct ratelimit *client, const struct options *option
         return EXIT_UNREACHABLE;
     }
     bool is_verdict = command->report == report_decision || command->report == report_all ||
-                      command->report == report_taken || command->report == report_explain;
+                      command->report == report_many || command->report == report_taken ||
+                      command->report == report_explain;
     return is_verdict && is_denied(answer) ? EXIT_DENIED : EXIT_DONE;
 }
 
@@ -349,11 +368,11 @@ int main(int argc, char **argv)
         fprintf(stderr, "ratelimitctl: %s is not available in this version\n", command->name);
         return EXIT_USAGE;
     }
-    if (options.given & ~command->takes) return (int)usage_error("takes no such option", command->name);
+    if (options.given & ~command->takes) return (int)option_error(command, options.given & ~command->takes);
     int n = argc - optind - 1;
     bool misses_command = command->shape == SHAPE_HOLD && n > 2 && (n == 3 || strcmp(argv[optind + 3], "--") != 0);
     if (n < command->n_least || n > command->n_most || misses_command) {
-        fprintf(stderr, "usage: ratelimitctl %s %s\n", command->name, command->arguments);
+        fprintf(stderr, "usage: ratelimitctl [OPTION ...] %s %s\n", command->name, command->arguments);
         return EXIT_USAGE;
     }
     return (int)finish(run(&options, command, n, argv + optind + 1));

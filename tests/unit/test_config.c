@@ -12,33 +12,8 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "config/config.h"
-#include "config/config_print.h"
 #include "config/reading.h"
-
-static struct config *parse(const char *text, struct faults *faults)
-{
-    faults_init(faults);
-    return config_parse(text, strlen(text), false, faults);
-}
-
-/* A file that must be correct. */
-static struct config *load(const char *text)
-{
-    struct faults faults;
-    struct config *config = parse(text, &faults);
-    if (config == NULL) fail_msg("%s: line %u: %s", text, faults.items[0].line, faults.items[0].text);
-    assert_int_equal(faults.n, 0);
-    faults_fini(&faults);
-    return config;
-}
-
-static const struct limit *limit_of(const struct config *config, const char *name)
-{
-    const struct policy *policy = policy_find(config->policies, slice_of(name));
-    assert_non_null(policy);
-    return &policy->limits[0];
-}
+#include "fakes/config_text.h"
 
 /* What is accepted */
 
@@ -49,7 +24,7 @@ static void without_a_file_there_is_one_policy_on_the_memory_store(void **state)
     assert_non_null(config);
     assert_int_equal(config->store_type, STORE_TYPE_MEMORY);
     assert_int_equal(config->policies->n, 1);
-    const struct limit *limit = limit_of(config, "default");
+    const struct limit *limit = config_limit(config, "default");
     assert_int_equal(limit->algo, ALGO_BUCKET);
     assert_int_equal(limit->limit, 100);
     assert_int_equal(limit->window_us, 1000000);
@@ -60,19 +35,19 @@ static void without_a_file_there_is_one_policy_on_the_memory_store(void **state)
 static void the_default_policy_stands_in_only_for_a_missing_list(void **state)
 {
     (void)state;
-    struct config *config = load("");
+    struct config *config = config_of("");
     assert_non_null(policy_find(config->policies, slice_of("default")));
     config_free(config);
-    config = load("listen: {socket: /tmp/x.sock}\n");
+    config = config_of("listen: {socket: /tmp/x.sock}\n");
     assert_non_null(policy_find(config->policies, slice_of("default")));
     config_free(config);
-    config = load("policies: {}\n");
+    config = config_of("policies: {}\n");
     assert_int_equal(config->policies->n, 0);
     config_free(config);
-    config = load("policies:\n");
+    config = config_of("policies:\n");
     assert_int_equal(config->policies->n, 0);
     config_free(config);
-    config = load("policies:\n  a: {algorithm: fixed_window, limit: 1, window: 1s}\n");
+    config = config_of("policies:\n  a: {algorithm: fixed_window, limit: 1, window: 1s}\n");
     assert_null(policy_find(config->policies, slice_of("default")));
     config_free(config);
 }
@@ -80,7 +55,7 @@ static void the_default_policy_stands_in_only_for_a_missing_list(void **state)
 static void the_defaults_are_those_of_the_interface(void **state)
 {
     (void)state;
-    struct config *config = load("");
+    struct config *config = config_of("");
     assert_string_equal(config->listen_socket, "/run/ratelimitd/ratelimitd.sock");
     assert_int_equal(config->listen_mode, 0660);
     assert_null(config->listen_group);
@@ -106,20 +81,21 @@ static void the_defaults_are_those_of_the_interface(void **state)
 static void a_whole_file_becomes_values(void **state)
 {
     (void)state;
-    struct config *config = load("listen:\n  socket: /tmp/a.sock\n  mode: \"0600\"\n  group: www\n"
-                                 "caps: {max_key: 2KiB, max_depth: 6}\n"
-                                 "store:\n  type: redis\n  redis:\n    addresses: [\"[::1]:6379\"]\n    merge: false\n"
-                                 "    database: 3\n    reconnect: {min: 1ms, max: 2s}\n"
-                                 "defaults: {deadline: 200ms, on_failure: deny}\n"
-                                 "log: {level: debug}\n"
-                                 "policies:\n"
-                                 "  login: {algorithm: fixed_window, limit: 5, window: 10s, count_denied: true}\n"
-                                 "  first: {algorithm: fixed_window, start: first_hit, limit: 5, window: 10s}\n"
-                                 "  api: {algorithm: gcra, limit: 100, window: 1m, burst: 20, on_failure: allow}\n"
-                                 "  log: {algorithm: sliding_log, limit: 7, window: 500us, deadline: 5ms}\n"
-                                 "  never: {algorithm: token_bucket, limit: 0, window: 1s}\n"
-                                 "  count: {algorithm: sliding_counter, limit: 9, window: 1m}\n"
-                                 "  queue: {algorithm: leaky_bucket, limit: 9, window: 1m, max_wait: 1500us}\n");
+    struct config *config =
+        config_of("listen:\n  socket: /tmp/a.sock\n  mode: \"0600\"\n  group: www\n"
+                  "caps: {max_key: 2KiB, max_depth: 6}\n"
+                  "store:\n  type: redis\n  redis:\n    addresses: [\"[::1]:6379\"]\n    merge: false\n"
+                  "    database: 3\n    reconnect: {min: 1ms, max: 2s}\n"
+                  "defaults: {deadline: 200ms, on_failure: deny}\n"
+                  "log: {level: debug}\n"
+                  "policies:\n"
+                  "  login: {algorithm: fixed_window, limit: 5, window: 10s, count_denied: true}\n"
+                  "  first: {algorithm: fixed_window, start: first_hit, limit: 5, window: 10s}\n"
+                  "  api: {algorithm: gcra, limit: 100, window: 1m, burst: 20, on_failure: allow}\n"
+                  "  log: {algorithm: sliding_log, limit: 7, window: 500us, deadline: 5ms}\n"
+                  "  never: {algorithm: token_bucket, limit: 0, window: 1s}\n"
+                  "  count: {algorithm: sliding_counter, limit: 9, window: 1m}\n"
+                  "  queue: {algorithm: leaky_bucket, limit: 9, window: 1m, max_wait: 1500us}\n");
     assert_string_equal(config->listen_group, "www");
     assert_int_equal(config->caps_max_key, 2048);
     assert_int_equal(config->store_type, STORE_TYPE_REDIS);
@@ -129,20 +105,20 @@ static void a_whole_file_becomes_values(void **state)
     assert_int_equal(config_redis_stall_ms(config), 600);
     assert_int_equal(config->log_level, 3);
     assert_int_equal(config->policies->n, 7);
-    assert_int_equal(limit_of(config, "login")->algo, ALGO_FIXED_WINDOW);
-    assert_true(limit_of(config, "login")->count_denied);
-    assert_int_equal(limit_of(config, "login")->policy->deadline_ms, 200);
-    assert_int_equal(limit_of(config, "login")->policy->on_failure, ON_FAILURE_DENY);
-    assert_int_equal(limit_of(config, "first")->algo, ALGO_FIRST_HIT);
-    assert_int_equal(limit_of(config, "api")->burst, 20);
-    assert_int_equal(limit_of(config, "api")->policy->on_failure, ON_FAILURE_ALLOW);
-    assert_int_equal(limit_of(config, "log")->window_us, 500);
-    assert_int_equal(limit_of(config, "log")->policy->deadline_ms, 5);
-    assert_int_equal(limit_of(config, "never")->limit, 0);
-    assert_int_equal(limit_of(config, "count")->algo, ALGO_SLIDING_COUNTER);
-    assert_int_equal(limit_of(config, "queue")->algo, ALGO_LEAKY_BUCKET);
-    assert_int_equal(limit_of(config, "queue")->burst, 9);
-    assert_int_equal(limit_of(config, "queue")->max_wait_us, 1500);
+    assert_int_equal(config_limit(config, "login")->algo, ALGO_FIXED_WINDOW);
+    assert_true(config_limit(config, "login")->count_denied);
+    assert_int_equal(config_limit(config, "login")->policy->deadline_ms, 200);
+    assert_int_equal(config_limit(config, "login")->policy->on_failure, ON_FAILURE_DENY);
+    assert_int_equal(config_limit(config, "first")->algo, ALGO_FIRST_HIT);
+    assert_int_equal(config_limit(config, "api")->burst, 20);
+    assert_int_equal(config_limit(config, "api")->policy->on_failure, ON_FAILURE_ALLOW);
+    assert_int_equal(config_limit(config, "log")->window_us, 500);
+    assert_int_equal(config_limit(config, "log")->policy->deadline_ms, 5);
+    assert_int_equal(config_limit(config, "never")->limit, 0);
+    assert_int_equal(config_limit(config, "count")->algo, ALGO_SLIDING_COUNTER);
+    assert_int_equal(config_limit(config, "queue")->algo, ALGO_LEAKY_BUCKET);
+    assert_int_equal(config_limit(config, "queue")->burst, 9);
+    assert_int_equal(config_limit(config, "queue")->max_wait_us, 1500);
     config_free(config);
 }
 
@@ -150,10 +126,10 @@ static void a_policy_has_up_to_16_limits(void **state)
 {
     (void)state;
     struct config *config =
-        load("policies:\n  search:\n    limits:\n"
-             "      - {name: second, algorithm: token_bucket, limit: 10, window: 1s, burst: 3}\n"
-             "      - {name: day, algorithm: fixed_window, start: first_hit, limit: 50, window: 1d}\n"
-             "    on_failure: allow\n    deadline: 7ms\n");
+        config_of("policies:\n  search:\n    limits:\n"
+                  "      - {name: second, algorithm: token_bucket, limit: 10, window: 1s, burst: 3}\n"
+                  "      - {name: day, algorithm: fixed_window, start: first_hit, limit: 50, window: 1d}\n"
+                  "    on_failure: allow\n    deadline: 7ms\n");
     const struct policy *policy = policy_find(config->policies, slice_of("search"));
     assert_int_equal(policy->n_limits, 2);
     assert_int_equal(policy->on_failure, ON_FAILURE_ALLOW);
@@ -167,7 +143,7 @@ static void a_policy_has_up_to_16_limits(void **state)
     char text[2048] = "policies:\n  p:\n    limits:\n";
     for (int i = 0; i < POLICY_LIMITS_MAX; i++)
         sprintf(text + strlen(text), "      - {name: l%d, algorithm: gcra, limit: 1, window: 1s}\n", i);
-    config = load(text);
+    config = config_of(text);
     assert_int_equal(policy_find(config->policies, slice_of("p"))->n_limits, 16);
     config_free(config);
 }
@@ -372,7 +348,7 @@ static void each_fault_is_told_with_its_line_and_its_key(void **state)
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         struct faults faults;
         char line[512];
-        assert_null(parse(refused[i].text, &faults));
+        assert_null(config_from(refused[i].text, &faults));
         assert_true(faults.n > 0);
         faults_line(line, sizeof line, "F", &faults.items[0]);
         if (faults.n != 1 || faults.items[0].line != refused[i].line || strstr(line, refused[i].says) == NULL)
@@ -385,9 +361,9 @@ static void every_fault_of_a_file_is_told_in_order(void **state)
 {
     (void)state;
     struct faults faults;
-    assert_null(parse("policies:\n  a: {algorithm: fixed_window, limit: x, window: 1}\n  b: {limit: 1}\n"
-                      "listen: {mode: z}\nzzz: 1\n",
-                      &faults));
+    assert_null(config_from("policies:\n  a: {algorithm: fixed_window, limit: x, window: 1}\n  b: {limit: 1}\n"
+                            "listen: {mode: z}\nzzz: 1\n",
+                            &faults));
     static const uint32_t lines[] = {2, 2, 3, 3, 4, 5};
     assert_int_equal(faults.n, sizeof lines / sizeof lines[0]);
     for (size_t i = 0; i < faults.n; i++) assert_int_equal(faults.items[i].line, lines[i]);
@@ -403,24 +379,14 @@ static void a_socket_path_has_at_most_107_bytes(void **state)
     char text[256];
     struct faults faults;
     snprintf(text, sizeof text, "listen:\n  socket: /%0106d\n", 0);
-    config_free(load(text));
+    config_free(config_of(text));
     snprintf(text, sizeof text, "listen:\n  socket: /%0107d\n", 0);
-    assert_null(parse(text, &faults));
+    assert_null(config_from(text, &faults));
     assert_non_null(strstr(faults.items[0].text, "is 108 bytes long; write 1 to 107 bytes"));
     faults_fini(&faults);
 }
 
 /* Printing */
-
-static char *print(const struct config *config)
-{
-    char *text;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-    config_print(out, config);
-    fclose(out);
-    return text;
-}
 
 static void what_is_printed_parses_back_to_the_same(void **state)
 {
@@ -455,10 +421,10 @@ static void what_is_printed_parses_back_to_the_same(void **state)
         "6, window: 1d}]}\n",
     };
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        struct config *first = load(files[i]);
-        char *once = print(first);
-        struct config *second = load(once);
-        char *twice = print(second);
+        struct config *first = config_of(files[i]);
+        char *once = text_of(first);
+        struct config *second = config_of(once);
+        char *twice = text_of(second);
         assert_string_equal(once, twice);
         assert_int_equal(first->policies->n, second->policies->n);
         for (size_t j = 0; j < first->policies->n; j++)
@@ -483,9 +449,9 @@ static void a_reload_names_what_needs_a_restart(void **state)
 {
     (void)state;
     char names[512] = "";
-    struct config *was = load("");
-    struct config *is =
-        load("listen: {socket: /x, idle_timeout: 9s}\nstore:\n  redis: {key_prefix: k, database: 2, merge: false}\n");
+    struct config *was = config_of("");
+    struct config *is = config_of(
+        "listen: {socket: /x, idle_timeout: 9s}\nstore:\n  redis: {key_prefix: k, database: 2, merge: false}\n");
     config_each_restart(was, is, on_each_restart, names);
     assert_string_equal(names, "listen.socket store.redis.key_prefix ");
     config_free(was);
@@ -516,9 +482,9 @@ static void a_password_comes_from_its_file_without_the_newline(void **state)
 {
     (void)state;
     struct secret_file file = secret_file("s3cret\n", 0640);
-    struct config *config = load(file.yaml);
+    struct config *config = config_of(file.yaml);
     assert_string_equal(config->redis_password, "s3cret");
-    char *text = print(config);
+    char *text = text_of(config);
     assert_null(strstr(text, "s3cret"));
     free(text);
     config_free(config);
@@ -533,7 +499,7 @@ static void a_password_file_may_be_a_symbolic_link(void **state)
     snprintf(link, sizeof link, "%s.link", file.path);
     assert_int_equal(symlink(file.path, link), 0);
     snprintf(yaml, sizeof yaml, "store:\n  type: redis\n  redis: {addresses: [\"h:1\"], password_file: %s}\n", link);
-    struct config *config = load(yaml);
+    struct config *config = config_of(yaml);
     assert_string_equal(config->redis_password, "a b");
     config_free(config);
     unlink(link);
@@ -545,7 +511,7 @@ static void a_password_that_everybody_may_read_is_a_warning(void **state)
     (void)state;
     struct secret_file file = secret_file("x", 0644);
     struct faults faults;
-    struct config *config = parse(file.yaml, &faults);
+    struct config *config = config_from(file.yaml, &faults);
     assert_non_null(config);
     assert_int_equal(faults.n, 1);
     assert_true(faults.items[0].is_warning);
@@ -570,7 +536,7 @@ static void what_is_no_password_is_refused(void **state)
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         struct secret_file file = secret_file(table[i].content, table[i].mode);
         struct faults faults;
-        assert_null(parse(file.yaml, &faults));
+        assert_null(config_from(file.yaml, &faults));
         assert_non_null(strstr(faults.items[0].text, table[i].says));
         faults_fini(&faults);
         unlink(file.path);
@@ -584,7 +550,7 @@ static void systemd_says_where_credentials_are(void **state)
                                "    password_file: ${CREDENTIALS_DIRECTORY}/redis-password\n";
     struct faults faults;
     unsetenv("CREDENTIALS_DIRECTORY");
-    assert_null(parse(yaml, &faults));
+    assert_null(config_from(yaml, &faults));
     assert_non_null(strstr(faults.items[0].text, "CREDENTIALS_DIRECTORY is not set"));
     faults_fini(&faults);
 
@@ -604,7 +570,7 @@ static void systemd_says_where_credentials_are(void **state)
     fclose(out);
     chmod(path, 0400);
     setenv("CREDENTIALS_DIRECTORY", directory, 1);
-    config = load(yaml);
+    config = config_of(yaml);
     assert_string_equal(config->redis_password, "pw");
     config_free(config);
     unsetenv("CREDENTIALS_DIRECTORY");

@@ -9,25 +9,7 @@
 
 #include <cmocka.h>
 
-#include "config/config.h"
-#include "config/config_print.h"
-
-static struct config *load(const char *text)
-{
-    struct faults faults;
-    faults_init(&faults);
-    struct config *config = config_parse(text, strlen(text), false, &faults);
-    if (config == NULL) fail_msg("%s: line %u: %s", text, faults.items[0].line, faults.items[0].text);
-    assert_int_equal(faults.n, 0);
-    return config;
-}
-
-static const struct limit *limit_of(const struct config *config, const char *name)
-{
-    const struct policy *policy = policy_find(config->policies, slice_of(name));
-    assert_non_null(policy);
-    return &policy->limits[0];
-}
+#include "fakes/config_text.h"
 
 static const struct {
     const char *text;
@@ -50,26 +32,16 @@ static void each_preset_has_its_name_and_its_prefix(void **state)
     char text[256];
     for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
         snprintf(text, sizeof text, "policies:\n  p: {%s, limit: 5, window: 10s}\n", presets[i].text);
-        struct config *config = load(text);
-        assert_int_equal(limit_of(config, "p")->algo, presets[i].algo);
-        assert_string_equal(limit_of(config, "p")->key_head, presets[i].prefix);
+        struct config *config = config_of(text);
+        assert_int_equal(config_limit(config, "p")->algo, presets[i].algo);
+        assert_string_equal(config_limit(config, "p")->key_head, presets[i].prefix);
         config_free(config);
         snprintf(text, sizeof text, "policies:\n  p: {%s, key_prefix: 'my:own', limit: 5, window: 10s}\n",
                  presets[i].text);
-        config = load(text);
-        assert_string_equal(limit_of(config, "p")->key_head, "my:own:");
+        config = config_of(text);
+        assert_string_equal(config_limit(config, "p")->key_head, "my:own:");
         config_free(config);
     }
-}
-
-static char *print(const struct config *config)
-{
-    char *text;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-    config_print(out, config);
-    fclose(out);
-    return text;
 }
 
 static void presets_print_as_what_makes_them_again(void **state)
@@ -78,12 +50,12 @@ static void presets_print_as_what_makes_them_again(void **state)
     char text[256];
     for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
         snprintf(text, sizeof text, "policies:\n  p: {%s, limit: 5, window: 10s}\n", presets[i].text);
-        struct config *first = load(text);
-        char *once = print(first);
-        struct config *second = load(once);
-        char *twice = print(second);
+        struct config *first = config_of(text);
+        char *once = text_of(first);
+        struct config *second = config_of(once);
+        char *twice = text_of(second);
         assert_string_equal(once, twice);
-        assert_int_equal(limit_of(first, "p")->policy->version, limit_of(second, "p")->policy->version);
+        assert_int_equal(config_limit(first, "p")->policy->version, config_limit(second, "p")->policy->version);
         free(once);
         free(twice);
         config_free(first);
@@ -126,9 +98,8 @@ static void what_would_not_fit_the_other_system_is_refused(void **state)
     char text[512], line[512];
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         struct faults faults;
-        faults_init(&faults);
         snprintf(text, sizeof text, "policies:\n%s", refused[i].text);
-        assert_null(config_parse(text, strlen(text), false, &faults));
+        assert_null(config_from(text, &faults));
         faults_line(line, sizeof line, "F", &faults.items[0]);
         if (faults.n != 1 || faults.items[0].line != refused[i].line || strstr(line, refused[i].says) == NULL)
             fail_msg("%s: %zu faults: %s", text, faults.n, line);
@@ -139,9 +110,9 @@ static void what_would_not_fit_the_other_system_is_refused(void **state)
 static void policies_may_share_a_prefix_of_one_type(void **state)
 {
     (void)state;
-    config_free(load("policies:\n  a: {compat: first-hit, limit: 1, window: 1s}\n"
-                     "  b: {compat: endpoint-window, limit: 9, window: 9s}\n"
-                     "  c: {compat: endpoint-log, key_prefix: other, limit: 1, window: 1s}\n"));
+    config_free(config_of("policies:\n  a: {compat: first-hit, limit: 1, window: 1s}\n"
+                          "  b: {compat: endpoint-window, limit: 9, window: 9s}\n"
+                          "  c: {compat: endpoint-log, key_prefix: other, limit: 1, window: 1s}\n"));
 }
 
 int main(void)

@@ -3,32 +3,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "config/config.h"
-#include "config/config_print.h"
-
-static struct config *load(const char *text)
-{
-    struct faults faults;
-    faults_init(&faults);
-    struct config *config = config_parse(text, strlen(text), false, &faults);
-    if (config == NULL) fail_msg("%s: line %u: %s", text, faults.items[0].line, faults.items[0].text);
-    assert_int_equal(faults.n, 0);
-    return config;
-}
-
-static const struct policy *policy_of(const struct config *config, const char *name)
-{
-    const struct policy *policy = policy_find(config->policies, slice_of(name));
-    assert_non_null(policy);
-    return policy;
-}
+#include "fakes/config_text.h"
 
 #define TENANT_API                                                                                                     \
     "policies:\n"                                                                                                      \
@@ -42,8 +23,8 @@ static const struct policy *policy_of(const struct config *config, const char *n
 static void a_limit_counts_by_some_parts_of_the_key(void **state)
 {
     (void)state;
-    struct config *config = load(TENANT_API);
-    const struct policy *policy = policy_of(config, "tenant-api");
+    struct config *config = config_of(TENANT_API);
+    const struct policy *policy = config_policy(config, "tenant-api");
     assert_int_equal(policy->format->n_parts, 2);
     assert_false(policy->limits[0].shared);
     assert_true(policy->limits[1].shared);
@@ -52,35 +33,35 @@ static void a_limit_counts_by_some_parts_of_the_key(void **state)
     assert_int_equal(policy->limits[2].parts, 0);
     assert_int_equal(policy->common, 0);
     config_free(config);
-    config = load(
+    config = config_of(
         "policies:\n  p: {key_format: '{a}:{b}:{c}', by: [c, a], algorithm: fixed_window, limit: 1, window: 1s}\n");
-    policy = policy_of(config, "p");
+    policy = config_policy(config, "p");
     assert_int_equal(policy->limits[0].parts, 5);
     assert_int_equal(policy->common, 5);
     assert_int_equal(policy->n_joined, 2);
     config_free(config);
-    config =
-        load("policies:\n  p: {key_format: '{a}:{b}', by: [b, a], algorithm: fixed_window, limit: 1, window: 1s}\n");
-    assert_false(policy_of(config, "p")->limits[0].shared);
+    config = config_of(
+        "policies:\n  p: {key_format: '{a}:{b}', by: [b, a], algorithm: fixed_window, limit: 1, window: 1s}\n");
+    assert_false(config_policy(config, "p")->limits[0].shared);
     config_free(config);
 }
 
 static void without_them_a_policy_keeps_its_version(void **state)
 {
     (void)state;
-    struct config *plain = load("policies:\n  p: {algorithm: fixed_window, limit: 5, window: 10s}\n");
+    struct config *plain = config_of("policies:\n  p: {algorithm: fixed_window, limit: 5, window: 10s}\n");
     struct config *format =
-        load("policies:\n  p: {key_format: '{a}:{b}', algorithm: fixed_window, limit: 5, window: 10s}\n");
+        config_of("policies:\n  p: {key_format: '{a}:{b}', algorithm: fixed_window, limit: 5, window: 10s}\n");
     struct config *by =
-        load("policies:\n  p: {key_format: '{a}:{b}', by: [a], algorithm: fixed_window, limit: 5, window: 10s}\n");
+        config_of("policies:\n  p: {key_format: '{a}:{b}', by: [a], algorithm: fixed_window, limit: 5, window: 10s}\n");
     struct config *other =
-        load("policies:\n  p: {key_format: '{a}:{b}', by: [b], algorithm: fixed_window, limit: 5, window: 10s}\n");
-    struct config *no =
-        load("policies:\n  p: {unlimited: false, overrides: [], algorithm: fixed_window, limit: 5, window: 10s}\n");
-    assert_int_equal(policy_of(no, "p")->version, policy_of(plain, "p")->version);
-    assert_int_not_equal(policy_of(plain, "p")->version, policy_of(format, "p")->version);
-    assert_int_not_equal(policy_of(format, "p")->version, policy_of(by, "p")->version);
-    assert_int_not_equal(policy_of(by, "p")->version, policy_of(other, "p")->version);
+        config_of("policies:\n  p: {key_format: '{a}:{b}', by: [b], algorithm: fixed_window, limit: 5, window: 10s}\n");
+    struct config *no = config_of(
+        "policies:\n  p: {unlimited: false, overrides: [], algorithm: fixed_window, limit: 5, window: 10s}\n");
+    assert_int_equal(config_policy(no, "p")->version, config_policy(plain, "p")->version);
+    assert_int_not_equal(config_policy(plain, "p")->version, config_policy(format, "p")->version);
+    assert_int_not_equal(config_policy(format, "p")->version, config_policy(by, "p")->version);
+    assert_int_not_equal(config_policy(by, "p")->version, config_policy(other, "p")->version);
     config_free(plain);
     config_free(format);
     config_free(by);
@@ -103,8 +84,8 @@ static void without_them_a_policy_keeps_its_version(void **state)
 static void an_override_is_the_policy_with_other_numbers(void **state)
 {
     (void)state;
-    struct config *config = load(SEARCH);
-    const struct policy *policy = policy_of(config, "search");
+    struct config *config = config_of(SEARCH);
+    const struct policy *policy = config_policy(config, "search");
     const struct policy *user = policy_for_key(policy, slice_of("user:42"));
     assert_int_equal(user->limits[0].limit, 100);
     assert_int_equal(user->limits[0].burst, 100);
@@ -128,15 +109,15 @@ static void an_override_of_one_limit_is_a_number(void **state)
 {
     (void)state;
     struct config *config =
-        load("policies:\n"
-             "  own: {algorithm: gcra, limit: 10, window: 1s, burst: 20, overrides: [{key: k, limit: 5}]}\n"
-             "  not: {algorithm: gcra, limit: 10, window: 1s, overrides: [{key: k, limit: 5}]}\n"
-             "  shut: {algorithm: gcra, limit: 0, window: 1s, overrides: [{key: k, limit: 5}]}\n"
-             "  old: {compat: first-hit, limit: 9, window: 1s, overrides: [{key: k, limit: 5}]}\n");
-    assert_int_equal(policy_for_key(policy_of(config, "own"), slice_of("k"))->limits[0].burst, 20);
-    assert_int_equal(policy_for_key(policy_of(config, "not"), slice_of("k"))->limits[0].burst, 5);
-    assert_int_equal(policy_for_key(policy_of(config, "shut"), slice_of("k"))->limits[0].full, 5);
-    const struct limit *old = &policy_for_key(policy_of(config, "old"), slice_of("k"))->limits[0];
+        config_of("policies:\n"
+                  "  own: {algorithm: gcra, limit: 10, window: 1s, burst: 20, overrides: [{key: k, limit: 5}]}\n"
+                  "  not: {algorithm: gcra, limit: 10, window: 1s, overrides: [{key: k, limit: 5}]}\n"
+                  "  shut: {algorithm: gcra, limit: 0, window: 1s, overrides: [{key: k, limit: 5}]}\n"
+                  "  old: {compat: first-hit, limit: 9, window: 1s, overrides: [{key: k, limit: 5}]}\n");
+    assert_int_equal(policy_for_key(config_policy(config, "own"), slice_of("k"))->limits[0].burst, 20);
+    assert_int_equal(policy_for_key(config_policy(config, "not"), slice_of("k"))->limits[0].burst, 5);
+    assert_int_equal(policy_for_key(config_policy(config, "shut"), slice_of("k"))->limits[0].full, 5);
+    const struct limit *old = &policy_for_key(config_policy(config, "old"), slice_of("k"))->limits[0];
     assert_int_equal(old->full, 5);
     assert_string_equal(old->key_head, "rate_limit:");
     config_free(config);
@@ -154,13 +135,9 @@ static void what_is_printed_parses_back_to_the_same(void **state)
          "{match: 'a*', burst: 7, window: 2s}, {match: 'b*', limit: 0}]}\n"),
         "policies:\n  p: {algorithm: gcra, limit: 10, window: 1s, overrides: [{key: k, limit: 5, burst: 10}]}\n"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        char *text = NULL;
-        size_t len;
-        struct config *first = load(texts[i]);
-        FILE *out = open_memstream(&text, &len);
-        config_print(out, first);
-        fclose(out);
-        struct config *second = load(text);
+        struct config *first = config_of(texts[i]);
+        char *text = text_of(first);
+        struct config *second = config_of(text);
         const struct policy *a = first->policies->in_order[0], *b = second->policies->in_order[0];
         if (a->version != b->version) fail_msg("%s", text);
         config_free(first);
@@ -236,9 +213,8 @@ static void each_fault_is_told_with_its_line_and_its_key(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof faulty / sizeof faulty[0]; i++) {
         struct faults faults;
-        faults_init(&faults);
         bool found = false;
-        assert_null(config_parse(faulty[i].text, strlen(faulty[i].text), false, &faults));
+        assert_null(config_from(faulty[i].text, &faults));
         for (size_t j = 0; j < faults.n; j++)
             found |= faults.items[j].line == faulty[i].line &&
                      strncmp(faults.items[j].text, faulty[i].fault, strlen(faulty[i].fault)) == 0;

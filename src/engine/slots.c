@@ -310,7 +310,7 @@ static enum submit submit(struct slot *slot, enum op_kind kind)
     return store_submit(slot->slots->store, &slot->op);
 }
 
-/* The store cannot be asked now. Whoever stops does not wait for it. */
+/* The store cannot be asked now. */
 static void wait_for_store(struct slot *slot)
 {
     struct slots *slots = slot->slots;
@@ -420,12 +420,18 @@ struct slot *slots_find(const struct slots *slots, const struct slot_owner *owne
 
 /* ---- as time goes by ---- */
 
+/* Whoever stops waits for no store: what cannot be given back at once is given up, all of it. */
+static bool may_ask(const struct slots *slots, int64_t now_us)
+{
+    return now_us >= slots->resume_us || slots->leaving;
+}
+
 int64_t slots_next_due(const struct slots *slots)
 {
     const struct heap_node *first = heap_min(&slots->due);
     const struct deadline *local = deadlines_first(&slots->locals);
     int64_t at_us = first != NULL ? first->at_us : INT64_MAX;
-    if (at_us < slots->resume_us) at_us = slots->resume_us;
+    if (!may_ask(slots, at_us)) at_us = slots->resume_us;
     return local != NULL && local->at_us < at_us ? local->at_us : at_us;
 }
 
@@ -433,7 +439,7 @@ void slots_run(struct slots *slots)
 {
     int64_t now_us = slots->clock->mono_us;
     run_locals(slots);
-    for (int n = 0; n < ASKED_PER_TURN && now_us >= slots->resume_us; n++) {
+    for (int n = 0; n < ASKED_PER_TURN && may_ask(slots, now_us); n++) {
         const struct heap_node *first = heap_min(&slots->due);
         if (first == NULL || first->at_us > now_us) break;
         struct slot *slot = CONTAINER_OF(first, struct slot, due);

@@ -498,6 +498,18 @@ static void a_stop_does_not_wait_for_a_store_that_is_away(void **state)
     assert_int_equal(slots()->n, 0);
 }
 
+static void a_stop_gives_up_all_that_waits_for_the_store_together(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 40; i++) take(&alice, "deny");
+    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    slots_end(&alice);
+    assert_int_equal(slots()->n, 40);
+    slots_stop(slots());
+    world_advance_ms(&world, 100);
+    assert_int_equal(slots()->n, 0);
+}
+
 static void closing_ends_what_is_on_its_way(void **state)
 {
     (void)state;
@@ -546,6 +558,7 @@ int main(void)
         TEST(a_reload_reaches_leases_that_exist),
         TEST(a_stop_waits_for_what_can_be_given_back),
         TEST(a_stop_does_not_wait_for_a_store_that_is_away),
+        TEST(a_stop_gives_up_all_that_waits_for_the_store_together),
         TEST(closing_ends_what_is_on_its_way),
         TEST(ids_do_not_repeat),
     };

@@ -154,8 +154,9 @@ if n_mget == 65535 then
     end
 
     local function keep_holds(key)
-        local last = call('ZREVRANGE', key, '0', '0', 'WITHSCORES')[2]
-        call('PEXPIREAT', key, fmt('%.0f', last + 60000))
+        local last = tonumber(call('ZREVRANGE', key, '0', '0', 'WITHSCORES')[2])
+        local latest = floor(now / 1000) + 86460000 -- neither a hold of ours nor the mark of one ends later
+        call('PEXPIREAT', key, fmt('%.0f', (last < latest and last or latest) + 60000))
     end
 
     for _ = 1, n_groups do

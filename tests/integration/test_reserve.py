@@ -356,6 +356,19 @@ def test_a_foreign_type_under_the_holds_key_is_an_error_of_its_own(pair, redis):
         assert store.get(key) == b"foreign"
 
 
+def test_what_is_not_ours_amid_the_holds_harms_nobody(pair, redis):
+    _, (one, _) = pair
+    made = one.call("reserve", "window", "k", 2)
+    [key] = hold_keys(redis)
+    with redis.client() as store:
+        store.zadd(key, {b"x" * 22: 1, b"short": 2, b"no number": "-inf", b"z" * 8: 1e300, b"never": "inf"})
+        sent = [one.send("reserve", "window", "k", 1), one.send("check", "window", "other"),
+                one.send("settle", made["reservation"], 1)]
+        answers = [one.answer(msgid) for msgid in sent]
+        assert [answer["source"] for answer in answers] == ["redis"] * 3
+        assert answers[2]["refunded"] == 1 and 0 < store.pttl(key) <= 86_520_000
+
+
 def test_what_is_reserved_too_late_to_be_told_is_cancelled(ratelimitd, redis, connect):
     text = """
 defaults: {deadline: 50ms}

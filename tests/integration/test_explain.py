@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from harness import Redis, RpcError, eventually
+from harness import RpcError, eventually
 
 CONFIG = """
 defaults: {deadline: 5s}
@@ -53,19 +53,13 @@ policies:
 DAY_MS = 86400000
 
 
-@pytest.fixture(params=["memory", *Redis.KINDS])
-def served(request, ratelimitd, connect):
+@pytest.fixture
+def served(any_store, ratelimitd, connect):
     """A client, and the server behind the daemon (or None)."""
-    if request.param == "memory":
-        yield connect(ratelimitd(CONFIG)), None
-        return
-    if not Redis.installed(request.param):
-        pytest.skip(f"no {request.param}-server here")
-    server = Redis(request.param)
-    client = connect(ratelimitd(CONFIG, redis=server))
-    eventually(lambda: client.call("stats")["redis_up"] == 1, "Redis is there")
-    yield client, server
-    server.close()
+    client = connect(ratelimitd(CONFIG, redis=any_store))
+    if any_store is not None:
+        eventually(lambda: client.call("stats")["redis_up"] == 1, "Redis is there")
+    return client, any_store
 
 
 @pytest.fixture

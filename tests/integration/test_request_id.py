@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from harness import Redis, RpcError, eventually
+from harness import RpcError, eventually
 
 CONFIG = """
 defaults: {idempotency_window: 10m, deadline: 5s}
@@ -26,16 +26,9 @@ policies:
 SIMPLE = ("window", "bucket", "log", "counter", "first", "several")
 
 
-@pytest.fixture(params=["memory", *Redis.KINDS])
-def daemon(request, ratelimitd):
-    if request.param == "memory":
-        yield ratelimitd(CONFIG)
-        return
-    if not Redis.installed(request.param):
-        pytest.skip(f"no {request.param}-server here")
-    server = Redis(request.param)
-    yield ratelimitd(CONFIG, redis=server)
-    server.close()
+@pytest.fixture
+def daemon(any_store, ratelimitd):
+    return ratelimitd(CONFIG, redis=any_store)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from harness import Redis, RpcError, eventually
+from harness import RpcError, eventually
 
 CONFIG = """
 defaults: {deadline: 5s}
@@ -26,19 +26,12 @@ def config():
     return CONFIG
 
 
-@pytest.fixture(params=["memory", *Redis.KINDS])
-def client(request, config, ratelimitd, connect):
-    """A client of a daemon on the memory store, and on every kind of server installed."""
-    if request.param == "memory":
-        yield connect(ratelimitd(config))
-        return
-    if not Redis.installed(request.param):
-        pytest.skip(f"no {request.param}-server here")
-    server = Redis(request.param)
-    client = connect(ratelimitd(config, redis=server))
-    eventually(lambda: client.call("stats")["redis_up"] == 1, "Redis is there")
-    yield client
-    server.close()
+@pytest.fixture
+def client(any_store, config, ratelimitd, connect):
+    client = connect(ratelimitd(config, redis=any_store))
+    if any_store is not None:
+        eventually(lambda: client.call("stats")["redis_up"] == 1, "Redis is there")
+    return client
 
 
 def some(answer, *names):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from harness import ROOT, Redis, RpcError, eventually
+from harness import ROOT, RpcError, eventually
 
 CONFIG = """
 defaults: {deadline: 5s}
@@ -25,19 +25,9 @@ policies:
 TTL_MS = 30000
 
 
-@pytest.fixture(params=["memory", *Redis.KINDS])
-def daemon(request, ratelimitd):
-    """On every store."""
-    if request.param == "memory":
-        yield ratelimitd(CONFIG)
-        return
-    if not Redis.installed(request.param):
-        pytest.skip(f"no {request.param}-server here")
-    server = Redis(request.param)
-    try:
-        yield ratelimitd(CONFIG, redis=server)
-    finally:
-        server.close()
+@pytest.fixture
+def daemon(any_store, ratelimitd):
+    return ratelimitd(CONFIG, redis=any_store)
 
 
 @pytest.fixture

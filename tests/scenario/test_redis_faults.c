@@ -11,35 +11,7 @@
 #include <hiredis/hiredis.h>
 
 #include "base/counters.h"
-#include "fakes/real_redis.h"
-#include "fakes/store_world.h"
-
-static struct real_redis redis;
-
-static void start(const char *const *args)
-{
-    real_redis_init(&redis, false);
-    real_redis_start(&redis, args);
-}
-
-static void start_and_open(void)
-{
-    start(NULL);
-    store_world_open_ready(redis.address);
-}
-
-static int setup(void **state)
-{
-    memset(&redis, 0, sizeof(redis));
-    return store_world_setup(state);
-}
-
-static int teardown(void **state)
-{
-    int status = store_world_teardown(state);
-    if (redis.folder[0] != '\0') real_redis_fini(&redis);
-    return status;
-}
+#include "fakes/served_store.h"
 
 static bool had_first_attempt(void *arg)
 {
@@ -49,7 +21,7 @@ static bool had_first_attempt(void *arg)
 static void a_server_killed_under_load_loses_each_op_once(void **state)
 {
     (void)state;
-    start_and_open();
+    served_store_open();
     for (int i = 0; i < 50; i++) {
         store_world_check_many("k", 100, 100);
         patient_loop_turns(&store_world->patient, 1);
@@ -70,7 +42,7 @@ static void a_server_killed_under_load_loses_each_op_once(void **state)
 static void a_stopped_server_ends_ops_and_no_late_reply_is_taken_for_another(void **state)
 {
     (void)state;
-    start_and_open();
+    served_store_open();
     real_redis_signal(&redis, SIGSTOP);
     store_world_check_many("k", 50, 50);
     store_world_until(store_is_not_ready);
@@ -91,7 +63,7 @@ static void a_stopped_server_ends_ops_and_no_late_reply_is_taken_for_another(voi
 static void a_flushed_script_is_loaded_again_and_nothing_counted_twice(void **state)
 {
     (void)state;
-    start_and_open();
+    served_store_open();
     enum { ROUNDS = 60, EACH = 20 };
     store_world->limit = store_world_limit("many", ALGO_FIXED_WINDOW, ROUNDS * EACH);
     store_world->options.merge = false;
@@ -117,7 +89,7 @@ static void a_flushed_script_is_loaded_again_and_nothing_counted_twice(void **st
 static void rights_taken_away_end_in_a_slow_retry_and_heal(void **state)
 {
     (void)state;
-    start(NULL);
+    served_store_start(NULL);
     real_redis_command(&redis, "ACL SETUSER rl on >secret ~* +@all");
     store_world->options.username = "rl";
     store_world->options.password = "secret";
@@ -138,7 +110,7 @@ static void rights_taken_away_end_in_a_slow_retry_and_heal(void **state)
 static void a_command_the_script_may_not_use_is_told(void **state)
 {
     (void)state;
-    start(NULL);
+    served_store_start(NULL);
     real_redis_command(&redis, "ACL SETUSER rl on >secret ~* +@all -incrby");
     store_world->options.username = "rl";
     store_world->options.password = "secret";
@@ -152,7 +124,7 @@ static void a_command_the_script_may_not_use_is_told(void **state)
 static void a_changed_password_is_used_after_a_reload(void **state)
 {
     (void)state;
-    start(NULL);
+    served_store_start(NULL);
     real_redis_command(&redis, "ACL SETUSER rl on >new ~* +@all");
     store_world->options.username = "rl";
     store_world->options.password = "old";
@@ -167,7 +139,7 @@ static void a_changed_password_is_used_after_a_reload(void **state)
 static void a_reload_moves_to_another_server_without_losing_a_check(void **state)
 {
     (void)state;
-    start_and_open();
+    served_store_open();
     struct real_redis other;
     real_redis_init(&other, true);
     real_redis_start(&other, NULL);
@@ -189,7 +161,7 @@ static void a_reload_moves_to_another_server_without_losing_a_check(void **state
 static void a_move_to_nowhere_ends_what_waited_for_it(void **state)
 {
     (void)state;
-    start_and_open();
+    served_store_open();
     store_world_check_many("a", 10, 10);
     patient_loop_turns(&store_world->patient, 1);
     store_world->options.address = "unix:/nowhere";
@@ -207,7 +179,7 @@ static void a_move_to_nowhere_ends_what_waited_for_it(void **state)
 static void a_server_lost_while_moving_away_from_it_is_no_loss_for_what_was_held(void **state)
 {
     (void)state;
-    start_and_open();
+    served_store_open();
     struct real_redis other;
     real_redis_init(&other, false);
     real_redis_start(&other, NULL);
@@ -228,7 +200,7 @@ static void a_server_lost_while_moving_away_from_it_is_no_loss_for_what_was_held
 static void closing_while_moving_is_fine(void **state)
 {
     (void)state;
-    start_and_open();
+    served_store_open();
     real_redis_signal(&redis, SIGSTOP);
     store_world_check_many("a", 10, 10);
     patient_loop_turns(&store_world->patient, 1);
@@ -248,7 +220,7 @@ static void closing_while_moving_is_fine(void **state)
 static void a_key_of_a_foreign_type_hurts_nobody_else(void **state)
 {
     (void)state;
-    start_and_open();
+    served_store_open();
     (void)store_world_check("victim");
     store_world_settle();
     assert_int_equal(real_redis_command(&redis, "EVAL %s 0", MAKE_HASHES), 1);
@@ -264,7 +236,7 @@ static void a_key_of_a_foreign_type_hurts_nobody_else(void **state)
 static void a_full_server_is_a_store_error_and_the_connection_stays(void **state)
 {
     (void)state;
-    start_and_open();
+    served_store_open();
     assert_int_equal(real_redis_command(&redis, "CONFIG SET maxmemory 1"), 1);
     store_world_check_many("k", 5, 5);
     store_world_settle();
@@ -281,7 +253,7 @@ static void a_full_server_is_a_store_error_and_the_connection_stays(void **state
 static void a_server_that_became_a_replica_is_left(void **state)
 {
     (void)state;
-    start_and_open();
+    served_store_open();
     assert_int_equal(real_redis_command(&redis, "REPLICAOF 127.0.0.1 1"), 1);
     store_world_check_many("k", 5, 5);
     store_world_settle();
@@ -298,7 +270,7 @@ static void a_server_that_became_a_replica_is_left(void **state)
 static void a_busy_server_is_a_store_error_and_the_connection_stays(void **state)
 {
     (void)state;
-    start_and_open();
+    served_store_open();
     store_world->options.stall_ms = 20000;
     redis_store_set_options(store_world->redis, &store_world->options);
     assert_int_equal(real_redis_command(&redis, "CONFIG SET busy-reply-threshold 1"), 1);
@@ -321,7 +293,7 @@ static void a_busy_server_is_a_store_error_and_the_connection_stays(void **state
     assert_int_equal(counters.redis_disconnects, 0);
 }
 
-#define TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
+#define TEST(function) cmocka_unit_test_setup_teardown(function, served_store_setup, served_store_teardown)
 
 int main(void)
 {

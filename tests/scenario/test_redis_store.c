@@ -12,43 +12,15 @@
 
 #include "base/alloc.h"
 #include "base/counters.h"
-#include "fakes/real_redis.h"
-#include "fakes/store_world.h"
+#include "fakes/served_store.h"
 #include "store/turn.h"
-
-static struct real_redis redis;
-
-static void start(const char *const *args)
-{
-    real_redis_init(&redis, false);
-    real_redis_start(&redis, args);
-}
-
-static void start_and_open(void)
-{
-    start(NULL);
-    store_world_open_ready(redis.address);
-}
-
-static int setup(void **state)
-{
-    memset(&redis, 0, sizeof(redis));
-    return store_world_setup(state);
-}
-
-static int teardown(void **state)
-{
-    int status = store_world_teardown(state);
-    if (redis.folder[0] != '\0') real_redis_fini(&redis);
-    return status;
-}
 
 /* ---- fair weather ---- */
 
 static void a_limit_is_counted_down_and_then_denies(void **state)
 {
     (void)state;
-    start_and_open();
+    served_store_open();
     store_world->limit = store_world_limit("five", ALGO_FIXED_WINDOW, 5);
     for (int i = 0; i < 7; i++) {
         struct ask *ask = store_world_check("k");
@@ -63,7 +35,7 @@ static void a_limit_is_counted_down_and_then_denies(void **state)
 static void a_peek_charges_nothing_and_a_reset_forgets(void **state)
 {
     (void)state;
-    start_and_open();
+    served_store_open();
     store_world->limit = store_world_limit("one", ALGO_FIXED_WINDOW, 1);
     struct ask *peek = store_world_ask("k", OP_PEEK, 1);
     store_world_settle();
@@ -82,7 +54,7 @@ static void a_peek_charges_nothing_and_a_reset_forgets(void **state)
 static void a_loop_turn_is_one_call(void **state)
 {
     (void)state;
-    start_and_open();
+    served_store_open();
     store_world_check_many("k", 64, 64);
     store_world_settle();
     assert_int_equal(counters.redis_batches, 1);
@@ -101,7 +73,7 @@ static void a_loop_turn_is_one_call(void **state)
 static void equal_checks_of_a_turn_are_merged(void **state)
 {
     (void)state;
-    start_and_open();
+    served_store_open();
     store_world->limit = store_world_limit("five", ALGO_FIXED_WINDOW, 5);
     store_world_check_many("same", 1, 10);
     store_world_settle();
@@ -113,7 +85,7 @@ static void equal_checks_of_a_turn_are_merged(void **state)
 static void checks_allocate_nothing_once_warm(void **state)
 {
     (void)state;
-    start_and_open();
+    served_store_open();
     for (int i = 0; i < 20; i++) {
         store_world_check_many("k", 200, 200);
         store_world_settle();
@@ -136,7 +108,7 @@ static void a_thousand_calls_at_once_are_all_answered(void **state)
 {
     (void)state;
     store_world->options.batch_max_keys = 1;
-    start_and_open();
+    served_store_open();
     store_world_check_many("k", 1000, 1000);
     store_world_settle();
     store_world_check_many("k", 1000, 1000);
@@ -148,7 +120,7 @@ static void a_thousand_calls_at_once_are_all_answered(void **state)
 static void an_answer_may_lead_to_the_next_question(void **state)
 {
     (void)state;
-    start_and_open();
+    served_store_open();
     store_world->on_done = ask_again;
     (void)store_world_check("chain");
     store_world_settle();
@@ -158,7 +130,7 @@ static void an_answer_may_lead_to_the_next_question(void **state)
 static void the_first_attempt_is_told_once(void **state)
 {
     (void)state;
-    start_and_open();
+    served_store_open();
     patient_loop_turns(&store_world->patient, 5);
     assert_int_equal(store_world->n_first_attempts, 1);
     real_redis_kill(&redis);
@@ -203,7 +175,7 @@ static int allow_calls_through(const char *function)
 static void the_rights_in_the_manual_are_enough(void **state)
 {
     (void)state;
-    start(NULL);
+    served_store_start(NULL);
     assert_int_equal(real_redis_command(&redis, "ACL SETUSER rl on >secret resetkeys ~rl:* " CONNECTION_RIGHTS), 1);
     assert_true(allow_calls_through("call('") > 5 && allow_calls_through("try('") > 0);
     store_world->options.username = "rl";
@@ -234,7 +206,7 @@ static void beyond_max_inflight_is_overload(void **state)
     (void)state;
     store_world->options.max_inflight = 2;
     store_world->options.batch_max_keys = 1;
-    start_and_open();
+    served_store_open();
     assert_int_equal(store_world_check("a")->submitted, SUBMIT_PENDING);
     assert_int_equal(store_world_check("b")->submitted, SUBMIT_PENDING);
     assert_int_equal(store_world_check("c")->submitted, SUBMIT_OVERLOAD);
@@ -249,7 +221,7 @@ static void beyond_max_output_is_overload(void **state)
     (void)state;
     store_world->options.max_output = 1000;
     store_world->options.batch_max_keys = 1;
-    start_and_open();
+    served_store_open();
     store_world_check_many("k", 100, 100);
     assert_int_equal(store_world->asks[0].submitted, SUBMIT_PENDING);
     assert_int_equal(store_world->asks[99].submitted, SUBMIT_OVERLOAD);
@@ -260,7 +232,7 @@ static void beyond_max_output_is_overload(void **state)
 static void short_memory_is_overload_and_nothing_worse(void **state)
 {
     (void)state;
-    start_and_open();
+    served_store_open();
     for (uint64_t n = 1; n < 40; n++) {
         mem_fail_nth(n);
         store_world_check_many("a-key-of-some-length", 3, 3);
@@ -295,7 +267,7 @@ static void a_store_that_memory_does_not_suffice_for_is_not_made(void **state)
 static void closing_ends_what_was_gathered_and_what_is_in_flight(void **state)
 {
     (void)state;
-    start_and_open();
+    served_store_open();
     real_redis_signal(&redis, SIGSTOP);
     store_world_check_many("k", 100, 100);
     patient_loop_turns(&store_world->patient, 2);
@@ -315,7 +287,7 @@ static void close_now(struct ask *ask)
 static void closing_from_within_an_answer_is_fine(void **state)
 {
     (void)state;
-    start_and_open();
+    served_store_open();
     store_world->options.batch_max_keys = 1;
     redis_store_set_options(store_world->redis, &store_world->options);
     store_world_check_many("k", 20, 20);
@@ -327,7 +299,7 @@ static void closing_from_within_an_answer_is_fine(void **state)
 static void closing_from_within_a_loss_is_fine(void **state)
 {
     (void)state;
-    start_and_open();
+    served_store_open();
     real_redis_signal(&redis, SIGSTOP);
     store_world_check_many("k", 20, 20);
     patient_loop_turns(&store_world->patient, 2);
@@ -340,13 +312,13 @@ static void closing_from_within_a_loss_is_fine(void **state)
 static void closing_right_after_opening_is_fine(void **state)
 {
     (void)state;
-    start(NULL);
+    served_store_start(NULL);
     store_world_open(redis.address);
     store_world_close();
     store_world_until(store_is_closed);
 }
 
-#define TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
+#define TEST(function) cmocka_unit_test_setup_teardown(function, served_store_setup, served_store_teardown)
 
 int main(void)
 {

@@ -36,6 +36,6 @@ elseif not call('SET', key, pack('<I7I7I6', tat, rem, horizon), 'PXAT', px, 'NX'
     s1 = -1
 end
 --@refund
-back = floor((s1 + b - 1) / b) -- a unit that is partly back already counts as one
+back = -floor(-s1 / b) -- rounded up: a unit that is partly back already counts as one
 if units < back then back = units end
 s1 = s1 > back * b and s1 - back * b or 0

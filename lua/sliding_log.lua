@@ -19,19 +19,28 @@ elseif len > 0 then
         s2, more = 0, -1
     else
         if s2 > now then -- the clock stepped back: times ahead of it become now
-            local ahead = 0
-            while ahead < len and (tonumber(call('LINDEX', key, fmt('%d', -1 - ahead))) or 0) > now do
-                ahead = ahead + 1
+            local low, high = -1, len - 1 -- the first of them lies above low and at or below high (places from 0)
+            while high - low > 1 do
+                local middle = floor((low + high) / 2)
+                if (tonumber(call('LINDEX', key, fmt('%d', middle))) or 0) > now then
+                    high = middle
+                else
+                    low = middle
+                end
             end
+            local ahead, copies = len - high, {}
+            for j = 1, ahead < 1000 and ahead or 1000 do copies[j] = stamp end
             call('LTRIM', key, '0', fmt('%d', -1 - ahead))
-            for _ = 1, ahead do call('RPUSH', key, stamp) end
+            for done = 0, ahead - 1, 1000 do
+                call('RPUSH', key, unpack(copies, 1, ahead - done < 1000 and ahead - done or 1000))
+            end
             call('PEXPIREAT', key, px)
             s2 = now
         end
         if s2 <= edge then
             more = len
         elseif (tonumber(call('LINDEX', key, '0')) or 0) <= edge then
-            -- the first that counts lies above low and at or below high (places from 0)
+            -- the first that counts lies above low and at or below high
             local low, high = 0, 1
             while high < len - 1 and (tonumber(call('LINDEX', key, fmt('%d', high))) or 0) <= edge do
                 low, high = high, high * 2
@@ -71,20 +80,31 @@ elseif units > 0 then
         call('RPUSH', key, unpack(copies, 1, units - done < 1000 and units - done or 1000))
     end
 end
-if more + s1 + units > a then call('LTRIM', key, fmt('%d', -a), '-1') end
+if units > 0 and more + s1 + units > a then call('LTRIM', key, fmt('%d', -a), '-1') end
 call('PEXPIREAT', key, px)
 --@refund
-local newer, kept = 0, {} -- than made: they stay
-while newer < s1 and s2 > made do
-    local time = tonumber(call('LINDEX', key, fmt('%d', -1 - newer))) or 0
-    if time <= made then break end
-    newer = newer + 1
-    kept[newer] = fmt('%.0f', time)
+local newer = 0 -- than made: they stay
+if s1 > 0 and s2 > made then
+    local low, high = more - 1, more + s1 - 1 -- the first of them lies above low and at or below high
+    while high - low > 1 do
+        local middle = floor((low + high) / 2)
+        if (tonumber(call('LINDEX', key, fmt('%d', middle))) or 0) > made then high = middle else low = middle end
+    end
+    newer = more + s1 - high
 end
 back = s1 - newer < units and s1 - newer or units
 if back > 0 then
-    call('LTRIM', key, '0', fmt('%d', -1 - newer - back))
-    for j = newer, 1, -1 do call('RPUSH', key, kept[j]) end
+    local rest, kept = back, {}
+    if newer > 0 then -- those of one charge are taken out where they stand: mostly that is all
+        rest = back - call('LREM', key, fmt('%d', -back), call('LINDEX', key, fmt('%d', -1 - newer)))
+        if rest > 0 then kept = call('LRANGE', key, fmt('%d', -newer), '-1') end
+    end
+    if rest > 0 then
+        call('LTRIM', key, '0', fmt('%d', -1 - newer - rest))
+        for done = 0, newer - 1, 1000 do
+            call('RPUSH', key, unpack(kept, done + 1, newer - done < 1000 and newer or done + 1000))
+        end
+    end
     s1 = s1 - back
     s2 = s1 > 0 and tonumber(call('LINDEX', key, '-1')) or 0
 end

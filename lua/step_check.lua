@@ -20,7 +20,18 @@ elseif known and #known ~= 11 + 21 * n then
     n_bad = n_bad + 1
 elseif known then
     local at, of = unp('<I7I4', known)
-    if at + keep_ms * 1000 > now then found = of == version and 1 or 2 end
+    local largest = at
+    for j = 1, n do
+        local seen1, seen2, units = unp('<I7I7I7', known, 21 * j - 9)
+        if seen1 > largest then largest = seen1 end
+        if seen2 > largest then largest = seen2 end
+        if units > largest then largest = units end
+    end
+    if largest > 9007199254740991 then -- no script writes such numbers, and no daemon takes them
+        n_bad = n_bad + 1
+    elseif at + keep_ms * 1000 > now then
+        found = of == version and 1 or 2
+    end
 end
 if foreign then
     for j = 1, n do s1s[j] = -1 end

@@ -38,7 +38,8 @@ if take_ended(K[i]) then
             end
         end
         if found == 0 or found == 2 then
-            call('ZADD', K[i], fmt('%.0f', ends + 60000), id)
+            local latest = floor(now / 1000) + 86400000
+            call('ZADD', K[i], fmt('%.0f', (ends < latest and ends or latest) + 60000), id)
             keep_holds(K[i])
         end
     elseif not failed then

@@ -30,7 +30,8 @@
 --   take_ended(key)               give back what has ended of the holds in `key`; false: the step is over
 --   keep_holds(key)               after one was added
 -- The holds of a policy and key are a ZSET by their ends in ms: <c8 id> <I7 units> <I7 when charged, us>; what was settled
--- is a mark, <c8 id>, for a minute longer. It expires a minute after the last of them.
+-- is a mark, <c8 id>, for a minute longer. It expires a minute after the last of them. A day is the longest hold: what seems
+-- to end later than one from now keeps neither a mark nor the list for longer.
 --
 if n_mget == 65535 then
     local n_out, failed = 0, nil -- failed: the error that ends the turn

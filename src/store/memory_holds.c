@@ -202,12 +202,14 @@ static int settle_in(struct memory_store *memory, struct op *op, struct memory_e
     struct op_hold *hold = op->hold;
     size_t at = 0;
     const struct hold *found = hold_list_find(entry->holds, hold->id, &at);
-    int64_t forgotten_ms = hold_end_ms(hold) + HOLD_GRACE_MS;
+    int64_t forgotten_ms = hold_end_ms(hold) + HOLD_GRACE_MS, latest_ms = now_ms(memory) + HOLD_TTL_MAX_MS;
     bool is_over = (found != NULL && found->settled) || forgotten_ms <= now_ms(memory);
     hold->ended = found == NULL || is_over;
     if (is_over) return 0;
     if (settle_units(memory, op, found) < 0) return -1;
     if (found != NULL) hold_list_remove(entry->holds, at);
+    if (forgotten_ms > latest_ms + HOLD_GRACE_MS)
+        forgotten_ms = latest_ms + HOLD_GRACE_MS; /* a token may say anything */
     hold_list_add(entry->holds, &(struct hold){.id = hold->id, .end_ms = forgotten_ms, .settled = true});
     return 0;
 }

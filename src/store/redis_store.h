@@ -7,8 +7,8 @@
  *
  * The Redis user needs (a lint check holds the rights against lua/):
  *   ACL SETUSER ratelimit on >PASSWORD resetkeys ~rl:* -@all +hello +auth +client|setname +select +script|load +evalsha
- *     +time +mget +get +set +setrange +incrby +decrby +exists +del +pexpireat +lindex +llen +ltrim +rpush
- *     +zadd +zcount +zrange +zrangebyscore +zrem +zremrangebyscore +zrevrange +zscore
+ *     +time +mget +get +set +setrange +incrby +decrby +exists +del +pexpireat +lindex +llen +lrange +lrem +ltrim
+ *     +rpush +zadd +zcount +zrange +zrangebyscore +zrem +zremrangebyscore +zrevrange +zscore
  * and, where there are compat policies, ~PREFIX:* for each one's foreign prefix and
  *     +expire +pexpire +pttl +zcard
  * With +script|load the password's holder can run any script on these keys, so keep the server patched.

@@ -93,6 +93,7 @@ static int answer_again(struct step_walk *walk, const struct turn_entry *entry, 
         struct run run = *step_run(walk, entry, i);
         struct op_member *member = &op->members[i];
         if (step_take(walk, 0, TURN_EXACT_MAX, &granted) < 0) return -1;
+        if (as_then && granted > member->limit->full) granted = member->limit->full; /* a server may say anything */
         if (as_then) limit_run_here(&run, member->limit, member->key, member->max_wait_us, at_us);
         limit_answer_again(&run, states[2 * i], states[2 * i + 1], as_then ? granted : 0, granted, &member->decision);
     }

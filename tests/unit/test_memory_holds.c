@@ -154,6 +154,23 @@ static void a_mark_is_remembered_until_its_time_is_over(void **state)
     assert_int_equal(remaining("a"), 996);
 }
 
+/* Whoever writes a reservation's text may say any time. */
+static void a_mark_is_remembered_for_a_day_at_most(void **state)
+{
+    (void)state;
+    struct op_hold first = {.id = 1, .units = 1, .made_us = (INT64_C(1) << 53) - 1, .ttl_ms = 1000, .actual = 2};
+    struct op_hold again = first;
+    ask(OP_SETTLE, "a", 0, &first);
+    assert_int_equal(first.charged, 2);
+    advance_ms(HOLD_TTL_MAX_MS + HOLD_GRACE_MS - 1);
+    reserve("a", 2, 1, HOLD_TTL_MAX_MS); /* the list stays */
+    ask(OP_SETTLE, "a", 0, &again);
+    assert_int_equal(again.charged, 0);
+    advance_ms(1);
+    ask(OP_SETTLE, "a", 0, &again);
+    assert_int_equal(again.charged, 2);
+}
+
 static void a_full_table_forgets_lists_as_other_keys(void **state)
 {
     (void)state;
@@ -190,6 +207,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(other_keys_are_not_touched, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_list_is_swept_a_minute_after_its_last_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_mark_is_remembered_until_its_time_is_over, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_mark_is_remembered_for_a_day_at_most, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_full_table_forgets_lists_as_other_keys, set_up, tear_down),
         cmocka_unit_test(a_list_has_an_end),
     };

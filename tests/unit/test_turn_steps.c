@@ -17,24 +17,24 @@
 enum { N_OPS = 8, NONCE = 0x01020304 };
 static const int64_t now_us = INT64_C(1700000000000000);
 
-/* A turn, a window of 5 a second, a log of 5, and ops of one member. */
+/* A turn, a window of 5 a second, a log of 5, a bucket whose every unit takes 31 years, and ops of one member. */
 struct world {
     struct turn *turn;
-    struct policy *window, *log;
+    struct policy *window, *log, *slow;
     struct op ops[N_OPS];
     struct op_member members[N_OPS];
     const struct slice *args;
     size_t n_args;
 };
 
-static struct policy *policy_of(const char *name, enum algo algo)
+static struct policy *policy_of(const char *name, enum algo algo, int64_t limit, int64_t window_us)
 {
     char text[256];
     struct policy *policy = policy_new(name, 1);
     assert_non_null(policy);
     policy->limits[0].algo = algo;
-    policy->limits[0].limit = 5;
-    policy->limits[0].window_us = 1000000;
+    policy->limits[0].limit = limit;
+    policy->limits[0].window_us = window_us;
     assert_null(limit_prepare(&policy->limits[0], NULL, text, sizeof text));
     policy->version = 9;
     return policy;
@@ -45,8 +45,9 @@ static int setup(void **state)
     static struct world world;
     world = (struct world){
         .turn = turn_new("rl", TURN_KEYS_MAX, true),
-        .window = policy_of("w", ALGO_FIXED_WINDOW),
-        .log = policy_of("l", ALGO_SLIDING_LOG),
+        .window = policy_of("w", ALGO_FIXED_WINDOW, 5, 1000000),
+        .log = policy_of("l", ALGO_SLIDING_LOG, 5, 1000000),
+        .slow = policy_of("s", ALGO_BUCKET, 1, INT64_C(1000000000000000)),
     };
     assert_non_null(world.turn);
     *state = &world;
@@ -63,6 +64,7 @@ static int teardown(void **state)
     turn_free(world->turn);
     policy_free(world->window);
     policy_free(world->log);
+    policy_free(world->slow);
     return 0;
 }
 
@@ -159,6 +161,18 @@ static void a_known_note_gives_the_first_answer_again(void **state)
     assert_int_equal(decision->reset_after_ms, 500); /* of the window before, which was in its middle */
 }
 
+/* A server may say anything, and what it says is charged once more here. */
+static void a_note_never_granted_more_than_the_limit(void **state)
+{
+    struct world *world = *state;
+    const int64_t huge = INT64_C(1) << 53;
+    assert_int_equal(turn_add(world->turn, once(op_of(world, 0, world->slow, OP_CHECK, 1), "n")), 0);
+    const int64_t reply[] = {huge, 0, 1, now_us, huge, now_us, 0, NONCE};
+    assert_int_equal(replay(world, reply, sizeof reply / sizeof reply[0]), 0);
+    assert_int_equal(world->members[0].decision.granted, 1);
+    assert_int_equal(world->members[0].decision.remaining, 0);
+}
+
 static void a_note_of_other_settings_tells_what_was_granted_and_what_is_now(void **state)
 {
     struct world *world = *state;
@@ -208,6 +222,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(plain_checks_join_steps_and_steps_join_nothing_else, setup, teardown),
         cmocka_unit_test_setup_teardown(each_step_is_answered_from_what_it_saw, setup, teardown),
         cmocka_unit_test_setup_teardown(a_known_note_gives_the_first_answer_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_note_never_granted_more_than_the_limit, setup, teardown),
         cmocka_unit_test_setup_teardown(a_note_of_other_settings_tells_what_was_granted_and_what_is_now, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_foreign_type_fails_its_own_step, setup, teardown),

@@ -1,0 +1,153 @@
+"""test_script_steps.py: what the script does with notes, holds and refunds, in steps written by hand: values that are not
+ours harm nobody, nothing is kept for ever, and no log makes the work of a call long."""
+
+import re
+import struct
+from pathlib import Path
+
+import pytest
+
+from test_script import FUTURE_US, NUMBERS, no_key_lacks_an_expiry, wide
+
+STEPS = Path(__file__).resolve().parent.parent.parent / "src" / "store" / "step.def"
+KINDS = {name: i for i, name in enumerate(re.findall(r"^STEP\(\w+, (\w+)", STEPS.read_text(), re.M))}
+IN_STEPS, NONCE, VERSION, KEEP_MS = 65535, 77, 9, 60_000
+FUTURE_MS, DAY_MS = FUTURE_US // 1000, 86_400_000
+HOLD = b"\1\2\3\4\5\6\7\0"
+LONGEST_US = 10**15
+BUCKET = ("bucket", 9, LONGEST_US, 9 * LONGEST_US, 9 * LONGEST_US)  # level and rounding above 2^53 together
+
+
+def window(limit):
+    return ("fixed_window", limit, DAY_MS, 0, 0)
+
+
+def log(limit):
+    return ("sliding_log", limit, DAY_MS * 1000, 0, 0)
+
+
+def steps(redis, sha, run, keys, *some, now=FUTURE_US):
+    """Steps of (kind, cost, own fields), each on keys[0] alone; all integers of the reply."""
+    packed = struct.pack("<IHBH", NONCE, IN_STEPS, 1, len(some))
+    packed += struct.pack("<B", NUMBERS[run[0]]) + b"".join(wide(value) for value in run[1:])
+    for kind, cost, own in some:
+        packed += struct.pack("<BBBH", KINDS[kind], 1, 1, 1) + wide(cost) + own
+    reply = redis.evalsha(sha, len(keys), *keys, packed, now)
+    assert reply[-1] == NONCE and reply[-3] == now
+    return reply[:-3], reply[-2]
+
+
+def check(cost, noted=False):
+    note = struct.pack("<BH", 1, 2) + struct.pack("<Q", KEEP_MS)[:6] + struct.pack("<I", VERSION)
+    return ("check", cost, note if noted else b"\0")
+
+
+def refund(units, made=0):
+    return ("refund", units, struct.pack("<H", 0) + wide(units) + wide(made))
+
+
+def reserve(units, ttl_ms):
+    return ("reserve", units, struct.pack("<H", 2) + HOLD + wide(units) + struct.pack("<I", ttl_ms))
+
+
+def settle(held, made, ends, used):
+    return ("settle", 0, struct.pack("<H", 2) + HOLD + b"".join(wide(value) for value in (held, made, ends, used, 0)))
+
+
+def note(at, s1, s2, units):
+    return wide(at) + struct.pack("<I", VERSION) + wide(s1) + wide(s2) + wide(units)
+
+
+# ---- notes --------------------------------------------------------------------------------------------------------
+
+
+def test_a_note_is_what_this_file_thinks(redis, sha):
+    assert steps(redis, sha, window(5), ["k", "n"], check(2), check(2, noted=True)) == ([0, 0, 2, 0, 0], 0)
+    assert redis.get("n") == note(FUTURE_US, 2, 0, 2)
+    assert steps(redis, sha, window(5), ["k", "n"], check(2, noted=True)) == ([2, 0, 1, FUTURE_US, 2], 0)
+
+
+@pytest.mark.parametrize("value", [2**53, 2**56 - 1])
+@pytest.mark.parametrize("place", range(4))
+def test_a_note_of_numbers_that_no_daemon_takes_counts_as_none(redis, sha, place, value):
+    numbers = [FUTURE_US, 0, 0, 1]
+    numbers[place] = value
+    redis.set("n", note(*numbers), px=60_000)
+    assert steps(redis, sha, window(5), ["k", "n"], check(2, noted=True), check(1)) == ([0, 0, 0, 2, 0], 1)
+    assert redis.get("n") == note(FUTURE_US, 0, 0, 2)
+
+
+# ---- holds --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("score", ["inf", 1e300, 2.0**62])
+def test_a_hold_that_ends_never_breaks_no_turn(redis, sha, score):
+    redis.zadd("h", {b"x" * 22: score})
+    said, _ = steps(redis, sha, window(5), ["k", "h"], reserve(2, 1000), settle(2, FUTURE_US, FUTURE_MS + 1000, 1))
+    assert said == [0, 0, 1, 0, 0, 1]  # before; after, held, one back
+    assert redis.pexpiretime("h") <= FUTURE_MS + DAY_MS + 120_000
+    no_key_lacks_an_expiry(redis)
+
+
+def test_what_was_settled_is_remembered_for_a_day_at_most_whatever_end_it_is_said_to_have(redis, sha):
+    """A reservation's text is no secret, and whoever writes one may say any time."""
+    said, _ = steps(redis, sha, window(5), ["k", "h"], settle(2, 2**53 - 1, 2**53 // 1000 + 1000, 1))
+    assert said == [0, 0, 2, 0]
+    assert redis.zscore("h", HOLD) == FUTURE_MS + DAY_MS + 60_000
+    assert redis.pexpiretime("h") == FUTURE_MS + DAY_MS + 120_000
+
+
+# ---- refunds ------------------------------------------------------------------------------------------------------
+
+
+def test_a_bucket_gives_back_no_more_than_it_was_charged_where_a_double_rounds(redis, sha):
+    said, _ = steps(redis, sha, BUCKET, ["k"], check(9), refund(100))
+    assert said == [0, 0, 0, 0, 9]
+
+
+def test_a_log_with_a_lowered_limit_keeps_what_still_counts_when_units_come_back(redis, sha):
+    steps(redis, sha, log(10), ["k"], check(10))
+    for left in range(9, 2, -1):
+        assert steps(redis, sha, log(3), ["k"], refund(1)) == ([left, FUTURE_US, 1], 0)
+    assert steps(redis, sha, log(3), ["k"], check(1))[0][0] == 3
+
+
+def entries(redis, key):
+    return [int(time) - FUTURE_US for time in redis.lrange(key, 0, -1)]
+
+
+@pytest.mark.parametrize("made, units, left", [
+    (0, 2, [0, 1, 1, 2, 2, 2, 3]), (2, 2, [0, 1, 1, 2, 3, 3, 3]), (2, 4, [0, 1, 3, 3, 3]), (1, 9, [2, 2, 2, 3, 3, 3]),
+    (3, 9, []), (-1, 2, [0, 1, 1, 2, 2, 2, 3, 3, 3])])
+def test_a_log_gives_back_the_newest_that_are_not_later_than_the_charge(redis, sha, made, units, left):
+    for at, cost in enumerate((1, 2, 3, 3)):
+        steps(redis, sha, log(10), ["k"], check(cost), now=FUTURE_US + at)
+    made_us = FUTURE_US + made if made else 0
+    said, _ = steps(redis, sha, log(10), ["k"], refund(units, made_us), now=FUTURE_US + 3)
+    assert entries(redis, "k") == left
+    assert said == [len(left), FUTURE_US + left[-1] if left else 0, 9 - len(left)]
+    no_key_lacks_an_expiry(redis)
+
+
+def commands(redis):
+    return sum(stats["calls"] for stats in redis.info("commandstats").values())
+
+
+@pytest.mark.parametrize("what", ["its own", "others' too", "the clock stepped back"])
+def test_no_command_of_its_own_for_each_unit_of_a_large_log(redis, sha, what):
+    """A cancelled reservation of an hour ago, and every one of thousands of units since was read and written again."""
+    for at in range(3):
+        steps(redis, sha, log(10_000), ["k"], check(1), now=FUTURE_US + at)
+    for _ in range(9):
+        steps(redis, sha, log(10_000), ["k"], check(1000), now=FUTURE_US + 10)
+    redis.config_resetstat()
+    if what == "the clock stepped back":
+        assert steps(redis, sha, log(10_000), ["k"], refund(1, 1), now=FUTURE_US + 2) == ([9003, FUTURE_US + 2, 0], 0)
+        assert entries(redis, "k") == [0, 1] + [2] * 9001
+    else:
+        units = 1 if what == "its own" else 2
+        said, _ = steps(redis, sha, log(10_000), ["k"], refund(units, FUTURE_US + 1), now=FUTURE_US + 11)
+        assert said == [9003 - units, FUTURE_US + 10, units]
+        assert entries(redis, "k") == [0, 2][units - 1:] + [10] * 9000
+    assert commands(redis) < 60
+    no_key_lacks_an_expiry(redis)

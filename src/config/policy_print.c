@@ -19,20 +19,6 @@ static bool is_bucket(const struct limit *limit)
     return limit->algo == ALGO_BUCKET || limit->algo == ALGO_LEAKY_BUCKET;
 }
 
-static void print_algorithm(FILE *out, const struct limit *limit, const char *indent)
-{
-    if (limit_ops(limit)->is_compat) {
-        fprintf(out, "%scompat: %s\n", indent, limit_ops(limit)->name);
-        fprintf(out, "%skey_prefix: \"%.*s\"\n", indent, (int)limit->key_head_len - 1, limit->key_head);
-        return;
-    }
-    fprintf(out, "%salgorithm: %s\n", indent, limit_ops(limit)->name);
-    if (is_fixed_window(limit))
-        fprintf(out, "%sstart: %s\n", indent, limit->algo == ALGO_FIRST_HIT ? "first_hit" : "aligned");
-    if (is_fixed_window(limit) || limit->algo == ALGO_SLIDING_LOG)
-        fprintf(out, "%scount_denied: %s\n", indent, limit->count_denied ? "true" : "false");
-}
-
 /* Between quotes; what is not printable escaped. */
 static void print_quoted(FILE *out, const char *text)
 {
@@ -44,6 +30,24 @@ static void print_quoted(FILE *out, const char *text)
             fprintf(out, "%s%c", *text == '"' || *text == '\\' ? "\\" : "", *text);
     }
     fputc('"', out);
+}
+
+static void print_algorithm(FILE *out, const struct limit *limit, const char *indent)
+{
+    if (limit_ops(limit)->is_compat) {
+        char prefix[KEY_HEAD_MAX];
+        fprintf(out, "%scompat: %s\n", indent, limit_ops(limit)->name);
+        snprintf(prefix, sizeof prefix, "%.*s", (int)limit->key_head_len - 1, limit->key_head);
+        fprintf(out, "%skey_prefix: ", indent);
+        print_quoted(out, prefix);
+        fprintf(out, "\n");
+        return;
+    }
+    fprintf(out, "%salgorithm: %s\n", indent, limit_ops(limit)->name);
+    if (is_fixed_window(limit))
+        fprintf(out, "%sstart: %s\n", indent, limit->algo == ALGO_FIRST_HIT ? "first_hit" : "aligned");
+    if (is_fixed_window(limit) || limit->algo == ALGO_SLIDING_LOG)
+        fprintf(out, "%scount_denied: %s\n", indent, limit->count_denied ? "true" : "false");
 }
 
 static void print_by(FILE *out, const struct limit *limit, const char *indent)

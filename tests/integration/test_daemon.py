@@ -93,6 +93,15 @@ def test_what_is_printed_is_a_configuration_that_prints_the_same(place):
     assert status == 0 and once == twice and '  "login":\n' in once and "    burst: 20\n" in once
 
 
+def test_quotes_and_backslashes_are_printed_as_they_are_read(place):
+    odd = r'"a\"b\\c"'
+    text = (f"policies:\n  old: {{compat: first-hit, limit: 5, window: 10s, key_prefix: {odd}}}\n"
+            f"  new: {{algorithm: fixed_window, limit: 5, window: 10s, overrides: [{{key: {odd}, limit: 6}}]}}\n")
+    _, once, err = ratelimitd_says("--print-config", "-c", written(place, text))
+    assert err == "" and f"key_prefix: {odd}\n" in once and f"- key: {odd}\n" in once
+    assert ratelimitd_says("--print-config", "-c", written(place, once, "again.yaml")) == (0, once, "")
+
+
 def test_a_password_is_never_printed(place):
     secret = written(place, "hunter2\n", "password")
     secret.chmod(0o600)

@@ -68,11 +68,14 @@ const char *bucket_configure(struct limit *limit, char *text, size_t size)
         limit->c = limit->d = limit->full = limit->max_cost = 0;
         return NULL;
     }
+    if (limit->limit < 0 || limit->limit > LIMIT_MAX)
+        return NULL; /* is refused for that, not for a burst that follows from it */
     if (limit->burst == 0) limit->burst = limit->limit;
     int64_t common = gcd(limit->limit, limit->window_us);
     limit->a = limit->limit / common;
     limit->b = limit->window_us / common;
     int64_t largest = largest_burst(limit->a, limit->b) / (limit->debt ? 2 : 1);
+    if (largest < 1) return "window is too long for a bucket with debt; write a shorter one, or leave debt out";
     if (limit->burst < 0 || limit->burst > largest) {
         snprintf(text, size,
                  "burst %" PRId64 " (default: limit) cannot be counted exactly with this limit and window; "

@@ -15,7 +15,6 @@
 #include "limit/time_ring.h"
 
 /* Redis keys and the script's arithmetic stay exact below these (see algorithm files for their own bounds). */
-#define LIMIT_MAX     (INT64_C(1) << 34)
 #define WINDOW_MAX_US INT64_C(1000000000000000) /* 31 years */
 
 #define ALGO(id, name, ops) extern const struct algo_ops ops;
@@ -78,10 +77,6 @@ static const char *set_key_head(struct limit *limit, const char *compat_prefix, 
 
 const char *limit_prepare(struct limit *limit, const char *compat_prefix, char *text, size_t size)
 {
-    if (limit->limit < 0 || limit->limit > LIMIT_MAX) {
-        snprintf(text, size, "limit must be 0 to %" PRId64, LIMIT_MAX);
-        return text;
-    }
     if (limit->calendar != NULL) limit->window_us = 1; /* its own business, see calendar_window.c */
     bool has_window = limit->algo != ALGO_CONCURRENCY; /* that one knows its slot_ttl */
     if (has_window && (limit->window_us < 1 || limit->window_us > WINDOW_MAX_US)) {
@@ -92,6 +87,10 @@ const char *limit_prepare(struct limit *limit, const char *compat_prefix, char *
         return "max_wait is for leaky_bucket; leave it out";
     const char *wrong = limit_ops(limit)->configure(limit, text, size);
     if (wrong != NULL) return wrong;
+    if (limit->limit < 0 || limit->limit > LIMIT_MAX) { /* an algorithm that takes less has said so */
+        snprintf(text, size, "limit must be 0 to %" PRId64, LIMIT_MAX);
+        return text;
+    }
     return set_key_head(limit, compat_prefix, text, size);
 }
 

@@ -25,6 +25,8 @@
 
 enum { NAME_MAX_LEN = 64, KEY_HEAD_MAX = 192 };
 
+#define LIMIT_MAX (INT64_C(1) << 34) /* of any algorithm; limit_prepare refuses more, after configure */
+
 /* How the state lies in Redis; the script reads all strings with one MGET. */
 enum state_kind { STATE_STRING, STATE_OTHER };
 

@@ -104,6 +104,12 @@ TOO_LARGE = [
     ("fixed_window", "limit: {}, window: 1s", "", 2**52),
     ("first_hit", "limit: {}, window: 1s", "", 2**33),
     ("sliding_log", "limit: {}, window: 1s", "", 10**6),
+    ("sliding_log", "limit: {}, window: 1s", "", 2**40),
+    ("sliding_counter", "limit: {}, window: 1000d", "", 2**40),
+    ("sliding_counter", "limit: {}, window: 1ms, debt: true", "", 2**40),
+    ("first_hit", "limit: {}, window: 1s", "", 2**40),
+    ("first_hit", "limit: {}, window: 1s, debt: true", "", 2**40),
+    ("token_bucket", "limit: 999983, window: 1000d, burst: {}, debt: true", "", 10**6),
     ("sliding_counter", "limit: {}, window: 1000d", "", 10**9),
     ("sliding_counter", "limit: {}, window: 1ms", "", 2**33),
     ("token_bucket", "limit: {}, window: 1s, burst: 5", "", 2**40),
@@ -136,6 +142,13 @@ def test_what_cannot_be_counted_exactly_is_refused_with_the_largest_that_can(tmp
     assert largest < value
     assert checked(tmp_path, algorithm, settings.format(f"{largest}{unit}")) == "", "the named value is no good"
     assert checked(tmp_path, algorithm, settings.format(f"{largest + 1}{unit}")), "a larger one is as good"
+
+
+def test_a_window_too_long_for_any_burst_with_debt_is_refused_as_such(tmp_path):
+    refused = checked(tmp_path, "token_bucket", "limit: 1, window: 11574d, debt: true")
+    assert "window: is too long for a bucket with debt" in refused
+    assert checked(tmp_path, "token_bucket", "limit: 1, window: 11574d") == ""
+    assert checked(tmp_path, "token_bucket", "limit: 1, window: 5787d, debt: true") == ""
 
 
 @pytest.mark.parametrize("value", [2**53, 2**63, 2**64, 10**30])

@@ -146,17 +146,24 @@ static int run_refund(struct session *session, uint64_t msgid, struct params *pa
     return ask(session, msgid, params, OP_REFUND, &question);
 }
 
+/* What a member takes of the room in a check_all: an unlimited one has no limit, and stands among the others all the
+ * same. */
+static size_t share_of(const struct policy *policy)
+{
+    return policy->unlimited ? 1 : policy->n_limits;
+}
+
 /* May `question` stand beside the call's other checks? Of a check_all only: those are one question to the store. */
 static int fits_in(const struct call *call, const struct params *member, const struct question *question)
 {
-    size_t n_limits = question->policy->n_limits;
+    size_t n_limits = share_of(question->policy);
     int index = 0;
     if (call->form != CALL_ALL) return 0;
     if (!question->policy->unlimited && limit_ops(&question->policy->limits[0])->is_compat)
         return params_fail(member, ERROR_UNSUPPORTED,
                            "policy: a compat policy is decided apart; ask for it with check");
     for (const struct check *other = call->first; other != NULL; other = other->next, index++) {
-        n_limits += other->policy->n_limits;
+        n_limits += share_of(other->policy);
         if (other->policy == question->policy && slice_eq(other->key, question->key))
             return params_fail(member, ERROR_BAD_REQUEST, "is the same policy and key as checks[%d]", index);
         const struct limit *met = policy_meeting(question->policy, question->key, other->policy, other->key);

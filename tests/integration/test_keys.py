@@ -234,6 +234,17 @@ def test_an_unlimited_member_of_a_check_all_never_denies(client):
     assert answer["members"][0]["source"] == "unlimited"
 
 
+def test_seventeen_unlimited_members_of_a_check_all_are_as_many_as_seventeen_others(client):
+    """They were not counted, and overran the room for the members of one answer."""
+    answer = client.call("check_all", [["free", f"k{i}"] for i in range(16)])
+    assert some(answer, "allowed", "source") == (True, "unlimited") and len(answer["members"]) == 16
+    error = refused(client, "check_all", [["free", f"k{i}"] for i in range(17)])
+    assert error.code == "BAD_REQUEST" and "checks[16]" in error.message
+    error = refused(client, "check_all", [["free", f"k{i}"] for i in range(15)] + [["search", "partner:1"], ["plain", "k"]])
+    assert error.code == "BAD_REQUEST" and "checks[16]" in error.message
+    assert client.call("peek", "plain", "k")["remaining"] == client.call("peek", "plain", "fresh")["remaining"]
+
+
 def test_a_policy_in_a_request_has_them_too(any_store, ratelimitd, connect):
     client = connect(ratelimitd("inline: {allow: true}\ndefaults: {deadline: 5s}\n", redis=any_store))
     policy = {"key_format": "{tenant}:{user}", "by": ["tenant"], "algorithm": "fixed_window", "limit": 3, "window": "1d",

@@ -63,6 +63,7 @@ static void answer_unheld(struct session *session, uint64_t msgid, const struct 
     const struct check settled = {
         .decision = {.allowed = true,
                      .limit = policy_capacity(policy),
+                     .remaining = policy->unlimited ? policy_capacity(policy) : 0,
                      .source = token->source,
                      .reason = token->reason,
                      .policy_version = policy->version},

@@ -421,3 +421,18 @@ policies:
                            ("cancel", (real["reservation"],))):
         with pytest.raises(RpcError, match="STORE_UNAVAILABLE: "):
             client.call(method, *params)
+
+
+def test_settling_what_was_reserved_without_limit_says_that_there_is_none(ratelimitd, any_store, connect):
+    """It said that nothing remained."""
+    client = connect(ratelimitd("""
+defaults: {deadline: 5s}
+policies:
+  free: {unlimited: true}
+  some: {algorithm: fixed_window, limit: 5, window: 1h, overrides: [{match: "partner:*", unlimited: true}]}
+""", redis=any_store))
+    for policy, key in (("free", "k"), ("some", "partner:1")):
+        made = client.call("reserve", policy, key, 5)
+        for settled in (client.call("settle", made["reservation"], 3), client.call("cancel", made["reservation"])):
+            assert some(settled, "allowed", "limit", "remaining", "source", "ended") == (
+                True, 2**53 - 1, 2**53 - 1, "unlimited", True)

@@ -97,12 +97,14 @@ uint16_t check_fill_members(const struct check *first, struct op_member *members
     return n;
 }
 
-/* No limit can be asked for more at once. */
-static int64_t at_most_of(const struct check *first, const struct op *op)
+int64_t check_asked(const struct check *check)
 {
-    int64_t most = first->at_most;
-    for (uint16_t i = 0; i < op->n_members; i++)
-        if (op->members[i].limit->max_cost < most) most = op->members[i].limit->max_cost;
+    const struct policy *policy = check->policy;
+    int64_t most = check->at_most;
+    if (check->kind == OP_REFUND) return 0;
+    if (most == 0) return check->cost;
+    for (uint16_t i = 0; i < policy->n_limits; i++) /* no limit can be asked for more at once */
+        if (policy->limits[i].max_cost < most) most = policy->limits[i].max_cost;
     return most;
 }
 
@@ -122,7 +124,7 @@ void check_fill_op(struct check *first, struct op *op, struct op_member *members
     op->n_members =
         first->kind == OP_RELEASE ? slot_fill_members(first->slot, members) : check_fill_members(first, members);
     if (first->slot != NULL) op->slot = first->slot->id;
-    if (first->at_most > 0) op->at_most = at_most_of(first, op);
+    if (first->at_most > 0) op->at_most = check_asked(first);
     if (first->kind == OP_RESERVE || first->kind == OP_SETTLE) op->hold = &first->hold;
     op->note = first->note;
     if (first->note.len > 0) op->note_ms = note_ms_of(first);
@@ -205,5 +207,7 @@ void check_whole(const struct check *const *members, size_t n, struct decision *
     ret->policy_version = version;
     ret->source = find_decider(members, n)->decision.source;
     ret->reason = find_decider(members, n)->decision.reason;
-    if (ret->source == SOURCE_DENY) ret->bound_by = NULL; /* none of them denied */
+    if (ret->source != SOURCE_DENY) return;
+    ret->bound_by = NULL; /* none of them denied */
+    ret->reset_after_ms = 0;
 }

@@ -95,19 +95,13 @@ static inline void check_set_request_id(struct check *check, struct slice id)
     if (id.len > 0) memcpy(check->request_id, id.data, id.len);
 }
 
-/* The units it would be granted where nothing limits it. */
-static inline int64_t check_asked(const struct check *check)
-{
-    if (check->kind == OP_REFUND) return 0;
-    return check->at_most > 0 ? check->at_most : check->cost;
-}
-
 /* The check behind `check` in the chain that `first` stands for; NULL at its end. */
 static inline struct check *check_after(const struct check *first, const struct check *check)
 {
     return first->is_all ? check->also : NULL;
 }
 
+int64_t check_asked(const struct check *check);   /* the units it would be granted where nothing is used yet */
 uint32_t check_count(const struct check *first);  /* the checks of its chain: 1, or a check_all's members */
 size_t check_n_limits(const struct check *first); /* of all their policies; for a reset, their candidates' too */
 /* Has a reset anything to forget? Only counters that belong to the key as a whole are its own. */

@@ -165,3 +165,22 @@ def test_a_reload_during_an_outage_takes_effect_at_once(daemon, redis, connect):
     daemon.configure(POLICIES.replace("on_failure: allow", "on_failure: deny"))
     daemon.reload()
     eventually(lambda: source(client) == "deny", "the new answer is given")
+
+
+def test_a_failure_answer_grants_no_more_than_a_check_may_cost(ratelimitd, redis, connect):
+    """It granted whatever at_most asked for."""
+    redis.stop()
+    client = connect(ratelimitd("""
+defaults: {on_failure: allow}
+policies:
+  window: {algorithm: fixed_window, limit: 5, window: 1d}
+  bucket: {algorithm: token_bucket, limit: 100, window: 1d, burst: 3}
+  log: {algorithm: sliding_log, limit: 5000, window: 1d}
+  old: {compat: first-hit, limit: 5, window: 1d}
+  several: {limits: [{name: a, algorithm: gcra, limit: 9, window: 1d}, {name: b, algorithm: gcra, limit: 2, window: 1s}]}
+  free: {unlimited: true}
+""", redis=redis))
+    most = {"window": 5, "bucket": 3, "log": 1000, "old": 1, "several": 2, "free": 2**53 - 1}
+    for policy, granted in most.items():
+        assert client.check(policy, "k", {"at_most": 2**53 - 1})["granted"] == granted
+        assert client.check(policy, "k", {"at_most": 1})["granted"] == 1

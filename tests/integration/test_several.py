@@ -280,7 +280,8 @@ def test_without_redis_the_strictest_answer_wins(ratelimitd, redis, connect):
         assert [m["source"] for m in answer["members"]] == ["local", "local"]
     assert answer["bound_by"] == "local/day"
     answer = client.call("check_all", [["local", "k"], ["deny", "k"], ["allow", "k", 0]])
-    assert some(answer, "allowed", "source", "retry_after_ms", "bound_by") == (False, "deny", 1000, None)
+    assert some(answer, "allowed", "source", "retry_after_ms", "reset_after_ms", "bound_by") == (
+        False, "deny", 1000, 0, None)
     assert [m["allowed"] for m in answer["members"]] == [False, False, True]
     with pytest.raises(RpcError) as error:
         client.call("check_all", [["deny", "k"], ["error", "k"]])

@@ -197,6 +197,7 @@ static void the_strictest_failure_answer_is_that_of_all(void **state)
     ASK_ALL({"allow", "a", 1}, {"local", "b", 1}, {"deny", "b", 1}, {"deny", "c", 0});
     assert_true(!whole.allowed && whole.source == SOURCE_DENY && whole.retry_after_ms == 1000);
     assert_null(whole.bound_by);
+    assert_int_equal(whole.reset_after_ms, 0); /* as its members say */
     assert_true(!members[0].allowed && members[0].source == SOURCE_DENY && members[0].reason == REASON_DOWN);
     assert_true(members[3].allowed);
     ASK_ALL({"deny", "a", 1}, {"error", "b", 1}, {"allow", "c", 1});

@@ -26,15 +26,16 @@ static bool is_asked_about(const struct check *first, const struct check *one)
     return !one->policy->unlimited && (!first->is_all || policy_zero_limit(one->policy) == NULL);
 }
 
+/* A limit of 0 asks nothing of its counter, which may be from before it was 0 all the same: a reset forgets that. */
 static bool is_member(const struct check *check, const struct limit *limit)
 {
-    return limit->limit > 0 && (check->kind != OP_RESET || !limit->shared);
+    return check->kind == OP_RESET ? !limit->shared : limit->limit > 0;
 }
 
 static bool owns_state(const struct policy *policy)
 {
     for (uint16_t i = 0; i < policy->n_limits; i++)
-        if (policy->limits[i].limit > 0 && !policy->limits[i].shared) return true;
+        if (!policy->limits[i].shared) return true;
     return policy->candidate != NULL && owns_state(policy->candidate);
 }
 

@@ -2,8 +2,8 @@
 
 #include "base/counters.h"
 
-/* An unlimited policy admits everything, one with a limit of 0 nothing, and no store need be asked. A reset there has
- * nothing to forget, but the policy's other limits may have. */
+/* An unlimited policy admits everything, one with a limit of 0 nothing, and no store need be asked. What may have been
+ * counted before the limit was 0, a reset forgets. */
 static bool answer_by_policy(struct check *check, enum source source)
 {
     const struct policy *policy = check->policy;

@@ -51,7 +51,7 @@ static void view(const struct run *run, struct state *raw, int64_t *ret_s1, int6
     bool ahead = len > 0 && lease_list_end(raw->leases, len - 1) > run->edge;
     if (ahead) lease_list_lower(raw->leases, run->edge);
     int64_t wait = 0, last = live > 0 ? lease_list_end(raw->leases, len - 1) - run->now : 0;
-    if ((int64_t)live >= run->a) wait = lease_list_end(raw->leases, len - (size_t)run->a) - run->now;
+    if (run->a > 0 && (int64_t)live >= run->a) wait = lease_list_end(raw->leases, len - (size_t)run->a) - run->now;
     *ret_s1 = (int64_t)live;
     *ret_s2 = wait * SHIFT + last;
     *ret_keep = ahead ? -1 : live > 0;

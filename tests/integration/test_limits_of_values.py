@@ -321,6 +321,30 @@ def test_a_changed_limit_takes_effect_on_the_state_there_is(algorithm, limit, se
     assert not denied["allowed"] and denied["retry_after_ms"] > 0
 
 
+LATER_ZERO = {**{name: f"{shape}, limit: LIMIT, window: 5000d" for name, shape in SHAPES.items()},
+              "calendar": "algorithm: calendar_window, limit: LIMIT, window: year",
+              "slots": "algorithm: concurrency, limit: LIMIT",
+              "foreign": "compat: rlaas-sliding, limit: LIMIT, window: 100d",
+              "one": "algorithm: gcra, limit: 9, window: 5000d, overrides: [{key: k, limit: LIMIT}]"}
+
+
+def test_a_reset_forgets_what_was_used_before_the_limit_was_0(serve):
+    """It did not ask the store, and what was used came back with the next limit."""
+    header = "defaults: {deadline: 9s, on_failure: error}\n"
+    text = "policies:\n" + "".join(f"  {name}: {{{it}}}\n" for name, it in LATER_ZERO.items())
+    client = serve(text.replace("LIMIT", "9"))
+    for name in LATER_ZERO:
+        assert client.call("acquire" if name == "slots" else "check", name, "k")["remaining"] == 8
+    change(serve, header + text.replace("LIMIT", "0"))
+    for name in LATER_ZERO:
+        assert fields(client.call("peek", name, "k", 1), "allowed", "retry_after_ms") == (False, -1)
+        assert client.call("reset", name, "k") == {"removed": True}
+        assert client.call("reset", name, "k") == {"removed": False}
+    serve.daemon.log.clear()
+    change(serve, header + text.replace("LIMIT", "9"))
+    assert [client.call("peek", name, "k")["remaining"] for name in LATER_ZERO] == [9] * len(LATER_ZERO)
+
+
 def most_in_a_window(times, length):
     return max(sum(at <= other < at + length for other in times) for at in times)
 

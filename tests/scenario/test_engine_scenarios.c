@@ -282,12 +282,13 @@ static void a_limit_of_zero_is_denied_without_the_store(void **state)
     assert_null(denied.decision.bound_by);
     assert_true(ask(OP_CHECK, "nothing", "alice", 0).decision.allowed);
     assert_false(ask(OP_PEEK, "nothing", "alice", 1).decision.allowed);
-    assert_false(ask(OP_RESET, "nothing", "alice", 0).removed);
     struct asked bound = ask(OP_CHECK, "partly-nothing", "alice", 1);
     assert_string_equal(bound.decision.bound_by->name, "none");
     assert_int_equal(world.scripted.n_submitted, 0);
-    world.scripted.mode = SCRIPTED_DECIDE;
+    world.scripted.mode = SCRIPTED_DECIDE; /* what was counted before the limit was 0 is forgotten */
+    assert_true(ask(OP_RESET, "nothing", "alice", 0).removed);
     assert_true(ask(OP_RESET, "partly-nothing", "alice", 0).removed);
+    assert_int_equal(world.scripted.n_submitted, 2);
 }
 
 static void a_cost_above_the_capacity_is_the_stores_to_deny(void **state)

@@ -322,8 +322,9 @@ const char *engine_cost_fault(const struct policy *policy, int64_t cost)
     for (uint16_t i = 0; i < policy->n_limits; i++) {
         const struct limit *limit = &policy->limits[i];
         if (limit_ops(limit)->is_compat && cost > 1) return "cost: a compat policy takes only 0 and 1";
-        if (cost > limit->max_cost && cost <= limit->full)
-            return "cost: one check may charge a sliding_log at most 1000";
+        if (cost <= limit->max_cost || cost > limit->full) continue;
+        if (limit->algo == ALGO_CONCURRENCY) return "cost: a concurrency limit takes only 0 and 1";
+        return "cost: one check may charge a sliding_log at most 1000";
     }
     return NULL;
 }

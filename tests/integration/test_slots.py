@@ -447,3 +447,13 @@ def test_a_reload_reaches_slots_that_exist(ratelimitd, redis, connect):
     assert some(client.call("acquire", "jobs", "k"), "allowed", "limit") == (False, 1)
     assert client.call("release", slot) == {"released": True}
     assert client.call("acquire", "jobs", "k")["allowed"]
+
+
+def test_a_peek_for_two_slots_says_that_they_are_taken_one_by_one(daemon, connect):
+    """It spoke of a sliding_log."""
+    client = connect(daemon)
+    for method in ("peek", "explain"):
+        for policy in ("jobs", "many", "both"):
+            with pytest.raises(RpcError) as error:
+                client.call(method, policy, "k", 2)
+            assert error.value.code == "BAD_COST" and "concurrency" in error.value.message

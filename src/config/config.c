@@ -150,6 +150,9 @@ static void check_group(struct loader *loader)
     if (config->listen_socket[0] != '/')
         faults_add(loader->faults, line_of(loader, "listen.socket"), "listen.socket",
                    "is not absolute; write the whole path, e.g. /run/ratelimitd/ratelimitd.sock");
+    if (strpbrk(config->store_redis_key_prefix, "{}") != NULL)
+        faults_add(loader->faults, line_of(loader, "store.redis.key_prefix"), "store.redis.key_prefix",
+                   "has a brace, and the first braces of a key are the daemon's own; leave it out");
     if (config->store_redis_reconnect_min_ms > config->store_redis_reconnect_max_ms)
         faults_add(loader->faults,
                    line_of(loader, line_of(loader, "store.redis.reconnect.min") > 0 ? "store.redis.reconnect.min"

@@ -298,7 +298,7 @@ static bool read_unlimited(struct entry *entry)
         setting_parse_bool(path_to(entry, "unlimited"), entry->unlimited, entry->faults, &unlimited);
     for (int i = 0; i < N_NUMBERS; i++) {
         if (entry->numbers[i] == NULL) continue;
-        any = true;
+        any |= entry->numbers[i]->kind != TREE_MAP || entry->numbers[i]->first != NULL;
         if (unlimited)
             faults_add(entry->faults, entry->numbers[i]->line, path_to(entry, number_name((enum number)i)),
                        "stands beside unlimited: true; keep one of the two");

@@ -30,6 +30,7 @@ static const char *configure(struct limit *limit, char *text, size_t size)
         snprintf(text, size, "limit must be 0 to %" PRId64 " for concurrency, which stores each slot", SLOTS_MAX);
         return text;
     }
+    if (limit->debt) return "debt is not for policies with a concurrency limit; leave one of them out";
     if (limit->window_us < TTL_MIN_US || limit->window_us > TTL_MAX_US || limit->window_us % 1000 != 0)
         return "slot_ttl must be 1s to 12h, in whole milliseconds";
     limit->a = limit->full = limit->limit;

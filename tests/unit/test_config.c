@@ -201,6 +201,7 @@ static const struct {
     {"store:\n  type: redis\n", 2, "store.redis.addresses: is needed"},
     {"store:\n  redis:\n    merge: yes\n", 3, "store.redis.merge: 'yes' is neither true nor false"},
     {"store:\n  redis:\n    batch_max_keys: 65\n", 3, "store.redis.batch_max_keys: '65' is too large; write 1 to 64"},
+    {"store:\n  redis:\n    key_prefix: \"a{b}\"\n", 3, "store.redis.key_prefix: has a brace"},
     {"store:\n  redis:\n    reconnect: {min: 1s}\n", 3, "store.redis.reconnect: min is above max"},
     {"store:\n  redis:\n    addresses: x\n", 3, "store.redis.addresses: is no list"},
     {"store:\n  redis:\n    addresses: [\"a:1\", \"b:1\"]\n", 3,

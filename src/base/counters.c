@@ -3,8 +3,8 @@
 struct counters counters;
 
 const struct counter_info counter_table[] = {
-#define COUNTER(name, help) {#name, help, offsetof(struct counters, name), 0},
-#define GAUGE(name, help)   {#name, help, offsetof(struct counters, name), 1},
+#define COUNTER(name, help) {#name, offsetof(struct counters, name)},
+#define GAUGE(name, help)   {#name, offsetof(struct counters, name)},
 #include "base/counters.def"
 #undef COUNTER
 #undef GAUGE

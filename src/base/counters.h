@@ -1,8 +1,8 @@
 /*
  * counters.h: every counter and gauge, listed once in counters.def.
  *
- * The daemon is one thread, so a counter is a plain integer: `counters.checks++`. `stats`, the
- * manual page and the drift test all walk the same list.
+ * The daemon is one thread, so a counter is a plain integer: `counters.checks++`. `stats` walks the same list,
+ * and the drift test holds PROTOCOL.md against it.
  */
 #ifndef RL_BASE_COUNTERS_H
 #define RL_BASE_COUNTERS_H
@@ -22,9 +22,7 @@ extern struct counters counters;
 
 struct counter_info {
     const char *name; /* as `stats` shows it, e.g. "checks" */
-    const char *help;
-    size_t offset; /* into struct counters */
-    int is_gauge;
+    size_t offset;    /* into struct counters */
 };
 
 extern const struct counter_info counter_table[];

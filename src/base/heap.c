@@ -1,5 +1,7 @@
 #include "base/heap.h"
 
+#include <stdbool.h>
+
 #include "base/alloc.h"
 #include "base/check.h"
 

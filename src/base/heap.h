@@ -6,7 +6,6 @@
 #ifndef RL_BASE_HEAP_H
 #define RL_BASE_HEAP_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -4,7 +4,6 @@
 
 #include <limits.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -47,11 +46,6 @@ enum ratelimit_status ratelimit_async_new(const char *path, struct ratelimit_asy
 err_client:
     mem_free(client);
     return status;
-}
-
-const struct decode_order *async_order(const struct ratelimit_async *client)
-{
-    return &client->order;
 }
 
 void async_use_maps(struct ratelimit_async *client)

@@ -3,11 +3,8 @@
 #define RL_CLIENT_ASYNC_H
 
 #include "base/clock.h"
-#include "client/decode.h"
 #include "client/ratelimit.h"
 
-/* The order in which the present connection's decisions come. */
-const struct decode_order *async_order(const struct ratelimit_async *client);
 /* From the next connection on hello asks for maps. */
 void async_use_maps(struct ratelimit_async *client);
 

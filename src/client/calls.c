@@ -7,7 +7,6 @@
  */
 #include <string.h>
 
-#include "base/alloc.h"
 #include "client/exchange.h"
 
 enum { ITEM_SIZE = 32 /* bytes that an item needs beside its texts, at most */ };

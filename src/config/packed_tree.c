@@ -102,11 +102,7 @@ static struct tree_node *add_child(struct reader *reader, struct tree_node *pare
         no_memory(reader);
         return NULL;
     }
-    if (parent->last != NULL)
-        parent->last->next = node;
-    else
-        parent->first = node;
-    parent->last = node;
+    yaml_tree_append(parent, node);
     return node;
 }
 

@@ -200,7 +200,8 @@ bool setting_parse_number(enum setting_kind kind, const char *path, int64_t min,
     return true;
 }
 
-const char *setting_choice(const char *choices, int64_t index, char *out, size_t size)
+/* Name number `index` of a list of choices, into `out` (size bytes), which is returned. */
+static const char *choice_at(const char *choices, int64_t index, char *out, size_t size)
 {
     for (; index > 0; index--) {
         choices = strchr(choices, ' ');
@@ -310,7 +311,7 @@ const char *setting_print(const struct setting *setting, const struct config *co
     case SETTING_LIST: return print_list(list_field(setting, config), out);
     case SETTING_BOOL: return *(bool *)field_of(setting, config) ? "true" : "false";
     case SETTING_CHOICE:
-        return setting_choice(setting->choices, *(int64_t *)field_of(setting, config), out, SETTING_VALUE_MAX);
+        return choice_at(setting->choices, *(int64_t *)field_of(setting, config), out, SETTING_VALUE_MAX);
     default: return print_number(setting->kind, *(int64_t *)field_of(setting, config), out);
     }
 }

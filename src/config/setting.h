@@ -76,7 +76,4 @@ const char *setting_print(const struct setting *setting, const struct config *co
 
 bool setting_equal(const struct setting *setting, const struct config *a, const struct config *b);
 
-/* Name number `index` of a list of choices, into `out` (size bytes), which is returned. */
-const char *setting_choice(const char *choices, int64_t index, char *out, size_t size);
-
 #endif

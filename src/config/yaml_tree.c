@@ -31,6 +31,15 @@ void yaml_tree_free(struct tree_node *node)
     mem_free(node);
 }
 
+void yaml_tree_append(struct tree_node *parent, struct tree_node *node)
+{
+    if (parent->last != NULL)
+        parent->last->next = node;
+    else
+        parent->first = node;
+    parent->last = node;
+}
+
 static uint32_t line_of(const yaml_mark_t *mark)
 {
     return (uint32_t)mark->line + 1;
@@ -58,12 +67,7 @@ static struct tree_node *place(struct builder *builder, enum tree_kind kind, uin
         builder->root = node;
         return node;
     }
-    struct tree_node *parent = builder->open[builder->depth - 1];
-    if (parent->last != NULL)
-        parent->last->next = node;
-    else
-        parent->first = node;
-    parent->last = node;
+    yaml_tree_append(builder->open[builder->depth - 1], node);
     return node;
 }
 

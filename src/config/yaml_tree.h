@@ -36,6 +36,7 @@ struct tree_node {
 /* The root, or NULL where the syntax is broken (or memory short), with the fault recorded. An empty file is an empty
  * map. Faults may have been added to a tree that is returned. */
 struct tree_node *yaml_tree_parse(const char *bytes, size_t len, struct faults *faults);
-void yaml_tree_free(struct tree_node *node); /* NULL is fine */
+void yaml_tree_free(struct tree_node *node);                             /* NULL is fine */
+void yaml_tree_append(struct tree_node *parent, struct tree_node *node); /* as the last of its members */
 
 #endif

@@ -14,7 +14,7 @@
 #include "engine/engine.h"
 #include "server/server.h"
 #include "store/memory_store.h"
-#include "store/redis_store.h"
+#include "store/redis_options.h"
 
 /* Texts in the results are the configuration's. `store` is the one that was started with. */
 struct redis_options options_redis(const struct config *config, uint64_t random_seed);

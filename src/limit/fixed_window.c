@@ -12,9 +12,6 @@
  * then), d 1 = denied requests are counted. s1 = count; s2 is not used.
  * State: v[0] w, v[1] count. edge = end of the present window in ms.
  */
-#include <inttypes.h>
-#include <stdio.h>
-
 #include "limit/fixed_window.h"
 
 #define COUNT_MAX (INT64_C(1) << 35)

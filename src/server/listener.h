@@ -9,7 +9,6 @@
 #ifndef RL_SERVER_LISTENER_H
 #define RL_SERVER_LISTENER_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 

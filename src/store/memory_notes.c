@@ -15,13 +15,6 @@ int memory_notes_init(struct memory_notes *notes, size_t max, uint64_t max_bytes
     return map_init(&notes->map, max);
 }
 
-void memory_notes_fini(struct memory_notes *notes)
-{
-    while (!list_empty(&notes->notes))
-        memory_notes_remove(notes, LIST_ITEM(notes->notes.next, struct memory_note, link));
-    map_fini(&notes->map);
-}
-
 static uint8_t *name_of(struct memory_note *note)
 {
     return (uint8_t *)&note->members[note->n_members];
@@ -30,6 +23,20 @@ static uint8_t *name_of(struct memory_note *note)
 static size_t bytes_of(const struct memory_note *note)
 {
     return sizeof *note + note->n_members * sizeof note->members[0] + note->name_len + OVERHEAD;
+}
+
+static void drop(struct memory_notes *notes, struct memory_note *note)
+{
+    notes->n_bytes -= bytes_of(note);
+    list_remove(&note->link);
+    map_remove(&notes->map, &note->node);
+    mem_free(note);
+}
+
+void memory_notes_fini(struct memory_notes *notes)
+{
+    while (!list_empty(&notes->notes)) drop(notes, LIST_ITEM(notes->notes.next, struct memory_note, link));
+    map_fini(&notes->map);
 }
 
 static struct memory_note *find(struct memory_notes *notes, struct slice name)
@@ -64,7 +71,7 @@ static void evict(struct memory_notes *notes)
         if (end_of(notes, note) < end_of(notes, first)) first = note;
         if (++n == SAMPLE) break;
     }
-    memory_notes_remove(notes, first);
+    drop(notes, first);
 }
 
 struct memory_note *memory_notes_add(struct memory_notes *notes, const struct op *op, int64_t now_us,
@@ -82,7 +89,7 @@ struct memory_note *memory_notes_add(struct memory_notes *notes, const struct op
         .n_members = op->n_members,
     };
     memcpy(name_of(note), op->note.data, op->note.len);
-    if (old != NULL) memory_notes_remove(notes, old);
+    if (old != NULL) drop(notes, old);
     *ret_n_evicted = 0;
     while (notes->map.n > 0 && (notes->map.n >= notes->max || notes->n_bytes + bytes_of(note) > notes->max_bytes)) {
         evict(notes);
@@ -94,21 +101,13 @@ struct memory_note *memory_notes_add(struct memory_notes *notes, const struct op
     return note;
 }
 
-void memory_notes_remove(struct memory_notes *notes, struct memory_note *note)
-{
-    notes->n_bytes -= bytes_of(note);
-    list_remove(&note->link);
-    map_remove(&notes->map, &note->node);
-    mem_free(note);
-}
-
 void memory_notes_sweep(struct memory_notes *notes, size_t n, int64_t now_us)
 {
     if (n > notes->map.n) n = notes->map.n;
     for (size_t i = 0; i < n; i++) {
         struct memory_note *note = LIST_ITEM(notes->notes.next, struct memory_note, link);
         if (end_of(notes, note) <= now_us) {
-            memory_notes_remove(notes, note);
+            drop(notes, note);
         } else {
             list_remove(&note->link);
             list_push_back(&notes->notes, &note->link);

@@ -50,8 +50,6 @@ const struct memory_note *memory_notes_find(struct memory_notes *notes, struct s
  * Where others have to go, ret_n_evicted says how many. */
 struct memory_note *memory_notes_add(struct memory_notes *notes, const struct op *op, int64_t now_us,
                                      size_t *ret_n_evicted);
-/* The note that was added last has nothing to remember after all. */
-void memory_notes_remove(struct memory_notes *notes, struct memory_note *note);
 
 /* Look at the next n notes, and free those that are over at now_us. */
 void memory_notes_sweep(struct memory_notes *notes, size_t n, int64_t now_us);

@@ -15,7 +15,6 @@
  */
 #include "store/redis_conn.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -11,7 +11,6 @@
  * the states are those of now. Then, where it was decided and denied, a wait in us for each log with a cost note <I7
  * time> <I4 version>, per member <I7 s1> <I7 s2> <I7 units>
  */
-#include "limit/policy.h"
 #include "store/turn_steps.h"
 
 enum {

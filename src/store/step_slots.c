@@ -2,7 +2,6 @@
  * step_slots.c: slots of concurrency limits as steps; twin of lua/step_acquire.lua, lua/step_release.lua and
  * lua/step_renew.lua. A step's own field is the slot's id; an acquire is answered as a check is.
  */
-#include "base/check.h"
 #include "store/turn_steps.h"
 
 static struct step_needs needs(const struct op *op)

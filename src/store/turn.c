@@ -19,7 +19,6 @@
 #include "base/check.h"
 #include "base/counters.h"
 #include "base/hash.h"
-#include "limit/policy.h"
 #include "store/turn_steps.h"
 
 struct turn *turn_new(const char *key_prefix, uint32_t max_keys, bool merge)

@@ -41,7 +41,7 @@ static const struct step_ops *const table[N_STEP_KINDS] = {
 #undef STEP
 };
 
-enum step_kind turn_steps_kind(const struct op *op)
+static enum step_kind kind_of(const struct op *op)
 {
     switch (op->kind) {
     case OP_PEEK: return STEP_PEEK;
@@ -63,7 +63,7 @@ bool turn_steps_needed(const struct op *op)
 
 static const struct step_ops *ops_of(const struct op *op)
 {
-    return table[turn_steps_kind(op)];
+    return table[kind_of(op)];
 }
 
 static struct step_needs needs_of(const struct op *op)
@@ -139,7 +139,7 @@ void turn_steps_add(struct turn *turn, const struct op *op, struct turn_entry *e
 
 static uint8_t *put_step(const struct turn *turn, const struct turn_entry *entry, const struct op *op, uint8_t *to)
 {
-    to = turn_put(turn_put(to, turn_steps_kind(op), 1), op->n_members, 1);
+    to = turn_put(turn_put(to, kind_of(op), 1), op->n_members, 1);
     for (uint16_t i = 0; i < op->n_members; i++) {
         const struct turn_member *member = turn_member(turn, entry->item + i);
         to = turn_put(turn_put(to, member->run + 1U, 1), member->key + 1U, 2);

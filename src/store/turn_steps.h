@@ -6,8 +6,8 @@
  * beside those of its members (a note ...) and fields of its own, and the reply says for each step
  * what it saw. lua/steps.lua draws the format.
  *
- * A kind is a row of step.def, lua/step_NAME.lua, and its step_ops; turn_steps_kind() says which ops
- * are of it.
+ * A kind is a row of step.def, lua/step_NAME.lua, and its step_ops; kind_of() in turn_steps.c says
+ * which ops are of it.
  */
 #ifndef RL_STORE_TURN_STEPS_H
 #define RL_STORE_TURN_STEPS_H
@@ -53,7 +53,6 @@ extern const struct step_ops step_check_ops;
 
 /* Does the op go in steps only? */
 bool turn_steps_needed(const struct op *op);
-enum step_kind turn_steps_kind(const struct op *op);
 
 bool turn_steps_fit(const struct turn *turn, const struct op *op); /* room for one more, beside its members' keys */
 int turn_steps_reserve(struct turn *turn, const struct op *op);    /* 0, or -1 without memory */

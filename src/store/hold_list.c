@@ -4,11 +4,13 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "store/store.h"
 
-enum { FIRST_CAP = 4 };
+enum { FIRST_CAP = 4, FORGET_AT_ONCE = HOLD_LIST_MAX / 16 };
 
 struct hold_list {
     size_t n, cap;
+    size_t first; /* where they begin: what ends leaves its place in front */
     struct hold at[];
 };
 
@@ -17,36 +19,80 @@ static size_t bytes_for(size_t cap)
     return sizeof(struct hold_list) + cap * sizeof(struct hold);
 }
 
+static void move(struct hold_list *list, size_t to, size_t from, size_t n)
+{
+    memmove(&list->at[to], &list->at[from], n * sizeof list->at[0]);
+}
+
+/* Some of the marks that end soonest; many together, because all that stand behind them move. */
+static void forget_marks(struct hold_list *list)
+{
+    size_t n_kept = 0, n_forgotten = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        const struct hold *hold = &list->at[list->first + i];
+        if (hold->settled && n_forgotten < FORGET_AT_ONCE)
+            n_forgotten++;
+        else
+            list->at[n_kept++] = *hold;
+    }
+    list->n = n_kept;
+    list->first = 0;
+}
+
 int hold_list_reserve(struct hold_list **list)
 {
     struct hold_list *old = *list;
+    if (old != NULL && old->n == HOLD_LIST_MAX) forget_marks(old);
     if (old != NULL && old->n < old->cap) return 0;
     size_t cap = old == NULL ? FIRST_CAP : old->cap * 2;
     if (cap > HOLD_LIST_MAX) return -1;
     struct hold_list *grown = mem_realloc(old, bytes_for(cap));
     if (grown == NULL) return -1;
-    if (old == NULL) grown->n = 0;
+    if (old == NULL) grown->n = grown->first = 0;
     grown->cap = cap;
     *list = grown;
     return 0;
 }
 
-/* Most have one time limit: then the place is the end. */
+/* The first place whose hold ends at end_ms or later. */
+static size_t place_of(const struct hold_list *list, int64_t end_ms)
+{
+    size_t low = 0, high = list->n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (list->at[list->first + middle].end_ms < end_ms)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 void hold_list_add(struct hold_list *list, const struct hold *hold)
 {
     CHECK(list->n < list->cap);
-    size_t i = list->n;
-    for (; i > 0 && list->at[i - 1].end_ms > hold->end_ms; i--) continue;
-    memmove(&list->at[i + 1], &list->at[i], (list->n - i) * sizeof list->at[0]);
-    list->at[i] = *hold;
+    size_t i = place_of(list, hold->end_ms + 1), first = list->first;
+    if (first > 0 && (i < list->n - i || first + list->n == list->cap)) {
+        move(list, first - 1, first, i);
+        list->first--;
+    } else {
+        move(list, first + i + 1, first + i, list->n - i);
+    }
+    list->at[list->first + i] = *hold;
     list->n++;
 }
 
 void hold_list_remove(struct hold_list *list, size_t i)
 {
     CHECK(i < list->n);
+    size_t first = list->first;
+    if (i < list->n - i - 1) {
+        move(list, first + 1, first, i);
+        list->first++;
+    } else {
+        move(list, first + i, first + i + 1, list->n - i - 1);
+    }
     list->n--;
-    memmove(&list->at[i], &list->at[i + 1], (list->n - i) * sizeof list->at[0]);
 }
 
 size_t hold_list_len(const struct hold_list *list)
@@ -57,17 +103,29 @@ size_t hold_list_len(const struct hold_list *list)
 const struct hold *hold_list_at(const struct hold_list *list, size_t i)
 {
     CHECK(i < list->n);
-    return &list->at[i];
+    return &list->at[list->first + i];
 }
 
-const struct hold *hold_list_find(const struct hold_list *list, uint64_t id, size_t *ret_i)
+/* NULL: none of that id ends then. */
+static const struct hold *find_at(const struct hold_list *list, uint64_t id, int64_t end_ms)
 {
-    for (size_t i = 0; i < hold_list_len(list); i++) {
-        if (list->at[i].id != id) continue;
-        *ret_i = i;
-        return &list->at[i];
+    for (size_t i = place_of(list, end_ms); i < list->n; i++) {
+        const struct hold *hold = &list->at[list->first + i];
+        if (hold->end_ms != end_ms) break;
+        if (hold->id == id) return hold;
     }
     return NULL;
+}
+
+const struct hold *hold_list_find(const struct hold_list *list, uint64_t id, int64_t end_ms, size_t *ret_i)
+{
+    if (list == NULL) return NULL;
+    const struct hold *first = &list->at[list->first], *found = find_at(list, id, end_ms);
+    if (found == NULL) found = find_at(list, id, end_ms + HOLD_GRACE_MS);
+    for (size_t i = 0; i < list->n && found == NULL; i++)
+        if (first[i].id == id) found = &first[i];
+    if (found != NULL) *ret_i = (size_t)(found - first);
+    return found;
 }
 
 size_t hold_list_bytes(const struct hold_list *list)

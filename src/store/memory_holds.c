@@ -122,6 +122,15 @@ static struct memory_entry *add_holds(struct memory_store *memory, const struct 
     return entry;
 }
 
+/* A mark takes the place of the hold that is settled. */
+static bool has_place(struct memory_entry *entry, const struct op *op)
+{
+    size_t at;
+    if (op->kind == OP_SETTLE && hold_list_find(entry->holds, op->hold->id, hold_end_ms(op->hold), &at) != NULL)
+        return true;
+    return hold_list_reserve(&entry->holds) == 0;
+}
+
 /* The op's list with room for one more, pinned; NULL without memory. */
 static struct memory_entry *open_holds(struct memory_store *memory, const struct op *op)
 {
@@ -130,7 +139,7 @@ static struct memory_entry *open_holds(struct memory_store *memory, const struct
     if (entry == NULL) entry = add_holds(memory, member);
     if (entry == NULL) return NULL;
     entry->pinned = true;
-    if (hold_list_reserve(&entry->holds) == 0) return entry;
+    if (has_place(entry, op)) return entry;
     entry->pinned = false;
     update_holds(memory, entry);
     return NULL;
@@ -201,7 +210,7 @@ static int settle_in(struct memory_store *memory, struct op *op, struct memory_e
 {
     struct op_hold *hold = op->hold;
     size_t at = 0;
-    const struct hold *found = hold_list_find(entry->holds, hold->id, &at);
+    const struct hold *found = hold_list_find(entry->holds, hold->id, hold_end_ms(hold), &at);
     int64_t forgotten_ms = hold_end_ms(hold) + HOLD_GRACE_MS, latest_ms = now_ms(memory) + HOLD_TTL_MAX_MS;
     bool is_over = (found != NULL && found->settled) || forgotten_ms <= now_ms(memory);
     hold->ended = found == NULL || is_over;

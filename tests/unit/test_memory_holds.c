@@ -15,6 +15,8 @@
 
 #define SECOND_US INT64_C(1000000)
 
+enum { MANY_KEYS = 10000 };
+
 static struct clock now = {.frozen = true};
 static struct store store;
 static struct policy_set *set;
@@ -199,6 +201,90 @@ static void a_list_has_an_end(void **state)
     hold_list_free(list);
 }
 
+static void a_full_list_forgets_the_marks_that_end_first(void **state)
+{
+    (void)state;
+    struct hold_list *list = NULL;
+    size_t at;
+    for (uint64_t i = 0; i < HOLD_LIST_MAX; i++) {
+        assert_int_equal(hold_list_reserve(&list), 0);
+        hold_list_add(list, &(struct hold){.id = i, .end_ms = (int64_t)i, .settled = i % 8 != 0});
+    }
+    for (uint64_t i = 0; i < HOLD_LIST_MAX; i++) {
+        assert_int_equal(hold_list_reserve(&list), 0);
+        hold_list_add(list, &(struct hold){.id = HOLD_LIST_MAX + i, .end_ms = HOLD_LIST_MAX, .settled = true});
+        assert_true(hold_list_len(list) <= HOLD_LIST_MAX);
+    }
+    for (uint64_t i = 0; i < HOLD_LIST_MAX; i += 8) assert_non_null(hold_list_find(list, i, (int64_t)i, &at));
+    assert_null(hold_list_find(list, 1, 1, &at));
+    assert_non_null(hold_list_find(list, 2 * HOLD_LIST_MAX - 1, HOLD_LIST_MAX, &at));
+    hold_list_free(list);
+}
+
+static void a_list_is_in_order_whatever_comes_and_goes(void **state)
+{
+    (void)state;
+    struct hold_list *list = NULL;
+    uint64_t random = 1;
+    int64_t ends[300] = {0}; /* by id; 0 = not there */
+    for (int step = 0; step < 20000; step++) {
+        random = random * UINT64_C(6364136223846793005) + 1442695040888963407U;
+        uint64_t id = (random >> 33) % 300;
+        size_t at = 0;
+        if (ends[id] > 0) {
+            assert_non_null(hold_list_find(list, id, ends[id], &at));
+            if (random >> 63) at = 0;
+            uint64_t gone = hold_list_at(list, at)->id;
+            hold_list_remove(list, at);
+            ends[gone] = 0;
+        } else {
+            ends[id] = 1 + (int64_t)(random >> 50) % 50 + step / 100;
+            assert_int_equal(hold_list_reserve(&list), 0);
+            hold_list_add(list, &(struct hold){.id = id, .end_ms = ends[id]});
+        }
+        for (size_t i = 1; i < hold_list_len(list); i++)
+            assert_true(hold_list_at(list, i - 1)->end_ms <= hold_list_at(list, i)->end_ms);
+    }
+    size_t n = 0, at;
+    for (uint64_t id = 0; id < 300; id++) {
+        n += ends[id] > 0;
+        if (ends[id] > 0) assert_non_null(hold_list_find(list, id, ends[id], &at));
+    }
+    assert_int_equal(hold_list_len(list), n);
+    hold_list_free(list);
+}
+
+/* What was settled is remembered for a while: not at the cost of what comes. */
+static void a_key_may_be_reserved_and_settled_as_often_as_one_likes(void **state)
+{
+    (void)state;
+    tear_down(NULL);
+    open_store(MANY_KEYS); /* for a list is bounded by the table's bytes too */
+    for (uint64_t i = 1; i <= HOLD_LIST_MAX + 1000; i++) {
+        struct op_hold hold = reserve("a", i, 5, 1000);
+        assert_true(hold.held);
+        ask(OP_SETTLE, "a", 0, &hold);
+        assert_false(hold.ended);
+    }
+    assert_int_equal(remaining("a"), 1000);
+}
+
+static void whatever_is_held_can_be_settled(void **state)
+{
+    (void)state;
+    static struct op_hold holds[HOLD_LIST_MAX];
+    tear_down(NULL);
+    open_store(MANY_KEYS);
+    for (uint64_t i = 0; i < HOLD_LIST_MAX; i++) {
+        holds[i] = reserve("a", i + 1, 0, 1000);
+        assert_true(holds[i].held);
+    }
+    for (uint64_t i = 0; i < HOLD_LIST_MAX; i += 100) {
+        ask(OP_SETTLE, "a", 0, &holds[i]);
+        assert_false(holds[i].ended);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -210,6 +296,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_mark_is_remembered_for_a_day_at_most, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_full_table_forgets_lists_as_other_keys, set_up, tear_down),
         cmocka_unit_test(a_list_has_an_end),
+        cmocka_unit_test(a_full_list_forgets_the_marks_that_end_first),
+        cmocka_unit_test(a_list_is_in_order_whatever_comes_and_goes),
+        cmocka_unit_test_setup_teardown(a_key_may_be_reserved_and_settled_as_often_as_one_likes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(whatever_is_held_can_be_settled, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

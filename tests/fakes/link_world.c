@@ -74,7 +74,7 @@ int link_world_setup(void **state)
     world->patient.arg = world;
     clock_update(&world->clock);
     world->options = (struct redis_options){
-        .stall_ms = 250, .backoff_min_ms = 1, .backoff_max_ms = 10, .refused_max_ms = 20, .random_seed = 7};
+        .stall_ms = 30000, .backoff_min_ms = 1, .backoff_max_ms = 10, .refused_max_ms = 20, .random_seed = 7};
     world->script = (struct redis_script){.text = slice_of(SCRIPT),
                                           .sha1 = slice_of(LINK_WORLD_SHA1),
                                           .canary = canary,

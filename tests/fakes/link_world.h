@@ -2,7 +2,8 @@
  * link_world.h: a link to Redis in a loop of its own, and the calls a test sends through it.
  *
  * The script is a trivial one: the link does not know what the script does. Made = answered is
- * checked at the end of every test: each call got exactly one reply, or its NULL.
+ * checked at the end of every test: each call got exactly one reply, or its NULL. A busy machine is no stall: who
+ * tests one sets a short stall_ms.
  */
 #ifndef RL_TESTS_LINK_WORLD_H
 #define RL_TESTS_LINK_WORLD_H

@@ -43,7 +43,7 @@ int store_world_setup(void **state)
         .merge = true,
         .max_inflight = 1024,
         .max_output = 1 << 20,
-        .stall_ms = 500,
+        .stall_ms = 30000,
         .backoff_min_ms = 1,
         .backoff_max_ms = 10,
         .refused_max_ms = 20,

@@ -2,7 +2,7 @@
  * store_world.h: a Redis store in a loop of its own, and the ops a test asks of it.
  *
  * Checked throughout: `done` runs exactly once for every op that was taken, never from within
- * submit; at the end, made = answered.
+ * submit; at the end, made = answered. A busy machine is no stall: who tests one sets a short stall_ms.
  */
 #ifndef RL_TESTS_STORE_WORLD_H
 #define RL_TESTS_STORE_WORLD_H

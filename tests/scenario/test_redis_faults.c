@@ -42,6 +42,7 @@ static void a_server_killed_under_load_loses_each_op_once(void **state)
 static void a_stopped_server_ends_ops_and_no_late_reply_is_taken_for_another(void **state)
 {
     (void)state;
+    store_world->options.stall_ms = 500;
     served_store_open();
     real_redis_signal(&redis, SIGSTOP);
     store_world_check_many("k", 50, 50);

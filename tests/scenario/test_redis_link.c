@@ -163,6 +163,7 @@ static void a_stopped_server_is_noticed_though_commands_keep_coming(void **state
     struct real_redis redis;
     real_redis_init(&redis, true);
     real_redis_start(&redis, NULL);
+    world->options.stall_ms = 250;
     link_world_open(redis.address);
     link_world_until(is_ready);
     real_redis_signal(&redis, SIGSTOP);

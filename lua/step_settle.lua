@@ -10,12 +10,15 @@ for j = 1, n do debts[j], pos = unp('<I7', S, pos) end
 if take_ended(K[i]) then
     if read(1) then
         local found, units, most = 2, 0, 0
+        local latest = floor(now / 1000) + 86400000 -- no hold ends later, but where the clock stepped back
         if call('ZSCORE', K[i], id) then
             found = 1
         elseif ends + 60000 <= floor(now / 1000) then
             found = 3
         elseif call('ZREM', K[i], id .. pack('<I7I7', held, made)) == 1 then
             found, units = 0, used - held
+        elseif ends > latest then
+            found = 3
         else
             units = used
         end
@@ -38,7 +41,6 @@ if take_ended(K[i]) then
             end
         end
         if found == 0 or found == 2 then
-            local latest = floor(now / 1000) + 86400000
             call('ZADD', K[i], fmt('%.0f', (ends < latest and ends or latest) + 60000), id)
             keep_holds(K[i])
         end

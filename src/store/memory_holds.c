@@ -212,13 +212,13 @@ static int settle_in(struct memory_store *memory, struct op *op, struct memory_e
     size_t at = 0;
     const struct hold *found = hold_list_find(entry->holds, hold->id, hold_end_ms(hold), &at);
     int64_t forgotten_ms = hold_end_ms(hold) + HOLD_GRACE_MS, latest_ms = now_ms(memory) + HOLD_TTL_MAX_MS;
-    bool is_over = (found != NULL && found->settled) || forgotten_ms <= now_ms(memory);
+    bool is_known = found != NULL && !found->settled, is_too_far = forgotten_ms > latest_ms + HOLD_GRACE_MS;
+    bool is_over = (found != NULL && found->settled) || forgotten_ms <= now_ms(memory) || (is_too_far && !is_known);
     hold->ended = found == NULL || is_over;
     if (is_over) return 0;
     if (settle_units(memory, op, found) < 0) return -1;
     if (found != NULL) hold_list_remove(entry->holds, at);
-    if (forgotten_ms > latest_ms + HOLD_GRACE_MS)
-        forgotten_ms = latest_ms + HOLD_GRACE_MS; /* a token may say anything */
+    if (is_too_far) forgotten_ms = latest_ms + HOLD_GRACE_MS; /* the clock stepped back */
     hold_list_add(entry->holds, &(struct hold){.id = hold->id, .end_ms = forgotten_ms, .settled = true});
     return 0;
 }

@@ -89,11 +89,18 @@ def test_a_hold_that_ends_never_breaks_no_turn(redis, sha, score):
     no_key_lacks_an_expiry(redis)
 
 
-def test_what_was_settled_is_remembered_for_a_day_at_most_whatever_end_it_is_said_to_have(redis, sha):
+def test_an_unknown_hold_that_ends_in_more_than_a_day_was_none_and_leaves_no_mark(redis, sha):
     """A reservation's text is no secret, and whoever writes one may say any time."""
     said, _ = steps(redis, sha, window(5), ["k", "h"], settle(2, 2**53 - 1, 2**53 // 1000 + 1000, 1))
-    assert said == [0, 0, 2, 0]
-    assert redis.zscore("h", HOLD) == FUTURE_MS + DAY_MS + 60_000
+    assert said == [0, 0, 3, 0] and redis.keys() == []
+
+
+def test_what_was_settled_is_remembered_for_a_day_where_the_clock_stepped_back_before_it(redis, sha):
+    then = FUTURE_US + 3 * DAY_MS * 1000
+    steps(redis, sha, window(5), ["k", "h"], reserve(2, 1000), now=then)
+    settled = settle(2, then, then // 1000 + 1000, 1)
+    assert steps(redis, sha, window(5), ["k", "h"], settled, settled)[0] == [0, 0, 0, 0, 0, 0, 1, 0]
+    assert redis.zrange("h", 0, -1, withscores=True) == [(HOLD, FUTURE_MS + DAY_MS + 60_000)]
     assert redis.pexpiretime("h") == FUTURE_MS + DAY_MS + 120_000
 
 

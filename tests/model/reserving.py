@@ -14,6 +14,7 @@ import traces
 from model import FirstHit, FixedWindow, Several, SlidingCounter, SlidingLog, least, of_key
 
 GRACE_MS = 60_000
+DAY_MS = 86_400_000  # no hold is longer
 ALGORITHMS = [name for name in traces.NATIVE if name != "calendar_window"]
 
 
@@ -90,6 +91,9 @@ class Reserving(Several):
         found = next((h for h in holds if h.id == hold.id), None)
         if found is not None and found.settled or hold.end + GRACE_MS <= now // 1000:
             return 0, 0, True
+        latest = now // 1000 + DAY_MS
+        if found is None and hold.end > latest:  # the clock stepped back, and it is forgotten
+            return 0, 0, True
         held = found.units if found else 0
         refunded = charged = 0
         if actual >= held:
@@ -98,7 +102,7 @@ class Reserving(Several):
             refunded = self.give_back(now, name, key, held - actual, found.made)
         if found:
             holds.remove(found)
-        holds.append(Hold(hold.id, 0, 0, hold.end + GRACE_MS, True))
+        holds.append(Hold(hold.id, 0, 0, min(hold.end, latest) + GRACE_MS, True))
         return refunded, charged, found is None
 
 

@@ -157,20 +157,31 @@ static void a_mark_is_remembered_until_its_time_is_over(void **state)
 }
 
 /* Whoever writes a reservation's text may say any time. */
-static void a_mark_is_remembered_for_a_day_at_most(void **state)
+static void an_unknown_hold_that_ends_in_more_than_a_day_was_none(void **state)
 {
     (void)state;
-    struct op_hold first = {.id = 1, .units = 1, .made_us = (INT64_C(1) << 53) - 1, .ttl_ms = 1000, .actual = 2};
-    struct op_hold again = first;
-    ask(OP_SETTLE, "a", 0, &first);
-    assert_int_equal(first.charged, 2);
+    struct op_hold hold = {.id = 1, .units = 1, .made_us = (INT64_C(1) << 53) - 1, .ttl_ms = 1000, .actual = 2};
+    ask(OP_SETTLE, "a", 0, &hold);
+    assert_true(hold.ended && hold.charged == 0);
+    assert_int_equal(counters.memory_keys, 0);
+}
+
+static void a_hold_from_before_the_clock_stepped_back_is_settled_once(void **state)
+{
+    (void)state;
+    struct op_hold hold = reserve("a", 1, 10, 1000), again;
+    now.wall_us -= 3 * HOLD_TTL_MAX_MS * INT64_C(1000);
+    hold.actual = 12;
+    again = hold;
+    ask(OP_SETTLE, "a", 0, &hold);
+    assert_true(!hold.ended && hold.charged == 2);
     advance_ms(HOLD_TTL_MAX_MS + HOLD_GRACE_MS - 1);
     reserve("a", 2, 1, HOLD_TTL_MAX_MS); /* the list stays */
     ask(OP_SETTLE, "a", 0, &again);
-    assert_int_equal(again.charged, 0);
+    assert_true(again.ended && again.charged == 0);
     advance_ms(1);
     ask(OP_SETTLE, "a", 0, &again);
-    assert_int_equal(again.charged, 2);
+    assert_true(again.ended && again.charged == 0);
 }
 
 static void a_full_table_forgets_lists_as_other_keys(void **state)
@@ -293,7 +304,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(other_keys_are_not_touched, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_list_is_swept_a_minute_after_its_last_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_mark_is_remembered_until_its_time_is_over, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_mark_is_remembered_for_a_day_at_most, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_unknown_hold_that_ends_in_more_than_a_day_was_none, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_hold_from_before_the_clock_stepped_back_is_settled_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_full_table_forgets_lists_as_other_keys, set_up, tear_down),
         cmocka_unit_test(a_list_has_an_end),
         cmocka_unit_test(a_full_list_forgets_the_marks_that_end_first),

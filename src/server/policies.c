@@ -31,6 +31,30 @@ static bool may_count_denied(const struct limit *limit)
     return is_fixed_window(limit) || limit->algo == ALGO_SLIDING_LOG;
 }
 
+static void pack_word(struct packer *packer, const char *name, const char *text)
+{
+    pack_text(packer, name);
+    pack_text(packer, text);
+}
+
+static void pack_number(struct packer *packer, const char *name, int64_t number)
+{
+    pack_text(packer, name);
+    pack_int(packer, number);
+}
+
+static void pack_count(struct packer *packer, const char *name, uint64_t count)
+{
+    pack_text(packer, name);
+    pack_uint(packer, count);
+}
+
+static void pack_flag(struct packer *packer, const char *name, bool flag)
+{
+    pack_text(packer, name);
+    pack_bool(packer, flag);
+}
+
 static void pack_by(struct packer *packer, const struct limit *limit)
 {
     const struct key_format *format = limit->policy->format;
@@ -47,13 +71,10 @@ static bool is_week(const struct limit *limit)
 
 static void pack_calendar(struct packer *packer, const struct calendar *calendar)
 {
-    pack_text(packer, "window");
-    pack_text(packer, calendar_unit_name(calendar));
-    pack_text(packer, "timezone");
-    pack_text(packer, calendar_zone_name(calendar));
+    pack_word(packer, "window", calendar_unit_name(calendar));
+    pack_word(packer, "timezone", calendar_zone_name(calendar));
     if (calendar_unit(calendar) != CALENDAR_WEEK) return;
-    pack_text(packer, "week_start");
-    pack_text(packer, calendar_week_start_name(calendar));
+    pack_word(packer, "week_start", calendar_week_start_name(calendar));
 }
 
 /* "window_ms", or what a limit has in its place. */
@@ -68,47 +89,19 @@ void policies_pack_limit(struct packer *packer, const struct limit *limit, uint3
     bool is_named = limit->name[0] != '\0', is_leaky = limit->algo == ALGO_LEAKY_BUCKET;
     pack_map(packer, 3U + is_named + limit->shared + is_bucket(limit) + is_leaky + is_fixed_window(limit) +
                          may_count_denied(limit) + limit->phase + (limit->calendar != NULL) + is_week(limit) + n_more);
-    if (is_named) {
-        pack_text(packer, "name");
-        pack_text(packer, limit->name);
-    }
+    if (is_named) pack_word(packer, "name", limit->name);
     if (limit->shared) pack_by(packer, limit);
-    pack_text(packer, ops->is_compat ? "compat" : "algorithm");
-    pack_text(packer, ops->name);
-    pack_text(packer, "limit");
-    pack_int(packer, limit->limit);
-    if (limit->calendar != NULL) {
+    pack_word(packer, ops->is_compat ? "compat" : "algorithm", ops->name);
+    pack_number(packer, "limit", limit->limit);
+    if (limit->calendar != NULL)
         pack_calendar(packer, limit->calendar);
-    } else {
-        pack_text(packer, window_name(limit));
-        pack_int(packer, div_up(limit->window_us, 1000));
-    }
-    if (is_bucket(limit)) {
-        pack_text(packer, "burst");
-        pack_int(packer, limit->full);
-    }
-    if (is_leaky) {
-        pack_text(packer, "max_wait_ms");
-        pack_int(packer, div_up(limit->max_wait_us, 1000));
-    }
-    if (is_fixed_window(limit)) {
-        pack_text(packer, "start");
-        pack_text(packer, limit->algo == ALGO_FIRST_HIT ? "first_hit" : "aligned");
-    }
-    if (may_count_denied(limit)) {
-        pack_text(packer, "count_denied");
-        pack_bool(packer, limit->count_denied);
-    }
-    if (limit->phase) {
-        pack_text(packer, "phase");
-        pack_bool(packer, true);
-    }
-}
-
-static void pack_count(struct packer *packer, const char *name, uint64_t count)
-{
-    pack_text(packer, name);
-    pack_uint(packer, count);
+    else
+        pack_number(packer, window_name(limit), div_up(limit->window_us, 1000));
+    if (is_bucket(limit)) pack_number(packer, "burst", limit->full);
+    if (is_leaky) pack_number(packer, "max_wait_ms", div_up(limit->max_wait_us, 1000));
+    if (is_fixed_window(limit)) pack_word(packer, "start", limit->algo == ALGO_FIRST_HIT ? "first_hit" : "aligned");
+    if (may_count_denied(limit)) pack_flag(packer, "count_denied", limit->count_denied);
+    if (limit->phase) pack_flag(packer, "phase", true);
 }
 
 /* A limit of a variant: its numbers that are not those of the policy's own. */
@@ -118,26 +111,11 @@ static void pack_change(struct packer *packer, const struct limit *limit, const 
     bool has_limit = limit->limit != base->limit, has_window = limit->window_us != base->window_us;
     bool has_burst = is_bucket(limit) && limit->full != base->full, has_wait = limit->max_wait_us != base->max_wait_us;
     pack_map(packer, 0U + is_named + has_limit + has_window + has_burst + has_wait);
-    if (is_named) {
-        pack_text(packer, "name");
-        pack_text(packer, limit->name);
-    }
-    if (has_limit) {
-        pack_text(packer, "limit");
-        pack_int(packer, limit->limit);
-    }
-    if (has_window) {
-        pack_text(packer, window_name(limit));
-        pack_int(packer, div_up(limit->window_us, 1000));
-    }
-    if (has_burst) {
-        pack_text(packer, "burst");
-        pack_int(packer, limit->full);
-    }
-    if (has_wait) {
-        pack_text(packer, "max_wait_ms");
-        pack_int(packer, div_up(limit->max_wait_us, 1000));
-    }
+    if (is_named) pack_word(packer, "name", limit->name);
+    if (has_limit) pack_number(packer, "limit", limit->limit);
+    if (has_window) pack_number(packer, window_name(limit), div_up(limit->window_us, 1000));
+    if (has_burst) pack_number(packer, "burst", limit->full);
+    if (has_wait) pack_number(packer, "max_wait_ms", div_up(limit->max_wait_us, 1000));
 }
 
 static bool is_changed(const struct limit *limit, const struct limit *base)
@@ -151,11 +129,9 @@ static void pack_override(struct packer *packer, const struct override *item)
     const struct policy *variant = item->variant;
     uint32_t n_changed = 0;
     pack_map(packer, 2);
-    pack_text(packer, item->is_pattern ? "match" : "key");
-    pack_text(packer, item->text);
+    pack_word(packer, item->is_pattern ? "match" : "key", item->text);
     if (variant->unlimited) {
-        pack_text(packer, "unlimited");
-        pack_bool(packer, true);
+        pack_flag(packer, "unlimited", true);
         return;
     }
     for (uint16_t i = 0; i < variant->n_limits; i++)
@@ -178,11 +154,17 @@ static void pack_overrides(struct packer *packer, const struct overrides *overri
         if (len > *room) break;
         *room -= len;
     }
-    pack_text(packer, "overrides");
-    pack_uint(packer, overrides->n);
+    pack_count(packer, "overrides", overrides->n);
     pack_text(packer, "override_list");
     pack_array(packer, (uint32_t)n);
     for (size_t i = 0; i < n; i++) pack_override(packer, &overrides->items[i]);
+}
+
+static void pack_limits(struct packer *packer, const char *name, const struct policy *policy)
+{
+    pack_text(packer, name);
+    pack_array(packer, policy->n_limits);
+    for (uint16_t i = 0; i < policy->n_limits; i++) policies_pack_limit(packer, &policy->limits[i], 0);
 }
 
 static void pack_policy(struct packer *packer, const struct policy *policy, size_t *overrides_room)
@@ -192,41 +174,21 @@ static void pack_policy(struct packer *packer, const struct policy *policy, size
     const struct policy *candidate = policy->candidate;
     pack_map(packer, 8U + policy->shadow + debt + has_format + (has_overrides ? 2U : 0U) + policy->unlimited +
                          (candidate != NULL ? 5U : 0U));
-    pack_text(packer, "name");
-    pack_text(packer, policy->name);
-    pack_text(packer, "version");
-    pack_uint(packer, policy->version);
-    pack_text(packer, "on_failure");
-    pack_text(packer, on_failure_name(policy->on_failure));
-    pack_text(packer, "deadline_ms");
-    pack_uint(packer, policy->deadline_ms);
-    if (debt) {
-        pack_text(packer, "debt");
-        pack_bool(packer, true);
-    }
-    if (policy->shadow) {
-        pack_text(packer, "shadow");
-        pack_bool(packer, true);
-    }
-    if (policy->unlimited) {
-        pack_text(packer, "unlimited");
-        pack_bool(packer, true);
-    }
-    if (has_format) {
-        pack_text(packer, "key_format");
-        pack_text(packer, policy->format->text);
-    }
+    pack_word(packer, "name", policy->name);
+    pack_count(packer, "version", policy->version);
+    pack_word(packer, "on_failure", on_failure_name(policy->on_failure));
+    pack_count(packer, "deadline_ms", policy->deadline_ms);
+    if (debt) pack_flag(packer, "debt", true);
+    if (policy->shadow) pack_flag(packer, "shadow", true);
+    if (policy->unlimited) pack_flag(packer, "unlimited", true);
+    if (has_format) pack_word(packer, "key_format", policy->format->text);
     if (has_overrides) pack_overrides(packer, policy->overrides, overrides_room);
-    pack_text(packer, "limits");
-    pack_array(packer, policy->n_limits);
-    for (uint16_t i = 0; i < policy->n_limits; i++) policies_pack_limit(packer, &policy->limits[i], 0);
+    pack_limits(packer, "limits", policy);
     pack_count(packer, "allowed", policy->counts->allowed);
     pack_count(packer, "denied", policy->counts->denied);
     pack_count(packer, "shadow_denied", policy->counts->shadow_denied);
     if (candidate == NULL) return;
-    pack_text(packer, "candidate");
-    pack_array(packer, candidate->n_limits);
-    for (uint16_t i = 0; i < candidate->n_limits; i++) policies_pack_limit(packer, &candidate->limits[i], 0);
+    pack_limits(packer, "candidate", candidate);
     pack_count(packer, "candidate_allowed", candidate->counts->candidate_allowed);
     pack_count(packer, "candidate_denied", candidate->counts->candidate_denied);
     pack_count(packer, "candidate_only_allowed", candidate->counts->candidate_only_allowed);

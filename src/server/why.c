@@ -59,7 +59,8 @@ static void say_limit(struct why *why, const struct limit *limit)
         say(why, "%s)", units_print_duration(window, limit->window_us));
 }
 
-int64_t why_free(const struct op_member *member, const struct run *run)
+/* The units of a member's limit that were free before the check. */
+static int64_t free_before(const struct op_member *member, const struct run *run)
 {
     struct decision now;
     int64_t s1 = member->seen1, s2 = member->seen2;
@@ -71,7 +72,7 @@ static void say_free(struct why *why, const struct check *check, const struct op
 {
     struct run run;
     limit_run_here(&run, member->limit, member->key, member->max_wait_us, check->op.now_us);
-    int64_t is_free = why_free(member, &run);
+    int64_t is_free = free_before(member, &run);
     say(why, "%" PRId64 " of %" PRId64 " %s are free and this check needs %" PRId64, is_free, member->limit->full,
         has_slots(member->limit) ? "slots" : "units", check->cost);
 }

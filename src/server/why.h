@@ -12,7 +12,4 @@ enum { WHY_TEXT_MAX = 1024 };
 /* Of a peek that was answered, by its policy or its store. Into `out`, of WHY_TEXT_MAX bytes, which is returned. */
 const char *why_text(const struct check *check, char *out);
 
-/* The units of a member's limit that were free before the check. */
-int64_t why_free(const struct op_member *member, const struct run *run);
-
 #endif

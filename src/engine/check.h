@@ -1,10 +1,10 @@
 /*
  * check.h: one check from admission to release.
  *
- * A check has two owners: the asker (a session's call, or libratelimit's test) until it releases
- * it, before or after `done`, and the store from submit until reply or loss. It goes back to the
- * pool when both have let go. It carries everything its life needs; a pooled check keeps its key
- * and member storage, so a warmed-up daemon allocates nothing here.
+ * A check has two owners: the asker (a session's call, or the engine itself, for a sweep or a candidate) until it
+ * releases it, before or after `done`, and the store from submit until reply or loss. It goes back to the pool when
+ * both have let go. It carries everything its life needs; a pooled check keeps its key and member storage, so a
+ * warmed-up daemon allocates nothing here.
  *
  * The members of a check_all are a check each, chained by `also`. The first stands for all: it alone
  * is submitted, answered and released, its op has the limits of them all, and the others' keys live

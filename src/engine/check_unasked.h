@@ -2,7 +2,8 @@
  * check_unasked.h: checks that their policies alone decide, so that no store is asked.
  *
  * Unlimited policies admit everything, a limit of 0 denies whatever costs something, and in a check_all one such denial
- * is enough for all. A check_all whose other members are to be asked about goes to the store without these.
+ * is enough for all. A check_all whose other members are to be asked about goes to the store without these. A reset
+ * goes there unless its policy keeps no state of its own for the key.
  */
 #ifndef RL_ENGINE_CHECK_UNASKED_H
 #define RL_ENGINE_CHECK_UNASKED_H

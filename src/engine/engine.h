@@ -2,13 +2,15 @@
  * engine.h: the way of a check between the edges and the store.
  *
  *   engine_check_new    from the pool; NULL = OVERLOADED, now
- *   engine_submit  ───┬ answered now: unlimited, limit 0, cost above capacity where known, memory store, store down
+ *   engine_submit  ───┬ answered now: by its policies alone (check_unasked.h), by the memory store, or because the
+ *                     │ store is down or a cap is reached (failure.h)
  *                     └ the store keeps it
  *   engine_flush        end of the loop turn
  *   on_op_done | engine_expire, whichever is first ─▶ check->done, exactly once
  *   check_release       back to the pool when asker and store have both let go
  *
- * What was reserved is given back by a sweep of the engine's own once its time is over (reservations.h).
+ * Beside it the engine asks a policy's candidate (candidate.h), keeps the slots of connections alive (slots.h), and
+ * gives back what was reserved, by sweeps of its own, once its time is over (reservations.h).
  *
  * Time is read from the clock only; the wiring calls engine_expire() when engine_next_deadline()
  * says so. Nothing here knows of sockets, libuv or msgpack.

@@ -6,9 +6,9 @@
  * memory table of its own, by the same policy at its full limit, on the monotonic clock; the table is made at first
  * need and emptied when the store answers again, so that nobody is punished twice. After a lost connection one answer
  * is enough for that; a store that is merely late, overloaded or in error must have been well for a while, else every
- * answer between two late ones would hand out the limit afresh. Peeks, resets and settlements are errors: only
- * the store could answer them. What was reserved locally is settled locally. A shadow policy's check is never an error:
- * what its policy says with `error` is `allow`.
+ * answer between two late ones would hand out the limit afresh. Peeks, resets, refunds and settlements are errors: only
+ * the store could answer them. What was reserved locally is settled locally; a release needs no answer of the store's.
+ * A shadow policy's check is never an error: what its policy says with `error` is `allow`.
  */
 #ifndef RL_ENGINE_FAILURE_H
 #define RL_ENGINE_FAILURE_H

@@ -1,7 +1,7 @@
 /*
- * call.h: one request that asks the engine: a check, a peek, a reset, or the list of a check_many or
- * check_all. The checks of a check_all are one to the engine: the first stands for them (check.h). Those of shadow
- * policies among them are asked apart, and only told beside the others.
+ * call.h: one request that asks the engine: one question about a key (check, peek, reset, reserve, acquire ...), or the
+ * list of a check_many or check_all. The checks of a check_all are one to the engine: the first stands for them
+ * (check.h). Those of shadow policies among them are asked apart, and only told beside the others.
  *
  *   call_new ─ call_add ... ─ call_submit ──▶ each check's done ──▶ the last one writes the answer
  *

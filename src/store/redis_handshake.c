@@ -1,5 +1,5 @@
 /*
- * redis_handshake.c
+ * redis_handshake.c: the commands of the handshake, and what their replies say.
  *
  * The commands are written before any reply is read, so after the first fault the replies still to
  * come mean nothing and are ignored; the first fault is the cause.

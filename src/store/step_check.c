@@ -7,9 +7,10 @@
  *
  *   fields   of a check <B flags>; with flag 1 <H note, a key> <I6 ms to keep it> <I4 version>, with flag 2 <I7 most>
  *   reply    with a note 0; or 1 and the time of the first admission, whose states the members' are, and how many units
- *            each was charged then; or 2 and the same where the note was written under another version of the policies:
- * the states are those of now. Then, where it was decided and denied, a wait in us for each log with a cost note <I7
- * time> <I4 version>, per member <I7 s1> <I7 s2> <I7 units>
+ *            each was charged then; or 2 and the same where the note was written under another version of the
+ *            policies: the states are those of now. Then, where it was decided and denied, a wait in us for each log
+ *            with a cost
+ *   note     <I7 time> <I4 version>, per member <I7 s1> <I7 s2> <I7 units>
  */
 #include "store/turn_steps.h"
 

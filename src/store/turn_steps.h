@@ -41,9 +41,8 @@ struct step_walk {
 struct step_ops {
     struct step_needs (*needs)(const struct op *op);            /* NULL: nothing */
     void (*add_extras)(struct turn *turn, const struct op *op); /* by turn_steps_extra(), n_extras times */
-    uint8_t *(*put_fields)(const struct op *op, uint16_t extra,
-                           uint8_t *to); /* its own fields; `extra`: its first key's
-                                   place in KEYS, from 1. Returns their end */
+    /* Its own fields; `extra`: the place of its first own key in KEYS, from 1. Returns their end. NULL: none. */
+    uint8_t *(*put_fields)(const struct op *op, uint16_t extra, uint8_t *to);
     /* What the script says of this op beyond its members' states, of which none is foreign: s1 and s2 of each in turn.
      * Fills the members' results. 0, or -1 where the integers make no sense. */
     int (*answer)(struct step_walk *walk, const struct turn_entry *entry, const int64_t *states, struct op *op);

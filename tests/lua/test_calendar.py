@@ -1,5 +1,8 @@
 """test_calendar.py: a calendar's edges are the zone's, whatever the host's clock says: the script's decides."""
 
+import random
+
+import calendars
 import judge
 import pytest
 import traces
@@ -27,3 +30,13 @@ def test_hosts_that_disagree_about_the_clock_count_together(judge_redis, redis):
         lines += [f"skew {(-10, 10, 0)[n % 3] * 1_000_000}", f"turn {midnight + ms * 1000}", "p k check 1", "end"]
     remaining = [int(line.split()[2]) for line in judge_redis("\n".join(lines) + "\n", 64, 1)]
     assert remaining == [5, 4, 3, 5, 4, 3, 2]
+
+
+def test_the_model_remembers_a_window_s_end_for_the_time_in_which_it_is_the_next_one():
+    rng = random.Random(1)
+    for _ in range(100):
+        calendar = rng.choice(calendars.UNITS), rng.choice(calendars.ZONES), rng.randrange(7)
+        around = calendars.hard_moment_us(rng, calendar[1], past=rng.random() < 0.5) // 1_000_000
+        for _ in range(20):
+            at_s = around + rng.randint(-3, 3) * rng.choice((3600, 86400, 30 * 86400)) + rng.randint(-10, 10)
+            assert calendars.end_us(*calendar, at_s * 1_000_000) == calendars.looked_up_end_s(*calendar, at_s) * 1_000_000

@@ -5,6 +5,7 @@ ends where the next one begins. Nothing here knows offsets or transitions: clock
 hour, by Python's own zoneinfo.
 """
 
+import bisect
 import datetime
 import functools
 import zoneinfo
@@ -78,13 +79,31 @@ def following(unit, week_start, begin):
     return beginning(unit, week_start, begin + longest)
 
 
-def end_us(unit, zone, week_start, now_us):
-    """Where the window ends that `now` lies in."""
-    now_s = now_us // 1_000_000
+def looked_up_end_s(unit, zone, week_start, now_s):
     begin = beginning(unit, week_start, shown(zone, now_s))
     while reached_s(zone, begin) <= now_s:
         begin = following(unit, week_start, begin)
-    return reached_s(zone, begin) * 1_000_000
+    return reached_s(zone, begin)
+
+
+@functools.cache
+def known_ends(_unit, _zone, _week_start):
+    """Ends that were looked up, in order, and the earliest moment from which each is known to be the next one."""
+    return [], {}
+
+
+def end_us(unit, zone, week_start, now_us):
+    """Where the window ends that `now` lies in."""
+    now_s = now_us // 1_000_000
+    ends, known_from = known_ends(unit, zone, week_start)
+    at = bisect.bisect_right(ends, now_s)
+    if at < len(ends) and known_from[ends[at]] <= now_s:
+        return ends[at] * 1_000_000
+    end = looked_up_end_s(unit, zone, week_start, now_s)
+    if end not in known_from:
+        bisect.insort(ends, end)
+    known_from[end] = now_s  # earlier than before, else it would have been found
+    return end * 1_000_000
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 """model.py: what each algorithm promises, said as plainly as Python can, to judge the C engine and the script by.
 
 Written from the definitions alone (lua/ALGORITHMS.md), not from the C or the Lua: each algorithm keeps the most
-obvious state (a list of charges, exact fractions) and one predicate, `admits`: may `cost` units be charged at `now`?
+obvious state (a list of charges, exact parts of a token) and one predicate, `admits`: may `cost` units be charged at `now`?
 Every other field is found by searching with that predicate:
 
     remaining   the largest cost that would be admitted now
@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from fractions import Fraction
 
 import calendars
 
@@ -93,7 +92,7 @@ class Algorithm:
 
     def later(self, now: int) -> "Algorithm":
         """A copy as it will be at `now`, nothing having happened since."""
-        other = copy.copy(self)  # states are replaced, never changed in place
+        other = self.__copy__()  # states are replaced, never changed in place
         other.see(now)
         return other
 
@@ -143,34 +142,36 @@ class Algorithm:
 
 
 class Bucket(Algorithm):
-    """Token bucket, in the leaky form: `level` tokens are missing; they come back at limit / window."""
+    """Token bucket, in the leaky form: what is missing comes back at limit / window. A token has as many parts as the
+    window has microseconds, so that each microsecond brings back `limit` parts and nothing is ever rounded."""
 
     def __init__(self, policy):
         super().__init__(policy)
         self.full = policy.burst or policy.limit
-        self.rate = Fraction(policy.limit, policy.window_us) if policy.limit else Fraction(0)
-        self.level, self.at = Fraction(0), 0
+        self.token = policy.window_us  # parts
+        self.brim = self.full * self.token
+        self.deepest = self.brim * (2 if policy.debt else 1)
+        self.level, self.at = 0, 0  # parts that are missing, and when
 
     def see(self, now):
-        level = self.level - (now - self.at) * self.rate
+        level = max(0, self.level - (now - self.at) * self.policy.limit)
         # A clock that steps back makes the level look higher, but never more than a whole bucket is missing.
-        most = self.full * (2 if self.policy.debt else 1)
-        self.level, self.at = min(max(level, Fraction(0)), Fraction(most)), now
-        return level > most
+        self.level, self.at = min(level, self.deepest), now
+        return level > self.deepest
 
     def admits(self, now, cost):
-        return self.level + cost <= self.full
+        return self.level + cost * self.token <= self.brim
 
     def charge(self, now, cost):
-        self.level += cost
+        self.level += cost * self.token
 
     def refund(self, now, units):
-        missing = -(-self.level // 1)  # a unit that is partly back already counts as one
-        self.level = max(Fraction(0), self.level - units)
+        missing = -(-self.level // self.token)  # a unit that is partly back already counts as one
+        self.level = max(0, self.level - units * self.token)
         return min(units, missing)
 
     def horizon(self):
-        return int(self.full * (2 if self.policy.debt else 1) / self.rate) + 2
+        return self.deepest // self.policy.limit + 2
 
     def exists(self):
         return self.level > 0
@@ -179,23 +180,18 @@ class Bucket(Algorithm):
 class LeakyBucket(Bucket):
     """The bucket may overflow by what drains within the wait: what is above the brim is admitted with a delay."""
 
-    def see(self, now):
-        level = self.level - (now - self.at) * self.rate
-        most = self.full * (2 if self.policy.debt else 1) + self.policy.max_wait_us * self.rate  # whatever wait the present check allows
-        self.level, self.at = min(max(level, Fraction(0)), most), now
-        return level > most
+    def __init__(self, policy):
+        super().__init__(policy)
+        self.deepest += policy.max_wait_us * policy.limit  # whatever wait the present check allows
 
     def admits(self, now, cost):
-        return self.level + cost <= self.full + self.max_wait_us * self.rate
+        return self.level + cost * self.token <= self.brim + self.max_wait_us * self.policy.limit
 
     def at_once(self, now, cost):
-        return self.level + cost <= self.full
+        return self.level + cost * self.token <= self.brim
 
     def delay(self, now, cost):
         return self.wait(now, cost, "at_once") if self.policy.max_wait_us else 0  # what is above without is a debt
-
-    def horizon(self):
-        return super().horizon() + self.policy.max_wait_us
 
 
 class FixedWindow(Algorithm):
@@ -319,12 +315,14 @@ class SlidingLog(Algorithm):
         self.times = []
 
     def see(self, now):
-        clamped = any(t > now for t in self.times)
-        self.times = [min(t, now) for t in self.times]
+        clamped = bool(self.times) and max(self.times) > now
+        if clamped:
+            self.times = [min(t, now) for t in self.times]
         return clamped
 
     def live(self, now):
-        return sum(t + self.policy.window_us > now for t in self.times)
+        gone = now - self.policy.window_us
+        return len([t for t in self.times if t > gone])
 
     def admits(self, now, cost):
         return self.live(now) + cost <= self.policy.limit
@@ -365,8 +363,9 @@ class SlidingCounter(Algorithm):
         return clamped
 
     def admits(self, now, cost):
-        passed = Fraction(now - self.window * self.policy.window_us, self.policy.window_us)
-        return self.previous * (1 - passed) + self.count + cost <= self.policy.limit
+        window = self.policy.window_us
+        left = (self.window + 1) * window - now  # of the window: the previous one's share is that part of it
+        return self.previous * left + (self.count + cost) * window <= self.policy.limit * window
 
     def charge(self, now, cost):
         self.count += cost
@@ -395,12 +394,13 @@ class Concurrency(Algorithm):
 
     def see(self, now):
         last = now + self.policy.window_us
-        clamped = any(end > last for end in self.ends.values())
-        self.ends = {slot: min(end, last) for slot, end in self.ends.items()}
+        clamped = bool(self.ends) and max(self.ends.values()) > last
+        if clamped:
+            self.ends = {slot: min(end, last) for slot, end in self.ends.items()}
         return clamped
 
     def admits(self, now, cost):
-        return sum(end > now for end in self.ends.values()) + cost <= self.policy.limit
+        return len([end for end in self.ends.values() if end > now]) + cost <= self.policy.limit
 
     def charge(self, now, cost):
         kept = {slot: end for slot, end in self.ends.items() if end > now}

@@ -60,13 +60,13 @@ class Soak:
 
     @staticmethod
     def ways(name, server):
-        """(where, text -> lines) of all there is to be judged."""
-        yield "memory", lambda text: judge.run_judge(text, "memory")
+        """(where, traces -> lines) of all there is to be judged."""
+        yield "memory", lambda some: judge.run_judge(judge.text_of(some), "memory")
         for how in ((64, 1), (2, 0), (64, 1, 1)) if name not in traces.COMPAT else ():
-            def decide(text, options=how):
+            def decide(some, options=how):
                 with server.client() as client:
                     client.flushall()
-                return judge.run_judge(text, "redis", server.socket, *options)
+                return judge.run_judge(judge.text_of(some, for_server=True), "redis", server.socket, *options)
             yield server.kind, decide
 
     def model(self, server):
@@ -83,11 +83,11 @@ class Soak:
         made = [traces.of_seed(name, seed) for seed in seeds]
         expected = [line for trace in made for line in trace.expected()]
         for where, decide in self.ways(name, server):
-            answers = decide(judge.text_of(made))
+            answers = decide(made)
             self.by_model += len(answers)
             if judge.first_difference(expected, answers) is None:
                 continue
-            alone = [judge.complaint(name, trace, lambda t, d=decide: d(judge.text_of([t])), where) for trace in made]
+            alone = [judge.complaint(name, trace, lambda t, d=decide: d([t]), where) for trace in made]
             self.wrong.append(next(filter(None, alone), f"{name}, {seeds} on {where}: a difference that no trace shows alone"))
             return
 

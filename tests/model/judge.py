@@ -1,9 +1,10 @@
 """judge.py: traces held against what the C engine decides: running tests/judge, comparing, telling, shrinking.
 
-    judge.py ALGORITHM SEED [memory | redis | valkey]      `./dev judge` ends up here
+    judge.py ALGORITHM SEED [memory | redis | valkey | socket]      `./dev judge` ends up here
 
-replays the trace that `traces.of_seed` makes of ALGORITHM and SEED: the very one that a failing test names. Where the
-engine and the model differ, the trace is shrunk (shrink.py) and printed; the exit status is 1 then, 0 where they agree.
+replays the trace that `traces.of_seed` makes of ALGORITHM and SEED: the very one that a failing test names; `socket` asks
+a whole daemon (at_socket.py). Where the engine and the model differ, the trace is shrunk (shrink.py) and printed; the exit
+status is 1 then, 0 where they agree.
 """
 
 import argparse
@@ -15,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "integration"))
 
 from harness import Redis, build_dir  # noqa: E402
+import at_socket  # noqa: E402
+from model import least  # noqa: E402
 from shrink import first_steps, shrunk  # noqa: E402
 import traces  # noqa: E402
 
@@ -22,27 +25,36 @@ FIELDS = "allowed limit remaining retry_after_ms reset_after_ms delay_ms granted
 BAD_TRACE = 2  # judge.c's exit status where the trace itself is wrong
 
 
-class BadTrace(Exception):
-    """No schedule that a daemon could be asked for."""
-
-
 def run_judge(text, *arguments):
     """The lines that tests/judge/judge.c prints for a trace."""
     program = build_dir() / "tests" / "judge"
     done = subprocess.run([str(program), *map(str, arguments)], input=text, text=True, capture_output=True, timeout=300)
     if done.returncode == BAD_TRACE:
-        raise BadTrace(done.stderr)
+        raise traces.BadTrace(done.stderr)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
 
-def text_of(some):
-    return "".join(f"{line}\n" for trace in some for line in trace.text())
+def text_of(some, for_server=False):
+    """Of several traces at once. Some say more where a server is to decide them."""
+    def text(trace):
+        return getattr(trace, "text_for_server", trace.text)() if for_server else trace.text()
+
+    return "".join(f"{line}\n" for trace in some for line in text(trace))
+
+
+def is_of_reset(answer):
+    return answer.startswith("removed") if isinstance(answer, str) else isinstance(answer, dict) and "removed" in answer
 
 
 def same(want, have):
     """On Redis a reset also removes what has expired by the test's time."""
-    return want == have or (want.startswith("removed") and have.startswith("removed"))
+    return want == have or is_of_reset(want) and is_of_reset(have)
+
+
+def is_decision(answer):
+    """Neither of a reset, nor of a slot that was given back or renewed."""
+    return answer[0] in "01" if isinstance(answer, str) else isinstance(answer, list)
 
 
 def first_difference(want, have):
@@ -66,37 +78,43 @@ def complaint(name, trace, decide, where, model=lambda trace: trace.expected()):
     def difference(candidate):
         try:
             return first_difference(model(candidate), decide(candidate))
-        except BadTrace:
+        except traces.BadTrace:
             return None
 
-    at = difference(trace)
+    at, n = difference(trace), len(trace.steps())
     if at is None:
         return None
-    least = shrunk(first_steps(trace, at + 1), lambda candidate: difference(candidate) is not None)
-    want, have = model(least), decide(least)
+    if at >= n:  # what stands behind all steps is wrong, from some step on
+        at = least(lambda m: difference(first_steps(trace, m)) is not None, 1, n) - 1
+    shortest = shrunk(first_steps(trace, at + 1), lambda candidate: difference(candidate) is not None)
+    want, have = model(shortest), decide(shortest)
     at = first_difference(want, have)
-    return (f"{name}, seed {trace.seed}: {len(trace.steps())} steps, shrunk to {len(least.steps())}:\n"
-            f"{told(least, want, have, at)}\n"
+    return (f"{name}, seed {trace.seed}: {n} steps, shrunk to {len(shortest.steps())}:\n"
+            f"{told(shortest, want, have, at)}\n"
             f"replay: ./dev judge {name} {trace.seed} {where}\n"
-            f"for tests/judge/judge.c:\n{text_of([least])}")
+            f"for tests/judge/judge.c:\n{text_of([shortest])}")
 
 
 def main():
     parser = argparse.ArgumentParser(prog="./dev judge", description="Replay one trace; shrink it where it fails.")
-    parser.add_argument("algorithm", choices=[*traces.EVERY, *traces.COMPAT, traces.PAST])
+    parser.add_argument("algorithm", choices=[*traces.EVERY, *traces.COMPAT, traces.PAST, *traces.AT_SOCKET])
     parser.add_argument("seed", type=int)
-    parser.add_argument("store", nargs="?", default="memory", choices=["memory", *Redis.KINDS])
+    parser.add_argument("store", nargs="?", default="memory", choices=["memory", *Redis.KINDS, "socket"])
     options = parser.parse_args()
+    if options.algorithm in traces.AT_SOCKET and options.store != "socket":
+        parser.error(f"{options.algorithm} is for a whole daemon: write socket behind the seed")
     trace = traces.of_seed(options.algorithm, options.seed)
     if options.store == "memory":
         wrong = complaint(options.algorithm, trace, lambda t: run_judge(text_of([t]), "memory"), options.store)
+    elif options.store == "socket":
+        wrong = complaint(options.algorithm, trace, at_socket.decide, options.store, at_socket.results)
     else:
         server = Redis(options.store)
         try:
             with server.client() as client:
                 def decide(candidate):
                     client.flushall()
-                    return run_judge(text_of([candidate]), "redis", server.socket)
+                    return run_judge(text_of([candidate], for_server=True), "redis", server.socket)
                 wrong = complaint(options.algorithm, trace, decide, options.store)
         finally:
             server.close()

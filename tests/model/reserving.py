@@ -2,7 +2,7 @@
 
 A policy and key has a list of holds, each with its units, when they were charged and when it ends. Whatever is asked of
 the policy and key first takes those that have ended: their units are given back. On Redis a plain check does not, so
-text(sweeping=True) has the judge sweep before each.
+the text for a server has the judge sweep before each.
 """
 
 import copy
@@ -10,12 +10,12 @@ import dataclasses
 import random
 from dataclasses import dataclass
 
+import calendars
 import traces
-from model import FirstHit, FixedWindow, Several, SlidingCounter, SlidingLog, least, of_key
+from model import CalendarWindow, FirstHit, FixedWindow, Several, SlidingCounter, SlidingLog, least, of_key
 
 GRACE_MS = 60_000
 DAY_MS = 86_400_000  # no hold is longer
-ALGORITHMS = [name for name in traces.NATIVE if name != "calendar_window"]
 
 
 @dataclass
@@ -34,6 +34,8 @@ def give_back(state, now, units, made):
     clamped = seen.see(at)
     if isinstance(seen, (FixedWindow, SlidingCounter)):
         gone = (made - seen.policy.phase_us) // seen.policy.window_us < seen.window
+    elif isinstance(seen, CalendarWindow):
+        gone = seen.end is None or calendars.end_us(*seen.policy.calendar, made) < seen.end
     else:
         gone = isinstance(seen, FirstHit) and (seen.end is None or made < seen.end - seen.policy.window_us)
     if isinstance(seen, SlidingLog):
@@ -55,6 +57,7 @@ class Reserving(Several):
         super().__init__()
         self.policies, self.formats = policies, formats
         self.holds = {}  # (policy's name, key) -> [Hold, ...]
+        self.ever_held = set()  # ids
 
     def members(self, name, key, cost):
         return [(f"{name}/{limit}", policy, traces.id_of(policy, self.formats.get(name), key), cost)
@@ -62,6 +65,10 @@ class Reserving(Several):
 
     def give_back(self, now, name, key, units, made):
         return max(give_back(state, now, units, made) for state in self.states_of(self.members(name, key, 0)))
+
+    def hold(self, name, key, hold):
+        self.holds[name, key].append(hold)
+        self.ever_held.add(hold.id)
 
     def take_ended(self, now, name, key):
         holds = self.holds.setdefault((name, key), [])
@@ -110,8 +117,13 @@ class Reserving(Several):
 class ReservingTrace(traces.SeveralTrace):
     """As SeveralTrace; kinds reserve: asked[0], then (id, ttl_ms); settle: asked[0] with what was used, then (id, 0)."""
 
+    def text_for_server(self):
+        return self.text(sweeping=True)
+
     def text(self, sweeping=False):
         for name, limits in self.policy.items():
+            if len({p.debt for _, p in limits}) > 1:
+                raise ValueError("debt is the whole policy's")
             yield f"policy {name} {len(limits)} {self.formats.get(name, '-')}" + (" debt" if limits[0][1].debt else "")
             yield from (f"limit {limit} {p.algorithm} {traces.settings(p)}" + (f" by={','.join(p.by)}" if p.by is not None else "")
                         for limit, p in limits)
@@ -127,27 +139,39 @@ class ReservingTrace(traces.SeveralTrace):
                     yield f"{name} {key} {kind} {cost}" + (f" {more[0]} {more[1]}" if more else "")
             yield "end"
 
-    def expected(self):
-        model, made, lines = Reserving(self.policy, self.formats), {}, []
+    def answers(self, of_admitted=False):
+        """The limits' answers to each step, with (refunded, charged, ended, was it more than was held?) behind them where it
+        settles. `of_admitted`: what was denied has no name by which it could be settled; None for that."""
+        model, made, answers = Reserving(self.policy, self.formats), {}, []
         for now, kind, asked, more in self.steps():
-            if kind != "reset":
-                for name, key, _ in asked:
-                    model.take_ended(now, name, key)
             name, key, cost = asked[0]
-            if kind == "settle":
-                ended = model.settle(now, name, key, made[more[0]], cost)
-                members = model.members(name, key, 0)
-                lines.append(self.line(kind, members, model.step(now, "peek", members))
-                             + f" | {ended[0]} {ended[1]} {int(ended[2])}")
+            if kind == "settle" and of_admitted and more[0] not in model.ever_held:
+                answers.append(None)
                 continue
-            members = [member for one in asked for member in model.members(*one)
-                       if kind != "reset" or traces.is_own(member[1], self.formats.get(one[0]))]
-            answers = model.step(now, "check" if kind in ("all", "reserve") else kind, members)
-            lines.append(self.line(kind, members, answers))
+            if kind != "reset":
+                for one in asked:
+                    model.take_ended(now, *one[:2])
+            if kind == "settle":
+                refunded, charged, ended = model.settle(now, name, key, made[more[0]], cost)
+                settled = refunded, charged, ended, cost > (0 if ended else made[more[0]].units)
+                answers.append([*model.step(now, "peek", model.members(name, key, 0)), settled])
+                continue
+            answers.append(model.step(now, "check" if kind in ("all", "reserve") else kind, self.members(kind, asked)))
             if kind == "reserve":
                 made[more[0]] = Hold(more[0], cost, now, now // 1000 + more[1])
-                if all(answer["allowed"] for answer in answers):
-                    model.holds[name, key].append(made[more[0]])
+                if all(answer["allowed"] for answer in answers[-1]):
+                    model.hold(name, key, made[more[0]])
+        return answers
+
+    def lines(self, answers):
+        lines = []
+        for (_, kind, asked, _), some in zip(self.steps(), answers):
+            if kind == "settle":
+                *some, (refunded, charged, ended, _) = some
+                asked = [(name, key, 0) for name, key, _ in asked]
+            lines.append(self.line(kind, self.members(kind, asked), some))
+            if kind == "settle":
+                lines[-1] += f" | {refunded} {charged} {int(ended)}"
         return lines
 
 
@@ -161,8 +185,9 @@ def random_policies(rng, seed):
     for i in range(rng.randint(1, 2)):
         n, debt = rng.choice((1, 1, 1, 2, 3)), rng.random() < 0.5
         window = rng.choice((1000, 1_000_000, 10_000_000, 3_600_000_000))
-        limits = [traces.random_policy(rng, rng.choice(ALGORITHMS)) for _ in range(n)]
-        limits = [dataclasses.replace(p, max_wait_us=0, debt=debt, phase_head="", window_us=window * rng.choice((1, 1, 2, 7)))
+        limits = [traces.random_policy(rng, rng.choice(traces.NATIVE)) for _ in range(n)]
+        limits = [dataclasses.replace(p, max_wait_us=0, debt=debt, phase_head="",
+                                      window_us=p.window_us if p.calendar else window * rng.choice((1, 1, 2, 7)))
                   for p in limits]
         if seed % 4 == 3:
             formats[f"reserving-{seed}-{i}"] = "{t}:{u}"
@@ -176,6 +201,9 @@ def make(seed, n_steps=60, backwards=True):
     policies, formats = random_policies(rng, seed)
     every = [p for limits in policies.values() for _, p in limits]
     now, turns, left, made = traces.START_US + rng.randint(0, 20_000_000), [], n_steps, []
+    zones = [p.calendar[1] for p in every if p.calendar]
+    if zones:
+        now = calendars.hard_moment_us(rng, rng.choice(zones), False) - rng.randint(0, 7_200_000_000)
     while left > 0:
         n, steps = min(left, rng.choice((1, 1, 2, 3, 8))), []
         for kind in rng.choices(("check", "all", "peek", "reset", "reserve", "settle"), (25, 8, 8, 1, 30, 28), k=n):
@@ -193,7 +221,7 @@ def make(seed, n_steps=60, backwards=True):
                 asked, more = [(name, key, used)], (number, 0)
             steps.append((kind, asked, more))
         turns.append((now, steps))
-        now = max(traces.START_US, now + random_step_us(rng, every, made, backwards, now))
+        now = min(max(traces.START_US, now + random_step_us(rng, every, made, backwards, now)), traces.LAST_US)
         left -= n
     return ReservingTrace(seed, policies, turns, formats)
 

@@ -29,11 +29,36 @@ class SlotTrace:
     def steps(self):
         return [(now, *step) for now, steps in self.turns for step in steps]
 
-    def expected(self):
+    def step(self, model, now, kind, name, key, what):
+        return model.act(now, kind, [(f"{name}/{limit}", policy, key) for limit, policy in self.policy[name]], what)
+
+    def answers(self):
         model = Slots()
-        return [self.line(kind, model.act(now, kind, [(f"{name}/{limit}", policy, key) for limit, policy in self.policy[name]],
-                                          what))
-                for now, kind, name, key, what in self.steps()]
+        return [self.step(model, *step) for step in self.steps()]
+
+    def answers_of_a_connection(self):
+        """As it goes through the socket: a slot is renewed by the daemon alone, as long as its connection lives, and under
+        --test-clock at every new time, before anything else sees that. None for the renewals of the trace."""
+        model, held, last, answers = Slots(), {}, None, []
+        for step in self.steps():
+            now, kind, name, key, what = step
+            for slot in list(held) if now != last else ():
+                if not all(self.step(model, now, "renew", *held[slot], slot)):
+                    del held[slot]
+            last = now
+            what = min(what, 1) if kind == "peek" else what  # no one peeks at more
+            answers.append(None if kind == "renew" else self.step(model, now, kind, name, key, what))
+            if kind == "acquire" and all(answer["allowed"] for answer in answers[-1]):
+                held[what] = name, key
+            if kind == "release":
+                answers[-1] = [held.pop(what, None) is not None and all(answers[-1])]
+        return answers
+
+    def lines(self, answers):
+        return [self.line(kind, some) for (_, kind, *_), some in zip(self.steps(), answers)]
+
+    def expected(self):
+        return self.lines(self.answers())
 
     @staticmethod
     def line(kind, answers):
@@ -61,7 +86,7 @@ def random_limits(rng, random_policy, natives):
     return [("-" if len(limits) == 1 else f"l{i}", p) for i, p in enumerate(limits)]
 
 
-def make_slots(seed, random_policy, natives, random_step_us, start_us, n_steps=80):
+def make_slots(seed, random_policy, natives, random_step_us, start_us, n_steps=100):
     rng = random.Random(f"slots {seed}")
     policies = {f"slots-{seed}-{i}": random_limits(rng, random_policy, natives) for i in range(rng.choice((1, 1, 2)))}
     every = [p for limits in policies.values() for _, p in limits if p.algorithm == "concurrency"]
@@ -69,7 +94,7 @@ def make_slots(seed, random_policy, natives, random_step_us, start_us, n_steps=8
 
     def step():
         name, key = rng.choice(sorted(policies)), rng.choice("aab")
-        kind = rng.choices(("acquire", "release", "renew", "peek", "reset"), (50, 20, 20, 8, 2))[0]
+        kind = rng.choices(("acquire", "release", "renew", "peek", "reset"), (56, 15, 15, 12, 2))[0]
         if kind == "acquire":
             given.append((name, key, f"s{len(given)}"))
             return kind, *given[-1]

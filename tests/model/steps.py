@@ -36,12 +36,17 @@ class StepsTrace:
     def steps(self):
         return [(now, *step) for now, steps in self.turns for step in steps]
 
-    def expected(self):
+    def answers(self):
         model = Several()
-        return [self.line(kind, asked, self.answers(model, now, kind, asked, request))
-                for now, kind, asked, request in self.steps()]
+        return [self.step(model, *step) for step in self.steps()]
 
-    def answers(self, model, now, kind, asked, request):
+    def lines(self, answers):
+        return [self.line(kind, asked, some) for (_, kind, asked, _), some in zip(self.steps(), answers)]
+
+    def expected(self):
+        return self.lines(self.answers())
+
+    def step(self, model, now, kind, asked, request):
         members = [(f"{name}/{limit}", policy, key, n)
                    for name, key, n in asked for limit, policy in self.policy[name]]
         if kind == "reset":
@@ -94,15 +99,17 @@ def random_asked(rng, policies, kind):
     return [(name, key, amount) for (name, key), amount in asked.items()]
 
 
-def make(seed, n_steps=60, backwards=True):
-    rng = random.Random(f"steps {seed}")
-    policies = {}
-    for i in range(rng.randint(1, 3)):
-        n = rng.choice((1, 1, 1, 2, 3))
-        window = rng.choice((1000, 1_000_000, 10_000_000))
-        limits = [random_policy(rng, rng.choice(NATIVE)) for _ in range(n)]
-        limits = [dataclasses.replace(p, window_us=window * rng.choice((1, 1, 2, 7))) for p in limits]
-        policies[f"steps-{seed}-{i}"] = [("-" if n == 1 else f"l{j}", p) for j, p in enumerate(limits)]
+def random_limits(rng, window):
+    """Of windows near each other: else one alone decides everything."""
+    limits = [random_policy(rng, rng.choice(NATIVE)) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
+    limits = [dataclasses.replace(p, window_us=window * rng.choice((1, 1, 2, 7))) for p in limits]
+    return [("-" if len(limits) == 1 else f"l{j}", p) for j, p in enumerate(limits)]
+
+
+def make(seed, n_steps=60, backwards=True, name="steps"):
+    rng = random.Random(f"{name} {seed}")
+    policies = {f"{name}-{seed}-{i}": random_limits(rng, rng.choice((1000, 1_000_000, 10_000_000)))
+                for i in range(rng.randint(1, 3))}
     every = [p for limits in policies.values() for _, p in limits]
     now, turns, left = START_US + rng.randint(0, 20_000_000), [], n_steps
     while left > 0:

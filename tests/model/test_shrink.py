@@ -9,8 +9,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import at_socket  # noqa: E402
 import judge  # noqa: E402
 import model  # noqa: E402
+import reserving  # noqa: E402
 import traces  # noqa: E402
 
 
@@ -44,12 +46,12 @@ class Late(model.LeakyBucket):
         return super().delay(now, cost) and super().delay(now, cost) + self.policy.window_us
 
 
-def with_fault(monkeypatch, algorithm, fault):
+def with_fault(monkeypatch, algorithm, fault, said=lambda trace: trace.expected()):
     """trace -> what the model says with that algorithm replaced."""
     def answers(trace):
         with monkeypatch.context() as patched:
             patched.setitem(model.ALGORITHMS, algorithm, fault)
-            return trace.expected()
+            return said(trace)
     return answers
 
 
@@ -79,11 +81,39 @@ def test_a_planted_fault_is_shrunk_to_the_few_steps_that_show_it(monkeypatch, al
     assert f"replay: ./dev judge {algorithm} {trace.seed} memory" in text
 
 
-def test_a_fault_among_several_limits_is_shrunk_too(monkeypatch):
+@pytest.mark.parametrize("name", ["several", "reserving"])
+def test_a_fault_among_several_limits_is_shrunk_too(monkeypatch, name):
     faulty = with_fault(monkeypatch, "fixed_window", OneTooMany)
-    trace = first_failing("several", faulty)
-    text = judge.complaint("several", trace, faulty, "memory")
+    trace = first_failing(name, faulty)
+    text = judge.complaint(name, trace, faulty, "memory")
     assert len([line for line in text.splitlines() if "  ->  " in line]) <= 2, text
+
+
+def never_ending(self, now, name, key):
+    """Holds that have ended keep what they hold."""
+    self.holds.setdefault((name, key), [])
+
+
+def test_what_a_reservation_has_to_do_with_it_is_kept(monkeypatch):
+    def faulty(trace):
+        with monkeypatch.context() as patched:
+            patched.setattr(reserving.Reserving, "take_ended", never_ending)
+            return trace.expected()
+
+    trace = first_failing("reserving", faulty)
+    text = judge.complaint("reserving", trace, faulty, "memory")
+    kept = [line for line in text.splitlines() if "  ->  " in line]
+    assert len(kept) == 2 and "reserve" in kept[0], text
+    assert f"replay: ./dev judge reserving {trace.seed} memory" in text
+
+
+def test_what_differs_at_the_socket_is_shrunk_with_a_daemon(monkeypatch):
+    faulty = with_fault(monkeypatch, "fixed_window", OneTooMany, at_socket.results)
+    trace = judge.first_steps(traces.of_seed("fixed_window", 5), 30)
+    text = judge.complaint("fixed_window", trace, at_socket.decide, "socket", model=faulty)
+    assert len([line for line in text.splitlines() if "  ->  " in line]) == 1, text
+    assert "replay: ./dev judge fixed_window 5 socket" in text
+    assert judge.complaint("fixed_window", trace, at_socket.decide, "socket", model=at_socket.results) is None
 
 
 def test_what_differs_from_the_engine_is_shrunk_with_the_engine(monkeypatch):

@@ -23,6 +23,10 @@ WINDOWS_US = (1, 7, 1000, 7000, 997_000, 999_983, 1_000_000, 10_000_000, 3_600_0
 LIMITS = (1, 2, 3, 5, 7, 10, 30)
 
 
+class BadTrace(Exception):
+    """No schedule that a daemon could be asked for."""
+
+
 def settings(policy):
     """A limit's line for the judge, behind its algorithm."""
     window = policy.window_us
@@ -55,11 +59,17 @@ class Trace:
     def steps(self):
         return [(now, *step) for now, steps in self.turns for step in steps]
 
-    def expected(self):
-        """The model's answer to each step, as the judge prints it."""
+    def answers(self):
+        """The model's answer to each step, in a list: as of several limits, of which there is one."""
         model = Model(self.policy)
-        return [line(model.step(now, key, kind, cost, max_wait_us), kind, cost)
-                for now, key, kind, cost, max_wait_us in self.steps()]
+        return [[model.step(now, key, kind, cost, max_wait_us)] for now, key, kind, cost, max_wait_us in self.steps()]
+
+    def lines(self, answers):
+        """The answers as the judge prints them."""
+        return [line(answer, kind, cost) for (_, _, kind, cost, _), (answer,) in zip(self.steps(), answers)]
+
+    def expected(self):
+        return self.lines(self.answers())
 
 
 def line(answer, kind, cost):
@@ -166,15 +176,22 @@ class SeveralTrace:
     def steps(self):
         return [(now, *step) for now, steps in self.turns for step in steps]
 
+    def members(self, kind, asked):
+        return [(f"{name}/{limit}", policy, id_of(policy, self.formats.get(name), key), cost)
+                for name, key, cost in asked for limit, policy in self.policy[name]
+                if kind != "reset" or is_own(policy, self.formats.get(name))]
+
+    def answers(self):
+        """The model's answers to each step: one for each limit."""
+        model = Several()
+        return [model.step(now, "check" if kind == "all" else kind, self.members(kind, asked))
+                for now, kind, asked in self.steps()]
+
+    def lines(self, answers):
+        return [self.line(kind, self.members(kind, asked), some) for (_, kind, asked), some in zip(self.steps(), answers)]
+
     def expected(self):
-        model, lines = Several(), []
-        for now, kind, asked in self.steps():
-            members = [(f"{name}/{limit}", policy, id_of(policy, self.formats.get(name), key), cost)
-                       for name, key, cost in asked for limit, policy in self.policy[name]
-                       if kind != "reset" or is_own(policy, self.formats.get(name))]
-            answers = model.step(now, "check" if kind == "all" else kind, members)
-            lines.append(self.line(kind, members, answers))
-        return lines
+        return self.lines(self.answers())
 
     def line(self, kind, members, answers):
         if kind == "reset":
@@ -301,7 +318,8 @@ def make_shared(seed, n_steps=60, backwards=True):
     return SeveralTrace(seed, policies, turns, formats)
 
 
-EVERY = (*NATIVE, "several", "shared", "steps", "slots")  # what a seed can be asked for, beside COMPAT
+EVERY = (*NATIVE, "several", "shared", "steps", "slots", "reserving")  # what a seed can be asked for, beside COMPAT
+AT_SOCKET = ("candidate",)  # and this, of a whole daemon
 PAST = "calendar_window_past"  # and this, of the memory store: Redis drops keys whose expiry has passed
 
 
@@ -309,10 +327,13 @@ def of_seed(name, seed):
     """The trace that tests and `./dev judge` mean by a name and a seed."""
     if name == "slots":
         return make_slots(seed, random_policy, [name for name in NATIVE if name != "calendar_window"], random_step_us, START_US)
-    # The windows of the presets' originals end by Redis' clock, which does not step back.
-    import steps  # which takes its parts from here
+    import candidates  # these take their parts from here
+    import reserving
+    import steps
     if name == PAST:
         return make("calendar_window", seed, past=True)
-    made = {"several": make_several, "shared": make_shared, "steps": steps.make}
+    made = {"several": make_several, "shared": make_shared, "steps": steps.make, "reserving": reserving.make,
+            "candidate": candidates.make_candidates}
+    # The windows of the presets' originals end by Redis' clock, which does not step back.
     make_it = made.get(name, functools.partial(make, name, backwards=name not in COMPAT))
     return make_it(seed)

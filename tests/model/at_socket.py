@@ -1,0 +1,305 @@
+"""at_socket.py: a trace in the words of the protocol: its policies as they are configured, its steps as calls, and the
+model's answers as results; and a daemon under --test-clock that replays it.
+
+A result is a list, the array form of a decision: FIELDS in order, the policy's version left out (it is compared with what
+`policies` says), and a map behind it where the method says more. Traces of even seeds ask for arrays, the others for maps.
+What is left out of these, being impossible through the socket, is None on both sides: a slot's renewal, which is the
+daemon's own affair, and a settlement of what was not admitted. Behind the results of a trace with candidates stands what
+`policies` has counted.
+"""
+
+import sys
+from pathlib import Path
+
+import msgpack
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "integration"))
+
+import calendars  # noqa: E402
+import traces  # noqa: E402
+from candidates import COUNTS, CandidateTrace  # noqa: E402
+from harness import Ratelimitd  # noqa: E402
+from model import combine  # noqa: E402
+from reserving import ReservingTrace  # noqa: E402
+from slot_traces import SlotTrace  # noqa: E402
+from steps import StepsTrace  # noqa: E402
+
+FIELDS = ["allowed", "limit", "remaining", "retry_after_ms", "reset_after_ms", "delay_ms", "granted", "bound_by", "source",
+          "reason", "policy_version"]
+VERSION = FIELDS.index("policy_version")
+GIVES = {"acquire": "slot", "reserve": "reservation"}  # what an answer that allows has given, by a name of the daemon's own
+CONFIG_WRONG = 3  # the daemon's exit status
+NAMED = tuple(GIVES.values())
+
+
+# ---- the configuration ----
+
+def window(policy):
+    if not policy.calendar:
+        return f"{policy.window_us}us"
+    unit, zone, week_start = policy.calendar
+    return f"{unit}, timezone: {zone}" + (f", week_start: {calendars.WEEKDAYS[week_start]}" if unit == "week" else "")
+
+
+def limit_settings(policy):
+    if policy.algorithm == "concurrency":
+        return f"algorithm: concurrency, limit: {policy.limit}, slot_ttl: {policy.window_us}us"
+    shape = {"first_hit": "algorithm: fixed_window, start: first_hit"}.get(policy.algorithm)
+    if shape is None:
+        shape = f"{'compat' if policy.algorithm in traces.COMPAT else 'algorithm'}: {policy.algorithm}"
+    text = f"{shape}, limit: {policy.limit}, window: {window(policy)}"
+    text += f", burst: {policy.burst}" if policy.burst else ""
+    text += ", count_denied: true" if policy.count_denied else ""
+    text += f", max_wait: {policy.max_wait_us}us" if policy.max_wait_us else ""
+    return text + (f", by: [{', '.join(policy.by)}]" if policy.by is not None else "")
+
+
+def listed(limits):
+    return f"[{', '.join(f'{{name: {name}, {limit_settings(policy)}}}' for name, policy in limits)}]"
+
+
+def policies_of(trace):
+    return trace.policy if isinstance(trace.policy, dict) else {trace.name: [("-", trace.policy)]}
+
+
+def config(trace):
+    """Lines of `policies:`."""
+    for name, limits in policies_of(trace).items():
+        more = f"key_format: \"{trace.formats[name]}\", " if getattr(trace, "formats", {}).get(name) else ""
+        more += f"idempotency_window: {trace.keep_ms}ms, " if isinstance(trace, StepsTrace) else ""
+        more += "debt: true, " if limits[0][1].debt else ""
+        more += "phase: true, " if any(p.phase_head for _, p in limits) else ""
+        if isinstance(trace, CandidateTrace):
+            more += f"candidate: {listed(trace.candidate[name])}, "
+        yield f"  {name}: {{{more}{limit_settings(limits[0][1]) if len(limits) == 1 else f'limits: {listed(limits)}'}}}"
+
+
+# ---- steps, of whatever kind of trace: (now, kind, [(policy's name, key, units), ...], what else is said) ----
+
+def steps_of(trace):
+    for now, *step in trace.steps():
+        if isinstance(trace, traces.Trace):
+            key, kind, cost, max_wait_us = step
+            yield now, kind, [(trace.name, key, cost)], {} if max_wait_us is None else {"max_wait_ms": max_wait_us // 1000}
+        elif isinstance(trace, SlotTrace):
+            kind, name, key, what = step
+            yield now, kind, [(name, key, min(what, 1) if kind == "peek" else 1)], {"slot": what}
+        elif isinstance(trace, StepsTrace):
+            kind, asked, request = step
+            yield now, kind, asked, {"request_id": str(request)} if request else {}
+        elif isinstance(trace, ReservingTrace):
+            kind, asked, more = step
+            yield now, kind, asked, {"reservation": more[0], "ttl_ms": more[1]} if more else {}
+        else:
+            kind, asked = step
+            yield now, kind, asked, {}
+
+
+def call(kind, asked, more, given):
+    """(method, params). `given`: what the daemon calls the slots and reservations of the trace."""
+    name, key, units = asked[0]
+    if kind in ("check", "most"):
+        options = {"cost" if kind == "check" else "at_most": units, **more}
+        return "check", [name, key, units if options.keys() == {"cost"} else options]
+    if kind == "all":
+        return "check_all", [[list(one) for one in asked], *([more] if more else [])]
+    if kind == "acquire":
+        return kind, [name, key]
+    if kind == "release":
+        return kind, [given.get(more["slot"], more["slot"])]
+    if kind == "reserve":
+        return kind, [name, key, units, {"ttl_ms": more["ttl_ms"]}]
+    if kind == "settle":
+        return kind, [given[more["reservation"]], units]
+    return kind, [name, key] + ([] if kind == "reset" else [units])
+
+
+# ---- what the model says, as results ----
+
+def decision(whole, granted, bound_by):
+    return [whole["allowed"], whole["limit"], whole["remaining"], 0 if whole["allowed"] else whole["retry"], whole["reset"],
+            whole["delay"], granted, bound_by, "memory", None, None]
+
+
+def members_of(trace, asked, answers):
+    """Each policy's answer out of its limits': (whole, what bound it, units that were granted)."""
+    policies, at = policies_of(trace), 0
+    for name, _, units in asked:
+        limits = policies[name]
+        own, at = answers[at:at + len(limits)], at + len(limits)
+        whole = combine(own)
+        bound = None if whole["bound_by"] is None or len(limits) == 1 else f"{name}/{limits[whole['bound_by']][0]}"
+        yield whole, bound, own[0].get("granted", units)
+
+
+def result_of_all(trace, asked, answers):
+    members = list(members_of(trace, asked, answers))
+    whole = combine([member for member, _, _ in members])
+    at = whole["bound_by"]
+    granted = [n if whole["allowed"] else 0 for _, _, n in members]
+    return [*decision(whole, sum(granted), None if at is None else members[at][1] or asked[at][0]),
+            {"members": [decision(member, n, bound) for (member, bound, _), n in zip(members, granted)]}]
+
+
+def result(trace, kind, asked, answers):
+    if answers is None:
+        return None
+    if kind == "reset":
+        return {"removed": any(a["removed"] for a in answers)}
+    if kind == "release":
+        return {"released": answers[0]}
+    if kind == "all":
+        return result_of_all(trace, asked, answers)
+    name, key, units = asked[0]
+    more = {}
+    if kind == "settle":
+        *answers, (refunded, charged, ended, beyond) = answers
+        asked = [(name, key, 0)]
+        more = {"charged": charged} if beyond else {"refunded": refunded}
+        more |= {"ended": True} if ended else {}
+    (whole, bound, granted), = members_of(trace, asked, answers)
+    if kind == "refund":
+        more = {"refunded": max(a["refunded"] for a in answers)}
+    if kind in GIVES and whole["allowed"]:
+        more = {GIVES[kind]: True}
+    return [*decision(whole, granted if whole["allowed"] else 0, bound), *([more] if more else [])]
+
+
+def results(trace, answers=None):
+    """`answers`: the model's, where they are known."""
+    if isinstance(trace, SlotTrace):
+        answers = trace.answers_of_a_connection()
+    elif isinstance(trace, ReservingTrace):
+        answers = trace.answers(of_admitted=True)
+    elif answers is None:
+        answers = trace.answers()
+    counted = [trace.counts(answers)] if isinstance(trace, CandidateTrace) else []
+    return [result(trace, kind, asked, some) for (_, kind, asked, _), some in zip(steps_of(trace), answers)] + counted
+
+
+# ---- what the daemon says ----
+
+def as_list(answer, kind, asked):
+    """A decision in map form as the array that it stands for."""
+    cost = 0 if kind in ("settle", "refund") else sum(units for _, _, units in asked)
+    without = {"delay_ms": 0, "granted": cost if answer["allowed"] else 0, "bound_by": None, "reason": None}
+    fields = [answer[name] if name in answer else without[name] for name in FIELDS]
+    more = {name: value for name, value in answer.items() if name not in FIELDS}
+    if "members" in more:
+        more["members"] = [as_list(member, "check", [one]) for member, one in zip(more["members"], asked)]
+    return [*fields, *([more] if more else [])]
+
+
+def folded(versions):
+    whole = 0
+    for version in versions:
+        whole = (whole * 31 + version) % 2**32
+    return whole
+
+
+class Replay:
+    """A daemon that knows the policies of some traces, on the memory store."""
+
+    def __init__(self, some):
+        lines = "".join(f"{line}\n" for trace in some for line in config(trace))
+        self.daemon = Ratelimitd(f"policies:\n{lines}", arguments=["--test-clock"], start=False)
+        try:
+            self.daemon.start()
+        except AssertionError as error:
+            self.daemon.expected_exit = CONFIG_WRONG
+            self.daemon.close()
+            raise traces.BadTrace(str(error)) from None
+        with self.daemon.client() as client:
+            self.versions = {policy["name"]: policy["version"] for policy in client.call("policies")}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.daemon.close()
+
+    def results(self, some):
+        """A list for each trace, as of results()."""
+        found = [self.result(trace) for trace in some]
+        with self.daemon.client() as client:
+            counted = {policy["name"]: {name: policy.get(name) for name in COUNTS} for policy in client.call("policies")}
+            assert client.call("stats")["candidate_skipped"] == 0
+        return [answers + ([{name: counted[name] for name in trace.policy}] if isinstance(trace, CandidateTrace) else [])
+                for trace, answers in zip(some, found)]
+
+    def result(self, trace):
+        """On a connection of its own, in as few writes as there can be: what has a name from the daemon waits for it."""
+        with self.daemon.client() as client:
+            maps = trace.seed % 2 == 1
+            client.call("hello", {"decision": "map" if maps else "array"})
+            return Conversation(client, maps, self.versions).hold(trace)
+
+
+def decide(trace):
+    with Replay([trace]) as replay:
+        return replay.results([trace])[0]
+
+
+class Conversation:
+    def __init__(self, client, maps, versions):
+        self.client, self.maps, self.versions = client, maps, versions
+        self.pending = bytearray()
+        self.waiting = []  # (kind, asked, the trace's name for what is given) of the requests in `pending`; None: of the clock
+        self.given = {}  # the trace's names of slots and reservations -> the daemon's
+        self.found = []
+
+    def hold(self, trace):
+        last = None
+        for now, kind, asked, more in steps_of(trace):
+            if now != last:
+                self.ask("test_clock", [now], None)
+            last = now
+            name = next((more[name] for name in NAMED if name in more), None)
+            if kind in ("release", "settle") and name not in self.given:
+                self.take()  # it may be in an answer that is on its way
+            if kind == "renew" or kind == "settle" and name not in self.given:
+                self.take()
+                self.found.append(None)
+                continue
+            self.ask(*call(kind, asked, more, self.given), (kind, asked, name))
+        self.take()
+        return self.found
+
+    def ask(self, method, params, about):
+        self.pending += msgpack.packb([0, len(self.waiting), method, params])
+        self.waiting.append(about)
+
+    def take(self):
+        """Write what is pending, and read the answers to it."""
+        if not self.waiting:
+            return
+        self.client.send_bytes(self.pending)
+        answers = [None] * len(self.waiting)
+        for _ in self.waiting:
+            _, msgid, error, answer = self.client.recv()
+            if error is not None:
+                raise traces.BadTrace(f"{error} for {self.waiting[msgid]}")
+            answers[msgid] = answer
+        self.found += [self.plain(answer, *about) for answer, about in zip(answers, self.waiting) if about]
+        self.pending, self.waiting = bytearray(), []
+
+    def plain(self, answer, kind, asked, name):
+        """An answer as `results` has it: without what only the daemon can know, where that is as it should be."""
+        if kind in ("reset", "release"):
+            return answer
+        if self.maps:
+            answer = as_list(answer, kind, asked)
+        more = answer[-1] if isinstance(answer[-1], dict) else {}
+        for what in NAMED:
+            if isinstance(more.get(what), str):
+                self.given[name], more[what] = more[what], True
+        versions = [self.versions[policy] for policy, _, _ in asked]
+        self.check_version(answer, folded(versions))
+        for member, version in zip(more.get("members", ()), versions):
+            self.check_version(member, version)
+        return answer
+
+    @staticmethod
+    def check_version(answer, version):
+        if answer[VERSION] == version:
+            answer[VERSION] = None

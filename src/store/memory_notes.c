@@ -5,7 +5,8 @@
 
 enum {
     SAMPLE = 8,
-    OVERHEAD = 32, /* the heap's own bytes of a note, and its share of the map's slots */
+    EVICT_MAX = 64, /* at a time: after the bound was lowered there may be very many */
+    OVERHEAD = 32,  /* the heap's own bytes of a note, and its share of the map's slots */
 };
 
 int memory_notes_init(struct memory_notes *notes, size_t max, uint64_t max_bytes)
@@ -62,16 +63,21 @@ static int64_t end_of(const struct memory_notes *notes, const struct memory_note
     return note->generation == notes->generation ? note->until_us : INT64_MIN;
 }
 
+/* Those that stay go behind the others: the next sample is another. */
 static void evict(struct memory_notes *notes)
 {
-    struct memory_note *first = LIST_ITEM(notes->notes.next, struct memory_note, link);
-    size_t n = 0;
-    LIST_FOREACH (link, &notes->notes) {
-        struct memory_note *note = LIST_ITEM(link, struct memory_note, link);
-        if (end_of(notes, note) < end_of(notes, first)) first = note;
-        if (++n == SAMPLE) break;
+    struct memory_note *first = NULL;
+    for (size_t i = 0; i < SAMPLE && i < notes->map.n; i++) {
+        struct memory_note *note = LIST_ITEM(list_pop_front(&notes->notes), struct memory_note, link);
+        list_push_back(&notes->notes, &note->link);
+        if (first == NULL || end_of(notes, note) < end_of(notes, first)) first = note;
     }
     drop(notes, first);
+}
+
+static bool is_over(const struct memory_notes *notes, size_t n_more, size_t more_bytes)
+{
+    return notes->map.n > 0 && (notes->map.n + n_more > notes->max || notes->n_bytes + more_bytes > notes->max_bytes);
 }
 
 struct memory_note *memory_notes_add(struct memory_notes *notes, const struct op *op, int64_t now_us,
@@ -91,10 +97,7 @@ struct memory_note *memory_notes_add(struct memory_notes *notes, const struct op
     memcpy(name_of(note), op->note.data, op->note.len);
     if (old != NULL) drop(notes, old);
     *ret_n_evicted = 0;
-    while (notes->map.n > 0 && (notes->map.n >= notes->max || notes->n_bytes + bytes_of(note) > notes->max_bytes)) {
-        evict(notes);
-        ++*ret_n_evicted;
-    }
+    for (; *ret_n_evicted < EVICT_MAX && is_over(notes, 1, bytes_of(note)); ++*ret_n_evicted) evict(notes);
     notes->n_bytes += bytes_of(note);
     list_push_back(&notes->notes, &note->link);
     map_insert(&notes->map, &note->node, hash_keyed(op->note.data, op->note.len));
@@ -113,6 +116,13 @@ void memory_notes_sweep(struct memory_notes *notes, size_t n, int64_t now_us)
             list_push_back(&notes->notes, &note->link);
         }
     }
+}
+
+size_t memory_notes_trim(struct memory_notes *notes)
+{
+    size_t n = 0;
+    for (; n < EVICT_MAX && is_over(notes, 0, 0); n++) evict(notes);
+    return n;
 }
 
 void memory_notes_forget_all(struct memory_notes *notes)

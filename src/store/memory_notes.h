@@ -53,6 +53,8 @@ struct memory_note *memory_notes_add(struct memory_notes *notes, const struct op
 
 /* Look at the next n notes, and free those that are over at now_us. */
 void memory_notes_sweep(struct memory_notes *notes, size_t n, int64_t now_us);
+/* After `max` was lowered: let some of those go that are too many. Returns how many. */
+size_t memory_notes_trim(struct memory_notes *notes);
 void memory_notes_forget_all(struct memory_notes *notes);
 
 #endif

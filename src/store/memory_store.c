@@ -386,6 +386,8 @@ static void on_flush(void *store)
     }
     memory_notes_sweep(&memory->notes, SWEEP_NOTES, memory->sweep ? memory->clock->wall_us : INT64_MIN);
     for (size_t i = 0; i < EVICT_STEP && memory_table_is_over(&memory->table); i++) evict(memory);
+    size_t n_notes = memory_notes_trim(&memory->notes);
+    if (memory->counted) counters.memory_evicted += n_notes;
     update_gauges(memory);
 }
 
@@ -412,6 +414,7 @@ void memory_store_set_max_keys(struct memory_store *memory, uint64_t max)
 {
     uint64_t width = memory->table.width - MEMORY_TABLE_SPARE;
     memory->table.max_keys = max < 1 ? 1 : max < width ? max : width;
+    memory->notes.max = memory->table.max_keys;
 }
 
 size_t memory_store_n_keys(const struct memory_store *memory)

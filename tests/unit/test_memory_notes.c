@@ -1,0 +1,124 @@
+/* test_memory_notes.c: remembered requests in the memory store: how many there may be, and which are forgotten first.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/counters.h"
+#include "fakes/policies.h"
+#include "store/memory_store.h"
+
+#define SECOND_US INT64_C(1000000)
+
+enum { MAX_KEYS = 1000, LIMIT = 1000000 };
+
+static struct clock now = {.frozen = true};
+static struct memory_store *memory;
+static struct store store;
+static struct policy_set *set;
+static const struct policy *policy;
+
+static int set_up(void **state)
+{
+    (void)state;
+    const struct memory_options options = {.max_keys = MAX_KEYS, .sweep = true, .counted = true};
+    const struct policy_spec spec = {
+        .name = "p", .limits = {{.algo = ALGO_FIXED_WINDOW, .limit = LIMIT, .window_us = 86400 * SECOND_US}}};
+    counters = (struct counters){0};
+    now.mono_us = SECOND_US;
+    now.wall_us = 86400 * 10000 * SECOND_US;
+    memory = memory_store_new(&now, &options);
+    assert_non_null(memory);
+    store = memory_store_handle(memory);
+    set = policy_set_new();
+    policy = policies_add(set, &spec);
+    return 0;
+}
+
+static void note_closed(void *arg)
+{
+    ++*(int *)arg;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    int n_closed = 0;
+    store_close(&store, note_closed, &n_closed);
+    policy_set_unref(set);
+    return n_closed == 1 ? 0 : -1;
+}
+
+/* One unit of key "a", once for this number. Returns what is left. */
+static int64_t check_once(int number, uint32_t note_ms)
+{
+    char name[32];
+    snprintf(name, sizeof name, "note1:p:1:a:%06d", number);
+    struct op_member member = {.limit = &policy->limits[0], .key = slice_of("a"), .cost = 1};
+    struct op op = {.kind = OP_CHECK, .n_members = 1, .members = &member, .note = slice_of(name), .note_ms = note_ms};
+    assert_int_equal(store_submit(&store, &op), SUBMIT_DECIDED);
+    return member.decision.remaining;
+}
+
+static void they_are_as_many_as_keys_and_the_soonest_to_end_go_first(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MAX_KEYS; i++) check_once(i, i % 2 == 0 ? 60000 : 3600000);
+    assert_int_equal(counters.memory_evicted, 0);
+    for (int i = 0; i < 100; i++) check_once(MAX_KEYS + i, 3600000);
+    assert_int_equal(counters.memory_evicted, 100);
+    assert_int_equal(check_once(MAX_KEYS + 99, 3600000), LIMIT - MAX_KEYS - 100); /* as then */
+    int n_forgotten = 0;
+    for (int i = 1; i < 400; i += 2) n_forgotten += check_once(i, 3600000) < LIMIT - MAX_KEYS - 100;
+    assert_true(n_forgotten < 20); /* of a sample of eight hardly ever none ends soon */
+}
+
+static void their_bytes_are_bounded_too(void **state)
+{
+    (void)state;
+    uint64_t before = 0;
+    for (int i = 0; i < 20 * MAX_KEYS; i++) {
+        check_once(i, 60000);
+        if (i == MAX_KEYS) before = counters.memory_bytes;
+    }
+    assert_true(counters.memory_bytes <= before + 1024);
+}
+
+static void a_lowered_bound_lets_some_go_in_every_turn(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MAX_KEYS; i++) check_once(i, 3600000);
+    memory_store_set_max_keys(memory, 10);
+    check_once(MAX_KEYS, 3600000);
+    assert_in_range(counters.memory_evicted, 1, 100); /* not all at once: others wait */
+    for (int i = 0; i < 30; i++) store_flush(&store);
+    assert_int_equal(counters.memory_evicted, MAX_KEYS + 1 - 10);
+}
+
+static void what_is_over_is_swept(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MAX_KEYS; i++) check_once(i, 1000);
+    uint64_t full = counters.memory_bytes;
+    now.mono_us += 2 * SECOND_US;
+    now.wall_us += 2 * SECOND_US;
+    for (int i = 0; i < 20; i++) store_flush(&store);
+    assert_true(counters.memory_bytes < full / 10);
+    assert_int_equal(check_once(0, 1000), LIMIT - MAX_KEYS - 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(they_are_as_many_as_keys_and_the_soonest_to_end_go_first, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(their_bytes_are_bounded_too, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_lowered_bound_lets_some_go_in_every_turn, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_over_is_swept, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

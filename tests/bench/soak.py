@@ -3,9 +3,11 @@
     soak.py [SECONDS]
 
 One cycle is load from several connections while one fault happens: Redis restarted, stopped for a while, its scripts
-flushed; the daemon's configuration reloaded; a client killed in the middle of its work. Between cycles the daemon is
-idle and is measured. Descriptors must return to the first cycle's number, and resident memory may not rise after the
-first quarter (by more than a tenth and a mebibyte, which is what allocators need to settle).
+flushed, its clients' connections ended, its memory full; the daemons' configuration reloaded; clients killed in the
+middle of their work. The load is checks as fast as they go, and beside them every other method (mixed.py). One daemon
+has that Redis, another a memory store that is always full. Between cycles they are idle and are measured: nothing may be
+held any more. Descriptors must return to the first cycle's number, and resident memory may not rise after the first
+quarter (by more than a tenth and a mebibyte, which is what allocators need to settle).
 """
 
 import itertools
@@ -21,114 +23,169 @@ os.environ["RATELIMITD_BUILD"] = str(ROOT / "build" / "release")
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
 
 from bench import open_files, resident_kib  # noqa: E402
-from harness import Ratelimitd, Redis, eventually, program  # noqa: E402
+from harness import Ratelimitd, Redis, RpcError, eventually, program  # noqa: E402
+from mixed import N_KEYS, N_SLOTS, POLICIES  # noqa: E402
 
 CYCLE_S = 3.0
+# The cap bounds what a busy machine makes of the faults: memory stays as large as the worst moment so far.
 CONFIG = """
+caps: {max_inflight: 2000}
 defaults: {deadline: 20ms, on_failure: local}
 policies:
   open:   {algorithm: token_bucket, limit: 100000, window: 1s}
   tight:  {algorithm: fixed_window, limit: 10, window: 1s}
   log:    {algorithm: sliding_log, limit: 20, window: 1s}
-"""
+""" + POLICIES
+FULL = "store: {type: memory, memory: {max_keys: 500}}\n"
+
+
+def mixed(daemon, seed):
+    """Every method."""
+    return subprocess.Popen([sys.executable, str(Path(__file__).with_name("mixed.py")), daemon.socket, str(CYCLE_S),
+                             str(seed)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 def load(daemon, policy, seed):
+    """Checks of one policy."""
     return subprocess.Popen([program("rl_load"), "-s", daemon.socket, "-p", policy, "-c", "16", "-d", "8", "-z", "0.99",
                              "-k", "20000", "-x", policy, "-i", str(seed), "-t", str(CYCLE_S)],
                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
-def nothing(_daemon, _redis):
+def nothing(_daemons, _redis):
     pass
 
 
-def restart_redis(_daemon, redis):
+def restart_redis(_daemons, redis):
     redis.kill()
     time.sleep(0.3)
     redis.start()
 
 
-def stop_redis(_daemon, redis):
+def stop_redis(_daemons, redis):
     redis.pause()
     time.sleep(0.7)
     redis.resume()
 
 
-def flush_scripts(_daemon, redis):
+def flush_scripts(_daemons, redis):
     with redis.client() as client:
         for _ in range(10):
             client.script_flush()
             time.sleep(0.05)
 
 
-def reload(daemon, _redis):
+def cut_connections(_daemons, redis):
+    with redis.client() as client:
+        for _ in range(5):
+            client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            time.sleep(0.1)
+
+
+def fill_redis(_daemons, redis):
+    with redis.client() as client:
+        client.config_set("maxmemory", 1)
+        time.sleep(0.5)
+        client.config_set("maxmemory", 0)
+
+
+def reload(daemons, _redis):
     for _ in range(5):
-        daemon.reload()
+        for daemon in daemons:
+            daemon.reload()
         time.sleep(0.1)
 
 
-def kill_client(daemon, _redis):
-    client = load(daemon, "open", 7)
-    time.sleep(0.3)
-    client.kill()
-    client.communicate()
+def kill_clients(daemons, _redis):
+    clients = [load(daemons[0], "open", 7)] + [mixed(daemon, 7) for daemon in daemons]
+    time.sleep(0.5)
+    for client in clients:
+        client.kill()
+        client.communicate()
 
 
-def cycle(daemon, redis, fault, seed):
+FAULTS = [nothing, restart_redis, stop_redis, flush_scripts, cut_connections, fill_redis, reload, kill_clients]
+
+
+def cycle(daemons, redis, fault, seed):
     """One fault under load. What went wrong, or nothing."""
-    clients = [load(daemon, policy, seed + i) for i, policy in enumerate(("open", "tight", "log"))]
+    clients = [load(daemons[0], policy, seed + i) for i, policy in enumerate(("open", "tight", "log"))]
+    clients += [mixed(daemon, seed + i) for i, daemon in enumerate(daemons)]
     time.sleep(CYCLE_S / 4)
-    fault(daemon, redis)
+    fault(daemons, redis)
     wrong = []
     for client in clients:
         _, errors = client.communicate(timeout=CYCLE_S + 20)
         if client.returncode:
             wrong.append(f"a client ended with {client.returncode}: {errors.strip()}")
-    if not daemon.running:
-        wrong.append(f"the daemon is gone:\n{daemon.text()}")
+    for daemon in daemons:
+        if not daemon.running:
+            wrong.append(f"a daemon is gone:\n{daemon.text()}")
     return wrong
 
 
-def settled(daemon, redis):
-    """Wait for Redis to be back in use; its source says so."""
-    def exact():
-        with daemon.client() as client:
-            return client.check("open", "probe")["source"] == "redis"
+def n_free_slots(client, key):
+    try:
+        return client.call("peek", "slots", key)["remaining"]
+    except RpcError:  # a busy machine misses a deadline now and then
+        return None
 
-    with redis.client() as client:
-        client.flushall()
-    eventually(exact, "decisions come from Redis again")
-    eventually(lambda: daemon.ctl("ping").returncode == 0, "ping")
+
+def settled(daemon, redis):
+    """Wait for the store to be in use, and for all that clients held to be free again."""
+    with daemon.client() as client:
+        eventually(lambda: client.check("open", "probe")["source"] == ("redis" if redis else "memory"), "exact decisions")
+
+        def nothing_is_held():
+            stats = client.call("stats")
+            assert stats["slots_acquired"] == (stats["slots"] + stats["slots_released"] + stats["slots_ended_by_close"] +
+                                               stats["slots_lost"]), stats
+            return not any(stats[name] for name in ("slots", "reservations", "inflight"))
+
+        eventually(nothing_is_held, "no slot, no reservation, no check")
+        for i in range(N_KEYS):
+            eventually(lambda: n_free_slots(client, f"s{i}") == N_SLOTS, "every slot is free")
+    if redis:
+        with redis.client() as store:
+            store.flushall()
+
+
+def measure(daemons, files):
+    """Resident KiB of each; the descriptors once they are as few as at first."""
+    sizes = [resident_kib(daemon.pid) for daemon in daemons]
+    for daemon, most in zip(daemons, files[0] if files else []):
+        eventually(lambda: open_files(daemon.pid) <= most, "descriptors are as many as at first")
+    files.append([open_files(daemon.pid) for daemon in daemons])
+    return sizes
 
 
 def soak(seconds):
     redis = Redis("redis")
-    daemon = Ratelimitd(CONFIG, redis=redis)
-    faults = itertools.cycle([nothing, restart_redis, stop_redis, flush_scripts, reload, kill_client])
+    daemons = [Ratelimitd(CONFIG, redis=redis), Ratelimitd(FULL + CONFIG)]
     started, sizes, files, wrong = time.monotonic(), [], [], []
     try:
-        print("cycle  fault           resident KiB  descriptors")
-        for number, fault in enumerate(faults):
-            if time.monotonic() - started > seconds or wrong:
+        print("cycle  fault            resident KiB: Redis, memory  descriptors")
+        for number, fault in enumerate(itertools.cycle(FAULTS)):
+            if time.monotonic() - started > seconds:
                 break
-            wrong += cycle(daemon, redis, fault, 1000 * number)
+            wrong += cycle(daemons, redis, fault, 1000 * number)
             if wrong:
                 break
-            settled(daemon, redis)
-            sizes.append(resident_kib(daemon.pid))
-            eventually(lambda: not files or open_files(daemon.pid) <= files[0], "descriptors are as many as at first")
-            files.append(open_files(daemon.pid))
-            print(f"{number:5}  {fault.__name__:14} {sizes[-1]:13}  {files[-1]:11}", flush=True)
+            for daemon in daemons:
+                settled(daemon, daemon.redis)
+            sizes.append(measure(daemons, files))
+            print(f"{number:5}  {fault.__name__:15} {sizes[-1][0]:20} {sizes[-1][1]:7}  {files[-1]}", flush=True)
     finally:
-        for process, number in ((redis, signal.SIGCONT), (daemon, signal.SIGCONT)):
+        for process in (redis, *daemons):
             if process.running:
-                process.signal(number)
-        daemon.close()
+                process.signal(signal.SIGCONT)
+        for daemon in daemons:
+            daemon.close()
         redis.close()
-    settle = sizes[:max(len(sizes) // 4, 6)]
-    if sizes and max(sizes) > max(settle) * 1.1 + 1024:
-        wrong.append(f"memory rose from {max(settle)} to {max(sizes)} KiB")
+    for name, of in zip(("Redis", "memory"), zip(*sizes)):
+        settle = of[:max(len(of) // 4, len(FAULTS))]
+        if max(of) > max(settle) * 1.1 + 1024:
+            wrong.append(f"resident memory with {name} rose from {max(settle)} to {max(of)} KiB")
     return wrong, len(sizes)
 
 

@@ -136,6 +136,13 @@ def test_a_log_gives_back_the_newest_that_are_not_later_than_the_charge(redis, s
     no_key_lacks_an_expiry(redis)
 
 
+@pytest.mark.parametrize("junk", [b"-5", b"nan", b"inf", b"1e300", b"x"])
+def test_what_is_no_time_amid_a_log_harms_nobody_when_units_come_back(redis, sha, junk):
+    redis.rpush("k", FUTURE_US - 1, junk, FUTURE_US)
+    left, newest, back = steps(redis, sha, log(10), ["k"], refund(1))[0]
+    assert (left, back) == (2, 1) and 0 <= newest <= FUTURE_US
+
+
 def commands(redis):
     return sum(stats["calls"] for stats in redis.info("commandstats").values())
 

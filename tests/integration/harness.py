@@ -35,6 +35,11 @@ def build_dir():
     raise FileNotFoundError("no build/asan or build/release with a bin/ratelimitd; run ./dev build")
 
 
+def sanitized():
+    """Was that build made with the sanitizers? What links with its libraries must be, too."""
+    return "RL_SANITIZE:BOOL=ON" in (build_dir() / "CMakeCache.txt").read_text()
+
+
 def program(name):
     return str(build_dir() / "bin" / name)
 

@@ -8,17 +8,13 @@ import subprocess
 
 import pytest
 
-from harness import PATIENCE_S, ROOT, build_dir, short_directory
+from harness import PATIENCE_S, ROOT, build_dir, sanitized, short_directory
 
 PROGRAMS = ROOT / "tests" / "integration" / "client_programs"
 CONFIG = """policies:
   api: {algorithm: fixed_window, limit: 1000000000, window: 1d}
   few: {algorithm: fixed_window, limit: 100, window: 1d, start: first_hit}
 """
-
-
-def sanitized():
-    return "RL_SANITIZE:BOOL=ON" in (build_dir() / "CMakeCache.txt").read_text()
 
 
 class Installed:

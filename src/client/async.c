@@ -4,7 +4,7 @@
 
 #include <limits.h>
 #include <poll.h>
-#include <unistd.h>
+#include <stdlib.h>
 
 #include "base/alloc.h"
 #include "client/exchange.h"
@@ -27,7 +27,8 @@ enum ratelimit_status ratelimit_async_new(const char *path, struct ratelimit_asy
         status = RATELIMIT_BAD_ARGUMENT;
         goto err_client;
     }
-    if (map_init(&client->by_msgid, MSGID_SLOTS) != 0) goto err_client;
+    if (origin_init(&client->origin) != 0) goto err_client;
+    if (map_init(&client->by_msgid, MSGID_SLOTS) != 0) goto err_origin;
     list_init(&client->waiting);
     list_init(&client->sent);
     list_init(&client->ending);
@@ -37,12 +38,13 @@ enum ratelimit_status ratelimit_async_new(const char *path, struct ratelimit_asy
     request_init(&client->hello, REQUEST_HELLO);
     decode_order_init(&client->order);
     client->max_frame = RATELIMIT_REQUEST_MAX;
-    client->pid = getpid();
     client->next_msgid = 1;
     client->backoff_us = EXCHANGE_BACKOFF_MIN_US;
     *ret_client = client;
     return RATELIMIT_OK;
 
+err_origin:
+    origin_fini(&client->origin);
 err_client:
     mem_free(client);
     return status;
@@ -51,6 +53,11 @@ err_client:
 void async_use_maps(struct ratelimit_async *client)
 {
     client->maps = true;
+}
+
+const char *async_fault(const struct ratelimit_async *client)
+{
+    return client->fault;
 }
 
 struct clock *async_clock(struct ratelimit_async *client)
@@ -69,6 +76,7 @@ static void destroy(struct ratelimit_async *client)
     heap_fini(&client->deadlines);
     map_fini(&client->by_msgid);
     link_fini(&client->connection);
+    origin_fini(&client->origin);
     mem_free(client);
 }
 

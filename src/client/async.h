@@ -8,6 +8,9 @@
 /* From the next connection on hello asks for maps. */
 void async_use_maps(struct ratelimit_async *client);
 
+/* Why the last call that was a BAD_ARGUMENT was one, for people. */
+const char *async_fault(const struct ratelimit_async *client);
+
 /* The client's time; a test freezes it. */
 struct clock *async_clock(struct ratelimit_async *client);
 

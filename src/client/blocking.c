@@ -104,6 +104,13 @@ static void on_answer(const struct ratelimit_answer *answer, void *arg)
         finish(client, RATELIMIT_PROTOCOL, "", "no memory to keep the answer");
 }
 
+/* Without a client, or a place for what it would be answered. */
+static enum ratelimit_status no_place(struct ratelimit *client)
+{
+    if (client == NULL) return RATELIMIT_BAD_ARGUMENT;
+    return finish(client, RATELIMIT_BAD_ARGUMENT, "", "the pointer to where the result goes is NULL");
+}
+
 /* The client's own asynchronous one, to make a call of, whose results go to `to`. */
 static struct ratelimit_async *begin(struct ratelimit *client, struct results to)
 {
@@ -117,6 +124,7 @@ static struct ratelimit_async *begin(struct ratelimit *client, struct results to
 /* `accepted`: what the asynchronous client said to the call. */
 static enum ratelimit_status wait_for_end(struct ratelimit *client, enum ratelimit_status accepted)
 {
+    if (accepted == RATELIMIT_BAD_ARGUMENT) return finish(client, accepted, "", async_fault(client->async));
     if (accepted != RATELIMIT_OK) return finish(client, accepted, "", ratelimit_status_text(accepted));
     short revents = 0;
     for (;;) {
@@ -131,7 +139,7 @@ static enum ratelimit_status wait_for_end(struct ratelimit *client, enum ratelim
 enum ratelimit_status ratelimit_check(struct ratelimit *client, const char *policy, const void *key, size_t key_len,
                                       int64_t cost, uint32_t timeout_ms, struct ratelimit_decision *ret_decision)
 {
-    if (client == NULL || ret_decision == NULL) return RATELIMIT_BAD_ARGUMENT;
+    if (client == NULL || ret_decision == NULL) return no_place(client);
     struct ratelimit_async *async = begin(client, (struct results){.decision = ret_decision});
     return wait_for_end(client,
                         ratelimit_async_check(async, policy, key, key_len, cost, timeout_ms, on_answer, client));
@@ -141,7 +149,7 @@ enum ratelimit_status ratelimit_check_with(struct ratelimit *client, const char 
                                            size_t key_len, const struct ratelimit_options *options, uint32_t timeout_ms,
                                            struct ratelimit_decision *ret_decision)
 {
-    if (client == NULL || ret_decision == NULL) return RATELIMIT_BAD_ARGUMENT;
+    if (client == NULL || ret_decision == NULL) return no_place(client);
     struct ratelimit_async *async = begin(client, (struct results){.decision = ret_decision});
     return wait_for_end(
         client, ratelimit_async_check_with(async, policy, key, key_len, options, timeout_ms, on_answer, client));
@@ -150,7 +158,7 @@ enum ratelimit_status ratelimit_check_with(struct ratelimit *client, const char 
 enum ratelimit_status ratelimit_peek(struct ratelimit *client, const char *policy, const void *key, size_t key_len,
                                      int64_t cost, uint32_t timeout_ms, struct ratelimit_decision *ret_decision)
 {
-    if (client == NULL || ret_decision == NULL) return RATELIMIT_BAD_ARGUMENT;
+    if (client == NULL || ret_decision == NULL) return no_place(client);
     struct ratelimit_async *async = begin(client, (struct results){.decision = ret_decision});
     return wait_for_end(client, ratelimit_async_peek(async, policy, key, key_len, cost, timeout_ms, on_answer, client));
 }
@@ -158,7 +166,7 @@ enum ratelimit_status ratelimit_peek(struct ratelimit *client, const char *polic
 enum ratelimit_status ratelimit_check_many(struct ratelimit *client, const struct ratelimit_item *items, size_t n,
                                            uint32_t timeout_ms, struct ratelimit_decision *ret_decisions)
 {
-    if (client == NULL || (ret_decisions == NULL && n > 0)) return RATELIMIT_BAD_ARGUMENT;
+    if (client == NULL || (ret_decisions == NULL && n > 0)) return no_place(client);
     struct ratelimit_async *async = begin(client, (struct results){.members = ret_decisions});
     return wait_for_end(client, ratelimit_async_check_many(async, items, n, timeout_ms, on_answer, client));
 }
@@ -167,7 +175,7 @@ enum ratelimit_status ratelimit_check_all(struct ratelimit *client, const struct
                                           const struct ratelimit_options *options, uint32_t timeout_ms,
                                           struct ratelimit_decision *ret_whole, struct ratelimit_decision *ret_members)
 {
-    if (client == NULL || ret_whole == NULL) return RATELIMIT_BAD_ARGUMENT;
+    if (client == NULL || ret_whole == NULL) return no_place(client);
     struct ratelimit_async *async = begin(client, (struct results){.decision = ret_whole, .members = ret_members});
     return wait_for_end(client, ratelimit_async_check_all(async, items, n, options, timeout_ms, on_answer, client));
 }
@@ -183,7 +191,7 @@ enum ratelimit_status ratelimit_reset(struct ratelimit *client, const char *poli
 enum ratelimit_status ratelimit_refund(struct ratelimit *client, const char *policy, const void *key, size_t key_len,
                                        int64_t units, uint32_t timeout_ms, struct ratelimit_decision *ret_decision)
 {
-    if (client == NULL || ret_decision == NULL) return RATELIMIT_BAD_ARGUMENT;
+    if (client == NULL || ret_decision == NULL) return no_place(client);
     struct ratelimit_async *async = begin(client, (struct results){.decision = ret_decision});
     return wait_for_end(client,
                         ratelimit_async_refund(async, policy, key, key_len, units, timeout_ms, on_answer, client));
@@ -193,7 +201,7 @@ enum ratelimit_status ratelimit_reserve(struct ratelimit *client, const char *po
                                         int64_t estimate, const struct ratelimit_options *options, uint32_t timeout_ms,
                                         struct ratelimit_decision *ret_decision)
 {
-    if (client == NULL || ret_decision == NULL) return RATELIMIT_BAD_ARGUMENT;
+    if (client == NULL || ret_decision == NULL) return no_place(client);
     struct ratelimit_async *async = begin(client, (struct results){.decision = ret_decision});
     return wait_for_end(
         client, ratelimit_async_reserve(async, policy, key, key_len, estimate, options, timeout_ms, on_answer, client));
@@ -202,7 +210,7 @@ enum ratelimit_status ratelimit_reserve(struct ratelimit *client, const char *po
 enum ratelimit_status ratelimit_settle(struct ratelimit *client, const char *reservation, int64_t units,
                                        uint32_t timeout_ms, struct ratelimit_decision *ret_decision)
 {
-    if (client == NULL || ret_decision == NULL) return RATELIMIT_BAD_ARGUMENT;
+    if (client == NULL || ret_decision == NULL) return no_place(client);
     struct ratelimit_async *async = begin(client, (struct results){.decision = ret_decision});
     return wait_for_end(client, ratelimit_async_settle(async, reservation, units, timeout_ms, on_answer, client));
 }
@@ -210,7 +218,7 @@ enum ratelimit_status ratelimit_settle(struct ratelimit *client, const char *res
 enum ratelimit_status ratelimit_cancel(struct ratelimit *client, const char *reservation, uint32_t timeout_ms,
                                        struct ratelimit_decision *ret_decision)
 {
-    if (client == NULL || ret_decision == NULL) return RATELIMIT_BAD_ARGUMENT;
+    if (client == NULL || ret_decision == NULL) return no_place(client);
     struct ratelimit_async *async = begin(client, (struct results){.decision = ret_decision});
     return wait_for_end(client, ratelimit_async_cancel(async, reservation, timeout_ms, on_answer, client));
 }
@@ -218,7 +226,7 @@ enum ratelimit_status ratelimit_cancel(struct ratelimit *client, const char *res
 enum ratelimit_status ratelimit_acquire(struct ratelimit *client, const char *policy, const void *key, size_t key_len,
                                         uint32_t timeout_ms, struct ratelimit_decision *ret_decision)
 {
-    if (client == NULL || ret_decision == NULL) return RATELIMIT_BAD_ARGUMENT;
+    if (client == NULL || ret_decision == NULL) return no_place(client);
     struct ratelimit_async *async = begin(client, (struct results){.decision = ret_decision});
     return wait_for_end(client, ratelimit_async_acquire(async, policy, key, key_len, timeout_ms, on_answer, client));
 }
@@ -242,7 +250,7 @@ enum ratelimit_status ratelimit_call(struct ratelimit *client, const char *metho
                                      size_t params_len, uint32_t timeout_ms, const void **ret_result,
                                      size_t *ret_result_len)
 {
-    if (client == NULL || ret_result == NULL || ret_result_len == NULL) return RATELIMIT_BAD_ARGUMENT;
+    if (client == NULL || ret_result == NULL || ret_result_len == NULL) return no_place(client);
     struct ratelimit_async *async = begin(client, (struct results){.raw = true});
     enum ratelimit_status status =
         wait_for_end(client, ratelimit_async_call(async, method, params, params_len, timeout_ms, on_answer, client));

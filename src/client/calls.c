@@ -5,11 +5,15 @@
  *   pack      request.c
  *   submit    its deadline is set, and it waits to be sent (exchange.c); or it goes back to the pool
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "client/exchange.h"
 
-enum { ITEM_SIZE = 32 /* bytes that an item needs beside its texts, at most */ };
+enum {
+    ITEM_SIZE = 32,          /* bytes that an item needs beside its texts, at most */
+    OPTIONS_SIZE_MAX = 4096, /* no later version has more; a size that nobody set may be anything */
+};
 
 /* A call's end, as every function here is told it. */
 struct end {
@@ -18,13 +22,24 @@ struct end {
     void *arg;
 };
 
+static enum ratelimit_status bad_argument(struct ratelimit_async *client, const char *about, const char *fault)
+{
+    if (client != NULL) snprintf(client->fault, sizeof client->fault, "%s%s", about, fault);
+    return RATELIMIT_BAD_ARGUMENT;
+}
+
+static enum ratelimit_status too_long(struct ratelimit_async *client)
+{
+    return bad_argument(client, "", "the request is longer than the daemon takes (caps.max_frame)");
+}
+
 static enum ratelimit_status begin(struct ratelimit_async *client, enum request_kind kind, size_t least_len,
                                    ratelimit_answer_fn *callback, struct request **ret)
 {
-    if (client == NULL || callback == NULL) return RATELIMIT_BAD_ARGUMENT;
+    if (client == NULL || callback == NULL) return bad_argument(client, "", "the callback is NULL");
     if (client->dying) return RATELIMIT_CANCELLED;
     exchange_leave_parent(client);
-    if (least_len > client->max_frame) return RATELIMIT_BAD_ARGUMENT;
+    if (least_len > client->max_frame) return too_long(client);
     if (client->n_pending >= RATELIMIT_CALLS_MAX) return RATELIMIT_BUSY;
     *ret = request_new(&client->pool, kind);
     return *ret != NULL ? RATELIMIT_OK : RATELIMIT_NO_MEMORY;
@@ -34,9 +49,9 @@ static enum ratelimit_status begin(struct ratelimit_async *client, enum request_
 static enum ratelimit_status submit(struct ratelimit_async *client, struct request *request,
                                     enum ratelimit_status status, struct end end)
 {
+    if (status == RATELIMIT_BAD_ARGUMENT) bad_argument(client, "the policy's settings: ", request->wrong);
+    if (status == RATELIMIT_OK && buffer_len(&request->bytes) > client->max_frame) status = too_long(client);
     if (status != RATELIMIT_OK) goto err_call;
-    status = RATELIMIT_BAD_ARGUMENT;
-    if (buffer_len(&request->bytes) > client->max_frame) goto err_call;
     status = RATELIMIT_NO_MEMORY;
     clock_update(&client->clock);
     int64_t wait_us = (int64_t)(end.timeout_ms > 0 ? end.timeout_ms : RATELIMIT_DEFAULT_TIMEOUT_MS) * 1000;
@@ -69,12 +84,17 @@ static size_t items_len(const struct ratelimit_item *items, size_t n)
     return len;
 }
 
+static enum ratelimit_status bad_items(struct ratelimit_async *client)
+{
+    return bad_argument(client, "", "a policy or key is NULL, or they are too long for a request");
+}
+
 /* What every method about one policy and key begins with. */
 static enum ratelimit_status begin_one(struct ratelimit_async *client, enum request_kind kind,
                                        const struct ratelimit_item *item, ratelimit_answer_fn *callback,
                                        struct request **ret)
 {
-    if (items_len(item, 1) == SIZE_MAX) return RATELIMIT_BAD_ARGUMENT;
+    if (items_len(item, 1) == SIZE_MAX) return bad_items(client);
     return begin(client, kind, item->key_len, callback, ret);
 }
 
@@ -90,26 +110,44 @@ static bool asks_for_more(const struct ratelimit_options *options)
     return false;
 }
 
-static enum ratelimit_status read_options(const struct ratelimit_options *from, struct ratelimit_options *ret)
+/* Is what is there of the request id one, or none? */
+static bool is_request_id(const struct ratelimit_options *options)
+{
+    if (options->request_id == NULL) return options->request_id_len == 0;
+    return options->request_id_len > 0 && options->request_id_len <= RATELIMIT_REQUEST_ID_MAX;
+}
+
+/* NULL, or what is wrong with them. */
+static const char *options_fault(const struct ratelimit_options *options)
+{
+    if (options->size < sizeof *options || options->size > OPTIONS_SIZE_MAX)
+        return "size is none of the struct's; begin with RATELIMIT_OPTIONS";
+    if (asks_for_more(options)) return "a field is set that this version of the library does not know";
+    if (options->at_most < 0 || options->max_wait_ms < -1 || options->ttl_ms < 0)
+        return "at_most, max_wait_ms or ttl_ms is negative";
+    if (options->at_most > 0 && options->cost != 1) return "at_most stands in place of cost; set one of the two";
+    return is_request_id(options) ? NULL : "request_id must have 1 to 64 bytes";
+}
+
+static enum ratelimit_status read_options(struct ratelimit_async *client, const struct ratelimit_options *from,
+                                          struct ratelimit_options *ret)
 {
     *ret = (struct ratelimit_options)RATELIMIT_OPTIONS;
     if (from == NULL) return RATELIMIT_OK;
-    if (from->size < sizeof *ret || asks_for_more(from)) return RATELIMIT_BAD_ARGUMENT;
+    const char *fault = options_fault(from);
+    if (fault != NULL) return bad_argument(client, "options: ", fault);
     *ret = *from;
-    if (ret->at_most < 0 || ret->max_wait_ms < -1 || ret->ttl_ms < 0 || (ret->at_most > 0 && ret->cost != 1))
-        return RATELIMIT_BAD_ARGUMENT;
-    bool has_id = ret->request_id != NULL;
-    if (has_id ? ret->request_id_len == 0 || ret->request_id_len > RATELIMIT_REQUEST_ID_MAX : ret->request_id_len > 0)
-        return RATELIMIT_BAD_ARGUMENT;
     return RATELIMIT_OK;
 }
 
 /* Where the cost stands elsewhere: it is no option then. */
-static enum ratelimit_status read_options_without_cost(const struct ratelimit_options *from,
+static enum ratelimit_status read_options_without_cost(struct ratelimit_async *client,
+                                                       const struct ratelimit_options *from,
                                                        struct ratelimit_options *ret)
 {
-    enum ratelimit_status status = read_options(from, ret);
-    return status == RATELIMIT_OK && (ret->cost != 1 || ret->at_most > 0) ? RATELIMIT_BAD_ARGUMENT : status;
+    enum ratelimit_status status = read_options(client, from, ret);
+    if (status != RATELIMIT_OK || (ret->cost == 1 && ret->at_most == 0)) return status;
+    return bad_argument(client, "options: ", "cost and at_most must be at their defaults here");
 }
 
 /* ---- Questions about one policy and key ---- */
@@ -155,7 +193,7 @@ enum ratelimit_status ratelimit_async_check_with(struct ratelimit_async *client,
     const struct ratelimit_item item = {policy, key, key_len, 0};
     struct ratelimit_options read;
     struct request *request;
-    enum ratelimit_status status = read_options(options, &read);
+    enum ratelimit_status status = read_options(client, options, &read);
     if (status == RATELIMIT_OK) status = begin_one(client, REQUEST_DECISION, &item, callback, &request);
     if (status != RATELIMIT_OK) return status;
     status = request_pack_check(request, client->next_msgid, &item, &read);
@@ -169,7 +207,7 @@ enum ratelimit_status ratelimit_async_reserve(struct ratelimit_async *client, co
     const struct ratelimit_item item = {policy, key, key_len, estimate};
     struct ratelimit_options read;
     struct request *request;
-    enum ratelimit_status status = read_options_without_cost(options, &read);
+    enum ratelimit_status status = read_options_without_cost(client, options, &read);
     if (status == RATELIMIT_OK) status = begin_one(client, REQUEST_ID, &item, callback, &request);
     if (status != RATELIMIT_OK) return status;
     status = request_pack_reserve(request, client->next_msgid, &item, &read);
@@ -211,7 +249,7 @@ static enum ratelimit_status ask_items(struct ratelimit_async *client, enum requ
 {
     struct request *request;
     size_t len = items_len(items, n);
-    if (len == SIZE_MAX) return RATELIMIT_BAD_ARGUMENT;
+    if (len == SIZE_MAX) return bad_items(client);
     enum ratelimit_status status = begin(client, kind, 0, end.callback, &request);
     if (status != RATELIMIT_OK) return status;
     const char *method = kind == REQUEST_ALL ? "check_all" : "check_many";
@@ -231,7 +269,7 @@ enum ratelimit_status ratelimit_async_check_all(struct ratelimit_async *client, 
                                                 ratelimit_answer_fn *callback, void *arg)
 {
     struct ratelimit_options read;
-    enum ratelimit_status status = read_options_without_cost(options, &read);
+    enum ratelimit_status status = read_options_without_cost(client, options, &read);
     if (status != RATELIMIT_OK) return status;
     return ask_items(client, REQUEST_ALL, items, n, &read, (struct end){timeout_ms, callback, arg});
 }
@@ -242,7 +280,7 @@ static enum ratelimit_status ask_id(struct ratelimit_async *client, const char *
                                     const char *id, const int64_t *units, struct end end)
 {
     struct request *request;
-    if (id == NULL) return RATELIMIT_BAD_ARGUMENT;
+    if (id == NULL) return bad_argument(client, "", "the reservation or slot is NULL");
     enum ratelimit_status status = begin(client, kind, strlen(id), end.callback, &request);
     if (status != RATELIMIT_OK) return status;
     request->flag = "released";
@@ -286,7 +324,8 @@ enum ratelimit_status ratelimit_async_call(struct ratelimit_async *client, const
 {
     const struct slice packed = {params, params_len};
     struct request *request;
-    if (method == NULL || !are_params(packed)) return RATELIMIT_BAD_ARGUMENT;
+    if (method == NULL || !are_params(packed))
+        return bad_argument(client, "", "the method is NULL, or the parameters are no whole MessagePack array");
     enum ratelimit_status status = begin(client, REQUEST_OTHER, params_len, callback, &request);
     if (status != RATELIMIT_OK) return status;
     int rc = request_pack_other(request, client->next_msgid, method, packed);

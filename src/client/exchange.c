@@ -18,7 +18,6 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
     SEND_PARTS = 128,    /* requests in one write */
@@ -57,7 +56,9 @@ static void end_call(struct ratelimit_async *client, struct request *request, co
     ratelimit_answer_fn *callback = request->callback;
     void *arg = request->arg;
     forget_call(client, request);
-    if (callback != NULL) callback(answer, arg);
+    if (callback == NULL) return;
+    callback(answer, arg);
+    exchange_leave_parent(client); /* it may have forked, and this be the child, in the middle of the parent's turn */
 }
 
 static void end_without_answer(struct ratelimit_async *client, struct request *request, enum ratelimit_status status,
@@ -233,7 +234,7 @@ static void handle_responses(struct ratelimit_async *client)
     size_t len;
     enum link_step step;
     while ((step = link_next(&client->connection, &response, &len)) == LINK_DONE) {
-        if (on_response(client, &response) != 0 || client->dying) return;
+        if (on_response(client, &response) != 0 || client->dying || client->connection.fd < 0) return;
         link_consume(&client->connection, len);
     }
     if (step == LINK_FAILED) lose(client, RATELIMIT_PROTOCOL, client->connection.error);
@@ -373,13 +374,13 @@ void exchange_turn(struct ratelimit_async *client, short revents)
 }
 
 /* In a child of fork(): the connection and the calls are the parent's. The child's event loop may share the parent's
- * registrations, so nobody is told to forget the descriptor. */
+ * registrations, so nobody is told to forget the descriptor. A callback may still be reading its answer. */
 void exchange_leave_parent(struct ratelimit_async *client)
 {
-    if (client->pid == getpid()) return;
-    client->pid = getpid();
+    if (origin_is_here(&client->origin)) return;
+    origin_move_here(&client->origin);
     client->told_events = 0;
-    link_close(&client->connection);
+    link_leave(&client->connection);
     rewind_waiting(client);
     list_append(&client->ending, &client->waiting);
     list_append(&client->ending, &client->sent);

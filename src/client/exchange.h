@@ -5,14 +5,14 @@
 #ifndef RL_CLIENT_EXCHANGE_H
 #define RL_CLIENT_EXCHANGE_H
 
-#include <sys/types.h>
-
 #include "base/clock.h"
 #include "client/decode.h"
 #include "client/link.h"
+#include "client/origin.h"
 #include "client/request.h"
 
 enum {
+    EXCHANGE_FAULT_SIZE = 128,
     EXCHANGE_BACKOFF_MIN_US = 1000,  /* between attempts to get into a full backlog */
     EXCHANGE_BACKOFF_MAX_US = 20000, /* nothing beside a daemon that takes this long to accept */
 };
@@ -20,7 +20,7 @@ enum {
 struct ratelimit_async {
     struct link connection;
     struct clock clock;
-    pid_t pid; /* whose connection it is */
+    struct origin origin; /* whose connection it is */
 
     struct list waiting; /* of struct request, in the order made; the first may be half written */
     struct list sent;
@@ -48,9 +48,10 @@ struct ratelimit_async {
 
     ratelimit_watch_fn *on_change;
     void *on_change_arg;
-    short told_events; /* what on_change heard last */
-    bool busy;         /* in process() or free() */
-    bool dying;        /* freed by a callback */
+    short told_events;               /* what on_change heard last */
+    char fault[EXCHANGE_FAULT_SIZE]; /* why the last call made was a BAD_ARGUMENT */
+    bool busy;                       /* in process() or free() */
+    bool dying;                      /* freed by a callback */
 };
 
 /* One turn without waiting, within `busy`. `revents` as for ratelimit_async_process(). */

@@ -38,10 +38,15 @@ int link_init(struct link *link, const char *path)
     return 0;
 }
 
-void link_close(struct link *link)
+void link_leave(struct link *link)
 {
     if (link->fd >= 0) close(link->fd);
     link->fd = -1;
+}
+
+void link_close(struct link *link)
+{
+    link_leave(link);
     forget_input(link);
 }
 
@@ -63,6 +68,7 @@ static enum link_step connect_failed(struct link *link, int error)
 
 enum link_step link_connect(struct link *link)
 {
+    forget_input(link);
     link->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (link->fd < 0) return fail(link, "cannot make a socket", errno);
     if (connect(link->fd, (struct sockaddr *)&link->address, sizeof link->address) != 0) {

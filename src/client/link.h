@@ -30,6 +30,7 @@ enum link_step { LINK_DONE, LINK_LATER, LINK_FAILED };
 
 int link_init(struct link *link, const char *path); /* 0, or -1 when the path is empty or too long */
 void link_close(struct link *link);                 /* drops what came in; may be called twice */
+void link_leave(struct link *link); /* the same, but what came in stays where it is until link_connect() */
 void link_fini(struct link *link);
 
 enum link_step link_connect(struct link *link);

@@ -20,7 +20,8 @@
  * Threads    one client belongs to one thread at a time; different threads use different clients. There is no
  *            global state, and no signal is raised or handled (a lost connection makes no SIGPIPE).
  * fork()     a child may go on using a client it inherited: the first use there opens a connection of its own.
- *            Calls that were under way at the fork stay the parent's; the child's copies vanish without an answer.
+ *            Calls that were under way at the fork stay the parent's; the child's copies vanish without an answer,
+ *            also where it was a callback that forked.
  * Not resent a call whose connection is lost after it was sent is not sent again, since it may have been charged:
  *            it ends as RATELIMIT_LOST. A call that never left is sent on the next connection. With a request_id
  *            (struct ratelimit_options) a check may be sent again by the caller: it is charged once.
@@ -166,8 +167,8 @@ RATELIMIT_API enum ratelimit_status ratelimit_check(struct ratelimit *client, co
                                                     size_t key_len, int64_t cost, uint32_t timeout_ms,
                                                     struct ratelimit_decision *ret_decision);
 
-/* The same with options. RATELIMIT_BAD_ARGUMENT: both `at_most` and a cost other than 1 are set, `size` is none, or the
- * request_id is empty or too long. */
+/* The same with options, of which ttl_ms is refused. RATELIMIT_BAD_ARGUMENT: both `at_most` and a cost other than 1 are
+ * set, `size` is none, a number is negative, or the request_id is empty or too long. */
 RATELIMIT_API enum ratelimit_status ratelimit_check_with(struct ratelimit *client, const char *policy, const void *key,
                                                          size_t key_len, const struct ratelimit_options *options,
                                                          uint32_t timeout_ms, struct ratelimit_decision *ret_decision);
@@ -195,8 +196,8 @@ RATELIMIT_API enum ratelimit_status ratelimit_check_many(struct ratelimit *clien
 /*
  * `n` checks as one: all are charged, or none is. *ret_whole is the decision of the whole (`bound_by` says which limit
  * denied it), ret_members[i] what items[i] would have got by itself; ret_members may be NULL. Of the options
- * deadline_ms and request_id count; cost and at_most must be at their defaults. RATELIMIT_REFUSED as for check_many,
- * and for the same policy and key twice.
+ * deadline_ms and request_id count; cost and at_most must be at their defaults (RATELIMIT_BAD_ARGUMENT).
+ * RATELIMIT_REFUSED as for check_many, for the same policy and key twice, and for the other options.
  */
 RATELIMIT_API enum ratelimit_status ratelimit_check_all(struct ratelimit *client, const struct ratelimit_item *items,
                                                         size_t n, const struct ratelimit_options *options,
@@ -220,7 +221,8 @@ RATELIMIT_API enum ratelimit_status ratelimit_refund(struct ratelimit *client, c
  * Charge an estimate now, and what was really used later. Where *ret_decision is `allowed`, ratelimit_id() names the
  * reservation: give it to ratelimit_settle(), or to ratelimit_cancel() where nothing was used, through any client and
  * any daemon of the same store. One that is not settled within `ttl_ms` gives its units back. Of the options
- * deadline_ms and ttl_ms count; cost and at_most must be at their defaults.
+ * deadline_ms and ttl_ms count; cost and at_most must be at their defaults (RATELIMIT_BAD_ARGUMENT), and the daemon
+ * refuses the others.
  */
 RATELIMIT_API enum ratelimit_status ratelimit_reserve(struct ratelimit *client, const char *policy, const void *key,
                                                       size_t key_len, int64_t estimate,
@@ -308,9 +310,10 @@ RATELIMIT_API void ratelimit_async_free(struct ratelimit_async *client);
 
 /*
  * Make a call; `callback(answer, arg)` runs later, at `timeout_ms` (0 = RATELIMIT_DEFAULT_TIMEOUT_MS) at the latest
- * if ratelimit_async_process() is called by then. Returns RATELIMIT_OK, or BAD_ARGUMENT, NO_MEMORY or BUSY: then
- * there is no callback. Nothing is sent yet: after a handful of calls, call ratelimit_async_process(client, 0), which
- * sends them in one write. (Calls made in a callback are sent before the process() around it returns.)
+ * if ratelimit_async_process() is called by then. Returns RATELIMIT_OK, or BAD_ARGUMENT, NO_MEMORY, BUSY, or, in a
+ * callback, CANCELLED once the client was freed: then there is no callback. Nothing is sent yet: after a
+ * handful of calls, call ratelimit_async_process(client, 0), which sends them in one write. (Calls made in a callback
+ * are sent before the process() around it returns.)
  */
 RATELIMIT_API enum ratelimit_status ratelimit_async_check(struct ratelimit_async *client, const char *policy,
                                                           const void *key, size_t key_len, int64_t cost,

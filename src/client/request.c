@@ -102,12 +102,13 @@ static enum ratelimit_status status_of(const struct packer *packer)
 }
 
 /* What every question begins with. A policy's settings in braces are packed as a map. */
-static enum ratelimit_status pack_target(struct packer *packer, const struct ratelimit_item *item)
+static enum ratelimit_status pack_target(struct request *request, struct packer *packer,
+                                         const struct ratelimit_item *item)
 {
     const char *at;
     if (!flow_is(item->policy))
         pack_text(packer, item->policy);
-    else if (flow_pack(packer, item->policy, &at) != NULL)
+    else if ((request->wrong = flow_pack(packer, item->policy, &at)) != NULL)
         return RATELIMIT_BAD_ARGUMENT;
     pack_str(packer, (struct slice){item->key, item->key_len});
     return status_of(packer);
@@ -118,7 +119,7 @@ enum ratelimit_status request_pack_target(struct request *request, uint64_t msgi
 {
     struct packer packer = start(request, msgid, method, 2);
     request->cost = 1; /* of an acquire: one slot */
-    return pack_target(&packer, item);
+    return pack_target(request, &packer, item);
 }
 
 enum ratelimit_status request_pack_cost(struct request *request, uint64_t msgid, const char *method,
@@ -126,7 +127,7 @@ enum ratelimit_status request_pack_cost(struct request *request, uint64_t msgid,
 {
     struct packer packer = start(request, msgid, method, 3);
     request->cost = item->cost;
-    enum ratelimit_status status = pack_target(&packer, item);
+    enum ratelimit_status status = pack_target(request, &packer, item);
     pack_int(&packer, item->cost);
     return status != RATELIMIT_OK ? status : status_of(&packer);
 }
@@ -168,7 +169,7 @@ enum ratelimit_status request_pack_check(struct request *request, uint64_t msgid
     struct packer packer = start(request, msgid, "check", 3);
     bool at_most = options->at_most > 0;
     request->cost = at_most ? options->at_most : options->cost;
-    enum ratelimit_status status = pack_target(&packer, item);
+    enum ratelimit_status status = pack_target(request, &packer, item);
     pack_options(&packer, options, at_most ? NULL : &options->cost);
     return status != RATELIMIT_OK ? status : status_of(&packer);
 }
@@ -178,7 +179,7 @@ enum ratelimit_status request_pack_reserve(struct request *request, uint64_t msg
 {
     struct packer packer = start(request, msgid, "reserve", 4);
     request->cost = item->cost;
-    enum ratelimit_status status = pack_target(&packer, item);
+    enum ratelimit_status status = pack_target(request, &packer, item);
     pack_int(&packer, item->cost);
     pack_options(&packer, options, NULL);
     return status != RATELIMIT_OK ? status : status_of(&packer);
@@ -204,7 +205,7 @@ enum ratelimit_status request_pack_items(struct request *request, uint64_t msgid
     pack_array(&packer, (uint32_t)n);
     for (size_t i = 0; i < n && status == RATELIMIT_OK; i++) {
         pack_array(&packer, 3);
-        status = pack_target(&packer, &items[i]);
+        status = pack_target(request, &packer, &items[i]);
         pack_int(&packer, items[i].cost);
         request->members[i].granted = items[i].cost;
         request->cost += items[i].cost >= 0 && items[i].cost <= PULL_INT_MAX ? items[i].cost : 0;

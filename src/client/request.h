@@ -33,6 +33,7 @@ struct request {
     enum request_kind kind;
     int64_t cost;                       /* REQUEST_DECISION, and of the whole for REQUEST_ALL */
     const char *flag;                   /* static; REQUEST_FLAG */
+    const char *wrong;                  /* static; why packing a policy's settings was BAD_ARGUMENT */
     struct buffer bytes;                /* owned; packed */
     struct ratelimit_decision *members; /* owned; for the answer; until then only `granted` is set: the cost */
     size_t n_members, members_cap;

@@ -191,10 +191,35 @@ static void options_that_make_no_sense_are_refused_at_once(void **state)
         {sizeof wrong[0], 1, 0, -1, 0, 0, 0, "id"},
         {sizeof wrong[0], 1, 0, -1, 0, 0, 65, "id"},
         {sizeof wrong[0], 1, 0, -1, 0, 0, 2, NULL},
+        {SIZE_MAX, 1, 0, -1, 0, 0, 0, NULL}, /* which nothing may read to its end */
     };
     blocking_world_open(&world);
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         assert_int_equal(check_with(&world, &wrong[i]), RATELIMIT_BAD_ARGUMENT);
+        assert_memory_equal(ratelimit_error(world.client), "options: ", strlen("options: "));
+    }
+    blocking_world_close(&world);
+}
+
+static void a_bad_argument_is_named(void **state)
+{
+    (void)state;
+    struct blocking_world world;
+    struct ratelimit_decision decision;
+    const struct ratelimit_options at_most = {sizeof at_most, 1, 5, -1, 0, 0, 0, NULL};
+    blocking_world_open(&world);
+    struct ratelimit *client = world.client;
+    assert_int_equal(ratelimit_check(client, "{limit 5}", "a", 1, 1, LONG_MS, &decision), RATELIMIT_BAD_ARGUMENT);
+    assert_string_equal(ratelimit_error(client), "the policy's settings: a colon is missing behind a setting's name");
+    assert_int_equal(ratelimit_check(client, NULL, "a", 1, 1, LONG_MS, &decision), RATELIMIT_BAD_ARGUMENT);
+    assert_string_equal(ratelimit_error(client), "a policy or key is NULL, or they are too long for a request");
+    assert_int_equal(ratelimit_check(client, "login", "a", 1, 1, LONG_MS, NULL), RATELIMIT_BAD_ARGUMENT);
+    assert_string_equal(ratelimit_error(client), "the pointer to where the result goes is NULL");
+    assert_int_equal(ratelimit_reserve(client, "login", "a", 1, 1, &at_most, LONG_MS, &decision),
+                     RATELIMIT_BAD_ARGUMENT);
+    assert_string_equal(ratelimit_error(client), "options: cost and at_most must be at their defaults here");
+    assert_int_equal(ratelimit_settle(client, NULL, 1, LONG_MS, &decision), RATELIMIT_BAD_ARGUMENT);
+    assert_string_equal(ratelimit_error(client), "the reservation or slot is NULL");
     blocking_world_close(&world);
 }
 
@@ -533,6 +558,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_options_that_are_set_are_sent),
         cmocka_unit_test(options_that_make_no_sense_are_refused_at_once),
+        cmocka_unit_test(a_bad_argument_is_named),
         cmocka_unit_test(options_of_a_later_version_pass_while_they_ask_for_nothing_new),
         cmocka_unit_test(a_check_of_all_gives_the_whole_and_its_members),
         cmocka_unit_test(a_check_of_all_without_its_members_is_no_answer),

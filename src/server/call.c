@@ -59,6 +59,15 @@ void call_drop(struct call *call)
     call_free(call);
 }
 
+int call_go_or_drop(struct call *call, int status)
+{
+    if (status == 0)
+        call_submit(call);
+    else
+        call_drop(call);
+    return status;
+}
+
 /* It speaks of the enforced members, or where there are none of all; but that one of the others would have denied what
  * these allow is worth a word. */
 static void pack_whole(struct packer *packer, const struct call *call)

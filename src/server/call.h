@@ -45,6 +45,8 @@ struct call *call_new(struct session *session, uint64_t msgid, enum call_form fo
 struct check *call_add(struct call *call, enum op_kind kind, struct slice key);
 void call_submit(struct call *call); /* the call is the engine's now, and may be over */
 void call_drop(struct call *call);
+/* Submits it; or drops it where `status`, which is returned, is not 0: something about the request was refused. */
+int call_go_or_drop(struct call *call, int status);
 
 void call_pool_fini(struct list *idle_calls);
 

@@ -23,15 +23,10 @@ struct method {
     bool only_test_clock;
 };
 
-static int fail_overloaded(const struct params *params)
-{
-    return params_fail_overloaded(params);
-}
-
 static int add_check(struct call *call, const struct params *params, enum op_kind kind, const struct question *question)
 {
     struct check *check = call_add(call, kind, question->key);
-    if (check == NULL) return fail_overloaded(params);
+    if (check == NULL) return params_fail_overloaded(params);
     check->policy = question->policy;
     if (question->set != NULL) check_hold_set(check, question->set);
     check->cost = question->cost;
@@ -47,13 +42,8 @@ static int ask(struct session *session, uint64_t msgid, const struct params *par
                const struct question *question)
 {
     struct call *call = call_new(session, msgid, CALL_ONE);
-    if (call == NULL) return fail_overloaded(params);
-    if (add_check(call, params, kind, question) != 0) {
-        call_drop(call);
-        return -1;
-    }
-    call_submit(call);
-    return 0;
+    if (call == NULL) return params_fail_overloaded(params);
+    return call_go_or_drop(call, add_check(call, params, kind, question));
 }
 
 static bool has_slots(const struct policy *policy)
@@ -102,14 +92,11 @@ static int run_explain(struct session *session, uint64_t msgid, struct params *p
     bool is_bin = pull_skip(&key) == 0 && pull_is_bin(&key);
     if (params_target(params, &question) != 0 || params_cost(params, &question) != 0) return -1;
     struct call *call = call_new(session, msgid, CALL_EXPLAIN);
-    if (call == NULL) return fail_overloaded(params);
+    if (call == NULL) return params_fail_overloaded(params);
     call->key_is_bin = is_bin;
-    if (add_check(call, params, OP_PEEK, &question) != 0 || add_trial(call, params, &question) != 0) {
-        call_drop(call);
-        return -1;
-    }
-    call_submit(call);
-    return 0;
+    int status = add_check(call, params, OP_PEEK, &question);
+    if (status == 0) status = add_trial(call, params, &question);
+    return call_go_or_drop(call, status);
 }
 
 static int run_reset(struct session *session, uint64_t msgid, struct params *params)
@@ -198,12 +185,17 @@ static int run_check_many(struct session *session, uint64_t msgid, struct params
     uint32_t n;
     if (params_list(params, &n) != 0) return -1;
     struct call *call = call_new(session, msgid, CALL_MANY);
-    if (call == NULL) return fail_overloaded(params);
-    if (add_members(call, params, n) != 0) {
-        call_drop(call);
-        return -1;
-    }
-    call_submit(call);
+    if (call == NULL) return params_fail_overloaded(params);
+    return call_go_or_drop(call, add_members(call, params, n));
+}
+
+static int take_all_options(struct call *call, struct params *params)
+{
+    struct question options = {0};
+    if (params_all_options(params, &options) != 0) return -1;
+    call->deadline_ms = options.deadline_ms;
+    for (struct check *check = call->first; check != NULL; check = check->next)
+        check_set_request_id(check, options.request_id);
     return 0;
 }
 
@@ -213,17 +205,10 @@ static int run_check_all(struct session *session, uint64_t msgid, struct params 
     if (params_list(params, &n) != 0) return -1;
     if (n == 0) return params_fail(params, ERROR_BAD_REQUEST, "checks: is empty; write [policy, key [, cost]] into it");
     struct call *call = call_new(session, msgid, CALL_ALL);
-    struct question options = {0};
-    if (call == NULL) return fail_overloaded(params);
-    if (add_members(call, params, n) != 0 || params_all_options(params, &options) != 0) {
-        call_drop(call);
-        return -1;
-    }
-    call->deadline_ms = options.deadline_ms;
-    for (struct check *check = call->first; check != NULL; check = check->next)
-        check_set_request_id(check, options.request_id);
-    call_submit(call);
-    return 0;
+    if (call == NULL) return params_fail_overloaded(params);
+    int status = add_members(call, params, n);
+    if (status == 0) status = take_all_options(call, params);
+    return call_go_or_drop(call, status);
 }
 
 static int run_acquire(struct session *session, uint64_t msgid, struct params *params)
@@ -234,18 +219,13 @@ static int run_acquire(struct session *session, uint64_t msgid, struct params *p
         return params_fail(params, ERROR_UNSUPPORTED, "policy: has no concurrency limit; use check");
     if (params_acquire_options(params, &question) != 0) return -1;
     struct call *call = call_new(session, msgid, CALL_ONE);
-    if (call == NULL) return fail_overloaded(params);
-    int rc = add_check(call, params, OP_ACQUIRE, &question);
-    if (rc == 0 && engine_acquires(session->home->engine, call->first, &session->slots) != 0)
-        rc = params_fail(params, ERROR_OVERLOADED,
-                         "this connection or the daemon holds as many slots as it may (caps.max_slots_per_connection, "
-                         "caps.max_slots), or memory is short; release some");
-    if (rc != 0) {
-        call_drop(call);
-        return -1;
-    }
-    call_submit(call);
-    return 0;
+    if (call == NULL) return params_fail_overloaded(params);
+    int status = add_check(call, params, OP_ACQUIRE, &question);
+    if (status == 0 && engine_acquires(session->home->engine, call->first, &session->slots) != 0)
+        status = params_fail(params, ERROR_OVERLOADED,
+                             "this connection or the daemon holds as many slots as it may "
+                             "(caps.max_slots_per_connection, caps.max_slots), or memory is short; release some");
+    return call_go_or_drop(call, status);
 }
 
 static int answer_released(struct session *session, uint64_t msgid, bool released)
@@ -264,14 +244,11 @@ static int run_release(struct session *session, uint64_t msgid, struct params *p
     struct slot *slot = slots_find(engine_slots(session->home->engine), &session->slots, id);
     if (slot == NULL) return answer_released(session, msgid, false);
     struct call *call = call_new(session, msgid, CALL_ONE);
-    struct check *check = call != NULL ? call_add(call, OP_RELEASE, no_key) : NULL;
-    if (check == NULL) {
-        if (call != NULL) call_drop(call);
-        return fail_overloaded(params);
-    }
+    if (call == NULL) return params_fail_overloaded(params);
+    struct check *check = call_add(call, OP_RELEASE, no_key);
+    if (check == NULL) return call_go_or_drop(call, params_fail_overloaded(params));
     engine_releases(check, slot);
-    call_submit(call);
-    return 0;
+    return call_go_or_drop(call, 0);
 }
 
 static int run_hello(struct session *session, uint64_t msgid, struct params *params)

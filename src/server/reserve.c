@@ -27,17 +27,13 @@ static int submit(struct session *session, uint64_t msgid, const struct params *
     struct call *call = call_new(session, msgid, CALL_ONE);
     if (call == NULL) return params_fail_overloaded(params);
     struct check *check = call_add(call, kind, key);
-    if (check == NULL) {
-        call_drop(call);
-        return params_fail_overloaded(params);
-    }
+    if (check == NULL) return call_go_or_drop(call, params_fail_overloaded(params));
     check->policy = policy;
     check->cost = like->cost;
     check->deadline_ms = like->deadline_ms;
     check->local_reason = like->local_reason;
     check->hold = like->hold;
-    call_submit(call);
-    return 0;
+    return call_go_or_drop(call, 0);
 }
 
 int reserve_run(struct session *session, uint64_t msgid, struct params *params)

@@ -47,3 +47,25 @@ def test_script_agrees_with_the_model_in_steps_too(algorithm, judged, judge_redi
         return judge_redis(text, 64, 1, 1)
 
     compare(judged(algorithm)[:N_TRACES_IN_STEPS], algorithm, server.kind, decide)
+
+
+LOWERED_LOG = """policy p 1
+limit - sliding_log 10 1000000 0 0
+turn 4000000000000000
+p a check 10
+end
+policy p 1
+limit - sliding_log 3 1000000 0 0
+turn 4000000000000001
+p a refund 2
+p a refund 2
+p a check 1
+end
+"""
+
+
+def test_what_counts_in_a_log_whose_limit_was_lowered_is_not_forgotten_by_a_refund(judge_memory, judge_redis, redis):
+    """Six are left, where three may be."""
+    answers = judge_redis(LOWERED_LOG)
+    assert answers == judge_memory(LOWERED_LOG)
+    assert answers[-1].startswith("0 3 0 1000 ")

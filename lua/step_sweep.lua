@@ -1,5 +1,5 @@
--- step_sweep.lua: give back what has ended. Twin of src/store/step_reserve.c.
+-- step_sweep.lua: give back what has ended; a clamp is written as by a peek. Twin of src/store/step_reserve.c.
 --   fields   <H key of the holds>
 local i
 i, pos = unp('<H', S, pos)
-if take_ended(K[i]) then look(0) end
+if take_ended(K[i]) and look(0) then decide(0, 1) end

@@ -54,13 +54,20 @@ int hold_list_reserve(struct hold_list **list)
     return 0;
 }
 
-/* The first place whose hold ends at end_ms or later. */
-static size_t place_of(const struct hold_list *list, int64_t end_ms)
+/* As the ZSET has them: of one end, by the bytes of the id, which are little-endian there. */
+static bool is_before(const struct hold *hold, uint64_t id, int64_t end_ms)
+{
+    if (hold->end_ms != end_ms) return hold->end_ms < end_ms;
+    return __builtin_bswap64(hold->id) < __builtin_bswap64(id);
+}
+
+/* Where a hold of that id and end stands, or would. */
+static size_t place_of(const struct hold_list *list, uint64_t id, int64_t end_ms)
 {
     size_t low = 0, high = list->n;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (list->at[list->first + middle].end_ms < end_ms)
+        if (is_before(&list->at[list->first + middle], id, end_ms))
             low = middle + 1;
         else
             high = middle;
@@ -71,7 +78,7 @@ static size_t place_of(const struct hold_list *list, int64_t end_ms)
 void hold_list_add(struct hold_list *list, const struct hold *hold)
 {
     CHECK(list->n < list->cap);
-    size_t i = place_of(list, hold->end_ms + 1), first = list->first;
+    size_t i = place_of(list, hold->id, hold->end_ms), first = list->first;
     if (first > 0 && (i < list->n - i || first + list->n == list->cap)) {
         move(list, first - 1, first, i);
         list->first--;
@@ -109,12 +116,9 @@ const struct hold *hold_list_at(const struct hold_list *list, size_t i)
 /* NULL: none of that id ends then. */
 static const struct hold *find_at(const struct hold_list *list, uint64_t id, int64_t end_ms)
 {
-    for (size_t i = place_of(list, end_ms); i < list->n; i++) {
-        const struct hold *hold = &list->at[list->first + i];
-        if (hold->end_ms != end_ms) break;
-        if (hold->id == id) return hold;
-    }
-    return NULL;
+    size_t i = place_of(list, id, end_ms);
+    const struct hold *hold = &list->at[list->first + i];
+    return i < list->n && hold->id == id && hold->end_ms == end_ms ? hold : NULL;
 }
 
 const struct hold *hold_list_find(const struct hold_list *list, uint64_t id, int64_t end_ms, size_t *ret_i)

@@ -233,5 +233,5 @@ enum submit memory_settle(struct memory_store *memory, struct op *op)
     int status = settle_in(memory, op, entry);
     memory_unpin(memory, op);
     close_holds(memory, entry);
-    return status == 0 ? memory_decide(memory, op) : SUBMIT_OVERLOAD;
+    return status == 0 ? memory_answer(memory, op) : SUBMIT_OVERLOAD;
 }

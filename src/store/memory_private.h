@@ -38,6 +38,8 @@ void memory_open(struct memory_store *memory, const struct op *op);
 int memory_write(struct memory_store *memory, const struct op *op);
 void memory_unpin(struct memory_store *memory, const struct op *op);
 enum submit memory_decide(struct memory_store *memory, struct op *op);
+/* The same of an op that has taken what has ended before. */
+enum submit memory_answer(struct memory_store *memory, struct op *op);
 
 /* Give back what has ended of the op's holds. True where anything was. */
 bool memory_holds_take_ended(struct memory_store *memory, const struct op *op);

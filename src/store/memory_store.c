@@ -306,6 +306,14 @@ enum submit memory_decide(struct memory_store *memory, struct op *op)
     return result == 0 ? SUBMIT_DECIDED : SUBMIT_OVERLOAD;
 }
 
+enum submit memory_answer(struct memory_store *memory, struct op *op)
+{
+    open_seats(memory, op);
+    int result = decide(memory, op);
+    memory_unpin(memory, op);
+    return result == 0 ? SUBMIT_DECIDED : SUBMIT_OVERLOAD;
+}
+
 static bool reset_member(struct memory_store *memory, const struct op_member *member)
 {
     struct memory_entry *entry = memory_table_find(&memory->table, member->limit, member->key);

@@ -1,4 +1,7 @@
-"""test_reserving.py: what the traces of reserving.py, which test_model.py and test_schedule.py replay, have in them."""
+"""test_reserving.py: what the traces of reserving.py, which test_model.py and test_schedule.py replay, have in them; and what both
+stores take alike."""
+
+import pytest
 
 
 def test_the_traces_have_every_ending(judged):
@@ -7,3 +10,39 @@ def test_the_traces_have_every_ending(judged):
                for (_, kind, *_), line in zip(trace.steps(), lines) if kind == "settle"}
     refunded, charged, ended = (True, False, False), (False, True, False), (False, True, True)
     assert {refunded, charged, ended, (False, False, True), (False, False, False)} == endings
+
+
+MANY_ENDED = """policy p 1
+limit - fixed_window 1000 86400000000 0 0
+turn 4000000000000000
+{reserved}
+end
+turn 4000000001000000
+p a settle 1 100 0
+p a settle 1 1 0
+p a sweep 0
+p a peek 0
+end
+""".format(reserved="\n".join(f"p a reserve 1 {number} 1000" for number in range(100, 0, -1)))
+
+CLOCK_BACK = """policy p 1
+limit - fixed_window 10 1000000 0 0
+turn 4000000005000000
+p a check 7
+end
+turn 4000000004999999
+p a sweep 0
+end
+turn 4000000005000000
+p a sweep 0
+p a peek 1
+end
+"""
+
+
+@pytest.mark.parametrize("text, last", [(MANY_ENDED, "1 1000 998 0 60799000 0 0 -"), (CLOCK_BACK, "1 10 9 0 1000 0 1 -")],
+                         ids=["64 at a time, those of one end by their ids", "a sweep clamps as a peek does"])
+def test_both_stores_take_what_has_ended_alike(text, last, judge_memory, judge_redis, redis):
+    in_memory, by_script = judge_memory(text), judge_redis(text)
+    assert in_memory == by_script
+    assert in_memory[-1] == last

@@ -109,6 +109,32 @@ static void what_ended_first_comes_back_first_and_64_at_a_time(void **state)
     assert_int_equal(remaining("b"), 1000);
 }
 
+static void a_settlement_too_gives_back_64_at_a_time(void **state)
+{
+    (void)state;
+    struct op_hold hold = {0};
+    for (uint64_t i = 0; i < 100; i++) hold = reserve("a", i + 1, 1, 1000);
+    advance_ms(1000);
+    hold.actual = 1;
+    assert_int_equal(ask(OP_SETTLE, "a", 0, &hold).remaining, 964);
+    assert_false(hold.ended);
+    assert_int_equal(remaining("a"), 999);
+}
+
+/* As of the members of a ZSET, whose ids are little-endian. */
+static void of_one_end_the_bytes_of_the_id_say_which_comes_back_first(void **state)
+{
+    (void)state;
+    struct op_hold last = reserve("a", 65, 1, 1000);
+    for (uint64_t id = 64; id > 1; id--) reserve("a", id, 1, 1000);
+    struct op_hold first = reserve("a", 256, 1, 1000);
+    advance_ms(1000);
+    ask(OP_SETTLE, "a", 0, &last);
+    assert_false(last.ended);
+    ask(OP_SETTLE, "a", 0, &first);
+    assert_true(first.ended);
+}
+
 static void other_keys_are_not_touched(void **state)
 {
     (void)state;
@@ -301,6 +327,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_denied_reserve_leaves_no_list, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_ended_first_comes_back_first_and_64_at_a_time, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_settlement_too_gives_back_64_at_a_time, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(of_one_end_the_bytes_of_the_id_say_which_comes_back_first, set_up, tear_down),
         cmocka_unit_test_setup_teardown(other_keys_are_not_touched, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_list_is_swept_a_minute_after_its_last_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_mark_is_remembered_until_its_time_is_over, set_up, tear_down),

@@ -7,8 +7,10 @@ Two things run side by side, and each counts its decisions:
 the model   tests/model against the memory store and against the script in each server (merged, one check after the
             other, and in steps), every field; the compat presets, whose windows are real time in Redis, in memory alone;
             Python decides each of them anew, so these are thousands a second
-the twins   tests/judge/twins.c: the script against the C algorithms on the memory store, every field; no Python is in the
-            way, so these are hundreds of thousands a second
+the twins   tests/judge/twins.c: the script against the C algorithms on the memory store, every field of every kind of op:
+            checks, peeks, resets, refunds, at_most, request ids, reservations, slots, amid clocks that step back and
+            reloads; no Python is in the way, so these are some hundred thousand a second. How many of each kind there
+            were is told at the end
 
 A difference ends it, with its seed and step, shrunk where the model found it. The seeds begin with the time, or at
 --seed; --traces ends each part after so many instead (to repeat what was found).
@@ -44,12 +46,20 @@ def duration(text):
     return float(found.group(1)) * UNITS[found.group(2) or "s"]
 
 
+def add_kinds(kinds, told):
+    """told: [(kind, how many, of how many something is told, what), ...]"""
+    for name, n, n_told, what in told:
+        before = kinds.get(name, (0, 0, what))
+        kinds[name] = before[0] + int(n), before[1] + int(n_told), what
+
+
 class Soak:
     def __init__(self, seconds, seed, traces_each):
         self.until = time.monotonic() + seconds
         self.seed, self.traces_each = seed, traces_each
         self.wrong = []
         self.by_model, self.by_twins, self.twins_s = 0, 0, 0.0
+        self.kinds = {}  # of op: (how many the twins compared, of how many something is told, what)
 
     def goes_on(self, n_done):
         if self.wrong:
@@ -106,6 +116,7 @@ class Soak:
                 return
             self.by_twins += int(found.group(1))
             self.twins_s += float(found.group(3))
+            add_kinds(self.kinds, re.findall(r"(\w+) (\d+) \((\d+) ([a-z ]+)\)", done.stdout.splitlines()[1]))
             seed += int(found.group(2))
 
     # ---- both ----
@@ -144,7 +155,7 @@ def main():
     options = parser.parse_args()
     kinds = [kind for kind in Redis.KINDS if Redis.installed(kind)]
     print(f"seeds from {options.seed}; {', '.join(traces.EVERY + traces.COMPAT)}; memory, {', '.join(kinds)}", flush=True)
-    n_wrong, by_model, by_twins, twins_s = 0, 0, 0, 0.0
+    n_wrong, by_model, by_twins, twins_s, by_kind = 0, 0, 0, 0.0, {}
     for kind in kinds:
         soak = Soak(options.seconds / len(kinds), options.seed, options.traces)
         soak.run(kind)
@@ -152,6 +163,8 @@ def main():
             print(f"soak judge: {complaint}")
         n_wrong += len(soak.wrong)
         by_model, by_twins, twins_s = by_model + soak.by_model, by_twins + soak.by_twins, twins_s + soak.twins_s
+        add_kinds(by_kind, [(name, *of) for name, of in soak.kinds.items()])
+    print("the twins: " + ", ".join(f"{name} {n:,} ({m:,} {what})" for name, (n, m, what) in by_kind.items()))
     rate = by_twins / twins_s if twins_s else 0
     print(f"{by_model:,} decisions judged by the model; {by_twins:,} by the C twins against the script, {rate:,.0f} a second; "
           f"{n_wrong} failed")

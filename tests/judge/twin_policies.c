@@ -1,0 +1,143 @@
+/* twin_policies.c: see twin_policies.h. */
+#include "judge/twin_policies.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "judge/twin_random.h"
+#include "limit/calendar.h"
+
+struct policy *twin_policies[TWIN_POLICIES];
+int64_t twin_window_us;
+
+static void die(const char *what)
+{
+    fprintf(stderr, "twins: %s\n", what);
+    exit(2);
+}
+
+static const enum algo algos[] = {ALGO_BUCKET,          ALGO_FIXED_WINDOW, ALGO_FIRST_HIT,      ALGO_SLIDING_LOG,
+                                  ALGO_SLIDING_COUNTER, ALGO_LEAKY_BUCKET, ALGO_CALENDAR_WINDOW};
+enum { N_NATIVE = sizeof algos / sizeof algos[0] };
+
+static bool is_bucket(enum algo algo)
+{
+    return algo == ALGO_BUCKET || algo == ALGO_LEAKY_BUCKET;
+}
+
+/* Windows near the others' length, as far as the calendar has such. */
+static struct calendar *random_calendar(void)
+{
+    static const char *const zones[] = {"UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/New_York"};
+    struct calendar *calendar;
+    int64_t units = twin_window_us < 86400000000 ? CALENDAR_WEEK : CALENDAR_YEAR + 1;
+    if (calendar_get(zones[below(4)], (enum calendar_unit)below(units), (int)below(7), true, &calendar) != 0)
+        die("no time zones here");
+    return calendar;
+}
+
+/* What a reload may change. */
+static void fill_numbers(struct limit *limit)
+{
+    if (limit->algo == ALGO_CONCURRENCY) {
+        limit->limit = ONE_OF(1, 1, 2, 3, 7, 30);
+        return;
+    }
+    limit->limit = ONE_OF(1, 2, 3, 5, 7, 10, 30, 100, 1000);
+    if (is_bucket(limit->algo)) limit->burst = ONE_OF(0, 0, 1, limit->limit, 2 * limit->limit, 1 + below(40));
+    if (limit->algo == ALGO_FIXED_WINDOW || limit->algo == ALGO_FIRST_HIT || limit->algo == ALGO_SLIDING_LOG)
+        limit->count_denied = once_in(4);
+}
+
+static void fill_limit(struct limit *limit, enum algo algo)
+{
+    limit->algo = algo;
+    limit->window_us = twin_window_us * ONE_OF(1, 1, 2, 3, 7);
+    if ((is_bucket(algo) || algo == ALGO_SLIDING_LOG) && once_in(4)) limit->window_us += 1 + below(999);
+    if (algo == ALGO_CONCURRENCY) limit->window_us = between(1000000, limit->window_us, 43200000000);
+    fill_numbers(limit);
+    if (algo == ALGO_LEAKY_BUCKET)
+        limit->max_wait_us = ONE_OF(0, 0, 1, 1000, limit->window_us / limit->limit, 3 * limit->window_us);
+    if (algo == ALGO_CALENDAR_WINDOW) limit->calendar = random_calendar();
+    if (algo == ALGO_FIXED_WINDOW) limit->phase = once_in(4);
+}
+
+/* Some have debt, but none that could not reserve. */
+static void finish_policy(struct policy *policy)
+{
+    char message[256];
+    bool debt = once_in(2);
+    for (uint16_t i = 0; i < policy->n_limits; i++)
+        debt &= policy->limits[i].max_wait_us == 0 && policy->limits[i].algo != ALGO_CONCURRENCY;
+    for (uint16_t i = 0; i < policy->n_limits; i++) {
+        policy->limits[i].debt = debt;
+        const char *wrong = limit_prepare(&policy->limits[i], NULL, message, sizeof message);
+        if (wrong != NULL) die(wrong);
+    }
+    policy_seal(policy);
+}
+
+static struct policy *new_policy(size_t number, uint16_t n_limits, bool has_format)
+{
+    char name[16];
+    snprintf(name, sizeof name, "p%zu", number);
+    struct policy *policy = policy_new(name, n_limits);
+    if (policy == NULL) die("no memory");
+    if (!has_format) return policy;
+    policy->format = mem_zalloc(sizeof *policy->format);
+    if (policy->format == NULL || key_format_parse(policy->format, "{t}:{u}") != NULL) die("no key_format");
+    return policy;
+}
+
+/* It counts what all keys of a tenant do, or all keys. */
+static void share(struct limit *limit)
+{
+    limit->parts = once_in(4) ? 0 : (key_parts)(1U << key_format_find(limit->policy->format, "t"));
+    limit->shared = true;
+}
+
+/* Each algorithm alone once, policies of several, and the last ones of slots, alone or beside others. */
+static enum algo random_algo(size_t policy, uint16_t limit)
+{
+    if (policy >= TWIN_COUNTING && (limit == 0 || once_in(4))) return ALGO_CONCURRENCY;
+    return policy < N_NATIVE ? algos[policy] : algos[below(N_NATIVE)];
+}
+
+void twin_policies_make(void)
+{
+    twin_window_us = ONE_OF(1000, 7000, 1000000, 10000000, 3600000000, 86400000000);
+    for (size_t i = 0; i < TWIN_POLICIES; i++) {
+        bool alone = i < N_NATIVE || i == TWIN_COUNTING;
+        uint16_t n_limits = (uint16_t)(alone ? 1 : 1 + below(TWIN_LIMITS_MAX));
+        bool has_format = !alone && once_in(3);
+        twin_policies[i] = new_policy(i, n_limits, has_format);
+        for (uint16_t j = 0; j < n_limits; j++) {
+            struct limit *limit = &twin_policies[i]->limits[j];
+            if (n_limits > 1) snprintf(limit->name, sizeof limit->name, "l%u", (unsigned)j);
+            if (has_format && once_in(2)) share(limit);
+            fill_limit(limit, random_algo(i, j));
+        }
+        finish_policy(twin_policies[i]);
+    }
+}
+
+/* The same policy with other numbers; what was held can be settled still. */
+void twin_policies_reload_one(void)
+{
+    size_t which = (size_t)below(TWIN_POLICIES);
+    struct policy *old = twin_policies[which], *made = new_policy(which, old->n_limits, old->format != NULL);
+    for (uint16_t i = 0; i < old->n_limits; i++) {
+        made->limits[i] = old->limits[i];
+        made->limits[i].policy = made;
+        fill_numbers(&made->limits[i]);
+    }
+    finish_policy(made);
+    policy_free(old);
+    twin_policies[which] = made;
+}
+
+void twin_policies_free(void)
+{
+    for (size_t i = 0; i < TWIN_POLICIES; i++) policy_free(twin_policies[i]);
+}

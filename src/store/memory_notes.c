@@ -50,12 +50,12 @@ static struct memory_note *find(struct memory_notes *notes, struct slice name)
     return NULL;
 }
 
-const struct memory_note *memory_notes_find(struct memory_notes *notes, struct slice name, uint16_t n_members,
-                                            int64_t now_us)
+const struct memory_note *memory_notes_find(struct memory_notes *notes, const struct op *op, int64_t now_us)
 {
-    const struct memory_note *note = find(notes, name);
-    if (note == NULL || note->generation != notes->generation || note->n_members != n_members) return NULL;
-    return note->until_us > now_us ? note : NULL;
+    const struct memory_note *note = find(notes, op->note);
+    if (note == NULL || note->generation != notes->generation || note->n_members != op->n_members) return NULL;
+    bool counts = note->until_us > now_us && note->at_us + (int64_t)op->note_ms * 1000 > now_us;
+    return counts ? note : NULL;
 }
 
 static int64_t end_of(const struct memory_notes *notes, const struct memory_note *note)

@@ -43,9 +43,9 @@ struct memory_notes {
 int memory_notes_init(struct memory_notes *notes, size_t max, uint64_t max_bytes); /* 0, or -1 without memory */
 void memory_notes_fini(struct memory_notes *notes);
 
-/* The note of that name that counts at now_us, for n_members; NULL where there is none. */
-const struct memory_note *memory_notes_find(struct memory_notes *notes, struct slice name, uint16_t n_members,
-                                            int64_t now_us);
+/* The op's note that counts at now_us: neither the time it was given nor that which the op brings is over. NULL where
+ * there is none. */
+const struct memory_note *memory_notes_find(struct memory_notes *notes, const struct op *op, int64_t now_us);
 /* A note for the op, in place of one of its name, at now_us; its members are the caller's to fill. NULL without memory.
  * Where others have to go, ret_n_evicted says how many. */
 struct memory_note *memory_notes_add(struct memory_notes *notes, const struct op *op, int64_t now_us,

@@ -292,7 +292,7 @@ enum submit memory_decide(struct memory_store *memory, struct op *op)
 {
     int result = 0;
     const struct memory_note *note = NULL;
-    if (op->note.len > 0) note = memory_notes_find(&memory->notes, op->note, op->n_members, memory->clock->wall_us);
+    if (op->note.len > 0) note = memory_notes_find(&memory->notes, op, memory->clock->wall_us);
     if (note != NULL && note->version == op_version(op)) {
         answer_as_then(op, note);
         return SUBMIT_DECIDED;

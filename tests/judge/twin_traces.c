@@ -414,6 +414,7 @@ size_t twin_trace_turn(struct twin_step *steps)
     bool resets = once_in(12), rich = is_rich && !once_in(4);
     size_t n = 0, wanted = (size_t)ONE_OF(1, 3, 40, 400, TWIN_STEPS_MAX);
     if (reloads && once_in(4)) twin_policies_reload_one();
+    if (reloads && once_in(16)) keep_ms = (keep_ms + 1) / 2; /* longer ones Redis forgets by its own clock */
     turn_wait_us = random_wait();
     while (n < wanted) {
         struct question question;

@@ -69,3 +69,21 @@ def test_what_counts_in_a_log_whose_limit_was_lowered_is_not_forgotten_by_a_refu
     answers = judge_redis(LOWERED_LOG)
     assert answers == judge_memory(LOWERED_LOG)
     assert answers[-1].startswith("0 3 0 1000 ")
+
+
+SHORTER_MEMORY = """policy p 1
+limit - fixed_window 10 60000000 0 0
+turn 4000000020000000
+p a check 1 id=x keep=5000
+end
+turn 4000000021000000
+p a check 1 id=x keep=2000
+p a check 1 id=x keep=1000
+end
+"""
+
+
+def test_a_request_is_remembered_no_longer_than_the_policy_says_by_now(judge_memory, judge_redis, redis):
+    answers = judge_redis(SHORTER_MEMORY)
+    assert answers == judge_memory(SHORTER_MEMORY)
+    assert [answer.split()[2] for answer in answers] == ["9", "9", "8"]

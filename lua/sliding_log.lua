@@ -107,4 +107,5 @@ if back > 0 then
     end
     s1 = s1 - back
     s2 = s1 > 0 and tonumber(call('LINDEX', key, '-1')) or 0
+    if not (s2 >= 0 and s2 <= now) then s2 = now end -- a value of somebody else's amid the times
 end

@@ -15,7 +15,7 @@
 
 #define SECOND_US INT64_C(1000000)
 
-enum { MANY_KEYS = 10000 };
+enum { MANY_KEYS = 10000, AT_ONCE = 8 /* in one millisecond */ };
 
 static struct clock now = {.frozen = true};
 static struct store store;
@@ -249,12 +249,13 @@ static void a_full_list_forgets_the_marks_that_end_first(void **state)
     }
     for (uint64_t i = 0; i < HOLD_LIST_MAX; i++) {
         assert_int_equal(hold_list_reserve(&list), 0);
-        hold_list_add(list, &(struct hold){.id = HOLD_LIST_MAX + i, .end_ms = HOLD_LIST_MAX, .settled = true});
+        hold_list_add(list,
+                      &(struct hold){.id = HOLD_LIST_MAX + i, .end_ms = HOLD_LIST_MAX + (int64_t)i, .settled = true});
         assert_true(hold_list_len(list) <= HOLD_LIST_MAX);
     }
     for (uint64_t i = 0; i < HOLD_LIST_MAX; i += 8) assert_non_null(hold_list_find(list, i, (int64_t)i, &at));
     assert_null(hold_list_find(list, 1, 1, &at));
-    assert_non_null(hold_list_find(list, 2 * HOLD_LIST_MAX - 1, HOLD_LIST_MAX, &at));
+    assert_non_null(hold_list_find(list, 2 * HOLD_LIST_MAX - 1, 2 * HOLD_LIST_MAX - 1, &at));
     hold_list_free(list);
 }
 
@@ -302,6 +303,7 @@ static void a_key_may_be_reserved_and_settled_as_often_as_one_likes(void **state
         assert_true(hold.held);
         ask(OP_SETTLE, "a", 0, &hold);
         assert_false(hold.ended);
+        if (i % AT_ONCE == 0) advance_ms(1);
     }
     assert_int_equal(remaining("a"), 1000);
 }
@@ -313,8 +315,9 @@ static void whatever_is_held_can_be_settled(void **state)
     tear_down(NULL);
     open_store(MANY_KEYS);
     for (uint64_t i = 0; i < HOLD_LIST_MAX; i++) {
-        holds[i] = reserve("a", i + 1, 0, 1000);
+        holds[i] = reserve("a", i + 1, 0, 60000);
         assert_true(holds[i].held);
+        if (i % AT_ONCE == 0) advance_ms(1);
     }
     for (uint64_t i = 0; i < HOLD_LIST_MAX; i += 100) {
         ask(OP_SETTLE, "a", 0, &holds[i]);

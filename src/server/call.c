@@ -132,6 +132,10 @@ static void pack_answer(struct packer *packer, const struct call *call)
         explain_reply(packer, call->first, call->n > 1 ? call->last : NULL, &form);
         return;
     }
+    if (call->form == CALL_SETTLE) {
+        settle_pack(packer, call->first, call->as_arrays);
+        return;
+    }
     if (call->form == CALL_MANY) pack_array(packer, call->n);
     if (call->form == CALL_ALL) pack_whole(packer, call);
     for (const struct check *check = call->first; check != NULL; check = check->next) pack_one(packer, call, check);

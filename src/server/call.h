@@ -23,6 +23,7 @@ enum call_form {
     CALL_MANY,    /* the answer is a list, whatever its length */
     CALL_ALL,     /* one answer of all, with theirs as its members */
     CALL_EXPLAIN, /* one, with all that led to it; the second check asks the policy's candidate */
+    CALL_SETTLE,  /* one, a peek, as the answer to a settlement */
 };
 
 struct call {

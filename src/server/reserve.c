@@ -24,7 +24,7 @@ static const char *fault_of(const struct policy *policy)
 static int submit(struct session *session, uint64_t msgid, const struct params *params, enum op_kind kind,
                   const struct policy *policy, struct slice key, const struct check *like)
 {
-    struct call *call = call_new(session, msgid, CALL_ONE);
+    struct call *call = call_new(session, msgid, kind == OP_PEEK ? CALL_SETTLE : CALL_ONE);
     if (call == NULL) return params_fail_overloaded(params);
     struct check *check = call_add(call, kind, key);
     if (check == NULL) return call_go_or_drop(call, params_fail_overloaded(params));
@@ -51,7 +51,7 @@ int reserve_run(struct session *session, uint64_t msgid, struct params *params)
     return submit(session, msgid, params, OP_RESERVE, question.policy, question.key, &like);
 }
 
-/* What was never held is settled without anybody being asked. */
+/* What a failure answer, or an unlimited policy, let pass without holding it is settled without anybody being asked. */
 static void answer_unheld(struct session *session, uint64_t msgid, const struct policy *policy,
                           const struct reservation_token *token)
 {
@@ -79,12 +79,17 @@ static int settle(struct session *session, uint64_t msgid, const struct params *
     if (!policy_takes_key(policy, token->key))
         return params_fail(params, ERROR_BAD_KEY, "reservation: its key does not fit its policy's key_format any more");
     policy = policy_for_key(policy, token->key);
-    if (token->hold.id == 0) {
+    bool is_held = token->hold.id != 0;
+    if (!is_held && (policy->unlimited || (token->source != SOURCE_REDIS && token->source != SOURCE_MEMORY))) {
         answer_unheld(session, msgid, policy, token);
         return 0;
     }
     const char *fault = fault_of(policy);
     if (fault != NULL) return params_fail(params, ERROR_UNSUPPORTED, "%s", fault);
+    if (!is_held) { /* the store would have denied it, or was not asked: as things stand now, nothing is to be done */
+        const struct check peek = {.hold = {.actual = token->hold.actual, .ended = true}};
+        return submit(session, msgid, params, OP_PEEK, policy, token->key, &peek);
+    }
     const struct check like = {.hold = token->hold,
                                .local_reason = token->source == SOURCE_LOCAL ? token->reason : REASON_NONE};
     return submit(session, msgid, params, OP_SETTLE, policy, token->key, &like);

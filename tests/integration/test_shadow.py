@@ -243,3 +243,25 @@ def test_without_redis_a_candidate_is_skipped(ratelimitd, redis, connect):
     assert client.check("tighter", "k")["source"] == "local"
     assert counts(client, "tighter") == (1, 0, 0, 0, 0, 0)
     assert client.call("stats")["candidate_skipped"] == 1
+
+
+def test_settling_what_a_shadow_policy_would_have_denied_says_how_things_stand(any_store, ratelimitd, connect):
+    """It said that nothing remained, from the store."""
+    client = connect(ratelimitd("""
+defaults: {deadline: 5s}
+policies:
+  tried: {algorithm: sliding_log, limit: 2, window: 1d, shadow: true}
+  never: {algorithm: fixed_window, limit: 0, window: 1d, shadow: true}
+""", redis=any_store))
+    first = client.call("reserve", "tried", "k", 2)["reservation"]
+    made = client.call("reserve", "tried", "k", 1)
+    assert some(made, "allowed", "shadow_denied", "remaining") == (True, True, 0)
+    assert client.call("settle", first, 1)["refunded"] == 1
+    for settled in (client.call("settle", made["reservation"], 1), client.call("cancel", made["reservation"])):
+        assert some(settled, "allowed", "remaining", "shadow_denied", "ended") == (True, 1, None, True)
+        assert settled["source"] == made["source"] and settled["reset_after_ms"] > 0
+        assert settled.get("charged", settled.get("refunded")) == 0
+    client.call("hello", {"decision": "array"})
+    assert client.call("settle", made["reservation"], 0)[11] == {"refunded": 0, "ended": True}
+    made = client.call("reserve", "never", "k", 1)
+    assert client.call("cancel", made[11]["reservation"])[:3] == [True, 0, 0]

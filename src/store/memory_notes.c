@@ -63,14 +63,14 @@ static int64_t end_of(const struct memory_notes *notes, const struct memory_note
     return note->generation == notes->generation ? note->until_us : INT64_MIN;
 }
 
-/* Those that stay go behind the others: the next sample is another. */
+/* Those that stay go behind the others: the next sample is another. There is one at least. */
 static void evict(struct memory_notes *notes)
 {
-    struct memory_note *first = NULL;
+    struct memory_note *first = LIST_ITEM(notes->notes.next, struct memory_note, link);
     for (size_t i = 0; i < SAMPLE && i < notes->map.n; i++) {
         struct memory_note *note = LIST_ITEM(list_pop_front(&notes->notes), struct memory_note, link);
         list_push_back(&notes->notes, &note->link);
-        if (first == NULL || end_of(notes, note) < end_of(notes, first)) first = note;
+        if (end_of(notes, note) < end_of(notes, first)) first = note;
     }
     drop(notes, first);
 }

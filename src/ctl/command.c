@@ -17,9 +17,10 @@ enum exit_code usage_error(const char *what, const char *which)
     return EXIT_USAGE;
 }
 
-/* What makes no connection is often the wrong place to look. */
+/* What makes no connection is often the wrong place to look; what was sent and lost is not to be asked again unseen. */
 static const char *way_out(enum ratelimit_status status, const char *error)
 {
+    if (status == RATELIMIT_TIMEOUT || status == RATELIMIT_LOST) return "; it was sent, and may have been done";
     bool is_path = status == RATELIMIT_UNREACHABLE && strncmp(error, "cannot connect", strlen("cannot connect")) == 0;
     return is_path ? "; is ratelimitd running, and is this its socket? -s and $RATELIMIT_SOCKET name another" : "";
 }

@@ -53,7 +53,7 @@ static struct memory_note *find(struct memory_notes *notes, struct slice name)
 const struct memory_note *memory_notes_find(struct memory_notes *notes, const struct op *op, int64_t now_us)
 {
     const struct memory_note *note = find(notes, op->note);
-    if (note == NULL || note->generation != notes->generation || note->n_members != op->n_members) return NULL;
+    if (note == NULL || note->generation != notes->generation) return NULL;
     bool counts = note->until_us > now_us && note->at_us + (int64_t)op->note_ms * 1000 > now_us;
     return counts ? note : NULL;
 }

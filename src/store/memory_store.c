@@ -234,7 +234,8 @@ static void answer_otherwise(const struct memory_store *memory, struct op *op, c
 {
     for (size_t i = 0; i < op->n_members; i++) {
         const struct seat *seat = &memory->seats[i];
-        limit_answer_again(&seat->run, seat->seen1, seat->seen2, 0, note->members[i].units, &op->members[i].decision);
+        const struct memory_noted *noted = &note->members[i < note->n_members ? i : note->n_members - 1U];
+        limit_answer_again(&seat->run, seat->seen1, seat->seen2, 0, noted->units, &op->members[i].decision);
     }
 }
 
@@ -293,7 +294,7 @@ enum submit memory_decide(struct memory_store *memory, struct op *op)
     int result = 0;
     const struct memory_note *note = NULL;
     if (op->note.len > 0) note = memory_notes_find(&memory->notes, op, memory->clock->wall_us);
-    if (note != NULL && note->version == op_version(op)) {
+    if (note != NULL && note->version == op_version(op) && note->n_members == op->n_members) {
         answer_as_then(op, note);
         return SUBMIT_DECIDED;
     }

@@ -230,3 +230,23 @@ def test_a_changed_policy_answers_with_what_was_granted(ratelimitd, connect):
     again = check(client, "window", "k", request_id="one", cost=3)
     assert again["allowed"] and again["remaining"] == 0 and again["limit"] == 2
     assert again["policy_version"] != first["policy_version"]
+
+
+def test_a_policy_with_more_or_fewer_limits_answers_with_what_was_granted(daemon, connect):
+    def reload(config, n_limits):
+        daemon.configure(config)
+        daemon.signal(signal.SIGHUP)
+        eventually(lambda: len(client.call("explain", "several", "k")["limits"]) == n_limits, "the reload")
+
+    client = connect(daemon)
+    further = "      - {name: more, algorithm: token_bucket, limit: 4, window: 1d}\n"
+    first = check(client, "several", "k", request_id="one", cost=3)
+    reload(CONFIG.replace("  short:", further + "  short:"), 3)
+    assert check(client, "several", "k", request_id="two", cost=2)["remaining"] == 0
+    again = check(client, "several", "k", request_id="one", cost=1)
+    assert again["allowed"] and (again["granted"], again["remaining"]) == (3, 0)
+    reload(CONFIG, 2)
+    again = check(client, "several", "k", request_id="two", cost=1)
+    assert again["allowed"] and (again["granted"], again["remaining"]) == (2, 0)
+    assert check(client, "several", "k", request_id="one", cost=3) == first
+    assert client.call("stats")["redis_bad_values"] == 0

@@ -2,7 +2,8 @@
 model's answers as results; and a daemon under --test-clock that replays it.
 
 A result is a list, the array form of a decision: FIELDS in order, the policy's version left out (it is compared with what
-`policies` says), and a map behind it where the method says more. Traces of even seeds ask for arrays, the others for maps.
+`policies` says), and a map behind it where the method says more. Traces of even seeds ask for arrays, the others for maps;
+those of every third make plain checks of one moment a check_many, and settlements of 0 are sometimes cancelled.
 What is left out of these, being impossible through the socket, is None on both sides: a slot's renewal, which is the
 daemon's own affair, and a settlement of what was not admitted. Behind the results of a trace with candidates stands what
 `policies` has counted.
@@ -110,7 +111,8 @@ def call(kind, asked, more, given):
     if kind == "reserve":
         return kind, [name, key, units, {"ttl_ms": more["ttl_ms"]}]
     if kind == "settle":
-        return kind, [given[more["reservation"]], units]
+        name = given[more["reservation"]]
+        return ("cancel", [name]) if units == 0 and more["reservation"] % 2 else (kind, [name, units])
     return kind, [name, key] + ([] if kind == "reset" else [units])
 
 
@@ -232,7 +234,7 @@ class Replay:
         with self.daemon.client() as client:
             maps = trace.seed % 2 == 1
             client.call("hello", {"decision": "map" if maps else "array"})
-            return Conversation(client, maps, self.versions).hold(trace)
+            return Conversation(client, maps, trace.seed % 3 == 2, self.versions).hold(trace)
 
 
 def decide(trace):
@@ -241,10 +243,11 @@ def decide(trace):
 
 
 class Conversation:
-    def __init__(self, client, maps, versions):
-        self.client, self.maps, self.versions = client, maps, versions
+    def __init__(self, client, maps, many, versions):
+        self.client, self.maps, self.many, self.versions = client, maps, many, versions
+        self.checks = []  # `asked` of plain checks that will be one check_many
         self.pending = bytearray()
-        self.waiting = []  # (kind, asked, the trace's name for what is given) of the requests in `pending`; None: of the clock
+        self.waiting = []  # of each request in `pending`: (method, [(kind, asked, the trace's name for what is given), ...])
         self.given = {}  # the trace's names of slots and reservations -> the daemon's
         self.found = []
 
@@ -252,7 +255,7 @@ class Conversation:
         last = None
         for now, kind, asked, more in steps_of(trace):
             if now != last:
-                self.ask("test_clock", [now], None)
+                self.ask("test_clock", [now], [])
             last = now
             name = next((more[name] for name in NAMED if name in more), None)
             if kind in ("release", "settle") and name not in self.given:
@@ -260,32 +263,44 @@ class Conversation:
             if kind == "renew" or kind == "settle" and name not in self.given:
                 self.take()
                 self.found.append(None)
-                continue
-            self.ask(*call(kind, asked, more, self.given), (kind, asked, name))
+            elif self.many and kind == "check" and not more:
+                self.checks += asked
+            else:
+                self.ask(*call(kind, asked, more, self.given), [(kind, asked, name)])
         self.take()
         return self.found
 
     def ask(self, method, params, about):
+        self.put_checks()
+        self.put(method, params, about)
+
+    def put(self, method, params, about):
         self.pending += msgpack.packb([0, len(self.waiting), method, params])
-        self.waiting.append(about)
+        self.waiting.append((method, about))
+
+    def put_checks(self):
+        if self.checks:
+            self.put("check_many", [self.checks], [("check", [one], None) for one in self.checks])
+        self.checks = []
 
     def take(self):
         """Write what is pending, and read the answers to it."""
-        if not self.waiting:
-            return
+        self.put_checks()
         self.client.send_bytes(self.pending)
         answers = [None] * len(self.waiting)
         for _ in self.waiting:
             _, msgid, error, answer = self.client.recv()
-            if error is not None:
+            if error is not None and error.startswith("BAD_"):
                 raise traces.BadTrace(f"{error} for {self.waiting[msgid]}")
-            answers[msgid] = answer
-        self.found += [self.plain(answer, *about) for answer, about in zip(answers, self.waiting) if about]
+            answers[msgid] = error or answer
+        for answer, (method, about) in zip(answers, self.waiting):
+            each = answer if method == "check_many" and not isinstance(answer, str) else [answer] * len(about)
+            self.found += [self.plain(one, *of) for one, of in zip(each, about)]
         self.pending, self.waiting = bytearray(), []
 
     def plain(self, answer, kind, asked, name):
         """An answer as `results` has it: without what only the daemon can know, where that is as it should be."""
-        if kind in ("reset", "release"):
+        if kind in ("reset", "release") or isinstance(answer, str):
             return answer
         if self.maps:
             answer = as_list(answer, kind, asked)

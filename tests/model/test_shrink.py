@@ -130,7 +130,7 @@ def test_what_differs_from_the_engine_is_shrunk_with_the_engine(monkeypatch):
     assert judge.complaint("fixed_window", trace, engine, "memory") is None
 
 
-@pytest.mark.parametrize("name", traces.EVERY + traces.COMPAT)
+@pytest.mark.parametrize("name", traces.EVERY + traces.COMPAT + traces.AT_SOCKET)
 def test_a_seed_is_one_trace_for_ever(name):
     assert list(traces.of_seed(name, 7).text()) == list(traces.of_seed(name, 7).text())
 

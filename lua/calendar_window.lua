@@ -32,7 +32,7 @@ elseif not call('SET', key, pack('<I5I6', count, ends), 'PXAT', fmt('%.0f', ends
     s1 = -1
 end
 --@refund
-local begin = s2 <= b and 0 or s2 <= c and b or s2 <= d and c or s2 - (d - c)
+local begin = s2 <= b and s2 - (c - b) or s2 <= c and b or s2 <= d and c or s2 - (d - c)
 if s2 > 0 and floor(made / 1000) >= begin then back = s1 < units and s1 or units end
 s1 = s1 - back
 if s1 == 0 then s2 = 0 end

@@ -4,8 +4,8 @@
  *
  * The host works out the edges around its own clock, and the store's clock chooses among them: four
  * windows, of which the second is the host's. So a host whose clock is off by less than a window moves
- * no edge. Where the store's clock lies before the first edge, all before it is one window; behind the
- * last, windows as long as the last one follow.
+ * no edge. Where the store's clock lies before the first edge, all before it is one window, of which only as much
+ * as the host's is long can be given back; behind the last, windows as long as the last one follow.
  *
  * Bound: at most `limit` units in each window, twice that around an edge.
  *
@@ -98,7 +98,7 @@ static void describe(const struct run *run, int64_t s1, int64_t s2, struct state
 /* When the window that ends at s2 began; what was charged before it is over. */
 static int64_t begin_of(const struct run *run, int64_t s2)
 {
-    if (s2 <= run->b) return 0;
+    if (s2 <= run->b) return s2 - (run->c - run->b);
     return s2 <= run->c ? run->b : s2 <= run->d ? run->c : s2 - (run->d - run->c);
 }
 

@@ -6,6 +6,9 @@
  * other traces, to both, so often that nothing is left. An answer from memory of an earlier one (a request id) looks at
  * no hold; so before such a check it is always both.
  *
+ * A host whose clock is ahead does not know exactly when the calendar's window before its own began, and so which holds
+ * were charged in that: where there are holds, it is as Redis'.
+ *
  * Fixed windows keep their number mod 2^16 (a key's expiry, which a test's clock does not drive, tells the others
  * apart), so a trace is never as long as 2^15 of its shortest windows.
  */
@@ -55,6 +58,7 @@ static enum twin_kind kinds[KINDS_MAX]; /* what a turn is made of; often is ofte
 static size_t n_kinds;
 static bool is_rich;   /* there is more than checks and peeks in it */
 static bool has_slots; /* some of it is slots */
+static bool has_holds; /* and some of it reservations */
 static bool sweeps_both;
 static bool reloads;
 static uint32_t keep_ms; /* how long a request id is remembered */
@@ -467,11 +471,12 @@ static void choose_kinds(void)
     n_kinds = 0;
     is_rich = some != 0;
     has_slots = some & 8;
+    has_holds = some & 4;
     add_kind(TWIN_CHECK, 8);
     add_kind(TWIN_PEEK, 2);
     if (some & 1) add_kind(TWIN_MOST, 3), add_kind(TWIN_REFUND, 3);
     if (some & 2) add_kind(TWIN_ONCE, 6);
-    if (some & 4)
+    if (has_holds)
         add_kind(TWIN_RESERVE, 3), add_kind(TWIN_SETTLE, 10), add_kind(TWIN_CANCEL, 5), add_kind(TWIN_SWEEP, 1);
     if (has_slots) add_kind(TWIN_ACQUIRE, 4), add_kind(TWIN_RELEASE, 10), add_kind(TWIN_RENEW, 6);
     sweeps_both = once_in(2);
@@ -491,7 +496,7 @@ void twin_trace_begin(uint64_t seed, struct twin_trace *ret)
     now_us = START_US + below(2 * twin_window_us);
     *ret = (struct twin_trace){
         .now_us = now_us,
-        .skew_us = once_in(2) ? 0 : below(1200000000) - 600000000,
+        .skew_us = has_holds || once_in(2) ? 0 : below(1200000000) - 600000000,
         .max_keys = (uint32_t)ONE_OF(TURN_KEYS_MAX, TURN_KEYS_MAX, TURN_KEYS_MAX, TWIN_MEMBERS_MAX),
         .merge = !once_in(6),
         .in_steps = once_in(6),

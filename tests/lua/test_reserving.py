@@ -39,9 +39,24 @@ p a peek 1
 end
 """
 
+HOST_AHEAD = """policy p 1
+limit - calendar_window 10 hour,UTC,monday 0 0
+skew 600000000
+turn 4000000100000000
+p a reserve 1 7 3600000
+end
+turn 4000006700000000
+p a check 5
+p a sweep 0
+p a peek 0
+end
+"""
 
-@pytest.mark.parametrize("text, last", [(MANY_ENDED, "1 1000 998 0 60799000 0 0 -"), (CLOCK_BACK, "1 10 9 0 1000 0 1 -")],
-                         ids=["64 at a time, those of one end by their ids", "a sweep clamps as a peek does"])
+
+@pytest.mark.parametrize("text, last", [(MANY_ENDED, "1 1000 998 0 60799000 0 0 -"), (CLOCK_BACK, "1 10 9 0 1000 0 1 -"),
+                                        (HOST_AHEAD, "1 10 5 0 100000 0 0 -")],
+                         ids=["64 at a time, those of one end by their ids", "a sweep clamps as a peek does",
+                              "a host that is ahead gives nothing of an hour that is over into the present one"])
 def test_both_stores_take_what_has_ended_alike(text, last, judge_memory, judge_redis, redis):
     in_memory, by_script = judge_memory(text), judge_redis(text)
     assert in_memory == by_script

@@ -3,10 +3,13 @@
 bench.py runs it as the section `keys`. A daemon stands before the server, so these are the keys and scripts of service.
 Keys are 24 bytes long, as `rl:{b017}:tb1:p:12345678` is. A key's bytes are what MEMORY USAGE says, and beside it what
 the server's memory grew by for each of many keys (the tables of keys and expiries included). Commands and time come from
-INFO commandstats: of one check at a time, and of checks_many over 64 keys, which the daemon sends as one call.
+INFO commandstats: of one check at a time, and of check_many over 64 keys, which the daemon sends as one call. Of slots it
+is what acquire costs, one at a time and 64 in one write; the slots that this took are given back outside the count.
 """
 
 import re
+
+import msgpack
 
 KEY_LEN = 24
 N_KEYS = 20_000
@@ -22,16 +25,24 @@ ALGORITHMS = [  # (name shown, its settings, units charged to each key, keys)
     ("sliding_log, 100 units", "algorithm: sliding_log, limit: 100", 100, N_KEYS),
     ("sliding_log, 1000 units", "algorithm: sliding_log, limit: 10000", 1000, 500),
     ("sliding_log, 10000 units", "algorithm: sliding_log, limit: 10000", 10000, 50),
+    ("concurrency, 10 slots", "algorithm: concurrency, limit: 10000", 10, 2000),
+    ("concurrency, 100 slots", "algorithm: concurrency, limit: 10000", 100, 500),
+    ("concurrency, 1000 slots", "algorithm: concurrency, limit: 10000", 1000, 100),
 ]
+SLOTS = "caps: {max_slots: 1000000, max_slots_per_connection: 1000000}\n"
 LARGEST_COST = 1000
 BATCH = 64
 N_CALLS = 2000
 
 
 def config():
-    lines = [f"  {chr(ord('a') + i)}: {{{settings}{'' if 'window:' in settings else f', window: {WINDOW}'}}}"
-             for i, (_, settings, *_) in enumerate(ALGORITHMS)]
-    return "defaults: {deadline: 9s, on_failure: error}\npolicies:\n" + "\n".join(lines) + "\n"
+    def settled(settings):
+        if "concurrency" in settings:
+            return settings + ", slot_ttl: 12h"  # no lease is renewed meanwhile
+        return settings if "window:" in settings else f"{settings}, window: {WINDOW}"
+
+    lines = [f"  {chr(ord('a') + i)}: {{{settled(settings)}}}" for i, (_, settings, *_) in enumerate(ALGORITHMS)]
+    return SLOTS + "defaults: {deadline: 9s, on_failure: error}\npolicies:\n" + "\n".join(lines) + "\n"
 
 
 def commands(admin):
@@ -40,46 +51,94 @@ def commands(admin):
 
 
 def asked(client, method, calls):
-    for msgid in [client.send(method, *call) for call in calls]:
-        client.answer(msgid)
+    """The answers to calls that go out in one write."""
+    first = client._next_id
+    client._next_id += len(calls)
+    client.send_bytes(b"".join(msgpack.packb([0, first + i, method, list(call)]) for i, call in enumerate(calls)))
+    return [client.answer(first + i) for i in range(len(calls))]
 
 
-def spent(admin, client, method, calls):
-    """(commands that one call made in the script, microseconds of one call); warmed up by the first call."""
-    asked(client, method, calls[:1])
-    admin.config_resetstat()
-    for call in calls:  # one at a time, so that each is a call of its own
-        client.call(method, *call)
-    counted = commands(admin)
-    n, usec = counted.pop("evalsha")
-    assert n == len(calls), f"{n} EVALSHA for {len(calls)} calls"
-    inside = {name: calls_of / n for name, (calls_of, _) in counted.items() if not name.startswith(("config", "info"))}
-    return inside, usec / n
+class Spent:
+    """Commands and microseconds of the server, counted over several stretches."""
+
+    def __init__(self, admin):
+        self.admin, self.calls, self.usec, self.inside = admin, 0, 0, {}
+
+    def during(self, work, n_calls):
+        """What work() returns; it is to be n_calls EVALSHA."""
+        self.admin.config_resetstat()
+        result = work()
+        counted = commands(self.admin)
+        calls, usec = counted.pop("evalsha")
+        assert calls == n_calls, f"{calls} EVALSHA, not {n_calls}"
+        self.calls, self.usec = self.calls + calls, self.usec + usec
+        for name, (n, _) in counted.items():
+            if not name.startswith(("config", "info")):
+                self.inside[name] = self.inside.get(name, 0) + n
+        return result
+
+    def commands(self):
+        return {name: n / self.calls for name, n in self.inside.items()}
+
+    def us(self):
+        return self.usec / self.calls
+
+
+class Checks:
+    @staticmethod
+    def fill(client, policy, keys, units):
+        for step in [units] if units <= LARGEST_COST else [LARGEST_COST] * (units // LARGEST_COST):
+            for at in range(0, len(keys), 1000):
+                asked(client, "check", [(policy, key, step) for key in keys[at:at + 1000]])
+
+    @staticmethod
+    def measure(admin, client, policy, keys):
+        alone, together = Spent(admin), Spent(admin)
+        calls = [(policy, keys[k % len(keys)], 1) for k in range(N_CALLS)]
+        client.call("check", *calls[0])
+        alone.during(lambda: [client.call("check", *call) for call in calls], N_CALLS)
+        many = [[policy, key] for key in keys]
+        together.during(lambda: [client.call("check_many", many) for _ in range(N_CALLS // BATCH)], N_CALLS // BATCH)
+        return alone, together
+
+
+class Slots:
+    @staticmethod
+    def fill(client, policy, keys, units):
+        for at in range(0, len(keys), 10):
+            asked(client, "acquire", [(policy, key) for key in keys[at:at + 10] for _ in range(units)])
+
+    @staticmethod
+    def measure(admin, client, policy, keys):
+        alone, together = Spent(admin), Spent(admin)
+        calls = [(policy, key) for key in keys]
+        for _ in range(N_CALLS // BATCH):
+            for spent, work, n_calls in ((alone, lambda: [client.call("acquire", *call) for call in calls], len(calls)),
+                                         (together, lambda: asked(client, "acquire", calls), 1)):
+                taken = spent.during(work, n_calls)
+                asked(client, "release", [(answer["slot"],) for answer in taken])
+        return alone, together
 
 
 def measure(redis, daemon):
     """One row per algorithm: (name, MEMORY USAGE, bytes of the server's memory per key, commands, us alone, us in a batch)."""
     with redis.client() as admin, daemon.client() as client:
-        for i, (name, _, units, n_keys) in enumerate(ALGORITHMS):
-            policy = chr(ord("a") + i)
+        for i, (name, settings, units, n_keys) in enumerate(ALGORITHMS):
+            policy, way = chr(ord("a") + i), Slots if "concurrency" in settings else Checks
             admin.flushall()
             admin.memory_purge()
             before = admin.info("memory")["used_memory"]
-            client.check(policy, "00000000")
+            way.fill(client, policy, ["00000000"], 1)
             head = admin.keys("*")[0].decode().removesuffix("00000000")
             width = KEY_LEN - len(head)
             keys = [f"{k:0{width}}" for k in range(n_keys)]
-            steps = [units] if units <= LARGEST_COST else [LARGEST_COST] * (units // LARGEST_COST)
-            for step in steps:
-                for at in range(0, n_keys, 1000):
-                    asked(client, "check", [(policy, key, step) for key in keys[at:at + 1000]])
+            way.fill(client, policy, keys, units)
             grown = (admin.info("memory")["used_memory"] - before) / n_keys
             key = next(key for key in admin.keys("*") if len(key) == KEY_LEN)
             usage = admin.memory_usage(key, samples=0)
-            some = keys[:BATCH] if n_keys >= BATCH else keys
-            inside, alone_us = spent(admin, client, "check", [(policy, some[k % len(some)], 1) for k in range(N_CALLS)])
-            _, batch_us = spent(admin, client, "check_many", [([[policy, k] for k in some],)] * (N_CALLS // BATCH))
-            yield name, usage, grown, inside, alone_us, batch_us / len(some)
+            some = keys[:BATCH]
+            alone, together = way.measure(admin, client, policy, some)
+            yield name, usage, grown, alone.commands(), alone.us(), together.us() / len(some)
 
 
 def table(redis, daemon):

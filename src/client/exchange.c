@@ -61,20 +61,27 @@ static void end_call(struct ratelimit_async *client, struct request *request, co
     exchange_leave_parent(client); /* it may have forked, and this be the child, in the middle of the parent's turn */
 }
 
-static void end_without_answer(struct ratelimit_async *client, struct request *request, enum ratelimit_status status,
-                               const char *message)
+/* `code` is "" but where the daemon's last words had one. */
+static void end_with_code(struct ratelimit_async *client, struct request *request, enum ratelimit_status status,
+                          const char *code, const char *message)
 {
-    const struct ratelimit_answer answer = {.status = status, .code = "", .message = words(message, status)};
+    const struct ratelimit_answer answer = {.status = status, .code = code, .message = words(message, status)};
     end_call(client, request, &answer);
 }
 
+static void end_without_answer(struct ratelimit_async *client, struct request *request, enum ratelimit_status status,
+                               const char *message)
+{
+    end_with_code(client, request, status, "", message);
+}
+
 /* The calls of `list` as it is now; those that a callback adds stay. */
-static void end_all(struct ratelimit_async *client, struct list *list, enum ratelimit_status status,
+static void end_all(struct ratelimit_async *client, struct list *list, enum ratelimit_status status, const char *code,
                     const char *message)
 {
     list_append(&client->ending, list);
     while (!list_empty(&client->ending)) {
-        end_without_answer(client, LIST_ITEM(client->ending.next, struct request, link), status, message);
+        end_with_code(client, LIST_ITEM(client->ending.next, struct request, link), status, code, message);
     }
 }
 
@@ -107,14 +114,20 @@ static void put_off_retry(struct ratelimit_async *client)
         client->backoff_us < EXCHANGE_BACKOFF_MAX_US / 2 ? client->backoff_us * 2 : EXCHANGE_BACKOFF_MAX_US;
 }
 
-static void lose(struct ratelimit_async *client, enum ratelimit_status status, const char *message)
+static void lose_with_code(struct ratelimit_async *client, enum ratelimit_status status, const char *code,
+                           const char *message)
 {
     bool of_use = client->answered || client->by_msgid.n > client->hello.sent;
     exchange_tell(client, 0);
     link_close(&client->connection);
     rewind_waiting(client);
-    end_all(client, &client->sent, status, message);
+    end_all(client, &client->sent, status, code, message);
     if (!of_use) put_off_retry(client);
+}
+
+static void lose(struct ratelimit_async *client, enum ratelimit_status status, const char *message)
+{
+    lose_with_code(client, status, "", message);
 }
 
 /* ---- Answers ---- */
@@ -206,7 +219,7 @@ static int on_response(struct ratelimit_async *client, const struct rpc_response
     char code[CODE_SIZE], message[MESSAGE_SIZE];
     if (!response->has_msgid) {
         split_error(response->error, code, message);
-        lose(client, RATELIMIT_LOST, message);
+        lose_with_code(client, RATELIMIT_LOST, code, message);
         return -1;
     }
     struct request *request = call_of(client, response->msgid);
@@ -296,7 +309,7 @@ static void connect_now(struct ratelimit_async *client)
         say_hello(client);
         break;
     case LINK_LATER: put_off_retry(client); break;
-    case LINK_FAILED: end_all(client, &client->waiting, RATELIMIT_UNREACHABLE, client->connection.error); break;
+    case LINK_FAILED: end_all(client, &client->waiting, RATELIMIT_UNREACHABLE, "", client->connection.error); break;
     }
 }
 
@@ -392,7 +405,7 @@ void exchange_cancel(struct ratelimit_async *client)
     exchange_tell(client, 0);
     link_close(&client->connection);
     rewind_waiting(client);
-    end_all(client, &client->sent, RATELIMIT_CANCELLED, "");
-    end_all(client, &client->waiting, RATELIMIT_CANCELLED, "");
+    end_all(client, &client->sent, RATELIMIT_CANCELLED, "", "");
+    end_all(client, &client->waiting, RATELIMIT_CANCELLED, "", "");
     CHECK(client->n_pending == 0);
 }

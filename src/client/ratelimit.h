@@ -274,7 +274,8 @@ RATELIMIT_API void ratelimit_use_maps(struct ratelimit *client);
 /* What went wrong with the last call, for people: "UNKNOWN_POLICY: there is no policy nosuch". "" after RATELIMIT_OK.
  * The client's own, valid until its next call. */
 RATELIMIT_API const char *ratelimit_error(const struct ratelimit *client);
-/* RATELIMIT_REFUSED: the daemon's code, "UNKNOWN_POLICY"; else "". Valid as above. */
+/* RATELIMIT_REFUSED: the daemon's code, "UNKNOWN_POLICY". RATELIMIT_LOST: that of its last words before it closed, where
+ * there were some, such as "TOO_LARGE". Else "". Valid as above. */
 RATELIMIT_API const char *ratelimit_error_code(const struct ratelimit *client);
 
 /* ---- The asynchronous client ------------------------------------------------------------------------------ */
@@ -289,7 +290,7 @@ struct ratelimit_answer {
     size_t n_members;
     const char *id;      /* of a reserve or acquire that was allowed: the reservation or the slot; else NULL */
     bool done;           /* of a reset or release that ended OK: was there anything to end? */
-    const char *code;    /* REFUSED: "UNKNOWN_POLICY"; else "" */
+    const char *code;    /* REFUSED: "UNKNOWN_POLICY"; LOST: of the daemon's last words, or ""; else "" */
     const char *message; /* for people, with the code; "" when OK */
     const void *result;  /* OK: the packed result; else NULL */
     size_t result_len;

@@ -17,6 +17,12 @@ enum exit_code usage_error(const char *what, const char *which)
     return EXIT_USAGE;
 }
 
+/* A code that came before the daemon closed is about what was asked here: there was nothing else on this connection. */
+static bool is_refusal(enum ratelimit_status status, const char *code)
+{
+    return status == RATELIMIT_REFUSED || (status == RATELIMIT_LOST && code[0] != '\0');
+}
+
 /* What makes no connection is often the wrong place to look; what was sent and lost is not to be asked again unseen. */
 static const char *way_out(enum ratelimit_status status, const char *error)
 {
@@ -29,9 +35,9 @@ enum exit_code complain(enum ratelimit_status status, const char *code, const ch
 {
     char message[MESSAGE_SIZE];
     log_escape(message, sizeof message, error, strlen(error));
-    fprintf(stderr, "ratelimitctl: %s%s\n", message, way_out(status, error));
+    fprintf(stderr, "ratelimitctl: %s%s\n", message, is_refusal(status, code) ? "" : way_out(status, error));
     if (status == RATELIMIT_BAD_ARGUMENT) return EXIT_USAGE;
-    if (status != RATELIMIT_REFUSED) return EXIT_UNREACHABLE;
+    if (!is_refusal(status, code)) return EXIT_UNREACHABLE;
     if (json) {
         size_t code_len = strlen(code);
         fputs("{\"error\": ", stdout);

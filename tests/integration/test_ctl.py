@@ -275,7 +275,7 @@ def test_a_full_backlog_costs_the_timeout_and_no_more():
 @pytest.mark.parametrize("answer, words", [
     (lambda msgid: b"", "closed the connection"),
     (lambda msgid: b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak"),
-    (lambda msgid: msgpack.packb([1, None, "TOO_LARGE: too long", None]), "TOO_LARGE: too long"),
+    (lambda msgid: msgpack.packb([1, None, "no code and no call", None]), "no code and no call"),
     (lambda msgid: msgpack.packb([1, msgid + 999, None, "pong"]), "never made"),
     (lambda msgid: b"\x94\x01\x01\xc0\xdd\xff\xff\xff\xff", "too long"),
 ])
@@ -283,6 +283,13 @@ def test_what_is_no_answer_is_3(answer, words):
     with Fake(answer) as fake:
         done = ctl("-s", fake.path, "ping")
     assert done.returncode == UNREACHABLE and words in done.stderr
+
+
+def test_a_request_longer_than_a_frame_is_4(daemon):
+    """It was 3, not reachable, with the daemon's answer beside it, and a warning that it might have been done."""
+    done = daemon.ctl("--json", "check", "login", "a" * 100_000)
+    assert done.returncode == REFUSED and json.loads(done.stdout)["error"] == "TOO_LARGE"
+    assert done.stderr.startswith("ratelimitctl: TOO_LARGE: ") and "may have been done" not in done.stderr
 
 
 def test_an_answer_of_the_wrong_kind_is_3():

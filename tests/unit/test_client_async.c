@@ -275,6 +275,7 @@ static void the_daemons_last_words_are_the_reason_of_the_loss(void **state)
     turn(&world);
     assert_ended(&world, 0, RATELIMIT_LOST);
     assert_string_equal(world.ends[0].message, "TOO_LARGE: the message is too long");
+    assert_string_equal(world.ends[0].code, "TOO_LARGE");
     buffer_fini(&out);
     finish(&world);
 }

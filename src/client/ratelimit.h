@@ -274,8 +274,8 @@ RATELIMIT_API void ratelimit_use_maps(struct ratelimit *client);
 /* What went wrong with the last call, for people: "UNKNOWN_POLICY: there is no policy nosuch". "" after RATELIMIT_OK.
  * The client's own, valid until its next call. */
 RATELIMIT_API const char *ratelimit_error(const struct ratelimit *client);
-/* RATELIMIT_REFUSED: the daemon's code, "UNKNOWN_POLICY". RATELIMIT_LOST: that of its last words before it closed, where
- * there were some, such as "TOO_LARGE". Else "". Valid as above. */
+/* RATELIMIT_REFUSED: the daemon's code, "UNKNOWN_POLICY". RATELIMIT_LOST: that of its last words before it closed,
+ * where there were some, such as "TOO_LARGE". Else "". Valid as above. */
 RATELIMIT_API const char *ratelimit_error_code(const struct ratelimit *client);
 
 /* ---- The asynchronous client ------------------------------------------------------------------------------ */

@@ -64,6 +64,13 @@ static void forget_flags(struct memory_store *memory, const struct op *op, size_
             memory->seats[i].entry->held = false;
 }
 
+/* Of the op's policy and key there is a list now, if only of marks. */
+static void set_flags(struct memory_store *memory, const struct op *op)
+{
+    for (size_t i = 0; i < op->n_members; i++)
+        if (memory->seats[i].entry != NULL) memory->seats[i].entry->held = true;
+}
+
 static struct memory_entry *find_holds(struct memory_store *memory, const struct op_member *member)
 {
     return memory_table_find_holds(&memory->table, member->limit->policy, member->hold_key);
@@ -171,8 +178,7 @@ enum submit memory_reserve(struct memory_store *memory, struct op *op)
         hold_list_add(entry->holds,
                       &(struct hold){
                           .id = hold->id, .units = hold->units, .made_us = hold->made_us, .end_ms = hold_end_ms(hold)});
-        for (size_t i = 0; i < op->n_members; i++)
-            if (memory->seats[i].entry != NULL) memory->seats[i].entry->held = true;
+        set_flags(memory, op);
     }
     close_holds(memory, entry);
     return result;
@@ -231,6 +237,7 @@ enum submit memory_settle(struct memory_store *memory, struct op *op)
     if (entry == NULL) return SUBMIT_OVERLOAD;
     memory_open(memory, op);
     int status = settle_in(memory, op, entry);
+    set_flags(memory, op);
     memory_unpin(memory, op);
     close_holds(memory, entry);
     return status == 0 ? memory_answer(memory, op) : SUBMIT_OVERLOAD;

@@ -210,6 +210,22 @@ static void a_hold_from_before_the_clock_stepped_back_is_settled_once(void **sta
     assert_true(again.ended && again.charged == 0);
 }
 
+static void a_mark_without_a_hold_goes_when_it_ends(void **state)
+{
+    (void)state;
+    struct op_hold hold = {.id = 1, .units = 1001, .ttl_ms = 1000};
+    ask(OP_CHECK, "a", 1, NULL);
+    ask(OP_RESERVE, "a", 1001, &hold);
+    assert_false(hold.held);
+    hold.made_us = now.wall_us;
+    ask(OP_SETTLE, "a", 0, &hold);
+    remaining("a");
+    assert_int_equal(counters.memory_keys, 2);
+    advance_ms(61000);
+    remaining("a");
+    assert_int_equal(counters.memory_keys, 1);
+}
+
 static void a_full_table_forgets_lists_as_other_keys(void **state)
 {
     (void)state;
@@ -337,6 +353,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_mark_is_remembered_until_its_time_is_over, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_unknown_hold_that_ends_in_more_than_a_day_was_none, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_hold_from_before_the_clock_stepped_back_is_settled_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_mark_without_a_hold_goes_when_it_ends, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_full_table_forgets_lists_as_other_keys, set_up, tear_down),
         cmocka_unit_test(a_list_has_an_end),
         cmocka_unit_test(a_full_list_forgets_the_marks_that_end_first),

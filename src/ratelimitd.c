@@ -281,6 +281,7 @@ static void start_turns(struct daemon *daemon)
 static int run(struct daemon *daemon)
 {
     make_handles(daemon);
+    process_hold_signals(false);
     if (make_parts(daemon) == 0) {
         start_turns(daemon);
     } else {
@@ -304,6 +305,7 @@ static int serve(struct daemon *daemon)
         daemon->clock.manual = true;
         daemon->clock.wall_us = 0;
     }
+    process_hold_signals(true);
     if (gate_open(&daemon->gate, daemon->config, daemon->arguments.socket_path) < 0) return EXIT_SOCKET;
     int error = uv_loop_init(&daemon->loop);
     if (error == 0) return run(daemon);

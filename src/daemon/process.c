@@ -41,6 +41,17 @@ uint64_t process_set_up(void)
     return seeds[2];
 }
 
+void process_hold_signals(bool hold)
+{
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
+    sigaddset(&signals, SIGUSR2);
+    pthread_sigmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &signals, NULL);
+}
+
 void process_trim(void)
 {
     malloc_trim(0);

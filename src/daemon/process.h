@@ -4,12 +4,17 @@
 #ifndef RL_DAEMON_PROCESS_H
 #define RL_DAEMON_PROCESS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Before anything is hashed and before the loop exists. Returns a random number for the store's jitter. */
 uint64_t process_set_up(void);
 /* Towards what so many connections need; the server caps them where that is more than the system allows. */
 void process_raise_open_files(int64_t n_connections);
+
+/* The signals that the daemon handles wait (true), or come, those that waited first (false). Between the socket's
+ * appearance and the handlers they wait: whoever sees the socket may want to stop the daemon. */
+void process_hold_signals(bool hold);
 
 /* Give the system back what was freed, after a burst of it. */
 void process_trim(void);

@@ -2,15 +2,17 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import stat
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 
-from harness import ROOT, RpcError, eventually, program, short_directory
+from harness import ROOT, Ratelimitd, RpcError, eventually, program, short_directory
 
 POLICIES = """policies:
   login: {algorithm: fixed_window, limit: 5, window: 1h}
@@ -476,6 +478,24 @@ def test_a_stop_before_ready_is_clean(ratelimitd, redis):
     eventually(lambda: os.path.exists(daemon.socket), "the socket")
     assert daemon.stop() == 0
     redis.resume()
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="no strace here")
+def test_a_stop_as_soon_as_the_socket_is_there_is_clean(tmp_path):
+    """It was a death by SIGTERM until the handlers were there; strace makes that time half a second."""
+    trace = tmp_path / "trace"
+    daemon = Ratelimitd(start=False)
+    slow = ["strace", "-qq", "-o", str(trace), "-e", "inject=epoll_create1:delay_enter=500000"]
+    try:
+        daemon.spawn([*slow, "-e", "trace=epoll_create1,execve,listen", *daemon.argv()],
+                     env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})  # it cannot run under ptrace
+        eventually(lambda: os.path.exists(daemon.socket) and "listen(" in trace.read_text(), "the socket")
+        pid = next(int(pid) for pid in Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text().split())
+        os.kill(pid, signal.SIGTERM)
+        assert daemon.wait() == 0
+    finally:
+        daemon.close()
+    assert "epoll_create1(" in trace.read_text()
 
 
 PATIENT = """policies:

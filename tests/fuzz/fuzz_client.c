@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "client/async.h"
+#include "proto/pull.h"
 
 enum { N_CALLS = 12, PIECES = 5 };
 

@@ -9,17 +9,15 @@
 #include <cmocka.h>
 
 #include "base/counters.h"
+#include "fakes/memory_world.h"
 #include "fakes/policies.h"
 #include "store/hold_list.h"
-#include "store/memory_store.h"
 
 #define SECOND_US INT64_C(1000000)
 
 enum { MANY_KEYS = 10000, AT_ONCE = 8 /* in one millisecond */ };
 
-static struct clock now = {.frozen = true};
-static struct store store;
-static struct policy_set *set;
+static struct memory_world world;
 static const struct policy *policy;
 
 static void open_store(uint64_t max_keys)
@@ -27,14 +25,8 @@ static void open_store(uint64_t max_keys)
     const struct memory_options options = {.max_keys = max_keys, .sweep = true, .counted = true};
     const struct policy_spec spec = {
         .name = "p", .limits = {{.algo = ALGO_FIXED_WINDOW, .limit = 1000, .window_us = 86400 * SECOND_US}}};
-    counters = (struct counters){0};
-    now.mono_us = SECOND_US;
-    now.wall_us = 86400 * 10000 * SECOND_US;
-    struct memory_store *memory = memory_store_new(&now, &options);
-    assert_non_null(memory);
-    store = memory_store_handle(memory);
-    set = policy_set_new();
-    policy = policies_add(set, &spec);
+    memory_world_open(&world, 86400 * 10000 * SECOND_US, &options);
+    policy = policies_add(world.set, &spec);
 }
 
 static int set_up(void **state)
@@ -44,24 +36,15 @@ static int set_up(void **state)
     return 0;
 }
 
-static void note_closed(void *arg)
-{
-    ++*(int *)arg;
-}
-
 static int tear_down(void **state)
 {
     (void)state;
-    int n_closed = 0;
-    store_close(&store, note_closed, &n_closed);
-    policy_set_unref(set);
-    return n_closed == 1 ? 0 : -1;
+    return memory_world_close(&world);
 }
 
 static void advance_ms(int64_t ms)
 {
-    now.mono_us += ms * 1000;
-    now.wall_us += ms * 1000;
+    memory_world_advance(&world, ms * 1000);
 }
 
 static struct decision ask(enum op_kind kind, const char *key, int64_t cost, struct op_hold *hold)
@@ -69,7 +52,7 @@ static struct decision ask(enum op_kind kind, const char *key, int64_t cost, str
     struct op_member member = {
         .limit = &policy->limits[0], .key = slice_of(key), .hold_key = slice_of(key), .cost = cost};
     struct op op = {.kind = kind, .n_members = 1, .members = &member, .hold = hold};
-    assert_int_equal(store_submit(&store, &op), SUBMIT_DECIDED);
+    assert_int_equal(store_submit(&world.store, &op), SUBMIT_DECIDED);
     return member.decision;
 }
 
@@ -154,10 +137,10 @@ static void a_list_is_swept_a_minute_after_its_last_end(void **state)
     uint64_t n_bytes = counters.memory_bytes;
     assert_int_equal(counters.memory_keys, 2);
     advance_ms(1000 + HOLD_GRACE_MS - 1);
-    store_flush(&store);
+    store_flush(&world.store);
     assert_int_equal(counters.memory_keys, 2);
     advance_ms(1);
-    for (int i = 0; i < 10; i++) store_flush(&store);
+    for (int i = 0; i < 10; i++) store_flush(&world.store);
     assert_int_equal(counters.memory_keys, 1); /* its units stay charged: nobody asked in time */
     assert_true(counters.memory_bytes < n_bytes);
     assert_int_equal(remaining("a"), 990);
@@ -196,7 +179,7 @@ static void a_hold_from_before_the_clock_stepped_back_is_settled_once(void **sta
 {
     (void)state;
     struct op_hold hold = reserve("a", 1, 10, 1000), again;
-    now.wall_us -= 3 * HOLD_TTL_MAX_MS * INT64_C(1000);
+    world.now.wall_us -= 3 * HOLD_TTL_MAX_MS * INT64_C(1000);
     hold.actual = 12;
     again = hold;
     ask(OP_SETTLE, "a", 0, &hold);
@@ -217,7 +200,7 @@ static void a_mark_without_a_hold_goes_when_it_ends(void **state)
     ask(OP_CHECK, "a", 1, NULL);
     ask(OP_RESERVE, "a", 1001, &hold);
     assert_false(hold.held);
-    hold.made_us = now.wall_us;
+    hold.made_us = world.now.wall_us;
     ask(OP_SETTLE, "a", 0, &hold);
     remaining("a");
     assert_int_equal(counters.memory_keys, 2);
@@ -235,7 +218,7 @@ static void a_full_table_forgets_lists_as_other_keys(void **state)
         char key[8];
         snprintf(key, sizeof key, "k%d", (int)i);
         reserve(key, i + 1, 1, 1000);
-        store_flush(&store);
+        store_flush(&world.store);
         assert_in_range(counters.memory_keys, 1, 6);
     }
     assert_true(counters.memory_evicted > 80);

@@ -10,17 +10,14 @@
 #include <cmocka.h>
 
 #include "base/counters.h"
+#include "fakes/memory_world.h"
 #include "fakes/policies.h"
-#include "store/memory_store.h"
 
 #define SECOND_US INT64_C(1000000)
 
 enum { MAX_KEYS = 1000, LIMIT = 1000000 };
 
-static struct clock now = {.frozen = true};
-static struct memory_store *memory;
-static struct store store;
-static struct policy_set *set;
+static struct memory_world world;
 static const struct policy *policy;
 
 static int set_up(void **state)
@@ -29,29 +26,15 @@ static int set_up(void **state)
     const struct memory_options options = {.max_keys = MAX_KEYS, .sweep = true, .counted = true};
     const struct policy_spec spec = {
         .name = "p", .limits = {{.algo = ALGO_FIXED_WINDOW, .limit = LIMIT, .window_us = 86400 * SECOND_US}}};
-    counters = (struct counters){0};
-    now.mono_us = SECOND_US;
-    now.wall_us = 86400 * 10000 * SECOND_US;
-    memory = memory_store_new(&now, &options);
-    assert_non_null(memory);
-    store = memory_store_handle(memory);
-    set = policy_set_new();
-    policy = policies_add(set, &spec);
+    memory_world_open(&world, 86400 * 10000 * SECOND_US, &options);
+    policy = policies_add(world.set, &spec);
     return 0;
-}
-
-static void note_closed(void *arg)
-{
-    ++*(int *)arg;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    int n_closed = 0;
-    store_close(&store, note_closed, &n_closed);
-    policy_set_unref(set);
-    return n_closed == 1 ? 0 : -1;
+    return memory_world_close(&world);
 }
 
 /* One unit of key "a", once for this number. Returns what is left. */
@@ -61,7 +44,7 @@ static int64_t check_once(int number, uint32_t note_ms)
     snprintf(name, sizeof name, "note1:p:1:a:%06d", number);
     struct op_member member = {.limit = &policy->limits[0], .key = slice_of("a"), .cost = 1};
     struct op op = {.kind = OP_CHECK, .n_members = 1, .members = &member, .note = slice_of(name), .note_ms = note_ms};
-    assert_int_equal(store_submit(&store, &op), SUBMIT_DECIDED);
+    assert_int_equal(store_submit(&world.store, &op), SUBMIT_DECIDED);
     return member.decision.remaining;
 }
 
@@ -93,10 +76,10 @@ static void a_lowered_bound_lets_some_go_in_every_turn(void **state)
 {
     (void)state;
     for (int i = 0; i < MAX_KEYS; i++) check_once(i, 3600000);
-    memory_store_set_max_keys(memory, 10);
+    memory_store_set_max_keys(world.memory, 10);
     check_once(MAX_KEYS, 3600000);
     assert_in_range(counters.memory_evicted, 1, 100); /* not all at once: others wait */
-    for (int i = 0; i < 30; i++) store_flush(&store);
+    for (int i = 0; i < 30; i++) store_flush(&world.store);
     assert_int_equal(counters.memory_evicted, MAX_KEYS + 1 - 10);
 }
 
@@ -105,9 +88,8 @@ static void what_is_over_is_swept(void **state)
     (void)state;
     for (int i = 0; i < MAX_KEYS; i++) check_once(i, 1000);
     uint64_t full = counters.memory_bytes;
-    now.mono_us += 2 * SECOND_US;
-    now.wall_us += 2 * SECOND_US;
-    for (int i = 0; i < 20; i++) store_flush(&store);
+    memory_world_advance(&world, 2 * SECOND_US);
+    for (int i = 0; i < 20; i++) store_flush(&world.store);
     assert_true(counters.memory_bytes < full / 10);
     assert_int_equal(check_once(0, 1000), LIMIT - MAX_KEYS - 1);
 }

@@ -1,0 +1,24 @@
+/*
+ * memory_world.h: a memory store alone, its clock in the test's hands, and policies to ask it with.
+ */
+#ifndef RL_TESTS_MEMORY_WORLD_H
+#define RL_TESTS_MEMORY_WORLD_H
+
+#include "base/clock.h"
+#include "limit/policy.h"
+#include "store/memory_store.h"
+
+struct memory_world {
+    struct clock now;            /* stands where it was put */
+    struct memory_store *memory; /* owned */
+    struct store store;          /* its handle */
+    struct policy_set *set;      /* owned; empty at first */
+};
+
+/* The counters at 0, the clock at `wall_us`, the store empty. */
+void memory_world_open(struct memory_world *world, int64_t wall_us, const struct memory_options *options);
+/* 0, or -1 where the store did not close at once. */
+int memory_world_close(struct memory_world *world);
+void memory_world_advance(struct memory_world *world, int64_t us);
+
+#endif

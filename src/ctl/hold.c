@@ -22,7 +22,7 @@ struct holder {
     pid_t child;                    /* 0: none, or ended */
     int status;                     /* of the child, as waitpid() tells it */
     bool answered;
-    enum exit_code code;
+    int code;           /* the exit status, unless the command has one */
     sigset_t unblocked; /* while waiting */
 };
 
@@ -68,14 +68,14 @@ static void on_acquired(const struct ratelimit_answer *answer, void *arg)
     struct holder *holder = arg;
     holder->answered = true;
     if (answer->status != RATELIMIT_OK) {
-        holder->code = complain(answer->status, answer->code, answer->message, holder->options->json);
+        holder->code = (int)complain(answer->status, answer->code, answer->message, holder->options->json);
         return;
     }
     say(holder, answer);
     holder->code = answer->decision->allowed ? EXIT_DONE : EXIT_DENIED;
     if (answer->id == NULL) return;
     holder->slot = mem_strdup(answer->id);
-    if (holder->slot == NULL) holder->code = usage_error("no memory", "");
+    if (holder->slot == NULL) holder->code = (int)usage_error("no memory", "");
 }
 
 static void on_released(const struct ratelimit_answer *answer, void *arg)
@@ -91,7 +91,7 @@ static void ask_for_slot(struct holder *holder, const char *policy, const char *
                                                            holder->options->timeout_ms, on_acquired, holder);
     if (status == RATELIMIT_OK) return;
     holder->answered = true;
-    holder->code = complain(status, "", ratelimit_status_text(status), holder->options->json);
+    holder->code = (int)complain(status, "", ratelimit_status_text(status), holder->options->json);
 }
 
 static void give_back(struct holder *holder)
@@ -134,7 +134,7 @@ static void start_command(struct holder *holder)
     if (holder->child == 0) become_command(holder);
     if (holder->child > 0) return;
     fprintf(stderr, "ratelimitctl: cannot start %s: %s\n", holder->command[0], strerror(errno));
-    holder->code = (enum exit_code)EXIT_NOT_EXECUTABLE;
+    holder->code = EXIT_NOT_EXECUTABLE;
     holder->child = 0;
 }
 
@@ -195,7 +195,7 @@ static int hold(struct holder *holder, const char *policy, const char *key)
     ratelimit_async_process(holder->client, 0);
     while (!holder->answered && got_signal == 0) turn(holder, false);
     if (got_signal != 0) return EXIT_SIGNALLED + got_signal;
-    if (holder->slot == NULL) return (int)holder->code;
+    if (holder->slot == NULL) return holder->code;
     bool started = false;
     if (holder->command != NULL) {
         start_command(holder);
@@ -206,7 +206,7 @@ static int hold(struct holder *holder, const char *policy, const char *key)
     }
     if (holder->slot != NULL) give_back(holder);
     while (holder->slot != NULL && !holder->answered) turn(holder, false);
-    return started ? status_of(holder) : (int)holder->code;
+    return started ? status_of(holder) : holder->code;
 }
 
 int hold_run(const struct options *options, int n, char **arguments)

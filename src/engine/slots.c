@@ -117,7 +117,8 @@ struct slot *slots_new(struct slots *slots, struct check *check, struct slot_own
     struct op_member members[POLICY_LIMITS_MAX];
     if (slots->n >= slots->options.max || owner->n >= slots->options.max_per_owner) return NULL;
     if (check_reserve_ids(check) < 0) return NULL;
-    uint16_t n = pick(members, check_fill_members(check, members));
+    uint16_t n = check_fill_members(check, members);
+    n = pick(members, n);
     size_t n_bytes = check->key.len;
     for (uint16_t i = 0; i < n; i++) n_bytes += members[i].key.len + members[i].common.len;
     struct slot *slot = take_memory(slots, n, n_bytes);

@@ -143,15 +143,10 @@ static void check_target(struct entry *entry, const char *text)
 
 /* What they get */
 
-static bool is_bucket(const struct limit *limit)
-{
-    return reading_fields[FIELD_BURST].algos & 1U << limit->algo;
-}
-
 /* May keys with another limit share this one's counters? */
 static bool counts_for_all(const struct limit *limit)
 {
-    return !is_bucket(limit) && !(limit->algo == ALGO_SLIDING_LOG && limit->count_denied);
+    return !limit_is_bucket(limit) && !(limit->algo == ALGO_SLIDING_LOG && limit->count_denied);
 }
 
 static int64_t *field_of(struct limit *limit, enum number number)
@@ -261,7 +256,7 @@ static void settle(struct entry *entry, struct limit *limit, size_t index)
         *field_of(limit, (enum number)i) = 0;
     }
     bool is_default = given[NUMBER_BURST] == NULL && !(entry->reading->own_bursts & 1U << index);
-    if (is_bucket(limit) && limit->limit > 0 && is_default) limit->burst = limit->limit;
+    if (limit_is_bucket(limit) && limit->limit > 0 && is_default) limit->burst = limit->limit;
 }
 
 /* What only the algorithm knows. Its message begins with the setting it is about. */

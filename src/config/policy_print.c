@@ -9,16 +9,6 @@
 #define STRAIGHT "    "
 #define IN_LIST  "        "
 
-static bool is_fixed_window(const struct limit *limit)
-{
-    return limit->algo == ALGO_FIXED_WINDOW || limit->algo == ALGO_FIRST_HIT;
-}
-
-static bool is_bucket(const struct limit *limit)
-{
-    return limit->algo == ALGO_BUCKET || limit->algo == ALGO_LEAKY_BUCKET;
-}
-
 /* Between quotes; what is not printable escaped. */
 static void print_quoted(FILE *out, const char *text)
 {
@@ -44,9 +34,9 @@ static void print_algorithm(FILE *out, const struct limit *limit, const char *in
         return;
     }
     fprintf(out, "%salgorithm: %s\n", indent, limit_ops(limit)->name);
-    if (is_fixed_window(limit))
+    if (limit_is_fixed_window(limit))
         fprintf(out, "%sstart: %s\n", indent, limit->algo == ALGO_FIRST_HIT ? "first_hit" : "aligned");
-    if (is_fixed_window(limit) || limit->algo == ALGO_SLIDING_LOG)
+    if (limit_is_fixed_window(limit) || limit->algo == ALGO_SLIDING_LOG)
         fprintf(out, "%scount_denied: %s\n", indent, limit->count_denied ? "true" : "false");
 }
 
@@ -82,7 +72,7 @@ static void print_limit(FILE *out, const struct limit *limit, const char *indent
     else
         fprintf(out, "%s%s: %s\n", indent, limit->algo == ALGO_CONCURRENCY ? "slot_ttl" : "window",
                 units_print_duration(text, limit->window_us));
-    if (is_bucket(limit) && limit->limit > 0) fprintf(out, "%sburst: %" PRId64 "\n", indent, limit->burst);
+    if (limit_is_bucket(limit) && limit->limit > 0) fprintf(out, "%sburst: %" PRId64 "\n", indent, limit->burst);
     if (limit->algo == ALGO_LEAKY_BUCKET)
         fprintf(out, "%smax_wait: %s\n", indent, units_print_duration(text, limit->max_wait_us));
 }
@@ -122,7 +112,7 @@ static const char *burst_text(const struct limit *limit, const struct limit *bas
 {
     (void)base;
     snprintf(out, UNITS_TEXT_MAX, "%" PRId64, limit->burst);
-    return is_bucket(limit) && limit->limit > 0 ? out : NULL;
+    return limit_is_bucket(limit) && limit->limit > 0 ? out : NULL;
 }
 
 static const char *window_text(const struct limit *limit, const struct limit *base, char *out)

@@ -16,19 +16,9 @@ enum {
     CHANGE_SIZE = 176,        /* of one limit that it changes */
 };
 
-static bool is_bucket(const struct limit *limit)
-{
-    return limit->algo == ALGO_LEAKY_BUCKET || limit->algo == ALGO_BUCKET;
-}
-
-static bool is_fixed_window(const struct limit *limit)
-{
-    return limit->algo == ALGO_FIXED_WINDOW || limit->algo == ALGO_FIRST_HIT;
-}
-
 static bool may_count_denied(const struct limit *limit)
 {
-    return is_fixed_window(limit) || limit->algo == ALGO_SLIDING_LOG;
+    return limit_is_fixed_window(limit) || limit->algo == ALGO_SLIDING_LOG;
 }
 
 static void pack_word(struct packer *packer, const char *name, const char *text)
@@ -87,7 +77,7 @@ void policies_pack_limit(struct packer *packer, const struct limit *limit, uint3
 {
     const struct algo_ops *ops = limit_ops(limit);
     bool is_named = limit->name[0] != '\0', is_leaky = limit->algo == ALGO_LEAKY_BUCKET;
-    pack_map(packer, 3U + is_named + limit->shared + is_bucket(limit) + is_leaky + is_fixed_window(limit) +
+    pack_map(packer, 3U + is_named + limit->shared + limit_is_bucket(limit) + is_leaky + limit_is_fixed_window(limit) +
                          may_count_denied(limit) + limit->phase + (limit->calendar != NULL) + is_week(limit) + n_more);
     if (is_named) pack_word(packer, "name", limit->name);
     if (limit->shared) pack_by(packer, limit);
@@ -97,9 +87,10 @@ void policies_pack_limit(struct packer *packer, const struct limit *limit, uint3
         pack_calendar(packer, limit->calendar);
     else
         pack_number(packer, window_name(limit), div_up(limit->window_us, 1000));
-    if (is_bucket(limit)) pack_number(packer, "burst", limit->full);
+    if (limit_is_bucket(limit)) pack_number(packer, "burst", limit->full);
     if (is_leaky) pack_number(packer, "max_wait_ms", div_up(limit->max_wait_us, 1000));
-    if (is_fixed_window(limit)) pack_word(packer, "start", limit->algo == ALGO_FIRST_HIT ? "first_hit" : "aligned");
+    if (limit_is_fixed_window(limit))
+        pack_word(packer, "start", limit->algo == ALGO_FIRST_HIT ? "first_hit" : "aligned");
     if (may_count_denied(limit)) pack_flag(packer, "count_denied", limit->count_denied);
     if (limit->phase) pack_flag(packer, "phase", true);
 }
@@ -109,7 +100,8 @@ static void pack_change(struct packer *packer, const struct limit *limit, const 
 {
     bool is_named = limit->name[0] != '\0';
     bool has_limit = limit->limit != base->limit, has_window = limit->window_us != base->window_us;
-    bool has_burst = is_bucket(limit) && limit->full != base->full, has_wait = limit->max_wait_us != base->max_wait_us;
+    bool has_burst = limit_is_bucket(limit) && limit->full != base->full,
+         has_wait = limit->max_wait_us != base->max_wait_us;
     pack_map(packer, 0U + is_named + has_limit + has_window + has_burst + has_wait);
     if (is_named) pack_word(packer, "name", limit->name);
     if (has_limit) pack_number(packer, "limit", limit->limit);

@@ -6,7 +6,8 @@
 -- and `now`), from which the daemon derives every answer with the same integer arithmetic.
 --
 -- KEYS     each key once: those read by MGET first, then the others; in the order of the runs
--- ARGV[1]  <I4 nonce> <H keys read by MGET> <B runs> <H groups>, then the runs, then the groups
+-- ARGV[1]  <I4 nonce> <I7 latest, us> <H keys read by MGET> <B runs> <H groups>, then the runs, then the groups
+--          latest, if not 0: a turn that begins later does nothing, and replies -2 | now in us | nonce
 --   run    <B algorithm> <B form> <H keys> <I7 a> <I7 b> <I7 c> <I7 d>, and by form
 --          0: one check of cost 1 on each key      1: + <I4 checks> <I7 cost> per key; 0 checks = a peek
 --          2: the keys are charged by groups       3: the keys are forgotten
@@ -36,7 +37,7 @@
 --
 local K, S, call, try = KEYS, ARGV[1], redis.call, redis.pcall
 local unp, pack, fmt, find, floor, type = struct.unpack, struct.pack, string.format, string.find, math.floor, type
-local nonce, n_mget, n_runs, n_groups, pos = unp('<I4HBH', S)
+local nonce, latest, n_mget, n_runs, n_groups, pos = unp('<I4I7HBH', S)
 local now = ARGV[2]
 if now then
     now = tonumber(now)
@@ -44,6 +45,7 @@ else
     local time = call('TIME')
     now = time[1] * 1000000 + time[2]
 end
+if latest > 0 and now > latest then return {-2, now, nonce} end
 
 local out, twos, waits = {}, {}, {} -- the reply's parts
 local n_twos, n_waits, n_bad, n_members = 0, 0, 0, 0

@@ -5,7 +5,7 @@
 -- src/store/turn_steps.c packs such a turn and reads the reply, and is this file's twin.
 --
 -- KEYS     each state's key once, then the keys that belong to one step alone (notes ...)
--- ARGV[1]  <I4 nonce> <H 65535> <B runs> <H steps>, then the runs, then the steps
+-- ARGV[1]  <I4 nonce> <I7 latest, us> <H 65535> <B runs> <H steps>, then the runs, then the steps
 --   run    <B algorithm> <I7 a> <I7 b> <I7 c> <I7 d>
 --   step   <B kind> <B members>, per member <B run, from 1> <H key, from 1> <I7 cost>, then the kind's own fields
 -- Reply    per step: s1 and s2 of each member, as seen before it (and after what the step itself gave back first); -1, 0

@@ -28,6 +28,8 @@ static struct check *new_trial(struct candidates *candidates, struct check *one)
     trial->kind = OP_CHECK;
     trial->policy = policy;
     trial->set = policy_set_ref(one->set);
+    trial->party = one->party;
+    trial->deadline_ms = one->deadline_ms > 0 ? one->deadline_ms : one->policy->deadline_ms;
     trial->cost = one->cost;
     trial->has_max_wait = one->has_max_wait;
     trial->max_wait_us = one->max_wait_us;
@@ -121,11 +123,12 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
     judge(trial, outcome == OP_DECIDED ? verdict_of(op) : VERDICT_NONE);
 }
 
-static void ask(struct check *trial)
+static void ask(struct check *trial, int64_t now_us)
 {
     struct candidates *candidates = trial->asker;
     check_fill_op(trial, &trial->op, trial->members);
     trial->op.done = on_op_done;
+    trial->op.deadline_us = now_us + (int64_t)trial->deadline_ms * 1000; /* an older one would judge by other counts */
     switch (store_submit(candidates->store, &trial->op)) {
     case SUBMIT_DECIDED: judge(trial, verdict_of(&trial->op)); break;
     case SUBMIT_PENDING: trial->store_holds = true; break;
@@ -134,7 +137,7 @@ static void ask(struct check *trial)
     }
 }
 
-void candidates_submit(struct check *prepared, bool is_closing)
+void candidates_submit(struct check *prepared, int64_t now_us, bool is_closing)
 {
     for (struct check *trial = prepared, *next; trial != NULL; trial = next) {
         next = trial->next;
@@ -144,7 +147,7 @@ void candidates_submit(struct check *prepared, bool is_closing)
                  check_reserve_ids(trial) < 0 || check_name_note(trial) < 0)
             judge(trial, VERDICT_NONE);
         else
-            ask(trial);
+            ask(trial, now_us);
     }
 }
 

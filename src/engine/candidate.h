@@ -34,7 +34,7 @@ void candidates_set_max(struct candidates *candidates, size_t max);
 /* What is to be asked beside `first` and its members; NULL where nothing is. */
 struct check *candidates_prepare(struct candidates *candidates, struct check *first);
 /* The prepared ones are theirs now. `is_closing`: the store is not to be asked any more. */
-void candidates_submit(struct check *prepared, bool is_closing);
+void candidates_submit(struct check *prepared, int64_t now_us, bool is_closing);
 /* The enforced part of it all is over: decided, failed or left. */
 void candidates_enforced(struct check *first);
 

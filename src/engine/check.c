@@ -120,7 +120,7 @@ static uint32_t note_ms_of(const struct check *first)
 
 void check_fill_op(struct check *first, struct op *op, struct op_member *members)
 {
-    *op = (struct op){.kind = first->kind, .members = members};
+    *op = (struct op){.kind = first->kind, .members = members, .party = first->party};
     list_init(&op->link);
     op->n_members =
         first->kind == OP_RELEASE ? slot_fill_members(first->slot, members) : check_fill_members(first, members);

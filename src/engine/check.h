@@ -34,14 +34,15 @@ enum trial_verdict { VERDICT_NONE, VERDICT_ALLOWED, VERDICT_DENIED };
 struct check {
     /* the asker's */
     enum op_kind kind;
-    uint32_t deadline_ms;              /* 0 = the policy's */
-    const struct policy *policy;       /* held through `set` */
-    struct slice key;                  /* into inline_key or big_key */
-    int64_t cost;                      /* of a refund: the units; with at_most: 1 */
-    int64_t at_most;                   /* as many units as fit, up to this; 0 = the cost */
-    uint8_t request_id_len;            /* 0 = none; of a check_all that of the first counts */
-    bool has_max_wait;                 /* else the policy's */
-    int64_t max_wait_us;               /* a delay that will do, where the policy's may be longer */
+    uint64_t party;              /* the connection's number, for a fair share of the store; 0 = the engine itself */
+    uint32_t deadline_ms;        /* 0 = the policy's */
+    const struct policy *policy; /* held through `set` */
+    struct slice key;            /* into inline_key or big_key */
+    int64_t cost;                /* of a refund: the units; with at_most: 1 */
+    int64_t at_most;             /* as many units as fit, up to this; 0 = the cost */
+    uint8_t request_id_len;      /* 0 = none; of a check_all that of the first counts */
+    bool has_max_wait;           /* else the policy's */
+    int64_t max_wait_us;         /* a delay that will do, where the policy's may be longer */
     void (*done)(struct check *check); /* exactly once; may run within engine_submit(); never once released */
     void *asker;                       /* not owned; the engine never looks */
     struct check *next;                /* the asker's: the next one of the same request; not owned */

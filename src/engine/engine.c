@@ -187,9 +187,10 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
     check->store_holds = false;
     if (outcome == OP_DECIDED) engine_note_hold(check);
     if (check->kind == OP_RESERVE) engine_follow_up_hold(check, outcome);
-    if (check->kind == OP_ACQUIRE && outcome == OP_DOWN) slot_doubt(check->slot);
+    if (check->kind == OP_ACQUIRE && outcome == OP_DOWN && op->sent) slot_doubt(check->slot);
     if (check->slot != NULL) note_slot(check, outcome);
-    if (check->answered) counters.late_replies += outcome != OP_DOWN;
+    bool is_reply = outcome == OP_DECIDED || outcome == OP_STORE_ERROR;
+    if (check->answered) counters.late_replies += is_reply;
     if (check->released) {
         check->engine->n_tombs -= check_count(check);
         give_back(check);
@@ -197,6 +198,8 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
         switch (outcome) {
         case OP_DECIDED: decided(check); break;
         case OP_DOWN: fail(check, REASON_DOWN); break;
+        case OP_EXPIRED: fail(check, REASON_DEADLINE); break;
+        case OP_OVERLOAD: fail(check, REASON_OVERLOAD); break;
         case OP_STORE_ERROR: fail(check, REASON_STORE_ERROR); break;
         }
     }
@@ -212,6 +215,12 @@ static uint32_t deadline_of(const struct check *first)
     return least;
 }
 
+/* What gives something back is sent however late: who asked for it is answered by the deadline all the same. */
+static bool must_be_sent(const struct check *check)
+{
+    return check->kind == OP_RELEASE || check->kind == OP_SWEEP || (check->kind == OP_SETTLE && check->party == 0);
+}
+
 /* 0, or -1 where something of ours is used up. */
 static int prepare(struct check *check)
 {
@@ -223,6 +232,7 @@ static int prepare(struct check *check)
     if (deadlines_set(&engine->deadlines, &check->deadline, engine->clock->mono_us, deadline_us) < 0) return -1;
     check_fill_op(check, &check->op, check->members);
     check->op.done = on_op_done;
+    if (!must_be_sent(check)) check->op.deadline_us = check->deadline.at_us;
     return 0;
 }
 
@@ -292,7 +302,8 @@ void engine_submit(struct engine *engine, struct check *check)
         fail(check, REASON_OVERLOAD);
     else
         submit_check(check);
-    if (trials != NULL) candidates_submit(trials, engine->closing); /* the engine may be gone with the last of them */
+    /* the engine may be gone with the last of them */
+    if (trials != NULL) candidates_submit(trials, engine->clock->mono_us, engine->closing);
 }
 
 int engine_acquires(struct engine *engine, struct check *check, struct slot_owner *owner)
@@ -365,16 +376,21 @@ int64_t engine_next_deadline(const struct engine *engine)
     return first != NULL && first->at_us < next_us ? first->at_us : next_us;
 }
 
-/* Answer every check whose deadline is not after until_us. */
-static void fail_until(struct engine *engine, int64_t until_us, enum reason reason)
+/* The deadline is over: an op that was not sent by then never is. */
+static void expire(struct check *check)
 {
-    for (struct deadline *first; (first = deadlines_first(&engine->deadlines)) != NULL && first->at_us <= until_us;)
-        fail(CONTAINER_OF(first, struct check, deadline), reason);
+    if (check->op.deadline_us > 0 && check->store_holds && store_withdraw(&check->engine->store, &check->op))
+        on_op_done(&check->op, OP_EXPIRED);
+    else
+        fail(check, REASON_DEADLINE);
 }
 
 void engine_expire(struct engine *engine)
 {
-    fail_until(engine, engine->clock->mono_us, REASON_DEADLINE);
+    int64_t now_us = engine->clock->mono_us;
+    for (struct deadline *first; (first = deadlines_first(&engine->deadlines)) != NULL && first->at_us <= now_us;)
+        expire(CONTAINER_OF(first, struct check, deadline));
+
     if (engine->reservations.n > 0) engine_sweep_ended(engine);
     slots_run(&engine->slots);
 }
@@ -402,7 +418,8 @@ void engine_close(struct engine *engine, void (*on_closed)(void *arg), void *arg
     engine->closing = true;
     engine->on_closed = on_closed;
     engine->on_closed_arg = arg;
-    fail_until(engine, INT64_MAX, REASON_DOWN);
+    for (struct deadline *first; (first = deadlines_first(&engine->deadlines)) != NULL;)
+        fail(CONTAINER_OF(first, struct check, deadline), REASON_DOWN);
     if (engine->slots.n > 0) store_flush(&engine->store); /* those given back last */
     slots_close(&engine->slots);
     store_close(&engine->store, on_store_closed, engine);

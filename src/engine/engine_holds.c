@@ -23,12 +23,12 @@ void engine_start_hold(struct engine *engine, struct check *check)
         (struct op_hold){.id = hash_keyed(&seed, sizeof seed), .units = check->cost, .ttl_ms = check->hold.ttl_ms};
 }
 
-/* To give it back at its end. False where none can be had. */
-static bool start_timer(const struct check *check)
+/* To give it back at its end, counted from from_us. False where none can be had. */
+static bool start_timer(const struct check *check, int64_t from_us)
 {
     struct engine *engine = check->engine;
-    return reservations_add(&engine->reservations, check->hold.id, check->policy->name, check->key,
-                            engine->clock->mono_us, check->hold.ttl_ms);
+    return reservations_add(&engine->reservations, check->hold.id, check->policy->name, check->key, from_us,
+                            check->hold.ttl_ms);
 }
 
 void engine_note_hold(struct check *check)
@@ -40,7 +40,7 @@ void engine_note_hold(struct check *check)
     if (check->kind != OP_RESERVE || !hold->held) return;
     counters.reservations_made++;
     if (engine->clock->manual) return; /* no timer knows when the limits' now is moved */
-    if (!start_timer(check)) counters.reservations_untimed++;
+    if (!start_timer(check, engine->clock->mono_us)) counters.reservations_untimed++;
 }
 
 /* What cannot be cancelled now comes back at its end. */
@@ -68,7 +68,11 @@ void engine_follow_up_hold(struct check *check, enum op_outcome outcome)
 {
     bool awaited = !check->answered && !check->released;
     if (outcome == OP_DECIDED && check->hold.held && !awaited) cancel(check);
-    if (outcome == OP_DOWN && !check->engine->closing) (void)start_timer(check);
+
+    /* Lost: it may have been made, or Redis may still come to it, until the batch's time is over. Its end is then. */
+    const struct op *op = &check->op;
+    int64_t now_us = check->engine->clock->mono_us, last_us = op->runs_until_us > now_us ? op->runs_until_us : now_us;
+    if (outcome == OP_DOWN && op->sent && !check->engine->closing) (void)start_timer(check, last_us);
 }
 
 static void retry_later(struct engine *engine, struct reservation *reservation)

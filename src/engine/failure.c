@@ -38,16 +38,20 @@ static void count(enum reason reason)
 
 static void answer_error(struct check *check, enum reason reason)
 {
-    static const char *const messages[] = {
-        [REASON_DOWN] = "the store is away",
-        [REASON_BREAKER] = "the store is in trouble and was not asked",
-        [REASON_DEADLINE] = "the store did not answer in time",
-        [REASON_OVERLOAD] = "too much waits for the store already",
-        [REASON_STORE_ERROR] = "the store answered with an error, or a key holds a value of another type",
+    static const struct {
+        const char *unsent, *sent;
+    } messages[] = {
+        [REASON_DOWN] = {"the store is away; it was not sent", "the connection to the store was lost; it may be done"},
+        [REASON_BREAKER] = {"the store is in trouble; it was not sent"},
+        [REASON_DEADLINE] = {"the store is too busy; it was not sent",
+                             "the store did not answer in time; it may be done"},
+        [REASON_OVERLOAD] = {"too much waits for the store already; it was not sent"},
+        [REASON_STORE_ERROR] = {.sent = "the store answered with an error, or a key holds a value of another type"},
     };
+    const char *sent = messages[reason].sent, *unsent = messages[reason].unsent;
     counters.failure_error++;
     check->error = ERROR_STORE_UNAVAILABLE;
-    check->error_message = messages[reason];
+    check->error_message = sent != NULL && (check->op.sent || unsent == NULL) ? sent : unsent;
 }
 
 /* A cost of 0 charges nothing and is always allowed, also here. */

@@ -280,8 +280,9 @@ static void note_renewed(struct slot *slot)
 static void note_outcome(struct slot *slot, enum op_outcome outcome)
 {
     int64_t now_us = slot->slots->clock->mono_us;
-    if (outcome == OP_DOWN) slot->slots->resume_us = now_us + RETRY_US;
-    if (outcome == OP_DOWN)
+    bool is_later = outcome == OP_DOWN || outcome == OP_OVERLOAD;
+    if (is_later) slot->slots->resume_us = now_us + RETRY_US;
+    if (is_later)
         set_due(slot, now_us + RETRY_US);
     else if (outcome == OP_STORE_ERROR)
         set_due(slot, now_us + ttl_us(slot) / NEVER_LATER / SPREAD);

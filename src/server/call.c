@@ -24,6 +24,7 @@ struct check *call_add(struct call *call, enum op_kind kind, struct slice key)
     struct check *check = engine_check_new(call->session->home->engine, key);
     if (check == NULL) return NULL;
     check->kind = kind;
+    check->party = call->session->party;
     check->asker = call;
     if (call->first == NULL) {
         call->first = check;

@@ -332,6 +332,7 @@ static struct session *session_new(struct sessions *home)
     struct session *session = mem_zalloc(sizeof *session);
     if (session == NULL) return NULL;
     session->home = home;
+    session->party = ++home->n_made;
     session->asked_us = home->clock->mono_us;
     session->turn = home->turn;
     list_init(&session->calls);

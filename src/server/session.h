@@ -35,6 +35,7 @@ struct session {
     struct buffer in;      /* bytes not understood yet: part of a message, or what a pause left over; else no memory */
     struct buffer out;     /* answers of this turn; else no memory */
     struct buffer writing; /* with libuv since the socket was full; else no memory */
+    uint64_t party;        /* the number of this connection, from 1 */
     int64_t asked_us;      /* when the last message came; CLOCK_MONOTONIC */
     int64_t taken_us;      /* when the peer last took some of `writing` */
     size_t n_untaken;      /* bytes of `writing` at that time */

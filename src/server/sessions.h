@@ -35,8 +35,9 @@ struct sessions {
     struct list dirty;
     struct list runnable;
     struct list stalled;
-    size_t n;      /* sessions whose memory is not yet freed */
-    uint32_t turn; /* counts turn ends: a session's budget is for one turn */
+    uint64_t n_made; /* sessions, ever */
+    size_t n;        /* sessions whose memory is not yet freed */
+    uint32_t turn;   /* counts turn ends: a session's budget is for one turn */
     bool draining;
     uv_idle_t runner;                           /* active while somebody is runnable */
     uv_timer_t sweeper;                         /* active while somebody is stalled or may fall idle */

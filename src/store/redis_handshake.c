@@ -31,8 +31,10 @@ static void finish_with_error(struct redis_handshake *handshake, const char *wha
     struct slice text = redis_reader_text(reply);
     char fault[192];
     snprintf(fault, sizeof(fault), "%s: %.*s", what, (int)text.len, (const char *)text.data);
-    enum redis_remedy remedy = redis_error_remedy(redis_error_of((const char *)text.data, text.len));
-    finish(handshake, fault, remedy == REMEDY_RECONNECT_LATE ? remedy : REMEDY_RECONNECT);
+    enum redis_error error = redis_error_of((const char *)text.data, text.len);
+    bool is_forbidden = error == REDIS_ERROR_NOPERM || error == REDIS_ERROR_NOPERM_INSIDE; /* whatever it is asked */
+    bool is_late = is_forbidden || redis_error_remedy(error) == REMEDY_RECONNECT_LATE;
+    finish(handshake, fault, is_late ? REMEDY_RECONNECT_LATE : REMEDY_RECONNECT);
 }
 
 /* What every command of the handshake shares: true where the reply is good so far. */

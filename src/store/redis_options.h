@@ -15,7 +15,9 @@ struct redis_options {
     int database;
     uint32_t batch_max_keys; /* unique keys in one EVALSHA, 1 to 64 */
     bool merge;              /* equal checks of one key in one turn become one */
-    uint32_t max_inflight;   /* EVALSHA calls without reply; beyond: SUBMIT_OVERLOAD */
+    uint32_t window;         /* EVALSHA calls without reply; beyond: ops wait, each party its turn */
+    uint32_t max_inflight;   /* the same; beyond: SUBMIT_OVERLOAD or OP_OVERLOAD */
+    uint32_t deadline_ms;    /* the usual op's: how long a reply may take while more is sent */
     uint64_t max_output;     /* bytes waiting to be written; beyond: SUBMIT_OVERLOAD */
     uint32_t stall_ms;       /* the oldest command may wait this long for its reply, then the connection is closed */
     uint32_t backoff_min_ms, backoff_max_ms, refused_max_ms; /* reconnect, full jitter */

@@ -5,24 +5,30 @@
 #ifndef RL_STORE_REDIS_PRIVATE_H
 #define RL_STORE_REDIS_PRIVATE_H
 
+#include "store/op_queue.h"
 #include "store/redis_link.h"
 #include "store/redis_store.h"
 #include "store/turn.h"
 
 /* One turn on its way. */
 struct redis_slot {
-    struct list link; /* in idle, in_flight, refused or held; in none while gathering */
+    struct list link; /* in idle, in_flight or refused; in none while it is filled */
     struct redis_call call;
     struct redis_store *store; /* not owned */
     struct turn *turn;         /* owned */
     uint32_t nonce;
+    int64_t last_deadline_us; /* of its ops; CLOCK_MONOTONIC, as the next two */
+    int64_t sent_us;
+    int64_t until_us; /* it certainly does not begin any later */
+    bool is_sent;     /* it may have run */
     bool was_refused; /* met NOSCRIPT once */
+    bool is_apart;    /* of one policy alone, because Redis refused it among others */
 };
 
 enum phase {
     SENDING,
-    RELOADING, /* the script is away: wait for in_flight, then load it */
-    MOVING,    /* the server's settings have changed: wait for in_flight, then for the new connection */
+    RELOADING, /* the script is away: wait for in_flight, then load it; nothing new is sent */
+    MOVING,    /* the server's settings have changed: wait for in_flight, then for the new connection; as above */
 };
 
 struct redis_store {
@@ -31,14 +37,14 @@ struct redis_store {
     struct redis_script script;
     struct redis_link *link; /* owned; NULL once it is closed */
 
-    struct redis_slot *gathering; /* this loop turn's; NULL = none */
+    struct op_queue waiting; /* ops that are not sent yet */
     uint32_t n_idle;
-    struct list idle; /* slots without a turn */
-    struct list in_flight;
-    struct list refused; /* met NOSCRIPT: to be sent again, before held */
-    struct list held;    /* gathered while not SENDING */
-    uint32_t n_calls;    /* gathering, in_flight, refused and held */
+    struct list idle;      /* slots without a turn */
+    struct list in_flight; /* oldest first */
+    struct list refused;   /* met NOSCRIPT: to be sent again, before what waits */
+    uint32_t n_calls;      /* in_flight and refused */
     enum phase phase;
+    int64_t server_ahead_us; /* the server's clock less CLOCK_MONOTONIC, as its last reply had it */
     struct redis_call reload;
     struct turn *canary; /* owned; stays empty */
     uint32_t canary_nonce;
@@ -55,15 +61,20 @@ struct redis_store {
     void *on_closed_arg;
 };
 
-void redis_store_run_done(struct list *ops);           /* takes the ops off the list and tells each its outcome */
-void redis_store_call_soon(struct redis_store *store); /* the same to those in `ended`, from a timer */
+void redis_store_end(struct redis_store *store, struct op *op, enum op_outcome outcome); /* done runs soon */
+void redis_store_call_soon(struct redis_store *store); /* done of those in `ended`, from a timer */
+/* Not done, and not sent: it waits again, before the others. It ends where there is no memory for that. */
+void redis_store_wait_again(struct redis_store *store, struct op *op);
 
 struct redis_slot *redis_turns_begin(struct redis_store *store); /* for a new turn; NULL without memory */
+int redis_turns_add(struct redis_slot *slot, struct op *op);     /* as turn_add */
+void redis_turns_abandon(struct redis_slot *slot);               /* nothing was put in */
 void redis_turns_free_slots(struct list *slots);
-void redis_turns_send_gathering(struct redis_store *store); /* it is complete; nothing where there is none */
-void redis_turns_send_waiting(struct redis_store *store);   /* what had to wait, in the order it came */
-void redis_turns_end_waiting(struct redis_store *store);    /* it and the gathering end with OP_DOWN */
+void redis_turns_send(struct redis_slot *slot);           /* it is complete */
+void redis_turns_send_refused(struct redis_store *store); /* those that met NOSCRIPT, in their order */
+void redis_turns_end_refused(struct redis_store *store);  /* they end with OP_DOWN */
 /* Load the script again, or move to another server, once nothing is in flight that this could overtake. */
 void redis_turns_go_on_when_drained(struct redis_store *store);
+void redis_turns_learn_time(struct redis_store *store, const struct turn *turn); /* the server's, of a good reply */
 
 #endif

@@ -12,7 +12,7 @@ static const struct {
     {"MASTERDOWN", REDIS_ERROR_AWAY},   {"LOADING", REDIS_ERROR_AWAY},        {"READONLY", REDIS_ERROR_ROLE},
     {"BUSY", REDIS_ERROR_BUSY},         {"OOM", REDIS_ERROR_CAPACITY},        {"NOREPLICAS", REDIS_ERROR_CAPACITY},
     {"MISCONF", REDIS_ERROR_CAPACITY},  {"NOAUTH", REDIS_ERROR_AUTH},         {"WRONGPASS", REDIS_ERROR_AUTH},
-    {"NOPERM", REDIS_ERROR_AUTH},       {"WRONGTYPE", REDIS_ERROR_SCRIPT},
+    {"NOPERM", REDIS_ERROR_NOPERM},     {"WRONGTYPE", REDIS_ERROR_SCRIPT},
 };
 
 /* Errors whose first word is the catch-all ERR: told apart by what they contain. The first match counts. A NOSCRIPT
@@ -22,7 +22,8 @@ static const struct {
     enum redis_error error;
 } by_part[] = {
     {"max number of clients", REDIS_ERROR_CLIENTS},
-    {"The user executing the script can't run this command", REDIS_ERROR_AUTH},
+    {"can't run this command", REDIS_ERROR_NOPERM_INSIDE},
+    {"ACL failure in script", REDIS_ERROR_NOPERM_INSIDE},
     {"Client sent AUTH, but no password is set", REDIS_ERROR_AUTH},
     {"AUTH <password> called without any password configured", REDIS_ERROR_AUTH},
     {"invalid password", REDIS_ERROR_AUTH},
@@ -32,7 +33,7 @@ static const struct {
     {"-NOREPLICAS ", REDIS_ERROR_CAPACITY},
     {"-MISCONF ", REDIS_ERROR_CAPACITY},
     {"-MASTERDOWN ", REDIS_ERROR_AWAY},
-    {"-NOPERM ", REDIS_ERROR_AUTH},
+    {"-NOPERM ", REDIS_ERROR_NOPERM_INSIDE},
     {"Error running script", REDIS_ERROR_SCRIPT},
     {"script: ", REDIS_ERROR_SCRIPT},
     {"user_script:", REDIS_ERROR_SCRIPT},
@@ -50,7 +51,10 @@ enum redis_error redis_error_of(const char *text, size_t len)
     size_t word_len = space != NULL ? (size_t)(space - text) : len;
     for (size_t i = 0; i < sizeof(by_first_word) / sizeof(by_first_word[0]); i++) {
         const char *word = by_first_word[i].word;
-        if (word_len == strlen(word) && memcmp(text, word, word_len) == 0) return by_first_word[i].error;
+        if (word_len != strlen(word) || memcmp(text, word, word_len) != 0) continue;
+        if (by_first_word[i].error == REDIS_ERROR_NOPERM && contains(text, len, "script: "))
+            return REDIS_ERROR_NOPERM_INSIDE;
+        return by_first_word[i].error;
     }
     for (size_t i = 0; i < sizeof(by_part) / sizeof(by_part[0]); i++) {
         if (contains(text, len, by_part[i].part)) return by_part[i].error;
@@ -62,6 +66,7 @@ enum redis_remedy redis_error_remedy(enum redis_error error)
 {
     switch (error) {
     case REDIS_ERROR_NOSCRIPT: return REMEDY_RELOAD;
+    case REDIS_ERROR_NOPERM: return REMEDY_APART;
     case REDIS_ERROR_ROLE: return REMEDY_RECONNECT;
     case REDIS_ERROR_AUTH:
     case REDIS_ERROR_CLIENTS: return REMEDY_RECONNECT_LATE;

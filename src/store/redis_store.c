@@ -1,12 +1,17 @@
 /*
  * redis_store.c: the store as the engine sees it: ops in, their ends out, and what the link tells.
  *
- *   submit ──▶ gathering (a slot: one turn of turn.h) ── full, or flush ──▶ redis_turns.c ──▶ done
+ *   submit ──▶ waiting (op_queue.h) ── flush: while the window has room, one batch (a slot: one turn of turn.h) after
+ * the other, filled round robin over the parties ──▶ redis_turns.c ──▶ done
  *
- * New settings of the server itself (a reload) are moved to without losing anything: new turns are held until
- * what is in flight has been answered and the new connection is ready; only if that fails do they end.
+ * The window bounds what Redis has before it. What is sent cannot be called back, so a Redis that falls behind would
+ * work off ops that were answered long ago, first come first served, and one party that asks for much would have all of
+ * it. What waits here can be dropped when its deadline passes, and is shared out fairly.
  *
- * done runs from a reply's callback or from the `soon` timer, never from within submit, and never while
+ * New settings of the server itself (a reload) are moved to without losing anything: ops wait until what is in flight
+ * has been answered and the new connection is ready; only if that fails do they end.
+ *
+ * done runs from a reply's callback or from the `soon` timer, never from within submit or flush, and never while
  * hiredis takes a connection down: what ends then waits in `ended` for the timer.
  */
 #include "store/redis_private.h"
@@ -15,11 +20,18 @@
 #include "base/check.h"
 #include "base/counters.h"
 
+enum {
+    BATCH_OPS_MAX = 1024, /* its reply is handled in one tick */
+    DONE_PER_TICK = 1024,
+    FULL_PART = 4, /* of the deadline: a reply that takes longer says that Redis has enough before it */
+};
+
 /* ---- ends ---- */
 
-void redis_store_run_done(struct list *ops)
+static void run_done(struct redis_store *store, size_t most)
 {
-    for (struct list *it; (it = list_pop_front(ops)) != NULL;) {
+    struct list *it;
+    for (size_t n = 0; n < most && (it = list_pop_front(&store->ended)) != NULL; n++) {
         struct op *op = LIST_ITEM(it, struct op, link);
         op->done(op, op->outcome);
     }
@@ -29,7 +41,10 @@ static void on_soon(uv_timer_t *timer)
 {
     struct redis_store *store = timer->data;
     clock_update(store->clock);
-    redis_store_run_done(&store->ended);
+
+    run_done(store, DONE_PER_TICK);
+    if (!list_empty(&store->ended)) redis_store_call_soon(store);
+
     if (store->had_attempt && store->on_first_attempt != NULL) {
         void (*callback)(void *arg) = store->on_first_attempt;
         store->on_first_attempt = NULL;
@@ -42,13 +57,53 @@ void redis_store_call_soon(struct redis_store *store)
     if (!uv_is_closing((uv_handle_t *)&store->soon)) uv_timer_start(&store->soon, on_soon, 0, 0);
 }
 
+void redis_store_end(struct redis_store *store, struct op *op, enum op_outcome outcome)
+{
+    op->outcome = outcome;
+    list_push_back(&store->ended, &op->link);
+    redis_store_call_soon(store);
+}
+
+/* ---- what waits ---- */
+
+static void stop_waiting(struct redis_store *store, struct op *op)
+{
+    op_queue_take(&store->waiting, op);
+    op->waits = false;
+}
+
+void redis_store_wait_again(struct redis_store *store, struct op *op)
+{
+    op->sent = false;
+    op->runs_until_us = 0;
+    op->waits = op_queue_put_back(&store->waiting, op) == 0;
+    if (!op->waits) redis_store_end(store, op, OP_OVERLOAD);
+}
+
+static void refuse_waiting(struct redis_store *store, enum op_outcome outcome)
+{
+    for (struct op *op; (op = op_queue_first(&store->waiting)) != NULL;) {
+        stop_waiting(store, op);
+        redis_store_end(store, op, outcome);
+    }
+}
+
+/* Whatever is not on the wire: it is certainly not done. */
+static void end_waiting(struct redis_store *store)
+{
+    store->phase = SENDING;
+    redis_turns_end_refused(store);
+    refuse_waiting(store, OP_DOWN);
+}
+
 /* ---- the link's events ---- */
 
 static void on_ready(void *arg)
 {
     struct redis_store *store = arg;
     counters.redis_up = 1;
-    redis_turns_send_waiting(store);
+    store->phase = SENDING;
+    redis_turns_send_refused(store);
 }
 
 static void on_down(void *arg)
@@ -58,14 +113,14 @@ static void on_down(void *arg)
     if (store->phase == MOVING)
         redis_link_move(store->link);
     else
-        redis_turns_end_waiting(store);
+        end_waiting(store);
 }
 
 static void on_attempt(void *arg)
 {
     struct redis_store *store = arg;
     store->had_attempt = true;
-    if (!redis_link_is_ready(store->link)) redis_turns_end_waiting(store);
+    if (!redis_link_is_ready(store->link)) end_waiting(store);
     if (store->on_first_attempt != NULL) redis_store_call_soon(store);
 }
 
@@ -73,42 +128,104 @@ static size_t canary_args(void *arg, const struct slice **ret_args)
 {
     struct redis_store *store = arg;
     store->canary_nonce = ++store->last_nonce;
-    return turn_args(store->canary, store->canary_nonce, store->clock->wall_us, ret_args);
+    return turn_args(store->canary, store->canary_nonce, store->clock->wall_us, 0, ret_args);
 }
 
 static bool is_canary_good(void *arg, const struct redis_reader *reply)
 {
     struct redis_store *store = arg;
-    return redis_reader_is_integers(reply) &&
-           turn_replay(store->canary, reply->integers, reply->n_integers, store->canary_nonce) == 0;
+    if (!redis_reader_is_integers(reply)) return false;
+    if (turn_replay(store->canary, reply->integers, reply->n_integers, store->canary_nonce) != 0) return false;
+    redis_turns_learn_time(store, store->canary);
+    return true;
 }
 
 /* ---- store.h ---- */
+
+/* Beyond these nothing waits any more. */
+static bool is_at_cap(const struct redis_store *store)
+{
+    return store->n_calls >= store->options.max_inflight || redis_link_output(store->link) >= store->options.max_output;
+}
 
 static enum submit redis_submit(void *impl, struct op *op)
 {
     struct redis_store *store = impl;
     bool can_wait = store->phase == MOVING;
     if (store->is_closing || (!can_wait && !redis_link_is_ready(store->link))) return SUBMIT_DOWN;
-    if (redis_link_output(store->link) >= store->options.max_output) return SUBMIT_OVERLOAD;
-    for (int i = 0; i < 2; i++) { /* where the turn is full, once more with a new one */
-        bool is_new = store->gathering == NULL;
-        if (is_new && store->n_calls >= store->options.max_inflight) return SUBMIT_OVERLOAD;
-        if (is_new) store->gathering = redis_turns_begin(store);
-        if (store->gathering == NULL) return SUBMIT_OVERLOAD;
-        int status = turn_add(store->gathering->turn, op);
-        if (status == 0) return SUBMIT_PENDING;
-        if (status < 0 || turn_n_ops(store->gathering->turn) == 0) return SUBMIT_OVERLOAD;
-        redis_turns_send_gathering(store);
+    if (is_at_cap(store)) return SUBMIT_OVERLOAD;
+
+    op->sent = false;
+    op->runs_until_us = 0;
+    if (op_queue_add(&store->waiting, op) < 0) return SUBMIT_OVERLOAD;
+    op->waits = true;
+    return SUBMIT_PENDING;
+}
+
+static bool redis_withdraw(void *impl, struct op *op)
+{
+    if (!op->waits) return false;
+    stop_waiting(impl, op);
+    return true;
+}
+
+/* One batch may always be on its way; more only as long as Redis answers well within the deadline. */
+static bool window_is_full(const struct redis_store *store)
+{
+    if (list_empty(&store->in_flight)) return false;
+    if (store->n_calls >= store->options.window) return true;
+
+    const struct redis_slot *oldest = LIST_ITEM(store->in_flight.next, struct redis_slot, link);
+    return store->clock->mono_us - oldest->sent_us >= (int64_t)store->options.deadline_ms * 1000 / FULL_PART;
+}
+
+/* Nobody waits for it any more, and it was not sent. */
+static bool is_expired(const struct redis_store *store, const struct op *op)
+{
+    return op->deadline_us > 0 && op->deadline_us <= store->clock->mono_us;
+}
+
+/* As many ops of those that wait as fit, in their order. */
+static void fill(struct redis_store *store, struct redis_slot *slot)
+{
+    struct op *op;
+    while (turn_n_ops(slot->turn) < BATCH_OPS_MAX && (op = op_queue_first(&store->waiting)) != NULL) {
+        stop_waiting(store, op);
+        if (is_expired(store, op)) {
+            redis_store_end(store, op, OP_EXPIRED);
+            continue;
+        }
+
+        int status = redis_turns_add(slot, op);
+        if (status == 0) continue;
+        if (status > 0 && turn_n_ops(slot->turn) > 0) {
+            redis_store_wait_again(store, op);
+            return;
+        }
+        redis_store_end(store, op, OP_OVERLOAD); /* no memory for it, or it fits no batch at all */
     }
-    return SUBMIT_OVERLOAD;
+}
+
+static void send_waiting(struct redis_store *store)
+{
+    while (store->waiting.n > 0 && !is_at_cap(store) && !window_is_full(store)) {
+        struct redis_slot *slot = redis_turns_begin(store);
+        if (slot == NULL) return; /* without memory: at the next tick, or until their deadlines */
+
+        fill(store, slot);
+        if (turn_n_ops(slot->turn) > 0)
+            redis_turns_send(slot);
+        else
+            redis_turns_abandon(slot);
+    }
+    if (is_at_cap(store)) refuse_waiting(store, OP_OVERLOAD);
 }
 
 static void redis_flush(void *impl)
 {
     struct redis_store *store = impl;
     if (store->link == NULL) return;
-    if (store->gathering != NULL && turn_n_ops(store->gathering->turn) > 0) redis_turns_send_gathering(store);
+    if (store->phase == SENDING && redis_link_is_ready(store->link)) send_waiting(store);
     redis_link_flush(store->link);
 }
 
@@ -117,6 +234,7 @@ static void on_soon_closed(uv_handle_t *handle)
     struct redis_store *store = handle->data;
     redis_turns_free_slots(&store->idle);
     turn_free(store->canary);
+    op_queue_fini(&store->waiting);
     redis_options_fini(&store->options);
     void (*on_closed)(void *arg) = store->on_closed;
     void *arg = store->on_closed_arg;
@@ -128,8 +246,8 @@ static void on_link_closed(void *arg)
 {
     struct redis_store *store = arg;
     store->link = NULL;
-    CHECK(list_empty(&store->in_flight) && list_empty(&store->refused) && list_empty(&store->held));
-    redis_store_run_done(&store->ended);
+    CHECK(list_empty(&store->in_flight) && list_empty(&store->refused) && store->waiting.n == 0);
+    run_done(store, SIZE_MAX);
     uv_close((uv_handle_t *)&store->soon, on_soon_closed);
 }
 
@@ -141,11 +259,12 @@ static void redis_close(void *impl, void (*on_closed)(void *arg), void *arg)
     store->on_closed = on_closed;
     store->on_closed_arg = arg;
     counters.redis_up = 0;
-    redis_turns_end_waiting(store);
+    end_waiting(store);
     redis_link_close(store->link, on_link_closed, store);
 }
 
-static const struct store_ops redis_ops = {.submit = redis_submit, .flush = redis_flush, .close = redis_close};
+static const struct store_ops redis_ops = {
+    .submit = redis_submit, .withdraw = redis_withdraw, .flush = redis_flush, .close = redis_close};
 
 struct store redis_store_handle(struct redis_store *redis)
 {
@@ -171,11 +290,11 @@ struct redis_store *redis_store_new(uv_loop_t *loop, struct clock *clock, const 
     list_init(&store->idle);
     list_init(&store->in_flight);
     list_init(&store->refused);
-    list_init(&store->held);
     list_init(&store->ended);
     store->last_nonce = (uint32_t)options->random_seed;
     init_script(store);
-    if (redis_options_copy(&store->options, options) < 0) goto err_free_store;
+    if (op_queue_init(&store->waiting) < 0) goto err_free_store;
+    if (redis_options_copy(&store->options, options) < 0) goto err_fini_queue;
     store->canary = turn_new(store->options.key_prefix, store->options.batch_max_keys, store->options.merge);
     if (store->canary == NULL) goto err_free_options;
     const struct redis_link_events events = {
@@ -190,6 +309,8 @@ err_free_canary:
     turn_free(store->canary);
 err_free_options:
     redis_options_fini(&store->options);
+err_fini_queue:
+    op_queue_fini(&store->waiting);
 err_free_store:
     mem_free(store);
     return NULL;

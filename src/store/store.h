@@ -7,8 +7,9 @@
  * Between SUBMIT_PENDING and `done` the op, its members and their key bytes must stay where they
  * are; the store holds no other pointer into the engine.
  *
- * Ops on one key take effect in the order they were submitted. The store never decides policy:
- * deadlines and failure answers are the engine's.
+ * Ops of one party on one key take effect in the order they were submitted; parties take turns where ops have to wait.
+ * The store never decides policy: failure answers are the engine's, and so are deadlines, but that an op which waits
+ * beyond its own is not sent any more.
  */
 #ifndef RL_STORE_STORE_H
 #define RL_STORE_STORE_H
@@ -45,7 +46,9 @@ static inline bool op_is_check(enum op_kind kind)
 
 enum op_outcome {
     OP_DECIDED,     /* the members' results are filled */
-    OP_DOWN,        /* the connection was lost; it may or may not have been charged: never resend */
+    OP_DOWN,        /* the connection was lost; once sent it may or may not have been charged: never resend */
+    OP_EXPIRED,     /* its deadline passed while it waited to be sent: it is certainly not done */
+    OP_OVERLOAD,    /* a cap towards the store, or memory: it is certainly not done */
     OP_STORE_ERROR, /* an error reply, or one that makes no sense */
 };
 
@@ -114,6 +117,11 @@ struct op {
     int64_t now_us;          /* result of OP_CHECK and OP_PEEK: the store's time, in us since the epoch */
     enum op_outcome outcome; /* the store's: what a decided turn means for this op (turn.h) */
     const char *slot;        /* OP_ACQUIRE, OP_RELEASE, OP_RENEW: SLOT_ID_LEN bytes, alive until `done`; else NULL */
+    uint64_t party;          /* the connection that asks; 0 = the daemon itself */
+    int64_t deadline_us;     /* CLOCK_MONOTONIC: not to be sent after this; 0 = it is never dropped */
+    bool waits;              /* the store's: it waits to be sent */
+    bool sent;               /* result: it may have been done */
+    int64_t runs_until_us;   /* result, once sent: CLOCK_MONOTONIC after which it certainly does not begin any more */
     void (*done)(struct op *op, enum op_outcome outcome);
 };
 
@@ -122,7 +130,8 @@ uint32_t op_version(const struct op *op);
 
 struct store_ops {
     enum submit (*submit)(void *store, struct op *op);
-    void (*flush)(void *store); /* end of the loop turn: send what has gathered */
+    void (*flush)(void *store);                   /* end of the tick: send what has gathered */
+    bool (*withdraw)(void *store, struct op *op); /* NULL: nothing ever waits in the store */
     void (*close)(void *store, void (*on_closed)(void *arg),
                   void *arg); /* pending ops end with OP_DOWN; on_closed once, then the store is gone */
 };
@@ -142,6 +151,12 @@ static inline enum submit store_submit(struct store *store, struct op *op)
 static inline void store_flush(struct store *store)
 {
     store->ops->flush(store->impl);
+}
+
+/* Take back an op that is pending and not sent: true, and `done` does not run. */
+static inline bool store_withdraw(struct store *store, struct op *op)
+{
+    return store->ops->withdraw != NULL && store->ops->withdraw(store->impl, op);
 }
 
 static inline void store_close(struct store *store, void (*on_closed)(void *arg), void *arg)

@@ -44,16 +44,19 @@ size_t turn_n_keys(const struct turn *turn);
 /* KEYS and ARGV in the order of EVALSHA after the digest: ret_args[0] is numkeys in decimal. Valid until the turn
  * changes. `nonce` travels in the packed turn and comes back as the last integer; `wall_us` is the host's clock, from
  * which a calendar's edges follow. Returns their number, 0 without memory. A test may append the time in us, in
- * decimal. An empty turn is fine: the script answers that it works. */
-size_t turn_args(struct turn *turn, uint32_t nonce, int64_t wall_us, const struct slice **ret_args);
+ * decimal. `latest_us` (0 = none) is the server's time after which the script does nothing. An empty turn is fine: the
+ * script answers that it works. */
+size_t turn_args(struct turn *turn, uint32_t nonce, int64_t wall_us, int64_t latest_us, const struct slice **ret_args);
 
 /* How many integers the reply must have at least and may have at most. */
 void turn_reply_bounds(const struct turn *turn, size_t *ret_min, size_t *ret_max);
 
 /* Give every op its answer from the n integers of the reply to the last turn_args(): op->outcome is OP_DECIDED, or
  * OP_STORE_ERROR where one of the op's own keys holds a foreign type (nothing was charged then, and the other ops are
- * fine). 0, or -1 when the integers make no sense (then no op has an answer that counts). Counts redis_bad_values. */
+ * fine). 0; 1 where the script began too late and did nothing; or -1 when the integers make no sense. With 1 and -1 no
+ * op has an answer that counts. Counts redis_bad_values. */
 int turn_replay(struct turn *turn, const int64_t *reply, size_t n, uint32_t nonce);
+int64_t turn_now_us(const struct turn *turn); /* the server's, from the last reply that made sense */
 
 /* Take the ops out, in order, onto `to` (for done, or for a resend). */
 void turn_take_ops(struct turn *turn, struct list *to);

@@ -4,11 +4,10 @@
  *
  *   numkeys
  *   KEYS     each key once: those read by MGET first, then the others; in the order of the runs
- *   ARGV[1]  <I4 nonce> <H keys read by MGET> <B runs> <H groups>, then the runs, then the groups
- *     run    <B algorithm> <B form> <H keys> <I7 a> <I7 b> <I7 c> <I7 d>, and by form
- *            0: one check of cost 1 on each key      1: + <I4 checks> <I7 cost> per key; 0 checks = a peek
- *            2: the keys are charged by groups       3: the keys are forgotten
- *     group  <B members> <I4 checks>, and per member <H key, from 1> <I7 cost>: all or nothing, in this order
+ *   ARGV[1]  <I4 nonce> <I7 latest, us, 0 = none> <H keys read by MGET> <B runs> <H groups>, then the runs, then the
+ * groups run    <B algorithm> <B form> <H keys> <I7 a> <I7 b> <I7 c> <I7 d>, and by form 0: one check of cost 1 on each
+ * key      1: + <I4 checks> <I7 cost> per key; 0 checks = a peek 2: the keys are charged by groups       3: the keys
+ * are forgotten group  <B members> <I4 checks>, and per member <H key, from 1> <I7 cost>: all or nothing, in this order
  *
  * A key with one item of one member goes the plain way (form 0 or 1), any other by groups.
  */
@@ -18,7 +17,7 @@
 #include "store/turn_steps.h"
 
 enum {
-    HEADER_SIZE = 4 + 2 + 1 + 2,
+    HEADER_SIZE = 4 + 7 + 2 + 1 + 2,
     RUN_SIZE = 2 + 2 + 4 * 7,
     COUNT_SIZE = 4 + 7,
     GROUP_SIZE = 1 + 4,
@@ -164,7 +163,7 @@ static uint8_t *put_groups(const struct turn *turn, uint8_t *to, uint32_t *ret_n
     return to;
 }
 
-static int pack(struct turn *turn, uint32_t nonce, int64_t wall_us)
+static int pack(struct turn *turn, uint32_t nonce, int64_t wall_us, int64_t latest_us)
 {
     size_t most = HEADER_SIZE + turn->n_keys * (size_t)(RUN_SIZE + COUNT_SIZE) + turn->items.n * GROUP_SIZE +
                   turn->members.n * MEMBER_SIZE;
@@ -175,7 +174,8 @@ static int pack(struct turn *turn, uint32_t nonce, int64_t wall_us)
     CHECK(turn->n_runs <= UINT8_MAX);
     uint8_t *end = put_groups(turn, put_runs(turn, start + HEADER_SIZE), &n_groups);
     CHECK(n_groups <= UINT16_MAX && (size_t)(end - start) <= most);
-    turn_put(turn_put(turn_put(turn_put(start, nonce, 4), n_mget, 2), turn->n_runs, 1), n_groups, 2);
+    uint8_t *head = turn_put(turn_put(start, nonce, 4), (uint64_t)latest_us, 7);
+    turn_put(turn_put(turn_put(head, n_mget, 2), turn->n_runs, 1), n_groups, 2);
     buffer_grew(&turn->packet, (size_t)(end - start));
     return 0;
 }
@@ -186,10 +186,10 @@ struct slice turn_numkeys(struct turn *turn, uint32_t n)
     return (struct slice){(const uint8_t *)turn->numkeys, (size_t)len};
 }
 
-size_t turn_args(struct turn *turn, uint32_t nonce, int64_t wall_us, const struct slice **ret_args)
+size_t turn_args(struct turn *turn, uint32_t nonce, int64_t wall_us, int64_t latest_us, const struct slice **ret_args)
 {
-    if (turn->in_steps) return turn_steps_args(turn, nonce, wall_us, ret_args);
-    if (pack(turn, nonce, wall_us) < 0) return 0;
+    if (turn->in_steps) return turn_steps_args(turn, nonce, wall_us, latest_us, ret_args);
+    if (pack(turn, nonce, wall_us, latest_us) < 0) return 0;
     size_t n = 0;
     turn->args[n++] = turn_numkeys(turn, turn->n_keys);
     for (uint32_t i = 0; i < turn->n_keys; i++) {

@@ -100,6 +100,8 @@ struct turn {
     struct turn_extra extras[TURN_EXTRAS_MAX];
     uint32_t n_extras;
 
+    int64_t now_us; /* the server's, at the last reply that made sense */
+
     /* Set by packing (in steps the runs are by gathering): */
     bool packed;
     uint16_t order[TURN_KEYS_MAX]; /* keys in KEYS' order */

@@ -14,7 +14,11 @@
 #include "base/counters.h"
 #include "store/turn_steps.h"
 
-enum { FOREIGN = -1 }; /* an s1 */
+enum {
+    FOREIGN = -1,  /* an s1 */
+    TOO_LATE = -2, /* the first of N_TOO_LATE integers: the turn began too late and did nothing */
+    N_TOO_LATE = 3,
+};
 
 /* The keys' states while the decisions are made; by index into turn->keys. */
 struct states {
@@ -206,6 +210,11 @@ int turn_replay(struct turn *turn, const int64_t *reply, size_t n, uint32_t nonc
 {
     size_t least, most;
     struct states states;
+    if (n == N_TOO_LATE && reply[0] == TOO_LATE) {
+        if (reply[2] != nonce || !in_range(reply[1], 0)) return -1;
+        turn->now_us = reply[1];
+        return 1;
+    }
     turn_reply_bounds(turn, &least, &most);
     if (n < least || n > most || reply[n - 1] != nonce || !in_range(reply[n - 2], 0)) return -1;
     if (turn->in_steps) return turn_steps_replay(turn, reply, n);
@@ -213,5 +222,11 @@ int turn_replay(struct turn *turn, const int64_t *reply, size_t n, uint32_t nonc
     if (spread_waits(turn, &states, reply + least - 2, reply + n - 2) < 0) return -1;
     counters.redis_bad_values += (uint64_t)reply[n - 2] + n_foreign(turn, reply);
     answer_ops(turn, &states);
+    turn->now_us = states.now_us;
     return 0;
+}
+
+int64_t turn_now_us(const struct turn *turn)
+{
+    return turn->now_us;
 }

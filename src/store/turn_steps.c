@@ -4,7 +4,7 @@
  *
  *   numkeys
  *   KEYS     each state's key once, then the keys that belong to one step alone (notes ...)
- *   ARGV[1]  <I4 nonce> <H 65535> <B runs> <H steps>, then the runs, then the steps
+ *   ARGV[1]  <I4 nonce> <I7 latest, us, 0 = none> <H 65535> <B runs> <H steps>, then the runs, then the steps
  *     run    <B algorithm> <I7 a> <I7 b> <I7 c> <I7 d>
  *     step   <B kind> <B members>, per member <B run, from 1> <H key, from 1> <I7 cost>, then the kind's own fields
  *   reply    per step: s1 and s2 of each member, as seen before it (and after what the step itself gave back first);
@@ -21,7 +21,7 @@
 #include "base/counters.h"
 
 enum {
-    HEADER_SIZE = 4 + 2 + 1 + 2,
+    HEADER_SIZE = 4 + 7 + 2 + 1 + 2,
     IN_STEPS = 0xffff, /* in place of the keys read by MGET */
     RUN_SIZE = 1 + 4 * 7,
     STEP_SIZE = 1 + 1,
@@ -167,14 +167,15 @@ static size_t packet_size(const struct turn *turn)
     return size;
 }
 
-static int pack(struct turn *turn, uint32_t nonce, int64_t wall_us)
+static int pack(struct turn *turn, uint32_t nonce, int64_t wall_us, int64_t latest_us)
 {
     size_t most = packet_size(turn);
     buffer_truncate(&turn->packet, 0);
     uint8_t *start = buffer_reserve(&turn->packet, most), *to = start;
     if (start == NULL) return -1;
     CHECK(turn->n_runs <= UINT8_MAX && turn->n_ops <= UINT16_MAX);
-    to = turn_put(turn_put(turn_put(turn_put(to, nonce, 4), IN_STEPS, 2), turn->n_runs, 1), turn->n_ops, 2);
+    to = turn_put(turn_put(to, nonce, 4), (uint64_t)latest_us, 7);
+    to = turn_put(turn_put(turn_put(to, IN_STEPS, 2), turn->n_runs, 1), turn->n_ops, 2);
     for (uint32_t i = 0; i < turn->n_runs; i++) {
         struct turn_run *run = &turn->runs[i];
         limit_constants(&run->constants, run->limit, run->phase_ms, run->max_wait_us, wall_us);
@@ -186,9 +187,10 @@ static int pack(struct turn *turn, uint32_t nonce, int64_t wall_us)
     return 0;
 }
 
-size_t turn_steps_args(struct turn *turn, uint32_t nonce, int64_t wall_us, const struct slice **ret_args)
+size_t turn_steps_args(struct turn *turn, uint32_t nonce, int64_t wall_us, int64_t latest_us,
+                       const struct slice **ret_args)
 {
-    if (pack(turn, nonce, wall_us) < 0) return 0;
+    if (pack(turn, nonce, wall_us, latest_us) < 0) return 0;
     const uint8_t *bytes = buffer_data(&turn->key_bytes);
     size_t n = 0;
     turn->args[n++] = turn_numkeys(turn, turn->n_keys + turn->n_extras);
@@ -261,5 +263,6 @@ int turn_steps_replay(struct turn *turn, const int64_t *reply, size_t n)
     }
     if (walk.at != walk.end) return -1;
     counters.redis_bad_values += (uint64_t)last[1] + walk.n_foreign;
+    turn->now_us = walk.now_us;
     return 0;
 }

@@ -57,7 +57,8 @@ bool turn_steps_fit(const struct turn *turn, const struct op *op); /* room for o
 int turn_steps_reserve(struct turn *turn, const struct op *op);    /* 0, or -1 without memory */
 void turn_steps_add(struct turn *turn, const struct op *op, struct turn_entry *entry);
 
-size_t turn_steps_args(struct turn *turn, uint32_t nonce, int64_t wall_us, const struct slice **ret_args);
+size_t turn_steps_args(struct turn *turn, uint32_t nonce, int64_t wall_us, int64_t latest_us,
+                       const struct slice **ret_args);
 void turn_steps_bounds(const struct turn *turn, size_t *ret_min, size_t *ret_max);
 int turn_steps_replay(struct turn *turn, const int64_t *reply, size_t n);
 

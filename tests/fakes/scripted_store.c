@@ -34,6 +34,7 @@ static enum submit on_submit(void *store, struct op *op)
     case SCRIPTED_REFUSE_DOWN: return SUBMIT_DOWN;
     case SCRIPTED_REFUSE_OVERLOAD: return SUBMIT_OVERLOAD;
     }
+    op->sent = true;
     list_push_back(&scripted->held, &op->link);
     scripted->n_held++;
     return SUBMIT_PENDING;

@@ -26,6 +26,7 @@ static void on_closed(void *arg)
 static void flush(void *arg)
 {
     struct store_world *w = arg;
+    clock_update(&w->clock);
     if (w->redis != NULL && !w->is_closed) store_flush(&w->store);
 }
 
@@ -41,7 +42,9 @@ int store_world_setup(void **state)
         .key_prefix = "rl",
         .batch_max_keys = 64,
         .merge = true,
+        .window = 1024,
         .max_inflight = 1024,
+        .deadline_ms = 30000,
         .max_output = 1 << 20,
         .stall_ms = 30000,
         .backoff_min_ms = 1,
@@ -127,7 +130,12 @@ struct ask *store_world_ask(const char *key, enum op_kind kind, int64_t cost)
     struct store_world *w = store_world;
     assert_true(w->n_asked < MAX_ASKS);
     struct ask *ask = &w->asks[w->n_asked++];
-    *ask = (struct ask){.op = {.kind = kind, .n_members = 1, .members = &ask->member, .done = on_done}};
+    *ask = (struct ask){.op = {.kind = kind,
+                               .n_members = 1,
+                               .members = &ask->member,
+                               .party = w->party,
+                               .deadline_us = w->deadline_us,
+                               .done = on_done}};
     snprintf(ask->key, sizeof(ask->key), "%s", key);
     ask->member = (struct op_member){.limit = w->limit, .key = slice_of(ask->key), .cost = cost};
     list_init(&ask->op.link);

@@ -31,6 +31,8 @@ struct store_world {
     struct store store;
     struct policy_set *policies;
     const struct limit *limit; /* that the next asks are about */
+    uint64_t party;            /* and who asks */
+    int64_t deadline_us;       /* and until when */
     struct ask asks[MAX_ASKS];
     size_t n_asked, n_pending, n_answered;
     size_t n_decided, n_allowed, n_down, n_failed, n_refused;

@@ -58,7 +58,7 @@ static void make_turn(void)
         CHECK(turn_add(turn, &ops[i]) == 0);
     }
     const struct slice *args;
-    CHECK(turn_args(turn, NONCE, 0, &args) > 0);
+    CHECK(turn_args(turn, NONCE, 0, 0, &args) > 0);
 }
 
 static void replay(const struct redis_reader *reader)

@@ -184,3 +184,49 @@ policies:
     for policy, granted in most.items():
         assert client.check(policy, "k", {"at_most": 2**53 - 1})["granted"] == granted
         assert client.check(policy, "k", {"at_most": 1})["granted"] == 1
+
+
+RESERVING = """
+defaults: {deadline: 20ms, on_failure: error}
+policies:
+  calls: {algorithm: fixed_window, limit: 1000, window: 1d}
+"""
+
+
+def test_what_was_not_sent_by_its_deadline_says_so(ratelimitd, redis, connect):
+    daemon = ratelimitd(RESERVING, redis=redis, redis_options={"window": 1, "stall": "10s"})
+    client = connect(daemon)
+    reserved = client.call("reserve", "calls", "alice", 10)
+    redis.pause()
+    sent = client.send("check", "calls", "alice")
+    eventually(lambda: client.call("stats")["redis_inflight"] == 1, "the only batch is on its way")
+    waits = [client.send("settle", reserved["reservation"], 3), client.send("refund", "calls", "alice", 1),
+             client.send("reset", "calls", "alice"), client.send("check", "calls", "alice")]
+    with pytest.raises(RpcError) as fault:
+        client.answer(sent)
+    assert fault.value.code == "STORE_UNAVAILABLE" and "may be done" in str(fault.value)
+    for msgid in waits:
+        with pytest.raises(RpcError) as fault:
+            client.answer(msgid)
+        assert fault.value.code == "STORE_UNAVAILABLE" and "it was not sent" in str(fault.value)
+    redis.resume()
+    eventually(lambda: client.call("stats")["redis_inflight"] == 0, "Redis answers again")
+    assert client.call("peek", "calls", "alice", 0)["remaining"] == 1000 - 10 - 1
+
+
+def test_a_reserve_that_was_given_up_on_is_not_charged_when_redis_goes_on(ratelimitd, redis, connect):
+    """Redis reads what a dead connection has sent, however late. It must not do it any more."""
+    daemon = ratelimitd(RESERVING, redis=redis, redis_options={"stall": "250ms"})
+    client = connect(daemon)
+    assert client.check("calls", "bob")["remaining"] == 999
+    redis.pause()
+    stopped = time.monotonic()
+    with pytest.raises(RpcError):
+        client.call("reserve", "calls", "alice", 100, {"ttl_ms": 2000})
+    eventually(lambda: client.call("stats")["redis_stalls"] == 1, "the connection is given up")
+    eventually(lambda: time.monotonic() - stopped > 1.5, "the time is over in which the batch may run")
+    redis.resume()
+    eventually(lambda: client.call("stats")["redis_up"] == 1, "Redis is found again")
+    assert client.call("peek", "calls", "alice", 0)["remaining"] == 1000
+    with redis.client() as direct:
+        assert not direct.keys("*alice*")

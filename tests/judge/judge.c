@@ -366,7 +366,7 @@ static void send_turn(int64_t now_us)
     const char *argv[2 + TURN_ARGS_MAX + 1];
     size_t lens[2 + TURN_ARGS_MAX + 1];
     char now_text[24];
-    size_t n = turn_args(turn, ++nonce, now_us + skew_us, &args), argc = 0;
+    size_t n = turn_args(turn, ++nonce, now_us + skew_us, 0, &args), argc = 0;
     argv[argc] = "EVALSHA", lens[argc++] = 7;
     argv[argc] = turn_script_sha1, lens[argc++] = 40;
     for (size_t i = 0; i < n; i++) argv[argc] = (const char *)args[i].data, lens[argc++] = args[i].len;

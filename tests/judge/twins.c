@@ -67,7 +67,7 @@ static void send_turn(uint32_t nonce)
     const char *argv[3 + TURN_ARGS_MAX];
     size_t lens[3 + TURN_ARGS_MAX], argc = 0;
     char now_text[24];
-    size_t n = turn_args(turn, nonce, twin_clock.wall_us + trace.skew_us, &args);
+    size_t n = turn_args(turn, nonce, twin_clock.wall_us + trace.skew_us, 0, &args);
     argv[argc] = "EVALSHA", lens[argc++] = 7;
     argv[argc] = turn_script_sha1, lens[argc++] = 40;
     for (size_t i = 0; i < n; i++) argv[argc] = (const char *)args[i].data, lens[argc++] = args[i].len;

@@ -37,7 +37,7 @@ class Turn:
         return self
 
     def call(self, redis, sha, now=FUTURE_US, nonce=77):
-        packed = struct.pack("<IHBH", nonce, self.n_mget, len(self.runs), len(self.groups))
+        packed = struct.pack("<I7xHBH", nonce, self.n_mget, len(self.runs), len(self.groups))
         time = [now] if now else []  # else the server's
         reply = redis.evalsha(sha, len(self.keys), *self.keys, packed + b"".join(self.runs + self.groups), *time)
         assert reply[-1] == nonce

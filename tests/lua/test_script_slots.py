@@ -24,7 +24,7 @@ def slot(n):
 def steps(redis, sha, *some):
     """(kind, key, slot's number) each; their replies, two integers each."""
     keys = sorted({key for _, key, _ in some})
-    packed = struct.pack("<IHBH", NONCE, IN_STEPS, 1, len(some))
+    packed = struct.pack("<I7xHBH", NONCE, IN_STEPS, 1, len(some))
     packed += struct.pack("<B", NUMBERS["concurrency"]) + b"".join(wide(value) for value in (LIMIT, TTL_MS, 0, 0))
     for kind, key, number in some:
         packed += struct.pack("<BBBH", KINDS[kind], 1, 1, keys.index(key) + 1) + wide(1) + slot(number).encode()

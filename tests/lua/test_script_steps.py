@@ -28,7 +28,7 @@ def log(limit):
 
 def steps(redis, sha, run, keys, *some, now=FUTURE_US):
     """Steps of (kind, cost, own fields), each on keys[0] alone; all integers of the reply."""
-    packed = struct.pack("<IHBH", NONCE, IN_STEPS, 1, len(some))
+    packed = struct.pack("<I7xHBH", NONCE, IN_STEPS, 1, len(some))
     packed += struct.pack("<B", NUMBERS[run[0]]) + b"".join(wide(value) for value in run[1:])
     for kind, cost, own in some:
         packed += struct.pack("<BBBH", KINDS[kind], 1, 1, 1) + wide(cost) + own

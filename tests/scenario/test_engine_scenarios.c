@@ -171,7 +171,7 @@ static void a_lost_store_gives_each_policys_failure_answer(void **state)
     assert_int_equal(deny.decision.retry_after_ms, 1000);
     assert_int_equal(deny.decision.granted, 0);
     assert_int_equal(error.error, ERROR_STORE_UNAVAILABLE);
-    assert_string_equal(error.error_message, "the store is away");
+    assert_string_equal(error.error_message, "the connection to the store was lost; it may be done");
     assert_true(local.decision.allowed);
     assert_int_equal(local.decision.source, SOURCE_LOCAL);
     assert_int_equal(local.decision.reason, REASON_DOWN);

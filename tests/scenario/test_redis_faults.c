@@ -87,7 +87,7 @@ static void a_flushed_script_is_loaded_again_and_nothing_counted_twice(void **st
     assert_int_equal(counters.redis_disconnects, 0);
 }
 
-static void rights_taken_away_end_in_a_slow_retry_and_heal(void **state)
+static void rights_taken_away_are_store_errors_until_they_are_back(void **state)
 {
     (void)state;
     served_store_start(NULL);
@@ -99,13 +99,25 @@ static void rights_taken_away_end_in_a_slow_retry_and_heal(void **state)
     store_world_check_many("k", 10, 10);
     store_world_settle();
     assert_int_equal(store_world->n_failed, 10);
-    store_world_until(store_is_not_ready);
-    store_world_status_has("NOPERM");
     real_redis_command(&redis, "ACL SETUSER rl +evalsha");
-    store_world_until(store_is_ready);
     (void)store_world_check("k");
     store_world_settle();
     assert_int_equal(store_world->n_decided, 1);
+    assert_int_equal(counters.redis_disconnects, 0);
+}
+
+static void a_user_without_evalsha_is_told_and_retried_slowly(void **state)
+{
+    (void)state;
+    served_store_start(NULL);
+    real_redis_command(&redis, "ACL SETUSER rl on >secret ~* +@all -evalsha");
+    store_world->options.username = "rl";
+    store_world->options.password = "secret";
+    store_world_open(redis.address);
+    store_world_until(had_first_attempt);
+    store_world_status_has("NOPERM");
+    real_redis_command(&redis, "ACL SETUSER rl +evalsha");
+    store_world_until(store_is_ready);
 }
 
 static void a_command_the_script_may_not_use_is_told(void **state)
@@ -307,7 +319,8 @@ int main(void)
         TEST(a_server_killed_under_load_loses_each_op_once),
         TEST(a_stopped_server_ends_ops_and_no_late_reply_is_taken_for_another),
         TEST(a_flushed_script_is_loaded_again_and_nothing_counted_twice),
-        TEST(rights_taken_away_end_in_a_slow_retry_and_heal),
+        TEST(rights_taken_away_are_store_errors_until_they_are_back),
+        TEST(a_user_without_evalsha_is_told_and_retried_slowly),
         TEST(a_command_the_script_may_not_use_is_told),
         TEST(a_changed_password_is_used_after_a_reload),
         TEST(a_reload_moves_to_another_server_without_losing_a_check),

@@ -89,7 +89,7 @@ static void each_keys_windows_begin_at_its_phase(void **state)
 /* The constant c of run number r, behind the header of the packed turn. */
 static int64_t c_of_run(struct slice packet, size_t r)
 {
-    const uint8_t *at = packet.data + 9 + 32 * r + 4 + 2 * 7;
+    const uint8_t *at = packet.data + 16 + 32 * r + 4 + 2 * 7;
     int64_t c = 0;
     for (int i = 0; i < 7; i++) c |= (int64_t)at[i] << 8 * i;
     return c;
@@ -111,9 +111,9 @@ static void keys_of_different_phases_are_different_runs(void **state)
         list_init(&ops[i].link);
         assert_int_equal(turn_add(turn, &ops[i]), 0);
     }
-    size_t n = turn_args(turn, 1, START_MS * 1000, &args);
+    size_t n = turn_args(turn, 1, START_MS * 1000, 0, &args);
     assert_int_equal(n, 1 + 2 + 1);
-    assert_int_equal(args[n - 1].data[6], 2);
+    assert_int_equal(args[n - 1].data[13], 2);
     assert_int_equal(c_of_run(args[n - 1], 0), WINDOW_MS - 7965); /* alice's keys come first: she asked first */
     assert_int_equal(c_of_run(args[n - 1], 1), WINDOW_MS - 2858);
     const int64_t reply[] = {0, 2, START_MS * 1000, 0, 1};

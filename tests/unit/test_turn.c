@@ -17,6 +17,8 @@
 #include "store/turn.h"
 
 enum { N_OPS = 8, NONCE = 0x01020304 };
+#define HEAD "\x04\x03\x02\x01\0\0\0\0\0\0\0" /* the nonce, and no time to be too late for */
+
 static const int64_t now_us = INT64_C(1700000000000000); /* begins a window of every length used here */
 
 /* A turn, a policy per algorithm, and ops of one member. */
@@ -94,7 +96,7 @@ static void check(struct world *world, size_t i, const struct policy *policy, co
 
 static void pack(struct world *world)
 {
-    world->n_args = turn_args(world->turn, NONCE, now_us, &world->args);
+    world->n_args = turn_args(world->turn, NONCE, now_us, 0, &world->args);
     assert_true(world->n_args > 0);
 }
 
@@ -119,7 +121,7 @@ static void one_check_is_a_plain_run_of_one(void **state)
     assert_int_equal(world->args[1].len, strlen("rl:{b000}:tb1:b:alice"));
     assert_memory_equal(world->args[1].data, "rl:{b", 5);
     assert_memory_equal(world->args[1].data + 8, "}:tb1:b:alice", 13);
-    static const char expected[] = "\x04\x03\x02\x01\x01\0\x01\0\0" RUN_BUCKET("\0", "\x01");
+    static const char expected[] = HEAD "\x01\0\x01\0\0" RUN_BUCKET("\0", "\x01");
     assert_packet(world, expected, sizeof expected - 1);
 }
 
@@ -153,8 +155,7 @@ static void equal_checks_of_a_key_become_one_item(void **state)
     for (size_t i = 0; i < 3; i++) check(world, i, world->window, "k", 2);
     assert_int_equal(counters.redis_merged, merged + 2);
     pack(world);
-    static const char expected[] =
-        "\x04\x03\x02\x01\0\0\x01\0\0" RUN_WINDOW("\x01", "\x01") "\x03\0\0\0\x02\0\0\0\0\0\0";
+    static const char expected[] = HEAD "\0\0\x01\0\0" RUN_WINDOW("\x01", "\x01") "\x03\0\0\0\x02\0\0\0\0\0\0";
     assert_packet(world, expected, sizeof expected - 1);
 
     const int64_t reply[] = {0, now_us, 0, NONCE};
@@ -188,7 +189,7 @@ static void a_key_with_several_costs_goes_by_groups_in_order(void **state)
     check(world, 2, world->bucket, "other", 1);
     check(world, 3, world->bucket, "k", 1);
     pack(world);
-    static const char expected[] = "\x04\x03\x02\x01\x02\0\x02\x03\0" RUN_BUCKET("\x02", "\x01")
+    static const char expected[] = HEAD "\x02\0\x02\x03\0" RUN_BUCKET("\x02", "\x01")
         RUN_BUCKET("\0", "\x01") "\x01\x01\0\0\0\x01\0\x01\0\0\0\0\0\0"
                                  "\x01\x01\0\0\0\x01\0\x04\0\0\0\0\0\0"
                                  "\x01\x01\0\0\0\x01\0\x01\0\0\0\0\0\0";
@@ -212,7 +213,7 @@ static void a_peek_sees_what_came_before_it_and_charges_nothing(void **state)
     check(world, 3, world->window, "k", 2);
     check(world, 4, world->window, "k", 0);
     pack(world);
-    assert_int_equal(world->args[world->n_args - 1].len, 9 + 32 + 11); /* the peeks need nothing of the script */
+    assert_int_equal(world->args[world->n_args - 1].len, 16 + 32 + 11); /* the peeks need nothing of the script */
     const int64_t reply[] = {0, now_us, 0, NONCE};
     assert_int_equal(turn_replay(world->turn, reply, 4, NONCE), 0);
     assert_true(world->members[1].decision.allowed);
@@ -230,7 +231,7 @@ static void a_cost_above_the_limit_is_only_looked_at(void **state)
     check(world, 0, world->window, "k", 6);
     check(world, 1, world->counting, "k", (INT64_C(1) << 53) - 1);
     pack(world);
-    static const char expected[] = "\x04\x03\x02\x01\0\0\x02\0\0" RUN_WINDOW(
+    static const char expected[] = HEAD "\0\0\x02\0\0" RUN_WINDOW(
         "\x01", "\x01") "\0\0\0\0\0\0\0\0\0\0\0"
                         "\x01\x01\x01\0\x05\0\0\0\0\0\0\xe8\x03\0\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0"
                         "\x01\0\0\0\x01\0\0\0\x04\0\0";
@@ -435,7 +436,7 @@ static void a_turn_survives_short_memory(void **state)
         world->ops[0] = (struct op){.kind = OP_CHECK, .n_members = 1, .members = &world->members[0]};
         list_init(&world->ops[0].link);
         int status = turn_add(turn, &world->ops[0]);
-        if (status == 0 && turn_args(turn, NONCE, now_us, &world->args) == 0) n_failed++;
+        if (status == 0 && turn_args(turn, NONCE, now_us, 0, &world->args) == 0) n_failed++;
         if (status < 0) {
             n_failed++;
             assert_int_equal(turn_n_ops(turn), 0);

@@ -15,6 +15,8 @@
 #include "store/turn.h"
 
 enum { N_OPS = 8, NONCE = 0x01020304 };
+#define HEAD "\x04\x03\x02\x01\0\0\0\0\0\0\0" /* the nonce, and no time to be too late for */
+
 static const int64_t now_us = INT64_C(1700000000000000);
 
 /* A turn, a window of 5 a second, a log of 5, a bucket whose every unit takes 31 years, and ops of one member. */
@@ -85,7 +87,7 @@ static struct op *once(struct op *op, const char *note)
 
 static int replay(struct world *world, const int64_t *reply, size_t n)
 {
-    world->n_args = turn_args(world->turn, NONCE, now_us, &world->args);
+    world->n_args = turn_args(world->turn, NONCE, now_us, 0, &world->args);
     assert_true(world->n_args > 0);
     return turn_replay(world->turn, reply, n, NONCE);
 }
@@ -94,7 +96,7 @@ static void a_check_with_a_note_goes_in_steps_with_a_key_of_its_own(void **state
 {
     struct world *world = *state;
     assert_int_equal(turn_add(world->turn, once(op_of(world, 0, world->window, OP_CHECK, 2), "note1:w:1:k:id")), 0);
-    world->n_args = turn_args(world->turn, NONCE, now_us, &world->args);
+    world->n_args = turn_args(world->turn, NONCE, now_us, 0, &world->args);
     assert_int_equal(world->n_args, 4);
     assert_true(slice_is(world->args[0], "2"));
     struct slice key = world->args[1], note = world->args[2], packet = world->args[3];
@@ -102,10 +104,10 @@ static void a_check_with_a_note_goes_in_steps_with_a_key_of_its_own(void **state
     assert_memory_equal(note.data, key.data, strlen("rl:{b000}:")); /* of the same bucket */
     assert_memory_equal(note.data + strlen("rl:{b000}:"), "note1:w:1:k:id", 14);
     static const char expected[] =
-        "\x04\x03\x02\x01\xff\xff\x01\x01\0"                                 /* nonce, steps, a run, a step */
-        "\x01\x05\0\0\0\0\0\0\xe8\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0" /* the run: a window */
-        "\x01\x01\x01\x01\0\x02\0\0\0\0\0\0"                                 /* a check of 2 on run 1, key 1 */
-        "\x01\x02\0\x60\xea\0\0\0\0\x09\0\0\0";                              /* a note, key 2; 60 s; version 9 */
+        HEAD "\xff\xff\x01\x01\0"                                                 /* nonce, steps, a run, a step */
+             "\x01\x05\0\0\0\0\0\0\xe8\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0" /* the run: a window */
+             "\x01\x01\x01\x01\0\x02\0\0\0\0\0\0"                                 /* a check of 2 on run 1, key 1 */
+             "\x01\x02\0\x60\xea\0\0\0\0\x09\0\0\0";                              /* a note, key 2; 60 s; version 9 */
     assert_int_equal(packet.len, sizeof expected - 1);
     assert_memory_equal(packet.data, expected, sizeof expected - 1);
 }

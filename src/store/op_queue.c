@@ -1,0 +1,114 @@
+#include "store/op_queue.h"
+
+#include "base/alloc.h"
+#include "base/check.h"
+
+enum {
+    PARTIES_EXPECTED = 16384, /* slots of the table; more parties than this make its chains longer */
+    IDLE_MAX = 1024,
+};
+
+struct party {
+    struct list link; /* in the queue's ring or idle */
+    struct map_node node;
+    struct list ops; /* oldest first */
+};
+
+int op_queue_init(struct op_queue *queue)
+{
+    *queue = (struct op_queue){0};
+    list_init(&queue->ring);
+    list_init(&queue->idle);
+    return map_init(&queue->by_number, PARTIES_EXPECTED);
+}
+
+void op_queue_fini(struct op_queue *queue)
+{
+    CHECK(queue->n == 0 && list_empty(&queue->ring));
+
+    for (struct list *it; (it = list_pop_front(&queue->idle)) != NULL;) mem_free(LIST_ITEM(it, struct party, link));
+    map_fini(&queue->by_number);
+}
+
+static struct party *find(const struct op_queue *queue, uint64_t number)
+{
+    if (queue->last != NULL && queue->last->node.hash == number) return queue->last;
+    struct map_node *node = map_first(&queue->by_number, number); /* a number is its own hash */
+    return node != NULL ? CONTAINER_OF(node, struct party, node) : NULL;
+}
+
+/* The party of this number, in the ring, at its end where it is new; NULL without memory. */
+static struct party *find_or_add(struct op_queue *queue, uint64_t number)
+{
+    struct party *party = find(queue, number);
+    if (party == NULL) {
+        struct list *idle = list_pop_front(&queue->idle);
+        queue->n_idle -= idle != NULL;
+        party = idle != NULL ? LIST_ITEM(idle, struct party, link) : mem_zalloc(sizeof *party);
+        if (party == NULL) return NULL;
+
+        list_init(&party->ops);
+        list_push_back(&queue->ring, &party->link);
+        map_insert(&queue->by_number, &party->node, number);
+    }
+    queue->last = party;
+    return party;
+}
+
+int op_queue_add(struct op_queue *queue, struct op *op)
+{
+    struct party *party = find_or_add(queue, op->party);
+    if (party == NULL) return -1;
+
+    list_push_back(&party->ops, &op->link);
+    queue->n++;
+    return 0;
+}
+
+int op_queue_put_back(struct op_queue *queue, struct op *op)
+{
+    struct party *party = find_or_add(queue, op->party);
+    if (party == NULL) return -1;
+
+    list_push_back(party->ops.next, &op->link); /* before the first */
+    list_remove(&party->link);
+    list_push_back(queue->ring.next, &party->link);
+    queue->n++;
+    return 0;
+}
+
+struct op *op_queue_first(const struct op_queue *queue)
+{
+    if (list_empty(&queue->ring)) return NULL;
+    const struct party *party = LIST_ITEM(queue->ring.next, struct party, link);
+    return LIST_ITEM(party->ops.next, struct op, link);
+}
+
+/* Without ops it is in no ring. */
+static void retire(struct op_queue *queue, struct party *party)
+{
+    list_remove(&party->link);
+    map_remove(&queue->by_number, &party->node);
+    if (queue->last == party) queue->last = NULL;
+    if (queue->n_idle >= IDLE_MAX) {
+        mem_free(party);
+        return;
+    }
+    list_push_back(queue->idle.next, &party->link); /* its memory is warm: the first to be used again */
+    queue->n_idle++;
+}
+
+void op_queue_take(struct op_queue *queue, struct op *op)
+{
+    struct party *party = find(queue, op->party);
+    CHECK(party != NULL && queue->n > 0);
+
+    list_remove(&op->link);
+    queue->n--;
+    if (list_empty(&party->ops)) {
+        retire(queue, party);
+    } else if (queue->ring.next == &party->link) {
+        list_remove(&party->link);
+        list_push_back(&queue->ring, &party->link);
+    }
+}

@@ -1,0 +1,252 @@
+/*
+ * test_redis_window.c: what waits in front of Redis: a bounded number of batches on the wire, each party its turn,
+ * nothing sent whose deadline is over, and nothing run that was begun too late.
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <hiredis/hiredis.h>
+
+#include "base/counters.h"
+#include "fakes/fake_redis.h"
+#include "fakes/served_store.h"
+#include "store/turn.h"
+
+enum { FLOOD = 4000 };
+
+static size_t n_before_polite; /* answered before the polite party's check */
+static struct ask *polite;
+
+static void count_until_polite(struct ask *ask)
+{
+    if (polite != NULL && polite->n_done == 0 && ask != polite) n_before_polite++;
+}
+
+static void one_party_cannot_take_every_place_on_the_wire(void **state)
+{
+    (void)state;
+    enum { KEYS = 16 };
+    store_world->options.window = 2;
+    store_world->options.batch_max_keys = KEYS;
+    served_store_open();
+    store_world->on_done = count_until_polite;
+    n_before_polite = 0;
+    polite = NULL;
+
+    store_world->party = 1;
+    store_world_check_many("flood", FLOOD, FLOOD);
+    store_flush(&store_world->store);
+    store_world->party = 2;
+    polite = store_world_check("polite");
+    store_world_settle();
+
+    assert_int_equal(polite->outcome, OP_DECIDED);
+    assert_in_range(n_before_polite, 0, 3 * KEYS);
+    assert_int_equal(store_world->n_decided, FLOOD + 1);
+    polite = NULL;
+}
+
+static void the_window_bounds_what_is_on_the_wire(void **state)
+{
+    (void)state;
+    store_world->options.window = 3;
+    store_world->options.batch_max_keys = 1;
+    served_store_open();
+    real_redis_signal(&redis, SIGSTOP);
+    store_world_check_many("k", 100, 100);
+    for (int i = 0; i < 5; i++) store_flush(&store_world->store);
+    assert_int_equal(counters.redis_inflight, 3);
+    real_redis_signal(&redis, SIGCONT);
+    store_world_settle();
+    assert_int_equal(store_world->n_allowed, 100);
+}
+
+static void while_redis_is_slow_only_one_batch_is_before_it(void **state)
+{
+    (void)state;
+    store_world->options.window = 8;
+    store_world->options.deadline_ms = 4;
+    store_world->options.batch_max_keys = 1;
+    served_store_open();
+    real_redis_signal(&redis, SIGSTOP);
+    (void)store_world_check("first");
+    store_flush(&store_world->store);
+    store_world->clock.mono_us += 2000; /* more than a quarter of the deadline */
+    store_world_check_many("k", 10, 10);
+    int64_t before = store_world->clock.mono_us;
+    store_flush(&store_world->store);
+    assert_int_equal(store_world->clock.mono_us, before);
+    assert_int_equal(counters.redis_inflight, 1);
+    real_redis_signal(&redis, SIGCONT);
+    store_world_settle();
+    assert_int_equal(store_world->n_allowed, 11);
+}
+
+static void what_waited_beyond_its_deadline_is_never_sent(void **state)
+{
+    (void)state;
+    store_world->options.window = 1;
+    store_world->options.batch_max_keys = 1;
+    served_store_open();
+    real_redis_signal(&redis, SIGSTOP);
+    (void)store_world_check("first");
+    store_flush(&store_world->store);
+    store_world->deadline_us = store_world->clock.mono_us + 1;
+    struct ask *late = store_world_check("k");
+    store_world->deadline_us = 0;
+    struct ask *release = store_world_check("k");
+    real_redis_signal(&redis, SIGCONT);
+    store_world_settle();
+    assert_int_equal(late->outcome, OP_EXPIRED);
+    assert_false(late->op.sent);
+    assert_int_equal(release->outcome, OP_DECIDED);
+    struct ask *peek = store_world_ask("k", OP_PEEK, 0);
+    store_world_settle();
+    assert_int_equal(peek->member.decision.remaining, peek->member.decision.limit - 1);
+}
+
+static void what_waits_can_be_taken_back_and_what_is_sent_cannot(void **state)
+{
+    (void)state;
+    store_world->options.window = 1;
+    store_world->options.batch_max_keys = 1;
+    served_store_open();
+    struct ask *sent = store_world_check("a"), *waits = store_world_check("b");
+    store_flush(&store_world->store);
+    assert_false(store_withdraw(&store_world->store, &sent->op));
+    assert_true(sent->op.sent);
+    assert_true(store_withdraw(&store_world->store, &waits->op));
+    assert_false(waits->op.sent);
+    assert_false(store_withdraw(&store_world->store, &waits->op));
+    store_world->n_pending--;
+    store_world_settle();
+    assert_int_equal(waits->n_done, 0);
+    assert_int_equal(sent->outcome, OP_DECIDED);
+}
+
+static void a_lost_connection_ends_what_waits_as_not_sent(void **state)
+{
+    (void)state;
+    store_world->options.window = 1;
+    store_world->options.batch_max_keys = 1;
+    served_store_open();
+    real_redis_signal(&redis, SIGSTOP);
+    struct ask *sent = store_world_check("a"), *waits = store_world_check("b");
+    store_flush(&store_world->store);
+    real_redis_kill(&redis);
+    store_world_settle();
+    assert_int_equal(sent->outcome, OP_DOWN);
+    assert_true(sent->op.sent && sent->op.runs_until_us > 0);
+    assert_int_equal(waits->outcome, OP_DOWN);
+    assert_false(waits->op.sent);
+}
+
+/* One policy whose keys the user may not touch: the others' checks in the same batch are decided. */
+static void one_policy_without_a_right_is_not_everybodys_outage(void **state)
+{
+    (void)state;
+    served_store_start(NULL);
+    assert_int_equal(real_redis_command(&redis, "ACL SETUSER rl on >secret resetkeys ~rl:*:good* ~rl:*:fine* +@all"),
+                     1);
+    store_world->options.username = "rl";
+    store_world->options.password = "secret";
+    store_world_open_ready(redis.address);
+    const struct limit *limits[] = {store_world_limit("good", ALGO_FIXED_WINDOW, 1000),
+                                    store_world_limit("bad", ALGO_FIXED_WINDOW, 1000),
+                                    store_world_limit("fine", ALGO_BUCKET, 1000)};
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < 30; i++) {
+            store_world->limit = limits[i % 3];
+            (void)store_world_check(i < 15 ? "k" : "j");
+        }
+        store_world_settle();
+    }
+    for (size_t i = 0; i < store_world->n_asked; i++) {
+        const struct ask *ask = &store_world->asks[i];
+        bool is_bad = ask->member.limit == limits[1];
+        assert_int_equal(ask->outcome, is_bad ? OP_STORE_ERROR : OP_DECIDED);
+    }
+    assert_int_equal(counters.redis_disconnects, 0);
+    store_world->limit = limits[0];
+    struct ask *peek = store_world_ask("k", OP_PEEK, 0);
+    store_world_settle();
+    assert_int_equal(peek->member.decision.remaining, 1000 - 20 * 5); /* each charged once */
+}
+
+/* ---- a server whose clock says that a batch came too late ---- */
+
+static struct fake_redis fake;
+static int n_too_late; /* batches still to be answered so */
+
+static void answer(struct fake_redis *server, struct fake_client *client, const struct slice *args, size_t n)
+{
+    (void)server;
+    unsigned nonce = fake_turn_nonce(args, n);
+    if (slice_is(args[2], "0"))
+        fake_say(client, "*3\r\n:1700000000000000\r\n:0\r\n:%u\r\n", nonce);
+    else if (n_too_late-- > 0)
+        fake_say(client, "*3\r\n:-2\r\n:1700000009000000\r\n:%u\r\n", nonce);
+    else
+        fake_say(client, "*4\r\n:1\r\n:1700000009000000\r\n:0\r\n:%u\r\n", nonce);
+}
+
+static void a_batch_that_was_begun_too_late_is_sent_again_with_the_new_time(void **state)
+{
+    (void)state;
+    fake_redis_init(&fake, &store_world->patient.loop, turn_script_sha1, answer);
+    store_world_open_ready(fake.address);
+    n_too_late = 1;
+    struct ask *ask = store_world_check("k");
+    store_world_settle();
+    assert_int_equal(ask->outcome, OP_DECIDED);
+    assert_int_equal(counters.redis_batches_too_late, 1);
+    assert_int_equal(counters.redis_batches, 2);
+    store_world_close();
+    fake_redis_close(&fake);
+}
+
+static void a_batch_begun_too_late_is_dropped_once_its_deadline_is_over(void **state)
+{
+    (void)state;
+    fake_redis_init(&fake, &store_world->patient.loop, turn_script_sha1, answer);
+    store_world_open_ready(fake.address);
+    n_too_late = 1000000;
+    store_world->deadline_us = store_world->clock.mono_us + 20000;
+    struct ask *ask = store_world_check("k");
+    store_world_settle();
+    assert_int_equal(ask->outcome, OP_EXPIRED);
+    assert_false(ask->op.sent);
+    store_world_close();
+    fake_redis_close(&fake);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, served_store_setup, served_store_teardown)
+
+int main(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    if (!real_redis_is_installed()) {
+        puts("skipped: redis-server is not installed");
+        return 0;
+    }
+    const struct CMUnitTest tests[] = {
+        TEST(one_party_cannot_take_every_place_on_the_wire),
+        TEST(the_window_bounds_what_is_on_the_wire),
+        TEST(while_redis_is_slow_only_one_batch_is_before_it),
+        TEST(what_waited_beyond_its_deadline_is_never_sent),
+        TEST(what_waits_can_be_taken_back_and_what_is_sent_cannot),
+        TEST(a_lost_connection_ends_what_waits_as_not_sent),
+        TEST(one_policy_without_a_right_is_not_everybodys_outage),
+        cmocka_unit_test_setup_teardown(a_batch_that_was_begun_too_late_is_sent_again_with_the_new_time,
+                                        store_world_setup, store_world_teardown),
+        cmocka_unit_test_setup_teardown(a_batch_begun_too_late_is_dropped_once_its_deadline_is_over, store_world_setup,
+                                        store_world_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,143 @@
+/* test_op_queue.c: the queue in front of Redis: each party's ops in order, the parties in turn. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "store/op_queue.h"
+
+enum { N_OPS = 8000 };
+
+struct fixture {
+    struct op_queue queue;
+    struct op ops[N_OPS];
+    size_t n;
+};
+
+static struct fixture fixture;
+
+static int setup(void **state)
+{
+    *state = &fixture;
+    fixture.n = 0;
+    return op_queue_init(&fixture.queue);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    for (struct op *op; (op = op_queue_first(&fixture.queue)) != NULL;) op_queue_take(&fixture.queue, op);
+    op_queue_fini(&fixture.queue);
+    return 0;
+}
+
+static struct op *add(uint64_t party)
+{
+    struct op *op = &fixture.ops[fixture.n++];
+    *op = (struct op){.party = party};
+    list_init(&op->link);
+    assert_int_equal(op_queue_add(&fixture.queue, op), 0);
+    return op;
+}
+
+static struct op *take(void)
+{
+    struct op *op = op_queue_first(&fixture.queue);
+    if (op != NULL) op_queue_take(&fixture.queue, op);
+    return op;
+}
+
+static void one_partys_ops_keep_their_order(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 100; i++) (void)add(7);
+    for (int i = 0; i < 100; i++) assert_ptr_equal(take(), &fixture.ops[i]);
+    assert_null(take());
+}
+
+static void a_party_with_thousands_of_ops_delays_another_by_one(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4000; i++) (void)add(1);
+    struct op *polite = add(2);
+    (void)take();
+    assert_ptr_equal(take(), polite);
+}
+
+static void parties_take_turns_whatever_they_have(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 60; i++) (void)add(i < 30 ? 1 : i < 50 ? 2 : 3);
+    int n_of[4] = {0};
+    for (int i = 0; i < 30; i++) n_of[take()->party]++;
+    assert_int_equal(n_of[1], 10);
+    assert_int_equal(n_of[2], 10);
+    assert_int_equal(n_of[3], 10);
+}
+
+static void what_is_put_back_is_next_and_before_its_partys_others(void **state)
+{
+    (void)state;
+    struct op *first = add(1), *second = add(1), *other = add(2);
+    assert_ptr_equal(take(), first);
+    assert_int_equal(op_queue_put_back(&fixture.queue, first), 0);
+    assert_ptr_equal(take(), first);
+    assert_ptr_equal(take(), other);
+    assert_int_equal(op_queue_put_back(&fixture.queue, other), 0); /* its party had left the ring */
+    assert_ptr_equal(take(), other);
+    assert_ptr_equal(take(), second);
+}
+
+static void an_op_can_be_taken_from_the_middle(void **state)
+{
+    (void)state;
+    struct op *ops[6];
+    for (int i = 0; i < 6; i++) ops[i] = add(i % 2 + 1);
+    op_queue_take(&fixture.queue, ops[3]);
+    op_queue_take(&fixture.queue, ops[0]);
+    op_queue_take(&fixture.queue, ops[1]);
+    assert_int_equal(fixture.queue.n, 3);
+    uint64_t seen[3];
+    for (int i = 0; i < 3; i++) seen[i] = take()->party;
+    assert_int_equal(seen[0] + seen[1] + seen[2], 1 + 1 + 2);
+    assert_null(take());
+}
+
+static void thousands_of_parties_come_and_go_without_allocating_for_each(void **state)
+{
+    (void)state;
+    for (uint64_t party = 1; party <= 100; party++) (void)add(party);
+    while (take() != NULL) continue;
+    uint64_t before = mem_n_allocs();
+    fixture.n = 0;
+    for (uint64_t party = 1000; party < 1100; party++) (void)add(party);
+    assert_int_equal(mem_n_allocs(), before);
+}
+
+static void without_memory_nothing_is_added(void **state)
+{
+    (void)state;
+    struct op op = {.party = 5};
+    list_init(&op.link);
+    mem_fail_nth(1);
+    assert_int_equal(op_queue_add(&fixture.queue, &op), -1);
+    mem_fail_nth(0);
+    assert_null(op_queue_first(&fixture.queue));
+    assert_true(list_empty(&op.link));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(one_partys_ops_keep_their_order),       TEST(a_party_with_thousands_of_ops_delays_another_by_one),
+        TEST(parties_take_turns_whatever_they_have), TEST(what_is_put_back_is_next_and_before_its_partys_others),
+        TEST(an_op_can_be_taken_from_the_middle),    TEST(thousands_of_parties_come_and_go_without_allocating_for_each),
+        TEST(without_memory_nothing_is_added),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -71,9 +71,12 @@ int op_queue_put_back(struct op_queue *queue, struct op *op)
     if (party == NULL) return -1;
 
     list_push_back(party->ops.next, &op->link); /* before the first */
+    queue->n++;
+    if (queue->ring.next == &party->link) return 0;
+
     list_remove(&party->link);
     list_push_back(queue->ring.next, &party->link);
-    queue->n++;
+    queue->n_taken = 0;
     return 0;
 }
 
@@ -105,10 +108,12 @@ void op_queue_take(struct op_queue *queue, struct op *op)
 
     list_remove(&op->link);
     queue->n--;
-    if (list_empty(&party->ops)) {
-        retire(queue, party);
-    } else if (queue->ring.next == &party->link) {
+    bool is_first = queue->ring.next == &party->link, has_more = !list_empty(&party->ops);
+    bool is_last_of_share = is_first && ++queue->n_taken >= OP_QUEUE_SHARE;
+    if (!has_more) retire(queue, party);
+    if (has_more && is_last_of_share) {
         list_remove(&party->link);
         list_push_back(&queue->ring, &party->link);
     }
+    if (is_first && (!has_more || is_last_of_share)) queue->n_taken = 0;
 }

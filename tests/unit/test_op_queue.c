@@ -58,24 +58,26 @@ static void one_partys_ops_keep_their_order(void **state)
     assert_null(take());
 }
 
-static void a_party_with_thousands_of_ops_delays_another_by_one(void **state)
+static void a_party_with_thousands_of_ops_delays_another_by_its_share(void **state)
 {
     (void)state;
     for (int i = 0; i < 4000; i++) (void)add(1);
     struct op *polite = add(2);
-    (void)take();
+    for (int i = 0; i < OP_QUEUE_SHARE; i++) assert_int_equal(take()->party, 1);
     assert_ptr_equal(take(), polite);
+    assert_int_equal(take()->party, 1);
 }
 
 static void parties_take_turns_whatever_they_have(void **state)
 {
     (void)state;
-    for (int i = 0; i < 60; i++) (void)add(i < 30 ? 1 : i < 50 ? 2 : 3);
+    enum { EACH = 4 * OP_QUEUE_SHARE };
+    for (int i = 0; i < 7 * EACH; i++) (void)add(i < 4 * EACH ? 1 : i < 6 * EACH ? 2 : 3);
     int n_of[4] = {0};
-    for (int i = 0; i < 30; i++) n_of[take()->party]++;
-    assert_int_equal(n_of[1], 10);
-    assert_int_equal(n_of[2], 10);
-    assert_int_equal(n_of[3], 10);
+    for (int i = 0; i < 3 * EACH; i++) n_of[take()->party]++;
+    assert_int_equal(n_of[1], EACH);
+    assert_int_equal(n_of[2], EACH);
+    assert_int_equal(n_of[3], EACH);
 }
 
 static void what_is_put_back_is_next_and_before_its_partys_others(void **state)
@@ -85,10 +87,13 @@ static void what_is_put_back_is_next_and_before_its_partys_others(void **state)
     assert_ptr_equal(take(), first);
     assert_int_equal(op_queue_put_back(&fixture.queue, first), 0);
     assert_ptr_equal(take(), first);
+    assert_ptr_equal(take(), second);
     assert_ptr_equal(take(), other);
     assert_int_equal(op_queue_put_back(&fixture.queue, other), 0); /* its party had left the ring */
-    assert_ptr_equal(take(), other);
+    assert_int_equal(op_queue_put_back(&fixture.queue, second), 0);
     assert_ptr_equal(take(), second);
+    assert_ptr_equal(take(), other);
+    assert_null(take());
 }
 
 static void an_op_can_be_taken_from_the_middle(void **state)
@@ -134,7 +139,7 @@ static void without_memory_nothing_is_added(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(one_partys_ops_keep_their_order),       TEST(a_party_with_thousands_of_ops_delays_another_by_one),
+        TEST(one_partys_ops_keep_their_order),       TEST(a_party_with_thousands_of_ops_delays_another_by_its_share),
         TEST(parties_take_turns_whatever_they_have), TEST(what_is_put_back_is_next_and_before_its_partys_others),
         TEST(an_op_can_be_taken_from_the_middle),    TEST(thousands_of_parties_come_and_go_without_allocating_for_each),
         TEST(without_memory_nothing_is_added),

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/counters.h"
 #include "base/hash.h"
+#include "base/random.h"
 #include "engine/check_pool.h"
 #include "engine/failure.h"
 #include "limit/concurrency.h"
@@ -49,14 +50,12 @@ void slot_owner_init(struct slot_owner *owner)
 /* ---- one slot's memory ---- */
 
 /* Of a daemon's ids none is another's, nor one of its own again: a part drawn at start, and a number that is mixed but
- * not repeated (the end of splitmix64). */
+ * not repeated. */
 static void make_id(struct slots *slots, char id[SLOT_ID_LEN])
 {
     static const char digits[] = "0123456789abcdef";
-    uint64_t number = hash_keyed("slot number", 11) + slots->n_made++;
-    number = (number ^ number >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    number = (number ^ number >> 27) * UINT64_C(0x94d049bb133111eb);
-    uint64_t halves[2] = {hash_keyed("slot daemon", 11), number ^ number >> 31};
+    uint64_t number = random_mix(hash_keyed("slot number", 11) + slots->n_made++);
+    uint64_t halves[2] = {hash_keyed("slot daemon", 11), number};
     for (size_t i = 0; i < SLOT_ID_LEN; i++) id[i] = digits[halves[i / 16] >> 4 * (i % 16) & 0xf];
 }
 

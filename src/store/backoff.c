@@ -1,18 +1,11 @@
 #include "store/backoff.h"
 
-/* splitmix64 (Steele, Lea and Flood, 2014): any seed will do. */
-static uint64_t next_random(struct backoff *backoff)
-{
-    uint64_t z = backoff->random += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
+#include "base/random.h"
 
 /* 1 to `most`. */
 static uint32_t random_upto(struct backoff *backoff, uint32_t most)
 {
-    return most > 1 ? 1 + (uint32_t)(next_random(backoff) % most) : 1;
+    return most > 1 ? 1 + (uint32_t)random_below(&backoff->random, most) : 1;
 }
 
 static uint32_t ceiling_ms(const struct backoff *backoff)

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/counters.h"
 #include "base/hash.h"
+#include "base/random.h"
 #include "limit/lease_list.h"
 #include "limit/policy.h"
 #include "limit/time_ring.h"
@@ -26,7 +27,7 @@ int memory_table_init(struct memory_table *table, size_t max_keys, uint64_t max_
     /* The slack: an op's own entries are never evicted for each other. */
     size_t width = max_keys + MEMORY_TABLE_SPARE;
     *table = (struct memory_table){.width = width, .max_keys = max_keys, .max_bytes = max_bytes};
-    table->random = hash_keyed("memory_table", 12) | 1;
+    table->random = hash_keyed("memory_table", 12);
     if (map_init(&table->map, width) < 0) return -1;
     table->entries = mem_zalloc(width * sizeof(struct memory_entry *));
     if (table->entries == NULL) {
@@ -179,14 +180,6 @@ void memory_table_remove(struct memory_table *table, struct memory_entry *entry)
     mem_free(entry);
 }
 
-static uint64_t next_random(struct memory_table *table)
-{
-    table->random ^= table->random << 13;
-    table->random ^= table->random >> 7;
-    table->random ^= table->random << 17;
-    return table->random;
-}
-
 /* After the clock stepped back an expiry may be further ahead than any state can be. */
 static int64_t expiry_of(const struct memory_table *table, const struct memory_entry *entry, int64_t now_us)
 {
@@ -199,11 +192,11 @@ bool memory_table_evict(struct memory_table *table, int64_t now_us)
 {
     struct memory_entry *first = NULL;
     if (table->n == 0) return false;
-    size_t at = next_random(table) % table->n;
+    size_t at = random_below(&table->random, table->n);
     /* More than a sample are looked at only while all seen so far are pinned. */
     for (size_t i = 0; i < table->n && (i < SAMPLE || first == NULL) && i < SAMPLE + MEMORY_TABLE_SPARE; i++) {
         struct memory_entry *entry = table->entries[at];
-        at = i < SAMPLE ? next_random(table) % table->n : (at + 1) % table->n;
+        at = i < SAMPLE ? random_below(&table->random, table->n) : (at + 1) % table->n;
         if (entry->pinned) continue;
         if (first == NULL || expiry_of(table, entry, now_us) < expiry_of(table, first, now_us)) first = entry;
     }

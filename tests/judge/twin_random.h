@@ -5,20 +5,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-extern uint64_t twin_random_state;
+#include "base/random.h"
 
-/* splitmix64 */
-static inline uint64_t random64(void)
-{
-    uint64_t z = twin_random_state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
+extern uint64_t twin_random_state;
 
 static inline int64_t below(int64_t n)
 {
-    return (int64_t)(random64() % (uint64_t)n);
+    return (int64_t)random_below(&twin_random_state, (uint64_t)n);
 }
 
 static inline bool once_in(int64_t n)

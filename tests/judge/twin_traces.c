@@ -364,7 +364,7 @@ void twin_trace_denied(const struct twin_step *step)
 
 static void make_hold(struct twin_step *step, struct asked asked)
 {
-    step->hold.id = random64();
+    step->hold.id = random_next(&twin_random_state);
     step->hold.made_us = now_us;
     if (n_holds == HOLDS_MAX) forget_hold(0);
     holds[n_holds++] = (struct known_hold){asked, step->hold};
@@ -374,7 +374,7 @@ static void make_hold(struct twin_step *step, struct asked asked)
 static void make_slot(struct twin_step *step, struct asked asked)
 {
     char id[SLOT_ID_LEN + 1];
-    uint64_t first = random64(), last = random64();
+    uint64_t first = random_next(&twin_random_state), last = random_next(&twin_random_state);
     snprintf(id, sizeof id, "%016" PRIx64 "%016" PRIx64, first, last);
     memcpy(step->slot, id, SLOT_ID_LEN);
     step->op.slot = step->slot;

@@ -20,6 +20,7 @@
 
 #include "base/alloc.h"
 #include "base/counters.h"
+#include "base/random.h"
 #include "fakes/engine_world.h"
 
 #define SECOND_US INT64_C(1000000)
@@ -58,10 +59,7 @@ static uint64_t random_state;
 
 static uint64_t below(uint64_t n)
 {
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return (random_state >> 11) % n;
+    return random_below(&random_state, n);
 }
 
 static void print_seed(int signo)
@@ -224,7 +222,7 @@ static void start(void)
 static void run_random(uint64_t which)
 {
     seed = which;
-    random_state = seed * UINT64_C(0x9e3779b97f4a7c15) | 1;
+    random_state = seed;
     start();
     for (int i = 0; i < N_STEPS; i++) {
         step();

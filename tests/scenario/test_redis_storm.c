@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "base/counters.h"
+#include "base/random.h"
 #include "fakes/real_redis.h"
 #include "fakes/store_world.h"
 
@@ -25,10 +26,9 @@ enum { STEPS = 150, SEEDS = 4, N_KEYS = 40 };
 
 static uint64_t random_state;
 
-static unsigned random_below(unsigned n)
+static unsigned below(unsigned n)
 {
-    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (unsigned)(random_state >> 33) % n;
+    return (unsigned)random_below(&random_state, n);
 }
 
 static bool nothing_waits_or_not_ready(void *arg)
@@ -49,19 +49,19 @@ static void pause_server(struct real_redis *redis, bool long_enough_for_a_stall)
 
 static void change_options(void)
 {
-    store_world->options.batch_max_keys = 1 + random_below(64);
-    store_world->options.merge = random_below(2) == 0;
-    store_world->options.max_inflight = 1 + random_below(200);
+    store_world->options.batch_max_keys = 1 + below(64);
+    store_world->options.merge = below(2) == 0;
+    store_world->options.max_inflight = 1 + below(200);
     redis_store_set_options(store_world->redis, &store_world->options);
 }
 
 static void trouble(struct real_redis *redis)
 {
-    switch (random_below(12)) {
+    switch (below(12)) {
     case 0: (void)real_redis_command(redis, "SCRIPT FLUSH"); break;
     case 1: (void)real_redis_command(redis, "CLIENT KILL TYPE normal"); break;
     case 2: pause_server(redis, false); break;
-    case 3: pause_server(redis, random_below(4) == 0); break;
+    case 3: pause_server(redis, below(4) == 0); break;
     case 4: change_options(); break;
     case 5: store_world_until(store_is_ready); break;
     default: break;
@@ -78,8 +78,8 @@ static void storm(void **state)
     real_redis_start(&redis, NULL);
     store_world_open_ready(redis.address);
     for (int i = 0; i < STEPS; i++) {
-        store_world_check_many("k", N_KEYS, (int)random_below(100));
-        patient_loop_turns(&store_world->patient, (int)random_below(4));
+        store_world_check_many("k", N_KEYS, (int)below(100));
+        patient_loop_turns(&store_world->patient, (int)below(4));
         trouble(&redis);
     }
     store_world_until(store_is_ready);

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/random.h"
 #include "fakes/one_limit.h"
 
 #define SECOND_US INT64_C(1000000)
@@ -18,8 +19,7 @@ static uint64_t seed;
 
 static int64_t draw(int64_t n)
 {
-    seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (int64_t)((seed >> 33) % (uint64_t)n);
+    return (int64_t)random_below(&seed, (uint64_t)n);
 }
 
 static bool passes_at_once(struct one_limit *one, int64_t now_us, int64_t cost)

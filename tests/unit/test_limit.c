@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "base/random.h"
 #include "fakes/one_limit.h"
 #include "limit/time_ring.h"
 
@@ -52,8 +53,7 @@ static uint64_t seed;
 
 static int64_t draw(int64_t n)
 {
-    seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (int64_t)((seed >> 33) % (uint64_t)n);
+    return (int64_t)random_below(&seed, (uint64_t)n);
 }
 
 /* Answers of a key that nothing else touches; every question is a peek. */

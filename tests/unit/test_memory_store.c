@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/counters.h"
+#include "base/random.h"
 #include "fakes/memory_world.h"
 #include "fakes/policies.h"
 
@@ -111,15 +112,14 @@ static void each_algorithm_peeks_what_a_check_would_get(void **state)
         char name[16];
         snprintf(name, sizeof name, "p%d", algo);
         const struct limit *limit = limit_of(name, (enum algo)algo, 4, 10 * SECOND_US);
-        uint64_t random = 12345;
+        uint64_t seed = 12345;
         for (int i = 0; i < 500; i++) {
-            random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
             bool by_one = limit_ops(limit)->is_compat || algo == ALGO_CONCURRENCY;
-            int64_t cost = (int64_t)(random >> 33) % (by_one ? 2 : 6);
+            int64_t cost = (int64_t)random_below(&seed, by_one ? 2 : 6);
             struct decision peeked = ask(OP_PEEK, limit, "alice", cost).decision;
             struct decision checked = check(limit, "alice", cost);
             assert_memory_equal(&peeked, &checked, sizeof peeked);
-            advance_us((int64_t)(random >> 40) % (3 * SECOND_US));
+            advance_us((int64_t)random_below(&seed, 3 * SECOND_US));
         }
     }
 }

@@ -91,22 +91,22 @@ static double float_of(const struct value *value)
     return number;
 }
 
-/* The three ways to write an integer, each cut to |value| <= PULL_INT_MAX. */
+/* The three ways to write an integer, each cut to |value| <= EXACT_MAX. */
 static bool small_int_of(const struct pull *pull, const struct value *value, int64_t *ret)
 {
     if (value->form.kind == FORM_UINT) {
         uint64_t number = unsigned_of(pull, value);
         *ret = (int64_t)number;
-        return number <= (uint64_t)PULL_INT_MAX;
+        return number <= (uint64_t)EXACT_MAX;
     }
     if (value->form.kind == FORM_INT) {
         *ret = signed_of(pull, value);
-        return *ret >= -PULL_INT_MAX && *ret <= PULL_INT_MAX;
+        return *ret >= -EXACT_MAX && *ret <= EXACT_MAX;
     }
     if (value->form.kind != FORM_FLOAT) return false;
     double number = float_of(value);
     /* Written so that NaN fails the comparison, before anything is converted. */
-    if (!(number >= -(double)PULL_INT_MAX && number <= (double)PULL_INT_MAX)) return false;
+    if (!(number >= -(double)EXACT_MAX && number <= (double)EXACT_MAX)) return false;
     *ret = (int64_t)number;
     return (double)*ret == number;
 }

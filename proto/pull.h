@@ -11,9 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/exact.h"
 #include "base/slice.h"
-
-#define PULL_INT_MAX INT64_C(9007199254740991) /* 2^53 - 1: the largest number a request may carry */
 
 struct pull {
     const uint8_t *at;
@@ -31,7 +30,7 @@ enum pull_type pull_type(const struct pull *pull); /* of the next value; PULL_EN
 
 int pull_nil(struct pull *pull);
 int pull_bool(struct pull *pull, bool *ret);
-/* Any integer, or a float that is whole; |value| <= PULL_INT_MAX, else -1. */
+/* Any integer, or a float that is whole; |value| <= EXACT_MAX, else -1. */
 int pull_int(struct pull *pull, int64_t *ret);
 /* Integers only (no floats), 0 to 2^64 - 1: the msgid. */
 int pull_uint64(struct pull *pull, uint64_t *ret);

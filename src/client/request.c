@@ -208,7 +208,7 @@ enum ratelimit_status request_pack_items(struct request *request, uint64_t msgid
         status = pack_target(request, &packer, &items[i]);
         pack_int(&packer, items[i].cost);
         request->members[i].granted = items[i].cost;
-        request->cost += items[i].cost >= 0 && items[i].cost <= PULL_INT_MAX ? items[i].cost : 0;
+        request->cost += items[i].cost >= 0 && items[i].cost <= EXACT_MAX ? items[i].cost : 0;
     }
     if (options != NULL) pack_options(&packer, options, NULL);
     return status != RATELIMIT_OK ? status : status_of(&packer);

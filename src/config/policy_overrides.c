@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/exact.h"
 #include "config/nearest.h"
 #include "config/policy_limit.h"
 #include "config/setting.h"
@@ -164,8 +165,8 @@ static bool parse_number(struct entry *entry, enum number number, const struct t
     switch (number) {
     case NUMBER_LIMIT:
     case NUMBER_BURST:
-        return setting_parse_number(SETTING_COUNT, entry->path, number == NUMBER_BURST, (INT64_C(1) << 53) - 1, node,
-                                    entry->faults, ret);
+        return setting_parse_number(SETTING_COUNT, entry->path, number == NUMBER_BURST, EXACT_MAX, node, entry->faults,
+                                    ret);
     default: return policy_limit_duration(entry->path, number == NUMBER_MAX_WAIT, node, entry->faults, ret);
     }
 }

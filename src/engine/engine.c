@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/counters.h"
+#include "base/exact.h"
 #include "engine/check_note.h"
 #include "engine/check_unasked.h"
 
@@ -327,9 +328,8 @@ void engine_releases(struct check *check, struct slot *slot)
 
 const char *engine_cost_fault(const struct policy *policy, int64_t cost)
 {
-    enum { COST_BITS = 53 };
     if (cost < 0) return "cost: must not be negative";
-    if (cost >= INT64_C(1) << COST_BITS) return "cost: must not be above 2^53 - 1";
+    if (cost > EXACT_MAX) return "cost: must not be above 2^53 - 1";
     for (uint16_t i = 0; i < policy->n_limits; i++) {
         const struct limit *limit = &policy->limits[i];
         if (limit_ops(limit)->is_compat && cost > 1) return "cost: a compat policy takes only 0 and 1";

@@ -24,9 +24,9 @@
 #include <stdio.h>
 
 #include "base/check.h"
+#include "base/exact.h"
 #include "limit/bucket.h"
 
-#define EXACT_MAX     ((INT64_C(1) << 53) - 1) /* Lua counts in doubles */
 #define BURST_MAX     (INT64_C(1) << 34)
 #define REFILL_MAX_US INT64_C(1000000000000000) /* so that now + twice the refill time is exact too */
 

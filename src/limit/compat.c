@@ -22,7 +22,6 @@
 #include "limit/fixed_window.h"
 #include "limit/sliding_log.h"
 
-#define COUNT_MAX ((INT64_C(1) << 32) - 1)
 #define UNITS_MAX INT64_C(1000000) /* of the logs, each an entry */
 
 static const char *configure(struct limit *limit, int64_t largest, bool count_denied, char *text, size_t size)
@@ -51,12 +50,12 @@ static const char *configure_seconds(struct limit *limit, int64_t largest, bool 
 
 static const char *configure_window_start(struct limit *limit, char *text, size_t size)
 {
-    return configure(limit, COUNT_MAX, true, text, size);
+    return configure(limit, UINT32_MAX, true, text, size);
 }
 
 static const char *configure_rlaas_fixed(struct limit *limit, char *text, size_t size)
 {
-    return configure_seconds(limit, COUNT_MAX, true, text, size);
+    return configure_seconds(limit, UINT32_MAX, true, text, size);
 }
 
 static const char *configure_rlaas_sliding(struct limit *limit, char *text, size_t size)
@@ -66,12 +65,12 @@ static const char *configure_rlaas_sliding(struct limit *limit, char *text, size
 
 static const char *configure_first_hit(struct limit *limit, char *text, size_t size)
 {
-    return configure_seconds(limit, COUNT_MAX, false, text, size);
+    return configure_seconds(limit, UINT32_MAX, false, text, size);
 }
 
 static const char *configure_endpoint_window(struct limit *limit, char *text, size_t size)
 {
-    return configure_seconds(limit, COUNT_MAX - 1, true, text, size);
+    return configure_seconds(limit, UINT32_MAX - 1, true, text, size);
 }
 
 static const char *configure_endpoint_log(struct limit *limit, char *text, size_t size)

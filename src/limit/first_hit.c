@@ -14,13 +14,11 @@
 
 #include "limit/first_hit.h"
 
-#define COUNT_MAX ((INT64_C(1) << 32) - 1) /* four bytes in Redis */
-
 static const char *configure(struct limit *limit, char *text, size_t size)
 {
     if (limit->burst != 0) return "burst is not for windows; leave it out, or use token_bucket";
     if (limit->window_us % 1000 != 0) return "window must be whole milliseconds; write e.g. 1ms";
-    int64_t most = COUNT_MAX / (limit->debt ? 2 : 1);
+    int64_t most = UINT32_MAX / (limit->debt ? 2 : 1); /* four bytes in Redis */
     if (limit->limit > most) {
         snprintf(text, size, "limit must be 0 to %" PRId64 " with start: first_hit%s", most,
                  limit->debt ? " and debt" : "");
@@ -57,7 +55,7 @@ int64_t first_hit_room(const struct run *run, int64_t s1, int64_t s2)
 void first_hit_charge(const struct run *run, int64_t *s1, int64_t *s2, int64_t units)
 {
     if (*s2 == 0) *s2 = run->edge;
-    *s1 = units < COUNT_MAX - *s1 ? *s1 + units : COUNT_MAX;
+    *s1 = units < UINT32_MAX - *s1 ? *s1 + units : UINT32_MAX;
 }
 
 int first_hit_store(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep, int64_t units)

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/exact.h"
 #include "base/map.h"
 #include "base/slice.h"
 #include "limit/key_format.h"
@@ -20,7 +21,7 @@
 enum { POLICY_LIMITS_MAX = 16 };
 
 /* What an unlimited policy says to have, and to have left: the largest integer that every client can read. */
-#define UNLIMITED ((INT64_C(1) << 53) - 1)
+#define UNLIMITED EXACT_MAX
 
 enum on_failure { ON_FAILURE_ALLOW, ON_FAILURE_DENY, ON_FAILURE_LOCAL, ON_FAILURE_ERROR };
 

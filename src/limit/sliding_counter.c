@@ -18,10 +18,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/exact.h"
 #include "limit/limit.h"
-
-#define EXACT_MAX ((INT64_C(1) << 53) - 1) /* Lua counts in doubles */
-#define COUNT_MAX ((INT64_C(1) << 32) - 1) /* four bytes in Redis */
 
 static const char *configure(struct limit *limit, char *text, size_t size)
 {
@@ -29,7 +27,8 @@ static const char *configure(struct limit *limit, char *text, size_t size)
     if (limit->burst != 0) return "burst is not for windows; leave it out, or use token_bucket";
     if (limit->window_us % 1000 != 0) return "window must be whole milliseconds; write e.g. 1ms";
     limit->b = limit->window_us / 1000;
-    limit->c = EXACT_MAX / limit->b < COUNT_MAX ? EXACT_MAX / limit->b : COUNT_MAX;
+    limit->c = EXACT_MAX / limit->b;
+    if (limit->c > UINT32_MAX) limit->c = UINT32_MAX; /* four bytes in Redis */
     int64_t most = limit->c / (limit->debt ? 2 : 1);
     if (limit->limit > most) {
         snprintf(text, size,

@@ -3,11 +3,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/exact.h"
 #include "base/log.h"
 #include "engine/engine.h"
 #include "server/inline.h"
-
-#define UNITS_MAX ((INT64_C(1) << 53) - 1)
 
 enum {
     DEADLINE_MS_MAX = 3600000,
@@ -134,7 +133,7 @@ static int read_units(struct params *params, const char *name, int64_t least, in
     enum pull_type type = pull_type(&params->pull);
     if (type != PULL_INT && type != PULL_FLOAT)
         return params_fail(params, ERROR_BAD_REQUEST, "%s: must be an integer", name);
-    if (pull_int(&params->pull, ret) != 0 || *ret < least || *ret > UNITS_MAX)
+    if (pull_int(&params->pull, ret) != 0 || *ret < least || *ret > EXACT_MAX)
         return params_fail(params, ERROR_BAD_COST, "%s: must be a whole number from %d to 2^53 - 1", name, (int)least);
     return 0;
 }

@@ -8,12 +8,11 @@
 
 #include "base/alloc.h"
 #include "base/base64url.h"
+#include "base/exact.h"
 #include "base/hash.h"
 #include "limit/limit.h"
 
 enum { VERSION = 1, HEAD_SIZE = 3 + 8 + 8 + 8 + 4 + 1, CHECKSUM_SIZE = 4 };
-
-#define EXACT_MAX ((INT64_C(1) << 53) - 1)
 
 static uint8_t *put(uint8_t *to, uint64_t value, size_t size)
 {

@@ -28,15 +28,15 @@ static void compare_number(struct pull *pull, const msgpack_object *object)
     }
     bool readable = pull_int(pull, &number) == 0;
     if (object->type == MSGPACK_OBJECT_POSITIVE_INTEGER) {
-        CHECK(readable == (object->via.u64 <= (uint64_t)PULL_INT_MAX));
+        CHECK(readable == (object->via.u64 <= (uint64_t)EXACT_MAX));
         CHECK(!readable || (uint64_t)number == object->via.u64);
     } else if (object->type == MSGPACK_OBJECT_NEGATIVE_INTEGER) {
-        CHECK(readable == (object->via.i64 >= -PULL_INT_MAX));
+        CHECK(readable == (object->via.i64 >= -EXACT_MAX));
         CHECK(!readable || number == object->via.i64);
     } else {
         double real = object->via.f64;
         CHECK(!readable || (double)number == real);
-        CHECK(readable || real != real || real < -(double)PULL_INT_MAX || real > (double)PULL_INT_MAX ||
+        CHECK(readable || real != real || real < -(double)EXACT_MAX || real > (double)EXACT_MAX ||
               real != (double)(int64_t)real);
     }
     if (!readable) CHECK(pull_skip(pull) == 0);

@@ -55,9 +55,9 @@ static void an_integer_is_read_in_every_encoding(void **state)
 static void an_integer_ends_at_the_largest_exact_double(void **state)
 {
     (void)state;
-    expect_int(PULL("\xcf\x00\x1f\xff\xff\xff\xff\xff\xff"), PULL_INT_MAX);
-    expect_int(PULL("\xd3\xff\xe0\x00\x00\x00\x00\x00\x01"), -PULL_INT_MAX);
-    expect_int(PULL("\xcb\x43\x3f\xff\xff\xff\xff\xff\xff"), PULL_INT_MAX);
+    expect_int(PULL("\xcf\x00\x1f\xff\xff\xff\xff\xff\xff"), EXACT_MAX);
+    expect_int(PULL("\xd3\xff\xe0\x00\x00\x00\x00\x00\x01"), -EXACT_MAX);
+    expect_int(PULL("\xcb\x43\x3f\xff\xff\xff\xff\xff\xff"), EXACT_MAX);
     expect_no_int(PULL("\xcf\x00\x20\x00\x00\x00\x00\x00\x00"));
     expect_no_int(PULL("\xcf\xff\xff\xff\xff\xff\xff\xff\xff"));
     expect_no_int(PULL("\xd3\xff\xe0\x00\x00\x00\x00\x00\x00"));

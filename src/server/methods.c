@@ -400,7 +400,7 @@ static int dispatch(struct session *session, const struct rpc_request *request, 
 
 void methods_run(struct session *session, const struct rpc_request *request)
 {
-    struct fault fault;
+    struct request_fault fault;
     fault.code = ERROR_INTERNAL; /* whatever dispatch() refuses says better */
     struct params params = {
         .pull = request->params,

@@ -15,7 +15,7 @@ enum {
 
 int params_fail(const struct params *params, enum error_code code, const char *format, ...)
 {
-    struct fault *fault = params->fault;
+    struct request_fault *fault = params->fault;
     int at = 0;
     va_list args;
     if (params->index >= 0) at = snprintf(fault->text, sizeof fault->text, "checks[%d]: ", (int)params->index);

@@ -18,7 +18,7 @@
 
 enum { FAULT_TEXT_MAX = 256 };
 
-struct fault {
+struct request_fault {
     enum error_code code;
     char text[FAULT_TEXT_MAX];
 };
@@ -32,7 +32,7 @@ struct params {
     struct session *session; /* not owned; whose request it is */
     uint32_t max_key;
     int32_t index; /* of a list's member, for the fault's text; -1 = none */
-    struct fault *fault;
+    struct request_fault *fault;
 };
 
 /* What a check, peek or reset asks for. */

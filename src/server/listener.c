@@ -119,6 +119,7 @@ static int take_lock(const struct opening *opening)
         close(fd);
         return fail(opening, "%s: the lock file %s is no regular file; remove it", opening->options->path, name);
     }
+    fchmod(fd, 0600); /* whatever the umask took, so that the next start can open it; another's file stays as it is */
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         close(fd);
         return fail(opening, "%s: in use by another ratelimitd (it holds %s); stop that one, or choose another path",

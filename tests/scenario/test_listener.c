@@ -404,10 +404,25 @@ static void a_descriptor_of_another_kind_is_refused(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
+static void a_lock_file_made_under_umask_0777_can_be_opened_by_the_next_start(void **state)
+{
+    char lock[300];
+    struct stat st;
+    (void)state;
+    mode_t old = umask(0777);
+    open_it();
+    umask(old);
+    snprintf(lock, sizeof lock, "%s.lock", path);
+    assert_int_equal(stat(lock, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600);
+    listener_close(&listener);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(the_socket_has_its_mode_whatever_the_umask),
+        TEST(a_lock_file_made_under_umask_0777_can_be_opened_by_the_next_start),
         TEST(clients_can_connect_and_nothing_else_is_left_in_the_directory),
         TEST(the_group_is_set_by_name_or_number),
         TEST(an_unknown_group_is_named_and_nothing_is_left),

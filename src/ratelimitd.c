@@ -163,6 +163,7 @@ static void on_tick(uv_timer_t *timer)
 {
     struct daemon *daemon = timer->data;
     char status[256];
+    log_report_dropped();
     if (daemon->redis != NULL && redis_watch_look(&daemon->redis_watch, daemon->redis)) {
         status_text(daemon, status, sizeof status);
         service_status(status);
@@ -317,6 +318,8 @@ static int serve(struct daemon *daemon)
 int main(int argc, char **argv)
 {
     struct daemon daemon = {.gate.listener = {.fd = -1, .lock_fd = -1}};
+    process_open_standard_descriptors();
+    log_open();
     service_init();
     daemon.random_seed = process_set_up();
     int status = arguments_read(argc, argv, &daemon.arguments);

@@ -1,16 +1,25 @@
 #include "base/log.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/counters.h"
 
+enum { LINE_MAX_BYTES = 1024 };
+
 static enum log_level threshold = LOG_LEVEL_INFO;
+static int own_fd = -1;     /* a non-blocking description of standard error that nobody shares; -1 = none */
+static uint64_t n_dropped; /* lines that nobody has been told of */
 
 static const struct {
     const char *name;
@@ -29,20 +38,64 @@ static bool to_journal(void)
     return known == 1;
 }
 
+void log_open(void)
+{
+    struct stat status;
+    if (own_fd >= 0 || fstat(STDERR_FILENO, &status) < 0) return;
+    if (!S_ISFIFO(status.st_mode) && !isatty(STDERR_FILENO)) return;
+    own_fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+}
+
+/* One system call, which never waits. A pipe that poll() reports writable takes a line of up to PIPE_BUF bytes whole. */
+static bool write_now(const char *line, size_t len)
+{
+    ssize_t n = -1;
+    if (own_fd >= 0) {
+        n = write(own_fd, line, len);
+    } else {
+        n = send(STDERR_FILENO, line, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+        struct pollfd writable = {.fd = STDERR_FILENO, .events = POLLOUT};
+        if (n < 0 && errno == ENOTSOCK && poll(&writable, 1, 0) == 1) n = write(STDERR_FILENO, line, len);
+    }
+    return n == (ssize_t)len;
+}
+
+static size_t begin_line(char line[LINE_MAX_BYTES], enum log_level level)
+{
+    size_t at = 0;
+    if (to_journal()) at += (size_t)snprintf(line, LINE_MAX_BYTES, "<%d>", levels[level].syslog_priority);
+    return at + (size_t)snprintf(line + at, LINE_MAX_BYTES - at, "ratelimitd: %s: ", levels[level].name);
+}
+
+bool log_report_dropped(void)
+{
+    char line[LINE_MAX_BYTES];
+    if (n_dropped == 0) return true;
+    size_t at = begin_line(line, LOG_LEVEL_WARNING);
+    at += (size_t)snprintf(line + at, sizeof line - at,
+                           "%llu log %s dropped here, because nobody read standard error\n",
+                           (unsigned long long)n_dropped, n_dropped == 1 ? "line was" : "lines were");
+    if (!write_now(line, at)) return false;
+    n_dropped = 0;
+    return true;
+}
+
 static void __attribute__((format(printf, 2, 0)))
 emit(enum log_level level, const char *format, va_list args, uint64_t n_held)
 {
-    char line[1024];
-    size_t at = 0;
-    if (to_journal()) at += (size_t)snprintf(line, sizeof line, "<%d>", levels[level].syslog_priority);
-    at += (size_t)snprintf(line + at, sizeof line - at, "ratelimitd: %s: ", levels[level].name);
+    char line[LINE_MAX_BYTES];
+    size_t at = begin_line(line, level);
+
     int n = vsnprintf(line + at, sizeof line - at - 1, format, args);
     if (n > 0) at += (size_t)n;
     if (at > sizeof line - 40) at = sizeof line - 40;
     if (n_held > 0)
         at += (size_t)snprintf(line + at, sizeof line - at, " (%llu like it held back)", (unsigned long long)n_held);
     line[at++] = '\n';
-    if (write(STDERR_FILENO, line, at) != (ssize_t)at) counters.log_lines_dropped++;
+
+    if (log_report_dropped() && write_now(line, at)) return;
+    n_dropped++;
+    counters.log_lines_dropped++;
 }
 
 void log_line(enum log_level level, const char *format, ...)

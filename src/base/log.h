@@ -2,13 +2,16 @@
  * log.h: one line per event on standard error, never blocking, never flooding.
  *
  * A line is `LEVEL what happened`, with the systemd priority prefix (<3> and so on) where stderr
- * is the journal. Where stderr is a full pipe the line is dropped and counted. log_sampled()
+ * is the journal. A line that standard error does not take at once (a full pipe, a terminal that is
+ * stopped) is dropped and counted, and the next line that is taken says how many were dropped. The
+ * descriptor itself stays as it is: others share it, so O_NONBLOCK is not ours to set. log_sampled()
  * lets at most one line a second through per call site and says how many were held back.
  * Below floor 3 nothing logs above debug: events come up as results and counters.
  */
 #ifndef RL_BASE_LOG_H
 #define RL_BASE_LOG_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +21,12 @@ struct log_site {
     int64_t quiet_until_us; /* CLOCK_MONOTONIC */
     uint64_t n_held;
 };
+
+/* Open a pipe or terminal on standard error once more, for ourselves and non-blocking. Where that is not allowed, or
+ * before it is called, each line asks poll() first. */
+void log_open(void);
+/* Report the lines that were dropped, if any. False: standard error is still full. */
+bool log_report_dropped(void);
 
 void log_set_level(enum log_level level); /* default INFO */
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -1,12 +1,14 @@
 #include "daemon/process.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <uv.h>
 
@@ -14,6 +16,14 @@
 #include "base/log.h"
 
 enum { FD_RESERVE = 64 }; /* descriptors beside the clients': Redis, names, the log, a reload */
+
+void process_open_standard_descriptors(void)
+{
+    int fd = -1;
+    do fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0) close(fd);
+}
 
 void process_raise_open_files(int64_t n_connections)
 {

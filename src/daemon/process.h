@@ -7,6 +7,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* First of all: /dev/null in place of a standard descriptor that is closed, else the socket would become standard error
+ * and the log would be written to it. */
+void process_open_standard_descriptors(void);
 /* Before anything is hashed and before the loop exists. Returns a random number for the store's jitter. */
 uint64_t process_set_up(void);
 /* Towards what so many connections need; the server caps them where that is more than the system allows. */

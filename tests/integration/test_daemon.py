@@ -1,7 +1,10 @@
 """test_daemon.py: the daemon as a process: arguments, exit statuses, readiness, signals, reload, drain, activation."""
 
+import fcntl
 import os
+import pty
 import re
+import select
 import shutil
 import signal
 import socket
@@ -319,6 +322,71 @@ def test_what_was_sent_before_the_stop_is_answered(ratelimitd, connect):
         thread.join(10)
         assert not thread.is_alive()
     assert failures == []
+
+
+# ---- standard error -------------------------------------------------------------------------------------------------
+
+
+def pipe_of_a_page():
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    return reading, writing
+
+
+def small_socket():
+    ends = socket.socketpair()
+    ends[1].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4608)
+    return tuple(end.detach() for end in ends)
+
+
+@pytest.mark.parametrize("make", [pipe_of_a_page, small_socket, pty.openpty])
+def test_standard_error_that_nobody_reads_does_not_stop_the_daemon(place, connect, make):
+    """A dozen reloads of a broken file filled the pipe, and the daemon waited for its reader for ever."""
+    reading, writing = make()
+    flags = fcntl.fcntl(writing, fcntl.F_GETFL)
+    path = written(place, f"listen: {{socket: {place / 's'}}}\n{POLICIES}")
+    process = subprocess.Popen([program("ratelimitd"), "-c", path], stdin=subprocess.DEVNULL, stderr=writing)
+    try:
+        eventually((place / "s").exists, "the socket")
+        client = connect(str(place / "s"))
+        written(place, "nonsense: 1\n" + POLICIES)
+
+        def lines_are_dropped():
+            before = client.call("stats")
+            process.send_signal(signal.SIGHUP)
+            eventually(lambda: client.call("stats")["reload_failures"] > before["reload_failures"], "reload")
+            return before["log_lines_dropped"] > 0
+
+        eventually(lines_are_dropped, "a full standard error", 40)
+        assert client.check("api", "k")["allowed"]
+        assert fcntl.fcntl(writing, fcntl.F_GETFL) == flags  # others share it
+        got = b""
+        while not re.search(rb"warning: \d+ log lines? w(as|ere) dropped here, because nobody read standard error", got):
+            got += os.read(reading, 65536)
+        assert got.count(b"is not correct") > 1
+        process.send_signal(signal.SIGTERM)
+        while process.poll() is None:
+            if select.select([reading], [], [], 0.05)[0]:
+                os.read(reading, 65536)
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(reading)
+        os.close(writing)
+
+
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+def test_a_descriptor_that_was_closed_at_start_does_not_become_the_socket(place, connect, closed):
+    process = subprocess.Popen(["sh", "-c", f'exec "$0" -s "$1" {closed}', program("ratelimitd"), place / "s"])
+    try:
+        eventually((place / "s").exists, "the socket")
+        assert connect(str(place / "s")).call("ping") == "pong"
+        for number in re.findall(r"\d(?=[<>])", closed):
+            assert os.readlink(f"/proc/{process.pid}/fd/{number}") == "/dev/null"
+    finally:
+        process.terminate()
+        assert process.wait(20) == 0
 
 
 # ---- reload -------------------------------------------------------------------------------------------------------

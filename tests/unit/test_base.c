@@ -1,14 +1,18 @@
 /* test_base.c: the small parts of src/base, each against what its header says. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/alloc.h"
 #include "base/buffer.h"
+#include "base/counters.h"
 #include "base/hash.h"
 #include "base/heap.h"
 #include "base/list.h"
@@ -134,6 +138,34 @@ static void hash_is_stable_and_keyed(void **state)
     assert_true(hash_keyed("login:alice", 11) == plain);
 }
 
+static bool is_in_pipe(int fd, const char *text)
+{
+    static char got[65536];
+    ssize_t n = read(fd, got, sizeof got - 1);
+    assert_true(n >= 0);
+    got[n] = '\0';
+    return strstr(got, text) != NULL;
+}
+
+static void a_log_that_nobody_reads_drops_lines_and_says_how_many(void **state)
+{
+    (void)state;
+    char expected[64];
+    int ends[2], kept = dup(STDERR_FILENO);
+    assert_int_equal(pipe(ends), 0);
+    dup2(ends[1], STDERR_FILENO);
+    counters.log_lines_dropped = 0;
+    while (counters.log_lines_dropped < 3) log_line(LOG_LEVEL_ERROR, "%0500d", 7); /* would wait here for ever */
+    bool was_full = !log_report_dropped(), was_read = is_in_pipe(ends[0], "7\n"), was_reported = log_report_dropped();
+    dup2(kept, STDERR_FILENO);
+    assert_true(was_full && was_read && was_reported);
+    snprintf(expected, sizeof expected, "warning: %d log lines were dropped here", 3);
+    assert_true(is_in_pipe(ends[0], expected));
+    close(kept);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static void log_escape_leaves_no_control_bytes(void **state)
 {
     (void)state;
@@ -153,6 +185,7 @@ int main(void)
         cmocka_unit_test(map_finds_among_equal_hashes),
         cmocka_unit_test(list_keeps_order),
         cmocka_unit_test(hash_is_stable_and_keyed),
+        cmocka_unit_test(a_log_that_nobody_reads_drops_lines_and_says_how_many),
         cmocka_unit_test(log_escape_leaves_no_control_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,8 +2,9 @@
  * service.c: datagrams to NOTIFY_SOCKET and the descriptors from LISTEN_FDS, as sd_notify(3) and
  * sd_listen_fds(3) describe them.
  *
- * One notification is one datagram of NAME=value lines. READY, RELOADING and STOPPING may wait a
- * little for a busy service manager; what is said again and again (WATCHDOG, STATUS) never waits.
+ * One notification is one datagram of NAME=value lines. None is waited for: the loop would stand still while a service
+ * manager does not read. RELOADING, READY and STOPPING are kept then and sent later, in that order; what is sent again
+ * and again anyway (WATCHDOG, STATUS) is lost.
  */
 #include "server/service.h"
 
@@ -15,17 +16,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { FIRST_LISTEN_FD = 3, SEND_WAIT_MS = 250, TEXT_MAX = 512 };
+enum { FIRST_LISTEN_FD = 3, TEXT_MAX = 512 };
+enum kept { KEPT_RELOADING, KEPT_READY, KEPT_STOPPING, N_KEPT };
 
 static struct {
     int fd; /* connected datagram socket; -1 = nobody listens */
     int n_listen_fds;
     uint64_t watchdog_us;
+    char kept[N_KEPT][TEXT_MAX]; /* still to be sent; "" = nothing */
 } service = {.fd = -1};
 
 /* A decimal number of an environment variable; false where it is unset or no number. */
@@ -59,11 +61,10 @@ static void open_notify(void)
     socklen_t len;
     if (service.fd >= 0) close(service.fd);
     service.fd = -1;
+    memset(service.kept, 0, sizeof service.kept);
     if (!address_of(getenv("NOTIFY_SOCKET"), &addr, &len)) return;
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return;
-    struct timeval wait = {.tv_usec = SEND_WAIT_MS * 1000};
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
     if (connect(fd, (struct sockaddr *)&addr, len) == 0)
         service.fd = fd;
     else
@@ -113,48 +114,66 @@ uint64_t service_watchdog_ms(void)
     return service.watchdog_us / 2000;
 }
 
-static void notify(int flags, const char *text)
+/* False: the service manager is busy, and it is worth another try. */
+static bool notify(const char *text)
 {
-    if (service.fd >= 0) send(service.fd, text, strlen(text), flags | MSG_NOSIGNAL);
+    if (service.fd < 0 || send(service.fd, text, strlen(text), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return true;
+    return errno != EAGAIN && errno != ENOBUFS;
 }
 
-/* `before` and a STATUS= line; a line break in `status` would begin an assignment of its own. */
-static void notify_status(int flags, const char *before, const char *status)
+/* `before` and a STATUS= line in `text`; a line break in `status` would begin an assignment of its own. */
+static void write_status(char text[TEXT_MAX], const char *before, const char *status)
 {
-    char text[TEXT_MAX];
-    size_t at = (size_t)snprintf(text, sizeof text, "%sSTATUS=%s", before, status);
-    if (at >= sizeof text) at = sizeof text - 1;
+    size_t at = (size_t)snprintf(text, TEXT_MAX, "%sSTATUS=%s", before, status);
+    if (at >= TEXT_MAX) at = TEXT_MAX - 1;
     for (size_t i = strlen(before); i < at; i++)
         if (text[i] == '\n') text[i] = ' ';
-    notify(flags, text);
+}
+
+void service_retry(void)
+{
+    for (int i = 0; i < N_KEPT; i++) {
+        if (service.kept[i][0] != '\0' && !notify(service.kept[i])) return;
+        service.kept[i][0] = '\0';
+    }
+}
+
+/* service.kept[which] has a new text. What would follow it, of an earlier reload, is out of date. */
+static void send_kept(enum kept which)
+{
+    for (int i = which + 1; i < N_KEPT; i++) service.kept[i][0] = '\0';
+    service_retry();
 }
 
 void service_ready(const char *status)
 {
-    notify_status(0, "READY=1\n", status);
+    write_status(service.kept[KEPT_READY], "READY=1\n", status);
+    send_kept(KEPT_READY);
 }
 
 void service_reloading(void)
 {
-    char text[TEXT_MAX];
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    snprintf(text, sizeof text, "RELOADING=1\nMONOTONIC_USEC=%lld",
+    snprintf(service.kept[KEPT_RELOADING], TEXT_MAX, "RELOADING=1\nMONOTONIC_USEC=%lld",
              (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000);
-    notify(0, text);
+    send_kept(KEPT_RELOADING);
 }
 
 void service_stopping(void)
 {
-    notify(0, "STOPPING=1");
+    snprintf(service.kept[KEPT_STOPPING], TEXT_MAX, "STOPPING=1");
+    send_kept(KEPT_STOPPING);
 }
 
 void service_watchdog(void)
 {
-    notify(MSG_DONTWAIT, "WATCHDOG=1");
+    notify("WATCHDOG=1");
 }
 
 void service_status(const char *status)
 {
-    notify_status(MSG_DONTWAIT, "", status);
+    char text[TEXT_MAX];
+    write_status(text, "", status);
+    notify(text);
 }

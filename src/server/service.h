@@ -15,9 +15,12 @@ int service_listen_fd(void);
 /* Half the watchdog's interval in ms, or 0 where there is none. */
 uint64_t service_watchdog_ms(void);
 
-void service_ready(const char *status);  /* READY=1 and STATUS= */
-void service_reloading(void);            /* RELOADING=1 and MONOTONIC_USEC=; follow it with service_ready() */
-void service_stopping(void);             /* STOPPING=1 */
+/* None of these waits. The first three are kept while the service manager does not read; service_retry(), called now
+ * and then, sends what is kept. */
+void service_ready(const char *status); /* READY=1 and STATUS= */
+void service_reloading(void);           /* RELOADING=1 and MONOTONIC_USEC=; follow it with service_ready() */
+void service_stopping(void);            /* STOPPING=1 */
+void service_retry(void);
 void service_watchdog(void);             /* WATCHDOG=1 */
 void service_status(const char *status); /* STATUS= */
 

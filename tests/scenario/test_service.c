@@ -158,6 +158,25 @@ static void a_manager_that_does_not_read_blocks_nobody(void **state)
     assert_string_equal(next_message(), "WATCHDOG=1");
 }
 
+static void ready_is_not_lost_where_the_manager_does_not_read(void **state)
+{
+    (void)state;
+    char got[4][sizeof message];
+    int n = 0;
+    start_at_path();
+    for (int i = 0; i < 10000; i++) service_watchdog(); /* the queue is full */
+    service_ready("first");
+    service_reloading();
+    service_ready("second");
+    while (next_message() != NULL) {
+        service_retry();
+        if (strcmp(message, "WATCHDOG=1") != 0 && n < 4) strcpy(got[n++], message);
+    }
+    assert_int_equal(n, 2); /* the first READY was out of date */
+    assert_int_equal(strncmp(got[0], "RELOADING=1\n", 12), 0);
+    assert_string_equal(got[1], "READY=1\nSTATUS=second");
+}
+
 static void the_variables_are_gone_afterwards(void **state)
 {
     (void)state;
@@ -232,6 +251,7 @@ int main(void)
         TEST(an_abstract_address_works),
         TEST(an_address_of_another_kind_is_ignored),
         TEST(a_manager_that_does_not_read_blocks_nobody),
+        TEST(ready_is_not_lost_where_the_manager_does_not_read),
         TEST(the_variables_are_gone_afterwards),
         TEST(half_the_watchdogs_interval_is_told),
         TEST(descriptors_for_another_process_are_left_alone),

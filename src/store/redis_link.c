@@ -32,6 +32,12 @@ enum {
 
 enum state { WAITING, RESOLVING, OPENING, READY, DROPPING, CLOSED };
 
+/* A name lookup ends when the resolver likes. It outlives its link, which does not wait for it. */
+struct lookup {
+    uv_getaddrinfo_t request;
+    struct redis_link *link; /* NULL once that is closed */
+};
+
 struct redis_link {
     uv_loop_t *loop;                     /* not owned */
     struct clock *clock;                 /* not owned */
@@ -51,10 +57,9 @@ struct redis_link {
     uv_timer_t timer;    /* WAITING: until the next attempt; OPENING: the deadline */
     uv_timer_t watchdog; /* READY: the oldest call's age */
     struct redis_address address;
-    uv_getaddrinfo_t resolving;
-    bool is_resolving;
-    bool is_stale;    /* what is being resolved is not wanted any more */
-    uint32_t n_tried; /* addresses of the name that have failed */
+    struct lookup *lookup; /* owned until it is closed; NULL = none runs */
+    bool is_stale;         /* what is being resolved is not wanted any more */
+    uint32_t n_tried;      /* addresses of the name that have failed */
 
     void (*on_closed)(void *arg); /* NULL = not closing */
     void *on_closed_arg;
@@ -90,7 +95,7 @@ static void attempt_failed(struct redis_link *link)
 
 static void maybe_closed(struct redis_link *link)
 {
-    if (link->on_closed == NULL || link->conn.context != NULL || link->is_resolving || link->n_handles > 0) return;
+    if (link->on_closed == NULL || link->conn.context != NULL || link->n_handles > 0) return;
     void (*on_closed)(void *arg) = link->on_closed;
     void *arg = link->on_closed_arg;
     redis_conn_fini(&link->conn);
@@ -222,12 +227,16 @@ static void open_resolved(struct redis_link *link, const struct addrinfo *all)
 
 static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *all)
 {
-    struct redis_link *link = request->data;
-    link->is_resolving = false;
+    struct lookup *lookup = CONTAINER_OF(request, struct lookup, request);
+    struct redis_link *link = lookup->link;
+    mem_free(lookup);
+    if (link == NULL) {
+        uv_freeaddrinfo(all);
+        return;
+    }
+    link->lookup = NULL;
     clock_update(link->clock);
-    if (link->state == CLOSED) {
-        maybe_closed(link);
-    } else if (link->is_stale) {
+    if (link->is_stale) {
         note_failure(link, REMEDY_RECONNECT, "the settings have changed");
         attempt_failed(link);
     } else if (status < 0 || all == NULL) {
@@ -242,14 +251,18 @@ static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *
 static void resolve(struct redis_link *link)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-    link->resolving.data = link;
-    int status = uv_getaddrinfo(link->loop, &link->resolving, on_resolved, link->address.host, NULL, &hints);
+    struct lookup *lookup = mem_alloc(sizeof(*lookup));
+    int status = UV_ENOMEM;
+    if (lookup != NULL)
+        status = uv_getaddrinfo(link->loop, &lookup->request, on_resolved, link->address.host, NULL, &hints);
     if (status < 0) {
+        mem_free(lookup);
         note_failure(link, REMEDY_RECONNECT, uv_strerror(status));
         attempt_failed(link);
         return;
     }
-    link->is_resolving = true;
+    lookup->link = link;
+    link->lookup = lookup;
     link->is_stale = false;
     link->state = RESOLVING;
 }
@@ -357,6 +370,10 @@ void redis_link_close(struct redis_link *link, void (*on_closed)(void *arg), voi
     link->on_closed_arg = arg;
     uv_close((uv_handle_t *)&link->timer, on_handle_closed);
     uv_close((uv_handle_t *)&link->watchdog, on_handle_closed);
-    if (link->is_resolving) uv_cancel((uv_req_t *)&link->resolving); /* or, if it runs already, wait for its end */
+    if (link->lookup != NULL) {
+        link->lookup->link = NULL;
+        uv_cancel((uv_req_t *)&link->lookup->request); /* if it has not begun; else it frees itself at its end */
+        link->lookup = NULL;
+    }
     redis_conn_drop(&link->conn);
 }

@@ -44,7 +44,8 @@ size_t redis_link_output(const struct redis_link *link);
  * from hiredis has returned, else from within. */
 void redis_link_drop(struct redis_link *link, enum redis_remedy remedy, const char *why);
 
-/* Every call gets its NULL first (perhaps from within), on_closed runs once, later; the link is gone then. */
+/* Every call gets its NULL first (perhaps from within), on_closed runs once, later; the link is gone then. A name
+ * lookup that runs is not waited for: it keeps the loop alive until the resolver gives up. */
 void redis_link_close(struct redis_link *link, void (*on_closed)(void *arg), void *arg);
 
 #endif

@@ -12,6 +12,7 @@
  */
 #include <signal.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "config/config_print.h"
@@ -19,6 +20,7 @@
 #include "daemon/options.h"
 #include "daemon/process.h"
 #include "daemon/reload.h"
+#include "daemon/status.h"
 #include "daemon/stop.h"
 #include "server/service.h"
 
@@ -104,34 +106,18 @@ static void on_prepare(uv_prepare_t *prepare)
 
 /* Reload */
 
-static void status_text(const struct daemon *daemon, char *out, size_t size)
-{
-    size_t n = engine_policies(daemon->engine)->n;
-    if (daemon->redis != NULL)
-        snprintf(out, size, "%zu %s, Redis: %s", n, n == 1 ? "policy" : "policies", redis_store_status(daemon->redis));
-    else
-        snprintf(out, size, "%zu %s, memory store", n, n == 1 ? "policy" : "policies");
-}
-
-static void tell_ready(struct daemon *daemon)
-{
-    char status[256];
-    status_text(daemon, status, sizeof status);
-    service_ready(status);
-}
-
 static void on_reload_signal(uv_signal_t *handle, int number)
 {
     (void)number;
     struct daemon *daemon = handle->data;
     if (daemon->is_draining || !daemon->is_ready) return;
     service_reloading();
-    clock_update(&daemon->clock);
-    if (daemon->arguments.config_path != NULL)
+    if (daemon->arguments.config_path != NULL) {
         reload_file(daemon);
-    else
-        log_info("SIGHUP: started without -c, so there is no file to read again");
-    tell_ready(daemon);
+        return;
+    }
+    log_info("SIGHUP: started without -c, so there is no file to read again");
+    status_ready(daemon);
 }
 
 static void on_upgrade_signal(uv_signal_t *handle, int number)
@@ -162,18 +148,16 @@ static int listen_on_gate(struct daemon *daemon)
 static void on_tick(uv_timer_t *timer)
 {
     struct daemon *daemon = timer->data;
-    char status[256];
     log_report_dropped();
-    if (daemon->redis != NULL && redis_watch_look(&daemon->redis_watch, daemon->redis)) {
-        status_text(daemon, status, sizeof status);
-        service_status(status);
-    }
+    service_retry();
+    reload_look(daemon);
+    if (daemon->redis != NULL && redis_watch_look(&daemon->redis_watch, daemon->redis)) status_change(daemon);
     if (!daemon->is_draining && gate_look(&daemon->gate) && listen_on_gate(daemon) < 0) stop_now(daemon, EXIT_RUNNING);
 }
 
 static void become_ready(struct daemon *daemon)
 {
-    char status[256];
+    char status[STATUS_MAX];
     if (daemon->is_ready || daemon->is_draining) return;
     daemon->is_ready = true;
     uv_timer_stop(&daemon->first_attempt);
@@ -185,10 +169,9 @@ static void become_ready(struct daemon *daemon)
     if (service_watchdog_ms() > 0)
         uv_timer_start(&daemon->watchdog, on_watchdog, service_watchdog_ms(), service_watchdog_ms());
     if (daemon->redis != NULL) redis_watch_start(&daemon->redis_watch, daemon->redis);
-    status_text(daemon, status, sizeof status);
-    log_info("ready on %s: %s", daemon->gate.listener.path, status);
+    log_info("ready on %s: %s", daemon->gate.listener.path, status_text(daemon, status));
     log_set_level((enum log_level)daemon->config->log_level);
-    service_ready(status);
+    status_ready(daemon);
 }
 
 static void on_first_attempt(void *arg)
@@ -262,6 +245,7 @@ static void make_handles(struct daemon *daemon)
     uv_prepare_init(&daemon->loop, &daemon->prepare);
     daemon->check.data = daemon->prepare.data = daemon;
     daemon->armed_us = INT64_MAX;
+    reload_init(daemon);
 }
 
 static void start_turns(struct daemon *daemon)
@@ -278,6 +262,25 @@ static void start_turns(struct daemon *daemon)
     uv_timer_start(&daemon->first_attempt, on_first_attempt_timeout, FIRST_ATTEMPT_MS, 0);
 }
 
+static void count_handle(uv_handle_t *handle, void *arg)
+{
+    (void)handle;
+    ++*(unsigned *)arg;
+}
+
+/* Only a thread is still at work, which nothing can stop: a name lookup may take a resolver's timeout, a reload a
+ * second. Everything else is closed, so the process ends under it. */
+static void leave(const struct daemon *daemon)
+{
+    unsigned n_open = 0;
+    uv_walk((uv_loop_t *)&daemon->loop, count_handle, &n_open);
+    if (n_open > 0)
+        log_error("BUG: something was still open at the end");
+    else
+        log_info("ending without waiting for a %s", daemon->reload.phase == RELOAD_IDLE ? "name lookup" : "reload");
+    _exit(n_open > 0 ? EXIT_RUNNING : daemon->exit_status);
+}
+
 /* From a loop to its end. Returns the exit status. */
 static int run(struct daemon *daemon)
 {
@@ -290,11 +293,12 @@ static int run(struct daemon *daemon)
         stop_now(daemon, EXIT_RUNNING);
     }
     uv_run(&daemon->loop, UV_RUN_DEFAULT);
-    inline_policies_fini(&daemon->inline_policies);
     gate_close(&daemon->gate);
-    if (uv_loop_close(&daemon->loop) == 0) return daemon->exit_status;
-    log_error("BUG: something was still open at the end");
-    return EXIT_RUNNING;
+    int status = uv_loop_close(&daemon->loop);
+    if (status != 0) leave(daemon);
+    reload_fini(daemon);
+    inline_policies_fini(&daemon->inline_policies);
+    return daemon->exit_status;
 }
 
 static int serve(struct daemon *daemon)

@@ -191,6 +191,7 @@ static int load(struct loader *loader, const struct tree_node *root)
     struct policy_defaults defaults = config_policy_defaults(config);
     config->policies = loader->policies != NULL ? policy_yaml_load(loader->policies, &defaults, loader->faults)
                                                 : policy_yaml_default(&defaults, loader->faults);
+    config->has_policies = loader->policies != NULL && config->policies != NULL && config->policies->n > 0;
     return loader->faults->n_errors == 0 ? 0 : -1;
 }
 
@@ -226,14 +227,25 @@ struct config *config_parse(const char *bytes, size_t len, bool is_trial, struct
     return config;
 }
 
-/* 0, or -1 with the fault recorded. A pipe will do; what everybody may write to will not. */
-static int read_file(int fd, struct buffer *content, struct faults *faults)
+/* 0, or -1 with the fault recorded. At start a pipe will do; what everybody may write to never does. */
+static int check_file(int fd, bool must_be_regular, struct faults *faults)
 {
     struct stat status;
-    if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && (status.st_mode & S_IWOTH)) {
+    if (fstat(fd, &status) != 0) return 0; /* reading will tell */
+    bool is_regular = S_ISREG(status.st_mode);
+    if (must_be_regular && !is_regular)
+        faults_add(faults, 0, NULL,
+                   "is not a regular file, and a reload reads nothing else; write the configuration "
+                   "into a file at this path");
+    else if (is_regular && (status.st_mode & S_IWOTH))
         faults_add(faults, 0, NULL, "can be written by everybody; chmod o-w it");
-        return -1;
-    }
+    else
+        return 0;
+    return -1;
+}
+
+static int read_file(int fd, struct buffer *content, struct faults *faults)
+{
     for (;;) {
         uint8_t *room = buffer_reserve(content, 65536);
         if (room == NULL) {
@@ -252,22 +264,32 @@ static int read_file(int fd, struct buffer *content, struct faults *faults)
     }
 }
 
-struct config *config_load(const char *path, bool is_trial, struct faults *faults)
+static struct config *load_file(const char *path, int flags, bool is_trial, struct faults *faults)
 {
     struct config *config = NULL;
     struct buffer content;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | flags);
     if (fd < 0) {
         faults_add(faults, 0, NULL, "cannot be read: %s; write the path of a readable file", strerror(errno));
         return NULL;
     }
     buffer_init(&content, CONFIG_FILE_MAX + 65536);
-    if (read_file(fd, &content, faults) == 0)
+    if (check_file(fd, flags & O_NONBLOCK, faults) == 0 && read_file(fd, &content, faults) == 0)
         config = config_parse(buffer_len(&content) > 0 ? (const char *)buffer_data(&content) : "", buffer_len(&content),
                               is_trial, faults);
     buffer_fini(&content);
     close(fd);
     return config;
+}
+
+struct config *config_load(const char *path, bool is_trial, struct faults *faults)
+{
+    return load_file(path, 0, is_trial, faults);
+}
+
+struct config *config_reload(const char *path, struct faults *faults)
+{
+    return load_file(path, O_NONBLOCK, false, faults);
 }
 
 void config_free(struct config *config)

@@ -36,6 +36,7 @@ struct config {
 #undef SETTING
     char *redis_password;        /* owned; from store.redis.password_file; NULL = none. Never printed */
     struct policy_set *policies; /* one reference */
+    bool has_policies;           /* the file has some; else they are the default, or there are none */
 };
 
 enum { CONFIG_FILE_MAX = 16 << 20 };
@@ -46,6 +47,9 @@ struct config *config_default(void);
 /* Read `path`. With `is_trial` (--check-config, --print-config) a credential that only the service has is not missed.
  * NULL when there was an error; `faults` says which, sorted, and holds the warnings of a success. */
 struct config *config_load(const char *path, bool is_trial, struct faults *faults);
+/* The same while the daemon runs: never waits for a pipe's other end, and refuses whatever is no regular file. Touches
+ * nothing that other threads use but the table of calendars, which is locked. */
+struct config *config_reload(const char *path, struct faults *faults);
 /* The same from bytes, for tests and the fuzzer. */
 struct config *config_parse(const char *bytes, size_t len, bool is_trial, struct faults *faults);
 

@@ -253,7 +253,7 @@ struct policy_set *policy_yaml_load(const struct tree_node *policies, const stru
     size_t n_foreign = 0;
     if (policies->kind != TREE_MAP && !policies->is_null && policies->kind != TREE_REFUSED)
         faults_add(faults, policies->line, "policies", "is no map; write each policy's name below it, indented");
-    struct policy_set *set = policy_set_new();
+    struct policy_set *set = policy_set_new_for(count(policies));
     struct foreign *foreign = mem_alloc(count(policies) * sizeof *foreign);
     if (set == NULL || foreign == NULL) {
         reading_no_memory(faults, policies->line);

@@ -15,6 +15,7 @@
 #include "daemon/arguments.h"
 #include "daemon/gate.h"
 #include "daemon/redis_watch.h"
+#include "daemon/reload.h"
 #include "engine/engine.h"
 #include "server/server.h"
 #include "store/memory_store.h"
@@ -42,11 +43,13 @@ struct daemon {
     int64_t drain_until_us; /* CLOCK_MONOTONIC */
     bool turn_ran;          /* since the last word to the watchdog */
     struct redis_watch redis_watch;
+    struct reload reload;
     int64_t armed_us; /* for which deadline the timer runs; INT64_MAX = it does not */
     uv_check_t check;
     uv_prepare_t prepare;
     uv_timer_t deadline, tick, first_attempt, watchdog, last_slots;
     uv_signal_t signals[4];
+    unsigned n_closing; /* handles above whose close callback is still to come */
 };
 
 #endif

@@ -38,7 +38,10 @@ uint64_t process_set_up(void)
 {
     uint64_t seeds[3] = {0};
     signal(SIGPIPE, SIG_IGN);
-    mallopt(M_ARENA_MAX, 1); /* one thread decides; arenas of libuv's helpers would only hold memory back */
+    /* Two helpers: one may be busy with a name lookup, the other with a reload. Each has an arena of its own: else the
+     * loop would wait for a heap whose lock a helper holds while it has no core. More would only hold memory back. */
+    setenv("UV_THREADPOOL_SIZE", "2", 1);
+    mallopt(M_ARENA_MAX, 3);
 #ifdef M_MXFAST
     /* Else freed blocks of up to 128 bytes, as keys in memory are, wait to be merged all in one call when a larger one
      * is freed: 20 to 50 ms after half a million keys were forgotten. */

@@ -1,11 +1,74 @@
 #include "daemon/reload.h"
 
+#include "base/alloc.h"
+#include "base/check.h"
 #include "base/counters.h"
 #include "base/log.h"
+#include "daemon/daemon.h"
 #include "daemon/options.h"
 #include "daemon/process.h"
+#include "daemon/status.h"
 
 enum { RELOAD_FAULTS_SHOWN = 20 };
+
+struct retired_set {
+    struct list link;
+    struct policy_set *set; /* one reference */
+};
+
+/* ---- in the thread ---- */
+
+static void refuse_no_policies(struct reload *reload)
+{
+    if (reload->next == NULL || reload->next->has_policies || !reload->had_policies) return;
+    faults_add(
+        &reload->faults, 0, "policies",
+        "there are none in this file, and %zu are in force; write the whole file and reload again. To remove the "
+        "last policy, restart",
+        reload->before->n);
+    config_free(reload->next);
+    reload->next = NULL;
+}
+
+static void read_in_thread(uv_work_t *work)
+{
+    struct daemon *daemon = work->data;
+    struct reload *reload = &daemon->reload;
+    reload->next = config_reload(daemon->arguments.config_path, &reload->faults);
+    refuse_no_policies(reload);
+    if (reload->next != NULL) policy_set_share_counts(reload->next->policies, reload->before);
+}
+
+static void free_unreferenced(struct reload *reload)
+{
+    for (struct list *it; (it = list_pop_front(&reload->unreferenced)) != NULL;) {
+        struct retired_set *retired = LIST_ITEM(it, struct retired_set, link);
+        policy_set_unref(retired->set);
+        mem_free(retired);
+    }
+}
+
+static void free_in_thread(uv_work_t *work)
+{
+    struct daemon *daemon = work->data;
+    struct reload *reload = &daemon->reload;
+    faults_fini(&reload->faults);
+    faults_init(&reload->faults);
+    config_free(reload->next);
+    reload->next = NULL;
+    free_unreferenced(reload);
+    process_trim();
+}
+
+/* ---- on the loop ---- */
+
+static void start(struct daemon *daemon, enum reload_phase phase, uv_work_cb work, uv_after_work_cb after)
+{
+    struct reload *reload = &daemon->reload;
+    reload->phase = phase;
+    reload->work.data = daemon;
+    CHECK(uv_queue_work(&daemon->loop, &reload->work, work, after) == 0);
+}
 
 static void log_faults(const char *file, const struct faults *faults)
 {
@@ -24,17 +87,29 @@ static void on_restart_needed(const char *path, void *arg)
     log_warning("reload: %s has changed and needs a restart; until then it stays as it was", path);
 }
 
+/* Keep the policies in force until their last check has ended. Without memory whoever lets go last frees them. */
+static void retire(struct reload *reload, struct policy_set *set)
+{
+    struct retired_set *retired = mem_alloc(sizeof *retired);
+    if (retired == NULL) return;
+    retired->set = policy_set_ref(set);
+    list_push_back(&reload->retired, &retired->link);
+}
+
 /* Hand every part the values that may change while it runs. */
 static void apply(struct daemon *daemon, struct config *next)
 {
     config_each_restart(daemon->started, next, on_restart_needed, NULL);
     if (next->store_memory_max_keys > daemon->started->store_memory_max_keys)
         on_restart_needed("store.memory.max_keys beyond what it was at start", NULL);
+
+    retire(&daemon->reload, daemon->config->policies);
     if (daemon->config != daemon->started)
         config_free(daemon->config);
     else
         config_strip(daemon->started);
     daemon->config = next;
+
     log_set_level((enum log_level)next->log_level);
     process_raise_open_files(next->caps_max_connections);
     struct server_options for_server = options_server(next, (enum store_type)daemon->started->store_type,
@@ -52,21 +127,101 @@ static void apply(struct daemon *daemon, struct config *next)
     engine_set_policies(daemon->engine, policy_set_ref(next->policies));
 }
 
-void reload_file(struct daemon *daemon)
+static void start_reading(struct daemon *daemon);
+
+static void on_freed(uv_work_t *work, int status)
 {
+    struct daemon *daemon = work->data;
+    struct reload *reload = &daemon->reload;
+    (void)status;
+    reload->phase = RELOAD_IDLE;
+    if (!reload->again || daemon->is_draining) return;
+    reload->again = false;
+    start_reading(daemon);
+}
+
+static void start_freeing(struct daemon *daemon)
+{
+    struct reload *reload = &daemon->reload;
+    LIST_FOREACH (it, &reload->retired) {
+        if (LIST_ITEM(it, struct retired_set, link)->set->n_refs > 1) continue;
+        list_remove(it);
+        list_push_back(&reload->unreferenced, it);
+    }
+    start(daemon, RELOAD_FREEING, free_in_thread, on_freed);
+}
+
+static void finish(struct daemon *daemon)
+{
+    struct reload *reload = &daemon->reload;
     const char *file = daemon->arguments.config_path;
-    struct faults faults;
-    faults_init(&faults);
-    struct config *next = config_load(file, false, &faults);
-    log_faults(file, &faults);
-    faults_fini(&faults);
+    struct config *next = reload->next;
+    log_faults(file, &reload->faults);
     if (next == NULL) {
         counters.reload_failures++;
         log_error("reload: %s is not correct; the configuration stays as it was", file);
         return;
     }
+    reload->next = NULL;
     apply(daemon, next);
-    process_trim();
     counters.reloads++;
     log_info("reload: %s read again, %zu policies", file, next->policies->n);
+}
+
+static void on_read(uv_work_t *work, int status)
+{
+    struct daemon *daemon = work->data;
+    struct reload *reload = &daemon->reload;
+    reload->phase = RELOAD_IDLE;
+    if (status < 0 || daemon->is_draining) return; /* what there is stays for reload_fini() */
+
+    clock_update(&daemon->clock);
+    finish(daemon);
+    policy_set_unref(reload->before);
+    reload->before = NULL;
+    if (!reload->again) status_ready(daemon);
+    start_freeing(daemon);
+}
+
+static void start_reading(struct daemon *daemon)
+{
+    struct reload *reload = &daemon->reload;
+    reload->before = policy_set_ref(engine_policies(daemon->engine));
+    reload->had_policies = daemon->config->has_policies;
+    start(daemon, RELOAD_READING, read_in_thread, on_read);
+}
+
+void reload_init(struct daemon *daemon)
+{
+    list_init(&daemon->reload.retired);
+    list_init(&daemon->reload.unreferenced);
+    faults_init(&daemon->reload.faults);
+}
+
+void reload_file(struct daemon *daemon)
+{
+    if (daemon->reload.phase == RELOAD_IDLE)
+        start_reading(daemon);
+    else
+        daemon->reload.again = true;
+}
+
+void reload_look(struct daemon *daemon)
+{
+    if (daemon->reload.phase != RELOAD_IDLE || list_empty(&daemon->reload.retired)) return;
+    LIST_FOREACH (it, &daemon->reload.retired) {
+        if (LIST_ITEM(it, struct retired_set, link)->set->n_refs > 1) continue;
+        start_freeing(daemon);
+        return;
+    }
+}
+
+void reload_fini(struct daemon *daemon)
+{
+    struct reload *reload = &daemon->reload;
+    for (struct list *it; (it = list_pop_front(&reload->retired)) != NULL;) list_push_back(&reload->unreferenced, it);
+    free_unreferenced(reload);
+    config_free(reload->next);
+    policy_set_unref(reload->before);
+    faults_fini(&reload->faults);
 }

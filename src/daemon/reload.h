@@ -1,14 +1,50 @@
 /*
  * reload.h: the configuration's file, read again while the daemon runs.
  *
- * What is correct is handed to every part at once; what is not changes nothing, and is logged. A setting that only a
- * start can change stays as it was started with, and the log says so.
+ *   SIGHUP ─▶ READING (thread pool): bytes ─▶ a finished configuration, or faults
+ *                 │
+ *             on the loop: log the faults, hand every part the new values, swap the policies
+ *                 │
+ *             FREEING (thread pool): the faults, and old policies that nobody holds any more
+ *
+ * Reading and freeing 100 000 policies takes most of a second, so the loop does neither. What the thread works on is
+ * its own for that time. Shared with the loop are: the counts of policies with the same name (their references are
+ * atomic; the set they come from is held until the thread is done) and the table of calendars (which has a lock).
+ *
+ * A file with a fault changes nothing. A setting that only a start can change stays as it was started with, and the log
+ * says so. A SIGHUP that comes meanwhile is remembered: one more reload follows, and READY=1 comes after the last.
  */
 #ifndef RL_DAEMON_RELOAD_H
 #define RL_DAEMON_RELOAD_H
 
-#include "daemon/daemon.h"
+#include <stdbool.h>
 
-void reload_file(struct daemon *daemon); /* arguments.config_path, which there is */
+#include <uv.h>
+
+#include "base/list.h"
+#include "config/config.h"
+
+struct daemon;
+
+enum reload_phase { RELOAD_IDLE, RELOAD_READING, RELOAD_FREEING };
+
+struct reload {
+    enum reload_phase phase;
+    bool again;
+    uv_work_t work;
+    struct list retired; /* struct retired_set, owned: policies that were replaced, until nobody else holds them */
+
+    /* The thread's, except while IDLE: */
+    struct policy_set *before; /* one reference while READING: the policies in force, whose counts go on */
+    bool had_policies;         /* some of them are written in a file */
+    struct faults faults;
+    struct config *next;      /* owned; NULL = the file has a fault */
+    struct list unreferenced; /* struct retired_set, owned */
+};
+
+void reload_init(struct daemon *daemon);
+void reload_file(struct daemon *daemon); /* SIGHUP: arguments.config_path, which there is */
+void reload_look(struct daemon *daemon); /* now and then: free what was replaced and has lost its last user */
+void reload_fini(struct daemon *daemon); /* once the engine is gone and no work is under way */
 
 #endif

@@ -5,6 +5,19 @@
 #include "base/log.h"
 #include "server/service.h"
 
+/* The last one ends uv_run(), which would else wait for what a thread is still doing. */
+static void on_handle_closed(uv_handle_t *handle)
+{
+    struct daemon *daemon = handle->data;
+    if (--daemon->n_closing == 0) uv_stop(&daemon->loop);
+}
+
+static void close_handle(struct daemon *daemon, uv_handle_t *handle)
+{
+    daemon->n_closing++;
+    uv_close(handle, on_handle_closed);
+}
+
 /* Where libuv lets go of a signal its default is back: one more SIGTERM would make a clean stop a death by signal. */
 static void close_signals(struct daemon *daemon)
 {
@@ -13,7 +26,7 @@ static void close_signals(struct daemon *daemon)
     pthread_sigmask(SIG_BLOCK, &every, &before);
     for (size_t i = 0; i < N_OF(daemon->signals); i++) {
         int number = daemon->signals[i].signum;
-        uv_close((uv_handle_t *)&daemon->signals[i], NULL);
+        close_handle(daemon, (uv_handle_t *)&daemon->signals[i]);
         signal(number, SIG_IGN);
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -29,7 +42,7 @@ static void on_engine_closed(void *arg)
                               (uv_handle_t *)&daemon->deadline,      (uv_handle_t *)&daemon->tick,
                               (uv_handle_t *)&daemon->first_attempt, (uv_handle_t *)&daemon->watchdog,
                               (uv_handle_t *)&daemon->last_slots};
-    for (size_t i = 0; i < N_OF(handles); i++) uv_close(handles[i], NULL);
+    for (size_t i = 0; i < N_OF(handles); i++) close_handle(daemon, handles[i]);
     close_signals(daemon);
 }
 
@@ -50,6 +63,7 @@ void stop_now(struct daemon *daemon, int exit_status)
     if (daemon->is_closing) return;
     daemon->is_draining = daemon->is_closing = true;
     daemon->exit_status = exit_status;
+    uv_timer_stop(&daemon->last_slots);
     if (daemon->server != NULL)
         server_close(daemon->server, on_server_closed, daemon);
     else

@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <glib.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +41,8 @@ struct calendar {
 static const char *const unit_names[] = {"hour", "day", "week", "month", "year"};
 static const char *const weekdays[] = {"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"};
 
+/* The loop reads policies of requests while a thread reads the configuration. */
+static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct calendar *known; /* owned, each; never freed */
 
 static int64_t floor_div(int64_t a, int64_t b)
@@ -202,14 +205,33 @@ static struct calendar *find_known(const char *zone_name, enum calendar_unit uni
     return calendar;
 }
 
+/* Add `calendar`, unless another thread was faster: the one that is known then, and `calendar` is freed. */
+static struct calendar *add_known(struct calendar *calendar)
+{
+    pthread_mutex_lock(&known_lock);
+    struct calendar *same = find_known(calendar->zone_name, calendar->unit, calendar->week_start);
+    if (same == NULL) {
+        calendar->next = known;
+        known = calendar;
+    }
+    pthread_mutex_unlock(&known_lock);
+    if (same == NULL) return calendar;
+    if (calendar->zone != NULL) g_time_zone_unref(calendar->zone);
+    mem_free(calendar);
+    return same;
+}
+
 int calendar_get(const char *zone_name, enum calendar_unit unit, int week_start, bool may_open, struct calendar **ret)
 {
     if (unit != CALENDAR_WEEK) week_start = 0;
     CHECK(week_start >= 0 && week_start < WEEK_DAYS);
+    pthread_mutex_lock(&known_lock);
     *ret = find_known(zone_name, unit, week_start);
-    if (*ret != NULL) return 0;
-    bool is_utc = strcmp(zone_name, "UTC") == 0;
     const struct calendar *other = find_zone(zone_name);
+    pthread_mutex_unlock(&known_lock);
+    if (*ret != NULL) return 0;
+
+    bool is_utc = strcmp(zone_name, "UTC") == 0;
     if (!is_utc && other == NULL && !may_open) return CALENDAR_NO_ZONE;
     struct calendar *calendar = mem_zalloc(sizeof *calendar);
     if (calendar == NULL) return CALENDAR_NO_MEMORY;
@@ -221,8 +243,7 @@ int calendar_get(const char *zone_name, enum calendar_unit unit, int week_start,
     snprintf(calendar->zone_name, sizeof calendar->zone_name, "%s", zone_name);
     calendar->unit = unit;
     calendar->week_start = week_start;
-    calendar->next = known;
-    *ret = known = calendar;
+    *ret = add_known(calendar);
     return 0;
 }
 

@@ -309,6 +309,8 @@ void policy_set_unref(struct policy_set *set)
 
 void policy_set_share_counts(struct policy_set *set, const struct policy_set *before)
 {
+    if (set->counts_with == before) return;
+    set->counts_with = before;
     for (size_t i = 0; i < set->n; i++) {
         const struct policy *same = policy_find(before, slice_of(set->in_order[i]->name));
         if (same != NULL) share_counts(set->in_order[i], same->counts);

@@ -29,7 +29,7 @@ const char *on_failure_name(enum on_failure on_failure); /* "allow", as in the c
 
 /* What became of the checks of one policy, by its name: every set with a policy of that name counts on. */
 struct policy_counts {
-    uint32_t n_refs;
+    _Atomic uint32_t n_refs; /* a thread builds a new set while another frees an old one */
     uint64_t allowed, denied, shadow_denied;
     uint64_t candidate_allowed, candidate_denied;           /* by its candidate alone */
     uint64_t candidate_only_allowed, candidate_only_denied; /* of them, what the enforced limits judged otherwise */
@@ -69,6 +69,7 @@ struct policy_set {
     struct policy **in_order; /* owned; as written in the file */
     size_t cap;
     struct map by_name;
+    const struct policy_set *counts_with; /* policy_set_share_counts() was called with it; only compared */
 };
 
 /* A policy with room for n limits (0: unlimited), zeroed but for name, n_limits and each limit's back pointer; NULL
@@ -119,7 +120,8 @@ struct policy_set *policy_set_new_for(size_t n_expected); /* the same, with a ta
 int policy_set_add(struct policy_set *set, struct policy *policy);
 struct policy_set *policy_set_ref(struct policy_set *set);
 void policy_set_unref(struct policy_set *set); /* the last one frees everything; NULL is fine */
-/* The policies of `set` count on from where those of `before` with their names are; both count together from now on. */
+/* The policies of `set` count on from where those of `before` with their names are; both count together from now on.
+ * Looks each of them up, unless this was the last call for `set`, too: a reload makes the first in a thread. */
 void policy_set_share_counts(struct policy_set *set, const struct policy_set *before);
 const struct policy *policy_find(const struct policy_set *set, struct slice name); /* NULL where there is none */
 

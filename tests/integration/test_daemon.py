@@ -483,6 +483,122 @@ def test_a_storm_of_reloads_under_load_loses_no_answer(ratelimitd, connect):
     assert failures == [] and stats["reloads"] == 30 and stats["reload_failures"] == 30
 
 
+def many(n, limit=5):
+    """A configuration of so many policies that reading it takes a while."""
+    return "policies:\n" + "".join(f"  p{i}: {{algorithm: fixed_window, limit: {limit}, window: 1h}}\n" for i in range(n))
+
+
+def test_checks_are_answered_while_a_large_file_is_read(ratelimitd, connect):
+    """Reading stopped the loop: one second for 100 000 policies."""
+    daemon = ratelimitd(many(1))
+    client, watcher = connect(daemon), connect(daemon)
+    daemon.configure(many(20000, limit=7))
+    daemon.reload()
+    n_answered = 0
+    while watcher.call("stats")["reloads"] == 0:
+        client.check("p0", "k", 0)
+        n_answered += 1
+    assert n_answered >= 10
+    assert client.check("p0", "k")["limit"] == 7 and client.check("p19999", "k")["allowed"]
+
+
+def test_counts_go_on_where_the_thread_has_read_the_policies(ratelimitd, connect):
+    daemon = ratelimitd(many(3))
+    client = connect(daemon)
+    for n in range(1, 6):
+        client.check("p2", f"k{n}")
+        daemon.reload()
+        eventually(lambda: client.call("stats")["reloads"] == n, "reload")
+    assert [policy["allowed"] for policy in client.call("policies")] == [0, 0, 5]
+
+
+def test_a_pipe_as_configuration_is_read_at_start_and_refused_by_a_reload(place, ratelimitd, connect):
+    """A reload waited for the pipe's other end for ever."""
+    pipe = place / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(f"listen: {{socket: {place / 's'}}}\n{POLICIES}",))
+    writer.start()
+    daemon = ratelimitd(arguments=["-c", str(pipe), "-s", str(place / "s")])
+    writer.join(10)
+    client = connect(str(place / "s"))
+    assert client.check("login", "k", 4)["remaining"] == 1
+    daemon.reload()
+    daemon.wait_for_log("is not a regular file, and a reload reads nothing else; write the configuration into a file")
+    assert client.check("login", "k")["remaining"] == 0
+
+
+def test_a_second_reload_during_the_first_is_not_forgotten(place, ratelimitd, connect):
+    notices = Notices(place)
+    daemon = ratelimitd(POLICIES, env={"NOTIFY_SOCKET": notices.path})
+    notices.next("READY")
+    daemon.configure(many(20000))
+    daemon.reload()
+    notices.next("RELOADING")
+    daemon.configure(POLICIES.replace("limit: 5", "limit: 7"))
+    daemon.reload()
+    notices.next("RELOADING")  # a READY before it was the first reload's
+    notices.next("READY")
+    client = connect(daemon)
+    assert client.check("login", "k")["limit"] == 7
+    assert client.call("stats")["reloads"] == 2
+    notices.socket.close()
+
+
+def test_a_stop_does_not_wait_for_a_reload(place, ratelimitd):
+    notices = Notices(place)
+    daemon = ratelimitd(POLICIES, env={"NOTIFY_SOCKET": notices.path})
+    daemon.configure(many(60000))
+    daemon.reload()
+    notices.next("RELOADING")
+    assert daemon.stop() == 0
+    assert not os.path.exists(daemon.socket)
+    assert any("ending without waiting for a reload" in line for line in daemon.log)
+    assert not any("read again" in line for line in daemon.log)
+    notices.socket.close()
+
+
+def test_a_service_manager_that_does_not_read_delays_nothing_and_misses_nothing(place, ratelimitd, connect):
+    """Each message waited a quarter of a second for it, and was then lost."""
+    notices = Notices(place)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                other.sendto(b"WATCHDOG=1", notices.path)
+    daemon = ratelimitd(POLICIES, env={"NOTIFY_SOCKET": notices.path})
+    client = connect(daemon)
+    daemon.reload()
+    eventually(lambda: client.call("stats")["reloads"] == 1, "reload")
+    assert notices.next("RELOADING")["RELOADING"] == "1"
+    assert notices.next("READY")["STATUS"] == "2 policies, memory store"
+    notices.socket.close()
+
+
+@pytest.mark.parametrize("text", ["", "policies: {}\n", "policies:\n", "log: {level: info}\n"])
+def test_a_reload_of_a_file_without_policies_keeps_those_in_force(ratelimitd, connect, text):
+    """A reload in the moment between the truncation and the writing of the file dropped every policy."""
+    daemon = ratelimitd(POLICIES)
+    client = connect(daemon)
+    assert client.check("login", "k", 4)["remaining"] == 1
+    daemon.path.write_text(text)
+    daemon.reload()
+    daemon.wait_for_log("error: .*policies: there are none in this file, and 2 are in force; .* To remove the last policy, "
+                        "restart")
+    daemon.wait_for_log("the configuration stays as it was")
+    assert client.check("login", "k")["remaining"] == 0
+    assert client.call("stats")["reload_failures"] == 1
+
+
+def test_a_daemon_without_policies_of_its_own_can_be_reloaded(ratelimitd, connect):
+    daemon = ratelimitd("log: {level: info}\n")
+    client = connect(daemon)
+    for n, text in enumerate(["log: {level: debug}\n", "policies: {}\n", POLICIES], 1):
+        daemon.configure(text)
+        daemon.reload()
+        eventually(lambda: client.call("stats")["reloads"] == n, "reload")
+    assert client.check("login", "k")["allowed"]
+
+
 # ---- clock --------------------------------------------------------------------------------------------------------
 
 

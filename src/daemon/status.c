@@ -1,0 +1,28 @@
+#include "daemon/status.h"
+
+#include <stdio.h>
+
+#include "server/service.h"
+
+const char *status_text(const struct daemon *daemon, char out[STATUS_MAX])
+{
+    size_t n = engine_policies(daemon->engine)->n;
+    if (daemon->redis != NULL)
+        snprintf(out, STATUS_MAX, "%zu %s, Redis: %s", n, n == 1 ? "policy" : "policies",
+                 redis_store_status(daemon->redis));
+    else
+        snprintf(out, STATUS_MAX, "%zu %s, memory store", n, n == 1 ? "policy" : "policies");
+    return out;
+}
+
+void status_ready(const struct daemon *daemon)
+{
+    char text[STATUS_MAX];
+    service_ready(status_text(daemon, text));
+}
+
+void status_change(const struct daemon *daemon)
+{
+    char text[STATUS_MAX];
+    service_status(status_text(daemon, text));
+}

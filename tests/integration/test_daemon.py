@@ -324,6 +324,34 @@ def test_what_was_sent_before_the_stop_is_answered(ratelimitd, connect):
     assert failures == []
 
 
+@pytest.fixture
+def stuck_resolver(place):
+    """The environment of a daemon whose name lookups never end, and the file that says one has begun."""
+    library, mark = place / "stuck_resolver.so", place / "mark"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, ROOT / "tests/integration/stuck_resolver.c"], check=True)
+    return {"LD_PRELOAD": str(library), "STUCK_RESOLVER_MARK": str(mark),
+            "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=1:halt_on_error=1"}, mark
+
+
+@pytest.mark.parametrize("n_signals", [1, 2])
+def test_a_stop_does_not_wait_for_a_name_lookup(ratelimitd, connect, stuck_resolver, n_signals):
+    """Even two SIGTERMs waited for the resolver's timeout, and a line told of 0 slots that could not be given back."""
+    env, mark = stuck_resolver
+    config = (f"{POLICIES}drain: {{timeout: 50ms}}\n"
+              "store: {type: redis, redis: {addresses: [\"redis.example:6379\"]}}\n")
+    daemon = ratelimitd(config, env=env)
+    eventually(mark.exists, "a name lookup")
+    assert connect(daemon).check("login", "k")["source"] == "local"
+    for _ in range(n_signals):
+        daemon.signal(signal.SIGTERM)
+    assert daemon.wait() == 0
+    assert any("ending without waiting for a name lookup" in line for line in daemon.log)
+    assert not any("slots" in line for line in daemon.log)
+    assert not os.path.exists(daemon.socket)
+    daemon.start()  # the lock is free again
+    assert connect(daemon).call("ping") == "pong"
+
+
 # ---- standard error -------------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@
 enum { LINE_MAX_BYTES = 1024 };
 
 static enum log_level threshold = LOG_LEVEL_INFO;
-static int own_fd = -1;     /* a non-blocking description of standard error that nobody shares; -1 = none */
+static int own_fd = -1;    /* a non-blocking description of standard error that nobody shares; -1 = none */
 static uint64_t n_dropped; /* lines that nobody has been told of */
 
 static const struct {
@@ -46,7 +46,8 @@ void log_open(void)
     own_fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 }
 
-/* One system call, which never waits. A pipe that poll() reports writable takes a line of up to PIPE_BUF bytes whole. */
+/* One system call, which never waits. A pipe that poll() reports writable takes a line of up to PIPE_BUF bytes whole.
+ */
 static bool write_now(const char *line, size_t len)
 {
     ssize_t n = -1;
@@ -72,9 +73,9 @@ bool log_report_dropped(void)
     char line[LINE_MAX_BYTES];
     if (n_dropped == 0) return true;
     size_t at = begin_line(line, LOG_LEVEL_WARNING);
-    at += (size_t)snprintf(line + at, sizeof line - at,
-                           "%llu log %s dropped here, because nobody read standard error\n",
-                           (unsigned long long)n_dropped, n_dropped == 1 ? "line was" : "lines were");
+    at +=
+        (size_t)snprintf(line + at, sizeof line - at, "%llu log %s dropped here, because nobody read standard error\n",
+                         (unsigned long long)n_dropped, n_dropped == 1 ? "line was" : "lines were");
     if (!write_now(line, at)) return false;
     n_dropped = 0;
     return true;

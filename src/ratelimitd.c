@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/counters.h"
 #include "base/log.h"
 #include "config/config_print.h"
 #include "daemon/daemon.h"
@@ -22,6 +23,7 @@
 #include "daemon/reload.h"
 #include "daemon/status.h"
 #include "daemon/stop.h"
+#include "engine/failure.h"
 #include "server/service.h"
 
 enum {
@@ -145,13 +147,39 @@ static int listen_on_gate(struct daemon *daemon)
     return error < 0 ? -1 : 0;
 }
 
+static struct failure_view view_failures(const struct daemon *daemon)
+{
+    const struct failure *failure = engine_failure(daemon->engine);
+    struct failure_view view = {
+        .now_us = daemon->clock.mono_us,
+        .last_us = failure->last_us,
+        .decided_us = failure->decided_us,
+        .n_close = failure->n_close,
+        .n = {counters.failure_store_error, counters.failure_deadline, counters.failure_overload,
+              counters.failure_down},
+        .status = redis_store_status(daemon->redis),
+        .is_ready = redis_store_ready(daemon->redis),
+        .policies = engine_policies(daemon->engine),
+    };
+    view.error = redis_store_last_error(daemon->redis, &view.error_us);
+    return view;
+}
+
+static void look_at_redis(struct daemon *daemon)
+{
+    clock_update(&daemon->clock);
+    struct failure_view view = view_failures(daemon);
+    bool is_news = redis_watch_look(&daemon->redis_watch, daemon->redis);
+    if (failure_watch_look(&daemon->failure_watch, &view) || is_news) status_change(daemon);
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     struct daemon *daemon = timer->data;
     log_report_dropped();
     service_retry();
     reload_look(daemon);
-    if (daemon->redis != NULL && redis_watch_look(&daemon->redis_watch, daemon->redis)) status_change(daemon);
+    if (daemon->redis != NULL) look_at_redis(daemon);
     if (!daemon->is_draining && gate_look(&daemon->gate) && listen_on_gate(daemon) < 0) stop_now(daemon, EXIT_RUNNING);
 }
 
@@ -168,7 +196,11 @@ static void become_ready(struct daemon *daemon)
     uv_timer_start(&daemon->tick, on_tick, TICK_MS, TICK_MS);
     if (service_watchdog_ms() > 0)
         uv_timer_start(&daemon->watchdog, on_watchdog, service_watchdog_ms(), service_watchdog_ms());
-    if (daemon->redis != NULL) redis_watch_start(&daemon->redis_watch, daemon->redis);
+    if (daemon->redis != NULL) {
+        struct failure_view view = view_failures(daemon);
+        redis_watch_start(&daemon->redis_watch, daemon->redis);
+        failure_watch_start(&daemon->failure_watch, &view);
+    }
     log_info("ready on %s: %s", daemon->gate.listener.path, status_text(daemon, status));
     log_set_level((enum log_level)daemon->config->log_level);
     status_ready(daemon);

@@ -13,6 +13,7 @@
 #include "config/config.h"
 #include "config/inline_policies.h"
 #include "daemon/arguments.h"
+#include "daemon/failure_watch.h"
 #include "daemon/gate.h"
 #include "daemon/redis_watch.h"
 #include "daemon/reload.h"
@@ -43,6 +44,7 @@ struct daemon {
     int64_t drain_until_us; /* CLOCK_MONOTONIC */
     bool turn_ran;          /* since the last word to the watchdog */
     struct redis_watch redis_watch;
+    struct failure_watch failure_watch; /* with Redis */
     struct reload reload;
     int64_t armed_us; /* for which deadline the timer runs; INT64_MAX = it does not */
     uv_check_t check;

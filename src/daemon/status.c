@@ -6,10 +6,11 @@
 
 const char *status_text(const struct daemon *daemon, char out[STATUS_MAX])
 {
+    const char *reason = daemon->failure_watch.reason;
     size_t n = engine_policies(daemon->engine)->n;
     if (daemon->redis != NULL)
-        snprintf(out, STATUS_MAX, "%zu %s, Redis: %s", n, n == 1 ? "policy" : "policies",
-                 redis_store_status(daemon->redis));
+        snprintf(out, STATUS_MAX, "%zu %s, Redis: %s%s%s", n, n == 1 ? "policy" : "policies",
+                 redis_store_status(daemon->redis), reason[0] != '\0' ? "; it does not decide: " : "", reason);
     else
         snprintf(out, STATUS_MAX, "%zu %s, memory store", n, n == 1 ? "policy" : "policies");
     return out;

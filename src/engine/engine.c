@@ -400,6 +400,11 @@ size_t engine_n_live(const struct engine *engine)
     return engine->pool.n_out;
 }
 
+const struct failure *engine_failure(const struct engine *engine)
+{
+    return &engine->failure;
+}
+
 struct slots *engine_slots(struct engine *engine)
 {
     return &engine->slots;

@@ -25,6 +25,7 @@
 #include "store/store.h"
 
 struct engine;
+struct failure;
 
 struct engine_options {
     uint32_t max_inflight;   /* checks alive at once */
@@ -71,6 +72,7 @@ int64_t engine_next_deadline(const struct engine *engine); /* CLOCK_MONOTONIC us
 void engine_expire(struct engine *engine);
 size_t engine_n_live(const struct engine *engine); /* checks out of the pool */
 
+const struct failure *engine_failure(const struct engine *engine); /* borrowed; for reading */
 struct slots *engine_slots(struct engine *engine); /* borrowed */
 
 #endif

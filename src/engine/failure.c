@@ -6,6 +6,7 @@
 
 enum {
     DENY_RETRY_MS = 1000,
+    CLOSE_US = 1000000,
     LOCAL_QUIET_US = 1000000, /* so long without a failure answer counts as recovered */
 };
 
@@ -139,7 +140,9 @@ static enum on_failure on_failure_of(const struct check *first)
 
 void failure_answer(struct failure *failure, struct check *check, enum reason reason)
 {
-    failure->last_us = failure->clock->mono_us;
+    int64_t now_us = failure->clock->mono_us;
+    if (failure->last_us > 0 && now_us - failure->last_us <= CLOSE_US) failure->n_close++;
+    failure->last_us = now_us;
     failure->was_down |= reason == REASON_DOWN;
     count(reason);
     switch (on_failure_of(check)) {
@@ -163,6 +166,7 @@ void failure_settle(struct failure *failure, struct check *check, enum reason re
 
 void failure_store_answered(struct failure *failure)
 {
+    failure->decided_us = failure->clock->mono_us;
     if (failure->local == NULL || memory_store_n_keys(failure->local) == 0) return;
     if (!failure->was_down && failure->clock->mono_us - failure->last_us < LOCAL_QUIET_US) return;
     memory_store_clear(failure->local);

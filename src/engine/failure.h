@@ -22,8 +22,10 @@ struct failure {
     struct clock local_clock;   /* the table's: moves with the monotonic clock */
     struct memory_store *local; /* owned; NULL until first needed */
     uint64_t local_max_keys;
-    int64_t last_us; /* CLOCK_MONOTONIC of the last failure answer */
-    bool was_down;   /* one of them was because the store was away */
+    uint64_t n_close;   /* failure answers that came within a second after another */
+    int64_t decided_us; /* CLOCK_MONOTONIC; the store decided a check last */
+    int64_t last_us;    /* CLOCK_MONOTONIC of the last failure answer */
+    bool was_down;      /* one of them was because the store was away */
 };
 
 void failure_init(struct failure *failure, const struct clock *clock, uint64_t local_max_keys);

@@ -286,6 +286,8 @@ int policy_set_add(struct policy_set *set, struct policy *policy)
     if (set->n == set->cap && grow(set) < 0) return -1;
     set->in_order[set->n++] = policy;
     map_insert(&set->by_name, &policy->node, hash_keyed(name.data, name.len));
+    bool never_errs = policy->shadow && policy->on_failure == ON_FAILURE_ERROR;
+    if (!policy->unlimited) set->n_on_failure[never_errs ? ON_FAILURE_ALLOW : policy->on_failure]++;
     return 0;
 }
 

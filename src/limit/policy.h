@@ -24,6 +24,7 @@ enum { POLICY_LIMITS_MAX = 16 };
 #define UNLIMITED EXACT_MAX
 
 enum on_failure { ON_FAILURE_ALLOW, ON_FAILURE_DENY, ON_FAILURE_LOCAL, ON_FAILURE_ERROR };
+enum { N_ON_FAILURE = ON_FAILURE_ERROR + 1 };
 
 const char *on_failure_name(enum on_failure on_failure); /* "allow", as in the configuration */
 
@@ -69,6 +70,7 @@ struct policy_set {
     struct policy **in_order; /* owned; as written in the file */
     size_t cap;
     struct map by_name;
+    size_t n_on_failure[N_ON_FAILURE]; /* how many answer so while the store does not decide; without the unlimited */
     const struct policy_set *counts_with; /* policy_set_share_counts() was called with it; only compared */
 };
 

@@ -56,6 +56,9 @@ struct redis_store {
     void (*on_first_attempt)(void *arg); /* NULL = nobody asks, or told */
     void *on_first_attempt_arg;
 
+    char last_error[REDIS_TEXT_MAX];
+    int64_t last_error_us;
+
     bool is_closing;
     void (*on_closed)(void *arg);
     void *on_closed_arg;

@@ -333,6 +333,12 @@ const char *redis_store_status(const struct redis_store *redis)
     return redis->link != NULL ? redis_link_status(redis->link) : "closed";
 }
 
+const char *redis_store_last_error(const struct redis_store *redis, int64_t *ret_us)
+{
+    *ret_us = redis->last_error_us;
+    return redis->last_error;
+}
+
 void redis_store_set_options(struct redis_store *redis, const struct redis_options *options)
 {
     struct redis_options copy;

@@ -35,6 +35,9 @@ void redis_store_on_first_attempt(struct redis_store *redis, void (*callback)(vo
 /* One line for people: "ready", or why not, e.g. "connection refused (unix:/run/redis.sock)". Valid until the next
  * call. */
 const char *redis_store_status(const struct redis_store *redis);
+/* The last error reply to a batch, and when it came (CLOCK_MONOTONIC); "" = there was none. A server may write anything
+ * into it. */
+const char *redis_store_last_error(const struct redis_store *redis, int64_t *ret_us);
 /* Reload. Another address, user, password or database is moved to at once, and no check is lost by it; the key prefix
  * stays as it was. */
 void redis_store_set_options(struct redis_store *redis, const struct redis_options *options);

@@ -281,6 +281,8 @@ static void on_error_reply(struct redis_slot *slot, const struct redis_reader *r
     }
 
     counters.redis_errors++;
+    memcpy(store->last_error, reply->text, sizeof(store->last_error));
+    store->last_error_us = store->clock->mono_us;
     if (remedy == REMEDY_APART && !slot->is_apart) {
         send_apart(slot);
         return;

@@ -1,11 +1,14 @@
 """test_outage.py: what clients are answered while a real Redis is away, stalled, or in error, and how soon it counts
 again; nobody waits longer than the deadline, and nothing asked is asked of Redis twice."""
 
+import re
+import shutil
+import socket
 import time
 
 import pytest
 
-from harness import RpcError, eventually
+from harness import RpcError, eventually, short_directory
 
 DEADLINE_MS = 50
 LATE_S = 0.5  # far beyond any deadline here, for a machine that is busy with other things
@@ -22,6 +25,26 @@ policies:
 @pytest.fixture
 def daemon(ratelimitd, redis):
     return ratelimitd(POLICIES, redis=redis)
+
+
+@pytest.fixture
+def place_of_notices():
+    """A service manager's socket, and a function that gives the last STATUS it was sent."""
+    directory, last = short_directory(), [""]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(directory / "notify"))
+        manager.setblocking(False)
+
+        def status():
+            try:
+                while True:
+                    found = re.search(r"^STATUS=(.*)$", manager.recv(4096).decode(), re.M)
+                    last[0] = found[1] if found else last[0]
+            except BlockingIOError:
+                return last[0]
+
+        yield str(directory / "notify"), status
+    shutil.rmtree(directory)
 
 
 def source(client, policy="allow", key="probe"):
@@ -230,3 +253,36 @@ def test_a_reserve_that_was_given_up_on_is_not_charged_when_redis_goes_on(rateli
     assert client.call("peek", "calls", "alice", 0)["remaining"] == 1000
     with redis.client() as direct:
         assert not direct.keys("*alice*")
+
+
+def test_a_redis_that_refuses_every_command_is_in_the_log_and_in_the_status(ratelimitd, redis, connect, place_of_notices):
+    """Connected, and no check decided: nothing in the log, and the status said "Redis: ready"."""
+    path, statuses = place_of_notices
+    daemon = ratelimitd(POLICIES, redis=redis, env={"NOTIFY_SOCKET": path})
+    client = connect(daemon)
+    assert source(client) == "redis"
+    with redis.client() as direct:
+        direct.config_set("maxmemory", 1)
+        begun = len(daemon.log)
+        for _ in range(2):
+            assert client.check("allow", "a-key-of-mine")["reason"] == "store_error"
+        line = daemon.wait_for_log("Redis does not decide")
+        assert "warning: Redis does not decide: OOM " in line
+        assert line.endswith("; checks get their failure answer: 1 policy allows, 1 denies, 1 decides locally, "
+                             "1 answers with an error")
+        eventually(lambda: "Redis: ready; it does not decide: OOM " in statuses(), "the status")
+        direct.config_set("maxmemory", 0)
+    assert source(client) == "redis"
+    assert sum("Redis" in line for line in daemon.log[begun:]) == 1
+    assert "a-key-of-mine" not in daemon.text()
+
+
+def test_a_redis_that_stalls_is_in_the_log(ratelimitd, redis, connect):
+    daemon = ratelimitd(POLICIES, redis=redis, redis_options={"stall": "1h"})
+    client = connect(daemon)
+    assert source(client) == "redis"
+    redis.pause()
+    for _ in range(2):
+        assert client.check("allow", "alice")["reason"] == "deadline"
+    daemon.wait_for_log("warning: Redis does not decide: no answer by the deadline; checks get their failure answer: ")
+    redis.resume()

@@ -1,0 +1,128 @@
+#include "daemon/failure_watch.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+
+enum { QUIET_US = 10 * 1000000, WARNING_EVERY_US = 10 * 1000000, ANSWERS_MAX = 160 };
+
+static const char *const cause_names[N_CAUSES] = {"store_error", "deadline", "overload", "down"};
+
+static void remember(struct failure_watch *watch, const struct failure_view *view)
+{
+    watch->seen_us = view->now_us;
+    watch->seen_close = view->n_close;
+    memcpy(watch->seen, view->n, sizeof watch->seen);
+}
+
+void failure_watch_start(struct failure_watch *watch, const struct failure_view *view)
+{
+    *watch = (struct failure_watch){0};
+    remember(watch, view);
+}
+
+/* Why most checks since the last look were not decided, into `out`. False: there were none. */
+static bool find_reason(const struct failure_watch *watch, const struct failure_view *view, char out[FAILURE_TEXT_MAX])
+{
+    uint64_t most = 0;
+    enum failure_cause cause = N_CAUSES;
+    for (int i = 0; i < N_CAUSES; i++) {
+        if (view->n[i] - watch->seen[i] <= most) continue;
+        most = view->n[i] - watch->seen[i];
+        cause = (enum failure_cause)i;
+    }
+
+    const char *text = NULL;
+    switch (cause) {
+    case CAUSE_STORE_ERROR:
+        text = view->error[0] != '\0' && view->error_us >= watch->seen_us
+                   ? view->error
+                   : "a value of another type, or one that cannot be read";
+        break;
+    case CAUSE_DEADLINE: text = "no answer by the deadline"; break;
+    case CAUSE_OVERLOAD: text = "too many checks wait for it"; break;
+    case CAUSE_DOWN: text = view->is_ready ? "the connection was lost" : view->status; break;
+    default: return false;
+    }
+    log_escape(out, FAILURE_TEXT_MAX, text, strlen(text));
+    return true;
+}
+
+/* Error texts differ in their details: a reason is another where its first word is. */
+static bool is_same_reason(const char *a, const char *b)
+{
+    size_t len = strcspn(a, " ");
+    return len == strcspn(b, " ") && strncmp(a, b, len) == 0;
+}
+
+/* "3 policies allow, 1 denies" */
+static const char *answers_of(const struct policy_set *policies, char out[ANSWERS_MAX])
+{
+    static const char *const verbs[N_ON_FAILURE][2] = {
+        [ON_FAILURE_ALLOW] = {"allows", "allow"},
+        [ON_FAILURE_DENY] = {"denies", "deny"},
+        [ON_FAILURE_LOCAL] = {"decides locally", "decide locally"},
+        [ON_FAILURE_ERROR] = {"answers with an error", "answer with an error"},
+    };
+    size_t at = 0;
+    out[0] = '\0';
+    for (int i = 0; i < N_ON_FAILURE; i++) {
+        size_t n = policies->n_on_failure[i];
+        if (n == 0) continue;
+        const char *noun = at > 0 ? "" : n == 1 ? " policy" : " policies";
+        at += (size_t)snprintf(out + at, ANSWERS_MAX - at, "%s%zu%s %s", at > 0 ? ", " : "", n, noun, verbs[i][n > 1]);
+    }
+    return out;
+}
+
+static void warn(struct failure_watch *watch, const struct failure_view *view, const char *reason)
+{
+    char answers[ANSWERS_MAX];
+    snprintf(watch->reason, sizeof watch->reason, "%s", reason);
+    watch->warned_us = view->now_us;
+    log_warning("Redis does not decide: %s; checks get their failure answer: %s", reason,
+                answers_of(view->policies, answers));
+}
+
+static void report_end(const struct failure_watch *watch, const struct failure_view *view)
+{
+    char counts[160];
+    size_t at = 0;
+    uint64_t n = 0;
+    for (int i = 0; i < N_CAUSES; i++) {
+        uint64_t n_of_cause = view->n[i] - watch->before[i];
+        n += n_of_cause;
+        if (n_of_cause > 0)
+            at += (size_t)snprintf(counts + at, sizeof counts - at, "%s%s %" PRIu64, at > 0 ? ", " : "", cause_names[i],
+                                   n_of_cause);
+    }
+    log_info("Redis decides again: %" PRIu64 " failure answers in %" PRId64 " s (%s)", n,
+             (view->last_us - watch->began_us + 999999) / 1000000, counts);
+}
+
+bool failure_watch_look(struct failure_watch *watch, const struct failure_view *view)
+{
+    char reason[FAILURE_TEXT_MAX];
+    bool is_news = false, is_failing = find_reason(watch, view, reason);
+
+    if (!watch->is_episode && view->n_close > watch->seen_close) {
+        watch->is_episode = true;
+        watch->began_us = watch->seen_us;
+        memcpy(watch->before, watch->seen, sizeof watch->seen);
+        warn(watch, view, is_failing ? reason : "no answer");
+        is_news = true;
+    } else if (watch->is_episode && is_failing) {
+        is_news = !is_same_reason(reason, watch->reason) && view->now_us - watch->warned_us >= WARNING_EVERY_US;
+        if (is_news) warn(watch, view, reason);
+    } else if (watch->is_episode && view->now_us - view->last_us >= QUIET_US && view->decided_us > view->last_us) {
+        report_end(watch, view);
+        watch->is_episode = false;
+        watch->reason[0] = '\0';
+        is_news = true;
+    }
+
+    remember(watch, view);
+    return is_news;
+}

@@ -1,0 +1,50 @@
+/*
+ * failure_watch.h: tells people when checks get failure answers, and why.
+ *
+ *   quiet ── a second failure answer within a second ──▶ episode ── 10 s without one, and Redis decides ──▶ quiet
+ *              warning: why, and what checks get           │  ▲        info: how long, how many
+ *                                                          └──┘
+ *                                    warning: another reason, at most one each 10 s
+ *
+ * The connection is redis_watch.h's. This is about what becomes of the checks: a Redis that is connected may refuse
+ * every command (no memory, no replicas, a replica, a cluster) or answer too late. Looked at once a second; what
+ * happened in between is in the counters. A key is never in a line: the reason is Redis' own words, or ours.
+ */
+#ifndef RL_DAEMON_FAILURE_WATCH_H
+#define RL_DAEMON_FAILURE_WATCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "limit/policy.h"
+
+enum failure_cause { CAUSE_STORE_ERROR, CAUSE_DEADLINE, CAUSE_OVERLOAD, CAUSE_DOWN, N_CAUSES };
+enum { FAILURE_TEXT_MAX = 200 };
+
+/* What there is to see now. Times are of CLOCK_MONOTONIC. */
+struct failure_view {
+    int64_t now_us;
+    int64_t last_us;      /* of the last failure answer */
+    int64_t decided_us;   /* Redis decided a check last */
+    uint64_t n_close;     /* failure answers that came within a second after another, ever */
+    uint64_t n[N_CAUSES]; /* failure answers, ever */
+    const char *status;   /* of the connection: "ready", or what is wrong */
+    bool is_ready;        /* it is */
+    const char *error;    /* the last error reply to a batch; "" = there was none */
+    int64_t error_us;     /* when that came */
+    const struct policy_set *policies;
+};
+
+struct failure_watch {
+    bool is_episode;
+    int64_t began_us, seen_us, warned_us; /* this episode; the last look; the last warning */
+    uint64_t before[N_CAUSES];            /* failure answers when this episode began */
+    uint64_t seen_close, seen[N_CAUSES];  /* at the last look */
+    char reason[FAILURE_TEXT_MAX];        /* as the last warning gave it; "" while quiet */
+};
+
+void failure_watch_start(struct failure_watch *watch, const struct failure_view *view);
+/* True: `reason` has changed. What there is to report has been logged. */
+bool failure_watch_look(struct failure_watch *watch, const struct failure_view *view);
+
+#endif

@@ -21,6 +21,9 @@ void mem_free(void *ptr); /* NULL is fine */
 /* Successful mem_alloc/zalloc/realloc/strdup calls of this thread so far. */
 uint64_t mem_n_allocs(void);
 
+/* Bytes that are allocated through here now, by all threads. */
+uint64_t mem_in_use(void);
+
 /* Tests: the n-th allocation from now (1 = the next) and none after it fails; 0 = off. */
 void mem_fail_nth(uint64_t n);
 

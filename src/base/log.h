@@ -36,6 +36,7 @@ void log_limited(struct log_site *site, enum log_level level, const char *format
 #define log_error(...)   log_line(LOG_LEVEL_ERROR, __VA_ARGS__)
 #define log_warning(...) log_line(LOG_LEVEL_WARNING, __VA_ARGS__)
 #define log_info(...)    log_line(LOG_LEVEL_INFO, __VA_ARGS__)
+#define log_debug(...)   log_line(LOG_LEVEL_DEBUG, __VA_ARGS__)
 #define log_sampled(level, ...)                                                                                        \
     do {                                                                                                               \
         static struct log_site log_site_here;                                                                          \

@@ -1,5 +1,7 @@
 #include "daemon/reload.h"
 
+#include <inttypes.h>
+
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/counters.h"
@@ -9,7 +11,7 @@
 #include "daemon/process.h"
 #include "daemon/status.h"
 
-enum { RELOAD_FAULTS_SHOWN = 20 };
+enum { RELOAD_FAULTS_SHOWN = 20, TRIM_BYTES = 16 << 20 };
 
 struct retired_set {
     struct list link;
@@ -135,6 +137,7 @@ static void on_freed(uv_work_t *work, int status)
     struct reload *reload = &daemon->reload;
     (void)status;
     reload->phase = RELOAD_IDLE;
+    reload->peak_bytes = mem_in_use();
     if (!reload->again || daemon->is_draining) return;
     reload->again = false;
     start_reading(daemon);
@@ -206,14 +209,24 @@ void reload_file(struct daemon *daemon)
         daemon->reload.again = true;
 }
 
+static bool has_work(struct reload *reload)
+{
+    uint64_t bytes = mem_in_use();
+    if (bytes > reload->peak_bytes) reload->peak_bytes = bytes;
+    if (reload->peak_bytes - bytes > TRIM_BYTES) {
+        log_debug("memory: %" PRIu64 " MiB were in use and %" PRIu64 " are; what is free goes back to the system",
+                  reload->peak_bytes >> 20, bytes >> 20);
+        return true;
+    }
+
+    LIST_FOREACH (it, &reload->retired)
+        if (LIST_ITEM(it, struct retired_set, link)->set->n_refs == 1) return true;
+    return false;
+}
+
 void reload_look(struct daemon *daemon)
 {
-    if (daemon->reload.phase != RELOAD_IDLE || list_empty(&daemon->reload.retired)) return;
-    LIST_FOREACH (it, &daemon->reload.retired) {
-        if (LIST_ITEM(it, struct retired_set, link)->set->n_refs > 1) continue;
-        start_freeing(daemon);
-        return;
-    }
+    if (daemon->reload.phase == RELOAD_IDLE && !daemon->is_closing && has_work(&daemon->reload)) start_freeing(daemon);
 }
 
 void reload_fini(struct daemon *daemon)

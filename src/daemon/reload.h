@@ -5,7 +5,8 @@
  *                 │
  *             on the loop: log the faults, hand every part the new values, swap the policies
  *                 │
- *             FREEING (thread pool): the faults, and old policies that nobody holds any more
+ *             FREEING (thread pool): the faults, and old policies that nobody holds any more. Then what is free goes
+ *             back to the system, as it does without a reload when a burst is over
  *
  * Reading and freeing 100 000 policies takes most of a second, so the loop does neither. What the thread works on is
  * its own for that time. Shared with the loop are: the counts of policies with the same name (their references are
@@ -32,6 +33,7 @@ struct reload {
     enum reload_phase phase;
     bool again;
     uv_work_t work;
+    uint64_t peak_bytes; /* in use, since memory was last given back to the system */
     struct list retired; /* struct retired_set, owned: policies that were replaced, until nobody else holds them */
 
     /* The thread's, except while IDLE: */
@@ -44,7 +46,8 @@ struct reload {
 
 void reload_init(struct daemon *daemon);
 void reload_file(struct daemon *daemon); /* SIGHUP: arguments.config_path, which there is */
-void reload_look(struct daemon *daemon); /* now and then: free what was replaced and has lost its last user */
+void reload_look(struct daemon *daemon); /* each second: free what was replaced and has lost its last user, give back
+                                            what a burst has left */
 void reload_fini(struct daemon *daemon); /* once the engine is gone and no work is under way */
 
 #endif

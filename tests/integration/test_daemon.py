@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import ROOT, Ratelimitd, RpcError, eventually, program, short_directory
+from harness import ROOT, Ratelimitd, RpcError, eventually, program, sanitized, short_directory
 
 POLICIES = """policies:
   login: {algorithm: fixed_window, limit: 5, window: 1h}
@@ -625,6 +625,24 @@ def test_a_daemon_without_policies_of_its_own_can_be_reloaded(ratelimitd, connec
         daemon.reload()
         eventually(lambda: client.call("stats")["reloads"] == n, "reload")
     assert client.check("login", "k")["allowed"]
+
+
+def resident_bytes(pid):
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_memory_of_a_burst_is_given_back(ratelimitd, connect):
+    """It stayed with the daemon until the next reload."""
+    daemon = ratelimitd("caps: {max_frame: 1MiB}\nlog: {level: debug}\n"
+                        "policies:\n  short: {algorithm: token_bucket, limit: 1, window: 6s}\n")
+    client = connect(daemon)
+    for n in range(30):
+        client.call("check_many", [["short", f"{n * 1000 + i}".ljust(1000, "x")] for i in range(1000)])
+    most = resident_bytes(daemon.pid)
+    freed = re.compile(r"debug: memory: \d+ MiB were in use and \d+ are; what is free goes back to the system")
+    eventually(lambda: client.check("short", "k") and freed.search(daemon.text()), "the keys are swept, some each tick", 30)
+    if not sanitized():  # which keeps what is freed for a while
+        eventually(lambda: resident_bytes(daemon.pid) < most - 2**24, "less memory")
 
 
 # ---- clock --------------------------------------------------------------------------------------------------------

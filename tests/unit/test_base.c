@@ -138,6 +138,22 @@ static void hash_is_stable_and_keyed(void **state)
     assert_true(hash_keyed("login:alice", 11) == plain);
 }
 
+static void bytes_in_use_are_counted_until_they_are_freed(void **state)
+{
+    (void)state;
+    uint64_t before = mem_in_use();
+    char *bytes = mem_alloc(100), *text = mem_strdup("text");
+    bytes = mem_realloc(bytes, 100000);
+    assert_true(mem_in_use() >= before + 100000 + 5);
+    mem_fail_nth(1);
+    assert_null(mem_realloc(bytes, 200000));
+    mem_fail_nth(0);
+    mem_free(bytes);
+    mem_free(text);
+    mem_free(NULL);
+    assert_int_equal(mem_in_use(), before);
+}
+
 static bool is_in_pipe(int fd, const char *text)
 {
     static char got[65536];
@@ -185,6 +201,7 @@ int main(void)
         cmocka_unit_test(map_finds_among_equal_hashes),
         cmocka_unit_test(list_keeps_order),
         cmocka_unit_test(hash_is_stable_and_keyed),
+        cmocka_unit_test(bytes_in_use_are_counted_until_they_are_freed),
         cmocka_unit_test(a_log_that_nobody_reads_drops_lines_and_says_how_many),
         cmocka_unit_test(log_escape_leaves_no_control_bytes),
     };

@@ -7,7 +7,7 @@
  *   turn's end ─ session_flush (session_output.c)
  *
  * Reading stops where a peer asks for more than it reads or than may be in flight, so everything a
- * session holds is bounded: `in` by a message and a read, `out` by max_output and the answers of
+ * session holds is bounded: `in` by a message and a read, `out` by half of max_output and the answers of
  * what is in flight.
  *
  * Who ends it: the peer (half-close: all is answered first; gone: at once), a drain, lost framing
@@ -255,6 +255,11 @@ void session_run(struct session *session)
     if (session->closed) return;
     if (session->leftover) take_from_in(session);
     after_input(session);
+}
+
+void session_maybe_pause(struct session *session)
+{
+    if (!session->ended && is_paused(session)) uv_read_stop(session_stream(session));
 }
 
 void session_maybe_resume(struct session *session)

@@ -5,8 +5,9 @@
  *   session_flush                                at the turn's end: one uv_try_write; what the socket does not take is
  *                                                `writing` until one uv_write is through
  *
- * A peer that does not read is bounded twice: by what may wait for it (max_output), and by how long it may take none
- * of that (write_stall_ms).
+ * A peer that does not read is bounded twice: at half of max_output nothing more is read from it, and after
+ * write_stall_ms in which it took nothing it is closed. Only the second closes: a peer that reads one large answer may
+ * have others waiting behind it, which were charged.
  */
 #include "server/session_private.h"
 
@@ -102,11 +103,10 @@ void session_flush(struct session *session)
 {
     if (session->closed || buffer_len(&session->out) == 0) return;
     if (session_is_writing(session)) {
-        if (session_unread(session) <= session->home->options.max_output) return;
-        counters.connections_closed_slow++;
-        session_close(session);
+        session_maybe_pause(session);
         return;
     }
+
     uv_buf_t buf = uv_buf_init((char *)buffer_data(&session->out), (unsigned)buffer_len(&session->out));
     int n = uv_try_write(session_stream(session), &buf, 1);
     if (n < 0 && n != UV_EAGAIN) {

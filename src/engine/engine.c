@@ -395,6 +395,17 @@ void engine_expire(struct engine *engine)
     slots_run(&engine->slots);
 }
 
+uint32_t engine_max_inflight(const struct engine *engine)
+{
+    return engine->max_inflight;
+}
+
+size_t engine_n_available(const struct engine *engine)
+{
+    size_t n = n_inflight(engine);
+    return n < engine->max_inflight ? engine->max_inflight - n : 0;
+}
+
 size_t engine_n_live(const struct engine *engine)
 {
     return engine->pool.n_out;

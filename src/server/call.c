@@ -39,6 +39,7 @@ struct check *call_add(struct call *call, enum op_kind kind, struct slice key)
 /* Back to the pool, first in, for its memory is warm. */
 static void call_free(struct call *call)
 {
+    buffer_fini(&call->packed);
     list_remove(&call->link);
     list_push_back(call->session->home->idle_calls.next, &call->link);
 }
@@ -126,6 +127,28 @@ static void pack_one(struct packer *packer, const struct call *call, const struc
     }
 }
 
+/* Of a call in pieces: the answers that come next in its list are packed, and their checks let go. The first without a
+ * decision stays, and all behind it: it is the answer to the whole. */
+static void pack_what_is_answered(struct call *call)
+{
+    struct packer packer = packer_of(&call->packed);
+    struct check *check;
+    while ((check = call->first) != NULL && check->answered && check->error == ERROR_NONE) {
+        pack_one(&packer, call, check);
+        call->first = check->next;
+        call->n_packed++;
+        check_release(check);
+    }
+    call->pack_failed |= packer.failed;
+}
+
+static void take_packed(struct packer *packer, const struct call *call)
+{
+    const struct buffer *packed = &call->packed;
+    if (call->pack_failed || buffer_append(packer->out, buffer_data(packed), buffer_len(packed)) != 0)
+        packer->failed = true;
+}
+
 static void pack_answer(struct packer *packer, const struct call *call)
 {
     if (call->form == CALL_EXPLAIN) {
@@ -138,6 +161,7 @@ static void pack_answer(struct packer *packer, const struct call *call)
         return;
     }
     if (call->form == CALL_MANY) pack_array(packer, call->n);
+    if (call->in_pieces) take_packed(packer, call);
     if (call->form == CALL_ALL) pack_whole(packer, call);
     for (const struct check *check = call->first; check != NULL; check = check->next) pack_one(packer, call, check);
 }
@@ -145,7 +169,7 @@ static void pack_answer(struct packer *packer, const struct call *call)
 /* The first check without a decision, and its place; NULL where all have one, or where only a candidate has none. */
 static const struct check *find_failed(const struct call *call, uint32_t *ret_index)
 {
-    uint32_t i = 0;
+    uint32_t i = call->n_packed;
     for (const struct check *check = call->first; check != NULL; check = check->next, i++) {
         if (call->form == CALL_EXPLAIN && i > 0) break;
         if (check->error == ERROR_NONE) continue;
@@ -195,7 +219,9 @@ static void close_one(struct call *call)
 
 static void on_done(struct check *check)
 {
-    close_one(check->asker);
+    struct call *call = check->asker;
+    if (call->in_pieces) pack_what_is_answered(call);
+    close_one(call);
 }
 
 static void set_deadlines(struct call *call, uint32_t deadline_ms)
@@ -241,6 +267,30 @@ void call_submit(struct call *call)
         check->done = on_done;
         engine_submit(engine, check);
     }
+    close_one(call);
+}
+
+void call_begin_pieces(struct call *call)
+{
+    call->in_pieces = true;
+    call->unasked = call->first;
+    call->n_open = 1;
+}
+
+bool call_hand_over(struct call *call, uint32_t max)
+{
+    for (; max > 0 && call->unasked != NULL; max--) {
+        struct check *check = call->unasked;
+        call->unasked = check->next;
+        call->n_open++;
+        check->done = on_done;
+        engine_submit(call->session->home->engine, check);
+    }
+    return call->unasked == NULL;
+}
+
+void call_handed_over(struct call *call)
+{
     close_one(call);
 }
 

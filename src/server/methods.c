@@ -9,6 +9,7 @@
 #include "base/counters.h"
 #include "base/log.h"
 #include "server/call.h"
+#include "server/check_list.h"
 #include "server/params.h"
 #include "server/policies.h"
 #include "server/reply.h"
@@ -161,7 +162,7 @@ static int fits_in(const struct call *call, const struct params *member, const s
                        POLICY_LIMITS_MAX);
 }
 
-static int add_member(struct call *call, struct params *params, uint32_t index)
+int methods_add_member(struct call *call, struct params *params, uint32_t index)
 {
     struct params member;
     struct question question = {.cost = 1};
@@ -176,14 +177,28 @@ static int add_member(struct call *call, struct params *params, uint32_t index)
 static int add_members(struct call *call, struct params *params, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
-        if (add_member(call, params, i) != 0) return -1;
+        if (methods_add_member(call, params, i) != 0) return -1;
+    return 0;
+}
+
+/* How many members the list has. What can never be in flight at once is refused before anything of it is counted. */
+static int enter_list(struct session *session, struct params *params, uint32_t *ret_n)
+{
+    uint32_t max = engine_max_inflight(session->home->engine);
+    if (params_list(params, ret_n) != 0) return -1;
+    if (*ret_n > max)
+        return params_fail(params, ERROR_BAD_REQUEST,
+                           "%u checks in one request; caps.max_inflight is %u, split the list", *ret_n, max);
     return 0;
 }
 
 static int run_check_many(struct session *session, uint64_t msgid, struct params *params)
 {
     uint32_t n;
-    if (params_list(params, &n) != 0) return -1;
+    if (enter_list(session, params, &n) != 0) return -1;
+    if (check_list_is_long(session, n)) return check_list_begin(session, msgid, params, n);
+
+    if (n > 0) session->n_taken += n - 1;
     struct call *call = call_new(session, msgid, CALL_MANY);
     if (call == NULL) return params_fail_overloaded(params);
     return call_go_or_drop(call, add_members(call, params, n));
@@ -202,7 +217,7 @@ static int take_all_options(struct call *call, struct params *params)
 static int run_check_all(struct session *session, uint64_t msgid, struct params *params)
 {
     uint32_t n;
-    if (params_list(params, &n) != 0) return -1;
+    if (enter_list(session, params, &n) != 0) return -1;
     if (n == 0) return params_fail(params, ERROR_BAD_REQUEST, "checks: is empty; write [policy, key [, cost]] into it");
     struct call *call = call_new(session, msgid, CALL_ALL);
     if (call == NULL) return params_fail_overloaded(params);
@@ -398,18 +413,23 @@ static int dispatch(struct session *session, const struct rpc_request *request, 
     return method->run(session, request->msgid, params);
 }
 
-void methods_run(struct session *session, const struct rpc_request *request)
+struct params methods_params(struct session *session, struct request_fault *fault)
 {
-    struct request_fault fault;
-    fault.code = ERROR_INTERNAL; /* whatever dispatch() refuses says better */
-    struct params params = {
-        .pull = request->params,
-        .n = request->n_params,
+    fault->code = ERROR_INTERNAL; /* whatever is refused says better */
+    return (struct params){
         .policies = engine_policies(session->home->engine),
         .session = session,
         .max_key = session->home->options.max_key,
         .index = -1,
-        .fault = &fault,
+        .fault = fault,
     };
+}
+
+void methods_run(struct session *session, const struct rpc_request *request)
+{
+    struct request_fault fault;
+    struct params params = methods_params(session, &fault);
+    params.pull = request->params;
+    params.n = request->n_params;
     if (dispatch(session, request, &params) != 0) session_error(session, request->msgid, fault.code, fault.text);
 }

@@ -2,8 +2,9 @@
  * session.c: bytes in, from the connection's beginning to its end.
  *
  *   on_read ─ take_messages ─ on_message ─ methods_run ─▶ session_answer | the engine's call ─▶ session_answer
- *                 │ budget used, too much in flight or unread: stop reading, keep the rest in `in`
- *                 └ session_run, next turn
+ *                 │ budget used, too much in flight or unread, a long message, a long list under way (check_list.h):
+ *                 │ stop reading, keep the rest in `in`
+ *                 └ session_run, session_run_long: next turn, or one of the next
  *   turn's end ─ session_flush (session_output.c)
  *
  * Reading stops where a peer asks for more than it reads or than may be in flight, so everything a
@@ -23,9 +24,13 @@
 #include "base/log.h"
 #include "proto/rpc.h"
 #include "server/call.h"
+#include "server/check_list.h"
 #include "server/methods.h"
 
-enum { MESSAGES_PER_TURN = 256 };
+enum {
+    CHECKS_PER_TURN = 256, /* of one session; a message that is none counts as one */
+    LONG_MESSAGE = 4096,   /* bytes; beyond it a message may cost as much as all that a session may ask in a turn */
+};
 
 bool session_is_owed(const struct session *session)
 {
@@ -58,7 +63,9 @@ void session_close(struct session *session)
     list_remove(&session->link);
     list_remove(&session->dirty_link);
     list_remove(&session->run_link);
+    list_remove(&session->long_link);
     list_remove(&session->stall_link);
+    if (session->list != NULL) check_list_drop(session->list);
     uv_close((uv_handle_t *)&session->pipe, on_closed);
 }
 
@@ -95,7 +102,8 @@ static void close_if_ended(struct session *session)
 
 static void mark_runnable(struct session *session)
 {
-    if (list_empty(&session->run_link)) sessions_run_later(session->home, &session->run_link);
+    if (list_empty(&session->run_link))
+        sessions_work_later(session->home, &session->home->runnable, &session->run_link);
 }
 
 /* No more input: where the next message begins cannot be known. What was asked before is answered first. */
@@ -161,15 +169,37 @@ static bool is_paused(struct session *session)
     return session->paused;
 }
 
+/* Does its next message wait for something that will make it runnable? */
+static bool is_held(const struct session *session)
+{
+    return session->list != NULL || !list_empty(&session->long_link);
+}
+
 /* What has come before a drain is all refused at once: nothing of it waits for a turn. */
 static bool may_take(struct session *session)
 {
     if (session->home->draining) return true;
+    if (is_held(session)) return false;
     if (session->turn != session->home->turn) {
         session->turn = session->home->turn;
         session->n_taken = 0;
     }
-    return session->n_taken < MESSAGES_PER_TURN && !is_paused(session);
+    return session->n_taken < CHECKS_PER_TURN && !is_paused(session);
+}
+
+/* The length of the first message in `bytes`, or as scanner_next(). One that waited was looked through before. */
+static int64_t next_message(struct session *session, const uint8_t *bytes, size_t len)
+{
+    return session->long_len > 0 ? session->long_len : scanner_next(&session->scanner, bytes, len);
+}
+
+/* A long message has its turn among those of all sessions. */
+static bool waits_for_turn(struct session *session, int64_t len)
+{
+    if (len <= LONG_MESSAGE || session->takes_long || session->home->draining) return false;
+    session->long_len = (uint32_t)len;
+    sessions_work_later(session->home, &session->home->longs, &session->long_link);
+    return true;
 }
 
 /* Handle the whole messages at the front of `bytes`, as many as may be now. Returns how many bytes are done with. */
@@ -182,12 +212,18 @@ static size_t take_messages(struct session *session, const uint8_t *bytes, size_
             session->leftover = true;
             break;
         }
-        int64_t n = scanner_next(&session->scanner, bytes + used, len - used);
+        int64_t n = next_message(session, bytes + used, len - used);
         if (n == 0) break;
         if (n < 0) {
             on_scan_error(session, (enum scan_error) - n);
             break;
         }
+        if (waits_for_turn(session, n)) {
+            session->leftover = true;
+            break;
+        }
+        session->long_len = 0;
+        session->takes_long = false;
         session->n_taken++;
         on_message(session, bytes + used, (size_t)n);
         used += (size_t)n;
@@ -246,7 +282,7 @@ static void after_input(struct session *session)
         uv_read_stop(session_stream(session));
     else
         start_reading(session);
-    if (session->leftover && !paused) mark_runnable(session);
+    if (session->leftover && !paused && !is_held(session)) mark_runnable(session);
     close_if_ended(session);
 }
 
@@ -255,6 +291,18 @@ void session_run(struct session *session)
     if (session->closed) return;
     if (session->leftover) take_from_in(session);
     after_input(session);
+}
+
+void session_run_long(struct session *session)
+{
+    session->takes_long = true;
+    session_run(session);
+    session->takes_long = false; /* where it was paused meanwhile */
+}
+
+void session_list_ended(struct session *session)
+{
+    if (!session->closed) mark_runnable(session);
 }
 
 void session_maybe_pause(struct session *session)
@@ -276,7 +324,9 @@ void session_began(struct session *session, uint32_t n_checks)
 void session_finished(struct session *session, uint32_t n_checks)
 {
     session->n_inflight -= n_checks;
-    if (!session->closed) session_maybe_resume(session);
+    if (session->closed) return;
+    if (session->list != NULL) check_list_maybe_start(session->list);
+    session_maybe_resume(session);
 }
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret)
@@ -324,6 +374,7 @@ void session_drain(struct session *session)
 {
     if (session->lingers) session_close(session);
     if (session->closed || session->ended) return;
+    if (session->list != NULL) check_list_drain(session->list);
     if (session->leftover) take_from_in(session);
     session->leftover = false;
     session->ended = true;
@@ -344,6 +395,7 @@ static struct session *session_new(struct sessions *home)
     slot_owner_init(&session->slots);
     list_init(&session->dirty_link);
     list_init(&session->run_link);
+    list_init(&session->long_link);
     list_init(&session->stall_link);
     buffer_init(&session->in, 0);
     buffer_init(&session->out, 0);

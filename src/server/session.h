@@ -24,13 +24,17 @@
 /* Whose process has connected, once somebody wants to know. */
 enum peer { PEER_UNKNOWN, PEER_OWN_USER /* the daemon's */, PEER_OTHER_USER };
 
+struct check_list;
+
 struct session {
     struct sessions *home; /* not owned */
     struct list link;      /* in home->all */
     struct list dirty_link;
     struct list run_link;
+    struct list long_link;
     struct list stall_link;
     struct list calls; /* struct call: asked and not answered */
+    struct check_list *list; /* owned; under way: no message is taken until it is handed over; else NULL */
     struct slot_owner slots;
     struct buffer in;      /* bytes not understood yet: part of a message, or what a pause left over; else no memory */
     struct buffer out;     /* answers of this turn; else no memory */
@@ -41,11 +45,13 @@ struct session {
     size_t n_untaken;      /* bytes of `writing` at that time */
     uint32_t n_inflight;   /* checks */
     uint32_t turn;         /* the turn that `n_taken` counts for */
-    uint32_t n_taken;      /* messages in that turn */
+    uint32_t n_taken;      /* messages in that turn, those of several checks counted by them */
+    uint32_t long_len;     /* not 0: that long is the message at the front of `in`, and waits for its turn */
     enum peer peer;
     bool wants_arrays; /* hello: decisions as arrays */
     bool paused;       /* too much in flight or unread: no message is taken until it is half of that */
     bool leftover;     /* `in` may hold whole messages */
+    bool takes_long;   /* it is the one that may take a long message now */
     bool ended;        /* no more input is taken (half-close, drain, lost framing): close once all is answered */
     bool lingers;      /* framing was lost and the last words are said: input is read and dropped */
     bool closed;       /* uv_close was called */
@@ -61,10 +67,13 @@ int session_accept(struct sessions *home, uv_stream_t *listener);
 void session_close(struct session *session);
 void session_drain(struct session *session); /* take no more bytes; refuse what has come; close once all is answered */
 void session_run(struct session *session);   /* take messages left over, as far as the turn's budget goes */
+void session_run_long(struct session *session); /* the same, with a long message first */
 void session_flush(struct session *session); /* write what is in `out` */
 
 bool session_is_owed(const struct session *session); /* an answer is being made, or waits to be read */
 bool session_has_stalled(struct session *session);   /* the peer took nothing for write_stall_ms, or lingers too long */
+
+void session_list_ended(struct session *session); /* `list` is NULL again */
 
 /* A call of n checks began, or ended. */
 void session_began(struct session *session, uint32_t n_checks);

@@ -3,20 +3,32 @@
 #include "base/alloc.h"
 #include "base/counters.h"
 #include "server/call.h"
+#include "server/check_list.h"
 #include "server/session.h"
 
 enum { SWEEP_MIN_MS = 10, SWEEP_MAX_MS = 1000 };
 
-static void on_runner(uv_idle_t *handle)
+static void run_runnable(struct sessions *sessions)
 {
-    struct sessions *sessions = handle->data;
     struct list now;
-    clock_update(sessions->clock);
     list_init(&now);
     list_append(&now, &sessions->runnable);
     for (struct list *link; (link = list_pop_front(&now)) != NULL;)
         session_run(LIST_ITEM(link, struct session, run_link));
-    if (list_empty(&sessions->runnable)) uv_idle_stop(handle);
+}
+
+static void on_runner(uv_idle_t *handle)
+{
+    struct sessions *sessions = handle->data;
+    clock_update(sessions->clock);
+
+    run_runnable(sessions);
+    struct list *first = list_pop_front(&sessions->longs);
+    if (first != NULL) session_run_long(LIST_ITEM(first, struct session, long_link));
+    check_lists_run(sessions);
+
+    if (list_empty(&sessions->runnable) && list_empty(&sessions->longs) && list_empty(&sessions->lists))
+        uv_idle_stop(handle);
 }
 
 static void on_sweeper(uv_timer_t *timer)
@@ -40,6 +52,8 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
     list_init(&sessions->all);
     list_init(&sessions->dirty);
     list_init(&sessions->runnable);
+    list_init(&sessions->longs);
+    list_init(&sessions->lists);
     list_init(&sessions->stalled);
     uv_idle_init(loop, &sessions->runner);
     uv_timer_init(loop, &sessions->sweeper);
@@ -49,15 +63,15 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
 
 void sessions_fini(struct sessions *sessions)
 {
-    CHECK(sessions->n == 0);
+    CHECK(sessions->n == 0 && sessions->n_promised == 0 && list_empty(&sessions->lists));
     call_pool_fini(&sessions->idle_calls);
     spares_fini(&sessions->spares);
     mem_free(sessions->read_buffer);
 }
 
-void sessions_run_later(struct sessions *sessions, struct list *run_link)
+void sessions_work_later(struct sessions *sessions, struct list *queue, struct list *link)
 {
-    list_push_back(&sessions->runnable, run_link);
+    list_push_back(queue, link);
     uv_idle_start(&sessions->runner, on_runner);
 }
 

@@ -5,6 +5,8 @@
  *   dirty     answers wait in the output buffer: written once, at the end of the turn
  *   runnable  input that a turn's budget or a pause left over: continued by the idle handle, each
  *             session one budget a turn, so that a flood on one connection starves no other
+ *   longs     the next message is a long one: one of them a tick, so that many do not add up
+ *   lists     a check_many that is done in pieces (check_list.h)
  *   stalled   the socket was full: the rest is with libuv, and the peer is watched
  *   all       in the order of their last request: the first is the longest silent
  */
@@ -34,12 +36,15 @@ struct sessions {
     struct list all;
     struct list dirty;
     struct list runnable;
+    struct list longs;
+    struct list lists; /* of struct check_list */
     struct list stalled;
     uint64_t n_made; /* sessions, ever */
-    size_t n;        /* sessions whose memory is not yet freed */
-    uint32_t turn;   /* counts turn ends: a session's budget is for one turn */
+    size_t n_promised; /* members of `lists` that caps.max_inflight has a place for, and that are no checks yet */
+    size_t n;      /* sessions whose memory is not yet freed */
+    uint32_t turn; /* counts turn ends: a session's budget is for one turn */
     bool draining;
-    uv_idle_t runner;                           /* active while somebody is runnable */
+    uv_idle_t runner;                           /* active while somebody is runnable, or in longs or lists */
     uv_timer_t sweeper;                         /* active while somebody is stalled or may fall idle */
     void (*on_gone)(struct sessions *sessions); /* a session's memory was freed */
 };
@@ -49,7 +54,8 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
                   const struct server_options *options);
 void sessions_fini(struct sessions *sessions);
 
-void sessions_run_later(struct sessions *sessions, struct list *run_link); /* session_run() in the next turn */
+/* Into runnable, longs or lists: for the next turn. */
+void sessions_work_later(struct sessions *sessions, struct list *queue, struct list *link);
 void sessions_turn_end(struct sessions *sessions);
 void sessions_sweep(struct sessions *sessions);     /* close who was idle, or did not read, for too long */
 void sessions_arm_sweep(struct sessions *sessions); /* somebody is stalled, or might fall idle */

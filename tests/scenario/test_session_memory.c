@@ -67,9 +67,19 @@ static void build_a_bit_of_everything(struct buffer *out)
     client_build(out, 4, "check", 2, "ss", "nope", "a");
     client_build(out, 5, "stats", 0, "");
     client_build(out, 6, "reset", 2, "ss", "login", "a");
+
+    struct packer packer = packer_of(out); /* done in pieces */
+    rpc_pack_request(&packer, 7, "check_many", 1);
+    pack_array(&packer, 100);
+    for (int i = 0; i < 100; i++) {
+        pack_array(&packer, 2);
+        pack_text(&packer, "api");
+        pack_text(&packer, "a");
+    }
+    client_build(out, 8, "ping", 0, "");
 }
 
-enum { N_REQUESTS = 6, CUT = 9 };
+enum { N_REQUESTS = 8, CUT = 9 };
 
 /* From accepting to answering, with the n-th allocation failing (0 = none). Returns how many succeeded. */
 static uint64_t play_with_failure(const struct buffer *out, uint64_t n)

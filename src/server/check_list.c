@@ -1,0 +1,168 @@
+#include "server/check_list.h"
+
+#include "base/alloc.h"
+#include "base/counters.h"
+#include "server/call.h"
+#include "server/methods.h"
+#include "server/params.h"
+#include "server/session.h"
+
+enum {
+    MEMBERS_AT_ONCE = 64,   /* of a list that is not cut */
+    MEMBERS_PER_PIECE = 64, /* of one list, before another one has its turn */
+    MEMBERS_PER_TICK = 512, /* of all lists together, read or handed over */
+};
+
+struct check_list {
+    struct list link; /* in sessions->lists while READING or HANDING */
+    struct session *session; /* not owned */
+    struct call *call;  /* not owned; the session's */
+    struct buffer text; /* owned; the members as they came, until all are read */
+    uint32_t n;
+    uint32_t n_read;
+    enum { WAITING, READING, HANDING } state;
+};
+
+/* May the connection have so many more in flight? A list that never fits may go alone. */
+static bool fits(const struct session *session, uint32_t n)
+{
+    uint32_t max = session->home->options.max_inflight_per_connection;
+    return session->n_inflight == 0 || (uint64_t)session->n_inflight + n <= max;
+}
+
+bool check_list_is_long(const struct session *session, uint32_t n)
+{
+    return n > MEMBERS_AT_ONCE || !fits(session, n);
+}
+
+/* ---- its end ---- */
+
+/* The session goes on with the next message. */
+static void end(struct check_list *list)
+{
+    struct session *session = list->session;
+    session->list = NULL;
+    if (list->state == READING) session->home->n_promised -= list->n - list->n_read;
+
+    list_remove(&list->link);
+    buffer_fini(&list->text);
+    mem_free(list);
+    session_list_ended(session);
+}
+
+void check_list_drop(struct check_list *list)
+{
+    end(list);
+}
+
+static void refuse(struct check_list *list, const struct request_fault *fault)
+{
+    struct session *session = list->session;
+    struct call *call = list->call;
+    uint32_t n_counted = list->state == WAITING ? 0 : list->n;
+
+    end(list);
+    session_error(session, call->msgid, fault->code, fault->text);
+    if (session->closed) return; /* without memory for the error; its calls are dropped */
+    call_drop(call);
+    session_finished(session, n_counted);
+}
+
+void check_list_drain(struct check_list *list)
+{
+    static const struct request_fault stopping = {ERROR_SHUTTING_DOWN, "the daemon is stopping; connect again"};
+    if (list->state != HANDING) refuse(list, &stopping);
+}
+
+/* ---- its beginning ---- */
+
+int check_list_begin(struct session *session, uint64_t msgid, struct params *params, uint32_t n)
+{
+    struct check_list *list = mem_zalloc(sizeof *list);
+    if (list == NULL) return params_fail_overloaded(params);
+
+    list->session = session;
+    list->n = n;
+    list->state = WAITING;
+    list_init(&list->link);
+    buffer_init(&list->text, 0);
+    if (buffer_append(&list->text, params->pull.at, (size_t)(params->pull.end - params->pull.at)) != 0) goto err;
+    list->call = call_new(session, msgid, CALL_MANY);
+    if (list->call == NULL) goto err;
+
+    session->list = list;
+    check_list_maybe_start(list);
+    return 0;
+
+err:
+    buffer_fini(&list->text);
+    mem_free(list);
+    return params_fail_overloaded(params);
+}
+
+void check_list_maybe_start(struct check_list *list)
+{
+    struct session *session = list->session;
+    struct sessions *home = session->home;
+    if (list->state != WAITING || !fits(session, list->n)) return;
+
+    if (engine_n_available(home->engine) < home->n_promised + list->n) {
+        struct request_fault fault;
+        struct params params = methods_params(session, &fault);
+        params_fail_overloaded(&params);
+        counters.overloaded++;
+        refuse(list, &fault);
+        return;
+    }
+
+    list->state = READING;
+    home->n_promised += list->n;
+    session_began(session, list->n);
+    sessions_work_later(home, &home->lists, &list->link);
+}
+
+/* ---- its work, a piece at a time ---- */
+
+/* Up to `max` members become checks. The list is gone where one of them was wrong. */
+static void read_piece(struct check_list *list, uint32_t max)
+{
+    struct request_fault fault;
+    struct params params = methods_params(list->session, &fault);
+    params.pull = pull_of(buffer_data(&list->text), buffer_len(&list->text));
+
+    for (; max > 0 && list->n_read < list->n; max--) {
+        if (methods_add_member(list->call, &params, list->n_read) != 0) {
+            refuse(list, &fault);
+            return;
+        }
+        list->n_read++;
+        list->session->home->n_promised--;
+    }
+    buffer_consume(&list->text, (size_t)(params.pull.at - buffer_data(&list->text)));
+    if (list->n_read < list->n) return;
+
+    buffer_fini(&list->text);
+    list->state = HANDING;
+    call_begin_pieces(list->call);
+}
+
+/* The last piece takes the list along: the session's next message may be begun before the answers are there. */
+static void hand_piece(struct check_list *list, uint32_t max)
+{
+    struct call *call = list->call;
+    if (!call_hand_over(call, max)) return;
+    end(list);
+    call_handed_over(call);
+}
+
+void check_lists_run(struct sessions *sessions)
+{
+    for (uint32_t left = MEMBERS_PER_TICK; left > 0 && !list_empty(&sessions->lists); left -= MEMBERS_PER_PIECE) {
+        struct check_list *list = LIST_ITEM(list_pop_front(&sessions->lists), struct check_list, link);
+        list_push_back(&sessions->lists, &list->link);
+        if (list->state == READING)
+            read_piece(list, MEMBERS_PER_PIECE);
+        else
+            hand_piece(list, MEMBERS_PER_PIECE);
+    }
+}

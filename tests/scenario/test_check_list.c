@@ -1,0 +1,408 @@
+/* test_check_list.c: long lists and long messages: what many of them at once do to a tick, and to everybody else. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <cmocka.h>
+
+#include "base/counters.h"
+#include "engine/check.h"
+#include "fakes/server_world.h"
+
+enum {
+    N_FLOODS = 8,
+    LONG_LIST = 600,      /* several ticks' worth; its answer fits into struct heard */
+    MEMBERS_A_TICK = 512, /* of all connections together */
+};
+
+static struct server_world world;
+static struct client polite, floods[N_FLOODS];
+static struct heard heard;
+
+static void open_clients(void)
+{
+    client_open(&polite, &world);
+    for (int i = 0; i < N_FLOODS; i++) client_open(&floods[i], &world);
+    server_world_turns(&world, N_FLOODS + 2); /* libuv may accept one a turn */
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    server_world_open_memory(&world, &server_world_options);
+    open_clients();
+    return 0;
+}
+
+static int set_up_scripted(void **state)
+{
+    (void)state;
+    server_world_open(&world, &server_world_options);
+    open_clients();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    client_close(&polite);
+    for (int i = 0; i < N_FLOODS; i++) client_close(&floods[i]);
+    server_world_close(&world);
+    return 0;
+}
+
+/* A check_many of n times the same, its last member of `last`. */
+static void build_list(struct buffer *out, uint64_t msgid, unsigned n, const char *key, const char *last)
+{
+    struct packer packer = packer_of(out);
+    rpc_pack_request(&packer, msgid, "check_many", 1);
+    pack_array(&packer, n);
+    for (unsigned i = 0; i < n; i++) {
+        pack_array(&packer, 2);
+        pack_text(&packer, i == n - 1 ? last : "api");
+        pack_text(&packer, key);
+    }
+}
+
+/* Into the socket; no tick runs. */
+static void put_list(struct client *client, uint64_t msgid, unsigned n, const char *key)
+{
+    struct buffer out;
+    buffer_init(&out, 0);
+    build_list(&out, msgid, n, key, "api");
+    assert_int_equal(send(client->fd, buffer_data(&out), buffer_len(&out), 0), buffer_len(&out));
+    buffer_fini(&out);
+}
+
+static void send_list(struct client *client, uint64_t msgid, unsigned n, const char *last)
+{
+    struct buffer out;
+    buffer_init(&out, 0);
+    build_list(&out, msgid, n, "k", last);
+    assert_int_equal(client_send(client, buffer_data(&out), buffer_len(&out)), buffer_len(&out));
+    buffer_fini(&out);
+}
+
+static struct slice key_of(struct list *link)
+{
+    return CONTAINER_OF(LIST_ITEM(link, struct op, link), struct check, op)->key;
+}
+
+/* How many of the checks that the store holds are of this key. */
+static size_t n_held_of(const char *key)
+{
+    size_t n = 0;
+    LIST_FOREACH (link, &world.engine.scripted.held) n += slice_is(key_of(link), key);
+    return n;
+}
+
+static void turn_until_held(size_t n)
+{
+    for (int i = 0; world.engine.scripted.n_held < n; i++) {
+        assert_true(i < 1000);
+        server_world_turn(&world);
+    }
+}
+
+static bool has_answer(const struct client *client)
+{
+    uint8_t byte;
+    return recv(client->fd, &byte, 1, MSG_PEEK) == 1;
+}
+
+static void assert_list_answer(struct client *client, uint64_t msgid, unsigned n)
+{
+    uint32_t length;
+    client_answer(client, &heard);
+    assert_int_equal(heard.msgid, msgid);
+    assert_string_equal(heard.error, "");
+    assert_int_equal(pull_array(&heard.result, &length), 0);
+    assert_int_equal(length, n);
+}
+
+static void assert_nothing_is_left(void)
+{
+    scripted_end_all(&world.engine.scripted, OP_DECIDED);
+    server_world_turns(&world, 3);
+    assert_int_equal(engine_n_live(world.engine.engine), 0);
+    assert_int_equal(counters.inflight, 0);
+}
+
+static void eight_floods_hand_over_a_bounded_number_of_checks_a_tick(void **state)
+{
+    (void)state;
+    enum { N = 500 }; /* short messages: all lists begin in one tick */
+    char key[2] = "a";
+    size_t before = 0;
+    for (int i = 0; i < N_FLOODS; i++, key[0]++) put_list(&floods[i], 1, N, key);
+
+    for (int i = 0; before < N_FLOODS * N; i++) {
+        assert_true(i < 1000);
+        server_world_turn(&world);
+        size_t now = world.engine.scripted.n_submitted;
+        assert_true(now - before <= MEMBERS_A_TICK);
+        if (before < N_FLOODS * N / 2 && now >= N_FLOODS * N / 2) {
+            for (key[0] = 'a'; key[0] < 'a' + N_FLOODS; key[0]++) assert_true(n_held_of(key) >= N / 4); /* all alike */
+        }
+        before = now;
+    }
+    assert_nothing_is_left();
+}
+
+static void another_clients_check_is_answered_before_the_floods(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_FLOODS; i++) put_list(&floods[i], 1, LONG_LIST, "k");
+    server_world_turns(&world, 2);
+
+    struct buffer out;
+    buffer_init(&out, 0);
+    client_build(&out, 7, "check", 2, "ss", "api", "mine");
+    assert_int_equal(send(polite.fd, buffer_data(&out), buffer_len(&out), 0), buffer_len(&out));
+    buffer_fini(&out);
+    server_world_turn(&world);
+    assert_true(has_answer(&polite));
+    for (int i = 0; i < N_FLOODS; i++) assert_false(has_answer(&floods[i]));
+
+    for (int i = 0; i < N_FLOODS; i++) assert_list_answer(&floods[i], 1, LONG_LIST);
+    client_answer(&polite, &heard);
+    assert_int_equal(heard.msgid, 7);
+}
+
+static void long_messages_are_taken_one_a_tick_from_all_connections(void **state)
+{
+    (void)state;
+    enum { N = 10, ROUNDS = 3 };
+    char key[600];
+    memset(key, 'k', sizeof key - 1);
+    key[sizeof key - 1] = '\0';
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < N_FLOODS; i++) put_list(&floods[i], (uint64_t)round, N, key);
+
+    size_t before = 0;
+    for (int i = 0; before < ROUNDS * N_FLOODS * N; i++) {
+        assert_true(i < 1000);
+        server_world_turn(&world);
+        assert_true(world.engine.scripted.n_submitted - before <= N);
+        before = world.engine.scripted.n_submitted;
+    }
+    assert_nothing_is_left();
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < N_FLOODS; i++) assert_list_answer(&floods[i], (uint64_t)round, N);
+}
+
+static void many_short_lists_of_one_connection_share_its_budget(void **state)
+{
+    (void)state;
+    enum { N = 50, N_LISTS = 40, CHECKS_PER_TURN = 256 };
+    struct buffer out;
+    buffer_init(&out, 0);
+    for (unsigned i = 0; i < N_LISTS; i++) build_list(&out, i, N, "k", "api");
+    assert_int_equal(send(floods[0].fd, buffer_data(&out), buffer_len(&out), 0), buffer_len(&out));
+    buffer_fini(&out);
+
+    server_world_turn(&world);
+    assert_in_range(world.engine.scripted.n_submitted, N, 2 * (CHECKS_PER_TURN + N)); /* libuv's tick ends twice */
+    turn_until_held(N_LISTS * N);
+    assert_nothing_is_left();
+}
+
+static void a_wrong_member_at_the_end_of_a_long_list_charges_nothing(void **state)
+{
+    (void)state;
+    send_list(&polite, 3, LONG_LIST, "nope");
+    client_answer(&polite, &heard);
+    assert_int_equal(heard.msgid, 3);
+    assert_int_equal(strncmp(heard.error, "UNKNOWN_POLICY: checks[599]: ", 29), 0);
+    assert_int_equal(world.engine.scripted.n_submitted, 0);
+    assert_nothing_is_left();
+
+    client_ask(&polite, 4, "check", 2, "ss", "api", "k");
+    assert_int_equal(world.engine.scripted.n_held, 1);
+}
+
+static void later_calls_of_a_connection_wait_for_the_last_piece(void **state)
+{
+    (void)state;
+    send_list(&polite, 1, LONG_LIST, "api");
+    client_ask(&polite, 2, "check", 2, "ss", "api", "later");
+    turn_until_held(LONG_LIST + 1);
+    assert_true(slice_is(key_of(world.engine.scripted.held.prev), "later"));
+    assert_int_equal(n_held_of("later"), 1);
+}
+
+static void answers_of_a_long_list_are_in_its_order(void **state)
+{
+    (void)state;
+    send_list(&polite, 1, LONG_LIST, "api");
+    turn_until_held(LONG_LIST);
+    for (unsigned i = LONG_LIST; i-- > 0;) {
+        world.engine.scripted.decision.remaining = i;
+        scripted_end(&world.engine.scripted, i, OP_DECIDED);
+    }
+    assert_list_answer(&polite, 1, LONG_LIST);
+    for (unsigned i = 0; i < LONG_LIST; i++) assert_int_equal(heard_decision(&heard.result).remaining, i);
+}
+
+static void a_member_of_a_long_list_without_a_decision_is_named(void **state)
+{
+    (void)state;
+    send_list(&polite, 1, LONG_LIST, "strict");
+    turn_until_held(LONG_LIST);
+    scripted_end_all(&world.engine.scripted, OP_DOWN);
+    client_answer(&polite, &heard);
+    assert_int_equal(strncmp(heard.error, "STORE_UNAVAILABLE: checks[599]: ", 32), 0);
+    assert_nothing_is_left();
+}
+
+/* A turn at a time, from its first byte to its last piece: whenever the client leaves, nothing stays behind. */
+static void a_client_that_leaves_amid_its_list_leaves_nothing(void **state)
+{
+    (void)state;
+    for (int turns = 0; turns < 8; turns++) {
+        client_close(&polite);
+        client_open(&polite, &world);
+        server_world_turns(&world, 2);
+        put_list(&polite, 1, 1000, "k");
+        server_world_turns(&world, turns);
+        client_close(&polite);
+        server_world_turns(&world, 10);
+        assert_int_equal(counters.connections, N_FLOODS);
+        assert_nothing_is_left();
+    }
+}
+
+static void a_drain_refuses_a_list_of_which_nothing_was_charged(void **state)
+{
+    (void)state;
+    put_list(&polite, 1, 2000, "k"); /* takes four ticks to be read */
+    server_world_turns(&world, 3);
+    assert_int_equal(world.engine.scripted.n_submitted, 0);
+    server_world_drain(&world, 60000);
+    client_answer(&polite, &heard);
+    assert_int_equal(strncmp(heard.error, "SHUTTING_DOWN: ", 15), 0);
+    assert_true(client_is_closed(&polite));
+    assert_int_equal(world.n_drained, 1);
+    assert_int_equal(world.engine.scripted.n_submitted, 0);
+}
+
+static void a_drain_finishes_a_list_that_is_being_handed_over(void **state)
+{
+    (void)state;
+    struct buffer out;
+    buffer_init(&out, 0);
+    build_list(&out, 1, LONG_LIST, "k", "api");
+    client_build(&out, 2, "ping", 0, "");
+    assert_int_equal(send(polite.fd, buffer_data(&out), buffer_len(&out), 0), buffer_len(&out));
+    buffer_fini(&out);
+    turn_until_held(1);
+    assert_true(world.engine.scripted.n_held < LONG_LIST);
+
+    server_world_drain(&world, 60000);
+    client_answer(&polite, &heard);
+    assert_int_equal(heard.msgid, 2);
+    assert_int_equal(strncmp(heard.error, "SHUTTING_DOWN: ", 15), 0);
+    turn_until_held(LONG_LIST);
+    assert_int_equal(world.n_drained, 0);
+    scripted_end_all(&world.engine.scripted, OP_DECIDED);
+    assert_list_answer(&polite, 1, LONG_LIST);
+    assert_true(client_is_closed(&polite));
+    assert_int_equal(world.n_drained, 1);
+}
+
+static void a_list_waits_until_the_connection_may_have_it_in_flight(void **state)
+{
+    (void)state;
+    struct server_options options = server_world_options;
+    options.max_inflight_per_connection = 100;
+    server_set_options(world.server, &options);
+
+    client_ask(&polite, 1, "check", 2, "ss", "api", "k");
+    send_list(&polite, 2, 99, "api"); /* fits beside the check */
+    turn_until_held(100);
+    send_list(&polite, 3, 300, "api"); /* never fits: it goes alone */
+    client_ask(&polite, 4, "ping", 0, "");
+    server_world_turns(&world, 10);
+    assert_int_equal(world.engine.scripted.n_submitted, 100);
+
+    scripted_end(&world.engine.scripted, 0, OP_DECIDED);
+    server_world_turns(&world, 10);
+    assert_int_equal(world.engine.scripted.n_submitted, 100);
+    scripted_end_all(&world.engine.scripted, OP_DECIDED);
+    turn_until_held(300);
+    scripted_end_all(&world.engine.scripted, OP_DECIDED);
+    for (unsigned msgid = 1; msgid <= 4; msgid++) {
+        client_answer(&polite, &heard);
+        assert_int_equal(heard.msgid, msgid);
+        assert_string_equal(heard.error, "");
+    }
+}
+
+static void a_list_that_never_fits_the_daemon_is_told_to_be_split(void **state)
+{
+    (void)state;
+    struct engine_options options = {.max_inflight = 200, .local_max_keys = 10};
+    engine_set_options(world.engine.engine, &options);
+    send_list(&polite, 1, 201, "api");
+    client_answer(&polite, &heard);
+    assert_string_equal(heard.error,
+                        "BAD_REQUEST: 201 checks in one request; caps.max_inflight is 200, split the list");
+    assert_int_equal(counters.overloaded, 0);
+    assert_int_equal(world.engine.scripted.n_submitted, 0);
+
+    send_list(&polite, 2, 200, "api");
+    turn_until_held(200);
+}
+
+/* Two that do not fit together: one has its place from the beginning, so that not both fail half-way. */
+static void of_two_lists_that_are_too_much_together_one_is_served(void **state)
+{
+    (void)state;
+    struct engine_options options = {.max_inflight = 1000, .local_max_keys = 10};
+    engine_set_options(world.engine.engine, &options);
+    put_list(&floods[0], 1, LONG_LIST, "a");
+    put_list(&floods[1], 1, LONG_LIST, "b");
+    turn_until_held(LONG_LIST);
+    scripted_end_all(&world.engine.scripted, OP_DECIDED);
+
+    int n_served = 0;
+    for (int i = 0; i < 2; i++) {
+        client_answer(&floods[i], &heard);
+        bool is_refused = strncmp(heard.error, "OVERLOADED: ", 12) == 0;
+        assert_true(is_refused || heard.error[0] == '\0');
+        n_served += !is_refused;
+    }
+    assert_int_equal(n_served, 1);
+    assert_int_equal(counters.overloaded, 1);
+    assert_nothing_is_left();
+}
+
+#define TEST(name)          cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST_SCRIPTED(name) cmocka_unit_test_setup_teardown(name, set_up_scripted, tear_down)
+
+int main(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    const struct CMUnitTest tests[] = {
+        TEST_SCRIPTED(eight_floods_hand_over_a_bounded_number_of_checks_a_tick),
+        TEST(another_clients_check_is_answered_before_the_floods),
+        TEST_SCRIPTED(long_messages_are_taken_one_a_tick_from_all_connections),
+        TEST_SCRIPTED(many_short_lists_of_one_connection_share_its_budget),
+        TEST_SCRIPTED(a_wrong_member_at_the_end_of_a_long_list_charges_nothing),
+        TEST_SCRIPTED(later_calls_of_a_connection_wait_for_the_last_piece),
+        TEST_SCRIPTED(answers_of_a_long_list_are_in_its_order),
+        TEST_SCRIPTED(a_member_of_a_long_list_without_a_decision_is_named),
+        TEST_SCRIPTED(a_client_that_leaves_amid_its_list_leaves_nothing),
+        TEST_SCRIPTED(a_drain_refuses_a_list_of_which_nothing_was_charged),
+        TEST_SCRIPTED(a_drain_finishes_a_list_that_is_being_handed_over),
+        TEST_SCRIPTED(a_list_waits_until_the_connection_may_have_it_in_flight),
+        TEST_SCRIPTED(a_list_that_never_fits_the_daemon_is_told_to_be_split),
+        TEST_SCRIPTED(of_two_lists_that_are_too_much_together_one_is_served),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -42,6 +42,7 @@ struct server_options options_server(const struct config *config, enum store_typ
         .max_connections = (uint32_t)config->caps_max_connections,
         .max_inflight_per_connection = (uint32_t)config->caps_max_inflight_per_connection,
         .max_output = (uint64_t)config->listen_max_output,
+        .max_output_total = (uint64_t)config->listen_max_output_total,
         .idle_timeout_ms = (uint32_t)config->listen_idle_timeout_ms,
         .write_stall_ms = (uint32_t)config->listen_write_stall_ms,
         .inline_access = config->inline_allow ? INLINE_EVERYBODY : INLINE_NOBODY,

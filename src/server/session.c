@@ -66,6 +66,7 @@ void session_close(struct session *session)
     list_remove(&session->long_link);
     list_remove(&session->stall_link);
     if (session->list != NULL) check_list_drop(session->list);
+    session_count_unread(session);
     uv_close((uv_handle_t *)&session->pipe, on_closed);
 }
 
@@ -154,15 +155,25 @@ static void on_message(struct session *session, const uint8_t *bytes, size_t len
         on_request(session, fault, &request);
 }
 
+/* Is too much unread in all, and more than an equal part of what may be by this peer? The largest always leaves more
+ * than that; what it reads brings it here again. */
+static bool is_crowding(const struct session *session)
+{
+    const struct sessions *home = session->home;
+    uint64_t max = home->options.max_output_total;
+    return home->n_unread > max && session_unread(session) > max / home->n_leaving;
+}
+
 /* Does the session hold too much to take another message? Once it does, until it holds half of that. */
 static bool is_paused(struct session *session)
 {
     const struct server_options *options = &session->home->options;
     uint32_t max_inflight = options->max_inflight_per_connection;
     uint64_t high = options->max_output / 2;
+    bool crowding = is_crowding(session);
     if (session->paused)
-        session->paused = session->n_inflight > max_inflight / 2 || session_unread(session) > high / 2;
-    else if (session->n_inflight >= max_inflight || session_unread(session) > high) {
+        session->paused = crowding || session->n_inflight > max_inflight / 2 || session_unread(session) > high / 2;
+    else if (crowding || session->n_inflight >= max_inflight || session_unread(session) > high) {
         session->paused = true;
         counters.read_pauses++;
     }

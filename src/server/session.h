@@ -43,6 +43,7 @@ struct session {
     int64_t asked_us;      /* when the last message came; CLOCK_MONOTONIC */
     int64_t taken_us;      /* when the peer last took some of `writing` */
     size_t n_untaken;      /* bytes of `writing` at that time */
+    size_t n_counted;      /* of its unread bytes, in home->n_unread */
     uint32_t n_inflight;   /* checks */
     uint32_t turn;         /* the turn that `n_taken` counts for */
     uint32_t n_taken;      /* messages in that turn, those of several checks counted by them */
@@ -71,6 +72,7 @@ void session_run_long(struct session *session); /* the same, with a long message
 void session_flush(struct session *session); /* write what is in `out` */
 
 bool session_is_owed(const struct session *session); /* an answer is being made, or waits to be read */
+int64_t session_stalled_us(struct session *session); /* how long the peer has taken nothing of what waits for it */
 bool session_has_stalled(struct session *session);   /* the peer took nothing for write_stall_ms, or lingers too long */
 
 void session_list_ended(struct session *session); /* `list` is NULL again */

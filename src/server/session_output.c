@@ -68,6 +68,17 @@ void session_say_last_words(struct session *session)
 
 /* ---- writing ---- */
 
+/* The sum over all sessions is kept, never added up: there may be ten thousand. */
+void session_count_unread(struct session *session)
+{
+    struct sessions *home = session->home;
+    size_t n = session->closed ? 0 : session_unread(session);
+    home->n_leaving += (n > 0) - (session->n_counted > 0);
+    home->n_unread += n - session->n_counted;
+    session->n_counted = n;
+    counters.unread_bytes = home->n_unread;
+}
+
 static void on_written(uv_write_t *write, int status)
 {
     struct session *session = write->data;
@@ -78,6 +89,7 @@ static void on_written(uv_write_t *write, int status)
     }
     list_remove(&session->stall_link);
     session_give_back(session, &session->writing);
+    session_count_unread(session);
     if (buffer_len(&session->out) > 0) mark_dirty(session);
     session_maybe_resume(session);
 }
@@ -103,6 +115,7 @@ void session_flush(struct session *session)
 {
     if (session->closed || buffer_len(&session->out) == 0) return;
     if (session_is_writing(session)) {
+        session_count_unread(session);
         session_maybe_pause(session);
         return;
     }
@@ -118,20 +131,31 @@ void session_flush(struct session *session)
         write_rest(session);
     else
         spares_return(&session->home->spares, &session->out);
-    if (!session->closed) session_maybe_resume(session);
+    if (session->closed) return;
+    session_count_unread(session);
+    session_maybe_resume(session);
 }
 
 /* The kernel's buffer counts as taken, and it takes again only once the peer has read most of it: a peer is closed that
  * reads less than about 150 KiB in write_stall_ms while that much waits for it. */
+int64_t session_stalled_us(struct session *session)
+{
+    struct sessions *home = session->home;
+    size_t n = uv_stream_get_write_queue_size(session_stream(session));
+    if (!session->lingers && n < session->n_untaken) {
+        session->n_untaken = n;
+        session->taken_us = home->clock->mono_us;
+        list_remove(&session->stall_link);
+        list_push_back(&home->stalled, &session->stall_link);
+        session_count_unread(session);
+    }
+    return home->clock->mono_us - session->taken_us;
+}
+
 bool session_has_stalled(struct session *session)
 {
-    size_t n = uv_stream_get_write_queue_size(session_stream(session));
-    int64_t now_us = session->home->clock->mono_us;
-    if (session->lingers) return now_us - session->taken_us >= LINGER_MS * 1000;
-    if (n < session->n_untaken) {
-        session->n_untaken = n;
-        session->taken_us = now_us;
-    }
+    int64_t stalled_us = session_stalled_us(session);
+    if (session->lingers) return stalled_us >= LINGER_MS * 1000;
     uint32_t stall_ms = session->home->options.write_stall_ms;
-    return stall_ms > 0 && now_us - session->taken_us >= (int64_t)stall_ms * 1000;
+    return stall_ms > 0 && stalled_us >= (int64_t)stall_ms * 1000;
 }

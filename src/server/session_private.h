@@ -32,6 +32,7 @@ static inline void session_give_back(struct session *session, struct buffer *buf
     spares_return(&session->home->spares, buf);
 }
 
+void session_count_unread(struct session *session);   /* less or more is unread than when it was counted last */
 void session_maybe_pause(struct session *session);    /* more is unread than before */
 void session_maybe_resume(struct session *session);   /* less is in flight or unread than before */
 void session_say_last_words(struct session *session); /* into `out`: why the framing was lost */

@@ -6,7 +6,12 @@
 #include "server/check_list.h"
 #include "server/session.h"
 
-enum { SWEEP_MIN_MS = 10, SWEEP_MAX_MS = 1000 };
+enum {
+    SWEEP_MIN_MS = 10,
+    SWEEP_MAX_MS = 1000,
+    UNREAD_GRACE_US = 100000, /* a peer that took something so lately reads */
+    UNREAD_LOOKS = 64,        /* at peers, a turn */
+};
 
 static void run_runnable(struct sessions *sessions)
 {
@@ -63,7 +68,7 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
 
 void sessions_fini(struct sessions *sessions)
 {
-    CHECK(sessions->n == 0 && sessions->n_promised == 0 && list_empty(&sessions->lists));
+    CHECK(sessions->n == 0 && sessions->n_unread == 0 && sessions->n_promised == 0 && list_empty(&sessions->lists));
     call_pool_fini(&sessions->idle_calls);
     spares_fini(&sessions->spares);
     mem_free(sessions->read_buffer);
@@ -75,10 +80,24 @@ void sessions_work_later(struct sessions *sessions, struct list *queue, struct l
     uv_idle_start(&sessions->runner, on_runner);
 }
 
+/* Too much is unread in all: who took nothing for the longest time is closed, until it is not. */
+static void close_longest_stalled(struct sessions *sessions)
+{
+    int looks = 0;
+    LIST_FOREACH (link, &sessions->stalled) {
+        struct session *session = LIST_ITEM(link, struct session, stall_link);
+        if (sessions->n_unread <= sessions->options.max_output_total || looks++ == UNREAD_LOOKS) return;
+        if (session->n_counted == 0 || session_stalled_us(session) < UNREAD_GRACE_US) continue;
+        counters.connections_closed_unread++;
+        session_close(session);
+    }
+}
+
 void sessions_turn_end(struct sessions *sessions)
 {
     for (struct list *link; (link = list_pop_front(&sessions->dirty)) != NULL;)
         session_flush(LIST_ITEM(link, struct session, dirty_link));
+    if (sessions->n_unread > sessions->options.max_output_total) close_longest_stalled(sessions);
     sessions->turn++;
 }
 

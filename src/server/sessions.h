@@ -7,7 +7,8 @@
  *             session one budget a turn, so that a flood on one connection starves no other
  *   longs     the next message is a long one: one of them a tick, so that many do not add up
  *   lists     a check_many that is done in pieces (check_list.h)
- *   stalled   the socket was full: the rest is with libuv, and the peer is watched
+ *   stalled   the socket was full: the rest is with libuv, and the peer is watched; the first took nothing for the
+ *             longest time
  *   all       in the order of their last request: the first is the longest silent
  */
 #ifndef RL_SERVER_SESSIONS_H
@@ -41,6 +42,8 @@ struct sessions {
     struct list stalled;
     uint64_t n_made; /* sessions, ever */
     size_t n_promised; /* members of `lists` that caps.max_inflight has a place for, and that are no checks yet */
+    size_t n_unread;  /* bytes that all peers have not taken from us, as of each one's last count */
+    size_t n_leaving; /* sessions with such bytes */
     size_t n;      /* sessions whose memory is not yet freed */
     uint32_t turn; /* counts turn ends: a session's budget is for one turn */
     bool draining;

@@ -30,6 +30,7 @@ const struct server_options server_world_options = {
     .max_connections = 100,
     .max_inflight_per_connection = 4096,
     .max_output = 1024 * 1024,
+    .max_output_total = 64 * 1024 * 1024,
     .write_stall_ms = 5000,
     .store_name = "memory",
     .hiredis_version = "1.2.0",

@@ -3,11 +3,15 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
+#include "server/check_list.h"
 #include "server/explain.h"
 #include "server/reply.h"
 #include "server/reserve.h"
 
-enum { MEMBER_TEXT_MAX = 256 };
+enum {
+    MEMBER_TEXT_MAX = 256,
+    LATE_DEADLINE_MS = 1, /* of the pieces that follow, once a store has let a deadline of the same list pass */
+};
 
 struct call *call_new(struct session *session, uint64_t msgid, enum call_form form)
 {
@@ -58,6 +62,7 @@ void call_drop(struct call *call)
         if (is_asked(call, check) && check != call->enforced) check_release(check);
     }
     if (call->enforced != NULL) check_release(call->enforced); /* with its members */
+    if (call->n_handed > 0) check_lists_answered(call->session->home, call->n_handed);
     call_free(call);
 }
 
@@ -142,6 +147,14 @@ static void pack_what_is_answered(struct call *call)
     call->pack_failed |= packer.failed;
 }
 
+static void note_piece_answered(struct call *call, const struct check *check)
+{
+    call->is_late |= check->error != ERROR_NONE || check->decision.reason == REASON_DEADLINE;
+    call->n_handed--;
+    check_lists_answered(call->session->home, 1);
+    pack_what_is_answered(call);
+}
+
 static void take_packed(struct packer *packer, const struct call *call)
 {
     const struct buffer *packed = &call->packed;
@@ -220,7 +233,7 @@ static void close_one(struct call *call)
 static void on_done(struct check *check)
 {
     struct call *call = check->asker;
-    if (call->in_pieces) pack_what_is_answered(call);
+    if (call->in_pieces) note_piece_answered(call, check);
     close_one(call);
 }
 
@@ -283,7 +296,10 @@ bool call_hand_over(struct call *call, uint32_t max)
         struct check *check = call->unasked;
         call->unasked = check->next;
         call->n_open++;
+        call->n_handed++;
+        call->session->home->n_handed++;
         check->done = on_done;
+        if (call->is_late) check->deadline_ms = LATE_DEADLINE_MS;
         engine_submit(call->session->home->engine, check);
     }
     return call->unasked == NULL;

@@ -48,6 +48,8 @@ struct call {
     /* of one in pieces */
     bool in_pieces;
     bool pack_failed;      /* no memory for `packed` */
+    bool is_late;          /* the store did not decide one of them, or not in time */
+    uint32_t n_handed;     /* checks that the engine has and has not answered */
     uint32_t n_packed;     /* answers in `packed`; their checks are gone */
     struct check *unasked; /* the first that is not the engine's yet */
     struct buffer packed;  /* owned */

@@ -11,10 +11,11 @@ enum {
     MEMBERS_AT_ONCE = 64,   /* of a list that is not cut */
     MEMBERS_PER_PIECE = 64, /* of one list, before another one has its turn */
     MEMBERS_PER_TICK = 512, /* of all lists together, read or handed over */
+    HANDED_MAX = 1024,      /* of all lists together, without an answer: some milliseconds of a Redis at work */
 };
 
 struct check_list {
-    struct list link; /* in sessions->lists while READING or HANDING */
+    struct list link; /* in sessions->reading or ->handing */
     struct session *session; /* not owned */
     struct call *call;  /* not owned; the session's */
     struct buffer text; /* owned; the members as they came, until all are read */
@@ -118,7 +119,7 @@ void check_list_maybe_start(struct check_list *list)
     list->state = READING;
     home->n_promised += list->n;
     session_began(session, list->n);
-    sessions_work_later(home, &home->lists, &list->link);
+    sessions_work_later(home, &home->reading, &list->link);
 }
 
 /* ---- its work, a piece at a time ---- */
@@ -141,8 +142,11 @@ static void read_piece(struct check_list *list, uint32_t max)
     buffer_consume(&list->text, (size_t)(params.pull.at - buffer_data(&list->text)));
     if (list->n_read < list->n) return;
 
+    struct sessions *home = list->session->home;
     buffer_fini(&list->text);
     list->state = HANDING;
+    list_remove(&list->link);
+    list_push_back(&home->handing, &list->link);
     call_begin_pieces(list->call);
 }
 
@@ -155,14 +159,42 @@ static void hand_piece(struct check_list *list, uint32_t max)
     call_handed_over(call);
 }
 
+/* The first of a queue, which goes to its end; NULL where it is empty. */
+static struct check_list *next_of(struct list *queue)
+{
+    struct list *link = list_pop_front(queue);
+    if (link == NULL) return NULL;
+    list_push_back(queue, link);
+    return LIST_ITEM(link, struct check_list, link);
+}
+
+static bool may_hand(const struct sessions *sessions)
+{
+    return !list_empty(&sessions->handing) && sessions->n_handed < HANDED_MAX;
+}
+
+bool check_lists_have_work(const struct sessions *sessions)
+{
+    return !list_empty(&sessions->reading) || may_hand(sessions);
+}
+
 void check_lists_run(struct sessions *sessions)
 {
-    for (uint32_t left = MEMBERS_PER_TICK; left > 0 && !list_empty(&sessions->lists); left -= MEMBERS_PER_PIECE) {
-        struct check_list *list = LIST_ITEM(list_pop_front(&sessions->lists), struct check_list, link);
-        list_push_back(&sessions->lists, &list->link);
-        if (list->state == READING)
-            read_piece(list, MEMBERS_PER_PIECE);
-        else
-            hand_piece(list, MEMBERS_PER_PIECE);
+    uint32_t left = MEMBERS_PER_TICK;
+    while (left > 0 && check_lists_have_work(sessions)) {
+        if (may_hand(sessions)) {
+            hand_piece(next_of(&sessions->handing), MEMBERS_PER_PIECE);
+            left -= MEMBERS_PER_PIECE;
+        }
+        if (left > 0 && !list_empty(&sessions->reading)) {
+            read_piece(next_of(&sessions->reading), MEMBERS_PER_PIECE);
+            left -= MEMBERS_PER_PIECE;
+        }
     }
+}
+
+void check_lists_answered(struct sessions *sessions, uint32_t n)
+{
+    sessions->n_handed -= n;
+    if (may_hand(sessions)) sessions_wake(sessions);
 }

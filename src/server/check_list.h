@@ -6,8 +6,9 @@
  *                       HANDING   nothing was wrong with any of them: the checks go to the engine
  *
  * Reading and handing over happen in pieces. All lists of all connections share MEMBERS_PER_TICK and take turns, so that
- * neither one long list nor many of them delay everybody else. As long as its list is under way a session takes no
- * further message: the order within a connection stays.
+ * neither one long list nor many of them delay everybody else; nor do they fill the store's queue: beyond HANDED_MAX
+ * members without an answer handing over waits. As long as its list is under way a session takes no further message: the
+ * order within a connection stays.
  */
 #ifndef RL_SERVER_CHECK_LIST_H
 #define RL_SERVER_CHECK_LIST_H
@@ -30,7 +31,9 @@ void check_list_maybe_start(struct check_list *list); /* less is in flight than 
 void check_list_drain(struct check_list *list);       /* refuse it, where nothing of it was handed over */
 void check_list_drop(struct check_list *list);        /* the session closes; it drops the call itself */
 
-/* One tick's share of work on the lists under way. */
+/* One tick's share of work on the lists under way; is there any left for the next tick? */
 void check_lists_run(struct sessions *sessions);
+bool check_lists_have_work(const struct sessions *sessions);
+void check_lists_answered(struct sessions *sessions, uint32_t n); /* of members handed over, so many are no more */
 
 #endif

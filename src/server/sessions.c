@@ -32,7 +32,7 @@ static void on_runner(uv_idle_t *handle)
     if (first != NULL) session_run_long(LIST_ITEM(first, struct session, long_link));
     check_lists_run(sessions);
 
-    if (list_empty(&sessions->runnable) && list_empty(&sessions->longs) && list_empty(&sessions->lists))
+    if (list_empty(&sessions->runnable) && list_empty(&sessions->longs) && !check_lists_have_work(sessions))
         uv_idle_stop(handle);
 }
 
@@ -58,7 +58,8 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
     list_init(&sessions->dirty);
     list_init(&sessions->runnable);
     list_init(&sessions->longs);
-    list_init(&sessions->lists);
+    list_init(&sessions->reading);
+    list_init(&sessions->handing);
     list_init(&sessions->stalled);
     uv_idle_init(loop, &sessions->runner);
     uv_timer_init(loop, &sessions->sweeper);
@@ -68,7 +69,8 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
 
 void sessions_fini(struct sessions *sessions)
 {
-    CHECK(sessions->n == 0 && sessions->n_unread == 0 && sessions->n_promised == 0 && list_empty(&sessions->lists));
+    CHECK(sessions->n == 0 && sessions->n_unread == 0 && sessions->n_promised == 0 && sessions->n_handed == 0);
+    CHECK(list_empty(&sessions->reading) && list_empty(&sessions->handing));
     call_pool_fini(&sessions->idle_calls);
     spares_fini(&sessions->spares);
     mem_free(sessions->read_buffer);
@@ -77,6 +79,11 @@ void sessions_fini(struct sessions *sessions)
 void sessions_work_later(struct sessions *sessions, struct list *queue, struct list *link)
 {
     list_push_back(queue, link);
+    sessions_wake(sessions);
+}
+
+void sessions_wake(struct sessions *sessions)
+{
     uv_idle_start(&sessions->runner, on_runner);
 }
 

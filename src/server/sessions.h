@@ -6,7 +6,7 @@
  *   runnable  input that a turn's budget or a pause left over: continued by the idle handle, each
  *             session one budget a turn, so that a flood on one connection starves no other
  *   longs     the next message is a long one: one of them a tick, so that many do not add up
- *   lists     a check_many that is done in pieces (check_list.h)
+ *   reading, handing   a check_many that is done in pieces (check_list.h)
  *   stalled   the socket was full: the rest is with libuv, and the peer is watched; the first took nothing for the
  *             longest time
  *   all       in the order of their last request: the first is the longest silent
@@ -38,16 +38,17 @@ struct sessions {
     struct list dirty;
     struct list runnable;
     struct list longs;
-    struct list lists; /* of struct check_list */
+    struct list reading, handing; /* of struct check_list */
     struct list stalled;
     uint64_t n_made; /* sessions, ever */
-    size_t n_promised; /* members of `lists` that caps.max_inflight has a place for, and that are no checks yet */
+    size_t n_handed;   /* members of lists that the engine has and has not answered */
+    size_t n_promised; /* members of `reading` that caps.max_inflight has a place for, and that are no checks yet */
     size_t n_unread;  /* bytes that all peers have not taken from us, as of each one's last count */
     size_t n_leaving; /* sessions with such bytes */
     size_t n;      /* sessions whose memory is not yet freed */
     uint32_t turn; /* counts turn ends: a session's budget is for one turn */
     bool draining;
-    uv_idle_t runner;                           /* active while somebody is runnable, or in longs or lists */
+    uv_idle_t runner;                           /* active while there is something to do for it in those lists */
     uv_timer_t sweeper;                         /* active while somebody is stalled or may fall idle */
     void (*on_gone)(struct sessions *sessions); /* a session's memory was freed */
 };
@@ -57,8 +58,9 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
                   const struct server_options *options);
 void sessions_fini(struct sessions *sessions);
 
-/* Into runnable, longs or lists: for the next turn. */
+/* Into runnable, longs, reading or handing: for the next turn. */
 void sessions_work_later(struct sessions *sessions, struct list *queue, struct list *link);
+void sessions_wake(struct sessions *sessions); /* there is something to do in the next turn */
 void sessions_turn_end(struct sessions *sessions);
 void sessions_sweep(struct sessions *sessions);     /* close who was idle, or did not read, for too long */
 void sessions_arm_sweep(struct sessions *sessions); /* somebody is stalled, or might fall idle */

@@ -18,6 +18,7 @@ enum {
     N_FLOODS = 8,
     LONG_LIST = 600,      /* several ticks' worth; its answer fits into struct heard */
     MEMBERS_A_TICK = 512, /* of all connections together */
+    HANDED_MAX = 1024,    /* the same, without an answer */
 };
 
 static struct server_world world;
@@ -137,20 +138,65 @@ static void eight_floods_hand_over_a_bounded_number_of_checks_a_tick(void **stat
 {
     (void)state;
     enum { N = 500 }; /* short messages: all lists begin in one tick */
+    size_t handed = 0, of_flood[N_FLOODS] = {0};
     char key[2] = "a";
-    size_t before = 0;
     for (int i = 0; i < N_FLOODS; i++, key[0]++) put_list(&floods[i], 1, N, key);
 
-    for (int i = 0; before < N_FLOODS * N; i++) {
-        assert_true(i < 1000);
+    for (int turns = 0; handed < N_FLOODS * N; turns++) {
+        assert_true(turns < 1000);
         server_world_turn(&world);
-        size_t now = world.engine.scripted.n_submitted;
-        assert_true(now - before <= MEMBERS_A_TICK);
-        if (before < N_FLOODS * N / 2 && now >= N_FLOODS * N / 2) {
-            for (key[0] = 'a'; key[0] < 'a' + N_FLOODS; key[0]++) assert_true(n_held_of(key) >= N / 4); /* all alike */
-        }
-        before = now;
+        assert_true(world.engine.scripted.n_held <= MEMBERS_A_TICK);
+        handed += world.engine.scripted.n_held;
+        LIST_FOREACH (link, &world.engine.scripted.held) of_flood[key_of(link).data[0] - 'a']++;
+        scripted_end_all(&world.engine.scripted, OP_DECIDED);
+        for (int i = 0; i < N_FLOODS && handed >= N_FLOODS * N / 2; i++) assert_true(of_flood[i] >= N / 4);
     }
+    assert_nothing_is_left();
+}
+
+static void floods_do_not_fill_the_stores_queue(void **state)
+{
+    (void)state;
+    enum { N = 1000 };
+    for (int i = 0; i < N_FLOODS; i++) put_list(&floods[i], 1, N, "k");
+    turn_until_held(HANDED_MAX);
+    server_world_turns(&world, 20);
+    assert_in_range(world.engine.scripted.n_held, HANDED_MAX, HANDED_MAX + 63);
+
+    client_ask(&polite, 1, "check", 2, "ss", "api", "mine");
+    assert_int_equal(n_held_of("mine"), 1); /* it is not kept waiting */
+    for (int i = 0; i < 200; i++) scripted_end(&world.engine.scripted, 0, OP_DECIDED);
+    server_world_turns(&world, 5);
+    assert_in_range(world.engine.scripted.n_held, HANDED_MAX, HANDED_MAX + 64);
+
+    client_close(&floods[0]); /* what a client that left had there does not count for ever */
+    while (world.engine.scripted.n_held > 0) {
+        scripted_end_all(&world.engine.scripted, OP_DECIDED);
+        server_world_turns(&world, 20);
+    }
+    assert_true(world.engine.scripted.n_submitted >= (N_FLOODS - 1) * N);
+    assert_nothing_is_left();
+}
+
+static void a_store_that_let_a_deadline_of_a_list_pass_is_not_waited_for_again(void **state)
+{
+    (void)state;
+    enum { N = 5000 };
+    struct engine *engine = world.engine.engine;
+    send_list(&polite, 1, N, "api");
+    turn_until_held(HANDED_MAX);
+    world.engine.clock.mono_us = engine_next_deadline(engine);
+    engine_expire(engine);
+    assert_in_range(counters.failure_deadline, HANDED_MAX, HANDED_MAX + 63);
+
+    for (int turns = 0; turns < 10; turns++) { /* the rest has a millisecond, and a tick or two */
+        server_world_turn(&world);
+        world.engine.clock.mono_us += 1000;
+        engine_expire(engine);
+    }
+    assert_int_equal(counters.failure_deadline, N);
+    server_world_turns(&world, 2);
+    assert_true(has_answer(&polite));
     assert_nothing_is_left();
 }
 
@@ -390,6 +436,8 @@ int main(void)
     signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
         TEST_SCRIPTED(eight_floods_hand_over_a_bounded_number_of_checks_a_tick),
+        TEST_SCRIPTED(floods_do_not_fill_the_stores_queue),
+        TEST_SCRIPTED(a_store_that_let_a_deadline_of_a_list_pass_is_not_waited_for_again),
         TEST(another_clients_check_is_answered_before_the_floods),
         TEST_SCRIPTED(long_messages_are_taken_one_a_tick_from_all_connections),
         TEST_SCRIPTED(many_short_lists_of_one_connection_share_its_budget),

@@ -335,7 +335,7 @@ static int run(struct daemon *daemon)
 
 static int serve(struct daemon *daemon)
 {
-    process_raise_open_files(daemon->config->caps_max_connections);
+    if (process_raise_open_files(daemon->config->caps_max_connections) < 0) return EXIT_RUNNING;
     clock_update(&daemon->clock);
     if (daemon->arguments.test_clock) {
         log_warning("--test-clock: time starts at 0 and moves only by the method test_clock; not for production");

@@ -15,7 +15,10 @@
 #include "base/hash.h"
 #include "base/log.h"
 
-enum { FD_RESERVE = 64 }; /* descriptors beside the clients': Redis, names, the log, a reload */
+enum {
+    FD_RESERVE = 64, /* descriptors beside the clients': Redis, names, the log, a reload */
+    FD_LEAST = 32,   /* below it a start would fail half-way, or every client be reset */
+};
 
 void process_open_standard_descriptors(void)
 {
@@ -25,13 +28,18 @@ void process_open_standard_descriptors(void)
     if (fd >= 0) close(fd);
 }
 
-void process_raise_open_files(int64_t n_connections)
+int process_raise_open_files(int64_t n_connections)
 {
     rlim_t wanted = (rlim_t)n_connections + FD_RESERVE;
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= wanted) return;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= wanted) return 0;
+
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
     setrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur >= FD_LEAST) return 0;
+    log_error("the limit of open files is %llu; the daemon needs %d at least: raise LimitNOFILE= of its unit, or ulimit -n",
+              (unsigned long long)limit.rlim_cur, FD_LEAST);
+    return -1;
 }
 
 uint64_t process_set_up(void)

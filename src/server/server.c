@@ -19,7 +19,8 @@
 enum {
     BACKLOG = 4096,
     ACCEPTS_PER_TURN = 128,
-    SPARE_FDS = 64, /* of the process's limit, for the store, the log and reloads */
+    SPARE_FDS = 64,       /* of the process's limit, for the store, name lookups, the log and reloads */
+    SPARE_FDS_LEAST = 24, /* of a low one: 15 are open from the start */
 };
 
 struct server {
@@ -52,8 +53,12 @@ static uint32_t sessions_allowed(uint32_t max_connections)
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= (rlim_t)max_connections + SPARE_FDS)
         return max_connections;
-    uint32_t allowed = limit.rlim_cur > 2 * SPARE_FDS ? (uint32_t)limit.rlim_cur - SPARE_FDS : SPARE_FDS;
-    if (allowed > max_connections) allowed = max_connections;
+    rlim_t spare = limit.rlim_cur / 2; /* where that is less than SPARE_FDS: a connection without a descriptor is reset */
+    if (spare > SPARE_FDS) spare = SPARE_FDS;
+    if (spare < SPARE_FDS_LEAST) spare = SPARE_FDS_LEAST;
+    rlim_t left = limit.rlim_cur > spare ? limit.rlim_cur - spare : 1;
+    if (left >= max_connections) return max_connections;
+    uint32_t allowed = (uint32_t)left;
     log_warning("caps.max_connections is %u and the limit of open files %llu: at most %u connections are accepted; "
                 "raise LimitNOFILE= or lower the setting",
                 max_connections, (unsigned long long)limit.rlim_cur, allowed);

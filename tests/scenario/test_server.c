@@ -116,21 +116,39 @@ static void raising_the_cap_lets_those_in_who_wait(void **state)
     for (int i = 0; i < 4; i++) assert_served(&clients[i]);
 }
 
-static void a_limit_of_open_files_below_the_cap_lowers_it(void **state)
+/* The server learns of a limit of open files, which does not hold for the test itself. */
+static void allow_open_files(rlim_t n)
 {
-    (void)state;
     struct rlimit old, low;
     struct server_options options = server_world_options;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
     low = old;
-    low.rlim_cur = 66;
+    low.rlim_cur = n;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
-    options.max_connections = 10000;
+    options.max_connections = 10000 + (uint32_t)n; /* a change, so that it looks */
     server_set_options(world.server, &options);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
-    for (int i = 0; i < N_CLIENTS; i++) client_open(&clients[i], &world);
-    server_world_turns(&world, N_CLIENTS + 1);         /* libuv may accept one a turn */
-    assert_int_equal(counters.connections, N_CLIENTS); /* 64 are always allowed */
+}
+
+/* With 64 for the daemon itself none was left, and each client was accepted and reset. */
+static void a_low_limit_of_open_files_leaves_some_for_clients(void **state)
+{
+    (void)state;
+    static const struct {
+        rlim_t limit;
+        unsigned allowed;
+    } cases[] = {{20, 1}, {25, 1}, {28, 4}, {31, 7}, {32, N_CLIENTS}, {127, N_CLIENTS}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        allow_open_files(cases[i].limit);
+        for (unsigned n = 0; n < N_CLIENTS; n++) client_open(&clients[n], &world);
+        server_world_turns(&world, N_CLIENTS + 1); /* libuv may accept one a turn */
+        assert_int_equal(counters.connections, cases[i].allowed);
+        assert_served(&clients[0]);
+
+        for (unsigned n = 0; n < N_CLIENTS; n++) client_close(&clients[n]);
+        server_world_turns(&world, 3 * N_CLIENTS);
+        assert_int_equal(counters.connections, 0);
+    }
 }
 
 static void many_connections_come_in_over_several_turns(void **state)
@@ -293,7 +311,7 @@ int main(void)
         TEST_SMALL(the_listener_is_armed_again_after_a_pause),
         TEST_SMALL(a_client_that_left_while_waiting_is_no_harm),
         TEST_SMALL(raising_the_cap_lets_those_in_who_wait),
-        TEST(a_limit_of_open_files_below_the_cap_lowers_it),
+        TEST(a_low_limit_of_open_files_leaves_some_for_clients),
         TEST(many_connections_come_in_over_several_turns),
         TEST(a_drain_without_clients_ends_in_a_later_turn),
         TEST(a_drain_answers_what_is_in_flight),

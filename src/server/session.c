@@ -29,6 +29,7 @@
 
 enum {
     CHECKS_PER_TURN = 256, /* of one session; a message that is none counts as one */
+    DISCARDS_MAX = 64,     /* reads; a socket holds less unless the system's buffers were made very large */
     LONG_MESSAGE = 4096,   /* bytes; beyond it a message may cost as much as all that a session may ask in a turn */
 };
 
@@ -88,6 +89,19 @@ static void linger(struct session *session)
     start_reading(session);
 }
 
+/* A socket that is closed with bytes in it that nobody read is reset, and the peer would see that in place of the end.
+ * So: nothing more may come, and what has is thrown away. */
+static void close_without_reset(struct session *session)
+{
+    uv_os_fd_t fd;
+    uint8_t *bytes = session->home->read_buffer;
+    if (uv_fileno((const uv_handle_t *)&session->pipe, &fd) == 0 && shutdown(fd, SHUT_RDWR) == 0) {
+        for (int i = 0; i < DISCARDS_MAX; i++)
+            if (recv(fd, bytes, READ_BUFFER_SIZE, MSG_DONTWAIT) <= 0) break;
+    }
+    session_close(session);
+}
+
 static void close_if_ended(struct session *session)
 {
     if (session->closed || !session->ended || session->lingers) return;
@@ -96,7 +110,7 @@ static void close_if_ended(struct session *session)
     if (session->last_code != ERROR_NONE && !session->home->draining)
         linger(session);
     else
-        session_close(session);
+        close_without_reset(session);
 }
 
 /* ---- input ---- */

@@ -230,6 +230,22 @@ static void a_drain_refuses_what_has_been_read_already(void **state)
     assert_int_equal(world.n_drained, 1);
 }
 
+/* What it sent and the daemon never read made the kernel reset the connection. */
+static void a_drain_ends_a_connection_without_a_reset(void **state)
+{
+    (void)state;
+    uint8_t bytes[256];
+    client_open(&clients[0], &world);
+    client_ask(&clients[0], 1, "check", 2, "ss", "api", "k");
+    server_world_drain(&world, 1000);
+    client_send(&clients[0], "\x94\x00\x02\xa4ping\x90", 9);
+    scripted_end_all(&world.engine.scripted, OP_DECIDED);
+    server_world_turns(&world, 3);
+    assert_int_equal(counters.connections, 0);
+    assert_true(recv(clients[0].fd, bytes, sizeof bytes, 0) > 0);
+    assert_int_equal(recv(clients[0].fd, bytes, sizeof bytes, 0), 0);
+}
+
 static void a_drain_accepts_nobody(void **state)
 {
     (void)state;
@@ -316,6 +332,7 @@ int main(void)
         TEST(a_drain_without_clients_ends_in_a_later_turn),
         TEST(a_drain_answers_what_is_in_flight),
         TEST(a_drain_refuses_what_has_been_read_already),
+        TEST(a_drain_ends_a_connection_without_a_reset),
         TEST(a_drain_accepts_nobody),
         TEST(a_drain_that_times_out_closes_the_rest),
         TEST(closing_amid_everything_leaves_nothing),

@@ -37,8 +37,9 @@ int process_raise_open_files(int64_t n_connections)
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
     setrlimit(RLIMIT_NOFILE, &limit);
     if (limit.rlim_cur >= FD_LEAST) return 0;
-    log_error("the limit of open files is %llu; the daemon needs %d at least: raise LimitNOFILE= of its unit, or ulimit -n",
-              (unsigned long long)limit.rlim_cur, FD_LEAST);
+    log_error(
+        "the limit of open files is %llu; the daemon needs %d at least: raise LimitNOFILE= of its unit, or ulimit -n",
+        (unsigned long long)limit.rlim_cur, FD_LEAST);
     return -1;
 }
 

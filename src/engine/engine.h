@@ -72,7 +72,7 @@ int64_t engine_next_deadline(const struct engine *engine); /* CLOCK_MONOTONIC us
 void engine_expire(struct engine *engine);
 uint32_t engine_max_inflight(const struct engine *engine);
 size_t engine_n_available(const struct engine *engine); /* checks that may still be made before that is reached */
-size_t engine_n_live(const struct engine *engine); /* checks out of the pool */
+size_t engine_n_live(const struct engine *engine);      /* checks out of the pool */
 
 const struct failure *engine_failure(const struct engine *engine); /* borrowed; for reading */
 struct slots *engine_slots(struct engine *engine); /* borrowed */

@@ -43,7 +43,7 @@ struct check *call_add(struct call *call, enum op_kind kind, struct slice key)
 /* Back to the pool, first in, for its memory is warm. */
 static void call_free(struct call *call)
 {
-    buffer_fini(&call->packed);
+    if (call->in_pieces) buffer_fini(&call->packed);
     list_remove(&call->link);
     list_push_back(call->session->home->idle_calls.next, &call->link);
 }

@@ -10,8 +10,8 @@
  *
  *   call_new ─ call_add ... ─ call_begin_pieces ─ call_hand_over ... ─ call_handed_over
  *
- * Until call_submit() or call_begin_pieces() nothing is charged: a request refused half-way is call_drop()ped. A session
- * that closes drops its calls; their checks never call back then.
+ * Until call_submit() or call_begin_pieces() nothing is charged: a request refused half-way is call_drop()ped. A
+ * session that closes drops its calls; their checks never call back then.
  */
 #ifndef RL_SERVER_CALL_H
 #define RL_SERVER_CALL_H

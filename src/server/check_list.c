@@ -15,10 +15,10 @@ enum {
 };
 
 struct check_list {
-    struct list link; /* in sessions->reading or ->handing */
+    struct list link;        /* in sessions->reading or ->handing */
     struct session *session; /* not owned */
-    struct call *call;  /* not owned; the session's */
-    struct buffer text; /* owned; the members as they came, until all are read */
+    struct call *call;       /* not owned; the session's */
+    struct buffer text;      /* owned; the members as they came, until all are read */
     uint32_t n;
     uint32_t n_read;
     enum { WAITING, READING, HANDING } state;

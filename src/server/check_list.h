@@ -5,10 +5,10 @@
  *                       READING   the members are validated, and become checks of the call
  *                       HANDING   nothing was wrong with any of them: the checks go to the engine
  *
- * Reading and handing over happen in pieces. All lists of all connections share MEMBERS_PER_TICK and take turns, so that
- * neither one long list nor many of them delay everybody else; nor do they fill the store's queue: beyond HANDED_MAX
- * members without an answer handing over waits. As long as its list is under way a session takes no further message: the
- * order within a connection stays.
+ * Reading and handing over happen in pieces. All lists of all connections share MEMBERS_PER_TICK and take turns, so
+ * that neither one long list nor many of them delay everybody else; nor do they fill the store's queue: beyond
+ * HANDED_MAX members without an answer handing over waits. As long as its list is under way a session takes no further
+ * message: the order within a connection stays.
  */
 #ifndef RL_SERVER_CHECK_LIST_H
 #define RL_SERVER_CHECK_LIST_H

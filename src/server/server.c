@@ -53,7 +53,8 @@ static uint32_t sessions_allowed(uint32_t max_connections)
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= (rlim_t)max_connections + SPARE_FDS)
         return max_connections;
-    rlim_t spare = limit.rlim_cur / 2; /* where that is less than SPARE_FDS: a connection without a descriptor is reset */
+    rlim_t spare =
+        limit.rlim_cur / 2; /* where that is less than SPARE_FDS: a connection without a descriptor is reset */
     if (spare > SPARE_FDS) spare = SPARE_FDS;
     if (spare < SPARE_FDS_LEAST) spare = SPARE_FDS_LEAST;
     rlim_t left = limit.rlim_cur > spare ? limit.rlim_cur - spare : 1;

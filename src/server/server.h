@@ -39,8 +39,8 @@ struct server_options {
     uint32_t max_inflight_per_connection; /* checks; beyond: reading pauses */
     uint64_t max_output;                  /* bytes unread by a peer; at half of it reading from it pauses */
     uint64_t max_output_total;            /* the same of all peers together; beyond it the slowest is closed */
-    uint32_t idle_timeout_ms; /* nothing asked for so long: close; 0 = never */
-    uint32_t write_stall_ms;  /* output waiting and none taken for so long: close; 0 = never */
+    uint32_t idle_timeout_ms;             /* nothing asked for so long: close; 0 = never */
+    uint32_t write_stall_ms;              /* output waiting and none taken for so long: close; 0 = never */
     enum inline_access inline_access;
     server_inline_fn *find_inline; /* called where inline_access lets it be */
     void *find_inline_arg;

@@ -33,7 +33,7 @@ struct session {
     struct list run_link;
     struct list long_link;
     struct list stall_link;
-    struct list calls; /* struct call: asked and not answered */
+    struct list calls;       /* struct call: asked and not answered */
     struct check_list *list; /* owned; under way: no message is taken until it is handed over; else NULL */
     struct slot_owner slots;
     struct buffer in;      /* bytes not understood yet: part of a message, or what a pause left over; else no memory */
@@ -69,7 +69,7 @@ void session_close(struct session *session);
 void session_drain(struct session *session); /* take no more bytes; refuse what has come; close once all is answered */
 void session_run(struct session *session);   /* take messages left over, as far as the turn's budget goes */
 void session_run_long(struct session *session); /* the same, with a long message first */
-void session_flush(struct session *session); /* write what is in `out` */
+void session_flush(struct session *session);    /* write what is in `out` */
 
 bool session_is_owed(const struct session *session); /* an answer is being made, or waits to be read */
 int64_t session_stalled_us(struct session *session); /* how long the peer has taken nothing of what waits for it */

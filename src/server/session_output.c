@@ -136,8 +136,8 @@ void session_flush(struct session *session)
     session_maybe_resume(session);
 }
 
-/* The kernel's buffer counts as taken, and it takes again only once the peer has read most of it: a peer is closed that
- * reads less than about 150 KiB in write_stall_ms while that much waits for it. */
+/* Whoever took some since the last look goes behind the others: they stay in the order of how long they took nothing.
+ */
 int64_t session_stalled_us(struct session *session)
 {
     struct sessions *home = session->home;
@@ -152,6 +152,8 @@ int64_t session_stalled_us(struct session *session)
     return home->clock->mono_us - session->taken_us;
 }
 
+/* The kernel's buffer counts as taken, and it takes again only once the peer has read most of it: a peer is closed that
+ * reads less than about 150 KiB in write_stall_ms while that much waits for it. */
 bool session_has_stalled(struct session *session)
 {
     int64_t stalled_us = session_stalled_us(session);

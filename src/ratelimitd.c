@@ -70,7 +70,8 @@ static void on_deadline(uv_timer_t *timer)
     daemon->armed_us = INT64_MAX; /* on_prepare expires what is due and arms the timer again */
 }
 
-/* libuv counts whole milliseconds from its own, older now: rounded up, and a timer that comes early is armed again. */
+/* libuv counts whole milliseconds from its own, older now: rounded up, and a timer that comes early is armed again. What
+ * is due already is more than one tick may answer: the next one follows at once. */
 static void arm_deadline(struct daemon *daemon)
 {
     int64_t at_us = engine_next_deadline(daemon->engine);
@@ -81,7 +82,7 @@ static void arm_deadline(struct daemon *daemon)
         return;
     }
     int64_t left_us = at_us - daemon->clock.mono_us;
-    uv_timer_start(&daemon->deadline, on_deadline, left_us > 0 ? (uint64_t)(left_us + 999) / 1000 : 1, 0);
+    uv_timer_start(&daemon->deadline, on_deadline, left_us > 0 ? (uint64_t)(left_us + 999) / 1000 : 0, 0);
 }
 
 static void end_turn(struct daemon *daemon)

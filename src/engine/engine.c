@@ -7,6 +7,8 @@
 #include "engine/check_note.h"
 #include "engine/check_unasked.h"
 
+enum { EXPIRED_PER_TICK = 256 };
+
 /* The end is arithmetic: the store is closed and every check is back. */
 static void maybe_closed(struct engine *engine)
 {
@@ -385,11 +387,15 @@ static void expire(struct check *check)
         fail(check, REASON_DEADLINE);
 }
 
+/* What expires beyond the budget is next in engine_next_deadline(): the loop reads and writes in between. */
 void engine_expire(struct engine *engine)
 {
     int64_t now_us = engine->clock->mono_us;
-    for (struct deadline *first; (first = deadlines_first(&engine->deadlines)) != NULL && first->at_us <= now_us;)
+    for (int n = 0; n < EXPIRED_PER_TICK; n++) {
+        struct deadline *first = deadlines_first(&engine->deadlines);
+        if (first == NULL || first->at_us > now_us) break;
         expire(CONTAINER_OF(first, struct check, deadline));
+    }
 
     if (engine->reservations.n > 0) engine_sweep_ended(engine);
     slots_run(&engine->slots);

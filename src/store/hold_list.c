@@ -11,6 +11,8 @@ enum { FIRST_CAP = 4, FORGET_AT_ONCE = HOLD_LIST_MAX / 16 };
 struct hold_list {
     size_t n, cap;
     size_t first; /* where they begin: what ends leaves its place in front */
+    size_t n_marks, n_moved;
+    int64_t marks_from_ms, moved_from_ms; /* none of them ends earlier */
     struct hold at[];
 };
 
@@ -22,36 +24,6 @@ static size_t bytes_for(size_t cap)
 static void move(struct hold_list *list, size_t to, size_t from, size_t n)
 {
     memmove(&list->at[to], &list->at[from], n * sizeof list->at[0]);
-}
-
-/* Some of the marks that end soonest; many together, because all that stand behind them move. */
-static void forget_marks(struct hold_list *list)
-{
-    size_t n_kept = 0, n_forgotten = 0;
-    for (size_t i = 0; i < list->n; i++) {
-        const struct hold *hold = &list->at[list->first + i];
-        if (hold->settled && n_forgotten < FORGET_AT_ONCE)
-            n_forgotten++;
-        else
-            list->at[n_kept++] = *hold;
-    }
-    list->n = n_kept;
-    list->first = 0;
-}
-
-int hold_list_reserve(struct hold_list **list)
-{
-    struct hold_list *old = *list;
-    if (old != NULL && old->n == HOLD_LIST_MAX) forget_marks(old);
-    if (old != NULL && old->n < old->cap) return 0;
-    size_t cap = old == NULL ? FIRST_CAP : old->cap * 2;
-    if (cap > HOLD_LIST_MAX) return -1;
-    struct hold_list *grown = mem_realloc(old, bytes_for(cap));
-    if (grown == NULL) return -1;
-    if (old == NULL) grown->n = grown->first = 0;
-    grown->cap = cap;
-    *list = grown;
-    return 0;
 }
 
 /* As the ZSET has them: of one end, by the bytes of the id, which are little-endian there. */
@@ -75,6 +47,44 @@ static size_t place_of(const struct hold_list *list, uint64_t id, int64_t end_ms
     return low;
 }
 
+/* Some of the marks that end soonest; many together, because all that stand behind them move. */
+static void forget_marks(struct hold_list *list)
+{
+    if (list->n_marks == 0) return;
+    struct hold *at = &list->at[list->first];
+    size_t left = list->n_marks < FORGET_AT_ONCE ? list->n_marks : FORGET_AT_ONCE;
+    size_t i = place_of(list, 0, list->marks_from_ms), n_kept = i;
+    list->n_marks -= left;
+    for (; left > 0; i++) {
+        CHECK(i < list->n);
+        if (!at[i].settled) {
+            at[n_kept++] = at[i];
+            continue;
+        }
+        list->n_moved -= at[i].moved;
+        list->marks_from_ms = at[i].end_ms;
+        left--;
+    }
+
+    move(list, list->first + n_kept, list->first + i, list->n - i);
+    list->n -= i - n_kept;
+}
+
+int hold_list_reserve(struct hold_list **list)
+{
+    struct hold_list *old = *list;
+    if (old != NULL && old->n == HOLD_LIST_MAX) forget_marks(old);
+    if (old != NULL && old->n < old->cap) return 0;
+    size_t cap = old == NULL ? FIRST_CAP : old->cap * 2;
+    if (cap > HOLD_LIST_MAX) return -1;
+    struct hold_list *grown = mem_realloc(old, bytes_for(cap));
+    if (grown == NULL) return -1;
+    if (old == NULL) *grown = (struct hold_list){0};
+    grown->cap = cap;
+    *list = grown;
+    return 0;
+}
+
 void hold_list_add(struct hold_list *list, const struct hold *hold)
 {
     CHECK(list->n < list->cap);
@@ -87,12 +97,18 @@ void hold_list_add(struct hold_list *list, const struct hold *hold)
     }
     list->at[list->first + i] = *hold;
     list->n++;
+
+    if (hold->settled && (list->n_marks++ == 0 || hold->end_ms < list->marks_from_ms))
+        list->marks_from_ms = hold->end_ms;
+    if (hold->moved && (list->n_moved++ == 0 || hold->end_ms < list->moved_from_ms)) list->moved_from_ms = hold->end_ms;
 }
 
 void hold_list_remove(struct hold_list *list, size_t i)
 {
     CHECK(i < list->n);
     size_t first = list->first;
+    list->n_marks -= list->at[first + i].settled;
+    list->n_moved -= list->at[first + i].moved;
     if (i < list->n - i - 1) {
         move(list, first + 1, first, i);
         list->first++;
@@ -121,14 +137,24 @@ static const struct hold *find_at(const struct hold_list *list, uint64_t id, int
     return i < list->n && hold->id == id && hold->end_ms == end_ms ? hold : NULL;
 }
 
+/* Those moved were put a day and more ahead, where few others are. */
+static const struct hold *find_moved(const struct hold_list *list, uint64_t id)
+{
+    if (list->n_moved == 0) return NULL;
+    for (size_t i = place_of(list, 0, list->moved_from_ms); i < list->n; i++) {
+        const struct hold *hold = &list->at[list->first + i];
+        if (hold->moved && hold->id == id) return hold;
+    }
+    return NULL;
+}
+
 const struct hold *hold_list_find(const struct hold_list *list, uint64_t id, int64_t end_ms, size_t *ret_i)
 {
     if (list == NULL) return NULL;
-    const struct hold *first = &list->at[list->first], *found = find_at(list, id, end_ms);
+    const struct hold *found = find_at(list, id, end_ms);
     if (found == NULL) found = find_at(list, id, end_ms + HOLD_GRACE_MS);
-    for (size_t i = 0; i < list->n && found == NULL; i++)
-        if (first[i].id == id) found = &first[i];
-    if (found != NULL) *ret_i = (size_t)(found - first);
+    if (found == NULL) found = find_moved(list, id);
+    if (found != NULL) *ret_i = (size_t)(found - &list->at[list->first]);
     return found;
 }
 

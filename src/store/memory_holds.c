@@ -225,7 +225,8 @@ static int settle_in(struct memory_store *memory, struct op *op, struct memory_e
     if (settle_units(memory, op, found) < 0) return -1;
     if (found != NULL) hold_list_remove(entry->holds, at);
     if (is_too_far) forgotten_ms = latest_ms + HOLD_GRACE_MS; /* the clock stepped back */
-    hold_list_add(entry->holds, &(struct hold){.id = hold->id, .end_ms = forgotten_ms, .settled = true});
+    hold_list_add(entry->holds,
+                  &(struct hold){.id = hold->id, .end_ms = forgotten_ms, .settled = true, .moved = is_too_far});
     return 0;
 }
 

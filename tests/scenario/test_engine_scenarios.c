@@ -116,6 +116,39 @@ static void checks_that_expire_together_are_answered_in_their_order(void **state
     scripted_end_all(&world.scripted, OP_DECIDED);
 }
 
+/* A thousand at once kept the loop from everybody else's bytes. */
+static void a_tick_answers_at_most_256_expired_checks_and_the_next_goes_on(void **state)
+{
+    (void)state;
+    enum { N = 600, PER_TICK = 256 };
+    static struct asked asked[N];
+    engine_set_options(world.engine, &(struct engine_options){.max_inflight = N, .local_max_keys = 10});
+    memset(asked, 0, sizeof asked);
+    for (size_t i = 0; i < N; i++) assert_true(world_ask(&world, &asked[i], OP_CHECK, "local", "alice", 1));
+    world_advance_ms(&world, 20);
+    for (size_t i = 0; i < N; i++) assert_int_equal(asked[i].n_done, i < PER_TICK);
+    assert_true(engine_next_deadline(world.engine) <= world.clock.mono_us);
+    engine_expire(world.engine);
+    engine_expire(world.engine);
+    for (size_t i = 0; i < N; i++) assert_int_equal(asked[i].decision.allowed, i < 2);
+    assert_int_equal(counters.failure_deadline, N);
+    assert_int_equal(engine_next_deadline(world.engine), INT64_MAX);
+    scripted_end_all(&world.scripted, OP_DECIDED);
+}
+
+/* Whoever closes is not asked to come again. */
+static void closing_answers_more_than_a_tick_would(void **state)
+{
+    (void)state;
+    enum { N = 600 };
+    static struct asked asked[N];
+    engine_set_options(world.engine, &(struct engine_options){.max_inflight = N, .local_max_keys = 10});
+    memset(asked, 0, sizeof asked);
+    for (size_t i = 0; i < N; i++) assert_true(world_ask(&world, &asked[i], OP_CHECK, "deny", "alice", 1));
+    world_close(&world);
+    for (size_t i = 0; i < N; i++) assert_int_equal(asked[i].n_done, 1);
+}
+
 static void a_client_that_left_is_not_answered(void **state)
 {
     (void)state;
@@ -529,6 +562,8 @@ int main(void)
         SCRIPTED_TEST(the_deadline_answers_and_the_late_reply_is_dropped, &fixture),
         SCRIPTED_TEST(the_request_may_set_its_own_deadline, &fixture),
         SCRIPTED_TEST(checks_that_expire_together_are_answered_in_their_order, &fixture),
+        SCRIPTED_TEST(a_tick_answers_at_most_256_expired_checks_and_the_next_goes_on, &fixture),
+        SCRIPTED_TEST(closing_answers_more_than_a_tick_would, &fixture),
         SCRIPTED_TEST(a_client_that_left_is_not_answered, &fixture),
         SCRIPTED_TEST(a_client_may_keep_its_answer_beyond_done, &fixture),
         SCRIPTED_TEST(a_check_never_submitted_goes_back, &fixture),

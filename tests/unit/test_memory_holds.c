@@ -324,6 +324,78 @@ static void whatever_is_held_can_be_settled(void **state)
     }
 }
 
+/* Refused a million times, found a million times: each a walk through the list took minutes. */
+static void a_full_key_refuses_at_once_and_finds_at_once(void **state)
+{
+    (void)state;
+    enum { TIMES = 1000000 };
+    struct hold_list *list = NULL;
+    size_t at;
+    for (uint64_t i = 0; i < HOLD_LIST_MAX; i++) {
+        assert_int_equal(hold_list_reserve(&list), 0);
+        hold_list_add(list, &(struct hold){.id = i, .end_ms = (int64_t)i});
+    }
+    for (uint64_t i = 0; i < TIMES; i++) {
+        if (hold_list_reserve(&list) == 0) fail_msg("round %d found a place", (int)i);
+        if (hold_list_find(list, HOLD_LIST_MAX + i, (int64_t)i, &at) != NULL)
+            fail_msg("round %d found another's", (int)i);
+    }
+    assert_int_equal(hold_list_len(list), HOLD_LIST_MAX);
+    hold_list_free(list);
+}
+
+/* One settled, one reserved, again and again: no mark but that one can go, and it does. */
+static void a_full_list_forgets_its_only_mark(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 1000 };
+    struct hold_list *list = NULL;
+    size_t at;
+    for (uint64_t i = 0; i < HOLD_LIST_MAX; i++) {
+        assert_int_equal(hold_list_reserve(&list), 0);
+        hold_list_add(list, &(struct hold){.id = i, .end_ms = (int64_t)i});
+    }
+    for (uint64_t i = 0; i < ROUNDS; i++) {
+        uint64_t id = i * 7 % HOLD_LIST_MAX;
+        assert_int_equal(hold_list_reserve(&list), -1);
+        assert_non_null(hold_list_find(list, id, (int64_t)id, &at));
+        hold_list_remove(list, at);
+        hold_list_add(list, &(struct hold){.id = id, .end_ms = (int64_t)id + HOLD_GRACE_MS, .settled = true});
+        assert_int_equal(hold_list_reserve(&list), 0);
+        assert_null(hold_list_find(list, id, (int64_t)id, &at));
+        hold_list_add(list, &(struct hold){.id = HOLD_LIST_MAX + i, .end_ms = (int64_t)id});
+    }
+    for (uint64_t i = 0; i < ROUNDS; i++)
+        assert_non_null(hold_list_find(list, HOLD_LIST_MAX + i, (int64_t)(i * 7 % HOLD_LIST_MAX), &at));
+    assert_int_equal(hold_list_len(list), HOLD_LIST_MAX);
+    hold_list_free(list);
+}
+
+/* Whose end was never where the reservation says. */
+static void marks_that_a_clock_has_moved_are_found_among_many(void **state)
+{
+    (void)state;
+    enum { N = 1000 };
+    struct hold_list *list = NULL;
+    size_t at;
+    for (uint64_t i = 0; i < N; i++) {
+        bool moved = i % 3 == 0;
+        assert_int_equal(hold_list_reserve(&list), 0);
+        hold_list_add(list,
+                      &(struct hold){
+                          .id = i, .end_ms = moved ? 5000 + (int64_t)i : (int64_t)i, .settled = moved, .moved = moved});
+    }
+    for (uint64_t i = 0; i < N; i++) {
+        const struct hold *found = hold_list_find(list, i, (int64_t)i, &at);
+        assert_non_null(found);
+        assert_int_equal(found->id, i);
+        hold_list_remove(list, at);
+        assert_null(hold_list_find(list, i, (int64_t)i, &at));
+    }
+    assert_int_equal(hold_list_len(list), 0);
+    hold_list_free(list);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -341,6 +413,9 @@ int main(void)
         cmocka_unit_test(a_list_has_an_end),
         cmocka_unit_test(a_full_list_forgets_the_marks_that_end_first),
         cmocka_unit_test(a_list_is_in_order_whatever_comes_and_goes),
+        cmocka_unit_test(a_full_key_refuses_at_once_and_finds_at_once),
+        cmocka_unit_test(a_full_list_forgets_its_only_mark),
+        cmocka_unit_test(marks_that_a_clock_has_moved_are_found_among_many),
         cmocka_unit_test_setup_teardown(a_key_may_be_reserved_and_settled_as_often_as_one_likes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(whatever_is_held_can_be_settled, set_up, tear_down),
     };

@@ -70,8 +70,8 @@ static void on_deadline(uv_timer_t *timer)
     daemon->armed_us = INT64_MAX; /* on_prepare expires what is due and arms the timer again */
 }
 
-/* libuv counts whole milliseconds from its own, older now: rounded up, and a timer that comes early is armed again. What
- * is due already is more than one tick may answer: the next one follows at once. */
+/* libuv counts whole milliseconds from its own, older now: rounded up, and a timer that comes early is armed again.
+ * What is due already is more than one tick may answer: the next one follows at once. */
 static void arm_deadline(struct daemon *daemon)
 {
     int64_t at_us = engine_next_deadline(daemon->engine);

@@ -7,7 +7,8 @@
 enum {
     DENY_RETRY_MS = 1000,
     CLOSE_US = 1000000,
-    LOCAL_QUIET_US = 1000000, /* so long without a failure answer counts as recovered */
+    LOCAL_QUIET_US = 10000000, /* without a failure answer for this time the store has recovered */
+    LOCAL_LIFE_US = 60000000,  /* the least time between two clears: each hands out the limits anew */
 };
 
 void failure_init(struct failure *failure, const struct clock *clock, uint64_t local_max_keys)
@@ -143,7 +144,6 @@ void failure_answer(struct failure *failure, struct check *check, enum reason re
     int64_t now_us = failure->clock->mono_us;
     if (failure->last_us > 0 && now_us - failure->last_us <= CLOSE_US) failure->n_close++;
     failure->last_us = now_us;
-    failure->was_down |= reason == REASON_DOWN;
     count(reason);
     switch (on_failure_of(check)) {
     case ON_FAILURE_ALLOW:
@@ -168,9 +168,10 @@ void failure_store_answered(struct failure *failure)
 {
     failure->decided_us = failure->clock->mono_us;
     if (failure->local == NULL || memory_store_n_keys(failure->local) == 0) return;
-    if (!failure->was_down && failure->clock->mono_us - failure->last_us < LOCAL_QUIET_US) return;
+    int64_t now_us = failure->clock->mono_us;
+    if (now_us < failure->last_us + LOCAL_QUIET_US || now_us < failure->clear_from_us) return;
     memory_store_clear(failure->local);
-    failure->was_down = false;
+    failure->clear_from_us = now_us + LOCAL_LIFE_US;
 }
 
 bool failure_touch_slot(struct failure *failure, struct op *op)

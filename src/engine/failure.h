@@ -3,10 +3,10 @@
  *
  * Checks get what their policy's on_failure says, the members of a check_all all what the strictest of
  * their policies says (an unlimited one aside): error before deny before local before allow. `local` decides on a
- * memory table of its own, by the same policy at its full limit, on the monotonic clock; the table is made at first
- * need and emptied when the store answers again, so that nobody is punished twice. After a lost connection one answer
- * is enough for that; a store that is merely late, overloaded or in error must have been well for a while, else every
- * answer between two late ones would hand out the limit afresh. Peeks, resets, refunds and settlements are errors: only
+ * memory table of its own, by the same policy at its full limit, on the monotonic clock. The table is made at first
+ * need. It is emptied when the store decides again and no failure answer was given for 10 s, so that nobody is punished
+ * twice; but at most once a minute. Else a connection that is lost and made again and again would hand out the whole
+ * limit each time. Peeks, resets, refunds and settlements are errors: only
  * the store could answer them. What was reserved locally is settled locally; a release needs no answer of the store's.
  * A shadow policy's check is never an error: what its policy says with `error` is `allow`.
  */
@@ -22,10 +22,10 @@ struct failure {
     struct clock local_clock;   /* the table's: moves with the monotonic clock */
     struct memory_store *local; /* owned; NULL until first needed */
     uint64_t local_max_keys;
-    uint64_t n_close;   /* failure answers that came within a second after another */
-    int64_t decided_us; /* CLOCK_MONOTONIC; the store decided a check last */
-    int64_t last_us;    /* CLOCK_MONOTONIC of the last failure answer */
-    bool was_down;      /* one of them was because the store was away */
+    uint64_t n_close;      /* failure answers that came within a second after another */
+    int64_t decided_us;    /* CLOCK_MONOTONIC; the store decided a check last */
+    int64_t last_us;       /* CLOCK_MONOTONIC of the last failure answer */
+    int64_t clear_from_us; /* the table is not emptied before */
 };
 
 void failure_init(struct failure *failure, const struct clock *clock, uint64_t local_max_keys);

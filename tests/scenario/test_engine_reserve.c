@@ -206,8 +206,9 @@ static void what_was_forgotten_with_the_local_table_has_ended(void **state)
 {
     (void)state;
     world.scripted.mode = SCRIPTED_REFUSE_DOWN;
-    struct asked first = {0};
-    ask_reserve(&first, "local", 7);
+    struct asked first = {.hold.ttl_ms = 60000};
+    assert_true(world_ask(&world, &first, OP_RESERVE, "local", "alice", 7));
+    world_advance_ms(&world, 10000);
     world.scripted.mode = SCRIPTED_DECIDE;
     struct asked other = {0};
     ask_reserve(&other, "local", 1);

@@ -24,6 +24,9 @@ static const struct policy_spec specs[] = {
     {.name = "local",
      .on_failure = ON_FAILURE_LOCAL,
      .limits = {{.algo = ALGO_FIXED_WINDOW, .limit = 2, .window_us = 60 * SECOND_US}}},
+    {.name = "hour",
+     .on_failure = ON_FAILURE_LOCAL,
+     .limits = {{.algo = ALGO_FIXED_WINDOW, .limit = 10, .window_us = 3600 * SECOND_US}}},
     {.name = "nothing", .limits = {{.limit = 0, .window_us = SECOND_US}}},
     {.name = "several",
      .on_failure = ON_FAILURE_LOCAL,
@@ -407,7 +410,7 @@ static struct asked ask_up(const char *policy, const char *key)
     return ask(OP_CHECK, policy, key, 1);
 }
 
-static void local_decides_until_the_store_is_back_and_then_forgets(void **state)
+static void local_decides_until_the_store_is_back_for_10_s_and_then_forgets(void **state)
 {
     (void)state;
     assert_true(ask_down("local", "alice").decision.allowed);
@@ -418,9 +421,40 @@ static void local_decides_until_the_store_is_back_and_then_forgets(void **state)
     assert_in_range(denied.decision.retry_after_ms, 1, 60000);
     assert_true(ask_down("local", "bob").decision.allowed);
     assert_int_equal(ask_up("local", "alice").decision.source, SOURCE_REDIS);
-    engine_flush(world.engine);
+    world_advance_ms(&world, 9999);
+    ask_up("local", "alice");
+    assert_false(ask_down("local", "alice").decision.allowed);
+    world_advance_ms(&world, 10000);
+    ask_up("local", "alice");
     assert_int_equal(ask_down("local", "alice").decision.remaining, 1);
     assert_int_equal(counters.memory_keys, 0);
+}
+
+/* Ten an hour became 233 in 12 s. */
+static void a_connection_cut_every_half_second_does_not_renew_the_limit(void **state)
+{
+    (void)state;
+    size_t n_allowed = 0;
+    for (int i = 0; i < 24; i++) {
+        n_allowed += ask_down("hour", "alice").decision.allowed;
+        n_allowed += ask_down("hour", "alice").decision.allowed;
+        assert_int_equal(ask_up("hour", "alice").decision.source, SOURCE_REDIS);
+        world_advance_ms(&world, 500);
+    }
+    assert_int_equal(n_allowed, 10);
+}
+
+/* Quiet for 10 s between two outages, again and again. */
+static void local_begins_anew_at_most_once_a_minute(void **state)
+{
+    (void)state;
+    size_t n_allowed = 0;
+    for (int ms = 0; ms < 120000; ms += 10000) {
+        for (int i = 0; i < 20; i++) n_allowed += ask_down("hour", "alice").decision.allowed;
+        world_advance_ms(&world, 10000);
+        ask_up("hour", "alice");
+    }
+    assert_int_equal(n_allowed, 30); /* from the start, from 10 s, from 70 s */
 }
 
 /* Else every answer between two late ones would hand out the whole limit again. */
@@ -437,7 +471,7 @@ static void local_is_not_forgotten_while_the_store_is_only_slow(void **state)
         ask_up("local", "alice");
     }
     assert_int_equal(n_allowed, 2);
-    world_advance_ms(&world, 1000);
+    world_advance_ms(&world, 10000);
     ask_up("local", "alice");
     assert_true(ask_down("local", "alice").decision.allowed);
     world.scripted.mode = SCRIPTED_HOLD;
@@ -580,7 +614,9 @@ int main(void)
         SCRIPTED_TEST(a_reload_leaves_checks_in_flight_their_policy, &fixture),
         SCRIPTED_TEST(closing_answers_everything_first, &fixture),
         SCRIPTED_TEST(a_check_submitted_while_closing_is_answered, &fixture),
-        SCRIPTED_TEST(local_decides_until_the_store_is_back_and_then_forgets, &fixture),
+        SCRIPTED_TEST(local_decides_until_the_store_is_back_for_10_s_and_then_forgets, &fixture),
+        SCRIPTED_TEST(a_connection_cut_every_half_second_does_not_renew_the_limit, &fixture),
+        SCRIPTED_TEST(local_begins_anew_at_most_once_a_minute, &fixture),
         SCRIPTED_TEST(local_is_not_forgotten_while_the_store_is_only_slow, &fixture),
         SCRIPTED_TEST(local_time_does_not_step_with_the_host, &fixture),
         MEMORY_TEST(several_limits_are_one_answer_that_names_the_binding_one, &fixture),

@@ -32,6 +32,7 @@ enum ratelimit_status ratelimit_async_new(const char *path, struct ratelimit_asy
     list_init(&client->waiting);
     list_init(&client->sent);
     list_init(&client->ending);
+    list_init(&client->orphans);
     heap_init(&client->deadlines);
     buffer_init(&client->id, 0);
     request_pool_init(&client->pool);
@@ -58,6 +59,11 @@ void async_use_maps(struct ratelimit_async *client)
 const char *async_fault(const struct ratelimit_async *client)
 {
     return client->fault;
+}
+
+void async_drop_orphans(struct ratelimit_async *client)
+{
+    exchange_drop_orphans(client);
 }
 
 struct clock *async_clock(struct ratelimit_async *client)

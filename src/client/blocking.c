@@ -129,11 +129,13 @@ static enum ratelimit_status wait_for_end(struct ratelimit *client, enum ratelim
     short revents = 0;
     for (;;) {
         ratelimit_async_process(client->async, revents);
-        if (client->done) return client->status;
+        if (client->done) break;
         struct pollfd waits = {ratelimit_async_fd(client->async), ratelimit_async_events(client->async), 0};
         int n = poll(&waits, 1, ratelimit_async_next_timeout_ms(client->async));
         revents = n > 0 ? waits.revents : 0;
     }
+    async_drop_orphans(client->async);
+    return client->status;
 }
 
 enum ratelimit_status ratelimit_check(struct ratelimit *client, const char *policy, const void *key, size_t key_len,

@@ -210,6 +210,7 @@ enum ratelimit_status ratelimit_async_reserve(struct ratelimit_async *client, co
     enum ratelimit_status status = read_options_without_cost(client, options, &read);
     if (status == RATELIMIT_OK) status = begin_one(client, REQUEST_ID, &item, callback, &request);
     if (status != RATELIMIT_OK) return status;
+    request->effect = EFFECT_RESERVATION;
     status = request_pack_reserve(request, client->next_msgid, &item, &read);
     return submit(client, request, status, (struct end){timeout_ms, callback, arg});
 }
@@ -221,6 +222,7 @@ static enum ratelimit_status ask_target(struct ratelimit_async *client, const ch
     enum ratelimit_status status = begin_one(client, kind, item, end.callback, &request);
     if (status != RATELIMIT_OK) return status;
     request->flag = "removed";
+    request->effect = kind == REQUEST_ID ? EFFECT_SLOT : EFFECT_NONE;
     status = request_pack_target(request, client->next_msgid, method, item);
     return submit(client, request, status, end);
 }
@@ -284,6 +286,7 @@ static enum ratelimit_status ask_id(struct ratelimit_async *client, const char *
     enum ratelimit_status status = begin(client, kind, strlen(id), end.callback, &request);
     if (status != RATELIMIT_OK) return status;
     request->flag = "released";
+    request->effect = kind == REQUEST_FLAG ? EFFECT_SLOT_ENDED : EFFECT_NONE;
     status = request_pack_id(request, client->next_msgid, method, id, units);
     return submit(client, request, status, end);
 }
@@ -318,6 +321,13 @@ static bool are_params(struct slice params)
     return scanner_next(&scanner, params.data, params.len) == (int64_t)params.len;
 }
 
+/* A late yes must be taken back whoever packed the call. */
+static enum request_effect effect_of(const char *method)
+{
+    if (strcmp(method, "acquire") == 0) return EFFECT_SLOT;
+    return strcmp(method, "reserve") == 0 ? EFFECT_RESERVATION : EFFECT_NONE;
+}
+
 enum ratelimit_status ratelimit_async_call(struct ratelimit_async *client, const char *method, const void *params,
                                            size_t params_len, uint32_t timeout_ms, ratelimit_answer_fn *callback,
                                            void *arg)
@@ -328,6 +338,7 @@ enum ratelimit_status ratelimit_async_call(struct ratelimit_async *client, const
         return bad_argument(client, "", "the method is NULL, or the parameters are no whole MessagePack array");
     enum ratelimit_status status = begin(client, REQUEST_OTHER, params_len, callback, &request);
     if (status != RATELIMIT_OK) return status;
+    request->effect = effect_of(method);
     int rc = request_pack_other(request, client->next_msgid, method, packed);
     return submit(client, request, rc == 0 ? RATELIMIT_OK : RATELIMIT_NO_MEMORY,
                   (struct end){timeout_ms, callback, arg});

@@ -10,8 +10,10 @@
  *
  * A call is in `waiting` or in `sent` until it ends, and ends once: answered, refused, at its deadline, with the
  * connection (only if it was sent; what waits is sent on the next one), when nobody listens (only if it waits), or
- * with the client. Callbacks run in process() and free() alone; `busy` keeps a callback from getting into the middle
- * of the walk that runs it, and a client freed there goes when that walk is over (`dying`).
+ * with the client. One that may have been given a slot or a reservation at its deadline stays known, as an orphan,
+ * until its answer comes: a yes that nobody heard is sent back, as release or cancel, before anything else. Callbacks
+ * run in process() and free() alone; `busy` keeps a callback from getting into the middle of the walk that runs it, and
+ * a client freed there goes when that walk is over (`dying`).
  */
 #include "client/exchange.h"
 
@@ -21,6 +23,7 @@
 
 enum {
     SEND_PARTS = 128,    /* requests in one write */
+    ORPHANS_MAX = 4096,  /* as many calls as the daemon takes of one connection; one that answers none is left */
     RECEIVE_ROUNDS = 16, /* reads in one turn, so that a flood of answers cannot keep the caller's loop */
     CODE_SIZE = 48,      /* of an error code and its NUL */
     MESSAGE_SIZE = 512,  /* of an error for people */
@@ -31,18 +34,37 @@ enum {
 /* Take the call out of everything that knows it; what is half written stays, to keep the framing. */
 static void forget_call(struct ratelimit_async *client, struct request *request)
 {
+    bool is_half_written = request->n_written > 0 && request->n_written < buffer_len(&request->bytes);
+    bool is_hello = request->kind == REQUEST_HELLO;
     heap_remove(&client->deadlines, &request->deadline);
-    if (request->sent) map_remove(&client->by_msgid, &request->by_msgid);
-    request->sent = false;
-    if (request->kind == REQUEST_HELLO) {
+    if (!is_hello) {
+        client->n_pending--;
+        request->ended = true;
+    }
+    if (request->orphan) {
+        client->n_orphans++;
+        if (is_half_written) return;
         list_remove(&request->link);
+        list_push_back(&client->orphans, &request->link);
         return;
     }
-    client->n_pending--;
-    request->ended = true;
-    if (request->n_written > 0 && request->n_written < buffer_len(&request->bytes)) return;
+
+    if (request->sent) map_remove(&client->by_msgid, &request->by_msgid);
+    request->sent = false;
+    if (is_half_written && !is_hello) return;
     list_remove(&request->link);
-    request_release(&client->pool, request);
+    if (!is_hello) request_release(&client->pool, request);
+}
+
+/* Orphans end with their connection: the daemon takes back whatever they would have been given. */
+static void forget_orphans(struct ratelimit_async *client)
+{
+    for (struct list *link; (link = list_pop_front(&client->orphans)) != NULL;) {
+        struct request *request = LIST_ITEM(link, struct request, link);
+        map_remove(&client->by_msgid, &request->by_msgid);
+        request_release(&client->pool, request);
+    }
+    client->n_orphans = 0;
 }
 
 /* What it says is never empty where something went wrong. */
@@ -94,16 +116,25 @@ void exchange_tell(struct ratelimit_async *client, short events)
     if (client->on_change != NULL) client->on_change(client->on_change_arg, client->connection.fd, events);
 }
 
-/* What was half written begins anew on the next connection, unless nobody waits for it. */
+/* What was half written begins anew on the next connection. What nobody waits for goes. */
 static void rewind_waiting(struct ratelimit_async *client)
 {
     if (client->hello.n_written < buffer_len(&client->hello.bytes)) list_remove(&client->hello.link);
-    if (list_empty(&client->waiting)) return;
-    struct request *first = LIST_ITEM(client->waiting.next, struct request, link);
-    first->n_written = 0;
-    if (!first->ended) return;
-    list_remove(&first->link);
-    request_release(&client->pool, first);
+    LIST_FOREACH (link, &client->waiting) {
+        struct request *request = LIST_ITEM(link, struct request, link);
+        request->n_written = 0;
+        if (!request->ended) continue;
+        list_remove(&request->link);
+        request_release(&client->pool, request);
+    }
+}
+
+/* What ends with the connection, whatever becomes of the calls. */
+static void leave_connection(struct ratelimit_async *client)
+{
+    rewind_waiting(client);
+    forget_orphans(client);
+    client->n_slots = 0;
 }
 
 /* A connection that ended without any use must not be opened again at once, for ever. */
@@ -120,7 +151,7 @@ static void lose_with_code(struct ratelimit_async *client, enum ratelimit_status
     bool of_use = client->answered || client->by_msgid.n > client->hello.sent;
     exchange_tell(client, 0);
     link_close(&client->connection);
-    rewind_waiting(client);
+    leave_connection(client);
     end_all(client, &client->sent, status, code, message);
     if (!of_use) put_off_retry(client);
 }
@@ -193,6 +224,14 @@ static int decode_result(struct ratelimit_async *client, struct request *request
     }
 }
 
+static void count_slots(struct ratelimit_async *client, const struct request *request,
+                        const struct ratelimit_answer *answer)
+{
+    bool has_id = answer->id != NULL || request->kind == REQUEST_OTHER; /* whose result nobody here has read */
+    if (request->effect == EFFECT_SLOT && has_id) client->n_slots++;
+    if (request->effect == EFFECT_SLOT_ENDED && answer->done && client->n_slots > 0) client->n_slots--;
+}
+
 static void end_answered(struct ratelimit_async *client, struct request *request, struct pull result)
 {
     struct ratelimit_decision decision;
@@ -202,8 +241,40 @@ static void end_answered(struct ratelimit_async *client, struct request *request
         end_without_answer(client, request, RATELIMIT_PROTOCOL, "the answer is not what this method answers");
         return;
     }
+    count_slots(client, request, &answer);
     request_swap_members(request, &client->members, &client->members_cap);
     end_call(client, request, &answer);
+}
+
+/* Before the first call that has not begun to leave: what asks for the same again finds it free. */
+static void put_first(struct ratelimit_async *client, struct request *request)
+{
+    struct list *first = client->waiting.next;
+    bool has_begun = first != &client->waiting && LIST_ITEM(first, struct request, link)->n_written > 0;
+    list_push_back(has_begun ? first->next : first, &request->link);
+}
+
+/* The late answer to a call that nobody waits for: of a yes the request becomes the call that takes it back. */
+static void undo(struct ratelimit_async *client, struct request *request, const struct rpc_response *response)
+{
+    struct ratelimit_decision decision;
+    struct ratelimit_answer answer = {0};
+    struct pull result = response->result;
+    const char *method = request->effect == EFFECT_SLOT ? "release" : "cancel";
+    map_remove(&client->by_msgid, &request->by_msgid);
+    list_remove(&request->link);
+    request->sent = request->orphan = false;
+    client->n_orphans--;
+
+    bool is_yes =
+        !response->is_error && decode_id(client, request, &result, &decision, &answer) == 0 && answer.id != NULL;
+    if (is_yes && request_pack_id(request, client->next_msgid, method, answer.id, NULL) == RATELIMIT_OK) {
+        client->next_msgid++;
+        request->n_written = 0;
+        put_first(client, request);
+    } else {
+        request_release(&client->pool, request);
+    }
 }
 
 /* Where hello was refused or is not understood, decisions come as maps or in the protocol's order: both are read. */
@@ -230,6 +301,10 @@ static int on_response(struct ratelimit_async *client, const struct rpc_response
     client->answered = true;
     client->backoff_us = EXCHANGE_BACKOFF_MIN_US;
     if (request == NULL) return 0; /* late: its call has ended */
+    if (request->orphan) {
+        undo(client, request, response);
+        return 0;
+    }
     if (request->kind == REQUEST_HELLO) {
         on_hello(client, response);
     } else if (response->is_error) {
@@ -281,6 +356,7 @@ static void expire(struct ratelimit_async *client)
 {
     for (struct request *request; !client->dying && (request = due_call(client)) != NULL;) {
         if (request->n_written > 0) {
+            request->orphan = request->effect == EFFECT_SLOT || request->effect == EFFECT_RESERVATION;
             end_without_answer(client, request, RATELIMIT_TIMEOUT, "");
         } else {
             end_without_answer(client, request, RATELIMIT_UNREACHABLE, client->connection.error);
@@ -329,13 +405,13 @@ static size_t gather(const struct ratelimit_async *client, struct iovec *parts)
 static void on_sent(struct ratelimit_async *client, struct request *request)
 {
     list_remove(&request->link);
-    if (request->ended) {
+    if (request->ended && !request->orphan) {
         request_release(&client->pool, request);
         return;
     }
     request->sent = true;
     map_insert(&client->by_msgid, &request->by_msgid, request->msgid);
-    list_push_back(&client->sent, &request->link);
+    list_push_back(request->orphan ? &client->orphans : &client->sent, &request->link);
 }
 
 /* `len` bytes have left. */
@@ -378,9 +454,10 @@ static void send_waiting(struct ratelimit_async *client)
 
 void exchange_turn(struct ratelimit_async *client, short revents)
 {
-    if ((revents & ~POLLOUT) != 0 || due_call(client) != NULL) receive(client);
+    if ((revents & ~POLLOUT) != 0 || due_call(client) != NULL || client->n_orphans > 0) receive(client);
     if (revents & POLLOUT) client->stuck = false;
     expire(client);
+    if (client->n_orphans > ORPHANS_MAX && !client->dying) lose(client, RATELIMIT_LOST, "too many calls unanswered");
     if (client->dying || list_empty(&client->waiting)) return;
     if (client->connection.fd < 0) connect_now(client);
     if (client->connection.fd >= 0 && !client->stuck && !client->dying) send_waiting(client);
@@ -394,17 +471,22 @@ void exchange_leave_parent(struct ratelimit_async *client)
     origin_move_here(&client->origin);
     client->told_events = 0;
     link_leave(&client->connection);
-    rewind_waiting(client);
+    leave_connection(client);
     list_append(&client->ending, &client->waiting);
     list_append(&client->ending, &client->sent);
     while (!list_empty(&client->ending)) forget_call(client, LIST_ITEM(client->ending.next, struct request, link));
+}
+
+void exchange_drop_orphans(struct ratelimit_async *client)
+{
+    if (client->n_orphans > 0 && client->n_slots == 0) lose(client, RATELIMIT_LOST, "");
 }
 
 void exchange_cancel(struct ratelimit_async *client)
 {
     exchange_tell(client, 0);
     link_close(&client->connection);
-    rewind_waiting(client);
+    leave_connection(client);
     end_all(client, &client->sent, RATELIMIT_CANCELLED, "", "");
     end_all(client, &client->waiting, RATELIMIT_CANCELLED, "", "");
     CHECK(client->n_pending == 0);

@@ -25,11 +25,14 @@ struct ratelimit_async {
     struct list waiting; /* of struct request, in the order made; the first may be half written */
     struct list sent;
     struct list ending;  /* calls that one event ends, while their callbacks run */
-    struct map by_msgid; /* the calls in `sent` */
+    struct list orphans; /* sent, and nobody waits any more, but a yes is to be taken back */
+    struct map by_msgid; /* the calls in `sent` and `orphans` */
     struct heap deadlines;
     struct request_pool pool;
     struct request hello; /* sent first on each connection; in no heap, not counted */
     size_t n_pending;
+    size_t n_orphans;    /* also the one that is half written */
+    size_t n_slots;      /* that acquire gave to this connection and release has not taken */
     uint64_t next_msgid; /* never used again, so a late answer cannot meet another call */
 
     struct ratelimit_decision *members; /* owned; of the answer last shown: its request may be another's by then */
@@ -59,6 +62,10 @@ void exchange_turn(struct ratelimit_async *client, short revents);
 
 /* In a child of fork(): forget what is the parent's, without a word to anybody. Else nothing. */
 void exchange_leave_parent(struct ratelimit_async *client);
+
+/* Close the connection, which takes back what its orphans may yet be given, unless slots would end with it. Outside of
+ * process(). */
+void exchange_drop_orphans(struct ratelimit_async *client);
 
 /* Close, and end every call as CANCELLED; within `busy` and `dying`. */
 void exchange_cancel(struct ratelimit_async *client);

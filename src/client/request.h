@@ -25,21 +25,31 @@ enum request_kind {
     REQUEST_OTHER,
 };
 
+/* What a yes leaves with the daemon until it is ended. */
+enum request_effect {
+    EFFECT_NONE,
+    EFFECT_SLOT,        /* acquire */
+    EFFECT_RESERVATION, /* reserve */
+    EFFECT_SLOT_ENDED,  /* release */
+};
+
 struct request {
     struct list link;          /* in one of the client's lists, or in the pool */
     struct map_node by_msgid;  /* while `sent` */
     struct heap_node deadline; /* until it ends; hello has none */
     uint64_t msgid;
     enum request_kind kind;
-    int64_t cost;                       /* REQUEST_DECISION, and of the whole for REQUEST_ALL */
-    const char *flag;                   /* static; REQUEST_FLAG */
+    int64_t cost;     /* REQUEST_DECISION, and of the whole for REQUEST_ALL */
+    const char *flag; /* static; REQUEST_FLAG */
+    enum request_effect effect;
     const char *wrong;                  /* static; why packing a policy's settings was BAD_ARGUMENT */
     struct buffer bytes;                /* owned; packed */
     struct ratelimit_decision *members; /* owned; for the answer; until then only `granted` is set: the cost */
     size_t n_members, members_cap;
     size_t n_written; /* of `bytes` that the socket took */
     bool sent;        /* all of them: the daemon may act on it */
-    bool ended;       /* half written when its deadline came: the rest must follow, nobody waits for the answer */
+    bool ended;       /* its deadline came, and nobody waits for the answer; half written, the rest must follow */
+    bool orphan;      /* it ended so, and a yes in its answer is taken back: of a slot or a reservation */
     ratelimit_answer_fn *callback;
     void *arg; /* the caller's */
 };

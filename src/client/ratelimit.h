@@ -25,12 +25,12 @@
  * Not resent a call whose connection is lost after it was sent is not sent again, since it may have been charged:
  *            it ends as RATELIMIT_LOST. A call that never left is sent on the next connection. With a request_id
  *            (struct ratelimit_options) a check may be sent again by the caller: it is charged once.
- * Late yes   an acquire or reserve that ended as RATELIMIT_TIMEOUT may be granted afterwards. The client takes that back:
- *            when the answer comes, it sends the release or cancel before anything else that waits. The blocking client
- *            reads such an answer in its next call; where it holds no slots, it closes the connection at the timeout
- *            instead, and the daemon takes back what it would have given. A connection that leaves 4096 such calls
- *            unanswered is closed. Of calls that ended as RATELIMIT_LOST or CANCELLED the connection is gone: slots end
- *            with it, reservations at their time limit at the latest.
+ * Late yes   an acquire or reserve that ended as RATELIMIT_TIMEOUT may be granted afterwards. The client takes that
+ *            back: when the answer comes, it sends the release or cancel before anything else that waits. The blocking
+ *            client reads such an answer in its next call; where it holds no slots, it closes the connection at the
+ *            timeout instead, and the daemon takes back what it would have given. A connection that leaves 4096 such
+ *            calls unanswered is closed. Of calls that ended as RATELIMIT_LOST or CANCELLED the connection is gone:
+ *            slots end with it, reservations at their time limit at the latest.
  * Memory     bounded, whatever the daemon sends: an answer may be at most RATELIMIT_ANSWER_MAX bytes.
  */
 #ifndef RATELIMIT_H

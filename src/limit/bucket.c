@@ -111,6 +111,13 @@ void bucket_view(const struct run *run, struct state *raw, int64_t *ret_s1, int6
     *ret_s2 = 0;
 }
 
+/* Of a policy with a higher burst or wait, and of a clock that stepped back, view leaves d at most. */
+bool bucket_plausible(const struct run *run, int64_t s1, int64_t s2)
+{
+    (void)s2;
+    return s1 <= run->d;
+}
+
 int64_t bucket_room(const struct run *run, int64_t s1, int64_t s2)
 {
     (void)s2;
@@ -185,6 +192,7 @@ const struct algo_ops bucket_ops = {
     .configure = bucket_configure,
     .prepare = bucket_prepare,
     .view = bucket_view,
+    .plausible = bucket_plausible,
     .room = bucket_room,
     .charge = bucket_charge,
     .store = bucket_store,

@@ -9,6 +9,7 @@
 const char *bucket_configure(struct limit *limit, char *text, size_t size);
 void bucket_prepare(struct run *run);
 void bucket_view(const struct run *run, struct state *raw, int64_t *ret_s1, int64_t *ret_s2, int64_t *ret_keep);
+bool bucket_plausible(const struct run *run, int64_t s1, int64_t s2);
 int64_t bucket_room(const struct run *run, int64_t s1, int64_t s2);
 void bucket_charge(const struct run *run, int64_t *s1, int64_t *s2, int64_t units);
 int bucket_store(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep, int64_t units);

@@ -17,6 +17,8 @@
 #include "limit/calendar.h"
 #include "limit/limit.h"
 
+enum { COUNT_BITS = 40 }; /* five bytes in Redis */
+
 static const char *configure(struct limit *limit, char *text, size_t size)
 {
     (void)text;
@@ -55,6 +57,12 @@ static void view(const struct run *run, struct state *raw, int64_t *ret_s1, int6
     *ret_s1 = runs ? raw->v[0] : 0;
     *ret_s2 = runs ? raw->v[1] : 0;
     *ret_keep = too_far ? -1 : runs;
+}
+
+static bool plausible(const struct run *run, int64_t s1, int64_t s2)
+{
+    if (s2 == 0) return s1 == 0;
+    return s1 < INT64_C(1) << COUNT_BITS && s2 > run->now && s2 <= run->edge;
 }
 
 static int64_t room(const struct run *run, int64_t s1, int64_t s2)
@@ -129,6 +137,7 @@ const struct algo_ops calendar_window_ops = {
     .constants = constants,
     .prepare = prepare,
     .view = view,
+    .plausible = plausible,
     .room = room,
     .charge = charge,
     .store = store,

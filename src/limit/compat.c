@@ -22,7 +22,8 @@
 #include "limit/fixed_window.h"
 #include "limit/sliding_log.h"
 
-#define UNITS_MAX INT64_C(1000000) /* of the logs, each an entry */
+#define UNITS_MAX  INT64_C(1000000)         /* of the logs, each an entry */
+#define DIGITS_MAX INT64_C(999999999999999) /* of a value that the script takes for a count */
 
 static const char *configure(struct limit *limit, int64_t largest, bool count_denied, char *text, size_t size)
 {
@@ -109,20 +110,41 @@ static void name_window_number(const struct run *run, char *out)
     snprintf(out, WINDOW_NAME_MAX, ":%" PRId64, run->now / run->b);
 }
 
+/* Anybody may have written a number, or set an expiry as far away as he likes. */
+static bool count_plausible(const struct run *run, int64_t s1, int64_t s2)
+{
+    (void)run;
+    (void)s2;
+    return s1 <= DIGITS_MAX;
+}
+
+static bool first_hit_plausible(const struct run *run, int64_t s1, int64_t s2)
+{
+    return s2 == 0 ? s1 == 0 : s1 <= DIGITS_MAX && s2 > run->now;
+}
+
+/* And entries up to a window ahead, or between two milliseconds. */
+static bool log_plausible(const struct run *run, int64_t s1, int64_t s2)
+{
+    return s1 == 0 || (s2 >= run->edge && s2 <= run->now + run->b);
+}
+
 #define WINDOW_PARTS                                                                                                   \
     .kind = STATE_STRING, .is_compat = true, .prepare = fixed_window_prepare, .view = fixed_window_view,               \
-    .room = fixed_window_room, .charge = fixed_window_charge, .store = fixed_window_store,                             \
-    .answer = fixed_window_answer, .expires = fixed_window_expires, .describe = fixed_window_describe
+    .plausible = count_plausible, .room = fixed_window_room, .charge = fixed_window_charge,                            \
+    .store = fixed_window_store, .answer = fixed_window_answer, .expires = fixed_window_expires,                       \
+    .describe = fixed_window_describe
 
 #define FIRST_HIT_PARTS                                                                                                \
     .kind = STATE_STRING, .is_compat = true, .has_s2 = true, .prepare = first_hit_prepare, .view = first_hit_view,     \
-    .room = first_hit_room, .answer = first_hit_answer, .expires = first_hit_expires, .describe = first_hit_describe
+    .plausible = first_hit_plausible, .room = first_hit_room, .answer = first_hit_answer,                              \
+    .expires = first_hit_expires, .describe = first_hit_describe
 
 #define LOG_PARTS                                                                                                      \
     .kind = STATE_OTHER, .is_compat = true, .has_s2 = true, .has_wait = true, .prepare = prepare_log,                  \
-    .view = sliding_log_view, .room = sliding_log_room, .charge = sliding_log_charge, .wait = sliding_log_wait,        \
-    .reserve = sliding_log_reserve, .store = sliding_log_store, .answer = sliding_log_answer,                          \
-    .expires = sliding_log_expires, .describe = sliding_log_describe
+    .view = sliding_log_view, .plausible = log_plausible, .room = sliding_log_room, .charge = sliding_log_charge,      \
+    .wait = sliding_log_wait, .reserve = sliding_log_reserve, .store = sliding_log_store,                              \
+    .answer = sliding_log_answer, .expires = sliding_log_expires, .describe = sliding_log_describe
 
 const struct algo_ops compat_window_start_ops = {
     .name = "window-start-millis",

@@ -58,6 +58,14 @@ static void view(const struct run *run, struct state *raw, int64_t *ret_s1, int6
     *ret_keep = ahead ? -1 : live > 0;
 }
 
+/* More slots than there are now are taken where the limit was higher: then as many leases must end as are too many. */
+static bool plausible(const struct run *run, int64_t s1, int64_t s2)
+{
+    int64_t wait = s2 / SHIFT, last = s2 % SHIFT;
+    if (s1 == 0) return s2 == 0;
+    return last >= 1 && last <= run->b && wait <= last && (wait >= 1) == (s1 >= run->a);
+}
+
 static int64_t room(const struct run *run, int64_t s1, int64_t s2)
 {
     (void)s2;
@@ -136,6 +144,7 @@ const struct algo_ops concurrency_ops = {
     .configure = configure,
     .prepare = prepare,
     .view = view,
+    .plausible = plausible,
     .room = room,
     .charge = charge,
     .reserve = reserve,

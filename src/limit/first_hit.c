@@ -46,6 +46,12 @@ void first_hit_view(const struct run *run, struct state *raw, int64_t *ret_s1, i
     *ret_keep = too_far ? -1 : runs;
 }
 
+static bool plausible(const struct run *run, int64_t s1, int64_t s2)
+{
+    if (s2 == 0) return s1 == 0;
+    return s1 <= UINT32_MAX && s2 > run->now && s2 <= run->edge;
+}
+
 int64_t first_hit_room(const struct run *run, int64_t s1, int64_t s2)
 {
     (void)s2;
@@ -109,6 +115,7 @@ const struct algo_ops first_hit_ops = {
     .configure = configure,
     .prepare = first_hit_prepare,
     .view = first_hit_view,
+    .plausible = plausible,
     .room = first_hit_room,
     .charge = first_hit_charge,
     .store = first_hit_store,

@@ -14,7 +14,8 @@
  */
 #include "limit/fixed_window.h"
 
-#define COUNT_MAX (INT64_C(1) << 35)
+#define COUNT_MAX  (INT64_C(1) << 35)
+#define COUNT_BITS 36 /* that the value in Redis has for it */
 
 static const char *configure(struct limit *limit, char *text, size_t size)
 {
@@ -51,6 +52,13 @@ void fixed_window_view(const struct run *run, struct state *raw, int64_t *ret_s1
     *ret_s1 = raw->v[0] == window ? raw->v[1] : 0;
     *ret_s2 = 0;
     *ret_keep = raw->v[0] > window ? -1 : raw->v[0] == window;
+}
+
+static bool plausible(const struct run *run, int64_t s1, int64_t s2)
+{
+    (void)run;
+    (void)s2;
+    return s1 < INT64_C(1) << COUNT_BITS;
 }
 
 int64_t fixed_window_room(const struct run *run, int64_t s1, int64_t s2)
@@ -118,6 +126,7 @@ const struct algo_ops fixed_window_ops = {
     .configure = configure,
     .prepare = fixed_window_prepare,
     .view = fixed_window_view,
+    .plausible = plausible,
     .room = fixed_window_room,
     .charge = fixed_window_charge,
     .store = fixed_window_store,

@@ -20,6 +20,7 @@ const struct algo_ops leaky_bucket_ops = {
     .configure = bucket_configure,
     .prepare = bucket_prepare,
     .view = bucket_view,
+    .plausible = bucket_plausible,
     .room = bucket_room,
     .charge = bucket_charge,
     .store = bucket_store,

@@ -120,6 +120,10 @@ struct algo_ops {
     /* The state as of now; keep: 1 = stands, 0 = fresh, -1 = clamped: store() must follow even where nothing is
      * charged (a denial, a peek), or every later answer would repeat the clamp until the clock has caught up. */
     void (*view)(const struct run *run, struct state *raw, int64_t *ret_s1, int64_t *ret_s2, int64_t *ret_keep);
+    /* May a server that works say these of a state, as view (or refund) leaves them at the run's now? What its clocks,
+     * other settings or other daemons have left is all view's to clamp; what is false here makes answers that nobody
+     * can act upon, such as a denial without a wait. Both are 0 to 2^53. */
+    bool (*plausible)(const struct run *run, int64_t s1, int64_t s2);
     int64_t (*room)(const struct run *run, int64_t s1, int64_t s2); /* units that may be charged; may be <= 0 */
     /* s1, s2 after `units` were charged. */
     void (*charge)(const struct run *run, int64_t *s1, int64_t *s2, int64_t units);

@@ -62,6 +62,11 @@ static void view(const struct run *run, struct state *raw, int64_t *ret_s1, int6
     *ret_keep = raw->v[0] > window ? -1 : count > 0 || previous > 0;
 }
 
+static bool plausible(const struct run *run, int64_t s1, int64_t s2)
+{
+    return s1 <= run->c && s2 <= run->c;
+}
+
 /* What of the previous window still counts, rounded up. */
 static int64_t share(const struct run *run, int64_t s2)
 {
@@ -144,6 +149,7 @@ const struct algo_ops sliding_counter_ops = {
     .configure = configure,
     .prepare = prepare,
     .view = view,
+    .plausible = plausible,
     .room = room,
     .charge = charge,
     .store = store,

@@ -55,6 +55,12 @@ void sliding_log_view(const struct run *run, struct state *raw, int64_t *ret_s1,
     *ret_keep = ahead ? -1 : *ret_s1 > 0;
 }
 
+/* More than the limit count where it was higher; the newest of them counts, and none lies ahead of now. */
+static bool plausible(const struct run *run, int64_t s1, int64_t s2)
+{
+    return s1 == 0 || (s2 > run->edge && s2 <= run->now);
+}
+
 int64_t sliding_log_room(const struct run *run, int64_t s1, int64_t s2)
 {
     (void)s2;
@@ -143,6 +149,7 @@ const struct algo_ops sliding_log_ops = {
     .configure = configure,
     .prepare = prepare,
     .view = sliding_log_view,
+    .plausible = plausible,
     .room = sliding_log_room,
     .charge = sliding_log_charge,
     .wait = sliding_log_wait,

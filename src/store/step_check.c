@@ -72,6 +72,7 @@ static int64_t fit_of(const struct step_walk *walk, const struct turn_entry *ent
 static int answer_decided(struct step_walk *walk, const struct turn_entry *entry, const int64_t *states, struct op *op)
 {
     int64_t fit = fit_of(walk, entry, states, op);
+    step_judge_states(walk, entry, states, op);
     for (uint16_t i = 0; i < op->n_members; i++) {
         const struct run *run = step_run(walk, entry, i);
         struct op_member *member = &op->members[i];
@@ -89,6 +90,7 @@ static int answer_again(struct step_walk *walk, const struct turn_entry *entry, 
 {
     int64_t at_us, granted;
     if (step_take(walk, 0, TURN_EXACT_MAX, &at_us) < 0) return -1;
+    if (!as_then) step_judge_states(walk, entry, states, op);
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct run run = *step_run(walk, entry, i);
         struct op_member *member = &op->members[i];
@@ -96,6 +98,8 @@ static int answer_again(struct step_walk *walk, const struct turn_entry *entry, 
         if (as_then && granted > member->limit->full) granted = member->limit->full; /* a server may say anything */
         if (as_then) limit_run_here(&run, member->limit, member->key, member->max_wait_us, at_us);
         limit_answer_again(&run, states[2 * i], states[2 * i + 1], as_then ? granted : 0, granted, &member->decision);
+        /* another host's clock may have worked out what stands there, so only the answer is judged */
+        if (member->decision.reset_after_ms < 0) step_doubt(walk, op);
     }
     return 0;
 }

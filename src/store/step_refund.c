@@ -36,6 +36,7 @@ static uint8_t *put_fields(const struct op *op, uint16_t extra, uint8_t *to)
 
 static int answer(struct step_walk *walk, const struct turn_entry *entry, const int64_t *states, struct op *op)
 {
+    step_judge_states(walk, entry, states, op);
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
         int64_t s1 = states[2 * i], s2 = states[2 * i + 1];

@@ -109,6 +109,7 @@ static int answer_settle(struct step_walk *walk, const struct turn_entry *entry,
 {
     struct op_hold *hold = op->hold;
     int64_t found, back, units = 0;
+    step_judge_states(walk, entry, states, op);
     if (step_take(walk, FOUND_HELD, FOUND_TOO_LATE, &found) < 0) return -1;
     int64_t held = found == FOUND_HELD ? hold->units : 0;
     if (step_take(walk, 0, hold->actual < held ? held - hold->actual : 0, &back) < 0) return -1;
@@ -144,6 +145,7 @@ static uint8_t *put_sweep(const struct op *op, uint16_t extra, uint8_t *to)
 
 static int answer_sweep(struct step_walk *walk, const struct turn_entry *entry, const int64_t *states, struct op *op)
 {
+    step_judge_states(walk, entry, states, op);
     for (uint16_t i = 0; i < op->n_members; i++)
         answer_member(step_run(walk, entry, i), states + 2 * i, 0, &op->members[i]);
     return 0;

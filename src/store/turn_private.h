@@ -147,6 +147,8 @@ uint8_t *turn_put_tag(const struct turn *turn, uint8_t *to, const struct op_memb
 uint8_t *turn_put(uint8_t *to, uint64_t value, size_t size); /* little-endian; returns its end */
 uint8_t *turn_put_constants(uint8_t *to, const struct turn_run *run);
 uint64_t turn_cost(const struct limit *limit, int64_t cost); /* as it goes to the script */
+/* n values were malformed or of a foreign type: redis_bad_values, at most the batch's keys. */
+void turn_count_bad_values(const struct turn *turn, uint64_t n);
 struct slice turn_numkeys(struct turn *turn, uint32_t n);
 
 #endif

@@ -8,7 +8,8 @@
  * The script says what it saw; here the same decisions are made again by the same arithmetic, in the
  * same order. First the items are walked as the script walked them (plain keys, then groups), only
  * to know which waits belong to whom and that the reply has the right length; nothing of an op is
- * touched before that. Then the ops are answered in the order they were added.
+ * touched before that. Then the ops are answered in the order they were added. A state that no script leaves makes its
+ * ops OP_STORE_ERROR: the server lies, and so would every answer that follows from it.
  */
 #include "base/check.h"
 #include "base/counters.h"
@@ -25,7 +26,9 @@ struct states {
     struct run runs[TURN_KEYS_MAX]; /* by run */
     int64_t s1[TURN_KEYS_MAX];
     int64_t s2[TURN_KEYS_MAX];
-    int64_t now_us; /* of the script */
+    int64_t now_us;                  /* of the script */
+    bool implausible[TURN_KEYS_MAX]; /* as the reply says them, before any decision */
+    bool any_implausible;
 };
 
 static size_t n_s2(const struct turn *turn)
@@ -53,6 +56,20 @@ static bool in_range(int64_t value, int64_t least)
     return value >= least && value <= TURN_EXACT_MAX;
 }
 
+static const struct run *run_of(const struct turn *turn, const struct states *states, uint16_t key)
+{
+    return &states->runs[turn->keys[key].run];
+}
+
+static void judge_state(const struct turn *turn, struct states *states, uint16_t key)
+{
+    const struct algo_ops *ops = limit_ops(turn->keys[key].limit);
+    bool plausible =
+        states->s1[key] == FOREIGN || ops->plausible(run_of(turn, states, key), states->s1[key], states->s2[key]);
+    states->implausible[key] = !plausible;
+    states->any_implausible |= !plausible;
+}
+
 /* s1, s2 and now; -1 where one of them is impossible. */
 static int read_states(const struct turn *turn, const int64_t *reply, struct states *states)
 {
@@ -60,6 +77,7 @@ static int read_states(const struct turn *turn, const int64_t *reply, struct sta
     int64_t now = s2[n_s2(turn)];
     if (!in_range(now, 0)) return -1;
     states->now_us = now;
+    states->any_implausible = false;
     for (uint32_t r = 0; r < turn->n_runs; r++)
         limit_run(&states->runs[r], turn->runs[r].limit, &turn->runs[r].constants, now);
     for (uint32_t i = 0; i < turn->n_keys; i++) {
@@ -67,13 +85,18 @@ static int read_states(const struct turn *turn, const int64_t *reply, struct sta
         states->s1[key] = reply[i];
         states->s2[key] = !turn->resets && limit_ops(turn->keys[key].limit)->has_s2 ? *s2++ : 0;
         if (!in_range(states->s1[key], FOREIGN) || !in_range(states->s2[key], 0)) return -1;
+        if (!turn->resets) judge_state(turn, states, key);
     }
     return 0;
 }
 
-static const struct run *run_of(const struct turn *turn, const struct states *states, uint16_t key)
+static bool any_implausible(const struct turn *turn, const struct states *states, const struct turn_entry *entry,
+                            uint16_t n)
 {
-    return &states->runs[turn->keys[key].run];
+    for (uint16_t i = 0; i < n && states->any_implausible; i++) {
+        if (states->implausible[turn_op_key(turn, entry->keys_at + i)]) return true;
+    }
+    return false;
 }
 
 static int64_t fits(const struct turn *turn, const struct states *states, uint16_t key, int64_t cost, int64_t k)
@@ -186,7 +209,8 @@ static void answer_ops(const struct turn *turn, struct states *states)
         else if (turn->resets)
             answer_reset(turn, states, entry, op);
         else
-            answer_op(turn, states, entry, op);
+            answer_op(turn, states, entry, op); /* the others of its keys follow it all the same */
+        if (any_implausible(turn, states, entry, op->n_members)) op->outcome = OP_STORE_ERROR;
         entry++;
     }
 }
@@ -206,6 +230,13 @@ static int spread_waits(const struct turn *turn, const struct states *states, co
     return walk_items(turn, &walked, waits, end);
 }
 
+/* The script may meet one value several times, and a server may say anything. */
+void turn_count_bad_values(const struct turn *turn, uint64_t n)
+{
+    uint64_t n_keys = turn->n_keys + turn->n_extras;
+    counters.redis_bad_values += n < n_keys ? n : n_keys;
+}
+
 int turn_replay(struct turn *turn, const int64_t *reply, size_t n, uint32_t nonce)
 {
     size_t least, most;
@@ -220,7 +251,8 @@ int turn_replay(struct turn *turn, const int64_t *reply, size_t n, uint32_t nonc
     if (turn->in_steps) return turn_steps_replay(turn, reply, n);
     if (read_states(turn, reply, &states) < 0) return -1;
     if (spread_waits(turn, &states, reply + least - 2, reply + n - 2) < 0) return -1;
-    counters.redis_bad_values += (uint64_t)reply[n - 2] + n_foreign(turn, reply);
+    turn_count_bad_values(turn, (uint64_t)reply[n - 2] + n_foreign(turn, reply));
+    counters.redis_bad_replies += states.any_implausible;
     answer_ops(turn, &states);
     turn->now_us = states.now_us;
     return 0;

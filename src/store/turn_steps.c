@@ -228,6 +228,20 @@ const struct run *step_run(const struct step_walk *walk, const struct turn_entry
     return &walk->runs[turn_member(walk->turn, entry->item + i)->run];
 }
 
+void step_doubt(struct step_walk *walk, struct op *op)
+{
+    op->outcome = OP_STORE_ERROR;
+    walk->any_implausible = true;
+}
+
+void step_judge_states(struct step_walk *walk, const struct turn_entry *entry, const int64_t *states, struct op *op)
+{
+    for (uint16_t i = 0; i < op->n_members; i++) {
+        const struct run *run = step_run(walk, entry, i);
+        if (!limit_ops(run->limit)->plausible(run, states[2 * i], states[2 * i + 1])) step_doubt(walk, op);
+    }
+}
+
 /* 0, 1 where a member is foreign, -1 where an integer makes no sense. */
 static int take_states(struct step_walk *walk, uint16_t n_members)
 {
@@ -262,7 +276,8 @@ int turn_steps_replay(struct turn *turn, const int64_t *reply, size_t n)
         if (answer(&walk, entry++, LIST_ITEM(link, struct op, link)) < 0) return -1;
     }
     if (walk.at != walk.end) return -1;
-    counters.redis_bad_values += (uint64_t)last[1] + walk.n_foreign;
+    turn_count_bad_values(turn, (uint64_t)last[1] + walk.n_foreign);
+    counters.redis_bad_replies += walk.any_implausible;
     turn->now_us = walk.now_us;
     return 0;
 }

@@ -36,6 +36,7 @@ struct step_walk {
     int64_t now_us;
     struct run runs[TURN_KEYS_MAX]; /* by run */
     uint64_t n_foreign;
+    bool any_implausible;
 };
 
 struct step_ops {
@@ -69,6 +70,10 @@ void turn_steps_holds_key(struct turn *turn, const struct op *op);
 size_t turn_steps_holds_key_bytes(const struct op *op);
 /* The next integer of the reply. 0, or -1 where there is none, or none between `least` and `most`. */
 int step_take(struct step_walk *walk, int64_t least, int64_t most, int64_t *ret);
+/* States that no script leaves: the op gets no answer. */
+void step_doubt(struct step_walk *walk, struct op *op);
+/* Doubts the op unless its members' states are what their algorithms leave, as of now. */
+void step_judge_states(struct step_walk *walk, const struct turn_entry *entry, const int64_t *states, struct op *op);
 /* The run of an op's i-th member at the walk's now. */
 const struct run *step_run(const struct step_walk *walk, const struct turn_entry *entry, uint16_t i);
 

@@ -3,7 +3,8 @@
  *
  * No reply comes through that no command waits for; arrays of integers go on to the replay of a turn,
  * which either refuses them whole or gives every op an answer that makes sense; errors are classified.
- * The first two bytes of the input choose how many commands wait and the size of the pieces.
+ * The first two bytes of the input choose how many commands wait and the size of the pieces. With its highest bit set
+ * the first byte chooses a turn instead, and the rest are the integers of a reply to it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -15,11 +16,20 @@
 #include "store/redis_reply.h"
 #include "store/turn.h"
 
-enum { N_CONTROL = 2, NONCE = 1, N_LIMITS = 6, N_OPS = 12 };
+enum { N_CONTROL = 2, NUMBERS = 0x80, NONCE = 1, N_LIMITS = 10, N_PLAIN = 2 * (N_LIMITS - 1), N_STEPS = 8 };
 
-static struct turn *turn;
-static struct op ops[N_OPS];
-static struct op_member members[N_OPS];
+#define NOW_US INT64_C(1700000000000000)
+
+/* A batch whose reply is to be read. */
+struct batch {
+    struct turn *turn;
+    struct op ops[N_PLAIN];
+    struct op_member members[N_PLAIN];
+    struct op_hold holds[N_STEPS];
+    int n_ops;
+};
+
+static struct batch plain, in_steps;
 
 static void on_done(struct op *op, enum op_outcome outcome)
 {
@@ -39,38 +49,127 @@ static void make_limit(struct limit *limit, const char *name, enum algo algo)
     CHECK(limit_prepare(limit, NULL, text, sizeof(text)) == NULL);
 }
 
-/* Two ops on a key of each limit, the second a peek. */
-static void make_turn(void)
+static struct op *add(struct batch *batch, enum op_kind kind, const struct limit *limit)
 {
-    static const enum algo algos[N_LIMITS] = {ALGO_BUCKET,          ALGO_FIXED_WINDOW, ALGO_SLIDING_LOG,
-                                              ALGO_SLIDING_COUNTER, ALGO_LEAKY_BUCKET, ALGO_CALENDAR_WINDOW};
-    static const char *const names[N_LIMITS] = {"a", "b", "c", "d", "e", "f"};
-    struct policy *policy = policy_new("p", N_LIMITS);
-    turn = turn_new("rl", TURN_KEYS_MAX, true);
-    CHECK(policy != NULL && turn != NULL);
-    for (int i = 0; i < N_LIMITS; i++) make_limit(&policy->limits[i], names[i], algos[i]);
-    for (int i = 0; i < N_OPS; i++) {
-        const struct limit *limit = &policy->limits[i % N_LIMITS];
-        members[i] =
-            (struct op_member){.limit = limit, .key = slice_of("k"), .cost = 3, .max_wait_us = limit->max_wait_us};
-        ops[i] = (struct op){
-            .kind = i < N_LIMITS ? OP_CHECK : OP_PEEK, .n_members = 1, .members = &members[i], .done = on_done};
-        CHECK(turn_add(turn, &ops[i]) == 0);
-    }
-    const struct slice *args;
-    CHECK(turn_args(turn, NONCE, 0, 0, &args) > 0);
+    int i = batch->n_ops++;
+    struct op *op = &batch->ops[i];
+    int64_t cost = limit->max_cost < 3 ? 1 : 3;
+    batch->members[i] = (struct op_member){.limit = limit,
+                                           .key = slice_of("k"),
+                                           .hold_key = slice_of("k"),
+                                           .cost = cost,
+                                           .max_wait_us = limit->max_wait_us};
+    *op = (struct op){.kind = kind, .n_members = 1, .members = &batch->members[i], .done = on_done};
+    return op;
 }
 
-static void replay(const struct redis_reader *reader)
+static void pack(struct batch *batch)
 {
-    if (turn_replay(turn, reader->integers, reader->n_integers, NONCE) < 0) return;
-    for (int i = 0; i < N_OPS; i++) {
-        const struct decision *decision = &members[i].decision;
-        if (ops[i].outcome != OP_DECIDED) continue;
+    const struct slice *args;
+    batch->turn = turn_new("rl", TURN_KEYS_MAX, true);
+    CHECK(batch->turn != NULL);
+    for (int i = 0; i < batch->n_ops; i++) CHECK(turn_add(batch->turn, &batch->ops[i]) == 0);
+    CHECK(turn_args(batch->turn, NONCE, NOW_US, 0, &args) > 0);
+}
+
+static struct op *remembered(struct op *op)
+{
+    op->note = slice_of("n");
+    op->note_ms = 60000;
+    return op;
+}
+
+static struct op *held(struct op *op, struct op_hold *hold, int64_t actual)
+{
+    *hold = (struct op_hold){.id = 1, .units = 3, .made_us = NOW_US - 1000, .ttl_ms = 1000, .actual = actual};
+    op->hold = hold;
+    return op;
+}
+
+/* Two ops on a key of each limit but the slots', the second a peek; and steps of every kind that tells states. */
+static void make_batches(void)
+{
+    static const enum algo algos[N_LIMITS] = {
+        ALGO_BUCKET,          ALGO_FIXED_WINDOW, ALGO_SLIDING_LOG,      ALGO_SLIDING_COUNTER,      ALGO_LEAKY_BUCKET,
+        ALGO_CALENDAR_WINDOW, ALGO_FIRST_HIT,    ALGO_COMPAT_FIRST_HIT, ALGO_COMPAT_RLAAS_SLIDING, ALGO_CONCURRENCY};
+    static const char *const names[N_LIMITS] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"};
+    static char slot[SLOT_ID_LEN];
+    struct policy *policy = policy_new("p", N_LIMITS);
+    CHECK(policy != NULL);
+    for (int i = 0; i < N_LIMITS; i++) make_limit(&policy->limits[i], names[i], algos[i]);
+    for (int i = 0; i < N_PLAIN; i++)
+        add(&plain, i < N_LIMITS - 1 ? OP_CHECK : OP_PEEK, &policy->limits[i % (N_LIMITS - 1)]);
+    pack(&plain);
+
+    const struct limit *bucket = &policy->limits[0], *log = &policy->limits[2], *counter = &policy->limits[3];
+    const struct limit *calendar = &policy->limits[5], *hit = &policy->limits[6], *slots = &policy->limits[9];
+    remembered(add(&in_steps, OP_CHECK, hit));
+    add(&in_steps, OP_CHECK, counter)->at_most = 4;
+    in_steps.members[1].cost = 1;
+    add(&in_steps, OP_REFUND, log);
+    held(add(&in_steps, OP_RESERVE, bucket), &in_steps.holds[0], 0);
+    held(add(&in_steps, OP_SETTLE, calendar), &in_steps.holds[1], 5);
+    add(&in_steps, OP_ACQUIRE, slots)->slot = slot;
+    add(&in_steps, OP_PEEK, slots);
+    add(&in_steps, OP_CHECK, log);
+    CHECK(in_steps.n_ops == N_STEPS);
+    pack(&in_steps);
+}
+
+/* What comes through is an answer that a client can act upon. */
+static void replay(struct batch *batch, const int64_t *integers, size_t n)
+{
+    if (turn_replay(batch->turn, integers, n, NONCE) != 0) return;
+    for (int i = 0; i < batch->n_ops; i++) {
+        const struct decision *decision = &batch->members[i].decision;
+        const enum op_kind kind = batch->ops[i].kind;
+        if (batch->ops[i].outcome != OP_DECIDED) continue;
         CHECK(decision->remaining >= 0 && decision->retry_after_ms >= RETRY_NEVER && decision->reset_after_ms >= 0);
         CHECK(decision->delay_ms >= 0 && (decision->allowed || decision->delay_ms == 0));
-        CHECK(decision->allowed == (decision->granted > 0));
+        CHECK(decision->allowed || decision->retry_after_ms != 0);
+        if (kind == OP_CHECK && batch->ops[i].note.len == 0) CHECK(decision->allowed == (decision->granted > 0));
     }
+}
+
+/* ---- Numbers, with a shape that fits: else random bytes hardly come as far as an algorithm ---- */
+
+static const uint8_t *take(const uint8_t **data, const uint8_t *end, size_t len)
+{
+    const uint8_t *at = *data;
+    if ((size_t)(end - at) < len) return NULL;
+    *data += len;
+    return at;
+}
+
+/* Small, near now in either unit, or anything; 0 where the input is over. */
+static int64_t number(const uint8_t **data, const uint8_t *end)
+{
+    const uint8_t *kind = take(data, end, 1), *bytes = take(data, end, 4);
+    uint32_t low;
+    if (kind == NULL || bytes == NULL) return 0;
+    memcpy(&low, bytes, sizeof low);
+    switch (*kind % 5) {
+    case 0: return low % 16;
+    case 1: return NOW_US / 1000 + (int32_t)low % 5000;
+    case 2: return NOW_US + (int32_t)low % 5000000;
+    case 3: return (int64_t)low << (*kind / 5 % 24);
+    default: return -(int64_t)(low % 3);
+    }
+}
+
+static void replay_numbers(struct batch *batch, const uint8_t *data, size_t size)
+{
+    static int64_t integers[REDIS_INTEGERS_MAX];
+    const uint8_t *end = data + size;
+    size_t least, most;
+    turn_reply_bounds(batch->turn, &least, &most);
+    const uint8_t *more = take(&data, end, 1);
+    size_t n = more == NULL ? least : least + *more % (most - least + 1);
+    CHECK(n <= REDIS_INTEGERS_MAX);
+    for (size_t i = 0; i < n; i++) integers[i] = number(&data, end);
+    if (more != NULL && *more >= 64) integers[batch == &plain ? least - 3 : n - 3] = NOW_US;
+    integers[n - 1] = NONCE;
+    replay(batch, integers, n);
 }
 
 static void look_at(const struct redis_reader *reader)
@@ -80,7 +179,9 @@ static void look_at(const struct redis_reader *reader)
     const char *role = redis_reader_field(reader, "role");
     CHECK(role == NULL || strlen(role) < REDIS_TEXT_MAX);
     if (redis_reader_is_error(reader)) (void)redis_error_remedy(redis_error_of((const char *)text.data, text.len));
-    if (redis_reader_is_integers(reader)) replay(reader);
+    if (!redis_reader_is_integers(reader)) return;
+    replay(&plain, reader->integers, reader->n_integers);
+    replay(&in_steps, reader->integers, reader->n_integers);
 }
 
 /* Every whole reply in the parser; false once it has failed. */
@@ -102,7 +203,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct redis_reader reader;
     if (size < N_CONTROL) return 0;
-    if (turn == NULL) make_turn();
+    if (plain.turn == NULL) make_batches();
+    if (data[0] & NUMBERS) {
+        replay_numbers(data[0] & 1 ? &plain : &in_steps, data + 1, size - 1);
+        return 0;
+    }
     int n_waiting = data[0] % 4;
     size_t piece = 1 + data[1];
     redisCallback waiting = {0};

@@ -113,6 +113,26 @@ static void closes_on(const char *text)
     assert_int_equal(store_world->n_decided, 1);
 }
 
+/* Where it was believed, clients got a reset_after_ms below 0, and a denial whose retry_after_ms was 0. The connection
+ * stays: what it says next may be right. */
+static void a_lie_about_a_state_is_a_store_error(void **state)
+{
+    (void)state;
+    store_world->limit = store_world_limit("hit", ALGO_FIRST_HIT, 10);
+    say = "*5\r\n:10\r\n:1600000000000\r\n:1700000000000000\r\n:0\r\n:%u\r\n";
+    store_world_open_ready(fake.address);
+    (void)store_world_check("k");
+    store_world_settle();
+    assert_int_equal(store_world->n_failed, 1);
+    assert_int_equal(counters.redis_bad_replies, 1);
+    say = "*5\r\n:10\r\n:1700000000007\r\n:1700000000000000\r\n:0\r\n:%u\r\n";
+    struct ask *denied = store_world_check("k");
+    store_world_settle();
+    assert_int_equal(store_world->n_decided, 1);
+    assert_int_equal(denied->member.decision.retry_after_ms, 7);
+    assert_true(store_is_ready(store_world));
+}
+
 static void another_nonce_closes_the_connection(void **state)
 {
     (void)state;
@@ -378,6 +398,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(the_fake_can_answer_well),
         TEST(an_answer_in_single_bytes_is_understood),
+        TEST(a_lie_about_a_state_is_a_store_error),
         TEST(another_nonce_closes_the_connection),
         TEST(one_integer_less_closes_the_connection),
         TEST(one_integer_more_closes_the_connection),

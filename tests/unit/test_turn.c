@@ -274,12 +274,57 @@ static void a_foreign_type_fails_the_ops_of_its_key_only(void **state)
     check(world, 1, world->bucket, "bad", 1);
     check(world, 2, world->bucket, "bad", 1);
     pack(world);
-    const int64_t reply[] = {0, -1, now_us, 2, NONCE};
+    const int64_t reply[] = {0, -1, now_us, 1, NONCE};
     assert_int_equal(turn_replay(world->turn, reply, 5, NONCE), 0);
     assert_int_equal(world->ops[0].outcome, OP_DECIDED);
     assert_int_equal(world->ops[1].outcome, OP_STORE_ERROR);
     assert_int_equal(world->ops[2].outcome, OP_STORE_ERROR);
-    assert_int_equal(counters.redis_bad_values, bad + 3);
+    assert_int_equal(counters.redis_bad_values, bad + 2);
+}
+
+/* The number in the reply is the server's word. */
+static void a_batch_has_no_more_bad_values_than_keys(void **state)
+{
+    struct world *world = *state;
+    uint64_t bad = counters.redis_bad_values;
+    check(world, 0, world->bucket, "good", 1);
+    check(world, 1, world->bucket, "bad", 1);
+    pack(world);
+    const int64_t reply[] = {0, -1, now_us, INT64_C(1) << 53, NONCE};
+    assert_int_equal(turn_replay(world->turn, reply, 5, NONCE), 0);
+    assert_int_equal(counters.redis_bad_values, bad + 2);
+}
+
+/* Clients were told to come back 5 ms ago, or after 0 ms. */
+static void a_state_that_no_script_leaves_fails_the_ops_of_its_key_only(void **state)
+{
+    struct world *world = *state;
+    struct policy *hit = policy_of("h", ALGO_FIRST_HIT, 5, 1000000, false);
+    struct op_member pair[] = {
+        {.limit = &world->bucket->limits[0], .key = slice_of("k"), .cost = 1},
+        {.limit = &hit->limits[0], .key = slice_of("ended"), .cost = 1},
+    };
+    struct op op = {.kind = OP_CHECK, .n_members = 2, .members = pair};
+    uint64_t bad = counters.redis_bad_replies;
+    list_init(&op.link);
+    check(world, 0, hit, "good", 1);
+    check(world, 1, hit, "ended", 1);
+    check(world, 2, hit, "none", 1);
+    assert_int_equal(turn_add(world->turn, &op), 0);
+    check(world, 3, world->bucket, "k", 1);
+    pack(world);
+    int64_t now_ms = now_us / 1000;
+    const int64_t reply[] = {5, 5, 5, 0, now_ms + 5, now_ms - 5, 0, now_us, 0, NONCE};
+    assert_int_equal(turn_replay(world->turn, reply, sizeof reply / sizeof reply[0], NONCE), 0);
+    assert_int_equal(world->ops[0].outcome, OP_DECIDED);
+    assert_int_equal(world->members[0].decision.retry_after_ms, 5);
+    assert_int_equal(world->ops[1].outcome, OP_STORE_ERROR);
+    assert_int_equal(world->ops[2].outcome, OP_STORE_ERROR);
+    assert_int_equal(op.outcome, OP_STORE_ERROR);
+    assert_int_equal(world->ops[3].outcome, OP_DECIDED);
+    assert_int_equal(counters.redis_bad_replies, bad + 1);
+    empty(world); /* before op goes */
+    policy_free(hit);
 }
 
 static void a_reply_that_makes_no_sense_touches_nothing(void **state)
@@ -483,6 +528,8 @@ int main(void)
         TEST(a_cost_above_the_limit_is_only_looked_at),
         TEST(each_denied_check_of_a_log_takes_its_wait),
         TEST(a_foreign_type_fails_the_ops_of_its_key_only),
+        TEST(a_batch_has_no_more_bad_values_than_keys),
+        TEST(a_state_that_no_script_leaves_fails_the_ops_of_its_key_only),
         TEST(a_reply_that_makes_no_sense_touches_nothing),
         TEST(a_reset_is_a_turn_of_its_own),
         TEST(a_full_turn_takes_known_keys_only),

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/counters.h"
 #include "limit/policy.h"
 #include "store/turn.h"
 
@@ -19,10 +20,11 @@ enum { N_OPS = 8, NONCE = 0x01020304 };
 
 static const int64_t now_us = INT64_C(1700000000000000);
 
-/* A turn, a window of 5 a second, a log of 5, a bucket whose every unit takes 31 years, and ops of one member. */
+/* A turn, a window of 5 a second, a log of 5, a bucket whose every unit takes 31 years, a window
+ * that begins with the first hit, and ops of one member. */
 struct world {
     struct turn *turn;
-    struct policy *window, *log, *slow;
+    struct policy *window, *log, *slow, *hit;
     struct op ops[N_OPS];
     struct op_member members[N_OPS];
     const struct slice *args;
@@ -50,6 +52,7 @@ static int setup(void **state)
         .window = policy_of("w", ALGO_FIXED_WINDOW, 5, 1000000),
         .log = policy_of("l", ALGO_SLIDING_LOG, 5, 1000000),
         .slow = policy_of("s", ALGO_BUCKET, 1, INT64_C(1000000000000000)),
+        .hit = policy_of("h", ALGO_FIRST_HIT, 5, 1000000),
     };
     assert_non_null(world.turn);
     *state = &world;
@@ -67,6 +70,7 @@ static int teardown(void **state)
     policy_free(world->window);
     policy_free(world->log);
     policy_free(world->slow);
+    policy_free(world->hit);
     return 0;
 }
 
@@ -199,6 +203,47 @@ static void a_foreign_type_fails_its_own_step(void **state)
     assert_int_equal(world->ops[1].outcome, OP_DECIDED);
 }
 
+/* Clients were told to come back 5 ms ago. */
+static void a_state_that_no_script_leaves_fails_its_own_step(void **state)
+{
+    struct world *world = *state;
+    const int64_t ended_ms = now_us / 1000 - 5;
+    uint64_t bad = counters.redis_bad_replies;
+    assert_int_equal(turn_add(world->turn, op_of(world, 0, world->hit, OP_REFUND, 2)), 0);
+    assert_int_equal(turn_add(world->turn, once(op_of(world, 1, world->hit, OP_CHECK, 1), "n")), 0);
+    assert_int_equal(turn_add(world->turn, op_of(world, 2, world->window, OP_CHECK, 1)), 0);
+    const int64_t reply[] = {4, ended_ms, 1, 5, ended_ms, 0, 0, 0, now_us, 0, NONCE};
+    assert_int_equal(replay(world, reply, sizeof reply / sizeof reply[0]), 0);
+    assert_int_equal(world->ops[0].outcome, OP_STORE_ERROR);
+    assert_int_equal(world->ops[1].outcome, OP_STORE_ERROR);
+    assert_int_equal(world->ops[2].outcome, OP_DECIDED);
+    assert_int_equal(counters.redis_bad_replies, bad + 1);
+}
+
+static void a_note_whose_window_had_ended_is_no_answer(void **state)
+{
+    struct world *world = *state;
+    const int64_t then_ms = now_us / 1000 - 500;
+    assert_int_equal(turn_add(world->turn, once(op_of(world, 0, world->hit, OP_CHECK, 1), "n")), 0);
+    assert_int_equal(turn_add(world->turn, once(op_of(world, 1, world->hit, OP_CHECK, 1), "m")), 0);
+    const int64_t reply[] = {1, then_ms - 1,    1, then_ms * 1000, 2, 1,    then_ms + 1,
+                             1, then_ms * 1000, 2, now_us,         0, NONCE};
+    assert_int_equal(replay(world, reply, sizeof reply / sizeof reply[0]), 0);
+    assert_int_equal(world->ops[0].outcome, OP_STORE_ERROR);
+    assert_int_equal(world->ops[1].outcome, OP_DECIDED);
+    assert_int_equal(world->members[1].decision.reset_after_ms, 1);
+}
+
+static void steps_have_no_more_bad_values_than_keys(void **state)
+{
+    struct world *world = *state;
+    uint64_t bad = counters.redis_bad_values;
+    assert_int_equal(turn_add(world->turn, once(op_of(world, 0, world->window, OP_CHECK, 1), "n")), 0);
+    const int64_t reply[] = {0, 0, 0, now_us, INT64_C(1) << 53, NONCE};
+    assert_int_equal(replay(world, reply, sizeof reply / sizeof reply[0]), 0);
+    assert_int_equal(counters.redis_bad_values, bad + 2); /* the state's and the note's */
+}
+
 static void replies_that_make_no_sense_are_refused(void **state)
 {
     struct world *world = *state;
@@ -228,6 +273,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_note_of_other_settings_tells_what_was_granted_and_what_is_now, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_foreign_type_fails_its_own_step, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_state_that_no_script_leaves_fails_its_own_step, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_note_whose_window_had_ended_is_no_answer, setup, teardown),
+        cmocka_unit_test_setup_teardown(steps_have_no_more_bad_values_than_keys, setup, teardown),
         cmocka_unit_test_setup_teardown(replies_that_make_no_sense_are_refused, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,256 @@
+/*
+ * test_plausible.c: which states a server may report. Whatever an honest one can leave passes: clocks that step back,
+ * limits that are lowered and raised, debt, slots, other systems' keys. What no script leaves does not.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "fakes/policies.h"
+#include "limit/policy.h"
+
+#define SECOND_US INT64_C(1000000)
+#define HOUR_US   (3600 * SECOND_US)
+#define START_US  INT64_C(1700000000123456)
+
+/* ---- One key, under whatever settings ---- */
+
+struct key {
+    enum algo algo;
+    struct policy *policy; /* owned */
+    const struct limit *limit;
+    struct state state; /* owned */
+    int64_t now_us;
+    uint64_t random;
+    uint64_t n_slots; /* taken so far: their ids */
+};
+
+static int64_t draw(struct key *key, int64_t n)
+{
+    key->random = key->random * UINT64_C(6364136223846793005) + 1442695040888963407U;
+    return (int64_t)((key->random >> 33) % (uint64_t)n);
+}
+
+static const char *prepare(struct limit *limit, enum algo algo, struct key *key, char *text, size_t size)
+{
+    static const int64_t windows_us[] = {SECOND_US, 7 * SECOND_US, 60 * SECOND_US, HOUR_US};
+    limit->algo = algo;
+    limit->limit = 1 + draw(key, 20);
+    limit->window_us = windows_us[draw(key, 4)];
+    if (algo == ALGO_CALENDAR_WINDOW) limit->calendar = policies_calendar((1 + 23 * draw(key, 2)) * HOUR_US);
+    if (limit_is_bucket(limit)) limit->burst = 1 + draw(key, 30);
+    if (algo == ALGO_LEAKY_BUCKET) limit->max_wait_us = draw(key, 3) * SECOND_US;
+    bool counts = algo == ALGO_FIXED_WINDOW || algo == ALGO_FIRST_HIT || algo == ALGO_SLIDING_LOG;
+    limit->count_denied = counts && draw(key, 3) == 0;
+    bool owes = algo != ALGO_CONCURRENCY && algo != ALGO_SLIDING_LOG && limit->max_wait_us == 0;
+    limit->debt = owes && draw(key, 2) == 0;
+    return limit_prepare(limit, NULL, text, size);
+}
+
+/* New settings, as after a reload, or as another daemon has them. */
+static void change(struct key *key)
+{
+    char text[256];
+    struct policy *policy = policy_new("p", 1);
+    assert_non_null(policy);
+    const char *wrong = prepare(&policy->limits[0], key->algo, key, text, sizeof text);
+    if (wrong != NULL) fail_msg("%s", wrong);
+    policy_seal(policy);
+    policy_free(key->policy);
+    key->policy = policy;
+    key->limit = &policy->limits[0];
+}
+
+static void assert_plausible(const struct key *key, const struct run *run, int64_t s1, int64_t s2, const char *what)
+{
+    if (!limit_ops(key->limit)->plausible(run, s1, s2))
+        fail_msg("%s, %s: %lld, %lld at %lld", limit_ops(key->limit)->name, what, (long long)s1, (long long)s2,
+                 (long long)run->now_us);
+}
+
+/* What clients would be told of the state makes sense. A log's wait comes from elsewhere. */
+static void assert_answers(const struct key *key, const struct run *run, int64_t s1, int64_t s2)
+{
+    struct decision decision;
+    for (int64_t cost = 0; cost <= key->limit->full + 1; cost++) {
+        if (cost > key->limit->max_cost && cost <= key->limit->full) continue; /* BAD_COST */
+        int64_t of1 = s1, of2 = s2;
+        bool admitted = limit_fits(run, s1, s2, cost, 1) > 0;
+        limit_decide(run, &of1, &of2, cost, admitted, 1, &decision);
+        assert_true(decision.reset_after_ms >= 0 && decision.remaining >= 0 && decision.delay_ms >= 0);
+        assert_true(decision.retry_after_ms >= RETRY_NEVER);
+        assert_true(decision.allowed || decision.retry_after_ms != 0);
+    }
+}
+
+static void write_back(struct key *key, const struct run *run, int64_t s1, int64_t s2, int64_t keep, int64_t units)
+{
+    const struct algo_ops *ops = limit_ops(key->limit);
+    if (units == 0 && keep >= 0) return;
+    if (ops->reserve != NULL) assert_int_equal(ops->reserve(run, &key->state, units), 0);
+    assert_int_equal(ops->store(run, &key->state, s1, s2, keep, units), 0);
+}
+
+static int64_t units_of(struct key *key, const struct run *run, int64_t s1, int64_t s2)
+{
+    int64_t units = 1 + draw(key, 8), fits = limit_ops(key->limit)->room(run, s1, s2);
+    if (key->algo == ALGO_CONCURRENCY) units = 1;
+    if (draw(key, 4) == 0) fits = limit_fits_used(run, s1, s2); /* a settlement, which may owe */
+    if (key->limit->count_denied && key->limit->max_cost >= units) return units;
+    return units <= fits ? units : 0;
+}
+
+static void step(struct key *key)
+{
+    const struct algo_ops *ops = limit_ops(key->limit);
+    char slot[40];
+    struct run run;
+    int64_t s1, s2, keep;
+    limit_run_here(&run, key->limit, slice_of("k"), key->limit->max_wait_us, key->now_us);
+    snprintf(slot, sizeof slot, "%032llu", (unsigned long long)key->n_slots++);
+    run.slot = slot;
+    ops->view(&run, &key->state, &s1, &s2, &keep);
+    assert_plausible(key, &run, s1, s2, "as viewed");
+    assert_answers(key, &run, s1, s2);
+
+    if (ops->refund != NULL && draw(key, 4) == 0) {
+        (void)ops->refund(&run, &key->state, &s1, &s2, 1 + draw(key, 8), key->now_us - draw(key, 2 * HOUR_US));
+        assert_plausible(key, &run, s1, s2, "after a refund");
+        assert_int_equal(ops->store(&run, &key->state, s1, s2, keep, 0), 0);
+    } else {
+        write_back(key, &run, s1, s2, keep, units_of(key, &run, s1, s2));
+    }
+}
+
+/* Mostly a little later, sometimes much, sometimes back. */
+static void move_clock(struct key *key)
+{
+    switch (draw(key, 8)) {
+    case 0: key->now_us += draw(key, 2 * HOUR_US); break;
+    case 1: key->now_us -= draw(key, 2 * HOUR_US); break;
+    case 2: key->now_us -= draw(key, 3 * SECOND_US); break;
+    case 3: break;
+    default: key->now_us += draw(key, SECOND_US / 2); break;
+    }
+}
+
+static void what_is_left_by_steps_of_the_clock_and_other_settings_is_plausible(void **state)
+{
+    (void)state;
+    enum { TRACES = 300, STEPS = 100, CHANGE_EVERY = 12 };
+    for (int algo = 0; algo < N_ALGOS; algo++) {
+        if (algo_table[algo]->is_compat) continue;
+        for (uint64_t seed = 1; seed <= TRACES; seed++) {
+            struct key key = {.algo = (enum algo)algo, .now_us = START_US, .random = seed * 7919 + (uint64_t)algo};
+            change(&key);
+            for (int i = 0; i < STEPS; i++) {
+                if (draw(&key, CHANGE_EVERY) == 0) change(&key);
+                move_clock(&key);
+                step(&key);
+            }
+            state_fini(&key.state);
+            policy_free(key.policy);
+        }
+    }
+}
+
+/* ---- Cases by hand ---- */
+
+enum { LIMIT = 5, WINDOW_MS = 10000 };
+
+#define NOW_MS INT64_C(1700000000000) /* begins a window */
+
+#define NOW_US (NOW_MS * 1000)
+
+struct reported {
+    enum algo algo;
+    int64_t s1, s2;
+};
+
+static bool is_plausible(const struct reported *reported)
+{
+    char text[256];
+    struct run run;
+    struct policy *policy = policy_new("p", 1);
+    struct limit *limit = &policy->limits[0];
+    limit->algo = reported->algo;
+    limit->limit = LIMIT;
+    limit->window_us = WINDOW_MS * INT64_C(1000);
+    if (limit->algo == ALGO_CALENDAR_WINDOW) limit->calendar = policies_calendar(HOUR_US);
+    const char *wrong = limit_prepare(limit, NULL, text, sizeof text);
+    if (wrong != NULL) fail_msg("%s", wrong);
+    limit_run_here(&run, limit, slice_of("k"), 0, NOW_US);
+    bool plausible = limit_ops(limit)->plausible(&run, reported->s1, reported->s2);
+    policy_free(policy);
+    return plausible;
+}
+
+#define SHIFT (INT64_C(1) << 26) /* of concurrency's s2 */
+
+static void other_systems_keys_may_hold_nearly_anything(void **state)
+{
+    (void)state;
+    static const struct reported cases[] = {
+        {ALGO_COMPAT_WINDOW_START, INT64_C(999999999999999), 0},
+        {ALGO_COMPAT_RLAAS_FIXED, LIMIT + 100, 0},
+        {ALGO_COMPAT_FIRST_HIT, 0, 0},
+        {ALGO_COMPAT_FIRST_HIT, 3, NOW_MS + 86400 * INT64_C(1000000)}, /* somebody's expiry is years away */
+        {ALGO_COMPAT_FIRST_HIT, 0, NOW_MS + 1},                        /* a count below zero */
+        {ALGO_COMPAT_ENDPOINT_WINDOW, INT64_C(999999999999999), NOW_MS + WINDOW_MS},
+        {ALGO_COMPAT_RLAAS_SLIDING, 7, NOW_US + WINDOW_MS * 1000}, /* an entry ahead of now */
+        {ALGO_COMPAT_RLAAS_SLIDING, 7, NOW_US - WINDOW_MS * 1000}, /* one between two milliseconds, rounded down */
+        {ALGO_COMPAT_ENDPOINT_LOG, 1000000, NOW_US},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        if (!is_plausible(&cases[i])) fail_msg("case %d", (int)i);
+}
+
+static void a_lie_is_told_from_a_state(void **state)
+{
+    (void)state;
+    static const struct reported cases[] = {
+        {ALGO_BUCKET, LIMIT * WINDOW_MS * INT64_C(1000) + 1, 0}, /* emptier than empty */
+        {ALGO_LEAKY_BUCKET, INT64_C(1) << 53, 0},
+        {ALGO_FIXED_WINDOW, INT64_C(1) << 36, 0}, /* no value has so many bits for it */
+        {ALGO_FIRST_HIT, LIMIT, 0},               /* a count without a window */
+        {ALGO_FIRST_HIT, LIMIT, NOW_MS},          /* whose window is over */
+        {ALGO_FIRST_HIT, LIMIT, NOW_MS + WINDOW_MS + 1},
+        {ALGO_FIRST_HIT, INT64_C(1) << 32, NOW_MS + 1},
+        {ALGO_CALENDAR_WINDOW, LIMIT, 0},
+        {ALGO_CALENDAR_WINDOW, LIMIT, NOW_MS},
+        {ALGO_CALENDAR_WINDOW, LIMIT, NOW_MS + 2 * INT64_C(3600000)},
+        {ALGO_SLIDING_COUNTER, INT64_C(1) << 32, 0},
+        {ALGO_SLIDING_COUNTER, 0, INT64_C(1) << 32},
+        {ALGO_SLIDING_LOG, LIMIT, NOW_US + 1}, /* the newest is yet to come */
+        {ALGO_SLIDING_LOG, LIMIT, NOW_US - WINDOW_MS * 1000},
+        {ALGO_SLIDING_LOG, LIMIT, 0},
+        {ALGO_CONCURRENCY, 0, SHIFT + 1},
+        {ALGO_CONCURRENCY, 1, 0},                 /* a lease that has ended counts */
+        {ALGO_CONCURRENCY, LIMIT, 5000},          /* all are taken, and one is free at once */
+        {ALGO_CONCURRENCY, 1, SHIFT + 5000},      /* one is free, and must be waited for */
+        {ALGO_CONCURRENCY, 1, WINDOW_MS + 1},     /* a lease longer than slot_ttl */
+        {ALGO_CONCURRENCY, LIMIT, 6 * SHIFT + 5}, /* the last ends before the next */
+        {ALGO_COMPAT_WINDOW_START, INT64_C(1) << 53, 0},
+        {ALGO_COMPAT_FIRST_HIT, 3, 0},
+        {ALGO_COMPAT_FIRST_HIT, 3, NOW_MS},
+        {ALGO_COMPAT_ENDPOINT_LOG, 3, NOW_US - WINDOW_MS * 1000 - 1},
+        {ALGO_COMPAT_ENDPOINT_LOG, 3, NOW_US + WINDOW_MS * 1000 + 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        if (is_plausible(&cases[i])) fail_msg("case %d", (int)i);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_left_by_steps_of_the_clock_and_other_settings_is_plausible),
+        cmocka_unit_test(other_systems_keys_may_hold_nearly_anything),
+        cmocka_unit_test(a_lie_is_told_from_a_state),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -14,7 +14,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -28,6 +27,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/group.h"
 #include "base/hash.h"
 
 enum { TEMP_NAME_MAX = 32, LOCK_NAME_MAX = SOCKET_PATH_MAX + 6 };
@@ -178,23 +178,12 @@ static int bind_temporary(struct opening *opening, int fd)
     return rc == 0 ? 0 : fail_by_permission(opening, "cannot create", opening->temp);
 }
 
-/* The group's number, or (gid_t)-1. */
-static gid_t find_group(const char *name)
-{
-    struct group group, *found = NULL;
-    char space[4096];
-    if (getgrnam_r(name, &group, space, sizeof space, &found) == 0 && found != NULL) return found->gr_gid;
-    char *end;
-    unsigned long number = strtoul(name, &end, 10);
-    return name[0] >= '0' && name[0] <= '9' && *end == '\0' && number < UINT32_MAX ? (gid_t)number : (gid_t)-1;
-}
-
 static int set_group(const struct opening *opening)
 {
     const char *name = opening->options->group;
+    gid_t gid;
     if (name == NULL) return 0;
-    gid_t gid = find_group(name);
-    if (gid == (gid_t)-1)
+    if (!group_find(name, &gid))
         return fail(opening,
                     "%s: there is no group %s; create it (systemd-sysusers does, from the installed file), or "
                     "change listen.group",

@@ -10,7 +10,9 @@
 
 #include "base/alloc.h"
 #include "base/buffer.h"
-#include "config/nearest.h"
+#include "base/group.h"
+#include "base/nearest.h"
+#include "config/meant.h"
 #include "config/not_built.h"
 #include "config/policy_yaml.h"
 #include "config/secret.h"
@@ -48,6 +50,12 @@ static void refuse_key(struct loader *loader, const struct tree_node *node, cons
 {
     char names[64][64];
     size_t n = 0;
+    const char *meant = meant_key(path);
+    if (meant != NULL) {
+        faults_add(loader->faults, node->line, path, "no such setting; write %s", meant);
+        return;
+    }
+
     struct nearest nearest = nearest_to(node->key);
     for (size_t i = 0; i < N_SETTINGS && n < 64; i++)
         if (child_name(setting_table[i].path, above, names[n], sizeof names[n]) != NULL)
@@ -144,7 +152,55 @@ static void check_addresses(struct loader *loader)
                    "is needed with store.type redis; write [\"127.0.0.1:6379\"] or [\"unix:/run/redis/redis.sock\"]");
 }
 
-static void check_group(struct loader *loader)
+/* Whoever writes about Redis wants it; counters that quietly stay in memory would be found out much later. With
+ * type: memory written out, the rest may wait there for the day it is needed. */
+static void check_store_type(struct loader *loader)
+{
+    static const char section[] = "store.redis.";
+    size_t first = N_SETTINGS;
+    if (line_of(loader, "store.type") > 0) return;
+
+    for (size_t i = 0; i < N_SETTINGS; i++) {
+        if (strncmp(setting_table[i].path, section, strlen(section)) != 0 || loader->lines[i] == 0) continue;
+        if (first == N_SETTINGS || loader->lines[i] < loader->lines[first]) first = i;
+    }
+    if (first < N_SETTINGS)
+        faults_add(loader->faults, loader->lines[first], setting_table[first].path,
+                   "has no effect without store.type, and counters would stay in memory; add the line `type: redis` "
+                   "below store: (or `type: memory`, to keep them there)");
+}
+
+/* What shares the keys of another limiter shares nothing in this process' memory. */
+static void warn_of_compat_in_memory(struct loader *loader)
+{
+    const struct policy_set *policies = loader->config->policies;
+    if (loader->config->store_type != STORE_TYPE_MEMORY || loader->policies == NULL || policies == NULL) return;
+    for (const struct tree_node *node = loader->policies->first; node != NULL; node = node->next) {
+        const struct policy *policy = policy_find(policies, slice_of(node->key));
+        if (policy == NULL || policy->n_limits == 0 || !limit_ops(&policy->limits[0])->is_compat) continue;
+        faults_warn(loader->faults, node->line, "store.type",
+                    "is memory, so policy %s and other compat policies share no counter with the limiter in place; "
+                    "write type: redis and the addresses of its Redis",
+                    policy->name);
+        return;
+    }
+}
+
+/* Asked for here too, because otherwise only the start would find out. */
+static void check_listen_group(struct loader *loader)
+{
+    static const char key[] = "listen.group";
+    const char *name = loader->config->listen_group;
+    char shown[FAULTS_SHOWN_MAX];
+    gid_t gid;
+    if (name == NULL || group_find(name, &gid)) return;
+    faults_add(loader->faults, line_of(loader, key), key,
+               "there is no group %s on this machine; create it (systemd-sysusers does, from the installed file), or "
+               "write one that exists",
+               faults_shown(shown, name));
+}
+
+static void check_sizes(struct loader *loader)
 {
     const struct config *config = loader->config;
     if (config->listen_socket[0] != '/')
@@ -186,12 +242,15 @@ static int load(struct loader *loader, const struct tree_node *root)
     struct config *config = loader->config;
     if (root != NULL) load_section(loader, root, "");
     check_addresses(loader);
-    check_group(loader);
+    check_store_type(loader);
+    check_listen_group(loader);
+    check_sizes(loader);
     check_password(loader);
     struct policy_defaults defaults = config_policy_defaults(config);
     config->policies = loader->policies != NULL ? policy_yaml_load(loader->policies, &defaults, loader->faults)
                                                 : policy_yaml_default(&defaults, loader->faults);
     config->has_policies = loader->policies != NULL && config->policies != NULL && config->policies->n > 0;
+    warn_of_compat_in_memory(loader);
     return loader->faults->n_errors == 0 ? 0 : -1;
 }
 

@@ -3,8 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "base/units.h"
-#include "config/nearest.h"
+#include "config/meant.h"
 #include "config/not_built.h"
 #include "config/policy_keys.h"
 #include "config/setting.h"
@@ -45,19 +46,20 @@ static const char *known_names(enum policy_field field, char *out, size_t size)
 
 static void refuse_name(struct reading *reading, enum policy_field field, const char *text)
 {
-    char shown[FAULTS_SHOWN_MAX], any[64], known[256];
+    char shown[FAULTS_SHOWN_MAX], any[64], known[256], near[MEANT_MAX];
     const struct tree_node *node = reading->given[field];
     snprintf(any, sizeof any, "policies.*.%s", reading_fields[field].name);
     const char *advice = not_built(any, text);
+    const char *meant = meant_value(reading->path, text, NULL, near);
     struct nearest nearest = nearest_to(text);
     for (int i = 0; i < N_ALGOS; i++)
         if (algo_table[i]->is_compat == (field == FIELD_COMPAT)) nearest_offer(&nearest, algo_table[i]->name);
+    if (meant == NULL) meant = nearest.name;
     faults_shown(shown, text);
     if (advice != NULL)
         faults_add(reading->faults, node->line, reading->path, "%s is not built yet; %s", shown, advice);
-    else if (nearest.name != NULL)
-        faults_add(reading->faults, node->line, reading->path, "%s is not known; did you mean %s?", shown,
-                   nearest.name);
+    else if (meant != NULL)
+        faults_add(reading->faults, node->line, reading->path, "%s is not known; did you mean %s?", shown, meant);
     else
         faults_add(reading->faults, node->line, reading->path, "%s is not known; write one of %s", shown,
                    known_names(field, known, sizeof known));
@@ -92,8 +94,10 @@ static int read_algo(struct reading *reading)
     return -1;
 }
 
-static void refuse_foreign_fields(struct reading *reading, enum algo algo)
+/* Returns which they are, as bits. */
+static uint32_t refuse_foreign_fields(struct reading *reading, enum algo algo)
 {
+    uint32_t foreign = 0;
     const enum policy_field named = reading->given[FIELD_COMPAT] != NULL ? FIELD_COMPAT : FIELD_ALGORITHM;
     for (size_t i = 0; i < N_FIELDS; i++) {
         const struct tree_node *node = reading->given[i];
@@ -101,16 +105,26 @@ static void refuse_foreign_fields(struct reading *reading, enum algo algo)
         faults_add(reading->faults, node->line, reading_path(reading, i),
                    "is no setting of %s; leave it out (it belongs to %s)", reading->given[named]->text,
                    reading_fields[i].takers);
+        foreign |= UINT32_C(1) << i;
     }
+    return foreign;
 }
 
 /* The values */
 
 static void read_count(struct reading *reading, enum policy_field field, int64_t min, int64_t *ret)
 {
-    if (reading->given[field] == NULL) return;
-    setting_parse_number(SETTING_COUNT, reading_path(reading, field), min, (INT64_C(1) << 53) - 1,
-                         reading->given[field], reading->faults, ret);
+    char rate[MEANT_MAX], shown[FAULTS_SHOWN_MAX];
+    const struct tree_node *node = reading->given[field];
+    if (node == NULL) return;
+    reading_path(reading, field);
+
+    const char *meant = field == FIELD_LIMIT && node->kind == TREE_TEXT ? meant_rate(node->text, rate) : NULL;
+    if (meant != NULL)
+        faults_add(reading->faults, node->line, reading->path, "%s is a rate; write %s",
+                   faults_shown(shown, node->text), meant);
+    else
+        setting_parse_number(SETTING_COUNT, reading->path, min, (INT64_C(1) << 53) - 1, node, reading->faults, ret);
 }
 
 static bool is_choice(const char *text, const char *choices)
@@ -217,57 +231,123 @@ static void read_window(struct reading *reading, struct limit *limit)
     }
 }
 
-/* Returns the foreign prefix, NULL = the preset's own. */
-static const char *read_values(struct reading *reading, struct limit *limit)
+/* Which settings are at fault already, as bits of enum policy_field: what follows from them is not reported as well. */
+typedef uint32_t field_bits;
+
+static field_bits bit(enum policy_field field)
 {
+    return (field_bits)1 << field;
+}
+
+/* Has reading a value added errors to the `n_errors` there were? Then `fields` are at fault. */
+static field_bits faulty(const struct reading *reading, size_t n_errors, field_bits fields)
+{
+    return reading->faults->n_errors > n_errors ? fields : 0;
+}
+
+/* `ret_prefix`: the foreign prefix, NULL = the preset's own. */
+static field_bits read_values(struct reading *reading, struct limit *limit, const char **ret_prefix)
+{
+    field_bits bad = 0;
+    size_t before = reading->faults->n_errors;
     if (reading_has(reading, FIELD_LIMIT)) read_count(reading, FIELD_LIMIT, 0, &limit->limit);
+    bad |= faulty(reading, before, bit(FIELD_LIMIT));
+
+    before = reading->faults->n_errors;
     read_window(reading, limit);
+    bad |= faulty(reading, before, bit(FIELD_WINDOW) | bit(FIELD_SLOT_TTL));
+
+    before = reading->faults->n_errors;
     read_duration(reading, FIELD_MAX_WAIT, true, &limit->max_wait_us);
+    bad |= faulty(reading, before, bit(FIELD_MAX_WAIT));
+
+    before = reading->faults->n_errors;
     limit->burst = reading_fields[FIELD_BURST].algos & (1u << limit->algo) ? limit->limit : 0;
     read_count(reading, FIELD_BURST, 1, &limit->burst);
+    bad |= faulty(reading, before, bit(FIELD_BURST));
+
     if (reading->given[FIELD_COUNT_DENIED] != NULL)
         setting_parse_bool(reading_path(reading, FIELD_COUNT_DENIED), reading->given[FIELD_COUNT_DENIED],
                            reading->faults, &limit->count_denied);
-    if (read_choice(reading, FIELD_START, "aligned first_hit") == 1) limit->algo = ALGO_FIRST_HIT;
+    bool first_hit = read_choice(reading, FIELD_START, "aligned first_hit") == 1;
+    if (first_hit && limit->algo == ALGO_FIXED_WINDOW) limit->algo = ALGO_FIRST_HIT;
     policy_keys_read_by(reading, limit);
-    return read_prefix(reading);
+
+    before = reading->faults->n_errors;
+    *ret_prefix = read_prefix(reading);
+    return bad | faulty(reading, before, bit(FIELD_KEY_PREFIX));
 }
 
-/* What only the algorithm knows. Its message begins with the setting it is about, so the fault goes to that line. */
-static void prepare(struct reading *reading, struct limit *limit, const char *prefix)
+/* The setting that a message of limit_prepare() begins with, or N_FIELDS: none that is written in this limit. */
+static enum policy_field field_at_fault(const struct reading *reading, const char *wrong)
+{
+    enum policy_field field = 0;
+    for (; field < N_FIELDS; field++) {
+        size_t len = strlen(reading_fields[field].name);
+        if (reading->given[field] != NULL && strncmp(wrong, reading_fields[field].name, len) == 0 && wrong[len] == ' ')
+            break;
+    }
+    return field;
+}
+
+/* Values that every algorithm takes, in place of those at fault, so that the others can still be looked at. */
+static void stand_in(struct limit *limit, field_bits bad)
+{
+    bool has_slots = limit->algo == ALGO_CONCURRENCY;
+    bool has_burst = reading_fields[FIELD_BURST].algos & (1u << limit->algo);
+    bool bounds_unknown = bad & (bit(FIELD_LIMIT) | bit(FIELD_WINDOW));
+    if (bad & bit(FIELD_LIMIT)) limit->limit = 1;
+    if (bad & bit(has_slots ? FIELD_SLOT_TTL : FIELD_WINDOW))
+        limit->window_us = has_slots ? SLOT_TTL_DEFAULT_US : 1000000;
+    if (bad & bit(FIELD_BURST) || bounds_unknown) limit->burst = has_burst;
+    if (bad & bit(FIELD_MAX_WAIT) || bounds_unknown) limit->max_wait_us = 0;
+    if (bad & bit(FIELD_COUNT_DENIED)) limit->count_denied = false;
+    if (bad & bit(FIELD_DEBT)) limit->debt = false;
+}
+
+/* What only the algorithm knows: its faults, one after the other. Each begins with the setting it is about. */
+static void prepare(struct reading *reading, struct limit *limit, const char *prefix, field_bits bad)
 {
     char text[256];
     const struct tree_node *burst = reading->given[FIELD_BURST];
-    if (limit->limit == 0 && burst != NULL) {
+    if (limit->limit == 0 && burst != NULL && !(bad & (bit(FIELD_LIMIT) | bit(FIELD_BURST)))) {
         faults_add(reading->faults, burst->line, reading_path(reading, FIELD_BURST),
                    "stands beside limit: 0, which denies always; leave it out");
-        return;
+        bad |= bit(FIELD_BURST);
     }
-    const char *wrong = limit_prepare(limit, prefix, text, sizeof text);
-    if (wrong == NULL) return;
-    for (size_t i = 0; i < N_FIELDS; i++) {
-        size_t len = strlen(reading_fields[i].name);
-        if (reading->given[i] == NULL || strncmp(wrong, reading_fields[i].name, len) != 0 || wrong[len] != ' ')
-            continue;
-        faults_add(reading->faults, reading->given[i]->line, reading_path(reading, i), "%s", wrong + len + 1);
-        return;
+
+    for (;;) {
+        stand_in(limit, bad);
+        const char *wrong = limit_prepare(limit, bad & bit(FIELD_KEY_PREFIX) ? NULL : prefix, text, sizeof text);
+        if (wrong == NULL) return;
+
+        enum policy_field field = field_at_fault(reading, wrong);
+        if (field == N_FIELDS) {
+            faults_add(reading->faults, reading->node->line, reading_path_to(reading, NULL), "%s", wrong);
+            return;
+        }
+        if (bad & bit(field)) return; /* reported before: nothing stands in for it */
+        faults_add(reading->faults, reading->given[field]->line, reading_path(reading, field), "%s",
+                   wrong + strlen(reading_fields[field].name) + 1);
+        bad |= bit(field);
     }
-    faults_add(reading->faults, reading->node->line, reading_path_to(reading, NULL), "%s", wrong);
 }
 
 /* One limit: of a policy that has just this one, or of a list. */
 void policy_limit_read(struct reading *reading, struct limit *limit)
 {
-    size_t n_errors = reading->faults->n_errors;
+    const char *prefix;
+    field_bits bad = 0;
     int algo = read_algo(reading);
-    if (algo >= 0) refuse_foreign_fields(reading, (enum algo)algo);
+    if (algo >= 0) bad |= refuse_foreign_fields(reading, (enum algo)algo);
     limit->algo = algo >= 0 ? (enum algo)algo : ALGO_FIXED_WINDOW;
-    const char *prefix = read_values(reading, limit);
+
+    bad |= read_values(reading, limit, &prefix);
     if (algo == ALGO_CONCURRENCY && limit->policy->is_candidate)
         faults_add(
             reading->faults, reading->node->line, reading_path(reading, FIELD_ALGORITHM),
             "concurrency cannot be on trial, for a slot is held or not; set shadow: true on a policy of its own");
-    if (reading->faults->n_errors == n_errors) prepare(reading, limit, prefix);
+    if (algo >= 0) prepare(reading, limit, prefix, bad);
 }
 
 /* The limit's name, which none of the policy's limits before it has. */

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "base/exact.h"
-#include "config/nearest.h"
+#include "base/nearest.h"
 #include "config/policy_limit.h"
 #include "config/setting.h"
 #include "limit/policy.h"

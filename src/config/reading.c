@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "config/nearest.h"
+#include "base/nearest.h"
 #include "config/not_built.h"
 
 #define BIT(algo)     (1u << ALGO_##algo)

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/units.h"
 #include "config/config.h"
+#include "config/meant.h"
 
 enum { RESTART = 0, RELOAD = 1 };
 
@@ -215,7 +216,7 @@ static const char *choice_at(const char *choices, int64_t index, char *out, size
 bool setting_parse_choice(const char *path, const char *choices, const struct tree_node *node, struct faults *faults,
                           int64_t *ret)
 {
-    char shown[FAULTS_SHOWN_MAX];
+    char shown[FAULTS_SHOWN_MAX], near[MEANT_MAX];
     const char *text = setting_parse_text(path, node, faults);
     if (text == NULL) return false;
     size_t len = strlen(text);
@@ -228,8 +229,13 @@ bool setting_parse_choice(const char *path, const char *choices, const struct tr
         }
         at += word + (at[word] == ' ');
     }
-    faults_add(faults, node->line, path, "%s is not known; write %s%s", faults_shown(shown, text),
-               strchr(choices, ' ') != NULL ? "one of: " : "", choices);
+    const char *guess = meant_value(path, text, choices, near);
+    faults_shown(shown, text);
+    if (guess != NULL)
+        faults_add(faults, node->line, path, "%s is not known; did you mean %s?", shown, guess);
+    else
+        faults_add(faults, node->line, path, "%s is not known; write %s%s", shown,
+                   strchr(choices, ' ') != NULL ? "one of: " : "", choices);
     return false;
 }
 

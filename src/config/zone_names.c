@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "config/nearest.h"
+#include "base/nearest.h"
 
 static const char *city_of(const char *name)
 {

@@ -5,12 +5,17 @@
 
 #include "base/exact.h"
 #include "base/log.h"
+#include "base/nearest.h"
 #include "engine/engine.h"
 #include "server/inline.h"
 
 enum {
     DEADLINE_MS_MAX = 3600000,
     SHOWN_MAX = 72, /* of a peer's bytes in a message */
+
+    /* Guessing what a wrong name meant: edits, and of a long configuration the policies that are looked at. */
+    GUESS_EDITS = 2,
+    GUESS_POLICIES = 1000,
 };
 
 int params_fail(const struct params *params, enum error_code code, const char *format, ...)
@@ -37,10 +42,23 @@ static const char *shown(char space[SHOWN_MAX], struct slice text)
     return log_escape(space, SHOWN_MAX, text.data, text.len);
 }
 
+static int fail_unknown_policy(const struct params *params, struct slice name)
+{
+    char space[SHOWN_MAX];
+    const struct policy_set *policies = params->policies;
+    struct nearest guess = nearest_within(name, GUESS_EDITS);
+    for (size_t i = 0; i < policies->n && i < GUESS_POLICIES; i++) nearest_offer(&guess, policies->in_order[i]->name);
+
+    shown(space, name);
+    if (guess.name != NULL)
+        return params_fail(params, ERROR_UNKNOWN_POLICY, "no policy '%s'; did you mean '%s'? 'policies' lists them",
+                           space, guess.name);
+    return params_fail(params, ERROR_UNKNOWN_POLICY, "no policy '%s'; 'policies' lists them", space);
+}
+
 static int read_policy(struct params *params, struct question *ret)
 {
     struct slice name;
-    char space[SHOWN_MAX];
     if (pull_type(&params->pull) == PULL_MAP) {
         if (inline_read(params, &ret->set) != 0) return -1;
         ret->policy = ret->set->in_order[0];
@@ -49,8 +67,7 @@ static int read_policy(struct params *params, struct question *ret)
     if (pull_text(&params->pull, &name) != 0)
         return params_fail(params, ERROR_BAD_REQUEST, "policy: must be a str, the name of a policy");
     ret->policy = policy_find(params->policies, name);
-    if (ret->policy != NULL) return 0;
-    return params_fail(params, ERROR_UNKNOWN_POLICY, "no policy named '%s'; 'policies' lists them", shown(space, name));
+    return ret->policy != NULL ? 0 : fail_unknown_policy(params, name);
 }
 
 static int read_key(struct params *params, struct slice *ret)
@@ -164,11 +181,23 @@ enum {
 static const char *const option_names[N_OPTIONS] = {"cost",       "deadline_ms", "max_wait_ms", "decision",
                                                     "request_id", "at_most",     "ttl_ms"};
 
+static int fail_unknown_option(const struct params *params, unsigned known, struct slice name)
+{
+    char space[SHOWN_MAX];
+    struct nearest guess = nearest_within(name, GUESS_EDITS);
+    for (unsigned i = 0; i < N_OPTIONS; i++)
+        if (known & 1U << i) nearest_offer(&guess, option_names[i]);
+
+    shown(space, name);
+    if (guess.name != NULL)
+        return params_fail(params, ERROR_BAD_REQUEST, "there is no option '%s'; did you mean '%s'?", space, guess.name);
+    return params_fail(params, ERROR_BAD_REQUEST, "there is no option '%s'", space);
+}
+
 /* The next option's name: one of the bits in `known`, and not yet one of those in `seen`. */
 static int read_option(struct params *params, unsigned known, unsigned *seen, enum option *ret)
 {
     struct slice name;
-    char space[SHOWN_MAX];
     if (pull_text(&params->pull, &name) != 0)
         return params_fail(params, ERROR_BAD_REQUEST, "options: an option's name must be a str");
     for (unsigned i = 0; i < N_OPTIONS; i++) {
@@ -179,7 +208,7 @@ static int read_option(struct params *params, unsigned known, unsigned *seen, en
         *ret = (enum option)i;
         return 0;
     }
-    return params_fail(params, ERROR_BAD_REQUEST, "there is no option '%s'", shown(space, name));
+    return fail_unknown_option(params, known, name);
 }
 
 /* Enter the options: a map, or nil or [] for none (Lua and PHP cannot tell an empty map from an empty list). */

@@ -194,6 +194,9 @@ static void wrong_parameters_are_named(void **state)
     ASSERT_REFUSED("BAD_REQUEST", "cost or options:", "check", 3, "sss", "api", "k", "1");
     ASSERT_REFUSED("BAD_REQUEST", "cost or options:", "check", 3, "ss[i", "api", "k", 1, 1);
     ASSERT_REFUSED("BAD_REQUEST", "cost or options:", "check", 3, "sst", "api", "k");
+    ASSERT_REFUSED("BAD_REQUEST", "there is no option 'cots'; did you mean 'cost'?", "check", 3, "ss{si", "api", "k", 1,
+                   "cots", 1);
+    ASSERT_REFUSED("BAD_REQUEST", "there is no option 'price'", "check", 3, "ss{si", "api", "k", 1, "price", 1);
     ASSERT_REFUSED("BAD_REQUEST", "cost:", "peek", 3, "ss{", "api", "k", 0);
     ASSERT_REFUSED("BAD_REQUEST", "cost:", "check", 3, "ss{ss", "api", "k", 1, "cost", "1");
     ASSERT_REFUSED("BAD_REQUEST", "reset takes: policy, key", "reset", 3, "ssi", "api", "k", 1);
@@ -202,7 +205,10 @@ static void wrong_parameters_are_named(void **state)
 static void policies_that_are_none_are_named(void **state)
 {
     (void)state;
-    ASSERT_REFUSED("UNKNOWN_POLICY", "no policy named 'lgoin'; 'policies' lists them", "check", 2, "ss", "lgoin", "k");
+    ASSERT_REFUSED("UNKNOWN_POLICY", "no policy 'lgoin'; did you mean 'login'? 'policies' lists them", "check", 2, "ss",
+                   "lgoin", "k");
+    ASSERT_REFUSED("UNKNOWN_POLICY", "no policy 'sign-in'; 'policies' lists them", "check", 2, "ss", "sign-in", "k");
+    ASSERT_REFUSED("UNKNOWN_POLICY", "no policy 'xyz'; 'policies' lists them", "check", 2, "ss", "xyz", "k");
     ASSERT_REFUSED("UNKNOWN_POLICY", "'a\\x0ab'", "check", 2, "ss", "a\nb", "k");
     ASSERT_REFUSED("NOT_PERMITTED", "inline policies", "check", 2, "{sis", 1, "limit", 5, "k");
     char longer[300];

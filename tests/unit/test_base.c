@@ -18,6 +18,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "base/map.h"
+#include "base/nearest.h"
 
 static void buffer_appends_and_consumes(void **state)
 {
@@ -182,6 +183,35 @@ static void a_log_that_nobody_reads_drops_lines_and_says_how_many(void **state)
     close(ends[1]);
 }
 
+static const char *guess(const char *written, size_t most, const char *const *names)
+{
+    struct nearest nearest = nearest_within(slice_of(written), most);
+    for (; *names != NULL; names++) nearest_offer(&nearest, *names);
+    return nearest.name != NULL ? nearest.name : "";
+}
+
+static void nearest_is_the_name_with_the_fewest_edits_and_none_beyond_the_bound(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"login", "logins", "api", "tenant-api", "fw", NULL};
+    assert_string_equal(guess("login", 2, names), "login");
+    assert_string_equal(guess("lgoin", 2, names), "login");      /* a swap is one edit */
+    assert_string_equal(guess("loginss", 2, names), "logins");
+    assert_string_equal(guess("olgnis", 2, names), "logins");    /* two swaps */
+    assert_string_equal(guess("lggin", 1, names), "login");
+    assert_string_equal(guess("lgg", 2, names), "");             /* of three letters only one may be wrong */
+    assert_string_equal(guess("fv", 2, names), "fw");
+    assert_string_equal(guess("tenent-ip", 2, names), "");       /* three */
+    assert_string_equal(guess("tennt-ap", 2, names), "tenant-api");
+    assert_string_equal(guess("tenent-ip", 9, names), "tenant-api");
+    assert_string_equal(guess("", 2, names), "");
+    char longer[100];
+    memset(longer, 'x', sizeof longer);
+    struct nearest nearest = nearest_within((struct slice){(const uint8_t *)longer, sizeof longer}, 2);
+    nearest_offer(&nearest, "x");
+    assert_null(nearest.name);
+}
+
 static void log_escape_leaves_no_control_bytes(void **state)
 {
     (void)state;
@@ -203,6 +233,7 @@ int main(void)
         cmocka_unit_test(hash_is_stable_and_keyed),
         cmocka_unit_test(bytes_in_use_are_counted_until_they_are_freed),
         cmocka_unit_test(a_log_that_nobody_reads_drops_lines_and_says_how_many),
+        cmocka_unit_test(nearest_is_the_name_with_the_fewest_edits_and_none_beyond_the_bound),
         cmocka_unit_test(log_escape_leaves_no_control_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -82,7 +82,7 @@ static void a_whole_file_becomes_values(void **state)
 {
     (void)state;
     struct config *config =
-        config_of("listen:\n  socket: /tmp/a.sock\n  mode: \"0600\"\n  group: www\n"
+        config_of("listen:\n  socket: /tmp/a.sock\n  mode: \"0600\"\n  group: root\n"
                   "caps: {max_key: 2KiB, max_depth: 6}\n"
                   "store:\n  type: redis\n  redis:\n    addresses: [\"[::1]:6379\"]\n    merge: false\n"
                   "    database: 3\n    reconnect: {min: 1ms, max: 2s}\n"
@@ -96,7 +96,7 @@ static void a_whole_file_becomes_values(void **state)
                   "  never: {algorithm: token_bucket, limit: 0, window: 1s}\n"
                   "  count: {algorithm: sliding_counter, limit: 9, window: 1m}\n"
                   "  queue: {algorithm: leaky_bucket, limit: 9, window: 1m, max_wait: 1500us}\n");
-    assert_string_equal(config->listen_group, "www");
+    assert_string_equal(config->listen_group, "root");
     assert_int_equal(config->caps_max_key, 2048);
     assert_int_equal(config->store_type, STORE_TYPE_REDIS);
     assert_string_equal(config->store_redis_addresses.items[0], "[::1]:6379");
@@ -197,30 +197,45 @@ static const struct {
     {"caps: {max_connections: 0}\n", 1, "caps.max_connections: '0' is too small; write 1 to 1000000"},
     {"caps: {max_connections: many}\n", 1, "caps.max_connections: 'many' is not a whole number"},
     {"caps:\n  max_key: 64KiB\n", 2, "caps.max_frame: has no room for a check"},
+    {"listen: {group: no-such-group}\n", 1, "listen.group: there is no group 'no-such-group' on this machine; create"},
+    {"listen: {group: 4294967295}\n", 1, "listen.group: there is no group '4294967295'"},
+    {"store: {type: valkey}\n", 1, "store.type: 'valkey' is not known; did you mean redis?"},
     {"store: {type: disk}\n", 1, "store.type: 'disk' is not known; write one of: memory redis"},
     {"store:\n  type: redis\n", 2, "store.redis.addresses: is needed"},
-    {"store:\n  redis:\n    merge: yes\n", 3, "store.redis.merge: 'yes' is neither true nor false"},
-    {"store:\n  redis:\n    batch_max_keys: 65\n", 3, "store.redis.batch_max_keys: '65' is too large; write 1 to 64"},
-    {"store:\n  redis:\n    key_prefix: \"a{b}\"\n", 3, "store.redis.key_prefix: has a brace"},
-    {"store:\n  redis:\n    reconnect: {min: 1s}\n", 3, "store.redis.reconnect: min is above max"},
-    {"store:\n  redis:\n    addresses: x\n", 3, "store.redis.addresses: is no list"},
-    {"store:\n  redis:\n    addresses: [\"a:1\", \"b:1\"]\n", 3,
+    {"store:\n  type: memory\n  redis:\n    merge: yes\n", 4, "store.redis.merge: 'yes' is neither true nor false"},
+    {"store:\n  type: memory\n  redis:\n    batch_max_keys: 65\n", 4, "store.redis.batch_max_keys: '65' is too large; write 1 to 64"},
+    {"store:\n  type: memory\n  redis:\n    key_prefix: \"a{b}\"\n", 4, "store.redis.key_prefix: has a brace"},
+    {"store:\n  type: memory\n  redis:\n    reconnect: {min: 1s}\n", 4, "store.redis.reconnect: min is above max"},
+    {"store:\n  type: memory\n  redis:\n    addresses: x\n", 4, "store.redis.addresses: is no list"},
+    {"store:\n  type: memory\n  redis:\n    addresses: [\"a:1\", \"b:1\"]\n", 4,
      "store.redis.addresses: has 2 entries; write exactly 1"},
-    {"store:\n  redis:\n    addresses: []\n", 3, "store.redis.addresses: has 0 entries"},
-    {"store:\n  redis:\n    addresses: [localhost]\n", 3, "'localhost': no port; write host:port"},
-    {"store:\n  redis:\n    addresses: [\"unix:redis.sock\"]\n", 3, "the path after unix: must be absolute"},
-    {"store:\n  redis:\n    addresses: [/run/redis.sock]\n", 3, "no port; write host:port or unix:/path"},
-    {"store:\n  redis:\n    addresses: [\"h:0\"]\n", 3, "the port must be a number from 1 to 65535"},
-    {"store:\n  redis:\n    addresses: [\"::1:6379\"]\n", 3, "an IPv6 address needs brackets"},
-    {"store:\n  redis:\n    addresses: [\"redis://h:1\"]\n", 3, "is a URL"},
-    {"store:\n  redis:\n    password: secret\n", 3, "store.redis.password: a password does not stand in this file"},
+    {"store:\n  type: memory\n  redis:\n    addresses: []\n", 4, "store.redis.addresses: has 0 entries"},
+    {"store:\n  type: memory\n  redis:\n    addresses: [localhost]\n", 4, "'localhost': no port; write host:port"},
+    {"store:\n  type: memory\n  redis:\n    addresses: [\"unix:redis.sock\"]\n", 4, "the path after unix: must be absolute"},
+    {"store:\n  type: memory\n  redis:\n    addresses: [/run/redis.sock]\n", 4, "no port; write host:port or unix:/path"},
+    {"store:\n  type: memory\n  redis:\n    addresses: [\"h:0\"]\n", 4, "the port must be a number from 1 to 65535"},
+    {"store:\n  type: memory\n  redis:\n    addresses: [\"::1:6379\"]\n", 4, "an IPv6 address needs brackets"},
+    {"store:\n  type: memory\n  redis:\n    addresses: [\"redis://h:1\"]\n", 4, "is a URL"},
+    {"store:\n  type: memory\n  redis:\n    password: secret\n", 4, "store.redis.password: a password does not stand in this file"},
     {"store:\n  type: redis\n  redis: {addresses: [\"h:1\"], username: u}\n", 3, "store.redis.username: is of no use"},
     {"store:\n  type: redis\n  redis: {addresses: [\"h:1\"], password_file: /nowhere/x}\n", 3, "No such file"},
     {"defaults: {deadline: 0}\n", 1, "defaults.deadline: '0' is too small; write 1ms to 1h"},
-    {"defaults: {on_failure: open}\n", 1, "write one of: allow deny local error"},
+    {"defaults: {on_failure: open}\n", 1, "'open' is not known; did you mean allow?"},
+    {"defaults: {on_failure: fail_closed}\n", 1, "'fail_closed' is not known; did you mean deny?"},
+    {"defaults: {on_failure: ignore}\n", 1, "'ignore' is not known; write one of: allow deny local error"},
+    {"log: {level: wraning}\n", 1, "log.level: 'wraning' is not known; did you mean warning?"},
+    {"store:\n  type: memory\n  redis: {host: h}\n", 3, "store.redis.host: no such setting; write addresses: [\"HOST:PORT\"]"},
+    {"store:\n  type: memory\n  redis: {port: 1}\n", 3, "store.redis.port: no such setting; write addresses: [\"HOST:PORT\"]"},
+    {"store:\n  redis: {addresses: [\"h:1\"]}\n", 2, "store.redis.addresses: has no effect without store.type"},
+    {"store:\n  redis:\n    merge: false\n    addresses: [\"h:1\"]\n", 3, "add the line `type: redis` below store:"},
+    {POLICY("    algorithm: sliding_window\n" VALID), 3, "did you mean sliding_counter or sliding_log?"},
+    {POLICY("    algorithm: fixed_window\n    limit: 5/m\n    window: 1s\n"), 4,
+     "policies.p.limit: '5/m' is a rate; write limit: 5 with window: 1m"},
+    {POLICY("    algorithm: fixed_window\n    limit: 100/90s\n    window: 1s\n"), 4, "write limit: 100 with window: 90s"},
+    {POLICY("    algorithm: fixed_window\n    limit: 5/x\n    window: 1s\n"), 4, "'5/x' is not a whole number"},
     /* what later versions have */
-    {"store:\n  redis:\n    tls: {ca_file: x}\n", 3, "store.redis.tls: not built yet; "},
-    {"store:\n  redis:\n    topology: cluster\n", 3, "store.redis.topology: cluster is not built yet; "},
+    {"store:\n  type: memory\n  redis:\n    tls: {ca_file: x}\n", 4, "store.redis.tls: not built yet; "},
+    {"store:\n  type: memory\n  redis:\n    topology: cluster\n", 4, "store.redis.topology: cluster is not built yet; "},
     {"inline: {allow: yes please}\n", 1, "inline.allow: 'yes please' is "},
     {"inline: {max_policies: 0}\n", 1, "inline.max_policies: '0' is too small; write 1 to 1000000"},
     {"admin: {listen: 127.0.0.1:1}\n", 1, "admin: not built yet; "},
@@ -374,6 +389,73 @@ static void every_fault_of_a_file_is_told_in_order(void **state)
     faults_fini(&faults);
 }
 
+/* Each of these limits has two settings that are wrong by themselves, both of which are told. */
+static void the_second_fault_of_one_limit_is_told_with_the_first(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *limit, *first, *second;
+    } limits[] = {
+        {"{algorithm: fixed_window, limit: 9007199254740991, window: 1500us}", "p.window: must be whole milliseconds",
+         "p.limit: must be 0 to "},
+        {"{algorithm: fixed_window, limit: x, window: 1500us}", "p.limit: 'x' is not", "p.window: must be whole"},
+        {"{algorithm: sliding_log, limit: 99999999999, window: 10}", "p.window: '10' is a duration", "p.limit: must be 0"},
+        {"{algorithm: concurrency, limit: 99999999999, slot_ttl: 1ms}", "p.limit: must be 0", "p.slot_ttl: must be 1s"},
+        {"{algorithm: concurrency, limit: 99999999999, window: 1s}", "p.window: is no setting", "p.limit: must be 0"},
+        {"{algorithm: token_bucket, limit: 5, window: 1s, start: aligned, burst: 9007199254740990}",
+         "p.start: is no setting", "p.burst: 9007199254740990 cannot be counted exactly"},
+        {"{algorithm: leaky_bucket, limit: 5, window: 1s, burst: 9007199254740990, max_wait: 100000d}",
+         "p.burst: 9007199254740990 cannot be counted", "p.max_wait: cannot be counted exactly"},
+        {"{compat: first-hit, limit: 9007199254740990, window: 1500ms}", "p.window: must be whole seconds",
+         "p.limit: must be 0 to"},
+    };
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        char text[256];
+        struct faults faults;
+        snprintf(text, sizeof text, "store: {type: redis, redis: {addresses: [\"h:1\"]}}\npolicies:\n  p: %s\n",
+                 limits[i].limit);
+        assert_null(config_from(text, &faults));
+        if (faults.n != 2 || strstr(faults.items[0].text, limits[i].first) == NULL ||
+            strstr(faults.items[1].text, limits[i].second) == NULL)
+            fail_msg("%s: %zu faults: %s; %s", text, faults.n, faults.items[0].text,
+                     faults.n > 1 ? faults.items[1].text : "");
+        faults_fini(&faults);
+    }
+}
+
+/* What follows from a value that is wrong already is not told as well. */
+static void a_fault_that_follows_from_another_is_not_told(void **state)
+{
+    (void)state;
+    static const char *const limits[] = {
+        "{algorithm: token_bucket, limit: x, window: 1s, burst: 9007199254740990}",
+        "{algorithm: token_bucket, limit: 5, window: 10, burst: 9007199254740990}",
+        "{algorithm: fixed_window, limit: 5, window: 1s, burst: 3}",
+        "{algorithm: token_bucket, limit: 5, window: 1s, start: first_hit}",
+        "{algorithm: token_bucket, limit: 0, window: 1s, burst: 3}",
+        "{algorithm: calendar_window, limit: 5, window: day, timezone: Europe/Berln}",
+        "{algorithm: gcra, limit: 5, window: 1s, key_prefix: x}",
+    };
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        char text[256];
+        struct faults faults;
+        snprintf(text, sizeof text, "policies:\n  p: %s\n", limits[i]);
+        assert_null(config_from(text, &faults));
+        if (faults.n != 1) fail_msg("%s: %zu faults: %s", text, faults.n, faults.items[1].text);
+        faults_fini(&faults);
+    }
+}
+
+static void settings_of_redis_may_wait_beside_a_memory_store_that_is_written_out(void **state)
+{
+    (void)state;
+    struct config *config = config_of("store:\n  redis: {addresses: [\"h:1\"], merge: false}\n  type: memory\n");
+    assert_int_equal(config->store_type, STORE_TYPE_MEMORY);
+    config_free(config);
+    config_free(config_of("store:\n  redis: {}\n"));
+    config_free(config_of("store:\n  memory: {max_keys: 5}\n"));
+}
+
 static void a_socket_path_has_at_most_107_bytes(void **state)
 {
     (void)state;
@@ -395,7 +477,8 @@ static void what_is_printed_parses_back_to_the_same(void **state)
     static const char *const files[] = {
         "",
         "policies: {}\n",
-        "listen: {socket: '/tmp/a \"b\" \\c.sock', group: \"#1\"}\nstore:\n  redis:\n    addresses: [\"unix:/x\"]\n"
+        "listen: {socket: '/tmp/a \"b\" \\c.sock', group: \"0\"}\nstore:\n  type: memory\n  redis:\n    addresses: [\"unix:/x\"]\n"
+        "    key_prefix: \"#1\"\n"
         "    username: u\n    password_file: ${CREDENTIALS_DIRECTORY}/redis\ncaps: {max_key: 1025B}\n"
         "policies:\n  \"1.0\": {algorithm: fixed_window, limit: 5, window: 10s, count_denied: true}\n"
         "  null: {algorithm: fixed_window, start: first_hit, limit: 5, window: 10s}\n"
@@ -452,7 +535,7 @@ static void a_reload_names_what_needs_a_restart(void **state)
     char names[512] = "";
     struct config *was = config_of("");
     struct config *is = config_of(
-        "listen: {socket: /x, idle_timeout: 9s}\nstore:\n  redis: {key_prefix: k, database: 2, merge: false}\n");
+        "listen: {socket: /x, idle_timeout: 9s}\nstore:\n  type: memory\n  redis: {key_prefix: k, database: 2, merge: false}\n");
     config_each_restart(was, is, on_each_restart, names);
     assert_string_equal(names, "listen.socket store.redis.key_prefix ");
     config_free(was);
@@ -613,7 +696,7 @@ static void a_file_is_read_or_told_why_not(void **state)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    static const char text[] = "listen: {group: g}\nstore:\n  redis:\n    addresses: [\"h:1\"]\npolicies:\n"
+    static const char text[] = "listen: {group: root}\nstore:\n  type: memory\n  redis:\n    addresses: [\"h:1\"]\npolicies:\n"
                                "  a: {algorithm: fixed_window, limit: 1, window: 1s}\n"
                                "  b: {algorithm: token_bucket, limit: 1, window: 1s}\n";
     bool succeeded = false;
@@ -643,6 +726,9 @@ int main(void)
         cmocka_unit_test(only_presets_take_a_key_prefix),
         cmocka_unit_test(each_fault_is_told_with_its_line_and_its_key),
         cmocka_unit_test(every_fault_of_a_file_is_told_in_order),
+        cmocka_unit_test(the_second_fault_of_one_limit_is_told_with_the_first),
+        cmocka_unit_test(a_fault_that_follows_from_another_is_not_told),
+        cmocka_unit_test(settings_of_redis_may_wait_beside_a_memory_store_that_is_written_out),
         cmocka_unit_test(a_socket_path_has_at_most_107_bytes),
         cmocka_unit_test(what_is_printed_parses_back_to_the_same),
         cmocka_unit_test(a_reload_names_what_needs_a_restart),

@@ -11,6 +11,8 @@
 
 #include "fakes/config_text.h"
 
+#define REDIS "store: {type: redis, redis: {addresses: [\"h:1\"]}}\n"
+
 static const struct {
     const char *text;
     enum algo algo;
@@ -31,12 +33,12 @@ static void each_preset_has_its_name_and_its_prefix(void **state)
     (void)state;
     char text[256];
     for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
-        snprintf(text, sizeof text, "policies:\n  p: {%s, limit: 5, window: 10s}\n", presets[i].text);
+        snprintf(text, sizeof text, "policies:\n  p: {%s, limit: 5, window: 10s}\n" REDIS, presets[i].text);
         struct config *config = config_of(text);
         assert_int_equal(config_limit(config, "p")->algo, presets[i].algo);
         assert_string_equal(config_limit(config, "p")->key_head, presets[i].prefix);
         config_free(config);
-        snprintf(text, sizeof text, "policies:\n  p: {%s, key_prefix: 'my:own', limit: 5, window: 10s}\n",
+        snprintf(text, sizeof text, "policies:\n  p: {%s, key_prefix: 'my:own', limit: 5, window: 10s}\n" REDIS,
                  presets[i].text);
         config = config_of(text);
         assert_string_equal(config_limit(config, "p")->key_head, "my:own:");
@@ -49,7 +51,7 @@ static void presets_print_as_what_makes_them_again(void **state)
     (void)state;
     char text[256];
     for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
-        snprintf(text, sizeof text, "policies:\n  p: {%s, limit: 5, window: 10s}\n", presets[i].text);
+        snprintf(text, sizeof text, "policies:\n  p: {%s, limit: 5, window: 10s}\n" REDIS, presets[i].text);
         struct config *first = config_of(text);
         char *once = text_of(first);
         struct config *second = config_of(once);
@@ -98,7 +100,7 @@ static void what_would_not_fit_the_other_system_is_refused(void **state)
     char text[512], line[512];
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         struct faults faults;
-        snprintf(text, sizeof text, "policies:\n%s", refused[i].text);
+        snprintf(text, sizeof text, "policies:\n%s" REDIS, refused[i].text);
         assert_null(config_from(text, &faults));
         faults_line(line, sizeof line, "F", &faults.items[0]);
         if (faults.n != 1 || faults.items[0].line != refused[i].line || strstr(line, refused[i].says) == NULL)
@@ -112,7 +114,25 @@ static void policies_may_share_a_prefix_of_one_type(void **state)
     (void)state;
     config_free(config_of("policies:\n  a: {compat: first-hit, limit: 1, window: 1s}\n"
                           "  b: {compat: endpoint-window, limit: 9, window: 9s}\n"
-                          "  c: {compat: endpoint-log, key_prefix: other, limit: 1, window: 1s}\n"));
+                          "  c: {compat: endpoint-log, key_prefix: other, limit: 1, window: 1s}\n" REDIS));
+}
+
+static void in_memory_a_preset_shares_nothing_and_that_is_a_warning(void **state)
+{
+    (void)state;
+    struct faults faults;
+    struct config *config = config_from("policies:\n  a: {algorithm: gcra, limit: 1, window: 1s}\n"
+                                        "  b: {compat: endpoint-window, limit: 9, window: 9s}\n"
+                                        "  c: {compat: first-hit, limit: 9, window: 9s}\n",
+                                        &faults);
+    assert_non_null(config);
+    assert_int_equal(faults.n, 1);
+    assert_true(faults.items[0].is_warning);
+    assert_int_equal(faults.items[0].line, 3);
+    assert_non_null(strstr(faults.items[0].text, "store.type: is memory, so policy b and other compat policies share no "
+                                                 "counter with the limiter in place; write type: redis"));
+    config_free(config);
+    faults_fini(&faults);
 }
 
 int main(void)
@@ -122,6 +142,7 @@ int main(void)
         cmocka_unit_test(presets_print_as_what_makes_them_again),
         cmocka_unit_test(what_would_not_fit_the_other_system_is_refused),
         cmocka_unit_test(policies_may_share_a_prefix_of_one_type),
+        cmocka_unit_test(in_memory_a_preset_shares_nothing_and_that_is_a_warning),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

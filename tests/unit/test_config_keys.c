@@ -113,7 +113,8 @@ static void an_override_of_one_limit_is_a_number(void **state)
                   "  own: {algorithm: gcra, limit: 10, window: 1s, burst: 20, overrides: [{key: k, limit: 5}]}\n"
                   "  not: {algorithm: gcra, limit: 10, window: 1s, overrides: [{key: k, limit: 5}]}\n"
                   "  shut: {algorithm: gcra, limit: 0, window: 1s, overrides: [{key: k, limit: 5}]}\n"
-                  "  old: {compat: first-hit, limit: 9, window: 1s, overrides: [{key: k, limit: 5}]}\n");
+                  "  old: {compat: first-hit, limit: 9, window: 1s, overrides: [{key: k, limit: 5}]}\n"
+                  "store: {type: redis, redis: {addresses: [\"h:1\"]}}\n");
     assert_int_equal(policy_for_key(config_policy(config, "own"), slice_of("k"))->limits[0].burst, 20);
     assert_int_equal(policy_for_key(config_policy(config, "not"), slice_of("k"))->limits[0].burst, 5);
     assert_int_equal(policy_for_key(config_policy(config, "shut"), slice_of("k"))->limits[0].full, 5);

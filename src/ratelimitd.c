@@ -184,6 +184,16 @@ static void on_tick(uv_timer_t *timer)
     if (!daemon->is_draining && gate_look(&daemon->gate) && listen_on_gate(daemon) < 0) stop_now(daemon, EXIT_RUNNING);
 }
 
+/* Why Redis is not there yet is a warning of its own, see redis_watch.h. */
+static void log_ready(const struct daemon *daemon)
+{
+    size_t n = engine_policies(daemon->engine)->n;
+    const char *store = daemon->redis == NULL                ? "memory store"
+                        : redis_store_ready(daemon->redis) ? "Redis: ready"
+                                                             : "Redis: not connected yet";
+    log_info("ready on %s: %zu %s, %s", daemon->gate.listener.path, n, n == 1 ? "policy" : "policies", store);
+}
+
 static void become_ready(struct daemon *daemon)
 {
     char status[STATUS_MAX];
@@ -197,13 +207,13 @@ static void become_ready(struct daemon *daemon)
     uv_timer_start(&daemon->tick, on_tick, TICK_MS, TICK_MS);
     if (service_watchdog_ms() > 0)
         uv_timer_start(&daemon->watchdog, on_watchdog, service_watchdog_ms(), service_watchdog_ms());
+    log_ready(daemon);
+    log_set_level((enum log_level)daemon->config->log_level);
     if (daemon->redis != NULL) {
         struct failure_view view = view_failures(daemon);
-        redis_watch_start(&daemon->redis_watch, daemon->redis);
+        redis_watch_start(&daemon->redis_watch, daemon->redis, engine_policies(daemon->engine));
         failure_watch_start(&daemon->failure_watch, &view);
     }
-    log_info("ready on %s: %s", daemon->gate.listener.path, status_text(daemon, status));
-    log_set_level((enum log_level)daemon->config->log_level);
     status_ready(daemon);
 }
 

@@ -2,13 +2,15 @@
  * redis_watch.h: tells people about the connection to Redis, which cannot log itself.
  *
  * Looked at once a second. An outage is a line when it begins, one for each new reason up to a
- * few, and one when it ends: a Redis that is away for a night does not fill the log.
+ * few, and one when it ends: a Redis that is away for a night does not fill the log. One that is away at the
+ * start is a warning of its own, which says what checks get meanwhile.
  */
 #ifndef RL_DAEMON_REDIS_WATCH_H
 #define RL_DAEMON_REDIS_WATCH_H
 
 #include <stdbool.h>
 
+#include "limit/policy.h"
 #include "store/redis_store.h"
 
 enum { REDIS_WATCH_STATUS_MAX = 256, REDIS_WATCH_REASONS_MAX = 5 };
@@ -19,8 +21,8 @@ struct redis_watch {
     char told[REDIS_WATCH_STATUS_MAX];
 };
 
-/* What the line that says ready has told already. */
-void redis_watch_start(struct redis_watch *watch, const struct redis_store *redis);
+/* Right behind the line that says ready. `policies` say what checks get while Redis is away. */
+void redis_watch_start(struct redis_watch *watch, const struct redis_store *redis, const struct policy_set *policies);
 /* True: there was news, and it has been logged. */
 bool redis_watch_look(struct redis_watch *watch, const struct redis_store *redis);
 

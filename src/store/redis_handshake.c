@@ -25,12 +25,32 @@ static void finish(struct redis_handshake *handshake, const char *fault, enum re
     handshake->on_over(handshake, fault, remedy);
 }
 
-/* An error reply to `what`: the server's own words are the fault. */
+/* Errors that a setting of ours brings about, and which. A part of the server's own words finds the row. */
+static const struct {
+    const char *part;
+    const char *fault;
+} by_setting[] = {
+    {"NOAUTH", "NOAUTH: Redis asks for a password; set store.redis.password_file"},
+    {"WRONGPASS", "WRONGPASS: Redis refuses the user or the password; correct store.redis.username or the password in "
+                  "store.redis.password_file"},
+    {"invalid password", "Redis refuses the password; correct it in store.redis.password_file"},
+    {"without any password configured", "Redis has no password; leave store.redis.password_file out, or set one there"},
+    {"no password is set", "Redis has no password; leave store.redis.password_file out, or set one there"},
+    {"DB index is out of range", "Redis has no such database; lower store.redis.database"},
+};
+
+/* An error reply to `what`: the setting to change, or else the server's own words. */
 static void finish_with_error(struct redis_handshake *handshake, const char *what, const struct redis_reader *reply)
 {
     struct slice text = redis_reader_text(reply);
     char fault[192];
     snprintf(fault, sizeof(fault), "%s: %.*s", what, (int)text.len, (const char *)text.data);
+    for (size_t i = 0; i < sizeof(by_setting) / sizeof(by_setting[0]); i++) {
+        if (memmem(text.data, text.len, by_setting[i].part, strlen(by_setting[i].part)) == NULL) continue;
+        snprintf(fault, sizeof(fault), "%s", by_setting[i].fault);
+        break;
+    }
+
     enum redis_error error = redis_error_of((const char *)text.data, text.len);
     bool is_forbidden = error == REDIS_ERROR_NOPERM || error == REDIS_ERROR_NOPERM_INSIDE; /* whatever it is asked */
     bool is_late = is_forbidden || redis_error_remedy(error) == REMEDY_RECONNECT_LATE;
@@ -54,7 +74,15 @@ static void on_hello(struct redis_call *call, const struct redis_reader *reply)
         handshake->without_hello = redis_error_of((const char *)text.data, text.len) == REDIS_ERROR_UNKNOWN_COMMAND;
     }
     if (!is_fine(handshake, "HELLO", reply)) return;
-    const char *role = redis_reader_field(reply, "role");
+    const char *role = redis_reader_field(reply, "role"), *mode = redis_reader_field(reply, "mode");
+    if (mode != NULL && strcmp(mode, "cluster") == 0)
+        finish(handshake,
+               "this server is a node of a cluster and has only some of the keys; write the address of a server "
+               "without cluster mode into store.redis.addresses",
+               REMEDY_RECONNECT_LATE);
+    if (mode != NULL && strcmp(mode, "sentinel") == 0)
+        finish(handshake, "this is a Sentinel; write the address of the master into store.redis.addresses",
+               REMEDY_RECONNECT_LATE);
     if (role != NULL && strcmp(role, "master") != 0) finish(handshake, "this server is a replica", REMEDY_RECONNECT);
 }
 

@@ -87,6 +87,32 @@ def test_a_file_that_is_not_there_is_3():
     assert status == 3 and err.startswith("/nowhere/x.yaml: cannot be read: No such file or directory; ")
 
 
+def test_a_group_that_nobody_made_is_found_by_the_check_of_the_file_and_is_3(place):
+    path = written(place, "listen:\n  group: no-such-group\n")
+    for arguments in (["--check-config"], ["-s", place / "s"]):
+        status, _, err = ratelimitd_says("-c", path, *arguments)
+        assert status == 3
+        assert err.startswith(f"{path}:2: listen.group: there is no group 'no-such-group' on this machine; create it")
+
+
+def test_a_redis_that_is_configured_but_not_chosen_is_3_with_the_line_to_add(place):
+    path = written(place, "store:\n  redis:\n    addresses: [\"127.0.0.1:6379\"]\n")
+    for arguments in (["--check-config"], ["-s", place / "s"]):
+        status, _, err = ratelimitd_says("-c", path, *arguments)
+        assert status == 3
+        assert err.startswith(f"{path}:3: store.redis.addresses: has no effect without store.type")
+        assert "add the line `type: redis` below store:" in err
+    path.write_text(path.read_text().replace("store:\n", "store:\n  type: memory\n"))
+    assert ratelimitd_says("--check-config", "-c", path)[0] == 0
+
+
+def test_compat_on_the_memory_store_is_a_warning(place):
+    path = written(place, "policies:\n  old: {compat: first-hit, limit: 5, window: 10s}\n")
+    status, _, err = ratelimitd_says("--check-config", "-c", path)
+    assert status == 0
+    assert err.startswith(f"{path}:2: warning: store.type: is memory, so policy old and other compat policies share no")
+
+
 def test_a_correct_configuration_is_said_to_be(place):
     assert ratelimitd_says("--check-config", "-c", written(place, POLICIES)) == (0, "the configuration is correct\n", "")
     assert ratelimitd_says("--check-config")[0] == 0
@@ -100,7 +126,8 @@ def test_what_is_printed_is_a_configuration_that_prints_the_same(place):
 
 def test_quotes_and_backslashes_are_printed_as_they_are_read(place):
     odd = r'"a\"b\\c"'
-    text = (f"policies:\n  old: {{compat: first-hit, limit: 5, window: 10s, key_prefix: {odd}}}\n"
+    text = ("store: {type: redis, redis: {addresses: ['h:1']}}\n"
+            f"policies:\n  old: {{compat: first-hit, limit: 5, window: 10s, key_prefix: {odd}}}\n"
             f"  new: {{algorithm: fixed_window, limit: 5, window: 10s, overrides: [{{key: {odd}, limit: 6}}]}}\n")
     _, once, err = ratelimitd_says("--print-config", "-c", written(place, text))
     assert err == "" and f"key_prefix: {odd}\n" in once and f"- key: {odd}\n" in once
@@ -678,6 +705,43 @@ def test_a_daemon_without_its_redis_is_ready_and_answers(ratelimitd, connect, pl
     assert decision["allowed"] and decision["source"] == "local" and decision["reason"] == "down"
 
 
+def test_a_redis_that_is_away_at_the_start_is_a_warning_that_says_what_checks_get(ratelimitd, place):
+    store = f"store:\n  type: redis\n  redis: {{addresses: [\"unix:{place}/none.sock\"]}}\n"
+    strict = "  strict: {algorithm: fixed_window, limit: 5, window: 1h, on_failure: deny}\n"
+    daemon = ratelimitd(store + POLICIES + strict)
+    daemon.wait_for_log(r"info: ready on .*: 3 policies, Redis: not connected yet$")
+    daemon.wait_for_log(r"warning: Redis: .*none\.sock.*; until it is ready, checks get the answer of their on_failure: "
+                        r"deny \(1 policy\), local \(2 policies\)$")
+
+
+def test_the_address_of_a_cluster_node_is_named_at_connect(ratelimitd, connect, start_redis):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        bus = probe.getsockname()[1]
+    node = start_redis(tcp=True, arguments=["--cluster-enabled", "yes", "--cluster-port", str(bus)])
+    daemon = ratelimitd(POLICIES, redis=node)
+    line = daemon.wait_for_log("warning: Redis: this server is a node of a cluster")
+    assert "store.redis.addresses" in line and f"127.0.0.1:{node.port}" in line
+    assert connect(daemon).check("login", "k")["source"] == "local"
+
+
+@pytest.mark.parametrize("options, arguments, says", [
+    ({}, ["--requirepass", "right"], "NOAUTH: Redis asks for a password; set store.redis.password_file"),
+    ({"password_file": "wrong"}, ["--requirepass", "right"],
+     "WRONGPASS: Redis refuses the user or the password; correct store.redis.username or the password in store.redis.password"),
+    ({"database": 99}, [], "Redis has no such database; lower store.redis.database"),
+])
+def test_what_redis_refuses_names_the_setting_to_change(ratelimitd, start_redis, tmp_path, options, arguments, says):
+    if "password_file" in options:
+        path = tmp_path / "password"
+        path.write_text("wrong\n")
+        path.chmod(0o600)
+        options = {"password_file": path}
+    redis = start_redis(arguments=arguments)
+    daemon = ratelimitd(POLICIES, redis=redis, redis_options=options)
+    assert says in daemon.wait_for_log("warning: Redis: ")
+
+
 def test_an_outage_of_redis_is_a_few_lines(ratelimitd, connect, redis):
     daemon = ratelimitd(POLICIES, redis=redis)
     client = connect(daemon)
@@ -796,7 +860,7 @@ def test_the_sample_configuration_is_correct_and_reads_as_it_says(ratelimitd, co
 def test_the_sample_configuration_is_correct_with_what_stands_in_comments(place):
     sample = (ROOT / "systemd" / "ratelimitd.yaml").read_text()
     text = sample.replace("  type: memory\n", "")
-    text = re.sub(r"^#(listen:|  )", r"\1", text, flags=re.M)
+    text = re.sub(r"^#(listen:|  )", r"\1", text, flags=re.M).replace("group: ratelimit ", "group: root ")
     status, _, err = ratelimitd_says("--check-config", "-c", written(place, text))
     assert status == 0, err
     assert "CREDENTIALS_DIRECTORY is not set here" in err

@@ -87,7 +87,7 @@ static void a_database_that_does_not_exist_is_told(void **state)
     world->options.database = 77;
     link_world_open(redis.address);
     link_world_until(had_three_attempts);
-    link_world_status_has("DB index is out of range");
+    link_world_status_has("store.redis.database");
     real_redis_fini(&redis);
 }
 

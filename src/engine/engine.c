@@ -63,10 +63,14 @@ static void update_gauge(const struct engine *engine)
     counters.inflight = n_inflight(engine);
 }
 
+bool engine_is_full(const struct engine *engine)
+{
+    return n_inflight(engine) >= engine->max_inflight;
+}
+
 struct check *engine_check_new(struct engine *engine, struct slice key)
 {
-    bool full = n_inflight(engine) >= engine->max_inflight;
-    struct check *check = full || engine->closing ? NULL : check_pool_take(&engine->pool, key);
+    struct check *check = engine_is_full(engine) || engine->closing ? NULL : check_pool_take(&engine->pool, key);
     if (check == NULL) {
         counters.overloaded++;
         return NULL;

@@ -47,6 +47,7 @@ void engine_set_options(struct engine *engine, const struct engine_options *opti
 /* A check with a copy of `key`, everything else zero; NULL = the cap is reached or memory is short (counted in
  * overloaded). */
 struct check *engine_check_new(struct engine *engine, struct slice key);
+bool engine_is_full(const struct engine *engine); /* it is the cap */
 /* The check's policy is of `set`, of which it holds a reference in place of the engine's. */
 void check_hold_set(struct check *check, struct policy_set *set);
 /* Decide. check->done runs exactly once, now or later. kind, policy, cost and done must be set; cost is >= 0. Of a

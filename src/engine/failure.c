@@ -47,7 +47,8 @@ static void answer_error(struct check *check, enum reason reason)
         [REASON_BREAKER] = {"the store is in trouble; it was not sent"},
         [REASON_DEADLINE] = {"the store is too busy; it was not sent",
                              "the store did not answer in time; it may be done"},
-        [REASON_OVERLOAD] = {"too much waits for the store already; it was not sent"},
+        [REASON_OVERLOAD] = {"too much waits for the store already (store.redis.max_inflight, store.redis.max_output); "
+                             "it was not sent"},
         [REASON_STORE_ERROR] = {.sent = "the store answered with an error, or a key holds a value of another type"},
     };
     const char *sent = messages[reason].sent, *unsent = messages[reason].unsent;

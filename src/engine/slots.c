@@ -111,10 +111,16 @@ static void fill(struct slot *slot, const struct check *check, const struct op_m
     slot->set = policy_set_ref(check->set);
 }
 
+enum slots_cap slots_cap_reached(const struct slots *slots, const struct slot_owner *owner)
+{
+    if (owner->n >= slots->options.max_per_owner) return SLOTS_CAP_OF_OWNER;
+    return slots->n >= slots->options.max ? SLOTS_CAP_OF_ALL : SLOTS_CAP_NONE;
+}
+
 struct slot *slots_new(struct slots *slots, struct check *check, struct slot_owner *owner)
 {
     struct op_member members[POLICY_LIMITS_MAX];
-    if (slots->n >= slots->options.max || owner->n >= slots->options.max_per_owner) return NULL;
+    if (slots_cap_reached(slots, owner) != SLOTS_CAP_NONE) return NULL;
     if (check_reserve_ids(check) < 0) return NULL;
     uint16_t n = check_fill_members(check, members);
     n = pick(members, n);

@@ -93,6 +93,10 @@ void slots_fini(struct slots *slots);                                        /* 
 void slot_owner_init(struct slot_owner *owner);
 void slots_end(struct slot_owner *owner); /* the owner leaves all that it holds */
 
+/* Which bound keeps the owner from one more slot. */
+enum slots_cap { SLOTS_CAP_NONE, SLOTS_CAP_OF_OWNER, SLOTS_CAP_OF_ALL };
+enum slots_cap slots_cap_reached(const struct slots *slots, const struct slot_owner *owner);
+
 /* For `check`, an OP_ACQUIRE that has its policy and key. NULL: a bound is reached, or memory is short. */
 struct slot *slots_new(struct slots *slots, struct check *check, struct slot_owner *owner);
 void slot_taken(struct slot *slot);               /* the store has admitted it, however late */

@@ -226,6 +226,21 @@ static int run_check_all(struct session *session, uint64_t msgid, struct params 
     return call_go_or_drop(call, status);
 }
 
+static int fail_no_slot(const struct session *session, const struct params *params)
+{
+    switch (slots_cap_reached(engine_slots(session->home->engine), &session->slots)) {
+    case SLOTS_CAP_OF_OWNER:
+        return params_fail(params, ERROR_OVERLOADED,
+                           "this connection holds as many slots as one may (caps.max_slots_per_connection); release "
+                           "some");
+    case SLOTS_CAP_OF_ALL:
+        return params_fail(params, ERROR_OVERLOADED,
+                           "the daemon's connections hold as many slots as they may together (caps.max_slots); release "
+                           "some");
+    default: return params_fail(params, ERROR_OVERLOADED, "memory is short; try again later");
+    }
+}
+
 static int run_acquire(struct session *session, uint64_t msgid, struct params *params)
 {
     struct question question = {.cost = 1};
@@ -237,9 +252,7 @@ static int run_acquire(struct session *session, uint64_t msgid, struct params *p
     if (call == NULL) return params_fail_overloaded(params);
     int status = add_check(call, params, OP_ACQUIRE, &question);
     if (status == 0 && engine_acquires(session->home->engine, call->first, &session->slots) != 0)
-        status = params_fail(params, ERROR_OVERLOADED,
-                             "this connection or the daemon holds as many slots as it may "
-                             "(caps.max_slots_per_connection, caps.max_slots), or memory is short; release some");
+        status = fail_no_slot(session, params);
     return call_go_or_drop(call, status);
 }
 

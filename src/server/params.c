@@ -8,6 +8,7 @@
 #include "base/nearest.h"
 #include "engine/engine.h"
 #include "server/inline.h"
+#include "server/session.h"
 
 enum {
     DEADLINE_MS_MAX = 3600000,
@@ -33,8 +34,10 @@ int params_fail(const struct params *params, enum error_code code, const char *f
 
 int params_fail_overloaded(const struct params *params)
 {
-    return params_fail(params, ERROR_OVERLOADED,
-                       "too many checks are in flight (caps.max_inflight), or memory is short; try again later");
+    if (engine_is_full(params->session->home->engine))
+        return params_fail(params, ERROR_OVERLOADED,
+                           "too many checks are in flight (caps.max_inflight); try again later");
+    return params_fail(params, ERROR_OVERLOADED, "memory is short; try again later");
 }
 
 static const char *shown(char space[SHOWN_MAX], struct slice text)

@@ -95,8 +95,13 @@ void server_set_options(struct server *server, const struct server_options *opti
 
 static void note_full(struct server *server)
 {
-    if (!server->counted_pause) counters.accept_pauses++;
+    if (server->counted_pause) return;
+    counters.accept_pauses++;
     server->counted_pause = true;
+    log_sampled(LOG_LEVEL_WARNING, "%zu connections are open, as many as caps.max_connections%s; new ones wait",
+                (size_t)server->sessions.n,
+                server->max_sessions < server->sessions.options.max_connections ? " and the limit of open files allow"
+                                                                                : " allows");
 }
 
 /* Accept the connection that waits, if it may be now. */

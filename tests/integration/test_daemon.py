@@ -853,7 +853,8 @@ def test_a_drain_ends_after_its_timeout(waiting):
 def test_the_sample_configuration_is_correct_and_reads_as_it_says(ratelimitd, connect):
     sample = (ROOT / "systemd" / "ratelimitd.yaml").read_text()
     client = connect(ratelimitd(sample))
-    assert [policy["name"] for policy in client.call("policies")] == ["login", "api", "search", "sms"]
+    assert [policy["name"] for policy in client.call("policies")] == ["default", "login", "api", "search", "sms"]
+    assert client.check("default", "alice")["limit"] == 100
     assert client.check("api", "carol")["limit"] == 20
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -44,9 +45,39 @@ def test_each_configuration_is_correct(number, tmp_path):
 
 def test_the_shell_example_lets_five_in_and_then_none(daemon):
     script = blocks("sh")[0]
-    outputs = [run(["sh", "-c", f"USER=carol\n{script}"], daemon).stdout.splitlines()[-1] for _ in range(11)]
+    outputs = [run(["sh", "-c", script], daemon).stdout.splitlines()[-1] for _ in range(11)]
     assert outputs[0] == "come in"
     assert "not now" in outputs  # at most two windows meet these eleven checks
+
+
+def test_the_shell_example_tells_a_denial_from_no_answer(daemon):
+    daemon.stop()
+    done = run(["sh", "-c", blocks("sh")[0]], daemon)
+    assert done.stdout.startswith("no answer"), done.stdout
+
+
+def test_the_lines_of_install_work_with_what_is_installed(ratelimitd, tmp_path):
+    """As they stand in the README, but that systemd is not here: its commands are held against the units installed."""
+    section = re.search(r"^## Install\n(.*?)^## ", README, re.M | re.S).group(1)
+    install = re.search(r"`(cmake --install \S+ --prefix /usr)`", section).group(1)
+    done = subprocess.run(install.replace("build/release", shlex.quote(str(build_dir()))), shell=True, capture_output=True,
+                          text=True, env={**os.environ, "DESTDIR": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "usr/lib/sysusers.d/ratelimitd.conf").exists()
+
+    daemon = ratelimitd((tmp_path / "etc/ratelimitd/ratelimitd.yaml").read_text())
+    asked = 0
+    for line in re.search(r"^Then:\n\n```\n(.*?)^```", section, re.M | re.S).group(1).splitlines():
+        words = shlex.split(line, comments=True)
+        if words[0] == "systemctl":
+            units = [word for word in words if "." in word]
+            assert all((tmp_path / "usr/lib/systemd/system" / unit).exists() for unit in units), line
+        elif words[0] != "systemd-sysusers":
+            env = {"RATELIMIT_SOCKET": daemon.socket, "PATH": f"{tmp_path / 'usr/bin'}:{os.environ['PATH']}"}
+            done = subprocess.run(["sh", "-ec", line], env=env, capture_output=True, text=True)  # not even a USER
+            assert done.returncode == 0 and done.stdout.startswith("allowed"), (line, done.stdout, done.stderr)
+            asked += 1
+    assert asked == 1
 
 
 @pytest.mark.release
@@ -80,14 +111,32 @@ def test_the_neovim_example_asks(daemon, tmp_path):
     assert "allowed" in done.stdout + done.stderr
 
 
-def test_the_rights_that_are_told_are_enough(redis, ratelimitd, connect, tmp_path):
-    told = re.search(r"^ACL SETUSER ratelimit (.*?)^```", README, re.M | re.S).group(1).split()
-    more = re.search(r"and for `compat` policies.*?`(.*?)`", README, re.S).group(1).split()
+def commands_of(mark):
+    return re.search(rf"^<!-- {mark} -->\n```\n(.*?)^```", README, re.M | re.S).group(1)
+
+
+@pytest.fixture
+def redis_cli(redis, tmp_path):
+    """A folder with a redis-cli that reaches the test's server. Where none is installed, a few lines stand in for it."""
+    path = tmp_path / "bin" / "redis-cli"
+    path.parent.mkdir()
+    real = shutil.which("redis-cli") or shutil.which("valkey-cli")
+    stand_in = ("import sys, redis\n"
+                f"print(redis.Redis(unix_socket_path={redis.socket!r}).execute_command(*sys.argv[1:]))\n")
+    path.write_text(f"#!/bin/sh\nexec {real} -e -s {redis.socket} \"$@\"\n" if real else f"#!{sys.executable}\n{stand_in}")
+    path.chmod(0o755)
+    return path.parent
+
+
+def test_the_rights_that_are_told_can_be_pasted_into_a_shell_and_are_enough(redis, redis_cli, ratelimitd, connect, tmp_path):
+    for mark in ("acl", "acl for compat"):
+        done = subprocess.run(["sh", "-ec", commands_of(mark)], capture_output=True, text=True, cwd=tmp_path,
+                              env={**os.environ, "PATH": f"{redis_cli}:{os.environ['PATH']}"})
+        assert done.returncode == 0 and done.stdout.strip() in ("OK", "b'OK'", "True"), done.stdout + done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bin"]  # the > of the password is no redirection
     with redis.client() as client:
-        rights = [">secret" if word == ">PASSWORD" else word for word in told]
-        foreign = [f"~{prefix}:*" for prefix in ("ratelimiter", "rlaas", "rate_limit", "other")]
-        client.execute_command("ACL", "SETUSER", "ratelimit", *rights, *foreign, *more)
-    (tmp_path / "password").write_text("secret\n")
+        client.execute_command("ACL", "SETUSER", "ratelimit", "~other:*")
+    (tmp_path / "password").write_text("PASSWORD\n")
     policies = {"fixed": "algorithm: fixed_window", "first": "algorithm: fixed_window, start: first_hit",
                 "log": "algorithm: sliding_log", "counted": "algorithm: sliding_log, count_denied: true",
                 "bucket": "algorithm: token_bucket", "counter": "algorithm: sliding_counter", "leaky": "algorithm: leaky_bucket",

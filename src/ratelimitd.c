@@ -40,6 +40,15 @@ static void show_faults(const char *file, const struct faults *faults)
         fprintf(stderr, "%s\n", faults_line(line, sizeof line, file, &faults->items[i]));
 }
 
+/* As it would run: -s beats the file. */
+static void print_as_started(struct config *config, const char *socket_path)
+{
+    char *configured = config->listen_socket;
+    if (socket_path != NULL) config->listen_socket = (char *)socket_path;
+    config_print(stdout, config);
+    config->listen_socket = configured;
+}
+
 /* -1 to go on, else the exit status. */
 static int configure(struct daemon *daemon)
 {
@@ -57,7 +66,7 @@ static int configure(struct daemon *daemon)
         fprintf(stderr, "ratelimitd: --test-clock is for the memory store; Redis has a clock of its own\n");
         return EXIT_USAGE;
     }
-    if (arguments->print_config) config_print(stdout, daemon->config);
+    if (arguments->print_config) print_as_started(daemon->config, arguments->socket_path);
     if (arguments->check_config && !arguments->print_config) puts("the configuration is correct");
     return is_trial ? EXIT_CLEAN : -1;
 }

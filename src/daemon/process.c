@@ -47,6 +47,7 @@ uint64_t process_set_up(void)
 {
     uint64_t seeds[3] = {0};
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGUSR1, SIG_IGN); /* means nothing here; its default would end the daemon */
     /* Two helpers: one may be busy with a name lookup, the other with a reload. Each has an arena of its own: else the
      * loop would wait for a heap whose lock a helper holds while it has no core. More would only hold memory back. */
     setenv("UV_THREADPOOL_SIZE", "2", 1);

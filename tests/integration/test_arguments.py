@@ -1,0 +1,67 @@
+"""test_arguments.py: the command line of ratelimitd, and what of its environment and signals users meet at first contact."""
+
+import os
+import re
+import signal
+import subprocess
+
+import pytest
+
+from harness import program
+
+POLICY = "policies:\n  login: {algorithm: fixed_window, limit: 5, window: 1h}\n"
+
+
+def ratelimitd_says(*arguments):
+    """Run to its end: exit status, standard output, standard error."""
+    done = subprocess.run([program("ratelimitd"), *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=20)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def path(tmp_path):
+    written = tmp_path / "ratelimitd.yaml"
+    written.write_text(POLICY)
+    return written
+
+
+def test_the_long_names_of_options_are_taken_and_h_is_help(path):
+    assert ratelimitd_says("--check-config", "--config", path) == (0, "the configuration is correct\n", "")
+    assert ratelimitd_says("--check-config", f"--config={path}")[0] == 0
+    assert ratelimitd_says("-h") == ratelimitd_says("--help")
+    assert ratelimitd_says("-h")[0] == 0
+    out = ratelimitd_says("--print-config", "--config", path, "--socket", "/elsewhere/rl.sock")[1]
+    assert 'socket: "/elsewhere/rl.sock"' in out
+
+
+@pytest.mark.parametrize("option, long", [("-c", "--config"), ("-s", "--socket")])
+def test_an_option_that_is_given_twice_is_wrong_usage(path, option, long):
+    """The last one counted, and nothing said so."""
+    for second in (option, long):
+        status, out, err = ratelimitd_says("--check-config", option, path, second, "/other")
+        assert (status, out) == (2, "")
+        assert err == f"ratelimitd: {option} is given twice: {path} and /other; give it once\n"
+
+
+def test_print_config_shows_the_socket_that_would_be_listened_on(path):
+    shown = ratelimitd_says("--print-config", "-c", path, "-s", "/elsewhere/rl.sock")[1]
+    assert re.search(r"^listen:\n  socket: \"/elsewhere/rl\.sock\"$", shown, re.M)
+    assert "/elsewhere" not in ratelimitd_says("--print-config", "-c", path)[1]
+
+
+def test_sigusr1_is_ignored(ratelimitd):
+    """Its default ended the daemon."""
+    daemon = ratelimitd(POLICY)
+    for _ in range(3):
+        os.kill(daemon.pid, signal.SIGUSR1)
+    assert daemon.ctl("ping").stdout == "pong\n"
+
+
+@pytest.mark.parametrize("text", ["policies: {}\n", "policies:\n"])
+def test_a_daemon_without_policies_says_so_once_at_start(ratelimitd, text):
+    daemon = ratelimitd(text)
+    warned = [line for line in daemon.log if "policies" in line and "ready on" not in line]
+    assert len(warned) == 1
+    assert "warning: policies: is empty" in warned[0] and "UNKNOWN_POLICY" in warned[0]
+    assert "UNKNOWN_POLICY" in daemon.ctl("check", "login", "alice").stderr

@@ -15,7 +15,7 @@ static const char *path_or_default(const char *path)
 {
     if (path != NULL) return path;
     path = secure_getenv("RATELIMIT_SOCKET");
-    return path != NULL ? path : RATELIMIT_DEFAULT_SOCKET;
+    return path != NULL && path[0] != '\0' ? path : RATELIMIT_DEFAULT_SOCKET;
 }
 
 enum ratelimit_status ratelimit_async_new(const char *path, struct ratelimit_async **ret_client)

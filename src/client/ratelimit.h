@@ -103,7 +103,7 @@ struct ratelimit_decision {
     int64_t remaining;      /* units left now */
     int64_t retry_after_ms; /* 0 when allowed; -1: no waiting helps */
     int64_t reset_after_ms; /* until the limit is whole again, if nothing else happens */
-    int64_t delay_ms;       /* wait this long before going on; 0 unless the policy shapes */
+    int64_t delay_ms;       /* allowed, but go ahead only after so long; 0 unless the policy shapes */
     int64_t granted;        /* units charged by this call */
     int64_t policy_version; /* fingerprint of the policy's settings */
     enum ratelimit_source source;
@@ -155,9 +155,10 @@ struct ratelimit_options {
 struct ratelimit;
 
 /*
- * A client of the daemon at `path`; NULL means $RATELIMIT_SOCKET, or RATELIMIT_DEFAULT_SOCKET without it. Does not
- * connect: the first call does, so the daemon may start later. RATELIMIT_BAD_ARGUMENT: the path is empty or longer
- * than a Unix socket's can be (107 bytes). RATELIMIT_NO_MEMORY. *ret_client is yours; ratelimit_close() it.
+ * A client of the daemon at `path`; NULL means $RATELIMIT_SOCKET, or RATELIMIT_DEFAULT_SOCKET where that is not set or
+ * empty. Does not connect: the first call does, so the daemon may start later. RATELIMIT_BAD_ARGUMENT: the path is
+ * empty or longer than a Unix socket's can be (107 bytes). RATELIMIT_NO_MEMORY. *ret_client is yours; ratelimit_close()
+ * it.
  */
 RATELIMIT_API enum ratelimit_status ratelimit_open(const char *path, struct ratelimit **ret_client);
 RATELIMIT_API void ratelimit_close(struct ratelimit *client); /* NULL is fine */
@@ -178,6 +179,19 @@ RATELIMIT_API enum ratelimit_status ratelimit_check(struct ratelimit *client, co
 RATELIMIT_API enum ratelimit_status ratelimit_check_with(struct ratelimit *client, const char *policy, const void *key,
                                                          size_t key_len, const struct ratelimit_options *options,
                                                          uint32_t timeout_ms, struct ratelimit_decision *ret_decision);
+
+/*
+ * The same, and where it is denied: sleep for its retry_after_ms and up to a tenth more (10 ms at least), and ask again
+ * with a new call, for `wait_ms` at most; negative: without end. Where it is allowed with a delay_ms, that is slept,
+ * too. RATELIMIT_OK with a denial, the last one: its retry_after_ms is longer than what is left of wait_ms (then it
+ * does not sleep), or -1. Every other status ends it at once. `timeout_ms` is each call's. A signal does not end it.
+ *
+ * Not fair: who asks first gets what is there, whoever has waited longer.
+ */
+RATELIMIT_API enum ratelimit_status ratelimit_check_wait(struct ratelimit *client, const char *policy, const void *key,
+                                                         size_t key_len, const struct ratelimit_options *options,
+                                                         uint32_t timeout_ms, int64_t wait_ms,
+                                                         struct ratelimit_decision *ret_decision);
 
 /* The decision that a check of `cost` would get now; nothing is charged. */
 RATELIMIT_API enum ratelimit_status ratelimit_peek(struct ratelimit *client, const char *policy, const void *key,
@@ -251,6 +265,11 @@ RATELIMIT_API enum ratelimit_status ratelimit_cancel(struct ratelimit *client, c
 RATELIMIT_API enum ratelimit_status ratelimit_acquire(struct ratelimit *client, const char *policy, const void *key,
                                                       size_t key_len, uint32_t timeout_ms,
                                                       struct ratelimit_decision *ret_decision);
+/* The same, and where it is denied: ask again, first after 50 ms, then after pauses that double up to 1 s, each up to a
+ * tenth longer, for `wait_ms` at most; negative: without end. All else as for ratelimit_check_wait(). */
+RATELIMIT_API enum ratelimit_status ratelimit_acquire_wait(struct ratelimit *client, const char *policy,
+                                                           const void *key, size_t key_len, uint32_t timeout_ms,
+                                                           int64_t wait_ms, struct ratelimit_decision *ret_decision);
 /* *ret_released (may be NULL): did this connection hold it? */
 RATELIMIT_API enum ratelimit_status ratelimit_release(struct ratelimit *client, const char *slot, uint32_t timeout_ms,
                                                       bool *ret_released);

@@ -198,6 +198,18 @@ static void the_environment_names_the_socket(void **state)
     blocking_world_close(&world);
 }
 
+/* It was a bad argument, though a shell's VAR= is how people unset it for one command. */
+static void an_empty_environment_is_the_same_as_none(void **state)
+{
+    (void)state;
+    struct ratelimit *client;
+    assert_int_equal(setenv("RATELIMIT_SOCKET", "", 1), 0);
+    assert_int_equal(ratelimit_open(NULL, &client), RATELIMIT_OK);
+    assert_int_equal(unsetenv("RATELIMIT_SOCKET"), 0);
+    ratelimit_close(client);
+    assert_int_equal(ratelimit_open("", &client), RATELIMIT_BAD_ARGUMENT);
+}
+
 /* The child of a prefork server: what it says must not mix with what its parent says. */
 static void a_child_speaks_over_a_connection_of_its_own(void **state)
 {
@@ -246,6 +258,7 @@ int main(void)
         cmocka_unit_test(a_lost_connection_is_told_apart_and_the_next_call_connects_again),
         cmocka_unit_test(without_a_daemon_the_answer_comes_at_once),
         cmocka_unit_test(the_environment_names_the_socket),
+        cmocka_unit_test(an_empty_environment_is_the_same_as_none),
         cmocka_unit_test(a_child_speaks_over_a_connection_of_its_own),
         cmocka_unit_test(every_status_has_its_words),
     };

@@ -185,13 +185,60 @@ static void try_acquire(const char *policy)
     EXPECT(decision.allowed && decision.remaining == 1);
 }
 
+static void try_check_wait(const char *policy)
+{
+    static const char drip[] = "{algorithm: token_bucket, limit: 50, window: 1s, burst: 1}";
+    static const char slow[] = "{algorithm: leaky_bucket, limit: 50, window: 1s, burst: 1, max_wait: 1s}";
+    struct ratelimit_options options = RATELIMIT_OPTIONS;
+    for (int i = 0; i < 4; i++) {
+        EXPECT_OK(ratelimit_check_wait(client, drip, "w", 1, NULL, TIMEOUT_MS, -1, &decision));
+        EXPECT(decision.allowed);
+    }
+    EXPECT_OK(ratelimit_check_wait(client, drip, "v", 1, NULL, TIMEOUT_MS, 0, &decision));
+    EXPECT(decision.allowed);
+    for (int i = 0; i < 3; i++) {
+        EXPECT_OK(ratelimit_check_wait(client, slow, "w", 1, &options, TIMEOUT_MS, TIMEOUT_MS, &decision));
+        EXPECT(decision.allowed && decision.delay_ms < 25); /* the one before was waited for */
+    }
+
+    options.cost = 10;
+    EXPECT_OK(ratelimit_check_wait(client, policy, "w", 1, &options, TIMEOUT_MS, -1, &decision));
+    EXPECT_OK(ratelimit_check_wait(client, policy, "w", 1, &options, TIMEOUT_MS, TIMEOUT_MS, &decision));
+    EXPECT(!decision.allowed && decision.retry_after_ms > TIMEOUT_MS);
+    options.cost = 11;
+    EXPECT_OK(ratelimit_check_wait(client, policy, "w", 1, &options, TIMEOUT_MS, -1, &decision));
+    EXPECT(!decision.allowed && decision.retry_after_ms == -1);
+    EXPECT(ratelimit_check_wait(client, "nosuch", "w", 1, NULL, TIMEOUT_MS, -1, &decision) == RATELIMIT_REFUSED);
+    EXPECT(ratelimit_check_wait(client, policy, "w", 1, NULL, TIMEOUT_MS, -1, NULL) == RATELIMIT_BAD_ARGUMENT);
+}
+
+static void try_acquire_wait(const char *policy)
+{
+    EXPECT_OK(ratelimit_acquire_wait(client, policy, "w", 1, TIMEOUT_MS, -1, &decision));
+    EXPECT(decision.allowed && ratelimit_id(client)[0] != '\0');
+    wait_for(ratelimit_async_acquire(async, policy, "w", 1, END));
+    EXPECT_OK(ratelimit_acquire_wait(client, policy, "w", 1, TIMEOUT_MS, 60, &decision));
+    EXPECT(!decision.allowed && ratelimit_id(client)[0] == '\0');
+    wait_for(ratelimit_async_release(async, answered_id, END));
+    EXPECT_OK(ratelimit_acquire_wait(client, policy, "w", 1, TIMEOUT_MS, TIMEOUT_MS, &decision));
+    EXPECT(decision.allowed);
+}
+
 static const struct {
     const char *name;
     void (*run)(const char *policy);
 } methods[] = {
-    {"check", try_check},         {"at_most", try_at_most}, {"request_id", try_request_id},
-    {"check_all", try_check_all}, {"reset", try_reset},     {"inline", try_inline},
-    {"refund", try_refund},       {"reserve", try_reserve}, {"acquire", try_acquire},
+    {"check", try_check},
+    {"at_most", try_at_most},
+    {"request_id", try_request_id},
+    {"check_all", try_check_all},
+    {"reset", try_reset},
+    {"inline", try_inline},
+    {"refund", try_refund},
+    {"reserve", try_reserve},
+    {"acquire", try_acquire},
+    {"check_wait", try_check_wait},
+    {"acquire_wait", try_acquire_wait},
 };
 
 int main(int argc, char **argv)

@@ -1,0 +1,135 @@
+/*
+ * wait.c: the calls that wait, over the blocking ones: ask, sleep for as long as the denial says, ask again.
+ */
+#include "client/wait.h"
+
+#include <errno.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/ratelimit.h"
+
+#define PAUSE_MAX_MS (INT64_C(1) << 53) /* no daemon says more; what else does must not overflow */
+
+enum { SECOND_MS = 1000, MS_NS = 1000000, JITTER_PART = 10 /* up to a tenth of the pause */ };
+
+/* ---- When to ask again ---- */
+
+void wait_start(struct wait *wait, enum wait_kind kind, int64_t most_ms, int64_t now_ms, uint64_t seed)
+{
+    *wait = (struct wait){.kind = kind, .slot_pause_ms = WAIT_SLOT_MIN_MS, .random = seed | 1};
+    wait->until_ms = most_ms < 0 || most_ms > INT64_MAX - now_ms ? INT64_MAX : now_ms + most_ms;
+}
+
+int64_t wait_left_ms(const struct wait *wait, int64_t now_ms)
+{
+    if (wait->until_ms == INT64_MAX) return INT64_MAX;
+    return wait->until_ms > now_ms ? wait->until_ms - now_ms : 0;
+}
+
+static int64_t jitter_ms(struct wait *wait, int64_t pause_ms)
+{
+    wait->random ^= wait->random << 13;
+    wait->random ^= wait->random >> 7;
+    wait->random ^= wait->random << 17;
+    return (int64_t)(wait->random % ((uint64_t)(pause_ms / JITTER_PART) + 1));
+}
+
+int64_t wait_next_ms(struct wait *wait, int64_t retry_after_ms, int64_t now_ms)
+{
+    int64_t left_ms = wait_left_ms(wait, now_ms), pause_ms = retry_after_ms;
+    if (retry_after_ms < 0 || left_ms == 0) return WAIT_OVER;
+
+    if (wait->kind == WAIT_FOR_SLOT) {
+        pause_ms = wait->slot_pause_ms;
+        wait->slot_pause_ms = pause_ms < WAIT_SLOT_MAX_MS / 2 ? pause_ms * 2 : WAIT_SLOT_MAX_MS;
+    } else if (retry_after_ms > left_ms) {
+        return WAIT_OVER; /* it would be denied until the end: whoever waits should know now */
+    }
+
+    if (pause_ms < WAIT_PAUSE_MIN_MS) pause_ms = WAIT_PAUSE_MIN_MS;
+    if (pause_ms > PAUSE_MAX_MS) pause_ms = PAUSE_MAX_MS;
+    pause_ms += jitter_ms(wait, pause_ms);
+    return pause_ms < left_ms ? pause_ms : left_ms;
+}
+
+int64_t wait_now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * SECOND_MS + now.tv_nsec / MS_NS;
+}
+
+uint64_t wait_seed(void)
+{
+    uint64_t seed;
+    if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) == (ssize_t)sizeof seed) return seed;
+    return (uint64_t)wait_now_ms() << 20 ^ (uint64_t)getpid();
+}
+
+void wait_sleep(int64_t ms)
+{
+    struct timespec left = {.tv_sec = (time_t)(ms / SECOND_MS), .tv_nsec = (long)(ms % SECOND_MS) * MS_NS};
+    while (clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) == EINTR) continue;
+}
+
+/* ---- The calls ---- */
+
+/* The options of the next call: where the policy makes wait, the daemon denies what would take longer than is left.
+ * A struct of another version goes as it is. */
+static const struct ratelimit_options *options_within(const struct wait *wait, const struct ratelimit_options *asked,
+                                                      struct ratelimit_options *room)
+{
+    int64_t left_ms = wait_left_ms(wait, wait_now_ms());
+    if (left_ms == INT64_MAX || (asked != NULL && asked->size != sizeof *asked)) return asked;
+    *room = asked != NULL ? *asked : (struct ratelimit_options)RATELIMIT_OPTIONS;
+    if (room->max_wait_ms == -1 || room->max_wait_ms > left_ms) room->max_wait_ms = left_ms;
+    return room;
+}
+
+enum ratelimit_status ratelimit_check_wait(struct ratelimit *client, const char *policy, const void *key,
+                                           size_t key_len, const struct ratelimit_options *options, uint32_t timeout_ms,
+                                           int64_t wait_ms, struct ratelimit_decision *ret_decision)
+{
+    struct wait wait;
+    wait_start(&wait, WAIT_FOR_UNITS, wait_ms, wait_now_ms(), wait_seed());
+
+    for (;;) {
+        struct ratelimit_options room;
+        enum ratelimit_status status = ratelimit_check_with(
+            client, policy, key, key_len, options_within(&wait, options, &room), timeout_ms, ret_decision);
+        if (status != RATELIMIT_OK) return status;
+
+        if (ret_decision->allowed) {
+            wait_sleep(ret_decision->delay_ms);
+            return RATELIMIT_OK;
+        }
+
+        int64_t pause_ms = wait_next_ms(&wait, ret_decision->retry_after_ms, wait_now_ms());
+        if (pause_ms == WAIT_OVER) return RATELIMIT_OK;
+        wait_sleep(pause_ms);
+    }
+}
+
+enum ratelimit_status ratelimit_acquire_wait(struct ratelimit *client, const char *policy, const void *key,
+                                             size_t key_len, uint32_t timeout_ms, int64_t wait_ms,
+                                             struct ratelimit_decision *ret_decision)
+{
+    struct wait wait;
+    wait_start(&wait, WAIT_FOR_SLOT, wait_ms, wait_now_ms(), wait_seed());
+
+    for (;;) {
+        enum ratelimit_status status = ratelimit_acquire(client, policy, key, key_len, timeout_ms, ret_decision);
+        if (status != RATELIMIT_OK) return status;
+
+        if (ret_decision->allowed) {
+            wait_sleep(ret_decision->delay_ms);
+            return RATELIMIT_OK;
+        }
+
+        int64_t pause_ms = wait_next_ms(&wait, ret_decision->retry_after_ms, wait_now_ms());
+        if (pause_ms == WAIT_OVER) return RATELIMIT_OK;
+        wait_sleep(pause_ms);
+    }
+}

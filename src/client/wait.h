@@ -1,0 +1,39 @@
+/*
+ * wait.h: when to ask again after a denial; what ratelimit_check_wait() and ratelimit_acquire_wait() go by, and
+ * ratelimitctl's --wait.
+ *
+ * Units come back at a time that the denial tells, so the next question comes then, and up to a tenth later: those
+ * who wait for the same limit should not all ask in the same moment. A slot comes back when its holder is done, which
+ * nobody knows: the first question comes after 50 ms, and the pauses double up to a second.
+ *
+ * Nothing here is fair: who asks first gets what is there, whoever has waited longer.
+ */
+#ifndef RL_CLIENT_WAIT_H
+#define RL_CLIENT_WAIT_H
+
+#include <stdint.h>
+
+enum wait_kind { WAIT_FOR_UNITS, WAIT_FOR_SLOT };
+
+enum { WAIT_OVER = -1, WAIT_PAUSE_MIN_MS = 10, WAIT_SLOT_MIN_MS = 50, WAIT_SLOT_MAX_MS = 1000 };
+
+struct wait {
+    enum wait_kind kind;
+    int64_t until_ms;      /* INT64_MAX: no end */
+    int64_t slot_pause_ms; /* the next pause before an acquire, without its jitter */
+    uint64_t random;       /* never 0 */
+};
+
+/* For at most `most_ms` from now on; negative: without end. */
+void wait_start(struct wait *wait, enum wait_kind kind, int64_t most_ms, int64_t now_ms, uint64_t seed);
+
+/* The pause after a denial, or WAIT_OVER where no waiting helps, or none that is as short as this one may be. */
+int64_t wait_next_ms(struct wait *wait, int64_t retry_after_ms, int64_t now_ms);
+
+int64_t wait_left_ms(const struct wait *wait, int64_t now_ms); /* INT64_MAX: no end */
+
+int64_t wait_now_ms(void); /* CLOCK_MONOTONIC */
+uint64_t wait_seed(void);
+void wait_sleep(int64_t ms); /* signals do not shorten it */
+
+#endif

@@ -47,6 +47,7 @@ install(TARGETS ratelimit LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT 
         NAMELINK_COMPONENT libratelimit)
 install(FILES ${static_library} DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libratelimit)
 install(FILES src/client/ratelimit.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT libratelimit)
+install(FILES src/client/libratelimit.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
 install(FILES ${PROJECT_BINARY_DIR}/ratelimit.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT libratelimit)
 
 if(ctl_sources)
@@ -56,4 +57,6 @@ if(ctl_sources)
     install(FILES src/ctl/ratelimitctl.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
     install(FILES src/ctl/ratelimitctl.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
             RENAME ratelimitctl)
+    install(FILES src/ctl/ratelimitctl.zsh DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions RENAME _ratelimitctl)
+    install(FILES src/ctl/ratelimitctl.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 endif()

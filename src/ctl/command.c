@@ -1,15 +1,12 @@
 #include "ctl/command.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "client/flow.h"
+#include "ctl/access.h"
 #include "ctl/json.h"
-
-enum { MESSAGE_SIZE = 1024 };
+#include "ctl/text.h"
 
 enum exit_code usage_error(const char *what, const char *which)
 {
@@ -31,21 +28,30 @@ static const char *way_out(enum ratelimit_status status, const char *error)
     return is_path ? "; is ratelimitd running, and is this its socket? -s and $RATELIMIT_SOCKET name another" : "";
 }
 
+static void print_json_error(const char *code, const char *error)
+{
+    size_t code_len = strlen(code);
+    fputs("{\"error\": ", stdout);
+    json_text(stdout, slice_of(code));
+    fputs(", \"message\": ", stdout);
+    json_text(stdout, slice_of(error + (code_len > 0 ? code_len + strlen(": ") : 0)));
+    fputs("}\n", stdout);
+}
+
 enum exit_code complain(enum ratelimit_status status, const char *code, const char *error, bool json)
 {
-    char message[MESSAGE_SIZE];
-    log_escape(message, sizeof message, error, strlen(error));
-    fprintf(stderr, "ratelimitctl: %s%s\n", message, is_refusal(status, code) ? "" : way_out(status, error));
+    fputs("ratelimitctl: ", stderr);
+    if (is_refusal(status, code)) {
+        text_print_sentence(stderr, slice_of(error));
+    } else if (status != RATELIMIT_UNREACHABLE || !access_explain(stderr, error)) {
+        text_print(stderr, slice_of(error));
+        fputs(way_out(status, error), stderr);
+    }
+    fputc('\n', stderr);
+
     if (status == RATELIMIT_BAD_ARGUMENT) return EXIT_USAGE;
     if (!is_refusal(status, code)) return EXIT_UNREACHABLE;
-    if (json) {
-        size_t code_len = strlen(code);
-        fputs("{\"error\": ", stdout);
-        json_text(stdout, slice_of(code));
-        fputs(", \"message\": ", stdout);
-        json_text(stdout, slice_of(error + (code_len > 0 ? code_len + strlen(": ") : 0)));
-        fputs("}\n", stdout);
-    }
+    if (json) print_json_error(code, error);
     return EXIT_REFUSED;
 }
 
@@ -55,15 +61,6 @@ enum exit_code complain_open(enum ratelimit_status status)
                            ? "the socket's path (of -s, or $RATELIMIT_SOCKET) is empty or over 107 bytes"
                            : ratelimit_status_text(status),
                        "");
-}
-
-int parse_number(const char *text, int64_t *ret)
-{
-    const char *digits = text[0] == '-' ? text + 1 : text;
-    if (digits[0] == '\0' || digits[strspn(digits, "0123456789")] != '\0') return -1;
-    errno = 0;
-    *ret = strtoll(text, NULL, 10);
-    return errno == 0 ? 0 : -2;
 }
 
 /* "COST" of "POLICY KEY [COST]". */
@@ -78,13 +75,9 @@ static struct slice name_of_argument(const struct command *command, int index)
 static enum exit_code number_error(const struct command *command, int index, const char *text, bool too_large)
 {
     struct slice name = name_of_argument(command, index);
-    const char *way = "";
-    if (text[0] == '-' && strspn(text + 1, "0123456789") == 0)
-        way = "; options come before the command";
-    else if (command->shape == SHAPE_ALL)
-        way = "; a comma between two checks is an argument of its own";
+    const char *way = command->shape == SHAPE_ALL ? "; a comma between two checks is an argument of its own" : "";
     fprintf(stderr, "ratelimitctl: %.*s: '%s' is %s%s\n", (int)name.len, (const char *)name.data, text,
-            too_large ? "too large; at most 9007199254740991 can be asked for" : "no whole number", way);
+            too_large ? "too large; at most 9007199254740991 can be asked for" : "not a whole number", way);
     return EXIT_USAGE;
 }
 
@@ -109,7 +102,7 @@ static enum exit_code pack_argument(struct packer *packer, const struct command 
         pack_text(packer, text);
         return EXIT_DONE;
     }
-    int status = parse_number(text, &number);
+    int status = options_parse_number(text, &number);
     if (status != 0) return number_error(command, index, text, status == -2);
     pack_int(packer, number);
     return EXIT_DONE;
@@ -125,24 +118,24 @@ static enum exit_code pack_arguments(struct packer *packer, const struct command
 /* `n_more` options follow, packed by the caller. */
 static void pack_options(struct packer *packer, const struct options *options, uint32_t n_more)
 {
-    pack_map(packer, n_more + (uint32_t)__builtin_popcount(options->given));
-    if (options->given & ASK_DEADLINE) {
+    pack_map(packer, n_more + (uint32_t)__builtin_popcount(options->given & OPTIONS_OF_PROTOCOL));
+    if (options->given & OPTION_DEADLINE) {
         pack_text(packer, "deadline_ms");
         pack_int(packer, options->deadline_ms);
     }
-    if (options->given & ASK_MAX_WAIT) {
+    if (options->given & OPTION_MAX_WAIT) {
         pack_text(packer, "max_wait_ms");
         pack_int(packer, options->max_wait_ms);
     }
-    if (options->given & ASK_AT_MOST) {
+    if (options->given & OPTION_AT_MOST) {
         pack_text(packer, "at_most");
         pack_int(packer, options->at_most);
     }
-    if (options->given & ASK_REQUEST_ID) {
+    if (options->given & OPTION_REQUEST_ID) {
         pack_text(packer, "request_id");
         pack_text(packer, options->request_id);
     }
-    if (options->given & ASK_TTL) {
+    if (options->given & OPTION_TTL) {
         pack_text(packer, "ttl_ms");
         pack_int(packer, options->ttl_ms);
     }
@@ -169,6 +162,95 @@ static int member_len(int n, char **arguments)
     return len;
 }
 
+/* ---- Before anything is packed ---- */
+
+/* Where options of ours belong, for one that stands too late. */
+static enum exit_code misplaced(const struct command *command, const char *option)
+{
+    struct slice first = name_of_argument(command, 0);
+    fprintf(stderr,
+            "ratelimitctl: %s stands behind %.*s, where nothing is an option; write it before the command, or between "
+            "%s and %.*s\n",
+            option, (int)first.len, (const char *)first.data, command->name, (int)first.len, (const char *)first.data);
+    return EXIT_USAGE;
+}
+
+/* In the place of a key it is rather a slip of the pen: `check login -- alice`. */
+static enum exit_code bare_dashes(const struct command *command)
+{
+    fprintf(stderr,
+            "ratelimitctl: KEY: -- is not taken for a key; to ask for the key --, end the options first: "
+            "ratelimitctl %s -- POLICY --\n",
+            command->name);
+    return EXIT_USAGE;
+}
+
+/* The arguments of one check, or of a command that is none: as many texts as its first types say may be anything, also
+ * an option's name, unless what follows shows that it was meant as one: `check login --json alice`. */
+static enum exit_code look_at(const struct command *command, const struct options *options, int n, char **arguments)
+{
+    int n_free = 0;
+    int64_t number;
+    while (n_free < command->n_least && n_free < ARGUMENTS_MAX && command->types[n_free] != ARGUMENT_NUMBER) n_free++;
+
+    for (int i = 0; i < n; i++) {
+        bool is_dashes = strcmp(arguments[i], "--") == 0;
+        if (i < n_free && is_dashes && !options->ended) return bare_dashes(command);
+        if (i < n_free) continue;
+        if (command->shape == SHAPE_HOLD && is_dashes) break;
+        if (options_is_one(arguments[i])) return misplaced(command, arguments[i]);
+        bool has_no_cost = i > 0 && i == n_free && options_parse_number(arguments[i], &number) == -1;
+        if (has_no_cost && options_is_one(arguments[i - 1])) return misplaced(command, arguments[i - 1]);
+    }
+    return EXIT_DONE;
+}
+
+enum exit_code command_look(const struct command *command, const struct options *options, int n, char **arguments)
+{
+    enum exit_code code = EXIT_DONE;
+    if (command->n_most > 0) {
+        bool is_all = command->shape == SHAPE_ALL;
+        for (int at = 0; at < n && code == EXIT_DONE;) {
+            int len = is_all ? member_len(n - at, arguments + at) : n;
+            code = look_at(command, options, len, arguments + at);
+            at += len + is_all;
+        }
+        if (code != EXIT_DONE) return code;
+    }
+
+    bool misses_command = command->shape == SHAPE_HOLD && n > 2 && (n == 3 || strcmp(arguments[2], "--") != 0);
+    if (n >= command->n_least && n <= command->n_most && !misses_command) return EXIT_DONE;
+    fprintf(stderr, "usage: ratelimitctl %s [OPTION ...] %s\n", command->name, command->arguments);
+    return EXIT_USAGE;
+}
+
+static int64_t cost_of(const struct command *command, int n, char **arguments)
+{
+    int64_t cost = command->default_cost;
+    if (command->shape != SHAPE_HOLD && n > 2) options_parse_number(arguments[2], &cost);
+    return cost;
+}
+
+size_t command_costs(const struct command *command, const struct options *options, int n, char **arguments,
+                     int64_t *ret)
+{
+    if (options->given & OPTION_AT_MOST) n = 2;
+    if (command->shape != SHAPE_ALL) {
+        ret[0] = cost_of(command, n, arguments);
+        return 1;
+    }
+
+    size_t n_costs = 0;
+    for (int at = 0; at < n;) {
+        int len = member_len(n - at, arguments + at);
+        ret[n_costs++] = cost_of(command, len, arguments + at);
+        at += len + 1;
+    }
+    return n_costs;
+}
+
+/* ---- The parameters ---- */
+
 static enum exit_code pack_members(struct packer *packer, const struct command *command, int n, char **arguments)
 {
     uint32_t n_members = 1;
@@ -190,7 +272,7 @@ static enum exit_code pack_members(struct packer *packer, const struct command *
 static enum exit_code pack_shape(struct packer *packer, const struct command *command, const struct options *options,
                                  int n, char **arguments)
 {
-    bool has_options = options->given != 0;
+    bool has_options = (options->given & OPTIONS_OF_PROTOCOL) != 0;
     if (command->shape == SHAPE_CHECK && has_options) return pack_check(packer, command, options, n, arguments);
     bool is_all = command->shape == SHAPE_ALL;
     if (command->shape == SHAPE_HOLD && n > 2) n = 2;

@@ -1,6 +1,5 @@
 /*
- * command.h: what a command of ratelimitctl is, what the options on the line say, and how both become the parameters of
- * a request.
+ * command.h: what a command of ratelimitctl is, and how its arguments and options become the parameters of a request.
  */
 #ifndef RL_CTL_COMMAND_H
 #define RL_CTL_COMMAND_H
@@ -9,6 +8,7 @@
 #include <stdint.h>
 
 #include "client/ratelimit.h"
+#include "ctl/options.h"
 #include "ctl/report.h"
 #include "proto/pack.h"
 
@@ -17,23 +17,9 @@ enum exit_code {
     EXIT_DENIED = 1,
     EXIT_USAGE = 2,
     EXIT_UNREACHABLE = 3,
-    EXIT_REFUSED = 4, /* the daemon answered with an error */
-    EXIT_OUTPUT = 5,  /* standard output took no more */
-};
-
-/* The options of the protocol; each is a bit of what a command takes. */
-enum ask_option { ASK_DEADLINE = 1, ASK_MAX_WAIT = 2, ASK_AT_MOST = 4, ASK_REQUEST_ID = 8, ASK_TTL = 16 };
-
-struct options {
-    const char *socket; /* NULL: the library's default */
-    bool json;
-    uint32_t timeout_ms;
-    unsigned given; /* bits of enum ask_option */
-    int64_t deadline_ms;
-    int64_t max_wait_ms;
-    int64_t at_most;
-    int64_t ttl_ms;
-    const char *request_id;
+    EXIT_REFUSED = 4,     /* the daemon answered with an error */
+    EXIT_OUTPUT = 5,      /* standard output took no more */
+    EXIT_SIGNALLED = 128, /* and the signal's number */
 };
 
 /* What an argument is to the protocol. */
@@ -53,12 +39,14 @@ struct command {
     const char *name;
     const char *method;
     const char *arguments; /* as the help shows them */
+    const char *help;
     int n_least;
     int n_most;
     enum argument types[ARGUMENTS_MAX];
-    report_fn *report; /* NULL: not in this version, or not a request of its own */
-    const char *help;
-    unsigned takes; /* bits of enum ask_option */
+    report_fn *report;    /* NULL: not in this version */
+    unsigned takes;       /* bits of enum option_bit */
+    int64_t default_cost; /* of a check that names none */
+    bool decides;         /* its answer is a decision, or several: the exit status says which */
     enum shape shape;
 };
 
@@ -68,10 +56,17 @@ enum exit_code usage_error(const char *what, const char *which);
 enum exit_code complain(enum ratelimit_status status, const char *code, const char *error, bool json);
 /* There is no client: of what ratelimit_open() said. */
 enum exit_code complain_open(enum ratelimit_status status);
-int parse_number(const char *text, int64_t *ret); /* 0, -1 where it is no whole number, -2 where it is too large */
+
+/* Is there the right number of arguments, no option and no bare `--` among them? 0, or the exit code with the complaint
+ * made. */
+enum exit_code command_look(const struct command *command, const struct options *options, int n, char **arguments);
 
 /* 0, or the exit code with the complaint made. */
 enum exit_code command_pack(const struct command *command, const struct options *options, int n, char **arguments,
                             struct packer *packer);
+
+/* The cost of each check that is asked for, into `ret`, which has room for n + 1; returns how many. */
+size_t command_costs(const struct command *command, const struct options *options, int n, char **arguments,
+                     int64_t *ret);
 
 #endif

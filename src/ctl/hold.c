@@ -1,6 +1,7 @@
 #include "ctl/hold.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,9 +11,10 @@
 
 #include "base/alloc.h"
 #include "client/async.h"
+#include "client/wait.h"
 #include "ctl/json.h"
 
-enum { EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127, EXIT_SIGNALLED = 128, INPUT_SIZE = 4096 };
+enum { EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127, INPUT_SIZE = 4096, FOREVER = -1 };
 
 struct holder {
     const struct options *options;
@@ -22,6 +24,8 @@ struct holder {
     pid_t child;                    /* 0: none, or ended */
     int status;                     /* of the child, as waitpid() tells it */
     bool answered;
+    struct wait wait;   /* with --wait */
+    int64_t pause_ms;   /* before the slot is asked for again, or the command may start */
     int code;           /* the exit status, unless the command has one */
     sigset_t unblocked; /* while waiting */
 };
@@ -58,7 +62,7 @@ static void say(const struct holder *holder, const struct ratelimit_answer *answ
         json_value(out, &result);
         fputc('\n', out);
     } else {
-        report_taken(out, result);
+        report_slot(out, result, &(struct asked){.waited = (holder->options->given & OPTION_WAIT) != 0});
     }
     fflush(out);
 }
@@ -71,8 +75,13 @@ static void on_acquired(const struct ratelimit_answer *answer, void *arg)
         holder->code = (int)complain(answer->status, answer->code, answer->message, holder->options->json);
         return;
     }
-    say(holder, answer);
-    holder->code = answer->decision->allowed ? EXIT_DONE : EXIT_DENIED;
+    const struct ratelimit_decision *decision = answer->decision;
+    holder->code = decision->allowed ? EXIT_DONE : EXIT_DENIED;
+    if (holder->options->given & OPTION_WAIT) {
+        holder->pause_ms = decision->allowed ? decision->delay_ms
+                                             : wait_next_ms(&holder->wait, decision->retry_after_ms, wait_now_ms());
+    }
+    if (decision->allowed || holder->pause_ms == WAIT_OVER) say(holder, answer);
     if (answer->id == NULL) return;
     holder->slot = mem_strdup(answer->id);
     if (holder->slot == NULL) holder->code = (int)usage_error("no memory", "");
@@ -151,15 +160,17 @@ static int status_of(const struct holder *holder)
 
 /* ---- Waiting ---- */
 
-/* One turn: whatever comes first of the daemon, a signal, the child's end and, where `input` says so, standard input.
- */
-static bool turn(struct holder *holder, bool input)
+/* One tick: whatever comes first of the daemon, a signal, the child's end, the end of `most_ms` and, where `input` says
+ * so, standard input. */
+static bool tick(struct holder *holder, bool input, int64_t most_ms)
 {
     char dropped[INPUT_SIZE];
     struct pollfd waits[2] = {
         {.fd = ratelimit_async_fd(holder->client), .events = ratelimit_async_events(holder->client)},
         {.fd = input ? STDIN_FILENO : -1, .events = POLLIN}};
     int timeout_ms = ratelimit_async_next_timeout_ms(holder->client);
+    if (most_ms >= 0 && (timeout_ms < 0 || timeout_ms > most_ms))
+        timeout_ms = (int)(most_ms < INT_MAX ? most_ms : INT_MAX);
     struct timespec timeout = {.tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1000000L};
     int n = ppoll(waits, 2, timeout_ms < 0 ? NULL : &timeout, &holder->unblocked);
     ratelimit_async_process(holder->client, n > 0 ? waits[0].revents : 0);
@@ -178,7 +189,7 @@ static void pass_signal_on(const struct holder *holder)
 static void wait_for_command(struct holder *holder)
 {
     while (holder->child > 0) {
-        turn(holder, false);
+        tick(holder, false, FOREVER);
         if (holder->child > 0) pass_signal_on(holder);
     }
 }
@@ -186,14 +197,33 @@ static void wait_for_command(struct holder *holder)
 static void wait_for_input(struct holder *holder)
 {
     bool more = true;
-    while (more && got_signal == 0 && holder->slot != NULL) more = turn(holder, true);
+    while (more && got_signal == 0 && holder->slot != NULL) more = tick(holder, true, FOREVER);
+}
+
+/* The pause that the last answer demands, or a signal. */
+static void rest(struct holder *holder)
+{
+    int64_t until_ms = wait_now_ms() + holder->pause_ms;
+    for (int64_t left_ms = holder->pause_ms; left_ms > 0 && got_signal == 0; left_ms = until_ms - wait_now_ms())
+        tick(holder, false, left_ms);
+}
+
+/* Until there is a slot, an error, a denial to be taken, or a signal. */
+static void get_slot(struct holder *holder, const char *policy, const char *key)
+{
+    do {
+        holder->answered = false;
+        holder->pause_ms = WAIT_OVER;
+        ask_for_slot(holder, policy, key);
+        ratelimit_async_process(holder->client, 0);
+        while (!holder->answered && got_signal == 0) tick(holder, false, FOREVER);
+        rest(holder);
+    } while (got_signal == 0 && holder->slot == NULL && holder->pause_ms != WAIT_OVER);
 }
 
 static int hold(struct holder *holder, const char *policy, const char *key)
 {
-    ask_for_slot(holder, policy, key);
-    ratelimit_async_process(holder->client, 0);
-    while (!holder->answered && got_signal == 0) turn(holder, false);
+    get_slot(holder, policy, key);
     if (got_signal != 0) return EXIT_SIGNALLED + got_signal;
     if (holder->slot == NULL) return holder->code;
     bool started = false;
@@ -205,7 +235,7 @@ static int hold(struct holder *holder, const char *policy, const char *key)
         wait_for_input(holder);
     }
     if (holder->slot != NULL) give_back(holder);
-    while (holder->slot != NULL && !holder->answered) turn(holder, false);
+    while (holder->slot != NULL && !holder->answered) tick(holder, false, FOREVER);
     return started ? status_of(holder) : holder->code;
 }
 
@@ -216,6 +246,7 @@ int hold_run(const struct options *options, int n, char **arguments)
     if (status != RATELIMIT_OK) return (int)complain_open(status);
     async_use_maps(holder.client);
     catch_signals(&holder);
+    wait_start(&holder.wait, WAIT_FOR_SLOT, options->wait_ms, wait_now_ms(), wait_seed());
     int code = hold(&holder, arguments[0], arguments[1]);
     ratelimit_async_free(holder.client);
     mem_free(holder.slot);

@@ -2,27 +2,14 @@
 
 #include <inttypes.h>
 
-/* Bytes of the UTF-8 character at the front of `text`; 0 where there is none (also overlong forms, surrogates and
- * what lies beyond U+10FFFF). */
-static size_t utf8_len(struct slice text)
-{
-    const uint8_t *at = text.data;
-    size_t len = at[0] < 0x80 ? 1 : at[0] < 0xc2 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : at[0] < 0xf5 ? 4 : 0;
-    if (len > text.len) return 0;
-    for (size_t i = 1; i < len; i++) {
-        if ((at[i] & 0xc0) != 0x80) return 0;
-    }
-    if (len == 3 && ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] >= 0xa0))) return 0;
-    if (len == 4 && ((at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] >= 0x90))) return 0;
-    return len;
-}
+#include "ctl/text.h"
 
 void json_text(FILE *out, struct slice text)
 {
     fputc('"', out);
     while (text.len > 0) {
         uint8_t first = text.data[0];
-        size_t len = utf8_len(text);
+        size_t len = text_utf8_len(text);
         if (len == 0) {
             fprintf(out, "\\\\x%02x", first);
             len = 1;

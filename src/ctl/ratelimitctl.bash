@@ -1,8 +1,9 @@
 # Completion of ratelimitctl for bash.
 _ratelimitctl()
 {
-    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
-    local commands="check check-all check-many peek explain reset refund reserve settle cancel acquire policies stats ping version test-clock" word i
+    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command="" word words i
+    local commands="check check-all check-many peek explain reset refund reserve settle cancel acquire policies stats ping version test-clock"
+    local options="-s --socket --json --timeout --wait --deadline --max-wait --at-most --request-id --ttl --all --help --version"
     local -a socket=()
     case $previous in
     -s | --socket)
@@ -10,20 +11,30 @@ _ratelimitctl()
         return
         ;;
     --timeout | --deadline | --max-wait | --at-most | --request-id | --ttl) return ;;
-    check | check-all | check-many | peek | explain | reset | refund | reserve | acquire)
-        for ((i = 1; i < COMP_CWORD - 1; i++)); do
-            word=${COMP_WORDS[i]}
-            case $word in -s | --socket) socket=(-s "${COMP_WORDS[i + 1]}") ;; esac
-        done
-        word=$(ratelimitctl "${socket[@]}" --timeout 200ms policies 2>/dev/null | cut -d' ' -f1)
-        mapfile -t COMPREPLY < <(compgen -W "$word" -- "$current")
-        return
-        ;;
     esac
     for ((i = 1; i < COMP_CWORD; i++)); do
-        case " $commands " in *" ${COMP_WORDS[i]} "*) return ;; esac
+        word=${COMP_WORDS[i]}
+        case $word in
+        -s | --socket)
+            socket=(-s "${COMP_WORDS[i + 1]}")
+            i=$((i + 1))
+            ;;
+        --timeout | --deadline | --max-wait | --at-most | --request-id | --ttl) i=$((i + 1)) ;;
+        -*) ;;
+        *)
+            [[ -z $command ]] || return # behind POLICY
+            command=$word
+            ;;
+        esac
     done
-    word="-s --socket --json --timeout --deadline --max-wait --at-most --request-id --ttl --help --version $commands"
-    mapfile -t COMPREPLY < <(compgen -W "$word" -- "$current")
+    words=$options
+    case $command in
+    "") words="$options $commands" ;;
+    check | check-all | check-many | peek | explain | reset | refund | reserve | acquire)
+        words="$options $(ratelimitctl "${socket[@]}" --timeout 200ms policies 2>/dev/null | sed -n '2,$s/^\([^ ][^ ]*\).*/\1/p')"
+        [[ $current == -* ]] || words=${words#"$options"}
+        ;;
+    esac
+    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
 }
 complete -F _ratelimitctl ratelimitctl

@@ -6,20 +6,20 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/units.h"
+#include "client/decode.h"
 #include "client/ratelimit.h"
+#include "client/wait.h"
 #include "ctl/command.h"
 #include "ctl/hold.h"
 #include "ctl/json.h"
-
-#define TIMEOUT_MAX_US INT64_C(86400000000) /* a day */
 
 enum { DEFAULT_TIMEOUT_MS = 2000 };
 
@@ -28,230 +28,165 @@ enum { DEFAULT_TIMEOUT_MS = 2000 };
         ARGUMENT_POLICY, ARGUMENT_TEXT, ARGUMENT_NUMBER                                                                \
     }
 
+/* In the order of the help: a row without a method is the heading of those that follow. */
 static const struct command commands[] = {
-    {"check", "check", "POLICY KEY [COST]", 2, 3, POLICY_KEY_COST, report_decision, "charge COST (1) if it may be",
-     ASK_DEADLINE | ASK_MAX_WAIT | ASK_AT_MOST | ASK_REQUEST_ID, SHAPE_CHECK},
-    {"check-all", "check_all", "POLICY KEY [COST] , ...", 2, INT_MAX, POLICY_KEY_COST, report_all,
-     "charge several as one: all, or none", ASK_DEADLINE | ASK_REQUEST_ID, SHAPE_ALL},
-    {"check-many", "check_many", "POLICY KEY [COST] , ...", 2, INT_MAX, POLICY_KEY_COST, report_many,
-     "charge several, each on its own", 0, SHAPE_ALL},
-    {"peek", "peek", "POLICY KEY [COST]", 2, 3, POLICY_KEY_COST, report_decision,
-     "what a check of COST (0) would answer", 0, SHAPE_PLAIN},
-    {"explain", "explain", "POLICY KEY [COST]", 2, 3, POLICY_KEY_COST, report_explain,
-     "why a check of COST (1) would be answered as it would", 0, SHAPE_PLAIN},
-    {"reset", "reset", "POLICY KEY", 2, 2, POLICY_KEY_COST, report_removed, "forget what POLICY knows of KEY", 0,
-     SHAPE_PLAIN},
-    {"policies", "policies", "", 0, 0, {0}, report_policies, "the policies as configured", 0, SHAPE_PLAIN},
-    {"stats", "stats", "", 0, 0, {0}, report_table, "counters and gauges", 0, SHAPE_PLAIN},
-    {"ping", "ping", "", 0, 0, {0}, report_value, "is the daemon there?", 0, SHAPE_PLAIN},
-    {"version", "version", "", 0, 0, {0}, report_table, "the daemon's version", 0, SHAPE_PLAIN},
-    {"test-clock",
-     "test_clock",
-     "MICROSECONDS",
-     1,
-     1,
-     {ARGUMENT_NUMBER},
-     report_value,
-     "set the time of a daemon under --test-clock",
-     0,
-     SHAPE_PLAIN},
-    {"refund", "refund", "POLICY KEY UNITS", 3, 3, POLICY_KEY_COST, report_change, "give back UNITS that were charged",
-     0, SHAPE_PLAIN},
-    {"reserve", "reserve", "POLICY KEY UNITS", 3, 3, POLICY_KEY_COST, report_taken,
-     "charge an estimate; prints the reservation", ASK_DEADLINE | ASK_TTL, SHAPE_PLAIN},
+    {.name = "Charge:"},
+    {"check", "check", "POLICY KEY [COST]", "charge COST (1) if it may be", 2, 3, POLICY_KEY_COST, report_decision,
+     OPTION_DEADLINE | OPTION_MAX_WAIT | OPTION_AT_MOST | OPTION_REQUEST_ID | OPTION_WAIT, 1, true, SHAPE_CHECK},
+    {"check-all", "check_all", "POLICY KEY [COST] , ...", "charge several as one: all, or none", 2, INT_MAX,
+     POLICY_KEY_COST, report_all, OPTION_DEADLINE | OPTION_REQUEST_ID, 1, true, SHAPE_ALL},
+    {"check-many", "check_many", "POLICY KEY [COST] , ...", "charge several, each on its own", 2, INT_MAX,
+     POLICY_KEY_COST, report_many, 0, 1, true, SHAPE_ALL},
+    {"refund", "refund", "POLICY KEY UNITS", "give back UNITS that were charged", 3, 3, POLICY_KEY_COST, report_change,
+     0, 0, false, SHAPE_PLAIN},
+    {"reset", "reset", "POLICY KEY", "forget what POLICY knows of KEY", 2, 2, POLICY_KEY_COST, report_removed, 0, 0,
+     false, SHAPE_PLAIN},
+
+    {.name = "Charge an estimate, and the truth later:"},
+    {"reserve", "reserve", "POLICY KEY UNITS", "charge an estimate; prints the reservation", 3, 3, POLICY_KEY_COST,
+     report_reserved, OPTION_DEADLINE | OPTION_TTL, 1, true, SHAPE_PLAIN},
     {"settle",
      "settle",
      "RESERVATION UNITS",
+     "so many UNITS of it were used",
      2,
      2,
      {ARGUMENT_TEXT, ARGUMENT_NUMBER},
      report_change,
-     "what of a reservation was used",
      0,
+     0,
+     false,
      SHAPE_PLAIN},
-    {"cancel", "cancel", "RESERVATION", 1, 1, {ARGUMENT_TEXT}, report_change, "nothing of it was used", 0, SHAPE_PLAIN},
-    {"acquire", "acquire", "POLICY KEY [-- COMMAND]", 2, INT_MAX, POLICY_KEY_COST, report_taken,
-     "hold a slot while COMMAND runs, or standard input lasts", 0, SHAPE_HOLD},
-    {"top", NULL, "", 0, 0, {0}, NULL, NULL, 0, SHAPE_PLAIN},
-    {"doctor", NULL, "", 0, 0, {0}, NULL, NULL, 0, SHAPE_PLAIN},
-    {"replay", NULL, "", 0, 0, {0}, NULL, NULL, 0, SHAPE_PLAIN},
+    {"cancel",
+     "cancel",
+     "RESERVATION",
+     "nothing of it was used",
+     1,
+     1,
+     {ARGUMENT_TEXT},
+     report_change,
+     0,
+     0,
+     false,
+     SHAPE_PLAIN},
+
+    {.name = "Bound what runs at the same time:"},
+    {"acquire", "acquire", "POLICY KEY [-- COMMAND]", "hold a slot while COMMAND runs, or standard input lasts", 2,
+     INT_MAX, POLICY_KEY_COST, report_slot, OPTION_WAIT, 1, true, SHAPE_HOLD},
+
+    {.name = "Look; nothing is charged:"},
+    {"peek", "peek", "POLICY KEY [COST]", "what a check of COST (0) would answer", 2, 3, POLICY_KEY_COST,
+     report_decision, 0, 0, true, SHAPE_PLAIN},
+    {"explain", "explain", "POLICY KEY [COST]", "why a check of COST (1) would be answered as it would", 2, 3,
+     POLICY_KEY_COST, report_explain, 0, 1, true, SHAPE_PLAIN},
+    {"policies",
+     "policies",
+     "",
+     "the policies, with their limits and counts",
+     0,
+     0,
+     {0},
+     report_policies,
+     0,
+     0,
+     false,
+     SHAPE_PLAIN},
+
+    {.name = "The daemon:"},
+    {"ping", "ping", "", "is it there?", 0, 0, {0}, report_value, 0, 0, false, SHAPE_PLAIN},
+    {"stats",
+     "stats",
+     "",
+     "how it is doing; --all: every counter",
+     0,
+     0,
+     {0},
+     report_stats,
+     OPTION_ALL,
+     0,
+     false,
+     SHAPE_PLAIN},
+    {"version", "version", "", "its version", 0, 0, {0}, report_table, 0, 0, false, SHAPE_PLAIN},
+    {"test-clock",
+     "test_clock",
+     "MICROSECONDS",
+     "set its time, under --test-clock",
+     1,
+     1,
+     {ARGUMENT_NUMBER},
+     report_value,
+     0,
+     0,
+     false,
+     SHAPE_PLAIN},
 };
 
-enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+static const char *const later_commands[] = {"top", "doctor", "replay"};
+
+enum {
+    N_COMMANDS = sizeof commands / sizeof commands[0],
+    N_LATER = sizeof later_commands / sizeof later_commands[0],
+};
 
 /* ---- Usage ---- */
 
 static void print_help(FILE *out)
 {
-    fputs("usage: ratelimitctl [-s SOCKET] [--json] [--timeout DURATION] COMMAND ...\n\n", out);
+    fputs("usage: ratelimitctl [OPTION ...] COMMAND [OPTION ...] [ARGUMENT ...]\n", out);
     for (int i = 0; i < N_COMMANDS; i++) {
         const struct command *command = &commands[i];
-        if (command->report == NULL) continue;
-        fprintf(out, "  %-10s %-23s  %s\n", command->name, command->arguments, command->help);
+        if (command->method == NULL)
+            fprintf(out, "\n%s\n", command->name);
+        else
+            fprintf(out, "  %-10s %-23s  %s\n", command->name, command->arguments, command->help);
     }
-    fputs(
-        "\n  -s, --socket SOCKET      the daemon's socket; else $RATELIMIT_SOCKET, else " RATELIMIT_DEFAULT_SOCKET "\n"
-        "      --json               print the answer as one JSON object\n"
-        "      --timeout DURATION   give up after this long, such as 50ms or 2s (the default)\n"
-        "      --deadline DURATION  check, check-all, reserve: the daemon decides by then, without its store if it "
-        "must\n"
-        "      --max-wait DURATION  check: the longest wait that will do; else denied\n"
-        "      --at-most N          check: charge up to N units, in place of COST\n"
-        "      --request-id ID      check, check-all: asked again with the same ID, it is charged once\n"
-        "      --ttl DURATION       reserve: settled within this time, or given back (1m)\n"
-        "      --help, --version\n\n"
-        "Options come before the command, so that a key may begin with a dash. POLICY is a name or, where the daemon\n"
-        "allows it, settings: '{algorithm: token_bucket, limit: 10, window: 1m}'. A comma between the checks of "
-        "check-all\n"
-        "and check-many is an argument of its own.\n"
-        "Exit codes: 0 allowed or done, 1 denied, 2 usage, 3 daemon not reachable, 4 the daemon answered with an\n"
-        "error, 5 the answer could not be written.\n",
-        out);
-}
-
-/* A duration of `min_us` to `max_us`, said in `wanted`. 0, or -1 with the complaint made. */
-static int parse_duration(const char *option, const char *text, int64_t min_us, int64_t max_us, const char *wanted,
-                          int64_t *ret_us)
-{
-    const char *wrong = units_duration(text, ret_us);
-    if (wrong == NULL && (*ret_us < min_us || *ret_us > max_us)) wrong = wanted;
-    if (wrong == NULL) return 0;
-    fprintf(stderr, "ratelimitctl: %s %s: %s\n", option, text, wrong);
-    return -1;
-}
-
-static int parse_timeout(const char *text, uint32_t *ret_ms)
-{
-    int64_t us;
-    if (parse_duration("--timeout", text, 1, TIMEOUT_MAX_US, "out of bounds; write a duration from 1us to 1d", &us) !=
-        0)
-        return -1;
-    *ret_ms = (uint32_t)((us + 999) / 1000);
-    return 0;
-}
-
-static int parse_deadline(const char *text, int64_t *ret_ms)
-{
-    int64_t us;
-    if (parse_duration("--deadline", text, 1, INT64_C(3600000000), "out of bounds; write a duration from 1ms to 1h",
-                       &us) != 0)
-        return -1;
-    *ret_ms = (us + 999) / 1000;
-    return 0;
-}
-
-static int parse_ttl(const char *text, int64_t *ret_ms)
-{
-    int64_t us;
-    if (parse_duration("--ttl", text, 1, TIMEOUT_MAX_US, "out of bounds; write a duration from 1ms to 1d", &us) != 0)
-        return -1;
-    *ret_ms = (us + 999) / 1000;
-    return 0;
-}
-
-static int parse_max_wait(const char *text, int64_t *ret_ms)
-{
-    int64_t us;
-    if (parse_duration("--max-wait", text, 0, INT64_MAX, "", &us) != 0) return -1;
-    *ret_ms = us / 1000;
-    return 0;
-}
-
-static int parse_at_most(const char *text, int64_t *ret)
-{
-    if (parse_number(text, ret) == 0 && *ret > 0) return 0;
-    usage_error("--at-most wants a whole number of units, 1 or more", text);
-    return -1;
-}
-
-static int parse_request_id(const char *text, const char **ret)
-{
-    *ret = text;
-    if (text[0] != '\0' && strlen(text) <= RATELIMIT_REQUEST_ID_MAX) return 0;
-    usage_error("--request-id wants 1 to 64 bytes", text);
-    return -1;
-}
-
-enum {
-    OPTION_JSON = 256,
-    OPTION_TIMEOUT,
-    OPTION_DEADLINE,
-    OPTION_MAX_WAIT,
-    OPTION_AT_MOST,
-    OPTION_REQUEST_ID,
-    OPTION_TTL,
-    OPTION_HELP,
-    OPTION_VERSION
-};
-
-/* The first of `bits`, which are options that `command` does not take. */
-static enum exit_code option_error(const struct command *command, unsigned bits)
-{
-    static const char *const names[] = {"--deadline", "--max-wait", "--at-most", "--request-id", "--ttl"};
-    fprintf(stderr, "ratelimitctl: %s takes no %s; try ratelimitctl --help\n", command->name,
-            names[__builtin_ctz(bits)]);
-    return EXIT_USAGE;
-}
-
-/* One of those that the protocol has too. 0, or -1 with the complaint made. */
-static int parse_ask_option(int option, const char *text, struct options *ret)
-{
-    static const enum ask_option bits[] = {ASK_DEADLINE, ASK_MAX_WAIT, ASK_AT_MOST, ASK_REQUEST_ID, ASK_TTL};
-    ret->given |= bits[option - OPTION_DEADLINE];
-    switch (option) {
-    case OPTION_DEADLINE: return parse_deadline(text, &ret->deadline_ms);
-    case OPTION_MAX_WAIT: return parse_max_wait(text, &ret->max_wait_ms);
-    case OPTION_AT_MOST: return parse_at_most(text, &ret->at_most);
-    case OPTION_TTL: return parse_ttl(text, &ret->ttl_ms);
-    default: return parse_request_id(text, &ret->request_id);
-    }
-}
-
-/* -1 to go on with the arguments from optind, else the exit code. */
-static int parse_options(int argc, char **argv, struct options *ret)
-{
-    static const struct option names[] = {
-        {"socket", required_argument, NULL, 's'},
-        {"json", no_argument, NULL, OPTION_JSON},
-        {"timeout", required_argument, NULL, OPTION_TIMEOUT},
-        {"deadline", required_argument, NULL, OPTION_DEADLINE},
-        {"max-wait", required_argument, NULL, OPTION_MAX_WAIT},
-        {"at-most", required_argument, NULL, OPTION_AT_MOST},
-        {"request-id", required_argument, NULL, OPTION_REQUEST_ID},
-        {"ttl", required_argument, NULL, OPTION_TTL},
-        {"help", no_argument, NULL, OPTION_HELP},
-        {"version", no_argument, NULL, OPTION_VERSION},
-        {0},
-    };
-    for (int option; (option = getopt_long(argc, argv, "+s:h", names, NULL)) != -1;) {
-        switch (option) {
-        case 's': ret->socket = optarg; break;
-        case OPTION_JSON: ret->json = true; break;
-        case OPTION_TIMEOUT:
-            if (parse_timeout(optarg, &ret->timeout_ms) != 0) return EXIT_USAGE;
-            break;
-        case OPTION_DEADLINE:
-        case OPTION_MAX_WAIT:
-        case OPTION_AT_MOST:
-        case OPTION_REQUEST_ID:
-        case OPTION_TTL:
-            if (parse_ask_option(option, optarg, ret) != 0) return EXIT_USAGE;
-            break;
-        case 'h':
-        case OPTION_HELP: print_help(stdout); return EXIT_DONE;
-        case OPTION_VERSION: printf("ratelimitctl %s\n", ratelimit_version()); return EXIT_DONE;
-        default: fputs("try ratelimitctl --help\n", stderr); return EXIT_USAGE;
-        }
-    }
-    return -1;
+    fputs("\nOptions of every command:\n"
+          "  -s, --socket SOCKET      the daemon's socket; else $RATELIMIT_SOCKET, else " RATELIMIT_DEFAULT_SOCKET "\n"
+          "      --json               print the answer as one JSON object\n"
+          "      --timeout DURATION   give up after this long, such as 50ms or 2s (the default)\n"
+          "  -h, --help\n"
+          "      --version            of ratelimitctl itself\n"
+          "\nOptions of some:\n"
+          "      --wait[=DURATION]    check, acquire: where it is denied, wait and ask again (for so long at most)\n"
+          "      --at-most N          check: charge as many units as there are, up to N, in place of COST\n"
+          "      --max-wait DURATION  check: the longest delay that will do where the policy shapes; else denied\n"
+          "      --request-id ID      check, check-all: asked again with the same ID, it is charged once\n"
+          "      --deadline DURATION  check, check-all, reserve: the daemon answers by then, without its store if it "
+          "must\n"
+          "      --ttl DURATION       reserve: settled within this time, or given back (1m)\n"
+          "      --all                stats: every counter and gauge\n"
+          "\nOptions stand before the command, or between it and POLICY: from there on nothing is an option, and a key "
+          "may\n"
+          "begin with a dash. -- ends them. POLICY is a name or, where the daemon allows it, settings:\n"
+          "'{algorithm: token_bucket, limit: 10, window: 1m}'. A comma between the checks of check-all and check-many "
+          "is\n"
+          "an argument of its own.\n"
+          "\nExit status: 0 allowed or done, 1 denied, 2 usage, 3 daemon not reachable, 4 the daemon answered with an\n"
+          "error, 5 the answer could not be written; 130 interrupted while waiting.\n",
+          out);
 }
 
 static const struct command *find_command(const char *name)
 {
     for (int i = 0; i < N_COMMANDS; i++) {
-        if (strcmp(commands[i].name, name) == 0) return &commands[i];
+        if (commands[i].method != NULL && strcmp(commands[i].name, name) == 0) return &commands[i];
     }
     return NULL;
+}
+
+static enum exit_code no_such_command(const char *name, const struct options *options)
+{
+    int64_t us;
+    for (int i = 0; i < N_LATER; i++) {
+        if (strcmp(later_commands[i], name) != 0) continue;
+        fprintf(stderr, "ratelimitctl: %s is not available in this version\n", name);
+        return EXIT_USAGE;
+    }
+    if ((options->given & OPTION_WAIT) && units_duration(name, &us) == NULL) {
+        fprintf(stderr, "ratelimitctl: %s is not a command; did you mean --wait=%s?\n", name, name);
+        return EXIT_USAGE;
+    }
+    return usage_error("no such command", name);
 }
 
 /* ---- Asking ---- */
@@ -277,6 +212,7 @@ static bool is_denied(struct pull answer)
         }
         return denied;
     }
+
     if (pull_map(&answer, &n) != 0) return false;
     for (; n > 0 && pull_text(&answer, &name) == 0; n--) {
         if (slice_is(name, "allowed")) {
@@ -288,49 +224,131 @@ static bool is_denied(struct pull answer)
     return !allowed;
 }
 
-static enum exit_code ask(struct ratelimit *client, const struct options *options, const struct command *command,
-                          const struct buffer *params)
+/* One command on its way. */
+struct question {
+    const struct command *command;
+    const struct options *options;
+    int n;
+    char **arguments;
+    struct ratelimit *client; /* owned */
+    int64_t *costs;           /* owned; of each check */
+    size_t n_costs;
+};
+
+/* 0 with the answer, valid until the next question; or the exit code with the complaint made. */
+static enum exit_code ask(const struct question *question, const struct options *options, struct pull *ret)
 {
+    struct buffer params;
     const void *result;
     size_t len;
-    enum ratelimit_status status = ratelimit_call(client, command->method, buffer_data(params), buffer_len(params),
-                                                  options->timeout_ms, &result, &len);
-    if (status != RATELIMIT_OK)
-        return complain(status, ratelimit_error_code(client), ratelimit_error(client), options->json);
-    struct pull answer = pull_of(result, len);
+    buffer_init(&params, 0);
+    struct packer packer = packer_of(&params);
+    enum exit_code code = command_pack(question->command, options, question->n, question->arguments, &packer);
+    if (code != EXIT_DONE) goto out;
+
+    enum ratelimit_status status = ratelimit_call(question->client, question->command->method, buffer_data(&params),
+                                                  buffer_len(&params), options->timeout_ms, &result, &len);
+    if (status == RATELIMIT_OK)
+        *ret = pull_of(result, len);
+    else
+        code =
+            complain(status, ratelimit_error_code(question->client), ratelimit_error(question->client), options->json);
+out:
+    buffer_fini(&params);
+    return code;
+}
+
+static enum exit_code show(const struct question *question, struct pull answer, bool waited)
+{
+    const struct options *options = question->options;
+    struct asked asked = {.costs = question->costs,
+                          .n_costs = question->n_costs,
+                          .at_most = (options->given & OPTION_AT_MOST) != 0,
+                          .waited = waited,
+                          .all = (options->given & OPTION_ALL) != 0};
     if (options->json) {
-        print_json(command, answer);
-    } else if (command->report(stdout, answer) != 0) {
+        print_json(question->command, answer);
+    } else if (question->command->report(stdout, answer, &asked) != 0) {
         fputs("ratelimitctl: what came is not what this method answers\n", stderr);
         return EXIT_UNREACHABLE;
     }
-    bool is_verdict = command->report == report_decision || command->report == report_all ||
-                      command->report == report_many || command->report == report_taken ||
-                      command->report == report_explain;
-    return is_verdict && is_denied(answer) ? EXIT_DENIED : EXIT_DONE;
+    return question->command->decides && is_denied(answer) ? EXIT_DENIED : EXIT_DONE;
+}
+
+static enum exit_code ask_once(const struct question *question)
+{
+    struct pull answer;
+    enum exit_code code = ask(question, question->options, &answer);
+    return code == EXIT_DONE ? show(question, answer, false) : code;
+}
+
+/* Nothing has been printed, and what was charged stays charged: there is nothing to put in order. */
+static void on_interrupt(int number)
+{
+    _exit(EXIT_SIGNALLED + number);
+}
+
+/* --wait: as ratelimit_check_wait() does, but for the answer's own names in --json. */
+static enum exit_code ask_until_allowed(const struct question *question)
+{
+    struct wait wait;
+    struct options options = *question->options;
+    signal(SIGINT, on_interrupt);
+    wait_start(&wait, WAIT_FOR_UNITS, options.wait_ms, wait_now_ms(), wait_seed());
+
+    for (;;) {
+        struct pull answer, at;
+        struct decode_order order;
+        struct ratelimit_decision decision;
+        int64_t left_ms = wait_left_ms(&wait, wait_now_ms());
+        if (left_ms != INT64_MAX && (!(options.given & OPTION_MAX_WAIT) || options.max_wait_ms > left_ms)) {
+            options.given |= OPTION_MAX_WAIT;
+            options.max_wait_ms = left_ms;
+        }
+
+        enum exit_code code = ask(question, &options, &answer);
+        if (code != EXIT_DONE) return code;
+        decode_order_init(&order);
+        at = answer;
+        if (decode_decision(&at, &order, 0, &decision) != 0) return show(question, answer, false);
+
+        if (decision.allowed) {
+            wait_sleep(decision.delay_ms);
+            return show(question, answer, true);
+        }
+        int64_t pause_ms = wait_next_ms(&wait, decision.retry_after_ms, wait_now_ms());
+        if (pause_ms == WAIT_OVER) return show(question, answer, true);
+        wait_sleep(pause_ms);
+    }
 }
 
 static enum exit_code run(const struct options *options, const struct command *command, int n, char **arguments)
 {
+    struct question question = {.command = command, .options = options, .n = n, .arguments = arguments};
+    question.costs = malloc(((size_t)n + 1) * sizeof *question.costs);
+    if (question.costs == NULL) return usage_error("no memory", "");
+    question.n_costs = command_costs(command, options, n, arguments, question.costs);
+
+    enum exit_code code;
+    enum ratelimit_status status = ratelimit_open(options->socket, &question.client);
+    if (status != RATELIMIT_OK) {
+        code = complain_open(status);
+    } else {
+        ratelimit_use_maps(question.client);
+        code = (options->given & OPTION_WAIT) ? ask_until_allowed(&question) : ask_once(&question);
+    }
+    ratelimit_close(question.client);
+    free(question.costs);
+    return code;
+}
+
+/* What can be told without a daemon comes first. */
+static enum exit_code try_packing(const struct options *options, const struct command *command, int n, char **arguments)
+{
     struct buffer params;
-    struct ratelimit *client = NULL;
     buffer_init(&params, 0);
     struct packer packer = packer_of(&params);
     enum exit_code code = command_pack(command, options, n, arguments, &packer);
-    if (code != EXIT_DONE) goto out;
-    if (command->shape == SHAPE_HOLD) {
-        code = (enum exit_code)hold_run(options, n, arguments);
-        goto out;
-    }
-    enum ratelimit_status status = ratelimit_open(options->socket, &client);
-    if (status != RATELIMIT_OK) {
-        code = complain_open(status);
-        goto out;
-    }
-    ratelimit_use_maps(client);
-    code = ask(client, options, command, &params);
-    ratelimit_close(client);
-out:
     buffer_fini(&params);
     return code;
 }
@@ -355,25 +373,46 @@ static enum exit_code finish(enum exit_code code)
     return EXIT_OUTPUT;
 }
 
+/* What was asked for instead of a command. -1 to go on, else the exit status. */
+static int answer_early(const struct options *options)
+{
+    if (!options->help && !options->version) return -1;
+    if (options->help)
+        print_help(stdout);
+    else
+        printf("ratelimitctl %s\n", ratelimit_version());
+    return (int)finish(EXIT_DONE);
+}
+
 int main(int argc, char **argv)
 {
     struct options options = {.timeout_ms = DEFAULT_TIMEOUT_MS};
     occupy_standard_descriptors();
-    int early = parse_options(argc, argv, &options);
-    if (early >= 0) return (int)finish((enum exit_code)early);
-    if (optind == argc) return (int)usage_error("no command", "");
-    const struct command *command = find_command(argv[optind]);
-    if (command == NULL) return (int)usage_error("no such command", argv[optind]);
-    if (command->report == NULL) {
-        fprintf(stderr, "ratelimitctl: %s is not available in this version\n", command->name);
+
+    int at = options_read(argc, argv, &options);
+    int early = at < 0 ? EXIT_USAGE : answer_early(&options);
+    if (early >= 0) return early;
+    if (at == argc) return (int)usage_error("no command", "");
+    const struct command *command = find_command(argv[at]);
+    if (command == NULL) return (int)no_such_command(argv[at], &options);
+
+    argc -= at;
+    argv += at;
+    at = options.ended ? 1 : options_read(argc, argv, &options);
+    early = at < 0 ? EXIT_USAGE : answer_early(&options);
+    if (early >= 0) return early;
+    if (options.given & ~command->takes) {
+        fprintf(stderr, "ratelimitctl: %s takes no %s; try ratelimitctl --help\n", command->name,
+                options_name(options.given & ~command->takes));
         return EXIT_USAGE;
     }
-    if (options.given & ~command->takes) return (int)option_error(command, options.given & ~command->takes);
-    int n = argc - optind - 1;
-    bool misses_command = command->shape == SHAPE_HOLD && n > 2 && (n == 3 || strcmp(argv[optind + 3], "--") != 0);
-    if (n < command->n_least || n > command->n_most || misses_command) {
-        fprintf(stderr, "usage: ratelimitctl [OPTION ...] %s %s\n", command->name, command->arguments);
-        return EXIT_USAGE;
-    }
-    return (int)finish(run(&options, command, n, argv + optind + 1));
+
+    enum exit_code code = command_look(command, &options, argc - at, argv + at);
+    if (code == EXIT_DONE) code = try_packing(&options, command, argc - at, argv + at);
+    if (code != EXIT_DONE) return (int)code;
+    if (command->shape == SHAPE_HOLD)
+        code = (enum exit_code)hold_run(&options, argc - at, argv + at);
+    else
+        code = run(&options, command, argc - at, argv + at);
+    return (int)finish(code);
 }

@@ -6,22 +6,34 @@
 #ifndef RL_CTL_REPORT_H
 #define RL_CTL_REPORT_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "proto/pull.h"
 
-typedef int report_fn(FILE *out, struct pull answer);
+/* What was asked, where the answer's words depend on it. */
+struct asked {
+    const int64_t *costs; /* of each check, in order */
+    size_t n_costs;
+    bool at_most; /* how much was granted is news */
+    bool waited;  /* what is to be waited for is over */
+    bool all;     /* of stats */
+};
 
-int report_decision(FILE *out, struct pull answer); /* "allowed  4 of 5 left, whole again in 10s  (memory)" */
-int report_all(FILE *out, struct pull answer);      /* the whole's decision, and below it each member's */
-int report_many(FILE *out, struct pull answer);     /* a line for each decision, with its place in the list */
-int report_explain(FILE *out, struct pull answer);  /* the decision, and below it why, and each limit's state; then the
-                                                     * same of the candidate */
-int report_taken(FILE *out, struct pull answer);    /* a decision, and the reservation or slot below it */
-int report_change(FILE *out, struct pull answer);   /* "refunded 2  5 of 5 left  (memory)" */
-int report_removed(FILE *out, struct pull answer);
-int report_policies(FILE *out, struct pull answer); /* a line for each, and below it its overrides */
-int report_table(FILE *out, struct pull answer);    /* a flat map, a line for each pair */
-int report_value(FILE *out, struct pull answer);    /* one text or number */
+typedef int report_fn(FILE *out, struct pull answer, const struct asked *asked);
+
+report_fn report_decision; /* "allowed  remaining 2/3, resets in 20s  [memory]" */
+report_fn report_all;      /* the whole's decision, and below it each member's */
+report_fn report_many;     /* a line for each decision, with its place in the list */
+report_fn report_reserved; /* a decision, and the reservation below it */
+report_fn report_slot;     /* "denied  0 of 3 slots free ...", or a decision, and the slot below it */
+report_fn report_change;   /* "refunded 2  remaining 5/5  [memory]" */
+report_fn report_removed;
+report_fn report_table; /* a flat map, a line for each pair */
+report_fn report_value; /* one text or number */
+
+report_fn report_explain;  /* the decision, and below it why, and each limit's state; then the same of the candidate */
+report_fn report_policies; /* a table, and below each policy its overrides and what else is unusual */
+report_fn report_stats;    /* what to look at first; with `all` everything */
 
 #endif

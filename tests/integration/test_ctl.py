@@ -83,9 +83,9 @@ class Fake:
 def test_a_check_says_what_is_left_and_then_when_to_come_back(daemon):
     lines = [daemon.ctl("check", "login", "alice") for _ in range(6)]
     assert [line.returncode for line in lines] == [DONE] * 5 + [DENIED]
-    assert lines[0].stdout == "allowed  4 of 5 left, whole again in 8s  (memory)\n"
-    assert lines[4].stdout == "allowed  0 of 5 left, whole again in 8s  (memory)\n"
-    assert lines[5].stdout == "denied  0 of 5 left, retry in 8s  (memory)\n"
+    assert lines[0].stdout == "allowed  remaining 4/5, resets in 8s  [memory]\n"
+    assert lines[4].stdout == "allowed  remaining 0/5, resets in 8s  [memory]\n"
+    assert lines[5].stdout == "denied  remaining 0/5, retry in 8s  [memory]\n"
     assert all(line.stderr == "" for line in lines)
 
 
@@ -96,14 +96,14 @@ def test_a_check_says_what_is_left_and_then_when_to_come_back(daemon):
 ])
 def test_durations_are_short_and_rounded_up(daemon, us, words):
     daemon.ctl("test-clock", us)
-    assert daemon.ctl("check", "day", "alice").stdout == f"allowed  4 of 5 left, whole again in {words}  (memory)\n"
+    assert daemon.ctl("check", "day", "alice").stdout == f"allowed  remaining 4/5, resets in {words}  [memory]\n"
 
 
 def test_a_cost_above_the_limit_is_told_from_a_full_window(daemon):
     done = daemon.ctl("check", "login", "alice", 6)
-    assert (done.returncode, done.stdout) == (DENIED, "denied  5 of 5 left, waiting does not help  (memory)\n")
+    assert (done.returncode, done.stdout) == (DENIED, "denied  cost 6 exceeds the limit of 5: never allowed  [memory]\n")
     done = daemon.ctl("check", "never", "alice")
-    assert (done.returncode, done.stdout) == (DENIED, "denied  0 of 0 left, waiting does not help  (memory)\n")
+    assert (done.returncode, done.stdout) == (DENIED, "denied  the limit is 0: never allowed  [memory]\n")
 
 
 def test_a_failure_answer_says_that_it_is_one(ratelimitd):
@@ -115,30 +115,30 @@ policies:
   none: {algorithm: fixed_window, limit: 5, window: 1d, on_failure: error}
 """
     daemon = ratelimitd(config)
-    assert daemon.ctl("check", "open", "a").stdout == "allowed  without the store  (allow: down)\n"
-    assert daemon.ctl("check", "shut", "a").stdout == "denied  without the store, retry in 1s  (deny: down)\n"
-    assert daemon.ctl("check", "here", "a").stdout == "allowed  4 of 5 left, whole again in 1d  (local: down)\n"
+    assert daemon.ctl("check", "open", "a").stdout == "allowed  without the store  [allow: down]\n"
+    assert daemon.ctl("check", "shut", "a").stdout == "denied  without the store, retry in 1s  [deny: down]\n"
+    assert daemon.ctl("check", "here", "a").stdout == "allowed  remaining 4/5, resets in 1d  [local: down]\n"
     done = daemon.ctl("check", "none", "a")
     assert done.returncode == REFUSED and done.stderr.startswith("ratelimitctl: STORE_UNAVAILABLE: ")
 
 
 def test_peek_and_reset_charge_nothing_and_forget(daemon):
     daemon.ctl("check", "login", "alice", 3)
-    assert daemon.ctl("peek", "login", "alice").stdout.startswith("allowed  2 of 5 left")
+    assert daemon.ctl("peek", "login", "alice").stdout.startswith("allowed  remaining 2/5")
     assert daemon.ctl("peek", "login", "alice", 3).returncode == DENIED
-    assert daemon.ctl("peek", "login", "alice", 2).stdout.startswith("allowed  0 of 5 left")
+    assert daemon.ctl("peek", "login", "alice", 2).stdout.startswith("allowed  remaining 0/5")
     assert daemon.ctl("reset", "login", "alice").stdout == "removed\n"
     again = daemon.ctl("reset", "login", "alice")
     assert (again.returncode, again.stdout) == (DONE, "nothing to remove\n")
-    assert daemon.ctl("peek", "login", "alice").stdout == "allowed  5 of 5 left  (memory)\n"
+    assert daemon.ctl("peek", "login", "alice").stdout == "allowed  remaining 5/5  [memory]\n"
 
 
 def test_tables_are_for_people(daemon):
     assert daemon.ctl("ping").stdout == "pong\n"
     policies = daemon.ctl("policies").stdout.splitlines()
-    assert [line.split("  ")[0] for line in policies] == ["login", "day", "never"]
-    assert "fixed_window" in policies[0]
-    stats = dict(line.split() for line in daemon.ctl("stats").stdout.splitlines())
+    assert [line.split()[0] for line in policies] == ["POLICY", "login", "day", "never"]
+    assert "fixed_window, 5 per 10s" in policies[1]
+    stats = dict(line.split() for line in daemon.ctl("stats", "--all").stdout.splitlines())
     assert stats["checks"] == "0" and stats["connections"] == "1"
     version = dict(line.split(None, 1) for line in daemon.ctl("version").stdout.splitlines())
     assert version["store"] == "memory" and version["protocol"] == "1"
@@ -183,8 +183,9 @@ def test_the_daemons_words_cannot_write_to_the_terminal():
 @pytest.mark.parametrize("arguments", [
     [], ["nosuch"], ["check"], ["check", "login"], ["check", "login", "alice", "1", "2"], ["check", "login", "alice", "many"],
     ["check", "login", "alice", "1.5"], ["check", "login", "alice", ""], ["check", "login", "alice", "99999999999999999999"],
-    ["check", "login", "alice", "--json"], ["reset", "login"], ["ping", "x"], ["test-clock"], ["-x", "ping"], ["--nonsense", "ping"],
-    ["-s"], ["--timeout", "5", "ping"], ["--timeout", "0s", "ping"], ["--timeout", "2d", "ping"], ["-s", "", "ping"],
+    ["check", "login", "alice", "--json"], ["check", "login", "--"], ["check", "login", "--", "alice"], ["reset", "login"], ["ping", "x"], ["test-clock"], ["-x", "ping"], ["--nonsense", "ping"],
+    ["-s"], ["--timeout", "5", "ping"], ["--timeout", "0s", "ping"], ["--timeout", "2d", "ping"],
+    ["--timeout", "500us", "ping"], ["--timeout", "1500us", "ping"], ["ping", "--at-most", "3"], ["ping", "--", "x"], ["-s", "", "ping"],
     ["-s", "x" * 108, "ping"],
 ])
 def test_wrong_usage_is_2(daemon, arguments):
@@ -204,7 +205,13 @@ def test_help_needs_no_daemon_and_names_every_command():
     page = (ROOT / "src" / "ctl" / "ratelimitctl.1").read_text()
     for command in re.findall(r"^  ([a-z-]+) ", done.stdout, re.M):
         assert command in page.replace("\\-", "-")
-        assert command in (ROOT / "src" / "ctl" / "ratelimitctl.bash").read_text()
+        for shell in ("bash", "zsh", "fish"):
+            assert command in (ROOT / "src" / "ctl" / f"ratelimitctl.{shell}").read_text(), shell
+    for option in set(re.findall(r"--([a-z-]+)", done.stdout)) - {"test-clock"}:
+        assert f"--{option}" in page.replace("\\-", "-")
+        for shell in ("bash", "zsh", "fish"):
+            text = (ROOT / "src" / "ctl" / f"ratelimitctl.{shell}").read_text()
+            assert f"--{option}" in text or f"-l {option} " in text, (shell, option)
 
 
 def test_an_error_of_the_daemon_is_4(daemon):
@@ -229,7 +236,7 @@ def test_the_socket_is_the_options_or_the_environments(daemon):
 
 def test_a_key_may_be_anything_an_argument_can_hold(daemon):
     for key in ("-", "--json", "-s", "a b", "{}{", "\u00e4", b"\xff\xfe".decode(errors="surrogateescape"), "x" * 1024):
-        assert daemon.ctl("check", "login", key).stdout.startswith("allowed  4 of 5 left"), key
+        assert daemon.ctl("check", "login", key).stdout.startswith("allowed  remaining 4/5"), key
     assert daemon.ctl("check", "login", "x" * 1025).returncode == REFUSED
 
 
@@ -252,7 +259,7 @@ def test_a_stopped_daemon_costs_the_timeout_and_no_more(daemon):
         UNREACHABLE, "ratelimitctl: no answer by the deadline; it was sent, and may have been done\n")
     daemon.resume()
     # The check was sent: the daemon charged it when it went on.
-    eventually(lambda: daemon.ctl("peek", "login", "alice").stdout.startswith("allowed  4 of 5 left"), "the late check's charge")
+    eventually(lambda: daemon.ctl("peek", "login", "alice").stdout.startswith("allowed  remaining 4/5"), "the late check's charge")
 
 
 def test_a_full_backlog_costs_the_timeout_and_no_more():

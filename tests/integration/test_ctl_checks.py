@@ -24,28 +24,28 @@ def test_several_checks_are_charged_as_one(daemon):
     done = daemon.ctl("check-all", "login", "alice", ",", "api", "10.0.0.1", 2)
     assert done.returncode == DONE
     assert done.stdout.splitlines() == [
-        "allowed  0 of 2 left, whole again in 1d  (memory)",
-        "  checks[0]  allowed  4 of 5 left, whole again in 1d  (memory)",
-        "  checks[1]  allowed  0 of 2 left, whole again in 1d  (memory)",
+        "allowed  remaining 0/2, resets in 1d  [memory]",
+        "  checks[0]  allowed  remaining 4/5, resets in 1d  [memory]",
+        "  checks[1]  allowed  remaining 0/2, resets in 1d  [memory]",
     ]
     done = daemon.ctl("check-all", "login", "alice", ",", "api", "10.0.0.1")
     assert done.returncode == DENIED
-    assert done.stdout.splitlines()[0] == "denied  0 of 2 left, retry in 1d, bound by api  (memory)"
-    assert daemon.ctl("peek", "login", "alice").stdout.startswith("allowed  4 of 5 left")
+    assert done.stdout.splitlines()[0] == "denied  remaining 0/2 (api), retry in 1d  [memory]"
+    assert daemon.ctl("peek", "login", "alice").stdout.startswith("allowed  remaining 4/5")
 
 
 def test_several_checks_are_charged_each_on_its_own(daemon):
     done = daemon.ctl("check-many", "login", "alice", ",", "api", "10.0.0.1", 2, ",", "login", "alice", 2)
     assert done.returncode == DONE
     assert done.stdout.splitlines() == [
-        "checks[0]  allowed  4 of 5 left, whole again in 1d  (memory)",
-        "checks[1]  allowed  0 of 2 left, whole again in 1d  (memory)",
-        "checks[2]  allowed  2 of 5 left, whole again in 1d  (memory)",
+        "checks[0]  allowed  remaining 4/5, resets in 1d  [memory]",
+        "checks[1]  allowed  remaining 0/2, resets in 1d  [memory]",
+        "checks[2]  allowed  remaining 2/5, resets in 1d  [memory]",
     ]
     done = daemon.ctl("check-many", "api", "10.0.0.1", ",", "login", "alice")
     assert done.returncode == DENIED
     assert [line.split()[1] for line in done.stdout.splitlines()] == ["denied", "allowed"]
-    assert daemon.ctl("peek", "login", "alice").stdout.startswith("allowed  1 of 5 left")
+    assert daemon.ctl("peek", "login", "alice").stdout.startswith("allowed  remaining 1/5")
 
 
 def test_several_checks_are_one_object_of_json(daemon, connect):
@@ -59,14 +59,14 @@ def test_several_checks_are_one_object_of_json(daemon, connect):
 def test_a_bad_check_among_several_charges_none(daemon):
     done = daemon.ctl("check-many", "login", "a", ",", "nosuch", "a")
     assert done.returncode == REFUSED and done.stderr.startswith("ratelimitctl: UNKNOWN_POLICY: checks[1]: ")
-    assert daemon.ctl("peek", "login", "a").stdout.startswith("allowed  5 of 5 left")
+    assert daemon.ctl("peek", "login", "a").stdout.startswith("allowed  remaining 5/5")
 
 
 def test_a_comma_may_be_a_key(daemon):
     done = daemon.ctl("--json", "check-all", "login", ",", ",", "api", ",", 1, ",", "login", "2")
     assert done.returncode == DONE and len(json.loads(done.stdout)["members"]) == 3
-    assert daemon.ctl("peek", "login", ",").stdout.startswith("allowed  4 of 5 left")
-    assert daemon.ctl("peek", "login", "2").stdout.startswith("allowed  4 of 5 left")
+    assert daemon.ctl("peek", "login", ",").stdout.startswith("allowed  remaining 4/5")
+    assert daemon.ctl("peek", "login", "2").stdout.startswith("allowed  remaining 4/5")
 
 
 @pytest.mark.parametrize("arguments", [
@@ -85,19 +85,20 @@ def test_what_cannot_be_asked_is_wrong_usage(daemon, arguments):
 
 
 @pytest.mark.parametrize("arguments, said", [
-    (["check", "login", "a", "many"], "ratelimitctl: COST: 'many' is no whole number\n"),
-    (["check", "login", "a", ""], "ratelimitctl: COST: '' is no whole number\n"),
-    (["reserve", "login", "a", "1.5"], "ratelimitctl: UNITS: '1.5' is no whole number\n"),
-    (["test-clock", "now"], "ratelimitctl: MICROSECONDS: 'now' is no whole number\n"),
-    (["check", "login", "a", "--json"], "ratelimitctl: COST: '--json' is no whole number; options come before the command\n"),
+    (["check", "login", "a", "many"], "ratelimitctl: COST: 'many' is not a whole number\n"),
+    (["check", "login", "a", ""], "ratelimitctl: COST: '' is not a whole number\n"),
+    (["reserve", "login", "a", "1.5"], "ratelimitctl: UNITS: '1.5' is not a whole number\n"),
+    (["test-clock", "now"], "ratelimitctl: MICROSECONDS: 'now' is not a whole number\n"),
+    (["check", "login", "a", "--json"], "ratelimitctl: --json stands behind POLICY, where nothing is an option; "
+     "write it before the command, or between check and POLICY\n"),
     (["check", "login", "a", 10**19], f"ratelimitctl: COST: '{10**19}' is too large; at most {2**53 - 1} can be asked for\n"),
     (["check-all", "login", "a,", "api", "b"],
-     "ratelimitctl: COST: 'api' is no whole number; a comma between two checks is an argument of its own\n"),
+     "ratelimitctl: COST: 'api' is not a whole number; a comma between two checks is an argument of its own\n"),
     (["check-all", "login", "a", 1, "api", "b"], "ratelimitctl: a comma is missing before: api; try ratelimitctl --help\n"),
     (["--at-most", 5, "peek", "login", "a"], "ratelimitctl: peek takes no --at-most; try ratelimitctl --help\n"),
     (["--request-id", "x", "check-many", "login", "a"],
      "ratelimitctl: check-many takes no --request-id; try ratelimitctl --help\n"),
-    (["check", "login"], "usage: ratelimitctl [OPTION ...] check POLICY KEY [COST]\n"),
+    (["check", "login"], "usage: ratelimitctl check [OPTION ...] POLICY KEY [COST]\n"),
     (["nosuch"], "ratelimitctl: no such command: nosuch; try ratelimitctl --help\n"),
 ])
 def test_wrong_usage_names_the_thing_and_the_way_out(daemon, arguments, said):
@@ -118,8 +119,8 @@ def test_policies_shows_each_override_and_what_it_changes(ratelimitd, connect):
   jobs: {algorithm: concurrency, limit: 2, slot_ttl: 30s, overrides: [{key: ci, limit: 8}]}
 """)
     lines = daemon.ctl("policies").stdout.splitlines()
-    assert [line.split("  ")[0] for line in lines if line[0] != " "] == ["plain", "search", "jobs"]
-    assert [line for line in lines if line[0] == " "] == [
+    assert [line.split()[0] for line in lines if line[0] != " "] == ["POLICY", "plain", "search", "jobs"]
+    assert [line for line in lines if line.startswith(("  key", "  match"))] == [
         "  match  partner:*  unlimited", "  key    user:42  minute limit 7, burst 9; day limit 9", "  key    ci  limit 8"]
     shown = json.loads(daemon.ctl("--json", "policies").stdout)["policies"]
     assert shown == connect(daemon).call("policies")
@@ -140,10 +141,10 @@ def test_more_overrides_than_an_answer_has_room_for_are_counted(ratelimitd, conn
 
 def test_a_wait_that_is_too_long_is_a_denial(daemon):
     assert daemon.ctl("check", "slow", "a").stdout.startswith("allowed")
-    assert "go on after 100ms" in daemon.ctl("check", "slow", "a").stdout
+    assert "allowed, go ahead in 100ms  " in daemon.ctl("check", "slow", "a").stdout
     done = daemon.ctl("--max-wait", "150ms", "check", "slow", "a")
     assert done.returncode == DENIED
-    assert "go on after 200ms" in daemon.ctl("--max-wait", "200ms", "check", "slow", "a", 1).stdout
+    assert "allowed, go ahead in 200ms  " in daemon.ctl("--max-wait", "200ms", "check", "slow", "a", 1).stdout
 
 
 def test_a_deadline_reaches_the_daemon(daemon):

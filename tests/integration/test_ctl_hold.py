@@ -90,7 +90,7 @@ def test_a_slot_is_held_while_the_command_runs(slots):
 def test_a_command_does_not_run_without_a_slot(slots):
     done = hold(slots, "acquire", "jobs", "a", "--", "echo", "ran")
     assert (done.returncode, done.stdout) == (DENIED, "")
-    assert done.stderr == "denied  0 of 2 left, retry in 300ms  (memory)\n"
+    assert done.stderr == "denied  0 of 2 slots free; acquire --wait asks until there is one  [memory]\n"
 
 
 @pytest.mark.parametrize("slots", [FULL], indirect=True)
@@ -120,7 +120,7 @@ def test_a_command_that_dies_of_a_signal_is_told_as_by_a_shell(slots):
 
 def test_without_a_command_it_is_held_until_standard_input_ends(slots):
     process = held(slots, "acquire", "jobs", "a")
-    assert process.stdout.readline() == "allowed  1 of 2 left  (memory)\n"
+    assert process.stdout.readline() == "allowed  remaining 1/2  [memory]\n"
     assert process.stdout.readline() == "slot s-1\n"
     assert slots.asked[-1][0] == "acquire"
     assert process.communicate("\n\n", timeout=PATIENCE_S) == ("", "")

@@ -1,6 +1,7 @@
 """test_ctl_methods.py: every method through ratelimitctl, on memory and on Redis."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -32,12 +33,12 @@ def store(any_store):
 
 def left(done):
     """The units that a line speaks of."""
-    return int(done.stdout.split(" of ")[0].split()[-1])
+    return int(re.search(r"remaining (\d+)/", done.stdout).group(1))
 
 
 def test_check_peek_and_reset(daemon, store):
     done = daemon.ctl("check", "ten", "a", 3)
-    assert (done.returncode, done.stdout) == (DONE, f"allowed  7 of 10 left, whole again in 1d  ({store})\n")
+    assert (done.returncode, done.stdout) == (DONE, f"allowed  remaining 7/10, resets in 1d  [{store}]\n")
     assert left(daemon.ctl("peek", "ten", "a")) == 7
     assert daemon.ctl("check", "ten", "a", 8).returncode == DENIED
     assert daemon.ctl("reset", "ten", "a").stdout == "removed\n"
@@ -45,9 +46,9 @@ def test_check_peek_and_reset(daemon, store):
 
 def test_check_all(daemon, store):
     done = daemon.ctl("check-all", "ten", "a", 4, ",", "other", "a", 2, ",", INLINE, "a")
-    assert done.returncode == DONE and [line.split(" of ")[0].split()[-1] for line in done.stdout.splitlines()] == ["0", "6", "0", "8"]
+    assert done.returncode == DONE and re.findall(r"remaining (\d+)/", done.stdout) == ["0", "6", "0", "8"]
     done = daemon.ctl("--deadline", "5s", "check-all", "ten", "a", ",", "other", "a")
-    assert done.returncode == DENIED and done.stdout.splitlines()[0].endswith(f"bound by other  ({store})")
+    assert done.returncode == DENIED and done.stdout.startswith("denied  remaining 0/2 (other), retry in ")
 
 
 def test_at_most_grants_what_there_is(daemon):
@@ -68,26 +69,26 @@ def test_a_request_id_is_charged_once(daemon):
 def test_a_refund_gives_back(daemon, store):
     daemon.ctl("check", "ten", "a", 6)
     done = daemon.ctl("refund", "ten", "a", 2)
-    assert done.returncode == DONE and done.stdout.startswith("refunded 2  6 of 10 left") and f"({store})" in done.stdout
-    assert daemon.ctl("refund", "ten", "a", 100).stdout.startswith("refunded 4  10 of 10 left")
+    assert done.returncode == DONE and done.stdout.startswith("refunded 2  remaining 6/10") and f"[{store}]" in done.stdout
+    assert daemon.ctl("refund", "ten", "a", 100).stdout.startswith("refunded 4  remaining 10/10")
     assert daemon.ctl("refund", "jobs", "a", 1).returncode == REFUSED
     daemon.ctl("check", INLINE, "a", 6)
-    assert daemon.ctl("refund", INLINE, "a", 2).stdout.startswith("refunded 2  5 of 9 left")
+    assert daemon.ctl("refund", INLINE, "a", 2).stdout.startswith("refunded 2  remaining 5/9")
 
 
 def test_a_reservation_is_settled_or_cancelled(daemon, store):
     done = daemon.ctl("--ttl", "10m", "reserve", "ten", "a", 8)
     assert done.returncode == DONE
     decision, reservation = done.stdout.splitlines()
-    assert decision.startswith("allowed  2 of 10 left") and reservation.startswith("reservation ")
+    assert decision.startswith("allowed  remaining 2/10") and reservation.startswith("reservation ")
     reservation = reservation.removeprefix("reservation ")
     done = daemon.ctl("settle", reservation, 5)
-    assert done.returncode == DONE and done.stdout.startswith("refunded 3  5 of 10 left") and f"({store})" in done.stdout
-    assert daemon.ctl("settle", reservation, 5).stdout.startswith("refunded 0, had ended  5 of 10 left")
+    assert done.returncode == DONE and done.stdout.startswith("refunded 3  remaining 5/10") and f"[{store}]" in done.stdout
+    assert daemon.ctl("settle", reservation, 5).stdout.startswith("refunded 0, had ended  remaining 5/10")
     second = json.loads(daemon.ctl("--json", "reserve", "ten", "a", 2).stdout)["reservation"]
-    assert daemon.ctl("settle", second, 4).stdout.startswith("charged 2  1 of 10 left")
+    assert daemon.ctl("settle", second, 4).stdout.startswith("charged 2  remaining 1/10")
     third = json.loads(daemon.ctl("--json", "reserve", "ten", "a", 1).stdout)["reservation"]
-    assert daemon.ctl("cancel", third).stdout.startswith("refunded 1  1 of 10 left")
+    assert daemon.ctl("cancel", third).stdout.startswith("refunded 1  remaining 1/10")
     done = daemon.ctl("reserve", "ten", "a", 2)
     assert done.returncode == DENIED and len(done.stdout.splitlines()) == 1
     assert daemon.ctl("settle", "nonsense", 1).returncode == REFUSED
@@ -104,12 +105,12 @@ def test_a_slot_is_held_while_a_command_runs(daemon, store):
     second = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert second.stdout.readline() == "held\n"
     done = daemon.ctl("acquire", "jobs", "a", "--", "echo", "ran")
-    assert (done.returncode, done.stdout) == (DENIED, "") and done.stderr.startswith("denied  0 of 2 left")
+    assert (done.returncode, done.stdout) == (DENIED, "") and done.stderr.startswith("denied  0 of 2 slots free")
     for process in (first, second):
         process.communicate("\n", timeout=PATIENCE_S)
         assert process.returncode == 0
     done = daemon.ctl("acquire", "jobs", "a")
-    assert done.returncode == DONE and done.stdout.startswith("allowed  1 of 2 left") and "\nslot " in done.stdout
+    assert done.returncode == DONE and done.stdout.startswith("allowed  remaining 1/2") and "\nslot " in done.stdout
     assert daemon.ctl("check", "jobs", "a").returncode == REFUSED
     assert daemon.ctl("acquire", "ten", "a", "--", "echo", "ran").returncode == REFUSED
     inline = "{algorithm: concurrency, limit: 1, slot_ttl: 10s}"
@@ -121,7 +122,7 @@ def test_a_slot_is_held_while_a_command_runs(daemon, store):
 
 def test_a_wait(daemon):
     daemon.ctl("check", "slow", "a")
-    assert "go on after" in daemon.ctl("--max-wait", "2d", "check", "slow", "a").stdout
+    assert "go ahead in" in daemon.ctl("--max-wait", "2d", "check", "slow", "a").stdout
     assert daemon.ctl("--max-wait", "1h", "check", "slow", "a").returncode == DENIED
 
 
@@ -130,4 +131,4 @@ def test_explain(daemon):
     done = daemon.ctl("explain", "ten", "a")
     assert done.returncode == DONE and left(daemon.ctl("peek", "ten", "a")) == 7
     daemon.ctl("check", INLINE, "a", 3)
-    assert daemon.ctl("explain", INLINE, "a").stdout.startswith("allowed  5 of 9 left")
+    assert daemon.ctl("explain", INLINE, "a").stdout.startswith("would be allowed, leaving 5 of 9")

@@ -273,18 +273,18 @@ def test_the_command_prints_lines_for_people(ratelimitd):
     done = daemon.ctl("explain", "search", "k")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("allowed  1 of 2 left") and lines[1].startswith("why       Allowed by limit")
+    assert lines[0] == "would be allowed, leaving 1 of 2 (search/minute)  [memory]" and lines[1].startswith("why       Allowed by limit")
     assert lines[2] == "policy    search" and len(lines) == 3 + 3 * 3
-    assert lines[3].startswith("limit     minute  allows  algorithm token_bucket")
-    assert lines[4] == "  state   tokens 2, full_in_ms 0" and lines[5].endswith(":tb1:search/minute:k")
+    assert lines[3] == "limit     minute  allows  token_bucket, 2 per 1d"
+    assert lines[4] == "  state   tokens 2" and lines[5].endswith(":tb1:search/minute:k")
     done = daemon.ctl("explain", "search", "k", "3")
-    assert done.returncode == 1 and done.stdout.startswith("denied  ")
+    assert done.returncode == 1 and done.stdout.startswith("would be denied  cost 3 exceeds the limit of 2 (search/minute): never allowed")
     done = daemon.ctl("explain", "search", "user:42")
     assert "override  user:42" in done.stdout.splitlines()
     assert daemon.ctl("explain", "half", "k").stdout.count("not asked") == 1
     daemon.ctl("check", "trial", "k", 2)
     lines = daemon.ctl("explain", "trial", "k").stdout.splitlines()
-    assert lines[6].startswith("candidate denied  0 of 2 left, retry in ") and len(lines) == 6 + 2 + 2 * 3
+    assert lines[6].startswith("candidate would be denied  remaining 0/2 (trial/day), retry in ") and len(lines) == 6 + 2 + 2 * 3
     assert lines[7].startswith('why       Would be denied by limit "day"') and lines[-3].startswith("limit     week  allows")
     assert daemon.ctl("explain", "trial", "vip").stdout.splitlines()[-1] == "candidate does not judge this check"
     assert daemon.ctl("explain", "nope", "k").returncode == 4

@@ -166,10 +166,10 @@ def test_those_in_use_stay(redis, ratelimitd, connect):
 def test_the_command_line_takes_them_in_braces(start):
     daemon = start()
     text = "{algorithm: fixed_window, limit: 5, window: 1d, start: first_hit}"
-    assert daemon.ctl("check", text, "a", 2).stdout.startswith("allowed  3 of 5 left")
+    assert daemon.ctl("check", text, "a", 2).stdout.startswith("allowed  remaining 3/5")
     json_text = '{"start": "first_hit", "window": "1d", "limit": 5, "algorithm": "fixed_window"}'
-    assert daemon.ctl("peek", json_text, "a").stdout.startswith("allowed  3 of 5 left")
-    assert daemon.ctl("check-all", text, "a", 3, ",", "login", "a").stdout.startswith("allowed  0 of 5 left")
+    assert daemon.ctl("peek", json_text, "a").stdout.startswith("allowed  remaining 3/5")
+    assert daemon.ctl("check-all", text, "a", 3, ",", "login", "a").stdout.startswith("allowed  remaining 0/5")
     assert daemon.ctl("reset", text, "a").stdout == "removed\n"
     done = daemon.ctl("check", "{algorithm: fixed_window, limit: 5}", "a")
     assert done.returncode == 4 and "BAD_REQUEST: policy.window: is missing" in done.stderr

@@ -1,6 +1,7 @@
 """test_install.py: cmake --install puts everything where it belongs, and keeps a configuration that is there."""
 
 import os
+import re
 import subprocess
 
 import pytest
@@ -26,9 +27,20 @@ def installed(tmp_path):
     "bin/ratelimitd", "bin/ratelimitctl", "include/ratelimit.h", "share/man/man8/ratelimitd.8",
     "share/man/man5/ratelimitd.yaml.5", "share/man/man1/ratelimitctl.1", "lib/systemd/system/ratelimitd.service",
     "lib/systemd/system/ratelimitd.socket", "lib/sysusers.d/ratelimitd.conf", "share/doc/ratelimitd/README.md",
+    "share/man/man3/libratelimit.3", "share/doc/ratelimitd/lua/ALGORITHMS.md", "share/doc/ratelimitd/proto/PROTOCOL.md",
+    "share/doc/ratelimitd/docs/plots/fixed_window.svg", "share/bash-completion/completions/ratelimitctl",
+    "share/zsh/site-functions/_ratelimitctl", "share/fish/vendor_completions.d/ratelimitctl.fish",
 ])
 def test_a_file_is_in_its_place(installed, name):
     assert (installed / "usr" / name).exists()
+
+
+def test_every_link_of_the_installed_documents_leads_somewhere(installed):
+    """Those of the README led to folders that were not installed."""
+    documents = installed / "usr/share/doc/ratelimitd"
+    dead = [f"{path.relative_to(documents)}: {target}" for path in documents.rglob("*.md")
+            for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()) if not (path.parent / target).exists()]
+    assert dead == []
 
 
 @pytest.mark.parametrize("name", ["libratelimit.so", "libratelimit.a", "ratelimit.pc"])

@@ -63,6 +63,11 @@ def every_command_is_in_the_manual_page():
     return complaints if names else ["src/ctl/ratelimitctl.c: no table of commands found"]
 
 
+def every_function_of_the_library_is_in_its_manual_page():
+    names = re.findall(r"^RATELIMIT_API [^(]*?\*?(ratelimit_\w+)\(", document("src/client/ratelimit.h"), re.M)
+    return untold(names, "src/client/libratelimit.3") if names else ["src/client/ratelimit.h: no functions found"]
+
+
 def every_algorithm_has_its_twins_and_its_definition():
     names = re.findall(r"^ALGO\(\w+, (\w+)", document("src/limit/algo.def"), re.M)
     c_file = {name: "compat" if name.startswith("compat_") else name for name in names}

@@ -1,0 +1,50 @@
+/*
+ * options.h: what the options on ratelimitctl's command line say.
+ *
+ * They stand before the command or behind it; from the command's first argument on nothing is an option, so that a key
+ * may begin with a dash. `--` ends them earlier.
+ */
+#ifndef RL_CTL_OPTIONS_H
+#define RL_CTL_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Options that not every command takes. */
+enum option_bit {
+    OPTION_DEADLINE = 1,
+    OPTION_MAX_WAIT = 2,
+    OPTION_AT_MOST = 4,
+    OPTION_REQUEST_ID = 8,
+    OPTION_TTL = 16,
+    OPTIONS_OF_PROTOCOL = 31, /* those above: they go into the request */
+    OPTION_WAIT = 32,
+    OPTION_ALL = 64,
+};
+
+struct options {
+    const char *socket; /* NULL: the library's default */
+    bool json;
+    bool help, version;
+    bool ended; /* by a `--` */
+    uint32_t timeout_ms;
+    unsigned given; /* bits of enum option_bit */
+    int64_t deadline_ms;
+    int64_t max_wait_ms;
+    int64_t at_most;
+    int64_t ttl_ms;
+    int64_t wait_ms; /* -1: without end */
+    const char *request_id;
+};
+
+/* The options at the front of `argv`, whose first member is skipped. Returns the place of the first argument behind
+ * them, or -1 with the complaint made. */
+int options_read(int argc, char **argv, struct options *ret);
+
+bool options_is_one(const char *argument); /* `--json`, `--timeout=5s`, `-s` */
+const char *options_name(unsigned bits);   /* of the first one */
+
+int options_parse_number(const char *text,
+                         int64_t *ret); /* 0, -1 where it is no whole number, -2 where it is too large */
+
+#endif

@@ -1,0 +1,45 @@
+# Completion of ratelimitctl for fish.
+function __ratelimitctl_policies
+    set -l words (commandline -opc)
+    set -l socket
+    for i in (seq (count $words))
+        if contains -- $words[$i] -s --socket; and test (count $words) -gt $i
+            set socket -s $words[(math $i + 1)]
+        end
+    end
+    ratelimitctl $socket --timeout 200ms policies 2>/dev/null | sed -n '2,$s/^\([^ ][^ ]*\).*/\1/p'
+end
+
+set -l with_policy check check-all check-many peek explain reset refund reserve acquire
+set -l commands $with_policy settle cancel policies stats ping version test-clock
+
+complete -c ratelimitctl -f
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a check -d 'charge COST (1) if it may be'
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a check-all -d 'charge several as one: all, or none'
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a check-many -d 'charge several, each on its own'
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a refund -d 'give back UNITS that were charged'
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a reset -d 'forget what POLICY knows of KEY'
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a reserve -d 'charge an estimate'
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a settle -d 'so many UNITS of a reservation were used'
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a cancel -d 'nothing of a reservation was used'
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a acquire -d 'hold a slot while COMMAND runs'
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a peek -d 'what a check would answer'
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a explain -d 'why a check would be answered as it would'
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a policies -d 'the policies, with their limits and counts'
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a ping -d 'is the daemon there?'
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a stats -d 'how the daemon is doing'
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a version -d 'the version of the daemon'
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a test-clock -d 'set the time of the daemon'
+complete -c ratelimitctl -n "__fish_seen_subcommand_from $with_policy" -a '(__ratelimitctl_policies)'
+complete -c ratelimitctl -s s -l socket -r -F -d 'the socket of the daemon'
+complete -c ratelimitctl -l json -d 'print the answer as one JSON object'
+complete -c ratelimitctl -l timeout -x -d 'give up after this long'
+complete -c ratelimitctl -l wait -d 'where it is denied, wait and ask again'
+complete -c ratelimitctl -l deadline -x -d 'the daemon answers by then'
+complete -c ratelimitctl -l max-wait -x -d 'the longest delay that will do'
+complete -c ratelimitctl -l at-most -x -d 'charge as many units as there are, up to N'
+complete -c ratelimitctl -l request-id -x -d 'asked again with the same ID, it is charged once'
+complete -c ratelimitctl -l ttl -x -d 'settled within this time, or given back'
+complete -c ratelimitctl -l all -d 'every counter and gauge'
+complete -c ratelimitctl -s h -l help -d 'list commands and options'
+complete -c ratelimitctl -l version -d 'the version of ratelimitctl'

@@ -1,0 +1,195 @@
+/*
+ * report_policies.c: `policies` for people: a table with a line for each limit, and below a policy what it has besides.
+ *
+ *   POLICY  LIMITS                          ON FAILURE  ALLOWED  DENIED
+ *   login   fixed_window, 5 per 10s         local            12       0
+ *   search  minute: token_bucket, 2 per 1m  local             3       1
+ *           day: sliding_log, 3 per 1d
+ *     match  partner:*  unlimited
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "ctl/report.h"
+#include "ctl/text.h"
+#include "ctl/words.h"
+
+struct widths {
+    int name, limits;
+};
+
+/* "minute: token_bucket, 2 per 1m": owned by the caller; NULL without memory. */
+static char *limit_text(struct pull limit)
+{
+    char *text = NULL;
+    size_t size;
+    struct pull name = words_member(limit, "name");
+    FILE *out = open_memstream(&text, &size);
+    if (out == NULL) return NULL;
+    if (pull_type(&name) == PULL_TEXT) {
+        words_value(out, &name);
+        fputs(": ", out);
+    }
+    words_limit(out, limit);
+    fclose(out);
+    return text;
+}
+
+static void widen(int *width, size_t len)
+{
+    if ((int)len > *width && len < INT16_MAX) *width = (int)len;
+}
+
+static void measure(struct pull policy, struct widths *widths)
+{
+    struct pull name_value = words_member(policy, "name"), limits = words_member(policy, "limits");
+    struct slice name;
+    uint32_t n = 0;
+    if (pull_text(&name_value, &name) == 0) widen(&widths->name, name.len);
+    pull_array(&limits, &n);
+    for (; n > 0; n--) {
+        char *text = limit_text(limits);
+        if (text != NULL) widen(&widths->limits, strlen(text));
+        free(text);
+        if (pull_skip(&limits) != 0) return;
+    }
+}
+
+/* The text `name` of the policy, as wide as its column. */
+static void print_padded(FILE *out, struct pull policy, const char *name, int width)
+{
+    struct pull value = words_member(policy, name);
+    struct slice text = {0};
+    pull_text(&value, &text);
+    text_print(out, text);
+    for (int i = (int)text.len; i < width; i++) fputc(' ', out);
+}
+
+static void print_first_line(FILE *out, struct pull policy, const char *limit, const struct widths *widths)
+{
+    print_padded(out, policy, "name", widths->name);
+    fprintf(out, "  %-*s  ", widths->limits, limit);
+    print_padded(out, policy, "on_failure", (int)sizeof "ON FAILURE" - 1);
+    fprintf(out, "  %7" PRId64 "  %6" PRId64 "\n", words_number(policy, "allowed", 0),
+            words_number(policy, "denied", 0));
+}
+
+static void print_limits(FILE *out, struct pull policy, const struct widths *widths)
+{
+    struct pull limits = words_member(policy, "limits");
+    uint32_t n = 0;
+    pull_array(&limits, &n);
+    if (n == 0) print_first_line(out, policy, "unlimited", widths);
+    for (uint32_t i = 0; i < n; i++) {
+        char *text = limit_text(limits);
+        if (i == 0)
+            print_first_line(out, policy, text != NULL ? text : "", widths);
+        else
+            fprintf(out, "%*s  %s\n", widths->name, "", text != NULL ? text : "");
+        free(text);
+        if (pull_skip(&limits) != 0) return;
+    }
+}
+
+/* "day limit 100, burst 20; week limit 700": what an override changes, or "unlimited". */
+static void print_changes(FILE *out, struct pull override)
+{
+    struct pull limits = words_member(override, "limits");
+    uint32_t n = 0;
+    const char *between = "";
+    if (pull_array(&limits, &n) != 0)
+        fputs("unlimited", out);
+    else if (n == 0)
+        fputs("as the policy", out);
+    for (; n > 0; n--, between = "; ") {
+        struct pull name = words_member(limits, "name");
+        fputs(between, out);
+        if (pull_type(&name) == PULL_TEXT) {
+            words_value(out, &name);
+            fputc(' ', out);
+        }
+        words_changes(out, limits);
+        if (pull_skip(&limits) != 0) return;
+    }
+}
+
+/* "  match  partner:*  unlimited": a line for each override, and one for those that were not listed. */
+static void print_overrides(FILE *out, struct pull policy)
+{
+    static const char *const targets[] = {"key", "match"};
+    struct pull list = words_member(policy, "override_list");
+    int64_t n_all = words_number(policy, "overrides", 0);
+    uint32_t n = 0;
+    if (pull_array(&list, &n) != 0) return;
+    for (uint32_t i = 0; i < n; i++) {
+        for (int j = 0; j < 2; j++) {
+            struct pull target = words_member(list, targets[j]);
+            if (pull_type(&target) != PULL_TEXT) continue;
+            fprintf(out, "  %-5s  ", targets[j]);
+            words_value(out, &target);
+            fputs("  ", out);
+        }
+        print_changes(out, list);
+        fputc('\n', out);
+        if (pull_skip(&list) != 0) return;
+    }
+    if (n_all > n) fprintf(out, "  and %" PRId64 " overrides more, which the answer had no room for\n", n_all - n);
+}
+
+static void print_candidate(FILE *out, struct pull policy)
+{
+    struct pull limits = words_member(policy, "candidate");
+    uint32_t n = 0;
+    if (pull_array(&limits, &n) != 0) return;
+    for (; n > 0; n--) {
+        char *text = limit_text(limits);
+        fprintf(out, "  candidate  %s\n", text != NULL ? text : "");
+        free(text);
+        if (pull_skip(&limits) != 0) return;
+    }
+    fprintf(out, "  candidate  would have allowed %" PRId64 ", %" PRId64 " of them denied in fact",
+            words_number(policy, "candidate_allowed", 0), words_number(policy, "candidate_only_allowed", 0));
+    fprintf(out, "; denied %" PRId64 ", %" PRId64 " of them allowed in fact\n",
+            words_number(policy, "candidate_denied", 0), words_number(policy, "candidate_only_denied", 0));
+}
+
+/* What most policies do not have. */
+static void print_specials(FILE *out, struct pull policy)
+{
+    struct pull format = words_member(policy, "key_format"), shadow = words_member(policy, "shadow"),
+                debt = words_member(policy, "debt");
+    if (pull_type(&format) == PULL_TEXT) {
+        fputs("  keys   ", out);
+        words_value(out, &format);
+        fputc('\n', out);
+    }
+    if (pull_type(&shadow) == PULL_BOOL)
+        fprintf(out, "  shadow denies nobody; would have denied %" PRId64 "\n",
+                words_number(policy, "shadow_denied", 0));
+    if (pull_type(&debt) == PULL_BOOL) fputs("  debt   a settlement may charge more than is left\n", out);
+}
+
+int report_policies(FILE *out, struct pull answer, const struct asked *asked)
+{
+    uint32_t n;
+    struct widths widths = {.name = sizeof "POLICY" - 1, .limits = sizeof "LIMITS" - 1};
+    (void)asked;
+    if (pull_array(&answer, &n) != 0) return -1;
+    struct pull first = answer;
+    for (uint32_t i = 0; i < n; i++) {
+        if (pull_type(&answer) != PULL_MAP) return -1;
+        measure(answer, &widths);
+        if (pull_skip(&answer) != 0) return -1;
+    }
+
+    fprintf(out, "%-*s  %-*s  %-10s  %7s  %6s\n", widths.name, "POLICY", widths.limits, "LIMITS", "ON FAILURE",
+            "ALLOWED", "DENIED");
+    for (answer = first; n > 0; n--) {
+        print_limits(out, answer, &widths);
+        print_specials(out, answer);
+        print_overrides(out, answer);
+        print_candidate(out, answer);
+        pull_skip(&answer);
+    }
+    return 0;
+}

@@ -1,0 +1,37 @@
+/*
+ * words.h: the parts that reports are made of: values, limits and durations as people say them.
+ */
+#ifndef RL_CTL_WORDS_H
+#define RL_CTL_WORDS_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "client/ratelimit.h"
+#include "proto/pull.h"
+
+/* The value of `name` in a map, or a pull at its end. */
+struct pull words_member(struct pull map, const char *name);
+/* That of a number; `otherwise` where it is not there, or no number. */
+int64_t words_number(struct pull map, const char *name, int64_t otherwise);
+
+/* A text for the terminal, all else as JSON; moves past it. */
+void words_value(FILE *out, struct pull *pull);
+
+/* "fixed_window, 5 per 10s": without its name, and without what it has by default. */
+void words_limit(FILE *out, struct pull limit);
+/* "count 5, window ends in 8.2s": what the store has; what is over is left out. */
+void words_state(FILE *out, struct pull state);
+/* "limit 9, window 1m": some settings of a limit, but for its name. */
+void words_changes(FILE *out, struct pull limit);
+
+/* A decision, as report_decision() prints it, with the newline. `cost`: what was asked for. */
+void words_decision(FILE *out, const struct ratelimit_decision *decision, int64_t cost, bool waited, bool granted);
+/* Its parts: "remaining 0/5 (search/day), retry in 8s", where `name` may be NULL; and "  [memory]", with the newline.
+ */
+void words_remaining(FILE *out, const struct ratelimit_decision *decision, int64_t cost, const char *name);
+/* " (search/day)", or nothing. */
+void words_of(FILE *out, const char *name);
+void words_source(FILE *out, const struct ratelimit_decision *decision);
+
+#endif

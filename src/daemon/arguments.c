@@ -7,20 +7,21 @@
 
 static void usage(FILE *out)
 {
-    fputs("usage: ratelimitd [-c FILE] [-s SOCKET] [--check-config] [--print-config] [--test-clock] [--version] "
-          "[--help]\n"
-          "\n"
-          "  -c, --config FILE    configuration, see ratelimitd.yaml(5); without it: memory store, one policy `default`\n"
-          "  -s, --socket SOCKET  Unix socket to listen on, in place of listen.socket\n"
-          "      --check-config   read the configuration, say what is wrong with it, and end\n"
-          "      --print-config   write the configuration with every default filled in, and end\n"
-          "      --test-clock     time is what the method test_clock says (memory store only; for replaying schedules)\n"
-          "      --version        write the versions of ratelimitd and its libraries, and end\n"
-          "  -h, --help           write this, and end\n"
-          "\n"
-          "Signals: TERM and INT drain and end, a second one ends at once; HUP reloads the configuration.\n"
-          "Exit status: 0 clean stop, 1 failure, 2 usage, 3 configuration, 4 the socket cannot be had.\n",
-          out);
+    fputs(
+        "usage: ratelimitd [-c FILE] [-s SOCKET] [--check-config] [--print-config] [--test-clock] [--version] "
+        "[--help]\n"
+        "\n"
+        "  -c, --config FILE    configuration, see ratelimitd.yaml(5); without it: memory store, one policy `default`\n"
+        "  -s, --socket SOCKET  Unix socket to listen on, in place of listen.socket\n"
+        "      --check-config   read the configuration, say what is wrong with it, and end\n"
+        "      --print-config   write the configuration with every default filled in, and end\n"
+        "      --test-clock     time is what the method test_clock says (memory store only; for replaying schedules)\n"
+        "      --version        write the versions of ratelimitd and its libraries, and end\n"
+        "  -h, --help           write this, and end\n"
+        "\n"
+        "Signals: TERM and INT drain and end, a second one ends at once; HUP reloads the configuration.\n"
+        "Exit status: 0 clean stop, 1 failure, 2 usage, 3 configuration, 4 the socket cannot be had.\n",
+        out);
 }
 
 enum { OPTION_CHECK = 256, OPTION_PRINT, OPTION_TEST_CLOCK, OPTION_VERSION };

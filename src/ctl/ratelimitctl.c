@@ -241,6 +241,7 @@ static enum exit_code ask(const struct question *question, const struct options 
     struct buffer params;
     const void *result;
     size_t len;
+    *ret = (struct pull){0};
     buffer_init(&params, 0);
     struct packer packer = packer_of(&params);
     enum exit_code code = command_pack(question->command, options, question->n, question->arguments, &packer);

@@ -205,7 +205,6 @@ static void log_ready(const struct daemon *daemon)
 
 static void become_ready(struct daemon *daemon)
 {
-    char status[STATUS_MAX];
     if (daemon->is_ready || daemon->is_draining) return;
     daemon->is_ready = true;
     uv_timer_stop(&daemon->first_attempt);
@@ -353,8 +352,18 @@ static int run(struct daemon *daemon)
     return daemon->exit_status;
 }
 
+/* Allowed, since a reload may bring some, and rarely meant. */
+static void warn_without_policies(const struct daemon *daemon)
+{
+    const struct config *config = daemon->config;
+    if (config->policies->n > 0 || config->inline_allow) return;
+    log_warning("%s: policies is empty: every check is answered UNKNOWN_POLICY; write a policy below it and reload",
+                daemon->arguments.config_path);
+}
+
 static int serve(struct daemon *daemon)
 {
+    warn_without_policies(daemon);
     if (process_raise_open_files(daemon->config->caps_max_connections) < 0) return EXIT_RUNNING;
     clock_update(&daemon->clock);
     if (daemon->arguments.test_clock) {

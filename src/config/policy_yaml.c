@@ -261,9 +261,6 @@ struct policy_set *policy_yaml_load(const struct tree_node *policies, const stru
     }
     if (policies->kind == TREE_MAP && read_all(set, policies, defaults, faults, foreign, &n_foreign) < 0) goto err_free;
     refuse_mixed_prefixes(foreign, n_foreign, faults);
-    if (set->n == 0 && faults->n_errors == 0)
-        faults_warn(faults, policies->line, "policies",
-                    "is empty: every check of a policy by its name is UNKNOWN_POLICY; write each policy below it");
     mem_free(foreign);
     return set;
 

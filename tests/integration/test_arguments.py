@@ -63,5 +63,10 @@ def test_a_daemon_without_policies_says_so_once_at_start(ratelimitd, text):
     daemon = ratelimitd(text)
     warned = [line for line in daemon.log if "policies" in line and "ready on" not in line]
     assert len(warned) == 1
-    assert "warning: policies: is empty" in warned[0] and "UNKNOWN_POLICY" in warned[0]
+    assert f"warning: {daemon.path}: policies is empty: " in warned[0] and "UNKNOWN_POLICY" in warned[0]
     assert "UNKNOWN_POLICY" in daemon.ctl("check", "login", "alice").stderr
+
+
+def test_a_daemon_for_inline_policies_alone_is_not_warned_of(ratelimitd):
+    daemon = ratelimitd("inline: {allow: true}\npolicies: {}\n")
+    assert not any("warning" in line for line in daemon.log)

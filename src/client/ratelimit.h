@@ -181,12 +181,13 @@ RATELIMIT_API enum ratelimit_status ratelimit_check_with(struct ratelimit *clien
                                                          uint32_t timeout_ms, struct ratelimit_decision *ret_decision);
 
 /*
- * The same, and where it is denied: sleep for its retry_after_ms and up to a tenth more (10 ms at least), and ask again
- * with a new call, for `wait_ms` at most; negative: without end. Where it is allowed with a delay_ms, that is slept,
- * too. RATELIMIT_OK with a denial, the last one: its retry_after_ms is longer than what is left of wait_ms (then it
- * does not sleep), or -1. Every other status ends it at once. `timeout_ms` is each call's. A signal does not end it.
+ * The same, but when denied it waits and asks again with a new call, for at most `wait_ms` (negative: without end). It
+ * sleeps for retry_after_ms and up to 10 % more, at least 10 ms. When allowed with a delay_ms it sleeps that too.
+ * RATELIMIT_OK with a denial means: no waiting helps (retry_after_ms is -1), or retry_after_ms is longer than what is
+ * left of wait_ms; it returns at once then. Any other status ends the wait. `timeout_ms` is for each call. A signal
+ * does not end the wait.
  *
- * Not fair: who asks first gets what is there, whoever has waited longer.
+ * Waiting is not fair: whoever asks first gets what is there, however long others have waited.
  */
 RATELIMIT_API enum ratelimit_status ratelimit_check_wait(struct ratelimit *client, const char *policy, const void *key,
                                                          size_t key_len, const struct ratelimit_options *options,
@@ -265,8 +266,8 @@ RATELIMIT_API enum ratelimit_status ratelimit_cancel(struct ratelimit *client, c
 RATELIMIT_API enum ratelimit_status ratelimit_acquire(struct ratelimit *client, const char *policy, const void *key,
                                                       size_t key_len, uint32_t timeout_ms,
                                                       struct ratelimit_decision *ret_decision);
-/* The same, and where it is denied: ask again, first after 50 ms, then after pauses that double up to 1 s, each up to a
- * tenth longer, for `wait_ms` at most; negative: without end. All else as for ratelimit_check_wait(). */
+/* The same, but when denied it asks again after 50 ms, then after pauses that double up to 1 s, each up to 10 % longer,
+ * for at most `wait_ms` (negative: without end). Everything else as for ratelimit_check_wait(). */
 RATELIMIT_API enum ratelimit_status ratelimit_acquire_wait(struct ratelimit *client, const char *policy,
                                                            const void *key, size_t key_len, uint32_t timeout_ms,
                                                            int64_t wait_ms, struct ratelimit_decision *ret_decision);

@@ -2,11 +2,11 @@
  * wait.h: when to ask again after a denial; what ratelimit_check_wait() and ratelimit_acquire_wait() go by, and
  * ratelimitctl's --wait.
  *
- * Units come back at a time that the denial tells, so the next question comes then, and up to a tenth later: those
- * who wait for the same limit should not all ask in the same moment. A slot comes back when its holder is done, which
- * nobody knows: the first question comes after 50 ms, and the pauses double up to a second.
+ * A denial says when its units are free again: ask then, or up to 10 % later, so that those who wait for the same limit
+ * do not all ask at the same moment. Nobody knows when the holder of a slot will be done: ask after 50 ms, then after
+ * pauses that double up to a second.
  *
- * Nothing here is fair: who asks first gets what is there, whoever has waited longer.
+ * This is not fair: whoever asks first gets what is there, however long others have waited.
  */
 #ifndef RL_CLIENT_WAIT_H
 #define RL_CLIENT_WAIT_H
@@ -27,7 +27,7 @@ struct wait {
 /* For at most `most_ms` from now on; negative: without end. */
 void wait_start(struct wait *wait, enum wait_kind kind, int64_t most_ms, int64_t now_ms, uint64_t seed);
 
-/* The pause after a denial, or WAIT_OVER where no waiting helps, or none that is as short as this one may be. */
+/* The pause after a denial, or WAIT_OVER: the time is over, or no waiting that is left would help. */
 int64_t wait_next_ms(struct wait *wait, int64_t retry_after_ms, int64_t now_ms);
 
 int64_t wait_left_ms(const struct wait *wait, int64_t now_ms); /* INT64_MAX: no end */

@@ -164,23 +164,23 @@ static int member_len(int n, char **arguments)
 
 /* ---- Before anything is packed ---- */
 
-/* Where options of ours belong, for one that stands too late. */
+/* An option that comes too late, and where it belongs. */
 static enum exit_code misplaced(const struct command *command, const char *option)
 {
     struct slice first = name_of_argument(command, 0);
     fprintf(stderr,
-            "ratelimitctl: %s stands behind %.*s, where nothing is an option; write it before the command, or between "
-            "%s and %.*s\n",
+            "ratelimitctl: %s comes after %.*s, where options have ended; put it before the command, or between %s and "
+            "%.*s\n",
             option, (int)first.len, (const char *)first.data, command->name, (int)first.len, (const char *)first.data);
     return EXIT_USAGE;
 }
 
-/* In the place of a key it is rather a slip of the pen: `check login -- alice`. */
+/* In the place of a key it is rather a mistake, such as `check login -- alice`. */
 static enum exit_code bare_dashes(const struct command *command)
 {
     fprintf(stderr,
-            "ratelimitctl: KEY: -- is not taken for a key; to ask for the key --, end the options first: "
-            "ratelimitctl %s -- POLICY --\n",
+            "ratelimitctl: KEY: a bare -- is not a key; for the key --, end the options first: ratelimitctl %s -- "
+            "POLICY --\n",
             command->name);
     return EXIT_USAGE;
 }

@@ -146,12 +146,15 @@ static int take(int letter, const char *text, struct options *ret)
 
 static int refuse(int letter, const char *argument)
 {
+    bool is_long = strncmp(argument, "--", 2) == 0;
     if (letter == ':')
         fprintf(stderr, "ratelimitctl: %s needs a value; try ratelimitctl --help\n", argument);
+    else if (is_long && optopt != 0)
+        fprintf(stderr, "ratelimitctl: %s: this option takes no value; try ratelimitctl --help\n", argument);
     else
         fprintf(stderr,
-                "ratelimitctl: %s: no such option, or not written so; try ratelimitctl --help "
-                "(-- stands before a POLICY that begins with a dash)\n",
+                "ratelimitctl: %s: no such option; try ratelimitctl --help, or put -- before a POLICY that begins with "
+                "a dash\n",
                 argument);
     return -1;
 }

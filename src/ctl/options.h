@@ -1,8 +1,8 @@
 /*
  * options.h: what the options on ratelimitctl's command line say.
  *
- * They stand before the command or behind it; from the command's first argument on nothing is an option, so that a key
- * may begin with a dash. `--` ends them earlier.
+ * They come before the command or right after it. From the command's first argument on everything is an argument, so
+ * that a key may begin with a dash. `--` ends the options earlier.
  */
 #ifndef RL_CTL_OPTIONS_H
 #define RL_CTL_OPTIONS_H

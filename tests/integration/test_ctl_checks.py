@@ -89,8 +89,8 @@ def test_what_cannot_be_asked_is_wrong_usage(daemon, arguments):
     (["check", "login", "a", ""], "ratelimitctl: COST: '' is not a whole number\n"),
     (["reserve", "login", "a", "1.5"], "ratelimitctl: UNITS: '1.5' is not a whole number\n"),
     (["test-clock", "now"], "ratelimitctl: MICROSECONDS: 'now' is not a whole number\n"),
-    (["check", "login", "a", "--json"], "ratelimitctl: --json stands behind POLICY, where nothing is an option; "
-     "write it before the command, or between check and POLICY\n"),
+    (["check", "login", "a", "--json"], "ratelimitctl: --json comes after POLICY, where options have ended; "
+     "put it before the command, or between check and POLICY\n"),
     (["check", "login", "a", 10**19], f"ratelimitctl: COST: '{10**19}' is too large; at most {2**53 - 1} can be asked for\n"),
     (["check-all", "login", "a,", "api", "b"],
      "ratelimitctl: COST: 'api' is not a whole number; a comma between two checks is an argument of its own\n"),

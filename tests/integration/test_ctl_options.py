@@ -58,7 +58,7 @@ def test_two_dashes_are_no_key(daemon, arguments):
     """They were, and charged."""
     done = daemon.ctl(*arguments)
     assert (done.returncode, done.stdout) == (USAGE, "")
-    assert done.stderr.startswith("ratelimitctl: KEY: -- is not taken for a key; ")
+    assert done.stderr.startswith("ratelimitctl: KEY: a bare -- is not a key; ")
     assert remaining(daemon, "--") == 5 and remaining(daemon, "a") == 5
 
 
@@ -86,7 +86,7 @@ def test_two_dashes_before_the_policy_end_the_options(daemon):
 def test_an_option_behind_the_key_is_told_where_it_belongs(daemon, arguments, option, where):
     done = daemon.ctl(*arguments)
     assert (done.returncode, done.stdout) == (USAGE, "")
-    assert done.stderr.startswith(f"ratelimitctl: {option} stands behind ") and done.stderr.endswith(f"{where}\n")
+    assert done.stderr.startswith(f"ratelimitctl: {option} comes after ") and done.stderr.endswith(f"{where}\n")
     assert remaining(daemon, "a") == 5
 
 
@@ -107,7 +107,8 @@ def test_durations_are_whole_milliseconds(daemon, option, duration):
 
 
 def test_a_wrong_option_is_named_with_the_way_out(daemon):
-    for option in ("--nonsense", "-x", "--json=5"):
+    assert daemon.ctl("check", "--json=5", "fw", "a").stderr.startswith("ratelimitctl: --json=5: this option takes no value; ")
+    for option in ("--nonsense", "-x", "--nonsense=5"):
         done = daemon.ctl("check", option, "fw", "a")
         assert done.returncode == USAGE and done.stderr.startswith(f"ratelimitctl: {option}: no such option")
     assert daemon.ctl("--timeout").stderr == "ratelimitctl: --timeout needs a value; try ratelimitctl --help\n"

@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* `error` is the library's: where it says that permission was denied, print it with the owner of what stands in the
- * way, without the newline. False, and nothing printed, where it says something else. */
+/* `error` is the library's: where it says that permission was denied, print it with the owner of the socket or
+ * directory that refuses this user, without the newline. False, and nothing printed, where it says something else. */
 bool access_explain(FILE *out, const char *error);
 
 #endif

@@ -185,8 +185,8 @@ static enum exit_code bare_dashes(const struct command *command)
     return EXIT_USAGE;
 }
 
-/* The arguments of one check, or of a command that is none: as many texts as its first types say may be anything, also
- * an option's name, unless what follows shows that it was meant as one: `check login --json alice`. */
+/* The arguments of one check, or of another command. The first ones, policy and key, may be any text, also the name of
+ * an option, unless what follows shows that it was meant as one: `check login --json alice`. */
 static enum exit_code look_at(const struct command *command, const struct options *options, int n, char **arguments)
 {
     int n_free = 0;
@@ -258,7 +258,7 @@ static enum exit_code pack_members(struct packer *packer, const struct command *
     pack_array(packer, n_members);
     for (int at = 0; n_members > 0; n_members--) {
         int len = member_len(n - at, arguments + at);
-        if (len < 2) return usage_error("behind the last comma a policy and its key are missing", "");
+        if (len < 2) return usage_error("a policy and its key are missing after the last comma", "");
         pack_array(packer, (uint32_t)len);
         enum exit_code code = pack_arguments(packer, command, len, arguments + at);
         if (code != EXIT_DONE) return code;

@@ -30,7 +30,7 @@ enum shape {
     SHAPE_PLAIN, /* the arguments, then the options */
     SHAPE_CHECK, /* as that; a cost is one of the options */
     SHAPE_ALL,   /* a list of policy, key and cost, separated by commas; then the options, if there are any */
-    SHAPE_HOLD,  /* policy and key; what stands behind them is for hold.h */
+    SHAPE_HOLD,  /* policy and key; the rest is for hold.h */
 };
 
 enum { ARGUMENTS_MAX = 3 };

@@ -37,7 +37,7 @@ struct options {
     const char *request_id;
 };
 
-/* The options at the front of `argv`, whose first member is skipped. Returns the place of the first argument behind
+/* The options at the front of `argv`, whose first member is skipped. Returns the index of the first argument after
  * them, or -1 with the complaint made. */
 int options_read(int argc, char **argv, struct options *ret);
 

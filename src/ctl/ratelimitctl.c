@@ -1,8 +1,8 @@
 /*
  * ratelimitctl.c: ask a running ratelimitd from the command line.
  *
- * A command is a row of `commands`: the method it calls, how many arguments it takes, and how its answer is told. The
- * connection asks for decisions as maps, so that --json shows what the daemon sent, name by name.
+ * A command is a row of `commands`: the method it calls, how many arguments it takes, and how its answer is printed.
+ * The connection asks for decisions as maps, so that --json shows what the daemon sent, name by name.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -343,7 +343,7 @@ static enum exit_code run(const struct options *options, const struct command *c
     return code;
 }
 
-/* What can be told without a daemon comes first. */
+/* Wrong usage is reported before a daemon is asked for. */
 static enum exit_code try_packing(const struct options *options, const struct command *command, int n, char **arguments)
 {
     struct buffer params;

@@ -71,7 +71,7 @@ int report_reserved(FILE *out, struct pull answer, const struct asked *asked)
     return 0;
 }
 
-/* When a slot comes free is up to who holds it, so no time is told. */
+/* Only its holder knows when a slot comes free, so no time is printed. */
 static void print_no_slot(FILE *out, const struct ratelimit_decision *decision, bool waited)
 {
     if (decision->bound_by[0] == '\0') {

@@ -1,5 +1,6 @@
 /*
- * report_policies.c: `policies` for people: a table with a line for each limit, and below a policy what it has besides.
+ * report_policies.c: `policies` for people: a table with a line for each limit, then the policy's overrides and other
+ * extras.
  *
  *   POLICY  LIMITS                          ON FAILURE  ALLOWED  DENIED
  *   login   fixed_window, 5 per 10s         local            12       0

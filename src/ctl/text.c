@@ -44,7 +44,7 @@ static int digit(uint8_t at)
     return at >= 'a' && at <= 'f' ? at - 'a' + 10 : -1;
 }
 
-/* The byte that "\xNN" at the front stands for; -1: something else stands there. */
+/* The byte that "\xNN" at the front stands for; -1: there is none. */
 static int escaped_byte(struct slice text)
 {
     if (text.len < 4 || text.data[0] != '\\' || text.data[1] != 'x') return -1;

@@ -103,3 +103,43 @@ def test_more_checks_than_may_ever_be_in_flight(ratelimitd):
         assert answered[1:3] == [2, None] and len(answered[3]) == 1000
         assert client.call("stats")["overloaded"] == 0
         flood.close()
+
+
+def start_listening(ratelimitd, settings, **options):
+    """A daemon with more settings under `listen`."""
+    daemon = ratelimitd(f"{CONFIG}\nlisten: {{socket: SOCKET, {settings}}}\n", start=False, **options)
+    daemon.path.write_text(daemon.path.read_text().replace("SOCKET", daemon.socket))
+    daemon.start()
+    return daemon
+
+
+def test_a_client_that_reads_a_large_answer_loses_none_of_what_waits_behind_it(ratelimitd):
+    """It was closed as slow while the large answer was being written, and charged answers were lost."""
+    redis = Redis()
+    daemon = start_listening(ratelimitd, "max_output: 4KiB", redis=redis)
+    try:
+        checks = b"".join(msgpack.packb([0, msgid, "check", ["f", f"k{msgid}"]]) for msgid in range(2, 1002))
+        for _ in range(5):
+            client = flooder(daemon, frame(4000) + checks)
+            found = responses(client, 1001)
+            assert sorted(msgid for _, msgid, _, _ in found) == list(range(1, 1002))
+            assert all(error is None for _, _, error, _ in found)
+            client.close()
+        with daemon.client() as client:
+            assert client.call("stats")["connections_closed_slow"] == 0
+    finally:
+        daemon.stop()
+        redis.close()
+
+
+def test_clients_that_read_nothing_do_not_fill_the_memory_together(ratelimitd):
+    """Each may leave a megabyte unread; all together no more than listen.max_output_total."""
+    daemon = start_listening(ratelimitd, "max_output_total: 2MiB, write_stall: 1h")
+    deaf = [flooder(daemon, frame(N_CHECKS) * 2) for _ in range(N_FLOODS)]  # 2 x 800 KiB of answers each
+    with daemon.client() as client:
+        eventually(lambda: client.call("stats")["connections_closed_unread"] > 0, "the longest stalled is closed")
+        eventually(lambda: client.call("stats")["unread_bytes"] <= 2 << 20, "until the rest is little enough")
+        assert client.call("stats")["connections_closed_slow"] == 0
+        assert client.check("polite", "p")["allowed"]
+    for connection in deaf:
+        connection.close()

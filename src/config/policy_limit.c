@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/exact.h"
 #include "base/nearest.h"
 #include "base/units.h"
 #include "config/meant.h"
@@ -124,7 +125,7 @@ static void read_count(struct reading *reading, enum policy_field field, int64_t
         faults_add(reading->faults, node->line, reading->path, "%s is a rate; write %s",
                    faults_shown(shown, node->text), meant);
     else
-        setting_parse_number(SETTING_COUNT, reading->path, min, (INT64_C(1) << 53) - 1, node, reading->faults, ret);
+        setting_parse_number(SETTING_COUNT, reading->path, min, EXACT_MAX, node, reading->faults, ret);
 }
 
 static bool is_choice(const char *text, const char *choices)

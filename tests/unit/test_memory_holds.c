@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/counters.h"
+#include "base/random.h"
 #include "fakes/memory_world.h"
 #include "fakes/policies.h"
 #include "store/hold_list.h"
@@ -262,20 +263,19 @@ static void a_list_is_in_order_whatever_comes_and_goes(void **state)
 {
     (void)state;
     struct hold_list *list = NULL;
-    uint64_t random = 1;
+    uint64_t seed = 1;
     int64_t ends[300] = {0}; /* by id; 0 = not there */
     for (int step = 0; step < 20000; step++) {
-        random = random * UINT64_C(6364136223846793005) + 1442695040888963407U;
-        uint64_t id = (random >> 33) % 300;
+        uint64_t id = random_below(&seed, 300);
         size_t at = 0;
         if (ends[id] > 0) {
             assert_non_null(hold_list_find(list, id, ends[id], &at));
-            if (random >> 63) at = 0;
+            if (random_below(&seed, 2) == 0) at = 0;
             uint64_t gone = hold_list_at(list, at)->id;
             hold_list_remove(list, at);
             ends[gone] = 0;
         } else {
-            ends[id] = 1 + (int64_t)(random >> 50) % 50 + step / 100;
+            ends[id] = 1 + (int64_t)random_below(&seed, 50) + step / 100;
             assert_int_equal(hold_list_reserve(&list), 0);
             hold_list_add(list, &(struct hold){.id = id, .end_ms = ends[id]});
         }

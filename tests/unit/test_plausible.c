@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/random.h"
 #include "fakes/policies.h"
 #include "limit/policy.h"
 
@@ -32,8 +33,7 @@ struct key {
 
 static int64_t draw(struct key *key, int64_t n)
 {
-    key->random = key->random * UINT64_C(6364136223846793005) + 1442695040888963407U;
-    return (int64_t)((key->random >> 33) % (uint64_t)n);
+    return (int64_t)random_below(&key->random, (uint64_t)n);
 }
 
 static const char *prepare(struct limit *limit, enum algo algo, struct key *key, char *text, size_t size)

@@ -76,6 +76,6 @@ size_t engine_n_available(const struct engine *engine); /* checks that may still
 size_t engine_n_live(const struct engine *engine);      /* checks out of the pool */
 
 const struct failure *engine_failure(const struct engine *engine); /* borrowed; for reading */
-struct slots *engine_slots(struct engine *engine); /* borrowed */
+struct slots *engine_slots(struct engine *engine);                 /* borrowed */
 
 #endif

@@ -174,7 +174,8 @@ static void check_store_type(struct loader *loader)
 static void warn_of_compat_in_memory(struct loader *loader)
 {
     const struct policy_set *policies = loader->config->policies;
-    if (loader->config->store_type != STORE_TYPE_MEMORY || loader->policies == NULL || policies == NULL) return;
+    if (loader->config->store_type != STORE_TYPE_MEMORY || policies == NULL) return;
+    if (loader->policies == NULL || loader->policies->kind != TREE_MAP) return;
     for (const struct tree_node *node = loader->policies->first; node != NULL; node = node->next) {
         const struct policy *policy = policy_find(policies, slice_of(node->key));
         if (policy == NULL || policy->n_limits == 0 || !limit_ops(&policy->limits[0])->is_compat) continue;

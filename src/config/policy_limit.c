@@ -279,14 +279,13 @@ static field_bits read_values(struct reading *reading, struct limit *limit, cons
     return bad | faulty(reading, before, bit(FIELD_KEY_PREFIX));
 }
 
-/* The setting that a message of limit_prepare() begins with, or N_FIELDS: none that is written in this limit. */
-static enum policy_field field_at_fault(const struct reading *reading, const char *wrong)
+/* The setting that a message of limit_prepare() begins with; N_FIELDS = none. */
+static enum policy_field field_at_fault(const char *wrong)
 {
     enum policy_field field = 0;
     for (; field < N_FIELDS; field++) {
         size_t len = strlen(reading_fields[field].name);
-        if (reading->given[field] != NULL && strncmp(wrong, reading_fields[field].name, len) == 0 && wrong[len] == ' ')
-            break;
+        if (strncmp(wrong, reading_fields[field].name, len) == 0 && wrong[len] == ' ') break;
     }
     return field;
 }
@@ -322,12 +321,12 @@ static void prepare(struct reading *reading, struct limit *limit, const char *pr
         const char *wrong = limit_prepare(limit, bad & bit(FIELD_KEY_PREFIX) ? NULL : prefix, text, sizeof text);
         if (wrong == NULL) return;
 
-        enum policy_field field = field_at_fault(reading, wrong);
-        if (field == N_FIELDS) {
+        enum policy_field field = field_at_fault(wrong);
+        if (field < N_FIELDS && bad & bit(field)) return; /* reported before: nothing stands in for it */
+        if (field == N_FIELDS || reading->given[field] == NULL) {
             faults_add(reading->faults, reading->node->line, reading_path_to(reading, NULL), "%s", wrong);
             return;
         }
-        if (bad & bit(field)) return; /* reported before: nothing stands in for it */
         faults_add(reading->faults, reading->given[field]->line, reading_path(reading, field), "%s",
                    wrong + strlen(reading_fields[field].name) + 1);
         bad |= bit(field);

@@ -203,7 +203,8 @@ static const struct {
     {"store: {type: disk}\n", 1, "store.type: 'disk' is not known; write one of: memory redis"},
     {"store:\n  type: redis\n", 2, "store.redis.addresses: is needed"},
     {"store:\n  type: memory\n  redis:\n    merge: yes\n", 4, "store.redis.merge: 'yes' is neither true nor false"},
-    {"store:\n  type: memory\n  redis:\n    batch_max_keys: 65\n", 4, "store.redis.batch_max_keys: '65' is too large; write 1 to 64"},
+    {"store:\n  type: memory\n  redis:\n    batch_max_keys: 65\n", 4,
+     "store.redis.batch_max_keys: '65' is too large; write 1 to 64"},
     {"store:\n  type: memory\n  redis:\n    key_prefix: \"a{b}\"\n", 4, "store.redis.key_prefix: has a brace"},
     {"store:\n  type: memory\n  redis:\n    reconnect: {min: 1s}\n", 4, "store.redis.reconnect: min is above max"},
     {"store:\n  type: memory\n  redis:\n    addresses: x\n", 4, "store.redis.addresses: is no list"},
@@ -211,12 +212,15 @@ static const struct {
      "store.redis.addresses: has 2 entries; write exactly 1"},
     {"store:\n  type: memory\n  redis:\n    addresses: []\n", 4, "store.redis.addresses: has 0 entries"},
     {"store:\n  type: memory\n  redis:\n    addresses: [localhost]\n", 4, "'localhost': no port; write host:port"},
-    {"store:\n  type: memory\n  redis:\n    addresses: [\"unix:redis.sock\"]\n", 4, "the path after unix: must be absolute"},
-    {"store:\n  type: memory\n  redis:\n    addresses: [/run/redis.sock]\n", 4, "no port; write host:port or unix:/path"},
+    {"store:\n  type: memory\n  redis:\n    addresses: [\"unix:redis.sock\"]\n", 4,
+     "the path after unix: must be absolute"},
+    {"store:\n  type: memory\n  redis:\n    addresses: [/run/redis.sock]\n", 4,
+     "no port; write host:port or unix:/path"},
     {"store:\n  type: memory\n  redis:\n    addresses: [\"h:0\"]\n", 4, "the port must be a number from 1 to 65535"},
     {"store:\n  type: memory\n  redis:\n    addresses: [\"::1:6379\"]\n", 4, "an IPv6 address needs brackets"},
     {"store:\n  type: memory\n  redis:\n    addresses: [\"redis://h:1\"]\n", 4, "is a URL"},
-    {"store:\n  type: memory\n  redis:\n    password: secret\n", 4, "store.redis.password: a password does not stand in this file"},
+    {"store:\n  type: memory\n  redis:\n    password: secret\n", 4,
+     "store.redis.password: a password does not stand in this file"},
     {"store:\n  type: redis\n  redis: {addresses: [\"h:1\"], username: u}\n", 3, "store.redis.username: is of no use"},
     {"store:\n  type: redis\n  redis: {addresses: [\"h:1\"], password_file: /nowhere/x}\n", 3, "No such file"},
     {"defaults: {deadline: 0}\n", 1, "defaults.deadline: '0' is too small; write 1ms to 1h"},
@@ -224,18 +228,22 @@ static const struct {
     {"defaults: {on_failure: fail_closed}\n", 1, "'fail_closed' is not known; did you mean deny?"},
     {"defaults: {on_failure: ignore}\n", 1, "'ignore' is not known; write one of: allow deny local error"},
     {"log: {level: wraning}\n", 1, "log.level: 'wraning' is not known; did you mean warning?"},
-    {"store:\n  type: memory\n  redis: {host: h}\n", 3, "store.redis.host: no such setting; write addresses: [\"HOST:PORT\"]"},
-    {"store:\n  type: memory\n  redis: {port: 1}\n", 3, "store.redis.port: no such setting; write addresses: [\"HOST:PORT\"]"},
+    {"store:\n  type: memory\n  redis: {host: h}\n", 3,
+     "store.redis.host: no such setting; write addresses: [\"HOST:PORT\"]"},
+    {"store:\n  type: memory\n  redis: {port: 1}\n", 3,
+     "store.redis.port: no such setting; write addresses: [\"HOST:PORT\"]"},
     {"store:\n  redis: {addresses: [\"h:1\"]}\n", 2, "store.redis.addresses: has no effect without store.type"},
     {"store:\n  redis:\n    merge: false\n    addresses: [\"h:1\"]\n", 3, "add the line `type: redis` below store:"},
     {POLICY("    algorithm: sliding_window\n" VALID), 3, "did you mean sliding_counter or sliding_log?"},
     {POLICY("    algorithm: fixed_window\n    limit: 5/m\n    window: 1s\n"), 4,
      "policies.p.limit: '5/m' is a rate; write limit: 5 with window: 1m"},
-    {POLICY("    algorithm: fixed_window\n    limit: 100/90s\n    window: 1s\n"), 4, "write limit: 100 with window: 90s"},
+    {POLICY("    algorithm: fixed_window\n    limit: 100/90s\n    window: 1s\n"), 4,
+     "write limit: 100 with window: 90s"},
     {POLICY("    algorithm: fixed_window\n    limit: 5/x\n    window: 1s\n"), 4, "'5/x' is not a whole number"},
     /* what later versions have */
     {"store:\n  type: memory\n  redis:\n    tls: {ca_file: x}\n", 4, "store.redis.tls: not built yet; "},
-    {"store:\n  type: memory\n  redis:\n    topology: cluster\n", 4, "store.redis.topology: cluster is not built yet; "},
+    {"store:\n  type: memory\n  redis:\n    topology: cluster\n", 4,
+     "store.redis.topology: cluster is not built yet; "},
     {"inline: {allow: yes please}\n", 1, "inline.allow: 'yes please' is "},
     {"inline: {max_policies: 0}\n", 1, "inline.max_policies: '0' is too small; write 1 to 1000000"},
     {"admin: {listen: 127.0.0.1:1}\n", 1, "admin: not built yet; "},
@@ -399,13 +407,14 @@ static void the_second_fault_of_one_limit_is_told_with_the_first(void **state)
         {"{algorithm: fixed_window, limit: 9007199254740991, window: 1500us}", "p.window: must be whole milliseconds",
          "p.limit: must be 0 to "},
         {"{algorithm: fixed_window, limit: x, window: 1500us}", "p.limit: 'x' is not", "p.window: must be whole"},
-        {"{algorithm: sliding_log, limit: 99999999999, window: 10}", "p.window: '10' is a duration", "p.limit: must be 0"},
+        {"{algorithm: sliding_log, limit: 99999999999, window: 10}", "p.window: '10' is a duration",
+         "p.limit: must be 0"},
         {"{algorithm: concurrency, limit: 99999999999, slot_ttl: 1ms}", "p.limit: must be 0", "p.slot_ttl: must be 1s"},
         {"{algorithm: concurrency, limit: 99999999999, window: 1s}", "p.window: is no setting", "p.limit: must be 0"},
         {"{algorithm: token_bucket, limit: 5, window: 1s, start: aligned, burst: 9007199254740990}",
-         "p.start: is no setting", "p.burst: 9007199254740990 cannot be counted exactly"},
+         "p.start: is no setting", "p.burst: 9007199254740990 (default: limit) cannot be counted exactly"},
         {"{algorithm: leaky_bucket, limit: 5, window: 1s, burst: 9007199254740990, max_wait: 100000d}",
-         "p.burst: 9007199254740990 cannot be counted", "p.max_wait: cannot be counted exactly"},
+         "p.burst: 9007199254740990 (default: limit) cannot be counted", "p.max_wait: cannot be counted exactly"},
         {"{compat: first-hit, limit: 9007199254740990, window: 1500ms}", "p.window: must be whole seconds",
          "p.limit: must be 0 to"},
     };
@@ -477,7 +486,8 @@ static void what_is_printed_parses_back_to_the_same(void **state)
     static const char *const files[] = {
         "",
         "policies: {}\n",
-        "listen: {socket: '/tmp/a \"b\" \\c.sock', group: \"0\"}\nstore:\n  type: memory\n  redis:\n    addresses: [\"unix:/x\"]\n"
+        "listen: {socket: '/tmp/a \"b\" \\c.sock', group: \"0\"}\nstore:\n  type: memory\n  redis:\n    addresses: "
+        "[\"unix:/x\"]\n"
         "    key_prefix: \"#1\"\n"
         "    username: u\n    password_file: ${CREDENTIALS_DIRECTORY}/redis\ncaps: {max_key: 1025B}\n"
         "policies:\n  \"1.0\": {algorithm: fixed_window, limit: 5, window: 10s, count_denied: true}\n"
@@ -534,8 +544,8 @@ static void a_reload_names_what_needs_a_restart(void **state)
     (void)state;
     char names[512] = "";
     struct config *was = config_of("");
-    struct config *is = config_of(
-        "listen: {socket: /x, idle_timeout: 9s}\nstore:\n  type: memory\n  redis: {key_prefix: k, database: 2, merge: false}\n");
+    struct config *is = config_of("listen: {socket: /x, idle_timeout: 9s}\nstore:\n  type: memory\n  redis: "
+                                  "{key_prefix: k, database: 2, merge: false}\n");
     config_each_restart(was, is, on_each_restart, names);
     assert_string_equal(names, "listen.socket store.redis.key_prefix ");
     config_free(was);
@@ -696,9 +706,10 @@ static void a_file_is_read_or_told_why_not(void **state)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    static const char text[] = "listen: {group: root}\nstore:\n  type: memory\n  redis:\n    addresses: [\"h:1\"]\npolicies:\n"
-                               "  a: {algorithm: fixed_window, limit: 1, window: 1s}\n"
-                               "  b: {algorithm: token_bucket, limit: 1, window: 1s}\n";
+    static const char text[] =
+        "listen: {group: root}\nstore:\n  type: memory\n  redis:\n    addresses: [\"h:1\"]\npolicies:\n"
+        "  a: {algorithm: fixed_window, limit: 1, window: 1s}\n"
+        "  b: {algorithm: token_bucket, limit: 1, window: 1s}\n";
     bool succeeded = false;
     for (uint64_t nth = 1; nth < 1000 && !succeeded; nth++) {
         struct faults faults;

@@ -197,9 +197,9 @@ static void on_tick(uv_timer_t *timer)
 static void log_ready(const struct daemon *daemon)
 {
     size_t n = engine_policies(daemon->engine)->n;
-    const char *store = daemon->redis == NULL                ? "memory store"
+    const char *store = daemon->redis == NULL              ? "memory store"
                         : redis_store_ready(daemon->redis) ? "Redis: ready"
-                                                             : "Redis: not connected yet";
+                                                           : "Redis: not connected yet";
     log_info("ready on %s: %zu %s, %s", daemon->gate.listener.path, n, n == 1 ? "policy" : "policies", store);
 }
 

@@ -7,7 +7,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* False where there is no such group, or no memory. A number stands for itself. May ask the network, and wait for it. */
+/* False where there is no such group, or no memory. A number stands for itself. May ask the network, and wait for it.
+ */
 bool group_find(const char *name, gid_t *ret);
 
 #endif

@@ -13,22 +13,17 @@ static const struct {
     const char *word;
     const char *meant;
 } values[] = {
-    {"on_failure", "open", "allow"},
-    {"on_failure", "fail_open", "allow"},
-    {"on_failure", "closed", "deny"},
-    {"on_failure", "fail_closed", "deny"},
-    {"type", "valkey", "redis"},
-    {"algorithm", "sliding_window", "sliding_counter or sliding_log"},
+    {"on_failure", "open", "allow"},  {"on_failure", "fail_open", "allow"},
+    {"on_failure", "closed", "deny"}, {"on_failure", "fail_closed", "deny"},
+    {"type", "valkey", "redis"},      {"algorithm", "sliding_window", "sliding_counter or sliding_log"},
 };
 
 static const struct {
     const char *path;
     const char *meant;
 } keys[] = {
-    {"store.redis.host", "addresses: [\"HOST:PORT\"]"},
-    {"store.redis.port", "addresses: [\"HOST:PORT\"]"},
-    {"store.redis.address", "addresses: [\"HOST:PORT\"]"},
-    {"store.redis.url", "addresses: [\"HOST:PORT\"]"},
+    {"store.redis.host", "addresses: [\"HOST:PORT\"]"},    {"store.redis.port", "addresses: [\"HOST:PORT\"]"},
+    {"store.redis.address", "addresses: [\"HOST:PORT\"]"}, {"store.redis.url", "addresses: [\"HOST:PORT\"]"},
     {"store.redis.socket", "addresses: [\"unix:/PATH\"]"},
 };
 
@@ -36,8 +31,8 @@ static const struct {
     const char *unit;
     const char *window;
 } rates[] = {
-    {"s", "1s"},      {"sec", "1s"},  {"second", "1s"}, {"m", "1m"}, {"min", "1m"},
-    {"minute", "1m"}, {"h", "1h"},    {"hour", "1h"},   {"d", "1d"}, {"day", "1d"},
+    {"s", "1s"},      {"sec", "1s"}, {"second", "1s"}, {"m", "1m"}, {"min", "1m"},
+    {"minute", "1m"}, {"h", "1h"},   {"hour", "1h"},   {"d", "1d"}, {"day", "1d"},
 };
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))

@@ -50,7 +50,6 @@ static void finish_with_error(struct redis_handshake *handshake, const char *wha
         snprintf(fault, sizeof(fault), "%s", by_setting[i].fault);
         break;
     }
-
     enum redis_error error = redis_error_of((const char *)text.data, text.len);
     bool is_forbidden = error == REDIS_ERROR_NOPERM || error == REDIS_ERROR_NOPERM_INSIDE; /* whatever it is asked */
     bool is_late = is_forbidden || redis_error_remedy(error) == REMEDY_RECONNECT_LATE;

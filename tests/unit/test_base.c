@@ -195,13 +195,13 @@ static void nearest_is_the_name_with_the_fewest_edits_and_none_beyond_the_bound(
     (void)state;
     static const char *const names[] = {"login", "logins", "api", "tenant-api", "fw", NULL};
     assert_string_equal(guess("login", 2, names), "login");
-    assert_string_equal(guess("lgoin", 2, names), "login");      /* a swap is one edit */
+    assert_string_equal(guess("lgoin", 2, names), "login"); /* a swap is one edit */
     assert_string_equal(guess("loginss", 2, names), "logins");
-    assert_string_equal(guess("olgnis", 2, names), "logins");    /* two swaps */
+    assert_string_equal(guess("olgnis", 2, names), "logins"); /* two swaps */
     assert_string_equal(guess("lggin", 1, names), "login");
-    assert_string_equal(guess("lgg", 2, names), "");             /* of three letters only one may be wrong */
+    assert_string_equal(guess("lgg", 2, names), ""); /* of three letters only one may be wrong */
     assert_string_equal(guess("fv", 2, names), "fw");
-    assert_string_equal(guess("tenent-ip", 2, names), "");       /* three */
+    assert_string_equal(guess("tenent-ip", 2, names), ""); /* three */
     assert_string_equal(guess("tennt-ap", 2, names), "tenant-api");
     assert_string_equal(guess("tenent-ip", 9, names), "tenant-api");
     assert_string_equal(guess("", 2, names), "");

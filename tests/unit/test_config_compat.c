@@ -129,8 +129,9 @@ static void in_memory_a_preset_shares_nothing_and_that_is_a_warning(void **state
     assert_int_equal(faults.n, 1);
     assert_true(faults.items[0].is_warning);
     assert_int_equal(faults.items[0].line, 3);
-    assert_non_null(strstr(faults.items[0].text, "store.type: is memory, so policy b and other compat policies share no "
-                                                 "counter with the limiter in place; write type: redis"));
+    assert_non_null(strstr(faults.items[0].text,
+                           "store.type: is memory, so policy b and other compat policies share no "
+                           "counter with the limiter in place; write type: redis"));
     config_free(config);
     faults_fini(&faults);
 }

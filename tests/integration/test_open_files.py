@@ -1,0 +1,46 @@
+"""A low limit of open files: fewer clients are served, or the daemon says at start that it can serve none."""
+
+import os
+
+POLICIES = "policies:\n  login: {algorithm: fixed_window, limit: 5, window: 1m}\n"
+
+
+def limited(daemon, n_files):
+    """Start it under a limit of open files, soft and hard."""
+    daemon.spawn(["sh", "-c", f'ulimit -n {n_files}; exec "$@"', "sh", *daemon.argv()],
+                 env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
+
+
+def test_a_low_limit_of_open_files_serves_fewer_clients(ratelimitd):
+    """All were accepted, and all but a few reset."""
+    daemon = ratelimitd(POLICIES, start=False)
+    limited(daemon, 40)
+    line = daemon.wait_for_log("caps.max_connections is 10000 and the limit of open files 40: ")
+    assert "at most 16 connections" in line and "LimitNOFILE=" in line
+    daemon.wait_for_log(daemon.READY)
+    clients = [daemon.client() for _ in range(20)]
+    for client in clients:
+        client.send("ping")
+    for client in clients[:16]:
+        assert client.recv()[3] == "pong"
+    for _ in range(4):  # those that wait come in as others leave
+        clients.pop(0).close()
+    for client in clients[12:]:
+        assert client.recv()[3] == "pong"
+    daemon.reload()
+    daemon.wait_for_log("read again")
+    for client in clients:
+        assert client.call("ping") == "pong"
+        client.close()
+
+
+def test_too_few_open_files_to_serve_anybody_is_said_at_start(ratelimitd):
+    daemon = ratelimitd(POLICIES, start=False, expected_exit=1)
+    limited(daemon, 31)
+    assert daemon.wait() == 1
+    assert "the limit of open files is 31; the daemon needs 32 at least: raise LimitNOFILE=" in daemon.text()
+    daemon = ratelimitd(POLICIES, start=False)
+    limited(daemon, 32)
+    daemon.wait_for_log(daemon.READY)
+    with daemon.client() as client:
+        assert client.call("ping") == "pong"

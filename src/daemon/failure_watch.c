@@ -23,11 +23,13 @@ void failure_watch_start(struct failure_watch *watch, const struct failure_view 
     remember(watch, view);
 }
 
-/* Why most checks since the last look were not decided, into `out`. False: there were none. */
-static bool find_reason(const struct failure_watch *watch, const struct failure_view *view, char out[FAILURE_TEXT_MAX])
+/* Why most checks since the last look were not decided, in words into `out`. N_CAUSES: there were none. */
+static enum failure_cause find_reason(const struct failure_watch *watch, const struct failure_view *view,
+                                      char out[FAILURE_TEXT_MAX])
 {
     uint64_t most = 0;
     enum failure_cause cause = N_CAUSES;
+    out[0] = '\0';
     for (int i = 0; i < N_CAUSES; i++) {
         if (view->n[i] - watch->seen[i] <= most) continue;
         most = view->n[i] - watch->seen[i];
@@ -44,10 +46,10 @@ static bool find_reason(const struct failure_watch *watch, const struct failure_
     case CAUSE_DEADLINE: text = "no answer by the deadline"; break;
     case CAUSE_OVERLOAD: text = "too many checks wait for it"; break;
     case CAUSE_DOWN: text = view->is_ready ? "the connection was lost" : view->status; break;
-    default: return false;
+    default: return cause;
     }
     log_escape(out, FAILURE_TEXT_MAX, text, strlen(text));
-    return true;
+    return cause;
 }
 
 /* Error texts differ in their details: a reason is another where its first word is. */
@@ -77,10 +79,12 @@ static const char *answers_of(const struct policy_set *policies, char out[ANSWER
     return out;
 }
 
-static void warn(struct failure_watch *watch, const struct failure_view *view, const char *reason)
+static void warn(struct failure_watch *watch, const struct failure_view *view, enum failure_cause cause,
+                 const char *reason)
 {
     char answers[ANSWERS_MAX];
     snprintf(watch->reason, sizeof watch->reason, "%s", reason);
+    watch->is_connected = cause != CAUSE_DOWN;
     watch->warned_us = view->now_us;
     log_warning("Redis does not decide: %s; checks get their failure answer: %s", reason,
                 answers_of(view->policies, answers));
@@ -105,17 +109,18 @@ static void report_end(const struct failure_watch *watch, const struct failure_v
 bool failure_watch_look(struct failure_watch *watch, const struct failure_view *view)
 {
     char reason[FAILURE_TEXT_MAX];
-    bool is_news = false, is_failing = find_reason(watch, view, reason);
+    enum failure_cause cause = find_reason(watch, view, reason);
+    bool is_news = false;
 
     if (!watch->is_episode && view->n_close > watch->seen_close) {
         watch->is_episode = true;
         watch->began_us = watch->seen_us;
         memcpy(watch->before, watch->seen, sizeof watch->seen);
-        warn(watch, view, is_failing ? reason : "no answer");
+        warn(watch, view, cause, reason);
         is_news = true;
-    } else if (watch->is_episode && is_failing) {
+    } else if (watch->is_episode && cause != N_CAUSES) {
         is_news = !is_same_reason(reason, watch->reason) && view->now_us - watch->warned_us >= WARNING_EVERY_US;
-        if (is_news) warn(watch, view, reason);
+        if (is_news) warn(watch, view, cause, reason);
     } else if (watch->is_episode && view->now_us - view->last_us >= QUIET_US && view->decided_us > view->last_us) {
         report_end(watch, view);
         watch->is_episode = false;

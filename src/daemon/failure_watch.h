@@ -40,6 +40,7 @@ struct failure_watch {
     int64_t began_us, seen_us, warned_us; /* this episode; the last look; the last warning */
     uint64_t before[N_CAUSES];            /* failure answers when this episode began */
     uint64_t seen_close, seen[N_CAUSES];  /* at the last look */
+    bool is_connected;                    /* the reason is not the connection */
     char reason[FAILURE_TEXT_MAX];        /* as the last warning gave it; "" while quiet */
 };
 

@@ -6,7 +6,8 @@
 
 const char *status_text(const struct daemon *daemon, char out[STATUS_MAX])
 {
-    const char *reason = daemon->failure_watch.reason;
+    const struct failure_watch *watch = &daemon->failure_watch;
+    const char *reason = watch->is_connected ? watch->reason : ""; /* the connection has a status of its own */
     size_t n = engine_policies(daemon->engine)->n;
     if (daemon->redis != NULL)
         snprintf(out, STATUS_MAX, "%zu %s, Redis: %s%s%s", n, n == 1 ? "policy" : "policies",

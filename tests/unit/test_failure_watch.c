@@ -114,6 +114,16 @@ static void another_reason_is_reported_at_most_every_ten_seconds(void **state)
                   "checks get their failure answer: 3 policies allow, 1 denies\n");
 }
 
+static void a_lost_connection_is_reported_as_such(void **state)
+{
+    (void)state;
+    view.is_ready = false;
+    view.status = "Connection refused (unix:/run/redis.sock)";
+    assert_true(second(CAUSE_DOWN, 2));
+    assert_string_equal(watch.reason, view.status);
+    assert_false(watch.is_connected);
+}
+
 static void the_end_is_reported_once_redis_has_decided_for_ten_seconds(void **state)
 {
     (void)state;
@@ -139,6 +149,7 @@ int main(void)
         TEST(the_second_within_a_second_is_reported_across_two_looks_too),
         TEST(a_redis_that_refuses_every_command_is_reported_in_its_own_words),
         TEST(another_reason_is_reported_at_most_every_ten_seconds),
+        TEST(a_lost_connection_is_reported_as_such),
         TEST(the_end_is_reported_once_redis_has_decided_for_ten_seconds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 """bench.py: the daemon beside what a program would do without it, in one run on one machine.
 
-    bench.py [--rounds N] [--seconds S] [SECTION...]      all sections, or those named
+    bench.py [--rounds N] [--seconds S] [SECTION...]      all sections but fairness, or those named
 
 The rules: all sides of a row run in every round, in shuffled order; a ratio is the median of the rounds' ratios, never a
 quotient of two medians; processor time is what the kernel counted for the process (/proc/PID/task/*/schedstat); each
@@ -27,10 +27,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 os.environ["RATELIMITD_BUILD"] = str(ROOT / "build" / "release")
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
 
+import fairness  # noqa: E402
 import keys  # noqa: E402
 from harness import Ratelimitd, Redis, eventually, program  # noqa: E402
 
 SECTIONS = ("redis", "processes", "memory", "latency", "syscalls", "instructions", "size", "keys")
+APART = ("fairness",)  # only where they are named: these take as long as all others together
 N_KEYS = 100000
 LUA = {"gcra": ROOT / "tests" / "bench" / "gcra.lua", "window": ROOT / "tests" / "bench" / "fixed_window.lua"}
 
@@ -251,6 +253,9 @@ class Bench:
         self.processes.append(daemon)
         self.results["keys"] = keys.table(redis, daemon)
 
+    def fairness_section(self):
+        self.results["fairness"] = fairness.tables(self.rounds, self.seconds)
+
 
 def idle_connection(path):
     client = socket.socket(socket.AF_UNIX)
@@ -323,9 +328,9 @@ def main():
     parser.add_argument("--seconds", type=float, default=1.5, help="per side and round")
     parser.add_argument("sections", nargs="*")
     options = parser.parse_args()
-    unknown = set(options.sections) - set(SECTIONS)
+    unknown = set(options.sections) - {*SECTIONS, *APART}
     if unknown:
-        parser.error(f"no such section: {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
+        parser.error(f"no such section: {', '.join(unknown)}; there are {', '.join(SECTIONS + APART)}")
     print(f"{machine()}\nmedians of {options.rounds} interleaved rounds of {options.seconds} s; {N_KEYS} keys; CxD = C connections, "
           "D requests under way on each")
     bench = Bench(options.rounds, options.seconds)

@@ -10,10 +10,7 @@
  * Requests are patched into a template, replies are skipped over rather than decoded, and keys come from a table
  * drawn before the start, so that the generator costs as little as it can: it shares the machine with what it measures.
  */
-#include <errno.h>
 #include <math.h>
-#include <netdb.h>
-#include <netinet/tcp.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,21 +18,18 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <hiredis/hiredis.h>
+
+#include "bench/wire.h"
 
 enum {
     KEY_DIGITS = 7,
     MAX_REQUEST = 512,   /* bytes */
     READ_SIZE = 1 << 18, /* bytes */
     N_DRAWN = 1 << 20,   /* keys drawn in advance; a power of two */
-    SUB_BITS = 5,        /* the histogram's buckets: 32 per power of two */
-    N_BUCKETS = 64 << SUB_BITS,
 };
 
 struct options {
@@ -62,7 +56,7 @@ struct tally {
     uint64_t n_allowed;
     uint64_t n_denied;
     uint64_t n_errors;
-    uint64_t latency[N_BUCKETS];
+    struct wire_histogram latency;
 };
 
 struct connection {
@@ -82,38 +76,17 @@ static size_t template_len, key_at, msgid_at;
 static uint32_t *drawn; /* owned */
 static uint64_t n_sent;
 
-static void die(const char *what)
-{
-    fprintf(stderr, "load: %s: %s\n", what, strerror(errno));
-    exit(1);
-}
-
-static int64_t now_ns(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
 /* ---- keys ---- */
-
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
 
 static void draw_keys(void)
 {
     double *upto = malloc(opt.n_keys * sizeof *upto); /* cumulated weight */
     drawn = malloc(N_DRAWN * sizeof *drawn);
-    if (!upto || !drawn) die("malloc");
+    if (!upto || !drawn) wire_die("malloc");
     double sum = 0;
     for (unsigned i = 0; i < opt.n_keys; i++) upto[i] = sum += 1 / pow(i + 1, opt.zipf);
     for (unsigned i = 0; i < N_DRAWN; i++) {
-        double at = (double)(next_random(&opt.seed) >> 11) / (double)(1ULL << 53) * sum;
+        double at = (double)(wire_random(&opt.seed) >> 11) / (double)(1ULL << 53) * sum;
         unsigned low = 0, high = opt.n_keys - 1;
         while (low < high) {
             unsigned middle = (low + high) / 2;
@@ -131,7 +104,7 @@ static void draw_keys(void)
 
 static void put(const void *bytes, size_t len)
 {
-    if (template_len + len > sizeof template) die("request too long");
+    if (template_len + len > sizeof template) wire_die("request too long");
     memcpy(template + template_len, bytes, len);
     template_len += len;
 }
@@ -208,58 +181,12 @@ static void add_request(struct connection *c, uint32_t slot, int64_t now)
 
 /* ---- replies ---- */
 
-static uint64_t big_endian(const uint8_t *at, unsigned n)
-{
-    uint64_t value = 0;
-    for (unsigned i = 0; i < n; i++) value = value << 8 | at[i];
-    return value;
-}
-
-/* The length of the MessagePack value at `at`, or 0 while it is incomplete. */
-static size_t value_length(const uint8_t *at, size_t len)
-{
-    size_t pos = 0;
-    for (uint64_t left = 1; left > 0; left--) {
-        if (pos >= len) return 0;
-        uint8_t tag = at[pos];
-        unsigned head = 1;
-        uint64_t payload = 0;
-        if (tag <= 0x7f || tag >= 0xe0 || (tag >= 0xc0 && tag <= 0xc3)) {
-        } else if (tag <= 0x8f)
-            left += 2 * (tag & 15u);
-        else if (tag <= 0x9f)
-            left += tag & 15u;
-        else if (tag <= 0xbf)
-            payload = tag & 31u;
-        else if (tag >= 0xcc && tag <= 0xcf)
-            payload = 1u << (tag - 0xcc);
-        else if (tag >= 0xd0 && tag <= 0xd3)
-            payload = 1u << (tag - 0xd0);
-        else if (tag == 0xca || tag == 0xcb)
-            payload = tag == 0xca ? 4 : 8;
-        else {
-            unsigned size = tag >= 0xdc ? 2u << (tag & 1) : 1u << ((tag >= 0xd9 ? tag - 0xd9 : tag - 0xc4) % 3);
-            if (pos + 1 + size > len) return 0;
-            uint64_t n = big_endian(at + pos + 1, size);
-            head += size;
-            if (tag >= 0xde)
-                left += 2 * n;
-            else if (tag >= 0xdc)
-                left += n;
-            else
-                payload = n;
-        }
-        pos += head + payload;
-    }
-    return pos <= len ? pos : 0;
-}
-
 /* In [1, msgid, error, result]: the msgid, and what happened (1 allowed, 0 denied, -1 error). */
 static int read_answer(const uint8_t *at, size_t len, uint32_t *ret_msgid)
 {
     const uint8_t *msgid = at + 2;
-    size_t n = value_length(msgid, len - 2);
-    *ret_msgid = n == 1 ? *msgid : (uint32_t)big_endian(msgid + 1, (unsigned)n - 1);
+    size_t n = wire_value_length(msgid, len - 2);
+    *ret_msgid = n == 1 ? *msgid : (uint32_t)wire_big_endian(msgid + 1, (unsigned)n - 1);
     const uint8_t *error = msgid + n;
     if (*error != 0xc0) return -1;
     const uint8_t *result = error + 1;
@@ -275,14 +202,6 @@ static size_t line_length(const uint8_t *at, size_t len)
     return end ? (size_t)(end - at) + 1 : 0;
 }
 
-static void note_latency(struct tally *tally, int64_t ns)
-{
-    uint64_t value = ns < 1 ? 1 : (uint64_t)ns;
-    unsigned power = 63 - (unsigned)__builtin_clzll(value);
-    unsigned sub = power < SUB_BITS ? 0 : (unsigned)(value >> (power - SUB_BITS)) & ((1u << SUB_BITS) - 1);
-    tally->latency[(power << SUB_BITS) | sub]++;
-}
-
 static void note(struct tally *tally, int outcome, int64_t ns)
 {
     tally->n_done++;
@@ -292,7 +211,7 @@ static void note(struct tally *tally, int outcome, int64_t ns)
         tally->n_allowed++;
     else
         tally->n_denied++;
-    note_latency(tally, ns);
+    wire_histogram_add(&tally->latency, ns);
 }
 
 /* The next whole reply in [at, at + len): its length, its slot and its outcome. */
@@ -307,69 +226,21 @@ static size_t next_reply(struct connection *c, const uint8_t *at, size_t len, ui
         *ret_outcome = at[0] != ':' ? -1 : at[1] != '-'; /* the scripts answer negative when they deny */
         return n;
     }
-    n = value_length(at, len);
+    n = wire_value_length(at, len);
     if (n > 0) *ret_outcome = read_answer(at, n, ret_slot);
     return n;
 }
 
 /* ---- connections ---- */
 
-static int open_socket(const char *address)
-{
-    const char *colon = strrchr(address, ':');
-    int fd;
-    if (colon) {
-        char host[128];
-        snprintf(host, sizeof host, "%.*s", (int)(colon - address), address);
-        struct addrinfo *found, hints = {.ai_socktype = SOCK_STREAM};
-        if (getaddrinfo(host, colon + 1, &hints, &found) != 0) die(address);
-        fd = socket(found->ai_family, SOCK_STREAM, 0);
-        if (fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen) != 0) die(address);
-        freeaddrinfo(found);
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
-    } else {
-        struct sockaddr_un sun = {.sun_family = AF_UNIX};
-        snprintf(sun.sun_path, sizeof sun.sun_path, "%s", address);
-        fd = socket(AF_UNIX, SOCK_STREAM, 0);
-        if (fd < 0 || connect(fd, (struct sockaddr *)&sun, sizeof sun) != 0) die(address);
-    }
-    return fd;
-}
-
-static void write_all(int fd, const uint8_t *bytes, size_t len)
-{
-    while (len > 0) {
-        ssize_t n = write(fd, bytes, len);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) die("write");
-        bytes += n;
-        len -= (size_t)n;
-    }
-}
-
-/* `hello` with decisions as arrays; its answer is read and forgotten. */
-static void say_hello(struct connection *c)
-{
-    static const uint8_t hello[] = "\x94\x00\x00\xa5hello\x91\x81\xa8"
-                                   "decision\xa5"
-                                   "array";
-    write_all(c->fd, hello, sizeof hello - 1);
-    do {
-        ssize_t n = read(c->fd, c->in + c->in_len, READ_SIZE - c->in_len);
-        if (n <= 0) die("hello");
-        c->in_len += (size_t)n;
-    } while (value_length(c->in, c->in_len) == 0);
-    c->in_len = 0;
-}
-
 static void connection_open(struct connection *c, unsigned number)
 {
-    *c = (struct connection){.fd = open_socket(opt.redis ? opt.redis : opt.socket), .draw = number * 7919};
+    *c = (struct connection){.fd = wire_open(opt.redis ? opt.redis : opt.socket), .draw = number * 7919};
     c->in = malloc(READ_SIZE);
     c->out = malloc(opt.depth * template_len);
     c->sent_ns = calloc(opt.depth, sizeof *c->sent_ns);
-    if (!c->in || !c->out || !c->sent_ns) die("malloc");
-    if (opt.arrays) say_hello(c);
+    if (!c->in || !c->out || !c->sent_ns) wire_die("malloc");
+    if (opt.arrays) wire_hello(c->fd);
 }
 
 static bool may_send(int64_t now, int64_t end)
@@ -381,9 +252,9 @@ static bool may_send(int64_t now, int64_t end)
 static unsigned turn(struct connection *c, struct tally *tally, int64_t end)
 {
     ssize_t n = read(c->fd, c->in + c->in_len, READ_SIZE - c->in_len);
-    if (n <= 0) die("read");
+    if (n <= 0) wire_die("read");
     c->in_len += (size_t)n;
-    int64_t now = now_ns();
+    int64_t now = wire_now_ns();
     size_t at = 0, len;
     uint32_t slot;
     int outcome;
@@ -399,7 +270,7 @@ static unsigned turn(struct connection *c, struct tally *tally, int64_t end)
     }
     memmove(c->in, c->in + at, c->in_len - at);
     c->in_len -= at;
-    write_all(c->fd, c->out, c->out_len);
+    wire_write(c->fd, c->out, c->out_len);
     c->out_len = 0;
     return n_replies - n_new;
 }
@@ -408,24 +279,24 @@ static void run_multiplexed(struct tally *tally)
 {
     int epoll = epoll_create1(0);
     struct connection *connections = calloc(opt.n_connections, sizeof *connections);
-    if (epoll < 0 || !connections) die("epoll");
+    if (epoll < 0 || !connections) wire_die("epoll");
     for (unsigned i = 0; i < opt.n_connections; i++) {
         connection_open(&connections[i], i);
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = &connections[i]};
-        if (epoll_ctl(epoll, EPOLL_CTL_ADD, connections[i].fd, &event) != 0) die("epoll_ctl");
+        if (epoll_ctl(epoll, EPOLL_CTL_ADD, connections[i].fd, &event) != 0) wire_die("epoll_ctl");
     }
-    int64_t start = now_ns(), end = start + (int64_t)(opt.seconds * 1e9);
+    int64_t start = wire_now_ns(), end = start + (int64_t)(opt.seconds * 1e9);
     uint64_t n_flying = 0;
     for (unsigned i = 0; i < opt.n_connections; i++) {
         for (unsigned slot = 0; slot < opt.depth && may_send(start, end); slot++, n_flying++)
-            add_request(&connections[i], slot, now_ns());
-        write_all(connections[i].fd, connections[i].out, connections[i].out_len);
+            add_request(&connections[i], slot, wire_now_ns());
+        wire_write(connections[i].fd, connections[i].out, connections[i].out_len);
         connections[i].out_len = 0;
     }
     struct epoll_event events[64];
     while (n_flying > 0) {
         int n = epoll_wait(epoll, events, 64, 10000);
-        if (n == 0) die("no reply for ten seconds");
+        if (n == 0) wire_die("no reply for ten seconds");
         for (int i = 0; i < n; i++) n_flying -= turn(events[i].data.ptr, tally, end);
     }
     for (unsigned i = 0; i < opt.n_connections; i++) {
@@ -451,7 +322,7 @@ static redisContext *hiredis_open(void)
     } else {
         context = redisConnectUnix(opt.redis);
     }
-    if (!context || context->err) die(opt.redis);
+    if (!context || context->err) wire_die(opt.redis);
     return context;
 }
 
@@ -465,12 +336,12 @@ static void hiredis_worker(struct tally *tally, unsigned number)
     unsigned n_args = split_args(copy, args, 16);
     for (unsigned i = 0; i < n_args; i++) argv[4 + i] = args[i];
     uint32_t draw = number * 7919;
-    int64_t now = now_ns(), end = now + (int64_t)(opt.seconds * 1e9);
+    int64_t now = wire_now_ns(), end = now + (int64_t)(opt.seconds * 1e9);
     while (now < end) {
         snprintf(key, sizeof key, "%s%0*u", opt.prefix, KEY_DIGITS, drawn[draw++ & (N_DRAWN - 1)]);
         redisReply *reply = redisCommandArgv(context, 4 + (int)n_args, argv, NULL);
-        if (!reply) die("redisCommandArgv");
-        int64_t then = now_ns();
+        if (!reply) wire_die("redisCommandArgv");
+        int64_t then = wire_now_ns();
         note(tally, reply->type != REDIS_REPLY_INTEGER ? -1 : reply->integer >= 0, then - now);
         freeReplyObject(reply);
         now = then;
@@ -482,9 +353,9 @@ static void daemon_worker(struct tally *tally, unsigned number)
 {
     struct connection c;
     connection_open(&c, number);
-    int64_t end = now_ns() + (int64_t)(opt.seconds * 1e9);
-    add_request(&c, 0, now_ns());
-    write_all(c.fd, c.out, c.out_len);
+    int64_t end = wire_now_ns() + (int64_t)(opt.seconds * 1e9);
+    add_request(&c, 0, wire_now_ns());
+    wire_write(c.fd, c.out, c.out_len);
     c.out_len = 0;
     while (turn(&c, tally, end) == 0) {
     }
@@ -502,10 +373,10 @@ static void run_forked(struct tally *tally)
 {
     struct tally *shared =
         mmap(NULL, opt.n_connections * sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED) die("mmap");
+    if (shared == MAP_FAILED) wire_die("mmap");
     for (unsigned i = 0; i < opt.n_connections; i++) {
         pid_t pid = fork();
-        if (pid < 0) die("fork");
+        if (pid < 0) wire_die("fork");
         if (pid > 0) continue;
         if (opt.redis)
             hiredis_worker(&shared[i], i);
@@ -522,18 +393,6 @@ static void run_forked(struct tally *tally)
 }
 
 /* ---- the report ---- */
-
-static double percentile_us(const struct tally *tally, double share)
-{
-    uint64_t wanted = (uint64_t)ceil((double)tally->n_done * share), seen = 0;
-    for (unsigned i = 0; i < N_BUCKETS; i++) {
-        seen += tally->latency[i];
-        if (seen < wanted || seen == 0) continue;
-        unsigned power = i >> SUB_BITS, sub = i & ((1u << SUB_BITS) - 1);
-        return ldexp(1 + (double)sub / (1u << SUB_BITS), (int)power) / 1000;
-    }
-    return 0;
-}
 
 static void parse(int argc, char **argv)
 {
@@ -575,17 +434,17 @@ int main(int argc, char **argv)
         make_redis_template();
     else
         make_check_template();
-    int64_t start = now_ns();
+    int64_t start = wire_now_ns();
     if (opt.forked)
         run_forked(&tally);
     else
         run_multiplexed(&tally);
-    double seconds = (double)(now_ns() - start) / 1e9;
+    double seconds = (double)(wire_now_ns() - start) / 1e9;
     printf("{\"requests\": %llu, \"seconds\": %.6f, \"per_second\": %.1f, \"allowed\": %llu, \"denied\": %llu, "
            "\"errors\": %llu, \"p50_us\": %.2f, \"p99_us\": %.2f}\n",
            (unsigned long long)tally.n_done, seconds, (double)tally.n_done / seconds,
            (unsigned long long)tally.n_allowed, (unsigned long long)tally.n_denied, (unsigned long long)tally.n_errors,
-           percentile_us(&tally, 0.5), percentile_us(&tally, 0.99));
+           wire_histogram_us(&tally.latency, 0.5), wire_histogram_us(&tally.latency, 0.99));
     free(drawn);
     return tally.n_errors > 0;
 }

@@ -1,0 +1,237 @@
+"""fairness.py: what a polite client gets beside one that floods. `./dev bench fairness` prints the tables.
+
+The polite client sends one check each 2 ms on a policy of its own, with a deadline of 20 ms. The flooder has as much in
+flight as the documented caps let one connection have: 4096 requests, or check_many frames of 8000 checks. Every row has a
+daemon and a Redis of its own, so that no row inherits what the one before has left.
+
+"net" is a latency without the time in which the daemon or the client was runnable and waited for a core
+(/proc/PID/schedstat). Where daemon, Redis and clients share a few cores that is most of a latency, and it says nothing
+about the daemon. Redis' own waiting for a core stays in, and so does what the host of a virtual machine takes.
+
+The last column says whether a row reaches its figure: yes, or only net, or not. Nothing asserts it.
+"""
+
+import json
+import statistics
+import subprocess
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness import Ratelimitd, Redis, eventually, program
+
+DEADLINE_MS = 20
+DEPTH = 4096  # caps.max_inflight_per_connection
+FRAME = 8000  # checks in the longest message that caps.max_frame lets through
+N_KEYS = 10000
+WARM_S = 0.7  # the flood alone, before the polite client comes
+STOPPED_S, RUNNING_S = 0.4, 0.6  # of Redis in the rows that stop it; a stall ends the connection after 0.25 s
+N_POLICIES = 100000  # of the reload
+RELOAD_S = 2.5  # from one reload to the next
+LEAST_SHARE = 99.9  # per cent decided by the store
+
+# One letter each: 8000 checks have to fit a message.
+CONFIG = f"""
+defaults: {{deadline: {DEADLINE_MS}ms, on_failure: local}}
+policies:
+  p: {{algorithm: token_bucket, limit: 10000000, window: 10s}}
+  c: {{algorithm: token_bucket, limit: 10000000, window: 10d}}
+  a: {{algorithm: concurrency, limit: 2000, slot_ttl: 60s}}
+  l: {{algorithm: sliding_log, limit: 10000, window: 60s}}
+"""
+
+
+class Flood:
+    def __init__(self, name, method, policy, keys, connections=1, depth=DEPTH):
+        self.name, self.keys, self.connections = name, keys, connections
+        self.arguments = ["-m", method, "-p", policy, "-k", keys, "-c", connections, "-d", depth, "-n", FRAME]
+
+
+def floods():
+    for keys in (1, N_KEYS):
+        yield Flood("check", "check", "c", keys)
+        yield Flood("check with request_id", "request_id", "c", keys)
+        yield Flood("reserve", "reserve", "c", keys)
+        yield Flood("acquire, release", "acquire", "a", keys)
+        yield Flood("refund on logs", "refund", "l", keys)
+        yield Flood(f"check_many of {FRAME}", "check_many", "c", keys, depth=1)
+    yield Flood(f"check_many of {FRAME}, eight clients", "check_many", "c", N_KEYS, connections=8, depth=1)
+
+
+def start(daemon, *arguments):
+    argv = [program("rl_flood"), "-s", daemon.socket, "-w", daemon.pid, "-l", DEADLINE_MS, *arguments]
+    return subprocess.Popen(list(map(str, argv)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process):
+    """What it printed; where the daemon ended its connection, why."""
+    output, errors = process.communicate(timeout=60)
+    return json.loads(output) if process.returncode == 0 else {"ended": errors.strip()}
+
+
+@contextmanager
+def served(redis, config=CONFIG):
+    """A daemon, over a Redis of its own or over its memory."""
+    server = Redis("redis") if redis else None
+    daemon = Ratelimitd(config, redis=server)
+    try:
+        yield daemon, server
+    finally:
+        if server and server.running:
+            server.resume()
+        daemon.close()
+        if server:
+            server.close()
+
+
+def stop_and_go(redis, until):
+    while time.monotonic() < until:
+        redis.pause()
+        time.sleep(STOPPED_S)
+        redis.resume()
+        time.sleep(RUNNING_S)
+
+
+def measure(flood, seconds, redis=True, stops=False):
+    """One row: the polite client's figures and the flood's."""
+    with served(redis) as (daemon, server):
+        flooder = start(daemon, *flood.arguments, "-t", seconds + WARM_S) if flood else None
+        time.sleep(WARM_S)
+        polite = start(daemon, "-m", "polite", "-p", "p", "-t", seconds)
+        if stops:
+            stop_and_go(server, time.monotonic() + seconds)
+        return finish(polite), finish(flooder) if flooder else None
+
+
+# ---- tables -------------------------------------------------------------------------------------------------------
+
+
+def ms(us):
+    return f"{us / 1000:.1f}"
+
+
+def verdict(is_met, is_met_net):
+    return "yes" if is_met else "net" if is_met_net else "**no**"
+
+
+def rate(flood, results):
+    """Answers of the flood; of a check_many each of its checks."""
+    if not flood:
+        return "-"
+    each = FRAME if "check_many" in flood.name else 1
+    return f"{statistics.median(one['per_second'] for one in results) * each / 1000:.0f} k"
+
+
+def middle(results, kind, figure):
+    return statistics.median(one[kind][figure] for one in results)
+
+
+def largest(results, kind):
+    return max(one[kind]["max_us"] for one in results)
+
+
+def ended(results):
+    """Why a client was cut off, where one was."""
+    return next((one["ended"] for one in results if one and "ended" in one), None)
+
+
+def head(title, figure, *columns):
+    print(f"\n### {title}\n\nTo reach: {figure}\n")
+    print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns))
+
+
+def line(*cells):
+    print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+
+
+def beside_floods(title, rounds, seconds, redis, p99_ms, many_p99_ms):
+    figure = f"{LEAST_SHARE} % of the polite client's checks decided by the store, p99 at most {p99_ms} ms"
+    if many_p99_ms != p99_ms:
+        figure += f" ({many_p99_ms} ms beside eight clients)"
+    head(title, f"{figure}.", "flood", "keys", "decided by the store", "p50 ms", "p99 ms", "max ms", "p99 net", "max net",
+         "answers to the flood/s", "reached")
+    rows = {}
+    for flood in [None, *floods()]:
+        polite, flooded = zip(*(measure(flood, seconds, redis) for _ in range(rounds)))
+        name = [flood.name, flood.keys] if flood else ["none", "-"]
+        rows[" ".join(map(str, name))] = {"polite": polite, "flood": flooded}
+        if ended(polite + flooded):
+            line(*name, ended(polite + flooded), *["-"] * 6, "**no**")
+            continue
+        most_us = 1000 * (many_p99_ms if flood and flood.connections > 1 else p99_ms)
+        share = 100 * sum(one["by_store"] for one in polite) / sum(one["sent"] for one in polite)
+        raw, net = middle(polite, "raw", "p99_us"), middle(polite, "net", "p99_us")
+        line(*name, f"{share:.2f} %", ms(middle(polite, "raw", "p50_us")), ms(raw), ms(largest(polite, "raw")), ms(net),
+             ms(largest(polite, "net")), rate(flood, flooded),
+             verdict(share >= LEAST_SHARE and raw <= most_us, share >= LEAST_SHARE and net <= most_us))
+    return rows
+
+
+def while_stopped(seconds, p999_ms, max_ms):
+    head("Redis stopped", f"no answer later than {p999_ms} ms after the deadline (p99.9), {max_ms} ms (max), net. Redis stands "
+         f"still for {STOPPED_S} s of every {STOPPED_S + RUNNING_S:.0f} s; an answer that is not late counts as 0.",
+         "flood", "keys", "p99.9 late ms", "max late ms", "p99.9 late net", "max late net", "the flood's own p99.9 late net",
+         "answers to the flood/s", "reached")
+    rows = {}
+    for flood in [None, *floods()]:
+        polite, flooded = measure(flood, seconds, stops=True)
+        name = [flood.name, flood.keys] if flood else ["none", "-"]
+        rows[" ".join(map(str, name))] = {"polite": polite, "flood": flooded}
+        if ended([polite, flooded]):
+            line(*name, ended([polite, flooded]), *["-"] * 5, "**no**")
+            continue
+        cells = [polite[kind][figure] for kind in ("late_raw", "late_net") for figure in ("p999_us", "max_us")]
+        p999, most, p999_net, most_net = cells
+        line(*name, *map(ms, cells), ms(flooded["late_net"]["p999_us"]) if flood else "-", rate(flood, [flooded]),
+             verdict(p999 <= p999_ms * 1000 and most <= max_ms * 1000, p999_net <= p999_ms * 1000 and most_net <= max_ms * 1000))
+    return rows
+
+
+def many_policies(n):
+    lines = [f"  q{i}: {{algorithm: token_bucket, limit: 100, window: 1m}}\n" for i in range(n)]
+    return CONFIG + "".join(lines)
+
+
+def reloads(daemon):
+    with daemon.client() as client:
+        return client.call("stats")["reloads"]
+
+
+def while_reloading(seconds, most_ms):
+    head(f"Reload of {N_POLICIES} policies", f"the event loop stands still for at most {most_ms} ms, net. Seen by a client that "
+         "checks each ms.", "reloads", "p50 ms", "p99 ms", "max ms", "max net", "reached")
+    with served(False, many_policies(N_POLICIES)) as (daemon, _):
+        n = max(2, round(seconds / RELOAD_S))
+        polite = start(daemon, "-m", "polite", "-p", "p", "-u", 1000, "-t", n * RELOAD_S)
+        for _ in range(n):
+            time.sleep(RELOAD_S / 4)
+            daemon.reload()
+            time.sleep(RELOAD_S * 3 / 4)
+        result = finish(polite)
+        done = eventually(lambda: reloads(daemon), "a reload")
+    raw, net = result["raw"], result["net"]
+    line(done, ms(raw["p50_us"]), ms(raw["p99_us"]), ms(raw["max_us"]), ms(net["max_us"]),
+         verdict(raw["max_us"] <= most_ms * 1000, net["max_us"] <= most_ms * 1000))
+    return result
+
+
+def stolen():
+    """What the host has taken from this machine's cores so far, and all that passed, in ticks."""
+    cpu = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return cpu[7], sum(cpu)
+
+
+def tables(rounds, seconds):
+    """A row takes that many rounds of so many seconds; those with stops and reloads are one round of the whole time."""
+    print("\nnet: without the time in which daemon or client waited for a core; p50 and p99: medians of the rounds; "
+          "max: of all rounds")
+    stolen_before, before = stolen()
+    results = {
+        "redis": beside_floods("Redis healthy", rounds, seconds, True, 10, 15),
+        "memory": beside_floods("Memory store", rounds, seconds, False, 5, 5),
+        "stopped": while_stopped(rounds * seconds, 5, 15),
+        "reload": while_reloading(rounds * seconds, 5),
+    }
+    stolen_after, after = stolen()
+    print(f"\nThe machine's host took {100 * (stolen_after - stolen_before) / (after - before):.1f} % of its time.")
+    return results

@@ -6,7 +6,8 @@
  *   redis_conn_flush() writes directly; where the kernel takes only a part, the adapter's own way
  *   finishes the rest.
  * - Reading. redis_reader.h; and a reply that stays incomplete beyond UNREAD_MAX bytes ends the
- *   connection, because hiredis would buffer whatever size the server announced.
+ *   connection, because hiredis would buffer whatever size the server announced. A reset behind a reply
+ *   is seen (on_add_read).
  * - Formatting. Commands are put into RESP here, in one pass and one buffer that is kept: hiredis' own formatter takes
  *   as long as everything else on the way of a check together.
  * - Time. None of hiredis' timers is used: they never fire while commands keep coming. Whoever owns
@@ -85,6 +86,16 @@ static void tame_io(redisContext *context)
 }
 
 /* The loop's hooks: the adapter's, but for what the head of this file says. */
+static void on_add_read(void *privdata)
+{
+    redisLibuvEvents *events = privdata;
+    redisLibuvAddRead(privdata);
+    /* libuv has stopped to watch a socket with an error on it, and the adapter never starts that again: what lies
+     * behind the bytes just read, the connection's end included, would go unseen. */
+    if (!uv_is_active((const uv_handle_t *)&events->handle))
+        uv_poll_start(&events->handle, events->events, redisLibuvPoll);
+}
+
 static void on_add_write(void *privdata)
 {
     redisLibuvEvents *events = privdata;
@@ -167,6 +178,7 @@ static int attach(redisAsyncContext *context, uv_loop_t *loop)
         context->ev.cleanup = NULL; /* the adapter's would read what it has not set */
         return -1;
     }
+    context->ev.addRead = on_add_read;
     context->ev.addWrite = on_add_write;
     context->ev.delWrite = on_del_write;
     return 0;

@@ -165,6 +165,33 @@ static void a_server_that_accepts_and_hangs_is_given_up_in_time(void **state)
     fake_redis_close(&world->fake);
 }
 
+static void say_hello_and_leave(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
+{
+    (void)fake, (void)args, (void)n;
+    fake_say(client, "*4\r\n$5\r\nproto\r\n:2\r\n$4\r\nrole\r\n$6\r\nmaster\r\n");
+    fake_hang_up(client);
+}
+
+/* The server leaves without having read the script, so the socket has an answer and an error at once. The error was
+ * overlooked, and the attempt waited for OPEN_MS. */
+static void a_connection_reset_behind_an_answer_of_the_handshake_ends_at_once(void **state)
+{
+    (void)state;
+    enum { SCRIPT_LEN = 100 * 1000 }; /* more than the fake reads at once */
+    char *script = malloc(SCRIPT_LEN + 1);
+    memset(script, '-', SCRIPT_LEN);
+    script[SCRIPT_LEN] = '\0';
+    world->script.text = slice_of(script);
+    fake_redis_init(&world->fake, &world->patient.loop, LINK_WORLD_SHA1, misbehave);
+    world->fake.on_hello = say_hello_and_leave;
+    link_world_open(world->fake.address);
+    link_world_until(had_three_attempts);
+    link_world_status_has("Connection reset by peer");
+    link_world_close();
+    fake_redis_close(&world->fake);
+    free(script);
+}
+
 static void say_wrong_digest(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
 {
     (void)fake, (void)args, (void)n;
@@ -279,6 +306,7 @@ int main(void)
         TEST(a_huge_bulk_closes_the_connection_before_it_is_buffered),
         TEST(a_connection_cut_inside_a_reply_loses_the_call_once),
         TEST(a_server_that_accepts_and_hangs_is_given_up_in_time),
+        TEST(a_connection_reset_behind_an_answer_of_the_handshake_ends_at_once),
         TEST(a_digest_that_is_not_ours_is_refused),
         TEST(a_server_whose_hello_is_fine_but_whose_scripts_are_not_is_not_ready),
         TEST(a_server_without_hello_is_asked_the_old_way),

@@ -12,6 +12,7 @@ The last column says whether a row reaches its figure: yes, or only net, or not.
 """
 
 import json
+import random
 import statistics
 import subprocess
 import time
@@ -28,6 +29,7 @@ WARM_S = 0.7  # the flood alone, before the polite client comes
 STOPPED_S, RUNNING_S = 0.4, 0.6  # of Redis in the rows that stop it; a stall ends the connection after 0.25 s
 N_POLICIES = 100000  # of the reload
 RELOAD_S = 2.5  # from one reload to the next
+N_CUT_RUNS, N_CUTS, CUT_GAP_S = 100, 30, 0.01  # so that attempts are cut at every point of their handshake
 LEAST_SHARE = 99.9  # per cent decided by the store
 
 # One letter each: 8000 checks have to fit a message.
@@ -215,6 +217,26 @@ def while_reloading(seconds, most_ms):
     return result
 
 
+def exact_again_s(client, admin, gaps):
+    """Cut the connection once for each gap and once more. How long it takes from then to Redis' next decision."""
+    for gap_s in [*gaps, 0]:
+        admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        time.sleep(gap_s)
+    cut = time.monotonic()
+    eventually(lambda: client.check("p", "k")["source"] == "redis", "Redis decides again")
+    return time.monotonic() - cut
+
+
+def while_cut(most_s):
+    head(f"The connection to Redis cut while reconnecting, {N_CUT_RUNS} times", f"Redis decides again within {most_s} s of the "
+         f"last of {N_CUTS} cuts, each time.", "runs", "p50 s", "max s", "reached")
+    pick = random.Random(1)
+    with served(True) as (daemon, redis), daemon.client() as client, redis.client() as admin:
+        took = [exact_again_s(client, admin, [pick.random() * CUT_GAP_S for _ in range(N_CUTS)]) for _ in range(N_CUT_RUNS)]
+    line(len(took), f"{statistics.median(took):.2f}", f"{max(took):.2f}", verdict(max(took) <= most_s, False))
+    return took
+
+
 def stolen():
     """What the host has taken from this machine's cores so far, and all that passed, in ticks."""
     cpu = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
@@ -231,6 +253,7 @@ def tables(rounds, seconds):
         "memory": beside_floods("Memory store", rounds, seconds, False, 5, 5),
         "stopped": while_stopped(rounds * seconds, 5, 15),
         "reload": while_reloading(rounds * seconds, 5),
+        "cut": while_cut(1),
     }
     stolen_after, after = stolen()
     print(f"\nThe machine's host took {100 * (stolen_after - stolen_before) / (after - before):.1f} % of its time.")

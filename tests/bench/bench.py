@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-os.environ["RATELIMITD_BUILD"] = str(ROOT / "build" / "release")
+os.environ.setdefault("RATELIMITD_BUILD", str(ROOT / "build" / "release"))
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
 
 import fairness  # noqa: E402

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-os.environ["RATELIMITD_BUILD"] = str(ROOT / "build" / "release")
+os.environ.setdefault("RATELIMITD_BUILD", str(ROOT / "build" / "release"))
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
 
 from bench import open_files, resident_kib  # noqa: E402

@@ -1,0 +1,25 @@
+"""test_chaos.py: twenty seconds of the chaos trial (tests/bench/chaos.py says what must hold), with a seed of its own each
+time. `./dev soak chaos SECONDS SEED` does what a failing run did once more, for as long as you like."""
+
+import signal
+import sys
+import time
+
+import pytest
+
+from harness import ROOT, Redis
+
+sys.path.insert(0, str(ROOT / "tests" / "bench"))
+
+SECONDS = 20
+MOST_SECONDS = 240  # with the waiting between rounds, on a machine that is busy with other tests
+
+
+@pytest.mark.skipif(not Redis.installed("redis"), reason="no redis-server here")
+def test_nothing_is_lost_answered_twice_or_left_behind_in_chaos():
+    import chaos  # it brings the benches' modules with it, which other tests have no use for
+
+    signal.alarm(MOST_SECONDS)
+    wrong, n_rounds, n_answers, _ = chaos.trial(SECONDS, seed=int(time.time()))
+    assert not wrong, "\n".join(wrong)
+    assert n_rounds and n_answers

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 
-enum { QUIET_US = 10 * 1000000, WARNING_EVERY_US = 10 * 1000000, ANSWERS_MAX = 160 };
+enum { QUIET_US = 10 * 1000000, WARNING_EVERY_US = 10 * 1000000 };
 
 static const char *const cause_names[N_CAUSES] = {"store_error", "deadline", "overload", "down"};
 
@@ -59,8 +59,7 @@ static bool is_same_reason(const char *a, const char *b)
     return len == strcspn(b, " ") && strncmp(a, b, len) == 0;
 }
 
-/* "3 policies allow, 1 denies" */
-static const char *answers_of(const struct policy_set *policies, char out[ANSWERS_MAX])
+const char *failure_answers_text(const struct policy_set *policies, char out[FAILURE_ANSWERS_MAX])
 {
     static const char *const verbs[N_ON_FAILURE][2] = {
         [ON_FAILURE_ALLOW] = {"allows", "allow"},
@@ -74,7 +73,8 @@ static const char *answers_of(const struct policy_set *policies, char out[ANSWER
         size_t n = policies->n_on_failure[i];
         if (n == 0) continue;
         const char *noun = at > 0 ? "" : n == 1 ? " policy" : " policies";
-        at += (size_t)snprintf(out + at, ANSWERS_MAX - at, "%s%zu%s %s", at > 0 ? ", " : "", n, noun, verbs[i][n > 1]);
+        at += (size_t)snprintf(out + at, FAILURE_ANSWERS_MAX - at, "%s%zu%s %s", at > 0 ? ", " : "", n, noun,
+                               verbs[i][n > 1]);
     }
     return out;
 }
@@ -82,12 +82,12 @@ static const char *answers_of(const struct policy_set *policies, char out[ANSWER
 static void warn(struct failure_watch *watch, const struct failure_view *view, enum failure_cause cause,
                  const char *reason)
 {
-    char answers[ANSWERS_MAX];
+    char answers[FAILURE_ANSWERS_MAX];
     snprintf(watch->reason, sizeof watch->reason, "%s", reason);
     watch->is_connected = cause != CAUSE_DOWN;
     watch->warned_us = view->now_us;
     log_warning("Redis does not decide: %s; checks get their failure answer: %s", reason,
-                answers_of(view->policies, answers));
+                failure_answers_text(view->policies, answers));
 }
 
 static void report_end(const struct failure_watch *watch, const struct failure_view *view)

@@ -19,7 +19,7 @@
 #include "limit/policy.h"
 
 enum failure_cause { CAUSE_STORE_ERROR, CAUSE_DEADLINE, CAUSE_OVERLOAD, CAUSE_DOWN, N_CAUSES };
-enum { FAILURE_TEXT_MAX = 200 };
+enum { FAILURE_TEXT_MAX = 200, FAILURE_ANSWERS_MAX = 160 };
 
 /* What there is to see now. Times are of CLOCK_MONOTONIC. */
 struct failure_view {
@@ -47,5 +47,8 @@ struct failure_watch {
 void failure_watch_start(struct failure_watch *watch, const struct failure_view *view);
 /* True: `reason` has changed. What there is to report has been logged. */
 bool failure_watch_look(struct failure_watch *watch, const struct failure_view *view);
+
+/* What checks get while Redis does not decide: "3 policies allow, 1 denies". Returns `out`. */
+const char *failure_answers_text(const struct policy_set *policies, char out[FAILURE_ANSWERS_MAX]);
 
 #endif

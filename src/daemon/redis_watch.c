@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "daemon/failure_watch.h"
 
 static void note(struct redis_watch *watch, const struct redis_store *redis)
 {
@@ -12,35 +13,14 @@ static void note(struct redis_watch *watch, const struct redis_store *redis)
     snprintf(watch->told, sizeof watch->told, "%s", redis_store_status(redis));
 }
 
-/* "local (2 policies), deny (1)": what the policies answer without Redis, in the order of enum on_failure. */
-static const char *answers_meanwhile(const struct policy_set *policies, char *out, size_t size)
-{
-    static const char *const names[] = {
-        [ON_FAILURE_ALLOW] = "allow",
-        [ON_FAILURE_DENY] = "deny",
-        [ON_FAILURE_LOCAL] = "local",
-        [ON_FAILURE_ERROR] = "error",
-    };
-    size_t n[sizeof names / sizeof names[0]] = {0}, at = 0;
-    for (size_t i = 0; i < policies->n; i++) n[policies->in_order[i]->on_failure]++;
-
-    out[0] = '\0';
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (n[i] == 0) continue;
-        at += (size_t)snprintf(out + at, size - at, "%s%s (%zu %s)", at > 0 ? ", " : "", names[i], n[i],
-                               n[i] == 1 ? "policy" : "policies");
-    }
-    return out;
-}
-
 void redis_watch_start(struct redis_watch *watch, const struct redis_store *redis, const struct policy_set *policies)
 {
-    char answers[160];
+    char answers[FAILURE_ANSWERS_MAX];
     *watch = (struct redis_watch){0};
     note(watch, redis);
     if (watch->was_ready) return;
-    log_warning("Redis: %s; until it is ready, checks get the answer of their on_failure: %s", watch->told,
-                answers_meanwhile(policies, answers, sizeof answers));
+    log_warning("Redis: %s; until it is ready, checks get their failure answer: %s", watch->told,
+                failure_answers_text(policies, answers));
 }
 
 bool redis_watch_look(struct redis_watch *watch, const struct redis_store *redis)

@@ -711,8 +711,8 @@ def test_a_redis_that_is_away_at_the_start_is_a_warning_that_says_what_checks_ge
     strict = "  strict: {algorithm: fixed_window, limit: 5, window: 1h, on_failure: deny}\n"
     daemon = ratelimitd(store + POLICIES + strict)
     daemon.wait_for_log(r"info: ready on .*: 3 policies, Redis: not connected yet$")
-    daemon.wait_for_log(r"warning: Redis: .*none\.sock.*; until it is ready, checks get the answer of their on_failure: "
-                        r"deny \(1 policy\), local \(2 policies\)$")
+    daemon.wait_for_log(r"warning: Redis: .*none\.sock.*; until it is ready, checks get their failure answer: "
+                        r"1 policy denies, 2 decide locally$")
 
 
 def test_the_address_of_a_cluster_node_is_named_at_connect(ratelimitd, connect, start_redis):

@@ -571,11 +571,11 @@ def test_a_pipe_as_configuration_is_read_at_start_and_refused_by_a_reload(place,
     """A reload waited for the pipe's other end for ever."""
     pipe = place / "pipe"
     os.mkfifo(pipe)
-    writer = threading.Thread(target=pipe.write_text, args=(f"listen: {{socket: {place / 's'}}}\n{POLICIES}",))
+    writer = threading.Thread(target=pipe.write_text, args=(POLICIES,), daemon=True)
     writer.start()
-    daemon = ratelimitd(arguments=["-c", str(pipe), "-s", str(place / "s")])
+    daemon = ratelimitd(arguments=["-c", str(pipe)])
     writer.join(10)
-    client = connect(str(place / "s"))
+    client = connect(daemon)
     assert client.check("login", "k", 4)["remaining"] == 1
     daemon.reload()
     daemon.wait_for_log("is not a regular file, and a reload reads nothing else; write the configuration into a file")

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from harness import Client, Ratelimitd, Redis
+from harness import Client, Ratelimitd, Redis, short_directory
 
 TEST_SECONDS = 60
 
@@ -48,6 +48,16 @@ def ratelimitd():
 
     yield start
     closing(started)
+
+
+@pytest.fixture
+def place():
+    """A directory with a short name."""
+    directory = short_directory()
+    yield directory
+    for path in sorted(directory.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    directory.rmdir()
 
 
 @pytest.fixture

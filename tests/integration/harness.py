@@ -2,6 +2,7 @@
 
 Redis       a real redis-server or valkey-server on a temporary Unix socket, and on a TCP port where asked for
 Ratelimitd  the daemon under test, from the build that RATELIMITD_BUILD names
+Notices     the service manager's end of the notifications
 Client      MessagePack-RPC over a socket, in a few lines and without a library of ours: what any client may do
 """
 
@@ -364,6 +365,23 @@ class Client:
 
     def __exit__(self, *exc):
         self.close()
+
+
+class Notices:
+    """The service manager's end of NOTIFY_SOCKET."""
+
+    def __init__(self, place):
+        self.path = str(place / "notify")
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(self.path)
+        self.socket.settimeout(10)
+
+    def next(self, name):
+        """The next message with an assignment to `name`, as a dict."""
+        while True:
+            message = dict(line.split("=", 1) for line in self.socket.recv(4096).decode().splitlines())
+            if name in message:
+                return message
 
 
 def free_port():

@@ -1,6 +1,7 @@
 """soak.py: load and faults for a long while; at the end the daemon must be as small as it was and every check answered.
 
     soak.py [SECONDS]
+    soak.py kills [N]      Redis killed N times (default 200) under the same load, each time once it decides again
 
 One cycle is load from several connections while one fault happens: Redis restarted, stopped for a while, its scripts
 flushed, its clients' connections ended, its memory full; the daemons' configuration reloaded; clients killed in the
@@ -13,6 +14,7 @@ quarter, in which each fault has come twice (by more than a tenth and a mebibyte
 import itertools
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -27,6 +29,10 @@ from harness import Ratelimitd, Redis, RpcError, eventually, program  # noqa: E4
 from methods import N_KEYS, N_SLOTS, POLICIES  # noqa: E402
 
 CYCLE_S = 3.0
+KILLS_A_CYCLE = 10
+LEAK_KIB = 128  # more than this in a typical cycle of kills is a leak: a connection and its buffers are about 20 KiB
+STEPS_KIB = 16 * 1024
+SETTLED_CYCLES = 10  # so many before a rise means something
 # The cap bounds what a busy machine makes of the faults: memory stays as large as the worst moment so far.
 CONFIG = """
 caps: {max_inflight: 2000}
@@ -183,15 +189,62 @@ def soak(seconds):
             daemon.close()
         redis.close()
     for name, of in zip(("Redis", "memory"), zip(*sizes)):
-        settle = of[:max(len(of) // 4, 2 * len(FAULTS))]
-        if max(of) > max(settle) * 1.1 + 1024:
-            wrong.append(f"resident memory with {name} rose from {max(settle)} to {max(of)} KiB")
+        wrong += rose(name, of, 2 * len(FAULTS))
     return wrong, len(sizes)
 
 
+def rose(name, sizes, n_settle):
+    """A complaint where memory rose after the first quarter, or the first n_settle cycles if that is more."""
+    settle = sizes[:max(len(sizes) // 4, n_settle)]
+    if max(sizes) <= max(settle) * 1.1 + 1024:
+        return []
+    return [f"resident memory with {name} rose from {max(settle)} to {max(sizes)} KiB"]
+
+
+def kill_redis(daemons, redis):
+    """Kill it as often as a cycle does, each time once it decides again."""
+    with daemons[0].client() as client:
+        for _ in range(KILLS_A_CYCLE):
+            redis.kill()
+            redis.start()
+            eventually(lambda: client.check("open", "probe")["source"] == "redis", "exact decisions")
+
+
+def leaks(sizes):
+    """A complaint where memory rises from kill to kill. A step is none: buffers stay as large as the worst moment so far."""
+    half = sizes[len(sizes) // 2:]
+    rises = [after - before for before, after in zip(half, half[1:])]
+    typical = statistics.median(rises) if len(sizes) >= SETTLED_CYCLES else 0
+    if typical <= LEAK_KIB and sizes[-1] - sizes[0] <= STEPS_KIB:
+        return []
+    return [f"resident memory rose from {sizes[0]} to {sizes[-1]} KiB, typically by {typical} KiB in {KILLS_A_CYCLE} kills"]
+
+
+def soak_kills(n):
+    """Kill Redis n times under load. What went wrong, and how many cycles there were."""
+    redis = Redis("redis")
+    daemon = Ratelimitd(CONFIG, redis=redis)
+    sizes, files, wrong = [], [], []
+    try:
+        print("kills  resident KiB  descriptors")
+        for number in range(n // KILLS_A_CYCLE):
+            wrong += cycle([daemon], redis, kill_redis, 1000 * number)
+            if wrong:
+                break
+            settled(daemon, redis)
+            sizes += measure([daemon], files)
+            print(f"{(number + 1) * KILLS_A_CYCLE:5}  {sizes[-1]:12}  {files[-1][0]:11}", flush=True)
+    finally:
+        daemon.close()
+        redis.close()
+    return wrong + (leaks(sizes) if sizes else []), len(sizes)
+
+
 def main():
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 600
-    wrong, cycles = soak(seconds)
+    if sys.argv[1:2] == ["kills"]:
+        wrong, cycles = soak_kills(int(sys.argv[2]) if len(sys.argv) > 2 else 200)
+    else:
+        wrong, cycles = soak(float(sys.argv[1]) if len(sys.argv) > 1 else 600)
     for line in wrong:
         print(f"soak: {line}")
     print(f"{cycles} cycles, {len(wrong)} failed")

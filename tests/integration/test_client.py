@@ -35,19 +35,20 @@ class Installed:
                               text=True).stdout.split()
 
     def build(self, source):
-        """A program of client_programs/, with the flags that pkg-config tells and no others of ours."""
-        program = self.prefix / source.replace(".", "_")
-        compiler = ["g++", "-std=c++17"] if source.endswith(".cc") else ["gcc", "-std=gnu11"]
+        """A program of client_programs/, or of an absolute path, with the flags that pkg-config tells and no others of ours."""
+        path = PROGRAMS / source
+        program = self.prefix / path.name.replace(".", "_")
+        compiler = ["g++", "-std=c++17"] if path.suffix == ".cc" else ["gcc", "-std=gnu11"]
         sanitizers = ["-fsanitize=address,undefined"] if sanitized() else []
-        subprocess.run([*compiler, "-g", "-Wall", "-Wextra", "-Werror", *sanitizers, str(PROGRAMS / source), "-o", str(program),
+        subprocess.run([*compiler, "-g", "-Wall", "-Wextra", "-Werror", *sanitizers, str(path), "-o", str(program),
                         *self.flags("--cflags", "--libs")], check=True)
         return [str(program)]
 
     def env(self):
         return {**os.environ, "LD_LIBRARY_PATH": str(self.libraries)}
 
-    def run(self, argv):
-        return subprocess.run(argv, env=self.env(), capture_output=True, text=True, timeout=PATIENCE_S * 3,
+    def run(self, argv, **env):
+        return subprocess.run(argv, env={**self.env(), **env}, capture_output=True, text=True, timeout=PATIENCE_S * 3,
                               stdin=subprocess.DEVNULL)
 
 
@@ -89,6 +90,16 @@ def test_it_needs_the_c_library_and_nothing_else(installed):
 def test_a_program_links_and_asks(installed, daemon, source, said):
     done = installed.run([*installed.build(source), daemon.socket, "few"])
     assert (done.returncode, done.stdout) == (0, said), done.stderr
+
+
+def test_the_example_of_the_manual_page_asks(installed, ratelimitd):
+    daemon = ratelimitd("policies: {login: {algorithm: fixed_window, limit: 5, window: 1d, start: first_hit}}")
+    page = (ROOT / "src/client/libratelimit.3").read_text()
+    text = re.search(r"^\.Bd -literal\n(.*?)^\.Ed", page, re.M | re.S).group(1).replace("\\e", "\\")
+    source = installed.prefix / "example.c"
+    source.write_text(text)
+    done = installed.run([*installed.build(source), daemon.socket], RATELIMIT_SOCKET=daemon.socket)
+    assert (done.returncode, done.stdout) == (0, "allowed, 4 left\n"), done.stderr
 
 
 METHODS = """inline: {allow: true}

@@ -3,6 +3,7 @@ Vim script and from Lua), pynvim's session, twenty lines of Python, and bytes th
 would write."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -61,6 +62,15 @@ def test_neovims_notifications_charge_nothing(daemon):
     said = nvim(daemon, "let d = sockconnect('pipe', $RATELIMIT_SOCKET, {'rpc': v:true})", "call rpcnotify(d, 'check', 'login', 'alice')",
                 "call rpcnotify(d, 'nvim_set_client_info', 'x')", "echo rpcrequest(d, 'peek', 'login', 'alice').remaining")
     assert said.split() == ["5"]
+
+
+def test_the_examples_say_when_to_go_ahead(ratelimitd):
+    """None of them looked at delay_ms: they would have gone ahead at once."""
+    shaping = ratelimitd("policies: {login: {algorithm: leaky_bucket, limit: 1, window: 1d, burst: 1, max_wait: 10d}}")
+    asked = [run(shaping, sys.executable, str(EXAMPLES / "check.py"), "login", "alice").stdout for _ in range(2)]
+    assert asked[0] == "allowed\n" and re.fullmatch(r"allowed, go ahead in \d+ ms\n", asked[1])
+    if shutil.which("nvim"):
+        assert re.fullmatch(r"allowed, go ahead in \d+ ms", nvim(shaping, f"luafile {EXAMPLES}/check.lua").strip())
 
 
 def test_twenty_lines_of_python_ask(daemon):

@@ -33,6 +33,12 @@ def daemon(ratelimitd):
     return ratelimitd(configurations()[0])
 
 
+@pytest.fixture
+def shaping(ratelimitd):
+    """A daemon whose policy makes wait where another would deny."""
+    return ratelimitd("policies: {login: {algorithm: leaky_bucket, limit: 1, window: 1d, burst: 1, max_wait: 10d}}")
+
+
 def run(argv, daemon, **options):
     env = {**os.environ, "RATELIMIT_SOCKET": daemon.socket, "PATH": f"{build_dir() / 'bin'}:{os.environ['PATH']}"}
     return subprocess.run(argv, env=env, text=True, capture_output=True, timeout=30, stdin=subprocess.DEVNULL, **options)
@@ -84,7 +90,7 @@ def test_the_lines_of_install_work_with_what_is_installed(ratelimitd, tmp_path):
 
 
 @pytest.mark.release
-def test_the_c_example_compiles_against_what_is_installed_and_asks(daemon, tmp_path):
+def test_the_c_example_compiles_against_what_is_installed_and_asks(daemon, shaping, tmp_path):
     if "asan" in build_dir().name:
         pytest.skip("a sanitized library needs a sanitized program")
     compiler = shutil.which("gcc") or shutil.which("cc")
@@ -98,11 +104,15 @@ def test_the_c_example_compiles_against_what_is_installed_and_asks(daemon, tmp_p
     library = next((tmp_path / "usr").rglob("libratelimit.so")).parent
     done = run(["env", f"LD_LIBRARY_PATH={library}", str(tmp_path / "program")], daemon)
     assert done.stdout == "allowed, 4 left\n", done.stderr
+    asked = [run(["env", f"LD_LIBRARY_PATH={library}", str(tmp_path / "program")], shaping).stdout for _ in range(2)]
+    assert asked[0] == "allowed, 0 left\n" and re.fullmatch(r"allowed, go ahead in \d+ ms\n", asked[1])
 
 
-def test_the_python_example_asks(daemon):
+def test_the_python_example_asks(daemon, shaping):
     done = run([sys.executable, "-c", blocks("python")[0]], daemon)
     assert done.stdout == "allowed\n", done.stderr
+    asked = [run([sys.executable, "-c", blocks("python")[0]], shaping).stdout for _ in range(2)]
+    assert asked[0] == "allowed\n" and re.fullmatch(r"allowed, go ahead in \d+ ms\n", asked[1])
 
 
 def test_the_neovim_example_asks(daemon, tmp_path):

@@ -25,4 +25,9 @@ class RateLimit:
 
 if __name__ == "__main__":
     decision = RateLimit().call("check", sys.argv[1], sys.argv[2])
-    print("allowed" if decision["allowed"] else f"denied, retry in {decision['retry_after_ms']} ms")
+    if not decision["allowed"]:
+        print(f"denied, retry in {decision['retry_after_ms']} ms")
+    elif decision.get("delay_ms"):
+        print(f"allowed, go ahead in {decision['delay_ms']} ms")
+    else:
+        print("allowed")

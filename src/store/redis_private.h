@@ -43,6 +43,7 @@ struct redis_store {
     struct list in_flight; /* oldest first */
     struct list refused;   /* met NOSCRIPT: to be sent again, before what waits */
     uint32_t n_calls;      /* in_flight and refused */
+    uint32_t window;       /* how many n_calls may be now: 1 to options.window, by how fast Redis answers */
     enum phase phase;
     int64_t server_ahead_us; /* the server's clock less CLOCK_MONOTONIC, as its last reply had it */
     struct redis_call reload;
@@ -65,7 +66,8 @@ struct redis_store {
 };
 
 void redis_store_end(struct redis_store *store, struct op *op, enum op_outcome outcome); /* done runs soon */
-void redis_store_call_soon(struct redis_store *store); /* done of those in `ended`, from a timer */
+void redis_store_call_soon(struct redis_store *store);                     /* done of those in `ended`, from a timer */
+void redis_store_adapt_window(struct redis_store *store, int64_t sent_us); /* to the reply of what was sent then */
 /* Not done, and not sent: it waits again, before the others. It ends where there is no memory for that. */
 void redis_store_wait_again(struct redis_store *store, struct op *op);
 

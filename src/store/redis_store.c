@@ -102,6 +102,7 @@ static void on_ready(void *arg)
 {
     struct redis_store *store = arg;
     counters.redis_up = 1;
+    store->window = store->options.window;
     store->phase = SENDING;
     redis_turns_send_refused(store);
 }
@@ -169,14 +170,31 @@ static bool redis_withdraw(void *impl, struct op *op)
     return true;
 }
 
+/* So long may a reply take while more is sent. */
+static int64_t slow_us(const struct redis_store *store)
+{
+    return (int64_t)store->options.deadline_ms * 1000 / FULL_PART;
+}
+
 /* One batch may always be on its way; more only as long as Redis answers well within the deadline. */
 static bool window_is_full(const struct redis_store *store)
 {
     if (list_empty(&store->in_flight)) return false;
-    if (store->n_calls >= store->options.window) return true;
+    if (store->n_calls >= store->window) return true;
 
     const struct redis_slot *oldest = LIST_ITEM(store->in_flight.next, struct redis_slot, link);
-    return store->clock->mono_us - oldest->sent_us >= (int64_t)store->options.deadline_ms * 1000 / FULL_PART;
+    return store->clock->mono_us - oldest->sent_us >= slow_us(store);
+}
+
+/* What is on the wire is what a new op waits for. Half as much of it where that takes too long, one more where not. */
+void redis_store_adapt_window(struct redis_store *store, int64_t sent_us)
+{
+    bool is_slow = store->clock->mono_us - sent_us >= slow_us(store);
+    if (is_slow)
+        store->window = store->window > 1 ? store->window / 2 : 1;
+    else if (store->window < store->options.window)
+        store->window++;
+    if (store->window > store->options.window) store->window = store->options.window;
 }
 
 /* Nobody waits for it any more, and it was not sent. */

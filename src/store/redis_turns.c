@@ -324,6 +324,7 @@ static void on_value_reply(struct redis_slot *slot, const struct redis_reader *r
     }
 
     redis_turns_learn_time(store, slot->turn);
+    redis_store_adapt_window(store, slot->sent_us);
     if (status > 0) {
         counters.redis_batches_too_late++;
         wait_again(slot);

@@ -88,6 +88,41 @@ static void while_redis_is_slow_only_one_batch_is_before_it(void **state)
     assert_int_equal(store_world->n_allowed, 11);
 }
 
+static void a_redis_that_falls_behind_has_less_before_it_until_it_is_fast_again(void **state)
+{
+    (void)state;
+    enum { SLOW_US = 1000 }; /* a quarter of the deadline */
+    store_world->options.window = 8;
+    store_world->options.deadline_ms = 4;
+    store_world->options.batch_max_keys = 1;
+    served_store_open();
+    real_redis_signal(&redis, SIGSTOP);
+    store_world_check_many("slow", 8, 8);
+    store_flush(&store_world->store);
+    int64_t sent_us = store_world->clock.mono_us;
+    while (store_world->clock.mono_us <= sent_us + SLOW_US) clock_update(&store_world->clock);
+    real_redis_signal(&redis, SIGCONT);
+    store_world_settle();
+
+    real_redis_signal(&redis, SIGSTOP);
+    store_world_check_many("k", 10, 10);
+    store_flush(&store_world->store);
+    assert_int_equal(counters.redis_inflight, 1);
+    real_redis_signal(&redis, SIGCONT);
+    store_world_settle();
+
+    store_world->options.deadline_ms = 30000; /* now every reply is fast */
+    redis_store_set_options(store_world->redis, &store_world->options);
+    store_world_check_many("fast", 20, 20);
+    store_world_settle();
+    real_redis_signal(&redis, SIGSTOP);
+    store_world_check_many("k", 10, 10);
+    store_flush(&store_world->store);
+    assert_int_equal(counters.redis_inflight, 8);
+    real_redis_signal(&redis, SIGCONT);
+    store_world_settle();
+}
+
 static void what_waited_beyond_its_deadline_is_never_sent(void **state)
 {
     (void)state;
@@ -239,6 +274,7 @@ int main(void)
         TEST(one_party_cannot_take_every_place_on_the_wire),
         TEST(the_window_bounds_what_is_on_the_wire),
         TEST(while_redis_is_slow_only_one_batch_is_before_it),
+        TEST(a_redis_that_falls_behind_has_less_before_it_until_it_is_fast_again),
         TEST(what_waited_beyond_its_deadline_is_never_sent),
         TEST(what_waits_can_be_taken_back_and_what_is_sent_cannot),
         TEST(a_lost_connection_ends_what_waits_as_not_sent),

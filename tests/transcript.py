@@ -45,7 +45,8 @@ def main():
         README.write_text(PLACE.sub(lambda _: text, README.read_text()))
         return 0
     found = differences()
-    print("\n".join(found))
+    for line in found:
+        print(line)
     return 1 if found else 0
 
 

@@ -44,11 +44,12 @@ static void answer_error(struct check *check, enum reason reason)
         const char *unsent, *sent;
     } messages[] = {
         [REASON_DOWN] = {"the store is away; it was not sent", "the connection to the store was lost; it may be done"},
-        [REASON_BREAKER] = {"the store is in trouble; it was not sent"},
+        [REASON_BREAKER] = {.unsent = "the store is in trouble; it was not sent"},
         [REASON_DEADLINE] = {"the store is too busy; it was not sent",
                              "the store did not answer in time; it may be done"},
-        [REASON_OVERLOAD] = {"too much waits for the store already (store.redis.max_inflight, store.redis.max_output); "
-                             "it was not sent"},
+        [REASON_OVERLOAD] =
+            {.unsent = "too much waits for the store already (store.redis.max_inflight, store.redis.max_output); "
+                       "it was not sent"},
         [REASON_STORE_ERROR] = {.sent = "the store answered with an error, or a key holds a value of another type"},
     };
     const char *sent = messages[reason].sent, *unsent = messages[reason].unsent;

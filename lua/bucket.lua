@@ -1,13 +1,14 @@
--- bucket.lua: token bucket = GCRA in exact integers; twin of src/limit/bucket.c, which tells how.
--- a tokens per b us; c the level up to which a check is admitted, d the highest that any may leave. Value: <I7 tat us> <I7 rem> <I6 expiry ms>, 20 bytes; the expiry stands in
--- the value too, so that one SETRANGE does while it is far enough.
---@state s1
+-- bucket.lua: token bucket = GCRA in exact integers, and with a wait the leaky bucket; C counterpart src/limit/bucket.c,
+-- which tells how. a tokens per b us; c the level up to which a check is admitted, d the highest that any may leave.
+-- Value: <I7 tat us> <I7 rem> <I6 expiry ms>, 20 bytes; the expiry stands in the value too, so that one SETRANGE does
+-- while it is far enough.
 --@prepare
-local life = (d - d % a) / a
-local horizon = floor((now + 2 * life) / 1000) + 1000
-local px = fmt('%.0f', horizon)
+step = b
+base = (d - d % a) / a -- us until the highest level is drained
+edge = floor((now + 2 * base) / 1000) + 1000
+px = fmt('%.0f', edge)
 --@view
-s1, more, keep = 0, 0, 0
+capacity = c
 if raw then
     if #raw == 20 then
         local tat, rem
@@ -15,27 +16,20 @@ if raw then
         local ahead = tat - now
         if ahead >= 0 then
             if rem >= a then rem = a - 1 end
-            if ahead > life then s1 = d + 1 else s1 = ahead * a + rem end
-            if s1 > d then s1, keep = d, -1 elseif s1 > 0 then keep = 1 end
+            used = ahead > base and d + 1 or ahead * a + rem
+            if used > d then used, stale = d, true end
         end
     else
         n_bad = n_bad + 1
     end
 end
---@room
-room = floor((c - s1) / b)
---@store
-local level = s1 + units * b
-local rem = level % a
-local tat = now + (level - rem) / a
-if more * 1000 > tat and more <= horizon then
+--@save
+local rem = used % a
+local tat = now + (used - rem) / a
+if more * 1000 > tat and more <= edge then
     call('SETRANGE', key, '0', pack('<I7I7', tat, rem))
 elseif raw then
-    call('SET', key, pack('<I7I7I6', tat, rem, horizon), 'PXAT', px)
-elseif not call('SET', key, pack('<I7I7I6', tat, rem, horizon), 'PXAT', px, 'NX') then
-    s1 = -1
+    call('SET', key, pack('<I7I7I6', tat, rem, edge), 'PXAT', px)
+else
+    done = call('SET', key, pack('<I7I7I6', tat, rem, edge), 'PXAT', px, 'NX')
 end
---@refund
-back = -floor(-s1 / b) -- rounded up: a unit that is partly back already counts as one
-if units < back then back = units end
-s1 = s1 > back * b and s1 - back * b or 0

@@ -1,20 +1,17 @@
--- compat_endpoint_log.lua: a ZSET of milliseconds, every request recorded, the denied ones too; twin in
+-- compat_endpoint_log.lua: a ZSET of milliseconds, every request recorded, the denied ones too; C counterpart in
 -- src/limit/compat.c. limit a, window b ms (whole seconds). Members are unique, so that two requests in one
 -- millisecond count as two.
---@state s1 s2 own counts
 --@prepare
-local now_ms = floor(now / 1000)
-local stamp = fmt('%.0f', now_ms)
-local edge = fmt('%.0f', now_ms - b)
-local after = '(' .. edge
-local ttl = fmt('%.0f', b / 1000)
+base = fmt('%.0f', now_ms)
+edge = fmt('%.0f', now_ms - b)
+px = fmt('%.0f', b / 1000)
+second, start, window, counted = 0, now_ms * 1000, b * 1000, 1e300
 --@view compat_rlaas_sliding
---@room compat_rlaas_sliding
 --@wait compat_rlaas_sliding
---@store
-for _ = 1, units do
-    n_members = n_members + 1
-    call('ZADD', key, stamp, fmt('%.0f-%.0f-%d', now, nonce, n_members))
+--@save
+for _ = 1, charge do
+    n_added = n_added + 1
+    call('ZADD', key, base, fmt('%.0f-%.0f-%d', now, nonce, n_added))
 end
 call('ZREMRANGEBYSCORE', key, '0', edge)
-call('EXPIRE', key, ttl)
+call('EXPIRE', key, px)

@@ -1,10 +1,10 @@
 -- compat_endpoint_window.lua: as compat_first_hit, but the first denied request is counted: the count stops one
--- above the limit. Twin in src/limit/compat.c.
---@state s1 s2 own counts
---@prepare compat_first_hit
+-- above the limit. C counterpart in src/limit/compat.c.
+--@prepare
+px = fmt('%.0f', b / 1000)
+second, start, since, counted = 0, now_ms + b, 1e300, 1e300
 --@view compat_first_hit
---@room compat_first_hit
---@store
-if units > a + 1 - s1 then units = a + 1 - s1 end
-if units > 0 then call('INCRBY', key, fmt('%.0f', units)) end
-if more < 0 then call('EXPIRE', key, ttl) end
+--@save
+if charge > a + 1 - (used - charge) then charge = a + 1 - (used - charge) end
+if charge > 0 then call('INCRBY', key, fmt('%.0f', charge)) end
+if more < 0 then call('EXPIRE', key, px) end

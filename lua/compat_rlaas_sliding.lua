@@ -1,41 +1,28 @@
--- compat_rlaas_sliding.lua: a ZSET of milliseconds, what is denied is not recorded; twin in src/limit/compat.c.
--- limit a, window b ms. Key: the base key. What has left the window goes first, and a denial sets the TTL of
--- two windows too, as the original's does.
---@state s1 s2 own
+-- compat_rlaas_sliding.lua: a ZSET of milliseconds, what is denied is not recorded; C counterpart in
+-- src/limit/compat.c. limit a, window b ms. Key: the base key. What has left the window goes first, and a denial sets
+-- the TTL of two windows too, as the original's does.
 --@prepare
-local now_ms = floor(now / 1000)
-local stamp = fmt('%.0f', now_ms)
-local edge = fmt('%.0f', now_ms - b)
-local after = '(' .. edge
-local ttl = fmt('%.0f', 2 * b)
+base = fmt('%.0f', now_ms)
+edge = fmt('%.0f', now_ms - b)
+px = fmt('%.0f', 2 * b)
+second, start, window = 0, now_ms * 1000, b * 1000
 --@view
-s1, s2, more, keep = 0, 0, 0, 0
-local live = try('ZCOUNT', key, after, '+inf')
+local live = try('ZCOUNT', key, '(' .. edge, '+inf')
 if type(live) == 'table' then
     if not find(live.err, 'WRONGTYPE', 1, true) then return live end
-    s1 = -1
+    used = -1
 elseif live > 0 then
-    s1, keep = live, 1
+    used = live
     local newest = tonumber(call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2])
-    s2 = 1000 * (newest < now_ms + b and floor(newest) or now_ms + b)
+    extra = 1000 * (newest < now_ms + b and floor(newest) or now_ms + b)
 end
-if s1 >= 0 and k > 0 then keep = -1 end
---@room
-room = a - s1
+stale = used >= 0 and count > 0
 --@wait
-local nth, now_ms = counting + cost - a, floor(now / 1000) -- 1-based, oldest first, of those that count
-local opens = now_ms
-if nth >= 1 and nth <= s1 then
-    local place = fmt('%d', call('ZCARD', key) - s1 + nth - 1)
-    opens = floor(tonumber(call('ZRANGE', key, place, place, 'WITHSCORES')[2]))
-end
-wait = 1000 * (opens + b - now_ms)
-if wait < 1 then wait = 1 end
-if wait > 1000 * b then wait = 1000 * b end
---@store
+wait = 1000 * (floor(tonumber(call('ZRANGE', key, place, place, 'WITHSCORES')[2])) - now_ms) + window
+--@save
 call('ZREMRANGEBYSCORE', key, '0', edge)
-for _ = 1, units do
-    n_members = n_members + 1
-    call('ZADD', key, stamp, fmt('%.0f-%.0f-%d', now, nonce, n_members))
+for _ = 1, charge do
+    n_added = n_added + 1
+    call('ZADD', key, base, fmt('%.0f-%.0f-%d', now, nonce, n_added))
 end
-call('PEXPIRE', key, ttl)
+call('PEXPIRE', key, px)

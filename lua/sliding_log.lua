@@ -1,43 +1,25 @@
--- sliding_log.lua: the time of every unit admitted; twin of src/limit/sliding_log.c, which tells why expired
+-- sliding_log.lua: the time of every unit admitted; C counterpart src/limit/sliding_log.c, which tells why expired
 -- times may stay. limit a, window b us, d 1 = denials count. Value: LIST of us, oldest first, the newest a of them.
---@state s1 s2 own counts
 --@prepare
-local edge = now - b -- times up to here have expired
-local stamp = fmt('%.0f', now)
-local px = fmt('%.0f', floor((now + b + 999) / 1000))
+edge = now - b -- times up to here have expired
+base = fmt('%.0f', now)
+px = fmt('%.0f', floor((now + b + 999) / 1000))
+second, start, window = 0, now, b
+if d == 1 then counted = 1e300 end
 --@view
-s1, s2, more, keep = 0, 0, 0, 0 -- more: how many have expired; -1: not our list
-local len = try('LLEN', key)
+local len = try('LLEN', key) -- more: how many have expired; -1: not our list
 if type(len) == 'table' then
     if not find(len.err, 'WRONGTYPE', 1, true) then return len end
-    s1 = -1
+    used = -1
 elseif len > 0 then
     local newest = call('LINDEX', key, '-1')
-    s2 = #newest <= 16 and find(newest, '^%d+$') and tonumber(newest)
-    if not s2 then
+    extra = #newest <= 16 and find(newest, '^%d+$') and tonumber(newest)
+    if not extra then
         n_bad = n_bad + 1
-        s2, more = 0, -1
+        extra, more = 0, -1
     else
-        if s2 > now then -- the clock stepped back: times ahead of it become now
-            local low, high = -1, len - 1 -- the first of them lies above low and at or below high (places from 0)
-            while high - low > 1 do
-                local middle = floor((low + high) / 2)
-                if (tonumber(call('LINDEX', key, fmt('%d', middle))) or 0) > now then
-                    high = middle
-                else
-                    low = middle
-                end
-            end
-            local ahead, copies = len - high, {}
-            for j = 1, ahead < 1000 and ahead or 1000 do copies[j] = stamp end
-            call('LTRIM', key, '0', fmt('%d', -1 - ahead))
-            for done = 0, ahead - 1, 1000 do
-                call('RPUSH', key, unpack(copies, 1, ahead - done < 1000 and ahead - done or 1000))
-            end
-            call('PEXPIREAT', key, px)
-            s2 = now
-        end
-        if s2 <= edge then
+        if extra > now then extra, stale = now, true end -- the clock stepped back: times ahead of it become now
+        if extra <= edge then
             more = len
         elseif (tonumber(call('LINDEX', key, '0')) or 0) <= edge then
             -- the first that counts lies above low and at or below high
@@ -56,56 +38,62 @@ elseif len > 0 then
             end
             more = high
         end
-        s1 = len - more
-        if s1 > 0 then keep = 1 end
+        used = len - more
     end
 end
---@room
-room = a - s1
---@wait
-local nth = counting + cost - a -- 1-based, oldest first, of those that count
-local opens = nth >= 1 and nth <= s1 and tonumber(call('LINDEX', key, fmt('%d', more + nth - 1))) or now
-wait = opens + b - now
-if not (wait >= 1) then wait = 1 end -- a value of somebody else's amid the times
-if wait > b then wait = b end
---@store
-if units > a then units = a end
-if more < 0 then call('DEL', key) end
-if units == 1 then
-    call('RPUSH', key, stamp)
-elseif units > 0 then
-    local copies = {}
-    for j = 1, units < 1000 and units or 1000 do copies[j] = stamp end
-    for done = 0, units - 1, 1000 do
-        call('RPUSH', key, unpack(copies, 1, units - done < 1000 and units - done or 1000))
-    end
-end
-if units > 0 and more + s1 + units > a then call('LTRIM', key, fmt('%d', -a), '-1') end
-call('PEXPIREAT', key, px)
---@refund
-local newer = 0 -- than made: they stay
-if s1 > 0 and s2 > made then
-    local low, high = more - 1, more + s1 - 1 -- the first of them lies above low and at or below high
+--@save
+if stale then
+    local len = more + used - charge
+    local low, high = -1, len -- the first that is ahead, if any is left, lies above low and at or below high
     while high - low > 1 do
         local middle = floor((low + high) / 2)
-        if (tonumber(call('LINDEX', key, fmt('%d', middle))) or 0) > made then high = middle else low = middle end
+        if (tonumber(call('LINDEX', key, fmt('%d', middle))) or 0) > now then high = middle else low = middle end
     end
-    newer = more + s1 - high
+    local ahead, copies = len - high, {}
+    for j = 1, ahead < 1000 and ahead or 1000 do copies[j] = base end
+    if ahead > 0 then call('LTRIM', key, '0', fmt('%d', -1 - ahead)) end
+    for pushed = 0, ahead - 1, 1000 do
+        call('RPUSH', key, unpack(copies, 1, ahead - pushed < 1000 and ahead - pushed or 1000))
+    end
 end
-back = s1 - newer < units and s1 - newer or units
-if back > 0 then
-    local rest, kept = back, {}
+if charge > a then charge = a end
+if more < 0 then call('DEL', key) end
+if charge == 1 then
+    call('RPUSH', key, base)
+elseif charge > 0 then
+    local copies = {}
+    for j = 1, charge < 1000 and charge or 1000 do copies[j] = base end
+    for pushed = 0, charge - 1, 1000 do
+        call('RPUSH', key, unpack(copies, 1, charge - pushed < 1000 and charge - pushed or 1000))
+    end
+end
+if charge > 0 and more + used > a then call('LTRIM', key, fmt('%d', -a), '-1') end
+call('PEXPIREAT', key, px)
+--@wait
+wait = (tonumber(call('LINDEX', key, place)) or now) + window - now
+--@refund
+local newer = 0 -- than the charge: they stay
+if used > 0 and extra > charged_at then
+    local low, high = more - 1, more + used - 1 -- the first of them lies above low and at or below high
+    while high - low > 1 do
+        local middle = floor((low + high) / 2)
+        if (tonumber(call('LINDEX', key, fmt('%d', middle))) or 0) > charged_at then high = middle else low = middle end
+    end
+    newer = more + used - high
+end
+gives = used - newer < units and used - newer or units
+if gives > 0 then
+    local rest, kept = gives, {}
     if newer > 0 then -- those of one charge are taken out where they stand: mostly that is all
-        rest = back - call('LREM', key, fmt('%d', -back), call('LINDEX', key, fmt('%d', -1 - newer)))
+        rest = gives - call('LREM', key, fmt('%d', -gives), call('LINDEX', key, fmt('%d', -1 - newer)))
         if rest > 0 then kept = call('LRANGE', key, fmt('%d', -newer), '-1') end
     end
     if rest > 0 then
         call('LTRIM', key, '0', fmt('%d', -1 - newer - rest))
-        for done = 0, newer - 1, 1000 do
-            call('RPUSH', key, unpack(kept, done + 1, newer - done < 1000 and newer or done + 1000))
+        for pushed = 0, newer - 1, 1000 do
+            call('RPUSH', key, unpack(kept, pushed + 1, newer - pushed < 1000 and newer or pushed + 1000))
         end
     end
-    s1 = s1 - back
-    s2 = s1 > 0 and tonumber(call('LINDEX', key, '-1')) or 0
-    if not (s2 >= 0 and s2 <= now) then s2 = now end -- a value of somebody else's amid the times
+    extra = tonumber(call('LINDEX', key, '-1')) or 0
+    if not (extra >= 0 and extra <= now) then extra = now end -- a value of somebody else's amid the times
 end

@@ -1,5 +1,5 @@
 /*
- * leaky_bucket.c: shaping; twin of lua/leaky_bucket.lua. All of it is bucket.c's, with a wait.
+ * leaky_bucket.c: shaping. All of it is bucket.c's, with a wait; the script knows only the bucket (lua/bucket.lua).
  *
  * What a token bucket would deny is admitted with a delay, as long as that is at most the policy's max_wait (or
  * the check's own, smaller one): the units stand in a queue that drains `limit` per `window`. Whoever asks waits

@@ -183,7 +183,7 @@ int compat_of_name(const char *name);
 const char *limit_prepare(struct limit *limit, const char *compat_prefix, char *text, size_t size);
 
 /*
- * The one sharing-out, twin of the core's loop in lua/core.lua: of `k` checks of `cost` units each, how
+ * The one sharing-out, as in lua/batch.lua: of `k` checks of `cost` units each, how
  * many of the first ones are admitted into `room`? For several limits the caller takes the smallest.
  */
 int64_t limit_fit(int64_t room, int64_t cost, int64_t k);

@@ -1,5 +1,5 @@
 /*
- * memory_holds.c: reserving and settling in memory, by the same steps as lua/step_reserve.lua and lua/step_settle.lua.
+ * memory_holds.c: reserving and settling in memory, by the same steps as lua/batch.lua.
  *
  * The holds of a policy and key are an entry of the table (memory_table.h). Any op on them first gives back the units
  * of those that have ended by the limits' now, at most TAKE_MAX at a time. A state whose flag `held` is not set has

@@ -1,5 +1,5 @@
 /*
- * memory_store.c: an op decided on the spot, by the same steps as the script's (lua/core.lua):
+ * memory_store.c: an op decided on the spot, by the same steps as the script's (lua/batch.lua):
  *
  *   open     each member's state as of now, or a fresh one; members of one key share it
  *   decide   do all members fit? then each one's answer and what it is charged

@@ -5,17 +5,17 @@
 #ifndef RL_STORE_REDIS_PRIVATE_H
 #define RL_STORE_REDIS_PRIVATE_H
 
+#include "store/batch.h"
 #include "store/op_queue.h"
 #include "store/redis_link.h"
 #include "store/redis_store.h"
-#include "store/turn.h"
 
 /* One turn on its way. */
 struct redis_slot {
     struct list link; /* in idle, in_flight or refused; in none while it is filled */
     struct redis_call call;
     struct redis_store *store; /* not owned */
-    struct turn *turn;         /* owned */
+    struct batch *batch;       /* owned */
     uint32_t nonce;
     int64_t last_deadline_us; /* of its ops; CLOCK_MONOTONIC, as the next two */
     int64_t sent_us;
@@ -47,7 +47,7 @@ struct redis_store {
     enum phase phase;
     int64_t server_ahead_us; /* the server's clock less CLOCK_MONOTONIC, as its last reply had it */
     struct redis_call reload;
-    struct turn *canary; /* owned; stays empty */
+    struct batch *canary; /* owned; stays empty */
     uint32_t canary_nonce;
     uint32_t last_nonce;
 
@@ -72,7 +72,7 @@ void redis_store_adapt_window(struct redis_store *store, int64_t sent_us); /* to
 void redis_store_wait_again(struct redis_store *store, struct op *op);
 
 struct redis_slot *redis_turns_begin(struct redis_store *store); /* for a new turn; NULL without memory */
-int redis_turns_add(struct redis_slot *slot, struct op *op);     /* as turn_add */
+int redis_turns_add(struct redis_slot *slot, struct op *op);     /* as batch_add */
 void redis_turns_abandon(struct redis_slot *slot);               /* nothing was put in */
 void redis_turns_free_slots(struct list *slots);
 void redis_turns_send(struct redis_slot *slot);           /* it is complete */
@@ -80,6 +80,6 @@ void redis_turns_send_refused(struct redis_store *store); /* those that met NOSC
 void redis_turns_end_refused(struct redis_store *store);  /* they end with OP_DOWN */
 /* Load the script again, or move to another server, once nothing is in flight that this could overtake. */
 void redis_turns_go_on_when_drained(struct redis_store *store);
-void redis_turns_learn_time(struct redis_store *store, const struct turn *turn); /* the server's, of a good reply */
+void redis_turns_learn_time(struct redis_store *store, const struct batch *batch); /* the server's, of a good reply */
 
 #endif

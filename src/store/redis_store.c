@@ -1,7 +1,7 @@
 /*
  * redis_store.c: the store as the engine sees it: ops in, their ends out, and what the link tells.
  *
- *   submit ──▶ waiting (op_queue.h) ── flush: while the window has room, one batch (a slot: one turn of turn.h) after
+ *   submit ──▶ waiting (op_queue.h) ── flush: while the window has room, one batch (a slot: one batch of batch.h) after
  * the other, filled round robin over the parties ──▶ redis_turns.c ──▶ done
  *
  * The window bounds what Redis has before it. What is sent cannot be called back, so a Redis that falls behind would
@@ -129,14 +129,14 @@ static size_t canary_args(void *arg, const struct slice **ret_args)
 {
     struct redis_store *store = arg;
     store->canary_nonce = ++store->last_nonce;
-    return turn_args(store->canary, store->canary_nonce, store->clock->wall_us, 0, ret_args);
+    return batch_args(store->canary, store->canary_nonce, store->clock->wall_us, 0, ret_args);
 }
 
 static bool is_canary_good(void *arg, const struct redis_reader *reply)
 {
     struct redis_store *store = arg;
     if (!redis_reader_is_integers(reply)) return false;
-    if (turn_replay(store->canary, reply->integers, reply->n_integers, store->canary_nonce) != 0) return false;
+    if (batch_replay(store->canary, reply->integers, reply->n_integers, store->canary_nonce) != 0) return false;
     redis_turns_learn_time(store, store->canary);
     return true;
 }
@@ -207,7 +207,7 @@ static bool is_expired(const struct redis_store *store, const struct op *op)
 static void fill(struct redis_store *store, struct redis_slot *slot)
 {
     struct op *op;
-    while (turn_n_ops(slot->turn) < BATCH_OPS_MAX && (op = op_queue_first(&store->waiting)) != NULL) {
+    while (batch_n_ops(slot->batch) < BATCH_OPS_MAX && (op = op_queue_first(&store->waiting)) != NULL) {
         stop_waiting(store, op);
         if (is_expired(store, op)) {
             redis_store_end(store, op, OP_EXPIRED);
@@ -216,7 +216,7 @@ static void fill(struct redis_store *store, struct redis_slot *slot)
 
         int status = redis_turns_add(slot, op);
         if (status == 0) continue;
-        if (status > 0 && turn_n_ops(slot->turn) > 0) {
+        if (status > 0 && batch_n_ops(slot->batch) > 0) {
             redis_store_wait_again(store, op);
             return;
         }
@@ -231,7 +231,7 @@ static void send_waiting(struct redis_store *store)
         if (slot == NULL) return; /* without memory: at the next tick, or until their deadlines */
 
         fill(store, slot);
-        if (turn_n_ops(slot->turn) > 0)
+        if (batch_n_ops(slot->batch) > 0)
             redis_turns_send(slot);
         else
             redis_turns_abandon(slot);
@@ -251,7 +251,7 @@ static void on_soon_closed(uv_handle_t *handle)
 {
     struct redis_store *store = handle->data;
     redis_turns_free_slots(&store->idle);
-    turn_free(store->canary);
+    batch_free(store->canary);
     op_queue_fini(&store->waiting);
     redis_options_fini(&store->options);
     void (*on_closed)(void *arg) = store->on_closed;
@@ -292,8 +292,8 @@ struct store redis_store_handle(struct redis_store *redis)
 static void init_script(struct redis_store *store)
 {
     store->script = (struct redis_script){
-        .text = {(const uint8_t *)turn_script, turn_script_len},
-        .sha1 = {(const uint8_t *)turn_script_sha1, sizeof(turn_script_sha1) - 1},
+        .text = {(const uint8_t *)batch_script, batch_script_len},
+        .sha1 = {(const uint8_t *)batch_script_sha1, sizeof(batch_script_sha1) - 1},
         .arg = store,
         .canary = canary_args,
         .is_canary_good = is_canary_good,
@@ -313,7 +313,7 @@ struct redis_store *redis_store_new(uv_loop_t *loop, struct clock *clock, const 
     init_script(store);
     if (op_queue_init(&store->waiting) < 0) goto err_free_store;
     if (redis_options_copy(&store->options, options) < 0) goto err_fini_queue;
-    store->canary = turn_new(store->options.key_prefix, store->options.batch_max_keys, store->options.merge);
+    store->canary = batch_new(store->options.key_prefix, store->options.batch_max_keys, store->options.merge);
     if (store->canary == NULL) goto err_free_options;
     const struct redis_link_events events = {
         .arg = store, .on_ready = on_ready, .on_down = on_down, .on_attempt = on_attempt};
@@ -324,7 +324,7 @@ struct redis_store *redis_store_new(uv_loop_t *loop, struct clock *clock, const 
     return store;
 
 err_free_canary:
-    turn_free(store->canary);
+    batch_free(store->canary);
 err_free_options:
     redis_options_fini(&store->options);
 err_fini_queue:

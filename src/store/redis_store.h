@@ -1,7 +1,7 @@
 /*
  * redis_store.h: counters in Redis or Valkey, one EVALSHA per loop turn.
  *
- * The store gathers a turn's ops (turn.h packs them), hands them to its one connection
+ * The store gathers a turn's ops (batch.h packs them), hands them to its one connection
  * (redis_link.h) and spreads the reply over the ops. Rules and reasons: the heads of
  * redis_store.c and redis_turns.c.
  *
@@ -10,7 +10,7 @@
  *     +time +mget +get +set +setrange +incrby +decrby +exists +del +pexpireat +lindex +llen +lrange +lrem +ltrim
  *     +rpush +zadd +zcount +zrange +zrangebyscore +zrem +zremrangebyscore +zrevrange +zscore
  * and, where there are compat policies, ~PREFIX:* for each one's foreign prefix and
- *     +expire +pexpire +pttl +zcard
+ *     +expire +pexpire +pttl
  * With +script|load the password's holder can run any script on these keys, so keep the server patched.
  */
 #ifndef RL_STORE_REDIS_STORE_H

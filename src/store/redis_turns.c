@@ -25,9 +25,9 @@
 #include "base/counters.h"
 
 enum {
-    CALL_ARGS_MAX = 2 + TURN_ARGS_MAX, /* EVALSHA, digest, and the turn's */
-    IDLE_MAX = 64,                     /* slots kept for later turns; about 16 KiB each */
-    LATE_US = 1000000,                 /* a turn may begin so long after the latest deadline of its ops */
+    CALL_ARGS_MAX = 2 + BATCH_ARGS_MAX, /* EVALSHA, digest, and the turn's */
+    IDLE_MAX = 64,                      /* slots kept for later turns; about 16 KiB each */
+    LATE_US = 1000000,                  /* a turn may begin so long after the latest deadline of its ops */
 };
 
 /* ---- slots ---- */
@@ -36,8 +36,8 @@ static struct redis_slot *slot_new(struct redis_store *store)
 {
     struct redis_slot *slot = mem_zalloc(sizeof(*slot));
     if (slot == NULL) return NULL;
-    slot->turn = turn_new(store->options.key_prefix, store->options.batch_max_keys, store->options.merge);
-    if (slot->turn == NULL) {
+    slot->batch = batch_new(store->options.key_prefix, store->options.batch_max_keys, store->options.merge);
+    if (slot->batch == NULL) {
         mem_free(slot);
         return NULL;
     }
@@ -52,7 +52,7 @@ struct redis_slot *redis_turns_begin(struct redis_store *store)
     struct redis_slot *slot = it != NULL ? LIST_ITEM(it, struct redis_slot, link) : slot_new(store);
     if (slot == NULL) return NULL;
     store->n_idle -= it != NULL;
-    turn_set_merge(slot->turn, store->options.batch_max_keys, store->options.merge);
+    batch_set_merge(slot->batch, store->options.batch_max_keys, store->options.merge);
     slot->nonce = ++store->last_nonce;
     slot->was_refused = slot->is_apart = slot->is_sent = false;
     slot->last_deadline_us = slot->until_us = 0;
@@ -62,7 +62,7 @@ struct redis_slot *redis_turns_begin(struct redis_store *store)
 
 int redis_turns_add(struct redis_slot *slot, struct op *op)
 {
-    int status = turn_add(slot->turn, op);
+    int status = batch_add(slot->batch, op);
     if (status != 0) return status;
 
     op->sent = true;
@@ -72,7 +72,7 @@ int redis_turns_add(struct redis_slot *slot, struct op *op)
 
 static void slot_free(struct redis_slot *slot)
 {
-    turn_free(slot->turn);
+    batch_free(slot->batch);
     mem_free(slot);
 }
 
@@ -80,8 +80,8 @@ static void slot_free(struct redis_slot *slot)
 static void slot_release(struct redis_slot *slot, struct list *to)
 {
     struct redis_store *store = slot->store;
-    turn_take_ops(slot->turn, to);
-    turn_clear(slot->turn);
+    batch_take_ops(slot->batch, to);
+    batch_clear(slot->batch);
     store->n_calls--;
     if (store->n_idle >= IDLE_MAX) {
         slot_free(slot);
@@ -141,10 +141,10 @@ static int64_t runs_until(const struct redis_store *store, const struct redis_sl
 void redis_turns_send(struct redis_slot *slot)
 {
     struct redis_store *store = slot->store;
-    const struct slice *turn_arguments;
+    const struct slice *arguments;
     int64_t until_us = runs_until(store, slot);
     size_t n =
-        turn_args(slot->turn, slot->nonce, store->clock->wall_us, until_us + store->server_ahead_us, &turn_arguments);
+        batch_args(slot->batch, slot->nonce, store->clock->wall_us, until_us + store->server_ahead_us, &arguments);
     if (n == 0) {
         slot_end(slot, OP_OVERLOAD);
         return;
@@ -154,7 +154,7 @@ void redis_turns_send(struct redis_slot *slot)
     struct slice args[CALL_ARGS_MAX];
     args[0] = slice_of("EVALSHA");
     args[1] = store->script.sha1;
-    memcpy(args + 2, turn_arguments, n * sizeof(args[0]));
+    memcpy(args + 2, arguments, n * sizeof(args[0]));
     slot->call.on_reply = on_turn_reply;
     if (redis_link_send(store->link, &slot->call, args, n + 2) < 0) {
         slot_end(slot, OP_DOWN);
@@ -167,7 +167,7 @@ void redis_turns_send(struct redis_slot *slot)
     list_push_back(&store->in_flight, &slot->link);
     counters.redis_inflight++;
     counters.redis_batches++;
-    counters.redis_batch_keys += turn_n_keys(slot->turn);
+    counters.redis_batch_keys += batch_n_keys(slot->batch);
 }
 
 void redis_turns_send_refused(struct redis_store *store)
@@ -179,9 +179,9 @@ void redis_turns_send_refused(struct redis_store *store)
         redis_turns_send(LIST_ITEM(it, struct redis_slot, link));
 }
 
-void redis_turns_learn_time(struct redis_store *store, const struct turn *turn)
+void redis_turns_learn_time(struct redis_store *store, const struct batch *batch)
 {
-    store->server_ahead_us = turn_now_us(turn) - store->clock->mono_us;
+    store->server_ahead_us = batch_now_us(batch) - store->clock->mono_us;
 }
 
 /* ---- the script's return, and the move to another server ---- */
@@ -248,7 +248,7 @@ static void send_first_policy(struct redis_store *store, struct list *ops)
     if (slot == NULL) return;
 
     slot->is_apart = true;
-    if (turn_n_ops(slot->turn) > 0)
+    if (batch_n_ops(slot->batch) > 0)
         redis_turns_send(slot);
     else
         redis_turns_abandon(slot);
@@ -315,7 +315,7 @@ static void on_value_reply(struct redis_slot *slot, const struct redis_reader *r
     struct redis_store *store = slot->store;
     int status = -1;
     if (redis_reader_is_integers(reply))
-        status = turn_replay(slot->turn, reply->integers, reply->n_integers, slot->nonce);
+        status = batch_replay(slot->batch, reply->integers, reply->n_integers, slot->nonce);
     if (status < 0) {
         counters.redis_bad_replies++;
         slot_end(slot, OP_STORE_ERROR);
@@ -323,7 +323,7 @@ static void on_value_reply(struct redis_slot *slot, const struct redis_reader *r
         return;
     }
 
-    redis_turns_learn_time(store, slot->turn);
+    redis_turns_learn_time(store, slot->batch);
     redis_store_adapt_window(store, slot->sent_us);
     if (status > 0) {
         counters.redis_batches_too_late++;

@@ -115,7 +115,7 @@ struct op {
     struct slice note;
     uint32_t note_ms;
     int64_t now_us;          /* result of OP_CHECK and OP_PEEK: the store's time, in us since the epoch */
-    enum op_outcome outcome; /* the store's: what a decided turn means for this op (turn.h) */
+    enum op_outcome outcome; /* the store's: what an answered batch means for this op (batch.h) */
     const char *slot;        /* OP_ACQUIRE, OP_RELEASE, OP_RENEW: SLOT_ID_LEN bytes, alive until `done`; else NULL */
     uint64_t party;          /* the connection that asks; 0 = the daemon itself */
     int64_t deadline_us;     /* CLOCK_MONOTONIC: not to be sent after this; 0 = it is never dropped */

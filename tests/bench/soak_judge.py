@@ -4,8 +4,8 @@
 
 Two things run side by side, and each counts its decisions:
 
-the model   tests/model against the memory store and against the script in each server (merged, one check after the
-            other, and in steps), every field; the compat presets, whose windows are real time in Redis, in memory alone;
+the model   tests/model against the memory store and against the script in each server (merged, and one check after
+            the other), every field; the compat presets, whose windows are real time in Redis, in memory alone;
             Python decides each of them anew, so these are thousands a second
 the twins   tests/judge/twins.c: the script against the C algorithms on the memory store, every field of every kind of op:
             checks, peeks, resets, refunds, at_most, request ids, reservations, slots, amid clocks that step back and
@@ -72,7 +72,7 @@ class Soak:
     def ways(name, server):
         """(where, traces -> lines) of all there is to be judged."""
         yield "memory", lambda some: judge.run_judge(judge.text_of(some), "memory")
-        for how in ((64, 1), (2, 0), (64, 1, 1)) if name not in traces.COMPAT else ():
+        for how in ((64, 1), (2, 0)) if name not in traces.COMPAT else ():
             def decide(some, options=how):
                 with server.client() as client:
                     client.flushall()

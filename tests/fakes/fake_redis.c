@@ -80,7 +80,7 @@ unsigned fake_nonce(const struct slice *args, size_t n)
     return (unsigned)strtoul(text, NULL, 10);
 }
 
-unsigned fake_turn_nonce(const struct slice *args, size_t n)
+unsigned fake_batch_nonce(const struct slice *args, size_t n)
 {
     assert_true(args[n - 1].len >= 4);
     const uint8_t *bytes = args[n - 1].data;

@@ -45,7 +45,7 @@ void fake_hang_up(struct fake_client *client); /* after what was said */
 
 /* The nonce of a call: its last argument, in decimal (link_world.h) ... */
 unsigned fake_nonce(const struct slice *args, size_t n);
-/* ... or the first four bytes of a turn's packet, little-endian (turn.h). */
-unsigned fake_turn_nonce(const struct slice *args, size_t n);
+/* ... or the first four bytes of a batch's packet, little-endian (batch.h). */
+unsigned fake_batch_nonce(const struct slice *args, size_t n);
 
 #endif

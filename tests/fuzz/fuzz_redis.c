@@ -1,10 +1,10 @@
 /*
  * fuzz_redis.c: any bytes as what a server sends, in any pieces, to a few commands that wait.
  *
- * No reply comes through that no command waits for; arrays of integers go on to the replay of a turn,
+ * No reply comes through that no command waits for; arrays of integers go on to a batch,
  * which either refuses them whole or gives every op an answer that makes sense; errors are classified.
  * The first two bytes of the input choose how many commands wait and the size of the pieces. With its highest bit set
- * the first byte chooses a turn instead, and the rest are the integers of a reply to it.
+ * the first byte chooses a batch instead, and the rest are the integers of a reply to it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -12,24 +12,24 @@
 #include "base/check.h"
 #include "limit/calendar.h"
 #include "limit/policy.h"
+#include "store/batch.h"
 #include "store/redis_reader.h"
 #include "store/redis_reply.h"
-#include "store/turn.h"
 
-enum { N_CONTROL = 2, NUMBERS = 0x80, NONCE = 1, N_LIMITS = 10, N_PLAIN = 2 * (N_LIMITS - 1), N_STEPS = 8 };
+enum { N_CONTROL = 2, NUMBERS = 0x80, NONCE = 1, N_LIMITS = 10, N_PLAIN = 2 * (N_LIMITS - 1), N_SPECIAL = 8 };
 
 #define NOW_US INT64_C(1700000000000000)
 
 /* A batch whose reply is to be read. */
-struct batch {
-    struct turn *turn;
+struct asked {
+    struct batch *batch;
     struct op ops[N_PLAIN];
     struct op_member members[N_PLAIN];
-    struct op_hold holds[N_STEPS];
+    struct op_hold holds[N_SPECIAL];
     int n_ops;
 };
 
-static struct batch plain, in_steps;
+static struct asked plain, special;
 
 static void on_done(struct op *op, enum op_outcome outcome)
 {
@@ -49,7 +49,7 @@ static void make_limit(struct limit *limit, const char *name, enum algo algo)
     CHECK(limit_prepare(limit, NULL, text, sizeof(text)) == NULL);
 }
 
-static struct op *add(struct batch *batch, enum op_kind kind, const struct limit *limit)
+static struct op *add(struct asked *batch, enum op_kind kind, const struct limit *limit)
 {
     int i = batch->n_ops++;
     struct op *op = &batch->ops[i];
@@ -63,13 +63,13 @@ static struct op *add(struct batch *batch, enum op_kind kind, const struct limit
     return op;
 }
 
-static void pack(struct batch *batch)
+static void pack(struct asked *batch)
 {
     const struct slice *args;
-    batch->turn = turn_new("rl", TURN_KEYS_MAX, true);
-    CHECK(batch->turn != NULL);
-    for (int i = 0; i < batch->n_ops; i++) CHECK(turn_add(batch->turn, &batch->ops[i]) == 0);
-    CHECK(turn_args(batch->turn, NONCE, NOW_US, 0, &args) > 0);
+    batch->batch = batch_new("rl", BATCH_KEYS_MAX, true);
+    CHECK(batch->batch != NULL);
+    for (int i = 0; i < batch->n_ops; i++) CHECK(batch_add(batch->batch, &batch->ops[i]) == 0);
+    CHECK(batch_args(batch->batch, NONCE, NOW_US, 0, &args) > 0);
 }
 
 static struct op *remembered(struct op *op)
@@ -86,7 +86,8 @@ static struct op *held(struct op *op, struct op_hold *hold, int64_t actual)
     return op;
 }
 
-/* Two ops on a key of each limit but the slots', the second a peek; and steps of every kind that tells states. */
+/* Two ops on a key of each limit but the slots', the second a peek; and ops of every other kind that
+ * reports states. */
 static void make_batches(void)
 {
     static const enum algo algos[N_LIMITS] = {
@@ -103,23 +104,23 @@ static void make_batches(void)
 
     const struct limit *bucket = &policy->limits[0], *log = &policy->limits[2], *counter = &policy->limits[3];
     const struct limit *calendar = &policy->limits[5], *hit = &policy->limits[6], *slots = &policy->limits[9];
-    remembered(add(&in_steps, OP_CHECK, hit));
-    add(&in_steps, OP_CHECK, counter)->at_most = 4;
-    in_steps.members[1].cost = 1;
-    add(&in_steps, OP_REFUND, log);
-    held(add(&in_steps, OP_RESERVE, bucket), &in_steps.holds[0], 0);
-    held(add(&in_steps, OP_SETTLE, calendar), &in_steps.holds[1], 5);
-    add(&in_steps, OP_ACQUIRE, slots)->slot = slot;
-    add(&in_steps, OP_PEEK, slots);
-    add(&in_steps, OP_CHECK, log);
-    CHECK(in_steps.n_ops == N_STEPS);
-    pack(&in_steps);
+    remembered(add(&special, OP_CHECK, hit));
+    add(&special, OP_CHECK, counter)->at_most = 4;
+    special.members[1].cost = 1;
+    add(&special, OP_REFUND, log);
+    held(add(&special, OP_RESERVE, bucket), &special.holds[0], 0);
+    held(add(&special, OP_SETTLE, calendar), &special.holds[1], 5);
+    add(&special, OP_ACQUIRE, slots)->slot = slot;
+    add(&special, OP_PEEK, slots);
+    add(&special, OP_CHECK, log);
+    CHECK(special.n_ops == N_SPECIAL);
+    pack(&special);
 }
 
 /* What comes through is an answer that a client can act upon. */
-static void replay(struct batch *batch, const int64_t *integers, size_t n)
+static void replay(struct asked *batch, const int64_t *integers, size_t n)
 {
-    if (turn_replay(batch->turn, integers, n, NONCE) != 0) return;
+    if (batch_replay(batch->batch, integers, n, NONCE) != 0) return;
     for (int i = 0; i < batch->n_ops; i++) {
         const struct decision *decision = &batch->members[i].decision;
         const enum op_kind kind = batch->ops[i].kind;
@@ -157,17 +158,17 @@ static int64_t number(const uint8_t **data, const uint8_t *end)
     }
 }
 
-static void replay_numbers(struct batch *batch, const uint8_t *data, size_t size)
+static void replay_numbers(struct asked *batch, const uint8_t *data, size_t size)
 {
     static int64_t integers[REDIS_INTEGERS_MAX];
     const uint8_t *end = data + size;
     size_t least, most;
-    turn_reply_bounds(batch->turn, &least, &most);
+    batch_reply_bounds(batch->batch, &least, &most);
     const uint8_t *more = take(&data, end, 1);
     size_t n = more == NULL ? least : least + *more % (most - least + 1);
     CHECK(n <= REDIS_INTEGERS_MAX);
     for (size_t i = 0; i < n; i++) integers[i] = number(&data, end);
-    if (more != NULL && *more >= 64) integers[batch == &plain ? least - 3 : n - 3] = NOW_US;
+    if (more != NULL && *more >= 64) integers[n - 3] = NOW_US;
     integers[n - 1] = NONCE;
     replay(batch, integers, n);
 }
@@ -181,7 +182,7 @@ static void look_at(const struct redis_reader *reader)
     if (redis_reader_is_error(reader)) (void)redis_error_remedy(redis_error_of((const char *)text.data, text.len));
     if (!redis_reader_is_integers(reader)) return;
     replay(&plain, reader->integers, reader->n_integers);
-    replay(&in_steps, reader->integers, reader->n_integers);
+    replay(&special, reader->integers, reader->n_integers);
 }
 
 /* Every whole reply in the parser; false once it has failed. */
@@ -203,9 +204,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct redis_reader reader;
     if (size < N_CONTROL) return 0;
-    if (plain.turn == NULL) make_batches();
+    if (plain.batch == NULL) make_batches();
     if (data[0] & NUMBERS) {
-        replay_numbers(data[0] & 1 ? &plain : &in_steps, data + 1, size - 1);
+        replay_numbers(data[0] & 1 ? &plain : &special, data + 1, size - 1);
         return 0;
     }
     int n_waiting = data[0] % 4;

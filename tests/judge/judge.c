@@ -1,10 +1,10 @@
 /*
  * judge.c: replays a trace of checks and prints every field of every decision, either by the C
- * algorithms on the memory store, or by the script in a real Redis and the turn's replay. A model
+ * algorithms on the memory store, or by the script in a real Redis and the batch's replay. A model
  * written in another language compares.
  *
  *   judge memory
- *   judge redis SOCKET [MAX_KEYS [MERGE [STEPS]]]      defaults 64 1 0; STEPS 1: every turn goes in steps
+ *   judge redis SOCKET [MAX_KEYS [MERGE]]      defaults 64 1
  *
  * On standard input, fields apart by spaces:
  *
@@ -53,8 +53,8 @@
 #include "base/clock.h"
 #include "limit/calendar.h"
 #include "limit/policy.h"
+#include "store/batch.h"
 #include "store/memory_store.h"
-#include "store/turn.h"
 
 enum { STEPS_MAX = 10000, KEY_SIZE = 32, POLICIES_MAX = 4096, HOLDS_MAX = 256 };
 
@@ -81,7 +81,7 @@ static struct clock judge_clock = {.manual = true, .frozen = true};
 static struct memory_store *memory; /* owned; NULL in Redis mode */
 static struct store memory_handle;
 static redisContext *redis; /* owned */
-static struct turn *turn;   /* owned */
+static struct batch *batch; /* owned */
 static int64_t skew_us;
 
 static void die(const char *what)
@@ -363,12 +363,12 @@ static void send_turn(int64_t now_us)
     static uint32_t nonce;
     static int64_t integers[STEPS_MAX];
     const struct slice *args;
-    const char *argv[2 + TURN_ARGS_MAX + 1];
-    size_t lens[2 + TURN_ARGS_MAX + 1];
+    const char *argv[2 + BATCH_ARGS_MAX + 1];
+    size_t lens[2 + BATCH_ARGS_MAX + 1];
     char now_text[24];
-    size_t n = turn_args(turn, ++nonce, now_us + skew_us, 0, &args), argc = 0;
+    size_t n = batch_args(batch, ++nonce, now_us + skew_us, 0, &args), argc = 0;
     argv[argc] = "EVALSHA", lens[argc++] = 7;
-    argv[argc] = turn_script_sha1, lens[argc++] = 40;
+    argv[argc] = batch_script_sha1, lens[argc++] = 40;
     for (size_t i = 0; i < n; i++) argv[argc] = (const char *)args[i].data, lens[argc++] = args[i].len;
     lens[argc] = (size_t)snprintf(now_text, sizeof now_text, "%" PRId64, now_us);
     argv[argc++] = now_text;
@@ -376,26 +376,26 @@ static void send_turn(int64_t now_us)
     if (reply == NULL) die("lost Redis");
     if (reply->type != REDIS_REPLY_ARRAY) die(reply->str != NULL ? reply->str : "no array");
     for (size_t i = 0; i < reply->elements; i++) integers[i] = reply->element[i]->integer;
-    if (turn_replay(turn, integers, reply->elements, nonce) < 0) die("a reply that makes no sense");
+    if (batch_replay(batch, integers, reply->elements, nonce) < 0) die("a reply that makes no sense");
     freeReplyObject(reply);
     struct list done;
     list_init(&done);
-    turn_take_ops(turn, &done);
+    batch_take_ops(batch, &done);
     while (list_pop_front(&done) != NULL) continue;
-    turn_clear(turn);
+    batch_clear(batch);
 }
 
 static void run_in_redis(int64_t now_us)
 {
     for (size_t i = 0; i < n_steps; i++) {
-        int status = turn_add(turn, &steps[i].op);
+        int status = batch_add(batch, &steps[i].op);
         if (status == 1) {
             send_turn(now_us);
-            status = turn_add(turn, &steps[i].op);
+            status = batch_add(batch, &steps[i].op);
         }
-        if (status != 0) die("an op that fits no turn");
+        if (status != 0) die("an op that fits no batch");
     }
-    if (turn_n_ops(turn) > 0) send_turn(now_us);
+    if (batch_n_ops(batch) > 0) send_turn(now_us);
 }
 
 static void run_in_memory(int64_t now_us)
@@ -521,14 +521,13 @@ static void open_store(int argc, char **argv)
         die("usage: judge memory | judge redis SOCKET [MAX_KEYS [MERGE [STEPS]]]");
     redis = redisConnectUnix(argv[2]);
     if (redis == NULL || redis->err) die("cannot connect to Redis");
-    redisReply *reply = redisCommand(redis, "SCRIPT LOAD %b", turn_script, turn_script_len);
-    if (reply == NULL || reply->type != REDIS_REPLY_STRING || strcmp(reply->str, turn_script_sha1) != 0) {
+    redisReply *reply = redisCommand(redis, "SCRIPT LOAD %b", batch_script, batch_script_len);
+    if (reply == NULL || reply->type != REDIS_REPLY_STRING || strcmp(reply->str, batch_script_sha1) != 0) {
         die(reply == NULL ? "lost Redis" : reply->str);
     }
     freeReplyObject(reply);
-    turn = turn_new("rl", argc > 3 ? (uint32_t)atoi(argv[3]) : TURN_KEYS_MAX, argc < 5 || atoi(argv[4]) != 0);
-    if (turn == NULL) die("no memory");
-    if (argc > 5 && atoi(argv[5]) != 0) turn_set_steps(turn);
+    batch = batch_new("rl", argc > 3 ? (uint32_t)atoi(argv[3]) : BATCH_KEYS_MAX, argc < 5 || atoi(argv[4]) != 0);
+    if (batch == NULL) die("no memory");
 }
 
 int main(int argc, char **argv)
@@ -539,7 +538,7 @@ int main(int argc, char **argv)
     replay_trace();
     if (redis != NULL) redisFree(redis);
     if (memory != NULL) memory_store_free(memory);
-    turn_free(turn);
+    batch_free(batch);
     for (size_t i = 0; i < n_policies; i++) policy_free(policies[i]);
     mem_free(steps);
     return 0;

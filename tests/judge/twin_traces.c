@@ -20,7 +20,7 @@
 
 #include "judge/twin_policies.h"
 #include "judge/twin_random.h"
-#include "store/turn.h"
+#include "store/batch.h"
 
 enum {
     N_KEYS = 4,
@@ -497,9 +497,8 @@ void twin_trace_begin(uint64_t seed, struct twin_trace *ret)
     *ret = (struct twin_trace){
         .now_us = now_us,
         .skew_us = has_holds || once_in(2) ? 0 : below(1200000000) - 600000000,
-        .max_keys = (uint32_t)ONE_OF(TURN_KEYS_MAX, TURN_KEYS_MAX, TURN_KEYS_MAX, TWIN_MEMBERS_MAX),
+        .max_keys = (uint32_t)ONE_OF(BATCH_KEYS_MAX, BATCH_KEYS_MAX, BATCH_KEYS_MAX, TWIN_MEMBERS_MAX),
         .merge = !once_in(6),
-        .in_steps = once_in(6),
     };
 }
 

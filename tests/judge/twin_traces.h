@@ -55,7 +55,7 @@ struct twin_trace {
     int64_t now_us;
     int64_t skew_us; /* the host's clock is so far ahead of Redis'; moves no calendar's edge */
     uint32_t max_keys;
-    bool merge, in_steps;
+    bool merge;
 };
 
 void twin_trace_begin(uint64_t seed, struct twin_trace *ret);

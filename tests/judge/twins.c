@@ -1,12 +1,12 @@
 /*
  * twins.c: the C algorithms and the script, held against each other at the speed of both: random turns, each decided by
- * the script in a real Redis (through turn.c and turn_replay.c) and, while Redis works, by the memory store at the same
- * `now`; every field of every limit's answer is compared here.
+ * the script in a real Redis (through turn.c and batch_replay.c) and, while Redis works, by the memory store at the
+ * same `now`; every field of every limit's answer is compared here.
  *
  *   twins SOCKET SEED SECONDS [TRACES]     the seeds from SEED on, for that long, or only that many
  *
  * A seed is a trace (twin_traces.h): policies of every native algorithm and some tens of turns of all kinds of ops,
- * merged or one after the other; some traces go in steps. The store begins empty: it is flushed, so it must be nobody
+ * merged or one after the other. The store begins empty: it is flushed, so it must be nobody
  * else's. Where the two differ, the seed, turn and step are printed with both answers, and the exit status is 1;
  * `twins SOCKET SEED 0 1` does the same again. Else the last two lines say how much was compared, the second of each
  * kind. What neither side gets right is not found here: that is the model's part (tests/model).
@@ -22,8 +22,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "judge/twin_traces.h"
+#include "store/batch.h"
 #include "store/memory_store.h"
-#include "store/turn.h"
 
 enum {
     TURNS_MAX = 60,
@@ -38,7 +38,7 @@ static struct clock twin_clock = {.manual = true, .frozen = true};
 static struct memory_store *memory; /* owned, of the present trace */
 static struct store memory_handle;
 static redisContext *redis; /* owned */
-static struct turn *turn;   /* owned, of the present trace */
+static struct batch *batch; /* owned, of the present trace */
 static struct twin_trace trace;
 
 static uint64_t seed;
@@ -64,12 +64,12 @@ static void die(const char *what)
 static void send_turn(uint32_t nonce)
 {
     const struct slice *args;
-    const char *argv[3 + TURN_ARGS_MAX];
-    size_t lens[3 + TURN_ARGS_MAX], argc = 0;
+    const char *argv[3 + BATCH_ARGS_MAX];
+    size_t lens[3 + BATCH_ARGS_MAX], argc = 0;
     char now_text[24];
-    size_t n = turn_args(turn, nonce, twin_clock.wall_us + trace.skew_us, 0, &args);
+    size_t n = batch_args(batch, nonce, twin_clock.wall_us + trace.skew_us, 0, &args);
     argv[argc] = "EVALSHA", lens[argc++] = 7;
-    argv[argc] = turn_script_sha1, lens[argc++] = 40;
+    argv[argc] = batch_script_sha1, lens[argc++] = 40;
     for (size_t i = 0; i < n; i++) argv[argc] = (const char *)args[i].data, lens[argc++] = args[i].len;
     lens[argc] = (size_t)snprintf(now_text, sizeof now_text, "%" PRId64, twin_clock.wall_us);
     argv[argc++] = now_text;
@@ -82,19 +82,19 @@ static void send_turn(uint32_t nonce)
 
 static void receive_turn(uint32_t nonce)
 {
-    static int64_t integers[3 * TURN_KEYS_MAX + 4 * TWIN_MEMBERS_MAX * TWIN_STEPS_MAX];
+    static int64_t integers[3 * BATCH_KEYS_MAX + 4 * TWIN_MEMBERS_MAX * TWIN_STEPS_MAX];
     redisReply *reply;
     if (redisGetReply(redis, (void **)&reply) != REDIS_OK) die("lost Redis");
     if (reply->type != REDIS_REPLY_ARRAY) die(reply->str != NULL ? reply->str : "no array");
     if (reply->elements > sizeof integers / sizeof integers[0]) die("too long a reply");
     for (size_t i = 0; i < reply->elements; i++) integers[i] = reply->element[i]->integer;
-    if (turn_replay(turn, integers, reply->elements, nonce) < 0) die("a reply that makes no sense");
+    if (batch_replay(batch, integers, reply->elements, nonce) < 0) die("a reply that makes no sense");
     freeReplyObject(reply);
     struct list done;
     list_init(&done);
-    turn_take_ops(turn, &done);
+    batch_take_ops(batch, &done);
     while (list_pop_front(&done) != NULL) continue;
-    turn_clear(turn);
+    batch_clear(batch);
 }
 
 static void print_answer(const char *store, const struct twin_step *step, uint16_t i)
@@ -228,8 +228,8 @@ static size_t run_call(size_t from)
     static uint32_t nonce;
     size_t to = from;
     int status = 0;
-    while (to < n_steps && (status = turn_add(turn, &in_redis[to].op)) == 0) to++;
-    if (status < 0 || to == from) die("an op that fits no turn");
+    while (to < n_steps && (status = batch_add(batch, &in_redis[to].op)) == 0) to++;
+    if (status < 0 || to == from) die("an op that fits no batch");
     send_turn(++nonce);
     for (size_t i = from; i < to; i++) {
         if (in_memory[i].redis_only) continue;
@@ -262,9 +262,8 @@ static void run_trace(void)
     memory = memory_store_new(&twin_clock, &(struct memory_options){.max_keys = MEMORY_KEYS});
     if (memory == NULL) die("no memory");
     memory_handle = memory_store_handle(memory);
-    turn = turn_new("rl", trace.max_keys, trace.merge);
-    if (turn == NULL) die("no memory");
-    if (trace.in_steps) turn_set_steps(turn);
+    batch = batch_new("rl", trace.max_keys, trace.merge);
+    if (batch == NULL) die("no memory");
     twin_clock.wall_us = trace.now_us;
     for (turn_number = 0; turn_number < TURNS_MAX; turn_number++) {
         make_steps();
@@ -272,7 +271,7 @@ static void run_trace(void)
         twin_clock.wall_us = twin_trace_later();
     }
     memory_store_free(memory);
-    turn_free(turn);
+    batch_free(batch);
     twin_trace_end();
 }
 
@@ -280,7 +279,7 @@ static void open_redis(const char *socket)
 {
     redis = redisConnectUnixWithTimeout(socket, (struct timeval){.tv_sec = PATIENCE_S});
     if (redis == NULL || redis->err) die("cannot connect to Redis");
-    redisReply *reply = redisCommand(redis, "SCRIPT LOAD %b", turn_script, turn_script_len);
+    redisReply *reply = redisCommand(redis, "SCRIPT LOAD %b", batch_script, batch_script_len);
     if (reply == NULL || reply->type != REDIS_REPLY_STRING) die(reply == NULL ? "lost Redis" : reply->str);
     freeReplyObject(reply);
 }

@@ -94,7 +94,7 @@ def the_stitched_script_compiles():
     if not (ROOT / "lua" / "stitch.py").exists():
         return ["lua/stitch.py is missing"]
     with tempfile.TemporaryDirectory() as place:
-        lines = tool(sys.executable, "lua/stitch.py", str(ROOT), f"{place}/ratelimit.lua", f"{place}/turn_script.c")
+        lines = tool(sys.executable, "lua/stitch.py", str(ROOT), f"{place}/ratelimit.lua", f"{place}/batch_script.c")
         return lines or tool("luac5.1", "-p", f"{place}/ratelimit.lua")
 
 

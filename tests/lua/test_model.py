@@ -4,8 +4,6 @@ import judge
 import pytest
 import traces
 
-N_TRACES_IN_STEPS = 250
-
 
 def compare(judged, name, where, decide):
     """decide(text) -> lines; how many of them are decisions. The first trace that is not answered as the model says is
@@ -38,15 +36,6 @@ def test_script_agrees_with_the_model(algorithm, max_keys, merge, judged, enough
         return judge_redis(text, max_keys, merge)
 
     assert enough(algorithm, compare(judged(algorithm), algorithm, server.kind, decide))
-
-
-@pytest.mark.parametrize("algorithm", traces.EVERY)
-def test_script_agrees_with_the_model_in_steps_too(algorithm, judged, judge_redis, redis, server):
-    def decide(text):
-        redis.flushall()
-        return judge_redis(text, 64, 1, 1)
-
-    compare(judged(algorithm)[:N_TRACES_IN_STEPS], algorithm, server.kind, decide)
 
 
 LOWERED_LOG = """policy p 1

@@ -3,17 +3,28 @@
 import time
 
 import pytest
-from test_script import COMPAT, WRONG_TYPE, Turn
+from test_script import COMPAT, WRONG_TYPE, Batch
 
 KEY = "base:alice"
 LIMIT, WINDOW_MS = 3, 3_600_000
-HAS_S2 = {"rlaas_sliding", "first_hit", "endpoint_window", "endpoint_log"}
 COUNTED = {"window_start", "rlaas_fixed", "endpoint_window", "endpoint_log"}
 ZSETS = {"rlaas_sliding", "endpoint_log"}
 
 
-def run(preset, form=1, counts=((1, 1),), keys=(KEY,), limit=LIMIT, window_ms=WINDOW_MS):
-    return Turn().run(f"compat_{preset}", form, list(keys), limit, window_ms, 0, preset in COUNTED, counts)
+def constants(preset, limit=LIMIT, window_ms=WINDOW_MS):
+    return (limit, window_ms, 0, int(preset in COUNTED))
+
+
+def run(preset, count=1, **settings):
+    return Batch().check(f"compat_{preset}", [KEY], constants(preset, **settings), [(count, 1)])
+
+
+def loaded(preset):
+    return Batch().load(f"compat_{preset}", [KEY], constants(preset))
+
+
+def reset(preset):
+    return Batch().reset(f"compat_{preset}", [KEY], constants(preset))
 
 
 def check(redis, sha, preset, **settings):
@@ -22,7 +33,7 @@ def check(redis, sha, preset, **settings):
 
 
 def peek(redis, sha, preset, **settings):
-    return check(redis, sha, preset, counts=[(0, 1)], **settings)
+    return check(redis, sha, preset, count=0, **settings)
 
 
 def name(redis, preset, window_ms=WINDOW_MS):
@@ -60,11 +71,11 @@ def test_a_preset_keeps_the_originals_key_value_and_expiry(redis, sha, preset):
 
 
 @pytest.mark.parametrize("preset", COMPAT)
-def test_a_turn_charges_a_presets_key_several_times(redis, sha, preset):
-    turn = run(preset, form=2, counts=())
+def test_a_batch_charges_a_presets_key_several_times(redis, sha, preset):
+    batch = loaded(preset)
     for _ in range(6):
-        turn.group(1, (KEY, 1))
-    turn.call(redis, sha, now=None)
+        batch.group(1, (KEY, 1))
+    batch.call(redis, sha, now=None)
     assert value(redis, preset) == AFTER_SIX[preset]
     assert near(redis.pttl(name(redis, preset)), TTL_MS.get(preset, WINDOW_MS))
 
@@ -84,8 +95,8 @@ def test_a_peek_writes_nothing(redis, sha, preset):
 @pytest.mark.parametrize("preset", COMPAT)
 def test_a_reset_removes_the_present_window(redis, sha, preset):
     check(redis, sha, preset)
-    assert run(preset, form=3, counts=()).call(redis, sha, now=None)[0] == 1
-    assert run(preset, form=3, counts=()).call(redis, sha, now=None)[0] == 0
+    assert reset(preset).call(redis, sha, now=None)[0] == 1
+    assert reset(preset).call(redis, sha, now=None)[0] == 0
     assert redis.dbsize() == 0
 
 
@@ -98,13 +109,13 @@ def test_what_is_not_the_originals_is_marked_and_left_alone(redis, sha, preset, 
     WRONG_TYPE[foreign](redis, key)  # a string that is no number, too
     before = redis.dump(key)
     assert check(redis, sha, preset) == peek(redis, sha, preset) == -1
-    assert run(preset, form=2, counts=()).group(1, (KEY, 1)).call(redis, sha, now=None)[0] == -1
-    assert run(preset, form=3, counts=()).call(redis, sha, now=None)[0] == -1
+    assert loaded(preset).group(1, (KEY, 1)).call(redis, sha, now=None)[0] == -1
+    assert reset(preset).call(redis, sha, now=None)[0] == -1
     assert redis.dump(key) == before
 
 
 @pytest.mark.parametrize("preset", COMPAT)
-def test_numbers_of_any_kind_never_break_a_turn(redis, sha, preset):
+def test_numbers_of_any_kind_never_break_a_batch(redis, sha, preset):
     for number in ["-1", "-5", "0", "9007199254740993", "9223372036854775807", "1e300", "-inf", "inf", "0.5"]:
         redis.flushall()
         key = name(redis, preset)
@@ -112,8 +123,8 @@ def test_numbers_of_any_kind_never_break_a_turn(redis, sha, preset):
             redis.zadd(key, {"m": float(number)})
         else:
             redis.set(key, number)
-        for turn in (run(preset), run(preset, form=2, counts=()).group(1, (KEY, 1)).group(0, (KEY, 1))):
-            reply = turn.call(redis, sha, now=None)
+        for batch in (run(preset), loaded(preset).group(1, (KEY, 1)).group(0, (KEY, 1))):
+            reply = batch.call(redis, sha, now=None)
             assert all(-1 <= part <= 2**53 for part in reply), (number, reply)
 
 
@@ -145,10 +156,10 @@ def test_a_log_says_when_its_oldest_entry_leaves(redis, sha):
 
 def test_members_are_unique_within_a_millisecond(redis, sha):
     for nonce in (1, 2):
-        turn = run("endpoint_log", form=2, counts=())
+        batch = loaded("endpoint_log")
         for _ in range(5):
-            turn.group(1, (KEY, 1))
-        turn.call(redis, sha, now=4_000_000_000_000_000, nonce=nonce)
+            batch.group(1, (KEY, 1))
+        batch.call(redis, sha, now=4_000_000_000_000_000, nonce=nonce)
     assert redis.zcard(KEY) == 10
 
 

@@ -1,18 +1,12 @@
-"""test_script_slots.py: what the script does with slots of concurrency limits, in steps written by hand: keys of a foreign
-type are left alone, and no score breaks a turn."""
+"""test_script_slots.py: what the script does with slots of concurrency limits, in ops written by hand: keys of a foreign
+type are left alone, and no score breaks a batch."""
 
 import random
-import re
-import struct
-from pathlib import Path
 
 import pytest
 
-from test_script import FUTURE_US, NUMBERS, WRONG_TYPE, Turn, wide
+from test_script import FUTURE_US, WRONG_TYPE, Batch
 
-STEPS = Path(__file__).resolve().parent.parent.parent / "src" / "store" / "step.def"
-KINDS = {name: i for i, name in enumerate(re.findall(r"^STEP\(\w+, (\w+)", STEPS.read_text(), re.M))}
-IN_STEPS, NONCE = 65535, 77
 LIMIT, TTL_MS = 3, 10_000
 NOW_MS = FUTURE_US // 1000
 
@@ -21,27 +15,38 @@ def slot(n):
     return f"{n:032d}"
 
 
-def steps(redis, sha, *some):
-    """(kind, key, slot's number) each; their replies, two integers each."""
-    keys = sorted({key for _, key, _ in some})
-    packed = struct.pack("<I7xHBH", NONCE, IN_STEPS, 1, len(some))
-    packed += struct.pack("<B", NUMBERS["concurrency"]) + b"".join(wide(value) for value in (LIMIT, TTL_MS, 0, 0))
+CONSTANTS = (LIMIT, TTL_MS, 0, 0)
+
+
+def ops(redis, sha, *some):
+    """(kind, key, slot's number) each; what was said of each: used, or whether the slot was there."""
+    batch = Batch()
+    for key in sorted({key for _, key, _ in some}):
+        batch.add_keys([key], False)
+    limit = batch.limit("concurrency", *CONSTANTS)
     for kind, key, number in some:
-        packed += struct.pack("<BBBH", KINDS[kind], 1, 1, keys.index(key) + 1) + wide(1) + slot(number).encode()
-    reply = redis.evalsha(sha, len(keys), *keys, packed, FUTURE_US)
-    assert reply[-3:] == [FUTURE_US, 0, NONCE] and len(reply) == 2 * len(some) + 3
-    return list(zip(reply[:-3:2], reply[1:-3:2]))
+        place = batch.keys.index(key) + 1
+        if kind == "acquire":
+            batch.loaded.append(("concurrency", limit, 1, place, [key]))
+            batch.op("LOAD", limit, place, 1, 1, 0)
+            batch.on_loaded("ACQUIRE", [(key, 1)], held=slot(number).encode())
+            batch.op("SAVE", limit, place, 1, 0, 0)
+        else:
+            batch.op(kind.upper(), limit, place, 1, 0, 0, slot(number).encode())
+            batch.expect("used", key)
+    reply, n_bad = batch.integers(redis, sha)
+    assert n_bad == 0 and len(reply) == len(batch.told)
+    return [value for (what, _), value in zip(batch.told, reply) if what == "used"]
 
 
 def peek(redis, sha, key):
-    return Turn().run("concurrency", 1, [key], LIMIT, TTL_MS, counts=[(0, 1)]).call(redis, sha)[:2]
+    return Batch().check("concurrency", [key], CONSTANTS, [(0, 1)]).call(redis, sha)[:2]
 
 
 def test_slots_are_taken_renewed_and_given_back(redis, sha):
-    assert [s1 for s1, _ in steps(redis, sha, *(("acquire", "k", n) for n in range(4)))] == [0, 1, 2, 3]
+    assert ops(redis, sha, *(("acquire", "k", n) for n in range(4))) == [0, 1, 2, 3]
     assert redis.zrange("k", 0, -1) == [slot(n).encode() for n in range(3)]
-    assert steps(redis, sha, ("release", "k", 0), ("release", "k", 0), ("renew", "k", 0), ("renew", "k", 1)) == [
-        (1, 0), (0, 0), (0, 0), (1, 0)]
+    assert ops(redis, sha, ("release", "k", 0), ("release", "k", 0), ("renew", "k", 0), ("renew", "k", 1)) == [1, 0, 0, 1]
     assert peek(redis, sha, "k") == [2, TTL_MS]
     assert redis.zscore("k", slot(0)) is None and redis.pexpiretime("k") == NOW_MS + 2 * TTL_MS
 
@@ -51,12 +56,12 @@ def test_slots_are_taken_renewed_and_given_back(redis, sha):
 def test_a_foreign_type_is_marked_and_left_alone(redis, sha, foreign, kind):
     WRONG_TYPE[foreign](redis, "bad")
     dump = redis.dump("bad")
-    assert steps(redis, sha, ("acquire", "a", 1), (kind, "bad", 1), (kind, "a", 1))[1] == (-1, 0)
+    assert ops(redis, sha, ("acquire", "a", 1), (kind, "bad", 1), (kind, "a", 1))[1] == -1
     assert peek(redis, sha, "bad") == [-1, 0]
     assert redis.dump("bad") == dump and redis.exists("a") == (kind != "release")
 
 
-def test_no_score_breaks_a_turn(redis, sha):
+def test_no_score_breaks_a_batch(redis, sha):
     rng = random.Random("slots")
     for _ in range(300):
         redis.flushall()
@@ -65,7 +70,6 @@ def test_no_score_breaks_a_turn(redis, sha):
             redis.zadd("k", {rng.choice([slot(i), "x", ""]): score})
         assert all(-1 <= value <= 2**53 for value in peek(redis, sha, "k"))
         for kind in ("acquire", "renew", "release"):
-            for value in steps(redis, sha, (kind, "k", rng.randrange(6)))[0]:
-                assert -1 <= value <= 2**53
+            assert all(-1 <= value <= 2**53 for value in ops(redis, sha, (kind, "k", rng.randrange(6))))
         s1, s2 = peek(redis, sha, "k")
         assert s2 // 2**26 <= TTL_MS and s2 % 2**26 <= TTL_MS and (s1 > 0) == (s2 > 0)

@@ -1,4 +1,4 @@
-"""steps.py: random schedules of what goes to Redis in steps: checks with a request id, at_most, refunds; amid plain checks,
+"""steps.py: random schedules of ops that remember or give back: checks with a request id, at_most, refunds; amid plain checks,
 peeks and resets of the same keys."""
 
 import dataclasses

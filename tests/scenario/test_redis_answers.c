@@ -15,7 +15,7 @@
 #include "base/counters.h"
 #include "fakes/fake_redis.h"
 #include "fakes/store_world.h"
-#include "store/turn.h"
+#include "store/batch.h"
 
 static struct fake_redis fake;
 static const char *say; /* to each EVALSHA with keys; "%u" in it is the nonce; NULL = nothing */
@@ -29,7 +29,7 @@ static bool has_keys(const struct slice *args)
 static void answer(struct fake_redis *server, struct fake_client *client, const struct slice *args, size_t n)
 {
     (void)server;
-    unsigned nonce = fake_turn_nonce(args, n);
+    unsigned nonce = fake_batch_nonce(args, n);
     if (!has_keys(args)) {
         fake_say(client, "*3\r\n:1700000000000000\r\n:0\r\n:%u\r\n", nonce);
         return;
@@ -48,7 +48,7 @@ static int setup(void **state)
     say = NULL;
     n_with_keys = 0;
     (void)store_world_setup(state);
-    fake_redis_init(&fake, &store_world->patient.loop, turn_script_sha1, answer);
+    fake_redis_init(&fake, &store_world->patient.loop, batch_script_sha1, answer);
     store_world->limit = store_world_limit("window", ALGO_FIXED_WINDOW, 10);
     return 0;
 }
@@ -80,7 +80,7 @@ static void answer_byte_by_byte(struct fake_redis *server, struct fake_client *c
     char text[128];
     const char *keys = has_keys(args) ? ":1\r\n" : "";
     int len = snprintf(text, sizeof(text), "*%d\r\n%s:1700000000000000\r\n:0\r\n:%u\r\n", has_keys(args) ? 4 : 3, keys,
-                       fake_turn_nonce(args, n));
+                       fake_batch_nonce(args, n));
     for (int i = 0; i < len; i++) fake_say_bytes(client, text + i, 1);
 }
 

@@ -13,7 +13,7 @@
 #include "base/alloc.h"
 #include "base/counters.h"
 #include "fakes/served_store.h"
-#include "store/turn.h"
+#include "store/batch.h"
 
 /* ---- fair weather ---- */
 
@@ -68,6 +68,19 @@ static void a_loop_turn_is_one_call(void **state)
     store_world_settle();
     assert_int_equal(counters.redis_batches, 13);
     assert_int_equal(store_world->n_allowed, 64 + 65 + 10);
+}
+
+/* Each kind had a call of its own: 60 plain checks beside one that gave back were as dear as that. */
+static void checks_and_what_gives_back_are_one_call(void **state)
+{
+    (void)state;
+    served_store_open();
+    store_world_check_many("k", 3, 3);
+    struct ask *refund = store_world_ask("k1", OP_REFUND, 1), *last = store_world_check("k1");
+    store_world_settle();
+    assert_int_equal(counters.redis_batches, 1);
+    assert_int_equal(refund->member.refunded, 1);
+    assert_int_equal(last->member.decision.remaining, store_world->limit->limit - 1);
 }
 
 static void equal_checks_of_a_turn_are_merged(void **state)
@@ -163,7 +176,7 @@ static void the_first_attempt_is_told_when_it_failed(void **state)
 static int allow_calls_through(const char *function)
 {
     int n = 0;
-    for (const char *at = turn_script; (at = strstr(at, function)) != NULL; n++) {
+    for (const char *at = batch_script; (at = strstr(at, function)) != NULL; n++) {
         char command[32];
         at += strlen(function);
         assert_int_equal(sscanf(at, "%31[A-Z]", command), 1);
@@ -334,6 +347,7 @@ int main(void)
         TEST(a_limit_is_counted_down_and_then_denies),
         TEST(a_peek_charges_nothing_and_a_reset_forgets),
         TEST(a_loop_turn_is_one_call),
+        TEST(checks_and_what_gives_back_are_one_call),
         TEST(equal_checks_of_a_turn_are_merged),
         TEST(checks_allocate_nothing_once_warm),
         TEST(a_thousand_calls_at_once_are_all_answered),

@@ -16,7 +16,7 @@
 #include "base/counters.h"
 #include "fakes/fake_redis.h"
 #include "fakes/served_store.h"
-#include "store/turn.h"
+#include "store/batch.h"
 
 enum { FLOOD = 4000 };
 
@@ -222,7 +222,7 @@ static int n_too_late; /* batches still to be answered so */
 static void answer(struct fake_redis *server, struct fake_client *client, const struct slice *args, size_t n)
 {
     (void)server;
-    unsigned nonce = fake_turn_nonce(args, n);
+    unsigned nonce = fake_batch_nonce(args, n);
     if (slice_is(args[2], "0"))
         fake_say(client, "*3\r\n:1700000000000000\r\n:0\r\n:%u\r\n", nonce);
     else if (n_too_late-- > 0)
@@ -234,7 +234,7 @@ static void answer(struct fake_redis *server, struct fake_client *client, const 
 static void a_batch_that_was_begun_too_late_is_sent_again_with_the_new_time(void **state)
 {
     (void)state;
-    fake_redis_init(&fake, &store_world->patient.loop, turn_script_sha1, answer);
+    fake_redis_init(&fake, &store_world->patient.loop, batch_script_sha1, answer);
     store_world_open_ready(fake.address);
     n_too_late = 1;
     struct ask *ask = store_world_check("k");
@@ -249,7 +249,7 @@ static void a_batch_that_was_begun_too_late_is_sent_again_with_the_new_time(void
 static void a_batch_begun_too_late_is_dropped_once_its_deadline_is_over(void **state)
 {
     (void)state;
-    fake_redis_init(&fake, &store_world->patient.loop, turn_script_sha1, answer);
+    fake_redis_init(&fake, &store_world->patient.loop, batch_script_sha1, answer);
     store_world_open_ready(fake.address);
     n_too_late = 1000000;
     store_world->deadline_us = store_world->clock.mono_us + 20000;

@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "limit/policy.h"
+#include "store/batch.h"
 #include "store/memory_store.h"
-#include "store/turn.h"
 
 enum { LIMIT = 3, WINDOW_MS = 10000 };
 
@@ -86,20 +86,20 @@ static void each_keys_windows_begin_at_its_phase(void **state)
     policy_free(policy);
 }
 
-/* The constant c of run number r, behind the header of the packed turn. */
-static int64_t c_of_run(struct slice packet, size_t r)
+/* The constant c of limit number i, behind the header of the packed batch. */
+static int64_t c_of_limit(struct slice packet, size_t i)
 {
-    const uint8_t *at = packet.data + 16 + 32 * r + 4 + 2 * 7;
+    const uint8_t *at = packet.data + 17 + 29 * i + 1 + 2 * 7;
     int64_t c = 0;
-    for (int i = 0; i < 7; i++) c |= (int64_t)at[i] << 8 * i;
+    for (int j = 0; j < 7; j++) c |= (int64_t)at[j] << 8 * j;
     return c;
 }
 
-static void keys_of_different_phases_are_different_runs(void **state)
+static void keys_of_different_phases_are_different_limits(void **state)
 {
     (void)state;
     struct policy *policy = spread(true);
-    struct turn *turn = turn_new("rl", TURN_KEYS_MAX, true);
+    struct batch *batch = batch_new("rl", BATCH_KEYS_MAX, true);
     static const char *const names[] = {"alice", "bob"};
     struct op ops[2];
     struct op_member members[2];
@@ -109,23 +109,23 @@ static void keys_of_different_phases_are_different_runs(void **state)
         members[i] = (struct op_member){.limit = &policy->limits[0], .key = slice_of(names[i]), .cost = 1};
         ops[i] = (struct op){.kind = OP_CHECK, .n_members = 1, .members = &members[i]};
         list_init(&ops[i].link);
-        assert_int_equal(turn_add(turn, &ops[i]), 0);
+        assert_int_equal(batch_add(batch, &ops[i]), 0);
     }
-    size_t n = turn_args(turn, 1, START_MS * 1000, 0, &args);
+    size_t n = batch_args(batch, 1, START_MS * 1000, 0, &args);
     assert_int_equal(n, 1 + 2 + 1);
-    assert_int_equal(args[n - 1].data[13], 2);
-    assert_int_equal(c_of_run(args[n - 1], 0), WINDOW_MS - 7965); /* alice's keys come first: she asked first */
-    assert_int_equal(c_of_run(args[n - 1], 1), WINDOW_MS - 2858);
+    assert_int_equal(args[n - 1].data[14], 2);
+    assert_int_equal(c_of_limit(args[n - 1], 0), WINDOW_MS - 7965); /* alice's keys come first: she asked first */
+    assert_int_equal(c_of_limit(args[n - 1], 1), WINDOW_MS - 2858);
     const int64_t reply[] = {0, 2, START_MS * 1000, 0, 1};
-    assert_int_equal(turn_replay(turn, reply, 5, 1), 0);
+    assert_int_equal(batch_replay(batch, reply, 5, 1), 0);
     assert_int_equal(members[0].decision.remaining, LIMIT - 1);
     assert_int_equal(members[0].decision.reset_after_ms, 7965);
     assert_int_equal(members[1].decision.remaining, 0);
     assert_int_equal(members[1].decision.reset_after_ms, 2858);
     list_init(&taken);
-    turn_take_ops(turn, &taken);
+    batch_take_ops(batch, &taken);
     while (list_pop_front(&taken) != NULL) continue;
-    turn_free(turn);
+    batch_free(batch);
     policy_free(policy);
 }
 
@@ -134,7 +134,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_phase_is_the_hash_that_the_documents_tell),
         cmocka_unit_test(each_keys_windows_begin_at_its_phase),
-        cmocka_unit_test(keys_of_different_phases_are_different_runs),
+        cmocka_unit_test(keys_of_different_phases_are_different_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

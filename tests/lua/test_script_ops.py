@@ -1,17 +1,13 @@
-"""test_script_steps.py: what the script does with notes, holds and refunds, in steps written by hand: values that are not
-ours harm nobody, nothing is kept for ever, and no log makes the work of a call long."""
+"""test_script_ops.py: what the script does with idempotency records, reservations and refunds, in ops written by hand:
+values that are not ours harm nobody, nothing is kept for ever, and no log makes the work of a call long."""
 
-import re
 import struct
-from pathlib import Path
 
 import pytest
 
-from test_script import FUTURE_US, NUMBERS, no_key_lacks_an_expiry, wide
+from test_script import FUTURE_US, Batch, no_key_lacks_an_expiry, wide
 
-STEPS = Path(__file__).resolve().parent.parent.parent / "src" / "store" / "step.def"
-KINDS = {name: i for i, name in enumerate(re.findall(r"^STEP\(\w+, (\w+)", STEPS.read_text(), re.M))}
-IN_STEPS, NONCE, VERSION, KEEP_MS = 65535, 77, 9, 60_000
+VERSION, KEEP_MS = 9, 60_000
 FUTURE_MS, DAY_MS = FUTURE_US // 1000, 86_400_000
 HOLD = b"\1\2\3\4\5\6\7\0"
 LONGEST_US = 10**15
@@ -26,32 +22,40 @@ def log(limit):
     return ("sliding_log", limit, DAY_MS * 1000, 0, 0)
 
 
-def steps(redis, sha, run, keys, *some, now=FUTURE_US):
-    """Steps of (kind, cost, own fields), each on keys[0] alone; all integers of the reply."""
-    packed = struct.pack("<I7xHBH", NONCE, IN_STEPS, 1, len(some))
-    packed += struct.pack("<B", NUMBERS[run[0]]) + b"".join(wide(value) for value in run[1:])
-    for kind, cost, own in some:
-        packed += struct.pack("<BBBH", KINDS[kind], 1, 1, 1) + wide(cost) + own
-    reply = redis.evalsha(sha, len(keys), *keys, packed, now)
-    assert reply[-1] == NONCE and reply[-3] == now
-    return reply[:-3], reply[-2]
+def ops(redis, sha, limit, keys, *some, now=FUTURE_US):
+    """Ops of (kind, cost, its count, whether with a record, what else it has), each on keys[0] alone, whose second key is
+    theirs; all integers of the reply, and how many values were malformed."""
+    algorithm, *constants = limit
+    batch = Batch()
+    has_record = any(recorded for *_, recorded, _ in some)
+    place = batch.load(algorithm, keys[:1], (*constants,)).loaded[0][1]
+    if has_record or len(keys) > 1:
+        batch.add_keys(keys[1:], has_record and algorithm != "sliding_log")
+        batch.list = None if has_record else keys[1]
+    for kind, cost, count, recorded, more in some:
+        if algorithm == "sliding_log" and kind in ("REFUND", "SETTLE"):
+            batch.op("SAVE", place, 1, 1, 0, 0)  # what it gives back must be in the log
+            batch.op("LOAD", place, 1, 1, 1, 0)
+        units = 0 if kind in ("REFUND", "SETTLE") else cost
+        batch.on_loaded(kind, [(keys[0], units)], count, cost if kind in ("REFUND", "SETTLE") else 0,
+                        keys[1] if recorded else None, more, KEEP_MS, VERSION)
+    return batch.save().integers(redis, sha, now)
 
 
 def check(cost, noted=False):
-    note = struct.pack("<BH", 1, 2) + struct.pack("<Q", KEEP_MS)[:6] + struct.pack("<I", VERSION)
-    return ("check", cost, note if noted else b"\0")
+    return ("CHECK_ALL", cost, 1, noted, b"")
 
 
 def refund(units, made=0):
-    return ("refund", units, struct.pack("<H", 0) + wide(units) + wide(made))
+    return ("REFUND", units, 0, False, bytes(8) + wide(0) + wide(made) + wide(0))
 
 
 def reserve(units, ttl_ms):
-    return ("reserve", units, struct.pack("<H", 2) + HOLD + wide(units) + struct.pack("<I", ttl_ms))
+    return ("RESERVE", units, 1, False, HOLD + wide(units) + wide(0) + wide(ttl_ms))
 
 
 def settle(held, made, ends, used):
-    return ("settle", 0, struct.pack("<H", 2) + HOLD + b"".join(wide(value) for value in (held, made, ends, used, 0)))
+    return ("SETTLE", used, 0, False, HOLD + b"".join(wide(value) for value in (held, made, ends)))
 
 
 def note(at, s1, s2, units):
@@ -62,9 +66,9 @@ def note(at, s1, s2, units):
 
 
 def test_a_note_is_what_this_file_thinks(redis, sha):
-    assert steps(redis, sha, window(5), ["k", "n"], check(2), check(2, noted=True)) == ([0, 0, 2, 0, 0], 0)
+    assert ops(redis, sha, window(5), ["k", "n"], check(2), check(2, noted=True)) == ([0, 2, 0, 0, 0], 0)
     assert redis.get("n") == note(FUTURE_US, 2, 0, 2)
-    assert steps(redis, sha, window(5), ["k", "n"], check(2, noted=True)) == ([2, 0, 1, FUTURE_US, 2], 0)
+    assert ops(redis, sha, window(5), ["k", "n"], check(2, noted=True)) == ([2, 1, FUTURE_US, 2], 0)
 
 
 @pytest.mark.parametrize("value", [2**53, 2**56 - 1])
@@ -73,7 +77,7 @@ def test_a_note_of_numbers_that_no_daemon_takes_counts_as_none(redis, sha, place
     numbers = [FUTURE_US, 0, 0, 1]
     numbers[place] = value
     redis.set("n", note(*numbers), px=60_000)
-    assert steps(redis, sha, window(5), ["k", "n"], check(2, noted=True), check(1)) == ([0, 0, 0, 2, 0], 1)
+    assert ops(redis, sha, window(5), ["k", "n"], check(2, noted=True), check(1)) == ([0, 0, 0, 0, 2], 1)
     assert redis.get("n") == note(FUTURE_US, 0, 0, 2)
 
 
@@ -81,25 +85,25 @@ def test_a_note_of_numbers_that_no_daemon_takes_counts_as_none(redis, sha, place
 
 
 @pytest.mark.parametrize("score", ["inf", 1e300, 2.0**62])
-def test_a_hold_that_ends_never_breaks_no_turn(redis, sha, score):
+def test_a_hold_that_ends_never_breaks_no_batch(redis, sha, score):
     redis.zadd("h", {b"x" * 22: score})
-    said, _ = steps(redis, sha, window(5), ["k", "h"], reserve(2, 1000), settle(2, FUTURE_US, FUTURE_MS + 1000, 1))
-    assert said == [0, 0, 1, 0, 0, 1]  # before; after, held, one back
+    said, _ = ops(redis, sha, window(5), ["k", "h"], reserve(2, 1000), settle(2, FUTURE_US, FUTURE_MS + 1000, 1))
+    assert said == [0, 1, 0, 1]  # before; after, held, one back
     assert redis.pexpiretime("h") <= FUTURE_MS + DAY_MS + 120_000
     no_key_lacks_an_expiry(redis)
 
 
 def test_an_unknown_hold_that_ends_in_more_than_a_day_was_none_and_leaves_no_mark(redis, sha):
     """A reservation's text is no secret, and whoever writes one may say any time."""
-    said, _ = steps(redis, sha, window(5), ["k", "h"], settle(2, 2**53 - 1, 2**53 // 1000 + 1000, 1))
-    assert said == [0, 0, 3, 0] and redis.keys() == []
+    said, _ = ops(redis, sha, window(5), ["k", "h"], settle(2, 2**53 - 1, 2**53 // 1000 + 1000, 1))
+    assert said == [0, 3, 0] and redis.keys() == []
 
 
 def test_what_was_settled_is_remembered_for_a_day_where_the_clock_stepped_back_before_it(redis, sha):
     then = FUTURE_US + 3 * DAY_MS * 1000
-    steps(redis, sha, window(5), ["k", "h"], reserve(2, 1000), now=then)
+    ops(redis, sha, window(5), ["k", "h"], reserve(2, 1000), now=then)
     settled = settle(2, then, then // 1000 + 1000, 1)
-    assert steps(redis, sha, window(5), ["k", "h"], settled, settled)[0] == [0, 0, 0, 0, 0, 0, 1, 0]
+    assert ops(redis, sha, window(5), ["k", "h"], settled, settled)[0] == [0, 0, 0, 0, 1, 0]
     assert redis.zrange("h", 0, -1, withscores=True) == [(HOLD, FUTURE_MS + DAY_MS + 60_000)]
     assert redis.pexpiretime("h") == FUTURE_MS + DAY_MS + 120_000
 
@@ -108,15 +112,15 @@ def test_what_was_settled_is_remembered_for_a_day_where_the_clock_stepped_back_b
 
 
 def test_a_bucket_gives_back_no_more_than_it_was_charged_where_a_double_rounds(redis, sha):
-    said, _ = steps(redis, sha, BUCKET, ["k"], check(9), refund(100))
-    assert said == [0, 0, 0, 0, 9]
+    said, _ = ops(redis, sha, BUCKET, ["k"], check(9), refund(100))
+    assert said == [0, 0, 9]
 
 
 def test_a_log_with_a_lowered_limit_keeps_what_still_counts_when_units_come_back(redis, sha):
-    steps(redis, sha, log(10), ["k"], check(10))
+    ops(redis, sha, log(10), ["k"], check(10))
     for left in range(9, 2, -1):
-        assert steps(redis, sha, log(3), ["k"], refund(1)) == ([left, FUTURE_US, 1], 0)
-    assert steps(redis, sha, log(3), ["k"], check(1))[0][0] == 3
+        assert ops(redis, sha, log(3), ["k"], refund(1)) == ([left, FUTURE_US, 1], 0)
+    assert ops(redis, sha, log(3), ["k"], check(1))[0][0] == 3
 
 
 def entries(redis, key):
@@ -128,9 +132,9 @@ def entries(redis, key):
     (3, 9, []), (-1, 2, [0, 1, 1, 2, 2, 2, 3, 3, 3])])
 def test_a_log_gives_back_the_newest_that_are_not_later_than_the_charge(redis, sha, made, units, left):
     for at, cost in enumerate((1, 2, 3, 3)):
-        steps(redis, sha, log(10), ["k"], check(cost), now=FUTURE_US + at)
+        ops(redis, sha, log(10), ["k"], check(cost), now=FUTURE_US + at)
     made_us = FUTURE_US + made if made else 0
-    said, _ = steps(redis, sha, log(10), ["k"], refund(units, made_us), now=FUTURE_US + 3)
+    said, _ = ops(redis, sha, log(10), ["k"], refund(units, made_us), now=FUTURE_US + 3)
     assert entries(redis, "k") == left
     assert said == [len(left), FUTURE_US + left[-1] if left else 0, 9 - len(left)]
     no_key_lacks_an_expiry(redis)
@@ -139,7 +143,7 @@ def test_a_log_gives_back_the_newest_that_are_not_later_than_the_charge(redis, s
 @pytest.mark.parametrize("junk", [b"-5", b"nan", b"inf", b"1e300", b"x"])
 def test_what_is_no_time_amid_a_log_harms_nobody_when_units_come_back(redis, sha, junk):
     redis.rpush("k", FUTURE_US - 1, junk, FUTURE_US)
-    left, newest, back = steps(redis, sha, log(10), ["k"], refund(1))[0]
+    left, newest, back = ops(redis, sha, log(10), ["k"], refund(1))[0]
     assert (left, back) == (2, 1) and 0 <= newest <= FUTURE_US
 
 
@@ -151,16 +155,16 @@ def commands(redis):
 def test_no_command_of_its_own_for_each_unit_of_a_large_log(redis, sha, what):
     """A cancelled reservation of an hour ago, and every one of thousands of units since was read and written again."""
     for at in range(3):
-        steps(redis, sha, log(10_000), ["k"], check(1), now=FUTURE_US + at)
+        ops(redis, sha, log(10_000), ["k"], check(1), now=FUTURE_US + at)
     for _ in range(9):
-        steps(redis, sha, log(10_000), ["k"], check(1000), now=FUTURE_US + 10)
+        ops(redis, sha, log(10_000), ["k"], check(1000), now=FUTURE_US + 10)
     redis.config_resetstat()
     if what == "the clock stepped back":
-        assert steps(redis, sha, log(10_000), ["k"], refund(1, 1), now=FUTURE_US + 2) == ([9003, FUTURE_US + 2, 0], 0)
+        assert ops(redis, sha, log(10_000), ["k"], refund(1, 1), now=FUTURE_US + 2) == ([9003, FUTURE_US + 2, 0], 0)
         assert entries(redis, "k") == [0, 1] + [2] * 9001
     else:
         units = 1 if what == "its own" else 2
-        said, _ = steps(redis, sha, log(10_000), ["k"], refund(units, FUTURE_US + 1), now=FUTURE_US + 11)
+        said, _ = ops(redis, sha, log(10_000), ["k"], refund(units, FUTURE_US + 1), now=FUTURE_US + 11)
         assert said == [9003 - units, FUTURE_US + 10, units]
         assert entries(redis, "k") == [0, 2][units - 1:] + [10] * 9000
     assert commands(redis) < 60

@@ -1,0 +1,439 @@
+--
+-- batch.lua: a batch of ops in one call. lua/stitch.py puts the fragments of every algorithm (lua/NAME.lua) into the places
+-- marked --@@; src/store/batch.c gathers a batch, src/store/batch_pack.c packs it, src/store/batch_reply.c reads the reply.
+--
+-- The script decides what is charged; it returns the states that it saw, and `now`, from which the daemon derives every
+-- answer with the same integer arithmetic. For every algorithm:
+--   available   floor((capacity - used) / step)
+--   charge      used = used + units * step
+--   give back   what was charged since the state began: at most ceil(used / step) units; used stays at 0 or above
+--
+-- KEYS     each key once: those read by MGET first, then the others. Keys of one limit follow one another
+-- ARGV[1]  <I4 nonce> <I7 latest: a script that begins later does nothing; us, 0 = none> <B flags, none yet>
+--          <H keys read by MGET> <B limits> <H ops>, then the limits, then the ops
+--   limit  <B algorithm> <I7 a> <I7 b> <I7 c> <I7 d>
+--   op     <B kind> <B limit> <H first key> <H n> <I5 count> <I7 cost>, and by kind
+--     a span, the same on n consecutive keys of one limit (limits and keys count from 1; 0 is none):
+--       CHECK    count checks of `cost` on a key that nothing else in the batch asks for; 0 checks = a peek
+--       LOAD     read the state, for the ops below; count > 0: some of them may charge it
+--       SAVE     write it, where it changed
+--       RESET    forget it
+--     of one key, followed by <c32 slot>:
+--       RELEASE  give the slot back
+--       RENEW    begin its lease anew
+--     on loaded states, n alike, all limits or none, followed by <B limits> <H key of the idempotency record>
+--     <H key of the list of reservations> and per limit <H key> <B how far it moves from one op to the next> <I7 step>
+--     <I7 cost; SETTLE: debt>; with a record (whose key moves by 1) <I6 ms to keep it> <I4 version>; then
+--       CHECK_ALL  nothing more: `count` times the costs, or as often as they fit; 0 = a peek
+--       ACQUIRE    <c32 slot>: by which the limits of slots among them are charged
+--       RESERVE    <c8 id> <I7 units> <I7 0> <I7 ms until it ends>: CHECK_ALL, and a reservation
+--       SETTLE     <c8 id> <I7 units> <I7 when charged, us> <I7 end, ms>: end a reservation; `cost` was used
+--       REFUND     <c8> <I7 0> <I7 when charged, us; 0 = now> <I7 0>: give back `cost` units
+--       SWEEP      <c8> <I7 0> <I7 0> <I7 0>: give back what has ended
+-- ARGV[2]  the time in us; only tests send it
+-- Reply    integers, for each op in the order of ARGV[1]:
+--   CHECK    of each key: used, the state's second integer where the algorithm has one, a wait in us where it is a log
+--            (0 where nothing waits)
+--   RESET, RELEASE, RENEW  of each key 1 it was there, 0 not
+--   on loaded states  used and second integer of each limit, as seen before it is charged and after what the op gave
+--            back; with a record 0, or 1 (these are the states of the first admission) or 2 (it was admitted under
+--            other policies: these are the states of now), when, and how many units each limit was charged then;
+--            SETTLE: 0 it was held, 1 it is settled already, 2 it has ended, 3 nobody can know any more, and the
+--            most that any limit gave back; REFUND: what each limit gave back; of a check: a wait of each log
+--   used -1  the key holds a foreign type: nothing is done by who asks for it
+--   then now in us | malformed values met, which count as fresh | nonce
+--   a script that begins too late says -2, now, nonce
+--
+-- The fragments of an algorithm read and set these locals, nothing else:
+--   @prepare   now, now_ms, a, b, c, d -> step, and what is the same for all keys of the limit: edge, base, px (an expiry)
+--              as it likes; second: 0, where it has a second integer; start: what that becomes with the first charge;
+--              since, fresh: charges before are of a state that is over (of this state, of one that begins now);
+--              window: us, of logs; counted: denials are charged too, up to so much
+--   @view      key, raw (MGET's), count -> used, extra (second integer), capacity, more (for save; 1: it stands as it is),
+--              since, stale: it must be written even if nothing is charged (the clock stepped back). used -1: foreign type
+--   @save      key, raw, used, extra, more, stale, charge (units since it was read) -> done: false where the key has a foreign
+--              type. Always sets an absolute expiry
+--   @check     the whole of CHECK where count > 0, for a shorter way than view and save
+--   @wait      key, place (of a time, from the newest: -1) -> wait until that has left the window   (logs)
+--   @refund    key, used, extra, more, units, charged_at -> gives, extra; takes them out   (logs; nothing is charged yet)
+-- Anything that is not exactly an algorithm's own format counts as fresh, so that one broken value cannot fail a batch.
+--
+-- An idempotency record: <I7 time> <I4 version>, per limit <I7 used> <I7 second integer> <I7 units>.
+-- The reservations of a policy and key: a ZSET by their ends in ms, <c8 id> <I7 units> <I7 when charged, us>; what was
+-- settled is a tombstone, <c8 id>, for a minute longer. It expires a minute after the last of them. A day is the longest:
+-- what seems to end later than one from now keeps neither a tombstone nor the list for longer.
+--
+local K, S, call, try = KEYS, ARGV[1], redis.call, redis.pcall
+local unp, pack, fmt, find, floor, type = struct.unpack, struct.pack, string.format, string.find, math.floor, type
+local nonce, latest, _, n_mget, n_limits, n_ops, pos = unp('<I4I7BHBH', S)
+local now = ARGV[2]
+if now then
+    now = tonumber(now)
+else
+    local time = call('TIME')
+    now = time[1] * 1000000 + time[2]
+end
+if latest > 0 and now > latest then return {-2, now, nonce} end
+local now_ms = floor(now / 1000)
+local raws = n_mget > 0 and call('MGET', unpack(K, 1, n_mget)) or {}
+local reply, n_reply, n_bad, n_added, n_stale = {}, 0, 0, 0, 0
+-- loaded states, by the place of their key; of some limits only: starts to windows
+local useds, extras, mores, capacities, charges, dirty, sinces, stales, starts, freshes, counts, logs, windows
+-- the limits of an op: place of the key and how far it moves, cost of a unit, units, units given back
+local at, strides, steps, costs, backs
+local CHANGED, GONE = 1, 2 -- in dirty; GONE: given back, down to nothing
+local slot -- what is charged to a limit of slots
+-- the limit at hand, and what follows from it and now
+local bound, algo, a, b, c, d, step, edge, px, base, second, start, since, fresh, window, counted
+pos = 18 + 29 * n_limits
+for _ = 1, n_ops do
+    local kind, limit, first, n, count, cost
+    kind, limit, first, n, count, cost, pos = unp('<BBHHI5I7', S, pos)
+    if limit > 0 and limit ~= bound then
+        bound = limit
+        algo, a, b, c, d = unp('<BI7I7I7I7', S, 29 * limit - 11)
+        step, second, start, since, fresh, window, counted = 1, nil, nil, 0, 0, nil, nil
+        --@@prepare
+    end
+    if kind == CHECK and count > 0 and algo == FIXED_WINDOW then
+        --@@check
+    elseif kind <= RESET then
+        local all = count * cost
+        local need = (count > 0 and all or cost) * step
+        if kind == LOAD and not useds then
+            useds, extras, mores, capacities, charges, dirty, sinces = {}, {}, {}, {}, {}, {}, {}
+            stales, starts, freshes, counts, logs, windows = {}, {}, {}, {}, {}, {}
+            at, strides, steps, costs, backs = {}, {}, {}, {}, {}
+        end
+        for i = first, first + n - 1 do
+            local key, raw = K[i], raws[i]
+            local used, extra, more, charge, capacity, stale, save = 0, second, 0, 0, a, false, false
+            local tuple = n_reply + 1 -- where it begins
+            if kind == SAVE then
+                used, extra, more, charge, stale, save = useds[i], extras[i], mores[i], charges[i], stales[i], dirty[i]
+                if save == GONE and used == 0 and (not extra or extra == 0) then -- as good as none
+                    save = false
+                    if raw then call('DEL', key) end
+                end
+            --@@view
+            end
+            if kind == CHECK then
+                if count == 0 and not raw and i <= n_mget and call('EXISTS', key) == 1 then used = -1 end
+                local wait = 0
+                charge = all
+                if used < 0 then
+                    charge = 0
+                elseif used + need > capacity and cost > 0 then
+                    if not counted then
+                        charge = count > 0 and used < capacity and floor((capacity - used) / (cost * step)) * cost or 0
+                    end
+                    if window then -- until the nth of the units that count, oldest first, has left it
+                        local nth = used + charge + (count == 0 and counted and cost or 0) + cost - capacity
+                        wait = window
+                        if nth >= 1 and nth <= used then
+                            local place = fmt('%d', nth - used - 1)
+                            --@@wait
+                            if not (wait >= 1) then wait = 1 end -- a value of somebody else's amid the times
+                            if wait > window then wait = window end
+                        end
+                    end
+                end
+                n_reply = tuple
+                reply[tuple] = used
+                if extra then
+                    n_reply = n_reply + 1
+                    reply[n_reply] = extra
+                end
+                if window then
+                    n_reply = n_reply + 1
+                    reply[n_reply] = wait
+                end
+                used, save = used + charge * step, stale or charge > 0
+            elseif kind == LOAD then
+                if not raw and i <= n_mget and call('EXISTS', key) == 1 then used = -1 end
+                useds[i], extras[i], mores[i], capacities[i] = used, extra, more, capacity
+                charges[i], dirty[i], sinces[i] = 0, false, since
+                if stale then
+                    stales[i], n_stale = true, n_stale + 1
+                elseif n_stale > 0 then
+                    stales[i] = nil
+                end
+                if start then starts[i], freshes[i] = start, fresh end
+                if counted then counts[i] = counted end
+                if window then logs[i], windows[i] = algo, window end
+            elseif kind == RESET then
+                if not raw and i <= n_mget and call('EXISTS', key) == 1 then used = -1 end
+                local stands = extra and extra > 0 or not extra and more == 1
+                n_reply = tuple
+                reply[tuple] = used < 0 and -1 or (used > 0 or stale or stands and not window) and 1 or 0
+                if used >= 0 then call('DEL', key) end
+            end
+            if save then
+                local done = true
+                --@@save
+                if not done and kind == CHECK then reply[tuple] = -1 end
+            end
+        end
+    elseif kind <= RENEW then
+        slot, pos = unp('<c32', S, pos)
+        local found = try(kind == RELEASE and 'ZREM' or 'ZSCORE', K[first], slot)
+        if type(found) == 'table' then
+            if not find(found.err, 'WRONGTYPE', 1, true) then return found end
+            found = -1
+        elseif found and kind == RENEW then
+            call('ZADD', K[first], fmt('%.0f', edge), slot)
+            call('PEXPIREAT', K[first], fmt('%.0f', edge + b))
+            found = 1
+        end
+        n_reply = n_reply + 1
+        reply[n_reply] = found or 0
+    else
+        local members, record, list, keep_ms, version, id, held, made, ends
+        members, record, list, pos = unp('<BHH', S, pos)
+        for j = 1, members do
+            at[j], strides[j], steps[j], costs[j], pos = unp('<HBI7I7', S, pos)
+        end
+        if record > 0 then keep_ms, version, pos = unp('<I6I4', S, pos) end
+        if kind == ACQUIRE then
+            slot, pos = unp('<c32', S, pos)
+        elseif kind >= RESERVE then
+            id, held, made, ends, pos = unp('<c8I7I7I7', S, pos)
+        end
+        for _ = 1, n do
+            local intact = true -- no key of the op has a foreign type
+            for j = 1, members do
+                if useds[at[j]] < 0 then intact = false end
+            end
+
+            -- was it admitted before?
+            local known, again, n_noted = record > 0 and raws[record], 0, 0
+            if known then
+                n_noted = (#known - 11) / 21
+                if n_noted < 1 or n_noted > 16 or n_noted % 1 > 0 then
+                    n_bad = n_bad + 1
+                else
+                    local largest, of = unp('<I7I4', known)
+                    local begins = largest
+                    for j = 1, n_noted do
+                        local was, was_extra, units = unp('<I7I7I7', known, 21 * j - 9)
+                        if was > largest then largest = was end
+                        if was_extra > largest then largest = was_extra end
+                        if units > largest then largest = units end
+                    end
+                    if largest > 9007199254740991 then -- no script writes such numbers, and no daemon takes them
+                        n_bad = n_bad + 1
+                    elseif begins + keep_ms * 1000 > now then
+                        again = of == version and n_noted == members and 1 or 2
+                    end
+                end
+            end
+
+            -- give back what has ended, and what the op itself says
+            local settled, foreign = 2, false
+            if kind >= RESERVE and again == 0 then
+                local ended, own, own_made = {}, 0, made
+                if list > 0 then
+                    ended = try('ZRANGEBYSCORE', K[list], '-inf', fmt('%.0f', now_ms), 'LIMIT', '0', '64')
+                    if ended.err then
+                        if not find(ended.err, 'WRONGTYPE', 1, true) then return ended end
+                        ended, intact, foreign = {}, false, true
+                    end
+                end
+                if #ended > 0 then call('ZREM', K[list], unpack(ended)) end
+                if kind == SETTLE and intact then
+                    if call('ZSCORE', K[list], id) then
+                        settled = 1
+                    elseif ends + 60000 <= now_ms then
+                        settled = 3
+                    elseif call('ZREM', K[list], id .. pack('<I7I7', held, made)) == 1 then
+                        settled = 0
+                        own = held - cost
+                    elseif ends > now_ms + 86400000 then -- no reservation ends so late, but where the clock stepped back
+                        settled = 3
+                    end
+                elseif kind == REFUND then
+                    own, own_made = cost, made > 0 and made or now
+                end
+                for j = 1, members do backs[j] = 0 end
+                for e = 1, intact and #ended + 1 or 0 do
+                    local units, charged_at = own, own_made
+                    if e <= #ended then
+                        units = 0 -- a tombstone
+                        if #ended[e] == 22 then units, charged_at = unp('<I7I7', ended[e], 9) end
+                    end
+                    for j = 1, units > 0 and members or 0 do
+                        local i, gives = at[j], 0
+                        local used = useds[i]
+                        if logs[i] then
+                            local algo, key, extra, more = logs[i], K[i], extras[i], mores[i]
+                            --@@refund
+                            if gives > 0 then useds[i], extras[i], dirty[i] = used - gives, extra, CHANGED end
+                        else
+                            if charged_at >= sinces[i] then
+                                gives = -floor(-used / steps[j]) -- rounded up: a unit that is partly back counts as one
+                                if units < gives then gives = units end
+                            end
+                            if gives > 0 or stales[i] and not dirty[i] then
+                                used = used > gives * steps[j] and used - gives * steps[j] or 0
+                                useds[i], charges[i], dirty[i] = used, charges[i] - gives, used == 0 and GONE or CHANGED
+                                if used == 0 and starts[i] then -- without a unit no window runs
+                                    extras[i], mores[i], sinces[i] = 0, 0, freshes[i]
+                                end
+                            end
+                        end
+                        if e > #ended then backs[j] = gives end
+                    end
+                end
+            end
+
+            -- who looks at a state that is ahead of the clock lets it be written
+            for j = 1, n_stale > 0 and again ~= 1 and members or 0 do
+                local i = at[j]
+                if stales[i] and not dirty[i] and (again == 0 or logs[i]) then
+                    dirty[i] = CHANGED
+                    if extras[i] == 0 and starts[i] and not logs[i] then extras[i] = starts[i] end
+                end
+            end
+
+            -- the states, and how often the costs fit
+            local fit, tuple = count > 0 and count or 1, n_reply + 1
+            for j = 1, members do
+                local i = at[j]
+                local used, extra, need = useds[i], extras[i], costs[j] * steps[j]
+                if need > 0 and used + need * fit > capacities[i] then
+                    fit = used < capacities[i] and floor((capacities[i] - used) / need) or 0
+                end
+                -- a log keeps no more times than its limit
+                if logs[i] == SLIDING_LOG and charges[i] > 0 and used > capacities[i] then used = capacities[i] end
+                n_reply = n_reply + 1
+                reply[n_reply] = foreign and -1 or used
+                if extra then
+                    n_reply = n_reply + 1
+                    reply[n_reply] = extra
+                end
+            end
+            local asked = intact and again == 0 and kind <= RESERVE and count or 0
+            local admitted = fit < asked and fit or asked
+
+            -- the first answer again, or remember this one; before it is charged, for the key may have a foreign type
+            if record > 0 then
+                local text
+                local told = n_reply
+                n_reply = told + 2 + members
+                reply[told + 1], reply[told + 2] = again, 0
+                for j = 1, members do reply[told + 2 + j] = 0 end
+                if again > 0 then
+                    reply[told + 2] = (unp('<I7', known))
+                    for j = 1, members do
+                        reply[told + 2 + j] = (unp('<I7', known, 21 * (j < n_noted and j or n_noted) + 5))
+                    end
+                    for j = 1, again == 1 and members or 0 do
+                        local was, was_extra = unp('<I7I7', known, 21 * j - 9)
+                        reply[tuple] = was
+                        if extras[at[j]] then
+                            tuple = tuple + 1
+                            reply[tuple] = was_extra
+                        end
+                        tuple = tuple + 1
+                    end
+                else
+                    local charged = 0
+                    for j = 1, members do charged = charged + admitted * costs[j] end
+                    if charged > 0 then
+                        text = pack('<I7I4', now, version)
+                        for j = 1, members do
+                            local i = at[j]
+                            local used = useds[i]
+                            if logs[i] == SLIDING_LOG and charges[i] > 0 and used > capacities[i] then used = capacities[i] end
+                            text = text .. pack('<I7I7I7', used, extras[i] or 0, admitted * costs[j])
+                        end
+                    end
+                    local expiry = fmt('%.0f', now_ms + keep_ms + 1)
+                    if text and known then
+                        call('SET', K[record], text, 'PXAT', expiry)
+                    elseif text then
+                        foreign = not call('SET', K[record], text, 'PXAT', expiry, 'NX')
+                    elseif not known then
+                        foreign = call('EXISTS', K[record]) == 1
+                    end
+                    if foreign then
+                        intact, asked, admitted = false, 0, 0
+                        for place = tuple, told do reply[place] = -1 end
+                    elseif text then
+                        raws[record] = text
+                    end
+                end
+                record = record + 1
+            end
+
+            if kind == SETTLE then
+                local units, most = settled == 0 and cost - held or settled == 2 and cost or 0, 0
+                for j = 1, members do -- costs: by how much each limit may be overdrawn
+                    local i = at[j]
+                    local fits = floor((capacities[i] - useds[i]) / steps[j]) + costs[j]
+                    if units > fits then units = fits > 0 and fits or 0 end
+                end
+                admitted = intact and units > 0 and units or 0
+                for j = 1, members do
+                    costs[j] = 1
+                    if backs[j] > most then most = backs[j] end
+                end
+                reply[n_reply + 1], reply[n_reply + 2] = settled, most
+                n_reply = n_reply + 2
+            elseif kind == REFUND then
+                for j = 1, members do reply[n_reply + j] = backs[j] end
+                n_reply = n_reply + members
+            end
+
+            -- make a reservation, or leave a tombstone
+            local entry, entry_ends
+            local last_end = now_ms + 86400000 -- neither ends later
+            if kind == RESERVE and admitted > 0 then
+                entry, entry_ends = id .. pack('<I7I7', held, now), now_ms + ends
+            elseif kind == SETTLE and intact and (settled == 0 or settled == 2) then
+                entry, entry_ends = id, (ends < last_end and ends or last_end) + 60000
+            end
+            if entry then
+                call('ZADD', K[list], fmt('%.0f', entry_ends), entry)
+                local last = tonumber(call('ZREVRANGE', K[list], '0', '0', 'WITHSCORES')[2])
+                last_end = last_end + 60000
+                call('PEXPIREAT', K[list], fmt('%.0f', (last < last_end and last or last_end) + 60000))
+            end
+
+            -- charge, and say how long what was denied has to wait
+            for j = 1, members do
+                local i = at[j]
+                local used, charge = useds[i], admitted * costs[j]
+                if admitted == 0 and asked > 0 and counts[i] then charge = costs[j] end
+                if logs[i] and kind <= RESERVE then
+                    local wait = 0
+                    if intact and again == 0 and costs[j] > 0 and fit < (count > 0 and count or 1) then
+                        local algo, key, window = logs[i], K[i], windows[i]
+                        local stored = used - charges[i] -- the others are in no log yet
+                        local nth = used + charge + (count == 0 and counts[i] and costs[j] or 0) + costs[j] - capacities[i]
+                        wait = window
+                        if nth >= 1 and nth <= stored then
+                            local place = fmt('%d', nth - stored - 1)
+                            --@@wait
+                            if not (wait >= 1) then wait = 1 end
+                            if wait > window then wait = window end
+                        end
+                    end
+                    n_reply = n_reply + 1
+                    reply[n_reply] = wait
+                end
+                if charge > 0 then
+                    used = used + charge * steps[j]
+                    if counts[i] and used > counts[i] then used = counts[i] end
+                    useds[i], charges[i], dirty[i] = used, charges[i] + charge, CHANGED
+                    if starts[i] and (extras[i] == 0 or logs[i] and extras[i] < starts[i]) then extras[i] = starts[i] end
+                end
+                at[j] = i + strides[j]
+            end
+        end
+    end
+end
+reply[n_reply + 1] = now
+reply[n_reply + 2] = n_bad
+reply[n_reply + 3] = nonce
+return reply

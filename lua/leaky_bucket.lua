@@ -1,7 +1,0 @@
--- leaky_bucket.lua: shaping; twin of src/limit/leaky_bucket.c. All of it is the bucket's, with a wait.
---@state s1
---@prepare bucket
---@view bucket
---@room bucket
---@store bucket
---@refund bucket

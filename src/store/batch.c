@@ -1,0 +1,443 @@
+/*
+ * batch.c: gathering ops into a batch.
+ *
+ * Every op's keys are found or added in the batch's small table, and the op becomes an *item*, what the script is asked
+ * for, or joins one:
+ *
+ *   a check joins its key's last item where that is a check of the same cost, merging is on and denials are not
+ *   counted: k equal checks in a row admit exactly the first floor(available / cost) of them, as one after another
+ *   would;
+ *   a peek joins it whatever the costs: the answer follows from the key's state at that place in the order. Only a
+ *   log's peek must find an equal one, because a denial's retry needs a look-up in the log.
+ *
+ * Items keep their order. A key with one plain check is checked directly; the state of any other is loaded, the items
+ * work on that one after the other, and it is saved at the end. batch_pack.c makes the call of them,
+ * batch_reply.c the answers.
+ */
+#include "store/batch.h"
+
+#include <stdio.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/counters.h"
+#include "base/hash.h"
+#include "limit/policy.h"
+#include "store/batch_private.h"
+
+enum {
+    NO_ITEM = UINT32_MAX,
+    LIST_HEAD_MAX = 8 + NAME_MAX_LEN, /* "hold1:POLICY:" */
+    OWN_PER_OP = 2,
+    /* of the packet, at most: an item, and each of its limits with a SAVE and a LOAD before it */
+    ITEM_BYTES = 18 + 5 + 10 + 32,
+    MEMBER_BYTES = 17 + 3 * 18,
+};
+
+struct batch *batch_new(const char *key_prefix, uint32_t max_keys, bool merge)
+{
+    struct batch *batch = mem_zalloc(sizeof *batch);
+    if (batch == NULL) return NULL;
+    batch->prefix = mem_strdup(key_prefix);
+    if (batch->prefix == NULL) {
+        mem_free(batch);
+        return NULL;
+    }
+
+    batch->prefix_len = strlen(key_prefix);
+    list_init(&batch->ops);
+    buffer_init(&batch->key_bytes, 0);
+    buffer_init(&batch->packet, 0);
+    batch_set_merge(batch, max_keys, merge);
+    return batch;
+}
+
+void batch_free(struct batch *batch)
+{
+    if (batch == NULL) return;
+    CHECK(batch->n_ops == 0);
+    buffer_fini(&batch->key_bytes);
+    buffer_fini(&batch->packet);
+    mem_free(batch->items.at);
+    mem_free(batch->entries.at);
+    mem_free(batch->op_keys.at);
+    mem_free(batch->prefix);
+    mem_free(batch);
+}
+
+void batch_clear(struct batch *batch)
+{
+    CHECK(batch->n_ops == 0);
+    batch->n_keys = batch->n_limits = batch->n_owns = batch->weight = 0;
+    batch->n_integers = batch->item_bytes = 0;
+    batch->items.n = batch->entries.n = batch->op_keys.n = 0;
+    memset(batch->table, 0, sizeof batch->table);
+    buffer_truncate(&batch->key_bytes, 0);
+    batch->packed = false;
+}
+
+void batch_set_merge(struct batch *batch, uint32_t max_keys, bool merge)
+{
+    CHECK(max_keys >= 1 && max_keys <= BATCH_KEYS_MAX);
+    batch->max_keys = max_keys;
+    batch->merge = merge;
+}
+
+size_t batch_n_ops(const struct batch *batch)
+{
+    return batch->n_ops;
+}
+
+size_t batch_n_keys(const struct batch *batch)
+{
+    return batch->n_keys;
+}
+
+int64_t batch_now_us(const struct batch *batch)
+{
+    return batch->now_us;
+}
+
+void batch_take_ops(struct batch *batch, struct list *to)
+{
+    list_append(to, &batch->ops);
+    batch->n_ops = 0;
+}
+
+/* ---- what an op needs ---- */
+
+static bool has_record(const struct op *op)
+{
+    return op->note.len > 0;
+}
+
+static bool has_list(const struct op *op)
+{
+    if (op->kind == OP_REFUND) return op->members[0].hold_key.len > 0;
+    return op->kind == OP_RESERVE || op->kind == OP_SETTLE || op->kind == OP_SWEEP;
+}
+
+/* Many that fit at once are one charge; denials that are counted are as many. */
+static bool counts_some(const struct op *op)
+{
+    return op->at_most > 0 && op->members[0].limit->count_denied;
+}
+
+static enum batch_kind kind_of(const struct op *op)
+{
+    switch (op->kind) {
+    case OP_RESET: return KIND_RESET;
+    case OP_REFUND: return KIND_REFUND;
+    case OP_RESERVE: return KIND_RESERVE;
+    case OP_SETTLE: return KIND_SETTLE;
+    case OP_SWEEP: return KIND_SWEEP;
+    case OP_ACQUIRE: return KIND_ACQUIRE;
+    case OP_RELEASE: return KIND_RELEASE;
+    case OP_RENEW: return KIND_RENEW;
+    case OP_CHECK:
+    case OP_PEEK: break;
+    }
+    return op->n_members > 1 || has_record(op) || counts_some(op) ? KIND_CHECK_ALL : KIND_CHECK;
+}
+
+/* Could a plain check be charged? A cost above the limit is only looked at, unless denials are counted. */
+static bool charges(const struct op *op)
+{
+    const struct op_member *only = &op->members[0];
+    return op->kind == OP_CHECK && only->cost > 0 && (only->cost <= only->limit->full || only->limit->count_denied);
+}
+
+static int64_t count_of(const struct op *op, enum batch_kind kind)
+{
+    if (!op_is_check(op->kind)) return 0;
+    if (kind == KIND_CHECK && !charges(op)) return 0;
+    return op->at_most > 0 ? op->at_most : 1;
+}
+
+/* Integers of the reply. */
+static size_t n_integers_of(const struct op *op, enum batch_kind kind)
+{
+    size_t n = op->n_members;
+    if (kind == KIND_RESET || kind == KIND_RELEASE || kind == KIND_RENEW) return n;
+    for (uint16_t i = 0; i < op->n_members; i++) {
+        const struct algo_ops *ops = limit_ops(op->members[i].limit);
+        n += ops->has_s2 + (ops->has_wait && kind_is_check(kind));
+    }
+    if (has_record(op)) n += 2 + op->n_members;
+    return n + (kind == KIND_SETTLE ? 2 : kind == KIND_REFUND ? op->n_members : 0);
+}
+
+static uint32_t weight_of(const struct op *op)
+{
+    bool is_plain = (op->kind == OP_CHECK || op->kind == OP_PEEK || op->kind == OP_RESET) && !has_record(op);
+    return op->n_members * (is_plain ? 1U : BATCH_WEIGHT_OWN);
+}
+
+static size_t key_bytes_of(const struct batch *batch, const struct op *op)
+{
+    size_t tag_len = batch->prefix_len + STORE_TAG_LEN;
+    size_t bytes = OWN_PER_OP * (tag_len + LIST_HEAD_MAX) + op->note.len + op->members[0].hold_key.len;
+    for (uint16_t i = 0; i < op->n_members; i++)
+        bytes += tag_len + op->members[i].limit->key_head_len + op->members[i].key.len;
+    return bytes;
+}
+
+/* ---- memory ---- */
+
+static int vec_reserve(struct vec *vec, size_t more, size_t size)
+{
+    if (vec->n + more <= vec->cap) return 0;
+    size_t cap = vec->cap == 0 ? BATCH_KEYS_MAX : vec->cap * 2;
+    while (cap < vec->n + more) cap *= 2;
+    void *at = mem_realloc(vec->at, cap * size);
+    if (at == NULL) return -1;
+    vec->at = at;
+    vec->cap = cap;
+    return 0;
+}
+
+/* Room for everything one op can add, so that nothing fails half way. */
+static int reserve(struct batch *batch, const struct op *op)
+{
+    if (buffer_reserve(&batch->key_bytes, key_bytes_of(batch, op)) == NULL) return -1;
+    if (vec_reserve(&batch->items, 1, sizeof(struct batch_item)) < 0) return -1;
+    if (vec_reserve(&batch->entries, 1, sizeof(struct batch_entry)) < 0) return -1;
+    return vec_reserve(&batch->op_keys, op->n_members, sizeof(uint16_t));
+}
+
+/* ---- keys ---- */
+
+static uint8_t *append(uint8_t *to, const void *bytes, size_t len)
+{
+    if (len > 0) memcpy(to, bytes, len);
+    return to + len;
+}
+
+/* prefix:{bNNN}: spreads a policy's keys over a cluster's slots, and keeps together what one op asks for. */
+static uint8_t *append_tag(const struct batch *batch, uint8_t *to, const struct op_member *member)
+{
+    to = append(to, batch->prefix, batch->prefix_len);
+    store_key_tag(member, (char *)to);
+    return to + STORE_TAG_LEN;
+}
+
+/* prefix:{bNNN}:head key. Compat keys are the foreign ones. */
+static void write_key(struct batch *batch, struct batch_key *key, const struct op_member *member)
+{
+    const struct limit *limit = key->limit;
+    size_t most = batch->prefix_len + STORE_TAG_LEN + limit->key_head_len + member->key.len;
+    uint8_t *start = buffer_reserve(&batch->key_bytes, most);
+    CHECK(start != NULL); /* reserved before */
+
+    uint8_t *at = limit_ops(limit)->is_compat ? start : append_tag(batch, start, member);
+    at = append(at, limit->key_head, limit->key_head_len);
+    at = append(at, member->key.data, member->key.len);
+
+    key->start = (uint32_t)buffer_len(&batch->key_bytes);
+    key->len = (uint32_t)(at - start);
+    buffer_grew(&batch->key_bytes, key->len);
+}
+
+/*
+ * Two limits never share a native key (the head names policy and limit), but two compat policies
+ * may: their keys are compared whole. The head counts too, so that one table holds both.
+ */
+static bool same_key(const struct batch *batch, const struct batch_key *key, const struct limit *limit, struct slice id)
+{
+    size_t len = limit->key_head_len + id.len;
+    bool compat = limit_ops(limit)->is_compat;
+    if (compat != limit_ops(key->limit)->is_compat) return false;
+    size_t tag_len = compat ? 0 : batch->prefix_len + STORE_TAG_LEN;
+    const uint8_t *bytes = buffer_data(&batch->key_bytes) + key->start + tag_len;
+    return key->len == tag_len + len && memcmp(bytes, limit->key_head, limit->key_head_len) == 0 &&
+           memcmp(bytes + limit->key_head_len, id.data, id.len) == 0;
+}
+
+/* The place in the table where the key's index + 1 stands, or could. */
+static uint8_t *find_key(struct batch *batch, const struct op_member *member, uint64_t hash)
+{
+    size_t at = hash % BATCH_TABLE;
+    for (; batch->table[at] != 0; at = (at + 1) % BATCH_TABLE) {
+        const struct batch_key *key = &batch->keys[batch->table[at] - 1];
+        if (key->hash == hash && same_key(batch, key, member->limit, member->key)) break;
+    }
+    return &batch->table[at];
+}
+
+static uint16_t find_or_add_limit(struct batch *batch, const struct op_member *member)
+{
+    int64_t phase_ms = limit_phase(member->limit, member->key);
+    for (uint32_t i = 0; i < batch->n_limits; i++) {
+        const struct batch_limit *known = &batch->limits[i];
+        if (known->limit == member->limit && known->phase_ms == phase_ms && known->max_wait_us == member->max_wait_us)
+            return (uint16_t)i;
+    }
+    CHECK(batch->n_limits < BATCH_KEYS_MAX);
+    batch->limits[batch->n_limits] =
+        (struct batch_limit){.limit = member->limit, .phase_ms = phase_ms, .max_wait_us = member->max_wait_us};
+    return (uint16_t)batch->n_limits++;
+}
+
+static uint16_t find_or_add_key(struct batch *batch, const struct op_member *member, uint64_t hash)
+{
+    uint8_t *found = find_key(batch, member, hash);
+    if (*found != 0) return (uint16_t)(*found - 1);
+    CHECK(batch->n_keys < BATCH_KEYS_MAX);
+    struct batch_key *key = &batch->keys[batch->n_keys];
+    *key = (struct batch_key){.limit = member->limit, .hash = hash, .limit_no = find_or_add_limit(batch, member)};
+    write_key(batch, key, member);
+    *found = (uint8_t)++batch->n_keys;
+    return (uint16_t)(batch->n_keys - 1);
+}
+
+/* An idempotency record that two ops name is one key: the second must find what the first has written. */
+static uint16_t find_or_add_own(struct batch *batch, const struct op *op, const char *head, struct slice name,
+                                bool is_record)
+{
+    size_t most = batch->prefix_len + STORE_TAG_LEN + LIST_HEAD_MAX + name.len;
+    uint8_t *start = buffer_reserve(&batch->key_bytes, most);
+    CHECK(start != NULL && batch->n_owns < BATCH_OWN_MAX); /* reserved before */
+    uint8_t *at = append_tag(batch, start, &op->members[0]);
+    at = append(append(at, head, strlen(head)), name.data, name.len);
+    size_t len = (size_t)(at - start);
+    uint64_t hash = hash_keyed(start, len);
+
+    for (uint32_t i = 0; i < batch->n_owns; i++) {
+        const struct batch_own *own = &batch->owns[i];
+        if (own->hash == hash && own->len == len &&
+            memcmp(buffer_data(&batch->key_bytes) + own->start, start, len) == 0)
+            return (uint16_t)(i + 1);
+    }
+    batch->owns[batch->n_owns] = (struct batch_own){
+        .hash = hash, .start = (uint32_t)buffer_len(&batch->key_bytes), .len = (uint32_t)len, .is_record = is_record};
+    buffer_grew(&batch->key_bytes, len);
+    return (uint16_t)++batch->n_owns;
+}
+
+/* The list of all reservations of the op's policy and key. */
+static uint16_t find_or_add_list(struct batch *batch, const struct op *op)
+{
+    const struct op_member *first = &op->members[0];
+    char head[LIST_HEAD_MAX];
+    int len = snprintf(head, sizeof head, "hold1:%s:", first->limit->policy->name);
+    CHECK(len > 0 && (size_t)len < sizeof head && first->hold_key.len > 0);
+    return find_or_add_own(batch, op, head, first->hold_key, false);
+}
+
+/* ---- items ---- */
+
+/* Must a plain check's retry be looked up, if it is denied? */
+static bool needs_wait(const struct limit *limit, int64_t cost)
+{
+    return limit_ops(limit)->has_wait && cost > 0 && cost <= limit->full;
+}
+
+/* The last item of a plain check's key, where it may join that; NO_ITEM where there is none. */
+static uint32_t joinable(const struct batch *batch, const struct op *op, const struct batch_key *key, int64_t count)
+{
+    if (key->n_items == 0) return NO_ITEM;
+    const struct batch_item *last = batch_item(batch, key->last_item);
+    if (last->kind != KIND_CHECK) return NO_ITEM;
+
+    const struct limit *limit = op->members[0].limit;
+    int64_t cost = op->members[0].cost;
+    bool may = count == 0 && (!needs_wait(limit, cost) || (last->count == 0 && last->op->members[0].cost == cost));
+    if (last->count == 0)
+        may |= !needs_wait(limit, last->op->members[0].cost); /* the peek's item becomes this one's */
+    else if (count > 0 && last->op->members[0].cost == cost && op->at_most == 0 && last->op->at_most == 0)
+        may = batch->merge && limit_ops(limit)->merges && !limit->count_denied;
+    return may ? key->last_item : NO_ITEM;
+}
+
+static void join(struct batch_item *item, const struct op *op, int64_t count)
+{
+    if (count > 0 && item->count > 0) {
+        item->count++;
+        counters.redis_merged++;
+    } else if (count > 0 || (item->count == 0 && needs_wait(op->members[0].limit, op->members[0].cost))) {
+        item->op = op;
+        item->count = count;
+    }
+}
+
+static uint32_t add_item(struct batch *batch, const struct op *op, enum batch_kind kind, uint32_t keys_at)
+{
+    uint32_t index = (uint32_t)batch->items.n++;
+    struct batch_item *item = batch_item(batch, index);
+    *item = (struct batch_item){
+        .kind = kind,
+        .op = op,
+        .count = count_of(op, kind),
+        .keys_at = keys_at,
+        .record = has_record(op) ? find_or_add_own(batch, op, "", op->note, true) : 0,
+        .list = has_list(op) ? find_or_add_list(batch, op) : 0,
+    };
+
+    item->n_integers = (uint32_t)n_integers_of(op, kind);
+    for (uint16_t i = 0; i < op->n_members; i++) {
+        struct batch_key *key = &batch->keys[*batch_op_keys(batch, keys_at + i)];
+        key->is_loaded |= kind != KIND_CHECK || key->n_items > 0;
+        key->n_items++;
+        key->last_item = index;
+    }
+    batch->n_integers += item->n_integers;
+    batch->item_bytes += ITEM_BYTES + op->n_members * (size_t)MEMBER_BYTES;
+    return index;
+}
+
+static uint32_t item_of(struct batch *batch, const struct op *op, uint32_t keys_at)
+{
+    enum batch_kind kind = kind_of(op);
+    struct batch_key *first = &batch->keys[*batch_op_keys(batch, keys_at)];
+    int64_t count = count_of(op, kind);
+    for (uint16_t i = 0; i < op->n_members; i++)
+        batch->keys[*batch_op_keys(batch, keys_at + i)].may_be_charged |= count > 0;
+
+    uint32_t item = kind == KIND_CHECK ? joinable(batch, op, first, count) : NO_ITEM;
+    if (item == NO_ITEM) return add_item(batch, op, kind, keys_at);
+    join(batch_item(batch, item), op, count);
+    return item;
+}
+
+/* Whether the op may join this batch: its kind, its keys' settings, and room. */
+static bool fits(struct batch *batch, const struct op *op)
+{
+    if (batch->n_ops == 0) return true;
+    if (batch->resets != (op->kind == OP_RESET)) return false;
+    if (batch->weight + weight_of(op) > BATCH_WEIGHT_MAX || batch->n_owns + OWN_PER_OP > BATCH_OWN_MAX) return false;
+    if (batch->n_integers + n_integers_of(op, kind_of(op)) + 3 > BATCH_REPLY_MAX) return false;
+
+    uint32_t n_new = 0;
+    for (uint16_t i = 0; i < op->n_members; i++) {
+        const struct op_member *member = &op->members[i];
+        uint8_t found = *find_key(batch, member, batch->hashes[i]);
+        n_new += found == 0;
+        if (found == 0) continue;
+        /* a key's constants are those of one limit (after a reload there may be another) and one wait */
+        const struct batch_limit *limit = &batch->limits[batch->keys[found - 1].limit_no];
+        if (limit->limit != member->limit || limit->max_wait_us != member->max_wait_us) return false;
+    }
+    return batch->n_keys + n_new <= batch->max_keys;
+}
+
+int batch_add(struct batch *batch, struct op *op)
+{
+    CHECK(op->n_members >= 1 && op->n_members <= BATCH_KEYS_MAX);
+    for (uint16_t i = 0; i < op->n_members; i++)
+        batch->hashes[i] = hash_keyed(op->members[i].key.data, op->members[i].key.len);
+    if (!fits(batch, op)) return 1;
+    if (reserve(batch, op) < 0) return -1;
+
+    batch->resets = op->kind == OP_RESET;
+    batch->packed = false;
+    struct batch_entry entry = {.item = NO_ITEM, .keys_at = (uint32_t)batch->op_keys.n};
+    for (uint16_t i = 0; i < op->n_members; i++)
+        *batch_op_keys(batch, batch->op_keys.n++) = find_or_add_key(batch, &op->members[i], batch->hashes[i]);
+    if (!batch->resets) entry.item = item_of(batch, op, entry.keys_at);
+
+    *batch_entry(batch, batch->entries.n++) = entry;
+    batch->weight += weight_of(op);
+    list_push_back(&batch->ops, &op->link);
+    batch->n_ops++;
+    return 0;
+}

@@ -1,0 +1,444 @@
+/*
+ * batch_pack.c: a batch as the arguments of one EVALSHA. lua/batch.lua draws the format; change both.
+ *
+ * A batch is, in this order: a CHECK of every key that is checked directly, a LOAD of every other, the ops on those in
+ * their order, a SAVE of every loaded key. What is the same for consecutive keys of one limit, or the same op on the
+ * next keys, goes as one. Two kinds of states are not simply loaded once: slots are read before each op that asks for
+ * them and written after it, for every op charges another slot; and a log is saved and loaded again before an op that
+ * may give back what was charged in this very batch, for it gives back what is in the log.
+ */
+#include "store/batch_private.h"
+
+#include <stdio.h>
+
+#include "base/check.h"
+
+enum {
+    HEADER_BYTES = 4 + 7 + 1 + 2 + 1 + 2,
+    LIMIT_BYTES = 1 + 4 * 7,
+    SPAN_BYTES = 1 + 1 + 2 + 2 + 5 + 7,
+    STRIDE_MAX = UINT8_MAX,
+};
+
+/* A cost above every limit is denied whatever its size, and this keeps the script's counts exact. */
+#define COST_CAP ((INT64_C(1) << 34) + 1)
+/* More than is ever available: a bucket that lets wait may have as much as a cost above its capacity. */
+#define COST_NEVER (INT64_C(1) << 53)
+
+/* ---- the order of the keys ---- */
+
+enum class { DIRECT, LOADED, DIRECT_OWN_WAY, LOADED_OWN_WAY, N_CLASSES }; /* those read by MGET first */
+
+static int64_t direct_count(const struct batch *batch, const struct batch_key *key)
+{
+    return key->n_items > 0 && !key->is_loaded ? batch_item(batch, key->last_item)->count : 0;
+}
+
+static enum class class_of(const struct batch *batch, const struct batch_key *key) {
+    const struct algo_ops *ops = limit_ops(key->limit); bool is_direct = !key->is_loaded;
+    bool has_own_way = ops->kind != STATE_STRING || ops->is_compat || (ops->plain && direct_count(batch, key) > 0);
+    return is_direct ? (has_own_way ? DIRECT_OWN_WAY : DIRECT) : (has_own_way ? LOADED_OWN_WAY : LOADED);
+}
+
+/* May two keys of a class be in one span? */
+static bool same_span(const struct batch *batch, const struct batch_key *a, const struct batch_key *b)
+{
+    if (a->limit_no != b->limit_no) return false;
+    if (batch->resets) return true;
+    if (a->is_loaded) return a->may_be_charged == b->may_be_charged;
+    const struct batch_item *item = batch_item(batch, a->last_item), *other = batch_item(batch, b->last_item);
+    return item->count == other->count && item->op->members[0].cost == other->op->members[0].cost;
+}
+
+static void place_key(struct batch *batch, uint32_t i, uint32_t *n_placed, uint16_t *place)
+{
+    batch->order[(*n_placed)++] = (uint16_t)i;
+    batch->keys[i].place = ++*place;
+}
+
+/* Keys of one limit follow one another, and among them those of one span. */
+static void place_class(struct batch *batch, enum class class, uint32_t *n_placed, uint16_t *place)
+{
+    uint32_t n = batch->n_keys;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct batch_key *first = &batch->keys[i];
+        if (first->place != 0 || class_of(batch, first) != class) continue;
+        for (uint32_t j = i; j < n; j++) {
+            const struct batch_key *leader = &batch->keys[j];
+            if (leader->place != 0 || leader->limit_no != first->limit_no || class_of(batch, leader) != class) continue;
+            for (uint32_t k = j; k < n; k++) {
+                const struct batch_key *key = &batch->keys[k];
+                if (key->place == 0 && same_span(batch, key, leader) && class_of(batch, key) == class)
+                    place_key(batch, k, n_placed, place);
+            }
+        }
+    }
+}
+
+/* Give every key its place; returns how many are read by MGET. */
+static uint32_t place_keys(struct batch *batch)
+{
+    uint32_t n_placed = 0, n_mget;
+    uint16_t place = 0;
+    for (uint32_t i = 0; i < batch->n_keys; i++) {
+        batch->keys[i].place = 0;
+        batch->keys[i].has_state = batch->keys[i].is_pending = false;
+    }
+
+    place_class(batch, DIRECT, &n_placed, &place);
+    place_class(batch, LOADED, &n_placed, &place);
+    for (uint32_t i = 0; i < batch->n_owns; i++)
+        if (batch->owns[i].is_record) batch->owns[i].place = ++place;
+    n_mget = place;
+
+    place_class(batch, DIRECT_OWN_WAY, &n_placed, &place);
+    place_class(batch, LOADED_OWN_WAY, &n_placed, &place);
+    for (uint32_t i = 0; i < batch->n_owns; i++)
+        if (!batch->owns[i].is_record) batch->owns[i].place = ++place;
+    CHECK(n_placed == batch->n_keys);
+    return n_mget;
+}
+
+/* ---- packing ---- */
+
+struct packing {
+    struct batch *batch;
+    uint8_t *to;
+    uint32_t n_ops;    /* of the script */
+    uint32_t reply_at; /* where the next tuple begins */
+};
+
+static uint8_t *put(uint8_t *to, uint64_t value, size_t size)
+{
+    for (size_t i = 0; i < size; i++) to[i] = (uint8_t)(value >> 8 * i);
+    return to + size;
+}
+
+static uint64_t cost_of(const struct limit *limit, int64_t cost)
+{
+    if (limit->max_wait_us > 0 && cost > limit->full) return (uint64_t)COST_NEVER;
+    return (uint64_t)(cost < COST_CAP ? cost : COST_CAP);
+}
+
+/* What a unit adds to `used`. */
+static int64_t step_of(const struct batch_limit *limit)
+{
+    return limit_is_bucket(limit->limit) ? limit->constants.b : 1;
+}
+
+static bool is_slots(const struct batch_key *key)
+{
+    return key->limit->algo == ALGO_CONCURRENCY;
+}
+
+static void put_op(struct packing *packing, enum batch_kind kind, uint32_t limit, uint32_t first, uint32_t n,
+                   int64_t count, uint64_t cost)
+{
+    uint8_t *to = put(put(put(put(packing->to, kind, 1), limit, 1), first, 2), n, 2);
+    packing->to = put(put(to, (uint64_t)count, 5), cost, 7);
+    packing->n_ops++;
+}
+
+static void put_span(struct packing *packing, enum batch_kind kind, const struct batch_key *first, uint32_t n)
+{
+    int64_t count = 0;
+    uint64_t cost = 0;
+    if (kind == KIND_LOAD) count = first->may_be_charged;
+    if (kind == KIND_CHECK) {
+        const struct batch_item *item = batch_item(packing->batch, first->last_item);
+        count = item->count;
+        cost = cost_of(first->limit, item->op->members[0].cost);
+    }
+    put_op(packing, kind, first->limit_no + 1U, first->place, n, count, cost);
+}
+
+static bool is_of_span(const struct batch_key *key, enum batch_kind kind)
+{
+    if (kind == KIND_RESET) return true;
+    return kind == KIND_CHECK ? !key->is_loaded : key->is_loaded && !is_slots(key);
+}
+
+static void expect_check(struct packing *packing, const struct batch_key *key)
+{
+    const struct algo_ops *ops = limit_ops(key->limit);
+    batch_item(packing->batch, key->last_item)->reply_at = packing->reply_at;
+    packing->reply_at += 1U + ops->has_s2 + ops->has_wait;
+}
+
+/* All keys that such a span is for, in as few as it takes. */
+static void put_spans(struct packing *packing, enum batch_kind kind)
+{
+    struct batch *batch = packing->batch;
+    for (uint32_t i = 0, n; i < batch->n_keys; i += n) {
+        struct batch_key *first = &batch->keys[batch->order[i]];
+        n = 1;
+        if (!is_of_span(first, kind)) continue;
+        for (; i + n < batch->n_keys; n++) {
+            const struct batch_key *key = &batch->keys[batch->order[i + n]];
+            if (key->place != first->place + n || key->is_loaded != first->is_loaded) break;
+            if (!same_span(batch, key, first)) break;
+        }
+
+        put_span(packing, kind, first, n);
+        for (uint32_t j = 0; j < n; j++) {
+            struct batch_key *key = &batch->keys[batch->order[i + j]];
+            if (kind == KIND_CHECK) expect_check(packing, key);
+            key->has_state = kind == KIND_LOAD;
+        }
+    }
+}
+
+static bool is_direct(const struct batch *batch, const struct batch_item *item)
+{
+    return item->kind == KIND_CHECK && !batch_key_of(batch, item, 0)->is_loaded;
+}
+
+/* A log's times must be in it before an op may give them back; and slots are read as they are by then. */
+static bool needs_load(const struct batch_key *key, const struct batch_item *item)
+{
+    bool gives_back = item->kind >= KIND_RESERVE;
+    return !key->has_state || (gives_back && key->is_pending);
+}
+
+static void load_again(struct packing *packing, const struct batch_item *item)
+{
+    for (uint16_t i = 0; i < item->op->n_members; i++) {
+        struct batch_key *key = batch_key_of(packing->batch, item, i);
+        if (!needs_load(key, item)) continue;
+        if (key->is_pending) put_span(packing, KIND_SAVE, key, 1);
+        put_span(packing, KIND_LOAD, key, 1);
+        key->has_state = true;
+        key->is_pending = false;
+    }
+}
+
+/* What is loaded is no more what is there, or not yet. */
+static void note_changes(struct packing *packing, const struct batch_item *item)
+{
+    for (uint16_t i = 0; i < item->op->n_members; i++) {
+        struct batch_key *key = batch_key_of(packing->batch, item, i);
+        if (item->kind == KIND_ACQUIRE && is_slots(key)) {
+            put_span(packing, KIND_SAVE, key, 1);
+            key->has_state = false;
+        }
+        key->is_pending |= limit_ops(key->limit)->has_wait && (item->count > 0 || item->kind == KIND_SETTLE);
+    }
+}
+
+static uint16_t own_place(const struct batch *batch, uint16_t own)
+{
+    return own > 0 ? batch->owns[own - 1].place : 0;
+}
+
+static bool needs_load_before(const struct batch *batch, const struct batch_item *item)
+{
+    for (uint16_t i = 0; i < item->op->n_members; i++)
+        if (needs_load(batch_key_of(batch, item, i), item)) return true;
+    return false;
+}
+
+static int64_t stride(const struct batch *batch, const struct batch_item *a, const struct batch_item *b, uint16_t i)
+{
+    return batch_key_of(batch, b, i)->place - batch_key_of(batch, a, i)->place;
+}
+
+/* Is `next` what `item` is, on keys that lie further on? */
+static bool is_alike(const struct batch *batch, const struct batch_item *item, const struct batch_item *next)
+{
+    const struct op *a = item->op, *b = next->op;
+    bool are_checks = (item->kind == KIND_CHECK || item->kind == KIND_CHECK_ALL) &&
+                      (next->kind == KIND_CHECK || next->kind == KIND_CHECK_ALL);
+    if (!are_checks || a->n_members != b->n_members || item->count != next->count) return false;
+    if ((item->record > 0) != (next->record > 0)) return false;
+    if (item->record > 0 && (own_place(batch, next->record) != own_place(batch, item->record) + 1 ||
+                             a->note_ms != b->note_ms || op_version(a) != op_version(b)))
+        return false;
+
+    for (uint16_t i = 0; i < a->n_members; i++) {
+        const struct batch_key *key = batch_key_of(batch, item, i), *other = batch_key_of(batch, next, i);
+        if (is_slots(key) || key->limit_no != other->limit_no) return false;
+        if (a->members[i].cost != b->members[i].cost) return false;
+        int64_t distance = stride(batch, item, next, i);
+        if (distance < 0 || distance > STRIDE_MAX) return false;
+    }
+    return true;
+}
+
+/* Is it as far from c to d as from a to b? */
+static bool same_strides(const struct batch *batch, const struct batch_item *a, const struct batch_item *b,
+                         const struct batch_item *c, const struct batch_item *d)
+{
+    for (uint16_t i = 0; i < a->op->n_members; i++)
+        if (stride(batch, a, b, i) != stride(batch, c, d, i)) return false;
+    return true;
+}
+
+/* The item after the i-th that is no direct check; items.n where there is none. */
+static size_t next_loaded(const struct batch *batch, size_t i)
+{
+    do i++;
+    while (i < batch->items.n && is_direct(batch, batch_item(batch, i)));
+    return i;
+}
+
+static void put_members(struct packing *packing, const struct batch_item *item, const struct batch_item *next)
+{
+    const struct batch *batch = packing->batch;
+    uint8_t *to = put(packing->to, item->op->n_members, 1);
+    to = put(put(to, own_place(batch, item->record), 2), own_place(batch, item->list), 2);
+    for (uint16_t i = 0; i < item->op->n_members; i++) {
+        const struct batch_key *key = batch_key_of(batch, item, i);
+        uint64_t cost = cost_of(key->limit, item->op->members[i].cost);
+        if (item->kind == KIND_SETTLE) cost = (uint64_t)limit_debt(key->limit);
+        if (item->kind == KIND_REFUND) cost = 0;
+        to = put(put(to, key->place, 2), next != NULL ? (uint64_t)stride(batch, item, next, i) : 0, 1);
+        to = put(put(to, (uint64_t)step_of(&batch->limits[key->limit_no]), 7), cost, 7);
+    }
+    packing->to = to;
+}
+
+static void put_reservation(struct packing *packing, const struct batch_item *item)
+{
+    const struct op_hold *hold = item->op->hold;
+    int64_t made_us = 0, end_ms = 0;
+    if (item->kind == KIND_RESERVE) end_ms = hold->ttl_ms;
+    if (item->kind == KIND_SETTLE) {
+        made_us = hold->made_us;
+        end_ms = hold_end_ms(hold);
+    }
+    uint8_t *to = put(put(packing->to, hold != NULL ? hold->id : 0, 8), hold != NULL ? (uint64_t)hold->units : 0, 7);
+    packing->to = put(put(to, (uint64_t)made_us, 7), (uint64_t)end_ms, 7);
+}
+
+/* Of each limit its slot, for which no state is needed. */
+static void put_slots(struct packing *packing, struct batch_item *item)
+{
+    item->reply_at = packing->reply_at;
+    for (uint16_t i = 0; i < item->op->n_members; i++) {
+        struct batch_key *key = batch_key_of(packing->batch, item, i);
+        put_op(packing, item->kind, key->limit_no + 1U, key->place, 1, 0, 0);
+        memcpy(packing->to, item->op->slot, SLOT_ID_LEN);
+        packing->to += SLOT_ID_LEN;
+        key->has_state = false;
+    }
+    packing->reply_at += item->op->n_members;
+}
+
+/* From the i-th item to the last of those that go as the same op; ret_second is the next after the i-th. */
+static uint32_t alike_from(const struct batch *batch, size_t i, size_t *ret_last, const struct batch_item **ret_second)
+{
+    const struct batch_item *item = batch_item(batch, i), *second = NULL, *last = item;
+    uint32_t n = 1;
+    for (size_t at = next_loaded(batch, i); at < batch->items.n; at = next_loaded(batch, at)) {
+        const struct batch_item *next = batch_item(batch, at);
+        if (!is_alike(batch, last, next) || needs_load_before(batch, next)) break;
+        if (second == NULL)
+            second = next;
+        else if (!same_strides(batch, item, second, last, next))
+            break;
+        last = next;
+        *ret_last = at;
+        n++;
+    }
+    *ret_second = second;
+    return n;
+}
+
+/* The i-th item, and those behind it that go as the same op; returns the last of them. */
+static size_t put_items(struct packing *packing, size_t i)
+{
+    struct batch *batch = packing->batch;
+    struct batch_item *item = batch_item(batch, i);
+    enum batch_kind kind = item->kind == KIND_CHECK ? KIND_CHECK_ALL : item->kind;
+    if (kind == KIND_RELEASE || kind == KIND_RENEW) {
+        put_slots(packing, item);
+        return i;
+    }
+
+    size_t last = i;
+    const struct batch_item *second;
+    load_again(packing, item);
+    uint32_t n = alike_from(batch, i, &last, &second);
+    int64_t cost = kind == KIND_SETTLE ? item->op->hold->actual : kind == KIND_REFUND ? item->op->members[0].cost : 0;
+    put_op(packing, kind, 0, 0, n, item->count, (uint64_t)cost);
+    put_members(packing, item, second);
+    if (item->record > 0) packing->to = put(put(packing->to, item->op->note_ms, 6), op_version(item->op), 4);
+    if (kind >= KIND_RESERVE) put_reservation(packing, item);
+    if (kind == KIND_ACQUIRE) {
+        memcpy(packing->to, item->op->slot, SLOT_ID_LEN);
+        packing->to += SLOT_ID_LEN;
+    }
+
+    for (size_t at = i; at <= last; at = next_loaded(batch, at)) {
+        batch_item(batch, at)->reply_at = packing->reply_at;
+        packing->reply_at += batch_item(batch, at)->n_integers;
+        note_changes(packing, batch_item(batch, at));
+    }
+    return last;
+}
+
+static void put_batch(struct packing *packing)
+{
+    const struct batch *batch = packing->batch;
+    if (batch->resets) {
+        put_spans(packing, KIND_RESET);
+        packing->reply_at = batch->n_keys;
+        return;
+    }
+    put_spans(packing, KIND_CHECK);
+    put_spans(packing, KIND_LOAD);
+    for (size_t i = 0; i < batch->items.n; i++)
+        if (!is_direct(batch, batch_item(batch, i))) i = put_items(packing, i);
+    put_spans(packing, KIND_SAVE);
+}
+
+static int pack(struct batch *batch, uint32_t nonce, int64_t wall_us, int64_t latest_us)
+{
+    size_t most = HEADER_BYTES + batch->n_limits * (size_t)LIMIT_BYTES + batch->n_keys * (size_t)(2 * SPAN_BYTES) +
+                  batch->item_bytes;
+    buffer_truncate(&batch->packet, 0);
+    uint8_t *start = buffer_reserve(&batch->packet, most);
+    if (start == NULL) return -1;
+
+    uint32_t n_mget = place_keys(batch);
+    uint8_t *to = start + HEADER_BYTES;
+    for (uint32_t i = 0; i < batch->n_limits; i++) {
+        struct batch_limit *limit = &batch->limits[i];
+        struct constants *constants = &limit->constants;
+        limit_constants(constants, limit->limit, limit->phase_ms, limit->max_wait_us, wall_us);
+        to = put(to, limit->limit->algo == ALGO_LEAKY_BUCKET ? ALGO_BUCKET : limit->limit->algo, 1);
+        to = put(put(to, (uint64_t)constants->a, 7), (uint64_t)constants->b, 7);
+        to = put(put(to, (uint64_t)constants->c, 7), (uint64_t)constants->d, 7);
+    }
+
+    struct packing packing = {.batch = batch, .to = to};
+    put_batch(&packing);
+    size_t len = (size_t)(packing.to - start);
+    CHECK(len <= most && packing.n_ops <= UINT16_MAX);
+    CHECK(batch->resets || packing.reply_at == batch->n_integers);
+    batch->n_integers = packing.reply_at;
+    to = put(put(put(start, nonce, 4), (uint64_t)latest_us, 7), 0, 1);
+    put(put(put(to, n_mget, 2), batch->n_limits, 1), packing.n_ops, 2);
+    buffer_grew(&batch->packet, len);
+    return 0;
+}
+
+size_t batch_args(struct batch *batch, uint32_t nonce, int64_t wall_us, int64_t latest_us,
+                  const struct slice **ret_args)
+{
+    if (pack(batch, nonce, wall_us, latest_us) < 0) return 0;
+    const uint8_t *bytes = buffer_data(&batch->key_bytes);
+    size_t n_keys = batch->n_keys + batch->n_owns;
+    int len = snprintf(batch->numkeys, sizeof batch->numkeys, "%zu", n_keys);
+    batch->args[0] = (struct slice){(const uint8_t *)batch->numkeys, (size_t)len};
+    for (uint32_t i = 0; i < batch->n_keys; i++)
+        batch->args[batch->keys[i].place] = (struct slice){bytes + batch->keys[i].start, batch->keys[i].len};
+    for (uint32_t i = 0; i < batch->n_owns; i++)
+        batch->args[batch->owns[i].place] = (struct slice){bytes + batch->owns[i].start, batch->owns[i].len};
+    batch->args[1 + n_keys] = (struct slice){buffer_data(&batch->packet), buffer_len(&batch->packet)};
+
+    batch->latest_us = latest_us;
+    batch->packed = true;
+    *ret_args = batch->args;
+    return n_keys + 2;
+}

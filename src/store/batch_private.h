@@ -1,0 +1,163 @@
+/*
+ * batch_private.h: the inside of a batch, shared by batch.c (gathering), batch_pack.c (the call) and batch_reply.c (the
+ * answers).
+ */
+#ifndef RL_STORE_BATCH_PRIVATE_H
+#define RL_STORE_BATCH_PRIVATE_H
+
+#include "base/buffer.h"
+#include "store/batch.h"
+#include "store/store_key.h"
+
+enum {
+    BATCH_TABLE = 4 * BATCH_KEYS_MAX, /* hash table of the keys */
+    BATCH_WEIGHT_MAX = 4096,          /* of all ops; bounds the script's time to some milliseconds */
+    BATCH_WEIGHT_OWN = 8,             /* of an op's limit, where it is no plain check */
+};
+
+/* The script's kinds of ops, in the order of their numbers; lua/stitch.py reads them. */
+enum batch_kind {
+    /* the same on consecutive keys of one limit */
+    KIND_CHECK,
+    KIND_LOAD,
+    KIND_SAVE,
+    KIND_RESET,
+    KIND_RELEASE,
+    KIND_RENEW,
+    /* on loaded states, all limits or none */
+    KIND_CHECK_ALL,
+    KIND_ACQUIRE,
+    KIND_RESERVE,
+    KIND_SETTLE,
+    KIND_REFUND,
+    KIND_SWEEP,
+};
+
+/* A limit's constants in this batch: of one wait and one phase. */
+struct batch_limit {
+    const struct limit *limit;
+    int64_t phase_ms;           /* limit_phase() */
+    int64_t max_wait_us;        /* of its checks */
+    struct constants constants; /* set by packing */
+};
+
+/* A state's key. */
+struct batch_key {
+    const struct limit *limit;
+    uint64_t hash;
+    uint32_t start, len; /* the whole Redis key, in key_bytes */
+    uint32_t n_items;
+    uint32_t last_item; /* meaningless while n_items is 0 */
+    uint16_t limit_no;  /* in limits */
+    bool is_loaded;     /* else its only item is one plain check, or a reset */
+    bool may_be_charged;
+
+    /* Set by packing: */
+    uint16_t place;  /* in KEYS, from 1 */
+    bool has_state;  /* it is loaded as it is by now */
+    bool is_pending; /* and may have been charged since */
+};
+
+/* A key that belongs to some ops alone: an idempotency record, or a list of reservations. */
+struct batch_own {
+    uint64_t hash;
+    uint32_t start, len; /* in key_bytes */
+    bool is_record;
+    uint16_t place; /* set by packing */
+};
+
+/* What the script is asked for: an op, or equal checks of one key. Of KIND_CHECK (one limit, nothing of its own) the
+ * ops are answered from the state as it is by then. */
+struct batch_item {
+    enum batch_kind kind;  /* KIND_CHECK goes as KIND_CHECK_ALL where its key is loaded */
+    const struct op *op;   /* the first that charges, else the first; alive until it is answered */
+    int64_t count;         /* so many times its costs; 0 = a peek */
+    uint32_t keys_at;      /* its limits' keys in op_keys */
+    uint16_t record, list; /* its own keys: index + 1; 0 = none */
+
+    uint32_t n_integers; /* of the reply */
+    uint32_t reply_at;   /* set by packing */
+
+    /* Of KIND_CHECK, set by the reply: */
+    int64_t s1, s2, wait;
+    bool is_foreign;
+
+    bool is_implausible; /* set by the reply: it says of a state what no script leaves */
+};
+
+struct batch_entry {  /* one op */
+    uint32_t item;    /* not of resets */
+    uint32_t keys_at; /* in op_keys */
+};
+
+/* A growing array; the element's size is given with every call. */
+struct vec {
+    void *at; /* owned */
+    size_t n, cap;
+};
+
+struct batch {
+    char *prefix; /* owned */
+    size_t prefix_len;
+    uint32_t max_keys;
+    bool merge;
+
+    struct list ops;
+    size_t n_ops;
+    bool resets; /* all of them, else none */
+    uint32_t weight;
+    size_t n_integers; /* of the reply, but for the last three */
+    size_t item_bytes; /* of the packet, at most */
+
+    struct batch_key keys[BATCH_KEYS_MAX];
+    uint32_t n_keys;
+    uint64_t hashes[BATCH_KEYS_MAX]; /* of the keys of the op being added */
+    uint8_t table[BATCH_TABLE];      /* index into keys + 1, by hash, linear probing; 0 = empty */
+    struct batch_limit limits[BATCH_KEYS_MAX];
+    uint32_t n_limits;
+    struct batch_own owns[BATCH_OWN_MAX];
+    uint32_t n_owns;
+    struct buffer key_bytes;
+    struct vec items;   /* struct batch_item */
+    struct vec entries; /* struct batch_entry, one per op, in their order */
+    struct vec op_keys; /* uint16_t: index into keys */
+
+    /* Set by packing: */
+    bool packed;
+    int64_t latest_us;
+    uint16_t order[BATCH_KEYS_MAX];        /* keys in the order of KEYS */
+    struct buffer packet;                  /* ARGV[1] */
+    struct slice args[BATCH_ARGS_MAX + 1]; /* and room for a test's time */
+    char numkeys[8];
+
+    int64_t now_us; /* of the last reply */
+};
+
+static inline struct batch_item *batch_item(const struct batch *batch, size_t i)
+{
+    return (struct batch_item *)batch->items.at + i;
+}
+
+static inline struct batch_entry *batch_entry(const struct batch *batch, size_t i)
+{
+    return (struct batch_entry *)batch->entries.at + i;
+}
+
+static inline uint16_t *batch_op_keys(const struct batch *batch, size_t i)
+{
+    return (uint16_t *)batch->op_keys.at + i;
+}
+
+/* The key of an item's i-th limit. */
+static inline struct batch_key *batch_key_of(const struct batch *batch, const struct batch_item *item, uint16_t i)
+{
+    return (struct batch_key *)&batch->keys[*batch_op_keys(batch, item->keys_at + i)];
+}
+
+/* Has the op a check's answer, with waits? */
+static inline bool kind_is_check(enum batch_kind kind)
+{
+    return kind == KIND_CHECK || (kind >= KIND_CHECK_ALL && kind <= KIND_RESERVE);
+}
+
+#endif

@@ -1,0 +1,366 @@
+/*
+ * batch_reply.c: the script's reply as every op's answer; lua/batch.lua draws the format.
+ *
+ * The script says which states it saw; here the same decisions are made again by the same arithmetic. First the whole
+ * reply is read and judged; nothing of an op is touched before that. Then the ops are answered in the order they were
+ * added. A state that no script leaves makes its ops OP_STORE_ERROR: the server lies, and so would every answer that
+ * follows from it.
+ */
+#include "base/check.h"
+#include "base/counters.h"
+#include "store/batch_private.h"
+
+enum {
+    N_LAST = 3, /* integers behind the ops' */
+    FOREIGN = -1,
+    TOO_LATE = -2,
+};
+
+#define EXACT_MAX (INT64_C(1) << 53) /* of the script's integers */
+
+/* ---- the reply, read and judged ---- */
+
+/* How the script found a reservation. */
+enum settled { SETTLED_NOW, SETTLED_BEFORE, SETTLED_ENDED, SETTLED_TOO_LATE };
+enum again { AGAIN_NOT, AGAIN_AS_THEN, AGAIN_CHANGED }; /* was it admitted before? */
+
+struct seen {
+    int64_t s1, s2; /* the state before any charge */
+    int64_t wait;   /* what a denial's retry needs (logs) */
+    int64_t units;  /* charged then, or given back now */
+};
+
+/* What the script said of one item. */
+struct tuple {
+    bool is_foreign, is_implausible;
+    int64_t again, again_us, settled, back;
+    struct seen seen[BATCH_KEYS_MAX];
+};
+
+struct reading {
+    const struct batch *batch;
+    const int64_t *reply;
+    const int64_t *at; /* what is read next */
+    int64_t now_us;
+    struct run runs[BATCH_KEYS_MAX]; /* by limit */
+    bool is_foreign[BATCH_KEYS_MAX]; /* by key */
+    bool removed[BATCH_KEYS_MAX];    /* by key: answered */
+};
+
+static bool in_range(int64_t value, int64_t least, int64_t most)
+{
+    return value >= least && value <= most;
+}
+
+/* The next integer. 0, or -1 where it is not between `least` and `most`. */
+static int take(struct reading *reading, int64_t least, int64_t most, int64_t *ret)
+{
+    if (!in_range(*reading->at, least, most)) return -1;
+    *ret = *reading->at++;
+    return 0;
+}
+
+static const struct run *run_of(const struct reading *reading, const struct batch_item *item, uint16_t i)
+{
+    return &reading->runs[batch_key_of(reading->batch, item, i)->limit_no];
+}
+
+static void mark_foreign(struct reading *reading, const struct batch_item *item, uint16_t i, struct tuple *tuple)
+{
+    tuple->is_foreign = true;
+    reading->is_foreign[*batch_op_keys(reading->batch, item->keys_at + i)] = true;
+}
+
+/* Every state that a reply reports enters here; judge_states() looks at it once it is known of when it is. */
+static int take_state(struct reading *reading, const struct batch_item *item, uint16_t i, struct tuple *tuple)
+{
+    struct seen *seen = &tuple->seen[i];
+    seen->s2 = 0;
+    if (take(reading, FOREIGN, EXACT_MAX, &seen->s1) < 0) return -1;
+    if (limit_ops(item->op->members[i].limit)->has_s2 && take(reading, 0, EXACT_MAX, &seen->s2) < 0) return -1;
+    if (seen->s1 == FOREIGN) mark_foreign(reading, item, i, tuple);
+    return 0;
+}
+
+static int take_record(struct reading *reading, const struct batch_item *item, struct tuple *tuple)
+{
+    tuple->again = AGAIN_NOT;
+    if (item->record == 0) return 0;
+    if (take(reading, AGAIN_NOT, AGAIN_CHANGED, &tuple->again) < 0) return -1;
+    if (take(reading, 0, EXACT_MAX, &tuple->again_us) < 0) return -1;
+    for (uint16_t i = 0; i < item->op->n_members; i++)
+        if (take(reading, 0, EXACT_MAX, &tuple->seen[i].units) < 0) return -1;
+    return 0;
+}
+
+static int take_returned(struct reading *reading, const struct batch_item *item, struct tuple *tuple)
+{
+    const struct op *op = item->op;
+    if (item->kind == KIND_SETTLE) {
+        if (take(reading, SETTLED_NOW, SETTLED_TOO_LATE, &tuple->settled) < 0) return -1;
+        int64_t held = tuple->settled == SETTLED_NOW ? op->hold->units : 0;
+        return take(reading, 0, op->hold->actual < held ? held - op->hold->actual : 0, &tuple->back);
+    }
+    for (uint16_t i = 0; item->kind == KIND_REFUND && i < op->n_members; i++)
+        if (take(reading, 0, op->members[i].cost, &tuple->seen[i].units) < 0) return -1;
+    return 0;
+}
+
+/* How many times the costs fit, of `most`. */
+static int64_t fit_of(const struct reading *reading, const struct batch_item *item, const struct op *op,
+                      const struct seen *seen, int64_t most)
+{
+    for (uint16_t i = 0; i < op->n_members; i++)
+        most = limit_fits(run_of(reading, item, i), seen[i].s1, seen[i].s2, op->members[i].cost, most);
+    return most;
+}
+
+/* A log says how long to wait where not everything fits, and only there. */
+static int take_waits(struct reading *reading, const struct batch_item *item, struct tuple *tuple)
+{
+    const struct op *op = item->op;
+    for (uint16_t i = 0; i < op->n_members; i++) {
+        const struct limit *limit = op->members[i].limit;
+        tuple->seen[i].wait = 0;
+        if (!kind_is_check(item->kind) || !limit_ops(limit)->has_wait) continue;
+        int64_t most = item->count > 0 ? item->count : 1;
+        bool is_denied = !tuple->is_foreign && tuple->again == AGAIN_NOT && op->members[i].cost > 0 &&
+                         fit_of(reading, item, op, tuple->seen, most) < most;
+        if (take(reading, is_denied, is_denied ? limit->window_us : 0, &tuple->seen[i].wait) < 0) return -1;
+    }
+    return 0;
+}
+
+/* What a record says of the first admission was worked out at another time, maybe by another host's clock: of that only
+ * the answer is judged. */
+static void judge_states(const struct reading *reading, const struct batch_item *item, struct tuple *tuple)
+{
+    tuple->is_implausible = false;
+    for (uint16_t i = 0; i < item->op->n_members && tuple->again != AGAIN_AS_THEN; i++) {
+        const struct run *run = run_of(reading, item, i);
+        const struct seen *seen = &tuple->seen[i];
+        if (seen->s1 != FOREIGN && !limit_ops(run->limit)->plausible(run, seen->s1, seen->s2))
+            tuple->is_implausible = true;
+    }
+}
+
+/* 0, or -1 where the integers make no sense. */
+static int read_tuple(struct reading *reading, const struct batch_item *item, struct tuple *tuple)
+{
+    reading->at = reading->reply + item->reply_at;
+    tuple->is_foreign = tuple->is_implausible = false;
+    if (item->kind == KIND_RELEASE || item->kind == KIND_RENEW) {
+        for (uint16_t i = 0; i < item->op->n_members; i++) {
+            if (take(reading, FOREIGN, 1, &tuple->seen[i].s1) < 0) return -1;
+            if (tuple->seen[i].s1 == FOREIGN) mark_foreign(reading, item, i, tuple);
+        }
+        return 0;
+    }
+    for (uint16_t i = 0; i < item->op->n_members; i++)
+        if (take_state(reading, item, i, tuple) < 0) return -1;
+    if (take_record(reading, item, tuple) < 0 || take_returned(reading, item, tuple) < 0) return -1;
+    judge_states(reading, item, tuple);
+    return take_waits(reading, item, tuple);
+}
+
+static int read_items(struct reading *reading)
+{
+    const struct batch *batch = reading->batch;
+    struct tuple tuple = {0};
+    for (size_t i = 0; i < batch->items.n; i++) {
+        struct batch_item *item = batch_item(batch, i);
+        if (read_tuple(reading, item, &tuple) < 0) return -1;
+        item->s1 = tuple.seen[0].s1;
+        item->s2 = tuple.seen[0].s2;
+        item->wait = tuple.seen[0].wait;
+        item->is_foreign = tuple.is_foreign;
+        item->is_implausible = tuple.is_implausible;
+    }
+    for (uint32_t i = 0; batch->resets && i < batch->n_keys; i++) {
+        if (!in_range(reading->reply[i], FOREIGN, 1)) return -1;
+        reading->is_foreign[batch->order[i]] = reading->reply[i] == FOREIGN;
+    }
+    return 0;
+}
+
+/* ---- the answers ---- */
+
+/* Leaves in `seen` the states after it. */
+static void answer_check(const struct reading *reading, const struct batch_item *item, struct seen *seen, struct op *op)
+{
+    int64_t fit = fit_of(reading, item, op, seen, op->at_most > 0 ? op->at_most : 1);
+    for (uint16_t i = 0; i < op->n_members; i++) {
+        struct op_member *member = &op->members[i];
+        member->seen1 = seen[i].s1;
+        member->seen2 = seen[i].s2;
+        limit_decide(run_of(reading, item, i), &seen[i].s1, &seen[i].s2, member->cost * (fit > 0 ? fit : 1), fit > 0,
+                     seen[i].wait, &member->decision);
+    }
+}
+
+/* Those of one item one after the other, each from the state that the one before has left. */
+static void answer_plain_check(const struct reading *reading, struct batch_item *item, struct op *op)
+{
+    CHECK(op->n_members == 1);
+    struct seen seen = {.s1 = item->s1, .s2 = item->s2, .wait = item->wait};
+    answer_check(reading, item, &seen, op);
+    if (op->kind == OP_PEEK) return;
+    item->s1 = seen.s1;
+    item->s2 = seen.s2;
+}
+
+/* The first answer again; a changed policy's from the states of now. */
+static void answer_again(const struct reading *reading, const struct batch_item *item, const struct tuple *tuple,
+                         struct op *op)
+{
+    for (uint16_t i = 0; i < op->n_members; i++) {
+        struct run run = *run_of(reading, item, i);
+        struct op_member *member = &op->members[i];
+        const struct seen *seen = &tuple->seen[i];
+        int64_t granted = seen->units, charged = 0;
+        if (tuple->again == AGAIN_AS_THEN) {
+            if (granted > member->limit->full) granted = member->limit->full; /* a server may say anything */
+            charged = granted;
+            limit_run_here(&run, member->limit, member->key, member->max_wait_us, tuple->again_us);
+        }
+        limit_answer_again(&run, seen->s1, seen->s2, charged, granted, &member->decision);
+        if (member->decision.reset_after_ms < 0) op->outcome = OP_STORE_ERROR;
+    }
+}
+
+/* The decision of a peek of nothing, with `units` charged. */
+static void answer_state(const struct run *run, const struct seen *seen, int64_t units, struct op_member *member)
+{
+    int64_t s1 = seen->s1, s2 = seen->s2;
+    if (units > 0) limit_ops(run->limit)->charge(run, &s1, &s2, units);
+    limit_decide(run, &s1, &s2, 0, true, 0, &member->decision);
+}
+
+/* What was used beyond what was held is charged as far as it fits every limit. */
+static void answer_settle(const struct reading *reading, const struct batch_item *item, const struct tuple *tuple,
+                          struct op *op)
+{
+    struct op_hold *hold = op->hold;
+    int64_t held = tuple->settled == SETTLED_NOW ? hold->units : 0, units = 0;
+    bool is_charged = tuple->settled == SETTLED_NOW || tuple->settled == SETTLED_ENDED;
+    if (is_charged && hold->actual > held) units = hold->actual - held;
+    for (uint16_t i = 0; i < op->n_members; i++) {
+        int64_t fits = limit_fits_used(run_of(reading, item, i), tuple->seen[i].s1, tuple->seen[i].s2);
+        if (units > fits) units = fits;
+    }
+    for (uint16_t i = 0; i < op->n_members; i++)
+        answer_state(run_of(reading, item, i), &tuple->seen[i], units, &op->members[i]);
+    hold->refunded = tuple->back;
+    hold->charged = units;
+    hold->ended = tuple->settled != SETTLED_NOW;
+}
+
+static void answer_reserve(const struct reading *reading, struct op *op)
+{
+    op->hold->held = true;
+    for (uint16_t i = 0; i < op->n_members; i++) op->hold->held &= op->members[i].decision.allowed;
+    op->hold->made_us = reading->now_us;
+}
+
+static void answer_op(struct reading *reading, struct batch_item *item, struct op *op)
+{
+    struct tuple tuple = {0};
+    op->outcome = item->is_foreign ? OP_STORE_ERROR : OP_DECIDED;
+    if (item->is_foreign) return;
+
+    op->now_us = reading->now_us;
+    if (item->kind == KIND_CHECK) {
+        answer_plain_check(reading, item, op);
+        return;
+    }
+    CHECK(read_tuple(reading, item, &tuple) == 0); /* once more */
+    if (kind_is_check(item->kind) && tuple.again != AGAIN_NOT)
+        answer_again(reading, item, &tuple, op);
+    else if (kind_is_check(item->kind))
+        answer_check(reading, item, tuple.seen, op);
+    else if (item->kind == KIND_SETTLE)
+        answer_settle(reading, item, &tuple, op);
+    if (item->kind == KIND_RESERVE) answer_reserve(reading, op);
+
+    for (uint16_t i = 0; i < op->n_members; i++) {
+        struct op_member *member = &op->members[i];
+        member->found = tuple.seen[i].s1 == 1; /* of a slot */
+        if (item->kind == KIND_REFUND) member->refunded = tuple.seen[i].units;
+        if (item->kind == KIND_REFUND || item->kind == KIND_SWEEP)
+            answer_state(run_of(reading, item, i), &tuple.seen[i], 0, member);
+    }
+}
+
+/* The second of two resets of a key finds nothing. */
+static void answer_reset(struct reading *reading, const struct batch_entry *entry, struct op *op)
+{
+    const struct batch *batch = reading->batch;
+    op->outcome = OP_DECIDED;
+    for (uint16_t i = 0; i < op->n_members; i++) {
+        uint16_t key = *batch_op_keys(batch, entry->keys_at + i);
+        if (reading->is_foreign[key]) op->outcome = OP_STORE_ERROR;
+        op->members[i].removed = reading->reply[batch->keys[key].place - 1] == 1 && !reading->removed[key];
+        reading->removed[key] = true;
+    }
+}
+
+void batch_reply_bounds(const struct batch *batch, size_t *ret_least, size_t *ret_most)
+{
+    CHECK(batch->packed);
+    *ret_most = batch->n_integers + N_LAST;
+    *ret_least = batch->latest_us != 0 ? N_LAST : *ret_most;
+}
+
+/* The script may meet one value several times, and a server may say anything. */
+static void count_bad_values(const struct reading *reading, uint64_t n)
+{
+    uint64_t n_keys = reading->batch->n_keys + reading->batch->n_owns;
+    for (uint32_t i = 0; i < reading->batch->n_keys && n < n_keys; i++) n += reading->is_foreign[i];
+    counters.redis_bad_values += n < n_keys ? n : n_keys;
+}
+
+/* Has it no answer although its keys hold nothing foreign? */
+static bool is_doubted(const struct batch *batch, const struct batch_entry *entry, const struct op *op)
+{
+    return op->outcome == OP_STORE_ERROR && !batch->resets && !batch_item(batch, entry->item)->is_foreign;
+}
+
+static bool is_too_late(const struct batch *batch, const int64_t *reply, size_t n, uint32_t nonce)
+{
+    return batch->latest_us != 0 && n == N_LAST && reply[0] == TOO_LATE && reply[2] == nonce;
+}
+
+int batch_replay(struct batch *batch, const int64_t *reply, size_t n, uint32_t nonce)
+{
+    CHECK(batch->packed);
+    bool too_late = is_too_late(batch, reply, n, nonce);
+    if (!too_late && (n != batch->n_integers + N_LAST || reply[n - 1] != nonce)) return -1;
+    int64_t now_us = too_late ? reply[1] : reply[n - 3], n_bad = too_late ? 0 : reply[n - 2];
+    if (!in_range(now_us, 0, EXACT_MAX) || !in_range(n_bad, 0, EXACT_MAX)) return -1;
+    if (too_late) {
+        batch->now_us = now_us;
+        return 1;
+    }
+
+    struct reading reading = {.batch = batch, .reply = reply, .now_us = now_us};
+    for (uint32_t i = 0; i < batch->n_limits; i++)
+        limit_run(&reading.runs[i], batch->limits[i].limit, &batch->limits[i].constants, now_us);
+    if (read_items(&reading) < 0) return -1;
+
+    batch->now_us = now_us;
+    count_bad_values(&reading, (uint64_t)n_bad);
+    bool any_doubt = false;
+    const struct batch_entry *entry = batch_entry(batch, 0);
+    LIST_FOREACH (link, &batch->ops) {
+        struct op *op = LIST_ITEM(link, struct op, link);
+        if (batch->resets)
+            answer_reset(&reading, entry, op);
+        else
+            answer_op(&reading, batch_item(batch, entry->item), op);
+        if (!batch->resets && batch_item(batch, entry->item)->is_implausible) op->outcome = OP_STORE_ERROR;
+        any_doubt |= is_doubted(batch, entry, op);
+        entry++;
+    }
+    counters.redis_bad_replies += any_doubt;
+    return 0;
+}

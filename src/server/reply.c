@@ -1,11 +1,14 @@
 /*
  * reply.c: one list of the decision's fields makes the map's keys, the array's order and `fields`.
  *
- * The keys are stored as they go over the wire (a byte of type and length, then the name): a map
- * of eight fields is then eight copies and eight integers.
+ * Every check is answered with one, so it is written in one pass into space that is reserved once: the keys are stored
+ * as they go over the wire (a byte of type and length, then the name), and only the integers are encoded.
  */
 #include "server/reply.h"
 
+#include <string.h>
+
+#include "base/check.h"
 #include "limit/policy.h"
 
 /* FIELD(name): the order is part of the protocol; add at the end. */
@@ -39,31 +42,107 @@ enum {
 FIELDS(FIELD)
 #undef FIELD
 
-static void put_raw(struct packer *packer, const void *bytes, size_t len)
+#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+enum {
+    INT_MAX_LEN = 9,
+    NAMES_MAX_LEN = 3 + 2 * NAME_MAX_LEN, /* of bound_by; source and reason are shorter */
+    DECISION_MAX_LEN = 3 + N_FIELDS * (INT_MAX_LEN + 16) + 3 * NAMES_MAX_LEN,
+};
+
+/* ---- values, written to `at`; each returns its end ---- */
+
+static uint8_t *put_raw(uint8_t *at, const void *bytes, size_t len)
 {
-    if (!packer->failed && buffer_append(packer->out, bytes, len) != 0) packer->failed = true;
+    memcpy(at, bytes, len);
+    return at + len;
 }
 
-#define PUT_KEY(packer, name) put_raw(packer, &key_##name, sizeof key_##name)
+#define PUT_KEY(at, name) put_raw(at, &key_##name, sizeof key_##name)
+
+static uint8_t *put_big_endian(uint8_t *at, uint8_t mark, uint64_t value, size_t size)
+{
+    *at++ = mark;
+    for (size_t i = size; i-- > 0;) *at++ = (uint8_t)(value >> 8 * i);
+    return at;
+}
+
+/* In its shortest form, as MessagePack has it. */
+static uint8_t *put_uint(uint8_t *at, uint64_t value)
+{
+    if (value < 0x80) {
+        *at = (uint8_t)value;
+        return at + 1;
+    }
+    if (value <= UINT8_MAX) return put_big_endian(at, 0xcc, value, 1);
+    if (value <= UINT16_MAX) return put_big_endian(at, 0xcd, value, 2);
+    if (value <= UINT32_MAX) return put_big_endian(at, 0xce, value, 4);
+    return put_big_endian(at, 0xcf, value, 8);
+}
+
+static uint8_t *put_int(uint8_t *at, int64_t value)
+{
+    if (value >= 0) return put_uint(at, (uint64_t)value);
+    if (value >= -32) {
+        *at = (uint8_t)value;
+        return at + 1;
+    }
+    if (value >= INT8_MIN) return put_big_endian(at, 0xd0, (uint64_t)value, 1);
+    if (value >= INT16_MIN) return put_big_endian(at, 0xd1, (uint64_t)value, 2);
+    if (value >= INT32_MIN) return put_big_endian(at, 0xd2, (uint64_t)value, 4);
+    return put_big_endian(at, 0xd3, (uint64_t)value, 8);
+}
+
+static uint8_t *put_nil(uint8_t *at)
+{
+    *at = 0xc0;
+    return at + 1;
+}
+
+static uint8_t *put_bool(uint8_t *at, bool value)
+{
+    *at = value ? 0xc3 : 0xc2;
+    return at + 1;
+}
+
+/* A map of up to 65535 fields. */
+static uint8_t *put_map_head(uint8_t *at, uint32_t n)
+{
+    if (n > 15) return put_big_endian(at, 0xde, n, 2);
+    *at = (uint8_t)(0x80 | n);
+    return at + 1;
+}
+
+/* One str of the texts: of 32 bytes and more its length has a byte of its own. */
+static uint8_t *put_str_of(uint8_t *at, const char *const *texts, size_t n)
+{
+    size_t len = 0;
+    for (size_t i = 0; i < n; i++) len += strlen(texts[i]);
+    CHECK(len <= UINT8_MAX);
+    if (len > 31) *at++ = 0xd9;
+    *at++ = (uint8_t)(len > 31 ? len : FIXSTR | len);
+    for (size_t i = 0; i < n; i++) at = put_raw(at, texts[i], strlen(texts[i]));
+    return at;
+}
 
 /* `policy/limit`, or `policy` where the limit has no name; nil where no limit is named. */
-static void put_bound_by(struct packer *packer, const struct limit *limit)
+static uint8_t *put_bound_by(uint8_t *at, const struct limit *limit)
 {
-    if (limit == NULL) {
-        pack_nil(packer);
-        return;
-    }
-    const struct slice pieces[] = {slice_of(limit->policy->name), slice_of("/"), slice_of(limit->name)};
-    pack_str_of(packer, pieces, limit->name[0] != '\0' ? 3 : 1);
+    if (limit == NULL) return put_nil(at);
+    const char *const pieces[] = {limit->policy->name, "/", limit->name};
+    return put_str_of(at, pieces, limit->name[0] != '\0' ? N_OF(pieces) : 1);
 }
 
-static void put_reason(struct packer *packer, enum reason reason)
+static uint8_t *put_source(uint8_t *at, enum source source)
+{
+    const char *name = source_name(source);
+    return put_str_of(at, &name, 1);
+}
+
+static uint8_t *put_reason(uint8_t *at, enum reason reason)
 {
     const char *name = reason_name(reason);
-    if (name != NULL)
-        pack_text(packer, name);
-    else
-        pack_nil(packer);
+    return name != NULL ? put_str_of(at, &name, 1) : put_nil(at);
 }
 
 /* What a member of a check_all has counted of another's denial may make the whole wait, and not itself. */
@@ -72,70 +151,61 @@ static int64_t retry_of(const struct decision *decision)
     return decision->allowed ? 0 : decision->retry_after_ms;
 }
 
-static void put_array(struct packer *packer, const struct decision *decision, uint32_t n_more)
+/* ---- the two forms ---- */
+
+static uint8_t *put_array(uint8_t *at, const struct decision *decision, uint32_t n_more)
 {
-    pack_array(packer, N_FIELDS + (n_more > 0));
-    pack_bool(packer, decision->allowed);
-    pack_int(packer, decision->limit);
-    pack_int(packer, decision->remaining);
-    pack_int(packer, retry_of(decision));
-    pack_int(packer, decision->reset_after_ms);
-    pack_int(packer, decision->delay_ms);
-    pack_int(packer, decision->granted);
-    put_bound_by(packer, decision->bound_by);
-    pack_text(packer, source_name(decision->source));
-    put_reason(packer, decision->reason);
-    pack_uint(packer, decision->policy_version);
-    if (n_more > 0) pack_map(packer, n_more);
+    *at++ = (uint8_t)(0x90 | (N_FIELDS + (n_more > 0)));
+    at = put_bool(at, decision->allowed);
+    at = put_int(at, decision->limit);
+    at = put_int(at, decision->remaining);
+    at = put_int(at, retry_of(decision));
+    at = put_int(at, decision->reset_after_ms);
+    at = put_int(at, decision->delay_ms);
+    at = put_int(at, decision->granted);
+    at = put_bound_by(at, decision->bound_by);
+    at = put_source(at, decision->source);
+    at = put_reason(at, decision->reason);
+    at = put_uint(at, decision->policy_version);
+    return n_more > 0 ? put_map_head(at, n_more) : at;
 }
 
-static void put_map(struct packer *packer, const struct decision *decision, int64_t cost, uint32_t n_more)
+static uint8_t *put_map(uint8_t *at, const struct decision *decision, int64_t cost, uint32_t n_more)
 {
     enum { N_ALWAYS = 7 };
     bool has_granted = decision->granted != (decision->allowed ? cost : 0);
     bool has_reason = decision->reason != REASON_NONE;
-    pack_map(packer,
-             N_ALWAYS + (decision->delay_ms != 0) + has_granted + (decision->bound_by != NULL) + has_reason + n_more);
-    PUT_KEY(packer, allowed);
-    pack_bool(packer, decision->allowed);
-    PUT_KEY(packer, limit);
-    pack_int(packer, decision->limit);
-    PUT_KEY(packer, remaining);
-    pack_int(packer, decision->remaining);
-    PUT_KEY(packer, retry_after_ms);
-    pack_int(packer, retry_of(decision));
-    PUT_KEY(packer, reset_after_ms);
-    pack_int(packer, decision->reset_after_ms);
-    if (decision->delay_ms != 0) {
-        PUT_KEY(packer, delay_ms);
-        pack_int(packer, decision->delay_ms);
-    }
-    if (has_granted) {
-        PUT_KEY(packer, granted);
-        pack_int(packer, decision->granted);
-    }
-    if (decision->bound_by != NULL) {
-        PUT_KEY(packer, bound_by);
-        put_bound_by(packer, decision->bound_by);
-    }
-    PUT_KEY(packer, source);
-    pack_text(packer, source_name(decision->source));
-    if (has_reason) {
-        PUT_KEY(packer, reason);
-        put_reason(packer, decision->reason);
-    }
-    PUT_KEY(packer, policy_version);
-    pack_uint(packer, decision->policy_version);
+    uint32_t n_now_and_then =
+        (decision->delay_ms != 0) + has_granted + (decision->bound_by != NULL) + (uint32_t)has_reason;
+
+    at = put_map_head(at, N_ALWAYS + n_now_and_then + n_more);
+    at = put_bool(PUT_KEY(at, allowed), decision->allowed);
+    at = put_int(PUT_KEY(at, limit), decision->limit);
+    at = put_int(PUT_KEY(at, remaining), decision->remaining);
+    at = put_int(PUT_KEY(at, retry_after_ms), retry_of(decision));
+    at = put_int(PUT_KEY(at, reset_after_ms), decision->reset_after_ms);
+    if (decision->delay_ms != 0) at = put_int(PUT_KEY(at, delay_ms), decision->delay_ms);
+    if (has_granted) at = put_int(PUT_KEY(at, granted), decision->granted);
+    if (decision->bound_by != NULL) at = put_bound_by(PUT_KEY(at, bound_by), decision->bound_by);
+    at = put_source(PUT_KEY(at, source), decision->source);
+    if (has_reason) at = put_reason(PUT_KEY(at, reason), decision->reason);
+    return put_uint(PUT_KEY(at, policy_version), decision->policy_version);
 }
 
 void reply_decision(struct packer *packer, const struct decision *decision, int64_t cost, bool as_array,
                     uint32_t n_more)
 {
     uint32_t n = n_more + decision->shadow_denied;
-    if (as_array)
-        put_array(packer, decision, n);
-    else
-        put_map(packer, decision, cost, n);
+    uint8_t *start = packer->failed ? NULL : buffer_reserve(packer->out, DECISION_MAX_LEN);
+    if (start == NULL) {
+        packer->failed = true;
+        return;
+    }
+
+    uint8_t *end = as_array ? put_array(start, decision, n) : put_map(start, decision, cost, n);
+    CHECK(end - start <= DECISION_MAX_LEN);
+    buffer_grew(packer->out, (size_t)(end - start));
+
     if (!decision->shadow_denied) return;
     pack_text(packer, "shadow_denied");
     pack_bool(packer, true);
@@ -158,7 +228,7 @@ void reply_released(struct packer *packer, bool released)
 void reply_fields(struct packer *packer)
 {
     pack_array(packer, N_FIELDS);
-#define FIELD(name) PUT_KEY(packer, name);
+#define FIELD(name) pack_text(packer, #name);
     FIELDS(FIELD)
 #undef FIELD
 }

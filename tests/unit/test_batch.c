@@ -721,8 +721,7 @@ static void a_record_whose_window_had_ended_is_no_answer(void **state)
 {
     struct world *world = *state;
     const int64_t then_ms = now_us / 1000 - 500;
-    add_op(world, once(op_of(world, 0, world->hit, OP_CHECK, 1), "n"));
-    add_op(world, once(op_of(world, 1, world->hit, OP_CHECK, 1), "m"));
+    for (size_t i = 0; i < 2; i++) add_op(world, once(op_of(world, i, world->hit, OP_CHECK, 1), i == 0 ? "n" : "m"));
     const int64_t reply[] = {1, then_ms - 1,    1, then_ms * 1000, 2, 1,    then_ms + 1,
                              1, then_ms * 1000, 2, now_us,         0, NONCE};
     assert_int_equal(replay(world, reply, sizeof reply / sizeof reply[0]), 0);

@@ -177,7 +177,6 @@ static struct failure_view view_failures(const struct daemon *daemon)
 
 static void look_at_redis(struct daemon *daemon)
 {
-    clock_update(&daemon->clock);
     struct failure_view view = view_failures(daemon);
     bool is_news = redis_watch_look(&daemon->redis_watch, daemon->redis);
     if (failure_watch_look(&daemon->failure_watch, &view) || is_news) status_change(daemon);
@@ -188,6 +187,7 @@ static void on_tick(uv_timer_t *timer)
     struct daemon *daemon = timer->data;
     log_report_dropped();
     service_retry();
+    clock_update(&daemon->clock);
     reload_look(daemon);
     if (daemon->redis != NULL) look_at_redis(daemon);
     if (!daemon->is_draining && gate_look(&daemon->gate) && listen_on_gate(daemon) < 0) stop_now(daemon, EXIT_RUNNING);
@@ -256,8 +256,15 @@ static int make_store(struct daemon *daemon)
     return 0;
 }
 
+/* A level above info waits until the line that says ready is out; debug shows how that came about. */
+static void start_log(const struct config *config)
+{
+    if (config->log_level > LOG_LEVEL_INFO) log_set_level((enum log_level)config->log_level);
+}
+
 static int make_parts(struct daemon *daemon)
 {
+    start_log(daemon->config);
     if (inline_policies_init(&daemon->inline_policies) < 0 || make_store(daemon) < 0) return -1;
     inline_policies_configure(&daemon->inline_policies, daemon->config);
     struct engine_options for_engine = options_engine(daemon->config);

@@ -31,6 +31,11 @@ void log_set_level(enum log_level level)
     threshold = level;
 }
 
+bool log_is_written(enum log_level level)
+{
+    return level <= threshold;
+}
+
 static bool to_journal(void)
 {
     static int known = -1;

@@ -28,7 +28,8 @@ void log_open(void);
 /* Report the lines that were dropped, if any. False: standard error is still full. */
 bool log_report_dropped(void);
 
-void log_set_level(enum log_level level); /* default INFO */
+void log_set_level(enum log_level level);  /* default INFO */
+bool log_is_written(enum log_level level); /* for what costs something to find out */
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void log_limited(struct log_site *site, enum log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

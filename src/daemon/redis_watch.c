@@ -1,10 +1,14 @@
 #include "daemon/redis_watch.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/counters.h"
 #include "base/log.h"
 #include "daemon/failure_watch.h"
+
+enum { LOG_REPLY_MAX = 256 };
 
 static void note(struct redis_watch *watch, const struct redis_store *redis)
 {
@@ -13,11 +17,40 @@ static void note(struct redis_watch *watch, const struct redis_store *redis)
     snprintf(watch->told, sizeof watch->told, "%s", redis_store_status(redis));
 }
 
+/* "attempts to connect 2, failed attempts 2": what happened to the connection since the last look, for debug lines. */
+static void log_events(struct redis_watch *watch, const struct redis_store *redis)
+{
+    static const struct {
+        const uint64_t *counter;
+        const char *name;
+    } events[REDIS_EVENTS] = {
+        {&counters.redis_connects, "attempts to connect"},   {&counters.redis_connect_failures, "failed attempts"},
+        {&counters.redis_disconnects, "connections lost"},   {&counters.redis_stalls, "connections without a reply"},
+        {&counters.redis_script_loads, "loads of a script"}, {&counters.redis_errors, "error replies"},
+    };
+    char text[256] = "", reply[LOG_REPLY_MAX];
+    size_t at = 0;
+    for (size_t i = 0; i < REDIS_EVENTS; i++) {
+        uint64_t n = *events[i].counter - watch->n_seen[i];
+        watch->n_seen[i] += n;
+        if (n == 0) continue;
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s %" PRIu64, at > 0 ? ", " : "", events[i].name, n);
+    }
+    if (at > 0) log_debug("Redis, since the last look: %s; now: %s", text, redis_store_status(redis));
+
+    int64_t error_us;
+    const char *error = redis_store_last_error(redis, &error_us);
+    if (error_us != watch->error_us && error[0] != '\0')
+        log_debug("Redis, the last error reply: %s", log_escape(reply, sizeof reply, error, strlen(error)));
+    watch->error_us = error_us;
+}
+
 void redis_watch_start(struct redis_watch *watch, const struct redis_store *redis, const struct policy_set *policies)
 {
     char answers[FAILURE_ANSWERS_MAX];
     *watch = (struct redis_watch){0};
     note(watch, redis);
+    log_events(watch, redis);
     if (watch->was_ready) return;
     log_warning("Redis: %s; until it is ready, checks get their failure answer: %s", watch->told,
                 failure_answers_text(policies, answers));
@@ -25,6 +58,7 @@ void redis_watch_start(struct redis_watch *watch, const struct redis_store *redi
 
 bool redis_watch_look(struct redis_watch *watch, const struct redis_store *redis)
 {
+    log_events(watch, redis);
     bool is_ready = redis_store_ready(redis);
     bool is_same = strncmp(watch->told, redis_store_status(redis), sizeof watch->told - 1) == 0;
     if (is_ready == watch->was_ready && (is_ready || is_same || watch->n_reasons >= REDIS_WATCH_REASONS_MAX))

@@ -111,6 +111,7 @@ static void apply(struct daemon *daemon, struct config *next)
     else
         config_strip(daemon->started);
     daemon->config = next;
+    log_debug("reload: %zu policies in force, %zu will be", engine_policies(daemon->engine)->n, next->policies->n);
 
     log_set_level((enum log_level)next->log_level);
     process_raise_open_files(next->caps_max_connections);
@@ -146,11 +147,18 @@ static void on_freed(uv_work_t *work, int status)
 static void start_freeing(struct daemon *daemon)
 {
     struct reload *reload = &daemon->reload;
+    size_t n_free = 0, n_used = 0;
     LIST_FOREACH (it, &reload->retired) {
-        if (LIST_ITEM(it, struct retired_set, link)->set->n_refs > 1) continue;
+        if (LIST_ITEM(it, struct retired_set, link)->set->n_refs > 1) {
+            n_used++;
+            continue;
+        }
         list_remove(it);
         list_push_back(&reload->unreferenced, it);
+        n_free++;
     }
+    if (n_free + n_used > 0)
+        log_debug("reload: of the replaced sets of policies %zu go now, and checks still use %zu", n_free, n_used);
     start(daemon, RELOAD_FREEING, free_in_thread, on_freed);
 }
 
@@ -179,6 +187,7 @@ static void on_read(uv_work_t *work, int status)
     if (status < 0 || daemon->is_draining) return; /* what there is stays for reload_fini() */
 
     clock_update(&daemon->clock);
+    log_debug("reload: the file was read, with %zu mistakes", reload->faults.n_errors);
     finish(daemon);
     policy_set_unref(reload->before);
     reload->before = NULL;
@@ -191,6 +200,7 @@ static void start_reading(struct daemon *daemon)
     struct reload *reload = &daemon->reload;
     reload->before = policy_set_ref(engine_policies(daemon->engine));
     reload->had_policies = daemon->config->has_policies;
+    log_debug("reload: reading %s", daemon->arguments.config_path);
     start(daemon, RELOAD_READING, read_in_thread, on_read);
 }
 
@@ -203,10 +213,12 @@ void reload_init(struct daemon *daemon)
 
 void reload_file(struct daemon *daemon)
 {
-    if (daemon->reload.phase == RELOAD_IDLE)
+    if (daemon->reload.phase == RELOAD_IDLE) {
         start_reading(daemon);
-    else
-        daemon->reload.again = true;
+        return;
+    }
+    daemon->reload.again = true;
+    log_debug("reload: one is under way; the file is read again after it");
 }
 
 static bool has_work(struct reload *reload)

@@ -16,6 +16,7 @@
  */
 #include "server/session_private.h"
 
+#include <inttypes.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -27,16 +28,43 @@
 #include "server/check_list.h"
 #include "server/methods.h"
 
+#define CLIENT_CLOSED "the client closed it"
+
 enum {
     CHECKS_PER_TURN = 256, /* of one session; a message that is none counts as one */
     DISCARDS_MAX = 64,     /* reads; a socket holds less unless the system's buffers were made very large */
     LONG_MESSAGE = 4096,   /* bytes; beyond it a message may cost as much as all that a session may ask in a turn */
 };
 
+const struct peer *session_peer(struct session *session)
+{
+    struct ucred credentials;
+    socklen_t len = sizeof credentials;
+    uv_os_fd_t fd;
+    if (session->peer.is_asked) return &session->peer;
+
+    session->peer = (struct peer){.is_asked = true, .uid = (uid_t)-1};
+    if (uv_fileno((const uv_handle_t *)&session->pipe, &fd) == 0 &&
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &len) == 0) {
+        session->peer.uid = credentials.uid;
+        session->peer.pid = credentials.pid;
+    }
+    return &session->peer;
+}
+
 bool session_is_owed(const struct session *session)
 {
     return !list_empty(&session->calls) || session->leftover || buffer_len(&session->out) > 0 ||
            session_is_writing(session);
+}
+
+/* A line for each connection, not for what it asks: whoever follows one has its number. */
+static void log_connection(struct session *session, const char *what, const char *why)
+{
+    if (!log_is_written(LOG_LEVEL_DEBUG)) return;
+    const struct peer *peer = session_peer(session);
+    log_debug("connection %" PRIu64 " %s: uid %u pid %d%s%s", session->party, what, (unsigned)peer->uid, (int)peer->pid,
+              why != NULL ? ": " : "", why != NULL ? why : "");
 }
 
 /* ---- closing ---- */
@@ -54,9 +82,10 @@ static void on_closed(uv_handle_t *handle)
     home->on_gone(home);
 }
 
-void session_close(struct session *session)
+void session_close(struct session *session, const char *why)
 {
     if (session->closed) return;
+    log_connection(session, "closed", why);
     session->closed = true;
     for (struct list *link; (link = list_pop_front(&session->calls)) != NULL;)
         call_drop(LIST_ITEM(link, struct call, link));
@@ -79,7 +108,7 @@ static void linger(struct session *session)
 {
     uv_os_fd_t fd;
     if (uv_fileno((const uv_handle_t *)&session->pipe, &fd) != 0 || shutdown(fd, SHUT_WR) != 0) {
-        session_close(session);
+        session_close(session, session->why_ended);
         return;
     }
     session->lingers = true;
@@ -99,7 +128,7 @@ static void close_without_reset(struct session *session)
         for (int i = 0; i < DISCARDS_MAX; i++)
             if (recv(fd, bytes, READ_BUFFER_SIZE, MSG_DONTWAIT) <= 0) break;
     }
-    session_close(session);
+    session_close(session, session->why_ended);
 }
 
 static void close_if_ended(struct session *session)
@@ -127,7 +156,7 @@ static void lose_framing(struct session *session, enum error_code code, const ch
     counters.connections_closed_broken++;
     session->ended = true;
     session->last_code = code;
-    session->last_words = message;
+    session->last_words = session->why_ended = message;
 }
 
 static void on_scan_error(struct session *session, enum scan_error error)
@@ -281,7 +310,7 @@ static int keep(struct session *session, const uint8_t *bytes, size_t len)
     if (session->in.bytes == NULL) spares_borrow(&session->home->spares, &session->in);
     if (buffer_append(&session->in, bytes, len) == 0) return 0;
     log_sampled(LOG_LEVEL_WARNING, "no memory for a request: closing the connection");
-    session_close(session);
+    session_close(session, "no memory for a request");
     return -1;
 }
 
@@ -376,15 +405,16 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     if (n == 0 || session->closed) return;
     clock_update(session->home->clock);
     if (session->lingers) {
-        if (n < 0) session_close(session);
+        if (n < 0) session_close(session, session->why_ended);
         return;
     }
     if (n > 0) {
         take_input(session, (const uint8_t *)buf->base, (size_t)n);
     } else if (n == UV_EOF && !is_hung_up(session)) {
         session->ended = true;
+        session->why_ended = CLIENT_CLOSED;
     } else {
-        session_close(session);
+        session_close(session, n == UV_EOF ? CLIENT_CLOSED : uv_strerror((int)n));
     }
     after_input(session);
 }
@@ -392,17 +422,18 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 static void start_reading(struct session *session)
 {
     int rc = uv_read_start(session_stream(session), on_alloc, on_read);
-    if (rc != 0 && rc != UV_EALREADY) session_close(session);
+    if (rc != 0 && rc != UV_EALREADY) session_close(session, uv_strerror(rc));
 }
 
 void session_drain(struct session *session)
 {
-    if (session->lingers) session_close(session);
+    if (session->lingers) session_close(session, session->why_ended);
     if (session->closed || session->ended) return;
     if (session->list != NULL) check_list_drain(session->list);
     if (session->leftover) take_from_in(session);
     session->leftover = false;
     session->ended = true;
+    session->why_ended = SESSION_STOPPING;
     after_input(session);
 }
 
@@ -440,10 +471,11 @@ int session_accept(struct sessions *home, uv_stream_t *listener)
     session->pipe.data = session;
     int rc = uv_accept(listener, session_stream(session));
     if (rc != 0) {
-        session_close(session);
+        session_close(session, uv_strerror(rc));
         return rc;
     }
     counters.connections_accepted++;
+    log_connection(session, "opened", NULL);
     start_reading(session);
     if (home->options.idle_timeout_ms > 0) sessions_arm_sweep(home);
     return 0;

@@ -19,10 +19,10 @@
 #include "proto/error.h"
 #include "proto/pack.h"
 #include "proto/scan.h"
+#include "server/peer.h"
 #include "server/sessions.h"
 
-/* Whose process has connected, once somebody wants to know. */
-enum peer { PEER_UNKNOWN, PEER_OWN_USER /* the daemon's */, PEER_OTHER_USER };
+#define SESSION_STOPPING "the daemon is stopping"
 
 struct check_list;
 
@@ -48,16 +48,17 @@ struct session {
     uint32_t turn;         /* the turn that `n_taken` counts for */
     uint32_t n_taken;      /* messages in that turn, those of several checks counted by them */
     uint32_t long_len;     /* not 0: that long is the message at the front of `in`, and waits for its turn */
-    enum peer peer;
-    bool wants_arrays; /* hello: decisions as arrays */
-    bool paused;       /* too much in flight or unread: no message is taken until it is half of that */
-    bool leftover;     /* `in` may hold whole messages */
-    bool takes_long;   /* it is the one that may take a long message now */
-    bool ended;        /* no more input is taken (half-close, drain, lost framing): close once all is answered */
-    bool lingers;      /* framing was lost and the last words are said: input is read and dropped */
-    bool closed;       /* uv_close was called */
+    bool wants_arrays;     /* hello: decisions as arrays */
+    bool paused;           /* too much in flight or unread: no message is taken until it is half of that */
+    bool leftover;         /* `in` may hold whole messages */
+    bool takes_long;       /* it is the one that may take a long message now */
+    bool ended;            /* no more input is taken (half-close, drain, lost framing): close once all is answered */
+    bool lingers;          /* framing was lost and the last words are said: input is read and dropped */
+    bool closed;           /* uv_close was called */
     enum error_code last_code;
+    const char *why_ended;  /* static; of one that has `ended`, for the log */
     const char *last_words; /* static; lost framing: to be said, with last_code, once `calls` is empty; else NULL */
+    struct peer peer;       /* for session_peer() */
     struct scanner scanner;
     uv_pipe_t pipe;
     uv_write_t write;
@@ -65,7 +66,7 @@ struct session {
 
 /* Accept the connection that waits on `listener`. 0, or a libuv error: with UV_ENOMEM it still waits. */
 int session_accept(struct sessions *home, uv_stream_t *listener);
-void session_close(struct session *session);
+void session_close(struct session *session, const char *why); /* `why` is for the log */
 void session_drain(struct session *session); /* take no more bytes; refuse what has come; close once all is answered */
 void session_run(struct session *session);   /* take messages left over, as far as the turn's budget goes */
 void session_run_long(struct session *session); /* the same, with a long message first */
@@ -74,6 +75,9 @@ void session_flush(struct session *session);    /* write what is in `out` */
 bool session_is_owed(const struct session *session); /* an answer is being made, or waits to be read */
 int64_t session_stalled_us(struct session *session); /* how long the peer has taken nothing of what waits for it */
 bool session_has_stalled(struct session *session);   /* the peer took nothing for write_stall_ms, or lingers too long */
+
+/* Who has connected; asks the kernel, the first time. */
+const struct peer *session_peer(struct session *session);
 
 void session_list_ended(struct session *session); /* `list` is NULL again */
 

@@ -37,7 +37,7 @@ void session_answered(struct session *session, const struct packer *packer, size
     }
     buffer_truncate(&session->out, start);
     log_sampled(LOG_LEVEL_WARNING, "no memory for an answer: closing the connection");
-    session_close(session);
+    session_close(session, "no memory for an answer");
 }
 
 struct packer session_answer(struct session *session, uint64_t msgid, size_t *ret_start)
@@ -84,7 +84,7 @@ static void on_written(uv_write_t *write, int status)
     struct session *session = write->data;
     if (session->closed) return;
     if (status != 0) {
-        session_close(session);
+        session_close(session, uv_strerror(status));
         return;
     }
     list_remove(&session->stall_link);
@@ -103,8 +103,9 @@ static void write_rest(struct session *session)
     session->taken_us = session->home->clock->mono_us;
     uv_buf_t buf = uv_buf_init((char *)buffer_data(&session->writing), (unsigned)session->n_untaken);
     session->write.data = session;
-    if (uv_write(&session->write, session_stream(session), &buf, 1, on_written) != 0) {
-        session_close(session);
+    int status = uv_write(&session->write, session_stream(session), &buf, 1, on_written);
+    if (status != 0) {
+        session_close(session, uv_strerror(status));
         return;
     }
     list_push_back(&session->home->stalled, &session->stall_link);
@@ -123,7 +124,7 @@ void session_flush(struct session *session)
     uv_buf_t buf = uv_buf_init((char *)buffer_data(&session->out), (unsigned)buffer_len(&session->out));
     int n = uv_try_write(session_stream(session), &buf, 1);
     if (n < 0 && n != UV_EAGAIN) {
-        session_close(session);
+        session_close(session, uv_strerror(n));
         return;
     }
     if (n > 0) buffer_consume(&session->out, (size_t)n);

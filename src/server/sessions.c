@@ -96,7 +96,7 @@ static void close_longest_stalled(struct sessions *sessions)
         if (sessions->n_unread <= sessions->options.max_output_total || looks++ == UNREAD_LOOKS) return;
         if (session->n_counted == 0 || session_stalled_us(session) < UNREAD_GRACE_US) continue;
         counters.connections_closed_unread++;
-        session_close(session);
+        session_close(session, "too much is unread in all (listen.max_output_total), and it took nothing for longest");
     }
 }
 
@@ -137,7 +137,7 @@ static void sweep_stalled(struct sessions *sessions)
         struct session *session = LIST_ITEM(link, struct session, stall_link);
         if (!session_has_stalled(session)) continue;
         if (!session->lingers) counters.connections_closed_slow++;
-        session_close(session);
+        session_close(session, session->lingers ? session->why_ended : "it took no answers for listen.write_stall");
     }
 }
 
@@ -149,7 +149,7 @@ static void sweep_idle(struct sessions *sessions)
         if (session->asked_us > since_us) break;
         if (session_is_owed(session) || session->slots.n > 0) continue;
         counters.connections_closed_idle++;
-        session_close(session);
+        session_close(session, "it asked nothing for listen.idle_timeout");
     }
 }
 
@@ -168,5 +168,5 @@ void sessions_drain(struct sessions *sessions)
 
 void sessions_close_all(struct sessions *sessions)
 {
-    LIST_FOREACH (link, &sessions->all) session_close(LIST_ITEM(link, struct session, link));
+    LIST_FOREACH (link, &sessions->all) session_close(LIST_ITEM(link, struct session, link), SESSION_STOPPING);
 }

@@ -16,6 +16,7 @@
 
 #include "base/counters.h"
 #include "base/log.h"
+#include "base/log_key.h"
 #include "config/config_print.h"
 #include "daemon/daemon.h"
 #include "daemon/options.h"
@@ -188,6 +189,7 @@ static void on_tick(uv_timer_t *timer)
     log_report_dropped();
     service_retry();
     clock_update(&daemon->clock);
+    if (daemon->server != NULL) server_look(daemon->server);
     reload_look(daemon);
     if (daemon->redis != NULL) look_at_redis(daemon);
     if (!daemon->is_draining && gate_look(&daemon->gate) && listen_on_gate(daemon) < 0) stop_now(daemon, EXIT_RUNNING);
@@ -244,7 +246,6 @@ static int make_store(struct daemon *daemon)
     if (config->store_type == STORE_TYPE_REDIS) {
         struct redis_options options = options_redis(config, daemon->random_seed);
         daemon->redis = redis_store_new(&daemon->loop, &daemon->clock, &options);
-        config_forget_password(daemon->config);
         if (daemon->redis == NULL) return -1;
         daemon->store = redis_store_handle(daemon->redis);
         return 0;
@@ -259,6 +260,7 @@ static int make_store(struct daemon *daemon)
 /* A level above info waits until the line that says ready is out; debug shows how that came about. */
 static void start_log(const struct config *config)
 {
+    log_keys_set((enum log_keys)config->keys_in_log, config->keys_secret);
     if (config->log_level > LOG_LEVEL_INFO) log_set_level((enum log_level)config->log_level);
 }
 
@@ -266,6 +268,7 @@ static int make_parts(struct daemon *daemon)
 {
     start_log(daemon->config);
     if (inline_policies_init(&daemon->inline_policies) < 0 || make_store(daemon) < 0) return -1;
+    config_forget_secrets(daemon->config);
     inline_policies_configure(&daemon->inline_policies, daemon->config);
     struct engine_options for_engine = options_engine(daemon->config);
     struct policy_set *policies = policy_set_ref(daemon->config->policies);

@@ -30,11 +30,11 @@ static inline void sip_block(uint64_t v[4], uint64_t m)
     v[0] ^= m;
 }
 
-uint64_t hash_keyed(const void *bytes, size_t len)
+static inline uint64_t sip(uint64_t k0, uint64_t k1, const void *bytes, size_t len)
 {
     const uint8_t *p = bytes;
-    uint64_t v[4] = {seed[0] ^ UINT64_C(0x736f6d6570736575), seed[1] ^ UINT64_C(0x646f72616e646f6d),
-                     seed[0] ^ UINT64_C(0x6c7967656e657261), seed[1] ^ UINT64_C(0x7465646279746573)};
+    uint64_t v[4] = {k0 ^ UINT64_C(0x736f6d6570736575), k1 ^ UINT64_C(0x646f72616e646f6d),
+                     k0 ^ UINT64_C(0x6c7967656e657261), k1 ^ UINT64_C(0x7465646279746573)};
     uint64_t last = (uint64_t)len << 56;
     for (size_t left = len / 8; left > 0; left--, p += 8) {
         uint64_t m;
@@ -46,6 +46,16 @@ uint64_t hash_keyed(const void *bytes, size_t len)
     v[2] ^= 0xff;
     for (int i = 0; i < 3; i++) sip_round(v);
     return v[0] ^ v[1] ^ v[2] ^ v[3];
+}
+
+uint64_t hash_keyed(const void *bytes, size_t len)
+{
+    return sip(seed[0], seed[1], bytes, len);
+}
+
+uint64_t hash_with(const uint64_t key[2], const void *bytes, size_t len)
+{
+    return sip(key[0], key[1], bytes, len);
 }
 
 uint64_t hash_stable(uint64_t hash, const void *bytes, size_t len)

@@ -229,11 +229,20 @@ static void check_password(struct loader *loader)
     struct config *config = loader->config;
     if (config->store_type != STORE_TYPE_REDIS) return;
     if (config->store_redis_password_file != NULL)
-        config->redis_password =
-            secret_read(config->store_redis_password_file, loader->is_trial, line_of(loader, key), key, loader->faults);
+        config->redis_password = secret_read("password", config->store_redis_password_file, loader->is_trial,
+                                             line_of(loader, key), key, loader->faults);
     else if (config->store_redis_username != NULL)
         faults_add(loader->faults, line_of(loader, "store.redis.username"), "store.redis.username",
                    "is of no use without a password; write store.redis.password_file as well");
+}
+
+static void read_keys_secret(struct loader *loader)
+{
+    static const char key[] = "keys.secret_file";
+    struct config *config = loader->config;
+    if (config->keys_secret_file == NULL) return;
+    config->keys_secret =
+        secret_read("secret", config->keys_secret_file, loader->is_trial, line_of(loader, key), key, loader->faults);
 }
 
 /* The whole */
@@ -247,6 +256,7 @@ static int load(struct loader *loader, const struct tree_node *root)
     check_listen_group(loader);
     check_sizes(loader);
     check_password(loader);
+    read_keys_secret(loader);
     struct policy_defaults defaults = config_policy_defaults(config);
     config->policies = loader->policies != NULL ? policy_yaml_load(loader->policies, &defaults, loader->faults)
                                                 : policy_yaml_default(&defaults, loader->faults);
@@ -360,15 +370,16 @@ void config_free(struct config *config)
     mem_free(config);
 }
 
-void config_forget_password(struct config *config)
+void config_forget_secrets(struct config *config)
 {
     secret_free(config->redis_password);
-    config->redis_password = NULL;
+    secret_free(config->keys_secret);
+    config->redis_password = config->keys_secret = NULL;
 }
 
 void config_strip(struct config *config)
 {
-    config_forget_password(config);
+    config_forget_secrets(config);
     policy_set_unref(config->policies);
     config->policies = NULL;
 }

@@ -35,6 +35,7 @@ struct config {
 #include "config/settings.def"
 #undef SETTING
     char *redis_password;        /* owned; from store.redis.password_file; NULL = none. Never printed */
+    char *keys_secret;           /* owned; from keys.secret_file; likewise */
     struct policy_set *policies; /* one reference */
     bool has_policies;           /* the file has some; else they are the default, or there are none */
 };
@@ -53,11 +54,11 @@ struct config *config_reload(const char *path, struct faults *faults);
 /* The same from bytes, for tests and the fuzzer. */
 struct config *config_parse(const char *bytes, size_t len, bool is_trial, struct faults *faults);
 
-/* The password is wiped. NULL is fine. */
+/* The secrets are wiped. NULL is fine. */
 void config_free(struct config *config);
 
-/* Wipe the password, once the store has its own copy. */
-void config_forget_password(struct config *config);
+/* Wipe the password and the keys' secret, once the store and the log have made of them what they need. */
+void config_forget_secrets(struct config *config);
 /* Let go of the policies too, of a configuration that is only compared with from now on. */
 void config_strip(struct config *config);
 

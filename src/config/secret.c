@@ -14,6 +14,7 @@
 #define CREDENTIALS "${CREDENTIALS_DIRECTORY}"
 
 struct where {
+    const char *what;
     uint32_t line;
     const char *key;
     struct faults *faults;
@@ -69,12 +70,12 @@ static size_t measure(const char *bytes, ssize_t n, const char *path, const stru
     if (n > 0 && bytes[n - 1] == '\n') n--;
     if (n > 0 && bytes[n - 1] == '\r') n--;
     if (n <= 0)
-        faults_add(where->faults, where->line, where->key, "%s holds no password; write it into the file", path);
+        faults_add(where->faults, where->line, where->key, "%s holds no %s; write it into the file", path, where->what);
     else if (n >= SECRET_MAX)
         faults_add(where->faults, where->line, where->key,
-                   "%s is longer than a password may be (%d bytes); "
+                   "%s is longer than a %s may be (%d bytes); "
                    "write the path of the right file",
-                   path, SECRET_MAX - 1);
+                   path, where->what, SECRET_MAX - 1);
     else if (memchr(bytes, '\0', (size_t)n) != NULL || memchr(bytes, '\n', (size_t)n) != NULL)
         faults_add(where->faults, where->line, where->key, "%s holds more than one line of text; write one", path);
     else
@@ -102,10 +103,11 @@ static char *read_from(int fd, const char *path, const struct where *where)
     return secret;
 }
 
-char *secret_read(const char *path, bool is_trial, uint32_t line, const char *key, struct faults *faults)
+char *secret_read(const char *what, const char *path, bool is_trial, uint32_t line, const char *key,
+                  struct faults *faults)
 {
     char full[PATH_MAX];
-    struct where where = {line, key, faults};
+    struct where where = {what, line, key, faults};
     if (expand(path, is_trial, &where, full, sizeof full) != 0) return NULL;
     int fd = open(full, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) {

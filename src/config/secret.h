@@ -1,5 +1,5 @@
 /*
- * secret.h: a password from its file.
+ * secret.h: a password, or another secret, from its file.
  *
  * Secrets never stand in the configuration or on the command line. The file may be a symbolic link
  * and readable by a group (Kubernetes and systemd mount it so); readable by everybody is a warning,
@@ -16,9 +16,11 @@
 
 enum { SECRET_MAX = 4096 };
 
-/* The content without one newline at its end, for secret_free(); NULL with the fault recorded under `line` and `key`.
+/* The content without one newline at its end, for secret_free(); NULL with the fault recorded under `line` and `key`,
+ * where it is called a `what`, e.g. "password".
  * With `is_trial`, NULL without a fault (but a warning) where CREDENTIALS_DIRECTORY is not set. */
-char *secret_read(const char *path, bool is_trial, uint32_t line, const char *key, struct faults *faults);
+char *secret_read(const char *what, const char *path, bool is_trial, uint32_t line, const char *key,
+                  struct faults *faults);
 void secret_free(char *secret); /* wipes it; NULL is fine */
 
 #endif

@@ -46,6 +46,8 @@ struct server_options options_server(const struct config *config, enum store_typ
         .idle_timeout_ms = (uint32_t)config->listen_idle_timeout_ms,
         .write_stall_ms = (uint32_t)config->listen_write_stall_ms,
         .inline_access = config->inline_allow ? INLINE_EVERYBODY : INLINE_NOBODY,
+        .denials = (enum denials)config->log_denials,
+        .denials_per_second = (uint32_t)config->log_denials_per_second,
         .find_inline = inline_policies_find,
         .find_inline_arg = inline_policies,
         .test_clock = arguments->test_clock,

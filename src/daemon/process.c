@@ -14,6 +14,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/log_key.h"
 
 enum {
     FD_RESERVE = 64, /* descriptors beside the clients': Redis, names, the log, a reload */
@@ -45,7 +46,7 @@ int process_raise_open_files(int64_t n_connections)
 
 uint64_t process_set_up(void)
 {
-    uint64_t seeds[3] = {0};
+    uint64_t seeds[5] = {0};
     signal(SIGPIPE, SIG_IGN);
     signal(SIGUSR1, SIG_IGN); /* means nothing here; its default would end the daemon */
     /* Two helpers: one may be busy with a name lookup, the other with a reload. Each has an arena of its own: else the
@@ -61,6 +62,7 @@ uint64_t process_set_up(void)
     if (uv_version() >= 0x012d00 && uv_version() < 0x013100) setenv("UV_USE_IO_URING", "0", 1);
     if (getrandom(seeds, sizeof seeds, 0) != (ssize_t)sizeof seeds) log_warning("no randomness: %s", strerror(errno));
     hash_seed(seeds[0], seeds[1]);
+    log_keys_seed(seeds[3], seeds[4]);
     return seeds[2];
 }
 

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/counters.h"
 #include "base/log.h"
+#include "base/log_key.h"
 #include "daemon/daemon.h"
 #include "daemon/options.h"
 #include "daemon/process.h"
@@ -114,6 +115,7 @@ static void apply(struct daemon *daemon, struct config *next)
     log_debug("reload: %zu policies in force, %zu will be", engine_policies(daemon->engine)->n, next->policies->n);
 
     log_set_level((enum log_level)next->log_level);
+    log_keys_set((enum log_keys)next->keys_in_log, next->keys_secret);
     process_raise_open_files(next->caps_max_connections);
     struct server_options for_server = options_server(next, (enum store_type)daemon->started->store_type,
                                                       &daemon->arguments, &daemon->inline_policies);
@@ -125,8 +127,8 @@ static void apply(struct daemon *daemon, struct config *next)
     if (daemon->redis != NULL && next->store_type == STORE_TYPE_REDIS) {
         struct redis_options for_redis = options_redis(next, daemon->random_seed);
         redis_store_set_options(daemon->redis, &for_redis);
-        config_forget_password(next);
     }
+    config_forget_secrets(next);
     engine_set_policies(daemon->engine, policy_set_ref(next->policies));
 }
 

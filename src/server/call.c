@@ -119,6 +119,16 @@ static void pack_acquired(struct packer *packer, const struct call *call, const 
     pack_str(packer, (struct slice){(const uint8_t *)check->slot->id, SLOT_ID_LEN});
 }
 
+/* Only where the log of denials is on. */
+static void log_denial(const struct call *call, const struct check *check)
+{
+    struct sessions *home = call->session->home;
+    uint64_t n_held;
+    if (check->decision.allowed || !op_is_check(check->kind)) return;
+    if (denial_log_takes(&home->denials, check->policy, check->key, home->clock->mono_us, &n_held))
+        denial_log_write(check, session_peer(call->session), n_held);
+}
+
 static void pack_one(struct packer *packer, const struct call *call, const struct check *check)
 {
     switch (check->kind) {
@@ -130,6 +140,7 @@ static void pack_one(struct packer *packer, const struct call *call, const struc
     case OP_ACQUIRE: pack_acquired(packer, call, check); break;
     default: reply_decision(packer, &check->decision, default_granted(check), call->as_arrays, 0); break;
     }
+    if (denial_log_is_on(&call->session->home->denials)) log_denial(call, check);
 }
 
 /* Of a call in pieces: the answers that come next in its list are packed, and their checks let go. The first without a

@@ -90,6 +90,7 @@ void server_set_options(struct server *server, const struct server_options *opti
     struct server_options next = *options;
     memcpy(next.key_prefix, server->sessions.options.key_prefix, sizeof next.key_prefix); /* the store's, which stays */
     server->sessions.options = next;
+    denial_log_set(&server->sessions.denials, next.denials, next.denials_per_second);
     if (options->idle_timeout_ms > 0) sessions_arm_sweep(&server->sessions);
 }
 
@@ -185,6 +186,11 @@ void server_turn_end(struct server *server)
     sessions_turn_end(&server->sessions);
     server->n_accepted = 0;
     if (server->accept_waits) try_accept(server);
+}
+
+void server_look(struct server *server)
+{
+    denial_log_look(&server->sessions.denials, server->sessions.clock->mono_us);
 }
 
 void server_sweep(struct server *server)

@@ -20,6 +20,7 @@
 #include "base/slice.h"
 #include "engine/engine.h"
 #include "proto/error.h"
+#include "server/denial_log.h"
 
 struct server;
 
@@ -44,6 +45,8 @@ struct server_options {
     enum inline_access inline_access;
     server_inline_fn *find_inline; /* called where inline_access lets it be */
     void *find_inline_arg;
+    enum denials denials;
+    uint32_t denials_per_second; /* lines of denial_log.h */
     bool test_clock;             /* the method test_clock exists */
     const char *store_name;      /* "memory" or "redis", for `version`; static */
     const char *hiredis_version; /* for `version`; static */
@@ -60,6 +63,7 @@ int server_listen(struct server *server, int fd);
 void server_set_options(struct server *server, const struct server_options *options);
 
 void server_turn_end(struct server *server);
+void server_look(struct server *server); /* each second: what is still to be logged */
 /* Close who was idle, or did not read, for too long; the server's own timer calls it, and tests do. */
 void server_sweep(struct server *server);
 

@@ -52,6 +52,7 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
     sessions->clock = clock;
     sessions->engine = engine;
     sessions->options = *options;
+    denial_log_set(&sessions->denials, options->denials, options->denials_per_second);
     spares_init(&sessions->spares);
     list_init(&sessions->idle_calls);
     list_init(&sessions->all);

@@ -21,6 +21,7 @@
 #include <uv.h>
 
 #include "base/list.h"
+#include "server/denial_log.h"
 #include "server/server.h"
 #include "server/spares.h"
 
@@ -51,6 +52,7 @@ struct sessions {
     uv_idle_t runner;                           /* active while there is something to do for it in those lists */
     uv_timer_t sweeper;                         /* active while somebody is stalled or may fall idle */
     void (*on_gone)(struct sessions *sessions); /* a session's memory was freed */
+    struct denial_log denials;
 };
 
 /* 0, or -1 without memory. The two handles are open afterwards: close them, then fini. */

@@ -228,6 +228,11 @@ static const struct {
     {"defaults: {on_failure: fail_closed}\n", 1, "'fail_closed' is not known; did you mean deny?"},
     {"defaults: {on_failure: ignore}\n", 1, "'ignore' is not known; write one of: allow deny local error"},
     {"log: {level: wraning}\n", 1, "log.level: 'wraning' is not known; did you mean warning?"},
+    {"log: {denials: all}\n", 1, "log.denials: 'all' is not known; write one of: off first sampled"},
+    {"log: {denials_per_second: 0}\n", 1, "log.denials_per_second: '0' is too small; write 1 to 1000"},
+    {"keys: {in_log: plain}\n", 1, "keys.in_log: 'plain' is not known; write one of: none hash clear"},
+    {"keys:\n  secret_file: /nowhere/x\n", 2, "keys.secret_file: /nowhere/x: No such file"},
+    {"keys:\n  secret_file: /dev/null\n", 2, "keys.secret_file: /dev/null is no regular file"},
     {"store:\n  type: memory\n  redis: {host: h}\n", 3,
      "store.redis.host: no such setting; write addresses: [\"HOST:PORT\"]"},
     {"store:\n  type: memory\n  redis: {port: 1}\n", 3,
@@ -585,6 +590,30 @@ static void a_password_comes_from_its_file_without_the_newline(void **state)
     unlink(file.path);
 }
 
+static void the_secret_of_hashed_keys_is_read_and_never_printed(void **state)
+{
+    (void)state;
+    struct secret_file file = secret_file("s3cret\n", 0600);
+    char yaml[256];
+    snprintf(yaml, sizeof yaml, "keys: {secret_file: %s}\n", file.path);
+    struct config *config = config_of(yaml);
+    assert_string_equal(config->keys_secret, "s3cret");
+    char *text = text_of(config);
+    assert_null(strstr(text, "s3cret"));
+    assert_non_null(strstr(text, file.path));
+    free(text);
+    config_forget_secrets(config);
+    assert_null(config->keys_secret);
+    config_free(config);
+
+    struct faults faults;
+    assert_int_equal(truncate(file.path, 0), 0);
+    assert_null(config_from(yaml, &faults));
+    assert_non_null(strstr(faults.items[0].text, "holds no secret; write it into the file"));
+    faults_fini(&faults);
+    unlink(file.path);
+}
+
 static void a_password_file_may_be_a_symbolic_link(void **state)
 {
     (void)state;
@@ -744,6 +773,7 @@ int main(void)
         cmocka_unit_test(what_is_printed_parses_back_to_the_same),
         cmocka_unit_test(a_reload_names_what_needs_a_restart),
         cmocka_unit_test(a_password_comes_from_its_file_without_the_newline),
+        cmocka_unit_test(the_secret_of_hashed_keys_is_read_and_never_printed),
         cmocka_unit_test(a_password_file_may_be_a_symbolic_link),
         cmocka_unit_test(a_password_that_everybody_may_read_is_a_warning),
         cmocka_unit_test(what_is_no_password_is_refused),

@@ -1,0 +1,147 @@
+#include "server/denial_log.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/log_key.h"
+#include "base/random.h"
+#include "base/units.h"
+#include "limit/limit.h"
+
+enum { SECOND_US = 1000000, HELD_TEXT_MAX = 48, LIMIT_TEXT_MAX = 2 * NAME_MAX_LEN + 16 };
+
+void denial_log_set(struct denial_log *log, enum denials mode, uint32_t per_second)
+{
+    log->mode = mode;
+    log->per_second = per_second;
+}
+
+/* ---- the memory of the last ones ---- */
+
+static struct denial_entry *entry_at(struct denial_log *log, uint16_t place)
+{
+    return &log->entries[place - 1];
+}
+
+/* The hash of keys is keyed: nobody can put many of them into one list, or make one key stand for another. */
+static uint64_t hash_of(const struct policy *policy, struct slice key)
+{
+    return random_mix(hash_keyed(key.data, key.len) + policy->name_hash);
+}
+
+/* Was it logged lately? What is too old goes, with all behind it, which is older: lists stay short. */
+static bool is_remembered(struct denial_log *log, uint64_t hash, int64_t now_us)
+{
+    uint16_t *link = &log->heads[hash % DENIALS_REMEMBERED];
+    while (*link != 0) {
+        struct denial_entry *entry = entry_at(log, *link);
+        if (now_us - entry->logged_us >= DENIAL_QUIET_US) {
+            *link = 0;
+            return false;
+        }
+        if (entry->hash == hash) return true;
+        link = &entry->next;
+    }
+    return false;
+}
+
+/* The oldest of all is the last of its list, if that still has it. */
+static void forget(struct denial_log *log, uint16_t place)
+{
+    uint16_t *link = &log->heads[entry_at(log, place)->hash % DENIALS_REMEMBERED];
+    while (*link != 0 && *link != place) link = &entry_at(log, *link)->next;
+    *link = 0;
+}
+
+static void remember(struct denial_log *log, uint64_t hash, int64_t now_us)
+{
+    uint16_t place = (uint16_t)(log->n_entries % DENIALS_REMEMBERED) + 1;
+    uint16_t *head = &log->heads[hash % DENIALS_REMEMBERED];
+    if (log->n_entries >= DENIALS_REMEMBERED) forget(log, place);
+
+    *entry_at(log, place) = (struct denial_entry){.hash = hash, .logged_us = now_us, .next = *head};
+    *head = place;
+    log->n_entries++;
+}
+
+/* ---- which are logged ---- */
+
+/* May there be one more line in this second? */
+static bool has_allowance(struct denial_log *log, int64_t now_us)
+{
+    if (now_us - log->second_us >= SECOND_US) {
+        log->second_us = now_us;
+        log->n_logged = 0;
+    }
+    return log->n_logged < log->per_second;
+}
+
+bool denial_log_takes(struct denial_log *log, const struct policy *policy, struct slice key, int64_t now_us,
+                      uint64_t *ret_held)
+{
+    uint64_t hash = 0;
+    CHECK(log->mode != DENIALS_OFF);
+    if (log->mode == DENIALS_FIRST) {
+        hash = hash_of(policy, key);
+        if (is_remembered(log, hash, now_us)) return false;
+    }
+    if (!has_allowance(log, now_us)) {
+        log->n_held++;
+        return false;
+    }
+
+    if (log->mode == DENIALS_FIRST) remember(log, hash, now_us);
+    log->n_logged++;
+    *ret_held = log->n_held;
+    log->n_held = 0;
+    return true;
+}
+
+void denial_log_look(struct denial_log *log, int64_t now_us)
+{
+    if (log->n_held == 0 || now_us - log->second_us < SECOND_US) return;
+    log_info("denied: %" PRIu64 " held back", log->n_held);
+    log->n_held = 0;
+}
+
+/* ---- the line ---- */
+
+/* ` limit search/day`, as bound_by says it, or what the only limit would be called; nothing where no limit denied. */
+static const char *limit_text(const struct check *check, char out[LIMIT_TEXT_MAX])
+{
+    const struct policy *policy = check->policy;
+    const struct limit *limit = check->decision.bound_by;
+    out[0] = '\0';
+    if (limit == NULL && policy->n_limits == 1 && check->decision.source != SOURCE_DENY) limit = &policy->limits[0];
+    if (limit != NULL)
+        snprintf(out, LIMIT_TEXT_MAX, " limit %s%s%s", policy->name, limit->name[0] != '\0' ? "/" : "", limit->name);
+    return out;
+}
+
+/* One word: "7h12m". */
+static const char *retry_text(int64_t retry_ms, char out[UNITS_TEXT_MAX])
+{
+    if (retry_ms == RETRY_NEVER) return "never";
+    units_print_wait(out, retry_ms);
+    char *to = out;
+    for (const char *from = out; *from != '\0'; from++)
+        if (*from != ' ') *to++ = *from;
+    *to = '\0';
+    return out;
+}
+
+void denial_log_write(const struct check *check, const struct peer *peer, uint64_t n_held)
+{
+    const struct decision *decision = &check->decision;
+    const char *reason = reason_name(decision->reason);
+    char limit[LIMIT_TEXT_MAX], key[LOG_KEY_MAX], retry[UNITS_TEXT_MAX], held[HELD_TEXT_MAX] = "";
+    if (n_held > 0) snprintf(held, sizeof held, " (%" PRIu64 " held back)", n_held);
+
+    log_info("denied: policy %s%s%s cost %" PRId64 " retry %s source %s%s%s uid %u pid %d%s", check->policy->name,
+             limit_text(check, limit), log_key(key, check->key), check->cost,
+             retry_text(decision->retry_after_ms, retry), source_name(decision->source),
+             reason != NULL ? " reason " : "", reason != NULL ? reason : "", (unsigned)peer->uid, (int)peer->pid, held);
+}

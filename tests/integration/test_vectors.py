@@ -185,7 +185,7 @@ def test_msgpack_python_reads_the_same_values():
 
 
 def test_the_examples_are_what_a_daemon_answers(ratelimitd):
-    """The dumps of PROTOCOL.md on a fresh daemon. What differs from build to build is not compared: versions and counters. Every text
+    """The dumps of DUMPS.md on a fresh daemon. What differs from build to build is not compared: versions and counters. Every text
     is: an error's, a fingerprint, an explanation."""
     examples = {vector.name.removeprefix("example/"): vector.bytes for vector in golden.load()
                 if vector.name.startswith("example/")}

@@ -530,7 +530,7 @@ static const struct vector *vector_of(const char *name)
     return NULL;
 }
 
-/* The hex of a block of PROTOCOL.md, up to its closing fence; comments begin with ';'. */
+/* The hex of a block of DUMPS.md, up to its closing fence; comments begin with ';'. */
 static void parse_dump(char **rest, struct buffer *ret)
 {
     char *line;
@@ -540,10 +540,10 @@ static void parse_dump(char **rest, struct buffer *ret)
     }
 }
 
-static void protocol_md_dumps_every_example(void **state)
+static void dumps_md_shows_every_example(void **state)
 {
     (void)state;
-    char *text = read_text("proto/PROTOCOL.md");
+    char *text = read_text("proto/vectors/DUMPS.md");
     char *rest = text, *line;
     size_t n_dumps = 0, n_examples = 0;
     while ((line = strsep(&rest, "\n")) != NULL) {
@@ -571,7 +571,7 @@ int main(void)
         cmocka_unit_test(every_vector_means_the_same_split_in_two),
         cmocka_unit_test(what_is_sent_is_in_its_shortest_form),
         cmocka_unit_test(every_item_has_a_vector_and_every_vector_an_item),
-        cmocka_unit_test(protocol_md_dumps_every_example),
+        cmocka_unit_test(dumps_md_shows_every_example),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }

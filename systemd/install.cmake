@@ -22,7 +22,8 @@ foreach(group ${groups})
     file(INSTALL ${group} DESTINATION ${CMAKE_INSTALL_PREFIX}/lib/sysusers.d RENAME ${name}.conf)
 endforeach()
 
-file(INSTALL ${RL_SOURCE_DIR}/systemd/redis.conf DESTINATION ${CMAKE_INSTALL_PREFIX}/share/doc/ratelimitd)
+# In the folder that it has here, so that the links of the documents hold.
+file(INSTALL ${RL_SOURCE_DIR}/systemd/redis.conf DESTINATION ${CMAKE_INSTALL_PREFIX}/share/doc/ratelimitd/systemd)
 
 if(EXISTS $ENV{DESTDIR}${etc}/ratelimitd/ratelimitd.yaml)
     message("-- Left alone: $ENV{DESTDIR}${etc}/ratelimitd/ratelimitd.yaml")

@@ -29,6 +29,7 @@ def installed(tmp_path):
     "lib/systemd/system/ratelimitd.socket", "lib/sysusers.d/ratelimitd.conf", "share/doc/ratelimitd/README.md",
     "share/man/man3/libratelimit.3", "share/doc/ratelimitd/lua/ALGORITHMS.md", "share/doc/ratelimitd/proto/PROTOCOL.md",
     "share/doc/ratelimitd/docs/plots/fixed_window.svg", "share/bash-completion/completions/ratelimitctl",
+    "share/doc/ratelimitd/docs/overview.svg", "share/doc/ratelimitd/docs/operate.md", "share/doc/ratelimitd/systemd/redis.conf",
     "share/zsh/site-functions/_ratelimitctl", "share/fish/vendor_completions.d/ratelimitctl.fish",
 ])
 def test_a_file_is_in_its_place(installed, name):

@@ -43,7 +43,7 @@ def every_setting_is_in_its_manual_page():
 def every_command_of_the_script_is_among_the_rights_to_grant():
     called = {command.lower() for path in [*sorted((ROOT / "lua").glob("*.lua")), ROOT / "lua" / "stitch.py"]
               for command in re.findall(r"\b(?:call|try)\('([A-Z]+)'", path.read_text())}
-    return [f"{path}: the rights lack +{command}" for path in ("src/store/redis_store.h", "README.md")
+    return [f"{path}: the rights lack +{command}" for path in ("src/store/redis_store.h", "docs/redis.md")
             for command in sorted(called) if not re.search(rf"\+{command}\b", document(path))]
 
 
@@ -77,12 +77,21 @@ def every_algorithm_has_its_twins_and_its_definition():
     return complaints + untold([name.removeprefix("compat_") for name in names], "lua/ALGORITHMS.md")
 
 
+def anchors_of(path):
+    """The headings of a page, as links name them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def every_link_of_the_documents_leads_somewhere():
     complaints = []
-    for path in [*ROOT.glob("*.md"), *(ROOT / "proto").rglob("*.md"), *(ROOT / "lua").glob("*.md")]:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
-            if not (path.parent / target).exists():
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "proto").rglob("*.md"), *(ROOT / "lua").glob("*.md")]:
+        for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", path.read_text()):
+            page = path.parent / target if target else path
+            if not page.exists():
                 complaints.append(f"{path.relative_to(ROOT)}: {target} does not exist")
+            elif anchor and anchor not in anchors_of(page):
+                complaints.append(f"{path.relative_to(ROOT)}: {target}#{anchor} is no heading")
     return complaints
 
 

@@ -1,0 +1,434 @@
+"""test_documents.py: what README.md and docs/*.md show works as it stands there. What needs a cluster or a booted systemd
+is held against the programs and the unit files."""
+
+import grp
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from harness import ROOT, build_dir, program
+
+sys.path.insert(0, str(ROOT / "tests"))
+import documents  # noqa: E402
+
+pytestmark = pytest.mark.smoke
+BLOCKS = documents.all_blocks()
+DOCS = {path.name: path.read_text() for path in documents.PAGES}
+# Every language has its tests below; a snippet in another one would be tested by nothing.
+LANGUAGES = {"yaml", "console", "sh", "systemd", "ini", "python", "c", "lua", "http", ""}
+# What stands in a snippet without a language: the two commands and Install (test_readme.py), the rights, one line of
+# redis.conf.
+PLAIN = {"README.md": 2, "redis.md": 3}
+
+
+def named(block):
+    return f"{block.page}-{block.number}"
+
+
+def of(language, page=None):
+    found = [block for block in BLOCKS if block.language == language and page in (None, block.page)]
+    assert found, f"{page or 'the documents'}: no {language}"
+    return found
+
+
+def code_of(page, language):
+    return of(language, page)[0].text
+
+
+def configurations():
+    return [block for block in BLOCKS if block.is_configuration]
+
+
+def manifests():
+    return [block for block in of("yaml") if not block.is_configuration]
+
+
+def run(argv, socket=None, **options):
+    env = {**os.environ, "RATELIMIT_SOCKET": socket or "", "PATH": f"{build_dir() / 'bin'}:{os.environ['PATH']}"}
+    return subprocess.run(argv, env={**env, **options.pop("env", {})}, text=True, capture_output=True, timeout=30,
+                          stdin=subprocess.DEVNULL, **options)
+
+
+def check_config(text, folder):
+    """--check-config of it, on a machine that has the group and the password that it names."""
+    (folder / "redis-password").write_text("secret\n")
+    (folder / "redis-password").chmod(0o600)
+    text = text.replace("/run/secrets/redis/password", str(folder / "redis-password"))
+    text = re.sub(r"(?<=group: )ratelimit\b", grp.getgrgid(os.getgid()).gr_name, text)
+    path = folder / "ratelimitd.yaml"
+    path.write_text(text)
+    return run([program("ratelimitd"), "--check-config", "-c", str(path)], env={"CREDENTIALS_DIRECTORY": str(folder)})
+
+
+def test_every_snippet_is_of_a_kind_that_is_tested():
+    assert [named(block) for block in BLOCKS if block.language not in LANGUAGES] == []
+    plain = [block.page for block in BLOCKS if block.language == "" and block.mark != "transcript"]
+    assert {page: plain.count(page) for page in plain} == PLAIN
+
+
+# ---- configurations and calls -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", configurations(), ids=named)
+def test_a_configuration_is_correct(block, tmp_path):
+    done = check_config(block.text, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("page", sorted({block.page for block in of("console")}))
+def test_the_calls_print_what_the_page_shows(page, ratelimitd):
+    """On a clock that stands still. tests/documents.py --write puts what they print now into the page."""
+    daemon, configuration = None, None
+    for block in of("console", page):
+        if block.configuration is not configuration:
+            configuration = block.configuration
+            daemon = ratelimitd(configuration, arguments=["--test-clock"])
+        assert documents.printed(block, daemon.socket, build_dir() / "bin") == block.text
+
+
+@pytest.mark.parametrize("block", of("sh"), ids=named)
+def test_a_script_runs(block, ratelimitd, tmp_path):
+    if block.text.startswith("kubectl "):
+        pytest.skip("needs a cluster; see test_the_command_for_a_pod_names_what_the_manifest_has")
+    configuration = block.configuration or configurations()[0].text
+    (tmp_path / "ratelimitd.yaml").write_text(configuration)
+    daemon = ratelimitd(configuration)
+    done = run(["sh", "-ec", block.text], daemon.socket, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_second_cron_job_does_not_run_while_the_first_does(ratelimitd):
+    script = next(block for block in of("sh", "recipes.md") if "acquire cron" in block.text)
+    daemon = ratelimitd(script.configuration)
+    with daemon.client() as client:
+        assert client.call("acquire", "cron", "nightly-backup")["allowed"]
+        done = run(["sh", "-c", script.text], daemon.socket)
+    assert done.returncode == 1 and "the backup runs" not in done.stdout
+
+
+def test_what_the_model_did_not_use_comes_back(ratelimitd):
+    script = next(block for block in of("sh", "recipes.md") if "reserve" in block.text)
+    daemon = ratelimitd(script.configuration)
+    done = run(["sh", "-ec", script.text], daemon.socket)
+    assert done.stdout.startswith("refunded 625 "), done.stdout + done.stderr
+
+
+# ---- programs in other languages ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def logins(ratelimitd):
+    return ratelimitd(of("c", "clients.md")[0].configuration, arguments=["--test-clock"])
+
+
+@pytest.fixture
+def shaping(ratelimitd):
+    """A daemon whose policy makes wait where another would deny."""
+    return ratelimitd("policies: {login: {algorithm: leaky_bucket, limit: 1, window: 1d, burst: 1, max_wait: 10d}}")
+
+
+@pytest.mark.release
+def test_the_c_example_compiles_against_what_is_installed_and_asks(logins, shaping, tmp_path):
+    if "asan" in build_dir().name:
+        pytest.skip("a sanitized library needs a sanitized program")
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    subprocess.run(["cmake", "--install", str(build_dir()), "--prefix", str(tmp_path / "usr")], check=True, capture_output=True)
+    source = tmp_path / "program.c"
+    source.write_text(code_of("clients.md", "c"))
+    pkgconfig = ":".join(str(path.parent) for path in (tmp_path / "usr").rglob("ratelimit.pc"))
+    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "ratelimit"], check=True, capture_output=True, text=True,
+                           env={**os.environ, "PKG_CONFIG_PATH": pkgconfig}).stdout.split()
+    subprocess.run([compiler, "-Wall", "-Werror", str(source), "-o", str(tmp_path / "program"), *flags], check=True)
+    library = next((tmp_path / "usr").rglob("libratelimit.so")).parent
+    argv = ["env", f"LD_LIBRARY_PATH={library}", str(tmp_path / "program")]
+    done = run(argv, logins.socket)
+    assert done.stdout == "allowed, 4 left\n", done.stderr
+    asked = [run(argv, shaping.socket).stdout for _ in range(2)]
+    assert asked[0] == "allowed, 0 left\n" and re.fullmatch(r"allowed, go ahead in \d+ ms\n", asked[1])
+
+
+def test_the_python_client_asks(logins, shaping):
+    argv = [sys.executable, "-c", code_of("clients.md", "python")]
+    outputs = [run(argv, logins.socket).stdout for _ in range(6)]
+    assert outputs == ["allowed\n"] * 5 + ["denied, try again in 10000 ms\n"]
+    asked = [run(argv, shaping.socket).stdout for _ in range(2)]
+    assert asked[0] == "allowed\n" and re.fullmatch(r"allowed, go ahead in \d+ ms\n", asked[1])
+
+
+def test_the_neovim_example_asks(logins, tmp_path):
+    if not shutil.which("nvim"):
+        pytest.skip("no nvim here")
+    script = tmp_path / "check.lua"
+    script.write_text(code_of("clients.md", "lua"))
+    done = run(["nvim", "--headless", "-u", "NONE", "-i", "NONE", "-n", "-c", f"luafile {script}", "-c", "qa!"], logins.socket)
+    assert "allowed" in done.stdout + done.stderr
+
+
+# ---- HTTP -----------------------------------------------------------------------------------------------------------
+
+
+def http_answer(policy, decision):
+    namespace = {}
+    exec(code_of("http.md", "python"), namespace)  # the page's own code
+    return namespace["http_answer"](policy, decision)
+
+
+def decision(**fields):
+    return {"allowed": True, "limit": 5, "remaining": 4, "retry_after_ms": 0, "reset_after_ms": 9001, "source": "redis", **fields}
+
+
+DENIED = {"allowed": False, "remaining": 0, "retry_after_ms": 2400}
+
+
+@pytest.mark.parametrize("given, status, headers", [
+    (decision(), None, {"RateLimit": '"api";r=4;t=10'}),
+    (decision(source="allow"), None, {}),
+    (decision(source="unlimited", remaining=2**53 - 1), None, {}),
+    (decision(shadow_denied=True), None, {}),
+    (decision(**DENIED), 429, {"RateLimit": '"api";r=0;t=3', "Retry-After": "3"}),
+    (decision(**{**DENIED, "retry_after_ms": 0}), 429, {"RateLimit": '"api";r=0;t=0', "Retry-After": "1"}),
+    (decision(**{**DENIED, "retry_after_ms": -1}), 429, {"RateLimit": '"api";r=0'}),
+    (decision(**{**DENIED, "retry_after_ms": 1000, "source": "deny"}), 503, {"Retry-After": "1"}),
+], ids=["allowed", "failure allow", "unlimited", "shadow", "denied", "denied now", "never", "failure deny"])
+def test_the_code_maps_a_decision_as_the_table_says(given, status, headers):
+    got = http_answer("api", given)
+    assert got[:2] == (status, headers)
+
+
+def test_the_denied_answer_that_is_shown_is_what_the_code_makes():
+    head, _, body = code_of("http.md", "http").partition("\n\n")
+    status_line, *lines = head.splitlines()
+    shown = dict(line.split(": ", 1) for line in lines)
+    status, headers, made = http_answer("search", decision(**DENIED, bound_by="search/second"))
+    assert status_line.split()[1] == str(status) and json.loads(body) == json.loads(made)
+    assert shown == {**headers, "Content-Type": "application/problem+json"}
+
+
+def wsgi_answer(application):
+    """(status, headers) of one request to it."""
+    answered = []
+    list(application({"REMOTE_ADDR": "192.0.2.7"}, lambda status, headers, *_: answered.append((status, dict(headers)))))
+    return answered[0]
+
+
+def test_the_middleware_of_the_readme_answers_429_and_says_when_to_come_back(ratelimitd, monkeypatch):
+    daemon = ratelimitd(of("yaml", "README.md")[0].text, arguments=["--test-clock"])
+    monkeypatch.setenv("RATELIMIT_SOCKET", daemon.socket)
+    namespace = {}
+    exec(code_of("README.md", "python"), namespace)
+
+    def application(_environ, start_response):
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return [b"hello"]
+
+    limited = namespace["RateLimit"](application, "login")
+    answers = [wsgi_answer(limited) for _ in range(6)]
+    assert answers[0] == ("200 OK", {"Content-Type": "text/plain", "RateLimit": '"login";r=4;t=10'})
+    assert answers[5][0] == "429 Too Many Requests"
+    assert answers[5][1] == {"RateLimit": '"login";r=0;t=10', "Retry-After": "10", "Content-Type": "text/plain"}
+    with pytest.raises(RuntimeError, match="UNKNOWN_POLICY"):
+        wsgi_answer(namespace["RateLimit"](application, "nope"))
+
+    daemon.stop()
+    assert wsgi_answer(limited) == ("200 OK", {"Content-Type": "text/plain"})
+
+
+# ---- Redis ----------------------------------------------------------------------------------------------------------
+
+
+def commands_of(mark):
+    return next(block.text for block in BLOCKS if block.mark == mark)
+
+
+@pytest.fixture
+def redis_cli(redis, tmp_path):
+    """A folder with a redis-cli that reaches the test's server. Where none is installed, a few lines stand in for it."""
+    path = tmp_path / "bin" / "redis-cli"
+    path.parent.mkdir()
+    real = shutil.which("redis-cli") or shutil.which("valkey-cli")
+    stand_in = ("import sys, redis\n"
+                f"print(redis.Redis(unix_socket_path={redis.socket!r}).execute_command(*sys.argv[1:]))\n")
+    path.write_text(f"#!/bin/sh\nexec {real} -e -s {redis.socket} \"$@\"\n" if real else f"#!{sys.executable}\n{stand_in}")
+    path.chmod(0o755)
+    return path.parent
+
+
+def test_the_rights_can_be_pasted_into_a_shell_and_are_enough(redis, redis_cli, ratelimitd, connect, tmp_path):
+    for mark in ("acl", "acl for compat"):
+        done = subprocess.run(["sh", "-ec", commands_of(mark)], capture_output=True, text=True, cwd=tmp_path,
+                              env={**os.environ, "PATH": f"{redis_cli}:{os.environ['PATH']}"})
+        assert done.returncode == 0 and done.stdout.strip() in ("OK", "b'OK'", "True"), done.stdout + done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bin"]  # the > of the password is no redirection
+    with redis.client() as client:
+        client.execute_command("ACL", "SETUSER", "ratelimit", "~other:*")
+    (tmp_path / "password").write_text("PASSWORD\n")
+    policies = {"fixed": "algorithm: fixed_window", "first": "algorithm: fixed_window, start: first_hit",
+                "log": "algorithm: sliding_log", "counted": "algorithm: sliding_log, count_denied: true",
+                "bucket": "algorithm: token_bucket", "counter": "algorithm: sliding_counter", "leaky": "algorithm: leaky_bucket",
+                "millis": "compat: window-start-millis", "rlaas": "compat: rlaas-fixed",
+                "hit": "compat: first-hit", "endpoint": "compat: endpoint-window, key_prefix: other"}
+    config = "policies:\n" + "".join(f"  {name}: {{{kind}, limit: 2, window: 60s}}\n" for name, kind in policies.items())
+    config += "  slide: {compat: rlaas-sliding, key_prefix: 'rlaas:slide', limit: 2, window: 60s}\n"
+    config += "  endlog: {compat: endpoint-log, key_prefix: 'other:log', limit: 2, window: 60s}\n"
+    config += "  calendar: {algorithm: calendar_window, limit: 2, window: year, timezone: Asia/Tokyo}\n"
+    daemon = ratelimitd(config, redis=redis,
+                        redis_options={"username": "ratelimit", "password_file": tmp_path / "password"})
+    client = connect(daemon)
+    for policy in [*policies, "slide", "endlog", "calendar"]:
+        for _ in range(3):
+            decided = client.check(policy, "carol")
+            assert decided["source"] == "redis", (policy, decided)
+        assert client.call("peek", policy, "carol")["source"] == "redis"
+        client.call("reset", policy, "carol")
+        if "compat" in policies.get(policy, "compat"):
+            continue
+        made = client.call("reserve", policy, "carol", 2)
+        for actual in (1, 1):
+            assert client.call("settle", made["reservation"], actual)["source"] == "redis"
+
+
+def test_redis_takes_the_line_about_eviction(start_redis):
+    line = next(block.text for block in of("", "redis.md") if block.text.startswith("maxmemory"))
+    name, value = line.split()
+    server = start_redis(arguments=[f"--{name}", value])
+    with server.client() as client:
+        assert client.config_get(name) == {name: value}
+
+
+# ---- systemd --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("line", of("systemd", "operate.md")[0].text.splitlines())
+def test_a_line_about_the_service_names_what_is_installed(line):
+    words = shlex.split(line, comments=True)
+    units = {path.name for path in (ROOT / "systemd").iterdir()}
+    if words[0] in ("systemctl", "journalctl"):
+        verbs = {"daemon-reload", "enable", "reload", "status"}
+        assert words[0] == "journalctl" or words[1] in verbs
+        for word in words[1:]:
+            assert word in verbs or word.startswith("-") or word in units or f"{word}.service" in units, word
+    elif words[0] == "usermod":
+        assert f"g {words[2]} -" in (ROOT / "systemd" / "ratelimitd.sysusers").read_text()
+    else:
+        assert words == ["systemd-sysusers"]
+
+
+def test_systemd_accepts_the_drop_in(tmp_path):
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("no systemd-analyze here")
+    drop_ins = tmp_path / "ratelimitd.service.d"
+    drop_ins.mkdir()
+    service = (ROOT / "systemd" / "ratelimitd.service").read_text()
+    (tmp_path / "ratelimitd.service").write_text(service.replace("/usr/bin/ratelimitd", program("ratelimitd")))
+    shutil.copy(ROOT / "systemd" / "ratelimitd.socket", tmp_path)
+    (drop_ins / "redis.conf").write_text(code_of("redis.md", "ini"))
+    done = run(["systemd-analyze", "verify", "--man=no", str(tmp_path / "ratelimitd.service")])
+    assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+def test_the_drop_in_of_the_page_says_what_the_installed_one_does():
+    installed = (ROOT / "systemd" / "redis.conf").read_text()
+    for line in code_of("redis.md", "ini").splitlines():
+        assert re.search(rf"^#?{re.escape(line)}$", installed, re.M), line
+
+
+# ---- Kubernetes -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", manifests(), ids=named)
+def test_a_manifest_is_yaml(block, tmp_path):
+    """To the daemon it is well-formed, with settings that it does not know."""
+    done = check_config(block.text, tmp_path)
+    assert re.match(r"apiVersion: v1\nkind: \w+\nmetadata: \{name: [\w-]+\}\n", block.text)
+    assert all(": no such setting;" in line for line in done.stderr.splitlines()), done.stderr
+
+
+def test_the_configuration_in_the_manifest_is_correct(tmp_path):
+    text = textwrap.dedent(manifests()[0].text.split("ratelimitd.yaml: |\n")[1])
+    done = check_config(text, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_pod_starts_the_daemon_as_it_can_be_started(ratelimitd):
+    configuration, pod = (block.text for block in manifests())
+    arguments = json.loads(re.search(r"args: (\[.*\])", pod)[1])
+    options = run([program("ratelimitd"), "--help"]).stdout
+    assert all(re.search(rf"\s{re.escape(word)}\b", options) for word in arguments if word.startswith("-"))
+
+    mounts = re.findall(r"name: (\w+), mountPath: ([\w/]+)", pod)
+    socket = re.search(r"socket: (\S+)", configuration)[1]
+    password = re.search(r"password_file: ([^,}\s]+)", configuration)[1]
+    volumes = re.findall(r"^    - \{name: (\w+), (?:emptyDir|configMap|secret):", pod, re.M)
+    assert {name for name, _ in mounts} == set(volumes)
+    assert [os.path.dirname(socket)] * 2 == [path for name, path in mounts if name == "socket"]
+    assert ("config", os.path.dirname(arguments[arguments.index("-c") + 1])) in mounts
+    assert ("redis", os.path.dirname(password)) in mounts
+    assert re.search(r"configMap: \{name: ratelimitd\}", pod) and "metadata: {name: ratelimitd}" in configuration
+
+    daemon = ratelimitd("policies: {}")
+    probes = re.findall(r"Probe: \{exec: \{command: (\[.*?\])\}", pod)
+    assert len(probes) == 2 and all(run(json.loads(probe), daemon.socket).returncode == 0 for probe in probes)
+
+
+def test_the_command_for_a_pod_names_what_the_manifest_has():
+    words = shlex.split(code_of("kubernetes.md", "sh"))
+    pod = manifests()[1].text
+    assert words[:2] == ["kubectl", "exec"] and f"metadata: {{name: {words[2]}}}" in pod
+    assert f"- name: {words[words.index('-c') + 1]}\n" in pod and words[words.index("--") + 1:] == ["kill", "-HUP", "1"]
+
+
+# ---- names that stand in the text -----------------------------------------------------------------------------------
+
+
+def every_option():
+    helps = [run([program(name), "--help"]).stdout for name in ("ratelimitd", "ratelimitctl")]
+    others = {"--install", "--prefix", "--preset", "--build", "--now", "--cflags", "--libs"}  # of cmake, systemctl, pkg-config
+    return others | set(re.findall(r"--[a-z][a-z-]+", " ".join(helps)))
+
+
+@pytest.mark.parametrize("page", DOCS)
+def test_every_option_exists(page):
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", re.sub(r"<!--|-->", "", DOCS[page]))) - every_option() == set()
+
+
+@pytest.mark.parametrize("page", DOCS)
+def test_every_setting_exists(page):
+    manual = (ROOT / "src" / "man" / "ratelimitd.yaml.5").read_text()
+    known = set(re.findall(r"^\.It Cm ([a-z_.]+)", manual, re.M))
+    told = set(re.findall(r"`((?:listen|drain|caps|inline|store|defaults|log|keys)\.[a-z_.]+)`", DOCS[page]))
+    assert {name for name in told if not any(setting == name or setting.startswith(name + ".") for setting in known)} == set()
+
+
+def test_every_counter_to_watch_exists():
+    counters = (ROOT / "src" / "base" / "counters.def").read_text()
+    rows = re.search(r"^\| watch \|.*?\n\n", DOCS["operate.md"], re.M | re.S)[0].splitlines()[2:]
+    told = [name for row in rows if row for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert told and [name for name in told if not re.search(rf"\({name}\b", counters)] == []
+
+
+def test_every_log_line_is_one_that_the_daemon_writes():
+    """What stands between the words in capitals and the numbers is text of the source."""
+    source = "".join(path.read_text() for path in sorted((ROOT / "src").rglob("*.c")))
+    source = re.sub(r'"\s*(?:PRI[a-z]\d+\s*)?"', "", source)  # literals in pieces
+    rows = re.search(r"^\| line \|.*?\n\n", DOCS["operate.md"], re.M | re.S)[0].splitlines()[2:]
+    lines = [re.match(r"\| `(.*?)`", row)[1] for row in rows if row]
+    missing = []
+    for line in lines:
+        pieces = re.split(r"\b(?:[A-Z]{2,}|N|s)\b|[(),;]| allows", line.replace("UNKNOWN_POLICY", "\0"))
+        pieces = [piece.replace("\0", "UNKNOWN_POLICY").strip(" :;,") for piece in pieces]
+        missing += [(line, piece) for piece in pieces if piece and piece not in source]
+    assert lines and missing == []
+
+
+def test_every_exit_status_is_that_of_the_manual_page():
+    manual = (ROOT / "src" / "man" / "ratelimitd.8").read_text()
+    section = manual.split(".Sh EXIT STATUS")[1]
+    rows = re.search(r"^\| exit status.*?\n\n", DOCS["operate.md"], re.M | re.S)[0].splitlines()[2:]
+    assert [row.split("|")[1].strip() for row in rows if row] == re.findall(r"^\.It (\d)", section, re.M)

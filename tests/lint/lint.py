@@ -256,7 +256,7 @@ def text_has_no_stray_blanks():
 def every_text_file():
     named = [name for name in ("dev", ".ci/run", "CMakeLists.txt", "CMakePresets.json", "README.md", "ARCHITECTURE.md",
                                "CONTRIBUTING.md", "CHANGELOG.md") if (ROOT / name).exists()]
-    return named + files("*.c", "*.h", "*.def", "*.lua", "*.py", "*.md", "*.txt", "*.yaml", "*.cmake", "*.service",
+    return named + files("*.md", "*.svg", within=("docs",)) + files("*.c", "*.h", "*.def", "*.lua", "*.py", "*.md", "*.txt", "*.yaml", "*.cmake", "*.service",
                          "*.socket", "*.conf", "*.in", "*.[1-8]")
 
 

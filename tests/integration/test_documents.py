@@ -24,8 +24,8 @@ DOCS = {path.name: path.read_text() for path in documents.PAGES}
 # Every language has its tests below; a snippet in another one would be tested by nothing.
 LANGUAGES = {"yaml", "console", "sh", "systemd", "ini", "python", "c", "lua", "http", ""}
 # What stands in a snippet without a language: the two commands and Install (test_readme.py), the rights, one line of
-# redis.conf.
-PLAIN = {"README.md": 2, "redis.md": 3}
+# redis.conf, and calls of ./dev.
+PLAIN = {"README.md": 2, "redis.md": 3, "operate-under-load.md": 1}
 
 
 def named(block):
@@ -115,7 +115,7 @@ def test_a_second_cron_job_does_not_run_while_the_first_does(ratelimitd):
 
 def test_what_the_model_did_not_use_comes_back(ratelimitd):
     script = next(block for block in of("sh", "recipes.md") if "reserve" in block.text)
-    daemon = ratelimitd(script.configuration)
+    daemon = ratelimitd(script.configuration, arguments=["--test-clock"])  # the bucket does not refill meanwhile
     done = run(["sh", "-ec", script.text], daemon.socket)
     assert done.stdout.startswith("refunded 625 "), done.stdout + done.stderr
 
@@ -389,6 +389,7 @@ def test_the_command_for_a_pod_names_what_the_manifest_has():
 
 def every_option():
     helps = [run([program(name), "--help"]).stdout for name in ("ratelimitd", "ratelimitctl")]
+    helps.append((ROOT / "tests" / "bench" / "bench.py").read_text())
     others = {"--install", "--prefix", "--preset", "--build", "--now", "--cflags", "--libs"}  # of cmake, systemctl, pkg-config
     return others | set(re.findall(r"--[a-z][a-z-]+", " ".join(helps)))
 
@@ -396,6 +397,19 @@ def every_option():
 @pytest.mark.parametrize("page", DOCS)
 def test_every_option_exists(page):
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", re.sub(r"<!--|-->", "", DOCS[page]))) - every_option() == set()
+
+
+@pytest.mark.parametrize("page", DOCS)
+def test_every_command_of_dev_exists(page):
+    usage = run([str(ROOT / "dev"), "--help"]).stdout
+    sections = re.search(r"^SECTIONS = \((.*?)\)", (ROOT / "tests" / "bench" / "bench.py").read_text(), re.M).group(1)
+    for command in re.findall(r"\./dev ([a-z -]+)", re.sub(r"--\w+ [\d.]+ ", "", DOCS[page])):
+        words = command.split()
+        assert re.search(rf"^  {words[0]}\b", usage, re.M), command
+        if words[0] == "bench":
+            assert all(f'"{word}"' in sections or re.search(rf"^  bench {word}\b", usage, re.M) for word in words[1:]), command
+        if words[0] == "soak":
+            assert all(re.search(rf"^  soak {word}\b", usage, re.M) for word in words[1:]), command
 
 
 @pytest.mark.parametrize("page", DOCS)

@@ -81,6 +81,7 @@ local reply, n_reply, n_bad, n_added, n_stale = {}, 0, 0, 0, 0
 local useds, extras, mores, capacities, charges, dirty, sinces, stales, starts, freshes, counts, logs, windows
 -- the limits of an op: place of the key and how far it moves, cost of a unit, units, units given back
 local at, strides, steps, costs, backs
+local is_special = false -- some loaded limit is a log, counts denials, or notes when it began
 local CHANGED, GONE = 1, 2 -- in dirty; GONE: given back, down to nothing
 local slot -- what is charged to a limit of slots
 -- the limit at hand, and what follows from it and now
@@ -151,16 +152,19 @@ for _ = 1, n_ops do
                 used, save = used + charge * step, stale or charge > 0
             elseif kind == LOAD then
                 if not raw and i <= n_mget and call('EXISTS', key) == 1 then used = -1 end
-                useds[i], extras[i], mores[i], capacities[i] = used, extra, more, capacity
+                useds[i], mores[i], capacities[i] = used, more, capacity
+                if extra then extras[i] = extra end
                 charges[i], dirty[i], sinces[i] = 0, false, since
                 if stale then
                     stales[i], n_stale = true, n_stale + 1
                 elseif n_stale > 0 then
                     stales[i] = nil
                 end
-                if start then starts[i], freshes[i] = start, fresh end
-                if counted then counts[i] = counted end
-                if window then logs[i], windows[i] = algo, window end
+                if start or counted or window then
+                    is_special = true
+                    starts[i], freshes[i], counts[i] = start, fresh, counted
+                    if window then logs[i], windows[i] = algo, window end
+                end
             elseif kind == RESET then
                 if not raw and i <= n_mget and call('EXISTS', key) == 1 then used = -1 end
                 local stands = extra and extra > 0 or not extra and more == 1
@@ -206,7 +210,8 @@ for _ = 1, n_ops do
             end
 
             -- was it admitted before?
-            local known, again, n_noted = record > 0 and raws[record], 0, 0
+            local known, again, n_noted = nil, 0, 0
+            if record > 0 then known = raws[record] end
             if known then
                 n_noted = (#known - 11) / 21
                 if n_noted < 1 or n_noted > 16 or n_noted % 1 > 0 then
@@ -304,7 +309,7 @@ for _ = 1, n_ops do
                     fit = used < capacities[i] and floor((capacities[i] - used) / need) or 0
                 end
                 -- a log keeps no more times than its limit
-                if logs[i] == SLIDING_LOG and charges[i] > 0 and used > capacities[i] then used = capacities[i] end
+                if is_special and logs[i] == SLIDING_LOG and charges[i] > 0 and used > capacities[i] then used = capacities[i] end
                 n_reply = n_reply + 1
                 reply[n_reply] = foreign and -1 or used
                 if extra then
@@ -386,26 +391,28 @@ for _ = 1, n_ops do
             end
 
             -- make a reservation, or leave a tombstone
-            local entry, entry_ends
-            local last_end = now_ms + 86400000 -- neither ends later
-            if kind == RESERVE and admitted > 0 then
-                entry, entry_ends = id .. pack('<I7I7', held, now), now_ms + ends
-            elseif kind == SETTLE and intact and (settled == 0 or settled == 2) then
-                entry, entry_ends = id, (ends < last_end and ends or last_end) + 60000
-            end
-            if entry then
-                call('ZADD', K[list], fmt('%.0f', entry_ends), entry)
-                local last = tonumber(call('ZREVRANGE', K[list], '0', '0', 'WITHSCORES')[2])
-                last_end = last_end + 60000
-                call('PEXPIREAT', K[list], fmt('%.0f', (last < last_end and last or last_end) + 60000))
+            if list > 0 then
+                local entry, entry_ends
+                local last_end = now_ms + 86400000 -- neither ends later
+                if kind == RESERVE and admitted > 0 then
+                    entry, entry_ends = id .. pack('<I7I7', held, now), now_ms + ends
+                elseif kind == SETTLE and intact and (settled == 0 or settled == 2) then
+                    entry, entry_ends = id, (ends < last_end and ends or last_end) + 60000
+                end
+                if entry then
+                    call('ZADD', K[list], fmt('%.0f', entry_ends), entry)
+                    local last = tonumber(call('ZREVRANGE', K[list], '0', '0', 'WITHSCORES')[2])
+                    last_end = last_end + 60000
+                    call('PEXPIREAT', K[list], fmt('%.0f', (last < last_end and last or last_end) + 60000))
+                end
             end
 
             -- charge, and say how long what was denied has to wait
             for j = 1, members do
                 local i = at[j]
                 local used, charge = useds[i], admitted * costs[j]
-                if admitted == 0 and asked > 0 and counts[i] then charge = costs[j] end
-                if logs[i] and kind <= RESERVE then
+                if is_special and admitted == 0 and asked > 0 and counts[i] then charge = costs[j] end
+                if is_special and logs[i] and kind <= RESERVE then
                     local wait = 0
                     if intact and again == 0 and costs[j] > 0 and fit < (count > 0 and count or 1) then
                         local algo, key, window = logs[i], K[i], windows[i]
@@ -424,9 +431,11 @@ for _ = 1, n_ops do
                 end
                 if charge > 0 then
                     used = used + charge * steps[j]
-                    if counts[i] and used > counts[i] then used = counts[i] end
+                    if is_special then
+                        if counts[i] and used > counts[i] then used = counts[i] end
+                        if starts[i] and (extras[i] == 0 or logs[i] and extras[i] < starts[i]) then extras[i] = starts[i] end
+                    end
                     useds[i], charges[i], dirty[i] = used, charges[i] + charge, CHANGED
-                    if starts[i] and (extras[i] == 0 or logs[i] and extras[i] < starts[i]) then extras[i] = starts[i] end
                 end
                 at[j] = i + strides[j]
             end

@@ -274,7 +274,7 @@ def test_the_rights_can_be_pasted_into_a_shell_and_are_enough(redis, redis_cli, 
                 "bucket": "algorithm: token_bucket", "counter": "algorithm: sliding_counter", "leaky": "algorithm: leaky_bucket",
                 "millis": "compat: window-start-millis", "rlaas": "compat: rlaas-fixed",
                 "hit": "compat: first-hit", "endpoint": "compat: endpoint-window, key_prefix: other"}
-    config = "policies:\n" + "".join(f"  {name}: {{{kind}, limit: 2, window: 60s}}\n" for name, kind in policies.items())
+    config = "defaults: {deadline: 5s}\npolicies:\n" + "".join(f"  {name}: {{{kind}, limit: 2, window: 60s}}\n" for name, kind in policies.items())
     config += "  slide: {compat: rlaas-sliding, key_prefix: 'rlaas:slide', limit: 2, window: 60s}\n"
     config += "  endlog: {compat: endpoint-log, key_prefix: 'other:log', limit: 2, window: 60s}\n"
     config += "  calendar: {algorithm: calendar_window, limit: 2, window: year, timezone: Asia/Tokyo}\n"

@@ -228,7 +228,7 @@ def verdicts(answers):
 
 
 def test_redis_and_memory_agree(ratelimitd, redis, connect):
-    slow = CONFIG.replace("1s}", "1d}").replace("10s}", "1d}").replace("1m,", "20d,")
+    slow = "defaults: {deadline: 5s}\n" + CONFIG.replace("1s}", "1d}").replace("10s}", "1d}").replace("1m,", "20d,")
     memory = connect(ratelimitd(slow))
     shared = connect(ratelimitd(slow, redis=redis))
     eventually(lambda: shared.check("api", "probe", 0)["source"] == "redis", "Redis is there")

@@ -23,7 +23,9 @@
 enum {
     BATCH_OPS_MAX = 1024, /* its reply is handled in one tick */
     DONE_PER_TICK = 1024,
-    FULL_PART = 4, /* of the deadline: a reply that takes longer says that Redis has enough before it */
+    /* Of the deadline. An op may have to wait for two replies: that of what is on the wire, and its own. */
+    FULL_PART = 4,  /* while the oldest reply takes longer, nothing more is sent */
+    SLOW_PART = 10, /* a reply that took longer says that less should be on the wire */
 };
 
 /* ---- ends ---- */
@@ -170,10 +172,9 @@ static bool redis_withdraw(void *impl, struct op *op)
     return true;
 }
 
-/* So long may a reply take while more is sent. */
-static int64_t slow_us(const struct redis_store *store)
+static int64_t part_of_deadline_us(const struct redis_store *store, int part)
 {
-    return (int64_t)store->options.deadline_ms * 1000 / FULL_PART;
+    return (int64_t)store->options.deadline_ms * 1000 / part;
 }
 
 /* One batch may always be on its way; more only as long as Redis answers well within the deadline. */
@@ -183,13 +184,13 @@ static bool window_is_full(const struct redis_store *store)
     if (store->n_calls >= store->window) return true;
 
     const struct redis_slot *oldest = LIST_ITEM(store->in_flight.next, struct redis_slot, link);
-    return store->clock->mono_us - oldest->sent_us >= slow_us(store);
+    return store->clock->mono_us - oldest->sent_us >= part_of_deadline_us(store, FULL_PART);
 }
 
 /* What is on the wire is what a new op waits for. Half as much of it where that takes too long, one more where not. */
 void redis_store_adapt_window(struct redis_store *store, int64_t sent_us)
 {
-    bool is_slow = store->clock->mono_us - sent_us >= slow_us(store);
+    bool is_slow = store->clock->mono_us - sent_us >= part_of_deadline_us(store, SLOW_PART);
     if (is_slow)
         store->window = store->window > 1 ? store->window / 2 : 1;
     else if (store->window < store->options.window)

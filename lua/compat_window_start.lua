@@ -1,5 +1,5 @@
 -- compat_window_start.lua: INCR of a key that names its window's start, every request counted; C counterpart in
--- src/limit/compat.c. limit a, window b ms. Key: <base>:<start ms>, a string, TTL window + 1 s with every INCR.
+-- src/limit/compat.c. limit a, window b ms. Key: <base>:<start ms>, a string, TTL window + 1 s, set by the first INCR.
 --@prepare
 base = fmt(':%.0f', floor(now_ms / b) * b)
 px = fmt('%.0f', b + 1000)
@@ -16,5 +16,4 @@ elseif value then
 end
 --@save
 key = K[i] .. base
-call('INCRBY', key, fmt('%.0f', charge))
-call('PEXPIRE', key, px)
+if call('INCRBY', key, fmt('%.0f', charge)) == charge then call('PEXPIRE', key, px) end

@@ -36,7 +36,7 @@ class Original:
 
 
 class WindowStartMillis(Original):
-    """INCR of a key that names the window's start, by the host's clock; every request counts."""
+    """INCR of a key that names the window's start, by the host's clock; every request counts, the first sets the expiry."""
 
     counts_denied = True
 
@@ -46,10 +46,9 @@ class WindowStartMillis(Original):
 
     def hit(self):
         key = self.key_now()
-        with self.redis.pipeline(transaction=True) as pipeline:
-            pipeline.incr(key)
-            pipeline.pexpire(key, self.window_ms + 1000)
-            count, _ = pipeline.execute()
+        count = self.redis.incr(key)
+        if count == 1:
+            self.redis.pexpire(key, self.window_ms + 1000)
         return count <= self.limit
 
 

@@ -3,6 +3,7 @@ clients' hands exactly as that release did, and leaves for it, byte for byte, wh
 against vectors that were taken from that release: upgrade_vectors.py.
 """
 
+import dataclasses
 import re
 import struct
 
@@ -185,6 +186,24 @@ def go_on_at_any_step(case, world):
             mine = recorded.instead(step.got, got)
             compare_answers(step, recorded.answer(step.got), mine.answer(got))
             compare_keys(step, recorded.keys(step.keys), mine.keys(world.keys()), log_window, gives_back(step))
+        before = step.keys
+
+
+def with_less_to_live(keys):
+    """The keys half an hour later."""
+    return {name: dataclasses.replace(key, expires="+1801") for name, key in keys.items()}
+
+
+def test_a_window_start_key_of_the_release_keeps_its_expiry(world):
+    """The release set the expiry at every check; the limiter in place sets it once, and so do later releases. All else
+    is as the release had it."""
+    case, before = next(case for case in DAEMON if case.name == "compat old-start"), {}
+    for step in case.steps:
+        method, parameters = step.asked
+        restore(world.server, with_less_to_live(before))
+        compare_answers(step, step.got, world.ask(step.at_us, method, parameters))
+        kept = with_less_to_live({name: key for name, key in step.keys.items() if name in before})
+        compare_keys(step, {**step.keys, **kept}, world.keys(), log_window, gave_back=False)
         before = step.keys
 
 

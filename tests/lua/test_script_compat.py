@@ -80,6 +80,20 @@ def test_a_batch_charges_a_presets_key_several_times(redis, sha, preset):
     assert near(redis.pttl(name(redis, preset)), TTL_MS.get(preset, WINDOW_MS))
 
 
+@pytest.mark.parametrize("preset", ["window_start", "rlaas_fixed"])
+def test_the_expiry_of_a_counter_is_set_once(redis, sha, preset):
+    """By the increment that makes the key. A key of the original keeps the expiry that it has."""
+    key = name(redis, preset)
+    redis.set(key, 1, px=5000)
+    check(redis, sha, preset)
+    loaded(preset).group(1, (KEY, 1)).group(1, (KEY, 1)).call(redis, sha, now=None)
+    assert value(redis, preset) == 4
+    assert near(redis.pttl(key), 5000)
+    redis.persist(key)
+    check(redis, sha, preset)
+    assert redis.pttl(key) == -1
+
+
 @pytest.mark.parametrize("preset", COMPAT)
 def test_a_peek_writes_nothing(redis, sha, preset):
     assert peek(redis, sha, preset) == 0

@@ -136,6 +136,23 @@ int pull_uint64(struct pull *pull, uint64_t *ret)
     return 0;
 }
 
+int pull_msgid(struct pull *pull, uint64_t *ret)
+{
+    struct value value;
+    if (pull_uint64(pull, ret) == 0) return 0;
+    if (!look(pull, &value) || value.form.kind != FORM_FLOAT) return -1;
+
+    /* Written so that NaN fails the comparison, before anything is converted. 2^53 itself is exact, and -0.0 is 0. */
+    double number = float_of(&value);
+    if (!(number >= 0 && number <= (double)EXACT_MAX + 1)) return -1;
+    uint64_t whole = (uint64_t)number;
+    if ((double)whole != number) return -1;
+
+    *ret = whole;
+    move_past_body(pull, &value);
+    return 0;
+}
+
 int pull_text(struct pull *pull, struct slice *ret)
 {
     struct value value;

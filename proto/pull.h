@@ -32,8 +32,10 @@ int pull_nil(struct pull *pull);
 int pull_bool(struct pull *pull, bool *ret);
 /* Any integer, or a float that is whole; |value| <= EXACT_MAX, else -1. */
 int pull_int(struct pull *pull, int64_t *ret);
-/* Integers only (no floats), 0 to 2^64 - 1: the msgid. */
+/* Integers only (no floats), 0 to 2^64 - 1. */
 int pull_uint64(struct pull *pull, uint64_t *ret);
+/* The same, or a float that is whole, 0 to 2^53: some clients send their numbers above 2^31 that way. */
+int pull_msgid(struct pull *pull, uint64_t *ret);
 int pull_text(struct pull *pull, struct slice *ret); /* str or bin */
 int pull_array(struct pull *pull, uint32_t *ret_n);  /* enters: its n values come next */
 int pull_map(struct pull *pull, uint32_t *ret_n);    /* enters: n keys and values come next */

@@ -1,6 +1,6 @@
 #include "proto/rpc.h"
 
-/* A type is an integer in any encoding; floats are no type and no msgid, however whole. */
+/* A type is an integer in any encoding, but no float, however whole. */
 static int pull_kind(struct pull *pull, uint32_t n, enum rpc_kind *ret)
 {
     uint64_t type;
@@ -22,7 +22,7 @@ enum rpc_fault rpc_parse_request(const uint8_t *message, size_t len, struct rpc_
     uint32_t n;
     *ret = (struct rpc_request){0};
     if (pull_array(&pull, &n) != 0 || pull_kind(&pull, n, &ret->kind) != 0) return RPC_FRAMING;
-    if (ret->kind == RPC_REQUEST && pull_uint64(&pull, &ret->msgid) != 0) return RPC_FRAMING;
+    if (ret->kind == RPC_REQUEST && pull_msgid(&pull, &ret->msgid) != 0) return RPC_FRAMING;
     if (pull_text(&pull, &ret->method) != 0) return RPC_BAD_METHOD;
     if (pull_params(&pull, &ret->n_params) != 0) return RPC_BAD_PARAMS;
     ret->params = pull;
@@ -71,7 +71,7 @@ void rpc_pack_request(struct packer *packer, uint64_t msgid, const char *method,
 }
 
 /* nil, or the integer that was sent. */
-static int pull_msgid(struct pull *pull, struct rpc_response *ret)
+static int pull_answered(struct pull *pull, struct rpc_response *ret)
 {
     if (pull_nil(pull) == 0) return 0;
     if (pull_uint64(pull, &ret->msgid) != 0) return -1;
@@ -95,7 +95,7 @@ int rpc_parse_response(const uint8_t *message, size_t len, struct rpc_response *
     uint32_t n;
     if (pull_array(&pull, &n) != 0 || n != 4) return -1;
     if (pull_uint64(&pull, &type) != 0 || type != RPC_RESPONSE) return -1;
-    if (pull_msgid(&pull, &response) != 0 || pull_error(&pull, &response) != 0) return -1;
+    if (pull_answered(&pull, &response) != 0 || pull_error(&pull, &response) != 0) return -1;
     response.result = pull;
     *ret = response;
     return 0;

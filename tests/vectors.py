@@ -125,11 +125,11 @@ def word(value):
 def outcome_of(message):
     """A message as unpacker() gives it, in the words of the column codec."""
     if message[0] == 1:
-        msgid = "nil" if message[1] is None else message[1]
+        msgid = "nil" if message[1] is None else message[1]  # a daemon sends no floats
         return f"response {msgid} {word(message[2])} {word(message[3])}"
     *head, method, params = message
     params = [] if params is None else params
-    kind = f"request {head[1]}" if head[0] == 0 else "notification"
+    kind = f"request {int(head[1])}" if head[0] == 0 else "notification"
     return f"{kind} {word(method)} {word(params)}"
 
 

@@ -16,8 +16,24 @@ enum { MAX_FRAME = 65536, MAX_DEPTH = 8 };
 
 static void compare(struct pull *pull, const msgpack_object *object);
 
+static void compare_msgid(struct pull pull, const msgpack_object *object)
+{
+    uint64_t msgid;
+    double real = object->via.f64;
+    bool readable = pull_msgid(&pull, &msgid) == 0;
+    if (object->type == MSGPACK_OBJECT_POSITIVE_INTEGER)
+        CHECK(readable && msgid == object->via.u64);
+    else if (object->type == MSGPACK_OBJECT_NEGATIVE_INTEGER)
+        CHECK(!readable);
+    else if (readable)
+        CHECK(msgid <= (uint64_t)EXACT_MAX + 1 && (double)msgid == real);
+    else
+        CHECK(real != real || real < 0 || real > (double)EXACT_MAX + 1 || real != (double)(int64_t)real);
+}
+
 static void compare_number(struct pull *pull, const msgpack_object *object)
 {
+    compare_msgid(*pull, object);
     struct pull at = *pull;
     uint64_t wide;
     int64_t number;

@@ -97,7 +97,42 @@ static void expect_uint64(struct pull pull, uint64_t expected)
     assert_ptr_equal(pull.at, pull.end);
 }
 
-static void a_msgid_is_any_integer_of_64_bits_and_no_float(void **state)
+static void expect_msgid(struct pull pull, uint64_t expected)
+{
+    uint64_t value = 77;
+    assert_int_equal(pull_msgid(&pull, &value), 0);
+    assert_true(value == expected);
+    assert_ptr_equal(pull.at, pull.end);
+}
+
+static void a_msgid_may_be_a_whole_float_up_to_2_to_53(void **state)
+{
+    (void)state;
+    expect_msgid(PULL("\x07"), 7);
+    expect_msgid(PULL("\xcf\xff\xff\xff\xff\xff\xff\xff\xff"), UINT64_MAX);
+    expect_msgid(PULL("\xca\x4f\x00\x00\x00"), UINT64_C(1) << 31);
+    expect_msgid(PULL("\xcb\x80\x00\x00\x00\x00\x00\x00\x00"), 0); /* -0.0 */
+    expect_msgid(PULL("\xcb\x43\x3f\xff\xff\xff\xff\xff\xff"), (UINT64_C(1) << 53) - 1);
+    expect_msgid(PULL("\xcb\x43\x40\x00\x00\x00\x00\x00\x00"), UINT64_C(1) << 53);
+
+    struct pull refused[] = {
+        PULL("\xcb\x43\x40\x00\x00\x00\x00\x00\x01"), /* 2^53 + 2 */
+        PULL("\xcb\x3f\xe0\x00\x00\x00\x00\x00\x00"), /* 0.5 */
+        PULL("\xca\xbf\x80\x00\x00"),                 /* -1.0 */
+        PULL("\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00"), /* NaN */
+        PULL("\xcb\x7f\xf0\x00\x00\x00\x00\x00\x00"), /* infinity */
+        PULL("\xff"),
+        PULL("\xc0"),
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        uint64_t value;
+        const uint8_t *before = refused[i].at;
+        assert_int_equal(pull_msgid(&refused[i], &value), -1);
+        assert_ptr_equal(refused[i].at, before);
+    }
+}
+
+static void a_uint64_is_any_integer_of_64_bits_and_no_float(void **state)
 {
     (void)state;
     expect_uint64(PULL("\x00"), 0);
@@ -222,7 +257,8 @@ int main(void)
         cmocka_unit_test(an_integer_ends_at_the_largest_exact_double),
         cmocka_unit_test(a_float_that_is_not_whole_is_no_integer),
         cmocka_unit_test(other_types_are_no_integer),
-        cmocka_unit_test(a_msgid_is_any_integer_of_64_bits_and_no_float),
+        cmocka_unit_test(a_uint64_is_any_integer_of_64_bits_and_no_float),
+        cmocka_unit_test(a_msgid_may_be_a_whole_float_up_to_2_to_53),
         cmocka_unit_test(text_is_str_or_bin_of_any_length_form),
         cmocka_unit_test(nil_and_bool_are_only_themselves),
         cmocka_unit_test(containers_are_entered),

@@ -42,6 +42,14 @@ static void a_request_may_be_written_in_long_forms(void **state)
     assert_int_equal(request.n_params, 0);
 }
 
+static void a_msgid_that_is_a_whole_float_is_its_integer(void **state)
+{
+    (void)state;
+    struct rpc_request request;
+    assert_int_equal(PARSE("\x94\x00\xcb\x41\xe0\x00\x00\x00\x20\x00\x00\xa4ping\x90", &request), RPC_OK);
+    assert_true(request.msgid == (UINT64_C(1) << 31) + 1);
+}
+
 static void nil_params_are_none(void **state)
 {
     (void)state;
@@ -80,7 +88,7 @@ static void a_broken_envelope_is_a_framing_fault(void **state)
     assert_int_equal(PARSE("\x94\x00\xff\xa4ping\x90", &request), RPC_FRAMING);                 /* msgid -1 */
     assert_int_equal(PARSE("\x94\x00\xc0\xa4ping\x90", &request), RPC_FRAMING);                 /* msgid nil */
     assert_int_equal(PARSE("\x94\x00\xa1\x31\xa4ping\x90", &request), RPC_FRAMING);             /* msgid "1" */
-    assert_int_equal(PARSE("\x94\x00\xca\x3f\x80\x00\x00\xa4ping\x90", &request), RPC_FRAMING); /* msgid 1.0 */
+    assert_int_equal(PARSE("\x94\x00\xca\x3f\xc0\x00\x00\xa4ping\x90", &request), RPC_FRAMING); /* msgid 1.5 */
     assert_int_equal(PARSE("", &request), RPC_FRAMING);
 }
 
@@ -186,6 +194,7 @@ static void what_is_no_response_is_refused(void **state)
     assert_int_equal(PARSE_RESPONSE("\x93\x01\x05\xc0", &response), -1);
     assert_int_equal(PARSE_RESPONSE("\x94\x00\x05\xa4ping\x90", &response), -1);
     assert_int_equal(PARSE_RESPONSE("\x94\x01\xff\xc0\xc3", &response), -1);
+    assert_int_equal(PARSE_RESPONSE("\x94\x01\xca\x3f\x80\x00\x00\xc0\xc3", &response), -1); /* msgid 1.0 */
     assert_int_equal(PARSE_RESPONSE("\x94\x01\x05\x81\xa1k\x00\xc0", &response), -1);
     assert_int_equal(PARSE_RESPONSE("\xa4pong", &response), -1);
     assert_int_equal(response.msgid, 77);
@@ -206,6 +215,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_request_is_parsed),
         TEST(a_request_may_be_written_in_long_forms),
+        TEST(a_msgid_that_is_a_whole_float_is_its_integer),
         TEST(nil_params_are_none),
         TEST(a_notification_is_parsed),
         TEST(a_broken_envelope_is_a_framing_fault),

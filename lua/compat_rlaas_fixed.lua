@@ -1,5 +1,6 @@
 -- compat_rlaas_fixed.lua: as compat_window_start, but the key names the window's number by the server's seconds,
--- and EXPIRE comes with the first hit. limit a, window b ms (whole seconds). Key: <base>:<seconds / window>.
+-- and EXPIRE comes with the first hit. limit a, window b ms (whole seconds). Key: <base>:<seconds / window>. Another key
+-- of the batch may be compat_rlaas_sliding's of that whole name, and have become a sorted set since this one was read.
 --@prepare
 base = fmt(':%.0f', floor(floor(now / 1000000) / (b / 1000)))
 px = fmt('%.0f', b / 1000)
@@ -7,4 +8,10 @@ since, counted = 1e300, 1e300
 --@view compat_window_start
 --@save
 key = K[i] .. base
-if call('INCRBY', key, fmt('%.0f', charge)) == charge then call('EXPIRE', key, px) end
+local after = try('INCRBY', key, fmt('%.0f', charge))
+if after == charge then
+    call('EXPIRE', key, px)
+elseif type(after) == 'table' then
+    if not find(after.err, 'WRONGTYPE', 1, true) then return after end
+    done = false
+end

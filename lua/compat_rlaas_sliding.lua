@@ -1,6 +1,7 @@
 -- compat_rlaas_sliding.lua: a ZSET of milliseconds, what is denied is not recorded; C counterpart in
 -- src/limit/compat.c. limit a, window b ms. Key: the base key. What has left the window goes first, and a denial sets
--- the TTL of two windows too, as the original's does.
+-- the TTL of two windows too, as the original's does. Another key of the batch may be compat_rlaas_fixed's of the same
+-- name, and have become a string since this one was read.
 --@prepare
 base = fmt('%.0f', now_ms)
 edge = fmt('%.0f', now_ms - b)
@@ -20,9 +21,14 @@ stale = used >= 0 and count > 0
 --@wait
 wait = 1000 * (floor(tonumber(call('ZRANGE', key, place, place, 'WITHSCORES')[2])) - now_ms) + window
 --@save
-call('ZREMRANGEBYSCORE', key, '0', edge)
-for _ = 1, charge do
-    n_added = n_added + 1
-    call('ZADD', key, base, fmt('%.0f-%.0f-%d', now, nonce, n_added))
+local left = try('ZREMRANGEBYSCORE', key, '0', edge)
+if type(left) == 'table' then
+    if not find(left.err, 'WRONGTYPE', 1, true) then return left end
+    done = false
+else
+    for _ = 1, charge do
+        n_added = n_added + 1
+        call('ZADD', key, base, fmt('%.0f-%.0f-%d', now, nonce, n_added))
+    end
+    call('PEXPIRE', key, px)
 end
-call('PEXPIRE', key, px)

@@ -208,21 +208,37 @@ static int by_prefix(const void *left, const void *right)
     return a->line < b->line ? -1 : a->line > b->line;
 }
 
-/* On one prefix a key is either a string or a sorted set: what one policy writes would be WRONGTYPE to the other. */
+/*
+ * On one prefix a key is either a string or a sorted set: what one policy writes would be WRONGTYPE to the other. The
+ * original of rlaas-fixed and rlaas-sliding has both on one prefix, apart by `:window` behind the keys of the former.
+ */
+static bool may_share_prefix(enum algo a, enum algo b)
+{
+    if (algo_table[a]->kind == algo_table[b]->kind) return true;
+    return (a == ALGO_COMPAT_RLAAS_FIXED && b == ALGO_COMPAT_RLAAS_SLIDING) ||
+           (a == ALGO_COMPAT_RLAAS_SLIDING && b == ALGO_COMPAT_RLAAS_FIXED);
+}
+
 static void refuse_mixed_prefixes(struct foreign *foreign, size_t n, struct faults *faults)
 {
+    const struct limit *first[N_ALGOS] = {0}; /* of each algorithm, on the prefix at hand */
     char key[FAULTS_KEY_MAX];
     if (n > 1) qsort(foreign, n, sizeof *foreign, by_prefix);
-    for (size_t i = 1; i < n; i++) {
-        const struct limit *first = foreign[i - 1].limit, *second = foreign[i].limit;
-        if (strcmp(first->key_head, second->key_head) != 0) continue;
-        if (limit_ops(first)->kind == limit_ops(second)->kind) continue;
-        snprintf(key, sizeof key, "policies.%s", second->policy->name);
+
+    for (size_t i = 0; i < n; i++) {
+        const struct limit *limit = foreign[i].limit, *other = NULL;
+        if (i > 0 && strcmp(foreign[i - 1].limit->key_head, limit->key_head) != 0) memset(first, 0, sizeof first);
+        for (int algo = 0; algo < N_ALGOS && other == NULL; algo++)
+            if (first[algo] != NULL && !may_share_prefix((enum algo)algo, limit->algo)) other = first[algo];
+        if (first[limit->algo] == NULL) first[limit->algo] = limit;
+        if (other == NULL) continue;
+
+        snprintf(key, sizeof key, "policies.%s", limit->policy->name);
         faults_add(
             faults, foreign[i].line, key,
             "shares the prefix %s with policy %s, but one keeps strings in Redis and the other sorted sets; give "
             "one of them another key_prefix",
-            second->key_head, first->policy->name);
+            limit->key_head, other->policy->name);
     }
 }
 

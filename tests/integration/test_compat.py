@@ -113,6 +113,49 @@ def test_rlaas_switches_algorithm_on_reload(redis, ratelimitd, connect):
     assert len(fixed) in (1, 2) and all(0 < server.pttl(key) <= 60_000 for key in fixed)
 
 
+BOTH = """policies:
+  fixed: {compat: rlaas-fixed, limit: 2, window: 1d, on_failure: allow, deadline: 30s}
+  sliding: {compat: rlaas-sliding, limit: 2, window: 1d, on_failure: allow, deadline: 30s}
+"""
+DAY_S = 86400
+
+
+def names_of_windows(server, key):
+    """Of today, and of tomorrow for a test at midnight."""
+    today = server_ms(server) // 1000 // DAY_S
+    return [f"{key}:{today}", f"{key}:{today + 1}"]
+
+
+def test_both_rlaas_presets_count_on_one_prefix_as_the_original_does(redis, ratelimitd, connect):
+    client, server = connect(ratelimitd(BOTH, redis=redis)), redis.client()
+    for policy, preset, kind in (("fixed", "rlaas-fixed", b"string"), ("sliding", "rlaas-sliding", b"zset")):
+        original = ORIGINALS[preset](server, "user:42", 2, DAY_S)  # colon and digits: no window's name for that
+        assert client.check(policy, "user:42")["remaining"] == 1
+        assert original.hit()
+        assert server.type(original.key_now()) == kind
+        assert client.check(policy, "user:42")["allowed"] is original.hit() is False
+
+
+def test_a_key_that_means_another_keys_window_is_a_store_error(redis, ratelimitd, connect):
+    """One who may name his keys can have those of both presets meet. That is his checks' affair alone."""
+    client, server = connect(ratelimitd(BOTH, redis=redis)), redis.client()
+    foreign = {"allowed": True, "source": "allow", "reason": "store_error"}
+
+    client.check("fixed", "a")
+    window = next(name for name in names_of_windows(server, "a") if server.exists(f"rlaas:rate_limit:{name}"))
+    assert foreign.items() <= client.check("sliding", window).items()
+    for name in names_of_windows(server, "b"):
+        assert client.check("sliding", name)["remaining"] == 1
+    assert foreign.items() <= client.check("fixed", "b").items()
+
+    asked = [["fixed", "c"], *(["sliding", name] for name in names_of_windows(server, "c")), ["sliding", "other"]]
+    for _ in range(2):  # the first time one of both may be asked before the other is there
+        answers = client.call("check_many", asked)
+        assert answers[-1]["source"] == "redis"
+    assert any(foreign.items() <= answer.items() for answer in answers)
+    assert server.zcard("rlaas:rate_limit:other") == 2
+
+
 def test_endpoint_window_stops_counting_at_limit_plus_one(limiter):
     check, store = limiter("endpoint-window", 2, "60s")
     answers = [check("10.0.0.1-Orders-create") for _ in range(6)]

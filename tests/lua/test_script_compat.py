@@ -128,6 +128,30 @@ def test_what_is_not_the_originals_is_marked_and_left_alone(redis, sha, preset, 
     assert redis.dump(key) == before
 
 
+def test_a_key_that_means_another_presets_window_never_breaks_a_batch(redis, sha):
+    """A window of rlaas_fixed and a log of rlaas_sliding have one name, and neither is there when they are read. Who is
+    saved first has it; the other one's checks are of a foreign type from then on."""
+    for first, second in (("rlaas_fixed", "rlaas_sliding"), ("rlaas_sliding", "rlaas_fixed")):
+        redis.flushall()
+        window = name(redis, "rlaas_fixed")
+        base = {"rlaas_fixed": KEY, "rlaas_sliding": window}
+
+        def both():
+            batch = Batch()
+            for preset in (first, second):
+                batch.load(f"compat_{preset}", [base[preset]], constants(preset))
+            batch.load("compat_endpoint_log", ["bystander"], constants("endpoint_log"))
+            for key in (base[first], base[second], "bystander"):
+                batch.group(1, (key, 1)).group(1, (key, 1))
+            return batch.call(redis, sha, now=None)[:3]
+
+        assert both() == [0, 0, 0]
+        assert redis.type(window) == (b"string" if first == "rlaas_fixed" else b"zset")
+        assert near(redis.pttl(window), TTL_MS.get(first, WINDOW_MS))
+        assert both() == [2, -1, 2]
+        assert redis.zcard("bystander") == 4
+
+
 @pytest.mark.parametrize("preset", COMPAT)
 def test_numbers_of_any_kind_never_break_a_batch(redis, sha, preset):
     for number in ["-1", "-5", "0", "9007199254740993", "9223372036854775807", "1e300", "-inf", "inf", "0.5"]:

@@ -87,8 +87,16 @@ static const struct {
     {"  p:\n    compat: first-hit\n    limit: 1\n    window: 1s\n    key_prefix: 'a:'\n", 6, "ends in a colon"},
     {"  a: {compat: first-hit, limit: 1, window: 1s}\n  b: {compat: endpoint-log, limit: 1, window: 1s}\n", 3,
      "policies.b: shares the prefix rate_limit: with policy a"},
-    {"  a: {compat: rlaas-sliding, limit: 1, window: 1s}\n  b: {compat: rlaas-fixed, limit: 1, window: 1s}\n", 3,
-     "policies.b: shares the prefix rlaas:rate_limit: with policy a"},
+    {"  a: {compat: rlaas-sliding, limit: 1, window: 1s}\n"
+     "  b: {compat: window-start-millis, key_prefix: 'rlaas:rate_limit', limit: 1, window: 1s}\n",
+     3, "policies.b: shares the prefix rlaas:rate_limit: with policy a"},
+    {"  a: {compat: endpoint-log, key_prefix: 'rlaas:rate_limit', limit: 1, window: 1s}\n"
+     "  b: {compat: rlaas-fixed, limit: 1, window: 1s}\n",
+     3, "policies.b: shares the prefix rlaas:rate_limit: with policy a"},
+    {"  a: {compat: first-hit, key_prefix: p, limit: 1, window: 1s}\n" /* not next to c */
+     "  b: {compat: rlaas-fixed, key_prefix: p, limit: 1, window: 1s}\n"
+     "  c: {compat: rlaas-sliding, key_prefix: p, limit: 1, window: 1s}\n",
+     4, "policies.c: shares the prefix p: with policy a"},
     {"  a: {compat: first-hit, limit: 1, window: 1s}\n"
      "  b: {compat: rlaas-sliding, key_prefix: rate_limit, limit: 1, window: 1s}\n",
      3, "policies.b: shares the prefix rate_limit: with policy a"},
@@ -117,6 +125,16 @@ static void policies_may_share_a_prefix_of_one_type(void **state)
                           "  c: {compat: endpoint-log, key_prefix: other, limit: 1, window: 1s}\n" REDIS));
 }
 
+static void both_presets_of_one_original_may_share_its_prefix(void **state)
+{
+    (void)state;
+    config_free(config_of("policies:\n  a: {compat: rlaas-fixed, limit: 1, window: 1s}\n"
+                          "  b: {compat: rlaas-sliding, limit: 1, window: 1s}\n"
+                          "  c: {compat: rlaas-sliding, key_prefix: other, limit: 1, window: 1s}\n"
+                          "  d: {compat: rlaas-fixed, key_prefix: other, limit: 1, window: 1s}\n"
+                          "  e: {compat: endpoint-log, limit: 1, window: 1s}\n" REDIS));
+}
+
 static void in_memory_a_preset_shares_nothing_and_that_is_a_warning(void **state)
 {
     (void)state;
@@ -143,6 +161,7 @@ int main(void)
         cmocka_unit_test(presets_print_as_what_makes_them_again),
         cmocka_unit_test(what_would_not_fit_the_other_system_is_refused),
         cmocka_unit_test(policies_may_share_a_prefix_of_one_type),
+        cmocka_unit_test(both_presets_of_one_original_may_share_its_prefix),
         cmocka_unit_test(in_memory_a_preset_shares_nothing_and_that_is_a_warning),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -225,14 +225,16 @@ RATELIMIT_API enum ratelimit_status ratelimit_check_all(struct ratelimit *client
                                                         uint32_t timeout_ms, struct ratelimit_decision *ret_whole,
                                                         struct ratelimit_decision *ret_members);
 
-/* Forget what `policy` knows of `key`. *ret_removed (may be NULL): was there anything? */
+/* Forget what `policy` knows of `key`. "policy/limit" in place of the policy, as bound_by says it: forget the counter
+ * of that limit only; all keys that share it are freed. *ret_removed (may be NULL): was there anything? */
 RATELIMIT_API enum ratelimit_status ratelimit_reset(struct ratelimit *client, const char *policy, const void *key,
                                                     size_t key_len, uint32_t timeout_ms, bool *ret_removed);
 
 /*
  * Give back `units` (1 to 2^53 - 1) that were charged and not used. *ret_decision is how things stand afterwards (as of
- * a check of cost 0) and says in `refunded` how much was given back: never more than was charged. The daemon says
- * UNSUPPORTED (RATELIMIT_REFUSED) for policies that have no such thing.
+ * a check of cost 0) and says in `refunded` how much was given back: never more than was charged. "policy/limit" in
+ * place of the policy: to that limit only. The daemon says UNSUPPORTED (RATELIMIT_REFUSED) for policies that have no
+ * such thing.
  */
 RATELIMIT_API enum ratelimit_status ratelimit_refund(struct ratelimit *client, const char *policy, const void *key,
                                                      size_t key_len, int64_t units, uint32_t timeout_ms,

@@ -10,12 +10,24 @@ uint32_t check_count(const struct check *first)
     return n;
 }
 
+/* So many limits of the policy is the check about. */
+static uint16_t n_asked(const struct check *check)
+{
+    return check->only != NULL ? 1 : check->policy->n_limits;
+}
+
+/* The candidate whose counters a reset forgets as well; NULL: none. */
+static const struct policy *forgotten_candidate(const struct check *check)
+{
+    return check->kind == OP_RESET && check->only == NULL ? check->policy->candidate : NULL;
+}
+
 size_t check_n_limits(const struct check *first)
 {
     size_t n = 0;
     for (const struct check *one = first; one != NULL; one = check_after(first, one)) {
-        const struct policy *candidate = one->kind == OP_RESET ? one->policy->candidate : NULL;
-        n += one->policy->n_limits + (candidate != NULL ? candidate->n_limits : 0U);
+        const struct policy *candidate = forgotten_candidate(one);
+        n += n_asked(one) + (candidate != NULL ? candidate->n_limits : 0U);
     }
     return n;
 }
@@ -29,6 +41,7 @@ static bool is_asked_about(const struct check *first, const struct check *one)
 /* A limit of 0 asks nothing of its counter, which may be from before it was 0 all the same: a reset forgets that. */
 static bool is_member(const struct check *check, const struct limit *limit)
 {
+    if (check->only != NULL) return limit == check->only;
     return check->kind == OP_RESET ? !limit->shared : limit->limit > 0;
 }
 
@@ -41,7 +54,7 @@ static bool owns_state(const struct policy *policy)
 
 bool check_owns_state(const struct check *check)
 {
-    return owns_state(check->policy);
+    return check->only != NULL || owns_state(check->policy);
 }
 
 static struct slice next_id(const struct check *check, const struct key_split *split, key_parts parts, uint8_t **room)
@@ -70,13 +83,15 @@ static void set_ids(const struct check *check, struct op_member *members, uint16
 static uint16_t fill_from(const struct check *first, const struct check *one, const struct policy *policy,
                           struct op_member *members, uint16_t n)
 {
+    /* reservations that have ended are given back to all limits or none */
+    bool sees_holds = policy->reserves && one->only == NULL;
     for (uint16_t i = 0; i < policy->n_limits; i++) {
         const struct limit *limit = &policy->limits[i];
         if (!is_member(first, limit)) continue;
         members[n++] = (struct op_member){
             .limit = limit,
             .key = one->key,
-            .hold_key = policy->reserves ? one->key : (struct slice){NULL, 0},
+            .hold_key = sees_holds ? one->key : (struct slice){NULL, 0},
             .cost = one->cost,
             .max_wait_us = one->has_max_wait ? limit_max_wait(limit, one->max_wait_us) : limit->max_wait_us,
         };
@@ -91,8 +106,8 @@ uint16_t check_fill_members(const struct check *first, struct op_member *members
         if (!is_asked_about(first, one)) continue;
         uint16_t n_before = n;
         n = fill_from(first, one, one->policy, members, n);
-        if (one->kind == OP_RESET && one->policy->candidate != NULL)
-            n = fill_from(first, one, one->policy->candidate, members, n);
+        const struct policy *candidate = forgotten_candidate(one);
+        if (candidate != NULL) n = fill_from(first, one, candidate, members, n);
         if (one->policy->shares) set_ids(one, members + n_before, n - n_before);
     }
     return n;
@@ -145,7 +160,7 @@ static void combine(struct check *check, const struct op_member *members)
 /* From the answers to its limits, of which none is 0. */
 static void take_decision(struct check *check, const struct op_member *members)
 {
-    if (check->policy->n_limits > 1) {
+    if (n_asked(check) > 1) {
         combine(check, members);
     } else {
         check->decision = members[0].decision;
@@ -172,7 +187,7 @@ void check_take_answer(struct check *first, const struct op *op, enum source sou
         if (one->policy->unlimited) continue;
         if (is_asked_about(first, one)) {
             take_decision(one, members);
-            members += one->policy->n_limits;
+            members += n_asked(one);
         }
         one->decision.source = source;
         one->decision.reason = REASON_NONE;

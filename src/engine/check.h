@@ -38,6 +38,8 @@ struct check {
     uint32_t deadline_ms;        /* 0 = the policy's */
     const struct policy *policy; /* held through `set` */
     struct slice key;            /* into inline_key or big_key */
+    const struct limit *only;    /* OP_RESET and OP_REFUND: the one limit of the policy that is meant, whoever shares
+                                    its counter; NULL: those that a plain one is about */
     int64_t cost;                /* of a refund: the units; with at_most: 1 */
     int64_t at_most;             /* as many units as fit, up to this; 0 = the cost */
     uint8_t request_id_len;      /* 0 = none; of a check_all that of the first counts */
@@ -105,12 +107,13 @@ static inline struct check *check_after(const struct check *first, const struct 
 int64_t check_asked(const struct check *check);   /* the units it would be granted where nothing is used yet */
 uint32_t check_count(const struct check *first);  /* the checks of its chain: 1, or a check_all's members */
 size_t check_n_limits(const struct check *first); /* of all their policies; for a reset, their candidates' too */
-/* Has a reset anything to forget? Only counters that belong to the key as a whole are its own. */
+/* Has a reset anything to forget? Where it names no limit, only counters that belong to the key as a whole are its own.
+ */
 bool check_owns_state(const struct check *check);
 /* The policies' limits as questions at `members` (room for check_n_limits()), but for those of limit 0, which no store
  * is asked about, in a check_all for the policies that have one, and in a reset for the limits that the key shares with
- * others; a reset forgets the candidates' states as well. Ids of parts are joined in the checks' own room:
- * check_reserve_ids() comes before. Returns how many. */
+ * others; a reset forgets the candidates' states as well. Where one limit is named, it is that one alone. Ids of parts
+ * are joined in the checks' own room: check_reserve_ids() comes before. Returns how many. */
 uint16_t check_fill_members(const struct check *first, struct op_member *members);
 /* The check as a question to a store, with such members. */
 void check_fill_op(struct check *first, struct op *op, struct op_member *members);

@@ -8,6 +8,7 @@ static bool answer_by_policy(struct check *check, enum source source)
 {
     const struct policy *policy = check->policy;
     const struct limit *zero = policy_zero_limit(policy);
+    if (check->only != NULL) zero = check->only->limit == 0 ? check->only : NULL;
     if (check->kind == OP_RESET) return !check_owns_state(check);
     if (zero == NULL && !policy->unlimited) return false;
     counters.decided_unlimited++;

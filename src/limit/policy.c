@@ -244,6 +244,13 @@ const struct limit *policy_zero_limit(const struct policy *policy)
     return NULL;
 }
 
+const struct limit *policy_find_limit(const struct policy *policy, struct slice name)
+{
+    for (uint16_t i = 0; i < policy->n_limits; i++)
+        if (slice_is(name, policy->limits[i].name)) return &policy->limits[i];
+    return NULL;
+}
+
 int64_t policy_capacity(const struct policy *policy)
 {
     int64_t least = UNLIMITED;

@@ -100,6 +100,8 @@ const struct limit *policy_meeting(const struct policy *a, struct slice key_a, c
 
 /* The first of its limits that is 0 and so denies always; NULL where there is none. */
 const struct limit *policy_zero_limit(const struct policy *policy);
+/* The limit of that name, which is empty where a policy has one limit and no name for it; NULL where there is none. */
+const struct limit *policy_find_limit(const struct policy *policy, struct slice name);
 /* Is the key one that the policy's format can take apart? */
 static inline bool policy_takes_key(const struct policy *policy, struct slice key)
 {

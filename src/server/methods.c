@@ -29,6 +29,7 @@ static int add_check(struct call *call, const struct params *params, enum op_kin
     struct check *check = call_add(call, kind, question->key);
     if (check == NULL) return params_fail_overloaded(params);
     check->policy = question->policy;
+    check->only = question->only;
     if (question->set != NULL) check_hold_set(check, question->set);
     check->cost = question->cost;
     check->deadline_ms = question->deadline_ms;
@@ -103,7 +104,7 @@ static int run_explain(struct session *session, uint64_t msgid, struct params *p
 static int run_reset(struct session *session, uint64_t msgid, struct params *params)
 {
     struct question question = {.cost = 0};
-    if (params_target(params, &question) != 0) return -1;
+    if (params_counter(params, &question) != 0) return -1;
     return ask(session, msgid, params, OP_RESET, &question);
 }
 
@@ -116,8 +117,9 @@ static int fail_met(const struct params *member, const struct limit *limit, int 
         limit->policy->name, slash, limit->name, index);
 }
 
-static bool can_refund(const struct policy *policy)
+static bool can_refund(const struct policy *policy, const struct limit *only)
 {
+    if (only != NULL) return limit_ops(only)->refund != NULL;
     for (uint16_t i = 0; i < policy->n_limits; i++)
         if (limit_ops(&policy->limits[i])->refund == NULL) return false;
     return true;
@@ -126,11 +128,12 @@ static bool can_refund(const struct policy *policy)
 static int run_refund(struct session *session, uint64_t msgid, struct params *params)
 {
     struct question question = {.cost = 0};
-    if (params_target(params, &question) != 0 || params_units(params, &question) != 0) return -1;
-    if (!can_refund(question.policy))
+    if (params_counter(params, &question) != 0 || params_units(params, &question) != 0) return -1;
+    if (!can_refund(question.policy, question.only))
         return params_fail(params, ERROR_UNSUPPORTED,
-                           "policy: '%s' has no units to give back one by one; reset forgets a whole key",
-                           question.policy->name);
+                           "policy: '%s%s%s' has no units to give back one by one; reset forgets a whole key",
+                           question.policy->name, question.only != NULL ? "/" : "",
+                           question.only != NULL ? question.only->name : "");
     return ask(session, msgid, params, OP_REFUND, &question);
 }
 

@@ -101,6 +101,61 @@ int params_target(struct params *params, struct question *ret)
     return 0;
 }
 
+static int fail_unknown_limit(const struct params *params, const struct policy *policy, struct slice name)
+{
+    char space[SHOWN_MAX];
+    struct nearest guess = nearest_within(name, GUESS_EDITS);
+    for (uint16_t i = 0; i < policy->n_limits; i++)
+        if (policy->limits[i].name[0] != '\0') nearest_offer(&guess, policy->limits[i].name);
+
+    shown(space, name);
+    if (guess.name != NULL)
+        return params_fail(params, ERROR_UNKNOWN_POLICY, "policy '%s' has no limit '%s'; did you mean '%s/%s'?",
+                           policy->name, space, policy->name, guess.name);
+    return params_fail(params, ERROR_UNKNOWN_POLICY, "policy '%s' has no limit '%s'; 'policies' lists its limits",
+                       policy->name, space);
+}
+
+/* ret_limit is what stands behind the slash; data NULL where there is none. */
+static int read_policy_or_limit(struct params *params, struct question *ret, struct slice *ret_limit)
+{
+    struct slice name;
+    struct pull pull = params->pull;
+    const uint8_t *slash = NULL;
+    if (pull_text(&pull, &name) == 0 && name.len > 0) slash = memchr(name.data, '/', name.len);
+    *ret_limit = (struct slice){NULL, 0};
+    if (slash == NULL) return read_policy(params, ret);
+
+    params->pull = pull;
+    size_t len = (size_t)(slash - name.data);
+    struct slice policy = {name.data, len};
+    *ret_limit = (struct slice){slash + 1, name.len - len - 1};
+    ret->policy = policy_find(params->policies, policy);
+    if (ret->policy == NULL) return fail_unknown_policy(params, policy);
+    return policy_find_limit(ret->policy, *ret_limit) != NULL ? 0 : fail_unknown_limit(params, ret->policy, *ret_limit);
+}
+
+int params_counter(struct params *params, struct question *ret)
+{
+    struct slice name;
+    if (read_policy_or_limit(params, ret, &name) != 0 || read_key(params, &ret->key) != 0) return -1;
+    if (check_format(params, ret->policy, ret->key) != 0) return -1;
+    params->n -= 2;
+
+    const struct policy *variant = policy_for_key(ret->policy, ret->key);
+    if (name.data == NULL) {
+        ret->policy = variant;
+        return 0;
+    }
+    /* Where an override charges this key nothing, the counter that others charge is still there. */
+    ret->only = policy_find_limit(variant, name);
+    if (ret->only != NULL && ret->only->limit > 0)
+        ret->policy = variant;
+    else
+        ret->only = policy_find_limit(ret->policy, name);
+    return 0;
+}
+
 /* A number that cannot be charged is BAD_COST; what is no number is BAD_REQUEST. */
 static int read_cost(struct params *params, const char *wanted, struct question *ret)
 {

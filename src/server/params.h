@@ -38,6 +38,7 @@ struct params {
 /* What a check, peek or reset asks for. */
 struct question {
     const struct policy *policy; /* or its override for the key */
+    const struct limit *only;    /* the one limit of the policy that is meant; NULL: not one */
     struct policy_set *set;      /* borrowed until the next request; whose it is where it was written out; else NULL */
     struct slice key;            /* fits the policy's format */
     int64_t cost;
@@ -57,6 +58,8 @@ int params_fail_overloaded(const struct params *params);
 
 /* policy, key: what every question begins with. */
 int params_target(struct params *params, struct question *ret);
+/* policy or policy/limit, key. Of a limit: ret->only, and as ret->policy what counts for the key there. */
+int params_counter(struct params *params, struct question *ret);
 /* [, cost]: an integer, or nil or nothing for what ret->cost holds already. */
 int params_cost(struct params *params, struct question *ret);
 /* [, cost or options] */

@@ -15,6 +15,11 @@ policies:
   ten: {algorithm: fixed_window, limit: 10, window: 1d, start: first_hit}
   other: {algorithm: fixed_window, limit: 2, window: 1d, start: first_hit}
   jobs: {algorithm: concurrency, limit: 2, slot_ttl: 30s}
+  tenants:
+    key_format: "{tenant}:{user}"
+    limits:
+      - {name: user, algorithm: fixed_window, limit: 3, window: 1d, start: first_hit}
+      - {name: tenant, by: [tenant], algorithm: fixed_window, limit: 4, window: 1d, start: first_hit}
   slow: {algorithm: leaky_bucket, limit: 1, window: 1d, burst: 1, max_wait: 10d}
 """
 INLINE = "{algorithm: fixed_window, limit: 9, window: 1d, start: first_hit}"
@@ -42,6 +47,17 @@ def test_check_peek_and_reset(daemon, store):
     assert left(daemon.ctl("peek", "ten", "a")) == 7
     assert daemon.ctl("check", "ten", "a", 8).returncode == DENIED
     assert daemon.ctl("reset", "ten", "a").stdout == "removed\n"
+
+
+def test_a_shared_counter_is_reset_and_refunded_by_the_name_that_denies(daemon):
+    daemon.ctl("check", "tenants", "acme:1", 2)
+    daemon.ctl("check", "tenants", "acme:2", 2)
+    assert "tenants/tenant" in daemon.ctl("check", "tenants", "acme:3").stdout
+    assert daemon.ctl("reset", "tenants", "acme:3").stdout == "nothing to remove\n"
+    assert daemon.ctl("refund", "tenants/tenant", "acme:3", 1).stdout.startswith("refunded 1  remaining 1/4")
+    assert daemon.ctl("reset", "tenants/tenant", "acme:3").stdout == "removed\n"
+    assert left(daemon.ctl("check", "tenants", "acme:3", 3)) == 0
+    assert daemon.ctl("reset", "tenants/tenat", "acme:3").returncode == REFUSED
 
 
 def test_check_all(daemon, store):

@@ -44,6 +44,19 @@ policies:
       - {match: "partner:slow:*", limit: {second: 1, day: 1}}
       - {match: "bad:*", limit: {second: 0}}
   old: {compat: first-hit, limit: 2, window: 100s, overrides: [{key: vip, limit: 4}]}
+  tried:
+    key_format: "{region}/{tenant}/{user}"
+    limits:
+      - {name: member, by: [region, user], algorithm: sliding_log, limit: 3, window: 1d}
+      - {name: slots, by: [tenant], algorithm: fixed_window, limit: 9, window: 1d}
+    candidate:
+      - {name: member, by: [region, user], algorithm: fixed_window, limit: 2, window: 1d}
+      - {name: far, by: [region, user], algorithm: token_bucket, limit: 2, window: 10d}
+  working:
+    key_format: "{tenant}:{user}"
+    limits:
+      - {name: slots, by: [tenant], algorithm: concurrency, limit: 2, slot_ttl: 1h}
+      - {name: day, by: [tenant], algorithm: fixed_window, limit: 9, window: 1d}
 """
 MOST = 2**53 - 1
 
@@ -156,6 +169,115 @@ def test_check_all_refuses_two_that_share_a_counter(client):
     answer = client.call("check_all", [["tenant-api", "acme:2", 3], ["tenant-api", "other:2", 4]])
     assert some(answer, "allowed", "bound_by") == (False, "tenant-api/user")
     assert client.call("peek", "tenant-api", "acme:2")["remaining"] == 3
+
+
+# One limit's counter, as `policy/limit`
+
+
+def test_a_shared_counter_that_denies_a_whole_tenant_can_be_reset(client):
+    """`reset POLICY KEY` said `removed: false`, and the tenant stayed denied."""
+    client.check("tenant-api", "acme:1", 3)
+    client.check("tenant-api", "acme:2", 2)
+    client.check("tenant-api", "other:1", 2)
+    bound_by = client.check("tenant-api", "acme:3")["bound_by"]
+    assert bound_by == "tenant-api/tenant"
+    assert client.call("reset", "tenant-api", "acme:anyone") == {"removed": False}
+    assert client.call("reset", bound_by, "acme:anyone") == {"removed": True}
+    assert client.call("reset", bound_by, "acme:anyone") == {"removed": False}
+    assert client.check("tenant-api", "acme:3", 3)["remaining"] == 0  # whole again, and for the others as well
+    assert client.check("tenant-api", "acme:2", 1)["remaining"] == 0
+    assert client.check("tenant-api", "acme:1")["bound_by"] == "tenant-api/user"  # which was left alone
+    assert client.call("peek", "tenant-api", "other:2")["remaining"] == 3
+
+
+def test_a_limit_of_the_whole_key_can_be_reset_alone(client):
+    client.check("search", "k", 2)
+    assert client.call("reset", "search/second", "k") == {"removed": True}
+    answer = client.call("explain", "search", "k")
+    assert [limit["remaining"] for limit in answer["limits"]] == [1, 47]
+    assert client.call("reset", "search/day", "k") == {"removed": True}
+    assert client.call("explain", "search", "k")["limits"][1]["remaining"] == 49
+
+
+def test_the_one_limit_of_a_policy_that_has_no_name_is_reset_by_an_empty_one(client):
+    client.check("tenant", "t-acme:1", 4)
+    assert client.call("reset", "tenant/", "t-acme:anyone") == {"removed": True}
+    assert client.check("tenant", "t-acme:2", 4)["allowed"]
+    assert client.call("refund", "tenant/", "t-acme:anyone", 9)["refunded"] == 4
+
+
+def test_a_shared_counter_is_reset_and_refunded_by_any_key_that_has_the_parts(client):
+    """Also by one whose override charges it nothing."""
+    for key in ("acme:1", "acme:admin", "acme:banned", "acme:free"):
+        client.check("shared", "acme:1", 5)
+        assert client.call("refund", "shared/", key, 2)["refunded"] == 2
+        assert client.call("peek", "shared", "acme:1")["remaining"] == 2
+        assert client.call("reset", "shared/", key) == {"removed": True}
+        assert client.call("peek", "shared", "acme:1")["remaining"] == 5
+    assert client.call("reset", "search/second", "partner:x") == {"removed": False}
+    assert client.call("reset", "search/second", "bad:1") == {"removed": False}
+    assert client.call("refund", "search/second", "partner:x", 1)["refunded"] == 0
+
+
+def test_a_refund_gives_back_to_one_limit_alone(client):
+    client.check("tenant-api", "acme:1", 3)
+    client.check("tenant-api", "acme:2", 2)
+    answer = client.call("refund", "tenant-api/tenant", "acme:anyone", 4)
+    assert some(answer, "allowed", "refunded", "limit", "remaining", "bound_by") == (True, 4, 5, 4, None)
+    assert client.call("refund", "tenant-api/tenant", "acme:anyone", 4)["refunded"] == 1
+    assert client.check("tenant-api", "acme:1")["bound_by"] == "tenant-api/user"
+    assert client.check("tenant-api", "acme:2")["remaining"] == 0
+    assert client.call("refund", "tenant-api/user", "acme:1", 1)["refunded"] == 1
+    assert client.check("tenant-api", "acme:1")["allowed"]
+
+
+def test_a_refund_of_one_limit_leaves_reservations_to_all_of_them(client):
+    """Those that have ended go back to every limit: it must not take them from the others."""
+    held = client.call("reserve", "tenant-api", "acme:1", 2)["reservation"]
+    client.call("reserve", "tenant-api", "acme:1", 1, {"ttl_ms": 1})
+    eventually(lambda: client.call("peek", "tenant-api", "acme:1")["remaining"] == 1, "the second one has ended")
+    assert client.call("refund", "tenant-api/tenant", "acme:1", 1)["refunded"] == 1
+    answer = client.call("explain", "tenant-api", "acme:1")
+    assert [limit["remaining"] for limit in answer["limits"]] == [0, 3]
+    assert client.call("settle", held, 0)["refunded"] == 2
+    answer = client.call("explain", "tenant-api", "acme:1", 0)
+    assert [limit["remaining"] for limit in answer["limits"]] == [3, 5]
+
+
+def test_a_candidate_keeps_its_counters_where_one_limit_is_reset(client):
+    long = "eu/" + "t" * 300 + "/" + "u" * 300
+    for _ in range(2):
+        client.check("tried", long)
+    eventually(lambda: not client.call("explain", "tried", long)["candidate"]["allowed"], "the candidate is charged")
+    assert client.call("reset", "tried/member", long) == {"removed": True}
+    answer = client.call("explain", "tried", long, 0)
+    assert [limit["remaining"] for limit in answer["limits"]] == [3, 7]
+    assert [limit["remaining"] for limit in answer["candidate"]["limits"]] == [0, 0]
+    assert client.call("refund", "tried/slots", long, 1)["remaining"] == 8
+    assert refused(client, "reset", "tried/far", long).code == "UNKNOWN_POLICY"
+
+
+def test_slots_can_be_reset_by_their_limit_and_not_refunded(client):
+    for i in range(2):
+        assert client.call("acquire", "working", f"acme:{i}")["allowed"]
+    assert client.call("acquire", "working", "acme:3")["bound_by"] == "working/slots"
+    assert refused(client, "refund", "working/slots", "acme:1", 1).code == "UNSUPPORTED"
+    assert client.call("refund", "working/day", "acme:1", 1)["remaining"] == 8
+    assert client.call("reset", "working/slots", "acme:anyone") == {"removed": True}
+    assert client.call("acquire", "working", "acme:3")["allowed"]
+
+
+def test_a_limit_that_does_not_exist_is_an_unknown_policy(client):
+    for method, units in (("reset", ()), ("refund", (1,))):
+        error = refused(client, method, "tenant-api/tenan", "acme:1", *units)
+        assert error.code == "UNKNOWN_POLICY" and "did you mean 'tenant-api/tenant'" in error.message
+        error = refused(client, method, "search/minutely", "k", *units)
+        assert error.code == "UNKNOWN_POLICY" and "no limit 'minutely'" in error.message
+        for name in ("search/", "plain/plain", "free/", "nowhere/tenant", "/", "/tenant", "search/second/", "free/x"):
+            assert refused(client, method, name, "k", *units).code == "UNKNOWN_POLICY"
+        assert refused(client, method, "tenant-api/tenant", "acme", *units).code == "BAD_KEY"
+    for method in ("check", "peek", "explain"):
+        assert refused(client, method, "tenant-api/tenant", "acme:1").code == "UNKNOWN_POLICY"
 
 
 # Overrides

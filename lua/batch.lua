@@ -17,7 +17,7 @@
 --       CHECK    count checks of `cost` on a key that nothing else in the batch asks for; 0 checks = a peek
 --       LOAD     read the state, for the ops below; count > 0: some of them may charge it
 --       SAVE     write it, where it changed
---       RESET    forget it
+--       RESET    forget it; cost > 0: also what is of a foreign type, for the key is the policy's own
 --     of one key, followed by <c32 slot>:
 --       RELEASE  give the slot back
 --       RENEW    begin its lease anew
@@ -34,7 +34,7 @@
 -- Reply    integers, for each op in the order of ARGV[1]:
 --   CHECK    of each key: used, the state's second integer where the algorithm has one, a wait in us where it is a log
 --            (0 where nothing waits)
---   RESET, RELEASE, RENEW  of each key 1 it was there, 0 not
+--   RESET, RELEASE, RENEW  of each key 1 it was there, 0 not, -1 it has a foreign type and stays as it is
 --   on loaded states  used and second integer of each limit, as seen before it is charged and after what the op gave
 --            back; with a record 0, or 1 (these are the states of the first admission) or 2 (it was admitted under
 --            other policies: these are the states of now), when, and how many units each limit was charged then;
@@ -168,9 +168,15 @@ for _ = 1, n_ops do
             elseif kind == RESET then
                 if not raw and i <= n_mget and call('EXISTS', key) == 1 then used = -1 end
                 local stands = extra and extra > 0 or not extra and more == 1
+                local found = (used > 0 or stale or stands and not window) and 1 or 0
+                if used < 0 and cost > 0 then
+                    found, n_bad = 1, n_bad + 1
+                elseif used < 0 then
+                    found = -1
+                end
                 n_reply = tuple
-                reply[tuple] = used < 0 and -1 or (used > 0 or stale or stands and not window) and 1 or 0
-                if used >= 0 then call('DEL', key) end
+                reply[tuple] = found
+                if found >= 0 then call('DEL', key) end
             end
             if save then
                 local done = true

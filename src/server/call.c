@@ -9,8 +9,8 @@
 #include "server/reserve.h"
 
 enum {
-    MEMBER_TEXT_MAX = 256,
-    LATE_DEADLINE_MS = 1, /* of the pieces that follow, once a store has let a deadline of the same list pass */
+    ERROR_TEXT_MAX = 4608, /* with a key's name in Redis */
+    LATE_DEADLINE_MS = 1,  /* of the pieces that follow, once a store has let a deadline of the same list pass */
 };
 
 struct call *call_new(struct session *session, uint64_t msgid, enum call_form form)
@@ -205,12 +205,14 @@ static const struct check *find_failed(const struct call *call, uint32_t *ret_in
 
 static void answer_failed(const struct call *call, const struct check *failed, uint32_t index)
 {
-    char text[MEMBER_TEXT_MAX];
+    char text[ERROR_TEXT_MAX], foreign[ERROR_TEXT_MAX - 128];
     const char *message = failed->error_message;
     if (call->form == CALL_MANY) {
         snprintf(text, sizeof text, "checks[%u]: %s", index, message);
         message = text;
     } else if (call->form == CALL_EXPLAIN) {
+        if (explain_foreign(failed, call->session->home->options.key_prefix, foreign, sizeof foreign))
+            message = foreign;
         snprintf(text, sizeof text, "%s; a check would be answered by on_failure: %s", message,
                  on_failure_name(failed->policy->on_failure));
         message = text;

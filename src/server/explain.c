@@ -1,5 +1,8 @@
 #include "server/explain.h"
 
+#include <stdio.h>
+
+#include "base/log.h"
 #include "server/policies.h"
 #include "server/reply.h"
 #include "server/why.h"
@@ -122,4 +125,36 @@ void explain_reply(struct packer *packer, const struct check *check, const struc
         pack_nil(packer);
     pack_reasons(packer, check, form);
     if (is_tried) pack_candidate(packer, trial, form);
+}
+
+/* The key's name in Redis, escaped; cut where there is no space for it. */
+static void write_key(const struct check *check, const struct op_member *member, const char *key_prefix, char *out,
+                      size_t size)
+{
+    enum { LEAST = 8 }; /* for what log_escape() writes at once */
+    struct run run;
+    struct store_key_room room;
+    struct slice pieces[STORE_KEY_PIECES];
+    run_of(&run, check, member);
+    size_t n = store_key_pieces(member, &run, key_prefix, &room, pieces), at = 0;
+    for (size_t i = 0; i < n && size - at >= LEAST; i++) {
+        log_escape(out + at, size - at, pieces[i].data, pieces[i].len);
+        at += strlen(out + at);
+    }
+}
+
+bool explain_foreign(const struct check *check, const char *key_prefix, char *out, size_t size)
+{
+    enum { KEY_TEXT_MAX = 4200 }; /* a whole key of 1 KiB, escaped */
+    const struct op_member *member = NULL;
+    for (uint16_t i = 0; i < check->op.n_members && member == NULL; i++)
+        if (check->op.members[i].is_foreign) member = &check->op.members[i];
+    if (member == NULL) return false;
+
+    char key[KEY_TEXT_MAX];
+    bool is_compat = limit_ops(member->limit)->is_compat;
+    write_key(check, member, key_prefix, key, sizeof key);
+    snprintf(out, size, "WRONGTYPE: the key '%s' in Redis holds a value of another type; %s", key,
+             is_compat ? "the key is not the policy's own, so delete it in Redis" : "reset deletes it");
+    return true;
 }

@@ -17,4 +17,8 @@ struct explain_form {
 void explain_reply(struct packer *packer, const struct check *check, const struct check *trial,
                    const struct explain_form *form);
 
+/* Of a peek that the store could not answer because a key holds a value of another type: the sentence that names the
+ * key and the way out, in `out`; false: that was not it. */
+bool explain_foreign(const struct check *check, const char *key_prefix, char *out, size_t size);
+
 #endif

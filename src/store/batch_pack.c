@@ -144,6 +144,7 @@ static void put_span(struct packing *packing, enum batch_kind kind, const struct
     int64_t count = 0;
     uint64_t cost = 0;
     if (kind == KIND_LOAD) count = first->may_be_charged;
+    if (kind == KIND_RESET) cost = !limit_ops(first->limit)->is_compat; /* a key of ours goes whatever its type */
     if (kind == KIND_CHECK) {
         const struct batch_item *item = batch_item(packing->batch, first->last_item);
         count = item->count;

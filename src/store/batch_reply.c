@@ -262,13 +262,23 @@ static void answer_reserve(const struct reading *reading, struct op *op)
     op->hold->made_us = reading->now_us;
 }
 
+/* Which keys of a peek hold a foreign type? It has no key of its own that could be to blame instead. */
+static void name_foreign(struct reading *reading, const struct batch_item *item, struct op *op)
+{
+    struct tuple tuple = {0};
+    CHECK(read_tuple(reading, item, &tuple) == 0); /* once more */
+    for (uint16_t i = 0; i < op->n_members; i++) op->members[i].is_foreign = tuple.seen[i].s1 == FOREIGN;
+}
+
 static void answer_op(struct reading *reading, struct batch_item *item, struct op *op)
 {
     struct tuple tuple = {0};
     op->outcome = item->is_foreign ? OP_STORE_ERROR : OP_DECIDED;
-    if (item->is_foreign) return;
-
     op->now_us = reading->now_us;
+    if (item->is_foreign) {
+        if (op->kind == OP_PEEK) name_foreign(reading, item, op);
+        return;
+    }
     if (item->kind == KIND_CHECK) {
         answer_plain_check(reading, item, op);
         return;

@@ -296,3 +296,99 @@ def test_the_command_prints_one_object(ratelimitd):
     done = daemon.ctl("--json", "explain", "never", "k")
     answer = json.loads(done.stdout)
     assert done.returncode == 1 and answer["policy"] == "never" and answer["why"].startswith("Denied")
+
+
+# A value of another type in Redis
+
+
+FOREIGN = {
+    "hash": lambda server, key: server.hset(key, "f", "v"), "set": lambda server, key: server.sadd(key, "m"),
+    "zset": lambda server, key: server.zadd(key, {"m": 1}), "list": lambda server, key: server.rpush(key, "x"),
+    "string": lambda server, key: server.set(key, "5"),
+}
+OWN_TYPE = {"search": "list", "slots": "zset", "logged": "zset"}
+NATIVE = ["login", "hit", "queue", "yearly", "search", "slots"]
+
+
+def unexplained(client, policy, key):
+    with pytest.raises(RpcError) as error:
+        client.call("explain", policy, key, 0)
+    assert error.value.code == "STORE_UNAVAILABLE"
+    return error.value.message
+
+
+@pytest.mark.parametrize("foreign", FOREIGN)
+@pytest.mark.parametrize("policy", NATIVE)
+def test_explain_names_a_key_of_another_type_and_reset_deletes_it(policy, foreign, ratelimitd, connect, redis):
+    """Neither an answer nor the log named it, and `reset` failed as the check did."""
+    client = connect(ratelimitd(CONFIG + "  slots: {algorithm: concurrency, limit: 2, slot_ttl: 1h}\n", redis=redis))
+    eventually(lambda: client.call("stats")["redis_up"] == 1, "Redis is there")
+    if foreign == OWN_TYPE.get(policy, "string"):
+        pytest.skip("its own type")
+    name = client.call("explain", policy, "a k", 0)["store_keys"][-2 if policy == "search" else -1]
+    with redis.client() as server:
+        FOREIGN[foreign](server, name)
+        message = unexplained(client, policy, "a k")
+        assert f"WRONGTYPE: the key '{name}' in Redis holds a value of another type; reset deletes it" in message
+        assert message.endswith("; a check would be answered by on_failure: local")
+        assert client.call("reset", policy, "a k") == {"removed": True}
+        assert server.keys("*") == []
+        assert client.call("reset", policy, "a k") == {"removed": False}
+        assert client.call("explain", policy, "a k", 0)["allowed"]
+
+
+def test_a_reset_deletes_one_limits_key_of_another_type(ratelimitd, connect, redis):
+    client = connect(ratelimitd(CONFIG, redis=redis))
+    eventually(lambda: client.call("stats")["redis_up"] == 1, "Redis is there")
+    client.check("tenant", "acme:1", 2)
+    user, shared = client.call("explain", "tenant", "acme:1")["store_keys"]
+    with redis.client() as server:
+        server.delete(shared)
+        server.sadd(shared, "m")
+        assert f"'{shared}'" in unexplained(client, "tenant", "acme:2")
+        assert client.call("reset", "tenant", "acme:1") == {"removed": True}
+        assert server.type(shared) == b"set"  # which others share
+        assert client.call("reset", "tenant/tenant", "acme:2") == {"removed": True}
+        assert [limit["remaining"] for limit in client.call("explain", "tenant", "acme:1")["limits"]] == [4, 8]
+        server.sadd(user, "m")
+        assert f"'{user}'" in unexplained(client, "tenant", "acme:1")
+
+
+def test_a_reset_deletes_a_candidates_key_of_another_type(ratelimitd, connect, redis):
+    client = connect(ratelimitd(CONFIG, redis=redis))
+    eventually(lambda: client.call("stats")["redis_up"] == 1, "Redis is there")
+    key = client.call("explain", "trial", "k")["candidate"]["store_keys"][0]
+    with redis.client() as server:
+        server.rpush(key, "x")
+        assert client.call("explain", "trial", "k")["candidate"] is None
+        assert client.call("reset", "trial", "k") == {"removed": True}
+        assert client.call("explain", "trial", "k")["candidate"]["allowed"]
+
+
+@pytest.mark.parametrize("policy, foreign", [("old", "list"), ("older", "zset"), ("logged", "string")])
+def test_a_reset_leaves_a_preset_key_of_another_type_alone(policy, foreign, ratelimitd, connect, redis):
+    """Its keys belong to other programs as well."""
+    client = connect(ratelimitd(CONFIG, redis=redis))
+    eventually(lambda: client.call("stats")["redis_up"] == 1, "Redis is there")
+    client.check(policy, "k")
+    name = client.call("explain", policy, "k")["store_keys"][0]
+    with redis.client() as server:
+        server.delete(name)
+        FOREIGN[foreign](server, name)
+        message = unexplained(client, policy, "k")
+        assert f"the key '{name}' in Redis holds a value of another type" in message and "reset" not in message
+        with pytest.raises(RpcError, match="STORE_UNAVAILABLE"):
+            client.call("reset", policy, "k")
+        assert server.exists(name) == 1
+
+
+def test_the_name_of_a_key_of_another_type_is_escaped_and_whole(ratelimitd, connect, redis):
+    client = connect(ratelimitd(CONFIG, redis=redis))
+    eventually(lambda: client.call("stats")["redis_up"] == 1, "Redis is there")
+    key = b"\xff\n" * 512
+    name = client.call("explain", "login", key)["store_keys"][0]
+    with redis.client() as server:
+        server.sadd(name, "m")
+        message = unexplained(client, "login", key)
+        assert ":fw1:login:" + r"\xff\x0a" * 512 + "' in Redis holds" in message and message.endswith("local")
+        assert client.call("reset", "login", key) == {"removed": True}

@@ -65,9 +65,9 @@ class Batch:
                 self.expect("wait", keys[i])
         return self
 
-    def reset(self, algorithm, keys, constants):
+    def reset(self, algorithm, keys, constants, own=False):
         first = self.add_keys(keys, algorithm in MGET)
-        self.op("RESET", self.limit(algorithm, *constants), first, len(keys), 0, 0)
+        self.op("RESET", self.limit(algorithm, *constants), first, len(keys), 0, own)
         for key in keys:
             self.expect("used", key)
         return self
@@ -264,6 +264,15 @@ def test_a_reset_tells_whether_there_was_a_state(redis, sha):
              .reset("sliding_log", ["log", "live log"], (3, 1000, 0, 0)))
     assert batch.integers(redis, sha) == ([1, 0, -1, 0, 1], 0)
     assert redis.keys("*") == [b"foreign"]
+
+
+def test_a_reset_deletes_an_own_key_whatever_its_type(redis, sha):
+    redis.sadd("a", "m")
+    redis.set("log", "x")
+    batch = (Batch().reset("bucket", ["a", "b"], (1, 200_000, 1_000_000, 1_000_000), own=True)
+             .reset("sliding_log", ["log"], (3, 1000, 0, 0), own=True))
+    assert batch.integers(redis, sha) == ([1, 0, 1], 2)
+    assert redis.dbsize() == 0
 
 
 def test_production_reads_the_servers_clock(redis, sha):

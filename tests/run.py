@@ -212,7 +212,8 @@ def selected(names):
     expressions = [name for name in names if name not in ("lint", "fuzz")]
     if expressions:
         steps += [] if c_tests else [build("asan")]
-        steps.append(pytest("selected tests", "asan", DAEMON_TESTS + SCRIPT_TESTS, "-k", " or ".join(expressions)))
+        for title, folders in (("selected integration tests", DAEMON_TESTS), ("selected script tests", SCRIPT_TESTS)):
+            steps.append(pytest(title, "asan", folders, "-k", " or ".join(expressions)))  # apart: files share names
     if "lint" in names:
         steps.append(lint())
     if "fuzz" in names:

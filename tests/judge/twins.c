@@ -1,6 +1,6 @@
 /*
  * twins.c: the C algorithms and the script, held against each other at the speed of both: random turns, each decided by
- * the script in a real Redis (through turn.c and batch_replay.c) and, while Redis works, by the memory store at the
+ * the script in a real Redis (through batch.c and batch_reply.c) and, while Redis works, by the memory store at the
  * same `now`; every field of every limit's answer is compared here.
  *
  *   twins SOCKET SEED SECONDS [TRACES]     the seeds from SEED on, for that long, or only that many

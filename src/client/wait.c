@@ -88,6 +88,20 @@ static const struct ratelimit_options *options_within(const struct wait *wait, c
     return room;
 }
 
+/* What the answer asks for: until the delay is over, or until it is time to ask again, which true says. */
+static bool sleep_after(struct wait *wait, const struct ratelimit_decision *decision)
+{
+    if (decision->allowed) {
+        wait_sleep(decision->delay_ms);
+        return false;
+    }
+
+    int64_t pause_ms = wait_next_ms(wait, decision->retry_after_ms, wait_now_ms());
+    if (pause_ms == WAIT_OVER) return false;
+    wait_sleep(pause_ms);
+    return true;
+}
+
 enum ratelimit_status ratelimit_check_wait(struct ratelimit *client, const char *policy, const void *key,
                                            size_t key_len, const struct ratelimit_options *options, uint32_t timeout_ms,
                                            int64_t wait_ms, struct ratelimit_decision *ret_decision)
@@ -99,16 +113,7 @@ enum ratelimit_status ratelimit_check_wait(struct ratelimit *client, const char 
         struct ratelimit_options room;
         enum ratelimit_status status = ratelimit_check_with(
             client, policy, key, key_len, options_within(&wait, options, &room), timeout_ms, ret_decision);
-        if (status != RATELIMIT_OK) return status;
-
-        if (ret_decision->allowed) {
-            wait_sleep(ret_decision->delay_ms);
-            return RATELIMIT_OK;
-        }
-
-        int64_t pause_ms = wait_next_ms(&wait, ret_decision->retry_after_ms, wait_now_ms());
-        if (pause_ms == WAIT_OVER) return RATELIMIT_OK;
-        wait_sleep(pause_ms);
+        if (status != RATELIMIT_OK || !sleep_after(&wait, ret_decision)) return status;
     }
 }
 
@@ -121,15 +126,6 @@ enum ratelimit_status ratelimit_acquire_wait(struct ratelimit *client, const cha
 
     for (;;) {
         enum ratelimit_status status = ratelimit_acquire(client, policy, key, key_len, timeout_ms, ret_decision);
-        if (status != RATELIMIT_OK) return status;
-
-        if (ret_decision->allowed) {
-            wait_sleep(ret_decision->delay_ms);
-            return RATELIMIT_OK;
-        }
-
-        int64_t pause_ms = wait_next_ms(&wait, ret_decision->retry_after_ms, wait_now_ms());
-        if (pause_ms == WAIT_OVER) return RATELIMIT_OK;
-        wait_sleep(pause_ms);
+        if (status != RATELIMIT_OK || !sleep_after(&wait, ret_decision)) return status;
     }
 }

@@ -17,7 +17,7 @@
 #include "base/log_key.h"
 
 enum {
-    FD_RESERVE = 64, /* descriptors beside the clients': Redis, names, the log, a reload */
+    FD_RESERVE = 64, /* descriptors besides the clients': Redis, names, the log, a reload */
     FD_LEAST = 32,   /* below it a start would fail half-way, or every client be reset */
 };
 

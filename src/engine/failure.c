@@ -168,9 +168,9 @@ void failure_settle(struct failure *failure, struct check *check, enum reason re
 
 void failure_store_answered(struct failure *failure)
 {
-    failure->decided_us = failure->clock->mono_us;
-    if (failure->local == NULL || memory_store_n_keys(failure->local) == 0) return;
     int64_t now_us = failure->clock->mono_us;
+    failure->decided_us = now_us;
+    if (failure->local == NULL || memory_store_n_keys(failure->local) == 0) return;
     if (now_us < failure->last_us + LOCAL_QUIET_US || now_us < failure->clear_from_us) return;
     memory_store_clear(failure->local);
     failure->clear_from_us = now_us + LOCAL_LIFE_US;

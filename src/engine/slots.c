@@ -285,16 +285,17 @@ static void note_renewed(struct slot *slot)
 static void note_outcome(struct slot *slot, enum op_outcome outcome)
 {
     int64_t now_us = slot->slots->clock->mono_us;
-    bool is_later = outcome == OP_DOWN || outcome == OP_OVERLOAD;
-    if (is_later) slot->slots->resume_us = now_us + RETRY_US;
-    if (is_later)
-        set_due(slot, now_us + RETRY_US);
-    else if (outcome == OP_STORE_ERROR)
+    if (outcome == OP_DOWN || outcome == OP_OVERLOAD) {
+        slot->slots->resume_us = now_us + RETRY_US;
+        set_due(slot, slot->slots->resume_us);
+    } else if (outcome == OP_STORE_ERROR) {
         set_due(slot, now_us + ttl_us(slot) / NEVER_LATER / SPREAD);
-    else if (slot->op.kind == OP_RELEASE)
+    } else if (slot->op.kind == OP_RELEASE) {
         slot->in_store = false;
-    else
+    } else {
         note_renewed(slot);
+    }
+
     if (outcome != OP_DECIDED && slot->owner == NULL && slot->slots->leaving) slot->in_store = false;
     slot_settle(slot);
 }

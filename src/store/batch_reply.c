@@ -8,6 +8,7 @@
  */
 #include "base/check.h"
 #include "base/counters.h"
+#include "base/exact.h"
 #include "store/batch_private.h"
 
 enum {
@@ -16,7 +17,7 @@ enum {
     TOO_LATE = -2,
 };
 
-#define EXACT_MAX (INT64_C(1) << 53) /* of the script's integers */
+#define REPLY_MAX (EXACT_MAX + 1) /* of the script's integers: 2^53 is exact, too */
 
 /* ---- the reply, read and judged ---- */
 
@@ -76,8 +77,8 @@ static int take_state(struct reading *reading, const struct batch_item *item, ui
 {
     struct seen *seen = &tuple->seen[i];
     seen->s2 = 0;
-    if (take(reading, FOREIGN, EXACT_MAX, &seen->s1) < 0) return -1;
-    if (limit_ops(item->op->members[i].limit)->has_s2 && take(reading, 0, EXACT_MAX, &seen->s2) < 0) return -1;
+    if (take(reading, FOREIGN, REPLY_MAX, &seen->s1) < 0) return -1;
+    if (limit_ops(item->op->members[i].limit)->has_s2 && take(reading, 0, REPLY_MAX, &seen->s2) < 0) return -1;
     if (seen->s1 == FOREIGN) mark_foreign(reading, item, i, tuple);
     return 0;
 }
@@ -87,9 +88,9 @@ static int take_record(struct reading *reading, const struct batch_item *item, s
     tuple->again = AGAIN_NOT;
     if (item->record == 0) return 0;
     if (take(reading, AGAIN_NOT, AGAIN_CHANGED, &tuple->again) < 0) return -1;
-    if (take(reading, 0, EXACT_MAX, &tuple->again_us) < 0) return -1;
+    if (take(reading, 0, REPLY_MAX, &tuple->again_us) < 0) return -1;
     for (uint16_t i = 0; i < item->op->n_members; i++)
-        if (take(reading, 0, EXACT_MAX, &tuple->seen[i].units) < 0) return -1;
+        if (take(reading, 0, REPLY_MAX, &tuple->seen[i].units) < 0) return -1;
     return 0;
 }
 
@@ -346,7 +347,7 @@ int batch_replay(struct batch *batch, const int64_t *reply, size_t n, uint32_t n
     bool too_late = is_too_late(batch, reply, n, nonce);
     if (!too_late && (n != batch->n_integers + N_LAST || reply[n - 1] != nonce)) return -1;
     int64_t now_us = too_late ? reply[1] : reply[n - 3], n_bad = too_late ? 0 : reply[n - 2];
-    if (!in_range(now_us, 0, EXACT_MAX) || !in_range(n_bad, 0, EXACT_MAX)) return -1;
+    if (!in_range(now_us, 0, REPLY_MAX) || !in_range(n_bad, 0, REPLY_MAX)) return -1;
     if (too_late) {
         batch->now_us = now_us;
         return 1;

@@ -1,4 +1,4 @@
-"""fairness.py: what a polite client gets beside one that floods. `./dev bench fairness` prints the tables.
+"""fairness.py: what a polite client gets next to one that floods. `./dev bench fairness` prints the tables.
 
 The polite client sends one check each 2 ms on a policy of its own, with a deadline of 20 ms. The flooder has as much in
 flight as the documented caps let one connection have: 4096 requests, or check_many frames of 8000 checks. Every row has a
@@ -146,10 +146,10 @@ def line(*cells):
     print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
-def beside_floods(title, rounds, seconds, redis, p99_ms, many_p99_ms):
+def next_to_floods(title, rounds, seconds, redis, p99_ms, many_p99_ms):
     figure = f"{LEAST_SHARE} % of the polite client's checks decided by the store, p99 at most {p99_ms} ms"
     if many_p99_ms != p99_ms:
-        figure += f" ({many_p99_ms} ms beside eight clients)"
+        figure += f" ({many_p99_ms} ms next to eight clients)"
     head(title, f"{figure}.", "flood", "keys", "decided by the store", "p50 ms", "p99 ms", "max ms", "p99 net", "max net",
          "answers to the flood/s", "reached")
     rows = {}
@@ -249,8 +249,8 @@ def tables(rounds, seconds):
           "max: of all rounds")
     stolen_before, before = stolen()
     results = {
-        "redis": beside_floods("Redis healthy", rounds, seconds, True, 10, 15),
-        "memory": beside_floods("Memory store", rounds, seconds, False, 5, 5),
+        "redis": next_to_floods("Redis healthy", rounds, seconds, True, 10, 15),
+        "memory": next_to_floods("Memory store", rounds, seconds, False, 5, 5),
         "stopped": while_stopped(rounds * seconds, 5, 15),
         "reload": while_reloading(rounds * seconds, 5),
         "cut": while_cut(1),

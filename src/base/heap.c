@@ -44,16 +44,21 @@ static void sift_down(struct heap *heap, size_t i, struct heap_node *node)
     place(heap, i, node);
 }
 
+int heap_reserve(struct heap *heap)
+{
+    if (heap->n < heap->cap) return 0;
+    size_t cap = heap->cap > 0 ? 2 * heap->cap : 64;
+    struct heap_node **nodes = mem_realloc(heap->nodes, cap * sizeof *nodes);
+    if (nodes == NULL) return -1;
+    heap->nodes = nodes;
+    heap->cap = cap;
+    return 0;
+}
+
 int heap_push(struct heap *heap, struct heap_node *node, int64_t at_us)
 {
     CHECK(node->index == 0);
-    if (heap->n == heap->cap) {
-        size_t cap = heap->cap > 0 ? 2 * heap->cap : 64;
-        struct heap_node **nodes = mem_realloc(heap->nodes, cap * sizeof *nodes);
-        if (nodes == NULL) return -1;
-        heap->nodes = nodes;
-        heap->cap = cap;
-    }
+    if (heap_reserve(heap) < 0) return -1;
     node->at_us = at_us;
     node->turn = heap->n_pushed++;
     sift_up(heap, ++heap->n, node);

@@ -2,7 +2,6 @@
 
 #include "base/check.h"
 #include "base/counters.h"
-#include "engine/check_note.h"
 #include "engine/engine.h"
 
 void candidates_init(struct candidates *candidates, struct check_pool *pool, struct store *store,
@@ -16,39 +15,44 @@ void candidates_set_max(struct candidates *candidates, size_t max)
     candidates->max = max;
 }
 
-/* A check that asks the candidate of one's policy; NULL where there is no room for it, or its arithmetic cannot charge
- * that cost. */
-static struct check *new_trial(struct candidates *candidates, struct check *one)
+/* A check that asks the candidate of the part's policy; NULL where there is no place for it, or its arithmetic cannot
+ * charge that cost. */
+static struct check *new_trial(struct candidates *candidates, const struct check *check, struct part *part)
 {
-    const struct policy *policy = one->policy->candidate;
-    bool fits = candidates->n < candidates->max && engine_cost_fault(policy, one->cost) == NULL;
-    struct check *trial = fits ? check_pool_take(candidates->pool, one->key) : NULL;
+    const struct policy *policy = part->policy->candidate;
+    bool fits = candidates->n < candidates->max && engine_cost_fault(policy, part->cost) == NULL;
+    struct check *trial = fits ? check_pool_take(candidates->pool) : NULL;
     if (trial == NULL) return NULL;
+
     candidates->n++;
-    trial->kind = OP_CHECK;
-    trial->policy = policy;
-    trial->set = policy_set_ref(one->set);
-    trial->party = one->party;
-    trial->deadline_ms = one->deadline_ms > 0 ? one->deadline_ms : one->policy->deadline_ms;
-    trial->cost = one->cost;
-    trial->has_max_wait = one->has_max_wait;
-    trial->max_wait_us = one->max_wait_us;
-    trial->at_most = one->at_most;
-    check_set_request_id(trial, (struct slice){one->request_id, one->request_id_len});
-    trial->asker = candidates;
-    trial->released = true; /* nobody waits for it */
-    trial->beside = one;
-    one->beside = trial;
+    trial->state = CHECK_WAITING; /* nobody waits for it */
+    trial->set = policy_set_ref(check_set_of(check, part));
+    trial->op.kind = OP_CHECK;
+    trial->op.party = check->op.party;
+    trial->at_most = check->at_most;
+    trial->deadline_ms = check->deadline_ms > 0 ? check->deadline_ms : part->policy->deadline_ms;
+    trial->has_max_wait = check->has_max_wait;
+    trial->max_wait_us = check->max_wait_us;
+    trial->request_id = check->request_id;
+    trial->owner = candidates;
+    trial->tries = part;
+    part->trial = trial;
+
+    trial->parts->policy = policy;
+    trial->parts->key = part->key;
+    trial->parts->cost = part->cost;
+    (void)check_seal(trial); /* without memory it is never asked */
     return trial;
 }
 
-struct check *candidates_prepare(struct candidates *candidates, struct check *first)
+struct check *candidates_prepare(struct candidates *candidates, struct check *check)
 {
     struct check *prepared = NULL;
-    for (struct check *one = first; one != NULL; one = check_after(first, one)) {
-        bool charges = (one->kind == OP_CHECK || one->kind == OP_ACQUIRE) && one->cost > 0;
-        if (one->policy->candidate == NULL || !charges) continue;
-        struct check *trial = new_trial(candidates, one);
+    if (check->op.kind != OP_CHECK && check->op.kind != OP_ACQUIRE) return NULL;
+    for (uint16_t i = 0; i < check->n_parts; i++) {
+        struct part *part = &check->parts[i];
+        if (part->policy->candidate == NULL || part->cost == 0) continue;
+        struct check *trial = new_trial(candidates, check, part);
         if (trial == NULL) {
             counters.candidate_skipped++;
             continue;
@@ -60,21 +64,21 @@ struct check *candidates_prepare(struct candidates *candidates, struct check *fi
 }
 
 /* What the enforced limits said, where they did: a failure answer is not theirs, and of a check_all denied without
- * asking only the member with a limit of 0 is known. */
-static enum trial_verdict enforced_verdict(const struct check *first, const struct check *one)
+ * asking only the part with a limit of 0 is known. */
+static enum trial_verdict enforced_verdict(const struct check *check, const struct part *part, bool is_answered)
 {
-    const struct decision *decision = &one->decision;
-    if (!first->answered || first->error != ERROR_NONE || decision->source >= SOURCE_ALLOW) return VERDICT_NONE;
+    const struct decision *decision = &part->decision;
+    if (!is_answered || check->error != ERROR_NONE || decision->source >= SOURCE_ALLOW) return VERDICT_NONE;
     if (!decision->allowed || decision->shadow_denied) return VERDICT_DENIED;
-    return first->op.n_members > 0 ? VERDICT_ALLOWED : VERDICT_NONE;
+    return check->op.n_members > 0 ? VERDICT_ALLOWED : VERDICT_NONE;
 }
 
 /* Back to the pool, once both sides are over. */
 static void end_if_over(struct check *trial)
 {
-    struct candidates *candidates = trial->asker;
-    struct policy_counts *counts = trial->policy->counts;
-    if (!trial->answered || trial->beside != NULL) return;
+    struct candidates *candidates = trial->owner;
+    struct policy_counts *counts = trial->parts->policy->counts;
+    if (trial->state != CHECK_ANSWERED || trial->tries != NULL) return;
     if (trial->verdict == VERDICT_ALLOWED && trial->enforced == VERDICT_DENIED) {
         counts->candidate_only_allowed++;
         counters.candidate_only_allowed++;
@@ -82,7 +86,6 @@ static void end_if_over(struct check *trial)
         counts->candidate_only_denied++;
         counters.candidate_only_denied++;
     }
-    policy_set_unref(trial->set);
     check_pool_return(candidates->pool, trial);
     candidates->n--;
     candidates->on_returned(candidates);
@@ -91,8 +94,8 @@ static void end_if_over(struct check *trial)
 /* The candidate's own verdict is known, or will never be. */
 static void judge(struct check *trial, enum trial_verdict verdict)
 {
-    struct policy_counts *counts = trial->policy->counts;
-    trial->answered = true;
+    struct policy_counts *counts = trial->parts->policy->counts;
+    trial->state = CHECK_ANSWERED;
     trial->verdict = verdict;
     switch (verdict) {
     case VERDICT_ALLOWED:
@@ -118,20 +121,19 @@ static enum trial_verdict verdict_of(const struct op *op)
 static void on_op_done(struct op *op, enum op_outcome outcome)
 {
     struct check *trial = CONTAINER_OF(op, struct check, op);
-    CHECK(trial->store_holds);
-    trial->store_holds = false;
+    CHECK(trial->in_store);
+    trial->in_store = false;
     judge(trial, outcome == OP_DECIDED ? verdict_of(op) : VERDICT_NONE);
 }
 
 static void ask(struct check *trial, int64_t now_us)
 {
-    struct candidates *candidates = trial->asker;
-    check_fill_op(trial, &trial->op, trial->members);
+    struct candidates *candidates = trial->owner;
     trial->op.done = on_op_done;
     trial->op.deadline_us = now_us + (int64_t)trial->deadline_ms * 1000; /* an older one would judge by other counts */
     switch (store_submit(candidates->store, &trial->op)) {
     case SUBMIT_DECIDED: judge(trial, verdict_of(&trial->op)); break;
-    case SUBMIT_PENDING: trial->store_holds = true; break;
+    case SUBMIT_PENDING: trial->in_store = true; break;
     case SUBMIT_DOWN:
     case SUBMIT_OVERLOAD: judge(trial, VERDICT_NONE); break;
     }
@@ -141,24 +143,25 @@ void candidates_submit(struct check *prepared, int64_t now_us, bool is_closing)
 {
     for (struct check *trial = prepared, *next; trial != NULL; trial = next) {
         next = trial->next;
-        if (policy_zero_limit(trial->policy) != NULL)
+        if (trial->parts->zero != NULL)
             judge(trial, VERDICT_DENIED);
-        else if (is_closing || check_reserve_members(trial, trial->policy->n_limits) < 0 ||
-                 check_reserve_ids(trial) < 0 || check_name_note(trial) < 0)
+        else if (is_closing || !trial->is_sealed)
             judge(trial, VERDICT_NONE);
         else
             ask(trial, now_us);
     }
 }
 
-void candidates_enforced(struct check *first)
+void candidates_enforced(struct check *check)
 {
-    for (struct check *one = first; one != NULL; one = check_after(first, one)) {
-        struct check *trial = one->beside;
+    bool is_answered = check->state == CHECK_ANSWERED;
+    for (uint16_t i = 0; i < check->n_parts; i++) {
+        struct part *part = &check->parts[i];
+        struct check *trial = part->trial;
         if (trial == NULL) continue;
-        trial->enforced = enforced_verdict(first, one);
-        trial->beside = NULL;
-        one->beside = NULL;
+        trial->enforced = enforced_verdict(check, part, is_answered);
+        trial->tries = NULL;
+        part->trial = NULL;
         end_if_over(trial);
     }
 }

@@ -1,11 +1,11 @@
 /*
- * candidate.h: limits on trial, judged beside the enforced ones.
+ * candidate.h: limits on trial, judged next to the enforced ones.
  *
  * Each check of a policy that has a `candidate` brings a second question to the store, about the candidate's
  * limits on keys of their own, all or nothing, charged by its own verdict. It is a check from the same pool that
  * nobody waits for: its answer is only counted, whenever it comes, and none is ever made up for one that does
- * not come. Enforced and candidate know each other until the one is answered (or its asker gone) and the other
- * is judged, so that what only one of them denies is counted too.
+ * not come. The enforced part and its trial know each other until the one is answered (or its owner gone) and the
+ * other is judged, so that what only one of them denies is counted too.
  *
  *   candidates_prepare    before the check is submitted, while its key is still there
  *   candidates_submit     after it, which may be answered and gone by then
@@ -17,7 +17,6 @@
 #define RL_ENGINE_CANDIDATE_H
 
 #include "engine/check.h"
-#include "engine/check_pool.h"
 
 struct candidates {
     struct check_pool *pool;                            /* not owned */
@@ -31,11 +30,11 @@ void candidates_init(struct candidates *candidates, struct check_pool *pool, str
                      void (*on_returned)(struct candidates *candidates));
 void candidates_set_max(struct candidates *candidates, size_t max);
 
-/* What is to be asked beside `first` and its members; NULL where nothing is. */
-struct check *candidates_prepare(struct candidates *candidates, struct check *first);
+/* The trials of a sealed check's parts, ready to be submitted; NULL where there are none. */
+struct check *candidates_prepare(struct candidates *candidates, struct check *check);
 /* The prepared ones are theirs now. `is_closing`: the store is not to be asked any more. */
 void candidates_submit(struct check *prepared, int64_t now_us, bool is_closing);
-/* The enforced part of it all is over: decided, failed or left. */
-void candidates_enforced(struct check *first);
+/* The check is over: answered, or left by its owner. */
+void candidates_enforced(struct check *check);
 
 #endif

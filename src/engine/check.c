@@ -1,48 +1,120 @@
+/*
+ * check.c: the pool of checks, how a check becomes an op, and what the op's results say of each part.
+ */
 #include "engine/check.h"
 
+#include <stdio.h>
+
+#include "base/alloc.h"
 #include "base/check.h"
+#include "base/exact.h"
 #include "engine/slots.h"
 
-uint32_t check_count(const struct check *first)
+enum {
+    SLAB_CHECKS = 64,
+    KEEP_BYTES = 4096, /* longer storage is not kept in the pool: 65536 of them would be the whole memory */
+    NUMBER_MAX = 20,
+};
+
+#define CANDIDATE_MARK "+candidate" /* as in the keys of its limits: no policy's name has a plus */
+
+/* ---- the pool ---- */
+
+struct check_slab {
+    struct check_slab *next;
+    struct check checks[SLAB_CHECKS];
+};
+
+void check_pool_init(struct check_pool *pool)
 {
-    uint32_t n = 0;
-    for (const struct check *one = first; one != NULL; one = check_after(first, one)) n++;
-    return n;
+    *pool = (struct check_pool){0};
+    list_init(&pool->idle);
 }
 
-/* So many limits of the policy is the check about. */
-static uint16_t n_asked(const struct check *check)
+void check_pool_fini(struct check_pool *pool)
 {
-    return check->only != NULL ? 1 : check->policy->n_limits;
-}
-
-/* The candidate whose counters a reset forgets as well; NULL: none. */
-static const struct policy *forgotten_candidate(const struct check *check)
-{
-    return check->kind == OP_RESET && check->only == NULL ? check->policy->candidate : NULL;
-}
-
-size_t check_n_limits(const struct check *first)
-{
-    size_t n = 0;
-    for (const struct check *one = first; one != NULL; one = check_after(first, one)) {
-        const struct policy *candidate = forgotten_candidate(one);
-        n += n_asked(one) + (candidate != NULL ? candidate->n_limits : 0U);
+    CHECK(pool->n_out == 0);
+    for (struct check_slab *slab = pool->slabs, *next; slab != NULL; slab = next) {
+        next = slab->next;
+        for (size_t i = 0; i < SLAB_CHECKS; i++) {
+            mem_free(slab->checks[i].all_parts);
+            mem_free(slab->checks[i].all_members);
+            mem_free(slab->checks[i].bytes);
+        }
+        mem_free(slab);
     }
-    return n;
+    check_pool_init(pool);
 }
 
-/* A member of a check_all whose policy has no limits, or one of 0, is decided by that. */
-static bool is_asked_about(const struct check *first, const struct check *one)
+static int add_slab(struct check_pool *pool)
 {
-    return !one->policy->unlimited && (!first->is_all || policy_zero_limit(one->policy) == NULL);
+    struct check_slab *slab = mem_zalloc(sizeof *slab);
+    if (slab == NULL) return -1;
+
+    slab->next = pool->slabs;
+    pool->slabs = slab;
+    for (size_t i = 0; i < SLAB_CHECKS; i++) {
+        deadline_init(&slab->checks[i].deadline);
+        list_push_back(&pool->idle, &slab->checks[i].link);
+    }
+    return 0;
 }
 
-/* A limit of 0 asks nothing of its counter, which may be from before it was 0 all the same: a reset forgets that. */
-static bool is_member(const struct check *check, const struct limit *limit)
+struct check *check_pool_take(struct check_pool *pool)
 {
-    if (check->only != NULL) return limit == check->only;
-    return check->kind == OP_RESET ? !limit->shared : limit->limit > 0;
+    if (list_empty(&pool->idle) && add_slab(pool) < 0) return NULL;
+    struct check *check = LIST_ITEM(pool->idle.next, struct check, link);
+    list_remove(&check->link);
+    pool->n_out++;
+
+    memset(check, 0, offsetof(struct check, deadline));
+    list_init(&check->op.link);
+    check->one_part = (struct part){0};
+    check->parts = &check->one_part;
+    check->n_parts = 1;
+    return check;
+}
+
+void check_pool_return(struct check_pool *pool, struct check *check)
+{
+    CHECK(pool->n_out > 0 && list_empty(&check->link) && !deadline_is_set(&check->deadline) && !check->in_store);
+    policy_set_unref(check->set);
+    for (uint16_t i = 0; i < check->n_parts; i++) policy_set_unref(check->parts[i].set);
+    if (check->bytes_cap > KEEP_BYTES) {
+        mem_free(check->bytes);
+        check->bytes = NULL;
+        check->bytes_cap = 0;
+    }
+    pool->n_out--;
+    list_push_back(pool->idle.next, &check->link); /* before the first: the list is a stack */
+}
+
+/* ---- what is asked ---- */
+
+struct part *check_add_part(struct check *check)
+{
+    CHECK(!check->is_sealed);
+    if (check->n_parts == CHECK_PARTS_MAX) return NULL;
+    if (check->n_parts == 1) {
+        if (check->all_parts == NULL) check->all_parts = mem_alloc(CHECK_PARTS_MAX * sizeof *check->all_parts);
+        if (check->all_parts == NULL) return NULL;
+        check->all_parts[0] = check->one_part;
+        check->parts = check->all_parts;
+    }
+
+    struct part *part = &check->parts[check->n_parts++];
+    *part = (struct part){0};
+    return part;
+}
+
+int64_t check_asked(const struct check *check, const struct part *part)
+{
+    int64_t most = check->at_most;
+    if (check->op.kind == OP_REFUND) return 0;
+    if (most == 0) return part->cost;
+    for (uint16_t i = 0; i < part->policy->n_limits; i++) /* no limit can be asked for more at once */
+        if (part->policy->limits[i].max_cost < most) most = part->policy->limits[i].max_cost;
+    return most;
 }
 
 static bool owns_state(const struct policy *policy)
@@ -54,176 +126,316 @@ static bool owns_state(const struct policy *policy)
 
 bool check_owns_state(const struct check *check)
 {
-    return check->only != NULL || owns_state(check->policy);
+    return check->only != NULL || owns_state(check->parts->policy);
 }
 
-static struct slice next_id(const struct check *check, const struct key_split *split, key_parts parts, uint8_t **room)
+/* The candidate whose counters a reset forgets as well; NULL: none. */
+static const struct policy *forgotten_candidate(const struct check *check, const struct part *part)
 {
-    const struct key_format *format = check->policy->format;
-    struct slice id = key_format_id(format, split, parts, *room);
-    if (key_format_is_joined(format, parts)) *room += check->key.len;
+    return check->op.kind == OP_RESET && check->only == NULL ? part->policy->candidate : NULL;
+}
+
+/* A limit of 0 asks nothing of its counter, which may be from before it was 0 all the same: a reset forgets that. */
+static bool is_asked_about(const struct check *check, const struct limit *limit)
+{
+    if (check->only != NULL) return limit == check->only;
+    return check->op.kind == OP_RESET ? !limit->shared : limit->limit > 0;
+}
+
+/* ---- filling the op ---- */
+
+static uint8_t *append(uint8_t *to, const void *bytes, size_t len)
+{
+    if (len > 0) memcpy(to, bytes, len);
+    return to + len;
+}
+
+static uint8_t *append_number(uint8_t *to, size_t number)
+{
+    char text[NUMBER_MAX + 1];
+    int len = snprintf(text, sizeof text, "%zu", number);
+    return append(to, text, (size_t)len);
+}
+
+/* At most so many bytes has the name of the check's idempotency record. */
+static size_t record_name_max(const struct check *check)
+{
+    size_t len = strlen("notes1:") + NUMBER_MAX + 1 + check->request_id.len;
+    for (uint16_t i = 0; i < check->n_parts; i++)
+        len += NAME_MAX_LEN + sizeof CANDIDATE_MARK + NUMBER_MAX + 1 + check->parts[i].key.len + 1;
+    return len;
+}
+
+/* Memory for all that the check must keep: keys, the ids of shared limits, the record's name. NULL without. */
+static uint8_t *bytes_for(struct check *check)
+{
+    size_t len = check->request_id.len > 0 ? record_name_max(check) : 0;
+    for (uint16_t i = 0; i < check->n_parts; i++)
+        len += check->parts[i].key.len * (1U + check->parts[i].policy->n_joined);
+    if (len <= CHECK_INLINE_BYTES) return check->inline_bytes;
+    if (len <= check->bytes_cap) return check->bytes;
+
+    uint8_t *bytes = mem_realloc(check->bytes, len);
+    if (bytes == NULL) return NULL;
+    check->bytes = bytes;
+    check->bytes_cap = len;
+    return bytes;
+}
+
+static struct op_member *members_for(struct check *check)
+{
+    size_t n = 0;
+    for (uint16_t i = 0; i < check->n_parts; i++) {
+        const struct policy *candidate = forgotten_candidate(check, &check->parts[i]);
+        n += check->parts[i].policy->n_limits + (candidate != NULL ? candidate->n_limits : 0U);
+    }
+    CHECK(n <= POLICY_LIMITS_MAX);
+    if (n <= CHECK_INLINE_MEMBERS) return check->inline_members;
+    if (check->all_members == NULL) check->all_members = mem_alloc(POLICY_LIMITS_MAX * sizeof *check->all_members);
+    return check->all_members;
+}
+
+/* `note1:POLICY:LEN:KEY:ID`, of several parts `notes1:N:` and the same of each: no two questions have one name. */
+static void name_record(struct check *check, uint8_t *to)
+{
+    uint8_t *start = to;
+    bool several = check->n_parts > 1;
+    to = several ? append(to, "notes1:", strlen("notes1:")) : append(to, "note1:", strlen("note1:"));
+    if (several) to = append(append_number(to, check->n_parts), ":", 1);
+
+    for (uint16_t i = 0; i < check->n_parts; i++) {
+        const struct part *part = &check->parts[i];
+        to = append(to, part->policy->name, strlen(part->policy->name));
+        if (part->policy->is_candidate) to = append(to, CANDIDATE_MARK, strlen(CANDIDATE_MARK));
+        to = append(append_number(append(to, ":", 1), part->key.len), ":", 1);
+        to = append(append(to, part->key.data, part->key.len), ":", 1);
+    }
+    check->request_id.data = memcpy(to, check->request_id.data, check->request_id.len);
+    to += check->request_id.len;
+
+    check->op.note = (struct slice){start, (size_t)(to - start)};
+    for (uint16_t i = 0; i < check->n_parts;
+         i++) /* for none of its policies may it be charged twice in that one's time */
+        if (check->parts[i].policy->idempotency_ms > check->op.note_ms)
+            check->op.note_ms = check->parts[i].policy->idempotency_ms;
+}
+
+static struct slice next_id(const struct part *part, const struct key_split *split, key_parts parts, uint8_t **bytes)
+{
+    const struct key_format *format = part->policy->format;
+    struct slice id = key_format_id(format, split, parts, *bytes);
+    if (key_format_is_joined(format, parts)) *bytes += part->key.len;
     return id;
 }
 
 /* Of a policy with shared limits: what each one's counter goes by, and what they have in common. */
-static void set_ids(const struct check *check, struct op_member *members, uint16_t n)
+static uint8_t *set_ids(const struct part *part, struct op_member *members, uint16_t n, uint8_t *bytes)
 {
     struct key_split split;
-    uint8_t *room = check->ids;
-    CHECK(key_format_split(check->policy->format, check->key, &split)); /* who asked has seen to it */
-    struct slice common = next_id(check, &split, check->policy->common, &room);
+    CHECK(key_format_split(part->policy->format, part->key, &split)); /* the owner has seen to it */
+    struct slice common = next_id(part, &split, part->policy->common, &bytes);
     for (uint16_t i = 0; i < n; i++) {
         const struct limit *limit = members[i].limit;
-        if (limit->shared) members[i].key = next_id(check, &split, limit->parts, &room);
+        if (limit->shared) members[i].key = next_id(part, &split, limit->parts, &bytes);
         members[i].common = common;
     }
+    return bytes;
 }
 
-/* What `one` asks of the limits of `policy`, from members[n] on; returns how many there are then. */
-static uint16_t fill_from(const struct check *first, const struct check *one, const struct policy *policy,
-                          struct op_member *members, uint16_t n)
+/* The limits of `policy`, which is the part's or its candidate, as members. */
+static void add_members(struct check *check, const struct part *part, const struct policy *policy)
 {
-    /* reservations that have ended are given back to all limits or none */
-    bool sees_holds = policy->reserves && one->only == NULL;
+    struct op *op = &check->op;
+    bool sees_reservations = policy->reserves && check->only == NULL; /* they are given back to all limits or none */
     for (uint16_t i = 0; i < policy->n_limits; i++) {
         const struct limit *limit = &policy->limits[i];
-        if (!is_member(first, limit)) continue;
-        members[n++] = (struct op_member){
-            .limit = limit,
-            .key = one->key,
-            .hold_key = sees_holds ? one->key : (struct slice){NULL, 0},
-            .cost = one->cost,
-            .max_wait_us = one->has_max_wait ? limit_max_wait(limit, one->max_wait_us) : limit->max_wait_us,
-        };
+        if (!is_asked_about(check, limit)) continue;
+        struct op_member *member = &op->members[op->n_members++];
+        member->limit = limit;
+        member->key = part->key;
+        member->common = (struct slice){NULL, 0};
+        member->hold_key = sees_reservations ? part->key : (struct slice){NULL, 0};
+        member->cost = part->cost;
+        member->max_wait_us = check->has_max_wait ? limit_max_wait(limit, check->max_wait_us) : limit->max_wait_us;
+        member->seen1 = member->seen2 = member->refunded = 0;
+        member->removed = member->is_foreign = member->found = false;
     }
-    return n;
 }
 
-uint16_t check_fill_members(const struct check *first, struct op_member *members)
+static bool same_counter(const struct op_member *a, const struct op_member *b)
 {
-    uint16_t n = 0;
-    for (const struct check *one = first; one != NULL; one = check_after(first, one)) {
-        if (!is_asked_about(first, one)) continue;
-        uint16_t n_before = n;
-        n = fill_from(first, one, one->policy, members, n);
-        const struct policy *candidate = forgotten_candidate(one);
-        if (candidate != NULL) n = fill_from(first, one, candidate, members, n);
-        if (one->policy->shares) set_ids(one, members + n_before, n - n_before);
-    }
-    return n;
+    const struct limit *x = a->limit, *y = b->limit;
+    return x->key_head_len == y->key_head_len && memcmp(x->key_head, y->key_head, x->key_head_len) == 0 &&
+           slice_eq(a->key, b->key);
 }
 
-int64_t check_asked(const struct check *check)
+/* In a check_all: parts whose keys share a counter charge it once, with their sum. The members from `first` on are the
+ * present part's. */
+static void merge_shared(struct check *check, uint16_t first)
 {
-    const struct policy *policy = check->policy;
-    int64_t most = check->at_most;
-    if (check->kind == OP_REFUND) return 0;
-    if (most == 0) return check->cost;
-    for (uint16_t i = 0; i < policy->n_limits; i++) /* no limit can be asked for more at once */
-        if (policy->limits[i].max_cost < most) most = policy->limits[i].max_cost;
-    return most;
-}
-
-/* For none of its policies may the request be charged twice in that policy's time. */
-static uint32_t note_ms_of(const struct check *first)
-{
-    uint32_t longest = 0;
-    for (const struct check *one = first; one != NULL; one = check_after(first, one))
-        if (one->policy->idempotency_ms > longest) longest = one->policy->idempotency_ms;
-    return longest;
-}
-
-void check_fill_op(struct check *first, struct op *op, struct op_member *members)
-{
-    *op = (struct op){.kind = first->kind, .members = members, .party = first->party};
-    list_init(&op->link);
-    op->n_members =
-        first->kind == OP_RELEASE ? slot_fill_members(first->slot, members) : check_fill_members(first, members);
-    if (first->slot != NULL) op->slot = first->slot->id;
-    if (first->at_most > 0) op->at_most = check_asked(first);
-    if (first->kind == OP_RESERVE || first->kind == OP_SETTLE) op->hold = &first->hold;
-    op->note = first->note;
-    if (first->note.len > 0) op->note_ms = note_ms_of(first);
-}
-
-static void combine(struct check *check, const struct op_member *members)
-{
-    struct decision decisions[POLICY_LIMITS_MAX];
-    const struct limit *limits[POLICY_LIMITS_MAX];
-    for (uint16_t i = 0; i < check->policy->n_limits; i++) {
-        decisions[i] = members[i].decision;
-        limits[i] = members[i].limit;
-    }
-    decision_combine(&check->decision, decisions, limits, check->policy->n_limits);
-}
-
-/* From the answers to its limits, of which none is 0. */
-static void take_decision(struct check *check, const struct op_member *members)
-{
-    if (n_asked(check) > 1) {
-        combine(check, members);
-    } else {
-        check->decision = members[0].decision;
-        check->decision.bound_by = NULL;
-    }
-    check->decision.policy_version = check->policy->version;
-}
-
-void check_take_answer(struct check *first, const struct op *op, enum source source)
-{
-    if (op->kind == OP_RESET) {
-        for (uint16_t i = 0; i < op->n_members; i++) first->removed |= op->members[i].removed;
-        return;
-    }
-    for (uint16_t i = 0; i < op->n_members && op->kind == OP_REFUND; i++)
-        if (op->members[i].refunded > first->refunded) first->refunded = op->members[i].refunded;
-    if (op->kind == OP_RELEASE) {
-        first->removed = true;
-        for (uint16_t i = 0; i < op->n_members; i++) first->removed &= op->members[i].found;
-        return;
-    }
-    const struct op_member *members = op->members;
-    for (struct check *one = first; one != NULL; one = check_after(first, one)) {
-        if (one->policy->unlimited) continue;
-        if (is_asked_about(first, one)) {
-            take_decision(one, members);
-            members += n_asked(one);
+    struct op *op = &check->op;
+    uint16_t n = first;
+    for (uint16_t i = first; i < op->n_members; i++) {
+        uint16_t same = 0;
+        while (same < first && !same_counter(&op->members[same], &op->members[i])) same++;
+        if (same == first) {
+            check->limits[check->n_limits++] = (uint8_t)n;
+            if (n != i) op->members[n] = op->members[i];
+            n++;
+        } else {
+            int64_t *cost = &op->members[same].cost, more = op->members[i].cost;
+            check->limits[check->n_limits++] = (uint8_t)same;
+            *cost = *cost < EXACT_MAX - more ? *cost + more : EXACT_MAX;
+            check->is_merged = true;
         }
-        one->decision.source = source;
-        one->decision.reason = REASON_NONE;
     }
-    CHECK(members == op->members + op->n_members);
+    op->n_members = n;
 }
 
-/* The first member that anything was asked of; who is unlimited, decides nothing. */
-static const struct check *find_decider(const struct check *const *members, size_t n)
+/* What the part asks of the store. In a check_all a part that its policy alone decides asks nothing. */
+static uint8_t *add_part(struct check *check, struct part *part, uint8_t *bytes)
+{
+    struct op *op = &check->op;
+    uint16_t first = op->n_members;
+    part->zero = policy_zero_limit(part->policy);
+    part->first = check->n_limits;
+    part->n = 0;
+    if (part->policy->unlimited || (check->n_parts > 1 && part->zero != NULL)) return bytes;
+
+    add_members(check, part, part->policy);
+    part->n = (uint8_t)(op->n_members - first);
+    const struct policy *candidate = forgotten_candidate(check, part);
+    if (candidate != NULL) add_members(check, part, candidate);
+    if (part->policy->shares) bytes = set_ids(part, op->members + first, op->n_members - first, bytes);
+
+    if (check->n_parts > 1)
+        merge_shared(check, first);
+    else
+        for (uint8_t i = 0; i < part->n; i++) check->limits[check->n_limits++] = i;
+    return bytes;
+}
+
+int check_seal(struct check *check)
+{
+    struct op *op = &check->op;
+    CHECK(!check->is_sealed && check->n_parts > 0);
+    uint8_t *bytes = bytes_for(check);
+    op->members = members_for(check);
+    if (bytes == NULL || op->members == NULL) return -1;
+
+    check->is_sealed = true;
+    op->n_members = 0;
+    for (uint16_t i = 0; i < check->n_parts; i++) {
+        struct slice *key = &check->parts[i].key;
+        uint8_t *end = append(bytes, key->data, key->len);
+        *key = (struct slice){bytes, key->len};
+        bytes = end;
+    }
+    for (uint16_t i = 0; i < check->n_parts; i++) bytes = add_part(check, &check->parts[i], bytes);
+    for (uint16_t i = 0; check->is_merged && i < op->n_members; i++) /* no list of reservations is one key's then */
+        op->members[i].hold_key = (struct slice){NULL, 0};
+
+    if (check->request_id.len > 0) name_record(check, bytes);
+    if (check->at_most > 0) op->at_most = check_asked(check, check->parts);
+    if (op->kind == OP_RESERVE || op->kind == OP_SETTLE) op->hold = &check->hold;
+    return 0;
+}
+
+int check_seal_release(struct check *check)
+{
+    struct op *op = &check->op;
+    const struct slot *slot = check->slot;
+    op->members = slot->n_members <= CHECK_INLINE_MEMBERS ? check->inline_members : check->all_members;
+    if (op->members == NULL) op->members = check->all_members = mem_alloc(POLICY_LIMITS_MAX * sizeof op->members[0]);
+    if (op->members == NULL) return -1;
+
+    check->is_sealed = true;
+    op->kind = OP_RELEASE;
+    op->n_members = slot_fill_members(slot, op->members);
+    op->slot = slot->id;
+    return 0;
+}
+
+/* ---- the answer ---- */
+
+/* The limits of one part as one decision. */
+static void take_decision(const struct check *check, struct part *part, const struct op_member *members)
+{
+    const uint8_t *places = check->limits + part->first;
+    if (part->n == 1) {
+        part->decision = members[places[0]].decision;
+        part->decision.bound_by = NULL;
+    } else {
+        struct decision decisions[POLICY_LIMITS_MAX];
+        const struct limit *limits[POLICY_LIMITS_MAX];
+        for (uint8_t i = 0; i < part->n; i++) {
+            decisions[i] = members[places[i]].decision;
+            limits[i] = members[places[i]].limit;
+        }
+        decision_combine(&part->decision, decisions, limits, part->n);
+    }
+    if (check->is_merged && part->decision.granted > 0) part->decision.granted = part->cost; /* not the sum */
+    part->decision.policy_version = part->policy->version;
+}
+
+void check_take_answer(struct check *check, const struct op *op, enum source source)
+{
+    const struct op_member *members = op->members;
+    switch (op->kind) {
+    case OP_RESET:
+        for (uint16_t i = 0; i < op->n_members; i++) check->removed |= members[i].removed;
+        return;
+    case OP_RELEASE:
+        check->removed = true;
+        for (uint16_t i = 0; i < op->n_members; i++) check->removed &= members[i].found;
+        return;
+    case OP_REFUND:
+        for (uint16_t i = 0; i < op->n_members; i++)
+            if (members[i].refunded > check->refunded) check->refunded = members[i].refunded;
+        break;
+    default: break;
+    }
+
+    for (uint16_t i = 0; i < check->n_parts; i++) {
+        struct part *part = &check->parts[i];
+        if (part->policy->unlimited) continue;
+        if (part->n > 0) take_decision(check, part, members);
+        part->decision.source = source;
+        part->decision.reason = REASON_NONE;
+    }
+}
+
+/* The first part that anything was asked of; one that is unlimited decides nothing. */
+static const struct decision *find_decider(const struct part *const *parts, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (!members[i]->policy->unlimited) return members[i];
-    return members[0];
+        if (!parts[i]->policy->unlimited) return &parts[i]->decision;
+    return &parts[0]->decision;
 }
 
-void check_whole(const struct check *const *members, size_t n, struct decision *ret)
+void check_combine(const struct part *const *parts, size_t n, struct decision *ret)
 {
     enum { FOLD = 31 };
-    struct decision decisions[POLICY_LIMITS_MAX];
-    const struct limit *limits[POLICY_LIMITS_MAX];
+    struct decision decisions[CHECK_PARTS_MAX];
+    const struct limit *limits[CHECK_PARTS_MAX];
     int64_t granted = 0;
     uint32_t version = 0;
-    CHECK(n >= 1 && n <= POLICY_LIMITS_MAX);
+    CHECK(n >= 1 && n <= CHECK_PARTS_MAX);
     for (size_t i = 0; i < n; i++) {
-        const struct check *one = members[i];
-        decisions[i] = one->decision;
-        limits[i] = one->decision.bound_by != NULL ? one->decision.bound_by : &one->policy->limits[0];
-        granted += one->decision.granted;
-        version = version * FOLD + one->policy->version;
+        const struct decision *decision = &parts[i]->decision;
+        decisions[i] = *decision;
+        limits[i] = decision->bound_by != NULL ? decision->bound_by : &parts[i]->policy->limits[0];
+        granted += decision->granted;
+        version = version * FOLD + parts[i]->policy->version;
     }
+
     decision_combine(ret, decisions, limits, n);
     ret->granted = ret->allowed ? granted : 0;
     ret->policy_version = version;
-    ret->source = find_decider(members, n)->decision.source;
-    ret->reason = find_decider(members, n)->decision.reason;
-    if (ret->source != SOURCE_DENY) return;
-    ret->bound_by = NULL; /* none of them denied */
-    ret->reset_after_ms = 0;
+    ret->source = find_decider(parts, n)->source;
+    ret->reason = find_decider(parts, n)->reason;
+    if (ret->source == SOURCE_DENY) { /* no limit denied */
+        ret->bound_by = NULL;
+        ret->reset_after_ms = 0;
+    }
 }

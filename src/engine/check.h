@@ -1,15 +1,19 @@
 /*
- * check.h: one check from admission to release.
+ * check.h: one question on its way from admission to release: an op for a store, and what its owner and the engine keep
+ * with it.
  *
- * A check has two owners: the asker (a session's call, or the engine itself, for a sweep or a candidate) until it
- * releases it, before or after `done`, and the store from submit until reply or loss. It goes back to the pool when
- * both have let go. It carries everything its life needs; a pooled check keeps its key and member storage, so a
- * warmed-up daemon allocates nothing here.
+ *   engine_check_new   from the pool; the owner sets the op's kind and party, and the options
+ *                      and each part's policy, key and cost: one, or of a check_all several (check_add_part)
+ *   check_seal         copies the keys and fills the op in place: nothing points into the message any more
+ *   engine_submit      done runs exactly once
+ *   check_release      back to the pool when owner and store have both let go
  *
- * The members of a check_all are a check each, chained by `also`. The first stands for all: it alone
- * is submitted, answered and released, its op has the limits of them all, and the others' keys live
- * as long as it does. Each gets its own decision; check_whole() makes one of them. A shadow policy is not among them:
- * it is asked apart, so that it takes nothing from the others and denies them nothing.
+ * Two hold a check: its owner (a request, or the engine itself for a sweep or a candidate) until it releases it, before
+ * or after `done`; and the store from submit until reply or loss. A check in the pool keeps its memory, so a warmed-up
+ * daemon allocates nothing here.
+ *
+ * The parts of a check_all are charged all or none: their limits are the members of one op. A shadow policy is not
+ * among them: it is a check of its own, so that it takes nothing from the others and denies them nothing.
  */
 #ifndef RL_ENGINE_CHECK_H
 #define RL_ENGINE_CHECK_H
@@ -27,99 +31,127 @@
 struct engine;
 struct slot;
 
-enum { CHECK_INLINE_KEY = 96, CHECK_INLINE_MEMBERS = 2, REQUEST_ID_MAX = 64 };
+enum {
+    CHECK_INLINE_BYTES = 96,
+    CHECK_INLINE_MEMBERS = 2,
+    CHECK_PARTS_MAX = POLICY_LIMITS_MAX,
+    REQUEST_ID_MAX = 64,
+};
+
+enum check_state {
+    CHECK_NEW,
+    CHECK_WAITING,  /* submitted: its owner waits for the answer */
+    CHECK_ANSWERED, /* `done` ran, and the owner still has it */
+    CHECK_OVER,     /* answered and released */
+    CHECK_LEFT,     /* released without an answer; as after CHECK_OVER, the store may still hold its op */
+};
 
 enum trial_verdict { VERDICT_NONE, VERDICT_ALLOWED, VERDICT_DENIED };
 
-struct check {
-    /* the asker's */
-    enum op_kind kind;
-    uint64_t party;              /* the connection's number, for a fair share of the store; 0 = the engine itself */
-    uint32_t deadline_ms;        /* 0 = the policy's */
-    const struct policy *policy; /* held through `set` */
-    struct slice key;            /* into inline_key or big_key */
-    const struct limit *only;    /* OP_RESET and OP_REFUND: the one limit of the policy that is meant, whoever shares
-                                    its counter; NULL: those that a plain one is about */
+/* One policy and key of a check. */
+struct part {
+    const struct policy *policy; /* what counts for the key: the policy or one of its overrides */
+    struct policy_set *set;      /* of a policy that the request brought: its own, one reference; NULL = the check's */
+    const struct limit *zero;    /* its first limit of 0, which denies whatever costs something; NULL = none */
+    struct slice key;            /* the client's; in the check's bytes once that is sealed */
     int64_t cost;                /* of a refund: the units; with at_most: 1 */
-    int64_t at_most;             /* as many units as fit, up to this; 0 = the cost */
-    uint8_t request_id_len;      /* 0 = none; of a check_all that of the first counts */
-    bool has_max_wait;           /* else the policy's */
-    int64_t max_wait_us;         /* a delay that will do, where the policy's may be longer */
-    void (*done)(struct check *check); /* exactly once; may run within engine_submit(); never once released */
-    void *asker;                       /* not owned; the engine never looks */
-    struct check *next;                /* the asker's: the next one of the same request; not owned */
-    enum reason local_reason;          /* OP_SETTLE: not NONE: a local failure answer, for this, made the hold */
-    struct slot *slot;                 /* OP_ACQUIRE and OP_RELEASE: the one it is about, not owned */
-    bool is_all;                       /* the first of a check_all: those behind it are its members too */
-    struct check *also;                /* of a check_all: the member behind it; owned by the first */
-
-    struct check *beside; /* the check that asks its policy's candidate, or of such a one the check it was made for;
-                             NULL once that is over (candidate.h) */
-    enum trial_verdict verdict;  /* of a candidate's check: its own */
-    enum trial_verdict enforced; /* and that of the other one */
-
-    /* the answer */
-    enum error_code error;     /* ERROR_NONE: the decision counts */
-    const char *error_message; /* static */
-    struct decision decision;
-    bool removed;     /* OP_RESET; OP_RELEASE: given back */
-    int64_t refunded; /* OP_REFUND: of several limits the most that one gave back */
-
-    /* the engine's */
-    bool answered;    /* `done` ran */
-    bool released;    /* the asker has let go; `asker` may be gone */
-    bool store_holds; /* between SUBMIT_PENDING and op.done */
-    struct engine *engine;
-    struct policy_set *set; /* one reference */
-    struct deadline deadline;
-    struct op op;
-    struct slice note; /* check_note.h; empty until named */
-
-    /* kept while in the pool */
-    struct list link;          /* in the pool */
-    struct op_hold hold;       /* meaningless but for OP_RESERVE, where the asker sets ttl_ms, and OP_SETTLE, where he
-                                  sets all but the results */
-    struct op_member *members; /* inline_members or big_members */
-    struct op_member *big_members; /* owned; NULL until a policy of more limits came; room for POLICY_LIMITS_MAX */
-    uint8_t *big_key;              /* owned; NULL until a longer key came */
-    size_t big_cap;
-    uint8_t *ids; /* owned; NULL until a policy came that joins parts of the key */
-    size_t ids_cap;
-    uint8_t *note_bytes; /* owned; NULL until a request id came */
-    size_t note_cap;
-    uint8_t request_id[REQUEST_ID_MAX];
-    struct op_member inline_members[CHECK_INLINE_MEMBERS];
-    uint8_t inline_key[CHECK_INLINE_KEY];
+    struct check *trial;         /* the check that asks the policy's candidate, until one of the two is over; or NULL */
+    uint32_t place;              /* the owner's: where it stands in its list */
+    uint8_t first, n;            /* the limits that the store is asked about: n places in the check's `limits` */
+    struct decision decision;    /* the answer */
 };
 
-static inline void check_set_request_id(struct check *check, struct slice id)
+struct check {
+    struct op op; /* the owner sets kind and party; check_seal() the rest */
+
+    /* the owner's */
+    struct part *parts; /* one_part, or all_parts */
+    uint16_t n_parts;
+    bool has_max_wait;        /* else each limit's own */
+    const struct limit *only; /* OP_RESET and OP_REFUND: the one limit of the policy that is meant, whoever shares its
+                                 counter; NULL: all that the kind is about */
+    int64_t max_wait_us;      /* a longer delay is a denial */
+    int64_t at_most;          /* as many units as fit, up to this; 0 = the cost */
+    uint32_t deadline_ms;     /* 0 = the policies' */
+    enum reason local_reason; /* OP_SETTLE: not NONE: a local failure answer, for this reason, made the reservation */
+    struct slice request_id;  /* empty = none; its bytes are the owner's until check_seal() */
+    struct slot *slot;        /* OP_ACQUIRE and OP_RELEASE: the one it is about, not owned */
+    void (*done)(struct check *check); /* exactly once; may run within engine_submit(); never once released */
+    void *owner;                       /* the engine never looks */
+    struct check *next;                /* the owner's next one; not owned */
+
+    /* the answer, with each part's decision */
+    enum error_code error;     /* ERROR_NONE: the decisions count */
+    const char *error_message; /* static */
+    bool removed;              /* OP_RESET; OP_RELEASE: given back */
+    int64_t refunded;          /* OP_REFUND: of several limits the most that one gave back */
+
+    /* the engine's */
+    enum check_state state;
+    bool in_store;  /* between SUBMIT_PENDING and op.done */
+    bool is_sealed; /* its op is filled */
+    bool is_merged; /* parts of it share a counter, which is charged their sum */
+    uint8_t n_limits;
+    struct engine *engine;
+    struct policy_set *set; /* the policies when it came: one reference */
+    struct part *tries;     /* of a candidate's check: the part it was made for; NULL once that is over (candidate.h) */
+    enum trial_verdict verdict, enforced; /* of a candidate's check: its own, and that of the part's policy */
+    uint8_t limits[POLICY_LIMITS_MAX];    /* of part after part each limit's place among the op's members: n_limits */
+
+    /* kept while in the pool */
+    struct deadline deadline;
+    struct list link;    /* in the pool */
+    struct op_hold hold; /* OP_RESERVE: the owner sets ttl_ms; OP_SETTLE: all but the results */
+    struct part one_part;
+    struct part *all_parts;        /* owned; NULL until a check_all came; CHECK_PARTS_MAX */
+    struct op_member *all_members; /* owned; NULL until more limits came; POLICY_LIMITS_MAX */
+    uint8_t *bytes;                /* owned; NULL until longer ones came than inline_bytes has space for */
+    size_t bytes_cap;
+    struct op_member inline_members[CHECK_INLINE_MEMBERS];
+    uint8_t inline_bytes[CHECK_INLINE_BYTES]; /* keys, ids of shared limits, the idempotency record's name */
+};
+
+/* ---- the pool: slabs that grow with need and are kept; the last one returned is the next one taken ---- */
+
+struct check_slab;
+
+struct check_pool {
+    struct list idle;
+    struct check_slab *slabs; /* owned */
+    size_t n_out;             /* checks taken and not yet returned */
+};
+
+void check_pool_init(struct check_pool *pool);
+void check_pool_fini(struct check_pool *pool);          /* every check must be back */
+struct check *check_pool_take(struct check_pool *pool); /* with one part, else zero; NULL without memory */
+void check_pool_return(struct check_pool *pool, struct check *check); /* lets go of its policies */
+
+/* ---- the question ---- */
+
+/* A part behind the first, zero, for the caller to fill; NULL without memory, or where there are CHECK_PARTS_MAX
+ * already. Its key's bytes stay the caller's until check_seal(). */
+struct part *check_add_part(struct check *check);
+/* Whose set holds the part's policy. */
+static inline struct policy_set *check_set_of(const struct check *check, const struct part *part)
 {
-    check->request_id_len = (uint8_t)id.len; /* at most REQUEST_ID_MAX */
-    if (id.len > 0) memcpy(check->request_id, id.data, id.len);
+    return part->set != NULL ? part->set : check->set;
 }
 
-/* The check behind `check` in the chain that `first` stands for; NULL at its end. */
-static inline struct check *check_after(const struct check *first, const struct check *check)
-{
-    return first->is_all ? check->also : NULL;
-}
+/* Copy the keys and fill the op, once the owner has set everything. Each key fits its policy's format; all policies
+ * together have POLICY_LIMITS_MAX limits at most. 0, or -1 without memory. */
+int check_seal(struct check *check);
+/* The same for an OP_RELEASE, whose members are the slot's. */
+int check_seal_release(struct check *check);
 
-int64_t check_asked(const struct check *check);   /* the units it would be granted where nothing is used yet */
-uint32_t check_count(const struct check *first);  /* the checks of its chain: 1, or a check_all's members */
-size_t check_n_limits(const struct check *first); /* of all their policies; for a reset, their candidates' too */
-/* Has a reset anything to forget? Where it names no limit, only counters that belong to the key as a whole are its own.
- */
+int64_t check_asked(const struct check *check, const struct part *part); /* units granted where nothing is used yet */
+/* Does a reset forget anything? A plain one forgets only counters that belong to the key as a whole. */
 bool check_owns_state(const struct check *check);
-/* The policies' limits as questions at `members` (room for check_n_limits()), but for those of limit 0, which no store
- * is asked about, in a check_all for the policies that have one, and in a reset for the limits that the key shares with
- * others; a reset forgets the candidates' states as well. Where one limit is named, it is that one alone. Ids of parts
- * are joined in the checks' own room: check_reserve_ids() comes before. Returns how many. */
-uint16_t check_fill_members(const struct check *first, struct op_member *members);
-/* The check as a question to a store, with such members. */
-void check_fill_op(struct check *first, struct op *op, struct op_member *members);
-/* The members' answers as each check's one answer, said to come from `source`. */
-void check_take_answer(struct check *first, const struct op *op, enum source source);
-/* One decision of n answered members of a check_all; its `granted` is the sum of theirs. */
-void check_whole(const struct check *const *members, size_t n, struct decision *ret);
+
+/* ---- the answer ---- */
+
+/* The members' answers as each part's decision, said to come from `source`. */
+void check_take_answer(struct check *check, const struct op *op, enum source source);
+/* One decision of n answered parts of a check_all; its `granted` is the sum of theirs. */
+void check_combine(const struct part *const *parts, size_t n, struct decision *ret);
 
 #endif

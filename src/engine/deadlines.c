@@ -39,6 +39,11 @@ static struct deadline_lane *lane_for(struct deadlines *deadlines, int64_t durat
     return empty;
 }
 
+int deadlines_reserve(struct deadlines *deadlines)
+{
+    return heap_reserve(&deadlines->others);
+}
+
 int deadlines_set(struct deadlines *deadlines, struct deadline *deadline, int64_t now_us, int64_t duration_us)
 {
     CHECK(!deadline_is_set(deadline));

@@ -1,13 +1,40 @@
-#include "engine/engine_private.h"
+#include "engine/engine.h"
 
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/counters.h"
 #include "base/exact.h"
-#include "engine/check_note.h"
-#include "engine/check_unasked.h"
+#include "base/hash.h"
+#include "engine/candidate.h"
+#include "engine/failure.h"
+#include "engine/reservations.h"
 
-enum { EXPIRED_PER_TICK = 256 };
+enum {
+    EXPIRED_PER_TICK = 256,
+    SWEEPS_PER_TICK = 64,
+    SWEEP_RETRY_US = 5000000,
+};
+
+struct engine {
+    struct clock *clock; /* not owned */
+    struct store store;
+    struct policy_set *set; /* one reference */
+    uint64_t generation;    /* how many sets came before this one */
+    struct check_pool pool;
+    struct deadlines deadlines; /* of every check that waits for the store */
+    struct failure failure;
+    struct candidates candidates;
+    struct reservations reservations;
+    uint64_t n_reserved; /* ever */
+    struct slots slots;
+    uint32_t max_inflight;
+    size_t n_orphans;    /* checks that their owner has let go, and whose reply is still to come */
+    size_t n_more_parts; /* of check_alls under way: the parts beyond each one's first */
+    bool closing;
+    bool store_closed;
+    void (*on_closed)(void *arg);
+    void *on_closed_arg;
+};
 
 /* The end is arithmetic: the store is closed and every check is back. */
 static void maybe_closed(struct engine *engine)
@@ -15,6 +42,7 @@ static void maybe_closed(struct engine *engine)
     if (!engine->store_closed || engine->pool.n_out > 0 || engine->slots.n > 0) return;
     void (*on_closed)(void *arg) = engine->on_closed;
     void *arg = engine->on_closed_arg;
+    counters.inflight = 0;
     slots_fini(&engine->slots);
     failure_fini(&engine->failure);
     reservations_fini(&engine->reservations);
@@ -52,13 +80,15 @@ struct engine *engine_new(struct clock *clock, struct store store, struct policy
     return engine;
 }
 
+/* ---- checks out of the pool ---- */
+
 /* Checks that somebody waits for, or will. */
 static size_t n_inflight(const struct engine *engine)
 {
-    return engine->pool.n_out - engine->n_tombs - engine->candidates.n;
+    return engine->pool.n_out + engine->n_more_parts - engine->n_orphans - engine->candidates.n;
 }
 
-static void update_gauge(const struct engine *engine)
+void engine_update_gauges(const struct engine *engine)
 {
     counters.inflight = n_inflight(engine);
 }
@@ -68,104 +98,126 @@ bool engine_is_full(const struct engine *engine)
     return n_inflight(engine) >= engine->max_inflight;
 }
 
-struct check *engine_check_new(struct engine *engine, struct slice key)
+struct check *engine_check_new(struct engine *engine)
 {
-    struct check *check = engine_is_full(engine) || engine->closing ? NULL : check_pool_take(&engine->pool, key);
+    struct check *check = engine_is_full(engine) || engine->closing ? NULL : check_pool_take(&engine->pool);
     if (check == NULL) {
         counters.overloaded++;
         return NULL;
     }
     check->engine = engine;
     check->set = policy_set_ref(engine->set);
-    update_gauge(engine);
     return check;
 }
 
-void check_hold_set(struct check *check, struct policy_set *set)
+void check_use_set(struct check *check, struct policy_set *set)
 {
     policy_set_unref(check->set);
     check->set = policy_set_ref(set);
 }
 
-/* The check, and what it stands for. */
-static void give_back(struct check *first)
+static void give_back(struct check *check)
 {
-    struct engine *engine = first->engine;
-    bool is_all = first->is_all;
-    for (struct check *check = first, *next; check != NULL; check = next) {
-        next = is_all ? check->also : NULL;
-        policy_set_unref(check->set);
-        check_pool_return(&engine->pool, check);
-    }
-    update_gauge(engine);
-    maybe_closed(engine);
+    struct engine *engine = check->engine;
+    check_pool_return(&engine->pool, check);
+    if (engine->closing) maybe_closed(engine);
 }
 
 void check_release(struct check *check)
 {
-    CHECK(!check->released);
-    check->released = true;
-    candidates_enforced(check);
-    if (check->kind == OP_ACQUIRE && !check->answered && check->slot != NULL) slot_leave(check->slot);
-    deadlines_unset(&check->engine->deadlines, &check->deadline);
-    if (!check->store_holds) {
+    struct engine *engine = check->engine;
+    CHECK(check->state != CHECK_OVER && check->state != CHECK_LEFT);
+    if (check->state != CHECK_NEW) engine->n_more_parts -= check->n_parts - 1U;
+    if (check->state == CHECK_WAITING) {
+        candidates_enforced(check);
+        deadlines_unset(&engine->deadlines, &check->deadline);
+    }
+    if (check->op.kind == OP_ACQUIRE && check->state != CHECK_ANSWERED && check->slot != NULL) slot_leave(check->slot);
+
+    check->state = check->state == CHECK_ANSWERED ? CHECK_OVER : CHECK_LEFT;
+    if (check->in_store)
+        engine->n_orphans++;
+    else
         give_back(check);
-        return;
-    }
-    check->engine->n_tombs += check_count(check);
-    update_gauge(check->engine);
 }
 
-static void count_decided(const struct check *first)
+/* ---- the answer ---- */
+
+static bool is_verdict(const struct check *check)
 {
-    bool allowed = true, shadow_denied = first->decision.shadow_denied;
-    for (const struct check *one = first; one != NULL; one = check_after(first, one)) allowed &= one->decision.allowed;
-    for (const struct check *one = first; one != NULL; one = check_after(first, one)) {
-        struct policy_counts *counts = one->policy->counts;
+    return op_is_check(check->op.kind) && check->error == ERROR_NONE;
+}
+
+static void count_decided(const struct check *check)
+{
+    bool allowed = true;
+    for (uint16_t i = 0; i < check->n_parts; i++) allowed &= check->parts[i].decision.allowed;
+    for (uint16_t i = 0; i < check->n_parts; i++) {
+        const struct part *part = &check->parts[i];
+        struct policy_counts *counts = part->policy->counts;
         *(allowed ? &counts->allowed : &counts->denied) += 1;
-        *(allowed ? &counters.allowed : &counters.denied) += 1;
+        counts->shadow_denied += part->decision.shadow_denied;
+        counters.shadow_denied += part->decision.shadow_denied;
     }
-    first->policy->counts->shadow_denied += shadow_denied; /* which stands alone */
-    counters.shadow_denied += shadow_denied;
+    *(allowed ? &counters.allowed : &counters.denied) += check->n_parts;
 }
 
-static void soften(struct check *check)
+/* An unlimited part is granted what it asks for, where the others are. */
+static void answer_unlimited(struct check *check)
 {
-    bool decides = op_is_check(check->kind) || check->kind == OP_PEEK;
-    if (decides && check->error == ERROR_NONE) decision_shadow(&check->decision);
+    bool allowed = true;
+    for (uint16_t i = 0; i < check->n_parts; i++)
+        allowed &= check->parts[i].policy->unlimited || check->parts[i].decision.allowed;
+
+    for (uint16_t i = 0; i < check->n_parts; i++) {
+        struct part *part = &check->parts[i];
+        if (!part->policy->unlimited) continue;
+        part->decision = (struct decision){
+            .allowed = true,
+            .limit = UNLIMITED,
+            .remaining = UNLIMITED,
+            .granted = allowed ? check_asked(check, part) : 0,
+            .source = SOURCE_UNLIMITED,
+            .policy_version = part->policy->version,
+        };
+    }
 }
 
-/* Whoever asked for a slot is told whether it is theirs. */
+/* A check_all has no part in shadow. */
+static void apply_shadow(struct check *check)
+{
+    bool decides = op_is_check(check->op.kind) || check->op.kind == OP_PEEK;
+    if (decides && check->error == ERROR_NONE) decision_shadow(&check->parts->decision);
+}
+
+/* The owner of an OP_ACQUIRE learns whether the slot is theirs. */
 static void answer_acquire(struct check *check)
 {
-    if (check->error == ERROR_NONE && check->decision.allowed)
-        slot_held(check->slot, check->decision.source == SOURCE_LOCAL);
+    const struct decision *decision = &check->parts->decision;
+    if (check->error == ERROR_NONE && decision->allowed)
+        slot_held(check->slot, decision->source == SOURCE_LOCAL);
     else
         slot_leave(check->slot);
 }
 
-static bool is_verdict(const struct check *check)
-{
-    return op_is_check(check->kind) && check->error == ERROR_NONE;
-}
-
-/* The last touch of `check`: its asker may release it within done. */
+/* The last touch of `check`: its owner may release it within done. */
 static void answer(struct check *check)
 {
-    CHECK(!check->answered && !check->released);
-    check->answered = true;
+    const struct policy *policy = check->parts->policy;
+    CHECK(check->state == CHECK_WAITING);
     deadlines_unset(&check->engine->deadlines, &check->deadline);
-    if (check->is_all || check->policy->unlimited) check_answer_unlimited(check);
-    if (check->policy->shadow) soften(check);
+    if (check->n_parts > 1 || policy->unlimited) answer_unlimited(check);
+    if (policy->shadow) apply_shadow(check);
     if (is_verdict(check)) count_decided(check);
-    if (check->kind == OP_ACQUIRE) answer_acquire(check);
+    if (check->op.kind == OP_ACQUIRE) answer_acquire(check);
+    check->state = CHECK_ANSWERED;
     candidates_enforced(check);
     check->done(check);
 }
 
 static void fail(struct check *check, enum reason reason)
 {
-    if (check->kind != OP_RELEASE) failure_answer(&check->engine->failure, check, reason);
+    if (check->op.kind != OP_RELEASE) failure_answer(&check->engine->failure, check, reason);
     answer(check);
 }
 
@@ -176,13 +228,182 @@ static void decided(struct check *check)
     answer(check);
 }
 
+/* A part that its policy alone decides: an unlimited one admits everything, a limit of 0 nothing, and no store need be
+ * asked. What may have been counted before the limit was 0, a reset forgets. */
+static bool answer_by_policy(const struct check *check, struct part *part, enum source source)
+{
+    const struct policy *policy = part->policy;
+    const struct limit *zero = part->zero;
+    if (check->op.kind == OP_RESET) return !check_owns_state(check);
+    if (check->only != NULL) zero = check->only->limit == 0 ? check->only : NULL;
+    if (zero == NULL && !policy->unlimited) return false;
+    counters.decided_unlimited++;
+    if (policy->unlimited) return true; /* answer_unlimited() says what */
+
+    bool allowed = part->cost == 0 || check->op.kind == OP_REFUND; /* there is nothing to give back */
+    part->decision = (struct decision){
+        .allowed = allowed,
+        .retry_after_ms = allowed ? 0 : RETRY_NEVER,
+        .bound_by = !allowed && policy->n_limits > 1 ? zero : NULL,
+        .source = source,
+        .policy_version = policy->version,
+    };
+    return true;
+}
+
+/* Is everything decided without the store? One denial is enough for all parts. */
+static bool decide_by_policies(struct check *check, enum source source)
+{
+    bool all = true, denied = false;
+    for (uint16_t i = 0; i < check->n_parts; i++) {
+        struct part *part = &check->parts[i];
+        if (!answer_by_policy(check, part, source))
+            all = false;
+        else if (!part->policy->unlimited && check->op.kind != OP_RESET && !part->decision.allowed)
+            denied = true;
+    }
+    for (uint16_t i = 0; denied && i < check->n_parts; i++) { /* the others would not deny, as far as is known */
+        struct part *part = &check->parts[i];
+        if (part->zero != NULL || part->policy->unlimited) continue;
+        part->decision = (struct decision){
+            .allowed = true,
+            .limit = policy_capacity(part->policy),
+            .source = source,
+            .policy_version = part->policy->version,
+        };
+    }
+    if (all || denied) check->op.n_members = 0; /* no answer of the store's is among the members */
+    return all || denied;
+}
+
+/* ---- reservations ---- */
+
+/* Draw an id that no other daemon draws either. */
+static void start_reservation(struct engine *engine, struct check *check)
+{
+    const struct {
+        uint64_t n;
+        int64_t at_us;
+    } seed = {++engine->n_reserved, engine->clock->mono_us};
+    check->hold = (struct op_hold){
+        .id = hash_keyed(&seed, sizeof seed), .units = check->parts->cost, .ttl_ms = check->hold.ttl_ms};
+}
+
+/* To give it back at its end, counted from from_us. False where there is no place for it. */
+static bool start_timer(const struct check *check, int64_t from_us)
+{
+    const struct part *part = check->parts;
+    return reservations_add(&check->engine->reservations, check->hold.id, part->policy->name, part->key, from_us,
+                            check->hold.ttl_ms);
+}
+
+/* The store has decided `check`, whether or not anybody still waits for that. */
+static void note_reservation(const struct check *check)
+{
+    struct engine *engine = check->engine;
+    const struct op_hold *hold = &check->hold;
+    if (check->op.kind == OP_SETTLE) {
+        counters.reservations_settled += !hold->ended;
+        reservations_forget(&engine->reservations, hold->id);
+    } else if (check->op.kind == OP_RESERVE && hold->held) {
+        counters.reservations_made++;
+        if (engine->clock->manual) return; /* no timer knows when the limits' now is moved */
+        if (!start_timer(check, engine->clock->mono_us)) counters.reservations_untimed++;
+    }
+}
+
+/* A check of the engine's own about a key, that nobody else waits for. NULL: OVERLOADED. */
+static struct check *own_check(struct engine *engine, struct policy_set *set, const struct policy *policy,
+                               struct slice key, enum op_kind kind, void (*done)(struct check *check))
+{
+    struct check *check = engine->closing ? NULL : engine_check_new(engine);
+    if (check == NULL) return NULL;
+    check_use_set(check, set);
+    check->op.kind = kind;
+    check->done = done;
+    check->parts->policy = policy;
+    check->parts->key = key;
+    return check;
+}
+
+/* What cannot be cancelled now comes back at its end. */
+static void cancel(const struct check *reserve)
+{
+    const struct op_hold *hold = &reserve->hold;
+    const struct part *part = reserve->parts;
+    struct check *check =
+        own_check(reserve->engine, check_set_of(reserve, part), part->policy, part->key, OP_SETTLE, check_release);
+    if (check == NULL) return;
+    check->hold =
+        (struct op_hold){.id = hold->id, .units = hold->units, .made_us = hold->made_us, .ttl_ms = hold->ttl_ms};
+    if (check_seal(check) == 0)
+        engine_submit(reserve->engine, check);
+    else
+        check_release(check);
+}
+
+/* The store has let go of an OP_RESERVE. Where its owner has left, or has another answer, nobody will settle what it
+ * made: it is cancelled. Where the connection was lost there may be a reservation all the same. */
+static void follow_up_reserve(struct check *check, enum op_outcome outcome)
+{
+    const struct op *op = &check->op;
+    int64_t now_us = check->engine->clock->mono_us;
+    if (outcome == OP_DECIDED && check->hold.held && check->state != CHECK_WAITING) cancel(check);
+    if (outcome != OP_DOWN || !op->sent || check->engine->closing) return;
+
+    /* Redis may still come to it, until the batch's time is over: it ends that much later. */
+    (void)start_timer(check, op->runs_until_us > now_us ? op->runs_until_us : now_us);
+}
+
+static void on_swept(struct check *check)
+{
+    struct engine *engine = check->engine;
+    struct reservation *reservation = check->owner;
+    if (check->error != ERROR_NONE && !engine->closing)
+        reservations_retry(&engine->reservations, reservation, engine->clock->mono_us + SWEEP_RETRY_US);
+    else
+        reservation_free(reservation);
+    check_release(check);
+}
+
+/* Its policy may be gone or another one: what it was charged to is not known then. */
+static void sweep(struct engine *engine, struct reservation *reservation)
+{
+    struct slice key = {reservation->key, reservation->key_len};
+    const struct policy *policy = policy_find(engine->set, slice_of(reservation->policy));
+    if (policy == NULL || !policy_takes_key(policy, key) || !policy_for_key(policy, key)->reserves) {
+        reservation_free(reservation);
+        return;
+    }
+
+    struct check *check = own_check(engine, engine->set, policy_for_key(policy, key), key, OP_SWEEP, on_swept);
+    if (check != NULL) check->owner = reservation;
+    if (check != NULL && check_seal(check) == 0) {
+        engine_submit(engine, check);
+        return;
+    }
+    if (check != NULL) check_release(check);
+    reservations_retry(&engine->reservations, reservation, engine->clock->mono_us + SWEEP_RETRY_US);
+}
+
+static void sweep_ended(struct engine *engine)
+{
+    for (int n = 0; n < SWEEPS_PER_TICK && !engine->closing; n++) {
+        struct reservation *ended = reservations_take(&engine->reservations, engine->clock->mono_us);
+        if (ended == NULL) break;
+        sweep(engine, ended);
+    }
+}
+
+/* ---- what the store is asked ---- */
+
 /* The store holds the check's op no more: what that means for the slot it is about. */
 static void note_slot(struct check *check, enum op_outcome outcome)
 {
     struct slot *slot = check->slot;
     slot->n_out--;
-    if (outcome == OP_DECIDED && check->kind == OP_RELEASE) slot->in_store = false;
-    if (outcome == OP_DECIDED && check->kind == OP_ACQUIRE && check->op.members[0].decision.granted > 0)
+    if (outcome == OP_DECIDED && check->op.kind == OP_RELEASE) slot->in_store = false;
+    if (outcome == OP_DECIDED && check->op.kind == OP_ACQUIRE && check->op.members[0].decision.granted > 0)
         slot_taken(slot);
     slot_settle(slot);
 }
@@ -190,18 +411,19 @@ static void note_slot(struct check *check, enum op_outcome outcome)
 static void on_op_done(struct op *op, enum op_outcome outcome)
 {
     struct check *check = CONTAINER_OF(op, struct check, op);
-    CHECK(check->store_holds);
-    check->store_holds = false;
-    if (outcome == OP_DECIDED) engine_note_hold(check);
-    if (check->kind == OP_RESERVE) engine_follow_up_hold(check, outcome);
-    if (check->kind == OP_ACQUIRE && outcome == OP_DOWN && op->sent) slot_doubt(check->slot);
+    CHECK(check->in_store);
+    check->in_store = false;
+    if (outcome == OP_DECIDED) note_reservation(check);
+    if (op->kind == OP_RESERVE) follow_up_reserve(check, outcome);
+    if (op->kind == OP_ACQUIRE && outcome == OP_DOWN && op->sent) slot_doubt(check->slot);
     if (check->slot != NULL) note_slot(check, outcome);
+
     bool is_reply = outcome == OP_DECIDED || outcome == OP_STORE_ERROR;
-    if (check->answered) counters.late_replies += is_reply;
-    if (check->released) {
-        check->engine->n_tombs -= check_count(check);
+    if (check->state == CHECK_ANSWERED || check->state == CHECK_OVER) counters.late_replies += is_reply;
+    if (check->state == CHECK_OVER || check->state == CHECK_LEFT) {
+        check->engine->n_orphans--;
         give_back(check);
-    } else if (!check->answered) {
+    } else if (check->state == CHECK_WAITING) {
         switch (outcome) {
         case OP_DECIDED: decided(check); break;
         case OP_DOWN: fail(check, REASON_DOWN); break;
@@ -213,56 +435,47 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
 }
 
 /* What was asked for, else the shortest of the policies'. */
-static uint32_t deadline_of(const struct check *first)
+static uint32_t deadline_of(const struct check *check)
 {
     uint32_t least = UINT32_MAX;
-    if (first->deadline_ms > 0) return first->deadline_ms;
-    for (const struct check *one = first; one != NULL; one = check_after(first, one))
-        if (!one->policy->unlimited && one->policy->deadline_ms < least) least = one->policy->deadline_ms;
+    if (check->deadline_ms > 0) return check->deadline_ms;
+    for (uint16_t i = 0; i < check->n_parts; i++) {
+        const struct policy *policy = check->parts[i].policy;
+        if (!policy->unlimited && policy->deadline_ms < least) least = policy->deadline_ms;
+    }
     return least;
 }
 
-/* What gives something back is sent however late: who asked for it is answered by the deadline all the same. */
-static bool must_be_sent(const struct check *check)
+/* What gives something back is sent however late: its owner has an answer by the deadline all the same. */
+static bool must_be_sent(const struct op *op)
 {
-    return check->kind == OP_RELEASE || check->kind == OP_SWEEP || (check->kind == OP_SETTLE && check->party == 0);
-}
-
-/* 0, or -1 where something of ours is used up. */
-static int prepare(struct check *check)
-{
-    struct engine *engine = check->engine;
-    int64_t deadline_us = (int64_t)deadline_of(check) * 1000;
-    if (engine->n_tombs >= engine->max_inflight) return -1;
-    if (check_reserve_members(check, check_n_limits(check)) < 0 || check_reserve_ids(check) < 0) return -1;
-    if (check_name_note(check) < 0) return -1;
-    if (deadlines_set(&engine->deadlines, &check->deadline, engine->clock->mono_us, deadline_us) < 0) return -1;
-    check_fill_op(check, &check->op, check->members);
-    check->op.done = on_op_done;
-    if (!must_be_sent(check)) check->op.deadline_us = check->deadline.at_us;
-    return 0;
+    return op->kind == OP_RELEASE || op->kind == OP_SWEEP || (op->kind == OP_SETTLE && op->party == 0);
 }
 
 static void ask_store(struct check *check)
 {
-    enum submit status = store_submit(&check->engine->store, &check->op);
-    if (check->slot != NULL && status != SUBMIT_PENDING)
-        note_slot(check, status == SUBMIT_DECIDED ? OP_DECIDED : OP_DOWN);
-    switch (status) {
-    case SUBMIT_DECIDED:
-        engine_note_hold(check);
-        decided(check);
-        break;
-    case SUBMIT_PENDING: check->store_holds = true; break;
-    case SUBMIT_DOWN: fail(check, REASON_DOWN); break;
-    case SUBMIT_OVERLOAD: fail(check, REASON_OVERLOAD); break;
-    }
-}
+    struct engine *engine = check->engine;
+    int64_t now_us = engine->clock->mono_us, deadline_us = (int64_t)deadline_of(check) * 1000;
+    enum submit status = SUBMIT_OVERLOAD;
+    if (check->slot != NULL) check->slot->n_out++;
 
-static void settle_locally(struct check *check)
-{
-    failure_settle(&check->engine->failure, check, check->local_reason);
-    answer(check);
+    check->op.done = on_op_done;
+    if (!must_be_sent(&check->op)) check->op.deadline_us = now_us + deadline_us;
+    bool is_ready = engine->n_orphans < engine->max_inflight && deadlines_reserve(&engine->deadlines) == 0;
+    if (is_ready) status = store_submit(&engine->store, &check->op);
+
+    if (status == SUBMIT_PENDING) {
+        check->in_store = true;
+        deadlines_set(&engine->deadlines, &check->deadline, now_us, deadline_us);
+        return;
+    }
+    if (check->slot != NULL) note_slot(check, status == SUBMIT_DECIDED ? OP_DECIDED : OP_DOWN);
+    if (status == SUBMIT_DECIDED) {
+        note_reservation(check);
+        decided(check);
+    } else {
+        fail(check, status == SUBMIT_DOWN ? REASON_DOWN : REASON_OVERLOAD);
+    }
 }
 
 /* The slot is left whatever comes of asking: what stays in the store follows later, or ends by itself. */
@@ -270,10 +483,11 @@ static void submit_release(struct check *check)
 {
     struct slot *slot = check->slot;
     bool in_store = slot->in_store;
-    slot->n_out++;
+    slot->n_out++; /* it stays until the end of this function */
     slot_leave(slot);
     check->removed = true;
-    if (in_store && !check->engine->closing && prepare(check) == 0) {
+    if (in_store && !check->engine->closing && check_seal_release(check) == 0) {
+        slot->n_out--;
         ask_store(check);
         return;
     }
@@ -281,55 +495,46 @@ static void submit_release(struct check *check)
     answer(check);
 }
 
-static void submit_check(struct check *check)
-{
-    if (check->slot != NULL) check->slot->n_out++;
-    ask_store(check);
-}
-
 void engine_submit(struct engine *engine, struct check *check)
 {
-    CHECK(check->engine == engine && check->policy != NULL && check->done != NULL && check->cost >= 0);
-    CHECK(!check->is_all || (check->kind == OP_CHECK && check_n_limits(check) <= POLICY_LIMITS_MAX));
-    for (const struct check *one = check_after(check, check); one != NULL; one = check_after(check, one))
-        CHECK(!one->policy->shadow && !check->policy->shadow);
-    if (op_is_check(check->kind)) counters.checks += check_count(check);
-    if (check->kind == OP_RESERVE) engine_start_hold(engine, check);
-    if (check->kind == OP_SETTLE) check->hold.ended = true; /* where no store is asked */
+    CHECK(check->engine == engine && check->state == CHECK_NEW && check->done != NULL);
+    check->state = CHECK_WAITING;
+    engine->n_more_parts += check->n_parts - 1U;
+    if (op_is_check(check->op.kind)) counters.checks += check->n_parts;
+    if (check->op.kind == OP_RESERVE) start_reservation(engine, check);
+    if (check->op.kind == OP_SETTLE) check->hold.ended = true; /* where no store is asked */
+
     struct check *trials = candidates_prepare(&engine->candidates, check);
-    if (check->kind == OP_RELEASE)
+    if (check->op.kind == OP_RELEASE)
         submit_release(check);
-    else if (check_decide_unasked(check, engine->store.source))
+    else if (decide_by_policies(check, engine->store.source))
         answer(check);
-    else if (check->local_reason != REASON_NONE)
-        settle_locally(check);
-    else if (engine->closing)
+    else if (check->local_reason != REASON_NONE) {
+        failure_settle(&engine->failure, check, check->local_reason);
+        answer(check);
+    } else if (engine->closing)
         fail(check, REASON_DOWN);
-    else if (prepare(check) < 0)
-        fail(check, REASON_OVERLOAD);
     else
-        submit_check(check);
+        ask_store(check);
     /* the engine may be gone with the last of them */
     if (trials != NULL) candidates_submit(trials, engine->clock->mono_us, engine->closing);
 }
 
 int engine_acquires(struct engine *engine, struct check *check, struct slot_owner *owner)
 {
-    enum { COST = 1 };
-    check->kind = OP_ACQUIRE;
-    check->cost = COST;
     check->slot = slots_new(&engine->slots, check, owner);
     counters.overloaded += check->slot == NULL;
-    return check->slot == NULL ? -1 : 0;
+    if (check->slot == NULL) return -1;
+    check->op.slot = check->slot->id;
+    return 0;
 }
 
 void engine_releases(struct check *check, struct slot *slot)
 {
-    check->kind = OP_RELEASE;
+    check->op.kind = OP_RELEASE;
     check->slot = slot;
-    policy_set_unref(check->set); /* the slot's policy may be an older one */
-    check->set = policy_set_ref(slot->set);
-    check->policy = slot->policy;
+    check_use_set(check, slot->set); /* the slot's policy may be an older one */
+    check->parts->policy = slot->policy;
 }
 
 const char *engine_cost_fault(const struct policy *policy, int64_t cost)
@@ -351,12 +556,18 @@ struct policy_set *engine_policies(struct engine *engine)
     return engine->set;
 }
 
+uint64_t engine_policies_generation(const struct engine *engine)
+{
+    return engine->generation;
+}
+
 void engine_set_policies(struct engine *engine, struct policy_set *set)
 {
     policy_set_share_counts(set, engine->set);
     slots_policies_changed(&engine->slots, set);
     policy_set_unref(engine->set);
     engine->set = set;
+    engine->generation++;
 }
 
 void engine_set_options(struct engine *engine, const struct engine_options *options)
@@ -372,6 +583,7 @@ void engine_flush(struct engine *engine)
     if (engine->closing) return;
     store_flush(&engine->store);
     failure_flush(&engine->failure);
+    engine_update_gauges(engine);
 }
 
 int64_t engine_next_deadline(const struct engine *engine)
@@ -385,7 +597,7 @@ int64_t engine_next_deadline(const struct engine *engine)
 /* The deadline is over: an op that was not sent by then never is. */
 static void expire(struct check *check)
 {
-    if (check->op.deadline_us > 0 && check->store_holds && store_withdraw(&check->engine->store, &check->op))
+    if (check->op.deadline_us > 0 && check->in_store && store_withdraw(&check->engine->store, &check->op))
         on_op_done(&check->op, OP_EXPIRED);
     else
         fail(check, REASON_DEADLINE);
@@ -401,7 +613,7 @@ void engine_expire(struct engine *engine)
         expire(CONTAINER_OF(first, struct check, deadline));
     }
 
-    if (engine->reservations.n > 0) engine_sweep_ended(engine);
+    if (engine->reservations.n > 0) sweep_ended(engine);
     slots_run(&engine->slots);
 }
 

@@ -2,15 +2,16 @@
  * engine.h: the way of a check between the edges and the store.
  *
  *   engine_check_new    from the pool; NULL = OVERLOADED, now
- *   engine_submit  ───┬ answered now: by its policies alone (check_unasked.h), by the memory store, or because the
- *                     │ store is down or a cap is reached (failure.h)
+ *   check_add_part ... check_seal      (check.h)
+ *   engine_submit  ───┬ answered now: by its policies alone, by the memory store, or because the store is down or a cap
+ *                     │ is reached (failure.h)
  *                     └ the store keeps it
- *   engine_flush        end of the loop turn
+ *   engine_flush        end of the tick
  *   on_op_done | engine_expire, whichever is first ─▶ check->done, exactly once
- *   check_release       back to the pool when asker and store have both let go
+ *   check_release       back to the pool when owner and store have both let go
  *
- * Beside it the engine asks a policy's candidate (candidate.h), keeps the slots of connections alive (slots.h), and
- * gives back what was reserved, by sweeps of its own, once its time is over (reservations.h).
+ * The engine also asks a policy's candidate (candidate.h), keeps the slots of connections alive (slots.h), and gives
+ * back what was reserved, by sweeps of its own, once its time is over (reservations.h).
  *
  * Time is read from the clock only; the wiring calls engine_expire() when engine_next_deadline()
  * says so. Nothing here knows of sockets, libuv or msgpack.
@@ -28,7 +29,7 @@ struct engine;
 struct failure;
 
 struct engine_options {
-    uint32_t max_inflight;   /* checks alive at once */
+    uint32_t max_inflight;   /* checks alive at once; a check_all counts for its parts */
     uint64_t local_max_keys; /* of the table that answers on_failure: local */
     struct slots_options slots;
 };
@@ -41,33 +42,31 @@ struct engine *engine_new(struct clock *clock, struct store store, struct policy
 void engine_close(struct engine *engine, void (*on_closed)(void *arg), void *arg);
 
 struct policy_set *engine_policies(struct engine *engine);               /* borrowed */
+uint64_t engine_policies_generation(const struct engine *engine);        /* another number for each set */
 void engine_set_policies(struct engine *engine, struct policy_set *set); /* reload; takes over the reference */
 void engine_set_options(struct engine *engine, const struct engine_options *options);
 
-/* A check with a copy of `key`, everything else zero; NULL = the cap is reached or memory is short (counted in
- * overloaded). */
-struct check *engine_check_new(struct engine *engine, struct slice key);
+/* A new check of the present policies; NULL = the cap is reached or memory is short (counted in overloaded). */
+struct check *engine_check_new(struct engine *engine);
 bool engine_is_full(const struct engine *engine); /* it is the cap */
-/* The check's policy is of `set`, of which it holds a reference in place of the engine's. */
-void check_hold_set(struct check *check, struct policy_set *set);
-/* Decide. check->done runs exactly once, now or later. kind, policy, cost and done must be set; cost is >= 0. Of a
- * check_all only the first is submitted (check.h); its members' policies have POLICY_LIMITS_MAX limits at most, no two
- * members meet in a counter (policy_meeting), and where there are several, none is in shadow. The key fits its
- * policy's format. */
+/* The check's policies are of `set`, of which it holds a reference in place of the present one's. */
+void check_use_set(struct check *check, struct policy_set *set);
+/* Decide a sealed check. check->done runs exactly once, now or later. No two parts are of the same policy and key, and
+ * where there are several none is in shadow. */
 void engine_submit(struct engine *engine, struct check *check);
-/* Make `check` (its policy and key set, not submitted) one of OP_ACQUIRE whose slot `owner` will hold, if it is
- * allowed. check->slot is that slot within done. 0, or -1 where no more slots can be had (counted in overloaded). */
+/* Make `check` (sealed, not submitted) one of OP_ACQUIRE whose slot `owner` will hold, if it is allowed. check->slot is
+ * that slot within done. 0, or -1 where no more slots are available (counted in overloaded). */
 int engine_acquires(struct engine *engine, struct check *check, struct slot_owner *owner);
-/* Make `check` one of OP_RELEASE for a slot that is held (slots_find). Once it is submitted the slot is left. */
+/* Make `check` (new) one of OP_RELEASE for a slot that is held (slots_find). Once it is submitted the slot is left. */
 void engine_releases(struct check *check, struct slot *slot);
-/* The asker is through with it (after done) or has left (before: done will not run). The first of a check_all takes
- * its members along, submitted or not. */
+/* The owner is through with it (after done) or has left (before: done will not run). Submitted or not. */
 void check_release(struct check *check);
 
 /* Is `cost` something `policy` can be asked for? NULL, or the message for BAD_COST (static). */
 const char *engine_cost_fault(const struct policy *policy, int64_t cost);
 
 void engine_flush(struct engine *engine);
+void engine_update_gauges(const struct engine *engine);    /* counters that say how things are, not what happened */
 int64_t engine_next_deadline(const struct engine *engine); /* CLOCK_MONOTONIC us; INT64_MAX = none */
 /* Answer every check whose deadline has passed; give back some of what has been reserved until now. */
 void engine_expire(struct engine *engine);

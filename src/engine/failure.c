@@ -1,8 +1,6 @@
 #include "engine/failure.h"
 
 #include "base/counters.h"
-#include "engine/check_note.h"
-#include "engine/check_pool.h"
 
 enum {
     DENY_RETRY_MS = 1000,
@@ -59,18 +57,19 @@ static void answer_error(struct check *check, enum reason reason)
 }
 
 /* A cost of 0 charges nothing and is always allowed, also here. */
-static void answer_fixed(struct check *first, enum source source, enum reason reason)
+static void answer_fixed(struct check *check, enum source source, enum reason reason)
 {
-    for (struct check *one = first; one != NULL; one = check_after(first, one)) {
-        bool allowed = source == SOURCE_ALLOW || one->cost == 0;
-        one->decision = (struct decision){
+    for (uint16_t i = 0; i < check->n_parts; i++) {
+        struct part *part = &check->parts[i];
+        bool allowed = source == SOURCE_ALLOW || part->cost == 0;
+        part->decision = (struct decision){
             .allowed = allowed,
-            .limit = policy_capacity(one->policy),
+            .limit = policy_capacity(part->policy),
             .retry_after_ms = allowed ? 0 : DENY_RETRY_MS,
-            .granted = allowed ? check_asked(one) : 0,
+            .granted = allowed ? check_asked(check, part) : 0,
             .source = source,
             .reason = reason,
-            .policy_version = one->policy->version,
+            .policy_version = part->policy->version,
         };
     }
 }
@@ -97,9 +96,12 @@ static int open_local(struct failure *failure)
 static int decide_locally(struct failure *failure, struct check *check)
 {
     struct op_member members[POLICY_LIMITS_MAX];
-    struct op op;
-    if (open_local(failure) < 0 || check_reserve_ids(check) < 0 || check_name_note(check) < 0) return -1;
-    check_fill_op(check, &op, members);
+    struct op op = check->op;
+    if (open_local(failure) < 0) return -1;
+    memcpy(members, op.members, op.n_members * sizeof members[0]);
+    op.members = members;
+    list_init(&op.link);
+
     struct store local = memory_store_handle(failure->local);
     if (store_submit(&local, &op) != SUBMIT_DECIDED) return -1;
     check_take_answer(check, &op, SOURCE_LOCAL);
@@ -110,11 +112,11 @@ static void answer_local(struct failure *failure, struct check *check, enum reas
 {
     if (decide_locally(failure, check) == 0) {
         counters.failure_local++;
-        for (struct check *one = check; one != NULL; one = check_after(check, one)) one->decision.reason = reason;
+        for (uint16_t i = 0; i < check->n_parts; i++) check->parts[i].decision.reason = reason;
         return;
     }
     counters.overloaded++;
-    if (check->policy->shadow) {
+    if (check->parts->policy->shadow) {
         answer_fixed(check, SOURCE_ALLOW, reason);
         return;
     }
@@ -124,7 +126,7 @@ static void answer_local(struct failure *failure, struct check *check, enum reas
 
 /* Of a check_all's policies the strictest decides: what one of them must not let through, none does. What nothing is
  * enforced by is no error either. */
-static enum on_failure on_failure_of(const struct check *first)
+static enum on_failure on_failure_of(const struct check *check)
 {
     static const int strictness[] = {
         [ON_FAILURE_ALLOW] = 0,
@@ -132,12 +134,15 @@ static enum on_failure on_failure_of(const struct check *first)
         [ON_FAILURE_DENY] = 2,
         [ON_FAILURE_ERROR] = 3,
     };
-    if (!op_is_check(first->kind)) return ON_FAILURE_ERROR;
-    if (first->policy->shadow && first->policy->on_failure == ON_FAILURE_ERROR) return ON_FAILURE_ALLOW;
+    if (!op_is_check(check->op.kind)) return ON_FAILURE_ERROR;
+    const struct policy *policy = check->parts->policy;
+    if (policy->shadow && policy->on_failure == ON_FAILURE_ERROR) return ON_FAILURE_ALLOW;
     enum on_failure strictest = ON_FAILURE_ALLOW;
-    for (const struct check *one = first; one != NULL; one = check_after(first, one))
-        if (!one->policy->unlimited && strictness[one->policy->on_failure] > strictness[strictest])
-            strictest = one->policy->on_failure;
+    for (uint16_t i = 0; i < check->n_parts; i++) {
+        policy = check->parts[i].policy;
+        if (!policy->unlimited && strictness[policy->on_failure] > strictness[strictest])
+            strictest = policy->on_failure;
+    }
     return strictest;
 }
 

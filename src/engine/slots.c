@@ -7,7 +7,7 @@
 #include "base/counters.h"
 #include "base/hash.h"
 #include "base/random.h"
-#include "engine/check_pool.h"
+#include "engine/check.h"
 #include "engine/failure.h"
 #include "limit/concurrency.h"
 
@@ -88,27 +88,27 @@ static uint8_t *copy(uint8_t *to, struct slice from, struct slice *ret)
     return to + from.len;
 }
 
-/* The members that are limits of slots. */
-static uint16_t pick(struct op_member *members, uint16_t n)
+/* The members that are limits of slots; returns how many. */
+static uint16_t pick(const struct op *op, struct op_member *ret)
 {
-    uint16_t n_picked = 0;
-    for (uint16_t i = 0; i < n; i++)
-        if (members[i].limit->algo == ALGO_CONCURRENCY) members[n_picked++] = members[i];
-    return n_picked;
+    uint16_t n = 0;
+    for (uint16_t i = 0; i < op->n_members; i++)
+        if (op->members[i].limit->algo == ALGO_CONCURRENCY) ret[n++] = op->members[i];
+    return n;
 }
 
 static void fill(struct slot *slot, const struct check *check, const struct op_member *members, uint16_t n)
 {
     uint8_t *at = (uint8_t *)&slot->members[n];
-    at = copy(at, check->key, &slot->key);
+    at = copy(at, check->parts->key, &slot->key);
     for (uint16_t i = 0; i < n; i++) {
         slot->members[i] = members[i];
         at = copy(at, members[i].key, &slot->members[i].key);
         if (members[i].common.data != NULL) at = copy(at, members[i].common, &slot->members[i].common);
     }
     slot->n_members = n;
-    slot->policy = check->policy;
-    slot->set = policy_set_ref(check->set);
+    slot->policy = check->parts->policy;
+    slot->set = policy_set_ref(check_set_of(check, check->parts));
 }
 
 enum slots_cap slots_cap_reached(const struct slots *slots, const struct slot_owner *owner)
@@ -117,14 +117,12 @@ enum slots_cap slots_cap_reached(const struct slots *slots, const struct slot_ow
     return slots->n >= slots->options.max ? SLOTS_CAP_OF_ALL : SLOTS_CAP_NONE;
 }
 
-struct slot *slots_new(struct slots *slots, struct check *check, struct slot_owner *owner)
+struct slot *slots_new(struct slots *slots, const struct check *check, struct slot_owner *owner)
 {
     struct op_member members[POLICY_LIMITS_MAX];
     if (slots_cap_reached(slots, owner) != SLOTS_CAP_NONE) return NULL;
-    if (check_reserve_ids(check) < 0) return NULL;
-    uint16_t n = check_fill_members(check, members);
-    n = pick(members, n);
-    size_t n_bytes = check->key.len;
+    uint16_t n = pick(&check->op, members);
+    size_t n_bytes = check->parts->key.len;
     for (uint16_t i = 0; i < n; i++) n_bytes += members[i].key.len + members[i].common.len;
     struct slot *slot = take_memory(slots, n, n_bytes);
     if (slot == NULL) return NULL;

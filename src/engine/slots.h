@@ -97,8 +97,8 @@ void slots_end(struct slot_owner *owner); /* the owner leaves all that it holds 
 enum slots_cap { SLOTS_CAP_NONE, SLOTS_CAP_OF_OWNER, SLOTS_CAP_OF_ALL };
 enum slots_cap slots_cap_reached(const struct slots *slots, const struct slot_owner *owner);
 
-/* For `check`, an OP_ACQUIRE that has its policy and key. NULL: a bound is reached, or memory is short. */
-struct slot *slots_new(struct slots *slots, struct check *check, struct slot_owner *owner);
+/* For `check`, a sealed OP_ACQUIRE. NULL: a bound is reached, or memory is short. */
+struct slot *slots_new(struct slots *slots, const struct check *check, struct slot_owner *owner);
 void slot_taken(struct slot *slot);               /* the store has admitted it, however late */
 void slot_doubt(struct slot *slot);               /* the store may have admitted it: its answer is lost */
 void slot_held(struct slot *slot, bool in_local); /* its owner is told that it is allowed */

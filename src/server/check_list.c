@@ -2,9 +2,9 @@
 
 #include "base/alloc.h"
 #include "base/counters.h"
-#include "server/call.h"
 #include "server/methods.h"
 #include "server/params.h"
+#include "server/request.h"
 #include "server/session.h"
 
 enum {
@@ -17,7 +17,7 @@ enum {
 struct check_list {
     struct list link;        /* in sessions->reading or ->handing */
     struct session *session; /* not owned */
-    struct call *call;       /* not owned; the session's */
+    struct request *request; /* not owned; the session's */
     struct buffer text;      /* owned; the members as they came, until all are read */
     uint32_t n;
     uint32_t n_read;
@@ -59,13 +59,13 @@ void check_list_drop(struct check_list *list)
 static void refuse(struct check_list *list, const struct request_fault *fault)
 {
     struct session *session = list->session;
-    struct call *call = list->call;
+    struct request *request = list->request;
     uint32_t n_counted = list->state == WAITING ? 0 : list->n;
 
     end(list);
-    session_error(session, call->msgid, fault->code, fault->text);
-    if (session->closed) return; /* without memory for the error; its calls are dropped */
-    call_drop(call);
+    session_error(session, request->msgid, fault->code, fault->text);
+    if (session->closed) return; /* without memory for the error; its requests are dropped */
+    request_drop(request);
     session_finished(session, n_counted);
 }
 
@@ -88,8 +88,8 @@ int check_list_begin(struct session *session, uint64_t msgid, struct params *par
     list_init(&list->link);
     buffer_init(&list->text, 0);
     if (buffer_append(&list->text, params->pull.at, (size_t)(params->pull.end - params->pull.at)) != 0) goto err;
-    list->call = call_new(session, msgid, CALL_MANY);
-    if (list->call == NULL) goto err;
+    list->request = request_new(session, msgid, REQUEST_MANY);
+    if (list->request == NULL) goto err;
 
     session->list = list;
     check_list_maybe_start(list);
@@ -132,7 +132,9 @@ static void read_piece(struct check_list *list, uint32_t max)
     params.pull = pull_of(buffer_data(&list->text), buffer_len(&list->text));
 
     for (; max > 0 && list->n_read < list->n; max--) {
-        if (methods_add_member(list->call, &params, list->n_read) != 0) {
+        int status = methods_add_member(list->request, &params, list->n_read);
+        if (status == 0 && check_seal(list->request->last) < 0) status = params_fail_overloaded(&params);
+        if (status != 0) {
             refuse(list, &fault);
             return;
         }
@@ -147,16 +149,16 @@ static void read_piece(struct check_list *list, uint32_t max)
     list->state = HANDING;
     list_remove(&list->link);
     list_push_back(&home->handing, &list->link);
-    call_begin_pieces(list->call);
+    request_begin_pieces(list->request);
 }
 
 /* The last piece takes the list along: the session's next message may be begun before the answers are there. */
 static void hand_piece(struct check_list *list, uint32_t max)
 {
-    struct call *call = list->call;
-    if (!call_hand_over(call, max)) return;
+    struct request *request = list->request;
+    if (!request_hand_over(request, max)) return;
     end(list);
-    call_handed_over(call);
+    request_handed_over(request);
 }
 
 /* The first of a queue, which goes to its end; NULL where it is empty. */

@@ -110,12 +110,12 @@ void denial_log_look(struct denial_log *log, int64_t now_us)
 /* ---- the line ---- */
 
 /* ` limit search/day`, as bound_by says it, or what the only limit would be called; nothing where no limit denied. */
-static const char *limit_text(const struct check *check, char out[LIMIT_TEXT_MAX])
+static const char *limit_text(const struct part *part, char out[LIMIT_TEXT_MAX])
 {
-    const struct policy *policy = check->policy;
-    const struct limit *limit = check->decision.bound_by;
+    const struct policy *policy = part->policy;
+    const struct limit *limit = part->decision.bound_by;
     out[0] = '\0';
-    if (limit == NULL && policy->n_limits == 1 && check->decision.source != SOURCE_DENY) limit = &policy->limits[0];
+    if (limit == NULL && policy->n_limits == 1 && part->decision.source != SOURCE_DENY) limit = &policy->limits[0];
     if (limit != NULL)
         snprintf(out, LIMIT_TEXT_MAX, " limit %s%s%s", policy->name, limit->name[0] != '\0' ? "/" : "", limit->name);
     return out;
@@ -133,15 +133,15 @@ static const char *retry_text(int64_t retry_ms, char out[UNITS_TEXT_MAX])
     return out;
 }
 
-void denial_log_write(const struct check *check, const struct peer *peer, uint64_t n_held)
+void denial_log_write(const struct part *part, const struct peer *peer, uint64_t n_held)
 {
-    const struct decision *decision = &check->decision;
+    const struct decision *decision = &part->decision;
     const char *reason = reason_name(decision->reason);
     char limit[LIMIT_TEXT_MAX], key[LOG_KEY_MAX], retry[UNITS_TEXT_MAX], held[HELD_TEXT_MAX] = "";
     if (n_held > 0) snprintf(held, sizeof held, " (%" PRIu64 " held back)", n_held);
 
-    log_info("denied: policy %s%s%s cost %" PRId64 " retry %s source %s%s%s uid %u pid %d%s", check->policy->name,
-             limit_text(check, limit), log_key(key, check->key), check->cost,
-             retry_text(decision->retry_after_ms, retry), source_name(decision->source),
-             reason != NULL ? " reason " : "", reason != NULL ? reason : "", (unsigned)peer->uid, (int)peer->pid, held);
+    log_info("denied: policy %s%s%s cost %" PRId64 " retry %s source %s%s%s uid %u pid %d%s", part->policy->name,
+             limit_text(part, limit), log_key(key, part->key), part->cost, retry_text(decision->retry_after_ms, retry),
+             source_name(decision->source), reason != NULL ? " reason " : "", reason != NULL ? reason : "",
+             (unsigned)peer->uid, (int)peer->pid, held);
 }

@@ -1,7 +1,7 @@
 /*
  * denial_log.h: which denials become a line in the log, for operators who want to know who is limited.
  *
- *   call.c, an answer is written ─▶ denial_log_takes ─▶ denial_log_write
+ *   request.c, an answer is written ─▶ denial_log_takes ─▶ denial_log_write
  *
  * off      none; the path of a check has one branch more
  * first    the first denial of a policy and key, and the next one after DENIAL_QUIET_US. The last DENIALS_REMEMBERED
@@ -57,7 +57,7 @@ static inline bool denial_log_is_on(const struct denial_log *log)
 /* Is this denial to be logged? Then *ret_held is how many were held back before it. The log is on. */
 bool denial_log_takes(struct denial_log *log, const struct policy *policy, struct slice key, int64_t now_us,
                       uint64_t *ret_held);
-void denial_log_write(const struct check *check, const struct peer *peer, uint64_t n_held);
+void denial_log_write(const struct part *part, const struct peer *peer, uint64_t n_held);
 
 /* Each second: where no denial came that could have told how many were held back before it, say so now. */
 void denial_log_look(struct denial_log *log, int64_t now_us);

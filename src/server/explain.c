@@ -37,16 +37,16 @@ static void pack_limits(struct packer *packer, const struct check *check)
 {
     enum { N_OWN = 4 };
     pack_text(packer, "limits");
-    pack_array(packer, check->policy->n_limits);
-    for (uint16_t i = 0; i < check->policy->n_limits; i++) {
-        const struct limit *limit = &check->policy->limits[i];
+    pack_array(packer, check->parts->policy->n_limits);
+    for (uint16_t i = 0; i < check->parts->policy->n_limits; i++) {
+        const struct limit *limit = &check->parts->policy->limits[i];
         const struct op_member *member = member_of(check, limit);
         bool is_zero = limit->limit == 0;
         policies_pack_limit(packer, limit, member != NULL || is_zero ? N_OWN : 0);
         if (member != NULL) {
             pack_own_decision(packer, &member->decision);
         } else if (is_zero) {
-            bool allowed = check->cost == 0;
+            bool allowed = check->parts->cost == 0;
             pack_own_decision(packer,
                               &(struct decision){.allowed = allowed, .retry_after_ms = allowed ? 0 : RETRY_NEVER});
         }
@@ -105,7 +105,7 @@ static void pack_candidate(struct packer *packer, const struct check *trial, con
         pack_nil(packer);
         return;
     }
-    reply_decision(packer, &trial->decision, trial->cost, form->as_array, N_REASONS);
+    reply_decision(packer, &trial->parts->decision, trial->parts->cost, form->as_array, N_REASONS);
     pack_reasons(packer, trial, form);
 }
 
@@ -113,14 +113,14 @@ void explain_reply(struct packer *packer, const struct check *check, const struc
                    const struct explain_form *form)
 {
     enum { N_MORE = N_REASONS + 2 };
-    const struct policy *whole = check->policy->base != NULL ? check->policy->base : check->policy;
+    const struct policy *whole = check->parts->policy->base != NULL ? check->parts->policy->base : check->parts->policy;
     bool is_tried = whole->candidate != NULL;
-    reply_decision(packer, &check->decision, check->cost, form->as_array, N_MORE + is_tried);
+    reply_decision(packer, &check->parts->decision, check->parts->cost, form->as_array, N_MORE + is_tried);
     pack_text(packer, "policy");
-    pack_text(packer, check->policy->name);
+    pack_text(packer, check->parts->policy->name);
     pack_text(packer, "override");
-    if (check->policy->override != NULL)
-        pack_text(packer, check->policy->override);
+    if (check->parts->policy->override != NULL)
+        pack_text(packer, check->parts->policy->override);
     else
         pack_nil(packer);
     pack_reasons(packer, check, form);

@@ -1,51 +1,38 @@
 /*
  * methods.c: the table of methods, and what each does with its parameters.
  *
- * A method either answers before it returns, or hands a call to the engine that will (call.h).
+ * A method either answers before it returns, or hands a request to the engine that will (request.h).
  * Nothing is charged before everything about the request has been found in order.
  */
 #include "server/methods.h"
 
 #include "base/counters.h"
 #include "base/log.h"
-#include "server/call.h"
 #include "server/check_list.h"
 #include "server/params.h"
 #include "server/policies.h"
 #include "server/reply.h"
+#include "server/request.h"
 #include "server/reserve.h"
 
 struct method {
     const char *name;
     const char *usage; /* its parameters, for the message about a wrong number of them */
     uint32_t min_params, max_params;
-    /* 0: answered, or a call is under way. -1: refused, the fault is filled. */
+    /* 0: answered, or a request is under way. -1: refused, the fault is filled. */
     int (*run)(struct session *session, uint64_t msgid, struct params *params);
     bool only_test_clock;
 };
 
-static int add_check(struct call *call, const struct params *params, enum op_kind kind, const struct question *question)
+/* A request with one check of this kind, for what is read next; NULL: refused, the fault is filled. */
+static struct check *begin(struct session *session, uint64_t msgid, const struct params *params, enum op_kind kind)
 {
-    struct check *check = call_add(call, kind, question->key);
-    if (check == NULL) return params_fail_overloaded(params);
-    check->policy = question->policy;
-    check->only = question->only;
-    if (question->set != NULL) check_hold_set(check, question->set);
-    check->cost = question->cost;
-    check->deadline_ms = question->deadline_ms;
-    check->has_max_wait = question->has_max_wait;
-    check->max_wait_us = question->max_wait_us;
-    check->at_most = question->at_most;
-    check_set_request_id(check, question->request_id);
-    return 0;
-}
-
-static int ask(struct session *session, uint64_t msgid, const struct params *params, enum op_kind kind,
-               const struct question *question)
-{
-    struct call *call = call_new(session, msgid, CALL_ONE);
-    if (call == NULL) return params_fail_overloaded(params);
-    return call_go_or_drop(call, add_check(call, params, kind, question));
+    struct request *request = request_new(session, msgid, REQUEST_ONE);
+    struct check *check = request != NULL ? request_add(request, kind) : NULL;
+    if (check != NULL) return check;
+    if (request != NULL) request_drop(request);
+    params_fail_overloaded(params);
+    return NULL;
 }
 
 static bool has_slots(const struct policy *policy)
@@ -57,56 +44,97 @@ static bool has_slots(const struct policy *policy)
 }
 
 /* What would take a slot for good is no check. */
-static int refuse_slots(const struct params *params, const struct question *question)
+static int refuse_slots(const struct params *params, const struct policy *policy)
 {
-    if (!has_slots(question->policy)) return 0;
+    if (!has_slots(policy)) return 0;
     return params_fail(params, ERROR_UNSUPPORTED, "policy: has a concurrency limit; use acquire and release");
 }
 
 static int run_check(struct session *session, uint64_t msgid, struct params *params)
 {
-    struct question question = {.cost = 1};
-    if (params_target(params, &question) != 0 || refuse_slots(params, &question) != 0) return -1;
-    if (params_cost_or_options(params, &question) != 0) return -1;
-    return ask(session, msgid, params, OP_CHECK, &question);
+    struct check *check = begin(session, msgid, params, OP_CHECK);
+    if (check == NULL) return -1;
+
+    check->parts->cost = 1;
+    int status = params_target(params, check->parts);
+    if (status == 0) status = refuse_slots(params, check->parts->policy);
+    if (status == 0) status = params_cost_or_options(params, check);
+    return request_go(check->owner, params, status);
 }
 
 static int run_peek(struct session *session, uint64_t msgid, struct params *params)
 {
-    struct question question = {.cost = 0};
-    if (params_target(params, &question) != 0 || params_cost(params, &question) != 0) return -1;
-    return ask(session, msgid, params, OP_PEEK, &question);
+    struct check *check = begin(session, msgid, params, OP_PEEK);
+    if (check == NULL) return -1;
+
+    int status = params_target(params, check->parts);
+    if (status == 0) status = params_cost(params, check->parts);
+    return request_go(check->owner, params, status);
 }
 
 /* What would the candidate say, where it judges such a check? */
-static int add_trial(struct call *call, const struct params *params, const struct question *question)
+static int add_trial(struct request *request, const struct params *params)
 {
-    struct question trial = *question;
-    trial.policy = question->policy->candidate;
-    if (trial.policy == NULL || engine_cost_fault(trial.policy, trial.cost) != NULL) return 0;
-    return add_check(call, params, OP_PEEK, &trial);
+    const struct check *check = request->first;
+    const struct part *part = check->parts;
+    const struct policy *candidate = part->policy->candidate;
+    if (candidate == NULL || engine_cost_fault(candidate, part->cost) != NULL) return 0;
+
+    struct check *trial = request_add(request, OP_PEEK);
+    if (trial == NULL) return params_fail_overloaded(params);
+    trial->parts->policy = candidate;
+    trial->parts->set = policy_set_ref(check_set_of(check, part));
+    trial->parts->key = part->key;
+    trial->parts->cost = part->cost;
+    return 0;
 }
 
 static int run_explain(struct session *session, uint64_t msgid, struct params *params)
 {
-    struct question question = {.cost = 1};
     struct pull key = params->pull;
-    bool is_bin = pull_skip(&key) == 0 && pull_is_bin(&key);
-    if (params_target(params, &question) != 0 || params_cost(params, &question) != 0) return -1;
-    struct call *call = call_new(session, msgid, CALL_EXPLAIN);
-    if (call == NULL) return params_fail_overloaded(params);
-    call->key_is_bin = is_bin;
-    int status = add_check(call, params, OP_PEEK, &question);
-    if (status == 0) status = add_trial(call, params, &question);
-    return call_go_or_drop(call, status);
+    struct check *check = begin(session, msgid, params, OP_PEEK);
+    if (check == NULL) return -1;
+
+    struct request *request = check->owner;
+    request->form = REQUEST_EXPLAIN;
+    request->key_is_bin = pull_skip(&key) == 0 && pull_is_bin(&key);
+    check->parts->cost = 1;
+    int status = params_target(params, check->parts);
+    if (status == 0) status = params_cost(params, check->parts);
+    if (status == 0) status = add_trial(request, params);
+    return request_go(request, params, status);
 }
 
 static int run_reset(struct session *session, uint64_t msgid, struct params *params)
 {
-    struct question question = {.cost = 0};
-    if (params_counter(params, &question) != 0) return -1;
-    return ask(session, msgid, params, OP_RESET, &question);
+    struct check *check = begin(session, msgid, params, OP_RESET);
+    if (check == NULL) return -1;
+    return request_go(check->owner, params, params_counter(params, check->parts, &check->only));
 }
+
+static int refuse_refund(const struct params *params, const struct policy *policy, const struct limit *only)
+{
+    bool can = only == NULL || limit_ops(only)->refund != NULL;
+    for (uint16_t i = 0; i < policy->n_limits && only == NULL; i++)
+        can &= limit_ops(&policy->limits[i])->refund != NULL;
+    if (can) return 0;
+    return params_fail(params, ERROR_UNSUPPORTED,
+                       "policy: '%s%s%s' has no units to give back one by one; reset forgets a whole key", policy->name,
+                       only != NULL ? "/" : "", only != NULL ? only->name : "");
+}
+
+static int run_refund(struct session *session, uint64_t msgid, struct params *params)
+{
+    struct check *check = begin(session, msgid, params, OP_REFUND);
+    if (check == NULL) return -1;
+
+    int status = params_counter(params, check->parts, &check->only);
+    if (status == 0) status = params_units(params, check->parts);
+    if (status == 0) status = refuse_refund(params, check->parts->policy, check->only);
+    return request_go(check->owner, params, status);
+}
+
+/* ---- lists ---- */
 
 static int fail_met(const struct params *member, const struct limit *limit, int index)
 {
@@ -117,70 +145,77 @@ static int fail_met(const struct params *member, const struct limit *limit, int 
         limit->policy->name, slash, limit->name, index);
 }
 
-static bool can_refund(const struct policy *policy, const struct limit *only)
-{
-    if (only != NULL) return limit_ops(only)->refund != NULL;
-    for (uint16_t i = 0; i < policy->n_limits; i++)
-        if (limit_ops(&policy->limits[i])->refund == NULL) return false;
-    return true;
-}
-
-static int run_refund(struct session *session, uint64_t msgid, struct params *params)
-{
-    struct question question = {.cost = 0};
-    if (params_counter(params, &question) != 0 || params_units(params, &question) != 0) return -1;
-    if (!can_refund(question.policy, question.only))
-        return params_fail(params, ERROR_UNSUPPORTED,
-                           "policy: '%s%s%s' has no units to give back one by one; reset forgets a whole key",
-                           question.policy->name, question.only != NULL ? "/" : "",
-                           question.only != NULL ? question.only->name : "");
-    return ask(session, msgid, params, OP_REFUND, &question);
-}
-
-/* What a member takes of the room in a check_all: an unlimited one has no limit, and stands among the others all the
- * same. */
-static size_t share_of(const struct policy *policy)
+/* Of how many limits is a member of a check_all? An unlimited one counts as one. */
+static size_t n_limits_of(const struct policy *policy)
 {
     return policy->unlimited ? 1 : policy->n_limits;
 }
 
-/* May `question` stand beside the call's other checks? Of a check_all only: those are one question to the store. */
-static int fits_in(const struct call *call, const struct params *member, const struct question *question)
+/* May `member` be one of the check_all's parts? They are one question to the store. */
+static int refuse_member(const struct request *request, const struct params *params, const struct part *member)
 {
-    size_t n_limits = share_of(question->policy);
-    int index = 0;
-    if (call->form != CALL_ALL) return 0;
-    if (!question->policy->unlimited && limit_ops(&question->policy->limits[0])->is_compat)
-        return params_fail(member, ERROR_UNSUPPORTED,
+    size_t n_limits = n_limits_of(member->policy);
+    if (!member->policy->unlimited && limit_ops(&member->policy->limits[0])->is_compat)
+        return params_fail(params, ERROR_UNSUPPORTED,
                            "policy: a compat policy is decided apart; ask for it with check");
-    for (const struct check *other = call->first; other != NULL; other = other->next, index++) {
-        n_limits += share_of(other->policy);
-        if (other->policy == question->policy && slice_eq(other->key, question->key))
-            return params_fail(member, ERROR_BAD_REQUEST, "is the same policy and key as checks[%d]", index);
-        const struct limit *met = policy_meeting(question->policy, question->key, other->policy, other->key);
-        if (met != NULL) return fail_met(member, met, index);
+    for (const struct check *check = request->first; check != NULL; check = check->next) {
+        for (uint16_t i = 0; i < check->n_parts; i++) {
+            const struct part *other = &check->parts[i];
+            n_limits += n_limits_of(other->policy);
+            if (other->policy == member->policy && slice_eq(other->key, member->key))
+                return params_fail(params, ERROR_BAD_REQUEST, "is the same policy and key as checks[%u]", other->place);
+            const struct limit *met = policy_meeting(member->policy, member->key, other->policy, other->key);
+            if (met != NULL) return fail_met(params, met, (int)other->place);
+        }
     }
     if (n_limits <= POLICY_LIMITS_MAX) return 0;
-    return params_fail(member, ERROR_BAD_REQUEST, "is too much; the policies of one check_all have %d limits at most",
+    return params_fail(params, ERROR_BAD_REQUEST, "is too much; the policies of one check_all have %d limits at most",
                        POLICY_LIMITS_MAX);
 }
 
-int methods_add_member(struct call *call, struct params *params, uint32_t index)
+/* The check of the enforced parts; NULL: there is none yet. */
+static struct check *find_enforced(const struct request *request)
 {
-    struct params member;
-    struct question question = {.cost = 1};
-    if (params_member(params, index, &member) != 0) return -1;
-    if (params_target(&member, &question) != 0 || refuse_slots(&member, &question) != 0) return -1;
-    if (params_cost(&member, &question) != 0) return -1;
-    if (fits_in(call, &member, &question) != 0) return -1;
-    params->pull = member.pull;
-    return add_check(call, &member, OP_CHECK, &question);
+    for (struct check *check = request->first; check != NULL; check = check->next)
+        if (!check->parts->policy->shadow) return check;
+    return NULL;
 }
 
-static int add_members(struct call *call, struct params *params, uint32_t n)
+int methods_add_member(struct request *request, struct params *params, uint32_t index)
+{
+    struct params member;
+    struct part part = {.cost = 1};
+    if (params_member(params, index, &member) != 0) return -1;
+    int status = params_target(&member, &part);
+    if (status == 0) status = refuse_slots(&member, part.policy);
+    if (status == 0) status = params_cost(&member, &part);
+    if (status == 0 && request->form == REQUEST_ALL) status = refuse_member(request, &member, &part);
+    if (status != 0) {
+        policy_set_unref(part.set);
+        return -1;
+    }
+    params->pull = member.pull;
+
+    bool joins = request->form == REQUEST_ALL && !part.policy->shadow;
+    struct check *check = joins ? find_enforced(request) : NULL;
+    struct part *added = check != NULL ? request_add_part(request, check) : NULL;
+    if (check == NULL) {
+        check = request_add(request, OP_CHECK);
+        added = check != NULL ? check->parts : NULL;
+    }
+    if (added == NULL) {
+        policy_set_unref(part.set);
+        return params_fail_overloaded(&member);
+    }
+    part.place = added->place;
+    *added = part;
+    return 0;
+}
+
+static int add_members(struct request *request, struct params *params, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
-        if (methods_add_member(call, params, i) != 0) return -1;
+        if (methods_add_member(request, params, i) != 0) return -1;
     return 0;
 }
 
@@ -202,19 +237,9 @@ static int run_check_many(struct session *session, uint64_t msgid, struct params
     if (check_list_is_long(session, n)) return check_list_begin(session, msgid, params, n);
 
     if (n > 0) session->n_taken += n - 1;
-    struct call *call = call_new(session, msgid, CALL_MANY);
-    if (call == NULL) return params_fail_overloaded(params);
-    return call_go_or_drop(call, add_members(call, params, n));
-}
-
-static int take_all_options(struct call *call, struct params *params)
-{
-    struct question options = {0};
-    if (params_all_options(params, &options) != 0) return -1;
-    call->deadline_ms = options.deadline_ms;
-    for (struct check *check = call->first; check != NULL; check = check->next)
-        check_set_request_id(check, options.request_id);
-    return 0;
+    struct request *request = request_new(session, msgid, REQUEST_MANY);
+    if (request == NULL) return params_fail_overloaded(params);
+    return request_go(request, params, add_members(request, params, n));
 }
 
 static int run_check_all(struct session *session, uint64_t msgid, struct params *params)
@@ -222,11 +247,11 @@ static int run_check_all(struct session *session, uint64_t msgid, struct params 
     uint32_t n;
     if (enter_list(session, params, &n) != 0) return -1;
     if (n == 0) return params_fail(params, ERROR_BAD_REQUEST, "checks: is empty; write [policy, key [, cost]] into it");
-    struct call *call = call_new(session, msgid, CALL_ALL);
-    if (call == NULL) return params_fail_overloaded(params);
-    int status = add_members(call, params, n);
-    if (status == 0) status = take_all_options(call, params);
-    return call_go_or_drop(call, status);
+    struct request *request = request_new(session, msgid, REQUEST_ALL);
+    if (request == NULL) return params_fail_overloaded(params);
+    int status = add_members(request, params, n);
+    if (status == 0) status = params_all_options(params, request->first);
+    return request_go(request, params, status);
 }
 
 static int fail_no_slot(const struct session *session, const struct params *params)
@@ -246,17 +271,19 @@ static int fail_no_slot(const struct session *session, const struct params *para
 
 static int run_acquire(struct session *session, uint64_t msgid, struct params *params)
 {
-    struct question question = {.cost = 1};
-    if (params_target(params, &question) != 0) return -1;
-    if (!has_slots(question.policy))
-        return params_fail(params, ERROR_UNSUPPORTED, "policy: has no concurrency limit; use check");
-    if (params_acquire_options(params, &question) != 0) return -1;
-    struct call *call = call_new(session, msgid, CALL_ONE);
-    if (call == NULL) return params_fail_overloaded(params);
-    int status = add_check(call, params, OP_ACQUIRE, &question);
-    if (status == 0 && engine_acquires(session->home->engine, call->first, &session->slots) != 0)
+    struct check *check = begin(session, msgid, params, OP_ACQUIRE);
+    if (check == NULL) return -1;
+
+    struct part *part = check->parts;
+    part->cost = 1;
+    int status = params_target(params, part);
+    if (status == 0 && !has_slots(part->policy))
+        status = params_fail(params, ERROR_UNSUPPORTED, "policy: has no concurrency limit; use check");
+    if (status == 0) status = params_acquire_options(params, check);
+    if (status == 0 && check_seal(check) < 0) status = params_fail_overloaded(params);
+    if (status == 0 && engine_acquires(session->home->engine, check, &session->slots) != 0)
         status = fail_no_slot(session, params);
-    return call_go_or_drop(call, status);
+    return request_go(check->owner, params, status);
 }
 
 static int answer_released(struct session *session, uint64_t msgid, bool released)
@@ -270,16 +297,14 @@ static int answer_released(struct session *session, uint64_t msgid, bool release
 
 static int run_release(struct session *session, uint64_t msgid, struct params *params)
 {
-    struct slice id, no_key = {0};
+    struct slice id;
     if (params_slot(params, &id) != 0) return -1;
     struct slot *slot = slots_find(engine_slots(session->home->engine), &session->slots, id);
     if (slot == NULL) return answer_released(session, msgid, false);
-    struct call *call = call_new(session, msgid, CALL_ONE);
-    if (call == NULL) return params_fail_overloaded(params);
-    struct check *check = call_add(call, OP_RELEASE, no_key);
-    if (check == NULL) return call_go_or_drop(call, params_fail_overloaded(params));
+    struct check *check = begin(session, msgid, params, OP_RELEASE);
+    if (check == NULL) return -1;
     engine_releases(check, slot);
-    return call_go_or_drop(call, 0);
+    return request_go(check->owner, params, 0);
 }
 
 static int run_hello(struct session *session, uint64_t msgid, struct params *params)
@@ -318,6 +343,7 @@ static int run_stats(struct session *session, uint64_t msgid, struct params *par
 {
     size_t start;
     (void)params;
+    engine_update_gauges(session->home->engine);
     struct packer packer = session_answer(session, msgid, &start);
     pack_map(&packer, (uint32_t)n_counters);
     for (size_t i = 0; i < n_counters; i++) {

@@ -6,7 +6,7 @@
 #include "server/params.h"
 #include "server/session.h"
 
-struct call;
+struct request;
 
 enum { PROTOCOL_VERSION = 1 };
 
@@ -15,7 +15,7 @@ void methods_run(struct session *session, const struct rpc_request *request);
 
 /* To read parameters of a request of `session`; no fault yet. */
 struct params methods_params(struct session *session, struct request_fault *fault);
-/* The next member of the list in `params` becomes a check of `call`; -1 with the fault filled. */
-int methods_add_member(struct call *call, struct params *params, uint32_t index);
+/* The next member of the list in `params` becomes a check of `request`, or a part of one; -1 with the fault filled. */
+int methods_add_member(struct request *request, struct params *params, uint32_t index);
 
 #endif

@@ -59,17 +59,35 @@ static int fail_unknown_policy(const struct params *params, struct slice name)
     return params_fail(params, ERROR_UNKNOWN_POLICY, "no policy '%s'; 'policies' lists them", space);
 }
 
-static int read_policy(struct params *params, struct question *ret)
+/* The policy of that name; clients ask for one again and again, so the session remembers its last one. */
+static const struct policy *find_policy(const struct params *params, struct slice name)
+{
+    struct session *session = params->session;
+    uint64_t generation = engine_policies_generation(session->home->engine);
+    const struct policy *last = session->last_policy;
+    if (session->last_generation == generation && last != NULL && slice_eq(name, session->last_name)) return last;
+
+    const struct policy *policy = policy_find(params->policies, name);
+    if (policy == NULL) return NULL;
+    session->last_generation = generation;
+    session->last_policy = policy;
+    session->last_name = slice_of(policy->name);
+    return policy;
+}
+
+static int read_policy(struct params *params, struct part *ret)
 {
     struct slice name;
     if (pull_type(&params->pull) == PULL_MAP) {
-        if (inline_read(params, &ret->set) != 0) return -1;
-        ret->policy = ret->set->in_order[0];
+        struct policy_set *set;
+        if (inline_read(params, &set) != 0) return -1;
+        ret->set = policy_set_ref(set);
+        ret->policy = set->in_order[0];
         return 0;
     }
     if (pull_text(&params->pull, &name) != 0)
         return params_fail(params, ERROR_BAD_REQUEST, "policy: must be a str, the name of a policy");
-    ret->policy = policy_find(params->policies, name);
+    ret->policy = find_policy(params, name);
     return ret->policy != NULL ? 0 : fail_unknown_policy(params, name);
 }
 
@@ -92,7 +110,7 @@ static int check_format(const struct params *params, const struct policy *policy
                        policy->format->text, policy->name);
 }
 
-int params_target(struct params *params, struct question *ret)
+int params_target(struct params *params, struct part *ret)
 {
     if (read_policy(params, ret) != 0 || read_key(params, &ret->key) != 0) return -1;
     if (check_format(params, ret->policy, ret->key) != 0) return -1;
@@ -117,7 +135,7 @@ static int fail_unknown_limit(const struct params *params, const struct policy *
 }
 
 /* ret_limit is what stands behind the slash; data NULL where there is none. */
-static int read_policy_or_limit(struct params *params, struct question *ret, struct slice *ret_limit)
+static int read_policy_or_limit(struct params *params, struct part *ret, struct slice *ret_limit)
 {
     struct slice name;
     struct pull pull = params->pull;
@@ -135,9 +153,10 @@ static int read_policy_or_limit(struct params *params, struct question *ret, str
     return policy_find_limit(ret->policy, *ret_limit) != NULL ? 0 : fail_unknown_limit(params, ret->policy, *ret_limit);
 }
 
-int params_counter(struct params *params, struct question *ret)
+int params_counter(struct params *params, struct part *ret, const struct limit **ret_only)
 {
     struct slice name;
+    *ret_only = NULL;
     if (read_policy_or_limit(params, ret, &name) != 0 || read_key(params, &ret->key) != 0) return -1;
     if (check_format(params, ret->policy, ret->key) != 0) return -1;
     params->n -= 2;
@@ -148,16 +167,16 @@ int params_counter(struct params *params, struct question *ret)
         return 0;
     }
     /* Where an override charges this key nothing, the counter that others charge is still there. */
-    ret->only = policy_find_limit(variant, name);
-    if (ret->only != NULL && ret->only->limit > 0)
+    *ret_only = policy_find_limit(variant, name);
+    if (*ret_only != NULL && (*ret_only)->limit > 0)
         ret->policy = variant;
     else
-        ret->only = policy_find_limit(ret->policy, name);
+        *ret_only = policy_find_limit(ret->policy, name);
     return 0;
 }
 
 /* A number that cannot be charged is BAD_COST; what is no number is BAD_REQUEST. */
-static int read_cost(struct params *params, const char *wanted, struct question *ret)
+static int read_cost(struct params *params, const char *wanted, struct part *ret)
 {
     enum pull_type type = pull_type(&params->pull);
     if (type != PULL_INT && type != PULL_FLOAT) return params_fail(params, ERROR_BAD_REQUEST, "cost: %s", wanted);
@@ -167,7 +186,7 @@ static int read_cost(struct params *params, const char *wanted, struct question 
     return wrong == NULL ? 0 : params_fail(params, ERROR_BAD_COST, "%s", wrong);
 }
 
-int params_cost(struct params *params, struct question *ret)
+int params_cost(struct params *params, struct part *ret)
 {
     if (params->n == 0 || pull_nil(&params->pull) == 0) return 0;
     return read_cost(params, "must be an integer", ret);
@@ -183,7 +202,7 @@ static int read_deadline(struct params *params, uint32_t *ret_ms)
     return 0;
 }
 
-static int read_max_wait(struct params *params, struct question *ret)
+static int read_max_wait(struct params *params, struct check *ret)
 {
     int64_t ms;
     if (pull_int(&params->pull, &ms) != 0 || ms < 0)
@@ -193,7 +212,7 @@ static int read_max_wait(struct params *params, struct question *ret)
     return 0;
 }
 
-static int read_request_id(struct params *params, struct question *ret)
+static int read_request_id(struct params *params, struct check *ret)
 {
     if (pull_text(&params->pull, &ret->request_id) != 0 || ret->request_id.len == 0 ||
         ret->request_id.len > REQUEST_ID_MAX)
@@ -213,7 +232,7 @@ static int read_units(struct params *params, const char *name, int64_t least, in
     return 0;
 }
 
-int params_units(struct params *params, struct question *ret)
+int params_units(struct params *params, struct part *ret)
 {
     return read_units(params, "units", 1, &ret->cost);
 }
@@ -279,18 +298,25 @@ static int read_options(struct params *params, const char *wanted, uint32_t *ret
     return params_fail(params, ERROR_BAD_REQUEST, "%s", wanted);
 }
 
-static int read_value(struct params *params, enum option option, struct question *ret)
+static int read_ttl(struct params *params, int64_t *ret_ms)
+{
+    if (pull_int(&params->pull, ret_ms) == 0 && *ret_ms >= 1 && *ret_ms <= HOLD_TTL_MAX_MS) return 0;
+    return params_fail(params, ERROR_BAD_REQUEST, "ttl_ms: must be a whole number from 1 to %d", HOLD_TTL_MAX_MS);
+}
+
+static int read_value(struct params *params, enum option option, struct check *ret)
 {
     switch (option) {
-    case OPTION_COST: return read_cost(params, "must be an integer", ret);
+    case OPTION_COST: return read_cost(params, "must be an integer", ret->parts);
     case OPTION_DEADLINE_MS: return read_deadline(params, &ret->deadline_ms);
     case OPTION_REQUEST_ID: return read_request_id(params, ret);
     case OPTION_AT_MOST: return read_units(params, "at_most", 1, &ret->at_most);
+    case OPTION_TTL_MS: return read_ttl(params, &ret->hold.ttl_ms);
     default: return read_max_wait(params, ret);
     }
 }
 
-static int read_question_options(struct params *params, unsigned known, const char *wanted, struct question *ret)
+static int read_check_options(struct params *params, unsigned known, const char *wanted, struct check *ret)
 {
     enum option option = OPTION_COST;
     unsigned seen = 0;
@@ -303,21 +329,31 @@ static int read_question_options(struct params *params, unsigned known, const ch
     return 0;
 }
 
-int params_cost_or_options(struct params *params, struct question *ret)
+int params_cost_or_options(struct params *params, struct check *check)
 {
     enum pull_type type = params->n > 0 ? pull_type(&params->pull) : PULL_NIL;
-    if (type == PULL_INT || type == PULL_FLOAT) return read_cost(params, "", ret);
-    return read_question_options(params, OPTIONS_OF_CHECK, "cost or options: must be an integer or a map", ret);
+    if (type == PULL_INT || type == PULL_FLOAT) return read_cost(params, "", check->parts);
+    return read_check_options(params, OPTIONS_OF_CHECK, "cost or options: must be an integer or a map", check);
 }
 
-int params_all_options(struct params *params, struct question *ret)
+int params_all_options(struct params *params, struct check *first)
 {
-    return read_question_options(params, OPTIONS_OF_ALL, "options: must be a map", ret);
+    if (read_check_options(params, OPTIONS_OF_ALL, "options: must be a map", first) != 0) return -1;
+    for (struct check *check = first->next; check != NULL; check = check->next) {
+        check->deadline_ms = first->deadline_ms;
+        check->request_id = first->request_id;
+    }
+    return 0;
 }
 
-int params_acquire_options(struct params *params, struct question *ret)
+int params_acquire_options(struct params *params, struct check *check)
 {
-    return read_question_options(params, 1U << OPTION_DEADLINE_MS, "options: must be a map", ret);
+    return read_check_options(params, 1U << OPTION_DEADLINE_MS, "options: must be a map", check);
+}
+
+int params_reserve_options(struct params *params, struct check *check)
+{
+    return read_check_options(params, 1U << OPTION_DEADLINE_MS | 1U << OPTION_TTL_MS, "options: must be a map", check);
 }
 
 int params_slot(struct params *params, struct slice *ret_id)
@@ -344,7 +380,7 @@ int params_hello(struct params *params, bool *ret_arrays)
     return 0;
 }
 
-int params_estimate(struct params *params, struct question *ret)
+int params_estimate(struct params *params, struct part *ret)
 {
     if (read_units(params, "estimate", 0, &ret->cost) != 0) return -1;
     params->n--;
@@ -355,38 +391,6 @@ int params_estimate(struct params *params, struct question *ret)
 int params_actual(struct params *params, int64_t *ret)
 {
     return read_units(params, "actual", 0, ret);
-}
-
-static int read_ttl(struct params *params, int64_t *ret_ms)
-{
-    if (pull_int(&params->pull, ret_ms) == 0 && *ret_ms >= 1 && *ret_ms <= HOLD_TTL_MAX_MS) return 0;
-    return params_fail(params, ERROR_BAD_REQUEST, "ttl_ms: must be a whole number from 1 to %d", HOLD_TTL_MAX_MS);
-}
-
-int params_reserve_options(struct params *params, struct question *ret)
-{
-    enum option option = OPTION_DEADLINE_MS;
-    unsigned seen = 0;
-    uint32_t n;
-    if (read_options(params, "options: must be a map", &n) != 0) return -1;
-    for (; n > 0; n--) {
-        if (read_option(params, 1U << OPTION_DEADLINE_MS | 1U << OPTION_TTL_MS, &seen, &option) != 0) return -1;
-        int rc = option == OPTION_TTL_MS ? read_ttl(params, &ret->ttl_ms) : read_deadline(params, &ret->deadline_ms);
-        if (rc != 0) return -1;
-    }
-    return 0;
-}
-
-int params_reservation(struct params *params, struct reservation_token *ret)
-{
-    struct slice text;
-    if (pull_text(&params->pull, &text) != 0)
-        return params_fail(params, ERROR_BAD_REQUEST, "reservation: must be a str, as reserve answered it");
-    int status = reservation_read(text, ret);
-    if (status == -2) return params_fail_overloaded(params);
-    if (status < 0) return params_fail(params, ERROR_BAD_REQUEST, "reservation: is none that reserve has answered");
-    params->n--;
-    return 0;
 }
 
 int params_time(struct params *params, int64_t *ret_us)

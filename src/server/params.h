@@ -11,10 +11,9 @@
 #include <stdint.h>
 
 #include "base/slice.h"
-#include "limit/policy.h"
+#include "engine/check.h"
 #include "proto/error.h"
 #include "proto/pull.h"
-#include "server/reservation.h"
 
 enum { FAULT_TEXT_MAX = 256 };
 
@@ -35,50 +34,36 @@ struct params {
     struct request_fault *fault;
 };
 
-/* What a check, peek or reset asks for. */
-struct question {
-    const struct policy *policy; /* or its override for the key */
-    const struct limit *only;    /* the one limit of the policy that is meant; NULL: not one */
-    struct policy_set *set;      /* borrowed until the next request; whose it is where it was written out; else NULL */
-    struct slice key;            /* fits the policy's format */
-    int64_t cost;
-    int64_t at_most;         /* 0 = the cost */
-    struct slice request_id; /* empty = none */
-    uint32_t deadline_ms;    /* 0 = the policy's */
-    bool has_max_wait;       /* else the policy's */
-    int64_t max_wait_us;
-    int64_t ttl_ms; /* of a reservation */
-};
-
 /* Set the fault; returns -1. */
 int params_fail(const struct params *params, enum error_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 int params_fail_overloaded(const struct params *params);
 
-/* policy, key: what every question begins with. */
-int params_target(struct params *params, struct question *ret);
-/* policy or policy/limit, key. Of a limit: ret->only, and as ret->policy what counts for the key there. */
-int params_counter(struct params *params, struct question *ret);
+/* policy, key: what every question begins with. Into ret->policy, what counts for the key; ret->set, a reference where
+ * the policy was written out; ret->key, which fits the policy's format. Where it fails, ret->set stays the caller's
+ * too. */
+int params_target(struct params *params, struct part *ret);
+/* policy or policy/limit, key. Of a limit: into ret_only, and as ret->policy what counts for the key there. */
+int params_counter(struct params *params, struct part *ret, const struct limit **ret_only);
 /* [, cost]: an integer, or nil or nothing for what ret->cost holds already. */
-int params_cost(struct params *params, struct question *ret);
-/* [, cost or options] */
-int params_cost_or_options(struct params *params, struct question *ret);
-/* [, options] of check_all: deadline_ms and request_id. */
-int params_all_options(struct params *params, struct question *ret);
+int params_cost(struct params *params, struct part *ret);
+/* [, cost or options] of a check with one part, whose policy is known. */
+int params_cost_or_options(struct params *params, struct check *check);
+/* [, options] of a check_all: deadline_ms and request_id, for each check of the chain. */
+int params_all_options(struct params *params, struct check *first);
 /* units: at least 1; into ret->cost. */
-int params_units(struct params *params, struct question *ret);
+int params_units(struct params *params, struct part *ret);
 /* [, options] of acquire: deadline_ms. */
-int params_acquire_options(struct params *params, struct question *ret);
+int params_acquire_options(struct params *params, struct check *check);
 /* The id of a slot. */
 int params_slot(struct params *params, struct slice *ret_id);
 /* [, options] of hello. */
 int params_hello(struct params *params, bool *ret_arrays);
 /* estimate, as ret->cost; [, options] of reserve: deadline_ms, ttl_ms. */
-int params_estimate(struct params *params, struct question *ret);
-int params_reserve_options(struct params *params, struct question *ret);
-/* reservation, which is the caller's to fini; actual units. */
-int params_reservation(struct params *params, struct reservation_token *ret);
+int params_estimate(struct params *params, struct part *ret);
+int params_reserve_options(struct params *params, struct check *check);
+/* actual units. */
 int params_actual(struct params *params, int64_t *ret);
 /* A time in microseconds. */
 int params_time(struct params *params, int64_t *ret_us);

@@ -7,7 +7,10 @@
 #include "server/reserve.h"
 
 #include "server/reply.h"
+#include "server/request.h"
 #include "server/reservation.h"
+
+enum { TTL_DEFAULT_MS = 60000 };
 
 /* Units of `policy` cannot be given back; NULL where they can. */
 static const char *fault_of(const struct policy *policy)
@@ -21,52 +24,42 @@ static const char *fault_of(const struct policy *policy)
     return "policy: its units cannot be given back; reserve needs another algorithm";
 }
 
-static int submit(struct session *session, uint64_t msgid, const struct params *params, enum op_kind kind,
-                  const struct policy *policy, struct slice key, const struct check *like)
-{
-    struct call *call = call_new(session, msgid, kind == OP_PEEK ? CALL_SETTLE : CALL_ONE);
-    if (call == NULL) return params_fail_overloaded(params);
-    struct check *check = call_add(call, kind, key);
-    if (check == NULL) return call_go_or_drop(call, params_fail_overloaded(params));
-    check->policy = policy;
-    check->cost = like->cost;
-    check->deadline_ms = like->deadline_ms;
-    check->local_reason = like->local_reason;
-    check->hold = like->hold;
-    return call_go_or_drop(call, 0);
-}
-
 int reserve_run(struct session *session, uint64_t msgid, struct params *params)
 {
-    struct question question = {.ttl_ms = 60000};
-    if (params_target(params, &question) != 0) return -1;
-    if (question.set != NULL)
-        return params_fail(params, ERROR_UNSUPPORTED,
-                           "policy: who settles must find it by its name; write it into the configuration");
-    const char *fault = fault_of(question.policy);
-    if (fault != NULL) return params_fail(params, ERROR_UNSUPPORTED, "%s", fault);
-    if (params_estimate(params, &question) != 0 || params_reserve_options(params, &question) != 0) return -1;
-    const struct check like = {
-        .cost = question.cost, .deadline_ms = question.deadline_ms, .hold = {.ttl_ms = question.ttl_ms}};
-    return submit(session, msgid, params, OP_RESERVE, question.policy, question.key, &like);
+    struct request *request = request_new(session, msgid, REQUEST_ONE);
+    if (request == NULL) return params_fail_overloaded(params);
+    struct check *check = request_add(request, OP_RESERVE);
+    if (check == NULL) return request_go(request, params, params_fail_overloaded(params));
+
+    struct part *part = check->parts;
+    check->hold = (struct op_hold){.ttl_ms = TTL_DEFAULT_MS};
+    int status = params_target(params, part);
+    if (status == 0 && part->set != NULL)
+        status = params_fail(params, ERROR_UNSUPPORTED,
+                             "policy: who settles must find it by its name; write it into the configuration");
+    const char *fault = status == 0 ? fault_of(part->policy) : NULL;
+    if (fault != NULL) status = params_fail(params, ERROR_UNSUPPORTED, "%s", fault);
+    if (status == 0) status = params_estimate(params, part);
+    if (status == 0) status = params_reserve_options(params, check);
+    return request_go(request, params, status);
 }
 
-/* What a failure answer, or an unlimited policy, let pass without holding it is settled without anybody being asked. */
+/* What a failure answer, or an unlimited policy, let pass without reserving it is settled without asking the store. */
 static void answer_unheld(struct session *session, uint64_t msgid, const struct policy *policy,
                           const struct reservation_token *token)
 {
     size_t start;
-    const struct check settled = {
-        .decision = {.allowed = true,
-                     .limit = policy_capacity(policy),
-                     .remaining = policy->unlimited ? policy_capacity(policy) : 0,
-                     .source = token->source,
-                     .reason = token->reason,
-                     .policy_version = policy->version},
-        .hold = {.actual = token->hold.actual, .ended = true},
+    const struct decision decision = {
+        .allowed = true,
+        .limit = policy_capacity(policy),
+        .remaining = policy->unlimited ? policy_capacity(policy) : 0,
+        .source = token->source,
+        .reason = token->reason,
+        .policy_version = policy->version,
     };
+    const struct op_hold hold = {.actual = token->hold.actual, .ended = true};
     struct packer packer = session_answer(session, msgid, &start);
-    settle_pack(&packer, &settled, session->wants_arrays);
+    settle_pack(&packer, &decision, &hold, session->wants_arrays);
     session_answered(session, &packer, start);
 }
 
@@ -86,19 +79,35 @@ static int settle(struct session *session, uint64_t msgid, const struct params *
     }
     const char *fault = fault_of(policy);
     if (fault != NULL) return params_fail(params, ERROR_UNSUPPORTED, "%s", fault);
-    if (!is_held) { /* the store would have denied it, or was not asked: as things stand now, nothing is to be done */
-        const struct check peek = {.hold = {.actual = token->hold.actual, .ended = true}};
-        return submit(session, msgid, params, OP_PEEK, policy, token->key, &peek);
-    }
-    const struct check like = {.hold = token->hold,
-                               .local_reason = token->source == SOURCE_LOCAL ? token->reason : REASON_NONE};
-    return submit(session, msgid, params, OP_SETTLE, policy, token->key, &like);
+
+    /* Not held: the store would have denied it, or was not asked. The answer says how things are now. */
+    struct request *request = request_new(session, msgid, is_held ? REQUEST_ONE : REQUEST_SETTLE);
+    if (request == NULL) return params_fail_overloaded(params);
+    struct check *check = request_add(request, is_held ? OP_SETTLE : OP_PEEK);
+    if (check == NULL) return request_go(request, params, params_fail_overloaded(params));
+    check->parts->policy = policy;
+    check->parts->key = token->key;
+    check->hold = is_held ? token->hold : (struct op_hold){.actual = token->hold.actual, .ended = true};
+    if (is_held && token->source == SOURCE_LOCAL) check->local_reason = token->reason;
+    return request_go(request, params, 0);
+}
+
+static int read_reservation(struct params *params, struct reservation_token *ret)
+{
+    struct slice text;
+    if (pull_text(&params->pull, &text) != 0)
+        return params_fail(params, ERROR_BAD_REQUEST, "reservation: must be a str, as reserve answered it");
+    int status = reservation_read(text, ret);
+    if (status == -2) return params_fail_overloaded(params);
+    if (status < 0) return params_fail(params, ERROR_BAD_REQUEST, "reservation: is none that reserve has answered");
+    params->n--;
+    return 0;
 }
 
 int settle_run(struct session *session, uint64_t msgid, struct params *params)
 {
     struct reservation_token token;
-    if (params_reservation(params, &token) != 0) return -1;
+    if (read_reservation(params, &token) != 0) return -1;
     int status = params_actual(params, &token.hold.actual);
     if (status == 0) status = settle(session, msgid, params, &token);
     reservation_token_fini(&token);
@@ -108,7 +117,7 @@ int settle_run(struct session *session, uint64_t msgid, struct params *params)
 int cancel_run(struct session *session, uint64_t msgid, struct params *params)
 {
     struct reservation_token token;
-    if (params_reservation(params, &token) != 0) return -1;
+    if (read_reservation(params, &token) != 0) return -1;
     int status = settle(session, msgid, params, &token);
     reservation_token_fini(&token);
     return status;
@@ -116,26 +125,26 @@ int cancel_run(struct session *session, uint64_t msgid, struct params *params)
 
 void reserve_pack(struct packer *packer, const struct check *check, bool as_array)
 {
-    const struct decision *decision = &check->decision;
-    reply_decision(packer, decision, check->cost, as_array, decision->allowed);
+    const struct part *part = check->parts;
+    const struct decision *decision = &part->decision;
+    reply_decision(packer, decision, part->cost, as_array, decision->allowed);
     if (!decision->allowed) return;
     struct reservation_token token = {
         .source = decision->source,
         .reason = decision->reason,
         .hold = check->hold,
-        .policy = slice_of(check->policy->name),
-        .key = check->key,
+        .policy = slice_of(part->policy->name),
+        .key = part->key,
     };
     if (!check->hold.held) token.hold = (struct op_hold){.units = check->hold.units, .ttl_ms = check->hold.ttl_ms};
     pack_text(packer, "reservation");
     reservation_pack(packer, &token);
 }
 
-void settle_pack(struct packer *packer, const struct check *check, bool as_array)
+void settle_pack(struct packer *packer, const struct decision *decision, const struct op_hold *hold, bool as_array)
 {
-    const struct op_hold *hold = &check->hold;
     bool charged = hold->actual > (hold->ended ? 0 : hold->units);
-    reply_decision(packer, &check->decision, 0, as_array, 1U + hold->ended);
+    reply_decision(packer, decision, 0, as_array, 1U + hold->ended);
     pack_text(packer, charged ? "charged" : "refunded");
     pack_int(packer, charged ? hold->charged : hold->refunded);
     if (!hold->ended) return;

@@ -5,7 +5,6 @@
 #define RL_SERVER_RESERVE_H
 
 #include "proto/pack.h"
-#include "server/call.h"
 #include "server/params.h"
 
 /* As in the table of methods. */
@@ -13,8 +12,8 @@ int reserve_run(struct session *session, uint64_t msgid, struct params *params);
 int settle_run(struct session *session, uint64_t msgid, struct params *params);
 int cancel_run(struct session *session, uint64_t msgid, struct params *params);
 
-/* The answers of OP_RESERVE and OP_SETTLE. */
+/* The answers of an OP_RESERVE, and of a settlement. */
 void reserve_pack(struct packer *packer, const struct check *check, bool as_array);
-void settle_pack(struct packer *packer, const struct check *check, bool as_array);
+void settle_pack(struct packer *packer, const struct decision *decision, const struct op_hold *hold, bool as_array);
 
 #endif

@@ -24,9 +24,9 @@
 #include "base/counters.h"
 #include "base/log.h"
 #include "proto/rpc.h"
-#include "server/call.h"
 #include "server/check_list.h"
 #include "server/methods.h"
+#include "server/request.h"
 
 #define CLIENT_CLOSED "the client closed it"
 
@@ -88,7 +88,7 @@ void session_close(struct session *session, const char *why)
     log_connection(session, "closed", why);
     session->closed = true;
     for (struct list *link; (link = list_pop_front(&session->calls)) != NULL;)
-        call_drop(LIST_ITEM(link, struct call, link));
+        request_drop(LIST_ITEM(link, struct request, link));
     slots_end(&session->slots);
     list_remove(&session->link);
     list_remove(&session->dirty_link);

@@ -33,7 +33,7 @@ struct session {
     struct list run_link;
     struct list long_link;
     struct list stall_link;
-    struct list calls;       /* struct call: asked and not answered */
+    struct list calls;       /* struct request: asked and not answered */
     struct check_list *list; /* owned; under way: no message is taken until it is handed over; else NULL */
     struct slot_owner slots;
     struct buffer in;      /* bytes not understood yet: part of a message, or what a pause left over; else no memory */
@@ -59,6 +59,10 @@ struct session {
     const char *why_ended;  /* static; of one that has `ended`, for the log */
     const char *last_words; /* static; lost framing: to be said, with last_code, once `calls` is empty; else NULL */
     struct peer peer;       /* for session_peer() */
+    /* The policy that it asked for last, and its name; they stand while the generation does. */
+    const struct policy *last_policy;
+    struct slice last_name;
+    uint64_t last_generation;
     struct scanner scanner;
     uv_pipe_t pipe;
     uv_write_t write;

@@ -2,8 +2,8 @@
 
 #include "base/alloc.h"
 #include "base/counters.h"
-#include "server/call.h"
 #include "server/check_list.h"
+#include "server/request.h"
 #include "server/session.h"
 
 enum {
@@ -72,7 +72,7 @@ void sessions_fini(struct sessions *sessions)
 {
     CHECK(sessions->n == 0 && sessions->n_unread == 0 && sessions->n_promised == 0 && sessions->n_handed == 0);
     CHECK(list_empty(&sessions->reading) && list_empty(&sessions->handing));
-    call_pool_fini(&sessions->idle_calls);
+    request_pool_fini(&sessions->idle_calls);
     spares_fini(&sessions->spares);
     mem_free(sessions->read_buffer);
 }

@@ -34,7 +34,7 @@ struct sessions {
     struct server_options options;
     uint8_t *read_buffer; /* owned; READ_BUFFER_SIZE bytes that every read uses, each for its callback only */
     struct spares spares;
-    struct list idle_calls; /* the pool of struct call */
+    struct list idle_calls; /* the pool of struct request */
     struct list all;
     struct list dirty;
     struct list runnable;

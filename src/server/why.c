@@ -74,7 +74,7 @@ static void say_free(struct why *why, const struct check *check, const struct op
     limit_run_here(&run, member->limit, member->key, member->max_wait_us, check->op.now_us);
     int64_t is_free = free_before(member, &run);
     say(why, "%" PRId64 " of %" PRId64 " %s are free and this check needs %" PRId64, is_free, member->limit->full,
-        has_slots(member->limit) ? "slots" : "units", check->cost);
+        has_slots(member->limit) ? "slots" : "units", check->parts->cost);
 }
 
 static bool waits_longer(const struct decision *a, const struct decision *b)
@@ -120,13 +120,13 @@ static void say_denied(struct why *why, const struct check *check, const struct 
 {
     char time[UNITS_TEXT_MAX];
     const struct limit *limit = member->limit;
-    say(why, "%s by ", denied_word(check->policy));
+    say(why, "%s by ", denied_word(check->parts->policy));
     say_limit(why, limit);
-    if (check->cost > limit->full) {
+    if (check->parts->cost > limit->full) {
         say(why,
             ": it never has more than %" PRId64 " units, and this check needs %" PRId64
             ". No waiting helps; ask for less.",
-            limit->full, check->cost);
+            limit->full, check->parts->cost);
         return;
     }
     say(why, ": ");
@@ -144,28 +144,29 @@ static void say_allowed(struct why *why, const struct check *check)
 {
     char time[UNITS_TEXT_MAX];
     const struct op_member *member = find_tightest(&check->op);
-    say(why, "%s by ", allowed_word(check->policy));
+    say(why, "%s by ", allowed_word(check->parts->policy));
     say_limit(why, member->limit);
     say(why, ": ");
     say_free(why, check, member);
     say(why, check->op.n_members > 1 ? "; of %u limits the one that leaves least." : ".", check->op.n_members);
-    if (check->decision.delay_ms > 0)
-        say(why, " It would have to wait %s before it goes ahead.", units_print_wait(time, check->decision.delay_ms));
+    if (check->parts->decision.delay_ms > 0)
+        say(why, " It would have to wait %s before it goes ahead.",
+            units_print_wait(time, check->parts->decision.delay_ms));
 }
 
 /* Without the store. */
 static void say_policy(struct why *why, const struct check *check)
 {
     char name[NAME_SHOWN_MAX];
-    const struct limit *zero = policy_zero_limit(check->policy);
-    if (check->policy->unlimited)
+    const struct limit *zero = policy_zero_limit(check->parts->policy);
+    if (check->parts->policy->unlimited)
         say(why, "Allowed: %s unlimited, and nothing is counted.",
-            check->policy->base != NULL ? "an override makes this key" : "the policy is");
-    else if (zero != NULL && check->cost > 0)
-        say(why, "%s: %s is 0, which admits nothing. No waiting helps.", denied_word(check->policy),
+            check->parts->policy->base != NULL ? "an override makes this key" : "the policy is");
+    else if (zero != NULL && check->parts->cost > 0)
+        say(why, "%s: %s is 0, which admits nothing. No waiting helps.", denied_word(check->parts->policy),
             name_of(zero, name));
     else
-        say(why, "%s: a cost of 0 charges nothing.", allowed_word(check->policy));
+        say(why, "%s: a cost of 0 charges nothing.", allowed_word(check->parts->policy));
 }
 
 const char *why_text(const struct check *check, char *out)
@@ -181,9 +182,9 @@ const char *why_text(const struct check *check, char *out)
         say_denied(&why, check, denying, n_deny);
     else
         say_allowed(&why, check);
-    if (check->policy->shadow) say(&why, " The policy is in shadow: it is counted, and denies nobody.");
-    if (check->policy->override != NULL)
+    if (check->parts->policy->shadow) say(&why, " The policy is in shadow: it is counted, and denies nobody.");
+    if (check->parts->policy->override != NULL)
         say(&why, " The override %s counts for this key.",
-            log_escape(shown, sizeof shown, check->policy->override, strlen(check->policy->override)));
+            log_escape(shown, sizeof shown, check->parts->policy->override, strlen(check->parts->policy->override)));
     return out;
 }

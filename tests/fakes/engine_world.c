@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/counters.h"
 
 const struct engine_options world_options = {
     .max_inflight = 100, .local_max_keys = 1000, .slots = {.max = 100, .max_per_owner = 50}};
@@ -53,30 +54,47 @@ void world_close(struct engine_world *world)
 
 static void on_done(struct check *check)
 {
-    struct asked *asked = check->asker;
+    struct asked *asked = check->owner;
     CHECK(asked->check == check);
     asked->n_done++;
     asked->error = check->error;
     asked->error_message = check->error_message;
-    asked->decision = check->decision;
+    asked->decision = check->parts->decision;
     asked->removed = check->removed;
     asked->hold = check->hold;
     if (!asked->keep) world_leave(asked);
     if (asked->then != NULL) asked->then(asked);
 }
 
-void world_submit(struct engine_world *world, struct asked *asked, enum op_kind kind, const char *policy, int64_t cost)
+struct check *world_check_new(struct engine_world *world, const char *key)
+{
+    struct check *check = engine_check_new(world->engine);
+    if (check != NULL) check->parts->key = slice_of(key);
+    return check;
+}
+
+bool world_seal(struct engine_world *world, struct check *check, enum op_kind kind, const char *policy, int64_t cost)
+{
+    check->op.kind = kind;
+    check->parts->policy = policies_get(engine_policies(world->engine), policy);
+    check->parts->cost = cost;
+    return check_seal(check) == 0;
+}
+
+bool world_submit(struct engine_world *world, struct asked *asked, enum op_kind kind, const char *policy, int64_t cost)
 {
     struct check *check = asked->check;
-    check->kind = kind;
-    check->policy = policies_get(engine_policies(world->engine), policy);
-    check->cost = cost;
+    if (!check->is_sealed && kind != OP_RELEASE && !world_seal(world, check, kind, policy, cost)) {
+        world_leave(asked);
+        return false;
+    }
     check->deadline_ms = world->deadline_ms;
     check->hold = asked->hold;
     check->local_reason = asked->local_reason;
     check->done = on_done;
-    check->asker = asked;
+    check->owner = asked;
     engine_submit(world->engine, check);
+    return true;
 }
 
 bool world_ask(struct engine_world *world, struct asked *asked, enum op_kind kind, const char *policy, const char *key,
@@ -87,11 +105,16 @@ bool world_ask(struct engine_world *world, struct asked *asked, enum op_kind kin
         .then = asked->then,
         .hold = asked->hold,
         .local_reason = asked->local_reason,
-        .check = engine_check_new(world->engine, slice_of(key)),
+        .check = world_check_new(world, key),
     };
     if (asked->check == NULL) return false;
-    world_submit(world, asked, kind, policy, cost);
-    return true;
+    return world_submit(world, asked, kind, policy, cost);
+}
+
+uint64_t world_n_inflight(const struct engine_world *world)
+{
+    engine_update_gauges(world->engine);
+    return counters.inflight;
 }
 
 void world_leave(struct asked *asked)

@@ -42,11 +42,15 @@ void world_open_memory(struct engine_world *world, const struct policy_spec *spe
 void world_close(struct engine_world *world);
 void world_mark_closed(void *arg); /* an on_closed for engine_close(), arg = the world */
 
-/* False where the engine had no check to give. `asked` must stay until done or left. */
+/* False where the engine had no check to give, or no memory for it. `asked` must stay until done or left. */
 bool world_ask(struct engine_world *world, struct asked *asked, enum op_kind kind, const char *policy, const char *key,
                int64_t cost);
-/* The second half of it, for a check made before. */
-void world_submit(struct engine_world *world, struct asked *asked, enum op_kind kind, const char *policy, int64_t cost);
+/* The parts of it: a check, whose key must stay until it is sealed (NULL: the engine had none); sealed, but for memory;
+ * submitted, and sealed before if it is not. */
+struct check *world_check_new(struct engine_world *world, const char *key);
+bool world_seal(struct engine_world *world, struct check *check, enum op_kind kind, const char *policy, int64_t cost);
+bool world_submit(struct engine_world *world, struct asked *asked, enum op_kind kind, const char *policy, int64_t cost);
+uint64_t world_n_inflight(const struct engine_world *world);   /* as `stats` says it */
 void world_leave(struct asked *asked);                         /* release: after done, or before */
 void world_advance_ms(struct engine_world *world, int64_t ms); /* both clocks, then what is due */
 

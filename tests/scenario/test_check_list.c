@@ -91,7 +91,7 @@ static void send_list(struct client *client, uint64_t msgid, unsigned n, const c
 
 static struct slice key_of(struct list *link)
 {
-    return CONTAINER_OF(LIST_ITEM(link, struct op, link), struct check, op)->key;
+    return CONTAINER_OF(LIST_ITEM(link, struct op, link), struct check, op)->parts->key;
 }
 
 /* How many of the checks that the store holds are of this key. */

@@ -188,7 +188,7 @@ static void a_late_answer_is_waited_for_by_nobody_and_counted(void **state)
     ask(OP_CHECK, "tighter", 1);
     scripted_end(&world.scripted, 0, OP_DECIDED);
     assert_int_equal(asked.n_done, 1);
-    assert_int_equal(counters.inflight, 0);
+    assert_int_equal(world_n_inflight(&world), 0);
     assert_int_equal(engine_n_live(world.engine), 1);
     assert_int_equal(engine_next_deadline(world.engine), INT64_MAX);
     world_advance_ms(&world, 100000);
@@ -276,18 +276,17 @@ static void each_member_of_a_check_all_has_its_own(void **state)
 {
     (void)state;
     static const char *const names[] = {"tighter", "plain", "looser"};
-    struct check *checks[3];
-    memset(checks, 0, sizeof checks);
+    struct check *check = engine_check_new(world.engine);
+    assert_non_null(check);
     for (size_t i = 0; i < 3; i++) {
-        checks[i] = engine_check_new(world.engine, slice_of("k"));
-        checks[i]->kind = OP_CHECK;
-        checks[i]->policy = policies_get(engine_policies(world.engine), names[i]);
-        checks[i]->cost = 3;
-        if (i > 0) checks[i - 1]->also = checks[i];
+        struct part *part = i == 0 ? check->parts : check_add_part(check);
+        part->policy = policies_get(engine_policies(world.engine), names[i]);
+        part->key = slice_of("k");
+        part->cost = 3;
     }
-    checks[0]->is_all = true;
-    checks[0]->done = check_release;
-    engine_submit(world.engine, checks[0]);
+    check->done = check_release;
+    assert_int_equal(check_seal(check), 0);
+    engine_submit(world.engine, check);
     ASSERT_COUNTED(1, 1, 1, 1, 0);
     assert_int_equal(counts_of("tighter")->candidate_only_denied, 1);
     assert_int_equal(counts_of("looser")->candidate_only_allowed, 1);

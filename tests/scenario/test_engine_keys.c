@@ -62,20 +62,24 @@ static void on_done(struct check *check)
 {
     asked.n_done++;
     asked.error = check->error;
-    asked.decision = check->decision;
+    asked.decision = check->parts->decision;
     asked.removed = check->removed;
     check_release(check);
 }
 
 static bool ask(enum op_kind kind, const char *policy, const char *key, int64_t cost)
 {
-    struct check *check = engine_check_new(world.engine, slice_of(key));
+    struct check *check = world_check_new(&world, key);
     asked = (struct asked){0};
     if (check == NULL) return false;
-    check->kind = kind;
-    check->policy = policy_for_key(policies_get(engine_policies(world.engine), policy), check->key);
-    check->cost = cost;
+    check->op.kind = kind;
+    check->parts->policy = policy_for_key(policies_get(engine_policies(world.engine), policy), check->parts->key);
+    check->parts->cost = cost;
     check->done = on_done;
+    if (check_seal(check) < 0) {
+        check_release(check);
+        return false;
+    }
     engine_submit(world.engine, check);
     return true;
 }

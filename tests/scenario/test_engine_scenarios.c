@@ -55,7 +55,7 @@ static void a_reply_answers_the_check(void **state)
     struct asked asked = {0};
     world_ask(&world, &asked, OP_CHECK, "allow", "alice", 1);
     assert_int_equal(asked.n_done, 0);
-    assert_int_equal(counters.inflight, 1);
+    assert_int_equal(world_n_inflight(&world), 1);
     world.scripted.decision.remaining = 4;
     scripted_end(&world.scripted, 0, OP_DECIDED);
     assert_int_equal(asked.n_done, 1);
@@ -66,7 +66,7 @@ static void a_reply_answers_the_check(void **state)
     assert_int_equal(asked.decision.reason, REASON_NONE);
     assert_int_equal(asked.decision.policy_version, policies_get(engine_policies(world.engine), "allow")->version);
     assert_int_equal(engine_n_live(world.engine), 0);
-    assert_int_equal(counters.inflight, 0);
+    assert_int_equal(world_n_inflight(&world), 0);
     assert_int_equal(counters.checks, 1);
     assert_int_equal(counters.allowed, 1);
 }
@@ -158,7 +158,7 @@ static void a_client_that_left_is_not_answered(void **state)
     struct asked asked = {0};
     world_ask(&world, &asked, OP_CHECK, "allow", "alice", 1);
     world_leave(&asked);
-    assert_int_equal(counters.inflight, 0);
+    assert_int_equal(world_n_inflight(&world), 0);
     assert_int_equal(engine_next_deadline(world.engine), INT64_MAX);
     world_advance_ms(&world, 100);
     scripted_end(&world.scripted, 0, OP_DECIDED);
@@ -175,7 +175,7 @@ static void a_client_may_keep_its_answer_beyond_done(void **state)
     world_advance_ms(&world, 20);
     scripted_end(&world.scripted, 0, OP_DECIDED);
     assert_int_equal(engine_n_live(world.engine), 1);
-    assert_int_equal(asked.check->decision.source, SOURCE_DENY);
+    assert_int_equal(asked.check->parts->decision.source, SOURCE_DENY);
     world_leave(&asked);
     assert_int_equal(engine_n_live(world.engine), 0);
 }
@@ -183,7 +183,7 @@ static void a_client_may_keep_its_answer_beyond_done(void **state)
 static void a_check_never_submitted_goes_back(void **state)
 {
     (void)state;
-    struct check *check = engine_check_new(world.engine, slice_of("alice"));
+    struct check *check = world_check_new(&world, "alice");
     assert_int_equal(engine_n_live(world.engine), 1);
     check_release(check);
     assert_int_equal(engine_n_live(world.engine), 0);
@@ -352,7 +352,7 @@ static void a_reload_leaves_checks_in_flight_their_policy(void **state)
     assert_int_equal(after.decision.limit, 7);
     assert_int_not_equal(before.decision.policy_version, after.decision.policy_version);
     scripted_end_all(&world.scripted, OP_DECIDED);
-    assert_string_equal(before.check->policy->name, "deny");
+    assert_string_equal(before.check->parts->policy->name, "deny");
     world_leave(&before);
 }
 
@@ -371,7 +371,7 @@ static void closing_answers_everything_first(void **state)
     assert_int_equal(waiting.n_done, 1);
     assert_int_equal(waiting.decision.reason, REASON_DOWN);
     assert_int_equal(kept.decision.source, SOURCE_LOCAL);
-    assert_null(engine_check_new(world.engine, slice_of("alice")));
+    assert_null(world_check_new(&world, "alice"));
     assert_false(world.closed);
     scripted_finish_close(&world.scripted);
     assert_false(world.closed);
@@ -385,7 +385,7 @@ static void closing_answers_everything_first(void **state)
 static void a_check_submitted_while_closing_is_answered(void **state)
 {
     (void)state;
-    struct check *check = engine_check_new(world.engine, slice_of("alice"));
+    struct check *check = world_check_new(&world, "alice");
     struct asked asked = {.check = check};
     world.scripted.holds_close = true;
     engine_close(world.engine, world_mark_closed, &world);

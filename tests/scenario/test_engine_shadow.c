@@ -124,9 +124,9 @@ static void short_memory_denies_nothing(void **state)
 {
     (void)state;
     world.scripted.mode = SCRIPTED_REFUSE_DOWN;
-    struct check *check = engine_check_new(world.engine, slice_of("k"));
+    struct check *check = world_check_new(&world, "k");
     asked.check = check;
-    mem_fail_nth(1);
+    mem_fail_nth(2); /* the table of local answers */
     world_submit(&world, &asked, OP_CHECK, "local", 1);
     mem_fail_nth(0);
     assert_int_equal(asked.error, ERROR_NONE);

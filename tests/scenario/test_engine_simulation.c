@@ -96,8 +96,12 @@ static void on_answered(struct asked *asked)
 static void ask_for(struct place *slot, enum op_kind kind, const char *policy, const char *key, int64_t cost, bool keep)
 {
     *slot = (struct place){.asked = {.keep = keep, .then = on_answered}};
-    slot->asked.check = engine_check_new(world.engine, slice_of(key));
+    slot->asked.check = world_check_new(&world, key);
     if (slot->asked.check == NULL) return;
+    if (!world_seal(&world, slot->asked.check, kind, policy, cost)) {
+        world_leave(&slot->asked);
+        return;
+    }
     slot->used = true;
     uint32_t deadline_ms = policies_get(engine_policies(world.engine), policy)->deadline_ms;
     slot->due_us = world.clock.mono_us + 1000 * (world.deadline_ms > 0 ? world.deadline_ms : deadline_ms);
@@ -190,7 +194,7 @@ static void check_sums(void)
     must(sum.n_made == sum.n_answered + sum.n_left + n_waiting, "made is not answered, left or waiting");
     must(n_live >= n_askers && n_live >= world.scripted.n_held, "a check that somebody owns went back");
     must(n_live <= n_askers + world.scripted.n_held, "a check that nobody owns did not go back");
-    must(counters.inflight == n_askers, "the gauge does not show those who wait");
+    must(world_n_inflight(&world) == n_askers, "the gauge does not show those who wait");
 }
 
 /* Everything ends: clients go and the store closes, in any order. */

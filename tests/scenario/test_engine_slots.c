@@ -64,9 +64,9 @@ static int tear_down(void **state)
 
 static bool acquire(struct want *want, struct slot_owner *owner, const char *policy)
 {
-    *want = (struct want){.asked = {.check = engine_check_new(world.engine, slice_of("k"))}};
-    want->asked.check->policy = policies_get(engine_policies(world.engine), policy);
-    if (engine_acquires(world.engine, want->asked.check, owner) != 0) {
+    *want = (struct want){.asked = {.check = world_check_new(&world, "k")}};
+    if (!world_seal(&world, want->asked.check, OP_ACQUIRE, policy, 1) ||
+        engine_acquires(world.engine, want->asked.check, owner) != 0) {
         world_leave(&want->asked);
         return false;
     }
@@ -89,9 +89,9 @@ static struct slot *take(struct slot_owner *owner, const char *policy)
 
 static void release(struct asked *asked, struct slot *slot)
 {
-    *asked = (struct asked){.check = engine_check_new(world.engine, (struct slice){0})};
+    *asked = (struct asked){.check = world_check_new(&world, "")};
     engine_releases(asked->check, slot);
-    const struct policy *policy = asked->check->policy;
+    const struct policy *policy = asked->check->parts->policy;
     world_submit(&world, asked, OP_RELEASE, policy->name, 0);
 }
 
@@ -440,8 +440,8 @@ static void a_lack_of_memory_refuses_and_warm_slots_need_none(void **state)
     struct want want;
     world.scripted.mode = SCRIPTED_DECIDE;
     for (int i = 0; i < 3; i++) {
-        struct check *check = engine_check_new(world.engine, slice_of("k"));
-        check->policy = policies_get(engine_policies(world.engine), "deny");
+        struct check *check = world_check_new(&world, "k");
+        assert_true(world_seal(&world, check, OP_ACQUIRE, "deny", 1));
         mem_fail_nth(1);
         assert_int_equal(engine_acquires(world.engine, check, &alice), -1);
         mem_fail_nth(0);

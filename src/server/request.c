@@ -1,0 +1,344 @@
+#include "server/request.h"
+
+#include <stdio.h>
+
+#include "base/alloc.h"
+#include "base/counters.h"
+#include "server/check_list.h"
+#include "server/explain.h"
+#include "server/params.h"
+#include "server/reply.h"
+#include "server/reserve.h"
+
+enum {
+    ERROR_TEXT_MAX = 4608, /* with a key's name in Redis */
+    LATE_DEADLINE_MS = 1,  /* of the pieces that follow, once a store has let a deadline of the same list pass */
+};
+
+struct request *request_new(struct session *session, uint64_t msgid, enum request_form form)
+{
+    struct list *idle = list_pop_front(&session->home->idle_calls);
+    struct request *request = idle != NULL ? LIST_ITEM(idle, struct request, link) : mem_alloc(sizeof *request);
+    if (request == NULL) return NULL;
+    memset(request, 0, offsetof(struct request, packed));
+    request->session = session;
+    request->msgid = msgid;
+    request->form = form;
+    request->as_arrays = session->wants_arrays;
+    list_push_back(&session->calls, &request->link);
+    return request;
+}
+
+struct check *request_add(struct request *request, enum op_kind kind)
+{
+    struct check *check = engine_check_new(request->session->home->engine);
+    if (check == NULL) return NULL;
+    check->op.kind = kind;
+    check->op.party = request->session->party;
+    check->owner = request;
+    check->parts->place = request->n++;
+
+    if (request->first == NULL)
+        request->first = check;
+    else
+        request->last->next = check;
+    request->last = check;
+    return check;
+}
+
+struct part *request_add_part(struct request *request, struct check *check)
+{
+    struct engine *engine = request->session->home->engine;
+    struct part *part = engine_n_available(engine) >= check->n_parts ? check_add_part(check) : NULL;
+    if (part == NULL) {
+        counters.overloaded++;
+        return NULL;
+    }
+    part->place = request->n++;
+    return part;
+}
+
+/* Back to the pool, first in, for its memory is warm. */
+static void request_free(struct request *request)
+{
+    if (request->in_pieces) buffer_fini(&request->packed);
+    list_remove(&request->link);
+    list_push_back(request->session->home->idle_calls.next, &request->link);
+}
+
+void request_drop(struct request *request)
+{
+    for (struct check *check = request->first, *next; check != NULL; check = next) {
+        next = check->next;
+        check_release(check);
+    }
+    if (request->n_handed > 0) check_lists_answered(request->session->home, request->n_handed);
+    request_free(request);
+}
+
+/* ---- the answer ---- */
+
+/* The parts of a check_all in the list's order. */
+static void parts_in_order(const struct request *request, const struct part *ret[CHECK_PARTS_MAX],
+                           const struct check *ret_checks[CHECK_PARTS_MAX])
+{
+    for (const struct check *check = request->first; check != NULL; check = check->next) {
+        for (uint16_t i = 0; i < check->n_parts; i++) {
+            ret[check->parts[i].place] = &check->parts[i];
+            ret_checks[check->parts[i].place] = check;
+        }
+    }
+}
+
+/* An allowed check is not told `granted` where it is what was asked for; with at_most it is always. */
+static int64_t default_granted(const struct check *check)
+{
+    return check->at_most > 0 ? -1 : check->parts->cost;
+}
+
+/* Only where the log of denials is on. */
+static void log_denial(const struct request *request, const struct check *check, const struct part *part)
+{
+    struct sessions *home = request->session->home;
+    uint64_t n_held;
+    if (part->decision.allowed || !op_is_check(check->op.kind)) return;
+    if (denial_log_takes(&home->denials, part->policy, part->key, home->clock->mono_us, &n_held))
+        denial_log_write(part, session_peer(request->session), n_held);
+}
+
+static void pack_check(struct packer *packer, const struct request *request, const struct check *check)
+{
+    const struct part *part = check->parts;
+    const struct decision *decision = &part->decision;
+    switch (check->op.kind) {
+    case OP_RESET: reply_removed(packer, check->removed); break;
+    case OP_RELEASE: reply_released(packer, check->removed); break;
+    case OP_RESERVE: reserve_pack(packer, check, request->as_arrays); break;
+    case OP_SETTLE: settle_pack(packer, decision, &check->hold, request->as_arrays); break;
+    case OP_REFUND:
+        reply_decision(packer, decision, 0, request->as_arrays, 1);
+        pack_text(packer, "refunded");
+        pack_int(packer, check->refunded);
+        break;
+    case OP_ACQUIRE:
+        reply_decision(packer, decision, part->cost, request->as_arrays, decision->allowed);
+        if (!decision->allowed) break;
+        pack_text(packer, "slot");
+        pack_str(packer, (struct slice){(const uint8_t *)check->slot->id, SLOT_ID_LEN});
+        break;
+    default: reply_decision(packer, decision, default_granted(check), request->as_arrays, 0); break;
+    }
+    if (denial_log_is_on(&request->session->home->denials)) log_denial(request, check, part);
+}
+
+/* The decision of all speaks of the enforced parts, or where there are none of all; that one in shadow would have
+ * denied what these allow is said too. */
+static void pack_all(struct packer *packer, const struct request *request)
+{
+    const struct part *parts[CHECK_PARTS_MAX], *enforced[CHECK_PARTS_MAX];
+    const struct check *checks[CHECK_PARTS_MAX];
+    size_t n_enforced = 0;
+    bool shadow_denied = false;
+    int64_t cost = 0;
+    parts_in_order(request, parts, checks);
+    for (uint32_t i = 0; i < request->n; i++) {
+        shadow_denied |= parts[i]->decision.shadow_denied;
+        if (!parts[i]->policy->shadow) enforced[n_enforced++] = parts[i];
+    }
+    if (n_enforced == 0) {
+        memcpy(enforced, parts, sizeof enforced);
+        n_enforced = request->n;
+    }
+    for (size_t i = 0; i < n_enforced; i++) cost += enforced[i]->cost;
+
+    struct decision all;
+    check_combine(enforced, n_enforced, &all);
+    all.shadow_denied = all.allowed && shadow_denied;
+    reply_decision(packer, &all, cost, request->as_arrays, 1);
+
+    pack_text(packer, "members");
+    pack_array(packer, request->n);
+    for (uint32_t i = 0; i < request->n; i++) {
+        reply_decision(packer, &parts[i]->decision, parts[i]->cost, request->as_arrays, 0);
+        if (denial_log_is_on(&request->session->home->denials)) log_denial(request, checks[i], parts[i]);
+    }
+}
+
+static void take_packed(struct packer *packer, const struct request *request)
+{
+    const struct buffer *packed = &request->packed;
+    if (request->pack_failed || buffer_append(packer->out, buffer_data(packed), buffer_len(packed)) != 0)
+        packer->failed = true;
+}
+
+static void pack_answer(struct packer *packer, const struct request *request)
+{
+    switch (request->form) {
+    case REQUEST_ONE: pack_check(packer, request, request->first); break;
+    case REQUEST_ALL: pack_all(packer, request); break;
+    case REQUEST_SETTLE:
+        settle_pack(packer, &request->first->parts->decision, &request->first->hold, request->as_arrays);
+        break;
+    case REQUEST_MANY:
+        pack_array(packer, request->n);
+        if (request->in_pieces) take_packed(packer, request);
+        for (const struct check *check = request->first; check != NULL; check = check->next)
+            pack_check(packer, request, check);
+        break;
+    case REQUEST_EXPLAIN: {
+        const struct explain_form form = {request->as_arrays, request->session->home->options.key_prefix,
+                                          request->key_is_bin};
+        explain_reply(packer, request->first, request->first->next, &form);
+        break;
+    }
+    }
+}
+
+/* The first check without a decision; NULL where all have one, or where only a candidate to explain has none. */
+static const struct check *find_failed(const struct request *request)
+{
+    if (request->form == REQUEST_EXPLAIN) return request->first->error != ERROR_NONE ? request->first : NULL;
+    for (const struct check *check = request->first; check != NULL; check = check->next)
+        if (check->error != ERROR_NONE) return check;
+    return NULL;
+}
+
+static void answer_failed(const struct request *request, const struct check *failed)
+{
+    char text[ERROR_TEXT_MAX], foreign[ERROR_TEXT_MAX - 128];
+    const char *message = failed->error_message;
+    if (request->form == REQUEST_MANY) {
+        snprintf(text, sizeof text, "checks[%u]: %s", failed->parts->place, message);
+        message = text;
+    } else if (request->form == REQUEST_EXPLAIN) {
+        if (explain_foreign(failed, request->session->home->options.key_prefix, foreign, sizeof foreign))
+            message = foreign;
+        snprintf(text, sizeof text, "%s; a check would be answered by on_failure: %s", message,
+                 on_failure_name(failed->parts->policy->on_failure));
+        message = text;
+    }
+    session_error(request->session, request->msgid, failed->error, message);
+}
+
+static void finish(struct request *request)
+{
+    struct session *session = request->session;
+    uint32_t n = request->n;
+    const struct check *failed = find_failed(request);
+    list_remove(&request->link); /* writing may close the session, which drops the requests it finds */
+    if (failed != NULL) {
+        answer_failed(request, failed);
+    } else {
+        size_t start;
+        struct packer packer = session_answer(session, request->msgid, &start);
+        pack_answer(&packer, request);
+        session_answered(session, &packer, start);
+    }
+    request_drop(request);
+    session_finished(session, n);
+}
+
+static void close_one(struct request *request)
+{
+    if (--request->n_open == 0) finish(request);
+}
+
+/* Of a list in pieces: the answers that come next in it are packed, and their checks released. The first without a
+ * decision stays, and all behind it: it is the answer to the whole. */
+static void pack_piece(struct request *request, const struct check *answered)
+{
+    request->is_late |= answered->error != ERROR_NONE || answered->parts->decision.reason == REASON_DEADLINE;
+    request->n_handed--;
+    check_lists_answered(request->session->home, 1);
+
+    struct packer packer = packer_of(&request->packed);
+    struct check *check;
+    while ((check = request->first) != NULL && check->state == CHECK_ANSWERED && check->error == ERROR_NONE) {
+        pack_check(&packer, request, check);
+        request->first = check->next;
+        check_release(check);
+    }
+    request->pack_failed |= packer.failed;
+}
+
+static void on_done(struct check *check)
+{
+    struct request *request = check->owner;
+    if (request->in_pieces) pack_piece(request, check);
+    close_one(request);
+}
+
+/* ---- to the engine ---- */
+
+/* Nobody waits longer for a shadow policy than for the others. */
+static void share_deadline(struct request *request)
+{
+    uint32_t least = UINT32_MAX;
+    for (const struct check *check = request->first; check != NULL; check = check->next)
+        for (uint16_t i = 0; i < check->n_parts; i++)
+            if (check->parts[i].policy->deadline_ms < least) least = check->parts[i].policy->deadline_ms;
+    for (struct check *check = request->first; check != NULL; check = check->next)
+        if (check->deadline_ms == 0) check->deadline_ms = least;
+}
+
+static int seal(const struct request *request)
+{
+    for (struct check *check = request->first; check != NULL; check = check->next)
+        if (!check->is_sealed && check->op.kind != OP_RELEASE && check_seal(check) < 0) return -1;
+    return 0;
+}
+
+int request_go(struct request *request, const struct params *params, int status)
+{
+    struct engine *engine = request->session->home->engine;
+    if (status == 0 && request->form == REQUEST_ALL) share_deadline(request);
+    if (status == 0 && seal(request) < 0) status = params_fail_overloaded(params);
+    if (status != 0) {
+        request_drop(request);
+        return status;
+    }
+
+    session_began(request->session, request->n);
+    request->n_open = 1;
+    for (struct check *check = request->first, *next; check != NULL; check = next) {
+        next = check->next;
+        request->n_open++;
+        check->done = on_done;
+        engine_submit(engine, check);
+    }
+    close_one(request);
+    return 0;
+}
+
+void request_begin_pieces(struct request *request)
+{
+    request->in_pieces = true;
+    buffer_init(&request->packed, 0);
+    request->unasked = request->first;
+    request->n_open = 1;
+}
+
+bool request_hand_over(struct request *request, uint32_t max)
+{
+    for (; max > 0 && request->unasked != NULL; max--) {
+        struct check *check = request->unasked;
+        request->unasked = check->next;
+        request->n_open++;
+        request->n_handed++;
+        request->session->home->n_handed++;
+        check->done = on_done;
+        if (request->is_late) check->deadline_ms = LATE_DEADLINE_MS;
+        engine_submit(request->session->home->engine, check);
+    }
+    return request->unasked == NULL;
+}
+
+void request_handed_over(struct request *request)
+{
+    close_one(request);
+}
+
+void request_pool_fini(struct list *idle)
+{
+    for (struct list *link; (link = list_pop_front(idle)) != NULL;) mem_free(LIST_ITEM(link, struct request, link));
+}

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/counters.h"
 #include "base/exact.h"
 #include "engine/slots.h"
 
@@ -357,6 +358,73 @@ int check_seal_release(struct check *check)
 }
 
 /* ---- the answer ---- */
+
+/* A part that its policy alone decides: an unlimited one admits everything, a limit of 0 nothing, and no store need be
+ * asked. What may have been counted before the limit was 0, a reset forgets. */
+static bool answer_by_policy(const struct check *check, struct part *part, enum source source)
+{
+    const struct policy *policy = part->policy;
+    const struct limit *zero = part->zero;
+    if (check->op.kind == OP_RESET) return !check_owns_state(check);
+    if (check->only != NULL) zero = check->only->limit == 0 ? check->only : NULL;
+    if (zero == NULL && !policy->unlimited) return false;
+    counters.decided_unlimited++;
+    if (policy->unlimited) return true; /* check_answer_unlimited() says what */
+
+    bool allowed = part->cost == 0 || check->op.kind == OP_REFUND; /* there is nothing to give back */
+    part->decision = (struct decision){
+        .allowed = allowed,
+        .retry_after_ms = allowed ? 0 : RETRY_NEVER,
+        .bound_by = !allowed && policy->n_limits > 1 ? zero : NULL,
+        .source = source,
+        .policy_version = policy->version,
+    };
+    return true;
+}
+
+bool check_decide_by_policies(struct check *check, enum source source)
+{
+    bool all = true, denied = false;
+    for (uint16_t i = 0; i < check->n_parts; i++) {
+        struct part *part = &check->parts[i];
+        if (!answer_by_policy(check, part, source))
+            all = false;
+        else if (!part->policy->unlimited && check->op.kind != OP_RESET && !part->decision.allowed)
+            denied = true;
+    }
+    for (uint16_t i = 0; denied && i < check->n_parts; i++) { /* the others would not deny, as far as is known */
+        struct part *part = &check->parts[i];
+        if (part->zero != NULL || part->policy->unlimited) continue;
+        part->decision = (struct decision){
+            .allowed = true,
+            .limit = policy_capacity(part->policy),
+            .source = source,
+            .policy_version = part->policy->version,
+        };
+    }
+    if (all || denied) check->op.n_members = 0; /* no answer of the store's is among the members */
+    return all || denied;
+}
+
+void check_answer_unlimited(struct check *check)
+{
+    bool allowed = true;
+    for (uint16_t i = 0; i < check->n_parts; i++)
+        allowed &= check->parts[i].policy->unlimited || check->parts[i].decision.allowed;
+
+    for (uint16_t i = 0; i < check->n_parts; i++) {
+        struct part *part = &check->parts[i];
+        if (!part->policy->unlimited) continue;
+        part->decision = (struct decision){
+            .allowed = true,
+            .limit = UNLIMITED,
+            .remaining = UNLIMITED,
+            .granted = allowed ? check_asked(check, part) : 0,
+            .source = SOURCE_UNLIMITED,
+            .policy_version = part->policy->version,
+        };
+    }
+}
 
 /* The limits of one part as one decision. */
 static void take_decision(const struct check *check, struct part *part, const struct op_member *members)

@@ -149,6 +149,11 @@ bool check_owns_state(const struct check *check);
 
 /* ---- the answer ---- */
 
+/* Do the policies alone decide, so that no store is asked? One denial is enough for all parts. Fills the decisions
+ * then, said to come from `source`, but for what check_answer_unlimited() says. */
+bool check_decide_by_policies(struct check *check, enum source source);
+/* Once the others have their decisions: an unlimited part is granted what it asks for, where they are allowed. */
+void check_answer_unlimited(struct check *check);
 /* The members' answers as each part's decision, said to come from `source`. */
 void check_take_answer(struct check *check, const struct op *op, enum source source);
 /* One decision of n answered parts of a check_all; its `granted` is the sum of theirs. */

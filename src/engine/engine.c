@@ -162,27 +162,6 @@ static void count_decided(const struct check *check)
     *(allowed ? &counters.allowed : &counters.denied) += check->n_parts;
 }
 
-/* An unlimited part is granted what it asks for, where the others are. */
-static void answer_unlimited(struct check *check)
-{
-    bool allowed = true;
-    for (uint16_t i = 0; i < check->n_parts; i++)
-        allowed &= check->parts[i].policy->unlimited || check->parts[i].decision.allowed;
-
-    for (uint16_t i = 0; i < check->n_parts; i++) {
-        struct part *part = &check->parts[i];
-        if (!part->policy->unlimited) continue;
-        part->decision = (struct decision){
-            .allowed = true,
-            .limit = UNLIMITED,
-            .remaining = UNLIMITED,
-            .granted = allowed ? check_asked(check, part) : 0,
-            .source = SOURCE_UNLIMITED,
-            .policy_version = part->policy->version,
-        };
-    }
-}
-
 /* A check_all has no part in shadow. */
 static void apply_shadow(struct check *check)
 {
@@ -206,7 +185,7 @@ static void answer(struct check *check)
     const struct policy *policy = check->parts->policy;
     CHECK(check->state == CHECK_WAITING);
     deadlines_unset(&check->engine->deadlines, &check->deadline);
-    if (check->n_parts > 1 || policy->unlimited) answer_unlimited(check);
+    if (check->n_parts > 1 || policy->unlimited) check_answer_unlimited(check);
     if (policy->shadow) apply_shadow(check);
     if (is_verdict(check)) count_decided(check);
     if (check->op.kind == OP_ACQUIRE) answer_acquire(check);
@@ -226,54 +205,6 @@ static void decided(struct check *check)
     failure_store_answered(&check->engine->failure);
     check_take_answer(check, &check->op, check->engine->store.source);
     answer(check);
-}
-
-/* A part that its policy alone decides: an unlimited one admits everything, a limit of 0 nothing, and no store need be
- * asked. What may have been counted before the limit was 0, a reset forgets. */
-static bool answer_by_policy(const struct check *check, struct part *part, enum source source)
-{
-    const struct policy *policy = part->policy;
-    const struct limit *zero = part->zero;
-    if (check->op.kind == OP_RESET) return !check_owns_state(check);
-    if (check->only != NULL) zero = check->only->limit == 0 ? check->only : NULL;
-    if (zero == NULL && !policy->unlimited) return false;
-    counters.decided_unlimited++;
-    if (policy->unlimited) return true; /* answer_unlimited() says what */
-
-    bool allowed = part->cost == 0 || check->op.kind == OP_REFUND; /* there is nothing to give back */
-    part->decision = (struct decision){
-        .allowed = allowed,
-        .retry_after_ms = allowed ? 0 : RETRY_NEVER,
-        .bound_by = !allowed && policy->n_limits > 1 ? zero : NULL,
-        .source = source,
-        .policy_version = policy->version,
-    };
-    return true;
-}
-
-/* Is everything decided without the store? One denial is enough for all parts. */
-static bool decide_by_policies(struct check *check, enum source source)
-{
-    bool all = true, denied = false;
-    for (uint16_t i = 0; i < check->n_parts; i++) {
-        struct part *part = &check->parts[i];
-        if (!answer_by_policy(check, part, source))
-            all = false;
-        else if (!part->policy->unlimited && check->op.kind != OP_RESET && !part->decision.allowed)
-            denied = true;
-    }
-    for (uint16_t i = 0; denied && i < check->n_parts; i++) { /* the others would not deny, as far as is known */
-        struct part *part = &check->parts[i];
-        if (part->zero != NULL || part->policy->unlimited) continue;
-        part->decision = (struct decision){
-            .allowed = true,
-            .limit = policy_capacity(part->policy),
-            .source = source,
-            .policy_version = part->policy->version,
-        };
-    }
-    if (all || denied) check->op.n_members = 0; /* no answer of the store's is among the members */
-    return all || denied;
 }
 
 /* ---- reservations ---- */
@@ -507,7 +438,7 @@ void engine_submit(struct engine *engine, struct check *check)
     struct check *trials = candidates_prepare(&engine->candidates, check);
     if (check->op.kind == OP_RELEASE)
         submit_release(check);
-    else if (decide_by_policies(check, engine->store.source))
+    else if (check_decide_by_policies(check, engine->store.source))
         answer(check);
     else if (check->local_reason != REASON_NONE) {
         failure_settle(&engine->failure, check, check->local_reason);

@@ -7,10 +7,10 @@
 #ifndef RL_PROTO_FORM_H
 #define RL_PROTO_FORM_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum form_kind {
-    FORM_NEVER, /* 0xc1 */
     FORM_NIL,
     FORM_BOOL,
     FORM_UINT,
@@ -21,6 +21,7 @@ enum form_kind {
     FORM_EXT,
     FORM_ARRAY,
     FORM_MAP,
+    FORM_NEVER, /* 0xc1 */
 };
 
 struct form {
@@ -30,17 +31,7 @@ struct form {
     uint8_t fixed; /* count where there is no length field */
 };
 
-extern const struct form form_table[32]; /* 0xc0 to 0xdf */
-
-static inline struct form form_of(uint8_t first)
-{
-    if (first < 0x80) return (struct form){FORM_UINT, 1, 0, 0};
-    if (first < 0x90) return (struct form){FORM_MAP, 1, 0, first & 0x0f};
-    if (first < 0xa0) return (struct form){FORM_ARRAY, 1, 0, first & 0x0f};
-    if (first < 0xc0) return (struct form){FORM_STR, 1, 0, first & 0x1f};
-    if (first < 0xe0) return form_table[first - 0xc0];
-    return (struct form){FORM_INT, 1, 0, 0};
-}
+extern const struct form form_table[256]; /* by the first byte */
 
 /* `n` <= 8 bytes, big-endian. */
 static inline uint64_t form_load(const uint8_t *bytes, unsigned n)
@@ -48,6 +39,11 @@ static inline uint64_t form_load(const uint8_t *bytes, unsigned n)
     uint64_t value = 0;
     for (unsigned i = 0; i < n; i++) value = value << 8 | bytes[i];
     return value;
+}
+
+static inline bool form_is_container(struct form form)
+{
+    return form.kind == FORM_ARRAY || form.kind == FORM_MAP;
 }
 
 /* Bytes of the body, or values (pairs) of the container; all bytes of the head must be there. */

@@ -14,11 +14,11 @@ struct value {
 };
 
 /* False where there is no whole head with a whole body; a container's n values need at least n bytes. */
-static bool look(const struct pull *pull, struct value *ret)
+static inline bool look(const struct pull *pull, struct value *ret)
 {
     size_t here = (size_t)(pull->end - pull->at);
     if (here == 0) return false;
-    struct form form = form_of(*pull->at);
+    struct form form = form_table[*pull->at];
     if (form.kind == FORM_NEVER || here < form.head) return false;
     uint32_t count = form_count(form, pull->at);
     uint64_t least = form.kind == FORM_MAP ? (uint64_t)count * 2 : count;

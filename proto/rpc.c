@@ -1,5 +1,9 @@
 #include "proto/rpc.h"
 
+#include <string.h>
+
+#include "proto/put.h"
+
 /* A type is an integer in any encoding, but no float, however whole. */
 static int pull_kind(struct pull *pull, uint32_t n, enum rpc_kind *ret)
 {
@@ -12,16 +16,29 @@ static int pull_kind(struct pull *pull, uint32_t n, enum rpc_kind *ret)
 
 static int pull_params(struct pull *pull, uint32_t *ret_n)
 {
+    if (pull_array(pull, ret_n) == 0) return 0;
     *ret_n = 0;
-    return pull_type(pull) == PULL_NIL ? pull_nil(pull) : pull_array(pull, ret_n);
+    return pull_nil(pull);
+}
+
+/* [kind, of as many values as that has. */
+static int pull_head(struct pull *pull, enum rpc_kind *ret)
+{
+    static const uint8_t request[] = {0x94, RPC_REQUEST};
+    uint32_t n;
+    if (pull->end - pull->at > 2 && memcmp(pull->at, request, sizeof request) == 0) { /* as all clients write it */
+        pull->at += sizeof request;
+        *ret = RPC_REQUEST;
+        return 0;
+    }
+    return pull_array(pull, &n) == 0 ? pull_kind(pull, n, ret) : -1;
 }
 
 enum rpc_fault rpc_parse_request(const uint8_t *message, size_t len, struct rpc_request *ret)
 {
     struct pull pull = pull_of(message, len);
-    uint32_t n;
     *ret = (struct rpc_request){0};
-    if (pull_array(&pull, &n) != 0 || pull_kind(&pull, n, &ret->kind) != 0) return RPC_FRAMING;
+    if (pull_head(&pull, &ret->kind) != 0) return RPC_FRAMING;
     if (ret->kind == RPC_REQUEST && pull_msgid(&pull, &ret->msgid) != 0) return RPC_FRAMING;
     if (pull_text(&pull, &ret->method) != 0) return RPC_BAD_METHOD;
     if (pull_params(&pull, &ret->n_params) != 0) return RPC_BAD_PARAMS;
@@ -31,10 +48,19 @@ enum rpc_fault rpc_parse_request(const uint8_t *message, size_t len, struct rpc_
 
 void rpc_pack_result(struct packer *packer, uint64_t msgid)
 {
-    pack_array(packer, 4);
-    pack_uint(packer, RPC_RESPONSE);
-    pack_uint(packer, msgid);
-    pack_nil(packer);
+    enum { HEAD_MAX = 2 + PUT_UINT_MAX + 1 };
+    uint8_t *start = packer->failed ? NULL : buffer_reserve(packer->out, HEAD_MAX);
+    if (start == NULL) {
+        packer->failed = true;
+        return;
+    }
+
+    uint8_t *at = start;
+    *at++ = 0x94; /* an array of 4 */
+    *at++ = RPC_RESPONSE;
+    at = put_uint(at, msgid);
+    *at++ = 0xc0; /* nil */
+    buffer_grew(packer->out, (size_t)(at - start));
 }
 
 static void pack_error_text(struct packer *packer, enum error_code code, const char *message)

@@ -1,12 +1,12 @@
 /*
- * scan.c: the scanner walks values head by head and counts what is still owed.
+ * scan.c: the scanner walks values head by head and counts what open containers still expect.
  *
- * `owed` is the number of values that open containers have announced and that have not begun; each
- * is at least one byte long. So a message must come to at least `at + owed` bytes, and the moment
- * that exceeds max_frame it is refused, whatever else arrives. In particular scanner_next() never
- * asks for more bytes once it has seen max_frame of them, so a buffer of that size cannot deadlock.
+ * `spare` says how many bytes the message may have beyond those that are known to come. A container announces values
+ * of at least one byte each, and those bytes are known from then on. A value whose head, body or members need more
+ * than what is spare is refused, whatever else arrives. In particular scanner_next() never asks for more bytes once it
+ * has seen max_frame of them, so a buffer of that size cannot deadlock.
  *
- * On an error the state stays where it was: the same bytes give the same error again.
+ * On an error the state stays before the value at fault: the same bytes give the same error again.
  */
 #include "proto/scan.h"
 
@@ -20,7 +20,7 @@ static void start_over(struct scanner *scanner)
     scanner->depth = 0;
     scanner->at = 0;
     scanner->skip = 0;
-    scanner->owed = 1;
+    scanner->spare = scanner->max_frame - 1;
 }
 
 void scanner_init(struct scanner *scanner, uint32_t max_frame, uint8_t max_depth)
@@ -31,28 +31,25 @@ void scanner_init(struct scanner *scanner, uint32_t max_frame, uint8_t max_depth
     start_over(scanner);
 }
 
-static bool is_container(struct form form)
+/* What the first byte of the value at `at` rules out, alone; 0 or an enum scan_error. */
+static int first_byte_fault(const struct scanner *scanner, struct form form, uint32_t at, uint32_t spare)
 {
-    return form.kind == FORM_ARRAY || form.kind == FORM_MAP;
-}
-
-/* What the value's first byte alone rules out; 0 or an enum scan_error. */
-static int first_byte_fault(const struct scanner *scanner, struct form form)
-{
-    if (scanner->at == 0 && form.kind != FORM_ARRAY) return SCAN_BROKEN;
+    if (at == 0 && form.kind != FORM_ARRAY) return SCAN_BROKEN;
     if (form.kind == FORM_NEVER) return SCAN_BROKEN;
-    if ((uint64_t)scanner->at + scanner->owed - 1 + form.head > scanner->max_frame) return SCAN_TOO_LARGE;
-    if (is_container(form) && scanner->depth == scanner->max_depth) return SCAN_TOO_DEEP;
+    if (form.head - 1U > spare) return SCAN_TOO_LARGE;
+    if (form_is_container(form) && scanner->depth == scanner->max_depth) return SCAN_TOO_DEEP;
     return 0;
 }
 
-/* A value has ended: it may have been the last one of its container, and that of the next. */
-static void close_ended(struct scanner *scanner)
+/* A value has ended. It may have been the last one of its container, and that of the next. True: of the message. */
+static inline bool close_ended(struct scanner *scanner)
 {
-    while (scanner->depth > 0 && --scanner->open[scanner->depth - 1] == 0) scanner->depth--;
+    uint8_t depth = scanner->depth;
+    while (depth > 0 && --scanner->open[depth - 1] == 0) scanner->depth = --depth;
+    return depth == 0;
 }
 
-/* Step over the body of a str, bin, ext or number; false: its end has not come yet. */
+/* Step over the rest of a body; false: its end has not come yet. */
 static bool skip_body(struct scanner *scanner, size_t len)
 {
     size_t here = len - scanner->at;
@@ -62,44 +59,55 @@ static bool skip_body(struct scanner *scanner, size_t len)
     return scanner->skip == 0;
 }
 
-/* Step over a whole head; 0 or an enum scan_error. */
-static int enter(struct scanner *scanner, struct form form, const uint8_t *head)
+static int64_t end_message(struct scanner *scanner, uint32_t length)
 {
-    uint64_t n = form_count(form, head);
-    if (form.kind == FORM_MAP) n *= 2;
-    if ((uint64_t)scanner->at + form.head + n + scanner->owed - 1 > scanner->max_frame) return SCAN_TOO_LARGE;
-    scanner->at += form.head;
-    scanner->owed--;
-    if (!is_container(form)) {
-        scanner->skip = (uint32_t)n;
-    } else if (n > 0) {
-        scanner->owed += (uint32_t)n;
-        scanner->open[scanner->depth++] = (uint32_t)n;
-    }
-    return 0;
+    start_over(scanner);
+    return length;
 }
 
+/* Every byte of every client comes through here, so `at` and `spare` are kept apart while values are walked. */
 int64_t scanner_next(struct scanner *scanner, const uint8_t *bytes, size_t len)
 {
     CHECK(len >= scanner->at);
-    for (;;) {
-        if (scanner->skip > 0) {
-            if (!skip_body(scanner, len)) return 0;
-            close_ended(scanner);
-        }
-        if (scanner->owed == 0) {
-            int64_t length = scanner->at;
-            start_over(scanner);
-            return length;
-        }
-        if (scanner->at >= len) return 0;
-        struct form form = form_of(bytes[scanner->at]);
-        int fault = first_byte_fault(scanner, form);
-        if (fault != 0) return -fault;
-        if (len - scanner->at < form.head) return 0;
-        uint8_t depth = scanner->depth;
-        fault = enter(scanner, form, bytes + scanner->at);
-        if (fault != 0) return -fault;
-        if (scanner->skip == 0 && scanner->depth == depth) close_ended(scanner);
+    if (scanner->skip > 0) {
+        if (!skip_body(scanner, len)) return 0;
+        if (close_ended(scanner)) return end_message(scanner, scanner->at);
     }
+
+    uint32_t at = scanner->at, spare = scanner->spare;
+    int found = 0;
+    while (at < len) {
+        struct form form = form_table[bytes[at]];
+        size_t here = len - at;
+        if (form.kind >= FORM_ARRAY || at == 0 || here < form.head) {
+            found = -first_byte_fault(scanner, form, at, spare);
+            if (found != 0 || here < form.head) break;
+        }
+
+        uint64_t n = form_count(form, bytes + at);
+        if (form.kind == FORM_MAP) n *= 2;
+        uint64_t more = form.head - 1 + n; /* bytes that are known to come from now on */
+        if (more > spare) {
+            found = -SCAN_TOO_LARGE;
+            break;
+        }
+        spare -= (uint32_t)more;
+
+        if (form_is_container(form)) {
+            at += form.head;
+            if (n > 0) scanner->open[scanner->depth++] = (uint32_t)n;
+            if (n > 0) continue;
+        } else if (more < here) {
+            at += 1 + (uint32_t)more;
+        } else {
+            at = (uint32_t)len;
+            scanner->skip = (uint32_t)(more + 1 - here);
+            break;
+        }
+        if (close_ended(scanner)) return end_message(scanner, at);
+    }
+
+    scanner->at = at;
+    scanner->spare = spare;
+    return found;
 }

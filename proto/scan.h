@@ -26,7 +26,7 @@ struct scanner {
     uint8_t depth;                 /* open containers */
     uint32_t at;                   /* bytes of the message already understood */
     uint32_t skip;                 /* bytes of a value's body still to come */
-    uint32_t owed;                 /* values announced and not begun: at least as many bytes */
+    uint32_t spare;                /* bytes that the message may have beyond those known to come (scan.c) */
     uint32_t open[SCAN_DEPTH_MAX]; /* values still to come in each open container */
 };
 

@@ -26,7 +26,7 @@ static void move_to_front(struct buffer *buf)
     buf->start = 0;
 }
 
-uint8_t *buffer_reserve(struct buffer *buf, size_t len)
+uint8_t *buffer_make_space(struct buffer *buf, size_t len)
 {
     size_t need = buffer_len(buf) + len;
     if (need < len || (buf->max > 0 && need > buf->max)) return NULL;
@@ -41,22 +41,6 @@ uint8_t *buffer_reserve(struct buffer *buf, size_t len)
     }
     move_to_front(buf);
     return buf->bytes + buf->end;
-}
-
-void buffer_grew(struct buffer *buf, size_t len)
-{
-    CHECK(buf->end + len <= buf->cap);
-    buf->end += len;
-}
-
-int buffer_append_slowly(struct buffer *buf, const void *bytes, size_t len)
-{
-    if (len == 0) return 0;
-    uint8_t *to = buffer_reserve(buf, len);
-    if (to == NULL) return -1;
-    memcpy(to, bytes, len);
-    buf->end += len;
-    return 0;
 }
 
 void buffer_consume(struct buffer *buf, size_t len)

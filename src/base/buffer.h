@@ -2,7 +2,7 @@
  * buffer.h: a growing run of bytes with a ceiling; append at the end, consume at the front.
  *
  * The session keeps one for what it has read and one for what it will write, the store one for
- * the turn it packs. Growth doubles; what is consumed is moved away only when room is needed.
+ * the batch it packs. Growth doubles; what is consumed is moved away only when space is needed.
  */
 #ifndef RL_BASE_BUFFER_H
 #define RL_BASE_BUFFER_H
@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "base/check.h"
 
 struct buffer {
     uint8_t *bytes; /* owned; NULL while nothing was ever appended */
@@ -32,19 +34,29 @@ static inline uint8_t *buffer_data(const struct buffer *buf)
     return buf->bytes + buf->start;
 }
 
-/* Room for `len` more bytes at the end: where to write them, or NULL (ceiling, or no memory).
+uint8_t *buffer_make_space(struct buffer *buf, size_t len); /* as buffer_reserve(), where space must be made first */
+
+/* Space for `len` more bytes at the end: where to write them, or NULL (ceiling, or no memory).
  * Follow it with buffer_grew(). The pointer is valid until the next call on this buffer. */
-uint8_t *buffer_reserve(struct buffer *buf, size_t len);
-void buffer_grew(struct buffer *buf, size_t len);
+static inline uint8_t *buffer_reserve(struct buffer *buf, size_t len)
+{
+    if (len >= buf->cap - buf->end || buf->max > 0) return buffer_make_space(buf, len);
+    return buf->bytes + buf->end;
+}
 
-int buffer_append_slowly(struct buffer *buf, const void *bytes, size_t len); /* where room must be made first */
+static inline void buffer_grew(struct buffer *buf, size_t len)
+{
+    CHECK(len <= buf->cap - buf->end);
+    buf->end += len;
+}
 
-/* 0, or -1 with the buffer unchanged (ceiling, or no memory). An answer is some twenty of these, so where there is
- * room it is the copy and little else. */
+/* 0, or -1 with the buffer unchanged (ceiling, or no memory). */
 static inline int buffer_append(struct buffer *buf, const void *bytes, size_t len)
 {
-    if (len > buf->cap - buf->end || buf->max > 0 || len == 0) return buffer_append_slowly(buf, bytes, len);
-    memcpy(buf->bytes + buf->end, bytes, len);
+    if (len == 0) return 0;
+    uint8_t *to = buffer_reserve(buf, len);
+    if (to == NULL) return -1;
+    memcpy(to, bytes, len);
     buf->end += len;
     return 0;
 }

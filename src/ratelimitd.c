@@ -1,11 +1,12 @@
 /*
- * ratelimitd.c: the daemon's wiring: configuration, start, the turn of the loop, signals.
+ * ratelimitd.c: the daemon's wiring: configuration, start, the end of each tick, signals.
  *
  *   arguments ─▶ configuration ─▶ socket ─▶ store ─▶ engine ─▶ server ─▶ READY
  *
- *   one turn    uv polls: bytes in (server ─▶ engine ─▶ store), replies of the store, timers, signals
- *               uv_check, and uv_prepare for what timers made:
- *                   clock_update ─ engine_expire ─ engine_flush ─ server_turn_end ─ arm the deadline timer
+ *   one tick    uv polls: bytes in (server ─▶ engine ─▶ store), replies of the store, signals
+ *               uv_check: engine_expire ─ engine_flush ─ server_turn_end ─ arm the deadline timer
+ *               timers, close callbacks, sessions with more to take
+ *               uv_prepare: the same, where one of those ran: each reads the clock first
  *
  * Everything lives in one `struct daemon` on main's stack; how it ends is told in daemon/stop.h. Exit status: 0 clean
  * stop, 1 failure while running, 2 usage, 3 configuration, 4 the socket cannot be had.
@@ -72,49 +73,56 @@ static int configure(struct daemon *daemon)
     return is_trial ? EXIT_CLEAN : -1;
 }
 
-/* The turn of the loop */
+/* The tick: one iteration of the loop */
 
 static void on_deadline(uv_timer_t *timer)
 {
     struct daemon *daemon = timer->data;
-    daemon->armed_us = INT64_MAX; /* on_prepare expires what is due and arms the timer again */
+    clock_update(&daemon->clock);
+    daemon->armed_us = INT64_MAX; /* the end of the tick expires what is due and arms the timer again */
 }
 
-/* libuv counts whole milliseconds from its own, older now: rounded up, and a timer that comes early is armed again.
- * What is due already is more than one tick may answer: the next one follows at once. */
+/* The timer only moves to an earlier time. Where it fires and nothing is due, as most deadlines are gone by then, it is
+ * armed for the next one: once a deadline's length, not at every check. libuv counts whole milliseconds from its own,
+ * older now: rounded up, and a timer that comes early is armed again. What is due already is more than one tick may
+ * answer: the next one follows at once. */
 static void arm_deadline(struct daemon *daemon)
 {
     int64_t at_us = engine_next_deadline(daemon->engine);
-    if (at_us == daemon->armed_us) return;
+    if (at_us >= daemon->armed_us) return;
     daemon->armed_us = at_us;
-    if (at_us == INT64_MAX) {
-        uv_timer_stop(&daemon->deadline);
-        return;
-    }
     int64_t left_us = at_us - daemon->clock.mono_us;
     uv_timer_start(&daemon->deadline, on_deadline, left_us > 0 ? (uint64_t)(left_us + 999) / 1000 : 0, 0);
 }
 
-static void end_turn(struct daemon *daemon)
+static bool is_tick_empty(const struct daemon *daemon)
+{
+    return daemon->clock.n_updates == daemon->n_ended;
+}
+
+static void end_tick(struct daemon *daemon)
 {
     if (daemon->is_closing) return;
-    clock_update(&daemon->clock);
     engine_expire(daemon->engine);
     engine_flush(daemon->engine);
     server_turn_end(daemon->server);
     arm_deadline(daemon);
+    daemon->n_ended = daemon->clock.n_updates;
     daemon->turn_ran = true;
     if (daemon->is_drained) stop_when_left(daemon);
 }
 
 static void on_check(uv_check_t *check)
 {
-    end_turn(check->data);
+    struct daemon *daemon = check->data;
+    if (is_tick_empty(daemon)) clock_update(&daemon->clock);
+    end_tick(daemon);
 }
 
 static void on_prepare(uv_prepare_t *prepare)
 {
-    end_turn(prepare->data);
+    struct daemon *daemon = prepare->data;
+    if (!is_tick_empty(daemon)) end_tick(daemon);
 }
 
 /* Reload */

@@ -11,6 +11,7 @@ static int64_t read_us(clockid_t id)
 
 void clock_update(struct clock *clock)
 {
+    clock->n_updates++;
     if (clock->frozen) return;
     clock->mono_us = read_us(CLOCK_MONOTONIC);
     if (!clock->manual) clock->wall_us = read_us(CLOCK_REALTIME);

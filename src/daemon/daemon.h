@@ -46,7 +46,8 @@ struct daemon {
     struct redis_watch redis_watch;
     struct failure_watch failure_watch; /* with Redis */
     struct reload reload;
-    int64_t armed_us; /* for which deadline the timer runs; INT64_MAX = it does not */
+    int64_t armed_us; /* when the timer `deadline` fires; INT64_MAX = it does not run */
+    uint64_t n_ended; /* clock.n_updates at the end of the last tick */
     uv_check_t check;
     uv_prepare_t prepare;
     uv_timer_t deadline, tick, first_attempt, watchdog, last_slots;

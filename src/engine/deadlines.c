@@ -30,11 +30,12 @@ bool deadline_is_set(const struct deadline *deadline)
 static struct deadline_lane *lane_for(struct deadlines *deadlines, int64_t duration_us)
 {
     struct deadline_lane *empty = NULL;
-    for (size_t i = 0; i < DEADLINE_LANES; i++) {
+    for (size_t i = 0; i < deadlines->n_lanes; i++) {
         struct deadline_lane *lane = &deadlines->lanes[i];
         if (lane->duration_us == duration_us) return lane;
         if (list_empty(&lane->waiting)) empty = lane;
     }
+    if (empty == NULL && deadlines->n_lanes < DEADLINE_LANES) empty = &deadlines->lanes[deadlines->n_lanes++];
     if (empty != NULL) empty->duration_us = duration_us;
     return empty;
 }
@@ -56,8 +57,10 @@ int deadlines_set(struct deadlines *deadlines, struct deadline *deadline, int64_
 
 void deadlines_unset(struct deadlines *deadlines, struct deadline *deadline)
 {
-    list_remove(&deadline->link);
-    heap_remove(&deadlines->others, &deadline->node);
+    if (deadline->node.index > 0)
+        heap_remove(&deadlines->others, &deadline->node);
+    else if (!list_empty(&deadline->link))
+        list_remove(&deadline->link);
 }
 
 /* Of two lanes' equal deadlines the longer one was set first. */
@@ -66,7 +69,7 @@ struct deadline *deadlines_first(const struct deadlines *deadlines)
     struct heap_node *node = heap_min(&deadlines->others);
     struct deadline *first = node != NULL ? CONTAINER_OF(node, struct deadline, node) : NULL;
     int64_t duration_us = INT64_MAX;
-    for (size_t i = 0; i < DEADLINE_LANES; i++) {
+    for (size_t i = 0; i < deadlines->n_lanes; i++) {
         const struct deadline_lane *lane = &deadlines->lanes[i];
         if (list_empty(&lane->waiting)) continue;
         struct deadline *next = LIST_ITEM(lane->waiting.next, struct deadline, link);

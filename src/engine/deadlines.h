@@ -9,6 +9,7 @@
 #define RL_ENGINE_DEADLINES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/heap.h"
@@ -27,6 +28,7 @@ struct deadlines {
         int64_t duration_us; /* of all inside */
         struct list waiting; /* earliest first */
     } lanes[DEADLINE_LANES];
+    size_t n_lanes; /* of them in use, ever: the first ones */
     struct heap others;
 };
 

@@ -78,6 +78,7 @@ static void on_closed(uv_handle_t *handle)
     session_give_back(session, &session->writing);
     mem_free(session);
     home->n--;
+    clock_update(home->clock); /* the end of the tick may accept another one */
     counters.connections--;
     home->on_gone(home);
 }

@@ -83,6 +83,7 @@ static void on_written(uv_write_t *write, int status)
 {
     struct session *session = write->data;
     if (session->closed) return;
+    clock_update(session->home->clock);
     if (status != 0) {
         session_close(session, uv_strerror(status));
         return;

@@ -1,12 +1,10 @@
 /*
- * redis_store.c: the store as the engine sees it: ops in, their ends out, and what the link tells.
+ * redis_store.c: the store as the engine sees it: ops in, their ends out.
  *
- *   submit ──▶ waiting (op_queue.h) ── flush: while the window has room, one batch (a slot: one batch of batch.h) after
- * the other, filled round robin over the parties ──▶ redis_turns.c ──▶ done
+ *   submit ──▶ waiting (op_queue.h) ── flush: while the window has space, one batch after the other, filled round robin
+ *   over the parties ──▶ redis_flights.h ──▶ done of every op
  *
- * The window bounds what Redis has before it. What is sent cannot be called back, so a Redis that falls behind would
- * work off ops that were answered long ago, first come first served, and one party that asks for much would have all of
- * it. What waits here can be dropped when its deadline passes, and is shared out fairly.
+ * What waits here can be dropped when its deadline passes, and is shared out fairly.
  *
  * New settings of the server itself (a reload) are moved to without losing anything: ops wait until what is in flight
  * has been answered and the new connection is ready; only if that fails do they end.
@@ -14,21 +12,38 @@
  * done runs from a reply's callback or from the `soon` timer, never from within submit or flush, and never while
  * hiredis takes a connection down: what ends then waits in `ended` for the timer.
  */
-#include "store/redis_private.h"
+#include "store/redis_store.h"
 
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/counters.h"
+#include "store/op_queue.h"
+#include "store/redis_flights.h"
 
 enum {
     BATCH_OPS_MAX = 1024, /* its reply is handled in one tick */
     DONE_PER_TICK = 1024,
-    /* Of the deadline. An op may have to wait for two replies: that of what is on the wire, and its own. */
-    FULL_PART = 4,  /* while the oldest reply takes longer, nothing more is sent */
-    SLOW_PART = 10, /* a reply that took longer says that less should be on the wire */
 };
 
-/* ---- ends ---- */
+struct redis_store {
+    struct clock *clock; /* not owned */
+    struct redis_options options;
+    struct redis_link *link; /* owned; NULL once it is closed */
+
+    struct op_queue waiting; /* ops that are not sent yet */
+    struct redis_flights flights;
+    struct list ended; /* ops with their outcome; done is still to run */
+    uv_timer_t soon;
+    bool had_attempt;
+    void (*on_first_attempt)(void *arg); /* NULL = nobody asks, or it was called */
+    void *on_first_attempt_arg;
+
+    bool is_closing;
+    void (*on_closed)(void *arg);
+    void *on_closed_arg;
+};
+
+/* ---- ops that have ended, and ops that wait ---- */
 
 static void run_done(struct redis_store *store, size_t most)
 {
@@ -45,7 +60,7 @@ static void on_soon(uv_timer_t *timer)
     clock_update(store->clock);
 
     run_done(store, DONE_PER_TICK);
-    if (!list_empty(&store->ended)) redis_store_call_soon(store);
+    if (!list_empty(&store->ended)) uv_timer_start(timer, on_soon, 0, 0);
 
     if (store->had_attempt && store->on_first_attempt != NULL) {
         void (*callback)(void *arg) = store->on_first_attempt;
@@ -54,19 +69,23 @@ static void on_soon(uv_timer_t *timer)
     }
 }
 
-void redis_store_call_soon(struct redis_store *store)
+static void call_soon(struct redis_store *store)
 {
     if (!uv_is_closing((uv_handle_t *)&store->soon)) uv_timer_start(&store->soon, on_soon, 0, 0);
 }
 
-void redis_store_end(struct redis_store *store, struct op *op, enum op_outcome outcome)
+/* done runs soon. */
+static void end_op(struct redis_store *store, struct op *op, enum op_outcome outcome)
 {
     op->outcome = outcome;
     list_push_back(&store->ended, &op->link);
-    redis_store_call_soon(store);
+    call_soon(store);
 }
 
-/* ---- what waits ---- */
+static void on_op_ended(void *arg, struct op *op, enum op_outcome outcome)
+{
+    end_op(arg, op, outcome);
+}
 
 static void stop_waiting(struct redis_store *store, struct op *op)
 {
@@ -74,28 +93,64 @@ static void stop_waiting(struct redis_store *store, struct op *op)
     op->waits = false;
 }
 
-void redis_store_wait_again(struct redis_store *store, struct op *op)
+/* Not sent after all: it waits again, before the others. It ends where there is no memory for that. */
+static void wait_again(void *arg, struct op *op)
 {
+    struct redis_store *store = arg;
     op->sent = false;
     op->runs_until_us = 0;
     op->waits = op_queue_put_back(&store->waiting, op) == 0;
-    if (!op->waits) redis_store_end(store, op, OP_OVERLOAD);
+    if (!op->waits) end_op(store, op, OP_OVERLOAD);
 }
 
 static void refuse_waiting(struct redis_store *store, enum op_outcome outcome)
 {
     for (struct op *op; (op = op_queue_first(&store->waiting)) != NULL;) {
         stop_waiting(store, op);
-        redis_store_end(store, op, outcome);
+        end_op(store, op, outcome);
     }
 }
 
 /* Whatever is not on the wire: it is certainly not done. */
-static void end_waiting(struct redis_store *store)
+static void end_unsent(struct redis_store *store)
 {
-    store->phase = SENDING;
-    redis_turns_end_refused(store);
+    redis_flights_end_refused(&store->flights);
     refuse_waiting(store, OP_DOWN);
+}
+
+/* ---- sending what waits ---- */
+
+/* As many ops of those that wait as fit, in their order. */
+static void fill(struct redis_store *store, struct redis_flight *flight)
+{
+    struct op *op;
+    while (redis_flight_n_ops(flight) < BATCH_OPS_MAX && (op = op_queue_first(&store->waiting)) != NULL) {
+        stop_waiting(store, op);
+        if (op->deadline_us > 0 && op->deadline_us <= store->clock->mono_us) {
+            end_op(store, op, OP_EXPIRED); /* nobody waits for it any more, and it was not sent */
+            continue;
+        }
+
+        int status = redis_flight_add(flight, op);
+        if (status == 0) continue;
+        if (status > 0 && redis_flight_n_ops(flight) > 0) {
+            wait_again(store, op);
+            return;
+        }
+        end_op(store, op, OP_OVERLOAD); /* no memory for it, or it fits no batch at all */
+    }
+}
+
+static void send_waiting(struct redis_store *store)
+{
+    while (store->waiting.n > 0 && redis_flights_may_send(&store->flights)) {
+        struct redis_flight *flight = redis_flights_begin(&store->flights);
+        if (flight == NULL) return; /* without memory: at the next tick, or until their deadlines */
+
+        fill(store, flight);
+        redis_flight_send(flight);
+    }
+    if (redis_flights_is_at_cap(&store->flights)) refuse_waiting(store, OP_OVERLOAD);
 }
 
 /* ---- the link's events ---- */
@@ -104,59 +159,35 @@ static void on_ready(void *arg)
 {
     struct redis_store *store = arg;
     counters.redis_up = 1;
-    store->window = store->options.window;
-    store->phase = SENDING;
-    redis_turns_send_refused(store);
+    redis_flights_on_ready(&store->flights);
 }
 
 static void on_down(void *arg)
 {
     struct redis_store *store = arg;
     counters.redis_up = 0;
-    if (store->phase == MOVING)
+    if (store->flights.phase == REDIS_MOVING)
         redis_link_move(store->link);
     else
-        end_waiting(store);
+        end_unsent(store);
 }
 
 static void on_attempt(void *arg)
 {
     struct redis_store *store = arg;
     store->had_attempt = true;
-    if (!redis_link_is_ready(store->link)) end_waiting(store);
-    if (store->on_first_attempt != NULL) redis_store_call_soon(store);
-}
-
-static size_t canary_args(void *arg, const struct slice **ret_args)
-{
-    struct redis_store *store = arg;
-    store->canary_nonce = ++store->last_nonce;
-    return batch_args(store->canary, store->canary_nonce, store->clock->wall_us, 0, ret_args);
-}
-
-static bool is_canary_good(void *arg, const struct redis_reader *reply)
-{
-    struct redis_store *store = arg;
-    if (!redis_reader_is_integers(reply)) return false;
-    if (batch_replay(store->canary, reply->integers, reply->n_integers, store->canary_nonce) != 0) return false;
-    redis_turns_learn_time(store, store->canary);
-    return true;
+    if (!redis_link_is_ready(store->link)) end_unsent(store);
+    if (store->on_first_attempt != NULL) call_soon(store);
 }
 
 /* ---- store.h ---- */
 
-/* Beyond these nothing waits any more. */
-static bool is_at_cap(const struct redis_store *store)
-{
-    return store->n_calls >= store->options.max_inflight || redis_link_output(store->link) >= store->options.max_output;
-}
-
 static enum submit redis_submit(void *impl, struct op *op)
 {
     struct redis_store *store = impl;
-    bool can_wait = store->phase == MOVING;
+    bool can_wait = store->flights.phase == REDIS_MOVING;
     if (store->is_closing || (!can_wait && !redis_link_is_ready(store->link))) return SUBMIT_DOWN;
-    if (is_at_cap(store)) return SUBMIT_OVERLOAD;
+    if (redis_flights_is_at_cap(&store->flights)) return SUBMIT_OVERLOAD;
 
     op->sent = false;
     op->runs_until_us = 0;
@@ -172,87 +203,18 @@ static bool redis_withdraw(void *impl, struct op *op)
     return true;
 }
 
-static int64_t part_of_deadline_us(const struct redis_store *store, int part)
-{
-    return (int64_t)store->options.deadline_ms * 1000 / part;
-}
-
-/* One batch may always be on its way; more only as long as Redis answers well within the deadline. */
-static bool window_is_full(const struct redis_store *store)
-{
-    if (list_empty(&store->in_flight)) return false;
-    if (store->n_calls >= store->window) return true;
-
-    const struct redis_slot *oldest = LIST_ITEM(store->in_flight.next, struct redis_slot, link);
-    return store->clock->mono_us - oldest->sent_us >= part_of_deadline_us(store, FULL_PART);
-}
-
-/* What is on the wire is what a new op waits for. Half as much of it where that takes too long, one more where not. */
-void redis_store_adapt_window(struct redis_store *store, int64_t sent_us)
-{
-    bool is_slow = store->clock->mono_us - sent_us >= part_of_deadline_us(store, SLOW_PART);
-    if (is_slow)
-        store->window = store->window > 1 ? store->window / 2 : 1;
-    else if (store->window < store->options.window)
-        store->window++;
-    if (store->window > store->options.window) store->window = store->options.window;
-}
-
-/* Nobody waits for it any more, and it was not sent. */
-static bool is_expired(const struct redis_store *store, const struct op *op)
-{
-    return op->deadline_us > 0 && op->deadline_us <= store->clock->mono_us;
-}
-
-/* As many ops of those that wait as fit, in their order. */
-static void fill(struct redis_store *store, struct redis_slot *slot)
-{
-    struct op *op;
-    while (batch_n_ops(slot->batch) < BATCH_OPS_MAX && (op = op_queue_first(&store->waiting)) != NULL) {
-        stop_waiting(store, op);
-        if (is_expired(store, op)) {
-            redis_store_end(store, op, OP_EXPIRED);
-            continue;
-        }
-
-        int status = redis_turns_add(slot, op);
-        if (status == 0) continue;
-        if (status > 0 && batch_n_ops(slot->batch) > 0) {
-            redis_store_wait_again(store, op);
-            return;
-        }
-        redis_store_end(store, op, OP_OVERLOAD); /* no memory for it, or it fits no batch at all */
-    }
-}
-
-static void send_waiting(struct redis_store *store)
-{
-    while (store->waiting.n > 0 && !is_at_cap(store) && !window_is_full(store)) {
-        struct redis_slot *slot = redis_turns_begin(store);
-        if (slot == NULL) return; /* without memory: at the next tick, or until their deadlines */
-
-        fill(store, slot);
-        if (batch_n_ops(slot->batch) > 0)
-            redis_turns_send(slot);
-        else
-            redis_turns_abandon(slot);
-    }
-    if (is_at_cap(store)) refuse_waiting(store, OP_OVERLOAD);
-}
-
 static void redis_flush(void *impl)
 {
     struct redis_store *store = impl;
     if (store->link == NULL) return;
-    if (store->phase == SENDING && redis_link_is_ready(store->link)) send_waiting(store);
+    if (store->flights.phase == REDIS_SENDING && redis_link_is_ready(store->link)) send_waiting(store);
     redis_link_flush(store->link);
 }
 
 static void on_soon_closed(uv_handle_t *handle)
 {
     struct redis_store *store = handle->data;
-    redis_turns_free_slots(&store->idle);
-    batch_free(store->canary);
+    redis_flights_fini(&store->flights);
     op_queue_fini(&store->waiting);
     redis_options_fini(&store->options);
     void (*on_closed)(void *arg) = store->on_closed;
@@ -265,7 +227,7 @@ static void on_link_closed(void *arg)
 {
     struct redis_store *store = arg;
     store->link = NULL;
-    CHECK(list_empty(&store->in_flight) && list_empty(&store->refused) && store->waiting.n == 0);
+    CHECK(store->waiting.n == 0);
     run_done(store, SIZE_MAX);
     uv_close((uv_handle_t *)&store->soon, on_soon_closed);
 }
@@ -278,7 +240,7 @@ static void redis_close(void *impl, void (*on_closed)(void *arg), void *arg)
     store->on_closed = on_closed;
     store->on_closed_arg = arg;
     counters.redis_up = 0;
-    end_waiting(store);
+    end_unsent(store);
     redis_link_close(store->link, on_link_closed, store);
 }
 
@@ -290,43 +252,30 @@ struct store redis_store_handle(struct redis_store *redis)
     return (struct store){.ops = &redis_ops, .impl = redis, .source = SOURCE_REDIS};
 }
 
-static void init_script(struct redis_store *store)
-{
-    store->script = (struct redis_script){
-        .text = {(const uint8_t *)batch_script, batch_script_len},
-        .sha1 = {(const uint8_t *)batch_script_sha1, sizeof(batch_script_sha1) - 1},
-        .arg = store,
-        .canary = canary_args,
-        .is_canary_good = is_canary_good,
-    };
-}
-
 struct redis_store *redis_store_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options)
 {
-    struct redis_store *store = mem_zalloc(sizeof(*store));
+    struct redis_store *store = mem_zalloc(sizeof *store);
     if (store == NULL) return NULL;
     store->clock = clock;
-    list_init(&store->idle);
-    list_init(&store->in_flight);
-    list_init(&store->refused);
     list_init(&store->ended);
-    store->last_nonce = (uint32_t)options->random_seed;
-    init_script(store);
     if (op_queue_init(&store->waiting) < 0) goto err_free_store;
     if (redis_options_copy(&store->options, options) < 0) goto err_fini_queue;
-    store->canary = batch_new(store->options.key_prefix, store->options.batch_max_keys, store->options.merge);
-    if (store->canary == NULL) goto err_free_options;
+
+    const struct redis_flights_events returns = {.arg = store, .on_end = on_op_ended, .on_unsent = wait_again};
+    if (redis_flights_init(&store->flights, clock, &store->options, &returns) < 0) goto err_fini_options;
     const struct redis_link_events events = {
         .arg = store, .on_ready = on_ready, .on_down = on_down, .on_attempt = on_attempt};
-    store->link = redis_link_new(loop, clock, &store->options, &store->script, &events);
-    if (store->link == NULL) goto err_free_canary;
+    store->link = redis_link_new(loop, clock, &store->options, &store->flights.script, &events);
+    if (store->link == NULL) goto err_fini_flights;
+
+    store->flights.link = store->link;
     uv_timer_init(loop, &store->soon);
     store->soon.data = store;
     return store;
 
-err_free_canary:
-    batch_free(store->canary);
-err_free_options:
+err_fini_flights:
+    redis_flights_fini(&store->flights);
+err_fini_options:
     redis_options_fini(&store->options);
 err_fini_queue:
     op_queue_fini(&store->waiting);
@@ -344,7 +293,7 @@ void redis_store_on_first_attempt(struct redis_store *redis, void (*callback)(vo
 {
     redis->on_first_attempt = callback;
     redis->on_first_attempt_arg = arg;
-    if (redis->had_attempt) redis_store_call_soon(redis);
+    if (redis->had_attempt) call_soon(redis);
 }
 
 const char *redis_store_status(const struct redis_store *redis)
@@ -354,15 +303,15 @@ const char *redis_store_status(const struct redis_store *redis)
 
 const char *redis_store_last_error(const struct redis_store *redis, int64_t *ret_us)
 {
-    *ret_us = redis->last_error_us;
-    return redis->last_error;
+    *ret_us = redis->flights.last_error_us;
+    return redis->flights.last_error;
 }
 
 void redis_store_set_options(struct redis_store *redis, const struct redis_options *options)
 {
     struct redis_options copy;
     if (redis->is_closing || redis_options_copy(&copy, options) < 0) return; /* the present ones go on */
-    /* Keys written under one prefix are not found under another, and the turns hold theirs: it stays. */
+    /* Keys written under one prefix are not found under another, and the batches hold theirs: it stays. */
     const char *prefix = copy.key_prefix;
     copy.key_prefix = redis->options.key_prefix;
     redis->options.key_prefix = prefix;
@@ -370,11 +319,5 @@ void redis_store_set_options(struct redis_store *redis, const struct redis_optio
     redis_options_fini(&redis->options);
     redis->options = copy;
     redis_link_options_changed(redis->link);
-    if (!is_other_server) return;
-    if (!redis_link_is_ready(redis->link)) {
-        redis_link_move(redis->link);
-        return;
-    }
-    redis->phase = MOVING;
-    redis_turns_go_on_when_drained(redis);
+    if (is_other_server) redis_flights_move(&redis->flights);
 }

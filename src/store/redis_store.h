@@ -1,9 +1,8 @@
 /*
- * redis_store.h: counters in Redis or Valkey, one EVALSHA per loop turn.
+ * redis_store.h: counters in Redis or Valkey, one EVALSHA per tick.
  *
- * The store gathers a turn's ops (batch.h packs them), hands them to its one connection
- * (redis_link.h) and spreads the reply over the ops. Rules and reasons: the heads of
- * redis_store.c and redis_turns.c.
+ * The store gathers a tick's ops into a batch (batch.h), sends it on its one connection (redis_link.h), and gives every
+ * op its answer out of the reply. Rules and reasons: the heads of redis_store.c and redis_flights.h.
  *
  * The Redis user needs (a lint check holds the rights against lua/):
  *   ACL SETUSER ratelimit on >PASSWORD resetkeys ~rl:* -@all +hello +auth +client|setname +select +script|load +evalsha
@@ -24,7 +23,7 @@
 
 struct redis_store;
 
-/* NULL without memory. `clock` outlives the store. Starts to connect in the next turn. */
+/* NULL without memory. `clock` outlives the store. Starts to connect in the next tick. */
 struct redis_store *redis_store_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options);
 struct store redis_store_handle(struct redis_store *redis);
 

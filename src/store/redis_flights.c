@@ -1,0 +1,434 @@
+#include "store/redis_flights.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/counters.h"
+
+enum {
+    CALL_ARGS_MAX = 2 + BATCH_ARGS_MAX, /* EVALSHA, digest, and the batch's */
+    IDLE_MAX = 64,                      /* batches kept for later; about 16 KiB each */
+    LATE_US = 1000000,                  /* a batch may begin so long after the latest deadline of its ops */
+    /* Of the deadline. An op may have to wait for two replies: that of what is on the wire, and its own. */
+    FULL_PART = 4,  /* while the oldest reply takes longer, nothing more is sent */
+    SLOW_PART = 10, /* a reply that took longer says that less should be on the wire */
+};
+
+struct redis_flight {
+    struct list link; /* in idle, in_flight or refused; in none while it is filled */
+    struct redis_call call;
+    struct redis_flights *flights; /* not owned */
+    struct batch *batch;           /* owned */
+    uint32_t nonce;
+    int64_t last_deadline_us; /* of its ops; CLOCK_MONOTONIC, as the next two */
+    int64_t sent_us;
+    int64_t until_us; /* it certainly does not begin any later */
+    bool is_sent;     /* it may have run */
+    bool was_refused; /* met NOSCRIPT once */
+    bool is_apart;    /* of one policy alone, because Redis refused it among others */
+};
+
+/* ---- one batch ---- */
+
+static void flight_free(struct redis_flight *flight)
+{
+    batch_free(flight->batch);
+    mem_free(flight);
+}
+
+static struct redis_flight *flight_alloc(struct redis_flights *flights)
+{
+    struct redis_flight *flight = mem_zalloc(sizeof *flight);
+    if (flight == NULL) return NULL;
+    flight->batch = batch_new(flights->options->key_prefix, flights->options->batch_max_keys, flights->options->merge);
+    if (flight->batch == NULL) {
+        mem_free(flight);
+        return NULL;
+    }
+
+    flight->flights = flights;
+    list_init(&flight->link);
+    return flight;
+}
+
+struct redis_flight *redis_flights_begin(struct redis_flights *flights)
+{
+    struct list *it = list_pop_front(&flights->idle);
+    struct redis_flight *flight = it != NULL ? LIST_ITEM(it, struct redis_flight, link) : flight_alloc(flights);
+    if (flight == NULL) return NULL;
+
+    flights->n_idle -= it != NULL;
+    flights->n_calls++;
+    batch_set_merge(flight->batch, flights->options->batch_max_keys, flights->options->merge);
+    flight->nonce = ++flights->last_nonce;
+    flight->was_refused = flight->is_apart = flight->is_sent = false;
+    flight->last_deadline_us = flight->until_us = 0;
+    return flight;
+}
+
+int redis_flight_add(struct redis_flight *flight, struct op *op)
+{
+    int status = batch_add(flight->batch, op);
+    if (status != 0) return status;
+
+    op->sent = true;
+    if (op->deadline_us > flight->last_deadline_us) flight->last_deadline_us = op->deadline_us;
+    return 0;
+}
+
+size_t redis_flight_n_ops(const struct redis_flight *flight)
+{
+    return batch_n_ops(flight->batch);
+}
+
+/* Its ops to `to`; it is kept for another batch, or freed, where a burst has left too many. */
+static void flight_release(struct redis_flight *flight, struct list *to)
+{
+    struct redis_flights *flights = flight->flights;
+    batch_take_ops(flight->batch, to);
+    batch_clear(flight->batch);
+    flights->n_calls--;
+    if (flights->n_idle >= IDLE_MAX) {
+        flight_free(flight);
+        return;
+    }
+    list_push_back(&flights->idle, &flight->link);
+    flights->n_idle++;
+}
+
+static void flight_end(struct redis_flight *flight, enum op_outcome outcome)
+{
+    struct redis_flights *flights = flight->flights;
+    bool is_sent = flight->is_sent;
+    int64_t until_us = flight->until_us;
+    struct list ops;
+    list_init(&ops);
+    flight_release(flight, &ops);
+
+    for (struct list *it; (it = list_pop_front(&ops)) != NULL;) {
+        struct op *op = LIST_ITEM(it, struct op, link);
+        op->sent = is_sent;
+        op->runs_until_us = until_us;
+        flights->events.on_end(flights->events.arg, op, outcome);
+    }
+}
+
+static void on_batch_reply(struct redis_call *call, const struct redis_reader *reply);
+
+/* When the batch must not begin any more. An op without a deadline counts as one that came now. */
+static int64_t runs_until(const struct redis_flights *flights, const struct redis_flight *flight)
+{
+    int64_t usual_us = flights->clock->mono_us + (int64_t)flights->options->deadline_ms * 1000;
+    return (flight->last_deadline_us > usual_us ? flight->last_deadline_us : usual_us) + LATE_US;
+}
+
+void redis_flight_send(struct redis_flight *flight)
+{
+    struct redis_flights *flights = flight->flights;
+    if (batch_n_ops(flight->batch) == 0) {
+        flight_end(flight, OP_OVERLOAD); /* nothing was put in */
+        return;
+    }
+
+    const struct slice *of_batch;
+    int64_t until_us = runs_until(flights, flight);
+    size_t n = batch_args(flight->batch, flight->nonce, flights->clock->wall_us, until_us + flights->server_ahead_us,
+                          &of_batch);
+    if (n == 0) {
+        flight_end(flight, OP_OVERLOAD);
+        return;
+    }
+
+    CHECK(n + 2 <= CALL_ARGS_MAX);
+    struct slice args[CALL_ARGS_MAX];
+    args[0] = slice_of("EVALSHA");
+    args[1] = flights->script.sha1;
+    memcpy(args + 2, of_batch, n * sizeof args[0]);
+    flight->call.on_reply = on_batch_reply;
+    if (redis_link_send(flights->link, &flight->call, args, n + 2) < 0) {
+        flight_end(flight, OP_DOWN);
+        return;
+    }
+
+    flight->is_sent = true;
+    flight->until_us = until_us;
+    flight->sent_us = flights->clock->mono_us;
+    list_push_back(&flights->in_flight, &flight->link);
+    counters.redis_inflight++;
+    counters.redis_batches++;
+    counters.redis_batch_keys += batch_n_keys(flight->batch);
+}
+
+/* Those that met NOSCRIPT, in their order. */
+static void send_refused(struct redis_flights *flights)
+{
+    struct list refused;
+    list_init(&refused);
+    list_append(&refused, &flights->refused);
+    for (struct list *it; (it = list_pop_front(&refused)) != NULL;)
+        redis_flight_send(LIST_ITEM(it, struct redis_flight, link));
+}
+
+/* ---- the window ---- */
+
+static int64_t part_of_deadline_us(const struct redis_flights *flights, int part)
+{
+    return (int64_t)flights->options->deadline_ms * 1000 / part;
+}
+
+/* One batch may always be on its way; more only as long as Redis answers well within the deadline. */
+static bool window_is_full(const struct redis_flights *flights)
+{
+    if (list_empty(&flights->in_flight)) return false;
+    if (flights->n_calls >= flights->window) return true;
+
+    const struct redis_flight *oldest = LIST_ITEM(flights->in_flight.next, struct redis_flight, link);
+    return flights->clock->mono_us - oldest->sent_us >= part_of_deadline_us(flights, FULL_PART);
+}
+
+/* What is on the wire is what a new op waits for. Half as much of it where that takes too long, one more where not. */
+static void adapt_window(struct redis_flights *flights, int64_t sent_us)
+{
+    bool is_slow = flights->clock->mono_us - sent_us >= part_of_deadline_us(flights, SLOW_PART);
+    if (is_slow)
+        flights->window = flights->window > 1 ? flights->window / 2 : 1;
+    else if (flights->window < flights->options->window)
+        flights->window++;
+    if (flights->window > flights->options->window) flights->window = flights->options->window;
+}
+
+bool redis_flights_is_at_cap(const struct redis_flights *flights)
+{
+    return flights->n_calls >= flights->options->max_inflight ||
+           redis_link_output(flights->link) >= flights->options->max_output;
+}
+
+bool redis_flights_may_send(const struct redis_flights *flights)
+{
+    return !redis_flights_is_at_cap(flights) && !window_is_full(flights);
+}
+
+/* ---- the script's return, and the move to another server ---- */
+
+static void on_reload_reply(struct redis_call *call, const struct redis_reader *reply)
+{
+    struct redis_flights *flights = CONTAINER_OF(call, struct redis_flights, reload);
+    if (reply == NULL || slice_eq(redis_reader_text(reply), flights->script.sha1)) return;
+    redis_link_drop(flights->link, REMEDY_RECONNECT, "the script could not be loaded again");
+}
+
+static void load_again(struct redis_flights *flights)
+{
+    const struct slice load[] = {slice_of("SCRIPT"), slice_of("LOAD"), flights->script.text};
+    flights->reload.on_reply = on_reload_reply;
+    counters.redis_script_loads++;
+    if (redis_link_send(flights->link, &flights->reload, load, 3) < 0) {
+        redis_link_drop(flights->link, REMEDY_RECONNECT, "out of memory");
+        return;
+    }
+    flights->phase = REDIS_SENDING;
+    send_refused(flights);
+}
+
+/* All that was in flight when sending stopped has been answered: nothing can be overtaken any more. */
+static void go_on_when_drained(struct redis_flights *flights)
+{
+    if (!list_empty(&flights->in_flight) || !redis_link_is_ready(flights->link)) return;
+    if (flights->phase == REDIS_RELOADING) load_again(flights);
+    if (flights->phase == REDIS_MOVING) redis_link_move(flights->link);
+}
+
+/* ---- replies ---- */
+
+/* The policy of all the op's limits; NULL where they have several. */
+static const struct policy *policy_of(const struct op *op)
+{
+    const struct policy *policy = op->members[0].limit->policy;
+    for (uint16_t i = 1; i < op->n_members; i++)
+        if (op->members[i].limit->policy != policy) return NULL;
+    return policy;
+}
+
+/* The ops at the front of `ops` that are of one policy, as a batch of their own; what does not fit is left. */
+static void send_first_policy(struct redis_flights *flights, struct list *ops)
+{
+    struct redis_flight *flight = redis_flights_begin(flights);
+    const struct policy *policy = policy_of(LIST_ITEM(ops->next, struct op, link));
+    LIST_FOREACH (it, ops) {
+        struct op *op = LIST_ITEM(it, struct op, link);
+        if (policy_of(op) != policy) continue;
+
+        list_remove(it);
+        int status = flight != NULL ? redis_flight_add(flight, op) : -1;
+        if (status < 0) flights->events.on_end(flights->events.arg, op, OP_OVERLOAD);
+        if (status > 0) { /* nothing may overtake it */
+            list_push_back(it_next, it);
+            break;
+        }
+        if (policy == NULL) break;
+    }
+
+    if (flight == NULL) return;
+    flight->is_apart = true;
+    redis_flight_send(flight);
+}
+
+static void learn_server_time(struct redis_flights *flights, const struct batch *batch)
+{
+    flights->server_ahead_us = batch_now_us(batch) - flights->clock->mono_us;
+}
+
+static void on_error_reply(struct redis_flight *flight, const struct redis_reader *reply)
+{
+    struct redis_flights *flights = flight->flights;
+    struct slice text = redis_reader_text(reply);
+    enum redis_remedy remedy = redis_error_remedy(redis_error_of((const char *)text.data, text.len));
+    if (remedy == REMEDY_RELOAD && !flight->was_refused) {
+        flight->was_refused = true;
+        flight->is_sent = false;
+        if (flights->phase == REDIS_SENDING) flights->phase = REDIS_RELOADING;
+        list_push_back(&flights->refused, &flight->link);
+        return;
+    }
+
+    counters.redis_errors++;
+    memcpy(flights->last_error, reply->text, sizeof flights->last_error);
+    flights->last_error_us = flights->clock->mono_us;
+
+    /* Redis refused the whole call, so nothing of it ran. It names no key, and one policy without a right must not be
+     * the others' outage. */
+    if (remedy == REMEDY_APART && !flight->is_apart) {
+        struct list ops;
+        list_init(&ops);
+        flight_release(flight, &ops);
+        while (!list_empty(&ops)) send_first_policy(flights, &ops);
+        return;
+    }
+
+    flight_end(flight, OP_STORE_ERROR);
+    if (remedy == REMEDY_RECONNECT || remedy == REMEDY_RECONNECT_LATE)
+        redis_link_drop(flights->link, remedy, flights->last_error);
+}
+
+static void on_value_reply(struct redis_flight *flight, const struct redis_reader *reply)
+{
+    struct redis_flights *flights = flight->flights;
+    int status = -1;
+    if (redis_reader_is_integers(reply))
+        status = batch_replay(flight->batch, reply->integers, reply->n_integers, flight->nonce);
+    if (status < 0) {
+        counters.redis_bad_replies++;
+        flight_end(flight, OP_STORE_ERROR);
+        redis_link_drop(flights->link, REMEDY_RECONNECT, "an answer to something else than was asked");
+        return;
+    }
+
+    learn_server_time(flights, flight->batch);
+    adapt_window(flights, flight->sent_us);
+    struct list ops;
+    list_init(&ops);
+    flight_release(flight, &ops);
+    if (status == 0) {
+        for (struct list *it; (it = list_pop_front(&ops)) != NULL;) {
+            struct op *op = LIST_ITEM(it, struct op, link);
+            op->done(op, op->outcome);
+        }
+        return;
+    }
+
+    /* The last first: they wait in the order in which they were taken. */
+    counters.redis_batches_too_late++;
+    while (!list_empty(&ops)) {
+        struct list *last = ops.prev;
+        list_remove(last);
+        flights->events.on_unsent(flights->events.arg, LIST_ITEM(last, struct op, link));
+    }
+}
+
+static void on_batch_reply(struct redis_call *call, const struct redis_reader *reply)
+{
+    struct redis_flight *flight = CONTAINER_OF(call, struct redis_flight, call);
+    struct redis_flights *flights = flight->flights;
+    list_remove(&flight->link);
+    counters.redis_inflight--;
+    if (reply == NULL) {
+        flight_end(flight, OP_DOWN);
+        return;
+    }
+
+    if (redis_reader_is_error(reply))
+        on_error_reply(flight, reply);
+    else
+        on_value_reply(flight, reply);
+    go_on_when_drained(flights);
+}
+
+/* ---- the canary, and the whole ---- */
+
+static size_t canary_args(void *arg, const struct slice **ret_args)
+{
+    struct redis_flights *flights = arg;
+    flights->canary_nonce = ++flights->last_nonce;
+    return batch_args(flights->canary, flights->canary_nonce, flights->clock->wall_us, 0, ret_args);
+}
+
+static bool is_canary_good(void *arg, const struct redis_reader *reply)
+{
+    struct redis_flights *flights = arg;
+    if (!redis_reader_is_integers(reply)) return false;
+    if (batch_replay(flights->canary, reply->integers, reply->n_integers, flights->canary_nonce) != 0) return false;
+    learn_server_time(flights, flights->canary);
+    return true;
+}
+
+int redis_flights_init(struct redis_flights *flights, struct clock *clock, const struct redis_options *options,
+                       const struct redis_flights_events *events)
+{
+    *flights = (struct redis_flights){
+        .clock = clock, .options = options, .events = *events, .last_nonce = (uint32_t)options->random_seed};
+    list_init(&flights->idle);
+    list_init(&flights->in_flight);
+    list_init(&flights->refused);
+    flights->script = (struct redis_script){
+        .text = {(const uint8_t *)batch_script, batch_script_len},
+        .sha1 = {(const uint8_t *)batch_script_sha1, sizeof batch_script_sha1 - 1},
+        .arg = flights,
+        .canary = canary_args,
+        .is_canary_good = is_canary_good,
+    };
+    flights->canary = batch_new(options->key_prefix, options->batch_max_keys, options->merge);
+    return flights->canary != NULL ? 0 : -1;
+}
+
+void redis_flights_fini(struct redis_flights *flights)
+{
+    CHECK(list_empty(&flights->in_flight) && list_empty(&flights->refused));
+    for (struct list *it; (it = list_pop_front(&flights->idle)) != NULL;)
+        flight_free(LIST_ITEM(it, struct redis_flight, link));
+    batch_free(flights->canary);
+}
+
+void redis_flights_on_ready(struct redis_flights *flights)
+{
+    flights->window = flights->options->window;
+    flights->phase = REDIS_SENDING;
+    send_refused(flights);
+}
+
+void redis_flights_end_refused(struct redis_flights *flights)
+{
+    flights->phase = REDIS_SENDING;
+    for (struct list *it; (it = list_pop_front(&flights->refused)) != NULL;)
+        flight_end(LIST_ITEM(it, struct redis_flight, link), OP_DOWN);
+}
+
+void redis_flights_move(struct redis_flights *flights)
+{
+    if (!redis_link_is_ready(flights->link)) {
+        redis_link_move(flights->link);
+        return;
+    }
+    flights->phase = REDIS_MOVING;
+    go_on_when_drained(flights);
+}

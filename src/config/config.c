@@ -16,7 +16,7 @@
 #include "config/not_built.h"
 #include "config/policy_yaml.h"
 #include "config/secret.h"
-#include "store/redis_address.h"
+#include "store/redis_options.h"
 
 enum { STALL_MIN_MS = 250, STALL_DEADLINES = 3, FRAME_OVERHEAD = 192 };
 

@@ -295,7 +295,7 @@ void redis_conn_cork(struct redis_conn *conn)
 void redis_conn_flush(struct redis_conn *conn)
 {
     if (!conn->wants_flush) return;
-    if (conn->context->c.flags & REDIS_IN_CALLBACK) return; /* hiredis forbids it; the turn's end will come */
+    if (conn->context->c.flags & REDIS_IN_CALLBACK) return; /* hiredis forbids it; the tick's end will come */
     conn->wants_flush = false;
     conn->corked = false; /* what the kernel does not take now goes the adapter's way */
     redisAsyncHandleWrite(conn->context);

@@ -4,7 +4,7 @@
  * From open to gone:
  *   redis_conn_open    one attempt to a path or a numeric address; never blocks
  *   redis_conn_send    a command, and the call that gets its reply; replies come in order
- *   redis_conn_flush   while corked: write what has gathered (once per loop turn)
+ *   redis_conn_flush   while corked: write what has gathered (once per tick)
  *   redis_conn_drop    give up; every waiting call gets NULL, then on_gone runs, once
  * Whatever ends the connection, the order is the same: NULL to every waiting call, then on_gone.
  */

@@ -21,7 +21,6 @@
 #include "base/counters.h"
 #include "base/log.h"
 #include "store/backoff.h"
-#include "store/redis_address.h"
 
 enum {
     OPEN_MS = 1000,           /* from connect() to the canary's reply */

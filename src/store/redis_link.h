@@ -25,7 +25,7 @@ struct redis_link_events {
 };
 
 /* NULL without memory, or where the loop is out of handles. `clock`, `script` and `options` outlive the link; begins in
- * the next turn. */
+ * the next tick. */
 struct redis_link *redis_link_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options,
                                   const struct redis_script *script, const struct redis_link_events *events);
 void redis_link_options_changed(struct redis_link *link); /* how often to try */

@@ -1,5 +1,5 @@
 /*
- * redis_options.h: how to reach Redis and how far to go with it, as one plain value.
+ * redis_options.h: how to reach Redis and how far to go with it, as one plain value, and an address taken apart; pure.
  */
 #ifndef RL_STORE_REDIS_OPTIONS_H
 #define RL_STORE_REDIS_OPTIONS_H
@@ -14,7 +14,7 @@ struct redis_options {
     const char *key_prefix; /* "rl" */
     int database;
     uint32_t batch_max_keys; /* unique keys in one EVALSHA, 1 to 64 */
-    bool merge;              /* equal checks of one key in one turn become one */
+    bool merge;              /* equal checks of one key in one batch become one */
     uint32_t window;         /* EVALSHA calls without reply; beyond: ops wait, each party its turn */
     uint32_t max_inflight;   /* the same; beyond: SUBMIT_OVERLOAD or OP_OVERLOAD */
     uint32_t deadline_ms;    /* the usual op's: how long a reply may take while more is sent */
@@ -30,5 +30,23 @@ void redis_options_fini(struct redis_options *copy); /* of such a copy; wipes th
 
 /* Would a connection opened now be another one: address, user, password or database? */
 bool redis_options_same_server(const struct redis_options *a, const struct redis_options *b);
+
+/*
+ * "unix:/path", "host:port" or "[v6 address]:port" taken apart. A name is only looked up where it is no numeric
+ * address, and never by hiredis, whose lookup blocks.
+ */
+enum { REDIS_HOST_MAX = 253, REDIS_PATH_MAX = 107 };
+
+struct redis_address {
+    bool is_unix;
+    bool is_numeric;               /* host needs no lookup */
+    bool is_v6;                    /* where is_numeric */
+    char path[REDIS_PATH_MAX + 1]; /* where is_unix */
+    char host[REDIS_HOST_MAX + 1]; /* else; without brackets */
+    uint16_t port;
+};
+
+/* NULL, or what is wrong and what to write instead (static). */
+const char *redis_address_parse(const char *text, struct redis_address *ret);
 
 #endif

@@ -18,7 +18,7 @@
 #include "base/slice.h"
 
 enum {
-    REDIS_INTEGERS_MAX = 8192, /* elements of one array: the largest turn's reply passes */
+    REDIS_INTEGERS_MAX = 8192, /* elements of one array: the largest batch's reply passes */
     REDIS_DEPTH_MAX = 4,       /* arrays in arrays: HELLO lists modules, each a list with a list of arguments */
     REDIS_TEXT_MAX = 512,      /* bytes kept of a reply's texts; what is longer is cut */
 };

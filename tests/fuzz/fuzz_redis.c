@@ -13,8 +13,7 @@
 #include "limit/calendar.h"
 #include "limit/policy.h"
 #include "store/batch.h"
-#include "store/redis_reader.h"
-#include "store/redis_reply.h"
+#include "store/redis_handshake.h"
 
 enum { N_CONTROL = 2, NUMBERS = 0x80, NONCE = 1, N_LIMITS = 10, N_PLAIN = 2 * (N_LIMITS - 1), N_SPECIAL = 8 };
 

@@ -8,7 +8,6 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "store/redis_address.h"
 #include "store/redis_options.h"
 
 static void addresses_are_taken_apart(void **state)

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "store/redis_reply.h"
+#include "store/redis_handshake.h"
 
 static const struct {
     const char *text;

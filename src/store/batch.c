@@ -25,6 +25,8 @@
 #include "limit/policy.h"
 #include "store/batch_private.h"
 
+#define HASH_SPREAD UINT64_C(0x9e3779b97f4a7c15) /* 2^64 / golden ratio: neighbours come apart */
+
 enum {
     NO_ITEM = UINT32_MAX,
     LIST_HEAD_MAX = 8 + NAME_MAX_LEN, /* "hold1:POLICY:" */
@@ -70,6 +72,7 @@ void batch_clear(struct batch *batch)
     CHECK(batch->n_ops == 0);
     batch->n_keys = batch->n_limits = batch->n_owns = batch->weight = 0;
     batch->n_integers = batch->item_bytes = 0;
+    batch->has_loaded = false;
     batch->items.n = batch->entries.n = batch->op_keys.n = 0;
     memset(batch->table, 0, sizeof batch->table);
     buffer_truncate(&batch->key_bytes, 0);
@@ -104,23 +107,20 @@ void batch_take_ops(struct batch *batch, struct list *to)
     batch->n_ops = 0;
 }
 
-/* ---- what an op needs ---- */
+/* ---- what an op asks of a batch ---- */
 
-static bool has_record(const struct op *op)
-{
-    return op->note.len > 0;
-}
+struct need {
+    enum batch_kind kind;
+    bool has_record, has_list;
+    int64_t count;       /* so many times its costs; 0 = a peek */
+    uint32_t n_integers; /* of the reply */
+    uint32_t weight;
+};
 
 static bool has_list(const struct op *op)
 {
     if (op->kind == OP_REFUND) return op->members[0].hold_key.len > 0;
     return op->kind == OP_RESERVE || op->kind == OP_SETTLE || op->kind == OP_SWEEP;
-}
-
-/* Many that fit at once are one charge; denials that are counted are as many. */
-static bool counts_some(const struct op *op)
-{
-    return op->at_most > 0 && op->members[0].limit->count_denied;
 }
 
 static enum batch_kind kind_of(const struct op *op)
@@ -137,49 +137,46 @@ static enum batch_kind kind_of(const struct op *op)
     case OP_CHECK:
     case OP_PEEK: break;
     }
-    return op->n_members > 1 || has_record(op) || counts_some(op) ? KIND_CHECK_ALL : KIND_CHECK;
-}
-
-/* Could a plain check be charged? A cost above the limit is only looked at, unless denials are counted. */
-static bool charges(const struct op *op)
-{
-    const struct op_member *only = &op->members[0];
-    return op->kind == OP_CHECK && only->cost > 0 && (only->cost <= only->limit->full || only->limit->count_denied);
+    /* As many as fit are one charge; denials that are counted are as many. */
+    bool counts_some = op->at_most > 0 && op->members[0].limit->count_denied;
+    return op->n_members > 1 || op->note.len > 0 || counts_some ? KIND_CHECK_ALL : KIND_CHECK;
 }
 
 static int64_t count_of(const struct op *op, enum batch_kind kind)
 {
     if (!op_is_check(op->kind)) return 0;
-    if (kind == KIND_CHECK && !charges(op)) return 0;
+    /* A plain check's cost above the limit is only looked at, unless denials are counted. */
+    const struct op_member *first = &op->members[0];
+    bool is_charged = first->cost > 0 && (first->cost <= first->limit->full || first->limit->count_denied);
+    if (kind == KIND_CHECK && !is_charged) return 0;
     return op->at_most > 0 ? op->at_most : 1;
 }
 
-/* Integers of the reply. */
-static size_t n_integers_of(const struct op *op, enum batch_kind kind)
+static uint32_t n_integers_of(const struct op *op, enum batch_kind kind)
 {
-    size_t n = op->n_members;
+    uint32_t n = op->n_members;
     if (kind == KIND_RESET || kind == KIND_RELEASE || kind == KIND_RENEW) return n;
     for (uint16_t i = 0; i < op->n_members; i++) {
         const struct algo_ops *ops = limit_ops(op->members[i].limit);
-        n += ops->has_s2 + (ops->has_wait && kind_is_check(kind));
+        n += (uint32_t)ops->has_s2 + (ops->has_wait && kind_is_check(kind));
     }
-    if (has_record(op)) n += 2 + op->n_members;
+    if (op->note.len > 0) n += 2U + op->n_members;
     return n + (kind == KIND_SETTLE ? 2 : kind == KIND_REFUND ? op->n_members : 0);
 }
 
-static uint32_t weight_of(const struct op *op)
+static struct need need_of(const struct op *op)
 {
-    bool is_plain = (op->kind == OP_CHECK || op->kind == OP_PEEK || op->kind == OP_RESET) && !has_record(op);
-    return op->n_members * (is_plain ? 1U : BATCH_WEIGHT_OWN);
-}
-
-static size_t key_bytes_of(const struct batch *batch, const struct op *op)
-{
-    size_t tag_len = batch->prefix_len + STORE_TAG_LEN;
-    size_t bytes = OWN_PER_OP * (tag_len + LIST_HEAD_MAX) + op->note.len + op->members[0].hold_key.len;
-    for (uint16_t i = 0; i < op->n_members; i++)
-        bytes += tag_len + op->members[i].limit->key_head_len + op->members[i].key.len;
-    return bytes;
+    enum batch_kind kind = kind_of(op);
+    bool has_record = op->note.len > 0;
+    bool is_plain = (op->kind == OP_CHECK || op->kind == OP_PEEK || op->kind == OP_RESET) && !has_record;
+    return (struct need){
+        .kind = kind,
+        .has_record = has_record,
+        .has_list = has_list(op),
+        .count = count_of(op, kind),
+        .n_integers = n_integers_of(op, kind),
+        .weight = op->n_members * (is_plain ? 1U : BATCH_WEIGHT_OWN),
+    };
 }
 
 /* ---- memory ---- */
@@ -196,16 +193,25 @@ static int vec_reserve(struct vec *vec, size_t more, size_t size)
     return 0;
 }
 
-/* Room for everything one op can add, so that nothing fails half way. */
+/* Memory for everything one op can add, so that nothing fails half way. */
 static int reserve(struct batch *batch, const struct op *op)
 {
-    if (buffer_reserve(&batch->key_bytes, key_bytes_of(batch, op)) == NULL) return -1;
+    size_t tag_len = batch->prefix_len + STORE_TAG_LEN;
+    size_t bytes = OWN_PER_OP * (tag_len + LIST_HEAD_MAX) + op->note.len + op->members[0].hold_key.len;
+    for (uint16_t i = 0; i < op->n_members; i++)
+        bytes += tag_len + op->members[i].limit->key_head_len + op->members[i].key.len;
+
+    if (buffer_reserve(&batch->key_bytes, bytes) == NULL) return -1;
     if (vec_reserve(&batch->items, 1, sizeof(struct batch_item)) < 0) return -1;
     if (vec_reserve(&batch->entries, 1, sizeof(struct batch_entry)) < 0) return -1;
     return vec_reserve(&batch->op_keys, op->n_members, sizeof(uint16_t));
 }
 
-/* ---- keys ---- */
+/* Where the next key's bytes go; reserved before. */
+static uint8_t *key_bytes_end(const struct batch *batch)
+{
+    return buffer_data(&batch->key_bytes) + buffer_len(&batch->key_bytes);
+}
 
 static uint8_t *append(uint8_t *to, const void *bytes, size_t len)
 {
@@ -213,55 +219,49 @@ static uint8_t *append(uint8_t *to, const void *bytes, size_t len)
     return to + len;
 }
 
-/* prefix:{bNNN}: spreads a policy's keys over a cluster's slots, and keeps together what one op asks for. */
-static uint8_t *append_tag(const struct batch *batch, uint8_t *to, const struct op_member *member)
+/* prefix:{bNNN}: */
+static uint8_t *append_tag(const struct batch *batch, uint8_t *to, uint64_t hash)
 {
     to = append(to, batch->prefix, batch->prefix_len);
-    store_key_tag(member, (char *)to);
+    store_key_tag(hash, (char *)to);
     return to + STORE_TAG_LEN;
 }
 
-/* prefix:{bNNN}:head key. Compat keys are the foreign ones. */
-static void write_key(struct batch *batch, struct batch_key *key, const struct op_member *member)
+/* ---- keys of states ---- */
+
+/* Of the table; of a key of ours it is the shard's hash too, where all of the key decides the shard. Keys of two compat
+ * policies may be the same. A peer can choose keys of one hash, and gains no more than BATCH_KEYS_MAX comparisons. */
+static uint64_t hash_of(const struct op_member *member)
 {
-    const struct limit *limit = key->limit;
-    size_t most = batch->prefix_len + STORE_TAG_LEN + limit->key_head_len + member->key.len;
-    uint8_t *start = buffer_reserve(&batch->key_bytes, most);
-    CHECK(start != NULL); /* reserved before */
-
-    uint8_t *at = limit_ops(limit)->is_compat ? start : append_tag(batch, start, member);
-    at = append(at, limit->key_head, limit->key_head_len);
-    at = append(at, member->key.data, member->key.len);
-
-    key->start = (uint32_t)buffer_len(&batch->key_bytes);
-    key->len = (uint32_t)(at - start);
-    buffer_grew(&batch->key_bytes, key->len);
+    bool is_compat = limit_ops(member->limit)->is_compat;
+    uint64_t start = is_compat ? HASH_STABLE_START : member->limit->policy->name_hash;
+    return hash_stable(start, member->key.data, member->key.len);
 }
 
-/*
- * Two limits never share a native key (the head names policy and limit), but two compat policies
- * may: their keys are compared whole. The head counts too, so that one table holds both.
- */
-static bool same_key(const struct batch *batch, const struct batch_key *key, const struct limit *limit, struct slice id)
+/* Two limits never share a key of ours (the head names policy and limit), but two compat policies may: their keys are
+ * compared whole. The head counts too, so that one table holds both. */
+static bool same_key(const struct batch *batch, const struct batch_key *key, const struct op_member *member)
 {
-    size_t len = limit->key_head_len + id.len;
-    bool compat = limit_ops(limit)->is_compat;
-    if (compat != limit_ops(key->limit)->is_compat) return false;
-    size_t tag_len = compat ? 0 : batch->prefix_len + STORE_TAG_LEN;
+    const struct limit *limit = member->limit;
+    bool is_compat = limit_ops(limit)->is_compat;
+    if (is_compat != limit_ops(key->limit)->is_compat) return false;
+
+    size_t tag_len = is_compat ? 0 : batch->prefix_len + STORE_TAG_LEN;
     const uint8_t *bytes = buffer_data(&batch->key_bytes) + key->start + tag_len;
-    return key->len == tag_len + len && memcmp(bytes, limit->key_head, limit->key_head_len) == 0 &&
-           memcmp(bytes + limit->key_head_len, id.data, id.len) == 0;
+    return key->len == tag_len + limit->key_head_len + member->key.len &&
+           memcmp(bytes, limit->key_head, limit->key_head_len) == 0 &&
+           memcmp(bytes + limit->key_head_len, member->key.data, member->key.len) == 0;
 }
 
-/* The place in the table where the key's index + 1 stands, or could. */
-static uint8_t *find_key(struct batch *batch, const struct op_member *member, uint64_t hash)
+/* From wanted->at on, to where in the table the key's index + 1 stands, or could. */
+static uint8_t find_key(const struct batch *batch, const struct op_member *member, struct batch_wanted *wanted)
 {
-    size_t at = hash % BATCH_TABLE;
-    for (; batch->table[at] != 0; at = (at + 1) % BATCH_TABLE) {
-        const struct batch_key *key = &batch->keys[batch->table[at] - 1];
-        if (key->hash == hash && same_key(batch, key, member->limit, member->key)) break;
+    for (;; wanted->at = (wanted->at + 1) % BATCH_TABLE) {
+        uint8_t found = batch->table[wanted->at];
+        if (found == 0) return 0;
+        const struct batch_key *key = &batch->keys[found - 1];
+        if (key->hash == wanted->hash && same_key(batch, key, member)) return found;
     }
-    return &batch->table[at];
 }
 
 static uint16_t find_or_add_limit(struct batch *batch, const struct op_member *member)
@@ -272,42 +272,58 @@ static uint16_t find_or_add_limit(struct batch *batch, const struct op_member *m
         if (known->limit == member->limit && known->phase_ms == phase_ms && known->max_wait_us == member->max_wait_us)
             return (uint16_t)i;
     }
+
     CHECK(batch->n_limits < BATCH_KEYS_MAX);
     batch->limits[batch->n_limits] =
         (struct batch_limit){.limit = member->limit, .phase_ms = phase_ms, .max_wait_us = member->max_wait_us};
     return (uint16_t)batch->n_limits++;
 }
 
-static uint16_t find_or_add_key(struct batch *batch, const struct op_member *member, uint64_t hash)
+/* prefix:{bNNN}:head key; of compat policies only head and key. */
+static uint16_t find_or_add_key(struct batch *batch, const struct op_member *member, struct batch_wanted *wanted)
 {
-    uint8_t *found = find_key(batch, member, hash);
-    if (*found != 0) return (uint16_t)(*found - 1);
+    uint8_t found = find_key(batch, member, wanted); /* the op's keys before it are new there */
+    if (found != 0) return (uint16_t)(found - 1);
+
+    const struct limit *limit = member->limit;
+    uint8_t *start = key_bytes_end(batch), *at = start;
+    if (!limit_ops(limit)->is_compat)
+        at = append_tag(batch, at, member->common.data != NULL ? store_key_hash(member) : wanted->hash);
+    at = append(at, limit->key_head, limit->key_head_len);
+    at = append(at, member->key.data, member->key.len);
+
     CHECK(batch->n_keys < BATCH_KEYS_MAX);
-    struct batch_key *key = &batch->keys[batch->n_keys];
-    *key = (struct batch_key){.limit = member->limit, .hash = hash, .limit_no = find_or_add_limit(batch, member)};
-    write_key(batch, key, member);
-    *found = (uint8_t)++batch->n_keys;
+    batch->keys[batch->n_keys] = (struct batch_key){
+        .limit = limit,
+        .hash = wanted->hash,
+        .start = (uint32_t)buffer_len(&batch->key_bytes),
+        .len = (uint32_t)(at - start),
+        .limit_no = find_or_add_limit(batch, member),
+    };
+    buffer_grew(&batch->key_bytes, (size_t)(at - start));
+    batch->table[wanted->at] = (uint8_t)++batch->n_keys;
     return (uint16_t)(batch->n_keys - 1);
 }
+
+/* ---- keys of an op's own ---- */
 
 /* An idempotency record that two ops name is one key: the second must find what the first has written. */
 static uint16_t find_or_add_own(struct batch *batch, const struct op *op, const char *head, struct slice name,
                                 bool is_record)
 {
-    size_t most = batch->prefix_len + STORE_TAG_LEN + LIST_HEAD_MAX + name.len;
-    uint8_t *start = buffer_reserve(&batch->key_bytes, most);
-    CHECK(start != NULL && batch->n_owns < BATCH_OWN_MAX); /* reserved before */
-    uint8_t *at = append_tag(batch, start, &op->members[0]);
+    uint8_t *start = key_bytes_end(batch);
+    uint8_t *at = append_tag(batch, start, store_key_hash(&op->members[0]));
     at = append(append(at, head, strlen(head)), name.data, name.len);
     size_t len = (size_t)(at - start);
     uint64_t hash = hash_keyed(start, len);
-
     for (uint32_t i = 0; i < batch->n_owns; i++) {
         const struct batch_own *own = &batch->owns[i];
         if (own->hash == hash && own->len == len &&
             memcmp(buffer_data(&batch->key_bytes) + own->start, start, len) == 0)
             return (uint16_t)(i + 1);
     }
+
+    CHECK(batch->n_owns < BATCH_OWN_MAX);
     batch->owns[batch->n_owns] = (struct batch_own){
         .hash = hash, .start = (uint32_t)buffer_len(&batch->key_bytes), .len = (uint32_t)len, .is_record = is_record};
     buffer_grew(&batch->key_bytes, len);
@@ -332,21 +348,18 @@ static bool needs_wait(const struct limit *limit, int64_t cost)
     return limit_ops(limit)->has_wait && cost > 0 && cost <= limit->full;
 }
 
-/* The last item of a plain check's key, where it may join that; NO_ITEM where there is none. */
-static uint32_t joinable(const struct batch *batch, const struct op *op, const struct batch_key *key, int64_t count)
+/* May a plain check join its key's last item? */
+static bool may_join(const struct batch *batch, const struct batch_item *last, const struct op *op, int64_t count)
 {
-    if (key->n_items == 0) return NO_ITEM;
-    const struct batch_item *last = batch_item(batch, key->last_item);
-    if (last->kind != KIND_CHECK) return NO_ITEM;
-
+    if (last->kind != KIND_CHECK) return false;
     const struct limit *limit = op->members[0].limit;
-    int64_t cost = op->members[0].cost;
-    bool may = count == 0 && (!needs_wait(limit, cost) || (last->count == 0 && last->op->members[0].cost == cost));
-    if (last->count == 0)
-        may |= !needs_wait(limit, last->op->members[0].cost); /* the peek's item becomes this one's */
-    else if (count > 0 && last->op->members[0].cost == cost && op->at_most == 0 && last->op->at_most == 0)
-        may = batch->merge && limit_ops(limit)->merges && !limit->count_denied;
-    return may ? key->last_item : NO_ITEM;
+    int64_t cost = op->members[0].cost, last_cost = last->op->members[0].cost;
+    bool is_peek = count == 0, joins_peek = last->count == 0;
+
+    if (joins_peek && !needs_wait(limit, last_cost)) return true; /* the peek's item becomes this one's */
+    if (is_peek) return !needs_wait(limit, cost) || (joins_peek && last_cost == cost);
+    return !joins_peek && last_cost == cost && op->at_most == 0 && last->op->at_most == 0 && batch->merge &&
+           limit_ops(limit)->merges && !limit->count_denied;
 }
 
 static void join(struct batch_item *item, const struct op *op, int64_t count)
@@ -360,83 +373,86 @@ static void join(struct batch_item *item, const struct op *op, int64_t count)
     }
 }
 
-static uint32_t add_item(struct batch *batch, const struct op *op, enum batch_kind kind, uint32_t keys_at)
+static uint32_t add_item(struct batch *batch, const struct op *op, const struct need *need, uint32_t keys_at)
 {
     uint32_t index = (uint32_t)batch->items.n++;
-    struct batch_item *item = batch_item(batch, index);
-    *item = (struct batch_item){
-        .kind = kind,
+    *batch_item(batch, index) = (struct batch_item){
+        .kind = need->kind,
         .op = op,
-        .count = count_of(op, kind),
+        .count = need->count,
         .keys_at = keys_at,
-        .record = has_record(op) ? find_or_add_own(batch, op, "", op->note, true) : 0,
-        .list = has_list(op) ? find_or_add_list(batch, op) : 0,
+        .record = need->has_record ? find_or_add_own(batch, op, "", op->note, true) : 0,
+        .list = need->has_list ? find_or_add_list(batch, op) : 0,
+        .n_integers = need->n_integers,
     };
 
-    item->n_integers = (uint32_t)n_integers_of(op, kind);
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct batch_key *key = &batch->keys[*batch_op_keys(batch, keys_at + i)];
-        key->is_loaded |= kind != KIND_CHECK || key->n_items > 0;
+        if (need->kind != KIND_CHECK || key->n_items > 0) key->is_loaded = batch->has_loaded = true;
         key->n_items++;
         key->last_item = index;
     }
-    batch->n_integers += item->n_integers;
+    batch->n_integers += need->n_integers;
     batch->item_bytes += ITEM_BYTES + op->n_members * (size_t)MEMBER_BYTES;
     return index;
 }
 
-static uint32_t item_of(struct batch *batch, const struct op *op, uint32_t keys_at)
+/* The op's item: the one that it joins, or its own. */
+static uint32_t item_of(struct batch *batch, const struct op *op, const struct need *need, uint32_t keys_at)
 {
-    enum batch_kind kind = kind_of(op);
-    struct batch_key *first = &batch->keys[*batch_op_keys(batch, keys_at)];
-    int64_t count = count_of(op, kind);
     for (uint16_t i = 0; i < op->n_members; i++)
-        batch->keys[*batch_op_keys(batch, keys_at + i)].may_be_charged |= count > 0;
+        batch->keys[*batch_op_keys(batch, keys_at + i)].may_be_charged |= need->count > 0;
 
-    uint32_t item = kind == KIND_CHECK ? joinable(batch, op, first, count) : NO_ITEM;
-    if (item == NO_ITEM) return add_item(batch, op, kind, keys_at);
-    join(batch_item(batch, item), op, count);
-    return item;
+    const struct batch_key *first = &batch->keys[*batch_op_keys(batch, keys_at)];
+    if (need->kind == KIND_CHECK && first->n_items > 0) {
+        struct batch_item *last = batch_item(batch, first->last_item);
+        if (may_join(batch, last, op, need->count)) {
+            join(last, op, need->count);
+            return first->last_item;
+        }
+    }
+    return add_item(batch, op, need, keys_at);
 }
 
-/* Whether the op may join this batch: its kind, its keys' settings, and room. */
-static bool fits(struct batch *batch, const struct op *op)
+/* Looks for the op's keys, and says whether it may join this batch: its kind, its keys' settings, and the space. */
+static bool fits(struct batch *batch, const struct op *op, const struct need *need)
 {
-    if (batch->n_ops == 0) return true;
-    if (batch->resets != (op->kind == OP_RESET)) return false;
-    if (batch->weight + weight_of(op) > BATCH_WEIGHT_MAX || batch->n_owns + OWN_PER_OP > BATCH_OWN_MAX) return false;
-    if (batch->n_integers + n_integers_of(op, kind_of(op)) + 3 > BATCH_REPLY_MAX) return false;
-
     uint32_t n_new = 0;
+    bool has_changed = false;
     for (uint16_t i = 0; i < op->n_members; i++) {
         const struct op_member *member = &op->members[i];
-        uint8_t found = *find_key(batch, member, batch->hashes[i]);
+        uint64_t hash = hash_of(member);
+        batch->wanted[i] = (struct batch_wanted){.hash = hash, .at = (hash * HASH_SPREAD) >> 32 & (BATCH_TABLE - 1)};
+        uint8_t found = find_key(batch, member, &batch->wanted[i]);
         n_new += found == 0;
         if (found == 0) continue;
         /* a key's constants are those of one limit (after a reload there may be another) and one wait */
         const struct batch_limit *limit = &batch->limits[batch->keys[found - 1].limit_no];
-        if (limit->limit != member->limit || limit->max_wait_us != member->max_wait_us) return false;
+        has_changed |= limit->limit != member->limit || limit->max_wait_us != member->max_wait_us;
     }
-    return batch->n_keys + n_new <= batch->max_keys;
+
+    if (batch->n_ops == 0) return true;
+    return !has_changed && batch->resets == (op->kind == OP_RESET) && batch->n_keys + n_new <= batch->max_keys &&
+           batch->weight + need->weight <= BATCH_WEIGHT_MAX && batch->n_owns + OWN_PER_OP <= BATCH_OWN_MAX &&
+           batch->n_integers + need->n_integers + 3 <= BATCH_REPLY_MAX;
 }
 
 int batch_add(struct batch *batch, struct op *op)
 {
     CHECK(op->n_members >= 1 && op->n_members <= BATCH_KEYS_MAX);
-    for (uint16_t i = 0; i < op->n_members; i++)
-        batch->hashes[i] = hash_keyed(op->members[i].key.data, op->members[i].key.len);
-    if (!fits(batch, op)) return 1;
+    struct need need = need_of(op);
+    if (!fits(batch, op, &need)) return 1;
     if (reserve(batch, op) < 0) return -1;
 
-    batch->resets = op->kind == OP_RESET;
-    batch->packed = false;
-    struct batch_entry entry = {.item = NO_ITEM, .keys_at = (uint32_t)batch->op_keys.n};
+    uint32_t keys_at = (uint32_t)batch->op_keys.n;
     for (uint16_t i = 0; i < op->n_members; i++)
-        *batch_op_keys(batch, batch->op_keys.n++) = find_or_add_key(batch, &op->members[i], batch->hashes[i]);
-    if (!batch->resets) entry.item = item_of(batch, op, entry.keys_at);
+        *batch_op_keys(batch, batch->op_keys.n++) = find_or_add_key(batch, &op->members[i], &batch->wanted[i]);
+    batch->resets = op->kind == OP_RESET;
+    *batch_entry(batch, batch->entries.n++) =
+        (struct batch_entry){.item = batch->resets ? NO_ITEM : item_of(batch, op, &need, keys_at), .keys_at = keys_at};
 
-    *batch_entry(batch, batch->entries.n++) = entry;
-    batch->weight += weight_of(op);
+    batch->weight += need.weight;
+    batch->packed = false;
     list_push_back(&batch->ops, &op->link);
     batch->n_ops++;
     return 0;

@@ -10,7 +10,7 @@
 #include "store/store_key.h"
 
 enum {
-    BATCH_TABLE = 4 * BATCH_KEYS_MAX, /* hash table of the keys */
+    BATCH_TABLE = 4 * BATCH_KEYS_MAX, /* hash table of the keys: a power of two */
     BATCH_WEIGHT_MAX = 4096,          /* of all ops; bounds the script's time to a millisecond or so */
     BATCH_WEIGHT_OWN = 64,            /* of an op's limit, where it is no plain check: some ten us each */
 };
@@ -56,6 +56,12 @@ struct batch_key {
     uint16_t place;  /* in KEYS, from 1 */
     bool has_state;  /* it is loaded as it is by now */
     bool is_pending; /* and may have been charged since */
+};
+
+/* What is looked for in the table: a key of the op being added. */
+struct batch_wanted {
+    uint64_t hash;
+    uint32_t at; /* in the table */
 };
 
 /* A key that belongs to some ops alone: an idempotency record, or a list of reservations. */
@@ -104,15 +110,16 @@ struct batch {
 
     struct list ops;
     size_t n_ops;
-    bool resets; /* all of them, else none */
+    bool resets;     /* all of them, else none */
+    bool has_loaded; /* some key is loaded */
     uint32_t weight;
     size_t n_integers; /* of the reply, but for the last three */
     size_t item_bytes; /* of the packet, at most */
 
     struct batch_key keys[BATCH_KEYS_MAX];
     uint32_t n_keys;
-    uint64_t hashes[BATCH_KEYS_MAX]; /* of the keys of the op being added */
-    uint8_t table[BATCH_TABLE];      /* index into keys + 1, by hash, linear probing; 0 = empty */
+    struct batch_wanted wanted[BATCH_KEYS_MAX];
+    uint8_t table[BATCH_TABLE]; /* index into keys + 1, by hash, linear probing; 0 = empty */
     struct batch_limit limits[BATCH_KEYS_MAX];
     uint32_t n_limits;
     struct batch_own owns[BATCH_OWN_MAX];

@@ -5,14 +5,19 @@
 #include "base/hash.h"
 #include "limit/policy.h"
 
-enum { N_BUCKETS = 256 };
+enum { N_SHARDS = 256 };
 
-void store_key_tag(const struct op_member *member, char out[STORE_TAG_LEN])
+uint64_t store_key_hash(const struct op_member *member)
 {
     const struct slice common = member->common.data != NULL ? member->common : member->key;
-    unsigned bucket = (unsigned)(hash_stable(member->limit->policy->name_hash, common.data, common.len) % N_BUCKETS);
+    return hash_stable(member->limit->policy->name_hash, common.data, common.len);
+}
+
+void store_key_tag(uint64_t hash, char out[STORE_TAG_LEN])
+{
+    unsigned shard = (unsigned)(hash % N_SHARDS);
     const char tag[STORE_TAG_LEN] = {
-        ':', '{', 'b', (char)('0' + bucket / 100), (char)('0' + bucket / 10 % 10), (char)('0' + bucket % 10), '}', ':'};
+        ':', '{', 'b', (char)('0' + shard / 100), (char)('0' + shard / 10 % 10), (char)('0' + shard % 10), '}', ':'};
     memcpy(out, tag, sizeof tag);
 }
 
@@ -23,7 +28,7 @@ size_t store_key_pieces(const struct op_member *member, const struct run *run, c
     const struct algo_ops *ops = limit_ops(limit);
     size_t n = 0;
     if (!ops->is_compat) {
-        store_key_tag(member, room->tag);
+        store_key_tag(store_key_hash(member), room->tag);
         ret[n++] = slice_of(prefix);
         ret[n++] = (struct slice){(const uint8_t *)room->tag, sizeof room->tag};
     }

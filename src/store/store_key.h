@@ -9,9 +9,11 @@
 
 enum { STORE_TAG_LEN = 8, STORE_KEY_PIECES = 5 };
 
-/* ":{b017}:" of a member's key: the bucket spreads a policy's keys over a cluster's slots, and keeps together what one
- * check asks for. */
-void store_key_tag(const struct op_member *member, char out[STORE_TAG_LEN]);
+/* What decides the shard of a member's key: it spreads a policy's keys over a cluster's hash slots, and keeps together
+ * what one check asks for. */
+uint64_t store_key_hash(const struct op_member *member);
+/* ":{b017}:", the shard tag of a hash. */
+void store_key_tag(uint64_t hash, char out[STORE_TAG_LEN]);
 
 /* Where the pieces that are made up stand. */
 struct store_key_room {

@@ -9,15 +9,17 @@
  */
 #include "store/batch_private.h"
 
-#include <stdio.h>
+#include <endian.h>
 
 #include "base/check.h"
+#include "base/decimal.h"
 
 enum {
     HEADER_BYTES = 4 + 7 + 1 + 2 + 1 + 2,
     LIMIT_BYTES = 1 + 4 * 7,
     SPAN_BYTES = 1 + 1 + 2 + 2 + 5 + 7,
     STRIDE_MAX = UINT8_MAX,
+    PUT_SLACK = 8,
 };
 
 /* A cost above every limit is denied whatever its size, and this keeps the script's counts exact. */
@@ -27,20 +29,18 @@ enum {
 
 /* ---- the order of the keys ---- */
 
-enum class { DIRECT, LOADED, DIRECT_OWN_WAY, LOADED_OWN_WAY, N_CLASSES }; /* those read by MGET first */
+enum key_rank { DIRECT, LOADED, DIRECT_OWN_WAY, LOADED_OWN_WAY, N_RANKS }; /* those read by MGET first */
 
-static int64_t direct_count(const struct batch *batch, const struct batch_key *key)
+static enum key_rank rank_of(const struct batch *batch, const struct batch_key *key)
 {
-    return key->n_items > 0 && !key->is_loaded ? batch_item(batch, key->last_item)->count : 0;
+    const struct algo_ops *ops = limit_ops(key->limit);
+    bool has_own_way = ops->kind != STATE_STRING || ops->is_compat;
+    if (key->is_loaded) return has_own_way ? LOADED_OWN_WAY : LOADED;
+    if (ops->plain && key->n_items > 0 && batch_item(batch, key->last_item)->count > 0) has_own_way = true;
+    return has_own_way ? DIRECT_OWN_WAY : DIRECT;
 }
 
-static enum class class_of(const struct batch *batch, const struct batch_key *key) {
-    const struct algo_ops *ops = limit_ops(key->limit); bool is_direct = !key->is_loaded;
-    bool has_own_way = ops->kind != STATE_STRING || ops->is_compat || (ops->plain && direct_count(batch, key) > 0);
-    return is_direct ? (has_own_way ? DIRECT_OWN_WAY : DIRECT) : (has_own_way ? LOADED_OWN_WAY : LOADED);
-}
-
-/* May two keys of a class be in one span? */
+/* May two keys of a rank be in one span? */
 static bool same_span(const struct batch *batch, const struct batch_key *a, const struct batch_key *b)
 {
     if (a->limit_no != b->limit_no) return false;
@@ -50,51 +50,60 @@ static bool same_span(const struct batch *batch, const struct batch_key *a, cons
     return item->count == other->count && item->op->members[0].cost == other->op->members[0].cost;
 }
 
-static void place_key(struct batch *batch, uint32_t i, uint32_t *n_placed, uint16_t *place)
+/* The leader and the unplaced keys behind it that are of its span, one after the other. */
+static void place_span(struct batch *batch, uint32_t leader, uint32_t *n_placed, uint16_t *place)
 {
-    batch->order[(*n_placed)++] = (uint16_t)i;
-    batch->keys[i].place = ++*place;
+    struct batch_key *first = &batch->keys[leader];
+    first->n_of_span = 0;
+    for (uint32_t i = leader; i < batch->n_keys; i++) {
+        struct batch_key *key = &batch->keys[i];
+        if (key->place != 0 || key->rank != first->rank || !same_span(batch, key, first)) continue;
+        key->place = ++*place;
+        batch->order[(*n_placed)++] = (uint16_t)i;
+        first->n_of_span++;
+    }
 }
 
 /* Keys of one limit follow one another, and among them those of one span. */
-static void place_class(struct batch *batch, enum class class, uint32_t *n_placed, uint16_t *place)
+static void place_rank(struct batch *batch, enum key_rank rank, uint32_t *n_placed, uint16_t *place)
 {
-    uint32_t n = batch->n_keys;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < batch->n_keys; i++) {
         const struct batch_key *first = &batch->keys[i];
-        if (first->place != 0 || class_of(batch, first) != class) continue;
-        for (uint32_t j = i; j < n; j++) {
+        if (first->place != 0 || first->rank != rank) continue;
+        for (uint32_t j = i; j < batch->n_keys; j++) {
             const struct batch_key *leader = &batch->keys[j];
-            if (leader->place != 0 || leader->limit_no != first->limit_no || class_of(batch, leader) != class) continue;
-            for (uint32_t k = j; k < n; k++) {
-                const struct batch_key *key = &batch->keys[k];
-                if (key->place == 0 && same_span(batch, key, leader) && class_of(batch, key) == class)
-                    place_key(batch, k, n_placed, place);
-            }
+            if (leader->place == 0 && leader->rank == rank && leader->limit_no == first->limit_no)
+                place_span(batch, j, n_placed, place);
         }
     }
+}
+
+static void place_owns(struct batch *batch, bool records, uint16_t *place)
+{
+    for (uint32_t i = 0; i < batch->n_owns; i++)
+        if (batch->owns[i].is_record == records) batch->owns[i].place = ++*place;
 }
 
 /* Give every key its place; returns how many are read by MGET. */
 static uint32_t place_keys(struct batch *batch)
 {
-    uint32_t n_placed = 0, n_mget;
-    uint16_t place = 0;
+    uint32_t n_placed = 0, n_of_rank[N_RANKS] = {0};
     for (uint32_t i = 0; i < batch->n_keys; i++) {
-        batch->keys[i].place = 0;
-        batch->keys[i].has_state = batch->keys[i].is_pending = false;
+        struct batch_key *key = &batch->keys[i];
+        key->place = 0;
+        key->has_state = key->is_pending = false;
+        key->rank = (uint8_t)rank_of(batch, key);
+        n_of_rank[key->rank]++;
     }
 
-    place_class(batch, DIRECT, &n_placed, &place);
-    place_class(batch, LOADED, &n_placed, &place);
-    for (uint32_t i = 0; i < batch->n_owns; i++)
-        if (batch->owns[i].is_record) batch->owns[i].place = ++place;
-    n_mget = place;
-
-    place_class(batch, DIRECT_OWN_WAY, &n_placed, &place);
-    place_class(batch, LOADED_OWN_WAY, &n_placed, &place);
-    for (uint32_t i = 0; i < batch->n_owns; i++)
-        if (!batch->owns[i].is_record) batch->owns[i].place = ++place;
+    uint16_t place = 0;
+    for (enum key_rank rank = DIRECT; rank <= LOADED; rank++)
+        if (n_of_rank[rank] > 0) place_rank(batch, rank, &n_placed, &place);
+    place_owns(batch, true, &place);
+    uint32_t n_mget = place;
+    for (enum key_rank rank = DIRECT_OWN_WAY; rank <= LOADED_OWN_WAY; rank++)
+        if (n_of_rank[rank] > 0) place_rank(batch, rank, &n_placed, &place);
+    place_owns(batch, false, &place);
     CHECK(n_placed == batch->n_keys);
     return n_mget;
 }
@@ -108,9 +117,11 @@ struct packing {
     uint32_t reply_at; /* where the next tuple begins */
 };
 
+/* Writes 8 bytes always: what is too much is written over, or lies in the packet's PUT_SLACK. */
 static uint8_t *put(uint8_t *to, uint64_t value, size_t size)
 {
-    for (size_t i = 0; i < size; i++) to[i] = (uint8_t)(value >> 8 * i);
+    uint64_t little = htole64(value);
+    memcpy(to, &little, sizeof little);
     return to + size;
 }
 
@@ -153,38 +164,29 @@ static void put_span(struct packing *packing, enum batch_kind kind, const struct
     put_op(packing, kind, first->limit_no + 1U, first->place, n, count, cost);
 }
 
-static bool is_of_span(const struct batch_key *key, enum batch_kind kind)
+static bool is_of_kind(const struct batch_key *key, enum batch_kind kind)
 {
     if (kind == KIND_RESET) return true;
     return kind == KIND_CHECK ? !key->is_loaded : key->is_loaded && !is_slots(key);
 }
 
-static void expect_check(struct packing *packing, const struct batch_key *key)
-{
-    const struct algo_ops *ops = limit_ops(key->limit);
-    batch_item(packing->batch, key->last_item)->reply_at = packing->reply_at;
-    packing->reply_at += 1U + ops->has_s2 + ops->has_wait;
-}
-
-/* All keys that such a span is for, in as few as it takes. */
+/* All spans that `kind` is for. */
 static void put_spans(struct packing *packing, enum batch_kind kind)
 {
     struct batch *batch = packing->batch;
     for (uint32_t i = 0, n; i < batch->n_keys; i += n) {
-        struct batch_key *first = &batch->keys[batch->order[i]];
-        n = 1;
-        if (!is_of_span(first, kind)) continue;
-        for (; i + n < batch->n_keys; n++) {
-            const struct batch_key *key = &batch->keys[batch->order[i + n]];
-            if (key->place != first->place + n || key->is_loaded != first->is_loaded) break;
-            if (!same_span(batch, key, first)) break;
-        }
+        const struct batch_key *first = &batch->keys[batch->order[i]];
+        n = first->n_of_span;
+        if (!is_of_kind(first, kind)) continue;
 
         put_span(packing, kind, first, n);
-        for (uint32_t j = 0; j < n; j++) {
-            struct batch_key *key = &batch->keys[batch->order[i + j]];
-            if (kind == KIND_CHECK) expect_check(packing, key);
+        const struct algo_ops *ops = limit_ops(first->limit);
+        for (uint32_t j = i; j < i + n; j++) {
+            struct batch_key *key = &batch->keys[batch->order[j]];
             key->has_state = kind == KIND_LOAD;
+            if (kind != KIND_CHECK) continue;
+            batch_item(batch, key->last_item)->reply_at = packing->reply_at;
+            packing->reply_at += 1U + ops->has_s2 + ops->has_wait;
         }
     }
 }
@@ -387,39 +389,45 @@ static void put_batch(struct packing *packing)
         return;
     }
     put_spans(packing, KIND_CHECK);
+    if (!batch->has_loaded) return;
     put_spans(packing, KIND_LOAD);
     for (size_t i = 0; i < batch->items.n; i++)
         if (!is_direct(batch, batch_item(batch, i))) i = put_items(packing, i);
     put_spans(packing, KIND_SAVE);
 }
 
+static uint8_t *put_limit(uint8_t *to, struct batch_limit *limit, int64_t wall_us)
+{
+    struct constants *constants = &limit->constants;
+    limit_constants(constants, limit->limit, limit->phase_ms, limit->max_wait_us, wall_us);
+    to = put(to, limit->limit->algo == ALGO_LEAKY_BUCKET ? ALGO_BUCKET : limit->limit->algo, 1);
+    to = put(put(to, (uint64_t)constants->a, 7), (uint64_t)constants->b, 7);
+    return put(put(to, (uint64_t)constants->c, 7), (uint64_t)constants->d, 7);
+}
+
+/* ARGV[1]. 0, or -1 without memory. */
 static int pack(struct batch *batch, uint32_t nonce, int64_t wall_us, int64_t latest_us)
 {
     size_t most = HEADER_BYTES + batch->n_limits * (size_t)LIMIT_BYTES + batch->n_keys * (size_t)(2 * SPAN_BYTES) +
-                  batch->item_bytes;
+                  batch->item_bytes + PUT_SLACK;
     buffer_truncate(&batch->packet, 0);
     uint8_t *start = buffer_reserve(&batch->packet, most);
     if (start == NULL) return -1;
 
     uint32_t n_mget = place_keys(batch);
-    uint8_t *to = start + HEADER_BYTES;
-    for (uint32_t i = 0; i < batch->n_limits; i++) {
-        struct batch_limit *limit = &batch->limits[i];
-        struct constants *constants = &limit->constants;
-        limit_constants(constants, limit->limit, limit->phase_ms, limit->max_wait_us, wall_us);
-        to = put(to, limit->limit->algo == ALGO_LEAKY_BUCKET ? ALGO_BUCKET : limit->limit->algo, 1);
-        to = put(put(to, (uint64_t)constants->a, 7), (uint64_t)constants->b, 7);
-        to = put(put(to, (uint64_t)constants->c, 7), (uint64_t)constants->d, 7);
-    }
+    uint8_t *to = put(put(put(start, nonce, 4), (uint64_t)latest_us, 7), 0, 1);
+    uint8_t *n_ops = put(put(to, n_mget, 2), batch->n_limits, 1);
+    to = n_ops + 2;
+    for (uint32_t i = 0; i < batch->n_limits; i++) to = put_limit(to, &batch->limits[i], wall_us);
 
     struct packing packing = {.batch = batch, .to = to};
     put_batch(&packing);
     size_t len = (size_t)(packing.to - start);
-    CHECK(len <= most && packing.n_ops <= UINT16_MAX);
+    CHECK(len + PUT_SLACK <= most && packing.n_ops <= UINT16_MAX);
     CHECK(batch->resets || packing.reply_at == batch->n_integers);
+    n_ops[0] = (uint8_t)packing.n_ops;
+    n_ops[1] = (uint8_t)(packing.n_ops >> 8);
     batch->n_integers = packing.reply_at;
-    to = put(put(put(start, nonce, 4), (uint64_t)latest_us, 7), 0, 1);
-    put(put(put(to, n_mget, 2), batch->n_limits, 1), packing.n_ops, 2);
     buffer_grew(&batch->packet, len);
     return 0;
 }
@@ -430,10 +438,11 @@ size_t batch_args(struct batch *batch, uint32_t nonce, int64_t wall_us, int64_t 
     if (pack(batch, nonce, wall_us, latest_us) < 0) return 0;
     const uint8_t *bytes = buffer_data(&batch->key_bytes);
     size_t n_keys = batch->n_keys + batch->n_owns;
-    int len = snprintf(batch->numkeys, sizeof batch->numkeys, "%zu", n_keys);
-    batch->args[0] = (struct slice){(const uint8_t *)batch->numkeys, (size_t)len};
-    for (uint32_t i = 0; i < batch->n_keys; i++)
-        batch->args[batch->keys[i].place] = (struct slice){bytes + batch->keys[i].start, batch->keys[i].len};
+    batch->args[0] = (struct slice){(const uint8_t *)batch->numkeys, decimal_put(batch->numkeys, n_keys)};
+    for (uint32_t i = 0; i < batch->n_keys; i++) {
+        const struct batch_key *key = &batch->keys[i];
+        batch->args[key->place] = (struct slice){bytes + key->start, key->len};
+    }
     for (uint32_t i = 0; i < batch->n_owns; i++)
         batch->args[batch->owns[i].place] = (struct slice){bytes + batch->owns[i].start, batch->owns[i].len};
     batch->args[1 + n_keys] = (struct slice){buffer_data(&batch->packet), buffer_len(&batch->packet)};

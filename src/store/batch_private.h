@@ -6,6 +6,7 @@
 #define RL_STORE_BATCH_PRIVATE_H
 
 #include "base/buffer.h"
+#include "base/decimal.h"
 #include "store/batch.h"
 #include "store/store_key.h"
 
@@ -53,9 +54,11 @@ struct batch_key {
     bool may_be_charged;
 
     /* Set by packing: */
-    uint16_t place;  /* in KEYS, from 1 */
-    bool has_state;  /* it is loaded as it is by now */
-    bool is_pending; /* and may have been charged since */
+    uint8_t rank;       /* which keys come first */
+    uint16_t place;     /* in KEYS, from 1 */
+    uint16_t n_of_span; /* of the first of a span: its keys */
+    bool has_state;     /* it is loaded as it is by now */
+    bool is_pending;    /* and may have been charged since */
 };
 
 /* What is looked for in the table: a key of the op being added. */
@@ -135,7 +138,7 @@ struct batch {
     uint16_t order[BATCH_KEYS_MAX];        /* keys in the order of KEYS */
     struct buffer packet;                  /* ARGV[1] */
     struct slice args[BATCH_ARGS_MAX + 1]; /* and room for a test's time */
-    char numkeys[8];
+    char numkeys[DECIMAL_MAX];
 
     int64_t now_us; /* of the last reply */
 };

@@ -1,0 +1,23 @@
+/*
+ * decimal.h: a number in decimal digits, for the hot paths; printf takes as long as all the rest of a command.
+ */
+#ifndef RL_BASE_DECIMAL_H
+#define RL_BASE_DECIMAL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { DECIMAL_MAX = 20 };
+
+/* Returns how many digits it wrote, at most DECIMAL_MAX; no NUL. */
+static inline size_t decimal_put(void *to, uint64_t number)
+{
+    char digits[DECIMAL_MAX], *out = to;
+    size_t n = 0;
+    do digits[n++] = (char)('0' + number % 10);
+    while ((number /= 10) > 0);
+    for (size_t i = 0; i < n; i++) out[i] = digits[n - 1 - i];
+    return n;
+}
+
+#endif

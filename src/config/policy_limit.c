@@ -49,7 +49,7 @@ static void refuse_name(struct reading *reading, enum policy_field field, const 
 {
     char shown[FAULTS_SHOWN_MAX], any[64], known[256], near[MEANT_MAX];
     const struct tree_node *node = reading->given[field];
-    snprintf(any, sizeof any, "policies.*.%s", reading_fields[field].name);
+    snprintf(any, sizeof any, "policies.*.%s", policy_settings[field].name);
     const char *advice = not_built(any, text);
     const char *meant = meant_value(reading->path, text, NULL, near);
     struct nearest nearest = nearest_to(text);
@@ -100,12 +100,12 @@ static uint32_t refuse_foreign_fields(struct reading *reading, enum algo algo)
 {
     uint32_t foreign = 0;
     const enum policy_field named = reading->given[FIELD_COMPAT] != NULL ? FIELD_COMPAT : FIELD_ALGORITHM;
-    for (size_t i = 0; i < N_FIELDS; i++) {
+    for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
         const struct tree_node *node = reading->given[i];
-        if (node == NULL || (reading_fields[i].algos & (1u << algo))) continue;
+        if (node == NULL || (policy_settings[i].algos & (1u << algo))) continue;
         faults_add(reading->faults, node->line, reading_path(reading, i),
                    "is no setting of %s; leave it out (it belongs to %s)", reading->given[named]->text,
-                   reading_fields[i].takers);
+                   policy_settings[i].takers);
         foreign |= UINT32_C(1) << i;
     }
     return foreign;
@@ -263,7 +263,7 @@ static field_bits read_values(struct reading *reading, struct limit *limit, cons
     bad |= faulty(reading, before, bit(FIELD_MAX_WAIT));
 
     before = reading->faults->n_errors;
-    limit->burst = reading_fields[FIELD_BURST].algos & (1u << limit->algo) ? limit->limit : 0;
+    limit->burst = policy_settings[FIELD_BURST].algos & (1u << limit->algo) ? limit->limit : 0;
     read_count(reading, FIELD_BURST, 1, &limit->burst);
     bad |= faulty(reading, before, bit(FIELD_BURST));
 
@@ -279,22 +279,11 @@ static field_bits read_values(struct reading *reading, struct limit *limit, cons
     return bad | faulty(reading, before, bit(FIELD_KEY_PREFIX));
 }
 
-/* The setting that a message of limit_prepare() begins with; N_FIELDS = none. */
-static enum policy_field field_at_fault(const char *wrong)
-{
-    enum policy_field field = 0;
-    for (; field < N_FIELDS; field++) {
-        size_t len = strlen(reading_fields[field].name);
-        if (strncmp(wrong, reading_fields[field].name, len) == 0 && wrong[len] == ' ') break;
-    }
-    return field;
-}
-
 /* Values that every algorithm takes, in place of those at fault, so that the others can still be looked at. */
 static void stand_in(struct limit *limit, field_bits bad)
 {
     bool has_slots = limit->algo == ALGO_CONCURRENCY;
-    bool has_burst = reading_fields[FIELD_BURST].algos & (1u << limit->algo);
+    bool has_burst = policy_settings[FIELD_BURST].algos & (1u << limit->algo);
     bool bounds_unknown = bad & (bit(FIELD_LIMIT) | bit(FIELD_WINDOW));
     if (bad & bit(FIELD_LIMIT)) limit->limit = 1;
     if (bad & bit(has_slots ? FIELD_SLOT_TTL : FIELD_WINDOW))
@@ -305,10 +294,10 @@ static void stand_in(struct limit *limit, field_bits bad)
     if (bad & bit(FIELD_DEBT)) limit->debt = false;
 }
 
-/* What only the algorithm knows: its faults, one after the other. Each begins with the setting it is about. */
+/* What only the algorithm knows: its faults, one after the other. */
 static void prepare(struct reading *reading, struct limit *limit, const char *prefix, field_bits bad)
 {
-    char text[256];
+    struct diag diag;
     const struct tree_node *burst = reading->given[FIELD_BURST];
     if (limit->limit == 0 && burst != NULL && !(bad & (bit(FIELD_LIMIT) | bit(FIELD_BURST)))) {
         faults_add(reading->faults, burst->line, reading_path(reading, FIELD_BURST),
@@ -318,18 +307,17 @@ static void prepare(struct reading *reading, struct limit *limit, const char *pr
 
     for (;;) {
         stand_in(limit, bad);
-        const char *wrong = limit_prepare(limit, bad & bit(FIELD_KEY_PREFIX) ? NULL : prefix, text, sizeof text);
-        if (wrong == NULL) return;
+        if (limit_prepare(limit, bad & bit(FIELD_KEY_PREFIX) ? NULL : prefix, &diag) == 0) return;
+        if (bad & bit(diag.field)) return; /* reported before: nothing stands in for it */
 
-        enum policy_field field = field_at_fault(wrong);
-        if (field < N_FIELDS && bad & bit(field)) return; /* reported before: nothing stands in for it */
-        if (field == N_FIELDS || reading->given[field] == NULL) {
-            faults_add(reading->faults, reading->node->line, reading_path_to(reading, NULL), "%s", wrong);
+        const struct tree_node *node = reading->given[diag.field];
+        if (node == NULL) {
+            faults_add(reading->faults, reading->node->line, reading_path_to(reading, NULL), "%s %s",
+                       policy_settings[diag.field].name, diag.text);
             return;
         }
-        faults_add(reading->faults, reading->given[field]->line, reading_path(reading, field), "%s",
-                   wrong + strlen(reading_fields[field].name) + 1);
-        bad |= bit(field);
+        faults_add(reading->faults, node->line, reading_path(reading, diag.field), "%s", diag.text);
+        bad |= bit(diag.field);
     }
 }
 

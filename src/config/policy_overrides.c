@@ -41,7 +41,7 @@ struct entry {
 
 static const char *number_name(enum number number)
 {
-    return reading_fields[number_fields[number]].name;
+    return policy_settings[number_fields[number]].name;
 }
 
 static const char *path_to(struct entry *entry, const char *field)
@@ -64,8 +64,8 @@ static void refuse_unknown(struct entry *entry, const struct tree_node *node)
 {
     struct nearest nearest = nearest_to(node->key);
     path_to(entry, node->key);
-    for (size_t i = 0; i < N_FIELDS; i++) {
-        if (strcmp(reading_fields[i].name, node->key) != 0) continue;
+    for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
+        if (strcmp(policy_settings[i].name, node->key) != 0) continue;
         faults_add(entry->faults, node->line, entry->path,
                    "is the same for every key; an override has limit, window, burst and max_wait, or unlimited: true");
         return;
@@ -178,9 +178,9 @@ static void read_number(struct entry *entry, enum number number, struct limit *l
     int64_t value = *field_of(limit, number);
     path_of(entry, number, limit);
     entry->given[index][number] = node;
-    if (!(reading_fields[number_fields[number]].algos & 1U << limit->algo)) {
+    if (!(policy_settings[number_fields[number]].algos & 1U << limit->algo)) {
         faults_add(entry->faults, node->line, entry->path, "is no setting of %s; leave it out (it belongs to %s)",
-                   limit_ops(limit)->name, reading_fields[number_fields[number]].takers);
+                   limit_ops(limit)->name, policy_settings[number_fields[number]].takers);
         return;
     }
     if (number == NUMBER_WINDOW && limit->calendar != NULL) {
@@ -260,21 +260,21 @@ static void settle(struct entry *entry, struct limit *limit, size_t index)
     if (limit_is_bucket(limit) && limit->limit > 0 && is_default) limit->burst = limit->limit;
 }
 
-/* What only the algorithm knows. Its message begins with the setting it is about. */
+/* What only the algorithm knows. */
 static void prepare(struct entry *entry, struct limit *limit, size_t index)
 {
-    char text[256], prefix[KEY_HEAD_MAX];
+    char prefix[KEY_HEAD_MAX];
+    struct diag diag;
     snprintf(prefix, sizeof prefix, "%.*s", (int)limit->key_head_len - 1, limit->key_head);
-    const char *wrong = limit_prepare(limit, limit_ops(limit)->is_compat ? prefix : NULL, text, sizeof text);
-    if (wrong == NULL) return;
+    if (limit_prepare(limit, limit_ops(limit)->is_compat ? prefix : NULL, &diag) == 0) return;
     for (int i = 0; i < N_NUMBERS; i++) {
-        size_t len = strlen(number_name((enum number)i));
         const struct tree_node *node = entry->given[index][i];
-        if (node == NULL || strncmp(wrong, number_name((enum number)i), len) != 0 || wrong[len] != ' ') continue;
-        faults_add(entry->faults, node->line, path_of(entry, (enum number)i, limit), "%s", wrong + len + 1);
+        if (node == NULL || number_fields[i] != diag.field) continue;
+        faults_add(entry->faults, node->line, path_of(entry, (enum number)i, limit), "%s", diag.text);
         return;
     }
-    faults_add(entry->faults, entry->node->line, path_to(entry, NULL), "%s", wrong);
+    faults_add(entry->faults, entry->node->line, path_to(entry, NULL), "%s %s", policy_settings[diag.field].name,
+               diag.text);
 }
 
 static void read_variant(struct entry *entry, struct policy *variant)

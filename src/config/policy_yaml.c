@@ -80,7 +80,7 @@ static void read_limits(struct reading *reading, enum policy_field list, struct 
     for (uint16_t i = 0; i < policy->n_limits; i++, node = node->next) {
         struct reading item = {
             .node = node, .in_list = true, .is_inline = reading->is_inline, .faults = reading->faults};
-        snprintf(item.base, sizeof item.base, "%.72s.%.12s[%u]", reading->base, reading_fields[list].name, i);
+        snprintf(item.base, sizeof item.base, "%.72s.%.12s[%u]", reading->base, policy_settings[list].name, i);
         if (!reading_gather(&item)) continue;
         policy_limit_read_name(&item, &policy->limits[i]);
         policy_limit_read(&item, &policy->limits[i]);
@@ -140,7 +140,7 @@ static bool is_unlimited(struct reading *reading)
     const struct tree_node *node = reading->given[FIELD_UNLIMITED];
     if (node == NULL) return false;
     setting_parse_bool(reading_path(reading, FIELD_UNLIMITED), node, reading->faults, &unlimited);
-    for (size_t i = 0; i < N_FIELDS && unlimited; i++)
+    for (size_t i = 0; i < N_POLICY_FIELDS && unlimited; i++)
         if (i != FIELD_UNLIMITED && reading->given[i] != NULL)
             faults_add(reading->faults, reading->given[i]->line, reading_path(reading, (enum policy_field)i),
                        "stands beside unlimited: true, which leaves nothing to set; keep one of the two");

@@ -6,24 +6,6 @@
 #include "base/nearest.h"
 #include "config/not_built.h"
 
-#define BIT(algo)     (1u << ALGO_##algo)
-#define SHAPERS       BIT(LEAKY_BUCKET)
-#define BUCKETS       (BIT(BUCKET) | SHAPERS)
-#define FIXED_WINDOWS (BIT(FIXED_WINDOW) | BIT(FIRST_HIT))
-#define COUNTERS      (FIXED_WINDOWS | BIT(SLIDING_LOG))
-#define CALENDARS     BIT(CALENDAR_WINDOW)
-#define SLOTTED       BIT(CONCURRENCY)
-#define NATIVES       (COUNTERS | BUCKETS | CALENDARS | BIT(SLIDING_COUNTER) | SLOTTED)
-#define COMPATS       (EVERY & ~NATIVES)
-#define WINDOWED      (EVERY & ~SLOTTED)
-#define EVERY         ((1u << N_ALGOS) - 1)
-
-const struct policy_field_info reading_fields[N_FIELDS] = {
-#define POLICY_SETTING(NAME, name, algos, takers, help) {name, algos, takers},
-#include "config/policy_settings.def"
-#undef POLICY_SETTING
-};
-
 const char *reading_path_to(struct reading *reading, const char *field)
 {
     snprintf(reading->path, sizeof reading->path, "%s%s%s", reading->base, field != NULL ? "." : "",
@@ -33,7 +15,7 @@ const char *reading_path_to(struct reading *reading, const char *field)
 
 const char *reading_path(struct reading *reading, enum policy_field field)
 {
-    return reading_path_to(reading, reading_fields[field].name);
+    return reading_path_to(reading, policy_settings[field].name);
 }
 
 bool reading_is_name(const char *text)
@@ -84,8 +66,8 @@ static void refuse_field(struct reading *reading, const struct tree_node *node)
         return;
     }
     struct nearest nearest = nearest_to(node->key);
-    for (size_t i = 0; i < N_FIELDS; i++)
-        if (may_stand(reading, i)) nearest_offer(&nearest, reading_fields[i].name);
+    for (size_t i = 0; i < N_POLICY_FIELDS; i++)
+        if (may_stand(reading, i)) nearest_offer(&nearest, policy_settings[i].name);
     if (nearest.name != NULL)
         faults_add(reading->faults, node->line, reading->path, "no such setting; did you mean %s?", nearest.name);
     else
@@ -104,7 +86,7 @@ static void refuse_place(struct reading *reading, const struct tree_node *node)
 /* The limits of a list have settings of their own. */
 static void refuse_beside_list(struct reading *reading)
 {
-    for (size_t i = 0; i < N_FIELDS && reading->given[FIELD_LIMITS] != NULL; i++) {
+    for (size_t i = 0; i < N_POLICY_FIELDS && reading->given[FIELD_LIMITS] != NULL; i++) {
         if (reading->given[i] == NULL || is_of_policy(i)) continue;
         faults_add(reading->faults, reading->given[i]->line, reading_path(reading, i),
                    "stands beside limits; write it into the limits of that list");
@@ -123,8 +105,8 @@ bool reading_gather(struct reading *reading)
     }
     for (const struct tree_node *child = node->first; child != NULL; child = child->next) {
         size_t i = 0;
-        while (i < N_FIELDS && strcmp(reading_fields[i].name, child->key) != 0) i++;
-        if (i == N_FIELDS)
+        while (i < N_POLICY_FIELDS && strcmp(policy_settings[i].name, child->key) != 0) i++;
+        if (i == N_POLICY_FIELDS)
             refuse_field(reading, child);
         else if (!may_stand(reading, i))
             refuse_place(reading, child);

@@ -10,32 +10,17 @@
 #define RL_CONFIG_READING_H
 
 #include "config/policy_yaml.h"
-
-enum policy_field {
-#define POLICY_SETTING(NAME, ...) FIELD_##NAME,
-#include "config/policy_settings.def"
-#undef POLICY_SETTING
-    N_FIELDS
-};
+#include "limit/policy_setting.h"
 
 enum { PATH_BASE_MAX = 96 };
-
-/* What policy_settings.def says of a field. */
-struct policy_field_info {
-    const char *name;
-    uint32_t algos; /* bits: who takes it */
-    const char *takers;
-};
-
-extern const struct policy_field_info reading_fields[N_FIELDS];
 
 /* One policy of the file while it is read, or one limit of its list. */
 struct reading {
     const struct tree_node *node;
-    const struct tree_node *given[N_FIELDS]; /* NULL = not written */
-    bool in_list;                            /* a limit of a list */
-    bool is_inline;                          /* from a request */
-    uint16_t own_bursts;                     /* of a policy: bit i: its i-th limit's burst is written */
+    const struct tree_node *given[N_POLICY_FIELDS]; /* NULL = not written */
+    bool in_list;                                   /* a limit of a list */
+    bool is_inline;                                 /* from a request */
+    uint16_t own_bursts;                            /* of a policy: bit i: its i-th limit's burst is written */
     const struct policy_defaults *defaults;
     struct faults *faults;
     char base[PATH_BASE_MAX];  /* "policies.login", "policies.search.limits[0]" */

@@ -57,43 +57,47 @@ static int64_t largest_wait_us(const struct limit *limit)
     return by_level < by_time ? by_level : by_time;
 }
 
-const char *bucket_configure(struct limit *limit, char *text, size_t size)
+int bucket_configure(struct limit *limit, struct diag *diag)
 {
-    if (limit->count_denied) return "count_denied is not for buckets; leave it out, or use fixed_window";
-    if (limit->debt && limit->max_wait_us > 0) return "debt is not for policies with max_wait; leave one of them out";
+    if (limit->count_denied)
+        return diag_invalid(diag, FIELD_COUNT_DENIED, "is not for buckets; leave it out, or use fixed_window");
+    if (limit->debt && limit->max_wait_us > 0)
+        return diag_invalid(diag, FIELD_DEBT, "is not for policies with max_wait; leave one of them out");
     if (limit->limit == 0) {
-        if (limit->burst != 0) return "burst with limit 0 means nothing; leave burst out, or raise limit";
-        if (limit->max_wait_us != 0) return "max_wait with limit 0 means nothing; leave it out, or raise limit";
+        if (limit->burst != 0)
+            return diag_invalid(diag, FIELD_BURST, "with limit 0 means nothing; leave burst out, or raise limit");
+        if (limit->max_wait_us != 0)
+            return diag_invalid(diag, FIELD_MAX_WAIT, "with limit 0 means nothing; leave it out, or raise limit");
         limit->a = limit->b = 1;
         limit->c = limit->d = limit->full = limit->max_cost = 0;
-        return NULL;
+        return 0;
     }
     if (limit->limit < 0 || limit->limit > LIMIT_MAX)
-        return NULL; /* is refused for that, not for a burst that follows from it */
+        return 0; /* is refused for that, not for a burst that follows from it */
     if (limit->burst == 0) limit->burst = limit->limit;
     int64_t common = gcd(limit->limit, limit->window_us);
     limit->a = limit->limit / common;
     limit->b = limit->window_us / common;
     int64_t largest = largest_burst(limit->a, limit->b) / (limit->debt ? 2 : 1);
-    if (largest < 1) return "window is too long for a bucket with debt; write a shorter one, or leave debt out";
-    if (limit->burst < 0 || limit->burst > largest) {
-        snprintf(text, size,
-                 "burst %" PRId64 " (default: limit) cannot be counted exactly with this limit and window; "
-                 "write burst: 1 to %" PRId64 "%s",
-                 limit->burst, largest, ", or a rounder limit");
-        return text;
-    }
+    if (largest < 1)
+        return diag_invalid(diag, FIELD_WINDOW,
+                            "is too long for a bucket with debt; write a shorter one, or leave debt out");
+    if (limit->burst < 0 || limit->burst > largest)
+        return diag_invalid(diag, FIELD_BURST,
+                            "%" PRId64 " (default: limit) cannot be counted exactly with this limit and window; "
+                            "write burst: 1 to %" PRId64 "%s",
+                            limit->burst, largest, ", or a rounder limit");
+
     int64_t longest_us = largest_wait_us(limit);
-    if (limit->max_wait_us < 0 || limit->max_wait_us > longest_us) {
-        snprintf(text, size,
-                 "max_wait cannot be counted exactly with this limit, window and burst; write at most %" PRId64 "us",
-                 longest_us);
-        return text;
-    }
+    if (limit->max_wait_us < 0 || limit->max_wait_us > longest_us)
+        return diag_invalid(diag, FIELD_MAX_WAIT,
+                            "cannot be counted exactly with this limit, window and burst; write at most %" PRId64 "us",
+                            longest_us);
+
     limit->full = limit->max_cost = limit->burst;
     limit->c = limit->burst * limit->b + limit->max_wait_us * limit->a;
     limit->d = limit->c + limit_debt(limit) * limit->b;
-    return NULL;
+    return 0;
 }
 
 void bucket_prepare(struct run *run)

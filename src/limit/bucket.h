@@ -6,7 +6,7 @@
 
 #include "limit/limit.h"
 
-const char *bucket_configure(struct limit *limit, char *text, size_t size);
+int bucket_configure(struct limit *limit, struct diag *diag);
 void bucket_prepare(struct run *run);
 void bucket_view(const struct run *run, struct state *raw, int64_t *ret_s1, int64_t *ret_s2, int64_t *ret_keep);
 bool bucket_plausible(const struct run *run, int64_t s1, int64_t s2);

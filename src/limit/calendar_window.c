@@ -19,17 +19,18 @@
 
 enum { COUNT_BITS = 40 }; /* five bytes in Redis */
 
-static const char *configure(struct limit *limit, char *text, size_t size)
+static int configure(struct limit *limit, struct diag *diag)
 {
-    (void)text;
-    (void)size;
-    if (limit->calendar == NULL) return "window must be one of " CALENDAR_UNITS " with calendar_window";
-    if (limit->burst != 0) return "burst is not for windows; leave it out, or use token_bucket";
-    if (limit->count_denied) return "count_denied is not for calendar_window; leave it out, or use fixed_window";
+    if (limit->calendar == NULL)
+        return diag_invalid(diag, FIELD_WINDOW, "must be one of " CALENDAR_UNITS " with calendar_window");
+    if (limit->burst != 0)
+        return diag_invalid(diag, FIELD_BURST, "is not for windows; leave it out, or use token_bucket");
+    if (limit->count_denied)
+        return diag_invalid(diag, FIELD_COUNT_DENIED, "is not for calendar_window; leave it out, or use fixed_window");
     limit->window_us = calendar_longest_s(limit->calendar) * 1000000;
     limit->a = limit->full = limit->max_cost = limit->limit;
     limit->b = limit->c = limit->d = 0; /* constants() says */
-    return NULL;
+    return 0;
 }
 
 static void constants(const struct limit *limit, int64_t wall_us, struct constants *ret)

@@ -25,58 +25,59 @@
 #define UNITS_MAX  INT64_C(1000000)         /* of the logs, each an entry */
 #define DIGITS_MAX INT64_C(999999999999999) /* of a value that the script takes for a count */
 
-static const char *configure(struct limit *limit, int64_t largest, bool count_denied, char *text, size_t size)
+static int configure(struct limit *limit, int64_t largest, bool count_denied, struct diag *diag)
 {
-    if (limit->burst != 0) return "burst is not for compat policies; leave it out";
-    if (limit->limit > largest) {
-        snprintf(text, size, "limit must be 0 to %" PRId64 " for %s", largest, limit_ops(limit)->name);
-        return text;
-    }
-    if (limit->window_us % 1000 != 0) return "window must be whole milliseconds; write e.g. 1ms";
+    if (limit->burst != 0) return diag_invalid(diag, FIELD_BURST, "is not for compat policies; leave it out");
+    if (limit->limit > largest)
+        return diag_invalid(diag, FIELD_LIMIT, "must be 0 to %" PRId64 " for %s", largest, limit_ops(limit)->name);
+
+    if (limit->window_us % 1000 != 0)
+        return diag_invalid(diag, FIELD_WINDOW, "must be whole milliseconds; write e.g. 1ms");
     limit->count_denied = count_denied;
     limit->a = limit->full = limit->limit;
     limit->max_cost = limit->limit > 0;
     limit->b = limit->window_us / 1000;
     limit->c = 0;
     limit->d = count_denied;
-    return NULL;
+    return 0;
 }
 
 /* Where the original says EXPIRE. */
-static const char *configure_seconds(struct limit *limit, int64_t largest, bool count_denied, char *text, size_t size)
+static int configure_seconds(struct limit *limit, int64_t largest, bool count_denied, struct diag *diag)
 {
-    if (limit->window_us % 1000000 != 0) return "window must be whole seconds, as its keys expire; write e.g. 1s";
-    return configure(limit, largest, count_denied, text, size);
+    if (limit->window_us % 1000000 != 0)
+        return diag_invalid(diag, FIELD_WINDOW, "must be whole seconds, as its keys expire; write e.g. 1s");
+    return configure(limit, largest, count_denied, diag);
 }
 
-static const char *configure_window_start(struct limit *limit, char *text, size_t size)
+static int configure_window_start(struct limit *limit, struct diag *diag)
 {
-    return configure(limit, UINT32_MAX, true, text, size);
+    return configure(limit, UINT32_MAX, true, diag);
 }
 
-static const char *configure_rlaas_fixed(struct limit *limit, char *text, size_t size)
+static int configure_rlaas_fixed(struct limit *limit, struct diag *diag)
 {
-    return configure_seconds(limit, UINT32_MAX, true, text, size);
+    return configure_seconds(limit, UINT32_MAX, true, diag);
 }
 
-static const char *configure_rlaas_sliding(struct limit *limit, char *text, size_t size)
+static int configure_rlaas_sliding(struct limit *limit, struct diag *diag)
 {
-    return configure(limit, UNITS_MAX, false, text, size);
+    return configure(limit, UNITS_MAX, false, diag);
 }
 
-static const char *configure_first_hit(struct limit *limit, char *text, size_t size)
+static int configure_first_hit(struct limit *limit, struct diag *diag)
 {
-    return configure_seconds(limit, UINT32_MAX, false, text, size);
+    return configure_seconds(limit, UINT32_MAX, false, diag);
 }
 
-static const char *configure_endpoint_window(struct limit *limit, char *text, size_t size)
+static int configure_endpoint_window(struct limit *limit, struct diag *diag)
 {
-    return configure_seconds(limit, UINT32_MAX - 1, true, text, size);
+    return configure_seconds(limit, UINT32_MAX - 1, true, diag);
 }
 
-static const char *configure_endpoint_log(struct limit *limit, char *text, size_t size)
+static int configure_endpoint_log(struct limit *limit, struct diag *diag)
 {
-    return configure_seconds(limit, UNITS_MAX, true, text, size);
+    return configure_seconds(limit, UNITS_MAX, true, diag);
 }
 
 /* A log whose entries are milliseconds: the native one, at the start of this one. */

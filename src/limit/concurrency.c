@@ -23,21 +23,22 @@
 #define TTL_MIN_US INT64_C(1000000)
 #define TTL_MAX_US INT64_C(43200000000)
 
-static const char *configure(struct limit *limit, char *text, size_t size)
+static int configure(struct limit *limit, struct diag *diag)
 {
-    if (limit->burst != 0) return "burst is not for concurrency; leave it out";
-    if (limit->limit > SLOTS_MAX) {
-        snprintf(text, size, "limit must be 0 to %" PRId64 " for concurrency, which stores each slot", SLOTS_MAX);
-        return text;
-    }
-    if (limit->debt) return "debt is not for policies with a concurrency limit; leave one of them out";
+    if (limit->burst != 0) return diag_invalid(diag, FIELD_BURST, "is not for concurrency; leave it out");
+    if (limit->limit > SLOTS_MAX)
+        return diag_invalid(diag, FIELD_LIMIT, "must be 0 to %" PRId64 " for concurrency, which stores each slot",
+                            SLOTS_MAX);
+
+    if (limit->debt)
+        return diag_invalid(diag, FIELD_DEBT, "is not for policies with a concurrency limit; leave one of them out");
     if (limit->window_us < TTL_MIN_US || limit->window_us > TTL_MAX_US || limit->window_us % 1000 != 0)
-        return "slot_ttl must be 1s to 12h, in whole milliseconds";
+        return diag_invalid(diag, FIELD_SLOT_TTL, "must be 1s to 12h, in whole milliseconds");
     limit->a = limit->full = limit->limit;
     limit->max_cost = limit->limit > 0 ? 1 : 0;
     limit->b = limit->window_us / 1000;
     limit->c = limit->d = 0;
-    return NULL;
+    return 0;
 }
 
 static void prepare(struct run *run)

@@ -14,21 +14,22 @@
 
 #include "limit/first_hit.h"
 
-static const char *configure(struct limit *limit, char *text, size_t size)
+static int configure(struct limit *limit, struct diag *diag)
 {
-    if (limit->burst != 0) return "burst is not for windows; leave it out, or use token_bucket";
-    if (limit->window_us % 1000 != 0) return "window must be whole milliseconds; write e.g. 1ms";
+    if (limit->burst != 0)
+        return diag_invalid(diag, FIELD_BURST, "is not for windows; leave it out, or use token_bucket");
+    if (limit->window_us % 1000 != 0)
+        return diag_invalid(diag, FIELD_WINDOW, "must be whole milliseconds; write e.g. 1ms");
     int64_t most = UINT32_MAX / (limit->debt ? 2 : 1); /* four bytes in Redis */
-    if (limit->limit > most) {
-        snprintf(text, size, "limit must be 0 to %" PRId64 " with start: first_hit%s", most,
-                 limit->debt ? " and debt" : "");
-        return text;
-    }
+    if (limit->limit > most)
+        return diag_invalid(diag, FIELD_LIMIT, "must be 0 to %" PRId64 " with start: first_hit%s", most,
+                            limit->debt ? " and debt" : "");
+
     limit->a = limit->full = limit->max_cost = limit->limit;
     limit->b = limit->window_us / 1000;
     limit->c = 0;
     limit->d = limit->count_denied;
-    return NULL;
+    return 0;
 }
 
 void first_hit_prepare(struct run *run)

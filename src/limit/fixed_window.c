@@ -17,17 +17,17 @@
 #define COUNT_MAX  (INT64_C(1) << 35)
 #define COUNT_BITS 36 /* that the value in Redis has for it */
 
-static const char *configure(struct limit *limit, char *text, size_t size)
+static int configure(struct limit *limit, struct diag *diag)
 {
-    (void)text;
-    (void)size;
-    if (limit->burst != 0) return "burst is not for windows; leave it out, or use token_bucket";
-    if (limit->window_us % 1000 != 0) return "window must be whole milliseconds; write e.g. 1ms";
+    if (limit->burst != 0)
+        return diag_invalid(diag, FIELD_BURST, "is not for windows; leave it out, or use token_bucket");
+    if (limit->window_us % 1000 != 0)
+        return diag_invalid(diag, FIELD_WINDOW, "must be whole milliseconds; write e.g. 1ms");
     limit->a = limit->full = limit->max_cost = limit->limit;
     limit->b = limit->window_us / 1000;
     limit->c = 0;
     limit->d = limit->count_denied;
-    return NULL;
+    return 0;
 }
 
 static int64_t number(const struct run *run)

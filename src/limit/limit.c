@@ -54,7 +54,7 @@ int compat_of_name(const char *name)
     return -1;
 }
 
-static const char *set_key_head(struct limit *limit, const char *compat_prefix, char *text, size_t size)
+static int set_key_head(struct limit *limit, const char *compat_prefix, struct diag *diag)
 {
     const struct algo_ops *ops = limit_ops(limit);
     int len;
@@ -67,31 +67,27 @@ static const char *set_key_head(struct limit *limit, const char *compat_prefix, 
         len = snprintf(limit->key_head, sizeof limit->key_head, "%s:%s%s%s%s:", ops->key_tag, limit->policy->name,
                        limit->policy->is_candidate ? "+candidate" : "", limit->name[0] != '\0' ? "/" : "", limit->name);
     }
-    if (len < 0 || (size_t)len >= sizeof limit->key_head) {
-        snprintf(text, size, "key_prefix is too long; write at most %d bytes", KEY_HEAD_MAX - 2);
-        return text;
-    }
+    if (len < 0 || (size_t)len >= sizeof limit->key_head)
+        return diag_invalid(diag, FIELD_KEY_PREFIX, "is too long; write at most %d bytes", KEY_HEAD_MAX - 2);
+
     limit->key_head_len = (uint16_t)len;
-    return NULL;
+    return 0;
 }
 
-const char *limit_prepare(struct limit *limit, const char *compat_prefix, char *text, size_t size)
+int limit_prepare(struct limit *limit, const char *compat_prefix, struct diag *diag)
 {
     if (limit->calendar != NULL) limit->window_us = 1; /* its own business, see calendar_window.c */
     bool has_window = limit->algo != ALGO_CONCURRENCY; /* that one knows its slot_ttl */
-    if (has_window && (limit->window_us < 1 || limit->window_us > WINDOW_MAX_US)) {
-        snprintf(text, size, "window must be 1us to %" PRId64 "d", WINDOW_MAX_US / 86400 / 1000000);
-        return text;
-    }
+    if (has_window && (limit->window_us < 1 || limit->window_us > WINDOW_MAX_US))
+        return diag_invalid(diag, FIELD_WINDOW, "must be 1us to %" PRId64 "d", WINDOW_MAX_US / 86400 / 1000000);
+
     if (limit->max_wait_us != 0 && limit->algo != ALGO_LEAKY_BUCKET)
-        return "max_wait is for leaky_bucket; leave it out";
-    const char *wrong = limit_ops(limit)->configure(limit, text, size);
-    if (wrong != NULL) return wrong;
-    if (limit->limit < 0 || limit->limit > LIMIT_MAX) { /* an algorithm that takes less has said so */
-        snprintf(text, size, "limit must be 0 to %" PRId64, LIMIT_MAX);
-        return text;
-    }
-    return set_key_head(limit, compat_prefix, text, size);
+        return diag_invalid(diag, FIELD_MAX_WAIT, "is for leaky_bucket; leave it out");
+    if (limit_ops(limit)->configure(limit, diag) != 0) return -1;
+    if (limit->limit < 0 || limit->limit > LIMIT_MAX) /* an algorithm that takes less has said so */
+        return diag_invalid(diag, FIELD_LIMIT, "must be 0 to %" PRId64, LIMIT_MAX);
+
+    return set_key_head(limit, compat_prefix, diag);
 }
 
 int64_t limit_phase(const struct limit *limit, struct slice key)

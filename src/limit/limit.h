@@ -21,6 +21,7 @@
 
 #include "base/slice.h"
 #include "limit/decision.h"
+#include "limit/diag.h"
 #include "limit/key_format.h"
 
 enum { NAME_MAX_LEN = 64, KEY_HEAD_MAX = 192 };
@@ -111,9 +112,8 @@ struct algo_ops {
     bool has_wait; /* a denial's retry needs more than s1 and s2 (logs) */
     bool plain;    /* the script has a way of its own for one item per key, without MGET */
     bool merges;   /* equal checks of one key may be decided as one; never where limit->count_denied */
-    /* Check what cannot be counted exactly, and set full, max_cost, a, b, c, d. NULL, or what is wrong and what to
-     * write instead (static or in `text`, `size` bytes), for a configuration error. */
-    const char *(*configure)(struct limit *limit, char *text, size_t size);
+    /* Check what cannot be counted exactly, and set full, max_cost, a, b, c, d. 0, or -1 with `diag` filled. */
+    int (*configure)(struct limit *limit, struct diag *diag);
     /* Those of `ret` that follow from the host's clock. NULL where none does. */
     void (*constants)(const struct limit *limit, int64_t wall_us, struct constants *ret);
     void (*prepare)(struct run *run); /* from run->limit and run->now_us */
@@ -178,9 +178,8 @@ int algo_of_name(const char *name);
 int compat_of_name(const char *name);
 
 /* Complete a limit whose upper half is filled: checks its values, sets the lower half (key_head too; limit->policy
- * and both names must stand; `compat_prefix` replaces the preset's, NULL = its own). NULL, or a message as in
- * configure. */
-const char *limit_prepare(struct limit *limit, const char *compat_prefix, char *text, size_t size);
+ * and both names must stand; `compat_prefix` replaces the preset's, NULL = its own). 0, or -1 with `diag` filled. */
+int limit_prepare(struct limit *limit, const char *compat_prefix, struct diag *diag);
 
 /*
  * The one sharing-out, as in lua/batch.lua: of `k` checks of `cost` units each, how

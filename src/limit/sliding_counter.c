@@ -21,25 +21,27 @@
 #include "base/exact.h"
 #include "limit/limit.h"
 
-static const char *configure(struct limit *limit, char *text, size_t size)
+static int configure(struct limit *limit, struct diag *diag)
 {
-    if (limit->count_denied) return "count_denied is not for sliding_counter; leave it out, or use sliding_log";
-    if (limit->burst != 0) return "burst is not for windows; leave it out, or use token_bucket";
-    if (limit->window_us % 1000 != 0) return "window must be whole milliseconds; write e.g. 1ms";
+    if (limit->count_denied)
+        return diag_invalid(diag, FIELD_COUNT_DENIED, "is not for sliding_counter; leave it out, or use sliding_log");
+    if (limit->burst != 0)
+        return diag_invalid(diag, FIELD_BURST, "is not for windows; leave it out, or use token_bucket");
+    if (limit->window_us % 1000 != 0)
+        return diag_invalid(diag, FIELD_WINDOW, "must be whole milliseconds; write e.g. 1ms");
     limit->b = limit->window_us / 1000;
     limit->c = EXACT_MAX / limit->b;
     if (limit->c > UINT32_MAX) limit->c = UINT32_MAX; /* four bytes in Redis */
     int64_t most = limit->c / (limit->debt ? 2 : 1);
-    if (limit->limit > most) {
-        snprintf(text, size,
-                 "limit %" PRId64 " cannot be counted exactly with this window; write limit: 0 to %" PRId64
-                 ", or a shorter window",
-                 limit->limit, most);
-        return text;
-    }
+    if (limit->limit > most)
+        return diag_invalid(diag, FIELD_LIMIT,
+                            "%" PRId64 " cannot be counted exactly with this window; write limit: 0 to %" PRId64
+                            ", or a shorter window",
+                            limit->limit, most);
+
     limit->a = limit->full = limit->max_cost = limit->limit;
     limit->d = 0;
-    return NULL;
+    return 0;
 }
 
 static void prepare(struct run *run)

@@ -23,20 +23,19 @@
 #define UNITS_MAX INT64_C(10000)
 #define COST_MAX  INT64_C(1000)
 
-static const char *configure(struct limit *limit, char *text, size_t size)
+static int configure(struct limit *limit, struct diag *diag)
 {
-    if (limit->burst != 0) return "burst is not for logs; leave it out, or use token_bucket";
-    if (limit->limit > UNITS_MAX) {
-        snprintf(text, size, "limit must be 0 to %" PRId64 " for sliding_log, which stores each unit's time",
-                 UNITS_MAX);
-        return text;
-    }
+    if (limit->burst != 0) return diag_invalid(diag, FIELD_BURST, "is not for logs; leave it out, or use token_bucket");
+    if (limit->limit > UNITS_MAX)
+        return diag_invalid(diag, FIELD_LIMIT,
+                            "must be 0 to %" PRId64 " for sliding_log, which stores each unit's time", UNITS_MAX);
+
     limit->a = limit->full = limit->limit;
     limit->max_cost = limit->limit < COST_MAX ? limit->limit : COST_MAX;
     limit->b = limit->window_us;
     limit->c = 0;
     limit->d = limit->count_denied;
-    return NULL;
+    return 0;
 }
 
 static void prepare(struct run *run)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-CONFIG = HERE.parent / "config"
+SRC = HERE.parent
 PAGE = HERE / "ratelimitd.yaml.5"
 KINDS = {"TEXT": "text", "LIST": "list", "MODE": "octal", "SIZE": "size", "DURATION": "duration", "COUNT": "number",
          "BOOL": "true | false"}
@@ -26,7 +26,7 @@ class Names(dict):
 
 def rows(table, macro):
     """The arguments of every macro(...) row. The rows are C; as Python expressions they say the same."""
-    source = re.sub(r"/\*.*?\*/", "", (CONFIG / table).read_text(), flags=re.S)
+    source = re.sub(r"/\*.*?\*/", "", (SRC / table).read_text(), flags=re.S)
     found = []
     eval("(" + re.sub(rf"^(?={macro}\()", ",", source, flags=re.M).strip().lstrip(",") + ",)", {},
          Names({macro: lambda *row: found.append(row)}))
@@ -49,7 +49,7 @@ def amount(kind, value):
 
 def settings():
     lines = []
-    for kind, _field, path, default, low, high, choices, when, text in rows("settings.def", "SETTING"):
+    for kind, _field, path, default, low, high, choices, when, text in rows("config/settings.def", "SETTING"):
         what = " | ".join(choices.split()) if kind == "CHOICE" else KINDS[kind]
         bounds = f", {amount(kind, low)} to {amount(kind, high)}" if kind in ("SIZE", "DURATION", "COUNT") else ""
         lines += [f".It Cm {path} : Ar {what}", roff(text),
@@ -60,7 +60,7 @@ def settings():
 
 def policy_settings():
     lines = []
-    for _id, name, _algorithms, takers, text in rows("policy_settings.def", "POLICY_SETTING"):
+    for _id, name, _algorithms, takers, text in rows("limit/policy_settings.def", "POLICY_SETTING"):
         where = [] if takers == "every policy" else [f"In {takers}."]
         lines += [f".It Cm {name}", *where, roff(text)]
     return lines
@@ -81,7 +81,7 @@ def main():
     if "--check" not in sys.argv[1:]:
         PAGE.write_text(wanted)
     elif present != wanted:
-        sys.exit(f"{PAGE} lags behind the tables of src/config; run {Path(__file__).name}")
+        sys.exit(f"{PAGE} lags behind the tables of settings; run {Path(__file__).name}")
 
 
 if __name__ == "__main__":

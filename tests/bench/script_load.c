@@ -56,7 +56,7 @@ struct numbers {
 
 static struct policy *policy_of(const char *name, uint16_t n, const struct numbers *numbers)
 {
-    char text[256];
+    struct diag diag;
     struct policy *policy = policy_new(name, n);
     CHECK(policy != NULL);
     for (uint16_t i = 0; i < n; i++) {
@@ -65,7 +65,7 @@ static struct policy *policy_of(const char *name, uint16_t n, const struct numbe
         limit->algo = numbers[i].algo;
         limit->limit = numbers[i].limit;
         limit->window_us = numbers[i].window_us;
-        CHECK(limit_prepare(limit, NULL, text, sizeof text) == NULL);
+        CHECK(limit_prepare(limit, NULL, &diag) == 0);
     }
     policy_seal(policy);
     return policy;

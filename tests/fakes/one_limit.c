@@ -2,14 +2,15 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
 #include "fakes/one_limit.h"
 #include "fakes/policies.h"
 
-static const char *make(struct policy **ret_policy, enum algo algo, int64_t limit, int64_t window_us, int64_t burst,
-                        bool count_denied, int64_t max_wait_us, char *text, size_t size)
+static int make(struct policy **ret_policy, enum algo algo, int64_t limit, int64_t window_us, int64_t burst,
+                bool count_denied, int64_t max_wait_us, struct diag *diag)
 {
     struct policy *policy = policy_new("p", 1);
     assert_non_null(policy);
@@ -21,19 +22,19 @@ static const char *make(struct policy **ret_policy, enum algo algo, int64_t limi
     only->burst = burst;
     only->count_denied = count_denied;
     only->max_wait_us = max_wait_us;
-    const char *wrong = limit_prepare(only, NULL, text, size);
+    int status = limit_prepare(only, NULL, diag);
     policy_seal(policy);
     *ret_policy = policy;
-    return wrong;
+    return status;
 }
 
 static struct one_limit one_of(enum algo algo, int64_t limit, int64_t window_us, int64_t burst, bool count_denied,
                                int64_t max_wait_us)
 {
-    char text[256];
+    struct diag diag;
     struct one_limit one = {0};
-    const char *wrong = make(&one.policy, algo, limit, window_us, burst, count_denied, max_wait_us, text, sizeof text);
-    if (wrong != NULL) fail_msg("%s", wrong);
+    if (make(&one.policy, algo, limit, window_us, burst, count_denied, max_wait_us, &diag) != 0)
+        fail_msg("%s %s", policy_settings[diag.field].name, diag.text);
     one.limit = &one.policy->limits[0];
     return one;
 }
@@ -66,9 +67,12 @@ static const char *fault_of(enum algo algo, int64_t limit, int64_t window_us, in
                             int64_t max_wait_us, char *text, size_t size)
 {
     struct policy *policy;
-    const char *wrong = make(&policy, algo, limit, window_us, burst, count_denied, max_wait_us, text, size);
+    struct diag diag;
+    int status = make(&policy, algo, limit, window_us, burst, count_denied, max_wait_us, &diag);
     policy_free(policy);
-    return wrong;
+    if (status == 0) return NULL;
+    snprintf(text, size, "%s %s", policy_settings[diag.field].name, diag.text);
+    return text;
 }
 
 const char *one_limit_fault(enum algo algo, int64_t limit, int64_t window_us, int64_t burst, bool count_denied,

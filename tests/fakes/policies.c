@@ -18,7 +18,7 @@ struct calendar *policies_calendar(int64_t window_us)
 
 static void fill(struct limit *limit, const struct limit_spec *spec)
 {
-    char text[256];
+    struct diag diag;
     snprintf(limit->name, sizeof limit->name, "%s", spec->name != NULL ? spec->name : "");
     limit->algo = spec->algo;
     limit->limit = spec->limit;
@@ -26,9 +26,9 @@ static void fill(struct limit *limit, const struct limit_spec *spec)
     if (spec->algo == ALGO_CALENDAR_WINDOW) limit->calendar = policies_calendar(spec->window_us);
     limit->burst = spec->burst;
     limit->count_denied = spec->count_denied;
-    const char *wrong = limit_prepare(limit, NULL, text, sizeof text);
-    if (wrong != NULL) fprintf(stderr, "policies: %s\n", wrong);
-    CHECK(wrong == NULL);
+    int status = limit_prepare(limit, NULL, &diag);
+    if (status != 0) fprintf(stderr, "policies: %s %s\n", policy_settings[diag.field].name, diag.text);
+    CHECK(status == 0);
 }
 
 static uint16_t count(const struct limit_spec *limits)

@@ -37,7 +37,7 @@ static void on_done(struct op *op, enum op_outcome outcome)
 
 static void make_limit(struct limit *limit, const char *name, enum algo algo)
 {
-    char text[256];
+    struct diag diag;
     snprintf(limit->name, sizeof(limit->name), "%s", name);
     limit->algo = algo;
     limit->limit = 5;
@@ -45,7 +45,7 @@ static void make_limit(struct limit *limit, const char *name, enum algo algo)
     limit->max_wait_us = algo == ALGO_LEAKY_BUCKET ? 300000 : 0;
     limit->window_us = 1000000;
     if (algo == ALGO_CALENDAR_WINDOW) CHECK(calendar_get("UTC", CALENDAR_DAY, 0, true, &limit->calendar) == 0);
-    CHECK(limit_prepare(limit, NULL, text, sizeof(text)) == NULL);
+    CHECK(limit_prepare(limit, NULL, &diag) == 0);
 }
 
 static struct op *add(struct asked *batch, enum op_kind kind, const struct limit *limit)

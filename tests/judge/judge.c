@@ -151,7 +151,8 @@ static struct calendar *calendar_named(const char *text)
 
 static void read_limit(struct limit *limit, char *text)
 {
-    char message[256], *line;
+    struct diag diag;
+    char *line;
     if (fgets(text, 1024, stdin) == NULL || strcmp(strtok_r(text, " \n", &line), "limit") != 0) die("limit expected");
     const char *name = next_word(&line);
     snprintf(limit->name, sizeof limit->name, "%s", strcmp(name, "-") == 0 ? "" : name);
@@ -169,8 +170,7 @@ static void read_limit(struct limit *limit, char *text)
     limit->phase = optional_number(&line, 0) != 0;
     char *by = strtok_r(NULL, " \n", &line);
     if (by != NULL) read_by(limit, by);
-    const char *wrong = limit_prepare(limit, NULL, message, sizeof message);
-    if (wrong != NULL) die(wrong);
+    if (limit_prepare(limit, NULL, &diag) != 0) die(diag.text);
 }
 
 static void read_policy(char **line, char *text)

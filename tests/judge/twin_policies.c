@@ -66,14 +66,13 @@ static void fill_limit(struct limit *limit, enum algo algo)
 /* Some have debt, but none that could not reserve. */
 static void finish_policy(struct policy *policy)
 {
-    char message[256];
+    struct diag diag;
     bool debt = once_in(2);
     for (uint16_t i = 0; i < policy->n_limits; i++)
         debt &= policy->limits[i].max_wait_us == 0 && policy->limits[i].algo != ALGO_CONCURRENCY;
     for (uint16_t i = 0; i < policy->n_limits; i++) {
         policy->limits[i].debt = debt;
-        const char *wrong = limit_prepare(&policy->limits[i], NULL, message, sizeof message);
-        if (wrong != NULL) die(wrong);
+        if (limit_prepare(&policy->limits[i], NULL, &diag) != 0) die(diag.text);
     }
     policy_seal(policy);
 }

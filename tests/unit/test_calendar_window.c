@@ -15,13 +15,13 @@
 
 static struct policy *policy_of(const char *zone, enum calendar_unit unit, int week_start, int64_t limit)
 {
-    char text[256];
+    struct diag diag;
     struct policy *policy = policy_new("p", 1);
     assert_non_null(policy);
     policy->limits[0].algo = ALGO_CALENDAR_WINDOW;
     policy->limits[0].limit = limit;
     assert_int_equal(calendar_get(zone, unit, week_start, true, &policy->limits[0].calendar), 0);
-    assert_null(limit_prepare(&policy->limits[0], NULL, text, sizeof text));
+    assert_int_equal(limit_prepare(&policy->limits[0], NULL, &diag), 0);
     policy_seal(policy);
     return policy;
 }

@@ -148,13 +148,13 @@ static void a_policy_has_up_to_16_limits(void **state)
     config_free(config);
 }
 
-/* The masks of reading.c: an algorithm that is in none of them would be taken for a preset. */
+/* The masks of policy_setting.c: an algorithm that is in none of them would be taken for a preset. */
 static void only_presets_take_a_key_prefix(void **state)
 {
     (void)state;
     for (int i = 0; i < N_ALGOS; i++) {
-        assert_int_equal((reading_fields[FIELD_KEY_PREFIX].algos >> i) & 1U, algo_table[i]->is_compat);
-        assert_int_equal((reading_fields[FIELD_LIMIT].algos >> i) & 1U, 1);
+        assert_int_equal((policy_settings[FIELD_KEY_PREFIX].algos >> i) & 1U, algo_table[i]->is_compat);
+        assert_int_equal((policy_settings[FIELD_LIMIT].algos >> i) & 1U, 1);
     }
 }
 

@@ -17,7 +17,7 @@ enum { LIMIT = 3, WINDOW_MS = 10000 };
 
 static struct policy *spread(bool phase)
 {
-    char text[256];
+    struct diag diag;
     struct policy *policy = policy_new("p", 1);
     assert_non_null(policy);
     struct limit *limit = &policy->limits[0];
@@ -25,7 +25,7 @@ static struct policy *spread(bool phase)
     limit->limit = LIMIT;
     limit->window_us = WINDOW_MS * 1000;
     limit->phase = phase;
-    assert_null(limit_prepare(limit, NULL, text, sizeof text));
+    assert_int_equal(limit_prepare(limit, NULL, &diag), 0);
     policy_seal(policy);
     return policy;
 }

@@ -36,7 +36,7 @@ static int64_t draw(struct key *key, int64_t n)
     return (int64_t)random_below(&key->random, (uint64_t)n);
 }
 
-static const char *prepare(struct limit *limit, enum algo algo, struct key *key, char *text, size_t size)
+static int prepare(struct limit *limit, enum algo algo, struct key *key, struct diag *diag)
 {
     static const int64_t windows_us[] = {SECOND_US, 7 * SECOND_US, 60 * SECOND_US, HOUR_US};
     limit->algo = algo;
@@ -49,17 +49,16 @@ static const char *prepare(struct limit *limit, enum algo algo, struct key *key,
     limit->count_denied = counts && draw(key, 3) == 0;
     bool owes = algo != ALGO_CONCURRENCY && algo != ALGO_SLIDING_LOG && limit->max_wait_us == 0;
     limit->debt = owes && draw(key, 2) == 0;
-    return limit_prepare(limit, NULL, text, size);
+    return limit_prepare(limit, NULL, diag);
 }
 
 /* New settings, as after a reload, or as another daemon has them. */
 static void change(struct key *key)
 {
-    char text[256];
+    struct diag diag;
     struct policy *policy = policy_new("p", 1);
     assert_non_null(policy);
-    const char *wrong = prepare(&policy->limits[0], key->algo, key, text, sizeof text);
-    if (wrong != NULL) fail_msg("%s", wrong);
+    if (prepare(&policy->limits[0], key->algo, key, &diag) != 0) fail_msg("%s", diag.text);
     policy_seal(policy);
     policy_free(key->policy);
     key->policy = policy;
@@ -174,7 +173,7 @@ struct reported {
 
 static bool is_plausible(const struct reported *reported)
 {
-    char text[256];
+    struct diag diag;
     struct run run;
     struct policy *policy = policy_new("p", 1);
     struct limit *limit = &policy->limits[0];
@@ -182,8 +181,7 @@ static bool is_plausible(const struct reported *reported)
     limit->limit = LIMIT;
     limit->window_us = WINDOW_MS * INT64_C(1000);
     if (limit->algo == ALGO_CALENDAR_WINDOW) limit->calendar = policies_calendar(HOUR_US);
-    const char *wrong = limit_prepare(limit, NULL, text, sizeof text);
-    if (wrong != NULL) fail_msg("%s", wrong);
+    if (limit_prepare(limit, NULL, &diag) != 0) fail_msg("%s", diag.text);
     limit_run_here(&run, limit, slice_of("k"), 0, NOW_US);
     bool plausible = limit_ops(limit)->plausible(&run, reported->s1, reported->s2);
     policy_free(policy);

@@ -272,7 +272,7 @@ static struct config *load_tree(const struct tree_node *root, bool is_trial, str
     if (loader.config != NULL && setting_set_defaults(loader.config) == 0) {
         if (load(&loader, root) == 0) return loader.config;
     } else {
-        faults_add(faults, 0, NULL, "out of memory; give the daemon more");
+        faults_no_memory(faults, 0, NULL, "out of memory; give the daemon more");
     }
     config_free(loader.config);
     return NULL;

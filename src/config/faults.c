@@ -34,11 +34,11 @@ static bool has_room(struct faults *faults)
 }
 
 static __attribute__((format(printf, 5, 0))) void add(struct faults *faults, uint32_t line, const char *key,
-                                                      bool is_warning, const char *format, va_list args)
+                                                      enum diag_code code, const char *format, va_list args)
 {
     char text[FAULT_TEXT_MAX];
     size_t at = 0;
-    faults->n_errors += !is_warning;
+    faults->n_errors += code != DIAG_WARNING;
     if (key != NULL) {
         log_escape(text, FAULTS_KEY_MAX, key, strlen(key));
         at = strlen(text);
@@ -47,8 +47,7 @@ static __attribute__((format(printf, 5, 0))) void add(struct faults *faults, uin
     vsnprintf(text + at, sizeof text - at, format, args);
     char *copy = has_room(faults) ? mem_strdup(text) : NULL;
     if (copy == NULL) return;
-    faults->items[faults->n] =
-        (struct fault){.line = line, .order = (uint32_t)faults->n, .is_warning = is_warning, .text = copy};
+    faults->items[faults->n] = (struct fault){.line = line, .order = (uint32_t)faults->n, .code = code, .text = copy};
     faults->n++;
 }
 
@@ -56,7 +55,7 @@ void faults_add(struct faults *faults, uint32_t line, const char *key, const cha
 {
     va_list args;
     va_start(args, format);
-    add(faults, line, key, false, format, args);
+    add(faults, line, key, DIAG_INVALID, format, args);
     va_end(args);
 }
 
@@ -64,8 +63,27 @@ void faults_warn(struct faults *faults, uint32_t line, const char *key, const ch
 {
     va_list args;
     va_start(args, format);
-    add(faults, line, key, true, format, args);
+    add(faults, line, key, DIAG_WARNING, format, args);
     va_end(args);
+}
+
+void faults_no_memory(struct faults *faults, uint32_t line, const char *key, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    add(faults, line, key, DIAG_NO_MEMORY, format, args);
+    va_end(args);
+}
+
+enum diag_code faults_first_error(const struct faults *faults, const char **ret_text)
+{
+    for (size_t i = 0; i < faults->n; i++) {
+        if (faults->items[i].code == DIAG_WARNING) continue;
+        *ret_text = faults->items[i].text;
+        return faults->items[i].code;
+    }
+    *ret_text = NULL;
+    return DIAG_NO_MEMORY;
 }
 
 static int by_line(const void *left, const void *right)
@@ -82,7 +100,7 @@ void faults_sort(struct faults *faults)
 
 const char *faults_line(char *out, size_t size, const char *file, const struct fault *fault)
 {
-    const char *kind = fault->is_warning ? "warning: " : "";
+    const char *kind = fault->code == DIAG_WARNING ? "warning: " : "";
     if (fault->line > 0)
         snprintf(out, size, "%s:%u: %s%s", file, fault->line, kind, fault->text);
     else

@@ -11,17 +11,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "limit/diag.h"
+
 struct fault {
     uint32_t line; /* 1-based; 0 = the file as a whole */
     uint32_t order;
-    bool is_warning;
+    enum diag_code code;
     char *text; /* owned; "key: what is wrong; what to write instead" */
 };
 
 struct faults {
     struct fault *items; /* owned */
     size_t n, cap;
-    size_t n_errors; /* without the warnings, and with what could not be kept for want of memory */
+    size_t n_errors; /* without the warnings, and with what could not be kept because memory was short */
 };
 
 void faults_init(struct faults *faults);
@@ -35,6 +37,12 @@ void faults_add(struct faults *faults, uint32_t line, const char *key, const cha
     __attribute__((format(printf, 4, 5)));
 void faults_warn(struct faults *faults, uint32_t line, const char *key, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* Memory was short: what was written may be right. */
+void faults_no_memory(struct faults *faults, uint32_t line, const char *key, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* The code of the first error; DIAG_NO_MEMORY where none could be kept. `ret_text`: its text, else NULL. */
+enum diag_code faults_first_error(const struct faults *faults, const char **ret_text);
 
 void faults_sort(struct faults *faults); /* by line; within a line as they were found */
 

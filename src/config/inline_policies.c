@@ -185,16 +185,13 @@ static enum error_code no_memory(struct answer answer)
     return ERROR_OVERLOADED;
 }
 
-/* A file's reader is told of a lack of memory as of every fault; a client shall know that it is not its own. */
+/* A client shall know whether the fault is its own. */
 static enum error_code say_fault(const struct faults *faults, struct answer answer)
 {
-    for (size_t i = 0; i < faults->n; i++) {
-        if (faults->items[i].is_warning) continue;
-        if (strstr(faults->items[i].text, ": out of memory") != NULL) break;
-        snprintf(answer.text, answer.size, "%s", faults->items[i].text);
-        return ERROR_BAD_REQUEST;
-    }
-    return no_memory(answer); /* there was none to keep the fault */
+    const char *text;
+    if (faults_first_error(faults, &text) == DIAG_NO_MEMORY) return no_memory(answer);
+    snprintf(answer.text, answer.size, "%s", text);
+    return ERROR_BAD_REQUEST;
 }
 
 static bool shares_foreign_keys(const struct policy_set *set)

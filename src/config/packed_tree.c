@@ -27,7 +27,8 @@ static bool fail(struct reader *reader, const char *what)
 
 static bool no_memory(struct reader *reader)
 {
-    return fail(reader, "out of memory; try again later");
+    faults_no_memory(reader->faults, 0, reader->path, "out of memory; try again later");
+    return false;
 }
 
 /* A longer path is cut: it is for people. */

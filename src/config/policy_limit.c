@@ -216,8 +216,8 @@ static void read_calendar(struct reading *reading, struct limit *limit)
     int status = calendar_get(name, unit, week_start, !reading->is_inline, &limit->calendar);
     if (status == CALENDAR_NO_ZONE) refuse_zone(reading, name);
     if (status == CALENDAR_NO_MEMORY)
-        faults_add(reading->faults, reading->node->line, reading_path_to(reading, NULL),
-                   "out of memory; give the daemon more, or write fewer policies");
+        faults_no_memory(reading->faults, reading->node->line, reading_path_to(reading, NULL),
+                         "out of memory; give the daemon more, or write fewer policies");
 }
 
 static void read_window(struct reading *reading, struct limit *limit)

@@ -26,7 +26,7 @@ bool reading_is_name(const char *text)
 
 void reading_no_memory(struct faults *faults, uint32_t line)
 {
-    faults_add(faults, line, "policies", "out of memory; give the daemon more, or write fewer policies");
+    faults_no_memory(faults, line, "policies", "out of memory; give the daemon more, or write fewer policies");
 }
 
 /* Which settings are there */

@@ -93,7 +93,7 @@ static char *read_from(int fd, const char *path, const struct where *where)
     if (len > 0) {
         secret = mem_alloc(len + 1);
         if (secret == NULL) {
-            faults_add(where->faults, where->line, where->key, "out of memory; give the daemon more");
+            faults_no_memory(where->faults, where->line, where->key, "out of memory; give the daemon more");
         } else {
             memcpy(secret, bytes, len);
             secret[len] = '\0';

@@ -110,7 +110,7 @@ static char *checked_copy(const struct setting *setting, const struct tree_node 
         return NULL;
     }
     char *copy = mem_strdup(text);
-    if (copy == NULL) faults_add(faults, node->line, setting->path, "out of memory; give the daemon more");
+    if (copy == NULL) faults_no_memory(faults, node->line, setting->path, "out of memory; give the daemon more");
     return copy;
 }
 
@@ -141,7 +141,7 @@ static void parse_list(const struct setting *setting, struct config *config, con
     }
     list.items = mem_zalloc((size_t)n * sizeof *list.items);
     if (list.items == NULL) {
-        faults_add(faults, node->line, setting->path, "out of memory; give the daemon more");
+        faults_no_memory(faults, node->line, setting->path, "out of memory; give the daemon more");
         return;
     }
     for (const struct tree_node *item = node->first; item != NULL; item = item->next) {

@@ -47,7 +47,7 @@ static uint32_t line_of(const yaml_mark_t *mark)
 
 static int no_memory(struct builder *builder, uint32_t line)
 {
-    faults_add(builder->faults, line, NULL, "out of memory while reading the file; give the daemon more");
+    faults_no_memory(builder->faults, line, NULL, "out of memory while reading the file; give the daemon more");
     return -1;
 }
 

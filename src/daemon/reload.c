@@ -77,7 +77,7 @@ static void log_faults(const char *file, const struct faults *faults)
 {
     char line[1024];
     for (size_t i = 0; i < faults->n && i < RELOAD_FAULTS_SHOWN; i++)
-        log_line(faults->items[i].is_warning ? LOG_LEVEL_WARNING : LOG_LEVEL_ERROR, "%s",
+        log_line(faults->items[i].code == DIAG_WARNING ? LOG_LEVEL_WARNING : LOG_LEVEL_ERROR, "%s",
                  faults_line(line, sizeof line, file, &faults->items[i]));
     if (faults->n > RELOAD_FAULTS_SHOWN)
         log_error("%s: and %zu more; ratelimitd --check-config -c %s shows them all", file,

@@ -637,7 +637,7 @@ static void a_password_that_everybody_may_read_is_a_warning(void **state)
     struct config *config = config_from(file.yaml, &faults);
     assert_non_null(config);
     assert_int_equal(faults.n, 1);
-    assert_true(faults.items[0].is_warning);
+    assert_int_equal(faults.items[0].code, DIAG_WARNING);
     assert_int_equal(faults.items[0].line, 5);
     assert_non_null(strstr(faults.items[0].text, "can be read by everybody"));
     faults_fini(&faults);

@@ -3,13 +3,13 @@
  */
 #include "limit/policy.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/hash.h"
 #include "limit/calendar.h"
+#include "limit/policy_setting.h"
 
 enum { SET_EXPECTED = 1024, SET_FIRST_CAP = 8 };
 
@@ -102,31 +102,28 @@ struct policy *policy_variant(const struct policy *base, bool unlimited)
     return variant;
 }
 
-static uint64_t hash_calendar(uint64_t hash, const struct calendar *calendar)
+/* Every piece begins with a bar. */
+static uint64_t hash_word(uint64_t hash, const char *word)
 {
-    char text[160];
-    int len = snprintf(text, sizeof text, "%s|%s|%s|", calendar_unit_name(calendar), calendar_zone_name(calendar),
-                       calendar_week_start_name(calendar));
-    CHECK(len > 0 && (size_t)len < sizeof text);
-    return hash_stable(hash, text, (size_t)len);
+    return hash_stable(hash_stable(hash, "|", 1), word, strlen(word));
 }
 
-/* The settings go into the fingerprint as text, so that it is the same on every machine. */
 static uint64_t hash_limit(uint64_t hash, const struct limit *limit)
 {
-    char text[256];
-    int len = snprintf(text, sizeof text, "|%s|%s|%" PRId64 "|%" PRId64 "|%" PRId64 "|%" PRId64 "|%d|", limit->name,
-                       limit_ops(limit)->name, limit->limit, limit->window_us, limit->burst, limit->max_wait_us,
-                       (int)limit->count_denied);
-    CHECK(len > 0 && (size_t)len < sizeof text);
-    hash = hash_stable(hash, text, (size_t)len);
-    if (limit->phase) hash = hash_stable(hash, "phase|", 6);
-    if (limit->calendar != NULL) hash = hash_calendar(hash, limit->calendar);
-    if (limit->debt) hash = hash_stable(hash, "debt|", 5);
-    hash = hash_stable(hash, limit->key_head, limit->key_head_len); /* tells first-hit windows from aligned ones */
+    hash = hash_word(hash_word(hash, limit->name), limit_ops(limit)->name);
+    hash = policy_setting_hash(hash, HELD_BY_LIMIT, limit, USE_HASH);
+    if (limit->calendar != NULL) {
+        hash = hash_word(hash, calendar_unit_name(limit->calendar));
+        hash = hash_word(hash, calendar_zone_name(limit->calendar));
+        hash = hash_word(hash, calendar_week_start_name(limit->calendar));
+    }
+    hash = policy_setting_hash(hash, HELD_BY_LIMIT, limit, USE_HASH_SET);
+    hash = hash_word(hash, limit->key_head); /* tells first-hit windows from aligned ones */
     if (!limit->shared) return hash;
-    len = snprintf(text, sizeof text, "|by %x", (unsigned)limit->parts);
-    return hash_stable(hash, text, (size_t)len);
+
+    char parts[16];
+    snprintf(parts, sizeof parts, "by %x", (unsigned)limit->parts);
+    return hash_word(hash, parts);
 }
 
 static uint64_t hash_text(uint64_t hash, const char *text)
@@ -191,33 +188,36 @@ static void seal_variants(struct policy *policy)
     }
 }
 
-void policy_seal(struct policy *policy)
+static uint32_t fingerprint(const struct policy *policy)
 {
-    char text[160];
-    CHECK(policy->base == NULL && policy->unlimited == (policy->n_limits == 0));
-    if (policy->overrides != NULL) overrides_sort(policy->overrides);
-    complete(policy, policy->format != NULL ? common_parts(policy) : 0);
-    if (policy->candidate != NULL) {
-        complete(policy->candidate, policy->common);
-        policy->candidate->idempotency_ms = policy->idempotency_ms;
-        policy->candidate->deadline_ms = policy->deadline_ms;
-    }
-    int len = snprintf(text, sizeof text, "%s|%s|%" PRIu32 "|%" PRIu32, policy->name,
-                       on_failure_name(policy->on_failure), policy->deadline_ms, policy->idempotency_ms);
-    CHECK(len > 0 && (size_t)len < sizeof text);
-    uint64_t hash = hash_stable(HASH_STABLE_START, text, (size_t)len);
-    if (policy->shadow) hash = hash_stable(hash, "|shadow", strlen("|shadow"));
+    uint64_t hash = hash_stable(HASH_STABLE_START, policy->name, strlen(policy->name));
+    hash = policy_setting_hash(hash, HELD_BY_POLICY, policy, USE_HASH);
+    hash = policy_setting_hash(hash, HELD_BY_POLICY, policy, USE_HASH_SET);
     for (uint16_t i = 0; i < policy->n_limits; i++) hash = hash_limit(hash, &policy->limits[i]);
     if (policy->unlimited) hash = hash_text(hash, "|unlimited");
     if (policy->format != NULL) hash = hash_text(hash_text(hash, "|key_format"), policy->format->text);
     if (policy->overrides != NULL) hash = hash_overrides(hash, policy->overrides);
+
     const struct policy *candidate = policy->candidate; /* its key heads tell its limits from the enforced ones */
     for (uint16_t i = 0; candidate != NULL && i < candidate->n_limits; i++)
         hash = hash_limit(hash, &candidate->limits[i]);
-    policy->version = (uint32_t)(hash ^ hash >> 32);
+    return (uint32_t)(hash ^ hash >> 32);
+}
+
+void policy_seal(struct policy *policy)
+{
+    CHECK(policy->base == NULL && policy->unlimited == (policy->n_limits == 0));
+    if (policy->overrides != NULL) overrides_sort(policy->overrides);
+    complete(policy, policy->format != NULL ? common_parts(policy) : 0);
+    policy->version = fingerprint(policy);
     policy->reserves = can_reserve(policy);
     seal_variants(policy);
-    if (policy->candidate != NULL) policy->candidate->version = policy->version;
+    if (policy->candidate == NULL) return;
+
+    complete(policy->candidate, policy->common);
+    policy->candidate->version = policy->version;
+    policy->candidate->idempotency_ms = policy->idempotency_ms;
+    policy->candidate->deadline_ms = policy->deadline_ms;
 }
 
 static bool meets(const struct limit *limit, const struct key_format *format, struct slice key_a, struct slice key_b)

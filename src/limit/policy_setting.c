@@ -1,7 +1,15 @@
 #include "limit/policy_setting.h"
 
-#include "limit/limit.h"
+#include <inttypes.h>
+#include <stdio.h>
 
+#include "base/check.h"
+#include "base/hash.h"
+#include "limit/calendar.h"
+#include "limit/concurrency.h"
+#include "limit/policy.h"
+
+/* Which algorithms take a setting. One that is in none of the masks would be taken for a compat preset. */
 #define BIT(algo)     (1u << ALGO_##algo)
 #define SHAPERS       BIT(LEAKY_BUCKET)
 #define BUCKETS       (BIT(BUCKET) | SHAPERS)
@@ -14,8 +22,189 @@
 #define WINDOWED      (EVERY & ~SLOTTED)
 #define EVERY         ((1u << N_ALGOS) - 1)
 
+#define BY_LIMIT(field)  HELD_BY_LIMIT, offsetof(struct limit, field), sizeof((struct limit *)0)->field
+#define BY_POLICY(field) HELD_BY_POLICY, offsetof(struct policy, field), sizeof((struct policy *)0)->field
+#define DERIVED          HELD_DERIVED, 0, 0
+
+#define PRINT      USE_PRINT
+#define PRINT_SET  USE_PRINT_SET
+#define ANSWER     USE_ANSWER
+#define ANSWER_SET USE_ANSWER_SET
+#define HASH       USE_HASH
+#define HASH_SET   USE_HASH_SET
+#define OVERRIDE   USE_OVERRIDE
+
 const struct policy_setting policy_settings[N_POLICY_FIELDS] = {
-#define POLICY_SETTING(NAME, name, algos, takers, help) {name, algos, takers},
+#define POLICY_SETTING(NAME, name, place, kind, held, algos, min, max, fallback, choices, uses, required, takers, ...) \
+    {name, place, VALUE_##kind, held, algos, min, max, fallback, choices, uses, required, takers},
 #include "limit/policy_settings.def"
 #undef POLICY_SETTING
 };
+
+bool policy_setting_takes(enum policy_field field, const struct limit *limit)
+{
+    return policy_settings[field].algos >> limit->algo & 1U;
+}
+
+/* ---- Fields ---- */
+
+int64_t policy_setting_number(enum policy_field field, const void *holder)
+{
+    const struct policy_setting *setting = &policy_settings[field];
+    const char *at = (const char *)holder + setting->offset;
+
+    switch (setting->size) {
+    case sizeof(bool): return *(const bool *)at;
+    case sizeof(uint32_t): return *(const uint32_t *)(const void *)at;
+    case sizeof(int64_t): return *(const int64_t *)(const void *)at;
+    default: CHECK(false); return 0;
+    }
+}
+
+void policy_setting_store(enum policy_field field, void *holder, int64_t number)
+{
+    const struct policy_setting *setting = &policy_settings[field];
+    char *at = (char *)holder + setting->offset;
+
+    switch (setting->size) {
+    case sizeof(bool): *(bool *)at = number != 0; break;
+    case sizeof(uint32_t): *(uint32_t *)(void *)at = (uint32_t)number; break;
+    case sizeof(int64_t): *(int64_t *)(void *)at = number; break;
+    default: CHECK(false);
+    }
+}
+
+struct slice policy_setting_choice(const char *choices, int64_t index)
+{
+    for (; index > 0; index--) {
+        choices = strchr(choices, ' ');
+        CHECK(choices != NULL);
+        choices++;
+    }
+    return (struct slice){(const uint8_t *)choices, strcspn(choices, " ")};
+}
+
+/* ---- Values ---- */
+
+/* Of what has no field that could be shown as it is; false where there is none. */
+static bool derive(const struct limit *limit, struct setting_value *ret)
+{
+    const struct calendar *calendar = limit->calendar;
+    const struct algo_ops *ops = limit_ops(limit);
+
+    switch (ret->field) {
+    case FIELD_NAME: ret->text = slice_of(limit->name); return ret->text.len > 0;
+    case FIELD_BY: ret->number = limit->parts; return limit->shared;
+    case FIELD_ALGORITHM: ret->text = slice_of(ops->name); return !ops->is_compat;
+    case FIELD_COMPAT: ret->text = slice_of(ops->name); return ops->is_compat;
+    case FIELD_KEY_PREFIX:
+        ret->text = (struct slice){(const uint8_t *)limit->key_head, limit->key_head_len - 1U};
+        return true;
+    case FIELD_TIMEZONE: ret->text = slice_of(calendar_zone_name(calendar)); return true;
+    case FIELD_WEEK_START:
+        ret->text = slice_of(calendar_week_start_name(calendar));
+        return calendar_unit(calendar) == CALENDAR_WEEK;
+    case FIELD_START:
+        ret->text = policy_setting_choice(policy_settings[FIELD_START].choices, limit->algo == ALGO_FIRST_HIT);
+        return true;
+    default: return false;
+    }
+}
+
+static void load(const struct policy_setting *setting, const void *holder, struct setting_value *ret)
+{
+    ret->number = policy_setting_number(ret->field, holder);
+    if (setting->kind == VALUE_MILLIS) {
+        ret->kind = VALUE_SPAN;
+        ret->number *= 1000;
+    } else if (setting->kind == VALUE_CHOICE) {
+        ret->kind = VALUE_WORD;
+        ret->text = policy_setting_choice(setting->choices, ret->number);
+    }
+}
+
+static bool is_shown(const struct policy_setting *setting, enum setting_use use, int64_t number)
+{
+    const unsigned use_set = (unsigned)use << 1;
+    return setting->uses & use || (setting->uses & use_set && number != 0);
+}
+
+size_t policy_setting_limit_values(const struct limit *limit, enum setting_use use,
+                                   struct setting_value ret[N_POLICY_FIELDS])
+{
+    size_t n = 0;
+    for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
+        const struct policy_setting *setting = &policy_settings[i];
+        struct setting_value *value = &ret[n];
+        if (setting->place == IN_POLICY || !policy_setting_takes((enum policy_field)i, limit)) continue;
+
+        *value = (struct setting_value){.field = (enum policy_field)i, .kind = setting->kind};
+        if (i == FIELD_WINDOW && limit->calendar != NULL) {
+            value->kind = VALUE_WORD;
+            value->text = slice_of(calendar_unit_name(limit->calendar));
+        } else if (setting->holder == HELD_BY_LIMIT) {
+            load(setting, limit, value);
+        } else if (!derive(limit, value)) {
+            continue;
+        }
+        n += is_shown(setting, use, value->number);
+    }
+    return n;
+}
+
+/* Does one of the policy's limits, or of its candidate's, have the flag? */
+static bool has_flag(enum policy_field field, const struct policy *policy)
+{
+    for (uint16_t i = 0; i < policy->n_limits; i++)
+        if (policy_setting_number(field, &policy->limits[i]) != 0) return true;
+    return policy->candidate != NULL && has_flag(field, policy->candidate);
+}
+
+size_t policy_setting_policy_values(const struct policy *policy, enum setting_use use,
+                                    struct setting_value ret[N_POLICY_FIELDS])
+{
+    size_t n = 0;
+    for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
+        const struct policy_setting *setting = &policy_settings[i];
+        struct setting_value *value = &ret[n];
+        if (setting->place != IN_POLICY) continue;
+
+        *value = (struct setting_value){.field = (enum policy_field)i, .kind = setting->kind};
+        if (setting->holder == HELD_BY_POLICY)
+            load(setting, policy, value);
+        else if (setting->holder == HELD_BY_LIMIT)
+            value->number = has_flag(value->field, policy);
+        else if (i == FIELD_KEY_FORMAT && policy->format != NULL)
+            value->text = slice_of(policy->format->text);
+        else
+            continue;
+        n += is_shown(setting, use, value->number);
+    }
+    return n;
+}
+
+/* ---- Fingerprint ---- */
+
+/* As text, so that it is the same on every machine: "|number", "|word", or of what is set "|name". */
+uint64_t policy_setting_hash(uint64_t hash, enum setting_holder held_by, const void *holder, enum setting_use use)
+{
+    for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
+        const struct policy_setting *setting = &policy_settings[i];
+        if (setting->holder != held_by || !(setting->uses & use)) continue;
+
+        char text[32];
+        int64_t number = policy_setting_number((enum policy_field)i, holder);
+        struct slice word;
+        if (use == USE_HASH_SET) {
+            if (number == 0) continue;
+            word = slice_of(setting->name);
+        } else if (setting->kind == VALUE_CHOICE) {
+            word = policy_setting_choice(setting->choices, number);
+        } else {
+            snprintf(text, sizeof text, "%" PRId64, number);
+            word = slice_of(text);
+        }
+        hash = hash_stable(hash_stable(hash, "|", 1), word.data, word.len);
+    }
+    return hash;
+}

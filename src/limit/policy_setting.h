@@ -1,10 +1,16 @@
 /*
- * policy_setting.h: policy_settings.def as a table: what may stand in a policy, and which algorithms take it.
+ * policy_setting.h: policy_settings.def as a table, and what a policy or a limit has for each of its settings.
+ *
+ * Whoever shows settings (--print-config, the answers, the fingerprint) walks over the table; nobody lists them again.
  */
 #ifndef RL_LIMIT_POLICY_SETTING_H
 #define RL_LIMIT_POLICY_SETTING_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+#include "base/slice.h"
 
 enum policy_field {
 #define POLICY_SETTING(NAME, ...) FIELD_##NAME,
@@ -13,12 +19,76 @@ enum policy_field {
     N_POLICY_FIELDS
 };
 
+enum setting_place { IN_POLICY, IN_LIMIT, IN_LIST };
+enum setting_holder { HELD_BY_LIMIT, HELD_BY_POLICY, HELD_DERIVED };
+
+enum value_kind {
+    VALUE_COUNT,
+    VALUE_SPAN,   /* microseconds */
+    VALUE_MILLIS, /* milliseconds */
+    VALUE_FLAG,
+    VALUE_CHOICE, /* the place in choices, from 0 */
+    VALUE_WORD,   /* one that needs no quotes */
+    VALUE_TEXT,
+    VALUE_PARTS, /* of the policy's key_format: a key_parts */
+    VALUE_LIST,  /* of maps */
+};
+
+enum setting_use {
+    USE_PRINT = 1,
+    USE_PRINT_SET = 2,
+    USE_ANSWER = 4,
+    USE_ANSWER_SET = 8,
+    USE_HASH = 16,
+    USE_HASH_SET = 32,
+    USE_OVERRIDE = 64,
+};
+
 struct policy_setting {
     const char *name;
-    uint32_t algos;     /* bits: who takes it */
-    const char *takers; /* the same, for people */
+    enum setting_place place;
+    enum value_kind kind;
+    enum setting_holder holder;
+    size_t offset, size; /* of the field in its holder */
+    uint32_t algos;      /* bits: who takes it */
+    int64_t min, max, fallback;
+    const char *choices; /* separated by one space each */
+    unsigned uses;
+    const char *required; /* "" = it may be missing */
+    const char *takers;   /* algos, for people */
 };
 
 extern const struct policy_setting policy_settings[N_POLICY_FIELDS];
+
+enum algo;
+struct limit;
+struct policy;
+
+bool policy_setting_takes(enum policy_field field, const struct limit *limit); /* does its algorithm? */
+
+/* The field of a setting that has one, in the limit or the policy that holds it. */
+int64_t policy_setting_number(enum policy_field field, const void *holder);
+void policy_setting_store(enum policy_field field, void *holder, int64_t number);
+
+/* The name number `index` of choices. */
+struct slice policy_setting_choice(const char *choices, int64_t index);
+
+/* What a limit or a policy has for one setting. */
+struct setting_value {
+    enum policy_field field;
+    enum value_kind kind; /* SPAN for MILLIS, WORD for CHOICE; a window may be a WORD */
+    int64_t number;
+    struct slice text; /* valid as long as the policy */
+};
+
+/* Those of a limit that stand in its map, or of a policy that stand beside its limits, for USE_PRINT or USE_ANSWER; in
+ * the table's order. Returns how many. */
+size_t policy_setting_limit_values(const struct limit *limit, enum setting_use use,
+                                   struct setting_value ret[N_POLICY_FIELDS]);
+size_t policy_setting_policy_values(const struct policy *policy, enum setting_use use,
+                                    struct setting_value ret[N_POLICY_FIELDS]);
+
+/* The settings in `holder`, a limit or a policy, that have this use (USE_HASH or USE_HASH_SET), added to `hash`. */
+uint64_t policy_setting_hash(uint64_t hash, enum setting_holder held_by, const void *holder, enum setting_use use);
 
 #endif

@@ -17,11 +17,21 @@ KINDS = {"TEXT": "text", "LIST": "list", "MODE": "octal", "SIZE": "size", "DURAT
          "BOOL": "true | false"}
 
 
-class Names(dict):
-    """Every bare word of a row is its own name."""
+class Word(str):
+    """A bare word of a row is its own name, and so is what is made of words: BY_LIMIT(burst), PRINT | HASH."""
 
+    def __call__(self, *arguments):
+        return self
+
+    def __or__(self, other):
+        return self
+
+    __ror__ = __or__
+
+
+class Names(dict):
     def __missing__(self, name):
-        return name
+        return Word(name)
 
 
 def rows(table, macro):
@@ -60,7 +70,7 @@ def settings():
 
 def policy_settings():
     lines = []
-    for _id, name, _algorithms, takers, text in rows("limit/policy_settings.def", "POLICY_SETTING"):
+    for _id, name, *_columns, takers, text in rows("limit/policy_settings.def", "POLICY_SETTING"):
         where = [] if takers == "every policy" else [f"In {takers}."]
         lines += [f".It Cm {name}", *where, roff(text)]
     return lines

@@ -3,140 +3,108 @@
 #include <inttypes.h>
 
 #include "base/units.h"
-#include "limit/calendar.h"
+#include "limit/policy_setting.h"
 
 /* Where a line of a limit begins: of one that stands straight in its policy, and of one in a list. */
 #define STRAIGHT "    "
-#define IN_LIST  "        "
+#define IN_ITEM  "        "
 
 /* Between quotes; what is not printable escaped. */
-static void print_quoted(FILE *out, const char *text)
+static void print_quoted(FILE *out, struct slice text)
 {
     fputc('"', out);
-    for (; *text != '\0'; text++) {
-        if ((unsigned char)*text < 0x20 || *text == 0x7f)
-            fprintf(out, "\\x%02x", (unsigned)*text);
+    for (size_t i = 0; i < text.len; i++) {
+        if (text.data[i] < 0x20 || text.data[i] == 0x7f)
+            fprintf(out, "\\x%02x", (unsigned)text.data[i]);
         else
-            fprintf(out, "%s%c", *text == '"' || *text == '\\' ? "\\" : "", *text);
+            fprintf(out, "%s%c", text.data[i] == '"' || text.data[i] == '\\' ? "\\" : "", text.data[i]);
     }
     fputc('"', out);
 }
 
-static void print_algorithm(FILE *out, const struct limit *limit, const char *indent)
+static void print_parts(FILE *out, const struct key_format *format, key_parts parts)
 {
-    if (limit_ops(limit)->is_compat) {
-        char prefix[KEY_HEAD_MAX];
-        fprintf(out, "%scompat: %s\n", indent, limit_ops(limit)->name);
-        snprintf(prefix, sizeof prefix, "%.*s", (int)limit->key_head_len - 1, limit->key_head);
-        fprintf(out, "%skey_prefix: ", indent);
-        print_quoted(out, prefix);
-        fprintf(out, "\n");
-        return;
-    }
-    fprintf(out, "%salgorithm: %s\n", indent, limit_ops(limit)->name);
-    if (limit_is_fixed_window(limit))
-        fprintf(out, "%sstart: %s\n", indent, limit->algo == ALGO_FIRST_HIT ? "first_hit" : "aligned");
-    if (limit_is_fixed_window(limit) || limit->algo == ALGO_SLIDING_LOG)
-        fprintf(out, "%scount_denied: %s\n", indent, limit->count_denied ? "true" : "false");
-}
-
-static void print_by(FILE *out, const struct limit *limit, const char *indent)
-{
-    const struct key_format *format = limit->policy->format;
     const char *between = "";
-    fprintf(out, "%sby: [", indent);
+    fputc('[', out);
     for (int i = 0; i < format->n_parts; i++) {
-        if (!(limit->parts & 1U << i)) continue;
-        fprintf(out, "%s\"%.*s\"", between, (int)format->names[i].len, (const char *)format->names[i].data);
+        if (!(parts & 1U << i)) continue;
+        fputs(between, out);
+        print_quoted(out, format->names[i]);
         between = ", ";
     }
-    fprintf(out, "]\n");
+    fputc(']', out);
 }
 
-static void print_calendar(FILE *out, const struct calendar *calendar, const char *indent)
-{
-    fprintf(out, "%swindow: %s\n", indent, calendar_unit_name(calendar));
-    fprintf(out, "%stimezone: %s\n", indent, calendar_zone_name(calendar));
-    if (calendar_unit(calendar) == CALENDAR_WEEK)
-        fprintf(out, "%sweek_start: %s\n", indent, calendar_week_start_name(calendar));
-}
-
-static void print_limit(FILE *out, const struct limit *limit, const char *indent)
+static void print_value(FILE *out, const struct setting_value *value, const struct policy *policy)
 {
     char text[UNITS_TEXT_MAX];
-    print_algorithm(out, limit, indent);
-    if (limit->shared) print_by(out, limit, indent);
-    fprintf(out, "%slimit: %" PRId64 "\n", indent, limit->limit);
-    if (limit->calendar != NULL)
-        print_calendar(out, limit->calendar, indent);
-    else
-        fprintf(out, "%s%s: %s\n", indent, limit->algo == ALGO_CONCURRENCY ? "slot_ttl" : "window",
-                units_print_duration(text, limit->window_us));
-    if (limit_is_bucket(limit) && limit->limit > 0) fprintf(out, "%sburst: %" PRId64 "\n", indent, limit->burst);
-    if (limit->algo == ALGO_LEAKY_BUCKET)
-        fprintf(out, "%smax_wait: %s\n", indent, units_print_duration(text, limit->max_wait_us));
+    switch (value->kind) {
+    case VALUE_SPAN: fputs(units_print_duration(text, value->number), out); break;
+    case VALUE_FLAG: fputs(value->number != 0 ? "true" : "false", out); break;
+    case VALUE_WORD: fwrite(value->text.data, 1, value->text.len, out); break;
+    case VALUE_TEXT: print_quoted(out, value->text); break;
+    case VALUE_PARTS: print_parts(out, policy->format, (key_parts)value->number); break;
+    default: fprintf(out, "%" PRId64, value->number);
+    }
 }
 
+/* What the algorithm has in place of a number may be less than anybody can write: the burst of a limit of 0. */
+static bool can_be_written(const struct setting_value *value)
+{
+    const struct policy_setting *setting = &policy_settings[value->field];
+    return value->kind != VALUE_COUNT || value->number >= setting->min;
+}
+
+static void print_values(FILE *out, const char *indent, const struct setting_value *values, size_t n,
+                         const struct policy *policy)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!can_be_written(&values[i])) continue;
+        fprintf(out, "%s%s: ", values[i].field == FIELD_NAME ? "      - " : indent,
+                policy_settings[values[i].field].name);
+        print_value(out, &values[i], policy);
+        fputc('\n', out);
+    }
+}
+
+/* The limits of a policy or of its candidate, as the list of this name where they are one. */
 static void print_limits(FILE *out, const char *list, const struct policy *policy)
 {
-    if (policy->limits[0].name[0] == '\0') {
-        print_limit(out, &policy->limits[0], STRAIGHT);
-        return;
-    }
-    fprintf(out, "    %s:\n", list);
+    struct setting_value values[N_POLICY_FIELDS];
+    bool is_list = policy->limits[0].name[0] != '\0';
+    if (is_list) fprintf(out, "    %s:\n", list);
     for (uint16_t i = 0; i < policy->n_limits; i++) {
-        fprintf(out, "      - name: \"%s\"\n", policy->limits[i].name);
-        print_limit(out, &policy->limits[i], IN_LIST);
+        size_t n = policy_setting_limit_values(&policy->limits[i], USE_PRINT, values);
+        print_values(out, is_list ? IN_ITEM : STRAIGHT, values, n, policy);
     }
 }
 
-static bool has_phase(const struct policy *policy)
+/* Without its burst, an override's would follow its limit. */
+static bool is_overridden(enum policy_field field, const struct limit *limit, const struct limit *base)
 {
-    for (uint16_t i = 0; i < policy->n_limits; i++)
-        if (policy->limits[i].phase) return true;
-    return policy->candidate != NULL && has_phase(policy->candidate);
+    bool differs = policy_setting_number(field, limit) != policy_setting_number(field, base);
+    switch (field) {
+    case FIELD_LIMIT: return true;
+    case FIELD_BURST: return limit->limit > 0;
+    case FIELD_WINDOW: return differs;
+    default: return differs && limit->limit > 0;
+    }
 }
 
-/* The numbers of an override: a limit's, as `name` of each limit, or NULL where it is not to be said. */
-typedef const char *number_text(const struct limit *limit, const struct limit *base, char *out);
-
-static const char *limit_text(const struct limit *limit, const struct limit *base, char *out)
+/* One setting of an override: by itself, or in a map by the limits' names. */
+static void print_overridden(FILE *out, enum policy_field field, const struct policy *variant)
 {
-    (void)base;
-    snprintf(out, UNITS_TEXT_MAX, "%" PRId64, limit->limit);
-    return out;
-}
-
-/* Also where it is the base's: without it, it would be the limit. */
-static const char *burst_text(const struct limit *limit, const struct limit *base, char *out)
-{
-    (void)base;
-    snprintf(out, UNITS_TEXT_MAX, "%" PRId64, limit->burst);
-    return limit_is_bucket(limit) && limit->limit > 0 ? out : NULL;
-}
-
-static const char *window_text(const struct limit *limit, const struct limit *base, char *out)
-{
-    return limit->window_us != base->window_us ? units_print_duration(out, limit->window_us) : NULL;
-}
-
-static const char *max_wait_text(const struct limit *limit, const struct limit *base, char *out)
-{
-    bool differs = limit->max_wait_us != base->max_wait_us && limit->limit > 0;
-    return differs ? units_print_duration(out, limit->max_wait_us) : NULL;
-}
-
-static void print_number(FILE *out, const char *name, const struct policy *variant, number_text *text_of)
-{
-    char text[UNITS_TEXT_MAX];
     bool is_list = variant->base->limits[0].name[0] != '\0';
     const char *before = "";
     for (uint16_t i = 0; i < variant->n_limits; i++) {
         const struct limit *limit = &variant->limits[i];
-        if (text_of(limit, &variant->base->limits[i], text) == NULL) continue;
-        if (before[0] == '\0') fprintf(out, "        %s: %s", name, is_list ? "{" : "");
+        if (!policy_setting_takes(field, limit) || !is_overridden(field, limit, &variant->base->limits[i])) continue;
+
+        const struct setting_value value = {.kind = policy_settings[field].kind,
+                                            .number = policy_setting_number(field, limit)};
+        if (before[0] == '\0') fprintf(out, "        %s: %s", policy_settings[field].name, is_list ? "{" : "");
         if (is_list) fprintf(out, "%s\"%s\": ", before, limit->name);
-        fprintf(out, "%s", text);
+        print_value(out, &value, variant);
         before = ", ";
     }
     if (before[0] != '\0') fprintf(out, "%s\n", is_list ? "}" : "");
@@ -148,36 +116,25 @@ static void print_overrides(FILE *out, const struct overrides *overrides)
     for (size_t i = 0; i < overrides->n; i++) {
         const struct override *item = &overrides->items[i];
         fprintf(out, "      - %s: ", item->is_pattern ? "match" : "key");
-        print_quoted(out, item->text);
-        fprintf(out, "\n");
+        print_quoted(out, slice_of(item->text));
+        fputc('\n', out);
         if (item->variant->unlimited) fprintf(out, "        unlimited: true\n");
-        print_number(out, "limit", item->variant, limit_text);
-        print_number(out, "window", item->variant, window_text);
-        print_number(out, "burst", item->variant, burst_text);
-        print_number(out, "max_wait", item->variant, max_wait_text);
+        for (size_t field = 0; field < N_POLICY_FIELDS; field++)
+            if (policy_settings[field].uses & USE_OVERRIDE)
+                print_overridden(out, (enum policy_field)field, item->variant);
     }
 }
 
 void policy_print(FILE *out, const struct policy *policy)
 {
-    char text[UNITS_TEXT_MAX];
+    struct setting_value values[N_POLICY_FIELDS];
     fprintf(out, "  \"%s\":\n", policy->name);
     if (policy->unlimited) {
         fprintf(out, "    unlimited: true\n");
         return;
     }
-    if (policy->format != NULL) {
-        fprintf(out, "    key_format: ");
-        print_quoted(out, policy->format->text);
-        fprintf(out, "\n");
-    }
     print_limits(out, "limits", policy);
     if (policy->candidate != NULL) print_limits(out, "candidate", policy->candidate);
-    if (has_phase(policy)) fprintf(out, "    phase: true\n");
+    print_values(out, STRAIGHT, values, policy_setting_policy_values(policy, USE_PRINT, values), policy);
     if (policy->overrides != NULL) print_overrides(out, policy->overrides);
-    if (policy_has_debt(policy)) fprintf(out, "    debt: true\n");
-    fprintf(out, "    on_failure: %s\n", on_failure_name(policy->on_failure));
-    fprintf(out, "    deadline: %s\n", units_print_duration(text, (int64_t)policy->deadline_ms * 1000));
-    fprintf(out, "    idempotency_window: %s\n", units_print_duration(text, (int64_t)policy->idempotency_ms * 1000));
-    fprintf(out, "    shadow: %s\n", policy->shadow ? "true" : "false");
 }

@@ -6,31 +6,22 @@
  */
 #include "server/policies.h"
 
+#include <stdio.h>
 #include <string.h>
 
-#include "limit/calendar.h"
+#include "limit/policy_setting.h"
 
 enum {
     OVERRIDES_ROOM = 1 << 20, /* bytes of one answer for the overrides of all policies; a client takes 4 MiB */
     OVERRIDE_SIZE = 48,       /* bytes of one beside its text and its limits, at most */
     CHANGE_SIZE = 176,        /* of one limit that it changes */
+    NAME_SIZE = 32,           /* of a setting, and its unit */
 };
-
-static bool may_count_denied(const struct limit *limit)
-{
-    return limit_is_fixed_window(limit) || limit->algo == ALGO_SLIDING_LOG;
-}
 
 static void pack_word(struct packer *packer, const char *name, const char *text)
 {
     pack_text(packer, name);
     pack_text(packer, text);
-}
-
-static void pack_number(struct packer *packer, const char *name, int64_t number)
-{
-    pack_text(packer, name);
-    pack_int(packer, number);
 }
 
 static void pack_count(struct packer *packer, const char *name, uint64_t count)
@@ -39,81 +30,70 @@ static void pack_count(struct packer *packer, const char *name, uint64_t count)
     pack_uint(packer, count);
 }
 
-static void pack_flag(struct packer *packer, const char *name, bool flag)
+static void pack_parts(struct packer *packer, const struct key_format *format, key_parts parts)
 {
-    pack_text(packer, name);
-    pack_bool(packer, flag);
-}
-
-static void pack_by(struct packer *packer, const struct limit *limit)
-{
-    const struct key_format *format = limit->policy->format;
-    pack_text(packer, "by");
-    pack_array(packer, (uint32_t)__builtin_popcount(limit->parts));
+    pack_array(packer, (uint32_t)__builtin_popcount(parts));
     for (int i = 0; i < format->n_parts; i++)
-        if (limit->parts & 1U << i) pack_str_of(packer, &format->names[i], 1);
+        if (parts & 1U << i) pack_str_of(packer, &format->names[i], 1);
 }
 
-static bool is_week(const struct limit *limit)
+/* Durations are in whole milliseconds, rounded up, and their names say so. */
+static void pack_value(struct packer *packer, const struct setting_value *value, const struct policy *policy)
 {
-    return limit->calendar != NULL && calendar_unit(limit->calendar) == CALENDAR_WEEK;
-}
+    char name[NAME_SIZE];
+    bool is_span = value->kind == VALUE_SPAN;
+    snprintf(name, sizeof name, "%s%s", policy_settings[value->field].name, is_span ? "_ms" : "");
+    pack_text(packer, name);
 
-static void pack_calendar(struct packer *packer, const struct calendar *calendar)
-{
-    pack_word(packer, "window", calendar_unit_name(calendar));
-    pack_word(packer, "timezone", calendar_zone_name(calendar));
-    if (calendar_unit(calendar) != CALENDAR_WEEK) return;
-    pack_word(packer, "week_start", calendar_week_start_name(calendar));
-}
-
-/* "window_ms", or what a limit has in its place. */
-static const char *window_name(const struct limit *limit)
-{
-    return limit->algo == ALGO_CONCURRENCY ? "slot_ttl_ms" : "window_ms";
+    switch (value->kind) {
+    case VALUE_SPAN: pack_int(packer, div_up(value->number, 1000)); break;
+    case VALUE_FLAG: pack_bool(packer, value->number != 0); break;
+    case VALUE_WORD:
+    case VALUE_TEXT: pack_str_of(packer, &value->text, 1); break;
+    case VALUE_PARTS: pack_parts(packer, policy->format, (key_parts)value->number); break;
+    default: pack_int(packer, value->number);
+    }
 }
 
 void policies_pack_limit(struct packer *packer, const struct limit *limit, uint32_t n_more)
 {
-    const struct algo_ops *ops = limit_ops(limit);
-    bool is_named = limit->name[0] != '\0', is_leaky = limit->algo == ALGO_LEAKY_BUCKET;
-    pack_map(packer, 3U + is_named + limit->shared + limit_is_bucket(limit) + is_leaky + limit_is_fixed_window(limit) +
-                         may_count_denied(limit) + limit->phase + (limit->calendar != NULL) + is_week(limit) + n_more);
-    if (is_named) pack_word(packer, "name", limit->name);
-    if (limit->shared) pack_by(packer, limit);
-    pack_word(packer, ops->is_compat ? "compat" : "algorithm", ops->name);
-    pack_number(packer, "limit", limit->limit);
-    if (limit->calendar != NULL)
-        pack_calendar(packer, limit->calendar);
-    else
-        pack_number(packer, window_name(limit), div_up(limit->window_us, 1000));
-    if (limit_is_bucket(limit)) pack_number(packer, "burst", limit->full);
-    if (is_leaky) pack_number(packer, "max_wait_ms", div_up(limit->max_wait_us, 1000));
-    if (limit_is_fixed_window(limit))
-        pack_word(packer, "start", limit->algo == ALGO_FIRST_HIT ? "first_hit" : "aligned");
-    if (may_count_denied(limit)) pack_flag(packer, "count_denied", limit->count_denied);
-    if (limit->phase) pack_flag(packer, "phase", true);
+    struct setting_value values[N_POLICY_FIELDS];
+    size_t n = policy_setting_limit_values(limit, USE_ANSWER, values);
+
+    pack_map(packer, (uint32_t)n + limit->phase + n_more);
+    for (size_t i = 0; i < n; i++) pack_value(packer, &values[i], limit->policy);
+    if (!limit->phase) return;
+    pack_text(packer, "phase"); /* the policy's setting, but only such limits have it */
+    pack_bool(packer, true);
 }
 
-/* A limit of a variant: its numbers that are not those of the policy's own. */
+/* The numbers of a variant's limit that are not those of the policy's own. */
+static size_t changes(const struct limit *limit, const struct limit *base, struct setting_value ret[N_POLICY_FIELDS])
+{
+    struct setting_value values[N_POLICY_FIELDS];
+    size_t n_values = policy_setting_limit_values(limit, USE_ANSWER, values), n = 0;
+    for (size_t i = 0; i < n_values; i++) {
+        const enum policy_field field = values[i].field;
+        if (!(policy_settings[field].uses & USE_OVERRIDE)) continue;
+        if (policy_setting_number(field, limit) != policy_setting_number(field, base)) ret[n++] = values[i];
+    }
+    return n;
+}
+
 static void pack_change(struct packer *packer, const struct limit *limit, const struct limit *base)
 {
+    struct setting_value values[N_POLICY_FIELDS];
     bool is_named = limit->name[0] != '\0';
-    bool has_limit = limit->limit != base->limit, has_window = limit->window_us != base->window_us;
-    bool has_burst = limit_is_bucket(limit) && limit->full != base->full,
-         has_wait = limit->max_wait_us != base->max_wait_us;
-    pack_map(packer, 0U + is_named + has_limit + has_window + has_burst + has_wait);
+    size_t n = changes(limit, base, values);
+    pack_map(packer, (uint32_t)n + is_named);
     if (is_named) pack_word(packer, "name", limit->name);
-    if (has_limit) pack_number(packer, "limit", limit->limit);
-    if (has_window) pack_number(packer, window_name(limit), div_up(limit->window_us, 1000));
-    if (has_burst) pack_number(packer, "burst", limit->full);
-    if (has_wait) pack_number(packer, "max_wait_ms", div_up(limit->max_wait_us, 1000));
+    for (size_t i = 0; i < n; i++) pack_value(packer, &values[i], limit->policy);
 }
 
 static bool is_changed(const struct limit *limit, const struct limit *base)
 {
-    return limit->limit != base->limit || limit->window_us != base->window_us || limit->full != base->full ||
-           limit->max_wait_us != base->max_wait_us;
+    struct setting_value values[N_POLICY_FIELDS];
+    return changes(limit, base, values) > 0;
 }
 
 static void pack_override(struct packer *packer, const struct override *item)
@@ -123,7 +103,8 @@ static void pack_override(struct packer *packer, const struct override *item)
     pack_map(packer, 2);
     pack_word(packer, item->is_pattern ? "match" : "key", item->text);
     if (variant->unlimited) {
-        pack_flag(packer, "unlimited", true);
+        pack_text(packer, "unlimited");
+        pack_bool(packer, true);
         return;
     }
     for (uint16_t i = 0; i < variant->n_limits; i++)
@@ -161,19 +142,15 @@ static void pack_limits(struct packer *packer, const char *name, const struct po
 
 static void pack_policy(struct packer *packer, const struct policy *policy, size_t *overrides_room)
 {
-    bool has_format = policy->format != NULL, has_overrides = policy->overrides != NULL;
-    bool debt = policy_has_debt(policy);
+    struct setting_value values[N_POLICY_FIELDS];
+    size_t n = policy_setting_policy_values(policy, USE_ANSWER, values);
     const struct policy *candidate = policy->candidate;
-    pack_map(packer, 8U + policy->shadow + debt + has_format + (has_overrides ? 2U : 0U) + policy->unlimited +
-                         (candidate != NULL ? 5U : 0U));
+    bool has_overrides = policy->overrides != NULL;
+
+    pack_map(packer, (uint32_t)n + 6U + (has_overrides ? 2U : 0U) + (candidate != NULL ? 5U : 0U));
     pack_word(packer, "name", policy->name);
     pack_count(packer, "version", policy->version);
-    pack_word(packer, "on_failure", on_failure_name(policy->on_failure));
-    pack_count(packer, "deadline_ms", policy->deadline_ms);
-    if (debt) pack_flag(packer, "debt", true);
-    if (policy->shadow) pack_flag(packer, "shadow", true);
-    if (policy->unlimited) pack_flag(packer, "unlimited", true);
-    if (has_format) pack_word(packer, "key_format", policy->format->text);
+    for (size_t i = 0; i < n; i++) pack_value(packer, &values[i], policy);
     if (has_overrides) pack_overrides(packer, policy->overrides, overrides_room);
     pack_limits(packer, "limits", policy);
     pack_count(packer, "allowed", policy->counts->allowed);

@@ -37,7 +37,8 @@
 --   RESET, RELEASE, RENEW  of each key 1 it was there, 0 not, -1 it has a foreign type and stays as it is
 --   on loaded states  used and second integer of each limit, as seen before it is charged and after what the op gave
 --            back; with a record 0, or 1 (these are the states of the first admission) or 2 (it was admitted under
---            other policies: these are the states of now), when, and how many units each limit was charged then;
+--            other policies: these are the states of now), when, and how many units each limit was charged then (REFUND:
+--            gave back), RESERVE: the low and the high half of the first one's id and its ms; without an admission 0;
 --            SETTLE: 0 it was held, 1 it is settled already, 2 it has ended, 3 nobody can know any more, and the
 --            most that any limit gave back; REFUND: what each limit gave back; of a check: a wait of each log
 --   used -1  the key holds a foreign type: nothing is done by who asks for it
@@ -58,7 +59,8 @@
 --   @refund    key, used, extra, more, units, charged_at -> gives, extra; takes them out   (logs; nothing is charged yet)
 -- Anything that is not exactly an algorithm's own format counts as fresh, so that one broken value cannot fail a batch.
 --
--- An idempotency record: <I7 time> <I4 version>, per limit <I7 used> <I7 second integer> <I7 units>.
+-- An idempotency record: <I7 time> <I4 version>, per limit <I7 used> <I7 second integer> <I7 units>; RESERVE: <c8 id> <I7 ms
+-- until it ends>.
 -- The reservations of a policy and key: a ZSET by their ends in ms, <c8 id> <I7 units> <I7 when charged, us>; what was
 -- settled is a tombstone, <c8 id>, for a minute longer. It expires a minute after the last of them. A day is the longest:
 -- what seems to end later than one from now keeps neither a tombstone nor the list for longer.
@@ -219,7 +221,7 @@ for _ = 1, n_ops do
             local known, again, n_noted = nil, 0, 0
             if record > 0 then known = raws[record] end
             if known then
-                n_noted = (#known - 11) / 21
+                n_noted = (#known - (kind == RESERVE and 26 or 11)) / 21
                 if n_noted < 1 or n_noted > 16 or n_noted % 1 > 0 then
                     n_bad = n_bad + 1
                 else
@@ -231,6 +233,8 @@ for _ = 1, n_ops do
                         if was_extra > largest then largest = was_extra end
                         if units > largest then largest = units end
                     end
+                    local _, last = unp('<I4I7', known, #known - 10) -- RESERVE: its ms; else a part of what is above
+                    if kind == RESERVE and last > largest then largest = last end
                     if largest > 9007199254740991 then -- no script writes such numbers, and no daemon takes them
                         n_bad = n_bad + 1
                     elseif begins + keep_ms * 1000 > now then
@@ -241,6 +245,9 @@ for _ = 1, n_ops do
 
             -- give back what has ended, and what the op itself says
             local settled, foreign = 2, false
+            if kind == REFUND and record > 0 and not known and call('EXISTS', K[record]) == 1 then
+                intact, foreign = false, true -- before anything is given back
+            end
             if kind >= RESERVE and again == 0 then
                 local ended, own, own_made = {}, 0, made
                 if list > 0 then
@@ -348,7 +355,7 @@ for _ = 1, n_ops do
                         tuple = tuple + 1
                     end
                 else
-                    local charged = 0
+                    local charged = kind == REFUND and intact and 1 or 0
                     for j = 1, members do charged = charged + admitted * costs[j] end
                     if charged > 0 then
                         text = pack('<I7I4', now, version)
@@ -356,8 +363,10 @@ for _ = 1, n_ops do
                             local i = at[j]
                             local used = useds[i]
                             if logs[i] == SLIDING_LOG and charges[i] > 0 and used > capacities[i] then used = capacities[i] end
-                            text = text .. pack('<I7I7I7', used, extras[i] or 0, admitted * costs[j])
+                            local units = kind == REFUND and backs[j] or admitted * costs[j]
+                            text = text .. pack('<I7I7I7', used, extras[i] or 0, units)
                         end
+                        if kind == RESERVE then text = text .. pack('<c8I7', id, ends) end
                     end
                     local expiry = fmt('%.0f', now_ms + keep_ms + 1)
                     if text and known then
@@ -373,6 +382,12 @@ for _ = 1, n_ops do
                     elseif text then
                         raws[record] = text
                     end
+                end
+                if kind == RESERVE then
+                    local low, high, first_ends = 0, 0, 0
+                    if again > 0 then low, high, first_ends = unp('<I4I4I7', known, #known - 14) end
+                    reply[n_reply + 1], reply[n_reply + 2], reply[n_reply + 3] = low, high, first_ends
+                    n_reply = n_reply + 3
                 end
                 record = record + 1
             end
@@ -392,7 +407,7 @@ for _ = 1, n_ops do
                 reply[n_reply + 1], reply[n_reply + 2] = settled, most
                 n_reply = n_reply + 2
             elseif kind == REFUND then
-                for j = 1, members do reply[n_reply + j] = backs[j] end
+                for j = 1, members do reply[n_reply + j] = again == 0 and backs[j] or 0 end
                 n_reply = n_reply + members
             end
 

@@ -38,13 +38,13 @@ static const struct command commands[] = {
     {"check-many", "check_many", "POLICY KEY [COST] , ...", "charge several, each on its own", 2, INT_MAX,
      POLICY_KEY_COST, report_many, 0, 1, true, SHAPE_ALL},
     {"refund", "refund", "POLICY KEY UNITS", "give back UNITS that were charged", 3, 3, POLICY_KEY_COST, report_change,
-     0, 0, false, SHAPE_PLAIN},
+     OPTION_DEADLINE | OPTION_REQUEST_ID, 0, false, SHAPE_PLAIN},
     {"reset", "reset", "POLICY KEY", "forget what POLICY knows of KEY", 2, 2, POLICY_KEY_COST, report_removed, 0, 0,
      false, SHAPE_PLAIN},
 
     {.name = "Charge an estimate, and the truth later:"},
     {"reserve", "reserve", "POLICY KEY UNITS", "charge an estimate; prints the reservation", 3, 3, POLICY_KEY_COST,
-     report_reserved, OPTION_DEADLINE | OPTION_TTL, 1, true, SHAPE_PLAIN},
+     report_reserved, OPTION_DEADLINE | OPTION_TTL | OPTION_REQUEST_ID, 1, true, SHAPE_PLAIN},
     {"settle",
      "settle",
      "RESERVATION UNITS",
@@ -140,30 +140,32 @@ static void print_help(FILE *out)
         else
             fprintf(out, "  %-10s %-23s  %s\n", command->name, command->arguments, command->help);
     }
-    fputs("\nOptions of every command:\n"
-          "  -s, --socket SOCKET      the daemon's socket; else $RATELIMIT_SOCKET, else " RATELIMIT_DEFAULT_SOCKET "\n"
-          "      --json               print the answer as one JSON object\n"
-          "      --timeout DURATION   give up after this long, such as 50ms or 2s (the default)\n"
-          "  -h, --help\n"
-          "      --version            of ratelimitctl itself\n"
-          "\nOptions of some:\n"
-          "      --wait[=DURATION]    check, acquire: when denied, wait and ask again, for at most DURATION\n"
-          "      --at-most N          check: charge as many units as there are, up to N, in place of COST\n"
-          "      --max-wait DURATION  check: the longest delay that will do where the policy shapes; else denied\n"
-          "      --request-id ID      check, check-all: asked again with the same ID, it is charged once\n"
-          "      --deadline DURATION  check, check-all, reserve: the daemon answers by then, without its store if it "
-          "must\n"
-          "      --ttl DURATION       reserve: settled within this time, or given back (1m)\n"
-          "      --all                stats: every counter and gauge\n"
-          "\nOptions come before the command, or between it and POLICY. From POLICY on everything is an argument, so a "
-          "key may\n"
-          "begin with a dash; -- ends the options earlier. POLICY is a name or, where the daemon allows it, settings:\n"
-          "'{algorithm: token_bucket, limit: 10, window: 1m}'. A comma between the checks of check-all and check-many "
-          "is\n"
-          "an argument of its own.\n"
-          "\nExit status: 0 allowed or done, 1 denied, 2 usage, 3 daemon not reachable, 4 the daemon answered with an\n"
-          "error, 5 the answer could not be written; 130 interrupted while waiting.\n",
-          out);
+    fputs(
+        "\nOptions of every command:\n"
+        "  -s, --socket SOCKET      the daemon's socket; else $RATELIMIT_SOCKET, else " RATELIMIT_DEFAULT_SOCKET "\n"
+        "      --json               print the answer as one JSON object\n"
+        "      --timeout DURATION   give up after this long, such as 50ms or 2s (the default)\n"
+        "  -h, --help\n"
+        "      --version            of ratelimitctl itself\n"
+        "\nOptions of some:\n"
+        "      --wait[=DURATION]    check, acquire: when denied, wait and ask again, for at most DURATION\n"
+        "      --at-most N          check: charge as many units as there are, up to N, in place of COST\n"
+        "      --max-wait DURATION  check: the longest delay that will do where the policy shapes; else denied\n"
+        "      --request-id ID      check, check-all, reserve, refund: asked again with the same ID, it is done once\n"
+        "      --deadline DURATION  check, check-all, reserve, refund: the daemon answers by then, without its store "
+        "if it "
+        "must\n"
+        "      --ttl DURATION       reserve: settled within this time, or given back (1m)\n"
+        "      --all                stats: every counter and gauge\n"
+        "\nOptions come before the command, or between it and POLICY. From POLICY on everything is an argument, so a "
+        "key may\n"
+        "begin with a dash; -- ends the options earlier. POLICY is a name or, where the daemon allows it, settings:\n"
+        "'{algorithm: token_bucket, limit: 10, window: 1m}'. A comma between the checks of check-all and check-many "
+        "is\n"
+        "an argument of its own.\n"
+        "\nExit status: 0 allowed or done, 1 denied, 2 usage, 3 daemon not reachable, 4 the daemon answered with an\n"
+        "error, 5 the answer could not be written; 130 interrupted while waiting.\n",
+        out);
 }
 
 static const struct command *find_command(const char *name)

@@ -161,7 +161,7 @@ static uint8_t *append_number(uint8_t *to, size_t number)
 /* At most so many bytes has the name of the check's idempotency record. */
 static size_t record_name_max(const struct check *check)
 {
-    size_t len = strlen("notes1:") + NUMBER_MAX + 1 + check->request_id.len;
+    size_t len = strlen("reserve1:") + 1 + NAME_MAX_LEN + NUMBER_MAX + 1 + check->request_id.len;
     for (uint16_t i = 0; i < check->n_parts; i++)
         len += NAME_MAX_LEN + sizeof CANDIDATE_MARK + NUMBER_MAX + 1 + check->parts[i].key.len + 1;
     return len;
@@ -170,7 +170,8 @@ static size_t record_name_max(const struct check *check)
 /* Memory for all that the check must keep: keys, the ids of shared limits, the record's name. NULL without. */
 static uint8_t *bytes_for(struct check *check)
 {
-    size_t len = check->request_id.len > 0 ? record_name_max(check) : 0;
+    bool is_named = check->request_id.len > 0 && check->op.kind != OP_ACQUIRE; /* a slot's id is its connection's */
+    size_t len = is_named ? record_name_max(check) : 0;
     for (uint16_t i = 0; i < check->n_parts; i++)
         len += check->parts[i].key.len * (1U + check->parts[i].policy->n_joined);
     if (len <= CHECK_INLINE_BYTES) return check->inline_bytes;
@@ -196,17 +197,27 @@ static struct op_member *members_for(struct check *check)
     return check->all_members;
 }
 
-/* `note1:POLICY:LEN:KEY:ID`, of several parts `notes1:N:` and the same of each: no two questions have one name. */
+/* What the name of a record begins with: an id of one method is none of another's. */
+static const char *record_head(const struct check *check)
+{
+    if (check->op.kind == OP_RESERVE) return "reserve1:";
+    if (check->op.kind == OP_REFUND) return "refund1:";
+    return check->n_parts > 1 ? "notes1:" : "note1:";
+}
+
+/* `note1:POLICY:LEN:KEY:ID` (of a named limit `POLICY/LIMIT`), of several parts `notes1:N:` and the same of each: no
+ * two questions have one name. */
 static void name_record(struct check *check, uint8_t *to)
 {
     uint8_t *start = to;
-    bool several = check->n_parts > 1;
-    to = several ? append(to, "notes1:", strlen("notes1:")) : append(to, "note1:", strlen("note1:"));
-    if (several) to = append(append_number(to, check->n_parts), ":", 1);
+    const char *head = record_head(check);
+    to = append(to, head, strlen(head));
+    if (check->n_parts > 1) to = append(append_number(to, check->n_parts), ":", 1);
 
     for (uint16_t i = 0; i < check->n_parts; i++) {
         const struct part *part = &check->parts[i];
         to = append(to, part->policy->name, strlen(part->policy->name));
+        if (check->only != NULL) to = append(append(to, "/", 1), check->only->name, strlen(check->only->name));
         if (part->policy->is_candidate) to = append(to, CANDIDATE_MARK, strlen(CANDIDATE_MARK));
         to = append(append_number(append(to, ":", 1), part->key.len), ":", 1);
         to = append(append(to, part->key.data, part->key.len), ":", 1);
@@ -336,7 +347,7 @@ int check_seal(struct check *check)
     for (uint16_t i = 0; check->is_merged && i < op->n_members; i++) /* no list of reservations is one key's then */
         op->members[i].hold_key = (struct slice){NULL, 0};
 
-    if (check->request_id.len > 0) name_record(check, bytes);
+    if (check->request_id.len > 0 && op->kind != OP_ACQUIRE) name_record(check, bytes);
     if (check->at_most > 0) op->at_most = check_asked(check, check->parts);
     if (op->kind == OP_RESERVE || op->kind == OP_SETTLE) op->hold = &check->hold;
     return 0;

@@ -174,7 +174,7 @@ static void answer_acquire(struct check *check)
 {
     const struct decision *decision = &check->parts->decision;
     if (check->error == ERROR_NONE && decision->allowed)
-        slot_held(check->slot, decision->source == SOURCE_LOCAL);
+        slot_held(check->slot, decision);
     else
         slot_leave(check->slot);
 }
@@ -236,7 +236,7 @@ static void note_reservation(const struct check *check)
     if (check->op.kind == OP_SETTLE) {
         counters.reservations_settled += !hold->ended;
         reservations_forget(&engine->reservations, hold->id);
-    } else if (check->op.kind == OP_RESERVE && hold->held) {
+    } else if (check->op.kind == OP_RESERVE && hold->held && !hold->is_known) {
         counters.reservations_made++;
         if (engine->clock->manual) return; /* no timer knows when the limits' now is moved */
         if (!start_timer(check, engine->clock->mono_us)) counters.reservations_untimed++;
@@ -274,12 +274,13 @@ static void cancel(const struct check *reserve)
 }
 
 /* The store has let go of an OP_RESERVE. Where its owner has left, or has another answer, nobody will settle what it
- * made: it is cancelled. Where the connection was lost there may be a reservation all the same. */
+ * made: it is cancelled, unless a request id lets the owner ask for it again. Where the connection was lost there may
+ * be a reservation all the same. */
 static void follow_up_reserve(struct check *check, enum op_outcome outcome)
 {
     const struct op *op = &check->op;
     int64_t now_us = check->engine->clock->mono_us;
-    if (outcome == OP_DECIDED && check->hold.held && check->state != CHECK_WAITING) cancel(check);
+    if (outcome == OP_DECIDED && check->hold.held && check->state != CHECK_WAITING && op->note.len == 0) cancel(check);
     if (outcome != OP_DOWN || !op->sent || check->engine->closing) return;
 
     /* Redis may still come to it, until the batch's time is over: it ends that much later. */
@@ -457,6 +458,7 @@ int engine_acquires(struct engine *engine, struct check *check, struct slot_owne
     counters.overloaded += check->slot == NULL;
     if (check->slot == NULL) return -1;
     check->op.slot = check->slot->id;
+    check->request_id = (struct slice){NULL, 0}; /* the slot has it */
     return 0;
 }
 

@@ -29,7 +29,10 @@ int slots_init(struct slots *slots, const struct clock *clock, struct store *sto
     list_init(&slots->idle);
     heap_init(&slots->due);
     deadlines_init(&slots->locals);
-    return map_init(&slots->by_id, options->max);
+    if (map_init(&slots->by_id, options->max) < 0) return -1;
+    if (map_init(&slots->by_request, options->max) == 0) return 0;
+    map_fini(&slots->by_id);
+    return -1;
 }
 
 void slots_fini(struct slots *slots)
@@ -37,6 +40,7 @@ void slots_fini(struct slots *slots)
     CHECK(slots->n == 0);
     for (struct list *it; (it = list_pop_front(&slots->idle)) != NULL;) mem_free(LIST_ITEM(it, struct slot, all_link));
     map_fini(&slots->by_id);
+    map_fini(&slots->by_request);
     heap_fini(&slots->due);
     deadlines_fini(&slots->locals);
 }
@@ -88,6 +92,32 @@ static uint8_t *copy(uint8_t *to, struct slice from, struct slice *ret)
     return to + from.len;
 }
 
+static uint64_t hash_request(struct slice request_id)
+{
+    return hash_keyed(request_id.data, request_id.len);
+}
+
+/* 0, or -1 without memory. */
+static int keep_request(struct slot *slot, struct slice id)
+{
+    struct slot_request *request = mem_zalloc(sizeof *request + id.len);
+    if (request == NULL) return -1;
+    request->slot = slot;
+    request->len = (uint8_t)id.len; /* at most REQUEST_ID_MAX */
+    memcpy(request->id, id.data, id.len);
+    map_insert(&slot->slots->by_request, &request->node, hash_request(id));
+    slot->request = request;
+    return 0;
+}
+
+static void forget_request(struct slot *slot)
+{
+    if (slot->request == NULL) return;
+    map_remove(&slot->slots->by_request, &slot->request->node);
+    mem_free(slot->request);
+    slot->request = NULL;
+}
+
 /* The members that are limits of slots; returns how many. */
 static uint16_t pick(const struct op *op, struct op_member *ret)
 {
@@ -131,10 +161,11 @@ struct slot *slots_new(struct slots *slots, const struct check *check, struct sl
     list_init(&slot->link);
     list_init(&slot->all_link);
     deadline_init(&slot->local);
-    if (heap_push(&slots->due, &slot->due, INT64_MAX) < 0) {
+    if (heap_reserve(&slots->due) < 0 || (check->request_id.len > 0 && keep_request(slot, check->request_id) < 0)) {
         mem_free(slot);
         return NULL;
     }
+    heap_push(&slots->due, &slot->due, INT64_MAX);
     fill(slot, check, members, n);
     make_id(slots, slot->id);
     owner->n++;
@@ -251,6 +282,7 @@ static void unhold(struct slot *slot)
     slot->in_store |= slot->in_doubt;
     slot->owner->n--;
     slot->owner = NULL;
+    forget_request(slot);
     leave_local(slot);
     list_remove(&slot->all_link);
     list_push_back(&slot->slots->left, &slot->all_link);
@@ -376,7 +408,7 @@ void slot_doubt(struct slot *slot)
     slot->in_store |= slot->owner == NULL;
 }
 
-void slot_held(struct slot *slot, bool in_local)
+void slot_held(struct slot *slot, const struct decision *decision)
 {
     struct slots *slots = slot->slots;
     CHECK(slot->owner != NULL && !slot->is_held);
@@ -387,7 +419,8 @@ void slot_held(struct slot *slot, bool in_local)
     counters.slots++;
     counters.slots_acquired++;
     if (slot->in_store) renew_later(slot);
-    if (in_local) renew_local_later(slot);
+    if (decision->source == SOURCE_LOCAL) renew_local_later(slot);
+    if (slot->request != NULL) slot->request->decision = *decision;
 }
 
 void slot_leave(struct slot *slot)
@@ -420,6 +453,20 @@ struct slot *slots_find(const struct slots *slots, const struct slot_owner *owne
     for (; node != NULL; node = map_next_same(node)) {
         struct slot *slot = CONTAINER_OF(node, struct slot, node);
         if (memcmp(slot->id, id.data, SLOT_ID_LEN) == 0) return slot->owner == owner ? slot : NULL;
+    }
+    return NULL;
+}
+
+struct slot *slots_find_request(const struct slots *slots, const struct slot_owner *owner, const char *policy,
+                                struct slice key, struct slice request_id)
+{
+    struct map_node *node = map_first(&slots->by_request, hash_request(request_id));
+    for (; node != NULL; node = map_next_same(node)) {
+        const struct slot_request *request = CONTAINER_OF(node, struct slot_request, node);
+        struct slot *slot = request->slot;
+        if (slot->owner == owner && slice_eq(slice_of(slot->policy->name), slice_of(policy)) &&
+            slice_eq(slot->key, key) && slice_eq((struct slice){request->id, request->len}, request_id))
+            return slot;
     }
     return NULL;
 }

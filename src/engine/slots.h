@@ -38,14 +38,15 @@ struct slot_owner {
 };
 
 struct slot {
-    struct map_node node;     /* in by_id, while held */
-    struct list link;         /* in its owner's, while held */
-    struct list all_link;     /* in slots->held, then in slots->left, then in slots->idle */
-    struct heap_node due;     /* always in slots->due: when the store is to be asked */
-    struct deadline local;    /* set while the failure table holds it: when to renew that */
-    struct slots *slots;      /* not owned */
-    struct slot_owner *owner; /* not owned; NULL: left */
-    struct policy_set *set;   /* one reference */
+    struct map_node node;         /* in by_id, while held */
+    struct slot_request *request; /* owned; the request id it was asked for with; NULL = none */
+    struct list link;             /* in its owner's, while held */
+    struct list all_link;         /* in slots->held, then in slots->left, then in slots->idle */
+    struct heap_node due;         /* always in slots->due: when the store is to be asked */
+    struct deadline local;        /* set while the failure table holds it: when to renew that */
+    struct slots *slots;          /* not owned */
+    struct slot_owner *owner;     /* not owned; NULL: left */
+    struct policy_set *set;       /* one reference */
     const struct policy *policy;
     struct slice key; /* the client's; its bytes stand behind the members */
     char id[SLOT_ID_LEN];
@@ -62,6 +63,15 @@ struct slot {
     struct op_member members[]; /* its concurrency limits */
 };
 
+/* A slot that was asked for with a request id: who asks with it again on its connection gets the same answer. */
+struct slot_request {
+    struct map_node node; /* in by_request, until the slot is left */
+    struct slot *slot;
+    struct decision decision; /* the answer, once the slot is held */
+    uint8_t len;
+    uint8_t id[];
+};
+
 struct slots_options {
     uint32_t max;           /* held at once */
     uint32_t max_per_owner; /* held at once, or asked for */
@@ -74,6 +84,7 @@ struct slots {
     struct policy_set *set;    /* the present policies; not owned */
     struct slots_options options;
     struct map by_id;
+    struct map by_request; /* struct slot_request */
     struct list held;
     struct list left;
     struct list idle; /* kept for later; all of the common size */
@@ -99,16 +110,20 @@ enum slots_cap slots_cap_reached(const struct slots *slots, const struct slot_ow
 
 /* For `check`, a sealed OP_ACQUIRE. NULL: a bound is reached, or memory is short. */
 struct slot *slots_new(struct slots *slots, const struct check *check, struct slot_owner *owner);
-void slot_taken(struct slot *slot);               /* the store has admitted it, however late */
-void slot_doubt(struct slot *slot);               /* the store may have admitted it: its answer is lost */
-void slot_held(struct slot *slot, bool in_local); /* its owner is told that it is allowed */
-void slot_leave(struct slot *slot);               /* its owner does not have it any more, or never will */
-void slot_settle(struct slot *slot);              /* after n_out or in_store has changed */
+void slot_taken(struct slot *slot); /* the store has admitted it, however late */
+void slot_doubt(struct slot *slot); /* the store may have admitted it: its answer is lost */
+void slot_held(struct slot *slot, const struct decision *decision); /* its owner learns that it is allowed */
+void slot_leave(struct slot *slot);  /* its owner does not have it any more, or never will */
+void slot_settle(struct slot *slot); /* after n_out or in_store has changed */
 
 uint16_t slot_fill_members(const struct slot *slot, struct op_member *members); /* returns how many */
 
 /* The slot that `owner` holds under this id; NULL where there is none. */
 struct slot *slots_find(const struct slots *slots, const struct slot_owner *owner, struct slice id);
+
+/* The slot that `owner` holds, or has asked for, with this policy, key and request id; NULL where there is none. */
+struct slot *slots_find_request(const struct slots *slots, const struct slot_owner *owner, const char *policy,
+                                struct slice key, struct slice request_id);
 
 int64_t slots_next_due(const struct slots *slots); /* CLOCK_MONOTONIC us; INT64_MAX = nothing to do */
 void slots_run(struct slots *slots);               /* renew what is due, and give back what could not be before */

@@ -228,12 +228,19 @@ static bool meets(const struct limit *limit, const struct key_format *format, st
            key_format_same(&a, &b, limit->parts);
 }
 
-const struct limit *policy_meeting(const struct policy *a, struct slice key_a, const struct policy *b,
-                                   struct slice key_b)
+static bool same_numbers(const struct limit *a, const struct limit *b)
+{
+    return a->limit == b->limit && a->window_us == b->window_us && a->burst == b->burst &&
+           a->max_wait_us == b->max_wait_us;
+}
+
+const struct limit *policy_conflict(const struct policy *a, struct slice key_a, const struct policy *b,
+                                    struct slice key_b)
 {
     if ((a->base != NULL ? a->base : a) != (b->base != NULL ? b->base : b)) return NULL;
     for (uint16_t i = 0; i < a->n_limits && i < b->n_limits; i++)
-        if (meets(&a->limits[i], a->format, key_a, key_b)) return &a->limits[i];
+        if (!same_numbers(&a->limits[i], &b->limits[i]) && meets(&a->limits[i], a->format, key_a, key_b))
+            return &a->limits[i];
     return NULL;
 }
 

@@ -94,9 +94,10 @@ static inline const struct policy *policy_for_key(const struct policy *policy, s
     return variant != NULL ? variant : policy;
 }
 
-/* The first limit that would charge one counter for both keys, be they asked of policies or variants; NULL: none. */
-const struct limit *policy_meeting(const struct policy *a, struct slice key_a, const struct policy *b,
-                                   struct slice key_b);
+/* The first limit that would charge one counter for both keys, by other numbers for the one than for the other because of
+ * an override; NULL: none. */
+const struct limit *policy_conflict(const struct policy *a, struct slice key_a, const struct policy *b,
+                                    struct slice key_b);
 
 /* The first of its limits that is 0 and so denies always; NULL where there is none. */
 const struct limit *policy_zero_limit(const struct policy *policy);

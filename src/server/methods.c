@@ -6,6 +6,8 @@
  */
 #include "server/methods.h"
 
+#include <inttypes.h>
+
 #include "base/counters.h"
 #include "base/log.h"
 #include "server/check_list.h"
@@ -131,18 +133,21 @@ static int run_refund(struct session *session, uint64_t msgid, struct params *pa
     int status = params_counter(params, check->parts, &check->only);
     if (status == 0) status = params_units(params, check->parts);
     if (status == 0) status = refuse_refund(params, check->parts->policy, check->only);
+    if (status == 0) status = params_refund_options(params, check);
     return request_go(check->owner, params, status);
 }
 
 /* ---- lists ---- */
 
-static int fail_met(const struct params *member, const struct limit *limit, int index)
+/* Parts that share a counter charge it once, with their sum: by one number, not by two. */
+static int refuse_conflict(const struct params *params, const struct part *member, const struct part *other)
 {
-    const char *slash = limit->name[0] != '\0' ? "/" : "";
-    return params_fail(
-        member, ERROR_BAD_REQUEST,
-        "charges the same counter of %s%s%s as checks[%d], which its key shares; ask for both with one cost",
-        limit->policy->name, slash, limit->name, index);
+    const struct limit *limit = policy_conflict(member->policy, member->key, other->policy, other->key);
+    if (limit == NULL) return 0;
+    return params_fail(params, ERROR_BAD_REQUEST,
+                       "shares the counter of %s%s%s with checks[%u], where an override has other numbers; ask for "
+                       "one of them apart",
+                       limit->policy->name, limit->name[0] != '\0' ? "/" : "", limit->name, other->place);
 }
 
 /* Of how many limits is a member of a check_all? An unlimited one counts as one. */
@@ -164,8 +169,7 @@ static int refuse_member(const struct request *request, const struct params *par
             n_limits += n_limits_of(other->policy);
             if (other->policy == member->policy && slice_eq(other->key, member->key))
                 return params_fail(params, ERROR_BAD_REQUEST, "is the same policy and key as checks[%u]", other->place);
-            const struct limit *met = policy_meeting(member->policy, member->key, other->policy, other->key);
-            if (met != NULL) return fail_met(params, met, (int)other->place);
+            if (refuse_conflict(params, member, other) != 0) return -1;
         }
     }
     if (n_limits <= POLICY_LIMITS_MAX) return 0;
@@ -181,35 +185,54 @@ static struct check *find_enforced(const struct request *request)
     return NULL;
 }
 
-int methods_add_member(struct request *request, struct params *params, uint32_t index)
+/* A member of a check_many is a check of its own. */
+static int add_to_many(struct request *request, struct params *member)
 {
-    struct params member;
-    struct part part = {.cost = 1};
-    if (params_member(params, index, &member) != 0) return -1;
-    int status = params_target(&member, &part);
-    if (status == 0) status = refuse_slots(&member, part.policy);
-    if (status == 0) status = params_cost(&member, &part);
-    if (status == 0 && request->form == REQUEST_ALL) status = refuse_member(request, &member, &part);
-    if (status != 0) {
-        policy_set_unref(part.set);
-        return -1;
-    }
-    params->pull = member.pull;
+    struct check *check = request_add(request, OP_CHECK);
+    if (check == NULL) return params_fail_overloaded(member);
 
-    bool joins = request->form == REQUEST_ALL && !part.policy->shadow;
-    struct check *check = joins ? find_enforced(request) : NULL;
+    check->parts->cost = 1;
+    int status = params_target(member, check->parts);
+    if (status == 0) status = refuse_slots(member, check->parts->policy);
+    return status == 0 ? params_member_options(member, check) : status;
+}
+
+/* A member of a check_all is a part of one check; one in shadow is a check of its own. */
+static int add_to_all(struct request *request, struct params *member)
+{
+    struct part part = {.cost = 1};
+    int status = params_target(member, &part);
+    if (status == 0) status = refuse_slots(member, part.policy);
+    if (status == 0) status = params_cost(member, &part);
+    if (status == 0) status = refuse_member(request, member, &part);
+    if (status != 0) goto err;
+
+    struct check *check = part.policy->shadow ? NULL : find_enforced(request);
     struct part *added = check != NULL ? request_add_part(request, check) : NULL;
     if (check == NULL) {
         check = request_add(request, OP_CHECK);
         added = check != NULL ? check->parts : NULL;
     }
     if (added == NULL) {
-        policy_set_unref(part.set);
-        return params_fail_overloaded(&member);
+        params_fail_overloaded(member);
+        goto err;
     }
     part.place = added->place;
     *added = part;
     return 0;
+
+err:
+    policy_set_unref(part.set);
+    return -1;
+}
+
+int methods_add_member(struct request *request, struct params *params, uint32_t index)
+{
+    struct params member;
+    if (params_member(params, index, &member) != 0) return -1;
+    int status = request->form == REQUEST_ALL ? add_to_all(request, &member) : add_to_many(request, &member);
+    if (status == 0) params->pull = member.pull;
+    return status;
 }
 
 static int add_members(struct request *request, struct params *params, uint32_t n)
@@ -242,6 +265,22 @@ static int run_check_many(struct session *session, uint64_t msgid, struct params
     return request_go(request, params, add_members(request, params, n));
 }
 
+/* What keys that share a counter ask for together may be more than one check may charge. */
+static int refuse_sums(const struct params *params, const struct check *check)
+{
+    for (uint16_t i = 0; check->is_merged && i < check->op.n_members; i++) {
+        const struct op_member *member = &check->op.members[i];
+        const struct limit *limit = member->limit;
+        if (member->cost > limit->max_cost && member->cost <= limit->full)
+            return params_fail(params, ERROR_BAD_COST,
+                               "cost: the checks whose keys share %s%s%s ask for %" PRId64
+                               " together, and one request may charge it at most %" PRId64,
+                               limit->policy->name, limit->name[0] != '\0' ? "/" : "", limit->name, member->cost,
+                               limit->max_cost);
+    }
+    return 0;
+}
+
 static int run_check_all(struct session *session, uint64_t msgid, struct params *params)
 {
     uint32_t n;
@@ -251,6 +290,8 @@ static int run_check_all(struct session *session, uint64_t msgid, struct params 
     if (request == NULL) return params_fail_overloaded(params);
     int status = add_members(request, params, n);
     if (status == 0) status = params_all_options(params, request->first);
+    for (struct check *check = request->first; status == 0 && check != NULL; check = check->next)
+        status = check_seal(check) == 0 ? refuse_sums(params, check) : params_fail_overloaded(params);
     return request_go(request, params, status);
 }
 
@@ -269,8 +310,26 @@ static int fail_no_slot(const struct session *session, const struct params *para
     }
 }
 
+/* The request's id is that of a slot which this connection holds: the first answer again. */
+static int answer_slot_again(struct request *request, const struct params *params, const struct slot *slot)
+{
+    struct session *session = request->session;
+    size_t start;
+    if (!slot->is_held)
+        return request_go(request, params,
+                          params_fail(params, ERROR_BAD_REQUEST,
+                                      "request_id: an acquire with it is under way on this connection; wait for its "
+                                      "answer"));
+    struct packer packer = session_answer(session, request->msgid, &start);
+    reply_slot(&packer, &slot->request->decision, slot->id, request->as_arrays);
+    request_drop(request);
+    session_answered(session, &packer, start);
+    return 0;
+}
+
 static int run_acquire(struct session *session, uint64_t msgid, struct params *params)
 {
+    struct slots *slots = engine_slots(session->home->engine);
     struct check *check = begin(session, msgid, params, OP_ACQUIRE);
     if (check == NULL) return -1;
 
@@ -280,6 +339,11 @@ static int run_acquire(struct session *session, uint64_t msgid, struct params *p
     if (status == 0 && !has_slots(part->policy))
         status = params_fail(params, ERROR_UNSUPPORTED, "policy: has no concurrency limit; use check");
     if (status == 0) status = params_acquire_options(params, check);
+    if (status == 0 && check->request_id.len > 0) {
+        const struct slot *slot =
+            slots_find_request(slots, &session->slots, part->policy->name, part->key, check->request_id);
+        if (slot != NULL) return answer_slot_again(check->owner, params, slot);
+    }
     if (status == 0 && check_seal(check) < 0) status = params_fail_overloaded(params);
     if (status == 0 && engine_acquires(session->home->engine, check, &session->slots) != 0)
         status = fail_no_slot(session, params);
@@ -403,12 +467,12 @@ static int run_test_clock(struct session *session, uint64_t msgid, struct params
 /* The most asked first. */
 static const struct method methods[] = {
     {"check", "policy, key [, cost or options]", 2, 3, run_check, false},
-    {"check_many", "[[policy, key [, cost]], ...]", 1, 1, run_check_many, false},
+    {"check_many", "[[policy, key [, cost or options]], ...]", 1, 1, run_check_many, false},
     {"check_all", "[[policy, key [, cost]], ...] [, options]", 1, 2, run_check_all, false},
     {"peek", "policy, key [, cost]", 2, 3, run_peek, false},
     {"explain", "policy, key [, cost]", 2, 3, run_explain, false},
     {"reset", "policy, key", 2, 2, run_reset, false},
-    {"refund", "policy, key, units", 3, 3, run_refund, false},
+    {"refund", "policy, key, units [, options]", 3, 4, run_refund, false},
     {"reserve", "policy, key, estimate [, options]", 3, 4, reserve_run, false},
     {"settle", "reservation, actual", 2, 2, settle_run, false},
     {"cancel", "reservation", 1, 1, cancel_run, false},

@@ -234,7 +234,9 @@ static int read_units(struct params *params, const char *name, int64_t least, in
 
 int params_units(struct params *params, struct part *ret)
 {
-    return read_units(params, "units", 1, &ret->cost);
+    if (read_units(params, "units", 1, &ret->cost) != 0) return -1;
+    params->n--;
+    return 0;
 }
 
 /* The options of check, check_all, hello and reserve: each is read by its number here. */
@@ -253,6 +255,10 @@ enum {
     OPTIONS_OF_CHECK = 1U << OPTION_COST | 1U << OPTION_DEADLINE_MS | 1U << OPTION_MAX_WAIT_MS |
                        1U << OPTION_REQUEST_ID | 1U << OPTION_AT_MOST,
     OPTIONS_OF_ALL = 1U << OPTION_DEADLINE_MS | 1U << OPTION_REQUEST_ID,
+    OPTIONS_OF_MEMBER = 1U << OPTION_COST | 1U << OPTION_REQUEST_ID,
+    OPTIONS_OF_REFUND = 1U << OPTION_DEADLINE_MS | 1U << OPTION_REQUEST_ID,
+    OPTIONS_OF_RESERVE = 1U << OPTION_DEADLINE_MS | 1U << OPTION_TTL_MS | 1U << OPTION_REQUEST_ID,
+    OPTIONS_OF_ACQUIRE = 1U << OPTION_DEADLINE_MS | 1U << OPTION_REQUEST_ID,
 };
 
 static const char *const option_names[N_OPTIONS] = {"cost",       "deadline_ms", "max_wait_ms", "decision",
@@ -336,6 +342,13 @@ int params_cost_or_options(struct params *params, struct check *check)
     return read_check_options(params, OPTIONS_OF_CHECK, "cost or options: must be an integer or a map", check);
 }
 
+int params_member_options(struct params *params, struct check *check)
+{
+    enum pull_type type = params->n > 0 ? pull_type(&params->pull) : PULL_NIL;
+    if (type != PULL_MAP) return params_cost(params, check->parts);
+    return read_check_options(params, OPTIONS_OF_MEMBER, "", check);
+}
+
 int params_all_options(struct params *params, struct check *first)
 {
     if (read_check_options(params, OPTIONS_OF_ALL, "options: must be a map", first) != 0) return -1;
@@ -348,12 +361,17 @@ int params_all_options(struct params *params, struct check *first)
 
 int params_acquire_options(struct params *params, struct check *check)
 {
-    return read_check_options(params, 1U << OPTION_DEADLINE_MS, "options: must be a map", check);
+    return read_check_options(params, OPTIONS_OF_ACQUIRE, "options: must be a map", check);
+}
+
+int params_refund_options(struct params *params, struct check *check)
+{
+    return read_check_options(params, OPTIONS_OF_REFUND, "options: must be a map", check);
 }
 
 int params_reserve_options(struct params *params, struct check *check)
 {
-    return read_check_options(params, 1U << OPTION_DEADLINE_MS | 1U << OPTION_TTL_MS, "options: must be a map", check);
+    return read_check_options(params, OPTIONS_OF_RESERVE, "options: must be a map", check);
 }
 
 int params_slot(struct params *params, struct slice *ret_id)

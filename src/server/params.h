@@ -54,13 +54,17 @@ int params_cost_or_options(struct params *params, struct check *check);
 int params_all_options(struct params *params, struct check *first);
 /* units: at least 1; into ret->cost. */
 int params_units(struct params *params, struct part *ret);
-/* [, options] of acquire: deadline_ms. */
+/* [, cost or options] of a member of a check_many: cost and request_id. */
+int params_member_options(struct params *params, struct check *check);
+/* [, options] of refund: deadline_ms and request_id. */
+int params_refund_options(struct params *params, struct check *check);
+/* [, options] of acquire: deadline_ms and request_id. */
 int params_acquire_options(struct params *params, struct check *check);
 /* The id of a slot. */
 int params_slot(struct params *params, struct slice *ret_id);
 /* [, options] of hello. */
 int params_hello(struct params *params, bool *ret_arrays);
-/* estimate, as ret->cost; [, options] of reserve: deadline_ms, ttl_ms. */
+/* estimate, as ret->cost; [, options] of reserve: deadline_ms, ttl_ms, request_id. */
 int params_estimate(struct params *params, struct part *ret);
 int params_reserve_options(struct params *params, struct check *check);
 /* actual units. */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "limit/lease_list.h"
 #include "limit/policy.h"
 
 /* FIELD(name): the order is part of the protocol; add at the end. */
@@ -209,6 +210,14 @@ void reply_decision(struct packer *packer, const struct decision *decision, int6
     if (!decision->shadow_denied) return;
     pack_text(packer, "shadow_denied");
     pack_bool(packer, true);
+}
+
+void reply_slot(struct packer *packer, const struct decision *decision, const char *slot, bool as_array)
+{
+    enum { COST = 1 };
+    reply_decision(packer, decision, COST, as_array, 1);
+    pack_text(packer, "slot");
+    pack_str(packer, (struct slice){(const uint8_t *)slot, SLOT_ID_LEN});
 }
 
 void reply_removed(struct packer *packer, bool removed)

@@ -17,6 +17,8 @@
  * it, a name and a value each: they end the map, or fill the map that ends the array. */
 void reply_decision(struct packer *packer, const struct decision *decision, int64_t cost, bool as_array,
                     uint32_t n_more);
+/* The answer of an acquire that is allowed; the slot's id has SLOT_ID_LEN bytes. */
+void reply_slot(struct packer *packer, const struct decision *decision, const char *slot, bool as_array);
 void reply_removed(struct packer *packer, bool removed);   /* the answer of reset */
 void reply_released(struct packer *packer, bool released); /* the answer of release */
 void reply_fields(struct packer *packer);                  /* the names of the array's places */

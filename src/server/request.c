@@ -121,10 +121,10 @@ static void pack_check(struct packer *packer, const struct request *request, con
         pack_int(packer, check->refunded);
         break;
     case OP_ACQUIRE:
-        reply_decision(packer, decision, part->cost, request->as_arrays, decision->allowed);
-        if (!decision->allowed) break;
-        pack_text(packer, "slot");
-        pack_str(packer, (struct slice){(const uint8_t *)check->slot->id, SLOT_ID_LEN});
+        if (decision->allowed)
+            reply_slot(packer, decision, check->slot->id, request->as_arrays);
+        else
+            reply_decision(packer, decision, part->cost, request->as_arrays, 0);
         break;
     default: reply_decision(packer, decision, default_granted(check), request->as_arrays, 0); break;
     }

@@ -160,7 +160,7 @@ static uint32_t n_integers_of(const struct op *op, enum batch_kind kind)
         const struct algo_ops *ops = limit_ops(op->members[i].limit);
         n += (uint32_t)ops->has_s2 + (ops->has_wait && kind_is_check(kind));
     }
-    if (op->note.len > 0) n += 2U + op->n_members;
+    if (op->note.len > 0) n += 2U + op->n_members + (kind == KIND_RESERVE ? 3U : 0U);
     return n + (kind == KIND_SETTLE ? 2 : kind == KIND_REFUND ? op->n_members : 0);
 }
 

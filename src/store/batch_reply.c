@@ -35,6 +35,7 @@ struct seen {
 struct tuple {
     bool is_foreign, is_implausible;
     int64_t again, again_us, settled, back;
+    int64_t id_low, id_high, ttl_ms; /* of the reservation that was made then */
     struct seen seen[BATCH_KEYS_MAX];
 };
 
@@ -91,7 +92,12 @@ static int take_record(struct reading *reading, const struct batch_item *item, s
     if (take(reading, 0, REPLY_MAX, &tuple->again_us) < 0) return -1;
     for (uint16_t i = 0; i < item->op->n_members; i++)
         if (take(reading, 0, REPLY_MAX, &tuple->seen[i].units) < 0) return -1;
-    return 0;
+    if (item->kind != KIND_RESERVE) return 0;
+
+    int64_t least_ms = tuple->again != AGAIN_NOT;
+    if (take(reading, 0, UINT32_MAX, &tuple->id_low) < 0 || take(reading, 0, UINT32_MAX, &tuple->id_high) < 0)
+        return -1;
+    return take(reading, least_ms, HOLD_TTL_MAX_MS, &tuple->ttl_ms);
 }
 
 static int take_returned(struct reading *reading, const struct batch_item *item, struct tuple *tuple)
@@ -102,8 +108,11 @@ static int take_returned(struct reading *reading, const struct batch_item *item,
         int64_t held = tuple->settled == SETTLED_NOW ? op->hold->units : 0;
         return take(reading, 0, op->hold->actual < held ? held - op->hold->actual : 0, &tuple->back);
     }
-    for (uint16_t i = 0; item->kind == KIND_REFUND && i < op->n_members; i++)
-        if (take(reading, 0, op->members[i].cost, &tuple->seen[i].units) < 0) return -1;
+    for (uint16_t i = 0; item->kind == KIND_REFUND && i < op->n_members; i++) {
+        int64_t units, most = tuple->again == AGAIN_NOT ? op->members[i].cost : 0;
+        if (take(reading, 0, most, &units) < 0) return -1;
+        if (tuple->again == AGAIN_NOT) tuple->seen[i].units = units; /* else the record says it */
+    }
     return 0;
 }
 
@@ -256,11 +265,34 @@ static void answer_settle(const struct reading *reading, const struct batch_item
     hold->ended = tuple->settled != SETTLED_NOW;
 }
 
-static void answer_reserve(const struct reading *reading, struct op *op)
+static void answer_reserve(const struct reading *reading, const struct tuple *tuple, struct op *op)
 {
-    op->hold->held = true;
-    for (uint16_t i = 0; i < op->n_members; i++) op->hold->held &= op->members[i].decision.allowed;
-    op->hold->made_us = reading->now_us;
+    struct op_hold *hold = op->hold;
+    hold->held = true;
+    for (uint16_t i = 0; i < op->n_members; i++) hold->held &= op->members[i].decision.allowed;
+    hold->made_us = reading->now_us;
+    hold->is_known = tuple->again != AGAIN_NOT;
+    if (!hold->is_known) return;
+
+    hold->id = (uint64_t)tuple->id_high << 32 | (uint64_t)tuple->id_low;
+    hold->units = tuple->seen[0].units;
+    hold->made_us = tuple->again_us;
+    hold->ttl_ms = tuple->ttl_ms;
+}
+
+/* A refund's answer is a peek of nothing after it: where that was before, with the states as they were then. */
+static void answer_refund(const struct reading *reading, const struct batch_item *item, const struct tuple *tuple,
+                          struct op *op)
+{
+    for (uint16_t i = 0; i < op->n_members; i++) {
+        struct op_member *member = &op->members[i];
+        struct run run = *run_of(reading, item, i);
+        if (tuple->again == AGAIN_AS_THEN)
+            limit_run_here(&run, member->limit, member->key, member->max_wait_us, tuple->again_us);
+        answer_state(&run, &tuple->seen[i], 0, member);
+        member->refunded = tuple->seen[i].units;
+        if (member->decision.reset_after_ms < 0) op->outcome = OP_STORE_ERROR;
+    }
 }
 
 /* Which keys of a peek hold a foreign type? It has no key of its own that could be to blame instead. */
@@ -291,14 +323,14 @@ static void answer_op(struct reading *reading, struct batch_item *item, struct o
         answer_check(reading, item, tuple.seen, op);
     else if (item->kind == KIND_SETTLE)
         answer_settle(reading, item, &tuple, op);
-    if (item->kind == KIND_RESERVE) answer_reserve(reading, op);
+    else if (item->kind == KIND_REFUND)
+        answer_refund(reading, item, &tuple, op);
+    if (item->kind == KIND_RESERVE) answer_reserve(reading, &tuple, op);
 
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
         member->found = tuple.seen[i].s1 == 1; /* of a slot */
-        if (item->kind == KIND_REFUND) member->refunded = tuple.seen[i].units;
-        if (item->kind == KIND_REFUND || item->kind == KIND_SWEEP)
-            answer_state(run_of(reading, item, i), &tuple.seen[i], 0, member);
+        if (item->kind == KIND_SWEEP) answer_state(run_of(reading, item, i), &tuple.seen[i], 0, member);
     }
 }
 

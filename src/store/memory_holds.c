@@ -171,7 +171,7 @@ enum submit memory_reserve(struct memory_store *memory, struct op *op)
     struct memory_entry *entry = open_holds(memory, op);
     if (entry == NULL) return SUBMIT_OVERLOAD;
     enum submit result = memory_decide(memory, op);
-    if (result == SUBMIT_DECIDED && is_admitted(op)) {
+    if (result == SUBMIT_DECIDED && is_admitted(op) && !op->hold->is_known) {
         struct op_hold *hold = op->hold;
         hold->held = true;
         hold->made_us = memory->clock->wall_us;

@@ -91,6 +91,8 @@ struct memory_note *memory_notes_add(struct memory_notes *notes, const struct op
         .until_us = now_us + (int64_t)op->note_ms * 1000,
         .version = op_version(op),
         .generation = notes->generation,
+        .hold_id = op->hold != NULL ? op->hold->id : 0,
+        .hold_ttl_ms = op->hold != NULL ? op->hold->ttl_ms : 0,
         .name_len = (uint32_t)op->note.len,
         .n_members = op->n_members,
     };

@@ -27,6 +27,8 @@ struct memory_note {
     int64_t at_us, until_us; /* of the limits' now */
     uint32_t version;        /* op_version() */
     uint32_t generation;
+    uint64_t hold_id; /* of an OP_RESERVE */
+    int64_t hold_ttl_ms;
     uint32_t name_len;
     uint16_t n_members;
     struct memory_noted members[]; /* and the name behind them */

@@ -200,16 +200,23 @@ static void evict(struct memory_store *memory)
     if (memory->counted) counters.memory_evicted++;
 }
 
+/* The op's record, its members for the caller to fill; NULL without memory. */
+static struct memory_note *add_note(struct memory_store *memory, const struct op *op)
+{
+    size_t n_evicted;
+    struct memory_note *note = memory_notes_add(&memory->notes, op, memory->clock->wall_us, &n_evicted);
+    if (note != NULL && memory->counted) counters.memory_evicted += n_evicted;
+    return note;
+}
+
 /* An admission that was charged something is remembered. 0, or -1 without memory. */
 static int remember(struct memory_store *memory, const struct op *op)
 {
     bool any = false;
-    size_t n_evicted;
     for (size_t i = 0; i < op->n_members; i++) any |= memory->seats[i].units > 0;
     if (!any) return 0;
-    struct memory_note *note = memory_notes_add(&memory->notes, op, memory->clock->wall_us, &n_evicted);
+    struct memory_note *note = add_note(memory, op);
     if (note == NULL) return -1;
-    if (memory->counted) counters.memory_evicted += n_evicted;
     for (size_t i = 0; i < op->n_members; i++) {
         const struct seat *seat = &memory->seats[i];
         note->members[i] = (struct memory_noted){seat->seen1, seat->seen2, seat->units};
@@ -225,7 +232,8 @@ static void answer_as_then(struct op *op, const struct memory_note *note)
         const struct memory_noted *noted = &note->members[i];
         struct run run;
         limit_run_here(&run, member->limit, member->key, member->max_wait_us, note->at_us);
-        limit_answer_again(&run, noted->s1, noted->s2, noted->units, noted->units, &member->decision);
+        int64_t charged = op->kind == OP_REFUND ? 0 : noted->units;
+        limit_answer_again(&run, noted->s1, noted->s2, charged, charged, &member->decision);
     }
 }
 
@@ -235,8 +243,24 @@ static void answer_otherwise(const struct memory_store *memory, struct op *op, c
     for (size_t i = 0; i < op->n_members; i++) {
         const struct seat *seat = &memory->seats[i];
         const struct memory_noted *noted = &note->members[i < note->n_members ? i : note->n_members - 1U];
-        limit_answer_again(&seat->run, seat->seen1, seat->seen2, 0, noted->units, &op->members[i].decision);
+        int64_t granted = op->kind == OP_REFUND ? 0 : noted->units;
+        limit_answer_again(&seat->run, seat->seen1, seat->seen2, 0, granted, &op->members[i].decision);
     }
+}
+
+/* What the first one gave back, or reserved. */
+static void take_known(struct op *op, const struct memory_note *note)
+{
+    for (size_t i = 0; i < op->n_members && op->kind == OP_REFUND; i++)
+        op->members[i].refunded = note->members[i < note->n_members ? i : note->n_members - 1U].units;
+    if (op->kind != OP_RESERVE) return;
+
+    struct op_hold *hold = op->hold;
+    hold->held = hold->is_known = true;
+    hold->id = note->hold_id;
+    hold->units = note->members[0].units;
+    hold->made_us = note->at_us;
+    hold->ttl_ms = note->hold_ttl_ms;
 }
 
 static int decide(struct memory_store *memory, struct op *op)
@@ -258,6 +282,8 @@ static int decide(struct memory_store *memory, struct op *op)
  */
 static int refund(struct memory_store *memory, struct op *op)
 {
+    struct memory_note *note = op->note.len > 0 ? add_note(memory, op) : NULL;
+    if (op->note.len > 0 && note == NULL) return -1;
     for (size_t i = 0; i < op->n_members; i++) {
         struct seat *seat = &memory->seats[i];
         struct op_member *member = &op->members[i];
@@ -265,6 +291,7 @@ static int refund(struct memory_store *memory, struct op *op)
         struct state *state = state_of(seat);
         int64_t s1 = seat->seen1, s2 = seat->seen2;
         member->refunded = ops->refund(&seat->run, state, &s1, &s2, member->cost, seat->run.now_us);
+        if (note != NULL) note->members[i] = (struct memory_noted){s1, s2, member->refunded};
         bool changed = member->refunded > 0 || seat->keep < 0, fresh = s1 == 0 && s2 == 0 && state->log == NULL;
         limit_decide(&seat->run, &s1, &s2, 0, true, 0, &member->decision);
         if (!changed) continue;
@@ -294,6 +321,7 @@ enum submit memory_decide(struct memory_store *memory, struct op *op)
     int result = 0;
     const struct memory_note *note = NULL;
     if (op->note.len > 0) note = memory_notes_find(&memory->notes, op, memory->clock->wall_us);
+    if (note != NULL) take_known(op, note);
     if (note != NULL && note->version == op_version(op) && note->n_members == op->n_members) {
         answer_as_then(op, note);
         return SUBMIT_DECIDED;

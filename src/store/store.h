@@ -77,6 +77,7 @@ struct op_hold {
     int64_t actual;  /* OP_SETTLE: what was used; 0 = it is cancelled */
     /* results */
     bool held;        /* OP_RESERVE: admitted, and a hold was made */
+    bool is_known;    /* OP_RESERVE: by an op of the same record before: all of this is that one's */
     bool ended;       /* OP_SETTLE: no such hold was there any more: its units are back already */
     int64_t refunded; /* OP_SETTLE: of that, the most that any limit had to give back */
     int64_t charged;  /* OP_SETTLE: to every limit */
@@ -111,8 +112,9 @@ struct op {
     /* OP_CHECK: as many units as fit, up to this many and at most each limit's max_cost, the costs being 1; 0 = the
      * costs as they are. */
     int64_t at_most;
-    /* OP_CHECK: the name under which an admission is remembered for note_ms: a check of that name in that time is
-     * charged nothing and gets the first one's answer. Empty = none. Bytes alive until `done`. */
+    /* OP_CHECK, OP_RESERVE, OP_REFUND: the name under which an admission (or what was given back) is remembered for
+     * note_ms: an op of that name in that time changes nothing and gets the first one's answer, and hold. Empty = none.
+     * Bytes alive until `done`. */
     struct slice note;
     uint32_t note_ms;
     int64_t now_us;          /* result of OP_CHECK and OP_PEEK: the store's time, in us since the epoch */

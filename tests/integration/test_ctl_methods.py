@@ -148,3 +148,10 @@ def test_explain(daemon):
     assert done.returncode == DONE and left(daemon.ctl("peek", "ten", "a")) == 7
     daemon.ctl("check", INLINE, "a", 3)
     assert daemon.ctl("explain", INLINE, "a").stdout.startswith("would be allowed, leaving 5 of 9")
+
+
+def test_reserve_and_refund_asked_again_with_one_id_are_done_once(daemon):
+    reserved = [daemon.ctl("reserve", "--request-id", "a", "ten", "a", 3).stdout for _ in range(2)]
+    assert reserved[0] == reserved[1] and left(daemon.ctl("peek", "ten", "a")) == 7
+    refunded = [daemon.ctl("refund", "--request-id", "a", "ten", "a", 1).stdout for _ in range(2)]
+    assert refunded[0] == refunded[1] and left(daemon.ctl("peek", "ten", "a")) == 8

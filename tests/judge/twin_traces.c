@@ -201,6 +201,18 @@ static void ask_several(struct question *question)
     ask_check(&question->step, other);
 }
 
+/* Its first admission is remembered by a name, one of a few. */
+static void name_step(struct question *question, const char *head)
+{
+    struct twin_step *step = &question->step;
+    struct asked first = question->asked[0], last = question->asked[question->n_asked - 1];
+    int len = snprintf(step->note, sizeof step->note, "%s:%d:%d%d:%d%d:%d", head, question->n_asked, first.policy,
+                       first.key, last.policy, last.key, (int)below(4));
+    step->op.note = (struct slice){(const uint8_t *)step->note, (size_t)len};
+    step->op.note_ms = keep_ms;
+    remember_moment(now_us + keep_ms * INT64_C(1000));
+}
+
 /* A check that is remembered by a name: any of the others. */
 static void ask_once(struct question *question)
 {
@@ -211,12 +223,7 @@ static void ask_once(struct question *question)
         ask_several(question);
     else
         ask_check(step, question->asked[0]);
-    struct asked first = question->asked[0], last = question->asked[question->n_asked - 1];
-    int len = snprintf(step->note, sizeof step->note, "note:%d:%d%d:%d%d:%d", question->n_asked, first.policy,
-                       first.key, last.policy, last.key, (int)below(4));
-    step->op.note = (struct slice){(const uint8_t *)step->note, (size_t)len};
-    step->op.note_ms = keep_ms;
-    remember_moment(now_us + keep_ms * INT64_C(1000));
+    name_step(question, "note");
 }
 
 static void ask_reserve(struct twin_step *step, struct asked asked)
@@ -299,6 +306,8 @@ static void make_question(struct question *question, enum twin_kind kind)
         } /* fallthrough */
     default: ask_check(step, asked); break;
     }
+    if ((kind == TWIN_RESERVE || kind == TWIN_REFUND) && once_in(3))
+        name_step(question, kind == TWIN_RESERVE ? "reserve" : "refund");
 }
 
 /* ---- what is there once only ----------------------------------------------------------------------------------- */
@@ -388,7 +397,8 @@ static void ask(struct twin_step *steps, size_t *n, struct question *question)
 {
     struct twin_step *step = &question->step;
     enum op_kind kind = step->op.kind;
-    for (int i = 0; i < question->n_asked && (kind == OP_CHECK || kind == OP_PEEK); i++)
+    bool sweeps = kind == OP_CHECK || kind == OP_PEEK || step->op.note.len > 0;
+    for (int i = 0; i < question->n_asked && sweeps; i++)
         sweep_if_due(steps, n, question->asked[i], sweeps_both || step->op.note.len > 0);
     if (kind == OP_RESERVE) make_hold(step, question->asked[0]);
     if (kind == OP_SETTLE) note_hold(question->asked[0], hold_end_ms(&step->hold) + HOLD_GRACE_MS);

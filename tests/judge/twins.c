@@ -161,7 +161,9 @@ static bool is_answered_again(const struct op *by_c)
 static bool same_hold(const struct op *a, const struct op *b)
 {
     if (a->kind == OP_RESERVE)
-        return a->hold->held == b->hold->held && (!a->hold->held || a->hold->made_us == b->hold->made_us);
+        return a->hold->held == b->hold->held && a->hold->is_known == b->hold->is_known &&
+               (!a->hold->held || (a->hold->made_us == b->hold->made_us && a->hold->id == b->hold->id &&
+                                   a->hold->units == b->hold->units && a->hold->ttl_ms == b->hold->ttl_ms));
     return a->hold->refunded == b->hold->refunded && a->hold->charged == b->hold->charged &&
            a->hold->ended == b->hold->ended;
 }

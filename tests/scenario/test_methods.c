@@ -313,8 +313,8 @@ static void a_bad_member_refuses_the_list_before_anything_is_charged(void **stat
     ASSERT_REFUSED("UNKNOWN_POLICY", "checks[1]: ", "check_many", 1, "[[ss[ss", 2, 2, "login", "a", 2, "x", "a");
     ASSERT_REFUSED("BAD_COST", "checks[1]: cost:", "check_many", 1, "[[ss[ssi", 2, 2, "login", "a", 3, "login", "a",
                    -1);
-    ASSERT_REFUSED("BAD_REQUEST", "checks[1]: cost:", "check_many", 1, "[[ss[ss{", 2, 2, "login", "a", 3, "login", "a",
-                   0);
+    ASSERT_REFUSED("BAD_REQUEST", "checks[1]: cost:", "check_many", 1, "[[ss[sss", 2, 2, "login", "a", 3, "login", "a",
+                   "1");
     ASSERT_REFUSED("BAD_REQUEST", "checks[1]: must be a list", "check_many", 1, "[[sss", 2, 2, "login", "a", "b");
     ASSERT_REFUSED("BAD_REQUEST", "checks[0]: must be a list", "check_many", 1, "[[s", 1, 1, "login");
     ASSERT_REFUSED("NOT_PERMITTED", "checks[0]: policy:", "check_many", 1, "[[{s", 1, 2, 0, "a");

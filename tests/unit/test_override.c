@@ -148,7 +148,7 @@ static void a_variant_has_the_policys_keys_and_version(void **state)
     policy_free(other);
 }
 
-static void a_key_meets_itself_and_those_it_shares_a_limit_with(void **state)
+static void an_override_may_count_a_shared_limit_by_other_numbers(void **state)
 {
     (void)state;
     struct policy *policy = policy_new("p", 2), *stranger = policy_new("q", 2);
@@ -157,14 +157,22 @@ static void a_key_meets_itself_and_those_it_shares_a_limit_with(void **state)
     policy->limits[0].limit = policy->limits[1].limit = 5;
     policy->limits[1].shared = true;
     policy->limits[1].parts = 1;
+    struct policy *other = policy_variant(policy, false), *same = policy_variant(policy, false);
+    policy->overrides = overrides_new(2);
+    other->limits[1].limit = 7;
+    same->limits[0].limit = 7;
+    assert_int_equal(overrides_add(policy->overrides, "acme:2", false, other), 0);
+    assert_int_equal(overrides_add(policy->overrides, "acme:3", false, same), 0);
     policy_seal(policy);
     assert_true(policy->shares);
     assert_int_equal(policy->common, 1);
-    struct slice a = slice_of("acme:1"), b = slice_of("acme:2"), c = slice_of("other:1");
-    assert_ptr_equal(policy_meeting(policy, a, policy, a), &policy->limits[0]);
-    assert_ptr_equal(policy_meeting(policy, a, policy, b), &policy->limits[1]);
-    assert_null(policy_meeting(policy, a, policy, c));
-    assert_null(policy_meeting(policy, a, stranger, a));
+    struct slice one = slice_of("acme:1"), two = slice_of("acme:2"), three = slice_of("acme:3");
+    struct slice apart = slice_of("other:2");
+    assert_null(policy_conflict(policy, one, policy, one));
+    assert_ptr_equal(policy_conflict(policy, one, other, two), &policy->limits[1]);
+    assert_null(policy_conflict(policy, one, other, apart));
+    assert_null(policy_conflict(policy, one, same, three)); /* only its own limit has another number */
+    assert_null(policy_conflict(policy, one, stranger, one));
     policy_free(policy);
     policy_free(stranger);
 }
@@ -196,7 +204,7 @@ int main(void)
         cmocka_unit_test(the_most_specific_override_counts),
         cmocka_unit_test(of_two_patterns_alike_the_earlier_one_counts),
         cmocka_unit_test(a_variant_has_the_policys_keys_and_version),
-        cmocka_unit_test(a_key_meets_itself_and_those_it_shares_a_limit_with),
+        cmocka_unit_test(an_override_may_count_a_shared_limit_by_other_numbers),
         cmocka_unit_test(an_override_survives_short_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -64,7 +64,6 @@ static void refuse(struct check_list *list, const struct request_fault *fault)
 
     end(list);
     session_error(session, request->msgid, fault->code, fault->text);
-    if (session->closed) return; /* without memory for the error; its requests are dropped */
     request_drop(request);
     session_finished(session, n_counted);
 }
@@ -119,7 +118,7 @@ void check_list_maybe_start(struct check_list *list)
     list->state = READING;
     home->n_promised += list->n;
     session_began(session, list->n);
-    sessions_work_later(home, &home->reading, &list->link);
+    list_push_back(&home->reading, &list->link);
 }
 
 /* ---- its work, a piece at a time ---- */
@@ -198,5 +197,4 @@ void check_lists_run(struct sessions *sessions)
 void check_lists_answered(struct sessions *sessions, uint32_t n)
 {
     sessions->n_handed -= n;
-    if (may_hand(sessions)) sessions_wake(sessions);
 }

@@ -1,20 +1,20 @@
 /*
  * session.c: bytes in, from the connection's beginning to its end.
  *
- *   on_read ─ take_messages ─ on_message ─ methods_run ─▶ session_answer | the engine's call ─▶ session_answer
- *                 │ budget used, too much in flight or unread, a long message, a long list under way (check_list.h):
+ *   on_read ─ take_messages ─ on_message ─ methods_run ─▶ session_answer | the engine ─▶ session_answer
+ *                 │ something keeps the next message from being taken (enum session_state):
  *                 │ stop reading, keep the rest in `in`
- *                 └ session_run, session_run_long: next turn, or one of the next
- *   turn's end ─ session_flush (session_output.c)
+ *                 └ session_run, session_run_long: in a later tick
+ *   tick's end ─ session_end_tick ─ session_flush (session_output.c)
  *
  * Reading stops where a peer asks for more than it reads or than may be in flight, so everything a
  * session holds is bounded: `in` by a message and a read, `out` by half of max_output and the answers of
  * what is in flight.
  *
  * Who ends it: the peer (half-close: all is answered first; gone: at once), a drain, lost framing
- * (after a last error), a peer that does not read, an idle timeout, a lack of memory for an answer.
+ * (after a final error), a peer that does not read, an idle timeout, a lack of memory for an answer.
  */
-#include "server/session_private.h"
+#include "server/session.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -31,31 +31,14 @@
 #define CLIENT_CLOSED "the client closed it"
 
 enum {
-    CHECKS_PER_TURN = 256, /* of one session; a message that is none counts as one */
+    CHECKS_PER_TICK = 256, /* of one session; a message that is none counts as one */
     DISCARDS_MAX = 64,     /* reads; a socket holds less unless the system's buffers were made very large */
-    LONG_MESSAGE = 4096,   /* bytes; beyond it a message may cost as much as all that a session may ask in a turn */
+    LONG_MESSAGE = 4096,   /* bytes; beyond it a message may cost as much as all that a session may ask in a tick */
 };
 
-const struct peer *session_peer(struct session *session)
+static uv_stream_t *stream_of(struct session *session)
 {
-    struct ucred credentials;
-    socklen_t len = sizeof credentials;
-    uv_os_fd_t fd;
-    if (session->peer.is_asked) return &session->peer;
-
-    session->peer = (struct peer){.is_asked = true, .uid = (uid_t)-1};
-    if (uv_fileno((const uv_handle_t *)&session->pipe, &fd) == 0 &&
-        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &len) == 0) {
-        session->peer.uid = credentials.uid;
-        session->peer.pid = credentials.pid;
-    }
-    return &session->peer;
-}
-
-bool session_is_owed(const struct session *session)
-{
-    return !list_empty(&session->calls) || session->leftover || buffer_len(&session->out) > 0 ||
-           session_is_writing(session);
+    return (uv_stream_t *)&session->pipe;
 }
 
 /* A line for each connection, not for what it asks: whoever follows one has its number. */
@@ -67,15 +50,44 @@ static void log_connection(struct session *session, const char *what, const char
               why != NULL ? ": " : "", why != NULL ? why : "");
 }
 
+/* ---- the state ---- */
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret);
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
+
+static void start_reading(struct session *session)
+{
+    int rc = uv_read_start(stream_of(session), on_alloc, on_read);
+    if (rc != 0) session_fail(session, uv_strerror(rc));
+}
+
+static bool is_read_in(enum session_state state)
+{
+    return state == SESSION_READING || state == SESSION_LINGERING;
+}
+
+/* The only place that changes the state, and with it whether the socket is read and who brings the session back. */
+static void become(struct session *session, enum session_state state)
+{
+    enum session_state before = session->state;
+    session->state = state;
+    if (state == SESSION_RUNNABLE) session_wake(session);
+    if (state == SESSION_LONG) list_push_back(&session->home->longs, &session->long_link);
+    if (state == SESSION_PAUSED && before != SESSION_PAUSED) counters.read_pauses++;
+
+    if (is_read_in(before) && !is_read_in(state) && state != SESSION_CLOSED) uv_read_stop(stream_of(session));
+    if (is_read_in(state) && !is_read_in(before)) start_reading(session);
+}
+
 /* ---- closing ---- */
 
 static void on_closed(uv_handle_t *handle)
 {
     struct session *session = handle->data;
     struct sessions *home = session->home;
-    session_give_back(session, &session->in);
-    session_give_back(session, &session->out);
-    session_give_back(session, &session->writing);
+    spares_take_back(&home->spares, &session->in);
+    spares_take_back(&home->spares, &session->out);
+    spares_take_back(&home->spares, &session->writing);
     mem_free(session);
     home->n--;
     clock_update(home->clock); /* the end of the tick may accept another one */
@@ -85,26 +97,31 @@ static void on_closed(uv_handle_t *handle)
 
 void session_close(struct session *session, const char *why)
 {
-    if (session->closed) return;
+    if (session->state == SESSION_CLOSED) return;
     log_connection(session, "closed", why);
-    session->closed = true;
+    become(session, SESSION_CLOSED);
     for (struct list *link; (link = list_pop_front(&session->calls)) != NULL;)
         request_drop(LIST_ITEM(link, struct request, link));
     slots_end(&session->slots);
+    if (session->list != NULL) check_list_drop(session->list);
     list_remove(&session->link);
     list_remove(&session->dirty_link);
     list_remove(&session->run_link);
     list_remove(&session->long_link);
     list_remove(&session->stall_link);
-    if (session->list != NULL) check_list_drop(session->list);
     session_count_unread(session);
     uv_close((uv_handle_t *)&session->pipe, on_closed);
 }
 
-static void start_reading(struct session *session);
+/* No more input is taken. */
+static void end(struct session *session, const char *why)
+{
+    session->why_ended = why;
+    become(session, SESSION_ENDING);
+}
 
 /* Closing a socket whose bytes were not all read resets it, and a peer that still sends might never see why. So: say
- * that nothing more comes, and read past what does until the peer closes too, for LINGER_MS at most. */
+ * that nothing more comes, and read past what does until the peer closes too, for SESSION_LINGER_MS at most. */
 static void linger(struct session *session)
 {
     uv_os_fd_t fd;
@@ -112,11 +129,9 @@ static void linger(struct session *session)
         session_close(session, session->why_ended);
         return;
     }
-    session->lingers = true;
     session->taken_us = session->home->clock->mono_us;
     list_push_back(&session->home->stalled, &session->stall_link);
-    sessions_arm_sweep(session->home);
-    start_reading(session);
+    become(session, SESSION_LINGERING);
 }
 
 /* A socket that is closed with bytes in it that nobody read is reset, and the peer would see that in place of the end.
@@ -134,30 +149,24 @@ static void close_without_reset(struct session *session)
 
 static void close_if_ended(struct session *session)
 {
-    if (session->closed || !session->ended || session->lingers) return;
-    if (session->last_words != NULL && list_empty(&session->calls)) session_say_last_words(session);
-    if (session->closed || session_is_owed(session)) return;
+    if (session->state != SESSION_ENDING) return;
+    if (session->final_error != NULL && list_empty(&session->calls)) session_say_final_error(session);
+    if (session_is_owed(session)) return;
     if (session->last_code != ERROR_NONE && !session->home->draining)
         linger(session);
     else
         close_without_reset(session);
 }
 
-/* ---- input ---- */
+/* ---- messages ---- */
 
-static void mark_runnable(struct session *session)
-{
-    if (list_empty(&session->run_link))
-        sessions_work_later(session->home, &session->home->runnable, &session->run_link);
-}
-
-/* No more input: where the next message begins cannot be known. What was asked before is answered first. */
+/* Where the next message begins cannot be known. What was asked before is answered first. */
 static void lose_framing(struct session *session, enum error_code code, const char *message)
 {
     counters.connections_closed_broken++;
-    session->ended = true;
     session->last_code = code;
-    session->last_words = session->why_ended = message;
+    session->final_error = message;
+    end(session, message);
 }
 
 static void on_scan_error(struct session *session, enum scan_error error)
@@ -199,47 +208,21 @@ static void on_message(struct session *session, const uint8_t *bytes, size_t len
         on_request(session, fault, &request);
 }
 
-/* Is too much unread in all, and more than an equal part of what may be by this peer? The largest always leaves more
- * than that; what it reads brings it here again. */
-static bool is_crowding(const struct session *session)
+/* What keeps the next message from being taken; SESSION_READING where nothing does. What has come before a drain is all
+ * refused at once: nothing of it waits. */
+static enum session_state obstacle(struct session *session)
 {
-    const struct sessions *home = session->home;
-    uint64_t max = home->options.max_output_total;
-    return home->n_unread > max && session_unread(session) > max / home->n_leaving;
-}
+    struct sessions *home = session->home;
+    if (home->draining) return SESSION_READING;
+    if (session->fault != NULL) return SESSION_RUNNABLE;
+    if (session_is_full(session)) return SESSION_PAUSED;
+    if (session->list != NULL) return SESSION_LISTED;
 
-/* Does the session hold too much to take another message? Once it does, until it holds half of that. */
-static bool is_paused(struct session *session)
-{
-    const struct server_options *options = &session->home->options;
-    uint32_t max_inflight = options->max_inflight_per_connection;
-    uint64_t high = options->max_output / 2;
-    bool crowding = is_crowding(session);
-    if (session->paused)
-        session->paused = crowding || session->n_inflight > max_inflight / 2 || session_unread(session) > high / 2;
-    else if (crowding || session->n_inflight >= max_inflight || session_unread(session) > high) {
-        session->paused = true;
-        counters.read_pauses++;
-    }
-    return session->paused;
-}
-
-/* Does its next message wait for something that will make it runnable? */
-static bool is_held(const struct session *session)
-{
-    return session->list != NULL || !list_empty(&session->long_link);
-}
-
-/* What has come before a drain is all refused at once: nothing of it waits for a turn. */
-static bool may_take(struct session *session)
-{
-    if (session->home->draining) return true;
-    if (is_held(session)) return false;
-    if (session->turn != session->home->turn) {
-        session->turn = session->home->turn;
+    if (session->tick != home->tick) {
+        session->tick = home->tick;
         session->n_taken = 0;
     }
-    return session->n_taken < CHECKS_PER_TURN && !is_paused(session);
+    return session->n_taken < CHECKS_PER_TICK ? SESSION_READING : SESSION_RUNNABLE;
 }
 
 /* The length of the first message in `bytes`, or as scanner_next(). One that waited was looked through before. */
@@ -249,41 +232,42 @@ static int64_t next_message(struct session *session, const uint8_t *bytes, size_
 }
 
 /* A long message has its turn among those of all sessions. */
-static bool waits_for_turn(struct session *session, int64_t len)
+static bool must_wait(struct session *session, int64_t len, bool has_turn)
 {
-    if (len <= LONG_MESSAGE || session->takes_long || session->home->draining) return false;
+    if (len <= LONG_MESSAGE || has_turn || session->home->draining) return false;
     session->long_len = (uint32_t)len;
-    sessions_work_later(session->home, &session->home->longs, &session->long_link);
     return true;
 }
 
-/* Handle the whole messages at the front of `bytes`, as many as may be now. Returns how many bytes are done with. */
-static size_t take_messages(struct session *session, const uint8_t *bytes, size_t len)
+/* Handle the whole messages at the front of `bytes`, as many as may be now, the first even if it is long where
+ * `has_turn`. Returns how many bytes are done with; the state says what the others wait for. */
+static size_t take_messages(struct session *session, const uint8_t *bytes, size_t len, bool has_turn)
 {
     size_t used = 0;
-    session->leftover = false;
-    while (used < len && !session->ended && !session->closed) {
-        if (!may_take(session)) {
-            session->leftover = true;
-            break;
-        }
+    enum session_state next = SESSION_READING;
+    while (used < len && (next = obstacle(session)) == SESSION_READING) {
         int64_t n = next_message(session, bytes + used, len - used);
         if (n == 0) break;
         if (n < 0) {
             on_scan_error(session, (enum scan_error) - n);
+            return len;
+        }
+        if (must_wait(session, n, has_turn)) {
+            next = SESSION_LONG;
             break;
         }
-        if (waits_for_turn(session, n)) {
-            session->leftover = true;
-            break;
-        }
+
         session->long_len = 0;
-        session->takes_long = false;
         session->n_taken++;
+        has_turn = false;
         on_message(session, bytes + used, (size_t)n);
+        if (session->state == SESSION_ENDING) return len;
         used += (size_t)n;
     }
-    return session->ended ? len : used;
+
+    if (next == SESSION_READING && session_is_full(session)) next = SESSION_PAUSED;
+    become(session, next);
+    return used;
 }
 
 /* The session asked for something: it goes to the end of those who may fall idle. */
@@ -295,10 +279,9 @@ static void note_asking(struct session *session)
 }
 
 /* Take from what an earlier read has left. */
-static void take_from_in(struct session *session)
+static void take_from_in(struct session *session, bool has_turn)
 {
-    size_t used = take_messages(session, buffer_data(&session->in), buffer_len(&session->in));
-    if (session->closed) return;
+    size_t used = take_messages(session, buffer_data(&session->in), buffer_len(&session->in), has_turn);
     if (used > 0) note_asking(session);
     buffer_consume(&session->in, used);
     if (buffer_len(&session->in) == 0) spares_return(&session->home->spares, &session->in);
@@ -319,70 +302,64 @@ static int keep(struct session *session, const uint8_t *bytes, size_t len)
 static void take_input(struct session *session, const uint8_t *bytes, size_t len)
 {
     if (buffer_len(&session->in) > 0) {
-        if (keep(session, bytes, len) == 0) take_from_in(session);
+        if (keep(session, bytes, len) == 0) take_from_in(session, false);
         return;
     }
-    size_t used = take_messages(session, bytes, len);
-    if (session->closed) return;
+    size_t used = take_messages(session, bytes, len, false);
     if (used > 0) note_asking(session);
     keep(session, bytes + used, len - used);
 }
 
-/* After input was taken: read on, go on in a later turn, wait for a pause to end, or end. */
-static void after_input(struct session *session)
+/* ---- in later ticks ---- */
+
+/* What the session waited for may have come. */
+static bool may_go_on(const struct session *session)
 {
-    if (session->closed) return;
-    bool paused = !session->ended && is_paused(session);
-    if (session->ended || session->leftover || paused)
-        uv_read_stop(session_stream(session));
-    else
-        start_reading(session);
-    if (session->leftover && !paused && !is_held(session)) mark_runnable(session);
-    close_if_ended(session);
+    if (session->state == SESSION_PAUSED) return !session_is_half_full(session);
+    return session->state == SESSION_RUNNABLE || session->state == SESSION_LISTED;
 }
 
 void session_run(struct session *session)
 {
-    if (session->closed) return;
-    if (session->leftover) take_from_in(session);
-    after_input(session);
+    if (session->fault != NULL) {
+        session_close(session, session->fault);
+        return;
+    }
+    if (session->list != NULL) check_list_maybe_start(session->list);
+    if (may_go_on(session)) take_from_in(session, false);
+    close_if_ended(session);
 }
 
 void session_run_long(struct session *session)
 {
-    session->takes_long = true;
-    session_run(session);
-    session->takes_long = false; /* where it was paused meanwhile */
-}
-
-void session_list_ended(struct session *session)
-{
-    if (!session->closed) mark_runnable(session);
-}
-
-void session_maybe_pause(struct session *session)
-{
-    if (!session->ended && is_paused(session)) uv_read_stop(session_stream(session));
-}
-
-void session_maybe_resume(struct session *session)
-{
-    if (session->paused && !session->ended && !is_paused(session)) mark_runnable(session);
+    if (session->state == SESSION_LONG) take_from_in(session, true);
     close_if_ended(session);
 }
 
-void session_began(struct session *session, uint32_t n_checks)
+void session_end_tick(struct session *session)
 {
-    session->n_inflight += n_checks;
+    session_flush(session);
+    if (session->fault != NULL) {
+        session_close(session, session->fault);
+        return;
+    }
+    if (session->state == SESSION_READING && session->n_counted > 0 && session_is_full(session))
+        become(session, SESSION_PAUSED);
+    if (session->state == SESSION_PAUSED && !session_is_half_full(session)) session_wake(session);
+    close_if_ended(session);
 }
 
-void session_finished(struct session *session, uint32_t n_checks)
+void session_drain(struct session *session)
 {
-    session->n_inflight -= n_checks;
-    if (session->closed) return;
-    if (session->list != NULL) check_list_maybe_start(session->list);
-    session_maybe_resume(session);
+    if (session->state == SESSION_LINGERING) session_close(session, session->why_ended);
+    if (session->state >= SESSION_ENDING) return;
+    if (session->list != NULL) check_list_drain(session->list);
+    if (session->state != SESSION_READING) take_from_in(session, false);
+    if (session->state < SESSION_ENDING) end(session, SESSION_STOPPING);
+    close_if_ended(session);
 }
+
+/* ---- reading ---- */
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret)
 {
@@ -403,39 +380,20 @@ static bool is_hung_up(const struct session *session)
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct session *session = stream->data;
-    if (n == 0 || session->closed) return;
+    if (n == 0 || session->state == SESSION_CLOSED) return;
     clock_update(session->home->clock);
-    if (session->lingers) {
+    if (session->state == SESSION_LINGERING) {
         if (n < 0) session_close(session, session->why_ended);
         return;
     }
-    if (n > 0) {
+
+    if (n > 0)
         take_input(session, (const uint8_t *)buf->base, (size_t)n);
-    } else if (n == UV_EOF && !is_hung_up(session)) {
-        session->ended = true;
-        session->why_ended = CLIENT_CLOSED;
-    } else {
+    else if (n == UV_EOF && !is_hung_up(session))
+        end(session, CLIENT_CLOSED);
+    else
         session_close(session, n == UV_EOF ? CLIENT_CLOSED : uv_strerror((int)n));
-    }
-    after_input(session);
-}
-
-static void start_reading(struct session *session)
-{
-    int rc = uv_read_start(session_stream(session), on_alloc, on_read);
-    if (rc != 0 && rc != UV_EALREADY) session_close(session, uv_strerror(rc));
-}
-
-void session_drain(struct session *session)
-{
-    if (session->lingers) session_close(session, session->why_ended);
-    if (session->closed || session->ended) return;
-    if (session->list != NULL) check_list_drain(session->list);
-    if (session->leftover) take_from_in(session);
-    session->leftover = false;
-    session->ended = true;
-    session->why_ended = SESSION_STOPPING;
-    after_input(session);
+    close_if_ended(session);
 }
 
 /* ---- beginning ---- */
@@ -447,7 +405,7 @@ static struct session *session_new(struct sessions *home)
     session->home = home;
     session->party = ++home->n_made;
     session->asked_us = home->clock->mono_us;
-    session->turn = home->turn;
+    session->tick = home->tick;
     list_init(&session->calls);
     slot_owner_init(&session->slots);
     list_init(&session->dirty_link);
@@ -470,7 +428,7 @@ int session_accept(struct sessions *home, uv_stream_t *listener)
     if (session == NULL) return UV_ENOMEM;
     uv_pipe_init(home->loop, &session->pipe, 0); /* not ipc: descriptors that a client attaches stay with the kernel */
     session->pipe.data = session;
-    int rc = uv_accept(listener, session_stream(session));
+    int rc = uv_accept(listener, stream_of(session));
     if (rc != 0) {
         session_close(session, uv_strerror(rc));
         return rc;
@@ -478,6 +436,5 @@ int session_accept(struct sessions *home, uv_stream_t *listener)
     counters.connections_accepted++;
     log_connection(session, "opened", NULL);
     start_reading(session);
-    if (home->options.idle_timeout_ms > 0) sessions_arm_sweep(home);
     return 0;
 }

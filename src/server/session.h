@@ -1,9 +1,23 @@
 /*
  * session.h: one connection: bytes in, whole messages to the methods, answers out.
  *
- * A session lives from session_accept() to libuv's close callback. session_close() may be called
- * at any time, twice too, also from within a method: what is in flight is released, nothing more is written, and the
- * memory stays until the callback. `closed` says so to whoever still holds the pointer.
+ * What it does with its input is its state, which one function of session.c changes:
+ *
+ *                         all was taken
+ *                    ┌─────────────────────┐
+ *   session_accept ─▶ READING ──────▶ RUNNABLE, LONG, LISTED or PAUSED     messages wait in `in`, each for
+ *                       │                  │                               something else
+ *                       └───────┬──────────┘
+ *                               │ half-close, drain, lost framing
+ *                               ▼
+ *                            ENDING ───────▶ LINGERING                     after the final error
+ *                               │ all is answered    │ the peer closed too, or LINGER_MS are over
+ *                               ▼                    ▼
+ *   session_close, from any ─▶ CLOSED ─▶ libuv's close callback frees it
+ *
+ * Calls go down: session.c to the methods and the list of a check_many, those to session_output.c. What happens below
+ * and concerns the input (less is in flight, a list is over, an answer found no memory) puts the session into
+ * home->runnable, and the next tick looks at it. So nothing is closed while a method runs.
  */
 #ifndef RL_SERVER_SESSION_H
 #define RL_SERVER_SESSION_H
@@ -17,18 +31,32 @@
 #include "base/list.h"
 #include "engine/slots.h"
 #include "proto/error.h"
-#include "proto/pack.h"
 #include "proto/scan.h"
 #include "server/peer.h"
+#include "server/session_output.h"
 #include "server/sessions.h"
 
 #define SESSION_STOPPING "the daemon is stopping"
+
+enum { SESSION_LINGER_MS = 1000 };
+
+enum session_state {
+    SESSION_READING,   /* every whole message was taken; the rest is taken as it comes */
+    SESSION_RUNNABLE,  /* it took as much as it may in one tick; the next one goes on */
+    SESSION_LONG,      /* the next message is a long one, which has its turn among those of all sessions */
+    SESSION_LISTED,    /* a list is under way (check_list.h): goes on when it is handed over */
+    SESSION_PAUSED,    /* too much in flight or unread: no message is taken until it is half of that */
+    SESSION_ENDING,    /* no more input is taken; closes once all that was asked is answered */
+    SESSION_LINGERING, /* framing was lost and the final error is written; input is read and dropped */
+    SESSION_CLOSED,    /* uv_close was called */
+};
 
 struct check_list;
 
 struct session {
     struct sessions *home; /* not owned */
-    struct list link;      /* in home->all */
+    enum session_state state;
+    struct list link; /* in home->all */
     struct list dirty_link;
     struct list run_link;
     struct list long_link;
@@ -36,8 +64,8 @@ struct session {
     struct list calls;       /* struct request: asked and not answered */
     struct check_list *list; /* owned; under way: no message is taken until it is handed over; else NULL */
     struct slot_owner slots;
-    struct buffer in;      /* bytes not understood yet: part of a message, or what a pause left over; else no memory */
-    struct buffer out;     /* answers of this turn; else no memory */
+    struct buffer in;      /* bytes not understood yet: part of a message, or messages that wait; else no memory */
+    struct buffer out;     /* answers of this tick; else no memory */
     struct buffer writing; /* with libuv since the socket was full; else no memory */
     uint64_t party;        /* the number of this connection, from 1 */
     int64_t asked_us;      /* when the last message came; CLOCK_MONOTONIC */
@@ -45,20 +73,15 @@ struct session {
     size_t n_untaken;      /* bytes of `writing` at that time */
     size_t n_counted;      /* of its unread bytes, in home->n_unread */
     uint32_t n_inflight;   /* checks */
-    uint32_t turn;         /* the turn that `n_taken` counts for */
-    uint32_t n_taken;      /* messages in that turn, those of several checks counted by them */
+    uint32_t tick;         /* the tick that `n_taken` counts for */
+    uint32_t n_taken;      /* messages in that tick, those of several checks counted by them */
     uint32_t long_len;     /* not 0: that long is the message at the front of `in`, and waits for its turn */
     bool wants_arrays;     /* hello: decisions as arrays */
-    bool paused;           /* too much in flight or unread: no message is taken until it is half of that */
-    bool leftover;         /* `in` may hold whole messages */
-    bool takes_long;       /* it is the one that may take a long message now */
-    bool ended;            /* no more input is taken (half-close, drain, lost framing): close once all is answered */
-    bool lingers;          /* framing was lost and the last words are said: input is read and dropped */
-    bool closed;           /* uv_close was called */
     enum error_code last_code;
-    const char *why_ended;  /* static; of one that has `ended`, for the log */
-    const char *last_words; /* static; lost framing: to be said, with last_code, once `calls` is empty; else NULL */
-    struct peer peer;       /* for session_peer() */
+    const char *fault;       /* static; why it cannot go on, and closes in the next tick; else NULL */
+    const char *why_ended;   /* static; of one that is ENDING, for the log */
+    const char *final_error; /* static; lost framing: to be said, with last_code, once `calls` is empty; else NULL */
+    struct peer peer;        /* for session_peer() */
     /* The policy that it asked for last, and its name; they stand while the generation does. */
     const struct policy *last_policy;
     struct slice last_name;
@@ -72,29 +95,15 @@ struct session {
 int session_accept(struct sessions *home, uv_stream_t *listener);
 void session_close(struct session *session, const char *why); /* `why` is for the log */
 void session_drain(struct session *session); /* take no more bytes; refuse what has come; close once all is answered */
-void session_run(struct session *session);   /* take messages left over, as far as the turn's budget goes */
-void session_run_long(struct session *session); /* the same, with a long message first */
-void session_flush(struct session *session);    /* write what is in `out` */
-
-bool session_is_owed(const struct session *session); /* an answer is being made, or waits to be read */
-int64_t session_stalled_us(struct session *session); /* how long the peer has taken nothing of what waits for it */
-bool session_has_stalled(struct session *session);   /* the peer took nothing for write_stall_ms, or lingers too long */
+void session_run(struct session *session);   /* from home->runnable: take messages that waited, or end */
+void session_run_long(struct session *session); /* from home->longs: the same, with a long message first */
+void session_end_tick(struct session *session); /* from home->dirty: write what is in `out` */
 
 /* Who has connected; asks the kernel, the first time. */
-const struct peer *session_peer(struct session *session);
-
-void session_list_ended(struct session *session); /* `list` is NULL again */
-
-/* A call of n checks began, or ended. */
-void session_began(struct session *session, uint32_t n_checks);
-void session_finished(struct session *session, uint32_t n_checks);
-
-/*
- * One answer, exactly one per request: pack the result between the two. Where it cannot be stored
- * the connection closes, which is an answer too.
- */
-struct packer session_answer(struct session *session, uint64_t msgid, size_t *ret_start);
-void session_answered(struct session *session, const struct packer *packer, size_t start);
-void session_error(struct session *session, uint64_t msgid, enum error_code code, const char *message);
+static inline const struct peer *session_peer(struct session *session)
+{
+    if (!session->peer.is_asked) peer_ask(&session->peer, &session->pipe);
+    return &session->peer;
+}
 
 #endif

@@ -2,25 +2,114 @@
  * session_output.c: answers out.
  *
  *   session_answer ─ pack ─ session_answered     into `out`, and onto the list of those who have something to write
- *   session_flush                                at the turn's end: one uv_try_write; what the socket does not take is
+ *   session_flush                                at the tick's end: one uv_try_write; what the socket does not take is
  *                                                `writing` until one uv_write is through
  *
  * A peer that does not read is bounded twice: at half of max_output nothing more is read from it, and after
  * write_stall_ms in which it took nothing it is closed. Only the second closes: a peer that reads one large answer may
  * have others waiting behind it, which were charged.
  */
-#include "server/session_private.h"
+#include "server/session_output.h"
 
 #include "base/counters.h"
 #include "base/log.h"
 #include "proto/rpc.h"
+#include "server/session.h"
 
-static void mark_dirty(struct session *session)
+static uv_stream_t *stream_of(struct session *session)
 {
-    if (list_empty(&session->dirty_link)) list_push_back(&session->home->dirty, &session->dirty_link);
+    return (uv_stream_t *)&session->pipe;
 }
 
-/* Room for one more message in `out`; where it starts. */
+static bool is_writing(const struct session *session)
+{
+    return buffer_len(&session->writing) > 0;
+}
+
+/* Bytes that the peer has not taken from us. */
+static size_t n_unread(const struct session *session)
+{
+    size_t n = buffer_len(&session->out);
+    if (is_writing(session)) n += uv_stream_get_write_queue_size((const uv_stream_t *)&session->pipe);
+    return n;
+}
+
+void session_wake(struct session *session)
+{
+    if (list_empty(&session->run_link)) list_push_back(&session->home->runnable, &session->run_link);
+}
+
+void session_fail(struct session *session, const char *why)
+{
+    session->fault = why;
+    session_wake(session);
+}
+
+/* ---- what is owed ---- */
+
+bool session_is_owed(const struct session *session)
+{
+    bool messages_wait = session->state > SESSION_READING && session->state < SESSION_ENDING;
+    return !list_empty(&session->calls) || messages_wait || buffer_len(&session->out) > 0 || is_writing(session);
+}
+
+/* Is too much unread in all, and more than an equal part of what may be by this peer? The largest always leaves more
+ * than that; what it reads brings it here again. */
+static bool is_crowding(const struct session *session, size_t unread)
+{
+    const struct sessions *home = session->home;
+    uint64_t max = home->options.max_output_total;
+    return home->n_unread > max && unread > max / home->n_leaving;
+}
+
+bool session_is_full(const struct session *session)
+{
+    const struct server_options *options = &session->home->options;
+    size_t unread = n_unread(session);
+    return session->n_inflight >= options->max_inflight_per_connection || unread > options->max_output / 2 ||
+           is_crowding(session, unread);
+}
+
+bool session_is_half_full(const struct session *session)
+{
+    const struct server_options *options = &session->home->options;
+    size_t unread = n_unread(session);
+    return session->n_inflight > options->max_inflight_per_connection / 2 || unread > options->max_output / 4 ||
+           is_crowding(session, unread);
+}
+
+/* Less is in flight or unread than before: does the session wait for that? */
+static void note_less(struct session *session)
+{
+    switch (session->state) {
+    case SESSION_PAUSED:
+        if (!session_is_half_full(session)) session_wake(session);
+        break;
+    case SESSION_ENDING: session_wake(session); break;
+    default: break;
+    }
+}
+
+void session_began(struct session *session, uint32_t n_checks)
+{
+    session->n_inflight += n_checks;
+}
+
+void session_finished(struct session *session, uint32_t n_checks)
+{
+    session->n_inflight -= n_checks;
+    if (session->list != NULL) session_wake(session); /* it may wait for less in flight */
+    note_less(session);
+}
+
+void session_list_ended(struct session *session)
+{
+    if (session->state == SESSION_LISTED) session_wake(session);
+}
+
+/* ---- answers ---- */
+
+/* Space for one more message in `out`; where it starts. */
 static struct packer begin_message(struct session *session, size_t *ret_start)
 {
     if (session->out.bytes == NULL) spares_borrow(&session->home->spares, &session->out);
@@ -28,16 +117,20 @@ static struct packer begin_message(struct session *session, size_t *ret_start)
     return packer_of(&session->out);
 }
 
+static void mark_dirty(struct session *session)
+{
+    if (list_empty(&session->dirty_link)) list_push_back(&session->home->dirty, &session->dirty_link);
+}
+
 void session_answered(struct session *session, const struct packer *packer, size_t start)
 {
-    if (session->closed) return;
     if (!packer->failed) {
         mark_dirty(session);
         return;
     }
     buffer_truncate(&session->out, start);
     log_sampled(LOG_LEVEL_WARNING, "no memory for an answer: closing the connection");
-    session_close(session, "no memory for an answer");
+    session_fail(session, "no memory for an answer");
 }
 
 struct packer session_answer(struct session *session, uint64_t msgid, size_t *ret_start)
@@ -56,13 +149,13 @@ void session_error(struct session *session, uint64_t msgid, enum error_code code
     session_answered(session, &packer, start);
 }
 
-void session_say_last_words(struct session *session)
+void session_say_final_error(struct session *session)
 {
     size_t start;
     struct packer packer = begin_message(session, &start);
     counters.request_errors++;
-    rpc_pack_broken(&packer, session->last_code, session->last_words);
-    session->last_words = NULL;
+    rpc_pack_broken(&packer, session->last_code, session->final_error);
+    session->final_error = NULL;
     session_answered(session, &packer, start);
 }
 
@@ -72,7 +165,8 @@ void session_say_last_words(struct session *session)
 void session_count_unread(struct session *session)
 {
     struct sessions *home = session->home;
-    size_t n = session->closed ? 0 : session_unread(session);
+    size_t n = session->state == SESSION_CLOSED ? 0 : n_unread(session);
+    if (n == session->n_counted) return;
     home->n_leaving += (n > 0) - (session->n_counted > 0);
     home->n_unread += n - session->n_counted;
     session->n_counted = n;
@@ -82,17 +176,17 @@ void session_count_unread(struct session *session)
 static void on_written(uv_write_t *write, int status)
 {
     struct session *session = write->data;
-    if (session->closed) return;
+    if (session->state == SESSION_CLOSED) return;
     clock_update(session->home->clock);
     if (status != 0) {
-        session_close(session, uv_strerror(status));
+        session_fail(session, uv_strerror(status));
         return;
     }
     list_remove(&session->stall_link);
-    session_give_back(session, &session->writing);
+    spares_take_back(&session->home->spares, &session->writing);
     session_count_unread(session);
     if (buffer_len(&session->out) > 0) mark_dirty(session);
-    session_maybe_resume(session);
+    note_less(session);
 }
 
 /* The socket is full: libuv keeps at it, and the peer is watched. */
@@ -104,38 +198,29 @@ static void write_rest(struct session *session)
     session->taken_us = session->home->clock->mono_us;
     uv_buf_t buf = uv_buf_init((char *)buffer_data(&session->writing), (unsigned)session->n_untaken);
     session->write.data = session;
-    int status = uv_write(&session->write, session_stream(session), &buf, 1, on_written);
-    if (status != 0) {
-        session_close(session, uv_strerror(status));
-        return;
-    }
-    list_push_back(&session->home->stalled, &session->stall_link);
-    sessions_arm_sweep(session->home);
+    int status = uv_write(&session->write, stream_of(session), &buf, 1, on_written);
+    if (status == 0)
+        list_push_back(&session->home->stalled, &session->stall_link);
+    else
+        session_fail(session, uv_strerror(status));
 }
 
 void session_flush(struct session *session)
 {
-    if (session->closed || buffer_len(&session->out) == 0) return;
-    if (session_is_writing(session)) {
-        session_count_unread(session);
-        session_maybe_pause(session);
-        return;
+    if (buffer_len(&session->out) > 0 && !is_writing(session)) {
+        uv_buf_t buf = uv_buf_init((char *)buffer_data(&session->out), (unsigned)buffer_len(&session->out));
+        int n = uv_try_write(stream_of(session), &buf, 1);
+        if (n < 0 && n != UV_EAGAIN) {
+            session_fail(session, uv_strerror(n));
+            return;
+        }
+        if (n > 0) buffer_consume(&session->out, (size_t)n);
+        if (buffer_len(&session->out) > 0)
+            write_rest(session);
+        else
+            spares_return(&session->home->spares, &session->out);
     }
-
-    uv_buf_t buf = uv_buf_init((char *)buffer_data(&session->out), (unsigned)buffer_len(&session->out));
-    int n = uv_try_write(session_stream(session), &buf, 1);
-    if (n < 0 && n != UV_EAGAIN) {
-        session_close(session, uv_strerror(n));
-        return;
-    }
-    if (n > 0) buffer_consume(&session->out, (size_t)n);
-    if (buffer_len(&session->out) > 0)
-        write_rest(session);
-    else
-        spares_return(&session->home->spares, &session->out);
-    if (session->closed) return;
     session_count_unread(session);
-    session_maybe_resume(session);
 }
 
 /* Whoever took some since the last look goes behind the others: they stay in the order of how long they took nothing.
@@ -143,8 +228,8 @@ void session_flush(struct session *session)
 int64_t session_stalled_us(struct session *session)
 {
     struct sessions *home = session->home;
-    size_t n = uv_stream_get_write_queue_size(session_stream(session));
-    if (!session->lingers && n < session->n_untaken) {
+    size_t n = uv_stream_get_write_queue_size(stream_of(session));
+    if (session->state != SESSION_LINGERING && n < session->n_untaken) {
         session->n_untaken = n;
         session->taken_us = home->clock->mono_us;
         list_remove(&session->stall_link);
@@ -159,7 +244,7 @@ int64_t session_stalled_us(struct session *session)
 bool session_has_stalled(struct session *session)
 {
     int64_t stalled_us = session_stalled_us(session);
-    if (session->lingers) return stalled_us >= LINGER_MS * 1000;
+    if (session->state == SESSION_LINGERING) return stalled_us >= SESSION_LINGER_MS * 1000;
     uint32_t stall_ms = session->home->options.write_stall_ms;
     return stall_ms > 0 && stalled_us >= (int64_t)stall_ms * 1000;
 }

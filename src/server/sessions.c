@@ -10,7 +10,7 @@ enum {
     SWEEP_MIN_MS = 10,
     SWEEP_MAX_MS = 1000,
     UNREAD_GRACE_US = 100000, /* a peer that took something so lately reads */
-    UNREAD_LOOKS = 64,        /* at peers, a turn */
+    UNREAD_LOOKS = 64,        /* at peers, a tick */
 };
 
 static void run_runnable(struct sessions *sessions)
@@ -22,6 +22,11 @@ static void run_runnable(struct sessions *sessions)
         session_run(LIST_ITEM(link, struct session, run_link));
 }
 
+static bool have_work(const struct sessions *sessions)
+{
+    return !list_empty(&sessions->runnable) || !list_empty(&sessions->longs) || check_lists_have_work(sessions);
+}
+
 static void on_runner(uv_idle_t *handle)
 {
     struct sessions *sessions = handle->data;
@@ -31,9 +36,6 @@ static void on_runner(uv_idle_t *handle)
     struct list *first = list_pop_front(&sessions->longs);
     if (first != NULL) session_run_long(LIST_ITEM(first, struct session, long_link));
     check_lists_run(sessions);
-
-    if (list_empty(&sessions->runnable) && list_empty(&sessions->longs) && !check_lists_have_work(sessions))
-        uv_idle_stop(handle);
 }
 
 static void on_sweeper(uv_timer_t *timer)
@@ -77,17 +79,6 @@ void sessions_fini(struct sessions *sessions)
     mem_free(sessions->read_buffer);
 }
 
-void sessions_work_later(struct sessions *sessions, struct list *queue, struct list *link)
-{
-    list_push_back(queue, link);
-    sessions_wake(sessions);
-}
-
-void sessions_wake(struct sessions *sessions)
-{
-    uv_idle_start(&sessions->runner, on_runner);
-}
-
 /* Too much is unread in all: who took nothing for the longest time is closed, until it is not. */
 static void close_longest_stalled(struct sessions *sessions)
 {
@@ -99,14 +90,6 @@ static void close_longest_stalled(struct sessions *sessions)
         counters.connections_closed_unread++;
         session_close(session, "too much is unread in all (listen.max_output_total), and it took nothing for longest");
     }
-}
-
-void sessions_turn_end(struct sessions *sessions)
-{
-    for (struct list *link; (link = list_pop_front(&sessions->dirty)) != NULL;)
-        session_flush(LIST_ITEM(link, struct session, dirty_link));
-    if (sessions->n_unread > sessions->options.max_output_total) close_longest_stalled(sessions);
-    sessions->turn++;
 }
 
 static bool may_fall_idle(const struct sessions *sessions)
@@ -132,13 +115,28 @@ void sessions_arm_sweep(struct sessions *sessions)
     uv_timer_start(&sessions->sweeper, on_sweeper, interval, interval);
 }
 
+void sessions_turn_end(struct sessions *sessions)
+{
+    for (struct list *link; (link = list_pop_front(&sessions->dirty)) != NULL;)
+        session_end_tick(LIST_ITEM(link, struct session, dirty_link));
+    if (sessions->n_unread > sessions->options.max_output_total) close_longest_stalled(sessions);
+    sessions->tick++;
+
+    if (have_work(sessions))
+        uv_idle_start(&sessions->runner, on_runner);
+    else
+        uv_idle_stop(&sessions->runner);
+    if (!list_empty(&sessions->stalled) || may_fall_idle(sessions)) sessions_arm_sweep(sessions);
+}
+
 static void sweep_stalled(struct sessions *sessions)
 {
     LIST_FOREACH (link, &sessions->stalled) {
         struct session *session = LIST_ITEM(link, struct session, stall_link);
         if (!session_has_stalled(session)) continue;
-        if (!session->lingers) counters.connections_closed_slow++;
-        session_close(session, session->lingers ? session->why_ended : "it took no answers for listen.write_stall");
+        bool lingers = session->state == SESSION_LINGERING;
+        counters.connections_closed_slow += !lingers;
+        session_close(session, lingers ? session->why_ended : "it took no answers for listen.write_stall");
     }
 }
 

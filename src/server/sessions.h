@@ -2,14 +2,16 @@
  * sessions.h: what all connections of a server share: who has something to write, who has input
  * left over, who has been silent too long.
  *
- *   dirty     answers wait in the output buffer: written once, at the end of the turn
- *   runnable  input that a turn's budget or a pause left over: continued by the idle handle, each
- *             session one budget a turn, so that a flood on one connection starves no other
+ *   dirty     answers wait in the output buffer: written once, at the end of the tick
+ *   runnable  to be looked at in the next tick: input that a budget or a pause left over, each session one budget a
+ *             tick, so that a flood on one connection starves no other; or what it waited for has come
  *   longs     the next message is a long one: one of them a tick, so that many do not add up
  *   reading, handing   a check_many that is done in pieces (check_list.h)
  *   stalled   the socket was full: the rest is with libuv, and the peer is watched; the first took nothing for the
  *             longest time
  *   all       in the order of their last request: the first is the longest silent
+ *
+ * Sessions and lists put themselves into these; the end of the tick starts the handles that come back to them.
  */
 #ifndef RL_SERVER_SESSIONS_H
 #define RL_SERVER_SESSIONS_H
@@ -47,7 +49,7 @@ struct sessions {
     size_t n_unread;   /* bytes that all peers have not taken from us, as of each one's last count */
     size_t n_leaving;  /* sessions with such bytes */
     size_t n;          /* sessions whose memory is not yet freed */
-    uint32_t turn;     /* counts turn ends: a session's budget is for one turn */
+    uint32_t tick;     /* counts the ends of ticks: a session's budget is for one tick */
     bool draining;
     uv_idle_t runner;                           /* active while there is something to do for it in those lists */
     uv_timer_t sweeper;                         /* active while somebody is stalled or may fall idle */
@@ -60,12 +62,9 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
                   const struct server_options *options);
 void sessions_fini(struct sessions *sessions);
 
-/* Into runnable, longs, reading or handing: for the next turn. */
-void sessions_work_later(struct sessions *sessions, struct list *queue, struct list *link);
-void sessions_wake(struct sessions *sessions); /* there is something to do in the next turn */
 void sessions_turn_end(struct sessions *sessions);
 void sessions_sweep(struct sessions *sessions);     /* close who was idle, or did not read, for too long */
-void sessions_arm_sweep(struct sessions *sessions); /* somebody is stalled, or might fall idle */
+void sessions_arm_sweep(struct sessions *sessions); /* look at who is stalled or idle in a while */
 void sessions_drain(struct sessions *sessions);
 void sessions_close_all(struct sessions *sessions);
 

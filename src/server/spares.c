@@ -33,3 +33,9 @@ void spares_return(struct spares *spares, struct buffer *buf)
     spares->kept[spares->n++] = *buf;
     buffer_init(buf, 0);
 }
+
+void spares_take_back(struct spares *spares, struct buffer *buf)
+{
+    buffer_consume(buf, buffer_len(buf));
+    spares_return(spares, buf);
+}

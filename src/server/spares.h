@@ -26,7 +26,8 @@ struct spares {
 
 void spares_init(struct spares *spares);
 void spares_fini(struct spares *spares);
-void spares_borrow(struct spares *spares, struct buffer *buf); /* buf has no memory yet, and may get none */
-void spares_return(struct spares *spares, struct buffer *buf); /* buf is empty, and has no memory afterwards */
+void spares_borrow(struct spares *spares, struct buffer *buf);    /* buf has no memory yet, and may get none */
+void spares_return(struct spares *spares, struct buffer *buf);    /* buf is empty, and has no memory afterwards */
+void spares_take_back(struct spares *spares, struct buffer *buf); /* the same, whatever it holds */
 
 #endif

@@ -1,0 +1,43 @@
+/*
+ * session_output.h: what a session owes its client: checks in flight, answers in its buffer, bytes that the socket has
+ * not taken. The part of a session that methods and requests use.
+ */
+#ifndef RL_SERVER_SESSION_OUTPUT_H
+#define RL_SERVER_SESSION_OUTPUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/error.h"
+#include "proto/pack.h"
+
+struct session;
+
+void session_wake(struct session *session);                  /* the next tick looks at it */
+void session_fail(struct session *session, const char *why); /* it cannot go on: the next tick closes it */
+
+/* A request of n checks began, or ended. */
+void session_began(struct session *session, uint32_t n_checks);
+void session_finished(struct session *session, uint32_t n_checks);
+void session_list_ended(struct session *session); /* session->list is NULL again */
+
+/*
+ * One answer, exactly one per request: pack the result between the two. Where it cannot be stored
+ * the connection closes in the next tick, which is an answer too.
+ */
+struct packer session_answer(struct session *session, uint64_t msgid, size_t *ret_start);
+void session_answered(struct session *session, const struct packer *packer, size_t start);
+void session_error(struct session *session, uint64_t msgid, enum error_code code, const char *message);
+void session_say_final_error(struct session *session); /* why the framing was lost */
+
+void session_flush(struct session *session); /* write what is in `out` */
+
+bool session_is_owed(const struct session *session);      /* an answer is being made, or waits to be read */
+bool session_is_full(const struct session *session);      /* too much is in flight or unread for another message */
+bool session_is_half_full(const struct session *session); /* more than half of that */
+void session_count_unread(struct session *session);       /* the peer took some, or the session has closed */
+int64_t session_stalled_us(struct session *session);      /* how long the peer has taken nothing of what waits for it */
+bool session_has_stalled(struct session *session); /* the peer took nothing for write_stall_ms, or lingers too long */
+
+#endif

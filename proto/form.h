@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 enum form_kind {
     FORM_NIL,
@@ -33,12 +34,14 @@ struct form {
 
 extern const struct form form_table[256]; /* by the first byte */
 
-/* `n` <= 8 bytes, big-endian. */
+/* 1, 2, 4 or 8 bytes, big-endian. */
 static inline uint64_t form_load(const uint8_t *bytes, unsigned n)
 {
+    if (n == 1) return bytes[0];
+    if (n == 2) return (uint64_t)bytes[0] << 8 | bytes[1];
     uint64_t value = 0;
-    for (unsigned i = 0; i < n; i++) value = value << 8 | bytes[i];
-    return value;
+    memcpy(&value, bytes, n == 4 ? 4 : 8);
+    return __builtin_bswap64(value) >> (n == 4 ? 32 : 0);
 }
 
 static inline bool form_is_container(struct form form)

@@ -153,7 +153,7 @@ int pull_msgid(struct pull *pull, uint64_t *ret)
     return 0;
 }
 
-int pull_text(struct pull *pull, struct slice *ret)
+int pull_long_text(struct pull *pull, struct slice *ret)
 {
     struct value value;
     if (!look(pull, &value) || (value.form.kind != FORM_STR && value.form.kind != FORM_BIN)) return -1;

@@ -36,10 +36,22 @@ int pull_int(struct pull *pull, int64_t *ret);
 int pull_uint64(struct pull *pull, uint64_t *ret);
 /* The same, or a float that is whole, 0 to 2^53: some clients send their numbers above 2^31 that way. */
 int pull_msgid(struct pull *pull, uint64_t *ret);
-int pull_text(struct pull *pull, struct slice *ret); /* str or bin */
-int pull_array(struct pull *pull, uint32_t *ret_n);  /* enters: its n values come next */
-int pull_map(struct pull *pull, uint32_t *ret_n);    /* enters: n keys and values come next */
-int pull_skip(struct pull *pull);                    /* over one value, whatever it holds */
+int pull_long_text(struct pull *pull, struct slice *ret); /* pull_text(), in any encoding */
+int pull_array(struct pull *pull, uint32_t *ret_n);       /* enters: its n values come next */
+int pull_map(struct pull *pull, uint32_t *ret_n);         /* enters: n keys and values come next */
+int pull_skip(struct pull *pull);                         /* over one value, whatever it holds */
+
+/* str or bin. Most are a str of less than 32 bytes, whose length is in its first byte. */
+static inline int pull_text(struct pull *pull, struct slice *ret)
+{
+    size_t here = (size_t)(pull->end - pull->at);
+    if (here == 0 || (*pull->at & 0xe0) != 0xa0) return pull_long_text(pull, ret);
+    size_t len = *pull->at & 0x1f;
+    if (len >= here) return -1;
+    *ret = (struct slice){pull->at + 1, len};
+    pull->at += 1 + len;
+    return 0;
+}
 
 /* Was the text that pull_text() would return now written as bin? (a key that came as bin is echoed as bin) */
 bool pull_is_bin(const struct pull *pull);

@@ -14,7 +14,7 @@
 #include "base/nearest.h"
 #include "config/meant.h"
 #include "config/not_built.h"
-#include "config/policy_yaml.h"
+#include "config/policy_read.h"
 #include "config/secret.h"
 #include "store/redis_options.h"
 
@@ -258,8 +258,8 @@ static int load(struct loader *loader, const struct tree_node *root)
     check_password(loader);
     read_keys_secret(loader);
     struct policy_defaults defaults = config_policy_defaults(config);
-    config->policies = loader->policies != NULL ? policy_yaml_load(loader->policies, &defaults, loader->faults)
-                                                : policy_yaml_default(&defaults, loader->faults);
+    config->policies = loader->policies != NULL ? policy_read_all(loader->policies, &defaults, loader->faults)
+                                                : policy_read_default(&defaults, loader->faults);
     config->has_policies = loader->policies != NULL && config->policies != NULL && config->policies->n > 0;
     warn_of_compat_in_memory(loader);
     return loader->faults->n_errors == 0 ? 0 : -1;

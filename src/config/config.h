@@ -2,7 +2,7 @@
  * config.h: the whole configuration, as one immutable value.
  *
  *   bytes of the file ─▶ yaml_tree ─▶ setting (scalars) ─┬▶ checks of values against each other ─▶ struct config
- *                                     policy_yaml        ┘
+ *                                     policy_read        ┘
  *
  * Faults gather on the way, all of them; with any error there is no configuration, so a reload that
  * fails leaves the old one untouched. Nothing here opens sockets or knows who uses the values.
@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "config/faults.h"
-#include "config/policy_yaml.h"
+#include "config/policy_read.h"
 #include "config/setting.h"
 #include "limit/policy.h"
 

@@ -208,7 +208,7 @@ static enum error_code make(struct inline_policies *policies, struct tree_node *
     uint64_t fingerprint = hash_stable(HASH_STABLE_START, settings.data, settings.len);
     snprintf(name, sizeof name, "inline-%016" PRIx64, fingerprint);
     faults_init(&faults);
-    struct policy_set *set = policy_yaml_load_inline(tree, name, &policies->defaults, &faults);
+    struct policy_set *set = policy_read_inline(tree, name, &policies->defaults, &faults);
     enum error_code code = ERROR_NONE;
     if (set == NULL) code = say_fault(&faults, answer);
     faults_fini(&faults);

@@ -3,7 +3,7 @@
  *
  *   packed map ─▶ by_form: seen in this very form? ─────────────────────────────────────────▶ its set
  *        └ no ─▶ packed_tree ─▶ by_settings: these settings in another form? ─▶ one more form ─┘
- *                     └ no ─▶ policy_yaml: a policy `inline-<fingerprint of the settings>` ─────┘
+ *                     └ no ─▶ policy_read: a policy `inline-<fingerprint of the settings>` ─────┘
  *
  * The name depends on the settings alone, so every daemon counts in the same place. At most `max` are kept; for one
  * more, the one that was used least recently goes, of those that no check holds.
@@ -15,7 +15,7 @@
 #include "base/map.h"
 #include "base/slice.h"
 #include "config/config.h"
-#include "config/policy_yaml.h"
+#include "config/policy_read.h"
 #include "proto/error.h"
 
 enum { INLINE_BYTES_MAX = 4096 /* of one policy's settings, packed */ };

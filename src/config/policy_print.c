@@ -40,7 +40,7 @@ static void print_value(FILE *out, const struct setting_value *value, const stru
     char text[UNITS_TEXT_MAX];
     switch (value->kind) {
     case VALUE_SPAN: fputs(units_print_duration(text, value->number), out); break;
-    case VALUE_FLAG: fputs(value->number != 0 ? "true" : "false", out); break;
+    case VALUE_BOOL: fputs(value->number != 0 ? "true" : "false", out); break;
     case VALUE_WORD: fwrite(value->text.data, 1, value->text.len, out); break;
     case VALUE_TEXT: print_quoted(out, value->text); break;
     case VALUE_PARTS: print_parts(out, policy->format, (key_parts)value->number); break;

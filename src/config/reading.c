@@ -4,7 +4,11 @@
 #include <string.h>
 
 #include "base/nearest.h"
+#include "base/units.h"
+#include "config/meant.h"
 #include "config/not_built.h"
+#include "config/setting.h"
+#include "limit/calendar.h"
 
 const char *reading_path_to(struct reading *reading, const char *field)
 {
@@ -29,46 +33,26 @@ void reading_no_memory(struct faults *faults, uint32_t line)
     faults_no_memory(faults, line, "policies", "out of memory; give the daemon more, or write fewer policies");
 }
 
-/* Which settings are there */
-
-/* Whether `field` is the policy's own, whatever limits it has. */
-static bool is_of_policy(enum policy_field field)
-{
-    switch (field) {
-    case FIELD_LIMITS:
-    case FIELD_DEBT:
-    case FIELD_KEY_FORMAT:
-    case FIELD_OVERRIDES:
-    case FIELD_UNLIMITED:
-    case FIELD_PHASE:
-    case FIELD_CANDIDATE:
-    case FIELD_SHADOW:
-    case FIELD_ON_FAILURE:
-    case FIELD_IDEMPOTENCY_WINDOW:
-    case FIELD_DEADLINE: return true;
-    default: return false;
-    }
-}
+/* ---- Which settings are there ---- */
 
 static bool may_stand(const struct reading *reading, enum policy_field field)
 {
-    return reading->in_list ? !is_of_policy(field) : field != FIELD_NAME;
+    return policy_settings[field].place != (reading->in_list ? IN_POLICY : IN_LIST);
 }
 
-static void refuse_field(struct reading *reading, const struct tree_node *node)
+static void refuse_unknown(struct reading *reading, const struct tree_node *node)
 {
     char any[FAULTS_KEY_MAX];
     snprintf(any, sizeof any, "policies.*.%.64s", node->key);
     const char *advice = not_built(any, NULL);
-    reading_path_to(reading, node->key);
-    if (advice != NULL) {
-        faults_add(reading->faults, node->line, reading->path, "not built yet; %s", advice);
-        return;
-    }
     struct nearest nearest = nearest_to(node->key);
     for (size_t i = 0; i < N_POLICY_FIELDS; i++)
-        if (may_stand(reading, i)) nearest_offer(&nearest, policy_settings[i].name);
-    if (nearest.name != NULL)
+        if (may_stand(reading, (enum policy_field)i)) nearest_offer(&nearest, policy_settings[i].name);
+
+    reading_path_to(reading, node->key);
+    if (advice != NULL)
+        faults_add(reading->faults, node->line, reading->path, "not built yet; %s", advice);
+    else if (nearest.name != NULL)
         faults_add(reading->faults, node->line, reading->path, "no such setting; did you mean %s?", nearest.name);
     else
         faults_add(reading->faults, node->line, reading->path,
@@ -87,8 +71,8 @@ static void refuse_place(struct reading *reading, const struct tree_node *node)
 static void refuse_beside_list(struct reading *reading)
 {
     for (size_t i = 0; i < N_POLICY_FIELDS && reading->given[FIELD_LIMITS] != NULL; i++) {
-        if (reading->given[i] == NULL || is_of_policy(i)) continue;
-        faults_add(reading->faults, reading->given[i]->line, reading_path(reading, i),
+        if (reading->given[i] == NULL || policy_settings[i].place == IN_POLICY) continue;
+        faults_add(reading->faults, reading->given[i]->line, reading_path(reading, (enum policy_field)i),
                    "stands beside limits; write it into the limits of that list");
     }
 }
@@ -103,12 +87,13 @@ bool reading_gather(struct reading *reading)
                                     : "is no map of settings; write algorithm, limit and window below it, indented");
         return false;
     }
+
     for (const struct tree_node *child = node->first; child != NULL; child = child->next) {
         size_t i = 0;
         while (i < N_POLICY_FIELDS && strcmp(policy_settings[i].name, child->key) != 0) i++;
         if (i == N_POLICY_FIELDS)
-            refuse_field(reading, child);
-        else if (!may_stand(reading, i))
+            refuse_unknown(reading, child);
+        else if (!may_stand(reading, (enum policy_field)i))
             refuse_place(reading, child);
         else if (reading->given[i] == NULL)
             reading->given[i] = child;
@@ -120,10 +105,69 @@ bool reading_gather(struct reading *reading)
 bool reading_has(struct reading *reading, enum policy_field field)
 {
     if (reading->given[field] != NULL) return true;
-    const char *advice = field == FIELD_LIMIT ? "how many units a window has, e.g. limit: 100"
-                         : field == FIELD_WINDOW
-                             ? "how long a window is, e.g. window: 10s, or window: day with calendar_window"
-                             : "what this limit is called in answers, e.g. name: day";
-    faults_add(reading->faults, reading->node->line, reading_path(reading, field), "is missing; write %s", advice);
+    faults_add(reading->faults, reading->node->line, reading_path(reading, field), "is missing; write %s",
+               policy_settings[field].required);
     return false;
+}
+
+/* ---- Values ---- */
+
+static bool is_choice(const char *text, const char *choices)
+{
+    size_t len = strlen(text);
+    const char *at = len > 0 && strchr(text, ' ') == NULL ? strstr(choices, text) : NULL;
+    return at != NULL && (at == choices || at[-1] == ' ') && (at[len] == ' ' || at[len] == '\0');
+}
+
+/* To the microsecond, finer than the settings elsewhere. */
+static bool parse_span(const char *path, bool may_be_none, const struct tree_node *node, struct faults *faults,
+                       int64_t *ret_us)
+{
+    char shown[FAULTS_SHOWN_MAX];
+    const char *text = setting_parse_text(path, node, faults);
+    if (text == NULL) return false;
+
+    const char *wrong = units_duration(text, ret_us);
+    if (wrong != NULL && is_choice(text, CALENDAR_UNITS))
+        wrong = "a window of calendar_window; write that algorithm, or a duration, e.g. 1h or 1d";
+    if (wrong == NULL && *ret_us == 0 && !may_be_none) wrong = "no time at all; write a duration, e.g. 10s";
+    if (wrong != NULL) faults_add(faults, node->line, path, "%s is %s", faults_shown(shown, text), wrong);
+    return wrong == NULL;
+}
+
+bool reading_value_at(enum policy_field field, const char *path, const struct tree_node *node, struct faults *faults,
+                      int64_t *ret)
+{
+    const struct policy_setting *setting = &policy_settings[field];
+    if (setting->kind == VALUE_SPAN) return parse_span(path, setting->min == 0, node, faults, ret);
+    return setting_parse_value(setting->kind, path, setting->min, setting->max, setting->choices, node, faults, ret);
+}
+
+bool reading_value(struct reading *reading, enum policy_field field, int64_t *ret)
+{
+    char rate[MEANT_MAX], shown[FAULTS_SHOWN_MAX];
+    const struct tree_node *node = reading->given[field];
+    if (node == NULL) return false;
+    reading_path(reading, field);
+
+    const char *meant = field == FIELD_LIMIT && node->kind == TREE_TEXT ? meant_rate(node->text, rate) : NULL;
+    if (meant == NULL) return reading_value_at(field, reading->path, node, reading->faults, ret);
+    faults_add(reading->faults, node->line, reading->path, "%s is a rate; write %s", faults_shown(shown, node->text),
+               meant);
+    return false;
+}
+
+int reading_choice(struct reading *reading, enum policy_field field)
+{
+    int64_t place = 0;
+    if (reading->given[field] != NULL)
+        setting_parse_value(VALUE_CHOICE, reading_path(reading, field), 0, 0, policy_settings[field].choices,
+                            reading->given[field], reading->faults, &place);
+    return (int)place;
+}
+
+const char *reading_text(struct reading *reading, enum policy_field field)
+{
+    const struct tree_node *node = reading->given[field];
+    return node != NULL ? setting_parse_text(reading_path(reading, field), node, reading->faults) : NULL;
 }

@@ -1,20 +1,21 @@
 /*
- * reading.h: one map of policy settings while it is read: what it was given, and where its faults go.
+ * reading.h: one map of policy settings while it is read: what is written in it, and where its faults go.
  *
- *   policy_yaml.c   the policies, their lists of limits and what concerns them all
- *   policy_limit.c  one limit: its algorithm and numbers
- *   policy_keys.c, policy_overrides.c  key_format and by; overrides
- *   reading.c       the map itself: which settings stand in it, what they are called in a message
+ *   policy_read.c    the policies, their lists of limits and what concerns them all
+ *   limit_read.c     one limit
+ *   override_read.c  overrides
+ *   reading.c        the map itself: which settings stand in it, and the value of those that are a number, a flag or a
+ *                    choice
  */
 #ifndef RL_CONFIG_READING_H
 #define RL_CONFIG_READING_H
 
-#include "config/policy_yaml.h"
+#include "config/policy_read.h"
 #include "limit/policy_setting.h"
 
 enum { PATH_BASE_MAX = 96 };
 
-/* One policy of the file while it is read, or one limit of its list. */
+/* A policy, or one limit of its list, while it is read. */
 struct reading {
     const struct tree_node *node;
     const struct tree_node *given[N_POLICY_FIELDS]; /* NULL = not written */
@@ -36,7 +37,26 @@ const char *reading_path(struct reading *reading, enum policy_field field);
 bool reading_gather(struct reading *reading);
 /* Is there this required one? It is recorded where not. */
 bool reading_has(struct reading *reading, enum policy_field field);
+
+/* A COUNT, SPAN, DURATION, BOOL or CHOICE. False: it is not written, or the fault is recorded. */
+bool reading_value(struct reading *reading, enum policy_field field, int64_t *ret);
+/* The same of a node that stands at `path`. */
+bool reading_value_at(enum policy_field field, const char *path, const struct tree_node *node, struct faults *faults,
+                      int64_t *ret);
+/* The place among the setting's choices; 0 where it is not written, or the fault is recorded. */
+int reading_choice(struct reading *reading, enum policy_field field);
+const char *reading_text(struct reading *reading, enum policy_field field); /* NULL: none, or the fault is recorded */
+
 bool reading_is_name(const char *text); /* of a policy or a limit */
 void reading_no_memory(struct faults *faults, uint32_t line);
+
+/* Fill and prepare `limit`, whose policy and name stand; faults are recorded. */
+void limit_read(struct reading *reading, struct limit *limit);
+/* The name of a limit in a list, which none of the policy's limits before it has. */
+void limit_read_name(struct reading *reading, struct limit *limit);
+
+/* The overrides of a policy whose limits stand. `is_sound`: without faults; else what depends on them is not looked
+ * at. */
+void override_read_all(struct reading *reading, struct policy *policy, bool is_sound);
 
 #endif

@@ -14,7 +14,7 @@ enum { RESTART = 0, RELOAD = 1 };
 
 const struct setting setting_table[N_SETTINGS] = {
 #define SETTING(kind_, field, path_, default_, min_, max_, choices_, reloads_, help)                                   \
-    {.kind = SETTING_##kind_,                                                                                          \
+    {.kind = VALUE_##kind_,                                                                                            \
      .path = path_,                                                                                                    \
      .offset = offsetof(struct config, field),                                                                         \
      .fallback = default_,                                                                                             \
@@ -69,8 +69,8 @@ void setting_free_all(struct config *config)
 {
     for (size_t i = 0; i < N_SETTINGS; i++) {
         const struct setting *setting = &setting_table[i];
-        if (setting->kind == SETTING_TEXT) mem_free(*text_field(setting, config));
-        if (setting->kind == SETTING_LIST) list_free(list_field(setting, config));
+        if (setting->kind == VALUE_TEXT) mem_free(*text_field(setting, config));
+        if (setting->kind == VALUE_LIST) list_free(list_field(setting, config));
     }
 }
 
@@ -99,7 +99,7 @@ static char *checked_copy(const struct setting *setting, const struct tree_node 
     const char *text = setting_parse_text(setting->path, node, faults);
     if (text == NULL) return NULL;
     int64_t len = (int64_t)strlen(text);
-    if (setting->kind == SETTING_TEXT && (len < setting->min || len > setting->max)) {
+    if (setting->kind == VALUE_TEXT && (len < setting->min || len > setting->max)) {
         faults_add(faults, node->line, setting->path,
                    "is %" PRId64 " bytes long; write %" PRId64 " to %" PRId64 " bytes", len, setting->min,
                    setting->max);
@@ -154,14 +154,14 @@ static void parse_list(const struct setting *setting, struct config *config, con
 
 /* Numbers and choices */
 
-static const char *number_of(enum setting_kind kind, const char *text, int64_t *ret)
+static const char *number_of(enum value_kind kind, const char *text, int64_t *ret)
 {
     int64_t us;
     const char *wrong;
     switch (kind) {
-    case SETTING_MODE: return units_mode(text, ret);
-    case SETTING_SIZE: return units_size(text, ret);
-    case SETTING_COUNT: return units_count(text, ret);
+    case VALUE_MODE: return units_mode(text, ret);
+    case VALUE_SIZE: return units_size(text, ret);
+    case VALUE_COUNT: return units_count(text, ret);
     default:
         wrong = units_duration(text, &us);
         if (wrong == NULL && us % 1000 != 0) wrong = "finer than a millisecond; write whole milliseconds, e.g. 1ms";
@@ -170,18 +170,18 @@ static const char *number_of(enum setting_kind kind, const char *text, int64_t *
     }
 }
 
-static const char *print_number(enum setting_kind kind, int64_t value, char *out)
+static const char *print_number(enum value_kind kind, int64_t value, char *out)
 {
     switch (kind) {
-    case SETTING_MODE: snprintf(out, UNITS_TEXT_MAX, "\"%04" PRIo64 "\"", (uint64_t)value); return out;
-    case SETTING_SIZE: return units_print_size(out, value);
-    case SETTING_DURATION: return units_print_duration(out, value * 1000);
+    case VALUE_MODE: snprintf(out, UNITS_TEXT_MAX, "\"%04" PRIo64 "\"", (uint64_t)value); return out;
+    case VALUE_SIZE: return units_print_size(out, value);
+    case VALUE_DURATION: return units_print_duration(out, value * 1000);
     default: snprintf(out, UNITS_TEXT_MAX, "%" PRId64, value); return out;
     }
 }
 
-bool setting_parse_number(enum setting_kind kind, const char *path, int64_t min, int64_t max,
-                          const struct tree_node *node, struct faults *faults, int64_t *ret)
+static bool parse_number(enum value_kind kind, const char *path, int64_t min, int64_t max, const struct tree_node *node,
+                         struct faults *faults, int64_t *ret)
 {
     char low[UNITS_TEXT_MAX], high[UNITS_TEXT_MAX], shown[FAULTS_SHOWN_MAX];
     int64_t value = 0;
@@ -201,20 +201,8 @@ bool setting_parse_number(enum setting_kind kind, const char *path, int64_t min,
     return true;
 }
 
-/* Name number `index` of a list of choices, into `out` (size bytes), which is returned. */
-static const char *choice_at(const char *choices, int64_t index, char *out, size_t size)
-{
-    for (; index > 0; index--) {
-        choices = strchr(choices, ' ');
-        CHECK(choices != NULL);
-        choices++;
-    }
-    snprintf(out, size, "%.*s", (int)strcspn(choices, " "), choices);
-    return out;
-}
-
-bool setting_parse_choice(const char *path, const char *choices, const struct tree_node *node, struct faults *faults,
-                          int64_t *ret)
+static bool parse_choice(const char *path, const char *choices, const struct tree_node *node, struct faults *faults,
+                         int64_t *ret)
 {
     char shown[FAULTS_SHOWN_MAX], near[MEANT_MAX];
     const char *text = setting_parse_text(path, node, faults);
@@ -239,13 +227,29 @@ bool setting_parse_choice(const char *path, const char *choices, const struct tr
     return false;
 }
 
-bool setting_parse_bool(const char *path, const struct tree_node *node, struct faults *faults, bool *ret)
+static bool parse_bool(const char *path, const struct tree_node *node, struct faults *faults, int64_t *ret)
 {
     char shown[FAULTS_SHOWN_MAX];
+    bool is_set = false;
     const char *text = setting_parse_text(path, node, faults);
-    const char *wrong = text != NULL ? units_bool(text, ret) : NULL;
-    if (wrong != NULL) faults_add(faults, node->line, path, "%s is %s", faults_shown(shown, text), wrong);
-    return text != NULL && wrong == NULL;
+    if (text == NULL) return false;
+
+    const char *wrong = units_bool(text, &is_set);
+    if (wrong != NULL)
+        faults_add(faults, node->line, path, "%s is %s", faults_shown(shown, text), wrong);
+    else
+        *ret = is_set;
+    return wrong == NULL;
+}
+
+bool setting_parse_value(enum value_kind kind, const char *path, int64_t min, int64_t max, const char *choices,
+                         const struct tree_node *node, struct faults *faults, int64_t *ret)
+{
+    switch (kind) {
+    case VALUE_BOOL: return parse_bool(path, node, faults, ret);
+    case VALUE_CHOICE: return parse_choice(path, choices, node, faults, ret);
+    default: return parse_number(kind, path, min, max, node, faults, ret);
+    }
 }
 
 /* Any kind */
@@ -253,13 +257,17 @@ bool setting_parse_bool(const char *path, const struct tree_node *node, struct f
 void setting_parse(const struct setting *setting, struct config *config, const struct tree_node *node,
                    struct faults *faults)
 {
-    void *field = field_of(setting, config);
-    switch (setting->kind) {
-    case SETTING_TEXT: parse_text(setting, config, node, faults); break;
-    case SETTING_LIST: parse_list(setting, config, node, faults); break;
-    case SETTING_BOOL: setting_parse_bool(setting->path, node, faults, field); break;
-    case SETTING_CHOICE: setting_parse_choice(setting->path, setting->choices, node, faults, field); break;
-    default: setting_parse_number(setting->kind, setting->path, setting->min, setting->max, node, faults, field); break;
+    int64_t value;
+    if (setting->kind == VALUE_TEXT) {
+        parse_text(setting, config, node, faults);
+    } else if (setting->kind == VALUE_LIST) {
+        parse_list(setting, config, node, faults);
+    } else if (setting_parse_value(setting->kind, setting->path, setting->min, setting->max, setting->choices, node,
+                                   faults, &value)) {
+        if (setting->kind == VALUE_BOOL)
+            *(bool *)field_of(setting, config) = value != 0;
+        else
+            *(int64_t *)field_of(setting, config) = value;
     }
 }
 
@@ -310,14 +318,17 @@ static const char *print_list(const struct text_list *list, char *out)
 const char *setting_print(const struct setting *setting, const struct config *config, char *out)
 {
     const char *text;
+    struct slice word;
     switch (setting->kind) {
-    case SETTING_TEXT:
+    case VALUE_TEXT:
         text = *text_field(setting, config);
         return text != NULL ? quote(text, out, SETTING_VALUE_MAX) : NULL;
-    case SETTING_LIST: return print_list(list_field(setting, config), out);
-    case SETTING_BOOL: return *(bool *)field_of(setting, config) ? "true" : "false";
-    case SETTING_CHOICE:
-        return choice_at(setting->choices, *(int64_t *)field_of(setting, config), out, SETTING_VALUE_MAX);
+    case VALUE_LIST: return print_list(list_field(setting, config), out);
+    case VALUE_BOOL: return *(bool *)field_of(setting, config) ? "true" : "false";
+    case VALUE_CHOICE:
+        word = policy_setting_choice(setting->choices, *(int64_t *)field_of(setting, config));
+        snprintf(out, SETTING_VALUE_MAX, "%.*s", (int)word.len, (const char *)word.data);
+        return out;
     default: return print_number(setting->kind, *(int64_t *)field_of(setting, config), out);
     }
 }

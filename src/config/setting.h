@@ -12,17 +12,7 @@
 
 #include "config/faults.h"
 #include "config/yaml_tree.h"
-
-enum setting_kind {
-    SETTING_TEXT,     /* char *, owned; NULL = not set */
-    SETTING_LIST,     /* struct text_list */
-    SETTING_MODE,     /* int64_t, as every kind below but BOOL */
-    SETTING_SIZE,     /* bytes */
-    SETTING_DURATION, /* milliseconds */
-    SETTING_COUNT,
-    SETTING_CHOICE, /* the place in choices, from 0 */
-    SETTING_BOOL,   /* bool */
-};
+#include "limit/policy_setting.h"
 
 struct text_list {
     char **items; /* owned, as are the texts */
@@ -30,7 +20,7 @@ struct text_list {
 };
 
 struct setting {
-    enum setting_kind kind;
+    enum value_kind kind;
     const char *path;     /* "store.redis.merge" */
     size_t offset;        /* of its field in struct config */
     const char *fallback; /* the default, as written; "" = not set */
@@ -60,13 +50,10 @@ void setting_free_all(struct config *config);
 /* Parse one value of the file into its field; a fault is recorded where it cannot be. */
 void setting_parse(const struct setting *setting, struct config *config, const struct tree_node *node,
                    struct faults *faults);
-/* A duration, a count and a choice by themselves, for what is no field of struct config. False: the fault is recorded.
- */
-bool setting_parse_number(enum setting_kind kind, const char *path, int64_t min, int64_t max,
-                          const struct tree_node *node, struct faults *faults, int64_t *ret);
-bool setting_parse_choice(const char *path, const char *choices, const struct tree_node *node, struct faults *faults,
-                          int64_t *ret);
-bool setting_parse_bool(const char *path, const struct tree_node *node, struct faults *faults, bool *ret);
+/* The same of a COUNT, SIZE, MODE, DURATION, BOOL or CHOICE that is no field of struct config. False: the fault is
+ * recorded. */
+bool setting_parse_value(enum value_kind kind, const char *path, int64_t min, int64_t max, const char *choices,
+                         const struct tree_node *node, struct faults *faults, int64_t *ret);
 /* The one text of a node, or NULL with the fault recorded (a list, a map, nothing). Valid as long as the node. */
 const char *setting_parse_text(const char *path, const struct tree_node *node, struct faults *faults);
 

@@ -114,7 +114,7 @@ static bool derive(const struct limit *limit, struct setting_value *ret)
 static void load(const struct policy_setting *setting, const void *holder, struct setting_value *ret)
 {
     ret->number = policy_setting_number(ret->field, holder);
-    if (setting->kind == VALUE_MILLIS) {
+    if (setting->kind == VALUE_DURATION) {
         ret->kind = VALUE_SPAN;
         ret->number *= 1000;
     } else if (setting->kind == VALUE_CHOICE) {

@@ -22,16 +22,19 @@ enum policy_field {
 enum setting_place { IN_POLICY, IN_LIMIT, IN_LIST };
 enum setting_holder { HELD_BY_LIMIT, HELD_BY_POLICY, HELD_DERIVED };
 
+/* Of every setting, a policy's or not. */
 enum value_kind {
     VALUE_COUNT,
-    VALUE_SPAN,   /* microseconds */
-    VALUE_MILLIS, /* milliseconds */
-    VALUE_FLAG,
+    VALUE_SIZE,     /* bytes */
+    VALUE_MODE,     /* permission bits */
+    VALUE_DURATION, /* milliseconds */
+    VALUE_SPAN,     /* microseconds */
+    VALUE_BOOL,
     VALUE_CHOICE, /* the place in choices, from 0 */
     VALUE_WORD,   /* one that needs no quotes */
     VALUE_TEXT,
     VALUE_PARTS, /* of the policy's key_format: a key_parts */
-    VALUE_LIST,  /* of maps */
+    VALUE_LIST,
 };
 
 enum setting_use {
@@ -76,7 +79,7 @@ struct slice policy_setting_choice(const char *choices, int64_t index);
 /* What a limit or a policy has for one setting. */
 struct setting_value {
     enum policy_field field;
-    enum value_kind kind; /* SPAN for MILLIS, WORD for CHOICE; a window may be a WORD */
+    enum value_kind kind; /* SPAN for DURATION, WORD for CHOICE; a window may be a WORD */
     int64_t number;
     struct slice text; /* valid as long as the policy */
 };

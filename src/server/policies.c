@@ -47,7 +47,7 @@ static void pack_value(struct packer *packer, const struct setting_value *value,
 
     switch (value->kind) {
     case VALUE_SPAN: pack_int(packer, div_up(value->number, 1000)); break;
-    case VALUE_FLAG: pack_bool(packer, value->number != 0); break;
+    case VALUE_BOOL: pack_bool(packer, value->number != 0); break;
     case VALUE_WORD:
     case VALUE_TEXT: pack_str_of(packer, &value->text, 1); break;
     case VALUE_PARTS: pack_parts(packer, policy->format, (key_parts)value->number); break;

@@ -449,6 +449,9 @@ static void a_fault_that_follows_from_another_is_not_told(void **state)
         "{algorithm: token_bucket, limit: 0, window: 1s, burst: 3}",
         "{algorithm: calendar_window, limit: 5, window: day, timezone: Europe/Berln}",
         "{algorithm: gcra, limit: 5, window: 1s, key_prefix: x}",
+        "{algorithm: gcra, limit: 5, window: 1s, key_prefix: ''}",
+        "{algorithm: gcra, limit: 5, window: 1s, start: never}",
+        "{algorithm: sliding_log, limit: 5, window: 1s, burst: x}",
     };
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         char text[256];

@@ -1,4 +1,4 @@
-#include "config/policy_yaml.h"
+#include "config/policy_read.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,53 +6,57 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
-#include "config/policy_keys.h"
-#include "config/policy_limit.h"
-#include "config/policy_overrides.h"
-#include "config/setting.h"
+#include "config/reading.h"
 
-static const char *const on_failures = "allow deny local error";
+/* ---- What concerns the whole policy ---- */
 
-enum { DEADLINE_MAX_MS = 3600000, IDEMPOTENCY_MAX_MS = 604800000 };
-
-static void read_debt(struct reading *reading, struct policy *policy)
+static void read_format(struct reading *reading, struct policy *policy)
 {
-    bool debt = false;
-    if (reading->given[FIELD_DEBT] == NULL) return;
-    setting_parse_bool(reading_path(reading, FIELD_DEBT), reading->given[FIELD_DEBT], reading->faults, &debt);
-    for (uint16_t i = 0; i < policy->n_limits; i++) policy->limits[i].debt = debt;
+    char shown[FAULTS_SHOWN_MAX];
+    const struct tree_node *node = reading->given[FIELD_KEY_FORMAT];
+    if (node == NULL) return;
+    policy->format = mem_zalloc(sizeof *policy->format);
+    if (policy->format == NULL) {
+        reading_no_memory(reading->faults, node->line);
+        return;
+    }
+
+    const char *text = reading_text(reading, FIELD_KEY_FORMAT);
+    const char *wrong = text != NULL ? key_format_parse(policy->format, text) : NULL;
+    if (wrong == NULL) return;
+    policy->format->n_parts = 0;
+    faults_add(reading->faults, node->line, reading->path, "%s %s", faults_shown(shown, text), wrong);
 }
 
-/* One policy */
-
-static void read_failure(struct reading *reading, struct policy *policy)
+/* Of every limit, which is prepared with it. */
+static void read_debt(struct reading *reading, struct policy *policy)
 {
-    int64_t on_failure = (int64_t)reading->defaults->on_failure, deadline_ms = reading->defaults->deadline_ms;
-    if (reading->given[FIELD_ON_FAILURE] != NULL)
-        setting_parse_choice(reading_path(reading, FIELD_ON_FAILURE), on_failures, reading->given[FIELD_ON_FAILURE],
-                             reading->faults, &on_failure);
-    if (reading->given[FIELD_DEADLINE] != NULL)
-        setting_parse_number(SETTING_DURATION, reading_path(reading, FIELD_DEADLINE), 1, DEADLINE_MAX_MS,
-                             reading->given[FIELD_DEADLINE], reading->faults, &deadline_ms);
-    policy->on_failure = (enum on_failure)on_failure;
-    policy->deadline_ms = (uint32_t)deadline_ms;
-    int64_t idempotency_ms = reading->defaults->idempotency_ms;
-    if (reading->given[FIELD_IDEMPOTENCY_WINDOW] != NULL)
-        setting_parse_number(SETTING_DURATION, reading_path(reading, FIELD_IDEMPOTENCY_WINDOW), 1, IDEMPOTENCY_MAX_MS,
-                             reading->given[FIELD_IDEMPOTENCY_WINDOW], reading->faults, &idempotency_ms);
-    policy->idempotency_ms = (uint32_t)idempotency_ms;
-    if (reading->given[FIELD_SHADOW] != NULL)
-        setting_parse_bool(reading_path(reading, FIELD_SHADOW), reading->given[FIELD_SHADOW], reading->faults,
-                           &policy->shadow);
+    int64_t debt = 0;
+    reading_value(reading, FIELD_DEBT, &debt);
+    for (uint16_t i = 0; i < policy->n_limits; i++) policy->limits[i].debt = debt != 0;
+}
+
+/* What has a field of the policy, but for `unlimited`, which has been read. */
+static void read_fields(struct reading *reading, struct policy *policy)
+{
+    policy->on_failure = reading->defaults->on_failure;
+    policy->deadline_ms = (uint32_t)reading->defaults->deadline_ms;
+    policy->idempotency_ms = (uint32_t)reading->defaults->idempotency_ms;
+    for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
+        int64_t value;
+        if (policy_settings[i].holder != HELD_BY_POLICY || i == FIELD_UNLIMITED) continue;
+        if (reading_value(reading, (enum policy_field)i, &value))
+            policy_setting_store((enum policy_field)i, policy, value);
+    }
 }
 
 /* False where it has no such windows. */
-static bool set_phase(struct policy *policy, bool phase)
+static bool set_phase(struct policy *policy)
 {
     bool found = false;
     for (uint16_t i = 0; i < policy->n_limits; i++) {
         if (policy->limits[i].algo != ALGO_FIXED_WINDOW) continue;
-        policy->limits[i].phase = phase;
+        policy->limits[i].phase = true;
         found = true;
     }
     return found;
@@ -61,17 +65,18 @@ static bool set_phase(struct policy *policy, bool phase)
 /* Of all the policy's windows, its candidate's included, that are aligned to the clock; there must be one. */
 static void read_phase(struct reading *reading, struct policy *policy)
 {
-    bool phase = false, found;
-    const struct tree_node *node = reading->given[FIELD_PHASE];
-    if (node == NULL) return;
-    setting_parse_bool(reading_path(reading, FIELD_PHASE), node, reading->faults, &phase);
-    found = set_phase(policy, phase);
-    if (policy->candidate != NULL) found |= set_phase(policy->candidate, phase);
-    if (phase && !found)
-        faults_add(reading->faults, node->line, reading->path,
+    int64_t phase = 0;
+    reading_value(reading, FIELD_PHASE, &phase);
+    if (phase == 0) return;
+    bool found = set_phase(policy);
+    if (policy->candidate != NULL) found |= set_phase(policy->candidate);
+    if (!found)
+        faults_add(reading->faults, reading->given[FIELD_PHASE]->line, reading->path,
                    "is for windows that all begin at once, of which this policy has none; leave it out, or write "
                    "algorithm: fixed_window without start: first_hit");
 }
+
+/* ---- Its limits ---- */
 
 /* The limits of `policy` from a list of the file: `limits`, or `candidate`. */
 static void read_limits(struct reading *reading, enum policy_field list, struct policy *policy)
@@ -82,8 +87,8 @@ static void read_limits(struct reading *reading, enum policy_field list, struct 
             .node = node, .in_list = true, .is_inline = reading->is_inline, .faults = reading->faults};
         snprintf(item.base, sizeof item.base, "%.72s.%.12s[%u]", reading->base, policy_settings[list].name, i);
         if (!reading_gather(&item)) continue;
-        policy_limit_read_name(&item, &policy->limits[i]);
-        policy_limit_read(&item, &policy->limits[i]);
+        limit_read_name(&item, &policy->limits[i]);
+        limit_read(&item, &policy->limits[i]);
         if (list == FIELD_LIMITS && item.given[FIELD_BURST] != NULL) reading->own_bursts |= (uint16_t)(1U << i);
     }
 }
@@ -133,35 +138,35 @@ static void read_candidate(struct reading *reading, struct policy *policy)
         read_limits(reading, FIELD_CANDIDATE, policy->candidate);
 }
 
+/* ---- One policy ---- */
+
 /* unlimited: true, beside which nothing else means anything. */
 static bool is_unlimited(struct reading *reading)
 {
-    bool unlimited = false;
-    const struct tree_node *node = reading->given[FIELD_UNLIMITED];
-    if (node == NULL) return false;
-    setting_parse_bool(reading_path(reading, FIELD_UNLIMITED), node, reading->faults, &unlimited);
-    for (size_t i = 0; i < N_POLICY_FIELDS && unlimited; i++)
+    int64_t unlimited = 0;
+    reading_value(reading, FIELD_UNLIMITED, &unlimited);
+    for (size_t i = 0; i < N_POLICY_FIELDS && unlimited != 0; i++)
         if (i != FIELD_UNLIMITED && reading->given[i] != NULL)
             faults_add(reading->faults, reading->given[i]->line, reading_path(reading, (enum policy_field)i),
                        "stands beside unlimited: true, which leaves nothing to set; keep one of the two");
-    return unlimited;
+    return unlimited != 0;
 }
 
 static void read_contents(struct reading *reading, struct policy *policy, uint16_t n_limits)
 {
     size_t n_errors = reading->faults->n_errors;
-    policy_keys_read_format(reading, policy);
+    read_format(reading, policy);
     read_debt(reading, policy);
     if (reading->given[FIELD_LIMITS] == NULL) {
-        policy_limit_read(reading, &policy->limits[0]);
+        limit_read(reading, &policy->limits[0]);
         reading->own_bursts = reading->given[FIELD_BURST] != NULL;
     } else if (n_limits > 0) {
         read_limits(reading, FIELD_LIMITS, policy);
     }
     read_candidate(reading, policy);
     if (n_limits > 0) read_phase(reading, policy);
-    read_failure(reading, policy);
-    policy_overrides_read(reading, policy, n_limits > 0 && reading->faults->n_errors == n_errors);
+    read_fields(reading, policy);
+    override_read_all(reading, policy, n_limits > 0 && reading->faults->n_errors == n_errors);
 }
 
 /* The policy, or NULL with the fault recorded. */
@@ -182,7 +187,7 @@ static struct policy *read_policy(struct reading *reading)
         return NULL;
     }
     if (unlimited)
-        read_failure(reading, policy);
+        read_fields(reading, policy);
     else
         read_contents(reading, policy, n_limits);
     if (reading->faults->n_errors == n_errors) {
@@ -193,7 +198,7 @@ static struct policy *read_policy(struct reading *reading)
     return NULL;
 }
 
-/* Several policies */
+/* ---- All policies ---- */
 
 struct foreign {
     const struct limit *limit;
@@ -263,8 +268,8 @@ static int read_all(struct policy_set *set, const struct tree_node *policies, co
     return 0;
 }
 
-struct policy_set *policy_yaml_load(const struct tree_node *policies, const struct policy_defaults *defaults,
-                                    struct faults *faults)
+struct policy_set *policy_read_all(const struct tree_node *policies, const struct policy_defaults *defaults,
+                                   struct faults *faults)
 {
     size_t n_foreign = 0;
     if (policies->kind != TREE_MAP && !policies->is_null && policies->kind != TREE_REFUSED)
@@ -286,8 +291,8 @@ err_free:
     return NULL;
 }
 
-struct policy_set *policy_yaml_load_inline(struct tree_node *tree, const char *name,
-                                           const struct policy_defaults *defaults, struct faults *faults)
+struct policy_set *policy_read_inline(struct tree_node *tree, const char *name, const struct policy_defaults *defaults,
+                                      struct faults *faults)
 {
     struct reading reading = {
         .node = tree, .defaults = defaults, .faults = faults, .base = "policy", .is_inline = true};
@@ -300,11 +305,11 @@ struct policy_set *policy_yaml_load_inline(struct tree_node *tree, const char *n
     return NULL;
 }
 
-struct policy_set *policy_yaml_default(const struct policy_defaults *defaults, struct faults *faults)
+struct policy_set *policy_read_default(const struct policy_defaults *defaults, struct faults *faults)
 {
     static const char text[] = "default: {algorithm: token_bucket, limit: 100, window: 1s}\n";
     struct tree_node *tree = yaml_tree_parse(text, sizeof text - 1, faults);
-    struct policy_set *set = tree != NULL ? policy_yaml_load(tree, defaults, faults) : NULL;
+    struct policy_set *set = tree != NULL ? policy_read_all(tree, defaults, faults) : NULL;
     yaml_tree_free(tree);
     return set;
 }

@@ -1,5 +1,5 @@
 /*
- * policy_overrides.c: one entry of `overrides:` after another becomes a variant of the policy.
+ * override_read.c: one entry of `overrides:` after another becomes a variant of the policy.
  *
  * An entry says which keys (key or match) and what they get: unlimited: true, or numbers. A number
  * stands by itself where the policy has one limit, else in a map by the limits' names.
@@ -8,20 +8,13 @@
  * counts, which are what they are whatever the limit; a bucket's level and a window's length mean
  * something only to those with the same rate.
  */
-#include "config/policy_overrides.h"
-
 #include <stdio.h>
 #include <string.h>
 
-#include "base/exact.h"
 #include "base/nearest.h"
-#include "config/policy_limit.h"
+#include "config/reading.h"
 #include "config/setting.h"
 #include "limit/policy.h"
-
-enum number { NUMBER_LIMIT, NUMBER_WINDOW, NUMBER_BURST, NUMBER_MAX_WAIT, N_NUMBERS };
-
-static const enum policy_field number_fields[N_NUMBERS] = {FIELD_LIMIT, FIELD_WINDOW, FIELD_BURST, FIELD_MAX_WAIT};
 
 static const char *const other_names[] = {"key", "match", "unlimited"};
 
@@ -30,18 +23,18 @@ struct entry {
     struct reading *reading; /* of the policy */
     const struct policy *policy;
     const struct tree_node *node;
-    const struct tree_node *key, *match, *unlimited;             /* NULL = not written */
-    const struct tree_node *target;                              /* key or match */
-    const struct tree_node *numbers[N_NUMBERS];                  /* likewise */
-    const struct tree_node *given[POLICY_LIMITS_MAX][N_NUMBERS]; /* of each limit */
-    char base[PATH_BASE_MAX + 24];                               /* "policies.search.overrides[0]" */
-    char path[FAULTS_KEY_MAX];                                   /* last asked for */
+    const struct tree_node *key, *match, *unlimited;                   /* NULL = not written */
+    const struct tree_node *target;                                    /* key or match */
+    const struct tree_node *numbers[N_POLICY_FIELDS];                  /* likewise */
+    const struct tree_node *given[POLICY_LIMITS_MAX][N_POLICY_FIELDS]; /* of each limit */
+    char base[PATH_BASE_MAX + 24];                                     /* "policies.search.overrides[0]" */
+    char path[FAULTS_KEY_MAX];                                         /* last asked for */
     struct faults *faults;
 };
 
-static const char *number_name(enum number number)
+static bool may_change(size_t field)
 {
-    return policy_settings[number_fields[number]].name;
+    return policy_settings[field].uses & USE_OVERRIDE;
 }
 
 static const char *path_to(struct entry *entry, const char *field)
@@ -51,9 +44,9 @@ static const char *path_to(struct entry *entry, const char *field)
     return entry->path;
 }
 
-static const char *path_of(struct entry *entry, enum number number, const struct limit *limit)
+static const char *path_of(struct entry *entry, enum policy_field field, const struct limit *limit)
 {
-    snprintf(entry->path, sizeof entry->path, "%s.%s%s%s", entry->base, number_name(number),
+    snprintf(entry->path, sizeof entry->path, "%s.%s%s%s", entry->base, policy_settings[field].name,
              limit->name[0] != '\0' ? "." : "", limit->name);
     return entry->path;
 }
@@ -71,7 +64,8 @@ static void refuse_unknown(struct entry *entry, const struct tree_node *node)
         return;
     }
     for (size_t i = 0; i < sizeof other_names / sizeof other_names[0]; i++) nearest_offer(&nearest, other_names[i]);
-    for (int i = 0; i < N_NUMBERS; i++) nearest_offer(&nearest, number_name((enum number)i));
+    for (size_t i = 0; i < N_POLICY_FIELDS; i++)
+        if (may_change(i)) nearest_offer(&nearest, policy_settings[i].name);
     if (nearest.name != NULL)
         faults_add(entry->faults, node->line, entry->path, "no such setting; did you mean %s?", nearest.name);
     else
@@ -84,8 +78,8 @@ static const struct tree_node **place_of(struct entry *entry, const char *name)
     if (strcmp(name, "key") == 0) return &entry->key;
     if (strcmp(name, "match") == 0) return &entry->match;
     if (strcmp(name, "unlimited") == 0) return &entry->unlimited;
-    for (int i = 0; i < N_NUMBERS; i++)
-        if (strcmp(name, number_name((enum number)i)) == 0) return &entry->numbers[i];
+    for (size_t i = 0; i < N_POLICY_FIELDS; i++)
+        if (may_change(i) && strcmp(name, policy_settings[i].name) == 0) return &entry->numbers[i];
     return NULL;
 }
 
@@ -150,52 +144,31 @@ static bool counts_for_all(const struct limit *limit)
     return !limit_is_bucket(limit) && !(limit->algo == ALGO_SLIDING_LOG && limit->count_denied);
 }
 
-static int64_t *field_of(struct limit *limit, enum number number)
-{
-    switch (number) {
-    case NUMBER_LIMIT: return &limit->limit;
-    case NUMBER_WINDOW: return &limit->window_us;
-    case NUMBER_BURST: return &limit->burst;
-    default: return &limit->max_wait_us;
-    }
-}
-
-static bool parse_number(struct entry *entry, enum number number, const struct tree_node *node, int64_t *ret)
-{
-    switch (number) {
-    case NUMBER_LIMIT:
-    case NUMBER_BURST:
-        return setting_parse_number(SETTING_COUNT, entry->path, number == NUMBER_BURST, EXACT_MAX, node, entry->faults,
-                                    ret);
-    default: return policy_limit_duration(entry->path, number == NUMBER_MAX_WAIT, node, entry->faults, ret);
-    }
-}
-
-static void read_number(struct entry *entry, enum number number, struct limit *limit, const struct tree_node *node)
+static void read_number(struct entry *entry, enum policy_field field, struct limit *limit, const struct tree_node *node)
 {
     const size_t index = (size_t)(limit - limit->policy->limits);
-    const struct limit *was = &entry->policy->limits[index];
-    int64_t value = *field_of(limit, number);
-    path_of(entry, number, limit);
-    entry->given[index][number] = node;
-    if (!(policy_settings[number_fields[number]].algos & 1U << limit->algo)) {
+    path_of(entry, field, limit);
+    entry->given[index][field] = node;
+    if (!policy_setting_takes(field, limit)) {
         faults_add(entry->faults, node->line, entry->path, "is no setting of %s; leave it out (it belongs to %s)",
-                   limit_ops(limit)->name, policy_settings[number_fields[number]].takers);
+                   limit_ops(limit)->name, policy_settings[field].takers);
         return;
     }
-    if (number == NUMBER_WINDOW && limit->calendar != NULL) {
+    if (field == FIELD_WINDOW && limit->calendar != NULL) {
         faults_add(entry->faults, node->line, entry->path,
                    "is the same for every key with calendar_window; override its limit, or write a policy of its own");
         return;
     }
-    if (!parse_number(entry, number, node, &value)) return;
-    bool is_same = value == *field_of((struct limit *)(uintptr_t)was, number);
-    bool is_free = number == NUMBER_LIMIT && (value == 0 || counts_for_all(limit));
+
+    int64_t value;
+    if (!reading_value_at(field, entry->path, node, entry->faults, &value)) return;
+    bool is_same = value == policy_setting_number(field, &entry->policy->limits[index]);
+    bool is_free = field == FIELD_LIMIT && (value == 0 || counts_for_all(limit));
     if (limit->shared && !is_same && !is_free)
         faults_add(entry->faults, node->line, entry->path,
                    "would differ for keys that share one %s (by); leave it out, or override a limit of the whole key",
                    limit_ops(limit)->name);
-    *field_of(limit, number) = value;
+    policy_setting_store(field, limit, value);
 }
 
 static struct limit *find_limit(struct policy *variant, const char *name)
@@ -206,16 +179,16 @@ static struct limit *find_limit(struct policy *variant, const char *name)
     return NULL;
 }
 
-static void refuse_limit(struct entry *entry, enum number number, const struct tree_node *node)
+static void refuse_limit(struct entry *entry, enum policy_field field, const struct tree_node *node)
 {
     char path[FAULTS_KEY_MAX];
     const struct policy *policy = entry->policy;
     struct nearest nearest = nearest_to(node->key);
     for (uint16_t i = 0; i < policy->n_limits; i++) nearest_offer(&nearest, policy->limits[i].name);
-    snprintf(path, sizeof path, "%s.%s.%.64s", entry->base, number_name(number), node->key);
+    snprintf(path, sizeof path, "%s.%s.%.64s", entry->base, policy_settings[field].name, node->key);
     if (policy->limits[0].name[0] == '\0')
         faults_add(entry->faults, node->line, path, "names a limit, and the policy's one has no name; write %s: %s",
-                   number_name(number), node->kind == TREE_TEXT ? node->text : "and the number");
+                   policy_settings[field].name, node->kind == TREE_TEXT ? node->text : "and the number");
     else
         faults_add(entry->faults, node->line, path, "is no limit of this policy; %s %s?",
                    nearest.name != NULL ? "did you mean" : "is it",
@@ -223,26 +196,26 @@ static void refuse_limit(struct entry *entry, enum number number, const struct t
 }
 
 /* For all limits that it names, or the only one. */
-static void read_numbers(struct entry *entry, enum number number, struct policy *variant)
+static void read_numbers(struct entry *entry, enum policy_field field, struct policy *variant)
 {
-    const struct tree_node *node = entry->numbers[number];
+    const struct tree_node *node = entry->numbers[field];
     if (node == NULL) return;
     if (node->kind != TREE_MAP && variant->n_limits > 1) {
-        faults_add(entry->faults, node->line, path_to(entry, number_name(number)),
+        faults_add(entry->faults, node->line, path_to(entry, policy_settings[field].name),
                    "is one value, and the policy has several limits; write %s: {%s: ...} with the names of those meant",
-                   number_name(number), variant->limits[0].name);
+                   policy_settings[field].name, variant->limits[0].name);
         return;
     }
     if (node->kind != TREE_MAP) {
-        read_number(entry, number, &variant->limits[0], node);
+        read_number(entry, field, &variant->limits[0], node);
         return;
     }
     for (const struct tree_node *child = node->first; child != NULL; child = child->next) {
         struct limit *limit = find_limit(variant, child->key);
         if (limit != NULL)
-            read_number(entry, number, limit, child);
+            read_number(entry, field, limit, child);
         else
-            refuse_limit(entry, number, child);
+            refuse_limit(entry, field, child);
     }
 }
 
@@ -250,13 +223,15 @@ static void read_numbers(struct entry *entry, enum number number, struct policy 
 static void settle(struct entry *entry, struct limit *limit, size_t index)
 {
     const struct tree_node *const *given = entry->given[index];
-    for (int i = NUMBER_BURST; i < N_NUMBERS && limit->limit == 0; i++) {
+    for (size_t i = 0; i < N_POLICY_FIELDS && limit->limit == 0; i++) {
+        const enum policy_field field = (enum policy_field)i;
+        if (!may_change(i) || field == FIELD_LIMIT || field == FIELD_WINDOW) continue;
         if (given[i] != NULL)
-            faults_add(entry->faults, given[i]->line, path_of(entry, (enum number)i, limit),
+            faults_add(entry->faults, given[i]->line, path_of(entry, field, limit),
                        "stands beside limit: 0, which denies always; leave it out");
-        *field_of(limit, (enum number)i) = 0;
+        policy_setting_store(field, limit, 0);
     }
-    bool is_default = given[NUMBER_BURST] == NULL && !(entry->reading->own_bursts & 1U << index);
+    bool is_default = given[FIELD_BURST] == NULL && !(entry->reading->own_bursts & 1U << index);
     if (limit_is_bucket(limit) && limit->limit > 0 && is_default) limit->burst = limit->limit;
 }
 
@@ -267,20 +242,19 @@ static void prepare(struct entry *entry, struct limit *limit, size_t index)
     struct diag diag;
     snprintf(prefix, sizeof prefix, "%.*s", (int)limit->key_head_len - 1, limit->key_head);
     if (limit_prepare(limit, limit_ops(limit)->is_compat ? prefix : NULL, &diag) == 0) return;
-    for (int i = 0; i < N_NUMBERS; i++) {
-        const struct tree_node *node = entry->given[index][i];
-        if (node == NULL || number_fields[i] != diag.field) continue;
-        faults_add(entry->faults, node->line, path_of(entry, (enum number)i, limit), "%s", diag.text);
-        return;
-    }
-    faults_add(entry->faults, entry->node->line, path_to(entry, NULL), "%s %s", policy_settings[diag.field].name,
-               diag.text);
+
+    const struct tree_node *node = entry->given[index][diag.field];
+    if (node != NULL)
+        faults_add(entry->faults, node->line, path_of(entry, diag.field, limit), "%s", diag.text);
+    else
+        faults_add(entry->faults, entry->node->line, path_to(entry, NULL), "%s %s", policy_settings[diag.field].name,
+                   diag.text);
 }
 
 static void read_variant(struct entry *entry, struct policy *variant)
 {
     size_t n_errors = entry->faults->n_errors;
-    for (int i = 0; i < N_NUMBERS; i++) read_numbers(entry, (enum number)i, variant);
+    for (size_t i = 0; i < N_POLICY_FIELDS; i++) read_numbers(entry, (enum policy_field)i, variant);
     for (uint16_t i = 0; i < variant->n_limits; i++) settle(entry, &variant->limits[i], i);
     for (uint16_t i = 0; i < variant->n_limits && entry->faults->n_errors == n_errors; i++)
         prepare(entry, &variant->limits[i], i);
@@ -289,20 +263,21 @@ static void read_variant(struct entry *entry, struct policy *variant)
 /* unlimited: true, which excludes numbers; one of the two there must be. */
 static bool read_unlimited(struct entry *entry)
 {
-    bool unlimited = false, any = false;
+    bool any = false;
+    int64_t unlimited = 0;
     if (entry->unlimited != NULL)
-        setting_parse_bool(path_to(entry, "unlimited"), entry->unlimited, entry->faults, &unlimited);
-    for (int i = 0; i < N_NUMBERS; i++) {
+        reading_value_at(FIELD_UNLIMITED, path_to(entry, "unlimited"), entry->unlimited, entry->faults, &unlimited);
+    for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
         if (entry->numbers[i] == NULL) continue;
         any |= entry->numbers[i]->kind != TREE_MAP || entry->numbers[i]->first != NULL;
-        if (unlimited)
-            faults_add(entry->faults, entry->numbers[i]->line, path_to(entry, number_name((enum number)i)),
+        if (unlimited != 0)
+            faults_add(entry->faults, entry->numbers[i]->line, path_to(entry, policy_settings[i].name),
                        "stands beside unlimited: true; keep one of the two");
     }
-    if (!unlimited && !any)
+    if (unlimited == 0 && !any)
         faults_add(entry->faults, entry->node->line, path_to(entry, NULL),
                    "changes nothing; write what is other for these keys, e.g. limit: 100 or unlimited: true");
-    return unlimited;
+    return unlimited != 0;
 }
 
 static void read_entry(struct entry *entry, struct policy *policy, bool is_sound)
@@ -321,7 +296,7 @@ static void read_entry(struct entry *entry, struct policy *policy, bool is_sound
     if (entry->faults->n_errors == n_errors) reading_no_memory(entry->faults, entry->node->line);
 }
 
-void policy_overrides_read(struct reading *reading, struct policy *policy, bool is_sound)
+void override_read_all(struct reading *reading, struct policy *policy, bool is_sound)
 {
     const struct tree_node *list = reading->given[FIELD_OVERRIDES];
     size_t n = 0;

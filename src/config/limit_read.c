@@ -1,20 +1,17 @@
-#include "config/policy_limit.h"
-
+/*
+ * limit_read.c: one limit as it is written: a policy's only one, or one of its list.
+ */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/exact.h"
 #include "base/nearest.h"
-#include "base/units.h"
 #include "config/meant.h"
 #include "config/not_built.h"
-#include "config/policy_keys.h"
+#include "config/reading.h"
 #include "config/setting.h"
 #include "config/zone_names.h"
 #include "limit/calendar.h"
-#include "limit/concurrency.h"
-
-enum { PREFIX_MAX = 128 }; /* bytes of a foreign prefix; limit_prepare puts it into limit->key_head */
 
 /* Names that other systems have for what is a preset here, accepted as `algorithm:`. */
 static const struct {
@@ -22,7 +19,7 @@ static const struct {
     const char *compat;
 } aliases[] = {{"fixed-window-algo", "rlaas-fixed"}, {"sliding-window-algo", "rlaas-sliding"}};
 
-/* Which algorithm */
+/* ---- Which algorithm ---- */
 
 static int find_algo(enum policy_field field, const char *name)
 {
@@ -69,8 +66,9 @@ static void refuse_name(struct reading *reading, enum policy_field field, const 
 /* The algorithm that `field` names, or -1 with the fault recorded. */
 static int read_named(struct reading *reading, enum policy_field field)
 {
-    const char *text = setting_parse_text(reading_path(reading, field), reading->given[field], reading->faults);
+    const char *text = reading_text(reading, field);
     if (text == NULL) return -1;
+
     int algo = find_algo(field, text);
     if (algo < 0) refuse_name(reading, field, text);
     if (algo < 0 || !reading->in_list || !algo_table[algo]->is_compat) return algo;
@@ -95,88 +93,30 @@ static int read_algo(struct reading *reading)
     return -1;
 }
 
-/* Returns which they are, as bits. */
-static uint32_t refuse_foreign_fields(struct reading *reading, enum algo algo)
+/* Which settings are at fault already: what follows from them is not reported as well. */
+typedef uint32_t field_bits;
+
+static field_bits bit(enum policy_field field)
 {
-    uint32_t foreign = 0;
+    return (field_bits)1 << field;
+}
+
+static field_bits refuse_foreign_fields(struct reading *reading, enum algo algo)
+{
+    field_bits foreign = 0;
     const enum policy_field named = reading->given[FIELD_COMPAT] != NULL ? FIELD_COMPAT : FIELD_ALGORITHM;
     for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
         const struct tree_node *node = reading->given[i];
-        if (node == NULL || (policy_settings[i].algos & (1u << algo))) continue;
-        faults_add(reading->faults, node->line, reading_path(reading, i),
+        if (node == NULL || policy_settings[i].algos >> algo & 1U) continue;
+        faults_add(reading->faults, node->line, reading_path(reading, (enum policy_field)i),
                    "is no setting of %s; leave it out (it belongs to %s)", reading->given[named]->text,
                    policy_settings[i].takers);
-        foreign |= UINT32_C(1) << i;
+        foreign |= bit((enum policy_field)i);
     }
     return foreign;
 }
 
-/* The values */
-
-static void read_count(struct reading *reading, enum policy_field field, int64_t min, int64_t *ret)
-{
-    char rate[MEANT_MAX], shown[FAULTS_SHOWN_MAX];
-    const struct tree_node *node = reading->given[field];
-    if (node == NULL) return;
-    reading_path(reading, field);
-
-    const char *meant = field == FIELD_LIMIT && node->kind == TREE_TEXT ? meant_rate(node->text, rate) : NULL;
-    if (meant != NULL)
-        faults_add(reading->faults, node->line, reading->path, "%s is a rate; write %s",
-                   faults_shown(shown, node->text), meant);
-    else
-        setting_parse_number(SETTING_COUNT, reading->path, min, EXACT_MAX, node, reading->faults, ret);
-}
-
-static bool is_choice(const char *text, const char *choices)
-{
-    size_t len = strlen(text);
-    const char *at = len > 0 && strchr(text, ' ') == NULL ? strstr(choices, text) : NULL;
-    return at != NULL && (at == choices || at[-1] == ' ') && (at[len] == ' ' || at[len] == '\0');
-}
-
-bool policy_limit_duration(const char *path, bool may_be_none, const struct tree_node *node, struct faults *faults,
-                           int64_t *ret_us)
-{
-    char shown[FAULTS_SHOWN_MAX];
-    const char *text = setting_parse_text(path, node, faults);
-    if (text == NULL) return false;
-    const char *wrong = units_duration(text, ret_us);
-    if (wrong != NULL && is_choice(text, CALENDAR_UNITS))
-        wrong = "a window of calendar_window; write that algorithm, or a duration, e.g. 1h or 1d";
-    if (wrong == NULL && *ret_us == 0 && !may_be_none) wrong = "no time at all; write a duration, e.g. 10s";
-    if (wrong != NULL) faults_add(faults, node->line, path, "%s is %s", faults_shown(shown, text), wrong);
-    return wrong == NULL;
-}
-
-static void read_duration(struct reading *reading, enum policy_field field, bool may_be_none, int64_t *ret_us)
-{
-    const struct tree_node *node = reading->given[field];
-    if (node != NULL) policy_limit_duration(reading_path(reading, field), may_be_none, node, reading->faults, ret_us);
-}
-
-static const char *read_prefix(struct reading *reading)
-{
-    const struct tree_node *node = reading->given[FIELD_KEY_PREFIX];
-    if (node == NULL) return NULL;
-    const char *text = setting_parse_text(reading_path(reading, FIELD_KEY_PREFIX), node, reading->faults);
-    if (text == NULL) return NULL;
-    size_t len = strlen(text);
-    if (len == 0 || len > PREFIX_MAX)
-        faults_add(reading->faults, node->line, reading->path, "is %zu bytes long; write 1 to %d", len, PREFIX_MAX);
-    else if (text[len - 1] == ':')
-        faults_add(reading->faults, node->line, reading->path,
-                   "ends in a colon, which is put behind it anyway; leave the last colon out");
-    return text;
-}
-
-static int64_t read_choice(struct reading *reading, enum policy_field field, const char *choices)
-{
-    int64_t place = 0;
-    if (reading->given[field] != NULL)
-        setting_parse_choice(reading_path(reading, field), choices, reading->given[field], reading->faults, &place);
-    return place;
-}
+/* ---- What is no number, flag or choice by itself ---- */
 
 static void refuse_zone(struct reading *reading, const char *name)
 {
@@ -203,16 +143,17 @@ static void refuse_zone(struct reading *reading, const char *name)
 static void read_calendar(struct reading *reading, struct limit *limit)
 {
     size_t n_errors = reading->faults->n_errors;
-    const struct tree_node *zone = reading->given[FIELD_TIMEZONE], *start = reading->given[FIELD_WEEK_START];
-    const char *name = "UTC";
+    const struct tree_node *start = reading->given[FIELD_WEEK_START];
     if (!reading_has(reading, FIELD_WINDOW)) return;
-    enum calendar_unit unit = (enum calendar_unit)read_choice(reading, FIELD_WINDOW, CALENDAR_UNITS);
-    int week_start = (int)read_choice(reading, FIELD_WEEK_START, CALENDAR_WEEKDAYS);
-    if (zone != NULL) name = setting_parse_text(reading_path(reading, FIELD_TIMEZONE), zone, reading->faults);
+
+    enum calendar_unit unit = (enum calendar_unit)reading_choice(reading, FIELD_WINDOW);
+    int week_start = reading_choice(reading, FIELD_WEEK_START);
+    const char *name = reading->given[FIELD_TIMEZONE] != NULL ? reading_text(reading, FIELD_TIMEZONE) : "UTC";
     if (reading->faults->n_errors == n_errors && start != NULL && unit != CALENDAR_WEEK)
         faults_add(reading->faults, start->line, reading_path(reading, FIELD_WEEK_START),
                    "is of no use with this window; leave it out, or write window: week");
     if (name == NULL) return;
+
     int status = calendar_get(name, unit, week_start, !reading->is_inline, &limit->calendar);
     if (status == CALENDAR_NO_ZONE) refuse_zone(reading, name);
     if (status == CALENDAR_NO_MEMORY)
@@ -220,78 +161,110 @@ static void read_calendar(struct reading *reading, struct limit *limit)
                          "out of memory; give the daemon more, or write fewer policies");
 }
 
-static void read_window(struct reading *reading, struct limit *limit)
+/* The part that an item of the list names, as a bit; 0 with the fault recorded. */
+static key_parts read_part(struct reading *reading, const struct tree_node *node, const struct key_format *format,
+                           key_parts seen)
 {
-    if (limit->algo == ALGO_CONCURRENCY) {
-        limit->window_us = SLOT_TTL_DEFAULT_US;
-        read_duration(reading, FIELD_SLOT_TTL, false, &limit->window_us);
-    } else if (limit->algo == ALGO_CALENDAR_WINDOW) {
-        read_calendar(reading, limit);
-    } else if (reading_has(reading, FIELD_WINDOW)) {
-        read_duration(reading, FIELD_WINDOW, false, &limit->window_us);
+    char shown[FAULTS_SHOWN_MAX];
+    const char *name = setting_parse_text(reading->path, node, reading->faults);
+    if (name == NULL) return 0;
+
+    int part = key_format_find(format, name);
+    faults_shown(shown, name);
+    if (part < 0)
+        faults_add(reading->faults, node->line, reading->path, "%s is no part of key_format %s; write one of those",
+                   shown, format->text);
+    else if (seen & 1U << part)
+        faults_add(reading->faults, node->line, reading->path, "%s stands in it twice; write it once", shown);
+    else
+        return (key_parts)(1U << part);
+    return 0;
+}
+
+static void read_by(struct reading *reading, struct limit *limit)
+{
+    const struct tree_node *node = reading->given[FIELD_BY];
+    const struct key_format *format = limit->policy->format;
+    if (node == NULL || node->kind == TREE_REFUSED) return;
+    reading_path(reading, FIELD_BY);
+    if (node->kind != TREE_LIST) {
+        faults_add(reading->faults, node->line, reading->path,
+                   "is no list; write the parts of the key in brackets, e.g. [tenant], or [] for one counter of all");
+        return;
     }
+    if (format == NULL)
+        faults_add(reading->faults, node->line, reading->path,
+                   "is of no use without key_format; write that beside it, e.g. key_format: \"{tenant}:{user}\"");
+    if (format == NULL || format->n_parts == 0) return;
+
+    for (const struct tree_node *item = node->first; item != NULL; item = item->next)
+        limit->parts |= read_part(reading, item, format, limit->parts);
+    limit->shared = limit->parts != key_format_all(format);
 }
 
-/* Which settings are at fault already, as bits of enum policy_field: what follows from them is not reported as well. */
-typedef uint32_t field_bits;
-
-static field_bits bit(enum policy_field field)
+/* NULL: the preset's own, or the fault is recorded. */
+static const char *read_prefix(struct reading *reading)
 {
-    return (field_bits)1 << field;
+    const struct policy_setting *setting = &policy_settings[FIELD_KEY_PREFIX];
+    const struct tree_node *node = reading->given[FIELD_KEY_PREFIX];
+    const char *text = reading_text(reading, FIELD_KEY_PREFIX);
+    if (text == NULL) return NULL;
+
+    int64_t len = (int64_t)strlen(text);
+    if (len < setting->min || len > setting->max)
+        faults_add(reading->faults, node->line, reading->path,
+                   "is %" PRId64 " bytes long; write %" PRId64 " to %" PRId64, len, setting->min, setting->max);
+    else if (text[len - 1] == ':')
+        faults_add(reading->faults, node->line, reading->path,
+                   "ends in a colon, which is put behind it anyway; leave the last colon out");
+    else
+        return text;
+    return NULL;
 }
 
-/* Has reading a value added errors to the `n_errors` there were? Then `fields` are at fault. */
-static field_bits faulty(const struct reading *reading, size_t n_errors, field_bits fields)
+/* ---- All of them ---- */
+
+/* What has a field of the limit. Of an algorithm that is not known, what may be its settings is looked at. */
+static void read_field(struct reading *reading, enum policy_field field, struct limit *limit)
 {
-    return reading->faults->n_errors > n_errors ? fields : 0;
+    int64_t value = policy_settings[field].fallback;
+    bool takes = policy_setting_takes(field, limit), is_required = policy_settings[field].required[0] != '\0';
+    if (field == FIELD_WINDOW && limit->algo == ALGO_CALENDAR_WINDOW) {
+        read_calendar(reading, limit);
+        return;
+    }
+
+    if (field == FIELD_BURST && reading->given[field] == NULL) value = limit->limit;
+    if (!takes || !is_required || reading_has(reading, field)) reading_value(reading, field, &value);
+    if (takes) policy_setting_store(field, limit, value);
 }
 
-/* `ret_prefix`: the foreign prefix, NULL = the preset's own. */
-static field_bits read_values(struct reading *reading, struct limit *limit, const char **ret_prefix)
+/* Without the settings that are `foreign` to the algorithm. Returns those at fault. */
+static field_bits read_fields(struct reading *reading, struct limit *limit, field_bits foreign)
 {
     field_bits bad = 0;
-    size_t before = reading->faults->n_errors;
-    if (reading_has(reading, FIELD_LIMIT)) read_count(reading, FIELD_LIMIT, 0, &limit->limit);
-    bad |= faulty(reading, before, bit(FIELD_LIMIT));
+    for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
+        const enum policy_field field = (enum policy_field)i;
+        if (policy_settings[i].place != IN_LIMIT || policy_settings[i].holder != HELD_BY_LIMIT) continue;
+        if (foreign & bit(field)) continue;
 
-    before = reading->faults->n_errors;
-    read_window(reading, limit);
-    bad |= faulty(reading, before, bit(FIELD_WINDOW) | bit(FIELD_SLOT_TTL));
-
-    before = reading->faults->n_errors;
-    read_duration(reading, FIELD_MAX_WAIT, true, &limit->max_wait_us);
-    bad |= faulty(reading, before, bit(FIELD_MAX_WAIT));
-
-    before = reading->faults->n_errors;
-    limit->burst = policy_settings[FIELD_BURST].algos & (1u << limit->algo) ? limit->limit : 0;
-    read_count(reading, FIELD_BURST, 1, &limit->burst);
-    bad |= faulty(reading, before, bit(FIELD_BURST));
-
-    if (reading->given[FIELD_COUNT_DENIED] != NULL)
-        setting_parse_bool(reading_path(reading, FIELD_COUNT_DENIED), reading->given[FIELD_COUNT_DENIED],
-                           reading->faults, &limit->count_denied);
-    bool first_hit = read_choice(reading, FIELD_START, "aligned first_hit") == 1;
-    if (first_hit && limit->algo == ALGO_FIXED_WINDOW) limit->algo = ALGO_FIRST_HIT;
-    policy_keys_read_by(reading, limit);
-
-    before = reading->faults->n_errors;
-    *ret_prefix = read_prefix(reading);
-    return bad | faulty(reading, before, bit(FIELD_KEY_PREFIX));
+        size_t n_errors = reading->faults->n_errors;
+        read_field(reading, field, limit);
+        if (reading->faults->n_errors > n_errors) bad |= bit(field);
+    }
+    return bad;
 }
 
 /* Values that every algorithm takes, in place of those at fault, so that the others can still be looked at. */
 static void stand_in(struct limit *limit, field_bits bad)
 {
-    bool has_slots = limit->algo == ALGO_CONCURRENCY;
-    bool has_burst = policy_settings[FIELD_BURST].algos & (1u << limit->algo);
-    bool bounds_unknown = bad & (bit(FIELD_LIMIT) | bit(FIELD_WINDOW));
-    if (bad & bit(FIELD_LIMIT)) limit->limit = 1;
-    if (bad & bit(has_slots ? FIELD_SLOT_TTL : FIELD_WINDOW))
-        limit->window_us = has_slots ? SLOT_TTL_DEFAULT_US : 1000000;
-    if (bad & bit(FIELD_BURST) || bounds_unknown) limit->burst = has_burst;
-    if (bad & bit(FIELD_MAX_WAIT) || bounds_unknown) limit->max_wait_us = 0;
-    if (bad & bit(FIELD_COUNT_DENIED)) limit->count_denied = false;
-    if (bad & bit(FIELD_DEBT)) limit->debt = false;
+    if (bad & (bit(FIELD_LIMIT) | bit(FIELD_WINDOW)))
+        bad |= bit(FIELD_BURST) | bit(FIELD_MAX_WAIT); /* bounded by them */
+    for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
+        const enum policy_field field = (enum policy_field)i;
+        if (bad & bit(field) && policy_settings[i].holder == HELD_BY_LIMIT && policy_setting_takes(field, limit))
+            policy_setting_store(field, limit, policy_settings[i].fallback);
+    }
 }
 
 /* What only the algorithm knows: its faults, one after the other. */
@@ -307,7 +280,7 @@ static void prepare(struct reading *reading, struct limit *limit, const char *pr
 
     for (;;) {
         stand_in(limit, bad);
-        if (limit_prepare(limit, bad & bit(FIELD_KEY_PREFIX) ? NULL : prefix, &diag) == 0) return;
+        if (limit_prepare(limit, prefix, &diag) == 0) return;
         if (bad & bit(diag.field)) return; /* reported before: nothing stands in for it */
 
         const struct tree_node *node = reading->given[diag.field];
@@ -321,16 +294,17 @@ static void prepare(struct reading *reading, struct limit *limit, const char *pr
     }
 }
 
-/* One limit: of a policy that has just this one, or of a list. */
-void policy_limit_read(struct reading *reading, struct limit *limit)
+void limit_read(struct reading *reading, struct limit *limit)
 {
-    const char *prefix;
-    field_bits bad = 0;
     int algo = read_algo(reading);
-    if (algo >= 0) bad |= refuse_foreign_fields(reading, (enum algo)algo);
     limit->algo = algo >= 0 ? (enum algo)algo : ALGO_FIXED_WINDOW;
+    field_bits bad = algo >= 0 ? refuse_foreign_fields(reading, limit->algo) : 0;
 
-    bad |= read_values(reading, limit, &prefix);
+    bad |= read_fields(reading, limit, bad);
+    bool is_first_hit = !(bad & bit(FIELD_START)) && reading_choice(reading, FIELD_START) == 1;
+    if (is_first_hit && limit->algo == ALGO_FIXED_WINDOW) limit->algo = ALGO_FIRST_HIT;
+    if (!(bad & bit(FIELD_BY))) read_by(reading, limit);
+    const char *prefix = bad & bit(FIELD_KEY_PREFIX) ? NULL : read_prefix(reading);
     if (algo == ALGO_CONCURRENCY && limit->policy->is_candidate)
         faults_add(
             reading->faults, reading->node->line, reading_path(reading, FIELD_ALGORITHM),
@@ -338,20 +312,21 @@ void policy_limit_read(struct reading *reading, struct limit *limit)
     if (algo >= 0) prepare(reading, limit, prefix, bad);
 }
 
-/* The limit's name, which none of the policy's limits before it has. */
-void policy_limit_read_name(struct reading *reading, struct limit *limit)
+void limit_read_name(struct reading *reading, struct limit *limit)
 {
     char shown[FAULTS_SHOWN_MAX];
-    const struct tree_node *node = reading->given[FIELD_NAME];
     if (!reading_has(reading, FIELD_NAME)) return;
-    const char *text = setting_parse_text(reading_path(reading, FIELD_NAME), node, reading->faults);
+    const struct tree_node *node = reading->given[FIELD_NAME];
+    const char *text = reading_text(reading, FIELD_NAME);
     if (text == NULL) return;
+
     faults_shown(shown, text);
     if (!reading_is_name(text)) {
         faults_add(reading->faults, node->line, reading->path,
                    "%s is no name; write 1 to %d letters, digits, dots, dashes or underscores", shown, NAME_MAX_LEN);
         return;
     }
+
     const char *list = limit->policy->is_candidate ? "candidate" : "limits";
     for (const struct limit *other = limit->policy->limits; other < limit; other++) {
         if (strcmp(other->name, text) != 0) continue;

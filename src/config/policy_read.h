@@ -1,0 +1,29 @@
+/*
+ * policy_read.h: policies as they are written, in a file or in a request, from tree to policy_set.
+ */
+#ifndef RL_CONFIG_POLICY_READ_H
+#define RL_CONFIG_POLICY_READ_H
+
+#include "config/faults.h"
+#include "config/yaml_tree.h"
+#include "limit/policy.h"
+
+struct policy_defaults {
+    int64_t deadline_ms;
+    enum on_failure on_failure;
+    int64_t idempotency_ms;
+};
+
+/* The set under `policies:`; NULL without memory (recorded). Policies with faults are left out of it. */
+struct policy_set *policy_read_all(const struct tree_node *policies, const struct policy_defaults *defaults,
+                                   struct faults *faults);
+
+/* A set of the one policy that `tree`, which has no key yet, describes under this name; its faults are about `policy`.
+ * NULL with a fault recorded, or without memory. */
+struct policy_set *policy_read_inline(struct tree_node *tree, const char *name, const struct policy_defaults *defaults,
+                                      struct faults *faults);
+
+/* What stands in for a missing `policies:`: one policy `default`, a token bucket of 100 per second. */
+struct policy_set *policy_read_default(const struct policy_defaults *defaults, struct faults *faults);
+
+#endif

@@ -18,7 +18,6 @@
 #include "base/counters.h"
 #include "base/log.h"
 #include "base/log_key.h"
-#include "config/config_print.h"
 #include "daemon/daemon.h"
 #include "daemon/options.h"
 #include "daemon/process.h"

@@ -12,8 +12,7 @@
 #include "base/buffer.h"
 #include "base/group.h"
 #include "base/nearest.h"
-#include "config/meant.h"
-#include "config/not_built.h"
+#include "config/hints.h"
 #include "config/policy_read.h"
 #include "config/secret.h"
 #include "store/redis_options.h"
@@ -50,7 +49,7 @@ static void refuse_key(struct loader *loader, const struct tree_node *node, cons
 {
     char names[64][64];
     size_t n = 0;
-    const char *meant = meant_key(path);
+    const char *meant = hint_key(path);
     if (meant != NULL) {
         faults_add(loader->faults, node->line, path, "no such setting; write %s", meant);
         return;
@@ -78,7 +77,7 @@ static void refuse_key(struct loader *loader, const struct tree_node *node, cons
 static void load_setting(struct loader *loader, const struct setting *setting, const struct tree_node *node)
 {
     if (node->kind == TREE_TEXT) {
-        const char *advice = not_built(setting->path, node->text);
+        const char *advice = hint_not_built(setting->path, node->text);
         if (advice != NULL) {
             faults_add(loader->faults, node->line, setting->path, "%s is not built yet; %s", node->text, advice);
             return;
@@ -96,7 +95,7 @@ static void load_key(struct loader *loader, const struct tree_node *node, const 
     snprintf(path, sizeof path, "%s%s%s", above, above[0] != '\0' ? "." : "", node->key);
     bool is_dotted = strchr(node->key, '.') != NULL;
     const struct setting *setting = is_dotted ? NULL : setting_find(path);
-    const char *advice = is_dotted ? NULL : not_built(path, NULL);
+    const char *advice = is_dotted ? NULL : hint_not_built(path, NULL);
     if (setting != NULL)
         load_setting(loader, setting, node);
     else if (advice != NULL)
@@ -292,7 +291,7 @@ struct config *config_parse(const char *bytes, size_t len, bool is_trial, struct
     struct config *config = NULL;
     struct tree_node *root = yaml_tree_parse(bytes, len, faults);
     if (root != NULL) config = load_tree(root, is_trial, faults);
-    yaml_tree_free(root);
+    tree_free(root);
     faults_sort(faults);
     return config;
 }

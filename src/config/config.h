@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "config/faults.h"
 #include "config/policy_read.h"
@@ -67,6 +68,10 @@ struct policy_defaults config_policy_defaults(const struct config *config);
 
 /* store.redis.stall, or what its 0 stands for. */
 int64_t config_redis_stall_ms(const struct config *config);
+
+/* As the YAML that would make it, every setting said; what is not set is a comment. Secrets are never in it: only the
+ * names of their files. */
+void config_print(FILE *out, const struct config *config);
 
 /* Call `each` with the path of every setting that differs and needs a restart. */
 void config_each_restart(const struct config *was, const struct config *is, void (*each)(const char *path, void *arg),

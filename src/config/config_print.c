@@ -1,8 +1,151 @@
-#include "config/config_print.h"
-
+/*
+ * config_print.c: a configuration as the YAML that would make it, every setting said.
+ */
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "config/policy_print.h"
+#include "base/units.h"
+#include "config/config.h"
+#include "limit/policy_setting.h"
+
+/* ---- Policies ---- */
+
+/* Where a line of a limit begins: of one that stands straight in its policy, and of one in a list. */
+#define STRAIGHT "    "
+#define IN_ITEM  "        "
+
+/* Between quotes; what is not printable escaped. */
+static void print_quoted(FILE *out, struct slice text)
+{
+    fputc('"', out);
+    for (size_t i = 0; i < text.len; i++) {
+        if (text.data[i] < 0x20 || text.data[i] == 0x7f)
+            fprintf(out, "\\x%02x", (unsigned)text.data[i]);
+        else
+            fprintf(out, "%s%c", text.data[i] == '"' || text.data[i] == '\\' ? "\\" : "", text.data[i]);
+    }
+    fputc('"', out);
+}
+
+static void print_parts(FILE *out, const struct key_format *format, key_parts parts)
+{
+    const char *between = "";
+    fputc('[', out);
+    for (int i = 0; i < format->n_parts; i++) {
+        if (!(parts & 1U << i)) continue;
+        fputs(between, out);
+        print_quoted(out, format->names[i]);
+        between = ", ";
+    }
+    fputc(']', out);
+}
+
+static void print_value(FILE *out, const struct setting_value *value, const struct policy *policy)
+{
+    char text[UNITS_TEXT_MAX];
+    switch (value->kind) {
+    case VALUE_SPAN: fputs(units_print_duration(text, value->number), out); break;
+    case VALUE_BOOL: fputs(value->number != 0 ? "true" : "false", out); break;
+    case VALUE_WORD: fwrite(value->text.data, 1, value->text.len, out); break;
+    case VALUE_TEXT: print_quoted(out, value->text); break;
+    case VALUE_PARTS: print_parts(out, policy->format, (key_parts)value->number); break;
+    default: fprintf(out, "%" PRId64, value->number);
+    }
+}
+
+/* What the algorithm has in place of a number may be less than anybody can write: the burst of a limit of 0. */
+static bool can_be_written(const struct setting_value *value)
+{
+    const struct policy_setting *setting = &policy_settings[value->field];
+    return value->kind != VALUE_COUNT || value->number >= setting->min;
+}
+
+static void print_values(FILE *out, const char *indent, const struct setting_value *values, size_t n,
+                         const struct policy *policy)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!can_be_written(&values[i])) continue;
+        fprintf(out, "%s%s: ", values[i].field == FIELD_NAME ? "      - " : indent,
+                policy_settings[values[i].field].name);
+        print_value(out, &values[i], policy);
+        fputc('\n', out);
+    }
+}
+
+/* The limits of a policy or of its candidate, as the list of this name where they are one. */
+static void print_limits(FILE *out, const char *list, const struct policy *policy)
+{
+    struct setting_value values[N_POLICY_FIELDS];
+    bool is_list = policy->limits[0].name[0] != '\0';
+    if (is_list) fprintf(out, "    %s:\n", list);
+    for (uint16_t i = 0; i < policy->n_limits; i++) {
+        size_t n = policy_setting_limit_values(&policy->limits[i], USE_PRINT, values);
+        print_values(out, is_list ? IN_ITEM : STRAIGHT, values, n, policy);
+    }
+}
+
+/* Without its burst, an override's would follow its limit. */
+static bool is_overridden(enum policy_field field, const struct limit *limit, const struct limit *base)
+{
+    bool differs = policy_setting_number(field, limit) != policy_setting_number(field, base);
+    switch (field) {
+    case FIELD_LIMIT: return true;
+    case FIELD_BURST: return limit->limit > 0;
+    case FIELD_WINDOW: return differs;
+    default: return differs && limit->limit > 0;
+    }
+}
+
+/* One setting of an override: by itself, or in a map by the limits' names. */
+static void print_overridden(FILE *out, enum policy_field field, const struct policy *variant)
+{
+    bool is_list = variant->base->limits[0].name[0] != '\0';
+    const char *before = "";
+    for (uint16_t i = 0; i < variant->n_limits; i++) {
+        const struct limit *limit = &variant->limits[i];
+        if (!policy_setting_takes(field, limit) || !is_overridden(field, limit, &variant->base->limits[i])) continue;
+
+        const struct setting_value value = {.kind = policy_settings[field].kind,
+                                            .number = policy_setting_number(field, limit)};
+        if (before[0] == '\0') fprintf(out, "        %s: %s", policy_settings[field].name, is_list ? "{" : "");
+        if (is_list) fprintf(out, "%s\"%s\": ", before, limit->name);
+        print_value(out, &value, variant);
+        before = ", ";
+    }
+    if (before[0] != '\0') fprintf(out, "%s\n", is_list ? "}" : "");
+}
+
+static void print_overrides(FILE *out, const struct overrides *overrides)
+{
+    fprintf(out, "    overrides:\n");
+    for (size_t i = 0; i < overrides->n; i++) {
+        const struct override *item = &overrides->items[i];
+        fprintf(out, "      - %s: ", item->is_pattern ? "match" : "key");
+        print_quoted(out, slice_of(item->text));
+        fputc('\n', out);
+        if (item->variant->unlimited) fprintf(out, "        unlimited: true\n");
+        for (size_t field = 0; field < N_POLICY_FIELDS; field++)
+            if (policy_settings[field].uses & USE_OVERRIDE)
+                print_overridden(out, (enum policy_field)field, item->variant);
+    }
+}
+
+static void print_policy(FILE *out, const struct policy *policy)
+{
+    struct setting_value values[N_POLICY_FIELDS];
+    fprintf(out, "  \"%s\":\n", policy->name);
+    if (policy->unlimited) {
+        fprintf(out, "    unlimited: true\n");
+        return;
+    }
+    print_limits(out, "limits", policy);
+    if (policy->candidate != NULL) print_limits(out, "candidate", policy->candidate);
+    print_values(out, STRAIGHT, values, policy_setting_policy_values(policy, USE_PRINT, values), policy);
+    if (policy->overrides != NULL) print_overrides(out, policy->overrides);
+}
+
+/* ---- Everything ---- */
 
 /* How many leading sections two paths share: "a.b.c" and "a.b.d" share 2. */
 static size_t shared_sections(const char *a, const char *b)
@@ -39,5 +182,5 @@ void config_print(FILE *out, const struct config *config)
         before = setting->path;
     }
     fprintf(out, "policies:%s\n", config->policies->n == 0 ? " {}" : "");
-    for (size_t i = 0; i < config->policies->n; i++) policy_print(out, config->policies->in_order[i]);
+    for (size_t i = 0; i < config->policies->n; i++) print_policy(out, config->policies->in_order[i]);
 }

@@ -8,7 +8,7 @@
 #include "base/buffer.h"
 #include "base/counters.h"
 #include "base/hash.h"
-#include "config/packed_tree.h"
+#include "config/tree.h"
 
 enum {
     FORMS_MAX = 4,        /* of one policy that are known: clients in several languages write it each in its own way */
@@ -254,7 +254,7 @@ static enum error_code read_form(struct inline_policies *policies, struct slice 
         else
             code = make(policies, tree, settings, ret, answer);
     }
-    yaml_tree_free(tree);
+    tree_free(tree);
     buffer_fini(&bytes);
     faults_fini(&faults);
     return code;

@@ -6,11 +6,9 @@
 #include <string.h>
 
 #include "base/nearest.h"
-#include "config/meant.h"
-#include "config/not_built.h"
+#include "config/hints.h"
 #include "config/reading.h"
 #include "config/setting.h"
-#include "config/zone_names.h"
 #include "limit/calendar.h"
 
 /* Names that other systems have for what is a preset here, accepted as `algorithm:`. */
@@ -44,11 +42,11 @@ static const char *known_names(enum policy_field field, char *out, size_t size)
 
 static void refuse_name(struct reading *reading, enum policy_field field, const char *text)
 {
-    char shown[FAULTS_SHOWN_MAX], any[64], known[256], near[MEANT_MAX];
+    char shown[FAULTS_SHOWN_MAX], any[64], known[256], near[HINT_MAX];
     const struct tree_node *node = reading->given[field];
     snprintf(any, sizeof any, "policies.*.%s", policy_settings[field].name);
-    const char *advice = not_built(any, text);
-    const char *meant = meant_value(reading->path, text, NULL, near);
+    const char *advice = hint_not_built(any, text);
+    const char *meant = hint_value(reading->path, text, NULL, near);
     struct nearest nearest = nearest_to(text);
     for (int i = 0; i < N_ALGOS; i++)
         if (algo_table[i]->is_compat == (field == FIELD_COMPAT)) nearest_offer(&nearest, algo_table[i]->name);
@@ -130,7 +128,7 @@ static void refuse_zone(struct reading *reading, const char *name)
                    shown);
         return;
     }
-    if (zone_names_nearest(name, near))
+    if (hint_zone(name, near))
         faults_add(reading->faults, node->line, reading->path, "%s is not known; did you mean %s?", shown, near);
     else
         faults_add(reading->faults, node->line, reading->path,

@@ -1,4 +1,5 @@
-#include "config/packed_tree.h"
+/* packed_tree.c: trees of MessagePack, and as bytes; see tree.h. */
+#include "config/tree.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -103,7 +104,7 @@ static struct tree_node *add_child(struct reader *reader, struct tree_node *pare
         no_memory(reader);
         return NULL;
     }
-    yaml_tree_append(parent, node);
+    tree_append(parent, node);
     return node;
 }
 
@@ -182,7 +183,7 @@ struct tree_node *packed_tree_read(struct slice map, const char *name, struct fa
     struct tree_node *root = mem_zalloc(sizeof *root);
     if (root != NULL && read_node(&reader, root)) return root;
     if (root == NULL) no_memory(&reader);
-    yaml_tree_free(root);
+    tree_free(root);
     return NULL;
 }
 

@@ -310,6 +310,6 @@ struct policy_set *policy_read_default(const struct policy_defaults *defaults, s
     static const char text[] = "default: {algorithm: token_bucket, limit: 100, window: 1s}\n";
     struct tree_node *tree = yaml_tree_parse(text, sizeof text - 1, faults);
     struct policy_set *set = tree != NULL ? policy_read_all(tree, defaults, faults) : NULL;
-    yaml_tree_free(tree);
+    tree_free(tree);
     return set;
 }

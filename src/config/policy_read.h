@@ -5,7 +5,7 @@
 #define RL_CONFIG_POLICY_READ_H
 
 #include "config/faults.h"
-#include "config/yaml_tree.h"
+#include "config/tree.h"
 #include "limit/policy.h"
 
 struct policy_defaults {

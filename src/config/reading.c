@@ -5,8 +5,7 @@
 
 #include "base/nearest.h"
 #include "base/units.h"
-#include "config/meant.h"
-#include "config/not_built.h"
+#include "config/hints.h"
 #include "config/setting.h"
 #include "limit/calendar.h"
 
@@ -44,7 +43,7 @@ static void refuse_unknown(struct reading *reading, const struct tree_node *node
 {
     char any[FAULTS_KEY_MAX];
     snprintf(any, sizeof any, "policies.*.%.64s", node->key);
-    const char *advice = not_built(any, NULL);
+    const char *advice = hint_not_built(any, NULL);
     struct nearest nearest = nearest_to(node->key);
     for (size_t i = 0; i < N_POLICY_FIELDS; i++)
         if (may_stand(reading, (enum policy_field)i)) nearest_offer(&nearest, policy_settings[i].name);
@@ -145,12 +144,12 @@ bool reading_value_at(enum policy_field field, const char *path, const struct tr
 
 bool reading_value(struct reading *reading, enum policy_field field, int64_t *ret)
 {
-    char rate[MEANT_MAX], shown[FAULTS_SHOWN_MAX];
+    char rate[HINT_MAX], shown[FAULTS_SHOWN_MAX];
     const struct tree_node *node = reading->given[field];
     if (node == NULL) return false;
     reading_path(reading, field);
 
-    const char *meant = field == FIELD_LIMIT && node->kind == TREE_TEXT ? meant_rate(node->text, rate) : NULL;
+    const char *meant = field == FIELD_LIMIT && node->kind == TREE_TEXT ? hint_rate(node->text, rate) : NULL;
     if (meant == NULL) return reading_value_at(field, reading->path, node, reading->faults, ret);
     faults_add(reading->faults, node->line, reading->path, "%s is a rate; write %s", faults_shown(shown, node->text),
                meant);

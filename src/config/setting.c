@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "base/units.h"
 #include "config/config.h"
-#include "config/meant.h"
+#include "config/hints.h"
 
 enum { RESTART = 0, RELOAD = 1 };
 
@@ -204,7 +204,7 @@ static bool parse_number(enum value_kind kind, const char *path, int64_t min, in
 static bool parse_choice(const char *path, const char *choices, const struct tree_node *node, struct faults *faults,
                          int64_t *ret)
 {
-    char shown[FAULTS_SHOWN_MAX], near[MEANT_MAX];
+    char shown[FAULTS_SHOWN_MAX], near[HINT_MAX];
     const char *text = setting_parse_text(path, node, faults);
     if (text == NULL) return false;
     size_t len = strlen(text);
@@ -217,7 +217,7 @@ static bool parse_choice(const char *path, const char *choices, const struct tre
         }
         at += word + (at[word] == ' ');
     }
-    const char *guess = meant_value(path, text, choices, near);
+    const char *guess = hint_value(path, text, choices, near);
     faults_shown(shown, text);
     if (guess != NULL)
         faults_add(faults, node->line, path, "%s is not known; did you mean %s?", shown, guess);

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "config/faults.h"
-#include "config/yaml_tree.h"
+#include "config/tree.h"
 #include "limit/policy_setting.h"
 
 struct text_list {

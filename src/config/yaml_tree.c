@@ -1,4 +1,5 @@
-#include "config/yaml_tree.h"
+/* yaml_tree.c: trees of YAML (libyaml); see tree.h. */
+#include "config/tree.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,19 +20,19 @@ struct builder {
     uint32_t n_documents;
 };
 
-void yaml_tree_free(struct tree_node *node)
+void tree_free(struct tree_node *node)
 {
     if (node == NULL) return;
     for (struct tree_node *child = node->first, *next; child != NULL; child = next) {
         next = child->next;
-        yaml_tree_free(child);
+        tree_free(child);
     }
     mem_free(node->key);
     mem_free(node->text);
     mem_free(node);
 }
 
-void yaml_tree_append(struct tree_node *parent, struct tree_node *node)
+void tree_append(struct tree_node *parent, struct tree_node *node)
 {
     if (parent->last != NULL)
         parent->last->next = node;
@@ -67,7 +68,7 @@ static struct tree_node *place(struct builder *builder, enum tree_kind kind, uin
         builder->root = node;
         return node;
     }
-    yaml_tree_append(builder->open[builder->depth - 1], node);
+    tree_append(builder->open[builder->depth - 1], node);
     return node;
 }
 
@@ -274,6 +275,6 @@ struct tree_node *yaml_tree_parse(const char *bytes, size_t len, struct faults *
     yaml_parser_delete(&parser);
     mem_free(builder.key);
     if (status == 0) return builder.root;
-    yaml_tree_free(builder.root);
+    tree_free(builder.root);
     return NULL;
 }

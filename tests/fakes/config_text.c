@@ -9,8 +9,6 @@
 
 #include <cmocka.h>
 
-#include "config/config_print.h"
-
 struct config *config_from(const char *text, struct faults *faults)
 {
     faults_init(faults);

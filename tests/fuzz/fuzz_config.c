@@ -9,7 +9,6 @@
 
 #include "base/check.h"
 #include "config/config.h"
-#include "config/config_print.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -13,7 +13,7 @@
 #include "base/counters.h"
 #include "client/flow.h"
 #include "config/inline_policies.h"
-#include "config/packed_tree.h"
+#include "config/tree.h"
 #include "proto/pack.h"
 
 enum { TEXT_SIZE = 256 };

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "config/yaml_tree.h"
+#include "config/tree.h"
 
 static struct tree_node *parse(const char *text, struct faults *faults)
 {
@@ -36,7 +36,7 @@ static void a_tree_knows_its_lines_and_order(void **state)
     assert_true(a->is_null);
     assert_int_equal(a->line, 6);
     assert_null(a->next);
-    yaml_tree_free(root);
+    tree_free(root);
     faults_fini(&faults);
 }
 
@@ -50,7 +50,7 @@ static void an_empty_file_is_an_empty_map(void **state)
         assert_non_null(root);
         assert_int_equal(root->kind, TREE_MAP);
         assert_null(root->first);
-        yaml_tree_free(root);
+        tree_free(root);
         faults_fini(&faults);
     }
 }
@@ -64,7 +64,7 @@ static void a_quoted_word_is_a_text_and_not_nothing(void **state)
     assert_false(root->first->next->is_null);
     assert_true(root->first->next->next->is_null);
     assert_true(root->last->is_null);
-    yaml_tree_free(root);
+    tree_free(root);
     faults_fini(&faults);
 }
 
@@ -105,7 +105,7 @@ static void what_is_not_read_is_refused_with_its_line(void **state)
         for (size_t j = 0; j < faults.n; j++)
             found = found || (faults.items[j].line == refused[i].line && strstr(faults.items[j].text, refused[i].says));
         if (!found) fail_msg("%s: line %u: %s", refused[i].text, faults.items[0].line, faults.items[0].text);
-        yaml_tree_free(root);
+        tree_free(root);
         faults_fini(&faults);
     }
 }
@@ -121,7 +121,7 @@ static void a_billion_laughs_are_one_small_fault(void **state)
     assert_non_null(root);
     assert_true(faults.n_errors > 0);
     assert_true(mem_n_allocs() - before < 300);
-    yaml_tree_free(root);
+    tree_free(root);
     faults_fini(&faults);
 }
 
@@ -135,7 +135,7 @@ static void every_allocation_may_fail(void **state)
         struct tree_node *root = parse(text, &faults);
         uint64_t n_errors = faults.n_errors;
         mem_fail_nth(0);
-        yaml_tree_free(root);
+        tree_free(root);
         faults_fini(&faults);
         assert_true(n_errors > 0);
         if (nth > 100) break;

@@ -1,0 +1,32 @@
+/*
+ * hints.h: what to write in place of a word that is none of the settings', for the message that refuses it: other
+ * systems' words for what has another name here, slips of the pen, and what this version does not have.
+ */
+#ifndef RL_CONFIG_HINTS_H
+#define RL_CONFIG_HINTS_H
+
+#include <stdbool.h>
+
+#include "limit/calendar.h"
+
+/* What to write in place of `word` as the value of the setting at `path`, or NULL. `choices` (names separated by one
+ * space each; may be NULL) are looked through for a slip of the pen. At most one guess: valid until the next call with
+ * the same `out`, which has HINT_MAX bytes. */
+enum { HINT_MAX = 128 };
+const char *hint_value(const char *path, const char *word, const char *choices, char *out);
+
+/* What to write in place of the key at `path`, or NULL. */
+const char *hint_key(const char *path);
+
+/* "5/m", which other systems call a rate: as the two settings it is, into `out`; or NULL. */
+const char *hint_rate(const char *text, char *out);
+
+/* The zone of the same city whatever stands before it ("Berlin", "europe/berlin"), or the one spelled most alike, of
+ * those that the system's zone.tab lists. False where it lists none that is near. */
+bool hint_zone(const char *written, char ret_name[CALENDAR_ZONE_MAX + 1]);
+
+/* What to do instead of using a setting of the interface that this version lacks, or NULL. `value` is NULL for the
+ * setting as a whole. */
+const char *hint_not_built(const char *path, const char *value);
+
+#endif

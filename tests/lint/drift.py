@@ -40,6 +40,16 @@ def every_setting_is_in_its_manual_page():
     return done.stderr.strip().splitlines() or ["src/man/settings.py failed"] if done.returncode else []
 
 
+def every_policy_setting_that_is_answered_is_in_the_protocol():
+    table = re.sub(r"/\*.*?\*/", "", document("src/limit/policy_settings.def"), flags=re.S)
+    settings = re.findall(r'^POLICY_SETTING\(\w+, "(\w+)", \w+, (\w+),(.*?)(?=^POLICY_SETTING|\Z)', table, re.M | re.S)
+    section = re.search(r"^### policies$.*?(?=^### )", document("proto/PROTOCOL.md"), re.M | re.S).group()
+    names = [name + ("_ms" if kind in ("SPAN", "DURATION") else "") for name, kind, row in settings
+             if re.search(r"\bANSWER(_SET)?\b", row)]
+    complaints = [f"proto/PROTOCOL.md: policies does not mention {name}" for name in names if f"`{name}`" not in section]
+    return complaints if names else ["src/limit/policy_settings.def: no settings found"]
+
+
 def every_command_of_the_script_is_among_the_rights_to_grant():
     called = {command.lower() for path in [*sorted((ROOT / "lua").glob("*.lua")), ROOT / "lua" / "stitch.py"]
               for command in re.findall(r"\b(?:call|try)\('([A-Z]+)'", path.read_text())}

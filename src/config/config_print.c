@@ -1,12 +1,11 @@
 /*
  * config_print.c: a configuration as the YAML that would make it, every setting said.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/units.h"
 #include "config/config.h"
+#include "config/value.h"
 #include "limit/policy_setting.h"
 
 /* ---- Policies ---- */
@@ -44,21 +43,19 @@ static void print_parts(FILE *out, const struct key_format *format, key_parts pa
 static void print_value(FILE *out, const struct setting_value *value, const struct policy *policy)
 {
     char text[UNITS_TEXT_MAX];
+    const struct value_form form = {.kind = value->kind};
     switch (value->kind) {
-    case VALUE_SPAN: fputs(units_print_duration(text, value->number), out); break;
-    case VALUE_BOOL: fputs(value->number != 0 ? "true" : "false", out); break;
     case VALUE_WORD: fwrite(value->text.data, 1, value->text.len, out); break;
     case VALUE_TEXT: print_quoted(out, value->text); break;
     case VALUE_PARTS: print_parts(out, policy->format, (key_parts)value->number); break;
-    default: fprintf(out, "%" PRId64, value->number);
+    default: fputs(value_print(&form, value->number, text), out);
     }
 }
 
 /* What the algorithm has in place of a number may be less than anybody can write: the burst of a limit of 0. */
 static bool can_be_written(const struct setting_value *value)
 {
-    const struct policy_setting *setting = &policy_settings[value->field];
-    return value->kind != VALUE_COUNT || value->number >= setting->min;
+    return value->kind != VALUE_COUNT || value->number >= policy_settings[value->field].form.min;
 }
 
 static void print_values(FILE *out, const char *indent, const struct setting_value *values, size_t n,
@@ -106,7 +103,7 @@ static void print_overridden(FILE *out, enum policy_field field, const struct po
         const struct limit *limit = &variant->limits[i];
         if (!policy_setting_takes(field, limit) || !is_overridden(field, limit, &variant->base->limits[i])) continue;
 
-        const struct setting_value value = {.kind = policy_settings[field].kind,
+        const struct setting_value value = {.kind = policy_settings[field].form.kind,
                                             .number = policy_setting_number(field, limit)};
         if (before[0] == '\0') fprintf(out, "        %s: %s", policy_settings[field].name, is_list ? "{" : "");
         if (is_list) fprintf(out, "%s\"%s\": ", before, limit->name);

@@ -8,7 +8,7 @@
 #include "base/nearest.h"
 #include "config/hints.h"
 #include "config/reading.h"
-#include "config/setting.h"
+#include "config/value.h"
 #include "limit/calendar.h"
 
 /* Names that other systems have for what is a preset here, accepted as `algorithm:`. */
@@ -164,7 +164,7 @@ static key_parts read_part(struct reading *reading, const struct tree_node *node
                            key_parts seen)
 {
     char shown[FAULTS_SHOWN_MAX];
-    const char *name = setting_parse_text(reading->path, node, reading->faults);
+    const char *name = value_parse_text(reading->path, node, reading->faults);
     if (name == NULL) return 0;
 
     int part = key_format_find(format, name);
@@ -203,15 +203,15 @@ static void read_by(struct reading *reading, struct limit *limit)
 /* NULL: the preset's own, or the fault is recorded. */
 static const char *read_prefix(struct reading *reading)
 {
-    const struct policy_setting *setting = &policy_settings[FIELD_KEY_PREFIX];
+    const struct value_form *form = &policy_settings[FIELD_KEY_PREFIX].form;
     const struct tree_node *node = reading->given[FIELD_KEY_PREFIX];
     const char *text = reading_text(reading, FIELD_KEY_PREFIX);
     if (text == NULL) return NULL;
 
     int64_t len = (int64_t)strlen(text);
-    if (len < setting->min || len > setting->max)
+    if (len < form->min || len > form->max)
         faults_add(reading->faults, node->line, reading->path,
-                   "is %" PRId64 " bytes long; write %" PRId64 " to %" PRId64, len, setting->min, setting->max);
+                   "is %" PRId64 " bytes long; write %" PRId64 " to %" PRId64, len, form->min, form->max);
     else if (text[len - 1] == ':')
         faults_add(reading->faults, node->line, reading->path,
                    "ends in a colon, which is put behind it anyway; leave the last colon out");

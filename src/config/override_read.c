@@ -13,7 +13,7 @@
 
 #include "base/nearest.h"
 #include "config/reading.h"
-#include "config/setting.h"
+#include "config/value.h"
 #include "limit/policy.h"
 
 static const char *const other_names[] = {"key", "match", "unlimited"};
@@ -117,7 +117,7 @@ static const char *read_target(struct entry *entry)
                    "is missing; write the key, e.g. key: \"user:42\", or a pattern, e.g. match: \"partner:*\"");
         return NULL;
     }
-    const char *text = setting_parse_text(path_to(entry, entry->key != NULL ? "key" : "match"), node, entry->faults);
+    const char *text = value_parse_text(path_to(entry, entry->key != NULL ? "key" : "match"), node, entry->faults);
     if (text == NULL || text[0] != '\0') return text;
     faults_add(entry->faults, node->line, entry->path, "is empty, which no key is; write one");
     return NULL;
@@ -161,7 +161,7 @@ static void read_number(struct entry *entry, enum policy_field field, struct lim
     }
 
     int64_t value;
-    if (!reading_value_at(field, entry->path, node, entry->faults, &value)) return;
+    if (!value_parse(&policy_settings[field].form, entry->path, node, entry->faults, &value)) return;
     bool is_same = value == policy_setting_number(field, &entry->policy->limits[index]);
     bool is_free = field == FIELD_LIMIT && (value == 0 || counts_for_all(limit));
     if (limit->shared && !is_same && !is_free)
@@ -266,7 +266,8 @@ static bool read_unlimited(struct entry *entry)
     bool any = false;
     int64_t unlimited = 0;
     if (entry->unlimited != NULL)
-        reading_value_at(FIELD_UNLIMITED, path_to(entry, "unlimited"), entry->unlimited, entry->faults, &unlimited);
+        value_parse(&policy_settings[FIELD_UNLIMITED].form, path_to(entry, "unlimited"), entry->unlimited,
+                    entry->faults, &unlimited);
     for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
         if (entry->numbers[i] == NULL) continue;
         any |= entry->numbers[i]->kind != TREE_MAP || entry->numbers[i]->first != NULL;

@@ -4,10 +4,8 @@
 #include <string.h>
 
 #include "base/nearest.h"
-#include "base/units.h"
 #include "config/hints.h"
-#include "config/setting.h"
-#include "limit/calendar.h"
+#include "config/value.h"
 
 const char *reading_path_to(struct reading *reading, const char *field)
 {
@@ -111,37 +109,6 @@ bool reading_has(struct reading *reading, enum policy_field field)
 
 /* ---- Values ---- */
 
-static bool is_choice(const char *text, const char *choices)
-{
-    size_t len = strlen(text);
-    const char *at = len > 0 && strchr(text, ' ') == NULL ? strstr(choices, text) : NULL;
-    return at != NULL && (at == choices || at[-1] == ' ') && (at[len] == ' ' || at[len] == '\0');
-}
-
-/* To the microsecond, finer than the settings elsewhere. */
-static bool parse_span(const char *path, bool may_be_none, const struct tree_node *node, struct faults *faults,
-                       int64_t *ret_us)
-{
-    char shown[FAULTS_SHOWN_MAX];
-    const char *text = setting_parse_text(path, node, faults);
-    if (text == NULL) return false;
-
-    const char *wrong = units_duration(text, ret_us);
-    if (wrong != NULL && is_choice(text, CALENDAR_UNITS))
-        wrong = "a window of calendar_window; write that algorithm, or a duration, e.g. 1h or 1d";
-    if (wrong == NULL && *ret_us == 0 && !may_be_none) wrong = "no time at all; write a duration, e.g. 10s";
-    if (wrong != NULL) faults_add(faults, node->line, path, "%s is %s", faults_shown(shown, text), wrong);
-    return wrong == NULL;
-}
-
-bool reading_value_at(enum policy_field field, const char *path, const struct tree_node *node, struct faults *faults,
-                      int64_t *ret)
-{
-    const struct policy_setting *setting = &policy_settings[field];
-    if (setting->kind == VALUE_SPAN) return parse_span(path, setting->min == 0, node, faults, ret);
-    return setting_parse_value(setting->kind, path, setting->min, setting->max, setting->choices, node, faults, ret);
-}
-
 bool reading_value(struct reading *reading, enum policy_field field, int64_t *ret)
 {
     char rate[HINT_MAX], shown[FAULTS_SHOWN_MAX];
@@ -150,7 +117,7 @@ bool reading_value(struct reading *reading, enum policy_field field, int64_t *re
     reading_path(reading, field);
 
     const char *meant = field == FIELD_LIMIT && node->kind == TREE_TEXT ? hint_rate(node->text, rate) : NULL;
-    if (meant == NULL) return reading_value_at(field, reading->path, node, reading->faults, ret);
+    if (meant == NULL) return value_parse(&policy_settings[field].form, reading->path, node, reading->faults, ret);
     faults_add(reading->faults, node->line, reading->path, "%s is a rate; write %s", faults_shown(shown, node->text),
                meant);
     return false;
@@ -159,14 +126,14 @@ bool reading_value(struct reading *reading, enum policy_field field, int64_t *re
 int reading_choice(struct reading *reading, enum policy_field field)
 {
     int64_t place = 0;
-    if (reading->given[field] != NULL)
-        setting_parse_value(VALUE_CHOICE, reading_path(reading, field), 0, 0, policy_settings[field].choices,
-                            reading->given[field], reading->faults, &place);
+    const struct value_form form = {.kind = VALUE_CHOICE, .choices = policy_settings[field].form.choices};
+    const struct tree_node *node = reading->given[field];
+    if (node != NULL) value_parse(&form, reading_path(reading, field), node, reading->faults, &place);
     return (int)place;
 }
 
 const char *reading_text(struct reading *reading, enum policy_field field)
 {
     const struct tree_node *node = reading->given[field];
-    return node != NULL ? setting_parse_text(reading_path(reading, field), node, reading->faults) : NULL;
+    return node != NULL ? value_parse_text(reading_path(reading, field), node, reading->faults) : NULL;
 }

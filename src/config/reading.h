@@ -40,9 +40,6 @@ bool reading_has(struct reading *reading, enum policy_field field);
 
 /* A COUNT, SPAN, DURATION, BOOL or CHOICE. False: it is not written, or the fault is recorded. */
 bool reading_value(struct reading *reading, enum policy_field field, int64_t *ret);
-/* The same of a node that stands at `path`. */
-bool reading_value_at(enum policy_field field, const char *path, const struct tree_node *node, struct faults *faults,
-                      int64_t *ret);
 /* The place among the setting's choices; 0 where it is not written, or the fault is recorded. */
 int reading_choice(struct reading *reading, enum policy_field field);
 const char *reading_text(struct reading *reading, enum policy_field field); /* NULL: none, or the fault is recorded */

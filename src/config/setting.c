@@ -5,22 +5,17 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/check.h"
-#include "base/units.h"
 #include "config/config.h"
-#include "config/hints.h"
+#include "config/value.h"
 
 enum { RESTART = 0, RELOAD = 1 };
 
 const struct setting setting_table[N_SETTINGS] = {
 #define SETTING(kind_, field, path_, default_, min_, max_, choices_, reloads_, help)                                   \
-    {.kind = VALUE_##kind_,                                                                                            \
+    {.form = {VALUE_##kind_, min_, max_, choices_},                                                                    \
      .path = path_,                                                                                                    \
      .offset = offsetof(struct config, field),                                                                         \
      .fallback = default_,                                                                                             \
-     .min = min_,                                                                                                      \
-     .max = max_,                                                                                                      \
-     .choices = choices_,                                                                                              \
      .reloads = reloads_},
 #include "config/settings.def"
 #undef SETTING
@@ -69,22 +64,9 @@ void setting_free_all(struct config *config)
 {
     for (size_t i = 0; i < N_SETTINGS; i++) {
         const struct setting *setting = &setting_table[i];
-        if (setting->kind == VALUE_TEXT) mem_free(*text_field(setting, config));
-        if (setting->kind == VALUE_LIST) list_free(list_field(setting, config));
+        if (setting->form.kind == VALUE_TEXT) mem_free(*text_field(setting, config));
+        if (setting->form.kind == VALUE_LIST) list_free(list_field(setting, config));
     }
-}
-
-const char *setting_parse_text(const char *path, const struct tree_node *node, struct faults *faults)
-{
-    if (node->kind == TREE_REFUSED) return NULL;
-    if (node->kind != TREE_TEXT)
-        faults_add(faults, node->line, path, "a %s where one value is expected; write it behind the colon",
-                   node->kind == TREE_MAP ? "map" : "list");
-    else if (node->is_null)
-        faults_add(faults, node->line, path, "has no value; write one, or leave the key out for the default");
-    else
-        return node->text;
-    return NULL;
 }
 
 static bool has_control(const char *text)
@@ -96,13 +78,13 @@ static bool has_control(const char *text)
 
 static char *checked_copy(const struct setting *setting, const struct tree_node *node, struct faults *faults)
 {
-    const char *text = setting_parse_text(setting->path, node, faults);
+    const char *text = value_parse_text(setting->path, node, faults);
     if (text == NULL) return NULL;
     int64_t len = (int64_t)strlen(text);
-    if (setting->kind == VALUE_TEXT && (len < setting->min || len > setting->max)) {
+    if (setting->form.kind == VALUE_TEXT && (len < setting->form.min || len > setting->form.max)) {
         faults_add(faults, node->line, setting->path,
-                   "is %" PRId64 " bytes long; write %" PRId64 " to %" PRId64 " bytes", len, setting->min,
-                   setting->max);
+                   "is %" PRId64 " bytes long; write %" PRId64 " to %" PRId64 " bytes", len, setting->form.min,
+                   setting->form.max);
         return NULL;
     }
     if (has_control(text)) {
@@ -134,9 +116,9 @@ static void parse_list(const struct setting *setting, struct config *config, con
         return;
     }
     for (const struct tree_node *item = node->first; item != NULL; item = item->next) n++;
-    if (n < setting->min || n > setting->max) {
+    if (n < setting->form.min || n > setting->form.max) {
         faults_add(faults, node->line, setting->path, "has %" PRId64 " entries; write exactly %" PRId64, n,
-                   setting->max);
+                   setting->form.max);
         return;
     }
     list.items = mem_zalloc((size_t)n * sizeof *list.items);
@@ -152,119 +134,18 @@ static void parse_list(const struct setting *setting, struct config *config, con
     *list_field(setting, config) = list;
 }
 
-/* Numbers and choices */
-
-static const char *number_of(enum value_kind kind, const char *text, int64_t *ret)
-{
-    int64_t us;
-    const char *wrong;
-    switch (kind) {
-    case VALUE_MODE: return units_mode(text, ret);
-    case VALUE_SIZE: return units_size(text, ret);
-    case VALUE_COUNT: return units_count(text, ret);
-    default:
-        wrong = units_duration(text, &us);
-        if (wrong == NULL && us % 1000 != 0) wrong = "finer than a millisecond; write whole milliseconds, e.g. 1ms";
-        if (wrong == NULL) *ret = us / 1000;
-        return wrong;
-    }
-}
-
-static const char *print_number(enum value_kind kind, int64_t value, char *out)
-{
-    switch (kind) {
-    case VALUE_MODE: snprintf(out, UNITS_TEXT_MAX, "\"%04" PRIo64 "\"", (uint64_t)value); return out;
-    case VALUE_SIZE: return units_print_size(out, value);
-    case VALUE_DURATION: return units_print_duration(out, value * 1000);
-    default: snprintf(out, UNITS_TEXT_MAX, "%" PRId64, value); return out;
-    }
-}
-
-static bool parse_number(enum value_kind kind, const char *path, int64_t min, int64_t max, const struct tree_node *node,
-                         struct faults *faults, int64_t *ret)
-{
-    char low[UNITS_TEXT_MAX], high[UNITS_TEXT_MAX], shown[FAULTS_SHOWN_MAX];
-    int64_t value = 0;
-    const char *text = setting_parse_text(path, node, faults);
-    if (text == NULL) return false;
-    const char *wrong = number_of(kind, text, &value);
-    if (wrong != NULL) {
-        faults_add(faults, node->line, path, "%s is %s", faults_shown(shown, text), wrong);
-        return false;
-    }
-    if (value < min || value > max) {
-        faults_add(faults, node->line, path, "%s is too %s; write %s to %s", faults_shown(shown, text),
-                   value < min ? "small" : "large", print_number(kind, min, low), print_number(kind, max, high));
-        return false;
-    }
-    *ret = value;
-    return true;
-}
-
-static bool parse_choice(const char *path, const char *choices, const struct tree_node *node, struct faults *faults,
-                         int64_t *ret)
-{
-    char shown[FAULTS_SHOWN_MAX], near[HINT_MAX];
-    const char *text = setting_parse_text(path, node, faults);
-    if (text == NULL) return false;
-    size_t len = strlen(text);
-    int64_t index = 0;
-    for (const char *at = choices; *at != '\0'; index++) {
-        size_t word = strcspn(at, " ");
-        if (word == len && memcmp(at, text, len) == 0) {
-            *ret = index;
-            return true;
-        }
-        at += word + (at[word] == ' ');
-    }
-    const char *guess = hint_value(path, text, choices, near);
-    faults_shown(shown, text);
-    if (guess != NULL)
-        faults_add(faults, node->line, path, "%s is not known; did you mean %s?", shown, guess);
-    else
-        faults_add(faults, node->line, path, "%s is not known; write %s%s", shown,
-                   strchr(choices, ' ') != NULL ? "one of: " : "", choices);
-    return false;
-}
-
-static bool parse_bool(const char *path, const struct tree_node *node, struct faults *faults, int64_t *ret)
-{
-    char shown[FAULTS_SHOWN_MAX];
-    bool is_set = false;
-    const char *text = setting_parse_text(path, node, faults);
-    if (text == NULL) return false;
-
-    const char *wrong = units_bool(text, &is_set);
-    if (wrong != NULL)
-        faults_add(faults, node->line, path, "%s is %s", faults_shown(shown, text), wrong);
-    else
-        *ret = is_set;
-    return wrong == NULL;
-}
-
-bool setting_parse_value(enum value_kind kind, const char *path, int64_t min, int64_t max, const char *choices,
-                         const struct tree_node *node, struct faults *faults, int64_t *ret)
-{
-    switch (kind) {
-    case VALUE_BOOL: return parse_bool(path, node, faults, ret);
-    case VALUE_CHOICE: return parse_choice(path, choices, node, faults, ret);
-    default: return parse_number(kind, path, min, max, node, faults, ret);
-    }
-}
-
 /* Any kind */
 
 void setting_parse(const struct setting *setting, struct config *config, const struct tree_node *node,
                    struct faults *faults)
 {
     int64_t value;
-    if (setting->kind == VALUE_TEXT) {
+    if (setting->form.kind == VALUE_TEXT) {
         parse_text(setting, config, node, faults);
-    } else if (setting->kind == VALUE_LIST) {
+    } else if (setting->form.kind == VALUE_LIST) {
         parse_list(setting, config, node, faults);
-    } else if (setting_parse_value(setting->kind, setting->path, setting->min, setting->max, setting->choices, node,
-                                   faults, &value)) {
-        if (setting->kind == VALUE_BOOL)
+    } else if (value_parse(&setting->form, setting->path, node, faults, &value)) {
+        if (setting->form.kind == VALUE_BOOL)
             *(bool *)field_of(setting, config) = value != 0;
         else
             *(int64_t *)field_of(setting, config) = value;
@@ -318,18 +199,13 @@ static const char *print_list(const struct text_list *list, char *out)
 const char *setting_print(const struct setting *setting, const struct config *config, char *out)
 {
     const char *text;
-    struct slice word;
-    switch (setting->kind) {
+    switch (setting->form.kind) {
     case VALUE_TEXT:
         text = *text_field(setting, config);
         return text != NULL ? quote(text, out, SETTING_VALUE_MAX) : NULL;
     case VALUE_LIST: return print_list(list_field(setting, config), out);
-    case VALUE_BOOL: return *(bool *)field_of(setting, config) ? "true" : "false";
-    case VALUE_CHOICE:
-        word = policy_setting_choice(setting->choices, *(int64_t *)field_of(setting, config));
-        snprintf(out, SETTING_VALUE_MAX, "%.*s", (int)word.len, (const char *)word.data);
-        return out;
-    default: return print_number(setting->kind, *(int64_t *)field_of(setting, config), out);
+    case VALUE_BOOL: return value_print(&setting->form, *(bool *)field_of(setting, config), out);
+    default: return value_print(&setting->form, *(int64_t *)field_of(setting, config), out);
     }
 }
 

@@ -1,5 +1,5 @@
 /*
- * setting.h: settings.def as a table: find a setting by its path, parse and print its value.
+ * setting.h: settings.def as a table: find a setting by its path, read and print its value.
  *
  * Nothing here knows what a setting is for; a value is a field of struct config, at an offset.
  */
@@ -20,12 +20,10 @@ struct text_list {
 };
 
 struct setting {
-    enum value_kind kind;
+    struct value_form form;
     const char *path;     /* "store.redis.merge" */
     size_t offset;        /* of its field in struct config */
     const char *fallback; /* the default, as written; "" = not set */
-    int64_t min, max;
-    const char *choices; /* separated by one space each */
     bool reloads;
 };
 
@@ -50,13 +48,6 @@ void setting_free_all(struct config *config);
 /* Parse one value of the file into its field; a fault is recorded where it cannot be. */
 void setting_parse(const struct setting *setting, struct config *config, const struct tree_node *node,
                    struct faults *faults);
-/* The same of a COUNT, SIZE, MODE, DURATION, BOOL or CHOICE that is no field of struct config. False: the fault is
- * recorded. */
-bool setting_parse_value(enum value_kind kind, const char *path, int64_t min, int64_t max, const char *choices,
-                         const struct tree_node *node, struct faults *faults, int64_t *ret);
-/* The one text of a node, or NULL with the fault recorded (a list, a map, nothing). Valid as long as the node. */
-const char *setting_parse_text(const char *path, const struct tree_node *node, struct faults *faults);
-
 /* The value as YAML, into `out`, which is returned; NULL where it is not set. */
 enum { SETTING_VALUE_MAX = 8256 };
 const char *setting_print(const struct setting *setting, const struct config *config, char *out);

@@ -36,7 +36,7 @@
 
 const struct policy_setting policy_settings[N_POLICY_FIELDS] = {
 #define POLICY_SETTING(NAME, name, place, kind, held, algos, min, max, fallback, choices, uses, required, takers, ...) \
-    {name, place, VALUE_##kind, held, algos, min, max, fallback, choices, uses, required, takers},
+    {name, place, {VALUE_##kind, min, max, choices}, held, algos, fallback, uses, required, takers},
 #include "limit/policy_settings.def"
 #undef POLICY_SETTING
 };
@@ -74,7 +74,7 @@ void policy_setting_store(enum policy_field field, void *holder, int64_t number)
     }
 }
 
-struct slice policy_setting_choice(const char *choices, int64_t index)
+struct slice value_choice(const char *choices, int64_t index)
 {
     for (; index > 0; index--) {
         choices = strchr(choices, ' ');
@@ -105,7 +105,7 @@ static bool derive(const struct limit *limit, struct setting_value *ret)
         ret->text = slice_of(calendar_week_start_name(calendar));
         return calendar_unit(calendar) == CALENDAR_WEEK;
     case FIELD_START:
-        ret->text = policy_setting_choice(policy_settings[FIELD_START].choices, limit->algo == ALGO_FIRST_HIT);
+        ret->text = value_choice(policy_settings[FIELD_START].form.choices, limit->algo == ALGO_FIRST_HIT);
         return true;
     default: return false;
     }
@@ -114,12 +114,12 @@ static bool derive(const struct limit *limit, struct setting_value *ret)
 static void load(const struct policy_setting *setting, const void *holder, struct setting_value *ret)
 {
     ret->number = policy_setting_number(ret->field, holder);
-    if (setting->kind == VALUE_DURATION) {
+    if (setting->form.kind == VALUE_DURATION) {
         ret->kind = VALUE_SPAN;
         ret->number *= 1000;
-    } else if (setting->kind == VALUE_CHOICE) {
+    } else if (setting->form.kind == VALUE_CHOICE) {
         ret->kind = VALUE_WORD;
-        ret->text = policy_setting_choice(setting->choices, ret->number);
+        ret->text = value_choice(setting->form.choices, ret->number);
     }
 }
 
@@ -138,7 +138,7 @@ size_t policy_setting_limit_values(const struct limit *limit, enum setting_use u
         struct setting_value *value = &ret[n];
         if (setting->place == IN_POLICY || !policy_setting_takes((enum policy_field)i, limit)) continue;
 
-        *value = (struct setting_value){.field = (enum policy_field)i, .kind = setting->kind};
+        *value = (struct setting_value){.field = (enum policy_field)i, .kind = setting->form.kind};
         if (i == FIELD_WINDOW && limit->calendar != NULL) {
             value->kind = VALUE_WORD;
             value->text = slice_of(calendar_unit_name(limit->calendar));
@@ -169,7 +169,7 @@ size_t policy_setting_policy_values(const struct policy *policy, enum setting_us
         struct setting_value *value = &ret[n];
         if (setting->place != IN_POLICY) continue;
 
-        *value = (struct setting_value){.field = (enum policy_field)i, .kind = setting->kind};
+        *value = (struct setting_value){.field = (enum policy_field)i, .kind = setting->form.kind};
         if (setting->holder == HELD_BY_POLICY)
             load(setting, policy, value);
         else if (setting->holder == HELD_BY_LIMIT)
@@ -198,8 +198,8 @@ uint64_t policy_setting_hash(uint64_t hash, enum setting_holder held_by, const v
         if (use == USE_HASH_SET) {
             if (number == 0) continue;
             word = slice_of(setting->name);
-        } else if (setting->kind == VALUE_CHOICE) {
-            word = policy_setting_choice(setting->choices, number);
+        } else if (setting->form.kind == VALUE_CHOICE) {
+            word = value_choice(setting->form.choices, number);
         } else {
             snprintf(text, sizeof text, "%" PRId64, number);
             word = slice_of(text);

@@ -37,6 +37,15 @@ enum value_kind {
     VALUE_LIST,
 };
 
+struct value_form {
+    enum value_kind kind;
+    int64_t min, max;    /* of a number; of a text its length, of a list its entries */
+    const char *choices; /* separated by one space each */
+};
+
+/* The name number `index` of choices. */
+struct slice value_choice(const char *choices, int64_t index);
+
 enum setting_use {
     USE_PRINT = 1,
     USE_PRINT_SET = 2,
@@ -50,12 +59,11 @@ enum setting_use {
 struct policy_setting {
     const char *name;
     enum setting_place place;
-    enum value_kind kind;
+    struct value_form form;
     enum setting_holder holder;
     size_t offset, size; /* of the field in its holder */
     uint32_t algos;      /* bits: who takes it */
-    int64_t min, max, fallback;
-    const char *choices; /* separated by one space each */
+    int64_t fallback;
     unsigned uses;
     const char *required; /* "" = it may be missing */
     const char *takers;   /* algos, for people */
@@ -72,9 +80,6 @@ bool policy_setting_takes(enum policy_field field, const struct limit *limit); /
 /* The field of a setting that has one, in the limit or the policy that holds it. */
 int64_t policy_setting_number(enum policy_field field, const void *holder);
 void policy_setting_store(enum policy_field field, void *holder, int64_t number);
-
-/* The name number `index` of choices. */
-struct slice policy_setting_choice(const char *choices, int64_t index);
 
 /* What a limit or a policy has for one setting. */
 struct setting_value {

@@ -1,0 +1,134 @@
+#include "config/value.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "config/hints.h"
+#include "limit/calendar.h"
+
+const char *value_parse_text(const char *path, const struct tree_node *node, struct faults *faults)
+{
+    if (node->kind == TREE_REFUSED) return NULL;
+    if (node->kind != TREE_TEXT)
+        faults_add(faults, node->line, path, "a %s where one value is expected; write it behind the colon",
+                   node->kind == TREE_MAP ? "map" : "list");
+    else if (node->is_null)
+        faults_add(faults, node->line, path, "has no value; write one, or leave the key out for the default");
+    else
+        return node->text;
+    return NULL;
+}
+
+const char *value_print(const struct value_form *form, int64_t number, char *out)
+{
+    struct slice word;
+    switch (form->kind) {
+    case VALUE_MODE: snprintf(out, UNITS_TEXT_MAX, "\"%04" PRIo64 "\"", (uint64_t)number); return out;
+    case VALUE_SIZE: return units_print_size(out, number);
+    case VALUE_DURATION: return units_print_duration(out, number * 1000);
+    case VALUE_SPAN: return units_print_duration(out, number);
+    case VALUE_BOOL: return number != 0 ? "true" : "false";
+    case VALUE_CHOICE:
+        word = value_choice(form->choices, number);
+        snprintf(out, UNITS_TEXT_MAX, "%.*s", (int)word.len, (const char *)word.data);
+        return out;
+    default: snprintf(out, UNITS_TEXT_MAX, "%" PRId64, number); return out;
+    }
+}
+
+/* ---- Numbers ---- */
+
+/* The place of `text` among the choices; -1: it is none of them. */
+static int64_t place_of(const char *text, const char *choices)
+{
+    size_t len = strlen(text);
+    int64_t place = 0;
+    for (const char *at = choices; *at != '\0'; place++) {
+        size_t word = strcspn(at, " ");
+        if (word == len && memcmp(at, text, len) == 0) return place;
+        at += word + (at[word] == ' ');
+    }
+    return -1;
+}
+
+/* NULL, or what is wrong with it. */
+static const char *parse_duration(const char *text, int64_t *ret_ms)
+{
+    int64_t us;
+    const char *wrong = units_duration(text, &us);
+    if (wrong == NULL && us % 1000 != 0) wrong = "finer than a millisecond; write whole milliseconds, e.g. 1ms";
+    if (wrong == NULL) *ret_ms = us / 1000;
+    return wrong;
+}
+
+static const char *parse_span(const char *text, int64_t min, int64_t *ret_us)
+{
+    const char *wrong = units_duration(text, ret_us);
+    if (wrong != NULL && place_of(text, CALENDAR_UNITS) >= 0)
+        return "a window of calendar_window; write that algorithm, or a duration, e.g. 1h or 1d";
+    if (wrong == NULL && *ret_us == 0 && min > 0) return "no time at all; write a duration, e.g. 10s";
+    return wrong;
+}
+
+static const char *parse_bool(const char *text, int64_t *ret)
+{
+    bool is_set = false;
+    const char *wrong = units_bool(text, &is_set);
+    *ret = is_set;
+    return wrong;
+}
+
+static const char *parse_number(const struct value_form *form, const char *text, int64_t *ret)
+{
+    switch (form->kind) {
+    case VALUE_MODE: return units_mode(text, ret);
+    case VALUE_SIZE: return units_size(text, ret);
+    case VALUE_COUNT: return units_count(text, ret);
+    case VALUE_SPAN: return parse_span(text, form->min, ret);
+    case VALUE_BOOL: return parse_bool(text, ret);
+    default: return parse_duration(text, ret);
+    }
+}
+
+static void refuse_choice(const char *choices, const char *path, const struct tree_node *node, struct faults *faults)
+{
+    char shown[FAULTS_SHOWN_MAX], near[HINT_MAX];
+    const char *guess = hint_value(path, node->text, choices, near);
+    faults_shown(shown, node->text);
+    if (guess != NULL)
+        faults_add(faults, node->line, path, "%s is not known; did you mean %s?", shown, guess);
+    else
+        faults_add(faults, node->line, path, "%s is not known; write %s%s", shown,
+                   strchr(choices, ' ') != NULL ? "one of: " : "", choices);
+}
+
+bool value_parse(const struct value_form *form, const char *path, const struct tree_node *node, struct faults *faults,
+                 int64_t *ret)
+{
+    char low[UNITS_TEXT_MAX], high[UNITS_TEXT_MAX], shown[FAULTS_SHOWN_MAX];
+    int64_t value = 0;
+    const char *text = value_parse_text(path, node, faults);
+    if (text == NULL) return false;
+
+    if (form->kind == VALUE_CHOICE) {
+        value = place_of(text, form->choices);
+        if (value < 0) refuse_choice(form->choices, path, node, faults);
+        if (value >= 0) *ret = value;
+        return value >= 0;
+    }
+
+    const char *wrong = parse_number(form, text, &value);
+    if (wrong != NULL) {
+        faults_add(faults, node->line, path, "%s is %s", faults_shown(shown, text), wrong);
+        return false;
+    }
+    if (value < form->min || value > form->max) {
+        faults_add(faults, node->line, path, "%s is too %s; write %s to %s", faults_shown(shown, text),
+                   value < form->min ? "small" : "large", value_print(form, form->min, low),
+                   value_print(form, form->max, high));
+        return false;
+    }
+    *ret = value;
+    return true;
+}

@@ -276,7 +276,8 @@ static int make_parts(struct daemon *daemon)
     start_log(daemon->config);
     if (inline_policies_init(&daemon->inline_policies) < 0 || make_store(daemon) < 0) return -1;
     config_forget_secrets(daemon->config);
-    inline_policies_configure(&daemon->inline_policies, daemon->config);
+    inline_policies_configure(&daemon->inline_policies, (size_t)daemon->config->inline_max_policies,
+                              config_policy_defaults(daemon->config));
     struct engine_options for_engine = options_engine(daemon->config);
     struct policy_set *policies = policy_set_ref(daemon->config->policies);
     daemon->engine = engine_new(&daemon->clock, daemon->store, policies, &for_engine);

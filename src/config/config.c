@@ -15,6 +15,7 @@
 #include "config/hints.h"
 #include "config/policy_read.h"
 #include "config/secret.h"
+#include "config/yaml_tree.h"
 #include "store/redis_options.h"
 
 enum { STALL_MIN_MS = 250, STALL_DEADLINES = 3, FRAME_OVERHEAD = 192 };
@@ -246,6 +247,16 @@ static void read_keys_secret(struct loader *loader)
 
 /* The whole */
 
+/* What stands in for a missing `policies:`; NULL without memory (recorded). */
+static struct policy_set *default_policies(const struct policy_defaults *defaults, struct faults *faults)
+{
+    static const char text[] = "default: {algorithm: token_bucket, limit: 100, window: 1s}\n";
+    struct tree_node *tree = yaml_tree_parse(text, sizeof text - 1, faults);
+    struct policy_set *set = tree != NULL ? policy_read_all(tree, defaults, faults) : NULL;
+    tree_free(tree);
+    return set;
+}
+
 static int load(struct loader *loader, const struct tree_node *root)
 {
     struct config *config = loader->config;
@@ -258,7 +269,7 @@ static int load(struct loader *loader, const struct tree_node *root)
     read_keys_secret(loader);
     struct policy_defaults defaults = config_policy_defaults(config);
     config->policies = loader->policies != NULL ? policy_read_all(loader->policies, &defaults, loader->faults)
-                                                : policy_read_default(&defaults, loader->faults);
+                                                : default_policies(&defaults, loader->faults);
     config->has_policies = loader->policies != NULL && config->policies != NULL && config->policies->n > 0;
     warn_of_compat_in_memory(loader);
     return loader->faults->n_errors == 0 ? 0 : -1;

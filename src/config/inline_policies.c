@@ -27,7 +27,7 @@ struct inline_policy {
     struct list link;
     struct map_node node;
     struct policy_set *set; /* one reference; holds one policy */
-    uint8_t *settings;      /* owned; as packed_tree_write() says them */
+    uint8_t *settings;      /* owned; as tree_write() says them */
     size_t settings_len;
     struct inline_form forms[FORMS_MAX];
     unsigned next_form; /* to be given up for another */
@@ -76,11 +76,11 @@ void inline_policies_fini(struct inline_policies *policies)
     map_fini(&policies->by_settings);
 }
 
-void inline_policies_configure(struct inline_policies *policies, const struct config *config)
+void inline_policies_configure(struct inline_policies *policies, size_t max, struct policy_defaults defaults)
 {
     forget_all(policies);
-    policies->max = (size_t)config->inline_max_policies;
-    policies->defaults = config_policy_defaults(config);
+    policies->max = max;
+    policies->defaults = defaults;
 }
 
 /* ---- Found again ---- */
@@ -241,10 +241,10 @@ static enum error_code read_form(struct inline_policies *policies, struct slice 
     enum error_code code = ERROR_NONE;
     faults_init(&faults);
     buffer_init(&bytes, 0);
-    struct tree_node *tree = packed_tree_read(map, "policy", &faults);
+    struct tree_node *tree = tree_unpack(map, "policy", &faults);
     if (tree == NULL) {
         code = say_fault(&faults, answer);
-    } else if (packed_tree_write(tree, &bytes) != 0) {
+    } else if (tree_write(tree, &bytes) != 0) {
         code = no_memory(answer);
     } else {
         const struct slice settings = {buffer_data(&bytes), buffer_len(&bytes)};

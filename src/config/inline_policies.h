@@ -2,7 +2,7 @@
  * inline_policies.h: policies that clients write out in their requests, kept while they are used.
  *
  *   packed map ─▶ by_form: seen in this very form? ─────────────────────────────────────────▶ its set
- *        └ no ─▶ packed_tree ─▶ by_settings: these settings in another form? ─▶ one more form ─┘
+ *        └ no ─▶ tree_unpack ─▶ by_settings: these settings in another form? ─▶ one more form ─┘
  *                     └ no ─▶ policy_read: a policy `inline-<fingerprint of the settings>` ─────┘
  *
  * The name depends on the settings alone, so every daemon counts in the same place. At most `max` are kept; for one
@@ -14,7 +14,6 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "base/slice.h"
-#include "config/config.h"
 #include "config/policy_read.h"
 #include "proto/error.h"
 
@@ -31,7 +30,7 @@ struct inline_policies {
 int inline_policies_init(struct inline_policies *policies); /* 0, or -1 without memory; configure it next */
 void inline_policies_fini(struct inline_policies *policies);
 /* New defaults and bounds: what was kept is let go, and made anew with them when it is asked for. */
-void inline_policies_configure(struct inline_policies *policies, const struct config *config);
+void inline_policies_configure(struct inline_policies *policies, size_t max, struct policy_defaults defaults);
 
 /* The set of the one policy that the packed map describes, the cache's own until the next call; or the code and the
  * text of an error, of at most `size` bytes. `arg` is the struct inline_policies: the server calls this without knowing

@@ -304,12 +304,3 @@ struct policy_set *policy_read_inline(struct tree_node *tree, const char *name, 
     policy_set_unref(set);
     return NULL;
 }
-
-struct policy_set *policy_read_default(const struct policy_defaults *defaults, struct faults *faults)
-{
-    static const char text[] = "default: {algorithm: token_bucket, limit: 100, window: 1s}\n";
-    struct tree_node *tree = yaml_tree_parse(text, sizeof text - 1, faults);
-    struct policy_set *set = tree != NULL ? policy_read_all(tree, defaults, faults) : NULL;
-    tree_free(tree);
-    return set;
-}

@@ -23,7 +23,4 @@ struct policy_set *policy_read_all(const struct tree_node *policies, const struc
 struct policy_set *policy_read_inline(struct tree_node *tree, const char *name, const struct policy_defaults *defaults,
                                       struct faults *faults);
 
-/* What stands in for a missing `policies:`: one policy `default`, a token bucket of 100 per second. */
-struct policy_set *policy_read_default(const struct policy_defaults *defaults, struct faults *faults);
-
 #endif

@@ -1,5 +1,4 @@
-/* yaml_tree.c: trees of YAML (libyaml); see tree.h. */
-#include "config/tree.h"
+#include "config/yaml_tree.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,27 +18,6 @@ struct builder {
     uint32_t key_line;
     uint32_t n_documents;
 };
-
-void tree_free(struct tree_node *node)
-{
-    if (node == NULL) return;
-    for (struct tree_node *child = node->first, *next; child != NULL; child = next) {
-        next = child->next;
-        tree_free(child);
-    }
-    mem_free(node->key);
-    mem_free(node->text);
-    mem_free(node);
-}
-
-void tree_append(struct tree_node *parent, struct tree_node *node)
-{
-    if (parent->last != NULL)
-        parent->last->next = node;
-    else
-        parent->first = node;
-    parent->last = node;
-}
 
 static uint32_t line_of(const yaml_mark_t *mark)
 {

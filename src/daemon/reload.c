@@ -122,7 +122,8 @@ static void apply(struct daemon *daemon, struct config *next)
     struct engine_options for_engine = options_engine(next);
     server_set_options(daemon->server, &for_server);
     engine_set_options(daemon->engine, &for_engine);
-    inline_policies_configure(&daemon->inline_policies, next);
+    inline_policies_configure(&daemon->inline_policies, (size_t)next->inline_max_policies,
+                              config_policy_defaults(next));
     if (daemon->memory != NULL) memory_store_set_max_keys(daemon->memory, (uint64_t)next->store_memory_max_keys);
     if (daemon->redis != NULL && next->store_type == STORE_TYPE_REDIS) {
         struct redis_options for_redis = options_redis(next, daemon->random_seed);

@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/counters.h"
 #include "client/flow.h"
+#include "config/config.h"
 #include "config/inline_policies.h"
 #include "config/tree.h"
 #include "proto/pack.h"
@@ -31,7 +32,7 @@ static void configure(struct world *world, const char *text)
     faults_init(&faults);
     struct config *config = config_parse(text, strlen(text), false, &faults);
     assert_non_null(config);
-    inline_policies_configure(&world->policies, config);
+    inline_policies_configure(&world->policies, (size_t)config->inline_max_policies, config_policy_defaults(config));
     config_free(config);
     faults_fini(&faults);
 }
@@ -244,7 +245,7 @@ static void values_that_no_file_could_hold_are_refused(void **state)
     struct packer packer = pack_anew(&world);
     pack_map(&packer, 1);
     pack_text(&packer, "limits");
-    for (int i = 0; i < PACKED_TREE_DEPTH_MAX; i++) pack_array(&packer, 1);
+    for (int i = 0; i < TREE_DEPTH_MAX; i++) pack_array(&packer, 1);
     pack_int(&packer, 5);
     ASSERT_REFUSED(&world, find_packed(&world), "policy.limits[0][0][0][0][0][0][0]: is nested too deeply");
     packer = pack_anew(&world);

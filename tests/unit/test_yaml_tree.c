@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "config/tree.h"
+#include "config/yaml_tree.h"
 
 static struct tree_node *parse(const char *text, struct faults *faults)
 {

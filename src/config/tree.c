@@ -1,4 +1,3 @@
-/* packed_tree.c: trees of MessagePack, and as bytes; see tree.h. */
 #include "config/tree.h"
 
 #include <inttypes.h>
@@ -10,6 +9,29 @@
 #include "proto/pull.h"
 
 enum { NUMBER_SIZE = 24, HEAD_SIZE = 48 };
+
+void tree_free(struct tree_node *node)
+{
+    if (node == NULL) return;
+    for (struct tree_node *child = node->first, *next; child != NULL; child = next) {
+        next = child->next;
+        tree_free(child);
+    }
+    mem_free(node->key);
+    mem_free(node->text);
+    mem_free(node);
+}
+
+void tree_append(struct tree_node *parent, struct tree_node *node)
+{
+    if (parent->last != NULL)
+        parent->last->next = node;
+    else
+        parent->first = node;
+    parent->last = node;
+}
+
+/* ---- Out of a message ---- */
 
 /* Where the reading stands. */
 struct reader {
@@ -48,8 +70,6 @@ static void shorten(struct reader *reader, size_t len)
 
 static bool read_node(struct reader *reader, struct tree_node *node);
 
-/* ---- Texts ---- */
-
 /* NULL with the fault recorded. */
 static char *copy_text(struct reader *reader, struct slice text)
 {
@@ -87,8 +107,6 @@ static bool read_scalar(struct reader *reader, struct tree_node *node)
     }
     return (node->text = copy_text(reader, slice_of(number))) != NULL;
 }
-
-/* ---- Maps and lists ---- */
 
 static bool read_key(struct reader *reader, struct tree_node *node)
 {
@@ -156,7 +174,7 @@ static bool read_entry(struct reader *reader, struct tree_node *parent, uint32_t
 
 static bool read_entries(struct reader *reader, struct tree_node *node, uint32_t n)
 {
-    if (reader->depth == PACKED_TREE_DEPTH_MAX) return fail(reader, "is nested too deeply; no setting lies that deep");
+    if (reader->depth == TREE_DEPTH_MAX) return fail(reader, "is nested too deeply; no setting lies that deep");
     reader->depth++;
     for (uint32_t i = 0; i < n; i++)
         if (!read_entry(reader, node, i)) return false;
@@ -176,7 +194,7 @@ static bool read_node(struct reader *reader, struct tree_node *node)
     return read_entries(reader, node, n);
 }
 
-struct tree_node *packed_tree_read(struct slice map, const char *name, struct faults *faults)
+struct tree_node *tree_unpack(struct slice map, const char *name, struct faults *faults)
 {
     struct reader reader = {.pull = pull_of(map.data, map.len), .faults = faults};
     lengthen(&reader, "", name, "");
@@ -199,13 +217,13 @@ static int write_text(const char *mark, const char *text, struct buffer *out)
 }
 
 /* Every text is preceded by its length, every map and list is closed: no two trees look alike. */
-int packed_tree_write(const struct tree_node *node, struct buffer *out)
+int tree_write(const struct tree_node *node, struct buffer *out)
 {
     if (node->kind == TREE_TEXT) return write_text(node->is_null ? "n" : "t", node->text, out);
     if (buffer_append(out, node->kind == TREE_MAP ? "{" : "[", 1) != 0) return -1;
     for (const struct tree_node *child = node->first; child != NULL; child = child->next) {
         if (node->kind == TREE_MAP && write_text("k", child->key, out) != 0) return -1;
-        if (packed_tree_write(child, out) != 0) return -1;
+        if (tree_write(child, out) != 0) return -1;
     }
     return buffer_append(out, "}", 1);
 }

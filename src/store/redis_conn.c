@@ -1,21 +1,20 @@
 /*
- * redis_conn.c: what is changed about hiredis, and why.
+ * redis_conn.c: what hiredis does here, and what it does not.
  *
- * - Writing. hiredis' libuv adapter asks the loop for "writable" at every command: two epoll_ctl and
- *   one more epoll_wait for each batch. While corked, a command only marks the connection and
- *   redis_conn_flush() writes directly; where the kernel takes only a part, the adapter's own way
- *   finishes the rest.
- * - Reading. redis_reader.h; and a reply that stays incomplete beyond UNREAD_MAX bytes ends the
- *   connection, because hiredis would buffer whatever size the server announced. A reset behind a reply
- *   is seen (on_add_read).
- * - Formatting. Commands are put into RESP here, in one pass and one buffer that is kept: hiredis' own formatter takes
- *   as long as everything else on the way of a check together.
- * - Time. None of hiredis' timers is used: they never fire while commands keep coming. Whoever owns
- *   the connection watches redis_conn_waiting_since().
+ * hiredis connects, asks the loop for the socket's events, and takes the connection down. The bytes are ours:
+ *
+ * - Writing. A command is put into RESP at the end of `output`. hiredis' libuv adapter would ask the loop for
+ * "writable" at every command: two epoll_ctl and one more epoll_wait for each batch. While corked, nothing is written
+ * until redis_conn_flush(); where the kernel takes only a part, the adapter's own way finishes the rest.
+ * - Reading. redis_reader.h. hiredis' own parser and its list of callbacks take as long as everything else on the way
+ *   of a lone check. A reset behind a reply is seen (on_add_read).
+ * - Time. None of hiredis' timers is used: they never fire while commands keep coming. Whoever owns the connection
+ *   watches redis_conn_waiting_since().
  * - Secrets. While a password may be among the bytes, the output buffer is wiped once written.
  */
 #include "store/redis_conn.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -25,67 +24,67 @@
 #include <unistd.h>
 
 #include <hiredis/adapters/libuv.h>
-#include <hiredis/sds.h>
 
 #include "base/check.h"
 #include "base/counters.h"
+#include "base/decimal.h"
 
 enum {
-    UNREAD_MAX = 128 * 1024, /* bytes of one reply's part that is not parsed yet */
-    LINE_MAX_LEN = 24,       /* of a RESP header: type, 20 digits, CR LF */
+    READ_BYTES = 16 * 1024,
+    LINE_MAX_LEN = 1 + DECIMAL_MAX + 2, /* of a RESP header: type, number, CR LF */
     KEEPALIVE_IDLE_S = 15,
     KEEPALIVE_INTERVAL_S = 5,
     KEEPALIVE_PROBES = 3,
 };
 
-static const redisContextFuncs *plain_funcs; /* hiredis' own */
-
-static struct redis_conn *conn_of(const redisContext *context)
+static struct redis_conn *conn_of(const redisAsyncContext *context)
 {
-    return ((const redisAsyncContext *)(const void *)context)->data;
+    return context->data;
 }
 
-static ssize_t bounded_read(redisContext *context, char *bytes, size_t cap)
+/* ---- the end ---- */
+
+static void wipe_output(struct redis_conn *conn)
 {
-    if (context->reader->len - context->reader->pos > UNREAD_MAX) {
-        context->err = REDIS_ERR_PROTOCOL;
-        snprintf(context->errstr, sizeof(context->errstr), "a reply larger than any we asked for");
-        return -1;
+    if (conn->is_secret && conn->output.bytes != NULL) explicit_bzero(conn->output.bytes, conn->output.cap);
+    conn->is_secret = false;
+}
+
+/* The context's last sign of life (its dataCleanup). */
+static void on_context_gone(void *data)
+{
+    struct redis_conn *conn = data;
+    const redisContext *context = &conn->context->c;
+    conn->is_ending = true;
+    clock_update(conn->clock);
+    for (struct list *it; (it = list_pop_front(&conn->calls)) != NULL;) {
+        struct redis_call *call = LIST_ITEM(it, struct redis_call, link);
+        call->on_reply(call, NULL);
     }
-    return plain_funcs->read(context, bytes, cap);
+
+    if (conn->error[0] == '\0' && context->err != 0) snprintf(conn->error, sizeof conn->error, "%s", context->errstr);
+    wipe_output(conn);
+    buffer_truncate(&conn->output, 0);
+    buffer_truncate(&conn->input, 0);
+    conn->context = NULL;
+    conn->is_corked = false;
+    conn->on_gone(conn);
 }
 
-static void wipe_output(redisContext *context)
+void redis_conn_drop(struct redis_conn *conn)
 {
-    if (context->obuf != NULL) explicit_bzero(context->obuf, sdsalloc(context->obuf));
+    conn->is_ending = true; /* while replies are given out: read_replies() does the rest */
+    if (conn->context != NULL && !conn->is_reading) redisAsyncFree(conn->context);
 }
 
-static ssize_t wiping_write(redisContext *context)
+static void fail(struct redis_conn *conn, const char *why)
 {
-    size_t len = sdslen(context->obuf);
-    ssize_t n = plain_funcs->write(context);
-    struct redis_conn *conn = conn_of(context);
-    if (conn != NULL && conn->is_secret && n > 0 && (size_t)n == len) {
-        wipe_output(context);
-        conn->is_secret = false;
-    }
-    return n;
+    snprintf(conn->error, sizeof conn->error, "%s", why);
+    redis_conn_drop(conn);
 }
 
-static redisContextFuncs tamed_funcs;
+/* ---- the loop ---- */
 
-static void tame_io(redisContext *context)
-{
-    if (plain_funcs == NULL) {
-        plain_funcs = context->funcs;
-        tamed_funcs = *plain_funcs;
-        tamed_funcs.read = bounded_read;
-        tamed_funcs.write = wiping_write;
-    }
-    context->funcs = &tamed_funcs;
-}
-
-/* The loop's hooks: the adapter's, but for what the head of this file says. */
 static void on_add_read(void *privdata)
 {
     redisLibuvEvents *events = privdata;
@@ -96,35 +95,129 @@ static void on_add_read(void *privdata)
         uv_poll_start(&events->handle, events->events, redisLibuvPoll);
 }
 
-static void on_add_write(void *privdata)
-{
-    redisLibuvEvents *events = privdata;
-    struct redis_conn *conn = events->context->data;
-    if (conn->corked)
-        conn->wants_flush = true;
-    else
-        redisLibuvAddWrite(privdata);
-}
-
 static void on_del_write(void *privdata)
 {
     redisLibuvEvents *events = privdata;
     if (events->events & UV_WRITABLE) redisLibuvDelWrite(privdata);
 }
 
-/* The context's last sign of life (its dataCleanup): all calls have had their NULL. */
-static void on_context_gone(void *data)
+/* ---- the bytes ---- */
+
+/* "*3\r\n" or "$5\r\n"; returns where it ends. */
+static uint8_t *put_line(uint8_t *to, char type, size_t number)
 {
-    struct redis_conn *conn = data;
-    redisContext *context = &conn->context->c;
-    CHECK(list_empty(&conn->calls));
-    if (conn->is_secret) wipe_output(context);
-    const char *why = conn->reader.refusal != NULL ? conn->reader.refusal : context->errstr;
-    if (context->err != 0) snprintf(conn->error, sizeof(conn->error), "%s", why);
-    if (context->err == REDIS_ERR_PROTOCOL || conn->reader.refusal != NULL) counters.redis_bad_replies++;
-    conn->context = NULL;
-    conn->corked = conn->wants_flush = conn->is_secret = false;
-    conn->on_gone(conn);
+    *to++ = (uint8_t)type;
+    to += decimal_put(to, number);
+    *to++ = '\r';
+    *to++ = '\n';
+    return to;
+}
+
+/* A command in RESP. 0, or -1 without memory. */
+static int put_command(struct buffer *output, const struct slice *args, size_t n)
+{
+    size_t most = LINE_MAX_LEN;
+    for (size_t i = 0; i < n; i++) most += LINE_MAX_LEN + args[i].len + 2;
+    uint8_t *start = buffer_reserve(output, most);
+    if (start == NULL) return -1;
+
+    uint8_t *to = put_line(start, '*', n);
+    for (size_t i = 0; i < n; i++) {
+        to = put_line(to, '$', args[i].len);
+        if (args[i].len > 0) memcpy(to, args[i].data, args[i].len);
+        to += args[i].len;
+        *to++ = '\r';
+        *to++ = '\n';
+    }
+    buffer_grew(output, (size_t)(to - start));
+    return 0;
+}
+
+/* Replies to the calls that wait, oldest first; as many as are whole. */
+static void read_replies(struct redis_conn *conn)
+{
+    const char *fault = NULL;
+    enum redis_progress progress = REDIS_WHOLE;
+    conn->is_reading = true;
+    while (progress == REDIS_WHOLE && buffer_len(&conn->input) > 0 && !conn->is_ending) {
+        struct list *oldest = list_pop_front(&conn->calls);
+        if (oldest == NULL) {
+            fault = "a reply that no command waits for";
+            break;
+        }
+
+        size_t used;
+        progress = redis_reader_feed(&conn->reader, buffer_data(&conn->input), buffer_len(&conn->input), &used);
+        buffer_consume(&conn->input, used);
+        if (progress == REDIS_WHOLE) {
+            struct redis_call *call = LIST_ITEM(oldest, struct redis_call, link);
+            conn->last_reply_us = conn->clock->mono_us;
+            call->on_reply(call, &conn->reader);
+        } else {
+            list_push_back(conn->calls.next, oldest); /* it goes on waiting, before the others */
+            fault = conn->reader.fault;
+        }
+    }
+
+    conn->is_reading = false;
+    if (progress == REDIS_MORE && buffer_len(&conn->input) > REDIS_UNREAD_MAX + LINE_MAX_LEN)
+        fault = "a reply larger than any we asked for";
+    if (fault != NULL) {
+        counters.redis_bad_replies++;
+        fail(conn, fault);
+    } else if (conn->is_ending) {
+        redis_conn_drop(conn);
+    }
+}
+
+static void on_readable(redisAsyncContext *context)
+{
+    struct redis_conn *conn = conn_of(context);
+    clock_update(conn->clock);
+    uint8_t *to = buffer_reserve(&conn->input, READ_BYTES);
+    if (to == NULL) {
+        fail(conn, "out of memory");
+        return;
+    }
+
+    ssize_t n = recv(context->c.fd, to, READ_BYTES, 0);
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+        fail(conn, n == 0 ? "Server closed the connection" : strerror(errno));
+        return;
+    }
+
+    if (n > 0) buffer_grew(&conn->input, (size_t)n);
+    on_add_read(context->ev.data);
+    if (n > 0) read_replies(conn);
+}
+
+static void on_writable(redisAsyncContext *context)
+{
+    struct redis_conn *conn = conn_of(context);
+    size_t len = buffer_len(&conn->output);
+    ssize_t n = len > 0 ? send(context->c.fd, buffer_data(&conn->output), len, MSG_NOSIGNAL) : 0;
+    if (n < 0 && errno != EAGAIN && errno != EINTR) {
+        fail(conn, strerror(errno));
+        return;
+    }
+
+    if (n > 0) buffer_consume(&conn->output, (size_t)n);
+    if (buffer_len(&conn->output) > 0) {
+        redisLibuvAddWrite(context->ev.data);
+    } else {
+        wipe_output(conn);
+        on_del_write(context->ev.data);
+    }
+    on_add_read(context->ev.data);
+}
+
+static void take_over_bytes(redisContext *context)
+{
+    static redisContextFuncs funcs;
+    funcs = *context->funcs;
+    funcs.async_read = on_readable;
+    funcs.async_write = on_writable;
+    context->funcs = &funcs;
 }
 
 void redis_conn_init(struct redis_conn *conn, struct clock *clock, void (*on_gone)(struct redis_conn *conn))
@@ -133,13 +226,15 @@ void redis_conn_init(struct redis_conn *conn, struct clock *clock, void (*on_gon
     conn->clock = clock;
     conn->on_gone = on_gone;
     list_init(&conn->calls);
-    buffer_init(&conn->command, 0);
+    buffer_init(&conn->output, 0);
+    buffer_init(&conn->input, 0);
 }
 
 void redis_conn_fini(struct redis_conn *conn)
 {
     CHECK(conn->context == NULL);
-    buffer_fini(&conn->command);
+    buffer_fini(&conn->output);
+    buffer_fini(&conn->input);
 }
 
 static void set_int(int fd, int level, int name, int value)
@@ -179,7 +274,6 @@ static int attach(redisAsyncContext *context, uv_loop_t *loop)
         return -1;
     }
     context->ev.addRead = on_add_read;
-    context->ev.addWrite = on_add_write;
     context->ev.delWrite = on_del_write;
     return 0;
 }
@@ -199,12 +293,14 @@ int redis_conn_open(struct redis_conn *conn, uv_loop_t *loop, const struct redis
         why = "the event loop cannot watch the connection";
         goto err_free_context;
     }
-    tame_io(&context->c);
-    redis_reader_attach(&conn->reader, context);
+    take_over_bytes(&context->c);
     context->data = conn;
     context->dataCleanup = on_context_gone;
     conn->context = context;
+    conn->is_ending = false;
     conn->error[0] = '\0';
+    conn->reader.depth = 0;
+    conn->reader.fault = NULL;
     return 0;
 
 err_free_context:
@@ -221,67 +317,17 @@ bool redis_conn_is_connected(const struct redis_conn *conn)
     return conn->context != NULL && (conn->context->c.flags & REDIS_CONNECTED) != 0;
 }
 
-static void on_hiredis_reply(redisAsyncContext *context, void *reply, void *privdata)
-{
-    struct redis_conn *conn = context->data;
-    struct redis_call *call = privdata;
-    list_remove(&call->link);
-    clock_update(conn->clock);
-    if (reply != NULL) conn->last_reply_us = conn->clock->mono_us;
-    call->on_reply(call, reply != NULL ? &conn->reader : NULL);
-}
-
 int redis_conn_guard(struct redis_conn *conn, size_t reserve)
 {
-    sds grown = sdsMakeRoomFor(conn->context->c.obuf, reserve);
-    if (grown == NULL) return -1;
-    conn->context->c.obuf = grown;
+    if (buffer_reserve(&conn->output, reserve) == NULL) return -1;
     conn->is_secret = true;
-    return 0;
-}
-
-/* "*3\r\n" or "$5\r\n"; returns where it ends. */
-static uint8_t *put_line(uint8_t *to, char type, size_t number)
-{
-    char digits[LINE_MAX_LEN];
-    size_t n = 0;
-    do digits[n++] = (char)('0' + number % 10);
-    while ((number /= 10) > 0);
-    *to++ = (uint8_t)type;
-    while (n > 0) *to++ = (uint8_t)digits[--n];
-    *to++ = '\r';
-    *to++ = '\n';
-    return to;
-}
-
-/* The command in RESP, in conn->command. 0, or -1 without memory. */
-static int format_command(struct redis_conn *conn, const struct slice *args, size_t n)
-{
-    size_t most = LINE_MAX_LEN;
-    for (size_t i = 0; i < n; i++) most += LINE_MAX_LEN + args[i].len + 2;
-    buffer_truncate(&conn->command, 0);
-    uint8_t *start = buffer_reserve(&conn->command, most);
-    if (start == NULL) return -1;
-    uint8_t *to = put_line(start, '*', n);
-    for (size_t i = 0; i < n; i++) {
-        to = put_line(to, '$', args[i].len);
-        if (args[i].len > 0) memcpy(to, args[i].data, args[i].len);
-        to += args[i].len;
-        *to++ = '\r';
-        *to++ = '\n';
-    }
-    buffer_grew(&conn->command, (size_t)(to - start));
     return 0;
 }
 
 int redis_conn_send(struct redis_conn *conn, struct redis_call *call, const struct slice *args, size_t n)
 {
-    if (conn->context == NULL || format_command(conn, args, n) < 0) return -1;
-    const char *bytes = (const char *)buffer_data(&conn->command);
-    size_t len = buffer_len(&conn->command);
-    int status = redisAsyncFormattedCommand(conn->context, on_hiredis_reply, call, bytes, len);
-    if (conn->is_secret) explicit_bzero(buffer_data(&conn->command), len);
-    if (status != REDIS_OK) return -1;
+    if (conn->context == NULL || conn->is_ending || put_command(&conn->output, args, n) < 0) return -1;
+    if (!conn->is_corked) redisLibuvAddWrite(conn->context->ev.data);
     call->sent_us = conn->clock->mono_us;
     list_push_back(&conn->calls, &call->link);
     return 0;
@@ -289,27 +335,19 @@ int redis_conn_send(struct redis_conn *conn, struct redis_call *call, const stru
 
 void redis_conn_cork(struct redis_conn *conn)
 {
-    conn->corked = true;
+    conn->is_corked = true;
 }
 
 void redis_conn_flush(struct redis_conn *conn)
 {
-    if (!conn->wants_flush) return;
-    if (conn->context->c.flags & REDIS_IN_CALLBACK) return; /* hiredis forbids it; the tick's end will come */
-    conn->wants_flush = false;
-    conn->corked = false; /* what the kernel does not take now goes the adapter's way */
-    redisAsyncHandleWrite(conn->context);
-    if (conn->context != NULL) conn->corked = true;
-}
-
-void redis_conn_drop(struct redis_conn *conn)
-{
-    if (conn->context != NULL) redisAsyncFree(conn->context);
+    if (!conn->is_corked || conn->is_ending || buffer_len(&conn->output) == 0) return;
+    const redisLibuvEvents *events = conn->context->ev.data;
+    if ((events->events & UV_WRITABLE) == 0) on_writable(conn->context);
 }
 
 size_t redis_conn_output(const struct redis_conn *conn)
 {
-    return conn->context != NULL ? sdslen(conn->context->c.obuf) : 0;
+    return buffer_len(&conn->output);
 }
 
 int64_t redis_conn_waiting_since(const struct redis_conn *conn)

@@ -1,5 +1,5 @@
 /*
- * redis_conn.h: one hiredis context, tamed.
+ * redis_conn.h: one connection to Redis: commands out, replies in.
  *
  * From open to gone:
  *   redis_conn_open    one attempt to a path or a numeric address; never blocks
@@ -23,6 +23,8 @@
 #include "base/slice.h"
 #include "store/redis_reader.h"
 
+struct redisAsyncContext; /* of hiredis */
+
 /* A command on its way; the caller's memory, until on_reply. */
 struct redis_call {
     struct list link; /* the connection's, oldest first */
@@ -32,17 +34,20 @@ struct redis_call {
 };
 
 struct redis_conn {
-    redisAsyncContext *context; /* owned; NULL = closed */
-    struct clock *clock;        /* not owned */
+    struct redisAsyncContext *context; /* owned; NULL = closed */
+    struct clock *clock;               /* not owned */
     struct list calls;
     int64_t last_reply_us;
-    bool corked;           /* writes wait for redis_conn_flush */
-    bool wants_flush;      /* corked, and something waits to be written */
-    bool is_secret;        /* what is written holds a password: wipe the buffer */
-    struct buffer command; /* the command being sent; kept, so that a warm connection allocates nothing */
-    char error[128];       /* why it ended, or could not begin */
-    void (*on_gone)(struct redis_conn *conn);
+    struct buffer
+        output; /* commands not written yet; kept, as is the next, so that a warm connection allocates nothing */
+    struct buffer input; /* not read by `reader` yet */
     struct redis_reader reader;
+    bool is_corked;  /* writes wait for redis_conn_flush */
+    bool is_secret;  /* `output` holds a password: to be wiped once it is written */
+    bool is_reading; /* replies are being given out */
+    bool is_ending;  /* nothing may be sent any more */
+    char error[128]; /* why it ended, or could not begin */
+    void (*on_gone)(struct redis_conn *conn);
 };
 
 void redis_conn_init(struct redis_conn *conn, struct clock *clock, void (*on_gone)(struct redis_conn *conn));

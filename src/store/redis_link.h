@@ -40,8 +40,8 @@ int redis_link_send(struct redis_link *link, struct redis_call *call, const stru
 void redis_link_flush(struct redis_link *link);
 size_t redis_link_output(const struct redis_link *link);
 
-/* Close the connection and begin anew; `why` is for people. on_down runs later at the earliest when the present call
- * from hiredis has returned, else from within. */
+/* Close the connection and begin anew; `why` is for people. on_down runs from within, or, while replies are given out,
+ * when the present one's callback has returned. */
 void redis_link_drop(struct redis_link *link, enum redis_remedy remedy, const char *why);
 
 /* Every call gets its NULL first (perhaps from within), on_closed runs once, later; the link is gone then. A name

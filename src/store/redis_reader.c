@@ -1,140 +1,171 @@
 #include "store/redis_reader.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
-static struct redis_reader *reader_of(const redisReadTask *task)
+enum { DIGITS_MAX = 19 };
+
+/* -1, and the first reason counts. */
+static ssize_t refuse(struct redis_reader *reader, const char *why)
 {
-    return task->privdata;
+    if (reader->fault == NULL) reader->fault = why;
+    return -1;
 }
 
-/* NULL makes hiredis fail the stream; its own text would be "Out of memory". */
-static void *refuse(struct redis_reader *reader, const char *why)
+/* A number up to its CR LF. Returns the bytes used; 0 where the rest is missing, -1 where it is none. */
+static ssize_t take_number(const uint8_t *bytes, size_t len, int64_t *ret_number)
 {
-    if (reader->refusal == NULL) reader->refusal = why;
-    return NULL;
+    bool is_negative = len > 0 && bytes[0] == '-';
+    size_t first = is_negative, at = first;
+    uint64_t number = 0;
+    for (; at < len && bytes[at] >= '0' && bytes[at] <= '9'; at++) {
+        if (at - first >= DIGITS_MAX) return -1;
+        number = number * 10 + (uint64_t)(bytes[at] - '0');
+    }
+
+    if (at == len) return 0;
+    if (at == first || bytes[at] != '\r' || number > (uint64_t)INT64_MAX + is_negative) return -1;
+    if (at + 1 == len) return 0;
+    if (bytes[at + 1] != '\n') return -1;
+    *ret_number = (int64_t)(is_negative ? 0 - number : number);
+    return (ssize_t)at + 2;
 }
 
-static int depth_of(const redisReadTask *task)
+/* What an element is kept for: the reply itself, or an array's own elements. */
+static bool is_kept(const struct redis_reader *reader)
 {
-    int depth = 0;
-    for (const redisReadTask *t = task->parent; t != NULL; t = t->parent) depth++;
-    return depth;
+    return reader->depth <= 1;
 }
 
-/* A reply begins: only where a command waits for it. NULL = refused. */
-static struct redis_reader *begin(const redisReadTask *task)
+static void keep_text(struct redis_reader *reader, const uint8_t *bytes, size_t len)
 {
-    struct redis_reader *reader = reader_of(task);
-    if (reader->context->replies.head == NULL) return refuse(reader, "a reply that no command waits for");
-    memset(&reader->head, 0, sizeof(reader->head));
-    reader->head.type = task->type;
-    reader->n_integers = 0;
-    reader->text_len = 0;
-    return reader;
-}
-
-static bool is_root(const redisReadTask *task)
-{
-    return task->parent == NULL;
-}
-
-static bool is_first_level(const redisReadTask *task)
-{
-    return task->parent != NULL && task->parent->parent == NULL;
-}
-
-static void keep_text(struct redis_reader *reader, const char *bytes, size_t len)
-{
-    size_t room = sizeof(reader->text) - reader->text_len;
-    if (room < 2) return;
-    if (len > room - 1) len = room - 1;
+    size_t space = sizeof reader->text - reader->text_len;
+    if (!is_kept(reader) || space < 2) return;
+    if (len > space - 1) len = space - 1;
     memcpy(reader->text + reader->text_len, bytes, len);
     reader->text[reader->text_len + len] = '\0';
     reader->text_len += len + 1;
 }
 
-static void *on_string(const redisReadTask *task, char *bytes, size_t len)
+static void set_type(struct redis_reader *reader, enum redis_reply_type type)
 {
-    struct redis_reader *reader = reader_of(task);
-    if (is_root(task) && begin(task) == NULL) return NULL;
-    if (is_root(task) || is_first_level(task)) keep_text(reader, bytes, len);
-    return reader;
+    if (reader->depth == 0) reader->type = type;
 }
 
-static void *on_array(const redisReadTask *task, size_t n)
+/* "+OK\r\n" or "-ERR ...\r\n" */
+static ssize_t take_line(struct redis_reader *reader, const uint8_t *bytes, size_t len)
 {
-    struct redis_reader *reader = reader_of(task);
-    if (task->type != REDIS_REPLY_ARRAY) return refuse(reader, "a reply of a protocol that was not asked for");
-    if (depth_of(task) >= REDIS_DEPTH_MAX) return refuse(reader, "a reply nested too deeply");
-    if (!is_root(task)) return reader;
-    if (begin(task) == NULL) return NULL;
-    reader->head.elements = n;
-    return reader;
+    const uint8_t *end = memchr(bytes, '\r', len);
+    if (end == NULL || end + 1 == bytes + len) return 0;
+    if (end[1] != '\n') return refuse(reader, "Protocol error, a line with a stray CR");
+    set_type(reader, bytes[0] == '-' ? REDIS_ERROR_TEXT : REDIS_STATUS);
+    keep_text(reader, bytes + 1, (size_t)(end - bytes) - 1);
+    return end - bytes + 2;
 }
 
-static void *on_integer(const redisReadTask *task, long long value)
+/* ":12\r\n" */
+static ssize_t take_integer(struct redis_reader *reader, const uint8_t *bytes, size_t len)
 {
-    struct redis_reader *reader = reader_of(task);
-    if (is_root(task) && begin(task) == NULL) return NULL;
-    bool is_kept = is_root(task) || is_first_level(task);
-    if (is_kept && reader->n_integers < REDIS_INTEGERS_MAX) reader->integers[reader->n_integers++] = value;
-    return reader;
+    int64_t number = 0;
+    ssize_t used = take_number(bytes + 1, len - 1, &number);
+    if (used < 0) return refuse(reader, "Protocol error, a bad integer");
+    if (used == 0) return 0;
+    set_type(reader, REDIS_INTEGER);
+    if (is_kept(reader) && reader->n_integers < REDIS_INTEGERS_MAX) reader->integers[reader->n_integers++] = number;
+    return 1 + used;
 }
 
-static void *on_nil(const redisReadTask *task)
+/* "$2\r\nOK\r\n", or "$-1\r\n" for none */
+static ssize_t take_string(struct redis_reader *reader, const uint8_t *bytes, size_t len)
 {
-    struct redis_reader *reader = reader_of(task);
-    if (!is_root(task)) return reader;
-    if (begin(task) == NULL) return NULL;
-    reader->head.type = REDIS_REPLY_NIL; /* the task says string or array: "$-1" and "*-1" */
-    return reader;
+    int64_t size = 0;
+    ssize_t used = take_number(bytes + 1, len - 1, &size);
+    if (used < 0 || size < -1) return refuse(reader, "Protocol error, a bad length of a string");
+    if (used == 0) return 0;
+    if (size == -1) {
+        set_type(reader, REDIS_NIL);
+        return 1 + used;
+    }
+
+    if (size > REDIS_UNREAD_MAX) return refuse(reader, "a reply larger than any we asked for");
+    size_t head = 1 + (size_t)used, whole = head + (size_t)size + 2;
+    if (len < whole) return 0;
+    if (memcmp(bytes + whole - 2, "\r\n", 2) != 0) return refuse(reader, "Protocol error, a string without its end");
+    set_type(reader, REDIS_STRING);
+    keep_text(reader, bytes + head, (size_t)size);
+    return (ssize_t)whole;
 }
 
-static void *on_double(const redisReadTask *task, double value, char *bytes, size_t len)
+/* "*2\r\n", its elements follow; or "*-1\r\n" for none */
+static ssize_t take_array(struct redis_reader *reader, const uint8_t *bytes, size_t len)
 {
-    (void)value, (void)bytes, (void)len;
-    return refuse(reader_of(task), "a reply of a protocol that was not asked for");
+    int64_t n = 0;
+    ssize_t used = take_number(bytes + 1, len - 1, &n);
+    if (used < 0 || n < -1) return refuse(reader, "Protocol error, a bad length of an array");
+    if (used == 0) return 0;
+    set_type(reader, n < 0 ? REDIS_NIL : REDIS_ARRAY);
+    if (n < 0) return 1 + used;
+
+    if (n > REDIS_INTEGERS_MAX) return refuse(reader, "a reply larger than any we asked for");
+    if (reader->depth >= REDIS_DEPTH_MAX) return refuse(reader, "a reply nested too deeply");
+    if (reader->depth == 0) reader->n_elements = (size_t)n;
+    if (n > 0) reader->left[reader->depth++] = (size_t)n + 1; /* itself, which is done next */
+    return 1 + used;
 }
 
-static void *on_bool(const redisReadTask *task, int value)
+/* Returns the bytes used; 0 where the rest is missing, -1 where it was refused. */
+static ssize_t take_element(struct redis_reader *reader, const uint8_t *bytes, size_t len)
 {
-    (void)value;
-    return refuse(reader_of(task), "a reply of a protocol that was not asked for");
+    if (len == 0) return 0;
+    switch (bytes[0]) {
+    case ':': return take_integer(reader, bytes, len);
+    case '$': return take_string(reader, bytes, len);
+    case '*': return take_array(reader, bytes, len);
+    case '+':
+    case '-': return take_line(reader, bytes, len);
+    default: break;
+    }
+
+    if (strchr("_,#!=(%~>|", bytes[0]) != NULL && bytes[0] != '\0')
+        return refuse(reader, "a reply of a protocol that was not asked for");
+    snprintf(reader->fault_text, sizeof reader->fault_text,
+             isprint(bytes[0]) ? "Protocol error, got \"%c\" as reply type byte"
+                               : "Protocol error, got \"\\x%02x\" as reply type byte",
+             bytes[0]);
+    return refuse(reader, reader->fault_text);
 }
 
-static void on_free(void *reply)
+/* One element more is there: the arrays that end with it are closed. */
+static void close_arrays(struct redis_reader *reader)
 {
-    (void)reply; /* the reader's own scratch */
+    while (reader->depth > 0 && --reader->left[reader->depth - 1] == 0) reader->depth--;
 }
 
-static redisReplyObjectFunctions functions = {
-    .createString = on_string,
-    .createArray = on_array,
-    .createInteger = on_integer,
-    .createDouble = on_double,
-    .createNil = on_nil,
-    .createBool = on_bool,
-    .freeObject = on_free,
-};
-
-void redis_reader_attach(struct redis_reader *reader, redisAsyncContext *context)
+enum redis_progress redis_reader_feed(struct redis_reader *reader, const uint8_t *bytes, size_t len, size_t *ret_used)
 {
-    reader->context = context;
-    reader->refusal = NULL;
-    context->c.reader->fn = &functions;
-    context->c.reader->privdata = reader;
-    context->c.reader->maxelements = REDIS_INTEGERS_MAX;
-    context->c.reader->maxbuf = 0; /* keep the buffer: else hiredis frees and allocates it again at each large read */
+    *ret_used = 0;
+    if (reader->fault != NULL) return REDIS_BAD;
+    if (reader->depth == 0) reader->n_elements = reader->n_integers = reader->text_len = 0;
+
+    do {
+        ssize_t used = take_element(reader, bytes + *ret_used, len - *ret_used);
+        if (used < 0) return REDIS_BAD;
+        if (used == 0) return REDIS_MORE;
+        *ret_used += (size_t)used;
+        close_arrays(reader);
+    } while (reader->depth > 0);
+    return REDIS_WHOLE;
 }
 
 bool redis_reader_is_error(const struct redis_reader *reader)
 {
-    return reader->head.type == REDIS_REPLY_ERROR;
+    return reader->type == REDIS_ERROR_TEXT;
 }
 
 bool redis_reader_is_integers(const struct redis_reader *reader)
 {
-    return reader->head.type == REDIS_REPLY_ARRAY && reader->n_integers == reader->head.elements;
+    return reader->type == REDIS_ARRAY && reader->n_integers == reader->n_elements;
 }
 
 struct slice redis_reader_text(const struct redis_reader *reader)
@@ -145,7 +176,7 @@ struct slice redis_reader_text(const struct redis_reader *reader)
 
 const char *redis_reader_field(const struct redis_reader *reader, const char *name)
 {
-    if (reader->head.type != REDIS_REPLY_ARRAY) return NULL;
+    if (reader->type != REDIS_ARRAY) return NULL;
     bool found = false;
     for (size_t i = 0; i < reader->text_len; i += strlen(reader->text + i) + 1) {
         if (found) return reader->text + i;

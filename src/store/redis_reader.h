@@ -1,10 +1,9 @@
 /*
- * redis_reader.h: our own object functions for hiredis' parser.
+ * redis_reader.h: replies out of bytes, as RESP2 has them; pure.
  *
- * hiredis parses; what it builds is ours: every reply of a connection lands in one scratch object,
- * so the hot path allocates nothing, and what no honest server sends is refused while it is parsed:
- * a reply that no command waits for (hiredis would abort the process), deep nesting (it would
- * recurse), maps and pushes (we speak RESP2). A refusal makes hiredis close the connection.
+ * Every reply of a connection lands in one scratch object, so the hot path allocates nothing: its integers, and its
+ * texts as far as they matter to us. What no honest server sends is refused: types of RESP3, deep nesting, replies that
+ * are larger than any we ask for. After a refusal nothing that follows on the connection can be read.
  */
 #ifndef RL_STORE_REDIS_READER_H
 #define RL_STORE_REDIS_READER_H
@@ -13,21 +12,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <hiredis/async.h>
-
 #include "base/slice.h"
 
 enum {
     REDIS_INTEGERS_MAX = 8192, /* elements of one array: the largest batch's reply passes */
     REDIS_DEPTH_MAX = 4,       /* arrays in arrays: HELLO lists modules, each a list with a list of arguments */
     REDIS_TEXT_MAX = 512,      /* bytes kept of a reply's texts; what is longer is cut */
+    REDIS_UNREAD_MAX = 131072, /* bytes of one element */
 };
 
-/* The reply being read. Valid inside the command's callback only: the next reply overwrites it. */
+enum redis_reply_type { REDIS_STATUS, REDIS_ERROR_TEXT, REDIS_STRING, REDIS_INTEGER, REDIS_ARRAY, REDIS_NIL };
+
+/* Zeroed = no reply has begun. A reply is valid until the next one begins. */
 struct redis_reader {
-    redisReply head; /* first: hiredis' async.c reads its type; REDIS_REPLY_* and, for arrays, `elements` */
-    redisAsyncContext *context;
-    const char *refusal; /* why the stream was refused; NULL = it was not */
+    enum redis_reply_type type;
+    size_t n_elements; /* of an array */
+    const char *fault; /* why the stream was refused; NULL = it was not */
+    char fault_text[64];
+
+    uint32_t depth;               /* arrays that are still open */
+    size_t left[REDIS_DEPTH_MAX]; /* elements of each that are still to come */
 
     int64_t integers[REDIS_INTEGERS_MAX]; /* of an integer, or of an array's elements */
     size_t n_integers;
@@ -35,8 +39,14 @@ struct redis_reader {
     size_t text_len;           /* with the NULs */
 };
 
-/* Take over the parsing of a context that has not read yet. The reader outlives the context. */
-void redis_reader_attach(struct redis_reader *reader, redisAsyncContext *context);
+enum redis_progress {
+    REDIS_MORE,  /* the rest is missing; what is not used must come again, with more behind it */
+    REDIS_WHOLE, /* one reply is there */
+    REDIS_BAD,   /* refused: reader->fault */
+};
+
+/* Reads on, up to the end of one reply. */
+enum redis_progress redis_reader_feed(struct redis_reader *reader, const uint8_t *bytes, size_t len, size_t *ret_used);
 
 bool redis_reader_is_error(const struct redis_reader *reader);
 bool redis_reader_is_integers(const struct redis_reader *reader);  /* an array of nothing but integers */

@@ -7,6 +7,7 @@
  * the first byte chooses a batch instead, and the rest are the integers of a reply to it.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -14,6 +15,7 @@
 #include "limit/policy.h"
 #include "store/batch.h"
 #include "store/redis_handshake.h"
+#include "store/redis_reader.h"
 
 enum { N_CONTROL = 2, NUMBERS = 0x80, NONCE = 1, N_LIMITS = 10, N_PLAIN = 2 * (N_LIMITS - 1), N_SPECIAL = 8 };
 
@@ -184,17 +186,19 @@ static void look_at(const struct redis_reader *reader)
     replay(&special, reader->integers, reader->n_integers);
 }
 
-/* Every whole reply in the parser; false once it has failed. */
-static bool take_replies(redisAsyncContext *context, const struct redis_reader *reader, int *n_waiting)
+/* All whole replies at the front of the bytes; false once they were refused. */
+static bool take_replies(struct redis_reader *reader, const uint8_t *bytes, size_t len, size_t *ret_used)
 {
-    void *reply;
-    while (redisReaderGetReply(context->c.reader, &reply) == REDIS_OK) {
-        if (reply == NULL) return true;
-        CHECK(reply == reader && context->replies.head != NULL);
-        look_at(reader);
-        if (--*n_waiting == 0) context->replies.head = NULL;
+    enum redis_progress progress = REDIS_WHOLE;
+    for (*ret_used = 0; progress == REDIS_WHOLE && *ret_used < len;) {
+        size_t used;
+        progress = redis_reader_feed(reader, bytes + *ret_used, len - *ret_used, &used);
+        CHECK(used <= len - *ret_used && (progress != REDIS_WHOLE || used > 0));
+        *ret_used += used;
+        if (progress == REDIS_WHOLE) look_at(reader);
     }
-    return false;
+    CHECK(progress != REDIS_BAD || reader->fault != NULL);
+    return progress != REDIS_BAD;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -208,18 +212,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         replay_numbers(data[0] & 1 ? &plain : &special, data + 1, size - 1);
         return 0;
     }
-    int n_waiting = data[0] % 4;
-    size_t piece = 1 + data[1];
-    redisCallback waiting = {0};
-    redisAsyncContext context = {.c.reader = redisReaderCreateWithFunctions(NULL)};
-    CHECK(context.c.reader != NULL);
-    context.replies.head = n_waiting > 0 ? &waiting : NULL;
-    redis_reader_attach(&reader, &context);
-    for (size_t at = N_CONTROL; at < size; at += piece) {
-        size_t len = piece < size - at ? piece : size - at;
-        if (redisReaderFeed(context.c.reader, (const char *)data + at, len) != REDIS_OK) break;
-        if (!take_replies(&context, &reader, &n_waiting)) break;
+    /* What is not used comes again, with a piece more behind it. */
+    size_t piece = 1 + data[1], from = N_CONTROL;
+    reader = (struct redis_reader){0};
+    for (size_t to = from; to < size;) {
+        to += piece < size - to ? piece : size - to;
+        size_t used;
+        uint8_t *exact = malloc(to - from > 0 ? to - from : 1); /* so that a sanitizer sees a byte too far */
+        CHECK(exact != NULL);
+        memcpy(exact, data + from, to - from);
+        bool is_fine = take_replies(&reader, exact, to - from, &used);
+        free(exact);
+        from += used;
+        if (!is_fine) break;
     }
-    redisReaderFree(context.c.reader);
     return 0;
 }

@@ -6,6 +6,8 @@
  * added. A state that no script leaves makes its ops OP_STORE_ERROR: the server lies, and so would every answer that
  * follows from it.
  */
+#include <string.h>
+
 #include "base/check.h"
 #include "base/counters.h"
 #include "base/exact.h"
@@ -176,7 +178,8 @@ static int read_tuple(struct reading *reading, const struct batch_item *item, st
 static int read_items(struct reading *reading)
 {
     const struct batch *batch = reading->batch;
-    struct tuple tuple = {0};
+    struct tuple tuple; /* large: what is not read is not looked at */
+    tuple.seen[0] = (struct seen){0};
     for (size_t i = 0; i < batch->items.n; i++) {
         struct batch_item *item = batch_item(batch, i);
         if (read_tuple(reading, item, &tuple) < 0) return -1;
@@ -305,7 +308,6 @@ static void name_foreign(struct reading *reading, const struct batch_item *item,
 
 static void answer_op(struct reading *reading, struct batch_item *item, struct op *op)
 {
-    struct tuple tuple = {0};
     op->outcome = item->is_foreign ? OP_STORE_ERROR : OP_DECIDED;
     op->now_us = reading->now_us;
     if (item->is_foreign) {
@@ -316,6 +318,7 @@ static void answer_op(struct reading *reading, struct batch_item *item, struct o
         answer_plain_check(reading, item, op);
         return;
     }
+    struct tuple tuple = {0};
     CHECK(read_tuple(reading, item, &tuple) == 0); /* once more */
     if (kind_is_check(item->kind) && tuple.again != AGAIN_NOT)
         answer_again(reading, item, &tuple, op);
@@ -385,7 +388,12 @@ int batch_replay(struct batch *batch, const int64_t *reply, size_t n, uint32_t n
         return 1;
     }
 
-    struct reading reading = {.batch = batch, .reply = reply, .now_us = now_us};
+    struct reading reading; /* large: its runs are written below */
+    reading.batch = batch;
+    reading.reply = reply;
+    reading.now_us = now_us;
+    memset(reading.is_foreign, 0, sizeof reading.is_foreign);
+    memset(reading.removed, 0, sizeof reading.removed);
     for (uint32_t i = 0; i < batch->n_limits; i++)
         limit_run(&reading.runs[i], batch->limits[i].limit, &batch->limits[i].constants, now_us);
     if (read_items(&reading) < 0) return -1;

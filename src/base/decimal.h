@@ -13,6 +13,16 @@ enum { DECIMAL_MAX = 20 };
 static inline size_t decimal_put(void *to, uint64_t number)
 {
     char digits[DECIMAL_MAX], *out = to;
+    if (number < 10) { /* most lengths are this short */
+        out[0] = (char)('0' + number);
+        return 1;
+    }
+    if (number < 100) {
+        out[0] = (char)('0' + number / 10);
+        out[1] = (char)('0' + number % 10);
+        return 2;
+    }
+
     size_t n = 0;
     do digits[n++] = (char)('0' + number % 10);
     while ((number /= 10) > 0);

@@ -253,15 +253,19 @@ static bool same_key(const struct batch *batch, const struct batch_key *key, con
            memcmp(bytes + limit->key_head_len, member->key.data, member->key.len) == 0;
 }
 
-/* From wanted->at on, to where in the table the key's index + 1 stands, or could. */
-static uint8_t find_key(const struct batch *batch, const struct op_member *member, struct batch_wanted *wanted)
+static bool is_wanted(const struct batch *batch, uint8_t found, const struct op_member *member, uint64_t hash)
 {
-    for (;; wanted->at = (wanted->at + 1) % BATCH_TABLE) {
-        uint8_t found = batch->table[wanted->at];
-        if (found == 0) return 0;
-        const struct batch_key *key = &batch->keys[found - 1];
-        if (key->hash == wanted->hash && same_key(batch, key, member)) return found;
-    }
+    const struct batch_key *key = &batch->keys[found - 1];
+    return key->hash == hash && same_key(batch, key, member);
+}
+
+/* From wanted->at on, to where in the table the key's index + 1 stands, or could. */
+static inline uint8_t find_key(const struct batch *batch, const struct op_member *member, struct batch_wanted *wanted)
+{
+    uint8_t found;
+    while ((found = batch->table[wanted->at]) != 0 && !is_wanted(batch, found, member, wanted->hash))
+        wanted->at = (wanted->at + 1) % BATCH_TABLE;
+    return found;
 }
 
 static uint16_t find_or_add_limit(struct batch *batch, const struct op_member *member)

@@ -103,12 +103,14 @@ static void retire(struct op_queue *queue, struct party *party)
 
 void op_queue_take(struct op_queue *queue, struct op *op)
 {
-    struct party *party = find(queue, op->party);
-    CHECK(party != NULL && queue->n > 0);
+    CHECK(queue->n > 0);
+    struct party *first = LIST_ITEM(queue->ring.next, struct party, link);
+    struct party *party = first->node.hash == op->party ? first : find(queue, op->party);
+    CHECK(party != NULL);
 
     list_remove(&op->link);
     queue->n--;
-    bool is_first = queue->ring.next == &party->link, has_more = !list_empty(&party->ops);
+    bool is_first = party == first, has_more = !list_empty(&party->ops);
     bool is_last_of_share = is_first && ++queue->n_taken >= OP_QUEUE_SHARE;
     if (!has_more) retire(queue, party);
     if (has_more && is_last_of_share) {

@@ -240,39 +240,28 @@ static bool needs_load_before(const struct batch *batch, const struct batch_item
     return false;
 }
 
-static int64_t stride(const struct batch *batch, const struct batch_item *a, const struct batch_item *b, uint16_t i)
+/* Is `next` what `first` is, on keys k times as far on as those of the one after it? That one, for which k is 1, sets
+ * the strides. */
+static bool is_kth(const struct batch *batch, const struct batch_item *first, const struct batch_item *next, uint32_t k,
+                   uint8_t *strides)
 {
-    return batch_key_of(batch, b, i)->place - batch_key_of(batch, a, i)->place;
-}
-
-/* Is `next` what `item` is, on keys that lie further on? */
-static bool is_alike(const struct batch *batch, const struct batch_item *item, const struct batch_item *next)
-{
-    const struct op *a = item->op, *b = next->op;
-    bool are_checks = (item->kind == KIND_CHECK || item->kind == KIND_CHECK_ALL) &&
+    const struct op *a = first->op, *b = next->op;
+    bool are_checks = (first->kind == KIND_CHECK || first->kind == KIND_CHECK_ALL) &&
                       (next->kind == KIND_CHECK || next->kind == KIND_CHECK_ALL);
-    if (!are_checks || a->n_members != b->n_members || item->count != next->count) return false;
-    if ((item->record > 0) != (next->record > 0)) return false;
-    if (item->record > 0 && (own_place(batch, next->record) != own_place(batch, item->record) + 1 ||
-                             a->note_ms != b->note_ms || op_version(a) != op_version(b)))
+    if (!are_checks || a->n_members != b->n_members || first->count != next->count) return false;
+    if ((first->record > 0) != (next->record > 0)) return false;
+    if (first->record > 0 && (own_place(batch, next->record) != own_place(batch, first->record) + k ||
+                              a->note_ms != b->note_ms || op_version(a) != op_version(b)))
         return false;
 
     for (uint16_t i = 0; i < a->n_members; i++) {
-        const struct batch_key *key = batch_key_of(batch, item, i), *other = batch_key_of(batch, next, i);
-        if (is_slots(key) || key->limit_no != other->limit_no) return false;
-        if (a->members[i].cost != b->members[i].cost) return false;
-        int64_t distance = stride(batch, item, next, i);
-        if (distance < 0 || distance > STRIDE_MAX) return false;
+        const struct batch_key *key = batch_key_of(batch, first, i), *other = batch_key_of(batch, next, i);
+        if (is_slots(key) || key->limit_no != other->limit_no || a->members[i].cost != b->members[i].cost) return false;
+        int32_t distance = other->place - key->place;
+        if (k == 1 && (distance < 0 || distance > STRIDE_MAX)) return false;
+        if (k == 1) strides[i] = (uint8_t)distance;
+        if (distance != (int32_t)k * strides[i]) return false;
     }
-    return true;
-}
-
-/* Is it as far from c to d as from a to b? */
-static bool same_strides(const struct batch *batch, const struct batch_item *a, const struct batch_item *b,
-                         const struct batch_item *c, const struct batch_item *d)
-{
-    for (uint16_t i = 0; i < a->op->n_members; i++)
-        if (stride(batch, a, b, i) != stride(batch, c, d, i)) return false;
     return true;
 }
 
@@ -284,7 +273,7 @@ static size_t next_loaded(const struct batch *batch, size_t i)
     return i;
 }
 
-static void put_members(struct packing *packing, const struct batch_item *item, const struct batch_item *next)
+static void put_members(struct packing *packing, const struct batch_item *item, const uint8_t *strides)
 {
     const struct batch *batch = packing->batch;
     uint8_t *to = put(packing->to, item->op->n_members, 1);
@@ -294,7 +283,7 @@ static void put_members(struct packing *packing, const struct batch_item *item, 
         uint64_t cost = cost_of(key->limit, item->op->members[i].cost);
         if (item->kind == KIND_SETTLE) cost = (uint64_t)limit_debt(key->limit);
         if (item->kind == KIND_REFUND) cost = 0;
-        to = put(put(to, key->place, 2), next != NULL ? (uint64_t)stride(batch, item, next, i) : 0, 1);
+        to = put(put(to, key->place, 2), strides[i], 1);
         to = put(put(to, (uint64_t)step_of(&batch->limits[key->limit_no]), 7), cost, 7);
     }
     packing->to = to;
@@ -327,26 +316,6 @@ static void put_slots(struct packing *packing, struct batch_item *item)
     packing->reply_at += item->op->n_members;
 }
 
-/* From the i-th item to the last of those that go as the same op; ret_second is the next after the i-th. */
-static uint32_t alike_from(const struct batch *batch, size_t i, size_t *ret_last, const struct batch_item **ret_second)
-{
-    const struct batch_item *item = batch_item(batch, i), *second = NULL, *last = item;
-    uint32_t n = 1;
-    for (size_t at = next_loaded(batch, i); at < batch->items.n; at = next_loaded(batch, at)) {
-        const struct batch_item *next = batch_item(batch, at);
-        if (!is_alike(batch, last, next) || needs_load_before(batch, next)) break;
-        if (second == NULL)
-            second = next;
-        else if (!same_strides(batch, item, second, last, next))
-            break;
-        last = next;
-        *ret_last = at;
-        n++;
-    }
-    *ret_second = second;
-    return n;
-}
-
 /* The i-th item, and those behind it that go as the same op; returns the last of them. */
 static size_t put_items(struct packing *packing, size_t i)
 {
@@ -358,13 +327,21 @@ static size_t put_items(struct packing *packing, size_t i)
         return i;
     }
 
-    size_t last = i;
-    const struct batch_item *second;
     load_again(packing, item);
-    uint32_t n = alike_from(batch, i, &last, &second);
+    uint8_t strides[BATCH_KEYS_MAX] = {0};
+    uint32_t n = 1;
+    size_t last = i;
+    for (size_t at = next_loaded(batch, i); at < batch->items.n; at = next_loaded(batch, at)) {
+        const struct batch_item *next = batch_item(batch, at);
+        if (needs_load_before(batch, next) || !is_kth(batch, item, next, n, strides)) break;
+        last = at;
+        n++;
+    }
+    if (n == 1) memset(strides, 0, sizeof strides);
+
     int64_t cost = kind == KIND_SETTLE ? item->op->hold->actual : kind == KIND_REFUND ? item->op->members[0].cost : 0;
     put_op(packing, kind, 0, 0, n, item->count, (uint64_t)cost);
-    put_members(packing, item, second);
+    put_members(packing, item, strides);
     if (item->record > 0) packing->to = put(put(packing->to, item->op->note_ms, 6), op_version(item->op), 4);
     if (kind >= KIND_RESERVE) put_reservation(packing, item);
     if (kind == KIND_ACQUIRE) {

@@ -17,19 +17,17 @@ static ssize_t refuse(struct redis_reader *reader, const char *why)
 static ssize_t take_number(const uint8_t *bytes, size_t len, int64_t *ret_number)
 {
     bool is_negative = len > 0 && bytes[0] == '-';
-    size_t first = is_negative, at = first;
+    const uint8_t *first = bytes + is_negative, *end = bytes + len, *at = first;
+    const uint8_t *stop = end - first > DIGITS_MAX ? first + DIGITS_MAX : end;
     uint64_t number = 0;
-    for (; at < len && bytes[at] >= '0' && bytes[at] <= '9'; at++) {
-        if (at - first >= DIGITS_MAX) return -1;
-        number = number * 10 + (uint64_t)(bytes[at] - '0');
-    }
+    for (uint64_t digit; at < stop && (digit = (uint64_t)*at - '0') <= 9; at++) number = number * 10 + digit;
 
-    if (at == len) return 0;
-    if (at == first || bytes[at] != '\r' || number > (uint64_t)INT64_MAX + is_negative) return -1;
-    if (at + 1 == len) return 0;
-    if (bytes[at + 1] != '\n') return -1;
+    if (at == end) return 0;
+    if (at == first || *at != '\r' || number > (uint64_t)INT64_MAX + is_negative) return -1;
+    if (at + 1 == end) return 0;
+    if (at[1] != '\n') return -1;
     *ret_number = (int64_t)(is_negative ? 0 - number : number);
-    return (ssize_t)at + 2;
+    return at + 2 - bytes;
 }
 
 /* What an element is kept for: the reply itself, or an array's own elements. */

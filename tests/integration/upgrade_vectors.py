@@ -483,8 +483,8 @@ class Judge:
     """tests/judge on a server, batch by batch."""
 
     def __init__(self, server):
-        self.process = subprocess.Popen([str(build_dir() / "tests" / "judge"), "redis", server.socket], text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=1)
+        self.process = subprocess.Popen([str(build_dir() / "tests" / "judge"), "redis", server.socket, "64", "1", "1"],
+                                        text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=1)
 
     def __enter__(self):
         return self

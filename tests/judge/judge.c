@@ -4,7 +4,8 @@
  * written in another language compares.
  *
  *   judge memory
- *   judge redis SOCKET [MAX_KEYS [MERGE]]      defaults 64 1
+ *   judge redis SOCKET [MAX_KEYS [MERGE [IN_FLIGHT]]]      defaults 64 1 32; with 1 a turn is answered before the next
+ *                                                          is read
  *
  * On standard input, fields apart by spaces:
  *
@@ -56,7 +57,7 @@
 #include "store/batch.h"
 #include "store/memory_store.h"
 
-enum { STEPS_MAX = 10000, KEY_SIZE = 32, POLICIES_MAX = 4096, HOLDS_MAX = 256 };
+enum { STEPS_MAX = 10000, KEY_SIZE = 32, POLICIES_MAX = 4096, HOLDS_MAX = 256, IN_FLIGHT_MAX = 32 };
 
 struct step {
     struct op op;
@@ -72,16 +73,19 @@ struct step {
 
 static struct policy *policies[POLICIES_MAX]; /* owned; later ones hide earlier ones */
 static size_t n_policies;
-static struct step *steps;              /* owned */
+static struct step *steps;              /* owned; those whose answers are not printed yet */
 static struct op_hold holds[HOLDS_MAX]; /* the last that were asked for, by their ids */
-static size_t n_steps;
-static int64_t turn_us = -1; /* the time of the turn that is read */
+static size_t n_steps, n_decided;       /* decided or in flight */
+static int64_t turn_us = -1;            /* the time of the turn that is read */
 
 static struct clock judge_clock = {.manual = true, .frozen = true};
 static struct memory_store *memory; /* owned; NULL in Redis mode */
 static struct store memory_handle;
-static redisContext *redis; /* owned */
-static struct batch *batch; /* owned */
+static redisContext *redis;                  /* owned */
+static struct batch *batches[IN_FLIGHT_MAX]; /* owned */
+static size_t n_in_flight;                   /* of the batches: sent, with nonces from first_nonce on */
+static uint32_t first_nonce = 1;
+static size_t in_flight_max = IN_FLIGHT_MAX;
 static int64_t skew_us;
 
 static void die(const char *what)
@@ -358,26 +362,37 @@ static void read_all_step(char **line)
     read_options(step, line, &no_wait);
 }
 
-static void send_turn(int64_t now_us)
+static void send_batch(int64_t now_us)
 {
-    static uint32_t nonce;
-    static int64_t integers[STEPS_MAX];
     const struct slice *args;
     const char *argv[2 + BATCH_ARGS_MAX + 1];
     size_t lens[2 + BATCH_ARGS_MAX + 1];
     char now_text[24];
-    size_t n = batch_args(batch, ++nonce, now_us + skew_us, 0, &args), argc = 0;
+    uint32_t nonce = first_nonce + (uint32_t)n_in_flight;
+    size_t n = batch_args(batches[n_in_flight], nonce, now_us + skew_us, 0, &args), argc = 0;
+
     argv[argc] = "EVALSHA", lens[argc++] = 7;
     argv[argc] = batch_script_sha1, lens[argc++] = 40;
     for (size_t i = 0; i < n; i++) argv[argc] = (const char *)args[i].data, lens[argc++] = args[i].len;
     lens[argc] = (size_t)snprintf(now_text, sizeof now_text, "%" PRId64, now_us);
     argv[argc++] = now_text;
-    redisReply *reply = redisCommandArgv(redis, (int)argc, argv, lens);
-    if (reply == NULL) die("lost Redis");
+
+    if (redisAppendCommandArgv(redis, (int)argc, argv, lens) != REDIS_OK) die("no memory");
+    n_in_flight++;
+}
+
+static void receive_batch(struct batch *batch, uint32_t nonce)
+{
+    static int64_t integers[BATCH_REPLY_MAX];
+    redisReply *reply;
+    if (redisGetReply(redis, (void **)&reply) != REDIS_OK) die("lost Redis");
     if (reply->type != REDIS_REPLY_ARRAY) die(reply->str != NULL ? reply->str : "no array");
+    if (reply->elements > BATCH_REPLY_MAX) die("too long a reply");
+
     for (size_t i = 0; i < reply->elements; i++) integers[i] = reply->element[i]->integer;
     if (batch_replay(batch, integers, reply->elements, nonce) < 0) die("a reply that makes no sense");
     freeReplyObject(reply);
+
     struct list done;
     list_init(&done);
     batch_take_ops(batch, &done);
@@ -385,23 +400,37 @@ static void send_turn(int64_t now_us)
     batch_clear(batch);
 }
 
+static void receive_all(void)
+{
+    for (size_t i = 0; i < n_in_flight; i++) receive_batch(batches[i], first_nonce + (uint32_t)i);
+    first_nonce += (uint32_t)n_in_flight;
+    n_in_flight = 0;
+}
+
+/* The present batch, full or at the end of its turn. Redis works on many in one round trip. */
+static void close_batch(int64_t now_us)
+{
+    send_batch(now_us);
+    if (n_in_flight == in_flight_max) receive_all();
+}
+
 static void run_in_redis(int64_t now_us)
 {
-    for (size_t i = 0; i < n_steps; i++) {
-        int status = batch_add(batch, &steps[i].op);
+    for (size_t i = n_decided; i < n_steps; i++) {
+        int status = batch_add(batches[n_in_flight], &steps[i].op);
         if (status == 1) {
-            send_turn(now_us);
-            status = batch_add(batch, &steps[i].op);
+            close_batch(now_us);
+            status = batch_add(batches[n_in_flight], &steps[i].op);
         }
         if (status != 0) die("an op that fits no batch");
     }
-    if (batch_n_ops(batch) > 0) send_turn(now_us);
+    if (batch_n_ops(batches[n_in_flight]) > 0) close_batch(now_us);
 }
 
 static void run_in_memory(int64_t now_us)
 {
     judge_clock.wall_us = judge_clock.mono_us = now_us;
-    for (size_t i = 0; i < n_steps; i++) {
+    for (size_t i = n_decided; i < n_steps; i++) {
         if (store_submit(&memory_handle, &steps[i].op) != SUBMIT_DECIDED) die("memory did not decide");
         steps[i].op.outcome = OP_DECIDED;
     }
@@ -473,15 +502,22 @@ static void print_step(const struct step *step)
     }
 }
 
+static void print_steps(void)
+{
+    receive_all();
+    for (size_t i = 0; i < n_steps; i++) print_step(&steps[i]);
+    fflush(stdout);
+    n_steps = n_decided = 0;
+}
+
 static void run_turn(int64_t now_us)
 {
     if (redis != NULL)
         run_in_redis(now_us);
     else
         run_in_memory(now_us);
-    for (size_t i = 0; i < n_steps; i++) print_step(&steps[i]);
-    fflush(stdout);
-    n_steps = 0;
+    n_decided = n_steps;
+    if (n_in_flight == 0 || n_steps > STEPS_MAX / 2) print_steps();
 }
 
 static void replay_trace(void)
@@ -507,6 +543,7 @@ static void replay_trace(void)
             read_step(first, &line);
         }
     }
+    print_steps();
 }
 
 static void open_store(int argc, char **argv)
@@ -518,7 +555,7 @@ static void open_store(int argc, char **argv)
         return;
     }
     if (argc < 3 || strcmp(argv[1], "redis") != 0)
-        die("usage: judge memory | judge redis SOCKET [MAX_KEYS [MERGE [STEPS]]]");
+        die("usage: judge memory | judge redis SOCKET [MAX_KEYS [MERGE [IN_FLIGHT]]]");
     redis = redisConnectUnix(argv[2]);
     if (redis == NULL || redis->err) die("cannot connect to Redis");
     redisReply *reply = redisCommand(redis, "SCRIPT LOAD %b", batch_script, batch_script_len);
@@ -526,8 +563,13 @@ static void open_store(int argc, char **argv)
         die(reply == NULL ? "lost Redis" : reply->str);
     }
     freeReplyObject(reply);
-    batch = batch_new("rl", argc > 3 ? (uint32_t)atoi(argv[3]) : BATCH_KEYS_MAX, argc < 5 || atoi(argv[4]) != 0);
-    if (batch == NULL) die("no memory");
+    if (argc > 5) in_flight_max = (size_t)atoi(argv[5]);
+    if (in_flight_max < 1 || in_flight_max > IN_FLIGHT_MAX) die("IN_FLIGHT from 1 to 32");
+    uint32_t max_keys = argc > 3 ? (uint32_t)atoi(argv[3]) : BATCH_KEYS_MAX;
+    for (size_t i = 0; i < IN_FLIGHT_MAX; i++) {
+        batches[i] = batch_new("rl", max_keys, argc < 5 || atoi(argv[4]) != 0);
+        if (batches[i] == NULL) die("no memory");
+    }
 }
 
 int main(int argc, char **argv)
@@ -538,7 +580,7 @@ int main(int argc, char **argv)
     replay_trace();
     if (redis != NULL) redisFree(redis);
     if (memory != NULL) memory_store_free(memory);
-    batch_free(batch);
+    for (size_t i = 0; i < IN_FLIGHT_MAX; i++) batch_free(batches[i]);
     for (size_t i = 0; i < n_policies; i++) policy_free(policies[i]);
     mem_free(steps);
     return 0;

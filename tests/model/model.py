@@ -69,11 +69,15 @@ class Algorithm:
 
     # What an algorithm must say: see(now) brings the state to `now` and says whether that must be kept although
     # nothing is charged (a clamp of what lies in the future); admits(now, cost) is the predicate; charge(now, cost)
-    # books what was admitted (or counted); horizon() bounds every wait.
+    # books what was admitted (or counted); horizon() bounds every wait. edges(now, cost) guesses when an answer changes:
+    # a right guess makes the search short, a wrong one only long.
     def see(self, now: int) -> bool: ...
     def admits(self, now: int, cost: int) -> bool: ...
     def charge(self, now: int, cost: int) -> None: ...
     def horizon(self) -> int: ...
+
+    def edges(self, now: int, cost: int) -> tuple | list:
+        return ()
 
     # refund(now, units) takes back what is charged, as far as the definition lets it, and says how many units that is.
     def refund(self, now: int, units: int) -> int: ...
@@ -98,8 +102,17 @@ class Algorithm:
 
     def wait(self, now: int, cost: int, holds: str) -> int:
         """The smallest wait, in us but of whole ms as answers are, until the predicate of that name holds for `cost`."""
-        return MS * least(lambda dt: getattr(self.later(now + dt * MS), holds)(now + dt * MS, cost),
-                          0, self.horizon() // MS + 2)
+        def after(dt):
+            at = now + dt * MS
+            return getattr(self.later(at), holds)(at, cost)
+
+        longest = self.horizon() // MS + 2
+        guesses = [0, *sorted({min(max(0, ms(edge - now)), longest) for edge in self.edges(now, cost)}), longest]
+        first = least(lambda i: after(guesses[i]), 0, len(guesses) - 1)
+        low, high = guesses[first - 1] + 1 if first else 0, guesses[first]
+        if low < high and not after(high - 1):
+            return MS * high
+        return MS * least(after, low, high)
 
     def step(self, now: int, kind: str, cost: int, max_wait_us: int | None = None) -> dict:
         now -= now % self.tick
@@ -173,6 +186,11 @@ class Bucket(Algorithm):
     def horizon(self):
         return self.deepest // self.policy.limit + 2
 
+    def edges(self, now, cost):
+        above = self.level + cost * self.token - self.brim
+        drained = -(-above // self.policy.limit)
+        return self.at + drained, self.at + drained - self.max_wait_us
+
     def exists(self):
         return self.level > 0
 
@@ -224,6 +242,9 @@ class FixedWindow(Algorithm):
     def horizon(self):
         return self.policy.window_us
 
+    def edges(self, now, cost):
+        return ((self.window + 1) * self.policy.window_us + self.policy.phase_us,)
+
     def exists(self):
         return self.count > 0
 
@@ -264,6 +285,9 @@ class FirstHit(Algorithm):
     def horizon(self):
         return self.policy.window_us
 
+    def edges(self, now, cost):
+        return () if self.end is None else (self.end,)
+
     def exists(self):
         return self.count > 0
 
@@ -303,6 +327,9 @@ class CalendarWindow(Algorithm):
     def horizon(self):
         return calendars.LONGEST_US[self.policy.calendar[0]]
 
+    def edges(self, now, cost):
+        return () if self.end is None else (self.end,)
+
     def exists(self):
         return self.count > 0
 
@@ -338,6 +365,9 @@ class SlidingLog(Algorithm):
 
     def horizon(self):
         return self.policy.window_us
+
+    def edges(self, now, cost):
+        return [t + self.policy.window_us for t in self.times]
 
     def exists(self):
         return bool(self.times)
@@ -378,6 +408,14 @@ class SlidingCounter(Algorithm):
     def horizon(self):
         return 2 * self.policy.window_us
 
+    def edges(self, now, cost):
+        """Where the share of what came before is as small as it must be: in this window, or of this window in the next."""
+        window, available = self.policy.window_us, self.policy.limit - cost
+        end = (self.window + 1) * window
+        in_this = end - (available - self.count) * window // self.previous if self.previous else end
+        in_next = end + window - available * window // self.count if self.count else end
+        return in_this, end, in_next
+
     def exists(self):
         return self.previous > 0 or self.count > 0
 
@@ -408,6 +446,9 @@ class Concurrency(Algorithm):
 
     def horizon(self):
         return self.policy.window_us
+
+    def edges(self, now, cost):
+        return self.ends.values()
 
     def exists(self):
         return bool(self.ends)

@@ -38,7 +38,7 @@ def children_named(name):
 def test_help_names_every_command():
     done = dev("--help")
     assert done.returncode == 0
-    for command in ("run", "test", "build", "bench", "lint", "fuzz", "plots", "judge", "soak"):
+    for command in ("run", "test", "build", "bench", "lint", "fuzz", "plots", "model", "soak"):
         assert f"\n  {command} " in done.stdout
 
 

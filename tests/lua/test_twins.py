@@ -1,4 +1,4 @@
-"""test_twins.py: a slice of what ./dev soak judge runs for long: random turns decided by the script and by the C
+"""test_twins.py: a slice of what ./dev soak model runs for long: random turns decided by the script and by the C
 algorithms, every field compared in C. Their traces have every kind of op (tests/judge/twin_traces.c)."""
 
 import os
@@ -25,7 +25,7 @@ def test_the_script_and_the_c_algorithms_agree_on_random_turns(server):
 
 
 def test_the_soak_counts_what_each_part_judged():
-    done = subprocess.run([sys.executable, str(ROOT / "tests" / "bench" / "soak_judge.py"), "--seed", "5000", "--traces", "1"],
+    done = subprocess.run([sys.executable, str(ROOT / "tests" / "bench" / "soak_model.py"), "--seed", "5000", "--traces", "1"],
                           capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     counts = re.search(r"^([\d,]+) decisions judged by the model; ([\d,]+) by the C twins .*; 0 failed$", done.stdout, re.M)
@@ -46,7 +46,7 @@ def test_a_difference_is_told_with_its_seed_and_step(server):
 
 
 def test_a_part_of_the_soak_that_breaks_is_a_failure(tmp_path):
-    done = subprocess.run([sys.executable, str(ROOT / "tests" / "bench" / "soak_judge.py"), "--traces", "1"], text=True,
+    done = subprocess.run([sys.executable, str(ROOT / "tests" / "bench" / "soak_model.py"), "--traces", "1"], text=True,
                           capture_output=True, timeout=300, env={**os.environ, "RATELIMITD_BUILD": str(tmp_path)})
     assert done.returncode == 1
     assert "model broke" in done.stdout and "twins broke" in done.stdout

@@ -1,6 +1,6 @@
 """judge.py: traces held against what the C engine decides: running tests/judge, comparing, telling, shrinking.
 
-    judge.py ALGORITHM SEED [memory | redis | valkey | socket]      `./dev judge` ends up here
+    judge.py ALGORITHM SEED [memory | redis | valkey | socket]      `./dev model` ends up here
 
 replays the trace that `traces.of_seed` makes of ALGORITHM and SEED: the very one that a failing test names; `socket` asks
 a whole daemon (at_socket.py). Where the engine and the model differ, the trace is shrunk (shrink.py) and printed; the exit
@@ -91,12 +91,12 @@ def complaint(name, trace, decide, where, model=lambda trace: trace.expected()):
     at = first_difference(want, have)
     return (f"{name}, seed {trace.seed}: {n} steps, shrunk to {len(shortest.steps())}:\n"
             f"{told(shortest, want, have, at)}\n"
-            f"replay: ./dev judge {name} {trace.seed} {where}\n"
+            f"replay: ./dev model {name} {trace.seed} {where}\n"
             f"for tests/judge/judge.c:\n{text_of([shortest])}")
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="./dev judge", description="Replay one trace; shrink it where it fails.")
+    parser = argparse.ArgumentParser(prog="./dev model", description="Replay one trace; shrink it where it fails.")
     parser.add_argument("algorithm", choices=[*traces.EVERY, *traces.COMPAT, traces.PAST, *traces.AT_SOCKET])
     parser.add_argument("seed", type=int)
     parser.add_argument("store", nargs="?", default="memory", choices=["memory", *Redis.KINDS, "socket"])

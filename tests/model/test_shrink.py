@@ -78,7 +78,7 @@ def test_a_planted_fault_is_shrunk_to_the_few_steps_that_show_it(monkeypatch, al
     print(text)
     assert len([line for line in text.splitlines() if "  ->  " in line]) <= most < len(trace.steps())
     assert f"{algorithm}, seed {trace.seed}: 100 steps, shrunk to " in text
-    assert f"replay: ./dev judge {algorithm} {trace.seed} memory" in text
+    assert f"replay: ./dev model {algorithm} {trace.seed} memory" in text
 
 
 @pytest.mark.parametrize("name", ["several", "reserving"])
@@ -104,7 +104,7 @@ def test_what_a_reservation_has_to_do_with_it_is_kept(monkeypatch):
     text = judge.complaint("reserving", trace, faulty, "memory")
     kept = [line for line in text.splitlines() if "  ->  " in line]
     assert len(kept) == 2 and "reserve" in kept[0], text
-    assert f"replay: ./dev judge reserving {trace.seed} memory" in text
+    assert f"replay: ./dev model reserving {trace.seed} memory" in text
 
 
 def test_what_differs_at_the_socket_is_shrunk_with_a_daemon(monkeypatch):
@@ -112,7 +112,7 @@ def test_what_differs_at_the_socket_is_shrunk_with_a_daemon(monkeypatch):
     trace = judge.first_steps(traces.of_seed("fixed_window", 5), 30)
     text = judge.complaint("fixed_window", trace, at_socket.decide, "socket", model=faulty)
     assert len([line for line in text.splitlines() if "  ->  " in line]) == 1, text
-    assert "replay: ./dev judge fixed_window 5 socket" in text
+    assert "replay: ./dev model fixed_window 5 socket" in text
     assert judge.complaint("fixed_window", trace, at_socket.decide, "socket", model=at_socket.results) is None
 
 

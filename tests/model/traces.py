@@ -324,7 +324,7 @@ PAST = "calendar_window_past"  # and this, of the memory store: Redis drops keys
 
 
 def of_seed(name, seed):
-    """The trace that tests and `./dev judge` mean by a name and a seed."""
+    """The trace that tests and `./dev model` mean by a name and a seed."""
     if name == "slots":
         return make_slots(seed, random_policy, [name for name in NATIVE if name != "calendar_window"], random_step_us, START_US)
     import candidates  # these take their parts from here

@@ -1,6 +1,6 @@
-"""soak_judge.py: the judge for as long as asked: schedules that no test has seen, on every algorithm and every store.
+"""soak_model.py: the model for as long as asked: schedules that no test has seen, on every algorithm and every store.
 
-    soak_judge.py [--for 10m] [--seed N] [--traces N]      `./dev soak judge` ends up here
+    soak_model.py [--for 10m] [--seed N] [--traces N]      `./dev soak model` ends up here
 
 Two things run side by side, and each counts its decisions:
 
@@ -148,7 +148,7 @@ class Soak:
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="./dev soak judge", description="The judge, for as long as asked.")
+    parser = argparse.ArgumentParser(prog="./dev soak model", description="The model, for as long as asked.")
     parser.add_argument("--for", dest="seconds", type=duration, default=600, metavar="10m")
     parser.add_argument("--seed", type=int, default=int(time.time()) % SEEDS)
     parser.add_argument("--traces", type=int, default=0, help="so many of each part in place of a time")
@@ -160,7 +160,7 @@ def main():
         soak = Soak(options.seconds / len(kinds), options.seed, options.traces)
         soak.run(kind)
         for complaint in soak.wrong:
-            print(f"soak judge: {complaint}")
+            print(f"soak model: {complaint}")
         n_wrong += len(soak.wrong)
         by_model, by_twins, twins_s = by_model + soak.by_model, by_twins + soak.by_twins, twins_s + soak.twins_s
         add_kinds(by_kind, [(name, *of) for name, of in soak.kinds.items()])

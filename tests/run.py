@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(os.environ.get("TEST_RESULTS", ROOT / "build" / "test"))
 CORES = os.cpu_count() or 1
 SHORT_FUZZ_SECONDS = 10
+LANES = 2  # of the integration tests, which mostly wait for processes
 # Folders of pytest, against real servers: the daemon; the script, and the algorithms by their model (at the socket too).
 DAEMON_TESTS, SCRIPT_TESTS = ("integration",), ("lua", "model")
 
@@ -115,13 +116,14 @@ def ctest(preset, names=()):
     return f"unit and scenario tests ({preset})", step
 
 
-def pytest(title, preset, folders, *selection):
+def pytest(title, preset, paths, *selection):
+    """`paths` are folders or files below tests/."""
     name = f"{title} ({preset})"
 
     def step():
         report = RESULTS / f"{slug(name)}.xml"
         report.unlink(missing_ok=True)
-        present = [f"tests/{folder}" for folder in folders if (ROOT / "tests" / folder).is_dir()]
+        present = [f"tests/{path}" for path in paths if (ROOT / "tests" / path).exists()]
         argv = [sys.executable, "-m", "pytest", *present, "-q", "-ra", "--tb=short", f"--junitxml={report}", *selection]
         code, output = tool(name, argv, {"RATELIMITD_BUILD": str(ROOT / "build" / preset)})
         count = junit(report)
@@ -133,8 +135,17 @@ def pytest(title, preset, folders, *selection):
     return name, step
 
 
+def lanes(title, preset, folders, *selection):
+    """The tests of folders in LANES steps. The largest files are dealt out first, so that the lanes end at about one time."""
+    tests = ROOT / "tests"
+    found = [path for folder in folders for path in (tests / folder).glob("test_*.py")]
+    found.sort(key=lambda path: (-path.stat().st_size, path))
+    files = [str(path.relative_to(tests)) for path in found]
+    return [pytest(f"{title}, lane {i + 1}", preset, files[i::LANES], *selection) for i in range(LANES)]
+
+
 def together(*steps):
-    """Steps that use one core each, at the same time."""
+    """Steps that do not fill the machine by themselves, at the same time."""
     def step():
         with ThreadPoolExecutor(len(steps)) as pool:
             return sum(pool.map(lambda one: one[1](), steps), Count())
@@ -194,7 +205,7 @@ def everything():
         build("asan"), ctest("asan"),
         build("release"), ctest("release"),
         build("clang"),
-        together(pytest("integration tests", "asan", DAEMON_TESTS, "-m", "not release"),
+        together(*lanes("integration tests", "asan", DAEMON_TESTS, "-m", "not release"),
                  pytest("script and model tests", "asan", SCRIPT_TESTS)),
         pytest("integration tests", "release", DAEMON_TESTS, "-m", "smoke or release"),
         lint(),

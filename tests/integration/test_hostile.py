@@ -143,7 +143,7 @@ def test_huge_header_then_idle(daemon):
 def test_million_tiny_frames(daemon):
     n = 1_000_000
     before = resident_kib(daemon)
-    with raw(daemon) as connection:
+    with raw(daemon, timeout_s=5 * PATIENCE_S) as connection:  # of the whole sendall()
         writer = threading.Thread(target=connection.sendall, args=(PING * n,))
         writer.start()
         seen = 0
@@ -192,7 +192,7 @@ def send_until_blocked(connection, data):
     try:
         while True:
             sent += connection.send(data)
-    except TimeoutError:
+    except (TimeoutError, BrokenPipeError):  # on a busy machine it may be closed already
         return sent
 
 

@@ -344,7 +344,8 @@ def test_calls_of_one_connection_take_effect_in_order(client):
 
 
 def test_calls_of_one_connection_take_effect_in_order_on_redis(redis, ratelimitd, connect):
-    client = connect(ratelimitd(CONFIG.replace("window: 10s", "window: 1h"), redis=redis))
+    config = CONFIG.replace("window: 10s", "window: 1h") + "defaults: {deadline: 5s}\n"
+    client = connect(ratelimitd(config, redis=redis))
     test_calls_of_one_connection_take_effect_in_order(client)
 
 

@@ -9,29 +9,29 @@
  *     else if (!decision.allowed) ...say no, and "try again in decision.retry_after_ms"...
  *     ratelimit_close(client);
  *
- * There are two clients in here: a blocking one (`struct ratelimit`: one call at a time, each with a
- * timeout) and an asynchronous one (`struct ratelimit_async`: many calls at once, driven by any event
- * loop through a descriptor and a timeout). Both connect when a call needs it and again after a loss.
+ * The library has two clients: a blocking one (`struct ratelimit`: one call at a time, each with a timeout) and an
+ * asynchronous one (`struct ratelimit_async`: many calls in flight, driven by any event loop through a descriptor and a
+ * timeout). Both connect when a call needs it, and connect again after a connection is lost.
  *
- * Policies   wherever a policy's name is asked for, its settings may be written instead, in braces as in the
+ * Policies   wherever a function takes the name of a policy, it also takes its settings in braces, as in the
  *            configuration or as JSON: "{algorithm: token_bucket, limit: 100, window: 1m}". The daemon must allow it
- *            (inline.allow); equal settings share their counters.
+ *            (inline.allow). Equal settings share their counters.
  * Units      times are milliseconds and relative, sizes are bytes, costs are the units of the policy's limit.
- * Threads    one client belongs to one thread at a time; different threads use different clients. There is no
- *            global state, and no signal is raised or handled (a lost connection makes no SIGPIPE).
- * fork()     a child may go on using a client it inherited: the first use there opens a connection of its own.
- *            Calls that were under way at the fork stay the parent's; the child's copies vanish without an answer,
- *            also where it was a callback that forked.
- * Not resent a call whose connection is lost after it was sent is not sent again, since it may have been charged:
- *            it ends as RATELIMIT_LOST. A call that never left is sent on the next connection. With a request_id
- *            (struct ratelimit_options) a check may be sent again by the caller: it is charged once.
- * Late yes   an acquire or reserve that ended as RATELIMIT_TIMEOUT may be granted afterwards. The client takes that
- *            back: when the answer comes, it sends the release or cancel before anything else that waits. The blocking
- *            client reads such an answer in its next call; where it holds no slots, it closes the connection at the
- *            timeout instead, and the daemon takes back what it would have given. A connection that leaves 4096 such
- *            calls unanswered is closed. Of calls that ended as RATELIMIT_LOST or CANCELLED the connection is gone:
- *            slots end with it, reservations at their time limit at the latest.
- * Memory     bounded, whatever the daemon sends: an answer may be at most RATELIMIT_ANSWER_MAX bytes.
+ * Threads    only one thread at a time may use a client; different threads use different clients. There is no global
+ *            state, and the library raises and handles no signals (a lost connection causes no SIGPIPE).
+ * fork()     a child may use a client that it inherited: the first use there opens a connection of its own. Calls that
+ *            were in flight at the fork stay with the parent. The child's copies vanish without an answer, even if a
+ *            callback forked.
+ * Not resent the library does not send a call again after its connection was lost, because it may have been charged:
+ *            the call ends as RATELIMIT_LOST. A call that was never sent goes out on the next connection. With a
+ *            request_id (struct ratelimit_options) the caller may send a check again: it is charged once.
+ * Late yes   an acquire or reserve that ended as RATELIMIT_TIMEOUT may still be granted later. The client then undoes
+ *            it: when the answer comes, it sends the release or cancel before anything else that waits. The blocking
+ *            client reads such an answer in its next call. If it holds no slots, it closes the connection at the
+ *            timeout instead, and the daemon takes back what it grants. The client closes a connection that has left
+ *            4096 such calls unanswered. After RATELIMIT_LOST or RATELIMIT_CANCELLED the connection is gone: slots end
+ *            with it, reservations at their time limit at the latest.
+ * Memory     bounded, whatever the daemon sends: an answer may have at most RATELIMIT_ANSWER_MAX bytes.
  */
 #ifndef RATELIMIT_H
 #define RATELIMIT_H
@@ -54,28 +54,28 @@ extern "C" {
 #define RATELIMIT_DEFAULT_TIMEOUT_MS 1000u      /* what a timeout of 0 means */
 #define RATELIMIT_ANSWER_MAX         (4u << 20) /* bytes of one answer; a longer one ends the connection */
 #define RATELIMIT_REQUEST_MAX        (4u << 20) /* bytes of one request; the daemon's own limit is usually 64 KiB */
-#define RATELIMIT_CALLS_MAX          65536u     /* calls under way in one asynchronous client */
+#define RATELIMIT_CALLS_MAX          65536u     /* calls in flight in one asynchronous client */
 #define RATELIMIT_BOUND_BY_SIZE      (64 + 1 + 64 + 1) /* "policy/limit" and its NUL */
 #define RATELIMIT_REQUEST_ID_MAX     64u               /* bytes of a request_id */
 
 /* How a call ended, and whether a check may have been charged. */
 enum ratelimit_status {
     RATELIMIT_OK = 0,       /* the daemon answered; a denial is an answer too: look at `allowed` */
-    RATELIMIT_TIMEOUT,      /* sent, and no answer by the deadline: it may have been charged */
-    RATELIMIT_LOST,         /* sent, and the connection ended before an answer: it may have been charged */
-    RATELIMIT_PROTOCOL,     /* what came is no answer of ratelimitd's: it may have been charged */
-    RATELIMIT_UNREACHABLE,  /* the call never left: no daemon there, or it accepts or reads nothing; not charged */
-    RATELIMIT_REFUSED,      /* the daemon answered with an error, such as UNKNOWN_POLICY; not charged, but for
-                             * STORE_UNAVAILABLE, where it may have been */
-    RATELIMIT_BAD_ARGUMENT, /* of this function; nothing was sent */
+    RATELIMIT_TIMEOUT,      /* sent, but no answer within the timeout: it may have been charged */
+    RATELIMIT_LOST,         /* sent, but the connection ended before an answer: it may have been charged */
+    RATELIMIT_PROTOCOL,     /* the answer was not valid: it may have been charged */
+    RATELIMIT_UNREACHABLE,  /* never sent: no daemon is there, or it accepts or reads nothing; not charged */
+    RATELIMIT_REFUSED,      /* the daemon answered with an error, such as UNKNOWN_POLICY; not charged, except that
+                             * after STORE_UNAVAILABLE it may have been */
+    RATELIMIT_BAD_ARGUMENT, /* an argument of the function is not valid; nothing was sent */
     RATELIMIT_NO_MEMORY,    /* nothing was sent */
-    RATELIMIT_BUSY,         /* asynchronous: RATELIMIT_CALLS_MAX calls are under way; nothing was sent */
+    RATELIMIT_BUSY,         /* asynchronous: RATELIMIT_CALLS_MAX calls are in flight; nothing was sent */
     RATELIMIT_CANCELLED,    /* asynchronous: the client was freed first; it may have been charged */
 };
 
-/* Who decided. From RATELIMIT_SOURCE_ALLOW on it is the policy's failure answer, and `reason` says why. */
+/* Who decided. RATELIMIT_SOURCE_ALLOW and later are the policy's failure answers; `reason` says why. */
 enum ratelimit_source {
-    RATELIMIT_SOURCE_OTHER = 0, /* one this library does not know yet */
+    RATELIMIT_SOURCE_OTHER = 0, /* unknown to this library version */
     RATELIMIT_SOURCE_REDIS,
     RATELIMIT_SOURCE_MEMORY,
     RATELIMIT_SOURCE_DENY_CACHE,
@@ -93,28 +93,28 @@ enum ratelimit_reason {
     RATELIMIT_REASON_DEADLINE,
     RATELIMIT_REASON_OVERLOAD,
     RATELIMIT_REASON_STORE_ERROR,
-    RATELIMIT_REASON_OTHER, /* one this library does not know yet */
+    RATELIMIT_REASON_OTHER, /* unknown to this library version */
 };
 
 struct ratelimit_decision {
     bool allowed;
-    bool shadow_denied;     /* a shadow policy let it pass and would have denied it */
+    bool shadow_denied;     /* a shadow policy allowed it, and would have denied it if it were enforced */
     int64_t limit;          /* the capacity: the limit, or the burst of a bucket */
-    int64_t remaining;      /* units left now */
-    int64_t retry_after_ms; /* 0 when allowed; -1: no waiting helps */
-    int64_t reset_after_ms; /* until the limit is whole again, if nothing else happens */
-    int64_t delay_ms;       /* allowed, but go ahead only after so long; 0 unless the policy shapes */
+    int64_t remaining;      /* units available now */
+    int64_t retry_after_ms; /* 0 when allowed; -1: waiting does not help */
+    int64_t reset_after_ms; /* until the whole limit is available again, without further charges */
+    int64_t delay_ms;       /* allowed: wait for this time before going ahead; 0 without a max_wait */
     int64_t granted;        /* units charged by this call */
     int64_t policy_version; /* fingerprint of the policy's settings */
     enum ratelimit_source source;
     enum ratelimit_reason reason;
-    char bound_by[RATELIMIT_BOUND_BY_SIZE]; /* the limit that denied, where a policy has several; else "" */
+    char bound_by[RATELIMIT_BOUND_BY_SIZE]; /* the limit that denied, if the policy has several; else "" */
     int64_t refunded;                       /* of a refund, settle or cancel: units given back */
     int64_t charged;                        /* of a settle: units charged beyond the estimate */
     bool ended;                             /* of a settle or cancel: the reservation had ended before */
 };
 
-/* Names as on the wire: "redis", "deny_cache"; "down". Static; "other" where the value is not known, "" for NONE. */
+/* Names as in the protocol: "redis", "deny_cache"; "down". Static; "other" for an unknown value, "" for NONE. */
 RATELIMIT_API const char *ratelimit_source_name(enum ratelimit_source source);
 RATELIMIT_API const char *ratelimit_reason_name(enum ratelimit_reason reason);
 /* A few words, static: "no answer by the deadline". */
@@ -123,26 +123,26 @@ RATELIMIT_API const char *ratelimit_status_text(enum ratelimit_status status);
 RATELIMIT_API const char *ratelimit_version(void);
 
 /*
- * What a check may be asked for beside its policy and key. Begin with RATELIMIT_OPTIONS, which has every default, and
- * set what you need:
+ * Options of a check. Start with RATELIMIT_OPTIONS, which has every default, and set what you need:
  *
  *     struct ratelimit_options options = RATELIMIT_OPTIONS;
  *     options.at_most = 50;
  *
- * `size` tells the library which fields the caller knows; later versions add fields at the end, and a program built
- * with fewer goes on working. A pointer to options may be NULL: every default. Nothing of it is kept.
+ * From `size` the library knows which fields the caller has. Later versions add fields at the end, and a program that
+ * was built with fewer fields continues to work. NULL instead of options means every default. The library keeps no
+ * pointer to them.
  */
 struct ratelimit_options {
-    size_t size;          /* sizeof(struct ratelimit_options) */
-    int64_t cost;         /* units to charge, 0 to 2^53 - 1; default 1. 0 only looks */
-    int64_t at_most;      /* > 0: grant as many units as there are, up to so many, in place of `cost`; see `granted` */
-    int64_t max_wait_ms;  /* the longest delay_ms that will do; 0: deny instead; -1 (default): the policy's */
-    int64_t ttl_ms;       /* of a reservation: the time it has to be settled in, 1 to 86400000; 0 (default): 60000 */
-    uint32_t deadline_ms; /* the daemon answers by then, with the policy's failure answer if its store does not: 1 to
-                           * 3600000; 0 (default): the policy's. Less than the call's own timeout, to be of use */
+    size_t size;     /* sizeof(struct ratelimit_options) */
+    int64_t cost;    /* units to charge, 0 to 2^53 - 1; default 1. 0 charges nothing */
+    int64_t at_most; /* > 0: instead of `cost`, grant as many units as are available, at most these; see `granted` */
+    int64_t max_wait_ms;  /* the longest acceptable delay_ms; 0: deny instead; -1 (default): the policy's */
+    int64_t ttl_ms;       /* of a reservation: it must be settled within this time, 1 to 86400000; 0 (default): 60000 */
+    uint32_t deadline_ms; /* the daemon answers within this time, with the policy's failure answer if its store does
+                           * not: 1 to 3600000; 0 (default): the policy's. Make it shorter than the call's timeout */
     uint32_t request_id_len;
-    const void *request_id; /* 1 to RATELIMIT_REQUEST_ID_MAX bytes of anything: within the policy's idempotency_window
-                             * the same id on the same policy and key is charged once. NULL (default): none */
+    const void *request_id; /* 1 to RATELIMIT_REQUEST_ID_MAX bytes, any bytes: within the policy's idempotency_window
+                             * the same id with the same policy and key is charged once. NULL (default): none */
 };
 
 #define RATELIMIT_OPTIONS                                                                                              \
@@ -155,39 +155,40 @@ struct ratelimit_options {
 struct ratelimit;
 
 /*
- * A client of the daemon at `path`; NULL means $RATELIMIT_SOCKET, or RATELIMIT_DEFAULT_SOCKET where that is not set or
- * empty. Does not connect: the first call does, so the daemon may start later. RATELIMIT_BAD_ARGUMENT: the path is
- * empty or longer than a Unix socket's can be (107 bytes). RATELIMIT_NO_MEMORY. *ret_client is yours; ratelimit_close()
- * it.
+ * A client of the daemon at `path`; NULL means $RATELIMIT_SOCKET, or RATELIMIT_DEFAULT_SOCKET if that is not set or
+ * empty. It does not connect; the first call does. So the daemon may start later. RATELIMIT_BAD_ARGUMENT: the path is
+ * empty, or longer than the path of a Unix socket can be (107 bytes). RATELIMIT_NO_MEMORY. The caller owns *ret_client
+ * and frees it with ratelimit_close().
  */
 RATELIMIT_API enum ratelimit_status ratelimit_open(const char *path, struct ratelimit **ret_client);
 RATELIMIT_API void ratelimit_close(struct ratelimit *client); /* NULL is fine */
 
 /*
- * Every call below returns by `timeout_ms` (0 = RATELIMIT_DEFAULT_TIMEOUT_MS) whatever the daemon does, connecting
- * included. Any status but BUSY and CANCELLED can come; results mean something only with RATELIMIT_OK. `policy` is
- * NUL-terminated; `key` is `key_len` bytes of anything. Nothing that is passed in is kept.
+ * Every call below returns within `timeout_ms` (0 = RATELIMIT_DEFAULT_TIMEOUT_MS), whatever the daemon does; that
+ * includes the time to connect. It may return any status except BUSY and CANCELLED. Results are valid only with
+ * RATELIMIT_OK. `policy` is NUL-terminated; `key` is `key_len` bytes, any bytes. The library keeps no pointer to an
+ * argument.
  */
 
-/* Charge `cost` units (usually 1; 0 only looks) of `policy` to `key`, if they may be charged. */
+/* Charge `cost` units (usually 1; 0 charges nothing) of `policy` to `key`, if the policy allows it. */
 RATELIMIT_API enum ratelimit_status ratelimit_check(struct ratelimit *client, const char *policy, const void *key,
                                                     size_t key_len, int64_t cost, uint32_t timeout_ms,
                                                     struct ratelimit_decision *ret_decision);
 
-/* The same with options, of which ttl_ms is refused. RATELIMIT_BAD_ARGUMENT: both `at_most` and a cost other than 1 are
- * set, `size` is none, a number is negative, or the request_id is empty or too long. */
+/* The same with options; ttl_ms is refused. RATELIMIT_BAD_ARGUMENT: both `at_most` and a cost other than 1 are set,
+ * `size` is not valid, a number is negative, or the request_id is empty or too long. */
 RATELIMIT_API enum ratelimit_status ratelimit_check_with(struct ratelimit *client, const char *policy, const void *key,
                                                          size_t key_len, const struct ratelimit_options *options,
                                                          uint32_t timeout_ms, struct ratelimit_decision *ret_decision);
 
 /*
- * The same, but when denied it waits and asks again with a new call, for at most `wait_ms` (negative: without end). It
- * sleeps for retry_after_ms and up to 10 % more, at least 10 ms. When allowed with a delay_ms it sleeps that too.
- * RATELIMIT_OK with a denial means: no waiting helps (retry_after_ms is -1), or retry_after_ms is longer than what is
- * left of wait_ms; it returns at once then. Any other status ends the wait. `timeout_ms` is for each call. A signal
- * does not end the wait.
+ * The same, but after a denial it waits and tries again with a new call, for at most `wait_ms` (negative: without end).
+ * It sleeps for retry_after_ms and up to 10 % more, at least 10 ms. If the check is allowed with a delay_ms, it sleeps
+ * for that time too. RATELIMIT_OK with a denial means: waiting does not help (retry_after_ms is -1), or retry_after_ms
+ * is longer than the rest of wait_ms; then it returns at once. Any other status ends the wait. `timeout_ms` limits each
+ * call. A signal does not end the wait.
  *
- * Waiting is not fair: whoever asks first gets what is there, however long others have waited.
+ * Waiting is not fair: the first client to ask gets what is available, however long others have waited.
  */
 RATELIMIT_API enum ratelimit_status ratelimit_check_wait(struct ratelimit *client, const char *policy, const void *key,
                                                          size_t key_len, const struct ratelimit_options *options,
@@ -215,9 +216,9 @@ RATELIMIT_API enum ratelimit_status ratelimit_check_many(struct ratelimit *clien
                                                          struct ratelimit_decision *ret_decisions);
 
 /*
- * `n` checks as one: all are charged, or none is. *ret_whole is the decision of the whole (`bound_by` says which limit
- * denied it), ret_members[i] what items[i] would have got by itself; ret_members may be NULL. Of the options
- * deadline_ms and request_id count; cost and at_most must be at their defaults (RATELIMIT_BAD_ARGUMENT).
+ * `n` checks as one: all are charged, or none is. *ret_whole is the combined decision (`bound_by` names the limit that
+ * denied it). ret_members[i] is what items[i] would have got by itself; ret_members may be NULL. The function uses the
+ * options deadline_ms and request_id; cost and at_most must have their defaults (else RATELIMIT_BAD_ARGUMENT).
  * RATELIMIT_REFUSED as for check_many, for the same policy and key twice, and for the other options.
  */
 RATELIMIT_API enum ratelimit_status ratelimit_check_all(struct ratelimit *client, const struct ratelimit_item *items,
@@ -225,85 +226,86 @@ RATELIMIT_API enum ratelimit_status ratelimit_check_all(struct ratelimit *client
                                                         uint32_t timeout_ms, struct ratelimit_decision *ret_whole,
                                                         struct ratelimit_decision *ret_members);
 
-/* Forget what `policy` knows of `key`. "policy/limit" in place of the policy, as bound_by says it: forget the counter
- * of that limit only; all keys that share it are freed. *ret_removed (may be NULL): was there anything? */
+/* Forget what `key` has used under `policy`. "policy/limit" instead of the policy, as in bound_by: forget only the
+ * counter of that limit, for all keys that share it. *ret_removed (may be NULL): was there anything to forget? */
 RATELIMIT_API enum ratelimit_status ratelimit_reset(struct ratelimit *client, const char *policy, const void *key,
                                                     size_t key_len, uint32_t timeout_ms, bool *ret_removed);
 
 /*
- * Give back `units` (1 to 2^53 - 1) that were charged and not used. *ret_decision is how things stand afterwards (as of
- * a check of cost 0) and says in `refunded` how much was given back: never more than was charged. "policy/limit" in
- * place of the policy: to that limit only. The daemon says UNSUPPORTED (RATELIMIT_REFUSED) for policies that have no
- * such thing.
+ * Give back `units` (1 to 2^53 - 1) that were charged and not used. *ret_decision describes the state afterwards (like
+ * a check of cost 0), and `refunded` in it is the number of units given back, never more than were charged.
+ * "policy/limit" instead of the policy: to that limit only. The daemon answers UNSUPPORTED (RATELIMIT_REFUSED) for a
+ * policy that cannot give units back.
  */
 RATELIMIT_API enum ratelimit_status ratelimit_refund(struct ratelimit *client, const char *policy, const void *key,
                                                      size_t key_len, int64_t units, uint32_t timeout_ms,
                                                      struct ratelimit_decision *ret_decision);
 
 /*
- * Charge an estimate now, and what was really used later. Where *ret_decision is `allowed`, ratelimit_id() names the
- * reservation: give it to ratelimit_settle(), or to ratelimit_cancel() where nothing was used, through any client and
- * any daemon of the same store. One that is not settled within `ttl_ms` gives its units back. Of the options
- * deadline_ms and ttl_ms count; cost and at_most must be at their defaults (RATELIMIT_BAD_ARGUMENT), and the daemon
+ * Charge an estimate now, and correct it later. If *ret_decision is `allowed`, ratelimit_id() returns the reservation.
+ * Pass it to ratelimit_settle(), or to ratelimit_cancel() if nothing was used, with any client and any daemon of the
+ * same store. A reservation that is not settled within `ttl_ms` gives its units back. The function uses the options
+ * deadline_ms and ttl_ms; cost and at_most must have their defaults (else RATELIMIT_BAD_ARGUMENT), and the daemon
  * refuses the others.
  */
 RATELIMIT_API enum ratelimit_status ratelimit_reserve(struct ratelimit *client, const char *policy, const void *key,
                                                       size_t key_len, int64_t estimate,
                                                       const struct ratelimit_options *options, uint32_t timeout_ms,
                                                       struct ratelimit_decision *ret_decision);
-/* `units` were used, 0 or more, fewer or more than estimated: *ret_decision says in `refunded` or `charged` what that
- * changed, and in `ended` that it was too late or done before. */
+/* `units` were used: 0 or more, and fewer or more than estimated. In *ret_decision, `refunded` or `charged` is the
+ * correction, and `ended` is true if the reservation had ended or was settled before. */
 RATELIMIT_API enum ratelimit_status ratelimit_settle(struct ratelimit *client, const char *reservation, int64_t units,
                                                      uint32_t timeout_ms, struct ratelimit_decision *ret_decision);
-/* None were used. */
+/* Nothing was used. */
 RATELIMIT_API enum ratelimit_status ratelimit_cancel(struct ratelimit *client, const char *reservation,
                                                      uint32_t timeout_ms, struct ratelimit_decision *ret_decision);
 
 /*
- * Take a slot of a `concurrency` limit. Where *ret_decision is `allowed`, ratelimit_id() names the slot. It is held as
- * long as this client's connection lives: until ratelimit_release(), ratelimit_close(), the end of the process, or a
- * lost connection, after which a new one has no slots. A program that holds one for long should ratelimit_ping() now
- * and then: a call is what notices the loss. A child of fork() has a connection of its own, and no slots.
+ * Take a slot of a `concurrency` limit. If *ret_decision is `allowed`, ratelimit_id() returns the slot. The slot is
+ * held as long as this client's connection lives: until ratelimit_release(), ratelimit_close(), the end of the process,
+ * or the loss of the connection; a new connection has no slots. A program that holds a slot for long should call
+ * ratelimit_ping() now and then, because only a call notices the loss. A child of fork() has a connection of its own,
+ * and no slots.
  */
 RATELIMIT_API enum ratelimit_status ratelimit_acquire(struct ratelimit *client, const char *policy, const void *key,
                                                       size_t key_len, uint32_t timeout_ms,
                                                       struct ratelimit_decision *ret_decision);
-/* The same, but when denied it asks again after 50 ms, then after pauses that double up to 1 s, each up to 10 % longer,
- * for at most `wait_ms` (negative: without end). Everything else as for ratelimit_check_wait(). */
+/* The same, but after a denial it tries again after 50 ms, then after pauses that double up to 1 s, each up to 10 %
+ * longer, for at most `wait_ms` (negative: without end). Everything else as for ratelimit_check_wait(). */
 RATELIMIT_API enum ratelimit_status ratelimit_acquire_wait(struct ratelimit *client, const char *policy,
                                                            const void *key, size_t key_len, uint32_t timeout_ms,
                                                            int64_t wait_ms, struct ratelimit_decision *ret_decision);
-/* *ret_released (may be NULL): did this connection hold it? */
+/* *ret_released (may be NULL): did this connection hold the slot? */
 RATELIMIT_API enum ratelimit_status ratelimit_release(struct ratelimit *client, const char *slot, uint32_t timeout_ms,
                                                       bool *ret_released);
 
-/* The reservation or the slot of the last call, where that was a reserve or acquire that was allowed; else "". A text
- * as long as the daemon likes (a reservation is some 200 bytes and the key), the client's own, valid until its next
- * call, to which it may be given. */
+/* The reservation or the slot of the last call, if that was a reserve or acquire and was allowed; else "". Its length
+ * is the daemon's choice (a reservation has some 200 bytes and the key). The client owns the text; it is valid until
+ * the client's next call, and may be an argument of that call. */
 RATELIMIT_API const char *ratelimit_id(const struct ratelimit *client);
 
-/* Is a daemon there that answers? */
+/* Does a daemon answer? */
 RATELIMIT_API enum ratelimit_status ratelimit_ping(struct ratelimit *client, uint32_t timeout_ms);
 
 /*
- * Any method of the protocol. `params` is a MessagePack array, packed by the caller (NULL, 0: no parameters);
- * *ret_result is the packed result, the client's own, valid until its next call.
+ * Call any method of the protocol. `params` is a MessagePack array, packed by the caller (NULL, 0: no parameters).
+ * *ret_result is the packed result; the client owns it, and it is valid until the client's next call.
  */
 RATELIMIT_API enum ratelimit_status ratelimit_call(struct ratelimit *client, const char *method, const void *params,
                                                    size_t params_len, uint32_t timeout_ms, const void **ret_result,
                                                    size_t *ret_result_len);
 
 /*
- * The connection asks for decisions as arrays, which are shorter. After this call it asks for maps, so that a decision
- * in ratelimit_call()'s result carries the names of its fields. Call it before the first call.
+ * By default the client asks the daemon for decisions as arrays, which are shorter. After this function it asks for
+ * maps, so that a decision in the result of ratelimit_call() has the names of its fields. Use it before the first call.
  */
 RATELIMIT_API void ratelimit_use_maps(struct ratelimit *client);
 
-/* What went wrong with the last call, for people: "UNKNOWN_POLICY: there is no policy nosuch". "" after RATELIMIT_OK.
- * The client's own, valid until its next call. */
+/* What was wrong with the last call, for people: "UNKNOWN_POLICY: there is no policy nosuch". "" after RATELIMIT_OK.
+ * The client owns the text; it is valid until the client's next call. */
 RATELIMIT_API const char *ratelimit_error(const struct ratelimit *client);
-/* RATELIMIT_REFUSED: the daemon's code, "UNKNOWN_POLICY". RATELIMIT_LOST: that of its last words before it closed,
- * where there were some, such as "TOO_LARGE". Else "". Valid as above. */
+/* RATELIMIT_REFUSED: the daemon's code, "UNKNOWN_POLICY". RATELIMIT_LOST: the code of the daemon's final error before
+ * it closed the connection, if it sent one, such as "TOO_LARGE". Else "". Valid as above. */
 RATELIMIT_API const char *ratelimit_error_code(const struct ratelimit *client);
 
 /* ---- The asynchronous client ------------------------------------------------------------------------------ */
@@ -312,37 +314,38 @@ struct ratelimit_async;
 
 struct ratelimit_answer {
     enum ratelimit_status status;
-    const struct ratelimit_decision *decision; /* of whatever is decided, once it ended OK; NULL for other calls, and
-                                                * for a check_many, which has only members */
-    const struct ratelimit_decision *members;  /* of a check_many or check_all that ended OK, one for each item */
+    const struct ratelimit_decision *decision; /* OK: of a call that decides; NULL for other calls, and for a
+                                                * check_many, which has only members */
+    const struct ratelimit_decision *members;  /* OK: of a check_many or check_all, one for each item */
     size_t n_members;
     const char *id;      /* of a reserve or acquire that was allowed: the reservation or the slot; else NULL */
-    bool done;           /* of a reset or release that ended OK: was there anything to end? */
-    const char *code;    /* REFUSED: "UNKNOWN_POLICY"; LOST: of the daemon's last words, or ""; else "" */
+    bool done;           /* OK: of a reset or release, was there anything to end? */
+    const char *code;    /* REFUSED: "UNKNOWN_POLICY"; LOST: of the daemon's final error, or ""; else "" */
     const char *message; /* for people, with the code; "" when OK */
     const void *result;  /* OK: the packed result; else NULL */
     size_t result_len;
 };
 
 /*
- * A call's end. Runs exactly once per accepted call, only within ratelimit_async_process() or ratelimit_async_free(),
- * never within the function that makes the call. The answer and all it points to die when the callback returns. It
- * may make new calls and may free the client (the memory goes when the function that runs it returns).
+ * Reports the end of a call. It runs exactly once for each accepted call, only within ratelimit_async_process() or
+ * ratelimit_async_free(), never within the function that makes the call. The answer and all it points to are valid
+ * until the callback returns. The callback may make new calls and may free the client (the memory is released when the
+ * function that runs the callback returns).
  */
 typedef void ratelimit_answer_fn(const struct ratelimit_answer *answer, void *arg);
 
-/* As ratelimit_open(); *ret_client is yours, ratelimit_async_free() it. */
+/* As ratelimit_open(). The caller owns *ret_client and frees it with ratelimit_async_free(). */
 RATELIMIT_API enum ratelimit_status ratelimit_async_new(const char *path, struct ratelimit_async **ret_client);
 
-/* Calls under way end as RATELIMIT_CANCELLED within this function. NULL is fine. */
+/* Calls in flight end as RATELIMIT_CANCELLED within this function. NULL is fine. */
 RATELIMIT_API void ratelimit_async_free(struct ratelimit_async *client);
 
 /*
- * Make a call; `callback(answer, arg)` runs later, at `timeout_ms` (0 = RATELIMIT_DEFAULT_TIMEOUT_MS) at the latest
- * if ratelimit_async_process() is called by then. Returns RATELIMIT_OK, or BAD_ARGUMENT, NO_MEMORY, BUSY, or, in a
- * callback, CANCELLED once the client was freed: then there is no callback. Nothing is sent yet: after a
- * handful of calls, call ratelimit_async_process(client, 0), which sends them in one write. (Calls made in a callback
- * are sent before the process() around it returns.)
+ * Make a call. `callback(answer, arg)` runs later: after `timeout_ms` (0 = RATELIMIT_DEFAULT_TIMEOUT_MS) at the latest,
+ * if ratelimit_async_process() is called then. Returns RATELIMIT_OK; or BAD_ARGUMENT, NO_MEMORY, BUSY or, in a callback
+ * after the client was freed, CANCELLED: then there is no callback. Nothing is sent yet. After a handful of calls, use
+ * ratelimit_async_process(client, 0), which sends them in one write. (Calls made in a callback are sent before the
+ * process() that runs it returns.)
  */
 RATELIMIT_API enum ratelimit_status ratelimit_async_check(struct ratelimit_async *client, const char *policy,
                                                           const void *key, size_t key_len, int64_t cost,
@@ -351,7 +354,7 @@ RATELIMIT_API enum ratelimit_status ratelimit_async_check(struct ratelimit_async
 RATELIMIT_API enum ratelimit_status ratelimit_async_peek(struct ratelimit_async *client, const char *policy,
                                                          const void *key, size_t key_len, int64_t cost,
                                                          uint32_t timeout_ms, ratelimit_answer_fn *callback, void *arg);
-/* As their blocking namesakes. The items and their texts need not outlive the call. */
+/* As the blocking functions of the same name. The items and their texts need not outlive the call. */
 RATELIMIT_API enum ratelimit_status ratelimit_async_check_with(struct ratelimit_async *client, const char *policy,
                                                                const void *key, size_t key_len,
                                                                const struct ratelimit_options *options,
@@ -396,9 +399,9 @@ RATELIMIT_API enum ratelimit_status ratelimit_async_call(struct ratelimit_async 
                                                          ratelimit_answer_fn *callback, void *arg);
 
 /*
- * What to wait for: a descriptor (-1 while there is no connection), the events it waits for (POLLIN, POLLOUT; on Linux
- * EPOLLIN and EPOLLOUT are the same numbers), and for how long at most (ms; 0 = call process() now, -1 = for ever).
- * All three may change with every other function of this client. A loop around poll(2) asks each time round:
+ * What to wait for: a descriptor (-1 without a connection), its events (POLLIN, POLLOUT; on Linux EPOLLIN and EPOLLOUT
+ * are the same numbers), and the longest wait (ms; 0 = call process() now, -1 = for ever). Every other function of this
+ * client may change all three. A loop around poll(2) reads them in each iteration:
  *
  *     struct pollfd waits = {ratelimit_async_fd(client), ratelimit_async_events(client), 0};
  *     int n = poll(&waits, 1, ratelimit_async_next_timeout_ms(client));
@@ -409,22 +412,23 @@ RATELIMIT_API short ratelimit_async_events(const struct ratelimit_async *client)
 RATELIMIT_API int ratelimit_async_next_timeout_ms(const struct ratelimit_async *client);
 
 /*
- * A loop that registers descriptors (epoll, libuv, libevent) must hear of each change, since a new connection may get
- * the old one's number. Runs within process() and free() only: with `events` != 0 watch `fd` for them from now on;
- * with 0 forget `fd`, which is about to be closed. Between two descriptors there is always a call with 0. After
- * fork() the child hears nothing about the parent's descriptor: it brings its own loop. Must not use the client.
+ * An event loop that registers descriptors (epoll, libuv, libevent) must learn of each change, because a new connection
+ * may get the old one's number. The callback runs only within process() and free(). With `events` != 0, watch `fd` for
+ * them from now on; with 0, forget `fd`, which is about to be closed. Between two descriptors there is always a call
+ * with 0. After fork() the child gets no call about the parent's descriptor: it has an event loop of its own. The
+ * callback must not use the client.
  */
 typedef void ratelimit_watch_fn(void *arg, int fd, short events);
 RATELIMIT_API void ratelimit_async_watch(struct ratelimit_async *client, ratelimit_watch_fn *on_change, void *arg);
 
 /*
- * Connect, send, receive and run callbacks, as far as possible without waiting. `revents` is what poll(2) said about
- * the descriptor: 0 after a timeout or just to send; POLLIN | POLLOUT where the caller does not know.
- * Within a callback it does nothing.
+ * Connect, send, receive and run callbacks, as far as possible without waiting. `revents` is what poll(2) returned for
+ * the descriptor: 0 after a timeout or just to send; POLLIN | POLLOUT if the caller does not know. Within a callback
+ * this function does nothing.
  */
 RATELIMIT_API void ratelimit_async_process(struct ratelimit_async *client, short revents);
 
-RATELIMIT_API size_t ratelimit_async_pending(const struct ratelimit_async *client); /* calls under way */
+RATELIMIT_API size_t ratelimit_async_pending(const struct ratelimit_async *client); /* calls in flight */
 
 #ifdef __cplusplus
 }

@@ -94,8 +94,8 @@ static inline const struct policy *policy_for_key(const struct policy *policy, s
     return variant != NULL ? variant : policy;
 }
 
-/* The first limit that would charge one counter for both keys, by other numbers for the one than for the other because of
- * an override; NULL: none. */
+/* The first limit that would charge one counter for both keys, by other numbers for the one than for the other because
+ * of an override; NULL: none. */
 const struct limit *policy_conflict(const struct policy *a, struct slice key_a, const struct policy *b,
                                     struct slice key_b);
 

@@ -1,6 +1,6 @@
 /*
- * bucket.c: token bucket, which is also GCRA, in exact integers; twin of lua/bucket.lua. With a wait it is the leaky
- * bucket of leaky_bucket.c.
+ * bucket.c: token bucket, which is also GCRA, in exact integers; C counterpart of lua/bucket.lua. With a wait it is the
+ * leaky bucket of leaky_bucket.c.
  *
  * A bucket of `burst` tokens refills `limit` tokens per `window`, evenly. Divide limit and window
  * (in us) by their greatest common divisor: a tokens per b us. The bucket's emptiness is a *level*
@@ -17,7 +17,7 @@
  * Constants: a tokens, b us, c the level up to which this check is admitted, d the highest level that anything of the
  * policy may leave (higher: the clock stepped back). c = d where the check waits as long as the policy lets it; with
  * debt, d is that of one burst more.
- * s1 = level at now; s2 is not used. State: v[0] tat, v[1] rem.
+ * used = level at now, of which a unit takes b.
  * Source: GCRA is ITU-T I.371's virtual scheduling; see lua/ALGORITHMS.md.
  */
 #include <inttypes.h>
@@ -52,8 +52,8 @@ static int64_t largest_burst(int64_t a, int64_t b)
 /* As largest_burst; what the burst has taken is not there for the wait. */
 static int64_t largest_wait_us(const struct limit *limit)
 {
-    int64_t burst_level = limit->burst * limit->b;
-    int64_t by_level = (EXACT_MAX - burst_level) / limit->a, by_time = REFILL_MAX_US - burst_level / limit->a;
+    int64_t tokens = limit->constants.bucket.tokens, burst_level = limit->burst * limit->constants.bucket.per_us;
+    int64_t by_level = (EXACT_MAX - burst_level) / tokens, by_time = REFILL_MAX_US - burst_level / tokens;
     return by_level < by_time ? by_level : by_time;
 }
 
@@ -68,17 +68,17 @@ int bucket_configure(struct limit *limit, struct diag *diag)
             return diag_invalid(diag, FIELD_BURST, "with limit 0 means nothing; leave burst out, or raise limit");
         if (limit->max_wait_us != 0)
             return diag_invalid(diag, FIELD_MAX_WAIT, "with limit 0 means nothing; leave it out, or raise limit");
-        limit->a = limit->b = 1;
-        limit->c = limit->d = limit->full = limit->max_cost = 0;
+        limit->constants = (struct constants){.bucket = {.tokens = 1, .per_us = 1}};
+        limit->full = limit->max_cost = 0;
         return 0;
     }
     if (limit->limit < 0 || limit->limit > LIMIT_MAX)
         return 0; /* is refused for that, not for a burst that follows from it */
     if (limit->burst == 0) limit->burst = limit->limit;
     int64_t common = gcd(limit->limit, limit->window_us);
-    limit->a = limit->limit / common;
-    limit->b = limit->window_us / common;
-    int64_t largest = largest_burst(limit->a, limit->b) / (limit->debt ? 2 : 1);
+    int64_t tokens = limit->limit / common, per_us = limit->window_us / common;
+    limit->constants = (struct constants){.bucket = {.tokens = tokens, .per_us = per_us}};
+    int64_t largest = largest_burst(tokens, per_us) / (limit->debt ? 2 : 1);
     if (largest < 1)
         return diag_invalid(diag, FIELD_WINDOW,
                             "is too long for a bucket with debt; write a shorter one, or leave debt out");
@@ -95,113 +95,86 @@ int bucket_configure(struct limit *limit, struct diag *diag)
                             longest_us);
 
     limit->full = limit->max_cost = limit->burst;
-    limit->c = limit->burst * limit->b + limit->max_wait_us * limit->a;
-    limit->d = limit->c + limit_debt(limit) * limit->b;
+    int64_t admitted = limit->burst * per_us + limit->max_wait_us * tokens;
+    limit->constants.bucket.admitted = admitted;
+    limit->constants.bucket.highest = admitted + limit_debt(limit) * per_us;
     return 0;
 }
 
-void bucket_prepare(struct run *run)
+void bucket_prepare(struct view *view)
 {
-    run->edge = run->d / run->a; /* us until the highest level is drained, rounded down */
+    view->step = view->constants.bucket.per_us;
+    view->capacity = view->constants.bucket.admitted;
+    view->queue = view->capacity - view->limit->full * view->step;
 }
 
-void bucket_view(const struct run *run, struct state *raw, int64_t *ret_s1, int64_t *ret_s2, int64_t *ret_keep)
+void bucket_view(struct view *view, struct state *state)
 {
-    int64_t ahead = raw->v[0] - run->now;
-    int64_t rem = raw->v[1] < run->a ? raw->v[1] : run->a - 1; /* of a policy with another limit */
-    int64_t level = ahead < 0 ? 0 : ahead > run->edge ? run->d + 1 : ahead * run->a + rem;
-    *ret_keep = level > run->d ? -1 : level > 0;
-    *ret_s1 = level > run->d ? run->d : level;
-    *ret_s2 = 0;
+    int64_t tokens = view->constants.bucket.tokens, highest = view->constants.bucket.highest;
+    int64_t ahead_us = state->bucket.tat_us - view->now;
+    int64_t rest = state->bucket.rest < tokens ? state->bucket.rest : tokens - 1; /* of a policy with another limit */
+    int64_t drained_us = highest / tokens;
+    int64_t level = ahead_us < 0 ? 0 : ahead_us > drained_us ? highest + 1 : ahead_us * tokens + rest;
+    view->found = level > 0;
+    view->stale = level > highest;
+    view->used = view->stale ? highest : level;
 }
 
-/* Of a policy with a higher burst or wait, and of a clock that stepped back, view leaves d at most. */
-bool bucket_plausible(const struct run *run, int64_t s1, int64_t s2)
+/* Of a policy with a higher burst or wait, and of a clock that stepped back, view leaves the highest level at most. */
+bool bucket_plausible(const struct view *view)
 {
-    (void)s2;
-    return s1 <= run->d;
+    return view->used <= view->constants.bucket.highest;
 }
 
-int64_t bucket_room(const struct run *run, int64_t s1, int64_t s2)
+int64_t bucket_save(const struct view *view, struct state *state)
 {
-    (void)s2;
-    int64_t spare = run->c - s1;
-    return spare >= 0 ? spare / run->b : -div_up(-spare, run->b);
+    int64_t tokens = view->constants.bucket.tokens;
+    state->bucket.tat_us = view->now + view->used / tokens;
+    state->bucket.rest = view->used % tokens;
+    return state->bucket.tat_us + (state->bucket.rest > 0);
 }
 
-void bucket_charge(const struct run *run, int64_t *s1, int64_t *s2, int64_t units)
+static int64_t drain_ms(const struct view *view, int64_t level)
 {
-    (void)s2;
-    *s1 += units * run->b;
+    return div_up(div_up(level, view->constants.bucket.tokens), 1000);
 }
 
-int bucket_store(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep, int64_t units)
+int64_t bucket_reset_ms(const struct view *view)
 {
-    (void)s2;
-    (void)keep;
-    int64_t level = s1 + units * run->b;
-    raw->v[0] = run->now + level / run->a;
-    raw->v[1] = level % run->a;
-    return 0;
+    return drain_ms(view, view->used);
 }
 
-/* What is above the burst is waited for. The remaining units are those without a wait. */
-void bucket_answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, int64_t cost, int64_t wait,
-                   struct decision *ret)
+int64_t bucket_retry_ms(const struct view *view, int64_t cost)
 {
-    (void)wait;
-    (void)s2;
-    int64_t burst_level = run->limit->burst * run->b;
-    ret->remaining = (burst_level - s1) / run->b;
-    ret->reset_after_ms = div_up(div_up(s1, run->a), 1000);
-    bool waits = s1 > burst_level && run->limit->max_wait_us > 0; /* else it is a debt */
-    if (allowed && waits) ret->delay_ms = div_up(div_up(s1 - burst_level, run->a), 1000);
-    if (allowed || cost > run->limit->burst) return;
-    ret->retry_after_ms = div_up(div_up(s1 + cost * run->b - run->c, run->a), 1000);
+    return drain_ms(view, view->used + cost * view->step - view->capacity);
+}
+
+int64_t bucket_delay_ms(const struct view *view)
+{
+    int64_t queued = view->used - (view->capacity - view->queue);
+    return queued > 0 && view->limit->max_wait_us > 0 ? drain_ms(view, queued) : 0; /* without a wait it is a debt */
 }
 
 /* In whole tokens: those that are there, and those that are owed already, which are waited for. */
-void bucket_describe(const struct run *run, int64_t s1, int64_t s2, struct state_terms *ret)
+void bucket_describe(const struct view *view, struct state_terms *ret)
 {
-    (void)s2;
-    int64_t burst_level = run->limit->burst * run->b, above = s1 > burst_level ? s1 - burst_level : 0;
-    state_say(ret, "tokens", above > 0 ? 0 : (burst_level - s1) / run->b);
-    if (run->limit->max_wait_us > 0) state_say(ret, "queue_drains_in_ms", div_up(div_up(above, run->a), 1000));
-    state_say(ret, "full_in_ms", div_up(div_up(s1, run->a), 1000));
-}
-
-/* A unit that is partly back already counts as one: what is answered is by how much `remaining` rises. */
-int64_t bucket_refund(const struct run *run, struct state *raw, int64_t *s1, int64_t *s2, int64_t units,
-                      int64_t made_us)
-{
-    (void)raw;
-    (void)s2;
-    (void)made_us;
-    int64_t missing = div_up(*s1, run->b), back = units < missing ? units : missing;
-    *s1 = *s1 > back * run->b ? *s1 - back * run->b : 0;
-    return back;
-}
-
-int64_t bucket_expires(const struct run *run, const struct state *raw)
-{
-    (void)run;
-    return raw->v[0] + (raw->v[1] > 0);
+    state_say(ret, "tokens", limit_remaining(view));
+    if (view->limit->max_wait_us > 0) state_say(ret, "queue_drains_in_ms", bucket_delay_ms(view));
+    state_say(ret, "full_in_ms", bucket_reset_ms(view));
 }
 
 const struct algo_ops bucket_ops = {
     .name = "token_bucket",
     .key_tag = "tb1",
     .kind = STATE_STRING,
+    .refunds = true,
     .merges = true,
     .configure = bucket_configure,
     .prepare = bucket_prepare,
     .view = bucket_view,
     .plausible = bucket_plausible,
-    .room = bucket_room,
-    .charge = bucket_charge,
-    .store = bucket_store,
-    .answer = bucket_answer,
-    .expires = bucket_expires,
+    .save = bucket_save,
+    .reset_ms = bucket_reset_ms,
+    .retry_ms = bucket_retry_ms,
     .describe = bucket_describe,
-    .refund = bucket_refund,
 };

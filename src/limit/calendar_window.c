@@ -1,6 +1,6 @@
 /*
- * calendar_window.c: windows of the calendar (an hour, day, week, month or year of a time zone); twin
- * of lua/calendar_window.lua. When they begin and end is told in calendar.h.
+ * calendar_window.c: windows of the calendar (an hour, day, week, month or year of a time zone); C
+ * counterpart of lua/calendar_window.lua. When they begin and end is told in calendar.h.
  *
  * The host works out the edges around its own clock, and the store's clock chooses among them: four
  * windows, of which the second is the host's. So a host whose clock is off by less than a window moves
@@ -9,8 +9,8 @@
  *
  * Bound: at most `limit` units in each window, twice that around an edge.
  *
- * Constants: a limit; b begin and c end of the host's window, d end of the next one, in ms. s1 = count,
- * s2 = the end in ms (0 = nothing charged in this window). State: v[0] count, v[1] end. A stored end
+ * Constants: a limit; b begin and c end of the host's window, d end of the next one, in ms. used = count,
+ * extra = the end in ms (0 = nothing charged in this window). A stored end
  * that is still to come, and not behind the present window's, is kept until it comes (another zone or a
  * shorter window has set it). One behind it (the clock stepped back, or a longer window) counts as none.
  */
@@ -28,104 +28,79 @@ static int configure(struct limit *limit, struct diag *diag)
     if (limit->count_denied)
         return diag_invalid(diag, FIELD_COUNT_DENIED, "is not for calendar_window; leave it out, or use fixed_window");
     limit->window_us = calendar_longest_s(limit->calendar) * 1000000;
-    limit->a = limit->full = limit->max_cost = limit->limit;
-    limit->b = limit->c = limit->d = 0; /* constants() says */
+    limit->full = limit->max_cost = limit->limit;
+    limit->constants = (struct constants){.calendar = {.limit = limit->limit}}; /* constants() says the others */
     return 0;
 }
 
 static void constants(const struct limit *limit, int64_t wall_us, struct constants *ret)
 {
     const struct calendar_edges *edges = calendar_around(limit->calendar, wall_us / 1000000);
-    ret->b = edges->begin_s > 0 ? edges->begin_s * 1000 : 0; /* time is never before the epoch */
-    ret->c = edges->end_s * 1000;
-    ret->d = edges->next_s * 1000;
+    ret->calendar.begin_ms = edges->begin_s > 0 ? edges->begin_s * 1000 : 0; /* time is never before the epoch */
+    ret->calendar.end_ms = edges->end_s * 1000;
+    ret->calendar.next_ms = edges->next_s * 1000;
 }
 
-static void prepare(struct run *run)
+static void prepare(struct view *view)
 {
-    int64_t last_ms = run->d - run->c;
-    run->now = run->now_us / 1000;
-    run->edge = run->now < run->b   ? run->b
-                : run->now < run->c ? run->c
-                : run->now < run->d ? run->d
-                                    : run->d + ((run->now - run->d) / last_ms + 1) * last_ms;
+    int64_t begin_ms = view->constants.calendar.begin_ms, end_ms = view->constants.calendar.end_ms;
+    int64_t next_ms = view->constants.calendar.next_ms, last_ms = next_ms - end_ms;
+    view->now = view->now_us / 1000;
+    view->edge = view->now < begin_ms  ? begin_ms
+                 : view->now < end_ms  ? end_ms
+                 : view->now < next_ms ? next_ms
+                                       : next_ms + ((view->now - next_ms) / last_ms + 1) * last_ms;
+    view->start = view->edge;
 }
 
-static void view(const struct run *run, struct state *raw, int64_t *ret_s1, int64_t *ret_s2, int64_t *ret_keep)
+/* Of the window that ends then. */
+static int64_t begin_of(const struct view *view, int64_t ends_ms)
 {
-    bool too_far = raw->v[1] > run->edge;
-    bool runs = raw->v[1] > run->now && !too_far;
-    *ret_s1 = runs ? raw->v[0] : 0;
-    *ret_s2 = runs ? raw->v[1] : 0;
-    *ret_keep = too_far ? -1 : runs;
+    int64_t begin_ms = view->constants.calendar.begin_ms, end_ms = view->constants.calendar.end_ms;
+    int64_t next_ms = view->constants.calendar.next_ms;
+    if (ends_ms <= begin_ms) return ends_ms - (end_ms - begin_ms);
+    return ends_ms <= end_ms ? begin_ms : ends_ms <= next_ms ? end_ms : ends_ms - (next_ms - end_ms);
 }
 
-static bool plausible(const struct run *run, int64_t s1, int64_t s2)
+static void view_state(struct view *view, struct state *state)
 {
-    if (s2 == 0) return s1 == 0;
-    return s1 < INT64_C(1) << COUNT_BITS && s2 > run->now && s2 <= run->edge;
+    int64_t end_ms = state->span.end_ms;
+    view->stale = end_ms > view->edge;
+    bool runs = end_ms > view->now && !view->stale;
+    view->used = runs ? state->span.count : 0;
+    view->extra = runs ? end_ms : 0;
+    view->found = view->stale || runs;
+    view->since_us = begin_of(view, view->extra) * 1000;
 }
 
-static int64_t room(const struct run *run, int64_t s1, int64_t s2)
+static bool plausible(const struct view *view)
 {
-    (void)s2;
-    return run->a - s1;
+    if (view->extra == 0) return view->used == 0;
+    return view->used < INT64_C(1) << COUNT_BITS && view->extra > view->now && view->extra <= view->edge;
 }
 
-static void charge(const struct run *run, int64_t *s1, int64_t *s2, int64_t units)
+static int64_t save(const struct view *view, struct state *state)
 {
-    if (*s2 == 0) *s2 = run->edge;
-    *s1 += units;
+    state->span.count = view->used;
+    state->span.end_ms = view->extra > 0 ? view->extra : view->edge;
+    return state->span.end_ms * 1000;
 }
 
-static int store(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep, int64_t units)
-{
-    (void)keep;
-    charge(run, &s1, &s2, units);
-    raw->v[0] = s1;
-    raw->v[1] = s2;
-    return 0;
-}
-
-static void answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, int64_t cost, int64_t wait,
-                   struct decision *ret)
+static int64_t retry_ms(const struct view *view, int64_t cost)
 {
     (void)cost;
-    (void)wait;
-    int64_t left_ms = s2 > run->now ? s2 - run->now : 0; /* a server may say anything */
-    ret->remaining = room(run, s1, s2);
-    ret->reset_after_ms = s1 > 0 ? left_ms : 0;
-    if (!allowed) ret->retry_after_ms = left_ms;
+    return view->extra > view->now ? view->extra - view->now : 0; /* a server may say anything */
 }
 
-static void describe(const struct run *run, int64_t s1, int64_t s2, struct state_terms *ret)
+static int64_t reset_ms(const struct view *view)
 {
-    state_say(ret, "count", s1);
-    state_say(ret, "window_ends_in_ms", (s2 > run->now ? s2 : run->edge) - run->now);
+    return view->used > 0 ? retry_ms(view, 0) : 0;
 }
 
-/* When the window that ends at s2 began; what was charged before it is over. */
-static int64_t begin_of(const struct run *run, int64_t s2)
+static void describe(const struct view *view, struct state_terms *ret)
 {
-    if (s2 <= run->b) return s2 - (run->c - run->b);
-    return s2 <= run->c ? run->b : s2 <= run->d ? run->c : s2 - (run->d - run->c);
-}
-
-static int64_t refund(const struct run *run, struct state *raw, int64_t *s1, int64_t *s2, int64_t units,
-                      int64_t made_us)
-{
-    (void)raw;
-    if (*s2 == 0 || made_us / 1000 < begin_of(run, *s2)) return 0;
-    int64_t back = units < *s1 ? units : *s1;
-    *s1 -= back;
-    if (*s1 == 0) *s2 = 0; /* without a unit no window runs */
-    return back;
-}
-
-static int64_t expires(const struct run *run, const struct state *raw)
-{
-    (void)run;
-    return raw->v[1] * 1000;
+    state_say(ret, "count", view->used);
+    state_say(ret, "window_ends_in_ms", (view->extra > view->now ? view->extra : view->edge) - view->now);
 }
 
 const struct algo_ops calendar_window_ops = {
@@ -133,17 +108,15 @@ const struct algo_ops calendar_window_ops = {
     .key_tag = "cw1",
     .kind = STATE_STRING,
     .has_s2 = true,
+    .refunds = true,
     .merges = true,
     .configure = configure,
     .constants = constants,
     .prepare = prepare,
-    .view = view,
+    .view = view_state,
     .plausible = plausible,
-    .room = room,
-    .charge = charge,
-    .store = store,
-    .answer = answer,
-    .expires = expires,
+    .save = save,
+    .reset_ms = reset_ms,
+    .retry_ms = retry_ms,
     .describe = describe,
-    .refund = refund,
 };

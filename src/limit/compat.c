@@ -1,6 +1,6 @@
 /*
- * compat.c: the presets that share the keys of limiters already in place; twins of lua/compat_*.lua,
- * where their Redis commands stand.
+ * compat.c: the presets that share the keys of limiters already in place; C counterparts of
+ * lua/compat_*.lua, where their Redis commands stand.
  *
  * What they decide is what a native algorithm decides, so its functions are taken over:
  *
@@ -11,7 +11,7 @@
  *   endpoint-log                       sliding_log in milliseconds, denials counted
  *
  * In Redis the window of a key without one in its name ends when the key expires; the script sends
- * that moment as s2. In memory it is the native algorithm's state.
+ * that moment as `extra`. In memory it is the native algorithm's state.
  *
  * Constants: a limit, b window in ms, d 1 = denials are counted. A check costs 0 or 1.
  */
@@ -34,11 +34,9 @@ static int configure(struct limit *limit, int64_t largest, bool count_denied, st
     if (limit->window_us % 1000 != 0)
         return diag_invalid(diag, FIELD_WINDOW, "must be whole milliseconds; write e.g. 1ms");
     limit->count_denied = count_denied;
-    limit->a = limit->full = limit->limit;
+    limit->full = limit->limit;
     limit->max_cost = limit->limit > 0;
-    limit->b = limit->window_us / 1000;
-    limit->c = 0;
-    limit->d = count_denied;
+    limit->constants = (struct constants){.window = {limit->limit, limit->window_us / 1000, 0, count_denied}};
     return 0;
 }
 
@@ -81,71 +79,65 @@ static int configure_endpoint_log(struct limit *limit, struct diag *diag)
 }
 
 /* A log whose entries are milliseconds: the native one, at the start of this one. */
-static void prepare_log(struct run *run)
+static void prepare_log(struct view *view)
 {
-    run->b = run->limit->window_us;
-    run->now = run->now_us - run->now_us % 1000;
-    run->edge = run->now - run->b;
+    view->constants.log.window_us = view->limit->window_us;
+    view->now = view->now_us - view->now_us % 1000;
+    view->start = view->now;
 }
 
 /* It counts up to one above the limit and then no more. */
-static void endpoint_window_charge(const struct run *run, int64_t *s1, int64_t *s2, int64_t units)
+static int64_t endpoint_window_save(const struct view *view, struct state *state)
 {
-    if (*s1 <= run->a && units > 0) first_hit_charge(run, s1, s2, 1);
-}
-
-static int endpoint_window_store(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep,
-                                 int64_t units)
-{
-    return first_hit_store(run, raw, s1, s2, keep, s1 <= run->a && units > 0);
+    struct view saved = *view;
+    int64_t before = view->used - view->charged, most = view->limit->limit + 1;
+    if (saved.used > most) saved.used = before > most ? before : most;
+    return first_hit_save(&saved, state);
 }
 
 /* As the script does (lua/compat_window_start.lua). */
-static void name_window_start(const struct run *run, char *out)
+static void name_window_start(const struct view *view, char *out)
 {
-    snprintf(out, WINDOW_NAME_MAX, ":%" PRId64, run->now / run->b * run->b);
+    snprintf(out, WINDOW_NAME_MAX, ":%" PRId64, view->number * view->constants.window.window_ms);
 }
 
-static void name_window_number(const struct run *run, char *out)
+static void name_window_number(const struct view *view, char *out)
 {
-    snprintf(out, WINDOW_NAME_MAX, ":%" PRId64, run->now / run->b);
+    snprintf(out, WINDOW_NAME_MAX, ":%" PRId64, view->number);
 }
 
 /* Anybody may have written a number, or set an expiry as far away as he likes. */
-static bool count_plausible(const struct run *run, int64_t s1, int64_t s2)
+static bool count_plausible(const struct view *view)
 {
-    (void)run;
-    (void)s2;
-    return s1 <= DIGITS_MAX;
+    return view->used <= DIGITS_MAX;
 }
 
-static bool first_hit_plausible(const struct run *run, int64_t s1, int64_t s2)
+static bool first_hit_plausible(const struct view *view)
 {
-    return s2 == 0 ? s1 == 0 : s1 <= DIGITS_MAX && s2 > run->now;
+    return view->extra == 0 ? view->used == 0 : view->used <= DIGITS_MAX && view->extra > view->now;
 }
 
 /* And entries up to a window ahead, or between two milliseconds. */
-static bool log_plausible(const struct run *run, int64_t s1, int64_t s2)
+static bool log_plausible(const struct view *view)
 {
-    return s1 == 0 || (s2 >= run->edge && s2 <= run->now + run->b);
+    int64_t window_us = view->constants.log.window_us;
+    return view->used == 0 || (view->extra >= view->now - window_us && view->extra <= view->now + window_us);
 }
 
 #define WINDOW_PARTS                                                                                                   \
     .kind = STATE_STRING, .is_compat = true, .prepare = fixed_window_prepare, .view = fixed_window_view,               \
-    .plausible = count_plausible, .room = fixed_window_room, .charge = fixed_window_charge,                            \
-    .store = fixed_window_store, .answer = fixed_window_answer, .expires = fixed_window_expires,                       \
-    .describe = fixed_window_describe
+    .plausible = count_plausible, .save = fixed_window_save, .reset_ms = fixed_window_reset_ms,                        \
+    .retry_ms = fixed_window_retry_ms, .describe = fixed_window_describe
 
 #define FIRST_HIT_PARTS                                                                                                \
     .kind = STATE_STRING, .is_compat = true, .has_s2 = true, .prepare = first_hit_prepare, .view = first_hit_view,     \
-    .plausible = first_hit_plausible, .room = first_hit_room, .answer = first_hit_answer,                              \
-    .expires = first_hit_expires, .describe = first_hit_describe
+    .plausible = first_hit_plausible, .reset_ms = first_hit_reset_ms, .retry_ms = first_hit_retry_ms,                  \
+    .describe = first_hit_describe
 
 #define LOG_PARTS                                                                                                      \
-    .kind = STATE_OTHER, .is_compat = true, .has_s2 = true, .has_wait = true, .prepare = prepare_log,                  \
-    .view = sliding_log_view, .plausible = log_plausible, .room = sliding_log_room, .charge = sliding_log_charge,      \
-    .wait = sliding_log_wait, .reserve = sliding_log_reserve, .store = sliding_log_store,                              \
-    .answer = sliding_log_answer, .expires = sliding_log_expires, .describe = sliding_log_describe
+    .kind = STATE_OTHER, .is_compat = true, .has_s2 = true, .renews = true, .has_wait = true, .prepare = prepare_log,  \
+    .view = sliding_log_view, .plausible = log_plausible, .reserve = sliding_log_reserve, .save = sliding_log_save,    \
+    .reset_ms = sliding_log_reset_ms, .retry_ms = sliding_log_retry_ms, .describe = sliding_log_describe
 
 const struct algo_ops compat_window_start_ops = {
     .name = "window-start-millis",
@@ -176,8 +168,7 @@ const struct algo_ops compat_first_hit_ops = {
     .compat_prefix = "rate_limit",
     .configure = configure_first_hit,
     .merges = true,
-    .charge = first_hit_charge,
-    .store = first_hit_store,
+    .save = first_hit_save,
     FIRST_HIT_PARTS,
 };
 
@@ -185,8 +176,7 @@ const struct algo_ops compat_endpoint_window_ops = {
     .name = "endpoint-window",
     .compat_prefix = "rate_limit",
     .configure = configure_endpoint_window,
-    .charge = endpoint_window_charge,
-    .store = endpoint_window_store,
+    .save = endpoint_window_save,
     FIRST_HIT_PARTS,
 };
 

@@ -1,5 +1,5 @@
 /*
- * concurrency.c: so many at once. Every slot taken has a lease; twin of lua/concurrency.lua.
+ * concurrency.c: so many at once. Every slot taken has a lease; C counterpart of lua/concurrency.lua.
  *
  * A slot counts while its lease ends after now. Its owner's daemon renews the lease as long as the owner is connected,
  * so a lease that ends belonged to a daemon that is gone. Only the next slot taken removes leases that have ended:
@@ -7,16 +7,18 @@
  * more is never put back. Leases that end later than a whole slot_ttl from now (the clock stepped back, or slot_ttl
  * was lowered) are shortened to that, for good.
  *
- * A check takes one slot, whose id is in run->slot; costs are 0 and 1. As owners renew, retry and reset say what holds
+ * A check takes one slot, whose id is in view->slot; costs are 0 and 1. As owners renew, retry and reset say what holds
  * if none of them did: the longest it can take.
  *
- * Constants: a limit, b slot_ttl in ms. Time in ms. s1 = leases that count now; s2 = wait * SHIFT + last: ms until a
- * slot comes free (0 while one is free) and until the last lease ends. State: leases.
+ * Constants: a limit, b slot_ttl in ms. Time in ms. used = leases that count now; extra = wait * SHIFT + last: ms until
+ * a slot comes free (0 while one is free) and until the last lease ends.
  */
 #include "limit/concurrency.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+
+#include "base/check.h"
 
 #define SHIFT      (INT64_C(1) << 26) /* above TTL_MAX_US in ms */
 #define SLOTS_MAX  INT64_C(10000)
@@ -34,107 +36,90 @@ static int configure(struct limit *limit, struct diag *diag)
         return diag_invalid(diag, FIELD_DEBT, "is not for policies with a concurrency limit; leave one of them out");
     if (limit->window_us < TTL_MIN_US || limit->window_us > TTL_MAX_US || limit->window_us % 1000 != 0)
         return diag_invalid(diag, FIELD_SLOT_TTL, "must be 1s to 12h, in whole milliseconds");
-    limit->a = limit->full = limit->limit;
+    limit->full = limit->limit;
     limit->max_cost = limit->limit > 0 ? 1 : 0;
-    limit->b = limit->window_us / 1000;
-    limit->c = limit->d = 0;
+    limit->constants = (struct constants){.slots = {.limit = limit->limit, .ttl_ms = limit->window_us / 1000}};
     return 0;
 }
 
-static void prepare(struct run *run)
+static void prepare(struct view *view)
 {
-    run->now = run->now_us / 1000;
-    run->edge = run->now + run->b; /* no lease ends later */
+    view->now = view->now_us / 1000;
+    view->edge = view->now + view->constants.slots.ttl_ms; /* no lease ends later */
+    view->start = view->constants.slots.ttl_ms;            /* how long to wait is asked before a charge only */
 }
 
-static void view(const struct run *run, struct state *raw, int64_t *ret_s1, int64_t *ret_s2, int64_t *ret_keep)
+static void view_state(struct view *view, struct state *state)
 {
-    size_t len = lease_list_len(raw->leases), live = lease_list_count_after(raw->leases, run->now);
-    bool ahead = len > 0 && lease_list_end(raw->leases, len - 1) > run->edge;
-    if (ahead) lease_list_lower(raw->leases, run->edge);
-    int64_t wait = 0, last = live > 0 ? lease_list_end(raw->leases, len - 1) - run->now : 0;
-    if (run->a > 0 && (int64_t)live >= run->a) wait = lease_list_end(raw->leases, len - (size_t)run->a) - run->now;
-    *ret_s1 = (int64_t)live;
-    *ret_s2 = wait * SHIFT + last;
-    *ret_keep = ahead ? -1 : live > 0;
+    size_t limit = (size_t)view->limit->limit, len = lease_list_len(state->leases);
+    size_t live = lease_list_count_after(state->leases, view->now);
+    view->stale = len > 0 && lease_list_end(state->leases, len - 1) > view->edge;
+    if (view->stale) lease_list_lower(state->leases, view->edge);
+    int64_t wait = 0, last = live > 0 ? lease_list_end(state->leases, len - 1) - view->now : 0;
+    if (limit > 0 && live >= limit) wait = lease_list_end(state->leases, len - limit) - view->now;
+    view->used = (int64_t)live;
+    view->extra = wait * SHIFT + last;
+    view->found = view->stale || live > 0;
 }
 
 /* More slots than there are now are taken where the limit was higher: then as many leases must end as are too many. */
-static bool plausible(const struct run *run, int64_t s1, int64_t s2)
+static bool plausible(const struct view *view)
 {
-    int64_t wait = s2 / SHIFT, last = s2 % SHIFT;
-    if (s1 == 0) return s2 == 0;
-    return last >= 1 && last <= run->b && wait <= last && (wait >= 1) == (s1 >= run->a);
+    int64_t wait = view->extra / SHIFT, last = view->extra % SHIFT;
+    if (view->used == 0) return view->extra == 0;
+    bool is_last = last >= 1 && last <= view->constants.slots.ttl_ms && wait <= last;
+    return is_last && (wait >= 1) == (view->used >= view->limit->limit);
 }
 
-static int64_t room(const struct run *run, int64_t s1, int64_t s2)
-{
-    (void)s2;
-    return run->a - s1;
-}
-
-static void charge(const struct run *run, int64_t *s1, int64_t *s2, int64_t units)
-{
-    *s1 += units;
-    *s2 = run->b; /* the new lease ends last; how long to wait is asked before a charge only */
-}
-
-static int reserve(const struct run *run, struct state *raw, int64_t units)
+static int reserve(const struct view *view, struct state *state, int64_t units)
 {
     (void)units;
-    if (lease_list_count_after(raw->leases, run->now) < lease_list_len(raw->leases)) return 0; /* one goes first */
-    return lease_list_reserve(&raw->leases);
+    if (lease_list_count_after(state->leases, view->now) < lease_list_len(state->leases)) return 0; /* one goes first */
+    return lease_list_reserve(&state->leases);
 }
 
-static int store(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep, int64_t units)
+/* It expires a whole slot_ttl after the last lease has ended: as long a late daemon may renew it. */
+static int64_t save(const struct view *view, struct state *state)
 {
-    (void)s1;
-    (void)s2;
-    (void)keep;
-    if (units == 0) return 0;
-    lease_list_drop_until(raw->leases, run->now);
-    if (lease_list_reserve(&raw->leases) < 0) return -1;
-    lease_list_insert(raw->leases, run->slot, run->edge);
-    return 0;
+    if (view->charged > 0) {
+        lease_list_drop_until(state->leases, view->now);
+        CHECK(lease_list_reserve(&state->leases) == 0);
+        lease_list_insert(state->leases, view->slot, view->edge);
+    }
+    size_t len = lease_list_len(state->leases);
+    return len == 0 ? 0 : (lease_list_end(state->leases, len - 1) + view->constants.slots.ttl_ms) * 1000;
 }
 
-static void answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, int64_t cost, int64_t waits,
-                   struct decision *ret)
+static int64_t reset_ms(const struct view *view)
+{
+    return view->extra % SHIFT;
+}
+
+static int64_t retry_ms(const struct view *view, int64_t cost)
 {
     (void)cost;
-    (void)waits;
-    ret->remaining = s1 < run->a ? run->a - s1 : 0;
-    ret->reset_after_ms = s2 % SHIFT;
-    if (!allowed) ret->retry_after_ms = s2 / SHIFT;
+    return view->extra / SHIFT;
 }
 
-static void describe(const struct run *run, int64_t s1, int64_t s2, struct state_terms *ret)
+static void describe(const struct view *view, struct state_terms *ret)
 {
-    (void)run;
-    state_say(ret, "slots", s1);
-    if (s1 > 0) state_say(ret, "last_lease_ends_in_ms", s2 % SHIFT);
+    state_say(ret, "slots", view->used);
+    if (view->used > 0) state_say(ret, "last_lease_ends_in_ms", view->extra % SHIFT);
 }
 
-/* A whole slot_ttl after the last lease has ended: as long a late daemon may renew it. */
-static int64_t expires(const struct run *run, const struct state *raw)
+bool concurrency_release(struct state *state, const char *id)
 {
-    size_t len = lease_list_len(raw->leases);
-    return len == 0 ? 0 : (lease_list_end(raw->leases, len - 1) + run->b) * 1000;
+    return lease_list_remove(state->leases, id);
 }
 
-bool concurrency_release(struct state *raw, const char *id)
+bool concurrency_renew(const struct view *view, struct state *state, const char *id)
 {
-    return lease_list_remove(raw->leases, id);
+    return lease_list_move(state->leases, id, view->edge);
 }
 
-bool concurrency_renew(const struct run *run, struct state *raw, const char *id)
+bool concurrency_is_empty(const struct state *state)
 {
-    return lease_list_move(raw->leases, id, run->edge);
-}
-
-bool concurrency_is_empty(const struct state *raw)
-{
-    return lease_list_len(raw->leases) == 0;
+    return lease_list_len(state->leases) == 0;
 }
 
 const struct algo_ops concurrency_ops = {
@@ -142,15 +127,14 @@ const struct algo_ops concurrency_ops = {
     .key_tag = "co1",
     .kind = STATE_OTHER,
     .has_s2 = true,
+    .renews = true,
     .configure = configure,
     .prepare = prepare,
-    .view = view,
+    .view = view_state,
     .plausible = plausible,
-    .room = room,
-    .charge = charge,
     .reserve = reserve,
-    .store = store,
-    .answer = answer,
-    .expires = expires,
+    .save = save,
+    .reset_ms = reset_ms,
+    .retry_ms = retry_ms,
     .describe = describe,
 };

@@ -6,14 +6,11 @@
 
 #include "limit/limit.h"
 
-void first_hit_prepare(struct run *run);
-void first_hit_view(const struct run *run, struct state *raw, int64_t *ret_s1, int64_t *ret_s2, int64_t *ret_keep);
-int64_t first_hit_room(const struct run *run, int64_t s1, int64_t s2);
-void first_hit_charge(const struct run *run, int64_t *s1, int64_t *s2, int64_t units);
-int first_hit_store(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep, int64_t units);
-void first_hit_answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, int64_t cost, int64_t wait,
-                      struct decision *ret);
-int64_t first_hit_expires(const struct run *run, const struct state *raw);
-void first_hit_describe(const struct run *run, int64_t s1, int64_t s2, struct state_terms *ret);
+void first_hit_prepare(struct view *view);
+void first_hit_view(struct view *view, struct state *state);
+int64_t first_hit_save(const struct view *view, struct state *state);
+int64_t first_hit_reset_ms(const struct view *view);
+int64_t first_hit_retry_ms(const struct view *view, int64_t cost);
+void first_hit_describe(const struct view *view, struct state_terms *ret);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * fixed_window.c: windows aligned to the epoch; twin of lua/fixed_window.lua.
+ * fixed_window.c: windows aligned to the epoch; C counterpart of lua/fixed_window.lua.
  *
  * Window number w = floor(now / window). At most `limit` units are admitted in each; the count
  * starts at 0 with the next. Bound: 2 * limit in any window of that length (around an edge). With a
@@ -9,8 +9,7 @@
  * common case; here the number stands whole. A count saturates far above any limit.
  *
  * Constants: a limit, b window in ms, c 0 or b - phase (so that nothing is negative; w is one higher
- * then), d 1 = denied requests are counted. s1 = count; s2 is not used.
- * State: v[0] w, v[1] count. edge = end of the present window in ms.
+ * then), d 1 = denied requests are counted. used = count.
  */
 #include "limit/fixed_window.h"
 
@@ -23,115 +22,70 @@ static int configure(struct limit *limit, struct diag *diag)
         return diag_invalid(diag, FIELD_BURST, "is not for windows; leave it out, or use token_bucket");
     if (limit->window_us % 1000 != 0)
         return diag_invalid(diag, FIELD_WINDOW, "must be whole milliseconds; write e.g. 1ms");
-    limit->a = limit->full = limit->max_cost = limit->limit;
-    limit->b = limit->window_us / 1000;
-    limit->c = 0;
-    limit->d = limit->count_denied;
+    limit->full = limit->max_cost = limit->limit;
+    limit->constants = (struct constants){.window = {limit->limit, limit->window_us / 1000, 0, limit->count_denied}};
     return 0;
 }
 
-static int64_t number(const struct run *run)
+void fixed_window_prepare(struct view *view)
 {
-    return (run->now + run->c) / run->b;
+    int64_t window_ms = view->constants.window.window_ms, offset_ms = view->constants.window.offset_ms;
+    view->now = view->now_us / 1000;
+    view->number = (view->now + offset_ms) / window_ms;
+    view->edge = (view->number + 1) * window_ms - offset_ms;
+    view->since_us = (view->edge - window_ms) * 1000;
 }
 
-static int64_t end_of(const struct run *run, int64_t window)
+void fixed_window_view(struct view *view, struct state *state)
 {
-    return (window + 1) * run->b - run->c;
+    bool is_present = state->window.number == view->number;
+    view->used = is_present ? state->window.count : 0;
+    view->stale = state->window.number > view->number;
+    view->found = is_present || view->stale;
 }
 
-void fixed_window_prepare(struct run *run)
+static bool plausible(const struct view *view)
 {
-    run->now = run->now_us / 1000;
-    run->edge = end_of(run, number(run));
+    return view->used < INT64_C(1) << COUNT_BITS;
 }
 
-void fixed_window_view(const struct run *run, struct state *raw, int64_t *ret_s1, int64_t *ret_s2, int64_t *ret_keep)
+int64_t fixed_window_save(const struct view *view, struct state *state)
 {
-    int64_t window = number(run);
-    *ret_s1 = raw->v[0] == window ? raw->v[1] : 0;
-    *ret_s2 = 0;
-    *ret_keep = raw->v[0] > window ? -1 : raw->v[0] == window;
+    state->window.number = view->number;
+    state->window.count = view->used < COUNT_MAX ? view->used : COUNT_MAX;
+    return view->edge * 1000;
 }
 
-static bool plausible(const struct run *run, int64_t s1, int64_t s2)
+int64_t fixed_window_reset_ms(const struct view *view)
 {
-    (void)run;
-    (void)s2;
-    return s1 < INT64_C(1) << COUNT_BITS;
+    return view->used > 0 ? view->edge - view->now : 0;
 }
 
-int64_t fixed_window_room(const struct run *run, int64_t s1, int64_t s2)
+int64_t fixed_window_retry_ms(const struct view *view, int64_t cost)
 {
-    (void)s2;
-    return run->a - s1;
-}
-
-void fixed_window_charge(const struct run *run, int64_t *s1, int64_t *s2, int64_t units)
-{
-    (void)run;
-    (void)s2;
-    *s1 = units < COUNT_MAX - *s1 ? *s1 + units : COUNT_MAX;
-}
-
-int fixed_window_store(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep, int64_t units)
-{
-    (void)keep;
-    fixed_window_charge(run, &s1, &s2, units);
-    raw->v[0] = number(run);
-    raw->v[1] = s1;
-    return 0;
-}
-
-void fixed_window_answer(const struct run *run, int64_t s1, int64_t s2, bool allowed, int64_t cost, int64_t wait,
-                         struct decision *ret)
-{
-    (void)s2;
     (void)cost;
-    (void)wait;
-    ret->remaining = s1 < run->a ? run->a - s1 : 0;
-    ret->reset_after_ms = s1 > 0 ? run->edge - run->now : 0;
-    if (!allowed) ret->retry_after_ms = run->edge - run->now;
+    return view->edge - view->now;
 }
 
-void fixed_window_describe(const struct run *run, int64_t s1, int64_t s2, struct state_terms *ret)
+void fixed_window_describe(const struct view *view, struct state_terms *ret)
 {
-    (void)s2;
-    state_say(ret, "count", s1);
-    state_say(ret, "window_ends_in_ms", run->edge - run->now);
-}
-
-static int64_t refund(const struct run *run, struct state *raw, int64_t *s1, int64_t *s2, int64_t units,
-                      int64_t made_us)
-{
-    (void)raw;
-    (void)s2;
-    if (made_us / 1000 < run->edge - run->b) return 0; /* of a window that is over */
-    int64_t back = units < *s1 ? units : *s1;
-    *s1 -= back;
-    return back;
-}
-
-int64_t fixed_window_expires(const struct run *run, const struct state *raw)
-{
-    return end_of(run, raw->v[0]) * 1000;
+    state_say(ret, "count", view->used);
+    state_say(ret, "window_ends_in_ms", view->edge - view->now);
 }
 
 const struct algo_ops fixed_window_ops = {
     .name = "fixed_window",
     .key_tag = "fw1",
     .kind = STATE_STRING,
+    .refunds = true,
     .merges = true,
     .plain = true,
     .configure = configure,
     .prepare = fixed_window_prepare,
     .view = fixed_window_view,
     .plausible = plausible,
-    .room = fixed_window_room,
-    .charge = fixed_window_charge,
-    .store = fixed_window_store,
-    .answer = fixed_window_answer,
-    .expires = fixed_window_expires,
+    .save = fixed_window_save,
+    .reset_ms = fixed_window_reset_ms,
+    .retry_ms = fixed_window_retry_ms,
     .describe = fixed_window_describe,
-    .refund = refund,
 };

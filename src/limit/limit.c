@@ -71,6 +71,7 @@ static int set_key_head(struct limit *limit, const char *compat_prefix, struct d
         return diag_invalid(diag, FIELD_KEY_PREFIX, "is too long; write at most %d bytes", KEY_HEAD_MAX - 2);
 
     limit->key_head_len = (uint16_t)len;
+    limit->head_hash = hash_stable(HASH_STABLE_START + limit->algo, limit->key_head, limit->key_head_len);
     return 0;
 }
 
@@ -94,86 +95,108 @@ int64_t limit_phase(const struct limit *limit, struct slice key)
 {
     if (!limit->phase) return 0;
     uint64_t hash = hash_stable(HASH_STABLE_START, limit->key_head, limit->key_head_len);
-    return (int64_t)(hash_stable(hash, key.data, key.len) % (uint64_t)limit->b);
+    return (int64_t)(hash_stable(hash, key.data, key.len) % (uint64_t)limit->constants.window.window_ms);
 }
 
 void limit_constants(struct constants *ret, const struct limit *limit, int64_t phase_ms, int64_t max_wait_us,
                      int64_t wall_us)
 {
-    *ret = (struct constants){.a = limit->a, .b = limit->b, .c = limit->c, .d = limit->d};
-    ret->c -= (limit->max_wait_us - max_wait_us) * limit->a; /* only buckets have a wait: see bucket.c */
-    if (phase_ms > 0) ret->c = limit->b - phase_ms;          /* only fixed windows have a phase: see fixed_window.c */
+    *ret = limit->constants;
+    if (max_wait_us < limit->max_wait_us)
+        ret->bucket.admitted -= (limit->max_wait_us - max_wait_us) * ret->bucket.tokens;
+    if (phase_ms > 0) ret->window.offset_ms = ret->window.window_ms - phase_ms;
     if (limit_ops(limit)->constants != NULL) limit_ops(limit)->constants(limit, wall_us, ret);
 }
 
-void limit_run(struct run *run, const struct limit *limit, const struct constants *constants, int64_t now_us)
+/* But for the constants. */
+static void start(struct view *view, const struct limit *limit, int64_t now_us)
 {
-    *run = (struct run){
-        .limit = limit,
-        .now_us = now_us,
-        .now = now_us,
-        .a = constants->a,
-        .b = constants->b,
-        .c = constants->c,
-        .d = constants->d,
+    *view = (struct view){.limit = limit, .now_us = now_us, .now = now_us, .step = 1, .capacity = limit->limit};
+}
+
+void limit_at(struct view *view, const struct limit *limit, const struct constants *constants, int64_t now_us)
+{
+    start(view, limit, now_us);
+    view->constants = *constants;
+    limit_ops(limit)->prepare(view);
+}
+
+void limit_here(struct view *view, const struct limit *limit, struct slice key, int64_t max_wait_us, int64_t now_us)
+{
+    start(view, limit, now_us);
+    limit_constants(&view->constants, limit, limit_phase(limit, key), max_wait_us, now_us);
+    limit_ops(limit)->prepare(view);
+}
+
+/* For what was in the view before, too. */
+static void begin(struct view *view)
+{
+    view->charged = 0;
+    if (limit_ops(view->limit)->capacity != NULL) view->capacity = limit_ops(view->limit)->capacity(view);
+}
+
+void limit_view(struct view *view, struct state *state)
+{
+    view->state = state;
+    limit_ops(view->limit)->view(view, state);
+    begin(view);
+}
+
+void limit_report(struct view *view, int64_t used, int64_t extra, int64_t wait_us)
+{
+    view->state = NULL;
+    view->used = used;
+    view->extra = extra;
+    view->wait_us = wait_us;
+    begin(view);
+}
+
+int64_t limit_fits_used(const struct view *view)
+{
+    int64_t most = view->capacity + limit_debt(view->limit) * view->step;
+    return view->used < most ? (most - view->used) / view->step : 0;
+}
+
+/* A unit that is partly back already counts as one: what is answered is by how much `remaining` rises. */
+int64_t limit_refund(struct view *view, struct state *state, int64_t units, int64_t charged_us)
+{
+    const struct algo_ops *ops = limit_ops(view->limit);
+    if (ops->refund != NULL) return ops->refund(view, state, units, charged_us);
+    if (charged_us < view->since_us) return 0;
+    int64_t most = div_up(view->used, view->step), back = units < most ? units : most;
+    view->used = view->used > back * view->step ? view->used - back * view->step : 0;
+    if (view->used == 0 && view->start != 0) view->extra = 0; /* without a unit no window runs */
+    return back;
+}
+
+void limit_answer(const struct view *view, int64_t granted, struct decision *ret)
+{
+    const struct algo_ops *ops = limit_ops(view->limit);
+    *ret = (struct decision){
+        .allowed = true,
+        .limit = view->limit->full,
+        .remaining = limit_remaining(view),
+        .reset_after_ms = ops->reset_ms(view),
+        .delay_ms = ops->delay_ms != NULL ? ops->delay_ms(view) : 0,
+        .granted = granted,
     };
-    limit_ops(limit)->prepare(run);
 }
 
-void limit_run_here(struct run *run, const struct limit *limit, struct slice key, int64_t max_wait_us, int64_t now_us)
+int64_t limit_decide(struct view *view, int64_t cost, bool fits, bool admitted, struct decision *ret)
 {
-    struct constants constants;
-    limit_constants(&constants, limit, limit_phase(limit, key), max_wait_us, now_us);
-    limit_run(run, limit, &constants, now_us);
-}
-
-int64_t limit_fit(int64_t room, int64_t cost, int64_t k)
-{
-    if (cost == 0) return k;
-    if (room < cost) return 0;
-    int64_t fit = room / cost;
-    return fit < k ? fit : k;
-}
-
-int64_t limit_fits(const struct run *run, int64_t s1, int64_t s2, int64_t cost, int64_t k)
-{
-    if (cost > run->limit->full) return 0;
-    return limit_fit(limit_ops(run->limit)->room(run, s1, s2), cost, k);
-}
-
-int64_t limit_fits_used(const struct run *run, int64_t s1, int64_t s2)
-{
-    int64_t fits = limit_ops(run->limit)->room(run, s1, s2) + limit_debt(run->limit);
-    return fits > 0 ? fits : 0;
-}
-
-int64_t limit_decide(const struct run *run, int64_t *s1, int64_t *s2, int64_t cost, bool admitted, int64_t wait,
-                     struct decision *ret)
-{
-    const struct limit *limit = run->limit;
-    const struct algo_ops *ops = limit_ops(limit);
-    bool allowed = limit_fits(run, *s1, *s2, cost, 1) > 0;
-    CHECK(allowed || !admitted);
+    const struct limit *limit = view->limit;
+    CHECK(fits || !admitted);
     int64_t units = admitted || limit->count_denied ? cost : 0;
-    if (units > 0) ops->charge(run, s1, s2, units);
-    bool open = allowed; /* what another limit denied may have filled this one: then it stands in the way next time */
-    if (allowed && !admitted && units > 0) open = limit_fits(run, *s1, *s2, cost, 1) > 0;
-    *ret = (struct decision){.allowed = allowed, .limit = limit->full, .granted = admitted ? cost : 0};
-    ops->answer(run, *s1, *s2, open, cost, wait, ret);
-    if (!admitted) ret->delay_ms = 0;
-    if (ret->remaining < 0) ret->remaining = 0; /* a state that says more than the limit holds */
-    if (!allowed && cost > limit->full) ret->retry_after_ms = RETRY_NEVER;
-    return units;
-}
+    if (units > 0) limit_charge(view, units);
+    limit_answer(view, admitted ? cost : 0, ret);
+    if (admitted) return units;
 
-void limit_answer_again(const struct run *run, int64_t s1, int64_t s2, int64_t charged, int64_t granted,
-                        struct decision *ret)
-{
-    const struct algo_ops *ops = limit_ops(run->limit);
-    if (charged > 0) ops->charge(run, &s1, &s2, charged);
-    *ret = (struct decision){.allowed = true, .limit = run->limit->full, .granted = granted};
-    ops->answer(run, s1, s2, true, granted, 0, ret);
-    if (ret->remaining < 0) ret->remaining = 0;
+    ret->allowed = fits;
+    ret->delay_ms = 0;
+    /* what another limit denied may have filled this one: then it stands in the way next time */
+    bool passes_next = fits && (units == 0 || limit_fits(view, cost, 1) > 0);
+    if (!passes_next) ret->retry_after_ms = cost > limit->full ? RETRY_NEVER : limit_ops(limit)->retry_ms(view, cost);
+    return units;
 }
 
 void state_fini(struct state *state)

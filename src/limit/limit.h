@@ -1,12 +1,17 @@
 /*
  * limit.h: one limit of a policy, and what every algorithm must offer.
  *
- * An algorithm is one row of algo.def, one C file here, and one Lua file of the same name in
- * lua/. Both sides speak of the same four things: a *run* (the limit's constants at one `now`), a
- * *state* as of now reduced to two integers s1 and s2, the *room* (units that may still be
- * charged: one integer), and the *charge*. The store that owns the state (Redis through the
- * script, or memory) reads and writes it; the answer to the client is derived here, from s1 and
- * s2, for every store alike.
+ * An algorithm is one row of algo.def, one C file here, and one Lua file of the same name in lua/. Both halves have the
+ * same parts: `prepare` (a limit at one time), `view` (a key's state as of then) and `save`. A view says how much is
+ * `used` of a `capacity`, and what a unit takes; all else follows from that, here as in lua/batch.lua:
+ *
+ *   available   floor((capacity - used) / step)
+ *   charge      used = used + units * step
+ *   give back   what was charged since the state began: at most ceil(used / step) units; used stays at 0 or above
+ *
+ * The memory store views its own states. Redis' replies report what the script saw. Either way limit_decide() makes the
+ * answer of the view. An algorithm adds only what is its own: how its state is read and written, and its answers in
+ * time.
  *
  * Source of the definitions: lua/ALGORITHMS.md and the comments at the
  * head of each algorithm's file. Integers only; every product stays below 2^53 (limit_prepare
@@ -38,6 +43,36 @@ enum algo {
     N_ALGOS
 };
 
+/*
+ * An algorithm's parameters, by its own names; its file says what they mean. On the script's wire they are four
+ * integers, a to d, so every struct here has them in that order.
+ */
+struct constants {
+    union {
+        struct {
+            int64_t a, b, c, d;
+        };
+        struct {
+            int64_t tokens, per_us, admitted, highest;
+        } bucket;
+        struct {
+            int64_t limit, window_ms, offset_ms, counts_denied;
+        } window; /* fixed_window, first_hit, compat */
+        struct {
+            int64_t limit, window_us, none, counts_denied;
+        } log;
+        struct {
+            int64_t limit, window_ms, count_max, none;
+        } counter;
+        struct {
+            int64_t limit, begin_ms, end_ms, next_ms;
+        } calendar;
+        struct {
+            int64_t limit, ttl_ms, none[2];
+        } slots;
+    };
+};
+
 struct policy;
 struct calendar;
 
@@ -60,36 +95,60 @@ struct limit {
     /* Set by limit_prepare(): */
     int64_t full;                /* what a fresh key admits at once: burst, or limit */
     int64_t max_cost;            /* one check may not charge more (a larger cost that is still <= full is BAD_COST) */
-    int64_t a, b, c, d;          /* of the script's run header, as the algorithm's file says; see struct constants */
+    struct constants constants;  /* see limit_constants() */
+    uint64_t head_hash;          /* hash_stable() of algorithm and key_head */
     char key_head[KEY_HEAD_MAX]; /* what stands before the client's key in the store's key, e.g. "fw1:login/day:";
                                     compat: the foreign prefix with its colon */
     uint16_t key_head_len;
 };
 
-/*
- * The constants of a run: what the script is told of a limit before it looks at its own clock. They are a run's, not
- * the limit's, because some follow from the checks (the wait they bring, their key's phase) and some from the time
- * (a calendar's edges). Whoever sends them to the script replays with the same ones.
- */
-struct constants {
-    int64_t a, b, c, d;
-};
-
-/* A limit's constants at one instant. What the fields mean is the algorithm's own business. */
-struct run {
-    const struct limit *limit;
-    int64_t now_us; /* of the store */
-    int64_t now;    /* in the algorithm's own unit: us, or ms */
-    int64_t a, b, c, d;
-    int64_t edge;     /* windows: id or end of the present one */
-    const char *slot; /* concurrency: the id of the slot that store() takes; else NULL */
-};
-
 /* A state in memory: what the script keeps in a Redis value. Zeroed = fresh. */
 struct state {
-    int64_t v[3];
+    union {
+        struct {
+            int64_t tat_us, rest;
+        } bucket;
+        struct {
+            int64_t number, count;
+        } window;
+        struct {
+            int64_t count, end_ms;
+        } span; /* first_hit, calendar_window */
+        struct {
+            int64_t number, previous, count;
+        } counter;
+    };
     struct time_ring *log;     /* owned; logs only; see time_ring.h */
     struct lease_list *leases; /* owned; concurrency only; see lease_list.h */
+};
+
+/* A limit at one time, and a key's state as of then. */
+struct view {
+    const struct limit *limit;
+    struct constants constants;
+    int64_t now_us; /* of the store */
+
+    /* Set by prepare: */
+    int64_t now;      /* in the algorithm's own unit: us (as limit_at() sets it) or ms */
+    int64_t number;   /* windows: of the present one */
+    int64_t edge;     /* windows: when the present one ends */
+    int64_t step;     /* what a unit adds to `used`; 1 */
+    int64_t queue;    /* leaky_bucket: so much of the capacity is admitted with a delay */
+    int64_t start;    /* what `extra` becomes with a charge; 0: it stays */
+    int64_t capacity; /* up to which `used` may rise; the limit */
+    int64_t since_us; /* what was charged before is over and cannot be given back; 0 */
+
+    /* The state, set by view or reported by a server: */
+    int64_t used;              /* s1 where it is sent or remembered */
+    int64_t extra;             /* s2: a second integer, of some algorithms */
+    int64_t wait_us;           /* logs, reported: until a check that is denied now would pass */
+    const struct state *state; /* what was viewed; NULL: reported */
+    bool found;                /* there is a state */
+    bool stale; /* it is ahead of the clock and was clamped: save it even where nothing is charged (a denial, a peek),
+                   or every later answer would repeat the clamp until the clock has caught up */
+
+    int64_t charged;  /* units since then */
+    const char *slot; /* concurrency: the id of the slot that save() takes; else NULL */
 };
 
 /* A state for people: numbers by name, none of them an absolute time. */
@@ -108,49 +167,49 @@ struct algo_ops {
     const char *key_tag; /* algorithm and format in the key, e.g. "fw1"; NULL for compat */
     enum state_kind kind;
     bool is_compat;
-    bool has_s2;   /* the script replies s2 too */
-    bool has_wait; /* a denial's retry needs more than s1 and s2 (logs) */
-    bool plain;    /* the script has a way of its own for one item per key, without MGET */
-    bool merges;   /* equal checks of one key may be decided as one; never where limit->count_denied */
-    /* Check what cannot be counted exactly, and set full, max_cost, a, b, c, d. 0, or -1 with `diag` filled. */
-    int (*configure)(struct limit *limit, struct diag *diag);
-    /* Those of `ret` that follow from the host's clock. NULL where none does. */
-    void (*constants)(const struct limit *limit, int64_t wall_us, struct constants *ret);
-    void (*prepare)(struct run *run); /* from run->limit and run->now_us */
-    /* The state as of now; keep: 1 = stands, 0 = fresh, -1 = clamped: store() must follow even where nothing is
-     * charged (a denial, a peek), or every later answer would repeat the clamp until the clock has caught up. */
-    void (*view)(const struct run *run, struct state *raw, int64_t *ret_s1, int64_t *ret_s2, int64_t *ret_keep);
-    /* May a server that works say these of a state, as view (or refund) leaves them at the run's now? What its clocks,
-     * other settings or other daemons have left is all view's to clamp; what is false here makes answers that nobody
-     * can act upon, such as a denial without a wait. Both are 0 to 2^53. */
-    bool (*plausible)(const struct run *run, int64_t s1, int64_t s2);
-    int64_t (*room)(const struct run *run, int64_t s1, int64_t s2); /* units that may be charged; may be <= 0 */
-    /* s1, s2 after `units` were charged. */
-    void (*charge)(const struct run *run, int64_t *s1, int64_t *s2, int64_t units);
-    /* Logs: microseconds until a check of `cost` that is denied now would be admitted, s1 units being live (those
-     * charged since `raw` was viewed included; the denied cost itself not, counted or not). NULL where has_wait is
-     * false. */
-    int64_t (*wait)(const struct run *run, const struct state *raw, int64_t s1, int64_t cost);
-    /* Logs: room for that many units more, so that store() cannot fail. 0, or -1 without memory. NULL where store()
-     * never fails. */
-    int (*reserve)(const struct run *run, struct state *raw, int64_t units);
-    /* Write the state after `units` were charged to what view returned. 0, or -1 without memory. */
-    int (*store)(const struct run *run, struct state *raw, int64_t s1, int64_t s2, int64_t keep, int64_t units);
-    /* What is left when as much as possible of `units`, charged at `made_us`, is given back: s1 and s2, to be written
-     * by store() with 0 units; of a log the times in `raw` go here. Returns how many units that is. NULL: not for this
-     * algorithm. */
-    int64_t (*refund)(const struct run *run, struct state *raw, int64_t *s1, int64_t *s2, int64_t units,
-                      int64_t made_us);
-    /* remaining, reset_after_ms and, when !allowed, retry_after_ms of a state (after the charge, if any). */
-    void (*answer)(const struct run *run, int64_t s1, int64_t s2, bool allowed, int64_t cost, int64_t wait,
-                   struct decision *ret);
-    /* When the state equals fresh again, in us since the epoch: memory's expiry. */
-    int64_t (*expires)(const struct run *run, const struct state *raw);
-    /* What s1 and s2 say at the run's now; as view gives them, before any charge. */
-    void (*describe)(const struct run *run, int64_t s1, int64_t s2, struct state_terms *ret);
-    /* Compat: what the key in Redis ends in, after the client's, in WINDOW_NAME_MAX bytes; NULL where in nothing. */
-    void (*name_window)(const struct run *run, char *out);
+    bool has_s2;               /* `extra` is used */
+    bool renews;               /* every charge sets `extra` to `start`; else only one that finds it 0 */
+    bool has_wait;             /* a denial's retry needs more than the view (logs) */
+    bool refunds;              /* units can be given back */
+    bool plain;                /* the script has a way of its own for one item per key, without MGET */
+    bool merges;               /* equal checks of one key may be decided as one; never where limit->count_denied */
     const char *compat_prefix; /* compat: the foreign keys' prefix without its last colon; else NULL */
+
+    /* Check what cannot be counted exactly, and set full, max_cost, constants. 0, or -1 with `diag` filled. */
+    int (*configure)(struct limit *limit, struct diag *diag);
+    /* The view's second part, from its first. */
+    void (*prepare)(struct view *view);
+    /* The third part, from a state in memory, whose times ahead of now become now. */
+    void (*view)(struct view *view, struct state *state);
+    /* May a server that works report this state, as view (or refund) leaves it? What its clocks, other settings or
+     * other daemons have left is all view's to clamp; what is false here makes answers that nobody can act upon, such
+     * as a denial without a wait. used and extra are 0 to 2^53. */
+    bool (*plausible)(const struct view *view);
+    /* Write the state, with what was charged. It cannot fail after reserve(). Returns when the state equals fresh
+     * again, in us since the epoch: memory's expiry. */
+    int64_t (*save)(const struct view *view, struct state *state);
+    /* Until the limit is whole again without further traffic. */
+    int64_t (*reset_ms)(const struct view *view);
+    /* Until a check of `cost`, at most `full`, that does not pass now would pass; what it was charged is in the view.
+     */
+    int64_t (*retry_ms)(const struct view *view, int64_t cost);
+    /* What used and extra mean, before any charge. */
+    void (*describe)(const struct view *view, struct state_terms *ret);
+
+    /* NULL where an algorithm needs none: */
+
+    /* Those constants that follow from the host's clock. */
+    void (*constants)(const struct limit *limit, int64_t wall_us, struct constants *ret);
+    /* Where it depends on `extra`. */
+    int64_t (*capacity)(const struct view *view);
+    /* How long to wait for what was admitted into the queue. */
+    int64_t (*delay_ms)(const struct view *view);
+    /* Lists: make space for so many units more. 0, or -1 without memory. */
+    int (*reserve)(const struct view *view, struct state *state, int64_t units);
+    /* Lists: limit_refund() of theirs; what it gives back goes from `state` here. */
+    int64_t (*refund)(struct view *view, struct state *state, int64_t units, int64_t charged_us);
+    /* Compat: what the key in Redis ends in, after the client's, in WINDOW_NAME_MAX bytes. */
+    void (*name_window)(const struct view *view, char *out);
 };
 
 extern const struct algo_ops *const algo_table[N_ALGOS];
@@ -182,43 +241,67 @@ int compat_of_name(const char *name);
 int limit_prepare(struct limit *limit, const char *compat_prefix, struct diag *diag);
 
 /*
- * The one sharing-out, as in lua/batch.lua: of `k` checks of `cost` units each, how
- * many of the first ones are admitted into `room`? For several limits the caller takes the smallest.
+ * The constants for checks on a key of phase_ms (see limit_phase) that wait at most max_wait_us, as seen by a host
+ * whose clock says wall_us: a guess of the store's, which is the one that counts. They are not the limit's alone,
+ * because some follow from the checks (the wait they bring, their key's phase) and some from the time (a calendar's
+ * edges). Who sends them to the script views its reply with the same ones.
  */
-int64_t limit_fit(int64_t room, int64_t cost, int64_t k);
-/* The same of a state: room is what it has, and a cost above the limit's capacity never fits, even where there is room
- * (a bucket that lets wait). */
-int64_t limit_fits(const struct run *run, int64_t s1, int64_t s2, int64_t cost, int64_t k);
-
-/* How many units, already used, may be charged to a state whatever a check would be told: what fits, and the limit's
- * debt. At least 0. */
-int64_t limit_fits_used(const struct run *run, int64_t s1, int64_t s2);
-
-/*
- * Decide one check on one state already viewed: charges s1/s2 where allowed (or counted), fills `ret` but
- * for source, reason and version, and returns the units charged. `wait` is what the store said (logs, denied).
- * A cost of 0 charges nothing and is allowed. `admitted` is the verdict of all the check's limits together: it says
- * what is charged; ret->allowed is this limit's own verdict. A limit that would have allowed, but has counted what
- * another one denied, says in retry_after_ms how long it stands in the way itself now. For a peek, pass copies of s1
- * and s2 and store nothing.
- */
-int64_t limit_decide(const struct run *run, int64_t *s1, int64_t *s2, int64_t cost, bool admitted, int64_t wait,
-                     struct decision *ret);
-
-/* The answer that was given when `granted` units were charged to s1 and s2: allowed, whatever the limit says by now.
- * Where those are a later state, which holds the charge already, `charged` is 0. */
-void limit_answer_again(const struct run *run, int64_t s1, int64_t s2, int64_t charged, int64_t granted,
-                        struct decision *ret);
-
-/* The constants for checks on a key of phase_ms (see limit_phase) that wait at most max_wait_us, as seen by a host
- * whose clock says wall_us: a guess of the store's, which is the one that counts. */
 void limit_constants(struct constants *ret, const struct limit *limit, int64_t phase_ms, int64_t max_wait_us,
                      int64_t wall_us);
 
-/* Fill `run` for `limit` at `now_us`, the store's time. */
-void limit_run(struct run *run, const struct limit *limit, const struct constants *constants, int64_t now_us);
+/* `limit` at now_us, the store's time; no state is in the view yet. */
+void limit_at(struct view *view, const struct limit *limit, const struct constants *constants, int64_t now_us);
 /* The same where the store's clock is the host's own. */
-void limit_run_here(struct run *run, const struct limit *limit, struct slice key, int64_t max_wait_us, int64_t now_us);
+void limit_here(struct view *view, const struct limit *limit, struct slice key, int64_t max_wait_us, int64_t now_us);
+
+/* A state in memory, which stays where it is as long as the view is used. */
+void limit_view(struct view *view, struct state *state);
+/* A state that a server has reported. wait_us: what a denial's retry needs, where the algorithm has_wait. */
+void limit_report(struct view *view, int64_t used, int64_t extra, int64_t wait_us);
+
+/* Units that a check could be charged now, without a delay; at least 0. */
+static inline int64_t limit_remaining(const struct view *view)
+{
+    int64_t available = view->capacity - view->queue - view->used;
+    return available > 0 ? available / view->step : 0;
+}
+
+/* Of `k` checks of `cost` units each, how many of the first ones are admitted? A cost above the limit's capacity never
+ * is, even where a bucket that lets wait could take it. For several limits the caller takes the smallest. */
+static inline int64_t limit_fits(const struct view *view, int64_t cost, int64_t k)
+{
+    if (cost == 0) return k;
+    if (cost > view->limit->full || view->used + cost * view->step > view->capacity) return 0;
+    if (k <= 1) return k;
+    int64_t fit = (view->capacity - view->used) / (cost * view->step);
+    return fit < k ? fit : k;
+}
+
+/* How many units, already used, may be charged whatever a check would be told: what fits, and the limit's debt. */
+int64_t limit_fits_used(const struct view *view);
+
+static inline void limit_charge(struct view *view, int64_t units)
+{
+    view->used += units * view->step;
+    view->charged += units;
+    if (view->start != 0 && (view->extra == 0 || limit_ops(view->limit)->renews)) view->extra = view->start;
+}
+
+/* Give back as much as possible of `units` that were charged at charged_us; `state` is the viewed one. Returns how many
+ * units that is. */
+int64_t limit_refund(struct view *view, struct state *state, int64_t units, int64_t charged_us);
+
+/*
+ * Decide one check: charges the view where it is admitted (or denied and counted), fills `ret` but for source, reason
+ * and version, and returns the units charged. A cost of 0 charges nothing and is allowed. `fits`: limit_fits() has
+ * admitted one such check; it is this limit's own verdict, and becomes ret->allowed. `admitted` is the verdict of all
+ * the check's limits together, which decides what is charged. A limit that would have allowed, but has counted what
+ * another one denied, gives in retry_after_ms how long it stands in the way itself now. After a peek, forget the view.
+ */
+int64_t limit_decide(struct view *view, int64_t cost, bool fits, bool admitted, struct decision *ret);
+
+/* The answer to who was charged `granted` units, which the view holds: allowed, whatever the limit says by now. */
+void limit_answer(const struct view *view, int64_t granted, struct decision *ret);
 
 /* How far the windows of `key` begin behind multiples of their length; 0 but with `phase`. Equal in every daemon. */
 int64_t limit_phase(const struct limit *limit, struct slice key);

@@ -174,7 +174,7 @@ static void complete(struct policy *policy, key_parts common)
 static bool can_reserve(const struct policy *policy)
 {
     for (uint16_t i = 0; i < policy->n_limits; i++)
-        if (limit_ops(&policy->limits[i])->refund == NULL || policy->limits[i].max_wait_us > 0) return false;
+        if (!limit_ops(&policy->limits[i])->refunds || policy->limits[i].max_wait_us > 0) return false;
     return !policy->is_candidate;
 }
 

@@ -15,9 +15,10 @@ static const struct op_member *member_of(const struct check *check, const struct
     return NULL;
 }
 
-static void run_of(struct run *run, const struct check *check, const struct op_member *member)
+static void view_of(struct view *view, const struct check *check, const struct op_member *member)
 {
-    limit_run_here(run, member->limit, member->key, member->max_wait_us, check->op.now_us);
+    limit_here(view, member->limit, member->key, member->max_wait_us, check->op.now_us);
+    limit_report(view, member->seen1, member->seen2, 0);
 }
 
 static void pack_own_decision(struct packer *packer, const struct decision *decision)
@@ -58,11 +59,11 @@ static void pack_keys(struct packer *packer, const struct check *check, const ch
     pack_text(packer, "store_keys");
     pack_array(packer, check->op.n_members);
     for (uint16_t i = 0; i < check->op.n_members; i++) {
-        struct run run;
+        struct view view;
         struct store_key_room room;
         struct slice pieces[STORE_KEY_PIECES];
-        run_of(&run, check, &check->op.members[i]);
-        size_t n = store_key_pieces(&check->op.members[i], &run, key_prefix, &room, pieces);
+        view_of(&view, check, &check->op.members[i]);
+        size_t n = store_key_pieces(&check->op.members[i], &view, key_prefix, &room, pieces);
         (as_bin ? pack_bin_of : pack_str_of)(packer, pieces, n);
     }
 }
@@ -74,9 +75,9 @@ static void pack_states(struct packer *packer, const struct check *check)
     for (uint16_t i = 0; i < check->op.n_members; i++) {
         const struct op_member *member = &check->op.members[i];
         struct state_terms terms = {0};
-        struct run run;
-        run_of(&run, check, member);
-        limit_ops(member->limit)->describe(&run, member->seen1, member->seen2, &terms);
+        struct view view;
+        view_of(&view, check, member);
+        limit_ops(member->limit)->describe(&view, &terms);
         pack_map(packer, (uint32_t)terms.n);
         for (size_t j = 0; j < terms.n; j++) {
             pack_text(packer, terms.at[j].name);
@@ -132,11 +133,11 @@ static void write_key(const struct check *check, const struct op_member *member,
                       size_t size)
 {
     enum { LEAST = 8 }; /* for what log_escape() writes at once */
-    struct run run;
+    struct view view;
     struct store_key_room room;
     struct slice pieces[STORE_KEY_PIECES];
-    run_of(&run, check, member);
-    size_t n = store_key_pieces(member, &run, key_prefix, &room, pieces), at = 0;
+    view_of(&view, check, member);
+    size_t n = store_key_pieces(member, &view, key_prefix, &room, pieces), at = 0;
     for (size_t i = 0; i < n && size - at >= LEAST; i++) {
         log_escape(out + at, size - at, pieces[i].data, pieces[i].len);
         at += strlen(out + at);

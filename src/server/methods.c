@@ -116,9 +116,9 @@ static int run_reset(struct session *session, uint64_t msgid, struct params *par
 
 static int refuse_refund(const struct params *params, const struct policy *policy, const struct limit *only)
 {
-    bool can = only == NULL || limit_ops(only)->refund != NULL;
+    bool can = only == NULL || limit_ops(only)->refunds;
     for (uint16_t i = 0; i < policy->n_limits && only == NULL; i++)
-        can &= limit_ops(&policy->limits[i])->refund != NULL;
+        can &= limit_ops(&policy->limits[i])->refunds;
     if (can) return 0;
     return params_fail(params, ERROR_UNSUPPORTED,
                        "policy: '%s%s%s' has no units to give back one by one; reset forgets a whole key", policy->name,

@@ -59,20 +59,12 @@ static void say_limit(struct why *why, const struct limit *limit)
         say(why, "%s)", units_print_duration(window, limit->window_us));
 }
 
-/* The units of a member's limit that were free before the check. */
-static int64_t free_before(const struct op_member *member, const struct run *run)
-{
-    struct decision now;
-    int64_t s1 = member->seen1, s2 = member->seen2;
-    limit_decide(run, &s1, &s2, 0, true, 0, &now);
-    return now.remaining;
-}
-
 static void say_free(struct why *why, const struct check *check, const struct op_member *member)
 {
-    struct run run;
-    limit_run_here(&run, member->limit, member->key, member->max_wait_us, check->op.now_us);
-    int64_t is_free = free_before(member, &run);
+    struct view view; /* before the check */
+    limit_here(&view, member->limit, member->key, member->max_wait_us, check->op.now_us);
+    limit_report(&view, member->seen1, member->seen2, 0);
+    int64_t is_free = limit_remaining(&view);
     say(why, "%" PRId64 " of %" PRId64 " %s are free and this check needs %" PRId64, is_free, member->limit->full,
         has_slots(member->limit) ? "slots" : "units", check->parts->cost);
 }

@@ -46,7 +46,7 @@ struct reading {
     const int64_t *reply;
     const int64_t *at; /* what is read next */
     int64_t now_us;
-    struct run runs[BATCH_KEYS_MAX]; /* by limit */
+    struct view *views;              /* by limit; of whichever state is looked at */
     bool is_foreign[BATCH_KEYS_MAX]; /* by key */
     bool removed[BATCH_KEYS_MAX];    /* by key: answered */
 };
@@ -64,9 +64,12 @@ static int take(struct reading *reading, int64_t least, int64_t most, int64_t *r
     return 0;
 }
 
-static const struct run *run_of(const struct reading *reading, const struct batch_item *item, uint16_t i)
+/* The i-th limit of an item with the state that was seen of it; until the next one of that limit is looked at. */
+static struct view *view_of(struct reading *reading, const struct batch_item *item, uint16_t i, const struct seen *seen)
 {
-    return &reading->runs[batch_key_of(reading->batch, item, i)->limit_no];
+    struct view *view = &reading->views[batch_key_of(reading->batch, item, i)->limit_no];
+    limit_report(view, seen->s1, seen->s2, seen->wait);
+    return view;
 }
 
 static void mark_foreign(struct reading *reading, const struct batch_item *item, uint16_t i, struct tuple *tuple)
@@ -79,7 +82,7 @@ static void mark_foreign(struct reading *reading, const struct batch_item *item,
 static int take_state(struct reading *reading, const struct batch_item *item, uint16_t i, struct tuple *tuple)
 {
     struct seen *seen = &tuple->seen[i];
-    seen->s2 = 0;
+    *seen = (struct seen){0};
     if (take(reading, FOREIGN, REPLY_MAX, &seen->s1) < 0) return -1;
     if (limit_ops(item->op->members[i].limit)->has_s2 && take(reading, 0, REPLY_MAX, &seen->s2) < 0) return -1;
     if (seen->s1 == FOREIGN) mark_foreign(reading, item, i, tuple);
@@ -119,11 +122,11 @@ static int take_returned(struct reading *reading, const struct batch_item *item,
 }
 
 /* How many times the costs fit, of `most`. */
-static int64_t fit_of(const struct reading *reading, const struct batch_item *item, const struct op *op,
+static int64_t fit_of(struct reading *reading, const struct batch_item *item, const struct op *op,
                       const struct seen *seen, int64_t most)
 {
     for (uint16_t i = 0; i < op->n_members; i++)
-        most = limit_fits(run_of(reading, item, i), seen[i].s1, seen[i].s2, op->members[i].cost, most);
+        most = limit_fits(view_of(reading, item, i, &seen[i]), op->members[i].cost, most);
     return most;
 }
 
@@ -133,7 +136,6 @@ static int take_waits(struct reading *reading, const struct batch_item *item, st
     const struct op *op = item->op;
     for (uint16_t i = 0; i < op->n_members; i++) {
         const struct limit *limit = op->members[i].limit;
-        tuple->seen[i].wait = 0;
         if (!kind_is_check(item->kind) || !limit_ops(limit)->has_wait) continue;
         int64_t most = item->count > 0 ? item->count : 1;
         bool is_denied = !tuple->is_foreign && tuple->again == AGAIN_NOT && op->members[i].cost > 0 &&
@@ -145,14 +147,14 @@ static int take_waits(struct reading *reading, const struct batch_item *item, st
 
 /* What a record says of the first admission was worked out at another time, maybe by another host's clock: of that only
  * the answer is judged. */
-static void judge_states(const struct reading *reading, const struct batch_item *item, struct tuple *tuple)
+static void judge_states(struct reading *reading, const struct batch_item *item, struct tuple *tuple)
 {
     tuple->is_implausible = false;
     for (uint16_t i = 0; i < item->op->n_members && tuple->again != AGAIN_AS_THEN; i++) {
-        const struct run *run = run_of(reading, item, i);
         const struct seen *seen = &tuple->seen[i];
-        if (seen->s1 != FOREIGN && !limit_ops(run->limit)->plausible(run, seen->s1, seen->s2))
-            tuple->is_implausible = true;
+        if (seen->s1 == FOREIGN) continue;
+        const struct view *view = view_of(reading, item, i, seen);
+        if (!limit_ops(view->limit)->plausible(view)) tuple->is_implausible = true;
     }
 }
 
@@ -199,20 +201,24 @@ static int read_items(struct reading *reading)
 /* ---- the answers ---- */
 
 /* Leaves in `seen` the states after it. */
-static void answer_check(const struct reading *reading, const struct batch_item *item, struct seen *seen, struct op *op)
+static void answer_check(struct reading *reading, const struct batch_item *item, struct seen *seen, struct op *op)
 {
     int64_t fit = fit_of(reading, item, op, seen, op->at_most > 0 ? op->at_most : 1);
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
+        struct view *view = view_of(reading, item, i, &seen[i]);
         member->seen1 = seen[i].s1;
         member->seen2 = seen[i].s2;
-        limit_decide(run_of(reading, item, i), &seen[i].s1, &seen[i].s2, member->cost * (fit > 0 ? fit : 1), fit > 0,
-                     seen[i].wait, &member->decision);
+
+        int64_t cost = member->cost * (fit > 0 ? fit : 1);
+        limit_decide(view, cost, fit > 0 || limit_fits(view, cost, 1) > 0, fit > 0, &member->decision);
+        seen[i].s1 = view->used;
+        seen[i].s2 = view->extra;
     }
 }
 
 /* Those of one item one after the other, each from the state that the one before has left. */
-static void answer_plain_check(const struct reading *reading, struct batch_item *item, struct op *op)
+static void answer_plain_check(struct reading *reading, struct batch_item *item, struct op *op)
 {
     CHECK(op->n_members == 1);
     struct seen seen = {.s1 = item->s1, .s2 = item->s2, .wait = item->wait};
@@ -223,34 +229,35 @@ static void answer_plain_check(const struct reading *reading, struct batch_item 
 }
 
 /* The first answer again; a changed policy's from the states of now. */
-static void answer_again(const struct reading *reading, const struct batch_item *item, const struct tuple *tuple,
+static void answer_again(struct reading *reading, const struct batch_item *item, const struct tuple *tuple,
                          struct op *op)
 {
     for (uint16_t i = 0; i < op->n_members; i++) {
-        struct run run = *run_of(reading, item, i);
         struct op_member *member = &op->members[i];
         const struct seen *seen = &tuple->seen[i];
-        int64_t granted = seen->units, charged = 0;
+        struct view *view = view_of(reading, item, i, seen), then;
+        int64_t granted = seen->units;
         if (tuple->again == AGAIN_AS_THEN) {
             if (granted > member->limit->full) granted = member->limit->full; /* a server may say anything */
-            charged = granted;
-            limit_run_here(&run, member->limit, member->key, member->max_wait_us, tuple->again_us);
+            view = &then;
+            limit_here(view, member->limit, member->key, member->max_wait_us, tuple->again_us);
+            limit_report(view, seen->s1, seen->s2, 0);
+            if (granted > 0) limit_charge(view, granted);
         }
-        limit_answer_again(&run, seen->s1, seen->s2, charged, granted, &member->decision);
+        limit_answer(view, granted, &member->decision);
         if (member->decision.reset_after_ms < 0) op->outcome = OP_STORE_ERROR;
     }
 }
 
 /* The decision of a peek of nothing, with `units` charged. */
-static void answer_state(const struct run *run, const struct seen *seen, int64_t units, struct op_member *member)
+static void answer_state(struct view *view, int64_t units, struct op_member *member)
 {
-    int64_t s1 = seen->s1, s2 = seen->s2;
-    if (units > 0) limit_ops(run->limit)->charge(run, &s1, &s2, units);
-    limit_decide(run, &s1, &s2, 0, true, 0, &member->decision);
+    if (units > 0) limit_charge(view, units);
+    limit_answer(view, 0, &member->decision);
 }
 
 /* What was used beyond what was held is charged as far as it fits every limit. */
-static void answer_settle(const struct reading *reading, const struct batch_item *item, const struct tuple *tuple,
+static void answer_settle(struct reading *reading, const struct batch_item *item, const struct tuple *tuple,
                           struct op *op)
 {
     struct op_hold *hold = op->hold;
@@ -258,11 +265,11 @@ static void answer_settle(const struct reading *reading, const struct batch_item
     bool is_charged = tuple->settled == SETTLED_NOW || tuple->settled == SETTLED_ENDED;
     if (is_charged && hold->actual > held) units = hold->actual - held;
     for (uint16_t i = 0; i < op->n_members; i++) {
-        int64_t fits = limit_fits_used(run_of(reading, item, i), tuple->seen[i].s1, tuple->seen[i].s2);
+        int64_t fits = limit_fits_used(view_of(reading, item, i, &tuple->seen[i]));
         if (units > fits) units = fits;
     }
     for (uint16_t i = 0; i < op->n_members; i++)
-        answer_state(run_of(reading, item, i), &tuple->seen[i], units, &op->members[i]);
+        answer_state(view_of(reading, item, i, &tuple->seen[i]), units, &op->members[i]);
     hold->refunded = tuple->back;
     hold->charged = units;
     hold->ended = tuple->settled != SETTLED_NOW;
@@ -284,16 +291,20 @@ static void answer_reserve(const struct reading *reading, const struct tuple *tu
 }
 
 /* A refund's answer is a peek of nothing after it: where that was before, with the states as they were then. */
-static void answer_refund(const struct reading *reading, const struct batch_item *item, const struct tuple *tuple,
+static void answer_refund(struct reading *reading, const struct batch_item *item, const struct tuple *tuple,
                           struct op *op)
 {
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
-        struct run run = *run_of(reading, item, i);
-        if (tuple->again == AGAIN_AS_THEN)
-            limit_run_here(&run, member->limit, member->key, member->max_wait_us, tuple->again_us);
-        answer_state(&run, &tuple->seen[i], 0, member);
-        member->refunded = tuple->seen[i].units;
+        const struct seen *seen = &tuple->seen[i];
+        struct view *view = view_of(reading, item, i, seen), then;
+        if (tuple->again == AGAIN_AS_THEN) {
+            view = &then;
+            limit_here(view, member->limit, member->key, member->max_wait_us, tuple->again_us);
+            limit_report(view, seen->s1, seen->s2, 0);
+        }
+        answer_state(view, 0, member);
+        member->refunded = seen->units;
         if (member->decision.reset_after_ms < 0) op->outcome = OP_STORE_ERROR;
     }
 }
@@ -301,7 +312,7 @@ static void answer_refund(const struct reading *reading, const struct batch_item
 /* Which keys of a peek hold a foreign type? It has no key of its own that could be to blame instead. */
 static void name_foreign(struct reading *reading, const struct batch_item *item, struct op *op)
 {
-    struct tuple tuple = {0};
+    struct tuple tuple;
     CHECK(read_tuple(reading, item, &tuple) == 0); /* once more */
     for (uint16_t i = 0; i < op->n_members; i++) op->members[i].is_foreign = tuple.seen[i].s1 == FOREIGN;
 }
@@ -318,7 +329,7 @@ static void answer_op(struct reading *reading, struct batch_item *item, struct o
         answer_plain_check(reading, item, op);
         return;
     }
-    struct tuple tuple = {0};
+    struct tuple tuple;
     CHECK(read_tuple(reading, item, &tuple) == 0); /* once more */
     if (kind_is_check(item->kind) && tuple.again != AGAIN_NOT)
         answer_again(reading, item, &tuple, op);
@@ -333,7 +344,7 @@ static void answer_op(struct reading *reading, struct batch_item *item, struct o
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
         member->found = tuple.seen[i].s1 == 1; /* of a slot */
-        if (item->kind == KIND_SWEEP) answer_state(run_of(reading, item, i), &tuple.seen[i], 0, member);
+        if (item->kind == KIND_SWEEP) answer_state(view_of(reading, item, i, &tuple.seen[i]), 0, member);
     }
 }
 
@@ -388,14 +399,16 @@ int batch_replay(struct batch *batch, const int64_t *reply, size_t n, uint32_t n
         return 1;
     }
 
-    struct reading reading; /* large: its runs are written below */
+    struct view views[BATCH_KEYS_MAX];
+    struct reading reading; /* large: what is not set here is written before it is read */
     reading.batch = batch;
     reading.reply = reply;
     reading.now_us = now_us;
+    reading.views = views;
     memset(reading.is_foreign, 0, sizeof reading.is_foreign);
     memset(reading.removed, 0, sizeof reading.removed);
     for (uint32_t i = 0; i < batch->n_limits; i++)
-        limit_run(&reading.runs[i], batch->limits[i].limit, &batch->limits[i].constants, now_us);
+        limit_at(&views[i], batch->limits[i].limit, &batch->limits[i].constants, now_us);
     if (read_items(&reading) < 0) return -1;
 
     batch->now_us = now_us;

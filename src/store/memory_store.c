@@ -1,30 +1,60 @@
 /*
  * memory_store.c: an op decided on the spot, by the same steps as the script's (lua/batch.lua):
  *
- *   open     each member's state as of now, or a fresh one; members of one key share it
- *   decide   do all members fit? then each one's answer and what it is charged
- *   write    states that were charged or clamped go back into the table
+ *   open     each limit's state as of now, or a fresh one; limits of one key share it
+ *   decide   do all limits fit? then each one's answer and what it is charged
+ *   save     states that were charged or clamped go back into the table
  *
  * Everything that can fail for want of memory happens before the first state is changed.
  *
- * A check with a note that is there already gets its answer from the note alone (memory_notes.h).
+ * A check with a request id that is remembered gets its answer from the record alone (memory_notes.h).
+ *
+ * The reservations of a policy and key are an entry of the table (memory_table.h). Any op on them first gives back the
+ * units of those that have ended by the limits' now, at most TAKE_MAX at a time. A state whose flag `held` is not set
+ * has none: that is all that a check of a key without reservations looks at.
  */
-#include "store/memory_private.h"
+#include "store/memory_store.h"
 
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/counters.h"
 #include "limit/concurrency.h"
+#include "store/memory_notes.h"
+#include "store/memory_table.h"
 
 enum {
     SWEEP_PER_ADDED = 2, /* more than one, so that a table never fills with expired keys */
     SWEEP_ADDED_MAX = 4096,
-    SWEEP_PER_MS = 32,    /* beside, by the time that has passed */
-    SWEEP_STEP_MAX = 256, /* but in one turn no more */
-    SWEEP_STALE = 256,    /* looked at in one turn while forgotten keys are left */
-    EVICT_STEP = 64,      /* in one turn, after the bounds were lowered */
-    SWEEP_NOTES = 64,     /* looked at in one turn */
-    NOTES_SHARE = 4,      /* notes have this part of the bytes, and what they take is not there for states */
+    SWEEP_PER_MS = 32,    /* besides, by the time that has passed */
+    SWEEP_STEP_MAX = 256, /* but in one tick no more */
+    SWEEP_STALE = 256,    /* looked at in one tick while forgotten keys are left */
+    EVICT_STEP = 64,      /* in one tick, after the bounds were lowered */
+    SWEEP_NOTES = 64,     /* looked at in one tick */
+    NOTES_SHARE = 4,      /* records have this part of the bytes, and what they take is not there for states */
+    TAKE_MAX = 64,        /* reservations given back at a time */
+};
+
+/* One limit of the op being decided. */
+struct part {
+    struct part *first; /* the first part of its key: what follows is kept there, but for the view's limit */
+    struct memory_key key;
+    struct memory_entry *entry; /* NULL while not in the table */
+    struct state fresh;         /* stands in for the entry's */
+    struct view view;           /* with the charges so far */
+    int64_t used, extra;        /* without them */
+    int64_t units;              /* to be charged */
+};
+
+struct memory_store {
+    const struct clock *clock; /* not owned */
+    struct memory_table table;
+    struct memory_notes notes;
+    bool sweep;
+    bool counted;
+    size_t n_added;                       /* since the last sweep */
+    int64_t swept_us;                     /* CLOCK_MONOTONIC of the last sweep */
+    bool many_expired;                    /* it found many: go on in the next tick, whenever that is */
+    struct part parts[POLICY_LIMITS_MAX]; /* used within one submit only */
 };
 
 struct memory_store *memory_store_new(const struct clock *clock, const struct memory_options *options)
@@ -67,137 +97,294 @@ static void update_gauges(const struct memory_store *memory)
     counters.memory_bytes = n_bytes(memory);
 }
 
-static bool same_key(const struct op_member *a, const struct op_member *b)
-{
-    const struct limit *x = a->limit, *y = b->limit;
-    return x->algo == y->algo && x->key_head_len == y->key_head_len &&
-           memcmp(x->key_head, y->key_head, x->key_head_len) == 0 && slice_eq(a->key, b->key);
-}
-
-static struct state *state_of(struct seat *seat)
-{
-    return seat->entry != NULL ? &seat->entry->state : &seat->fresh;
-}
-
-static void open_seat(struct memory_store *memory, const struct op *op, size_t i)
-{
-    const struct op_member *member = &op->members[i];
-    struct seat *seat = &memory->seats[i];
-    seat->first = seat;
-    limit_run_here(&seat->run, member->limit, member->key, member->max_wait_us, memory->clock->wall_us);
-    seat->run.slot = op->slot;
-    for (size_t j = 0; j < i && seat->first == seat; j++)
-        if (same_key(&op->members[j], member)) seat->first = memory->seats[j].first;
-    if (seat->first != seat) return;
-    seat->entry = memory_table_find(&memory->table, member->limit, member->key);
-    seat->fresh = (struct state){0};
-    seat->units = 0;
-    if (seat->entry != NULL) seat->entry->pinned = true;
-    limit_ops(member->limit)->view(&seat->run, state_of(seat), &seat->seen1, &seat->seen2, &seat->keep);
-    seat->s1 = seat->seen1;
-    seat->s2 = seat->seen2;
-}
-
-static void open_seats(struct memory_store *memory, const struct op *op)
-{
-    for (size_t i = 0; i < op->n_members; i++) open_seat(memory, op, i);
-}
-
-void memory_open(struct memory_store *memory, const struct op *op)
-{
-    open_seats(memory, op);
-    if (memory->table.n_holds > 0 && memory_holds_take_ended(memory, op)) open_seats(memory, op);
-}
-
-static bool fits(const struct seat *seat, int64_t cost)
-{
-    return limit_fits(&seat->run, seat->first->s1, seat->first->s2, cost, 1) > 0;
-}
-
-/* How many times do all members fit, each beside the ones before it? 0 = denied. */
-static int64_t fit_of(struct memory_store *memory, const struct op *op)
-{
-    int64_t fit = op->at_most > 0 ? op->at_most : 1;
-    for (size_t i = 0; i < op->n_members; i++) {
-        struct seat *seat = &memory->seats[i], *first = seat->first;
-        int64_t cost = op->members[i].cost;
-        int64_t of_this = limit_fits(&seat->run, first->s1, first->s2, cost, fit > 0 ? fit : 1);
-        if (of_this < fit) fit = of_this;
-        if (of_this > 0 && cost > 0 && op->n_members > 1)
-            limit_ops(op->members[i].limit)->charge(&seat->run, &first->s1, &first->s2, cost);
-    }
-    for (size_t i = 0; i < op->n_members; i++) {
-        memory->seats[i].s1 = memory->seats[i].seen1;
-        memory->seats[i].s2 = memory->seats[i].seen2;
-    }
-    return fit;
-}
-
-static void answer_member(struct seat *seat, struct op_member *member, int64_t cost, bool admitted)
-{
-    const struct algo_ops *ops = limit_ops(member->limit);
-    struct seat *first = seat->first;
-    bool fitting = fits(seat, cost);
-    int64_t s1 = first->s1, s2 = first->s2, wait = 0;
-    member->seen1 = first->seen1;
-    member->seen2 = first->seen2;
-    bool filled = !admitted && member->limit->count_denied && ops->room(&seat->run, s1, s2) < 2 * cost;
-    if ((!fitting || filled) && ops->has_wait && cost <= member->limit->full)
-        wait = ops->wait(&seat->run, state_of(first), s1, cost);
-    int64_t units = limit_decide(&seat->run, &s1, &s2, cost, admitted, wait, &member->decision);
-    first->units += units;
-    /* In a denied op the next member of this key still stands beside this one. */
-    if (units == 0 && fitting && cost > 0) ops->charge(&seat->run, &s1, &s2, cost);
-    first->s1 = s1;
-    first->s2 = s2;
-}
-
-static struct memory_entry *add_entry(struct memory_store *memory, const struct op_member *member)
+static struct memory_entry *add_entry(struct memory_store *memory, const struct memory_key *key, int64_t life_us)
 {
     size_t n_before = memory->table.n;
-    struct memory_entry *entry = memory_table_add(&memory->table, member->limit, member->key, memory->clock->wall_us);
+    struct memory_entry *entry = memory_table_add(&memory->table, key, life_us, memory->clock->wall_us);
     if (entry == NULL) return NULL;
-    entry->held = memory->table.n_holds > 0;
     memory->n_added++;
     if (memory->counted) counters.memory_evicted += memory->table.n == n_before;
     return entry;
 }
 
-/* Whatever the writing needs of memory, for all members. 0, or -1 without it. */
-static int make_room(struct memory_store *memory, const struct op *op)
+static struct memory_entry *find_state(struct memory_store *memory, const struct op_member *member)
 {
-    for (size_t i = 0; i < op->n_members; i++) {
-        struct seat *seat = &memory->seats[i];
+    const struct memory_key key = memory_key_of_state(member->limit, member->key);
+    return memory_table_find(&memory->table, &key);
+}
+
+static void view_now(struct memory_store *memory, const struct op_member *member, struct view *view)
+{
+    limit_here(view, member->limit, member->key, member->max_wait_us, memory->clock->wall_us);
+}
+
+/* ---- giving back ---- */
+
+/* What the member's state has of `units` that were charged at charged_us; ret_view is the state after it. A string
+ * without any is made as good as new, as the script deletes it, lest a clock that steps back find it. */
+static int64_t give_back(struct memory_store *memory, const struct op_member *member, int64_t units, int64_t charged_us,
+                         struct view *ret_view)
+{
+    struct view *view = ret_view;
+    const struct algo_ops *ops = limit_ops(member->limit);
+    struct memory_entry *entry = find_state(memory, member);
+    view_now(memory, member, view);
+    if (entry == NULL) {
+        limit_report(view, 0, 0, 0);
+        return 0;
+    }
+
+    limit_view(view, &entry->state);
+    int64_t back = limit_refund(view, &entry->state, units, charged_us);
+    if (back == 0 && !view->stale) return 0;
+    if (view->used == 0 && view->extra == 0 && ops->kind == STATE_STRING) {
+        entry->state = (struct state){0};
+        entry->expires_us = 0;
+    } else {
+        entry->expires_us = ops->save(view, &entry->state);
+    }
+    return back;
+}
+
+/* The members of one policy and key follow one another: the place behind those that begin at i. */
+static size_t end_of_group(const struct op *op, size_t i)
+{
+    const struct op_member *first = &op->members[i];
+    for (i++; i < op->n_members; i++) {
         const struct op_member *member = &op->members[i];
-        const struct algo_ops *ops = limit_ops(member->limit);
-        if (seat->first != seat || seat->units == 0) continue;
-        if (seat->entry == NULL) seat->entry = add_entry(memory, member);
-        if (seat->entry == NULL) return -1;
-        if (ops->reserve != NULL && ops->reserve(&seat->run, &seat->entry->state, seat->units) < 0) return -1;
+        if (member->limit->policy != first->limit->policy || !slice_eq(member->hold_key, first->hold_key)) break;
     }
-    return 0;
+    return i;
 }
 
-static int write_states(struct memory_store *memory, const struct op *op)
+static bool may_be_held(const struct memory_store *memory, size_t from, size_t end)
 {
+    for (size_t i = from; i < end; i++) {
+        const struct memory_entry *entry = memory->parts[i].entry;
+        if (entry == NULL || entry->held) return true;
+    }
+    return false;
+}
+
+/* Only a state that has the client's whole key is this key's alone. */
+static void forget_flags(struct memory_store *memory, const struct op *op, size_t from, size_t end)
+{
+    for (size_t i = from; i < end; i++)
+        if (memory->parts[i].entry != NULL && slice_eq(op->members[i].key, op->members[i].hold_key))
+            memory->parts[i].entry->held = false;
+}
+
+/* Of the op's policy and key there is a list now, if only of tombstones. */
+static void set_flags(struct memory_store *memory, const struct op *op)
+{
+    for (size_t i = 0; i < op->n_members; i++)
+        if (memory->parts[i].entry != NULL) memory->parts[i].entry->held = true;
+}
+
+static struct memory_entry *find_holds(struct memory_store *memory, const struct op_member *member)
+{
+    const struct memory_key key = memory_key_of_holds(member->limit->policy, member->hold_key);
+    return memory_table_find(&memory->table, &key);
+}
+
+static int64_t now_ms(const struct memory_store *memory)
+{
+    return memory->clock->wall_us / 1000;
+}
+
+/* After the list has changed: an empty one goes, unless something is about to come into it. */
+static void update_holds(struct memory_store *memory, struct memory_entry *entry)
+{
+    size_t n = hold_list_len(entry->holds);
+    if (n == 0 && !entry->pinned) {
+        memory_table_remove(&memory->table, entry);
+        return;
+    }
+    int64_t last_ms = n > 0 ? hold_list_at(entry->holds, n - 1)->end_ms : now_ms(memory);
+    entry->expires_us = (last_ms + HOLD_GRACE_MS) * 1000;
+}
+
+static bool take_ended_of(struct memory_store *memory, const struct op *op, size_t from, size_t end)
+{
+    size_t n_taken = 0;
+    struct view view;
+    struct memory_entry *entry = find_holds(memory, &op->members[from]);
+    if (entry == NULL) {
+        forget_flags(memory, op, from, end);
+        return false;
+    }
+    for (; n_taken < TAKE_MAX && hold_list_len(entry->holds) > 0; n_taken++) {
+        struct hold hold = *hold_list_at(entry->holds, 0);
+        if (hold.end_ms > now_ms(memory)) break;
+        hold_list_remove(entry->holds, 0);
+        for (size_t i = from; i < end && !hold.settled; i++)
+            give_back(memory, &op->members[i], hold.units, hold.made_us, &view);
+    }
+    if (n_taken > 0) update_holds(memory, entry);
+    return n_taken > 0;
+}
+
+/* Give back what has ended of the op's reservations. True where anything was. */
+static bool take_ended(struct memory_store *memory, const struct op *op)
+{
+    bool any = false;
+    for (size_t from = 0, end; from < op->n_members; from = end) {
+        end = end_of_group(op, from);
+        if (op->members[from].hold_key.len > 0 && may_be_held(memory, from, end))
+            any |= take_ended_of(memory, op, from, end);
+    }
+    return any;
+}
+
+/* ---- open ---- */
+
+static struct part *first_of_key(struct memory_store *memory, const struct op *op, size_t i)
+{
+    const struct op_member *member = &op->members[i];
+    for (size_t j = 0; j < i; j++) {
+        const struct limit *a = op->members[j].limit, *b = member->limit;
+        if (a->algo == b->algo && a->key_head_len == b->key_head_len &&
+            memcmp(a->key_head, b->key_head, a->key_head_len) == 0 && slice_eq(op->members[j].key, member->key))
+            return memory->parts[j].first;
+    }
+    return &memory->parts[i];
+}
+
+static void open_part(struct memory_store *memory, const struct op *op, size_t i)
+{
+    const struct op_member *member = &op->members[i];
+    struct part *part = &memory->parts[i];
+    view_now(memory, member, &part->view);
+    part->view.slot = op->slot;
+    part->units = 0;
+    part->first = first_of_key(memory, op, i);
+    part->entry = NULL;
+    if (part->first != part) return;
+
+    part->key = memory_key_of_state(member->limit, member->key);
+    part->entry = memory_table_find(&memory->table, &part->key);
+    if (part->entry != NULL) {
+        part->entry->pinned = true;
+        limit_view(&part->view, &part->entry->state);
+    } else {
+        part->fresh = (struct state){0};
+        limit_view(&part->view, &part->fresh);
+    }
+    part->used = part->view.used;
+    part->extra = part->view.extra;
+}
+
+static void open_parts(struct memory_store *memory, const struct op *op)
+{
+    for (size_t i = 0; i < op->n_members; i++) open_part(memory, op, i);
+}
+
+static void open_op(struct memory_store *memory, const struct op *op)
+{
+    open_parts(memory, op);
+    if (memory->table.n_holds > 0 && take_ended(memory, op)) open_parts(memory, op);
+}
+
+static void unpin(struct memory_store *memory, const struct op *op)
+{
+    for (size_t i = 0; i < op->n_members; i++)
+        if (memory->parts[i].entry != NULL) memory->parts[i].entry->pinned = false;
+}
+
+/* ---- decide ---- */
+
+/* The part's limit, with its key's state as the parts before have left it. */
+static struct view *enter(struct part *part)
+{
+    if (part->first == part) return &part->view;
+    limit_report(&part->view, part->first->view.used, part->first->view.extra, 0);
+    part->view.state = part->first->view.state;
+    return &part->view;
+}
+
+static void leave(struct part *part)
+{
+    part->first->view.used = part->view.used;
+    part->first->view.extra = part->view.extra;
+}
+
+/* A state as it was found, nothing charged. */
+static void rewind_to(struct view *view, int64_t used, int64_t extra)
+{
+    view->used = used;
+    view->extra = extra;
+    view->charged = 0;
+}
+
+/* How many times do all limits of the op fit, each besides the ones before it? 0 = denied. */
+static int64_t fit_of(struct memory_store *memory, const struct op *op)
+{
+    int64_t fit = op->at_most > 0 ? op->at_most : 1;
     for (size_t i = 0; i < op->n_members; i++) {
-        struct seat *seat = &memory->seats[i];
-        if (seat->first != seat || (seat->units == 0 && seat->keep >= 0)) continue;
-        const struct algo_ops *ops = limit_ops(op->members[i].limit);
-        struct state *state = &seat->entry->state;
-        if (ops->store(&seat->run, state, seat->seen1, seat->seen2, seat->keep, seat->units) < 0) return -1;
-        int64_t expires_us = ops->expires(&seat->run, state);
-        if (expires_us > memory->clock->wall_us + seat->entry->life_us)
-            memory_table_relimit(seat->entry, op->members[i].limit);
-        memory_table_update(&memory->table, seat->entry, expires_us);
+        struct part *part = &memory->parts[i];
+        int64_t cost = op->members[i].cost;
+        int64_t of_this = limit_fits(enter(part), cost, fit > 0 ? fit : 1);
+        if (of_this < fit) fit = of_this;
+        if (of_this > 0 && cost > 0) limit_charge(&part->view, cost);
+        leave(part);
     }
+    for (size_t i = 0; i < op->n_members; i++) {
+        struct part *part = &memory->parts[i];
+        if (part->first == part) rewind_to(&part->view, part->used, part->extra);
+    }
+    return fit;
+}
+
+static void answer_part(struct part *part, struct op_member *member, int64_t fit)
+{
+    struct view *view = enter(part);
+    int64_t cost = fit > 1 ? member->cost * fit : member->cost;
+    bool fits = fit > 0 || limit_fits(view, cost, 1) > 0;
+    member->seen1 = part->first->used;
+    member->seen2 = part->first->extra;
+    int64_t units = limit_decide(view, cost, fits, fit > 0, &member->decision);
+    part->first->units += units;
+    /* in a denied op the next limit of this key still stands next to this one */
+    if (units == 0 && fits && cost > 0) limit_charge(view, cost);
+    leave(part);
+}
+
+/* ---- save ---- */
+
+/* An entry for the state, and whatever else saving `units` more needs of memory. 0, or -1 without it. */
+static int make_space(struct memory_store *memory, const struct memory_key *key, const struct view *view, int64_t units,
+                      struct memory_entry **entry)
+{
+    const struct algo_ops *ops = limit_ops(view->limit);
+    if (*entry == NULL) {
+        *entry = add_entry(memory, key, memory_life_us(view->limit));
+        if (*entry == NULL) return -1;
+        (*entry)->held = memory->table.n_holds > 0;
+    }
+    if (ops->reserve == NULL) return 0;
+    if (ops->reserve(view, &(*entry)->state, units) < 0) return -1;
+    memory_table_recount(&memory->table, *entry);
     return 0;
 }
 
-static void evict(struct memory_store *memory)
+static void save(struct memory_store *memory, const struct view *view, struct memory_entry *entry)
 {
-    if (!memory_table_evict(&memory->table, memory->clock->wall_us)) return;
-    if (memory->counted) counters.memory_evicted++;
+    entry->expires_us = limit_ops(view->limit)->save(view, &entry->state);
+    /* the state is another limit's from now on: an override's, or a reloaded one */
+    if (entry->expires_us > memory->clock->wall_us + entry->life_us) entry->life_us = memory_life_us(view->limit);
+}
+
+static int make_space_for(struct memory_store *memory, struct part *part)
+{
+    return part->units > 0 ? make_space(memory, &part->key, &part->view, part->units, &part->entry) : 0;
+}
+
+static void save_part(struct memory_store *memory, struct part *part)
+{
+    if (part->first != part || (part->units == 0 && !part->view.stale)) return;
+    rewind_to(&part->view, part->used, part->extra);
+    if (part->units > 0) limit_charge(&part->view, part->units);
+    save(memory, &part->view, part->entry);
 }
 
 /* The op's record, its members for the caller to fill; NULL without memory. */
@@ -213,39 +400,15 @@ static struct memory_note *add_note(struct memory_store *memory, const struct op
 static int remember(struct memory_store *memory, const struct op *op)
 {
     bool any = false;
-    for (size_t i = 0; i < op->n_members; i++) any |= memory->seats[i].units > 0;
+    for (size_t i = 0; i < op->n_members; i++) any |= memory->parts[i].units > 0;
     if (!any) return 0;
     struct memory_note *note = add_note(memory, op);
     if (note == NULL) return -1;
     for (size_t i = 0; i < op->n_members; i++) {
-        const struct seat *seat = &memory->seats[i];
-        note->members[i] = (struct memory_noted){seat->seen1, seat->seen2, seat->units};
+        const struct part *part = &memory->parts[i];
+        note->members[i] = (struct memory_noted){part->used, part->extra, part->units};
     }
     return 0;
-}
-
-/* The answer that the note's check got. */
-static void answer_as_then(struct op *op, const struct memory_note *note)
-{
-    for (size_t i = 0; i < op->n_members; i++) {
-        struct op_member *member = &op->members[i];
-        const struct memory_noted *noted = &note->members[i];
-        struct run run;
-        limit_run_here(&run, member->limit, member->key, member->max_wait_us, note->at_us);
-        int64_t charged = op->kind == OP_REFUND ? 0 : noted->units;
-        limit_answer_again(&run, noted->s1, noted->s2, charged, charged, &member->decision);
-    }
-}
-
-/* The policies have changed since: what was charged stands, all else is as it is now. */
-static void answer_otherwise(const struct memory_store *memory, struct op *op, const struct memory_note *note)
-{
-    for (size_t i = 0; i < op->n_members; i++) {
-        const struct seat *seat = &memory->seats[i];
-        const struct memory_noted *noted = &note->members[i < note->n_members ? i : note->n_members - 1U];
-        int64_t granted = op->kind == OP_REFUND ? 0 : noted->units;
-        limit_answer_again(&seat->run, seat->seen1, seat->seen2, 0, granted, &op->members[i].decision);
-    }
 }
 
 /* What the first one gave back, or reserved. */
@@ -263,113 +426,297 @@ static void take_known(struct op *op, const struct memory_note *note)
     hold->ttl_ms = note->hold_ttl_ms;
 }
 
-static int decide(struct memory_store *memory, struct op *op)
+/* The answer that the record's op got; that of a refund is a peek's. */
+static void answer_as_then(struct op *op, const struct memory_note *note)
 {
+    for (size_t i = 0; i < op->n_members; i++) {
+        struct op_member *member = &op->members[i];
+        const struct memory_noted *noted = &note->members[i];
+        struct view view;
+        limit_here(&view, member->limit, member->key, member->max_wait_us, note->at_us);
+        limit_report(&view, noted->s1, noted->s2, 0);
+        int64_t charged = op->kind == OP_REFUND ? 0 : noted->units;
+        if (charged > 0) limit_charge(&view, charged);
+        limit_answer(&view, charged, &member->decision);
+    }
+}
+
+/* The policies have changed since: what was charged stands, all else is as it is now. */
+static void answer_otherwise(struct memory_store *memory, struct op *op, const struct memory_note *note)
+{
+    for (size_t i = 0; i < op->n_members; i++) {
+        const struct memory_noted *noted = &note->members[i < note->n_members ? i : note->n_members - 1U];
+        int64_t granted = op->kind == OP_REFUND ? 0 : noted->units;
+        limit_answer(enter(&memory->parts[i]), granted, &op->members[i].decision);
+    }
+}
+
+/* ---- ops ---- */
+
+static bool is_plain(const struct memory_store *memory, const struct op *op)
+{
+    return op->n_members == 1 && op->note.len == 0 && memory->table.n_holds == 0;
+}
+
+/* The usual case, by the same steps: one limit, no record, no reservations. */
+static enum submit check_one(struct memory_store *memory, struct op *op)
+{
+    struct op_member *member = &op->members[0];
+    const struct memory_key key = memory_key_of_state(member->limit, member->key);
+    struct memory_entry *entry = memory_table_find(&memory->table, &key);
+    struct state fresh;
+    struct view view;
+    view_now(memory, member, &view);
+    view.slot = op->slot;
+    if (entry == NULL) fresh = (struct state){0};
+    limit_view(&view, entry != NULL ? &entry->state : &fresh);
+    op->now_us = view.now_us;
+    member->seen1 = view.used;
+    member->seen2 = view.extra;
+
+    int64_t fit = limit_fits(&view, member->cost, op->at_most > 0 ? op->at_most : 1);
+    int64_t cost = fit > 1 ? member->cost * fit : member->cost;
+    int64_t units = limit_decide(&view, cost, fit > 0, fit > 0, &member->decision);
+    if (!op_is_check(op->kind)) {
+        rewind_to(&view, member->seen1, member->seen2);
+        units = 0;
+    }
+
+    if (units == 0 && !view.stale) return SUBMIT_DECIDED;
+    int status = units > 0 ? make_space(memory, &key, &view, units, &entry) : 0;
+    if (status == 0) save(memory, &view, entry);
+    if (entry != NULL) entry->pinned = false;
+    return status == 0 ? SUBMIT_DECIDED : SUBMIT_OVERLOAD;
+}
+
+/* Any number of limits, whose parts are open; closes them. */
+static enum submit check_parts(struct memory_store *memory, struct op *op)
+{
+    enum submit result = SUBMIT_OVERLOAD;
+    struct part *parts = memory->parts;
     op->now_us = memory->clock->wall_us;
     int64_t fit = fit_of(memory, op);
-    for (size_t i = 0; i < op->n_members; i++) {
-        int64_t cost = op->members[i].cost * (fit > 0 ? fit : 1);
-        answer_member(&memory->seats[i], &op->members[i], cost, fit > 0);
-    }
+    for (size_t i = 0; i < op->n_members; i++) answer_part(&parts[i], &op->members[i], fit);
     if (!op_is_check(op->kind))
-        for (size_t i = 0; i < op->n_members; i++) memory->seats[i].units = 0;
-    if (make_room(memory, op) < 0) return -1;
-    if (fit > 0 && op->note.len > 0 && remember(memory, op) < 0) return -1;
-    return write_states(memory, op);
-}
+        for (size_t i = 0; i < op->n_members; i++) parts[i].units = 0;
 
-/* Of all members as much as there is. What is as good as fresh then is made so, lest a clock that steps back find it.
- */
-static int refund(struct memory_store *memory, struct op *op)
-{
-    struct memory_note *note = op->note.len > 0 ? add_note(memory, op) : NULL;
-    if (op->note.len > 0 && note == NULL) return -1;
-    for (size_t i = 0; i < op->n_members; i++) {
-        struct seat *seat = &memory->seats[i];
-        struct op_member *member = &op->members[i];
-        const struct algo_ops *ops = limit_ops(member->limit);
-        struct state *state = state_of(seat);
-        int64_t s1 = seat->seen1, s2 = seat->seen2;
-        member->refunded = ops->refund(&seat->run, state, &s1, &s2, member->cost, seat->run.now_us);
-        if (note != NULL) note->members[i] = (struct memory_noted){s1, s2, member->refunded};
-        bool changed = member->refunded > 0 || seat->keep < 0, fresh = s1 == 0 && s2 == 0 && state->log == NULL;
-        limit_decide(&seat->run, &s1, &s2, 0, true, 0, &member->decision);
-        if (!changed) continue;
-        if (fresh)
-            *state = (struct state){0};
-        else if (ops->store(&seat->run, state, s1, s2, seat->keep, 0) < 0)
-            return -1;
-        memory_table_update(&memory->table, seat->entry, ops->expires(&seat->run, state));
-    }
-    return 0;
-}
-
-int memory_write(struct memory_store *memory, const struct op *op)
-{
-    return make_room(memory, op) == 0 ? write_states(memory, op) : -1;
-}
-
-void memory_unpin(struct memory_store *memory, const struct op *op)
-{
     for (size_t i = 0; i < op->n_members; i++)
-        if (memory->seats[i].first == &memory->seats[i] && memory->seats[i].entry != NULL)
-            memory->seats[i].entry->pinned = false;
+        if (make_space_for(memory, &parts[i]) < 0) goto unpin;
+    if (fit > 0 && op->note.len > 0 && remember(memory, op) < 0) goto unpin;
+    for (size_t i = 0; i < op->n_members; i++) save_part(memory, &parts[i]);
+    result = SUBMIT_DECIDED;
+
+unpin:
+    unpin(memory, op);
+    return result;
 }
 
-enum submit memory_decide(struct memory_store *memory, struct op *op)
+/* Is the op answered from its record? */
+static bool is_answered_again(struct memory_store *memory, struct op *op)
 {
-    int result = 0;
     const struct memory_note *note = NULL;
     if (op->note.len > 0) note = memory_notes_find(&memory->notes, op, memory->clock->wall_us);
-    if (note != NULL) take_known(op, note);
-    if (note != NULL && note->version == op_version(op) && note->n_members == op->n_members) {
+    if (note == NULL) return false;
+
+    take_known(op, note);
+    if (note->version == op_version(op) && note->n_members == op->n_members) {
         answer_as_then(op, note);
-        return SUBMIT_DECIDED;
+        return true;
     }
-    memory_open(memory, op);
-    if (note != NULL)
-        answer_otherwise(memory, op, note);
-    else
-        result = op->kind == OP_REFUND ? refund(memory, op) : decide(memory, op);
-    memory_unpin(memory, op);
-    return result == 0 ? SUBMIT_DECIDED : SUBMIT_OVERLOAD;
+    open_op(memory, op);
+    answer_otherwise(memory, op, note);
+    unpin(memory, op);
+    return true;
 }
 
-enum submit memory_answer(struct memory_store *memory, struct op *op)
+static enum submit check(struct memory_store *memory, struct op *op)
 {
-    open_seats(memory, op);
-    int result = decide(memory, op);
-    memory_unpin(memory, op);
-    return result == 0 ? SUBMIT_DECIDED : SUBMIT_OVERLOAD;
+    if (is_answered_again(memory, op)) return SUBMIT_DECIDED;
+    open_op(memory, op);
+    return check_parts(memory, op);
+}
+
+/* Of all limits as much as there is. */
+static enum submit refund(struct memory_store *memory, struct op *op)
+{
+    struct view view;
+    if (is_answered_again(memory, op)) return SUBMIT_DECIDED;
+    struct memory_note *note = op->note.len > 0 ? add_note(memory, op) : NULL;
+    if (op->note.len > 0 && note == NULL) return SUBMIT_OVERLOAD;
+
+    open_op(memory, op);
+    unpin(memory, op);
+    for (size_t i = 0; i < op->n_members; i++) {
+        struct op_member *member = &op->members[i];
+        member->refunded = give_back(memory, member, member->cost, memory->clock->wall_us, &view);
+        if (note != NULL) note->members[i] = (struct memory_noted){view.used, view.extra, member->refunded};
+        limit_answer(&view, 0, &member->decision);
+    }
+    return SUBMIT_DECIDED;
 }
 
 static bool reset_member(struct memory_store *memory, const struct op_member *member)
 {
-    struct memory_entry *entry = memory_table_find(&memory->table, member->limit, member->key);
+    struct view view;
+    struct memory_entry *entry = find_state(memory, member);
     if (entry == NULL) return false;
-    struct run run;
-    int64_t s1, s2, keep;
-    limit_run_here(&run, member->limit, member->key, member->max_wait_us, memory->clock->wall_us);
-    limit_ops(member->limit)->view(&run, &entry->state, &s1, &s2, &keep);
+    view_now(memory, member, &view);
+    limit_view(&view, &entry->state);
     memory_table_remove(&memory->table, entry);
-    return keep != 0;
+    return view.found;
 }
 
 /* Of one slot: give it back, or let its lease begin anew. */
 static bool touch_slot(struct memory_store *memory, const struct op *op, const struct op_member *member)
 {
-    struct memory_entry *entry = memory_table_find(&memory->table, member->limit, member->key);
+    struct view view;
+    struct memory_entry *entry = find_state(memory, member);
     CHECK(member->limit->algo == ALGO_CONCURRENCY);
     if (entry == NULL) return false;
-    struct run run;
-    limit_run_here(&run, member->limit, member->key, member->max_wait_us, memory->clock->wall_us);
+    view_now(memory, member, &view);
     bool found = op->kind == OP_RELEASE ? concurrency_release(&entry->state, op->slot)
-                                        : concurrency_renew(&run, &entry->state, op->slot);
+                                        : concurrency_renew(&view, &entry->state, op->slot);
     if (concurrency_is_empty(&entry->state))
         memory_table_remove(&memory->table, entry);
     else
-        memory_table_update(&memory->table, entry, limit_ops(member->limit)->expires(&run, &entry->state));
+        entry->expires_us = limit_ops(member->limit)->save(&view, &entry->state);
     return found;
+}
+
+/* ---- reservations ---- */
+
+/* A tombstone takes the place of the reservation that is settled. */
+static bool has_place(struct memory_entry *entry, const struct op *op)
+{
+    size_t at;
+    if (op->kind == OP_SETTLE && hold_list_find(entry->holds, op->hold->id, hold_end_ms(op->hold), &at) != NULL)
+        return true;
+    return hold_list_reserve(&entry->holds) == 0;
+}
+
+/* The op's list with space for one more, pinned; NULL without memory. */
+static struct memory_entry *open_holds(struct memory_store *memory, const struct op *op)
+{
+    const struct op_member *member = &op->members[0];
+    const struct memory_key key = memory_key_of_holds(member->limit->policy, member->hold_key);
+    struct memory_entry *entry = memory_table_find(&memory->table, &key);
+    if (entry == NULL) entry = add_entry(memory, &key, MEMORY_HOLDS_LIFE_US);
+    if (entry == NULL) return NULL;
+    entry->pinned = true;
+    bool has_space = has_place(entry, op);
+    memory_table_recount(&memory->table, entry);
+    if (has_space) return entry;
+    entry->pinned = false;
+    update_holds(memory, entry);
+    return NULL;
+}
+
+static void close_holds(struct memory_store *memory, struct memory_entry *entry)
+{
+    entry->pinned = false;
+    update_holds(memory, entry);
+}
+
+static bool is_admitted(const struct op *op)
+{
+    for (size_t i = 0; i < op->n_members; i++)
+        if (!op->members[i].decision.allowed) return false;
+    return true;
+}
+
+static enum submit reserve(struct memory_store *memory, struct op *op)
+{
+    CHECK(op->hold != NULL && op->members[0].hold_key.len > 0);
+    struct memory_entry *entry = open_holds(memory, op);
+    if (entry == NULL) return SUBMIT_OVERLOAD;
+    enum submit result = check(memory, op);
+    if (result == SUBMIT_DECIDED && is_admitted(op) && !op->hold->is_known) {
+        struct op_hold *hold = op->hold;
+        hold->held = true;
+        hold->made_us = memory->clock->wall_us;
+        hold_list_add(entry->holds,
+                      &(struct hold){
+                          .id = hold->id, .units = hold->units, .made_us = hold->made_us, .end_ms = hold_end_ms(hold)});
+        set_flags(memory, op);
+    }
+    close_holds(memory, entry);
+    return result;
+}
+
+/* Charge up to `units` to every limit, as many as fit into all of them, with their debt. 0, or -1 without memory. */
+static int charge_used(struct memory_store *memory, struct op *op, int64_t units)
+{
+    struct part *parts = memory->parts;
+    for (size_t i = 0; i < op->n_members; i++) {
+        int64_t fits = limit_fits_used(enter(&parts[i]));
+        if (fits < units) units = fits;
+    }
+    for (size_t i = 0; i < op->n_members; i++) {
+        if (parts[i].first == &parts[i]) parts[i].units = units;
+        if (make_space_for(memory, &parts[i]) < 0) return -1;
+    }
+    for (size_t i = 0; i < op->n_members; i++) save_part(memory, &parts[i]);
+    op->hold->charged = units;
+    return 0;
+}
+
+/* What was used beyond the reservation is charged, what was not is returned. 0, or -1 without memory, nothing changed.
+ */
+static int settle_units(struct memory_store *memory, struct op *op, const struct hold *found)
+{
+    struct op_hold *hold = op->hold;
+    struct view view;
+    if (found == NULL) return charge_used(memory, op, hold->actual);
+    if (hold->actual >= found->units) return charge_used(memory, op, hold->actual - found->units);
+    for (size_t i = 0; i < op->n_members; i++) {
+        int64_t back = give_back(memory, &op->members[i], found->units - hold->actual, found->made_us, &view);
+        if (back > hold->refunded) hold->refunded = back;
+    }
+    return 0;
+}
+
+/* Whatever becomes of the reservation, a tombstone stays of it. */
+static int settle_in(struct memory_store *memory, struct op *op, struct memory_entry *entry)
+{
+    struct op_hold *hold = op->hold;
+    size_t at = 0;
+    const struct hold *found = hold_list_find(entry->holds, hold->id, hold_end_ms(hold), &at);
+    int64_t forgotten_ms = hold_end_ms(hold) + HOLD_GRACE_MS, latest_ms = now_ms(memory) + HOLD_TTL_MAX_MS;
+    bool is_known = found != NULL && !found->settled, is_too_far = forgotten_ms > latest_ms + HOLD_GRACE_MS;
+    bool is_over = (found != NULL && found->settled) || forgotten_ms <= now_ms(memory) || (is_too_far && !is_known);
+    hold->ended = found == NULL || is_over;
+    if (is_over) return 0;
+    if (settle_units(memory, op, found) < 0) return -1;
+    if (found != NULL) hold_list_remove(entry->holds, at);
+    if (is_too_far) forgotten_ms = latest_ms + HOLD_GRACE_MS; /* the clock stepped back */
+    hold_list_add(entry->holds,
+                  &(struct hold){.id = hold->id, .end_ms = forgotten_ms, .settled = true, .moved = is_too_far});
+    return 0;
+}
+
+static enum submit settle(struct memory_store *memory, struct op *op)
+{
+    CHECK(op->hold != NULL && op->members[0].hold_key.len > 0);
+    op->hold->refunded = op->hold->charged = 0;
+    struct memory_entry *entry = open_holds(memory, op);
+    if (entry == NULL) return SUBMIT_OVERLOAD;
+    open_op(memory, op);
+    int status = settle_in(memory, op, entry);
+    set_flags(memory, op);
+    unpin(memory, op);
+    close_holds(memory, entry);
+    if (status < 0) return SUBMIT_OVERLOAD;
+
+    open_parts(memory, op); /* what has ended is taken already */
+    return check_parts(memory, op);
+}
+
+/* ---- the store ---- */
+
+static void evict(struct memory_store *memory)
+{
+    if (!memory_table_evict(&memory->table, memory->clock->wall_us)) return;
+    if (memory->counted) counters.memory_evicted++;
 }
 
 static enum submit on_submit(void *store, struct op *op)
@@ -385,16 +732,17 @@ static enum submit on_submit(void *store, struct op *op)
     case OP_RENEW:
         for (size_t i = 0; i < op->n_members; i++) op->members[i].found = touch_slot(memory, op, &op->members[i]);
         break;
-    case OP_RESERVE: result = memory_reserve(memory, op); break;
-    case OP_SETTLE: result = memory_settle(memory, op); break;
-    default: result = memory_decide(memory, op); break;
+    case OP_RESERVE: result = reserve(memory, op); break;
+    case OP_SETTLE: result = settle(memory, op); break;
+    case OP_REFUND: result = refund(memory, op); break;
+    default: result = is_plain(memory, op) ? check_one(memory, op) : check(memory, op);
     }
     while (n_bytes(memory) > memory->table.max_bytes && memory->table.n > 0) evict(memory);
     update_gauges(memory);
     return result;
 }
 
-/* So much per turn that expired keys go faster than new ones come; and as the time passes, not as the turns do, so
+/* So much per tick that expired keys go faster than new ones come; and as the time passes, not as the ticks do, so
  * that a busy daemon does not walk the table all the time and an idle one is not woken for it. */
 static size_t sweep_budget(struct memory_store *memory)
 {

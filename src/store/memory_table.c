@@ -8,17 +8,12 @@
 #include "limit/lease_list.h"
 #include "limit/policy.h"
 #include "limit/time_ring.h"
-#include "store/store.h"
 
 enum {
     SAMPLE = 8,
     ALLOC_OVERHEAD = 16, /* the heap's own bytes per block */
     PLACE_BYTES = 16,    /* an entry's share of the map's slots and of the array */
-    HOLDS = UINT8_MAX,   /* in place of an algorithm: the entry is a list of holds */
 };
-
-/* A hold's longest time limit, the time that a settled one is remembered, and the time until its list expires. */
-#define HOLDS_LIFE_US ((HOLD_TTL_MAX_MS + 2 * HOLD_GRACE_MS) * INT64_C(1000))
 
 int memory_table_init(struct memory_table *table, size_t max_keys, uint64_t max_bytes)
 {
@@ -44,41 +39,38 @@ void memory_table_fini(struct memory_table *table)
     map_fini(&table->map);
 }
 
-/* The algorithm is part of the name: foreign prefixes may be shared by policies whose states are not. */
-struct name {
-    uint8_t algo; /* or HOLDS */
-    struct slice head;
-    struct slice key;
-};
-
-static struct name name_of(const struct limit *limit, struct slice key)
-{
-    return (struct name){(uint8_t)limit->algo, {(const uint8_t *)limit->key_head, limit->key_head_len}, key};
-}
-
-static struct name name_of_holds(const struct policy *policy, struct slice key)
-{
-    return (struct name){HOLDS, slice_of(policy->name), key};
-}
-
 /* Peers choose the key, so that part is keyed; the head is ours. */
-static uint64_t hash_of(const struct name *name)
+struct memory_key memory_key_of_state(const struct limit *limit, struct slice key)
 {
-    uint64_t head = hash_stable(HASH_STABLE_START + name->algo, name->head.data, name->head.len);
-    return hash_keyed(name->key.data, name->key.len) ^ head;
+    return (struct memory_key){
+        .hash = hash_keyed(key.data, key.len) ^ limit->head_hash,
+        .kind = (uint8_t)limit->algo,
+        .head = {(const uint8_t *)limit->key_head, limit->key_head_len},
+        .key = key,
+    };
 }
 
-static bool is_named(const struct memory_entry *entry, const struct name *name)
+struct memory_key memory_key_of_holds(const struct policy *policy, struct slice key)
 {
-    return entry->key_len == name->key.len && entry->head_len == name->head.len && entry->algo == name->algo &&
-           memcmp(entry->key, name->head.data, entry->head_len) == 0 &&
-           memcmp(entry->key + entry->head_len, name->key.data, name->key.len) == 0;
+    return (struct memory_key){
+        .hash = hash_keyed(key.data, key.len) ^ (policy->name_hash + MEMORY_HOLDS),
+        .kind = MEMORY_HOLDS,
+        .head = slice_of(policy->name),
+        .key = key,
+    };
 }
 
-static struct memory_entry *find(struct memory_table *table, const struct name *name)
+static bool is_named(const struct memory_entry *entry, const struct memory_key *key)
 {
-    struct map_node *node = map_first(&table->map, hash_of(name));
-    while (node != NULL && !is_named(CONTAINER_OF(node, struct memory_entry, node), name)) node = map_next_same(node);
+    return entry->key_len == key->key.len && entry->head_len == key->head.len && entry->kind == key->kind &&
+           memcmp(entry->key, key->head.data, entry->head_len) == 0 &&
+           memcmp(entry->key + entry->head_len, key->key.data, key->key.len) == 0;
+}
+
+struct memory_entry *memory_table_find(struct memory_table *table, const struct memory_key *key)
+{
+    struct map_node *node = map_first(&table->map, key->hash);
+    while (node != NULL && !is_named(CONTAINER_OF(node, struct memory_entry, node), key)) node = map_next_same(node);
     if (node == NULL) return NULL;
     struct memory_entry *entry = CONTAINER_OF(node, struct memory_entry, node);
     if (entry->generation == table->generation) return entry;
@@ -86,21 +78,9 @@ static struct memory_entry *find(struct memory_table *table, const struct name *
     return NULL;
 }
 
-struct memory_entry *memory_table_find(struct memory_table *table, const struct limit *limit, struct slice key)
-{
-    const struct name name = name_of(limit, key);
-    return find(table, &name);
-}
-
-struct memory_entry *memory_table_find_holds(struct memory_table *table, const struct policy *policy, struct slice key)
-{
-    const struct name name = name_of_holds(policy, key);
-    return find(table, &name);
-}
-
-/* What a state of `limit` may last at most: a full bucket drains in window * burst / limit, and before that its debt
- * and what waits; a window ends in its length. */
-static int64_t life_of(const struct limit *limit)
+/* A full bucket drains in window * burst / limit, and before that its debt and what waits; a window ends in its length.
+ */
+int64_t memory_life_us(const struct limit *limit)
 {
     int64_t most = limit->full + limit_debt(limit);
     int64_t windows = limit->limit > 0 ? div_up(most, limit->limit) : 1;
@@ -109,61 +89,38 @@ static int64_t life_of(const struct limit *limit)
     return life_us < INT64_MAX / 2 ? life_us + limit->max_wait_us : INT64_MAX / 2;
 }
 
-static uint32_t bytes_of(const struct memory_entry *entry)
+void memory_table_recount(struct memory_table *table, struct memory_entry *entry)
 {
-    size_t n = sizeof *entry + entry->head_len + entry->key_len + ALLOC_OVERHEAD + PLACE_BYTES;
-    return (uint32_t)(n + time_ring_bytes(entry->state.log) + lease_list_bytes(entry->state.leases) +
-                      hold_list_bytes(entry->holds));
+    size_t n_bytes = sizeof *entry + entry->head_len + entry->key_len + ALLOC_OVERHEAD + PLACE_BYTES;
+    n_bytes += time_ring_bytes(entry->state.log) + lease_list_bytes(entry->state.leases);
+    n_bytes += hold_list_bytes(entry->holds);
+    table->n_bytes += n_bytes - entry->n_bytes;
+    entry->n_bytes = (uint32_t)n_bytes;
 }
 
-static struct memory_entry *add(struct memory_table *table, const struct name *name, int64_t life_us, int64_t now_us)
+struct memory_entry *memory_table_add(struct memory_table *table, const struct memory_key *key, int64_t life_us,
+                                      int64_t now_us)
 {
-    struct memory_entry *entry = mem_zalloc(sizeof *entry + name->head.len + name->key.len);
+    struct memory_entry *entry = mem_zalloc(sizeof *entry + key->head.len + key->key.len);
     if (entry == NULL) return NULL;
+    entry->expires_us = now_us;
     entry->life_us = life_us;
     entry->generation = table->generation;
-    entry->key_len = (uint32_t)name->key.len;
-    entry->head_len = (uint16_t)name->head.len;
-    entry->algo = name->algo;
+    entry->key_len = (uint32_t)key->key.len;
+    entry->head_len = (uint16_t)key->head.len;
+    entry->kind = key->kind;
     entry->pinned = true;
-    memcpy(entry->key, name->head.data, name->head.len);
-    if (name->key.len > 0) memcpy(entry->key + name->head.len, name->key.data, name->key.len);
+    memcpy(entry->key, key->head.data, key->head.len);
+    if (key->key.len > 0) memcpy(entry->key + key->head.len, key->key.data, key->key.len);
+
     if (table->n >= table->max_keys) memory_table_evict(table, now_us);
     CHECK(table->n < table->width);
     entry->place = (uint32_t)table->n;
     table->entries[table->n++] = entry;
-    table->n_holds += name->algo == HOLDS;
-    map_insert(&table->map, &entry->node, hash_of(name));
-    memory_table_update(table, entry, now_us);
+    table->n_holds += key->kind == MEMORY_HOLDS;
+    map_insert(&table->map, &entry->node, key->hash);
+    memory_table_recount(table, entry);
     return entry;
-}
-
-struct memory_entry *memory_table_add(struct memory_table *table, const struct limit *limit, struct slice key,
-                                      int64_t now_us)
-{
-    const struct name name = name_of(limit, key);
-    return add(table, &name, life_of(limit), now_us);
-}
-
-struct memory_entry *memory_table_add_holds(struct memory_table *table, const struct policy *policy, struct slice key,
-                                            int64_t now_us)
-{
-    const struct name name = name_of_holds(policy, key);
-    return add(table, &name, HOLDS_LIFE_US, now_us);
-}
-
-void memory_table_relimit(struct memory_entry *entry, const struct limit *limit)
-{
-    entry->life_us = life_of(limit);
-}
-
-void memory_table_update(struct memory_table *table, struct memory_entry *entry, int64_t expires_us)
-{
-    uint32_t n_bytes = bytes_of(entry);
-    table->n_bytes += n_bytes;
-    table->n_bytes -= entry->n_bytes;
-    entry->n_bytes = n_bytes;
-    entry->expires_us = expires_us;
 }
 
 void memory_table_remove(struct memory_table *table, struct memory_entry *entry)
@@ -174,7 +131,7 @@ void memory_table_remove(struct memory_table *table, struct memory_entry *entry)
     table->n_bytes -= entry->n_bytes;
     table->n_stale -= entry->generation != table->generation;
     map_remove(&table->map, &entry->node);
-    table->n_holds -= entry->algo == HOLDS;
+    table->n_holds -= entry->kind == MEMORY_HOLDS;
     state_fini(&entry->state);
     hold_list_free(entry->holds);
     mem_free(entry);

@@ -20,6 +20,12 @@
 #include "base/slice.h"
 #include "limit/policy.h"
 #include "store/hold_list.h"
+#include "store/store.h"
+
+enum { MEMORY_HOLDS = UINT8_MAX }; /* in place of an algorithm: the entry is a list of holds */
+
+/* A hold's longest time limit, the time that a settled one is remembered, and the time until its list expires. */
+#define MEMORY_HOLDS_LIFE_US ((HOLD_TTL_MAX_MS + 2 * HOLD_GRACE_MS) * INT64_C(1000))
 
 /* The entries of one op are never evicted for each other: its limits' states, and a list of holds. */
 enum { MEMORY_TABLE_SPARE = POLICY_LIMITS_MAX + 1 };
@@ -35,7 +41,7 @@ struct memory_entry {
     uint32_t n_bytes; /* as counted in the table */
     uint32_t key_len;
     uint16_t head_len;
-    uint8_t algo;
+    uint8_t kind;
     bool pinned;   /* an op being decided points here */
     bool held;     /* of a state: there may be holds of its units */
     uint8_t key[]; /* key_head, then the client's key */
@@ -59,18 +65,26 @@ struct memory_table {
 int memory_table_init(struct memory_table *table, size_t max_keys, uint64_t max_bytes); /* 0, or -1 without memory */
 void memory_table_fini(struct memory_table *table);
 
-struct memory_entry *memory_table_find(struct memory_table *table, const struct limit *limit, struct slice key);
+/* What an entry is called. The algorithm is part of it: foreign prefixes may be shared by policies whose states are
+ * not. Its bytes are the caller's. */
+struct memory_key {
+    uint64_t hash;
+    uint8_t kind; /* the algorithm, or MEMORY_HOLDS */
+    struct slice head;
+    struct slice key; /* the client's, or some of its parts */
+};
+
+struct memory_key memory_key_of_state(const struct limit *limit, struct slice key);
+struct memory_key memory_key_of_holds(const struct policy *policy, struct slice key);
+
+struct memory_entry *memory_table_find(struct memory_table *table, const struct memory_key *key);
 /* A fresh entry, pinned, for a key not inside; where the table is full another goes. NULL without memory. */
-struct memory_entry *memory_table_add(struct memory_table *table, const struct limit *limit, struct slice key,
+struct memory_entry *memory_table_add(struct memory_table *table, const struct memory_key *key, int64_t life_us,
                                       int64_t now_us);
-/* Its state is another limit's from now on, of the same key: an override's, or a reloaded one. */
-void memory_table_relimit(struct memory_entry *entry, const struct limit *limit);
-/* The list of holds of a policy and key; as above. */
-struct memory_entry *memory_table_find_holds(struct memory_table *table, const struct policy *policy, struct slice key);
-struct memory_entry *memory_table_add_holds(struct memory_table *table, const struct policy *policy, struct slice key,
-                                            int64_t now_us);
-/* After its state was written. */
-void memory_table_update(struct memory_table *table, struct memory_entry *entry, int64_t expires_us);
+/* What a state of `limit` may last at most. */
+int64_t memory_life_us(const struct limit *limit);
+/* After its list may have grown. */
+void memory_table_recount(struct memory_table *table, struct memory_entry *entry);
 void memory_table_remove(struct memory_table *table, struct memory_entry *entry);
 
 /* Of a small sample, the entry that expires first goes. False where nothing could go. */

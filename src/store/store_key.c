@@ -21,7 +21,7 @@ void store_key_tag(uint64_t hash, char out[STORE_TAG_LEN])
     memcpy(out, tag, sizeof tag);
 }
 
-size_t store_key_pieces(const struct op_member *member, const struct run *run, const char *prefix,
+size_t store_key_pieces(const struct op_member *member, const struct view *view, const char *prefix,
                         struct store_key_room *room, struct slice ret[STORE_KEY_PIECES])
 {
     const struct limit *limit = member->limit;
@@ -35,7 +35,7 @@ size_t store_key_pieces(const struct op_member *member, const struct run *run, c
     ret[n++] = (struct slice){(const uint8_t *)limit->key_head, limit->key_head_len};
     ret[n++] = member->key;
     if (ops->name_window == NULL) return n;
-    ops->name_window(run, room->window);
+    ops->name_window(view, room->window);
     ret[n++] = slice_of(room->window);
     return n;
 }

@@ -21,9 +21,9 @@ struct store_key_room {
     char window[WINDOW_NAME_MAX];
 };
 
-/* The whole key at the run's time, piece by piece; `room` and what the member points to stay as long. Returns how many
+/* The whole key at the view's time, piece by piece; `room` and what the member points to stay as long. Returns how many
  * pieces. */
-size_t store_key_pieces(const struct op_member *member, const struct run *run, const char *prefix,
+size_t store_key_pieces(const struct op_member *member, const struct view *view, const char *prefix,
                         struct store_key_room *room, struct slice ret[STORE_KEY_PIECES]);
 
 #endif

@@ -90,17 +90,16 @@ const char *one_leaky_bucket_fault(int64_t limit, int64_t window_us, int64_t bur
 static struct decision ask(struct one_limit *one, int64_t now_us, int64_t cost, int64_t max_wait_us, bool charge)
 {
     const struct algo_ops *ops = limit_ops(one->limit);
-    struct run run;
+    struct view view;
     struct decision decision;
-    int64_t s1, s2, keep, wait = 0;
-    limit_run_here(&run, one->limit, slice_of("k"), limit_max_wait(one->limit, max_wait_us), now_us);
-    ops->view(&run, &one->state, &s1, &s2, &keep);
-    bool admitted = limit_fits(&run, s1, s2, cost, 1) > 0;
-    if (!admitted && ops->has_wait && cost <= one->limit->full) wait = ops->wait(&run, &one->state, s1, cost);
-    int64_t after1 = s1, after2 = s2;
-    int64_t units = limit_decide(&run, &after1, &after2, cost, admitted, wait, &decision);
-    if (!charge) units = 0;
-    if (units > 0 || keep < 0) assert_int_equal(ops->store(&run, &one->state, s1, s2, keep, units), 0);
+    limit_here(&view, one->limit, slice_of("k"), limit_max_wait(one->limit, max_wait_us), now_us);
+    limit_view(&view, &one->state);
+    bool admitted = limit_fits(&view, cost, 1) > 0;
+    int64_t units = limit_decide(&view, cost, admitted, admitted, &decision);
+    if (!charge) limit_view(&view, &one->state); /* as it was */
+    if (!view.stale && (!charge || units == 0)) return decision;
+    if (charge && ops->reserve != NULL) assert_int_equal(ops->reserve(&view, &one->state, units), 0);
+    ops->save(&view, &one->state);
     return decision;
 }
 

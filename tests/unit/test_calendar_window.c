@@ -162,13 +162,13 @@ static void the_stores_clock_chooses_the_window(void **state)
     struct policy *policy = policy_of("UTC", CALENDAR_DAY, 0, 5);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct constants constants;
-        struct run run;
+        struct view view;
         limit_constants(&constants, &policy->limits[0], 0, 0, (MIDNIGHT_MS + cases[i].host_ms) * 1000);
-        assert_int_equal(constants.b, MIDNIGHT_MS);
-        assert_int_equal(constants.c, MIDNIGHT_MS + DAY_MS);
-        assert_int_equal(constants.d, MIDNIGHT_MS + 2 * DAY_MS);
-        limit_run(&run, &policy->limits[0], &constants, (MIDNIGHT_MS + cases[i].store_ms) * 1000);
-        assert_int_equal(run.edge, MIDNIGHT_MS + cases[i].end_ms);
+        assert_int_equal(constants.calendar.begin_ms, MIDNIGHT_MS);
+        assert_int_equal(constants.calendar.end_ms, MIDNIGHT_MS + DAY_MS);
+        assert_int_equal(constants.calendar.next_ms, MIDNIGHT_MS + 2 * DAY_MS);
+        limit_at(&view, &policy->limits[0], &constants, (MIDNIGHT_MS + cases[i].store_ms) * 1000);
+        assert_int_equal(view.edge, MIDNIGHT_MS + cases[i].end_ms);
     }
     policy_free(policy);
 }
@@ -179,8 +179,8 @@ static void no_constant_is_negative_at_the_epoch(void **state)
     struct constants constants;
     struct policy *policy = policy_of("America/New_York", CALENDAR_WEEK, 0, 5);
     limit_constants(&constants, &policy->limits[0], 0, 0, 0);
-    assert_int_equal(constants.b, 0);
-    assert_int_equal(constants.c, (4 * 24 + 5) * INT64_C(3600000)); /* monday, the 5th */
+    assert_int_equal(constants.calendar.begin_ms, 0);
+    assert_int_equal(constants.calendar.end_ms, (4 * 24 + 5) * INT64_C(3600000)); /* monday, the 5th */
     policy_free(policy);
 }
 

@@ -16,17 +16,18 @@
 
 static struct policy_set *set;
 static const struct limit *limit;
-static struct run run;
+static struct view view;
 static struct state_terms terms;
 
-static void describe(struct limit_spec spec, int64_t s1, int64_t s2)
+static void describe(struct limit_spec spec, int64_t used, int64_t extra)
 {
     policy_set_unref(set);
     set = policies_make(&(struct policy_spec){.name = "p", .limits = {spec}}, 1);
     limit = &set->in_order[0]->limits[0];
-    limit_run_here(&run, limit, slice_of("k"), limit->max_wait_us, NOW_US);
+    limit_here(&view, limit, slice_of("k"), limit->max_wait_us, NOW_US);
+    limit_report(&view, used, extra, 0);
     terms = (struct state_terms){0};
-    limit_ops(limit)->describe(&run, s1, s2, &terms);
+    limit_ops(limit)->describe(&view, &terms);
 }
 
 static int64_t term(const char *name)
@@ -97,7 +98,7 @@ static void buckets_say_their_tokens(void **state)
     describe(bucket, 0, 0);
     assert_int_equal(term("tokens"), 5);
     assert_int_equal(term("full_in_ms"), 0);
-    describe(bucket, 3 * limit->b + 1, 0);
+    describe(bucket, 3 * view.step + 1, 0);
     assert_int_equal(term("tokens"), 1);
     assert_int_equal(term("full_in_ms"), 6001);
 }
@@ -107,8 +108,8 @@ static void key_of(const char *policy, const char *key, char *out)
     struct op_member member = {.limit = &policies_get(set, policy)->limits[0], .key = slice_of(key)};
     struct store_key_room room;
     struct slice pieces[STORE_KEY_PIECES];
-    limit_run_here(&run, member.limit, member.key, 0, NOW_US);
-    size_t n = store_key_pieces(&member, &run, "rl", &room, pieces);
+    limit_here(&view, member.limit, member.key, 0, NOW_US);
+    size_t n = store_key_pieces(&member, &view, "rl", &room, pieces);
     for (size_t i = 0; i < n; i++) out += sprintf(out, "%.*s", (int)pieces[i].len, (const char *)pieces[i].data);
 }
 

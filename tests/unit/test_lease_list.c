@@ -67,29 +67,31 @@ static void no_list_is_an_empty_one(void **state)
 static struct policy_set *set;
 static struct state leases;
 
-static struct run run_at(const char *policy, int64_t now_ms)
+static struct view view_at(const char *policy, int64_t now_ms)
 {
-    struct run run;
-    const struct limit *limit = &policies_get(set, policy)->limits[0];
-    limit_run_here(&run, limit, slice_of("k"), 0, now_ms * 1000);
-    return run;
+    struct view view;
+    limit_here(&view, &policies_get(set, policy)->limits[0], slice_of("k"), 0, now_ms * 1000);
+    limit_view(&view, &leases);
+    return view;
 }
 
 static struct decision peek(const char *policy, int64_t now_ms)
 {
-    struct run run = run_at(policy, now_ms);
+    struct view view = view_at(policy, now_ms);
     struct decision decision;
-    int64_t s1, s2, keep;
-    limit_ops(run.limit)->view(&run, &leases, &s1, &s2, &keep);
-    limit_decide(&run, &s1, &s2, 1, limit_fits(&run, s1, s2, 1, 1) > 0, 0, &decision);
+    bool fits = limit_fits(&view, 1, 1) > 0;
+    limit_decide(&view, 1, fits, fits, &decision);
     return decision;
 }
 
 static void take(const char *policy, int64_t now_ms, int n)
 {
-    struct run run = run_at(policy, now_ms);
-    run.slot = id_of(n);
-    assert_int_equal(limit_ops(run.limit)->store(&run, &leases, 0, 0, 0, 1), 0);
+    struct view view = view_at(policy, now_ms);
+    const struct algo_ops *ops = limit_ops(view.limit);
+    view.slot = id_of(n);
+    assert_int_equal(ops->reserve(&view, &leases, 1), 0);
+    limit_charge(&view, 1);
+    ops->save(&view, &leases);
 }
 
 static int set_up(void **state)
@@ -135,14 +137,14 @@ static void a_lower_slot_ttl_shortens_leases(void **state)
 static void an_ended_lease_is_renewed_until_its_place_is_taken(void **state)
 {
     (void)state;
-    struct run run = run_at("three", 10000);
     for (int i = 0; i < 3; i++) take("three", 0, i);
     assert_int_equal(peek("three", 10000).remaining, 2);
-    assert_true(concurrency_renew(&run, &leases, id_of(0)));
+    struct view view = view_at("three", 10000);
+    assert_true(concurrency_renew(&view, &leases, id_of(0)));
     assert_int_equal(peek("three", 10000).remaining, 1);
     take("three", 10000, 3);
-    assert_false(concurrency_renew(&run, &leases, id_of(1)));
-    assert_true(concurrency_renew(&run, &leases, id_of(0)));
+    assert_false(concurrency_renew(&view, &leases, id_of(1)));
+    assert_true(concurrency_renew(&view, &leases, id_of(0)));
     assert_true(concurrency_release(&leases, id_of(0)));
     assert_false(concurrency_release(&leases, id_of(0)));
     assert_true(concurrency_release(&leases, id_of(3)));

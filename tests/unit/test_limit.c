@@ -410,13 +410,19 @@ static void what_cannot_be_counted_exactly_is_refused_with_what_can(void **state
     assert_non_null(one_limit_fault(ALGO_FIRST_HIT, INT64_C(1) << 32, 1000, 0, false, text, sizeof text));
 }
 
-static void fit_admits_the_first_that_have_room(void **state)
+static void the_first_checks_that_fit_are_admitted(void **state)
 {
     (void)state;
-    assert_int_equal(limit_fit(10, 3, 5), 3);
-    assert_int_equal(limit_fit(10, 3, 2), 2);
-    assert_int_equal(limit_fit(-1, 1, 2), 0);
-    assert_int_equal(limit_fit(-1, 0, 2), 2);
+    struct view view;
+    struct one_limit one = one_limit(ALGO_FIXED_WINDOW, 10, 10000, 0, false);
+    limit_here(&view, one.limit, slice_of("k"), 0, 1000000);
+    limit_report(&view, 0, 0, 0);
+    assert_int_equal(limit_fits(&view, 3, 5), 3);
+    assert_int_equal(limit_fits(&view, 3, 2), 2);
+    limit_report(&view, 11, 0, 0); /* the limit was lowered */
+    assert_int_equal(limit_fits(&view, 1, 2), 0);
+    assert_int_equal(limit_fits(&view, 0, 2), 2);
+    one_limit_fini(&one);
 }
 
 static void a_time_ring_keeps_the_newest(void **state)
@@ -462,7 +468,7 @@ int main(void)
         cmocka_unit_test(a_changed_limit_keeps_what_was_used),
         cmocka_unit_test(limit_zero_denies_for_ever),
         cmocka_unit_test(what_cannot_be_counted_exactly_is_refused_with_what_can),
-        cmocka_unit_test(fit_admits_the_first_that_have_room),
+        cmocka_unit_test(the_first_checks_that_fit_are_admitted),
         cmocka_unit_test(a_time_ring_keeps_the_newest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,7 +42,7 @@ static void windows_in_the_keys_name_count_every_request(void **state)
     for (int i = 0; i < 2; i++) {
         struct one_limit one = one_limit(presets[i], 2, WINDOW_US, 0, false);
         for (int n = 0; n < 5; n++) one_check(&one, start_us, 1);
-        assert_int_equal(one.state.v[1], 5);
+        assert_int_equal(one.state.window.count, 5);
         struct decision denied = one_check(&one, start_us, 1);
         assert_int_equal(denied.retry_after_ms, denied.reset_after_ms);
         one_limit_fini(&one);
@@ -54,7 +54,7 @@ static void first_hit_does_not_count_denials(void **state)
     (void)state;
     struct one_limit one = one_limit(ALGO_COMPAT_FIRST_HIT, 2, WINDOW_US, 0, false);
     for (int n = 0; n < 5; n++) one_check(&one, start_us + n, 1);
-    assert_int_equal(one.state.v[0], 2);
+    assert_int_equal(one.state.span.count, 2);
     one_limit_fini(&one);
 }
 
@@ -63,10 +63,10 @@ static void endpoint_window_counts_one_denial(void **state)
     (void)state;
     struct one_limit one = one_limit(ALGO_COMPAT_ENDPOINT_WINDOW, 2, WINDOW_US, 0, false);
     for (int n = 0; n < 5; n++) one_check(&one, start_us + n, 1);
-    assert_int_equal(one.state.v[0], 3);
+    assert_int_equal(one.state.span.count, 3);
     one_limit_change(&one, 3, WINDOW_US, 0);
     assert_false(one_check(&one, start_us, 1).allowed);
-    assert_int_equal(one.state.v[0], 4);
+    assert_int_equal(one.state.span.count, 4);
     one_limit_fini(&one);
 }
 

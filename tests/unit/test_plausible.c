@@ -65,41 +65,43 @@ static void change(struct key *key)
     key->limit = &policy->limits[0];
 }
 
-static void assert_plausible(const struct key *key, const struct run *run, int64_t s1, int64_t s2, const char *what)
+static void assert_plausible(const struct key *key, const struct view *view, const char *what)
 {
-    if (!limit_ops(key->limit)->plausible(run, s1, s2))
-        fail_msg("%s, %s: %lld, %lld at %lld", limit_ops(key->limit)->name, what, (long long)s1, (long long)s2,
-                 (long long)run->now_us);
+    if (!limit_ops(key->limit)->plausible(view))
+        fail_msg("%s, %s: %lld, %lld at %lld", limit_ops(key->limit)->name, what, (long long)view->used,
+                 (long long)view->extra, (long long)view->now_us);
 }
 
 /* What clients would be told of the state makes sense. A log's wait comes from elsewhere. */
-static void assert_answers(const struct key *key, const struct run *run, int64_t s1, int64_t s2)
+static void assert_answers(const struct key *key, const struct view *view)
 {
     struct decision decision;
     for (int64_t cost = 0; cost <= key->limit->full + 1; cost++) {
         if (cost > key->limit->max_cost && cost <= key->limit->full) continue; /* BAD_COST */
-        int64_t of1 = s1, of2 = s2;
-        bool admitted = limit_fits(run, s1, s2, cost, 1) > 0;
-        limit_decide(run, &of1, &of2, cost, admitted, 1, &decision);
+        struct view reported = *view;
+        limit_report(&reported, view->used, view->extra, 1);
+        bool admitted = limit_fits(&reported, cost, 1) > 0;
+        limit_decide(&reported, cost, admitted, admitted, &decision);
         assert_true(decision.reset_after_ms >= 0 && decision.remaining >= 0 && decision.delay_ms >= 0);
         assert_true(decision.retry_after_ms >= RETRY_NEVER);
         assert_true(decision.allowed || decision.retry_after_ms != 0);
     }
 }
 
-static void write_back(struct key *key, const struct run *run, int64_t s1, int64_t s2, int64_t keep, int64_t units)
+static void save(struct key *key, struct view *view, int64_t units)
 {
     const struct algo_ops *ops = limit_ops(key->limit);
-    if (units == 0 && keep >= 0) return;
-    if (ops->reserve != NULL) assert_int_equal(ops->reserve(run, &key->state, units), 0);
-    assert_int_equal(ops->store(run, &key->state, s1, s2, keep, units), 0);
+    if (units == 0 && !view->stale) return;
+    if (ops->reserve != NULL) assert_int_equal(ops->reserve(view, &key->state, units), 0);
+    if (units > 0) limit_charge(view, units);
+    ops->save(view, &key->state);
 }
 
-static int64_t units_of(struct key *key, const struct run *run, int64_t s1, int64_t s2)
+static int64_t units_of(struct key *key, const struct view *view)
 {
-    int64_t units = 1 + draw(key, 8), fits = limit_ops(key->limit)->room(run, s1, s2);
+    int64_t units = 1 + draw(key, 8), fits = (view->capacity - view->used) / view->step;
     if (key->algo == ALGO_CONCURRENCY) units = 1;
-    if (draw(key, 4) == 0) fits = limit_fits_used(run, s1, s2); /* a settlement, which may owe */
+    if (draw(key, 4) == 0) fits = limit_fits_used(view); /* a settlement, which may owe */
     if (key->limit->count_denied && key->limit->max_cost >= units) return units;
     return units <= fits ? units : 0;
 }
@@ -108,21 +110,20 @@ static void step(struct key *key)
 {
     const struct algo_ops *ops = limit_ops(key->limit);
     char slot[40];
-    struct run run;
-    int64_t s1, s2, keep;
-    limit_run_here(&run, key->limit, slice_of("k"), key->limit->max_wait_us, key->now_us);
+    struct view view;
+    limit_here(&view, key->limit, slice_of("k"), key->limit->max_wait_us, key->now_us);
     snprintf(slot, sizeof slot, "%032llu", (unsigned long long)key->n_slots++);
-    run.slot = slot;
-    ops->view(&run, &key->state, &s1, &s2, &keep);
-    assert_plausible(key, &run, s1, s2, "as viewed");
-    assert_answers(key, &run, s1, s2);
+    view.slot = slot;
+    limit_view(&view, &key->state);
+    assert_plausible(key, &view, "as viewed");
+    assert_answers(key, &view);
 
-    if (ops->refund != NULL && draw(key, 4) == 0) {
-        (void)ops->refund(&run, &key->state, &s1, &s2, 1 + draw(key, 8), key->now_us - draw(key, 2 * HOUR_US));
-        assert_plausible(key, &run, s1, s2, "after a refund");
-        assert_int_equal(ops->store(&run, &key->state, s1, s2, keep, 0), 0);
+    if (ops->refunds && draw(key, 4) == 0) {
+        (void)limit_refund(&view, &key->state, 1 + draw(key, 8), key->now_us - draw(key, 2 * HOUR_US));
+        assert_plausible(key, &view, "after a refund");
+        ops->save(&view, &key->state);
     } else {
-        write_back(key, &run, s1, s2, keep, units_of(key, &run, s1, s2));
+        save(key, &view, units_of(key, &view));
     }
 }
 
@@ -168,13 +169,13 @@ enum { LIMIT = 5, WINDOW_MS = 10000 };
 
 struct reported {
     enum algo algo;
-    int64_t s1, s2;
+    int64_t used, extra;
 };
 
 static bool is_plausible(const struct reported *reported)
 {
     struct diag diag;
-    struct run run;
+    struct view view;
     struct policy *policy = policy_new("p", 1);
     struct limit *limit = &policy->limits[0];
     limit->algo = reported->algo;
@@ -182,8 +183,9 @@ static bool is_plausible(const struct reported *reported)
     limit->window_us = WINDOW_MS * INT64_C(1000);
     if (limit->algo == ALGO_CALENDAR_WINDOW) limit->calendar = policies_calendar(HOUR_US);
     if (limit_prepare(limit, NULL, &diag) != 0) fail_msg("%s", diag.text);
-    limit_run_here(&run, limit, slice_of("k"), 0, NOW_US);
-    bool plausible = limit_ops(limit)->plausible(&run, reported->s1, reported->s2);
+    limit_here(&view, limit, slice_of("k"), 0, NOW_US);
+    limit_report(&view, reported->used, reported->extra, 0);
+    bool plausible = limit_ops(limit)->plausible(&view);
     policy_free(policy);
     return plausible;
 }

@@ -114,7 +114,7 @@ static field_bits refuse_foreign_fields(struct reading *reading, enum algo algo)
     return foreign;
 }
 
-/* ---- What is no number, flag or choice by itself ---- */
+/* ---- Settings with a reader of their own ---- */
 
 static void refuse_zone(struct reading *reading, const char *name)
 {
@@ -220,9 +220,10 @@ static const char *read_prefix(struct reading *reading)
     return NULL;
 }
 
-/* ---- All of them ---- */
+/* ---- Numbers, flags and choices ---- */
 
-/* What has a field of the limit. Of an algorithm that is not known, what may be its settings is looked at. */
+/* A setting that is stored in a field of the limit. One that the algorithm does not take is only checked: the algorithm
+ * is unknown then, and this may be its setting. */
 static void read_field(struct reading *reading, enum policy_field field, struct limit *limit)
 {
     int64_t value = policy_settings[field].fallback;
@@ -237,7 +238,7 @@ static void read_field(struct reading *reading, enum policy_field field, struct 
     if (takes) policy_setting_store(field, limit, value);
 }
 
-/* Without the settings that are `foreign` to the algorithm. Returns those at fault. */
+/* All such settings but the `foreign` ones, which have been refused. Returns those at fault. */
 static field_bits read_fields(struct reading *reading, struct limit *limit, field_bits foreign)
 {
     field_bits bad = 0;
@@ -265,7 +266,7 @@ static void stand_in(struct limit *limit, field_bits bad)
     }
 }
 
-/* What only the algorithm knows: its faults, one after the other. */
+/* Let the algorithm check the values: its faults, one after the other. */
 static void prepare(struct reading *reading, struct limit *limit, const char *prefix, field_bits bad)
 {
     struct diag diag;

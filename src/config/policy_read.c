@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "config/reading.h"
 
-/* ---- What concerns the whole policy ---- */
+/* ---- Settings of the whole policy ---- */
 
 static void read_format(struct reading *reading, struct policy *policy)
 {
@@ -28,7 +28,7 @@ static void read_format(struct reading *reading, struct policy *policy)
     faults_add(reading->faults, node->line, reading->path, "%s %s", faults_shown(shown, text), wrong);
 }
 
-/* Of every limit, which is prepared with it. */
+/* Before the limits are read: their algorithms check it. */
 static void read_debt(struct reading *reading, struct policy *policy)
 {
     int64_t debt = 0;
@@ -36,7 +36,7 @@ static void read_debt(struct reading *reading, struct policy *policy)
     for (uint16_t i = 0; i < policy->n_limits; i++) policy->limits[i].debt = debt != 0;
 }
 
-/* What has a field of the policy, but for `unlimited`, which has been read. */
+/* The settings that are stored in a field of the policy. `unlimited` has been read before. */
 static void read_fields(struct reading *reading, struct policy *policy)
 {
     policy->on_failure = reading->defaults->on_failure;

@@ -86,7 +86,7 @@ struct slice value_choice(const char *choices, int64_t index)
 
 /* ---- Values ---- */
 
-/* Of what has no field that could be shown as it is; false where there is none. */
+/* The value of a setting without a field of its own. False: this limit has none. */
 static bool derive(const struct limit *limit, struct setting_value *ret)
 {
     const struct calendar *calendar = limit->calendar;
@@ -185,7 +185,12 @@ size_t policy_setting_policy_values(const struct policy *policy, enum setting_us
 
 /* ---- Fingerprint ---- */
 
-/* As text, so that it is the same on every machine: "|number", "|word", or of what is set "|name". */
+static uint64_t hash_piece(uint64_t hash, struct slice piece)
+{
+    return hash_stable(hash_stable(hash, "|", 1), piece.data, piece.len);
+}
+
+/* As text, so that it is the same on every machine: "|value"; of what is set "|name", and but for flags "|value". */
 uint64_t policy_setting_hash(uint64_t hash, enum setting_holder held_by, const void *holder, enum setting_use use)
 {
     for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
@@ -194,17 +199,15 @@ uint64_t policy_setting_hash(uint64_t hash, enum setting_holder held_by, const v
 
         char text[32];
         int64_t number = policy_setting_number((enum policy_field)i, holder);
-        struct slice word;
         if (use == USE_HASH_SET) {
             if (number == 0) continue;
-            word = slice_of(setting->name);
-        } else if (setting->form.kind == VALUE_CHOICE) {
-            word = value_choice(setting->form.choices, number);
-        } else {
-            snprintf(text, sizeof text, "%" PRId64, number);
-            word = slice_of(text);
+            hash = hash_piece(hash, slice_of(setting->name));
+            if (setting->form.kind == VALUE_BOOL) continue;
         }
-        hash = hash_stable(hash_stable(hash, "|", 1), word.data, word.len);
+
+        snprintf(text, sizeof text, "%" PRId64, number);
+        bool is_choice = setting->form.kind == VALUE_CHOICE;
+        hash = hash_piece(hash, is_choice ? value_choice(setting->form.choices, number) : slice_of(text));
     }
     return hash;
 }

@@ -6,7 +6,7 @@
 #ifndef RL_LIMIT_DIAG_H
 #define RL_LIMIT_DIAG_H
 
-#include "limit/policy_setting.h"
+#include "limit/policy_field.h"
 
 enum diag_code {
     DIAG_INVALID,   /* whoever wrote the settings has to change them */

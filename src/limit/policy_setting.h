@@ -11,13 +11,7 @@
 #include <stdint.h>
 
 #include "base/slice.h"
-
-enum policy_field {
-#define POLICY_SETTING(NAME, ...) FIELD_##NAME,
-#include "limit/policy_settings.def"
-#undef POLICY_SETTING
-    N_POLICY_FIELDS
-};
+#include "limit/policy_field.h"
 
 enum setting_place { IN_POLICY, IN_LIMIT, IN_LIST };
 enum setting_holder { HELD_BY_LIMIT, HELD_BY_POLICY, HELD_DERIVED };

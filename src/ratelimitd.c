@@ -101,14 +101,14 @@ static bool is_tick_empty(const struct daemon *daemon)
 
 static void end_tick(struct daemon *daemon)
 {
-    if (daemon->is_closing) return;
+    if (daemon->phase == DAEMON_CLOSING) return;
     engine_expire(daemon->engine);
     engine_flush(daemon->engine);
     server_turn_end(daemon->server);
     arm_deadline(daemon);
     daemon->n_ended = daemon->clock.n_updates;
     daemon->turn_ran = true;
-    if (daemon->is_drained) stop_when_left(daemon);
+    if (daemon->phase == DAEMON_DRAINED) stop_when_left(daemon);
 }
 
 static void on_check(uv_check_t *check)
@@ -130,7 +130,7 @@ static void on_reload_signal(uv_signal_t *handle, int number)
 {
     (void)number;
     struct daemon *daemon = handle->data;
-    if (daemon->is_draining || !daemon->is_ready) return;
+    if (daemon->phase != DAEMON_READY) return;
     service_reloading();
     if (daemon->arguments.config_path != NULL) {
         reload_file(daemon);
@@ -199,7 +199,8 @@ static void on_tick(uv_timer_t *timer)
     if (daemon->server != NULL) server_look(daemon->server);
     reload_look(daemon);
     if (daemon->redis != NULL) look_at_redis(daemon);
-    if (!daemon->is_draining && gate_look(&daemon->gate) && listen_on_gate(daemon) < 0) stop_now(daemon, EXIT_RUNNING);
+    if (daemon->phase != DAEMON_READY) return;
+    if (gate_look(&daemon->gate) && listen_on_gate(daemon) < 0) stop_now(daemon, EXIT_RUNNING);
 }
 
 /* Why Redis is not there yet is a warning of its own, see redis_watch.h. */
@@ -214,8 +215,8 @@ static void log_ready(const struct daemon *daemon)
 
 static void become_ready(struct daemon *daemon)
 {
-    if (daemon->is_ready || daemon->is_draining) return;
-    daemon->is_ready = true;
+    if (daemon->phase != DAEMON_STARTING) return;
+    daemon->phase = DAEMON_READY;
     uv_timer_stop(&daemon->first_attempt);
     if (listen_on_gate(daemon) < 0) {
         stop_now(daemon, EXIT_RUNNING);

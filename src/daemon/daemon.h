@@ -25,6 +25,15 @@
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 
+/* It only moves on, and may skip some. */
+enum daemon_phase {
+    DAEMON_STARTING, /* nobody can connect yet */
+    DAEMON_READY,    /* accepting */
+    DAEMON_DRAINING, /* SIGTERM: what was asked is answered, and each connection ends */
+    DAEMON_DRAINED,  /* all have ended; the slots that they held are given back to the store */
+    DAEMON_CLOSING,  /* handles close, one after another (stop.h) */
+};
+
 struct daemon {
     struct arguments arguments;
     struct config *config;  /* owned; of the last good reload */
@@ -40,7 +49,7 @@ struct daemon {
     struct store store; /* owned until the engine takes it over; then its ops are NULL */
     uint64_t random_seed;
     int exit_status;
-    bool is_ready, is_draining, is_drained, is_closing;
+    enum daemon_phase phase;
     int64_t drain_until_us; /* CLOCK_MONOTONIC */
     bool turn_ran;          /* since the last word to the watchdog */
     struct redis_watch redis_watch;

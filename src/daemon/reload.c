@@ -142,7 +142,7 @@ static void on_freed(uv_work_t *work, int status)
     (void)status;
     reload->phase = RELOAD_IDLE;
     reload->peak_bytes = mem_in_use();
-    if (!reload->again || daemon->is_draining) return;
+    if (!reload->again || daemon->phase >= DAEMON_DRAINING) return;
     reload->again = false;
     start_reading(daemon);
 }
@@ -187,7 +187,7 @@ static void on_read(uv_work_t *work, int status)
     struct daemon *daemon = work->data;
     struct reload *reload = &daemon->reload;
     reload->phase = RELOAD_IDLE;
-    if (status < 0 || daemon->is_draining) return; /* what there is stays for reload_fini() */
+    if (status < 0 || daemon->phase >= DAEMON_DRAINING) return; /* what there is stays for reload_fini() */
 
     clock_update(&daemon->clock);
     log_debug("reload: the file was read, with %zu mistakes", reload->faults.n_errors);
@@ -241,7 +241,8 @@ static bool has_work(struct reload *reload)
 
 void reload_look(struct daemon *daemon)
 {
-    if (daemon->reload.phase == RELOAD_IDLE && !daemon->is_closing && has_work(&daemon->reload)) start_freeing(daemon);
+    if (daemon->reload.phase == RELOAD_IDLE && daemon->phase != DAEMON_CLOSING && has_work(&daemon->reload))
+        start_freeing(daemon);
 }
 
 void reload_fini(struct daemon *daemon)

@@ -60,8 +60,8 @@ static void on_server_closed(void *arg)
 
 void stop_now(struct daemon *daemon, int exit_status)
 {
-    if (daemon->is_closing) return;
-    daemon->is_draining = daemon->is_closing = true;
+    if (daemon->phase == DAEMON_CLOSING) return;
+    daemon->phase = DAEMON_CLOSING;
     daemon->exit_status = exit_status;
     uv_timer_stop(&daemon->last_slots);
     if (daemon->server != NULL)
@@ -89,7 +89,7 @@ static void on_drained(void *arg)
     clock_update(&daemon->clock);
     int64_t left_us = daemon->drain_until_us - daemon->clock.mono_us;
     slots_stop(engine_slots(daemon->engine));
-    daemon->is_drained = true;
+    daemon->phase = DAEMON_DRAINED;
     uv_timer_start(&daemon->last_slots, on_last_slots_timeout, left_us > 0 ? (uint64_t)left_us / 1000 : 0, 0);
     stop_when_left(daemon);
 }
@@ -98,13 +98,13 @@ void stop_on_signal(uv_signal_t *handle, int number)
 {
     struct daemon *daemon = handle->data;
     const char *name = number == SIGINT ? "SIGINT" : "SIGTERM";
-    if (daemon->is_draining) {
+    if (daemon->phase >= DAEMON_DRAINING) {
         log_info("%s again: ending at once", name);
         stop_now(daemon, EXIT_CLEAN);
         return;
     }
     log_info("%s: draining, with %zu checks in flight", name, engine_n_live(daemon->engine));
-    daemon->is_draining = true;
+    daemon->phase = DAEMON_DRAINING;
     service_stopping();
     clock_update(&daemon->clock);
     daemon->drain_until_us = daemon->clock.mono_us + daemon->config->drain_timeout_ms * 1000;

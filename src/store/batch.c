@@ -1,18 +1,17 @@
 /*
  * batch.c: gathering ops into a batch.
  *
- * Every op's keys are found or added in the batch's small table, and the op becomes an *item*, what the script is asked
- * for, or joins one:
+ * Every op's keys are found or added in the batch's small table. Then the op becomes an *item*, which is what the
+ * script is asked for, or it joins one:
  *
- *   a check joins its key's last item where that is a check of the same cost, merging is on and denials are not
- *   counted: k equal checks in a row admit exactly the first floor(available / cost) of them, as one after another
- *   would;
- *   a peek joins it whatever the costs: the answer follows from the key's state at that place in the order. Only a
- *   log's peek must find an equal one, because a denial's retry needs a look-up in the log.
+ *   A check joins its key's last item if that is a check of the same cost, merging is on and denials are not counted:
+ *   k equal checks in a row admit exactly the first floor(available / cost) of them, as one after another would.
+ *   A peek joins it at any cost: the answer follows from the key's state at that place in the order. Only a log's peek
+ *   must find an equal one, because a denial's retry needs a look-up in the log.
  *
- * Items keep their order. A key with one plain check is checked directly; the state of any other is loaded, the items
- * work on that one after the other, and it is saved at the end. batch_pack.c makes the call of them,
- * batch_reply.c the answers.
+ * Items keep their order. A key with one plain check is checked directly. The state of any other key is loaded, the
+ * items work on it one after the other, and it is saved at the end. batch_pack.c makes the call, batch_reply.c the
+ * answers.
  */
 #include "store/batch.h"
 

@@ -1,11 +1,11 @@
 /*
  * batch_pack.c: a batch as the arguments of one EVALSHA. lua/batch.lua draws the format; change both.
  *
- * A batch is, in this order: a CHECK of every key that is checked directly, a LOAD of every other, the ops on those in
- * their order, a SAVE of every loaded key. What is the same for consecutive keys of one limit, or the same op on the
- * next keys, goes as one. Two kinds of states are not simply loaded once: slots are read before each op that asks for
- * them and written after it, for every op charges another slot; and a log is saved and loaded again before an op that
- * may give back what was charged in this very batch, for it gives back what is in the log.
+ * A batch is, in this order: a CHECK of every key that is checked directly, a LOAD of every other, the ops on the
+ * loaded states in their order, a SAVE of every loaded key. What is the same for consecutive keys of one limit, or the
+ * same op on the next keys, goes as one. Two kinds of states are not simply loaded once: concurrency slots are read
+ * before each op that asks for them and written after it: every op charges another slot; a log is saved and loaded
+ * again before an op that may give back what was charged in this very batch: it gives back what is in the log.
  */
 #include "store/batch_private.h"
 
@@ -22,7 +22,7 @@ enum {
     PUT_SLACK = 8,
 };
 
-/* A cost above every limit is denied whatever its size, and this keeps the script's counts exact. */
+/* A cost above every limit is always denied, and this one keeps the script's counts exact. */
 #define COST_CAP ((INT64_C(1) << 34) + 1)
 /* More than is ever available: a bucket that lets wait may have as much as a cost above its capacity. */
 #define COST_NEVER (INT64_C(1) << 53)
@@ -155,7 +155,7 @@ static void put_span(struct packing *packing, enum batch_kind kind, const struct
     int64_t count = 0;
     uint64_t cost = 0;
     if (kind == KIND_LOAD) count = first->may_be_charged;
-    if (kind == KIND_RESET) cost = !limit_ops(first->limit)->is_compat; /* a key of ours goes whatever its type */
+    if (kind == KIND_RESET) cost = !limit_ops(first->limit)->is_compat; /* a key of ours goes, of any type */
     if (kind == KIND_CHECK) {
         const struct batch_item *item = batch_item(packing->batch, first->last_item);
         count = item->count;
@@ -196,7 +196,7 @@ static bool is_direct(const struct batch *batch, const struct batch_item *item)
     return item->kind == KIND_CHECK && !batch_key_of(batch, item, 0)->is_loaded;
 }
 
-/* A log's times must be in it before an op may give them back; and slots are read as they are by then. */
+/* A log's times must be in it before an op may give them back; and slots are read as they are at that place. */
 static bool needs_load(const struct batch_key *key, const struct batch_item *item)
 {
     bool gives_back = item->kind >= KIND_RESERVE;
@@ -215,7 +215,7 @@ static void load_again(struct packing *packing, const struct batch_item *item)
     }
 }
 
-/* What is loaded is no more what is there, or not yet. */
+/* What is loaded is no longer, or not yet, what Redis has. */
 static void note_changes(struct packing *packing, const struct batch_item *item)
 {
     for (uint16_t i = 0; i < item->op->n_members; i++) {

@@ -75,8 +75,8 @@ struct batch_own {
     uint16_t place; /* set by packing */
 };
 
-/* What the script is asked for: an op, or equal checks of one key. Of KIND_CHECK (one limit, nothing of its own) the
- * ops are answered from the state as it is by then. */
+/* What the script is asked for: an op, or equal checks of one key. The ops of a KIND_CHECK (one limit, nothing of its
+ * own) are answered one after the other from the state that the one before has left. */
 struct batch_item {
     enum batch_kind kind;  /* KIND_CHECK goes as KIND_CHECK_ALL where its key is loaded */
     const struct op *op;   /* the first that charges, else the first; alive until it is answered */
@@ -137,7 +137,7 @@ struct batch {
     int64_t latest_us;
     uint16_t order[BATCH_KEYS_MAX];        /* keys in the order of KEYS */
     struct buffer packet;                  /* ARGV[1] */
-    struct slice args[BATCH_ARGS_MAX + 1]; /* and room for a test's time */
+    struct slice args[BATCH_ARGS_MAX + 1]; /* and space for a test's time */
     char numkeys[DECIMAL_MAX];
 
     int64_t now_us; /* of the last reply */

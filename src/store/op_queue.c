@@ -4,7 +4,7 @@
 #include "base/check.h"
 
 enum {
-    PARTIES_EXPECTED = 16384, /* slots of the table; more parties than this make its chains longer */
+    PARTIES_EXPECTED = 16384, /* places of the table; more parties than this make its chains longer */
     IDLE_MAX = 1024,
 };
 

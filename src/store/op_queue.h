@@ -1,10 +1,10 @@
 /*
  * op_queue.h: ops that wait to be sent, a fair share for each party.
  *
- * A party is whoever the ops are asked for (op->party: a connection's number; 0 is the daemon itself). The parties take
- * turns, OP_QUEUE_SHARE ops at a time, so that a party with thousands of ops waiting delays another's next op by no
- * more than that. (Not one op at a time: the answers to a batch would then go to as many connections as it has ops,
- * each with a system call of its own.) Each party's ops keep their order. Every call is O(1).
+ * A party is whoever the ops are asked for (op->party: a connection's number; 0 is the daemon itself). The parties are
+ * served round robin, OP_QUEUE_SHARE ops at a time, so that a party with thousands of ops waiting delays another's next
+ * op by no more than that. (Not one op at a time: the answers to a batch would then go to as many connections as it has
+ * ops, each with a system call of its own.) Each party's ops keep their order. Every call is O(1).
  */
 #ifndef RL_STORE_OP_QUEUE_H
 #define RL_STORE_OP_QUEUE_H

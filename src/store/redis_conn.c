@@ -239,7 +239,7 @@ void redis_conn_fini(struct redis_conn *conn)
 
 static void set_int(int fd, int level, int name, int value)
 {
-    /* An option that cannot be had is no reason to do without the connection: our own watchdogs stand. */
+    /* A connection without the option is better than none: our own watchdogs remain. */
     (void)setsockopt(fd, level, name, &value, sizeof(value));
 }
 

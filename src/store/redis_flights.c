@@ -9,7 +9,7 @@
 enum {
     CALL_ARGS_MAX = 2 + BATCH_ARGS_MAX, /* EVALSHA, digest, and the batch's */
     IDLE_MAX = 64,                      /* batches kept for later; about 16 KiB each */
-    LATE_US = 1000000,                  /* a batch may begin so long after the latest deadline of its ops */
+    LATE_US = 1000000,                  /* how long after the latest deadline of its ops a batch may still begin */
     /* Of the deadline. An op may have to wait for two replies: that of what is on the wire, and its own. */
     FULL_PART = 4,  /* while the oldest reply takes longer, nothing more is sent */
     SLOW_PART = 10, /* a reply that took longer says that less should be on the wire */

@@ -15,7 +15,7 @@
 enum {
     NAME_SIZE = 128,
     CANARY_ARGS_MAX = 8,
-    COMMANDS_RESERVE = 4096, /* bytes of all commands beside the script, the user and the password */
+    COMMANDS_RESERVE = 4096, /* bytes of all commands besides the script, the user and the password */
 };
 
 /* ---- error replies ---- */

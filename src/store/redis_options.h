@@ -15,7 +15,7 @@ struct redis_options {
     int database;
     uint32_t batch_max_keys; /* unique keys in one EVALSHA, 1 to 64 */
     bool merge;              /* equal checks of one key in one batch become one */
-    uint32_t window;         /* EVALSHA calls without reply; beyond: ops wait, each party its turn */
+    uint32_t window;         /* EVALSHA calls without reply; beyond: ops wait, round robin */
     uint32_t max_inflight;   /* the same; beyond: SUBMIT_OVERLOAD or OP_OVERLOAD */
     uint32_t deadline_ms;    /* the usual op's: how long a reply may take while more is sent */
     uint64_t max_output;     /* bytes waiting to be written; beyond: SUBMIT_OVERLOAD */

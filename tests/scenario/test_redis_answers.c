@@ -312,8 +312,8 @@ static void hold(struct fake_redis *server, struct fake_client *client, const st
         answer(server, client, args, n);
 }
 
-/* Two turns in flight; the first meets NOSCRIPT, so what is asked now is held back. */
-static void reload_with_one_turn_waiting(void)
+/* Two batches in flight; the first meets NOSCRIPT, so what is asked now is held back. */
+static void reload_with_one_batch_waiting(void)
 {
     fake.on_evalsha = hold;
     store_world_open_ready(fake.address);
@@ -329,10 +329,10 @@ static void reload_with_one_turn_waiting(void)
     assert_int_equal(store_world->n_answered, 0);
 }
 
-static void a_new_turn_never_overtakes_one_that_waits_for_the_script(void **state)
+static void a_new_batch_never_overtakes_one_that_waits_for_the_script(void **state)
 {
     (void)state;
-    reload_with_one_turn_waiting();
+    reload_with_one_batch_waiting();
     assert_int_equal(n_with_keys, 1); /* c is held */
     fake_say(asked_by, "-NOSCRIPT No matching script.\r\n");
     memset(order, 0, sizeof(order));
@@ -347,7 +347,7 @@ static void a_new_turn_never_overtakes_one_that_waits_for_the_script(void **stat
 static void a_connection_lost_while_the_script_is_away_ends_every_op_once(void **state)
 {
     (void)state;
-    reload_with_one_turn_waiting();
+    reload_with_one_batch_waiting();
     fake_hang_up(asked_by);
     store_world_until(store_is_not_ready);
     store_world_settle();
@@ -357,7 +357,7 @@ static void a_connection_lost_while_the_script_is_away_ends_every_op_once(void *
 static void closing_while_the_script_is_away_ends_every_op_once(void **state)
 {
     (void)state;
-    reload_with_one_turn_waiting();
+    reload_with_one_batch_waiting();
     store_world_close();
     store_world_until(store_is_closed);
     assert_int_equal(store_world->n_down, 3);
@@ -382,7 +382,7 @@ static void answers_in_the_wrong_order_reach_no_check(void **state)
     (void)store_world_check("a");
     store_world_until(fake_has_been_asked);
     (void)store_world_check("b");
-    /* the answer that belongs to the second turn comes first */
+    /* the answer that belongs to the second batch comes first */
     fake_say(asked_by, "*4\r\n:1\r\n:1700000000000000\r\n:0\r\n:%u\r\n",
              (unsigned)store_world->options.random_seed + 3);
     store_world_until(store_is_not_ready);
@@ -417,7 +417,7 @@ int main(void)
         TEST(a_moved_key_is_a_store_error),
         TEST(a_script_that_never_comes_back_is_asked_for_once),
         TEST(a_script_that_cannot_be_loaded_again_closes_the_connection),
-        TEST(a_new_turn_never_overtakes_one_that_waits_for_the_script),
+        TEST(a_new_batch_never_overtakes_one_that_waits_for_the_script),
         TEST(a_connection_lost_while_the_script_is_away_ends_every_op_once),
         TEST(closing_while_the_script_is_away_ends_every_op_once),
         TEST(an_answer_too_many_closes_the_connection),

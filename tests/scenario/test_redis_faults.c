@@ -70,7 +70,7 @@ static void a_flushed_script_is_loaded_again_and_nothing_counted_twice(void **st
     store_world->options.merge = false;
     redis_store_set_options(store_world->redis, &store_world->options);
     for (int i = 0; i < ROUNDS; i++) {
-        store_world_check_many("k", 1, EACH); /* all on one key, several turns in flight */
+        store_world_check_many("k", 1, EACH); /* all on one key, several batches in flight */
         patient_loop_turns(&store_world->patient, 1);
         if (i % 10 == 5) assert_int_equal(real_redis_command(&redis, "SCRIPT FLUSH"), 1);
     }

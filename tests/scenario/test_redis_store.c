@@ -45,13 +45,13 @@ static void a_peek_charges_nothing_and_a_reset_forgets(void **state)
     store_world_settle();
     assert_false(denied->member.decision.allowed);
     struct ask *reset = store_world_ask("k", OP_RESET, 0);
-    struct ask *again = store_world_check("k"); /* in the same loop turn: its place in the order holds */
+    struct ask *again = store_world_check("k"); /* in the same tick: its place in the order holds */
     store_world_settle();
     assert_true(reset->member.removed);
     assert_true(again->member.decision.allowed);
 }
 
-static void a_loop_turn_is_one_call(void **state)
+static void a_tick_is_one_call(void **state)
 {
     (void)state;
     served_store_open();
@@ -83,7 +83,7 @@ static void checks_and_what_gives_back_are_one_call(void **state)
     assert_int_equal(last->member.decision.remaining, store_world->limit->limit - 1);
 }
 
-static void equal_checks_of_a_turn_are_merged(void **state)
+static void equal_checks_of_a_tick_are_merged(void **state)
 {
     (void)state;
     served_store_open();
@@ -346,9 +346,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_limit_is_counted_down_and_then_denies),
         TEST(a_peek_charges_nothing_and_a_reset_forgets),
-        TEST(a_loop_turn_is_one_call),
+        TEST(a_tick_is_one_call),
         TEST(checks_and_what_gives_back_are_one_call),
-        TEST(equal_checks_of_a_turn_are_merged),
+        TEST(equal_checks_of_a_tick_are_merged),
         TEST(checks_allocate_nothing_once_warm),
         TEST(a_thousand_calls_at_once_are_all_answered),
         TEST(an_answer_may_lead_to_the_next_question),

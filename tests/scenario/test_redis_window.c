@@ -1,6 +1,6 @@
 /*
- * test_redis_window.c: what waits in front of Redis: a bounded number of batches on the wire, each party its turn,
- * nothing sent whose deadline is over, and nothing run that was begun too late.
+ * test_redis_window.c: what waits in front of Redis: a bounded number of batches on the wire, round robin over the
+ * parties, nothing sent whose deadline is over, and nothing run that was begun too late.
  */
 #include <setjmp.h>
 #include <signal.h>

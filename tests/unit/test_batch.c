@@ -481,7 +481,7 @@ static void checks_that_wait_differently_for_one_key_go_in_batches_of_their_own(
     assert_int_equal(batch_add(world->batch, &world->ops[1]), 0);
     check(world, 2, leaky, "k", 1);
     pack(world);
-    const int64_t reply[] = {800000, 800000, now_us, 0, NONCE}; /* room for one without a wait */
+    const int64_t reply[] = {800000, 800000, now_us, 0, NONCE}; /* space for one without a wait */
     assert_int_equal(batch_replay(world->batch, reply, 5, NONCE), 0);
     assert_true(world->members[0].decision.allowed);
     assert_true(world->members[1].decision.allowed);

@@ -141,13 +141,16 @@ static enum batch_kind kind_of(const struct op *op)
     return op->n_members > 1 || op->note.len > 0 || counts_some ? KIND_CHECK_ALL : KIND_CHECK;
 }
 
+/* Could a plain check be charged? A cost above the limit is only looked at, unless denials are counted. */
+static bool is_charged(const struct op *op)
+{
+    const struct op_member *only = &op->members[0];
+    return op->kind == OP_CHECK && only->cost > 0 && (only->cost <= only->limit->full || only->limit->count_denied);
+}
+
 static int64_t count_of(const struct op *op, enum batch_kind kind)
 {
-    if (!op_is_check(op->kind)) return 0;
-    /* A plain check's cost above the limit is only looked at, unless denials are counted. */
-    const struct op_member *first = &op->members[0];
-    bool is_charged = first->cost > 0 && (first->cost <= first->limit->full || first->limit->count_denied);
-    if (kind == KIND_CHECK && !is_charged) return 0;
+    if (!op_is_check(op->kind) || (kind == KIND_CHECK && !is_charged(op))) return 0;
     return op->at_most > 0 ? op->at_most : 1;
 }
 
@@ -165,9 +168,15 @@ static uint32_t n_integers_of(const struct op *op, enum batch_kind kind)
 
 static struct need need_of(const struct op *op)
 {
+    bool has_record = op->note.len > 0, is_check = op->kind == OP_CHECK || op->kind == OP_PEEK;
+    if (is_check && op->n_members == 1 && !has_record && op->at_most == 0) { /* nearly every op */
+        const struct algo_ops *ops = limit_ops(op->members[0].limit);
+        uint32_t n_integers = 1U + ops->has_s2 + ops->has_wait;
+        return (struct need){.kind = KIND_CHECK, .count = is_charged(op), .n_integers = n_integers, .weight = 1};
+    }
+
     enum batch_kind kind = kind_of(op);
-    bool has_record = op->note.len > 0;
-    bool is_plain = (op->kind == OP_CHECK || op->kind == OP_PEEK || op->kind == OP_RESET) && !has_record;
+    bool is_plain = (is_check || op->kind == OP_RESET) && !has_record;
     return (struct need){
         .kind = kind,
         .has_record = has_record,
@@ -198,7 +207,7 @@ static int reserve(struct batch *batch, const struct op *op)
     size_t tag_len = batch->prefix_len + STORE_TAG_LEN;
     size_t bytes = OWN_PER_OP * (tag_len + LIST_HEAD_MAX) + op->note.len + op->members[0].hold_key.len;
     for (uint16_t i = 0; i < op->n_members; i++)
-        bytes += tag_len + op->members[i].limit->key_head_len + op->members[i].key.len;
+        bytes += 2 * (tag_len + op->members[i].limit->key_head_len) + op->members[i].key.len; /* a stem, and a key */
 
     if (buffer_reserve(&batch->key_bytes, bytes) == NULL) return -1;
     if (vec_reserve(&batch->items, 1, sizeof(struct batch_item)) < 0) return -1;
@@ -277,8 +286,17 @@ static uint16_t find_or_add_limit(struct batch *batch, const struct op_member *m
     }
 
     CHECK(batch->n_limits < BATCH_KEYS_MAX);
-    batch->limits[batch->n_limits] =
-        (struct batch_limit){.limit = member->limit, .phase_ms = phase_ms, .max_wait_us = member->max_wait_us};
+    uint8_t *stem = key_bytes_end(batch), *at = stem;
+    if (!limit_ops(member->limit)->is_compat) at = append_tag(batch, at, 0);
+    at = append(at, member->limit->key_head, member->limit->key_head_len);
+    batch->limits[batch->n_limits] = (struct batch_limit){
+        .limit = member->limit,
+        .phase_ms = phase_ms,
+        .max_wait_us = member->max_wait_us,
+        .stem_at = (uint32_t)buffer_len(&batch->key_bytes),
+        .stem_len = (uint32_t)(at - stem),
+    };
+    buffer_grew(&batch->key_bytes, (size_t)(at - stem));
     return (uint16_t)batch->n_limits++;
 }
 
@@ -288,20 +306,23 @@ static uint16_t find_or_add_key(struct batch *batch, const struct op_member *mem
     uint8_t found = find_key(batch, member, wanted); /* the op's keys before it are new there */
     if (found != 0) return (uint16_t)(found - 1);
 
-    const struct limit *limit = member->limit;
-    uint8_t *start = key_bytes_end(batch), *at = start;
-    if (!limit_ops(limit)->is_compat)
-        at = append_tag(batch, at, member->common.data != NULL ? store_key_hash(member) : wanted->hash);
-    at = append(at, limit->key_head, limit->key_head_len);
+    uint16_t limit_no = find_or_add_limit(batch, member);
+    const struct batch_limit *limit = &batch->limits[limit_no];
+    uint8_t *start = key_bytes_end(batch);
+    uint8_t *at = append(start, buffer_data(&batch->key_bytes) + limit->stem_at, limit->stem_len);
+    if (!limit_ops(member->limit)->is_compat) {
+        uint64_t hash = member->common.data != NULL ? store_key_hash(member) : wanted->hash;
+        store_key_tag(hash, (char *)start + batch->prefix_len);
+    }
     at = append(at, member->key.data, member->key.len);
 
     CHECK(batch->n_keys < BATCH_KEYS_MAX);
     batch->keys[batch->n_keys] = (struct batch_key){
-        .limit = limit,
+        .limit = member->limit,
         .hash = wanted->hash,
         .start = (uint32_t)buffer_len(&batch->key_bytes),
         .len = (uint32_t)(at - start),
-        .limit_no = find_or_add_limit(batch, member),
+        .limit_no = limit_no,
     };
     buffer_grew(&batch->key_bytes, (size_t)(at - start));
     batch->table[wanted->at] = (uint8_t)++batch->n_keys;

@@ -39,6 +39,7 @@ struct batch_limit {
     const struct limit *limit;
     int64_t phase_ms;           /* limit_phase() */
     int64_t max_wait_us;        /* of its checks */
+    uint32_t stem_at, stem_len; /* in key_bytes: what its keys begin with, but for the shard */
     struct constants constants; /* set by packing */
 };
 

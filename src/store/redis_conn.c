@@ -31,6 +31,7 @@
 
 enum {
     READ_BYTES = 16 * 1024,
+    OUTPUT_KEEP = 256 * 1024, /* a larger buffer, which a stalled server has made, is freed once it is empty */
     LINE_MAX_LEN = 1 + DECIMAL_MAX + 2, /* of a RESP header: type, number, CR LF */
     KEEPALIVE_IDLE_S = 15,
     KEEPALIVE_INTERVAL_S = 5,
@@ -65,6 +66,7 @@ static void on_context_gone(void *data)
     if (conn->error[0] == '\0' && context->err != 0) snprintf(conn->error, sizeof conn->error, "%s", context->errstr);
     wipe_output(conn);
     buffer_truncate(&conn->output, 0);
+    buffer_shrink(&conn->output, OUTPUT_KEEP);
     buffer_truncate(&conn->input, 0);
     conn->context = NULL;
     conn->is_corked = false;
@@ -206,6 +208,7 @@ static void on_writable(redisAsyncContext *context)
         redisLibuvAddWrite(context->ev.data);
     } else {
         wipe_output(conn);
+        buffer_shrink(&conn->output, OUTPUT_KEEP);
         on_del_write(context->ev.data);
     }
     on_add_read(context->ev.data);

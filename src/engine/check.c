@@ -327,6 +327,15 @@ static uint8_t *add_part(struct check *check, struct part *part, uint8_t *bytes)
     return bytes;
 }
 
+/* Does anything count but the policy's limits? Else the store is asked, and its decision is the answer. */
+static bool is_special(const struct check *check)
+{
+    const struct part *part = check->parts;
+    const struct policy *policy = part->policy;
+    return check->n_parts > 1 || (check->op.kind != OP_CHECK && check->op.kind != OP_PEEK) || policy->unlimited ||
+           policy->shadow || policy->candidate != NULL || part->zero != NULL;
+}
+
 int check_seal(struct check *check)
 {
     struct op *op = &check->op;
@@ -349,6 +358,7 @@ int check_seal(struct check *check)
 
     if (check->request_id.len > 0 && op->kind != OP_ACQUIRE) name_record(check, bytes);
     if (check->at_most > 0) op->at_most = check_asked(check, check->parts);
+    check->is_special = is_special(check);
     if (op->kind == OP_RESERVE || op->kind == OP_SETTLE) op->hold = &check->hold;
     return 0;
 }
@@ -361,7 +371,7 @@ int check_seal_release(struct check *check)
     if (op->members == NULL) op->members = check->all_members = mem_alloc(POLICY_LIMITS_MAX * sizeof op->members[0]);
     if (op->members == NULL) return -1;
 
-    check->is_sealed = true;
+    check->is_sealed = check->is_special = true;
     op->kind = OP_RELEASE;
     op->n_members = slot_fill_members(slot, op->members);
     op->slot = slot->id;

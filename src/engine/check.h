@@ -90,6 +90,7 @@ struct check {
     enum check_state state;
     bool in_store;  /* between SUBMIT_PENDING and op.done */
     bool is_sealed; /* its op is filled */
+    bool is_special; /* more than a check or peek of one policy that only limits: see is_special() */
     bool is_merged; /* parts of it share a counter, which is charged their sum */
     uint8_t n_limits;
     struct engine *engine;

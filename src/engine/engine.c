@@ -129,7 +129,7 @@ void check_release(struct check *check)
     CHECK(check->state != CHECK_OVER && check->state != CHECK_LEFT);
     if (check->state != CHECK_NEW) engine->n_more_parts -= check->n_parts - 1U;
     if (check->state == CHECK_WAITING) {
-        candidates_enforced(check);
+        if (check->is_special) candidates_enforced(check);
         deadlines_unset(&engine->deadlines, &check->deadline);
     }
     if (check->op.kind == OP_ACQUIRE && check->state != CHECK_ANSWERED && check->slot != NULL) slot_leave(check->slot);
@@ -185,12 +185,12 @@ static void answer(struct check *check)
     const struct policy *policy = check->parts->policy;
     CHECK(check->state == CHECK_WAITING);
     deadlines_unset(&check->engine->deadlines, &check->deadline);
-    if (check->n_parts > 1 || policy->unlimited) check_answer_unlimited(check);
-    if (policy->shadow) apply_shadow(check);
+    check->state = CHECK_ANSWERED;
+    if (check->is_special && (check->n_parts > 1 || policy->unlimited)) check_answer_unlimited(check);
+    if (check->is_special && policy->shadow) apply_shadow(check);
     if (is_verdict(check)) count_decided(check);
     if (check->op.kind == OP_ACQUIRE) answer_acquire(check);
-    check->state = CHECK_ANSWERED;
-    candidates_enforced(check);
+    if (check->is_special) candidates_enforced(check);
     check->done(check);
 }
 
@@ -427,12 +427,9 @@ static void submit_release(struct check *check)
     answer(check);
 }
 
-void engine_submit(struct engine *engine, struct check *check)
+/* A check that more than its policy's limits decide, or that does more than be decided. */
+static void submit_special(struct engine *engine, struct check *check)
 {
-    CHECK(check->engine == engine && check->state == CHECK_NEW && check->done != NULL);
-    check->state = CHECK_WAITING;
-    engine->n_more_parts += check->n_parts - 1U;
-    if (op_is_check(check->op.kind)) counters.checks += check->n_parts;
     if (check->op.kind == OP_RESERVE) start_reservation(engine, check);
     if (check->op.kind == OP_SETTLE) check->hold.ended = true; /* where no store is asked */
 
@@ -450,6 +447,19 @@ void engine_submit(struct engine *engine, struct check *check)
         ask_store(check);
     /* the engine may be gone with the last of them */
     if (trials != NULL) candidates_submit(trials, engine->clock->mono_us, engine->closing);
+}
+
+void engine_submit(struct engine *engine, struct check *check)
+{
+    CHECK(check->engine == engine && check->state == CHECK_NEW && check->done != NULL);
+    check->state = CHECK_WAITING;
+    engine->n_more_parts += check->n_parts - 1U;
+    if (op_is_check(check->op.kind)) counters.checks += check->n_parts;
+
+    if (check->is_special || check->op.kind == OP_RELEASE || engine->closing)
+        submit_special(engine, check);
+    else
+        ask_store(check);
 }
 
 int engine_acquires(struct engine *engine, struct check *check, struct slot_owner *owner)

@@ -134,16 +134,23 @@ static uint8_t *put_bound_by(uint8_t *at, const struct limit *limit)
     return put_str_of(at, pieces, limit->name[0] != '\0' ? N_OF(pieces) : 1);
 }
 
+/* A str of less than 32 bytes. */
+static uint8_t *put_word(uint8_t *at, const char *word)
+{
+    size_t len = strlen(word);
+    *at = (uint8_t)(FIXSTR | len);
+    return put_raw(at + 1, word, len);
+}
+
 static uint8_t *put_source(uint8_t *at, enum source source)
 {
-    const char *name = source_name(source);
-    return put_str_of(at, &name, 1);
+    return put_word(at, source_name(source));
 }
 
 static uint8_t *put_reason(uint8_t *at, enum reason reason)
 {
     const char *name = reason_name(reason);
-    return name != NULL ? put_str_of(at, &name, 1) : put_nil(at);
+    return name != NULL ? put_word(at, name) : put_nil(at);
 }
 
 /* What a member of a check_all has counted of another's denial may make the whole wait, and not itself. */

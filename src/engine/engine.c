@@ -202,8 +202,8 @@ static void fail(struct check *check, enum reason reason)
 
 static void decided(struct check *check)
 {
-    failure_store_answered(&check->engine->failure);
-    check_take_answer(check, &check->op, check->engine->store.source);
+    if (check->op.source != SOURCE_DENY_CACHE) failure_store_answered(&check->engine->failure);
+    check_take_answer(check, &check->op, check->op.source);
     answer(check);
 }
 

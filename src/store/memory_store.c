@@ -724,6 +724,7 @@ static enum submit on_submit(void *store, struct op *op)
     struct memory_store *memory = store;
     enum submit result = SUBMIT_DECIDED;
     CHECK(op->n_members >= 1 && op->n_members <= POLICY_LIMITS_MAX);
+    op->source = SOURCE_MEMORY;
     switch (op->kind) {
     case OP_RESET:
         for (size_t i = 0; i < op->n_members; i++) op->members[i].removed = reset_member(memory, &op->members[i]);

@@ -332,6 +332,7 @@ static void on_value_reply(struct redis_flight *flight, const struct redis_reade
     if (status == 0) {
         for (struct list *it; (it = list_pop_front(&ops)) != NULL;) {
             struct op *op = LIST_ITEM(it, struct op, link);
+            op->source = SOURCE_REDIS;
             op->done(op, op->outcome);
         }
         return;

@@ -122,6 +122,7 @@ struct op {
     const char *slot;        /* OP_ACQUIRE, OP_RELEASE, OP_RENEW: SLOT_ID_LEN bytes, alive until `done`; else NULL */
     uint64_t party;          /* the connection that asks; 0 = the daemon itself */
     int64_t deadline_us;     /* CLOCK_MONOTONIC: not to be sent after this; 0 = it is never dropped */
+    enum source source;      /* result: where it was decided */
     bool waits;              /* the store's: it waits to be sent */
     bool sent;               /* result: it may have been done */
     int64_t runs_until_us;   /* result, once sent: CLOCK_MONOTONIC after which it certainly does not begin any more */
@@ -143,7 +144,7 @@ struct store_ops {
 struct store {
     const struct store_ops *ops;
     void *impl;         /* owned by the implementation */
-    enum source source; /* what its decisions say: SOURCE_REDIS or SOURCE_MEMORY */
+    enum source source; /* SOURCE_REDIS or SOURCE_MEMORY: what is said where it need not be asked */
 };
 
 static inline enum submit store_submit(struct store *store, struct op *op)

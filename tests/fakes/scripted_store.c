@@ -14,6 +14,7 @@ void scripted_init(struct scripted_store *scripted)
 
 static void fill(const struct scripted_store *scripted, struct op *op)
 {
+    op->source = scripted->decision.source;
     for (size_t i = 0; i < op->n_members; i++) {
         op->members[i].decision = scripted->decision;
         op->members[i].removed = scripted->removed;

@@ -17,7 +17,7 @@ enum scripted_mode {
 
 struct scripted_store {
     enum scripted_mode mode;
-    struct decision decision; /* what every reply says; .removed and .found beside */
+    struct decision decision; /* what every reply says; .removed and .found beside; from .source */
     bool removed, found;
     bool holds_close; /* on_closed waits for scripted_finish_close() */
     struct list held; /* ops, oldest first */

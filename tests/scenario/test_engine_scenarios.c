@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/counters.h"
+#include "engine/failure.h"
 #include "fakes/engine_fixture.h"
 
 #define SECOND_US INT64_C(1000000)
@@ -69,6 +70,25 @@ static void a_reply_answers_the_check(void **state)
     assert_int_equal(world_n_inflight(&world), 0);
     assert_int_equal(counters.checks, 1);
     assert_int_equal(counters.allowed, 1);
+}
+
+/* What the store decides without Redis says nothing about whether Redis is there. */
+static void a_denial_that_redis_was_not_asked_for_says_so(void **state)
+{
+    (void)state;
+    const struct failure *failure = engine_failure(world.engine);
+    world.scripted.mode = SCRIPTED_DECIDE;
+    world.scripted.decision = (struct decision){.source = SOURCE_DENY_CACHE, .limit = 5, .retry_after_ms = 70};
+    struct asked asked = ask(OP_CHECK, "allow", "alice", 1);
+    assert_false(asked.decision.allowed);
+    assert_int_equal(asked.decision.source, SOURCE_DENY_CACHE);
+    assert_int_equal(asked.decision.retry_after_ms, 70);
+    assert_int_equal(counters.denied, 1);
+    assert_int_equal(failure->decided_us, 0);
+
+    world.scripted.decision.source = SOURCE_REDIS;
+    assert_int_equal(ask(OP_CHECK, "allow", "alice", 1).decision.source, SOURCE_REDIS);
+    assert_int_equal(failure->decided_us, world.clock.mono_us);
 }
 
 static void the_deadline_answers_and_the_late_reply_is_dropped(void **state)
@@ -593,6 +613,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         SCRIPTED_TEST(a_reply_answers_the_check, &fixture),
+        SCRIPTED_TEST(a_denial_that_redis_was_not_asked_for_says_so, &fixture),
         SCRIPTED_TEST(the_deadline_answers_and_the_late_reply_is_dropped, &fixture),
         SCRIPTED_TEST(the_request_may_set_its_own_deadline, &fixture),
         SCRIPTED_TEST(checks_that_expire_together_are_answered_in_their_order, &fixture),

@@ -135,9 +135,10 @@ static bool log_plausible(const struct view *view)
     .describe = first_hit_describe
 
 #define LOG_PARTS                                                                                                      \
-    .kind = STATE_OTHER, .is_compat = true, .has_s2 = true, .renews = true, .has_wait = true, .prepare = prepare_log,  \
-    .view = sliding_log_view, .plausible = log_plausible, .reserve = sliding_log_reserve, .save = sliding_log_save,    \
-    .reset_ms = sliding_log_reset_ms, .retry_ms = sliding_log_retry_ms, .describe = sliding_log_describe
+    .kind = STATE_OTHER, .is_compat = true, .has_s2 = true, .renews = true, .has_wait = true,                          \
+    .wait_us = sliding_log_wait_us, .prepare = prepare_log, .view = sliding_log_view, .plausible = log_plausible,      \
+    .reserve = sliding_log_reserve, .save = sliding_log_save, .reset_ms = sliding_log_reset_ms,                        \
+    .retry_ms = sliding_log_retry_ms, .describe = sliding_log_describe
 
 const struct algo_ops compat_window_start_ops = {
     .name = "window-start-millis",

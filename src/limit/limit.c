@@ -195,7 +195,13 @@ int64_t limit_decide(struct view *view, int64_t cost, bool fits, bool admitted, 
     ret->delay_ms = 0;
     /* what another limit denied may have filled this one: then it stands in the way next time */
     bool passes_next = fits && (units == 0 || limit_fits(view, cost, 1) > 0);
-    if (!passes_next) ret->retry_after_ms = cost > limit->full ? RETRY_NEVER : limit_ops(limit)->retry_ms(view, cost);
+    if (passes_next) return units;
+
+    const struct algo_ops *ops = limit_ops(limit);
+    ret->retry_after_ms = RETRY_NEVER;
+    if (cost > limit->full) return units;
+    if (ops->has_wait && view->state != NULL) view->wait_us = ops->wait_us(view, cost);
+    ret->retry_after_ms = ops->retry_ms(view, cost);
     return units;
 }
 

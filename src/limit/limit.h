@@ -139,9 +139,9 @@ struct view {
     int64_t since_us; /* what was charged before is over and cannot be given back; 0 */
 
     /* The state, set by view or reported by a server: */
-    int64_t used;              /* s1 where it is sent or remembered */
-    int64_t extra;             /* s2: a second integer, of some algorithms */
-    int64_t wait_us;           /* logs, reported: until a check that is denied now would pass */
+    int64_t used;    /* s1 where it is sent or remembered */
+    int64_t extra;   /* s2: a second integer, of some algorithms */
+    int64_t wait_us; /* logs: until a check that is denied now would pass; reported, or set by limit_decide() */
     const struct state *state; /* what was viewed; NULL: reported */
     bool found;                /* there is a state */
     bool stale; /* it is ahead of the clock and was clamped: save it even where nothing is charged (a denial, a peek),
@@ -204,6 +204,8 @@ struct algo_ops {
     int64_t (*capacity)(const struct view *view);
     /* How long to wait for what was admitted into the queue. */
     int64_t (*delay_ms)(const struct view *view);
+    /* With has_wait: the view's wait_us for a check of `cost` that does not pass now, from a state in memory. */
+    int64_t (*wait_us)(const struct view *view, int64_t cost);
     /* Lists: make space for so many units more. 0, or -1 without memory. */
     int (*reserve)(const struct view *view, struct state *state, int64_t units);
     /* Lists: limit_refund() of theirs; what it gives back goes from `state` here. */

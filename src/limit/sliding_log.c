@@ -90,7 +90,7 @@ int64_t sliding_log_reset_ms(const struct view *view)
 
 /* The cost fits once all but limit - cost of the units in use have expired; those charged now are not in the log yet.
  */
-static int64_t wait_us(const struct view *view, int64_t cost)
+int64_t sliding_log_wait_us(const struct view *view, int64_t cost)
 {
     const struct time_ring *log = view->state->log;
     size_t expired = time_ring_count_until(log, expired_us(view));
@@ -102,7 +102,8 @@ static int64_t wait_us(const struct view *view, int64_t cost)
 
 int64_t sliding_log_retry_ms(const struct view *view, int64_t cost)
 {
-    return div_up(view->state != NULL ? wait_us(view, cost) : view->wait_us, 1000);
+    (void)cost;
+    return div_up(view->wait_us, 1000);
 }
 
 void sliding_log_describe(const struct view *view, struct state_terms *ret)
@@ -133,6 +134,7 @@ const struct algo_ops sliding_log_ops = {
     .has_s2 = true,
     .renews = true,
     .has_wait = true,
+    .wait_us = sliding_log_wait_us,
     .refunds = true,
     .merges = true,
     .configure = configure,

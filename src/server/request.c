@@ -35,6 +35,7 @@ struct check *request_add(struct request *request, enum op_kind kind)
     if (check == NULL) return NULL;
     check->op.kind = kind;
     check->op.party = request->session->party;
+    check->op.is_all = request->form == REQUEST_ALL;
     check->owner = request;
     check->parts->place = request->n++;
 

@@ -209,6 +209,7 @@ static void answer_check(struct reading *reading, const struct batch_item *item,
         struct view *view = view_of(reading, item, i, &seen[i]);
         member->seen1 = seen[i].s1;
         member->seen2 = seen[i].s2;
+        member->wait_us = seen[i].wait;
 
         int64_t cost = member->cost * (fit > 0 ? fit : 1);
         limit_decide(view, cost, fit > 0 || limit_fits(view, cost, 1) > 0, fit > 0, &member->decision);

@@ -343,6 +343,7 @@ static void answer_part(struct part *part, struct op_member *member, int64_t fit
     member->seen1 = part->first->used;
     member->seen2 = part->first->extra;
     int64_t units = limit_decide(view, cost, fits, fit > 0, &member->decision);
+    member->wait_us = view->wait_us;
     part->first->units += units;
     /* in a denied op the next limit of this key still stands next to this one */
     if (units == 0 && fits && cost > 0) limit_charge(view, cost);
@@ -477,6 +478,7 @@ static enum submit check_one(struct memory_store *memory, struct op *op)
     int64_t fit = limit_fits(&view, member->cost, op->at_most > 0 ? op->at_most : 1);
     int64_t cost = fit > 1 ? member->cost * fit : member->cost;
     int64_t units = limit_decide(&view, cost, fit > 0, fit > 0, &member->decision);
+    member->wait_us = view.wait_us;
     if (!op_is_check(op->kind)) {
         rewind_to(&view, member->seen1, member->seen2);
         units = 0;

@@ -96,6 +96,7 @@ struct op_member {
     int64_t cost;              /* 0 = peek; already checked: <= max_cost, or > limit->full (never admitted) */
     int64_t max_wait_us;       /* a delay that will do, at most the limit's; 0 where that has none */
     int64_t seen1, seen2;      /* result of OP_CHECK and OP_PEEK: s1 and s2 before any charge (limit.h) */
+    int64_t wait_us;           /* result of OP_CHECK: how long a log's denial lasts, else 0 */
     struct decision decision;  /* result of OP_CHECK, OP_ACQUIRE and OP_PEEK: all but source, reason and version */
     bool removed;              /* result of OP_RESET: there was a state */
     bool is_foreign;           /* result of OP_PEEK with OP_STORE_ERROR: its key holds a value of another type */
@@ -122,7 +123,9 @@ struct op {
     const char *slot;        /* OP_ACQUIRE, OP_RELEASE, OP_RENEW: SLOT_ID_LEN bytes, alive until `done`; else NULL */
     uint64_t party;          /* the connection that asks; 0 = the daemon itself */
     int64_t deadline_us;     /* CLOCK_MONOTONIC: not to be sent after this; 0 = it is never dropped */
+    bool is_all;             /* its limits are those of a check_all */
     enum source source;      /* result: where it was decided */
+    uint64_t epoch;          /* the store's: deny_cache.h */
     bool waits;              /* the store's: it waits to be sent */
     bool sent;               /* result: it may have been done */
     int64_t runs_until_us;   /* result, once sent: CLOCK_MONOTONIC after which it certainly does not begin any more */

@@ -1,0 +1,331 @@
+#include "store/deny_cache.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/counters.h"
+#include "base/hash.h"
+#include "limit/policy.h"
+
+enum { GROUP_BITS = 10, HASH_BITS = 64 };
+_Static_assert(DENY_CACHE_GROUPS == 1 << GROUP_BITS, "one for each value of these bits of a hash");
+
+struct entry {
+    int64_t sent_us; /* CLOCK_MONOTONIC: from then it counts */
+    int64_t now_us;  /* the server's clock when it saw the state */
+    int64_t cost, max_wait_us;
+    struct state state; /* as memory has it; not of a log, of which these are kept: */
+    int64_t used, newest_us, wait_us;
+    uint32_t version; /* of the policy */
+    uint16_t head_len, key_len;
+    uint8_t bytes[DENY_CACHE_BYTES_MAX]; /* the head of the key, and the limit's id */
+};
+
+/* The hashes lie next to each other, so that a check without an entry reads one line of memory. */
+struct deny_table {
+    struct entry *entries; /* behind the hashes, in the same allocation */
+    uint64_t hashes[];     /* 0 = no entry */
+};
+
+void deny_cache_init(struct deny_cache *cache)
+{
+    *cache = (struct deny_cache){0};
+}
+
+void deny_cache_fini(struct deny_cache *cache)
+{
+    mem_free(cache->table);
+    cache->table = NULL;
+}
+
+static uint64_t n_places(const struct deny_cache *cache)
+{
+    return cache->n_sets * cache->n_ways;
+}
+
+void deny_cache_clear(struct deny_cache *cache)
+{
+    cache->epoch++;
+    if (cache->table != NULL) memset(cache->table->hashes, 0, n_places(cache) * sizeof cache->table->hashes[0]);
+}
+
+void deny_cache_set_options(struct deny_cache *cache, uint64_t max_keys, int64_t max_age_us)
+{
+    deny_cache_clear(cache);
+    cache->max_age_us = max_age_us;
+    if (max_keys == cache->max_keys) return;
+
+    deny_cache_fini(cache);
+    cache->max_keys = max_keys;
+    cache->n_ways = max_keys < DENY_CACHE_WAYS ? (uint32_t)max_keys : DENY_CACHE_WAYS;
+    cache->n_sets = max_keys > 0 ? max_keys / cache->n_ways : 0;
+}
+
+/* False without memory. */
+static bool take_memory(struct deny_cache *cache)
+{
+    if (cache->table != NULL) return true;
+
+    size_t n = n_places(cache), before = sizeof(struct deny_table) + n * sizeof(uint64_t);
+    cache->table = mem_zalloc(before + n * sizeof(struct entry));
+    if (cache->table == NULL) return false;
+    cache->table->entries = (struct entry *)((uint8_t *)cache->table + before);
+    return true;
+}
+
+/* ---- what can be kept ---- */
+
+/* Is a denial by this limit only an answer, and the only one that its policy gives? */
+static bool is_kept_limit(const struct limit *limit)
+{
+    const struct policy *policy = limit->policy;
+    return policy->n_limits == 1 && !policy->shadow && !policy->is_candidate && !limit->count_denied &&
+           limit->algo != ALGO_CONCURRENCY && !limit_ops(limit)->is_compat;
+}
+
+static bool is_kept_key(const struct op_member *member)
+{
+    return is_kept_limit(member->limit) && member->key.len <= DENY_CACHE_KEY_MAX &&
+           member->limit->key_head_len + member->key.len <= DENY_CACHE_BYTES_MAX;
+}
+
+/* A check that asks one limit and leaves nothing but a charge. */
+static bool is_plain(const struct op *op)
+{
+    return op->kind == OP_CHECK && op->n_members == 1 && !op->is_all && op->note.len == 0 && op->members[0].cost > 0 &&
+           is_kept_key(&op->members[0]);
+}
+
+/* An op with a list of reservations gives back those that have ended, too. */
+static bool may_give_back(const struct op *op)
+{
+    switch (op->kind) {
+    case OP_RESET:
+    case OP_REFUND:
+    case OP_RESERVE:
+    case OP_SETTLE:
+    case OP_SWEEP: return true;
+    case OP_CHECK:
+    case OP_PEEK:
+    case OP_ACQUIRE:
+    case OP_RELEASE:
+    case OP_RENEW: break;
+    }
+    return false;
+}
+
+/* ---- places ---- */
+
+static uint64_t hash_of(const struct op_member *member)
+{
+    return (hash_keyed(member->key.data, member->key.len) ^ member->limit->policy->name_hash) | 1;
+}
+
+/* The ops under way that may give back units of keys that hash alike. */
+static uint32_t *givers_of(struct deny_cache *cache, uint64_t hash)
+{
+    return &cache->givers[hash >> (HASH_BITS - GROUP_BITS)];
+}
+
+/* Of the set of that hash. */
+static uint64_t first_place(const struct deny_cache *cache, uint64_t hash)
+{
+    return (uint64_t)(((unsigned __int128)hash * cache->n_sets) >> HASH_BITS) * cache->n_ways;
+}
+
+static bool is_entry_of(const struct entry *entry, const struct op_member *member)
+{
+    const struct limit *limit = member->limit;
+    return entry->head_len == limit->key_head_len && entry->key_len == member->key.len &&
+           memcmp(entry->bytes, limit->key_head, entry->head_len) == 0 &&
+           memcmp(entry->bytes + entry->head_len, member->key.data, entry->key_len) == 0;
+}
+
+/* The entry's hash, where there is one; NULL where not. */
+static uint64_t *find(const struct deny_cache *cache, const struct op_member *member, uint64_t hash)
+{
+    if (cache->table == NULL) return NULL;
+
+    uint64_t first = first_place(cache, hash);
+    for (uint64_t at = first; at < first + cache->n_ways; at++)
+        if (cache->table->hashes[at] == hash && is_entry_of(&cache->table->entries[at], member))
+            return &cache->table->hashes[at];
+    return NULL;
+}
+
+/* A place for a new entry: an empty one, or that of the oldest. */
+static uint64_t *make_place(const struct deny_cache *cache, uint64_t hash)
+{
+    struct deny_table *table = cache->table;
+    uint64_t first = first_place(cache, hash), oldest = first;
+    for (uint64_t at = first; at < first + cache->n_ways; at++) {
+        if (table->hashes[at] == 0) return &table->hashes[at];
+        if (table->entries[at].sent_us < table->entries[oldest].sent_us) oldest = at;
+    }
+    return &table->hashes[oldest];
+}
+
+static struct entry *entry_at(const struct deny_cache *cache, const uint64_t *place)
+{
+    return &cache->table->entries[place - cache->table->hashes];
+}
+
+static void remove_entry(const struct deny_cache *cache, const struct op_member *member, uint64_t hash)
+{
+    uint64_t *place = find(cache, member, hash);
+    if (place != NULL) *place = 0;
+}
+
+/* ---- a check's answer ---- */
+
+static void view_at(struct view *view, const struct op_member *member, int64_t now_us, int64_t wall_us)
+{
+    struct constants constants;
+    limit_constants(&constants, member->limit, limit_phase(member->limit, member->key), member->max_wait_us, wall_us);
+    limit_at(view, member->limit, &constants, now_us);
+}
+
+static bool is_current(const struct deny_cache *cache, const struct entry *entry, const struct op_member *member,
+                       int64_t mono_us)
+{
+    int64_t age_us = mono_us - entry->sent_us;
+    return age_us >= 0 && age_us < cache->max_age_us && entry->version == member->limit->policy->version;
+}
+
+/* Decides `op` by the entry, if that still denies it. */
+static bool decide(const struct entry *entry, struct op *op, const struct clock *clock)
+{
+    struct op_member *member = &op->members[0];
+    struct state state = entry->state;
+    struct view view;
+    op->now_us = entry->now_us + clock->mono_us - entry->sent_us;
+    view_at(&view, member, op->now_us, clock->wall_us);
+    if (limit_ops(member->limit)->has_wait) {
+        limit_report(&view, entry->used, entry->newest_us, entry->now_us + entry->wait_us - op->now_us);
+        if (view.wait_us <= 0) return false;
+    } else {
+        limit_view(&view, &state);
+        if (limit_fits(&view, member->cost, 1) > 0) return false;
+    }
+
+    member->seen1 = view.used;
+    member->seen2 = view.extra;
+    limit_decide(&view, member->cost, false, false, &member->decision);
+    op->source = SOURCE_DENY_CACHE;
+    return true;
+}
+
+bool deny_cache_decide(struct deny_cache *cache, struct op *op, const struct clock *clock)
+{
+    if (cache->table == NULL || !is_plain(op)) return false;
+
+    const struct op_member *member = &op->members[0];
+    uint64_t *place = find(cache, member, hash_of(member));
+    if (place == NULL) return false;
+
+    /* What asks for less may be admitted, and what comes behind it must not be answered with the numbers before it. */
+    const struct entry *entry = entry_at(cache, place);
+    bool asks_less = member->cost < entry->cost || member->max_wait_us > entry->max_wait_us;
+    if (asks_less || !is_current(cache, entry, member, clock->mono_us)) {
+        *place = 0;
+        return false;
+    }
+    /* Of a log only the time is known at which this very cost fits. */
+    if (limit_ops(member->limit)->has_wait && member->cost != entry->cost) return false;
+
+    bool is_denied = decide(entry, op, clock);
+    if (!is_denied) *place = 0;
+    counters.denied_from_cache += is_denied;
+    return is_denied;
+}
+
+/* ---- what goes to Redis, and comes back ---- */
+
+void deny_cache_submitted(struct deny_cache *cache, struct op *op)
+{
+    op->epoch = cache->epoch;
+    for (uint16_t i = 0; may_give_back(op) && i < op->n_members; i++) {
+        uint64_t hash = hash_of(&op->members[i]);
+        remove_entry(cache, &op->members[i], hash);
+        ++*givers_of(cache, hash);
+    }
+}
+
+void deny_cache_ended(struct deny_cache *cache, const struct op *op)
+{
+    for (uint16_t i = 0; may_give_back(op) && i < op->n_members; i++) {
+        uint32_t *givers = givers_of(cache, hash_of(&op->members[i]));
+        CHECK(*givers > 0);
+        --*givers;
+    }
+}
+
+/* False where the state after a while cannot be worked out: of a log, when the units between those that are left and
+ * those that were asked for come back one by one. */
+static bool fill(struct entry *entry, const struct op *op, struct view *view)
+{
+    const struct op_member *member = &op->members[0];
+    const struct algo_ops *ops = limit_ops(view->limit);
+    if (ops->has_wait) {
+        if (member->wait_us <= 0 || member->cost != member->decision.remaining + 1) return false;
+        entry->used = member->seen1;
+        entry->newest_us = member->seen2;
+        entry->wait_us = member->wait_us;
+        return true;
+    }
+
+    limit_report(view, member->seen1, member->seen2, 0);
+    ops->save(view, &entry->state);
+    return true;
+}
+
+/* Says the entry as much as one of a later denial would? As this one of many in one call, or for less. */
+static bool says_enough(const struct deny_cache *cache, const struct entry *entry, const struct op_member *member,
+                        int64_t sent_us)
+{
+    return is_current(cache, entry, member, sent_us) && entry->max_wait_us >= member->max_wait_us &&
+           (entry->cost < member->cost || (entry->cost == member->cost && entry->sent_us == sent_us));
+}
+
+static void keep(struct deny_cache *cache, const struct op *op, int64_t sent_us, int64_t wall_us)
+{
+    const struct op_member *member = &op->members[0];
+    const struct limit *limit = member->limit;
+    uint64_t hash = hash_of(member), *place = find(cache, member, hash);
+    if (op->epoch != cache->epoch || *givers_of(cache, hash) > 0) return;
+    if (place != NULL && says_enough(cache, entry_at(cache, place), member, sent_us)) return;
+
+    struct view view;
+    struct entry entry = {.sent_us = sent_us,
+                          .now_us = op->now_us,
+                          .cost = member->cost,
+                          .max_wait_us = member->max_wait_us,
+                          .version = limit->policy->version,
+                          .head_len = limit->key_head_len,
+                          .key_len = (uint16_t)member->key.len};
+    view_at(&view, member, op->now_us, wall_us);
+    if (!fill(&entry, op, &view)) return;
+    memcpy(entry.bytes, limit->key_head, entry.head_len);
+    memcpy(entry.bytes + entry.head_len, member->key.data, entry.key_len);
+
+    if (!take_memory(cache)) return;
+    if (place == NULL) place = make_place(cache, hash);
+    *place = hash;
+    *entry_at(cache, place) = entry;
+}
+
+void deny_cache_learn(struct deny_cache *cache, const struct op *op, int64_t sent_us, int64_t wall_us)
+{
+    if (cache->max_keys == 0 || op->kind != OP_CHECK) return;
+    if (!op->members[0].decision.allowed && is_plain(op)) {
+        keep(cache, op, sent_us, wall_us);
+        return;
+    }
+
+    /* What was admitted has changed the numbers of an older entry. */
+    for (uint16_t i = 0; cache->table != NULL && i < op->n_members; i++) {
+        const struct op_member *member = &op->members[i];
+        if (member->decision.granted > 0 && is_kept_key(member)) remove_entry(cache, member, hash_of(member));
+    }
+}

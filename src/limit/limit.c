@@ -138,6 +138,7 @@ static void begin(struct view *view)
 void limit_view(struct view *view, struct state *state)
 {
     view->state = state;
+    view->wait_us = 0;
     limit_ops(view->limit)->view(view, state);
     begin(view);
 }

@@ -326,15 +326,13 @@ static void on_value_reply(struct redis_flight *flight, const struct redis_reade
 
     learn_server_time(flights, flight->batch);
     adapt_window(flights, flight->sent_us);
+    int64_t sent_us = flight->sent_us;
     struct list ops;
     list_init(&ops);
     flight_release(flight, &ops);
     if (status == 0) {
-        for (struct list *it; (it = list_pop_front(&ops)) != NULL;) {
-            struct op *op = LIST_ITEM(it, struct op, link);
-            op->source = SOURCE_REDIS;
-            op->done(op, op->outcome);
-        }
+        for (struct list *it; (it = list_pop_front(&ops)) != NULL;)
+            flights->events.on_answer(flights->events.arg, LIST_ITEM(it, struct op, link), sent_us);
         return;
     }
 

@@ -1,11 +1,11 @@
 /*
  * redis_flights.h: the batches on their way to Redis and back, each one EVALSHA.
  *
- * The store fills a batch with ops (begin, add) and sends it. Every op then comes back exactly once: its own done()
- * runs where Redis decided it; else it goes to one of the two functions of struct redis_flights_events.
+ * The store fills a batch with ops (begin, add) and sends it. Every op then comes back exactly once, to one of the
+ * functions of struct redis_flights_events.
  *
  * What becomes of a batch:
- *   good reply      the batch gives every op its answer; done runs
+ *   good reply      the batch gives every op its answer
  *   begun too late  nothing of it was done; the ops wait again
  *   NOSCRIPT        not executed. What was sent before the script is back fails like this too, so nothing new is sent
  *                   until all of it has been answered; then SCRIPT LOAD and the refused batches go out in their order.
@@ -32,9 +32,12 @@
 
 struct redis_flight; /* one batch and what is known of it */
 
-/* Ops that Redis did not decide. Neither may call done at once: hiredis may be taking the connection down. */
+/* Where ops come back to. Those that Redis did not answer may not be done at once: hiredis may be taking the connection
+ * down. */
 struct redis_flights_events {
     void *arg;
+    /* op->outcome says what the batch means for it. sent_us: CLOCK_MONOTONIC before its call was written. */
+    void (*on_answer)(void *arg, struct op *op, int64_t sent_us);
     void (*on_end)(void *arg, struct op *op, enum op_outcome outcome);
     void (*on_unsent)(void *arg, struct op *op); /* certainly not done: it waits again, before the others */
 };

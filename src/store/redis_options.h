@@ -13,13 +13,15 @@ struct redis_options {
     const char *password;   /* NULL = none */
     const char *key_prefix; /* "rl" */
     int database;
-    uint32_t batch_max_keys; /* unique keys in one EVALSHA, 1 to 64 */
-    bool merge;              /* equal checks of one key in one batch become one */
-    uint32_t window;         /* EVALSHA calls without reply; beyond: ops wait, round robin */
-    uint32_t max_inflight;   /* the same; beyond: SUBMIT_OVERLOAD or OP_OVERLOAD */
-    uint32_t deadline_ms;    /* the usual op's: how long a reply may take while more is sent */
-    uint64_t max_output;     /* bytes waiting to be written; beyond: SUBMIT_OVERLOAD */
-    uint32_t stall_ms;       /* the oldest command may wait this long for its reply, then the connection is closed */
+    uint32_t batch_max_keys;  /* unique keys in one EVALSHA, 1 to 64 */
+    bool merge;               /* equal checks of one key in one batch become one */
+    uint64_t deny_max_keys;   /* denials kept; 0 = none */
+    uint32_t deny_max_age_ms; /* and for how long */
+    uint32_t window;          /* EVALSHA calls without reply; beyond: ops wait, round robin */
+    uint32_t max_inflight;    /* the same; beyond: SUBMIT_OVERLOAD or OP_OVERLOAD */
+    uint32_t deadline_ms;     /* the usual op's: how long a reply may take while more is sent */
+    uint64_t max_output;      /* bytes waiting to be written; beyond: SUBMIT_OVERLOAD */
+    uint32_t stall_ms;        /* the oldest command may wait this long for its reply, then the connection is closed */
     uint32_t backoff_min_ms, backoff_max_ms, refused_max_ms; /* reconnect, full jitter */
     uint64_t random_seed;                                    /* jitter */
 };

@@ -17,6 +17,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/counters.h"
+#include "store/deny_cache.h"
 #include "store/op_queue.h"
 #include "store/redis_flights.h"
 
@@ -30,6 +31,7 @@ struct redis_store {
     struct redis_options options;
     struct redis_link *link; /* owned; NULL once it is closed */
 
+    struct deny_cache denied;
     struct op_queue waiting; /* ops that are not sent yet */
     struct redis_flights flights;
     struct list ended; /* ops with their outcome; done is still to run */
@@ -45,13 +47,17 @@ struct redis_store {
 
 /* ---- ops that have ended, and ops that wait ---- */
 
+static void call_done(struct redis_store *store, struct op *op)
+{
+    deny_cache_ended(&store->denied, op);
+    op->done(op, op->outcome);
+}
+
 static void run_done(struct redis_store *store, size_t most)
 {
     struct list *it;
-    for (size_t n = 0; n < most && (it = list_pop_front(&store->ended)) != NULL; n++) {
-        struct op *op = LIST_ITEM(it, struct op, link);
-        op->done(op, op->outcome);
-    }
+    for (size_t n = 0; n < most && (it = list_pop_front(&store->ended)) != NULL; n++)
+        call_done(store, LIST_ITEM(it, struct op, link));
 }
 
 static void on_soon(uv_timer_t *timer)
@@ -85,6 +91,14 @@ static void end_op(struct redis_store *store, struct op *op, enum op_outcome out
 static void on_op_ended(void *arg, struct op *op, enum op_outcome outcome)
 {
     end_op(arg, op, outcome);
+}
+
+static void on_op_answered(void *arg, struct op *op, int64_t sent_us)
+{
+    struct redis_store *store = arg;
+    op->source = SOURCE_REDIS;
+    if (op->outcome == OP_DECIDED) deny_cache_learn(&store->denied, op, sent_us, store->clock->wall_us);
+    call_done(store, op);
 }
 
 static void stop_waiting(struct redis_store *store, struct op *op)
@@ -166,6 +180,7 @@ static void on_down(void *arg)
 {
     struct redis_store *store = arg;
     counters.redis_up = 0;
+    deny_cache_clear(&store->denied);
     if (store->flights.phase == REDIS_MOVING)
         redis_link_move(store->link);
     else
@@ -187,19 +202,23 @@ static enum submit redis_submit(void *impl, struct op *op)
     struct redis_store *store = impl;
     bool can_wait = store->flights.phase == REDIS_MOVING;
     if (store->is_closing || (!can_wait && !redis_link_is_ready(store->link))) return SUBMIT_DOWN;
+    if (deny_cache_decide(&store->denied, op, store->clock)) return SUBMIT_DECIDED;
     if (redis_flights_is_at_cap(&store->flights)) return SUBMIT_OVERLOAD;
 
     op->sent = false;
     op->runs_until_us = 0;
     if (op_queue_add(&store->waiting, op) < 0) return SUBMIT_OVERLOAD;
     op->waits = true;
+    deny_cache_submitted(&store->denied, op);
     return SUBMIT_PENDING;
 }
 
 static bool redis_withdraw(void *impl, struct op *op)
 {
+    struct redis_store *store = impl;
     if (!op->waits) return false;
-    stop_waiting(impl, op);
+    stop_waiting(store, op);
+    deny_cache_ended(&store->denied, op);
     return true;
 }
 
@@ -216,6 +235,7 @@ static void on_soon_closed(uv_handle_t *handle)
     struct redis_store *store = handle->data;
     redis_flights_fini(&store->flights);
     op_queue_fini(&store->waiting);
+    deny_cache_fini(&store->denied);
     redis_options_fini(&store->options);
     void (*on_closed)(void *arg) = store->on_closed;
     void *arg = store->on_closed_arg;
@@ -258,10 +278,13 @@ struct redis_store *redis_store_new(uv_loop_t *loop, struct clock *clock, const 
     if (store == NULL) return NULL;
     store->clock = clock;
     list_init(&store->ended);
+    deny_cache_init(&store->denied);
+    deny_cache_set_options(&store->denied, options->deny_max_keys, (int64_t)options->deny_max_age_ms * 1000);
     if (op_queue_init(&store->waiting) < 0) goto err_free_store;
     if (redis_options_copy(&store->options, options) < 0) goto err_fini_queue;
 
-    const struct redis_flights_events returns = {.arg = store, .on_end = on_op_ended, .on_unsent = wait_again};
+    const struct redis_flights_events returns = {
+        .arg = store, .on_answer = on_op_answered, .on_end = on_op_ended, .on_unsent = wait_again};
     if (redis_flights_init(&store->flights, clock, &store->options, &returns) < 0) goto err_fini_options;
     const struct redis_link_events events = {
         .arg = store, .on_ready = on_ready, .on_down = on_down, .on_attempt = on_attempt};
@@ -310,6 +333,7 @@ const char *redis_store_last_error(const struct redis_store *redis, int64_t *ret
 void redis_store_set_options(struct redis_store *redis, const struct redis_options *options)
 {
     struct redis_options copy;
+    deny_cache_set_options(&redis->denied, options->deny_max_keys, (int64_t)options->deny_max_age_ms * 1000);
     if (redis->is_closing || redis_options_copy(&copy, options) < 0) return; /* the present ones go on */
     /* Keys written under one prefix are not found under another, and the batches hold theirs: it stays. */
     const char *prefix = copy.key_prefix;

@@ -148,7 +148,6 @@ static const struct {
     {"store.redis.tls", "reach Redis over a Unix socket or a network you trust"},
     {"store.redis.buckets", "leave it out"},
     {"store.redis.breaker", "leave it out; while Redis is away checks are answered at once"},
-    {"store.redis.deny_cache", "leave it out"},
     {"defaults.local_share", "leave it out; a local answer has the whole limit"},
     {"policies.*.local_share", "leave it out; a local answer has the whole limit"},
     {"policies.*.merge_back", "leave it out"},

@@ -10,6 +10,8 @@ struct redis_options options_redis(const struct config *config, uint64_t random_
         .database = (int)config->store_redis_database,
         .batch_max_keys = (uint32_t)config->store_redis_batch_max_keys,
         .merge = config->store_redis_merge,
+        .deny_max_keys = (uint64_t)config->store_redis_deny_cache_max_keys,
+        .deny_max_age_ms = (uint32_t)config->store_redis_deny_cache_max_age_ms,
         .window = (uint32_t)config->store_redis_window,
         .max_inflight = (uint32_t)config->store_redis_max_inflight,
         .deadline_ms = (uint32_t)config->defaults_deadline_ms,

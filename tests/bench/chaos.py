@@ -393,7 +393,8 @@ def strange_file(daemons, _redis, pick):
                 good, good.replace("max_inflight: 2000", "max_inflight: 50, max_inflight_per_connection: 8"),
                 good.replace("limit: ", "limit: 1"), good.replace("sliding_log", "fixed_window"),
                 good[:pick.randrange(len(good))], "", "policies: {}\n", "]", good.replace("policies:", "polices:"),
-                good.replace("    addresses", "    merge: false\n    batch_max_keys: 1\n    addresses"), "\0" * 100, None])
+                good.replace("    addresses", "    merge: false\n    batch_max_keys: 1\n    deny_cache: {max_keys: 3, max_age: 5ms}\n"
+                             "    addresses"), "\0" * 100, None])
             daemon.path.unlink(missing_ok=True)
             if text is not None:
                 daemon.path.write_text(text)

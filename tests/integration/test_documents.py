@@ -193,10 +193,11 @@ DENIED = {"allowed": False, "remaining": 0, "retry_after_ms": 2400}
     (decision(source="unlimited", remaining=2**53 - 1), None, {}),
     (decision(shadow_denied=True), None, {}),
     (decision(**DENIED), 429, {"RateLimit": '"api";r=0;t=3', "Retry-After": "3"}),
+    (decision(**DENIED, source="deny_cache"), 429, {"RateLimit": '"api";r=0;t=3', "Retry-After": "3"}),
     (decision(**{**DENIED, "retry_after_ms": 0}), 429, {"RateLimit": '"api";r=0;t=0', "Retry-After": "1"}),
     (decision(**{**DENIED, "retry_after_ms": -1}), 429, {"RateLimit": '"api";r=0'}),
     (decision(**{**DENIED, "retry_after_ms": 1000, "source": "deny"}), 503, {"Retry-After": "1"}),
-], ids=["allowed", "failure allow", "unlimited", "shadow", "denied", "denied now", "never", "failure deny"])
+], ids=["allowed", "failure allow", "unlimited", "shadow", "denied", "denied from the cache", "denied now", "never", "failure deny"])
 def test_the_code_maps_a_decision_as_the_table_says(given, status, headers):
     got = http_answer("api", given)
     assert got[:2] == (status, headers)

@@ -1,0 +1,379 @@
+"""test_deny_cache.py: denials that are given without asking Redis, through the socket: which, until when, and that no more
+and no less is admitted for it, by one daemon and by two."""
+
+import random
+import time
+
+import pytest
+from harness import eventually
+
+POLICIES = """
+inline: {allow: true}
+defaults: {deadline: 10s}
+policies:
+  window: {algorithm: fixed_window, limit: 5, window: 1d}
+  spread: {algorithm: fixed_window, phase: true, limit: 5, window: 1d}
+  first: {algorithm: fixed_window, start: first_hit, limit: 5, window: 1d}
+  month: {algorithm: calendar_window, limit: 5, window: year, timezone: Europe/Berlin}
+  bucket: {algorithm: token_bucket, limit: 1, window: 1d, burst: 5}
+  leaky: {algorithm: leaky_bucket, limit: 1, window: 1h, burst: 2, max_wait: 3h}
+  log: {algorithm: sliding_log, limit: 5, window: 1d}
+  counter: {algorithm: sliding_counter, limit: 5, window: 1d}
+  quick: {algorithm: token_bucket, limit: 50, window: 1s, burst: 500}
+  owing: {algorithm: token_bucket, limit: 1, window: 1d, burst: 5, debt: true}
+  partly:
+    key_format: "{tenant}:{user}"
+    limits: [{name: tenant, by: [tenant], algorithm: fixed_window, limit: 5, window: 1d}]
+  other: {algorithm: fixed_window, limit: 5, window: 1d, overrides: [{key: vip, limit: 7}]}
+  counted: {algorithm: fixed_window, limit: 5, window: 1d, count_denied: true}
+  shadow: {algorithm: fixed_window, limit: 5, window: 1d, shadow: true}
+  tried:
+    {algorithm: fixed_window, limit: 50, window: 1d,
+     candidate: [{name: day, algorithm: fixed_window, limit: 5, window: 1d}]}
+  lenient:
+    {algorithm: fixed_window, limit: 2, window: 1d,
+     candidate: [{name: day, algorithm: fixed_window, limit: 5, window: 1d}]}
+  foreign: {compat: first-hit, limit: 5, window: 1d}
+  slots: {algorithm: concurrency, limit: 1}
+  several:
+    limits:
+      - {name: few, algorithm: fixed_window, limit: 5, window: 1d}
+      - {name: many, algorithm: fixed_window, limit: 50, window: 1d}
+"""
+NATIVE = ("window", "spread", "first", "month", "bucket", "leaky", "log", "counter", "owing")
+LONG = {"deny_cache": "{max_age: 1m}"}  # longer than a test
+OFF = {"deny_cache": "{max_keys: 0}"}
+
+
+@pytest.fixture
+def daemon(redis, ratelimitd):
+    return ratelimitd(POLICIES, redis=redis, redis_options=LONG)
+
+
+@pytest.fixture
+def client(daemon, connect):
+    return connect(daemon)
+
+
+def use_up(client, policy, key, cost=1):
+    """Until Redis denies it."""
+    for _ in range(20):
+        answer = client.check(policy, key, cost)
+        assert answer["source"] == "redis"
+        if not answer["allowed"]:
+            return answer
+    raise AssertionError("it is never denied")
+
+
+def is_denied_here(client, policy, key, *rest):
+    answer = client.check(policy, key, *rest)
+    assert (answer["allowed"], answer["source"]) == (False, "deny_cache")
+    return answer
+
+
+def is_asked(client, policy, key, *rest):
+    answer = client.check(policy, key, *rest)
+    assert answer["source"] == "redis", answer
+    return answer
+
+
+# ---- what is denied without Redis ----
+
+
+@pytest.mark.parametrize("policy", NATIVE)
+def test_a_used_up_key_is_denied_without_redis(client, policy):
+    denied = use_up(client, policy, "k")
+    batches = client.call("stats")["redis_batches"]
+    for _ in range(50):
+        again = is_denied_here(client, policy, "k")
+        for name in ("retry_after_ms", "reset_after_ms"):
+            assert denied[name] - 20000 < again[name] <= denied[name]
+        assert {**denied, **again} == {**again, "source": "deny_cache"}  # the same fields and values but for those
+    many = client.call("check_many", [[policy, "k"]] * 20)
+    assert {answer["source"] for answer in many} == {"deny_cache"}
+    stats = client.call("stats")
+    assert (stats["redis_batches"], stats["denied_from_cache"]) == (batches, 70)
+    assert stats["denied"] == 71
+    peeked = client.call("peek", policy, "k", 1)
+    assert peeked["source"] == "redis"
+    assert (peeked["allowed"], peeked["remaining"]) == (False, again["remaining"])
+    assert abs(peeked["retry_after_ms"] - again["retry_after_ms"]) < 20000
+    assert is_asked(client, policy, "other")["allowed"]
+
+
+def test_a_smaller_cost_and_a_longer_wait_ask_redis(client):
+    assert is_asked(client, "window", "k", 3)["allowed"]
+    assert not is_asked(client, "window", "k", 4)["allowed"]
+    assert is_denied_here(client, "window", "k", 4)["remaining"] == 2
+    assert is_denied_here(client, "window", "k", 6)["retry_after_ms"] == -1
+    assert is_asked(client, "window", "k", {"at_most": 4})["granted"] == 2
+    assert is_asked(client, "window", "k", 4)["remaining"] == 0
+    assert not is_asked(client, "window", "k", {"at_most": 4})["allowed"]
+    is_denied_here(client, "window", "k", {"at_most": 2})
+
+    for _ in range(2):
+        assert is_asked(client, "leaky", "k")["allowed"]
+    assert not is_asked(client, "leaky", "k", {"max_wait_ms": 0})["allowed"]
+    is_denied_here(client, "leaky", "k", {"max_wait_ms": 0})
+    assert is_asked(client, "leaky", "k")["delay_ms"] > 0
+
+
+def test_what_is_not_a_plain_check_asks_redis(client):
+    use_up(client, "window", "k")
+    is_denied_here(client, "window", "k")
+    assert is_asked(client, "window", "k", {"request_id": "one"})["allowed"] is False
+    assert is_asked(client, "window", "k", 0)["allowed"]
+    whole = client.call("check_all", [["window", "k"]])
+    assert (whole["source"], whole["members"][0]["source"]) == ("redis", "redis")
+    whole = client.call("check_all", [["window", "k"], ["bucket", "k"]])
+    assert [member["source"] for member in whole["members"]] == ["redis", "redis"] and not whole["allowed"]
+    assert client.call("peek", "window", "k", 1)["source"] == "redis"
+    assert client.call("explain", "window", "k", 1)["source"] == "redis"
+    assert client.call("reserve", "window", "k", 1)["source"] == "redis"
+
+    stats = client.call("stats")["denied_from_cache"]
+    for policy in ("counted", "foreign", "several"):
+        use_up(client, policy, "k")
+        assert {is_asked(client, policy, "k")["allowed"] for _ in range(3)} == {False}
+    for _ in range(9):
+        assert is_asked(client, "shadow", "k")["allowed"]
+        assert is_asked(client, "tried", "k")["allowed"]
+    eventually(lambda: client.call("stats")["candidate_denied"] == 4, "the candidate has judged")
+    assert client.call("acquire", "slots", "k")["allowed"]
+    assert [client.call("acquire", "slots", "k")["source"] for _ in range(3)] == ["redis"] * 3
+    use_up(client, "window", "k" * 129)
+    assert not is_asked(client, "window", "k" * 129)["allowed"]
+    assert client.call("stats")["denied_from_cache"] == stats
+    use_up(client, "window", "k" * 128)
+    is_denied_here(client, "window", "k" * 128)
+
+
+def test_shared_counters_overrides_and_inline_policies(client):
+    """An entry is of a counter, whoever asks for it, and of the numbers that hold for that key."""
+    use_up(client, "partly", "acme:alice")
+    is_denied_here(client, "partly", "acme:bob")
+    assert is_asked(client, "partly", "bcme:alice")["allowed"]
+    client.call("reset", "partly/tenant", "acme:carol")
+    assert is_asked(client, "partly", "acme:alice")["allowed"]
+
+    assert use_up(client, "other", "vip")["limit"] == 7
+    assert is_denied_here(client, "other", "vip")["limit"] == 7
+    assert use_up(client, "other", "k")["limit"] == 5
+
+    small, large = ({"algorithm": "fixed_window", "limit": limit, "window": "1d"} for limit in (1, 2))
+    use_up(client, small, "k")
+    is_denied_here(client, small, "k")
+    use_up(client, large, "k")
+    is_denied_here(client, large, "k")
+
+
+def test_a_candidate_is_asked_all_the_same(client):
+    use_up(client, "lenient", "k")
+    for _ in range(7):
+        is_denied_here(client, "lenient", "k")
+    eventually(lambda: client.call("stats")["candidate_denied"] == 5, "the candidate has judged")
+    stats = client.call("stats")
+    assert (stats["candidate_allowed"], stats["candidate_only_allowed"], stats["candidate_skipped"]) == (5, 3, 0)
+
+
+# ---- until when ----
+
+
+def test_units_that_come_back_with_time_are_given(client):
+    policy = {"algorithm": "token_bucket", "limit": 20, "window": "1s", "burst": 2}
+    for _ in range(5):
+        denied = use_up(client, policy, "k", 2)
+        again = client.check(policy, "k", 2)
+        time.sleep(max(denied["retry_after_ms"], again["retry_after_ms"]) / 1000)
+        assert client.check(policy, "k", 2)["allowed"]
+
+
+def test_what_gives_units_back_is_seen_at_once(client):
+    key = "k"
+    use_up(client, "window", key)
+    is_denied_here(client, "window", key)
+    client.call("refund", "window", key, 1)
+    assert is_asked(client, "window", key)["allowed"]
+    use_up(client, "window", key)
+    is_denied_here(client, "window", key)
+    client.call("reset", "window", key)
+    assert is_asked(client, "window", key)["allowed"]
+
+    for end in ("settle", "cancel"):
+        made = client.call("reserve", "owing", end, 4)
+        use_up(client, "owing", end, 2)
+        is_denied_here(client, "owing", end, 2)
+        client.call(end, made["reservation"], *([1] if end == "settle" else []))
+        assert is_asked(client, "owing", end, 2)["allowed"]
+
+
+def test_a_pipelined_check_behind_a_reset_is_admitted(client):
+    for n in range(20):
+        use_up(client, "window", str(n))
+    for n in range(20):
+        for _ in range(3):
+            client.send("check", "window", str(n))
+        client.send("reset", "window", str(n))
+        client.send("check", "window", str(n))
+    answers = {}
+    for _ in range(100):
+        _, msgid, error, result = client.recv()
+        assert error is None
+        answers[msgid] = result
+    in_order = [answers[msgid] for msgid in sorted(answers)]
+    assert [in_order[n + 4]["allowed"] for n in range(0, 100, 5)] == [True] * 20
+
+
+def test_a_reservation_that_ends_by_itself_is_seen(client):
+    client.call("reserve", "bucket", "k", 5, {"ttl_ms": 300})
+    assert not is_asked(client, "bucket", "k")["allowed"]
+    is_denied_here(client, "bucket", "k")
+    eventually(lambda: client.check("bucket", "k")["allowed"], "the units are back")
+
+
+def test_another_daemons_reset_is_seen_after_max_age(daemon, redis, ratelimitd, connect):
+    second = ratelimitd(POLICIES, redis=redis, redis_options={"deny_cache": "{max_age: 300ms}"})
+    ours, theirs = connect(second), connect(daemon)
+    use_up(ours, "window", "k")
+    denied_at = time.monotonic()
+    theirs.call("reset", "window", "k")
+    eventually(lambda: ours.check("window", "k")["allowed"], "the reset is seen")
+    assert is_asked(theirs, "window", "k")["allowed"]
+    assert time.monotonic() - denied_at < 30
+
+
+def test_entries_go_with_redis(daemon, redis, client):
+    use_up(client, "window", "k")
+    is_denied_here(client, "window", "k")
+    redis.kill()
+    eventually(lambda: client.check("window", "k")["source"] == "local", "the loss is noticed")
+    redis.restart()
+    eventually(lambda: client.check("window", "probe")["source"] == "redis", "Redis is there again")
+    assert is_asked(client, "window", "k")["allowed"]
+
+
+def test_a_reload_asks_redis_again_and_changes_the_settings(daemon, client):
+    use_up(client, "window", "k")
+    is_denied_here(client, "window", "k")
+
+    def reload(policies, options):
+        reloads = client.call("stats")["reloads"]
+        daemon.redis_options = options
+        daemon.configure(policies)
+        daemon.reload()
+        eventually(lambda: client.call("stats")["reloads"] == reloads + 1, "the reload")
+
+    raised = POLICIES.replace("window: {algorithm: fixed_window, limit: 5", "window: {algorithm: fixed_window, limit: 6", 1)
+    reload(raised, LONG)
+    assert is_asked(client, "window", "k")["limit"] == 6
+    use_up(client, "window", "k")
+    is_denied_here(client, "window", "k")
+    reload(POLICIES, LONG)
+    assert is_asked(client, "window", "k")["limit"] == 5
+    is_denied_here(client, "window", "k")
+    reload(POLICIES, OFF)
+    assert [is_asked(client, "window", "k")["allowed"] for _ in range(3)] == [False] * 3
+    reload(POLICIES, {"deny_cache": "{max_keys: 1, max_age: 1m}"})
+    for key in ("k", "other"):
+        use_up(client, "window", key)
+        is_denied_here(client, "window", key)
+    assert not is_asked(client, "window", "k")["allowed"]
+
+
+def test_redis_that_hangs_does_not_matter_to_what_is_certain(daemon, redis, client):
+    use_up(client, "window", "k")
+    redis.pause()
+    for _ in range(20):
+        is_denied_here(client, "window", "k")
+    redis.resume()
+
+
+def test_the_memory_store_has_none(ratelimitd, connect):
+    daemon = ratelimitd(POLICIES.replace("inline:", "store: {type: memory}\ninline:", 1))
+    client = connect(daemon)
+    assert [client.check("window", "k")["source"] for _ in range(9)] == ["memory"] * 9
+    assert client.call("stats")["denied_from_cache"] == 0
+
+
+@pytest.mark.parametrize("said, wrong", [
+    ("{max_age: 0}", "max_age"), ("{max_age: 2m}", "max_age"), ("{max_age: 10}", "max_age"), ("{max_keys: -1}", "max_keys"),
+    ("{max_keys: 2000000}", "max_keys"), ("{max_key: 5}", "max_key"), ("true", "deny_cache"),
+])
+def test_wrong_settings_are_refused(redis, ratelimitd, said, wrong):
+    daemon = ratelimitd(POLICIES, redis=redis, redis_options={"deny_cache": said}, start=False)
+    daemon.expected_exit = 3
+    daemon.start(wait=False)
+    assert daemon.wait() == 3 and wrong in daemon.text()
+
+
+# ---- what is admitted ----
+
+
+def flood(clients, questions, n):
+    """Pipelined rounds of n questions by each client, drawn from `questions`; returns units admitted by key."""
+    dice, admitted = random.Random(7), {}
+    asked = [[dice.choice(questions) for _ in range(n)] for _ in clients]
+    for client, mine in zip(clients, asked):
+        for question in mine:
+            client.send("check", *question)
+    for client, mine in zip(clients, asked):
+        answers = {}
+        for _ in mine:
+            _, msgid, error, result = client.recv()
+            assert error is None and result["source"] in ("redis", "deny_cache")
+            answers[msgid] = result
+        for msgid, (_, key, cost) in zip(sorted(answers), mine):
+            if answers[msgid]["allowed"]:
+                admitted[key] = admitted.get(key, 0) + cost
+    return admitted
+
+
+@pytest.mark.parametrize("options", [LONG, {}, OFF], ids=["cache", "defaults", "none"])
+@pytest.mark.parametrize("n_daemons, n_keys", [(1, 1), (1, 200), (2, 1), (2, 200)])
+def test_exactly_the_limit_is_admitted(redis, ratelimitd, connect, options, n_daemons, n_keys):
+    """Whatever the mix of costs; what nothing comes back of in the test is admitted to the unit."""
+    daemons = [ratelimitd(POLICIES, redis=redis, redis_options=options) for _ in range(n_daemons)]
+    clients = [connect(daemon) for daemon in daemons for _ in range(2)]
+    for policy in ("window", "first", "bucket", "log", "counter"):
+        questions = [(policy, f"k{key}", cost) for key in range(n_keys) for cost in (1, 1, 2, 3)]
+        total = {}
+        for _ in range(4):
+            for key, units in flood(clients, questions, 100 + 4 * n_keys).items():
+                total[key] = total.get(key, 0) + units
+        for key in range(n_keys):
+            client, name = clients[key % len(clients)], f"k{key}"
+            total[name] = total.get(name, 0) + client.check(policy, name, {"at_most": 5}).get("granted", 0)
+        assert total == {f"k{key}": 5 for key in range(n_keys)}, policy
+    cached = sum(connect(daemon).call("stats")["denied_from_cache"] for daemon in daemons)
+    assert (cached > 0) == (options is not OFF)
+
+
+@pytest.mark.parametrize("options", [LONG, OFF], ids=["cache", "none"])
+@pytest.mark.parametrize("n_daemons", [1, 2])
+def test_what_refills_is_admitted_as_it_refills(redis, ratelimitd, connect, options, n_daemons):
+    """50 units a second: what was admitted and what is left add up to what came in by Redis' own clock."""
+    daemons = [ratelimitd(POLICIES, redis=redis, redis_options=options) for _ in range(n_daemons)]
+    clients = [connect(daemon) for daemon in daemons]
+    clock = redis.client()
+
+    def now():
+        seconds, micros = clock.time()
+        return seconds + micros / 1e6
+
+    before = now()
+    assert clients[0].check("quick", "k", 500)["allowed"]
+    began, admitted = now(), 0
+    while now() < began + 1.5:
+        admitted += flood(clients, [("quick", "k", 1), ("quick", "k", 2)], 20).get("k", 0)
+    asked = now()
+    left = clients[0].call("peek", "quick", "k")["remaining"]
+    ended = now()
+    assert 50 * (asked - began) - 1 <= admitted + left <= 50 * (ended - before) + 1
+    assert left <= 25 + 50 * (ended - began - 1.5)  # half a second's: nobody was denied for longer than that without need
+
+
+def test_ratelimitctl_says_where_a_denial_comes_from(daemon, client):
+    use_up(client, "window", "k")
+    said = daemon.ctl("check", "window", "k")
+    assert said.returncode == 1 and "retry in" in said.stdout and "[deny_cache]" in said.stdout
+    assert "denied_from_cache" in daemon.ctl("stats", "--all").stdout

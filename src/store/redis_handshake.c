@@ -114,7 +114,8 @@ static const struct {
     {"DB index is out of range", "Redis has no such database; lower store.redis.database"},
 };
 
-/* An error reply to `what`: the setting to change, or else the server's own words. */
+/* An error reply to `what`: the setting to change, or else the server's own words. Those of an unknown command are its
+ * arguments, the password among them. */
 static void finish_with_error(struct redis_handshake *handshake, const char *what, const struct redis_reader *reply)
 {
     struct slice text = redis_reader_text(reply);
@@ -126,6 +127,7 @@ static void finish_with_error(struct redis_handshake *handshake, const char *wha
         break;
     }
     enum redis_error error = redis_error_of((const char *)text.data, text.len);
+    if (error == REDIS_ERROR_UNKNOWN_COMMAND) snprintf(fault, sizeof(fault), "%s: unknown command", what);
     bool is_forbidden = error == REDIS_ERROR_NOPERM || error == REDIS_ERROR_NOPERM_INSIDE; /* whatever it is asked */
     bool is_late = is_forbidden || redis_error_remedy(error) == REMEDY_RECONNECT_LATE;
     finish(handshake, fault, is_late ? REMEDY_RECONNECT_LATE : REMEDY_RECONNECT);

@@ -251,6 +251,31 @@ static void a_server_without_hello_is_asked_the_old_way(void **state)
     fake_redis_close(&world->fake);
 }
 
+/* What Redis says of an unknown command are its arguments. */
+static void neither_is_known(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
+{
+    (void)fake, (void)n;
+    fake_say(client, "-ERR unknown command '%.*s', with args beginning with: '2' 'AUTH' 'default' 'secret' \r\n",
+             (int)args[0].len, (const char *)args[0].data);
+}
+
+static void an_unknown_command_does_not_show_the_password(void **state)
+{
+    (void)state;
+    world->options.password = "secret";
+    fake_redis_init(&world->fake, &world->patient.loop, LINK_WORLD_SHA1, misbehave);
+    world->fake.on_hello = neither_is_known;
+    link_world_open(world->fake.address);
+    link_world_until(had_attempt);
+    link_world_status_has("HELLO: unknown command");
+    assert_null(strstr(redis_link_status(world->link), "secret"));
+    link_world_until(had_three_attempts);
+    link_world_status_has("AUTH: unknown command");
+    assert_null(strstr(redis_link_status(world->link), "secret"));
+    link_world_close();
+    fake_redis_close(&world->fake);
+}
+
 static void say_modules(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
 {
     (void)fake, (void)args, (void)n;
@@ -310,6 +335,7 @@ int main(void)
         TEST(a_digest_that_is_not_ours_is_refused),
         TEST(a_server_whose_hello_is_fine_but_whose_scripts_are_not_is_not_ready),
         TEST(a_server_without_hello_is_asked_the_old_way),
+        TEST(an_unknown_command_does_not_show_the_password),
         TEST(a_server_with_modules_is_fine),
         TEST(a_web_server_is_no_redis),
     };

@@ -15,7 +15,7 @@
 
 #include "base/counters.h"
 
-enum { LINE_MAX_BYTES = 1024 };
+enum { LINE_MAX_BYTES = 1024, SECOND_US = 1000000 };
 
 static enum log_level threshold = LOG_LEVEL_INFO;
 static int own_fd = -1;    /* a non-blocking description of standard error that nobody shares; -1 = none */
@@ -119,7 +119,11 @@ void log_limited(struct log_site *site, enum log_level level, const char *format
     struct timespec ts;
     clock_gettime(CLOCK_MONOTONIC, &ts);
     int64_t now_us = (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
-    if (now_us < site->quiet_until_us) {
+    if (site->n == 0 || now_us - site->began_us >= SECOND_US) {
+        site->began_us = now_us;
+        site->n = 0;
+    }
+    if (site->n >= (site->most > 0 ? site->most : 1)) {
         site->n_held++;
         return;
     }
@@ -127,7 +131,7 @@ void log_limited(struct log_site *site, enum log_level level, const char *format
     va_start(args, format);
     emit(level, format, args, site->n_held);
     va_end(args);
-    site->quiet_until_us = now_us + 1000000;
+    site->n++;
     site->n_held = 0;
 }
 

@@ -5,7 +5,8 @@
  * is the journal. A line that standard error does not take at once (a full pipe, a terminal that is
  * stopped) is dropped and counted, and the next line that is taken says how many were dropped. The
  * descriptor itself stays as it is: others share it, so O_NONBLOCK is not ours to set. log_sampled()
- * lets at most one line a second through per call site and says how many were held back.
+ * lets at most one line a second through per call site and says how many were held back; log_limited() does so with a
+ * site of the caller's, for as many lines as that says.
  * Below floor 3 nothing logs above debug: events come up as results and counters.
  */
 #ifndef RL_BASE_LOG_H
@@ -18,7 +19,9 @@
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
 struct log_site {
-    int64_t quiet_until_us; /* CLOCK_MONOTONIC */
+    unsigned most;    /* lines a second; 0 = 1 */
+    unsigned n;       /* in this second */
+    int64_t began_us; /* that; CLOCK_MONOTONIC */
     uint64_t n_held;
 };
 

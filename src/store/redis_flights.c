@@ -5,14 +5,16 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/counters.h"
+#include "base/log.h"
 
 enum {
     CALL_ARGS_MAX = 2 + BATCH_ARGS_MAX, /* EVALSHA, digest, and the batch's */
     IDLE_MAX = 64,                      /* batches kept for later; about 16 KiB each */
     LATE_US = 1000000,                  /* how long after the latest deadline of its ops a batch may still begin */
     /* Of the deadline. An op may have to wait for two replies: that of what is on the wire, and its own. */
-    FULL_PART = 4,  /* while the oldest reply takes longer, nothing more is sent */
-    SLOW_PART = 10, /* a reply that took longer says that less should be on the wire */
+    FULL_PART = 4,          /* while the oldest reply takes longer, nothing more is sent */
+    SLOW_PART = 10,         /* a reply that took longer says that less should be on the wire */
+    ERRORS_PER_SECOND = 20, /* that are logged */
 };
 
 struct redis_flight {
@@ -214,8 +216,11 @@ bool redis_flights_may_send(const struct redis_flights *flights)
 static void on_reload_reply(struct redis_call *call, const struct redis_reader *reply)
 {
     struct redis_flights *flights = CONTAINER_OF(call, struct redis_flights, reload);
-    if (reply == NULL || slice_eq(redis_reader_text(reply), flights->script.sha1)) return;
-    redis_link_drop(flights->link, REMEDY_RECONNECT, "the script could not be loaded again");
+    if (reply == NULL) return;
+    if (slice_eq(redis_reader_text(reply), flights->script.sha1))
+        log_debug("Redis: script loaded again");
+    else
+        redis_link_drop(flights->link, REMEDY_RECONNECT, "the script could not be loaded again");
 }
 
 static void load_again(struct redis_flights *flights)
@@ -279,10 +284,20 @@ static void learn_server_time(struct redis_flights *flights, const struct batch 
     flights->server_ahead_us = batch_now_us(batch) - flights->clock->mono_us;
 }
 
+static void log_error_reply(struct slice text)
+{
+    static struct log_site errors = {.most = ERRORS_PER_SECOND};
+    char printable[REDIS_TEXT_MAX];
+    if (!log_is_written(LOG_LEVEL_DEBUG)) return;
+    log_limited(&errors, LOG_LEVEL_DEBUG, "Redis error: %s",
+                log_escape(printable, sizeof printable, text.data, text.len));
+}
+
 static void on_error_reply(struct redis_flight *flight, const struct redis_reader *reply)
 {
     struct redis_flights *flights = flight->flights;
     struct slice text = redis_reader_text(reply);
+    log_error_reply(text);
     enum redis_remedy remedy = redis_error_remedy(redis_error_of((const char *)text.data, text.len));
     if (remedy == REMEDY_RELOAD && !flight->was_refused) {
         flight->was_refused = true;

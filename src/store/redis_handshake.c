@@ -11,11 +11,13 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/log.h"
 
 enum {
     NAME_SIZE = 128,
     CANARY_ARGS_MAX = 8,
     COMMANDS_RESERVE = 4096, /* bytes of all commands besides the script, the user and the password */
+    STEPS_PER_SECOND = 20,   /* that are logged */
 };
 
 /* ---- error replies ---- */
@@ -93,6 +95,12 @@ enum redis_remedy redis_error_remedy(enum redis_error error)
 
 /* ---- the handshake ---- */
 
+static void log_step(const char *step)
+{
+    static struct log_site steps = {.most = STEPS_PER_SECOND};
+    log_limited(&steps, LOG_LEVEL_DEBUG, "Redis: %s", step);
+}
+
 static void finish(struct redis_handshake *handshake, const char *fault, enum redis_remedy remedy)
 {
     if (handshake->is_over) return;
@@ -137,6 +145,8 @@ static void finish_with_error(struct redis_handshake *handshake, const char *wha
 static bool is_fine(struct redis_handshake *handshake, const char *what, const struct redis_reader *reply)
 {
     if (reply == NULL || handshake->is_over) return false;
+    if (!handshake->is_answered) log_step("connected");
+    handshake->is_answered = true;
     if (!redis_reader_is_error(reply)) return true;
     finish_with_error(handshake, what, reply);
     return false;
@@ -160,11 +170,12 @@ static void on_hello(struct redis_call *call, const struct redis_reader *reply)
         finish(handshake, "this is a Sentinel; write the address of the master into store.redis.addresses",
                REMEDY_RECONNECT_LATE);
     if (role != NULL && strcmp(role, "master") != 0) finish(handshake, "this server is a replica", REMEDY_RECONNECT);
+    if (!handshake->is_over) log_step(handshake->authenticates ? "HELLO and AUTH done" : "HELLO done");
 }
 
 static void on_auth(struct redis_call *call, const struct redis_reader *reply)
 {
-    (void)is_fine(CONTAINER_OF(call, struct redis_handshake, hello), "AUTH", reply);
+    if (is_fine(CONTAINER_OF(call, struct redis_handshake, hello), "AUTH", reply)) log_step("AUTH done");
 }
 
 /* A name helps only people who look: no reason to go without the connection. */
@@ -175,7 +186,7 @@ static void on_setname(struct redis_call *call, const struct redis_reader *reply
 
 static void on_select(struct redis_call *call, const struct redis_reader *reply)
 {
-    (void)is_fine(CONTAINER_OF(call, struct redis_handshake, select), "SELECT", reply);
+    if (is_fine(CONTAINER_OF(call, struct redis_handshake, select), "SELECT", reply)) log_step("database selected");
 }
 
 static void on_load(struct redis_call *call, const struct redis_reader *reply)
@@ -184,7 +195,9 @@ static void on_load(struct redis_call *call, const struct redis_reader *reply)
     if (!is_fine(handshake, "SCRIPT LOAD", reply)) return;
     if (!slice_eq(redis_reader_text(reply), handshake->script->sha1)) {
         finish(handshake, "SCRIPT LOAD returned another digest than ours", REMEDY_RECONNECT_LATE);
+        return;
     }
+    log_step("script loaded");
 }
 
 static void on_canary(struct redis_call *call, const struct redis_reader *reply)
@@ -285,7 +298,8 @@ int redis_handshake_start(struct redis_handshake *handshake, const struct redis_
 {
     const struct redis_script *script = handshake->script;
     const struct slice load[] = {slice_of("SCRIPT"), slice_of("LOAD"), script->text};
-    handshake->is_over = false;
+    handshake->is_over = handshake->is_answered = false;
+    handshake->authenticates = has_credentials(options);
     if (has_credentials(options)) {
         size_t names = password_of(options).len + (options->username != NULL ? strlen(options->username) : 0);
         if (redis_conn_guard(handshake->conn, COMMANDS_RESERVE + names + script->text.len) < 0) return -1;

@@ -27,7 +27,10 @@ enum {
     HEALTHY_US = 2 * 1000000, /* a connection that was ready this long has cured the backoff */
     USER_TIMEOUT_FACTOR = 3,  /* TCP_USER_TIMEOUT in stall times */
     STATUS_SIZE = 640,
+    STEPS_PER_SECOND = 20, /* that are logged */
 };
+
+static struct log_site steps = {.most = STEPS_PER_SECOND};
 
 enum state { WAITING, RESOLVING, OPENING, READY, DROPPING, CLOSED };
 
@@ -76,11 +79,13 @@ static void note_failure(struct redis_link *link, enum redis_remedy remedy, cons
 
 static void on_attempt_time(uv_timer_t *timer);
 
-static void try_again_later(struct redis_link *link)
+/* What has happened is for the log, too. */
+static void try_again_later(struct redis_link *link, const char *what)
 {
     link->state = WAITING;
     uint32_t wait_ms = backoff_next(&link->backoff, link->remedy == REMEDY_RECONNECT_LATE);
     uv_timer_start(&link->timer, on_attempt_time, wait_ms, 0);
+    log_limited(&steps, LOG_LEVEL_DEBUG, "Redis: %s: %s; next attempt in %u ms", what, link->failure, wait_ms);
 }
 
 /* An attempt that did not come to a connection. */
@@ -88,7 +93,7 @@ static void attempt_failed(struct redis_link *link)
 {
     counters.redis_connect_failures++;
     link->n_tried++;
-    try_again_later(link);
+    try_again_later(link, "no connection");
     link->events.on_attempt(link->events.arg);
 }
 
@@ -119,7 +124,7 @@ static void on_conn_gone(struct redis_conn *conn)
     link->was_ready = false;
     counters.redis_disconnects++;
     if (link->clock->mono_us - link->ready_since_us >= HEALTHY_US) backoff_reset(&link->backoff);
-    try_again_later(link);
+    try_again_later(link, "connection lost");
     link->events.on_down(link->events.arg);
 }
 
@@ -162,6 +167,7 @@ static void on_handshake_over(struct redis_handshake *handshake, const char *fau
     link->was_ready = true;
     link->ready_since_us = link->clock->mono_us;
     redis_conn_cork(&link->conn);
+    log_limited(&steps, LOG_LEVEL_DEBUG, "Redis: connection ready");
     link->events.on_ready(link->events.arg);
     link->events.on_attempt(link->events.arg);
 }
@@ -178,6 +184,7 @@ static void open_endpoint(struct redis_link *link, const struct redis_endpoint *
 {
     link->state = OPENING;
     link->remedy = REMEDY_RECONNECT;
+    log_limited(&steps, LOG_LEVEL_DEBUG, "Redis: connecting to %s", link->peer);
     if (redis_conn_open(&link->conn, link->loop, endpoint) < 0) {
         note_failure(link, REMEDY_RECONNECT, link->conn.error);
         attempt_failed(link);
@@ -260,6 +267,7 @@ static void resolve(struct redis_link *link)
         attempt_failed(link);
         return;
     }
+    log_limited(&steps, LOG_LEVEL_DEBUG, "Redis: looking up %s", link->address.host);
     lookup->link = link;
     link->lookup = lookup;
     link->is_stale = false;

@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 
 import pytest
 
@@ -80,6 +81,45 @@ def test_debug_shows_attempts_to_reach_redis_and_its_error_replies(served, redis
     redis.stop()
     daemon.wait_for_log("debug: Redis, since the last look: .*connections lost")
     daemon.wait_for_log("debug: Redis, since the last look: .*failed attempts")
+
+
+def test_debug_shows_each_step_to_redis(served, redis):
+    daemon, client = served(redis=redis)
+    for step in (rf"connecting to {re.escape(redis.address)}", "connected", "HELLO done", "script loaded", "connection ready"):
+        daemon.wait_for_log(f"debug: Redis: {step}$")
+    with redis.client() as admin:
+        admin.script_flush()
+        client.check("login", "k")
+        daemon.wait_for_log("debug: Redis error: NOSCRIPT")
+        daemon.wait_for_log("debug: Redis: script loaded again$")
+        admin.execute_command("ACL", "SETUSER", "default", "-evalsha")
+        client.check("login", "k")
+        daemon.wait_for_log("debug: Redis error: NOPERM .*evalsha")
+    redis.stop()
+    daemon.wait_for_log(r"debug: Redis: connection lost: .*; next attempt in \d+ ms$")
+    daemon.wait_for_log(r"debug: Redis: no connection: .*; next attempt in \d+ ms$")
+
+
+def test_steps_to_redis_are_so_many_a_second(ratelimitd, redis):
+    """500 attempts a second; the lines say how many are held back."""
+    daemon = ratelimitd(CONFIG, redis=redis, redis_options={"reconnect": "{min: 1ms, max: 1ms}"})
+    redis.stop()
+    daemon.wait_for_log(r"debug: Redis: .*\(\d+ like it held back\)")
+    n, began = len(daemon.log), time.monotonic()
+    time.sleep(2)
+    lines = [line for line in daemon.log[n:] if "debug: Redis: " in line]
+    assert len(lines) <= 20 * (time.monotonic() - began + 2)
+
+
+def test_debug_shows_that_the_password_was_taken_and_never_the_password(ratelimitd, redis, tmp_path):
+    password = tmp_path / "password"
+    password.write_text("sesame")
+    with redis.client() as admin:
+        admin.execute_command("ACL", "SETUSER", "rl", "on", ">sesame", "~*", "+@all")
+    daemon = ratelimitd(CONFIG, redis=redis, redis_options={"username": "rl", "password_file": password, "database": 3})
+    for step in ("HELLO and AUTH done", "database selected", "script loaded", "connection ready"):
+        daemon.wait_for_log(f"debug: Redis: {step}$")
+    assert "sesame" not in daemon.text()
 
 
 def test_debug_never_logs_a_line_for_a_check(served):

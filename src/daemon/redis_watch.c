@@ -45,6 +45,17 @@ static void log_events(struct redis_watch *watch, const struct redis_store *redi
     watch->error_us = error_us;
 }
 
+static void log_foreign(struct redis_watch *watch, const struct redis_store *redis)
+{
+    uint64_t n;
+    const char *key = redis_store_foreign(redis, &n);
+    if (n == watch->n_foreign) return;
+    log_warning("Redis: WRONGTYPE: %s: a key of it holds a value of another type, met %" PRIu64
+                " times; ratelimitctl explain names it",
+                key, n - watch->n_foreign);
+    watch->n_foreign = n;
+}
+
 void redis_watch_start(struct redis_watch *watch, const struct redis_store *redis, const struct policy_set *policies)
 {
     char answers[FAILURE_ANSWERS_MAX];
@@ -59,6 +70,7 @@ void redis_watch_start(struct redis_watch *watch, const struct redis_store *redi
 bool redis_watch_look(struct redis_watch *watch, const struct redis_store *redis)
 {
     log_events(watch, redis);
+    log_foreign(watch, redis);
     bool is_ready = redis_store_ready(redis);
     bool is_same = strncmp(watch->told, redis_store_status(redis), sizeof watch->told - 1) == 0;
     if (is_ready == watch->was_ready && (is_ready || is_same || watch->n_reasons >= REDIS_WATCH_REASONS_MAX))

@@ -5,6 +5,7 @@
  * few, and one when it ends: a Redis that is away for a night does not fill the log. One that is away at the
  * start is a warning of its own, which says what checks get meanwhile. With log.level debug each second in which
  * something happened to the connection has a line of its own, and so has the last error reply in it.
+ * A key of another type in Redis is a warning, which names the client's key as keys.in_log says.
  */
 #ifndef RL_DAEMON_REDIS_WATCH_H
 #define RL_DAEMON_REDIS_WATCH_H
@@ -24,7 +25,8 @@ struct redis_watch {
     unsigned n_reasons; /* told in this outage */
     char told[REDIS_WATCH_STATUS_MAX];
     uint64_t n_seen[REDIS_EVENTS];
-    int64_t error_us; /* the last error reply seen; CLOCK_MONOTONIC */
+    int64_t error_us;   /* the last error reply seen; CLOCK_MONOTONIC */
+    uint64_t n_foreign; /* ops that met a key of another type, and have been reported */
 };
 
 /* Right behind the line that says ready. `policies` say what checks get while Redis is away. */

@@ -310,7 +310,7 @@ static void answer_refund(struct reading *reading, const struct batch_item *item
     }
 }
 
-/* Which keys of a peek hold a foreign type? It has no key of its own that could be to blame instead. */
+/* Which keys of the op hold a foreign type? Where it is a key of its own, all count. */
 static void name_foreign(struct reading *reading, const struct batch_item *item, struct op *op)
 {
     struct tuple tuple;
@@ -323,7 +323,7 @@ static void answer_op(struct reading *reading, struct batch_item *item, struct o
     op->outcome = item->is_foreign ? OP_STORE_ERROR : OP_DECIDED;
     op->now_us = reading->now_us;
     if (item->is_foreign) {
-        if (op->kind == OP_PEEK) name_foreign(reading, item, op);
+        name_foreign(reading, item, op);
         return;
     }
     if (item->kind == KIND_CHECK) {
@@ -356,6 +356,7 @@ static void answer_reset(struct reading *reading, const struct batch_entry *entr
     op->outcome = OP_DECIDED;
     for (uint16_t i = 0; i < op->n_members; i++) {
         uint16_t key = *batch_op_keys(batch, entry->keys_at + i);
+        op->members[i].is_foreign = reading->is_foreign[key];
         if (reading->is_foreign[key]) op->outcome = OP_STORE_ERROR;
         op->members[i].removed = reading->reply[batch->keys[key].place - 1] == 1 && !reading->removed[key];
         reading->removed[key] = true;

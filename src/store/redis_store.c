@@ -14,9 +14,13 @@
  */
 #include "store/redis_store.h"
 
+#include <stdio.h>
+
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/counters.h"
+#include "base/log_key.h"
+#include "limit/policy.h"
 #include "store/deny_cache.h"
 #include "store/op_queue.h"
 #include "store/redis_flights.h"
@@ -36,6 +40,8 @@ struct redis_store {
     struct redis_flights flights;
     struct list ended; /* ops with their outcome; done is still to run */
     uv_timer_t soon;
+    char foreign[REDIS_FOREIGN_MAX]; /* as redis_store_foreign() says it */
+    uint64_t n_foreign;
     bool had_attempt;
     void (*on_first_attempt)(void *arg); /* NULL = nobody asks, or it was called */
     void *on_first_attempt_arg;
@@ -93,11 +99,29 @@ static void on_op_ended(void *arg, struct op *op, enum op_outcome outcome)
     end_op(arg, op, outcome);
 }
 
+/* Is the op's failure that of a key of another type? Then it is noted, for people. */
+static void note_foreign(struct redis_store *store, const struct op *op)
+{
+    const struct op_member *member = NULL;
+    for (uint16_t i = 0; i < op->n_members && member == NULL; i++)
+        if (op->members[i].is_foreign) member = &op->members[i];
+    if (member == NULL) return;
+
+    char key[LOG_KEY_MAX];
+    const char *policy = member->limit->policy->name, *limit = member->limit->name;
+    store->n_foreign++;
+    snprintf(store->foreign, sizeof store->foreign, "policy %s limit %s%s%s%s", policy, policy,
+             limit[0] != '\0' ? "/" : "", limit, log_key(key, member->key));
+}
+
 static void on_op_answered(void *arg, struct op *op, int64_t sent_us)
 {
     struct redis_store *store = arg;
     op->source = SOURCE_REDIS;
-    if (op->outcome == OP_DECIDED) deny_cache_learn(&store->denied, op, sent_us, store->clock->wall_us);
+    if (op->outcome == OP_DECIDED)
+        deny_cache_learn(&store->denied, op, sent_us, store->clock->wall_us);
+    else
+        note_foreign(store, op);
     call_done(store, op);
 }
 
@@ -328,6 +352,12 @@ const char *redis_store_last_error(const struct redis_store *redis, int64_t *ret
 {
     *ret_us = redis->flights.last_error_us;
     return redis->flights.last_error;
+}
+
+const char *redis_store_foreign(const struct redis_store *redis, uint64_t *ret_n)
+{
+    *ret_n = redis->n_foreign;
+    return redis->foreign;
 }
 
 void redis_store_set_options(struct redis_store *redis, const struct redis_options *options)

@@ -37,6 +37,10 @@ const char *redis_store_status(const struct redis_store *redis);
 /* The last error reply to a batch, and when it came (CLOCK_MONOTONIC); "" = there was none. A server may write anything
  * into it. */
 const char *redis_store_last_error(const struct redis_store *redis, int64_t *ret_us);
+/* Ops so far that met a key of another type, and the last of them for the log, `policy login limit login key #3f2a...`;
+ * "" = there was none. */
+enum { REDIS_FOREIGN_MAX = 512 };
+const char *redis_store_foreign(const struct redis_store *redis, uint64_t *ret_n);
 /* Reload. Another address, user, password or database is moved to at once, and no check is lost by it; the key prefix
  * stays as it was. */
 void redis_store_set_options(struct redis_store *redis, const struct redis_options *options);

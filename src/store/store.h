@@ -99,7 +99,7 @@ struct op_member {
     int64_t wait_us;           /* result of OP_CHECK: how long a log's denial lasts, else 0 */
     struct decision decision;  /* result of OP_CHECK, OP_ACQUIRE and OP_PEEK: all but source, reason and version */
     bool removed;              /* result of OP_RESET: there was a state */
-    bool is_foreign;           /* result of OP_PEEK with OP_STORE_ERROR: its key holds a value of another type */
+    bool is_foreign;           /* result with OP_STORE_ERROR: its key, or the op's own, holds a value of another type */
     int64_t refunded;          /* result of OP_REFUND: so many units were given back */
     bool found;                /* result of OP_RELEASE and OP_RENEW: the slot's lease was there */
 };

@@ -1,6 +1,8 @@
 """test_explain.py: why a decision is what it is: the method, on memory and Redis, and the command."""
 
 import json
+import re
+import time
 
 import pytest
 from harness import RpcError, eventually
@@ -335,6 +337,31 @@ def test_explain_names_a_key_of_another_type_and_reset_deletes_it(policy, foreig
         assert server.keys("*") == []
         assert client.call("reset", policy, "a k") == {"removed": False}
         assert client.call("explain", policy, "a k", 0)["allowed"]
+
+
+@pytest.mark.parametrize("keys, written", [("clear", " key mallory\\\\x20s"), ("none", ""), ("hash", " key #[0-9a-f]{12}")])
+def test_the_log_names_a_key_of_another_type_once_a_second(keys, written, ratelimitd, connect, redis):
+    daemon = ratelimitd(CONFIG + f"keys: {{in_log: {keys}}}\n", redis=redis)
+    client = connect(daemon)
+    eventually(lambda: client.call("stats")["redis_up"] == 1, "Redis is there")
+    names = client.call("explain", "login", "mallory s", 0)["store_keys"] + client.call("explain", "search", "mallory s", 0)["store_keys"]
+    with redis.client() as server:
+        for name in names:
+            FOREIGN["hash"](server, name)
+        began = time.monotonic()
+        for policy, limit in (("login", "login"), ("search", "search/\\w+")):
+            for _ in range(200):
+                client.check(policy, "mallory s")
+            line = rf"warning: Redis: WRONGTYPE: policy {policy} limit {limit}{written}: a key of it holds a value of another " \
+                   r"type, met \d+ times; ratelimitctl explain names it$"
+            daemon.wait_for_log(line)
+
+    def met():
+        return [int(re.search(r"met (\d+) times", line)[1]) for line in daemon.log if "WRONGTYPE" in line]
+
+    eventually(lambda: sum(met()) == 400, "the last line")
+    assert len(met()) <= time.monotonic() - began + 1
+    assert keys == "clear" or "mallory" not in daemon.text()
 
 
 def test_a_reset_deletes_one_limits_key_of_another_type(ratelimitd, connect, redis):

@@ -6,8 +6,6 @@
  * added. A state that no script leaves makes its ops OP_STORE_ERROR: the server lies, and so would every answer that
  * follows from it.
  */
-#include <string.h>
-
 #include "base/check.h"
 #include "base/counters.h"
 #include "base/exact.h"
@@ -229,32 +227,33 @@ static void answer_plain_check(struct reading *reading, struct batch_item *item,
     item->s2 = seen.s2;
 }
 
+/* What the op's answer is made of: the view as of now or, in `then`, as of the op that a record is of. */
+static struct view *view_for(struct reading *reading, const struct batch_item *item, uint16_t i,
+                             const struct tuple *tuple, struct view *then)
+{
+    const struct op_member *member = &item->op->members[i];
+    const struct seen *seen = &tuple->seen[i];
+    if (tuple->again != AGAIN_AS_THEN) return view_of(reading, item, i, seen);
+    limit_here(then, member->limit, member->key, member->max_wait_us, tuple->again_us);
+    limit_report(then, seen->s1, seen->s2, 0);
+    return then;
+}
+
 /* The first answer again; a changed policy's from the states of now. */
 static void answer_again(struct reading *reading, const struct batch_item *item, const struct tuple *tuple,
                          struct op *op)
 {
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
-        const struct seen *seen = &tuple->seen[i];
-        struct view *view = view_of(reading, item, i, seen), then;
-        int64_t granted = seen->units;
+        struct view then, *view = view_for(reading, item, i, tuple, &then);
+        int64_t granted = tuple->seen[i].units;
         if (tuple->again == AGAIN_AS_THEN) {
             if (granted > member->limit->full) granted = member->limit->full; /* a server may say anything */
-            view = &then;
-            limit_here(view, member->limit, member->key, member->max_wait_us, tuple->again_us);
-            limit_report(view, seen->s1, seen->s2, 0);
             if (granted > 0) limit_charge(view, granted);
         }
         limit_answer(view, granted, &member->decision);
         if (member->decision.reset_after_ms < 0) op->outcome = OP_STORE_ERROR;
     }
-}
-
-/* The decision of a peek of nothing, with `units` charged. */
-static void answer_state(struct view *view, int64_t units, struct op_member *member)
-{
-    if (units > 0) limit_charge(view, units);
-    limit_answer(view, 0, &member->decision);
 }
 
 /* What was used beyond what was held is charged as far as it fits every limit. */
@@ -269,8 +268,11 @@ static void answer_settle(struct reading *reading, const struct batch_item *item
         int64_t fits = limit_fits_used(view_of(reading, item, i, &tuple->seen[i]));
         if (units > fits) units = fits;
     }
-    for (uint16_t i = 0; i < op->n_members; i++)
-        answer_state(view_of(reading, item, i, &tuple->seen[i]), units, &op->members[i]);
+    for (uint16_t i = 0; i < op->n_members; i++) {
+        struct view *view = view_of(reading, item, i, &tuple->seen[i]);
+        if (units > 0) limit_charge(view, units);
+        limit_answer(view, 0, &op->members[i].decision);
+    }
     hold->refunded = tuple->back;
     hold->charged = units;
     hold->ended = tuple->settled != SETTLED_NOW;
@@ -297,15 +299,9 @@ static void answer_refund(struct reading *reading, const struct batch_item *item
 {
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
-        const struct seen *seen = &tuple->seen[i];
-        struct view *view = view_of(reading, item, i, seen), then;
-        if (tuple->again == AGAIN_AS_THEN) {
-            view = &then;
-            limit_here(view, member->limit, member->key, member->max_wait_us, tuple->again_us);
-            limit_report(view, seen->s1, seen->s2, 0);
-        }
-        answer_state(view, 0, member);
-        member->refunded = seen->units;
+        struct view then;
+        limit_answer(view_for(reading, item, i, tuple, &then), 0, &member->decision);
+        member->refunded = tuple->seen[i].units;
         if (member->decision.reset_after_ms < 0) op->outcome = OP_STORE_ERROR;
     }
 }
@@ -345,7 +341,7 @@ static void answer_op(struct reading *reading, struct batch_item *item, struct o
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
         member->found = tuple.seen[i].s1 == 1; /* of a slot */
-        if (item->kind == KIND_SWEEP) answer_state(view_of(reading, item, i, &tuple.seen[i]), 0, member);
+        if (item->kind == KIND_SWEEP) limit_answer(view_of(reading, item, i, &tuple.seen[i]), 0, &member->decision);
     }
 }
 
@@ -402,13 +398,7 @@ int batch_replay(struct batch *batch, const int64_t *reply, size_t n, uint32_t n
     }
 
     struct view views[BATCH_KEYS_MAX];
-    struct reading reading; /* large: what is not set here is written before it is read */
-    reading.batch = batch;
-    reading.reply = reply;
-    reading.now_us = now_us;
-    reading.views = views;
-    memset(reading.is_foreign, 0, sizeof reading.is_foreign);
-    memset(reading.removed, 0, sizeof reading.removed);
+    struct reading reading = {.batch = batch, .reply = reply, .now_us = now_us, .views = views};
     for (uint32_t i = 0; i < batch->n_limits; i++)
         limit_at(&views[i], batch->limits[i].limit, &batch->limits[i].constants, now_us);
     if (read_items(&reading) < 0) return -1;

@@ -1,17 +1,7 @@
 /*
- * memory_store.c: an op decided on the spot, by the same steps as the script's (lua/batch.lua):
+ * memory_store.c: the memory store: its bounds, its sweeping, and its ops that are no checks (memory_check.h).
  *
- *   open     each limit's state as of now, or a fresh one; limits of one key share it
- *   decide   do all limits fit? then each one's answer and what it is charged
- *   save     states that were charged or clamped go back into the table
- *
- * Everything that can fail for want of memory happens before the first state is changed.
- *
- * A check with a request id that is remembered gets its answer from the record alone (memory_notes.h).
- *
- * The reservations of a policy and key are an entry of the table (memory_table.h). Any op on them first gives back the
- * units of those that have ended by the limits' now, at most TAKE_MAX at a time. A state whose flag `held` is not set
- * has none: that is all that a check of a key without reservations looks at.
+ * A reservation is an entry in the list of its policy and key. Settled, it leaves a tombstone there.
  */
 #include "store/memory_store.h"
 
@@ -19,8 +9,7 @@
 #include "base/check.h"
 #include "base/counters.h"
 #include "limit/concurrency.h"
-#include "store/memory_notes.h"
-#include "store/memory_table.h"
+#include "store/memory_check.h"
 
 enum {
     SWEEP_PER_ADDED = 2, /* more than one, so that a table never fills with expired keys */
@@ -31,30 +20,6 @@ enum {
     EVICT_STEP = 64,      /* in one tick, after the bounds were lowered */
     SWEEP_NOTES = 64,     /* looked at in one tick */
     NOTES_SHARE = 4,      /* records have this part of the bytes, and what they take is not there for states */
-    TAKE_MAX = 64,        /* reservations given back at a time */
-};
-
-/* One limit of the op being decided. */
-struct part {
-    struct part *first; /* the first part of its key: what follows is kept there, but for the view's limit */
-    struct memory_key key;
-    struct memory_entry *entry; /* NULL while not in the table */
-    struct state fresh;         /* stands in for the entry's */
-    struct view view;           /* with the charges so far */
-    int64_t used, extra;        /* without them */
-    int64_t units;              /* to be charged */
-};
-
-struct memory_store {
-    const struct clock *clock; /* not owned */
-    struct memory_table table;
-    struct memory_notes notes;
-    bool sweep;
-    bool counted;
-    size_t n_added;                       /* since the last sweep */
-    int64_t swept_us;                     /* CLOCK_MONOTONIC of the last sweep */
-    bool many_expired;                    /* it found many: go on in the next tick, whenever that is */
-    struct part parts[POLICY_LIMITS_MAX]; /* used within one submit only */
 };
 
 struct memory_store *memory_store_new(const struct clock *clock, const struct memory_options *options)
@@ -97,472 +62,14 @@ static void update_gauges(const struct memory_store *memory)
     counters.memory_bytes = n_bytes(memory);
 }
 
-static struct memory_entry *add_entry(struct memory_store *memory, const struct memory_key *key, int64_t life_us)
-{
-    size_t n_before = memory->table.n;
-    struct memory_entry *entry = memory_table_add(&memory->table, key, life_us, memory->clock->wall_us);
-    if (entry == NULL) return NULL;
-    memory->n_added++;
-    if (memory->counted) counters.memory_evicted += memory->table.n == n_before;
-    return entry;
-}
-
-static struct memory_entry *find_state(struct memory_store *memory, const struct op_member *member)
-{
-    const struct memory_key key = memory_key_of_state(member->limit, member->key);
-    return memory_table_find(&memory->table, &key);
-}
-
-static void view_now(struct memory_store *memory, const struct op_member *member, struct view *view)
-{
-    limit_here(view, member->limit, member->key, member->max_wait_us, memory->clock->wall_us);
-}
-
-/* ---- giving back ---- */
-
-/* What the member's state has of `units` that were charged at charged_us; ret_view is the state after it. A string
- * without any is made as good as new, as the script deletes it, lest a clock that steps back find it. */
-static int64_t give_back(struct memory_store *memory, const struct op_member *member, int64_t units, int64_t charged_us,
-                         struct view *ret_view)
-{
-    struct view *view = ret_view;
-    const struct algo_ops *ops = limit_ops(member->limit);
-    struct memory_entry *entry = find_state(memory, member);
-    view_now(memory, member, view);
-    if (entry == NULL) {
-        limit_report(view, 0, 0, 0);
-        return 0;
-    }
-
-    limit_view(view, &entry->state);
-    int64_t back = limit_refund(view, &entry->state, units, charged_us);
-    if (back == 0 && !view->stale) return 0;
-    if (view->used == 0 && view->extra == 0 && ops->kind == STATE_STRING) {
-        entry->state = (struct state){0};
-        entry->expires_us = 0;
-    } else {
-        entry->expires_us = ops->save(view, &entry->state);
-    }
-    return back;
-}
-
-/* The members of one policy and key follow one another: the place behind those that begin at i. */
-static size_t end_of_group(const struct op *op, size_t i)
-{
-    const struct op_member *first = &op->members[i];
-    for (i++; i < op->n_members; i++) {
-        const struct op_member *member = &op->members[i];
-        if (member->limit->policy != first->limit->policy || !slice_eq(member->hold_key, first->hold_key)) break;
-    }
-    return i;
-}
-
-static bool may_be_held(const struct memory_store *memory, size_t from, size_t end)
-{
-    for (size_t i = from; i < end; i++) {
-        const struct memory_entry *entry = memory->parts[i].entry;
-        if (entry == NULL || entry->held) return true;
-    }
-    return false;
-}
-
-/* Only a state that has the client's whole key is this key's alone. */
-static void forget_flags(struct memory_store *memory, const struct op *op, size_t from, size_t end)
-{
-    for (size_t i = from; i < end; i++)
-        if (memory->parts[i].entry != NULL && slice_eq(op->members[i].key, op->members[i].hold_key))
-            memory->parts[i].entry->held = false;
-}
-
-/* Of the op's policy and key there is a list now, if only of tombstones. */
-static void set_flags(struct memory_store *memory, const struct op *op)
-{
-    for (size_t i = 0; i < op->n_members; i++)
-        if (memory->parts[i].entry != NULL) memory->parts[i].entry->held = true;
-}
-
-static struct memory_entry *find_holds(struct memory_store *memory, const struct op_member *member)
-{
-    const struct memory_key key = memory_key_of_holds(member->limit->policy, member->hold_key);
-    return memory_table_find(&memory->table, &key);
-}
-
-static int64_t now_ms(const struct memory_store *memory)
-{
-    return memory->clock->wall_us / 1000;
-}
-
-/* After the list has changed: an empty one goes, unless something is about to come into it. */
-static void update_holds(struct memory_store *memory, struct memory_entry *entry)
-{
-    size_t n = hold_list_len(entry->holds);
-    if (n == 0 && !entry->pinned) {
-        memory_table_remove(&memory->table, entry);
-        return;
-    }
-    int64_t last_ms = n > 0 ? hold_list_at(entry->holds, n - 1)->end_ms : now_ms(memory);
-    entry->expires_us = (last_ms + HOLD_GRACE_MS) * 1000;
-}
-
-static bool take_ended_of(struct memory_store *memory, const struct op *op, size_t from, size_t end)
-{
-    size_t n_taken = 0;
-    struct view view;
-    struct memory_entry *entry = find_holds(memory, &op->members[from]);
-    if (entry == NULL) {
-        forget_flags(memory, op, from, end);
-        return false;
-    }
-    for (; n_taken < TAKE_MAX && hold_list_len(entry->holds) > 0; n_taken++) {
-        struct hold hold = *hold_list_at(entry->holds, 0);
-        if (hold.end_ms > now_ms(memory)) break;
-        hold_list_remove(entry->holds, 0);
-        for (size_t i = from; i < end && !hold.settled; i++)
-            give_back(memory, &op->members[i], hold.units, hold.made_us, &view);
-    }
-    if (n_taken > 0) update_holds(memory, entry);
-    return n_taken > 0;
-}
-
-/* Give back what has ended of the op's reservations. True where anything was. */
-static bool take_ended(struct memory_store *memory, const struct op *op)
-{
-    bool any = false;
-    for (size_t from = 0, end; from < op->n_members; from = end) {
-        end = end_of_group(op, from);
-        if (op->members[from].hold_key.len > 0 && may_be_held(memory, from, end))
-            any |= take_ended_of(memory, op, from, end);
-    }
-    return any;
-}
-
-/* ---- open ---- */
-
-static struct part *first_of_key(struct memory_store *memory, const struct op *op, size_t i)
-{
-    const struct op_member *member = &op->members[i];
-    for (size_t j = 0; j < i; j++) {
-        const struct limit *a = op->members[j].limit, *b = member->limit;
-        if (a->algo == b->algo && a->key_head_len == b->key_head_len &&
-            memcmp(a->key_head, b->key_head, a->key_head_len) == 0 && slice_eq(op->members[j].key, member->key))
-            return memory->parts[j].first;
-    }
-    return &memory->parts[i];
-}
-
-static void open_part(struct memory_store *memory, const struct op *op, size_t i)
-{
-    const struct op_member *member = &op->members[i];
-    struct part *part = &memory->parts[i];
-    view_now(memory, member, &part->view);
-    part->view.slot = op->slot;
-    part->units = 0;
-    part->first = first_of_key(memory, op, i);
-    part->entry = NULL;
-    if (part->first != part) return;
-
-    part->key = memory_key_of_state(member->limit, member->key);
-    part->entry = memory_table_find(&memory->table, &part->key);
-    if (part->entry != NULL) {
-        part->entry->pinned = true;
-        limit_view(&part->view, &part->entry->state);
-    } else {
-        part->fresh = (struct state){0};
-        limit_view(&part->view, &part->fresh);
-    }
-    part->used = part->view.used;
-    part->extra = part->view.extra;
-}
-
-static void open_parts(struct memory_store *memory, const struct op *op)
-{
-    for (size_t i = 0; i < op->n_members; i++) open_part(memory, op, i);
-}
-
-static void open_op(struct memory_store *memory, const struct op *op)
-{
-    open_parts(memory, op);
-    if (memory->table.n_holds > 0 && take_ended(memory, op)) open_parts(memory, op);
-}
-
-static void unpin(struct memory_store *memory, const struct op *op)
-{
-    for (size_t i = 0; i < op->n_members; i++)
-        if (memory->parts[i].entry != NULL) memory->parts[i].entry->pinned = false;
-}
-
-/* ---- decide ---- */
-
-/* The part's limit, with its key's state as the parts before have left it. */
-static struct view *enter(struct part *part)
-{
-    if (part->first == part) return &part->view;
-    limit_report(&part->view, part->first->view.used, part->first->view.extra, 0);
-    part->view.state = part->first->view.state;
-    return &part->view;
-}
-
-static void leave(struct part *part)
-{
-    part->first->view.used = part->view.used;
-    part->first->view.extra = part->view.extra;
-}
-
-/* A state as it was found, nothing charged. */
-static void rewind_to(struct view *view, int64_t used, int64_t extra)
-{
-    view->used = used;
-    view->extra = extra;
-    view->charged = 0;
-}
-
-/* How many times do all limits of the op fit, each besides the ones before it? 0 = denied. */
-static int64_t fit_of(struct memory_store *memory, const struct op *op)
-{
-    int64_t fit = op->at_most > 0 ? op->at_most : 1;
-    for (size_t i = 0; i < op->n_members; i++) {
-        struct part *part = &memory->parts[i];
-        int64_t cost = op->members[i].cost;
-        int64_t of_this = limit_fits(enter(part), cost, fit > 0 ? fit : 1);
-        if (of_this < fit) fit = of_this;
-        if (of_this > 0 && cost > 0) limit_charge(&part->view, cost);
-        leave(part);
-    }
-    for (size_t i = 0; i < op->n_members; i++) {
-        struct part *part = &memory->parts[i];
-        if (part->first == part) rewind_to(&part->view, part->used, part->extra);
-    }
-    return fit;
-}
-
-static void answer_part(struct part *part, struct op_member *member, int64_t fit)
-{
-    struct view *view = enter(part);
-    int64_t cost = fit > 1 ? member->cost * fit : member->cost;
-    bool fits = fit > 0 || limit_fits(view, cost, 1) > 0;
-    member->seen1 = part->first->used;
-    member->seen2 = part->first->extra;
-    int64_t units = limit_decide(view, cost, fits, fit > 0, &member->decision);
-    member->wait_us = view->wait_us;
-    part->first->units += units;
-    /* in a denied op the next limit of this key still stands next to this one */
-    if (units == 0 && fits && cost > 0) limit_charge(view, cost);
-    leave(part);
-}
-
-/* ---- save ---- */
-
-/* An entry for the state, and whatever else saving `units` more needs of memory. 0, or -1 without it. */
-static int make_space(struct memory_store *memory, const struct memory_key *key, const struct view *view, int64_t units,
-                      struct memory_entry **entry)
-{
-    const struct algo_ops *ops = limit_ops(view->limit);
-    if (*entry == NULL) {
-        *entry = add_entry(memory, key, memory_life_us(view->limit));
-        if (*entry == NULL) return -1;
-        (*entry)->held = memory->table.n_holds > 0;
-    }
-    if (ops->reserve == NULL) return 0;
-    if (ops->reserve(view, &(*entry)->state, units) < 0) return -1;
-    memory_table_recount(&memory->table, *entry);
-    return 0;
-}
-
-static void save(struct memory_store *memory, const struct view *view, struct memory_entry *entry)
-{
-    entry->expires_us = limit_ops(view->limit)->save(view, &entry->state);
-    /* the state is another limit's from now on: an override's, or a reloaded one */
-    if (entry->expires_us > memory->clock->wall_us + entry->life_us) entry->life_us = memory_life_us(view->limit);
-}
-
-static int make_space_for(struct memory_store *memory, struct part *part)
-{
-    return part->units > 0 ? make_space(memory, &part->key, &part->view, part->units, &part->entry) : 0;
-}
-
-static void save_part(struct memory_store *memory, struct part *part)
-{
-    if (part->first != part || (part->units == 0 && !part->view.stale)) return;
-    rewind_to(&part->view, part->used, part->extra);
-    if (part->units > 0) limit_charge(&part->view, part->units);
-    save(memory, &part->view, part->entry);
-}
-
-/* The op's record, its members for the caller to fill; NULL without memory. */
-static struct memory_note *add_note(struct memory_store *memory, const struct op *op)
-{
-    size_t n_evicted;
-    struct memory_note *note = memory_notes_add(&memory->notes, op, memory->clock->wall_us, &n_evicted);
-    if (note != NULL && memory->counted) counters.memory_evicted += n_evicted;
-    return note;
-}
-
-/* An admission that was charged something is remembered. 0, or -1 without memory. */
-static int remember(struct memory_store *memory, const struct op *op)
-{
-    bool any = false;
-    for (size_t i = 0; i < op->n_members; i++) any |= memory->parts[i].units > 0;
-    if (!any) return 0;
-    struct memory_note *note = add_note(memory, op);
-    if (note == NULL) return -1;
-    for (size_t i = 0; i < op->n_members; i++) {
-        const struct part *part = &memory->parts[i];
-        note->members[i] = (struct memory_noted){part->used, part->extra, part->units};
-    }
-    return 0;
-}
-
-/* What the first one gave back, or reserved. */
-static void take_known(struct op *op, const struct memory_note *note)
-{
-    for (size_t i = 0; i < op->n_members && op->kind == OP_REFUND; i++)
-        op->members[i].refunded = note->members[i < note->n_members ? i : note->n_members - 1U].units;
-    if (op->kind != OP_RESERVE) return;
-
-    struct op_hold *hold = op->hold;
-    hold->held = hold->is_known = true;
-    hold->id = note->hold_id;
-    hold->units = note->members[0].units;
-    hold->made_us = note->at_us;
-    hold->ttl_ms = note->hold_ttl_ms;
-}
-
-/* The answer that the record's op got; that of a refund is a peek's. */
-static void answer_as_then(struct op *op, const struct memory_note *note)
-{
-    for (size_t i = 0; i < op->n_members; i++) {
-        struct op_member *member = &op->members[i];
-        const struct memory_noted *noted = &note->members[i];
-        struct view view;
-        limit_here(&view, member->limit, member->key, member->max_wait_us, note->at_us);
-        limit_report(&view, noted->s1, noted->s2, 0);
-        int64_t charged = op->kind == OP_REFUND ? 0 : noted->units;
-        if (charged > 0) limit_charge(&view, charged);
-        limit_answer(&view, charged, &member->decision);
-    }
-}
-
-/* The policies have changed since: what was charged stands, all else is as it is now. */
-static void answer_otherwise(struct memory_store *memory, struct op *op, const struct memory_note *note)
-{
-    for (size_t i = 0; i < op->n_members; i++) {
-        const struct memory_noted *noted = &note->members[i < note->n_members ? i : note->n_members - 1U];
-        int64_t granted = op->kind == OP_REFUND ? 0 : noted->units;
-        limit_answer(enter(&memory->parts[i]), granted, &op->members[i].decision);
-    }
-}
-
-/* ---- ops ---- */
-
-static bool is_plain(const struct memory_store *memory, const struct op *op)
-{
-    return op->n_members == 1 && op->note.len == 0 && memory->table.n_holds == 0;
-}
-
-/* The usual case, by the same steps: one limit, no record, no reservations. */
-static enum submit check_one(struct memory_store *memory, struct op *op)
-{
-    struct op_member *member = &op->members[0];
-    const struct memory_key key = memory_key_of_state(member->limit, member->key);
-    struct memory_entry *entry = memory_table_find(&memory->table, &key);
-    struct state fresh;
-    struct view view;
-    view_now(memory, member, &view);
-    view.slot = op->slot;
-    if (entry == NULL) fresh = (struct state){0};
-    limit_view(&view, entry != NULL ? &entry->state : &fresh);
-    op->now_us = view.now_us;
-    member->seen1 = view.used;
-    member->seen2 = view.extra;
-
-    int64_t fit = limit_fits(&view, member->cost, op->at_most > 0 ? op->at_most : 1);
-    int64_t cost = fit > 1 ? member->cost * fit : member->cost;
-    int64_t units = limit_decide(&view, cost, fit > 0, fit > 0, &member->decision);
-    member->wait_us = view.wait_us;
-    if (!op_is_check(op->kind)) {
-        rewind_to(&view, member->seen1, member->seen2);
-        units = 0;
-    }
-
-    if (units == 0 && !view.stale) return SUBMIT_DECIDED;
-    int status = units > 0 ? make_space(memory, &key, &view, units, &entry) : 0;
-    if (status == 0) save(memory, &view, entry);
-    if (entry != NULL) entry->pinned = false;
-    return status == 0 ? SUBMIT_DECIDED : SUBMIT_OVERLOAD;
-}
-
-/* Any number of limits, whose parts are open; closes them. */
-static enum submit check_parts(struct memory_store *memory, struct op *op)
-{
-    enum submit result = SUBMIT_OVERLOAD;
-    struct part *parts = memory->parts;
-    op->now_us = memory->clock->wall_us;
-    int64_t fit = fit_of(memory, op);
-    for (size_t i = 0; i < op->n_members; i++) answer_part(&parts[i], &op->members[i], fit);
-    if (!op_is_check(op->kind))
-        for (size_t i = 0; i < op->n_members; i++) parts[i].units = 0;
-
-    for (size_t i = 0; i < op->n_members; i++)
-        if (make_space_for(memory, &parts[i]) < 0) goto unpin;
-    if (fit > 0 && op->note.len > 0 && remember(memory, op) < 0) goto unpin;
-    for (size_t i = 0; i < op->n_members; i++) save_part(memory, &parts[i]);
-    result = SUBMIT_DECIDED;
-
-unpin:
-    unpin(memory, op);
-    return result;
-}
-
-/* Is the op answered from its record? */
-static bool is_answered_again(struct memory_store *memory, struct op *op)
-{
-    const struct memory_note *note = NULL;
-    if (op->note.len > 0) note = memory_notes_find(&memory->notes, op, memory->clock->wall_us);
-    if (note == NULL) return false;
-
-    take_known(op, note);
-    if (note->version == op_version(op) && note->n_members == op->n_members) {
-        answer_as_then(op, note);
-        return true;
-    }
-    open_op(memory, op);
-    answer_otherwise(memory, op, note);
-    unpin(memory, op);
-    return true;
-}
-
-static enum submit check(struct memory_store *memory, struct op *op)
-{
-    if (is_answered_again(memory, op)) return SUBMIT_DECIDED;
-    open_op(memory, op);
-    return check_parts(memory, op);
-}
-
-/* Of all limits as much as there is. */
-static enum submit refund(struct memory_store *memory, struct op *op)
-{
-    struct view view;
-    if (is_answered_again(memory, op)) return SUBMIT_DECIDED;
-    struct memory_note *note = op->note.len > 0 ? add_note(memory, op) : NULL;
-    if (op->note.len > 0 && note == NULL) return SUBMIT_OVERLOAD;
-
-    open_op(memory, op);
-    unpin(memory, op);
-    for (size_t i = 0; i < op->n_members; i++) {
-        struct op_member *member = &op->members[i];
-        member->refunded = give_back(memory, member, member->cost, memory->clock->wall_us, &view);
-        if (note != NULL) note->members[i] = (struct memory_noted){view.used, view.extra, member->refunded};
-        limit_answer(&view, 0, &member->decision);
-    }
-    return SUBMIT_DECIDED;
-}
+/* ---- resets and slots ---- */
 
 static bool reset_member(struct memory_store *memory, const struct op_member *member)
 {
     struct view view;
-    struct memory_entry *entry = find_state(memory, member);
+    struct memory_entry *entry = memory_find_state(memory, member);
     if (entry == NULL) return false;
-    view_now(memory, member, &view);
+    memory_view_now(memory, member, &view);
     limit_view(&view, &entry->state);
     memory_table_remove(&memory->table, entry);
     return view.found;
@@ -572,10 +79,10 @@ static bool reset_member(struct memory_store *memory, const struct op_member *me
 static bool touch_slot(struct memory_store *memory, const struct op *op, const struct op_member *member)
 {
     struct view view;
-    struct memory_entry *entry = find_state(memory, member);
+    struct memory_entry *entry = memory_find_state(memory, member);
     CHECK(member->limit->algo == ALGO_CONCURRENCY);
     if (entry == NULL) return false;
-    view_now(memory, member, &view);
+    memory_view_now(memory, member, &view);
     bool found = op->kind == OP_RELEASE ? concurrency_release(&entry->state, op->slot)
                                         : concurrency_renew(&view, &entry->state, op->slot);
     if (concurrency_is_empty(&entry->state))
@@ -602,21 +109,21 @@ static struct memory_entry *open_holds(struct memory_store *memory, const struct
     const struct op_member *member = &op->members[0];
     const struct memory_key key = memory_key_of_holds(member->limit->policy, member->hold_key);
     struct memory_entry *entry = memory_table_find(&memory->table, &key);
-    if (entry == NULL) entry = add_entry(memory, &key, MEMORY_HOLDS_LIFE_US);
+    if (entry == NULL) entry = memory_add_entry(memory, &key, MEMORY_HOLDS_LIFE_US);
     if (entry == NULL) return NULL;
     entry->pinned = true;
     bool has_space = has_place(entry, op);
     memory_table_recount(&memory->table, entry);
     if (has_space) return entry;
     entry->pinned = false;
-    update_holds(memory, entry);
+    memory_update_holds(memory, entry);
     return NULL;
 }
 
 static void close_holds(struct memory_store *memory, struct memory_entry *entry)
 {
     entry->pinned = false;
-    update_holds(memory, entry);
+    memory_update_holds(memory, entry);
 }
 
 static bool is_admitted(const struct op *op)
@@ -631,7 +138,7 @@ static enum submit reserve(struct memory_store *memory, struct op *op)
     CHECK(op->hold != NULL && op->members[0].hold_key.len > 0);
     struct memory_entry *entry = open_holds(memory, op);
     if (entry == NULL) return SUBMIT_OVERLOAD;
-    enum submit result = check(memory, op);
+    enum submit result = memory_check(memory, op);
     if (result == SUBMIT_DECIDED && is_admitted(op) && !op->hold->is_known) {
         struct op_hold *hold = op->hold;
         hold->held = true;
@@ -639,27 +146,10 @@ static enum submit reserve(struct memory_store *memory, struct op *op)
         hold_list_add(entry->holds,
                       &(struct hold){
                           .id = hold->id, .units = hold->units, .made_us = hold->made_us, .end_ms = hold_end_ms(hold)});
-        set_flags(memory, op);
+        memory_set_held(memory, op);
     }
     close_holds(memory, entry);
     return result;
-}
-
-/* Charge up to `units` to every limit, as many as fit into all of them, with their debt. 0, or -1 without memory. */
-static int charge_used(struct memory_store *memory, struct op *op, int64_t units)
-{
-    struct part *parts = memory->parts;
-    for (size_t i = 0; i < op->n_members; i++) {
-        int64_t fits = limit_fits_used(enter(&parts[i]));
-        if (fits < units) units = fits;
-    }
-    for (size_t i = 0; i < op->n_members; i++) {
-        if (parts[i].first == &parts[i]) parts[i].units = units;
-        if (make_space_for(memory, &parts[i]) < 0) return -1;
-    }
-    for (size_t i = 0; i < op->n_members; i++) save_part(memory, &parts[i]);
-    op->hold->charged = units;
-    return 0;
 }
 
 /* What was used beyond the reservation is charged, what was not is returned. 0, or -1 without memory, nothing changed.
@@ -667,11 +157,17 @@ static int charge_used(struct memory_store *memory, struct op *op, int64_t units
 static int settle_units(struct memory_store *memory, struct op *op, const struct hold *found)
 {
     struct op_hold *hold = op->hold;
-    struct view view;
-    if (found == NULL) return charge_used(memory, op, hold->actual);
-    if (hold->actual >= found->units) return charge_used(memory, op, hold->actual - found->units);
+    int64_t held = found != NULL ? found->units : 0;
+    if (hold->actual >= held) {
+        int64_t charged = memory_charge_used(memory, op, hold->actual - held);
+        if (charged < 0) return -1;
+        hold->charged = charged;
+        return 0;
+    }
+
     for (size_t i = 0; i < op->n_members; i++) {
-        int64_t back = give_back(memory, &op->members[i], found->units - hold->actual, found->made_us, &view);
+        struct view view;
+        int64_t back = memory_give_back(memory, &op->members[i], held - hold->actual, found->made_us, &view);
         if (back > hold->refunded) hold->refunded = back;
     }
     return 0;
@@ -683,9 +179,10 @@ static int settle_in(struct memory_store *memory, struct op *op, struct memory_e
     struct op_hold *hold = op->hold;
     size_t at = 0;
     const struct hold *found = hold_list_find(entry->holds, hold->id, hold_end_ms(hold), &at);
-    int64_t forgotten_ms = hold_end_ms(hold) + HOLD_GRACE_MS, latest_ms = now_ms(memory) + HOLD_TTL_MAX_MS;
+    int64_t forgotten_ms = hold_end_ms(hold) + HOLD_GRACE_MS, latest_ms = memory_now_ms(memory) + HOLD_TTL_MAX_MS;
     bool is_known = found != NULL && !found->settled, is_too_far = forgotten_ms > latest_ms + HOLD_GRACE_MS;
-    bool is_over = (found != NULL && found->settled) || forgotten_ms <= now_ms(memory) || (is_too_far && !is_known);
+    bool is_over =
+        (found != NULL && found->settled) || forgotten_ms <= memory_now_ms(memory) || (is_too_far && !is_known);
     hold->ended = found == NULL || is_over;
     if (is_over) return 0;
     if (settle_units(memory, op, found) < 0) return -1;
@@ -702,15 +199,14 @@ static enum submit settle(struct memory_store *memory, struct op *op)
     op->hold->refunded = op->hold->charged = 0;
     struct memory_entry *entry = open_holds(memory, op);
     if (entry == NULL) return SUBMIT_OVERLOAD;
-    open_op(memory, op);
+    memory_open(memory, op);
     int status = settle_in(memory, op, entry);
-    set_flags(memory, op);
-    unpin(memory, op);
+    memory_set_held(memory, op);
+    memory_unpin(memory, op);
     close_holds(memory, entry);
     if (status < 0) return SUBMIT_OVERLOAD;
 
-    open_parts(memory, op); /* what has ended is taken already */
-    return check_parts(memory, op);
+    return memory_check_again(memory, op);
 }
 
 /* ---- the store ---- */
@@ -737,8 +233,7 @@ static enum submit on_submit(void *store, struct op *op)
         break;
     case OP_RESERVE: result = reserve(memory, op); break;
     case OP_SETTLE: result = settle(memory, op); break;
-    case OP_REFUND: result = refund(memory, op); break;
-    default: result = is_plain(memory, op) ? check_one(memory, op) : check(memory, op);
+    default: result = memory_check(memory, op); break;
     }
     while (n_bytes(memory) > memory->table.max_bytes && memory->table.n > 0) evict(memory);
     update_gauges(memory);

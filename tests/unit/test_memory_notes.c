@@ -94,9 +94,32 @@ static void what_is_over_is_swept(void **state)
     assert_int_equal(check_once(0, 1000), LIMIT - MAX_KEYS - 1);
 }
 
+static void ask_twice(struct op_member *members)
+{
+    for (int i = 0; i < 2; i++)
+        members[i] = (struct op_member){.limit = &policy->limits[0], .key = slice_of("twice"), .cost = 2 + i};
+    struct op op = {
+        .kind = OP_CHECK, .n_members = 2, .members = members, .note = slice_of("notes1:2"), .note_ms = 60000};
+    assert_int_equal(store_submit(&world.store, &op), SUBMIT_DECIDED);
+}
+
+static void an_op_that_asks_a_key_twice_is_answered_again_as_it_was(void **state)
+{
+    (void)state;
+    struct op_member first[2], again[2];
+    ask_twice(first);
+    check_once(1, 60000);
+    ask_twice(again);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(first[i].decision.remaining, i == 0 ? LIMIT - 2 : LIMIT - 5);
+        assert_memory_equal(&first[i].decision, &again[i].decision, sizeof first[i].decision);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(an_op_that_asks_a_key_twice_is_answered_again_as_it_was, set_up, tear_down),
         cmocka_unit_test_setup_teardown(they_are_as_many_as_keys_and_the_soonest_to_end_go_first, set_up, tear_down),
         cmocka_unit_test_setup_teardown(their_bytes_are_bounded_too, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_lowered_bound_lets_some_go_in_every_turn, set_up, tear_down),

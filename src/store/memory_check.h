@@ -1,0 +1,65 @@
+/*
+ * memory_check.h: the memory store's ops on limits: checks, and what its other ops need of a key's state.
+ * memory_store.c has the store itself, with resets, slots and reservations.
+ */
+#ifndef RL_STORE_MEMORY_CHECK_H
+#define RL_STORE_MEMORY_CHECK_H
+
+#include "store/memory_notes.h"
+#include "store/memory_store.h"
+#include "store/memory_table.h"
+
+/* One limit of the op being decided. */
+struct part {
+    struct part *first; /* the first part of its key: what follows is kept there, but for the view's limit */
+    struct memory_key key;
+    struct memory_entry *entry; /* NULL while not in the table */
+    struct state fresh;         /* stands in for the entry's */
+    struct view view;           /* with the charges so far */
+    int64_t used, extra;        /* before this part's own */
+    int64_t units;              /* to be charged to the key */
+    int64_t own_units;          /* of these, by this limit; kept in every part */
+};
+
+struct memory_store {
+    const struct clock *clock; /* not owned */
+    struct memory_table table;
+    struct memory_notes notes;
+    bool sweep;
+    bool counted;
+    size_t n_added;                       /* since the last sweep */
+    int64_t swept_us;                     /* CLOCK_MONOTONIC of the last sweep */
+    bool many_expired;                    /* it found many: go on in the next tick, whenever that is */
+    struct part parts[POLICY_LIMITS_MAX]; /* used within one submit only */
+};
+
+int64_t memory_now_ms(const struct memory_store *memory);
+struct memory_entry *memory_add_entry(struct memory_store *memory, const struct memory_key *key, int64_t life_us);
+struct memory_entry *memory_find_state(struct memory_store *memory, const struct op_member *member);
+/* The member's limit as of now, without a state. */
+void memory_view_now(struct memory_store *memory, const struct op_member *member, struct view *view);
+
+/* What the member's state has of `units` that were charged at charged_us; ret_view is the state after it. */
+int64_t memory_give_back(struct memory_store *memory, const struct op_member *member, int64_t units, int64_t charged_us,
+                         struct view *ret_view);
+
+/* The list of the member's reservations; NULL where there is none. */
+struct memory_entry *memory_find_holds(struct memory_store *memory, const struct op_member *member);
+/* After the list has changed: an empty one goes, unless something is about to come into it. */
+void memory_update_holds(struct memory_store *memory, struct memory_entry *entry);
+/* Of an open op's policy and key there is a list now, if only of tombstones. */
+void memory_set_held(struct memory_store *memory, const struct op *op);
+
+/* Give back what has ended, and open each limit's state. */
+void memory_open(struct memory_store *memory, const struct op *op);
+void memory_unpin(struct memory_store *memory, const struct op *op); /* close them */
+/* Charge up to `units` to every limit of an open op, as many as fit into all of them, with their debt. Returns how
+ * many, or -1 without memory, nothing changed. */
+int64_t memory_charge_used(struct memory_store *memory, const struct op *op, int64_t units);
+
+/* Decide checks, peeks and refunds. */
+enum submit memory_check(struct memory_store *memory, struct op *op);
+/* The same after memory_open(), which has taken what has ended, and without a record. */
+enum submit memory_check_again(struct memory_store *memory, struct op *op);
+
+#endif

@@ -116,11 +116,10 @@ static field_bits refuse_foreign_fields(struct reading *reading, enum algo algo)
 
 /* ---- Settings with a reader of their own ---- */
 
-static void refuse_zone(struct reading *reading, const char *name)
+static void refuse_zone(struct reading *reading, const struct tree_node *node)
 {
     char shown[FAULTS_SHOWN_MAX], near[CALENDAR_ZONE_MAX + 1];
-    const struct tree_node *node = reading->given[FIELD_TIMEZONE];
-    faults_shown(shown, name);
+    faults_shown(shown, node->text);
     reading_path(reading, FIELD_TIMEZONE);
     if (reading->is_inline) {
         faults_add(reading->faults, node->line, reading->path,
@@ -128,7 +127,7 @@ static void refuse_zone(struct reading *reading, const char *name)
                    shown);
         return;
     }
-    if (hint_zone(name, near))
+    if (hint_zone(node->text, near))
         faults_add(reading->faults, node->line, reading->path, "%s is not known; did you mean %s?", shown, near);
     else
         faults_add(reading->faults, node->line, reading->path,
@@ -141,19 +140,19 @@ static void refuse_zone(struct reading *reading, const char *name)
 static void read_calendar(struct reading *reading, struct limit *limit)
 {
     size_t n_errors = reading->faults->n_errors;
-    const struct tree_node *start = reading->given[FIELD_WEEK_START];
+    const struct tree_node *zone = reading->given[FIELD_TIMEZONE], *start = reading->given[FIELD_WEEK_START];
     if (!reading_has(reading, FIELD_WINDOW)) return;
 
     enum calendar_unit unit = (enum calendar_unit)reading_choice(reading, FIELD_WINDOW);
     int week_start = reading_choice(reading, FIELD_WEEK_START);
-    const char *name = reading->given[FIELD_TIMEZONE] != NULL ? reading_text(reading, FIELD_TIMEZONE) : "UTC";
+    const char *name = zone != NULL ? reading_text(reading, FIELD_TIMEZONE) : "UTC";
     if (reading->faults->n_errors == n_errors && start != NULL && unit != CALENDAR_WEEK)
         faults_add(reading->faults, start->line, reading_path(reading, FIELD_WEEK_START),
                    "is of no use with this window; leave it out, or write window: week");
     if (name == NULL) return;
 
     int status = calendar_get(name, unit, week_start, !reading->is_inline, &limit->calendar);
-    if (status == CALENDAR_NO_ZONE) refuse_zone(reading, name);
+    if (status == CALENDAR_NO_ZONE && zone != NULL) refuse_zone(reading, zone); /* UTC is always there */
     if (status == CALENDAR_NO_MEMORY)
         faults_no_memory(reading->faults, reading->node->line, reading_path_to(reading, NULL),
                          "out of memory; give the daemon more, or write fewer policies");

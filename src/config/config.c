@@ -12,10 +12,10 @@
 #include "base/buffer.h"
 #include "base/group.h"
 #include "base/nearest.h"
-#include "config/hints.h"
-#include "config/policy_read.h"
 #include "config/secret.h"
 #include "config/yaml_tree.h"
+#include "policy/hints.h"
+#include "policy/policy_read.h"
 #include "store/redis_options.h"
 
 enum { STALL_MIN_MS = 250, STALL_DEADLINES = 3, FRAME_OVERHEAD = 192 };

@@ -15,10 +15,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "config/faults.h"
-#include "config/policy_read.h"
 #include "config/setting.h"
-#include "limit/policy.h"
+#include "policy/faults.h"
+#include "policy/policy.h"
+#include "policy/policy_read.h"
 
 enum store_type { STORE_TYPE_MEMORY, STORE_TYPE_REDIS };
 

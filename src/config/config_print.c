@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "config/config.h"
-#include "config/value.h"
-#include "limit/policy_setting.h"
+#include "policy/policy_setting.h"
+#include "policy/value.h"
 
 /* ---- Policies ---- */
 

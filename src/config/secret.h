@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "config/faults.h"
+#include "policy/faults.h"
 
 enum { SECRET_MAX = 4096 };
 

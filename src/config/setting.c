@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "config/config.h"
-#include "config/value.h"
+#include "policy/value.h"
 
 enum { RESTART = 0, RELOAD = 1 };
 

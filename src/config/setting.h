@@ -10,9 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "config/faults.h"
-#include "config/tree.h"
-#include "limit/policy_setting.h"
+#include "policy/faults.h"
+#include "policy/policy_setting.h"
+#include "policy/tree.h"
 
 struct text_list {
     char **items; /* owned, as are the texts */

@@ -8,7 +8,7 @@
 #ifndef RL_CONFIG_YAML_TREE_H
 #define RL_CONFIG_YAML_TREE_H
 
-#include "config/tree.h"
+#include "policy/tree.h"
 
 enum { YAML_TREE_DEPTH_MAX = 16 };
 

@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "limit/policy.h"
+#include "policy/policy.h"
 
 enum failure_cause { CAUSE_STORE_ERROR, CAUSE_DEADLINE, CAUSE_OVERLOAD, CAUSE_DOWN, N_CAUSES };
 enum { FAILURE_TEXT_MAX = 200, FAILURE_ANSWERS_MAX = 160 };

@@ -9,9 +9,9 @@
 #include <stdint.h>
 
 #include "config/config.h"
-#include "config/inline_policies.h"
 #include "daemon/arguments.h"
 #include "engine/engine.h"
+#include "policy/inline_policies.h"
 #include "server/server.h"
 #include "store/memory_store.h"
 #include "store/redis_options.h"

@@ -24,7 +24,7 @@
 #include "base/list.h"
 #include "base/slice.h"
 #include "engine/deadlines.h"
-#include "limit/policy.h"
+#include "policy/policy.h"
 #include "proto/error.h"
 #include "store/store.h"
 
@@ -88,10 +88,10 @@ struct check {
 
     /* the engine's */
     enum check_state state;
-    bool in_store;  /* between SUBMIT_PENDING and op.done */
-    bool is_sealed; /* its op is filled */
+    bool in_store;   /* between SUBMIT_PENDING and op.done */
+    bool is_sealed;  /* its op is filled */
     bool is_special; /* more than a check or peek of one policy that only limits: see is_special() */
-    bool is_merged; /* parts of it share a counter, which is charged their sum */
+    bool is_merged;  /* parts of it share a counter, which is charged their sum */
     uint8_t n_limits;
     struct engine *engine;
     struct policy_set *set; /* the policies when it came: one reference */

@@ -22,7 +22,7 @@
 #include "base/clock.h"
 #include "engine/check.h"
 #include "engine/slots.h"
-#include "limit/policy.h"
+#include "policy/policy.h"
 #include "store/store.h"
 
 struct engine;

@@ -25,7 +25,7 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "engine/deadlines.h"
-#include "limit/policy.h"
+#include "policy/policy.h"
 #include "store/store.h"
 
 struct check;

@@ -11,8 +11,8 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "limit/lease_list.h"
-#include "limit/policy.h"
 #include "limit/time_ring.h"
+#include "policy/policy.h"
 
 /* Redis keys and the script's arithmetic stay exact below these (see algorithm files for their own bounds). */
 #define WINDOW_MAX_US INT64_C(1000000000000000) /* 31 years */

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "limit/policy_setting.h"
+#include "policy/policy_setting.h"
 
 enum {
     OVERRIDES_ROOM = 1 << 20, /* bytes of one answer for the overrides of all policies; a client takes 4 MiB */

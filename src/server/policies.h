@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "limit/policy.h"
+#include "policy/policy.h"
 #include "proto/pack.h"
 
 void policies_reply(struct packer *packer, const struct policy_set *set);

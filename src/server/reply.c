@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "limit/lease_list.h"
-#include "limit/policy.h"
+#include "policy/policy.h"
 
 /* FIELD(name): the order is part of the protocol; add at the end. */
 #define FIELDS(FIELD)                                                                                                  \

@@ -21,7 +21,7 @@
 #include "base/check.h"
 #include "base/counters.h"
 #include "base/hash.h"
-#include "limit/policy.h"
+#include "policy/policy.h"
 #include "store/batch_private.h"
 
 #define HASH_SPREAD UINT64_C(0x9e3779b97f4a7c15) /* 2^64 / golden ratio: neighbours come apart */

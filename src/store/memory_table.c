@@ -6,8 +6,8 @@
 #include "base/hash.h"
 #include "base/random.h"
 #include "limit/lease_list.h"
-#include "limit/policy.h"
 #include "limit/time_ring.h"
+#include "policy/policy.h"
 
 enum {
     SAMPLE = 8,

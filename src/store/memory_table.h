@@ -18,7 +18,7 @@
 
 #include "base/map.h"
 #include "base/slice.h"
-#include "limit/policy.h"
+#include "policy/policy.h"
 #include "store/hold_list.h"
 #include "store/store.h"
 

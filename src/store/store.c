@@ -1,7 +1,7 @@
 /* store.c: what is the same of an op for every store. */
 #include "store/store.h"
 
-#include "limit/policy.h"
+#include "policy/policy.h"
 
 uint32_t op_version(const struct op *op)
 {

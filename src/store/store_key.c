@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "limit/policy.h"
+#include "policy/policy.h"
 
 enum { N_SHARDS = 256 };
 

@@ -15,7 +15,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
-#include "limit/policy.h"
+#include "policy/policy.h"
 #include "store/batch.h"
 
 enum { OPS_MAX = 64, MEMBERS_MAX = 2, N_KEYS = 30000, TEXT_SIZE = 24, OPS_A_RUN = 12000, PIPELINE = 50 };

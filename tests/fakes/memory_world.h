@@ -5,7 +5,7 @@
 #define RL_TESTS_MEMORY_WORLD_H
 
 #include "base/clock.h"
-#include "limit/policy.h"
+#include "policy/policy.h"
 #include "store/memory_store.h"
 
 struct memory_world {

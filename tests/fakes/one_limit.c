@@ -8,7 +8,7 @@
 
 #include "fakes/one_limit.h"
 #include "fakes/policies.h"
-#include "limit/policy_setting.h"
+#include "policy/policy_setting.h"
 
 static int make(struct policy **ret_policy, enum algo algo, int64_t limit, int64_t window_us, int64_t burst,
                 bool count_denied, int64_t max_wait_us, struct diag *diag)

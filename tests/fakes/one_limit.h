@@ -5,7 +5,7 @@
 #ifndef RL_TESTS_ONE_LIMIT_H
 #define RL_TESTS_ONE_LIMIT_H
 
-#include "limit/policy.h"
+#include "policy/policy.h"
 
 struct one_limit {
     struct policy *policy; /* owned */

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "limit/calendar.h"
-#include "limit/policy_setting.h"
+#include "policy/policy_setting.h"
 
 struct calendar *policies_calendar(int64_t window_us)
 {

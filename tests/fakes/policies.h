@@ -4,7 +4,7 @@
 #ifndef RL_TESTS_POLICIES_H
 #define RL_TESTS_POLICIES_H
 
-#include "limit/policy.h"
+#include "policy/policy.h"
 
 enum { SPEC_LIMITS_MAX = 4 };
 

@@ -8,7 +8,7 @@
 #define RL_TESTS_STORE_WORLD_H
 
 #include "fakes/patient_loop.h"
-#include "limit/policy.h"
+#include "policy/policy.h"
 #include "store/redis_store.h"
 
 enum { MAX_ASKS = 20000 };

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/counters.h"
-#include "config/inline_policies.h"
+#include "policy/inline_policies.h"
 #include "proto/pull.h"
 #include "proto/scan.h"
 

@@ -12,7 +12,7 @@
 
 #include "base/check.h"
 #include "limit/calendar.h"
-#include "limit/policy.h"
+#include "policy/policy.h"
 #include "store/batch.h"
 #include "store/redis_handshake.h"
 #include "store/redis_reader.h"

@@ -53,7 +53,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "limit/calendar.h"
-#include "limit/policy.h"
+#include "policy/policy.h"
 #include "store/batch.h"
 #include "store/memory_store.h"
 

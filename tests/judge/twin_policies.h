@@ -5,7 +5,7 @@
 #ifndef RL_TESTS_TWIN_POLICIES_H
 #define RL_TESTS_TWIN_POLICIES_H
 
-#include "limit/policy.h"
+#include "policy/policy.h"
 
 enum {
     TWIN_COUNTING = 14, /* policies without slots; the others have some */

@@ -132,7 +132,7 @@ def man_pages_are_well_formed():
 
 # ---- rules of the house -----------------------------------------------------------------------------------------
 
-FLOORS = {"base": 0, "proto": 0, "limit": 1, "store": 1, "engine": 2, "server": 3, "config": 3, "admin": 3, "daemon": 4, "ratelimitd.c": 4}
+FLOORS = {"base": 0, "proto": 0, "limit": 1, "policy": 1, "store": 1, "engine": 2, "server": 3, "config": 3, "admin": 3, "daemon": 4, "ratelimitd.c": 4}
 APART = {"client": {"client", "proto", "base"}, "ctl": {"ctl", "client", "proto", "base"}}
 FOREIGN = {  # header: who may include it
     r"uv\.h": r"src/server/|src/store/redis|src/daemon/|src/ratelimitd\.c",

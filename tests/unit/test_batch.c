@@ -13,7 +13,7 @@
 
 #include "base/alloc.h"
 #include "base/counters.h"
-#include "limit/policy.h"
+#include "policy/policy.h"
 #include "store/batch.h"
 
 enum { N_OPS = 8, NONCE = 0x01020304 };

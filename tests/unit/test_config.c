@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "config/reading.h"
 #include "fakes/config_text.h"
+#include "policy/reading.h"
 
 /* What is accepted */
 

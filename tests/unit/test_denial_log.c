@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "base/log_key.h"
-#include "limit/policy.h"
+#include "policy/policy.h"
 #include "server/denial_log.h"
 
 enum { NO_BOUND = UINT16_MAX, SECOND_US = 1000000 };

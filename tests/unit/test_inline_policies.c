@@ -13,8 +13,8 @@
 #include "base/counters.h"
 #include "client/flow.h"
 #include "config/config.h"
-#include "config/inline_policies.h"
-#include "config/tree.h"
+#include "policy/inline_policies.h"
+#include "policy/tree.h"
 #include "proto/pack.h"
 
 enum { TEXT_SIZE = 256 };

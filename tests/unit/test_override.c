@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "limit/policy.h"
+#include "policy/policy.h"
 
 static bool matches(const char *pattern, const char *key)
 {

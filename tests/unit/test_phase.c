@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "limit/policy.h"
+#include "policy/policy.h"
 #include "store/batch.h"
 #include "store/memory_store.h"
 

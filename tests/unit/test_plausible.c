@@ -13,7 +13,7 @@
 
 #include "base/random.h"
 #include "fakes/policies.h"
-#include "limit/policy.h"
+#include "policy/policy.h"
 
 #define SECOND_US INT64_C(1000000)
 #define HOUR_US   (3600 * SECOND_US)

@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "fakes/one_limit.h"
-#include "limit/policy.h"
+#include "policy/policy.h"
 
 static struct policy *sealed(const char *name, int64_t limit)
 {

@@ -12,9 +12,9 @@
 
 #include "base/buffer.h"
 #include "client/flow.h"
-#include "config/inline_policies.h"
 #include "fakes/config_text.h"
-#include "limit/policy_setting.h"
+#include "policy/inline_policies.h"
+#include "policy/policy_setting.h"
 #include "server/policies.h"
 
 #define WINDOW   "algorithm: fixed_window, limit: 5, window: 1s"

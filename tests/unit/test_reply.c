@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/random.h"
-#include "limit/policy.h"
+#include "policy/policy.h"
 #include "server/reply.h"
 
 static uint64_t dice = 7;

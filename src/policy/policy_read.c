@@ -1,4 +1,4 @@
-#include "config/policy_read.h"
+#include "policy/policy_read.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
-#include "config/reading.h"
+#include "policy/reading.h"
 
 /* ---- Settings of the whole policy ---- */
 

@@ -1,11 +1,11 @@
-#include "config/value.h"
+#include "policy/value.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "config/hints.h"
 #include "limit/calendar.h"
+#include "policy/hints.h"
 
 const char *value_parse_text(const char *path, const struct tree_node *node, struct faults *faults)
 {

@@ -1,12 +1,12 @@
 /*
  * policy_read.h: policies as they are written, in a file or in a request, from tree to policy_set.
  */
-#ifndef RL_CONFIG_POLICY_READ_H
-#define RL_CONFIG_POLICY_READ_H
+#ifndef RL_POLICY_POLICY_READ_H
+#define RL_POLICY_POLICY_READ_H
 
-#include "config/faults.h"
-#include "config/tree.h"
-#include "limit/policy.h"
+#include "policy/faults.h"
+#include "policy/policy.h"
+#include "policy/tree.h"
 
 struct policy_defaults {
     int64_t deadline_ms;

@@ -1,11 +1,11 @@
-#include "config/reading.h"
+#include "policy/reading.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/nearest.h"
-#include "config/hints.h"
-#include "config/value.h"
+#include "policy/hints.h"
+#include "policy/value.h"
 
 const char *reading_path_to(struct reading *reading, const char *field)
 {

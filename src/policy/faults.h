@@ -4,8 +4,8 @@
  * Reading goes on after a fault, so that one start shows them all. A fault is
  * `LINE: key: what is wrong; what to write instead`; a warning has the same form and stops nothing.
  */
-#ifndef RL_CONFIG_FAULTS_H
-#define RL_CONFIG_FAULTS_H
+#ifndef RL_POLICY_FAULTS_H
+#define RL_POLICY_FAULTS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -8,13 +8,13 @@
  * The name depends on the settings alone, so every daemon counts in the same place. At most `max` are kept; for one
  * more, the one that was used least recently goes, of those that no check holds.
  */
-#ifndef RL_CONFIG_INLINE_POLICIES_H
-#define RL_CONFIG_INLINE_POLICIES_H
+#ifndef RL_POLICY_INLINE_POLICIES_H
+#define RL_POLICY_INLINE_POLICIES_H
 
 #include "base/list.h"
 #include "base/map.h"
 #include "base/slice.h"
-#include "config/policy_read.h"
+#include "policy/policy_read.h"
 #include "proto/error.h"
 
 enum { INLINE_BYTES_MAX = 4096 /* of one policy's settings, packed */ };

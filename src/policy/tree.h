@@ -6,8 +6,8 @@
  * equal make equal trees: what tree_write() says of one is the same in every daemon. Depth is bounded, and with it
  * every recursion over a tree.
  */
-#ifndef RL_CONFIG_TREE_H
-#define RL_CONFIG_TREE_H
+#ifndef RL_POLICY_TREE_H
+#define RL_POLICY_TREE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 
 #include "base/buffer.h"
 #include "base/slice.h"
-#include "config/faults.h"
+#include "policy/faults.h"
 
 enum { TREE_DEPTH_MAX = 8 /* of a message */ };
 

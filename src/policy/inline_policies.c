@@ -1,4 +1,4 @@
-#include "config/inline_policies.h"
+#include "policy/inline_policies.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "base/buffer.h"
 #include "base/counters.h"
 #include "base/hash.h"
-#include "config/tree.h"
+#include "policy/tree.h"
 
 enum {
     FORMS_MAX = 4,        /* of one policy that are known: clients in several languages write it each in its own way */

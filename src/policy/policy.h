@@ -4,8 +4,8 @@
  * A set is immutable once built and counted: the engine holds one reference, every check in flight
  * another, so a reload never pulls a limit from under a late reply.
  */
-#ifndef RL_LIMIT_POLICY_H
-#define RL_LIMIT_POLICY_H
+#ifndef RL_POLICY_POLICY_H
+#define RL_POLICY_POLICY_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 #include "base/slice.h"
 #include "limit/key_format.h"
 #include "limit/limit.h"
-#include "limit/override.h"
+#include "policy/override.h"
 
 enum { POLICY_LIMITS_MAX = 16 };
 

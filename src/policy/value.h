@@ -1,16 +1,16 @@
 /*
  * value.h: one value of a setting, from a text to a number and back; of a policy's setting as of any other.
  */
-#ifndef RL_CONFIG_VALUE_H
-#define RL_CONFIG_VALUE_H
+#ifndef RL_POLICY_VALUE_H
+#define RL_POLICY_VALUE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/units.h"
-#include "config/faults.h"
-#include "config/tree.h"
-#include "limit/policy_setting.h"
+#include "policy/faults.h"
+#include "policy/policy_setting.h"
+#include "policy/tree.h"
 
 /* A COUNT, SIZE, MODE, DURATION, SPAN, BOOL or CHOICE. False: the fault is recorded, as that of `path`. */
 bool value_parse(const struct value_form *form, const char *path, const struct tree_node *node, struct faults *faults,

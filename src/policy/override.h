@@ -5,8 +5,8 @@
  * numbers. The most specific one counts: a key written out before a pattern; of several patterns the
  * one with more bytes that are no `*`, then the one written first.
  */
-#ifndef RL_LIMIT_OVERRIDE_H
-#define RL_LIMIT_OVERRIDE_H
+#ifndef RL_POLICY_OVERRIDE_H
+#define RL_POLICY_OVERRIDE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,8 +3,8 @@
  *
  * Whoever shows settings (--print-config, the answers, the fingerprint) walks over the table; nobody lists them again.
  */
-#ifndef RL_LIMIT_POLICY_SETTING_H
-#define RL_LIMIT_POLICY_SETTING_H
+#ifndef RL_POLICY_POLICY_SETTING_H
+#define RL_POLICY_POLICY_SETTING_H
 
 #include <stdbool.h>
 #include <stddef.h>

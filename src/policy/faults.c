@@ -1,4 +1,4 @@
-#include "config/faults.h"
+#include "policy/faults.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "config/hints.h"
+#include "policy/hints.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "base/nearest.h"
 #include "base/units.h"
-#include "config/faults.h"
+#include "policy/faults.h"
 
 /* ---- What has another name here ---- */
 

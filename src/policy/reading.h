@@ -7,11 +7,11 @@
  *   reading.c        the map itself: which settings stand in it, and the value of those that are a number, a flag or a
  *                    choice
  */
-#ifndef RL_CONFIG_READING_H
-#define RL_CONFIG_READING_H
+#ifndef RL_POLICY_READING_H
+#define RL_POLICY_READING_H
 
-#include "config/policy_read.h"
-#include "limit/policy_setting.h"
+#include "policy/policy_read.h"
+#include "policy/policy_setting.h"
 
 enum { PATH_BASE_MAX = 96 };
 

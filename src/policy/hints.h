@@ -2,8 +2,8 @@
  * hints.h: what to write in place of a word that is none of the settings', for the message that refuses it: other
  * systems' words for what has another name here, slips of the pen, and what this version does not have.
  */
-#ifndef RL_CONFIG_HINTS_H
-#define RL_CONFIG_HINTS_H
+#ifndef RL_POLICY_HINTS_H
+#define RL_POLICY_HINTS_H
 
 #include <stdbool.h>
 

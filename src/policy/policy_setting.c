@@ -1,4 +1,4 @@
-#include "limit/policy_setting.h"
+#include "policy/policy_setting.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include "base/hash.h"
 #include "limit/calendar.h"
 #include "limit/concurrency.h"
-#include "limit/policy.h"
+#include "policy/policy.h"
 
 /* Which algorithms take a setting. One that is in none of the masks would be taken for a compat preset. */
 #define BIT(algo)     (1u << ALGO_##algo)

@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "base/nearest.h"
-#include "config/hints.h"
-#include "config/reading.h"
-#include "config/value.h"
 #include "limit/calendar.h"
+#include "policy/hints.h"
+#include "policy/reading.h"
+#include "policy/value.h"
 
 /* Names that other systems have for what is a preset here, accepted as `algorithm:`. */
 static const struct {

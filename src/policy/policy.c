@@ -1,7 +1,7 @@
 /*
  * policy.c: making, sealing and finding policies. See policy.h for who holds a set how long.
  */
-#include "limit/policy.h"
+#include "policy/policy.h"
 
 #include <stdio.h>
 
@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "limit/calendar.h"
-#include "limit/policy_setting.h"
+#include "policy/policy_setting.h"
 
 enum { SET_EXPECTED = 1024, SET_FIRST_CAP = 8 };
 

@@ -1,11 +1,11 @@
-#include "limit/override.h"
+#include "policy/override.h"
 
 #include <stdlib.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/hash.h"
-#include "limit/policy.h"
+#include "policy/policy.h"
 
 struct overrides *overrides_new(size_t cap)
 {

@@ -12,9 +12,9 @@
 #include <string.h>
 
 #include "base/nearest.h"
-#include "config/reading.h"
-#include "config/value.h"
-#include "limit/policy.h"
+#include "policy/policy.h"
+#include "policy/reading.h"
+#include "policy/value.h"
 
 static const char *const other_names[] = {"key", "match", "unlimited"};
 

@@ -1,4 +1,4 @@
-#include "config/tree.h"
+#include "policy/tree.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
 from concurrent.futures import ThreadPoolExecutor
@@ -144,6 +145,17 @@ def lanes(title, preset, folders, *selection):
     return [pytest(f"{title}, lane {i + 1}", preset, files[i::LANES], *selection) for i in range(LANES)]
 
 
+def in_the_background(step):
+    """At a lower priority, for what computes a lot beside tests that wait for deadlines."""
+    name, run_it = step
+
+    def background():
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)  # of this thread; its children inherit it
+        return run_it()
+
+    return name, background
+
+
 def together(*steps):
     """Steps that do not fill the machine by themselves, at the same time."""
     def step():
@@ -206,7 +218,7 @@ def everything():
         build("release"), ctest("release"),
         build("clang"),
         together(*lanes("integration tests", "asan", DAEMON_TESTS, "-m", "not release"),
-                 pytest("script and model tests", "asan", SCRIPT_TESTS)),
+                 in_the_background(pytest("script and model tests", "asan", SCRIPT_TESTS))),
         pytest("integration tests", "release", DAEMON_TESTS, "-m", "smoke or release"),
         lint(),
         *fuzzing(SHORT_FUZZ_SECONDS),

@@ -1,5 +1,5 @@
-/* async.c: the asynchronous client from new to free, and what a caller's loop waits for. Calls are made in calls.c;
- * what happens to them is told in exchange.c. */
+/* async.c: the asynchronous client from new to free, and what the caller's event loop waits for. calls.c makes calls;
+ * exchange.c sends them and handles the answers. */
 #include "client/async.h"
 
 #include <limits.h>

@@ -1,4 +1,4 @@
-/* async.h: what the blocking client needs of the asynchronous one beside its public functions. */
+/* async.h: what the blocking client needs of the asynchronous one, besides its public functions. */
 #ifndef RL_CLIENT_ASYNC_H
 #define RL_CLIENT_ASYNC_H
 
@@ -8,11 +8,12 @@
 /* From the next connection on hello asks for maps. */
 void async_use_maps(struct ratelimit_async *client);
 
-/* Why the last call that was a BAD_ARGUMENT was one, for people. */
+/* The reason of the last BAD_ARGUMENT, for people. */
 const char *async_fault(const struct ratelimit_async *client);
 
-/* No call is under way, and nobody knows when the next will be: what a timed-out acquire or reserve may yet be given is
- * given up with the connection, unless slots are held on it. Then the next call takes it back first. */
+/* No call is in flight, and nobody knows when the next one will be made. A timed-out acquire or reserve may still be
+ * granted: close the connection, which gives up the grant, unless slots are held on it. Then the next call undoes the
+ * grant first. */
 void async_drop_orphans(struct ratelimit_async *client);
 
 /* The client's time; a test freezes it. */

@@ -1,8 +1,8 @@
 /*
  * blocking.c: the blocking client: an asynchronous one, and poll(2) until the one call has ended.
  *
- * So there is one state machine for connections, deadlines and losses, and what its tests prove holds for both. The
- * callback copies what the caller may look at later; results that the caller gave a place for are decoded there.
+ * So there is one state machine for connections, deadlines and losses, and its tests count for both clients. The
+ * callback copies what the caller may read later, and the results into the caller's structs.
  */
 #include <poll.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ enum {
     RESULT_KEPT = 64 * 1024, /* storage that a long answer made larger than this is given back */
 };
 
-/* Where the caller wants what it asked for; NULL: nowhere. */
+/* Where the caller wants the results; NULL: it does not want them. */
 struct results {
     struct ratelimit_decision *decision;
     struct ratelimit_decision *members; /* as many as were asked about */
@@ -29,7 +29,7 @@ struct ratelimit {
     struct ratelimit_async *async; /* owned */
     bool done;
     enum ratelimit_status status;
-    struct results results; /* of the call under way */
+    struct results results; /* of the call in flight */
     struct buffer result;   /* owned: the last result of ratelimit_call() */
     struct buffer id;       /* owned: of the last reserve or acquire, with a NUL behind it */
     char error[ERROR_SIZE];
@@ -104,14 +104,14 @@ static void on_answer(const struct ratelimit_answer *answer, void *arg)
         finish(client, RATELIMIT_PROTOCOL, "", "no memory to keep the answer");
 }
 
-/* Without a client, or a place for what it would be answered. */
+/* There is no client, or no pointer for the result. */
 static enum ratelimit_status no_place(struct ratelimit *client)
 {
     if (client == NULL) return RATELIMIT_BAD_ARGUMENT;
-    return finish(client, RATELIMIT_BAD_ARGUMENT, "", "the pointer to where the result goes is NULL");
+    return finish(client, RATELIMIT_BAD_ARGUMENT, "", "the pointer for the result is NULL");
 }
 
-/* The client's own asynchronous one, to make a call of, whose results go to `to`. */
+/* The asynchronous client for the next call, whose results go to `to`. */
 static struct ratelimit_async *begin(struct ratelimit *client, struct results to)
 {
     client->done = false;
@@ -121,7 +121,7 @@ static struct ratelimit_async *begin(struct ratelimit *client, struct results to
     return client->async;
 }
 
-/* `accepted`: what the asynchronous client said to the call. */
+/* `accepted`: what the asynchronous client returned for the call. */
 static enum ratelimit_status wait_for_end(struct ratelimit *client, enum ratelimit_status accepted)
 {
     if (accepted == RATELIMIT_BAD_ARGUMENT) return finish(client, accepted, "", async_fault(client->async));

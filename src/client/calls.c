@@ -1,9 +1,9 @@
 /*
  * calls.c: making calls of the asynchronous client: one function for each method.
  *
- *   begin     are the arguments possible, is there room? a request from the pool
+ *   begin     check the arguments and the number of calls in flight; take a request from the pool
  *   pack      request.c
- *   submit    its deadline is set, and it waits to be sent (exchange.c); or it goes back to the pool
+ *   submit    set its deadline and queue it for sending (exchange.c), or return it to the pool
  */
 #include <stdio.h>
 #include <string.h>
@@ -11,11 +11,11 @@
 #include "client/exchange.h"
 
 enum {
-    ITEM_SIZE = 32,          /* bytes that an item needs beside its texts, at most */
-    OPTIONS_SIZE_MAX = 4096, /* no later version has more; a size that nobody set may be anything */
+    ITEM_SIZE = 32,          /* bytes that an item needs besides its texts, at most */
+    OPTIONS_SIZE_MAX = 4096, /* no later version has more; a size that was not set may be anything */
 };
 
-/* A call's end, as every function here is told it. */
+/* How a call ends: the last three arguments of every function here. */
 struct end {
     uint32_t timeout_ms;
     ratelimit_answer_fn *callback;
@@ -30,7 +30,7 @@ static enum ratelimit_status bad_argument(struct ratelimit_async *client, const 
 
 static enum ratelimit_status too_long(struct ratelimit_async *client)
 {
-    return bad_argument(client, "", "the request is longer than the daemon takes (caps.max_frame)");
+    return bad_argument(client, "", "the request is longer than the daemon accepts (caps.max_frame)");
 }
 
 static enum ratelimit_status begin(struct ratelimit_async *client, enum request_kind kind, size_t least_len,
@@ -86,7 +86,7 @@ static size_t items_len(const struct ratelimit_item *items, size_t n)
 
 static enum ratelimit_status bad_items(struct ratelimit_async *client)
 {
-    return bad_argument(client, "", "a policy or key is NULL, or they are too long for a request");
+    return bad_argument(client, "", "a policy or key is NULL, or too long for a request");
 }
 
 /* What every method about one policy and key begins with. */
@@ -121,11 +121,11 @@ static bool is_request_id(const struct ratelimit_options *options)
 static const char *options_fault(const struct ratelimit_options *options)
 {
     if (options->size < sizeof *options || options->size > OPTIONS_SIZE_MAX)
-        return "size is none of the struct's; begin with RATELIMIT_OPTIONS";
-    if (asks_for_more(options)) return "a field is set that this version of the library does not know";
+        return "size is not valid; start with RATELIMIT_OPTIONS";
+    if (asks_for_more(options)) return "a field is set that this version of the library does not have";
     if (options->at_most < 0 || options->max_wait_ms < -1 || options->ttl_ms < 0)
         return "at_most, max_wait_ms or ttl_ms is negative";
-    if (options->at_most > 0 && options->cost != 1) return "at_most stands in place of cost; set one of the two";
+    if (options->at_most > 0 && options->cost != 1) return "at_most replaces cost; set only one of them";
     return is_request_id(options) ? NULL : "request_id must have 1 to 64 bytes";
 }
 
@@ -147,7 +147,7 @@ static enum ratelimit_status read_options_without_cost(struct ratelimit_async *c
 {
     enum ratelimit_status status = read_options(client, from, ret);
     if (status != RATELIMIT_OK || (ret->cost == 1 && ret->at_most == 0)) return status;
-    return bad_argument(client, "options: ", "cost and at_most must be at their defaults here");
+    return bad_argument(client, "options: ", "cost and at_most must have their defaults here");
 }
 
 /* ---- Questions about one policy and key ---- */
@@ -335,7 +335,7 @@ enum ratelimit_status ratelimit_async_call(struct ratelimit_async *client, const
     const struct slice packed = {params, params_len};
     struct request *request;
     if (method == NULL || !are_params(packed))
-        return bad_argument(client, "", "the method is NULL, or the parameters are no whole MessagePack array");
+        return bad_argument(client, "", "the method is NULL, or the parameters are not one MessagePack array");
     enum ratelimit_status status = begin(client, REQUEST_OTHER, params_len, callback, &request);
     if (status != RATELIMIT_OK) return status;
     request->effect = effect_of(method);

@@ -11,7 +11,7 @@ struct field {
     size_t offset; /* in struct ratelimit_decision */
 };
 
-/* FIELD(name, kind): the protocol's order of the array form; what methods add comes in the map behind it. */
+/* FIELD(name, kind): the order of the protocol's array form; a map after it has what methods add. */
 #define FIELDS(FIELD)                                                                                                  \
     FIELD(allowed, KIND_BOOL)                                                                                          \
     FIELD(limit, KIND_INT)                                                                                             \
@@ -43,11 +43,11 @@ static const struct field fields[] = {
 #undef FIELD
 };
 
-/* What a decision said beside its values. */
+/* What a decision has besides its values. */
 struct said {
     uint32_t fields;     /* a bit for each that had a value */
-    struct pull members; /* where the list of a check_all's begins; empty: nowhere */
-    struct pull id;      /* where a reservation or slot stands; empty: nowhere */
+    struct pull members; /* where the list of a check_all's members begins; empty: there is none */
+    struct pull id;      /* where the reservation or slot is; empty: there is none */
 };
 
 static const char *const source_names[] = {
@@ -208,7 +208,7 @@ static int read_map(struct pull *pull, struct ratelimit_decision *decision, stru
     return 0;
 }
 
-/* Behind the fields there may be a map with what a method adds. */
+/* After the fields there may be a map with what a method adds. */
 static int read_array(struct pull *pull, const struct decode_order *order, struct ratelimit_decision *decision,
                       struct said *said)
 {

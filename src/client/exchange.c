@@ -9,11 +9,11 @@
  *     send       what waits, in one write as far as the socket takes it; a call that has left whole goes to `sent`
  *
  * A call is in `waiting` or in `sent` until it ends, and ends once: answered, refused, at its deadline, with the
- * connection (only if it was sent; what waits is sent on the next one), when nobody listens (only if it waits), or
- * with the client. One that may have been given a slot or a reservation at its deadline stays known, as an orphan,
- * until its answer comes: a yes that nobody heard is sent back, as release or cancel, before anything else. Callbacks
- * run in process() and free() alone; `busy` keeps a callback from getting into the middle of the walk that runs it, and
- * a client freed there goes when that walk is over (`dying`).
+ * connection (only if it was sent; a waiting one is sent on the next connection), when no daemon listens (only if it
+ * waits), or with the client. A call that timed out but may still be granted a slot or a reservation stays known, as an
+ * orphan, until its answer comes: the client undoes a late grant, by release or cancel, before it sends anything else.
+ * Callbacks run only in process() and free(). `busy` keeps a callback from re-entering the walk that runs it, and a
+ * client freed there is destroyed after that walk (`dying`).
  */
 #include "client/exchange.h"
 
@@ -31,7 +31,7 @@ enum {
 
 /* ---- How calls end ---- */
 
-/* Take the call out of everything that knows it; what is half written stays, to keep the framing. */
+/* Remove the call from all lists and maps; a half-written one stays, to keep the framing. */
 static void forget_call(struct ratelimit_async *client, struct request *request)
 {
     bool is_half_written = request->n_written > 0 && request->n_written < buffer_len(&request->bytes);
@@ -56,7 +56,7 @@ static void forget_call(struct ratelimit_async *client, struct request *request)
     if (!is_hello) request_release(&client->pool, request);
 }
 
-/* Orphans end with their connection: the daemon takes back whatever they would have been given. */
+/* Orphans end with their connection: the daemon takes back what it granted them. */
 static void forget_orphans(struct ratelimit_async *client)
 {
     for (struct list *link; (link = list_pop_front(&client->orphans)) != NULL;) {
@@ -67,7 +67,7 @@ static void forget_orphans(struct ratelimit_async *client)
     client->n_orphans = 0;
 }
 
-/* What it says is never empty where something went wrong. */
+/* The message of a failed call is never empty. */
 static const char *words(const char *message, enum ratelimit_status status)
 {
     return message[0] != '\0' ? message : ratelimit_status_text(status);
@@ -80,10 +80,10 @@ static void end_call(struct ratelimit_async *client, struct request *request, co
     forget_call(client, request);
     if (callback == NULL) return;
     callback(answer, arg);
-    exchange_leave_parent(client); /* it may have forked, and this be the child, in the middle of the parent's turn */
+    exchange_leave_parent(client); /* it may have forked: this may be the child, in the middle of the parent's tick */
 }
 
-/* `code` is "" but where the daemon's last words had one. */
+/* `code` is "", unless the daemon's final error had one. */
 static void end_with_code(struct ratelimit_async *client, struct request *request, enum ratelimit_status status,
                           const char *code, const char *message)
 {
@@ -116,7 +116,7 @@ void exchange_tell(struct ratelimit_async *client, short events)
     if (client->on_change != NULL) client->on_change(client->on_change_arg, client->connection.fd, events);
 }
 
-/* What was half written begins anew on the next connection. What nobody waits for goes. */
+/* A half-written request is sent again from its start on the next connection. One that nobody waits for is dropped. */
 static void rewind_waiting(struct ratelimit_async *client)
 {
     if (client->hello.n_written < buffer_len(&client->hello.bytes)) list_remove(&client->hello.link);
@@ -129,7 +129,7 @@ static void rewind_waiting(struct ratelimit_async *client)
     }
 }
 
-/* What ends with the connection, whatever becomes of the calls. */
+/* End what belongs to the connection, whatever happens to the calls. */
 static void leave_connection(struct ratelimit_async *client)
 {
     rewind_waiting(client);
@@ -137,7 +137,7 @@ static void leave_connection(struct ratelimit_async *client)
     client->n_slots = 0;
 }
 
-/* A connection that ended without any use must not be opened again at once, for ever. */
+/* Do not open a connection again and again at once if it ends without any use. */
 static void put_off_retry(struct ratelimit_async *client)
 {
     client->retry_at_us = client->clock.mono_us + client->backoff_us;
@@ -204,7 +204,8 @@ static int decode_id(struct ratelimit_async *client, const struct request *reque
     return 0;
 }
 
-/* The result as the call's kind wants it, into `answer`; `decision` is the answer's. 0, or -1 where it is none. */
+/* Decode the result as the call's kind needs it, into `answer`; `decision` is the answer's. 0, or -1 if it is not
+ * valid. */
 static int decode_result(struct ratelimit_async *client, struct request *request, struct pull result,
                          struct ratelimit_decision *decision, struct ratelimit_answer *answer)
 {
@@ -238,7 +239,7 @@ static void end_answered(struct ratelimit_async *client, struct request *request
     struct ratelimit_answer answer = {
         .code = "", .message = "", .result = result.at, .result_len = (size_t)(result.end - result.at)};
     if (decode_result(client, request, result, &decision, &answer) != 0) {
-        end_without_answer(client, request, RATELIMIT_PROTOCOL, "the answer is not what this method answers");
+        end_without_answer(client, request, RATELIMIT_PROTOCOL, "the answer is not valid for this method");
         return;
     }
     count_slots(client, request, &answer);

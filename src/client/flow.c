@@ -33,7 +33,7 @@ static bool take(struct flow *flow, char what)
     return true;
 }
 
-/* The byte that JSON's \x stands for; 0 where it is none that a setting needs. */
+/* The byte of JSON's escape \x; 0 if it is not one that a setting needs. */
 static char unescaped(char escape)
 {
     static const char pairs[] = "\"\"\\\\//n\nt\tr\r";
@@ -53,11 +53,11 @@ static bool read_quoted(struct flow *flow, char quote, char *text, size_t *len)
             if (quote == '"' || *flow->at != quote) return true;
         } else if (quote == '"' && byte == '\\') {
             byte = unescaped(*++flow->at);
-            if (byte == '\0') return fail(flow, "an escape that is not known here");
+            if (byte == '\0') return fail(flow, "an unknown escape sequence");
         }
         text[(*len)++] = byte;
     }
-    return fail(flow, "a text in quotes that does not end, or is too long");
+    return fail(flow, "a quoted text that does not end, or is too long");
 }
 
 /* Up to what structures the flow; a colon does so only before a space or in a key. */
@@ -96,7 +96,7 @@ static void pack_entry(struct flow *flow, bool in_map)
     skip_space(flow);
     if (in_map) {
         pack_scalar(flow, true);
-        if (flow->wrong == NULL && !take(flow, ':')) fail(flow, "a colon is missing behind a setting's name");
+        if (flow->wrong == NULL && !take(flow, ':')) fail(flow, "a colon is missing after the name of a setting");
         if (flow->wrong != NULL) return;
         skip_space(flow);
     }
@@ -151,7 +151,7 @@ const char *flow_pack(struct packer *packer, const char *text, const char **ret_
     if (packer->failed) return NULL;
     pack_value(&flow);
     skip_space(&flow);
-    if (!packer->failed && *flow.at != '\0') fail(&flow, "something stands behind the last brace");
+    if (!packer->failed && *flow.at != '\0') fail(&flow, "there is text after the last brace");
     *ret_at = flow.at;
     return flow.wrong;
 }

@@ -62,7 +62,7 @@ static enum link_step connect_failed(struct link *link, int error)
     snprintf(what, sizeof what, "cannot connect to %s", link->address.sun_path);
     link_close(link);
     if (error != EAGAIN && error != EINTR) return fail(link, what, error);
-    fail(link, "the daemon accepts no connection: its backlog is full", 0);
+    fail(link, "the daemon does not accept connections: its backlog is full", 0);
     return LINK_LATER;
 }
 
@@ -70,7 +70,7 @@ enum link_step link_connect(struct link *link)
 {
     forget_input(link);
     link->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (link->fd < 0) return fail(link, "cannot make a socket", errno);
+    if (link->fd < 0) return fail(link, "cannot create a socket", errno);
     if (connect(link->fd, (struct sockaddr *)&link->address, sizeof link->address) != 0) {
         return connect_failed(link, errno);
     }
@@ -89,7 +89,7 @@ enum link_step link_send(struct link *link, const struct iovec *parts, size_t n,
         return LINK_DONE;
     }
     if (errno == EAGAIN) {
-        fail(link, "the daemon reads nothing: its socket is full", 0);
+        fail(link, "the daemon does not read: its socket is full", 0);
         return LINK_LATER;
     }
     return fail(link, "cannot send", errno);
@@ -118,7 +118,7 @@ enum link_step link_next(struct link *link, struct rpc_response *ret, size_t *re
     if (len == 0) return LINK_LATER;
     if (len == -SCAN_TOO_LARGE) return fail(link, "an answer is too long", 0);
     if (len < 0 || rpc_parse_response(bytes, (size_t)len, ret) != 0) {
-        return fail(link, "what answers there does not speak ratelimitd's protocol", 0);
+        return fail(link, "the process at the socket does not speak ratelimitd's protocol", 0);
     }
     *ret_len = (size_t)len;
     return LINK_DONE;

@@ -1,8 +1,8 @@
 /*
  * origin.h: is this the process that the client belongs to, or a child that fork() made of it?
  *
- * Asked at each call and each answer, so it must cost nothing: the mark stands on a page that the kernel hands to a
- * child as zeros. A kernel that knows no such pages is asked for the process's number.
+ * This is asked at each call and each answer, so it must be cheap: the mark is on a page that the kernel fills with
+ * zeros for a child (MADV_WIPEONFORK). With a kernel without such pages, it compares process numbers.
  */
 #ifndef RL_CLIENT_ORIGIN_H
 #define RL_CLIENT_ORIGIN_H

@@ -7,12 +7,12 @@ const char *ratelimit_status_text(enum ratelimit_status status)
     case RATELIMIT_OK: return "answered";
     case RATELIMIT_TIMEOUT: return "no answer by the deadline";
     case RATELIMIT_LOST: return "the connection ended before the answer";
-    case RATELIMIT_PROTOCOL: return "what came is no answer";
+    case RATELIMIT_PROTOCOL: return "the answer is not valid";
     case RATELIMIT_UNREACHABLE: return "the daemon cannot be reached";
     case RATELIMIT_REFUSED: return "the daemon answered with an error";
     case RATELIMIT_BAD_ARGUMENT: return "bad argument";
     case RATELIMIT_NO_MEMORY: return "no memory";
-    case RATELIMIT_BUSY: return "too many calls under way";
+    case RATELIMIT_BUSY: return "too many calls in flight";
     case RATELIMIT_CANCELLED: return "the client was freed";
     }
     return "unknown status";

@@ -1,5 +1,5 @@
 /*
- * wait.c: the calls that wait, over the blocking ones: ask, sleep for as long as the denial says, ask again.
+ * wait.c: the calls that wait, made of the blocking ones: ask, sleep for the time in the denial, ask again.
  */
 #include "client/wait.h"
 
@@ -10,7 +10,7 @@
 
 #include "client/ratelimit.h"
 
-#define PAUSE_MAX_MS (INT64_C(1) << 53) /* no daemon says more; what else does must not overflow */
+#define PAUSE_MAX_MS (INT64_C(1) << 53) /* no daemon sends more; another peer must not cause an overflow */
 
 enum { SECOND_MS = 1000, MS_NS = 1000000, JITTER_PART = 10 /* up to a tenth of the pause */ };
 
@@ -45,7 +45,7 @@ int64_t wait_next_ms(struct wait *wait, int64_t retry_after_ms, int64_t now_ms)
         pause_ms = wait->slot_pause_ms;
         wait->slot_pause_ms = pause_ms < WAIT_SLOT_MAX_MS / 2 ? pause_ms * 2 : WAIT_SLOT_MAX_MS;
     } else if (retry_after_ms > left_ms) {
-        return WAIT_OVER; /* it would be denied until the end: whoever waits should know now */
+        return WAIT_OVER; /* it would be denied until the end: return now */
     }
 
     if (pause_ms < WAIT_PAUSE_MIN_MS) pause_ms = WAIT_PAUSE_MIN_MS;
@@ -76,8 +76,8 @@ void wait_sleep(int64_t ms)
 
 /* ---- The calls ---- */
 
-/* The options of the next call: where the policy makes wait, the daemon denies what would take longer than is left.
- * A struct of another version goes as it is. */
+/* The options of the next call: the daemon denies a delay that is longer than the time left. A struct of another
+ * version is passed unchanged. */
 static const struct ratelimit_options *options_within(const struct wait *wait, const struct ratelimit_options *asked,
                                                       struct ratelimit_options *room)
 {
@@ -88,7 +88,7 @@ static const struct ratelimit_options *options_within(const struct wait *wait, c
     return room;
 }
 
-/* What the answer asks for: until the delay is over, or until it is time to ask again, which true says. */
+/* Sleep until the delay is over, or until it is time to ask again. True: ask again. */
 static bool sleep_after(struct wait *wait, const struct ratelimit_decision *decision)
 {
     if (decision->allowed) {

@@ -1,12 +1,12 @@
 /*
- * wait.h: when to ask again after a denial; what ratelimit_check_wait() and ratelimit_acquire_wait() go by, and
- * ratelimitctl's --wait.
+ * wait.h: when to ask again after a denial, for ratelimit_check_wait(), ratelimit_acquire_wait() and ratelimitctl's
+ * --wait.
  *
  * A denial says when its units are free again: ask then, or up to 10 % later, so that those who wait for the same limit
  * do not all ask at the same moment. Nobody knows when the holder of a slot will be done: ask after 50 ms, then after
  * pauses that double up to a second.
  *
- * This is not fair: whoever asks first gets what is there, however long others have waited.
+ * This is not fair: the first client to ask gets what is available, however long others have waited.
  */
 #ifndef RL_CLIENT_WAIT_H
 #define RL_CLIENT_WAIT_H
@@ -27,7 +27,7 @@ struct wait {
 /* For at most `most_ms` from now on; negative: without end. */
 void wait_start(struct wait *wait, enum wait_kind kind, int64_t most_ms, int64_t now_ms, uint64_t seed);
 
-/* The pause after a denial, or WAIT_OVER: the time is over, or no waiting that is left would help. */
+/* The pause after a denial, or WAIT_OVER: the time is over, or waiting for the rest of it would not help. */
 int64_t wait_next_ms(struct wait *wait, int64_t retry_after_ms, int64_t now_ms);
 
 int64_t wait_left_ms(const struct wait *wait, int64_t now_ms); /* INT64_MAX: no end */

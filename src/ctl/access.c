@@ -60,8 +60,8 @@ static void print_owner(FILE *out, const struct stat *status, unsigned needed, c
         fprintf(out, " belongs to group %s, mode %04o: add this user to the group and log in again",
                 group_name(status->st_gid, name), mode);
     else
-        fprintf(out, " belongs to user %s, mode %04o, which lets no group in: %s", user_name(status->st_uid, name),
-                mode, setting);
+        fprintf(out, " belongs to user %s, mode %04o, which gives the group no access: %s",
+                user_name(status->st_uid, name), mode, setting);
 }
 
 /* The first directory above `path` that this user may not enter; cut off there. */
@@ -93,7 +93,7 @@ bool access_explain(FILE *out, const char *error)
         text_print(out, slice_of(path));
         print_owner(out, &status, 1, "let its group enter it");
     } else {
-        fputs("this user may not look at it", out);
+        fputs("this user has no permission to inspect it", out);
     }
     return true;
 }

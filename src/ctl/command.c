@@ -23,9 +23,10 @@ static bool is_refusal(enum ratelimit_status status, const char *code)
 /* What makes no connection is often the wrong place to look; what was sent and lost is not to be asked again unseen. */
 static const char *way_out(enum ratelimit_status status, const char *error)
 {
-    if (status == RATELIMIT_TIMEOUT || status == RATELIMIT_LOST) return "; it was sent, and may have been done";
+    if (status == RATELIMIT_TIMEOUT || status == RATELIMIT_LOST)
+        return "; the request was sent and may have taken effect";
     bool is_path = status == RATELIMIT_UNREACHABLE && strncmp(error, "cannot connect", strlen("cannot connect")) == 0;
-    return is_path ? "; is ratelimitd running, and is this its socket? -s and $RATELIMIT_SOCKET name another" : "";
+    return is_path ? "; is ratelimitd running, and is this its socket? Set another with -s or $RATELIMIT_SOCKET" : "";
 }
 
 static void print_json_error(const char *code, const char *error)
@@ -77,7 +78,7 @@ static enum exit_code number_error(const struct command *command, int index, con
     struct slice name = name_of_argument(command, index);
     const char *way = command->shape == SHAPE_ALL ? "; a comma between two checks is an argument of its own" : "";
     fprintf(stderr, "ratelimitctl: %.*s: '%s' is %s%s\n", (int)name.len, (const char *)name.data, text,
-            too_large ? "too large; at most 9007199254740991 can be asked for" : "not a whole number", way);
+            too_large ? "too large; the maximum is 9007199254740991" : "not a whole number", way);
     return EXIT_USAGE;
 }
 

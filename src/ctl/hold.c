@@ -115,8 +115,8 @@ static void give_back(struct holder *holder)
 static void look_for_loss(struct holder *holder)
 {
     if (holder->slot == NULL || ratelimit_async_fd(holder->client) >= 0) return;
-    fprintf(stderr, "ratelimitctl: the connection to the daemon ended, and with it the slot%s\n",
-            holder->child > 0 ? "; the command goes on without" : "");
+    fprintf(stderr, "ratelimitctl: the connection to the daemon ended, so the slot is lost%s\n",
+            holder->child > 0 ? "; the command continues without it" : "");
     mem_free(holder->slot);
     holder->slot = NULL;
     holder->code = EXIT_UNREACHABLE;

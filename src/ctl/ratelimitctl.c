@@ -31,24 +31,25 @@ enum { DEFAULT_TIMEOUT_MS = 2000 };
 /* In the order of the help: a row without a method is the heading of those that follow. */
 static const struct command commands[] = {
     {.name = "Charge:"},
-    {"check", "check", "POLICY KEY [COST]", "charge COST (1) if it may be", 2, 3, POLICY_KEY_COST, report_decision,
-     OPTION_DEADLINE | OPTION_MAX_WAIT | OPTION_AT_MOST | OPTION_REQUEST_ID | OPTION_WAIT, 1, true, SHAPE_CHECK},
-    {"check-all", "check_all", "POLICY KEY [COST] , ...", "charge several as one: all, or none", 2, INT_MAX,
-     POLICY_KEY_COST, report_all, OPTION_DEADLINE | OPTION_REQUEST_ID, 1, true, SHAPE_ALL},
-    {"check-many", "check_many", "POLICY KEY [COST] , ...", "charge several, each on its own", 2, INT_MAX,
+    {"check", "check", "POLICY KEY [COST]", "charge COST (1) if the policy allows it", 2, 3, POLICY_KEY_COST,
+     report_decision, OPTION_DEADLINE | OPTION_MAX_WAIT | OPTION_AT_MOST | OPTION_REQUEST_ID | OPTION_WAIT, 1, true,
+     SHAPE_CHECK},
+    {"check-all", "check_all", "POLICY KEY [COST] , ...", "charge all of several, or none", 2, INT_MAX, POLICY_KEY_COST,
+     report_all, OPTION_DEADLINE | OPTION_REQUEST_ID, 1, true, SHAPE_ALL},
+    {"check-many", "check_many", "POLICY KEY [COST] , ...", "charge several, each by itself", 2, INT_MAX,
      POLICY_KEY_COST, report_many, 0, 1, true, SHAPE_ALL},
     {"refund", "refund", "POLICY KEY UNITS", "give back UNITS that were charged", 3, 3, POLICY_KEY_COST, report_change,
      OPTION_DEADLINE | OPTION_REQUEST_ID, 0, false, SHAPE_PLAIN},
-    {"reset", "reset", "POLICY KEY", "forget what POLICY knows of KEY", 2, 2, POLICY_KEY_COST, report_removed, 0, 0,
-     false, SHAPE_PLAIN},
+    {"reset", "reset", "POLICY KEY", "forget what KEY has used under POLICY", 2, 2, POLICY_KEY_COST, report_removed, 0,
+     0, false, SHAPE_PLAIN},
 
-    {.name = "Charge an estimate, and the truth later:"},
+    {.name = "Charge an estimate, and correct it later:"},
     {"reserve", "reserve", "POLICY KEY UNITS", "charge an estimate; prints the reservation", 3, 3, POLICY_KEY_COST,
      report_reserved, OPTION_DEADLINE | OPTION_TTL | OPTION_REQUEST_ID, 1, true, SHAPE_PLAIN},
     {"settle",
      "settle",
      "RESERVATION UNITS",
-     "so many UNITS of it were used",
+     "UNITS of it were used",
      2,
      2,
      {ARGUMENT_TEXT, ARGUMENT_NUMBER},
@@ -70,15 +71,15 @@ static const struct command commands[] = {
      false,
      SHAPE_PLAIN},
 
-    {.name = "Bound what runs at the same time:"},
-    {"acquire", "acquire", "POLICY KEY [-- COMMAND]", "hold a slot while COMMAND runs, or standard input lasts", 2,
+    {.name = "Limit what runs at the same time:"},
+    {"acquire", "acquire", "POLICY KEY [-- COMMAND]", "hold a slot while COMMAND runs, or until standard input ends", 2,
      INT_MAX, POLICY_KEY_COST, report_slot, OPTION_WAIT, 1, true, SHAPE_HOLD},
 
-    {.name = "Look; nothing is charged:"},
+    {.name = "Show; nothing is charged:"},
     {"peek", "peek", "POLICY KEY [COST]", "what a check of COST (0) would answer", 2, 3, POLICY_KEY_COST,
      report_decision, 0, 0, true, SHAPE_PLAIN},
-    {"explain", "explain", "POLICY KEY [COST]", "why a check of COST (1) would be answered as it would", 2, 3,
-     POLICY_KEY_COST, report_explain, 0, 1, true, SHAPE_PLAIN},
+    {"explain", "explain", "POLICY KEY [COST]", "explain the answer to a check of COST (1)", 2, 3, POLICY_KEY_COST,
+     report_explain, 0, 1, true, SHAPE_PLAIN},
     {"policies",
      "policies",
      "",
@@ -93,11 +94,11 @@ static const struct command commands[] = {
      SHAPE_PLAIN},
 
     {.name = "The daemon:"},
-    {"ping", "ping", "", "is it there?", 0, 0, {0}, report_value, 0, 0, false, SHAPE_PLAIN},
+    {"ping", "ping", "", "test that it answers", 0, 0, {0}, report_value, 0, 0, false, SHAPE_PLAIN},
     {"stats",
      "stats",
      "",
-     "how it is doing; --all: every counter",
+     "its main counts; --all: every counter",
      0,
      0,
      {0},
@@ -140,32 +141,31 @@ static void print_help(FILE *out)
         else
             fprintf(out, "  %-10s %-23s  %s\n", command->name, command->arguments, command->help);
     }
-    fputs(
-        "\nOptions of every command:\n"
-        "  -s, --socket SOCKET      the daemon's socket; else $RATELIMIT_SOCKET, else " RATELIMIT_DEFAULT_SOCKET "\n"
-        "      --json               print the answer as one JSON object\n"
-        "      --timeout DURATION   give up after this long, such as 50ms or 2s (the default)\n"
-        "  -h, --help\n"
-        "      --version            of ratelimitctl itself\n"
-        "\nOptions of some:\n"
-        "      --wait[=DURATION]    check, acquire: when denied, wait and ask again, for at most DURATION\n"
-        "      --at-most N          check: charge as many units as there are, up to N, in place of COST\n"
-        "      --max-wait DURATION  check: the longest delay that will do where the policy shapes; else denied\n"
-        "      --request-id ID      check, check-all, reserve, refund: asked again with the same ID, it is done once\n"
-        "      --deadline DURATION  check, check-all, reserve, refund: the daemon answers by then, without its store "
-        "if it "
-        "must\n"
-        "      --ttl DURATION       reserve: settled within this time, or given back (1m)\n"
-        "      --all                stats: every counter and gauge\n"
-        "\nOptions come before the command, or between it and POLICY. From POLICY on everything is an argument, so a "
-        "key may\n"
-        "begin with a dash; -- ends the options earlier. POLICY is a name or, where the daemon allows it, settings:\n"
-        "'{algorithm: token_bucket, limit: 10, window: 1m}'. A comma between the checks of check-all and check-many "
-        "is\n"
-        "an argument of its own.\n"
-        "\nExit status: 0 allowed or done, 1 denied, 2 usage, 3 daemon not reachable, 4 the daemon answered with an\n"
-        "error, 5 the answer could not be written; 130 interrupted while waiting.\n",
-        out);
+    fputs("\nOptions of every command:\n"
+          "  -s, --socket SOCKET      the daemon's socket; else $RATELIMIT_SOCKET, else " RATELIMIT_DEFAULT_SOCKET "\n"
+          "      --json               print the answer as one JSON object\n"
+          "      --timeout DURATION   give up after this time, such as 50ms or 2s (the default)\n"
+          "  -h, --help\n"
+          "      --version            of ratelimitctl itself\n"
+          "\nOptions of some:\n"
+          "      --wait[=DURATION]    check, acquire: after a denial, wait and try again, for at most DURATION\n"
+          "      --at-most N          check: instead of COST, charge as many units as are available, up to N\n"
+          "      --max-wait DURATION  check: the longest acceptable delay of a leaky bucket; else denied\n"
+          "      --request-id ID      check, check-all, reserve, refund: sent again with the same ID, it is done once\n"
+          "      --deadline DURATION  check, check-all, reserve, refund: the daemon answers by then, without its store "
+          "if it "
+          "must\n"
+          "      --ttl DURATION       reserve: gives the units back if not settled within this time (1m)\n"
+          "      --all                stats: every counter and gauge\n"
+          "\nOptions come before the command, or between it and POLICY. From POLICY on everything is an argument, so a "
+          "key may\n"
+          "begin with a dash; -- ends the options earlier. POLICY is a name or, if the daemon allows it, settings:\n"
+          "'{algorithm: token_bucket, limit: 10, window: 1m}'. A comma between the checks of check-all and check-many "
+          "is\n"
+          "an argument of its own.\n"
+          "\nExit status: 0 allowed or done, 1 denied, 2 usage, 3 daemon not reachable, 4 the daemon answered with an\n"
+          "error, 5 the answer could not be written; 130 interrupted while waiting.\n",
+          out);
 }
 
 static const struct command *find_command(const char *name)
@@ -272,7 +272,7 @@ static enum exit_code show(const struct question *question, struct pull answer, 
     if (options->json) {
         print_json(question->command, answer);
     } else if (question->command->report(stdout, answer, &asked) != 0) {
-        fputs("ratelimitctl: what came is not what this method answers\n", stderr);
+        fputs("ratelimitctl: the daemon's answer is not valid for this command\n", stderr);
         return EXIT_UNREACHABLE;
     }
     return question->command->decides && is_denied(answer) ? EXIT_DENIED : EXIT_DONE;

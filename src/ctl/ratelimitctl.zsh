@@ -14,33 +14,33 @@ _ratelimitctl()
     local context state line
     typeset -A opt_args
     local -a commands=(
-        'check:charge COST (1) if it may be'
-        'check-all:charge several as one\: all, or none'
-        'check-many:charge several, each on its own'
+        'check:charge COST (1) if the policy allows it'
+        'check-all:charge all of several, or none'
+        'check-many:charge several, each by itself'
         'refund:give back UNITS that were charged'
-        'reset:forget what POLICY knows of KEY'
+        'reset:forget what KEY has used under POLICY'
         'reserve:charge an estimate; prints the reservation'
-        'settle:so many UNITS of a reservation were used'
+        'settle:UNITS of a reservation were used'
         'cancel:nothing of a reservation was used'
         'acquire:hold a slot while COMMAND runs'
-        'peek:what a check would answer'
-        'explain:why a check would be answered as it would'
+        'peek:show what a check would answer'
+        'explain:explain the answer to a check'
         'policies:the policies, with their limits and counts'
-        'ping:is the daemon there?'
-        'stats:how the daemon is doing'
+        'ping:test that the daemon answers'
+        'stats:the main counts of the daemon'
         'version:the version of the daemon'
         'test-clock:set the time of the daemon, under --test-clock'
     )
     _arguments \
         '(-s --socket)'{-s,--socket}'[the socket of the daemon]:socket:_files' \
         '--json[print the answer as one JSON object]' \
-        '--timeout[give up after this long]:duration:' \
-        '--wait=-[where it is denied, wait and ask again]::duration:' \
-        '--deadline[the daemon answers by then]:duration:' \
-        '--max-wait[the longest delay that will do]:duration:' \
-        '--at-most[charge as many units as there are, up to N]:units:' \
-        '--request-id[asked again with the same ID, it is charged once]:id:' \
-        '--ttl[settled within this time, or given back]:duration:' \
+        '--timeout[give up after this time]:duration:' \
+        '--wait=-[after a denial, wait and try again]::duration:' \
+        '--deadline[the daemon answers within this time]:duration:' \
+        '--max-wait[the longest acceptable delay]:duration:' \
+        '--at-most[charge as many units as are available, up to N]:units:' \
+        '--request-id[sent again with the same ID, it is done once]:id:' \
+        '--ttl[give the units back if not settled within this time]:duration:' \
         '--all[every counter and gauge]' \
         '(-h --help)'{-h,--help}'[list commands and options]' \
         '--version[the version of ratelimitctl]' \

@@ -81,7 +81,7 @@ static void print_no_slot(FILE *out, const struct ratelimit_decision *decision, 
         text_print(out, slice_of(decision->bound_by));
         fputc(')', out);
     }
-    if (!waited) fputs("; acquire --wait asks until there is one", out);
+    if (!waited) fputs("; acquire --wait waits for one", out);
     words_source(out, decision);
 }
 

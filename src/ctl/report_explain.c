@@ -128,7 +128,7 @@ int report_explain(FILE *out, struct pull answer, const struct asked *asked)
 {
     struct pull candidate = words_member(answer, "candidate"), policy = words_member(answer, "policy");
     if (print_explained(out, answer, policy, asked) != 0) return -1;
-    if (pull_type(&candidate) == PULL_NIL) fputs("candidate does not judge this check\n", out);
+    if (pull_type(&candidate) == PULL_NIL) fputs("candidate does not decide this check\n", out);
     if (pull_type(&candidate) != PULL_MAP) return 0;
     fputs("candidate ", out);
     return print_explained(out, candidate, policy, asked);

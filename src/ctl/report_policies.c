@@ -134,7 +134,7 @@ static void print_overrides(FILE *out, struct pull policy)
         fputc('\n', out);
         if (pull_skip(&list) != 0) return;
     }
-    if (n_all > n) fprintf(out, "  and %" PRId64 " overrides more, which the answer had no room for\n", n_all - n);
+    if (n_all > n) fprintf(out, "  and %" PRId64 " more overrides, which did not fit into the answer\n", n_all - n);
 }
 
 static void print_candidate(FILE *out, struct pull policy)
@@ -148,9 +148,9 @@ static void print_candidate(FILE *out, struct pull policy)
         free(text);
         if (pull_skip(&limits) != 0) return;
     }
-    fprintf(out, "  candidate  would have allowed %" PRId64 ", %" PRId64 " of them denied in fact",
+    fprintf(out, "  candidate  would have allowed %" PRId64 ", %" PRId64 " of them were denied",
             words_number(policy, "candidate_allowed", 0), words_number(policy, "candidate_only_allowed", 0));
-    fprintf(out, "; denied %" PRId64 ", %" PRId64 " of them allowed in fact\n",
+    fprintf(out, "; denied %" PRId64 ", %" PRId64 " of them were allowed\n",
             words_number(policy, "candidate_denied", 0), words_number(policy, "candidate_only_denied", 0));
 }
 
@@ -167,7 +167,7 @@ static void print_specials(FILE *out, struct pull policy)
     if (pull_type(&shadow) == PULL_BOOL)
         fprintf(out, "  shadow denies nobody; would have denied %" PRId64 "\n",
                 words_number(policy, "shadow_denied", 0));
-    if (pull_type(&debt) == PULL_BOOL) fputs("  debt   a settlement may charge more than is left\n", out);
+    if (pull_type(&debt) == PULL_BOOL) fputs("  debt   a settlement may charge more than remains\n", out);
 }
 
 int report_policies(FILE *out, struct pull answer, const struct asked *asked)

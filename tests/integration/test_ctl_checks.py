@@ -91,7 +91,7 @@ def test_what_cannot_be_asked_is_wrong_usage(daemon, arguments):
     (["test-clock", "now"], "ratelimitctl: MICROSECONDS: 'now' is not a whole number\n"),
     (["check", "login", "a", "--json"], "ratelimitctl: --json comes after POLICY, where options have ended; "
      "put it before the command, or between check and POLICY\n"),
-    (["check", "login", "a", 10**19], f"ratelimitctl: COST: '{10**19}' is too large; at most {2**53 - 1} can be asked for\n"),
+    (["check", "login", "a", 10**19], f"ratelimitctl: COST: '{10**19}' is too large; the maximum is {2**53 - 1}\n"),
     (["check-all", "login", "a,", "api", "b"],
      "ratelimitctl: COST: 'api' is not a whole number; a comma between two checks is an argument of its own\n"),
     (["check-all", "login", "a", 1, "api", "b"], "ratelimitctl: a comma is missing before: api; try ratelimitctl --help\n"),
@@ -136,7 +136,7 @@ def test_more_overrides_than_an_answer_has_room_for_are_counted(ratelimitd, conn
     (policy,) = connect(daemon).call("policies")
     n = len(policy["override_list"])
     assert policy["overrides"] == 1200 and 800 < n < 1200
-    assert daemon.ctl("policies").stdout.endswith(f"\n  and {1200 - n} overrides more, which the answer had no room for\n")
+    assert daemon.ctl("policies").stdout.endswith(f"\n  and {1200 - n} more overrides, which did not fit into the answer\n")
 
 
 def test_a_wait_that_is_too_long_is_a_denial(daemon):

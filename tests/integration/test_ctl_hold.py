@@ -90,7 +90,7 @@ def test_a_slot_is_held_while_the_command_runs(slots):
 def test_a_command_does_not_run_without_a_slot(slots):
     done = hold(slots, "acquire", "jobs", "a", "--", "echo", "ran")
     assert (done.returncode, done.stdout) == (DENIED, "")
-    assert done.stderr == "denied  0 of 2 slots free; acquire --wait asks until there is one  [memory]\n"
+    assert done.stderr == "denied  0 of 2 slots free; acquire --wait waits for one  [memory]\n"
 
 
 @pytest.mark.parametrize("slots", [FULL], indirect=True)
@@ -157,15 +157,15 @@ def test_a_lost_connection_is_a_lost_slot(slots):
     slots.leave()
     out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (UNREACHABLE, "")
-    assert err == "ratelimitctl: the connection to the daemon ended, and with it the slot\n"
+    assert err == "ratelimitctl: the connection to the daemon ended, so the slot is lost\n"
 
 
 def test_a_command_goes_on_without_its_slot(slots):
     process = held(slots, "acquire", "jobs", "a", "--", "sh", "-c", "echo ready; read line; exit 5")
     assert process.stdout.readline() == "ready\n"
     slots.leave()
-    assert process.stderr.readline() == ("ratelimitctl: the connection to the daemon ended, and with it the slot; the "
-                                         "command goes on without\n")
+    assert process.stderr.readline() == ("ratelimitctl: the connection to the daemon ended, so the slot is lost; the "
+                                         "command continues without it\n")
     process.communicate("\n", timeout=PATIENCE_S)
     assert process.returncode == 5
 

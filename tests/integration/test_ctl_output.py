@@ -74,7 +74,7 @@ def test_a_denied_slot_tells_no_time(daemon):
     inner = [program("ratelimitctl"), "-s", daemon.socket, "acquire", "jobs", "a"]
     done = daemon.ctl("acquire", "jobs", "a", "--", *inner, "--", *inner)
     assert (done.returncode, done.stdout) == (
-        DENIED, "denied  0 of 2 slots free; acquire --wait asks until there is one  [memory]\n")
+        DENIED, "denied  0 of 2 slots free; acquire --wait waits for one  [memory]\n")
 
 
 # ---- explain ------------------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ search  minute: token_bucket, 2 per 1m                              local       
 tenant  all: sliding_log, 5 per 1h, denied checks count, by tenant  deny              0       0
   keys   {tenant}:{user}
   candidate  less: leaky_bucket, 2 per 1s, burst 5, max wait 3s, one counter for all keys
-  candidate  would have allowed 0, 0 of them denied in fact; denied 0, 0 of them allowed in fact
+  candidate  would have allowed 0, 0 of them were denied; denied 0, 0 of them were allowed
 tried   fixed_window from the first hit, 0 per 1d                   local             1       0
   shadow denies nobody; would have denied 1
 jobs    concurrency, 2 at once                                      local             0       0
@@ -229,7 +229,7 @@ def test_a_socket_of_another_group_says_which_one(closed):
 def test_a_socket_that_lets_no_group_in_says_what_to_set(closed):
     os.chmod(closed, 0o600 if os.geteuid() == 0 else 0)
     status, _, err = ctl(closed, "ping", **as_nobody())
-    assert status == UNREACHABLE and "which lets no group in: set listen.group and listen.mode" in err
+    assert status == UNREACHABLE and "which gives the group no access: set listen.group and listen.mode" in err
 
 
 def test_a_directory_that_is_closed_is_named(closed):
@@ -266,6 +266,6 @@ def test_the_completions_list_policies_as_the_table_shows_them(daemon):
 def test_help_is_grouped_by_purpose():
     out = subprocess.run([program("ratelimitctl"), "--help"], capture_output=True, text=True).stdout
     headings = [line for line in out.splitlines() if line.endswith(":") and line[0].isupper()]
-    assert headings == ["Charge:", "Charge an estimate, and the truth later:", "Bound what runs at the same time:",
-                        "Look; nothing is charged:", "The daemon:", "Options of every command:", "Options of some:"]
+    assert headings == ["Charge:", "Charge an estimate, and correct it later:", "Limit what runs at the same time:",
+                        "Show; nothing is charged:", "The daemon:", "Options of every command:", "Options of some:"]
     assert max(map(len, out.splitlines())) <= 120

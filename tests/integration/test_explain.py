@@ -288,7 +288,7 @@ def test_the_command_prints_lines_for_people(ratelimitd):
     lines = daemon.ctl("explain", "trial", "k").stdout.splitlines()
     assert lines[6].startswith("candidate would be denied  remaining 0/2 (trial/day), retry in ") and len(lines) == 6 + 2 + 2 * 3
     assert lines[7].startswith('why       Would be denied by limit "day"') and lines[-3].startswith("limit     week  allows")
-    assert daemon.ctl("explain", "trial", "vip").stdout.splitlines()[-1] == "candidate does not judge this check"
+    assert daemon.ctl("explain", "trial", "vip").stdout.splitlines()[-1] == "candidate does not decide this check"
     assert daemon.ctl("explain", "nope", "k").returncode == 4
     assert daemon.ctl("explain", "search").returncode == 2
 

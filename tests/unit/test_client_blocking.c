@@ -153,7 +153,7 @@ static void any_method_gives_its_packed_result(void **state)
     assert_memory_equal(result, "\xa2hm", 3);
     assert_int_equal(ratelimit_call(world.client, "frob", "\x07", 1, LONG_MS, &result, &len), RATELIMIT_BAD_ARGUMENT);
     assert_string_equal(ratelimit_error(world.client),
-                        "the method is NULL, or the parameters are no whole MessagePack array");
+                        "the method is NULL, or the parameters are not one MessagePack array");
     blocking_world_close(&world);
 }
 

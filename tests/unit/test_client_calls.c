@@ -210,14 +210,14 @@ static void a_bad_argument_is_named(void **state)
     blocking_world_open(&world);
     struct ratelimit *client = world.client;
     assert_int_equal(ratelimit_check(client, "{limit 5}", "a", 1, 1, LONG_MS, &decision), RATELIMIT_BAD_ARGUMENT);
-    assert_string_equal(ratelimit_error(client), "the policy's settings: a colon is missing behind a setting's name");
+    assert_string_equal(ratelimit_error(client), "the policy's settings: a colon is missing after the name of a setting");
     assert_int_equal(ratelimit_check(client, NULL, "a", 1, 1, LONG_MS, &decision), RATELIMIT_BAD_ARGUMENT);
-    assert_string_equal(ratelimit_error(client), "a policy or key is NULL, or they are too long for a request");
+    assert_string_equal(ratelimit_error(client), "a policy or key is NULL, or too long for a request");
     assert_int_equal(ratelimit_check(client, "login", "a", 1, 1, LONG_MS, NULL), RATELIMIT_BAD_ARGUMENT);
-    assert_string_equal(ratelimit_error(client), "the pointer to where the result goes is NULL");
+    assert_string_equal(ratelimit_error(client), "the pointer for the result is NULL");
     assert_int_equal(ratelimit_reserve(client, "login", "a", 1, 1, &at_most, LONG_MS, &decision),
                      RATELIMIT_BAD_ARGUMENT);
-    assert_string_equal(ratelimit_error(client), "options: cost and at_most must be at their defaults here");
+    assert_string_equal(ratelimit_error(client), "options: cost and at_most must have their defaults here");
     assert_int_equal(ratelimit_settle(client, NULL, 1, LONG_MS, &decision), RATELIMIT_BAD_ARGUMENT);
     assert_string_equal(ratelimit_error(client), "the reservation or slot is NULL");
     blocking_world_close(&world);
@@ -280,7 +280,7 @@ static void a_check_of_all_without_its_members_is_no_answer(void **state)
     answer(&world, NULL, NULL, 0);
     assert_int_equal(ratelimit_check_all(world.client, items, 2, NULL, LONG_MS, &whole, members), RATELIMIT_PROTOCOL);
     assert_int_equal(whole.limit, 4711);
-    assert_string_equal(ratelimit_error(world.client), "the answer is not what this method answers");
+    assert_string_equal(ratelimit_error(world.client), "the answer is not valid for this method");
     options.cost = 2;
     assert_int_equal(ratelimit_check_all(world.client, items, 2, &options, LONG_MS, &whole, members),
                      RATELIMIT_BAD_ARGUMENT);
@@ -482,13 +482,13 @@ static void what_cannot_be_read_says_why_and_where(void **state)
     (void)state;
     static const char *const pairs[][2] = {
         {"{a: b", "5: a comma or } is missing"},
-        {"{a b}", "4: a colon is missing behind a setting's name"},
+        {"{a b}", "4: a colon is missing after the name of a setting"},
         {"{a: }", "4: a value is missing"},
         {"{: b}", "1: a setting without a name"},
         {"{a: [b}", "6: a comma or ] is missing"},
-        {"{a: 'b}", "7: a text in quotes that does not end, or is too long"},
-        {"{a: \"\\q\"}", "6: an escape that is not known here"},
-        {"{a: b} c", "7: something stands behind the last brace"},
+        {"{a: 'b}", "7: a quoted text that does not end, or is too long"},
+        {"{a: \"\\q\"}", "6: an unknown escape sequence"},
+        {"{a: b} c", "7: there is text after the last brace"},
         {"{a:[[[[[[[[x]]]]]]]]}", "10: nested too deeply"},
     };
     char out[TEXT_SIZE], longest[2000];

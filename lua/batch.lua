@@ -8,16 +8,16 @@
 --   charge      used = used + units * step
 --   give back   what was charged since the state began: at most ceil(used / step) units; used stays at 0 or above
 --
--- KEYS     each key once: those read by MGET first, then the others. Keys of one limit follow one another
--- ARGV[1]  <I4 nonce> <I7 latest: a script that begins later does nothing; us, 0 = none> <B flags, none yet>
+-- KEYS     each key once: first those read by MGET, then the others. Keys of one limit are consecutive
+-- ARGV[1]  <I4 nonce> <I7 latest: a script that begins later does nothing; us, 0 = never too late> <B flags, unused>
 --          <H keys read by MGET> <B limits> <H ops>, then the limits, then the ops
 --   limit  <B algorithm> <I7 a> <I7 b> <I7 c> <I7 d>
 --   op     <B kind> <B limit> <H first key> <H n> <I5 count> <I7 cost>, and by kind
---     a span, the same on n consecutive keys of one limit (limits and keys count from 1; 0 is none):
+--     a span, the same on n consecutive keys of one limit (limits and keys count from 1; 0 means none):
 --       CHECK    count checks of `cost` on a key that nothing else in the batch asks for; 0 checks = a peek
 --       LOAD     read the state, for the ops below; count > 0: some of them may charge it
 --       SAVE     write it, where it changed
---       RESET    forget it; cost > 0: also what is of a foreign type, for the key is the policy's own
+--       RESET    delete it; cost > 0: also a value of a foreign type, because the key belongs to the policy
 --     of one key, followed by <c32 slot>:
 --       RELEASE  give the slot back
 --       RENEW    begin its lease anew
@@ -25,7 +25,7 @@
 --     <H key of the list of reservations> and per limit <H key> <B how far it moves from one op to the next> <I7 step>
 --     <I7 cost; SETTLE: debt>; with a record (whose key moves by 1) <I6 ms to keep it> <I4 version>; then
 --       CHECK_ALL  nothing more: `count` times the costs, or as often as they fit; 0 = a peek
---       ACQUIRE    <c32 slot>: by which the limits of slots among them are charged
+--       ACQUIRE    <c32 slot>: the slot that is charged to the concurrency limits among them
 --       RESERVE    <c8 id> <I7 units> <I7 0> <I7 ms until it ends>: CHECK_ALL, and a reservation
 --       SETTLE     <c8 id> <I7 units> <I7 when charged, us> <I7 end, ms>: end a reservation; `cost` was used
 --       REFUND     <c8> <I7 0> <I7 when charged, us; 0 = now> <I7 0>: give back `cost` units
@@ -34,16 +34,16 @@
 -- Reply    integers, for each op in the order of ARGV[1]:
 --   CHECK    of each key: used, the state's second integer where the algorithm has one, a wait in us where it is a log
 --            (0 where nothing waits)
---   RESET, RELEASE, RENEW  of each key 1 it was there, 0 not, -1 it has a foreign type and stays as it is
+--   RESET, RELEASE, RENEW  of each key 1: it existed, 0: it did not, -1: it has a foreign type and is unchanged
 --   on loaded states  used and second integer of each limit, as seen before it is charged and after what the op gave
 --            back; with a record 0, or 1 (these are the states of the first admission) or 2 (it was admitted under
 --            other policies: these are the states of now), when, and how many units each limit was charged then (REFUND:
 --            gave back), RESERVE: the low and the high half of the first one's id and its ms; without an admission 0;
---            SETTLE: 0 it was held, 1 it is settled already, 2 it has ended, 3 nobody can know any more, and the
---            most that any limit gave back; REFUND: what each limit gave back; of a check: a wait of each log
---   used -1  the key holds a foreign type: nothing is done by who asks for it
+--            SETTLE: 0 it was held, 1 it was settled before, 2 it has ended, 3 this is no longer known; and the
+--            largest number that a limit gave back; REFUND: what each limit gave back; of a check: a wait of each log
+--   used -1  the key holds a foreign type: the ops on it do nothing
 --   then now in us | malformed values met, which count as fresh | nonce
---   a script that begins too late says -2, now, nonce
+--   a script that begins too late returns -2, now, nonce
 --
 -- The fragments of an algorithm read and set these locals, nothing else:
 --   @prepare   now, now_ms, a, b, c, d -> step, and what is the same for all keys of the limit: edge, base, px (an expiry)
@@ -63,7 +63,7 @@
 -- until it ends>.
 -- The reservations of a policy and key: a ZSET by their ends in ms, <c8 id> <I7 units> <I7 when charged, us>; what was
 -- settled is a tombstone, <c8 id>, for a minute longer. It expires a minute after the last of them. A day is the longest:
--- what seems to end later than one from now keeps neither a tombstone nor the list for longer.
+-- a later end keeps neither a tombstone nor the list for longer than that.
 --
 local K, S, call, try = KEYS, ARGV[1], redis.call, redis.pcall
 local unp, pack, fmt, find, floor, type = struct.unpack, struct.pack, string.format, string.find, math.floor, type
@@ -304,7 +304,7 @@ for _ = 1, n_ops do
                 end
             end
 
-            -- who looks at a state that is ahead of the clock lets it be written
+            -- an op that reads a state ahead of the clock has it written
             for j = 1, n_stale > 0 and again ~= 1 and members or 0 do
                 local i = at[j]
                 if stales[i] and not dirty[i] and (again == 0 or logs[i]) then
@@ -428,7 +428,7 @@ for _ = 1, n_ops do
                 end
             end
 
-            -- charge, and say how long what was denied has to wait
+            -- charge, and report how long a denied check has to wait
             for j = 1, members do
                 local i = at[j]
                 local used, charge = useds[i], admitted * costs[j]

@@ -1,7 +1,7 @@
 -- bucket.lua: token bucket = GCRA in exact integers, and with a wait the leaky bucket; C counterpart src/limit/bucket.c,
--- which tells how. a tokens per b us; c the level up to which a check is admitted, d the highest that any may leave.
--- Value: <I7 tat us> <I7 rem> <I6 expiry ms>, 20 bytes; the expiry stands in the value too, so that one SETRANGE does
--- while it is far enough.
+-- which explains it. a tokens per b us; c the level up to which a check is admitted, d the highest that any may leave.
+-- Value: <I7 tat us> <I7 rem> <I6 expiry ms>, 20 bytes. The expiry is in the value too: as long as it is far away, one
+-- SETRANGE is enough.
 --@prepare
 step = b
 base = (d - d % a) / a -- us until the highest level is drained

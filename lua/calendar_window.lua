@@ -1,5 +1,5 @@
--- calendar_window.lua: windows of the calendar; C counterpart src/limit/calendar_window.c, which tells how.
--- limit a; begin b and end c of the host's window, end d of the next one, in ms: this clock says which one it is.
+-- calendar_window.lua: windows of the calendar; C counterpart src/limit/calendar_window.c, which explains it.
+-- limit a; begin b and end c of the host's window, end d of the next one, in ms: the clock of Redis decides between them.
 -- Value: <I5 count> <I6 end ms>, 11 bytes.
 --@prepare
 edge = now_ms < b and b or now_ms < c and c or now_ms < d and d

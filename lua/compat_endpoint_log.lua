@@ -1,4 +1,4 @@
--- compat_endpoint_log.lua: a ZSET of milliseconds, every request recorded, the denied ones too; C counterpart in
+-- compat_endpoint_log.lua: a ZSET of milliseconds; records every request, denied ones too; C counterpart in
 -- src/limit/compat.c. limit a, window b ms (whole seconds). Members are unique, so that two requests in one
 -- millisecond count as two.
 --@prepare

@@ -1,4 +1,4 @@
--- compat_endpoint_window.lua: as compat_first_hit, but the first denied request is counted: the count stops one
+-- compat_endpoint_window.lua: like compat_first_hit, but counts the first denied request: the count stops one
 -- above the limit. C counterpart in src/limit/compat.c.
 --@prepare
 px = fmt('%.0f', b / 1000)

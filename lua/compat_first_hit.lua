@@ -1,6 +1,6 @@
--- compat_first_hit.lua: INCR with an expiry set once, what is denied is not counted; C counterpart in src/limit/compat.c.
--- limit a, window b ms (whole seconds). Key: the base key, a string. The window is the key's life; a key that
--- somebody left without expiry gets one.
+-- compat_first_hit.lua: INCR with an expiry set once; denied checks do not count; C counterpart in src/limit/compat.c.
+-- limit a, window b ms (whole seconds). Key: the base key, a string. The window ends when the key expires; a
+-- key without an expiry gets one.
 --@prepare
 px = fmt('%.0f', b / 1000)
 second, start, since = 0, now_ms + b, 1e300
@@ -15,7 +15,7 @@ elseif value then
     used = not units and -1 or units > 0 and units or 0
     more = call('PTTL', key)
     stale = used >= 0 and more == -1 and count > 0
-    -- the key lives on for the whole last millisecond
+    -- the key lives through the last millisecond of its expiry
     extra = now_ms + (more >= 0 and more ~= b and more + 1 or b)
 end
 --@save

@@ -1,6 +1,6 @@
--- compat_rlaas_fixed.lua: as compat_window_start, but the key names the window's number by the server's seconds,
--- and EXPIRE comes with the first hit. limit a, window b ms (whole seconds). Key: <base>:<seconds / window>. Another key
--- of the batch may be compat_rlaas_sliding's of that whole name, and have become a sorted set since this one was read.
+-- compat_rlaas_fixed.lua: like compat_window_start, but the key has the window's number by the server's seconds,
+-- and the first hit sets EXPIRE. limit a, window b ms (whole seconds). Key: <base>:<seconds / window>. Another key
+-- of the batch may be a compat_rlaas_sliding key of the same name, and may have become a sorted set since this one was read.
 --@prepare
 base = fmt(':%.0f', floor(floor(now / 1000000) / (b / 1000)))
 px = fmt('%.0f', b / 1000)

@@ -1,7 +1,7 @@
--- compat_rlaas_sliding.lua: a ZSET of milliseconds, what is denied is not recorded; C counterpart in
--- src/limit/compat.c. limit a, window b ms. Key: the base key. What has left the window goes first, and a denial sets
--- the TTL of two windows too, as the original's does. Another key of the batch may be compat_rlaas_fixed's of the same
--- name, and have become a string since this one was read.
+-- compat_rlaas_sliding.lua: a ZSET of milliseconds; does not record denied checks; C counterpart in
+-- src/limit/compat.c. limit a, window b ms. Key: the base key. Entries that have left the window are removed first.
+-- A denial also sets the TTL of two windows, like the original. Another key of the batch may be a compat_rlaas_fixed key of
+-- the same name, and may have become a string since this one was read.
 --@prepare
 base = fmt('%.0f', now_ms)
 edge = fmt('%.0f', now_ms - b)

@@ -1,4 +1,4 @@
--- compat_window_start.lua: INCR of a key that names its window's start, every request counted; C counterpart in
+-- compat_window_start.lua: INCR of a key that has its window's start; counts every request; C counterpart in
 -- src/limit/compat.c. limit a, window b ms. Key: <base>:<start ms>, a string, TTL window + 1 s, set by the first INCR.
 --@prepare
 base = fmt(':%.0f', floor(now_ms / b) * b)

@@ -1,5 +1,5 @@
--- concurrency.lua: a lease for every slot taken; C counterpart src/limit/concurrency.c, which tells why ended leases stay.
--- limit a, slot_ttl b ms. Value: ZSET of slot id -> lease end in ms. `slot` is the id that save takes: only ACQUIRE
+-- concurrency.lua: a lease for every taken slot; C counterpart src/limit/concurrency.c, which explains why ended leases stay.
+-- limit a, slot_ttl b ms. Value: ZSET of slot id -> lease end in ms. `slot` is the id that save stores: only ACQUIRE
 -- charges such a key.
 --@prepare
 edge = now_ms + b

@@ -1,4 +1,4 @@
--- first_hit.lua: a window that starts with the first unit charged; C counterpart src/limit/first_hit.c.
+-- first_hit.lua: a window that starts with the first charged unit; C counterpart src/limit/first_hit.c.
 -- limit a, window b ms, d 1 = denials count. Value: <I4 count> <I6 end ms>, 10 bytes.
 --@prepare
 edge = now_ms + b

@@ -1,6 +1,6 @@
 -- fixed_window.lua: windows aligned to the epoch; C counterpart src/limit/fixed_window.c.
 -- limit a, window b ms, c 0 or b - phase, d 1 = denials count. Value: the decimal integer
--- (window number mod 2^16) * 2^36 + count, so that one INCRBY both counts and tells the window: expiry alone
+-- (window number mod 2^16) * 2^36 + count, so that one INCRBY counts and returns the window: an expiry alone
 -- cannot end a window to the millisecond.
 --@prepare
 edge = floor((now_ms + c) / b)

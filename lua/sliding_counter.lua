@@ -1,7 +1,7 @@
--- sliding_counter.lua: two counts in place of a log; C counterpart src/limit/sliding_counter.c, which tells how.
+-- sliding_counter.lua: two counts instead of a log; C counterpart src/limit/sliding_counter.c, which explains it.
 -- limit a, window b ms, c the largest count whose product with b is exact. Value: <I6 window> <I4 previous count>
--- <I4 count>, 14 bytes. The window says which expiry was set, so that one SETRANGE of the count does while it is the
--- present one.
+-- <I4 count>, 14 bytes. The window shows which expiry was set: as long as it is the present window, one
+-- SETRANGE of the count is enough.
 --@prepare
 edge = floor(now_ms / b)
 base = (edge + 1) * b - now_ms

@@ -1,4 +1,4 @@
--- sliding_log.lua: the time of every unit admitted; C counterpart src/limit/sliding_log.c, which tells why expired
+-- sliding_log.lua: the time of every admitted unit; C counterpart src/limit/sliding_log.c, which explains why expired
 -- times may stay. limit a, window b us, d 1 = denials count. Value: LIST of us, oldest first, the newest a of them.
 --@prepare
 edge = now - b -- times up to here have expired
@@ -22,7 +22,7 @@ elseif len > 0 then
         if extra <= edge then
             more = len
         elseif (tonumber(call('LINDEX', key, '0')) or 0) <= edge then
-            -- the first that counts lies above low and at or below high
+            -- the first time that counts is above low and at or below high
             local low, high = 0, 1
             while high < len - 1 and (tonumber(call('LINDEX', key, fmt('%d', high))) or 0) <= edge do
                 low, high = high, high * 2

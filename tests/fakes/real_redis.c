@@ -26,6 +26,14 @@ bool real_redis_is_installed(void)
     return system("command -v redis-server > /dev/null") == 0;
 }
 
+bool real_redis_is_missing(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    if (real_redis_is_installed()) return false;
+    puts("skipped: redis-server is not installed");
+    return true;
+}
+
 static uint16_t free_port(void)
 {
     int fd = socket(AF_INET, SOCK_STREAM, 0);

@@ -20,6 +20,9 @@ struct real_redis {
 
 bool real_redis_is_installed(void);
 
+/* For a main() that has nothing to test without a server: says so where there is none. Ignores SIGPIPE. */
+bool real_redis_is_missing(void);
+
 /* Make the folder and the address; nothing runs yet. */
 void real_redis_init(struct real_redis *redis, bool over_tcp);
 /* Run it with further arguments ("--maxclients", "1", NULL); returns once it answers. Fails the test where it does

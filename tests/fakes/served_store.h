@@ -12,6 +12,7 @@ extern struct real_redis redis; /* the present test's, once it is started */
 /* For cmocka. */
 int served_store_setup(void **state);
 int served_store_teardown(void **state);
+#define SERVED_STORE_TEST(function) cmocka_unit_test_setup_teardown(function, served_store_setup, served_store_teardown)
 
 /* The server on a Unix socket, with further arguments (NULL = none); nothing connects yet. */
 void served_store_start(const char *const *args);

@@ -306,31 +306,25 @@ static void a_busy_server_is_a_store_error_and_the_connection_stays(void **state
     assert_int_equal(counters.redis_disconnects, 0);
 }
 
-#define TEST(function) cmocka_unit_test_setup_teardown(function, served_store_setup, served_store_teardown)
-
 int main(void)
 {
-    signal(SIGPIPE, SIG_IGN);
-    if (!real_redis_is_installed()) {
-        puts("skipped: redis-server is not installed");
-        return 0;
-    }
+    if (real_redis_is_missing()) return 0;
     const struct CMUnitTest tests[] = {
-        TEST(a_server_killed_under_load_loses_each_op_once),
-        TEST(a_stopped_server_ends_ops_and_no_late_reply_is_taken_for_another),
-        TEST(a_flushed_script_is_loaded_again_and_nothing_counted_twice),
-        TEST(rights_taken_away_are_store_errors_until_they_are_back),
-        TEST(a_user_without_evalsha_is_told_and_retried_slowly),
-        TEST(a_command_the_script_may_not_use_is_told),
-        TEST(a_changed_password_is_used_after_a_reload),
-        TEST(a_reload_moves_to_another_server_without_losing_a_check),
-        TEST(a_move_to_nowhere_ends_what_waited_for_it),
-        TEST(a_server_lost_while_moving_away_from_it_is_no_loss_for_what_was_held),
-        TEST(closing_while_moving_is_fine),
-        TEST(a_key_of_a_foreign_type_hurts_nobody_else),
-        TEST(a_full_server_is_a_store_error_and_the_connection_stays),
-        TEST(a_server_that_became_a_replica_is_left),
-        TEST(a_busy_server_is_a_store_error_and_the_connection_stays),
+        SERVED_STORE_TEST(a_server_killed_under_load_loses_each_op_once),
+        SERVED_STORE_TEST(a_stopped_server_ends_ops_and_no_late_reply_is_taken_for_another),
+        SERVED_STORE_TEST(a_flushed_script_is_loaded_again_and_nothing_counted_twice),
+        SERVED_STORE_TEST(rights_taken_away_are_store_errors_until_they_are_back),
+        SERVED_STORE_TEST(a_user_without_evalsha_is_told_and_retried_slowly),
+        SERVED_STORE_TEST(a_command_the_script_may_not_use_is_told),
+        SERVED_STORE_TEST(a_changed_password_is_used_after_a_reload),
+        SERVED_STORE_TEST(a_reload_moves_to_another_server_without_losing_a_check),
+        SERVED_STORE_TEST(a_move_to_nowhere_ends_what_waited_for_it),
+        SERVED_STORE_TEST(a_server_lost_while_moving_away_from_it_is_no_loss_for_what_was_held),
+        SERVED_STORE_TEST(closing_while_moving_is_fine),
+        SERVED_STORE_TEST(a_key_of_a_foreign_type_hurts_nobody_else),
+        SERVED_STORE_TEST(a_full_server_is_a_store_error_and_the_connection_stays),
+        SERVED_STORE_TEST(a_server_that_became_a_replica_is_left),
+        SERVED_STORE_TEST(a_busy_server_is_a_store_error_and_the_connection_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -334,35 +334,29 @@ static void closing_right_after_opening_is_fine(void **state)
     store_world_until(store_is_closed);
 }
 
-#define TEST(function) cmocka_unit_test_setup_teardown(function, served_store_setup, served_store_teardown)
-
 int main(void)
 {
-    signal(SIGPIPE, SIG_IGN);
-    if (!real_redis_is_installed()) {
-        puts("skipped: redis-server is not installed");
-        return 0;
-    }
+    if (real_redis_is_missing()) return 0;
     const struct CMUnitTest tests[] = {
-        TEST(a_limit_is_counted_down_and_then_denies),
-        TEST(a_peek_charges_nothing_and_a_reset_forgets),
-        TEST(a_tick_is_one_call),
-        TEST(checks_and_what_gives_back_are_one_call),
-        TEST(equal_checks_of_a_tick_are_merged),
-        TEST(checks_allocate_nothing_once_warm),
-        TEST(a_thousand_calls_at_once_are_all_answered),
-        TEST(an_answer_may_lead_to_the_next_question),
-        TEST(the_first_attempt_is_told_once),
-        TEST(the_first_attempt_is_told_when_it_failed),
-        TEST(the_rights_in_the_manual_are_enough),
-        TEST(beyond_max_inflight_is_overload),
-        TEST(beyond_max_output_is_overload),
-        TEST(short_memory_is_overload_and_nothing_worse),
-        TEST(a_store_that_memory_does_not_suffice_for_is_not_made),
-        TEST(closing_ends_what_was_gathered_and_what_is_in_flight),
-        TEST(closing_from_within_an_answer_is_fine),
-        TEST(closing_from_within_a_loss_is_fine),
-        TEST(closing_right_after_opening_is_fine),
+        SERVED_STORE_TEST(a_limit_is_counted_down_and_then_denies),
+        SERVED_STORE_TEST(a_peek_charges_nothing_and_a_reset_forgets),
+        SERVED_STORE_TEST(a_tick_is_one_call),
+        SERVED_STORE_TEST(checks_and_what_gives_back_are_one_call),
+        SERVED_STORE_TEST(equal_checks_of_a_tick_are_merged),
+        SERVED_STORE_TEST(checks_allocate_nothing_once_warm),
+        SERVED_STORE_TEST(a_thousand_calls_at_once_are_all_answered),
+        SERVED_STORE_TEST(an_answer_may_lead_to_the_next_question),
+        SERVED_STORE_TEST(the_first_attempt_is_told_once),
+        SERVED_STORE_TEST(the_first_attempt_is_told_when_it_failed),
+        SERVED_STORE_TEST(the_rights_in_the_manual_are_enough),
+        SERVED_STORE_TEST(beyond_max_inflight_is_overload),
+        SERVED_STORE_TEST(beyond_max_output_is_overload),
+        SERVED_STORE_TEST(short_memory_is_overload_and_nothing_worse),
+        SERVED_STORE_TEST(a_store_that_memory_does_not_suffice_for_is_not_made),
+        SERVED_STORE_TEST(closing_ends_what_was_gathered_and_what_is_in_flight),
+        SERVED_STORE_TEST(closing_from_within_an_answer_is_fine),
+        SERVED_STORE_TEST(closing_from_within_a_loss_is_fine),
+        SERVED_STORE_TEST(closing_right_after_opening_is_fine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -261,24 +261,18 @@ static void a_batch_begun_too_late_is_dropped_once_its_deadline_is_over(void **s
     fake_redis_close(&fake);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, served_store_setup, served_store_teardown)
-
 int main(void)
 {
-    signal(SIGPIPE, SIG_IGN);
-    if (!real_redis_is_installed()) {
-        puts("skipped: redis-server is not installed");
-        return 0;
-    }
+    if (real_redis_is_missing()) return 0;
     const struct CMUnitTest tests[] = {
-        TEST(one_party_cannot_take_every_place_on_the_wire),
-        TEST(the_window_bounds_what_is_on_the_wire),
-        TEST(while_redis_is_slow_only_one_batch_is_before_it),
-        TEST(a_redis_that_falls_behind_has_less_before_it_until_it_is_fast_again),
-        TEST(what_waited_beyond_its_deadline_is_never_sent),
-        TEST(what_waits_can_be_taken_back_and_what_is_sent_cannot),
-        TEST(a_lost_connection_ends_what_waits_as_not_sent),
-        TEST(one_policy_without_a_right_is_not_everybodys_outage),
+        SERVED_STORE_TEST(one_party_cannot_take_every_place_on_the_wire),
+        SERVED_STORE_TEST(the_window_bounds_what_is_on_the_wire),
+        SERVED_STORE_TEST(while_redis_is_slow_only_one_batch_is_before_it),
+        SERVED_STORE_TEST(a_redis_that_falls_behind_has_less_before_it_until_it_is_fast_again),
+        SERVED_STORE_TEST(what_waited_beyond_its_deadline_is_never_sent),
+        SERVED_STORE_TEST(what_waits_can_be_taken_back_and_what_is_sent_cannot),
+        SERVED_STORE_TEST(a_lost_connection_ends_what_waits_as_not_sent),
+        SERVED_STORE_TEST(one_policy_without_a_right_is_not_everybodys_outage),
         cmocka_unit_test_setup_teardown(a_batch_that_was_begun_too_late_is_sent_again_with_the_new_time,
                                         store_world_setup, store_world_teardown),
         cmocka_unit_test_setup_teardown(a_batch_begun_too_late_is_dropped_once_its_deadline_is_over, store_world_setup,

@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/counters.h"
 #include "base/hash.h"
-#include "limit/policy.h"
+#include "policy/policy.h"
 
 enum { GROUP_BITS = 10, HASH_BITS = 64 };
 _Static_assert(DENY_CACHE_GROUPS == 1 << GROUP_BITS, "one for each value of these bits of a hash");

@@ -20,7 +20,7 @@
 #include "base/check.h"
 #include "base/counters.h"
 #include "base/log_key.h"
-#include "limit/policy.h"
+#include "policy/policy.h"
 #include "store/deny_cache.h"
 #include "store/op_queue.h"
 #include "store/redis_flights.h"

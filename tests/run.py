@@ -219,8 +219,7 @@ def everything():
         build("clang"),
         together(*lanes("integration tests", "asan", DAEMON_TESTS, "-m", "not release"),
                  in_the_background(pytest("script and model tests", "asan", SCRIPT_TESTS))),
-        pytest("integration tests", "release", DAEMON_TESTS, "-m", "smoke or release"),
-        lint(),
+        together(pytest("integration tests", "release", DAEMON_TESTS, "-m", "smoke or release"), in_the_background(lint())),
         *fuzzing(SHORT_FUZZ_SECONDS),
     ]
 

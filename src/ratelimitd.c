@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "base/counters.h"
 #include "base/log.h"
 #include "base/log_key.h"
 #include "daemon/daemon.h"
@@ -24,8 +23,12 @@
 #include "daemon/reload.h"
 #include "daemon/status.h"
 #include "daemon/stop.h"
+#include "engine/engine_counters.h"
 #include "engine/failure.h"
+#include "server/server_counters.h"
 #include "server/service.h"
+#include "store/memory_counters.h"
+#include "store/redis_counters.h"
 
 enum {
     FIRST_ATTEMPT_MS = 200, /* how long READY waits for the first connection to Redis */
@@ -173,8 +176,8 @@ static struct failure_view view_failures(const struct daemon *daemon)
         .last_us = failure->last_us,
         .decided_us = failure->decided_us,
         .n_close = failure->n_close,
-        .n = {counters.failure_store_error, counters.failure_deadline, counters.failure_overload,
-              counters.failure_down},
+        .n = {engine_counters.failure_store_error, engine_counters.failure_deadline, engine_counters.failure_overload,
+              engine_counters.failure_down},
         .status = redis_store_status(daemon->redis),
         .is_ready = redis_store_ready(daemon->redis),
         .policies = engine_policies(daemon->engine),
@@ -246,6 +249,15 @@ static void on_first_attempt_timeout(uv_timer_t *timer)
 }
 
 /* Start */
+
+/* In the order that `stats` shows. */
+static void register_counters(void)
+{
+    struct counter_group *const groups[] = {&log_counter_group,    &server_counter_group, &inline_counter_group,
+                                            &engine_counter_group, &slots_counter_group,  &memory_counter_group,
+                                            &redis_counter_group,  &reload_counter_group};
+    for (size_t i = 0; i < N_OF(groups); i++) counters_register(groups[i]);
+}
 
 /* 0, or -1 without memory. */
 static int make_store(struct daemon *daemon)
@@ -404,6 +416,7 @@ int main(int argc, char **argv)
     struct daemon daemon = {.gate.listener = {.fd = -1, .lock_fd = -1}};
     process_open_standard_descriptors();
     log_open();
+    register_counters();
     service_init();
     daemon.random_seed = process_set_up();
     int status = arguments_read(argc, argv, &daemon.arguments);

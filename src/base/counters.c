@@ -1,13 +1,24 @@
 #include "base/counters.h"
 
-struct counters counters;
+static struct counter_group *first;
+static struct counter_group **end = &first;
 
-const struct counter_info counter_table[] = {
-#define COUNTER(name, help) {#name, offsetof(struct counters, name)},
-#define GAUGE(name, help)   {#name, offsetof(struct counters, name)},
-#include "base/counters.def"
-#undef COUNTER
-#undef GAUGE
-};
+void counters_register(struct counter_group *group)
+{
+    if (group->is_registered) return;
+    group->is_registered = true;
+    *end = group;
+    end = &group->next;
+}
 
-const size_t n_counters = sizeof counter_table / sizeof counter_table[0];
+const struct counter_group *counters_first(void)
+{
+    return first;
+}
+
+size_t counters_n(void)
+{
+    size_t n = 0;
+    for (const struct counter_group *group = first; group != NULL; group = group->next) n += group->n;
+    return n;
+}

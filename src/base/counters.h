@@ -1,36 +1,51 @@
 /*
- * counters.h: every counter and gauge, listed once in counters.def.
+ * counters.h: what modules count, by name, for `stats`.
  *
- * The daemon is one thread, so a counter is a plain integer: `counters.checks++`. `stats` walks the same list,
- * and the drift test holds PROTOCOL.md against it.
+ * The daemon is one thread, so a counter is a plain integer: `engine_counters.checks++`. Each module lists its own,
+ *
+ *     #define NAME_COUNTERS(COUNTER, GAUGE)  COUNTER(name, "help") GAUGE(name, "help") ...
+ *
+ * where a COUNTER only rises and a GAUGE is a present value; declares them in a header with COUNTERS_DECLARE, and
+ * defines them once with COUNTERS_DEFINE. Who wires the modules together registers their groups, in the order of
+ * `stats`. The drift test holds PROTOCOL.md against the lists.
  */
 #ifndef RL_BASE_COUNTERS_H
 #define RL_BASE_COUNTERS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-struct counters {
-#define COUNTER(name, help) uint64_t name; /* help */
-#define GAUGE(name, help)   uint64_t name;
-#include "base/counters.def"
-#undef COUNTER
-#undef GAUGE
+struct counter_group {
+    const char *const *names; /* as `stats` shows them, e.g. "checks" */
+    uint64_t *values;         /* of the same order */
+    size_t n;
+    struct counter_group *next; /* registered behind this one */
+    bool is_registered;
 };
 
-extern struct counters counters;
+#define COUNTERS_FIELD_(name, help) uint64_t name; /* help */
+#define COUNTERS_NAME_(name, help)  #name,
 
-struct counter_info {
-    const char *name; /* as `stats` shows it, e.g. "checks" */
-    size_t offset;    /* into struct counters */
-};
+/* struct NAME_counters, of which there is one, and its group. */
+#define COUNTERS_DECLARE(name, LIST)                                                                                   \
+    struct name##_counters {                                                                                           \
+        LIST(COUNTERS_FIELD_, COUNTERS_FIELD_)                                                                         \
+    };                                                                                                                 \
+    extern struct name##_counters name##_counters;                                                                     \
+    extern struct counter_group name##_counter_group
 
-extern const struct counter_info counter_table[];
-extern const size_t n_counters;
+#define COUNTERS_DEFINE(name, LIST)                                                                                    \
+    struct name##_counters name##_counters;                                                                            \
+    static const char *const name##_counter_names[] = {LIST(COUNTERS_NAME_, COUNTERS_NAME_)};                          \
+    struct counter_group name##_counter_group = {                                                                      \
+        .names = name##_counter_names,                                                                                 \
+        .values = (uint64_t *)(void *)&name##_counters,                                                                \
+        .n = sizeof name##_counter_names / sizeof name##_counter_names[0],                                             \
+    }
 
-static inline uint64_t counter_value(const struct counter_info *info)
-{
-    return *(const uint64_t *)(const void *)((const char *)&counters + info->offset);
-}
+void counters_register(struct counter_group *group); /* behind the others; twice is fine */
+const struct counter_group *counters_first(void);    /* NULL where none is registered */
+size_t counters_n(void);                             /* of all groups */
 
 #endif

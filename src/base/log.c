@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/counters.h"
+COUNTERS_DEFINE(log, LOG_COUNTERS);
 
 enum { LINE_MAX_BYTES = 1024, SECOND_US = 1000000 };
 
@@ -101,7 +101,7 @@ emit(enum log_level level, const char *format, va_list args, uint64_t n_held)
 
     if (log_report_dropped() && write_now(line, at)) return;
     n_dropped++;
-    counters.log_lines_dropped++;
+    log_counters.log_lines_dropped++;
 }
 
 void log_line(enum log_level level, const char *format, ...)

@@ -16,6 +16,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/counters.h"
+
+#define LOG_COUNTERS(COUNTER, GAUGE) COUNTER(log_lines_dropped, "log lines lost because standard error was blocked")
+
+COUNTERS_DECLARE(log, LOG_COUNTERS);
+
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
 struct log_site {

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/counters.h"
 #include "base/log.h"
 #include "daemon/failure_watch.h"
+#include "store/redis_counters.h"
 
 enum { LOG_REPLY_MAX = 256 };
 
@@ -24,9 +24,12 @@ static void log_events(struct redis_watch *watch, const struct redis_store *redi
         const uint64_t *counter;
         const char *name;
     } events[REDIS_EVENTS] = {
-        {&counters.redis_connects, "attempts to connect"},   {&counters.redis_connect_failures, "failed attempts"},
-        {&counters.redis_disconnects, "connections lost"},   {&counters.redis_stalls, "connections without a reply"},
-        {&counters.redis_script_loads, "loads of a script"}, {&counters.redis_errors, "error replies"},
+        {&redis_counters.redis_connects, "attempts to connect"},
+        {&redis_counters.redis_connect_failures, "failed attempts"},
+        {&redis_counters.redis_disconnects, "connections lost"},
+        {&redis_counters.redis_stalls, "connections without a reply"},
+        {&redis_counters.redis_script_loads, "loads of a script"},
+        {&redis_counters.redis_errors, "error replies"},
     };
     char text[256] = "", reply[LOG_REPLY_MAX];
     size_t at = 0;

@@ -4,13 +4,14 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
-#include "base/counters.h"
 #include "base/log.h"
 #include "base/log_key.h"
 #include "daemon/daemon.h"
 #include "daemon/options.h"
 #include "daemon/process.h"
 #include "daemon/status.h"
+
+COUNTERS_DEFINE(reload, RELOAD_COUNTERS);
 
 enum { RELOAD_FAULTS_SHOWN = 20, TRIM_BYTES = 16 << 20 };
 
@@ -172,13 +173,13 @@ static void finish(struct daemon *daemon)
     struct config *next = reload->next;
     log_faults(file, &reload->faults);
     if (next == NULL) {
-        counters.reload_failures++;
+        reload_counters.reload_failures++;
         log_error("reload: %s is not correct; the configuration stays as it was", file);
         return;
     }
     reload->next = NULL;
     apply(daemon, next);
-    counters.reloads++;
+    reload_counters.reloads++;
     log_info("reload: %s read again, %zu policies", file, next->policies->n);
 }
 

@@ -22,8 +22,15 @@
 
 #include <uv.h>
 
+#include "base/counters.h"
 #include "base/list.h"
 #include "config/config.h"
+
+#define RELOAD_COUNTERS(COUNTER, GAUGE)                                                                                \
+    COUNTER(reloads, "configuration reloads that took effect")                                                         \
+    COUNTER(reload_failures, "configuration reloads refused because of an error")
+
+COUNTERS_DECLARE(reload, RELOAD_COUNTERS);
 
 struct daemon;
 

@@ -1,8 +1,8 @@
 #include "engine/candidate.h"
 
 #include "base/check.h"
-#include "base/counters.h"
 #include "engine/engine.h"
+#include "engine/engine_counters.h"
 
 void candidates_init(struct candidates *candidates, struct check_pool *pool, struct store *store,
                      void (*on_returned)(struct candidates *candidates))
@@ -54,7 +54,7 @@ struct check *candidates_prepare(struct candidates *candidates, struct check *ch
         if (part->policy->candidate == NULL || part->cost == 0) continue;
         struct check *trial = new_trial(candidates, check, part);
         if (trial == NULL) {
-            counters.candidate_skipped++;
+            engine_counters.candidate_skipped++;
             continue;
         }
         trial->next = prepared;
@@ -81,10 +81,10 @@ static void end_if_over(struct check *trial)
     if (trial->state != CHECK_ANSWERED || trial->tries != NULL) return;
     if (trial->verdict == VERDICT_ALLOWED && trial->enforced == VERDICT_DENIED) {
         counts->candidate_only_allowed++;
-        counters.candidate_only_allowed++;
+        engine_counters.candidate_only_allowed++;
     } else if (trial->verdict == VERDICT_DENIED && trial->enforced == VERDICT_ALLOWED) {
         counts->candidate_only_denied++;
-        counters.candidate_only_denied++;
+        engine_counters.candidate_only_denied++;
     }
     check_pool_return(candidates->pool, trial);
     candidates->n--;
@@ -100,13 +100,13 @@ static void judge(struct check *trial, enum trial_verdict verdict)
     switch (verdict) {
     case VERDICT_ALLOWED:
         counts->candidate_allowed++;
-        counters.candidate_allowed++;
+        engine_counters.candidate_allowed++;
         break;
     case VERDICT_DENIED:
         counts->candidate_denied++;
-        counters.candidate_denied++;
+        engine_counters.candidate_denied++;
         break;
-    case VERDICT_NONE: counters.candidate_skipped++; break;
+    case VERDICT_NONE: engine_counters.candidate_skipped++; break;
     }
     end_if_over(trial);
 }

@@ -7,8 +7,8 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
-#include "base/counters.h"
 #include "base/exact.h"
+#include "engine/engine_counters.h"
 #include "engine/slots.h"
 
 enum {
@@ -389,7 +389,7 @@ static bool answer_by_policy(const struct check *check, struct part *part, enum 
     if (check->op.kind == OP_RESET) return !check_owns_state(check);
     if (check->only != NULL) zero = check->only->limit == 0 ? check->only : NULL;
     if (zero == NULL && !policy->unlimited) return false;
-    counters.decided_unlimited++;
+    engine_counters.decided_unlimited++;
     if (policy->unlimited) return true; /* check_answer_unlimited() says what */
 
     bool allowed = part->cost == 0 || check->op.kind == OP_REFUND; /* there is nothing to give back */

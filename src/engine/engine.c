@@ -2,12 +2,14 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
-#include "base/counters.h"
 #include "base/exact.h"
 #include "base/hash.h"
 #include "engine/candidate.h"
+#include "engine/engine_counters.h"
 #include "engine/failure.h"
 #include "engine/reservations.h"
+
+COUNTERS_DEFINE(engine, ENGINE_COUNTERS);
 
 enum {
     EXPIRED_PER_TICK = 256,
@@ -42,7 +44,7 @@ static void maybe_closed(struct engine *engine)
     if (!engine->store_closed || engine->pool.n_out > 0 || engine->slots.n > 0) return;
     void (*on_closed)(void *arg) = engine->on_closed;
     void *arg = engine->on_closed_arg;
-    counters.inflight = 0;
+    engine_counters.inflight = 0;
     slots_fini(&engine->slots);
     failure_fini(&engine->failure);
     reservations_fini(&engine->reservations);
@@ -90,7 +92,7 @@ static size_t n_inflight(const struct engine *engine)
 
 void engine_update_gauges(const struct engine *engine)
 {
-    counters.inflight = n_inflight(engine);
+    engine_counters.inflight = n_inflight(engine);
 }
 
 bool engine_is_full(const struct engine *engine)
@@ -102,7 +104,7 @@ struct check *engine_check_new(struct engine *engine)
 {
     struct check *check = engine_is_full(engine) || engine->closing ? NULL : check_pool_take(&engine->pool);
     if (check == NULL) {
-        counters.overloaded++;
+        engine_counters.overloaded++;
         return NULL;
     }
     check->engine = engine;
@@ -157,9 +159,9 @@ static void count_decided(const struct check *check)
         struct policy_counts *counts = part->policy->counts;
         *(allowed ? &counts->allowed : &counts->denied) += 1;
         counts->shadow_denied += part->decision.shadow_denied;
-        counters.shadow_denied += part->decision.shadow_denied;
+        engine_counters.shadow_denied += part->decision.shadow_denied;
     }
-    *(allowed ? &counters.allowed : &counters.denied) += check->n_parts;
+    *(allowed ? &engine_counters.allowed : &engine_counters.denied) += check->n_parts;
 }
 
 /* A check_all has no part in shadow. */
@@ -234,12 +236,12 @@ static void note_reservation(const struct check *check)
     struct engine *engine = check->engine;
     const struct op_hold *hold = &check->hold;
     if (check->op.kind == OP_SETTLE) {
-        counters.reservations_settled += !hold->ended;
+        engine_counters.reservations_settled += !hold->ended;
         reservations_forget(&engine->reservations, hold->id);
     } else if (check->op.kind == OP_RESERVE && hold->held && !hold->is_known) {
-        counters.reservations_made++;
+        engine_counters.reservations_made++;
         if (engine->clock->manual) return; /* no timer knows when the limits' now is moved */
-        if (!start_timer(check, engine->clock->mono_us)) counters.reservations_untimed++;
+        if (!start_timer(check, engine->clock->mono_us)) engine_counters.reservations_untimed++;
     }
 }
 
@@ -351,7 +353,7 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
     if (check->slot != NULL) note_slot(check, outcome);
 
     bool is_reply = outcome == OP_DECIDED || outcome == OP_STORE_ERROR;
-    if (check->state == CHECK_ANSWERED || check->state == CHECK_OVER) counters.late_replies += is_reply;
+    if (check->state == CHECK_ANSWERED || check->state == CHECK_OVER) engine_counters.late_replies += is_reply;
     if (check->state == CHECK_OVER || check->state == CHECK_LEFT) {
         check->engine->n_orphans--;
         give_back(check);
@@ -454,7 +456,7 @@ void engine_submit(struct engine *engine, struct check *check)
     CHECK(check->engine == engine && check->state == CHECK_NEW && check->done != NULL);
     check->state = CHECK_WAITING;
     engine->n_more_parts += check->n_parts - 1U;
-    if (op_is_check(check->op.kind)) counters.checks += check->n_parts;
+    if (op_is_check(check->op.kind)) engine_counters.checks += check->n_parts;
 
     if (check->is_special || check->op.kind == OP_RELEASE || engine->closing)
         submit_special(engine, check);
@@ -465,7 +467,7 @@ void engine_submit(struct engine *engine, struct check *check)
 int engine_acquires(struct engine *engine, struct check *check, struct slot_owner *owner)
 {
     check->slot = slots_new(&engine->slots, check, owner);
-    counters.overloaded += check->slot == NULL;
+    engine_counters.overloaded += check->slot == NULL;
     if (check->slot == NULL) return -1;
     check->op.slot = check->slot->id;
     check->request_id = (struct slice){NULL, 0}; /* the slot has it */

@@ -1,6 +1,6 @@
 #include "engine/failure.h"
 
-#include "base/counters.h"
+#include "engine/engine_counters.h"
 
 enum {
     DENY_RETRY_MS = 1000,
@@ -29,10 +29,10 @@ void failure_set_local_max_keys(struct failure *failure, uint64_t max_keys)
 static void count(enum reason reason)
 {
     switch (reason) {
-    case REASON_DEADLINE: counters.failure_deadline++; break;
-    case REASON_OVERLOAD: counters.failure_overload++; break;
-    case REASON_STORE_ERROR: counters.failure_store_error++; break;
-    default: counters.failure_down++; break;
+    case REASON_DEADLINE: engine_counters.failure_deadline++; break;
+    case REASON_OVERLOAD: engine_counters.failure_overload++; break;
+    case REASON_STORE_ERROR: engine_counters.failure_store_error++; break;
+    default: engine_counters.failure_down++; break;
     }
 }
 
@@ -51,7 +51,7 @@ static void answer_error(struct check *check, enum reason reason)
         [REASON_STORE_ERROR] = {.sent = "the store answered with an error, or a key holds a value of another type"},
     };
     const char *sent = messages[reason].sent, *unsent = messages[reason].unsent;
-    counters.failure_error++;
+    engine_counters.failure_error++;
     check->error = ERROR_STORE_UNAVAILABLE;
     check->error_message = sent != NULL && (check->op.sent || unsent == NULL) ? sent : unsent;
 }
@@ -111,11 +111,11 @@ static int decide_locally(struct failure *failure, struct check *check)
 static void answer_local(struct failure *failure, struct check *check, enum reason reason)
 {
     if (decide_locally(failure, check) == 0) {
-        counters.failure_local++;
+        engine_counters.failure_local++;
         for (uint16_t i = 0; i < check->n_parts; i++) check->parts[i].decision.reason = reason;
         return;
     }
-    counters.overloaded++;
+    engine_counters.overloaded++;
     if (check->parts->policy->shadow) {
         answer_fixed(check, SOURCE_ALLOW, reason);
         return;
@@ -154,11 +154,11 @@ void failure_answer(struct failure *failure, struct check *check, enum reason re
     count(reason);
     switch (on_failure_of(check)) {
     case ON_FAILURE_ALLOW:
-        counters.failure_allow++;
+        engine_counters.failure_allow++;
         answer_fixed(check, SOURCE_ALLOW, reason);
         break;
     case ON_FAILURE_DENY:
-        counters.failure_deny++;
+        engine_counters.failure_deny++;
         answer_fixed(check, SOURCE_DENY, reason);
         break;
     case ON_FAILURE_LOCAL: answer_local(failure, check, reason); break;

@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
-#include "base/counters.h"
+#include "engine/engine_counters.h"
 #include "store/store.h"
 
 /* The store rounds its time down to milliseconds. */
@@ -26,7 +26,7 @@ static void take_out(struct reservations *reservations, struct reservation *rese
 {
     heap_remove(&reservations->ends, &reservation->node);
     map_remove(&reservations->by_id, &reservation->in_map);
-    counters.reservations = --reservations->n;
+    engine_counters.reservations = --reservations->n;
 }
 
 void reservations_fini(struct reservations *reservations)
@@ -51,7 +51,7 @@ static int put_in(struct reservations *reservations, struct reservation *reserva
     if (reservations->by_id.slots == NULL && map_init(&reservations->by_id, RESERVATIONS_MAX) < 0) return -1;
     if (heap_push(&reservations->ends, &reservation->node, at_us) < 0) return -1;
     map_insert(&reservations->by_id, &reservation->in_map, reservation->id);
-    counters.reservations = ++reservations->n;
+    engine_counters.reservations = ++reservations->n;
     return 0;
 }
 

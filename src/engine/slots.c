@@ -4,12 +4,13 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
-#include "base/counters.h"
 #include "base/hash.h"
 #include "base/random.h"
 #include "engine/check.h"
 #include "engine/failure.h"
 #include "limit/concurrency.h"
+
+COUNTERS_DEFINE(slots, SLOTS_COUNTERS);
 
 enum {
     RETRY_US = 100000, /* between looks whether the store is back */
@@ -276,7 +277,7 @@ static void unhold(struct slot *slot)
     if (slot->is_held) {
         list_remove(&slot->link);
         map_remove(&slot->slots->by_id, &slot->node);
-        counters.slots--;
+        slots_counters.slots--;
     }
     slot->is_held = false;
     slot->in_store |= slot->in_doubt;
@@ -294,7 +295,7 @@ static void unhold(struct slot *slot)
 /* The lease is gone: reset, evicted, or lost with the store's memory. It is not taken again behind others' backs. */
 static void lose(struct slot *slot)
 {
-    counters.slots_lost++;
+    slots_counters.slots_lost++;
     unhold(slot);
 }
 
@@ -416,8 +417,8 @@ void slot_held(struct slot *slot, const struct decision *decision)
     list_push_back(&slot->owner->held, &slot->link);
     list_push_back(&slots->held, &slot->all_link);
     map_insert(&slots->by_id, &slot->node, hash_keyed(slot->id, SLOT_ID_LEN));
-    counters.slots++;
-    counters.slots_acquired++;
+    slots_counters.slots++;
+    slots_counters.slots_acquired++;
     if (slot->in_store) renew_later(slot);
     if (decision->source == SOURCE_LOCAL) renew_local_later(slot);
     if (slot->request != NULL) slot->request->decision = *decision;
@@ -425,7 +426,7 @@ void slot_held(struct slot *slot, const struct decision *decision)
 
 void slot_leave(struct slot *slot)
 {
-    counters.slots_released += slot->is_held;
+    slots_counters.slots_released += slot->is_held;
     unhold(slot);
     slot_settle(slot);
 }
@@ -434,7 +435,7 @@ void slots_end(struct slot_owner *owner)
 {
     for (struct list *it; (it = list_pop_front(&owner->held)) != NULL;) {
         struct slot *slot = LIST_ITEM(it, struct slot, link);
-        counters.slots_ended_by_close++;
+        slots_counters.slots_ended_by_close++;
         unhold(slot);
         slot_settle(slot);
     }

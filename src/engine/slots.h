@@ -21,12 +21,22 @@
 #include <stdint.h>
 
 #include "base/clock.h"
+#include "base/counters.h"
 #include "base/heap.h"
 #include "base/list.h"
 #include "base/map.h"
 #include "engine/deadlines.h"
 #include "policy/policy.h"
 #include "store/store.h"
+
+#define SLOTS_COUNTERS(COUNTER, GAUGE)                                                                                 \
+    COUNTER(slots_acquired, "slots of concurrency limits given out")                                                   \
+    COUNTER(slots_released, "slots given back by release")                                                             \
+    COUNTER(slots_ended_by_close, "slots that ended with the connection that held them")                               \
+    COUNTER(slots_lost, "slots whose lease was gone when it was to be renewed: reset, evicted, or lost by Redis")      \
+    GAUGE(slots, "slots held by connections now")
+
+COUNTERS_DECLARE(slots, SLOTS_COUNTERS);
 
 struct check;
 struct failure;

@@ -6,9 +6,10 @@
 
 #include "base/alloc.h"
 #include "base/buffer.h"
-#include "base/counters.h"
 #include "base/hash.h"
 #include "policy/tree.h"
+
+COUNTERS_DEFINE(inline, INLINE_COUNTERS);
 
 enum {
     FORMS_MAX = 4,        /* of one policy that are known: clients in several languages write it each in its own way */
@@ -66,7 +67,7 @@ static void forget_all(struct inline_policies *policies)
 {
     while (!list_empty(&policies->by_use))
         forget(policies, LIST_ITEM(policies->by_use.next, struct inline_policy, link));
-    counters.inline_policies = 0;
+    inline_counters.inline_policies = 0;
 }
 
 void inline_policies_fini(struct inline_policies *policies)
@@ -147,7 +148,7 @@ static bool make_room(struct inline_policies *policies)
         struct inline_policy *policy = LIST_ITEM(link, struct inline_policy, link);
         if (!is_idle(policy)) continue;
         forget(policies, policy);
-        counters.inline_evicted++;
+        inline_counters.inline_evicted++;
         return true;
     }
     return false;
@@ -169,7 +170,7 @@ static struct inline_policy *keep(struct inline_policies *policies, struct polic
     policy->settings_len = settings.len;
     map_insert(&policies->by_settings, &policy->node, hash_keyed(settings.data, settings.len));
     list_push_back(&policies->by_use, &policy->link);
-    counters.inline_policies = ++policies->n;
+    inline_counters.inline_policies = ++policies->n;
     return policy;
 }
 

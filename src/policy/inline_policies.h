@@ -11,11 +11,18 @@
 #ifndef RL_POLICY_INLINE_POLICIES_H
 #define RL_POLICY_INLINE_POLICIES_H
 
+#include "base/counters.h"
 #include "base/list.h"
 #include "base/map.h"
 #include "base/slice.h"
 #include "policy/policy_read.h"
 #include "proto/error.h"
+
+#define INLINE_COUNTERS(COUNTER, GAUGE)                                                                                \
+    COUNTER(inline_evicted, "inline policies given up for others because inline.max_policies was reached")             \
+    GAUGE(inline_policies, "inline policies kept now")
+
+COUNTERS_DECLARE(inline, INLINE_COUNTERS);
 
 enum { INLINE_BYTES_MAX = 4096 /* of one policy's settings, packed */ };
 

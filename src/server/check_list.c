@@ -1,7 +1,7 @@
 #include "server/check_list.h"
 
 #include "base/alloc.h"
-#include "base/counters.h"
+#include "engine/engine_counters.h"
 #include "server/methods.h"
 #include "server/params.h"
 #include "server/request.h"
@@ -110,7 +110,7 @@ void check_list_maybe_start(struct check_list *list)
         struct request_fault fault;
         struct params params = methods_params(session, &fault);
         params_fail_overloaded(&params);
-        counters.overloaded++;
+        engine_counters.overloaded++;
         refuse(list, &fault);
         return;
     }

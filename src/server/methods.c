@@ -117,8 +117,7 @@ static int run_reset(struct session *session, uint64_t msgid, struct params *par
 static int refuse_refund(const struct params *params, const struct policy *policy, const struct limit *only)
 {
     bool can = only == NULL || limit_ops(only)->refunds;
-    for (uint16_t i = 0; i < policy->n_limits && only == NULL; i++)
-        can &= limit_ops(&policy->limits[i])->refunds;
+    for (uint16_t i = 0; i < policy->n_limits && only == NULL; i++) can &= limit_ops(&policy->limits[i])->refunds;
     if (can) return 0;
     return params_fail(params, ERROR_UNSUPPORTED,
                        "policy: '%s%s%s' has no units to give back one by one; reset forgets a whole key", policy->name,
@@ -409,11 +408,12 @@ static int run_stats(struct session *session, uint64_t msgid, struct params *par
     (void)params;
     engine_update_gauges(session->home->engine);
     struct packer packer = session_answer(session, msgid, &start);
-    pack_map(&packer, (uint32_t)n_counters);
-    for (size_t i = 0; i < n_counters; i++) {
-        pack_text(&packer, counter_table[i].name);
-        pack_uint(&packer, counter_value(&counter_table[i]));
-    }
+    pack_map(&packer, (uint32_t)counters_n());
+    for (const struct counter_group *group = counters_first(); group != NULL; group = group->next)
+        for (size_t i = 0; i < group->n; i++) {
+            pack_text(&packer, group->names[i]);
+            pack_uint(&packer, group->values[i]);
+        }
     session_answered(session, &packer, start);
     return 0;
 }

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
-#include "base/counters.h"
+#include "engine/engine_counters.h"
 #include "server/check_list.h"
 #include "server/explain.h"
 #include "server/params.h"
@@ -52,7 +52,7 @@ struct part *request_add_part(struct request *request, struct check *check)
     struct engine *engine = request->session->home->engine;
     struct part *part = engine_n_available(engine) >= check->n_parts ? check_add_part(check) : NULL;
     if (part == NULL) {
-        counters.overloaded++;
+        engine_counters.overloaded++;
         return NULL;
     }
     part->place = request->n++;

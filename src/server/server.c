@@ -11,10 +11,12 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
-#include "base/counters.h"
 #include "base/log.h"
+#include "server/server_counters.h"
 #include "server/session.h"
 #include "server/sessions.h"
+
+COUNTERS_DEFINE(server, SERVER_COUNTERS);
 
 enum {
     BACKLOG = 4096,
@@ -97,7 +99,7 @@ void server_set_options(struct server *server, const struct server_options *opti
 static void note_full(struct server *server)
 {
     if (server->counted_pause) return;
-    counters.accept_pauses++;
+    server_counters.accept_pauses++;
     server->counted_pause = true;
     log_sampled(LOG_LEVEL_WARNING, "%zu connections are open, as many as caps.max_connections%s; new ones wait",
                 (size_t)server->sessions.n,

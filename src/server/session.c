@@ -21,12 +21,12 @@
 #include <sys/socket.h>
 
 #include "base/alloc.h"
-#include "base/counters.h"
 #include "base/log.h"
 #include "proto/rpc.h"
 #include "server/check_list.h"
 #include "server/methods.h"
 #include "server/request.h"
+#include "server/server_counters.h"
 
 #define CLIENT_CLOSED "the client closed it"
 
@@ -73,7 +73,7 @@ static void become(struct session *session, enum session_state state)
     session->state = state;
     if (state == SESSION_RUNNABLE) session_wake(session);
     if (state == SESSION_LONG) list_push_back(&session->home->longs, &session->long_link);
-    if (state == SESSION_PAUSED && before != SESSION_PAUSED) counters.read_pauses++;
+    if (state == SESSION_PAUSED && before != SESSION_PAUSED) server_counters.read_pauses++;
 
     if (is_read_in(before) && !is_read_in(state) && state != SESSION_CLOSED) uv_read_stop(stream_of(session));
     if (is_read_in(state) && !is_read_in(before)) start_reading(session);
@@ -91,7 +91,7 @@ static void on_closed(uv_handle_t *handle)
     mem_free(session);
     home->n--;
     clock_update(home->clock); /* the end of the tick may accept another one */
-    counters.connections--;
+    server_counters.connections--;
     home->on_gone(home);
 }
 
@@ -163,7 +163,7 @@ static void close_if_ended(struct session *session)
 /* Where the next message begins cannot be known. What was asked before is answered first. */
 static void lose_framing(struct session *session, enum error_code code, const char *message)
 {
-    counters.connections_closed_broken++;
+    server_counters.connections_closed_broken++;
     session->last_code = code;
     session->final_error = message;
     end(session, message);
@@ -184,7 +184,7 @@ static void on_scan_error(struct session *session, enum scan_error error)
 
 static void on_request(struct session *session, enum rpc_fault fault, const struct rpc_request *request)
 {
-    counters.requests++;
+    server_counters.requests++;
     if (session->home->draining)
         session_error(session, request->msgid, ERROR_SHUTTING_DOWN, "the daemon is stopping; connect again");
     else if (fault == RPC_BAD_METHOD)
@@ -203,7 +203,7 @@ static void on_message(struct session *session, const uint8_t *bytes, size_t len
         lose_framing(session, ERROR_BAD_REQUEST,
                      "a message must be [0, msgid, method, params] with an unsigned msgid, or [2, method, params]");
     else if (request.kind == RPC_NOTIFICATION)
-        counters.notifications++;
+        server_counters.notifications++;
     else
         on_request(session, fault, &request);
 }
@@ -418,7 +418,7 @@ static struct session *session_new(struct sessions *home)
     scanner_init(&session->scanner, home->options.max_frame, (uint8_t)home->options.max_depth);
     list_push_back(&home->all, &session->link);
     home->n++;
-    counters.connections++;
+    server_counters.connections++;
     return session;
 }
 
@@ -433,7 +433,7 @@ int session_accept(struct sessions *home, uv_stream_t *listener)
         session_close(session, uv_strerror(rc));
         return rc;
     }
-    counters.connections_accepted++;
+    server_counters.connections_accepted++;
     log_connection(session, "opened", NULL);
     start_reading(session);
     return 0;

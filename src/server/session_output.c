@@ -11,9 +11,9 @@
  */
 #include "server/session_output.h"
 
-#include "base/counters.h"
 #include "base/log.h"
 #include "proto/rpc.h"
+#include "server/server_counters.h"
 #include "server/session.h"
 
 static uv_stream_t *stream_of(struct session *session)
@@ -144,7 +144,7 @@ void session_error(struct session *session, uint64_t msgid, enum error_code code
 {
     size_t start;
     struct packer packer = begin_message(session, &start);
-    counters.request_errors++;
+    server_counters.request_errors++;
     rpc_pack_error(&packer, msgid, code, message);
     session_answered(session, &packer, start);
 }
@@ -153,7 +153,7 @@ void session_say_final_error(struct session *session)
 {
     size_t start;
     struct packer packer = begin_message(session, &start);
-    counters.request_errors++;
+    server_counters.request_errors++;
     rpc_pack_broken(&packer, session->last_code, session->final_error);
     session->final_error = NULL;
     session_answered(session, &packer, start);
@@ -170,7 +170,7 @@ void session_count_unread(struct session *session)
     home->n_leaving += (n > 0) - (session->n_counted > 0);
     home->n_unread += n - session->n_counted;
     session->n_counted = n;
-    counters.unread_bytes = home->n_unread;
+    server_counters.unread_bytes = home->n_unread;
 }
 
 static void on_written(uv_write_t *write, int status)

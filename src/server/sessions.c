@@ -1,9 +1,9 @@
 #include "server/sessions.h"
 
 #include "base/alloc.h"
-#include "base/counters.h"
 #include "server/check_list.h"
 #include "server/request.h"
+#include "server/server_counters.h"
 #include "server/session.h"
 
 enum {
@@ -87,7 +87,7 @@ static void close_longest_stalled(struct sessions *sessions)
         struct session *session = LIST_ITEM(link, struct session, stall_link);
         if (sessions->n_unread <= sessions->options.max_output_total || looks++ == UNREAD_LOOKS) return;
         if (session->n_counted == 0 || session_stalled_us(session) < UNREAD_GRACE_US) continue;
-        counters.connections_closed_unread++;
+        server_counters.connections_closed_unread++;
         session_close(session, "too much is unread in all (listen.max_output_total), and it took nothing for longest");
     }
 }
@@ -135,7 +135,7 @@ static void sweep_stalled(struct sessions *sessions)
         struct session *session = LIST_ITEM(link, struct session, stall_link);
         if (!session_has_stalled(session)) continue;
         bool lingers = session->state == SESSION_LINGERING;
-        counters.connections_closed_slow += !lingers;
+        server_counters.connections_closed_slow += !lingers;
         session_close(session, lingers ? session->why_ended : "it took no answers for listen.write_stall");
     }
 }
@@ -147,7 +147,7 @@ static void sweep_idle(struct sessions *sessions)
         struct session *session = LIST_ITEM(link, struct session, link);
         if (session->asked_us > since_us) break;
         if (session_is_owed(session) || session->slots.n > 0) continue;
-        counters.connections_closed_idle++;
+        server_counters.connections_closed_idle++;
         session_close(session, "it asked nothing for listen.idle_timeout");
     }
 }

@@ -19,10 +19,10 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
-#include "base/counters.h"
 #include "base/hash.h"
 #include "policy/policy.h"
 #include "store/batch_private.h"
+#include "store/redis_counters.h"
 
 #define HASH_SPREAD UINT64_C(0x9e3779b97f4a7c15) /* 2^64 / golden ratio: neighbours come apart */
 
@@ -390,7 +390,7 @@ static void join(struct batch_item *item, const struct op *op, int64_t count)
 {
     if (count > 0 && item->count > 0) {
         item->count++;
-        counters.redis_merged++;
+        redis_counters.redis_merged++;
     } else if (count > 0 || (item->count == 0 && needs_wait(op->members[0].limit, op->members[0].cost))) {
         item->op = op;
         item->count = count;

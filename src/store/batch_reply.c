@@ -7,9 +7,9 @@
  * follows from it.
  */
 #include "base/check.h"
-#include "base/counters.h"
 #include "base/exact.h"
 #include "store/batch_private.h"
+#include "store/redis_counters.h"
 
 enum {
     N_LAST = 3, /* integers behind the ops' */
@@ -371,7 +371,7 @@ static void count_bad_values(const struct reading *reading, uint64_t n)
 {
     uint64_t n_keys = reading->batch->n_keys + reading->batch->n_owns;
     for (uint32_t i = 0; i < reading->batch->n_keys && n < n_keys; i++) n += reading->is_foreign[i];
-    counters.redis_bad_values += n < n_keys ? n : n_keys;
+    redis_counters.redis_bad_values += n < n_keys ? n : n_keys;
 }
 
 /* Has it no answer although its keys hold nothing foreign? */
@@ -417,6 +417,6 @@ int batch_replay(struct batch *batch, const int64_t *reply, size_t n, uint32_t n
         any_doubt |= is_doubted(batch, entry, op);
         entry++;
     }
-    counters.redis_bad_replies += any_doubt;
+    redis_counters.redis_bad_replies += any_doubt;
     return 0;
 }

@@ -4,9 +4,9 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
-#include "base/counters.h"
 #include "base/hash.h"
 #include "policy/policy.h"
+#include "store/redis_counters.h"
 
 enum { GROUP_BITS = 10, HASH_BITS = 64 };
 _Static_assert(DENY_CACHE_GROUPS == 1 << GROUP_BITS, "one for each value of these bits of a hash");
@@ -236,7 +236,7 @@ bool deny_cache_decide(struct deny_cache *cache, struct op *op, const struct clo
 
     bool is_denied = decide(entry, op, clock);
     if (!is_denied) *place = 0;
-    counters.denied_from_cache += is_denied;
+    redis_counters.denied_from_cache += is_denied;
     return is_denied;
 }
 

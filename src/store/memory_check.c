@@ -16,7 +16,7 @@
 #include "store/memory_check.h"
 
 #include "base/check.h"
-#include "base/counters.h"
+#include "store/memory_counters.h"
 
 enum { TAKE_MAX = 64 };
 
@@ -26,7 +26,7 @@ struct memory_entry *memory_add_entry(struct memory_store *memory, const struct 
     struct memory_entry *entry = memory_table_add(&memory->table, key, life_us, memory->clock->wall_us);
     if (entry == NULL) return NULL;
     memory->n_added++;
-    if (memory->counted) counters.memory_evicted += memory->table.n == n_before;
+    if (memory->counted) memory_counters.memory_evicted += memory->table.n == n_before;
     return entry;
 }
 
@@ -341,7 +341,7 @@ static struct memory_note *add_note(struct memory_store *memory, const struct op
 {
     size_t n_evicted;
     struct memory_note *note = memory_notes_add(&memory->notes, op, memory->clock->wall_us, &n_evicted);
-    if (note != NULL && memory->counted) counters.memory_evicted += n_evicted;
+    if (note != NULL && memory->counted) memory_counters.memory_evicted += n_evicted;
     return note;
 }
 

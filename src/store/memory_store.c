@@ -7,9 +7,11 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
-#include "base/counters.h"
 #include "limit/concurrency.h"
 #include "store/memory_check.h"
+#include "store/memory_counters.h"
+
+COUNTERS_DEFINE(memory, MEMORY_COUNTERS);
 
 enum {
     SWEEP_PER_ADDED = 2, /* more than one, so that a table never fills with expired keys */
@@ -58,8 +60,8 @@ static uint64_t n_bytes(const struct memory_store *memory)
 static void update_gauges(const struct memory_store *memory)
 {
     if (!memory->counted) return;
-    counters.memory_keys = memory_store_n_keys(memory);
-    counters.memory_bytes = n_bytes(memory);
+    memory_counters.memory_keys = memory_store_n_keys(memory);
+    memory_counters.memory_bytes = n_bytes(memory);
 }
 
 /* ---- resets and slots ---- */
@@ -214,7 +216,7 @@ static enum submit settle(struct memory_store *memory, struct op *op)
 static void evict(struct memory_store *memory)
 {
     if (!memory_table_evict(&memory->table, memory->clock->wall_us)) return;
-    if (memory->counted) counters.memory_evicted++;
+    if (memory->counted) memory_counters.memory_evicted++;
 }
 
 static enum submit on_submit(void *store, struct op *op)
@@ -264,13 +266,13 @@ static void on_flush(void *store)
     if (n > 0) {
         int64_t now_us = memory->sweep ? memory->clock->wall_us : INT64_MIN;
         size_t n_expired = memory_table_sweep(&memory->table, n, now_us);
-        if (memory->counted) counters.memory_expired += n_expired;
+        if (memory->counted) memory_counters.memory_expired += n_expired;
         memory->many_expired = n_expired * 4 >= n;
     }
     memory_notes_sweep(&memory->notes, SWEEP_NOTES, memory->sweep ? memory->clock->wall_us : INT64_MIN);
     for (size_t i = 0; i < EVICT_STEP && memory_table_is_over(&memory->table); i++) evict(memory);
     size_t n_notes = memory_notes_trim(&memory->notes);
-    if (memory->counted) counters.memory_evicted += n_notes;
+    if (memory->counted) memory_counters.memory_evicted += n_notes;
     update_gauges(memory);
 }
 

@@ -2,7 +2,6 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
-#include "base/counters.h"
 #include "base/hash.h"
 #include "base/random.h"
 #include "limit/lease_list.h"

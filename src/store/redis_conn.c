@@ -26,8 +26,8 @@
 #include <hiredis/adapters/libuv.h>
 
 #include "base/check.h"
-#include "base/counters.h"
 #include "base/decimal.h"
+#include "store/redis_counters.h"
 
 enum {
     READ_BYTES = 16 * 1024,
@@ -165,7 +165,7 @@ static void read_replies(struct redis_conn *conn)
     if (progress == REDIS_MORE && buffer_len(&conn->input) > REDIS_UNREAD_MAX + LINE_MAX_LEN)
         fault = "a reply larger than any we asked for";
     if (fault != NULL) {
-        counters.redis_bad_replies++;
+        redis_counters.redis_bad_replies++;
         fail(conn, fault);
     } else if (conn->is_ending) {
         redis_conn_drop(conn);

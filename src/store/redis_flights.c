@@ -4,8 +4,8 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
-#include "base/counters.h"
 #include "base/log.h"
+#include "store/redis_counters.h"
 
 enum {
     CALL_ARGS_MAX = 2 + BATCH_ARGS_MAX, /* EVALSHA, digest, and the batch's */
@@ -157,9 +157,9 @@ void redis_flight_send(struct redis_flight *flight)
     flight->until_us = until_us;
     flight->sent_us = flights->clock->mono_us;
     list_push_back(&flights->in_flight, &flight->link);
-    counters.redis_inflight++;
-    counters.redis_batches++;
-    counters.redis_batch_keys += batch_n_keys(flight->batch);
+    redis_counters.redis_inflight++;
+    redis_counters.redis_batches++;
+    redis_counters.redis_batch_keys += batch_n_keys(flight->batch);
 }
 
 /* Those that met NOSCRIPT, in their order. */
@@ -227,7 +227,7 @@ static void load_again(struct redis_flights *flights)
 {
     const struct slice load[] = {slice_of("SCRIPT"), slice_of("LOAD"), flights->script.text};
     flights->reload.on_reply = on_reload_reply;
-    counters.redis_script_loads++;
+    redis_counters.redis_script_loads++;
     if (redis_link_send(flights->link, &flights->reload, load, 3) < 0) {
         redis_link_drop(flights->link, REMEDY_RECONNECT, "out of memory");
         return;
@@ -307,7 +307,7 @@ static void on_error_reply(struct redis_flight *flight, const struct redis_reade
         return;
     }
 
-    counters.redis_errors++;
+    redis_counters.redis_errors++;
     memcpy(flights->last_error, reply->text, sizeof flights->last_error);
     flights->last_error_us = flights->clock->mono_us;
 
@@ -333,7 +333,7 @@ static void on_value_reply(struct redis_flight *flight, const struct redis_reade
     if (redis_reader_is_integers(reply))
         status = batch_replay(flight->batch, reply->integers, reply->n_integers, flight->nonce);
     if (status < 0) {
-        counters.redis_bad_replies++;
+        redis_counters.redis_bad_replies++;
         flight_end(flight, OP_STORE_ERROR);
         redis_link_drop(flights->link, REMEDY_RECONNECT, "an answer to something else than was asked");
         return;
@@ -352,7 +352,7 @@ static void on_value_reply(struct redis_flight *flight, const struct redis_reade
     }
 
     /* The last first: they wait in the order in which they were taken. */
-    counters.redis_batches_too_late++;
+    redis_counters.redis_batches_too_late++;
     while (!list_empty(&ops)) {
         struct list *last = ops.prev;
         list_remove(last);
@@ -365,7 +365,7 @@ static void on_batch_reply(struct redis_call *call, const struct redis_reader *r
     struct redis_flight *flight = CONTAINER_OF(call, struct redis_flight, call);
     struct redis_flights *flights = flight->flights;
     list_remove(&flight->link);
-    counters.redis_inflight--;
+    redis_counters.redis_inflight--;
     if (reply == NULL) {
         flight_end(flight, OP_DOWN);
         return;

@@ -18,9 +18,9 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
-#include "base/counters.h"
 #include "base/log.h"
 #include "store/backoff.h"
+#include "store/redis_counters.h"
 
 enum {
     OPEN_MS = 1000,           /* from connect() to the canary's reply */
@@ -91,7 +91,7 @@ static void try_again_later(struct redis_link *link, const char *what)
 /* An attempt that did not come to a connection. */
 static void attempt_failed(struct redis_link *link)
 {
-    counters.redis_connect_failures++;
+    redis_counters.redis_connect_failures++;
     link->n_tried++;
     try_again_later(link, "no connection");
     link->events.on_attempt(link->events.arg);
@@ -122,7 +122,7 @@ static void on_conn_gone(struct redis_conn *conn)
         return;
     }
     link->was_ready = false;
-    counters.redis_disconnects++;
+    redis_counters.redis_disconnects++;
     if (link->clock->mono_us - link->ready_since_us >= HEALTHY_US) backoff_reset(&link->backoff);
     try_again_later(link, "connection lost");
     link->events.on_down(link->events.arg);
@@ -150,7 +150,7 @@ static void on_watchdog(uv_timer_t *timer)
     }
     char why[64];
     snprintf(why, sizeof(why), "no reply for %u ms", link->options->stall_ms);
-    counters.redis_stalls++;
+    redis_counters.redis_stalls++;
     redis_link_drop(link, REMEDY_RECONNECT, why);
 }
 
@@ -278,7 +278,7 @@ static void on_attempt_time(uv_timer_t *timer)
 {
     struct redis_link *link = timer->data;
     clock_update(link->clock);
-    counters.redis_connects++;
+    redis_counters.redis_connects++;
     snprintf(link->peer, sizeof(link->peer), "%s", link->options->address);
     const char *fault = redis_address_parse(link->options->address, &link->address);
     if (fault != NULL) {

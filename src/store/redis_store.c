@@ -18,12 +18,14 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
-#include "base/counters.h"
 #include "base/log_key.h"
 #include "policy/policy.h"
 #include "store/deny_cache.h"
 #include "store/op_queue.h"
+#include "store/redis_counters.h"
 #include "store/redis_flights.h"
+
+COUNTERS_DEFINE(redis, REDIS_COUNTERS);
 
 enum {
     BATCH_OPS_MAX = 1024, /* its reply is handled in one tick */
@@ -196,14 +198,14 @@ static void send_waiting(struct redis_store *store)
 static void on_ready(void *arg)
 {
     struct redis_store *store = arg;
-    counters.redis_up = 1;
+    redis_counters.redis_up = 1;
     redis_flights_on_ready(&store->flights);
 }
 
 static void on_down(void *arg)
 {
     struct redis_store *store = arg;
-    counters.redis_up = 0;
+    redis_counters.redis_up = 0;
     deny_cache_clear(&store->denied);
     if (store->flights.phase == REDIS_MOVING)
         redis_link_move(store->link);
@@ -283,7 +285,7 @@ static void redis_close(void *impl, void (*on_closed)(void *arg), void *arg)
     store->is_closing = true;
     store->on_closed = on_closed;
     store->on_closed_arg = arg;
-    counters.redis_up = 0;
+    redis_counters.redis_up = 0;
     end_unsent(store);
     redis_link_close(store->link, on_link_closed, store);
 }

@@ -1,6 +1,6 @@
 #include "fakes/engine_fixture.h"
 
-#include "base/counters.h"
+#include "fakes/all_counters.h"
 
 static void begin(const struct engine_fixture *fixture)
 {
@@ -10,7 +10,7 @@ static void begin(const struct engine_fixture *fixture)
 int engine_fixture_set_up(void **state)
 {
     const struct engine_fixture *fixture = *state;
-    counters = (struct counters){0};
+    all_counters_reset();
     world_open(fixture->world, fixture->specs, fixture->n_specs, &world_options);
     begin(fixture);
     return 0;
@@ -18,7 +18,7 @@ int engine_fixture_set_up(void **state)
 
 void engine_fixture_open_memory(const struct engine_fixture *fixture)
 {
-    counters = (struct counters){0};
+    all_counters_reset();
     world_open_memory(fixture->world, fixture->specs, fixture->n_specs, &world_options);
     begin(fixture);
 }

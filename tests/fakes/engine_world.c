@@ -2,7 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
-#include "base/counters.h"
+#include "engine/engine_counters.h"
 
 const struct engine_options world_options = {
     .max_inflight = 100, .local_max_keys = 1000, .slots = {.max = 100, .max_per_owner = 50}};
@@ -114,7 +114,7 @@ bool world_ask(struct engine_world *world, struct asked *asked, enum op_kind kin
 uint64_t world_n_inflight(const struct engine_world *world)
 {
     engine_update_gauges(world->engine);
-    return counters.inflight;
+    return engine_counters.inflight;
 }
 
 void world_leave(struct asked *asked)

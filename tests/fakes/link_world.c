@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "base/counters.h"
+#include "fakes/all_counters.h"
 
 #define SCRIPT "return {7, tonumber(ARGV[#ARGV])}"
 
@@ -68,7 +68,7 @@ void link_world_close(void)
 int link_world_setup(void **state)
 {
     world = calloc(1, sizeof(*world));
-    memset(&counters, 0, sizeof(counters));
+    all_counters_reset();
     patient_loop_init(&world->patient);
     world->patient.on_turn_end = flush;
     world->patient.arg = world;

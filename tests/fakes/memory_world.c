@@ -7,11 +7,11 @@
 
 #include <cmocka.h>
 
-#include "base/counters.h"
+#include "fakes/all_counters.h"
 
 void memory_world_open(struct memory_world *world, int64_t wall_us, const struct memory_options *options)
 {
-    counters = (struct counters){0};
+    all_counters_reset();
     *world = (struct memory_world){.now = {.frozen = true, .mono_us = 1000000, .wall_us = wall_us}};
     world->memory = memory_store_new(&world->now, options);
     assert_non_null(world->memory);

@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "base/counters.h"
+#include "fakes/all_counters.h"
+#include "server/server_counters.h"
 
 #define SECOND_US INT64_C(1000000)
 
@@ -71,7 +72,7 @@ static void start_server(struct server_world *world, const struct server_options
 
 static void open_rest(struct server_world *world, const struct server_options *options)
 {
-    counters = (struct counters){0};
+    all_counters_reset();
     world->n_drained = 0;
     CHECK(uv_loop_init(&world->loop) == 0);
     uv_check_init(&world->loop, &world->check);
@@ -118,7 +119,7 @@ void server_world_close_server(struct server_world *world)
     server_close(world->server, on_server_closed, world);
     CHECK(world->server != NULL);
     while (world->server != NULL) server_world_turn(world);
-    CHECK(counters.connections == 0);
+    CHECK(server_counters.connections == 0);
 }
 
 void server_world_close(struct server_world *world)

@@ -10,8 +10,9 @@
 
 #include <cmocka.h>
 
-#include "base/counters.h"
+#include "fakes/all_counters.h"
 #include "fakes/policies.h"
+#include "store/redis_counters.h"
 
 static const int64_t WINDOW_US = INT64_C(1000) * 3600 * 1000000; /* its edge hardly ever falls into a test */
 
@@ -33,7 +34,7 @@ static void flush(void *arg)
 int store_world_setup(void **state)
 {
     struct store_world *w = store_world = calloc(1, sizeof(*store_world));
-    memset(&counters, 0, sizeof(counters));
+    all_counters_reset();
     patient_loop_init(&w->patient);
     w->patient.on_turn_end = flush;
     w->patient.arg = w;
@@ -67,8 +68,8 @@ int store_world_teardown(void **state)
         store_world_until(store_is_closed);
     }
     assert_int_equal(w->n_pending, w->n_answered);
-    assert_int_equal(counters.redis_inflight, 0);
-    assert_int_equal(counters.redis_up, 0);
+    assert_int_equal(redis_counters.redis_inflight, 0);
+    assert_int_equal(redis_counters.redis_up, 0);
     patient_loop_fini(&w->patient);
     policy_set_unref(w->policies);
     free(w);

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/counters.h"
 #include "policy/inline_policies.h"
 #include "proto/pull.h"
 #include "proto/scan.h"
@@ -34,7 +33,7 @@ static void ask_twice(struct inline_policies *policies, struct slice map)
     CHECK((code == ERROR_NONE) == (text[0] == '\0'));
     CHECK(inline_policies_find(policies, map, &again, text, sizeof text) == code && again == set);
     CHECK(code != ERROR_NONE || (set->n == 1 && strlen(set->in_order[0]->name) == strlen("inline-") + 16));
-    CHECK(counters.inline_policies <= KEPT);
+    CHECK(inline_counters.inline_policies <= KEPT);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

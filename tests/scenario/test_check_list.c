@@ -10,9 +10,10 @@
 
 #include <cmocka.h>
 
-#include "base/counters.h"
 #include "engine/check.h"
+#include "engine/engine_counters.h"
 #include "fakes/server_world.h"
+#include "server/server_counters.h"
 
 enum {
     N_FLOODS = 8,
@@ -131,7 +132,7 @@ static void assert_nothing_is_left(void)
     scripted_end_all(&world.engine.scripted, OP_DECIDED);
     server_world_turns(&world, 3);
     assert_int_equal(engine_n_live(world.engine.engine), 0);
-    assert_int_equal(counters.inflight, 0);
+    assert_int_equal(engine_counters.inflight, 0);
 }
 
 static void eight_floods_hand_over_a_bounded_number_of_checks_a_tick(void **state)
@@ -192,14 +193,14 @@ static void a_store_that_let_a_deadline_of_a_list_pass_is_not_waited_for_again(v
     turn_until_held(HANDED_MAX);
     world.engine.clock.mono_us = engine_next_deadline(world.engine.engine);
     expire_all();
-    assert_in_range(counters.failure_deadline, HANDED_MAX, HANDED_MAX + 63);
+    assert_in_range(engine_counters.failure_deadline, HANDED_MAX, HANDED_MAX + 63);
 
     for (int turns = 0; turns < 10; turns++) { /* the rest has a millisecond, and a tick or two */
         server_world_turn(&world);
         world.engine.clock.mono_us += 1000;
         expire_all();
     }
-    assert_int_equal(counters.failure_deadline, N);
+    assert_int_equal(engine_counters.failure_deadline, N);
     server_world_turns(&world, 2);
     assert_true(has_answer(&polite));
     assert_nothing_is_left();
@@ -323,7 +324,7 @@ static void a_client_that_leaves_amid_its_list_leaves_nothing(void **state)
         server_world_turns(&world, turns);
         client_close(&polite);
         server_world_turns(&world, 10);
-        assert_int_equal(counters.connections, N_FLOODS);
+        assert_int_equal(server_counters.connections, N_FLOODS);
         assert_nothing_is_left();
     }
 }
@@ -403,7 +404,7 @@ static void a_list_that_never_fits_the_daemon_is_told_to_be_split(void **state)
     client_answer(&polite, &heard);
     assert_string_equal(heard.error,
                         "BAD_REQUEST: 201 checks in one request; caps.max_inflight is 200, split the list");
-    assert_int_equal(counters.overloaded, 0);
+    assert_int_equal(engine_counters.overloaded, 0);
     assert_int_equal(world.engine.scripted.n_submitted, 0);
 
     send_list(&polite, 2, 200, "api");
@@ -429,7 +430,7 @@ static void of_two_lists_that_are_too_much_together_one_is_served(void **state)
         n_served += !is_refused;
     }
     assert_int_equal(n_served, 1);
-    assert_int_equal(counters.overloaded, 1);
+    assert_int_equal(engine_counters.overloaded, 1);
     assert_nothing_is_left();
 }
 

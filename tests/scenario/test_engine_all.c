@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "base/counters.h"
+#include "engine/engine_counters.h"
 #include "fakes/engine_fixture.h"
 
 #define SECOND_US INT64_C(1000000)
@@ -211,7 +211,7 @@ static void the_shortest_deadline_is_that_of_all(void **state)
     assert_int_equal(engine_n_live(world.engine), 1);
     assert_int_equal(world_n_inflight(&world), 0);
     scripted_end_all(&world.scripted, OP_DECIDED);
-    assert_int_equal(counters.late_replies, 1);
+    assert_int_equal(engine_counters.late_replies, 1);
     assert_int_equal(engine_n_live(world.engine), 0);
 }
 
@@ -231,12 +231,12 @@ static void an_asker_may_leave_before_the_reply(void **state)
 static void each_member_is_counted(void **state)
 {
     (void)state;
-    uint64_t checks = counters.checks, allowed = counters.allowed, denied = counters.denied;
+    uint64_t checks = engine_counters.checks, allowed = engine_counters.allowed, denied = engine_counters.denied;
     ASK_ALL({"local", "a", 5}, {"allow", "a", 1}, {"several", "a", 1});
     ASK_ALL({"local", "a", 1}, {"allow", "a", 1});
-    assert_int_equal(counters.checks - checks, 5);
-    assert_int_equal(counters.allowed - allowed, 3);
-    assert_int_equal(counters.denied - denied, 2);
+    assert_int_equal(engine_counters.checks - checks, 5);
+    assert_int_equal(engine_counters.allowed - allowed, 3);
+    assert_int_equal(engine_counters.denied - denied, 2);
 }
 
 static void each_part_counts_towards_the_cap(void **state)

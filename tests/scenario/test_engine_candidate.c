@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "base/counters.h"
+#include "engine/engine_counters.h"
 #include "fakes/engine_fixture.h"
 
 #define SECOND_US INT64_C(1000000)
@@ -44,12 +44,12 @@ enum { N_SPECS = sizeof specs / sizeof specs[0] };
 
 static struct engine_world world;
 static struct asked asked;
-static struct counters before;
+static struct engine_counters before;
 
 static void remember(void)
 {
     asked = (struct asked){0};
-    before = counters;
+    before = engine_counters;
 }
 
 static const struct engine_fixture fixture = {&world, specs, N_SPECS, remember};
@@ -67,11 +67,11 @@ static const struct policy_counts *counts_of(const char *policy)
 
 #define ASSERT_COUNTED(yes, no, only_yes, only_no, none)                                                               \
     do {                                                                                                               \
-        assert_int_equal(counters.candidate_allowed - before.candidate_allowed, yes);                                  \
-        assert_int_equal(counters.candidate_denied - before.candidate_denied, no);                                     \
-        assert_int_equal(counters.candidate_only_allowed - before.candidate_only_allowed, only_yes);                   \
-        assert_int_equal(counters.candidate_only_denied - before.candidate_only_denied, only_no);                      \
-        assert_int_equal(counters.candidate_skipped - before.candidate_skipped, none);                                 \
+        assert_int_equal(engine_counters.candidate_allowed - before.candidate_allowed, yes);                           \
+        assert_int_equal(engine_counters.candidate_denied - before.candidate_denied, no);                              \
+        assert_int_equal(engine_counters.candidate_only_allowed - before.candidate_only_allowed, only_yes);            \
+        assert_int_equal(engine_counters.candidate_only_denied - before.candidate_only_denied, only_no);               \
+        assert_int_equal(engine_counters.candidate_skipped - before.candidate_skipped, none);                          \
     } while (0)
 
 static const struct op *held(size_t i)
@@ -153,10 +153,10 @@ static void it_is_charged_as_a_twin_that_enforces_the_same_limits(void **state)
     for (int i = 0; i < 4000; i++) {
         seed = seed * 1664525 + 1013904223;
         int64_t cost = 1 + seed % 3;
-        uint64_t denied = counters.candidate_denied, allowed = counters.candidate_allowed;
+        uint64_t denied = engine_counters.candidate_denied, allowed = engine_counters.candidate_allowed;
         ask(OP_CHECK, "tried", cost);
-        bool tried = counters.candidate_allowed > allowed;
-        assert_int_equal(counters.candidate_allowed - allowed + counters.candidate_denied - denied, 1);
+        bool tried = engine_counters.candidate_allowed > allowed;
+        assert_int_equal(engine_counters.candidate_allowed - allowed + engine_counters.candidate_denied - denied, 1);
         assert_int_equal(ask(OP_CHECK, "twin", cost)->allowed, tried);
         world_advance_ms(&world, seed / 1024 % 2500);
         if (seed / 4096 % 200 == 0) {
@@ -164,8 +164,8 @@ static void it_is_charged_as_a_twin_that_enforces_the_same_limits(void **state)
             ask(OP_RESET, "twin", 0);
         }
     }
-    assert_true(counters.candidate_denied - before.candidate_denied > 500);
-    assert_true(counters.candidate_allowed - before.candidate_allowed > 500);
+    assert_true(engine_counters.candidate_denied - before.candidate_denied > 500);
+    assert_true(engine_counters.candidate_allowed - before.candidate_allowed > 500);
 }
 
 static void its_question_is_an_op_of_its_own_behind_the_enforced_one(void **state)
@@ -196,7 +196,7 @@ static void a_late_answer_is_waited_for_by_nobody_and_counted(void **state)
     world.scripted.decision.allowed = false;
     scripted_end(&world.scripted, 0, OP_DECIDED);
     ASSERT_COUNTED(0, 1, 0, 1, 0);
-    assert_int_equal(counters.late_replies, before.late_replies);
+    assert_int_equal(engine_counters.late_replies, before.late_replies);
     assert_int_equal(engine_n_live(world.engine), 0);
 }
 

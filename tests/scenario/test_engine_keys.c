@@ -9,8 +9,8 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "base/counters.h"
 #include "config/config.h"
+#include "engine/engine_counters.h"
 #include "fakes/engine_world.h"
 
 static const char config_text[] =
@@ -137,7 +137,7 @@ static void what_is_unlimited_needs_no_store(void **state)
 {
     (void)state;
     open_scripted(SCRIPTED_REFUSE_DOWN);
-    uint64_t before = counters.decided_unlimited;
+    uint64_t before = engine_counters.decided_unlimited;
     static const enum op_kind kinds[] = {OP_CHECK, OP_PEEK};
     static const char *const policies[] = {"free", "mixed"};
     for (int i = 0; i < 4; i++) {
@@ -150,7 +150,7 @@ static void what_is_unlimited_needs_no_store(void **state)
         assert_int_equal(asked.decision.remaining, UNLIMITED);
         assert_int_equal(asked.decision.granted, 7);
     }
-    assert_int_equal(counters.decided_unlimited - before, 4);
+    assert_int_equal(engine_counters.decided_unlimited - before, 4);
     assert_int_equal(world.scripted.n_submitted, 0);
     world_close(&world);
 }

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "base/counters.h"
+#include "engine/engine_counters.h"
 #include "fakes/engine_world.h"
 
 #define SECOND_US INT64_C(1000000)
@@ -64,9 +64,9 @@ static void ask_all(size_t n_rounds)
 static void warm_checks_allocate_nothing(void)
 {
     ask_all(30);
-    uint64_t n_before = mem_n_allocs(), n_checks_before = counters.checks;
+    uint64_t n_before = mem_n_allocs(), n_checks_before = engine_counters.checks;
     ask_all(100);
-    assert_int_equal(counters.checks - n_checks_before, 10000);
+    assert_int_equal(engine_counters.checks - n_checks_before, 10000);
     assert_int_equal(mem_n_allocs(), n_before);
     world_close(&world);
 }

@@ -9,9 +9,10 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "base/counters.h"
+#include "engine/engine_counters.h"
 #include "engine/reservations.h"
 #include "fakes/engine_fixture.h"
+#include "store/memory_counters.h"
 
 #define SECOND_US INT64_C(1000000)
 
@@ -80,9 +81,9 @@ static void each_reservation_has_an_id_of_its_own(void **state)
     assert_true(first.hold.held && second.hold.held);
     assert_int_equal(first.hold.units, 4);
     assert_int_not_equal(first.hold.id, second.hold.id);
-    assert_int_equal(counters.reservations, 2);
-    assert_int_equal(counters.checks, 2);
-    assert_int_equal(counters.allowed, 2);
+    assert_int_equal(engine_counters.reservations, 2);
+    assert_int_equal(engine_counters.checks, 2);
+    assert_int_equal(engine_counters.allowed, 2);
 }
 
 static void what_ends_is_swept_by_the_engine(void **state)
@@ -98,7 +99,7 @@ static void what_ends_is_swept_by_the_engine(void **state)
     assert_string_equal(held_op(0)->members[0].limit->policy->name, "error");
     assert_memory_equal(held_op(0)->members[0].hold_key.data, "alice", 5);
     scripted_end_all(&world.scripted, OP_DECIDED);
-    assert_int_equal(counters.reservations, 0);
+    assert_int_equal(engine_counters.reservations, 0);
     assert_int_equal(engine_n_live(world.engine), 0);
     assert_int_equal(engine_next_deadline(world.engine), INT64_MAX);
 }
@@ -116,7 +117,7 @@ static void a_sweep_that_fails_is_tried_again_while_its_hold_is_known(void **sta
     assert_int_equal(world.scripted.n_submitted, n_before + 1);
     for (int i = 0; i < 100; i++) world_advance_ms(&world, 5000);
     assert_int_equal(world.scripted.n_submitted, n_before + 11); /* a minute's */
-    assert_int_equal(counters.reservations, 0);
+    assert_int_equal(engine_counters.reservations, 0);
 }
 
 static void a_sweep_without_an_answer_is_tried_again(void **state)
@@ -125,12 +126,12 @@ static void a_sweep_without_an_answer_is_tried_again(void **state)
     reserve("error");
     world_advance_ms(&world, TTL_MS + 1);
     world_advance_ms(&world, 20); /* its deadline */
-    assert_int_equal(counters.reservations, 1);
+    assert_int_equal(engine_counters.reservations, 1);
     scripted_end_all(&world.scripted, OP_DECIDED);
     world_advance_ms(&world, 5000);
     assert_int_equal(world.scripted.n_held, 1);
     scripted_end_all(&world.scripted, OP_DECIDED);
-    assert_int_equal(counters.reservations, 0);
+    assert_int_equal(engine_counters.reservations, 0);
 }
 
 static void what_is_settled_is_not_swept(void **state)
@@ -144,8 +145,8 @@ static void what_is_settled_is_not_swept(void **state)
     scripted_end_all(&world.scripted, OP_DECIDED);
     assert_int_equal(settled.n_done, 1);
     assert_int_equal(settled.error, ERROR_NONE);
-    assert_int_equal(counters.reservations, 0);
-    assert_int_equal(counters.reservations_settled, 1);
+    assert_int_equal(engine_counters.reservations, 0);
+    assert_int_equal(engine_counters.reservations_settled, 1);
     world_advance_ms(&world, 2 * TTL_MS);
     assert_int_equal(world.scripted.n_held, 0);
 }
@@ -159,7 +160,7 @@ static void what_cannot_be_settled_is_an_error_and_stays_reserved(void **state)
     settle(&settled, &reserved, "allow", 1);
     assert_int_equal(settled.n_done, 1);
     assert_int_equal(settled.error, ERROR_STORE_UNAVAILABLE);
-    assert_int_equal(counters.reservations, 1);
+    assert_int_equal(engine_counters.reservations, 1);
 }
 
 static void a_reserve_gets_the_policys_failure_answer_and_holds_nothing(void **state)
@@ -174,7 +175,7 @@ static void a_reserve_gets_the_policys_failure_answer_and_holds_nothing(void **s
     assert_false(allowed.hold.held);
     assert_true(!denied.decision.allowed && denied.decision.source == SOURCE_DENY);
     assert_int_equal(failed.error, ERROR_STORE_UNAVAILABLE);
-    assert_int_equal(counters.reservations, 0);
+    assert_int_equal(engine_counters.reservations, 0);
 }
 
 static void what_is_reserved_locally_is_settled_locally(void **state)
@@ -196,7 +197,7 @@ static void what_is_reserved_locally_is_settled_locally(void **state)
     assert_false(settled.hold.ended);
     ask_reserve(&second, "local", 8);
     assert_true(second.decision.allowed);
-    assert_int_equal(counters.reservations, 0); /* the table takes what has ended itself */
+    assert_int_equal(engine_counters.reservations, 0); /* the table takes what has ended itself */
     world_advance_ms(&world, TTL_MS);
     ask_reserve(&second, "local", 8);
     assert_true(second.decision.allowed);
@@ -231,7 +232,7 @@ static void a_reservation_nobody_was_told_of_is_cancelled(void **state)
     assert_int_equal(late.error, ERROR_STORE_UNAVAILABLE);
     assert_true(local.decision.source == SOURCE_LOCAL && local.hold.held);
     for (int i = 0; i < 3; i++) scripted_end(&world.scripted, 0, OP_DECIDED);
-    assert_int_equal(counters.reservations, 3);
+    assert_int_equal(engine_counters.reservations, 3);
     assert_int_equal(world.scripted.n_held, 3);
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(held_op(i)->kind, OP_SETTLE);
@@ -242,7 +243,7 @@ static void a_reservation_nobody_was_told_of_is_cancelled(void **state)
     settle(&settled, &local, "local", 1);
     assert_int_equal(settled.hold.refunded, 3);
     scripted_end_all(&world.scripted, OP_DECIDED);
-    assert_int_equal(counters.reservations, 0);
+    assert_int_equal(engine_counters.reservations, 0);
     assert_int_equal(engine_n_live(world.engine), 0);
 }
 
@@ -255,7 +256,7 @@ static void one_that_could_not_be_cancelled_is_swept(void **state)
     world.scripted.mode = SCRIPTED_REFUSE_OVERLOAD;
     scripted_end(&world.scripted, 0, OP_DECIDED);
     world.scripted.mode = SCRIPTED_HOLD;
-    assert_int_equal(counters.reservations, 1);
+    assert_int_equal(engine_counters.reservations, 1);
     world_advance_ms(&world, TTL_MS + 1);
     assert_int_equal(held_op(0)->kind, OP_SWEEP);
     scripted_end_all(&world.scripted, OP_DECIDED);
@@ -271,7 +272,7 @@ static void a_late_denial_cancels_nothing(void **state)
     assert_true(late.hold.held);
     world.scripted.decision = (struct decision){.limit = 10, .retry_after_ms = 5};
     scripted_end_all(&world.scripted, OP_DECIDED);
-    assert_int_equal(counters.reservations, 0);
+    assert_int_equal(engine_counters.reservations, 0);
     assert_int_equal(engine_n_live(world.engine), 0);
 }
 
@@ -286,7 +287,7 @@ static void what_may_be_reserved_when_the_connection_was_lost_is_swept(void **st
     assert_int_equal(world.scripted.n_held, 1);
     assert_int_equal(held_op(0)->kind, OP_SWEEP);
     scripted_end_all(&world.scripted, OP_DECIDED);
-    assert_int_equal(counters.reservations, 0);
+    assert_int_equal(engine_counters.reservations, 0);
 }
 
 static void what_ends_at_once_is_swept_in_several_turns(void **state)
@@ -323,7 +324,7 @@ static void a_policy_that_is_gone_is_not_swept(void **state)
     engine_set_policies(world.engine, policies_make(specs, 1));
     world_advance_ms(&world, TTL_MS + 1);
     assert_int_equal(world.scripted.n_held, 0);
-    assert_int_equal(counters.reservations, 0);
+    assert_int_equal(engine_counters.reservations, 0);
 }
 
 static void a_clock_that_is_set_has_no_timers(void **state)
@@ -331,8 +332,8 @@ static void a_clock_that_is_set_has_no_timers(void **state)
     (void)state;
     world.clock.manual = true;
     reserve("error");
-    assert_int_equal(counters.reservations, 0);
-    assert_int_equal(counters.reservations_made, 1);
+    assert_int_equal(engine_counters.reservations, 0);
+    assert_int_equal(engine_counters.reservations_made, 1);
 }
 
 static void closing_leaves_no_reservation(void **state)
@@ -346,7 +347,7 @@ static void closing_leaves_no_reservation(void **state)
     world_advance_ms(&world, TTL_MS + 1);
     assert_int_equal(world.scripted.n_held, 2);
     world_close(&world);
-    assert_int_equal(counters.reservations, 0);
+    assert_int_equal(engine_counters.reservations, 0);
 }
 
 static void without_memory_a_reservation_has_no_timer(void **state)
@@ -358,8 +359,8 @@ static void without_memory_a_reservation_has_no_timer(void **state)
     scripted_end_all(&world.scripted, OP_DECIDED);
     mem_fail_nth(0);
     assert_true(asked.decision.allowed && asked.hold.held);
-    assert_int_equal(counters.reservations, 0);
-    assert_int_equal(counters.reservations_untimed, 1);
+    assert_int_equal(engine_counters.reservations, 0);
+    assert_int_equal(engine_counters.reservations_untimed, 1);
 }
 
 static void in_memory_what_ends_comes_back_by_itself(void **state)
@@ -369,9 +370,9 @@ static void in_memory_what_ends_comes_back_by_itself(void **state)
     ask_reserve(&asked, "error", 4);
     assert_true(asked.hold.held);
     assert_int_equal(peek("error"), 6);
-    uint64_t n_keys = counters.memory_keys;
+    uint64_t n_keys = memory_counters.memory_keys;
     world_advance_ms(&world, TTL_MS + 1);
-    assert_int_equal(counters.memory_keys, n_keys - 1); /* the list of holds is gone */
+    assert_int_equal(memory_counters.memory_keys, n_keys - 1); /* the list of holds is gone */
     assert_int_equal(peek("error"), 10);
 }
 

@@ -12,9 +12,10 @@
 
 #include <cmocka.h>
 
-#include "base/counters.h"
+#include "engine/engine_counters.h"
 #include "engine/failure.h"
 #include "fakes/engine_fixture.h"
+#include "store/memory_counters.h"
 
 #define SECOND_US INT64_C(1000000)
 
@@ -68,8 +69,8 @@ static void a_reply_answers_the_check(void **state)
     assert_int_equal(asked.decision.policy_version, policies_get(engine_policies(world.engine), "allow")->version);
     assert_int_equal(engine_n_live(world.engine), 0);
     assert_int_equal(world_n_inflight(&world), 0);
-    assert_int_equal(counters.checks, 1);
-    assert_int_equal(counters.allowed, 1);
+    assert_int_equal(engine_counters.checks, 1);
+    assert_int_equal(engine_counters.allowed, 1);
 }
 
 /* What the store decides without Redis says nothing about whether Redis is there. */
@@ -83,7 +84,7 @@ static void a_denial_that_redis_was_not_asked_for_says_so(void **state)
     assert_false(asked.decision.allowed);
     assert_int_equal(asked.decision.source, SOURCE_DENY_CACHE);
     assert_int_equal(asked.decision.retry_after_ms, 70);
-    assert_int_equal(counters.denied, 1);
+    assert_int_equal(engine_counters.denied, 1);
     assert_int_equal(failure->decided_us, 0);
 
     world.scripted.decision.source = SOURCE_REDIS;
@@ -110,8 +111,8 @@ static void the_deadline_answers_and_the_late_reply_is_dropped(void **state)
     assert_int_equal(engine_n_live(world.engine), 1);
     scripted_end(&world.scripted, 0, OP_DECIDED);
     assert_int_equal(asked.n_done, 1);
-    assert_int_equal(counters.late_replies, 1);
-    assert_int_equal(counters.failure_deadline, 1);
+    assert_int_equal(engine_counters.late_replies, 1);
+    assert_int_equal(engine_counters.failure_deadline, 1);
     assert_int_equal(engine_n_live(world.engine), 0);
 }
 
@@ -154,7 +155,7 @@ static void a_tick_answers_at_most_256_expired_checks_and_the_next_goes_on(void 
     engine_expire(world.engine);
     engine_expire(world.engine);
     for (size_t i = 0; i < N; i++) assert_int_equal(asked[i].decision.allowed, i < 2);
-    assert_int_equal(counters.failure_deadline, N);
+    assert_int_equal(engine_counters.failure_deadline, N);
     assert_int_equal(engine_next_deadline(world.engine), INT64_MAX);
     scripted_end_all(&world.scripted, OP_DECIDED);
 }
@@ -183,7 +184,7 @@ static void a_client_that_left_is_not_answered(void **state)
     world_advance_ms(&world, 100);
     scripted_end(&world.scripted, 0, OP_DECIDED);
     assert_int_equal(asked.n_done, 0);
-    assert_int_equal(counters.late_replies, 0);
+    assert_int_equal(engine_counters.late_replies, 0);
     assert_int_equal(engine_n_live(world.engine), 0);
 }
 
@@ -207,7 +208,7 @@ static void a_check_never_submitted_goes_back(void **state)
     assert_int_equal(engine_n_live(world.engine), 1);
     check_release(check);
     assert_int_equal(engine_n_live(world.engine), 0);
-    assert_int_equal(counters.checks, 0);
+    assert_int_equal(engine_counters.checks, 0);
 }
 
 static void a_lost_store_gives_each_policys_failure_answer(void **state)
@@ -232,13 +233,13 @@ static void a_lost_store_gives_each_policys_failure_answer(void **state)
     assert_int_equal(local.decision.source, SOURCE_LOCAL);
     assert_int_equal(local.decision.reason, REASON_DOWN);
     assert_int_equal(local.decision.remaining, 1);
-    assert_int_equal(counters.failure_down, 4);
-    assert_int_equal(counters.failure_allow, 1);
-    assert_int_equal(counters.failure_deny, 1);
-    assert_int_equal(counters.failure_error, 1);
-    assert_int_equal(counters.failure_local, 1);
-    assert_int_equal(counters.allowed, 2);
-    assert_int_equal(counters.denied, 1);
+    assert_int_equal(engine_counters.failure_down, 4);
+    assert_int_equal(engine_counters.failure_allow, 1);
+    assert_int_equal(engine_counters.failure_deny, 1);
+    assert_int_equal(engine_counters.failure_error, 1);
+    assert_int_equal(engine_counters.failure_local, 1);
+    assert_int_equal(engine_counters.allowed, 2);
+    assert_int_equal(engine_counters.denied, 1);
 }
 
 static void a_failure_answer_allows_a_cost_of_zero(void **state)
@@ -257,7 +258,7 @@ static void a_store_error_has_its_reason(void **state)
     world_ask(&world, &asked, OP_CHECK, "deny", "alice", 1);
     scripted_end(&world.scripted, 0, OP_STORE_ERROR);
     assert_int_equal(asked.decision.reason, REASON_STORE_ERROR);
-    assert_int_equal(counters.failure_store_error, 1);
+    assert_int_equal(engine_counters.failure_store_error, 1);
 }
 
 static void a_refusal_is_answered_at_once(void **state)
@@ -267,7 +268,7 @@ static void a_refusal_is_answered_at_once(void **state)
     assert_int_equal(ask(OP_CHECK, "allow", "alice", 1).decision.reason, REASON_DOWN);
     world.scripted.mode = SCRIPTED_REFUSE_OVERLOAD;
     assert_int_equal(ask(OP_CHECK, "allow", "alice", 1).decision.reason, REASON_OVERLOAD);
-    assert_int_equal(counters.failure_overload, 1);
+    assert_int_equal(engine_counters.failure_overload, 1);
     assert_int_equal(engine_n_live(world.engine), 0);
     assert_int_equal(engine_next_deadline(world.engine), INT64_MAX);
 }
@@ -281,8 +282,8 @@ static void peeks_and_resets_are_errors_without_the_store(void **state)
         assert_int_equal(ask(OP_PEEK, policies[i], "alice", 1).error, ERROR_STORE_UNAVAILABLE);
         assert_int_equal(ask(OP_RESET, policies[i], "alice", 0).error, ERROR_STORE_UNAVAILABLE);
     }
-    assert_int_equal(counters.failure_error, 8);
-    assert_int_equal(counters.checks, 0);
+    assert_int_equal(engine_counters.failure_error, 8);
+    assert_int_equal(engine_counters.checks, 0);
 }
 
 static void a_reset_says_what_the_store_said(void **state)
@@ -300,7 +301,7 @@ static void too_many_checks_are_refused(void **state)
     struct asked asked[101] = {0};
     for (size_t i = 0; i < 100; i++) assert_true(world_ask(&world, &asked[i], OP_CHECK, "allow", "alice", 1));
     assert_false(world_ask(&world, &asked[100], OP_CHECK, "allow", "alice", 1));
-    assert_int_equal(counters.overloaded, 1);
+    assert_int_equal(engine_counters.overloaded, 1);
     scripted_end(&world.scripted, 50, OP_DECIDED);
     assert_true(world_ask(&world, &asked[100], OP_CHECK, "allow", "alice", 1));
     engine_set_options(world.engine, &(struct engine_options){.max_inflight = 50, .local_max_keys = 10});
@@ -322,9 +323,9 @@ static void checks_nobody_waits_for_do_not_count_against_the_cap(void **state)
     }
     assert_int_equal(world.scripted.n_submitted, 100);
     assert_int_equal(engine_n_live(world.engine), 100);
-    assert_int_equal(counters.overloaded, 0);
+    assert_int_equal(engine_counters.overloaded, 0);
     scripted_end_all(&world.scripted, OP_DECIDED);
-    assert_int_equal(counters.late_replies, 100);
+    assert_int_equal(engine_counters.late_replies, 100);
 }
 
 static void a_limit_of_zero_is_denied_without_the_store(void **state)
@@ -399,7 +400,7 @@ static void closing_answers_everything_first(void **state)
     assert_true(world.closed);
     assert_int_equal(late.n_done, 1);
     assert_int_equal(gone.n_done, 0);
-    assert_int_equal(counters.inflight, 0);
+    assert_int_equal(engine_counters.inflight, 0);
 }
 
 static void a_check_submitted_while_closing_is_answered(void **state)
@@ -447,7 +448,7 @@ static void local_decides_until_the_store_is_back_for_10_s_and_then_forgets(void
     world_advance_ms(&world, 10000);
     ask_up("local", "alice");
     assert_int_equal(ask_down("local", "alice").decision.remaining, 1);
-    assert_int_equal(counters.memory_keys, 0);
+    assert_int_equal(memory_counters.memory_keys, 0);
 }
 
 /* Ten an hour became 233 in 12 s. */
@@ -525,7 +526,7 @@ static void several_limits_are_one_answer_that_names_the_binding_one(void **stat
     assert_int_equal(ask(OP_CHECK, "several", "alice", 1).decision.remaining, 0);
     assert_true(ask(OP_RESET, "several", "alice", 0).removed);
     assert_int_equal(ask(OP_PEEK, "several", "alice", 0).decision.remaining, 2);
-    assert_int_equal(counters.memory_keys, 0);
+    assert_int_equal(memory_counters.memory_keys, 0);
 }
 
 static void several_limits_fall_back_as_one(void **state)
@@ -538,7 +539,7 @@ static void several_limits_fall_back_as_one(void **state)
     assert_int_equal(asked.decision.source, SOURCE_LOCAL);
     assert_int_equal(asked.decision.remaining, 1);
     scripted_end_all(&world.scripted, OP_DECIDED);
-    assert_int_equal(counters.late_replies, 1);
+    assert_int_equal(engine_counters.late_replies, 1);
 }
 
 static void keys_of_any_length_and_bytes_keep_apart(void **state)

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "base/counters.h"
+#include "engine/engine_counters.h"
 #include "fakes/engine_fixture.h"
 
 #define SECOND_US INT64_C(1000000)
@@ -136,14 +136,14 @@ static void short_memory_denies_nothing(void **state)
 static void they_count_as_allowed_and_apart(void **state)
 {
     (void)state;
-    uint64_t allowed = counters.allowed, denied = counters.denied, shadow = counters.shadow_denied;
+    uint64_t allowed = engine_counters.allowed, denied = engine_counters.denied, shadow = engine_counters.shadow_denied;
     ask(OP_CHECK, "local", 5);
     ask(OP_CHECK, "local", 1);
     ask(OP_PEEK, "local", 1);
     ask(OP_CHECK, "enforced", 6);
-    assert_int_equal(counters.allowed - allowed, 2);
-    assert_int_equal(counters.denied - denied, 1);
-    assert_int_equal(counters.shadow_denied - shadow, 1);
+    assert_int_equal(engine_counters.allowed - allowed, 2);
+    assert_int_equal(engine_counters.denied - denied, 1);
+    assert_int_equal(engine_counters.shadow_denied - shadow, 1);
 }
 
 int main(void)

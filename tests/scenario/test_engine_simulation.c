@@ -19,8 +19,8 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "base/counters.h"
 #include "base/random.h"
+#include "fakes/all_counters.h"
 #include "fakes/engine_world.h"
 
 #define SECOND_US INT64_C(1000000)
@@ -219,7 +219,7 @@ static void start(void)
     struct engine_options options = {.max_inflight = 30, .local_max_keys = 20};
     memset(slots, 0, sizeof slots);
     memset(&sum, 0, sizeof sum);
-    counters = (struct counters){0};
+    all_counters_reset();
     world_open(&world, specs, N_SPECS, &options);
 }
 

@@ -8,7 +8,9 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "base/counters.h"
+#include "engine/engine_counters.h"
+#include "engine/slots.h"
+#include "fakes/all_counters.h"
 #include "fakes/engine_world.h"
 
 enum { TTL_MS = 30000, THIRD_MS = TTL_MS / 3 };
@@ -43,7 +45,7 @@ struct want {
 static int set_up(void **state)
 {
     (void)state;
-    memset(&counters, 0, sizeof counters);
+    all_counters_reset();
     world_open(&world, specs, N_SPECS, &world_options);
     slot_owner_init(&alice);
     slot_owner_init(&bob);
@@ -56,9 +58,9 @@ static int tear_down(void **state)
     slots_end(&alice);
     slots_end(&bob);
     world_close(&world);
-    assert_int_equal(counters.slots, 0);
-    assert_int_equal(counters.slots_acquired,
-                     counters.slots_released + counters.slots_ended_by_close + counters.slots_lost);
+    assert_int_equal(slots_counters.slots, 0);
+    assert_int_equal(slots_counters.slots_acquired,
+                     slots_counters.slots_released + slots_counters.slots_ended_by_close + slots_counters.slots_lost);
     return 0;
 }
 
@@ -124,9 +126,9 @@ static void a_slot_is_held_once_its_owner_was_told(void **state)
     struct slice id = {(const uint8_t *)want.slot->id, SLOT_ID_LEN};
     assert_ptr_equal(slots_find(slots(), &alice, id), want.slot);
     assert_null(slots_find(slots(), &bob, id));
-    assert_int_equal(counters.slots, 1);
-    assert_int_equal(counters.checks, 1);
-    assert_int_equal(counters.allowed, 1);
+    assert_int_equal(slots_counters.slots, 1);
+    assert_int_equal(engine_counters.checks, 1);
+    assert_int_equal(engine_counters.allowed, 1);
 }
 
 static void a_denied_one_leaves_nothing(void **state)
@@ -153,7 +155,7 @@ static void a_release_reaches_the_store_and_then_is_true(void **state)
     assert_int_equal(asked.n_done, 0);
     assert_int_equal(held(0)->kind, OP_RELEASE);
     assert_int_equal(held(0)->n_members, 1);
-    assert_int_equal(counters.slots, 0);
+    assert_int_equal(slots_counters.slots, 0);
     scripted_end(&world.scripted, 0, OP_DECIDED);
     assert_true(asked.removed);
     assert_int_equal(slots()->n, 0);
@@ -162,7 +164,7 @@ static void a_release_reaches_the_store_and_then_is_true(void **state)
     world.scripted.found = false; /* somebody has reset the key */
     release(&asked, slot);
     assert_false(asked.removed);
-    assert_int_equal(counters.slots_released, 2);
+    assert_int_equal(slots_counters.slots_released, 2);
 }
 
 static void an_owner_that_ends_gives_all_back(void **state)
@@ -176,7 +178,7 @@ static void an_owner_that_ends_gives_all_back(void **state)
     scripted_end_all(&world.scripted, OP_DECIDED);
     assert_int_equal(slots()->n, 1);
     assert_ptr_equal(slots_find(slots(), &bob, (struct slice){(const uint8_t *)other->id, SLOT_ID_LEN}), other);
-    assert_int_equal(counters.slots_ended_by_close, 3);
+    assert_int_equal(slots_counters.slots_ended_by_close, 3);
 }
 
 static void leases_are_renewed_before_a_third_of_their_time(void **state)
@@ -194,8 +196,8 @@ static void leases_are_renewed_before_a_third_of_their_time(void **state)
     assert_true(n_first < 20); /* spread */
     for (int i = 0; i < 100; i++) world_advance_ms(&world, THIRD_MS);
     assert_int_equal(world.scripted.n_submitted - n_before, 20 + 2000);
-    assert_int_equal(counters.slots, 20);
-    assert_int_equal(counters.slots_lost, 0);
+    assert_int_equal(slots_counters.slots, 20);
+    assert_int_equal(slots_counters.slots_lost, 0);
 }
 
 static void a_lease_that_is_gone_is_lost_and_not_taken_again(void **state)
@@ -207,7 +209,7 @@ static void a_lease_that_is_gone_is_lost_and_not_taken_again(void **state)
     world.scripted.found = false;
     assert_non_null(slots_find(slots(), &alice, id));
     world_advance_ms(&world, THIRD_MS);
-    assert_int_equal(counters.slots_lost, 1);
+    assert_int_equal(slots_counters.slots_lost, 1);
     assert_int_equal(slots()->n, 0);
     assert_int_equal(alice.n, 0);
     assert_int_equal(engine_next_deadline(world.engine), INT64_MAX);
@@ -259,11 +261,11 @@ static void an_error_of_the_store_is_no_loss(void **state)
     take(&alice, "deny");
     world_advance_ms(&world, THIRD_MS);
     scripted_end(&world.scripted, 0, OP_STORE_ERROR);
-    assert_int_equal(counters.slots, 1);
+    assert_int_equal(slots_counters.slots, 1);
     assert_int_equal(world.scripted.n_held, 0);
     world_advance_ms(&world, THIRD_MS);
     scripted_end(&world.scripted, 0, OP_DECIDED);
-    assert_int_equal(counters.slots, 1);
+    assert_int_equal(slots_counters.slots, 1);
 }
 
 static void a_late_yes_is_kept_where_the_owner_was_told_so(void **state)
@@ -274,7 +276,7 @@ static void a_late_yes_is_kept_where_the_owner_was_told_so(void **state)
     assert_true(acquire(&want, &alice, "allow"));
     world_advance_ms(&world, 20);
     assert_int_equal(want.asked.decision.source, SOURCE_ALLOW);
-    assert_int_equal(counters.slots, 1);
+    assert_int_equal(slots_counters.slots, 1);
     scripted_end(&world.scripted, 0, OP_DECIDED);
     world.scripted.mode = SCRIPTED_DECIDE;
     size_t n_before = world.scripted.n_submitted;
@@ -428,7 +430,7 @@ static void slots_are_bounded_and_refused_before_anything_is_asked(void **state)
     size_t n_before = world.scripted.n_submitted;
     assert_false(acquire(&want, &alice, "deny"));
     assert_int_equal(world.scripted.n_submitted, n_before);
-    assert_int_equal(counters.overloaded, 1);
+    assert_int_equal(engine_counters.overloaded, 1);
     for (int i = 0; i < 50; i++) assert_true(acquire(&want, &bob, "deny"));
     slots_end(&alice);
     assert_true(acquire(&want, &alice, "deny"));

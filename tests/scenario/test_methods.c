@@ -11,6 +11,7 @@
 
 #include "base/counters.h"
 #include "fakes/server_world.h"
+#include "server/server_counters.h"
 
 static struct server_world world;
 static struct client client;
@@ -491,7 +492,7 @@ static void stats_are_all_counters(void **state)
     uint32_t n;
     struct pull map = heard.result;
     assert_int_equal(pull_map(&map, &n), 0);
-    assert_int_equal(n, n_counters);
+    assert_int_equal(n, counters_n());
     assert_int_field("checks", 1);
     assert_int_field("requests", 2);
     assert_int_field("connections", 1);
@@ -512,7 +513,7 @@ static void unknown_methods_are_named_and_the_connection_lives(void **state)
     ASSERT_REFUSED("UNKNOWN_METHOD", "'chekc'", "chekc", 2, "ss", "login", "k");
     ASSERT_REFUSED("UNKNOWN_METHOD", "''", "", 0, "");
     ASSERT_REFUSED("UNKNOWN_METHOD", "'test_clock'", "test_clock", 1, "i", 5);
-    assert_int_equal(counters.request_errors, 3);
+    assert_int_equal(server_counters.request_errors, 3);
 }
 
 static void notifications_are_counted_and_ignored(void **state)
@@ -525,8 +526,8 @@ static void notifications_are_counted_and_ignored(void **state)
     client_send(&client, other, sizeof other - 1);
     ASK("peek", 2, "ss", "login", "k");
     assert_int_equal(decision_heard().remaining, 5);
-    assert_int_equal(counters.notifications, 4);
-    assert_int_equal(counters.requests, 1);
+    assert_int_equal(server_counters.notifications, 4);
+    assert_int_equal(server_counters.requests, 1);
 }
 
 static void the_test_clock_moves_the_limits_time_alone(void **state)

@@ -12,10 +12,10 @@
 
 #include <cmocka.h>
 
-#include "base/counters.h"
 #include "fakes/fake_redis.h"
 #include "fakes/store_world.h"
 #include "store/batch.h"
+#include "store/redis_counters.h"
 
 static struct fake_redis fake;
 static const char *say; /* to each EVALSHA with keys; "%u" in it is the nonce; NULL = nothing */
@@ -105,7 +105,7 @@ static void closes_on(const char *text)
     store_world_until(store_is_not_ready);
     store_world_settle();
     assert_int_equal(store_world->n_failed, 1);
-    assert_true(counters.redis_bad_replies > 0);
+    assert_true(redis_counters.redis_bad_replies > 0);
     say = GOOD_ANSWER;
     store_world_until(store_is_ready);
     (void)store_world_check("k");
@@ -124,7 +124,7 @@ static void a_lie_about_a_state_is_a_store_error(void **state)
     (void)store_world_check("k");
     store_world_settle();
     assert_int_equal(store_world->n_failed, 1);
-    assert_int_equal(counters.redis_bad_replies, 1);
+    assert_int_equal(redis_counters.redis_bad_replies, 1);
     say = "*5\r\n:10\r\n:1700000000007\r\n:1700000000000000\r\n:0\r\n:%u\r\n";
     struct ask *denied = store_world_check("k");
     store_world_settle();
@@ -208,7 +208,7 @@ static void stays_after(const char *text)
     store_world_settle();
     assert_int_equal(store_world->n_failed, 1);
     assert_int_equal(n_with_keys, 1);
-    assert_int_equal(counters.redis_errors, 1);
+    assert_int_equal(redis_counters.redis_errors, 1);
     say = GOOD_ANSWER;
     (void)store_world_check("k");
     store_world_settle();
@@ -340,7 +340,7 @@ static void a_new_batch_never_overtakes_one_that_waits_for_the_script(void **sta
     say = GOOD_ANSWER;
     store_world_settle();
     assert_int_equal(store_world->n_decided, 3);
-    assert_int_equal(counters.redis_script_loads, 1);
+    assert_int_equal(redis_counters.redis_script_loads, 1);
     for (int i = 0; i < 3; i++) assert_int_equal(order[i], 'a' + i);
 }
 
@@ -371,7 +371,7 @@ static void an_answer_too_many_closes_the_connection(void **state)
     (void)store_world_check("k");
     store_world_until(store_is_not_ready);
     assert_int_equal(store_world->n_decided, 1);
-    assert_int_equal(counters.redis_bad_replies, 1);
+    assert_int_equal(redis_counters.redis_bad_replies, 1);
 }
 
 static void answers_in_the_wrong_order_reach_no_check(void **state)

@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "base/counters.h"
 #include "fakes/served_store.h"
+#include "store/redis_counters.h"
 
 enum { KEPT_MS = 60000, FLOOD = 1000 };
 
@@ -55,11 +55,11 @@ static void a_flood_on_a_used_up_key_does_not_reach_redis(void **state)
     (void)state;
     open_store();
     use_up("k");
-    uint64_t before = counters.redis_batches;
+    uint64_t before = redis_counters.redis_batches;
     for (int i = 0; i < FLOOD; i++) is_denied_here("k");
     store_world_settle();
-    assert_int_equal(counters.redis_batches, before);
-    assert_int_equal(counters.denied_from_cache, FLOOD);
+    assert_int_equal(redis_counters.redis_batches, before);
+    assert_int_equal(redis_counters.denied_from_cache, FLOOD);
     assert_true(check_now("other")->member.decision.allowed);
 }
 
@@ -186,7 +186,7 @@ static void merged_checks_leave_the_state_behind_them_all(void **state)
     struct ask *asks[9];
     for (int i = 0; i < 9; i++) asks[i] = store_world_check("k");
     store_world_settle();
-    assert_int_equal(counters.redis_batches, 1);
+    assert_int_equal(redis_counters.redis_batches, 1);
     assert_int_equal(store_world->n_allowed, 5);
     struct ask *here = store_world_check("k");
     assert_int_equal(here->submitted, SUBMIT_DECIDED);

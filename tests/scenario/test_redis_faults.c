@@ -10,8 +10,8 @@
 #include <cmocka.h>
 #include <hiredis/hiredis.h>
 
-#include "base/counters.h"
 #include "fakes/served_store.h"
+#include "store/redis_counters.h"
 
 static bool had_first_attempt(void *arg)
 {
@@ -49,7 +49,7 @@ static void a_stopped_server_ends_ops_and_no_late_reply_is_taken_for_another(voi
     store_world_until(store_is_not_ready);
     store_world_settle();
     assert_int_equal(store_world->n_down, 50);
-    assert_int_equal(counters.redis_stalls, 1);
+    assert_int_equal(redis_counters.redis_stalls, 1);
     store_world_status_has("no reply for");
     real_redis_signal(&redis, SIGCONT);
     store_world_until(store_is_ready);
@@ -58,7 +58,7 @@ static void a_stopped_server_ends_ops_and_no_late_reply_is_taken_for_another(voi
     store_world_settle();
     assert_int_equal(store_world->n_decided, 4);
     assert_int_equal(store_world->n_allowed, 3);
-    assert_int_equal(counters.redis_bad_replies, 0);
+    assert_int_equal(redis_counters.redis_bad_replies, 0);
 }
 
 static void a_flushed_script_is_loaded_again_and_nothing_counted_twice(void **state)
@@ -76,15 +76,15 @@ static void a_flushed_script_is_loaded_again_and_nothing_counted_twice(void **st
     }
     store_world_settle();
     assert_int_equal(store_world->n_allowed, ROUNDS * EACH);
-    assert_true(counters.redis_script_loads > 0);
+    assert_true(redis_counters.redis_script_loads > 0);
     for (int i = 0; i < ROUNDS * EACH; i++) { /* in the order they were asked */
         assert_int_equal(store_world->asks[i].member.decision.remaining, ROUNDS * EACH - 1 - i);
     }
     struct ask *one_more = store_world_check("k0");
     store_world_settle();
     assert_false(one_more->member.decision.allowed);
-    assert_int_equal(counters.redis_errors, 0);
-    assert_int_equal(counters.redis_disconnects, 0);
+    assert_int_equal(redis_counters.redis_errors, 0);
+    assert_int_equal(redis_counters.redis_disconnects, 0);
 }
 
 static void rights_taken_away_are_store_errors_until_they_are_back(void **state)
@@ -103,7 +103,7 @@ static void rights_taken_away_are_store_errors_until_they_are_back(void **state)
     (void)store_world_check("k");
     store_world_settle();
     assert_int_equal(store_world->n_decided, 1);
-    assert_int_equal(counters.redis_disconnects, 0);
+    assert_int_equal(redis_counters.redis_disconnects, 0);
 }
 
 static void a_user_without_evalsha_is_told_and_retried_slowly(void **state)
@@ -131,7 +131,7 @@ static void a_command_the_script_may_not_use_is_told(void **state)
     (void)store_world_check("k");
     store_world_settle();
     assert_int_equal(store_world->n_failed, 1);
-    assert_int_equal(counters.redis_errors, 1);
+    assert_int_equal(redis_counters.redis_errors, 1);
 }
 
 static void a_changed_password_is_used_after_a_reload(void **state)
@@ -242,7 +242,7 @@ static void a_key_of_a_foreign_type_hurts_nobody_else(void **state)
     store_world_settle();
     assert_int_equal(victim->outcome, OP_STORE_ERROR);
     assert_int_equal(store_world->n_allowed, 11);
-    assert_int_equal(counters.redis_bad_values, 1);
+    assert_int_equal(redis_counters.redis_bad_values, 1);
     assert_true(redis_store_ready(store_world->redis));
 }
 
@@ -254,13 +254,13 @@ static void a_full_server_is_a_store_error_and_the_connection_stays(void **state
     store_world_check_many("k", 5, 5);
     store_world_settle();
     assert_int_equal(store_world->n_failed, 5);
-    assert_true(counters.redis_errors > 0);
+    assert_true(redis_counters.redis_errors > 0);
     assert_true(redis_store_ready(store_world->redis));
     assert_int_equal(real_redis_command(&redis, "CONFIG SET maxmemory 0"), 1);
     store_world_check_many("k", 5, 5);
     store_world_settle();
     assert_int_equal(store_world->n_decided, 5);
-    assert_int_equal(counters.redis_disconnects, 0);
+    assert_int_equal(redis_counters.redis_disconnects, 0);
 }
 
 static void a_server_that_became_a_replica_is_left(void **state)
@@ -272,7 +272,7 @@ static void a_server_that_became_a_replica_is_left(void **state)
     store_world_settle();
     assert_int_equal(store_world->n_decided, 0);
     store_world_until(store_is_not_ready);
-    assert_int_equal(counters.redis_disconnects, 1);
+    assert_int_equal(redis_counters.redis_disconnects, 1);
     assert_int_equal(real_redis_command(&redis, "REPLICAOF NO ONE"), 1);
     store_world_until(store_is_ready);
     store_world_check_many("k", 5, 5);
@@ -303,7 +303,7 @@ static void a_busy_server_is_a_store_error_and_the_connection_stays(void **state
         (void)store_world_check("k");
         store_world_settle();
     } while (store_world->n_decided == before);
-    assert_int_equal(counters.redis_disconnects, 0);
+    assert_int_equal(redis_counters.redis_disconnects, 0);
 }
 
 int main(void)

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "base/counters.h"
 #include "fakes/link_world.h"
+#include "store/redis_counters.h"
 
 static const char *say; /* the fake, to each EVALSHA but the canary; NULL = nothing */
 static size_t say_len;
@@ -50,14 +50,14 @@ static void a_reply_that_nobody_waits_for_closes_the_connection(void **state)
     (void)state;
     AFTER_READY_THE_SERVER_SAYS("*2\r\n:7\r\n:1000\r\n+EXTRA\r\n");
     assert_true(world->probes[0].is_good);
-    assert_int_equal(counters.redis_bad_replies, 1);
+    assert_int_equal(redis_counters.redis_bad_replies, 1);
 }
 
 static void extra_replies_of_every_type_close_the_connection(void **state)
 {
     (void)state;
     AFTER_READY_THE_SERVER_SAYS(":1\r\n*0\r\n");
-    assert_int_equal(counters.redis_bad_replies, 1);
+    assert_int_equal(redis_counters.redis_bad_replies, 1);
 }
 
 static void an_extra_array_an_extra_error_and_an_extra_nil_close_the_connection(void **state)
@@ -71,7 +71,7 @@ static void deep_nesting_closes_the_connection(void **state)
     (void)state;
     AFTER_READY_THE_SERVER_SAYS("*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n");
     assert_true(world->probes[0].is_lost);
-    assert_int_equal(counters.redis_bad_replies, 1);
+    assert_int_equal(redis_counters.redis_bad_replies, 1);
 }
 
 static void an_array_of_too_many_closes_the_connection(void **state)
@@ -110,7 +110,7 @@ static void half_a_reply_is_a_stall(void **state)
     (void)state;
     world->options.stall_ms = 250;
     AFTER_READY_THE_SERVER_SAYS("*2\r\n:7\r\n:10");
-    assert_int_equal(counters.redis_stalls, 1);
+    assert_int_equal(redis_counters.redis_stalls, 1);
 }
 
 static void a_huge_bulk_closes_the_connection_before_it_is_buffered(void **state)
@@ -120,8 +120,8 @@ static void a_huge_bulk_closes_the_connection_before_it_is_buffered(void **state
     char *bytes = calloc(1, SIZE);
     memcpy(bytes, "$1000000000\r\n", 13);
     after_ready_the_server_says(bytes, SIZE);
-    assert_int_equal(counters.redis_stalls, 0);
-    assert_int_equal(counters.redis_bad_replies, 1);
+    assert_int_equal(redis_counters.redis_stalls, 0);
+    assert_int_equal(redis_counters.redis_bad_replies, 1);
     free(bytes);
 }
 

@@ -12,9 +12,9 @@
 
 #include <hiredis/hiredis.h>
 
-#include "base/counters.h"
 #include "fakes/link_world.h"
 #include "fakes/real_redis.h"
+#include "store/redis_counters.h"
 
 static void serves_at(struct real_redis *redis, const char *address)
 {
@@ -100,7 +100,7 @@ static void a_server_that_is_absent_is_found_once_it_comes(void **state)
     link_world_until(had_three_attempts);
     assert_false(redis_link_is_ready(world->link));
     link_world_status_has("No such file or directory (unix:");
-    assert_true(counters.redis_connect_failures >= 3);
+    assert_true(redis_counters.redis_connect_failures >= 3);
     real_redis_start(&redis, NULL);
     link_world_until(is_ready);
     real_redis_fini(&redis);
@@ -171,7 +171,7 @@ static void a_stopped_server_is_noticed_though_commands_keep_coming(void **state
         if (redis_link_is_ready(world->link) && world->n_made < MAX_PROBES - 10) (void)link_world_probe();
         patient_loop_turns(&world->patient, 1);
     }
-    assert_int_equal(counters.redis_stalls, 1);
+    assert_int_equal(redis_counters.redis_stalls, 1);
     link_world_status_has("no reply for 250 ms");
     link_world_until(all_answered);
     real_redis_signal(&redis, SIGCONT);

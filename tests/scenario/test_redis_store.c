@@ -11,9 +11,9 @@
 #include <hiredis/hiredis.h>
 
 #include "base/alloc.h"
-#include "base/counters.h"
 #include "fakes/served_store.h"
 #include "store/batch.h"
+#include "store/redis_counters.h"
 
 /* ---- fair weather ---- */
 
@@ -57,16 +57,16 @@ static void a_tick_is_one_call(void **state)
     served_store_open();
     store_world_check_many("k", 64, 64);
     store_world_settle();
-    assert_int_equal(counters.redis_batches, 1);
-    assert_int_equal(counters.redis_batch_keys, 64);
+    assert_int_equal(redis_counters.redis_batches, 1);
+    assert_int_equal(redis_counters.redis_batch_keys, 64);
     store_world_check_many("k", 65, 65);
     store_world_settle();
-    assert_int_equal(counters.redis_batches, 3);
+    assert_int_equal(redis_counters.redis_batches, 3);
     store_world->options.batch_max_keys = 1;
     redis_store_set_options(store_world->redis, &store_world->options);
     store_world_check_many("k", 10, 10);
     store_world_settle();
-    assert_int_equal(counters.redis_batches, 13);
+    assert_int_equal(redis_counters.redis_batches, 13);
     assert_int_equal(store_world->n_allowed, 64 + 65 + 10);
 }
 
@@ -78,7 +78,7 @@ static void checks_and_what_gives_back_are_one_call(void **state)
     store_world_check_many("k", 3, 3);
     struct ask *refund = store_world_ask("k1", OP_REFUND, 1), *last = store_world_check("k1");
     store_world_settle();
-    assert_int_equal(counters.redis_batches, 1);
+    assert_int_equal(redis_counters.redis_batches, 1);
     assert_int_equal(refund->member.refunded, 1);
     assert_int_equal(last->member.decision.remaining, store_world->limit->limit - 1);
 }
@@ -91,7 +91,7 @@ static void equal_checks_of_a_tick_are_merged(void **state)
     store_world_check_many("same", 1, 10);
     store_world_settle();
     assert_int_equal(store_world->n_allowed, 5);
-    assert_int_equal(counters.redis_merged, 9);
+    assert_int_equal(redis_counters.redis_merged, 9);
     for (int i = 0; i < 10; i++) assert_int_equal(store_world->asks[i].member.decision.allowed, i < 5);
 }
 
@@ -127,7 +127,7 @@ static void a_thousand_calls_at_once_are_all_answered(void **state)
     store_world_check_many("k", 1000, 1000);
     store_world_settle();
     assert_int_equal(store_world->n_allowed, 2000);
-    assert_int_equal(counters.redis_batches, 2000);
+    assert_int_equal(redis_counters.redis_batches, 2000);
 }
 
 static void an_answer_may_lead_to_the_next_question(void **state)
@@ -209,7 +209,7 @@ static void the_rights_in_the_manual_are_enough(void **state)
         store_world_settle();
     }
     assert_int_equal(store_world->n_decided, store_world->n_pending);
-    assert_int_equal(counters.redis_errors, 0);
+    assert_int_equal(redis_counters.redis_errors, 0);
 }
 
 /* ---- caps ---- */

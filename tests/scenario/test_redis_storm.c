@@ -13,10 +13,10 @@
 
 #include <cmocka.h>
 
-#include "base/counters.h"
 #include "base/random.h"
 #include "fakes/real_redis.h"
 #include "fakes/store_world.h"
+#include "store/redis_counters.h"
 
 enum { STEPS = 150, SEEDS = 4, N_KEYS = 40 };
 
@@ -91,7 +91,7 @@ static void storm(void **state)
     assert_int_equal(w->n_decided, w->n_allowed);
     assert_true((unsigned long long)counted >= w->n_allowed);
     assert_true((unsigned long long)counted <= w->n_allowed + w->n_down);
-    assert_int_equal(counters.redis_bad_replies, 0);
+    assert_int_equal(redis_counters.redis_bad_replies, 0);
     store_world_teardown(state);
     real_redis_fini(&redis);
 }

@@ -13,10 +13,10 @@
 #include <cmocka.h>
 #include <hiredis/hiredis.h>
 
-#include "base/counters.h"
 #include "fakes/fake_redis.h"
 #include "fakes/served_store.h"
 #include "store/batch.h"
+#include "store/redis_counters.h"
 
 enum { FLOOD = 4000 };
 
@@ -61,7 +61,7 @@ static void the_window_bounds_what_is_on_the_wire(void **state)
     real_redis_signal(&redis, SIGSTOP);
     store_world_check_many("k", 100, 100);
     for (int i = 0; i < 5; i++) store_flush(&store_world->store);
-    assert_int_equal(counters.redis_inflight, 3);
+    assert_int_equal(redis_counters.redis_inflight, 3);
     real_redis_signal(&redis, SIGCONT);
     store_world_settle();
     assert_int_equal(store_world->n_allowed, 100);
@@ -82,7 +82,7 @@ static void while_redis_is_slow_only_one_batch_is_before_it(void **state)
     int64_t before = store_world->clock.mono_us;
     store_flush(&store_world->store);
     assert_int_equal(store_world->clock.mono_us, before);
-    assert_int_equal(counters.redis_inflight, 1);
+    assert_int_equal(redis_counters.redis_inflight, 1);
     real_redis_signal(&redis, SIGCONT);
     store_world_settle();
     assert_int_equal(store_world->n_allowed, 11);
@@ -107,7 +107,7 @@ static void a_redis_that_falls_behind_has_less_before_it_until_it_is_fast_again(
     real_redis_signal(&redis, SIGSTOP);
     store_world_check_many("k", 10, 10);
     store_flush(&store_world->store);
-    assert_int_equal(counters.redis_inflight, 1);
+    assert_int_equal(redis_counters.redis_inflight, 1);
     real_redis_signal(&redis, SIGCONT);
     store_world_settle();
 
@@ -118,7 +118,7 @@ static void a_redis_that_falls_behind_has_less_before_it_until_it_is_fast_again(
     real_redis_signal(&redis, SIGSTOP);
     store_world_check_many("k", 10, 10);
     store_flush(&store_world->store);
-    assert_int_equal(counters.redis_inflight, 8);
+    assert_int_equal(redis_counters.redis_inflight, 8);
     real_redis_signal(&redis, SIGCONT);
     store_world_settle();
 }
@@ -207,7 +207,7 @@ static void one_policy_without_a_right_is_not_everybodys_outage(void **state)
         bool is_bad = ask->member.limit == limits[1];
         assert_int_equal(ask->outcome, is_bad ? OP_STORE_ERROR : OP_DECIDED);
     }
-    assert_int_equal(counters.redis_disconnects, 0);
+    assert_int_equal(redis_counters.redis_disconnects, 0);
     store_world->limit = limits[0];
     struct ask *peek = store_world_ask("k", OP_PEEK, 0);
     store_world_settle();
@@ -240,8 +240,8 @@ static void a_batch_that_was_begun_too_late_is_sent_again_with_the_new_time(void
     struct ask *ask = store_world_check("k");
     store_world_settle();
     assert_int_equal(ask->outcome, OP_DECIDED);
-    assert_int_equal(counters.redis_batches_too_late, 1);
-    assert_int_equal(counters.redis_batches, 2);
+    assert_int_equal(redis_counters.redis_batches_too_late, 1);
+    assert_int_equal(redis_counters.redis_batches, 2);
     store_world_close();
     fake_redis_close(&fake);
 }

@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "base/counters.h"
 #include "fakes/server_world.h"
+#include "server/server_counters.h"
 
 enum { N_CLIENTS = 8 };
 
@@ -60,8 +60,8 @@ static void over_max_connections_clients_wait_and_are_served_later(void **state)
         client_open(&clients[i], &world);
         client_ask(&clients[i], (uint64_t)i, "ping", 0, "");
     }
-    assert_int_equal(counters.connections, 2);
-    assert_int_equal(counters.accept_pauses, 1);
+    assert_int_equal(server_counters.connections, 2);
+    assert_int_equal(server_counters.accept_pauses, 1);
     assert_int_equal(client_hear(&clients[0], &heard), 1);
     assert_int_equal(client_hear(&clients[1], &heard), 1);
     assert_int_equal(client_hear(&clients[2], &heard), 0); /* neither served nor closed */
@@ -73,8 +73,8 @@ static void over_max_connections_clients_wait_and_are_served_later(void **state)
     client_close(&clients[2]);
     assert_int_equal(client_hear(&clients[3], &heard), 1);
     assert_int_equal(client_hear(&clients[4], &heard), 1);
-    assert_int_equal(counters.connections, 2);
-    assert_int_equal(counters.connections_accepted, 5);
+    assert_int_equal(server_counters.connections, 2);
+    assert_int_equal(server_counters.connections_accepted, 5);
 }
 
 static void the_listener_is_armed_again_after_a_pause(void **state)
@@ -83,10 +83,10 @@ static void the_listener_is_armed_again_after_a_pause(void **state)
     for (int round = 0; round < 20; round++) {
         for (int i = 0; i < 4; i++) client_open(&clients[i], &world);
         server_world_turns(&world, 3);
-        assert_int_equal(counters.connections, 2);
+        assert_int_equal(server_counters.connections, 2);
         for (int i = 0; i < 4; i++) client_close(&clients[i]);
         server_world_turns(&world, 8);
-        assert_int_equal(counters.connections, 0);
+        assert_int_equal(server_counters.connections, 0);
         client_open(&clients[0], &world);
         assert_served(&clients[0]);
         client_close(&clients[0]);
@@ -142,12 +142,12 @@ static void a_low_limit_of_open_files_leaves_some_for_clients(void **state)
         allow_open_files(cases[i].limit);
         for (unsigned n = 0; n < N_CLIENTS; n++) client_open(&clients[n], &world);
         server_world_turns(&world, N_CLIENTS + 1); /* libuv may accept one a turn */
-        assert_int_equal(counters.connections, cases[i].allowed);
+        assert_int_equal(server_counters.connections, cases[i].allowed);
         assert_served(&clients[0]);
 
         for (unsigned n = 0; n < N_CLIENTS; n++) client_close(&clients[n]);
         server_world_turns(&world, 3 * N_CLIENTS);
-        assert_int_equal(counters.connections, 0);
+        assert_int_equal(server_counters.connections, 0);
     }
 }
 
@@ -168,10 +168,10 @@ static void many_connections_come_in_over_several_turns(void **state)
         fds[i] = client.fd;
     }
     server_world_turns(&world, MANY); /* libuv may accept one a turn */
-    assert_int_equal(counters.connections, MANY);
+    assert_int_equal(server_counters.connections, MANY);
     for (int i = 0; i < MANY; i++) close(fds[i]);
     server_world_turns(&world, 5);
-    assert_int_equal(counters.connections, 0);
+    assert_int_equal(server_counters.connections, 0);
 }
 
 static void a_drain_without_clients_ends_in_a_later_turn(void **state)
@@ -241,7 +241,7 @@ static void a_drain_ends_a_connection_without_a_reset(void **state)
     client_send(&clients[0], "\x94\x00\x02\xa4ping\x90", 9);
     scripted_end_all(&world.engine.scripted, OP_DECIDED);
     server_world_turns(&world, 3);
-    assert_int_equal(counters.connections, 0);
+    assert_int_equal(server_counters.connections, 0);
     assert_true(recv(clients[0].fd, bytes, sizeof bytes, 0) > 0);
     assert_int_equal(recv(clients[0].fd, bytes, sizeof bytes, 0), 0);
 }
@@ -255,7 +255,7 @@ static void a_drain_accepts_nobody(void **state)
     server_world_turns(&world, 2);
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     close(fd);
-    assert_int_equal(counters.connections_accepted, 1);
+    assert_int_equal(server_counters.connections_accepted, 1);
     scripted_end_all(&world.engine.scripted, OP_DECIDED);
 }
 
@@ -267,7 +267,7 @@ static void a_drain_that_times_out_closes_the_rest(void **state)
     server_world_drain(&world, 1);
     while (world.n_drained == 0) uv_run(&world.loop, UV_RUN_ONCE); /* the drain's timer is the loop's */
     assert_true(client_is_closed(&clients[0]));
-    assert_int_equal(counters.connections, 0);
+    assert_int_equal(server_counters.connections, 0);
     assert_int_equal(engine_n_live(world.engine.engine), 1); /* the store's */
 }
 
@@ -281,7 +281,7 @@ static void closing_amid_everything_leaves_nothing(void **state)
     client_send(&clients[3], "\xc1", 1);
     for (int i = 0; i < 5; i++) scripted_end(&world.engine.scripted, 0, OP_DECIDED); /* written at no turn's end */
     server_world_close_server(&world);
-    assert_int_equal(counters.connections, 0);
+    assert_int_equal(server_counters.connections, 0);
     assert_true(client_is_closed(&clients[0]));
 }
 
@@ -310,7 +310,7 @@ static void clients_that_come_and_go_leave_nothing(void **state)
         scripted_end_all(&world.engine.scripted, OP_DECIDED);
     }
     server_world_turns(&world, 5);
-    assert_int_equal(counters.connections, 0);
+    assert_int_equal(server_counters.connections, 0);
     int after = dup(0);
     close(after);
     assert_int_equal(after, before);

@@ -11,8 +11,9 @@
 
 #include <cmocka.h>
 
-#include "base/counters.h"
+#include "engine/engine_counters.h"
 #include "fakes/server_world.h"
+#include "server/server_counters.h"
 #include "server/session.h"
 
 static struct server_world world;
@@ -102,7 +103,7 @@ static void requests_in_one_write_are_all_answered(void **state)
     assert_int_equal(client_send(&client, buffer_data(&out), buffer_len(&out)), buffer_len(&out));
     buffer_fini(&out);
     for (unsigned i = 0; i < 2000; i++) assert_pong(i);
-    assert_int_equal(counters.requests, 2000);
+    assert_int_equal(server_counters.requests, 2000);
 }
 
 static void a_request_may_come_byte_by_byte(void **state)
@@ -192,7 +193,7 @@ static void a_half_close_is_answered_first(void **state)
     client_answer(&client, &heard);
     assert_int_equal(heard.msgid, 2);
     assert_true(client_is_closed(&client));
-    assert_int_equal(counters.connections, 0);
+    assert_int_equal(server_counters.connections, 0);
 }
 
 static void a_half_close_within_a_message_drops_it(void **state)
@@ -211,8 +212,8 @@ static void a_client_that_leaves_lets_its_checks_go(void **state)
     for (unsigned i = 0; i < 3; i++) ask_check(i);
     client_close(&client);
     server_world_turns(&world, 5);
-    assert_int_equal(counters.connections, 0);
-    assert_int_equal(counters.inflight, 0);
+    assert_int_equal(server_counters.connections, 0);
+    assert_int_equal(engine_counters.inflight, 0);
     assert_int_equal(engine_n_live(world.engine.engine), 3); /* the store's until it answers */
     scripted_end_all(&world.engine.scripted, OP_DECIDED);
     assert_int_equal(engine_n_live(world.engine.engine), 0);
@@ -225,17 +226,17 @@ static void a_client_that_leaves_before_its_answer_is_written_is_no_harm(void **
     scripted_end_all(&world.engine.scripted, OP_DECIDED); /* in the output buffer now */
     client_close(&client);
     server_world_turns(&world, 5);
-    assert_int_equal(counters.connections, 0);
+    assert_int_equal(server_counters.connections, 0);
 }
 
 static void a_client_may_leave_without_a_word(void **state)
 {
     (void)state;
     server_world_turns(&world, 3);
-    assert_int_equal(counters.connections, 1);
+    assert_int_equal(server_counters.connections, 1);
     client_close(&client);
     server_world_turns(&world, 3);
-    assert_int_equal(counters.connections, 0);
+    assert_int_equal(server_counters.connections, 0);
 }
 
 static void reading_pauses_at_the_cap_in_flight_and_goes_on_at_half(void **state)
@@ -248,7 +249,7 @@ static void reading_pauses_at_the_cap_in_flight_and_goes_on_at_half(void **state
     buffer_fini(&out);
     server_world_turns(&world, 5);
     assert_int_equal(world.engine.scripted.n_held, 8);
-    assert_int_equal(counters.read_pauses, 1);
+    assert_int_equal(server_counters.read_pauses, 1);
     for (int i = 0; i < 3; i++) scripted_end(&world.engine.scripted, 0, OP_DECIDED);
     server_world_turns(&world, 5);
     assert_int_equal(world.engine.scripted.n_held, 5); /* not yet half */
@@ -308,11 +309,11 @@ static void a_client_that_does_not_read_is_not_read_from(void **state)
 {
     (void)state;
     flood_unread(5000);
-    uint64_t answered = counters.requests;
+    uint64_t answered = server_counters.requests;
     assert_true(answered < 1000); /* as many as the kernel and half of max_output hold */
     server_world_turns(&world, 50);
-    assert_int_equal(counters.requests, answered);
-    assert_int_equal(counters.connections, 1);
+    assert_int_equal(server_counters.requests, answered);
+    assert_int_equal(server_counters.connections, 1);
     client.is_reading = true;
     for (unsigned i = 0; i < 5000; i++) {
         client_answer(&client, &heard);
@@ -328,12 +329,12 @@ static void a_client_that_never_reads_is_closed_in_time(void **state)
     world.engine.clock.mono_us += 4999000;
     server_sweep(world.server);
     server_world_turns(&world, 2);
-    assert_int_equal(counters.connections, 1);
+    assert_int_equal(server_counters.connections, 1);
     world.engine.clock.mono_us += 1000;
     server_sweep(world.server);
     server_world_turns(&world, 2);
-    assert_int_equal(counters.connections, 0);
-    assert_int_equal(counters.connections_closed_slow, 1);
+    assert_int_equal(server_counters.connections, 0);
+    assert_int_equal(server_counters.connections_closed_slow, 1);
 }
 
 static void a_client_that_reads_now_and_then_is_not_closed(void **state)
@@ -349,8 +350,8 @@ static void a_client_that_reads_now_and_then_is_not_closed(void **state)
         server_sweep(world.server);
     }
     server_world_turns(&world, 2);
-    assert_int_equal(counters.connections, 1);
-    assert_int_equal(counters.connections_closed_slow, 0);
+    assert_int_equal(server_counters.connections, 1);
+    assert_int_equal(server_counters.connections_closed_slow, 0);
 }
 
 /* Checks in flight and a socket that is full: each turn adds answers to what is unread already. */
@@ -379,8 +380,8 @@ static void a_client_that_reads_is_not_closed_while_a_large_answer_is_written(vo
     }
     assert_int_equal(send(client.fd, "\x94\x00\x01\xa4ping\x90", 9, MSG_NOSIGNAL), 9);
     server_world_turns(&world, 5);
-    assert_int_equal(counters.requests, N); /* nothing more is read from it */
-    assert_int_equal(counters.connections_closed_slow, 0);
+    assert_int_equal(server_counters.requests, N); /* nothing more is read from it */
+    assert_int_equal(server_counters.connections_closed_slow, 0);
 
     client.is_reading = true;
     for (unsigned i = 0; i < N; i++) {
@@ -404,7 +405,7 @@ static void a_flood_does_not_starve_another_client(void **state)
     buffer_fini(&out);
     assert_int_equal(send(other.fd, "\x94\x00\x01\xa4ping\x90", 9, 0), 9);
     server_world_turns(&world, 2);
-    assert_true(counters.requests <= 2 * 256 + 256 + 1);
+    assert_true(server_counters.requests <= 2 * 256 + 256 + 1);
     assert_int_equal(recv(other.fd, heard.bytes, sizeof heard.bytes, 0), 9); /* answered within two turns */
     for (unsigned i = 0; i < 4000; i++) assert_pong(i);
     client_close(&other);
@@ -424,12 +425,12 @@ static void an_idle_connection_is_closed_after_the_timeout(void **state)
     assert_pong(2);
     world.engine.clock.mono_us += 999000;
     server_sweep(world.server);
-    assert_int_equal(counters.connections_closed_idle, 0);
+    assert_int_equal(server_counters.connections_closed_idle, 0);
     client_send(&client, "\x94", 1); /* part of a message asks nothing */
     world.engine.clock.mono_us += 1000;
     server_sweep(world.server);
     assert_true(client_is_closed(&client));
-    assert_int_equal(counters.connections_closed_idle, 1);
+    assert_int_equal(server_counters.connections_closed_idle, 1);
 }
 
 static void a_connection_that_waits_for_the_store_is_not_idle(void **state)
@@ -442,7 +443,7 @@ static void a_connection_that_waits_for_the_store_is_not_idle(void **state)
     world.engine.clock.mono_us += 5000000;
     server_sweep(world.server);
     server_world_turns(&world, 2);
-    assert_int_equal(counters.connections, 1);
+    assert_int_equal(server_counters.connections, 1);
     scripted_end_all(&world.engine.scripted, OP_DECIDED);
     client_answer(&client, &heard);
 }

@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "base/counters.h"
 #include "fakes/server_world.h"
+#include "server/server_counters.h"
 
 static struct server_world world;
 static struct client client;
@@ -77,7 +77,7 @@ static void lost_framing_is_said_last_wherever_the_bytes_are_cut(void **state)
     }
     client_open(&client, &world);
     close_world();
-    assert_int_equal(counters.connections, 0);
+    assert_int_equal(server_counters.connections, 0);
 }
 
 static void lost_framing_is_said_last_when_the_bytes_come_one_by_one(void **state)
@@ -90,7 +90,7 @@ static void lost_framing_is_said_last_when_the_bytes_come_one_by_one(void **stat
         assert_lost(i);
         client_close(&client);
     }
-    assert_int_equal(counters.connections_closed_broken, N_LOSSES);
+    assert_int_equal(server_counters.connections_closed_broken, N_LOSSES);
     close_world();
 }
 
@@ -123,7 +123,7 @@ static void nothing_after_the_fault_is_read(void **state)
     client_ask(&client, 1, "check", 2, "ss", "api", "k");
     client_send(&client, "\xc1\x94\x00\x02\xa4ping\x90", 10);
     client_ask(&client, 3, "ping", 0, "");
-    assert_int_equal(counters.requests, 1);
+    assert_int_equal(server_counters.requests, 1);
     close_world(); /* with the words unsaid */
 }
 

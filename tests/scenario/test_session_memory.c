@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "base/counters.h"
 #include "fakes/server_world.h"
+#include "server/server_counters.h"
 
 static struct server_world world;
 static struct client client;
@@ -124,7 +124,7 @@ static void assert_recovered(void)
     assert_string_equal(heard.error, "");
     client_close(&client);
     server_world_turns(&world, 3);
-    assert_int_equal(counters.connections, 0);
+    assert_int_equal(server_counters.connections, 0);
     assert_int_equal(engine_n_live(world.engine.engine), 0);
 }
 

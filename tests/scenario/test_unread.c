@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "base/counters.h"
 #include "fakes/server_world.h"
+#include "server/server_counters.h"
 
 enum {
     N_DEAF = 8,
@@ -76,12 +76,12 @@ static void unread_answers_of_all_connections_are_bounded_together(void **state)
     (void)state;
     enum { ONE_ROUND = 64 * 1024 }; /* what a connection may add before it is seen to have too much */
     for (int i = 0; i < N_DEAF; i++) go_deaf(&deaf[i]);
-    assert_true(counters.unread_bytes > MAX_TOTAL / 2);
-    assert_true(counters.unread_bytes <= MAX_TOTAL + 2 * SHARE + N_DEAF * ONE_ROUND);
-    uint64_t unread = counters.unread_bytes;
+    assert_true(server_counters.unread_bytes > MAX_TOTAL / 2);
+    assert_true(server_counters.unread_bytes <= MAX_TOTAL + 2 * SHARE + N_DEAF * ONE_ROUND);
+    uint64_t unread = server_counters.unread_bytes;
     assert_served(&reader);
     server_world_turns(&world, 100);
-    assert_int_equal(counters.unread_bytes, unread);
+    assert_int_equal(server_counters.unread_bytes, unread);
 }
 
 static void beyond_the_total_the_longest_stalled_is_closed(void **state)
@@ -91,21 +91,21 @@ static void beyond_the_total_the_longest_stalled_is_closed(void **state)
         go_deaf(&deaf[i]);
         world.engine.clock.mono_us += 40000;
     }
-    assert_true(counters.unread_bytes > MAX_TOTAL);
-    assert_int_equal(counters.connections_closed_unread, 0); /* the first took nothing for less than 100 ms */
+    assert_true(server_counters.unread_bytes > MAX_TOTAL);
+    assert_int_equal(server_counters.connections_closed_unread, 0); /* the first took nothing for less than 100 ms */
 
     world.engine.clock.mono_us += 20000;
     server_world_turns(&world, 2);
-    assert_int_equal(counters.connections_closed_unread, 1);
-    assert_true(counters.unread_bytes <= MAX_TOTAL);
+    assert_int_equal(server_counters.connections_closed_unread, 1);
+    assert_true(server_counters.unread_bytes <= MAX_TOTAL);
     take_all(&deaf[0]);
     assert_true(client_is_closed(&deaf[0]));
     assert_served(&reader);
 
     world.engine.clock.mono_us += 1000000; /* below the total only write_stall closes */
     server_world_turns(&world, 2);
-    assert_int_equal(counters.connections_closed_unread, 1);
-    assert_int_equal(counters.connections, N_DEAF);
+    assert_int_equal(server_counters.connections_closed_unread, 1);
+    assert_int_equal(server_counters.connections, N_DEAF);
 }
 
 static void a_client_that_takes_some_is_not_the_longest_stalled(void **state)
@@ -116,10 +116,10 @@ static void a_client_that_takes_some_is_not_the_longest_stalled(void **state)
     assert_true(take_all(&deaf[0]) > 0);
     server_world_turns(&world, 20);
     go_deaf(&deaf[3]); /* so that it is still too much */
-    assert_true(counters.unread_bytes > MAX_TOTAL);
+    assert_true(server_counters.unread_bytes > MAX_TOTAL);
     world.engine.clock.mono_us += 20000;
     server_world_turns(&world, 2);
-    assert_true(counters.connections_closed_unread > 0);
+    assert_true(server_counters.connections_closed_unread > 0);
     take_all(&deaf[0]);
     server_world_turns(&world, 2);
     assert_int_equal(send(deaf[0].fd, "\xc0", 0, MSG_NOSIGNAL), 0);
@@ -141,9 +141,9 @@ static void a_connection_that_was_held_back_goes_on_once_it_reads(void **state)
             assert_int_equal(heard.msgid, msgid);
         }
     }
-    assert_int_equal(counters.unread_bytes, 0);
-    assert_int_equal(counters.connections_closed_unread, 0);
-    for (int i = 0; i < N_DEAF; i++) assert_int_equal(counters.connections, N_DEAF + 1);
+    assert_int_equal(server_counters.unread_bytes, 0);
+    assert_int_equal(server_counters.connections_closed_unread, 0);
+    for (int i = 0; i < N_DEAF; i++) assert_int_equal(server_counters.connections, N_DEAF + 1);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

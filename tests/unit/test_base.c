@@ -12,7 +12,6 @@
 
 #include "base/alloc.h"
 #include "base/buffer.h"
-#include "base/counters.h"
 #include "base/hash.h"
 #include "base/heap.h"
 #include "base/list.h"
@@ -171,8 +170,8 @@ static void a_log_that_nobody_reads_drops_lines_and_says_how_many(void **state)
     int ends[2], kept = dup(STDERR_FILENO);
     assert_int_equal(pipe(ends), 0);
     dup2(ends[1], STDERR_FILENO);
-    counters.log_lines_dropped = 0;
-    while (counters.log_lines_dropped < 3) log_line(LOG_LEVEL_ERROR, "%0500d", 7); /* would wait here for ever */
+    log_counters.log_lines_dropped = 0;
+    while (log_counters.log_lines_dropped < 3) log_line(LOG_LEVEL_ERROR, "%0500d", 7); /* would wait here for ever */
     bool was_full = !log_report_dropped(), was_read = is_in_pipe(ends[0], "7\n"), was_reported = log_report_dropped();
     dup2(kept, STDERR_FILENO);
     assert_true(was_full && was_read && was_reported);

@@ -12,9 +12,9 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "base/counters.h"
 #include "policy/policy.h"
 #include "store/batch.h"
+#include "store/redis_counters.h"
 
 enum { N_OPS = 8, NONCE = 0x01020304 };
 static const int64_t now_us = INT64_C(1700000000000000); /* begins a window of every length used here */
@@ -209,9 +209,9 @@ static void the_bucket_follows_what_is_common(void **state)
 static void equal_checks_of_a_key_become_one_item(void **state)
 {
     struct world *world = *state;
-    uint64_t merged = counters.redis_merged;
+    uint64_t merged = redis_counters.redis_merged;
     for (size_t i = 0; i < 3; i++) check(world, i, world->window, "k", 2);
-    assert_int_equal(counters.redis_merged, merged + 2);
+    assert_int_equal(redis_counters.redis_merged, merged + 2);
     pack(world);
     ASSERT_PACKET(world,
                   HEADER("\0", "\x01", "\x01") LIMIT_WINDOW SPAN(CHECK_EACH, "\x01", "\x01", "\x01", "\x03", "\x02"));
@@ -230,13 +230,13 @@ static void equal_checks_of_a_key_become_one_item(void **state)
 static void counted_denials_and_merge_off_keep_checks_apart(void **state)
 {
     struct world *world = *state;
-    uint64_t merged = counters.redis_merged;
+    uint64_t merged = redis_counters.redis_merged;
     check(world, 0, world->counting, "k", 1);
     check(world, 1, world->counting, "k", 1);
     batch_set_merge(world->batch, BATCH_KEYS_MAX, false);
     check(world, 2, world->bucket, "k", 1);
     check(world, 3, world->bucket, "k", 1);
-    assert_int_equal(counters.redis_merged, merged);
+    assert_int_equal(redis_counters.redis_merged, merged);
 }
 
 static void a_key_with_several_costs_is_loaded_and_saved(void **state)
@@ -332,7 +332,7 @@ static void each_denied_check_of_a_log_takes_its_wait(void **state)
 static void a_foreign_type_fails_the_ops_of_its_key_only(void **state)
 {
     struct world *world = *state;
-    uint64_t bad = counters.redis_bad_values;
+    uint64_t bad = redis_counters.redis_bad_values;
     check(world, 0, world->bucket, "good", 1);
     check(world, 1, world->bucket, "bad", 1);
     check(world, 2, world->bucket, "bad", 1);
@@ -342,20 +342,20 @@ static void a_foreign_type_fails_the_ops_of_its_key_only(void **state)
     assert_int_equal(world->ops[0].outcome, OP_DECIDED);
     assert_int_equal(world->ops[1].outcome, OP_STORE_ERROR);
     assert_int_equal(world->ops[2].outcome, OP_STORE_ERROR);
-    assert_int_equal(counters.redis_bad_values, bad + 2);
+    assert_int_equal(redis_counters.redis_bad_values, bad + 2);
 }
 
 /* The number in the reply is the server's word. */
 static void a_batch_has_no_more_bad_values_than_keys(void **state)
 {
     struct world *world = *state;
-    uint64_t bad = counters.redis_bad_values;
+    uint64_t bad = redis_counters.redis_bad_values;
     check(world, 0, world->bucket, "good", 1);
     check(world, 1, world->bucket, "bad", 1);
     pack(world);
     const int64_t reply[] = {0, -1, now_us, INT64_C(1) << 53, NONCE};
     assert_int_equal(batch_replay(world->batch, reply, 5, NONCE), 0);
-    assert_int_equal(counters.redis_bad_values, bad + 2);
+    assert_int_equal(redis_counters.redis_bad_values, bad + 2);
 }
 
 /* Clients were told to come back 5 ms ago, or after 0 ms. */
@@ -367,7 +367,7 @@ static void a_state_that_no_script_leaves_fails_the_ops_of_its_key_only(void **s
         {.limit = &world->hit->limits[0], .key = slice_of("ended"), .cost = 1},
     };
     struct op op = {.kind = OP_CHECK, .n_members = 2, .members = pair};
-    uint64_t bad = counters.redis_bad_replies;
+    uint64_t bad = redis_counters.redis_bad_replies;
     list_init(&op.link);
     check(world, 0, world->hit, "good", 1);
     check(world, 1, world->hit, "ended", 1);
@@ -385,7 +385,7 @@ static void a_state_that_no_script_leaves_fails_the_ops_of_its_key_only(void **s
     assert_int_equal(world->ops[2].outcome, OP_STORE_ERROR);
     assert_int_equal(op.outcome, OP_STORE_ERROR);
     assert_int_equal(world->ops[3].outcome, OP_DECIDED);
-    assert_int_equal(counters.redis_bad_replies, bad + 1);
+    assert_int_equal(redis_counters.redis_bad_replies, bad + 1);
     empty(world); /* before op goes */
 }
 
@@ -704,7 +704,7 @@ static void a_state_that_no_script_leaves_fails_its_own_op(void **state)
 {
     struct world *world = *state;
     const int64_t ended_ms = now_us / 1000 - 5;
-    uint64_t bad = counters.redis_bad_replies;
+    uint64_t bad = redis_counters.redis_bad_replies;
     add_op(world, op_of(world, 0, world->hit, OP_REFUND, 2));
     add_op(world, once(op_of(world, 1, world->hit, OP_CHECK, 1), "n"));
     add_op(world, op_of(world, 2, world->window, OP_CHECK, 1));
@@ -714,7 +714,7 @@ static void a_state_that_no_script_leaves_fails_its_own_op(void **state)
     assert_int_equal(world->ops[0].outcome, OP_STORE_ERROR);
     assert_int_equal(world->ops[1].outcome, OP_STORE_ERROR);
     assert_int_equal(world->ops[2].outcome, OP_DECIDED);
-    assert_int_equal(counters.redis_bad_replies, bad + 1);
+    assert_int_equal(redis_counters.redis_bad_replies, bad + 1);
 }
 
 static void a_record_whose_window_had_ended_is_no_answer(void **state)
@@ -733,11 +733,11 @@ static void a_record_whose_window_had_ended_is_no_answer(void **state)
 static void records_are_keys_that_may_be_bad(void **state)
 {
     struct world *world = *state;
-    uint64_t bad = counters.redis_bad_values;
+    uint64_t bad = redis_counters.redis_bad_values;
     add_op(world, once(op_of(world, 0, world->window, OP_CHECK, 1), "n"));
     const int64_t reply[] = {0, 0, 0, 0, now_us, INT64_C(1) << 53, NONCE};
     assert_int_equal(replay(world, reply, sizeof reply / sizeof reply[0]), 0);
-    assert_int_equal(counters.redis_bad_values, bad + 2); /* the state's and the record's */
+    assert_int_equal(redis_counters.redis_bad_values, bad + 2); /* the state's and the record's */
 }
 
 static void a_foreign_type_fails_its_own_op(void **state)

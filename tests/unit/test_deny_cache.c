@@ -16,11 +16,11 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "base/counters.h"
 #include "base/random.h"
 #include "fakes/memory_world.h"
 #include "fakes/policies.h"
 #include "store/deny_cache.h"
+#include "store/redis_counters.h"
 
 #define MS   INT64_C(1000)
 #define S    (1000 * MS)
@@ -162,7 +162,7 @@ static void an_equal_or_larger_check_is_denied_without_asking(void **state)
     assert_int_equal(again.retry_after_ms, first.retry_after_ms - 100);
     assert_int_equal(again.reset_after_ms, first.reset_after_ms - 100);
     assert_int_equal(check(limit, "k", 11, SOURCE_DENY_CACHE).retry_after_ms, RETRY_NEVER);
-    assert_int_equal(counters.denied_from_cache, 2);
+    assert_int_equal(redis_counters.denied_from_cache, 2);
     (void)check(limit, "other", 5, SOURCE_REDIS);
 }
 

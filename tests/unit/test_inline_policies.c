@@ -10,7 +10,6 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "base/counters.h"
 #include "client/flow.h"
 #include "config/config.h"
 #include "policy/inline_policies.h"
@@ -40,7 +39,7 @@ static void configure(struct world *world, const char *text)
 static void begin(struct world *world, const char *config)
 {
     *world = (struct world){0};
-    counters.inline_evicted = 0;
+    inline_counters.inline_evicted = 0;
     assert_int_equal(inline_policies_init(&world->policies), 0);
     configure(world, config);
 }
@@ -48,7 +47,7 @@ static void begin(struct world *world, const char *config)
 static void finish(struct world *world)
 {
     inline_policies_fini(&world->policies);
-    assert_int_equal(counters.inline_policies, 0);
+    assert_int_equal(inline_counters.inline_policies, 0);
     buffer_fini(&world->map);
 }
 
@@ -98,7 +97,7 @@ static void settings_make_a_policy_as_the_file_does(void **state)
                            "{name: b, algorithm: sliding_log, limit: 9, window: 1d}], on_failure: error}");
     assert_int_equal(policy->n_limits, 2);
     assert_int_equal(policy->on_failure, ON_FAILURE_ERROR);
-    assert_int_equal(counters.inline_policies, 2);
+    assert_int_equal(inline_counters.inline_policies, 2);
     finish(&world);
 }
 
@@ -146,7 +145,7 @@ static void order_and_encoding_do_not_matter(void **state)
     buffer_append(&world.map, seven_as_float, sizeof seven_as_float);
     assert_int_equal(find_packed(&world), ERROR_NONE);
     assert_ptr_equal(world.set->in_order[0], policy);
-    assert_int_equal(counters.inline_policies, 1);
+    assert_int_equal(inline_counters.inline_policies, 1);
     finish(&world);
 }
 
@@ -181,7 +180,7 @@ static void many_forms_of_one_policy_are_all_found(void **state)
             assert_ptr_equal(found(&world, settings), policy);
         }
     }
-    assert_int_equal(counters.inline_policies, 1);
+    assert_int_equal(inline_counters.inline_policies, 1);
     finish(&world);
 }
 
@@ -215,7 +214,7 @@ static void what_is_wrong_is_said_as_for_the_file(void **state)
     begin(&world, "{}");
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
         ASSERT_REFUSED(&world, find(&world, pairs[i][0]), pairs[i][1]);
-    assert_int_equal(counters.inline_policies, 0);
+    assert_int_equal(inline_counters.inline_policies, 0);
     finish(&world);
 }
 
@@ -291,8 +290,8 @@ static void the_one_unused_longest_goes_for_another(void **state)
     struct policy_set *held = policy_set_ref(world.set);
     assert_ptr_equal(found(&world, FIXED("1")), one);
     found(&world, FIXED("3")); /* 2 is held, so 1 goes although it was used later */
-    assert_int_equal(counters.inline_evicted, 1);
-    assert_int_equal(counters.inline_policies, 2);
+    assert_int_equal(inline_counters.inline_evicted, 1);
+    assert_int_equal(inline_counters.inline_policies, 2);
     assert_ptr_equal(found(&world, FIXED("2")), two);
     struct policy_set *other = policy_set_ref(world.set);
     found(&world, FIXED("3"));
@@ -317,7 +316,7 @@ static void new_defaults_make_new_policies_of_the_same_name(void **state)
     struct policy_set *held = policy_set_ref(world.set);
     snprintf(name, sizeof name, "%s", policy->name);
     configure(&world, "defaults: {deadline: 44ms}\n");
-    assert_int_equal(counters.inline_policies, 0);
+    assert_int_equal(inline_counters.inline_policies, 0);
     assert_int_equal(found(&world, FIXED("1"))->deadline_ms, 44);
     assert_string_equal(world.set->in_order[0]->name, name);
     assert_int_equal(policy->deadline_ms, 20); /* whoever holds it goes on with what it was */

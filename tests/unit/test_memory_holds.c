@@ -8,11 +8,11 @@
 
 #include <cmocka.h>
 
-#include "base/counters.h"
 #include "base/random.h"
 #include "fakes/memory_world.h"
 #include "fakes/policies.h"
 #include "store/hold_list.h"
+#include "store/memory_counters.h"
 
 #define SECOND_US INT64_C(1000000)
 
@@ -76,7 +76,7 @@ static void a_denied_reserve_leaves_no_list(void **state)
     struct op_hold hold = {.id = 1, .units = 1001, .ttl_ms = 1000};
     ask(OP_RESERVE, "a", 1001, &hold);
     assert_false(hold.held);
-    assert_int_equal(counters.memory_keys, 0);
+    assert_int_equal(memory_counters.memory_keys, 0);
 }
 
 static void what_ended_first_comes_back_first_and_64_at_a_time(void **state)
@@ -135,15 +135,15 @@ static void a_list_is_swept_a_minute_after_its_last_end(void **state)
 {
     (void)state;
     reserve("a", 1, 10, 1000);
-    uint64_t n_bytes = counters.memory_bytes;
-    assert_int_equal(counters.memory_keys, 2);
+    uint64_t n_bytes = memory_counters.memory_bytes;
+    assert_int_equal(memory_counters.memory_keys, 2);
     advance_ms(1000 + HOLD_GRACE_MS - 1);
     store_flush(&world.store);
-    assert_int_equal(counters.memory_keys, 2);
+    assert_int_equal(memory_counters.memory_keys, 2);
     advance_ms(1);
     for (int i = 0; i < 10; i++) store_flush(&world.store);
-    assert_int_equal(counters.memory_keys, 1); /* its units stay charged: nobody asked in time */
-    assert_true(counters.memory_bytes < n_bytes);
+    assert_int_equal(memory_counters.memory_keys, 1); /* its units stay charged: nobody asked in time */
+    assert_true(memory_counters.memory_bytes < n_bytes);
     assert_int_equal(remaining("a"), 990);
 }
 
@@ -158,11 +158,11 @@ static void a_mark_is_remembered_until_its_time_is_over(void **state)
     again = hold;
     ask(OP_SETTLE, "a", 0, &again);
     assert_true(again.ended && again.charged == 0 && again.refunded == 0);
-    assert_int_equal(counters.memory_keys, 2);
+    assert_int_equal(memory_counters.memory_keys, 2);
     advance_ms(1);
     ask(OP_SETTLE, "a", 0, &again);
     assert_true(again.ended && again.charged == 0);
-    assert_int_equal(counters.memory_keys, 1); /* no list */
+    assert_int_equal(memory_counters.memory_keys, 1); /* no list */
     assert_int_equal(remaining("a"), 996);
 }
 
@@ -173,7 +173,7 @@ static void an_unknown_hold_that_ends_in_more_than_a_day_was_none(void **state)
     struct op_hold hold = {.id = 1, .units = 1, .made_us = (INT64_C(1) << 53) - 1, .ttl_ms = 1000, .actual = 2};
     ask(OP_SETTLE, "a", 0, &hold);
     assert_true(hold.ended && hold.charged == 0);
-    assert_int_equal(counters.memory_keys, 0);
+    assert_int_equal(memory_counters.memory_keys, 0);
 }
 
 static void a_hold_from_before_the_clock_stepped_back_is_settled_once(void **state)
@@ -204,10 +204,10 @@ static void a_mark_without_a_hold_goes_when_it_ends(void **state)
     hold.made_us = world.now.wall_us;
     ask(OP_SETTLE, "a", 0, &hold);
     remaining("a");
-    assert_int_equal(counters.memory_keys, 2);
+    assert_int_equal(memory_counters.memory_keys, 2);
     advance_ms(61000);
     remaining("a");
-    assert_int_equal(counters.memory_keys, 1);
+    assert_int_equal(memory_counters.memory_keys, 1);
 }
 
 static void a_full_table_forgets_lists_as_other_keys(void **state)
@@ -220,9 +220,9 @@ static void a_full_table_forgets_lists_as_other_keys(void **state)
         snprintf(key, sizeof key, "k%d", (int)i);
         reserve(key, i + 1, 1, 1000);
         store_flush(&world.store);
-        assert_in_range(counters.memory_keys, 1, 6);
+        assert_in_range(memory_counters.memory_keys, 1, 6);
     }
-    assert_true(counters.memory_evicted > 80);
+    assert_true(memory_counters.memory_evicted > 80);
 }
 
 static void a_list_has_an_end(void **state)

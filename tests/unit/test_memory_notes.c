@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "base/counters.h"
 #include "fakes/memory_world.h"
 #include "fakes/policies.h"
+#include "store/memory_counters.h"
 
 #define SECOND_US INT64_C(1000000)
 
@@ -52,9 +52,9 @@ static void they_are_as_many_as_keys_and_the_soonest_to_end_go_first(void **stat
 {
     (void)state;
     for (int i = 0; i < MAX_KEYS; i++) check_once(i, i % 2 == 0 ? 60000 : 3600000);
-    assert_int_equal(counters.memory_evicted, 0);
+    assert_int_equal(memory_counters.memory_evicted, 0);
     for (int i = 0; i < 100; i++) check_once(MAX_KEYS + i, 3600000);
-    assert_int_equal(counters.memory_evicted, 100);
+    assert_int_equal(memory_counters.memory_evicted, 100);
     assert_int_equal(check_once(MAX_KEYS + 99, 3600000), LIMIT - MAX_KEYS - 100); /* as then */
     int n_forgotten = 0;
     for (int i = 1; i < 400; i += 2) n_forgotten += check_once(i, 3600000) < LIMIT - MAX_KEYS - 100;
@@ -67,9 +67,9 @@ static void their_bytes_are_bounded_too(void **state)
     uint64_t before = 0;
     for (int i = 0; i < 20 * MAX_KEYS; i++) {
         check_once(i, 60000);
-        if (i == MAX_KEYS) before = counters.memory_bytes;
+        if (i == MAX_KEYS) before = memory_counters.memory_bytes;
     }
-    assert_true(counters.memory_bytes <= before + 1024);
+    assert_true(memory_counters.memory_bytes <= before + 1024);
 }
 
 static void a_lowered_bound_lets_some_go_in_every_turn(void **state)
@@ -78,19 +78,19 @@ static void a_lowered_bound_lets_some_go_in_every_turn(void **state)
     for (int i = 0; i < MAX_KEYS; i++) check_once(i, 3600000);
     memory_store_set_max_keys(world.memory, 10);
     check_once(MAX_KEYS, 3600000);
-    assert_in_range(counters.memory_evicted, 1, 100); /* not all at once: others wait */
+    assert_in_range(memory_counters.memory_evicted, 1, 100); /* not all at once: others wait */
     for (int i = 0; i < 30; i++) store_flush(&world.store);
-    assert_int_equal(counters.memory_evicted, MAX_KEYS + 1 - 10);
+    assert_int_equal(memory_counters.memory_evicted, MAX_KEYS + 1 - 10);
 }
 
 static void what_is_over_is_swept(void **state)
 {
     (void)state;
     for (int i = 0; i < MAX_KEYS; i++) check_once(i, 1000);
-    uint64_t full = counters.memory_bytes;
+    uint64_t full = memory_counters.memory_bytes;
     memory_world_advance(&world, 2 * SECOND_US);
     for (int i = 0; i < 20; i++) store_flush(&world.store);
-    assert_true(counters.memory_bytes < full / 10);
+    assert_true(memory_counters.memory_bytes < full / 10);
     assert_int_equal(check_once(0, 1000), LIMIT - MAX_KEYS - 1);
 }
 

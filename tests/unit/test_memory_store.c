@@ -9,10 +9,10 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "base/counters.h"
 #include "base/random.h"
 #include "fakes/memory_world.h"
 #include "fakes/policies.h"
+#include "store/memory_counters.h"
 
 #define SECOND_US INT64_C(1000000)
 #define DAY_US    (86400 * SECOND_US)
@@ -239,7 +239,7 @@ static void expired_keys_are_swept_a_few_per_turn(void **state)
     for (size_t i = 0; i < 900; i++) check_numbered(limit, i);
     check(lasting, "alice", 1);
     store_flush(&world.store);
-    assert_int_equal(counters.memory_keys, 901);
+    assert_int_equal(memory_counters.memory_keys, 901);
     advance_us(2 * SECOND_US);
     size_t n_turns = 0;
     for (; memory_store_n_keys(world.memory) > 1 && n_turns < 100; n_turns++) {
@@ -248,7 +248,7 @@ static void expired_keys_are_swept_a_few_per_turn(void **state)
         assert_true(n_before - memory_store_n_keys(world.memory) <= 256);
     }
     assert_in_range(n_turns, 900 / 256, 60);
-    assert_int_equal(counters.memory_expired, 900);
+    assert_int_equal(memory_counters.memory_expired, 900);
     assert_false(check(lasting, "alice", 1).allowed);
 }
 
@@ -313,7 +313,7 @@ static void a_full_table_lets_the_earliest_of_a_sample_go(void **state)
     for (size_t i = 0; i < 500; i++) check_numbered(lasting, i);
     for (size_t i = 0; i < 2000; i++) check_numbered(brief, i);
     assert_int_equal(memory_store_n_keys(world.memory), 1000);
-    assert_int_equal(counters.memory_evicted, 1500);
+    assert_int_equal(memory_counters.memory_evicted, 1500);
     size_t n_kept = 0;
     for (size_t i = 0; i < 500; i++) {
         char key[32];
@@ -329,7 +329,7 @@ static void a_key_in_a_full_table_is_found_without_evicting(void **state)
     const struct limit *limit = limit_of("p", ALGO_BUCKET, 1000, DAY_US);
     for (size_t i = 0; i < 1000; i++) check_numbered(limit, i);
     for (size_t i = 0; i < 1000; i++) check_numbered(limit, i);
-    assert_int_equal(counters.memory_evicted, 0);
+    assert_int_equal(memory_counters.memory_evicted, 0);
     assert_int_equal(memory_store_n_keys(world.memory), 1000);
 }
 
@@ -347,7 +347,7 @@ static void bytes_are_bounded_too(void **state)
         snprintf(key, 8, "%07d", i);
         key[7] = 'k';
         check(limit, key, 1);
-        assert_true(counters.memory_bytes <= MAX_BYTES);
+        assert_true(memory_counters.memory_bytes <= MAX_BYTES);
     }
     assert_in_range(memory_store_n_keys(world.memory), 40, 64);
     for (int i = 0; i < 1000; i++) {
@@ -355,7 +355,7 @@ static void bytes_are_bounded_too(void **state)
         key[7] = 'k';
         ask(OP_RESET, limit, key, 0);
     }
-    assert_int_equal(counters.memory_bytes, 0);
+    assert_int_equal(memory_counters.memory_bytes, 0);
 }
 
 static void lowering_max_keys_evicts_in_later_turns(void **state)
@@ -386,14 +386,14 @@ static void clearing_forgets_at_once_and_frees_a_slice_per_turn(void **state)
     assert_int_equal(check(limit, "key-7", 1).remaining, 0);
     assert_int_equal(memory_store_n_keys(world.memory), 1);
     for (int i = 0; i < 2; i++) store_flush(&world.store);
-    assert_true(counters.memory_bytes > 300 * sizeof(struct state));
+    assert_true(memory_counters.memory_bytes > 300 * sizeof(struct state));
     for (int i = 0; i < 5; i++) store_flush(&world.store);
-    assert_true(counters.memory_bytes < 300);
+    assert_true(memory_counters.memory_bytes < 300);
     assert_false(check(limit, "key-7", 1).allowed);
     memory_store_clear(world.memory);
     memory_store_clear(world.memory);
     for (int i = 0; i < 3; i++) store_flush(&world.store);
-    assert_int_equal(counters.memory_bytes, 0);
+    assert_int_equal(memory_counters.memory_bytes, 0);
 }
 
 static void a_clock_stepped_back_is_clamped_and_never_locks_a_key(void **state)

@@ -1,0 +1,37 @@
+/* engine_counters.h: what the engine counts: decisions, failure answers, reservations. */
+#ifndef RL_ENGINE_ENGINE_COUNTERS_H
+#define RL_ENGINE_ENGINE_COUNTERS_H
+
+#include "base/counters.h"
+
+#define ENGINE_COUNTERS(COUNTER, GAUGE)                                                                                \
+    COUNTER(checks, "checks asked for, each member of a check_many or check_all counted")                              \
+    COUNTER(allowed, "decisions that allowed")                                                                         \
+    COUNTER(denied, "decisions that denied")                                                                           \
+    COUNTER(shadow_denied, "decisions of shadow policies that would have denied; they count as allowed")               \
+    COUNTER(candidate_allowed, "checks that the candidate of their policy would have allowed")                         \
+    COUNTER(candidate_denied, "checks that the candidate of their policy would have denied")                           \
+    COUNTER(candidate_only_allowed, "of those it would have allowed, checks that the enforced limits denied")          \
+    COUNTER(candidate_only_denied, "of those it would have denied, checks that the enforced limits allowed")           \
+    COUNTER(candidate_skipped, "checks that the candidate of their policy did not judge: the store gave it no "        \
+                               "answer, or room or memory was short")                                                  \
+    COUNTER(decided_unlimited, "decisions answered by policy without a store: unlimited, or limit 0")                  \
+    COUNTER(failure_allow, "failure answers of on_failure: allow")                                                     \
+    COUNTER(failure_deny, "failure answers of on_failure: deny")                                                       \
+    COUNTER(failure_local, "failure answers of on_failure: local")                                                     \
+    COUNTER(failure_error, "failure answers of on_failure: error, and store operations that could not be done")        \
+    COUNTER(failure_down, "failure answers because the store was away")                                                \
+    COUNTER(failure_deadline, "failure answers because the deadline passed")                                           \
+    COUNTER(failure_overload, "failure answers because a cap towards the store was reached")                           \
+    COUNTER(failure_store_error, "failure answers because the store answered with an error or nonsense")               \
+    COUNTER(overloaded, "checks refused because caps.max_inflight was reached or memory was short")                    \
+    COUNTER(late_replies, "store replies that came after their check was answered, and were dropped")                  \
+    COUNTER(reservations_made, "reservations made in the store")                                                       \
+    COUNTER(reservations_settled, "reservations settled or cancelled before their end")                                \
+    COUNTER(reservations_untimed, "reservations made that this daemon will not give back itself at their end")         \
+    GAUGE(reservations, "reservations of this daemon that have not ended")                                             \
+    GAUGE(inflight, "checks being decided now")
+
+COUNTERS_DECLARE(engine, ENGINE_COUNTERS);
+
+#endif

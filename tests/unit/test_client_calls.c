@@ -210,7 +210,8 @@ static void a_bad_argument_is_named(void **state)
     blocking_world_open(&world);
     struct ratelimit *client = world.client;
     assert_int_equal(ratelimit_check(client, "{limit 5}", "a", 1, 1, LONG_MS, &decision), RATELIMIT_BAD_ARGUMENT);
-    assert_string_equal(ratelimit_error(client), "the policy's settings: a colon is missing after the name of a setting");
+    assert_string_equal(ratelimit_error(client),
+                        "the policy's settings: a colon is missing after the name of a setting");
     assert_int_equal(ratelimit_check(client, NULL, "a", 1, 1, LONG_MS, &decision), RATELIMIT_BAD_ARGUMENT);
     assert_string_equal(ratelimit_error(client), "a policy or key is NULL, or too long for a request");
     assert_int_equal(ratelimit_check(client, "login", "a", 1, 1, LONG_MS, NULL), RATELIMIT_BAD_ARGUMENT);

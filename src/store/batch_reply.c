@@ -309,7 +309,7 @@ static void answer_refund(struct reading *reading, const struct batch_item *item
 /* Which keys of the op hold a foreign type? Where it is a key of its own, all count. */
 static void name_foreign(struct reading *reading, const struct batch_item *item, struct op *op)
 {
-    struct tuple tuple;
+    struct tuple tuple = {0};
     CHECK(read_tuple(reading, item, &tuple) == 0); /* once more */
     for (uint16_t i = 0; i < op->n_members; i++) op->members[i].is_foreign = tuple.seen[i].s1 == FOREIGN;
 }
@@ -326,7 +326,7 @@ static void answer_op(struct reading *reading, struct batch_item *item, struct o
         answer_plain_check(reading, item, op);
         return;
     }
-    struct tuple tuple;
+    struct tuple tuple = {0};
     CHECK(read_tuple(reading, item, &tuple) == 0); /* once more */
     if (kind_is_check(item->kind) && tuple.again != AGAIN_NOT)
         answer_again(reading, item, &tuple, op);

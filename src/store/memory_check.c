@@ -298,6 +298,7 @@ static int make_space(struct memory_store *memory, const struct memory_key *key,
 
 static void save(struct memory_store *memory, const struct view *view, struct memory_entry *entry)
 {
+    CHECK(entry != NULL); /* what is stale was found there, and for what is charged there is space */
     entry->expires_us = limit_ops(view->limit)->save(view, &entry->state);
     /* the state is another limit's from now on: an override's, or a reloaded one */
     if (entry->expires_us > memory->clock->wall_us + entry->life_us) entry->life_us = memory_life_us(view->limit);

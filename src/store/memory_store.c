@@ -159,8 +159,8 @@ static enum submit reserve(struct memory_store *memory, struct op *op)
 static int settle_units(struct memory_store *memory, struct op *op, const struct hold *found)
 {
     struct op_hold *hold = op->hold;
-    int64_t held = found != NULL ? found->units : 0;
-    if (hold->actual >= held) {
+    if (found == NULL || hold->actual >= found->units) {
+        int64_t held = found != NULL ? found->units : 0;
         int64_t charged = memory_charge_used(memory, op, hold->actual - held);
         if (charged < 0) return -1;
         hold->charged = charged;
@@ -169,7 +169,7 @@ static int settle_units(struct memory_store *memory, struct op *op, const struct
 
     for (size_t i = 0; i < op->n_members; i++) {
         struct view view;
-        int64_t back = memory_give_back(memory, &op->members[i], held - hold->actual, found->made_us, &view);
+        int64_t back = memory_give_back(memory, &op->members[i], found->units - hold->actual, found->made_us, &view);
         if (back > hold->refunded) hold->refunded = back;
     }
     return 0;

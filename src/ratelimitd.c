@@ -4,11 +4,11 @@
  *   arguments ─▶ configuration ─▶ socket ─▶ store ─▶ engine ─▶ server ─▶ READY
  *
  *   one tick    uv polls: bytes in (server ─▶ engine ─▶ store), replies of the store, signals
- *               uv_check: engine_expire ─ engine_flush ─ server_turn_end ─ arm the deadline timer
+ *               uv_check: engine_expire ─ engine_flush ─ server_tick_end ─ arm the deadline timer
  *               timers, close callbacks, sessions with more to take
  *               uv_prepare: the same, where one of those ran: each reads the clock first
  *
- * Everything lives in one `struct daemon` on main's stack; how it ends is told in daemon/stop.h. Exit status: 0 clean
+ * Everything lives in one `struct daemon` on main's stack; daemon/stop.h says how it ends. Exit status: 0 clean
  * stop, 1 failure while running, 2 usage, 3 configuration, 4 the socket cannot be had.
  */
 #include <signal.h>
@@ -107,7 +107,7 @@ static void end_tick(struct daemon *daemon)
     if (daemon->phase == DAEMON_CLOSING) return;
     engine_expire(daemon->engine);
     engine_flush(daemon->engine);
-    server_turn_end(daemon->server);
+    server_tick_end(daemon->server);
     arm_deadline(daemon);
     daemon->n_ended = daemon->clock.n_updates;
     daemon->turn_ran = true;
@@ -162,9 +162,10 @@ static void on_watchdog(uv_timer_t *timer)
 /* 0, or -1 with the reason logged. */
 static int listen_on_gate(struct daemon *daemon)
 {
-    int error = server_listen(daemon->server, daemon->gate.listener.fd);
-    daemon->gate.listener.fd = -1;
-    if (error < 0) log_error("%s: cannot accept connections: %s", daemon->gate.listener.path, uv_strerror(error));
+    int error = server_listen(daemon->server, daemon->socket_watch.listener.fd);
+    daemon->socket_watch.listener.fd = -1;
+    if (error < 0)
+        log_error("%s: cannot accept connections: %s", daemon->socket_watch.listener.path, uv_strerror(error));
     return error < 0 ? -1 : 0;
 }
 
@@ -203,7 +204,7 @@ static void on_tick(uv_timer_t *timer)
     reload_look(daemon);
     if (daemon->redis != NULL) look_at_redis(daemon);
     if (daemon->phase != DAEMON_READY) return;
-    if (gate_look(&daemon->gate) && listen_on_gate(daemon) < 0) stop_now(daemon, EXIT_RUNNING);
+    if (socket_watch_look(&daemon->socket_watch) && listen_on_gate(daemon) < 0) stop_now(daemon, EXIT_RUNNING);
 }
 
 /* Why Redis is not there yet is a warning of its own, see redis_watch.h. */
@@ -213,7 +214,7 @@ static void log_ready(const struct daemon *daemon)
     const char *store = daemon->redis == NULL              ? "memory store"
                         : redis_store_ready(daemon->redis) ? "Redis: ready"
                                                            : "Redis: not connected yet";
-    log_info("ready on %s: %zu %s, %s", daemon->gate.listener.path, n, n == 1 ? "policy" : "policies", store);
+    log_info("ready on %s: %zu %s, %s", daemon->socket_watch.listener.path, n, n == 1 ? "policy" : "policies", store);
 }
 
 static void become_ready(struct daemon *daemon)
@@ -330,7 +331,7 @@ static void make_handles(struct daemon *daemon)
     reload_init(daemon);
 }
 
-static void start_turns(struct daemon *daemon)
+static void start_ticks(struct daemon *daemon)
 {
     uv_check_start(&daemon->check, on_check);
     uv_prepare_start(&daemon->prepare, on_prepare);
@@ -369,13 +370,13 @@ static int run(struct daemon *daemon)
     make_handles(daemon);
     process_hold_signals(false);
     if (make_parts(daemon) == 0) {
-        start_turns(daemon);
+        start_ticks(daemon);
     } else {
         log_error("out of memory at start; lower store.memory.max_keys, or give the daemon more");
         stop_now(daemon, EXIT_RUNNING);
     }
     uv_run(&daemon->loop, UV_RUN_DEFAULT);
-    gate_close(&daemon->gate);
+    socket_watch_close(&daemon->socket_watch);
     int status = uv_loop_close(&daemon->loop);
     if (status != 0) leave(daemon);
     reload_fini(daemon);
@@ -403,17 +404,17 @@ static int serve(struct daemon *daemon)
         daemon->clock.wall_us = 0;
     }
     process_hold_signals(true);
-    if (gate_open(&daemon->gate, daemon->config, daemon->arguments.socket_path) < 0) return EXIT_SOCKET;
+    if (socket_watch_open(&daemon->socket_watch, daemon->config, daemon->arguments.socket_path) < 0) return EXIT_SOCKET;
     int error = uv_loop_init(&daemon->loop);
     if (error == 0) return run(daemon);
     log_error("cannot start: %s", uv_strerror(error));
-    gate_close(&daemon->gate);
+    socket_watch_close(&daemon->socket_watch);
     return EXIT_RUNNING;
 }
 
 int main(int argc, char **argv)
 {
-    struct daemon daemon = {.gate.listener = {.fd = -1, .lock_fd = -1}};
+    struct daemon daemon = {.socket_watch.listener = {.fd = -1, .lock_fd = -1}};
     process_open_standard_descriptors();
     log_open();
     register_counters();

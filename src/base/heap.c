@@ -19,7 +19,7 @@ void heap_fini(struct heap *heap)
 
 static bool is_before(const struct heap_node *a, const struct heap_node *b)
 {
-    return a->at_us < b->at_us || (a->at_us == b->at_us && a->turn < b->turn);
+    return a->at_us < b->at_us || (a->at_us == b->at_us && a->order < b->order);
 }
 
 static void place(struct heap *heap, size_t i, struct heap_node *node)
@@ -60,7 +60,7 @@ int heap_push(struct heap *heap, struct heap_node *node, int64_t at_us)
     CHECK(node->index == 0);
     if (heap_reserve(heap) < 0) return -1;
     node->at_us = at_us;
-    node->turn = heap->n_pushed++;
+    node->order = heap->n_pushed++;
     sift_up(heap, ++heap->n, node);
     return 0;
 }

@@ -10,9 +10,9 @@
 #include <stdint.h>
 
 struct heap_node {
-    int64_t at_us; /* CLOCK_MONOTONIC */
-    uint64_t turn; /* among equal deadlines: how many were pushed before */
-    size_t index;  /* 1-based place in the heap; 0 = not in a heap */
+    int64_t at_us;  /* CLOCK_MONOTONIC */
+    uint64_t order; /* among equal deadlines: how many were pushed before */
+    size_t index;   /* 1-based place in the heap; 0 = not in a heap */
 };
 
 struct heap {

@@ -19,7 +19,7 @@ enum { LINE_MAX_BYTES = 1024, SECOND_US = 1000000 };
 
 static enum log_level threshold = LOG_LEVEL_INFO;
 static int own_fd = -1;    /* a non-blocking description of standard error that nobody shares; -1 = none */
-static uint64_t n_dropped; /* lines that nobody has been told of */
+static uint64_t n_dropped; /* lines that no notice has counted yet */
 
 static const struct {
     const char *name;

@@ -2,7 +2,7 @@
  * map.h: an intrusive hash table of fixed width.
  *
  * The width is chosen at init for the most entries that may ever be inside, because a table that
- * grows rehashes in one turn and a turn must not stall. The map owns nothing: nodes live inside
+ * grows rehashes in one tick and a tick must not stall. The map owns nothing: nodes live inside
  * the caller's objects, equality is the caller's.
  */
 #ifndef RL_BASE_MAP_H

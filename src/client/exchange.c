@@ -465,7 +465,7 @@ void exchange_turn(struct ratelimit_async *client, short revents)
 }
 
 /* In a child of fork(): the connection and the calls are the parent's. The child's event loop may share the parent's
- * registrations, so nobody is told to forget the descriptor. A callback may still be reading its answer. */
+ * registrations, so no callback asks to forget the descriptor. A callback may still be reading its answer. */
 void exchange_leave_parent(struct ratelimit_async *client)
 {
     if (origin_is_here(&client->origin)) return;

@@ -13,9 +13,9 @@
 #include "config/config.h"
 #include "daemon/arguments.h"
 #include "daemon/failure_watch.h"
-#include "daemon/gate.h"
 #include "daemon/redis_watch.h"
 #include "daemon/reload.h"
+#include "daemon/socket_watch.h"
 #include "engine/engine.h"
 #include "policy/inline_policies.h"
 #include "server/server.h"
@@ -40,7 +40,7 @@ struct daemon {
     struct config *started; /* owned; the same until the first reload: what cannot change stays as it says */
     struct clock clock;
     uv_loop_t loop;
-    struct gate gate;
+    struct socket_watch socket_watch;
     struct memory_store *memory; /* the engine's; NULL with Redis */
     struct redis_store *redis;   /* the engine's; NULL with memory */
     struct engine *engine;       /* owned */

@@ -22,7 +22,7 @@ enum { REDIS_EVENTS = 6 }; /* that debug lines count */
 
 struct redis_watch {
     bool was_ready;
-    unsigned n_reasons; /* told in this outage */
+    unsigned n_reasons; /* logged in this outage */
     char told[REDIS_WATCH_STATUS_MAX];
     uint64_t n_seen[REDIS_EVENTS];
     int64_t error_us;   /* the last error reply seen; CLOCK_MONOTONIC */

@@ -225,11 +225,11 @@ static void name_record(struct check *check, uint8_t *to)
     check->request_id.data = memcpy(to, check->request_id.data, check->request_id.len);
     to += check->request_id.len;
 
-    check->op.note = (struct slice){start, (size_t)(to - start)};
+    check->op.record = (struct slice){start, (size_t)(to - start)};
     for (uint16_t i = 0; i < check->n_parts;
          i++) /* for none of its policies may it be charged twice in that one's time */
-        if (check->parts[i].policy->idempotency_ms > check->op.note_ms)
-            check->op.note_ms = check->parts[i].policy->idempotency_ms;
+        if (check->parts[i].policy->idempotency_ms > check->op.record_ms)
+            check->op.record_ms = check->parts[i].policy->idempotency_ms;
 }
 
 static struct slice next_id(const struct part *part, const struct key_split *split, key_parts parts, uint8_t **bytes)
@@ -266,7 +266,7 @@ static void add_members(struct check *check, const struct part *part, const stru
         member->limit = limit;
         member->key = part->key;
         member->common = (struct slice){NULL, 0};
-        member->hold_key = sees_reservations ? part->key : (struct slice){NULL, 0};
+        member->reservations_key = sees_reservations ? part->key : (struct slice){NULL, 0};
         member->cost = part->cost;
         member->max_wait_us = check->has_max_wait ? limit_max_wait(limit, check->max_wait_us) : limit->max_wait_us;
         member->seen1 = member->seen2 = member->refunded = 0;
@@ -354,12 +354,12 @@ int check_seal(struct check *check)
     }
     for (uint16_t i = 0; i < check->n_parts; i++) bytes = add_part(check, &check->parts[i], bytes);
     for (uint16_t i = 0; check->is_merged && i < op->n_members; i++) /* no list of reservations is one key's then */
-        op->members[i].hold_key = (struct slice){NULL, 0};
+        op->members[i].reservations_key = (struct slice){NULL, 0};
 
     if (check->request_id.len > 0 && op->kind != OP_ACQUIRE) name_record(check, bytes);
     if (check->at_most > 0) op->at_most = check_asked(check, check->parts);
     check->is_special = is_special(check);
-    if (op->kind == OP_RESERVE || op->kind == OP_SETTLE) op->hold = &check->hold;
+    if (op->kind == OP_RESERVE || op->kind == OP_SETTLE) op->reservation = &check->reservation;
     return 0;
 }
 

@@ -101,8 +101,8 @@ struct check {
 
     /* kept while in the pool */
     struct deadline deadline;
-    struct list link;    /* in the pool */
-    struct op_hold hold; /* OP_RESERVE: the owner sets ttl_ms; OP_SETTLE: all but the results */
+    struct list link;                  /* in the pool */
+    struct op_reservation reservation; /* OP_RESERVE: the owner sets ttl_ms; OP_SETTLE: all but the results */
     struct part one_part;
     struct part *all_parts;        /* owned; NULL until a check_all came; CHECK_PARTS_MAX */
     struct op_member *all_members; /* owned; NULL until more limits came; POLICY_LIMITS_MAX */

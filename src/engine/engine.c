@@ -218,27 +218,27 @@ static void start_reservation(struct engine *engine, struct check *check)
         uint64_t n;
         int64_t at_us;
     } seed = {++engine->n_reserved, engine->clock->mono_us};
-    check->hold = (struct op_hold){
-        .id = hash_keyed(&seed, sizeof seed), .units = check->parts->cost, .ttl_ms = check->hold.ttl_ms};
+    check->reservation = (struct op_reservation){
+        .id = hash_keyed(&seed, sizeof seed), .units = check->parts->cost, .ttl_ms = check->reservation.ttl_ms};
 }
 
 /* To give it back at its end, counted from from_us. False where there is no place for it. */
 static bool start_timer(const struct check *check, int64_t from_us)
 {
     const struct part *part = check->parts;
-    return reservations_add(&check->engine->reservations, check->hold.id, part->policy->name, part->key, from_us,
-                            check->hold.ttl_ms);
+    return reservations_add(&check->engine->reservations, check->reservation.id, part->policy->name, part->key, from_us,
+                            check->reservation.ttl_ms);
 }
 
 /* The store has decided `check`, whether or not anybody still waits for that. */
 static void note_reservation(const struct check *check)
 {
     struct engine *engine = check->engine;
-    const struct op_hold *hold = &check->hold;
+    const struct op_reservation *reservation = &check->reservation;
     if (check->op.kind == OP_SETTLE) {
-        engine_counters.reservations_settled += !hold->ended;
-        reservations_forget(&engine->reservations, hold->id);
-    } else if (check->op.kind == OP_RESERVE && hold->held && !hold->is_known) {
+        engine_counters.reservations_settled += !reservation->ended;
+        reservations_forget(&engine->reservations, reservation->id);
+    } else if (check->op.kind == OP_RESERVE && reservation->held && !reservation->is_known) {
         engine_counters.reservations_made++;
         if (engine->clock->manual) return; /* no timer knows when the limits' now is moved */
         if (!start_timer(check, engine->clock->mono_us)) engine_counters.reservations_untimed++;
@@ -262,13 +262,15 @@ static struct check *own_check(struct engine *engine, struct policy_set *set, co
 /* What cannot be cancelled now comes back at its end. */
 static void cancel(const struct check *reserve)
 {
-    const struct op_hold *hold = &reserve->hold;
+    const struct op_reservation *reservation = &reserve->reservation;
     const struct part *part = reserve->parts;
     struct check *check =
         own_check(reserve->engine, check_set_of(reserve, part), part->policy, part->key, OP_SETTLE, check_release);
     if (check == NULL) return;
-    check->hold =
-        (struct op_hold){.id = hold->id, .units = hold->units, .made_us = hold->made_us, .ttl_ms = hold->ttl_ms};
+    check->reservation = (struct op_reservation){.id = reservation->id,
+                                                 .units = reservation->units,
+                                                 .made_us = reservation->made_us,
+                                                 .ttl_ms = reservation->ttl_ms};
     if (check_seal(check) == 0)
         engine_submit(reserve->engine, check);
     else
@@ -282,7 +284,8 @@ static void follow_up_reserve(struct check *check, enum op_outcome outcome)
 {
     const struct op *op = &check->op;
     int64_t now_us = check->engine->clock->mono_us;
-    if (outcome == OP_DECIDED && check->hold.held && check->state != CHECK_WAITING && op->note.len == 0) cancel(check);
+    if (outcome == OP_DECIDED && check->reservation.held && check->state != CHECK_WAITING && op->record.len == 0)
+        cancel(check);
     if (outcome != OP_DOWN || !op->sent || check->engine->closing) return;
 
     /* Redis may still come to it, until the batch's time is over: it ends that much later. */
@@ -433,7 +436,7 @@ static void submit_release(struct check *check)
 static void submit_special(struct engine *engine, struct check *check)
 {
     if (check->op.kind == OP_RESERVE) start_reservation(engine, check);
-    if (check->op.kind == OP_SETTLE) check->hold.ended = true; /* where no store is asked */
+    if (check->op.kind == OP_SETTLE) check->reservation.ended = true; /* where no store is asked */
 
     struct check *trials = candidates_prepare(&engine->candidates, check);
     if (check->op.kind == OP_RELEASE)

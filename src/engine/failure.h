@@ -38,6 +38,6 @@ void failure_settle(struct failure *failure, struct check *check, enum reason re
 void failure_store_answered(struct failure *failure); /* the store decided a check that still waited */
 /* OP_RELEASE or OP_RENEW of a slot that `local` has given out. False where it is not there any more. */
 bool failure_touch_slot(struct failure *failure, struct op *op);
-void failure_flush(struct failure *failure); /* end of the loop turn */
+void failure_flush(struct failure *failure); /* end of the tick */
 
 #endif

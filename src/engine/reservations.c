@@ -62,7 +62,7 @@ bool reservations_add(struct reservations *reservations, uint64_t id, const char
     if (made == NULL) return false;
     int64_t end_us = now_us + ttl_ms * 1000 + ROUNDING_US;
     made->id = id;
-    made->until_us = end_us + HOLD_GRACE_MS * INT64_C(1000);
+    made->until_us = end_us + RESERVATION_GRACE_MS * INT64_C(1000);
     memcpy(made->policy, policy, strlen(policy) + 1);
     made->key_len = key.len;
     memcpy(made->key, key.data, key.len);

@@ -1,10 +1,10 @@
 /*
  * reservations.h: which holds this daemon has made, and when each of them ends.
  *
- * A plain check in Redis does not look for holds that have ended, so the daemon that made one gives its units back
- * itself, by a sweep of its policy and key (OP_SWEEP) at its end; also where it may have made one, and the connection
- * was lost. Bounded: beyond RESERVATIONS_MAX, or without memory, a hold has no timer, and its units come back with the
- * next reserve, settle or cancel of that policy and key.
+ * A plain check in Redis does not look for reservations that have ended, so the daemon that made one gives its units
+ * back itself, by a sweep of its policy and key (OP_SWEEP) at its end; also where it may have made one, and the
+ * connection was lost. Bounded: beyond RESERVATIONS_MAX, or without memory, a reservation has no timer, and its units
+ * come back with the next reserve, settle or cancel of that policy and key.
  */
 #ifndef RL_ENGINE_RESERVATIONS_H
 #define RL_ENGINE_RESERVATIONS_H
@@ -20,7 +20,7 @@ struct reservation {
     struct heap_node node; /* at its end, or when to try again */
     struct map_node in_map;
     uint64_t id;
-    int64_t until_us; /* CLOCK_MONOTONIC: from here on nobody knows its hold any more */
+    int64_t until_us; /* CLOCK_MONOTONIC: from here on nobody knows its reservation any more */
     char policy[NAME_MAX_LEN + 1];
     size_t key_len;
     uint8_t key[];

@@ -5,7 +5,7 @@
  *                      └ denied, or nobody waits any more ─▶ left
  *   held ─┬ slot_leave (release), slots_end (the owner ends) ─▶ left
  *         └ a renewal finds the lease gone ─▶ lost
- *   left  what the store holds of it is given back, then the slot is gone
+ *   left  what the store reservations of it is given back, then the slot is gone
  *
  * While the store is away renewals wait and follow as soon as it is back; what has been left is tried until its lease
  * must have ended. A failure answer may allow a slot that the store knows nothing of: it stands here alone (allow), or
@@ -64,7 +64,7 @@ struct slot {
     int64_t asked_us;  /* CLOCK_MONOTONIC: its own op began */
     uint32_t n_out;    /* ops about it that the store holds, its own included */
     bool is_out;       /* its own op is one of them */
-    bool is_held;      /* its owner was told */
+    bool is_held;      /* its owner knows of it */
     bool in_store;     /* the store has a lease, as far as is known */
     bool in_doubt;     /* the store may have one: once the slot is left it is given back */
     struct op op;      /* of renewals, and of what was left */

@@ -1,6 +1,6 @@
 /*
  * calendar_window.c: windows of the calendar (an hour, day, week, month or year of a time zone); C
- * counterpart of lua/calendar_window.lua. When they begin and end is told in calendar.h.
+ * counterpart of lua/calendar_window.lua. calendar.h says when they begin and end.
  *
  * The host works out the edges around its own clock, and the store's clock chooses among them: four
  * windows, of which the second is the host's. So a host whose clock is off by less than a window moves

@@ -1,5 +1,5 @@
 /*
- * concurrency.h: what is done with one slot of a key, beside the algorithm's own operations (limit.h).
+ * concurrency.h: what is done with one slot of a key, besides the algorithm's own operations (limit.h).
  */
 #ifndef RL_LIMIT_CONCURRENCY_H
 #define RL_LIMIT_CONCURRENCY_H

@@ -279,7 +279,7 @@ static inline int64_t limit_fits(const struct view *view, int64_t cost, int64_t 
     return fit < k ? fit : k;
 }
 
-/* How many units, already used, may be charged whatever a check would be told: what fits, and the limit's debt. */
+/* How many units, already used, may be charged whatever a check's answer would be: what fits, and the limit's debt. */
 int64_t limit_fits_used(const struct view *view);
 
 static inline void limit_charge(struct view *view, int64_t units)

@@ -1,7 +1,7 @@
 /*
  * time_ring.h: admission times of one key in memory, oldest first, only the newest `max` of them.
  *
- * The twin of the Redis LIST of sliding_log. It grows by doubling up to max entries, then the
+ * The counterpart of the Redis LIST of sliding_log. It grows by doubling up to max entries, then the
  * oldest makes room for the newest.
  */
 #ifndef RL_LIMIT_TIME_RING_H

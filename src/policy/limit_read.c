@@ -81,7 +81,7 @@ static int read_algo(struct reading *reading)
     char known[256];
     if (algorithm != NULL && compat != NULL) {
         faults_add(reading->faults, compat->line, reading_path(reading, FIELD_COMPAT),
-                   "stands beside algorithm; keep one of the two");
+                   "does not go with algorithm; keep one of the two");
         return -1;
     }
     if (algorithm != NULL) return read_named(reading, FIELD_ALGORITHM);
@@ -191,7 +191,7 @@ static void read_by(struct reading *reading, struct limit *limit)
     }
     if (format == NULL)
         faults_add(reading->faults, node->line, reading->path,
-                   "is of no use without key_format; write that beside it, e.g. key_format: \"{tenant}:{user}\"");
+                   "needs key_format; write for instance key_format: \"{tenant}:{user}\"");
     if (format == NULL || format->n_parts == 0) return;
 
     for (const struct tree_node *item = node->first; item != NULL; item = item->next)
@@ -272,7 +272,7 @@ static void prepare(struct reading *reading, struct limit *limit, const char *pr
     const struct tree_node *burst = reading->given[FIELD_BURST];
     if (limit->limit == 0 && burst != NULL && !(bad & (bit(FIELD_LIMIT) | bit(FIELD_BURST)))) {
         faults_add(reading->faults, burst->line, reading_path(reading, FIELD_BURST),
-                   "stands beside limit: 0, which denies always; leave it out");
+                   "means nothing with limit: 0, which denies always; leave it out");
         bad |= bit(FIELD_BURST);
     }
 

@@ -108,7 +108,7 @@ static const char *read_target(struct entry *entry)
 {
     if (entry->key != NULL && entry->match != NULL) {
         faults_add(entry->faults, entry->match->line, path_to(entry, "match"),
-                   "stands beside key; keep one of the two");
+                   "does not go with key; keep one of the two");
         return NULL;
     }
     const struct tree_node *node = entry->target = entry->key != NULL ? entry->key : entry->match;
@@ -228,7 +228,7 @@ static void settle(struct entry *entry, struct limit *limit, size_t index)
         if (!may_change(i) || field == FIELD_LIMIT || field == FIELD_WINDOW) continue;
         if (given[i] != NULL)
             faults_add(entry->faults, given[i]->line, path_of(entry, field, limit),
-                       "stands beside limit: 0, which denies always; leave it out");
+                       "means nothing with limit: 0, which denies always; leave it out");
         policy_setting_store(field, limit, 0);
     }
     bool is_default = given[FIELD_BURST] == NULL && !(entry->reading->own_bursts & 1U << index);
@@ -273,7 +273,7 @@ static bool read_unlimited(struct entry *entry)
         any |= entry->numbers[i]->kind != TREE_MAP || entry->numbers[i]->first != NULL;
         if (unlimited != 0)
             faults_add(entry->faults, entry->numbers[i]->line, path_to(entry, policy_settings[i].name),
-                       "stands beside unlimited: true; keep one of the two");
+                       "does not go with unlimited: true; keep one of the two");
     }
     if (unlimited == 0 && !any)
         faults_add(entry->faults, entry->node->line, path_to(entry, NULL),

@@ -169,7 +169,7 @@ static void complete(struct policy *policy, key_parts common)
     policy->n_joined += key_format_is_joined(policy->format, policy->common);
 }
 
-/* What was charged with a delay cannot be given back: the delays of others were told by it. A candidate is charged by
+/* What was charged with a delay cannot be given back: others have their delays because of it. A candidate is charged by
  * checks alone. */
 static bool can_reserve(const struct policy *policy)
 {

@@ -42,14 +42,14 @@ struct policy {
     uint32_t version;            /* fingerprint of the settings: equal in every daemon that has the same */
     enum on_failure on_failure;
     uint32_t deadline_ms;         /* an answer by then */
-    uint32_t idempotency_ms;      /* so long a request id is remembered */
+    uint32_t idempotency_ms;      /* a request id is remembered for this time */
     bool shadow;                  /* evaluated and counted, and never denies */
     struct key_format *format;    /* owned, but by a variant; NULL = keys have no parts */
     struct overrides *overrides;  /* owned; NULL = none */
     const struct policy *base;    /* of a variant (override.h): the policy whose override it is; else NULL */
     const char *override;         /* of a variant: its key or pattern */
     bool unlimited;               /* allows everything and asks no store: it has no limits */
-    struct policy *candidate;     /* owned; limits on trial beside the enforced ones, which deny nothing; NULL = none */
+    struct policy *candidate;     /* owned; limits on trial, which deny nothing; NULL = none */
     bool is_candidate;            /* it is such a one: the keys of its limits say so; no owner of its format */
     struct policy_counts *counts; /* one reference; a candidate's and a variant's are their policy's */
     uint64_t name_hash;           /* hash_stable() of the name */

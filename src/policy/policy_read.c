@@ -140,7 +140,7 @@ static void read_candidate(struct reading *reading, struct policy *policy)
 
 /* ---- One policy ---- */
 
-/* unlimited: true, beside which nothing else means anything. */
+/* unlimited: true, with which nothing else means anything. */
 static bool is_unlimited(struct reading *reading)
 {
     int64_t unlimited = 0;
@@ -148,7 +148,7 @@ static bool is_unlimited(struct reading *reading)
     for (size_t i = 0; i < N_POLICY_FIELDS && unlimited != 0; i++)
         if (i != FIELD_UNLIMITED && reading->given[i] != NULL)
             faults_add(reading->faults, reading->given[i]->line, reading_path(reading, (enum policy_field)i),
-                       "stands beside unlimited: true, which leaves nothing to set; keep one of the two");
+                       "does not go with unlimited: true, which leaves nothing to set; keep one of the two");
     return unlimited != 0;
 }
 

@@ -83,7 +83,7 @@ struct setting_value {
     struct slice text; /* valid as long as the policy */
 };
 
-/* Those of a limit that stand in its map, or of a policy that stand beside its limits, for USE_PRINT or USE_ANSWER; in
+/* Those of a limit that stand in its map, or of a policy that stand next to its limits, for USE_PRINT or USE_ANSWER; in
  * the table's order. Returns how many. */
 size_t policy_setting_limit_values(const struct limit *limit, enum setting_use use,
                                    struct setting_value ret[N_POLICY_FIELDS]);

@@ -60,7 +60,7 @@ static void refuse_unknown(struct reading *reading, const struct tree_node *node
 static void refuse_place(struct reading *reading, const struct tree_node *node)
 {
     faults_add(reading->faults, node->line, reading_path_to(reading, node->key), "%s",
-               reading->in_list ? "is the policy's, not a limit's; write it beside limits"
+               reading->in_list ? "is the policy's, not a limit's; write it next to limits"
                                 : "names one of several limits; leave it out, or write the limit into a list limits");
 }
 
@@ -70,7 +70,7 @@ static void refuse_beside_list(struct reading *reading)
     for (size_t i = 0; i < N_POLICY_FIELDS && reading->given[FIELD_LIMITS] != NULL; i++) {
         if (reading->given[i] == NULL || policy_settings[i].place == IN_POLICY) continue;
         faults_add(reading->faults, reading->given[i]->line, reading_path(reading, (enum policy_field)i),
-                   "stands beside limits; write it into the limits of that list");
+                   "does not go with limits; write it into the limits of that list");
     }
 }
 

@@ -27,7 +27,7 @@ struct check_list {
 /* May the connection have so many more in flight? A list that never fits may go alone. */
 static bool fits(const struct session *session, uint32_t n)
 {
-    uint32_t max = session->home->options.max_inflight_per_connection;
+    uint32_t max = session->sessions->options.max_inflight_per_connection;
     return session->n_inflight == 0 || (uint64_t)session->n_inflight + n <= max;
 }
 
@@ -43,7 +43,7 @@ static void end(struct check_list *list)
 {
     struct session *session = list->session;
     session->list = NULL;
-    if (list->state == READING) session->home->n_promised -= list->n - list->n_read;
+    if (list->state == READING) session->sessions->n_promised -= list->n - list->n_read;
 
     list_remove(&list->link);
     buffer_fini(&list->text);
@@ -103,10 +103,10 @@ err:
 void check_list_maybe_start(struct check_list *list)
 {
     struct session *session = list->session;
-    struct sessions *home = session->home;
+    struct sessions *sessions = session->sessions;
     if (list->state != WAITING || !fits(session, list->n)) return;
 
-    if (engine_n_available(home->engine) < home->n_promised + list->n) {
+    if (engine_n_available(sessions->engine) < sessions->n_promised + list->n) {
         struct request_fault fault;
         struct params params = methods_params(session, &fault);
         params_fail_overloaded(&params);
@@ -116,9 +116,9 @@ void check_list_maybe_start(struct check_list *list)
     }
 
     list->state = READING;
-    home->n_promised += list->n;
+    sessions->n_promised += list->n;
     session_began(session, list->n);
-    list_push_back(&home->reading, &list->link);
+    list_push_back(&sessions->reading, &list->link);
 }
 
 /* ---- its work, a piece at a time ---- */
@@ -138,16 +138,16 @@ static void read_piece(struct check_list *list, uint32_t max)
             return;
         }
         list->n_read++;
-        list->session->home->n_promised--;
+        list->session->sessions->n_promised--;
     }
     buffer_consume(&list->text, (size_t)(params.pull.at - buffer_data(&list->text)));
     if (list->n_read < list->n) return;
 
-    struct sessions *home = list->session->home;
+    struct sessions *sessions = list->session->sessions;
     buffer_fini(&list->text);
     list->state = HANDING;
     list_remove(&list->link);
-    list_push_back(&home->handing, &list->link);
+    list_push_back(&sessions->handing, &list->link);
     request_begin_pieces(list->request);
 }
 

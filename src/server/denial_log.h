@@ -59,7 +59,7 @@ bool denial_log_takes(struct denial_log *log, const struct policy *policy, struc
                       uint64_t *ret_held);
 void denial_log_write(const struct part *part, const struct peer *peer, uint64_t n_held);
 
-/* Each second: where no denial came that could have told how many were held back before it, say so now. */
+/* Each second: where no further denial has logged how many were held back, log it now. */
 void denial_log_look(struct denial_log *log, int64_t now_us);
 
 #endif

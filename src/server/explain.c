@@ -33,7 +33,7 @@ static void pack_own_decision(struct packer *packer, const struct decision *deci
     pack_int(packer, decision->reset_after_ms);
 }
 
-/* Each limit's settings, and its own decision where it made one: beside a limit of 0 the others were not asked. */
+/* Each limit's settings, and its own decision where it made one: where a limit is 0 the others were not asked. */
 static void pack_limits(struct packer *packer, const struct check *check)
 {
     enum { N_OWN = 4 };

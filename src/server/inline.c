@@ -6,7 +6,7 @@
 
 static int check_permitted(const struct params *params)
 {
-    switch (params->session->home->options.inline_access) {
+    switch (params->session->sessions->options.inline_access) {
     case INLINE_EVERYBODY: return 0;
     case INLINE_OWN_USER:
         if (session_peer(params->session)->uid == geteuid()) return 0;
@@ -22,7 +22,7 @@ static int check_permitted(const struct params *params)
 
 int inline_read(struct params *params, struct policy_set **ret_set)
 {
-    const struct server_options *options = &params->session->home->options;
+    const struct server_options *options = &params->session->sessions->options;
     char text[FAULT_TEXT_MAX];
     const uint8_t *start = params->pull.at;
     if (check_permitted(params) != 0) return -1;

@@ -244,7 +244,7 @@ static int add_members(struct request *request, struct params *params, uint32_t 
 /* How many members the list has. What can never be in flight at once is refused before anything of it is counted. */
 static int enter_list(struct session *session, struct params *params, uint32_t *ret_n)
 {
-    uint32_t max = engine_max_inflight(session->home->engine);
+    uint32_t max = engine_max_inflight(session->sessions->engine);
     if (params_list(params, ret_n) != 0) return -1;
     if (*ret_n > max)
         return params_fail(params, ERROR_BAD_REQUEST,
@@ -296,7 +296,7 @@ static int run_check_all(struct session *session, uint64_t msgid, struct params 
 
 static int fail_no_slot(const struct session *session, const struct params *params)
 {
-    switch (slots_cap_reached(engine_slots(session->home->engine), &session->slots)) {
+    switch (slots_cap_reached(engine_slots(session->sessions->engine), &session->slots)) {
     case SLOTS_CAP_OF_OWNER:
         return params_fail(params, ERROR_OVERLOADED,
                            "this connection holds as many slots as one may (caps.max_slots_per_connection); release "
@@ -328,7 +328,7 @@ static int answer_slot_again(struct request *request, const struct params *param
 
 static int run_acquire(struct session *session, uint64_t msgid, struct params *params)
 {
-    struct slots *slots = engine_slots(session->home->engine);
+    struct slots *slots = engine_slots(session->sessions->engine);
     struct check *check = begin(session, msgid, params, OP_ACQUIRE);
     if (check == NULL) return -1;
 
@@ -344,7 +344,7 @@ static int run_acquire(struct session *session, uint64_t msgid, struct params *p
         if (slot != NULL) return answer_slot_again(check->owner, params, slot);
     }
     if (status == 0 && check_seal(check) < 0) status = params_fail_overloaded(params);
-    if (status == 0 && engine_acquires(session->home->engine, check, &session->slots) != 0)
+    if (status == 0 && engine_acquires(session->sessions->engine, check, &session->slots) != 0)
         status = fail_no_slot(session, params);
     return request_go(check->owner, params, status);
 }
@@ -362,7 +362,7 @@ static int run_release(struct session *session, uint64_t msgid, struct params *p
 {
     struct slice id;
     if (params_slot(params, &id) != 0) return -1;
-    struct slot *slot = slots_find(engine_slots(session->home->engine), &session->slots, id);
+    struct slot *slot = slots_find(engine_slots(session->sessions->engine), &session->slots, id);
     if (slot == NULL) return answer_released(session, msgid, false);
     struct check *check = begin(session, msgid, params, OP_RELEASE);
     if (check == NULL) return -1;
@@ -372,7 +372,7 @@ static int run_release(struct session *session, uint64_t msgid, struct params *p
 
 static int run_hello(struct session *session, uint64_t msgid, struct params *params)
 {
-    const struct server_options *options = &session->home->options;
+    const struct server_options *options = &session->sessions->options;
     size_t start;
     if (params_hello(params, &session->wants_arrays) != 0) return -1;
     struct packer packer = session_answer(session, msgid, &start);
@@ -406,7 +406,7 @@ static int run_stats(struct session *session, uint64_t msgid, struct params *par
 {
     size_t start;
     (void)params;
-    engine_update_gauges(session->home->engine);
+    engine_update_gauges(session->sessions->engine);
     struct packer packer = session_answer(session, msgid, &start);
     pack_map(&packer, (uint32_t)counters_n());
     for (const struct counter_group *group = counters_first(); group != NULL; group = group->next)
@@ -441,9 +441,9 @@ static int run_version(struct session *session, uint64_t msgid, struct params *p
     pack_text(&packer, "libuv");
     pack_text(&packer, uv_version_string());
     pack_text(&packer, "hiredis");
-    pack_text(&packer, session->home->options.hiredis_version);
+    pack_text(&packer, session->sessions->options.hiredis_version);
     pack_text(&packer, "store");
-    pack_text(&packer, session->home->options.store_name);
+    pack_text(&packer, session->sessions->options.store_name);
     session_answered(session, &packer, start);
     return 0;
 }
@@ -451,13 +451,13 @@ static int run_version(struct session *session, uint64_t msgid, struct params *p
 /* Only the limits' now: deadlines and timers stay real. */
 static int run_test_clock(struct session *session, uint64_t msgid, struct params *params)
 {
-    struct clock *clock = session->home->clock;
+    struct clock *clock = session->sessions->clock;
     int64_t us;
     size_t start;
     if (params_time(params, &us) != 0) return -1;
     clock->wall_us = us;
     clock->manual = true;
-    slots_renew_all(engine_slots(session->home->engine));
+    slots_renew_all(engine_slots(session->sessions->engine));
     struct packer packer = session_answer(session, msgid, &start);
     pack_int(&packer, us);
     session_answered(session, &packer, start);
@@ -490,7 +490,7 @@ static const struct method *find_method(const struct session *session, struct sl
 {
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
         if (!slice_is(name, methods[i].name)) continue;
-        return methods[i].only_test_clock && !session->home->options.test_clock ? NULL : &methods[i];
+        return methods[i].only_test_clock && !session->sessions->options.test_clock ? NULL : &methods[i];
     }
     return NULL;
 }
@@ -523,9 +523,9 @@ struct params methods_params(struct session *session, struct request_fault *faul
 {
     fault->code = ERROR_INTERNAL; /* whatever is refused says better */
     return (struct params){
-        .policies = engine_policies(session->home->engine),
+        .policies = engine_policies(session->sessions->engine),
         .session = session,
-        .max_key = session->home->options.max_key,
+        .max_key = session->sessions->options.max_key,
         .index = -1,
         .fault = fault,
     };

@@ -34,7 +34,7 @@ int params_fail(const struct params *params, enum error_code code, const char *f
 
 int params_fail_overloaded(const struct params *params)
 {
-    if (engine_is_full(params->session->home->engine))
+    if (engine_is_full(params->session->sessions->engine))
         return params_fail(params, ERROR_OVERLOADED,
                            "too many checks are in flight (caps.max_inflight); try again later");
     return params_fail(params, ERROR_OVERLOADED, "memory is short; try again later");
@@ -63,7 +63,7 @@ static int fail_unknown_policy(const struct params *params, struct slice name)
 static const struct policy *find_policy(const struct params *params, struct slice name)
 {
     struct session *session = params->session;
-    uint64_t generation = engine_policies_generation(session->home->engine);
+    uint64_t generation = engine_policies_generation(session->sessions->engine);
     const struct policy *last = session->last_policy;
     if (session->last_generation == generation && last != NULL && slice_eq(name, session->last_name)) return last;
 
@@ -306,8 +306,9 @@ static int read_options(struct params *params, const char *wanted, uint32_t *ret
 
 static int read_ttl(struct params *params, int64_t *ret_ms)
 {
-    if (pull_int(&params->pull, ret_ms) == 0 && *ret_ms >= 1 && *ret_ms <= HOLD_TTL_MAX_MS) return 0;
-    return params_fail(params, ERROR_BAD_REQUEST, "ttl_ms: must be a whole number from 1 to %d", HOLD_TTL_MAX_MS);
+    if (pull_int(&params->pull, ret_ms) == 0 && *ret_ms >= 1 && *ret_ms <= RESERVATION_TTL_MAX_MS) return 0;
+    return params_fail(params, ERROR_BAD_REQUEST, "ttl_ms: must be a whole number from 1 to %d",
+                       RESERVATION_TTL_MAX_MS);
 }
 
 static int read_value(struct params *params, enum option option, struct check *ret)
@@ -317,7 +318,7 @@ static int read_value(struct params *params, enum option option, struct check *r
     case OPTION_DEADLINE_MS: return read_deadline(params, &ret->deadline_ms);
     case OPTION_REQUEST_ID: return read_request_id(params, ret);
     case OPTION_AT_MOST: return read_units(params, "at_most", 1, &ret->at_most);
-    case OPTION_TTL_MS: return read_ttl(params, &ret->hold.ttl_ms);
+    case OPTION_TTL_MS: return read_ttl(params, &ret->reservation.ttl_ms);
     default: return read_max_wait(params, ret);
     }
 }

@@ -1,5 +1,5 @@
 /*
- * peer.h: whose process is at the other end of a connection, as the kernel noted it when that was opened.
+ * peer.h: whose process is at the other end of a connection, as the kernel recorded it when that was opened.
  */
 #ifndef RL_SERVER_PEER_H
 #define RL_SERVER_PEER_H

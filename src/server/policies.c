@@ -2,7 +2,7 @@
  * policies.c: policies and limits as maps.
  *
  * Overrides are listed with what they change. There may be more of them than anybody wants in one answer, so the list
- * ends where the answer's room for them does; their number is always told.
+ * ends where the answer's space for them does; their number is always there.
  */
 #include "server/policies.h"
 
@@ -13,7 +13,7 @@
 
 enum {
     OVERRIDES_ROOM = 1 << 20, /* bytes of one answer for the overrides of all policies; a client takes 4 MiB */
-    OVERRIDE_SIZE = 48,       /* bytes of one beside its text and its limits, at most */
+    OVERRIDE_SIZE = 48,       /* bytes of one besides its text and its limits, at most */
     CHANGE_SIZE = 176,        /* of one limit that it changes */
     NAME_SIZE = 32,           /* of a setting, and its unit */
 };

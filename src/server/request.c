@@ -17,7 +17,7 @@ enum {
 
 struct request *request_new(struct session *session, uint64_t msgid, enum request_form form)
 {
-    struct list *idle = list_pop_front(&session->home->idle_calls);
+    struct list *idle = list_pop_front(&session->sessions->idle_requests);
     struct request *request = idle != NULL ? LIST_ITEM(idle, struct request, link) : mem_alloc(sizeof *request);
     if (request == NULL) return NULL;
     memset(request, 0, offsetof(struct request, packed));
@@ -25,13 +25,13 @@ struct request *request_new(struct session *session, uint64_t msgid, enum reques
     request->msgid = msgid;
     request->form = form;
     request->as_arrays = session->wants_arrays;
-    list_push_back(&session->calls, &request->link);
+    list_push_back(&session->requests, &request->link);
     return request;
 }
 
 struct check *request_add(struct request *request, enum op_kind kind)
 {
-    struct check *check = engine_check_new(request->session->home->engine);
+    struct check *check = engine_check_new(request->session->sessions->engine);
     if (check == NULL) return NULL;
     check->op.kind = kind;
     check->op.party = request->session->party;
@@ -49,7 +49,7 @@ struct check *request_add(struct request *request, enum op_kind kind)
 
 struct part *request_add_part(struct request *request, struct check *check)
 {
-    struct engine *engine = request->session->home->engine;
+    struct engine *engine = request->session->sessions->engine;
     struct part *part = engine_n_available(engine) >= check->n_parts ? check_add_part(check) : NULL;
     if (part == NULL) {
         engine_counters.overloaded++;
@@ -64,7 +64,7 @@ static void request_free(struct request *request)
 {
     if (request->in_pieces) buffer_fini(&request->packed);
     list_remove(&request->link);
-    list_push_back(request->session->home->idle_calls.next, &request->link);
+    list_push_back(request->session->sessions->idle_requests.next, &request->link);
 }
 
 void request_drop(struct request *request)
@@ -73,7 +73,7 @@ void request_drop(struct request *request)
         next = check->next;
         check_release(check);
     }
-    if (request->n_handed > 0) check_lists_answered(request->session->home, request->n_handed);
+    if (request->n_handed > 0) check_lists_answered(request->session->sessions, request->n_handed);
     request_free(request);
 }
 
@@ -91,7 +91,7 @@ static void parts_in_order(const struct request *request, const struct part *ret
     }
 }
 
-/* An allowed check is not told `granted` where it is what was asked for; with at_most it is always. */
+/* The answer to an allowed check leaves `granted` out where it is the cost; with at_most it never does. */
 static int64_t default_granted(const struct check *check)
 {
     return check->at_most > 0 ? -1 : check->parts->cost;
@@ -100,10 +100,10 @@ static int64_t default_granted(const struct check *check)
 /* Only where the log of denials is on. */
 static void log_denial(const struct request *request, const struct check *check, const struct part *part)
 {
-    struct sessions *home = request->session->home;
+    struct sessions *sessions = request->session->sessions;
     uint64_t n_held;
     if (part->decision.allowed || !op_is_check(check->op.kind)) return;
-    if (denial_log_takes(&home->denials, part->policy, part->key, home->clock->mono_us, &n_held))
+    if (denial_log_takes(&sessions->denials, part->policy, part->key, sessions->clock->mono_us, &n_held))
         denial_log_write(part, session_peer(request->session), n_held);
 }
 
@@ -115,7 +115,7 @@ static void pack_check(struct packer *packer, const struct request *request, con
     case OP_RESET: reply_removed(packer, check->removed); break;
     case OP_RELEASE: reply_released(packer, check->removed); break;
     case OP_RESERVE: reserve_pack(packer, check, request->as_arrays); break;
-    case OP_SETTLE: settle_pack(packer, decision, &check->hold, request->as_arrays); break;
+    case OP_SETTLE: settle_pack(packer, decision, &check->reservation, request->as_arrays); break;
     case OP_REFUND:
         reply_decision(packer, decision, 0, request->as_arrays, 1);
         pack_text(packer, "refunded");
@@ -129,7 +129,7 @@ static void pack_check(struct packer *packer, const struct request *request, con
         break;
     default: reply_decision(packer, decision, default_granted(check), request->as_arrays, 0); break;
     }
-    if (denial_log_is_on(&request->session->home->denials)) log_denial(request, check, part);
+    if (denial_log_is_on(&request->session->sessions->denials)) log_denial(request, check, part);
 }
 
 /* The decision of all speaks of the enforced parts, or where there are none of all; that one in shadow would have
@@ -161,7 +161,7 @@ static void pack_all(struct packer *packer, const struct request *request)
     pack_array(packer, request->n);
     for (uint32_t i = 0; i < request->n; i++) {
         reply_decision(packer, &parts[i]->decision, parts[i]->cost, request->as_arrays, 0);
-        if (denial_log_is_on(&request->session->home->denials)) log_denial(request, checks[i], parts[i]);
+        if (denial_log_is_on(&request->session->sessions->denials)) log_denial(request, checks[i], parts[i]);
     }
 }
 
@@ -178,7 +178,7 @@ static void pack_answer(struct packer *packer, const struct request *request)
     case REQUEST_ONE: pack_check(packer, request, request->first); break;
     case REQUEST_ALL: pack_all(packer, request); break;
     case REQUEST_SETTLE:
-        settle_pack(packer, &request->first->parts->decision, &request->first->hold, request->as_arrays);
+        settle_pack(packer, &request->first->parts->decision, &request->first->reservation, request->as_arrays);
         break;
     case REQUEST_MANY:
         pack_array(packer, request->n);
@@ -187,7 +187,7 @@ static void pack_answer(struct packer *packer, const struct request *request)
             pack_check(packer, request, check);
         break;
     case REQUEST_EXPLAIN: {
-        const struct explain_form form = {request->as_arrays, request->session->home->options.key_prefix,
+        const struct explain_form form = {request->as_arrays, request->session->sessions->options.key_prefix,
                                           request->key_is_bin};
         explain_reply(packer, request->first, request->first->next, &form);
         break;
@@ -212,7 +212,7 @@ static void answer_failed(const struct request *request, const struct check *fai
         snprintf(text, sizeof text, "checks[%u]: %s", failed->parts->place, message);
         message = text;
     } else if (request->form == REQUEST_EXPLAIN) {
-        if (explain_foreign(failed, request->session->home->options.key_prefix, foreign, sizeof foreign))
+        if (explain_foreign(failed, request->session->sessions->options.key_prefix, foreign, sizeof foreign))
             message = foreign;
         snprintf(text, sizeof text, "%s; a check would be answered by on_failure: %s", message,
                  on_failure_name(failed->parts->policy->on_failure));
@@ -250,7 +250,7 @@ static void pack_piece(struct request *request, const struct check *answered)
 {
     request->is_late |= answered->error != ERROR_NONE || answered->parts->decision.reason == REASON_DEADLINE;
     request->n_handed--;
-    check_lists_answered(request->session->home, 1);
+    check_lists_answered(request->session->sessions, 1);
 
     struct packer packer = packer_of(&request->packed);
     struct check *check;
@@ -291,7 +291,7 @@ static int seal(const struct request *request)
 
 int request_go(struct request *request, const struct params *params, int status)
 {
-    struct engine *engine = request->session->home->engine;
+    struct engine *engine = request->session->sessions->engine;
     if (status == 0 && request->form == REQUEST_ALL) share_deadline(request);
     if (status == 0 && seal(request) < 0) status = params_fail_overloaded(params);
     if (status != 0) {
@@ -326,10 +326,10 @@ bool request_hand_over(struct request *request, uint32_t max)
         request->unasked = check->next;
         request->n_open++;
         request->n_handed++;
-        request->session->home->n_handed++;
+        request->session->sessions->n_handed++;
         check->done = on_done;
         if (request->is_late) check->deadline_ms = LATE_DEADLINE_MS;
-        engine_submit(request->session->home->engine, check);
+        engine_submit(request->session->sessions->engine, check);
     }
     return request->unasked == NULL;
 }

@@ -36,10 +36,10 @@ static uint32_t checksum_of(const uint8_t *bytes, size_t n)
 
 static void write_bytes(uint8_t *bytes, const struct reservation_token *token)
 {
-    const struct op_hold *hold = &token->hold;
+    const struct op_reservation *reservation = &token->reservation;
     uint8_t *to = put(put(put(bytes, VERSION, 1), token->source, 1), token->reason, 1);
-    to = put(put(put(to, hold->id, 8), (uint64_t)hold->units, 8), (uint64_t)hold->made_us, 8);
-    to = put(put(to, (uint64_t)hold->ttl_ms, 4), token->policy.len, 1);
+    to = put(put(put(to, reservation->id, 8), (uint64_t)reservation->units, 8), (uint64_t)reservation->made_us, 8);
+    to = put(put(to, (uint64_t)reservation->ttl_ms, 4), token->policy.len, 1);
     memcpy(to, token->policy.data, token->policy.len);
     to += token->policy.len;
     memcpy(to, token->key.data, token->key.len);
@@ -63,10 +63,10 @@ void reservation_pack(struct packer *packer, const struct reservation_token *tok
 
 static bool is_sound(const struct reservation_token *token)
 {
-    const struct op_hold *hold = &token->hold;
-    return token->source <= SOURCE_LOCAL && token->reason <= REASON_STORE_ERROR && hold->units >= 0 &&
-           hold->units <= EXACT_MAX && hold->made_us >= 0 && hold->made_us <= EXACT_MAX && hold->ttl_ms >= 1 &&
-           hold->ttl_ms <= HOLD_TTL_MAX_MS && token->key.len > 0;
+    const struct op_reservation *reservation = &token->reservation;
+    return token->source <= SOURCE_LOCAL && token->reason <= REASON_STORE_ERROR && reservation->units >= 0 &&
+           reservation->units <= EXACT_MAX && reservation->made_us >= 0 && reservation->made_us <= EXACT_MAX &&
+           reservation->ttl_ms >= 1 && reservation->ttl_ms <= RESERVATION_TTL_MAX_MS && token->key.len > 0;
 }
 
 /* 0, or -1 where they say nothing that write_bytes() would. */
@@ -78,10 +78,10 @@ static int read_bytes(const uint8_t *bytes, size_t n, struct reservation_token *
     if (get(&at, 1) != VERSION) return -1;
     ret->source = (enum source)get(&at, 1);
     ret->reason = (enum reason)get(&at, 1);
-    ret->hold.id = get(&at, 8);
-    ret->hold.units = (int64_t)get(&at, 8);
-    ret->hold.made_us = (int64_t)get(&at, 8);
-    ret->hold.ttl_ms = (int64_t)get(&at, 4);
+    ret->reservation.id = get(&at, 8);
+    ret->reservation.units = (int64_t)get(&at, 8);
+    ret->reservation.made_us = (int64_t)get(&at, 8);
+    ret->reservation.ttl_ms = (int64_t)get(&at, 4);
     ret->policy.len = get(&at, 1);
     if (ret->policy.len > (size_t)(end - at)) return -1;
     ret->policy.data = at;

@@ -14,10 +14,10 @@
 #include "store/store.h"
 
 struct reservation_token {
-    enum source source;  /* whose decision made it */
-    enum reason reason;  /* beside a failure answer */
-    struct op_hold hold; /* id 0: nothing is held */
-    struct slice policy; /* its name; with the key in `bytes` */
+    enum source source;                /* whose decision made it */
+    enum reason reason;                /* of a failure answer */
+    struct op_reservation reservation; /* id 0: nothing is held */
+    struct slice policy;               /* its name; with the key in `bytes` */
     struct slice key;
     uint8_t *bytes; /* owned; NULL where it was not read */
 };

@@ -32,7 +32,7 @@ int reserve_run(struct session *session, uint64_t msgid, struct params *params)
     if (check == NULL) return request_go(request, params, params_fail_overloaded(params));
 
     struct part *part = check->parts;
-    check->hold = (struct op_hold){.ttl_ms = TTL_DEFAULT_MS};
+    check->reservation = (struct op_reservation){.ttl_ms = TTL_DEFAULT_MS};
     int status = params_target(params, part);
     if (status == 0 && part->set != NULL)
         status = params_fail(params, ERROR_UNSUPPORTED,
@@ -57,9 +57,9 @@ static void answer_unheld(struct session *session, uint64_t msgid, const struct 
         .reason = token->reason,
         .policy_version = policy->version,
     };
-    const struct op_hold hold = {.actual = token->hold.actual, .ended = true};
+    const struct op_reservation reservation = {.actual = token->reservation.actual, .ended = true};
     struct packer packer = session_answer(session, msgid, &start);
-    settle_pack(&packer, &decision, &hold, session->wants_arrays);
+    settle_pack(&packer, &decision, &reservation, session->wants_arrays);
     session_answered(session, &packer, start);
 }
 
@@ -72,7 +72,7 @@ static int settle(struct session *session, uint64_t msgid, const struct params *
     if (!policy_takes_key(policy, token->key))
         return params_fail(params, ERROR_BAD_KEY, "reservation: its key does not fit its policy's key_format any more");
     policy = policy_for_key(policy, token->key);
-    bool is_held = token->hold.id != 0;
+    bool is_held = token->reservation.id != 0;
     if (!is_held && (policy->unlimited || (token->source != SOURCE_REDIS && token->source != SOURCE_MEMORY))) {
         answer_unheld(session, msgid, policy, token);
         return 0;
@@ -87,7 +87,8 @@ static int settle(struct session *session, uint64_t msgid, const struct params *
     if (check == NULL) return request_go(request, params, params_fail_overloaded(params));
     check->parts->policy = policy;
     check->parts->key = token->key;
-    check->hold = is_held ? token->hold : (struct op_hold){.actual = token->hold.actual, .ended = true};
+    check->reservation =
+        is_held ? token->reservation : (struct op_reservation){.actual = token->reservation.actual, .ended = true};
     if (is_held && token->source == SOURCE_LOCAL) check->local_reason = token->reason;
     return request_go(request, params, 0);
 }
@@ -108,7 +109,7 @@ int settle_run(struct session *session, uint64_t msgid, struct params *params)
 {
     struct reservation_token token;
     if (read_reservation(params, &token) != 0) return -1;
-    int status = params_actual(params, &token.hold.actual);
+    int status = params_actual(params, &token.reservation.actual);
     if (status == 0) status = settle(session, msgid, params, &token);
     reservation_token_fini(&token);
     return status;
@@ -132,22 +133,25 @@ void reserve_pack(struct packer *packer, const struct check *check, bool as_arra
     struct reservation_token token = {
         .source = decision->source,
         .reason = decision->reason,
-        .hold = check->hold,
+        .reservation = check->reservation,
         .policy = slice_of(part->policy->name),
         .key = part->key,
     };
-    if (!check->hold.held) token.hold = (struct op_hold){.units = check->hold.units, .ttl_ms = check->hold.ttl_ms};
+    if (!check->reservation.held)
+        token.reservation =
+            (struct op_reservation){.units = check->reservation.units, .ttl_ms = check->reservation.ttl_ms};
     pack_text(packer, "reservation");
     reservation_pack(packer, &token);
 }
 
-void settle_pack(struct packer *packer, const struct decision *decision, const struct op_hold *hold, bool as_array)
+void settle_pack(struct packer *packer, const struct decision *decision, const struct op_reservation *reservation,
+                 bool as_array)
 {
-    bool charged = hold->actual > (hold->ended ? 0 : hold->units);
-    reply_decision(packer, decision, 0, as_array, 1U + hold->ended);
+    bool charged = reservation->actual > (reservation->ended ? 0 : reservation->units);
+    reply_decision(packer, decision, 0, as_array, 1U + reservation->ended);
     pack_text(packer, charged ? "charged" : "refunded");
-    pack_int(packer, charged ? hold->charged : hold->refunded);
-    if (!hold->ended) return;
+    pack_int(packer, charged ? reservation->charged : reservation->refunded);
+    if (!reservation->ended) return;
     pack_text(packer, "ended");
     pack_bool(packer, true);
 }

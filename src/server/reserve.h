@@ -14,6 +14,7 @@ int cancel_run(struct session *session, uint64_t msgid, struct params *params);
 
 /* The answers of an OP_RESERVE, and of a settlement. */
 void reserve_pack(struct packer *packer, const struct check *check, bool as_array);
-void settle_pack(struct packer *packer, const struct decision *decision, const struct op_hold *hold, bool as_array);
+void settle_pack(struct packer *packer, const struct decision *decision, const struct op_reservation *reservation,
+                 bool as_array);
 
 #endif

@@ -2,8 +2,8 @@
  * server.c: accepting, draining, closing.
  *
  * Over max_connections nothing is accepted: the connection waits in the kernel's queue (libuv stops
- * to poll as long as it is not accepted), and server_turn_end() takes it once there is room. The
- * same holds after ACCEPTS_PER_TURN in one turn, and where there is no memory for a session.
+ * to poll as long as it is not accepted), and server_tick_end() takes it once there is room. The
+ * same holds after ACCEPTS_PER_TICK in one tick, and where there is no memory for a session.
  */
 #include "server/server.h"
 
@@ -20,7 +20,7 @@ COUNTERS_DEFINE(server, SERVER_COUNTERS);
 
 enum {
     BACKLOG = 4096,
-    ACCEPTS_PER_TURN = 128,
+    ACCEPTS_PER_TICK = 128,
     SPARE_FDS = 64,       /* of the process's limit, for the store, name lookups, the log and reloads */
     SPARE_FDS_LEAST = 24, /* of a low one: 15 are open from the start */
 };
@@ -34,7 +34,7 @@ struct server {
     bool is_listening;     /* the listener is open */
     bool accept_waits;     /* a connection waits with libuv until we take it */
     bool counted_pause;    /* this wait is in accept_pauses already */
-    uint32_t n_accepted;   /* in this turn */
+    uint32_t n_accepted;   /* in this tick */
     unsigned n_open;       /* our handles that are not closed yet, sessions aside */
     uint32_t max_sessions; /* max_connections, or what the process's descriptors allow */
     void (*on_drained)(void *arg);
@@ -111,13 +111,13 @@ static void note_full(struct server *server)
 static void try_accept(struct server *server)
 {
     server->accept_waits = true;
-    if (server->n_accepted >= ACCEPTS_PER_TURN) return;
+    if (server->n_accepted >= ACCEPTS_PER_TICK) return;
     if (server->sessions.n >= server->max_sessions) {
         note_full(server);
         return;
     }
     int rc = session_accept(&server->sessions, (uv_stream_t *)&server->listeners[server->at]);
-    if (rc == UV_ENOMEM) { /* the sweeper's timer brings a turn in which to try again */
+    if (rc == UV_ENOMEM) { /* the sweeper's timer brings a tick in which to try again */
         log_sampled(LOG_LEVEL_WARNING, "no memory for a connection: it waits");
         sessions_arm_sweep(&server->sessions);
         return;
@@ -183,9 +183,9 @@ int server_listen(struct server *server, int fd)
     return rc;
 }
 
-void server_turn_end(struct server *server)
+void server_tick_end(struct server *server)
 {
-    sessions_turn_end(&server->sessions);
+    sessions_tick_end(&server->sessions);
     server->n_accepted = 0;
     if (server->accept_waits) try_accept(server);
 }

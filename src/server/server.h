@@ -2,11 +2,11 @@
  * server.h: the client's side: a listening socket, sessions, methods.
  *
  *   listener   own socket (listener.h) or an activation descriptor; pauses at max_connections
- *   session    one per connection: bytes in, whole messages to methods, answers out, one write a turn
+ *   session    one per connection: bytes in, whole messages to methods, answers out, one write a tick
  *   methods    one table row per method (methods.c)
  *
- * The server owns its sessions, not the engine. server_turn_end() is called in uv_check and
- * uv_prepare, after engine_flush(): it writes what the turn has answered.
+ * The server owns its sessions, not the engine. server_tick_end() is called in uv_check and
+ * uv_prepare, after engine_flush(): it writes what the tick has answered.
  */
 #ifndef RL_SERVER_SERVER_H
 #define RL_SERVER_SERVER_H
@@ -40,8 +40,8 @@ struct server_options {
     uint32_t max_inflight_per_connection; /* checks; beyond: reading pauses */
     uint64_t max_output;                  /* bytes unread by a peer; at half of it reading from it pauses */
     uint64_t max_output_total;            /* the same of all peers together; beyond it the slowest is closed */
-    uint32_t idle_timeout_ms;             /* nothing asked for so long: close; 0 = never */
-    uint32_t write_stall_ms;              /* output waiting and none taken for so long: close; 0 = never */
+    uint32_t idle_timeout_ms;             /* without a request for this time: close; 0 = never */
+    uint32_t write_stall_ms;              /* output waiting and none taken for this time: close; 0 = never */
     enum inline_access inline_access;
     server_inline_fn *find_inline; /* called where inline_access lets it be */
     void *find_inline_arg;
@@ -57,12 +57,12 @@ struct server_options {
 struct server *server_new(uv_loop_t *loop, struct clock *clock, struct engine *engine,
                           const struct server_options *options);
 /* Start to accept on a listening descriptor (taken over), in place of the one before, if any. 0 or a negative libuv
- * error; UV_EBUSY (nothing has happened) in the very turn of the call before. */
+ * error; UV_EBUSY (nothing has happened) in the very tick of the call before. */
 int server_listen(struct server *server, int fd);
 /* Reload. max_frame and max_depth hold for connections to come, everything else at once. */
 void server_set_options(struct server *server, const struct server_options *options);
 
-void server_turn_end(struct server *server);
+void server_tick_end(struct server *server);
 void server_look(struct server *server); /* each second: what is still to be logged */
 /* Close who was idle, or did not read, for too long; the server's own timer calls it, and tests do. */
 void server_sweep(struct server *server);

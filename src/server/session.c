@@ -72,7 +72,7 @@ static void become(struct session *session, enum session_state state)
     enum session_state before = session->state;
     session->state = state;
     if (state == SESSION_RUNNABLE) session_wake(session);
-    if (state == SESSION_LONG) list_push_back(&session->home->longs, &session->long_link);
+    if (state == SESSION_LONG) list_push_back(&session->sessions->longs, &session->long_link);
     if (state == SESSION_PAUSED && before != SESSION_PAUSED) server_counters.read_pauses++;
 
     if (is_read_in(before) && !is_read_in(state) && state != SESSION_CLOSED) uv_read_stop(stream_of(session));
@@ -84,15 +84,15 @@ static void become(struct session *session, enum session_state state)
 static void on_closed(uv_handle_t *handle)
 {
     struct session *session = handle->data;
-    struct sessions *home = session->home;
-    spares_take_back(&home->spares, &session->in);
-    spares_take_back(&home->spares, &session->out);
-    spares_take_back(&home->spares, &session->writing);
+    struct sessions *sessions = session->sessions;
+    buffer_pool_take_back(&sessions->buffer_pool, &session->in);
+    buffer_pool_take_back(&sessions->buffer_pool, &session->out);
+    buffer_pool_take_back(&sessions->buffer_pool, &session->writing);
     mem_free(session);
-    home->n--;
-    clock_update(home->clock); /* the end of the tick may accept another one */
+    sessions->n--;
+    clock_update(sessions->clock); /* the end of the tick may accept another one */
     server_counters.connections--;
-    home->on_gone(home);
+    sessions->on_gone(sessions);
 }
 
 void session_close(struct session *session, const char *why)
@@ -100,7 +100,7 @@ void session_close(struct session *session, const char *why)
     if (session->state == SESSION_CLOSED) return;
     log_connection(session, "closed", why);
     become(session, SESSION_CLOSED);
-    for (struct list *link; (link = list_pop_front(&session->calls)) != NULL;)
+    for (struct list *link; (link = list_pop_front(&session->requests)) != NULL;)
         request_drop(LIST_ITEM(link, struct request, link));
     slots_end(&session->slots);
     if (session->list != NULL) check_list_drop(session->list);
@@ -129,8 +129,8 @@ static void linger(struct session *session)
         session_close(session, session->why_ended);
         return;
     }
-    session->taken_us = session->home->clock->mono_us;
-    list_push_back(&session->home->stalled, &session->stall_link);
+    session->taken_us = session->sessions->clock->mono_us;
+    list_push_back(&session->sessions->stalled, &session->stall_link);
     become(session, SESSION_LINGERING);
 }
 
@@ -139,7 +139,7 @@ static void linger(struct session *session)
 static void close_without_reset(struct session *session)
 {
     uv_os_fd_t fd;
-    uint8_t *bytes = session->home->read_buffer;
+    uint8_t *bytes = session->sessions->read_buffer;
     if (uv_fileno((const uv_handle_t *)&session->pipe, &fd) == 0 && shutdown(fd, SHUT_RDWR) == 0) {
         for (int i = 0; i < DISCARDS_MAX; i++)
             if (recv(fd, bytes, READ_BUFFER_SIZE, MSG_DONTWAIT) <= 0) break;
@@ -150,9 +150,9 @@ static void close_without_reset(struct session *session)
 static void close_if_ended(struct session *session)
 {
     if (session->state != SESSION_ENDING) return;
-    if (session->final_error != NULL && list_empty(&session->calls)) session_say_final_error(session);
+    if (session->final_error != NULL && list_empty(&session->requests)) session_say_final_error(session);
     if (session_is_owed(session)) return;
-    if (session->last_code != ERROR_NONE && !session->home->draining)
+    if (session->last_code != ERROR_NONE && !session->sessions->draining)
         linger(session);
     else
         close_without_reset(session);
@@ -185,7 +185,7 @@ static void on_scan_error(struct session *session, enum scan_error error)
 static void on_request(struct session *session, enum rpc_fault fault, const struct rpc_request *request)
 {
     server_counters.requests++;
-    if (session->home->draining)
+    if (session->sessions->draining)
         session_error(session, request->msgid, ERROR_SHUTTING_DOWN, "the daemon is stopping; connect again");
     else if (fault == RPC_BAD_METHOD)
         session_error(session, request->msgid, ERROR_BAD_REQUEST, "method: must be a str");
@@ -212,14 +212,14 @@ static void on_message(struct session *session, const uint8_t *bytes, size_t len
  * refused at once: nothing of it waits. */
 static enum session_state obstacle(struct session *session)
 {
-    struct sessions *home = session->home;
-    if (home->draining) return SESSION_READING;
+    struct sessions *sessions = session->sessions;
+    if (sessions->draining) return SESSION_READING;
     if (session->fault != NULL) return SESSION_RUNNABLE;
     if (session_is_full(session)) return SESSION_PAUSED;
     if (session->list != NULL) return SESSION_LISTED;
 
-    if (session->tick != home->tick) {
-        session->tick = home->tick;
+    if (session->tick != sessions->tick) {
+        session->tick = sessions->tick;
         session->n_taken = 0;
     }
     return session->n_taken < CHECKS_PER_TICK ? SESSION_READING : SESSION_RUNNABLE;
@@ -234,7 +234,7 @@ static int64_t next_message(struct session *session, const uint8_t *bytes, size_
 /* A long message has its turn among those of all sessions. */
 static bool must_wait(struct session *session, int64_t len, bool has_turn)
 {
-    if (len <= LONG_MESSAGE || has_turn || session->home->draining) return false;
+    if (len <= LONG_MESSAGE || has_turn || session->sessions->draining) return false;
     session->long_len = (uint32_t)len;
     return true;
 }
@@ -273,9 +273,9 @@ static size_t take_messages(struct session *session, const uint8_t *bytes, size_
 /* The session asked for something: it goes to the end of those who may fall idle. */
 static void note_asking(struct session *session)
 {
-    session->asked_us = session->home->clock->mono_us;
+    session->asked_us = session->sessions->clock->mono_us;
     list_remove(&session->link);
-    list_push_back(&session->home->all, &session->link);
+    list_push_back(&session->sessions->all, &session->link);
 }
 
 /* Take from what an earlier read has left. */
@@ -284,14 +284,14 @@ static void take_from_in(struct session *session, bool has_turn)
     size_t used = take_messages(session, buffer_data(&session->in), buffer_len(&session->in), has_turn);
     if (used > 0) note_asking(session);
     buffer_consume(&session->in, used);
-    if (buffer_len(&session->in) == 0) spares_return(&session->home->spares, &session->in);
+    if (buffer_len(&session->in) == 0) buffer_pool_return(&session->sessions->buffer_pool, &session->in);
 }
 
 /* Keep what is not done with; without memory for it the message is lost, and the framing with it. */
 static int keep(struct session *session, const uint8_t *bytes, size_t len)
 {
     if (len == 0) return 0;
-    if (session->in.bytes == NULL) spares_borrow(&session->home->spares, &session->in);
+    if (session->in.bytes == NULL) buffer_pool_borrow(&session->sessions->buffer_pool, &session->in);
     if (buffer_append(&session->in, bytes, len) == 0) return 0;
     log_sampled(LOG_LEVEL_WARNING, "no memory for a request: closing the connection");
     session_close(session, "no memory for a request");
@@ -365,7 +365,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret)
 {
     const struct session *session = handle->data;
     (void)suggested;
-    *ret = uv_buf_init((char *)session->home->read_buffer, READ_BUFFER_SIZE);
+    *ret = uv_buf_init((char *)session->sessions->read_buffer, READ_BUFFER_SIZE);
 }
 
 /* After a half-close the peer still reads; after a close the socket is hung up. */
@@ -381,7 +381,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct session *session = stream->data;
     if (n == 0 || session->state == SESSION_CLOSED) return;
-    clock_update(session->home->clock);
+    clock_update(session->sessions->clock);
     if (session->state == SESSION_LINGERING) {
         if (n < 0) session_close(session, session->why_ended);
         return;
@@ -398,15 +398,15 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 
 /* ---- beginning ---- */
 
-static struct session *session_new(struct sessions *home)
+static struct session *session_new(struct sessions *sessions)
 {
     struct session *session = mem_zalloc(sizeof *session);
     if (session == NULL) return NULL;
-    session->home = home;
-    session->party = ++home->n_made;
-    session->asked_us = home->clock->mono_us;
-    session->tick = home->tick;
-    list_init(&session->calls);
+    session->sessions = sessions;
+    session->party = ++sessions->n_made;
+    session->asked_us = sessions->clock->mono_us;
+    session->tick = sessions->tick;
+    list_init(&session->requests);
     slot_owner_init(&session->slots);
     list_init(&session->dirty_link);
     list_init(&session->run_link);
@@ -415,18 +415,19 @@ static struct session *session_new(struct sessions *home)
     buffer_init(&session->in, 0);
     buffer_init(&session->out, 0);
     buffer_init(&session->writing, 0);
-    scanner_init(&session->scanner, home->options.max_frame, (uint8_t)home->options.max_depth);
-    list_push_back(&home->all, &session->link);
-    home->n++;
+    scanner_init(&session->scanner, sessions->options.max_frame, (uint8_t)sessions->options.max_depth);
+    list_push_back(&sessions->all, &session->link);
+    sessions->n++;
     server_counters.connections++;
     return session;
 }
 
-int session_accept(struct sessions *home, uv_stream_t *listener)
+int session_accept(struct sessions *sessions, uv_stream_t *listener)
 {
-    struct session *session = session_new(home);
+    struct session *session = session_new(sessions);
     if (session == NULL) return UV_ENOMEM;
-    uv_pipe_init(home->loop, &session->pipe, 0); /* not ipc: descriptors that a client attaches stay with the kernel */
+    uv_pipe_init(sessions->loop, &session->pipe,
+                 0); /* not ipc: descriptors that a client attaches stay with the kernel */
     session->pipe.data = session;
     int rc = uv_accept(listener, stream_of(session));
     if (rc != 0) {

@@ -17,7 +17,7 @@
  *
  * Calls go down: session.c to the methods and the list of a check_many, those to session_output.c. What happens below
  * and concerns the input (less is in flight, a list is over, an answer found no memory) puts the session into
- * home->runnable, and the next tick looks at it. So nothing is closed while a method runs.
+ * sessions->runnable, and the next tick looks at it. So nothing is closed while a method runs.
  */
 #ifndef RL_SERVER_SESSION_H
 #define RL_SERVER_SESSION_H
@@ -54,14 +54,14 @@ enum session_state {
 struct check_list;
 
 struct session {
-    struct sessions *home; /* not owned */
+    struct sessions *sessions; /* not owned */
     enum session_state state;
-    struct list link; /* in home->all */
+    struct list link; /* in sessions->all */
     struct list dirty_link;
     struct list run_link;
     struct list long_link;
     struct list stall_link;
-    struct list calls;       /* struct request: asked and not answered */
+    struct list requests;    /* struct request: asked and not answered */
     struct check_list *list; /* owned; under way: no message is taken until it is handed over; else NULL */
     struct slot_owner slots;
     struct buffer in;      /* bytes not understood yet: part of a message, or messages that wait; else no memory */
@@ -71,7 +71,7 @@ struct session {
     int64_t asked_us;      /* when the last message came; CLOCK_MONOTONIC */
     int64_t taken_us;      /* when the peer last took some of `writing` */
     size_t n_untaken;      /* bytes of `writing` at that time */
-    size_t n_counted;      /* of its unread bytes, in home->n_unread */
+    size_t n_counted;      /* of its unread bytes, in sessions->n_unread */
     uint32_t n_inflight;   /* checks */
     uint32_t tick;         /* the tick that `n_taken` counts for */
     uint32_t n_taken;      /* messages in that tick, those of several checks counted by them */
@@ -92,12 +92,12 @@ struct session {
 };
 
 /* Accept the connection that waits on `listener`. 0, or a libuv error: with UV_ENOMEM it still waits. */
-int session_accept(struct sessions *home, uv_stream_t *listener);
+int session_accept(struct sessions *sessions, uv_stream_t *listener);
 void session_close(struct session *session, const char *why); /* `why` is for the log */
 void session_drain(struct session *session); /* take no more bytes; refuse what has come; close once all is answered */
-void session_run(struct session *session);   /* from home->runnable: take messages that waited, or end */
-void session_run_long(struct session *session); /* from home->longs: the same, with a long message first */
-void session_end_tick(struct session *session); /* from home->dirty: write what is in `out` */
+void session_run(struct session *session);   /* from sessions->runnable: take messages that waited, or end */
+void session_run_long(struct session *session); /* from sessions->longs: the same, with a long message first */
+void session_end_tick(struct session *session); /* from sessions->dirty: write what is in `out` */
 
 /* Who has connected; asks the kernel, the first time. */
 static inline const struct peer *session_peer(struct session *session)

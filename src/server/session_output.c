@@ -36,7 +36,7 @@ static size_t n_unread(const struct session *session)
 
 void session_wake(struct session *session)
 {
-    if (list_empty(&session->run_link)) list_push_back(&session->home->runnable, &session->run_link);
+    if (list_empty(&session->run_link)) list_push_back(&session->sessions->runnable, &session->run_link);
 }
 
 void session_fail(struct session *session, const char *why)
@@ -50,21 +50,21 @@ void session_fail(struct session *session, const char *why)
 bool session_is_owed(const struct session *session)
 {
     bool messages_wait = session->state > SESSION_READING && session->state < SESSION_ENDING;
-    return !list_empty(&session->calls) || messages_wait || buffer_len(&session->out) > 0 || is_writing(session);
+    return !list_empty(&session->requests) || messages_wait || buffer_len(&session->out) > 0 || is_writing(session);
 }
 
 /* Is too much unread in all, and more than an equal part of what may be by this peer? The largest always leaves more
  * than that; what it reads brings it here again. */
 static bool is_crowding(const struct session *session, size_t unread)
 {
-    const struct sessions *home = session->home;
-    uint64_t max = home->options.max_output_total;
-    return home->n_unread > max && unread > max / home->n_leaving;
+    const struct sessions *sessions = session->sessions;
+    uint64_t max = sessions->options.max_output_total;
+    return sessions->n_unread > max && unread > max / sessions->n_leaving;
 }
 
 bool session_is_full(const struct session *session)
 {
-    const struct server_options *options = &session->home->options;
+    const struct server_options *options = &session->sessions->options;
     size_t unread = n_unread(session);
     return session->n_inflight >= options->max_inflight_per_connection || unread > options->max_output / 2 ||
            is_crowding(session, unread);
@@ -72,7 +72,7 @@ bool session_is_full(const struct session *session)
 
 bool session_is_half_full(const struct session *session)
 {
-    const struct server_options *options = &session->home->options;
+    const struct server_options *options = &session->sessions->options;
     size_t unread = n_unread(session);
     return session->n_inflight > options->max_inflight_per_connection / 2 || unread > options->max_output / 4 ||
            is_crowding(session, unread);
@@ -112,14 +112,14 @@ void session_list_ended(struct session *session)
 /* Space for one more message in `out`; where it starts. */
 static struct packer begin_message(struct session *session, size_t *ret_start)
 {
-    if (session->out.bytes == NULL) spares_borrow(&session->home->spares, &session->out);
+    if (session->out.bytes == NULL) buffer_pool_borrow(&session->sessions->buffer_pool, &session->out);
     *ret_start = buffer_len(&session->out);
     return packer_of(&session->out);
 }
 
 static void mark_dirty(struct session *session)
 {
-    if (list_empty(&session->dirty_link)) list_push_back(&session->home->dirty, &session->dirty_link);
+    if (list_empty(&session->dirty_link)) list_push_back(&session->sessions->dirty, &session->dirty_link);
 }
 
 void session_answered(struct session *session, const struct packer *packer, size_t start)
@@ -164,26 +164,26 @@ void session_say_final_error(struct session *session)
 /* The sum over all sessions is kept, never added up: there may be ten thousand. */
 void session_count_unread(struct session *session)
 {
-    struct sessions *home = session->home;
+    struct sessions *sessions = session->sessions;
     size_t n = session->state == SESSION_CLOSED ? 0 : n_unread(session);
     if (n == session->n_counted) return;
-    home->n_leaving += (n > 0) - (session->n_counted > 0);
-    home->n_unread += n - session->n_counted;
+    sessions->n_leaving += (n > 0) - (session->n_counted > 0);
+    sessions->n_unread += n - session->n_counted;
     session->n_counted = n;
-    server_counters.unread_bytes = home->n_unread;
+    server_counters.unread_bytes = sessions->n_unread;
 }
 
 static void on_written(uv_write_t *write, int status)
 {
     struct session *session = write->data;
     if (session->state == SESSION_CLOSED) return;
-    clock_update(session->home->clock);
+    clock_update(session->sessions->clock);
     if (status != 0) {
         session_fail(session, uv_strerror(status));
         return;
     }
     list_remove(&session->stall_link);
-    spares_take_back(&session->home->spares, &session->writing);
+    buffer_pool_take_back(&session->sessions->buffer_pool, &session->writing);
     session_count_unread(session);
     if (buffer_len(&session->out) > 0) mark_dirty(session);
     note_less(session);
@@ -195,12 +195,12 @@ static void write_rest(struct session *session)
     session->writing = session->out;
     buffer_init(&session->out, 0);
     session->n_untaken = buffer_len(&session->writing);
-    session->taken_us = session->home->clock->mono_us;
+    session->taken_us = session->sessions->clock->mono_us;
     uv_buf_t buf = uv_buf_init((char *)buffer_data(&session->writing), (unsigned)session->n_untaken);
     session->write.data = session;
     int status = uv_write(&session->write, stream_of(session), &buf, 1, on_written);
     if (status == 0)
-        list_push_back(&session->home->stalled, &session->stall_link);
+        list_push_back(&session->sessions->stalled, &session->stall_link);
     else
         session_fail(session, uv_strerror(status));
 }
@@ -218,7 +218,7 @@ void session_flush(struct session *session)
         if (buffer_len(&session->out) > 0)
             write_rest(session);
         else
-            spares_return(&session->home->spares, &session->out);
+            buffer_pool_return(&session->sessions->buffer_pool, &session->out);
     }
     session_count_unread(session);
 }
@@ -227,16 +227,16 @@ void session_flush(struct session *session)
  */
 int64_t session_stalled_us(struct session *session)
 {
-    struct sessions *home = session->home;
+    struct sessions *sessions = session->sessions;
     size_t n = uv_stream_get_write_queue_size(stream_of(session));
     if (session->state != SESSION_LINGERING && n < session->n_untaken) {
         session->n_untaken = n;
-        session->taken_us = home->clock->mono_us;
+        session->taken_us = sessions->clock->mono_us;
         list_remove(&session->stall_link);
-        list_push_back(&home->stalled, &session->stall_link);
+        list_push_back(&sessions->stalled, &session->stall_link);
         session_count_unread(session);
     }
-    return home->clock->mono_us - session->taken_us;
+    return sessions->clock->mono_us - session->taken_us;
 }
 
 /* The kernel's buffer counts as taken, and it takes again only once the peer has read most of it: a peer is closed that
@@ -245,6 +245,6 @@ bool session_has_stalled(struct session *session)
 {
     int64_t stalled_us = session_stalled_us(session);
     if (session->state == SESSION_LINGERING) return stalled_us >= SESSION_LINGER_MS * 1000;
-    uint32_t stall_ms = session->home->options.write_stall_ms;
+    uint32_t stall_ms = session->sessions->options.write_stall_ms;
     return stall_ms > 0 && stalled_us >= (int64_t)stall_ms * 1000;
 }

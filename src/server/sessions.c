@@ -55,8 +55,8 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
     sessions->engine = engine;
     sessions->options = *options;
     denial_log_set(&sessions->denials, options->denials, options->denials_per_second);
-    spares_init(&sessions->spares);
-    list_init(&sessions->idle_calls);
+    buffer_pool_init(&sessions->buffer_pool);
+    list_init(&sessions->idle_requests);
     list_init(&sessions->all);
     list_init(&sessions->dirty);
     list_init(&sessions->runnable);
@@ -74,8 +74,8 @@ void sessions_fini(struct sessions *sessions)
 {
     CHECK(sessions->n == 0 && sessions->n_unread == 0 && sessions->n_promised == 0 && sessions->n_handed == 0);
     CHECK(list_empty(&sessions->reading) && list_empty(&sessions->handing));
-    request_pool_fini(&sessions->idle_calls);
-    spares_fini(&sessions->spares);
+    request_pool_fini(&sessions->idle_requests);
+    buffer_pool_fini(&sessions->buffer_pool);
     mem_free(sessions->read_buffer);
 }
 
@@ -115,7 +115,7 @@ void sessions_arm_sweep(struct sessions *sessions)
     uv_timer_start(&sessions->sweeper, on_sweeper, interval, interval);
 }
 
-void sessions_turn_end(struct sessions *sessions)
+void sessions_tick_end(struct sessions *sessions)
 {
     for (struct list *link; (link = list_pop_front(&sessions->dirty)) != NULL;)
         session_end_tick(LIST_ITEM(link, struct session, dirty_link));

@@ -23,9 +23,9 @@
 #include <uv.h>
 
 #include "base/list.h"
+#include "server/buffer_pool.h"
 #include "server/denial_log.h"
 #include "server/server.h"
-#include "server/spares.h"
 
 enum { READ_BUFFER_SIZE = 64 * 1024 };
 
@@ -35,8 +35,8 @@ struct sessions {
     struct engine *engine;
     struct server_options options;
     uint8_t *read_buffer; /* owned; READ_BUFFER_SIZE bytes that every read uses, each for its callback only */
-    struct spares spares;
-    struct list idle_calls; /* the pool of struct request */
+    struct buffer_pool buffer_pool;
+    struct list idle_requests; /* the pool of struct request */
     struct list all;
     struct list dirty;
     struct list runnable;
@@ -62,7 +62,7 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
                   const struct server_options *options);
 void sessions_fini(struct sessions *sessions);
 
-void sessions_turn_end(struct sessions *sessions);
+void sessions_tick_end(struct sessions *sessions);
 void sessions_sweep(struct sessions *sessions);     /* close who was idle, or did not read, for too long */
 void sessions_arm_sweep(struct sessions *sessions); /* look at who is stalled or idle in a while */
 void sessions_drain(struct sessions *sessions);

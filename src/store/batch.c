@@ -118,7 +118,7 @@ struct need {
 
 static bool has_list(const struct op *op)
 {
-    if (op->kind == OP_REFUND) return op->members[0].hold_key.len > 0;
+    if (op->kind == OP_REFUND) return op->members[0].reservations_key.len > 0;
     return op->kind == OP_RESERVE || op->kind == OP_SETTLE || op->kind == OP_SWEEP;
 }
 
@@ -138,7 +138,7 @@ static enum batch_kind kind_of(const struct op *op)
     }
     /* As many as fit are one charge; denials that are counted are as many. */
     bool counts_some = op->at_most > 0 && op->members[0].limit->count_denied;
-    return op->n_members > 1 || op->note.len > 0 || counts_some ? KIND_CHECK_ALL : KIND_CHECK;
+    return op->n_members > 1 || op->record.len > 0 || counts_some ? KIND_CHECK_ALL : KIND_CHECK;
 }
 
 /* Could a plain check be charged? A cost above the limit is only looked at, unless denials are counted. */
@@ -162,13 +162,13 @@ static uint32_t n_integers_of(const struct op *op, enum batch_kind kind)
         const struct algo_ops *ops = limit_ops(op->members[i].limit);
         n += (uint32_t)ops->has_s2 + (ops->has_wait && kind_is_check(kind));
     }
-    if (op->note.len > 0) n += 2U + op->n_members + (kind == KIND_RESERVE ? 3U : 0U);
+    if (op->record.len > 0) n += 2U + op->n_members + (kind == KIND_RESERVE ? 3U : 0U);
     return n + (kind == KIND_SETTLE ? 2 : kind == KIND_REFUND ? op->n_members : 0);
 }
 
 static struct need need_of(const struct op *op)
 {
-    bool has_record = op->note.len > 0, is_check = op->kind == OP_CHECK || op->kind == OP_PEEK;
+    bool has_record = op->record.len > 0, is_check = op->kind == OP_CHECK || op->kind == OP_PEEK;
     if (is_check && op->n_members == 1 && !has_record && op->at_most == 0) { /* nearly every op */
         const struct algo_ops *ops = limit_ops(op->members[0].limit);
         uint32_t n_integers = 1U + ops->has_s2 + ops->has_wait;
@@ -205,7 +205,7 @@ static int vec_reserve(struct vec *vec, size_t more, size_t size)
 static int reserve(struct batch *batch, const struct op *op)
 {
     size_t tag_len = batch->prefix_len + STORE_TAG_LEN;
-    size_t bytes = OWN_PER_OP * (tag_len + LIST_HEAD_MAX) + op->note.len + op->members[0].hold_key.len;
+    size_t bytes = OWN_PER_OP * (tag_len + LIST_HEAD_MAX) + op->record.len + op->members[0].reservations_key.len;
     for (uint16_t i = 0; i < op->n_members; i++)
         bytes += 2 * (tag_len + op->members[i].limit->key_head_len) + op->members[i].key.len; /* a stem, and a key */
 
@@ -360,8 +360,8 @@ static uint16_t find_or_add_list(struct batch *batch, const struct op *op)
     const struct op_member *first = &op->members[0];
     char head[LIST_HEAD_MAX];
     int len = snprintf(head, sizeof head, "hold1:%s:", first->limit->policy->name);
-    CHECK(len > 0 && (size_t)len < sizeof head && first->hold_key.len > 0);
-    return find_or_add_own(batch, op, head, first->hold_key, false);
+    CHECK(len > 0 && (size_t)len < sizeof head && first->reservations_key.len > 0);
+    return find_or_add_own(batch, op, head, first->reservations_key, false);
 }
 
 /* ---- items ---- */
@@ -405,7 +405,7 @@ static uint32_t add_item(struct batch *batch, const struct op *op, const struct 
         .op = op,
         .count = need->count,
         .keys_at = keys_at,
-        .record = need->has_record ? find_or_add_own(batch, op, "", op->note, true) : 0,
+        .record = need->has_record ? find_or_add_own(batch, op, "", op->record, true) : 0,
         .list = need->has_list ? find_or_add_list(batch, op) : 0,
         .n_integers = need->n_integers,
     };

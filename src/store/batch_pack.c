@@ -251,7 +251,7 @@ static bool is_kth(const struct batch *batch, const struct batch_item *first, co
     if (!are_checks || a->n_members != b->n_members || first->count != next->count) return false;
     if ((first->record > 0) != (next->record > 0)) return false;
     if (first->record > 0 && (own_place(batch, next->record) != own_place(batch, first->record) + k ||
-                              a->note_ms != b->note_ms || op_version(a) != op_version(b)))
+                              a->record_ms != b->record_ms || op_version(a) != op_version(b)))
         return false;
 
     for (uint16_t i = 0; i < a->n_members; i++) {
@@ -291,14 +291,15 @@ static void put_members(struct packing *packing, const struct batch_item *item, 
 
 static void put_reservation(struct packing *packing, const struct batch_item *item)
 {
-    const struct op_hold *hold = item->op->hold;
+    const struct op_reservation *reservation = item->op->reservation;
     int64_t made_us = 0, end_ms = 0;
-    if (item->kind == KIND_RESERVE) end_ms = hold->ttl_ms;
+    if (item->kind == KIND_RESERVE) end_ms = reservation->ttl_ms;
     if (item->kind == KIND_SETTLE) {
-        made_us = hold->made_us;
-        end_ms = hold_end_ms(hold);
+        made_us = reservation->made_us;
+        end_ms = reservation_end_ms(reservation);
     }
-    uint8_t *to = put(put(packing->to, hold != NULL ? hold->id : 0, 8), hold != NULL ? (uint64_t)hold->units : 0, 7);
+    uint8_t *to = put(put(packing->to, reservation != NULL ? reservation->id : 0, 8),
+                      reservation != NULL ? (uint64_t)reservation->units : 0, 7);
     packing->to = put(put(to, (uint64_t)made_us, 7), (uint64_t)end_ms, 7);
 }
 
@@ -339,10 +340,12 @@ static size_t put_items(struct packing *packing, size_t i)
     }
     if (n == 1) memset(strides, 0, sizeof strides);
 
-    int64_t cost = kind == KIND_SETTLE ? item->op->hold->actual : kind == KIND_REFUND ? item->op->members[0].cost : 0;
+    int64_t cost = kind == KIND_SETTLE   ? item->op->reservation->actual
+                   : kind == KIND_REFUND ? item->op->members[0].cost
+                                         : 0;
     put_op(packing, kind, 0, 0, n, item->count, (uint64_t)cost);
     put_members(packing, item, strides);
-    if (item->record > 0) packing->to = put(put(packing->to, item->op->note_ms, 6), op_version(item->op), 4);
+    if (item->record > 0) packing->to = put(put(packing->to, item->op->record_ms, 6), op_version(item->op), 4);
     if (kind >= KIND_RESERVE) put_reservation(packing, item);
     if (kind == KIND_ACQUIRE) {
         memcpy(packing->to, item->op->slot, SLOT_ID_LEN);

@@ -100,7 +100,7 @@ static int take_record(struct reading *reading, const struct batch_item *item, s
     int64_t least_ms = tuple->again != AGAIN_NOT;
     if (take(reading, 0, UINT32_MAX, &tuple->id_low) < 0 || take(reading, 0, UINT32_MAX, &tuple->id_high) < 0)
         return -1;
-    return take(reading, least_ms, HOLD_TTL_MAX_MS, &tuple->ttl_ms);
+    return take(reading, least_ms, RESERVATION_TTL_MAX_MS, &tuple->ttl_ms);
 }
 
 static int take_returned(struct reading *reading, const struct batch_item *item, struct tuple *tuple)
@@ -108,8 +108,8 @@ static int take_returned(struct reading *reading, const struct batch_item *item,
     const struct op *op = item->op;
     if (item->kind == KIND_SETTLE) {
         if (take(reading, SETTLED_NOW, SETTLED_TOO_LATE, &tuple->settled) < 0) return -1;
-        int64_t held = tuple->settled == SETTLED_NOW ? op->hold->units : 0;
-        return take(reading, 0, op->hold->actual < held ? held - op->hold->actual : 0, &tuple->back);
+        int64_t held = tuple->settled == SETTLED_NOW ? op->reservation->units : 0;
+        return take(reading, 0, op->reservation->actual < held ? held - op->reservation->actual : 0, &tuple->back);
     }
     for (uint16_t i = 0; item->kind == KIND_REFUND && i < op->n_members; i++) {
         int64_t units, most = tuple->again == AGAIN_NOT ? op->members[i].cost : 0;
@@ -260,10 +260,10 @@ static void answer_again(struct reading *reading, const struct batch_item *item,
 static void answer_settle(struct reading *reading, const struct batch_item *item, const struct tuple *tuple,
                           struct op *op)
 {
-    struct op_hold *hold = op->hold;
-    int64_t held = tuple->settled == SETTLED_NOW ? hold->units : 0, units = 0;
+    struct op_reservation *reservation = op->reservation;
+    int64_t held = tuple->settled == SETTLED_NOW ? reservation->units : 0, units = 0;
     bool is_charged = tuple->settled == SETTLED_NOW || tuple->settled == SETTLED_ENDED;
-    if (is_charged && hold->actual > held) units = hold->actual - held;
+    if (is_charged && reservation->actual > held) units = reservation->actual - held;
     for (uint16_t i = 0; i < op->n_members; i++) {
         int64_t fits = limit_fits_used(view_of(reading, item, i, &tuple->seen[i]));
         if (units > fits) units = fits;
@@ -273,24 +273,24 @@ static void answer_settle(struct reading *reading, const struct batch_item *item
         if (units > 0) limit_charge(view, units);
         limit_answer(view, 0, &op->members[i].decision);
     }
-    hold->refunded = tuple->back;
-    hold->charged = units;
-    hold->ended = tuple->settled != SETTLED_NOW;
+    reservation->refunded = tuple->back;
+    reservation->charged = units;
+    reservation->ended = tuple->settled != SETTLED_NOW;
 }
 
 static void answer_reserve(const struct reading *reading, const struct tuple *tuple, struct op *op)
 {
-    struct op_hold *hold = op->hold;
-    hold->held = true;
-    for (uint16_t i = 0; i < op->n_members; i++) hold->held &= op->members[i].decision.allowed;
-    hold->made_us = reading->now_us;
-    hold->is_known = tuple->again != AGAIN_NOT;
-    if (!hold->is_known) return;
+    struct op_reservation *reservation = op->reservation;
+    reservation->held = true;
+    for (uint16_t i = 0; i < op->n_members; i++) reservation->held &= op->members[i].decision.allowed;
+    reservation->made_us = reading->now_us;
+    reservation->is_known = tuple->again != AGAIN_NOT;
+    if (!reservation->is_known) return;
 
-    hold->id = (uint64_t)tuple->id_high << 32 | (uint64_t)tuple->id_low;
-    hold->units = tuple->seen[0].units;
-    hold->made_us = tuple->again_us;
-    hold->ttl_ms = tuple->ttl_ms;
+    reservation->id = (uint64_t)tuple->id_high << 32 | (uint64_t)tuple->id_low;
+    reservation->units = tuple->seen[0].units;
+    reservation->made_us = tuple->again_us;
+    reservation->ttl_ms = tuple->ttl_ms;
 }
 
 /* A refund's answer is a peek of nothing after it: where that was before, with the states as they were then. */

@@ -93,8 +93,8 @@ static bool is_kept_key(const struct op_member *member)
 /* A check that asks one limit and leaves nothing but a charge. */
 static bool is_plain(const struct op *op)
 {
-    return op->kind == OP_CHECK && op->n_members == 1 && !op->is_all && op->note.len == 0 && op->members[0].cost > 0 &&
-           is_kept_key(&op->members[0]);
+    return op->kind == OP_CHECK && op->n_members == 1 && !op->is_all && op->record.len == 0 &&
+           op->members[0].cost > 0 && is_kept_key(&op->members[0]);
 }
 
 /* An op with a list of reservations gives back those that have ended, too. */

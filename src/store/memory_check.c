@@ -7,7 +7,7 @@
  *
  * Everything that can fail for want of memory happens before the first state is changed.
  *
- * An op with a request id that is remembered gets its answer from the record alone (memory_notes.h).
+ * An op with a request id that is remembered gets its answer from the record alone (memory_records.h).
  *
  * The reservations of a policy and key are an entry of the table (memory_table.h). Any op on them first gives back the
  * units of those that have ended by the limits' now, at most TAKE_MAX at a time. A state whose flag `held` is not set
@@ -75,7 +75,9 @@ static size_t end_of_group(const struct op *op, size_t i)
     const struct op_member *first = &op->members[i];
     for (i++; i < op->n_members; i++) {
         const struct op_member *member = &op->members[i];
-        if (member->limit->policy != first->limit->policy || !slice_eq(member->hold_key, first->hold_key)) break;
+        if (member->limit->policy != first->limit->policy ||
+            !slice_eq(member->reservations_key, first->reservations_key))
+            break;
     }
     return i;
 }
@@ -93,7 +95,7 @@ static bool may_be_held(const struct memory_store *memory, size_t from, size_t e
 static void forget_flags(struct memory_store *memory, const struct op *op, size_t from, size_t end)
 {
     for (size_t i = from; i < end; i++)
-        if (memory->parts[i].entry != NULL && slice_eq(op->members[i].key, op->members[i].hold_key))
+        if (memory->parts[i].entry != NULL && slice_eq(op->members[i].key, op->members[i].reservations_key))
             memory->parts[i].entry->held = false;
 }
 
@@ -106,7 +108,7 @@ void memory_set_held(struct memory_store *memory, const struct op *op)
 
 struct memory_entry *memory_find_holds(struct memory_store *memory, const struct op_member *member)
 {
-    const struct memory_key key = memory_key_of_holds(member->limit->policy, member->hold_key);
+    const struct memory_key key = memory_key_of_holds(member->limit->policy, member->reservations_key);
     return memory_table_find(&memory->table, &key);
 }
 
@@ -118,13 +120,13 @@ int64_t memory_now_ms(const struct memory_store *memory)
 /* After the list has changed: an empty one goes, unless something is about to come into it. */
 void memory_update_holds(struct memory_store *memory, struct memory_entry *entry)
 {
-    size_t n = hold_list_len(entry->holds);
+    size_t n = reservation_list_len(entry->reserved);
     if (n == 0 && !entry->pinned) {
         memory_table_remove(&memory->table, entry);
         return;
     }
-    int64_t last_ms = n > 0 ? hold_list_at(entry->holds, n - 1)->end_ms : memory_now_ms(memory);
-    entry->expires_us = (last_ms + HOLD_GRACE_MS) * 1000;
+    int64_t last_ms = n > 0 ? reservation_list_at(entry->reserved, n - 1)->end_ms : memory_now_ms(memory);
+    entry->expires_us = (last_ms + RESERVATION_GRACE_MS) * 1000;
 }
 
 static bool take_ended_of(struct memory_store *memory, const struct op *op, size_t from, size_t end)
@@ -136,12 +138,12 @@ static bool take_ended_of(struct memory_store *memory, const struct op *op, size
         forget_flags(memory, op, from, end);
         return false;
     }
-    for (; n_taken < TAKE_MAX && hold_list_len(entry->holds) > 0; n_taken++) {
-        struct hold hold = *hold_list_at(entry->holds, 0);
-        if (hold.end_ms > memory_now_ms(memory)) break;
-        hold_list_remove(entry->holds, 0);
-        for (size_t i = from; i < end && !hold.settled; i++)
-            memory_give_back(memory, &op->members[i], hold.units, hold.made_us, &view);
+    for (; n_taken < TAKE_MAX && reservation_list_len(entry->reserved) > 0; n_taken++) {
+        struct reserved reservation = *reservation_list_at(entry->reserved, 0);
+        if (reservation.end_ms > memory_now_ms(memory)) break;
+        reservation_list_remove(entry->reserved, 0);
+        for (size_t i = from; i < end && !reservation.settled; i++)
+            memory_give_back(memory, &op->members[i], reservation.units, reservation.made_us, &view);
     }
     if (n_taken > 0) memory_update_holds(memory, entry);
     return n_taken > 0;
@@ -153,7 +155,7 @@ static bool take_ended(struct memory_store *memory, const struct op *op)
     bool any = false;
     for (size_t from = 0, end; from < op->n_members; from = end) {
         end = end_of_group(op, from);
-        if (op->members[from].hold_key.len > 0 && may_be_held(memory, from, end))
+        if (op->members[from].reservations_key.len > 0 && may_be_held(memory, from, end))
             any |= take_ended_of(memory, op, from, end);
     }
     return any;
@@ -205,7 +207,7 @@ static void open_parts(struct memory_store *memory, const struct op *op)
 void memory_open(struct memory_store *memory, const struct op *op)
 {
     open_parts(memory, op);
-    if (memory->table.n_holds > 0 && take_ended(memory, op)) open_parts(memory, op);
+    if (memory->table.n_reserved_lists > 0 && take_ended(memory, op)) open_parts(memory, op);
 }
 
 void memory_unpin(struct memory_store *memory, const struct op *op)
@@ -288,7 +290,7 @@ static int make_space(struct memory_store *memory, const struct memory_key *key,
     if (*entry == NULL) {
         *entry = memory_add_entry(memory, key, memory_life_us(view->limit));
         if (*entry == NULL) return -1;
-        (*entry)->held = memory->table.n_holds > 0;
+        (*entry)->held = memory->table.n_reserved_lists > 0;
     }
     if (ops->reserve == NULL) return 0;
     if (ops->reserve(view, &(*entry)->state, units) < 0) return -1;
@@ -338,12 +340,12 @@ int64_t memory_charge_used(struct memory_store *memory, const struct op *op, int
 /* ---- records ---- */
 
 /* The op's record, its members for the caller to fill; NULL without memory. */
-static struct memory_note *add_note(struct memory_store *memory, const struct op *op)
+static struct memory_record *add_record(struct memory_store *memory, const struct op *op)
 {
     size_t n_evicted;
-    struct memory_note *note = memory_notes_add(&memory->notes, op, memory->clock->wall_us, &n_evicted);
-    if (note != NULL && memory->counted) memory_counters.memory_evicted += n_evicted;
-    return note;
+    struct memory_record *record = memory_records_add(&memory->records, op, memory->clock->wall_us, &n_evicted);
+    if (record != NULL && memory->counted) memory_counters.memory_evicted += n_evicted;
+    return record;
 }
 
 /* An admission that was charged something is remembered. 0, or -1 without memory. */
@@ -352,51 +354,51 @@ static int remember(struct memory_store *memory, const struct op *op)
     bool any = false;
     for (size_t i = 0; i < op->n_members; i++) any |= memory->parts[i].units > 0;
     if (!any) return 0;
-    struct memory_note *note = add_note(memory, op);
-    if (note == NULL) return -1;
+    struct memory_record *record = add_record(memory, op);
+    if (record == NULL) return -1;
     for (size_t i = 0; i < op->n_members; i++) {
         const struct part *part = &memory->parts[i];
-        note->members[i] = (struct memory_noted){part->used, part->extra, part->own_units};
+        record->members[i] = (struct memory_recorded){part->used, part->extra, part->own_units};
     }
     return 0;
 }
 
 /* What the first one gave back, or reserved. */
-static void take_known(struct op *op, const struct memory_note *note)
+static void take_known(struct op *op, const struct memory_record *record)
 {
     for (size_t i = 0; i < op->n_members && op->kind == OP_REFUND; i++)
-        op->members[i].refunded = note->members[i < note->n_members ? i : note->n_members - 1U].units;
+        op->members[i].refunded = record->members[i < record->n_members ? i : record->n_members - 1U].units;
     if (op->kind != OP_RESERVE) return;
 
-    struct op_hold *hold = op->hold;
-    hold->held = hold->is_known = true;
-    hold->id = note->hold_id;
-    hold->units = note->members[0].units;
-    hold->made_us = note->at_us;
-    hold->ttl_ms = note->hold_ttl_ms;
+    struct op_reservation *reservation = op->reservation;
+    reservation->held = reservation->is_known = true;
+    reservation->id = record->reservation_id;
+    reservation->units = record->members[0].units;
+    reservation->made_us = record->at_us;
+    reservation->ttl_ms = record->reservation_ttl_ms;
 }
 
 /* The answer that the record's op got. */
-static void answer_as_then(struct op *op, const struct memory_note *note)
+static void answer_as_then(struct op *op, const struct memory_record *record)
 {
     for (size_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
-        const struct memory_noted *noted = &note->members[i];
+        const struct memory_recorded *recorded = &record->members[i];
         struct view view;
-        limit_here(&view, member->limit, member->key, member->max_wait_us, note->at_us);
-        limit_report(&view, noted->s1, noted->s2, 0);
-        int64_t charged = op->kind == OP_REFUND ? 0 : noted->units;
+        limit_here(&view, member->limit, member->key, member->max_wait_us, record->at_us);
+        limit_report(&view, recorded->s1, recorded->s2, 0);
+        int64_t charged = op->kind == OP_REFUND ? 0 : recorded->units;
         if (charged > 0) limit_charge(&view, charged);
         limit_answer(&view, charged, &member->decision);
     }
 }
 
 /* The policies have changed since: what was charged stands, all else is as it is now. */
-static void answer_otherwise(struct memory_store *memory, struct op *op, const struct memory_note *note)
+static void answer_otherwise(struct memory_store *memory, struct op *op, const struct memory_record *record)
 {
     for (size_t i = 0; i < op->n_members; i++) {
-        const struct memory_noted *noted = &note->members[i < note->n_members ? i : note->n_members - 1U];
-        int64_t granted = op->kind == OP_REFUND ? 0 : noted->units;
+        const struct memory_recorded *recorded = &record->members[i < record->n_members ? i : record->n_members - 1U];
+        int64_t granted = op->kind == OP_REFUND ? 0 : recorded->units;
         limit_answer(enter(&memory->parts[i]), granted, &op->members[i].decision);
     }
 }
@@ -405,7 +407,7 @@ static void answer_otherwise(struct memory_store *memory, struct op *op, const s
 
 static bool is_plain(const struct memory_store *memory, const struct op *op)
 {
-    return op->n_members == 1 && op->note.len == 0 && op->kind != OP_REFUND && memory->table.n_holds == 0;
+    return op->n_members == 1 && op->record.len == 0 && op->kind != OP_REFUND && memory->table.n_reserved_lists == 0;
 }
 
 /* The usual case, by the same steps: one limit, no record, no reservations. */
@@ -453,7 +455,7 @@ static enum submit check_parts(struct memory_store *memory, struct op *op)
 
     for (size_t i = 0; i < op->n_members; i++)
         if (make_space_for(memory, &parts[i]) < 0) goto unpin;
-    if (fit > 0 && op->note.len > 0 && remember(memory, op) < 0) goto unpin;
+    if (fit > 0 && op->record.len > 0 && remember(memory, op) < 0) goto unpin;
     for (size_t i = 0; i < op->n_members; i++) save_part(memory, &parts[i]);
     result = SUBMIT_DECIDED;
 
@@ -466,13 +468,13 @@ unpin:
 static enum submit refund(struct memory_store *memory, struct op *op)
 {
     struct view view;
-    struct memory_note *note = op->note.len > 0 ? add_note(memory, op) : NULL;
+    struct memory_record *record = op->record.len > 0 ? add_record(memory, op) : NULL;
     memory_unpin(memory, op);
-    if (op->note.len > 0 && note == NULL) return SUBMIT_OVERLOAD;
+    if (op->record.len > 0 && record == NULL) return SUBMIT_OVERLOAD;
     for (size_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
         member->refunded = memory_give_back(memory, member, member->cost, memory->clock->wall_us, &view);
-        if (note != NULL) note->members[i] = (struct memory_noted){view.used, view.extra, member->refunded};
+        if (record != NULL) record->members[i] = (struct memory_recorded){view.used, view.extra, member->refunded};
         limit_answer(&view, 0, &member->decision);
     }
     return SUBMIT_DECIDED;
@@ -480,17 +482,17 @@ static enum submit refund(struct memory_store *memory, struct op *op)
 
 static enum submit check_any(struct memory_store *memory, struct op *op)
 {
-    const struct memory_note *note = NULL;
-    if (op->note.len > 0) note = memory_notes_find(&memory->notes, op, memory->clock->wall_us);
-    if (note != NULL) take_known(op, note);
-    if (note != NULL && note->version == op_version(op) && note->n_members == op->n_members) {
-        answer_as_then(op, note);
+    const struct memory_record *record = NULL;
+    if (op->record.len > 0) record = memory_records_find(&memory->records, op, memory->clock->wall_us);
+    if (record != NULL) take_known(op, record);
+    if (record != NULL && record->version == op_version(op) && record->n_members == op->n_members) {
+        answer_as_then(op, record);
         return SUBMIT_DECIDED;
     }
 
     memory_open(memory, op);
-    if (note == NULL) return op->kind == OP_REFUND ? refund(memory, op) : check_parts(memory, op);
-    answer_otherwise(memory, op, note);
+    if (record == NULL) return op->kind == OP_REFUND ? refund(memory, op) : check_parts(memory, op);
+    answer_otherwise(memory, op, record);
     memory_unpin(memory, op);
     return SUBMIT_DECIDED;
 }

@@ -5,7 +5,7 @@
 #ifndef RL_STORE_MEMORY_CHECK_H
 #define RL_STORE_MEMORY_CHECK_H
 
-#include "store/memory_notes.h"
+#include "store/memory_records.h"
 #include "store/memory_store.h"
 #include "store/memory_table.h"
 
@@ -24,7 +24,7 @@ struct part {
 struct memory_store {
     const struct clock *clock; /* not owned */
     struct memory_table table;
-    struct memory_notes notes;
+    struct memory_records records;
     bool sweep;
     bool counted;
     size_t n_added;                       /* since the last sweep */

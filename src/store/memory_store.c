@@ -20,8 +20,8 @@ enum {
     SWEEP_STEP_MAX = 256, /* but in one tick no more */
     SWEEP_STALE = 256,    /* looked at in one tick while forgotten keys are left */
     EVICT_STEP = 64,      /* in one tick, after the bounds were lowered */
-    SWEEP_NOTES = 64,     /* looked at in one tick */
-    NOTES_SHARE = 4,      /* records have this part of the bytes, and what they take is not there for states */
+    SWEEP_RECORDS = 64,   /* looked at in one tick */
+    RECORDS_SHARE = 4,    /* records have this part of the bytes, and what they take is not there for states */
 };
 
 struct memory_store *memory_store_new(const struct clock *clock, const struct memory_options *options)
@@ -35,7 +35,7 @@ struct memory_store *memory_store_new(const struct clock *clock, const struct me
     memory->sweep = options->sweep;
     memory->counted = options->counted;
     if (memory_table_init(&memory->table, max_keys, max_bytes) < 0) goto err_free;
-    if (memory_notes_init(&memory->notes, max_keys, max_bytes / NOTES_SHARE) < 0) goto err_fini_table;
+    if (memory_records_init(&memory->records, max_keys, max_bytes / RECORDS_SHARE) < 0) goto err_fini_table;
     return memory;
 
 err_fini_table:
@@ -47,14 +47,14 @@ err_free:
 
 void memory_store_free(struct memory_store *memory)
 {
-    memory_notes_fini(&memory->notes);
+    memory_records_fini(&memory->records);
     memory_table_fini(&memory->table);
     mem_free(memory);
 }
 
 static uint64_t n_bytes(const struct memory_store *memory)
 {
-    return memory->table.n_bytes + memory->notes.n_bytes;
+    return memory->table.n_bytes + memory->records.n_bytes;
 }
 
 static void update_gauges(const struct memory_store *memory)
@@ -100,16 +100,17 @@ static bool touch_slot(struct memory_store *memory, const struct op *op, const s
 static bool has_place(struct memory_entry *entry, const struct op *op)
 {
     size_t at;
-    if (op->kind == OP_SETTLE && hold_list_find(entry->holds, op->hold->id, hold_end_ms(op->hold), &at) != NULL)
+    if (op->kind == OP_SETTLE &&
+        reservation_list_find(entry->reserved, op->reservation->id, reservation_end_ms(op->reservation), &at) != NULL)
         return true;
-    return hold_list_reserve(&entry->holds) == 0;
+    return reservation_list_reserve(&entry->reserved) == 0;
 }
 
 /* The op's list with space for one more, pinned; NULL without memory. */
 static struct memory_entry *open_holds(struct memory_store *memory, const struct op *op)
 {
     const struct op_member *member = &op->members[0];
-    const struct memory_key key = memory_key_of_holds(member->limit->policy, member->hold_key);
+    const struct memory_key key = memory_key_of_holds(member->limit->policy, member->reservations_key);
     struct memory_entry *entry = memory_table_find(&memory->table, &key);
     if (entry == NULL) entry = memory_add_entry(memory, &key, MEMORY_HOLDS_LIFE_US);
     if (entry == NULL) return NULL;
@@ -137,17 +138,18 @@ static bool is_admitted(const struct op *op)
 
 static enum submit reserve(struct memory_store *memory, struct op *op)
 {
-    CHECK(op->hold != NULL && op->members[0].hold_key.len > 0);
+    CHECK(op->reservation != NULL && op->members[0].reservations_key.len > 0);
     struct memory_entry *entry = open_holds(memory, op);
     if (entry == NULL) return SUBMIT_OVERLOAD;
     enum submit result = memory_check(memory, op);
-    if (result == SUBMIT_DECIDED && is_admitted(op) && !op->hold->is_known) {
-        struct op_hold *hold = op->hold;
-        hold->held = true;
-        hold->made_us = memory->clock->wall_us;
-        hold_list_add(entry->holds,
-                      &(struct hold){
-                          .id = hold->id, .units = hold->units, .made_us = hold->made_us, .end_ms = hold_end_ms(hold)});
+    if (result == SUBMIT_DECIDED && is_admitted(op) && !op->reservation->is_known) {
+        struct op_reservation *reservation = op->reservation;
+        reservation->held = true;
+        reservation->made_us = memory->clock->wall_us;
+        reservation_list_add(entry->reserved, &(struct reserved){.id = reservation->id,
+                                                                 .units = reservation->units,
+                                                                 .made_us = reservation->made_us,
+                                                                 .end_ms = reservation_end_ms(reservation)});
         memory_set_held(memory, op);
     }
     close_holds(memory, entry);
@@ -156,21 +158,22 @@ static enum submit reserve(struct memory_store *memory, struct op *op)
 
 /* What was used beyond the reservation is charged, what was not is returned. 0, or -1 without memory, nothing changed.
  */
-static int settle_units(struct memory_store *memory, struct op *op, const struct hold *found)
+static int settle_units(struct memory_store *memory, struct op *op, const struct reserved *found)
 {
-    struct op_hold *hold = op->hold;
-    if (found == NULL || hold->actual >= found->units) {
+    struct op_reservation *reservation = op->reservation;
+    if (found == NULL || reservation->actual >= found->units) {
         int64_t held = found != NULL ? found->units : 0;
-        int64_t charged = memory_charge_used(memory, op, hold->actual - held);
+        int64_t charged = memory_charge_used(memory, op, reservation->actual - held);
         if (charged < 0) return -1;
-        hold->charged = charged;
+        reservation->charged = charged;
         return 0;
     }
 
     for (size_t i = 0; i < op->n_members; i++) {
         struct view view;
-        int64_t back = memory_give_back(memory, &op->members[i], found->units - hold->actual, found->made_us, &view);
-        if (back > hold->refunded) hold->refunded = back;
+        int64_t back =
+            memory_give_back(memory, &op->members[i], found->units - reservation->actual, found->made_us, &view);
+        if (back > reservation->refunded) reservation->refunded = back;
     }
     return 0;
 }
@@ -178,27 +181,30 @@ static int settle_units(struct memory_store *memory, struct op *op, const struct
 /* Whatever becomes of the reservation, a tombstone stays of it. */
 static int settle_in(struct memory_store *memory, struct op *op, struct memory_entry *entry)
 {
-    struct op_hold *hold = op->hold;
+    struct op_reservation *reservation = op->reservation;
     size_t at = 0;
-    const struct hold *found = hold_list_find(entry->holds, hold->id, hold_end_ms(hold), &at);
-    int64_t forgotten_ms = hold_end_ms(hold) + HOLD_GRACE_MS, latest_ms = memory_now_ms(memory) + HOLD_TTL_MAX_MS;
-    bool is_known = found != NULL && !found->settled, is_too_far = forgotten_ms > latest_ms + HOLD_GRACE_MS;
+    const struct reserved *found =
+        reservation_list_find(entry->reserved, reservation->id, reservation_end_ms(reservation), &at);
+    int64_t forgotten_ms = reservation_end_ms(reservation) + RESERVATION_GRACE_MS,
+            latest_ms = memory_now_ms(memory) + RESERVATION_TTL_MAX_MS;
+    bool is_known = found != NULL && !found->settled, is_too_far = forgotten_ms > latest_ms + RESERVATION_GRACE_MS;
     bool is_over =
         (found != NULL && found->settled) || forgotten_ms <= memory_now_ms(memory) || (is_too_far && !is_known);
-    hold->ended = found == NULL || is_over;
+    reservation->ended = found == NULL || is_over;
     if (is_over) return 0;
     if (settle_units(memory, op, found) < 0) return -1;
-    if (found != NULL) hold_list_remove(entry->holds, at);
-    if (is_too_far) forgotten_ms = latest_ms + HOLD_GRACE_MS; /* the clock stepped back */
-    hold_list_add(entry->holds,
-                  &(struct hold){.id = hold->id, .end_ms = forgotten_ms, .settled = true, .moved = is_too_far});
+    if (found != NULL) reservation_list_remove(entry->reserved, at);
+    if (is_too_far) forgotten_ms = latest_ms + RESERVATION_GRACE_MS; /* the clock stepped back */
+    reservation_list_add(
+        entry->reserved,
+        &(struct reserved){.id = reservation->id, .end_ms = forgotten_ms, .settled = true, .moved = is_too_far});
     return 0;
 }
 
 static enum submit settle(struct memory_store *memory, struct op *op)
 {
-    CHECK(op->hold != NULL && op->members[0].hold_key.len > 0);
-    op->hold->refunded = op->hold->charged = 0;
+    CHECK(op->reservation != NULL && op->members[0].reservations_key.len > 0);
+    op->reservation->refunded = op->reservation->charged = 0;
     struct memory_entry *entry = open_holds(memory, op);
     if (entry == NULL) return SUBMIT_OVERLOAD;
     memory_open(memory, op);
@@ -269,9 +275,9 @@ static void on_flush(void *store)
         if (memory->counted) memory_counters.memory_expired += n_expired;
         memory->many_expired = n_expired * 4 >= n;
     }
-    memory_notes_sweep(&memory->notes, SWEEP_NOTES, memory->sweep ? memory->clock->wall_us : INT64_MIN);
+    memory_records_sweep(&memory->records, SWEEP_RECORDS, memory->sweep ? memory->clock->wall_us : INT64_MIN);
     for (size_t i = 0; i < EVICT_STEP && memory_table_is_over(&memory->table); i++) evict(memory);
-    size_t n_notes = memory_notes_trim(&memory->notes);
+    size_t n_notes = memory_records_trim(&memory->records);
     if (memory->counted) memory_counters.memory_evicted += n_notes;
     update_gauges(memory);
 }
@@ -291,7 +297,7 @@ struct store memory_store_handle(struct memory_store *memory)
 void memory_store_clear(struct memory_store *memory)
 {
     memory_table_forget_all(&memory->table);
-    memory_notes_forget_all(&memory->notes);
+    memory_records_forget_all(&memory->records);
     update_gauges(memory);
 }
 
@@ -299,7 +305,7 @@ void memory_store_set_max_keys(struct memory_store *memory, uint64_t max)
 {
     uint64_t width = memory->table.width - MEMORY_TABLE_SPARE;
     memory->table.max_keys = max < 1 ? 1 : max < width ? max : width;
-    memory->notes.max = memory->table.max_keys;
+    memory->records.max = memory->table.max_keys;
 }
 
 size_t memory_store_n_keys(const struct memory_store *memory)

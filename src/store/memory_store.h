@@ -4,7 +4,7 @@
  *
  * Bounded in keys and in bytes: when full, of a small sample the key that expires first goes
  * (counted in memory_evicted; such a key starts afresh, so a full table errs towards allowing).
- * Expired keys are swept a few per turn. Decides synchronously: SUBMIT_DECIDED, or SUBMIT_OVERLOAD
+ * Expired keys are swept a few per tick. Decides synchronously: SUBMIT_DECIDED, or SUBMIT_OVERLOAD
  * where memory is short.
  */
 #ifndef RL_STORE_MEMORY_STORE_H
@@ -30,7 +30,7 @@ struct store memory_store_handle(struct memory_store *memory);
 void memory_store_clear(struct memory_store *memory); /* forget every key */
 void memory_store_set_max_keys(
     struct memory_store *memory,
-    uint64_t max); /* reload; lowering evicts in later turns; above the width chosen at start it is capped */
+    uint64_t max); /* reload; lowering evicts in later ticks; above the width chosen at start it is capped */
 size_t memory_store_n_keys(const struct memory_store *memory);
 
 #endif

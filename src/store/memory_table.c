@@ -92,7 +92,7 @@ void memory_table_recount(struct memory_table *table, struct memory_entry *entry
 {
     size_t n_bytes = sizeof *entry + entry->head_len + entry->key_len + ALLOC_OVERHEAD + PLACE_BYTES;
     n_bytes += time_ring_bytes(entry->state.log) + lease_list_bytes(entry->state.leases);
-    n_bytes += hold_list_bytes(entry->holds);
+    n_bytes += reservation_list_bytes(entry->reserved);
     table->n_bytes += n_bytes - entry->n_bytes;
     entry->n_bytes = (uint32_t)n_bytes;
 }
@@ -116,7 +116,7 @@ struct memory_entry *memory_table_add(struct memory_table *table, const struct m
     CHECK(table->n < table->width);
     entry->place = (uint32_t)table->n;
     table->entries[table->n++] = entry;
-    table->n_holds += key->kind == MEMORY_HOLDS;
+    table->n_reserved_lists += key->kind == MEMORY_HOLDS;
     map_insert(&table->map, &entry->node, key->hash);
     memory_table_recount(table, entry);
     return entry;
@@ -130,9 +130,9 @@ void memory_table_remove(struct memory_table *table, struct memory_entry *entry)
     table->n_bytes -= entry->n_bytes;
     table->n_stale -= entry->generation != table->generation;
     map_remove(&table->map, &entry->node);
-    table->n_holds -= entry->kind == MEMORY_HOLDS;
+    table->n_reserved_lists -= entry->kind == MEMORY_HOLDS;
     state_fini(&entry->state);
-    hold_list_free(entry->holds);
+    reservation_list_free(entry->reserved);
     mem_free(entry);
 }
 

@@ -4,10 +4,10 @@
  * A map finds an entry by algorithm, key_head and client key; a dense array of the same entries
  * makes a random sample (for eviction) and a slice of the whole (for sweeping) cheap however full
  * the table is. One allocation per key. Forgetting everything is one increment: entries of an
- * older generation count as gone, and are freed a slice per turn.
+ * older generation count as gone, and are freed a slice per tick.
  *
- * A list of holds is an entry too, under its policy and the client's whole key, which expires HOLD_GRACE_MS after the
- * last of its ends.
+ * A list of reservations is an entry too, under its policy and the client's whole key, which expires
+ * RESERVATION_GRACE_MS after the last of its ends.
  */
 #ifndef RL_STORE_MEMORY_TABLE_H
 #define RL_STORE_MEMORY_TABLE_H
@@ -19,31 +19,31 @@
 #include "base/map.h"
 #include "base/slice.h"
 #include "policy/policy.h"
-#include "store/hold_list.h"
+#include "store/reservation_list.h"
 #include "store/store.h"
 
-enum { MEMORY_HOLDS = UINT8_MAX }; /* in place of an algorithm: the entry is a list of holds */
+enum { MEMORY_HOLDS = UINT8_MAX }; /* in place of an algorithm: the entry is a list of reservations */
 
 /* A hold's longest time limit, the time that a settled one is remembered, and the time until its list expires. */
-#define MEMORY_HOLDS_LIFE_US ((HOLD_TTL_MAX_MS + 2 * HOLD_GRACE_MS) * INT64_C(1000))
+#define MEMORY_HOLDS_LIFE_US ((RESERVATION_TTL_MAX_MS + 2 * RESERVATION_GRACE_MS) * INT64_C(1000))
 
-/* The entries of one op are never evicted for each other: its limits' states, and a list of holds. */
+/* The entries of one op are never evicted for each other: its limits' states, and a list of reservations. */
 enum { MEMORY_TABLE_SPARE = POLICY_LIMITS_MAX + 1 };
 
 struct memory_entry {
     struct map_node node;
     struct state state;
-    struct hold_list *holds; /* owned; of an entry that is a list of holds: it has no state */
-    int64_t expires_us;      /* wall clock: when the state equals fresh again */
-    int64_t life_us;         /* no state of its limit lives longer */
-    uint32_t place;          /* in entries */
+    struct reservation_list *reserved; /* owned; of an entry that is a list of reservations: it has no state */
+    int64_t expires_us;                /* wall clock: when the state equals fresh again */
+    int64_t life_us;                   /* no state of its limit lives longer */
+    uint32_t place;                    /* in entries */
     uint32_t generation;
     uint32_t n_bytes; /* as counted in the table */
     uint32_t key_len;
     uint16_t head_len;
     uint8_t kind;
     bool pinned;   /* an op being decided points here */
-    bool held;     /* of a state: there may be holds of its units */
+    bool held;     /* of a state: there may be reservations of its units */
     uint8_t key[]; /* key_head, then the client's key */
 };
 
@@ -52,8 +52,8 @@ struct memory_table {
     struct memory_entry **entries; /* owned, and what they point to; in no order */
     size_t width;                  /* room in entries */
     size_t n;
-    size_t n_stale; /* of them, of an older generation */
-    size_t n_holds; /* of them, lists of holds, stale ones included */
+    size_t n_stale;          /* of them, of an older generation */
+    size_t n_reserved_lists; /* of them, lists of reservations, stale ones included */
     size_t max_keys;
     uint64_t n_bytes;
     uint64_t max_bytes;

@@ -34,7 +34,7 @@ static const struct {
     {"NOPERM", REDIS_ERROR_NOPERM},     {"WRONGTYPE", REDIS_ERROR_SCRIPT},
 };
 
-/* Errors whose first word is the catch-all ERR: told apart by what they contain. The first match counts. A NOSCRIPT
+/* Errors whose first word is the catch-all ERR: distinguished by what they contain. The first match counts. A NOSCRIPT
  * from inside a script is not among them on purpose: such a call ran, and must not be sent again. */
 static const struct {
     const char *part;

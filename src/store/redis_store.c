@@ -101,7 +101,7 @@ static void on_op_ended(void *arg, struct op *op, enum op_outcome outcome)
     end_op(arg, op, outcome);
 }
 
-/* Is the op's failure that of a key of another type? Then it is noted, for people. */
+/* Is the op's failure that of a key of another type? Then it is recorded, for people. */
 static void note_foreign(struct redis_store *store, const struct op *op)
 {
     const struct op_member *member = NULL;

@@ -7,9 +7,9 @@
  * Between SUBMIT_PENDING and `done` the op, its members and their key bytes must stay where they
  * are; the store holds no other pointer into the engine.
  *
- * Ops of one party on one key take effect in the order they were submitted; parties take turns where ops have to wait.
- * The store never decides policy: failure answers are the engine's, and so are deadlines, but that an op which waits
- * beyond its own is not sent any more.
+ * Ops of one party on one key take effect in the order they were submitted; ops that have to wait are taken from the
+ * parties round robin. The store never decides policy: failure answers are the engine's, and so are deadlines, but that
+ * an op which waits beyond its own is not sent any more.
  */
 #ifndef RL_STORE_STORE_H
 #define RL_STORE_STORE_H
@@ -28,9 +28,9 @@ enum op_kind {
     OP_PEEK,   /* what OP_CHECK would answer; nothing is charged */
     OP_RESET,  /* forget every member's state */
     OP_REFUND, /* give back what every member is charged, up to its cost; the decision is a peek's of cost 0 after it */
-    OP_RESERVE, /* OP_CHECK, and where it admits, a hold of the members' cost */
-    OP_SETTLE,  /* end a hold: charge what was used beyond it, or return what was not; members' cost 0 */
-    OP_SWEEP,   /* return the units of holds that have ended; members' cost 0 */
+    OP_RESERVE, /* OP_CHECK, and where it admits, a reservation of the members' cost */
+    OP_SETTLE,  /* end a reservation: charge what was used beyond it, or return what was not; members' cost 0 */
+    OP_SWEEP,   /* return the units of reservations that have ended; members' cost 0 */
 
     /* The members of the last two are limits of slots (concurrency) only. */
     OP_ACQUIRE, /* OP_CHECK, by which such limits among the members take the slot op->slot */
@@ -60,64 +60,65 @@ enum submit {
 };
 
 enum {
-    HOLD_GRACE_MS = 60000, /* so long after its end a hold can still be settled, and only once */
-    HOLD_TTL_MAX_MS = 86400000,
+    RESERVATION_GRACE_MS = 60000, /* for this time after its end a reservation can still be settled, and only once */
+    RESERVATION_TTL_MAX_MS = 86400000,
 };
 
 /*
- * Units charged for a while: they are returned at the hold's end, unless it was settled before. A policy
- * and key has one list of holds, for all its limits; every op here first takes those from it that have ended (in
+ * Units charged for a while: they are returned at the reservation's end, unless it was settled before. A policy
+ * and key has one list of reservations, for all its limits; every op here first takes those from it that have ended (in
  * memory, a check and a peek do so too).
  */
-struct op_hold {
+struct op_reservation {
     uint64_t id;     /* chosen by the engine, at random */
     int64_t units;   /* what was charged */
     int64_t made_us; /* the store's now when it was charged: result of OP_RESERVE, and what OP_SETTLE brings back */
-    int64_t ttl_ms;  /* it ends so long after it was made */
+    int64_t ttl_ms;  /* it ends this time after it was made */
     int64_t actual;  /* OP_SETTLE: what was used; 0 = it is cancelled */
     /* results */
-    bool held;        /* OP_RESERVE: admitted, and a hold was made */
+    bool held;        /* OP_RESERVE: admitted, and a reservation was made */
     bool is_known;    /* OP_RESERVE: by an op of the same record before: all of this is that one's */
-    bool ended;       /* OP_SETTLE: no such hold was there any more: its units are back already */
+    bool ended;       /* OP_SETTLE: no such reservation was there any more: its units are back already */
     int64_t refunded; /* OP_SETTLE: of that, the most that any limit had to give back */
     int64_t charged;  /* OP_SETTLE: to every limit */
 };
 
-static inline int64_t hold_end_ms(const struct op_hold *hold)
+static inline int64_t reservation_end_ms(const struct op_reservation *reservation)
 {
-    return hold->made_us / 1000 + hold->ttl_ms;
+    return reservation->made_us / 1000 + reservation->ttl_ms;
 }
 
 struct op_member {
     const struct limit *limit; /* alive until `done` */
     struct slice key;          /* the limit's id: the client's key, or some of its parts; bytes alive until `done` */
     struct slice common;       /* what decides the bucket of the key in Redis; data NULL: `key` itself; alive as that */
-    struct slice hold_key;     /* the client's whole key, under which the policy's holds are; len 0: there are none */
-    int64_t cost;              /* 0 = peek; already checked: <= max_cost, or > limit->full (never admitted) */
-    int64_t max_wait_us;       /* a delay that will do, at most the limit's; 0 where that has none */
-    int64_t seen1, seen2;      /* result of OP_CHECK and OP_PEEK: s1 and s2 before any charge (limit.h) */
-    int64_t wait_us;           /* result of OP_CHECK: how long a log's denial lasts, else 0 */
-    struct decision decision;  /* result of OP_CHECK, OP_ACQUIRE and OP_PEEK: all but source, reason and version */
-    bool removed;              /* result of OP_RESET: there was a state */
-    bool is_foreign;           /* result with OP_STORE_ERROR: its key, or the op's own, holds a value of another type */
-    int64_t refunded;          /* result of OP_REFUND: so many units were given back */
-    bool found;                /* result of OP_RELEASE and OP_RENEW: the slot's lease was there */
+    struct slice
+        reservations_key;     /* the client's whole key, under which the policy's holds are; len 0: there are none */
+    int64_t cost;             /* 0 = peek; already checked: <= max_cost, or > limit->full (never admitted) */
+    int64_t max_wait_us;      /* a delay that will do, at most the limit's; 0 where that has none */
+    int64_t seen1, seen2;     /* result of OP_CHECK and OP_PEEK: s1 and s2 before any charge (limit.h) */
+    int64_t wait_us;          /* result of OP_CHECK: how long a log's denial lasts, else 0 */
+    struct decision decision; /* result of OP_CHECK, OP_ACQUIRE and OP_PEEK: all but source, reason and version */
+    bool removed;             /* result of OP_RESET: there was a state */
+    bool is_foreign;          /* result with OP_STORE_ERROR: its key, or the op's own, holds a value of another type */
+    int64_t refunded;         /* result of OP_REFUND: so many units were given back */
+    bool found;               /* result of OP_RELEASE and OP_RENEW: the slot's lease was there */
 };
 
 struct op {
     struct list link; /* the store's while pending */
     enum op_kind kind;
-    uint16_t n_members;        /* at least 1 */
-    struct op_member *members; /* not owned */
-    struct op_hold *hold;      /* not owned; of OP_RESERVE and OP_SETTLE, else NULL */
+    uint16_t n_members;                 /* at least 1 */
+    struct op_member *members;          /* not owned */
+    struct op_reservation *reservation; /* not owned; of OP_RESERVE and OP_SETTLE, else NULL */
     /* OP_CHECK: as many units as fit, up to this many and at most each limit's max_cost, the costs being 1; 0 = the
      * costs as they are. */
     int64_t at_most;
     /* OP_CHECK, OP_RESERVE, OP_REFUND: the name under which an admission (or what was given back) is remembered for
-     * note_ms: an op of that name in that time changes nothing and gets the first one's answer, and hold. Empty = none.
-     * Bytes alive until `done`. */
-    struct slice note;
-    uint32_t note_ms;
+     * record_ms: an op of that name in that time changes nothing and gets the first one's answer, and reservation.
+     * Empty = none. Bytes alive until `done`. */
+    struct slice record;
+    uint32_t record_ms;
     int64_t now_us;          /* result of OP_CHECK and OP_PEEK: the store's time, in us since the epoch */
     enum op_outcome outcome; /* the store's: what an answered batch means for this op (batch.h) */
     const char *slot;        /* OP_ACQUIRE, OP_RELEASE, OP_RENEW: SLOT_ID_LEN bytes, alive until `done`; else NULL */

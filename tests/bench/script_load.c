@@ -23,7 +23,7 @@ enum { OPS_MAX = 64, MEMBERS_MAX = 2, N_KEYS = 30000, TEXT_SIZE = 24, OPS_A_RUN 
 struct ask {
     struct op op;
     struct op_member members[MEMBERS_MAX];
-    struct op_hold hold;
+    struct op_reservation reservation;
     char key[TEXT_SIZE], note[TEXT_SIZE];
 };
 
@@ -109,9 +109,9 @@ static void check(const struct policy *policy)
 static void check_once(const struct policy *policy)
 {
     struct ask *next = ask(policy, OP_CHECK, 1);
-    snprintf(next->note, sizeof next->note, "note1:%012" PRIu64, ++serial);
-    next->op.note = slice_of(next->note);
-    next->op.note_ms = 60000;
+    snprintf(next->record, sizeof next->record, "note1:%012" PRIu64, ++serial);
+    next->op.record = slice_of(next->record);
+    next->op.record_ms = 60000;
 }
 
 static void many(const struct policy *policy, int n)
@@ -154,9 +154,9 @@ static void reserve(int n)
     for (int i = 0; i < n; i++) {
         struct ask *next = ask(quota, OP_RESERVE, 1);
         snprintf(next->key, sizeof next->key, "user%06" PRIu64, ++serial % N_KEYS); /* found again by settle() */
-        for (int j = 0; j < 2; j++) next->members[j].key = next->members[j].hold_key = slice_of(next->key);
-        next->hold = (struct op_hold){.id = serial, .units = 1, .ttl_ms = 90000};
-        next->op.hold = &next->hold;
+        for (int j = 0; j < 2; j++) next->members[j].key = next->members[j].reservations_key = slice_of(next->key);
+        next->reservation = (struct op_reservation){.id = serial, .units = 1, .ttl_ms = 90000};
+        next->op.reservation = &next->reservation;
     }
 }
 
@@ -167,8 +167,8 @@ static void settle(int n)
     for (size_t i = first; i < n_asks; i++) {
         asks[i].op.kind = OP_SETTLE;
         asks[i].members[0].cost = asks[i].members[1].cost = 0;
-        asks[i].hold.made_us = made_us[asks[i].hold.id - 1];
-        asks[i].hold.actual = 1;
+        asks[i].reservation.made_us = made_us[asks[i].reservation.id - 1];
+        asks[i].reservation.actual = 1;
     }
 }
 

@@ -61,7 +61,7 @@ static void on_done(struct check *check)
     asked->error_message = check->error_message;
     asked->decision = check->parts->decision;
     asked->removed = check->removed;
-    asked->hold = check->hold;
+    asked->reservation = check->reservation;
     if (!asked->keep) world_leave(asked);
     if (asked->then != NULL) asked->then(asked);
 }
@@ -89,7 +89,7 @@ bool world_submit(struct engine_world *world, struct asked *asked, enum op_kind 
         return false;
     }
     check->deadline_ms = world->deadline_ms;
-    check->hold = asked->hold;
+    check->reservation = asked->reservation;
     check->local_reason = asked->local_reason;
     check->done = on_done;
     check->owner = asked;
@@ -103,7 +103,7 @@ bool world_ask(struct engine_world *world, struct asked *asked, enum op_kind kin
     *asked = (struct asked){
         .keep = asked->keep,
         .then = asked->then,
-        .hold = asked->hold,
+        .reservation = asked->reservation,
         .local_reason = asked->local_reason,
         .check = world_check_new(world, key),
     };

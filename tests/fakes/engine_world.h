@@ -26,7 +26,7 @@ struct asked {
     const char *error_message;
     struct decision decision;
     bool removed;
-    struct op_hold hold;               /* what a reserve or settle brings, and then what became of it */
+    struct op_reservation reservation; /* what a reserve or settle brings, and then what became of it */
     enum reason local_reason;          /* of a settle */
     void (*then)(struct asked *asked); /* the asker's own doings within done, after a release; may be NULL */
 };

@@ -20,8 +20,8 @@ static void fill(const struct scripted_store *scripted, struct op *op)
         op->members[i].removed = scripted->removed;
         op->members[i].found = scripted->found;
     }
-    if (op->kind == OP_RESERVE) op->hold->held = scripted->decision.allowed;
-    if (op->kind == OP_SETTLE) op->hold->ended = false;
+    if (op->kind == OP_RESERVE) op->reservation->held = scripted->decision.allowed;
+    if (op->kind == OP_SETTLE) op->reservation->ended = false;
 }
 
 static enum submit on_submit(void *store, struct op *op)

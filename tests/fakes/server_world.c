@@ -45,7 +45,7 @@ static void end_turn(struct server_world *world)
 {
     if (world->server == NULL) return;
     engine_flush(world->engine.engine);
-    server_turn_end(world->server);
+    server_tick_end(world->server);
 }
 
 static void on_check(uv_check_t *handle)

@@ -26,7 +26,7 @@ struct asked {
     struct batch *batch;
     struct op ops[N_PLAIN];
     struct op_member members[N_PLAIN];
-    struct op_hold holds[N_SPECIAL];
+    struct op_reservation reserved[N_SPECIAL];
     int n_ops;
 };
 
@@ -57,7 +57,7 @@ static struct op *add(struct asked *batch, enum op_kind kind, const struct limit
     int64_t cost = limit->max_cost < 3 ? 1 : 3;
     batch->members[i] = (struct op_member){.limit = limit,
                                            .key = slice_of("k"),
-                                           .hold_key = slice_of("k"),
+                                           .reservations_key = slice_of("k"),
                                            .cost = cost,
                                            .max_wait_us = limit->max_wait_us};
     *op = (struct op){.kind = kind, .n_members = 1, .members = &batch->members[i], .done = on_done};
@@ -75,15 +75,16 @@ static void pack(struct asked *batch)
 
 static struct op *remembered(struct op *op)
 {
-    op->note = slice_of("n");
-    op->note_ms = 60000;
+    op->record = slice_of("n");
+    op->record_ms = 60000;
     return op;
 }
 
-static struct op *held(struct op *op, struct op_hold *hold, int64_t actual)
+static struct op *held(struct op *op, struct op_reservation *reservation, int64_t actual)
 {
-    *hold = (struct op_hold){.id = 1, .units = 3, .made_us = NOW_US - 1000, .ttl_ms = 1000, .actual = actual};
-    op->hold = hold;
+    *reservation =
+        (struct op_reservation){.id = 1, .units = 3, .made_us = NOW_US - 1000, .ttl_ms = 1000, .actual = actual};
+    op->reservation = reservation;
     return op;
 }
 
@@ -109,8 +110,8 @@ static void make_batches(void)
     add(&special, OP_CHECK, counter)->at_most = 4;
     special.members[1].cost = 1;
     add(&special, OP_REFUND, log);
-    held(add(&special, OP_RESERVE, bucket), &special.holds[0], 0);
-    held(add(&special, OP_SETTLE, calendar), &special.holds[1], 5);
+    held(add(&special, OP_RESERVE, bucket), &special.reserved[0], 0);
+    held(add(&special, OP_SETTLE, calendar), &special.reserved[1], 5);
     add(&special, OP_ACQUIRE, slots)->slot = slot;
     add(&special, OP_PEEK, slots);
     add(&special, OP_CHECK, log);
@@ -129,7 +130,7 @@ static void replay(struct asked *batch, const int64_t *integers, size_t n)
         CHECK(decision->remaining >= 0 && decision->retry_after_ms >= RETRY_NEVER && decision->reset_after_ms >= 0);
         CHECK(decision->delay_ms >= 0 && (decision->allowed || decision->delay_ms == 0));
         CHECK(decision->allowed || decision->retry_after_ms != 0);
-        if (kind == OP_CHECK && batch->ops[i].note.len == 0) CHECK(decision->allowed == (decision->granted > 0));
+        if (kind == OP_CHECK && batch->ops[i].record.len == 0) CHECK(decision->allowed == (decision->granted > 0));
     }
 }
 

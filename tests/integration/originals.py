@@ -1,4 +1,4 @@
-"""originals.py: the five limiters that a `compat:` policy stands beside (six presets), as their users run them: plain
+"""originals.py: the five limiters that a `compat:` policy does not go with (six presets), as their users run them: plain
 Redis commands or a script of their own, nothing of ours.
 
 Each takes a Redis client, the client's key, a limit and a window, and answers hit() with its verdict. key_now() is the

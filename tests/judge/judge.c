@@ -62,9 +62,9 @@ enum { STEPS_MAX = 10000, KEY_SIZE = 32, POLICIES_MAX = 4096, HOLDS_MAX = 256, I
 struct step {
     struct op op;
     struct op_member members[POLICY_LIMITS_MAX];
-    struct op_hold hold;
+    struct op_reservation reservation;
     bool is_all;
-    char note[POLICY_LIMITS_MAX * 4 * KEY_SIZE];
+    char record[POLICY_LIMITS_MAX * 4 * KEY_SIZE];
     char slot[SLOT_ID_LEN];
     char keys[POLICY_LIMITS_MAX][KEY_SIZE];
     uint8_t ids[POLICY_LIMITS_MAX][2]
@@ -73,10 +73,10 @@ struct step {
 
 static struct policy *policies[POLICIES_MAX]; /* owned; later ones hide earlier ones */
 static size_t n_policies;
-static struct step *steps;              /* owned; those whose answers are not printed yet */
-static struct op_hold holds[HOLDS_MAX]; /* the last that were asked for, by their ids */
-static size_t n_steps, n_decided;       /* decided or in flight */
-static int64_t turn_us = -1;            /* the time of the turn that is read */
+static struct step *steps;                     /* owned; those whose answers are not printed yet */
+static struct op_reservation holds[HOLDS_MAX]; /* the last that were asked for, by their ids */
+static size_t n_steps, n_decided;              /* decided or in flight */
+static int64_t turn_us = -1;                   /* the time of the turn that is read */
 
 static struct clock judge_clock = {.manual = true, .frozen = true};
 static struct memory_store *memory; /* owned; NULL in Redis mode */
@@ -216,7 +216,7 @@ static struct step *next_step(enum op_kind kind)
     if (n_steps == STEPS_MAX) die("too many steps in a turn");
     struct step *step = &steps[n_steps++];
     step->is_all = false;
-    step->note[0] = '\0';
+    step->record[0] = '\0';
     step->op = (struct op){.kind = kind, .members = step->members, .done = on_done};
     list_init(&step->op.link);
     return step;
@@ -241,7 +241,7 @@ static void add_members(struct step *step, const struct policy *policy, const ch
             .limit = limit,
             .key = limit->shared ? key_format_id(policy->format, &split, limit->parts, room) : slice_of(kept),
             .common = common,
-            .hold_key = policy->reserves ? slice_of(kept) : (struct slice){NULL, 0},
+            .reservations_key = policy->reserves ? slice_of(kept) : (struct slice){NULL, 0},
             .cost = cost,
             .max_wait_us = limit_max_wait(&policy->limits[i], max_wait_us),
         };
@@ -265,21 +265,21 @@ static enum op_kind kind_named(const char *name)
 static void read_options(struct step *step, char **line, int64_t *max_wait_us)
 {
     for (const char *word; (word = strtok_r(NULL, " \n", line)) != NULL;) {
-        size_t len = strlen(step->note);
+        size_t len = strlen(step->record);
         if (strncmp(word, "id=", 3) == 0)
-            snprintf(step->note + len, sizeof step->note - len, " %s", word + 3);
+            snprintf(step->record + len, sizeof step->record - len, " %s", word + 3);
         else if (strncmp(word, "keep=", 5) == 0)
-            step->op.note_ms = (uint32_t)strtoul(word + 5, NULL, 10);
+            step->op.record_ms = (uint32_t)strtoul(word + 5, NULL, 10);
         else
             *max_wait_us = strtoll(word, NULL, 10);
     }
-    if (step->op.note_ms > 0) step->op.note = slice_of(step->note);
+    if (step->op.record_ms > 0) step->op.record = slice_of(step->record);
 }
 
 static void name_note(struct step *step, const struct policy *policy, const char *key)
 {
-    size_t len = strlen(step->note);
-    snprintf(step->note + len, sizeof step->note - len, "%s %s ", policy->name, key);
+    size_t len = strlen(step->record);
+    snprintf(step->record + len, sizeof step->record - len, "%s %s ", policy->name, key);
 }
 
 static void set_at_most(struct op *op, int64_t most)
@@ -295,14 +295,14 @@ static void read_hold(struct step *step, int64_t units, char **line)
 {
     uint64_t id = (uint64_t)next_number(line);
     int64_t ttl_ms = next_number(line);
-    struct op_hold *known = &holds[id % HOLDS_MAX];
+    struct op_reservation *known = &holds[id % HOLDS_MAX];
     if (step->op.kind == OP_RESERVE)
-        *known = (struct op_hold){.id = id, .units = units, .made_us = turn_us, .ttl_ms = ttl_ms};
+        *known = (struct op_reservation){.id = id, .units = units, .made_us = turn_us, .ttl_ms = ttl_ms};
     else if (known->id != id)
         die("a reserve that is not known");
-    step->hold = *known;
-    if (step->op.kind == OP_SETTLE) step->hold.actual = units;
-    step->op.hold = &step->hold;
+    step->reservation = *known;
+    if (step->op.kind == OP_SETTLE) step->reservation.actual = units;
+    step->op.reservation = &step->reservation;
 }
 
 static void read_step(const char *first, char **line)
@@ -475,7 +475,8 @@ static void print_decision(const struct step *step)
         if (step->members[i].refunded > refunded) refunded = step->members[i].refunded;
     if (step->op.kind == OP_REFUND) printf(" refunded %" PRId64, refunded);
     if (step->op.kind == OP_SETTLE)
-        printf(" | %" PRId64 " %" PRId64 " %d", step->hold.refunded, step->hold.charged, step->hold.ended);
+        printf(" | %" PRId64 " %" PRId64 " %d", step->reservation.refunded, step->reservation.charged,
+               step->reservation.ended);
     puts("");
 }
 

@@ -4,7 +4,7 @@
  * In memory a check or a peek gives back what has ended of its policy and key's holds; in Redis the daemon asks for
  * that (OP_SWEEP). Here it is a step before each check of a key where something may have ended: to Redis alone, or, in
  * other traces, to both, so often that nothing is left. An answer from memory of an earlier one (a request id) looks at
- * no hold; so before such a check it is always both.
+ * no reservation; so before such a check it is always both.
  *
  * A host whose clock is ahead does not know exactly when the calendar's window before its own began, and so which holds
  * were charged in that: where there are holds, it is as Redis'.
@@ -46,7 +46,7 @@ struct question {
     int n_asked;
 };
 
-/* A policy and key's list of holds, as far as it must be known to sweep it. */
+/* A policy and key's list of reservations, as far as it must be known to sweep it. */
 struct held {
     int64_t first_end_ms; /* none in it ends before */
     int64_t n;            /* it has no more, with its marks */
@@ -66,13 +66,13 @@ static uint32_t keep_ms; /* how long a request id is remembered */
 static struct held held[TWIN_POLICIES][N_KEYS];
 static struct known_hold {
     struct asked asked;
-    struct op_hold hold;
+    struct op_reservation reservation;
 } holds[HOLDS_MAX]; /* the last that were asked for */
 static struct known_slot {
     struct asked asked;
     char id[SLOT_ID_LEN];
 } slots[SLOTS_MAX]; /* the last that were asked for */
-static size_t n_holds, n_slots, n_moments;
+static size_t n_reserved_lists, n_slots, n_moments;
 static int64_t moments[MOMENTS_MAX]; /* some of the times when something ends */
 
 uint64_t twin_random_state;
@@ -139,7 +139,7 @@ static void add_members(struct twin_step *step, struct asked asked, int64_t cost
             .limit = limit,
             .key = limit->shared ? key_format_id(policy->format, &split, limit->parts, NULL) : key,
             .common = policy->shares ? key_format_id(policy->format, &split, policy->common, NULL) : none,
-            .hold_key = policy->reserves ? key : none,
+            .reservations_key = policy->reserves ? key : none,
             .cost = cost <= limit->full && cost > limit->max_cost ? limit->max_cost : cost,
             .max_wait_us = limit_max_wait(limit, max_wait_us),
         };
@@ -172,9 +172,9 @@ void twin_step_copy(struct twin_step *to, const struct twin_step *from)
 {
     *to = *from;
     to->op.members = to->members;
-    if (from->op.hold != NULL) to->op.hold = &to->hold;
+    if (from->op.reservation != NULL) to->op.reservation = &to->reservation;
     if (from->op.slot != NULL) to->op.slot = to->slot;
-    if (from->op.note.len > 0) to->op.note = slice_of(to->note);
+    if (from->op.record.len > 0) to->op.record = slice_of(to->record);
     list_init(&to->op.link);
 }
 
@@ -206,10 +206,10 @@ static void name_step(struct question *question, const char *head)
 {
     struct twin_step *step = &question->step;
     struct asked first = question->asked[0], last = question->asked[question->n_asked - 1];
-    int len = snprintf(step->note, sizeof step->note, "%s:%d:%d%d:%d%d:%d", head, question->n_asked, first.policy,
+    int len = snprintf(step->record, sizeof step->record, "%s:%d:%d%d:%d%d:%d", head, question->n_asked, first.policy,
                        first.key, last.policy, last.key, (int)below(4));
-    step->op.note = (struct slice){(const uint8_t *)step->note, (size_t)len};
-    step->op.note_ms = keep_ms;
+    step->op.record = (struct slice){(const uint8_t *)step->record, (size_t)len};
+    step->op.record_ms = keep_ms;
     remember_moment(now_us + keep_ms * INT64_C(1000));
 }
 
@@ -228,27 +228,28 @@ static void ask_once(struct question *question)
 
 static void ask_reserve(struct twin_step *step, struct asked asked)
 {
-    int64_t window_ms = between(1, twin_window_us / 1000, HOLD_TTL_MAX_MS);
+    int64_t window_ms = between(1, twin_window_us / 1000, RESERVATION_TTL_MAX_MS);
     int64_t ttl_ms =
-        ONE_OF(1, 10, 1000, 60000, window_ms, window_ms / 2, 2 * window_ms + 1, 9 * window_ms, HOLD_TTL_MAX_MS);
+        ONE_OF(1, 10, 1000, 60000, window_ms, window_ms / 2, 2 * window_ms + 1, 9 * window_ms, RESERVATION_TTL_MAX_MS);
     int64_t cost = random_cost(twin_policies[asked.policy]);
     add_members(step, asked, cost, INT64_MAX);
-    step->hold = (struct op_hold){.units = cost, .ttl_ms = between(1, ttl_ms, HOLD_TTL_MAX_MS)};
-    step->op.hold = &step->hold;
+    step->reservation = (struct op_reservation){.units = cost, .ttl_ms = between(1, ttl_ms, RESERVATION_TTL_MAX_MS)};
+    step->op.reservation = &step->reservation;
 }
 
 /* Of the last ones asked for, admitted or not. */
 static void ask_settle(struct question *question)
 {
-    size_t i = recent(n_holds);
+    size_t i = recent(n_reserved_lists);
     struct twin_step *step = &question->step;
-    int64_t units = holds[i].hold.units;
+    int64_t units = holds[i].reservation.units;
     question->asked[0] = holds[i].asked;
     add_members(step, holds[i].asked, 0, INT64_MAX);
-    step->hold = holds[i].hold;
+    step->reservation = holds[i].reservation;
     if (step->kind == TWIN_SETTLE)
-        step->hold.actual = ONE_OF(units, units > 0 ? units - 1 : 1, units + 1, 1 + below(3 * units + 3), 1000000);
-    step->op.hold = &step->hold;
+        step->reservation.actual =
+            ONE_OF(units, units > 0 ? units - 1 : 1, units + 1, 1 + below(3 * units + 3), 1000000);
+    step->op.reservation = &step->reservation;
 }
 
 static void ask_slot(struct question *question)
@@ -281,7 +282,7 @@ static bool may_ask(enum twin_kind kind, const struct policy *policy)
 static void make_question(struct question *question, enum twin_kind kind)
 {
     struct twin_step *step = &question->step;
-    if ((kind == TWIN_SETTLE || kind == TWIN_CANCEL) && n_holds == 0) kind = TWIN_RESERVE;
+    if ((kind == TWIN_SETTLE || kind == TWIN_CANCEL) && n_reserved_lists == 0) kind = TWIN_RESERVE;
     if ((kind == TWIN_RELEASE || kind == TWIN_RENEW) && n_slots == 0) kind = TWIN_ACQUIRE;
     begin_step(step, kind);
     struct asked asked = asked_for(kind);
@@ -348,12 +349,12 @@ static void note_hold(struct asked asked, int64_t end_ms)
     struct held *list = &held[asked.policy][asked.key];
     list->n++;
     if (end_ms < list->first_end_ms) list->first_end_ms = end_ms;
-    remember_moment((end_ms + (once_in(3) ? HOLD_GRACE_MS : 0)) * 1000);
+    remember_moment((end_ms + (once_in(3) ? RESERVATION_GRACE_MS : 0)) * 1000);
 }
 
 static void forget_hold(size_t i)
 {
-    memmove(&holds[i], &holds[i + 1], (--n_holds - i) * sizeof holds[0]);
+    memmove(&holds[i], &holds[i + 1], (--n_reserved_lists - i) * sizeof holds[0]);
 }
 
 static void forget_slot(size_t i)
@@ -365,19 +366,19 @@ static void forget_slot(size_t i)
 void twin_trace_denied(const struct twin_step *step)
 {
     enum { KEPT = 8 };
-    for (size_t i = 0; i < n_holds && step->op.kind == OP_RESERVE && step->hold.id % KEPT != 0; i++)
-        if (holds[i].hold.id == step->hold.id) forget_hold(i);
+    for (size_t i = 0; i < n_reserved_lists && step->op.kind == OP_RESERVE && step->reservation.id % KEPT != 0; i++)
+        if (holds[i].reservation.id == step->reservation.id) forget_hold(i);
     for (size_t i = 0; i < n_slots && step->op.kind == OP_ACQUIRE && step->slot[0] != '0'; i++)
         if (memcmp(slots[i].id, step->slot, SLOT_ID_LEN) == 0) forget_slot(i);
 }
 
 static void make_hold(struct twin_step *step, struct asked asked)
 {
-    step->hold.id = random_next(&twin_random_state);
-    step->hold.made_us = now_us;
-    if (n_holds == HOLDS_MAX) forget_hold(0);
-    holds[n_holds++] = (struct known_hold){asked, step->hold};
-    note_hold(asked, hold_end_ms(&step->hold));
+    step->reservation.id = random_next(&twin_random_state);
+    step->reservation.made_us = now_us;
+    if (n_reserved_lists == HOLDS_MAX) forget_hold(0);
+    holds[n_reserved_lists++] = (struct known_hold){asked, step->reservation};
+    note_hold(asked, reservation_end_ms(&step->reservation));
 }
 
 static void make_slot(struct twin_step *step, struct asked asked)
@@ -397,11 +398,11 @@ static void ask(struct twin_step *steps, size_t *n, struct question *question)
 {
     struct twin_step *step = &question->step;
     enum op_kind kind = step->op.kind;
-    bool sweeps = kind == OP_CHECK || kind == OP_PEEK || step->op.note.len > 0;
+    bool sweeps = kind == OP_CHECK || kind == OP_PEEK || step->op.record.len > 0;
     for (int i = 0; i < question->n_asked && sweeps; i++)
-        sweep_if_due(steps, n, question->asked[i], sweeps_both || step->op.note.len > 0);
+        sweep_if_due(steps, n, question->asked[i], sweeps_both || step->op.record.len > 0);
     if (kind == OP_RESERVE) make_hold(step, question->asked[0]);
-    if (kind == OP_SETTLE) note_hold(question->asked[0], hold_end_ms(&step->hold) + HOLD_GRACE_MS);
+    if (kind == OP_SETTLE) note_hold(question->asked[0], reservation_end_ms(&step->reservation) + RESERVATION_GRACE_MS);
     if (kind == OP_ACQUIRE) make_slot(step, question->asked[0]);
     twin_step_copy(&steps[(*n)++], step);
 }
@@ -500,7 +501,7 @@ void twin_trace_begin(uint64_t seed, struct twin_trace *ret)
     twin_random_state = seed * UINT64_C(0x2545f4914f6cdd1d) + 1;
     twin_policies_make();
     choose_kinds();
-    n_holds = n_slots = n_moments = 0;
+    n_reserved_lists = n_slots = n_moments = 0;
     for (size_t i = 0; i < TWIN_POLICIES * N_KEYS; i++)
         held[i / N_KEYS][i % N_KEYS] = (struct held){.first_end_ms = INT64_MAX};
     now_us = START_US + below(2 * twin_window_us);

@@ -2,8 +2,8 @@
  * twin_traces.h: what the twins (twins.c) are asked: random traces, each from its seed.
  *
  * A trace has policies (twin_policies.h), a few keys, and turns of steps whose clock mostly goes forward, often to
- * where a hold, a lease or a remembered id ends. Beside checks, peeks and resets it may ask for any of: refunds and
- * at_most; request ids; reservations; slots. And policies may be given other numbers under way, as by a reload.
+ * where a reservation, a lease or a remembered id ends. Beside checks, peeks and resets it may ask for any of: refunds
+ * and at_most; request ids; reservations; slots. And policies may be given other numbers under way, as by a reload.
  */
 #ifndef RL_TESTS_TWIN_TRACES_H
 #define RL_TESTS_TWIN_TRACES_H
@@ -45,9 +45,9 @@ struct twin_step {
     enum twin_kind kind;
     bool redis_only; /* memory does by itself what this asks for */
     struct op_member members[TWIN_MEMBERS_MAX];
-    struct op_hold hold;
+    struct op_reservation reservation;
     char slot[SLOT_ID_LEN];
-    char note[TWIN_NOTE_MAX];
+    char record[TWIN_NOTE_MAX];
 };
 
 /* How the trace is decided. */

@@ -101,7 +101,7 @@ static void print_answer(const char *store, const struct twin_step *step, uint16
 {
     const struct op_member *member = &step->members[i];
     const struct decision *decision = &member->decision;
-    const struct op_hold *hold = &step->hold;
+    const struct op_reservation *reservation = &step->reservation;
     printf("  %s: allowed %d limit %" PRId64 " remaining %" PRId64 " retry %" PRId64 " reset %" PRId64 " delay %" PRId64
            " granted %" PRId64,
            store, decision->allowed, decision->limit, decision->remaining, decision->retry_after_ms,
@@ -110,9 +110,10 @@ static void print_answer(const char *store, const struct twin_step *step, uint16
         printf(" (seen %" PRId64 " %" PRId64 ")", member->seen1, member->seen2);
     if (step->op.kind == OP_RESET) printf(" removed %d", member->removed);
     if (step->op.kind == OP_REFUND) printf(" refunded %" PRId64, member->refunded);
-    if (step->op.kind == OP_RESERVE) printf(" held %d made_us %" PRId64, hold->held, hold->made_us);
+    if (step->op.kind == OP_RESERVE) printf(" held %d made_us %" PRId64, reservation->held, reservation->made_us);
     if (step->op.kind == OP_SETTLE)
-        printf(" refunded %" PRId64 " charged %" PRId64 " ended %d", hold->refunded, hold->charged, hold->ended);
+        printf(" refunded %" PRId64 " charged %" PRId64 " ended %d", reservation->refunded, reservation->charged,
+               reservation->ended);
     if (step->op.slot != NULL) printf(" found %d", member->found);
     puts("");
 }
@@ -134,10 +135,11 @@ static void complain(size_t i, uint16_t member)
     print_limit(&step->members[member]);
     printf(", now %" PRId64 ", cost %" PRId64, twin_clock.wall_us, step->members[member].cost);
     if (step->op.at_most > 0) printf(", at_most %" PRId64, step->op.at_most);
-    if (step->op.note.len > 0) printf(", %s, kept for %" PRIu32 " ms", step->note, step->op.note_ms);
-    if (step->op.hold != NULL)
+    if (step->op.record.len > 0) printf(", %s, kept for %" PRIu32 " ms", step->record, step->op.record_ms);
+    if (step->op.reservation != NULL)
         printf(", hold %" PRIx64 " units %" PRId64 " made_us %" PRId64 " ttl_ms %" PRId64 " actual %" PRId64,
-               step->hold.id, step->hold.units, step->hold.made_us, step->hold.ttl_ms, step->hold.actual);
+               step->reservation.id, step->reservation.units, step->reservation.made_us, step->reservation.ttl_ms,
+               step->reservation.actual);
     if (step->op.slot != NULL) printf(", slot %.*s", SLOT_ID_LEN, step->slot);
     puts("");
     print_answer("script", &in_redis[i], member);
@@ -152,20 +154,21 @@ static bool same_decision(const struct decision *a, const struct decision *b)
            a->delay_ms == b->delay_ms && a->granted == b->granted;
 }
 
-/* From a note, that is; then nothing was looked at. */
+/* From a record, that is; then nothing was looked at. */
 static bool is_answered_again(const struct op *by_c)
 {
-    return by_c->note.len > 0 && by_c->now_us < 0;
+    return by_c->record.len > 0 && by_c->now_us < 0;
 }
 
 static bool same_hold(const struct op *a, const struct op *b)
 {
     if (a->kind == OP_RESERVE)
-        return a->hold->held == b->hold->held && a->hold->is_known == b->hold->is_known &&
-               (!a->hold->held || (a->hold->made_us == b->hold->made_us && a->hold->id == b->hold->id &&
-                                   a->hold->units == b->hold->units && a->hold->ttl_ms == b->hold->ttl_ms));
-    return a->hold->refunded == b->hold->refunded && a->hold->charged == b->hold->charged &&
-           a->hold->ended == b->hold->ended;
+        return a->reservation->held == b->reservation->held && a->reservation->is_known == b->reservation->is_known &&
+               (!a->reservation->held ||
+                (a->reservation->made_us == b->reservation->made_us && a->reservation->id == b->reservation->id &&
+                 a->reservation->units == b->reservation->units && a->reservation->ttl_ms == b->reservation->ttl_ms));
+    return a->reservation->refunded == b->reservation->refunded && a->reservation->charged == b->reservation->charged &&
+           a->reservation->ended == b->reservation->ended;
 }
 
 /* Denials that a merged turn counts all stand in its s1, though a log only keeps `limit` of them. Of a count of 0 the
@@ -183,7 +186,7 @@ static bool same_member(const struct op *a, const struct op *b, uint16_t i)
     if (b->kind == OP_RESET) return by_script->removed == by_c->removed;
     if (b->kind == OP_RELEASE || b->kind == OP_RENEW) return by_script->found == by_c->found;
     if (b->kind == OP_REFUND && by_script->refunded != by_c->refunded) return false;
-    if (b->hold != NULL && !same_hold(a, b)) return false;
+    if (b->reservation != NULL && !same_hold(a, b)) return false;
     bool looked = (b->kind == OP_CHECK || b->kind == OP_PEEK) && !is_answered_again(b);
     if (looked && !same_seen(by_script, by_c)) return false;
     return same_decision(&by_script->decision, &by_c->decision);
@@ -202,9 +205,9 @@ static bool tells(const struct twin_step *step)
     case TWIN_RESET:
     case TWIN_REFUND: return any;
     case TWIN_ONCE: return is_answered_again(&step->op);
-    case TWIN_RESERVE: return step->hold.held;
+    case TWIN_RESERVE: return step->reservation.held;
     case TWIN_SETTLE:
-    case TWIN_CANCEL: return step->hold.ended;
+    case TWIN_CANCEL: return step->reservation.ended;
     default: return all;
     }
 }

@@ -37,7 +37,7 @@ static const struct engine_fixture fixture = {&world, specs, sizeof specs / size
 
 static void ask_reserve(struct asked *asked, const char *policy, int64_t units)
 {
-    asked->hold = (struct op_hold){.ttl_ms = TTL_MS};
+    asked->reservation = (struct op_reservation){.ttl_ms = TTL_MS};
     assert_true(world_ask(&world, asked, OP_RESERVE, policy, "alice", units));
 }
 
@@ -53,8 +53,8 @@ static struct asked reserve(const char *policy)
 
 static void settle(struct asked *asked, const struct asked *reserved, const char *policy, int64_t actual)
 {
-    *asked = (struct asked){.hold = reserved->hold};
-    asked->hold.actual = actual;
+    *asked = (struct asked){.reservation = reserved->reservation};
+    asked->reservation.actual = actual;
     if (reserved->decision.source == SOURCE_LOCAL) asked->local_reason = reserved->decision.reason;
     assert_true(world_ask(&world, asked, OP_SETTLE, policy, "alice", 0));
 }
@@ -78,9 +78,9 @@ static void each_reservation_has_an_id_of_its_own(void **state)
 {
     (void)state;
     struct asked first = reserve("error"), second = reserve("error");
-    assert_true(first.hold.held && second.hold.held);
-    assert_int_equal(first.hold.units, 4);
-    assert_int_not_equal(first.hold.id, second.hold.id);
+    assert_true(first.reservation.held && second.reservation.held);
+    assert_int_equal(first.reservation.units, 4);
+    assert_int_not_equal(first.reservation.id, second.reservation.id);
     assert_int_equal(engine_counters.reservations, 2);
     assert_int_equal(engine_counters.checks, 2);
     assert_int_equal(engine_counters.allowed, 2);
@@ -97,7 +97,7 @@ static void what_ends_is_swept_by_the_engine(void **state)
     assert_int_equal(world.scripted.n_held, 1);
     assert_int_equal(held_op(0)->kind, OP_SWEEP);
     assert_string_equal(held_op(0)->members[0].limit->policy->name, "error");
-    assert_memory_equal(held_op(0)->members[0].hold_key.data, "alice", 5);
+    assert_memory_equal(held_op(0)->members[0].reservations_key.data, "alice", 5);
     scripted_end_all(&world.scripted, OP_DECIDED);
     assert_int_equal(engine_counters.reservations, 0);
     assert_int_equal(engine_n_live(world.engine), 0);
@@ -141,7 +141,7 @@ static void what_is_settled_is_not_swept(void **state)
     struct asked settled;
     settle(&settled, &reserved, "error", 1);
     assert_int_equal(held_op(0)->kind, OP_SETTLE);
-    assert_int_equal(held_op(0)->hold->actual, 1);
+    assert_int_equal(held_op(0)->reservation->actual, 1);
     scripted_end_all(&world.scripted, OP_DECIDED);
     assert_int_equal(settled.n_done, 1);
     assert_int_equal(settled.error, ERROR_NONE);
@@ -172,7 +172,7 @@ static void a_reserve_gets_the_policys_failure_answer_and_holds_nothing(void **s
     ask_reserve(&denied, "deny", 4);
     ask_reserve(&failed, "error", 4);
     assert_true(allowed.decision.allowed && allowed.decision.source == SOURCE_ALLOW);
-    assert_false(allowed.hold.held);
+    assert_false(allowed.reservation.held);
     assert_true(!denied.decision.allowed && denied.decision.source == SOURCE_DENY);
     assert_int_equal(failed.error, ERROR_STORE_UNAVAILABLE);
     assert_int_equal(engine_counters.reservations, 0);
@@ -184,7 +184,7 @@ static void what_is_reserved_locally_is_settled_locally(void **state)
     world.scripted.mode = SCRIPTED_REFUSE_DOWN;
     struct asked first = {0}, second = {0};
     ask_reserve(&first, "local", 7);
-    assert_true(first.decision.allowed && first.hold.held);
+    assert_true(first.decision.allowed && first.reservation.held);
     assert_int_equal(first.decision.source, SOURCE_LOCAL);
     ask_reserve(&second, "local", 4);
     assert_false(second.decision.allowed);
@@ -193,8 +193,8 @@ static void what_is_reserved_locally_is_settled_locally(void **state)
     assert_int_equal(settled.n_done, 1);
     assert_int_equal(settled.decision.source, SOURCE_LOCAL);
     assert_int_equal(settled.decision.reason, REASON_DOWN);
-    assert_int_equal(settled.hold.refunded, 5);
-    assert_false(settled.hold.ended);
+    assert_int_equal(settled.reservation.refunded, 5);
+    assert_false(settled.reservation.ended);
     ask_reserve(&second, "local", 8);
     assert_true(second.decision.allowed);
     assert_int_equal(engine_counters.reservations, 0); /* the table takes what has ended itself */
@@ -207,7 +207,7 @@ static void what_was_forgotten_with_the_local_table_has_ended(void **state)
 {
     (void)state;
     world.scripted.mode = SCRIPTED_REFUSE_DOWN;
-    struct asked first = {.hold.ttl_ms = 60000};
+    struct asked first = {.reservation.ttl_ms = 60000};
     assert_true(world_ask(&world, &first, OP_RESERVE, "local", "alice", 7));
     world_advance_ms(&world, 10000);
     world.scripted.mode = SCRIPTED_DECIDE;
@@ -215,9 +215,9 @@ static void what_was_forgotten_with_the_local_table_has_ended(void **state)
     ask_reserve(&other, "local", 1);
     struct asked settled;
     settle(&settled, &first, "local", 2);
-    assert_true(settled.hold.ended);
-    assert_int_equal(settled.hold.refunded, 0);
-    assert_int_equal(settled.hold.charged, 2);
+    assert_true(settled.reservation.ended);
+    assert_int_equal(settled.reservation.refunded, 0);
+    assert_int_equal(settled.reservation.charged, 2);
 }
 
 static void a_reservation_nobody_was_told_of_is_cancelled(void **state)
@@ -230,18 +230,18 @@ static void a_reservation_nobody_was_told_of_is_cancelled(void **state)
     world_leave(&gone);
     world_advance_ms(&world, 20);
     assert_int_equal(late.error, ERROR_STORE_UNAVAILABLE);
-    assert_true(local.decision.source == SOURCE_LOCAL && local.hold.held);
+    assert_true(local.decision.source == SOURCE_LOCAL && local.reservation.held);
     for (int i = 0; i < 3; i++) scripted_end(&world.scripted, 0, OP_DECIDED);
     assert_int_equal(engine_counters.reservations, 3);
     assert_int_equal(world.scripted.n_held, 3);
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(held_op(i)->kind, OP_SETTLE);
-        assert_int_equal(held_op(i)->hold->units, 4);
-        assert_int_equal(held_op(i)->hold->actual, 0);
+        assert_int_equal(held_op(i)->reservation->units, 4);
+        assert_int_equal(held_op(i)->reservation->actual, 0);
     }
-    struct asked settled; /* what the local table holds of it is another thing */
+    struct asked settled; /* what the local table reservations of it is another thing */
     settle(&settled, &local, "local", 1);
-    assert_int_equal(settled.hold.refunded, 3);
+    assert_int_equal(settled.reservation.refunded, 3);
     scripted_end_all(&world.scripted, OP_DECIDED);
     assert_int_equal(engine_counters.reservations, 0);
     assert_int_equal(engine_n_live(world.engine), 0);
@@ -269,7 +269,7 @@ static void a_late_denial_cancels_nothing(void **state)
     struct asked late = {0};
     ask_reserve(&late, "local", 4);
     world_advance_ms(&world, 20);
-    assert_true(late.hold.held);
+    assert_true(late.reservation.held);
     world.scripted.decision = (struct decision){.limit = 10, .retry_after_ms = 5};
     scripted_end_all(&world.scripted, OP_DECIDED);
     assert_int_equal(engine_counters.reservations, 0);
@@ -358,7 +358,7 @@ static void without_memory_a_reservation_has_no_timer(void **state)
     mem_fail_nth(1);
     scripted_end_all(&world.scripted, OP_DECIDED);
     mem_fail_nth(0);
-    assert_true(asked.decision.allowed && asked.hold.held);
+    assert_true(asked.decision.allowed && asked.reservation.held);
     assert_int_equal(engine_counters.reservations, 0);
     assert_int_equal(engine_counters.reservations_untimed, 1);
 }
@@ -368,11 +368,11 @@ static void in_memory_what_ends_comes_back_by_itself(void **state)
     (void)state;
     struct asked asked = {0};
     ask_reserve(&asked, "error", 4);
-    assert_true(asked.hold.held);
+    assert_true(asked.reservation.held);
     assert_int_equal(peek("error"), 6);
     uint64_t n_keys = memory_counters.memory_keys;
     world_advance_ms(&world, TTL_MS + 1);
-    assert_int_equal(memory_counters.memory_keys, n_keys - 1); /* the list of holds is gone */
+    assert_int_equal(memory_counters.memory_keys, n_keys - 1); /* the list of reservations is gone */
     assert_int_equal(peek("error"), 10);
 }
 
@@ -387,7 +387,7 @@ static void in_memory_a_hold_of_a_check_that_found_no_memory_is_none(void **stat
         ask_reserve(&asked, "error", 4);
         mem_fail_nth(0);
         decided = asked.error == ERROR_NONE;
-        assert_true(decided || (asked.error == ERROR_STORE_UNAVAILABLE && !asked.hold.held));
+        assert_true(decided || (asked.error == ERROR_STORE_UNAVAILABLE && !asked.reservation.held));
         assert_int_equal(peek("error"), decided ? 6 : 10);
     }
 }

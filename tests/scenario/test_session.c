@@ -168,7 +168,7 @@ static void a_turn_writes_once(void **state)
     for (unsigned i = 0; i < 5; i++) ask_check(i);
     scripted_end_all(&world.engine.scripted, OP_DECIDED);
     assert_int_equal(recv(client.fd, bytes, sizeof bytes, MSG_PEEK), -1); /* nothing before the turn ends */
-    server_turn_end(world.server);
+    server_tick_end(world.server);
     ssize_t n = recv(client.fd, bytes, sizeof bytes, 0);
     assert_true(n > 0 && n % 5 == 0);
 }

@@ -169,7 +169,7 @@ static void a_server_that_cannot_be_made_leaves_nothing(void **state)
     server_world_close(&world);
 }
 
-/* One client after the other, idle after a burst: what the burst needed goes back to the spares. */
+/* One client after the other, idle after a burst: what the burst needed goes back to the buffer_pool. */
 static void idle_connections_keep_no_buffers(void **state)
 {
     (void)state;

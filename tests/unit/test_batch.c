@@ -553,10 +553,10 @@ static struct op *op_of(struct world *world, size_t i, const struct policy *poli
     return &world->ops[i];
 }
 
-static struct op *once(struct op *op, const char *note)
+static struct op *once(struct op *op, const char *record)
 {
-    op->note = slice_of(note);
-    op->note_ms = 60000;
+    op->record = slice_of(record);
+    op->record_ms = 60000;
     return op;
 }
 

@@ -75,7 +75,7 @@ static const struct {
     {"  p: {compat: fixed_window, limit: 1, window: 1s}\n", 2, "policies.p.compat: 'fixed_window' is not known; "},
     {"  p: {algorithm: first-hit, limit: 1, window: 1s}\n", 2, "policies.p.algorithm: 'first-hit' is not known; "},
     {"  p:\n    algorithm: fixed_window\n    compat: first-hit\n    limit: 1\n    window: 1s\n", 4,
-     "policies.p.compat: stands beside algorithm; keep one of the two"},
+     "policies.p.compat: does not go with algorithm; keep one of the two"},
     {"  p:\n    compat: first-hit\n    limit: 1\n    window: 1500ms\n", 5, "policies.p.window: must be whole seconds"},
     {"  p:\n    compat: window-start-millis\n    limit: 1\n    window: 1500us\n", 5,
      "policies.p.window: must be whole milliseconds"},

@@ -35,7 +35,7 @@ static struct deny_cache cache;
 struct question {
     struct op op;
     struct op_member member;
-    struct op_hold hold;
+    struct op_reservation reservation;
     char key[256];
     int64_t sent_us;
     bool is_cached;
@@ -91,8 +91,8 @@ static void wire(struct question *q)
     q->op.members = &q->member;
     q->member.key = slice_of(q->key);
     bool has_list = q->op.kind == OP_RESERVE || q->op.kind == OP_SETTLE || q->op.kind == OP_SWEEP;
-    if (has_list) q->member.hold_key = q->member.key;
-    if (has_list) q->op.hold = &q->hold;
+    if (has_list) q->member.reservations_key = q->member.key;
+    if (has_list) q->op.reservation = &q->reservation;
     list_init(&q->op.link);
 }
 
@@ -308,8 +308,8 @@ static void only_plain_checks_are_asked_and_kept(void **state)
     (void)check(limit, "k", 1, SOURCE_REDIS);
 
     struct question named = question(limit, "k", OP_CHECK, 1);
-    named.op.note = slice_of("note1:x");
-    named.op.note_ms = 1000;
+    named.op.record = slice_of("note1:x");
+    named.op.record_ms = 1000;
     struct question of_all = question(limit, "k", OP_CHECK, 1);
     of_all.op.is_all = true;
     struct question peek = question(limit, "k", OP_PEEK, 1);
@@ -594,7 +594,7 @@ static const struct limit *random_limit(enum algo algo)
 }
 
 struct held {
-    struct op_hold hold;
+    struct op_reservation reservation;
     char key[256];
 } held[N_HELD];
 static size_t n_held;
@@ -614,12 +614,13 @@ static struct question random_question(const struct limit *limit)
         q.member.cost = 1 + below(3);
     } else if (kind < 16) {
         q.op.kind = OP_RESERVE;
-        q.hold = (struct op_hold){.id = random_next(&dice), .units = q.member.cost, .ttl_ms = 1 + below(2000)};
+        q.reservation =
+            (struct op_reservation){.id = random_next(&dice), .units = q.member.cost, .ttl_ms = 1 + below(2000)};
     } else if (kind < 20 && n_held > 0) {
         struct held *one = &held[--n_held];
         q = question(limit, one->key, OP_SETTLE, 0);
-        q.hold = one->hold;
-        q.hold.actual = below(4);
+        q.reservation = one->reservation;
+        q.reservation.actual = below(4);
     } else if (kind < 24) {
         q.op.kind = OP_SWEEP;
         q.member.cost = 0;
@@ -636,8 +637,8 @@ static struct question random_question(const struct limit *limit)
 
 static void remember_held(const struct question *q)
 {
-    if (q->op.kind != OP_RESERVE || !q->hold.held || n_held == N_HELD) return;
-    held[n_held].hold = q->hold;
+    if (q->op.kind != OP_RESERVE || !q->reservation.held || n_held == N_HELD) return;
+    held[n_held].reservation = q->reservation;
     snprintf(held[n_held++].key, sizeof held[0].key, "%s", q->key);
 }
 

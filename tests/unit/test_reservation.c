@@ -17,10 +17,10 @@ enum { TEXT_MAX = 2048 };
 
 static const struct reservation_token sample = {
     .source = SOURCE_REDIS,
-    .hold = {.id = UINT64_C(0xfedcba9876543210),
-             .units = (INT64_C(1) << 53) - 1,
-             .made_us = INT64_C(4000000000000001),
-             .ttl_ms = HOLD_TTL_MAX_MS},
+    .reservation = {.id = UINT64_C(0xfedcba9876543210),
+                    .units = (INT64_C(1) << 53) - 1,
+                    .made_us = INT64_C(4000000000000001),
+                    .ttl_ms = RESERVATION_TTL_MAX_MS},
     .policy = {(const uint8_t *)"llm", 3},
     .key = {(const uint8_t *)"a\0\xff{b}", 6},
 };
@@ -47,8 +47,9 @@ static void a_token_comes_back_as_it_was(void **state)
     assert_int_equal(reservation_read(text_of(&sample, &out), &token), 0);
     assert_int_equal(token.source, SOURCE_REDIS);
     assert_int_equal(token.reason, REASON_NONE);
-    assert_true(token.hold.id == sample.hold.id && token.hold.units == sample.hold.units);
-    assert_true(token.hold.made_us == sample.hold.made_us && token.hold.ttl_ms == sample.hold.ttl_ms);
+    assert_true(token.reservation.id == sample.reservation.id && token.reservation.units == sample.reservation.units);
+    assert_true(token.reservation.made_us == sample.reservation.made_us &&
+                token.reservation.ttl_ms == sample.reservation.ttl_ms);
     assert_true(slice_eq(token.policy, sample.policy) && slice_eq(token.key, sample.key));
     reservation_token_fini(&token);
     buffer_fini(&out);
@@ -94,10 +95,10 @@ static void impossible_values_are_refused_though_their_checksum_is_right(void **
     struct buffer out;
     struct reservation_token token;
     buffer_init(&out, 0);
-    bad[0].hold.ttl_ms = 0;
-    bad[1].hold.ttl_ms = HOLD_TTL_MAX_MS + 1;
-    bad[2].hold.units = -1;
-    bad[3].hold.made_us = INT64_C(1) << 53;
+    bad[0].reservation.ttl_ms = 0;
+    bad[1].reservation.ttl_ms = RESERVATION_TTL_MAX_MS + 1;
+    bad[2].reservation.units = -1;
+    bad[3].reservation.made_us = INT64_C(1) << 53;
     bad[4].key.len = 0;
     bad[5].source = (enum source)99;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)

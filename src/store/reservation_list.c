@@ -1,4 +1,4 @@
-#include "store/hold_list.h"
+#include "store/reservation_list.h"
 
 #include <string.h>
 
@@ -8,33 +8,33 @@
 
 enum { FIRST_CAP = 4, FORGET_AT_ONCE = HOLD_LIST_MAX / 16 };
 
-struct hold_list {
+struct reservation_list {
     size_t n, cap;
     size_t first; /* where they begin: what ends leaves its place in front */
     size_t n_marks, n_moved;
     int64_t marks_from_ms, moved_from_ms; /* none of them ends earlier */
-    struct hold at[];
+    struct reserved at[];
 };
 
 static size_t bytes_for(size_t cap)
 {
-    return sizeof(struct hold_list) + cap * sizeof(struct hold);
+    return sizeof(struct reservation_list) + cap * sizeof(struct reserved);
 }
 
-static void move(struct hold_list *list, size_t to, size_t from, size_t n)
+static void move(struct reservation_list *list, size_t to, size_t from, size_t n)
 {
     memmove(&list->at[to], &list->at[from], n * sizeof list->at[0]);
 }
 
 /* As the ZSET has them: of one end, by the bytes of the id, which are little-endian there. */
-static bool is_before(const struct hold *hold, uint64_t id, int64_t end_ms)
+static bool is_before(const struct reserved *reservation, uint64_t id, int64_t end_ms)
 {
-    if (hold->end_ms != end_ms) return hold->end_ms < end_ms;
-    return __builtin_bswap64(hold->id) < __builtin_bswap64(id);
+    if (reservation->end_ms != end_ms) return reservation->end_ms < end_ms;
+    return __builtin_bswap64(reservation->id) < __builtin_bswap64(id);
 }
 
-/* Where a hold of that id and end stands, or would. */
-static size_t place_of(const struct hold_list *list, uint64_t id, int64_t end_ms)
+/* Where a reservation of that id and end stands, or would. */
+static size_t place_of(const struct reservation_list *list, uint64_t id, int64_t end_ms)
 {
     size_t low = 0, high = list->n;
     while (low < high) {
@@ -48,10 +48,10 @@ static size_t place_of(const struct hold_list *list, uint64_t id, int64_t end_ms
 }
 
 /* Some of the marks that end soonest; many together, because all that stand behind them move. */
-static void forget_marks(struct hold_list *list)
+static void forget_marks(struct reservation_list *list)
 {
     if (list->n_marks == 0) return;
-    struct hold *at = &list->at[list->first];
+    struct reserved *at = &list->at[list->first];
     size_t left = list->n_marks < FORGET_AT_ONCE ? list->n_marks : FORGET_AT_ONCE;
     size_t i = place_of(list, 0, list->marks_from_ms), n_kept = i;
     list->n_marks -= left;
@@ -70,40 +70,41 @@ static void forget_marks(struct hold_list *list)
     list->n -= i - n_kept;
 }
 
-int hold_list_reserve(struct hold_list **list)
+int reservation_list_reserve(struct reservation_list **list)
 {
-    struct hold_list *old = *list;
+    struct reservation_list *old = *list;
     if (old != NULL && old->n == HOLD_LIST_MAX) forget_marks(old);
     if (old != NULL && old->n < old->cap) return 0;
     size_t cap = old == NULL ? FIRST_CAP : old->cap * 2;
     if (cap > HOLD_LIST_MAX) return -1;
-    struct hold_list *grown = mem_realloc(old, bytes_for(cap));
+    struct reservation_list *grown = mem_realloc(old, bytes_for(cap));
     if (grown == NULL) return -1;
-    if (old == NULL) *grown = (struct hold_list){0};
+    if (old == NULL) *grown = (struct reservation_list){0};
     grown->cap = cap;
     *list = grown;
     return 0;
 }
 
-void hold_list_add(struct hold_list *list, const struct hold *hold)
+void reservation_list_add(struct reservation_list *list, const struct reserved *reservation)
 {
     CHECK(list->n < list->cap);
-    size_t i = place_of(list, hold->id, hold->end_ms), first = list->first;
+    size_t i = place_of(list, reservation->id, reservation->end_ms), first = list->first;
     if (first > 0 && (i < list->n - i || first + list->n == list->cap)) {
         move(list, first - 1, first, i);
         list->first--;
     } else {
         move(list, first + i + 1, first + i, list->n - i);
     }
-    list->at[list->first + i] = *hold;
+    list->at[list->first + i] = *reservation;
     list->n++;
 
-    if (hold->settled && (list->n_marks++ == 0 || hold->end_ms < list->marks_from_ms))
-        list->marks_from_ms = hold->end_ms;
-    if (hold->moved && (list->n_moved++ == 0 || hold->end_ms < list->moved_from_ms)) list->moved_from_ms = hold->end_ms;
+    if (reservation->settled && (list->n_marks++ == 0 || reservation->end_ms < list->marks_from_ms))
+        list->marks_from_ms = reservation->end_ms;
+    if (reservation->moved && (list->n_moved++ == 0 || reservation->end_ms < list->moved_from_ms))
+        list->moved_from_ms = reservation->end_ms;
 }
 
-void hold_list_remove(struct hold_list *list, size_t i)
+void reservation_list_remove(struct reservation_list *list, size_t i)
 {
     CHECK(i < list->n);
     size_t first = list->first;
@@ -118,52 +119,53 @@ void hold_list_remove(struct hold_list *list, size_t i)
     list->n--;
 }
 
-size_t hold_list_len(const struct hold_list *list)
+size_t reservation_list_len(const struct reservation_list *list)
 {
     return list != NULL ? list->n : 0;
 }
 
-const struct hold *hold_list_at(const struct hold_list *list, size_t i)
+const struct reserved *reservation_list_at(const struct reservation_list *list, size_t i)
 {
     CHECK(i < list->n);
     return &list->at[list->first + i];
 }
 
 /* NULL: none of that id ends then. */
-static const struct hold *find_at(const struct hold_list *list, uint64_t id, int64_t end_ms)
+static const struct reserved *find_at(const struct reservation_list *list, uint64_t id, int64_t end_ms)
 {
     size_t i = place_of(list, id, end_ms);
-    const struct hold *hold = &list->at[list->first + i];
-    return i < list->n && hold->id == id && hold->end_ms == end_ms ? hold : NULL;
+    const struct reserved *reservation = &list->at[list->first + i];
+    return i < list->n && reservation->id == id && reservation->end_ms == end_ms ? reservation : NULL;
 }
 
 /* Those moved were put a day and more ahead, where few others are. */
-static const struct hold *find_moved(const struct hold_list *list, uint64_t id)
+static const struct reserved *find_moved(const struct reservation_list *list, uint64_t id)
 {
     if (list->n_moved == 0) return NULL;
     for (size_t i = place_of(list, 0, list->moved_from_ms); i < list->n; i++) {
-        const struct hold *hold = &list->at[list->first + i];
-        if (hold->moved && hold->id == id) return hold;
+        const struct reserved *reservation = &list->at[list->first + i];
+        if (reservation->moved && reservation->id == id) return reservation;
     }
     return NULL;
 }
 
-const struct hold *hold_list_find(const struct hold_list *list, uint64_t id, int64_t end_ms, size_t *ret_i)
+const struct reserved *reservation_list_find(const struct reservation_list *list, uint64_t id, int64_t end_ms,
+                                             size_t *ret_i)
 {
     if (list == NULL) return NULL;
-    const struct hold *found = find_at(list, id, end_ms);
-    if (found == NULL) found = find_at(list, id, end_ms + HOLD_GRACE_MS);
+    const struct reserved *found = find_at(list, id, end_ms);
+    if (found == NULL) found = find_at(list, id, end_ms + RESERVATION_GRACE_MS);
     if (found == NULL) found = find_moved(list, id);
     if (found != NULL) *ret_i = (size_t)(found - &list->at[list->first]);
     return found;
 }
 
-size_t hold_list_bytes(const struct hold_list *list)
+size_t reservation_list_bytes(const struct reservation_list *list)
 {
     return list != NULL ? bytes_for(list->cap) : 0;
 }
 
-void hold_list_free(struct hold_list *list)
+void reservation_list_free(struct reservation_list *list)
 {
     mem_free(list);
 }

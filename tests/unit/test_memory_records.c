@@ -38,12 +38,13 @@ static int tear_down(void **state)
 }
 
 /* One unit of key "a", once for this number. Returns what is left. */
-static int64_t check_once(int number, uint32_t note_ms)
+static int64_t check_once(int number, uint32_t record_ms)
 {
     char name[32];
     snprintf(name, sizeof name, "note1:p:1:a:%06d", number);
     struct op_member member = {.limit = &policy->limits[0], .key = slice_of("a"), .cost = 1};
-    struct op op = {.kind = OP_CHECK, .n_members = 1, .members = &member, .note = slice_of(name), .note_ms = note_ms};
+    struct op op = {
+        .kind = OP_CHECK, .n_members = 1, .members = &member, .record = slice_of(name), .record_ms = record_ms};
     assert_int_equal(store_submit(&world.store, &op), SUBMIT_DECIDED);
     return member.decision.remaining;
 }
@@ -99,7 +100,7 @@ static void ask_twice(struct op_member *members)
     for (int i = 0; i < 2; i++)
         members[i] = (struct op_member){.limit = &policy->limits[0], .key = slice_of("twice"), .cost = 2 + i};
     struct op op = {
-        .kind = OP_CHECK, .n_members = 2, .members = members, .note = slice_of("notes1:2"), .note_ms = 60000};
+        .kind = OP_CHECK, .n_members = 2, .members = members, .record = slice_of("notes1:2"), .record_ms = 60000};
     assert_int_equal(store_submit(&world.store, &op), SUBMIT_DECIDED);
 }
 

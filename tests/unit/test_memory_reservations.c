@@ -1,4 +1,4 @@
-/* test_memory_holds.c: holds in the memory store: their list's bounds, and what a state's flag spares. */
+/* test_memory_holds.c: holds in the memory store: their list's bounds, and what a state's flag buffer_pool. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,8 +11,8 @@
 #include "base/random.h"
 #include "fakes/memory_world.h"
 #include "fakes/policies.h"
-#include "store/hold_list.h"
 #include "store/memory_counters.h"
+#include "store/reservation_list.h"
 
 #define SECOND_US INT64_C(1000000)
 
@@ -48,21 +48,21 @@ static void advance_ms(int64_t ms)
     memory_world_advance(&world, ms * 1000);
 }
 
-static struct decision ask(enum op_kind kind, const char *key, int64_t cost, struct op_hold *hold)
+static struct decision ask(enum op_kind kind, const char *key, int64_t cost, struct op_reservation *reservation)
 {
     struct op_member member = {
-        .limit = &policy->limits[0], .key = slice_of(key), .hold_key = slice_of(key), .cost = cost};
-    struct op op = {.kind = kind, .n_members = 1, .members = &member, .hold = hold};
+        .limit = &policy->limits[0], .key = slice_of(key), .reservations_key = slice_of(key), .cost = cost};
+    struct op op = {.kind = kind, .n_members = 1, .members = &member, .reservation = reservation};
     assert_int_equal(store_submit(&world.store, &op), SUBMIT_DECIDED);
     return member.decision;
 }
 
-static struct op_hold reserve(const char *key, uint64_t id, int64_t units, int64_t ttl_ms)
+static struct op_reservation reserve(const char *key, uint64_t id, int64_t units, int64_t ttl_ms)
 {
-    struct op_hold hold = {.id = id, .units = units, .ttl_ms = ttl_ms};
-    ask(OP_RESERVE, key, units, &hold);
-    assert_true(hold.held);
-    return hold;
+    struct op_reservation reservation = {.id = id, .units = units, .ttl_ms = ttl_ms};
+    ask(OP_RESERVE, key, units, &reservation);
+    assert_true(reservation.held);
+    return reservation;
 }
 
 static int64_t remaining(const char *key)
@@ -73,9 +73,9 @@ static int64_t remaining(const char *key)
 static void a_denied_reserve_leaves_no_list(void **state)
 {
     (void)state;
-    struct op_hold hold = {.id = 1, .units = 1001, .ttl_ms = 1000};
-    ask(OP_RESERVE, "a", 1001, &hold);
-    assert_false(hold.held);
+    struct op_reservation reservation = {.id = 1, .units = 1001, .ttl_ms = 1000};
+    ask(OP_RESERVE, "a", 1001, &reservation);
+    assert_false(reservation.held);
     assert_int_equal(memory_counters.memory_keys, 0);
 }
 
@@ -96,12 +96,12 @@ static void what_ended_first_comes_back_first_and_64_at_a_time(void **state)
 static void a_settlement_too_gives_back_64_at_a_time(void **state)
 {
     (void)state;
-    struct op_hold hold = {0};
-    for (uint64_t i = 0; i < 100; i++) hold = reserve("a", i + 1, 1, 1000);
+    struct op_reservation reservation = {0};
+    for (uint64_t i = 0; i < 100; i++) reservation = reserve("a", i + 1, 1, 1000);
     advance_ms(1000);
-    hold.actual = 1;
-    assert_int_equal(ask(OP_SETTLE, "a", 0, &hold).remaining, 964);
-    assert_false(hold.ended);
+    reservation.actual = 1;
+    assert_int_equal(ask(OP_SETTLE, "a", 0, &reservation).remaining, 964);
+    assert_false(reservation.ended);
     assert_int_equal(remaining("a"), 999);
 }
 
@@ -109,9 +109,9 @@ static void a_settlement_too_gives_back_64_at_a_time(void **state)
 static void of_one_end_the_bytes_of_the_id_say_which_comes_back_first(void **state)
 {
     (void)state;
-    struct op_hold last = reserve("a", 65, 1, 1000);
+    struct op_reservation last = reserve("a", 65, 1, 1000);
     for (uint64_t id = 64; id > 1; id--) reserve("a", id, 1, 1000);
-    struct op_hold first = reserve("a", 256, 1, 1000);
+    struct op_reservation first = reserve("a", 256, 1, 1000);
     advance_ms(1000);
     ask(OP_SETTLE, "a", 0, &last);
     assert_false(last.ended);
@@ -137,7 +137,7 @@ static void a_list_is_swept_a_minute_after_its_last_end(void **state)
     reserve("a", 1, 10, 1000);
     uint64_t n_bytes = memory_counters.memory_bytes;
     assert_int_equal(memory_counters.memory_keys, 2);
-    advance_ms(1000 + HOLD_GRACE_MS - 1);
+    advance_ms(1000 + RESERVATION_GRACE_MS - 1);
     store_flush(&world.store);
     assert_int_equal(memory_counters.memory_keys, 2);
     advance_ms(1);
@@ -150,12 +150,12 @@ static void a_list_is_swept_a_minute_after_its_last_end(void **state)
 static void a_mark_is_remembered_until_its_time_is_over(void **state)
 {
     (void)state;
-    struct op_hold hold = reserve("a", 1, 10, 1000), again;
-    hold.actual = 4;
-    ask(OP_SETTLE, "a", 0, &hold);
-    assert_int_equal(hold.refunded, 6);
-    advance_ms(1000 + HOLD_GRACE_MS - 1);
-    again = hold;
+    struct op_reservation reservation = reserve("a", 1, 10, 1000), again;
+    reservation.actual = 4;
+    ask(OP_SETTLE, "a", 0, &reservation);
+    assert_int_equal(reservation.refunded, 6);
+    advance_ms(1000 + RESERVATION_GRACE_MS - 1);
+    again = reservation;
     ask(OP_SETTLE, "a", 0, &again);
     assert_true(again.ended && again.charged == 0 && again.refunded == 0);
     assert_int_equal(memory_counters.memory_keys, 2);
@@ -170,23 +170,24 @@ static void a_mark_is_remembered_until_its_time_is_over(void **state)
 static void an_unknown_hold_that_ends_in_more_than_a_day_was_none(void **state)
 {
     (void)state;
-    struct op_hold hold = {.id = 1, .units = 1, .made_us = (INT64_C(1) << 53) - 1, .ttl_ms = 1000, .actual = 2};
-    ask(OP_SETTLE, "a", 0, &hold);
-    assert_true(hold.ended && hold.charged == 0);
+    struct op_reservation reservation = {
+        .id = 1, .units = 1, .made_us = (INT64_C(1) << 53) - 1, .ttl_ms = 1000, .actual = 2};
+    ask(OP_SETTLE, "a", 0, &reservation);
+    assert_true(reservation.ended && reservation.charged == 0);
     assert_int_equal(memory_counters.memory_keys, 0);
 }
 
 static void a_hold_from_before_the_clock_stepped_back_is_settled_once(void **state)
 {
     (void)state;
-    struct op_hold hold = reserve("a", 1, 10, 1000), again;
-    world.now.wall_us -= 3 * HOLD_TTL_MAX_MS * INT64_C(1000);
-    hold.actual = 12;
-    again = hold;
-    ask(OP_SETTLE, "a", 0, &hold);
-    assert_true(!hold.ended && hold.charged == 2);
-    advance_ms(HOLD_TTL_MAX_MS + HOLD_GRACE_MS - 1);
-    reserve("a", 2, 1, HOLD_TTL_MAX_MS); /* the list stays */
+    struct op_reservation reservation = reserve("a", 1, 10, 1000), again;
+    world.now.wall_us -= 3 * RESERVATION_TTL_MAX_MS * INT64_C(1000);
+    reservation.actual = 12;
+    again = reservation;
+    ask(OP_SETTLE, "a", 0, &reservation);
+    assert_true(!reservation.ended && reservation.charged == 2);
+    advance_ms(RESERVATION_TTL_MAX_MS + RESERVATION_GRACE_MS - 1);
+    reserve("a", 2, 1, RESERVATION_TTL_MAX_MS); /* the list stays */
     ask(OP_SETTLE, "a", 0, &again);
     assert_true(again.ended && again.charged == 0);
     advance_ms(1);
@@ -197,12 +198,12 @@ static void a_hold_from_before_the_clock_stepped_back_is_settled_once(void **sta
 static void a_mark_without_a_hold_goes_when_it_ends(void **state)
 {
     (void)state;
-    struct op_hold hold = {.id = 1, .units = 1001, .ttl_ms = 1000};
+    struct op_reservation reservation = {.id = 1, .units = 1001, .ttl_ms = 1000};
     ask(OP_CHECK, "a", 1, NULL);
-    ask(OP_RESERVE, "a", 1001, &hold);
-    assert_false(hold.held);
-    hold.made_us = world.now.wall_us;
-    ask(OP_SETTLE, "a", 0, &hold);
+    ask(OP_RESERVE, "a", 1001, &reservation);
+    assert_false(reservation.held);
+    reservation.made_us = world.now.wall_us;
+    ask(OP_SETTLE, "a", 0, &reservation);
     remaining("a");
     assert_int_equal(memory_counters.memory_keys, 2);
     advance_ms(61000);
@@ -228,67 +229,67 @@ static void a_full_table_forgets_lists_as_other_keys(void **state)
 static void a_list_has_an_end(void **state)
 {
     (void)state;
-    struct hold_list *list = NULL;
+    struct reservation_list *list = NULL;
     for (uint64_t i = 0; i < HOLD_LIST_MAX; i++) {
-        assert_int_equal(hold_list_reserve(&list), 0);
-        hold_list_add(list, &(struct hold){.id = i, .end_ms = (int64_t)i});
+        assert_int_equal(reservation_list_reserve(&list), 0);
+        reservation_list_add(list, &(struct reserved){.id = i, .end_ms = (int64_t)i});
     }
-    assert_int_equal(hold_list_reserve(&list), -1);
-    assert_int_equal(hold_list_len(list), HOLD_LIST_MAX);
-    hold_list_free(list);
+    assert_int_equal(reservation_list_reserve(&list), -1);
+    assert_int_equal(reservation_list_len(list), HOLD_LIST_MAX);
+    reservation_list_free(list);
 }
 
 static void a_full_list_forgets_the_marks_that_end_first(void **state)
 {
     (void)state;
-    struct hold_list *list = NULL;
+    struct reservation_list *list = NULL;
     size_t at;
     for (uint64_t i = 0; i < HOLD_LIST_MAX; i++) {
-        assert_int_equal(hold_list_reserve(&list), 0);
-        hold_list_add(list, &(struct hold){.id = i, .end_ms = (int64_t)i, .settled = i % 8 != 0});
+        assert_int_equal(reservation_list_reserve(&list), 0);
+        reservation_list_add(list, &(struct reserved){.id = i, .end_ms = (int64_t)i, .settled = i % 8 != 0});
     }
     for (uint64_t i = 0; i < HOLD_LIST_MAX; i++) {
-        assert_int_equal(hold_list_reserve(&list), 0);
-        hold_list_add(list,
-                      &(struct hold){.id = HOLD_LIST_MAX + i, .end_ms = HOLD_LIST_MAX + (int64_t)i, .settled = true});
-        assert_true(hold_list_len(list) <= HOLD_LIST_MAX);
+        assert_int_equal(reservation_list_reserve(&list), 0);
+        reservation_list_add(
+            list, &(struct reserved){.id = HOLD_LIST_MAX + i, .end_ms = HOLD_LIST_MAX + (int64_t)i, .settled = true});
+        assert_true(reservation_list_len(list) <= HOLD_LIST_MAX);
     }
-    for (uint64_t i = 0; i < HOLD_LIST_MAX; i += 8) assert_non_null(hold_list_find(list, i, (int64_t)i, &at));
-    assert_null(hold_list_find(list, 1, 1, &at));
-    assert_non_null(hold_list_find(list, 2 * HOLD_LIST_MAX - 1, 2 * HOLD_LIST_MAX - 1, &at));
-    hold_list_free(list);
+    for (uint64_t i = 0; i < HOLD_LIST_MAX; i += 8) assert_non_null(reservation_list_find(list, i, (int64_t)i, &at));
+    assert_null(reservation_list_find(list, 1, 1, &at));
+    assert_non_null(reservation_list_find(list, 2 * HOLD_LIST_MAX - 1, 2 * HOLD_LIST_MAX - 1, &at));
+    reservation_list_free(list);
 }
 
 static void a_list_is_in_order_whatever_comes_and_goes(void **state)
 {
     (void)state;
-    struct hold_list *list = NULL;
+    struct reservation_list *list = NULL;
     uint64_t seed = 1;
     int64_t ends[300] = {0}; /* by id; 0 = not there */
     for (int step = 0; step < 20000; step++) {
         uint64_t id = random_below(&seed, 300);
         size_t at = 0;
         if (ends[id] > 0) {
-            assert_non_null(hold_list_find(list, id, ends[id], &at));
+            assert_non_null(reservation_list_find(list, id, ends[id], &at));
             if (random_below(&seed, 2) == 0) at = 0;
-            uint64_t gone = hold_list_at(list, at)->id;
-            hold_list_remove(list, at);
+            uint64_t gone = reservation_list_at(list, at)->id;
+            reservation_list_remove(list, at);
             ends[gone] = 0;
         } else {
             ends[id] = 1 + (int64_t)random_below(&seed, 50) + step / 100;
-            assert_int_equal(hold_list_reserve(&list), 0);
-            hold_list_add(list, &(struct hold){.id = id, .end_ms = ends[id]});
+            assert_int_equal(reservation_list_reserve(&list), 0);
+            reservation_list_add(list, &(struct reserved){.id = id, .end_ms = ends[id]});
         }
-        for (size_t i = 1; i < hold_list_len(list); i++)
-            assert_true(hold_list_at(list, i - 1)->end_ms <= hold_list_at(list, i)->end_ms);
+        for (size_t i = 1; i < reservation_list_len(list); i++)
+            assert_true(reservation_list_at(list, i - 1)->end_ms <= reservation_list_at(list, i)->end_ms);
     }
     size_t n = 0, at;
     for (uint64_t id = 0; id < 300; id++) {
         n += ends[id] > 0;
-        if (ends[id] > 0) assert_non_null(hold_list_find(list, id, ends[id], &at));
+        if (ends[id] > 0) assert_non_null(reservation_list_find(list, id, ends[id], &at));
     }
-    assert_int_equal(hold_list_len(list), n);
-    hold_list_free(list);
+    assert_int_equal(reservation_list_len(list), n);
+    reservation_list_free(list);
 }
 
 /* What was settled is remembered for a while: not at the cost of what comes. */
@@ -298,10 +299,10 @@ static void a_key_may_be_reserved_and_settled_as_often_as_one_likes(void **state
     tear_down(NULL);
     open_store(MANY_KEYS); /* for a list is bounded by the table's bytes too */
     for (uint64_t i = 1; i <= HOLD_LIST_MAX + 1000; i++) {
-        struct op_hold hold = reserve("a", i, 5, 1000);
-        assert_true(hold.held);
-        ask(OP_SETTLE, "a", 0, &hold);
-        assert_false(hold.ended);
+        struct op_reservation reservation = reserve("a", i, 5, 1000);
+        assert_true(reservation.held);
+        ask(OP_SETTLE, "a", 0, &reservation);
+        assert_false(reservation.ended);
         if (i % AT_ONCE == 0) advance_ms(1);
     }
     assert_int_equal(remaining("a"), 1000);
@@ -310,7 +311,7 @@ static void a_key_may_be_reserved_and_settled_as_often_as_one_likes(void **state
 static void whatever_is_held_can_be_settled(void **state)
 {
     (void)state;
-    static struct op_hold holds[HOLD_LIST_MAX];
+    static struct op_reservation holds[HOLD_LIST_MAX];
     tear_down(NULL);
     open_store(MANY_KEYS);
     for (uint64_t i = 0; i < HOLD_LIST_MAX; i++) {
@@ -329,19 +330,19 @@ static void a_full_key_refuses_at_once_and_finds_at_once(void **state)
 {
     (void)state;
     enum { TIMES = 1000000 };
-    struct hold_list *list = NULL;
+    struct reservation_list *list = NULL;
     size_t at;
     for (uint64_t i = 0; i < HOLD_LIST_MAX; i++) {
-        assert_int_equal(hold_list_reserve(&list), 0);
-        hold_list_add(list, &(struct hold){.id = i, .end_ms = (int64_t)i});
+        assert_int_equal(reservation_list_reserve(&list), 0);
+        reservation_list_add(list, &(struct reserved){.id = i, .end_ms = (int64_t)i});
     }
     for (uint64_t i = 0; i < TIMES; i++) {
-        if (hold_list_reserve(&list) == 0) fail_msg("round %d found a place", (int)i);
-        if (hold_list_find(list, HOLD_LIST_MAX + i, (int64_t)i, &at) != NULL)
+        if (reservation_list_reserve(&list) == 0) fail_msg("round %d found a place", (int)i);
+        if (reservation_list_find(list, HOLD_LIST_MAX + i, (int64_t)i, &at) != NULL)
             fail_msg("round %d found another's", (int)i);
     }
-    assert_int_equal(hold_list_len(list), HOLD_LIST_MAX);
-    hold_list_free(list);
+    assert_int_equal(reservation_list_len(list), HOLD_LIST_MAX);
+    reservation_list_free(list);
 }
 
 /* One settled, one reserved, again and again: no mark but that one can go, and it does. */
@@ -349,26 +350,27 @@ static void a_full_list_forgets_its_only_mark(void **state)
 {
     (void)state;
     enum { ROUNDS = 1000 };
-    struct hold_list *list = NULL;
+    struct reservation_list *list = NULL;
     size_t at;
     for (uint64_t i = 0; i < HOLD_LIST_MAX; i++) {
-        assert_int_equal(hold_list_reserve(&list), 0);
-        hold_list_add(list, &(struct hold){.id = i, .end_ms = (int64_t)i});
+        assert_int_equal(reservation_list_reserve(&list), 0);
+        reservation_list_add(list, &(struct reserved){.id = i, .end_ms = (int64_t)i});
     }
     for (uint64_t i = 0; i < ROUNDS; i++) {
         uint64_t id = i * 7 % HOLD_LIST_MAX;
-        assert_int_equal(hold_list_reserve(&list), -1);
-        assert_non_null(hold_list_find(list, id, (int64_t)id, &at));
-        hold_list_remove(list, at);
-        hold_list_add(list, &(struct hold){.id = id, .end_ms = (int64_t)id + HOLD_GRACE_MS, .settled = true});
-        assert_int_equal(hold_list_reserve(&list), 0);
-        assert_null(hold_list_find(list, id, (int64_t)id, &at));
-        hold_list_add(list, &(struct hold){.id = HOLD_LIST_MAX + i, .end_ms = (int64_t)id});
+        assert_int_equal(reservation_list_reserve(&list), -1);
+        assert_non_null(reservation_list_find(list, id, (int64_t)id, &at));
+        reservation_list_remove(list, at);
+        reservation_list_add(
+            list, &(struct reserved){.id = id, .end_ms = (int64_t)id + RESERVATION_GRACE_MS, .settled = true});
+        assert_int_equal(reservation_list_reserve(&list), 0);
+        assert_null(reservation_list_find(list, id, (int64_t)id, &at));
+        reservation_list_add(list, &(struct reserved){.id = HOLD_LIST_MAX + i, .end_ms = (int64_t)id});
     }
     for (uint64_t i = 0; i < ROUNDS; i++)
-        assert_non_null(hold_list_find(list, HOLD_LIST_MAX + i, (int64_t)(i * 7 % HOLD_LIST_MAX), &at));
-    assert_int_equal(hold_list_len(list), HOLD_LIST_MAX);
-    hold_list_free(list);
+        assert_non_null(reservation_list_find(list, HOLD_LIST_MAX + i, (int64_t)(i * 7 % HOLD_LIST_MAX), &at));
+    assert_int_equal(reservation_list_len(list), HOLD_LIST_MAX);
+    reservation_list_free(list);
 }
 
 /* Whose end was never where the reservation says. */
@@ -376,24 +378,24 @@ static void marks_that_a_clock_has_moved_are_found_among_many(void **state)
 {
     (void)state;
     enum { N = 1000 };
-    struct hold_list *list = NULL;
+    struct reservation_list *list = NULL;
     size_t at;
     for (uint64_t i = 0; i < N; i++) {
         bool moved = i % 3 == 0;
-        assert_int_equal(hold_list_reserve(&list), 0);
-        hold_list_add(list,
-                      &(struct hold){
-                          .id = i, .end_ms = moved ? 5000 + (int64_t)i : (int64_t)i, .settled = moved, .moved = moved});
+        assert_int_equal(reservation_list_reserve(&list), 0);
+        reservation_list_add(
+            list, &(struct reserved){
+                      .id = i, .end_ms = moved ? 5000 + (int64_t)i : (int64_t)i, .settled = moved, .moved = moved});
     }
     for (uint64_t i = 0; i < N; i++) {
-        const struct hold *found = hold_list_find(list, i, (int64_t)i, &at);
+        const struct reserved *found = reservation_list_find(list, i, (int64_t)i, &at);
         assert_non_null(found);
         assert_int_equal(found->id, i);
-        hold_list_remove(list, at);
-        assert_null(hold_list_find(list, i, (int64_t)i, &at));
+        reservation_list_remove(list, at);
+        assert_null(reservation_list_find(list, i, (int64_t)i, &at));
     }
-    assert_int_equal(hold_list_len(list), 0);
-    hold_list_free(list);
+    assert_int_equal(reservation_list_len(list), 0);
+    reservation_list_free(list);
 }
 
 int main(void)

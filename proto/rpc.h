@@ -22,7 +22,7 @@ enum rpc_kind { RPC_REQUEST = 0, RPC_RESPONSE = 1, RPC_NOTIFICATION = 2 };
 enum rpc_fault {
     RPC_OK = 0,
     RPC_FRAMING,    /* not an array of 4 (3), unusable type or msgid: answer with msgid nil, then close */
-    RPC_BAD_METHOD, /* the method is no text: BAD_REQUEST for this msgid, the connection lives */
+    RPC_BAD_METHOD, /* the method is not a text: BAD_REQUEST for this msgid, the connection lives */
     RPC_BAD_PARAMS, /* params are neither an array nor nil: BAD_REQUEST for this msgid, the connection lives */
 };
 
@@ -55,7 +55,7 @@ struct rpc_response {
     struct pull result; /* stands before the result */
 };
 
-/* Parse one whole message as the scanner found it; 0, or -1 when it is no response. */
+/* Parse one whole message as the scanner found it; 0, or -1 when it is not a response. */
 int rpc_parse_response(const uint8_t *message, size_t len, struct rpc_response *ret);
 
 #endif

@@ -17,7 +17,7 @@ enum { SCAN_DEPTH_MAX = 32 };
 enum scan_error {
     SCAN_TOO_LARGE = 1, /* the message is, or must become, longer than max_frame */
     SCAN_TOO_DEEP,      /* nested deeper than max_depth */
-    SCAN_BROKEN,        /* a byte that MessagePack does not have (0xc1), or a first byte that is no array */
+    SCAN_BROKEN,        /* a byte that MessagePack does not have (0xc1), or a first byte that is not an array */
 };
 
 struct scanner {

@@ -9,7 +9,7 @@
  *               uv_prepare: the same, where one of those ran: each reads the clock first
  *
  * Everything lives in one `struct daemon` on main's stack; daemon/stop.h says how it ends. Exit status: 0 clean
- * stop, 1 failure while running, 2 usage, 3 configuration, 4 the socket cannot be had.
+ * stop, 1 failure while running, 2 usage, 3 configuration, 4 the socket cannot be bound.
  */
 #include <signal.h>
 #include <stdio.h>

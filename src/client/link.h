@@ -42,7 +42,7 @@ enum link_step link_send(struct link *link, const struct iovec *parts, size_t n,
 enum link_step link_receive(struct link *link, bool *ret_more);
 
 /* The next whole response of what came in. DONE: *ret, valid until link_consume(link, *ret_len); LATER: none;
- * FAILED: what came is no response. */
+ * FAILED: what came is not a response. */
 enum link_step link_next(struct link *link, struct rpc_response *ret, size_t *ret_len);
 void link_consume(struct link *link, size_t len);
 

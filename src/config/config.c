@@ -118,7 +118,7 @@ static void load_section(struct loader *loader, const struct tree_node *node, co
     if (node->kind == TREE_REFUSED || node->is_null) return;
     if (node->kind != TREE_MAP) {
         faults_add(loader->faults, node->line, above[0] != '\0' ? above : "yaml",
-                   "is no map of settings; write `key: value` lines%s",
+                   "is not a map of settings; write `key: value` lines%s",
                    above[0] != '\0' ? " below it, indented" : ", e.g. policies:");
         return;
     }

@@ -49,8 +49,8 @@ struct config *config_default(void);
 /* Read `path`. With `is_trial` (--check-config, --print-config) a credential that only the service has is not missed.
  * NULL when there was an error; `faults` says which, sorted, and holds the warnings of a success. */
 struct config *config_load(const char *path, bool is_trial, struct faults *faults);
-/* The same while the daemon runs: never waits for a pipe's other end, and refuses whatever is no regular file. Touches
- * nothing that other threads use but the table of calendars, which is locked. */
+/* The same while the daemon runs: never waits for a pipe's other end, and refuses whatever is not a regular file.
+ * Touches nothing that other threads use but the table of calendars, which is locked. */
 struct config *config_reload(const char *path, struct faults *faults);
 /* The same from bytes, for tests and the fuzzer. */
 struct config *config_parse(const char *bytes, size_t len, bool is_trial, struct faults *faults);

@@ -52,7 +52,7 @@ static int check_mode(int fd, const char *path, const struct where *where)
 {
     struct stat status;
     if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode)) {
-        faults_add(where->faults, where->line, where->key, "%s is no regular file; write the path of one", path);
+        faults_add(where->faults, where->line, where->key, "%s is not a regular file; write the path of one", path);
         return -1;
     }
     if (status.st_mode & S_IWOTH) {

@@ -112,7 +112,7 @@ static void parse_list(const struct setting *setting, struct config *config, con
     int64_t n = 0;
     if (node->kind == TREE_REFUSED) return;
     if (node->kind != TREE_LIST) {
-        faults_add(faults, node->line, setting->path, "is no list; write it in brackets, e.g. [\"127.0.0.1:6379\"]");
+        faults_add(faults, node->line, setting->path, "is not a list; write it in brackets, e.g. [\"127.0.0.1:6379\"]");
         return;
     }
     for (const struct tree_node *item = node->first; item != NULL; item = item->next) n++;

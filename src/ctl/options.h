@@ -45,6 +45,6 @@ bool options_is_one(const char *argument); /* `--json`, `--timeout=5s`, `-s` */
 const char *options_name(unsigned bits);   /* of the first one */
 
 int options_parse_number(const char *text,
-                         int64_t *ret); /* 0, -1 where it is no whole number, -2 where it is too large */
+                         int64_t *ret); /* 0, -1 where it is not a whole number, -2 where it is too large */
 
 #endif

@@ -20,7 +20,7 @@ static void usage(FILE *out)
         "  -h, --help           write this, and end\n"
         "\n"
         "Signals: TERM and INT drain and end, a second one ends at once; HUP reloads the configuration.\n"
-        "Exit status: 0 clean stop, 1 failure, 2 usage, 3 configuration, 4 the socket cannot be had.\n",
+        "Exit status: 0 clean stop, 1 failure, 2 usage, 3 configuration, 4 the socket cannot be bound.\n",
         out);
 }
 

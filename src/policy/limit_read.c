@@ -107,7 +107,7 @@ static field_bits refuse_foreign_fields(struct reading *reading, enum algo algo)
         const struct tree_node *node = reading->given[i];
         if (node == NULL || policy_settings[i].algos >> algo & 1U) continue;
         faults_add(reading->faults, node->line, reading_path(reading, (enum policy_field)i),
-                   "is no setting of %s; leave it out (it belongs to %s)", reading->given[named]->text,
+                   "is not a setting of %s; leave it out (it belongs to %s)", reading->given[named]->text,
                    policy_settings[i].takers);
         foreign |= bit((enum policy_field)i);
     }
@@ -169,7 +169,7 @@ static key_parts read_part(struct reading *reading, const struct tree_node *node
     int part = key_format_find(format, name);
     faults_shown(shown, name);
     if (part < 0)
-        faults_add(reading->faults, node->line, reading->path, "%s is no part of key_format %s; write one of those",
+        faults_add(reading->faults, node->line, reading->path, "%s is not a part of key_format %s; write one of those",
                    shown, format->text);
     else if (seen & 1U << part)
         faults_add(reading->faults, node->line, reading->path, "%s stands in it twice; write it once", shown);
@@ -185,8 +185,9 @@ static void read_by(struct reading *reading, struct limit *limit)
     if (node == NULL || node->kind == TREE_REFUSED) return;
     reading_path(reading, FIELD_BY);
     if (node->kind != TREE_LIST) {
-        faults_add(reading->faults, node->line, reading->path,
-                   "is no list; write the parts of the key in brackets, e.g. [tenant], or [] for one counter of all");
+        faults_add(
+            reading->faults, node->line, reading->path,
+            "is not a list; write the parts of the key in brackets, e.g. [tenant], or [] for one counter of all");
         return;
     }
     if (format == NULL)
@@ -321,7 +322,7 @@ void limit_read_name(struct reading *reading, struct limit *limit)
     faults_shown(shown, text);
     if (!reading_is_name(text)) {
         faults_add(reading->faults, node->line, reading->path,
-                   "%s is no name; write 1 to %d letters, digits, dots, dashes or underscores", shown, NAME_MAX_LEN);
+                   "%s is not a name; write 1 to %d letters, digits, dots, dashes or underscores", shown, NAME_MAX_LEN);
         return;
     }
 

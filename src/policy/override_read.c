@@ -88,7 +88,7 @@ static bool gather(struct entry *entry)
     if (entry->node->kind == TREE_REFUSED) return false;
     if (entry->node->kind != TREE_MAP) {
         faults_add(entry->faults, entry->node->line, path_to(entry, NULL),
-                   "is no map; write {key: ..., limit: ...} or {match: ..., unlimited: true}");
+                   "is not a map; write {key: ..., limit: ...} or {match: ..., unlimited: true}");
         return false;
     }
     for (const struct tree_node *child = entry->node->first; child != NULL; child = child->next) {
@@ -150,7 +150,7 @@ static void read_number(struct entry *entry, enum policy_field field, struct lim
     path_of(entry, field, limit);
     entry->given[index][field] = node;
     if (!policy_setting_takes(field, limit)) {
-        faults_add(entry->faults, node->line, entry->path, "is no setting of %s; leave it out (it belongs to %s)",
+        faults_add(entry->faults, node->line, entry->path, "is not a setting of %s; leave it out (it belongs to %s)",
                    limit_ops(limit)->name, policy_settings[field].takers);
         return;
     }
@@ -304,7 +304,7 @@ void override_read_all(struct reading *reading, struct policy *policy, bool is_s
     if (list == NULL || list->kind == TREE_REFUSED) return;
     if (list->kind != TREE_LIST) {
         faults_add(reading->faults, list->line, reading_path(reading, FIELD_OVERRIDES),
-                   "is no list; write a line below it for each, - {key: ..., limit: ...}");
+                   "is not a list; write a line below it for each, - {key: ..., limit: ...}");
         return;
     }
     for (const struct tree_node *node = list->first; node != NULL; node = node->next) n++;

@@ -110,7 +110,7 @@ static uint16_t count_list(struct reading *reading, enum policy_field field, uin
     reading_path(reading, field);
     if (list->kind != TREE_LIST)
         faults_add(reading->faults, list->line, reading->path,
-                   "is no list; write a line below it for each limit, - {name: ..., algorithm: ..., limit: ..., "
+                   "is not a list; write a line below it for each limit, - {name: ..., algorithm: ..., limit: ..., "
                    "window: ...}");
     else if (n == 0 || field == FIELD_LIMITS)
         faults_add(reading->faults, list->line, reading->path, "has %zu entries; write 1 to %d", n, POLICY_LIMITS_MAX);
@@ -176,7 +176,8 @@ static struct policy *read_policy(struct reading *reading)
     if (reading->base[0] == '\0') snprintf(reading->base, sizeof reading->base, "policies.%.64s", reading->node->key);
     if (!reading_is_name(reading->node->key))
         faults_add(reading->faults, reading->node->line, reading_path_to(reading, NULL),
-                   "is no name for a policy; write 1 to %d letters, digits, dots, dashes or underscores", NAME_MAX_LEN);
+                   "is not a name for a policy; write 1 to %d letters, digits, dots, dashes or underscores",
+                   NAME_MAX_LEN);
     if (!reading_gather(reading)) return NULL;
     bool unlimited = is_unlimited(reading);
     uint16_t n_limits = unlimited ? 0 : count_limits(reading);
@@ -273,7 +274,7 @@ struct policy_set *policy_read_all(const struct tree_node *policies, const struc
 {
     size_t n_foreign = 0;
     if (policies->kind != TREE_MAP && !policies->is_null && policies->kind != TREE_REFUSED)
-        faults_add(faults, policies->line, "policies", "is no map; write each policy's name below it, indented");
+        faults_add(faults, policies->line, "policies", "is not a map; write each policy's name below it, indented");
     struct policy_set *set = policy_set_new_for(count(policies));
     struct foreign *foreign = mem_alloc(count(policies) * sizeof *foreign);
     if (set == NULL || foreign == NULL) {

@@ -80,8 +80,8 @@ bool reading_gather(struct reading *reading)
     if (node->kind == TREE_REFUSED) return false;
     if (node->kind != TREE_MAP) {
         faults_add(reading->faults, node->line, reading_path_to(reading, NULL),
-                   reading->in_list ? "is no map; write {name: ..., algorithm: ..., limit: ..., window: ...}"
-                                    : "is no map of settings; write algorithm, limit and window below it, indented");
+                   reading->in_list ? "is not a map; write {name: ..., algorithm: ..., limit: ..., window: ...}"
+                                    : "is not a map of settings; write algorithm, limit and window below it, indented");
         return false;
     }
 

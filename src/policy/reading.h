@@ -32,7 +32,7 @@ struct reading {
 const char *reading_path_to(struct reading *reading, const char *field);
 const char *reading_path(struct reading *reading, enum policy_field field);
 
-/* Find the settings of reading->node. False: it is no map (recorded); settings that may not stand in it are recorded
+/* Find the settings of reading->node. False: it is not a map (recorded); settings that may not stand in it are recorded
  * too. */
 bool reading_gather(struct reading *reading);
 /* Is there this required one? It is recorded where not. */

@@ -103,7 +103,7 @@ static bool read_scalar(struct reader *reader, struct tree_node *node)
     } else if (pull_text(&reader->pull, &text) == 0) {
         return (node->text = copy_text(reader, text)) != NULL;
     } else {
-        return fail(reader, "is no value of a setting; write a text, or a whole number up to 2^53 - 1");
+        return fail(reader, "is not a value of a setting; write a text, or a whole number up to 2^53 - 1");
     }
     return (node->text = copy_text(reader, slice_of(number))) != NULL;
 }
@@ -111,7 +111,7 @@ static bool read_scalar(struct reader *reader, struct tree_node *node)
 static bool read_key(struct reader *reader, struct tree_node *node)
 {
     struct slice key;
-    if (pull_text(&reader->pull, &key) != 0) return fail(reader, "has a setting whose name is no text");
+    if (pull_text(&reader->pull, &key) != 0) return fail(reader, "has a setting whose name is not a text");
     return (node->key = copy_text(reader, key)) != NULL;
 }
 

@@ -117,7 +117,7 @@ static int take_lock(const struct opening *opening)
     if (fd < 0) return fail_by_permission(opening, "cannot open the lock file", name);
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         close(fd);
-        return fail(opening, "%s: the lock file %s is no regular file; remove it", opening->options->path, name);
+        return fail(opening, "%s: the lock file %s is not a regular file; remove it", opening->options->path, name);
     }
     fchmod(fd, 0600); /* whatever the umask took, so that the next start can open it; another's file stays as it is */
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {

@@ -175,7 +175,7 @@ int params_counter(struct params *params, struct part *ret, const struct limit *
     return 0;
 }
 
-/* A number that cannot be charged is BAD_COST; what is no number is BAD_REQUEST. */
+/* A number that cannot be charged is BAD_COST; what is not a number is BAD_REQUEST. */
 static int read_cost(struct params *params, const char *wanted, struct part *ret)
 {
     enum pull_type type = pull_type(&params->pull);
@@ -221,7 +221,7 @@ static int read_request_id(struct params *params, struct check *ret)
     return 0;
 }
 
-/* A number of units. What is no number is BAD_REQUEST, what cannot be charged BAD_COST. */
+/* A number of units. What is not a number is BAD_REQUEST, what cannot be charged BAD_COST. */
 static int read_units(struct params *params, const char *name, int64_t least, int64_t *ret)
 {
     enum pull_type type = pull_type(&params->pull);

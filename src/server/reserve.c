@@ -100,7 +100,9 @@ static int read_reservation(struct params *params, struct reservation_token *ret
         return params_fail(params, ERROR_BAD_REQUEST, "reservation: must be a str, as reserve answered it");
     int status = reservation_read(text, ret);
     if (status == -2) return params_fail_overloaded(params);
-    if (status < 0) return params_fail(params, ERROR_BAD_REQUEST, "reservation: is none that reserve has answered");
+    if (status < 0)
+        return params_fail(params, ERROR_BAD_REQUEST,
+                           "reservation: is not a valid reservation; send back what reserve answered, unchanged");
     params->n--;
     return 0;
 }

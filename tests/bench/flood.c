@@ -301,7 +301,7 @@ static size_t take_answer(struct connection *c, const uint8_t *at, size_t len, c
     if (n == 0) return 0;
     const uint8_t *msgid = at + 2;
     size_t width = wire_value_length(msgid, n - 2);
-    if (*msgid == 0xc0) wire_die("the daemon says that this is no message");
+    if (*msgid == 0xc0) wire_die("the daemon says that this is not a message");
     *ret_msgid = width == 1 ? *msgid : (uint32_t)wire_big_endian(msgid + 1, (unsigned)width - 1);
     struct asked *asked = &c->asked[*ret_msgid];
     bool by_store = count_answer(msgid + width, at + n, asked);

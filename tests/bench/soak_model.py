@@ -42,7 +42,7 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 def duration(text):
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
     if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration; write e.g. 30s, 10m or 1h")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration; write e.g. 30s, 10m or 1h")
     return float(found.group(1)) * UNITS[found.group(2) or "s"]
 
 

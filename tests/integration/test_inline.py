@@ -67,7 +67,7 @@ def test_several_limits_keys_with_parts_and_overrides(start, connect):
     ({**FIVE, "limt": 5}, "BAD_REQUEST", "policy.limt: no such setting; did you mean limit?"),
     ({**FIVE, "window": "soon"}, "BAD_REQUEST", "policy.window: 'soon' is"),
     ({**FIVE, "window": 10}, "BAD_REQUEST", "policy.window: '10' is"),
-    ({**FIVE, "limit": 1.5}, "BAD_REQUEST", "policy.limit: is no value of a setting"),
+    ({**FIVE, "limit": 1.5}, "BAD_REQUEST", "policy.limit: is not a value of a setting"),
     ({**FIVE, "limit": None}, "BAD_REQUEST", "policy.limit: has no value"),
     ({"compat": "first-hit", "limit": 5, "window": "1s"}, "NOT_PERMITTED", "policy.compat: "),
     ({**FIVE, "x" * 4096: 1}, "BAD_REQUEST", "policy: has 4"),

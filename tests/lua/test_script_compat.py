@@ -120,7 +120,7 @@ def test_what_is_not_the_originals_is_marked_and_left_alone(redis, sha, preset, 
     if preset in ZSETS and foreign == "zset":
         pytest.skip("its own type")
     key = name(redis, preset)
-    WRONG_TYPE[foreign](redis, key)  # a string that is no number, too
+    WRONG_TYPE[foreign](redis, key)  # a string that is not a number, too
     before = redis.dump(key)
     assert check(redis, sha, preset) == peek(redis, sha, preset) == -1
     assert loaded(preset).group(1, (KEY, 1)).call(redis, sha, now=None)[0] == -1

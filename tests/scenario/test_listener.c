@@ -262,7 +262,7 @@ static void a_lock_that_is_no_file_is_refused(void **state)
     char lock[300];
     snprintf(lock, sizeof lock, "%s.lock", path);
     assert_int_equal(mkfifo(lock, 0600), 0);
-    assert_refused("socket.lock", "no regular file");
+    assert_refused("socket.lock", "not a regular file");
 }
 
 static void a_missing_directory_is_named(void **state)

@@ -143,7 +143,7 @@ static void a_drain_amid_a_lost_framing_ends_it(void **state)
     close_world();
 }
 
-/* A method that is no text, params that are no list: the request is refused, the connection lives. */
+/* A method that is not a text, params that are no list: the request is refused, the connection lives. */
 static void a_request_of_the_wrong_shape_is_refused_alone(void **state)
 {
     (void)state;

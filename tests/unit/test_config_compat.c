@@ -80,9 +80,10 @@ static const struct {
     {"  p:\n    compat: window-start-millis\n    limit: 1\n    window: 1500us\n", 5,
      "policies.p.window: must be whole milliseconds"},
     {"  p:\n    compat: first-hit\n    limit: 1\n    window: 1s\n    burst: 2\n", 6,
-     "policies.p.burst: is no setting of first-hit; leave it out (it belongs to token_bucket, gcra and leaky_bucket)"},
+     "policies.p.burst: is not a setting of first-hit; leave it out (it belongs to token_bucket, gcra and "
+     "leaky_bucket)"},
     {"  p:\n    compat: first-hit\n    limit: 1\n    window: 1s\n    count_denied: true\n", 6,
-     "policies.p.count_denied: is no setting of first-hit"},
+     "policies.p.count_denied: is not a setting of first-hit"},
     {"  p:\n    compat: first-hit\n    limit: 1\n    window: 1s\n    key_prefix: ''\n", 6, "is 0 bytes long"},
     {"  p:\n    compat: first-hit\n    limit: 1\n    window: 1s\n    key_prefix: 'a:'\n", 6, "ends in a colon"},
     {"  a: {compat: first-hit, limit: 1, window: 1s}\n  b: {compat: endpoint-log, limit: 1, window: 1s}\n", 3,

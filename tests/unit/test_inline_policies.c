@@ -202,7 +202,7 @@ static void what_is_wrong_is_said_as_for_the_file(void **state)
          "policy.algorithm: 'fixed_widnow' is not known; did you mean"},
         {"{algorithm: fixed_window, limit: 5, window: 1s, brst: 5}",
          "policy.brst: no such setting; did you mean burst?"},
-        {"{algorithm: fixed_window, limit: 5, window: 1s, burst: 5}", "policy.burst: is no setting of fixed_window"},
+        {"{algorithm: fixed_window, limit: 5, window: 1s, burst: 5}", "policy.burst: is not a setting of fixed_window"},
         {"{algorithm: fixed_window, limit: [5], window: 1s}", "policy.limit: a list where one value is expected"},
         {"{algorithm: fixed_window, limit: null, window: 1s}", "policy.limit: has no value"},
         {"{limits: [{name: a, algorithm: gcra, limit: 1, window: 1s}, {name: a, algorithm: gcra, limit: 2, window: "
@@ -227,9 +227,9 @@ static void values_that_no_file_could_hold_are_refused(void **state)
         size_t len;
         const char *part;
     } values[] = {
-        {{0xcb, 0x40, 0x0c, 0, 0, 0, 0, 0, 0}, 9, "policy.limit: is no value of a setting"}, /* 3.5 */
-        {{0xcf, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, 9, "policy.limit: is no value of a setting"},
-        {{0xd4, 1, 2}, 3, "policy.limit: is no value of a setting"}, /* ext */
+        {{0xcb, 0x40, 0x0c, 0, 0, 0, 0, 0, 0}, 9, "policy.limit: is not a value of a setting"}, /* 3.5 */
+        {{0xcf, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, 9, "policy.limit: is not a value of a setting"},
+        {{0xd4, 1, 2}, 3, "policy.limit: is not a value of a setting"}, /* ext */
         {{0xa2, '5', 0}, 3, "policy.limit: a text with a NUL byte"},
     };
     begin(&world, "{}");
@@ -251,7 +251,7 @@ static void values_that_no_file_could_hold_are_refused(void **state)
     pack_map(&packer, 1);
     pack_int(&packer, 5);
     pack_int(&packer, 5);
-    ASSERT_REFUSED(&world, find_packed(&world), "policy: has a setting whose name is no text");
+    ASSERT_REFUSED(&world, find_packed(&world), "policy: has a setting whose name is not a text");
     finish(&world);
 }
 

@@ -76,7 +76,7 @@ static void print_map(FILE *out, struct pull *pull)
 
 void json_value(FILE *out, struct pull *pull)
 {
-    struct slice text;
+    struct slice text = {NULL, 0};
     bool yes;
     switch (pull_type(pull)) {
     case PULL_BOOL:

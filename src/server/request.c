@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
+#include "base/check.h"
 #include "engine/engine_counters.h"
 #include "server/check_list.h"
 #include "server/explain.h"
@@ -136,13 +137,14 @@ static void pack_check(struct packer *packer, const struct request *request, con
  * denied what these allow is said too. */
 static void pack_all(struct packer *packer, const struct request *request)
 {
-    const struct part *parts[CHECK_PARTS_MAX], *enforced[CHECK_PARTS_MAX];
+    const struct part *parts[CHECK_PARTS_MAX] = {NULL}, *enforced[CHECK_PARTS_MAX];
     const struct check *checks[CHECK_PARTS_MAX];
     size_t n_enforced = 0;
     bool shadow_denied = false;
     int64_t cost = 0;
     parts_in_order(request, parts, checks);
     for (uint32_t i = 0; i < request->n; i++) {
+        CHECK(parts[i] != NULL);
         shadow_denied |= parts[i]->decision.shadow_denied;
         if (!parts[i]->policy->shadow) enforced[n_enforced++] = parts[i];
     }
@@ -174,22 +176,21 @@ static void take_packed(struct packer *packer, const struct request *request)
 
 static void pack_answer(struct packer *packer, const struct request *request)
 {
+    const struct check *first = request->first;
+    CHECK(first != NULL || request->form == REQUEST_MANY);
     switch (request->form) {
-    case REQUEST_ONE: pack_check(packer, request, request->first); break;
+    case REQUEST_ONE: pack_check(packer, request, first); break;
     case REQUEST_ALL: pack_all(packer, request); break;
-    case REQUEST_SETTLE:
-        settle_pack(packer, &request->first->parts->decision, &request->first->reservation, request->as_arrays);
-        break;
+    case REQUEST_SETTLE: settle_pack(packer, &first->parts->decision, &first->reservation, request->as_arrays); break;
     case REQUEST_MANY:
         pack_array(packer, request->n);
         if (request->in_pieces) take_packed(packer, request);
-        for (const struct check *check = request->first; check != NULL; check = check->next)
-            pack_check(packer, request, check);
+        for (const struct check *check = first; check != NULL; check = check->next) pack_check(packer, request, check);
         break;
     case REQUEST_EXPLAIN: {
         const struct explain_form form = {request->as_arrays, request->session->sessions->options.key_prefix,
                                           request->key_is_bin};
-        explain_reply(packer, request->first, request->first->next, &form);
+        explain_reply(packer, first, first->next, &form);
         break;
     }
     }

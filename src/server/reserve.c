@@ -109,7 +109,7 @@ static int read_reservation(struct params *params, struct reservation_token *ret
 
 int settle_run(struct session *session, uint64_t msgid, struct params *params)
 {
-    struct reservation_token token;
+    struct reservation_token token = {0};
     if (read_reservation(params, &token) != 0) return -1;
     int status = params_actual(params, &token.reservation.actual);
     if (status == 0) status = settle(session, msgid, params, &token);
@@ -119,7 +119,7 @@ int settle_run(struct session *session, uint64_t msgid, struct params *params)
 
 int cancel_run(struct session *session, uint64_t msgid, struct params *params)
 {
-    struct reservation_token token;
+    struct reservation_token token = {0};
     if (read_reservation(params, &token) != 0) return -1;
     int status = settle(session, msgid, params, &token);
     reservation_token_fini(&token);

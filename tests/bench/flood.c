@@ -203,8 +203,8 @@ static uint8_t *put_request(uint8_t *to, uint32_t msgid, struct asked *asked)
     case CHECK_MANY: return put_check_many(to, msgid);
     case RESERVE: return put(put_subject(put_head(to, msgid, "reserve", 3)), "\x01", 1);
     case ACQUIRE:
-        if (!asked->reserved) return put_subject(put_head(to, msgid, "acquire", 2));
-        asked->reserved = false;
+        if (!asked->holds) return put_subject(put_head(to, msgid, "acquire", 2));
+        asked->holds = false;
         return put_str(put_head(to, msgid, "release", 1), asked->slot, SLOT_LEN);
     case REFUND:
         if (n_made % REFUNDS_PER_CHECK == 0) return put(put_subject(put_head(to, msgid, "check", 3)), "\x08", 1);
@@ -265,7 +265,7 @@ static bool count_answer(const uint8_t *error, const uint8_t *end, struct asked 
     const uint8_t *slot = opt.method == ACQUIRE ? memmem(first, (size_t)(end - first), "\xa4slot\xd9\x20", 7) : NULL;
     if (slot != NULL) {
         memcpy(asked->slot, slot + 7, SLOT_LEN);
-        asked->reserved = true;
+        asked->holds = true;
     }
     return by_store;
 }

@@ -212,11 +212,14 @@ def fuzzing(seconds, names=()):
     return [build("fuzz", targets), *(together(*steps[i:i + CORES]) for i in range(0, len(steps), CORES))]
 
 
+BENCH_PROGRAMS = ("rl_load", "rl_flood", "rl_script")  # built here lest they break unnoticed; ./dev bench runs them
+
+
 def everything():
     return [
         build("asan"), ctest("asan"),
         build("release"), ctest("release"),
-        build("clang"),
+        build("clang", ("all", *BENCH_PROGRAMS)),
         together(*lanes("integration tests", "asan", DAEMON_TESTS, "-m", "not release"),
                  in_the_background(pytest("script and model tests", "asan", SCRIPT_TESTS))),
         together(pytest("integration tests", "release", DAEMON_TESTS, "-m", "smoke or release"), in_the_background(lint())),

@@ -24,7 +24,7 @@ struct ask {
     struct op op;
     struct op_member members[MEMBERS_MAX];
     struct op_reservation reservation;
-    char key[TEXT_SIZE], note[TEXT_SIZE];
+    char key[TEXT_SIZE], record[TEXT_SIZE];
 };
 
 static redisContext *redis; /* owned */
@@ -61,7 +61,7 @@ static struct policy *policy_of(const char *name, uint16_t n, const struct numbe
     CHECK(policy != NULL);
     for (uint16_t i = 0; i < n; i++) {
         struct limit *limit = &policy->limits[i];
-        snprintf(limit->name, sizeof limit->name, n > 1 ? "l%u" : "", (unsigned)i);
+        if (n > 1) snprintf(limit->name, sizeof limit->name, "l%u", (unsigned)i);
         limit->algo = numbers[i].algo;
         limit->limit = numbers[i].limit;
         limit->window_us = numbers[i].window_us;

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "limit/lease_list.h"
 #include "policy/policy.h"
+#include "proto/put.h"
 
 /* FIELD(name): the order is part of the protocol; add at the end. */
 #define FIELDS(FIELD)                                                                                                  \
@@ -46,9 +47,8 @@ FIELDS(FIELD)
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 enum {
-    INT_MAX_LEN = 9,
     NAMES_MAX_LEN = 3 + 2 * NAME_MAX_LEN, /* of bound_by; source and reason are shorter */
-    DECISION_MAX_LEN = 3 + N_FIELDS * (INT_MAX_LEN + 16) + 3 * NAMES_MAX_LEN,
+    DECISION_MAX_LEN = 3 + N_FIELDS * (PUT_UINT_MAX + 16) + 3 * NAMES_MAX_LEN,
 };
 
 /* ---- values, written to `at`; each returns its end ---- */
@@ -60,26 +60,6 @@ static uint8_t *put_raw(uint8_t *at, const void *bytes, size_t len)
 }
 
 #define PUT_KEY(at, name) put_raw(at, &key_##name, sizeof key_##name)
-
-static uint8_t *put_big_endian(uint8_t *at, uint8_t mark, uint64_t value, size_t size)
-{
-    *at++ = mark;
-    for (size_t i = size; i-- > 0;) *at++ = (uint8_t)(value >> 8 * i);
-    return at;
-}
-
-/* In its shortest form, as MessagePack has it. */
-static uint8_t *put_uint(uint8_t *at, uint64_t value)
-{
-    if (value < 0x80) {
-        *at = (uint8_t)value;
-        return at + 1;
-    }
-    if (value <= UINT8_MAX) return put_big_endian(at, 0xcc, value, 1);
-    if (value <= UINT16_MAX) return put_big_endian(at, 0xcd, value, 2);
-    if (value <= UINT32_MAX) return put_big_endian(at, 0xce, value, 4);
-    return put_big_endian(at, 0xcf, value, 8);
-}
 
 static uint8_t *put_int(uint8_t *at, int64_t value)
 {

@@ -197,7 +197,7 @@ static struct op_member *members_for(struct check *check)
     return check->all_members;
 }
 
-/* What the name of a record begins with: an id of one method is none of another's. */
+/* What the name of a record begins with. An id belongs to its method. */
 static const char *record_head(const struct check *check)
 {
     if (check->op.kind == OP_RESERVE) return "reserve1:";
@@ -226,8 +226,8 @@ static void name_record(struct check *check, uint8_t *to)
     to += check->request_id.len;
 
     check->op.record = (struct slice){start, (size_t)(to - start)};
-    for (uint16_t i = 0; i < check->n_parts;
-         i++) /* for none of its policies may it be charged twice in that one's time */
+    /* for none of its policies may it be charged twice in that one's time */
+    for (uint16_t i = 0; i < check->n_parts; i++)
         if (check->parts[i].policy->idempotency_ms > check->op.record_ms)
             check->op.record_ms = check->parts[i].policy->idempotency_ms;
 }
@@ -274,13 +274,6 @@ static void add_members(struct check *check, const struct part *part, const stru
     }
 }
 
-static bool same_counter(const struct op_member *a, const struct op_member *b)
-{
-    const struct limit *x = a->limit, *y = b->limit;
-    return x->key_head_len == y->key_head_len && memcmp(x->key_head, y->key_head, x->key_head_len) == 0 &&
-           slice_eq(a->key, b->key);
-}
-
 /* In a check_all: parts whose keys share a counter charge it once, with their sum. The members from `first` on are the
  * present part's. */
 static void merge_shared(struct check *check, uint16_t first)
@@ -289,7 +282,7 @@ static void merge_shared(struct check *check, uint16_t first)
     uint16_t n = first;
     for (uint16_t i = first; i < op->n_members; i++) {
         uint16_t same = 0;
-        while (same < first && !same_counter(&op->members[same], &op->members[i])) same++;
+        while (same < first && !op_same_counter(&op->members[same], &op->members[i])) same++;
         if (same == first) {
             check->limits[check->n_limits++] = (uint8_t)n;
             if (n != i) op->members[n] = op->members[i];

@@ -85,7 +85,7 @@ static size_t end_of_group(const struct op *op, size_t i)
 static bool may_be_held(const struct memory_store *memory, size_t from, size_t end)
 {
     for (size_t i = from; i < end; i++) {
-        const struct memory_entry *entry = memory->parts[i].entry;
+        const struct memory_entry *entry = memory->opened[i].entry;
         if (entry == NULL || entry->held) return true;
     }
     return false;
@@ -95,15 +95,15 @@ static bool may_be_held(const struct memory_store *memory, size_t from, size_t e
 static void forget_flags(struct memory_store *memory, const struct op *op, size_t from, size_t end)
 {
     for (size_t i = from; i < end; i++)
-        if (memory->parts[i].entry != NULL && slice_eq(op->members[i].key, op->members[i].reservations_key))
-            memory->parts[i].entry->held = false;
+        if (memory->opened[i].entry != NULL && slice_eq(op->members[i].key, op->members[i].reservations_key))
+            memory->opened[i].entry->held = false;
 }
 
 /* Of the op's policy and key there is a list now, if only of tombstones. */
 void memory_set_held(struct memory_store *memory, const struct op *op)
 {
     for (size_t i = 0; i < op->n_members; i++)
-        if (memory->parts[i].entry != NULL) memory->parts[i].entry->held = true;
+        if (memory->opened[i].entry != NULL) memory->opened[i].entry->held = true;
 }
 
 struct memory_entry *memory_find_holds(struct memory_store *memory, const struct op_member *member)
@@ -163,74 +163,69 @@ static bool take_ended(struct memory_store *memory, const struct op *op)
 
 /* ---- open ---- */
 
-static struct part *first_of_key(struct memory_store *memory, const struct op *op, size_t i)
+static struct open_limit *first_of_key(struct memory_store *memory, const struct op *op, size_t i)
 {
-    const struct op_member *member = &op->members[i];
-    for (size_t j = 0; j < i; j++) {
-        const struct limit *a = op->members[j].limit, *b = member->limit;
-        if (a->algo == b->algo && a->key_head_len == b->key_head_len &&
-            memcmp(a->key_head, b->key_head, a->key_head_len) == 0 && slice_eq(op->members[j].key, member->key))
-            return memory->parts[j].first;
-    }
-    return &memory->parts[i];
+    for (size_t j = 0; j < i; j++)
+        if (op_same_counter(&op->members[j], &op->members[i])) return memory->opened[j].first;
+    return &memory->opened[i];
 }
 
-static void open_part(struct memory_store *memory, const struct op *op, size_t i)
+static void open_limit(struct memory_store *memory, const struct op *op, size_t i)
 {
     const struct op_member *member = &op->members[i];
-    struct part *part = &memory->parts[i];
-    memory_view_now(memory, member, &part->view);
-    part->view.slot = op->slot;
-    part->units = 0;
-    part->first = first_of_key(memory, op, i);
-    part->entry = NULL;
-    if (part->first != part) return;
+    struct open_limit *opened = &memory->opened[i];
+    memory_view_now(memory, member, &opened->view);
+    opened->view.slot = op->slot;
+    opened->units = 0;
+    opened->first = first_of_key(memory, op, i);
+    opened->entry = NULL;
+    if (opened->first != opened) return;
 
-    part->key = memory_key_of_state(member->limit, member->key);
-    part->entry = memory_table_find(&memory->table, &part->key);
-    if (part->entry != NULL) {
-        part->entry->pinned = true;
-        limit_view(&part->view, &part->entry->state);
+    opened->key = memory_key_of_state(member->limit, member->key);
+    opened->entry = memory_table_find(&memory->table, &opened->key);
+    if (opened->entry != NULL) {
+        opened->entry->pinned = true;
+        limit_view(&opened->view, &opened->entry->state);
     } else {
-        part->fresh = (struct state){0};
-        limit_view(&part->view, &part->fresh);
+        opened->fresh = (struct state){0};
+        limit_view(&opened->view, &opened->fresh);
     }
-    part->used = part->view.used;
-    part->extra = part->view.extra;
+    opened->used = opened->view.used;
+    opened->extra = opened->view.extra;
 }
 
-static void open_parts(struct memory_store *memory, const struct op *op)
+static void open_limits(struct memory_store *memory, const struct op *op)
 {
-    for (size_t i = 0; i < op->n_members; i++) open_part(memory, op, i);
+    for (size_t i = 0; i < op->n_members; i++) open_limit(memory, op, i);
 }
 
 void memory_open(struct memory_store *memory, const struct op *op)
 {
-    open_parts(memory, op);
-    if (memory->table.n_reserved_lists > 0 && take_ended(memory, op)) open_parts(memory, op);
+    open_limits(memory, op);
+    if (memory->table.n_reserved_lists > 0 && take_ended(memory, op)) open_limits(memory, op);
 }
 
 void memory_unpin(struct memory_store *memory, const struct op *op)
 {
     for (size_t i = 0; i < op->n_members; i++)
-        if (memory->parts[i].entry != NULL) memory->parts[i].entry->pinned = false;
+        if (memory->opened[i].entry != NULL) memory->opened[i].entry->pinned = false;
 }
 
 /* ---- decide ---- */
 
-/* The part's limit, with its key's state as the parts before have left it. */
-static struct view *enter(struct part *part)
+/* The limit, with its key's state as those before it have left it. */
+static struct view *enter(struct open_limit *opened)
 {
-    if (part->first == part) return &part->view;
-    limit_report(&part->view, part->first->view.used, part->first->view.extra, 0);
-    part->view.state = part->first->view.state;
-    return &part->view;
+    if (opened->first == opened) return &opened->view;
+    limit_report(&opened->view, opened->first->view.used, opened->first->view.extra, 0);
+    opened->view.state = opened->first->view.state;
+    return &opened->view;
 }
 
-static void leave(struct part *part)
+static void leave(struct open_limit *opened)
 {
-    part->first->view.used = part->view.used;
-    part->first->view.extra = part->view.extra;
+    opened->first->view.used = opened->view.used;
+    opened->first->view.extra = opened->view.extra;
 }
 
 /* A state as it was found, nothing charged. */
@@ -246,38 +241,38 @@ static int64_t fit_of(struct memory_store *memory, const struct op *op)
 {
     int64_t fit = op->at_most > 0 ? op->at_most : 1;
     for (size_t i = 0; i < op->n_members; i++) {
-        struct part *part = &memory->parts[i];
+        struct open_limit *opened = &memory->opened[i];
         int64_t cost = op->members[i].cost;
-        int64_t of_this = limit_fits(enter(part), cost, fit > 0 ? fit : 1);
+        int64_t of_this = limit_fits(enter(opened), cost, fit > 0 ? fit : 1);
         if (of_this < fit) fit = of_this;
-        if (of_this > 0 && cost > 0) limit_charge(&part->view, cost);
-        leave(part);
+        if (of_this > 0 && cost > 0) limit_charge(&opened->view, cost);
+        leave(opened);
     }
     for (size_t i = 0; i < op->n_members; i++) {
-        struct part *part = &memory->parts[i];
-        if (part->first == part) rewind_to(&part->view, part->used, part->extra);
+        struct open_limit *opened = &memory->opened[i];
+        if (opened->first == opened) rewind_to(&opened->view, opened->used, opened->extra);
     }
     return fit;
 }
 
-static void answer_part(struct part *part, struct op_member *member, int64_t fit)
+static void answer_limit(struct open_limit *opened, struct op_member *member, int64_t fit)
 {
-    struct view *view = enter(part);
-    if (part->first != part) {
-        part->used = view->used;
-        part->extra = view->extra;
+    struct view *view = enter(opened);
+    if (opened->first != opened) {
+        opened->used = view->used;
+        opened->extra = view->extra;
     }
 
     int64_t cost = fit > 1 ? member->cost * fit : member->cost;
     bool fits = fit > 0 || limit_fits(view, cost, 1) > 0;
-    member->seen1 = part->first->used;
-    member->seen2 = part->first->extra;
-    part->own_units = limit_decide(view, cost, fits, fit > 0, &member->decision);
+    member->seen1 = opened->first->used;
+    member->seen2 = opened->first->extra;
+    opened->own_units = limit_decide(view, cost, fits, fit > 0, &member->decision);
     member->wait_us = view->wait_us;
-    part->first->units += part->own_units;
+    opened->first->units += opened->own_units;
     /* in a denied op the next limit of this key still stands next to this one */
-    if (part->own_units == 0 && fits && cost > 0) limit_charge(view, cost);
-    leave(part);
+    if (opened->own_units == 0 && fits && cost > 0) limit_charge(view, cost);
+    leave(opened);
 }
 
 /* ---- save ---- */
@@ -306,17 +301,17 @@ static void save(struct memory_store *memory, const struct view *view, struct me
     if (entry->expires_us > memory->clock->wall_us + entry->life_us) entry->life_us = memory_life_us(view->limit);
 }
 
-static int make_space_for(struct memory_store *memory, struct part *part)
+static int make_space_for(struct memory_store *memory, struct open_limit *opened)
 {
-    return part->units > 0 ? make_space(memory, &part->key, &part->view, part->units, &part->entry) : 0;
+    return opened->units > 0 ? make_space(memory, &opened->key, &opened->view, opened->units, &opened->entry) : 0;
 }
 
-static void save_part(struct memory_store *memory, struct part *part)
+static void save_limit(struct memory_store *memory, struct open_limit *opened)
 {
-    if (part->first != part || (part->units == 0 && !part->view.stale)) return;
-    rewind_to(&part->view, part->used, part->extra);
-    if (part->units > 0) limit_charge(&part->view, part->units);
-    save(memory, &part->view, part->entry);
+    if (opened->first != opened || (opened->units == 0 && !opened->view.stale)) return;
+    rewind_to(&opened->view, opened->used, opened->extra);
+    if (opened->units > 0) limit_charge(&opened->view, opened->units);
+    save(memory, &opened->view, opened->entry);
 }
 
 /* Charge up to `units` to every limit of an open op, as many as fit into all of them, with their debt. -1 without
@@ -324,16 +319,16 @@ static void save_part(struct memory_store *memory, struct part *part)
  */
 int64_t memory_charge_used(struct memory_store *memory, const struct op *op, int64_t units)
 {
-    struct part *parts = memory->parts;
+    struct open_limit *all = memory->opened;
     for (size_t i = 0; i < op->n_members; i++) {
-        int64_t fits = limit_fits_used(enter(&parts[i]));
+        int64_t fits = limit_fits_used(enter(&all[i]));
         if (fits < units) units = fits;
     }
     for (size_t i = 0; i < op->n_members; i++) {
-        if (parts[i].first == &parts[i]) parts[i].units = units;
-        if (make_space_for(memory, &parts[i]) < 0) return -1;
+        if (all[i].first == &all[i]) all[i].units = units;
+        if (make_space_for(memory, &all[i]) < 0) return -1;
     }
-    for (size_t i = 0; i < op->n_members; i++) save_part(memory, &parts[i]);
+    for (size_t i = 0; i < op->n_members; i++) save_limit(memory, &all[i]);
     return units;
 }
 
@@ -352,13 +347,13 @@ static struct memory_record *add_record(struct memory_store *memory, const struc
 static int remember(struct memory_store *memory, const struct op *op)
 {
     bool any = false;
-    for (size_t i = 0; i < op->n_members; i++) any |= memory->parts[i].units > 0;
+    for (size_t i = 0; i < op->n_members; i++) any |= memory->opened[i].units > 0;
     if (!any) return 0;
     struct memory_record *record = add_record(memory, op);
     if (record == NULL) return -1;
     for (size_t i = 0; i < op->n_members; i++) {
-        const struct part *part = &memory->parts[i];
-        record->members[i] = (struct memory_recorded){part->used, part->extra, part->own_units};
+        const struct open_limit *opened = &memory->opened[i];
+        record->members[i] = (struct memory_recorded){opened->used, opened->extra, opened->own_units};
     }
     return 0;
 }
@@ -399,7 +394,7 @@ static void answer_otherwise(struct memory_store *memory, struct op *op, const s
     for (size_t i = 0; i < op->n_members; i++) {
         const struct memory_recorded *recorded = &record->members[i < record->n_members ? i : record->n_members - 1U];
         int64_t granted = op->kind == OP_REFUND ? 0 : recorded->units;
-        limit_answer(enter(&memory->parts[i]), granted, &op->members[i].decision);
+        limit_answer(enter(&memory->opened[i]), granted, &op->members[i].decision);
     }
 }
 
@@ -442,21 +437,21 @@ static enum submit check_one(struct memory_store *memory, struct op *op)
     return status == 0 ? SUBMIT_DECIDED : SUBMIT_OVERLOAD;
 }
 
-/* Any number of limits, whose parts are open; closes them. */
+/* Any number of limits, which are open; closes them. */
 static enum submit check_parts(struct memory_store *memory, struct op *op)
 {
     enum submit result = SUBMIT_OVERLOAD;
-    struct part *parts = memory->parts;
+    struct open_limit *all = memory->opened;
     op->now_us = memory->clock->wall_us;
     int64_t fit = fit_of(memory, op);
-    for (size_t i = 0; i < op->n_members; i++) answer_part(&parts[i], &op->members[i], fit);
+    for (size_t i = 0; i < op->n_members; i++) answer_limit(&all[i], &op->members[i], fit);
     if (!op_is_check(op->kind))
-        for (size_t i = 0; i < op->n_members; i++) parts[i].units = 0;
+        for (size_t i = 0; i < op->n_members; i++) all[i].units = 0;
 
     for (size_t i = 0; i < op->n_members; i++)
-        if (make_space_for(memory, &parts[i]) < 0) goto unpin;
+        if (make_space_for(memory, &all[i]) < 0) goto unpin;
     if (fit > 0 && op->record.len > 0 && remember(memory, op) < 0) goto unpin;
-    for (size_t i = 0; i < op->n_members; i++) save_part(memory, &parts[i]);
+    for (size_t i = 0; i < op->n_members; i++) save_limit(memory, &all[i]);
     result = SUBMIT_DECIDED;
 
 unpin:
@@ -504,6 +499,6 @@ enum submit memory_check(struct memory_store *memory, struct op *op)
 
 enum submit memory_check_again(struct memory_store *memory, struct op *op)
 {
-    open_parts(memory, op);
+    open_limits(memory, op);
     return check_parts(memory, op);
 }

@@ -10,15 +10,15 @@
 #include "store/memory_table.h"
 
 /* One limit of the op being decided. */
-struct part {
-    struct part *first; /* the first part of its key: what follows is kept there, but for the view's limit */
+struct open_limit {
+    struct open_limit *first; /* the first one of its key: what follows is kept there, but for the view's limit */
     struct memory_key key;
     struct memory_entry *entry; /* NULL while not in the table */
     struct state fresh;         /* stands in for the entry's */
     struct view view;           /* with the charges so far */
-    int64_t used, extra;        /* before this part's own */
+    int64_t used, extra;        /* before its own */
     int64_t units;              /* to be charged to the key */
-    int64_t own_units;          /* of these, by this limit; kept in every part */
+    int64_t own_units;          /* of these, by this limit; kept in every one of a key */
 };
 
 struct memory_store {
@@ -27,10 +27,10 @@ struct memory_store {
     struct memory_records records;
     bool sweep;
     bool counted;
-    size_t n_added;                       /* since the last sweep */
-    int64_t swept_us;                     /* CLOCK_MONOTONIC of the last sweep */
-    bool many_expired;                    /* it found many: go on in the next tick, whenever that is */
-    struct part parts[POLICY_LIMITS_MAX]; /* used within one submit only */
+    size_t n_added;                              /* since the last sweep */
+    int64_t swept_us;                            /* CLOCK_MONOTONIC of the last sweep */
+    bool many_expired;                           /* it found many: go on in the next tick, whenever that is */
+    struct open_limit opened[POLICY_LIMITS_MAX]; /* used within one submit only */
 };
 
 int64_t memory_now_ms(const struct memory_store *memory);

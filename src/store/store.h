@@ -133,6 +133,8 @@ struct op {
     void (*done)(struct op *op, enum op_outcome outcome);
 };
 
+/* Do both charge the same counter? */
+bool op_same_counter(const struct op_member *a, const struct op_member *b);
 /* A fingerprint of the policies whose limits the op asks. */
 uint32_t op_version(const struct op *op);
 

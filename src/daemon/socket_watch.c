@@ -36,7 +36,7 @@ static enum socket_watch_view view(const struct socket_watch *watch)
     return (st.st_mode & 0777) == watch->options.mode ? SOCKET_FINE : SOCKET_CHMODDED;
 }
 
-static void tell(const struct socket_watch *watch, enum socket_watch_view now)
+static void report(const struct socket_watch *watch, enum socket_watch_view now)
 {
     const char *path = watch->options.path;
     switch (now) {
@@ -58,7 +58,7 @@ bool socket_watch_look(struct socket_watch *watch)
     if (!watch->is_own) return false;
     enum socket_watch_view now = view(watch);
     bool is_news = now != watch->seen;
-    if (is_news) tell(watch, now);
+    if (is_news) report(watch, now);
     watch->seen = now;
     if (now != SOCKET_DELETED) return false;
     listener_close(&watch->listener); /* its lock; the descriptor is the server's */

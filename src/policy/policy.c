@@ -258,6 +258,12 @@ const struct limit *policy_find_limit(const struct policy *policy, struct slice 
     return NULL;
 }
 
+const char *limit_path(const struct limit *limit, char out[LIMIT_PATH_MAX])
+{
+    snprintf(out, LIMIT_PATH_MAX, "%s%s%s", limit->policy->name, limit->name[0] != '\0' ? "/" : "", limit->name);
+    return out;
+}
+
 int64_t policy_capacity(const struct policy *policy)
 {
     int64_t least = UNLIMITED;

@@ -116,6 +116,10 @@ static inline bool policy_has_debt(const struct policy *policy)
     return policy->n_limits > 0 && policy->limits[0].debt;
 }
 
+/* What the wire calls the limit: `policy/limit`, or `policy` where it has no name. Into `out`, which is returned. */
+enum { LIMIT_PATH_MAX = 2 * NAME_MAX_LEN + 2 };
+const char *limit_path(const struct limit *limit, char out[LIMIT_PATH_MAX]);
+
 /* The smallest capacity of its limits, or UNLIMITED: more is never admitted at once. */
 int64_t policy_capacity(const struct policy *policy);
 

@@ -114,10 +114,10 @@ static const char *limit_text(const struct part *part, char out[LIMIT_TEXT_MAX])
 {
     const struct policy *policy = part->policy;
     const struct limit *limit = part->decision.bound_by;
+    char path[LIMIT_PATH_MAX];
     out[0] = '\0';
     if (limit == NULL && policy->n_limits == 1 && part->decision.source != SOURCE_DENY) limit = &policy->limits[0];
-    if (limit != NULL)
-        snprintf(out, LIMIT_TEXT_MAX, " limit %s%s%s", policy->name, limit->name[0] != '\0' ? "/" : "", limit->name);
+    if (limit != NULL) snprintf(out, LIMIT_TEXT_MAX, " limit %s", limit_path(limit, path));
     return out;
 }
 

@@ -26,17 +26,6 @@ struct method {
     bool only_test_clock;
 };
 
-/* A request with one check of this kind, for what is read next; NULL: refused, the fault is filled. */
-static struct check *begin(struct session *session, uint64_t msgid, const struct params *params, enum op_kind kind)
-{
-    struct request *request = request_new(session, msgid, REQUEST_ONE);
-    struct check *check = request != NULL ? request_add(request, kind) : NULL;
-    if (check != NULL) return check;
-    if (request != NULL) request_drop(request);
-    params_fail_overloaded(params);
-    return NULL;
-}
-
 static bool has_slots(const struct policy *policy)
 {
     if (policy->base != NULL) policy = policy->base; /* an override that is unlimited has no limits */
@@ -54,7 +43,7 @@ static int refuse_slots(const struct params *params, const struct policy *policy
 
 static int run_check(struct session *session, uint64_t msgid, struct params *params)
 {
-    struct check *check = begin(session, msgid, params, OP_CHECK);
+    struct check *check = request_begin(session, msgid, params, OP_CHECK);
     if (check == NULL) return -1;
 
     check->parts->cost = 1;
@@ -66,7 +55,7 @@ static int run_check(struct session *session, uint64_t msgid, struct params *par
 
 static int run_peek(struct session *session, uint64_t msgid, struct params *params)
 {
-    struct check *check = begin(session, msgid, params, OP_PEEK);
+    struct check *check = request_begin(session, msgid, params, OP_PEEK);
     if (check == NULL) return -1;
 
     int status = params_target(params, check->parts);
@@ -94,7 +83,7 @@ static int add_trial(struct request *request, const struct params *params)
 static int run_explain(struct session *session, uint64_t msgid, struct params *params)
 {
     struct pull key = params->pull;
-    struct check *check = begin(session, msgid, params, OP_PEEK);
+    struct check *check = request_begin(session, msgid, params, OP_PEEK);
     if (check == NULL) return -1;
 
     struct request *request = check->owner;
@@ -109,7 +98,7 @@ static int run_explain(struct session *session, uint64_t msgid, struct params *p
 
 static int run_reset(struct session *session, uint64_t msgid, struct params *params)
 {
-    struct check *check = begin(session, msgid, params, OP_RESET);
+    struct check *check = request_begin(session, msgid, params, OP_RESET);
     if (check == NULL) return -1;
     return request_go(check->owner, params, params_counter(params, check->parts, &check->only));
 }
@@ -126,7 +115,7 @@ static int refuse_refund(const struct params *params, const struct policy *polic
 
 static int run_refund(struct session *session, uint64_t msgid, struct params *params)
 {
-    struct check *check = begin(session, msgid, params, OP_REFUND);
+    struct check *check = request_begin(session, msgid, params, OP_REFUND);
     if (check == NULL) return -1;
 
     int status = params_counter(params, check->parts, &check->only);
@@ -142,11 +131,12 @@ static int run_refund(struct session *session, uint64_t msgid, struct params *pa
 static int refuse_conflict(const struct params *params, const struct part *member, const struct part *other)
 {
     const struct limit *limit = policy_conflict(member->policy, member->key, other->policy, other->key);
+    char path[LIMIT_PATH_MAX];
     if (limit == NULL) return 0;
     return params_fail(params, ERROR_BAD_REQUEST,
-                       "shares the counter of %s%s%s with checks[%u], where an override has other numbers; ask for "
+                       "shares the counter of %s with checks[%u], where an override has other numbers; ask for "
                        "one of them apart",
-                       limit->policy->name, limit->name[0] != '\0' ? "/" : "", limit->name, other->place);
+                       limit_path(limit, path), other->place);
 }
 
 /* Of how many limits is a member of a check_all? An unlimited one counts as one. */
@@ -270,12 +260,12 @@ static int refuse_sums(const struct params *params, const struct check *check)
     for (uint16_t i = 0; check->is_merged && i < check->op.n_members; i++) {
         const struct op_member *member = &check->op.members[i];
         const struct limit *limit = member->limit;
+        char path[LIMIT_PATH_MAX];
         if (member->cost > limit->max_cost && member->cost <= limit->full)
             return params_fail(params, ERROR_BAD_COST,
-                               "cost: the checks whose keys share %s%s%s ask for %" PRId64
+                               "cost: the checks whose keys share %s ask for %" PRId64
                                " together, and one request may charge it at most %" PRId64,
-                               limit->policy->name, limit->name[0] != '\0' ? "/" : "", limit->name, member->cost,
-                               limit->max_cost);
+                               limit_path(limit, path), member->cost, limit->max_cost);
     }
     return 0;
 }
@@ -329,7 +319,7 @@ static int answer_slot_again(struct request *request, const struct params *param
 static int run_acquire(struct session *session, uint64_t msgid, struct params *params)
 {
     struct slots *slots = engine_slots(session->sessions->engine);
-    struct check *check = begin(session, msgid, params, OP_ACQUIRE);
+    struct check *check = request_begin(session, msgid, params, OP_ACQUIRE);
     if (check == NULL) return -1;
 
     struct part *part = check->parts;
@@ -364,7 +354,7 @@ static int run_release(struct session *session, uint64_t msgid, struct params *p
     if (params_slot(params, &id) != 0) return -1;
     struct slot *slot = slots_find(engine_slots(session->sessions->engine), &session->slots, id);
     if (slot == NULL) return answer_released(session, msgid, false);
-    struct check *check = begin(session, msgid, params, OP_RELEASE);
+    struct check *check = request_begin(session, msgid, params, OP_RELEASE);
     if (check == NULL) return -1;
     engine_releases(check, slot);
     return request_go(check->owner, params, 0);

@@ -48,6 +48,16 @@ struct check *request_add(struct request *request, enum op_kind kind)
     return check;
 }
 
+struct check *request_begin(struct session *session, uint64_t msgid, const struct params *params, enum op_kind kind)
+{
+    struct request *request = request_new(session, msgid, REQUEST_ONE);
+    struct check *check = request != NULL ? request_add(request, kind) : NULL;
+    if (check != NULL) return check;
+    if (request != NULL) request_drop(request);
+    params_fail_overloaded(params);
+    return NULL;
+}
+
 struct part *request_add_part(struct request *request, struct check *check)
 {
     struct engine *engine = request->session->sessions->engine;

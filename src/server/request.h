@@ -58,6 +58,8 @@ struct request {
 };
 
 struct request *request_new(struct session *session, uint64_t msgid, enum request_form form); /* NULL without memory */
+/* One with its first check, of this kind. NULL: overloaded; the fault is filled. */
+struct check *request_begin(struct session *session, uint64_t msgid, const struct params *params, enum op_kind kind);
 /* One more check, at the end, with one part. NULL: overloaded. */
 struct check *request_add(struct request *request, enum op_kind kind);
 /* One more part of `check`, of a check_all. NULL: overloaded. */

@@ -26,10 +26,8 @@ static const char *fault_of(const struct policy *policy)
 
 int reserve_run(struct session *session, uint64_t msgid, struct params *params)
 {
-    struct request *request = request_new(session, msgid, REQUEST_ONE);
-    if (request == NULL) return params_fail_overloaded(params);
-    struct check *check = request_add(request, OP_RESERVE);
-    if (check == NULL) return request_go(request, params, params_fail_overloaded(params));
+    struct check *check = request_begin(session, msgid, params, OP_RESERVE);
+    if (check == NULL) return -1;
 
     struct part *part = check->parts;
     check->reservation = (struct op_reservation){.ttl_ms = TTL_DEFAULT_MS};
@@ -41,7 +39,7 @@ int reserve_run(struct session *session, uint64_t msgid, struct params *params)
     if (fault != NULL) status = params_fail(params, ERROR_UNSUPPORTED, "%s", fault);
     if (status == 0) status = params_estimate(params, part);
     if (status == 0) status = params_reserve_options(params, check);
-    return request_go(request, params, status);
+    return request_go(check->owner, params, status);
 }
 
 /* What a failure answer, or an unlimited policy, let pass without reserving it is settled without asking the store. */
@@ -81,10 +79,10 @@ static int settle(struct session *session, uint64_t msgid, const struct params *
     if (fault != NULL) return params_fail(params, ERROR_UNSUPPORTED, "%s", fault);
 
     /* Not held: the store would have denied it, or was not asked. The answer says how things are now. */
-    struct request *request = request_new(session, msgid, is_held ? REQUEST_ONE : REQUEST_SETTLE);
-    if (request == NULL) return params_fail_overloaded(params);
-    struct check *check = request_add(request, is_held ? OP_SETTLE : OP_PEEK);
-    if (check == NULL) return request_go(request, params, params_fail_overloaded(params));
+    struct check *check = request_begin(session, msgid, params, is_held ? OP_SETTLE : OP_PEEK);
+    if (check == NULL) return -1;
+    struct request *request = check->owner;
+    if (!is_held) request->form = REQUEST_SETTLE;
     check->parts->policy = policy;
     check->parts->key = token->key;
     check->reservation =

@@ -109,11 +109,10 @@ static void note_foreign(struct redis_store *store, const struct op *op)
         if (op->members[i].is_foreign) member = &op->members[i];
     if (member == NULL) return;
 
-    char key[LOG_KEY_MAX];
-    const char *policy = member->limit->policy->name, *limit = member->limit->name;
+    char key[LOG_KEY_MAX], path[LIMIT_PATH_MAX];
     store->n_foreign++;
-    snprintf(store->foreign, sizeof store->foreign, "policy %s limit %s%s%s%s", policy, policy,
-             limit[0] != '\0' ? "/" : "", limit, log_key(key, member->key));
+    snprintf(store->foreign, sizeof store->foreign, "policy %s limit %s%s", member->limit->policy->name,
+             limit_path(member->limit, path), log_key(key, member->key));
 }
 
 static void on_op_answered(void *arg, struct op *op, int64_t sent_us)

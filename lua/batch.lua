@@ -233,8 +233,10 @@ for _ = 1, n_ops do
                         if was_extra > largest then largest = was_extra end
                         if units > largest then largest = units end
                     end
-                    local _, last = unp('<I4I7', known, #known - 10) -- RESERVE: its ms; else a part of what is above
-                    if kind == RESERVE and last > largest then largest = last end
+                    if kind == RESERVE then
+                        local first_ends = unp('<I7', known, #known - 6)
+                        if first_ends > largest then largest = first_ends end
+                    end
                     if largest > 9007199254740991 then -- no script writes such numbers, and no daemon takes them
                         n_bad = n_bad + 1
                     elseif begins + keep_ms * 1000 > now then

@@ -375,7 +375,7 @@ int check_seal_release(struct check *check)
 
 /* A part that its policy alone decides: an unlimited one admits everything, a limit of 0 nothing, and no store need be
  * asked. What may have been counted before the limit was 0, a reset forgets. */
-static bool answer_by_policy(const struct check *check, struct part *part, enum source source)
+static bool answer_by_policy(const struct check *check, struct part *part, enum source source, int64_t now_us)
 {
     const struct policy *policy = part->policy;
     const struct limit *zero = part->zero;
@@ -390,18 +390,20 @@ static bool answer_by_policy(const struct check *check, struct part *part, enum 
         .allowed = allowed,
         .retry_after_ms = allowed ? 0 : RETRY_NEVER,
         .bound_by = !allowed && policy->n_limits > 1 ? zero : NULL,
+        .of = zero,
+        .window_ms = limit_window_ms(zero, now_us),
         .source = source,
         .policy_version = policy->version,
     };
     return true;
 }
 
-bool check_decide_by_policies(struct check *check, enum source source)
+bool check_decide_by_policies(struct check *check, enum source source, int64_t now_us)
 {
     bool all = true, denied = false;
     for (uint16_t i = 0; i < check->n_parts; i++) {
         struct part *part = &check->parts[i];
-        if (!answer_by_policy(check, part, source))
+        if (!answer_by_policy(check, part, source, now_us))
             all = false;
         else if (!part->policy->unlimited && check->op.kind != OP_RESET && !part->decision.allowed)
             denied = true;
@@ -409,9 +411,12 @@ bool check_decide_by_policies(struct check *check, enum source source)
     for (uint16_t i = 0; denied && i < check->n_parts; i++) { /* the others would not deny, as far as is known */
         struct part *part = &check->parts[i];
         if (part->zero != NULL || part->policy->unlimited) continue;
+        const struct limit *least = policy_least_limit(part->policy);
         part->decision = (struct decision){
             .allowed = true,
-            .limit = policy_capacity(part->policy),
+            .limit = least->full,
+            .of = least,
+            .window_ms = limit_window_ms(least, now_us),
             .source = source,
             .policy_version = part->policy->version,
         };
@@ -449,12 +454,8 @@ static void take_decision(const struct check *check, struct part *part, const st
         part->decision.bound_by = NULL;
     } else {
         struct decision decisions[POLICY_LIMITS_MAX];
-        const struct limit *limits[POLICY_LIMITS_MAX];
-        for (uint8_t i = 0; i < part->n; i++) {
-            decisions[i] = members[places[i]].decision;
-            limits[i] = members[places[i]].limit;
-        }
-        decision_combine(&part->decision, decisions, limits, part->n);
+        for (uint8_t i = 0; i < part->n; i++) decisions[i] = members[places[i]].decision;
+        decision_combine(&part->decision, decisions, part->n);
     }
     if (check->is_merged && part->decision.granted > 0) part->decision.granted = part->cost; /* not the sum */
     part->decision.policy_version = part->policy->version;
@@ -499,25 +500,20 @@ void check_combine(const struct part *const *parts, size_t n, struct decision *r
 {
     enum { FOLD = 31 };
     struct decision decisions[CHECK_PARTS_MAX];
-    const struct limit *limits[CHECK_PARTS_MAX];
     int64_t granted = 0;
     uint32_t version = 0;
     CHECK(n >= 1 && n <= CHECK_PARTS_MAX);
     for (size_t i = 0; i < n; i++) {
         const struct decision *decision = &parts[i]->decision;
         decisions[i] = *decision;
-        limits[i] = decision->bound_by != NULL ? decision->bound_by : &parts[i]->policy->limits[0];
         granted += decision->granted;
         version = version * FOLD + parts[i]->policy->version;
     }
 
-    decision_combine(ret, decisions, limits, n);
+    decision_combine(ret, decisions, n);
     ret->granted = ret->allowed ? granted : 0;
     ret->policy_version = version;
     ret->source = find_decider(parts, n)->source;
     ret->reason = find_decider(parts, n)->reason;
-    if (ret->source == SOURCE_DENY) { /* no limit denied */
-        ret->bound_by = NULL;
-        ret->reset_after_ms = 0;
-    }
+    if (ret->source == SOURCE_DENY) ret->reset_after_ms = 0; /* no limit denied */
 }

@@ -151,8 +151,8 @@ bool check_owns_state(const struct check *check);
 /* ---- the answer ---- */
 
 /* Do the policies alone decide, so that no store is asked? One denial is enough for all parts. Fills the decisions
- * then, said to come from `source`, but for what check_answer_unlimited() says. */
-bool check_decide_by_policies(struct check *check, enum source source);
+ * then, said to come from `source` at now_us, but for what check_answer_unlimited() says. */
+bool check_decide_by_policies(struct check *check, enum source source, int64_t now_us);
 /* Once the others have their decisions: an unlimited part is granted what it asks for, where they are allowed. */
 void check_answer_unlimited(struct check *check);
 /* The members' answers as each part's decision, said to come from `source`. */

@@ -441,7 +441,7 @@ static void submit_special(struct engine *engine, struct check *check)
     struct check *trials = candidates_prepare(&engine->candidates, check);
     if (check->op.kind == OP_RELEASE)
         submit_release(check);
-    else if (check_decide_by_policies(check, engine->store.source))
+    else if (check_decide_by_policies(check, engine->store.source, engine->clock->wall_us))
         answer(check);
     else if (check->local_reason != REASON_NONE) {
         failure_settle(&engine->failure, check, check->local_reason);

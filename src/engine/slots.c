@@ -212,6 +212,13 @@ static void renew_later(struct slot *slot)
     set_due(slot, slot->leased_us + third - (int64_t)spread);
 }
 
+/* Which limit a slot's answer speaks of, as `policy` has it, if it still does. */
+static void rebind_answer(struct slot_request *request, const struct policy *policy)
+{
+    const struct limit *of = request->decision.of;
+    if (of != NULL) request->decision.of = policy_find_limit(policy, slice_of(of->name));
+}
+
 /* The slot's limits as the present policies have them, so that a reload reaches leases that exist. */
 static void rebind(struct slot *slot)
 {
@@ -229,6 +236,7 @@ static void rebind(struct slot *slot)
         if (limits[i] == NULL) return;
     }
     for (uint16_t i = 0; i < slot->n_members; i++) slot->members[i].limit = limits[i];
+    if (slot->request != NULL) rebind_answer(slot->request, policy);
     policy_set_ref(set);
     policy_set_unref(slot->set);
     slot->set = set;

@@ -97,6 +97,13 @@ static int64_t reset_ms(const struct view *view)
     return view->used > 0 ? retry_ms(view, 0) : 0;
 }
 
+/* By the store's clock, however far the host's is off. */
+static int64_t window_ms(const struct limit *limit, int64_t now_us)
+{
+    const struct calendar_edges *edges = calendar_around(limit->calendar, now_us / 1000000);
+    return (edges->end_s - edges->begin_s) * 1000;
+}
+
 static void describe(const struct view *view, struct state_terms *ret)
 {
     state_say(ret, "count", view->used);
@@ -118,5 +125,6 @@ const struct algo_ops calendar_window_ops = {
     .save = save,
     .reset_ms = reset_ms,
     .retry_ms = retry_ms,
+    .window_ms = window_ms,
     .describe = describe,
 };

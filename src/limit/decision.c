@@ -54,11 +54,11 @@ static const struct decision *find_binding(const struct decision *members, size_
     return binding;
 }
 
-void decision_combine(struct decision *ret, const struct decision *members, const struct limit *const *limits, size_t n)
+void decision_combine(struct decision *ret, const struct decision *members, size_t n)
 {
     CHECK(n >= 1);
     struct decision all = members[0];
-    const struct decision *binding = find_binding(members, n), *least = &members[0];
+    const struct decision *binding = find_binding(members, n), *least = &members[0], *spoken;
     for (size_t i = 1; i < n; i++) {
         const struct decision *one = &members[i];
         if (one->remaining < least->remaining) least = one;
@@ -66,15 +66,18 @@ void decision_combine(struct decision *ret, const struct decision *members, cons
         if (one->reset_after_ms > all.reset_after_ms) all.reset_after_ms = one->reset_after_ms;
         if (one->delay_ms > all.delay_ms) all.delay_ms = one->delay_ms;
     }
+    spoken = binding != NULL ? binding : least;
     all.allowed = binding == NULL;
-    all.limit = least->limit;
+    all.limit = spoken->limit;
     all.remaining = least->remaining;
+    all.of = spoken->of;
+    all.window_ms = spoken->window_ms;
+    all.of_reset_ms = spoken->of_reset_ms;
     all.bound_by = NULL;
     if (binding != NULL) {
-        all.limit = binding->limit;
         all.reset_after_ms = binding->reset_after_ms;
         if (all.reset_after_ms < all.retry_after_ms) all.reset_after_ms = all.retry_after_ms;
-        all.bound_by = limits[binding - members];
+        all.bound_by = binding->of;
         all.granted = 0;
         all.delay_ms = 0;
     }

@@ -39,6 +39,10 @@ struct decision {
     int64_t granted;        /* units charged: the cost when allowed, else 0 */
     const struct limit
         *bound_by; /* where there are several limits: the one that denied; else NULL. Lives as long as its policy set */
+    const struct limit *of; /* which limit `limit` and `remaining` are of: denied, the one that denied. NULL where no
+                               limit decided. Lives as long as its policy set */
+    int64_t window_ms;      /* of that one: see limit_window_ms() */
+    int64_t of_reset_ms;    /* until that one alone is whole again */
     enum source source;
     enum reason reason;
     uint32_t policy_version; /* fingerprint of the policy's settings */

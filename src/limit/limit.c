@@ -82,6 +82,7 @@ int limit_prepare(struct limit *limit, const char *compat_prefix, struct diag *d
     if (has_window && (limit->window_us < 1 || limit->window_us > WINDOW_MAX_US))
         return diag_invalid(diag, FIELD_WINDOW, "must be 1us to %" PRId64 "d", WINDOW_MAX_US / 86400 / 1000000);
 
+    limit->window_ms = limit->algo != ALGO_CONCURRENCY ? div_up(limit->window_us, 1000) : 0;
     if (limit->max_wait_us != 0 && limit->algo != ALGO_LEAKY_BUCKET)
         return diag_invalid(diag, FIELD_MAX_WAIT, "is for leaky_bucket; leave it out");
     if (limit_ops(limit)->configure(limit, diag) != 0) return -1;
@@ -170,16 +171,26 @@ int64_t limit_refund(struct view *view, struct state *state, int64_t units, int6
     return back;
 }
 
+int64_t limit_window_ms(const struct limit *limit, int64_t now_us)
+{
+    const struct algo_ops *ops = limit_ops(limit);
+    return ops->window_ms != NULL ? ops->window_ms(limit, now_us) : limit->window_ms;
+}
+
 void limit_answer(const struct view *view, int64_t granted, struct decision *ret)
 {
     const struct algo_ops *ops = limit_ops(view->limit);
+    int64_t reset_ms = ops->reset_ms(view);
     *ret = (struct decision){
         .allowed = true,
         .limit = view->limit->full,
         .remaining = limit_remaining(view),
-        .reset_after_ms = ops->reset_ms(view),
+        .reset_after_ms = reset_ms,
         .delay_ms = ops->delay_ms != NULL ? ops->delay_ms(view) : 0,
         .granted = granted,
+        .of = view->limit,
+        .window_ms = limit_window_ms(view->limit, view->now_us),
+        .of_reset_ms = reset_ms,
     };
 }
 

@@ -93,6 +93,7 @@ struct limit {
     bool debt;                 /* the policy's: what a reservation used beyond its estimate is charged beyond full */
 
     /* Set by limit_prepare(): */
+    int64_t window_ms;           /* rounded up; 0 for concurrency; of a calendar only limit_window_ms() knows */
     int64_t full;                /* what a fresh key admits at once: burst, or limit */
     int64_t max_cost;            /* one check may not charge more (a larger cost that is still <= full is BAD_COST) */
     struct constants constants;  /* see limit_constants() */
@@ -202,6 +203,8 @@ struct algo_ops {
     void (*constants)(const struct limit *limit, int64_t wall_us, struct constants *ret);
     /* Where it depends on `extra`. */
     int64_t (*capacity)(const struct view *view);
+    /* How long the present window is, where not all are equal. */
+    int64_t (*window_ms)(const struct limit *limit, int64_t now_us);
     /* How long to wait for what was admitted into the queue. */
     int64_t (*delay_ms)(const struct view *view);
     /* With has_wait: the view's wait_us for a check of `cost` that does not pass now, from a state in memory. */
@@ -305,6 +308,9 @@ int64_t limit_decide(struct view *view, int64_t cost, bool fits, bool admitted, 
 /* The answer to who was charged `granted` units, which the view holds: allowed, whatever the limit says by now. */
 void limit_answer(const struct view *view, int64_t granted, struct decision *ret);
 
+/* How long the limit's window is at now_us, rounded up; 0 for concurrency, which has none. */
+int64_t limit_window_ms(const struct limit *limit, int64_t now_us);
+
 /* How far the windows of `key` begin behind multiples of their length; 0 but with `phase`. Equal in every daemon. */
 int64_t limit_phase(const struct limit *limit, struct slice key);
 
@@ -339,11 +345,11 @@ static inline int64_t div_up(int64_t a, int64_t b)
 
 /*
  * Several limits (or several decisions), one decision, all or nothing. retry_after_ms: the longest, never being longer
- * than any; bound_by: limits[i] of the denying member with the longest; delay_ms the largest, remaining the smallest.
+ * than any; bound_by: of the denying member with the longest; delay_ms the largest, remaining the smallest.
  * limit and reset_after_ms: denied, those of bound_by (but not before the retry); allowed, the limit with the smallest
- * remaining, and the longest reset, after which all are whole. granted is the first member's.
+ * remaining, and the longest reset, after which all are whole; `of` and what belongs to it come with limit. granted is
+ * the first member's.
  */
-void decision_combine(struct decision *ret, const struct decision *members, const struct limit *const *limits,
-                      size_t n);
+void decision_combine(struct decision *ret, const struct decision *members, size_t n);
 
 #endif

@@ -251,6 +251,14 @@ const struct limit *policy_zero_limit(const struct policy *policy)
     return NULL;
 }
 
+const struct limit *policy_least_limit(const struct policy *policy)
+{
+    const struct limit *least = NULL;
+    for (uint16_t i = 0; i < policy->n_limits; i++)
+        if (least == NULL || policy->limits[i].full < least->full) least = &policy->limits[i];
+    return least;
+}
+
 const struct limit *policy_find_limit(const struct policy *policy, struct slice name)
 {
     for (uint16_t i = 0; i < policy->n_limits; i++)
@@ -266,10 +274,8 @@ const char *limit_path(const struct limit *limit, char out[LIMIT_PATH_MAX])
 
 int64_t policy_capacity(const struct policy *policy)
 {
-    int64_t least = UNLIMITED;
-    for (uint16_t i = 0; i < policy->n_limits; i++)
-        if (policy->limits[i].full < least) least = policy->limits[i].full;
-    return least;
+    const struct limit *least = policy_least_limit(policy);
+    return least != NULL ? least->full : UNLIMITED;
 }
 
 struct policy_set *policy_set_new(void)

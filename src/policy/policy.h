@@ -101,6 +101,8 @@ const struct limit *policy_conflict(const struct policy *a, struct slice key_a, 
 
 /* The first of its limits that is 0 and so denies always; NULL where there is none. */
 const struct limit *policy_zero_limit(const struct policy *policy);
+/* The first of those with the smallest capacity; NULL where it is unlimited. */
+const struct limit *policy_least_limit(const struct policy *policy);
 /* The limit of that name, which is empty where a policy has one limit and no name for it; NULL where there is none. */
 const struct limit *policy_find_limit(const struct policy *policy, struct slice name);
 /* Is the key one that the policy's format can take apart? */

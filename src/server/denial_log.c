@@ -112,11 +112,9 @@ void denial_log_look(struct denial_log *log, int64_t now_us)
 /* ` limit search/day`, as bound_by says it, or what the only limit would be called; nothing where no limit denied. */
 static const char *limit_text(const struct part *part, char out[LIMIT_TEXT_MAX])
 {
-    const struct policy *policy = part->policy;
-    const struct limit *limit = part->decision.bound_by;
+    const struct limit *limit = part->decision.of;
     char path[LIMIT_PATH_MAX];
     out[0] = '\0';
-    if (limit == NULL && policy->n_limits == 1 && part->decision.source != SOURCE_DENY) limit = &policy->limits[0];
     if (limit != NULL) snprintf(out, LIMIT_TEXT_MAX, " limit %s", limit_path(limit, path));
     return out;
 }

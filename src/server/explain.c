@@ -106,7 +106,7 @@ static void pack_candidate(struct packer *packer, const struct check *trial, con
         pack_nil(packer);
         return;
     }
-    reply_decision(packer, &trial->parts->decision, trial->parts->cost, form->as_array, N_REASONS);
+    reply_decision(packer, &trial->parts->decision, trial->parts->cost, form->decision, N_REASONS);
     pack_reasons(packer, trial, form);
 }
 
@@ -116,7 +116,7 @@ void explain_reply(struct packer *packer, const struct check *check, const struc
     enum { N_MORE = N_REASONS + 2 };
     const struct policy *whole = check->parts->policy->base != NULL ? check->parts->policy->base : check->parts->policy;
     bool is_tried = whole->candidate != NULL;
-    reply_decision(packer, &check->parts->decision, check->parts->cost, form->as_array, N_MORE + is_tried);
+    reply_decision(packer, &check->parts->decision, check->parts->cost, form->decision, N_MORE + is_tried);
     pack_text(packer, "policy");
     pack_text(packer, check->parts->policy->name);
     pack_text(packer, "override");

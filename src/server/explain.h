@@ -6,9 +6,10 @@
 
 #include "engine/check.h"
 #include "proto/pack.h"
+#include "server/reply.h"
 
 struct explain_form {
-    bool as_array;
+    struct decision_form decision;
     const char *key_prefix; /* of the keys in Redis */
     bool keys_are_bin;      /* as the client's was */
 };

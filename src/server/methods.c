@@ -310,7 +310,7 @@ static int answer_slot_again(struct request *request, const struct params *param
                                       "request_id: an acquire with it is under way on this connection; wait for its "
                                       "answer"));
     struct packer packer = session_answer(session, request->msgid, &start);
-    reply_slot(&packer, &slot->request->decision, slot->id, request->as_arrays);
+    reply_slot(&packer, &slot->request->decision, slot->id, request->decisions);
     request_drop(request);
     session_answered(session, &packer, start);
     return 0;
@@ -364,7 +364,7 @@ static int run_hello(struct session *session, uint64_t msgid, struct params *par
 {
     const struct server_options *options = &session->sessions->options;
     size_t start;
-    if (params_hello(params, &session->wants_arrays) != 0) return -1;
+    if (params_hello(params, &session->form) != 0) return -1;
     struct packer packer = session_answer(session, msgid, &start);
     pack_map(&packer, 6);
     pack_text(&packer, "version");
@@ -378,7 +378,7 @@ static int run_hello(struct session *session, uint64_t msgid, struct params *par
     pack_text(&packer, "max_inflight_per_connection");
     pack_int(&packer, options->max_inflight_per_connection);
     pack_text(&packer, "fields");
-    reply_fields(&packer);
+    reply_fields(&packer, session->form.describes);
     session_answered(session, &packer, start);
     return 0;
 }

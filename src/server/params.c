@@ -248,6 +248,7 @@ enum option {
     OPTION_REQUEST_ID,
     OPTION_AT_MOST,
     OPTION_TTL_MS,
+    OPTION_DESCRIBE,
     N_OPTIONS
 };
 
@@ -259,10 +260,11 @@ enum {
     OPTIONS_OF_REFUND = 1U << OPTION_DEADLINE_MS | 1U << OPTION_REQUEST_ID,
     OPTIONS_OF_RESERVE = 1U << OPTION_DEADLINE_MS | 1U << OPTION_TTL_MS | 1U << OPTION_REQUEST_ID,
     OPTIONS_OF_ACQUIRE = 1U << OPTION_DEADLINE_MS | 1U << OPTION_REQUEST_ID,
+    OPTIONS_OF_HELLO = 1U << OPTION_DECISION | 1U << OPTION_DESCRIBE,
 };
 
 static const char *const option_names[N_OPTIONS] = {"cost",       "deadline_ms", "max_wait_ms", "decision",
-                                                    "request_id", "at_most",     "ttl_ms"};
+                                                    "request_id", "at_most",     "ttl_ms",      "describe"};
 
 static int fail_unknown_option(const struct params *params, unsigned known, struct slice name)
 {
@@ -381,21 +383,36 @@ int params_slot(struct params *params, struct slice *ret_id)
     return params_fail(params, ERROR_BAD_REQUEST, "slot: must be a str, the slot that an acquire was answered with");
 }
 
-int params_hello(struct params *params, bool *ret_arrays)
+/* "map" or "array". */
+static int read_as_array(struct params *params, bool *ret)
 {
-    enum option option;
+    struct slice form;
+    if (pull_text(&params->pull, &form) != 0 || !(slice_is(form, "array") || slice_is(form, "map")))
+        return params_fail(params, ERROR_BAD_REQUEST, "decision: must be \"map\" or \"array\"");
+    *ret = slice_is(form, "array");
+    return 0;
+}
+
+static int read_describes(struct params *params, bool *ret)
+{
+    if (pull_bool(&params->pull, ret) == 0) return 0;
+    return params_fail(params, ERROR_BAD_REQUEST, "describe: must be true or false");
+}
+
+int params_hello(struct params *params, struct decision_form *ret)
+{
+    struct decision_form form = *ret;
+    enum option option = OPTION_DECISION;
     unsigned seen = 0;
     uint32_t n;
-    struct slice form;
-    bool arrays = *ret_arrays;
     if (read_options(params, "options: must be a map", &n) != 0) return -1;
     for (; n > 0; n--) {
-        if (read_option(params, 1U << OPTION_DECISION, &seen, &option) != 0) return -1;
-        if (pull_text(&params->pull, &form) != 0 || !(slice_is(form, "array") || slice_is(form, "map")))
-            return params_fail(params, ERROR_BAD_REQUEST, "decision: must be \"map\" or \"array\"");
-        arrays = slice_is(form, "array");
+        if (read_option(params, OPTIONS_OF_HELLO, &seen, &option) != 0) return -1;
+        int status =
+            option == OPTION_DECISION ? read_as_array(params, &form.as_array) : read_describes(params, &form.describes);
+        if (status != 0) return -1;
     }
-    *ret_arrays = arrays;
+    *ret = form;
     return 0;
 }
 

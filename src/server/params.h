@@ -14,6 +14,7 @@
 #include "engine/check.h"
 #include "proto/error.h"
 #include "proto/pull.h"
+#include "server/reply.h"
 
 enum { FAULT_TEXT_MAX = 256 };
 
@@ -63,7 +64,7 @@ int params_acquire_options(struct params *params, struct check *check);
 /* The id of a slot. */
 int params_slot(struct params *params, struct slice *ret_id);
 /* [, options] of hello. */
-int params_hello(struct params *params, bool *ret_arrays);
+int params_hello(struct params *params, struct decision_form *ret);
 /* estimate, as ret->cost; [, options] of reserve: deadline_ms, ttl_ms, request_id. */
 int params_estimate(struct params *params, struct part *ret);
 int params_reserve_options(struct params *params, struct check *check);

@@ -27,13 +27,22 @@
     FIELD(reason)                                                                                                      \
     FIELD(policy_version)
 
+/* What `describe` adds behind them. */
+#define DESCRIBED_FIELDS(FIELD)                                                                                        \
+    FIELD(of)                                                                                                          \
+    FIELD(quota)                                                                                                       \
+    FIELD(window_ms)                                                                                                   \
+    FIELD(of_reset_ms)
+
 enum { FIXSTR = 0xa0 }; /* the wire's mark of a str shorter than 32 bytes */
 
 enum {
 #define FIELD(name) AT_##name,
-    FIELDS(FIELD)
+    FIELDS(FIELD) N_FIELDS,
+    AT_LAST = N_FIELDS - 1,
+    DESCRIBED_FIELDS(FIELD) N_ALL_FIELDS,
 #undef FIELD
-        N_FIELDS
+    N_DESCRIBED_FIELDS = N_ALL_FIELDS - N_FIELDS
 };
 
 #define FIELD(name)                                                                                                    \
@@ -42,13 +51,14 @@ enum {
         char text[sizeof #name - 1];                                                                                   \
     } key_##name = {FIXSTR | (sizeof #name - 1), #name};
 FIELDS(FIELD)
+DESCRIBED_FIELDS(FIELD)
 #undef FIELD
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 enum {
-    NAMES_MAX_LEN = 3 + 2 * NAME_MAX_LEN, /* of bound_by; source and reason are shorter */
-    DECISION_MAX_LEN = 3 + N_FIELDS * (PUT_UINT_MAX + 16) + 3 * NAMES_MAX_LEN,
+    NAMES_MAX_LEN = 3 + 2 * NAME_MAX_LEN, /* of bound_by and of; source and reason are shorter */
+    DECISION_MAX_LEN = 6 + N_ALL_FIELDS * (PUT_UINT_MAX + 16) + 4 * NAMES_MAX_LEN,
 };
 
 /* ---- values, written to `at`; each returns its end ---- */
@@ -86,6 +96,14 @@ static uint8_t *put_bool(uint8_t *at, bool value)
     return at + 1;
 }
 
+/* An array of up to 65535 values. */
+static uint8_t *put_array_head(uint8_t *at, uint32_t n)
+{
+    if (n > 15) return put_big_endian(at, 0xdc, n, 2);
+    *at = (uint8_t)(0x90 | n);
+    return at + 1;
+}
+
 /* A map of up to 65535 fields. */
 static uint8_t *put_map_head(uint8_t *at, uint32_t n)
 {
@@ -107,7 +125,7 @@ static uint8_t *put_str_of(uint8_t *at, const char *const *texts, size_t n)
 }
 
 /* `policy/limit`, or `policy` where the limit has no name; nil where no limit is named. */
-static uint8_t *put_bound_by(uint8_t *at, const struct limit *limit)
+static uint8_t *put_limit(uint8_t *at, const struct limit *limit)
 {
     if (limit == NULL) return put_nil(at);
     const char *const pieces[] = {limit->policy->name, "/", limit->name};
@@ -141,9 +159,24 @@ static int64_t retry_of(const struct decision *decision)
 
 /* ---- the two forms ---- */
 
-static uint8_t *put_array(uint8_t *at, const struct decision *decision, uint32_t n_more)
+/* The limit that a decision is described by; NULL: no store has decided. */
+static const struct limit *described_limit(const struct decision *decision)
 {
-    *at++ = (uint8_t)(0x90 | (N_FIELDS + (n_more > 0)));
+    return decision->source != SOURCE_LOCAL ? decision->of : NULL;
+}
+
+static uint8_t *put_description(uint8_t *at, const struct decision *decision)
+{
+    const struct limit *limit = described_limit(decision);
+    at = put_limit(at, limit);
+    at = limit != NULL ? put_int(at, limit->limit) : put_nil(at);
+    at = limit != NULL ? put_int(at, decision->window_ms) : put_nil(at);
+    return limit != NULL ? put_int(at, decision->of_reset_ms) : put_nil(at);
+}
+
+static uint8_t *put_array(uint8_t *at, const struct decision *decision, bool describes, uint32_t n_more)
+{
+    at = put_array_head(at, (describes ? N_ALL_FIELDS : N_FIELDS) + (n_more > 0));
     at = put_bool(at, decision->allowed);
     at = put_int(at, decision->limit);
     at = put_int(at, decision->remaining);
@@ -151,20 +184,23 @@ static uint8_t *put_array(uint8_t *at, const struct decision *decision, uint32_t
     at = put_int(at, decision->reset_after_ms);
     at = put_int(at, decision->delay_ms);
     at = put_int(at, decision->granted);
-    at = put_bound_by(at, decision->bound_by);
+    at = put_limit(at, decision->bound_by);
     at = put_source(at, decision->source);
     at = put_reason(at, decision->reason);
     at = put_uint(at, decision->policy_version);
+    if (describes) at = put_description(at, decision);
     return n_more > 0 ? put_map_head(at, n_more) : at;
 }
 
-static uint8_t *put_map(uint8_t *at, const struct decision *decision, int64_t cost, uint32_t n_more)
+static uint8_t *put_map(uint8_t *at, const struct decision *decision, int64_t cost, bool describes, uint32_t n_more)
 {
     enum { N_ALWAYS = 7 };
+    const struct limit *of = describes ? described_limit(decision) : NULL;
     bool has_granted = decision->granted != (decision->allowed ? cost : 0);
     bool has_reason = decision->reason != REASON_NONE;
     uint32_t n_now_and_then =
         (decision->delay_ms != 0) + has_granted + (decision->bound_by != NULL) + (uint32_t)has_reason;
+    if (of != NULL) n_now_and_then += N_DESCRIBED_FIELDS;
 
     at = put_map_head(at, N_ALWAYS + n_now_and_then + n_more);
     at = put_bool(PUT_KEY(at, allowed), decision->allowed);
@@ -174,13 +210,19 @@ static uint8_t *put_map(uint8_t *at, const struct decision *decision, int64_t co
     at = put_int(PUT_KEY(at, reset_after_ms), decision->reset_after_ms);
     if (decision->delay_ms != 0) at = put_int(PUT_KEY(at, delay_ms), decision->delay_ms);
     if (has_granted) at = put_int(PUT_KEY(at, granted), decision->granted);
-    if (decision->bound_by != NULL) at = put_bound_by(PUT_KEY(at, bound_by), decision->bound_by);
+    if (decision->bound_by != NULL) at = put_limit(PUT_KEY(at, bound_by), decision->bound_by);
     at = put_source(PUT_KEY(at, source), decision->source);
     if (has_reason) at = put_reason(PUT_KEY(at, reason), decision->reason);
-    return put_uint(PUT_KEY(at, policy_version), decision->policy_version);
+    at = put_uint(PUT_KEY(at, policy_version), decision->policy_version);
+    if (of == NULL) return at;
+
+    at = put_limit(PUT_KEY(at, of), of);
+    at = put_int(PUT_KEY(at, quota), of->limit);
+    at = put_int(PUT_KEY(at, window_ms), decision->window_ms);
+    return put_int(PUT_KEY(at, of_reset_ms), decision->of_reset_ms);
 }
 
-void reply_decision(struct packer *packer, const struct decision *decision, int64_t cost, bool as_array,
+void reply_decision(struct packer *packer, const struct decision *decision, int64_t cost, struct decision_form form,
                     uint32_t n_more)
 {
     uint32_t n = n_more + decision->shadow_denied;
@@ -190,7 +232,8 @@ void reply_decision(struct packer *packer, const struct decision *decision, int6
         return;
     }
 
-    uint8_t *end = as_array ? put_array(start, decision, n) : put_map(start, decision, cost, n);
+    uint8_t *end = form.as_array ? put_array(start, decision, form.describes, n)
+                                 : put_map(start, decision, cost, form.describes, n);
     CHECK(end - start <= DECISION_MAX_LEN);
     buffer_grew(packer->out, (size_t)(end - start));
 
@@ -199,10 +242,10 @@ void reply_decision(struct packer *packer, const struct decision *decision, int6
     pack_bool(packer, true);
 }
 
-void reply_slot(struct packer *packer, const struct decision *decision, const char *slot, bool as_array)
+void reply_slot(struct packer *packer, const struct decision *decision, const char *slot, struct decision_form form)
 {
     enum { COST = 1 };
-    reply_decision(packer, decision, COST, as_array, 1);
+    reply_decision(packer, decision, COST, form, 1);
     pack_text(packer, "slot");
     pack_str(packer, (struct slice){(const uint8_t *)slot, SLOT_ID_LEN});
 }
@@ -221,10 +264,12 @@ void reply_released(struct packer *packer, bool released)
     pack_bool(packer, released);
 }
 
-void reply_fields(struct packer *packer)
+void reply_fields(struct packer *packer, bool describes)
 {
-    pack_array(packer, N_FIELDS);
+    pack_array(packer, describes ? N_ALL_FIELDS : N_FIELDS);
 #define FIELD(name) pack_text(packer, #name);
     FIELDS(FIELD)
+    if (!describes) return;
+    DESCRIBED_FIELDS(FIELD)
 #undef FIELD
 }

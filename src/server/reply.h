@@ -13,14 +13,20 @@
 #include "limit/decision.h"
 #include "proto/pack.h"
 
+/* What a connection has chosen with hello. */
+struct decision_form {
+    bool as_array;
+    bool describes; /* with the limit that it speaks of */
+};
+
 /* `cost` is what was asked for: it decides whether `granted` is at its default. The caller packs n_more fields behind
  * it, a name and a value each: they end the map, or fill the map that ends the array. */
-void reply_decision(struct packer *packer, const struct decision *decision, int64_t cost, bool as_array,
+void reply_decision(struct packer *packer, const struct decision *decision, int64_t cost, struct decision_form form,
                     uint32_t n_more);
 /* The answer of an acquire that is allowed; the slot's id has SLOT_ID_LEN bytes. */
-void reply_slot(struct packer *packer, const struct decision *decision, const char *slot, bool as_array);
+void reply_slot(struct packer *packer, const struct decision *decision, const char *slot, struct decision_form form);
 void reply_removed(struct packer *packer, bool removed);   /* the answer of reset */
 void reply_released(struct packer *packer, bool released); /* the answer of release */
-void reply_fields(struct packer *packer);                  /* the names of the array's places */
+void reply_fields(struct packer *packer, bool describes);  /* the names of the array's places */
 
 #endif

@@ -25,7 +25,7 @@ struct request *request_new(struct session *session, uint64_t msgid, enum reques
     request->session = session;
     request->msgid = msgid;
     request->form = form;
-    request->as_arrays = session->wants_arrays;
+    request->decisions = session->form;
     list_push_back(&session->requests, &request->link);
     return request;
 }
@@ -125,20 +125,20 @@ static void pack_check(struct packer *packer, const struct request *request, con
     switch (check->op.kind) {
     case OP_RESET: reply_removed(packer, check->removed); break;
     case OP_RELEASE: reply_released(packer, check->removed); break;
-    case OP_RESERVE: reserve_pack(packer, check, request->as_arrays); break;
-    case OP_SETTLE: settle_pack(packer, decision, &check->reservation, request->as_arrays); break;
+    case OP_RESERVE: reserve_pack(packer, check, request->decisions); break;
+    case OP_SETTLE: settle_pack(packer, decision, &check->reservation, request->decisions); break;
     case OP_REFUND:
-        reply_decision(packer, decision, 0, request->as_arrays, 1);
+        reply_decision(packer, decision, 0, request->decisions, 1);
         pack_text(packer, "refunded");
         pack_int(packer, check->refunded);
         break;
     case OP_ACQUIRE:
         if (decision->allowed)
-            reply_slot(packer, decision, check->slot->id, request->as_arrays);
+            reply_slot(packer, decision, check->slot->id, request->decisions);
         else
-            reply_decision(packer, decision, part->cost, request->as_arrays, 0);
+            reply_decision(packer, decision, part->cost, request->decisions, 0);
         break;
-    default: reply_decision(packer, decision, default_granted(check), request->as_arrays, 0); break;
+    default: reply_decision(packer, decision, default_granted(check), request->decisions, 0); break;
     }
     if (denial_log_is_on(&request->session->sessions->denials)) log_denial(request, check, part);
 }
@@ -167,12 +167,12 @@ static void pack_all(struct packer *packer, const struct request *request)
     struct decision all;
     check_combine(enforced, n_enforced, &all);
     all.shadow_denied = all.allowed && shadow_denied;
-    reply_decision(packer, &all, cost, request->as_arrays, 1);
+    reply_decision(packer, &all, cost, request->decisions, 1);
 
     pack_text(packer, "members");
     pack_array(packer, request->n);
     for (uint32_t i = 0; i < request->n; i++) {
-        reply_decision(packer, &parts[i]->decision, parts[i]->cost, request->as_arrays, 0);
+        reply_decision(packer, &parts[i]->decision, parts[i]->cost, request->decisions, 0);
         if (denial_log_is_on(&request->session->sessions->denials)) log_denial(request, checks[i], parts[i]);
     }
 }
@@ -191,14 +191,14 @@ static void pack_answer(struct packer *packer, const struct request *request)
     switch (request->form) {
     case REQUEST_ONE: pack_check(packer, request, first); break;
     case REQUEST_ALL: pack_all(packer, request); break;
-    case REQUEST_SETTLE: settle_pack(packer, &first->parts->decision, &first->reservation, request->as_arrays); break;
+    case REQUEST_SETTLE: settle_pack(packer, &first->parts->decision, &first->reservation, request->decisions); break;
     case REQUEST_MANY:
         pack_array(packer, request->n);
         if (request->in_pieces) take_packed(packer, request);
         for (const struct check *check = first; check != NULL; check = check->next) pack_check(packer, request, check);
         break;
     case REQUEST_EXPLAIN: {
-        const struct explain_form form = {request->as_arrays, request->session->sessions->options.key_prefix,
+        const struct explain_form form = {request->decisions, request->session->sessions->options.key_prefix,
                                           request->key_is_bin};
         explain_reply(packer, first, first->next, &form);
         break;

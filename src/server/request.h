@@ -45,8 +45,8 @@ struct request {
     uint32_t n;      /* parts: members of the list */
     uint32_t n_open; /* checks without an answer, and one more while they are being submitted */
     enum request_form form;
-    bool key_is_bin; /* of a REQUEST_EXPLAIN */
-    bool as_arrays;  /* the form of decisions when the request came */
+    bool key_is_bin;                /* of a REQUEST_EXPLAIN */
+    struct decision_form decisions; /* their form when the request came */
 
     /* of one in pieces */
     bool in_pieces;

@@ -57,7 +57,7 @@ static void answer_unheld(struct session *session, uint64_t msgid, const struct 
     };
     const struct op_reservation reservation = {.actual = token->reservation.actual, .ended = true};
     struct packer packer = session_answer(session, msgid, &start);
-    settle_pack(&packer, &decision, &reservation, session->wants_arrays);
+    settle_pack(&packer, &decision, &reservation, session->form);
     session_answered(session, &packer, start);
 }
 
@@ -124,11 +124,11 @@ int cancel_run(struct session *session, uint64_t msgid, struct params *params)
     return status;
 }
 
-void reserve_pack(struct packer *packer, const struct check *check, bool as_array)
+void reserve_pack(struct packer *packer, const struct check *check, struct decision_form form)
 {
     const struct part *part = check->parts;
     const struct decision *decision = &part->decision;
-    reply_decision(packer, decision, part->cost, as_array, decision->allowed);
+    reply_decision(packer, decision, part->cost, form, decision->allowed);
     if (!decision->allowed) return;
     struct reservation_token token = {
         .source = decision->source,
@@ -145,10 +145,10 @@ void reserve_pack(struct packer *packer, const struct check *check, bool as_arra
 }
 
 void settle_pack(struct packer *packer, const struct decision *decision, const struct op_reservation *reservation,
-                 bool as_array)
+                 struct decision_form form)
 {
     bool charged = reservation->actual > (reservation->ended ? 0 : reservation->units);
-    reply_decision(packer, decision, 0, as_array, 1U + reservation->ended);
+    reply_decision(packer, decision, 0, form, 1U + reservation->ended);
     pack_text(packer, charged ? "charged" : "refunded");
     pack_int(packer, charged ? reservation->charged : reservation->refunded);
     if (!reservation->ended) return;

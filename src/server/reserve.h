@@ -13,8 +13,8 @@ int settle_run(struct session *session, uint64_t msgid, struct params *params);
 int cancel_run(struct session *session, uint64_t msgid, struct params *params);
 
 /* The answers of an OP_RESERVE, and of a settlement. */
-void reserve_pack(struct packer *packer, const struct check *check, bool as_array);
+void reserve_pack(struct packer *packer, const struct check *check, struct decision_form form);
 void settle_pack(struct packer *packer, const struct decision *decision, const struct op_reservation *reservation,
-                 bool as_array);
+                 struct decision_form form);
 
 #endif

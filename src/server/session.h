@@ -33,6 +33,7 @@
 #include "proto/error.h"
 #include "proto/scan.h"
 #include "server/peer.h"
+#include "server/reply.h"
 #include "server/session_output.h"
 #include "server/sessions.h"
 
@@ -64,19 +65,19 @@ struct session {
     struct list requests;    /* struct request: asked and not answered */
     struct check_list *list; /* owned; under way: no message is taken until it is handed over; else NULL */
     struct slot_owner slots;
-    struct buffer in;      /* bytes not understood yet: part of a message, or messages that wait; else no memory */
-    struct buffer out;     /* answers of this tick; else no memory */
-    struct buffer writing; /* with libuv since the socket was full; else no memory */
-    uint64_t party;        /* the number of this connection, from 1 */
-    int64_t asked_us;      /* when the last message came; CLOCK_MONOTONIC */
-    int64_t taken_us;      /* when the peer last took some of `writing` */
-    size_t n_untaken;      /* bytes of `writing` at that time */
-    size_t n_counted;      /* of its unread bytes, in sessions->n_unread */
-    uint32_t n_inflight;   /* checks */
-    uint32_t tick;         /* the tick that `n_taken` counts for */
-    uint32_t n_taken;      /* messages in that tick, those of several checks counted by them */
-    uint32_t long_len;     /* not 0: that long is the message at the front of `in`, and waits for its turn */
-    bool wants_arrays;     /* hello: decisions as arrays */
+    struct buffer in;          /* bytes not understood yet: part of a message, or messages that wait; else no memory */
+    struct buffer out;         /* answers of this tick; else no memory */
+    struct buffer writing;     /* with libuv since the socket was full; else no memory */
+    uint64_t party;            /* the number of this connection, from 1 */
+    int64_t asked_us;          /* when the last message came; CLOCK_MONOTONIC */
+    int64_t taken_us;          /* when the peer last took some of `writing` */
+    size_t n_untaken;          /* bytes of `writing` at that time */
+    size_t n_counted;          /* of its unread bytes, in sessions->n_unread */
+    uint32_t n_inflight;       /* checks */
+    uint32_t tick;             /* the tick that `n_taken` counts for */
+    uint32_t n_taken;          /* messages in that tick, those of several checks counted by them */
+    uint32_t long_len;         /* not 0: that long is the message at the front of `in`, and waits for its turn */
+    struct decision_form form; /* hello: of its decisions */
     enum error_code last_code;
     const char *fault;       /* static; why it cannot go on, and closes in the next tick; else NULL */
     const char *why_ended;   /* static; of one that is ENDING, for the log */

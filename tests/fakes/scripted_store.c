@@ -17,6 +17,7 @@ static void fill(const struct scripted_store *scripted, struct op *op)
     op->source = scripted->decision.source;
     for (size_t i = 0; i < op->n_members; i++) {
         op->members[i].decision = scripted->decision;
+        op->members[i].decision.of = op->members[i].limit;
         op->members[i].removed = scripted->removed;
         op->members[i].found = scripted->found;
     }

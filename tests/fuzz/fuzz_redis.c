@@ -128,6 +128,7 @@ static void replay(struct asked *batch, const int64_t *integers, size_t n)
         const enum op_kind kind = batch->ops[i].kind;
         if (batch->ops[i].outcome != OP_DECIDED) continue;
         CHECK(decision->remaining >= 0 && decision->retry_after_ms >= RETRY_NEVER && decision->reset_after_ms >= 0);
+        CHECK(decision->of == batch->members[i].limit && decision->of_reset_ms >= 0 && decision->window_ms >= 0);
         CHECK(decision->delay_ms >= 0 && (decision->allowed || decision->delay_ms == 0));
         CHECK(decision->allowed || decision->retry_after_ms != 0);
         if (kind == OP_CHECK && batch->ops[i].record.len == 0) CHECK(decision->allowed == (decision->granted > 0));

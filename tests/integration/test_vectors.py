@@ -245,6 +245,17 @@ def test_the_examples_are_what_a_daemon_answers(ratelimitd):
         made = ask(wire, "reserve")
         assert send(wire, [0, 17, "settle", [dict(made[3])["reservation"], 1]]) == expected("settle-answer")
 
+    with Wire(daemon.socket) as wire:
+        assert ask(wire, "reset") == expected("reset-answer")
+        hello = ask(wire, "hello-describe")
+        assert dict(hello[3])["fields"] == dict(expected("hello-describe-answer")[3])["fields"]
+        assert ask(wire, "check") == expected("check-described-answer")
+        assert send(wire, [0, 1, "test_clock", [3_000_000]])[3] == 3_000_000
+        ask(wire, "hello")
+        for _ in range(4):
+            assert ask(wire, "check")[3][0] is True
+        assert ask(wire, "check") == expected("check-described-array-answer")
+
     assert compared == {name for name in examples if name.endswith("-answer") or name == "last-words"}
 
 

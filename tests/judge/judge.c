@@ -451,17 +451,14 @@ static void print_fields(const struct decision *decision)
     printf("%d %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64, decision->allowed,
            decision->limit, decision->remaining, decision->retry_after_ms, decision->reset_after_ms, decision->delay_ms,
            decision->granted);
+    printf(" %" PRId64 " %" PRId64 " %" PRId64, decision->of->limit, decision->window_ms, decision->of_reset_ms);
 }
 
 static void print_decision(const struct step *step)
 {
     struct decision members[POLICY_LIMITS_MAX], all;
-    const struct limit *limits[POLICY_LIMITS_MAX];
-    for (uint16_t i = 0; i < step->op.n_members; i++) {
-        members[i] = step->members[i].decision;
-        limits[i] = step->members[i].limit;
-    }
-    decision_combine(&all, members, limits, step->op.n_members);
+    for (uint16_t i = 0; i < step->op.n_members; i++) members[i] = step->members[i].decision;
+    decision_combine(&all, members, step->op.n_members);
     print_fields(&all);
     printf(" ");
     print_bound(step, all.bound_by);

@@ -103,9 +103,9 @@ static void print_answer(const char *store, const struct twin_step *step, uint16
     const struct decision *decision = &member->decision;
     const struct op_reservation *reservation = &step->reservation;
     printf("  %s: allowed %d limit %" PRId64 " remaining %" PRId64 " retry %" PRId64 " reset %" PRId64 " delay %" PRId64
-           " granted %" PRId64,
+           " granted %" PRId64 " window %" PRId64 " own reset %" PRId64,
            store, decision->allowed, decision->limit, decision->remaining, decision->retry_after_ms,
-           decision->reset_after_ms, decision->delay_ms, decision->granted);
+           decision->reset_after_ms, decision->delay_ms, decision->granted, decision->window_ms, decision->of_reset_ms);
     if (step->op.kind == OP_CHECK || step->op.kind == OP_PEEK)
         printf(" (seen %" PRId64 " %" PRId64 ")", member->seen1, member->seen2);
     if (step->op.kind == OP_RESET) printf(" removed %d", member->removed);
@@ -151,7 +151,8 @@ static bool same_decision(const struct decision *a, const struct decision *b)
 {
     return a->allowed == b->allowed && a->limit == b->limit && a->remaining == b->remaining &&
            a->retry_after_ms == b->retry_after_ms && a->reset_after_ms == b->reset_after_ms &&
-           a->delay_ms == b->delay_ms && a->granted == b->granted;
+           a->delay_ms == b->delay_ms && a->granted == b->granted && a->of == b->of && a->window_ms == b->window_ms &&
+           a->of_reset_ms == b->of_reset_ms;
 }
 
 /* From a record, that is; then nothing was looked at. */

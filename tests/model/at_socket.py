@@ -1,7 +1,7 @@
 """at_socket.py: a trace in the words of the protocol: its policies as they are configured, its steps as calls, and the
 model's answers as results; and a daemon under --test-clock that replays it.
 
-A result is a list, the array form of a decision: FIELDS in order, the policy's version left out (it is compared with what
+A result is a list, the array form of a described decision: FIELDS in order, the policy's version left out (it is compared with what
 `policies` says), and a map behind it where the method says more. Traces of even seeds ask for arrays, the others for maps;
 those of every third make plain checks of one moment a check_many, and settlements of 0 are sometimes cancelled.
 What is left out of these, being impossible through the socket, is None on both sides: a slot's renewal, which is the
@@ -26,7 +26,7 @@ from slot_traces import SlotTrace  # noqa: E402
 from steps import StepsTrace  # noqa: E402
 
 FIELDS = ["allowed", "limit", "remaining", "retry_after_ms", "reset_after_ms", "delay_ms", "granted", "bound_by", "source",
-          "reason", "policy_version"]
+          "reason", "policy_version", "of", "quota", "window_ms", "of_reset_ms"]
 VERSION = FIELDS.index("policy_version")
 GIVES = {"acquire": "slot", "reserve": "reservation"}  # what an answer that allows has given, by a name of the daemon's own
 CONFIG_WRONG = 3  # the daemon's exit status
@@ -120,7 +120,8 @@ def call(kind, asked, more, given):
 
 def decision(whole, granted, bound_by):
     return [whole["allowed"], whole["limit"], whole["remaining"], 0 if whole["allowed"] else whole["retry"], whole["reset"],
-            whole["delay"], granted, bound_by, "memory", None, None]
+            whole["delay"], granted, bound_by, "memory", None, None, whole["of"], whole["quota"], whole["window"],
+            whole["own_reset"]]
 
 
 def members_of(trace, asked, answers):
@@ -130,13 +131,15 @@ def members_of(trace, asked, answers):
         limits = policies[name]
         own, at = answers[at:at + len(limits)], at + len(limits)
         whole = combine(own)
-        bound = None if whole["bound_by"] is None or len(limits) == 1 else f"{name}/{limits[whole['bound_by']][0]}"
+        whole["of"] = name if len(limits) == 1 else f"{name}/{limits[whole['of']][0]}"
+        bound = None if whole["bound_by"] is None or len(limits) == 1 else whole["of"]
         yield whole, bound, own[0].get("granted", units)
 
 
 def result_of_all(trace, asked, answers):
     members = list(members_of(trace, asked, answers))
     whole = combine([member for member, _, _ in members])
+    whole["of"] = members[whole["of"]][0]["of"]
     at = whole["bound_by"]
     granted = [n if whole["allowed"] else 0 for _, _, n in members]
     return [*decision(whole, sum(granted), None if at is None else members[at][1] or asked[at][0]),
@@ -233,7 +236,7 @@ class Replay:
         """On a connection of its own, in as few writes as there can be: what has a name from the daemon waits for it."""
         with self.daemon.client() as client:
             maps = trace.seed % 2 == 1
-            client.call("hello", {"decision": "map" if maps else "array"})
+            client.call("hello", {"decision": "map" if maps else "array", "describe": True})
             return Conversation(client, maps, trace.seed % 3 == 2, self.versions).hold(trace)
 
 

@@ -106,6 +106,15 @@ def end_us(unit, zone, week_start, now_us):
     return end * 1_000_000
 
 
+def length_us(unit, zone, week_start, now_us):
+    """Of the window that `now` lies in."""
+    now_s = now_us // 1_000_000
+    begin = beginning(unit, week_start, shown(zone, now_s))
+    while reached_s(zone, after := following(unit, week_start, begin)) <= now_s:
+        begin = after
+    return end_us(unit, zone, week_start, now_us) - reached_s(zone, begin) * 1_000_000
+
+
 @functools.cache
 def changes_s(zone, year):
     """Days of that year in the course of which the zone sets its clocks."""

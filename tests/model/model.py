@@ -130,14 +130,20 @@ class Algorithm:
             self.__dict__ = seen.__dict__
         return answer
 
+    def length(self, now: int) -> int:
+        """Of the present window, in us; 0 where there is none."""
+        return self.policy.window_us
+
     def allows(self, now: int, cost: int) -> bool:
         return cost == 0 or (cost <= self.full and self.admits(now, cost))
 
     def decide(self, now: int, cost: int, admitted: bool | None = None) -> dict:
         """`admitted`: what all the limits together say, where there are several."""
+        own = dict(quota=self.policy.limit, window=ms(self.length(now)))
         if self.policy.limit == 0:
             denied = cost > 0
-            return dict(allowed=not denied, limit=0, remaining=0, retry=-1 if denied else 0, reset=0, delay=0)
+            return dict(allowed=not denied, limit=0, remaining=0, retry=-1 if denied else 0, reset=0, delay=0, **own,
+                        own_reset=0)
         allowed = self.allows(now, cost)
         if admitted is None:
             admitted = allowed
@@ -150,8 +156,9 @@ class Algorithm:
         if not admitted and not self.allows(now, cost):
             retry = -1 if cost > self.full else ms(self.wait(now, cost, "admits"))
         remaining = least(lambda n: n > self.full or not self.at_once(now, n), 1, self.full + 1) - 1
-        return dict(allowed=allowed, limit=self.full, remaining=remaining, retry=retry,
-                    reset=ms(self.wait(now, self.full, "at_once")), delay=delay)
+        reset = ms(self.wait(now, self.full, "at_once"))
+        return dict(allowed=allowed, limit=self.full, remaining=remaining, retry=retry, reset=reset, delay=delay, **own,
+                    own_reset=reset)
 
 
 class Bucket(Algorithm):
@@ -324,6 +331,9 @@ class CalendarWindow(Algorithm):
             self.end = None
         return back
 
+    def length(self, now):
+        return calendars.length_us(*self.policy.calendar, now)
+
     def horizon(self):
         return calendars.LONGEST_US[self.policy.calendar[0]]
 
@@ -453,6 +463,9 @@ class Concurrency(Algorithm):
     def exists(self):
         return bool(self.ends)
 
+    def length(self, now):
+        return 0
+
     def release(self):
         found = self.slot in self.ends
         self.ends = {slot: end for slot, end in self.ends.items() if slot != self.slot}
@@ -555,8 +568,11 @@ def longest_first(answer):
     return -answer["retry"] if answer["retry"] >= 0 else float("-inf")
 
 
+SPOKEN_OF = ("limit", "quota", "window", "own_reset")  # come from one limit, `of`
+
+
 def combine(answers: list) -> dict:
-    """One answer out of several limits', with the place of the limit that bound it."""
+    """One answer out of several limits', with the places of the limit that bound it, and of the one that it is `of`."""
     whole = {
         "allowed": all(a["allowed"] for a in answers),
         "remaining": min(a["remaining"] for a in answers),
@@ -566,12 +582,19 @@ def combine(answers: list) -> dict:
     }
     denying = [i for i, a in enumerate(answers) if not a["allowed"]]
     if not denying:
-        least = min(answers, key=lambda a: a["remaining"])
-        return whole | {"limit": least["limit"], "reset": max(a["reset"] for a in answers),
-                        "delay": max(a["delay"] for a in answers)}
+        least = min(range(len(answers)), key=lambda i: answers[i]["remaining"])
+        return whole | {"of": least, "reset": max(a["reset"] for a in answers), "delay": max(a["delay"] for a in answers),
+                        **{name: answers[least][name] for name in SPOKEN_OF}}
     bound = min(denying, key=lambda i: longest_first(answers[i]))
-    return whole | {"limit": answers[bound]["limit"], "reset": max(answers[bound]["reset"], whole["retry"]),
-                    "bound_by": bound}
+    return whole | {"of": bound, "reset": max(answers[bound]["reset"], whole["retry"]), "bound_by": bound,
+                    **{name: answers[bound][name] for name in SPOKEN_OF}}
+
+
+def told(answer: dict, granted: int) -> str:
+    """As tests/judge prints it."""
+    retry = 0 if answer["allowed"] else answer["retry"]
+    return (f"{int(answer['allowed'])} {answer['limit']} {answer['remaining']} {retry} {answer['reset']} {answer['delay']} "
+            f"{granted} {answer['quota']} {answer['window']} {answer['own_reset']}")
 
 
 class Several:

@@ -4,7 +4,7 @@ and what the model says to them. The policies have a concurrency limit or two, a
 import dataclasses
 import random
 
-from model import Policy, Slots, combine
+from model import Policy, Slots, combine, told
 
 TTLS_US = (1_000_000, 1_001_000, 10_000_000, 43_200_000_000)
 
@@ -69,8 +69,7 @@ class SlotTrace:
         whole = combine(answers)
         bound = "-" if whole["bound_by"] is None or len(answers) == 1 else f"l{whole['bound_by']}"
         granted = answers[0]["cost"] if whole["allowed"] else 0
-        return (f"{int(whole['allowed'])} {whole['limit']} {whole['remaining']} {whole['retry']} {whole['reset']} "
-                f"{whole['delay']} {granted} {bound}")
+        return f"{told(whole, granted)} {bound}"
 
 
 def random_limits(rng, random_policy, natives):

@@ -4,7 +4,7 @@ peeks and resets of the same keys."""
 import dataclasses
 import random
 
-from model import Several, combine
+from model import Several, combine, told
 from traces import NATIVE, START_US, random_cost, random_policy, random_step_us, settings
 
 KINDS = ("check", "most", "refund", "all", "peek", "reset")
@@ -76,14 +76,12 @@ class StepsTrace:
         if whole["bound_by"] is not None and (len(limits) > 1 or kind == "all"):
             name, limit = limits[whole["bound_by"]]
             bound = limit if kind != "all" else name if limit == "-" else f"{name}/{limit}"
-        text = (f"{int(whole['allowed'])} {whole['limit']} {whole['remaining']} {whole['retry']} {whole['reset']} "
-                f"{whole['delay']} {answers[0]['granted'] if whole['allowed'] else 0} {bound}")
+        text = f"{told(whole, answers[0]['granted'] if whole['allowed'] else 0)} {bound}"
         if kind == "refund":
             text += f" refunded {max(a['refunded'] for a in answers)}"
         if kind == "all":
-            for a in answers:
-                text += (f" | {int(a['allowed'])} {a['limit']} {a['remaining']} {0 if a['allowed'] else a['retry']} "
-                         f"{a['reset']} {a['delay']} {a['granted']}")
+            for answer in answers:
+                text += f" | {told(answer, answer['granted'])}"
         return text
 
 

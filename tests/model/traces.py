@@ -7,7 +7,7 @@ import random
 import re
 
 import calendars
-from model import Model, Policy, Several, combine, of_key
+from model import Model, Policy, Several, combine, of_key, told
 from slot_traces import make_slots
 
 START_US = 4_000_000_000_000_000  # in the future, so that no key's expiry has passed
@@ -75,9 +75,7 @@ class Trace:
 def line(answer, kind, cost):
     if kind == "reset":
         return f"removed {int(answer['removed'])}"
-    granted = cost if answer["allowed"] else 0
-    return (f"{int(answer['allowed'])} {answer['limit']} {answer['remaining']} {answer['retry']} {answer['reset']} "
-            f"{answer['delay']} {granted} -")
+    return f"{told(answer, cost if answer['allowed'] else 0)} -"
 
 
 def random_policy(rng, algorithm):
@@ -202,13 +200,10 @@ class SeveralTrace:
             bound = limit if kind != "all" else name if limit == "-" else f"{name}/{limit}"
         if len(members) == 1 and kind != "all":
             bound = "-"
-        first = members[0][3] if whole["allowed"] else 0
-        text = (f"{int(whole['allowed'])} {whole['limit']} {whole['remaining']} {whole['retry']} {whole['reset']} "
-                f"{whole['delay']} {first} {bound}")
+        text = f"{told(whole, members[0][3] if whole['allowed'] else 0)} {bound}"
         if kind == "all":
-            for a, (*_, cost) in zip(answers, members):
-                text += (f" | {int(a['allowed'])} {a['limit']} {a['remaining']} {0 if a['allowed'] else a['retry']} "
-                         f"{a['reset']} {a['delay']} {cost if whole['allowed'] else 0}")
+            for answer, (*_, cost) in zip(answers, members):
+                text += f" | {told(answer, cost if whole['allowed'] else 0)}"
         return text
 
 

@@ -198,8 +198,13 @@ static void several_limits_answer_as_one(void **state)
         {.allowed = false, .limit = 5, .remaining = 2, .retry_after_ms = 700, .reset_after_ms = 900},
         {.allowed = false, .limit = 20, .remaining = 3, .retry_after_ms = 300, .reset_after_ms = 50},
     };
+    for (int i = 0; i < 3; i++) {
+        members[i].of = limits[i];
+        members[i].window_ms = 1000 + i;
+        members[i].of_reset_ms = members[i].reset_after_ms;
+    }
     struct decision all;
-    decision_combine(&all, members, limits, 3);
+    decision_combine(&all, members, 3);
     assert_false(all.allowed);
     assert_int_equal(all.limit, 5);
     assert_int_equal(all.remaining, 2);
@@ -207,13 +212,32 @@ static void several_limits_answer_as_one(void **state)
     assert_int_equal(all.reset_after_ms, 900);
     assert_int_equal(all.granted, 0);
     assert_ptr_equal(all.bound_by, limits[1]);
+    assert_ptr_equal(all.of, limits[1]);
+    assert_int_equal(all.window_ms, 1001);
+    assert_int_equal(all.of_reset_ms, 900);
 
     members[2].retry_after_ms = RETRY_NEVER;
-    decision_combine(&all, members, limits, 3);
+    decision_combine(&all, members, 3);
     assert_int_equal(all.retry_after_ms, RETRY_NEVER);
     assert_ptr_equal(all.bound_by, limits[2]);
+    assert_int_equal(all.reset_after_ms, 50);
+    assert_int_equal(all.of_reset_ms, 50);
 
-    decision_combine(&all, members, limits, 1);
+    members[1].allowed = members[2].allowed = true;
+    decision_combine(&all, members, 3);
+    assert_true(all.allowed);
+    assert_ptr_equal(all.of, limits[1]);
+    assert_int_equal(all.reset_after_ms, 900); /* of all */
+    assert_int_equal(all.of_reset_ms, 900);
+
+    members[1].remaining = 5;
+    decision_combine(&all, members, 3);
+    assert_ptr_equal(all.of, limits[2]);
+    assert_int_equal(all.window_ms, 1002);
+    assert_int_equal(all.reset_after_ms, 900);
+    assert_int_equal(all.of_reset_ms, 50);
+
+    decision_combine(&all, members, 1);
     assert_true(all.allowed);
     assert_null(all.bound_by);
     policy_free(policy);

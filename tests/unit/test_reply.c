@@ -28,7 +28,7 @@ static void name_to(char *name, size_t most)
     name[len] = '\0';
 }
 
-static void expect_bound_by(struct packer *packer, const struct limit *limit)
+static void expect_limit(struct packer *packer, const struct limit *limit)
 {
     const struct slice pieces[] = {slice_of(limit->policy->name), slice_of("/"), slice_of(limit->name)};
     pack_str_of(packer, pieces, limit->name[0] != '\0' ? 3 : 1);
@@ -42,10 +42,16 @@ static void expect_reason(struct packer *packer, enum reason reason)
         pack_nil(packer);
 }
 
-static void expect_array(struct packer *packer, const struct decision *decision, uint32_t n_more)
+/* A local answer has figures, and no limit whose they are. */
+static bool is_described(const struct decision *decision)
+{
+    return decision->of != NULL && decision->source != SOURCE_LOCAL;
+}
+
+static void expect_array(struct packer *packer, const struct decision *decision, bool describes, uint32_t n_more)
 {
     uint32_t n = n_more + decision->shadow_denied;
-    pack_array(packer, 11 + (n > 0));
+    pack_array(packer, (describes ? 15 : 11) + (n > 0));
     pack_bool(packer, decision->allowed);
     pack_int(packer, decision->limit);
     pack_int(packer, decision->remaining);
@@ -54,12 +60,20 @@ static void expect_array(struct packer *packer, const struct decision *decision,
     pack_int(packer, decision->delay_ms);
     pack_int(packer, decision->granted);
     if (decision->bound_by != NULL)
-        expect_bound_by(packer, decision->bound_by);
+        expect_limit(packer, decision->bound_by);
     else
         pack_nil(packer);
     pack_text(packer, source_name(decision->source));
     expect_reason(packer, decision->reason);
     pack_uint(packer, decision->policy_version);
+    if (describes && is_described(decision)) {
+        expect_limit(packer, decision->of);
+        pack_int(packer, decision->of->limit);
+        pack_int(packer, decision->window_ms);
+        pack_int(packer, decision->of_reset_ms);
+    } else if (describes) {
+        for (int i = 0; i < 4; i++) pack_nil(packer);
+    }
     if (n > 0) pack_map(packer, n);
 }
 
@@ -69,12 +83,14 @@ static void expect_integer(struct packer *packer, const char *name, int64_t valu
     pack_int(packer, value);
 }
 
-static void expect_map(struct packer *packer, const struct decision *decision, int64_t cost, uint32_t n_more)
+static void expect_map(struct packer *packer, const struct decision *decision, int64_t cost, bool describes,
+                       uint32_t n_more)
 {
+    bool has_description = describes && is_described(decision);
     bool has_granted = decision->granted != (decision->allowed ? cost : 0);
     bool has_reason = decision->reason != REASON_NONE;
     pack_map(packer, 7 + (decision->delay_ms != 0) + has_granted + (decision->bound_by != NULL) + has_reason + n_more +
-                         decision->shadow_denied);
+                         4 * has_description + decision->shadow_denied);
     pack_text(packer, "allowed");
     pack_bool(packer, decision->allowed);
     expect_integer(packer, "limit", decision->limit);
@@ -85,7 +101,7 @@ static void expect_map(struct packer *packer, const struct decision *decision, i
     if (has_granted) expect_integer(packer, "granted", decision->granted);
     if (decision->bound_by != NULL) {
         pack_text(packer, "bound_by");
-        expect_bound_by(packer, decision->bound_by);
+        expect_limit(packer, decision->bound_by);
     }
     pack_text(packer, "source");
     pack_text(packer, source_name(decision->source));
@@ -94,6 +110,12 @@ static void expect_map(struct packer *packer, const struct decision *decision, i
         expect_reason(packer, decision->reason);
     }
     expect_integer(packer, "policy_version", decision->policy_version);
+    if (!has_description) return;
+    pack_text(packer, "of");
+    expect_limit(packer, decision->of);
+    expect_integer(packer, "quota", decision->of->limit);
+    expect_integer(packer, "window_ms", decision->window_ms);
+    expect_integer(packer, "of_reset_ms", decision->of_reset_ms);
 }
 
 static void a_decision_is_packed_as_msgpack_has_it(void **state)
@@ -109,6 +131,7 @@ static void a_decision_is_packed_as_msgpack_has_it(void **state)
         name_to(policy->name, NAME_MAX_LEN);
         name_to(limit->name, NAME_MAX_LEN);
         if (random_below(&dice, 2) == 0) limit->name[0] = '\0';
+        limit->limit = some_integer();
         struct decision decision = {
             .allowed = random_below(&dice, 2) == 0,
             .shadow_denied = random_below(&dice, 4) == 0,
@@ -122,19 +145,22 @@ static void a_decision_is_packed_as_msgpack_has_it(void **state)
             .source = (enum source)random_below(&dice, SOURCE_LOCAL + 1),
             .reason = (enum reason)random_below(&dice, REASON_STORE_ERROR + 1),
             .policy_version = (uint32_t)random_next(&dice),
+            .of = random_below(&dice, 4) > 0 ? limit : NULL,
+            .window_ms = some_integer(),
+            .of_reset_ms = some_integer(),
         };
         int64_t cost = random_below(&dice, 2) == 0 ? decision.granted : 1;
-        bool as_array = random_below(&dice, 2) == 0;
+        struct decision_form form = {random_below(&dice, 2) == 0, random_below(&dice, 2) == 0};
         uint32_t n_more = (uint32_t)random_below(&dice, 20);
 
         buffer_truncate(&got, 0);
         buffer_truncate(&expected, 0);
         struct packer packer = packer_of(&got), reference = packer_of(&expected);
-        reply_decision(&packer, &decision, cost, as_array, n_more);
-        if (as_array)
-            expect_array(&reference, &decision, n_more);
+        reply_decision(&packer, &decision, cost, form, n_more);
+        if (form.as_array)
+            expect_array(&reference, &decision, form.describes, n_more);
         else
-            expect_map(&reference, &decision, cost, n_more);
+            expect_map(&reference, &decision, cost, form.describes, n_more);
         if (decision.shadow_denied) {
             pack_text(&reference, "shadow_denied");
             pack_bool(&reference, true);
@@ -158,11 +184,11 @@ static void without_memory_nothing_is_packed(void **state)
     buffer_init(&out, 0);
     struct packer packer = packer_of(&out);
     mem_fail_nth(1);
-    reply_decision(&packer, &decision, 1, false, 0);
+    reply_decision(&packer, &decision, 1, (struct decision_form){0}, 0);
     mem_fail_nth(0);
     assert_true(packer.failed);
     assert_int_equal(buffer_len(&out), 0);
-    reply_decision(&packer, &decision, 1, false, 0); /* nor anything after it */
+    reply_decision(&packer, &decision, 1, (struct decision_form){0}, 0); /* nor anything after it */
     assert_int_equal(buffer_len(&out), 0);
     buffer_fini(&out);
 }

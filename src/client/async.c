@@ -56,6 +56,11 @@ void async_use_maps(struct ratelimit_async *client)
     client->maps = true;
 }
 
+void ratelimit_async_describe(struct ratelimit_async *client)
+{
+    client->describes = true;
+}
+
 const char *async_fault(const struct ratelimit_async *client)
 {
     return client->fault;

@@ -63,6 +63,11 @@ void ratelimit_use_maps(struct ratelimit *client)
     async_use_maps(client->async);
 }
 
+void ratelimit_describe(struct ratelimit *client)
+{
+    ratelimit_async_describe(client->async);
+}
+
 const char *ratelimit_error(const struct ratelimit *client)
 {
     return client->error;

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
-enum kind { KIND_BOOL, KIND_INT, KIND_SOURCE, KIND_REASON, KIND_BOUND_BY };
+enum kind { KIND_BOOL, KIND_INT, KIND_SOURCE, KIND_REASON, KIND_NAME };
 
 struct field {
     const char *name;
@@ -11,7 +11,8 @@ struct field {
     size_t offset; /* in struct ratelimit_decision */
 };
 
-/* FIELD(name, kind): the order of the protocol's array form; a map after it has what methods add. */
+/* FIELD(name, kind): the order of the protocol's array form; a map after it has what methods add. Those of a described
+ * decision have the places that hello says. */
 #define FIELDS(FIELD)                                                                                                  \
     FIELD(allowed, KIND_BOOL)                                                                                          \
     FIELD(limit, KIND_INT)                                                                                             \
@@ -20,14 +21,18 @@ struct field {
     FIELD(reset_after_ms, KIND_INT)                                                                                    \
     FIELD(delay_ms, KIND_INT)                                                                                          \
     FIELD(granted, KIND_INT)                                                                                           \
-    FIELD(bound_by, KIND_BOUND_BY)                                                                                     \
+    FIELD(bound_by, KIND_NAME)                                                                                         \
     FIELD(source, KIND_SOURCE)                                                                                         \
     FIELD(reason, KIND_REASON)                                                                                         \
     FIELD(policy_version, KIND_INT)                                                                                    \
     FIELD(shadow_denied, KIND_BOOL)                                                                                    \
     FIELD(refunded, KIND_INT)                                                                                          \
     FIELD(charged, KIND_INT)                                                                                           \
-    FIELD(ended, KIND_BOOL)
+    FIELD(ended, KIND_BOOL)                                                                                            \
+    FIELD(of, KIND_NAME)                                                                                               \
+    FIELD(quota, KIND_INT)                                                                                             \
+    FIELD(window_ms, KIND_INT)                                                                                         \
+    FIELD(of_reset_ms, KIND_INT)
 
 enum field_index {
 #define FIELD(name, kind) FIELD_##name,
@@ -162,7 +167,7 @@ static int read_reason(struct pull *pull, enum ratelimit_reason *ret)
 }
 
 /* Cut to what fits, and at a NUL: it is for people. */
-static int read_bound_by(struct pull *pull, char *to)
+static int read_name(struct pull *pull, char *to)
 {
     struct slice text;
     if (pull_text(pull, &text) != 0) return -1;
@@ -180,7 +185,7 @@ static int read_value(struct pull *pull, const struct field *field, struct ratel
     case KIND_INT: return pull_int(pull, to);
     case KIND_SOURCE: return read_source(pull, to);
     case KIND_REASON: return read_reason(pull, to);
-    case KIND_BOUND_BY: return read_bound_by(pull, to);
+    case KIND_NAME: return read_name(pull, to);
     }
     return -1;
 }

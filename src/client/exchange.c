@@ -371,8 +371,9 @@ static void say_hello(struct ratelimit_async *client)
 {
     struct request *hello = &client->hello;
     request_init(hello, REQUEST_HELLO);
-    if (request_pack_hello(hello, client->next_msgid++, client->maps) != 0) return; /* maps come, and are read too */
-    list_push_back(client->waiting.next, &hello->link);                             /* before the first */
+    if (request_pack_hello(hello, client->next_msgid++, client->maps, client->describes) != 0)
+        return;                                         /* maps come, and are read too */
+    list_push_back(client->waiting.next, &hello->link); /* before the first */
 }
 
 static void connect_now(struct ratelimit_async *client)

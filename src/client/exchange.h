@@ -43,6 +43,7 @@ struct ratelimit_async {
     struct decode_order order;
     uint32_t max_frame; /* the daemon's, once hello has answered */
     bool maps;
+    bool describes; /* so are its decisions to be */
 
     bool stuck;          /* the socket is full: wait for POLLOUT */
     bool answered;       /* this connection has brought an answer */

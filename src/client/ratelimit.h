@@ -112,6 +112,13 @@ struct ratelimit_decision {
     int64_t refunded;                       /* of a refund, settle or cancel: units given back */
     int64_t charged;                        /* of a settle: units charged beyond the estimate */
     bool ended;                             /* of a settle or cancel: the reservation had ended before */
+
+    /* After ratelimit_describe(), the limit that `limit` and `remaining` are of; denied: the one that denied. "" and 0
+     * for unlimited and for failure answers, without ratelimit_describe(), and from a daemon that is older than it. */
+    char of[RATELIMIT_BOUND_BY_SIZE]; /* "policy/limit", or "policy" if it has no name */
+    int64_t quota;                    /* its setting `limit`: units per window, not the burst of a bucket */
+    int64_t window_ms;                /* its window; of a calendar_window the present one's length; 0: concurrency */
+    int64_t of_reset_ms;              /* until this limit alone is unused again, without further charges */
 };
 
 /* Names as in the protocol: "redis", "deny_cache"; "down". Static; "other" for an unknown value, "" for NONE. */
@@ -301,6 +308,12 @@ RATELIMIT_API enum ratelimit_status ratelimit_call(struct ratelimit *client, con
  */
 RATELIMIT_API void ratelimit_use_maps(struct ratelimit *client);
 
+/*
+ * From now on every decision says which limit it speaks of: `of`, `quota`, `window_ms`, `of_reset_ms`. An HTTP server
+ * needs them for its RateLimit headers. Use it before the first call.
+ */
+RATELIMIT_API void ratelimit_describe(struct ratelimit *client);
+
 /* What was wrong with the last call, for people: "UNKNOWN_POLICY: there is no policy nosuch". "" after RATELIMIT_OK.
  * The client owns the text; it is valid until the client's next call. */
 RATELIMIT_API const char *ratelimit_error(const struct ratelimit *client);
@@ -336,6 +349,9 @@ typedef void ratelimit_answer_fn(const struct ratelimit_answer *answer, void *ar
 
 /* As ratelimit_open(). The caller owns *ret_client and frees it with ratelimit_async_free(). */
 RATELIMIT_API enum ratelimit_status ratelimit_async_new(const char *path, struct ratelimit_async **ret_client);
+
+/* As ratelimit_describe(). */
+RATELIMIT_API void ratelimit_async_describe(struct ratelimit_async *client);
 
 /* Calls in flight end as RATELIMIT_CANCELLED within this function. NULL is fine. */
 RATELIMIT_API void ratelimit_async_free(struct ratelimit_async *client);

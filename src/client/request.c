@@ -87,12 +87,16 @@ static struct packer start(struct request *request, uint64_t msgid, const char *
     return packer;
 }
 
-int request_pack_hello(struct request *request, uint64_t msgid, bool as_maps)
+int request_pack_hello(struct request *request, uint64_t msgid, bool as_maps, bool describes)
 {
     struct packer packer = start(request, msgid, "hello", 1);
-    pack_map(&packer, 1);
+    pack_map(&packer, 1U + describes);
     pack_text(&packer, "decision");
     pack_text(&packer, as_maps ? "map" : "array");
+    if (describes) {
+        pack_text(&packer, "describe");
+        pack_bool(&packer, true);
+    }
     return packer.failed ? -1 : 0;
 }
 

@@ -72,7 +72,7 @@ void request_release(struct request_pool *pool, struct request *request);       
 void request_swap_members(struct request *request, struct ratelimit_decision **members, size_t *cap);
 
 /* hello and other calls: 0, or -1 without memory. */
-int request_pack_hello(struct request *request, uint64_t msgid, bool as_maps);
+int request_pack_hello(struct request *request, uint64_t msgid, bool as_maps, bool describes);
 /* `params` are a whole packed array, or empty. */
 int request_pack_other(struct request *request, uint64_t msgid, const char *method, struct slice params);
 

@@ -43,8 +43,11 @@ static void on_end(const struct ratelimit_answer *answer, void *arg)
     ++*n_ends;
     CHECK((answer->status == RATELIMIT_OK) == (answer->result != NULL));
     CHECK(answer->status == RATELIMIT_OK || answer->message[0] != '\0');
-    CHECK(answer->decision == NULL || strlen(answer->decision->bound_by) < RATELIMIT_BOUND_BY_SIZE);
-    for (size_t i = 0; i < answer->n_members; i++) CHECK(strlen(answer->members[i].bound_by) < RATELIMIT_BOUND_BY_SIZE);
+    CHECK(answer->decision == NULL || (strlen(answer->decision->bound_by) < RATELIMIT_BOUND_BY_SIZE &&
+                                       strlen(answer->decision->of) < RATELIMIT_BOUND_BY_SIZE));
+    for (size_t i = 0; i < answer->n_members; i++)
+        CHECK(strlen(answer->members[i].bound_by) < RATELIMIT_BOUND_BY_SIZE &&
+              strlen(answer->members[i].of) < RATELIMIT_BOUND_BY_SIZE);
     CHECK(answer->id == NULL || strlen(answer->id) > 0);
     if (answer->result == NULL) return;
     struct pull pull = pull_of(answer->result, answer->result_len);

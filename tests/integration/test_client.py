@@ -112,7 +112,7 @@ policies:
 
 @pytest.mark.parametrize("method, policy", [
     ("check", "ten"), ("check_all", "ten"), ("reset", "ten"), ("inline", "ten"), ("at_most", "ten"), ("request_id", "ten"),
-    ("refund", "ten"), ("reserve", "ten"), ("acquire", "jobs"), ("check_wait", "ten"), ("acquire_wait", "jobs"),
+    ("refund", "ten"), ("reserve", "ten"), ("acquire", "jobs"), ("describe", "ten"), ("check_wait", "ten"), ("acquire_wait", "jobs"),
 ])
 def test_every_method_has_its_functions(installed, any_store, ratelimitd, method, policy):
     daemon = ratelimitd(METHODS, redis=any_store)

@@ -173,6 +173,46 @@ static void a_lost_connection_is_told_apart_and_the_next_call_connects_again(voi
     blocking_world_close(&world);
 }
 
+/* {"decision": "array", "describe": true}; an older daemon refuses that, and its decisions come as maps. */
+static void descriptions_are_asked_for_once_and_done_without(void **state)
+{
+    (void)state;
+    struct blocking_world world;
+    struct ratelimit_decision decision = {.of = "rest", .quota = 4711};
+    struct rpc_request request;
+    struct slice text;
+    uint32_t n;
+    bool describes = false;
+    daemon_start(&world.daemon, 16);
+    assert_int_equal(ratelimit_open(world.daemon.path, &world.client), RATELIMIT_OK);
+    ratelimit_describe(world.client);
+    assert_int_equal(ratelimit_ping(world.client, SHORT_MS), RATELIMIT_TIMEOUT);
+    daemon_accept(&world.daemon);
+    assert_true(daemon_read(&world.daemon, &request) && slice_is(request.method, "hello"));
+    assert_int_equal(pull_map(&request.params, &n), 0);
+    assert_int_equal(n, 2);
+    assert_true(pull_text(&request.params, &text) == 0 && slice_is(text, "decision"));
+    assert_true(pull_text(&request.params, &text) == 0 && slice_is(text, "array"));
+    assert_true(pull_text(&request.params, &text) == 0 && slice_is(text, "describe"));
+    assert_true(pull_bool(&request.params, &describes) == 0 && describes);
+    uint64_t hello = request.msgid, ping = daemon_expect(&world.daemon, "ping");
+
+    static const char map[] = "\x82\xa7"
+                              "allowed\xc3\xa9"
+                              "remaining\x04";
+    char answer[64] = "\x94\x01?\xc0";
+    answer[2] = (char)((hello > ping ? hello : ping) + 1);
+    memcpy(answer + 4, map, sizeof map - 1);
+    daemon_answer_error(&world.daemon, hello, ERROR_BAD_REQUEST, "there is no option 'describe'");
+    daemon_send(&world.daemon, answer, 4 + sizeof map - 1);
+    assert_int_equal(ratelimit_check(world.client, "login", "alice", 5, 1, LONG_MS, &decision), RATELIMIT_OK);
+    assert_true(decision.allowed);
+    assert_int_equal(decision.remaining, 4);
+    assert_string_equal(decision.of, "");
+    assert_int_equal(decision.quota, 0);
+    blocking_world_close(&world);
+}
+
 static void without_a_daemon_the_answer_comes_at_once(void **state)
 {
     (void)state;
@@ -256,6 +296,7 @@ int main(void)
         cmocka_unit_test(a_reset_says_whether_there_was_anything),
         cmocka_unit_test(any_method_gives_its_packed_result),
         cmocka_unit_test(a_lost_connection_is_told_apart_and_the_next_call_connects_again),
+        cmocka_unit_test(descriptions_are_asked_for_once_and_done_without),
         cmocka_unit_test(without_a_daemon_the_answer_comes_at_once),
         cmocka_unit_test(the_environment_names_the_socket),
         cmocka_unit_test(an_empty_environment_is_the_same_as_none),

@@ -139,6 +139,61 @@ static void a_later_daemon_may_reorder_and_append(void **state)
     assert_int_equal(decision.granted, 2);
 }
 
+static const char *const described_fields[] = {
+    "allowed",        "limit",   "remaining", "retry_after_ms", "reset_after_ms",
+    "delay_ms",       "granted", "bound_by",  "source",         "reason",
+    "policy_version", "of",      "quota",     "window_ms",      "of_reset_ms",
+};
+enum { N_DESCRIBED_FIELDS = sizeof described_fields / sizeof described_fields[0] };
+
+/* The fields of every decision. */
+static struct packer *start_decision(struct packed *packed, uint32_t n)
+{
+    struct packer *packer = start(packed);
+    pack_array(packer, n);
+    pack_bool(packer, true);
+    for (int64_t i = 1; i <= 6; i++) pack_int(packer, i);
+    pack_nil(packer);
+    pack_text(packer, "redis");
+    pack_nil(packer);
+    pack_int(packer, 77);
+    return packer;
+}
+
+static void a_decision_may_say_which_limit_it_speaks_of(void **state)
+{
+    (void)state;
+    struct packed packed;
+    struct decode_order order;
+    struct ratelimit_decision decision;
+    uint32_t max_frame = 1;
+    decode_order_init(&order);
+    pack_hello(start(&packed), described_fields, N_DESCRIBED_FIELDS, 1000);
+    assert_int_equal(learn(&packed, &order, &max_frame), 0);
+
+    struct packer *packer = start_decision(&packed, N_DESCRIBED_FIELDS + 1); /* its header has three bytes */
+    pack_text(packer, "search/day");
+    pack_int(packer, 5000);
+    pack_int(packer, 86400000);
+    pack_int(packer, 1234);
+    pack_map(packer, 1);
+    pack_text(packer, "refunded");
+    pack_int(packer, 3);
+    assert_int_equal(decode(&packed, &order, 1, &decision), 0);
+    assert_string_equal(decision.of, "search/day");
+    assert_int_equal(decision.quota, 5000);
+    assert_int_equal(decision.window_ms, 86400000);
+    assert_int_equal(decision.of_reset_ms, 1234);
+    assert_int_equal(decision.refunded, 3);
+
+    packer = start_decision(&packed, N_DESCRIBED_FIELDS);
+    for (int i = 0; i < 4; i++) pack_nil(packer);
+    assert_int_equal(decode(&packed, &order, 1, &decision), 0);
+    assert_string_equal(decision.of, "");
+    assert_int_equal(decision.quota, 0);
+    assert_int_equal(decision.limit, 1);
+}
+
 static void a_hello_that_is_none_changes_nothing(void **state)
 {
     (void)state;
@@ -206,7 +261,7 @@ static void what_is_no_decision_is_refused_and_leaves_the_callers_alone(void **s
     assert_int_equal(decision.limit, 4711);
 }
 
-static void a_long_bound_by_is_cut(void **state)
+static void a_long_name_is_cut(void **state)
 {
     (void)state;
     char text[400];
@@ -216,13 +271,16 @@ static void a_long_bound_by_is_cut(void **state)
     memset(text, 'x', sizeof text);
     decode_order_init(&order);
     struct packer *packer = start(&packed);
-    pack_map(packer, 2);
+    pack_map(packer, 3);
     pack_text(packer, "allowed");
     pack_bool(packer, false);
     pack_text(packer, "bound_by");
     pack_str(packer, (struct slice){(const uint8_t *)text, sizeof text});
+    pack_text(packer, "of");
+    pack_str(packer, (struct slice){(const uint8_t *)text, sizeof text});
     assert_int_equal(decode(&packed, &order, 1, &decision), 0);
     assert_int_equal(strlen(decision.bound_by), RATELIMIT_BOUND_BY_SIZE - 1);
+    assert_int_equal(strlen(decision.of), RATELIMIT_BOUND_BY_SIZE - 1);
 }
 
 /* The library has its own lists, because it shares nothing with the daemon but the protocol; they must not part. */
@@ -265,7 +323,8 @@ int main(void)
         cmocka_unit_test(a_hello_that_is_none_changes_nothing),
         cmocka_unit_test(more_fields_than_anybody_has_are_skipped),
         cmocka_unit_test(what_is_no_decision_is_refused_and_leaves_the_callers_alone),
-        cmocka_unit_test(a_long_bound_by_is_cut),
+        cmocka_unit_test(a_decision_may_say_which_limit_it_speaks_of),
+        cmocka_unit_test(a_long_name_is_cut),
         cmocka_unit_test(the_names_are_those_of_the_daemon),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -185,6 +185,29 @@ static void try_acquire(const char *policy)
     EXPECT(decision.allowed && decision.remaining == 1);
 }
 
+/* Before the first call of both clients. */
+static void try_describe(const char *policy)
+{
+    const char two[] = "{limits: [{name: few, algorithm: fixed_window, start: first_hit, limit: 3, window: 1h}, "
+                       "{name: many, algorithm: token_bucket, limit: 100, window: 1d, burst: 200}]}";
+    ratelimit_describe(client);
+    ratelimit_async_describe(async);
+    EXPECT_OK(ratelimit_check(client, policy, "d", 1, 1, TIMEOUT_MS, &decision));
+    EXPECT(strcmp(decision.of, policy) == 0 && decision.quota == 10 && decision.window_ms == 86400000);
+    EXPECT(decision.of_reset_ms == decision.reset_after_ms && decision.bound_by[0] == '\0');
+    EXPECT_OK(ratelimit_reserve(client, policy, "d", 1, 1, NULL, TIMEOUT_MS, &decision));
+    EXPECT(strcmp(decision.of, policy) == 0 && ratelimit_id(client)[0] != '\0');
+
+    const struct ratelimit_item items[] = {{policy, "e", 1, 1}, {two, "e", 1, 1}};
+    wait_for(ratelimit_async_check_all(async, items, 2, NULL, END));
+    EXPECT(strstr(answered.of, "/few") != NULL && answered.quota == 3 && answered.window_ms == 3600000);
+    EXPECT(strcmp(answered_members[0].of, policy) == 0 && strcmp(answered_members[1].of, answered.of) == 0);
+    EXPECT_OK(ratelimit_check(client, two, "e", 1, 3, TIMEOUT_MS, &decision));
+    EXPECT(!decision.allowed && strcmp(decision.of, decision.bound_by) == 0);
+    EXPECT_OK(ratelimit_check(client, "{unlimited: true}", "e", 1, 3, TIMEOUT_MS, &decision));
+    EXPECT(decision.of[0] == '\0' && decision.quota == 0 && decision.window_ms == 0 && decision.of_reset_ms == 0);
+}
+
 static void try_check_wait(const char *policy)
 {
     static const char drip[] = "{algorithm: token_bucket, limit: 50, window: 1s, burst: 1}";
@@ -228,17 +251,10 @@ static const struct {
     const char *name;
     void (*run)(const char *policy);
 } methods[] = {
-    {"check", try_check},
-    {"at_most", try_at_most},
-    {"request_id", try_request_id},
-    {"check_all", try_check_all},
-    {"reset", try_reset},
-    {"inline", try_inline},
-    {"refund", try_refund},
-    {"reserve", try_reserve},
-    {"acquire", try_acquire},
-    {"check_wait", try_check_wait},
-    {"acquire_wait", try_acquire_wait},
+    {"check", try_check},         {"at_most", try_at_most},       {"request_id", try_request_id},
+    {"check_all", try_check_all}, {"reset", try_reset},           {"inline", try_inline},
+    {"refund", try_refund},       {"reserve", try_reserve},       {"acquire", try_acquire},
+    {"describe", try_describe},   {"check_wait", try_check_wait}, {"acquire_wait", try_acquire_wait},
 };
 
 int main(int argc, char **argv)

@@ -245,6 +245,7 @@ int hold_run(const struct options *options, int n, char **arguments)
     enum ratelimit_status status = ratelimit_async_new(options->socket, &holder.client);
     if (status != RATELIMIT_OK) return (int)complain_open(status);
     async_use_maps(holder.client);
+    ratelimit_async_describe(holder.client);
     catch_signals(&holder);
     wait_start(&holder.wait, WAIT_FOR_SLOT, options->wait_ms, wait_now_ms(), wait_seed());
     int code = hold(&holder, arguments[0], arguments[1]);

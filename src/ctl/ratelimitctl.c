@@ -338,6 +338,7 @@ static enum exit_code run(const struct options *options, const struct command *c
         code = complain_open(status);
     } else {
         ratelimit_use_maps(question.client);
+        ratelimit_describe(question.client);
         code = (options->given & OPTION_WAIT) ? ask_until_allowed(&question) : ask_once(&question);
     }
     ratelimit_close(question.client);

@@ -1,6 +1,7 @@
 #include "ctl/report.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "client/decode.h"
 #include "ctl/text.h"
@@ -44,7 +45,11 @@ static int print_list(FILE *out, struct pull list, const char *indent, const str
 int report_all(FILE *out, struct pull answer, const struct asked *asked)
 {
     struct pull members = words_member(answer, "members");
-    if (pull_type(&members) != PULL_ARRAY || print_one(out, answer, COST_UNKNOWN, asked) != 0) return -1;
+    struct ratelimit_decision whole;
+    if (pull_type(&members) != PULL_ARRAY || read_decision(answer, &whole) != 0) return -1;
+
+    if (whole.of[0] != '\0') memcpy(whole.bound_by, whole.of, sizeof whole.of); /* of several policies any name tells */
+    words_decision(out, &whole, COST_UNKNOWN, asked->waited, asked->at_most);
     return print_list(out, members, "  ", asked);
 }
 
@@ -77,9 +82,8 @@ static void print_no_slot(FILE *out, const struct ratelimit_decision *decision, 
     if (decision->bound_by[0] == '\0') {
         fprintf(out, "denied  %" PRId64 " of %" PRId64 " slots free", decision->remaining, decision->limit);
     } else {
-        fprintf(out, "denied  remaining %" PRId64 "/%" PRId64 " (", decision->remaining, decision->limit);
-        text_print(out, slice_of(decision->bound_by));
-        fputc(')', out);
+        fprintf(out, "denied  remaining %" PRId64 "/%" PRId64, decision->remaining, decision->limit);
+        words_of(out, decision);
     }
     if (!waited) fputs("; acquire --wait waits for one", out);
     words_source(out, decision);
@@ -96,7 +100,7 @@ int report_slot(FILE *out, struct pull answer, const struct asked *asked)
         return 0;
     }
 
-    decision.reset_after_ms = 0; /* until every holder were gone */
+    decision.reset_after_ms = decision.of_reset_ms = 0; /* until every holder were gone */
     words_decision(out, &decision, 1, asked->waited, false);
     print_id(out, answer, "slot");
     return 0;
@@ -110,7 +114,7 @@ int report_change(FILE *out, struct pull answer, const struct asked *asked)
     bool more = decision.charged > 0;
     fprintf(out, "%s %" PRId64 "%s  ", more ? "charged" : "refunded", more ? decision.charged : decision.refunded,
             decision.ended ? ", had ended" : "");
-    words_remaining(out, &decision, COST_UNKNOWN, NULL);
+    words_remaining(out, &decision, COST_UNKNOWN);
     words_source(out, &decision);
     return 0;
 }

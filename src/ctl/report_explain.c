@@ -16,46 +16,17 @@
 #include "ctl/text.h"
 #include "ctl/words.h"
 
-enum { NAME_SIZE = RATELIMIT_BOUND_BY_SIZE };
-
-/* The limit whose numbers the decision has, as `policy/limit`: "" where the policy has one limit only, or none fits. */
-static void find_limit(struct pull answer, struct pull policy, const struct ratelimit_decision *decision,
-                       char name[NAME_SIZE])
+static void print_verdict(FILE *out, const struct ratelimit_decision *decision, int64_t cost)
 {
-    struct pull limits = words_member(answer, "limits");
-    struct slice policy_name = {0};
-    uint32_t n = 0;
-    name[0] = '\0';
-    pull_text(&policy, &policy_name);
-    if (pull_array(&limits, &n) != 0 || n < 2) return;
-
-    for (; n > 0; n--) {
-        struct pull limit = limits, own_name = words_member(limit, "name");
-        struct slice own;
-        int64_t capacity = words_number(limit, "burst", words_number(limit, "limit", -1));
-        if (words_number(limit, "remaining", -1) == decision->remaining && capacity == decision->limit &&
-            pull_text(&own_name, &own) == 0) {
-            snprintf(name, NAME_SIZE, "%.*s/%.*s", (int)policy_name.len, (const char *)policy_name.data, (int)own.len,
-                     (const char *)own.data);
-            return;
-        }
-        if (pull_skip(&limits) != 0) return;
-    }
-}
-
-static void print_verdict(FILE *out, struct pull answer, struct pull policy, const struct ratelimit_decision *decision,
-                          int64_t cost)
-{
-    char name[NAME_SIZE], wait[UNITS_TEXT_MAX];
+    char wait[UNITS_TEXT_MAX];
     bool has_number = decision->source != RATELIMIT_SOURCE_UNLIMITED && decision->limit > 0;
     fprintf(out, "would be %s", decision->allowed ? "allowed" : "denied");
     if (!decision->allowed) {
         fputs("  ", out);
-        words_remaining(out, decision, cost, decision->bound_by);
+        words_remaining(out, decision, cost);
     } else if (has_number) {
-        find_limit(answer, policy, decision, name);
         fprintf(out, ", leaving %" PRId64 " of %" PRId64, decision->remaining, decision->limit);
-        words_of(out, name);
+        words_of(out, decision);
     }
     if (decision->delay_ms > 0) fprintf(out, ", to go ahead in %s", units_print_wait(wait, decision->delay_ms));
     words_source(out, decision);
@@ -112,24 +83,24 @@ static void print_reasons(FILE *out, struct pull answer)
     print_limits(out, answer);
 }
 
-static int print_explained(FILE *out, struct pull answer, struct pull policy, const struct asked *asked)
+static int print_explained(FILE *out, struct pull answer, const struct asked *asked)
 {
     struct decode_order order;
     struct ratelimit_decision decision;
     struct pull at = answer;
     decode_order_init(&order);
     if (decode_decision(&at, &order, 0, &decision) != 0) return -1;
-    print_verdict(out, answer, policy, &decision, asked->n_costs > 0 ? asked->costs[0] : 0);
+    print_verdict(out, &decision, asked->n_costs > 0 ? asked->costs[0] : 0);
     print_reasons(out, answer);
     return 0;
 }
 
 int report_explain(FILE *out, struct pull answer, const struct asked *asked)
 {
-    struct pull candidate = words_member(answer, "candidate"), policy = words_member(answer, "policy");
-    if (print_explained(out, answer, policy, asked) != 0) return -1;
+    struct pull candidate = words_member(answer, "candidate");
+    if (print_explained(out, answer, asked) != 0) return -1;
     if (pull_type(&candidate) == PULL_NIL) fputs("candidate does not decide this check\n", out);
     if (pull_type(&candidate) != PULL_MAP) return 0;
     fputs("candidate ", out);
-    return print_explained(out, candidate, policy, asked);
+    return print_explained(out, candidate, asked);
 }

@@ -1,6 +1,7 @@
 #include "ctl/words.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/units.h"
 #include "ctl/json.h"
@@ -213,18 +214,21 @@ void words_state(FILE *out, struct pull state)
 
 /* ---- Decisions ---- */
 
-void words_of(FILE *out, const char *name)
+void words_of(FILE *out, const struct ratelimit_decision *decision)
 {
-    if (name == NULL || name[0] == '\0') return;
+    const char *name = decision->bound_by;
+    if (name[0] == '\0' && strchr(decision->of, '/') != NULL) name = decision->of;
+    if (name[0] == '\0') return;
     fputs(" (", out);
     text_print(out, slice_of(name));
     fputc(')', out);
 }
 
-void words_remaining(FILE *out, const struct ratelimit_decision *decision, int64_t cost, const char *name)
+void words_remaining(FILE *out, const struct ratelimit_decision *decision, int64_t cost)
 {
     char text[UNITS_TEXT_MAX];
     bool is_never = !decision->allowed && decision->retry_after_ms < 0;
+    int64_t reset_ms = decision->of[0] != '\0' ? decision->of_reset_ms : decision->reset_after_ms;
     if (decision->source == RATELIMIT_SOURCE_UNLIMITED) {
         fputs("unlimited", out);
         return;
@@ -232,24 +236,24 @@ void words_remaining(FILE *out, const struct ratelimit_decision *decision, int64
 
     if (is_never && decision->limit == 0) {
         fputs("the limit", out);
-        words_of(out, name);
+        words_of(out, decision);
         fputs(" is 0", out);
     } else if (is_never && cost > decision->limit) {
         fprintf(out, "cost %" PRId64 " exceeds the limit of %" PRId64, cost, decision->limit);
-        words_of(out, name);
+        words_of(out, decision);
     } else if (decision->source == RATELIMIT_SOURCE_ALLOW || decision->source == RATELIMIT_SOURCE_DENY) {
         fputs("without the store", out);
     } else {
         fprintf(out, "remaining %" PRId64 "/%" PRId64, decision->remaining, decision->limit);
-        words_of(out, name);
+        words_of(out, decision);
     }
 
     if (is_never)
         fputs(": never allowed", out);
     else if (!decision->allowed)
         fprintf(out, ", retry in %s", units_print_wait(text, decision->retry_after_ms));
-    else if (decision->reset_after_ms > 0)
-        fprintf(out, ", resets in %s", units_print_wait(text, decision->reset_after_ms));
+    else if (reset_ms > 0)
+        fprintf(out, ", resets in %s", units_print_wait(text, reset_ms));
 }
 
 void words_source(FILE *out, const struct ratelimit_decision *decision)
@@ -268,6 +272,6 @@ void words_decision(FILE *out, const struct ratelimit_decision *decision, int64_
         fprintf(out, ", go ahead in %s", units_print_wait(text, decision->delay_ms));
     fputs("  ", out);
     if (decision->allowed && granted) fprintf(out, "granted %" PRId64 ", ", decision->granted);
-    words_remaining(out, decision, cost, decision->bound_by);
+    words_remaining(out, decision, cost);
     words_source(out, decision);
 }

@@ -27,11 +27,10 @@ void words_changes(FILE *out, struct pull limit);
 
 /* A decision, as report_decision() prints it, with the newline. `cost`: what was asked for. */
 void words_decision(FILE *out, const struct ratelimit_decision *decision, int64_t cost, bool waited, bool granted);
-/* Its parts: "remaining 0/5 (search/day), retry in 8s", where `name` may be NULL; and "  [memory]", with the newline.
- */
-void words_remaining(FILE *out, const struct ratelimit_decision *decision, int64_t cost, const char *name);
-/* " (search/day)", or nothing. */
-void words_of(FILE *out, const char *name);
+/* Its parts: "remaining 0/5 (search/day), retry in 8s"; and "  [memory]", with the newline. */
+void words_remaining(FILE *out, const struct ratelimit_decision *decision, int64_t cost);
+/* " (search/day)": the limit that the numbers belong to, where it is one of several or has a name; else nothing. */
+void words_of(FILE *out, const struct ratelimit_decision *decision);
 void words_source(FILE *out, const struct ratelimit_decision *decision);
 
 #endif

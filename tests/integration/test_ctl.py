@@ -37,9 +37,11 @@ def ctl(*arguments, env=None, **options):
 
 
 class Fake:
-    """A socket that says what a test tells it to, for what no real daemon does. None: never accepts."""
+    """A socket that says what a test tells it to, for what no real daemon does. None: never accepts. `refused`: the error
+    that hello gets."""
 
-    def __init__(self, answer, backlog=8):
+    def __init__(self, answer, backlog=8, refused=None):
+        self.refused = refused
         self.directory = short_directory()
         self.path = str(self.directory / "rl.sock")
         self.listener = socket.socket(socket.AF_UNIX)
@@ -60,7 +62,7 @@ class Fake:
                 unpacker.feed(data)
                 for _, msgid, method, _ in unpacker:
                     if method == "hello":
-                        peer.sendall(msgpack.packb([1, msgid, None, {}]))
+                        peer.sendall(msgpack.packb([1, msgid, self.refused, None if self.refused else {}]))
                     elif not (said := answer(msgid)):
                         return
                     else:
@@ -147,6 +149,7 @@ def test_tables_are_for_people(daemon):
 
 def test_json_is_what_the_daemon_sent_under_its_own_names(daemon, connect):
     client = connect(daemon)
+    client.call("hello", {"describe": True})
     for arguments in (["check", "login", "alice"], ["check", "login", "alice", 9], ["peek", "login", "alice"],
                       ["reset", "login", "bob"]):
         shown = json.loads(daemon.ctl("--json", *arguments).stdout)

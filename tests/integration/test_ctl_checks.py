@@ -24,7 +24,7 @@ def test_several_checks_are_charged_as_one(daemon):
     done = daemon.ctl("check-all", "login", "alice", ",", "api", "10.0.0.1", 2)
     assert done.returncode == DONE
     assert done.stdout.splitlines() == [
-        "allowed  remaining 0/2, resets in 1d  [memory]",
+        "allowed  remaining 0/2 (api), resets in 1d  [memory]",
         "  checks[0]  allowed  remaining 4/5, resets in 1d  [memory]",
         "  checks[1]  allowed  remaining 0/2, resets in 1d  [memory]",
     ]
@@ -53,7 +53,9 @@ def test_several_checks_are_one_object_of_json(daemon, connect):
     assert done.returncode == DENIED
     shown = json.loads(done.stdout)["check_many"]
     assert [one["allowed"] for one in shown] == [True, False]
-    assert shown == connect(daemon).call("check_many", [["login", "b", 5], ["login", "b"]])
+    client = connect(daemon)
+    client.call("hello", {"describe": True})
+    assert shown == client.call("check_many", [["login", "b", 5], ["login", "b"]])
 
 
 def test_a_bad_check_among_several_charges_none(daemon):

@@ -69,6 +69,52 @@ def test_a_denial_of_several_limits_says_which_one_the_number_belongs_to(daemon)
     assert (done.returncode, done.stdout) == (DENIED, "denied  remaining 0/2 (search/minute), retry in 30s  [memory]\n")
 
 
+def test_an_allowed_check_of_several_limits_says_which_one_the_number_belongs_to(daemon):
+    """The time is that limit's too: the day is over later."""
+    minute = "remaining 1/2 (search/minute), resets in 30s  [memory]"
+    assert daemon.ctl("peek", "search", "a", 1).stdout == f"allowed  {minute}\n"
+    assert daemon.ctl("check", "search", "a").stdout == f"allowed  {minute}\n"
+    assert daemon.ctl("check", "--at-most", 1, "search", "b").stdout == f"allowed  granted 1, {minute}\n"
+    assert daemon.ctl("check", "--wait", "search", "c").stdout == f"allowed  {minute}\n"
+    assert daemon.ctl("reserve", "search", "d", 1).stdout.startswith(f"allowed  {minute}\n")
+    assert daemon.ctl("check", "search", "e", 2).returncode == DONE
+    assert daemon.ctl("refund", "search", "e", 1).stdout == f"refunded 1  {minute}\n"
+    assert daemon.ctl("refund", "search/day", "e", 1).stdout.startswith("refunded 1  remaining 3/3 (search/day)  [memory]")
+    assert daemon.ctl("check-many", "search", "f", ",", "login", "f").stdout.splitlines() == [
+        f"checks[0]  allowed  {minute}", "checks[1]  allowed  remaining 9/10, resets in 8s  [memory]"]
+    daemon.ctl("test-clock", 62_000_000)
+    assert daemon.ctl("check", "search", "a", 2).stdout.startswith("allowed  remaining 0/2 (search/minute), resets in 1m")
+    daemon.ctl("test-clock", 122_000_000)
+    assert daemon.ctl("peek", "search", "a").stdout.startswith("allowed  remaining 0/3 (search/day), resets in ")
+
+
+def test_the_only_limit_of_a_policy_is_not_named(daemon):
+    assert daemon.ctl("check", "login", "a").stdout == "allowed  remaining 9/10, resets in 8s  [memory]\n"
+    assert daemon.ctl("acquire", "jobs", "a").stdout.startswith("allowed  remaining 1/2  [memory]\n")
+
+
+def test_of_several_policies_the_number_says_whose_it_is(daemon):
+    assert daemon.ctl("check-all", "login", "a", ",", "free", "a").stdout.splitlines() == [
+        "allowed  remaining 9/10 (login), resets in 8s  [memory]",
+        "  checks[0]  allowed  remaining 9/10, resets in 8s  [memory]",
+        "  checks[1]  allowed  unlimited  [unlimited]"]
+
+
+def test_json_has_the_limit_its_quota_and_its_window(daemon):
+    shown = json.loads(daemon.ctl("--json", "check", "search", "a").stdout)
+    assert {name: shown[name] for name in ("of", "quota", "window_ms", "of_reset_ms")} == {
+        "of": "search/minute", "quota": 2, "window_ms": 60_000, "of_reset_ms": 30_000}
+
+
+def test_an_older_daemon_is_understood_and_its_limits_are_not_named():
+    answer = {"allowed": True, "limit": 2, "remaining": 1, "retry_after_ms": 0, "reset_after_ms": 1000, "source": "memory",
+              "policy_version": 1}
+    with Fake(lambda msgid: msgpack.packb([1, msgid, None, answer]), refused="BAD_REQUEST: there is no option 'describe'") as fake:
+        assert ctl(fake.path, "check", "search", "a") == (DONE, "allowed  remaining 1/2, resets in 1s  [memory]\n", "")
+    with Fake(lambda msgid: msgpack.packb([1, msgid, None, answer]), refused="BAD_REQUEST: there is no option 'describe'") as fake:
+        assert json.loads(ctl(fake.path, "--json", "check", "search", "a")[1]) == answer
+
+
 def test_a_denied_slot_tells_no_time(daemon):
     """It said retry in 30s, when its holders may stay for hours."""
     inner = [program("ratelimitctl"), "-s", daemon.socket, "acquire", "jobs", "a"]

@@ -179,8 +179,8 @@ static void descriptions_are_asked_for_once_and_done_without(void **state)
     (void)state;
     struct blocking_world world;
     struct ratelimit_decision decision = {.of = "rest", .quota = 4711};
-    struct rpc_request request;
-    struct slice text;
+    struct rpc_request request = {0};
+    struct slice text = {0};
     uint32_t n;
     bool describes = false;
     daemon_start(&world.daemon, 16);

@@ -34,7 +34,7 @@ struct decision {
     int64_t limit;          /* the capacity: limit, or the burst of a bucket */
     int64_t remaining;      /* units that could still be charged now; never below 0 */
     int64_t retry_after_ms; /* 0 when allowed, RETRY_NEVER when no waiting helps */
-    int64_t reset_after_ms; /* until the limit is whole again without further traffic */
+    int64_t reset_after_ms; /* until the whole limit is available again, without further charges */
     int64_t delay_ms;       /* 0 unless shaping */
     int64_t granted;        /* units charged: the cost when allowed, else 0 */
     const struct limit
@@ -42,7 +42,7 @@ struct decision {
     const struct limit *of; /* which limit `limit` and `remaining` are of: denied, the one that denied. NULL where no
                                limit decided. Lives as long as its policy set */
     int64_t window_ms;      /* of that one: see limit_window_ms() */
-    int64_t of_reset_ms;    /* until that one alone is whole again */
+    int64_t of_reset_ms;    /* until that one alone is unused again */
     enum source source;
     enum reason reason;
     uint32_t policy_version; /* fingerprint of the policy's settings */

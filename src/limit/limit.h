@@ -189,7 +189,7 @@ struct algo_ops {
     /* Write the state, with what was charged. It cannot fail after reserve(). Returns when the state equals fresh
      * again, in us since the epoch: memory's expiry. */
     int64_t (*save)(const struct view *view, struct state *state);
-    /* Until the limit is whole again without further traffic. */
+    /* Until the whole limit is available again, without further charges. */
     int64_t (*reset_ms)(const struct view *view);
     /* Until a check of `cost`, at most `full`, that does not pass now would pass; what it was charged is in the view.
      */
@@ -347,7 +347,7 @@ static inline int64_t div_up(int64_t a, int64_t b)
  * Several limits (or several decisions), one decision, all or nothing. retry_after_ms: the longest, never being longer
  * than any; bound_by: of the denying member with the longest; delay_ms the largest, remaining the smallest.
  * limit and reset_after_ms: denied, those of bound_by (but not before the retry); allowed, the limit with the smallest
- * remaining, and the longest reset, after which all are whole; `of` and what belongs to it come with limit. granted is
+ * remaining, and the longest reset, after which all are unused; `of` and what belongs to it come with limit. granted is
  * the first member's.
  */
 void decision_combine(struct decision *ret, const struct decision *members, size_t n);

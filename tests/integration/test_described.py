@@ -272,19 +272,16 @@ def test_the_same_request_again_is_described_as_then_or_as_now(any_store, rateli
     assert again["remaining"] == 5 and described(again) == ("login", 7, DAY_MS, again["reset_after_ms"])
 
 
-@pytest.mark.parametrize("after, expected", [("limit: 3, slot_ttl: 1m", ("jobs", 3)), ("limit: 2, slot_ttl: 2m", ("jobs", 2))])
-def test_a_slot_that_is_asked_for_again_is_described_after_a_reload(any_store, ratelimitd, connect, after, expected):
+def test_a_slot_that_is_asked_for_again_is_described_after_a_reload(any_store, ratelimitd, connect):
+    """The policies that its answer was made by are gone then."""
     daemon = ratelimitd(POLICIES, redis=any_store)
     client = connect(daemon)
     client.call("hello", {"describe": True})
     first = client.call("acquire", "jobs", "a", {"request_id": "x"})
     assert described(first)[:3] == ("jobs", 2, 0)
-    daemon.configure(POLICIES.replace("limit: 2, slot_ttl: 1m", after))
+    daemon.configure(POLICIES.replace("limit: 2, slot_ttl: 1m", "limit: 3, slot_ttl: 1m"))
     daemon.reload()
-    before = client.call("policies")
-    eventually(lambda: client.call("policies") != before or described(client.call("peek", "jobs", "b"))[1] == 3, "the reload")
-    client.call("acquire", "jobs", "b")
-    eventually(lambda: described(client.call("acquire", "jobs", "a", {"request_id": "x"}))[:2] == expected, "the renewal")
+    eventually(lambda: described(client.call("acquire", "jobs", "a", {"request_id": "x"}))[1] == 3, "the slot's renewal")
     assert client.call("acquire", "jobs", "a", {"request_id": "x"})["slot"] == first["slot"]
 
 

@@ -503,7 +503,8 @@ class Judge:
         self.process.stdin.write("".join(f"{line}\n" for line in (f"turn {at_us}", *lines, "end")))
         self.process.stdin.flush()
         silent = sum(re.match(r"\S+ \S+ sweep ", line) is not None for line in lines)
-        return [self.process.stdout.readline().rstrip("\n") for _ in range(len(lines) - silent)]
+        answers = [self.process.stdout.readline().rstrip("\n") for _ in range(len(lines) - silent)]
+        return [re.sub(r" of \d+ \d+ \d+", "", answer) for answer in answers]  # what the release did not say
 
 
 def run_script_case(server, case):

@@ -451,7 +451,7 @@ static void print_fields(const struct decision *decision)
     printf("%d %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64, decision->allowed,
            decision->limit, decision->remaining, decision->retry_after_ms, decision->reset_after_ms, decision->delay_ms,
            decision->granted);
-    printf(" %" PRId64 " %" PRId64 " %" PRId64, decision->of->limit, decision->window_ms, decision->of_reset_ms);
+    printf(" of %" PRId64 " %" PRId64 " %" PRId64, decision->of->limit, decision->window_ms, decision->of_reset_ms);
 }
 
 static void print_decision(const struct step *step)

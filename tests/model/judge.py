@@ -21,7 +21,7 @@ from model import least  # noqa: E402
 from shrink import first_steps, shrunk  # noqa: E402
 import traces  # noqa: E402
 
-FIELDS = "allowed limit remaining retry_after_ms reset_after_ms delay_ms granted quota window_ms of_reset_ms bound_by | each limit"
+FIELDS = "allowed limit remaining retry_after_ms reset_after_ms delay_ms granted of quota window_ms of_reset_ms bound_by | each limit"
 BAD_TRACE = 2  # judge.c's exit status where the trace itself is wrong
 
 

@@ -594,7 +594,7 @@ def told(answer: dict, granted: int) -> str:
     """As tests/judge prints it."""
     retry = 0 if answer["allowed"] else answer["retry"]
     return (f"{int(answer['allowed'])} {answer['limit']} {answer['remaining']} {retry} {answer['reset']} {answer['delay']} "
-            f"{granted} {answer['quota']} {answer['window']} {answer['own_reset']}")
+            f"{granted} of {answer['quota']} {answer['window']} {answer['own_reset']}")
 
 
 class Several:

@@ -53,8 +53,9 @@ end
 """
 
 
-@pytest.mark.parametrize("text, last", [(MANY_ENDED, "1 1000 998 0 60799000 0 0 -"), (CLOCK_BACK, "1 10 9 0 1000 0 1 -"),
-                                        (HOST_AHEAD, "1 10 5 0 100000 0 0 -")],
+@pytest.mark.parametrize("text, last", [(MANY_ENDED, "1 1000 998 0 60799000 0 0 of 1000 86400000 60799000 -"),
+                                        (CLOCK_BACK, "1 10 9 0 1000 0 1 of 10 1000 1000 -"),
+                                        (HOST_AHEAD, "1 10 5 0 100000 0 0 of 10 3600000 100000 -")],
                          ids=["64 at a time, those of one end by their ids", "a sweep clamps as a peek does",
                               "a host that is ahead gives nothing of an hour that is over into the present one"])
 def test_both_stores_take_what_has_ended_alike(text, last, judge_memory, judge_redis, redis):

@@ -121,7 +121,7 @@ int pull_int(struct pull *pull, int64_t *ret)
     return 0;
 }
 
-int pull_uint64(struct pull *pull, uint64_t *ret)
+int pull_long_uint64(struct pull *pull, uint64_t *ret)
 {
     struct value value;
     if (!look(pull, &value)) return -1;
@@ -172,7 +172,7 @@ static int enter(struct pull *pull, enum form_kind kind, uint32_t *ret_n)
     return 0;
 }
 
-int pull_array(struct pull *pull, uint32_t *ret_n)
+int pull_long_array(struct pull *pull, uint32_t *ret_n)
 {
     return enter(pull, FORM_ARRAY, ret_n);
 }

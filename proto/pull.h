@@ -32,24 +32,46 @@ int pull_nil(struct pull *pull);
 int pull_bool(struct pull *pull, bool *ret);
 /* Any integer, or a float that is whole; |value| <= EXACT_MAX, else -1. */
 int pull_int(struct pull *pull, int64_t *ret);
-/* Integers only (no floats), 0 to 2^64 - 1. */
-int pull_uint64(struct pull *pull, uint64_t *ret);
+int pull_long_uint64(struct pull *pull, uint64_t *ret); /* pull_uint64(), in any encoding */
 /* The same, or a float that is whole, 0 to 2^53: some clients send their numbers above 2^31 that way. */
 int pull_msgid(struct pull *pull, uint64_t *ret);
 int pull_long_text(struct pull *pull, struct slice *ret); /* pull_text(), in any encoding */
-int pull_array(struct pull *pull, uint32_t *ret_n);       /* enters: its n values come next */
+int pull_long_array(struct pull *pull, uint32_t *ret_n);  /* pull_array(), in any encoding */
 int pull_map(struct pull *pull, uint32_t *ret_n);         /* enters: n keys and values come next */
 int pull_skip(struct pull *pull);                         /* over one value, whatever it holds */
 
-/* str or bin. Most are a str of less than 32 bytes, whose length is in its first byte. */
+/* str or bin. Most are a str whose length is in its first byte, or in its second. */
 static inline int pull_text(struct pull *pull, struct slice *ret)
 {
     size_t here = (size_t)(pull->end - pull->at);
-    if (here == 0 || (*pull->at & 0xe0) != 0xa0) return pull_long_text(pull, ret);
-    size_t len = *pull->at & 0x1f;
-    if (len >= here) return -1;
-    *ret = (struct slice){pull->at + 1, len};
-    pull->at += 1 + len;
+    if (here < 2) return pull_long_text(pull, ret);
+    uint8_t first = pull->at[0];
+    if ((first & 0xe0) != 0xa0 && first != 0xd9) return pull_long_text(pull, ret);
+
+    size_t head = first == 0xd9 ? 2 : 1, len = first == 0xd9 ? pull->at[1] : first & 0x1f;
+    if (len > here - head) return -1;
+    *ret = (struct slice){pull->at + head, len};
+    pull->at += head + len;
+    return 0;
+}
+
+/* Enters: its n values come next. Most have less than 16. */
+static inline int pull_array(struct pull *pull, uint32_t *ret_n)
+{
+    size_t here = (size_t)(pull->end - pull->at);
+    if (here == 0 || (*pull->at & 0xf0) != 0x90) return pull_long_array(pull, ret_n);
+    uint32_t n = *pull->at & 0x0f;
+    if (n >= here) return -1;
+    *ret_n = n;
+    pull->at++;
+    return 0;
+}
+
+/* Integers only (no floats), 0 to 2^64 - 1. */
+static inline int pull_uint64(struct pull *pull, uint64_t *ret)
+{
+    if (pull->at == pull->end || *pull->at > 0x7f) return pull_long_uint64(pull, ret);
+    *ret = *pull->at++;
     return 0;
 }
 

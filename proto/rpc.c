@@ -21,24 +21,12 @@ static int pull_params(struct pull *pull, uint32_t *ret_n)
     return pull_nil(pull);
 }
 
-/* [kind, of as many values as that has. */
-static int pull_head(struct pull *pull, enum rpc_kind *ret)
-{
-    static const uint8_t request[] = {0x94, RPC_REQUEST};
-    uint32_t n;
-    if (pull->end - pull->at > 2 && memcmp(pull->at, request, sizeof request) == 0) { /* as all clients write it */
-        pull->at += sizeof request;
-        *ret = RPC_REQUEST;
-        return 0;
-    }
-    return pull_array(pull, &n) == 0 ? pull_kind(pull, n, ret) : -1;
-}
-
 enum rpc_fault rpc_parse_request(const uint8_t *message, size_t len, struct rpc_request *ret)
 {
     struct pull pull = pull_of(message, len);
+    uint32_t n;
     *ret = (struct rpc_request){0};
-    if (pull_head(&pull, &ret->kind) != 0) return RPC_FRAMING;
+    if (pull_array(&pull, &n) != 0 || pull_kind(&pull, n, &ret->kind) != 0) return RPC_FRAMING;
     if (ret->kind == RPC_REQUEST && pull_msgid(&pull, &ret->msgid) != 0) return RPC_FRAMING;
     if (pull_text(&pull, &ret->method) != 0) return RPC_BAD_METHOD;
     if (pull_params(&pull, &ret->n_params) != 0) return RPC_BAD_PARAMS;

@@ -18,6 +18,7 @@
 static void start_over(struct scanner *scanner)
 {
     scanner->depth = 0;
+    scanner->open[0] = 1;
     scanner->at = 0;
     scanner->skip = 0;
     scanner->spare = scanner->max_frame - 1;
@@ -31,22 +32,21 @@ void scanner_init(struct scanner *scanner, uint32_t max_frame, uint8_t max_depth
     start_over(scanner);
 }
 
-/* What the first byte of the value at `at` rules out, alone; 0 or an enum scan_error. */
-static int first_byte_fault(const struct scanner *scanner, struct form form, uint32_t at, uint32_t spare)
+/* What the first byte of a value rules out, alone; 0 or an enum scan_error. */
+static int first_byte_fault(const struct scanner *scanner, struct form form, uint32_t spare)
 {
-    if (at == 0 && form.kind != FORM_ARRAY) return SCAN_BROKEN;
     if (form.kind == FORM_NEVER) return SCAN_BROKEN;
     if (form.head - 1U > spare) return SCAN_TOO_LARGE;
     if (form_is_container(form) && scanner->depth == scanner->max_depth) return SCAN_TOO_DEEP;
     return 0;
 }
 
-/* A value has ended. It may have been the last one of its container, and that of the next. True: of the message. */
-static inline bool close_ended(struct scanner *scanner)
+/* The last value of a container has ended, and with it perhaps others around it. True: the message. */
+static bool close_ended(struct scanner *scanner)
 {
-    uint8_t depth = scanner->depth;
-    while (depth > 0 && --scanner->open[depth - 1] == 0) scanner->depth = --depth;
-    return depth == 0;
+    while (scanner->depth > 0)
+        if (--scanner->open[--scanner->depth] > 0) return false;
+    return true;
 }
 
 /* Step over the rest of a body; false: its end has not come yet. */
@@ -65,13 +65,15 @@ static int64_t end_message(struct scanner *scanner, uint32_t length)
     return length;
 }
 
-/* Every byte of every client comes through here, so `at` and `spare` are kept apart while values are walked. */
-int64_t scanner_next(struct scanner *scanner, const uint8_t *bytes, size_t len)
+/* Every byte of every client comes through here, so `at` and `spare` are kept apart while values are walked, and not
+ * inlined: in its caller they would not stay in registers. */
+__attribute__((noinline)) int64_t scanner_next(struct scanner *scanner, const uint8_t *bytes, size_t len)
 {
     CHECK(len >= scanner->at);
+    if (scanner->at == 0 && len > 0 && form_table[bytes[0]].kind != FORM_ARRAY) return -SCAN_BROKEN;
     if (scanner->skip > 0) {
         if (!skip_body(scanner, len)) return 0;
-        if (close_ended(scanner)) return end_message(scanner, scanner->at);
+        if (--scanner->open[scanner->depth] == 0 && close_ended(scanner)) return end_message(scanner, scanner->at);
     }
 
     uint32_t at = scanner->at, spare = scanner->spare;
@@ -79,8 +81,8 @@ int64_t scanner_next(struct scanner *scanner, const uint8_t *bytes, size_t len)
     while (at < len) {
         struct form form = form_table[bytes[at]];
         size_t here = len - at;
-        if (form.kind >= FORM_ARRAY || at == 0 || here < form.head) {
-            found = -first_byte_fault(scanner, form, at, spare);
+        if (form.kind >= FORM_ARRAY || here < form.head) {
+            found = -first_byte_fault(scanner, form, spare);
             if (found != 0 || here < form.head) break;
         }
 
@@ -93,9 +95,9 @@ int64_t scanner_next(struct scanner *scanner, const uint8_t *bytes, size_t len)
         }
         spare -= (uint32_t)more;
 
-        if (form_is_container(form)) {
+        if (form.kind >= FORM_ARRAY) {
             at += form.head;
-            if (n > 0) scanner->open[scanner->depth++] = (uint32_t)n;
+            if (n > 0) scanner->open[++scanner->depth] = (uint32_t)n;
             if (n > 0) continue;
         } else if (more < here) {
             at += 1 + (uint32_t)more;
@@ -104,7 +106,7 @@ int64_t scanner_next(struct scanner *scanner, const uint8_t *bytes, size_t len)
             scanner->skip = (uint32_t)(more + 1 - here);
             break;
         }
-        if (close_ended(scanner)) return end_message(scanner, at);
+        if (--scanner->open[scanner->depth] == 0 && close_ended(scanner)) return end_message(scanner, at);
     }
 
     scanner->at = at;

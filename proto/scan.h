@@ -27,7 +27,7 @@ struct scanner {
     uint32_t at;                   /* bytes of the message already understood */
     uint32_t skip;                 /* bytes of a value's body still to come */
     uint32_t spare;                /* bytes that the message may have beyond those known to come (scan.c) */
-    uint32_t open[SCAN_DEPTH_MAX]; /* values still to come in each open container */
+    uint32_t open[1 + SCAN_DEPTH_MAX]; /* values still to come: the message itself, then in each open container */
 };
 
 void scanner_init(struct scanner *scanner, uint32_t max_frame, uint8_t max_depth);

@@ -75,18 +75,22 @@ static const struct policy *find_policy(const struct params *params, struct slic
     return policy;
 }
 
+/* A policy that is written out. */
+static int read_inline_policy(struct params *params, struct part *ret)
+{
+    struct policy_set *set;
+    if (pull_type(&params->pull) != PULL_MAP)
+        return params_fail(params, ERROR_BAD_REQUEST, "policy: must be a str, the name of a policy");
+    if (inline_read(params, &set) != 0) return -1;
+    ret->set = policy_set_ref(set);
+    ret->policy = set->in_order[0];
+    return 0;
+}
+
 static int read_policy(struct params *params, struct part *ret)
 {
     struct slice name;
-    if (pull_type(&params->pull) == PULL_MAP) {
-        struct policy_set *set;
-        if (inline_read(params, &set) != 0) return -1;
-        ret->set = policy_set_ref(set);
-        ret->policy = set->in_order[0];
-        return 0;
-    }
-    if (pull_text(&params->pull, &name) != 0)
-        return params_fail(params, ERROR_BAD_REQUEST, "policy: must be a str, the name of a policy");
+    if (pull_text(&params->pull, &name) != 0) return read_inline_policy(params, ret);
     ret->policy = find_policy(params, name);
     return ret->policy != NULL ? 0 : fail_unknown_policy(params, name);
 }

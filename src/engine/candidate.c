@@ -143,7 +143,7 @@ void candidates_submit(struct check *prepared, int64_t now_us, bool is_closing)
 {
     for (struct check *trial = prepared, *next; trial != NULL; trial = next) {
         next = trial->next;
-        if (trial->parts->zero != NULL)
+        if (trial->parts->policy->zero != NULL)
             judge(trial, VERDICT_DENIED);
         else if (is_closing || !trial->is_sealed)
             judge(trial, VERDICT_NONE);

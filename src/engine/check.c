@@ -167,34 +167,37 @@ static size_t record_name_max(const struct check *check)
     return len;
 }
 
-/* Memory for all that the check must keep: keys, the ids of shared limits, the record's name. NULL without. */
-static uint8_t *bytes_for(struct check *check)
+static bool has_record(const struct check *check)
 {
-    bool is_named = check->request_id.len > 0 && check->op.kind != OP_ACQUIRE; /* a slot's id is its connection's */
-    size_t len = is_named ? record_name_max(check) : 0;
-    for (uint16_t i = 0; i < check->n_parts; i++)
-        len += check->parts[i].key.len * (1U + check->parts[i].policy->n_joined);
-    if (len <= CHECK_INLINE_BYTES) return check->inline_bytes;
-    if (len <= check->bytes_cap) return check->bytes;
-
-    uint8_t *bytes = mem_realloc(check->bytes, len);
-    if (bytes == NULL) return NULL;
-    check->bytes = bytes;
-    check->bytes_cap = len;
-    return bytes;
+    return check->request_id.len > 0 && check->op.kind != OP_ACQUIRE; /* a slot's id is its connection's */
 }
 
-static struct op_member *members_for(struct check *check)
+/* Space for all that the check must keep: in ret_bytes for keys, the ids of shared limits and the record's name, in the
+ * op for its members. 0, or -1 without memory. */
+static int make_space(struct check *check, uint8_t **ret_bytes)
 {
-    size_t n = 0;
+    size_t n_members = 0, len = has_record(check) ? record_name_max(check) : 0;
     for (uint16_t i = 0; i < check->n_parts; i++) {
-        const struct policy *candidate = forgotten_candidate(check, &check->parts[i]);
-        n += check->parts[i].policy->n_limits + (candidate != NULL ? candidate->n_limits : 0U);
+        const struct part *part = &check->parts[i];
+        const struct policy *candidate = forgotten_candidate(check, part);
+        len += part->key.len * (1U + part->policy->n_joined);
+        n_members += part->policy->n_limits + (candidate != NULL ? candidate->n_limits : 0U);
     }
-    CHECK(n <= POLICY_LIMITS_MAX);
-    if (n <= CHECK_INLINE_MEMBERS) return check->inline_members;
+
+    *ret_bytes = len <= CHECK_INLINE_BYTES ? check->inline_bytes : check->bytes;
+    if (len > CHECK_INLINE_BYTES && len > check->bytes_cap) {
+        *ret_bytes = mem_realloc(check->bytes, len);
+        if (*ret_bytes == NULL) return -1;
+        check->bytes = *ret_bytes;
+        check->bytes_cap = len;
+    }
+
+    CHECK(n_members <= POLICY_LIMITS_MAX);
+    check->op.members = check->inline_members;
+    if (n_members <= CHECK_INLINE_MEMBERS) return 0;
     if (check->all_members == NULL) check->all_members = mem_alloc(POLICY_LIMITS_MAX * sizeof *check->all_members);
-    return check->all_members;
+    check->op.members = check->all_members;
+    return check->op.members != NULL ? 0 : -1;
 }
 
 /* What the name of a record begins with. An id belongs to its method. */
@@ -302,10 +305,9 @@ static uint8_t *add_part(struct check *check, struct part *part, uint8_t *bytes)
 {
     struct op *op = &check->op;
     uint16_t first = op->n_members;
-    part->zero = policy_zero_limit(part->policy);
     part->first = check->n_limits;
     part->n = 0;
-    if (part->policy->unlimited || (check->n_parts > 1 && part->zero != NULL)) return bytes;
+    if (part->policy->unlimited || (check->n_parts > 1 && part->policy->zero != NULL)) return bytes;
 
     add_members(check, part, part->policy);
     part->n = (uint8_t)(op->n_members - first);
@@ -320,39 +322,28 @@ static uint8_t *add_part(struct check *check, struct part *part, uint8_t *bytes)
     return bytes;
 }
 
-/* Does anything count but the policy's limits? Else the store is asked, and its decision is the answer. */
-static bool is_special(const struct check *check)
-{
-    const struct part *part = check->parts;
-    const struct policy *policy = part->policy;
-    return check->n_parts > 1 || (check->op.kind != OP_CHECK && check->op.kind != OP_PEEK) || policy->unlimited ||
-           policy->shadow || policy->candidate != NULL || part->zero != NULL;
-}
-
 int check_seal(struct check *check)
 {
     struct op *op = &check->op;
+    uint8_t *bytes;
     CHECK(!check->is_sealed && check->n_parts > 0);
-    uint8_t *bytes = bytes_for(check);
-    op->members = members_for(check);
-    if (bytes == NULL || op->members == NULL) return -1;
+    if (make_space(check, &bytes) < 0) return -1;
 
     check->is_sealed = true;
     op->n_members = 0;
     for (uint16_t i = 0; i < check->n_parts; i++) {
-        struct slice *key = &check->parts[i].key;
-        uint8_t *end = append(bytes, key->data, key->len);
-        *key = (struct slice){bytes, key->len};
-        bytes = end;
+        struct part *part = &check->parts[i];
+        part->key.data = memcpy(bytes, part->key.data, part->key.len);
+        bytes = add_part(check, part, bytes + part->key.len);
     }
-    for (uint16_t i = 0; i < check->n_parts; i++) bytes = add_part(check, &check->parts[i], bytes);
     for (uint16_t i = 0; check->is_merged && i < op->n_members; i++) /* no list of reservations is one key's then */
         op->members[i].reservations_key = (struct slice){NULL, 0};
 
-    if (check->request_id.len > 0 && op->kind != OP_ACQUIRE) name_record(check, bytes);
+    if (has_record(check)) name_record(check, bytes);
     if (check->at_most > 0) op->at_most = check_asked(check, check->parts);
-    check->is_special = is_special(check);
     if (op->kind == OP_RESERVE || op->kind == OP_SETTLE) op->reservation = &check->reservation;
+    bool is_asked = op->kind == OP_CHECK || op->kind == OP_PEEK;
+    check->is_special = !is_asked || check->n_parts > 1 || !check->parts->policy->only_limits;
     return 0;
 }
 
@@ -364,8 +355,7 @@ int check_seal_release(struct check *check)
     if (op->members == NULL) op->members = check->all_members = mem_alloc(POLICY_LIMITS_MAX * sizeof op->members[0]);
     if (op->members == NULL) return -1;
 
-    check->is_sealed = check->is_special = true;
-    op->kind = OP_RELEASE;
+    check->is_sealed = true;
     op->n_members = slot_fill_members(slot, op->members);
     op->slot = slot->id;
     return 0;
@@ -378,7 +368,7 @@ int check_seal_release(struct check *check)
 static bool answer_by_policy(const struct check *check, struct part *part, enum source source, int64_t now_us)
 {
     const struct policy *policy = part->policy;
-    const struct limit *zero = part->zero;
+    const struct limit *zero = policy->zero;
     if (check->op.kind == OP_RESET) return !check_owns_state(check);
     if (check->only != NULL) zero = check->only->limit == 0 ? check->only : NULL;
     if (zero == NULL && !policy->unlimited) return false;
@@ -410,7 +400,7 @@ bool check_decide_by_policies(struct check *check, enum source source, int64_t n
     }
     for (uint16_t i = 0; denied && i < check->n_parts; i++) { /* the others would not deny, as far as is known */
         struct part *part = &check->parts[i];
-        if (part->zero != NULL || part->policy->unlimited) continue;
+        if (part->policy->zero != NULL || part->policy->unlimited) continue;
         const struct limit *least = policy_least_limit(part->policy);
         part->decision = (struct decision){
             .allowed = true,
@@ -445,6 +435,13 @@ void check_answer_unlimited(struct check *check)
     }
 }
 
+static void combine_limits(struct part *part, const struct op_member *members, const uint8_t *places)
+{
+    struct decision decisions[POLICY_LIMITS_MAX];
+    for (uint8_t i = 0; i < part->n; i++) decisions[i] = members[places[i]].decision;
+    decision_combine(&part->decision, decisions, part->n);
+}
+
 /* The limits of one part as one decision. */
 static void take_decision(const struct check *check, struct part *part, const struct op_member *members)
 {
@@ -453,9 +450,7 @@ static void take_decision(const struct check *check, struct part *part, const st
         part->decision = members[places[0]].decision;
         part->decision.bound_by = NULL;
     } else {
-        struct decision decisions[POLICY_LIMITS_MAX];
-        for (uint8_t i = 0; i < part->n; i++) decisions[i] = members[places[i]].decision;
-        decision_combine(&part->decision, decisions, part->n);
+        combine_limits(part, members, places);
     }
     if (check->is_merged && part->decision.granted > 0) part->decision.granted = part->cost; /* not the sum */
     part->decision.policy_version = part->policy->version;

@@ -52,7 +52,6 @@ enum trial_verdict { VERDICT_NONE, VERDICT_ALLOWED, VERDICT_DENIED };
 struct part {
     const struct policy *policy; /* what counts for the key: the policy or one of its overrides */
     struct policy_set *set;      /* of a policy that the request brought: its own, one reference; NULL = the check's */
-    const struct limit *zero;    /* its first limit of 0, which denies whatever costs something; NULL = none */
     struct slice key;            /* the client's; in the check's bytes once that is sealed */
     int64_t cost;                /* of a refund: the units; with at_most: 1 */
     struct check *trial;         /* the check that asks the policy's candidate, until one of the two is over; or NULL */
@@ -90,7 +89,7 @@ struct check {
     enum check_state state;
     bool in_store;   /* between SUBMIT_PENDING and op.done */
     bool is_sealed;  /* its op is filled */
-    bool is_special; /* more than a check or peek of one policy that only limits: see is_special() */
+    bool is_special; /* more than the limits of one policy decides, or more than a decision is asked for */
     bool is_merged;  /* parts of it share a counter, which is charged their sum */
     uint8_t n_limits;
     struct engine *engine;

@@ -152,10 +152,10 @@ static bool is_verdict(const struct check *check)
 
 static void count_decided(const struct check *check)
 {
+    const struct part *end = check->parts + check->n_parts;
     bool allowed = true;
-    for (uint16_t i = 0; i < check->n_parts; i++) allowed &= check->parts[i].decision.allowed;
-    for (uint16_t i = 0; i < check->n_parts; i++) {
-        const struct part *part = &check->parts[i];
+    for (const struct part *part = check->parts; part < end; part++) allowed &= part->decision.allowed;
+    for (const struct part *part = check->parts; part < end; part++) {
         struct policy_counts *counts = part->policy->counts;
         *(allowed ? &counts->allowed : &counts->denied) += 1;
         counts->shadow_denied += part->decision.shadow_denied;
@@ -181,17 +181,22 @@ static void answer_acquire(struct check *check)
         slot_leave(check->slot);
 }
 
+static void complete_special(struct check *check)
+{
+    const struct policy *policy = check->parts->policy;
+    if (check->n_parts > 1 || policy->unlimited) check_answer_unlimited(check);
+    if (policy->shadow) apply_shadow(check);
+    if (check->op.kind == OP_ACQUIRE) answer_acquire(check);
+}
+
 /* The last touch of `check`: its owner may release it within done. */
 static void answer(struct check *check)
 {
-    const struct policy *policy = check->parts->policy;
     CHECK(check->state == CHECK_WAITING);
     deadlines_unset(&check->engine->deadlines, &check->deadline);
     check->state = CHECK_ANSWERED;
-    if (check->is_special && (check->n_parts > 1 || policy->unlimited)) check_answer_unlimited(check);
-    if (check->is_special && policy->shadow) apply_shadow(check);
+    if (check->is_special) complete_special(check);
     if (is_verdict(check)) count_decided(check);
-    if (check->op.kind == OP_ACQUIRE) answer_acquire(check);
     if (check->is_special) candidates_enforced(check);
     check->done(check);
 }
@@ -350,7 +355,7 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
     struct check *check = CONTAINER_OF(op, struct check, op);
     CHECK(check->in_store);
     check->in_store = false;
-    if (outcome == OP_DECIDED) note_reservation(check);
+    if (outcome == OP_DECIDED && check->is_special) note_reservation(check);
     if (op->kind == OP_RESERVE) follow_up_reserve(check, outcome);
     if (op->kind == OP_ACQUIRE && outcome == OP_DOWN && op->sent) slot_doubt(check->slot);
     if (check->slot != NULL) note_slot(check, outcome);
@@ -408,7 +413,7 @@ static void ask_store(struct check *check)
     }
     if (check->slot != NULL) note_slot(check, status == SUBMIT_DECIDED ? OP_DECIDED : OP_DOWN);
     if (status == SUBMIT_DECIDED) {
-        note_reservation(check);
+        if (check->is_special) note_reservation(check);
         decided(check);
     } else {
         fail(check, status == SUBMIT_DOWN ? REASON_DOWN : REASON_OVERLOAD);
@@ -461,7 +466,7 @@ void engine_submit(struct engine *engine, struct check *check)
     engine->n_more_parts += check->n_parts - 1U;
     if (op_is_check(check->op.kind)) engine_counters.checks += check->n_parts;
 
-    if (check->is_special || check->op.kind == OP_RELEASE || engine->closing)
+    if (check->is_special || engine->closing)
         submit_special(engine, check);
     else
         ask_store(check);
@@ -480,6 +485,7 @@ int engine_acquires(struct engine *engine, struct check *check, struct slot_owne
 void engine_releases(struct check *check, struct slot *slot)
 {
     check->op.kind = OP_RELEASE;
+    check->is_special = true;
     check->slot = slot;
     check_use_set(check, slot->set); /* the slot's policy may be an older one */
     check->parts->policy = slot->policy;

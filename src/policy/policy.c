@@ -152,9 +152,26 @@ static key_parts common_parts(const struct policy *policy)
     return common;
 }
 
+static const struct limit *find_zero(const struct policy *policy)
+{
+    for (uint16_t i = 0; i < policy->n_limits; i++)
+        if (policy->limits[i].limit == 0) return &policy->limits[i];
+    return NULL;
+}
+
+static bool has_slots(const struct policy *policy)
+{
+    for (uint16_t i = 0; i < policy->n_limits; i++)
+        if (policy->limits[i].algo == ALGO_CONCURRENCY) return true;
+    return false;
+}
+
 /* What follows from the limits, of a policy as of its variants and its candidate. */
 static void complete(struct policy *policy, key_parts common)
 {
+    policy->zero = find_zero(policy);
+    policy->has_slots = has_slots(policy->base != NULL ? policy->base : policy);
+    policy->only_limits = !policy->unlimited && !policy->shadow && policy->candidate == NULL && policy->zero == NULL;
     policy->shares = false;
     policy->n_joined = 0;
     if (policy->format == NULL) return;
@@ -244,13 +261,6 @@ const struct limit *policy_conflict(const struct policy *a, struct slice key_a, 
     return NULL;
 }
 
-const struct limit *policy_zero_limit(const struct policy *policy)
-{
-    for (uint16_t i = 0; i < policy->n_limits; i++)
-        if (policy->limits[i].limit == 0) return &policy->limits[i];
-    return NULL;
-}
-
 const struct limit *policy_least_limit(const struct policy *policy)
 {
     const struct limit *least = NULL;
@@ -317,18 +327,8 @@ int policy_set_add(struct policy_set *set, struct policy *policy)
     return 0;
 }
 
-struct policy_set *policy_set_ref(struct policy_set *set)
+void policy_set_free(struct policy_set *set)
 {
-    CHECK(set->n_refs > 0);
-    set->n_refs++;
-    return set;
-}
-
-void policy_set_unref(struct policy_set *set)
-{
-    if (set == NULL) return;
-    CHECK(set->n_refs > 0);
-    if (--set->n_refs > 0) return;
     for (size_t i = 0; i < set->n; i++) policy_free(set->in_order[i]);
     mem_free(set->in_order);
     map_fini(&set->by_name);

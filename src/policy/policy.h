@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/check.h"
 #include "base/exact.h"
 #include "base/map.h"
 #include "base/slice.h"
@@ -55,10 +56,13 @@ struct policy {
     uint64_t name_hash;           /* hash_stable() of the name */
 
     /* Set by policy_seal(): */
-    key_parts common;  /* those that all limits count by: they decide the bucket of the Redis keys */
-    uint16_t n_joined; /* ids of one key that key_format_id() needs room for, the one of `common` too */
-    bool shares;       /* some limit is shared */
-    bool reserves;     /* units can be reserved: every limit can give them back */
+    key_parts common;         /* those that all limits count by: they decide the bucket of the Redis keys */
+    uint16_t n_joined;        /* ids of one key that key_format_id() needs room for, the one of `common` too */
+    bool shares;              /* some limit is shared */
+    bool reserves;            /* units can be reserved: every limit can give them back */
+    bool has_slots;           /* a limit is of slots, to be acquired and released; an override's: its policy's */
+    bool only_limits;         /* nothing else decides a check: no candidate, shadow, `unlimited` or limit of 0 */
+    const struct limit *zero; /* the first limit of 0, which denies whatever costs something; NULL = none */
 
     uint16_t n_limits; /* 1 to POLICY_LIMITS_MAX; 0 where unlimited */
     struct limit limits[];
@@ -99,8 +103,6 @@ static inline const struct policy *policy_for_key(const struct policy *policy, s
 const struct limit *policy_conflict(const struct policy *a, struct slice key_a, const struct policy *b,
                                     struct slice key_b);
 
-/* The first of its limits that is 0 and so denies always; NULL where there is none. */
-const struct limit *policy_zero_limit(const struct policy *policy);
 /* The first of those with the smallest capacity; NULL where it is unlimited. */
 const struct limit *policy_least_limit(const struct policy *policy);
 /* The limit of that name, which is empty where a policy has one limit and no name for it; NULL where there is none. */
@@ -129,8 +131,23 @@ struct policy_set *policy_set_new(void);                  /* one reference; NULL
 struct policy_set *policy_set_new_for(size_t n_expected); /* the same, with a table for so many; more will do too */
 /* Takes over `policy` on success. 0; -1 without memory; -2 where the name is taken (policy stays the caller's). */
 int policy_set_add(struct policy_set *set, struct policy *policy);
-struct policy_set *policy_set_ref(struct policy_set *set);
-void policy_set_unref(struct policy_set *set); /* the last one frees everything; NULL is fine */
+void policy_set_free(struct policy_set *set); /* policy_set_unref() does */
+
+static inline struct policy_set *policy_set_ref(struct policy_set *set)
+{
+    CHECK(set->n_refs > 0);
+    set->n_refs++;
+    return set;
+}
+
+/* The last one frees everything; NULL is fine. */
+static inline void policy_set_unref(struct policy_set *set)
+{
+    if (set == NULL) return;
+    CHECK(set->n_refs > 0);
+    if (--set->n_refs == 0) policy_set_free(set);
+}
+
 /* The policies of `set` count on from where those of `before` with their names are; both count together from now on.
  * Looks each of them up, unless this was the last call for `set`, too: a reload makes the first in a thread. */
 void policy_set_share_counts(struct policy_set *set, const struct policy_set *before);

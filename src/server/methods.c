@@ -26,18 +26,10 @@ struct method {
     bool only_test_clock;
 };
 
-static bool has_slots(const struct policy *policy)
-{
-    if (policy->base != NULL) policy = policy->base; /* an override that is unlimited has no limits */
-    for (uint16_t i = 0; i < policy->n_limits; i++)
-        if (policy->limits[i].algo == ALGO_CONCURRENCY) return true;
-    return false;
-}
-
 /* What would take a slot for good is no check. */
 static int refuse_slots(const struct params *params, const struct policy *policy)
 {
-    if (!has_slots(policy)) return 0;
+    if (!policy->has_slots) return 0;
     return params_fail(params, ERROR_UNSUPPORTED, "policy: has a concurrency limit; use acquire and release");
 }
 
@@ -325,7 +317,7 @@ static int run_acquire(struct session *session, uint64_t msgid, struct params *p
     struct part *part = check->parts;
     part->cost = 1;
     int status = params_target(params, part);
-    if (status == 0 && !has_slots(part->policy))
+    if (status == 0 && !part->policy->has_slots)
         status = params_fail(params, ERROR_UNSUPPORTED, "policy: has no concurrency limit; use check");
     if (status == 0) status = params_acquire_options(params, check);
     if (status == 0 && check->request_id.len > 0) {

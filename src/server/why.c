@@ -150,7 +150,7 @@ static void say_allowed(struct why *why, const struct check *check)
 static void say_policy(struct why *why, const struct check *check)
 {
     char name[NAME_SHOWN_MAX];
-    const struct limit *zero = policy_zero_limit(check->parts->policy);
+    const struct limit *zero = check->parts->policy->zero;
     if (check->parts->policy->unlimited)
         say(why, "Allowed: %s unlimited, and nothing is counted.",
             check->parts->policy->base != NULL ? "an override makes this key" : "the policy is");

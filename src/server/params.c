@@ -106,10 +106,9 @@ static int read_key(struct params *params, struct slice *ret)
     return 0;
 }
 
-static int check_format(const struct params *params, const struct policy *policy, struct slice key)
+static int fail_format(const struct params *params, const struct policy *policy, struct slice key)
 {
     char space[SHOWN_MAX];
-    if (policy_takes_key(policy, key)) return 0;
     return params_fail(params, ERROR_BAD_KEY, "key: '%s' does not fit %.72s, the key_format of %s", shown(space, key),
                        policy->format->text, policy->name);
 }
@@ -117,7 +116,7 @@ static int check_format(const struct params *params, const struct policy *policy
 int params_target(struct params *params, struct part *ret)
 {
     if (read_policy(params, ret) != 0 || read_key(params, &ret->key) != 0) return -1;
-    if (check_format(params, ret->policy, ret->key) != 0) return -1;
+    if (!policy_takes_key(ret->policy, ret->key)) return fail_format(params, ret->policy, ret->key);
     ret->policy = policy_for_key(ret->policy, ret->key);
     params->n -= 2;
     return 0;
@@ -162,7 +161,7 @@ int params_counter(struct params *params, struct part *ret, const struct limit *
     struct slice name;
     *ret_only = NULL;
     if (read_policy_or_limit(params, ret, &name) != 0 || read_key(params, &ret->key) != 0) return -1;
-    if (check_format(params, ret->policy, ret->key) != 0) return -1;
+    if (!policy_takes_key(ret->policy, ret->key)) return fail_format(params, ret->policy, ret->key);
     params->n -= 2;
 
     const struct policy *variant = policy_for_key(ret->policy, ret->key);
@@ -344,7 +343,8 @@ static int read_check_options(struct params *params, unsigned known, const char 
 
 int params_cost_or_options(struct params *params, struct check *check)
 {
-    enum pull_type type = params->n > 0 ? pull_type(&params->pull) : PULL_NIL;
+    if (params->n == 0) return 0;
+    enum pull_type type = pull_type(&params->pull);
     if (type == PULL_INT || type == PULL_FLOAT) return read_cost(params, "", check->parts);
     return read_check_options(params, OPTIONS_OF_CHECK, "cost or options: must be an integer or a map", check);
 }

@@ -30,6 +30,8 @@ struct request *request_new(struct session *session, uint64_t msgid, enum reques
     return request;
 }
 
+static void on_done(struct check *check);
+
 struct check *request_add(struct request *request, enum op_kind kind)
 {
     struct check *check = engine_check_new(request->session->sessions->engine);
@@ -38,7 +40,9 @@ struct check *request_add(struct request *request, enum op_kind kind)
     check->op.party = request->session->party;
     check->op.is_all = request->form == REQUEST_ALL;
     check->owner = request;
+    check->done = on_done;
     check->parts->place = request->n++;
+    request->n_open++;
 
     if (request->first == NULL)
         request->first = check;
@@ -189,12 +193,13 @@ static void pack_answer(struct packer *packer, const struct request *request)
     const struct check *first = request->first;
     CHECK(first != NULL || request->form == REQUEST_MANY);
     switch (request->form) {
-    case REQUEST_ONE: pack_check(packer, request, first); break;
     case REQUEST_ALL: pack_all(packer, request); break;
     case REQUEST_SETTLE: settle_pack(packer, &first->parts->decision, &first->reservation, request->decisions); break;
     case REQUEST_MANY:
         pack_array(packer, request->n);
         if (request->in_pieces) take_packed(packer, request);
+        /* fall through */
+    case REQUEST_ONE:
         for (const struct check *check = first; check != NULL; check = check->next) pack_check(packer, request, check);
         break;
     case REQUEST_EXPLAIN: {
@@ -293,32 +298,32 @@ static void share_deadline(struct request *request)
         if (check->deadline_ms == 0) check->deadline_ms = least;
 }
 
-static int seal(const struct request *request)
+static int seal(struct request *request, const struct params *params)
 {
+    if (request->form == REQUEST_ALL) share_deadline(request);
     for (struct check *check = request->first; check != NULL; check = check->next)
-        if (!check->is_sealed && check->op.kind != OP_RELEASE && check_seal(check) < 0) return -1;
+        if (!check->is_sealed && check->op.kind != OP_RELEASE && check_seal(check) < 0)
+            return params_fail_overloaded(params);
     return 0;
 }
 
 int request_go(struct request *request, const struct params *params, int status)
 {
-    struct engine *engine = request->session->sessions->engine;
-    if (status == 0 && request->form == REQUEST_ALL) share_deadline(request);
-    if (status == 0 && seal(request) < 0) status = params_fail_overloaded(params);
+    if (status == 0) status = seal(request, params);
     if (status != 0) {
         request_drop(request);
         return status;
     }
 
     session_began(request->session, request->n);
-    request->n_open = 1;
-    for (struct check *check = request->first, *next; check != NULL; check = next) {
-        next = check->next;
-        request->n_open++;
-        check->done = on_done;
-        engine_submit(engine, check);
+    struct engine *engine = request->session->sessions->engine;
+    struct check *check = request->first;
+    if (check == NULL) finish(request); /* an empty list */
+    while (check != NULL) {
+        struct check *next = check->next;
+        engine_submit(engine, check); /* the request is over with its last one's answer */
+        check = next;
     }
-    close_one(request);
     return 0;
 }
 
@@ -327,7 +332,7 @@ void request_begin_pieces(struct request *request)
     request->in_pieces = true;
     buffer_init(&request->packed, 0);
     request->unasked = request->first;
-    request->n_open = 1;
+    request->n_open++; /* until all are handed over */
 }
 
 bool request_hand_over(struct request *request, uint32_t max)
@@ -335,10 +340,8 @@ bool request_hand_over(struct request *request, uint32_t max)
     for (; max > 0 && request->unasked != NULL; max--) {
         struct check *check = request->unasked;
         request->unasked = check->next;
-        request->n_open++;
         request->n_handed++;
         request->session->sessions->n_handed++;
-        check->done = on_done;
         if (request->is_late) check->deadline_ms = LATE_DEADLINE_MS;
         engine_submit(request->session->sessions->engine, check);
     }

@@ -43,7 +43,7 @@ struct request {
     struct check *last;
     uint64_t msgid;
     uint32_t n;      /* parts: members of the list */
-    uint32_t n_open; /* checks without an answer, and one more while they are being submitted */
+    uint32_t n_open; /* checks without an answer; of one in pieces one more until all are handed over */
     enum request_form form;
     bool key_is_bin;                /* of a REQUEST_EXPLAIN */
     struct decision_form decisions; /* their form when the request came */

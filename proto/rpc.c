@@ -34,6 +34,22 @@ enum rpc_fault rpc_parse_request(const uint8_t *message, size_t len, struct rpc_
     return RPC_OK;
 }
 
+int64_t rpc_next_request(struct scanner *scanner, const uint8_t *bytes, size_t len, struct rpc_request *ret,
+                         enum rpc_fault *ret_fault)
+{
+    bool is_read = scanner->at == 0 && rpc_parse_request(bytes, len, ret) == RPC_OK;
+    if (is_read) scanner_skip_head(scanner, (size_t)(ret->params.at - bytes), ret->n_params);
+    int64_t n = scanner_next(scanner, bytes, len);
+    if (n <= 0) return n;
+
+    *ret_fault = RPC_OK;
+    if (is_read)
+        ret->params.end = bytes + n;
+    else
+        *ret_fault = rpc_parse_request(bytes, (size_t)n, ret);
+    return n;
+}
+
 void rpc_pack_result(struct packer *packer, uint64_t msgid)
 {
     enum { HEAD_MAX = 2 + PUT_UINT_MAX + 1 };

@@ -16,6 +16,7 @@
 #include "proto/error.h"
 #include "proto/pack.h"
 #include "proto/pull.h"
+#include "proto/scan.h"
 
 enum rpc_kind { RPC_REQUEST = 0, RPC_RESPONSE = 1, RPC_NOTIFICATION = 2 };
 
@@ -36,6 +37,11 @@ struct rpc_request {
 
 /* Parse one whole message as the scanner found it. ret->msgid is set for every fault but RPC_FRAMING. */
 enum rpc_fault rpc_parse_request(const uint8_t *message, size_t len, struct rpc_request *ret);
+
+/* The same for the message at the front of `bytes`, whose end is found in one pass with that. Returns what
+ * scanner_next() does; only where that is > 0, `ret` and ret_fault are filled. */
+int64_t rpc_next_request(struct scanner *scanner, const uint8_t *bytes, size_t len, struct rpc_request *ret,
+                         enum rpc_fault *ret_fault);
 
 /* What comes before a successful result: [1, msgid, nil, ...; the caller packs the result next. */
 void rpc_pack_result(struct packer *packer, uint64_t msgid);

@@ -113,3 +113,14 @@ __attribute__((noinline)) int64_t scanner_next(struct scanner *scanner, const ui
     scanner->spare = spare;
     return found;
 }
+
+void scanner_skip_head(struct scanner *scanner, size_t at, uint32_t n)
+{
+    CHECK(scanner->at == 0);
+    if (n == 0 || at + n > scanner->max_frame || scanner->max_depth < 2) return;
+    scanner->depth = 2;
+    scanner->open[1] = 1;
+    scanner->open[2] = n;
+    scanner->at = (uint32_t)at;
+    scanner->spare = scanner->max_frame - (uint32_t)at - n;
+}

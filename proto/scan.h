@@ -21,12 +21,12 @@ enum scan_error {
 };
 
 struct scanner {
-    uint32_t max_frame;            /* bytes of one message */
-    uint8_t max_depth;             /* nested arrays and maps, the outermost counted; <= SCAN_DEPTH_MAX */
-    uint8_t depth;                 /* open containers */
-    uint32_t at;                   /* bytes of the message already understood */
-    uint32_t skip;                 /* bytes of a value's body still to come */
-    uint32_t spare;                /* bytes that the message may have beyond those known to come (scan.c) */
+    uint32_t max_frame;                /* bytes of one message */
+    uint8_t max_depth;                 /* nested arrays and maps, the outermost counted; <= SCAN_DEPTH_MAX */
+    uint8_t depth;                     /* open containers */
+    uint32_t at;                       /* bytes of the message already understood */
+    uint32_t skip;                     /* bytes of a value's body still to come */
+    uint32_t spare;                    /* bytes that the message may have beyond those known to come (scan.c) */
     uint32_t open[1 + SCAN_DEPTH_MAX]; /* values still to come: the message itself, then in each open container */
 };
 
@@ -39,5 +39,10 @@ void scanner_init(struct scanner *scanner, uint32_t max_frame, uint8_t max_depth
  *         < 0: -(enum scan_error); the framing is lost.
  */
 int64_t scanner_next(struct scanner *scanner, const uint8_t *bytes, size_t len);
+
+/* Before the first look at a message: a reader of its own has understood its first `at` bytes, an array up to the n
+ * values of another one, which is its last value. The scanner goes on from there. Where nothing is left to look at, or
+ * more than a message may have, it begins at the first byte all the same. */
+void scanner_skip_head(struct scanner *scanner, size_t at, uint32_t n);
 
 #endif

@@ -195,17 +195,15 @@ static void on_request(struct session *session, enum rpc_fault fault, const stru
         methods_run(session, request);
 }
 
-static void on_message(struct session *session, const uint8_t *bytes, size_t len)
+static void on_message(struct session *session, enum rpc_fault fault, const struct rpc_request *request)
 {
-    struct rpc_request request;
-    enum rpc_fault fault = rpc_parse_request(bytes, len, &request);
     if (fault == RPC_FRAMING)
         lose_framing(session, ERROR_BAD_REQUEST,
                      "a message must be [0, msgid, method, params] with an unsigned msgid, or [2, method, params]");
-    else if (request.kind == RPC_NOTIFICATION)
+    else if (request->kind == RPC_NOTIFICATION)
         server_counters.notifications++;
     else
-        on_request(session, fault, &request);
+        on_request(session, fault, request);
 }
 
 /* What keeps the next message from being taken; SESSION_READING where nothing does. What has come before a drain is all
@@ -225,10 +223,13 @@ static enum session_state obstacle(struct session *session)
     return session->n_taken < CHECKS_PER_TICK ? SESSION_READING : SESSION_RUNNABLE;
 }
 
-/* The length of the first message in `bytes`, or as scanner_next(). One that waited was looked through before. */
-static int64_t next_message(struct session *session, const uint8_t *bytes, size_t len)
+/* As rpc_next_request(). A message that waited was looked through before. */
+static int64_t next_message(struct session *session, const uint8_t *bytes, size_t len, struct rpc_request *ret,
+                            enum rpc_fault *ret_fault)
 {
-    return session->long_len > 0 ? session->long_len : scanner_next(&session->scanner, bytes, len);
+    if (session->long_len == 0) return rpc_next_request(&session->scanner, bytes, len, ret, ret_fault);
+    *ret_fault = rpc_parse_request(bytes, session->long_len, ret);
+    return session->long_len;
 }
 
 /* A long message has its turn among those of all sessions. */
@@ -246,7 +247,9 @@ static size_t take_messages(struct session *session, const uint8_t *bytes, size_
     size_t used = 0;
     enum session_state next = SESSION_READING;
     while (used < len && (next = obstacle(session)) == SESSION_READING) {
-        int64_t n = next_message(session, bytes + used, len - used);
+        struct rpc_request request;
+        enum rpc_fault fault;
+        int64_t n = next_message(session, bytes + used, len - used, &request, &fault);
         if (n == 0) break;
         if (n < 0) {
             on_scan_error(session, (enum scan_error) - n);
@@ -260,7 +263,7 @@ static size_t take_messages(struct session *session, const uint8_t *bytes, size_
         session->long_len = 0;
         session->n_taken++;
         has_turn = false;
-        on_message(session, bytes + used, (size_t)n);
+        on_message(session, fault, &request);
         if (session->state == SESSION_ENDING) return len;
         used += (size_t)n;
     }

@@ -1,6 +1,7 @@
 /*
  * fuzz_request.c: whatever a peer sends, the envelope is parsed and every parameter read without a
- * byte too many, and a response that we pack from it is one that we can parse.
+ * byte too many, and a response that we pack from it is one that we can parse. Its end is the one that the scanner
+ * finds alone.
  */
 #include "base/check.h"
 #include "proto/rpc.h"
@@ -57,6 +58,28 @@ static void answer(struct buffer *out, uint64_t msgid)
     buffer_consume(out, buffer_len(out));
 }
 
+/* The end and the envelope found in one pass, with all that follows or piece by piece, are those of two. */
+static void compare_next(const uint8_t *bytes, size_t len, size_t piece, int64_t end)
+{
+    struct scanner scanner;
+    struct rpc_request request, parsed;
+    enum rpc_fault fault = RPC_OK;
+    int64_t n = 0;
+    scanner_init(&scanner, MAX_FRAME, MAX_DEPTH);
+    for (size_t here = piece < len ? piece : len; n == 0; here += piece < len - here ? piece : len - here) {
+        n = rpc_next_request(&scanner, bytes, here, &request, &fault);
+        if (here == len) break;
+    }
+    CHECK(n == end);
+    if (n <= 0) return;
+
+    CHECK(fault == rpc_parse_request(bytes, (size_t)n, &parsed));
+    if (fault != RPC_FRAMING) CHECK(request.kind == parsed.kind && request.msgid == parsed.msgid);
+    if (fault != RPC_OK) return;
+    CHECK(slice_eq(request.method, parsed.method) && request.n_params == parsed.n_params);
+    CHECK(request.params.at == parsed.params.at && request.params.end == parsed.params.end);
+}
+
 static void read_message(struct buffer *out, const uint8_t *message, size_t len)
 {
     struct rpc_request request;
@@ -85,6 +108,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int64_t n;
     for (size_t start = 0; start < size; start += (size_t)n) {
         n = scanner_next(&scanner, data + start, size - start);
+        compare_next(data + start, size - start, size - start, n);
+        compare_next(data + start, size - start, 1 + data[start] % 8, n);
         if (n <= 0) break;
         read_message(&out, data + start, (size_t)n);
     }

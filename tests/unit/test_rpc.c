@@ -163,6 +163,40 @@ static void a_packed_request_is_parsed_back(void **state)
     assert_int_equal(request.n_params, 2);
 }
 
+/* At every length of what is here, and under a frame that is too small for some of it. */
+static void the_next_request_ends_where_the_scanner_ends_it(void **state)
+{
+    (void)state;
+    static const struct slice messages[] = {
+        {(const uint8_t *)"\x94\x00\x05\xa5"
+                          "check\x93\xa4open\xd9\x05alice\x81\xa4"
+                          "cost\x02\x94",
+         32},
+        {(const uint8_t *)"\x94\x00\xce\x00\x01\x00\x00\xa4ping\x90\x94\x00", 15},
+        {(const uint8_t *)"\x93\x02\xa4ping\x91\x91\x91\x91\x07\x93", 13},
+        {(const uint8_t *)"\x94\x00\x05\xa4ping\xc0\x94", 10},
+        {(const uint8_t *)"\x94\x00\x05\xa4ping\xdd\x00\x00\x00\x09\x01\x02\x03\x04\x05\x06\x07\x08", 21},
+        {(const uint8_t *)"\x94\x00\x05\xa4ping\x92\x01\xc1", 11},
+        {(const uint8_t *)"\x94\x00\x05\x07\x91\x01", 6},
+    };
+    for (uint32_t max_frame = 8; max_frame < 40; max_frame++) {
+        for (size_t i = 0; i < sizeof messages / sizeof messages[0]; i++) {
+            struct scanner alone, pieces, whole;
+            struct rpc_request request;
+            enum rpc_fault fault;
+            scanner_init(&alone, max_frame, 4);
+            scanner_init(&pieces, max_frame, 4);
+            for (size_t len = 0; len <= messages[i].len; len++) {
+                int64_t n = scanner_next(&alone, messages[i].data, len);
+                assert_int_equal(rpc_next_request(&pieces, messages[i].data, len, &request, &fault), n);
+                scanner_init(&whole, max_frame, 4);
+                assert_int_equal(rpc_next_request(&whole, messages[i].data, len, &request, &fault), n);
+                if (n != 0) break;
+            }
+        }
+    }
+}
+
 static void responses_are_parsed(void **state)
 {
     (void)state;
@@ -222,6 +256,7 @@ int main(void)
         TEST(a_bad_method_or_params_keep_the_msgid),
         TEST(responses_are_packed),
         TEST(a_packed_request_is_parsed_back),
+        TEST(the_next_request_ends_where_the_scanner_ends_it),
         TEST(responses_are_parsed),
         TEST(what_is_no_response_is_refused),
         TEST(error_codes_have_their_names),

@@ -71,7 +71,7 @@ static uint8_t *put_raw(uint8_t *at, const void *bytes, size_t len)
 
 #define PUT_KEY(at, name) put_raw(at, &key_##name, sizeof key_##name)
 
-static uint8_t *put_int(uint8_t *at, int64_t value)
+static uint8_t *put_long_int(uint8_t *at, int64_t value)
 {
     if (value >= 0) return put_uint(at, (uint64_t)value);
     if (value >= -32) {
@@ -82,6 +82,14 @@ static uint8_t *put_int(uint8_t *at, int64_t value)
     if (value >= INT16_MIN) return put_big_endian(at, 0xd1, (uint64_t)value, 2);
     if (value >= INT32_MIN) return put_big_endian(at, 0xd2, (uint64_t)value, 4);
     return put_big_endian(at, 0xd3, (uint64_t)value, 8);
+}
+
+/* Most are small. */
+static inline uint8_t *put_int(uint8_t *at, int64_t value)
+{
+    if (value < 0 || value > 0x7f) return put_long_int(at, value);
+    *at = (uint8_t)value;
+    return at + 1;
 }
 
 static uint8_t *put_nil(uint8_t *at)
@@ -124,20 +132,25 @@ static uint8_t *put_str_of(uint8_t *at, const char *const *texts, size_t n)
     return at;
 }
 
-/* `policy/limit`, or `policy` where the limit has no name; nil where no limit is named. */
-static uint8_t *put_limit(uint8_t *at, const struct limit *limit)
+/* `policy/limit`, or `policy` where the limit has no name. */
+static uint8_t *put_limit_name(uint8_t *at, const struct limit *limit)
 {
-    if (limit == NULL) return put_nil(at);
     const char *const pieces[] = {limit->policy->name, "/", limit->name};
     return put_str_of(at, pieces, limit->name[0] != '\0' ? N_OF(pieces) : 1);
 }
 
-/* A str of less than 32 bytes. */
-static uint8_t *put_word(uint8_t *at, const char *word)
+static inline uint8_t *put_limit(uint8_t *at, const struct limit *limit)
 {
-    size_t len = strlen(word);
-    *at = (uint8_t)(FIXSTR | len);
-    return put_raw(at + 1, word, len);
+    return limit != NULL ? put_limit_name(at, limit) : put_nil(at);
+}
+
+/* A str of less than 32 bytes. */
+static inline uint8_t *put_word(uint8_t *at, const char *word)
+{
+    uint8_t *head = at++;
+    while (*word != '\0') *at++ = (uint8_t)*word++;
+    *head = (uint8_t)(FIXSTR | (at - head - 1));
+    return at;
 }
 
 static uint8_t *put_source(uint8_t *at, enum source source)

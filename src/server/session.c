@@ -147,15 +147,20 @@ static void close_without_reset(struct session *session)
     session_close(session, session->why_ended);
 }
 
-static void close_if_ended(struct session *session)
+/* One that is ENDING, once nothing is owed. */
+static void close_ending(struct session *session)
 {
-    if (session->state != SESSION_ENDING) return;
     if (session->final_error != NULL && list_empty(&session->requests)) session_say_final_error(session);
     if (session_is_owed(session)) return;
     if (session->last_code != ERROR_NONE && !session->sessions->draining)
         linger(session);
     else
         close_without_reset(session);
+}
+
+static inline void close_if_ended(struct session *session)
+{
+    if (session->state == SESSION_ENDING) close_ending(session);
 }
 
 /* ---- messages ---- */

@@ -261,9 +261,9 @@ static enum error_code read_form(struct inline_policies *policies, struct slice 
     return code;
 }
 
-enum error_code inline_policies_find(void *arg, struct slice map, struct policy_set **ret_set, char *text, size_t size)
+enum error_code inline_policies_find(struct inline_policies *policies, struct slice map, struct policy_set **ret_set,
+                                     char *text, size_t size)
 {
-    struct inline_policies *policies = arg;
     struct inline_policy *policy = find_form(policies, map);
     if (policy != NULL) {
         touch(policies, policy);

@@ -40,8 +40,8 @@ void inline_policies_fini(struct inline_policies *policies);
 void inline_policies_configure(struct inline_policies *policies, size_t max, struct policy_defaults defaults);
 
 /* The set of the one policy that the packed map describes, the cache's own until the next call; or the code and the
- * text of an error, of at most `size` bytes. `arg` is the struct inline_policies: the server calls this without knowing
- * of it. */
-enum error_code inline_policies_find(void *arg, struct slice map, struct policy_set **ret_set, char *text, size_t size);
+ * text of an error, of at most `size` bytes. */
+enum error_code inline_policies_find(struct inline_policies *policies, struct slice map, struct policy_set **ret_set,
+                                     char *text, size_t size);
 
 #endif

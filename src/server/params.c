@@ -2,12 +2,13 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "base/exact.h"
 #include "base/log.h"
 #include "base/nearest.h"
 #include "engine/engine.h"
-#include "server/inline.h"
+#include "policy/inline_policies.h"
 #include "server/session.h"
 
 enum {
@@ -75,13 +76,37 @@ static const struct policy *find_policy(const struct params *params, struct slic
     return policy;
 }
 
-/* A policy that is written out. */
+static int refuse_inline(const struct params *params)
+{
+    switch (params->session->sessions->options.inline_access) {
+    case INLINE_EVERYBODY: return 0;
+    case INLINE_OWN_USER:
+        if (session_peer(params->session)->uid == geteuid()) return 0;
+        return params_fail(params, ERROR_NOT_PERMITTED,
+                           "policy: without a configuration inline policies are for the daemon's own user; write the "
+                           "name of one that 'policies' lists");
+    default:
+        return params_fail(params, ERROR_NOT_PERMITTED,
+                           "policy: inline policies are not allowed here (inline.allow); write the name of one that "
+                           "'policies' lists");
+    }
+}
+
+/* A policy that is written out in place of its name. */
 static int read_inline_policy(struct params *params, struct part *ret)
 {
-    struct policy_set *set;
+    const uint8_t *start = params->pull.at;
     if (pull_type(&params->pull) != PULL_MAP)
         return params_fail(params, ERROR_BAD_REQUEST, "policy: must be a str, the name of a policy");
-    if (inline_read(params, &set) != 0) return -1;
+    if (refuse_inline(params) != 0) return -1;
+
+    CHECK(pull_skip(&params->pull) == 0); /* the scanner has found the message whole */
+    const struct slice map = {start, (size_t)(params->pull.at - start)};
+    struct policy_set *set;
+    char text[FAULT_TEXT_MAX];
+    enum error_code code =
+        inline_policies_find(params->session->sessions->options.inline_policies, map, &set, text, sizeof text);
+    if (code != ERROR_NONE) return params_fail(params, code, "%s", text);
     ret->set = policy_set_ref(set);
     ret->policy = set->in_order[0];
     return 0;

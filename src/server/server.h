@@ -22,15 +22,11 @@
 #include "proto/error.h"
 #include "server/denial_log.h"
 
+struct inline_policies;
 struct server;
 
 /* Who may write a policy out in place of its name. */
 enum inline_access { INLINE_NOBODY, INLINE_OWN_USER /* whoever the daemon runs as */, INLINE_EVERYBODY };
-
-/* The set of the one policy that the packed map `map` describes, borrowed until it is called again; or the code and
- * text of an error, of at most `size` bytes. */
-typedef enum error_code server_inline_fn(void *arg, struct slice map, struct policy_set **ret_set, char *text,
-                                         size_t size);
 
 struct server_options {
     uint32_t max_key;   /* bytes */
@@ -43,8 +39,7 @@ struct server_options {
     uint32_t idle_timeout_ms;             /* without a request for this time: close; 0 = never */
     uint32_t write_stall_ms;              /* output waiting and none taken for this time: close; 0 = never */
     enum inline_access inline_access;
-    server_inline_fn *find_inline; /* called where inline_access lets it be */
-    void *find_inline_arg;
+    struct inline_policies *inline_policies; /* not owned; asked where inline_access lets it be */
     enum denials denials;
     uint32_t denials_per_second; /* lines of denial_log.h */
     bool test_clock;             /* the method test_clock exists */

@@ -8,42 +8,23 @@
 
 #include <cmocka.h>
 
-#include "fakes/policies.h"
 #include "fakes/server_world.h"
+#include "policy/inline_policies.h"
 
 static struct server_world world;
 static struct client client;
 static struct heard heard;
 
-/* Whoever makes the policies, here: one that the test can take away. */
-static struct policy_set *made;
-static enum error_code refusal;
-static size_t n_asked, asked_len;
-
-static enum error_code find(void *arg, struct slice map, struct policy_set **ret_set, char *text, size_t size)
-{
-    assert_ptr_equal(arg, &made);
-    n_asked++;
-    asked_len = map.len;
-    if (refusal != ERROR_NONE) {
-        snprintf(text, size, "policy.window: is missing");
-        return refusal;
-    }
-    *ret_set = made;
-    return ERROR_NONE;
-}
+static struct inline_policies policies;
 
 static void open_world(enum inline_access access)
 {
-    static const struct policy_spec spec = {.name = "inline-1",
-                                            .limits = {{.algo = ALGO_FIXED_WINDOW, .limit = 5, .window_us = 1000000}}};
+    static const struct policy_defaults defaults = {.deadline_ms = 100, .on_failure = ON_FAILURE_ERROR};
     struct server_options options = server_world_options;
+    assert_int_equal(inline_policies_init(&policies), 0);
+    inline_policies_configure(&policies, 10, defaults);
     options.inline_access = access;
-    options.find_inline = find;
-    options.find_inline_arg = &made;
-    made = policies_make(&spec, 1);
-    n_asked = 0;
-    refusal = ERROR_NONE;
+    options.inline_policies = &policies;
     server_world_open(&world, &options);
     client_open(&client, &world);
 }
@@ -52,13 +33,19 @@ static void close_world(void)
 {
     client_close(&client);
     server_world_close(&world);
-    policy_set_unref(made);
+    inline_policies_fini(&policies);
 }
 
-/* check {"limit": 5, "window": "1s"}, "k" */
+/* All of them, as for a reload. */
+static void give_up_policies(void)
+{
+    inline_policies_configure(&policies, 10, policies.defaults);
+    assert_int_equal(policies.n, 0);
+}
+
 static void ask(uint64_t msgid)
 {
-    client_ask(&client, msgid, "check", 2, "{sissb", 2, "limit", 5, "window", "1s", "k");
+    client_ask(&client, msgid, "check", 2, "{sssssis", 3, "algorithm", "fixed_window", "window", "1s", "limit", 5, "k");
 }
 
 static void nobody_may_where_it_is_not_allowed(void **state)
@@ -68,7 +55,7 @@ static void nobody_may_where_it_is_not_allowed(void **state)
     ask(1);
     client_answer(&client, &heard);
     assert_non_null(strstr(heard.error, "NOT_PERMITTED: policy: "));
-    assert_int_equal(n_asked, 0);
+    assert_int_equal(policies.n, 0);
     close_world();
 }
 
@@ -83,8 +70,7 @@ static void ones_own_user_may_where_only_he_may(void **state)
         client_answer(&client, &heard);
         assert_string_equal(heard.error, "");
     }
-    assert_int_equal(n_asked, 2);
-    assert_int_equal(asked_len, 1 + 6 + 1 + 7 + 3);
+    assert_int_equal(policies.n, 1);
     close_world();
 }
 
@@ -92,13 +78,13 @@ static void a_refusal_is_answered_and_nothing_is_charged(void **state)
 {
     (void)state;
     open_world(INLINE_EVERYBODY);
-    refusal = ERROR_BAD_REQUEST;
-    ask(1);
+    client_ask(&client, 1, "check", 2, "{sssis", 2, "algorithm", "fixed_window", "limit", 5, "k");
     client_answer(&client, &heard);
-    assert_string_equal(heard.error, "BAD_REQUEST: policy.window: is missing");
-    client_ask(&client, 2, "check_many", 1, "[[ss[{sis", 2, 2, "login", "k", 2, 1, "limit", 5, "k");
+    assert_non_null(strstr(heard.error, "BAD_REQUEST: policy.window: is missing"));
+    client_ask(&client, 2, "check_many", 1, "[[ss[{sssis", 2, 2, "login", "k", 2, 2, "algorithm", "fixed_window",
+               "limit", 5, "k");
     client_answer(&client, &heard);
-    assert_string_equal(heard.error, "BAD_REQUEST: checks[1]: policy.window: is missing");
+    assert_non_null(strstr(heard.error, "BAD_REQUEST: checks[1]: policy.window: is missing"));
     assert_int_equal(world.engine.scripted.n_submitted, 0);
     close_world();
 }
@@ -110,15 +96,14 @@ static void a_policy_that_was_given_up_lives_until_its_check_is_answered(void **
     ask(1);
     server_world_turn(&world);
     assert_int_equal(world.engine.scripted.n_held, 1);
-    assert_int_equal(made->n_refs, 2);
-    policy_set_unref(made);
-    made = NULL;
+    give_up_policies();
     scripted_end_all(&world.engine.scripted, OP_DECIDED);
     client_answer(&client, &heard);
     assert_string_equal(heard.error, "");
     close_world();
 }
 
+/* The leak check of the whole run sees whether anything does. */
 static void a_client_that_leaves_holds_nothing(void **state)
 {
     (void)state;
@@ -127,8 +112,8 @@ static void a_client_that_leaves_holds_nothing(void **state)
     server_world_turn(&world);
     client_close(&client);
     server_world_turns(&world, 3);
+    give_up_policies();
     scripted_end_all(&world.engine.scripted, OP_DECIDED);
-    assert_int_equal(made->n_refs, 1);
     client_open(&client, &world);
     close_world();
 }

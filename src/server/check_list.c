@@ -2,9 +2,7 @@
 
 #include "base/alloc.h"
 #include "engine/engine_counters.h"
-#include "server/methods.h"
-#include "server/params.h"
-#include "server/request.h"
+#include "server/members.h"
 #include "server/session.h"
 
 enum {
@@ -108,7 +106,7 @@ void check_list_maybe_start(struct check_list *list)
 
     if (engine_n_available(sessions->engine) < sessions->n_promised + list->n) {
         struct request_fault fault;
-        struct params params = methods_params(session, &fault);
+        struct params params = params_of(session, &fault);
         params_fail_overloaded(&params);
         engine_counters.overloaded++;
         refuse(list, &fault);
@@ -127,11 +125,11 @@ void check_list_maybe_start(struct check_list *list)
 static void read_piece(struct check_list *list, uint32_t max)
 {
     struct request_fault fault;
-    struct params params = methods_params(list->session, &fault);
+    struct params params = params_of(list->session, &fault);
     params.pull = pull_of(buffer_data(&list->text), buffer_len(&list->text));
 
     for (; max > 0 && list->n_read < list->n; max--) {
-        int status = methods_add_member(list->request, &params, list->n_read);
+        int status = members_add(list->request, &params, list->n_read);
         if (status == 0 && check_seal(list->request->last) < 0) status = params_fail_overloaded(&params);
         if (status != 0) {
             refuse(list, &fault);
@@ -192,9 +190,4 @@ void check_lists_run(struct sessions *sessions)
             left -= MEMBERS_PER_PIECE;
         }
     }
-}
-
-void check_lists_answered(struct sessions *sessions, uint32_t n)
-{
-    sessions->n_handed -= n;
 }

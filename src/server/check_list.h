@@ -34,6 +34,5 @@ void check_list_drop(struct check_list *list);        /* the session closes; it 
 /* One tick's share of work on the lists under way; is there any left for the next tick? */
 void check_lists_run(struct sessions *sessions);
 bool check_lists_have_work(const struct sessions *sessions);
-void check_lists_answered(struct sessions *sessions, uint32_t n); /* of members handed over, so many are no more */
 
 #endif

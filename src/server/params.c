@@ -20,6 +20,18 @@ enum {
     GUESS_POLICIES = 1000,
 };
 
+struct params params_of(struct session *session, struct request_fault *fault)
+{
+    fault->code = ERROR_INTERNAL; /* whatever is refused says better */
+    return (struct params){
+        .policies = engine_policies(session->sessions->engine),
+        .session = session,
+        .max_key = session->sessions->options.max_key,
+        .index = -1,
+        .fault = fault,
+    };
+}
+
 int params_fail(const struct params *params, enum error_code code, const char *format, ...)
 {
     struct request_fault *fault = params->fault;
@@ -145,6 +157,13 @@ int params_target(struct params *params, struct part *ret)
     ret->policy = policy_for_key(ret->policy, ret->key);
     params->n -= 2;
     return 0;
+}
+
+int params_charged(struct params *params, struct part *ret)
+{
+    if (params_target(params, ret) != 0) return -1;
+    if (!ret->policy->has_slots) return 0;
+    return params_fail(params, ERROR_UNSUPPORTED, "policy: has a concurrency limit; use acquire and release");
 }
 
 static int fail_unknown_limit(const struct params *params, const struct policy *policy, struct slice name)

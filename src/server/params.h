@@ -35,6 +35,9 @@ struct params {
     struct request_fault *fault;
 };
 
+/* For a request of `session`: its parameters come next, and no fault yet. */
+struct params params_of(struct session *session, struct request_fault *fault);
+
 /* Set the fault; returns -1. */
 int params_fail(const struct params *params, enum error_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -45,6 +48,8 @@ int params_fail_overloaded(const struct params *params);
  * the policy was written out; ret->key, which fits the policy's format. Where it fails, ret->set stays the caller's
  * too. */
 int params_target(struct params *params, struct part *ret);
+/* The same for what a check charges: what would take a slot for good is refused. */
+int params_charged(struct params *params, struct part *ret);
 /* policy or policy/limit, key. Of a limit: into ret_only, and as ret->policy what counts for the key there. */
 int params_counter(struct params *params, struct part *ret, const struct limit **ret_only);
 /* [, cost]: an integer, or nil or nothing for what ret->cost holds already. */

@@ -5,7 +5,6 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "engine/engine_counters.h"
-#include "server/check_list.h"
 #include "server/explain.h"
 #include "server/params.h"
 #include "server/reply.h"
@@ -88,7 +87,7 @@ void request_drop(struct request *request)
         next = check->next;
         check_release(check);
     }
-    if (request->n_handed > 0) check_lists_answered(request->session->sessions, request->n_handed);
+    request->session->sessions->n_handed -= request->n_handed;
     request_free(request);
 }
 
@@ -266,7 +265,7 @@ static void pack_piece(struct request *request, const struct check *answered)
 {
     request->is_late |= answered->error != ERROR_NONE || answered->parts->decision.reason == REASON_DEADLINE;
     request->n_handed--;
-    check_lists_answered(request->session->sessions, 1);
+    request->session->sessions->n_handed--;
 
     struct packer packer = packer_of(&request->packed);
     struct check *check;

@@ -85,6 +85,12 @@ bool key_format_split(const struct key_format *format, struct slice key, struct 
     return true;
 }
 
+bool key_format_takes(const struct key_format *format, struct slice key)
+{
+    struct key_split split;
+    return key_format_split(format, key, &split);
+}
+
 /* Are they a piece of the key (or none, or all of it)? */
 bool key_format_is_joined(const struct key_format *format, key_parts parts)
 {

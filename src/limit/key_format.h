@@ -47,6 +47,7 @@ static inline key_parts key_format_all(const struct key_format *format)
 
 /* False: the key does not fit the format. */
 bool key_format_split(const struct key_format *format, struct slice key, struct key_split *ret);
+bool key_format_takes(const struct key_format *format, struct slice key); /* does it fit? */
 
 bool key_format_is_joined(const struct key_format *format, key_parts parts); /* key_format_id() needs room for them */
 /* The id of these parts. `room` has at least as many bytes as the key; it is written to only where they are joined. */

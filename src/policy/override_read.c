@@ -125,13 +125,12 @@ static const char *read_target(struct entry *entry)
 
 static void check_target(struct entry *entry, const char *text)
 {
-    struct key_split split;
     const struct policy *policy = entry->policy;
     const struct tree_node *node = entry->target;
     if (overrides_written(policy->overrides, text, entry->match != NULL) != NULL)
         faults_add(entry->faults, node->line, entry->path, "has an override already; keep one of the two");
     if (entry->key == NULL || policy->format == NULL || policy->format->n_parts == 0) return;
-    if (key_format_split(policy->format, slice_of(text), &split)) return;
+    if (key_format_takes(policy->format, slice_of(text))) return;
     faults_add(entry->faults, node->line, entry->path,
                "does not fit key_format %s, so nobody can ask for it; write a key that does", policy->format->text);
 }

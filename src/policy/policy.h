@@ -110,8 +110,7 @@ const struct limit *policy_find_limit(const struct policy *policy, struct slice 
 /* Is the key one that the policy's format can take apart? */
 static inline bool policy_takes_key(const struct policy *policy, struct slice key)
 {
-    struct key_split split;
-    return policy->format == NULL || key_format_split(policy->format, key, &split);
+    return policy->format == NULL || key_format_takes(policy->format, key);
 }
 
 /* What is settled may be charged as a debt. */

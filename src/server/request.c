@@ -121,7 +121,8 @@ static void log_denial(const struct request *request, const struct check *check,
         denial_log_write(part, session_peer(request->session), n_held);
 }
 
-static void pack_check(struct packer *packer, const struct request *request, const struct check *check)
+/* What an op that is more than a check, or no check at all, has come to. */
+static void pack_result(struct packer *packer, const struct request *request, const struct check *check)
 {
     const struct part *part = check->parts;
     const struct decision *decision = &part->decision;
@@ -141,9 +142,17 @@ static void pack_check(struct packer *packer, const struct request *request, con
         else
             reply_decision(packer, decision, part->cost, request->decisions, 0);
         break;
-    default: reply_decision(packer, decision, default_granted(check), request->decisions, 0); break;
+    default: CHECK(!"no request asks for this");
     }
-    if (denial_log_is_on(&request->session->sessions->denials)) log_denial(request, check, part);
+}
+
+static void pack_check(struct packer *packer, const struct request *request, const struct check *check)
+{
+    if (check->op.kind == OP_CHECK || check->op.kind == OP_PEEK)
+        reply_decision(packer, &check->parts->decision, default_granted(check), request->decisions, 0);
+    else
+        pack_result(packer, request, check);
+    if (denial_log_is_on(&request->session->sessions->denials)) log_denial(request, check, check->parts);
 }
 
 /* The decision of all speaks of the enforced parts, or where there are none of all; that one in shadow would have

@@ -201,7 +201,7 @@ static void responses_are_parsed(void **state)
 {
     (void)state;
     struct rpc_response response;
-    struct slice text;
+    struct slice text = {NULL, 0};
     assert_int_equal(PARSE_RESPONSE("\x94\x01\x05\xc0\xa4pong", &response), 0);
     assert_true(response.has_msgid);
     assert_int_equal(response.msgid, 5);

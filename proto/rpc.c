@@ -4,32 +4,20 @@
 
 #include "proto/put.h"
 
-/* A type is an integer in any encoding, but no float, however whole. */
-static int pull_kind(struct pull *pull, uint32_t n, enum rpc_kind *ret)
-{
-    uint64_t type;
-    if (pull_uint64(pull, &type) != 0) return -1;
-    if (!(type == RPC_REQUEST && n == 4) && !(type == RPC_NOTIFICATION && n == 3)) return -1;
-    *ret = (enum rpc_kind)type;
-    return 0;
-}
-
-static int pull_params(struct pull *pull, uint32_t *ret_n)
-{
-    if (pull_array(pull, ret_n) == 0) return 0;
-    *ret_n = 0;
-    return pull_nil(pull);
-}
-
 enum rpc_fault rpc_parse_request(const uint8_t *message, size_t len, struct rpc_request *ret)
 {
     struct pull pull = pull_of(message, len);
     uint32_t n;
+    uint64_t type; /* in any encoding of an integer, but no float, however whole */
     *ret = (struct rpc_request){0};
-    if (pull_array(&pull, &n) != 0 || pull_kind(&pull, n, &ret->kind) != 0) return RPC_FRAMING;
-    if (ret->kind == RPC_REQUEST && pull_msgid(&pull, &ret->msgid) != 0) return RPC_FRAMING;
+
+    if (pull_array(&pull, &n) != 0 || pull_uint64(&pull, &type) != 0) return RPC_FRAMING;
+    if (!(type == RPC_REQUEST && n == 4) && !(type == RPC_NOTIFICATION && n == 3)) return RPC_FRAMING;
+    ret->kind = (enum rpc_kind)type;
+    if (type == RPC_REQUEST && pull_msgid(&pull, &ret->msgid) != 0) return RPC_FRAMING;
+
     if (pull_text(&pull, &ret->method) != 0) return RPC_BAD_METHOD;
-    if (pull_params(&pull, &ret->n_params) != 0) return RPC_BAD_PARAMS;
+    if (pull_array(&pull, &ret->n_params) != 0 && pull_nil(&pull) != 0) return RPC_BAD_PARAMS;
     ret->params = pull;
     return RPC_OK;
 }

@@ -145,11 +145,6 @@ void check_release(struct check *check)
 
 /* ---- the answer ---- */
 
-static bool is_verdict(const struct check *check)
-{
-    return op_is_check(check->op.kind) && check->error == ERROR_NONE;
-}
-
 static void count_decided(const struct check *check)
 {
     const struct part *end = check->parts + check->n_parts;
@@ -196,7 +191,7 @@ static void answer(struct check *check)
     deadlines_unset(&check->engine->deadlines, &check->deadline);
     check->state = CHECK_ANSWERED;
     if (check->is_special) complete_special(check);
-    if (is_verdict(check)) count_decided(check);
+    if (op_is_check(check->op.kind) && check->error == ERROR_NONE) count_decided(check);
     if (check->is_special) candidates_enforced(check);
     check->done(check);
 }

@@ -387,21 +387,21 @@ static bool takes(const struct method *method, const struct params *params)
     return params->n >= method->min_params && params->n <= method->max_params;
 }
 
-static int dispatch(struct session *session, const struct rpc_request *request, struct params *params)
-{
-    const struct method *method = find_method(session, request->method);
-    if (method == NULL) return fail_unknown(params, request->method);
-    if (!takes(method, params))
-        return params_fail(params, ERROR_BAD_REQUEST, "wrong number of parameters: %u given; %s takes: %s", params->n,
-                           method->name, method->usage);
-    return method->run(session, request->msgid, params);
-}
-
 void methods_run(struct session *session, const struct rpc_request *request)
 {
     struct request_fault fault;
     struct params params = params_of(session, &fault);
     params.pull = request->params;
     params.n = request->n_params;
-    if (dispatch(session, request, &params) != 0) session_error(session, request->msgid, fault.code, fault.text);
+
+    int status;
+    const struct method *method = find_method(session, request->method);
+    if (method == NULL)
+        status = fail_unknown(&params, request->method);
+    else if (!takes(method, &params))
+        status = params_fail(&params, ERROR_BAD_REQUEST, "wrong number of parameters: %u given; %s takes: %s", params.n,
+                             method->name, method->usage);
+    else
+        status = method->run(session, request->msgid, &params);
+    if (status != 0) session_error(session, request->msgid, fault.code, fault.text);
 }

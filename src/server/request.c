@@ -73,14 +73,6 @@ struct part *request_add_part(struct request *request, struct check *check)
     return part;
 }
 
-/* Back to the pool, first in, for its memory is warm. */
-static void request_free(struct request *request)
-{
-    if (request->in_pieces) buffer_fini(&request->packed);
-    list_remove(&request->link);
-    list_push_back(request->session->sessions->idle_requests.next, &request->link);
-}
-
 void request_drop(struct request *request)
 {
     for (struct check *check = request->first, *next; check != NULL; check = next) {
@@ -88,7 +80,10 @@ void request_drop(struct request *request)
         check_release(check);
     }
     request->session->sessions->n_handed -= request->n_handed;
-    request_free(request);
+
+    if (request->in_pieces) buffer_fini(&request->packed);
+    list_remove(&request->link);
+    list_push_back(request->session->sessions->idle_requests.next, &request->link); /* first out: its memory is warm */
 }
 
 /* ---- the answer ---- */
@@ -103,12 +98,6 @@ static void parts_in_order(const struct request *request, const struct part *ret
             ret_checks[check->parts[i].place] = check;
         }
     }
-}
-
-/* The answer to an allowed check leaves `granted` out where it is the cost; with at_most it never does. */
-static int64_t default_granted(const struct check *check)
-{
-    return check->at_most > 0 ? -1 : check->parts->cost;
 }
 
 /* Only where the log of denials is on. */
@@ -148,11 +137,13 @@ static void pack_result(struct packer *packer, const struct request *request, co
 
 static void pack_check(struct packer *packer, const struct request *request, const struct check *check)
 {
+    const struct part *part = check->parts;
+    int64_t cost = check->at_most > 0 ? -1 : part->cost; /* with at_most the answer always says what was granted */
     if (check->op.kind == OP_CHECK || check->op.kind == OP_PEEK)
-        reply_decision(packer, &check->parts->decision, default_granted(check), request->decisions, 0);
+        reply_decision(packer, &part->decision, cost, request->decisions, 0);
     else
         pack_result(packer, request, check);
-    if (denial_log_is_on(&request->session->sessions->denials)) log_denial(request, check, check->parts);
+    if (denial_log_is_on(&request->session->sessions->denials)) log_denial(request, check, part);
 }
 
 /* The decision of all speaks of the enforced parts, or where there are none of all; that one in shadow would have

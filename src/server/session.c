@@ -187,8 +187,18 @@ static void on_scan_error(struct session *session, enum scan_error error)
     }
 }
 
-static void on_request(struct session *session, enum rpc_fault fault, const struct rpc_request *request)
+static void on_message(struct session *session, enum rpc_fault fault, const struct rpc_request *request)
 {
+    if (fault == RPC_FRAMING) {
+        lose_framing(session, ERROR_BAD_REQUEST,
+                     "a message must be [0, msgid, method, params] with an unsigned msgid, or [2, method, params]");
+        return;
+    }
+    if (request->kind == RPC_NOTIFICATION) {
+        server_counters.notifications++;
+        return;
+    }
+
     server_counters.requests++;
     if (session->sessions->draining)
         session_error(session, request->msgid, ERROR_SHUTTING_DOWN, "the daemon is stopping; connect again");
@@ -198,17 +208,6 @@ static void on_request(struct session *session, enum rpc_fault fault, const stru
         session_error(session, request->msgid, ERROR_BAD_REQUEST, "params: must be a list");
     else
         methods_run(session, request);
-}
-
-static void on_message(struct session *session, enum rpc_fault fault, const struct rpc_request *request)
-{
-    if (fault == RPC_FRAMING)
-        lose_framing(session, ERROR_BAD_REQUEST,
-                     "a message must be [0, msgid, method, params] with an unsigned msgid, or [2, method, params]");
-    else if (request->kind == RPC_NOTIFICATION)
-        server_counters.notifications++;
-    else
-        on_request(session, fault, request);
 }
 
 /* What keeps the next message from being taken; SESSION_READING where nothing does. What has come before a drain is all

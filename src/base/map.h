@@ -33,10 +33,4 @@ struct map_node *map_next_same(const struct map_node *node);
 void map_insert(struct map *map, struct map_node *node, uint64_t hash);
 void map_remove(struct map *map, struct map_node *node);
 
-/* Walk everything slot by slot: head of slot i's chain (i < n_slots). */
-static inline struct map_node *map_slot(const struct map *map, size_t i)
-{
-    return map->slots[i];
-}
-
 #endif

@@ -118,16 +118,12 @@ int64_t check_asked(const struct check *check, const struct part *part)
     return most;
 }
 
+/* Does a plain reset forget anything? Only counters that belong to the key as a whole. */
 static bool owns_state(const struct policy *policy)
 {
     for (uint16_t i = 0; i < policy->n_limits; i++)
         if (!policy->limits[i].shared) return true;
     return policy->candidate != NULL && owns_state(policy->candidate);
-}
-
-bool check_owns_state(const struct check *check)
-{
-    return check->only != NULL || owns_state(check->parts->policy);
 }
 
 /* The candidate whose counters a reset forgets as well; NULL: none. */
@@ -369,7 +365,7 @@ static bool answer_by_policy(const struct check *check, struct part *part, enum 
 {
     const struct policy *policy = part->policy;
     const struct limit *zero = policy->zero;
-    if (check->op.kind == OP_RESET) return !check_owns_state(check);
+    if (check->op.kind == OP_RESET) return check->only == NULL && !owns_state(policy);
     if (check->only != NULL) zero = check->only->limit == 0 ? check->only : NULL;
     if (zero == NULL && !policy->unlimited) return false;
     engine_counters.decided_unlimited++;

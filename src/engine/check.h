@@ -144,8 +144,6 @@ int check_seal(struct check *check);
 int check_seal_release(struct check *check);
 
 int64_t check_asked(const struct check *check, const struct part *part); /* units granted where nothing is used yet */
-/* Does a reset forget anything? A plain one forgets only counters that belong to the key as a whole. */
-bool check_owns_state(const struct check *check);
 
 /* ---- the answer ---- */
 

@@ -230,12 +230,6 @@ static inline bool limit_is_bucket(const struct limit *limit)
     return limit->algo == ALGO_BUCKET || limit->algo == ALGO_LEAKY_BUCKET;
 }
 
-/* `algorithm: fixed_window`, with either start. */
-static inline bool limit_is_fixed_window(const struct limit *limit)
-{
-    return limit->algo == ALGO_FIXED_WINDOW || limit->algo == ALGO_FIRST_HIT;
-}
-
 /* The algorithm of a configured name (`algorithm:`, `compat:`); -1 where there is none. `fixed_window` is the aligned
  * one: `start: first_hit` is ALGO_FIRST_HIT. */
 int algo_of_name(const char *name);

@@ -113,12 +113,6 @@ static inline bool policy_takes_key(const struct policy *policy, struct slice ke
     return policy->format == NULL || key_format_takes(policy->format, key);
 }
 
-/* What is settled may be charged as a debt. */
-static inline bool policy_has_debt(const struct policy *policy)
-{
-    return policy->n_limits > 0 && policy->limits[0].debt;
-}
-
 /* What the wire calls the limit: `policy/limit`, or `policy` where it has no name. Into `out`, which is returned. */
 enum { LIMIT_PATH_MAX = 2 * NAME_MAX_LEN + 2 };
 const char *limit_path(const struct limit *limit, char out[LIMIT_PATH_MAX]);

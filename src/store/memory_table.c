@@ -12,6 +12,8 @@ enum {
     SAMPLE = 8,
     ALLOC_OVERHEAD = 16, /* the heap's own bytes per block */
     PLACE_BYTES = 16,    /* an entry's share of the map's slots and of the array */
+    SIZE_STEP = 64,      /* entries have sizes that are multiples of this, so that one fits another key */
+    KEPT_MAX = 1024,     /* removed entries; about as many as go in a busy tick */
 };
 
 int memory_table_init(struct memory_table *table, size_t max_keys, uint64_t max_bytes)
@@ -31,9 +33,44 @@ int memory_table_init(struct memory_table *table, size_t max_keys, uint64_t max_
     return 0;
 }
 
+/* ---- the memory of entries ---- */
+
+/* In steps, for a key of that many bytes with its head. */
+static size_t size_of(size_t name_len)
+{
+    return (sizeof(struct memory_entry) + name_len + SIZE_STEP - 1) / SIZE_STEP;
+}
+
+static struct memory_entry *entry_new(struct memory_table *table, size_t size)
+{
+    struct map_node *node = size <= MEMORY_ENTRY_SIZES ? table->kept[size - 1] : NULL;
+    if (node == NULL) return mem_alloc(size * SIZE_STEP);
+
+    table->kept[size - 1] = node->next;
+    table->n_kept--;
+    return CONTAINER_OF(node, struct memory_entry, node);
+}
+
+static void entry_free(struct memory_table *table, struct memory_entry *entry)
+{
+    size_t size = size_of((size_t)entry->head_len + entry->key_len);
+    state_fini(&entry->state);
+    reservation_list_free(entry->reserved);
+    if (size > MEMORY_ENTRY_SIZES || table->n_kept >= KEPT_MAX) {
+        mem_free(entry);
+        return;
+    }
+
+    entry->node.next = table->kept[size - 1];
+    table->kept[size - 1] = &entry->node;
+    table->n_kept++;
+}
+
 void memory_table_fini(struct memory_table *table)
 {
     while (table->n > 0) memory_table_remove(table, table->entries[table->n - 1]);
+    for (size_t size = 1; size <= MEMORY_ENTRY_SIZES; size++)
+        while (table->kept[size - 1] != NULL) mem_free(entry_new(table, size));
     mem_free(table->entries);
     map_fini(&table->map);
 }
@@ -88,9 +125,15 @@ int64_t memory_life_us(const struct limit *limit)
     return life_us < INT64_MAX / 2 ? life_us + limit->max_wait_us : INT64_MAX / 2;
 }
 
+/* Without its lists. */
+static size_t bytes_of(size_t size)
+{
+    return size * SIZE_STEP + ALLOC_OVERHEAD + PLACE_BYTES;
+}
+
 void memory_table_recount(struct memory_table *table, struct memory_entry *entry)
 {
-    size_t n_bytes = sizeof *entry + entry->head_len + entry->key_len + ALLOC_OVERHEAD + PLACE_BYTES;
+    size_t n_bytes = bytes_of(size_of((size_t)entry->head_len + entry->key_len));
     n_bytes += time_ring_bytes(entry->state.log) + lease_list_bytes(entry->state.leases);
     n_bytes += reservation_list_bytes(entry->reserved);
     table->n_bytes += n_bytes - entry->n_bytes;
@@ -100,15 +143,19 @@ void memory_table_recount(struct memory_table *table, struct memory_entry *entry
 struct memory_entry *memory_table_add(struct memory_table *table, const struct memory_key *key, int64_t life_us,
                                       int64_t now_us)
 {
-    struct memory_entry *entry = mem_zalloc(sizeof *entry + key->head.len + key->key.len);
+    size_t size = size_of(key->head.len + key->key.len);
+    struct memory_entry *entry = entry_new(table, size);
     if (entry == NULL) return NULL;
-    entry->expires_us = now_us;
-    entry->life_us = life_us;
-    entry->generation = table->generation;
-    entry->key_len = (uint32_t)key->key.len;
-    entry->head_len = (uint16_t)key->head.len;
-    entry->kind = key->kind;
-    entry->pinned = true;
+    *entry = (struct memory_entry){
+        .expires_us = now_us,
+        .life_us = life_us,
+        .generation = table->generation,
+        .n_bytes = (uint32_t)bytes_of(size),
+        .key_len = (uint32_t)key->key.len,
+        .head_len = (uint16_t)key->head.len,
+        .kind = key->kind,
+        .pinned = true,
+    };
     memcpy(entry->key, key->head.data, key->head.len);
     if (key->key.len > 0) memcpy(entry->key + key->head.len, key->key.data, key->key.len);
 
@@ -117,8 +164,8 @@ struct memory_entry *memory_table_add(struct memory_table *table, const struct m
     entry->place = (uint32_t)table->n;
     table->entries[table->n++] = entry;
     table->n_reserved_lists += key->kind == MEMORY_HOLDS;
+    table->n_bytes += entry->n_bytes;
     map_insert(&table->map, &entry->node, key->hash);
-    memory_table_recount(table, entry);
     return entry;
 }
 
@@ -131,9 +178,7 @@ void memory_table_remove(struct memory_table *table, struct memory_entry *entry)
     table->n_stale -= entry->generation != table->generation;
     map_remove(&table->map, &entry->node);
     table->n_reserved_lists -= entry->kind == MEMORY_HOLDS;
-    state_fini(&entry->state);
-    reservation_list_free(entry->reserved);
-    mem_free(entry);
+    entry_free(table, entry);
 }
 
 /* After the clock stepped back an expiry may be further ahead than any state can be. */

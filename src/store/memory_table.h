@@ -3,7 +3,8 @@
  *
  * A map finds an entry by algorithm, key_head and client key; a dense array of the same entries
  * makes a random sample (for eviction) and a slice of the whole (for sweeping) cheap however full
- * the table is. One allocation per key. Forgetting everything is one increment: entries of an
+ * the table is. One allocation per key; some of removed keys are kept for the next ones, because a limit that refills
+ * quickly has keys that come and go all the time. Forgetting everything is one increment: entries of an
  * older generation count as gone, and are freed a slice per tick.
  *
  * A list of reservations is an entry too, under its policy and the client's whole key, which expires
@@ -29,6 +30,8 @@ enum { MEMORY_HOLDS = UINT8_MAX }; /* in place of an algorithm: the entry is a l
 
 /* The entries of one op are never evicted for each other: its limits' states, and a list of reservations. */
 enum { MEMORY_TABLE_SPARE = POLICY_LIMITS_MAX + 1 };
+
+enum { MEMORY_ENTRY_SIZES = 6 }; /* of entries that are kept for the next keys */
 
 struct memory_entry {
     struct map_node node;
@@ -60,6 +63,8 @@ struct memory_table {
     uint32_t generation;
     size_t cursor; /* entries from here on were visited by the present sweep */
     uint64_t random;
+    struct map_node *kept[MEMORY_ENTRY_SIZES]; /* owned; entries of removed keys: of each size a list, by node.next */
+    size_t n_kept;                             /* not in n_bytes */
 };
 
 int memory_table_init(struct memory_table *table, size_t max_keys, uint64_t max_bytes); /* 0, or -1 without memory */

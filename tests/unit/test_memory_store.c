@@ -358,6 +358,23 @@ static void bytes_are_bounded_too(void **state)
     assert_int_equal(memory_counters.memory_bytes, 0);
 }
 
+static void a_new_key_takes_the_memory_of_a_removed_one(void **state)
+{
+    (void)state;
+    const struct limit *limit = limit_of("p", ALGO_FIXED_WINDOW, 1, DAY_US);
+    check(limit, "a key", 1);
+    uint64_t n_bytes = memory_counters.memory_bytes, n_allocs = mem_n_allocs();
+    for (int i = 0; i < 100; i++) {
+        ask(OP_RESET, limit, "a key", 0);
+        assert_int_equal(memory_counters.memory_bytes, 0);
+        assert_true(check(limit, "its successor", 1).allowed);
+        assert_int_equal(memory_counters.memory_bytes, n_bytes);
+        ask(OP_RESET, limit, "its successor", 0);
+        assert_true(check(limit, "a key", 1).allowed);
+    }
+    assert_int_equal(mem_n_allocs(), n_allocs);
+}
+
 static void lowering_max_keys_evicts_in_later_turns(void **state)
 {
     (void)state;
@@ -520,6 +537,7 @@ int main(void)
         STORE_TEST(a_full_table_lets_the_earliest_of_a_sample_go),
         STORE_TEST(a_key_in_a_full_table_is_found_without_evicting),
         STORE_TEST(bytes_are_bounded_too),
+        STORE_TEST(a_new_key_takes_the_memory_of_a_removed_one),
         STORE_TEST(lowering_max_keys_evicts_in_later_turns),
         STORE_TEST(clearing_forgets_at_once_and_frees_a_slice_per_turn),
         STORE_TEST(a_clock_stepped_back_is_clamped_and_never_locks_a_key),

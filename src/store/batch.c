@@ -27,7 +27,6 @@
 #define HASH_SPREAD UINT64_C(0x9e3779b97f4a7c15) /* 2^64 / golden ratio: neighbours come apart */
 
 enum {
-    NO_ITEM = UINT32_MAX,
     LIST_HEAD_MAX = 8 + NAME_MAX_LEN, /* "hold1:POLICY:" */
     OWN_PER_OP = 2,
     /* of the packet, at most: an item, and each of its limits with a SAVE and a LOAD before it */
@@ -60,7 +59,6 @@ void batch_free(struct batch *batch)
     buffer_fini(&batch->key_bytes);
     buffer_fini(&batch->packet);
     mem_free(batch->items.at);
-    mem_free(batch->entries.at);
     mem_free(batch->op_keys.at);
     mem_free(batch->prefix);
     mem_free(batch);
@@ -72,7 +70,7 @@ void batch_clear(struct batch *batch)
     batch->n_keys = batch->n_limits = batch->n_owns = batch->weight = 0;
     batch->n_integers = batch->item_bytes = 0;
     batch->has_loaded = false;
-    batch->items.n = batch->entries.n = batch->op_keys.n = 0;
+    batch->items.n = batch->op_keys.n = 0;
     memset(batch->table, 0, sizeof batch->table);
     buffer_truncate(&batch->key_bytes, 0);
     batch->packed = false;
@@ -211,7 +209,6 @@ static int reserve(struct batch *batch, const struct op *op)
 
     if (buffer_reserve(&batch->key_bytes, bytes) == NULL) return -1;
     if (vec_reserve(&batch->items, 1, sizeof(struct batch_item)) < 0) return -1;
-    if (vec_reserve(&batch->entries, 1, sizeof(struct batch_entry)) < 0) return -1;
     return vec_reserve(&batch->op_keys, op->n_members, sizeof(uint16_t));
 }
 
@@ -412,7 +409,8 @@ static uint32_t add_item(struct batch *batch, const struct op *op, const struct 
 
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct batch_key *key = &batch->keys[*batch_op_keys(batch, keys_at + i)];
-        if (need->kind != KIND_CHECK || key->n_items > 0) key->is_loaded = batch->has_loaded = true;
+        if (need->kind != KIND_RESET && (need->kind != KIND_CHECK || key->n_items > 0))
+            key->is_loaded = batch->has_loaded = true;
         key->n_items++;
         key->last_item = index;
     }
@@ -472,8 +470,7 @@ int batch_add(struct batch *batch, struct op *op)
     for (uint16_t i = 0; i < op->n_members; i++)
         *batch_op_keys(batch, batch->op_keys.n++) = find_or_add_key(batch, &op->members[i], &batch->wanted[i]);
     batch->resets = op->kind == OP_RESET;
-    *batch_entry(batch, batch->entries.n++) =
-        (struct batch_entry){.item = batch->resets ? NO_ITEM : item_of(batch, op, &need, keys_at), .keys_at = keys_at};
+    op->item = item_of(batch, op, &need, keys_at);
 
     batch->weight += need.weight;
     batch->packed = false;

@@ -76,6 +76,13 @@ struct batch_own {
     uint16_t place; /* set by packing */
 };
 
+/* A state as the script saw it, before any charge. */
+struct batch_seen {
+    int64_t s1, s2;
+    int64_t wait;  /* what a denial's retry needs (logs) */
+    int64_t units; /* charged then, or given back now */
+};
+
 /* What the script is asked for: an op, or equal checks of one key. The ops of a KIND_CHECK (one limit, nothing of its
  * own) are answered one after the other from the state that the one before has left. */
 struct batch_item {
@@ -88,16 +95,10 @@ struct batch_item {
     uint32_t n_integers; /* of the reply */
     uint32_t reply_at;   /* set by packing */
 
-    /* Of KIND_CHECK, set by the reply: */
-    int64_t s1, s2, wait;
+    /* Set by the reply: */
+    struct batch_seen seen; /* of KIND_CHECK */
     bool is_foreign;
-
-    bool is_implausible; /* set by the reply: it says of a state what no script leaves */
-};
-
-struct batch_entry {  /* one op */
-    uint32_t item;    /* not of resets */
-    uint32_t keys_at; /* in op_keys */
+    bool is_implausible; /* it says of a state what no script leaves */
 };
 
 /* A growing array; the element's size is given with every call. */
@@ -130,7 +131,6 @@ struct batch {
     uint32_t n_owns;
     struct buffer key_bytes;
     struct vec items;   /* struct batch_item */
-    struct vec entries; /* struct batch_entry, one per op, in their order */
     struct vec op_keys; /* uint16_t: index into keys */
 
     /* Set by packing: */
@@ -147,11 +147,6 @@ struct batch {
 static inline struct batch_item *batch_item(const struct batch *batch, size_t i)
 {
     return (struct batch_item *)batch->items.at + i;
-}
-
-static inline struct batch_entry *batch_entry(const struct batch *batch, size_t i)
-{
-    return (struct batch_entry *)batch->entries.at + i;
 }
 
 static inline uint16_t *batch_op_keys(const struct batch *batch, size_t i)

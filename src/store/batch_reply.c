@@ -25,18 +25,11 @@ enum {
 enum settled { SETTLED_NOW, SETTLED_BEFORE, SETTLED_ENDED, SETTLED_TOO_LATE };
 enum again { AGAIN_NOT, AGAIN_AS_THEN, AGAIN_CHANGED }; /* was it admitted before? */
 
-struct seen {
-    int64_t s1, s2; /* the state before any charge */
-    int64_t wait;   /* what a denial's retry needs (logs) */
-    int64_t units;  /* charged then, or given back now */
-};
-
-/* What the script said of one item. */
+/* What the script said of one item that is no plain check. */
 struct tuple {
-    bool is_foreign, is_implausible;
     int64_t again, again_us, settled, back;
     int64_t id_low, id_high, ttl_ms; /* of the reservation that was made then */
-    struct seen seen[BATCH_KEYS_MAX];
+    struct batch_seen seen[BATCH_KEYS_MAX];
 };
 
 struct reading {
@@ -63,28 +56,35 @@ static int take(struct reading *reading, int64_t least, int64_t most, int64_t *r
 }
 
 /* The i-th limit of an item with the state that was seen of it; until the next one of that limit is looked at. */
-static struct view *view_of(struct reading *reading, const struct batch_item *item, uint16_t i, const struct seen *seen)
+static struct view *view_of(struct reading *reading, const struct batch_item *item, uint16_t i,
+                            const struct batch_seen *seen)
 {
     struct view *view = &reading->views[batch_key_of(reading->batch, item, i)->limit_no];
     limit_report(view, seen->s1, seen->s2, seen->wait);
     return view;
 }
 
-static void mark_foreign(struct reading *reading, const struct batch_item *item, uint16_t i, struct tuple *tuple)
+static void mark_foreign(struct reading *reading, struct batch_item *item, uint16_t i)
 {
-    tuple->is_foreign = true;
+    item->is_foreign = true;
     reading->is_foreign[*batch_op_keys(reading->batch, item->keys_at + i)] = true;
 }
 
-/* Every state that a reply reports enters here; judge_states() looks at it once it is known of when it is. */
-static int take_state(struct reading *reading, const struct batch_item *item, uint16_t i, struct tuple *tuple)
+/* Every state that a reply reports enters here; judge_state() looks at it once it is known of when it is. */
+static int take_state(struct reading *reading, struct batch_item *item, uint16_t i, struct batch_seen *seen)
 {
-    struct seen *seen = &tuple->seen[i];
-    *seen = (struct seen){0};
+    *seen = (struct batch_seen){0};
     if (take(reading, FOREIGN, REPLY_MAX, &seen->s1) < 0) return -1;
     if (limit_ops(item->op->members[i].limit)->has_s2 && take(reading, 0, REPLY_MAX, &seen->s2) < 0) return -1;
-    if (seen->s1 == FOREIGN) mark_foreign(reading, item, i, tuple);
+    if (seen->s1 == FOREIGN) mark_foreign(reading, item, i);
     return 0;
+}
+
+static void judge_state(struct reading *reading, struct batch_item *item, uint16_t i, const struct batch_seen *seen)
+{
+    if (seen->s1 == FOREIGN) return;
+    const struct view *view = view_of(reading, item, i, seen);
+    if (!limit_ops(view->limit)->plausible(view)) item->is_implausible = true;
 }
 
 static int take_record(struct reading *reading, const struct batch_item *item, struct tuple *tuple)
@@ -121,7 +121,7 @@ static int take_returned(struct reading *reading, const struct batch_item *item,
 
 /* How many times the costs fit, of `most`. */
 static int64_t fit_of(struct reading *reading, const struct batch_item *item, const struct op *op,
-                      const struct seen *seen, int64_t most)
+                      const struct batch_seen *seen, int64_t most)
 {
     for (uint16_t i = 0; i < op->n_members; i++)
         most = limit_fits(view_of(reading, item, i, &seen[i]), op->members[i].cost, most);
@@ -129,77 +129,79 @@ static int64_t fit_of(struct reading *reading, const struct batch_item *item, co
 }
 
 /* A log says how long to wait where not everything fits, and only there. */
-static int take_waits(struct reading *reading, const struct batch_item *item, struct tuple *tuple)
+static int take_waits(struct reading *reading, const struct batch_item *item, bool is_known, struct batch_seen *seen)
 {
     const struct op *op = item->op;
     for (uint16_t i = 0; i < op->n_members; i++) {
         const struct limit *limit = op->members[i].limit;
-        if (!kind_is_check(item->kind) || !limit_ops(limit)->has_wait) continue;
+        if (!limit_ops(limit)->has_wait) continue;
         int64_t most = item->count > 0 ? item->count : 1;
-        bool is_denied = !tuple->is_foreign && tuple->again == AGAIN_NOT && op->members[i].cost > 0 &&
-                         fit_of(reading, item, op, tuple->seen, most) < most;
-        if (take(reading, is_denied, is_denied ? limit->window_us : 0, &tuple->seen[i].wait) < 0) return -1;
+        bool is_denied =
+            !item->is_foreign && !is_known && op->members[i].cost > 0 && fit_of(reading, item, op, seen, most) < most;
+        if (take(reading, is_denied, is_denied ? limit->window_us : 0, &seen[i].wait) < 0) return -1;
     }
     return 0;
 }
 
-/* What a record says of the first admission was worked out at another time, maybe by another host's clock: of that only
- * the answer is judged. */
-static void judge_states(struct reading *reading, const struct batch_item *item, struct tuple *tuple)
+/* All of these return 0, or -1 where the integers make no sense. */
+static int read_plain_check(struct reading *reading, struct batch_item *item)
 {
-    tuple->is_implausible = false;
-    for (uint16_t i = 0; i < item->op->n_members && tuple->again != AGAIN_AS_THEN; i++) {
-        const struct seen *seen = &tuple->seen[i];
-        if (seen->s1 == FOREIGN) continue;
-        const struct view *view = view_of(reading, item, i, seen);
-        if (!limit_ops(view->limit)->plausible(view)) tuple->is_implausible = true;
-    }
+    if (take_state(reading, item, 0, &item->seen) < 0) return -1;
+    judge_state(reading, item, 0, &item->seen);
+    return take_waits(reading, item, false, &item->seen);
 }
 
-/* 0, or -1 where the integers make no sense. */
-static int read_tuple(struct reading *reading, const struct batch_item *item, struct tuple *tuple)
+static int read_slots(struct reading *reading, struct batch_item *item, struct tuple *tuple)
+{
+    for (uint16_t i = 0; i < item->op->n_members; i++) {
+        if (take(reading, FOREIGN, 1, &tuple->seen[i].s1) < 0) return -1;
+        if (tuple->seen[i].s1 == FOREIGN) mark_foreign(reading, item, i);
+    }
+    return 0;
+}
+
+static int read_tuple(struct reading *reading, struct batch_item *item, struct tuple *tuple)
 {
     reading->at = reading->reply + item->reply_at;
-    tuple->is_foreign = tuple->is_implausible = false;
-    if (item->kind == KIND_RELEASE || item->kind == KIND_RENEW) {
-        for (uint16_t i = 0; i < item->op->n_members; i++) {
-            if (take(reading, FOREIGN, 1, &tuple->seen[i].s1) < 0) return -1;
-            if (tuple->seen[i].s1 == FOREIGN) mark_foreign(reading, item, i, tuple);
-        }
-        return 0;
-    }
+    item->is_foreign = item->is_implausible = false;
+    if (item->kind == KIND_CHECK) return read_plain_check(reading, item);
+    if (item->kind == KIND_RELEASE || item->kind == KIND_RENEW) return read_slots(reading, item, tuple);
+
     for (uint16_t i = 0; i < item->op->n_members; i++)
-        if (take_state(reading, item, i, tuple) < 0) return -1;
+        if (take_state(reading, item, i, &tuple->seen[i]) < 0) return -1;
     if (take_record(reading, item, tuple) < 0 || take_returned(reading, item, tuple) < 0) return -1;
-    judge_states(reading, item, tuple);
-    return take_waits(reading, item, tuple);
+    /* What a record says of the first admission was worked out at another time, maybe by another host's clock: of that
+     * only the answer is judged. */
+    for (uint16_t i = 0; i < item->op->n_members && tuple->again != AGAIN_AS_THEN; i++)
+        judge_state(reading, item, i, &tuple->seen[i]);
+    return kind_is_check(item->kind) ? take_waits(reading, item, tuple->again != AGAIN_NOT, tuple->seen) : 0;
 }
 
-static int read_items(struct reading *reading)
+static int read_resets(struct reading *reading)
 {
     const struct batch *batch = reading->batch;
-    struct tuple tuple; /* large: what is not read is not looked at */
-    tuple.seen[0] = (struct seen){0};
-    for (size_t i = 0; i < batch->items.n; i++) {
-        struct batch_item *item = batch_item(batch, i);
-        if (read_tuple(reading, item, &tuple) < 0) return -1;
-        item->s1 = tuple.seen[0].s1;
-        item->s2 = tuple.seen[0].s2;
-        item->wait = tuple.seen[0].wait;
-        item->is_foreign = tuple.is_foreign;
-        item->is_implausible = tuple.is_implausible;
-    }
-    for (uint32_t i = 0; batch->resets && i < batch->n_keys; i++) {
+    for (uint32_t i = 0; i < batch->n_keys; i++) {
         if (!in_range(reading->reply[i], FOREIGN, 1)) return -1;
         reading->is_foreign[batch->order[i]] = reading->reply[i] == FOREIGN;
     }
     return 0;
 }
 
+static int read_reply(struct reading *reading)
+{
+    const struct batch *batch = reading->batch;
+    if (batch->resets) return read_resets(reading);
+
+    struct tuple tuple; /* large: what is not read is not looked at */
+    for (size_t i = 0; i < batch->items.n; i++)
+        if (read_tuple(reading, batch_item(batch, i), &tuple) < 0) return -1;
+    return 0;
+}
+
 /* ---- the answers ---- */
 
 /* Leaves in `seen` the states after it. */
-static void answer_check(struct reading *reading, const struct batch_item *item, struct seen *seen, struct op *op)
+static void answer_check(struct reading *reading, const struct batch_item *item, struct batch_seen *seen, struct op *op)
 {
     int64_t fit = fit_of(reading, item, op, seen, op->at_most > 0 ? op->at_most : 1);
     for (uint16_t i = 0; i < op->n_members; i++) {
@@ -219,12 +221,11 @@ static void answer_check(struct reading *reading, const struct batch_item *item,
 /* Those of one item one after the other, each from the state that the one before has left. */
 static void answer_plain_check(struct reading *reading, struct batch_item *item, struct op *op)
 {
-    CHECK(op->n_members == 1);
-    struct seen seen = {.s1 = item->s1, .s2 = item->s2, .wait = item->wait};
-    answer_check(reading, item, &seen, op);
+    struct view *view = view_of(reading, item, 0, &item->seen);
+    op_decide_one(op, view);
     if (op->kind == OP_PEEK) return;
-    item->s1 = seen.s1;
-    item->s2 = seen.s2;
+    item->seen.s1 = view->used;
+    item->seen.s2 = view->extra;
 }
 
 /* What the op's answer is made of: the view as of now or, in `then`, as of the op that a record is of. */
@@ -232,7 +233,7 @@ static struct view *view_for(struct reading *reading, const struct batch_item *i
                              const struct tuple *tuple, struct view *then)
 {
     const struct op_member *member = &item->op->members[i];
-    const struct seen *seen = &tuple->seen[i];
+    const struct batch_seen *seen = &tuple->seen[i];
     if (tuple->again != AGAIN_AS_THEN) return view_of(reading, item, i, seen);
     limit_here(then, member->limit, member->key, member->max_wait_us, tuple->again_us);
     limit_report(then, seen->s1, seen->s2, 0);
@@ -306,28 +307,23 @@ static void answer_refund(struct reading *reading, const struct batch_item *item
     }
 }
 
-/* Which keys of the op hold a foreign type? Where it is a key of its own, all count. */
-static void name_foreign(struct reading *reading, const struct batch_item *item, struct op *op)
-{
-    struct tuple tuple = {0};
-    CHECK(read_tuple(reading, item, &tuple) == 0); /* once more */
-    for (uint16_t i = 0; i < op->n_members; i++) op->members[i].is_foreign = tuple.seen[i].s1 == FOREIGN;
-}
-
 static void answer_op(struct reading *reading, struct batch_item *item, struct op *op)
 {
     op->outcome = item->is_foreign ? OP_STORE_ERROR : OP_DECIDED;
     op->now_us = reading->now_us;
-    if (item->is_foreign) {
-        name_foreign(reading, item, op);
-        return;
-    }
     if (item->kind == KIND_CHECK) {
-        answer_plain_check(reading, item, op);
+        op->members[0].is_foreign = item->is_foreign;
+        if (!item->is_foreign) answer_plain_check(reading, item, op);
         return;
     }
+
     struct tuple tuple = {0};
     CHECK(read_tuple(reading, item, &tuple) == 0); /* once more */
+    if (item->is_foreign) {                        /* where it is the op's own key, all count */
+        for (uint16_t i = 0; i < op->n_members; i++) op->members[i].is_foreign = tuple.seen[i].s1 == FOREIGN;
+        return;
+    }
+
     if (kind_is_check(item->kind) && tuple.again != AGAIN_NOT)
         answer_again(reading, item, &tuple, op);
     else if (kind_is_check(item->kind))
@@ -346,12 +342,12 @@ static void answer_op(struct reading *reading, struct batch_item *item, struct o
 }
 
 /* The second of two resets of a key finds nothing. */
-static void answer_reset(struct reading *reading, const struct batch_entry *entry, struct op *op)
+static void answer_reset(struct reading *reading, const struct batch_item *item, struct op *op)
 {
     const struct batch *batch = reading->batch;
     op->outcome = OP_DECIDED;
     for (uint16_t i = 0; i < op->n_members; i++) {
-        uint16_t key = *batch_op_keys(batch, entry->keys_at + i);
+        uint16_t key = *batch_op_keys(batch, item->keys_at + i);
         op->members[i].is_foreign = reading->is_foreign[key];
         if (reading->is_foreign[key]) op->outcome = OP_STORE_ERROR;
         op->members[i].removed = reading->reply[batch->keys[key].place - 1] == 1 && !reading->removed[key];
@@ -372,12 +368,6 @@ static void count_bad_values(const struct reading *reading, uint64_t n)
     uint64_t n_keys = reading->batch->n_keys + reading->batch->n_owns;
     for (uint32_t i = 0; i < reading->batch->n_keys && n < n_keys; i++) n += reading->is_foreign[i];
     redis_counters.redis_bad_values += n < n_keys ? n : n_keys;
-}
-
-/* Has it no answer although its keys hold nothing foreign? */
-static bool is_doubted(const struct batch *batch, const struct batch_entry *entry, const struct op *op)
-{
-    return op->outcome == OP_STORE_ERROR && !batch->resets && !batch_item(batch, entry->item)->is_foreign;
 }
 
 static bool is_too_late(const struct batch *batch, const int64_t *reply, size_t n, uint32_t nonce)
@@ -401,21 +391,21 @@ int batch_replay(struct batch *batch, const int64_t *reply, size_t n, uint32_t n
     struct reading reading = {.batch = batch, .reply = reply, .now_us = now_us, .views = views};
     for (uint32_t i = 0; i < batch->n_limits; i++)
         limit_at(&views[i], batch->limits[i].limit, &batch->limits[i].constants, now_us);
-    if (read_items(&reading) < 0) return -1;
+    if (read_reply(&reading) < 0) return -1;
 
     batch->now_us = now_us;
     count_bad_values(&reading, (uint64_t)n_bad);
     bool any_doubt = false;
-    const struct batch_entry *entry = batch_entry(batch, 0);
     LIST_FOREACH (link, &batch->ops) {
         struct op *op = LIST_ITEM(link, struct op, link);
-        if (batch->resets)
-            answer_reset(&reading, entry, op);
-        else
-            answer_op(&reading, batch_item(batch, entry->item), op);
-        if (!batch->resets && batch_item(batch, entry->item)->is_implausible) op->outcome = OP_STORE_ERROR;
-        any_doubt |= is_doubted(batch, entry, op);
-        entry++;
+        struct batch_item *item = batch_item(batch, op->item);
+        if (batch->resets) {
+            answer_reset(&reading, item, op);
+            continue;
+        }
+        answer_op(&reading, item, op);
+        if (item->is_implausible) op->outcome = OP_STORE_ERROR;
+        any_doubt |= op->outcome == OP_STORE_ERROR && !item->is_foreign;
     }
     redis_counters.redis_bad_replies += any_doubt;
     return 0;

@@ -209,9 +209,7 @@ static bool decide(const struct entry *entry, struct op *op, const struct clock 
         if (limit_fits(&view, member->cost, 1) > 0) return false;
     }
 
-    member->seen1 = view.used;
-    member->seen2 = view.extra;
-    limit_decide(&view, member->cost, false, false, &member->decision);
+    op_decide_one(op, &view);
     op->source = SOURCE_DENY_CACHE;
     return true;
 }

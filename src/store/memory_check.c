@@ -417,14 +417,8 @@ static enum submit check_one(struct memory_store *memory, struct op *op)
     view.slot = op->slot;
     if (entry == NULL) fresh = (struct state){0};
     limit_view(&view, entry != NULL ? &entry->state : &fresh);
-    op->now_us = view.now_us;
-    member->seen1 = view.used;
-    member->seen2 = view.extra;
 
-    int64_t fit = limit_fits(&view, member->cost, op->at_most > 0 ? op->at_most : 1);
-    int64_t cost = fit > 1 ? member->cost * fit : member->cost;
-    int64_t units = limit_decide(&view, cost, fit > 0, fit > 0, &member->decision);
-    member->wait_us = view.wait_us;
+    int64_t units = op_decide_one(op, &view);
     if (!op_is_check(op->kind)) {
         rewind_to(&view, member->seen1, member->seen2);
         units = 0;

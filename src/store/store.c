@@ -10,6 +10,20 @@ bool op_same_counter(const struct op_member *a, const struct op_member *b)
            memcmp(x->key_head, y->key_head, x->key_head_len) == 0 && slice_eq(a->key, b->key);
 }
 
+int64_t op_decide_one(struct op *op, struct view *view)
+{
+    struct op_member *only = &op->members[0];
+    op->now_us = view->now_us;
+    only->seen1 = view->used;
+    only->seen2 = view->extra;
+
+    int64_t fit = limit_fits(view, only->cost, op->at_most > 0 ? op->at_most : 1);
+    int64_t cost = fit > 1 ? only->cost * fit : only->cost;
+    int64_t units = limit_decide(view, cost, fit > 0, fit > 0, &only->decision);
+    only->wait_us = view->wait_us;
+    return units;
+}
+
 uint32_t op_version(const struct op *op)
 {
     enum { FOLD = 31 };

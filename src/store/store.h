@@ -126,15 +126,19 @@ struct op {
     int64_t deadline_us;     /* CLOCK_MONOTONIC: not to be sent after this; 0 = it is never dropped */
     bool is_all;             /* its limits are those of a check_all */
     enum source source;      /* result: where it was decided */
-    uint64_t epoch;          /* the store's: deny_cache.h */
-    bool waits;              /* the store's: it waits to be sent */
-    bool sent;               /* result: it may have been done */
-    int64_t runs_until_us;   /* result, once sent: CLOCK_MONOTONIC after which it certainly does not begin any more */
+    /* The store's: */
+    uint64_t epoch;        /* deny_cache.h */
+    uint32_t item;         /* batch.c */
+    bool waits;            /* to be sent */
+    bool sent;             /* result: it may have been done */
+    int64_t runs_until_us; /* result, once sent: CLOCK_MONOTONIC after which it certainly does not begin any more */
     void (*done)(struct op *op, enum op_outcome outcome);
 };
 
 /* Do both charge the same counter? */
 bool op_same_counter(const struct op_member *a, const struct op_member *b);
+/* Decide a check or peek of one limit by its view, which is charged by it. Returns the units charged. */
+int64_t op_decide_one(struct op *op, struct view *view);
 /* A fingerprint of the policies whose limits the op asks. */
 uint32_t op_version(const struct op *op);
 

@@ -264,13 +264,11 @@ static bool is_wanted(const struct batch *batch, uint8_t found, const struct op_
     return key->hash == hash && same_key(batch, key, member);
 }
 
-/* From wanted->at on, to where in the table the key's index + 1 stands, or could. */
-static inline uint8_t find_key(const struct batch *batch, const struct op_member *member, struct batch_wanted *wanted)
+/* From wanted->at on. */
+static inline void find_key(const struct batch *batch, const struct op_member *member, struct batch_wanted *wanted)
 {
-    uint8_t found;
-    while ((found = batch->table[wanted->at]) != 0 && !is_wanted(batch, found, member, wanted->hash))
+    while ((wanted->found = batch->table[wanted->at]) != 0 && !is_wanted(batch, wanted->found, member, wanted->hash))
         wanted->at = (wanted->at + 1) % BATCH_TABLE;
-    return found;
 }
 
 static uint16_t find_or_add_limit(struct batch *batch, const struct op_member *member)
@@ -300,8 +298,8 @@ static uint16_t find_or_add_limit(struct batch *batch, const struct op_member *m
 /* prefix:{bNNN}:head key; of compat policies only head and key. */
 static uint16_t find_or_add_key(struct batch *batch, const struct op_member *member, struct batch_wanted *wanted)
 {
-    uint8_t found = find_key(batch, member, wanted); /* the op's keys before it are new there */
-    if (found != 0) return (uint16_t)(found - 1);
+    if (wanted->found == 0) find_key(batch, member, wanted); /* the op's keys before it are new there */
+    if (wanted->found != 0) return (uint16_t)(wanted->found - 1);
 
     uint16_t limit_no = find_or_add_limit(batch, member);
     const struct batch_limit *limit = &batch->limits[limit_no];
@@ -443,13 +441,14 @@ static bool fits(struct batch *batch, const struct op *op, const struct need *ne
     bool has_changed = false;
     for (uint16_t i = 0; i < op->n_members; i++) {
         const struct op_member *member = &op->members[i];
-        uint64_t hash = hash_of(member);
-        batch->wanted[i] = (struct batch_wanted){.hash = hash, .at = (hash * HASH_SPREAD) >> 32 & (BATCH_TABLE - 1)};
-        uint8_t found = find_key(batch, member, &batch->wanted[i]);
-        n_new += found == 0;
-        if (found == 0) continue;
+        struct batch_wanted *wanted = &batch->wanted[i];
+        wanted->hash = hash_of(member);
+        wanted->at = (wanted->hash * HASH_SPREAD) >> 32 & (BATCH_TABLE - 1);
+        find_key(batch, member, wanted);
+        n_new += wanted->found == 0;
+        if (wanted->found == 0) continue;
         /* a key's constants are those of one limit (after a reload there may be another) and one wait */
-        const struct batch_limit *limit = &batch->limits[batch->keys[found - 1].limit_no];
+        const struct batch_limit *limit = &batch->limits[batch->keys[wanted->found - 1].limit_no];
         has_changed |= limit->limit != member->limit || limit->max_wait_us != member->max_wait_us;
     }
 

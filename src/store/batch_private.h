@@ -62,10 +62,11 @@ struct batch_key {
     bool is_pending;    /* and may have been charged since */
 };
 
-/* What is looked for in the table: a key of the op being added. */
+/* A key of the op being added. */
 struct batch_wanted {
     uint64_t hash;
-    uint32_t at; /* in the table */
+    uint32_t at;   /* in the table: where it stands, or could */
+    uint8_t found; /* index into keys + 1; 0 = it is not there yet */
 };
 
 /* A key that belongs to some ops alone: an idempotency record, or a list of reservations. */

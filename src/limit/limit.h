@@ -169,7 +169,7 @@ struct algo_ops {
     enum state_kind kind;
     bool is_compat;
     bool has_s2;               /* `extra` is used */
-    bool renews;               /* every charge sets `extra` to `start`; else only one that finds it 0 */
+    bool renews;               /* every charge raises `extra` to `start`; else only one that finds it 0 sets it */
     bool has_wait;             /* a denial's retry needs more than the view (logs) */
     bool refunds;              /* units can be given back */
     bool plain;                /* the script has a way of its own for one item per key, without MGET */
@@ -283,7 +283,9 @@ static inline void limit_charge(struct view *view, int64_t units)
 {
     view->used += units * view->step;
     view->charged += units;
-    if (view->start != 0 && (view->extra == 0 || limit_ops(view->limit)->renews)) view->extra = view->start;
+    if (view->start == 0) return;
+    bool is_raised = limit_ops(view->limit)->renews && view->extra < view->start;
+    if (view->extra == 0 || is_raised) view->extra = view->start;
 }
 
 /* Give back as much as possible of `units` that were charged at charged_us; `state` is the viewed one. Returns how many

@@ -87,6 +87,25 @@ static void logs_differ_in_what_a_denial_does(void **state)
     one_limit_fini(&counting);
 }
 
+/* Another limiter's host, whose clock is ahead, has written the newest entry: it stays the last to leave. */
+static void a_charge_leaves_an_entry_ahead_of_now_the_newest(void **state)
+{
+    (void)state;
+    static const enum algo logs[] = {ALGO_COMPAT_RLAAS_SLIDING, ALGO_COMPAT_ENDPOINT_LOG};
+    for (int i = 0; i < 2; i++) {
+        struct one_limit one = one_limit(logs[i], 3, WINDOW_US, 0, false);
+        struct decision ret;
+        struct view view;
+        limit_here(&view, one.limit, (struct slice){0}, 0, start_us);
+        limit_report(&view, 1, start_us + 4000000, 0);
+        assert_int_equal(limit_decide(&view, 1, true, true, &ret), 1);
+        assert_int_equal(view.extra, start_us + 4000000);
+        assert_int_equal(ret.remaining, 1);
+        assert_int_equal(ret.reset_after_ms, 14000);
+        one_limit_fini(&one);
+    }
+}
+
 static void what_the_originals_cannot_do_is_refused(void **state)
 {
     (void)state;
@@ -125,6 +144,7 @@ int main(void)
         cmocka_unit_test(first_hit_does_not_count_denials),
         cmocka_unit_test(endpoint_window_counts_one_denial),
         cmocka_unit_test(logs_differ_in_what_a_denial_does),
+        cmocka_unit_test(a_charge_leaves_an_entry_ahead_of_now_the_newest),
         cmocka_unit_test(what_the_originals_cannot_do_is_refused),
         cmocka_unit_test(the_keys_are_the_foreign_ones),
     };

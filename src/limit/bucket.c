@@ -1,6 +1,6 @@
 /*
- * bucket.c: token bucket, which is also GCRA, in exact integers; C counterpart of lua/bucket.lua. With a wait it is the
- * leaky bucket of leaky_bucket.c.
+ * bucket.c: token bucket, which is also GCRA, and with a wait the leaky bucket, in exact integers; C counterpart of
+ * lua/bucket.lua.
  *
  * A bucket of `burst` tokens refills `limit` tokens per `window`, evenly. Divide limit and window
  * (in us) by their greatest common divisor: a tokens per b us. The bucket's emptiness is a *level*
@@ -14,6 +14,12 @@
  *
  * Bound: any half-open interval of length t admits at most burst + t * limit / window.
  *
+ * The leaky bucket shapes: what a token bucket would deny is admitted with a delay, as long as that is at most the
+ * policy's max_wait (or the check's own, smaller one): the units stand in a queue that drains `limit` per `window`.
+ * Whoever asks waits delay_ms by himself; nothing is held here. One check may still not cost more than the burst. The
+ * bound holds for what goes ahead after its delay; what is admitted is max_wait * limit / window more. It has a key tag
+ * of its own: a token bucket of the same policy would take the queue for a clock that stepped back.
+ *
  * Constants: a tokens, b us, c the level up to which this check is admitted, d the highest level that anything of the
  * policy may leave (higher: the clock stepped back). c = d where the check waits as long as the policy lets it; with
  * debt, d is that of one burst more.
@@ -25,7 +31,7 @@
 
 #include "base/check.h"
 #include "base/exact.h"
-#include "limit/bucket.h"
+#include "limit/limit.h"
 
 #define BURST_MAX     (INT64_C(1) << 34)
 #define REFILL_MAX_US INT64_C(1000000000000000) /* so that now + twice the refill time is exact too */
@@ -57,7 +63,7 @@ static int64_t largest_wait_us(const struct limit *limit)
     return by_level < by_time ? by_level : by_time;
 }
 
-int bucket_configure(struct limit *limit, struct diag *diag)
+static int configure(struct limit *limit, struct diag *diag)
 {
     if (limit->count_denied)
         return diag_invalid(diag, FIELD_COUNT_DENIED, "is not for buckets; leave it out, or use fixed_window");
@@ -101,14 +107,14 @@ int bucket_configure(struct limit *limit, struct diag *diag)
     return 0;
 }
 
-void bucket_prepare(struct view *view)
+static void prepare(struct view *view)
 {
     view->step = view->constants.bucket.per_us;
     view->capacity = view->constants.bucket.admitted;
     view->queue = view->capacity - view->limit->full * view->step;
 }
 
-void bucket_view(struct view *view, struct state *state)
+static void view_state(struct view *view, struct state *state)
 {
     int64_t tokens = view->constants.bucket.tokens, highest = view->constants.bucket.highest;
     int64_t ahead_us = state->bucket.tat_us - view->now;
@@ -121,12 +127,12 @@ void bucket_view(struct view *view, struct state *state)
 }
 
 /* Of a policy with a higher burst or wait, and of a clock that stepped back, view leaves the highest level at most. */
-bool bucket_plausible(const struct view *view)
+static bool plausible(const struct view *view)
 {
     return view->used <= view->constants.bucket.highest;
 }
 
-int64_t bucket_save(const struct view *view, struct state *state)
+static int64_t save(const struct view *view, struct state *state)
 {
     int64_t tokens = view->constants.bucket.tokens;
     state->bucket.tat_us = view->now + view->used / tokens;
@@ -139,42 +145,34 @@ static int64_t drain_ms(const struct view *view, int64_t level)
     return div_up(div_up(level, view->constants.bucket.tokens), 1000);
 }
 
-int64_t bucket_reset_ms(const struct view *view)
+static int64_t reset_ms(const struct view *view)
 {
     return drain_ms(view, view->used);
 }
 
-int64_t bucket_retry_ms(const struct view *view, int64_t cost)
+static int64_t retry_ms(const struct view *view, int64_t cost)
 {
     return drain_ms(view, view->used + cost * view->step - view->capacity);
 }
 
-int64_t bucket_delay_ms(const struct view *view)
+static int64_t delay_ms(const struct view *view)
 {
     int64_t queued = view->used - (view->capacity - view->queue);
     return queued > 0 && view->limit->max_wait_us > 0 ? drain_ms(view, queued) : 0; /* without a wait it is a debt */
 }
 
 /* In whole tokens: those that are there, and those that are owed already, which are waited for. */
-void bucket_describe(const struct view *view, struct state_terms *ret)
+static void describe(const struct view *view, struct state_terms *ret)
 {
     state_say(ret, "tokens", limit_remaining(view));
-    if (view->limit->max_wait_us > 0) state_say(ret, "queue_drains_in_ms", bucket_delay_ms(view));
-    state_say(ret, "full_in_ms", bucket_reset_ms(view));
+    if (view->limit->max_wait_us > 0) state_say(ret, "queue_drains_in_ms", delay_ms(view));
+    state_say(ret, "full_in_ms", reset_ms(view));
 }
 
-const struct algo_ops bucket_ops = {
-    .name = "token_bucket",
-    .key_tag = "tb1",
-    .kind = STATE_STRING,
-    .refunds = true,
-    .merges = true,
-    .configure = bucket_configure,
-    .prepare = bucket_prepare,
-    .view = bucket_view,
-    .plausible = bucket_plausible,
-    .save = bucket_save,
-    .reset_ms = bucket_reset_ms,
-    .retry_ms = bucket_retry_ms,
-    .describe = bucket_describe,
-};
+#define BUCKET_PARTS                                                                                                   \
+    .kind = STATE_STRING, .refunds = true, .merges = true, .configure = configure, .prepare = prepare,                 \
+    .view = view_state, .plausible = plausible, .save = save, .reset_ms = reset_ms, .retry_ms = retry_ms,              \
+    .describe = describe
+
+const struct algo_ops bucket_ops = {.name = "token_bucket", .key_tag = "tb1", BUCKET_PARTS};
+const struct algo_ops leaky_bucket_ops = {.name = "leaky_bucket", .key_tag = "lb1", .delay_ms = delay_ms, BUCKET_PARTS};

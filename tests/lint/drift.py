@@ -82,8 +82,8 @@ def every_function_of_the_library_is_in_its_manual_page():
 
 def every_algorithm_has_its_twins_and_its_definition():
     names = re.findall(r"^ALGO\(\w+, (\w+)", document("src/limit/algo.def"), re.M)
-    c_file = {name: "compat" if name.startswith("compat_") else name for name in names}
-    lua_file = {name: name.replace("leaky_bucket", "bucket") for name in names}  # to the script it is one with a wait
+    lua_file = {name: name.replace("leaky_bucket", "bucket") for name in names}  # which it is, with a wait
+    c_file = {name: "compat" if name.startswith("compat_") else lua_file[name] for name in names}
     complaints = [f"{path} is missing" for name in names
                   for path in (f"src/limit/{c_file[name]}.c", f"lua/{lua_file[name]}.lua") if not (ROOT / path).exists()]
     return complaints + untold([name.removeprefix("compat_") for name in names], "lua/ALGORITHMS.md")

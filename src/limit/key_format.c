@@ -99,9 +99,10 @@ bool key_format_is_joined(const struct key_format *format, key_parts parts)
     return (run & (run + 1)) != 0;
 }
 
-static struct slice join(const struct key_format *format, const struct key_split *split, key_parts parts, uint8_t *room)
+static struct slice join(const struct key_format *format, const struct key_split *split, key_parts parts,
+                         uint8_t *space)
 {
-    uint8_t *at = room;
+    uint8_t *at = space;
     const struct slice *literal = NULL;
     for (int i = 0; i < format->n_parts; i++) {
         if (!(parts & 1U << i)) continue;
@@ -109,16 +110,16 @@ static struct slice join(const struct key_format *format, const struct key_split
         at = (uint8_t *)mempcpy(at, split->parts[i].data, split->parts[i].len);
         literal = &format->literals[i];
     }
-    CHECK((size_t)(at - room) <= split->key.len);
-    return (struct slice){room, (size_t)(at - room)};
+    CHECK((size_t)(at - space) <= split->key.len);
+    return (struct slice){space, (size_t)(at - space)};
 }
 
 struct slice key_format_id(const struct key_format *format, const struct key_split *split, key_parts parts,
-                           uint8_t *room)
+                           uint8_t *space)
 {
     if (parts == key_format_all(format)) return split->key;
     if (parts == 0) return (struct slice){split->key.data, 0};
-    if (key_format_is_joined(format, parts)) return join(format, split, parts, room);
+    if (key_format_is_joined(format, parts)) return join(format, split, parts, space);
     const struct slice *first = &split->parts[__builtin_ctz(parts)];
     const struct slice *last = &split->parts[31 - __builtin_clz((unsigned)parts)];
     return (struct slice){first->data, (size_t)(last->data + last->len - first->data)};

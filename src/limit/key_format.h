@@ -49,10 +49,10 @@ static inline key_parts key_format_all(const struct key_format *format)
 bool key_format_split(const struct key_format *format, struct slice key, struct key_split *ret);
 bool key_format_takes(const struct key_format *format, struct slice key); /* does it fit? */
 
-bool key_format_is_joined(const struct key_format *format, key_parts parts); /* key_format_id() needs room for them */
-/* The id of these parts. `room` has at least as many bytes as the key; it is written to only where they are joined. */
+bool key_format_is_joined(const struct key_format *format, key_parts parts); /* key_format_id() needs space for them */
+/* The id of these parts. `space` has at least as many bytes as the key; it is written to only where they are joined. */
 struct slice key_format_id(const struct key_format *format, const struct key_split *split, key_parts parts,
-                           uint8_t *room);
+                           uint8_t *space);
 /* Have both keys the same parts of these? */
 bool key_format_same(const struct key_split *a, const struct key_split *b, key_parts parts);
 

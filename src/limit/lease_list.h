@@ -14,10 +14,10 @@ enum { SLOT_ID_LEN = 32 };
 
 struct lease_list;
 
-/* Room for one more, so that the next insertion cannot fail. `list` may point to NULL (empty) and may move. 0, or -1
+/* Space for one more, so that the next insertion cannot fail. `list` may point to NULL (empty) and may move. 0, or -1
  * without memory, nothing changed. */
 int lease_list_reserve(struct lease_list **list);
-/* `id` has SLOT_ID_LEN bytes and is not inside; there must be room. */
+/* `id` has SLOT_ID_LEN bytes and is not inside; there must be space. */
 void lease_list_insert(struct lease_list *list, const char *id, int64_t end_ms);
 bool lease_list_remove(struct lease_list *list, const char *id);                /* false: not inside */
 bool lease_list_move(struct lease_list *list, const char *id, int64_t end_ms);  /* a new end; false: not inside */

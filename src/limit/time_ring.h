@@ -2,7 +2,7 @@
  * time_ring.h: admission times of one key in memory, oldest first, only the newest `max` of them.
  *
  * The counterpart of the Redis LIST of sliding_log. It grows by doubling up to max entries, then the
- * oldest makes room for the newest.
+ * oldest makes space for the newest.
  */
 #ifndef RL_LIMIT_TIME_RING_H
 #define RL_LIMIT_TIME_RING_H
@@ -12,7 +12,7 @@
 
 struct time_ring;
 
-/* Room for `n` more, so that the next push of as many cannot fail. 0, or -1 without memory, nothing changed. */
+/* Space for `n` more, so that the next push of as many cannot fail. 0, or -1 without memory, nothing changed. */
 int time_ring_reserve(struct time_ring **ring, size_t n, size_t max);
 /* Append `n` copies of `time_us`, keeping the newest `max` entries. `ring` may point to NULL (empty) and may move. 0,
  * or -1 without memory, nothing changed. */

@@ -60,7 +60,7 @@ static void pack_keys(struct packer *packer, const struct check *check, const ch
     pack_array(packer, check->op.n_members);
     for (uint16_t i = 0; i < check->op.n_members; i++) {
         struct view view;
-        struct store_key_room room;
+        struct store_key_space room;
         struct slice pieces[STORE_KEY_PIECES];
         view_of(&view, check, &check->op.members[i]);
         size_t n = store_key_pieces(&check->op.members[i], &view, key_prefix, &room, pieces);
@@ -134,7 +134,7 @@ static void write_key(const struct check *check, const struct op_member *member,
 {
     enum { LEAST = 8 }; /* for what log_escape() writes at once */
     struct view view;
-    struct store_key_room room;
+    struct store_key_space room;
     struct slice pieces[STORE_KEY_PIECES];
     view_of(&view, check, member);
     size_t n = store_key_pieces(member, &view, key_prefix, &room, pieces), at = 0;

@@ -1,17 +1,17 @@
 /*
  * batch.c: gathering ops into a batch.
  *
- * Every op's keys are found or added in the batch's small table. Then the op becomes an *item*, which is what the
- * script is asked for, or it joins one:
+ * Every op's keys are found or added in the batch's small table. Then the op becomes an op of the script, or it
+ * joins one:
  *
- *   A check joins its key's last item if that is a check of the same cost, merging is on and denials are not counted:
- *   k equal checks in a row admit exactly the first floor(available / cost) of them, as one after another would.
+ *   A check joins its key's last script op if that is a check of the same cost, merging is on and denials are not
+ * counted: k equal checks in a row admit exactly the first floor(available / cost) of them, as one after another would.
  *   A peek joins it at any cost: the answer follows from the key's state at that place in the order. Only a log's peek
  *   must find an equal one, because a denial's retry needs a look-up in the log.
  *
- * Items keep their order. A key with one plain check is checked directly. The state of any other key is loaded, the
- * items work on it one after the other, and it is saved at the end. batch_pack.c makes the call, batch_reply.c the
- * answers.
+ * The script's ops keep their order. A key with one plain check is checked directly. The state of any other key is
+ * loaded, the ops work on it one after the other, and it is saved at the end. batch_pack.c makes the call,
+ * batch_reply.c the answers.
  */
 #include "store/batch.h"
 
@@ -29,8 +29,8 @@
 enum {
     LIST_HEAD_MAX = 8 + NAME_MAX_LEN, /* "hold1:POLICY:" */
     OWN_PER_OP = 2,
-    /* of the packet, at most: an item, and each of its limits with a SAVE and a LOAD before it */
-    ITEM_BYTES = 18 + 5 + 10 + 32,
+    /* of the packet, at most: a script op, and each of its limits with a SAVE and a LOAD before it */
+    OP_BYTES = 18 + 5 + 10 + 32,
     MEMBER_BYTES = 17 + 3 * 18,
 };
 
@@ -58,7 +58,7 @@ void batch_free(struct batch *batch)
     CHECK(batch->n_ops == 0);
     buffer_fini(&batch->key_bytes);
     buffer_fini(&batch->packet);
-    mem_free(batch->items.at);
+    mem_free(batch->script_ops.at);
     mem_free(batch->op_keys.at);
     mem_free(batch->prefix);
     mem_free(batch);
@@ -68,9 +68,9 @@ void batch_clear(struct batch *batch)
 {
     CHECK(batch->n_ops == 0);
     batch->n_keys = batch->n_limits = batch->n_owns = batch->weight = 0;
-    batch->n_integers = batch->item_bytes = 0;
+    batch->n_integers = batch->op_bytes = 0;
     batch->has_loaded = false;
-    batch->items.n = batch->op_keys.n = 0;
+    batch->script_ops.n = batch->op_keys.n = 0;
     memset(batch->table, 0, sizeof batch->table);
     buffer_truncate(&batch->key_bytes, 0);
     batch->packed = false;
@@ -208,7 +208,7 @@ static int reserve(struct batch *batch, const struct op *op)
         bytes += 2 * (tag_len + op->members[i].limit->key_head_len) + op->members[i].key.len; /* a stem, and a key */
 
     if (buffer_reserve(&batch->key_bytes, bytes) == NULL) return -1;
-    if (vec_reserve(&batch->items, 1, sizeof(struct batch_item)) < 0) return -1;
+    if (vec_reserve(&batch->script_ops, 1, sizeof(struct script_op)) < 0) return -1;
     return vec_reserve(&batch->op_keys, op->n_members, sizeof(uint16_t));
 }
 
@@ -359,7 +359,7 @@ static uint16_t find_or_add_list(struct batch *batch, const struct op *op)
     return find_or_add_own(batch, op, head, first->reservations_key, false);
 }
 
-/* ---- items ---- */
+/* ---- the script's ops ---- */
 
 /* Must a plain check's retry be looked up, if it is denied? */
 static bool needs_wait(const struct limit *limit, int64_t cost)
@@ -367,35 +367,35 @@ static bool needs_wait(const struct limit *limit, int64_t cost)
     return limit_ops(limit)->has_wait && cost > 0 && cost <= limit->full;
 }
 
-/* May a plain check join its key's last item? */
-static bool may_join(const struct batch *batch, const struct batch_item *last, const struct op *op, int64_t count)
+/* May a plain check join its key's last script op? */
+static bool may_join(const struct batch *batch, const struct script_op *last, const struct op *op, int64_t count)
 {
     if (last->kind != KIND_CHECK) return false;
     const struct limit *limit = op->members[0].limit;
     int64_t cost = op->members[0].cost, last_cost = last->op->members[0].cost;
     bool is_peek = count == 0, joins_peek = last->count == 0;
 
-    if (joins_peek && !needs_wait(limit, last_cost)) return true; /* the peek's item becomes this one's */
+    if (joins_peek && !needs_wait(limit, last_cost)) return true; /* the peek's becomes this one's */
     if (is_peek) return !needs_wait(limit, cost) || (joins_peek && last_cost == cost);
     return !joins_peek && last_cost == cost && op->at_most == 0 && last->op->at_most == 0 && batch->merge &&
            limit_ops(limit)->merges && !limit->count_denied;
 }
 
-static void join(struct batch_item *item, const struct op *op, int64_t count)
+static void join(struct script_op *asked, const struct op *op, int64_t count)
 {
-    if (count > 0 && item->count > 0) {
-        item->count++;
+    if (count > 0 && asked->count > 0) {
+        asked->count++;
         redis_counters.redis_merged++;
-    } else if (count > 0 || (item->count == 0 && needs_wait(op->members[0].limit, op->members[0].cost))) {
-        item->op = op;
-        item->count = count;
+    } else if (count > 0 || (asked->count == 0 && needs_wait(op->members[0].limit, op->members[0].cost))) {
+        asked->op = op;
+        asked->count = count;
     }
 }
 
-static uint32_t add_item(struct batch *batch, const struct op *op, const struct need *need, uint32_t keys_at)
+static uint32_t add_script_op(struct batch *batch, const struct op *op, const struct need *need, uint32_t keys_at)
 {
-    uint32_t index = (uint32_t)batch->items.n++;
-    *batch_item(batch, index) = (struct batch_item){
+    uint32_t index = (uint32_t)batch->script_ops.n++;
+    *batch_script_op(batch, index) = (struct script_op){
         .kind = need->kind,
         .op = op,
         .count = need->count,
@@ -407,31 +407,31 @@ static uint32_t add_item(struct batch *batch, const struct op *op, const struct 
 
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct batch_key *key = &batch->keys[*batch_op_keys(batch, keys_at + i)];
-        if (need->kind != KIND_RESET && (need->kind != KIND_CHECK || key->n_items > 0))
+        if (need->kind != KIND_RESET && (need->kind != KIND_CHECK || key->n_script_ops > 0))
             key->is_loaded = batch->has_loaded = true;
-        key->n_items++;
-        key->last_item = index;
+        key->n_script_ops++;
+        key->last_script_op = index;
     }
     batch->n_integers += need->n_integers;
-    batch->item_bytes += ITEM_BYTES + op->n_members * (size_t)MEMBER_BYTES;
+    batch->op_bytes += OP_BYTES + op->n_members * (size_t)MEMBER_BYTES;
     return index;
 }
 
-/* The op's item: the one that it joins, or its own. */
-static uint32_t item_of(struct batch *batch, const struct op *op, const struct need *need, uint32_t keys_at)
+/* The op's script op: the one that it joins, or its own. */
+static uint32_t script_op_of(struct batch *batch, const struct op *op, const struct need *need, uint32_t keys_at)
 {
     for (uint16_t i = 0; i < op->n_members; i++)
         batch->keys[*batch_op_keys(batch, keys_at + i)].may_be_charged |= need->count > 0;
 
     const struct batch_key *first = &batch->keys[*batch_op_keys(batch, keys_at)];
-    if (need->kind == KIND_CHECK && first->n_items > 0) {
-        struct batch_item *last = batch_item(batch, first->last_item);
+    if (need->kind == KIND_CHECK && first->n_script_ops > 0) {
+        struct script_op *last = batch_script_op(batch, first->last_script_op);
         if (may_join(batch, last, op, need->count)) {
             join(last, op, need->count);
-            return first->last_item;
+            return first->last_script_op;
         }
     }
-    return add_item(batch, op, need, keys_at);
+    return add_script_op(batch, op, need, keys_at);
 }
 
 /* Looks for the op's keys, and says whether it may join this batch: its kind, its keys' settings, and the space. */
@@ -469,7 +469,7 @@ int batch_add(struct batch *batch, struct op *op)
     for (uint16_t i = 0; i < op->n_members; i++)
         *batch_op_keys(batch, batch->op_keys.n++) = find_or_add_key(batch, &op->members[i], &batch->wanted[i]);
     batch->resets = op->kind == OP_RESET;
-    op->item = item_of(batch, op, &need, keys_at);
+    op->script_op = script_op_of(batch, op, &need, keys_at);
 
     batch->weight += need.weight;
     batch->packed = false;

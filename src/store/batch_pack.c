@@ -36,7 +36,8 @@ static enum key_rank rank_of(const struct batch *batch, const struct batch_key *
     const struct algo_ops *ops = limit_ops(key->limit);
     bool has_own_way = ops->kind != STATE_STRING || ops->is_compat;
     if (key->is_loaded) return has_own_way ? LOADED_OWN_WAY : LOADED;
-    if (ops->plain && key->n_items > 0 && batch_item(batch, key->last_item)->count > 0) has_own_way = true;
+    if (ops->plain && key->n_script_ops > 0 && batch_script_op(batch, key->last_script_op)->count > 0)
+        has_own_way = true;
     return has_own_way ? DIRECT_OWN_WAY : DIRECT;
 }
 
@@ -46,8 +47,9 @@ static bool same_span(const struct batch *batch, const struct batch_key *a, cons
     if (a->limit_no != b->limit_no) return false;
     if (batch->resets) return true;
     if (a->is_loaded) return a->may_be_charged == b->may_be_charged;
-    const struct batch_item *item = batch_item(batch, a->last_item), *other = batch_item(batch, b->last_item);
-    return item->count == other->count && item->op->members[0].cost == other->op->members[0].cost;
+    const struct script_op *asked = batch_script_op(batch, a->last_script_op),
+                           *other = batch_script_op(batch, b->last_script_op);
+    return asked->count == other->count && asked->op->members[0].cost == other->op->members[0].cost;
 }
 
 /* The leader and the unplaced keys behind it that are of its span, one after the other. */
@@ -157,9 +159,9 @@ static void put_span(struct packing *packing, enum batch_kind kind, const struct
     if (kind == KIND_LOAD) count = first->may_be_charged;
     if (kind == KIND_RESET) cost = !limit_ops(first->limit)->is_compat; /* a key of ours goes, of any type */
     if (kind == KIND_CHECK) {
-        const struct batch_item *item = batch_item(packing->batch, first->last_item);
-        count = item->count;
-        cost = cost_of(first->limit, item->op->members[0].cost);
+        const struct script_op *asked = batch_script_op(packing->batch, first->last_script_op);
+        count = asked->count;
+        cost = cost_of(first->limit, asked->op->members[0].cost);
     }
     put_op(packing, kind, first->limit_no + 1U, first->place, n, count, cost);
 }
@@ -185,29 +187,29 @@ static void put_spans(struct packing *packing, enum batch_kind kind)
             struct batch_key *key = &batch->keys[batch->order[j]];
             key->has_state = kind == KIND_LOAD;
             if (kind != KIND_CHECK) continue;
-            batch_item(batch, key->last_item)->reply_at = packing->reply_at;
+            batch_script_op(batch, key->last_script_op)->reply_at = packing->reply_at;
             packing->reply_at += 1U + ops->has_s2 + ops->has_wait;
         }
     }
 }
 
-static bool is_direct(const struct batch *batch, const struct batch_item *item)
+static bool is_direct(const struct batch *batch, const struct script_op *asked)
 {
-    return item->kind == KIND_CHECK && !batch_key_of(batch, item, 0)->is_loaded;
+    return asked->kind == KIND_CHECK && !batch_key_of(batch, asked, 0)->is_loaded;
 }
 
 /* A log's times must be in it before an op may give them back; and slots are read as they are at that place. */
-static bool needs_load(const struct batch_key *key, const struct batch_item *item)
+static bool needs_load(const struct batch_key *key, const struct script_op *asked)
 {
-    bool gives_back = item->kind >= KIND_RESERVE;
+    bool gives_back = asked->kind >= KIND_RESERVE;
     return !key->has_state || (gives_back && key->is_pending);
 }
 
-static void load_again(struct packing *packing, const struct batch_item *item)
+static void load_again(struct packing *packing, const struct script_op *asked)
 {
-    for (uint16_t i = 0; i < item->op->n_members; i++) {
-        struct batch_key *key = batch_key_of(packing->batch, item, i);
-        if (!needs_load(key, item)) continue;
+    for (uint16_t i = 0; i < asked->op->n_members; i++) {
+        struct batch_key *key = batch_key_of(packing->batch, asked, i);
+        if (!needs_load(key, asked)) continue;
         if (key->is_pending) put_span(packing, KIND_SAVE, key, 1);
         put_span(packing, KIND_LOAD, key, 1);
         key->has_state = true;
@@ -216,15 +218,15 @@ static void load_again(struct packing *packing, const struct batch_item *item)
 }
 
 /* What is loaded is no longer, or not yet, what Redis has. */
-static void note_changes(struct packing *packing, const struct batch_item *item)
+static void note_changes(struct packing *packing, const struct script_op *asked)
 {
-    for (uint16_t i = 0; i < item->op->n_members; i++) {
-        struct batch_key *key = batch_key_of(packing->batch, item, i);
-        if (item->kind == KIND_ACQUIRE && is_slots(key)) {
+    for (uint16_t i = 0; i < asked->op->n_members; i++) {
+        struct batch_key *key = batch_key_of(packing->batch, asked, i);
+        if (asked->kind == KIND_ACQUIRE && is_slots(key)) {
             put_span(packing, KIND_SAVE, key, 1);
             key->has_state = false;
         }
-        key->is_pending |= limit_ops(key->limit)->has_wait && (item->count > 0 || item->kind == KIND_SETTLE);
+        key->is_pending |= limit_ops(key->limit)->has_wait && (asked->count > 0 || asked->kind == KIND_SETTLE);
     }
 }
 
@@ -233,16 +235,16 @@ static uint16_t own_place(const struct batch *batch, uint16_t own)
     return own > 0 ? batch->owns[own - 1].place : 0;
 }
 
-static bool needs_load_before(const struct batch *batch, const struct batch_item *item)
+static bool needs_load_before(const struct batch *batch, const struct script_op *asked)
 {
-    for (uint16_t i = 0; i < item->op->n_members; i++)
-        if (needs_load(batch_key_of(batch, item, i), item)) return true;
+    for (uint16_t i = 0; i < asked->op->n_members; i++)
+        if (needs_load(batch_key_of(batch, asked, i), asked)) return true;
     return false;
 }
 
 /* Is `next` what `first` is, on keys k times as far on as those of the one after it? That one, for which k is 1, sets
  * the strides. */
-static bool is_kth(const struct batch *batch, const struct batch_item *first, const struct batch_item *next, uint32_t k,
+static bool is_kth(const struct batch *batch, const struct script_op *first, const struct script_op *next, uint32_t k,
                    uint8_t *strides)
 {
     const struct op *a = first->op, *b = next->op;
@@ -265,36 +267,36 @@ static bool is_kth(const struct batch *batch, const struct batch_item *first, co
     return true;
 }
 
-/* The item after the i-th that is no direct check; items.n where there is none. */
+/* The script op after the i-th that is no direct check; script_ops.n where there is none. */
 static size_t next_loaded(const struct batch *batch, size_t i)
 {
     do i++;
-    while (i < batch->items.n && is_direct(batch, batch_item(batch, i)));
+    while (i < batch->script_ops.n && is_direct(batch, batch_script_op(batch, i)));
     return i;
 }
 
-static void put_members(struct packing *packing, const struct batch_item *item, const uint8_t *strides)
+static void put_members(struct packing *packing, const struct script_op *asked, const uint8_t *strides)
 {
     const struct batch *batch = packing->batch;
-    uint8_t *to = put(packing->to, item->op->n_members, 1);
-    to = put(put(to, own_place(batch, item->record), 2), own_place(batch, item->list), 2);
-    for (uint16_t i = 0; i < item->op->n_members; i++) {
-        const struct batch_key *key = batch_key_of(batch, item, i);
-        uint64_t cost = cost_of(key->limit, item->op->members[i].cost);
-        if (item->kind == KIND_SETTLE) cost = (uint64_t)limit_debt(key->limit);
-        if (item->kind == KIND_REFUND) cost = 0;
+    uint8_t *to = put(packing->to, asked->op->n_members, 1);
+    to = put(put(to, own_place(batch, asked->record), 2), own_place(batch, asked->list), 2);
+    for (uint16_t i = 0; i < asked->op->n_members; i++) {
+        const struct batch_key *key = batch_key_of(batch, asked, i);
+        uint64_t cost = cost_of(key->limit, asked->op->members[i].cost);
+        if (asked->kind == KIND_SETTLE) cost = (uint64_t)limit_debt(key->limit);
+        if (asked->kind == KIND_REFUND) cost = 0;
         to = put(put(to, key->place, 2), strides[i], 1);
         to = put(put(to, (uint64_t)step_of(&batch->limits[key->limit_no]), 7), cost, 7);
     }
     packing->to = to;
 }
 
-static void put_reservation(struct packing *packing, const struct batch_item *item)
+static void put_reservation(struct packing *packing, const struct script_op *asked)
 {
-    const struct op_reservation *reservation = item->op->reservation;
+    const struct op_reservation *reservation = asked->op->reservation;
     int64_t made_us = 0, end_ms = 0;
-    if (item->kind == KIND_RESERVE) end_ms = reservation->ttl_ms;
-    if (item->kind == KIND_SETTLE) {
+    if (asked->kind == KIND_RESERVE) end_ms = reservation->ttl_ms;
+    if (asked->kind == KIND_SETTLE) {
         made_us = reservation->made_us;
         end_ms = reservation_end_ms(reservation);
     }
@@ -304,58 +306,58 @@ static void put_reservation(struct packing *packing, const struct batch_item *it
 }
 
 /* Of each limit its slot, for which no state is needed. */
-static void put_slots(struct packing *packing, struct batch_item *item)
+static void put_slots(struct packing *packing, struct script_op *asked)
 {
-    item->reply_at = packing->reply_at;
-    for (uint16_t i = 0; i < item->op->n_members; i++) {
-        struct batch_key *key = batch_key_of(packing->batch, item, i);
-        put_op(packing, item->kind, key->limit_no + 1U, key->place, 1, 0, 0);
-        memcpy(packing->to, item->op->slot, SLOT_ID_LEN);
+    asked->reply_at = packing->reply_at;
+    for (uint16_t i = 0; i < asked->op->n_members; i++) {
+        struct batch_key *key = batch_key_of(packing->batch, asked, i);
+        put_op(packing, asked->kind, key->limit_no + 1U, key->place, 1, 0, 0);
+        memcpy(packing->to, asked->op->slot, SLOT_ID_LEN);
         packing->to += SLOT_ID_LEN;
         key->has_state = false;
     }
-    packing->reply_at += item->op->n_members;
+    packing->reply_at += asked->op->n_members;
 }
 
-/* The i-th item, and those behind it that go as the same op; returns the last of them. */
-static size_t put_items(struct packing *packing, size_t i)
+/* The i-th script op, and those behind it that go as the same op; returns the last of them. */
+static size_t put_script_ops(struct packing *packing, size_t i)
 {
     struct batch *batch = packing->batch;
-    struct batch_item *item = batch_item(batch, i);
-    enum batch_kind kind = item->kind == KIND_CHECK ? KIND_CHECK_ALL : item->kind;
+    struct script_op *asked = batch_script_op(batch, i);
+    enum batch_kind kind = asked->kind == KIND_CHECK ? KIND_CHECK_ALL : asked->kind;
     if (kind == KIND_RELEASE || kind == KIND_RENEW) {
-        put_slots(packing, item);
+        put_slots(packing, asked);
         return i;
     }
 
-    load_again(packing, item);
+    load_again(packing, asked);
     uint8_t strides[BATCH_KEYS_MAX] = {0};
     uint32_t n = 1;
     size_t last = i;
-    for (size_t at = next_loaded(batch, i); at < batch->items.n; at = next_loaded(batch, at)) {
-        const struct batch_item *next = batch_item(batch, at);
-        if (needs_load_before(batch, next) || !is_kth(batch, item, next, n, strides)) break;
+    for (size_t at = next_loaded(batch, i); at < batch->script_ops.n; at = next_loaded(batch, at)) {
+        const struct script_op *next = batch_script_op(batch, at);
+        if (needs_load_before(batch, next) || !is_kth(batch, asked, next, n, strides)) break;
         last = at;
         n++;
     }
     if (n == 1) memset(strides, 0, sizeof strides);
 
-    int64_t cost = kind == KIND_SETTLE   ? item->op->reservation->actual
-                   : kind == KIND_REFUND ? item->op->members[0].cost
+    int64_t cost = kind == KIND_SETTLE   ? asked->op->reservation->actual
+                   : kind == KIND_REFUND ? asked->op->members[0].cost
                                          : 0;
-    put_op(packing, kind, 0, 0, n, item->count, (uint64_t)cost);
-    put_members(packing, item, strides);
-    if (item->record > 0) packing->to = put(put(packing->to, item->op->record_ms, 6), op_version(item->op), 4);
-    if (kind >= KIND_RESERVE) put_reservation(packing, item);
+    put_op(packing, kind, 0, 0, n, asked->count, (uint64_t)cost);
+    put_members(packing, asked, strides);
+    if (asked->record > 0) packing->to = put(put(packing->to, asked->op->record_ms, 6), op_version(asked->op), 4);
+    if (kind >= KIND_RESERVE) put_reservation(packing, asked);
     if (kind == KIND_ACQUIRE) {
-        memcpy(packing->to, item->op->slot, SLOT_ID_LEN);
+        memcpy(packing->to, asked->op->slot, SLOT_ID_LEN);
         packing->to += SLOT_ID_LEN;
     }
 
     for (size_t at = i; at <= last; at = next_loaded(batch, at)) {
-        batch_item(batch, at)->reply_at = packing->reply_at;
-        packing->reply_at += batch_item(batch, at)->n_integers;
-        note_changes(packing, batch_item(batch, at));
+        batch_script_op(batch, at)->reply_at = packing->reply_at;
+        packing->reply_at += batch_script_op(batch, at)->n_integers;
+        note_changes(packing, batch_script_op(batch, at));
     }
     return last;
 }
@@ -371,8 +373,8 @@ static void put_batch(struct packing *packing)
     put_spans(packing, KIND_CHECK);
     if (!batch->has_loaded) return;
     put_spans(packing, KIND_LOAD);
-    for (size_t i = 0; i < batch->items.n; i++)
-        if (!is_direct(batch, batch_item(batch, i))) i = put_items(packing, i);
+    for (size_t i = 0; i < batch->script_ops.n; i++)
+        if (!is_direct(batch, batch_script_op(batch, i))) i = put_script_ops(packing, i);
     put_spans(packing, KIND_SAVE);
 }
 
@@ -389,7 +391,7 @@ static uint8_t *put_limit(uint8_t *to, struct batch_limit *limit, int64_t wall_u
 static int pack(struct batch *batch, uint32_t nonce, int64_t wall_us, int64_t latest_us)
 {
     size_t most = HEADER_BYTES + batch->n_limits * (size_t)LIMIT_BYTES + batch->n_keys * (size_t)(2 * SPAN_BYTES) +
-                  batch->item_bytes + PUT_SLACK;
+                  batch->op_bytes + PUT_SLACK;
     buffer_truncate(&batch->packet, 0);
     uint8_t *start = buffer_reserve(&batch->packet, most);
     if (start == NULL) return -1;

@@ -48,10 +48,10 @@ struct batch_key {
     const struct limit *limit;
     uint64_t hash;
     uint32_t start, len; /* the whole Redis key, in key_bytes */
-    uint32_t n_items;
-    uint32_t last_item; /* meaningless while n_items is 0 */
-    uint16_t limit_no;  /* in limits */
-    bool is_loaded;     /* else its only item is one plain check, or a reset */
+    uint32_t n_script_ops;
+    uint32_t last_script_op; /* meaningless while n_script_ops is 0 */
+    uint16_t limit_no;       /* in limits */
+    bool is_loaded;          /* else its only op is one plain check, or a reset */
     bool may_be_charged;
 
     /* Set by packing: */
@@ -86,7 +86,7 @@ struct batch_seen {
 
 /* What the script is asked for: an op, or equal checks of one key. The ops of a KIND_CHECK (one limit, nothing of its
  * own) are answered one after the other from the state that the one before has left. */
-struct batch_item {
+struct script_op {
     enum batch_kind kind;  /* KIND_CHECK goes as KIND_CHECK_ALL where its key is loaded */
     const struct op *op;   /* the first that charges, else the first; alive until it is answered */
     int64_t count;         /* so many times its costs; 0 = a peek */
@@ -120,7 +120,7 @@ struct batch {
     bool has_loaded; /* some key is loaded */
     uint32_t weight;
     size_t n_integers; /* of the reply, but for the last three */
-    size_t item_bytes; /* of the packet, at most */
+    size_t op_bytes;   /* of the packet, at most */
 
     struct batch_key keys[BATCH_KEYS_MAX];
     uint32_t n_keys;
@@ -131,8 +131,8 @@ struct batch {
     struct batch_own owns[BATCH_OWN_MAX];
     uint32_t n_owns;
     struct buffer key_bytes;
-    struct vec items;   /* struct batch_item */
-    struct vec op_keys; /* uint16_t: index into keys */
+    struct vec script_ops; /* struct script_op */
+    struct vec op_keys;    /* uint16_t: index into keys */
 
     /* Set by packing: */
     bool packed;
@@ -145,9 +145,9 @@ struct batch {
     int64_t now_us; /* of the last reply */
 };
 
-static inline struct batch_item *batch_item(const struct batch *batch, size_t i)
+static inline struct script_op *batch_script_op(const struct batch *batch, size_t i)
 {
-    return (struct batch_item *)batch->items.at + i;
+    return (struct script_op *)batch->script_ops.at + i;
 }
 
 static inline uint16_t *batch_op_keys(const struct batch *batch, size_t i)
@@ -155,10 +155,10 @@ static inline uint16_t *batch_op_keys(const struct batch *batch, size_t i)
     return (uint16_t *)batch->op_keys.at + i;
 }
 
-/* The key of an item's i-th limit. */
-static inline struct batch_key *batch_key_of(const struct batch *batch, const struct batch_item *item, uint16_t i)
+/* The key of a script op's i-th limit. */
+static inline struct batch_key *batch_key_of(const struct batch *batch, const struct script_op *asked, uint16_t i)
 {
-    return (struct batch_key *)&batch->keys[*batch_op_keys(batch, item->keys_at + i)];
+    return (struct batch_key *)&batch->keys[*batch_op_keys(batch, asked->keys_at + i)];
 }
 
 /* Has the op a check's answer, with waits? */

@@ -25,7 +25,7 @@ enum {
 enum settled { SETTLED_NOW, SETTLED_BEFORE, SETTLED_ENDED, SETTLED_TOO_LATE };
 enum again { AGAIN_NOT, AGAIN_AS_THEN, AGAIN_CHANGED }; /* was it admitted before? */
 
-/* What the script said of one item that is no plain check. */
+/* What the script said of an op of its that is no plain check. */
 struct tuple {
     int64_t again, again_us, settled, back;
     int64_t id_low, id_high, ttl_ms; /* of the reservation that was made then */
@@ -55,47 +55,47 @@ static int take(struct reading *reading, int64_t least, int64_t most, int64_t *r
     return 0;
 }
 
-/* The i-th limit of an item with the state that was seen of it; until the next one of that limit is looked at. */
-static struct view *view_of(struct reading *reading, const struct batch_item *item, uint16_t i,
+/* The i-th limit of a script op with the state that was seen of it; until the next one of that limit is looked at. */
+static struct view *view_of(struct reading *reading, const struct script_op *asked, uint16_t i,
                             const struct batch_seen *seen)
 {
-    struct view *view = &reading->views[batch_key_of(reading->batch, item, i)->limit_no];
+    struct view *view = &reading->views[batch_key_of(reading->batch, asked, i)->limit_no];
     limit_report(view, seen->s1, seen->s2, seen->wait);
     return view;
 }
 
-static void mark_foreign(struct reading *reading, struct batch_item *item, uint16_t i)
+static void mark_foreign(struct reading *reading, struct script_op *asked, uint16_t i)
 {
-    item->is_foreign = true;
-    reading->is_foreign[*batch_op_keys(reading->batch, item->keys_at + i)] = true;
+    asked->is_foreign = true;
+    reading->is_foreign[*batch_op_keys(reading->batch, asked->keys_at + i)] = true;
 }
 
 /* Every state that a reply reports enters here; judge_state() looks at it once it is known of when it is. */
-static int take_state(struct reading *reading, struct batch_item *item, uint16_t i, struct batch_seen *seen)
+static int take_state(struct reading *reading, struct script_op *asked, uint16_t i, struct batch_seen *seen)
 {
     *seen = (struct batch_seen){0};
     if (take(reading, FOREIGN, REPLY_MAX, &seen->s1) < 0) return -1;
-    if (limit_ops(item->op->members[i].limit)->has_s2 && take(reading, 0, REPLY_MAX, &seen->s2) < 0) return -1;
-    if (seen->s1 == FOREIGN) mark_foreign(reading, item, i);
+    if (limit_ops(asked->op->members[i].limit)->has_s2 && take(reading, 0, REPLY_MAX, &seen->s2) < 0) return -1;
+    if (seen->s1 == FOREIGN) mark_foreign(reading, asked, i);
     return 0;
 }
 
-static void judge_state(struct reading *reading, struct batch_item *item, uint16_t i, const struct batch_seen *seen)
+static void judge_state(struct reading *reading, struct script_op *asked, uint16_t i, const struct batch_seen *seen)
 {
     if (seen->s1 == FOREIGN) return;
-    const struct view *view = view_of(reading, item, i, seen);
-    if (!limit_ops(view->limit)->plausible(view)) item->is_implausible = true;
+    const struct view *view = view_of(reading, asked, i, seen);
+    if (!limit_ops(view->limit)->plausible(view)) asked->is_implausible = true;
 }
 
-static int take_record(struct reading *reading, const struct batch_item *item, struct tuple *tuple)
+static int take_record(struct reading *reading, const struct script_op *asked, struct tuple *tuple)
 {
     tuple->again = AGAIN_NOT;
-    if (item->record == 0) return 0;
+    if (asked->record == 0) return 0;
     if (take(reading, AGAIN_NOT, AGAIN_CHANGED, &tuple->again) < 0) return -1;
     if (take(reading, 0, REPLY_MAX, &tuple->again_us) < 0) return -1;
-    for (uint16_t i = 0; i < item->op->n_members; i++)
+    for (uint16_t i = 0; i < asked->op->n_members; i++)
         if (take(reading, 0, REPLY_MAX, &tuple->seen[i].units) < 0) return -1;
-    if (item->kind != KIND_RESERVE) return 0;
+    if (asked->kind != KIND_RESERVE) return 0;
 
     int64_t least_ms = tuple->again != AGAIN_NOT;
     if (take(reading, 0, UINT32_MAX, &tuple->id_low) < 0 || take(reading, 0, UINT32_MAX, &tuple->id_high) < 0)
@@ -103,15 +103,15 @@ static int take_record(struct reading *reading, const struct batch_item *item, s
     return take(reading, least_ms, RESERVATION_TTL_MAX_MS, &tuple->ttl_ms);
 }
 
-static int take_returned(struct reading *reading, const struct batch_item *item, struct tuple *tuple)
+static int take_returned(struct reading *reading, const struct script_op *asked, struct tuple *tuple)
 {
-    const struct op *op = item->op;
-    if (item->kind == KIND_SETTLE) {
+    const struct op *op = asked->op;
+    if (asked->kind == KIND_SETTLE) {
         if (take(reading, SETTLED_NOW, SETTLED_TOO_LATE, &tuple->settled) < 0) return -1;
         int64_t held = tuple->settled == SETTLED_NOW ? op->reservation->units : 0;
         return take(reading, 0, op->reservation->actual < held ? held - op->reservation->actual : 0, &tuple->back);
     }
-    for (uint16_t i = 0; item->kind == KIND_REFUND && i < op->n_members; i++) {
+    for (uint16_t i = 0; asked->kind == KIND_REFUND && i < op->n_members; i++) {
         int64_t units, most = tuple->again == AGAIN_NOT ? op->members[i].cost : 0;
         if (take(reading, 0, most, &units) < 0) return -1;
         if (tuple->again == AGAIN_NOT) tuple->seen[i].units = units; /* else the record says it */
@@ -120,61 +120,61 @@ static int take_returned(struct reading *reading, const struct batch_item *item,
 }
 
 /* How many times the costs fit, of `most`. */
-static int64_t fit_of(struct reading *reading, const struct batch_item *item, const struct op *op,
+static int64_t fit_of(struct reading *reading, const struct script_op *asked, const struct op *op,
                       const struct batch_seen *seen, int64_t most)
 {
     for (uint16_t i = 0; i < op->n_members; i++)
-        most = limit_fits(view_of(reading, item, i, &seen[i]), op->members[i].cost, most);
+        most = limit_fits(view_of(reading, asked, i, &seen[i]), op->members[i].cost, most);
     return most;
 }
 
 /* A log says how long to wait where not everything fits, and only there. */
-static int take_waits(struct reading *reading, const struct batch_item *item, bool is_known, struct batch_seen *seen)
+static int take_waits(struct reading *reading, const struct script_op *asked, bool is_known, struct batch_seen *seen)
 {
-    const struct op *op = item->op;
+    const struct op *op = asked->op;
     for (uint16_t i = 0; i < op->n_members; i++) {
         const struct limit *limit = op->members[i].limit;
         if (!limit_ops(limit)->has_wait) continue;
-        int64_t most = item->count > 0 ? item->count : 1;
+        int64_t most = asked->count > 0 ? asked->count : 1;
         bool is_denied =
-            !item->is_foreign && !is_known && op->members[i].cost > 0 && fit_of(reading, item, op, seen, most) < most;
+            !asked->is_foreign && !is_known && op->members[i].cost > 0 && fit_of(reading, asked, op, seen, most) < most;
         if (take(reading, is_denied, is_denied ? limit->window_us : 0, &seen[i].wait) < 0) return -1;
     }
     return 0;
 }
 
 /* All of these return 0, or -1 where the integers make no sense. */
-static int read_plain_check(struct reading *reading, struct batch_item *item)
+static int read_plain_check(struct reading *reading, struct script_op *asked)
 {
-    if (take_state(reading, item, 0, &item->seen) < 0) return -1;
-    judge_state(reading, item, 0, &item->seen);
-    return take_waits(reading, item, false, &item->seen);
+    if (take_state(reading, asked, 0, &asked->seen) < 0) return -1;
+    judge_state(reading, asked, 0, &asked->seen);
+    return take_waits(reading, asked, false, &asked->seen);
 }
 
-static int read_slots(struct reading *reading, struct batch_item *item, struct tuple *tuple)
+static int read_slots(struct reading *reading, struct script_op *asked, struct tuple *tuple)
 {
-    for (uint16_t i = 0; i < item->op->n_members; i++) {
+    for (uint16_t i = 0; i < asked->op->n_members; i++) {
         if (take(reading, FOREIGN, 1, &tuple->seen[i].s1) < 0) return -1;
-        if (tuple->seen[i].s1 == FOREIGN) mark_foreign(reading, item, i);
+        if (tuple->seen[i].s1 == FOREIGN) mark_foreign(reading, asked, i);
     }
     return 0;
 }
 
-static int read_tuple(struct reading *reading, struct batch_item *item, struct tuple *tuple)
+static int read_tuple(struct reading *reading, struct script_op *asked, struct tuple *tuple)
 {
-    reading->at = reading->reply + item->reply_at;
-    item->is_foreign = item->is_implausible = false;
-    if (item->kind == KIND_CHECK) return read_plain_check(reading, item);
-    if (item->kind == KIND_RELEASE || item->kind == KIND_RENEW) return read_slots(reading, item, tuple);
+    reading->at = reading->reply + asked->reply_at;
+    asked->is_foreign = asked->is_implausible = false;
+    if (asked->kind == KIND_CHECK) return read_plain_check(reading, asked);
+    if (asked->kind == KIND_RELEASE || asked->kind == KIND_RENEW) return read_slots(reading, asked, tuple);
 
-    for (uint16_t i = 0; i < item->op->n_members; i++)
-        if (take_state(reading, item, i, &tuple->seen[i]) < 0) return -1;
-    if (take_record(reading, item, tuple) < 0 || take_returned(reading, item, tuple) < 0) return -1;
+    for (uint16_t i = 0; i < asked->op->n_members; i++)
+        if (take_state(reading, asked, i, &tuple->seen[i]) < 0) return -1;
+    if (take_record(reading, asked, tuple) < 0 || take_returned(reading, asked, tuple) < 0) return -1;
     /* What a record says of the first admission was worked out at another time, maybe by another host's clock: of that
      * only the answer is judged. */
-    for (uint16_t i = 0; i < item->op->n_members && tuple->again != AGAIN_AS_THEN; i++)
-        judge_state(reading, item, i, &tuple->seen[i]);
-    return kind_is_check(item->kind) ? take_waits(reading, item, tuple->again != AGAIN_NOT, tuple->seen) : 0;
+    for (uint16_t i = 0; i < asked->op->n_members && tuple->again != AGAIN_AS_THEN; i++)
+        judge_state(reading, asked, i, &tuple->seen[i]);
+    return kind_is_check(asked->kind) ? take_waits(reading, asked, tuple->again != AGAIN_NOT, tuple->seen) : 0;
 }
 
 static int read_resets(struct reading *reading)
@@ -193,20 +193,20 @@ static int read_reply(struct reading *reading)
     if (batch->resets) return read_resets(reading);
 
     struct tuple tuple; /* large: what is not read is not looked at */
-    for (size_t i = 0; i < batch->items.n; i++)
-        if (read_tuple(reading, batch_item(batch, i), &tuple) < 0) return -1;
+    for (size_t i = 0; i < batch->script_ops.n; i++)
+        if (read_tuple(reading, batch_script_op(batch, i), &tuple) < 0) return -1;
     return 0;
 }
 
 /* ---- the answers ---- */
 
 /* Leaves in `seen` the states after it. */
-static void answer_check(struct reading *reading, const struct batch_item *item, struct batch_seen *seen, struct op *op)
+static void answer_check(struct reading *reading, const struct script_op *asked, struct batch_seen *seen, struct op *op)
 {
-    int64_t fit = fit_of(reading, item, op, seen, op->at_most > 0 ? op->at_most : 1);
+    int64_t fit = fit_of(reading, asked, op, seen, op->at_most > 0 ? op->at_most : 1);
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
-        struct view *view = view_of(reading, item, i, &seen[i]);
+        struct view *view = view_of(reading, asked, i, &seen[i]);
         member->seen1 = seen[i].s1;
         member->seen2 = seen[i].s2;
         member->wait_us = seen[i].wait;
@@ -218,35 +218,35 @@ static void answer_check(struct reading *reading, const struct batch_item *item,
     }
 }
 
-/* Those of one item one after the other, each from the state that the one before has left. */
-static void answer_plain_check(struct reading *reading, struct batch_item *item, struct op *op)
+/* Those of one script op one after the other, each from the state that the one before has left. */
+static void answer_plain_check(struct reading *reading, struct script_op *asked, struct op *op)
 {
-    struct view *view = view_of(reading, item, 0, &item->seen);
+    struct view *view = view_of(reading, asked, 0, &asked->seen);
     op_decide_one(op, view);
     if (op->kind == OP_PEEK) return;
-    item->seen.s1 = view->used;
-    item->seen.s2 = view->extra;
+    asked->seen.s1 = view->used;
+    asked->seen.s2 = view->extra;
 }
 
 /* What the op's answer is made of: the view as of now or, in `then`, as of the op that a record is of. */
-static struct view *view_for(struct reading *reading, const struct batch_item *item, uint16_t i,
+static struct view *view_for(struct reading *reading, const struct script_op *asked, uint16_t i,
                              const struct tuple *tuple, struct view *then)
 {
-    const struct op_member *member = &item->op->members[i];
+    const struct op_member *member = &asked->op->members[i];
     const struct batch_seen *seen = &tuple->seen[i];
-    if (tuple->again != AGAIN_AS_THEN) return view_of(reading, item, i, seen);
+    if (tuple->again != AGAIN_AS_THEN) return view_of(reading, asked, i, seen);
     limit_here(then, member->limit, member->key, member->max_wait_us, tuple->again_us);
     limit_report(then, seen->s1, seen->s2, 0);
     return then;
 }
 
 /* The first answer again; a changed policy's from the states of now. */
-static void answer_again(struct reading *reading, const struct batch_item *item, const struct tuple *tuple,
+static void answer_again(struct reading *reading, const struct script_op *asked, const struct tuple *tuple,
                          struct op *op)
 {
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
-        struct view then, *view = view_for(reading, item, i, tuple, &then);
+        struct view then, *view = view_for(reading, asked, i, tuple, &then);
         int64_t granted = tuple->seen[i].units;
         if (tuple->again == AGAIN_AS_THEN) {
             if (granted > member->limit->full) granted = member->limit->full; /* a server may say anything */
@@ -258,7 +258,7 @@ static void answer_again(struct reading *reading, const struct batch_item *item,
 }
 
 /* What was used beyond what was held is charged as far as it fits every limit. */
-static void answer_settle(struct reading *reading, const struct batch_item *item, const struct tuple *tuple,
+static void answer_settle(struct reading *reading, const struct script_op *asked, const struct tuple *tuple,
                           struct op *op)
 {
     struct op_reservation *reservation = op->reservation;
@@ -266,11 +266,11 @@ static void answer_settle(struct reading *reading, const struct batch_item *item
     bool is_charged = tuple->settled == SETTLED_NOW || tuple->settled == SETTLED_ENDED;
     if (is_charged && reservation->actual > held) units = reservation->actual - held;
     for (uint16_t i = 0; i < op->n_members; i++) {
-        int64_t fits = limit_fits_used(view_of(reading, item, i, &tuple->seen[i]));
+        int64_t fits = limit_fits_used(view_of(reading, asked, i, &tuple->seen[i]));
         if (units > fits) units = fits;
     }
     for (uint16_t i = 0; i < op->n_members; i++) {
-        struct view *view = view_of(reading, item, i, &tuple->seen[i]);
+        struct view *view = view_of(reading, asked, i, &tuple->seen[i]);
         if (units > 0) limit_charge(view, units);
         limit_answer(view, 0, &op->members[i].decision);
     }
@@ -295,59 +295,59 @@ static void answer_reserve(const struct reading *reading, const struct tuple *tu
 }
 
 /* A refund's answer is a peek of nothing after it: where that was before, with the states as they were then. */
-static void answer_refund(struct reading *reading, const struct batch_item *item, const struct tuple *tuple,
+static void answer_refund(struct reading *reading, const struct script_op *asked, const struct tuple *tuple,
                           struct op *op)
 {
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
         struct view then;
-        limit_answer(view_for(reading, item, i, tuple, &then), 0, &member->decision);
+        limit_answer(view_for(reading, asked, i, tuple, &then), 0, &member->decision);
         member->refunded = tuple->seen[i].units;
         if (member->decision.reset_after_ms < 0) op->outcome = OP_STORE_ERROR;
     }
 }
 
-static void answer_op(struct reading *reading, struct batch_item *item, struct op *op)
+static void answer_op(struct reading *reading, struct script_op *asked, struct op *op)
 {
-    op->outcome = item->is_foreign ? OP_STORE_ERROR : OP_DECIDED;
+    op->outcome = asked->is_foreign ? OP_STORE_ERROR : OP_DECIDED;
     op->now_us = reading->now_us;
-    if (item->kind == KIND_CHECK) {
-        op->members[0].is_foreign = item->is_foreign;
-        if (!item->is_foreign) answer_plain_check(reading, item, op);
+    if (asked->kind == KIND_CHECK) {
+        op->members[0].is_foreign = asked->is_foreign;
+        if (!asked->is_foreign) answer_plain_check(reading, asked, op);
         return;
     }
 
     struct tuple tuple = {0};
-    CHECK(read_tuple(reading, item, &tuple) == 0); /* once more */
-    if (item->is_foreign) {                        /* where it is the op's own key, all count */
+    CHECK(read_tuple(reading, asked, &tuple) == 0); /* once more */
+    if (asked->is_foreign) {                        /* where it is the op's own key, all count */
         for (uint16_t i = 0; i < op->n_members; i++) op->members[i].is_foreign = tuple.seen[i].s1 == FOREIGN;
         return;
     }
 
-    if (kind_is_check(item->kind) && tuple.again != AGAIN_NOT)
-        answer_again(reading, item, &tuple, op);
-    else if (kind_is_check(item->kind))
-        answer_check(reading, item, tuple.seen, op);
-    else if (item->kind == KIND_SETTLE)
-        answer_settle(reading, item, &tuple, op);
-    else if (item->kind == KIND_REFUND)
-        answer_refund(reading, item, &tuple, op);
-    if (item->kind == KIND_RESERVE) answer_reserve(reading, &tuple, op);
+    if (kind_is_check(asked->kind) && tuple.again != AGAIN_NOT)
+        answer_again(reading, asked, &tuple, op);
+    else if (kind_is_check(asked->kind))
+        answer_check(reading, asked, tuple.seen, op);
+    else if (asked->kind == KIND_SETTLE)
+        answer_settle(reading, asked, &tuple, op);
+    else if (asked->kind == KIND_REFUND)
+        answer_refund(reading, asked, &tuple, op);
+    if (asked->kind == KIND_RESERVE) answer_reserve(reading, &tuple, op);
 
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
         member->found = tuple.seen[i].s1 == 1; /* of a slot */
-        if (item->kind == KIND_SWEEP) limit_answer(view_of(reading, item, i, &tuple.seen[i]), 0, &member->decision);
+        if (asked->kind == KIND_SWEEP) limit_answer(view_of(reading, asked, i, &tuple.seen[i]), 0, &member->decision);
     }
 }
 
 /* The second of two resets of a key finds nothing. */
-static void answer_reset(struct reading *reading, const struct batch_item *item, struct op *op)
+static void answer_reset(struct reading *reading, const struct script_op *asked, struct op *op)
 {
     const struct batch *batch = reading->batch;
     op->outcome = OP_DECIDED;
     for (uint16_t i = 0; i < op->n_members; i++) {
-        uint16_t key = *batch_op_keys(batch, item->keys_at + i);
+        uint16_t key = *batch_op_keys(batch, asked->keys_at + i);
         op->members[i].is_foreign = reading->is_foreign[key];
         if (reading->is_foreign[key]) op->outcome = OP_STORE_ERROR;
         op->members[i].removed = reading->reply[batch->keys[key].place - 1] == 1 && !reading->removed[key];
@@ -398,14 +398,14 @@ int batch_replay(struct batch *batch, const int64_t *reply, size_t n, uint32_t n
     bool any_doubt = false;
     LIST_FOREACH (link, &batch->ops) {
         struct op *op = LIST_ITEM(link, struct op, link);
-        struct batch_item *item = batch_item(batch, op->item);
+        struct script_op *asked = batch_script_op(batch, op->script_op);
         if (batch->resets) {
-            answer_reset(&reading, item, op);
+            answer_reset(&reading, asked, op);
             continue;
         }
-        answer_op(&reading, item, op);
-        if (item->is_implausible) op->outcome = OP_STORE_ERROR;
-        any_doubt |= op->outcome == OP_STORE_ERROR && !item->is_foreign;
+        answer_op(&reading, asked, op);
+        if (asked->is_implausible) op->outcome = OP_STORE_ERROR;
+        any_doubt |= op->outcome == OP_STORE_ERROR && !asked->is_foreign;
     }
     redis_counters.redis_bad_replies += any_doubt;
     return 0;

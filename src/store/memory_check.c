@@ -10,8 +10,8 @@
  * An op with a request id that is remembered gets its answer from the record alone (memory_records.h).
  *
  * The reservations of a policy and key are an entry of the table (memory_table.h). Any op on them first gives back the
- * units of those that have ended by the limits' now, at most TAKE_MAX at a time. A state whose flag `held` is not set
- * has none: that is all that a check of a key without reservations looks at.
+ * units of those that have ended by the limits' now, at most TAKE_MAX at a time. A state whose flag `reserves` is not
+ * set has none: that is all that a check of a key without reservations looks at.
  */
 #include "store/memory_check.h"
 
@@ -82,11 +82,11 @@ static size_t end_of_group(const struct op *op, size_t i)
     return i;
 }
 
-static bool may_be_held(const struct memory_store *memory, size_t from, size_t end)
+static bool may_be_reserved(const struct memory_store *memory, size_t from, size_t end)
 {
     for (size_t i = from; i < end; i++) {
         const struct memory_entry *entry = memory->opened[i].entry;
-        if (entry == NULL || entry->held) return true;
+        if (entry == NULL || entry->reserves) return true;
     }
     return false;
 }
@@ -96,19 +96,19 @@ static void forget_flags(struct memory_store *memory, const struct op *op, size_
 {
     for (size_t i = from; i < end; i++)
         if (memory->opened[i].entry != NULL && slice_eq(op->members[i].key, op->members[i].reservations_key))
-            memory->opened[i].entry->held = false;
+            memory->opened[i].entry->reserves = false;
 }
 
 /* Of the op's policy and key there is a list now, if only of tombstones. */
-void memory_set_held(struct memory_store *memory, const struct op *op)
+void memory_set_reserved(struct memory_store *memory, const struct op *op)
 {
     for (size_t i = 0; i < op->n_members; i++)
-        if (memory->opened[i].entry != NULL) memory->opened[i].entry->held = true;
+        if (memory->opened[i].entry != NULL) memory->opened[i].entry->reserves = true;
 }
 
-struct memory_entry *memory_find_holds(struct memory_store *memory, const struct op_member *member)
+struct memory_entry *memory_find_reservations(struct memory_store *memory, const struct op_member *member)
 {
-    const struct memory_key key = memory_key_of_holds(member->limit->policy, member->reservations_key);
+    const struct memory_key key = memory_key_of_reservations(member->limit->policy, member->reservations_key);
     return memory_table_find(&memory->table, &key);
 }
 
@@ -118,7 +118,7 @@ int64_t memory_now_ms(const struct memory_store *memory)
 }
 
 /* After the list has changed: an empty one goes, unless something is about to come into it. */
-void memory_update_holds(struct memory_store *memory, struct memory_entry *entry)
+void memory_update_reservations(struct memory_store *memory, struct memory_entry *entry)
 {
     size_t n = reservation_list_len(entry->reserved);
     if (n == 0 && !entry->pinned) {
@@ -133,7 +133,7 @@ static bool take_ended_of(struct memory_store *memory, const struct op *op, size
 {
     size_t n_taken = 0;
     struct view view;
-    struct memory_entry *entry = memory_find_holds(memory, &op->members[from]);
+    struct memory_entry *entry = memory_find_reservations(memory, &op->members[from]);
     if (entry == NULL) {
         forget_flags(memory, op, from, end);
         return false;
@@ -145,7 +145,7 @@ static bool take_ended_of(struct memory_store *memory, const struct op *op, size
         for (size_t i = from; i < end && !reservation.settled; i++)
             memory_give_back(memory, &op->members[i], reservation.units, reservation.made_us, &view);
     }
-    if (n_taken > 0) memory_update_holds(memory, entry);
+    if (n_taken > 0) memory_update_reservations(memory, entry);
     return n_taken > 0;
 }
 
@@ -155,7 +155,7 @@ static bool take_ended(struct memory_store *memory, const struct op *op)
     bool any = false;
     for (size_t from = 0, end; from < op->n_members; from = end) {
         end = end_of_group(op, from);
-        if (op->members[from].reservations_key.len > 0 && may_be_held(memory, from, end))
+        if (op->members[from].reservations_key.len > 0 && may_be_reserved(memory, from, end))
             any |= take_ended_of(memory, op, from, end);
     }
     return any;
@@ -285,7 +285,7 @@ static int make_space(struct memory_store *memory, const struct memory_key *key,
     if (*entry == NULL) {
         *entry = memory_add_entry(memory, key, memory_life_us(view->limit));
         if (*entry == NULL) return -1;
-        (*entry)->held = memory->table.n_reserved_lists > 0;
+        (*entry)->reserves = memory->table.n_reserved_lists > 0;
     }
     if (ops->reserve == NULL) return 0;
     if (ops->reserve(view, &(*entry)->state, units) < 0) return -1;

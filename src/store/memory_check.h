@@ -44,11 +44,11 @@ int64_t memory_give_back(struct memory_store *memory, const struct op_member *me
                          struct view *ret_view);
 
 /* The list of the member's reservations; NULL where there is none. */
-struct memory_entry *memory_find_holds(struct memory_store *memory, const struct op_member *member);
+struct memory_entry *memory_find_reservations(struct memory_store *memory, const struct op_member *member);
 /* After the list has changed: an empty one goes, unless something is about to come into it. */
-void memory_update_holds(struct memory_store *memory, struct memory_entry *entry);
+void memory_update_reservations(struct memory_store *memory, struct memory_entry *entry);
 /* Of an open op's policy and key there is a list now, if only of tombstones. */
-void memory_set_held(struct memory_store *memory, const struct op *op);
+void memory_set_reserved(struct memory_store *memory, const struct op *op);
 
 /* Give back what has ended, and open each limit's state. */
 void memory_open(struct memory_store *memory, const struct op *op);

@@ -4,7 +4,7 @@
  * A record counts until its time is over, by the limits' now. Where there are too many, of a small
  * sample the one that ends first goes: its check would be charged again. A map finds a record by its
  * name; a list walks them for sweeping, a few per tick. Forgetting everything is one increment:
- * notes of an older generation count as gone.
+ * records of an older generation count as gone.
  */
 #ifndef RL_STORE_MEMORY_RECORDS_H
 #define RL_STORE_MEMORY_RECORDS_H

@@ -107,26 +107,26 @@ static bool has_place(struct memory_entry *entry, const struct op *op)
 }
 
 /* The op's list with space for one more, pinned; NULL without memory. */
-static struct memory_entry *open_holds(struct memory_store *memory, const struct op *op)
+static struct memory_entry *open_reservations(struct memory_store *memory, const struct op *op)
 {
     const struct op_member *member = &op->members[0];
-    const struct memory_key key = memory_key_of_holds(member->limit->policy, member->reservations_key);
+    const struct memory_key key = memory_key_of_reservations(member->limit->policy, member->reservations_key);
     struct memory_entry *entry = memory_table_find(&memory->table, &key);
-    if (entry == NULL) entry = memory_add_entry(memory, &key, MEMORY_HOLDS_LIFE_US);
+    if (entry == NULL) entry = memory_add_entry(memory, &key, MEMORY_RESERVATIONS_LIFE_US);
     if (entry == NULL) return NULL;
     entry->pinned = true;
     bool has_space = has_place(entry, op);
     memory_table_recount(&memory->table, entry);
     if (has_space) return entry;
     entry->pinned = false;
-    memory_update_holds(memory, entry);
+    memory_update_reservations(memory, entry);
     return NULL;
 }
 
-static void close_holds(struct memory_store *memory, struct memory_entry *entry)
+static void close_reservations(struct memory_store *memory, struct memory_entry *entry)
 {
     entry->pinned = false;
-    memory_update_holds(memory, entry);
+    memory_update_reservations(memory, entry);
 }
 
 static bool is_admitted(const struct op *op)
@@ -139,7 +139,7 @@ static bool is_admitted(const struct op *op)
 static enum submit reserve(struct memory_store *memory, struct op *op)
 {
     CHECK(op->reservation != NULL && op->members[0].reservations_key.len > 0);
-    struct memory_entry *entry = open_holds(memory, op);
+    struct memory_entry *entry = open_reservations(memory, op);
     if (entry == NULL) return SUBMIT_OVERLOAD;
     enum submit result = memory_check(memory, op);
     if (result == SUBMIT_DECIDED && is_admitted(op) && !op->reservation->is_known) {
@@ -150,9 +150,9 @@ static enum submit reserve(struct memory_store *memory, struct op *op)
                                                                  .units = reservation->units,
                                                                  .made_us = reservation->made_us,
                                                                  .end_ms = reservation_end_ms(reservation)});
-        memory_set_held(memory, op);
+        memory_set_reserved(memory, op);
     }
-    close_holds(memory, entry);
+    close_reservations(memory, entry);
     return result;
 }
 
@@ -205,13 +205,13 @@ static enum submit settle(struct memory_store *memory, struct op *op)
 {
     CHECK(op->reservation != NULL && op->members[0].reservations_key.len > 0);
     op->reservation->refunded = op->reservation->charged = 0;
-    struct memory_entry *entry = open_holds(memory, op);
+    struct memory_entry *entry = open_reservations(memory, op);
     if (entry == NULL) return SUBMIT_OVERLOAD;
     memory_open(memory, op);
     int status = settle_in(memory, op, entry);
-    memory_set_held(memory, op);
+    memory_set_reserved(memory, op);
     memory_unpin(memory, op);
-    close_holds(memory, entry);
+    close_reservations(memory, entry);
     if (status < 0) return SUBMIT_OVERLOAD;
 
     return memory_check_again(memory, op);
@@ -277,8 +277,8 @@ static void on_flush(void *store)
     }
     memory_records_sweep(&memory->records, SWEEP_RECORDS, memory->sweep ? memory->clock->wall_us : INT64_MIN);
     for (size_t i = 0; i < EVICT_STEP && memory_table_is_over(&memory->table); i++) evict(memory);
-    size_t n_notes = memory_records_trim(&memory->records);
-    if (memory->counted) memory_counters.memory_evicted += n_notes;
+    size_t n_records = memory_records_trim(&memory->records);
+    if (memory->counted) memory_counters.memory_evicted += n_records;
     update_gauges(memory);
 }
 

@@ -86,11 +86,11 @@ struct memory_key memory_key_of_state(const struct limit *limit, struct slice ke
     };
 }
 
-struct memory_key memory_key_of_holds(const struct policy *policy, struct slice key)
+struct memory_key memory_key_of_reservations(const struct policy *policy, struct slice key)
 {
     return (struct memory_key){
-        .hash = hash_keyed(key.data, key.len) ^ (policy->name_hash + MEMORY_HOLDS),
-        .kind = MEMORY_HOLDS,
+        .hash = hash_keyed(key.data, key.len) ^ (policy->name_hash + MEMORY_RESERVATIONS),
+        .kind = MEMORY_RESERVATIONS,
         .head = slice_of(policy->name),
         .key = key,
     };
@@ -163,7 +163,7 @@ struct memory_entry *memory_table_add(struct memory_table *table, const struct m
     CHECK(table->n < table->width);
     entry->place = (uint32_t)table->n;
     table->entries[table->n++] = entry;
-    table->n_reserved_lists += key->kind == MEMORY_HOLDS;
+    table->n_reserved_lists += key->kind == MEMORY_RESERVATIONS;
     table->n_bytes += entry->n_bytes;
     map_insert(&table->map, &entry->node, key->hash);
     return entry;
@@ -177,7 +177,7 @@ void memory_table_remove(struct memory_table *table, struct memory_entry *entry)
     table->n_bytes -= entry->n_bytes;
     table->n_stale -= entry->generation != table->generation;
     map_remove(&table->map, &entry->node);
-    table->n_reserved_lists -= entry->kind == MEMORY_HOLDS;
+    table->n_reserved_lists -= entry->kind == MEMORY_RESERVATIONS;
     entry_free(table, entry);
 }
 

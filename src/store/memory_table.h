@@ -23,10 +23,11 @@
 #include "store/reservation_list.h"
 #include "store/store.h"
 
-enum { MEMORY_HOLDS = UINT8_MAX }; /* in place of an algorithm: the entry is a list of reservations */
+enum { MEMORY_RESERVATIONS = UINT8_MAX }; /* in place of an algorithm: the entry is a list of reservations */
 
-/* A hold's longest time limit, the time that a settled one is remembered, and the time until its list expires. */
-#define MEMORY_HOLDS_LIFE_US ((RESERVATION_TTL_MAX_MS + 2 * RESERVATION_GRACE_MS) * INT64_C(1000))
+/* A reservation's longest time limit, the time that a settled one is remembered, and the time until its list expires.
+ */
+#define MEMORY_RESERVATIONS_LIFE_US ((RESERVATION_TTL_MAX_MS + 2 * RESERVATION_GRACE_MS) * INT64_C(1000))
 
 /* The entries of one op are never evicted for each other: its limits' states, and a list of reservations. */
 enum { MEMORY_TABLE_SPARE = POLICY_LIMITS_MAX + 1 };
@@ -46,14 +47,14 @@ struct memory_entry {
     uint16_t head_len;
     uint8_t kind;
     bool pinned;   /* an op being decided points here */
-    bool held;     /* of a state: there may be reservations of its units */
+    bool reserves; /* of a state: there may be reservations of its units */
     uint8_t key[]; /* key_head, then the client's key */
 };
 
 struct memory_table {
     struct map map;
     struct memory_entry **entries; /* owned, and what they point to; in no order */
-    size_t width;                  /* room in entries */
+    size_t width;                  /* space in entries */
     size_t n;
     size_t n_stale;          /* of them, of an older generation */
     size_t n_reserved_lists; /* of them, lists of reservations, stale ones included */
@@ -74,13 +75,13 @@ void memory_table_fini(struct memory_table *table);
  * not. Its bytes are the caller's. */
 struct memory_key {
     uint64_t hash;
-    uint8_t kind; /* the algorithm, or MEMORY_HOLDS */
+    uint8_t kind; /* the algorithm, or MEMORY_RESERVATIONS */
     struct slice head;
     struct slice key; /* the client's, or some of its parts */
 };
 
 struct memory_key memory_key_of_state(const struct limit *limit, struct slice key);
-struct memory_key memory_key_of_holds(const struct policy *policy, struct slice key);
+struct memory_key memory_key_of_reservations(const struct policy *policy, struct slice key);
 
 struct memory_entry *memory_table_find(struct memory_table *table, const struct memory_key *key);
 /* A fresh entry, pinned, for a key not inside; where the table is full another goes. NULL without memory. */

@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "store/store.h"
 
-enum { FIRST_CAP = 4, FORGET_AT_ONCE = HOLD_LIST_MAX / 16 };
+enum { FIRST_CAP = 4, FORGET_AT_ONCE = RESERVATIONS_PER_KEY_MAX / 16 };
 
 struct reservation_list {
     size_t n, cap;
@@ -47,8 +47,8 @@ static size_t place_of(const struct reservation_list *list, uint64_t id, int64_t
     return low;
 }
 
-/* Some of the marks that end soonest; many together, because all that stand behind them move. */
-static void forget_marks(struct reservation_list *list)
+/* Some of the tombstones that end soonest; many together, because all that stand behind them move. */
+static void forget_tombstones(struct reservation_list *list)
 {
     if (list->n_marks == 0) return;
     struct reserved *at = &list->at[list->first];
@@ -73,10 +73,10 @@ static void forget_marks(struct reservation_list *list)
 int reservation_list_reserve(struct reservation_list **list)
 {
     struct reservation_list *old = *list;
-    if (old != NULL && old->n == HOLD_LIST_MAX) forget_marks(old);
+    if (old != NULL && old->n == RESERVATIONS_PER_KEY_MAX) forget_tombstones(old);
     if (old != NULL && old->n < old->cap) return 0;
     size_t cap = old == NULL ? FIRST_CAP : old->cap * 2;
-    if (cap > HOLD_LIST_MAX) return -1;
+    if (cap > RESERVATIONS_PER_KEY_MAX) return -1;
     struct reservation_list *grown = mem_realloc(old, bytes_for(cap));
     if (grown == NULL) return -1;
     if (old == NULL) *grown = (struct reservation_list){0};

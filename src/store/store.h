@@ -128,7 +128,7 @@ struct op {
     enum source source;      /* result: where it was decided */
     /* The store's: */
     uint64_t epoch;        /* deny_cache.h */
-    uint32_t item;         /* batch.c */
+    uint32_t script_op;    /* batch.c */
     bool waits;            /* to be sent */
     bool sent;             /* result: it may have been done */
     int64_t runs_until_us; /* result, once sent: CLOCK_MONOTONIC after which it certainly does not begin any more */

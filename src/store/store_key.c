@@ -22,20 +22,20 @@ void store_key_tag(uint64_t hash, char out[STORE_TAG_LEN])
 }
 
 size_t store_key_pieces(const struct op_member *member, const struct view *view, const char *prefix,
-                        struct store_key_room *room, struct slice ret[STORE_KEY_PIECES])
+                        struct store_key_space *space, struct slice ret[STORE_KEY_PIECES])
 {
     const struct limit *limit = member->limit;
     const struct algo_ops *ops = limit_ops(limit);
     size_t n = 0;
     if (!ops->is_compat) {
-        store_key_tag(store_key_hash(member), room->tag);
+        store_key_tag(store_key_hash(member), space->tag);
         ret[n++] = slice_of(prefix);
-        ret[n++] = (struct slice){(const uint8_t *)room->tag, sizeof room->tag};
+        ret[n++] = (struct slice){(const uint8_t *)space->tag, sizeof space->tag};
     }
     ret[n++] = (struct slice){(const uint8_t *)limit->key_head, limit->key_head_len};
     ret[n++] = member->key;
     if (ops->name_window == NULL) return n;
-    ops->name_window(view, room->window);
-    ret[n++] = slice_of(room->window);
+    ops->name_window(view, space->window);
+    ret[n++] = slice_of(space->window);
     return n;
 }

@@ -16,14 +16,14 @@ uint64_t store_key_hash(const struct op_member *member);
 void store_key_tag(uint64_t hash, char out[STORE_TAG_LEN]);
 
 /* Where the pieces that are made up stand. */
-struct store_key_room {
+struct store_key_space {
     char tag[STORE_TAG_LEN];
     char window[WINDOW_NAME_MAX];
 };
 
-/* The whole key at the view's time, piece by piece; `room` and what the member points to stay as long. Returns how many
- * pieces. */
+/* The whole key at the view's time, piece by piece; `space` and what the member points to stay as long. Returns how
+ * many pieces. */
 size_t store_key_pieces(const struct op_member *member, const struct view *view, const char *prefix,
-                        struct store_key_room *room, struct slice ret[STORE_KEY_PIECES]);
+                        struct store_key_space *space, struct slice ret[STORE_KEY_PIECES]);
 
 #endif

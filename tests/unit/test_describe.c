@@ -106,7 +106,7 @@ static void buckets_say_their_tokens(void **state)
 static void key_of(const char *policy, const char *key, char *out)
 {
     struct op_member member = {.limit = &policies_get(set, policy)->limits[0], .key = slice_of(key)};
-    struct store_key_room room;
+    struct store_key_space room;
     struct slice pieces[STORE_KEY_PIECES];
     limit_here(&view, member.limit, member.key, 0, NOW_US);
     size_t n = store_key_pieces(&member, &view, "rl", &room, pieces);

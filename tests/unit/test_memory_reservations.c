@@ -230,12 +230,12 @@ static void a_list_has_an_end(void **state)
 {
     (void)state;
     struct reservation_list *list = NULL;
-    for (uint64_t i = 0; i < HOLD_LIST_MAX; i++) {
+    for (uint64_t i = 0; i < RESERVATIONS_PER_KEY_MAX; i++) {
         assert_int_equal(reservation_list_reserve(&list), 0);
         reservation_list_add(list, &(struct reserved){.id = i, .end_ms = (int64_t)i});
     }
     assert_int_equal(reservation_list_reserve(&list), -1);
-    assert_int_equal(reservation_list_len(list), HOLD_LIST_MAX);
+    assert_int_equal(reservation_list_len(list), RESERVATIONS_PER_KEY_MAX);
     reservation_list_free(list);
 }
 
@@ -244,19 +244,22 @@ static void a_full_list_forgets_the_marks_that_end_first(void **state)
     (void)state;
     struct reservation_list *list = NULL;
     size_t at;
-    for (uint64_t i = 0; i < HOLD_LIST_MAX; i++) {
+    for (uint64_t i = 0; i < RESERVATIONS_PER_KEY_MAX; i++) {
         assert_int_equal(reservation_list_reserve(&list), 0);
         reservation_list_add(list, &(struct reserved){.id = i, .end_ms = (int64_t)i, .settled = i % 8 != 0});
     }
-    for (uint64_t i = 0; i < HOLD_LIST_MAX; i++) {
+    for (uint64_t i = 0; i < RESERVATIONS_PER_KEY_MAX; i++) {
         assert_int_equal(reservation_list_reserve(&list), 0);
-        reservation_list_add(
-            list, &(struct reserved){.id = HOLD_LIST_MAX + i, .end_ms = HOLD_LIST_MAX + (int64_t)i, .settled = true});
-        assert_true(reservation_list_len(list) <= HOLD_LIST_MAX);
+        reservation_list_add(list, &(struct reserved){.id = RESERVATIONS_PER_KEY_MAX + i,
+                                                      .end_ms = RESERVATIONS_PER_KEY_MAX + (int64_t)i,
+                                                      .settled = true});
+        assert_true(reservation_list_len(list) <= RESERVATIONS_PER_KEY_MAX);
     }
-    for (uint64_t i = 0; i < HOLD_LIST_MAX; i += 8) assert_non_null(reservation_list_find(list, i, (int64_t)i, &at));
+    for (uint64_t i = 0; i < RESERVATIONS_PER_KEY_MAX; i += 8)
+        assert_non_null(reservation_list_find(list, i, (int64_t)i, &at));
     assert_null(reservation_list_find(list, 1, 1, &at));
-    assert_non_null(reservation_list_find(list, 2 * HOLD_LIST_MAX - 1, 2 * HOLD_LIST_MAX - 1, &at));
+    assert_non_null(
+        reservation_list_find(list, 2 * RESERVATIONS_PER_KEY_MAX - 1, 2 * RESERVATIONS_PER_KEY_MAX - 1, &at));
     reservation_list_free(list);
 }
 
@@ -298,7 +301,7 @@ static void a_key_may_be_reserved_and_settled_as_often_as_one_likes(void **state
     (void)state;
     tear_down(NULL);
     open_store(MANY_KEYS); /* for a list is bounded by the table's bytes too */
-    for (uint64_t i = 1; i <= HOLD_LIST_MAX + 1000; i++) {
+    for (uint64_t i = 1; i <= RESERVATIONS_PER_KEY_MAX + 1000; i++) {
         struct op_reservation reservation = reserve("a", i, 5, 1000);
         assert_true(reservation.held);
         ask(OP_SETTLE, "a", 0, &reservation);
@@ -311,15 +314,15 @@ static void a_key_may_be_reserved_and_settled_as_often_as_one_likes(void **state
 static void whatever_is_held_can_be_settled(void **state)
 {
     (void)state;
-    static struct op_reservation holds[HOLD_LIST_MAX];
+    static struct op_reservation holds[RESERVATIONS_PER_KEY_MAX];
     tear_down(NULL);
     open_store(MANY_KEYS);
-    for (uint64_t i = 0; i < HOLD_LIST_MAX; i++) {
+    for (uint64_t i = 0; i < RESERVATIONS_PER_KEY_MAX; i++) {
         holds[i] = reserve("a", i + 1, 0, 60000);
         assert_true(holds[i].held);
         if (i % AT_ONCE == 0) advance_ms(1);
     }
-    for (uint64_t i = 0; i < HOLD_LIST_MAX; i += 100) {
+    for (uint64_t i = 0; i < RESERVATIONS_PER_KEY_MAX; i += 100) {
         ask(OP_SETTLE, "a", 0, &holds[i]);
         assert_false(holds[i].ended);
     }
@@ -332,16 +335,16 @@ static void a_full_key_refuses_at_once_and_finds_at_once(void **state)
     enum { TIMES = 1000000 };
     struct reservation_list *list = NULL;
     size_t at;
-    for (uint64_t i = 0; i < HOLD_LIST_MAX; i++) {
+    for (uint64_t i = 0; i < RESERVATIONS_PER_KEY_MAX; i++) {
         assert_int_equal(reservation_list_reserve(&list), 0);
         reservation_list_add(list, &(struct reserved){.id = i, .end_ms = (int64_t)i});
     }
     for (uint64_t i = 0; i < TIMES; i++) {
         if (reservation_list_reserve(&list) == 0) fail_msg("round %d found a place", (int)i);
-        if (reservation_list_find(list, HOLD_LIST_MAX + i, (int64_t)i, &at) != NULL)
+        if (reservation_list_find(list, RESERVATIONS_PER_KEY_MAX + i, (int64_t)i, &at) != NULL)
             fail_msg("round %d found another's", (int)i);
     }
-    assert_int_equal(reservation_list_len(list), HOLD_LIST_MAX);
+    assert_int_equal(reservation_list_len(list), RESERVATIONS_PER_KEY_MAX);
     reservation_list_free(list);
 }
 
@@ -352,12 +355,12 @@ static void a_full_list_forgets_its_only_mark(void **state)
     enum { ROUNDS = 1000 };
     struct reservation_list *list = NULL;
     size_t at;
-    for (uint64_t i = 0; i < HOLD_LIST_MAX; i++) {
+    for (uint64_t i = 0; i < RESERVATIONS_PER_KEY_MAX; i++) {
         assert_int_equal(reservation_list_reserve(&list), 0);
         reservation_list_add(list, &(struct reserved){.id = i, .end_ms = (int64_t)i});
     }
     for (uint64_t i = 0; i < ROUNDS; i++) {
-        uint64_t id = i * 7 % HOLD_LIST_MAX;
+        uint64_t id = i * 7 % RESERVATIONS_PER_KEY_MAX;
         assert_int_equal(reservation_list_reserve(&list), -1);
         assert_non_null(reservation_list_find(list, id, (int64_t)id, &at));
         reservation_list_remove(list, at);
@@ -365,11 +368,12 @@ static void a_full_list_forgets_its_only_mark(void **state)
             list, &(struct reserved){.id = id, .end_ms = (int64_t)id + RESERVATION_GRACE_MS, .settled = true});
         assert_int_equal(reservation_list_reserve(&list), 0);
         assert_null(reservation_list_find(list, id, (int64_t)id, &at));
-        reservation_list_add(list, &(struct reserved){.id = HOLD_LIST_MAX + i, .end_ms = (int64_t)id});
+        reservation_list_add(list, &(struct reserved){.id = RESERVATIONS_PER_KEY_MAX + i, .end_ms = (int64_t)id});
     }
     for (uint64_t i = 0; i < ROUNDS; i++)
-        assert_non_null(reservation_list_find(list, HOLD_LIST_MAX + i, (int64_t)(i * 7 % HOLD_LIST_MAX), &at));
-    assert_int_equal(reservation_list_len(list), HOLD_LIST_MAX);
+        assert_non_null(reservation_list_find(list, RESERVATIONS_PER_KEY_MAX + i,
+                                              (int64_t)(i * 7 % RESERVATIONS_PER_KEY_MAX), &at));
+    assert_int_equal(reservation_list_len(list), RESERVATIONS_PER_KEY_MAX);
     reservation_list_free(list);
 }
 

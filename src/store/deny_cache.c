@@ -216,10 +216,12 @@ static bool decide(const struct entry *entry, struct op *op, const struct clock 
 
 bool deny_cache_decide(struct deny_cache *cache, struct op *op, const struct clock *clock)
 {
+    op->key_hash = 0;
     if (cache->table == NULL || !is_plain(op)) return false;
 
     const struct op_member *member = &op->members[0];
-    uint64_t *place = find(cache, member, hash_of(member));
+    op->key_hash = hash_of(member);
+    uint64_t *place = find(cache, member, op->key_hash);
     if (place == NULL) return false;
 
     /* What asks for less may be admitted, and what comes behind it must not be answered with the numbers before it. */
@@ -290,7 +292,7 @@ static void keep(struct deny_cache *cache, const struct op *op, int64_t sent_us,
 {
     const struct op_member *member = &op->members[0];
     const struct limit *limit = member->limit;
-    uint64_t hash = hash_of(member), *place = find(cache, member, hash);
+    uint64_t hash = op->key_hash != 0 ? op->key_hash : hash_of(member), *place = find(cache, member, hash);
     if (op->epoch != cache->epoch || *givers_of(cache, hash) > 0) return;
     if (place != NULL && says_enough(cache, entry_at(cache, place), member, sent_us)) return;
 
@@ -324,6 +326,7 @@ void deny_cache_learn(struct deny_cache *cache, const struct op *op, int64_t sen
     /* What was admitted has changed the numbers of an older entry. */
     for (uint16_t i = 0; cache->table != NULL && i < op->n_members; i++) {
         const struct op_member *member = &op->members[i];
-        if (member->decision.granted > 0 && is_kept_key(member)) remove_entry(cache, member, hash_of(member));
+        if (member->decision.granted == 0 || !is_kept_key(member)) continue;
+        remove_entry(cache, member, op->key_hash != 0 ? op->key_hash : hash_of(member));
     }
 }

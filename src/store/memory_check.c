@@ -106,7 +106,8 @@ void memory_set_reserved(struct memory_store *memory, const struct op *op)
         if (memory->opened[i].entry != NULL) memory->opened[i].entry->reserves = true;
 }
 
-struct memory_entry *memory_find_reservations(struct memory_store *memory, const struct op_member *member)
+/* NULL where there is none. */
+static struct memory_entry *find_reservations(struct memory_store *memory, const struct op_member *member)
 {
     const struct memory_key key = memory_key_of_reservations(member->limit->policy, member->reservations_key);
     return memory_table_find(&memory->table, &key);
@@ -133,7 +134,7 @@ static bool take_ended_of(struct memory_store *memory, const struct op *op, size
 {
     size_t n_taken = 0;
     struct view view;
-    struct memory_entry *entry = memory_find_reservations(memory, &op->members[from]);
+    struct memory_entry *entry = find_reservations(memory, &op->members[from]);
     if (entry == NULL) {
         forget_flags(memory, op, from, end);
         return false;

@@ -43,8 +43,6 @@ void memory_view_now(struct memory_store *memory, const struct op_member *member
 int64_t memory_give_back(struct memory_store *memory, const struct op_member *member, int64_t units, int64_t charged_us,
                          struct view *ret_view);
 
-/* The list of the member's reservations; NULL where there is none. */
-struct memory_entry *memory_find_reservations(struct memory_store *memory, const struct op_member *member);
 /* After the list has changed: an empty one goes, unless something is about to come into it. */
 void memory_update_reservations(struct memory_store *memory, struct memory_entry *entry);
 /* Of an open op's policy and key there is a list now, if only of tombstones. */

@@ -127,6 +127,7 @@ struct op {
     bool is_all;             /* its limits are those of a check_all */
     enum source source;      /* result: where it was decided */
     /* The store's: */
+    uint64_t key_hash;     /* deny_cache.c: of a plain check's key, where it was needed; else 0 */
     uint64_t epoch;        /* deny_cache.h */
     uint32_t script_op;    /* batch.c */
     bool waits;            /* to be sent */

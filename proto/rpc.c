@@ -115,6 +115,7 @@ int rpc_parse_response(const uint8_t *message, size_t len, struct rpc_response *
     if (pull_uint64(&pull, &type) != 0 || type != RPC_RESPONSE) return -1;
     if (pull_answered(&pull, &response) != 0 || pull_error(&pull, &response) != 0) return -1;
     response.result = pull;
+    if (response.is_error && pull_nil(&pull) != 0) return -1; /* both an error and a result */
     *ret = response;
     return 0;
 }

@@ -45,6 +45,15 @@ static enum ratelimit_status begin(struct ratelimit_async *client, enum request_
     return *ret != NULL ? RATELIMIT_OK : RATELIMIT_NO_MEMORY;
 }
 
+/* What gives back is never held back. */
+static bool ask_breaker(struct ratelimit_async *client, struct request *request)
+{
+    if (request->effect == EFFECT_SLOT_ENDED || request->effect == EFFECT_ENDED) return true;
+    enum breaker_verdict verdict = breaker_ask(&client->breaker, client->clock.mono_us);
+    request->probes = verdict == BREAKER_PROBE;
+    return verdict != BREAKER_REFUSE;
+}
+
 /* `status` is what packing said. */
 static enum ratelimit_status submit(struct ratelimit_async *client, struct request *request,
                                     enum ratelimit_status status, struct end end)
@@ -52,10 +61,12 @@ static enum ratelimit_status submit(struct ratelimit_async *client, struct reque
     if (status == RATELIMIT_BAD_ARGUMENT) bad_argument(client, "the policy's settings: ", request->wrong);
     if (status == RATELIMIT_OK && buffer_len(&request->bytes) > client->max_frame) status = too_long(client);
     if (status != RATELIMIT_OK) goto err_call;
-    status = RATELIMIT_NO_MEMORY;
     clock_update(&client->clock);
+    status = RATELIMIT_BREAKER;
+    if (!ask_breaker(client, request)) goto err_call;
+    status = RATELIMIT_NO_MEMORY;
     int64_t wait_us = (int64_t)(end.timeout_ms > 0 ? end.timeout_ms : RATELIMIT_DEFAULT_TIMEOUT_MS) * 1000;
-    if (heap_push(&client->deadlines, &request->deadline, client->clock.mono_us + wait_us) != 0) goto err_call;
+    if (heap_push(&client->deadlines, &request->deadline, client->clock.mono_us + wait_us) != 0) goto err_probe;
     request->callback = end.callback;
     request->arg = end.arg;
     client->next_msgid++;
@@ -63,6 +74,8 @@ static enum ratelimit_status submit(struct ratelimit_async *client, struct reque
     list_push_back(&client->waiting, &request->link);
     return RATELIMIT_OK;
 
+err_probe:
+    if (request->probes) breaker_probe_ended(&client->breaker);
 err_call:
     request_release(&client->pool, request);
     return status;
@@ -95,7 +108,7 @@ static enum ratelimit_status begin_one(struct ratelimit_async *client, enum requ
                                        struct request **ret)
 {
     if (items_len(item, 1) == SIZE_MAX) return bad_items(client);
-    return begin(client, kind, item->key_len, callback, ret);
+    return begin(client, kind, item->key_len < RATELIMIT_KEY_MAX ? item->key_len : RATELIMIT_KEY_MAX, callback, ret);
 }
 
 /* ---- Options ---- */
@@ -183,7 +196,12 @@ enum ratelimit_status ratelimit_async_refund(struct ratelimit_async *client, con
                                              ratelimit_answer_fn *callback, void *arg)
 {
     const struct ratelimit_item item = {policy, key, key_len, units};
-    return ask_with_cost(client, "refund", &item, (struct end){timeout_ms, callback, arg});
+    struct request *request;
+    enum ratelimit_status status = begin_one(client, REQUEST_DECISION, &item, callback, &request);
+    if (status != RATELIMIT_OK) return status;
+    status = request_pack_cost(request, client->next_msgid, "refund", &item);
+    request->cost = 0; /* it charges nothing */
+    return submit(client, request, status, (struct end){timeout_ms, callback, arg});
 }
 
 enum ratelimit_status ratelimit_async_check_with(struct ratelimit_async *client, const char *policy, const void *key,
@@ -286,7 +304,7 @@ static enum ratelimit_status ask_id(struct ratelimit_async *client, const char *
     enum ratelimit_status status = begin(client, kind, strlen(id), end.callback, &request);
     if (status != RATELIMIT_OK) return status;
     request->flag = "released";
-    request->effect = kind == REQUEST_FLAG ? EFFECT_SLOT_ENDED : EFFECT_NONE;
+    request->effect = kind == REQUEST_FLAG ? EFFECT_SLOT_ENDED : EFFECT_ENDED;
     status = request_pack_id(request, client->next_msgid, method, id, units);
     return submit(client, request, status, end);
 }
@@ -321,11 +339,13 @@ static bool are_params(struct slice params)
     return scanner_next(&scanner, params.data, params.len) == (int64_t)params.len;
 }
 
-/* A late yes must be taken back whoever packed the call. */
+/* A late yes must be taken back, and what gives back go out, whoever packed the call. */
 static enum request_effect effect_of(const char *method)
 {
     if (strcmp(method, "acquire") == 0) return EFFECT_SLOT;
-    return strcmp(method, "reserve") == 0 ? EFFECT_RESERVATION : EFFECT_NONE;
+    if (strcmp(method, "reserve") == 0) return EFFECT_RESERVATION;
+    bool ends = strcmp(method, "release") == 0 || strcmp(method, "settle") == 0 || strcmp(method, "cancel") == 0;
+    return ends ? EFFECT_ENDED : EFFECT_NONE;
 }
 
 enum ratelimit_status ratelimit_async_call(struct ratelimit_async *client, const char *method, const void *params,

@@ -29,6 +29,8 @@ enum {
     MESSAGE_SIZE = 512,  /* of an error for people */
 };
 
+#define CODE_LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZ_"
+
 /* ---- How calls end ---- */
 
 /* Remove the call from all lists and maps; a half-written one stays, to keep the framing. */
@@ -73,10 +75,22 @@ static const char *words(const char *message, enum ratelimit_status status)
     return message[0] != '\0' ? message : ratelimit_status_text(status);
 }
 
+static void tell_breaker(struct ratelimit_async *client, const struct request *request, enum ratelimit_status status)
+{
+    if (status == RATELIMIT_OK || status == RATELIMIT_REFUSED) {
+        breaker_answered(&client->breaker);
+    } else if (status == RATELIMIT_TIMEOUT) {
+        breaker_timed_out(&client->breaker, request->probes, client->clock.mono_us);
+    } else if (request->probes) {
+        breaker_probe_ended(&client->breaker);
+    }
+}
+
 static void end_call(struct ratelimit_async *client, struct request *request, const struct ratelimit_answer *answer)
 {
     ratelimit_answer_fn *callback = request->callback;
     void *arg = request->arg;
+    tell_breaker(client, request, answer->status);
     forget_call(client, request);
     if (callback == NULL) return;
     callback(answer, arg);
@@ -169,14 +183,15 @@ static struct request *call_of(const struct ratelimit_async *client, uint64_t ms
     return node != NULL ? CONTAINER_OF(node, struct request, by_msgid) : NULL;
 }
 
-/* "CODE: message", as two texts of the caller's. */
+/* "CODE: message", or a code alone, as two texts of the caller's. */
 static void split_error(struct slice error, char *ret_code, char *ret_message)
 {
     size_t len = error.len < MESSAGE_SIZE ? error.len : MESSAGE_SIZE - 1;
     if (len > 0) memcpy(ret_message, error.data, len);
     ret_message[len] = '\0';
     const char *colon = strstr(ret_message, ": ");
-    size_t code_len = colon != NULL && colon - ret_message < CODE_SIZE ? (size_t)(colon - ret_message) : 0;
+    size_t code_len = colon != NULL ? (size_t)(colon - ret_message) : strspn(ret_message, CODE_LETTERS);
+    if (code_len >= CODE_SIZE || (colon == NULL && ret_message[code_len] != '\0')) code_len = 0;
     memcpy(ret_code, ret_message, code_len);
     ret_code[code_len] = '\0';
 }
@@ -474,6 +489,7 @@ void exchange_leave_parent(struct ratelimit_async *client)
     client->told_events = 0;
     link_leave(&client->connection);
     leave_connection(client);
+    breaker_answered(&client->breaker); /* the probe is the parent's */
     list_append(&client->ending, &client->waiting);
     list_append(&client->ending, &client->sent);
     while (!list_empty(&client->ending)) forget_call(client, LIST_ITEM(client->ending.next, struct request, link));

@@ -6,6 +6,7 @@
 #define RL_CLIENT_EXCHANGE_H
 
 #include "base/clock.h"
+#include "client/breaker.h"
 #include "client/decode.h"
 #include "client/link.h"
 #include "client/origin.h"
@@ -45,6 +46,7 @@ struct ratelimit_async {
     bool maps;
     bool describes; /* so are its decisions to be */
 
+    struct breaker breaker;
     bool stuck;          /* the socket is full: wait for POLLOUT */
     bool answered;       /* this connection has brought an answer */
     int64_t retry_at_us; /* no attempt to connect before */

@@ -9,6 +9,7 @@
 #include "client/ratelimit.h"
 
 enum {
+    LINK_DEPTH_MAX = 16,        /* of an answer; none that the protocol has comes near */
     LINK_READ_SIZE = 16 * 1024, /* bytes asked for at once: a few hundred decisions */
     LINK_KEEP_SIZE = 64 * 1024, /* a buffer that a long answer made larger than this is given back */
 };
@@ -24,7 +25,7 @@ static void forget_input(struct link *link)
 {
     buffer_consume(&link->in, buffer_len(&link->in));
     buffer_shrink(&link->in, LINK_KEEP_SIZE);
-    scanner_init(&link->scanner, RATELIMIT_ANSWER_MAX, SCAN_DEPTH_MAX);
+    scanner_init(&link->scanner, RATELIMIT_ANSWER_MAX, LINK_DEPTH_MAX);
 }
 
 int link_init(struct link *link, const char *path)

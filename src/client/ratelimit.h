@@ -16,20 +16,22 @@
  * Policies   wherever a function takes the name of a policy, it also takes its settings in braces, as in the
  *            configuration or as JSON: "{algorithm: token_bucket, limit: 100, window: 1m}". The daemon must allow it
  *            (inline.allow). Equal settings share their counters.
- * Units      times are milliseconds and relative, sizes are bytes, costs are the units of the policy's limit.
- * Threads    only one thread at a time may use a client; different threads use different clients. There is no global
- *            state, and the library raises and handles no signals (a lost connection causes no SIGPIPE).
- * fork()     a child may use a client that it inherited: the first use there opens a connection of its own. Calls that
- *            were in flight at the fork stay with the parent. The child's copies vanish without an answer, even if a
- *            callback forked.
- * Not resent the library does not send a call again after its connection was lost, because it may have been charged:
- *            the call ends as RATELIMIT_LOST. A call that was never sent goes out on the next connection. With a
- *            request_id (struct ratelimit_options) the caller may send a check again: it is charged once.
- * Late yes   an acquire or reserve that ended as RATELIMIT_TIMEOUT may still be granted later. The client then undoes
- *            it: when the answer comes, it sends the release or cancel before anything else that waits. The blocking
- *            client reads such an answer in its next call. If it holds no slots, it closes the connection at the
- *            timeout instead, and the daemon takes back what it grants. The client closes a connection that has left
- *            4096 such calls unanswered. After RATELIMIT_LOST or RATELIMIT_CANCELLED the connection is gone: slots end
+ * Keys       a key of more than RATELIMIT_KEY_MAX bytes is sent as its first 64 bytes, '#', and the SHA-256 of all of
+ * it in hex. Every client of ratelimitd does this, in any language. Units      times are milliseconds and relative,
+ * sizes are bytes, costs are the units of the policy's limit. Threads    only one thread at a time may use a client;
+ * different threads use different clients. There is no global state, and the library raises and handles no signals (a
+ * lost connection causes no SIGPIPE). fork()     a child may use a client that it inherited: the first use there opens
+ * a connection of its own. Calls that were in flight at the fork stay with the parent. The child's copies vanish
+ * without an answer, even if a callback forked. Not resent the library does not send a call again after its connection
+ * was lost, because it may have been charged: the call ends as RATELIMIT_LOST. A call that was never sent goes out on
+ * the next connection. With a request_id (struct ratelimit_options) the caller may send a check again: it is charged
+ * once. Hanging    after three calls in a row that ended as RATELIMIT_TIMEOUT, calls end as RATELIMIT_BREAKER for a
+ * second. Then one call is tried, while others still end so. Any answer ends this. Calls that end what is held
+ * (release, settle, cancel) are always tried. Late yes   an acquire or reserve that ended as RATELIMIT_TIMEOUT may
+ * still be granted later. The client then undoes it: when the answer comes, it sends the release or cancel before
+ * anything else that waits. The blocking client reads such an answer in its next call. If it holds no slots, it closes
+ * the connection at the timeout instead, and the daemon takes back what it grants. The client closes a connection that
+ * has left 4096 such calls unanswered. After RATELIMIT_LOST or RATELIMIT_CANCELLED the connection is gone: slots end
  *            with it, reservations at their time limit at the latest.
  * Memory     bounded, whatever the daemon sends: an answer may have at most RATELIMIT_ANSWER_MAX bytes.
  */
@@ -51,7 +53,8 @@ extern "C" {
 #endif
 
 #define RATELIMIT_DEFAULT_SOCKET     "/run/ratelimitd/ratelimitd.sock"
-#define RATELIMIT_DEFAULT_TIMEOUT_MS 1000u      /* what a timeout of 0 means */
+#define RATELIMIT_DEFAULT_TIMEOUT_MS 250u       /* what a timeout of 0 means */
+#define RATELIMIT_KEY_MAX            512u       /* bytes of a key that is sent as it is; see Keys above */
 #define RATELIMIT_ANSWER_MAX         (4u << 20) /* bytes of one answer; a longer one ends the connection */
 #define RATELIMIT_REQUEST_MAX        (4u << 20) /* bytes of one request; the daemon's own limit is usually 64 KiB */
 #define RATELIMIT_CALLS_MAX          65536u     /* calls in flight in one asynchronous client */
@@ -71,6 +74,7 @@ enum ratelimit_status {
     RATELIMIT_NO_MEMORY,    /* nothing was sent */
     RATELIMIT_BUSY,         /* asynchronous: RATELIMIT_CALLS_MAX calls are in flight; nothing was sent */
     RATELIMIT_CANCELLED,    /* asynchronous: the client was freed first; it may have been charged */
+    RATELIMIT_BREAKER,      /* not tried, because the last three calls timed out; nothing was sent. See Hanging above */
 };
 
 /* Who decided. RATELIMIT_SOURCE_ALLOW and later are the policy's failure answers; `reason` says why. */
@@ -358,10 +362,10 @@ RATELIMIT_API void ratelimit_async_free(struct ratelimit_async *client);
 
 /*
  * Make a call. `callback(answer, arg)` runs later: after `timeout_ms` (0 = RATELIMIT_DEFAULT_TIMEOUT_MS) at the latest,
- * if ratelimit_async_process() is called then. Returns RATELIMIT_OK; or BAD_ARGUMENT, NO_MEMORY, BUSY or, in a callback
- * after the client was freed, CANCELLED: then there is no callback. Nothing is sent yet. After a handful of calls, use
- * ratelimit_async_process(client, 0), which sends them in one write. (Calls made in a callback are sent before the
- * process() that runs it returns.)
+ * if ratelimit_async_process() is called then. Returns RATELIMIT_OK; or BAD_ARGUMENT, NO_MEMORY, BUSY, BREAKER or, in a
+ * callback after the client was freed, CANCELLED: then there is no callback. Nothing is sent yet. After a handful of
+ * calls, use ratelimit_async_process(client, 0), which sends them in one write. (Calls made in a callback are sent
+ * before the process() that runs it returns.)
  */
 RATELIMIT_API enum ratelimit_status ratelimit_async_check(struct ratelimit_async *client, const char *policy,
                                                           const void *key, size_t key_len, int64_t cost,

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "client/flow.h"
+#include "client/long_key.h"
 
 enum {
     REQUESTS_KEPT = 4096, /* in the pool; the daemon takes as many from one connection before it pauses */
@@ -105,16 +106,17 @@ static enum ratelimit_status status_of(const struct packer *packer)
     return packer->failed ? RATELIMIT_NO_MEMORY : RATELIMIT_OK;
 }
 
-/* What every question begins with. A policy's settings in braces are packed as a map. */
+/* What every question begins with. A policy's settings in braces are packed as a map, and a long key is shortened. */
 static enum ratelimit_status pack_target(struct request *request, struct packer *packer,
                                          const struct ratelimit_item *item)
 {
     const char *at;
+    uint8_t room[LONG_KEY_SIZE];
     if (!flow_is(item->policy))
         pack_text(packer, item->policy);
     else if ((request->wrong = flow_pack(packer, item->policy, &at)) != NULL)
         return RATELIMIT_BAD_ARGUMENT;
-    pack_str(packer, (struct slice){item->key, item->key_len});
+    pack_str(packer, long_key_shortened((struct slice){item->key, item->key_len}, room));
     return status_of(packer);
 }
 

@@ -25,12 +25,13 @@ enum request_kind {
     REQUEST_OTHER,
 };
 
-/* What a yes leaves with the daemon until it is ended. */
+/* What a yes leaves with the daemon until it is ended, or ends there. */
 enum request_effect {
     EFFECT_NONE,
     EFFECT_SLOT,        /* acquire */
     EFFECT_RESERVATION, /* reserve */
     EFFECT_SLOT_ENDED,  /* release */
+    EFFECT_ENDED,       /* settle, cancel */
 };
 
 struct request {
@@ -49,6 +50,7 @@ struct request {
     size_t n_written; /* of `bytes` that the socket took */
     bool sent;        /* all of them: the daemon may act on it */
     bool ended;       /* its deadline came, and nobody waits for the answer; half written, the rest must follow */
+    bool probes;      /* the breaker waits for its end */
     bool orphan;      /* it ended so, and a yes in its answer is taken back: of a slot or a reservation */
     ratelimit_answer_fn *callback;
     void *arg; /* the caller's */

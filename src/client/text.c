@@ -14,6 +14,7 @@ const char *ratelimit_status_text(enum ratelimit_status status)
     case RATELIMIT_NO_MEMORY: return "no memory";
     case RATELIMIT_BUSY: return "too many calls in flight";
     case RATELIMIT_CANCELLED: return "the client was freed";
+    case RATELIMIT_BREAKER: return "not tried: the last three calls got no answer in time";
     }
     return "unknown status";
 }

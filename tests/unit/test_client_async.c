@@ -457,12 +457,14 @@ static void answers_left_behind_by_a_daemon_that_closed_are_read(void **state)
 }
 
 /* Calls so long that the socket is full after a few. */
-static int fill(struct world *world, const char *key, size_t key_len)
+static int fill(struct world *world)
 {
+    static char policy[60000];
     int n = 0;
+    memset(policy, 'p', sizeof policy - 1);
     while (!(ratelimit_async_events(world->client) & POLLOUT)) {
         assert_in_range(n, 0, N_CALLS - 2);
-        assert_int_equal(ratelimit_async_check(world->client, "login", key, key_len, 1, 1000, on_end, &world->ends[n]),
+        assert_int_equal(ratelimit_async_check(world->client, policy, "alice", 5, 1, 1000, on_end, &world->ends[n]),
                          RATELIMIT_OK);
         n++;
         turn(world);
@@ -474,10 +476,9 @@ static int fill(struct world *world, const char *key, size_t key_len)
 static void what_a_full_socket_did_not_take_is_never_sent_after_its_deadline(void **state)
 {
     (void)state;
-    static char key[60000];
     struct world world;
     begin(&world);
-    int n = fill(&world, key, sizeof key);
+    int n = fill(&world);
     assert_true(world.told_events & POLLOUT);
     assert_int_equal(check(&world, n), RATELIMIT_OK); /* behind the full socket */
     turn(&world);
@@ -500,6 +501,7 @@ static void what_a_full_socket_did_not_take_is_never_sent_after_its_deadline(voi
     }
     assert_int_equal(n_read, n_sent);
     assert_false(ratelimit_async_events(world.client) & POLLOUT);
+    pass(&world, 1000); /* for which calls are not tried after so many timeouts */
     assert_int_equal(check(&world, n + 1), RATELIMIT_OK);
     turn(&world);
     daemon_answer_allowed(&world.daemon, daemon_expect(&world.daemon, "check"), 1);
@@ -511,10 +513,9 @@ static void what_a_full_socket_did_not_take_is_never_sent_after_its_deadline(voi
 static void a_half_written_call_begins_anew_on_the_next_connection(void **state)
 {
     (void)state;
-    static char key[60000];
     struct world world;
     begin(&world);
-    int n = fill(&world, key, sizeof key);
+    int n = fill(&world);
     daemon_hang_up(&world.daemon);
     turn(&world);
     int n_lost = 0;
@@ -638,14 +639,15 @@ static void arguments_are_checked_before_anything_is_sent(void **state)
 static void a_request_the_daemon_would_hang_up_on_is_refused_here(void **state)
 {
     (void)state;
-    static char key[70000];
+    static char policy[70000];
     struct world world;
     uint64_t msgid;
     begin(&world);
+    memset(policy, 'p', sizeof policy - 1);
     make(&world, 1, &msgid);
     daemon_answer_allowed(&world.daemon, msgid, 3);
     turn(&world);
-    assert_int_equal(ratelimit_async_check(world.client, "login", key, sizeof key, 1, 0, on_end, &world.ends[1]),
+    assert_int_equal(ratelimit_async_check(world.client, policy, "alice", 5, 1, 0, on_end, &world.ends[1]),
                      RATELIMIT_BAD_ARGUMENT);
     finish(&world);
     assert_int_equal(world.ends[1].n, 0);
@@ -674,6 +676,68 @@ static void any_method_can_be_called_and_its_result_comes_packed(void **state)
     assert_ended(&world, 0, RATELIMIT_OK);
     assert_memory_equal(world.ends[0].result, "\xa2hm", 3);
     finish(&world);
+}
+
+/* Make call `i`, which nobody answers in time. */
+static uint64_t time_out(struct world *world, int i)
+{
+    uint64_t msgid;
+    assert_int_equal(check(world, i), RATELIMIT_OK);
+    turn(world);
+    if (world->daemon.fd < 0) daemon_greet(&world->daemon);
+    msgid = daemon_expect(&world->daemon, "check");
+    pass(world, 1000);
+    turn(world);
+    assert_ended(world, i, RATELIMIT_TIMEOUT);
+    return msgid;
+}
+
+static void three_timeouts_in_a_row_turn_calls_away_for_a_second_and_then_all_but_one(void **state)
+{
+    (void)state;
+    struct world world;
+    begin(&world);
+    for (int i = 0; i < 3; i++) time_out(&world, i);
+    assert_int_equal(check(&world, 3), RATELIMIT_BREAKER);
+    pass(&world, 999);
+    assert_int_equal(check(&world, 3), RATELIMIT_BREAKER);
+    pass(&world, 1);
+    time_out(&world, 3); /* the probe */
+    assert_int_equal(check(&world, 4), RATELIMIT_BREAKER);
+    pass(&world, 1000);
+    assert_int_equal(check(&world, 4), RATELIMIT_OK);
+    assert_int_equal(check(&world, 5), RATELIMIT_BREAKER);
+    assert_int_equal(ratelimit_async_release(world.client, "s1", 1000, on_end, &world.ends[6]), RATELIMIT_OK);
+    turn(&world);
+    daemon_answer_allowed(&world.daemon, daemon_expect(&world.daemon, "check"), 3);
+    daemon_expect(&world.daemon, "release");
+    turn(&world);
+    assert_ended(&world, 4, RATELIMIT_OK);
+    assert_int_equal(world.ends[5].n, 0);
+    assert_int_equal(check(&world, 5), RATELIMIT_OK);
+    finish(&world);
+}
+
+static void an_answer_or_a_probe_that_finds_nobody_ends_the_row_of_timeouts(void **state)
+{
+    (void)state;
+    struct world world;
+    uint64_t msgid;
+    begin(&world);
+    for (int i = 0; i < 2; i++) time_out(&world, i);
+    make(&world, 1, &msgid);
+    daemon_answer_error(&world.daemon, msgid, ERROR_UNKNOWN_POLICY, "there is none");
+    turn(&world);
+    for (int i = 2; i < 5; i++) time_out(&world, i);
+    assert_int_equal(check(&world, 5), RATELIMIT_BREAKER);
+    pass(&world, 1000);
+    daemon_stop(&world.daemon);
+    turn(&world);
+    assert_int_equal(check(&world, 5), RATELIMIT_OK);
+    turn(&world);
+    assert_ended(&world, 5, RATELIMIT_UNREACHABLE);
+    assert_int_equal(check(&world, 6), RATELIMIT_OK);
+    ratelimit_async_free(world.client);
 }
 
 static void there_is_an_end_to_the_calls_under_way(void **state)
@@ -789,6 +853,8 @@ int main(void)
         cmocka_unit_test(arguments_are_checked_before_anything_is_sent),
         cmocka_unit_test(a_request_the_daemon_would_hang_up_on_is_refused_here),
         cmocka_unit_test(any_method_can_be_called_and_its_result_comes_packed),
+        cmocka_unit_test(three_timeouts_in_a_row_turn_calls_away_for_a_second_and_then_all_but_one),
+        cmocka_unit_test(an_answer_or_a_probe_that_finds_nobody_ends_the_row_of_timeouts),
         cmocka_unit_test(there_is_an_end_to_the_calls_under_way),
         cmocka_unit_test(a_warm_client_allocates_nothing),
         cmocka_unit_test(memory_may_fail_anywhere),

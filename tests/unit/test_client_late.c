@@ -204,13 +204,13 @@ static void the_late_slot_is_free_before_it_is_asked_for_again(void **state)
 /* Its deadline came when half of it had left. */
 static void a_slot_of_a_half_written_acquire_is_released_too(void **state)
 {
-    static char key[60000];
+    static char policy[60000];
     struct world *world = *state;
     struct rpc_request request;
     int n_made = 0, n_asked = 0, n_released = 0;
-    memset(key, 'k', sizeof key);
+    memset(policy, 'p', sizeof policy - 1);
     while (!(ratelimit_async_events(world->client) & POLLOUT)) {
-        assert_int_equal(ratelimit_async_acquire(world->client, "jobs", key, sizeof key, TIMEOUT_MS, on_end, world), 0);
+        assert_int_equal(ratelimit_async_acquire(world->client, policy, "a", 1, TIMEOUT_MS, on_end, world), 0);
         ratelimit_async_process(world->client, 0);
         assert_true(++n_made < 64);
     }

@@ -231,6 +231,7 @@ static void what_is_no_response_is_refused(void **state)
     assert_int_equal(PARSE_RESPONSE("\x94\x01\xca\x3f\x80\x00\x00\xc0\xc3", &response), -1); /* msgid 1.0 */
     assert_int_equal(PARSE_RESPONSE("\x94\x01\x05\x81\xa1k\x00\xc0", &response), -1);
     assert_int_equal(PARSE_RESPONSE("\xa4pong", &response), -1);
+    assert_int_equal(PARSE_RESPONSE("\x94\x01\x05\xa1x\xc3", &response), -1); /* an error and a result */
     assert_int_equal(response.msgid, 77);
 }
 

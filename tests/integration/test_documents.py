@@ -174,32 +174,44 @@ def test_the_neovim_example_asks(logins, tmp_path):
 # ---- HTTP -----------------------------------------------------------------------------------------------------------
 
 
-def http_answer(policy, decision):
+def http_answer(decision):
     namespace = {}
     exec(code_of("http.md", "python"), namespace)  # the page's own code
-    return namespace["http_answer"](policy, decision)
+    return namespace["http_answer"](decision)
 
 
 def decision(**fields):
-    return {"allowed": True, "limit": 5, "remaining": 4, "retry_after_ms": 0, "reset_after_ms": 9001, "source": "redis", **fields}
+    return {"allowed": True, "limit": 5, "remaining": 4, "retry_after_ms": 0, "reset_after_ms": 20000, "source": "redis", **fields}
 
 
-DENIED = {"allowed": False, "remaining": 0, "retry_after_ms": 2400}
+DESCRIBED = {"of": "api", "quota": 5, "window_ms": 10000, "of_reset_ms": 9001}
+DENIED = {**DESCRIBED, "allowed": False, "remaining": 0, "retry_after_ms": 2400}
+POLICY, STATE, DENIAL = '"api";q=5;w=10', '"api";r=4;t=10', '"api";r=0;t=3'
+JSON = {"Content-Type": "application/problem+json"}
+TENANT = decision(of="tenant/day", quota=2, limit=6, window_ms=1500, of_reset_ms=0)
 
 
 @pytest.mark.parametrize("given, status, headers", [
-    (decision(), None, {"RateLimit": '"api";r=4;t=10'}),
+    (decision(**DESCRIBED), None, {"RateLimit-Policy": POLICY, "RateLimit": STATE}),
+    (decision(), None, {}),
     (decision(source="allow"), None, {}),
     (decision(source="unlimited", remaining=2**53 - 1), None, {}),
-    (decision(shadow_denied=True), None, {}),
-    (decision(**DENIED), 429, {"RateLimit": '"api";r=0;t=3', "Retry-After": "3"}),
-    (decision(**DENIED, source="deny_cache"), 429, {"RateLimit": '"api";r=0;t=3', "Retry-After": "3"}),
-    (decision(**{**DENIED, "retry_after_ms": 0}), 429, {"RateLimit": '"api";r=0;t=0', "Retry-After": "1"}),
-    (decision(**{**DENIED, "retry_after_ms": -1}), 429, {"RateLimit": '"api";r=0'}),
-    (decision(**{**DENIED, "retry_after_ms": 1000, "source": "deny"}), 503, {"Retry-After": "1"}),
-], ids=["allowed", "failure allow", "unlimited", "shadow", "denied", "denied from the cache", "denied now", "never", "failure deny"])
+    (decision(**DESCRIBED, shadow_denied=True), None, {}),
+    (decision(**DENIED), 429, {"RateLimit-Policy": POLICY, "RateLimit": DENIAL, "Retry-After": "3", **JSON}),
+    (decision(**DENIED, source="deny_cache"), 429, {"RateLimit-Policy": POLICY, "RateLimit": DENIAL, "Retry-After": "3", **JSON}),
+    (decision(**{**DENIED, "retry_after_ms": 0}), 429,
+     {"RateLimit-Policy": POLICY, "RateLimit": '"api";r=0;t=0', "Retry-After": "1", **JSON}),
+    (decision(**{**DENIED, "retry_after_ms": -1}), 429, {"RateLimit-Policy": POLICY, "RateLimit": '"api";r=0', **JSON}),
+    (decision(**{**DENIED, "window_ms": 0}), 429,
+     {"RateLimit-Policy": '"api";q=5;qu="concurrent-requests"', "RateLimit": '"api";r=0', **JSON}),
+    (decision(allowed=False, retry_after_ms=1000, source="local"), 429, {"Retry-After": "1", **JSON}),
+    (decision(allowed=False, retry_after_ms=1000, source="deny"), 503, {"Retry-After": "1", **JSON}),
+    (decision(**DESCRIBED, members=[decision(**DESCRIBED), decision(source="unlimited"), TENANT]), None,
+     {"RateLimit-Policy": f'{POLICY}, "tenant/day";q=2;w=2;ratelimitd-burst=6', "RateLimit": f'{STATE}, "tenant/day";r=4;t=0'}),
+], ids=["allowed", "not described", "failure allow", "unlimited", "shadow", "denied", "denied from the cache", "denied now", "never",
+        "concurrency", "failure local", "failure deny", "several policies"])
 def test_the_code_maps_a_decision_as_the_table_says(given, status, headers):
-    got = http_answer("api", given)
+    got = http_answer(given)
     assert got[:2] == (status, headers)
 
 
@@ -207,9 +219,10 @@ def test_the_denied_answer_that_is_shown_is_what_the_code_makes():
     head, _, body = code_of("http.md", "http").partition("\n\n")
     status_line, *lines = head.splitlines()
     shown = dict(line.split(": ", 1) for line in lines)
-    status, headers, made = http_answer("search", decision(**DENIED, bound_by="search/second"))
-    assert status_line.split()[1] == str(status) and json.loads(body) == json.loads(made)
-    assert shown == {**headers, "Content-Type": "application/problem+json"}
+    denied = {**DENIED, "of": "search/second", "quota": 10, "window_ms": 1000, "bound_by": "search/second"}
+    status, headers, made = http_answer(decision(**denied))
+    assert status_line.split()[1] == str(status) and body.strip() == made
+    assert shown == headers
 
 
 def wsgi_answer(application):

@@ -1,0 +1,319 @@
+"""web.py: run.py --http. The example service of each framework against http.yaml: status, body, Content-Type and the
+rate-limit fields byte for byte, so they are the same in every language.
+
+A case is a list of steps:
+
+    get: /ok, head: /ok, options: /ok, post: /login     a request; form: {...}, fields: {...} (of its header)
+        status: 200, body: "ok\n", type: ...            what comes; LONG in `fields` is a long text
+        policy: ..., state: ..., retry: ...             RateLimit-Policy, RateLimit, Retry-After; left out: they are absent
+    begin: LABEL, get: /slow?ms=300                     a request that runs beside the next steps
+    end: LABEL, status: 200, ...                        its answer
+    hang_up: LABEL                                      its connection is closed; `after: text` first waits for this in its body
+    slots: 1                                            the daemon holds so many (waited for)
+    daemon: kill | start
+    until: /ok, status: 200, ...                        asked until it fits
+    times: n                                            of a request: so often
+
+`problem: NAME` stands for type and body of the 429 that NAME violates, `reduced: true` for those of the 503. {inline} is the
+name that the daemon gives to the inline policy of /inline.
+"""
+
+import http.client
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import yaml
+
+from play import START_OF_CLOCK_US
+from subject import ROOT, description, places
+
+sys.path.insert(0, str(ROOT / "tests" / "integration"))
+from harness import Ratelimitd, free_port  # noqa: E402
+
+HERE = Path(__file__).resolve().parent
+PATIENCE_S = 20.0
+TOLD = {"policy": "ratelimit-policy", "state": "ratelimit", "retry": "retry-after"}
+INLINE = {"algorithm": "fixed_window", "limit": 2, "window": "5s", "start": "first_hit"}
+PROBLEM = '{"type":"https://iana.org/assignments/http-problem-types#%s","title":"%s","status":%d%s}'
+ATTEMPTS = 5  # of a case that must be quicker than the service's own waits: a busy machine may miss them several times
+BETWEEN_CASES_US = 600_000_000  # every window has ended, every bucket is full
+
+
+class Failed(AssertionError):
+    pass
+
+
+class Service:
+    """The example service, and the daemon that it asks."""
+
+    def __init__(self, argv, folder, env, log):
+        self.daemon = Ratelimitd((HERE / "service.yaml").read_text().replace("listen:\n  mode: \"0600\"\n", ""),
+                                 arguments=["--test-clock"])
+        self.clock_us = START_OF_CLOCK_US
+        self.set_clock()
+        self.port = free_port()
+        self.process = subprocess.Popen(argv, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
+                                        env={**env, "PORT": str(self.port), "RATELIMIT_SOCKET": self.daemon.socket})
+        self.ready = threading.Event()
+        threading.Thread(target=self._read, daemon=True).start()
+        if not self.ready.wait(60) or self.process.poll() is not None:
+            self.stop()
+            raise Failed("the service did not print `ready`")
+
+    def _read(self):
+        for line in self.process.stdout:
+            if line.strip() == b"ready":
+                self.ready.set()
+        self.ready.set()
+
+    def set_clock(self):
+        with self.daemon.client() as client:
+            client.call("test_clock", self.clock_us)
+
+    def next_case(self):
+        if not self.daemon.running:
+            self.daemon.start()
+        self.clock_us += BETWEEN_CASES_US
+        self.set_clock()
+
+    def inline_name(self):
+        with self.daemon.client() as client:
+            client.call("hello", {"describe": True})
+            return client.call("peek", INLINE, "name")["of"]
+
+    def slots(self):
+        with self.daemon.client() as client:
+            return client.call("stats")["slots"]
+
+    def stop(self):
+        """None, or what was wrong with its end."""
+        complaint = None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+                complaint = "the service did not end on SIGTERM"
+        self.daemon.expected_exit = [0, -signal.SIGKILL]
+        self.daemon.close()
+        return complaint
+
+
+class Answer:
+    def __init__(self, response):
+        self.status = response.status
+        self.fields = {}
+        for name, value in response.getheaders():
+            name = name.lower()
+            self.fields[name] = f"{self.fields[name]}, {value}" if name in self.fields else value
+        self.body = response.read()
+
+    def __str__(self):
+        told = {name: value for name, value in self.fields.items() if "ratelimit" in name or name in ("retry-after", "content-type")}
+        return f"{self.status} {told} {self.body!r}"
+
+
+class Visit:
+    """A request that runs in a thread."""
+
+    def __init__(self, service, step):
+        self.connection, self.step, self.answer, self.error = connect(service), step, None, None
+        send(self.connection, step)
+        self.thread = threading.Thread(target=self._receive, daemon=True)
+        if not step.get("by_hand"):
+            self.thread.start()
+
+    def _receive(self):
+        try:
+            self.answer = Answer(self.connection.getresponse())
+        except (OSError, http.client.HTTPException) as error:
+            self.error = error
+
+    def end(self):
+        self.thread.join(PATIENCE_S)
+        self.connection.close()
+        if self.answer is None:
+            raise Failed(f"no answer to {self.step}: {self.error}")
+        return self.answer
+
+    def hang_up(self, after):
+        """Read until `after` has come, then leave without a word."""
+        heard, peer = b"", self.connection.sock
+        while after and after.encode() not in heard:
+            data = peer.recv(4096)
+            if not data:
+                raise Failed(f"the service closed before {after!r}: {heard!r}")
+            heard += data
+        self.connection.close()
+
+
+def connect(service):
+    return http.client.HTTPConnection("127.0.0.1", service.port, timeout=PATIENCE_S)
+
+
+def send(connection, step):
+    method = next(name for name in ("get", "head", "options", "post", "until") if name in step)
+    fields, body = {name: "k" * 5000 if value == "LONG" else value for name, value in step.get("fields", {}).items()}, None
+    if "form" in step:
+        body = "&".join(f"{name}={value}" for name, value in step["form"].items())
+        fields["Content-Type"] = "application/x-www-form-urlencoded"
+    connection.request("GET" if method == "until" else method.upper(), step[method], body, fields)
+
+
+def ask(service, step):
+    connection = connect(service)
+    try:
+        send(connection, step)
+        return Answer(connection.getresponse())
+    except (OSError, http.client.HTTPException) as error:
+        raise Failed(f"no answer to {step}: {error}") from None
+    finally:
+        connection.close()
+
+
+def media_type(value):
+    """Servlet containers write the parameter without a blank, or in capitals; it means the same."""
+    return value.replace(" ", "").lower() if value else value
+
+
+def complaint(step, answer, names):
+    expected = dict(step)
+    if "problem" in expected:
+        violated = f',"violated-policies":["{expected["problem"]}"]'
+        expected.update(type="application/problem+json", body=PROBLEM % ("quota-exceeded", "Quota exceeded", 429, violated))
+    if expected.get("reduced"):
+        expected.update(type="application/problem+json", retry="1",
+                        body=PROBLEM % ("temporary-reduced-capacity", "Temporary reduced capacity", 503, ""))
+    if "status" in expected and answer.status != expected["status"]:
+        return f"status {answer.status}, expected {expected['status']}"
+    for key, name in TOLD.items():
+        wanted = str(expected[key]).replace("{inline}", names["inline"]) if key in expected else None
+        if answer.fields.get(name) != wanted:
+            return f"{name}: {answer.fields.get(name)}, expected {wanted}"
+    others = [name for name in answer.fields if name.startswith("x-ratelimit")]
+    if others:
+        return f"nobody asked for {others[0]}"
+    if "type" in expected and media_type(answer.fields.get("content-type")) != media_type(expected["type"]):
+        return f"content-type: {answer.fields.get('content-type')}, expected {expected['type']}"
+    body = expected.get("body")
+    if body is not None and answer.body != body.replace("{inline}", names["inline"]).encode():
+        return f"body {answer.body!r}, expected {body!r}"
+    return None
+
+
+def check(step, answer, names, told):
+    told.append(f"answer   {answer}")
+    found = complaint(step, answer, names)
+    if found:
+        raise Failed(f"{found}; the whole answer: {answer}")
+
+
+def wait_until(complaint_now):
+    """Until complaint_now() has none."""
+    until = time.monotonic() + PATIENCE_S
+    while (found := complaint_now()) is not None:
+        if time.monotonic() > until:
+            raise Failed(f"not until now: {found}")
+        time.sleep(0.01)
+
+
+def slots_complaint(service, expected):
+    held = service.slots()
+    return None if held == expected else f"the daemon holds {held} slots, expected {expected}"
+
+
+def play(case, service, told):
+    visits, names = {}, {"inline": service.inline_name()}
+    try:
+        for step in case["steps"]:
+            told.append(f"step     {step}")
+            if "begin" in step:
+                visits[step["begin"]] = Visit(service, step)
+            elif "end" in step:
+                check(step, visits[step["end"]].end(), names, told)
+            elif "hang_up" in step:
+                visits[step["hang_up"]].hang_up(step.get("after"))
+            elif "slots" in step:
+                wait_until(lambda: slots_complaint(service, step["slots"]))
+            elif "daemon" in step:
+                service.daemon.kill() if step["daemon"] == "kill" else service.daemon.start()
+                if step["daemon"] == "start":
+                    service.set_clock()
+            elif "until" in step:
+                wait_until(lambda: complaint(step, ask(service, step), names))
+            else:
+                for _ in range(step.get("times", 1)):
+                    check(step, ask(service, step), names, told)
+    finally:
+        for visit in visits.values():
+            visit.connection.close()
+
+
+def of_framework(name, argv, folder, env, cases, cannot, log, Result):
+    results, service = [], None
+    for disabled in (False, True):
+        chosen = [case for case in cases if bool(case.get("disabled")) == disabled]
+        if not chosen:
+            continue
+        try:
+            service = Service(argv, folder, {**env, **({"RATELIMIT_ENABLED": "0"} if disabled else {})}, log)
+        except (Failed, AssertionError, OSError) as error:
+            results.append(Result(f"{name}/starts{'-disabled' if disabled else ''}", "failed", message=str(error)))
+            continue
+        for case in chosen:
+            title = f"{name}/{case['name']}"
+            reason = cannot.get(title)
+            if reason:
+                results.append(Result(title, "skipped", message=reason))
+                continue
+            started, told, found = time.monotonic(), [], None
+            for _ in range(ATTEMPTS if case.get("timed") else 1):
+                try:
+                    service.next_case()
+                    play(case, service, told)
+                    found = None
+                    break
+                except (AssertionError, OSError) as error:
+                    found = str(error)
+            results.append(Result(title, "failed" if found else "passed", time.monotonic() - started, found or "", told))
+        found = service.stop()
+        results.append(Result(f"{name}/ends-on-sigterm{'-disabled' if disabled else ''}", "failed" if found else "passed", message=found or ""))
+    return results
+
+
+def run_services(language, wanted, results_folder, Result, tell, write_junit):
+    folder, settings = description(language)
+    where = places(language)
+    env = {**os.environ, "RATELIMITD_BUILD": where["build"], "DEPS": where["deps"], "OUT": where["out"]}
+    cannot = settings.get("http_cannot") or {}
+    cases = [case for case in yaml.safe_load((HERE / "http.yaml").read_text()) if not wanted or any(one in case["name"] for one in wanted)]
+    if not cases:
+        sys.exit(f"run.py: no case has one of these names: {' '.join(wanted)}")
+    results = []
+    if not settings.get("http"):
+        sys.exit(f"run.py: driver.yaml of {language} names no services under `http`")
+    for name, argv in settings["http"].items():
+        print(f"-- {language}: the service with {name}", flush=True)
+        if name in cannot:
+            own = [Result(f"{name}/all", "skipped", message=cannot[name])]
+        else:
+            words = [str(word).format(**where) for word in argv]
+            with open(results_folder / f"http-{language}-{name}-service.log", "wb") as log:
+                own = of_framework(name, words, folder, env, cases, cannot, log, Result)
+        with open(results_folder / f"http-{language}-{name}.log", "w") as log:
+            for one in own:
+                tell(one, log)
+        write_junit(results_folder / f"http-{language}-{name}.xml", f"http-{language}", own)
+        results += own
+    known = {f"{name}/{case['name']}" for name in settings["http"] for case in cases} | set(settings["http"])
+    for name in sorted(set(cannot) - known) if not wanted else []:
+        results.append(Result(f"http_cannot/{name}", "failed", message=f"http_cannot names {name}, which is no case"))
+        print(f"   FAILED http_cannot/{name}: it is no case", flush=True)
+    return results

@@ -1,0 +1,164 @@
+"""steps.py: for a language's `test` script. It runs tools one after another, counts their tests and sums them up.
+
+    #!/usr/bin/env python3
+    import sys
+    from pathlib import Path
+    HERE = Path(__file__).resolve().parent
+    sys.path.insert(0, str(HERE.parent))
+    from steps import Steps
+
+    steps = Steps(HERE)
+    steps.prepare("install packages", ["npm", "ci"])              # counts only where it fails; then the script ends
+    steps.tool("types", ["npx", "tsc", "--noEmit"])               # one test: its exit status
+    steps.junit("unit tests", ["pytest", "--junitxml={report}"])  # the tests of its report
+    steps.node("tests", ["node", "--test", "test/"])
+    steps.go("tests", ["go", "test", "-json", "./..."])
+    steps.summed("conformance", [sys.executable, "../conformance/run.py", "node"])
+    steps.end()
+
+Each step writes its output to a log in $TEST_RESULTS, and prints one line. The end of a failed tool's output is shown.
+The last line is "N passed, N failed, N skipped"; the exit status is 1 where any failed or none passed.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+SUM = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")
+SHOWN_LINES = 60
+
+
+class Count:
+    def __init__(self, passed=0, failed=0, skipped=0):
+        self.passed, self.failed, self.skipped = passed, failed, skipped
+
+    def __add__(self, other):
+        return Count(self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped)
+
+    def __str__(self):
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+def of_junit(paths):
+    """The sum of JUnit reports, of pytest's and of Surefire's kind."""
+    count = Count()
+    for path in paths:
+        for suite in ElementTree.parse(path).getroot().iter("testsuite"):
+            bad = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+            skipped = int(suite.get("skipped", 0))
+            count += Count(int(suite.get("tests", 0)) - bad - skipped, bad, skipped)
+    return count
+
+
+def of_node(output):
+    """The summary of `node --test`, in either of its reporters."""
+    found = dict(re.findall(r"^(?:#|ℹ) (pass|fail|cancelled|skipped|todo) (\d+)$", output, re.M))
+    number = {name: int(n) for name, n in found.items()}
+    return Count(number.get("pass", 0), number.get("fail", 0) + number.get("cancelled", 0),
+                 number.get("skipped", 0) + number.get("todo", 0))
+
+
+def of_go(output):
+    """The events of `go test -json`. A package that fails without a failed test (it does not build, or crashed) is one."""
+    count, failed_tests, failed_packages = Count(), set(), set()
+    for line in output.splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        package = event.get("Package", event.get("ImportPath", ""))
+        action = event.get("Action")
+        if "Test" in event:
+            count += Count(action == "pass", action == "fail", action == "skip")
+            if action == "fail":
+                failed_tests.add(package)
+        elif action in ("fail", "build-fail"):
+            failed_packages.add(package.split(" ")[0])
+    return count + Count(failed=len(failed_packages - failed_tests))
+
+
+def of_sum(output):
+    """The last line of a program that sums up by itself."""
+    lines = output.strip().splitlines()
+    found = SUM.match(lines[-1]) if lines else None
+    return Count(*map(int, found.groups())) if found else Count(failed=1)
+
+
+class Steps:
+    def __init__(self, folder):
+        """`folder` is the language's; tools run there unless `cwd` says otherwise."""
+        self.folder = Path(folder)
+        self.name = self.folder.name
+        self.results = Path(os.environ.get("TEST_RESULTS") or self.folder.parent.parent / "build" / "test" / f"clients-{self.name}")
+        self.results.mkdir(parents=True, exist_ok=True)
+        self.total = Count()
+
+    def prepare(self, title, argv, **options):
+        """What the tests need. It is no test; where it fails, the script ends."""
+        code, _, seconds = self._run(title, argv, **options)
+        print(f"-- {self.name}: {title} ({seconds:.1f} s)", flush=True)
+        if code:
+            self.total += Count(failed=1)
+            self.end()
+
+    def tool(self, title, argv, **options):
+        code, _, seconds = self._run(title, argv, **options)
+        return self._add(title, Count(passed=int(code == 0)), code, seconds)
+
+    def junit(self, title, argv, reports=None, **options):
+        """`{report}` in argv is a file of this step's own; `reports` is a pattern below the folder instead, which is
+        emptied first: "target/surefire-reports/*.xml", or with ** for several modules."""
+        own = self.results / f"{self.name}-{_slug(title)}.xml"
+        found = lambda: [own] if reports is None else sorted(self.folder.glob(reports))  # noqa: E731
+        for path in found():
+            path.unlink(missing_ok=True)
+        code, _, seconds = self._run(title, [str(word).replace("{report}", str(own)) for word in argv], **options)
+        return self._add(title, of_junit(path for path in found() if path.exists()), code, seconds)
+
+    def node(self, title, argv, **options):
+        code, output, seconds = self._run(title, argv, **options)
+        return self._add(title, of_node(output), code, seconds)
+
+    def go(self, title, argv, **options):
+        code, output, seconds = self._run(title, argv, **options)
+        return self._add(title, of_go(output), code, seconds)
+
+    def summed(self, title, argv, **options):
+        code, output, seconds = self._run(title, argv, **options)
+        return self._add(title, of_sum(output), code, seconds)
+
+    def end(self):
+        print(self.total, flush=True)
+        sys.exit(0 if self.total.passed and not self.total.failed else 1)
+
+    def _run(self, title, argv, cwd=None, env=None):
+        log = self.results / f"{self.name}-{_slug(title)}.log"
+        started = time.monotonic()
+        with open(log, "wb") as out:
+            try:
+                code = subprocess.run([str(word) for word in argv], cwd=cwd or self.folder, stdin=subprocess.DEVNULL,
+                                      stdout=out, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})}).returncode
+            except OSError as error:
+                out.write(f"{argv[0]}: {error.strerror}\n".encode())
+                code = 127
+        output = log.read_text(errors="replace")
+        if code:
+            for line in output.rstrip().splitlines()[-SHOWN_LINES:]:
+                print(f"   {line}")
+        return code, output, time.monotonic() - started
+
+    def _add(self, title, count, code, seconds):
+        if code:
+            count.failed = max(count.failed, 1)
+        self.total += count
+        print(f"-- {self.name}: {title}: {count} ({seconds:.1f} s)", flush=True)
+        return count
+
+
+def _slug(title):
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")

@@ -1,0 +1,37 @@
+"""test_conformance.py: libratelimit's two clients against the conformance suite of clients/. The languages' own clients are
+tested by ./dev test clients."""
+
+import sys
+
+import pytest
+
+from harness import ROOT
+
+sys.path.insert(0, str(ROOT / "clients" / "conformance"))
+import run  # noqa: E402
+from subject import variants  # noqa: E402
+
+CASES = run.all_cases()
+VARIANTS = {variant.name: variant for variant in variants("c")}
+# What a C library cannot have is left out here; clients/c/conformance/driver.yaml says why.
+KEPT = [(variant, case) for variant in VARIANTS for case in CASES if not VARIANTS[variant].reason_against(case)]
+
+
+@pytest.fixture(scope="module")
+def runners(tmp_path_factory):
+    run.RESULTS = tmp_path_factory.mktemp("conformance")
+    started = {name: run.Runner(variant) for name, variant in VARIANTS.items()}
+    yield started
+    ends = [runner.end() for runner in started.values()]
+    assert [end.message for end in ends if end.verdict == "failed"] == []
+
+
+@pytest.mark.parametrize("variant, case", KEPT, ids=[f"{variant}-{case}" for variant, case in KEPT])
+def test_libratelimit_keeps_the_contract(runners, variant, case):
+    result = runners[variant].run(case, CASES[case])
+    assert result.verdict == "passed", "\n".join([result.message, *result.transcript])
+
+
+def test_what_it_cannot_have_are_cases():
+    groups = {case.split("/")[0] + "/" for case in CASES}
+    assert [name for variant in VARIANTS.values() for name in variant.cannot if name not in CASES and name not in groups] == []

@@ -97,7 +97,8 @@ def anchors_of(path):
 
 def every_link_of_the_documents_leads_somewhere():
     complaints = []
-    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "proto").rglob("*.md"), *(ROOT / "lua").glob("*.md")]:
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "proto").rglob("*.md"), *(ROOT / "lua").glob("*.md"),
+                 *(ROOT / "clients").glob("*/*.md")]:
         for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", path.read_text()):
             page = path.parent / target if target else path
             if not page.exists():

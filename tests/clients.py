@@ -1,0 +1,92 @@
+"""clients.py: the clients of clients/, each by its own `test`, summed up. `./dev test clients [LANG...]` ends up here, and
+`./dev bench clients [LANG...]` with --bench.
+
+./dev says which languages it could not get the tools of (--missing LANG): these are skipped, and fail where CI is set.
+The last line is "N passed, N failed, N skipped".
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "clients"))
+from steps import Count, of_sum  # noqa: E402
+
+RESULTS = Path(os.environ.get("TEST_RESULTS", ROOT / "build" / "test"))
+
+
+def languages(program):
+    return sorted(path.parent.name for path in (ROOT / "clients").glob(f"*/{program}"))
+
+
+def environment():
+    return {**os.environ, "RATELIMITD_BUILD": str(ROOT / "build" / "release"), "DEPS": str(ROOT / ".deps"),
+            "TEST_RESULTS": str(RESULTS)}
+
+
+def run(language, program):
+    """The sum of a language's own run, and its exit status; what it prints is passed on."""
+    child = subprocess.Popen([str(ROOT / "clients" / language / program)], cwd=ROOT / "clients" / language, env=environment(),
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    output = []
+    for line in child.stdout:
+        output.append(line)
+        print(f"   {line}", end="", flush=True)
+    return of_sum("".join(output)), child.wait()
+
+
+def test(chosen, missing):
+    total = Count()
+    for language in chosen:
+        print(f"-- {language}", flush=True)
+        if language in missing:
+            print(f"   its tools are missing: ./dev test clients {language} as root installs them", flush=True)
+            count = Count(failed=1) if os.environ.get("CI") else Count(skipped=1)
+        else:
+            started = time.monotonic()
+            count, code = run(language, "test")
+            if code:
+                count.failed = max(count.failed, 1)
+            print(f"   {language}: {count} ({time.monotonic() - started:.0f} s)", flush=True)
+        total += count
+    print(total, flush=True)
+    return 1 if total.failed else 0
+
+
+def bench(chosen, missing):
+    worst = 0
+    for language in chosen:
+        print(f"-- {language}", flush=True)
+        if language in missing:
+            print("   its tools are missing")
+            continue
+        worst = max(worst, subprocess.run([str(ROOT / "clients" / language / "bench")], cwd=ROOT / "clients" / language,
+                                          env=environment(), stdin=subprocess.DEVNULL).returncode)
+    return worst
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Test or measure the clients.")
+    parser.add_argument("--bench", action="store_true")
+    parser.add_argument("--list", action="store_true", help="the languages there are")
+    parser.add_argument("--missing", action="append", default=[], metavar="LANG", help="a language without its tools")
+    parser.add_argument("languages", nargs="*")
+    options = parser.parse_args()
+    program = "bench" if options.bench else "test"
+    present = languages(program)
+    if options.list:
+        print(" ".join(present))
+        return
+    for language in options.languages:
+        if language not in present:
+            sys.exit(f"clients.py: there is no clients/{language}/{program}; there are: {' '.join(present) or 'none'}")
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    sys.exit((bench if options.bench else test)(options.languages or present, options.missing))
+
+
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -89,7 +90,7 @@ class Subject:
         self._next_id = 1
         self._sending = threading.Lock()
         self.process = subprocess.Popen(variant.words(variant.run), cwd=variant.folder, env=variant.env, stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=log)
+                                        stdout=subprocess.PIPE, stderr=log, start_new_session=True)
         threading.Thread(target=self._read, daemon=True).start()
         self.pid = self.wait(lambda line: line if line.get("ready") else None, "the line with ready")["pid"]
 
@@ -176,7 +177,11 @@ class Subject:
             raise AssertionError("the driver did not end with its input") from None
 
     def kill(self):
-        self.process.kill()
+        """With the children that it has forked, and whatever runs it."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # it has ended by itself
         self.process.wait()
 
 

@@ -57,8 +57,12 @@ class Service:
         self.clock_us = START_OF_CLOCK_US
         self.set_clock()
         self.port = free_port()
-        self.process = subprocess.Popen(argv, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
-                                        env={**env, "PORT": str(self.port), "RATELIMIT_SOCKET": self.daemon.socket})
+        try:
+            self.process = subprocess.Popen(argv, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
+                                            env={**env, "PORT": str(self.port), "RATELIMIT_SOCKET": self.daemon.socket})
+        except OSError:
+            self.daemon.close()
+            raise
         self.ready = threading.Event()
         threading.Thread(target=self._read, daemon=True).start()
         if not self.ready.wait(60) or self.process.poll() is not None:
@@ -267,23 +271,25 @@ def of_framework(name, argv, folder, env, cases, cannot, log, Result):
         except (Failed, AssertionError, OSError) as error:
             results.append(Result(f"{name}/starts{'-disabled' if disabled else ''}", "failed", message=str(error)))
             continue
-        for case in chosen:
-            title = f"{name}/{case['name']}"
-            reason = cannot.get(title)
-            if reason:
-                results.append(Result(title, "skipped", message=reason))
-                continue
-            started, told, found = time.monotonic(), [], None
-            for _ in range(ATTEMPTS if case.get("timed") else 1):
-                try:
-                    service.next_case()
-                    play(case, service, told)
-                    found = None
-                    break
-                except (AssertionError, OSError) as error:
-                    found = str(error)
-            results.append(Result(title, "failed" if found else "passed", time.monotonic() - started, found or "", told))
-        found = service.stop()
+        try:
+            for case in chosen:
+                title = f"{name}/{case['name']}"
+                reason = cannot.get(title)
+                if reason:
+                    results.append(Result(title, "skipped", message=reason))
+                    continue
+                started, told, found = time.monotonic(), [], None
+                for _ in range(ATTEMPTS if case.get("timed") else 1):
+                    try:
+                        service.next_case()
+                        play(case, service, told)
+                        found = None
+                        break
+                    except (AssertionError, OSError) as error:
+                        found = str(error)
+                results.append(Result(title, "failed" if found else "passed", time.monotonic() - started, found or "", told))
+        finally:
+            found = service.stop()
         results.append(Result(f"{name}/ends-on-sigterm{'-disabled' if disabled else ''}", "failed" if found else "passed", message=found or ""))
     return results
 

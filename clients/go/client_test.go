@@ -1,0 +1,417 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	ratelimit "github.com/ratelimitd/ratelimitd/clients/go"
+	"github.com/ratelimitd/ratelimitd/clients/go/ratelimittest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const configuration = `
+policies:
+  few: {algorithm: fixed_window, limit: 3, window: 1m, start: first_hit}
+  two: {limits: [{name: second, algorithm: fixed_window, limit: 2, window: 1s}, {name: day, algorithm: fixed_window, limit: 5, window: 1d}]}
+  one: {algorithm: concurrency, limit: 1}
+  llm: {algorithm: token_bucket, limit: 100, window: 1m}
+  free: {unlimited: true}
+inline: {allow: true}
+`
+
+var background = context.Background()
+
+func must[T any](t testing.TB) func(T, error) T {
+	return func(value T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+}
+
+func TestCheckAnswersADenialAsAValue(t *testing.T) {
+	daemon := ratelimittest.Start(t, configuration)
+	client := daemon.Client()
+
+	for left := int64(2); left >= 0; left-- {
+		d := must[ratelimit.Decision](t)(client.Check(background, "few", "alice"))
+		if !d.Allowed || d.Remaining != left || d.Granted != 1 || d.Source != "memory" || d.Limit != 3 {
+			t.Fatalf("%+v", d)
+		}
+	}
+	d := must[ratelimit.Decision](t)(client.Check(background, "few", "alice"))
+	if d.Allowed || d.RetryAfter != time.Minute || d.Granted != 0 {
+		t.Fatalf("%+v", d)
+	}
+
+	daemon.Advance(time.Minute)
+	if d := must[ratelimit.Decision](t)(client.Check(background, "few", "alice", ratelimit.Cost(3))); !d.Allowed || d.Granted != 3 {
+		t.Fatalf("%+v", d)
+	}
+}
+
+func TestOptionsOfACheckReachTheDaemon(t *testing.T) {
+	client := ratelimittest.Start(t, configuration).Client()
+
+	if d := must[ratelimit.Decision](t)(client.Check(background, "few", "k", ratelimit.AtMost(10))); d.Granted != 3 {
+		t.Fatalf("%+v", d)
+	}
+	if d := must[ratelimit.Decision](t)(client.Check(background, "few", "k", ratelimit.Cost(0))); !d.Allowed || d.Remaining != 0 {
+		t.Fatalf("%+v", d)
+	}
+	for range 2 {
+		d := must[ratelimit.Decision](t)(client.Check(background, "few", "again", ratelimit.RequestID("id"), ratelimit.Cost(2)))
+		if d.Remaining != 1 {
+			t.Fatalf("%+v", d)
+		}
+	}
+	if d := must[ratelimit.Decision](t)(client.Check(background, "few", "j", ratelimit.Deadline(time.Second), ratelimit.MaxWait(0))); !d.Allowed {
+		t.Fatalf("%+v", d)
+	}
+	if d := must[ratelimit.Decision](t)(client.Check(background, "few", "again", ratelimit.Cost(4))); d.RetryAfter != ratelimit.Never {
+		t.Fatalf("%+v", d)
+	}
+}
+
+func TestARefusalIsAnErrorOfItsOwn(t *testing.T) {
+	client := ratelimittest.Start(t, configuration).Client()
+
+	for want, call := range map[string]func() error{
+		"UNKNOWN_POLICY":      func() error { _, err := client.Check(background, "nosuch", "k"); return err },
+		"BAD_KEY":             func() error { _, err := client.Check(background, "few", ""); return err },
+		"BAD_COST":            func() error { _, err := client.Check(background, "few", "k", ratelimit.Cost(-1)); return err },
+		"UNSUPPORTED":         func() error { _, err := client.Check(background, "one", "k"); return err },
+		ratelimit.BadArgument: func() error { _, err := client.Peek(background, "few", "k", ratelimit.TTL(1)); return err },
+		"BAD_REQUEST": func() error {
+			_, err := client.Check(background, ratelimit.Inline(map[string]any{"algorithm": "fixed_window", "limit": 1, "window": "x"}), "k")
+			return err
+		},
+	} {
+		var refused *ratelimit.RefusedError
+		if err := call(); !errors.As(err, &refused) || refused.Code != want {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	if refused := client.Counters().Refused; refused != 5 {
+		t.Error(refused)
+	}
+}
+
+func TestCheckAllIsAllOrNothing(t *testing.T) {
+	client := ratelimittest.Start(t, configuration).Client()
+
+	items := []ratelimit.Item{ratelimit.Of("few", "a", ratelimit.Cost(2)), ratelimit.Of("two", "b")}
+	d := must[ratelimit.Decision](t)(client.CheckAll(background, items))
+	if !d.Allowed || d.Granted != 3 || len(d.Members) != 2 || d.Members[0].Granted != 2 || d.Members[1].Granted != 1 {
+		t.Fatalf("%+v", d)
+	}
+	d = must[ratelimit.Decision](t)(client.CheckAll(background, items))
+	if d.Allowed || d.BoundBy != "few" || d.Granted != 0 || d.Members[0].Allowed || !d.Members[1].Allowed {
+		t.Fatalf("%+v", d)
+	}
+	if d := must[ratelimit.Decision](t)(client.Peek(background, "two", "b")); d.Remaining != 1 {
+		t.Fatalf("the denied request has charged: %+v", d)
+	}
+}
+
+func TestCheckManyDecidesEachItem(t *testing.T) {
+	client := ratelimittest.Start(t, configuration).Client()
+
+	items := []ratelimit.Item{ratelimit.Of("few", "a", ratelimit.Cost(3)), ratelimit.Of("few", "a"), ratelimit.Of("two", "a")}
+	decisions := must[[]ratelimit.Decision](t)(client.CheckMany(background, items))
+	if len(decisions) != 3 || !decisions[0].Allowed || decisions[0].Granted != 3 || decisions[1].Allowed || !decisions[2].Allowed {
+		t.Fatalf("%+v", decisions)
+	}
+	if decisions := must[[]ratelimit.Decision](t)(client.CheckMany(background, nil)); len(decisions) != 0 {
+		t.Fatalf("%+v", decisions)
+	}
+}
+
+func TestALongListIsRefusedBeforeItEndsTheConnection(t *testing.T) {
+	client := ratelimittest.Start(t, configuration).Client()
+
+	items := make([]ratelimit.Item, 10000)
+	for i := range items {
+		items[i] = ratelimit.Of("few", fmt.Sprint("key", i))
+	}
+	var refused *ratelimit.RefusedError
+	if _, err := client.CheckMany(background, items); !errors.As(err, &refused) || refused.Code != "TOO_LARGE" {
+		t.Fatal(err)
+	}
+	if decisions := must[[]ratelimit.Decision](t)(client.CheckMany(background, items[:2000], ratelimit.Timeout(5*time.Second))); len(decisions) != 2000 {
+		t.Fatal(len(decisions))
+	}
+}
+
+func TestRefundResetPeekExplain(t *testing.T) {
+	client := ratelimittest.Start(t, configuration).Client()
+
+	must[ratelimit.Decision](t)(client.Check(background, "few", "k", ratelimit.Cost(3)))
+	if d := must[ratelimit.Decision](t)(client.Refund(background, "few", "k", 2)); d.Refunded != 2 || d.Remaining != 2 {
+		t.Fatalf("%+v", d)
+	}
+	e := must[ratelimit.Explanation](t)(client.Explain(background, "few", "k"))
+	if !e.Allowed || e.Policy != "few" || e.Why == "" || len(e.Limits) != 1 || len(e.StoreKeys) != 1 || len(e.State) != 1 {
+		t.Fatalf("%+v", e)
+	}
+	if removed := must[bool](t)(client.Reset(background, "few", "k")); !removed {
+		t.Fatal("there was something to forget")
+	}
+	if removed := must[bool](t)(client.Reset(background, "few", "k")); removed {
+		t.Fatal("there was nothing to forget")
+	}
+	if d := must[ratelimit.Decision](t)(client.Peek(background, "few", "k", ratelimit.Cost(4))); d.Allowed || d.RetryAfter != ratelimit.Never {
+		t.Fatalf("%+v", d)
+	}
+}
+
+func TestInlinePoliciesAreCountedBySettings(t *testing.T) {
+	client := ratelimittest.Start(t, configuration).Client()
+
+	for range 2 {
+		if d := must[ratelimit.Decision](t)(client.Check(background, ratelimit.Every(2, 5*time.Second), "k")); !d.Allowed {
+			t.Fatalf("%+v", d)
+		}
+	}
+	short, err := ratelimit.ParseLimit("2/5s")
+	if err != nil || short != ratelimit.Every(2, 5*time.Second) {
+		t.Fatal(short, err)
+	}
+	if d := must[ratelimit.Decision](t)(client.Check(background, short, "k")); d.Allowed {
+		t.Fatalf("%+v", d)
+	}
+}
+
+func TestASlotIsHeldUntilItsRelease(t *testing.T) {
+	client := ratelimittest.Start(t, configuration).Client()
+
+	slot, d, err := client.Acquire(background, "one", "k")
+	if err != nil || !d.Allowed || slot == nil {
+		t.Fatal(slot, d, err)
+	}
+	if none, d, err := client.Acquire(background, "one", "k"); err != nil || d.Allowed || none != nil {
+		t.Fatal(none, d, err)
+	}
+	if released := must[bool](t)(slot.Release()); !released {
+		t.Fatal("it was held")
+	}
+	if released := must[bool](t)(slot.Release()); released {
+		t.Fatal("it was released before")
+	}
+	if slot, d, err := client.Acquire(background, "one", "k"); err != nil || !d.Allowed {
+		t.Fatal(slot, d, err)
+	}
+}
+
+func TestASlotTellsThatItWasLost(t *testing.T) {
+	daemon := ratelimittest.Start(t, configuration)
+	told := make(chan *ratelimit.Slot, 1)
+	client := daemon.Client(ratelimit.WithOnSlotLost(func(slot *ratelimit.Slot) { told <- slot }))
+
+	slot, _, err := client.Acquire(background, "one", "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	daemon.Kill()
+	<-slot.Lost()
+	if <-told != slot {
+		t.Fatal("another slot")
+	}
+	if released, err := slot.Release(); released || err != nil {
+		t.Fatal(released, err)
+	}
+}
+
+func TestALateYesIsUndone(t *testing.T) {
+	daemon := ratelimittest.Start(t, configuration)
+	client := daemon.Client()
+	if err := client.Ping(background); err != nil {
+		t.Fatal(err)
+	}
+
+	daemon.Pause()
+	_, _, errAcquire := client.Acquire(background, "one", "k", ratelimit.Timeout(20*time.Millisecond))
+	_, _, errReserve := client.Reserve(background, "llm", "k", 60, ratelimit.Timeout(20*time.Millisecond))
+	daemon.Resume()
+	for _, err := range []error{errAcquire, errReserve} {
+		var unavailable *ratelimit.UnavailableError
+		if !errors.As(err, &unavailable) || unavailable.Kind != ratelimit.KindTimeout || !unavailable.MaybeCharged ||
+			!errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+	}
+
+	other := daemon.Client()
+	for {
+		stats := must[map[string]int64](t)(other.Stats(background))
+		if stats["slots_acquired"] == 1 && stats["slots"] == 0 && stats["reservations_settled"] == 1 {
+			break
+		}
+	}
+	if d := must[ratelimit.Decision](t)(other.Peek(background, "llm", "k")); d.Remaining != 100 {
+		t.Fatalf("%+v", d)
+	}
+}
+
+func TestAReservationIsSettledOnce(t *testing.T) {
+	client := ratelimittest.Start(t, configuration).Client()
+
+	r, d, err := client.Reserve(background, "llm", "k", 60, ratelimit.TTL(5*time.Minute))
+	if err != nil || !d.Allowed {
+		t.Fatal(d, err)
+	}
+	if d := must[ratelimit.Decision](t)(r.Settle(background, 10)); d.Refunded != 50 || d.Ended {
+		t.Fatalf("%+v", d)
+	}
+	if d := must[ratelimit.Decision](t)(r.Cancel(background)); !d.Ended {
+		t.Fatalf("%+v", d)
+	}
+	r, d, err = client.Reserve(background, "llm", "k", 5000)
+	if r != nil || err != nil || d.Allowed || d.RetryAfter != ratelimit.Never {
+		t.Fatal(r, d, err)
+	}
+	r, d, err = client.Reserve(background, "llm", "other", 5000, ratelimit.Clamp())
+	if r == nil || err != nil || d.Granted != 100 {
+		t.Fatal(r, d, err)
+	}
+}
+
+func TestCancellingAbandonsTheCall(t *testing.T) {
+	daemon := ratelimittest.Start(t, configuration)
+	client := daemon.Client()
+	if err := client.Ping(background); err != nil {
+		t.Fatal(err)
+	}
+	daemon.Pause()
+	defer daemon.Resume()
+
+	ctx, cancel := context.WithCancel(background)
+	time.AfterFunc(5*time.Millisecond, cancel)
+	_, err := client.Check(ctx, "few", "k", ratelimit.Timeout(time.Minute))
+	var unavailable *ratelimit.UnavailableError
+	if !errors.As(err, &unavailable) || unavailable.Kind != ratelimit.KindCancelled || !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if _, err = client.Check(ctx, "few", "k"); !errors.As(err, &unavailable) || unavailable.MaybeCharged {
+		t.Fatal("it was not sent: ", err)
+	}
+	if pending := client.Counters().Pending; pending != 0 {
+		t.Fatal(pending)
+	}
+}
+
+func TestWithoutADaemonCallsFailAtOnceAndSayThatNothingWasCharged(t *testing.T) {
+	daemon := ratelimittest.Start(t, configuration)
+	client := daemon.Client(ratelimit.WithTimeout(time.Minute))
+	daemon.Stop()
+
+	for range 3 {
+		_, err := client.Check(background, "few", "k")
+		var unavailable *ratelimit.UnavailableError
+		if !errors.As(err, &unavailable) || unavailable.Kind != ratelimit.KindUnreachable || unavailable.MaybeCharged {
+			t.Fatal(err)
+		}
+	}
+	if n := client.Counters().Unavailable[ratelimit.KindUnreachable]; n != 3 {
+		t.Fatal(n)
+	}
+
+	daemon.Restart()
+	for {
+		if d, err := client.Check(background, "few", "k"); err == nil {
+			if !d.Allowed {
+				t.Fatal(d)
+			}
+			break
+		}
+		time.Sleep(time.Millisecond) // its back-off is at most 250 ms
+	}
+}
+
+func TestThirtyTwoGoroutinesShareOneConnection(t *testing.T) {
+	daemon := ratelimittest.Start(t, configuration)
+	client := daemon.Client(ratelimit.WithTimeout(time.Minute))
+
+	var wait sync.WaitGroup
+	for range 32 {
+		wait.Add(1)
+		go func() {
+			defer wait.Done()
+			for range 100 {
+				if _, err := client.Check(background, "free", "k"); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+	}
+	wait.Wait()
+	if stats := must[map[string]int64](t)(client.Stats(background)); stats["checks"] != 3200 || stats["connections"] != 2 {
+		t.Fatal(stats) // the other connection is the test's own
+	}
+}
+
+func TestACloseEndsWhatWaits(t *testing.T) {
+	daemon := ratelimittest.Start(t, configuration)
+	client := daemon.Client()
+	if err := client.Ping(background); err != nil {
+		t.Fatal(err)
+	}
+	daemon.Pause()
+	defer daemon.Resume()
+
+	ended := make(chan error)
+	go func() {
+		_, err := client.Check(background, "few", "k", ratelimit.Timeout(time.Minute))
+		ended <- err
+	}()
+	for client.Counters().Pending == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	client.Close()
+	if err := <-ended; !errors.Is(err, ratelimit.ErrClosed) {
+		t.Fatal(err)
+	}
+	if _, err := client.Check(background, "few", "k"); !errors.Is(err, ratelimit.ErrClosed) {
+		t.Fatal(err)
+	}
+}
+
+func TestVerifyNamesEveryMissingPolicy(t *testing.T) {
+	client := ratelimittest.Start(t, configuration).Client()
+	client.Expect("few", "fwe", ratelimit.Every(1, time.Second))
+
+	var refused *ratelimit.RefusedError
+	err := client.Verify(background, "two", "tow")
+	if !errors.As(err, &refused) || len(refused.Missing) != 2 || refused.Missing[0] != "fwe" || refused.Missing[1] != "tow" {
+		t.Fatal(err)
+	}
+
+	strict := ratelimittest.Start(t, "policies: {few: {algorithm: fixed_window, limit: 3, window: 1m}}").Client()
+	strict.Expect(ratelimit.Every(1, time.Second))
+	if err := strict.Verify(background, "few"); !errors.As(err, &refused) || refused.Code != "NOT_PERMITTED" {
+		t.Fatal(err)
+	}
+}
+
+func TestADisabledClientAllowsAndNeverConnects(t *testing.T) {
+	t.Setenv("RATELIMIT_ENABLED", "0")
+	client := ratelimit.New(ratelimit.WithSocket("/nowhere"))
+
+	if d, err := client.Check(background, "few", "k"); err != nil || !d.Allowed || d.Source != "disabled" || d.Of != "" {
+		t.Fatal(d, err)
+	}
+	slot, d, err := client.Acquire(background, "one", "k")
+	if err != nil || !d.Allowed {
+		t.Fatal(d, err)
+	}
+	slot.Release()
+}

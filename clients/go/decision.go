@@ -1,0 +1,225 @@
+package ratelimit
+
+import (
+	"math"
+	"time"
+
+	"github.com/tinylib/msgp/msgp"
+)
+
+// Never in RetryAfter: waiting does not help.
+const Never = time.Duration(-1)
+
+// Unlimited in Limit and Remaining means that there is no limit.
+const Unlimited = 1<<53 - 1
+
+// A Decision is the daemon's answer. A denial is an answer too: look at Allowed.
+//
+// Durations are whole milliseconds, rounded up by the daemon. Those of more than 292 years are cut to that.
+type Decision struct {
+	Allowed       bool
+	Limit         int64         // the capacity: the limit, or the burst of a bucket
+	Remaining     int64         // units available now
+	RetryAfter    time.Duration // 0 when allowed, or Never
+	ResetAfter    time.Duration // until the whole limit is available again, without further charges
+	Delay         time.Duration // allowed: wait for this time before going ahead; 0 without a max_wait
+	Granted       int64         // units charged by this call
+	BoundBy       string        // the limit that denied, "policy/limit", if the policy has several; else ""
+	Source        string        // who decided: "redis", "memory", "deny_cache", "unlimited"; "allow", "deny" and "local" are failure answers
+	Reason        string        // of a failure answer: "down", "deadline", "overload", "store_error"; else ""
+	PolicyVersion uint32        // fingerprint of the policy's settings
+	ShadowDenied  bool          // a shadow policy allowed it, and would have denied it if it were enforced
+
+	// The limit that Limit and Remaining speak of. Of is "" if nobody counted (a failure answer, unlimited), or if the
+	// daemon is too old to tell; then the others are 0.
+	Of      string        // "policy/limit", or "policy" if the limit has no name
+	Quota   int64         // its `limit` setting
+	Window  time.Duration // 0 for concurrency
+	OfReset time.Duration // until this limit alone is unused again
+
+	Members []Decision // of CheckAll: what each item would have got by itself
+
+	Refunded int64 // of Refund, Settle and Cancel: units given back
+	Charged  int64 // of Settle: units charged beyond the estimate
+	Ended    bool  // of Settle and Cancel: the reservation had ended before
+}
+
+// answer is a decision with what some methods add to it.
+type answer struct {
+	Decision
+	slot        string
+	reservation string
+	items       []Item // of which Members will be the answers; nil: unknown
+}
+
+// readAnswer decodes a packed decision. cost is what it has granted unless it says otherwise. Fields that it does not
+// know are skipped.
+func readAnswer(packed []byte, cost int64, items []Item) (answer, error) {
+	a := answer{items: items}
+	rest, err := a.read(packed, cost)
+	if err == nil && len(rest) > 0 {
+		err = errWrongType
+	}
+	return a, err
+}
+
+func (a *answer) read(packed []byte, cost int64) (rest []byte, err error) {
+	n, rest, err := msgp.ReadMapHeaderBytes(packed)
+	if err != nil {
+		return rest, brokenAnswer("a decision that is no map")
+	}
+
+	decided := false
+	a.Granted = -1
+	for ; n > 0 && err == nil; n-- {
+		var name []byte
+		if name, rest, err = msgp.ReadStringZC(rest); err != nil {
+			break
+		}
+		if len(rest) > 0 && rest[0] == 0xc0 { // nil is the same as left out
+			rest = rest[1:]
+			continue
+		}
+
+		switch string(name) {
+		case "allowed":
+			decided = true
+			a.Allowed, rest, err = msgp.ReadBoolBytes(rest)
+		case "limit":
+			a.Limit, rest, err = msgp.ReadInt64Bytes(rest)
+		case "remaining":
+			a.Remaining, rest, err = msgp.ReadInt64Bytes(rest)
+		case "retry_after_ms":
+			a.RetryAfter, rest, err = readMilliseconds(rest)
+		case "reset_after_ms":
+			a.ResetAfter, rest, err = readMilliseconds(rest)
+		case "delay_ms":
+			a.Delay, rest, err = readMilliseconds(rest)
+		case "granted":
+			a.Granted, rest, err = msgp.ReadInt64Bytes(rest)
+		case "bound_by":
+			a.BoundBy, rest, err = msgp.ReadStringBytes(rest)
+		case "source":
+			a.Source, rest, err = readName(rest)
+		case "reason":
+			a.Reason, rest, err = readName(rest)
+		case "policy_version":
+			a.PolicyVersion, rest, err = msgp.ReadUint32Bytes(rest)
+		case "shadow_denied":
+			a.ShadowDenied, rest, err = msgp.ReadBoolBytes(rest)
+		case "of":
+			a.Of, rest, err = msgp.ReadStringBytes(rest)
+		case "quota":
+			a.Quota, rest, err = msgp.ReadInt64Bytes(rest)
+		case "window_ms":
+			a.Window, rest, err = readMilliseconds(rest)
+		case "of_reset_ms":
+			a.OfReset, rest, err = readMilliseconds(rest)
+		case "members":
+			a.Members, rest, err = readDecisions(rest, a.items)
+		case "refunded":
+			a.Refunded, rest, err = msgp.ReadInt64Bytes(rest)
+		case "charged":
+			a.Charged, rest, err = msgp.ReadInt64Bytes(rest)
+		case "ended":
+			a.Ended, rest, err = msgp.ReadBoolBytes(rest)
+		case "slot":
+			a.slot, rest, err = msgp.ReadStringBytes(rest)
+		case "reservation":
+			a.reservation, rest, err = msgp.ReadStringBytes(rest)
+		default:
+			rest, err = msgp.Skip(rest)
+		}
+	}
+
+	if err != nil {
+		return rest, brokenAnswer("a decision with a field of another type")
+	}
+	if !decided {
+		return rest, brokenAnswer("a decision without `allowed`")
+	}
+	if a.Granted < 0 {
+		a.Granted = 0
+		if a.Allowed {
+			a.Granted = cost
+		}
+	}
+	return rest, nil
+}
+
+// readDecisions reads an array of decisions. items, if there are any, must be as many; they have the costs.
+func readDecisions(packed []byte, items []Item) ([]Decision, []byte, error) {
+	n, rest, err := msgp.ReadArrayHeaderBytes(packed)
+	if err != nil || int(n) > len(rest) || (items != nil && int(n) != len(items)) {
+		return nil, rest, brokenAnswer("not one decision for each check")
+	}
+
+	decisions := make([]Decision, n)
+	for i := range decisions {
+		var one answer
+		cost := int64(1)
+		if items != nil {
+			cost = items[i].cost
+		}
+		if rest, err = one.read(rest, cost); err != nil {
+			return nil, rest, err
+		}
+		decisions[i] = one.Decision
+	}
+	return decisions, rest, nil
+}
+
+func readMilliseconds(packed []byte) (time.Duration, []byte, error) {
+	ms, rest, err := msgp.ReadInt64Bytes(packed)
+	switch {
+	case ms < 0:
+		return Never, rest, err
+	case ms > math.MaxInt64/int64(time.Millisecond):
+		return math.MaxInt64, rest, err
+	}
+	return time.Duration(ms) * time.Millisecond, rest, err
+}
+
+// readName reads a text that is usually one of a few, and does not allocate for those.
+func readName(packed []byte) (string, []byte, error) {
+	name, rest, err := msgp.ReadStringZC(packed)
+	switch string(name) {
+	case "redis":
+		return "redis", rest, err
+	case "memory":
+		return "memory", rest, err
+	case "deny_cache":
+		return "deny_cache", rest, err
+	}
+	return string(name), rest, err
+}
+
+// undoOf returns the call that gives back what a late answer has granted, or nil.
+func undoOf(method string, packed []byte) *call {
+	late, err := readAnswer(packed, 0, nil)
+	token := late.slot
+	if method == "cancel" {
+		token = late.reservation
+	}
+	if err != nil || !late.Allowed || token == "" {
+		return nil
+	}
+
+	undoing := newCall(method, 1)
+	undoing.body = msgp.AppendString(undoing.body, token)
+	undoing.sticky = true
+	return undoing
+}
+
+// frameMaxOf reads from the answer to hello how long a request may be.
+func frameMaxOf(packed []byte) int {
+	value, _, err := msgp.ReadMapStrIntfBytes(packed, nil)
+	if err != nil {
+		return 0
+	}
+	bytes, _ := value["max_frame"].(int64)
+	if unsigned, ok := value["max_frame"].(uint64); ok {
+		bytes = int64(min(unsigned, answerMax))
+	}
+	return int(min(bytes, answerMax))
+}

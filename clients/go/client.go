@@ -6,14 +6,14 @@
 //	d, err := client.Check(ctx, "login", user)
 //	switch {
 //	case err != nil: // no answer: errors.As tells *UnavailableError and *RefusedError apart
-//	case !d.Allowed: // the answer is no: try again in d.RetryAfter
+//	case !d.Allowed: // the answer is no: try again in d.RetryAfter()
 //	}
 //
 // A Client connects when it is first asked, and again after a connection was lost. All goroutines of a process share
 // one Client and its one connection: their requests are gathered into few writes, and answers may overtake each other.
 //
 // A call ends within the client's timeout (250 ms unless WithTimeout says otherwise, connecting included), and earlier
-// where its context ends earlier. A call that may have been charged is not sent again, unless it has a RequestID.
+// where its context ends earlier. A call that may have been charged is not sent again, unless it has the option Resend.
 //
 // Wherever a method takes the name of a policy, it also takes settings in braces, as Every and Inline write them. The
 // daemon must allow that: inline: {allow: true}.
@@ -38,6 +38,9 @@ const DefaultSocket = "/run/ratelimitd/ratelimitd.sock"
 
 // DefaultTimeout is the time of one call, connecting included.
 const DefaultTimeout = 250 * time.Millisecond
+
+// pathMax is what a Unix socket's address has space for.
+const pathMax = 107
 
 // After a connection could not be made, calls fail at once for this time, which doubles with each further failure.
 const (
@@ -124,7 +127,8 @@ func WithEnabled(enabled bool) ClientOption {
 	return func(s *settings) { s.enabled = enabled }
 }
 
-// New returns a client. It does not connect: the first call does, so the daemon may start later.
+// New returns a client. It does not connect: the first call does, so the daemon may start later. It panics with a
+// *RefusedError if no Unix socket can have such a path.
 func New(options ...ClientOption) *Client {
 	path := os.Getenv("RATELIMIT_SOCKET")
 	if path == "" {
@@ -139,6 +143,9 @@ func New(options ...ClientOption) *Client {
 	}}
 	for _, option := range options {
 		option(&client.settings)
+	}
+	if n := len(client.settings.socket); n == 0 || n > pathMax {
+		panic(badArgument("the path of a Unix socket has 1 to %d bytes: %q", pathMax, client.settings.socket))
 	}
 
 	return client

@@ -49,7 +49,7 @@ func TestCheckAnswersADenialAsAValue(t *testing.T) {
 		}
 	}
 	d := must[ratelimit.Decision](t)(client.Check(background, "few", "alice"))
-	if d.Allowed || d.RetryAfter != time.Minute || d.Granted != 0 {
+	if d.Allowed || d.RetryAfter() != time.Minute || d.Granted != 0 {
 		t.Fatalf("%+v", d)
 	}
 
@@ -77,7 +77,7 @@ func TestOptionsOfACheckReachTheDaemon(t *testing.T) {
 	if d := must[ratelimit.Decision](t)(client.Check(background, "few", "j", ratelimit.Deadline(time.Second), ratelimit.MaxWait(0))); !d.Allowed {
 		t.Fatalf("%+v", d)
 	}
-	if d := must[ratelimit.Decision](t)(client.Check(background, "few", "again", ratelimit.Cost(4))); d.RetryAfter != ratelimit.Never {
+	if d := must[ratelimit.Decision](t)(client.Check(background, "few", "again", ratelimit.Cost(4))); d.RetryAfter() != ratelimit.Never {
 		t.Fatalf("%+v", d)
 	}
 }
@@ -169,7 +169,7 @@ func TestRefundResetPeekExplain(t *testing.T) {
 	if removed := must[bool](t)(client.Reset(background, "few", "k")); removed {
 		t.Fatal("there was nothing to forget")
 	}
-	if d := must[ratelimit.Decision](t)(client.Peek(background, "few", "k", ratelimit.Cost(4))); d.Allowed || d.RetryAfter != ratelimit.Never {
+	if d := must[ratelimit.Decision](t)(client.Peek(background, "few", "k", ratelimit.Cost(4))); d.Allowed || d.RetryAfter() != ratelimit.Never {
 		t.Fatalf("%+v", d)
 	}
 }
@@ -276,7 +276,7 @@ func TestAReservationIsSettledOnce(t *testing.T) {
 		t.Fatalf("%+v", d)
 	}
 	r, d, err = client.Reserve(background, "llm", "k", 5000)
-	if r != nil || err != nil || d.Allowed || d.RetryAfter != ratelimit.Never {
+	if r != nil || err != nil || d.Allowed || d.RetryAfter() != ratelimit.Never {
 		t.Fatal(r, d, err)
 	}
 	r, d, err = client.Reserve(background, "llm", "other", 5000, ratelimit.Clamp())

@@ -61,7 +61,7 @@ var errEnded = errors.New("the connection has ended")
 type call struct {
 	body       []byte
 	undo       string // the method that undoes a late yes: "release", "cancel" or none
-	repeatable bool   // it has a request_id
+	repeatable bool   // it has a request_id, and may be sent again
 	sticky     bool   // it is sent even if the caller has gone
 
 	state callState // this and the next two belong to the connection's mutex
@@ -349,7 +349,7 @@ func (k *connection) serve(hello *call, dial func() (net.Conn, error), onDialled
 
 func (k *connection) lose(slot *Slot) {
 	close(slot.lost)
-	if k.onSlotLost != nil {
+	if k.onSlotLost != nil && !errors.Is(k.cause, ErrClosed) {
 		k.onSlotLost(slot)
 	}
 }
@@ -408,7 +408,7 @@ func (k *connection) receive(message []byte, hello *call) error {
 	}
 
 	if msgp.IsNil(message) { // the daemon's last words
-		text, _, _ := msgp.ReadStringBytes(message[1:])
+		text, _, _ := readString(message[1:])
 		failure := &UnavailableError{Kind: KindLost, Message: "the daemon closed the connection: " + text}
 		var refused *RefusedError
 		var unavailable *UnavailableError
@@ -431,7 +431,7 @@ func (k *connection) receive(message []byte, hello *call) error {
 			failure = brokenAnswer("neither an error nor a result")
 		}
 	} else {
-		text, rest, err := msgp.ReadStringBytes(message)
+		text, rest, err := readString(message)
 		if err != nil {
 			failure = brokenAnswer("an error that is no text")
 		} else if !msgp.IsNil(rest) {

@@ -7,41 +7,57 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// Never in RetryAfter: waiting does not help.
+// Never is what RetryAfter returns when waiting does not help.
 const Never = time.Duration(-1)
 
 // Unlimited in Limit and Remaining means that there is no limit.
 const Unlimited = 1<<53 - 1
 
-// A Decision is the daemon's answer. A denial is an answer too: look at Allowed.
-//
-// Durations are whole milliseconds, rounded up by the daemon. Those of more than 292 years are cut to that.
+// A Decision is the daemon's answer. A denial is an answer too: look at Allowed. Fields ending in MS are whole
+// milliseconds, rounded up by the daemon.
 type Decision struct {
 	Allowed       bool
-	Limit         int64         // the capacity: the limit, or the burst of a bucket
-	Remaining     int64         // units available now
-	RetryAfter    time.Duration // 0 when allowed, or Never
-	ResetAfter    time.Duration // until the whole limit is available again, without further charges
-	Delay         time.Duration // allowed: wait for this time before going ahead; 0 without a max_wait
-	Granted       int64         // units charged by this call
-	BoundBy       string        // the limit that denied, "policy/limit", if the policy has several; else ""
-	Source        string        // who decided: "redis", "memory", "deny_cache", "unlimited"; "allow", "deny" and "local" are failure answers
-	Reason        string        // of a failure answer: "down", "deadline", "overload", "store_error"; else ""
-	PolicyVersion uint32        // fingerprint of the policy's settings
-	ShadowDenied  bool          // a shadow policy allowed it, and would have denied it if it were enforced
+	Limit         int64  // the capacity: the limit, or the burst of a bucket
+	Remaining     int64  // units available now
+	RetryAfterMS  int64  // 0 when allowed; -1: waiting does not help
+	ResetAfterMS  int64  // until the whole limit is available again, without further charges
+	DelayMS       int64  // allowed: wait for this time before going ahead; 0 without a max_wait
+	Granted       int64  // units charged by this call
+	BoundBy       string // the limit that denied, "policy/limit", if the policy has several; else ""
+	Source        string // who decided: "redis", "memory", "deny_cache", "unlimited"; "allow", "deny" and "local" are failure answers
+	Reason        string // of a failure answer: "down", "deadline", "overload", "store_error"; else ""
+	PolicyVersion uint32 // fingerprint of the policy's settings
+	ShadowDenied  bool   // a shadow policy allowed it, and would have denied it if it were enforced
 
 	// The limit that Limit and Remaining speak of. Of is "" if nobody counted (a failure answer, unlimited), or if the
 	// daemon is too old to tell; then the others are 0.
-	Of      string        // "policy/limit", or "policy" if the limit has no name
-	Quota   int64         // its `limit` setting
-	Window  time.Duration // 0 for concurrency
-	OfReset time.Duration // until this limit alone is unused again
+	Of        string // "policy/limit", or "policy" if the limit has no name
+	Quota     int64  // its `limit` setting
+	WindowMS  int64  // 0 for concurrency
+	OfResetMS int64  // until this limit alone is unused again
 
 	Members []Decision // of CheckAll: what each item would have got by itself
 
 	Refunded int64 // of Refund, Settle and Cancel: units given back
 	Charged  int64 // of Settle: units charged beyond the estimate
 	Ended    bool  // of Settle and Cancel: the reservation had ended before
+}
+
+// RetryAfter is when to ask again: 0 when allowed, or Never.
+func (d Decision) RetryAfter() time.Duration { return fromMilliseconds(d.RetryAfterMS) }
+
+// ResetAfter is when the whole limit is available again, without further charges.
+func (d Decision) ResetAfter() time.Duration { return fromMilliseconds(d.ResetAfterMS) }
+
+// Delay is how long to wait before going ahead.
+func (d Decision) Delay() time.Duration { return fromMilliseconds(d.DelayMS) }
+
+// fromMilliseconds cuts what is longer than a time.Duration can be, 292 years.
+func fromMilliseconds(ms int64) time.Duration {
+	if ms < 0 {
+		return Never
+	}
+	return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 }
 
 // answer is a decision with what some methods add to it.
@@ -73,7 +89,7 @@ func (a *answer) read(packed []byte, cost int64) (rest []byte, err error) {
 	a.Granted = -1
 	for ; n > 0 && err == nil; n-- {
 		var name []byte
-		if name, rest, err = msgp.ReadStringZC(rest); err != nil {
+		if name, rest, err = readText(rest); err != nil {
 			break
 		}
 		if len(rest) > 0 && rest[0] == 0xc0 { // nil is the same as left out
@@ -90,15 +106,15 @@ func (a *answer) read(packed []byte, cost int64) (rest []byte, err error) {
 		case "remaining":
 			a.Remaining, rest, err = msgp.ReadInt64Bytes(rest)
 		case "retry_after_ms":
-			a.RetryAfter, rest, err = readMilliseconds(rest)
+			a.RetryAfterMS, rest, err = msgp.ReadInt64Bytes(rest)
 		case "reset_after_ms":
-			a.ResetAfter, rest, err = readMilliseconds(rest)
+			a.ResetAfterMS, rest, err = msgp.ReadInt64Bytes(rest)
 		case "delay_ms":
-			a.Delay, rest, err = readMilliseconds(rest)
+			a.DelayMS, rest, err = msgp.ReadInt64Bytes(rest)
 		case "granted":
 			a.Granted, rest, err = msgp.ReadInt64Bytes(rest)
 		case "bound_by":
-			a.BoundBy, rest, err = msgp.ReadStringBytes(rest)
+			a.BoundBy, rest, err = readString(rest)
 		case "source":
 			a.Source, rest, err = readName(rest)
 		case "reason":
@@ -108,13 +124,13 @@ func (a *answer) read(packed []byte, cost int64) (rest []byte, err error) {
 		case "shadow_denied":
 			a.ShadowDenied, rest, err = msgp.ReadBoolBytes(rest)
 		case "of":
-			a.Of, rest, err = msgp.ReadStringBytes(rest)
+			a.Of, rest, err = readString(rest)
 		case "quota":
 			a.Quota, rest, err = msgp.ReadInt64Bytes(rest)
 		case "window_ms":
-			a.Window, rest, err = readMilliseconds(rest)
+			a.WindowMS, rest, err = msgp.ReadInt64Bytes(rest)
 		case "of_reset_ms":
-			a.OfReset, rest, err = readMilliseconds(rest)
+			a.OfResetMS, rest, err = msgp.ReadInt64Bytes(rest)
 		case "members":
 			a.Members, rest, err = readDecisions(rest, a.items)
 		case "refunded":
@@ -124,9 +140,9 @@ func (a *answer) read(packed []byte, cost int64) (rest []byte, err error) {
 		case "ended":
 			a.Ended, rest, err = msgp.ReadBoolBytes(rest)
 		case "slot":
-			a.slot, rest, err = msgp.ReadStringBytes(rest)
+			a.slot, rest, err = readString(rest)
 		case "reservation":
-			a.reservation, rest, err = msgp.ReadStringBytes(rest)
+			a.reservation, rest, err = readString(rest)
 		default:
 			rest, err = msgp.Skip(rest)
 		}
@@ -169,20 +185,22 @@ func readDecisions(packed []byte, items []Item) ([]Decision, []byte, error) {
 	return decisions, rest, nil
 }
 
-func readMilliseconds(packed []byte) (time.Duration, []byte, error) {
-	ms, rest, err := msgp.ReadInt64Bytes(packed)
-	switch {
-	case ms < 0:
-		return Never, rest, err
-	case ms > math.MaxInt64/int64(time.Millisecond):
-		return math.MaxInt64, rest, err
+// readText reads a str or bin without copying it.
+func readText(packed []byte) (text, rest []byte, err error) {
+	if msgp.NextType(packed) == msgp.BinType {
+		return msgp.ReadBytesZC(packed)
 	}
-	return time.Duration(ms) * time.Millisecond, rest, err
+	return msgp.ReadStringZC(packed)
+}
+
+func readString(packed []byte) (string, []byte, error) {
+	text, rest, err := readText(packed)
+	return string(text), rest, err
 }
 
 // readName reads a text that is usually one of a few, and does not allocate for those.
 func readName(packed []byte) (string, []byte, error) {
-	name, rest, err := msgp.ReadStringZC(packed)
+	name, rest, err := readText(packed)
 	switch string(name) {
 	case "redis":
 		return "redis", rest, err

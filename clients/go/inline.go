@@ -59,7 +59,7 @@ func ParseLimit(text string) (string, error) {
 }
 
 var (
-	shorthand = regexp.MustCompile(`^([0-9]+)/([0-9]*)(ms|s|m|h|d|seconds?|minutes?|hours?|days?)$`)
+	shorthand = regexp.MustCompile(`^([0-9]+) */ *([0-9]*) *(ms|s|m|h|d|seconds?|minutes?|hours?|days?)$`)
 	units     = map[string]string{"second": "s", "minute": "m", "hour": "h", "day": "d"}
 )
 

@@ -21,17 +21,23 @@ func boundedKey(key string) string {
 }
 
 // JoinKey makes one key of several parts, with `|` between them. `|` and `%` within a part are escaped, so that no two
-// lists of parts give the same key.
+// lists of parts give the same key. If a part is empty, so is the key, and the daemon refuses it.
 func JoinKey(parts ...string) string {
 	escaped := make([]string, len(parts))
 	for i, part := range parts {
+		if part == "" {
+			return ""
+		}
 		escaped[i] = strings.ReplaceAll(strings.ReplaceAll(part, "%", "%25"), "|", "%7C")
 	}
 	return strings.Join(escaped, "|")
 }
 
-// HashedKey is for secrets, such as tokens: SHA-256 in 64 hex digits.
+// HashedKey is for secrets, such as tokens: SHA-256 in 64 hex digits, or "" for "".
 func HashedKey(secret string) string {
+	if secret == "" {
+		return ""
+	}
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:])
 }

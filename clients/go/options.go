@@ -21,6 +21,7 @@ type callOptions struct {
 	requestID string
 	timeout   time.Duration
 	clamp     bool
+	resend    bool
 }
 
 type optionSet uint
@@ -70,17 +71,15 @@ func TTL(ttl time.Duration) Option {
 	return func(o *callOptions) { o.ttl, o.set = ttl, o.set|optTTL }
 }
 
-// RequestID names the request, in 1 to 64 bytes: the same id with the same policy and key is charged once. The client
-// sends such a request again, once, if the connection was lost before its answer.
+// RequestID names the request, in 1 to 64 bytes: the same id with the same policy and key is charged once.
 func RequestID(id string) Option {
 	return func(o *callOptions) { o.requestID, o.set = id, o.set|optRequestID }
 }
 
-// Resend is RequestID with a random id.
+// Resend has the client send the request again, once, if the connection was lost before the answer. The request gets a
+// random RequestID, unless it has one, so it is charged once.
 func Resend() Option {
-	var id [16]byte
-	rand.Read(id[:])
-	return RequestID(hex.EncodeToString(id[:]))
+	return func(o *callOptions) { o.resend = true }
 }
 
 // Clamp has Reserve ask for the whole limit where the estimate is more than the policy can ever admit. (Otherwise such a
@@ -101,6 +100,14 @@ func gather(method string, has optionSet, options []Option) (callOptions, error)
 	}
 	if wrong := chosen.set &^ has; wrong != 0 {
 		return chosen, badArgument("%s does not have this option (%s)", method, firstName(wrong))
+	}
+	if chosen.resend && has&optRequestID == 0 {
+		return chosen, badArgument("%s does not have the option Resend", method)
+	}
+	if chosen.resend && chosen.set&optRequestID == 0 {
+		var id [16]byte
+		rand.Read(id[:])
+		RequestID(hex.EncodeToString(id[:]))(&chosen)
 	}
 	if chosen.set&optRequestID != 0 && (chosen.requestID == "" || len(chosen.requestID) > 64) {
 		return chosen, badArgument("a request id has 1 to 64 bytes")

@@ -40,7 +40,7 @@ func (c *Client) Reserve(ctx context.Context, policy, key string, estimate int64
 		return nil, Decision{}, err
 	}
 	question.body = chosen.appendMap(msgp.AppendInt64(question.body, estimate), has)
-	question.repeatable = chosen.requestID != ""
+	question.repeatable = chosen.resend
 	question.undo = "cancel"
 
 	event := Event{Method: "reserve", Policy: policy, Key: key}
@@ -50,7 +50,7 @@ func (c *Client) Reserve(ctx context.Context, policy, key string, estimate int64
 		return nil, got.Decision, err
 	case got.Allowed:
 		return &Reservation{client: c, token: got.reservation}, got.Decision, nil
-	case chosen.clamp && got.RetryAfter == Never && 0 < got.Limit && got.Limit < estimate:
+	case chosen.clamp && got.RetryAfter() == Never && 0 < got.Limit && got.Limit < estimate:
 		return c.Reserve(ctx, policy, key, got.Limit, options...)
 	}
 	return nil, got.Decision, nil
@@ -62,19 +62,25 @@ func (r *Reservation) Token() string { return r.token }
 // Settle says how many units were used, fewer or more than estimated. The second Settle or Cancel of an object does
 // nothing and returns a Decision with Ended. After an error the object may be settled again.
 func (r *Reservation) Settle(ctx context.Context, used int64) (Decision, error) {
+	return r.end(func() (Decision, error) { return r.client.Settle(ctx, r.token, used) })
+}
+
+// Cancel gives all units back.
+func (r *Reservation) Cancel(ctx context.Context) (Decision, error) {
+	return r.end(func() (Decision, error) { return r.client.Cancel(ctx, r.token) })
+}
+
+func (r *Reservation) end(ask func() (Decision, error)) (Decision, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended || r.token == "" {
 		return Decision{Allowed: true, Ended: true}, nil
 	}
 
-	decision, err := r.client.Settle(ctx, r.token, used)
+	decision, err := ask()
 	r.ended = err == nil
 	return decision, err
 }
-
-// Cancel gives all units back.
-func (r *Reservation) Cancel(ctx context.Context) (Decision, error) { return r.Settle(ctx, 0) }
 
 // Settle ends a reservation by its token.
 func (c *Client) Settle(ctx context.Context, token string, used int64, options ...Option) (Decision, error) {
@@ -90,5 +96,12 @@ func (c *Client) Settle(ctx context.Context, token string, used int64, options .
 
 // Cancel ends a reservation of which nothing was used, by its token.
 func (c *Client) Cancel(ctx context.Context, token string, options ...Option) (Decision, error) {
-	return c.Settle(ctx, token, 0, options...)
+	chosen, err := gather("cancel", 0, options)
+	if err != nil {
+		return Decision{}, err
+	}
+	question := newCall("cancel", 1)
+	question.body = msgp.AppendString(question.body, token)
+	got, err := c.askAnswer(ctx, question, 0, chosen.timeout)
+	return got.Decision, err
 }

@@ -7,12 +7,14 @@ import (
 
 // Bounds of what the daemon may send.
 const (
-	answerMax  = 4 << 20 // bytes
-	nestingMax = 16      // arrays and maps within each other
+	answerMax  = 4 << 20      // bytes
+	nestingMax = 16           // arrays and maps within each other
+	valuesMax  = 2 * callsMax // of one array or map; more than one request can ask about
 )
 
 var (
 	errTooLong   = errors.New("an answer of more than 4 MiB")
+	errTooMany   = errors.New("a list of more than 131072")
 	errTooDeep   = errors.New("an answer nested deeper than 16")
 	errWrongType = errors.New("bytes that are no answer")
 )
@@ -29,14 +31,15 @@ type scanner struct {
 // After a length it is ready for the next value.
 func (s *scanner) scan(data []byte) (int, error) {
 	for {
-		head, body, values, err := header(data[min(s.at, len(data)):])
-		if err != nil {
+		head, body, values, err := header(data[s.at:])
+		switch {
+		case err != nil:
 			return 0, err
-		}
-		if head == 0 || uint64(len(data)-s.at) < head+body {
-			if head != 0 && uint64(s.at)+head+body > answerMax {
-				return 0, errTooLong
-			}
+		case values > valuesMax:
+			return 0, errTooMany
+		case uint64(s.at)+head+body > answerMax:
+			return 0, errTooLong
+		case head == 0 || uint64(len(data)-s.at) < head+body:
 			return 0, nil
 		}
 		s.at += int(head + body)
@@ -60,9 +63,6 @@ func (s *scanner) scan(data []byte) (int, error) {
 			length := s.at
 			s.at = 0
 			return length, nil
-		}
-		if uint64(s.at)+s.left[s.depth-1] > answerMax {
-			return 0, errTooLong // each value has at least one byte
 		}
 	}
 }

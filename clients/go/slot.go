@@ -39,7 +39,7 @@ func (c *Client) Acquire(ctx context.Context, policy, key string, options ...Opt
 		return nil, Decision{}, err
 	}
 	question.body = chosen.appendMap(question.body, has)
-	question.repeatable = chosen.requestID != ""
+	question.repeatable = chosen.resend
 	question.undo = "release"
 
 	event := Event{Method: "acquire", Policy: policy, Key: key}
@@ -101,4 +101,17 @@ func (s *Slot) send(question *call) ([]byte, error) {
 	defer timer.Stop()
 	err := s.client.await(context.Background(), s.conn, question, timer)
 	return question.result, err
+}
+
+// Held reports whether the slot is held, as far as the client knows.
+func (s *Slot) Held() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	select {
+	case <-s.lost:
+		return false
+	default:
+		return !s.released
+	}
 }

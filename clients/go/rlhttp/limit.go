@@ -1,0 +1,340 @@
+// Package rlhttp limits HTTP handlers: of net/http, of chi and of every router with the same middleware.
+//
+//	limit := rlhttp.Limit(client, rlhttp.Policy("search"))
+//	mux.Handle("GET /search", limit(search))
+//
+//	router.With(rlhttp.Limit(client, rlhttp.Every(10, 5*time.Second))).Get("/export", export)
+//
+// A denied request is answered 429 with the headers of the IETF's draft and a problem+json body. Where the daemon does
+// not answer, OnError decides: ratelimit.Allow lets the request through, ratelimit.Deny answers 503. A mistake in the
+// program or the configuration is answered 500 and logged: it never means "no limit".
+package rlhttp
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	ratelimit "github.com/ratelimitd/ratelimitd/clients/go"
+	"github.com/ratelimitd/ratelimitd/clients/go/gate"
+)
+
+// A KeyFunc says whose request this is. ErrNoLimit lets it pass; another error, or an empty key, is answered 500.
+type KeyFunc = func(*http.Request) (string, error)
+
+// ErrNoLimit, returned by a KeyFunc, lets the request pass this limit.
+var ErrNoLimit = gate.ErrNoLimit
+
+type (
+	limit = gate.Limit[*http.Request, int]
+	entry = gate.Entry[*http.Request, int]
+)
+
+// An Option of Limit. Those of one limit are about the limit that And has begun last, or the first one.
+type Option func(*settings)
+
+type settings struct {
+	limits   []limit
+	form     Form
+	respond  func(http.ResponseWriter, *http.Request, ratelimit.Decision)
+	endpoint func(*http.Request) string
+}
+
+func (s *settings) last() *limit { return &s.limits[len(s.limits)-1] }
+
+// Policy names the policy of the daemon's configuration; without it `default`.
+func Policy(name string) Option { return func(s *settings) { s.last().Policy = name } }
+
+// Every is a limit that is written here: n requests in each window, which begins with the first one. The daemon must
+// allow it (inline: {allow: true}). It counts by endpoint and key.
+func Every(n int64, window time.Duration) Option { return Policy(ratelimit.Every(n, window)) }
+
+// Rate is Every as a text, such as "10/5s" or "5000/day". It panics if the text is no limit.
+func Rate(text string) Option {
+	policy, err := ratelimit.ParseLimit(text)
+	if err != nil {
+		panic(err)
+	}
+	return Policy(policy)
+}
+
+// Inline is a limit that is written here, with the settings of ratelimitd.yaml(5). It counts by endpoint and key.
+func Inline(settings map[string]any) Option { return Policy(ratelimit.Inline(settings)) }
+
+// Key says whose requests are counted together; without it ByIP().
+func Key(key KeyFunc) Option { return func(s *settings) { s.last().Key = key } }
+
+// Cost is what a request costs; without it 1.
+func Cost(units int64) Option { return CostOf(func(*http.Request) int64 { return units }) }
+
+// CostOf is for costs that depend on the request.
+func CostOf(cost func(*http.Request) int64) Option { return func(s *settings) { s.last().Cost = cost } }
+
+// Skip lets requests pass for which the function returns true, such as health checks.
+func Skip(skip func(*http.Request) bool) Option { return func(s *settings) { s.last().Skip = skip } }
+
+// OnError says what happens where the daemon does not answer; without it the client's WithOnError.
+func OnError(onError ratelimit.OnError) Option {
+	return func(s *settings) { s.last().OnError = onError }
+}
+
+// ChargeWhen charges only the requests for which the function returns true when their status is known, such as failed
+// logins. A unit is reserved in the meantime. The policy must have a name.
+func ChargeWhen(when func(r *http.Request, status int) bool) Option {
+	return func(s *settings) { s.last().ChargeWhen = when }
+}
+
+// Slot is for policies with a concurrency limit: the request holds a slot until its handler returns.
+func Slot() Option { return func(s *settings) { s.last().Slot = true } }
+
+// PerEndpoint has a named policy count each endpoint by itself, as limits that are written here do.
+func PerEndpoint() Option { return func(s *settings) { s.last().PerEndpoint = true } }
+
+// Enabled(false) switches the limit off.
+func Enabled(enabled bool) Option { return func(s *settings) { s.last().Off = !enabled } }
+
+// And adds another limit, with options of its own. All of them are asked in one request to the daemon, and charged
+// together or not at all.
+func And(options ...Option) Option {
+	return func(s *settings) {
+		s.limits = append(s.limits, fresh())
+		for _, option := range options {
+			option(s)
+		}
+	}
+}
+
+// Headers chooses the headers; without it IETF.
+func Headers(mode HeaderMode) Option { return func(s *settings) { s.form.Mode = mode } }
+
+// EpochReset has X-RateLimit-Reset say the time of day, as GitHub does, not a number of seconds.
+func EpochReset() Option { return func(s *settings) { s.form.Epoch = true } }
+
+// Respond answers denied requests. The headers that tell about limits are set already; Retry-After is not.
+func Respond(respond func(w http.ResponseWriter, r *http.Request, denied ratelimit.Decision)) Option {
+	return func(s *settings) { s.respond = respond }
+}
+
+// Name is the endpoint's name, by which limits that are written here count. Without it, it is the pattern of the router
+// (http.Request.Pattern), or `*` outside of one.
+func Name(name string) Option {
+	return Endpoint(func(*http.Request) string { return name })
+}
+
+// Endpoint is for routers that do not set http.Request.Pattern.
+func Endpoint(endpoint func(*http.Request) string) Option {
+	return func(s *settings) { s.endpoint = endpoint }
+}
+
+func fresh() limit { return limit{Policy: "default", Key: ByIP()} }
+
+func pattern(r *http.Request) string {
+	if r.Pattern == "" {
+		return "*"
+	}
+	return r.Pattern
+}
+
+// Limit returns middleware. Preflight requests of CORS are not limited; put the limiter inside the CORS middleware.
+func Limit(client *ratelimit.Client, options ...Option) func(http.Handler) http.Handler {
+	g := NewGate(client, options...)
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			pass, ok := g.Enter(w, r)
+			if !ok {
+				return
+			}
+
+			status := http.StatusInternalServerError // of a panic
+			defer func() { pass.Leave(status) }()
+			if !pass.Watches() {
+				next.ServeHTTP(w, r)
+				return
+			}
+			watched := &watcher{ResponseWriter: w}
+			next.ServeHTTP(watched, r)
+			if status = watched.status; status == 0 {
+				status = http.StatusOK
+			}
+		})
+	}
+}
+
+// A Gate is what Limit is made of, for the middleware of other frameworks.
+type Gate struct {
+	client *ratelimit.Client
+	gate   *gate.Gate[*http.Request, int]
+	settings
+}
+
+// NewGate takes the options of Limit. It panics if they contradict each other.
+func NewGate(client *ratelimit.Client, options ...Option) *Gate {
+	chosen := settings{limits: []limit{fresh()}, endpoint: pattern}
+	for _, option := range options {
+		option(&chosen)
+	}
+	for _, one := range chosen.limits {
+		if one.ChargeWhen != nil && ratelimit.IsInline(one.Policy) {
+			panic("rlhttp: ChargeWhen needs a policy with a name")
+		}
+		if one.ChargeWhen != nil && one.Slot {
+			panic("rlhttp: a limit is either a Slot or has ChargeWhen")
+		}
+	}
+	return &Gate{client: client, gate: gate.New(client, chosen.endpoint, chosen.limits...), settings: chosen}
+}
+
+// A Pass is a request that may go on.
+type Pass struct{ entry *entry }
+
+// Watches reports whether Leave needs the status.
+func (p Pass) Watches() bool { return p.entry != nil && p.entry.Watches() }
+
+// Leave must be called when the request's handler has ended, with the status of its answer.
+func (p Pass) Leave(status int) {
+	if p.entry != nil {
+		p.entry.Leave(status)
+	}
+}
+
+// Enter decides a request and sets headers. False: it has been answered.
+func (g *Gate) Enter(w http.ResponseWriter, r *http.Request) (Pass, bool) {
+	if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
+		return Pass{}, true
+	}
+
+	entered := g.gate.Enter(r.Context(), r)
+	if entered.Verdict == gate.Pass || entered.Verdict == gate.Denied {
+		g.tell(w.Header(), entered)
+	}
+	switch entered.Verdict {
+	case gate.Pass:
+		return Pass{entered}, true
+	case gate.Denied:
+		if g.respond != nil {
+			g.respond(w, r, entered.Decision)
+		} else if entered.Decision.Source == "deny" {
+			g.form.WriteUnavailable(w, r)
+		} else {
+			g.form.writeDenied(w, r, entered.Decision, entered.Slot)
+		}
+	case gate.Closed:
+		g.form.WriteUnavailable(w, r)
+	case gate.Wrong:
+		g.client.Logger().Error("rlhttp: the limit cannot be asked", "endpoint", g.endpoint(r), "error", entered.Err)
+		http.Error(w, "Internal Server Error", http.StatusInternalServerError)
+	}
+	return Pass{}, false
+}
+
+// tell sets the headers about all that was decided. A denial of a slot or a reservation ends the request before the
+// other limits are asked, so it speaks for itself.
+func (g *Gate) tell(header http.Header, entered *entry) {
+	if len(entered.Told) == 0 || (entered.Verdict == gate.Denied && entered.Decision.Source == "deny") {
+		return
+	}
+	whole := entered.Told[0]
+	for _, one := range entered.Told[1:] { // the tightest, as in a combined decision
+		if one.Of != "" && (whole.Of == "" || one.Remaining < whole.Remaining) {
+			whole = one
+		}
+	}
+	if entered.Verdict == gate.Denied {
+		whole = entered.Decision
+	}
+	g.form.addHeaders(header, whole, entered.Told)
+}
+
+// A watcher remembers the status. Everything else goes to the writer below, also through http.ResponseController.
+type watcher struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *watcher) WriteHeader(status int) {
+	if w.status == 0 && status >= 200 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *watcher) Write(data []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(data)
+}
+
+func (w *watcher) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Flush is for handlers that ask for an http.Flusher instead of an http.ResponseController.
+func (w *watcher) Flush() {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// Hijack is for handlers that ask for an http.Hijacker.
+func (w *watcher) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(w.ResponseWriter).Hijack()
+}
+
+// ---- Keys -----------------------------------------------------------------------------------------------------
+
+// ByHeader is the value of a header. A request without it is answered 500: the value must come from a layer that you
+// trust, which sets it always.
+func ByHeader(name string) KeyFunc {
+	return func(r *http.Request) (string, error) {
+		value := r.Header.Get(name)
+		if value == "" {
+			return "", fmt.Errorf("the request has no header %s", name)
+		}
+		return value, nil
+	}
+}
+
+// ByForm is a field of the posted form, such as the name at a login. It reads the body; set http.MaxBytesReader before.
+func ByForm(field string) KeyFunc {
+	return func(r *http.Request) (string, error) { return r.PostFormValue(field), nil }
+}
+
+// ByUser is the user of the request, or the address of the client where the function says that there is none. The keys
+// of both cannot meet.
+func ByUser(user func(*http.Request) (name string, known bool), options ...IPOption) KeyFunc {
+	ip := ByIP(options...)
+	return func(r *http.Request) (string, error) {
+		if name, known := user(r); known {
+			return ratelimit.JoinKey("u", name), nil
+		}
+		found, err := ip(r)
+		if err != nil {
+			return "", err
+		}
+		return ratelimit.JoinKey("i", found), nil
+	}
+}
+
+// Hashed is for keys that are secrets, such as tokens.
+func Hashed(key KeyFunc) KeyFunc {
+	return func(r *http.Request) (string, error) {
+		secret, err := key(r)
+		return ratelimit.HashedKey(secret), err
+	}
+}
+
+// Join makes one key of several. It is empty if one of them is.
+func Join(keys ...KeyFunc) KeyFunc {
+	return func(r *http.Request) (string, error) {
+		parts := make([]string, len(keys))
+		for i, key := range keys {
+			var err error
+			if parts[i], err = key(r); err != nil {
+				return "", err
+			}
+		}
+		return ratelimit.JoinKey(parts...), nil
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	ratelimit "github.com/ratelimitd/ratelimitd/clients/go"
+	"github.com/ratelimitd/ratelimitd/clients/go/gate"
 )
 
 // An IPOption changes how ByIP finds the address of the client.
@@ -66,19 +67,16 @@ func ByIP(options ...IPOption) KeyFunc {
 
 func (a *address) key(r *http.Request) (string, error) {
 	found, err := a.find(r)
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", err
-	case found.Is4() || a.ipv6Prefix >= 128:
-		return found.String(), nil
 	}
-	return netip.PrefixFrom(found, max(a.ipv6Prefix, 0)).Masked().String(), nil
+	return gate.AddressKey(found, a.ipv6Prefix), nil
 }
 
 // find walks the addresses from the right: the peer, then what each proxy has added to the header. The first that is
 // not trusted counts. What is no address ends the walk, and the last good one counts.
 func (a *address) find(r *http.Request) (netip.Addr, error) {
-	found, known := parseAddress(r.RemoteAddr)
+	found, known := gate.ParseAddress(r.RemoteAddr)
 	if !known && a.hops == 0 {
 		return found, &ratelimit.RefusedError{Code: ratelimit.BadArgument,
 			Message: "the peer has no address (a Unix socket?): use TrustHops, or another key than ByIP"}
@@ -94,7 +92,7 @@ func (a *address) find(r *http.Request) (netip.Addr, error) {
 	}
 
 	for hops := 0; len(forwarded) > 0 && a.believes(found, hops); hops++ {
-		next, ok := parseAddress(forwarded[len(forwarded)-1])
+		next, ok := gate.ParseAddress(forwarded[len(forwarded)-1])
 		if !ok {
 			break
 		}
@@ -117,30 +115,4 @@ func (a *address) believes(found netip.Addr, hops int) bool {
 		}
 	}
 	return false
-}
-
-// parseAddress reads an address with or without brackets, port and zone. IPv4 in IPv6 becomes IPv4.
-func parseAddress(text string) (netip.Addr, bool) {
-	text = strings.Trim(text, " \t")
-	if rest, ok := strings.CutPrefix(text, "["); ok {
-		inside, after, closed := strings.Cut(rest, "]")
-		if !closed || (after != "" && !isPort(after)) {
-			return netip.Addr{}, false
-		}
-		text = inside
-	} else if strings.Count(text, ":") == 1 {
-		host, _, _ := strings.Cut(text, ":")
-		if !isPort(text[len(host):]) {
-			return netip.Addr{}, false
-		}
-		text = host
-	}
-
-	found, err := netip.ParseAddr(text)
-	return found.Unmap().WithZone(""), err == nil
-}
-
-func isPort(text string) bool {
-	digits, ok := strings.CutPrefix(text, ":")
-	return ok && digits != "" && strings.Trim(digits, "0123456789") == ""
 }

@@ -1,0 +1,70 @@
+// The example service with gin.
+package main
+
+import (
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	ratelimit "github.com/ratelimitd/ratelimitd/clients/go"
+	"github.com/ratelimitd/ratelimitd/clients/go/examples/service"
+	"github.com/ratelimitd/ratelimitd/clients/go/rlgin"
+	"github.com/ratelimitd/ratelimitd/clients/go/rlhttp"
+)
+
+func main() {
+	client := ratelimit.New()
+	defer client.Close()
+	limit := func(options ...rlhttp.Option) gin.HandlerFunc { return rlgin.Limit(client, options...) }
+	user := func(c *gin.Context) (string, error) { return c.PostForm("user"), nil }
+
+	gin.SetMode(gin.ReleaseMode)
+	router := gin.New()
+	router.Use(gin.Recovery())
+	get := func(path string, handlers ...gin.HandlerFunc) {
+		router.Match([]string{http.MethodGet, http.MethodHead}, path, handlers...)
+	}
+	get("/ok", limit(rlhttp.Policy("web")), say("ok"))
+	router.POST("/login", limit(rlhttp.Policy("login"), rlgin.Key(user), rlhttp.OnError(ratelimit.Deny),
+		rlhttp.ChargeWhen(service.Failed)), login)
+	get("/inline", limit(rlhttp.Every(2, 5*time.Second)), say("inline"))
+	get("/two", limit(rlhttp.Policy("web"), service.Two()), say("two"))
+	get("/slow", limit(rlhttp.Policy("slow"), rlhttp.Slot()), slow)
+	get("/stream", limit(rlhttp.Policy("stream"), rlhttp.Slot()), stream)
+	get("/cost", limit(rlhttp.Policy("budget"), rlhttp.CostOf(service.Cost)), cost)
+	get("/skip", limit(rlhttp.Policy("login"), rlhttp.Skip(service.IsProbe)), say("skip"))
+	get("/down", limit(rlhttp.Policy("web"), rlhttp.OnError(ratelimit.Deny)), say("down"))
+	service.Run(router)
+}
+
+func say(line string) gin.HandlerFunc {
+	return func(c *gin.Context) { c.String(http.StatusOK, "%s\n", line) }
+}
+
+func login(c *gin.Context) {
+	if c.PostForm("password") != "right" {
+		c.String(http.StatusUnauthorized, "wrong\n")
+		return
+	}
+	c.String(http.StatusOK, "welcome\n")
+}
+
+func slow(c *gin.Context) {
+	service.Wait(c.Request.Context(), service.Number(c.Request, "ms"))
+	c.String(http.StatusOK, "slow\n")
+}
+
+func stream(c *gin.Context) {
+	lines := []string{"one\n", "two\n", "three\n"}
+	c.Header("Content-Type", "text/plain; charset=utf-8")
+	c.Stream(func(w io.Writer) bool {
+		io.WriteString(w, lines[0])
+		c.Writer.Flush()
+		lines = lines[1:]
+		return len(lines) > 0 && service.Wait(c.Request.Context(), 100)
+	})
+}
+
+func cost(c *gin.Context) { c.String(http.StatusOK, "cost %d\n", service.Number(c.Request, "n")) }

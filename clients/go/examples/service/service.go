@@ -1,0 +1,109 @@
+// Package service is what the example services have in common: a listener, and the handlers of those that use net/http.
+package service
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/clients/go/rlhttp"
+)
+
+// Run serves on 127.0.0.1:$PORT until SIGTERM.
+func Run(handler http.Handler) {
+	listener, err := net.Listen("tcp", "127.0.0.1:"+os.Getenv("PORT"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	go server.Serve(listener)
+	fmt.Println("ready")
+
+	ended, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	<-ended.Done()
+	stop()
+	soon, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	server.Shutdown(soon)
+}
+
+// Say answers with one line.
+func Say(line string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) { write(w, http.StatusOK, line) }
+}
+
+func write(w http.ResponseWriter, status int, line string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	io.WriteString(w, line+"\n")
+}
+
+// Login welcomes those whose password is `right`.
+func Login(w http.ResponseWriter, r *http.Request) {
+	if r.PostFormValue("password") != "right" {
+		write(w, http.StatusUnauthorized, "wrong")
+		return
+	}
+	write(w, http.StatusOK, "welcome")
+}
+
+// Slow waits ?ms= milliseconds, or until the client has gone.
+func Slow(w http.ResponseWriter, r *http.Request) {
+	Wait(r.Context(), Number(r, "ms"))
+	write(w, http.StatusOK, "slow")
+}
+
+// Stream sends three lines, 100 ms apart.
+func Stream(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	for i, line := range []string{"one", "two", "three"} {
+		if i > 0 && !Wait(r.Context(), 100) {
+			return
+		}
+		io.WriteString(w, line+"\n")
+		http.NewResponseController(w).Flush()
+	}
+}
+
+// Costly tells what it cost.
+func Costly(w http.ResponseWriter, r *http.Request) {
+	write(w, http.StatusOK, fmt.Sprintf("cost %d", Number(r, "n")))
+}
+
+// Number is a number of the query.
+func Number(r *http.Request, name string) int64 {
+	n, _ := strconv.ParseInt(r.URL.Query().Get(name), 10, 64)
+	return n
+}
+
+// Wait reports whether the time has passed; false: the client has gone.
+func Wait(ctx context.Context, ms int64) bool {
+	select {
+	case <-time.After(time.Duration(ms) * time.Millisecond):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Failed is the answer to a wrong password.
+func Failed(r *http.Request, status int) bool { return status == http.StatusUnauthorized }
+
+// IsProbe is true for health checks.
+func IsProbe(r *http.Request) bool { return r.Header.Get("X-Probe") == "yes" }
+
+// Cost is ?n=.
+func Cost(r *http.Request) int64 { return Number(r, "n") }
+
+// Two is the second limit of /two.
+func Two() rlhttp.Option {
+	return rlhttp.And(rlhttp.Policy("tenant"), rlhttp.Key(rlhttp.ByHeader("X-Tenant")))
+}

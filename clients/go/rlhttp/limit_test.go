@@ -1,0 +1,425 @@
+package rlhttp_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+	"go.uber.org/goleak"
+
+	ratelimit "github.com/ratelimitd/ratelimitd/clients/go"
+	"github.com/ratelimitd/ratelimitd/clients/go/ratelimittest"
+	"github.com/ratelimitd/ratelimitd/clients/go/rlhttp"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const configuration = `
+policies:
+  web: {algorithm: token_bucket, limit: 10, window: 1m, burst: 20}
+  search: {limits: [{name: second, algorithm: fixed_window, limit: 2, window: 1s}, {name: day, algorithm: fixed_window, limit: 100, window: 1d}]}
+  tenant: {algorithm: fixed_window, limit: 2, window: 1m, start: first_hit}
+  login: {algorithm: fixed_window, limit: 2, window: 1m, start: first_hit}
+  slow: {algorithm: concurrency, limit: 1}
+  free: {unlimited: true}
+inline: {allow: true}
+`
+
+func ok(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok") }
+
+// ask sends a request through the middleware to a handler.
+func ask(limit func(http.Handler) http.Handler, handler http.HandlerFunc, change ...func(*http.Request)) *httptest.ResponseRecorder {
+	request := httptest.NewRequest("GET", "/", nil)
+	for _, one := range change {
+		one(request)
+	}
+	answer := httptest.NewRecorder()
+	limit(handler).ServeHTTP(answer, request)
+	return answer
+}
+
+func header(name, value string) func(*http.Request) {
+	return func(r *http.Request) { r.Header.Set(name, value) }
+}
+
+// parsed reads a field with a library of its own for Structured Fields.
+func parsed(t *testing.T, answer *httptest.ResponseRecorder, name string) httpsfv.List {
+	t.Helper()
+	list, err := httpsfv.UnmarshalList(answer.Header().Values(name))
+	if err != nil {
+		t.Fatalf("%s: %v: %q", name, err, answer.Header().Values(name))
+	}
+	return list
+}
+
+func item(t *testing.T, member httpsfv.Member, parameters ...any) {
+	t.Helper()
+	got := member.(httpsfv.Item)
+	if got.Value != parameters[0] {
+		t.Errorf("the name is %v, not %v", got.Value, parameters[0])
+	}
+	want := []string{}
+	for i := 1; i < len(parameters); i += 2 {
+		name := parameters[i].(string)
+		want = append(want, name)
+		if value, _ := got.Params.Get(name); value != parameters[i+1] {
+			t.Errorf("%s is %v, not %v", name, value, parameters[i+1])
+		}
+	}
+	if names := got.Params.Names(); !reflect.DeepEqual(names, want) {
+		t.Errorf("parameters %v, not %v", names, want)
+	}
+}
+
+func TestHeadersAreStructuredFields(t *testing.T) {
+	client := ratelimittest.Start(t, configuration).Client()
+
+	answer := ask(rlhttp.Limit(client, rlhttp.Policy("web")), ok)
+	item(t, parsed(t, answer, "RateLimit-Policy")[0], "web", "q", int64(10), "w", int64(60), "ratelimitd-burst", int64(20))
+	item(t, parsed(t, answer, "RateLimit")[0], "web", "r", int64(19), "t", int64(6))
+
+	search := rlhttp.Limit(client, rlhttp.Policy("search"))
+	ask(search, ok)
+	ask(search, ok)
+	answer = ask(search, ok)
+	if answer.Code != http.StatusTooManyRequests || answer.Header().Get("Retry-After") != "1" {
+		t.Fatal(answer.Code, answer.Header())
+	}
+	item(t, parsed(t, answer, "RateLimit-Policy")[0], "search/second", "q", int64(2), "w", int64(1))
+	item(t, parsed(t, answer, "RateLimit")[0], "search/second", "r", int64(0), "t", int64(1))
+
+	answer = ask(rlhttp.Limit(client, rlhttp.Policy("slow"), rlhttp.Slot()), ok)
+	item(t, parsed(t, answer, "RateLimit-Policy")[0], "slow", "q", int64(1), "qu", "concurrent-requests")
+	item(t, parsed(t, answer, "RateLimit")[0], "slow", "r", int64(0))
+}
+
+func TestHeadersJoinThoseOfAnotherLimiter(t *testing.T) {
+	client := ratelimittest.Start(t, configuration).Client()
+	outer, inner := rlhttp.Limit(client, rlhttp.Policy("web")), rlhttp.Limit(client, rlhttp.Policy("tenant"))
+
+	answer := ask(func(next http.Handler) http.Handler { return outer(inner(next)) }, ok)
+	list := parsed(t, answer, "RateLimit")
+	if len(list) != 2 || len(answer.Header().Values("RateLimit")) != 1 {
+		t.Fatal(answer.Header())
+	}
+	item(t, list[1], "tenant", "r", int64(1), "t", int64(60))
+}
+
+func TestNothingIsToldWhereNobodyCounted(t *testing.T) {
+	client := ratelimittest.Start(t, configuration).Client()
+
+	for _, mode := range []rlhttp.HeaderMode{rlhttp.IETF, rlhttp.Legacy, rlhttp.Both} {
+		answer := ask(rlhttp.Limit(client, rlhttp.Policy("free"), rlhttp.Headers(mode)), ok)
+		for name := range answer.Header() {
+			if strings.Contains(strings.ToLower(name), "ratelimit") {
+				t.Error(mode, name)
+			}
+		}
+	}
+}
+
+func TestSeveralLimitsAreChargedTogetherOrNotAtAll(t *testing.T) {
+	daemon := ratelimittest.Start(t, configuration)
+	client := daemon.Client()
+	both := rlhttp.Limit(client, rlhttp.Policy("web"), rlhttp.And(rlhttp.Policy("tenant"), rlhttp.Key(rlhttp.ByHeader("X-Tenant"))))
+
+	for range 2 {
+		if answer := ask(both, ok, header("X-Tenant", "acme")); answer.Code != 200 || len(parsed(t, answer, "RateLimit")) != 2 {
+			t.Fatal(answer)
+		}
+	}
+	if answer := ask(both, ok, header("X-Tenant", "acme")); answer.Code != 429 || !strings.Contains(answer.Body.String(), `["tenant"]`) {
+		t.Fatal(answer.Body)
+	}
+	if d, err := client.Peek(context.Background(), "web", "192.0.2.1"); err != nil || d.Remaining != 18 {
+		t.Fatal("the denied request was charged: ", d, err)
+	}
+}
+
+func TestEqualLimitsOfOneRequestAreAskedOnce(t *testing.T) {
+	fake := ratelimittest.NewFake()
+
+	ask(rlhttp.Limit(fake.Client(), rlhttp.Policy("web"), rlhttp.And(rlhttp.Policy("web")), rlhttp.And(rlhttp.Policy("tenant"))), ok)
+	want := []ratelimittest.Call{{Method: "check_all", Policy: "web", Key: "192.0.2.1", Units: 1},
+		{Method: "check_all", Policy: "tenant", Key: "192.0.2.1", Units: 1}}
+	if calls := fake.Calls(); !reflect.DeepEqual(calls, want) {
+		t.Fatal(calls)
+	}
+}
+
+func TestLimitsWrittenAtAnEndpointCountByIt(t *testing.T) {
+	daemon := ratelimittest.Start(t, configuration)
+	client := daemon.Client()
+	mux := http.NewServeMux()
+	mux.Handle("GET /a/{id}", rlhttp.Limit(client, rlhttp.Every(1, time.Minute))(http.HandlerFunc(ok)))
+	mux.Handle("GET /b", rlhttp.Limit(client, rlhttp.Rate("1/m"))(http.HandlerFunc(ok)))
+
+	for _, step := range []struct {
+		path string
+		want int
+	}{{"/a/1", 200}, {"/a/2", 429}, {"/b", 200}, {"/b", 429}} {
+		answer := httptest.NewRecorder()
+		mux.ServeHTTP(answer, httptest.NewRequest("GET", step.path, nil))
+		if answer.Code != step.want {
+			t.Error(step, answer.Code)
+		}
+	}
+}
+
+func TestOnlyWhatChargeWhenSaysIsCharged(t *testing.T) {
+	client := ratelimittest.Start(t, configuration).Client()
+	failed := func(_ *http.Request, status int) bool { return status >= 400 }
+	limit := rlhttp.Limit(client, rlhttp.Policy("login"), rlhttp.ChargeWhen(failed))
+	left := func() int64 {
+		d, err := client.Peek(context.Background(), "login", "192.0.2.1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Remaining
+	}
+
+	ask(limit, ok)
+	ask(limit, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusEarlyHints); w.WriteHeader(204) })
+	if left() != 2 {
+		t.Fatal("a success was charged")
+	}
+	ask(limit, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(401) })
+	if left() != 1 {
+		t.Fatal("a failure was not charged")
+	}
+	func() {
+		defer func() { recover() }()
+		ask(limit, func(http.ResponseWriter, *http.Request) { panic("as the test wants it") })
+	}()
+	if left() != 0 {
+		t.Fatal("a panic is a failure")
+	}
+	if answer := ask(limit, ok); answer.Code != 429 {
+		t.Fatal(answer.Code)
+	}
+}
+
+func TestASlotIsHeldUntilTheHandlerReturns(t *testing.T) {
+	client := ratelimittest.Start(t, configuration).Client()
+	limit := rlhttp.Limit(client, rlhttp.Policy("slow"), rlhttp.Slot())
+
+	answer := ask(limit, func(w http.ResponseWriter, r *http.Request) {
+		within := ask(limit, ok)
+		if within.Code != 429 || within.Header().Get("Retry-After") != "" {
+			t.Error(within.Code, within.Header())
+		}
+	})
+	if answer.Code != 200 {
+		t.Fatal(answer.Code)
+	}
+	if answer := ask(limit, ok); answer.Code != 200 {
+		t.Fatal("the slot was not released")
+	}
+}
+
+func TestWhatWasTakenIsGivenBackWhereALaterLimitDenies(t *testing.T) {
+	fake := ratelimittest.NewFake()
+	fake.Deny("web", 3000)
+	limit := rlhttp.Limit(fake.Client(), rlhttp.Policy("web"), rlhttp.And(rlhttp.Policy("slow"), rlhttp.Slot()),
+		rlhttp.And(rlhttp.Policy("login"), rlhttp.ChargeWhen(func(*http.Request, int) bool { return true })))
+
+	if answer := ask(limit, ok); answer.Code != 429 || answer.Header().Get("Retry-After") != "3" {
+		t.Fatal(answer)
+	}
+	methods := ""
+	for _, call := range fake.Calls() {
+		methods += call.Method + " "
+	}
+	if methods != "acquire reserve check cancel release " || fake.HeldSlots() != 0 {
+		t.Fatal(methods)
+	}
+}
+
+func TestOnErrorDecidesWhereTheDaemonDoesNotAnswer(t *testing.T) {
+	fake := ratelimittest.NewFake()
+	fake.Unavailable(ratelimit.KindUnreachable)
+	client := fake.Client()
+
+	if answer := ask(rlhttp.Limit(client), ok); answer.Code != 200 || answer.Header().Get("RateLimit") != "" {
+		t.Fatal(answer)
+	}
+	answer := ask(rlhttp.Limit(client, rlhttp.OnError(ratelimit.Deny)), ok)
+	if answer.Code != 503 || answer.Header().Get("Retry-After") != "1" || !strings.Contains(answer.Body.String(), "temporary-reduced-capacity") {
+		t.Fatal(answer)
+	}
+	if answer := ask(rlhttp.Limit(fake.Client(ratelimit.WithOnError(ratelimit.Deny))), ok); answer.Code != 503 {
+		t.Fatal(answer)
+	}
+	strictest := rlhttp.Limit(client, rlhttp.Policy("a"), rlhttp.And(rlhttp.Policy("b"), rlhttp.OnError(ratelimit.Deny)))
+	if answer := ask(strictest, ok); answer.Code != 503 {
+		t.Fatal(answer)
+	}
+	var seen *ratelimit.UnavailableError
+	chosen := func(_ context.Context, err *ratelimit.UnavailableError) bool { seen = err; return true }
+	if answer := ask(rlhttp.Limit(client, rlhttp.OnError(chosen)), ok); answer.Code != 200 || seen.Kind != ratelimit.KindUnreachable {
+		t.Fatal(answer, seen)
+	}
+}
+
+func TestAMistakeIsNeverNoLimit(t *testing.T) {
+	fake := ratelimittest.NewFake()
+	fake.Fail(&ratelimit.RefusedError{Code: "UNKNOWN_POLICY", Message: "there is no policy wbe"})
+	if answer := ask(rlhttp.Limit(fake.Client()), ok); answer.Code != 500 {
+		t.Fatal(answer.Code)
+	}
+
+	client := ratelimittest.NewFake().Client()
+	for what, key := range map[string]rlhttp.KeyFunc{
+		"empty":          func(*http.Request) (string, error) { return "", nil },
+		"error":          func(*http.Request) (string, error) { return "k", errors.New("no") },
+		"missing header": rlhttp.ByHeader("X-Tenant"),
+		"empty part":     rlhttp.Join(rlhttp.ByIP(), rlhttp.ByForm("user")),
+		"empty secret":   rlhttp.Hashed(rlhttp.ByForm("token")),
+	} {
+		if answer := ask(rlhttp.Limit(client, rlhttp.Key(key)), ok); answer.Code != 500 {
+			t.Error(what, answer.Code)
+		}
+	}
+	unix := func(r *http.Request) { r.RemoteAddr = "@" }
+	if answer := ask(rlhttp.Limit(client), ok, unix); answer.Code != 500 {
+		t.Error("a peer without an address: ", answer.Code)
+	}
+}
+
+func TestSomeRequestsAreNotLimited(t *testing.T) {
+	fake := ratelimittest.NewFake()
+	fake.Deny("default", -1)
+	client := fake.Client()
+	preflight := func(r *http.Request) {
+		r.Method = "OPTIONS"
+		r.Header.Set("Access-Control-Request-Method", "POST")
+	}
+	none := func(*http.Request) (string, error) { return "", rlhttp.ErrNoLimit }
+
+	for what, answer := range map[string]*httptest.ResponseRecorder{
+		"preflight": ask(rlhttp.Limit(client), ok, preflight),
+		"skipped":   ask(rlhttp.Limit(client, rlhttp.Skip(func(*http.Request) bool { return true })), ok),
+		"no key":    ask(rlhttp.Limit(client, rlhttp.Key(none)), ok),
+		"off":       ask(rlhttp.Limit(client, rlhttp.Enabled(false)), ok),
+		"disabled":  ask(rlhttp.Limit(ratelimit.New(ratelimit.WithEnabled(false))), ok),
+	} {
+		if answer.Code != 200 {
+			t.Error(what, answer.Code)
+		}
+	}
+	if calls := fake.Calls(); len(calls) != 0 {
+		t.Error(calls)
+	}
+}
+
+func TestKeysOfRequests(t *testing.T) {
+	form := func(r *http.Request) {
+		*r = *httptest.NewRequest("POST", "/", strings.NewReader(url.Values{"user": {"a|b"}}.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	forwarded := header("X-Forwarded-For", "203.0.113.9, 198.51.100.7")
+	user := func(r *http.Request) (string, bool) { name, _, known := r.BasicAuth(); return name, known }
+
+	for want, row := range map[string]struct {
+		key    rlhttp.KeyFunc
+		change func(*http.Request)
+	}{
+		"192.0.2.1":       {rlhttp.ByIP(), forwarded},
+		"198.51.100.7":    {rlhttp.ByIP(rlhttp.Trust("192.0.2.0/24")), forwarded},
+		"203.0.113.9":     {rlhttp.ByIP(rlhttp.TrustHops(2)), forwarded},
+		"a|b":             {rlhttp.ByForm("user"), form},
+		"a%7Cb|192.0.2.1": {rlhttp.Join(rlhttp.ByForm("user"), rlhttp.ByIP()), form},
+		"u|alice":         {rlhttp.ByUser(user), func(r *http.Request) { r.SetBasicAuth("alice", "") }},
+		"i|192.0.2.1":     {rlhttp.ByUser(user), form},
+	} {
+		fake := ratelimittest.NewFake()
+		ask(rlhttp.Limit(fake.Client(), rlhttp.Key(row.key)), ok, row.change)
+		if calls := fake.Calls(); len(calls) != 1 || calls[0].Key != want {
+			t.Error(want, calls)
+		}
+	}
+}
+
+func TestRespondReplacesTheAnswer(t *testing.T) {
+	fake := ratelimittest.NewFake()
+	fake.Deny("web", 1500)
+	limit := rlhttp.Limit(fake.Client(), rlhttp.Policy("web"),
+		rlhttp.Respond(func(w http.ResponseWriter, r *http.Request, denied ratelimit.Decision) {
+			http.Error(w, denied.RetryAfter().String(), http.StatusTeapot)
+		}))
+
+	if answer := ask(limit, ok); answer.Code != http.StatusTeapot || answer.Body.String() != "1.5s\n" {
+		t.Fatal(answer)
+	}
+}
+
+// A real server, because a recorder can do less than a connection.
+func TestFlushingAndHijackingWorkThroughTheLimit(t *testing.T) {
+	always := func(*http.Request, int) bool { return true }
+	limit := rlhttp.Limit(ratelimittest.NewFake().Client(), rlhttp.ChargeWhen(always))
+	server := httptest.NewServer(limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/controller":
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				t.Error(err)
+			}
+			if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
+				t.Error(err)
+			}
+		case "/flusher":
+			w.(http.Flusher).Flush()
+		case "/hijacker":
+			conn, _, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			io.WriteString(conn, "HTTP/1.1 299 Taken\r\nContent-Length: 0\r\n\r\n")
+			conn.Close()
+		}
+	})))
+	defer server.Close()
+
+	for path, want := range map[string]int{"/controller": 200, "/flusher": 200, "/hijacker": 299} {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || answer.StatusCode != want {
+			t.Error(path, answer, err)
+		}
+		conn.Close()
+	}
+}
+
+func TestContradictionsEndTheProgramAtItsStart(t *testing.T) {
+	client := ratelimittest.NewFake().Client()
+	always := func(*http.Request, int) bool { return true }
+	for what, set := range map[string]func(){
+		"inline with ChargeWhen": func() { rlhttp.Limit(client, rlhttp.Rate("1/s"), rlhttp.ChargeWhen(always)) },
+		"slot with ChargeWhen":   func() { rlhttp.Limit(client, rlhttp.Slot(), rlhttp.ChargeWhen(always)) },
+		"no limit":               func() { rlhttp.Limit(client, rlhttp.Rate("ten a second")) },
+		"no address":             func() { rlhttp.Trust("proxy.example") },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error(what)
+				}
+			}()
+			set()
+		}()
+	}
+}

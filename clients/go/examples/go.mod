@@ -8,7 +8,10 @@ require (
 	github.com/ratelimitd/ratelimitd/clients/go v0.1.0
 	github.com/ratelimitd/ratelimitd/clients/go/rlecho v0.1.0
 	github.com/ratelimitd/ratelimitd/clients/go/rlgin v0.1.0
+	google.golang.org/grpc v1.75.1
 )
+
+require google.golang.org/genproto/googleapis/rpc v0.0.0-20250707201910-8d1bb00bc6a7 // indirect
 
 require (
 	github.com/bytedance/sonic v1.11.6 // indirect
@@ -32,17 +35,18 @@ require (
 	github.com/modern-go/reflect2 v1.0.2 // indirect
 	github.com/pelletier/go-toml/v2 v2.2.2 // indirect
 	github.com/philhofer/fwd v1.2.0 // indirect
+	github.com/ratelimitd/ratelimitd/clients/go/rlgrpc v0.1.0
 	github.com/tinylib/msgp v1.6.5 // indirect
 	github.com/twitchyliquid64/golang-asm v0.15.1 // indirect
 	github.com/ugorji/go/codec v1.2.12 // indirect
 	github.com/valyala/bytebufferpool v1.0.0 // indirect
 	github.com/valyala/fasttemplate v1.2.2 // indirect
 	golang.org/x/arch v0.8.0 // indirect
-	golang.org/x/crypto v0.38.0 // indirect
-	golang.org/x/net v0.40.0 // indirect
+	golang.org/x/crypto v0.39.0 // indirect
+	golang.org/x/net v0.41.0 // indirect
 	golang.org/x/sys v0.33.0 // indirect
-	golang.org/x/text v0.25.0 // indirect
-	google.golang.org/protobuf v1.34.1 // indirect
+	golang.org/x/text v0.26.0 // indirect
+	google.golang.org/protobuf v1.36.6 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 )
 
@@ -51,3 +55,5 @@ replace github.com/ratelimitd/ratelimitd/clients/go => ../
 replace github.com/ratelimitd/ratelimitd/clients/go/rlgin => ../rlgin
 
 replace github.com/ratelimitd/ratelimitd/clients/go/rlecho => ../rlecho
+
+replace github.com/ratelimitd/ratelimitd/clients/go/rlgrpc => ../rlgrpc

@@ -94,9 +94,13 @@ func WithTransport(transport Transport) ClientOption {
 	return func(s *settings) { s.transport = transport }
 }
 
-// WithTimeout sets the time of each call, connecting included.
+// WithTimeout sets the time of each call, connecting included; 0 is DefaultTimeout.
 func WithTimeout(timeout time.Duration) ClientOption {
-	return func(s *settings) { s.timeout = timeout }
+	return func(s *settings) {
+		if s.timeout = timeout; timeout <= 0 {
+			s.timeout = DefaultTimeout
+		}
+	}
 }
 
 // WithOnError says what middleware does with a request that the daemon did not answer. The default is Allow. The
@@ -235,10 +239,12 @@ func (c *Client) exchange(ctx context.Context, question *call, timer *time.Timer
 		if conn.waitForHello(ctx, question, timer); !conn.accepts(question) {
 			return nil, &RefusedError{Code: "TOO_LARGE", Message: "the request is longer than the daemon accepts; split it"}
 		}
-		if err := conn.send(question); err != nil {
-			if errors.Is(err, errEnded) && attempts < 3 {
-				continue
-			}
+		switch err := conn.send(question); {
+		case errors.Is(err, errEnded) && attempts < 3:
+			continue
+		case errors.Is(err, errEnded):
+			return nil, &UnavailableError{Kind: KindUnreachable, Err: err}
+		case err != nil:
 			return nil, err
 		}
 

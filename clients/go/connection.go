@@ -53,6 +53,8 @@ const (
 	forsakenMax = 4096      // a connection that leaves more than these unanswered is closed
 	bufferKept  = 256 << 10 // of one connection, after a long answer
 	lastWords   = 10 * time.Millisecond
+
+	giveBackPause = 50 * time.Millisecond // after OVERLOADED
 )
 
 var errEnded = errors.New("the connection has ended")
@@ -62,7 +64,7 @@ type call struct {
 	body       []byte
 	undo       string // the method that undoes a late yes: "release", "cancel" or none
 	repeatable bool   // it has a request_id, and may be sent again
-	sticky     bool   // it is sent even if the caller has gone
+	sticky     bool   // it gives something back: it is sent even if the caller has gone, and again after OVERLOADED
 
 	state callState // this and the next two belong to the connection's mutex
 	id    uint64
@@ -475,6 +477,10 @@ func (k *connection) answer(id uint64, result []byte, failure error, hello *call
 			q.result = append(q.result[:0], result...)
 		}
 		close(q.done)
+	}
+	if q.sticky && isKind(failure, KindOverloaded) {
+		again := &call{body: q.body, sticky: true, done: make(chan struct{})}
+		time.AfterFunc(giveBackPause, func() { k.send(again) })
 	}
 	if q == hello {
 		close(k.hello)

@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -59,16 +60,16 @@ func (c *Client) Acquire(ctx context.Context, policy, key string, options ...Opt
 func (s *Slot) Lost() <-chan struct{} { return s.lost }
 
 // Release gives the slot back. It reports whether the daemon has freed it: false if it was lost, or released before. It
-// does not depend on the context of Acquire. After an error the slot ends all the same, as soon as the daemon can be
-// told, except after KindOverloaded: then it is still held, and may be released again.
+// does not depend on the context of Acquire. After an error the slot ends all the same, as soon as the daemon does it: the
+// connection asks until then.
 func (s *Slot) Release() (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.released || s.id == "" {
 		return false, nil
 	}
+	s.released = true
 	if s.conn != nil && !s.conn.letGo(s) {
-		s.released = true
 		return false, nil
 	}
 
@@ -76,13 +77,10 @@ func (s *Slot) Release() (bool, error) {
 	question.body = msgp.AppendString(question.body, s.id)
 	question.sticky = true
 	packed, err := s.send(question)
-	if isKind(err, KindOverloaded) {
-		if s.conn != nil && s.conn.hold(s) {
-			return false, err
-		}
-	}
-	s.released = true
-	if err != nil {
+	switch {
+	case errors.Is(err, errEnded): // it was lost at this moment
+		return false, nil
+	case err != nil:
 		return false, err
 	}
 	return readFlag(packed, "released")

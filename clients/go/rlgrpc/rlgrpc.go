@@ -12,7 +12,6 @@ package rlgrpc
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -66,12 +65,13 @@ func Key(key func(Call) (string, error)) Option { return func(s *settings) { s.l
 // is a mistake.
 func ByPeer(s *settings) { s.last().Key = peerKey }
 
-// ByMetadata counts by a value that the caller sends, such as one that a proxy sets always.
+// ByMetadata counts by a value that a layer which you trust sets. A call without it is not limited by it; an empty value is
+// a mistake.
 func ByMetadata(name string) Option {
 	return Key(func(call Call) (string, error) {
 		values := metadata.ValueFromIncomingContext(call.Context, name)
 		if len(values) == 0 {
-			return "", fmt.Errorf("the call has no metadata %s", name)
+			return "", ErrNoLimit
 		}
 		return values[len(values)-1], nil
 	})

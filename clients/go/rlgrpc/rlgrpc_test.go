@@ -132,8 +132,12 @@ func TestChargeWhenSeesTheError(t *testing.T) {
 	if _, err := health.Check(alice, nil); status.Code(err) != codes.ResourceExhausted {
 		t.Fatal(err)
 	}
-	if _, err := health.Check(background, nil); status.Code(err) != codes.Internal {
-		t.Fatal("a call without the key is a mistake: ", err)
+	if _, err := health.Check(metadata.AppendToOutgoingContext(background, "user", ""), nil); status.Code(err) != codes.Internal {
+		t.Fatal("an empty key is a mistake: ", err)
+	}
+	end <- nil
+	if _, err := health.Check(background, nil); err != nil {
+		t.Fatal("a call without the key is not limited: ", err)
 	}
 }
 

@@ -12,7 +12,6 @@ package rlhttp
 
 import (
 	"bufio"
-	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -284,15 +283,15 @@ func (w *watcher) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 // ---- Keys -----------------------------------------------------------------------------------------------------
 
-// ByHeader is the value of a header. A request without it is answered 500: the value must come from a layer that you
-// trust, which sets it always.
+// ByHeader is the value of a header that a layer which you trust sets. A request without the header is not limited by it; an
+// empty one is answered 500.
 func ByHeader(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
-		value := r.Header.Get(name)
-		if value == "" {
-			return "", fmt.Errorf("the request has no header %s", name)
+		values := r.Header.Values(name)
+		if len(values) == 0 {
+			return "", ErrNoLimit
 		}
-		return value, nil
+		return values[len(values)-1], nil
 	}
 }
 

@@ -280,13 +280,13 @@ func TestAMistakeIsNeverNoLimit(t *testing.T) {
 
 	client := ratelimittest.NewFake().Client()
 	for what, key := range map[string]rlhttp.KeyFunc{
-		"empty":          func(*http.Request) (string, error) { return "", nil },
-		"error":          func(*http.Request) (string, error) { return "k", errors.New("no") },
-		"missing header": rlhttp.ByHeader("X-Tenant"),
-		"empty part":     rlhttp.Join(rlhttp.ByIP(), rlhttp.ByForm("user")),
-		"empty secret":   rlhttp.Hashed(rlhttp.ByForm("token")),
+		"empty":        func(*http.Request) (string, error) { return "", nil },
+		"error":        func(*http.Request) (string, error) { return "k", errors.New("no") },
+		"empty header": rlhttp.ByHeader("X-Empty"),
+		"empty part":   rlhttp.Join(rlhttp.ByIP(), rlhttp.ByForm("user")),
+		"empty secret": rlhttp.Hashed(rlhttp.ByForm("token")),
 	} {
-		if answer := ask(rlhttp.Limit(client, rlhttp.Key(key)), ok); answer.Code != 500 {
+		if answer := ask(rlhttp.Limit(client, rlhttp.Key(key)), ok, header("X-Empty", "")); answer.Code != 500 {
 			t.Error(what, answer.Code)
 		}
 	}
@@ -310,6 +310,7 @@ func TestSomeRequestsAreNotLimited(t *testing.T) {
 		"preflight": ask(rlhttp.Limit(client), ok, preflight),
 		"skipped":   ask(rlhttp.Limit(client, rlhttp.Skip(func(*http.Request) bool { return true })), ok),
 		"no key":    ask(rlhttp.Limit(client, rlhttp.Key(none)), ok),
+		"no header": ask(rlhttp.Limit(client, rlhttp.Key(rlhttp.ByHeader("X-Tenant"))), ok),
 		"off":       ask(rlhttp.Limit(client, rlhttp.Enabled(false)), ok),
 		"disabled":  ask(rlhttp.Limit(ratelimit.New(ratelimit.WithEnabled(false))), ok),
 	} {

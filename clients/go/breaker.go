@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A breaker spares the callers of a daemon that does not answer: after three timeouts in a row, calls fail at once for a
-// second; then one probe goes through, and the others still fail until it has ended. Any answer closes the breaker.
+// A breaker spares the callers of a daemon that does not answer: after three timeouts in a row, calls fail at once for
+// a second; then one probe goes through, and the others still fail until it has ended. Any answer closes the breaker.
 type breaker struct {
 	mu       sync.Mutex
 	timeouts int       // in a row

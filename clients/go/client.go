@@ -209,7 +209,8 @@ func (c *Client) tryAsk(ctx context.Context, question *call, timeout time.Durati
 	}
 	admitted, probe := c.breaker.admit(time.Now())
 	if !admitted {
-		return nil, &UnavailableError{Kind: KindBreaker, Message: "the last calls timed out; the next try is within a second"}
+		return nil, &UnavailableError{Kind: KindBreaker,
+			Message: "the last calls timed out; the next try is within a second"}
 	}
 
 	timer := time.NewTimer(timeout)
@@ -237,7 +238,8 @@ func (c *Client) exchange(ctx context.Context, question *call, timer *time.Timer
 			return nil, err
 		}
 		if conn.waitForHello(ctx, question, timer); !conn.accepts(question) {
-			return nil, &RefusedError{Code: "TOO_LARGE", Message: "the request is longer than the daemon accepts; split it"}
+			return nil, &RefusedError{Code: "TOO_LARGE",
+				Message: "the request is longer than the daemon accepts; split it"}
 		}
 		switch err := conn.send(question); {
 		case errors.Is(err, errEnded) && attempts < 3:

@@ -146,8 +146,8 @@ func (k *connection) send(q *call) error {
 	return nil
 }
 
-// abandon gives a call up. inTime: it has ended, its result counts. Else sent says whether the daemon may have it; if it
-// may, and says yes to an acquire or reserve, the connection undoes that.
+// abandon gives a call up. inTime: it has ended, its result counts. Else sent says whether the daemon may have it; if
+// it may, and says yes to an acquire or reserve, the connection undoes that.
 func (k *connection) abandon(q *call) (sent, inTime bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

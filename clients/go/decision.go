@@ -24,7 +24,7 @@ type Decision struct {
 	DelayMS       int64  // allowed: wait for this time before going ahead; 0 without a max_wait
 	Granted       int64  // units charged by this call
 	BoundBy       string // the limit that denied, "policy/limit", if the policy has several; else ""
-	Source        string // who decided: "redis", "memory", "deny_cache", "unlimited"; "allow", "deny" and "local" are failure answers
+	Source        string // who decided: "redis", "memory", "deny_cache", "unlimited"; failures: "allow", "deny", ...
 	Reason        string // of a failure answer: "down", "deadline", "overload", "store_error"; else ""
 	PolicyVersion uint32 // fingerprint of the policy's settings
 	ShadowDenied  bool   // a shadow policy allowed it, and would have denied it if it were enforced

@@ -24,7 +24,8 @@ const (
 )
 
 // kinds are all of them, in the order of Counters.
-var kinds = []Kind{KindUnreachable, KindTimeout, KindLost, KindProtocol, KindOverloaded, KindShuttingDown, KindStoreUnavailable, KindBreaker, KindCancelled}
+var kinds = []Kind{KindUnreachable, KindTimeout, KindLost, KindProtocol, KindOverloaded, KindShuttingDown,
+	KindStoreUnavailable, KindBreaker, KindCancelled}
 
 // ErrClosed is wrapped by the errors of calls on a closed Client, and of those that waited when it was closed.
 var ErrClosed = errors.New("the client is closed")

@@ -22,8 +22,8 @@ func Every(limit int64, window time.Duration) string {
 	return firstHit(limit, shortDuration(window))
 }
 
-// Inline returns an inline policy with the settings of ratelimitd.yaml(5). Numbers are integers, durations are text with
-// a unit. It panics if a value cannot be written as JSON.
+// Inline returns an inline policy with the settings of ratelimitd.yaml(5). Numbers are integers, durations are text
+// with a unit. It panics if a value cannot be written as JSON.
 func Inline(settings map[string]any) string {
 	text, err := json.Marshal(settings)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Keys of more bytes than keyMax are sent as their first bytes and a hash of all, so that no key from outside can be too
-// long for the daemon.
+// Keys of more bytes than keyMax are sent as their first bytes and a hash of all, so that no key from outside can be
+// too long for the daemon.
 const (
 	keyMax  = 512
 	keyKept = 64

@@ -207,7 +207,8 @@ func (c *Client) Explain(ctx context.Context, policy, key string, options ...Opt
 	text := func(name string) string { value, _ := fields[name].(string); return value }
 	candidate, _ := fields["candidate"].(map[string]any)
 	explanation := Explanation{Decision: got.Decision, Policy: text("policy"), Override: text("override"),
-		Why: text("why"), Limits: listOfMaps(fields["limits"]), State: listOfMaps(fields["state"]), Candidate: candidate}
+		Why: text("why"), Limits: listOfMaps(fields["limits"]), State: listOfMaps(fields["state"]),
+		Candidate: candidate}
 	keys, _ := fields["store_keys"].([]any)
 	for _, key := range keys {
 		explanation.StoreKeys = append(explanation.StoreKeys, fmt.Sprintf("%s", key))
@@ -423,8 +424,8 @@ func (c *Client) decide(ctx context.Context, question *call, event Event, cost i
 	var got answer
 	if err == nil {
 		got, err = readAnswer(packed, cost, items)
-		lacks := got.Allowed && (event.Method == "acquire" && got.slot == "" || event.Method == "reserve" && got.reservation == "")
-		if err == nil && lacks {
+		nameless := event.Method == "acquire" && got.slot == "" || event.Method == "reserve" && got.reservation == ""
+		if err == nil && got.Allowed && nameless {
 			err = brokenAnswer("an allowed %s without its name", event.Method)
 		}
 		if err != nil {

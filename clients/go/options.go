@@ -82,8 +82,8 @@ func Resend() Option {
 	return func(o *callOptions) { o.resend = true }
 }
 
-// Clamp has Reserve ask for the whole limit where the estimate is more than the policy can ever admit. (Otherwise such a
-// reservation is denied for ever.)
+// Clamp has Reserve ask for the whole limit where the estimate is more than the policy can ever admit. (Otherwise such
+// a reservation is denied for ever.)
 func Clamp() Option {
 	return func(o *callOptions) { o.clamp, o.set = true, o.set|optClamp }
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// A Reservation is a charge of which the real size is known later. If it is neither settled nor cancelled, its units are
-// given back at the end of its time limit (TTL).
+// A Reservation is a charge of which the real size is known later. If it is neither settled nor cancelled, its units
+// are given back at the end of its time limit (TTL).
 type Reservation struct {
 	client *Client
 	token  string

@@ -11,8 +11,11 @@ import (
 func TestTheScannerFindsTheEndOfEachMessageInAnyPieces(t *testing.T) {
 	var stream []byte
 	var lengths []int
-	for _, value := range []any{nil, true, -1, 1 << 40, "text", bytes.Repeat([]byte("b"), 300), 1.5, []any{}, map[string]any{},
-		[]any{1, []any{map[string]any{"a": []any{nil}}}, "x"}, map[string]any{"k": make([]any, 70000)}, string(make([]byte, 70000))} {
+	for _, value := range []any{
+		nil, true, -1, 1 << 40, "text", bytes.Repeat([]byte("b"), 300), 1.5, []any{}, map[string]any{},
+		[]any{1, []any{map[string]any{"a": []any{nil}}}, "x"}, map[string]any{"k": make([]any, 70000)},
+		string(make([]byte, 70000)),
+	} {
 		packed, err := msgp.AppendIntf(nil, value)
 		if err != nil {
 			t.Fatal(err)

@@ -60,8 +60,8 @@ func (c *Client) Acquire(ctx context.Context, policy, key string, options ...Opt
 func (s *Slot) Lost() <-chan struct{} { return s.lost }
 
 // Release gives the slot back. It reports whether the daemon has freed it: false if it was lost, or released before. It
-// does not depend on the context of Acquire. After an error the slot ends all the same, as soon as the daemon does it: the
-// connection asks until then.
+// does not depend on the context of Acquire. After an error the slot ends all the same, as soon as the daemon does it:
+// the connection asks until then.
 func (s *Slot) Release() (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

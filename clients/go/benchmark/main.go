@@ -1,5 +1,5 @@
-// What a check costs: through this client, on the bare socket, and with redis_rate, which asks Redis directly. Prints one
-// table. The rounds of all rows alternate, so that a busy moment of the machine hits each of them.
+// What a check costs: through this client, on the bare socket, and with redis_rate, which asks Redis directly. Prints
+// one table. The rounds of all rows alternate, so that a busy moment of the machine hits each of them.
 //
 // In the last part several processes check at the same time, as the workers of a service do.
 package main
@@ -76,7 +76,8 @@ func client(store string) func(string) (func(string) error, func()) {
 }
 
 func redisRate(folder string) (func(string) error, func()) {
-	connection := redis.NewClient(&redis.Options{Network: "unix", Addr: filepath.Join(folder, "redis.sock"), PoolSize: callers})
+	address := filepath.Join(folder, "redis.sock")
+	connection := redis.NewClient(&redis.Options{Network: "unix", Addr: address, PoolSize: callers})
 	limiter := redis_rate.NewLimiter(connection)
 	limit := redis_rate.PerMinute(1_000_000)
 	return func(key string) error {
@@ -138,14 +139,16 @@ func main() {
 	folder, err := os.MkdirTemp("", "bench-")
 	check(err)
 	defer os.RemoveAll(folder)
-	defer start(filepath.Join(os.Getenv("DEPS"), "bin", "redis-server"), "--port", "0", "--save", "", "--appendonly", "no",
-		"--unixsocket", filepath.Join(folder, "redis.sock"))()
-	wait(filepath.Join(folder, "redis.sock"))
+	redisSocket := filepath.Join(folder, "redis.sock")
+	defer start(filepath.Join(os.Getenv("DEPS"), "bin", "redis-server"),
+		"--port", "0", "--save", "", "--appendonly", "no", "--unixsocket", redisSocket)()
+	wait(redisSocket)
 	for _, store := range []string{"memory", "redis"} {
 		defer startDaemon(folder, store)()
 	}
 
-	fmt.Printf("%d cores, %s; %d rounds of %v each; microseconds\n\n", runtime.NumCPU(), runtime.Version(), rounds, roundTime)
+	fmt.Printf("%d cores, %s; %d rounds of %v each; microseconds\n\n",
+		runtime.NumCPU(), runtime.Version(), rounds, roundTime)
 	for _, n := range []int{1, callers} {
 		table(fmt.Sprintf("%d at a time, one process", n))
 		rows := map[string]*row{}
@@ -224,12 +227,13 @@ func worker(name, folder string) {
 func startDaemon(folder, store string) (stop func()) {
 	settings := ""
 	if store == "redis" {
-		settings = fmt.Sprintf("store: {type: redis, redis: {addresses: [\"unix:%s\"]}}\n", filepath.Join(folder, "redis.sock"))
+		settings = fmt.Sprintf("store: {type: redis, redis: {addresses: [\"unix:%s/redis.sock\"]}}\n", folder)
 	}
 	settings += "policies: {bench: {algorithm: gcra, limit: 1000000, window: 1m, deadline: 1s}}\n"
 	path := filepath.Join(folder, store+".yaml")
 	check(os.WriteFile(path, []byte(settings), 0o600))
-	stop = start(filepath.Join(os.Getenv("RATELIMITD_BUILD"), "bin", "ratelimitd"), "-c", path, "-s", filepath.Join(folder, store))
+	program := filepath.Join(os.Getenv("RATELIMITD_BUILD"), "bin", "ratelimitd")
+	stop = start(program, "-c", path, "-s", filepath.Join(folder, store))
 	wait(filepath.Join(folder, store))
 	return stop
 }

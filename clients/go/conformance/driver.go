@@ -107,9 +107,10 @@ type decision struct {
 
 func told(d ratelimit.Decision) decision {
 	one := decision{Allowed: d.Allowed, Limit: d.Limit, Remaining: d.Remaining, RetryAfterMS: d.RetryAfterMS,
-		ResetAfterMS: d.ResetAfterMS, DelayMS: d.DelayMS, Granted: d.Granted, BoundBy: orNull(d.BoundBy), Source: d.Source,
-		Reason: orNull(d.Reason), PolicyVersion: d.PolicyVersion, ShadowDenied: d.ShadowDenied, Refunded: d.Refunded,
-		Charged: d.Charged, Ended: d.Ended, Members: toldEach(d.Members)}
+		ResetAfterMS: d.ResetAfterMS, DelayMS: d.DelayMS, Granted: d.Granted, BoundBy: orNull(d.BoundBy),
+		Source: d.Source, Reason: orNull(d.Reason), PolicyVersion: d.PolicyVersion, ShadowDenied: d.ShadowDenied,
+		Refunded: d.Refunded,
+		Charged:  d.Charged, Ended: d.Ended, Members: toldEach(d.Members)}
 	if d.Of != "" {
 		one.Of, one.Quota, one.WindowMS, one.OfResetMS = &d.Of, &d.Quota, &d.WindowMS, &d.OfResetMS
 	}
@@ -164,7 +165,8 @@ type driver struct {
 
 func main() {
 	d := &driver{clients: map[string]*ratelimit.Client{}, fakes: map[string]*ratelimittest.Fake{},
-		slots: map[string]*ratelimit.Slot{}, reservations: map[string]*ratelimit.Reservation{}, cancels: map[int64]context.CancelFunc{}}
+		slots: map[string]*ratelimit.Slot{}, reservations: map[string]*ratelimit.Reservation{},
+		cancels: map[int64]context.CancelFunc{}}
 	d.say(object{"ready": true, "pid": os.Getpid()})
 
 	input := bufio.NewReaderSize(os.Stdin, 1<<20)
@@ -239,9 +241,11 @@ func failed(err error) object {
 	case errors.As(err, &refused) && refused.Code == ratelimit.BadArgument:
 		return object{"status": "argument", "maybe_charged": false, "message": err.Error()}
 	case errors.As(err, &refused):
-		return object{"status": "refused", "maybe_charged": false, "message": err.Error(), "code": refused.Code, "missing": refused.Missing}
+		return object{"status": "refused", "maybe_charged": false, "message": err.Error(), "code": refused.Code,
+			"missing": refused.Missing}
 	case errors.As(err, &unavailable):
-		return object{"status": string(unavailable.Kind), "maybe_charged": unavailable.MaybeCharged, "message": err.Error(), "code": unavailable.Code}
+		return object{"status": string(unavailable.Kind), "maybe_charged": unavailable.MaybeCharged,
+			"message": err.Error(), "code": unavailable.Code}
 	}
 	return object{"status": "bug", "message": err.Error()}
 }
@@ -507,9 +511,9 @@ func (d *driver) threads(ctx context.Context, c *command) object {
 			defer all.Done()
 			for round := range max(c.Times, 1) {
 				for _, each := range c.Each {
-					line := strings.NewReplacer("{thread}", fmt.Sprint(thread), "{time}", fmt.Sprint(round)).Replace(string(each))
+					names := strings.NewReplacer("{thread}", fmt.Sprint(thread), "{time}", fmt.Sprint(round))
 					var call command
-					if err := json.Unmarshal([]byte(line), &call); err != nil {
+					if err := json.Unmarshal([]byte(names.Replace(string(each))), &call); err != nil {
 						panic(err)
 					}
 					answer := d.carryOut(ctx, &call)
@@ -563,7 +567,8 @@ func (c *command) requestKey() object {
 
 // answerOverHTTP is headers.
 func (c *command) answerOverHTTP() object {
-	form := rlhttp.Form{Mode: rlhttp.HeaderMode(c.Mode), Epoch: c.Reset == "epoch", Now: func() time.Time { return time.UnixMilli(c.NowMS) }}
+	form := rlhttp.Form{Mode: rlhttp.HeaderMode(c.Mode), Epoch: c.Reset == "epoch",
+		Now: func() time.Time { return time.UnixMilli(c.NowMS) }}
 	request := httptest.NewRequest("GET", "/", nil)
 	if c.Accept != nil {
 		request.Header.Set("Accept", *c.Accept)

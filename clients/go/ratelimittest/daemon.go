@@ -31,8 +31,8 @@ type Daemon struct {
 	clock time.Time
 }
 
-// Start starts a daemon for this test, with a configuration in the form of ratelimitd.yaml(5), and ends it with the test.
-// "" is a configuration with one policy, `default`. The program is $RATELIMITD, or `ratelimitd` in
+// Start starts a daemon for this test, with a configuration in the form of ratelimitd.yaml(5), and ends it with the
+// test. "" is a configuration with one policy, `default`. The program is $RATELIMITD, or `ratelimitd` in
 // $RATELIMITD_BUILD/bin or in $PATH; the test is skipped if there is none, and fails where $CI is set.
 func Start(t testing.TB, configuration string) *Daemon {
 	t.Helper()
@@ -56,7 +56,8 @@ func Start(t testing.TB, configuration string) *Daemon {
 			t.Fatal(err)
 		}
 	}
-	d.client = ratelimit.New(ratelimit.WithSocket(d.Socket), ratelimit.WithTimeout(5*time.Second), ratelimit.WithEnabled(true))
+	d.client = ratelimit.New(ratelimit.WithSocket(d.Socket), ratelimit.WithTimeout(5*time.Second),
+		ratelimit.WithEnabled(true))
 	t.Cleanup(func() { d.client.Close(); d.Stop() })
 	d.run(program)
 

@@ -37,7 +37,8 @@ func NewFake() *Fake { return &Fake{denied: map[string]int64{}, slots: map[strin
 
 // Client returns a client that the Fake answers.
 func (f *Fake) Client(options ...ratelimit.ClientOption) *ratelimit.Client {
-	return ratelimit.New(append([]ratelimit.ClientOption{ratelimit.WithTransport(f.answer), ratelimit.WithEnabled(true)}, options...)...)
+	own := []ratelimit.ClientOption{ratelimit.WithTransport(f.answer), ratelimit.WithEnabled(true)}
+	return ratelimit.New(append(own, options...)...)
 }
 
 // AllowAll is how a Fake begins: it takes Deny and Unavailable back.

@@ -21,16 +21,19 @@ func TestAFakeAnswersAsItIsTold(t *testing.T) {
 		t.Fatal(d, err)
 	}
 	fake.Deny("login", 3000)
-	if d, err := client.Check(background, "login", "alice"); err != nil || d.Allowed || d.RetryAfter() != 3*time.Second {
+	d, err := client.Check(background, "login", "alice")
+	if err != nil || d.Allowed || d.RetryAfter() != 3*time.Second {
 		t.Fatal(d, err)
 	}
 	fake.Unavailable(ratelimit.KindTimeout)
 	var unavailable *ratelimit.UnavailableError
-	if _, err := client.Check(background, "login", "alice"); !errors.As(err, &unavailable) || !unavailable.MaybeCharged {
+	_, err = client.Check(background, "login", "alice")
+	if !errors.As(err, &unavailable) || !unavailable.MaybeCharged {
 		t.Fatal(err)
 	}
 	fake.AllowAll()
-	if d, err := client.CheckAll(background, []ratelimit.Item{ratelimit.Of("a", "k", ratelimit.Cost(2)), ratelimit.Of("b", "k")}); err != nil || d.Granted != 3 {
+	items := []ratelimit.Item{ratelimit.Of("a", "k", ratelimit.Cost(2)), ratelimit.Of("b", "k")}
+	if d, err := client.CheckAll(background, items); err != nil || d.Granted != 3 {
 		t.Fatal(d, err)
 	}
 
@@ -54,11 +57,15 @@ func TestAFakeCountsSlots(t *testing.T) {
 }
 
 func TestTheDaemonsClockMovesOnlyWhenTold(t *testing.T) {
-	daemon := ratelimittest.Start(t, "policies: {one: {algorithm: fixed_window, limit: 1, window: 1h, start: first_hit}}")
+	daemon := ratelimittest.Start(t, `
+policies:
+  one: {algorithm: fixed_window, limit: 1, window: 1h, start: first_hit}
+`)
 	client := daemon.Client()
 
 	for _, want := range []bool{true, false} {
-		if d, err := client.Check(background, "one", "k"); err != nil || d.Allowed != want || d.ResetAfter() != time.Hour {
+		d, err := client.Check(background, "one", "k")
+		if err != nil || d.Allowed != want || d.ResetAfter() != time.Hour {
 			t.Fatal(d, err)
 		}
 	}

@@ -66,12 +66,16 @@ func TestAKeyMayUseTheContextAndAnErrorHasItsStatus(t *testing.T) {
 		}
 		return echo.NewHTTPError(401, "wrong")
 	}
-	e.POST("/:realm", handler, rlecho.Limit(client, rlhttp.Policy("login"), rlecho.Key(user), rlhttp.ChargeWhen(failed)))
+	limit := rlecho.Limit(client, rlhttp.Policy("login"), rlecho.Key(user), rlhttp.ChargeWhen(failed))
+	e.POST("/:realm", handler, limit)
 
 	for _, step := range []struct {
 		user, password string
 		want           int
-	}{{"a", "right", 204}, {"a", "x", 401}, {"a", "right", 204}, {"a", "x", 401}, {"a", "right", 429}, {"b", "x", 401}} {
+	}{
+		{"a", "right", 204}, {"a", "x", 401}, {"a", "right", 204}, {"a", "x", 401},
+		{"a", "right", 429}, {"b", "x", 401},
+	} {
 		answer := ask(e, "POST", "/realm", url.Values{"user": {step.user}, "password": {step.password}})
 		if answer.Code != step.want {
 			t.Error(step, answer.Code)
@@ -82,8 +86,10 @@ func TestAKeyMayUseTheContextAndAnErrorHasItsStatus(t *testing.T) {
 func TestAPanicReleasesTheSlot(t *testing.T) {
 	client := ratelimittest.Start(t, configuration).Client()
 	e := echo.New()
-	e.Use(middleware.RecoverWithConfig(middleware.RecoverConfig{LogErrorFunc: func(_ echo.Context, err error, _ []byte) error { return err }}))
-	e.GET("/", func(echo.Context) error { panic("as the test wants it") }, rlecho.Limit(client, rlhttp.Policy("one"), rlhttp.Slot()))
+	quiet := func(_ echo.Context, err error, _ []byte) error { return err }
+	e.Use(middleware.RecoverWithConfig(middleware.RecoverConfig{LogErrorFunc: quiet}))
+	limit := rlecho.Limit(client, rlhttp.Policy("one"), rlhttp.Slot())
+	e.GET("/", func(echo.Context) error { panic("as the test wants it") }, limit)
 
 	for range 2 {
 		if answer := ask(e, "GET", "/", nil); answer.Code != 500 {

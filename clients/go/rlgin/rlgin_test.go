@@ -62,7 +62,8 @@ func TestAKeyMayUseTheContextAndTheHandlerStillSeesTheForm(t *testing.T) {
 	router := gin.New()
 	user := func(c *gin.Context) (string, error) { return c.Param("realm") + c.PostForm("user"), nil }
 	failed := func(_ *http.Request, status int) bool { return status == 401 }
-	router.POST("/:realm", rlgin.Limit(client, rlhttp.Policy("login"), rlgin.Key(user), rlhttp.ChargeWhen(failed)), func(c *gin.Context) {
+	limit := rlgin.Limit(client, rlhttp.Policy("login"), rlgin.Key(user), rlhttp.ChargeWhen(failed))
+	router.POST("/:realm", limit, func(c *gin.Context) {
 		if c.PostForm("user") == "" {
 			t.Error("the form is gone")
 		}
@@ -76,7 +77,10 @@ func TestAKeyMayUseTheContextAndTheHandlerStillSeesTheForm(t *testing.T) {
 	for _, step := range []struct {
 		user, password string
 		want           int
-	}{{"a", "right", 204}, {"a", "x", 401}, {"a", "right", 204}, {"a", "x", 401}, {"a", "right", 429}, {"b", "x", 401}} {
+	}{
+		{"a", "right", 204}, {"a", "x", 401}, {"a", "right", 204}, {"a", "x", 401},
+		{"a", "right", 429}, {"b", "x", 401},
+	} {
 		answer := ask(router, "POST", "/realm", url.Values{"user": {step.user}, "password": {step.password}})
 		if answer.Code != step.want {
 			t.Error(step, answer.Code)
@@ -88,7 +92,8 @@ func TestAPanicReleasesTheSlot(t *testing.T) {
 	client := ratelimittest.Start(t, configuration).Client()
 	router := gin.New()
 	router.Use(gin.CustomRecoveryWithWriter(nil, func(c *gin.Context, _ any) { c.AbortWithStatus(500) }))
-	router.GET("/", rlgin.Limit(client, rlhttp.Policy("one"), rlhttp.Slot()), func(*gin.Context) { panic("as the test wants it") })
+	limit := rlgin.Limit(client, rlhttp.Policy("one"), rlhttp.Slot())
+	router.GET("/", limit, func(*gin.Context) { panic("as the test wants it") })
 
 	for range 2 {
 		if answer := ask(router, "GET", "/", nil); answer.Code != 500 {

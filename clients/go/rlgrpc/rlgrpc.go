@@ -5,9 +5,9 @@
 //		grpc.ChainStreamInterceptor(rlgrpc.Stream(client, rlgrpc.Policy("api"), rlgrpc.ByPeer)),
 //	)
 //
-// A denied call ends with ResourceExhausted and the details RetryInfo and QuotaFailure. Where the daemon does not answer,
-// OnError decides: ratelimit.Deny ends the call with Unavailable. A mistake in the program or the configuration ends it
-// with Internal and is logged.
+// A denied call ends with ResourceExhausted and the details RetryInfo and QuotaFailure. Where the daemon does not
+// answer, OnError decides: ratelimit.Deny ends the call with Unavailable. A mistake in the program or the configuration
+// ends it with Internal and is logged.
 package rlgrpc
 
 import (
@@ -65,8 +65,8 @@ func Key(key func(Call) (string, error)) Option { return func(s *settings) { s.l
 // is a mistake.
 func ByPeer(s *settings) { s.last().Key = peerKey }
 
-// ByMetadata counts by a value that a layer which you trust sets. A call without it is not limited by it; an empty value is
-// a mistake.
+// ByMetadata counts by a value that a layer which you trust sets. A call without it is not limited by it; an empty
+// value is a mistake.
 func ByMetadata(name string) Option {
 	return Key(func(call Call) (string, error) {
 		values := metadata.ValueFromIncomingContext(call.Context, name)
@@ -124,7 +124,8 @@ func newGate(client *ratelimit.Client, options []Option) *gate.Gate[Call, error]
 // Unary limits calls with one request and one answer.
 func Unary(client *ratelimit.Client, options ...Option) grpc.UnaryServerInterceptor {
 	g := newGate(client, options)
-	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (answer any, err error) {
+	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo,
+		handler grpc.UnaryHandler) (answer any, err error) {
 		entry := g.Enter(ctx, Call{Context: ctx, Method: info.FullMethod, Request: request})
 		if err := verdict(client, entry); err != nil {
 			return nil, err
@@ -140,7 +141,8 @@ func Unary(client *ratelimit.Client, options ...Option) grpc.UnaryServerIntercep
 // Stream limits the beginning of streams. A Slot is held until the stream has ended.
 func Stream(client *ratelimit.Client, options ...Option) grpc.StreamServerInterceptor {
 	g := newGate(client, options)
-	return func(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	return func(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
+		handler grpc.StreamHandler) (err error) {
 		entry := g.Enter(stream.Context(), Call{Context: stream.Context(), Method: info.FullMethod})
 		if err := verdict(client, entry); err != nil {
 			return err
@@ -159,7 +161,7 @@ func verdict(client *ratelimit.Client, entry *gate.Entry[Call, error]) error {
 	case gate.Denied:
 		return denied(entry.Decision, entry.Slot)
 	case gate.Closed:
-		return detailed(codes.Unavailable, "the rate limiter does not answer", &errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)})
+		return detailed(codes.Unavailable, "the rate limiter does not answer", retryIn(time.Second))
 	case gate.Wrong:
 		client.Logger().Error("rlgrpc: the limit cannot be asked", "error", entry.Err)
 		return status.Error(codes.Internal, "the rate limiter is set up wrongly")
@@ -177,9 +179,13 @@ func denied(decision ratelimit.Decision, slot bool) error {
 	details := []protoadapt.MessageV1{&errdetails.QuotaFailure{
 		Violations: []*errdetails.QuotaFailure_Violation{{Subject: bound, Description: "too many calls"}}}}
 	if decision.RetryAfterMS >= 0 && !slot {
-		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(decision.RetryAfter())})
+		details = append(details, retryIn(decision.RetryAfter()))
 	}
 	return detailed(codes.ResourceExhausted, "too many calls", details...)
+}
+
+func retryIn(delay time.Duration) *errdetails.RetryInfo {
+	return &errdetails.RetryInfo{RetryDelay: durationpb.New(delay)}
 }
 
 func detailed(code codes.Code, message string, details ...protoadapt.MessageV1) error {

@@ -32,7 +32,8 @@ type service struct {
 	end chan error
 }
 
-func (s *service) Check(context.Context, *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+func (s *service) Check(context.Context,
+	*grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
 	return &grpc_health_v1.HealthCheckResponse{}, <-s.end
 }
 
@@ -120,10 +121,12 @@ func TestAStreamHoldsItsSlotUntilItsEnd(t *testing.T) {
 func TestChargeWhenSeesTheError(t *testing.T) {
 	client := ratelimittest.Start(t, configuration).Client()
 	failed := func(_ rlgrpc.Call, err error) bool { return status.Code(err) == codes.Unauthenticated }
-	health, end := start(t, grpc.ChainUnaryInterceptor(rlgrpc.Unary(client, rlgrpc.Policy("api"), rlgrpc.ByMetadata("user"), rlgrpc.ChargeWhen(failed))))
+	limit := rlgrpc.Unary(client, rlgrpc.Policy("api"), rlgrpc.ByMetadata("user"), rlgrpc.ChargeWhen(failed))
+	health, end := start(t, grpc.ChainUnaryInterceptor(limit))
 	alice := metadata.AppendToOutgoingContext(background, "user", "alice")
 
-	for _, err := range []error{nil, status.Error(codes.Unauthenticated, ""), nil, status.Error(codes.Unauthenticated, "")} {
+	wrong := status.Error(codes.Unauthenticated, "")
+	for _, err := range []error{nil, wrong, nil, wrong} {
 		end <- err
 		if _, got := health.Check(alice, nil); status.Code(got) != status.Code(err) {
 			t.Fatal(got)
@@ -132,7 +135,8 @@ func TestChargeWhenSeesTheError(t *testing.T) {
 	if _, err := health.Check(alice, nil); status.Code(err) != codes.ResourceExhausted {
 		t.Fatal(err)
 	}
-	if _, err := health.Check(metadata.AppendToOutgoingContext(background, "user", ""), nil); status.Code(err) != codes.Internal {
+	nobody := metadata.AppendToOutgoingContext(background, "user", "")
+	if _, err := health.Check(nobody, nil); status.Code(err) != codes.Internal {
 		t.Fatal("an empty key is a mistake: ", err)
 	}
 	end <- nil
@@ -151,7 +155,8 @@ func TestOnErrorDecidesWhereTheDaemonDoesNotAnswer(t *testing.T) {
 	if _, err := health.Check(background, nil); err != nil {
 		t.Fatal(err)
 	}
-	health, _ = start(t, grpc.ChainUnaryInterceptor(rlgrpc.Unary(fake.Client(), rlgrpc.Skip(skip), rlgrpc.OnError(ratelimit.Deny))))
+	closed := rlgrpc.Unary(fake.Client(), rlgrpc.Skip(skip), rlgrpc.OnError(ratelimit.Deny))
+	health, _ = start(t, grpc.ChainUnaryInterceptor(closed))
 	if _, err := health.Check(background, nil); status.Code(err) != codes.Unavailable {
 		t.Fatal(err)
 	}

@@ -96,7 +96,8 @@ func stateItem(d ratelimit.Decision) string {
 	return item
 }
 
-// quoted writes a String of Structured Fields. Names of policies need no escapes, but the daemon is not believed blindly.
+// quoted writes a String of Structured Fields. Names of policies need no escapes, but the daemon is not believed
+// blindly.
 func quoted(name string) string {
 	var text strings.Builder
 	text.WriteByte('"')
@@ -171,7 +172,8 @@ func (f Form) WriteUnavailable(w http.ResponseWriter, r *http.Request) {
 		"Temporary reduced capacity: try again in 1 s.")
 }
 
-func writeProblem(w http.ResponseWriter, r *http.Request, status int, kind, title string, more map[string]any, text string) {
+func writeProblem(w http.ResponseWriter, r *http.Request, status int, kind, title string, more map[string]any,
+	text string) {
 	body := text + "\n"
 	if takesJSON(r.Header.Values("Accept")) {
 		w.Header().Set("Content-Type", "application/problem+json")

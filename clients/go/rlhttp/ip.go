@@ -87,7 +87,8 @@ func (a *address) find(r *http.Request) (netip.Addr, error) {
 		forwarded = forwarded[max(len(forwarded)-1, 0):]
 	} else if len(a.trusted) == 0 && a.hops == 0 && r.Header.Get("X-Forwarded-For") != "" {
 		a.warnOnce.Do(func() {
-			slog.Warn("rlhttp: X-Forwarded-For arrives, but no proxy is trusted: all clients of a proxy count as one", "peer", r.RemoteAddr)
+			slog.Warn("rlhttp: X-Forwarded-For arrives, but no proxy is trusted: all clients of a proxy count as one",
+				"peer", r.RemoteAddr)
 		})
 	}
 

@@ -283,8 +283,8 @@ func (w *watcher) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 // ---- Keys -----------------------------------------------------------------------------------------------------
 
-// ByHeader is the value of a header that a layer which you trust sets. A request without the header is not limited by it; an
-// empty one is answered 500.
+// ByHeader is the value of a header that a layer which you trust sets. A request without the header is not limited by
+// it; an empty one is answered 500.
 func ByHeader(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		values := r.Header.Values(name)

@@ -27,7 +27,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const configuration = `
 policies:
   web: {algorithm: token_bucket, limit: 10, window: 1m, burst: 20}
-  search: {limits: [{name: second, algorithm: fixed_window, limit: 2, window: 1s}, {name: day, algorithm: fixed_window, limit: 100, window: 1d}]}
+  search:
+    limits:
+    - {name: second, algorithm: fixed_window, limit: 2, window: 1s}
+    - {name: day, algorithm: fixed_window, limit: 100, window: 1d}
   tenant: {algorithm: fixed_window, limit: 2, window: 1m, start: first_hit}
   login: {algorithm: fixed_window, limit: 2, window: 1m, start: first_hit}
   slow: {algorithm: concurrency, limit: 1}
@@ -38,7 +41,8 @@ inline: {allow: true}
 func ok(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok") }
 
 // ask sends a request through the middleware to a handler.
-func ask(limit func(http.Handler) http.Handler, handler http.HandlerFunc, change ...func(*http.Request)) *httptest.ResponseRecorder {
+func ask(limit func(http.Handler) http.Handler, handler http.HandlerFunc,
+	change ...func(*http.Request)) *httptest.ResponseRecorder {
 	request := httptest.NewRequest("GET", "/", nil)
 	for _, one := range change {
 		one(request)
@@ -85,7 +89,8 @@ func TestHeadersAreStructuredFields(t *testing.T) {
 	client := ratelimittest.Start(t, configuration).Client()
 
 	answer := ask(rlhttp.Limit(client, rlhttp.Policy("web")), ok)
-	item(t, parsed(t, answer, "RateLimit-Policy")[0], "web", "q", int64(10), "w", int64(60), "ratelimitd-burst", int64(20))
+	item(t, parsed(t, answer, "RateLimit-Policy")[0], "web",
+		"q", int64(10), "w", int64(60), "ratelimitd-burst", int64(20))
 	item(t, parsed(t, answer, "RateLimit")[0], "web", "r", int64(19), "t", int64(6))
 
 	search := rlhttp.Limit(client, rlhttp.Policy("search"))
@@ -131,14 +136,17 @@ func TestNothingIsToldWhereNobodyCounted(t *testing.T) {
 func TestSeveralLimitsAreChargedTogetherOrNotAtAll(t *testing.T) {
 	daemon := ratelimittest.Start(t, configuration)
 	client := daemon.Client()
-	both := rlhttp.Limit(client, rlhttp.Policy("web"), rlhttp.And(rlhttp.Policy("tenant"), rlhttp.Key(rlhttp.ByHeader("X-Tenant"))))
+	both := rlhttp.Limit(client, rlhttp.Policy("web"),
+		rlhttp.And(rlhttp.Policy("tenant"), rlhttp.Key(rlhttp.ByHeader("X-Tenant"))))
 
 	for range 2 {
-		if answer := ask(both, ok, header("X-Tenant", "acme")); answer.Code != 200 || len(parsed(t, answer, "RateLimit")) != 2 {
+		answer := ask(both, ok, header("X-Tenant", "acme"))
+		if answer.Code != 200 || len(parsed(t, answer, "RateLimit")) != 2 {
 			t.Fatal(answer)
 		}
 	}
-	if answer := ask(both, ok, header("X-Tenant", "acme")); answer.Code != 429 || !strings.Contains(answer.Body.String(), `["tenant"]`) {
+	answer := ask(both, ok, header("X-Tenant", "acme"))
+	if answer.Code != 429 || !strings.Contains(answer.Body.String(), `["tenant"]`) {
 		t.Fatal(answer.Body)
 	}
 	if d, err := client.Peek(context.Background(), "web", "192.0.2.1"); err != nil || d.Remaining != 18 {
@@ -149,7 +157,8 @@ func TestSeveralLimitsAreChargedTogetherOrNotAtAll(t *testing.T) {
 func TestEqualLimitsOfOneRequestAreAskedOnce(t *testing.T) {
 	fake := ratelimittest.NewFake()
 
-	ask(rlhttp.Limit(fake.Client(), rlhttp.Policy("web"), rlhttp.And(rlhttp.Policy("web")), rlhttp.And(rlhttp.Policy("tenant"))), ok)
+	again, other := rlhttp.And(rlhttp.Policy("web")), rlhttp.And(rlhttp.Policy("tenant"))
+	ask(rlhttp.Limit(fake.Client(), rlhttp.Policy("web"), again, other), ok)
 	want := []ratelimittest.Call{{Method: "check_all", Policy: "web", Key: "192.0.2.1", Units: 1},
 		{Method: "check_all", Policy: "tenant", Key: "192.0.2.1", Units: 1}}
 	if calls := fake.Calls(); !reflect.DeepEqual(calls, want) {
@@ -189,7 +198,10 @@ func TestOnlyWhatChargeWhenSaysIsCharged(t *testing.T) {
 	}
 
 	ask(limit, ok)
-	ask(limit, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusEarlyHints); w.WriteHeader(204) })
+	ask(limit, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusEarlyHints)
+		w.WriteHeader(http.StatusNoContent)
+	})
 	if left() != 2 {
 		t.Fatal("a success was charged")
 	}
@@ -254,19 +266,22 @@ func TestOnErrorDecidesWhereTheDaemonDoesNotAnswer(t *testing.T) {
 		t.Fatal(answer)
 	}
 	answer := ask(rlhttp.Limit(client, rlhttp.OnError(ratelimit.Deny)), ok)
-	if answer.Code != 503 || answer.Header().Get("Retry-After") != "1" || !strings.Contains(answer.Body.String(), "temporary-reduced-capacity") {
+	if answer.Code != 503 || answer.Header().Get("Retry-After") != "1" ||
+		!strings.Contains(answer.Body.String(), "temporary-reduced-capacity") {
 		t.Fatal(answer)
 	}
 	if answer := ask(rlhttp.Limit(fake.Client(ratelimit.WithOnError(ratelimit.Deny))), ok); answer.Code != 503 {
 		t.Fatal(answer)
 	}
-	strictest := rlhttp.Limit(client, rlhttp.Policy("a"), rlhttp.And(rlhttp.Policy("b"), rlhttp.OnError(ratelimit.Deny)))
+	closed := rlhttp.And(rlhttp.Policy("b"), rlhttp.OnError(ratelimit.Deny))
+	strictest := rlhttp.Limit(client, rlhttp.Policy("a"), closed)
 	if answer := ask(strictest, ok); answer.Code != 503 {
 		t.Fatal(answer)
 	}
 	var seen *ratelimit.UnavailableError
 	chosen := func(_ context.Context, err *ratelimit.UnavailableError) bool { seen = err; return true }
-	if answer := ask(rlhttp.Limit(client, rlhttp.OnError(chosen)), ok); answer.Code != 200 || seen.Kind != ratelimit.KindUnreachable {
+	answer = ask(rlhttp.Limit(client, rlhttp.OnError(chosen)), ok)
+	if answer.Code != 200 || seen.Kind != ratelimit.KindUnreachable {
 		t.Fatal(answer, seen)
 	}
 }

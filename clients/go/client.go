@@ -208,7 +208,7 @@ func (c *Client) tryAsk(ctx context.Context, question *call, timeout time.Durati
 		return nil, err
 	}
 	admitted, probe := c.breaker.admit(time.Now())
-	if !admitted {
+	if !admitted && !question.givesBack {
 		return nil, &UnavailableError{Kind: KindBreaker,
 			Message: "the last calls timed out; the next try is within a second"}
 	}

@@ -64,7 +64,7 @@ type call struct {
 	body       []byte
 	undo       string // the method that undoes a late yes: "release", "cancel" or none
 	repeatable bool   // it has a request_id, and may be sent again
-	sticky     bool   // it gives something back: it is sent even if the caller has gone, and again after OVERLOADED
+	givesBack  bool   // sent also by an open breaker, and if the caller has gone; again after OVERLOADED
 
 	state callState // this and the next two belong to the connection's mutex
 	id    uint64
@@ -156,7 +156,7 @@ func (k *connection) abandon(q *call) (sent, inTime bool) {
 	case stateEnded:
 		return true, true
 	case stateQueued:
-		if q.sticky {
+		if q.givesBack {
 			return true, false
 		}
 		q.state = stateEnded
@@ -437,7 +437,7 @@ func (k *connection) receive(message []byte, hello *call) error {
 		if err != nil {
 			failure = brokenAnswer("an error that is no text")
 		} else if !msgp.IsNil(rest) {
-			failure = brokenAnswer("an error and a result")
+			return brokenAnswer("an error and a result")
 		} else {
 			failure = fromDaemon(text)
 		}
@@ -478,8 +478,8 @@ func (k *connection) answer(id uint64, result []byte, failure error, hello *call
 		}
 		close(q.done)
 	}
-	if q.sticky && isKind(failure, KindOverloaded) {
-		again := &call{body: q.body, sticky: true, done: make(chan struct{})}
+	if q.givesBack && isKind(failure, KindOverloaded) {
+		again := &call{body: q.body, givesBack: true, done: make(chan struct{})}
 		time.AfterFunc(giveBackPause, func() { k.send(again) })
 	}
 	if q == hello {

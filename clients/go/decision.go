@@ -225,7 +225,7 @@ func undoOf(method string, packed []byte) *call {
 
 	undoing := newCall(method, 1)
 	undoing.body = msgp.AppendString(undoing.body, token)
-	undoing.sticky = true
+	undoing.givesBack = true
 	return undoing
 }
 

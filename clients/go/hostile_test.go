@@ -1,9 +1,11 @@
 package ratelimit_test
 
 import (
+	"errors"
 	"net"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/tinylib/msgp/msgp"
 
@@ -100,5 +102,48 @@ func TestAReleaseIsRepeatedWhileTheDaemonIsOverloaded(t *testing.T) {
 	daemon.answer(daemon.expect("release"), nil, map[string]any{"released": true})
 	if err := <-errs; err == nil {
 		t.Fatal("the first release was not done")
+	}
+}
+
+func TestAnOpenBreakerLetsThroughWhatGivesBack(t *testing.T) {
+	daemon := script(t)
+	client := ratelimit.New(ratelimit.WithSocket(daemon.socket))
+	defer client.Close()
+	kind := func(err error) ratelimit.Kind {
+		var unavailable *ratelimit.UnavailableError
+		errors.As(err, &unavailable)
+		return unavailable.Kind
+	}
+
+	reserved := make(chan *ratelimit.Reservation)
+	go func() {
+		reservation, _, _ := client.Reserve(background, "llm", "k", 5)
+		reserved <- reservation
+	}()
+	daemon.answer(daemon.expect("reserve"), nil, map[string]any{"allowed": true, "reservation": "token"})
+	reservation := <-reserved
+	go func() {
+		for range 3 {
+			daemon.expect("check")
+		}
+	}()
+	for range 3 {
+		_, err := client.Check(background, "api", "k", ratelimit.Timeout(20*time.Millisecond))
+		if kind(err) != ratelimit.KindTimeout {
+			t.Fatal(err)
+		}
+	}
+	if _, err := client.Check(background, "api", "k"); kind(err) != ratelimit.KindBreaker {
+		t.Fatal(err)
+	}
+
+	ended := make(chan error)
+	go func() {
+		_, err := reservation.Cancel(background)
+		ended <- err
+	}()
+	daemon.answer(daemon.expect("cancel"), nil, map[string]any{"allowed": true, "refunded": 5})
+	if err := <-ended; err != nil {
+		t.Fatal(err)
 	}
 }

@@ -90,6 +90,7 @@ func (c *Client) Settle(ctx context.Context, token string, used int64, options .
 	}
 	question := newCall("settle", 2)
 	question.body = msgp.AppendInt64(msgp.AppendString(question.body, token), used)
+	question.givesBack = true
 	got, err := c.askAnswer(ctx, question, 0, chosen.timeout)
 	return got.Decision, err
 }
@@ -102,6 +103,7 @@ func (c *Client) Cancel(ctx context.Context, token string, options ...Option) (D
 	}
 	question := newCall("cancel", 1)
 	question.body = msgp.AppendString(question.body, token)
+	question.givesBack = true
 	got, err := c.askAnswer(ctx, question, 0, chosen.timeout)
 	return got.Decision, err
 }

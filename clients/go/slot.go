@@ -75,7 +75,7 @@ func (s *Slot) Release() (bool, error) {
 
 	question := newCall("release", 1)
 	question.body = msgp.AppendString(question.body, s.id)
-	question.sticky = true
+	question.givesBack = true
 	packed, err := s.send(question)
 	switch {
 	case errors.Is(err, errEnded): // it was lost at this moment

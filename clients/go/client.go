@@ -219,6 +219,8 @@ func (c *Client) tryAsk(ctx context.Context, question *call, timeout time.Durati
 
 	var unavailable *UnavailableError
 	switch errors.As(err, &unavailable); {
+	case conn == nil: // it did not come that far
+		c.breaker.undecided(probe)
 	case unavailable == nil || unavailable.Code != "":
 		c.breaker.answered()
 	case unavailable.Kind == KindTimeout:
@@ -237,9 +239,8 @@ func (c *Client) exchange(ctx context.Context, question *call, timer *time.Timer
 		if err != nil {
 			return nil, err
 		}
-		if conn.waitForHello(ctx, question, timer); !conn.accepts(question) {
-			return nil, &RefusedError{Code: "TOO_LARGE",
-				Message: "the request is longer than the daemon accepts; split it"}
+		if err := conn.fits(ctx, question, timer); err != nil {
+			return nil, err
 		}
 		switch err := conn.send(question); {
 		case errors.Is(err, errEnded) && attempts < 3:

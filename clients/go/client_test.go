@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -434,4 +435,22 @@ func TestADisabledClientAllowsAndNeverConnects(t *testing.T) {
 		t.Fatal(d, err)
 	}
 	slot.Release()
+}
+
+func TestADaemonThatTakesOnlyShortRequestsKeepsItsConnection(t *testing.T) {
+	client := ratelimittest.Start(t, "caps: {max_key: 100B, max_frame: 300B}"+configuration).Client()
+	if err := client.Ping(background); err != nil {
+		t.Fatal(err)
+	}
+
+	for length, want := range map[int]string{50: "", 200: "BAD_KEY", 400: "TOO_LARGE"} {
+		_, err := client.Check(background, "few", strings.Repeat("k", length))
+		var refused *ratelimit.RefusedError
+		if errors.As(err, &refused); (err != nil) != (want != "") || (refused != nil && refused.Code != want) {
+			t.Error(length, err)
+		}
+	}
+	if stats := must[map[string]int64](t)(client.Stats(background)); stats["connections_closed_broken"] != 0 {
+		t.Error(stats)
+	}
 }

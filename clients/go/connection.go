@@ -49,7 +49,9 @@ type connection struct {
 const (
 	callsMax    = 65536     // of one connection, waiting to be sent or answered
 	batchBytes  = 64 << 10  // of one write
-	frameMax    = 65536     // what the daemon accepts, until it has said something else
+	frameSure   = 256       // bytes of a request that every daemon takes
+	frameUsual  = 1024      // that nearly every daemon takes
+	frameMax    = 65536     // that a daemon takes which does not say how much
 	forsakenMax = 4096      // a connection that leaves more than these unanswered is closed
 	bufferKept  = 256 << 10 // of one connection, after a long answer
 	lastWords   = 10 * time.Millisecond
@@ -230,27 +232,30 @@ func (k *connection) hasUnread() bool {
 	return err == nil && n > 0
 }
 
-// waitForHello lets a long request wait until the daemon has said how long one may be.
-func (k *connection) waitForHello(ctx context.Context, q *call, timer *time.Timer) {
-	if len(q.body)+headerMax <= frameMax {
-		return
+// fits reports whether the daemon takes a request of this length. A longer one would end the connection, for all
+// callers. So a long request waits until the daemon has answered hello, which says how long one may be; until then
+// frameUsual is.
+func (k *connection) fits(ctx context.Context, q *call, timer *time.Timer) error {
+	length := len(q.body) + headerMax
+	if length <= frameSure {
+		return nil
 	}
-	select {
-	case <-k.hello:
-	case <-ctx.Done():
-	case <-timer.C:
-		timer.Reset(0) // for those who look at it next
+	if length > frameUsual {
+		select {
+		case <-k.hello:
+		case <-ctx.Done():
+			return fromContext(ctx.Err(), false)
+		case <-timer.C:
+			return fromContext(context.DeadlineExceeded, false)
+		}
 	}
-}
 
-// accepts: a longer request would end the connection, for all callers.
-func (k *connection) accepts(q *call) bool {
-	if len(q.body)+headerMax <= frameMax {
-		return true
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return len(q.body)+headerMax <= k.frameMax
+	if length > k.frameMax {
+		return &RefusedError{Code: "TOO_LARGE", Message: "the request is longer than the daemon accepts; split it"}
+	}
+	return nil
 }
 
 // headerMax is the longest beginning of a request: the array, the type and the msgid.
@@ -462,7 +467,7 @@ func (k *connection) answer(id uint64, result []byte, failure error, hello *call
 		k.forsaken--
 	}
 	if q == hello && failure == nil {
-		k.frameMax = max(frameMax, frameMaxOf(result))
+		k.frameMax = frameMaxOf(result)
 	}
 	k.mu.Unlock()
 

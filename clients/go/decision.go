@@ -233,11 +233,13 @@ func undoOf(method string, packed []byte) *call {
 func frameMaxOf(packed []byte) int {
 	value, _, err := msgp.ReadMapStrIntfBytes(packed, nil)
 	if err != nil {
-		return 0
+		return frameMax
 	}
-	bytes, _ := value["max_frame"].(int64)
-	if unsigned, ok := value["max_frame"].(uint64); ok {
-		bytes = int64(min(unsigned, answerMax))
+	switch bytes := value["max_frame"].(type) {
+	case int64:
+		return int(min(bytes, answerMax))
+	case uint64:
+		return int(min(bytes, answerMax))
 	}
-	return int(min(bytes, answerMax))
+	return frameMax
 }

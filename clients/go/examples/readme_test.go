@@ -197,12 +197,9 @@ func TestOptions(t *testing.T) {
 func TestBehindAProxy(t *testing.T) {
 	client, _ := begin(t)
 
-	client1 := rlhttp.Key(rlhttp.ByIP(rlhttp.Trust("10.0.0.0/8")))
-	client2 := rlhttp.Key(rlhttp.ByIP(rlhttp.TrustHops(1)))
+	key := rlhttp.Key(rlhttp.ByIP(rlhttp.Trust("10.0.0.0/8"))) // or rlhttp.TrustHops(1)
 
-	for _, key := range []rlhttp.Option{client1, client2} {
-		statuses(t, rlhttp.Limit(client, key)(http.HandlerFunc(ok)), "GET", "/", 200)
-	}
+	statuses(t, rlhttp.Limit(client, key)(http.HandlerFunc(ok)), "GET", "/", 200)
 }
 
 func TestAsk(t *testing.T) {

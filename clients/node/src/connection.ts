@@ -1,0 +1,429 @@
+/*
+ * The one connection of a limiter, shared by all calls of the process.
+ *
+ *     call() -> #fresh -> (the loop's next turn: a timer each) -> #unsent -> one write -> #sent -> answer
+ *
+ * It connects when a call needs it. Calls of one turn of the loop leave in one write; while the kernel does not take
+ * them they stay in #unsent, so the client knows what has never left: only that goes out again on a new connection, and
+ * what has a request id. A socket with nothing pending does not keep the process alive.
+ *
+ * Late answers: a timer that fires late because the program blocked the loop first lets the loop read (setImmediate).
+ * The time in which the program blocks the loop right after its call does not count either: timers start when the calls
+ * are sent. A late yes to an acquire is released, to a reserve cancelled.
+ */
+import { type Socket, createConnection } from 'node:net'
+import { BrokenFrame, FrameReader, decodeAnswer, encodeRequest } from './codec.js'
+import { Aborted, Refused, Unavailable, type UnavailableKind } from './errors.js'
+
+const PENDING_MAX = 65536
+const LATE_MAX = 4096 // late acquires and reserves without an answer; more, and the connection is given up
+const READ_BYTES = 65536
+const WRITE_BYTES = 65536
+const BACKOFF_MIN_MS = 10
+const BACKOFF_MAX_MS = 250
+const BREAKER_TIMEOUTS = 3
+const BREAKER_OPEN_MS = 1000
+const IDLE_MS = 10 // after this time without an answer the loop looks for the end of the connection before it is used
+
+export interface CallOptions<Result> {
+  readonly timeoutMs: number
+  readonly signal?: AbortSignal | undefined
+  /** Turns the result into what the caller gets; throws where it is not valid. */
+  readonly read: (result: unknown) => Result
+  /** Takes back a yes that nobody waits for any more. */
+  readonly undo?: (result: Result) => { method: string; params: unknown[] } | null
+  /** It carries a request id: it may be sent again. */
+  readonly repeatable?: boolean | undefined
+  /** It goes out even if its time is over, and whatever the breaker says: it ends something of this connection. */
+  readonly mustSend?: boolean | undefined
+}
+
+/** What a limiter asks: the connection, or a fake. */
+export interface Transport {
+  call<Result>(method: string, params: readonly unknown[], options: CallOptions<Result>): Promise<Result>
+  /** Runs `onLost` once if the connection that holds something now ends. Returns the way to stop that. */
+  hold(onLost: () => void): () => void
+  readonly pending: number
+  close(): void
+}
+
+interface Call {
+  readonly msgid: number
+  readonly frame: Uint8Array
+  readonly options: CallOptions<unknown>
+  readonly resolve: (result: unknown) => void
+  readonly reject: (error: Error) => void
+  state: 'unsent' | 'sent' | 'late' | 'ended'
+  isProbe: boolean
+  isResent: boolean
+  timer: NodeJS.Timeout | null
+  onAbort: (() => void) | null
+}
+
+const ignore = (): void => {}
+
+export class Connection implements Transport {
+  readonly #path: string
+  #socket: Socket | null = null
+  #isConnected = false
+  #isWriting = false
+  #isClosed = false
+  #reader = new FrameReader()
+  #lastAnswerMs = 0
+
+  #lastMsgid = 0
+  #fresh: Call[] = []
+  #unsent: Call[] = []
+  #sent = new Map<number, Call>()
+  #pending = 0 // calls that somebody waits for
+  #late = 0
+  #holds = new Set<() => void>()
+
+  #failures = 0 // to connect, in a row
+  #retryAtMs = 0
+  #lastFailure = ''
+  #timeouts = 0 // in a row
+  #openUntilMs = 0
+  #isProbing = false
+
+  constructor(path: string) {
+    this.#path = path
+  }
+
+  get pending(): number {
+    return this.#pending
+  }
+
+  hold(onLost: () => void): () => void {
+    this.#holds.add(onLost)
+    return () => this.#holds.delete(onLost)
+  }
+
+  close(): void {
+    this.#isClosed = true
+    this.#holds.clear()
+    this.#drop('lost', 'the limiter was closed')
+  }
+
+  call<Result>(method: string, params: readonly unknown[], options: CallOptions<Result>): Promise<Result> {
+    return new Promise<Result>((resolve, reject) => {
+      const { signal } = options
+      if (signal?.aborted) throw this.#abortError(signal, false)
+      const isProbe = this.#admit(options.mustSend === true)
+
+      const msgid = this.#lastMsgid + 1
+      const frame = encodeRequest(msgid, method, params)
+      this.#lastMsgid = msgid
+
+      const call: Call = {
+        msgid, frame, options: options as unknown as CallOptions<unknown>, resolve: resolve as (result: unknown) => void, reject,
+        state: 'unsent', isProbe, isResent: false, timer: null, onAbort: null,
+      }
+      if (isProbe) this.#isProbing = true
+      if (signal) this.#watchSignal(call, signal)
+      if (this.#pending++ === 0) this.#socket?.ref()
+      if (this.#fresh.push(call) === 1) setImmediate(() => this.#takeFresh())
+    })
+  }
+
+  /** Throws where a call fails at once. True: it is the breaker's probe. */
+  #admit(mustSend: boolean): boolean {
+    if (this.#isClosed) throw new Unavailable('unreachable', false, 'the limiter is closed')
+    if (this.#pending >= PENDING_MAX) throw new Unavailable('overloaded', false, `${PENDING_MAX} calls wait for their answer`)
+    if (this.#socket === null && performance.now() < this.#retryAtMs) throw this.#unreachable()
+    if (mustSend || this.#openUntilMs === 0) return false
+    if (performance.now() >= this.#openUntilMs && !this.#isProbing) return true
+
+    throw new Unavailable('breaker', false, `not tried: the last ${BREAKER_TIMEOUTS} calls timed out`)
+  }
+
+  #unreachable(): Unavailable {
+    return new Unavailable('unreachable', false, `cannot connect to ${this.#path}: ${this.#lastFailure}`)
+  }
+
+  // ---- time ------------------------------------------------------------------------------------------------------
+
+  #takeFresh(): void {
+    const calls = this.#fresh
+    this.#fresh = []
+    for (const call of calls) {
+      if (call.state === 'ended') continue
+      call.timer = setTimeout(() => setImmediate(() => this.#onTimeout(call)), call.options.timeoutMs)
+      this.#unsent.push(call)
+    }
+
+    const isIdle = this.#sent.size === 0 && performance.now() - this.#lastAnswerMs > IDLE_MS
+    if (isIdle && this.#isConnected) setImmediate(() => this.#send())
+    else this.#send()
+  }
+
+  #onTimeout(call: Call): void {
+    if (call.state !== 'unsent' && call.state !== 'sent') return
+
+    const wasSent = call.state === 'sent'
+    if (++this.#timeouts >= BREAKER_TIMEOUTS) this.#openUntilMs = performance.now() + BREAKER_OPEN_MS
+    this.#abandon(call)
+    this.#end(call, () =>
+      call.reject(new Unavailable('timeout', wasSent, `no answer within ${call.options.timeoutMs} ms`)))
+  }
+
+  #watchSignal(call: Call, signal: AbortSignal): void {
+    const abort = (): void => {
+      if (call.state !== 'unsent' && call.state !== 'sent') return
+      const wasSent = call.state === 'sent'
+      this.#abandon(call)
+      this.#end(call, () => call.reject(this.#abortError(signal, wasSent)))
+    }
+    // AbortSignal.timeout() is a timer: it may be late like any other
+    const onAbort = (): void => void (isTimeout(signal) ? setImmediate(abort) : abort())
+
+    signal.addEventListener('abort', onAbort)
+    call.onAbort = () => signal.removeEventListener('abort', onAbort)
+  }
+
+  #abortError(signal: AbortSignal, wasSent: boolean): Error {
+    if (isTimeout(signal)) return new Unavailable('timeout', wasSent, 'no answer before the signal timed out')
+
+    return new Aborted(wasSent, signal.reason)
+  }
+
+  /** Nobody waits for the call any more. Its state says what is still to be done with it. */
+  #abandon(call: Call): void {
+    const isSent = call.state === 'sent'
+    const mustGoOn = isSent ? call.options.undo !== undefined : call.options.mustSend === true
+    if (mustGoOn) {
+      call.state = 'late'
+      if (isSent && ++this.#late > LATE_MAX) this.#drop('protocol', `${LATE_MAX} late answers are missing`)
+    } else {
+      call.state = 'ended'
+      if (isSent) this.#sent.delete(call.msgid)
+    }
+  }
+
+  /** The caller gets its result, here and nowhere else. */
+  #end(call: Call, settle: () => void): void {
+    if (call.state !== 'late') call.state = 'ended'
+    if (call.timer) clearTimeout(call.timer)
+    call.onAbort?.()
+    if (call.isProbe) this.#isProbing = false
+    if (--this.#pending === 0) this.#socket?.unref()
+    settle()
+  }
+
+  // ---- out -------------------------------------------------------------------------------------------------------
+
+  #send(): void {
+    if (this.#socket === null) {
+      if (this.#unsent.some((call) => call.state === 'unsent')) this.#connect()
+      else this.#unsent = []
+      return
+    }
+    if (!this.#isConnected || this.#isWriting) return
+
+    const frames: Uint8Array[] = []
+    let bytes = 0
+    let taken = 0
+    for (; taken < this.#unsent.length && bytes < WRITE_BYTES; taken++) {
+      const call = this.#unsent[taken]!
+      if (call.state === 'ended') continue
+      if (call.state === 'unsent') {
+        call.state = 'sent'
+        this.#sent.set(call.msgid, call)
+      }
+      frames.push(call.frame)
+      bytes += call.frame.length
+    }
+    this.#unsent = taken === this.#unsent.length ? [] : this.#unsent.slice(taken)
+
+    if (frames.length > 0) this.#write(frames.length === 1 ? frames[0]! : Buffer.concat(frames, bytes))
+  }
+
+  #write(bytes: Uint8Array): void {
+    const socket = this.#socket!
+    this.#isWriting = true
+    socket.write(bytes, () => {
+      if (socket !== this.#socket) return
+      this.#isWriting = false
+      this.#send()
+    })
+  }
+
+  /** Frames of the client's own, to which nobody waits for an answer, in front of everything else. */
+  #sendFirst(method: string, params: unknown[]): void {
+    const frame = encodeRequest(++this.#lastMsgid, method, params)
+    this.#unsent.unshift({
+      msgid: this.#lastMsgid, frame, options: { timeoutMs: 0, read: ignore }, resolve: ignore, reject: ignore,
+      state: 'late', isProbe: false, isResent: false, timer: null, onAbort: null,
+    })
+  }
+
+  // ---- the socket ------------------------------------------------------------------------------------------------
+
+  #connect(): void {
+    const buffer = Buffer.allocUnsafeSlow(READ_BYTES)
+    const onRead = (length: number): boolean => {
+      if (socket === this.#socket) this.#read(buffer.subarray(0, length))
+      return true
+    }
+    const socket = createConnection({ path: this.#path, onread: { buffer, callback: onRead } })
+    this.#socket = socket
+    this.#reader = new FrameReader()
+
+    let failure = 'the daemon closed the connection'
+    const onEnd = (): void => {
+      if (socket !== this.#socket) return
+      if (this.#isConnected) this.#drop('lost', failure)
+      else this.#giveUp(failure)
+    }
+    socket.on('connect', () => {
+      if (socket !== this.#socket) return
+      this.#isConnected = true
+      this.#sendFirst('hello', [{ describe: true }]) // an older daemon refuses it: the decisions then lack `of`
+      this.#send()
+    })
+    socket.on('error', (error: NodeJS.ErrnoException) => void (failure = error.code ?? error.message))
+    socket.on('end', onEnd)
+    socket.on('close', onEnd)
+    if (this.#pending === 0) socket.unref()
+  }
+
+  /** No daemon is there: calls fail at once for a while. */
+  #giveUp(failure: string): void {
+    const wait = Math.min(BACKOFF_MAX_MS, BACKOFF_MIN_MS * 2 ** Math.min(this.#failures++, 10))
+    this.#retryAtMs = performance.now() + wait * (0.75 + Math.random() / 4)
+    this.#lastFailure = failure
+    this.#detach()
+
+    const calls = this.#unsent
+    this.#unsent = []
+    for (const call of calls)
+      if (call.state === 'unsent') this.#end(call, () => call.reject(this.#unreachable()))
+  }
+
+  /** The connection ends, whoever ended it. What was sent may have been charged; what never left goes on. */
+  #drop(kind: UnavailableKind, failure: string, code: string | null = null): void {
+    this.#detach()
+    this.#late = 0
+
+    const sent = [...this.#sent.values()]
+    this.#sent.clear()
+    const again: Call[] = []
+    for (const call of sent) {
+      if (call.state !== 'sent') continue
+      if (call.options.repeatable && !call.isResent && !this.#isClosed) {
+        call.state = 'unsent'
+        call.isResent = true
+        again.push(call)
+      } else {
+        this.#end(call, () => call.reject(new Unavailable(kind, true, failure, code)))
+      }
+    }
+
+    const unsent = this.#isClosed ? [...this.#unsent, ...this.#fresh] : this.#unsent
+    this.#unsent = again
+    for (const call of unsent) {
+      if (call.state !== 'unsent') continue
+      if (this.#isClosed || call.options.mustSend) this.#end(call, () => call.reject(new Unavailable(kind, false, failure, code)))
+      else this.#unsent.push(call)
+    }
+
+    const lost = [...this.#holds]
+    this.#holds.clear()
+    for (const onLost of lost) onLost()
+    if (!this.#isClosed) this.#send()
+  }
+
+  #detach(): void {
+    const socket = this.#socket
+    this.#socket = null
+    this.#isConnected = false
+    this.#isWriting = false
+    this.#timeouts = 0 // the daemon that was too slow is gone
+    this.#openUntilMs = 0
+    socket?.destroy()
+  }
+
+  // ---- in --------------------------------------------------------------------------------------------------------
+
+  #read(chunk: Buffer): void {
+    const socket = this.#socket
+    this.#lastAnswerMs = performance.now()
+
+    try {
+      this.#reader.push(chunk)
+      for (let frame = this.#reader.next(); frame !== null; frame = this.#reader.next()) {
+        this.#onAnswer(frame)
+        if (socket !== this.#socket) return
+      }
+    } catch (error) {
+      if (!(error instanceof BrokenFrame)) throw error
+      this.#drop('protocol', error.message)
+    }
+  }
+
+  #onAnswer(frame: Uint8Array): void {
+    const { msgid, error, result } = decodeAnswer(frame)
+    if (msgid === null) {
+      const [code, message] = codeOf(error) ?? ['INTERNAL', 'the daemon ended the connection']
+      this.#drop('lost', message, code)
+      return
+    }
+    if (msgid > this.#lastMsgid) throw new BrokenFrame('an answer to a call that was never made')
+
+    this.#failures = 0
+    this.#timeouts = 0
+    this.#openUntilMs = 0
+    const call = this.#sent.get(msgid)
+    if (call === undefined) return // late, or a duplicate
+    this.#sent.delete(msgid)
+
+    const outcome = outcomeOf(call, error, result)
+    if (call.state === 'late') {
+      this.#late--
+      if (!(outcome instanceof Error)) this.#undo(call, outcome.value)
+    } else {
+      this.#end(call, () => (outcome instanceof Error ? call.reject(outcome) : call.resolve(outcome.value)))
+    }
+  }
+
+  #undo(call: Call, value: unknown): void {
+    const undo = call.options.undo?.(value)
+    if (!undo) return
+
+    this.#sendFirst(undo.method, undo.params)
+    this.#send()
+  }
+}
+
+function isTimeout(signal: AbortSignal): boolean {
+  return signal.reason instanceof Error && signal.reason.name === 'TimeoutError'
+}
+
+/** `CODE: message`, as [CODE, the whole text]; null: it is none. */
+function codeOf(error: unknown): [string, string] | null {
+  if (typeof error !== 'string') return null
+  const end = error.indexOf(': ')
+
+  return [end < 0 ? error : error.slice(0, end), error]
+}
+
+function outcomeOf(call: Call, error: unknown, result: unknown): Error | { value: unknown } {
+  if (error === null || error === undefined) {
+    try {
+      return { value: call.options.read(result) }
+    } catch (wrong) {
+      return new Unavailable('protocol', true, wrong instanceof Error ? wrong.message : String(wrong))
+    }
+  }
+
+  const told = codeOf(error)
+  if (told === null || (result !== null && result !== undefined))
+    return new Unavailable('protocol', true, 'the answer is neither an error nor a result')
+  const [code, message] = told
+  switch (code) {
+    case 'OVERLOADED': return new Unavailable('overloaded', false, message, code)
+    case 'SHUTTING_DOWN': return new Unavailable('shutting_down', false, message, code)
+    case 'STORE_UNAVAILABLE': return new Unavailable('store_unavailable', true, message, code)
+    default: return new Refused(code, message)
+  }
+}

@@ -1,0 +1,129 @@
+/*
+ * Fastify 5:  await app.register(rateLimit, {limiter, limits: ['web']}); routes add limits in config.rateLimit.
+ */
+import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
+import { joined } from './http.js'
+import { type IpOptions, type KeyPart, type Sender, ipKey, userKey } from './keys.js'
+import type { RateLimiter } from './limiter.js'
+import type { LimitInput } from './limits.js'
+import { type Exchange, Limits } from './middleware.js'
+import { headerOf, onResponseEnd } from './node-http.js'
+import { checkOptions } from './options.js'
+
+export type Args = [request: FastifyRequest, reply: FastifyReply]
+export type { Denial, KeyValue, Limit, LimitInput } from './limits.js'
+
+/** `preHandler` where a key needs the body. */
+export type Hook = 'onRequest' | 'preParsing' | 'preValidation' | 'preHandler'
+const HOOKS: readonly Hook[] = ['onRequest', 'preParsing', 'preValidation', 'preHandler']
+
+export interface RouteLimits {
+  readonly limits: readonly LimitInput<Args>[]
+  /** default: the plugin's */
+  readonly hook?: Hook | undefined
+}
+
+export interface PluginOptions {
+  readonly limiter: RateLimiter
+  /** for every request, also of unknown routes; default: none */
+  readonly limits?: readonly LimitInput<Args>[] | undefined
+  /** default 'onRequest' */
+  readonly hook?: Hook | undefined
+}
+
+type HookFunction = (request: FastifyRequest, reply: FastifyReply) => Promise<unknown>
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    rateLimit?: LimitInput<Args> | RouteLimits
+  }
+  interface FastifyInstance {
+    /** A hook for places that have no config, such as setNotFoundHandler({preHandler: app.rateLimit('web')}, handler). */
+    rateLimit(...inputs: LimitInput<Args>[]): HookFunction
+  }
+}
+
+function senderOf(request: FastifyRequest): Sender {
+  return {
+    peer: request.socket.remoteAddress,
+    address: request.ip,
+    believesAll: (request.server.initialConfig as { trustProxy?: unknown }).trustProxy === true,
+    header: (name) => headerOf(request.raw, name),
+  }
+}
+
+/** The client's address; without options, as `trustProxy` says. */
+export function ip(options: IpOptions = {}): (request: FastifyRequest) => string {
+  const key = ipKey(options)
+
+  return (request) => key(senderOf(request))
+}
+
+/** The user, or the address of one who has no name. */
+export function user(find: (...args: Args) => KeyPart | null | undefined, options: IpOptions = {}): (...args: Args) => string {
+  const key = ipKey(options)
+
+  return (request, reply) => userKey(find(request, reply), () => key(senderOf(request)))
+}
+
+function exchangeOf(request: FastifyRequest, reply: FastifyReply): Exchange {
+  const { method, url } = request.routeOptions
+
+  return {
+    ...senderOf(request),
+    method: request.method,
+    endpoint: () => (url === undefined ? '' : `${String(method)} ${url}`),
+    onEnd: (ended) => onResponseEnd(reply.raw, ended),
+  }
+}
+
+function hookFor(limiter: RateLimiter, inputs: readonly LimitInput<Args>[]): HookFunction {
+  const limits = new Limits<Args>(limiter, inputs)
+
+  return async (request, reply) => {
+    const verdict = await limits.admit(exchangeOf(request, reply), [request, reply])
+    const fields = verdict.passes ? verdict.fields : verdict.denial.fields
+    for (const [name, value] of fields) reply.header(name, joined(name, reply.getHeader(name), value))
+    if (verdict.passes) return undefined
+
+    const { denial, respond } = verdict
+    if (respond) {
+      await respond(denial)
+      return reply
+    }
+    // bytes, so that Fastify leaves the type as it is
+    return reply.code(denial.status).header('Content-Type', denial.contentType).send(Buffer.from(denial.body))
+  }
+}
+
+function checkHook(hook: Hook): Hook {
+  if (!HOOKS.includes(hook)) throw new TypeError(`rateLimit: hook is none of ${HOOKS.join(', ')}: ${String(hook)}`)
+
+  return hook
+}
+
+async function plugin(app: FastifyInstance, options: PluginOptions): Promise<void> {
+  checkOptions('rateLimit', options, ['limiter', 'limits', 'hook'])
+  const { limiter, limits = [] } = options
+  const usual = checkHook(options.hook ?? 'onRequest')
+
+  app.decorate('rateLimit', (...inputs: LimitInput<Args>[]) => hookFor(limiter, inputs))
+  if (limits.length > 0) app.addHook(usual as 'onRequest', hookFor(limiter, limits))
+
+  app.addHook('onRoute', (route: RouteOptions) => {
+    const declared = route.config?.rateLimit
+    if (declared === undefined) return
+    const own: RouteLimits = typeof declared === 'object' && 'limits' in declared ? declared : { limits: [declared] }
+    checkOptions(`rateLimit of ${route.url}`, own, ['limits', 'hook'])
+    const name = checkHook(own.hook ?? usual) as 'onRequest'
+
+    const before = route[name] ?? []
+    route[name] = [hookFor(limiter, own.limits), ...(Array.isArray(before) ? before : [before])]
+  })
+}
+
+/** The plugin applies to the instance that registers it, not only to a scope of its own. */
+export const rateLimit: typeof plugin = Object.assign(plugin, {
+  [Symbol.for('skip-override')]: true,
+  [Symbol.for('fastify.display-name')]: 'ratelimitd',
+})

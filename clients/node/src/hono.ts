@@ -1,0 +1,78 @@
+/*
+ * Hono on @hono/node-server:  app.get('/search', rateLimit(limiter, '10/5s'), search)
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Context, MiddlewareHandler } from 'hono'
+import { routePath } from 'hono/route'
+import { joined } from './http.js'
+import { type IpOptions, type KeyPart, type Sender, ipKey, userKey } from './keys.js'
+import type { RateLimiter } from './limiter.js'
+import type { LimitInput } from './limits.js'
+import { type Exchange, Limits } from './middleware.js'
+import { onResponseEnd } from './node-http.js'
+
+export type Args = [context: Context]
+export type { Denial, KeyValue, Limit, LimitInput } from './limits.js'
+
+/** What @hono/node-server gives to the application. */
+interface NodeBindings {
+  readonly incoming?: IncomingMessage | undefined
+  readonly outgoing?: ServerResponse | undefined
+}
+
+function nodeOf(context: Context): NodeBindings {
+  return (context.env ?? {}) as NodeBindings
+}
+
+function senderOf(context: Context): Sender {
+  const peer = nodeOf(context).incoming?.socket.remoteAddress
+
+  return { peer, address: peer, believesAll: false, header: (name) => context.req.header(name) }
+}
+
+/** The address of the connection, or what `trustedProxies` make of it. */
+export function ip(options: IpOptions = {}): (context: Context) => string {
+  const key = ipKey(options)
+
+  return (context) => key(senderOf(context))
+}
+
+/** The user, or the address of one who has no name. */
+export function user(find: (...args: Args) => KeyPart | null | undefined, options: IpOptions = {}): (...args: Args) => string {
+  const key = ipKey(options)
+
+  return (context) => userKey(find(context), () => key(senderOf(context)))
+}
+
+/** Limits the requests that pass here. */
+export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): MiddlewareHandler {
+  const limits = new Limits<Args>(limiter, inputs)
+
+  return async (context, next) => {
+    const { outgoing } = nodeOf(context)
+    const ends: ((isAnswered: boolean) => void)[] = [] // without a node:http answer, as in app.request(): when the handler ends
+    const exchange: Exchange = {
+      ...senderOf(context),
+      method: context.req.method,
+      endpoint: () => `${context.req.method} ${routePath(context)}`,
+      onEnd: (ended) => void (outgoing ? onResponseEnd(outgoing, ended) : ends.push(ended)),
+    }
+
+    const verdict = await limits.admit(exchange, [context])
+    if (!verdict.passes) {
+      const { denial, respond } = verdict
+      if (respond) return (await respond(denial)) as Response
+      const headers = new Headers(denial.fields.map(([name, value]): [string, string] => [name, value]))
+      headers.set('Content-Type', denial.contentType)
+      return new Response(denial.body, { status: denial.status, headers })
+    }
+
+    try {
+      await next()
+    } finally {
+      for (const ended of ends) ended(true)
+    }
+    for (const [name, value] of verdict.fields) context.header(name, joined(name, context.res.headers.get(name), value))
+    return undefined
+  }
+}

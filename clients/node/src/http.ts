@@ -1,0 +1,138 @@
+/*
+ * A decision as HTTP: the RateLimit fields of draft-ietf-httpapi-ratelimit-headers-10, the older X-RateLimit fields, and
+ * the answers 429 and 503. Seconds are rounded up: a client that believes them does not come too early.
+ */
+import type { CombinedDecision, Decision } from './decision.js'
+
+/** `ietf`: RateLimit and RateLimit-Policy; `legacy`: X-RateLimit-Limit, -Remaining, -Reset */
+export type HeaderMode = 'ietf' | 'legacy' | 'both' | 'none'
+export const HEADER_MODES: readonly HeaderMode[] = ['ietf', 'legacy', 'both', 'none']
+
+export interface HeaderOptions {
+  /** default 'ietf' */
+  readonly headers?: HeaderMode | undefined
+  /** X-RateLimit-Reset in seconds from now, or since 1970; default 'delta' */
+  readonly reset?: 'delta' | 'epoch' | undefined
+}
+
+export type Field = readonly [name: string, value: string]
+
+/** The whole answer to a request that does not go on. */
+export interface Refusal {
+  readonly status: 429 | 503
+  readonly fields: readonly Field[]
+  readonly contentType: string
+  readonly body: string
+}
+
+const PROBLEMS = 'https://iana.org/assignments/http-problem-types#'
+
+function seconds(ms: number): number {
+  return Math.ceil(ms / 1000)
+}
+
+/** Until there is more of the limit in `of`; null: nobody can say. */
+function waitMs(decision: Decision): number | null {
+  if (decision.windowMs === 0) return null
+
+  return decision.allowed ? decision.ofResetMs : decision.retryAfterMs
+}
+
+/** Somebody counted, and the figures are meant for the caller. */
+function isTold(decision: Decision): boolean {
+  return decision.of !== null && !decision.shadowDenied
+}
+
+function quoted(name: string): string {
+  return `"${name.replace(/["\\]/g, '\\$&').replace(/[^\x20-\x7e]/g, '?')}"`
+}
+
+function policyItem({ of, quota, windowMs, limit }: Decision): string {
+  const window = windowMs ? `w=${seconds(windowMs)}` : 'qu="concurrent-requests"'
+  const burst = quota !== null && limit > quota ? `;ratelimitd-burst=${limit}` : ''
+
+  return `${quoted(of!)};q=${quota ?? limit};${window}${burst}`
+}
+
+function stateItem(decision: Decision): string {
+  const ms = waitMs(decision)
+
+  return `${quoted(decision.of!)};r=${decision.remaining}${ms === null ? '' : `;t=${seconds(ms)}`}`
+}
+
+function legacyFields(decision: Decision, reset: 'delta' | 'epoch', nowMs: number): Field[] {
+  const ms = waitMs(decision)
+  const fields: Field[] = [['X-RateLimit-Limit', String(decision.limit)], ['X-RateLimit-Remaining', String(decision.remaining)]]
+  if (ms !== null) fields.push(['X-RateLimit-Reset', String(seconds(reset === 'epoch' ? nowMs + ms : ms))])
+
+  return fields
+}
+
+/** One decision: a limit of its own, or the members of a checkAll. */
+export interface Told {
+  readonly decision: Decision | CombinedDecision
+  readonly options: HeaderOptions
+}
+
+/** The fields of the answer, for everything that was decided about one request. They are added to those that are there. */
+export function fieldsFor(told: readonly Told[], nowMs: number): Field[] {
+  const ietf = told
+    .filter(({ options: { headers = 'ietf' } }) => headers === 'ietf' || headers === 'both')
+    .flatMap(({ decision }) => ('members' in decision ? decision.members : [decision]))
+    .filter(isTold)
+  const fields: Field[] = []
+  if (ietf.length > 0) {
+    fields.push(['RateLimit-Policy', ietf.map(policyItem).join(', ')])
+    fields.push(['RateLimit', ietf.map(stateItem).join(', ')])
+  }
+
+  const legacy = told.find(({ decision, options: { headers } }) => (headers === 'legacy' || headers === 'both') && isTold(decision))
+  return legacy ? [...fields, ...legacyFields(legacy.decision, legacy.options.reset ?? 'delta', nowMs)] : fields
+}
+
+/** Whether a request with this Accept takes JSON. */
+export function takesJson(accept: string | undefined): boolean {
+  if (accept === undefined) return true
+
+  return accept.split(',').some((range) => {
+    const [type = '', ...parameters] = range.toLowerCase().split(';').map((part) => part.trim())
+    const isJson = type === '*/*' || type === 'application/*' || type === 'application/json' || type.endsWith('+json')
+    return isJson && !parameters.some((parameter) => /^q=0(\.0*)?$/.test(parameter))
+  })
+}
+
+function refusal(status: 429 | 503, fields: Field[], accept: string | undefined, problem: object, line: string): Refusal {
+  return takesJson(accept)
+    ? { status, fields, contentType: 'application/problem+json', body: JSON.stringify(problem) }
+    : { status, fields, contentType: 'text/plain; charset=utf-8', body: `${line}\n` }
+}
+
+/** Nobody decided, and the limit says that then nobody passes. */
+export function unavailableRefusal(accept: string | undefined): Refusal {
+  const problem = { type: `${PROBLEMS}temporary-reduced-capacity`, title: 'Temporary reduced capacity', status: 503 }
+
+  return refusal(503, [['Retry-After', '1']], accept, problem, 'Temporary reduced capacity: try again in 1 s.')
+}
+
+/** `decision` denies; `fields` are those of fieldsFor(). */
+export function deniedRefusal(decision: Decision, fields: readonly Field[], accept: string | undefined): Refusal {
+  if (decision.source === 'deny') return unavailableRefusal(accept)
+
+  const name = decision.boundBy ?? decision.of
+  const problem = {
+    type: `${PROBLEMS}quota-exceeded`, title: 'Quota exceeded', status: 429,
+    ...(name === null ? {} : { 'violated-policies': [name] }),
+  }
+  const isSlot = decision.windowMs === 0
+  if (decision.retryAfterMs === null || isSlot) return refusal(429, [...fields], accept, problem, 'Too many requests.')
+
+  const after = Math.max(1, seconds(decision.retryAfterMs))
+  return refusal(429, [...fields, ['Retry-After', String(after)]], accept, problem, `Too many requests: try again in ${after} s.`)
+}
+
+/** What a field becomes where another limiter has set it before. */
+export function joined(name: string, before: unknown, value: string): string {
+  const isList = name === 'RateLimit' || name === 'RateLimit-Policy'
+
+  return isList && before !== undefined && before !== null ? `${String(before)}, ${value}` : value
+}

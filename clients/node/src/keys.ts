@@ -1,0 +1,199 @@
+/*
+ * Whom a limit counts for.
+ */
+import { createHash } from 'node:crypto'
+import { isIP } from 'node:net'
+import { checkOptions } from './options.js'
+import { warnOnce } from './warnings.js'
+
+export type KeyPart = string | number | bigint
+
+const KEY_MAX_BYTES = 512
+const KEY_KEPT_BYTES = 64
+
+/** A key that comes from outside may be of any length; the daemon's are not. */
+export function boundedKey(key: string | Uint8Array): string | Uint8Array {
+  if (typeof key === 'string' && key.length * 3 <= KEY_MAX_BYTES) return key
+  if (typeof key !== 'string' && !(key instanceof Uint8Array)) throw new TypeError(`a key is neither text nor bytes: ${String(key)}`)
+  const bytes = typeof key === 'string' ? Buffer.from(key) : key
+  if (bytes.length <= KEY_MAX_BYTES) return key
+
+  const hash = createHash('sha256').update(bytes).digest('hex')
+  return Buffer.concat([bytes.subarray(0, KEY_KEPT_BYTES), Buffer.from(`#${hash}`)])
+}
+
+/** One key of several parts. No two lists of parts give the same key. */
+export function joinKey(...parts: readonly KeyPart[]): string {
+  return parts.map((part) => String(part).replaceAll('%', '%25').replaceAll('|', '%7C')).join('|')
+}
+
+/** For secrets, such as API keys: their SHA-256. */
+export function hashed(secret: string | Uint8Array): string {
+  return createHash('sha256').update(secret).digest('hex')
+}
+
+// ---- addresses -----------------------------------------------------------------------------------------------------
+
+/** 16 bytes; IPv4 as ::ffff:a.b.c.d. */
+type Address = Uint8Array
+
+const IPV4_PREFIX_BITS = 96
+
+function isIPv4(address: Address): boolean {
+  for (let i = 0; i < 10; i++) if (address[i] !== 0) return false
+
+  return address[10] === 0xff && address[11] === 0xff
+}
+
+/** `192.0.2.7`, `192.0.2.7:80`, `2001:db8::1`, `[2001:db8::1]:80`, `fe80::1%eth0`; null: no address. */
+function parseAddress(text: string): Address | null {
+  let host = text.trim()
+  const bracketed = /^\[([^\]]*)\](?::\d+)?$/.exec(host)
+  if (bracketed) host = bracketed[1]!
+  else if (/^[^:]*:\d+$/.test(host)) host = host.slice(0, host.indexOf(':'))
+  const zone = host.indexOf('%')
+  if (zone >= 0) host = host.slice(0, zone)
+
+  switch (isIP(host)) {
+    case 4: return bracketed ? null : Uint8Array.from([...Array<number>(10).fill(0), 0xff, 0xff, ...host.split('.').map(Number)])
+    case 6: return parseIPv6(host)
+    default: return null
+  }
+}
+
+/** `host` is valid. */
+function parseIPv6(host: string): Address {
+  const dotted = /^(.*:)(\d+)\.(\d+)\.(\d+)\.(\d+)$/.exec(host)
+  if (dotted) {
+    const [a, b, c, d] = dotted.slice(2).map(Number) as [number, number, number, number]
+    host = `${dotted[1]}${((a << 8) | b).toString(16)}:${((c << 8) | d).toString(16)}`
+  }
+  const groups = (part: string | undefined): number[] => (part ? part.split(':').map((group) => parseInt(group, 16)) : [])
+  const [head, tail] = host.split('::').map(groups) as [number[], number[]?]
+  const all = tail === undefined ? head : [...head, ...Array<number>(8 - head.length - tail.length).fill(0), ...tail]
+
+  return Uint8Array.from(all.flatMap((group) => [group >> 8, group & 0xff]))
+}
+
+function masked(address: Address, bits: number): Address {
+  return address.map((byte, i) => byte & (0xff << Math.max(0, Math.min(8, (i + 1) * 8 - bits))))
+}
+
+/** As RFC 5952 writes it. */
+function formatIPv6(address: Address): string {
+  const groups = Array.from({ length: 8 }, (_, i) => (address[2 * i]! << 8) | address[2 * i + 1]!)
+  let [start, length] = [0, 0] // of the longest run of zeros, the first of equals
+  for (let i = 0; i < 8; i++) {
+    let end = i
+    while (end < 8 && groups[end] === 0) end++
+    if (end - i > length) [start, length] = [i, end - i]
+    i = Math.max(i, end)
+  }
+  const hex = (part: number[]): string => part.map((group) => group.toString(16)).join(':')
+  if (length < 2) return hex(groups)
+
+  return `${hex(groups.slice(0, start))}::${hex(groups.slice(start + length))}`
+}
+
+function formatKey(address: Address, prefix: number): string {
+  if (isIPv4(address)) return address.subarray(12).join('.')
+  if (prefix === 128) return formatIPv6(address)
+
+  return `${formatIPv6(masked(address, prefix))}/${prefix}`
+}
+
+export interface IpOptions {
+  /**
+   * The proxies in front of the program, as addresses and CIDRs, or how many there are. Then the forwarded header is
+   * read from the right, as far as they are trusted. Default: the address that the framework gives.
+   */
+  readonly trustedProxies?: number | readonly string[] | undefined
+  /** how many bits of an IPv6 address count; default 64 */
+  readonly ipv6Prefix?: number | undefined
+  /** the one header that the trusted proxies set; default X-Forwarded-For */
+  readonly header?: string | undefined
+}
+
+/** What a request says about its sender. */
+export interface Sender {
+  /** of the connection; undefined: a Unix socket */
+  readonly peer: string | undefined
+  /** that the framework gives, by its own settings */
+  readonly address: string | undefined
+  /** the framework believes every proxy, so the client can write its own address */
+  readonly believesAll: boolean
+  /** all lines of the header, joined with commas; `name` in lower case */
+  header(name: string): string | undefined
+}
+
+/** Checks the options once, and returns the function that finds a sender's key. It throws where there is no address. */
+export function ipKey(options: IpOptions = {}): (sender: Sender) => string {
+  checkOptions('ip', options, ['trustedProxies', 'ipv6Prefix', 'header'])
+  const { trustedProxies, ipv6Prefix = 64 } = options
+  const header = (options.header ?? 'x-forwarded-for').toLowerCase()
+  if (!Number.isInteger(ipv6Prefix) || ipv6Prefix < 1 || ipv6Prefix > 128) throw new TypeError(`ip: ipv6Prefix is not a number from 1 to 128: ${ipv6Prefix}`)
+  if (options.header !== undefined && trustedProxies === undefined) throw new TypeError('ip: header needs trustedProxies')
+  const isTrusted = trustedProxies === undefined ? null : trust(trustedProxies)
+  const isCounted = typeof trustedProxies === 'number'
+
+  return (sender) => {
+    if (!isTrusted) warnAboutProxies(sender)
+    const address = isTrusted
+      ? walk(sender.header(header), sender.peer, isTrusted, isCounted)
+      : parseAddress(sender.address ?? '')
+    if (address === null)
+      throw new TypeError('the client has no IP address: give the limit another key, or say in trustedProxies how many proxies there are')
+
+    return formatKey(address, ipv6Prefix)
+  }
+}
+
+function warnAboutProxies({ peer, address, believesAll, header }: Sender): void {
+  if (header('x-forwarded-for') === undefined) return
+
+  if (believesAll) warnOnce('every proxy is trusted: clients can write their own address into X-Forwarded-For. Trust your proxies by address, or say how many there are')
+  else if (address === peer) warnOnce('X-Forwarded-For arrives, but no proxy is trusted: all clients behind a proxy count as one. Set trustedProxies, or your framework\'s own setting')
+}
+
+type IsTrusted = (address: Address | null, hop: number) => boolean
+
+function trust(proxies: number | readonly string[]): IsTrusted {
+  if (typeof proxies === 'number') {
+    if (!Number.isInteger(proxies) || proxies < 0) throw new TypeError(`ip: trustedProxies is not a number of proxies: ${proxies}`)
+    return (_address, hop) => hop < proxies
+  }
+
+  const networks = proxies.map(parseNetwork)
+  return (address) => address !== null && networks.some(([network, bits]) => masked(address, bits).every((byte, i) => byte === network[i]))
+}
+
+function parseNetwork(text: string): [Address, number] {
+  const [host = '', length] = text.split('/')
+  const address = parseAddress(host)
+  const isShort = address !== null && !host.includes(':') // an IPv4 address in its own form
+  const most = isShort ? 32 : 128
+  const bits = length === undefined ? most : /^\d+$/.test(length) ? Number(length) : NaN
+  if (address === null || !(bits <= most)) throw new TypeError(`ip: trustedProxies: ${text} is not an address or network`)
+
+  const from = isShort ? bits + IPV4_PREFIX_BITS : bits
+  return [masked(address, from), from]
+}
+
+/** From the connection backwards through the header: the first address that is not trusted, else the last one there is. */
+function walk(forwarded: string | undefined, peer: string | undefined, isTrusted: IsTrusted, isCounted: boolean): Address | null {
+  let address = parseAddress(peer ?? '')
+  if (address === null && !isCounted) return null
+
+  const entries = forwarded === undefined ? [] : forwarded.split(',')
+  for (let hop = 0; isTrusted(address, hop) && entries.length > 0; hop++) {
+    const next = parseAddress(entries.pop()!)
+    if (next === null) break
+    address = next
+  }
+  return address
+}
+
+/** A user's key, or the address of one who has no name; the two never meet. */
+export function userKey(user: KeyPart | null | undefined, ip: () => string): string {
+  return user === null || user === undefined || user === '' ? joinKey('i', ip()) : joinKey('u', user)
+}

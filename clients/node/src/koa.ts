@@ -1,0 +1,62 @@
+/*
+ * Koa 2 and 3:  app.use(rateLimit(limiter, 'web')), or in front of a route's handler.
+ */
+import type { Context, Middleware } from 'koa'
+import { type IpOptions, type KeyPart, type Sender, ipKey, userKey } from './keys.js'
+import type { RateLimiter } from './limiter.js'
+import type { LimitInput } from './limits.js'
+import { type Exchange, Limits } from './middleware.js'
+import { addFields, headerOf, onResponseEnd } from './node-http.js'
+
+export type Args = [context: Context]
+export type { Denial, KeyValue, Limit, LimitInput } from './limits.js'
+
+function senderOf(context: Context): Sender {
+  return {
+    peer: context.req.socket.remoteAddress,
+    address: context.ip,
+    believesAll: context.app.proxy && context.app.maxIpsCount === 0,
+    header: (name) => headerOf(context.req, name),
+  }
+}
+
+/** The client's address; without options, as `app.proxy` says. */
+export function ip(options: IpOptions = {}): (context: Context) => string {
+  const key = ipKey(options)
+
+  return (context) => key(senderOf(context))
+}
+
+/** The user, or the address of one who has no name. */
+export function user(find: (...args: Args) => KeyPart | null | undefined, options: IpOptions = {}): (...args: Args) => string {
+  const key = ipKey(options)
+
+  return (context) => userKey(find(context), () => key(senderOf(context)))
+}
+
+function exchangeOf(context: Context): Exchange {
+  return {
+    ...senderOf(context),
+    method: context.method,
+    // of @koa/router; without a router there is no endpoint
+    endpoint: () => (typeof context['_matchedRoute'] === 'string' ? `${context.method} ${context['_matchedRoute']}` : ''),
+    onEnd: (ended) => onResponseEnd(context.res, ended),
+  }
+}
+
+/** Limits the requests that pass here. */
+export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): Middleware {
+  const limits = new Limits<Args>(limiter, inputs)
+
+  return async (context, next) => {
+    const verdict = await limits.admit(exchangeOf(context), [context])
+    addFields(context.res, verdict.passes ? verdict.fields : verdict.denial.fields)
+    if (verdict.passes) return next()
+
+    const { denial, respond } = verdict
+    if (respond) return respond(denial)
+    context.status = denial.status
+    context.set('Content-Type', denial.contentType)
+    context.body = denial.body
+  }
+}

@@ -1,0 +1,218 @@
+/*
+ * The way of a request through the limits of its endpoint, the same in every framework. An adapter shows the request as
+ * an Exchange, and does what the verdict says.
+ *
+ * Nothing is charged when one limit denies: slots and reservations come first and are given back, all other limits are
+ * one check_all.
+ */
+import type { CombinedDecision, Decision } from './decision.js'
+import { Unavailable } from './errors.js'
+import type { Reservation, Slot } from './holds.js'
+import { type Field, type Refusal, type Told, deniedRefusal, fieldsFor, unavailableRefusal } from './http.js'
+import { type Sender, ipKey, joinKey } from './keys.js'
+import type { Key, Member, OnError, RateLimiter } from './limiter.js'
+import { type CompiledLimit, type Denial, type KeyValue, type LimitInput, compileLimit } from './limits.js'
+import { warnInsideRequest } from './warnings.js'
+
+/** A request and its answer, as the limits see them. */
+export interface Exchange extends Sender {
+  readonly method: string
+  /** the endpoint's own name, such as `GET /search`; '' where the limit stands in front of all endpoints */
+  endpoint(): string
+  /** Runs `ended` once when the answer has ended or the client is gone. */
+  onEnd(ended: (isAnswered: boolean) => void): void
+}
+
+export type Verdict =
+  | { readonly passes: true; readonly fields: readonly Field[] }
+  | { readonly passes: false; readonly denial: Denial; readonly respond: ((denial: Denial) => unknown) | null }
+
+/** A limit that applies to this request. */
+interface Asked<Args extends unknown[]> {
+  readonly limit: CompiledLimit<Args>
+  readonly key: Key
+  readonly cost: number
+}
+
+/** What was taken for this request and is given back at its end. */
+class Holdings<Args extends unknown[]> {
+  #slots: Slot[] = []
+  #reservations: { reservation: Reservation; limit: CompiledLimit<Args> }[] = []
+  #isEnded = false
+
+  constructor(
+    readonly limiter: RateLimiter,
+    readonly args: Args,
+    exchange: Exchange,
+  ) {
+    exchange.onEnd((isAnswered) => void this.#atEnd(isAnswered))
+  }
+
+  addSlot(slot: Slot): void {
+    this.#slots.push(slot)
+    if (this.#isEnded) void this.giveBack() // the client left in the meantime
+  }
+
+  addReservation(reservation: Reservation, limit: CompiledLimit<Args>): void {
+    this.#reservations.push({ reservation, limit })
+    if (this.#isEnded) void this.giveBack()
+  }
+
+  /** The request does not go on: nothing stays charged. */
+  async giveBack(): Promise<void> {
+    const slots = this.#slots.splice(0)
+    const reservations = this.#reservations.splice(0)
+    for (const slot of slots) void slot.release()
+    for (const { reservation } of reservations) reservation.cancel().catch((error: unknown) => this.#failed(error))
+  }
+
+  /** A request whose client left before its answer may have done its work: it counts. */
+  async #atEnd(isAnswered: boolean): Promise<void> {
+    this.#isEnded = true
+    for (const slot of this.#slots.splice(0)) void slot.release()
+
+    for (const { reservation, limit } of this.#reservations.splice(0)) {
+      try {
+        const counts = isAnswered ? await limit.chargeWhen!(...this.args) : true
+        await (counts ? reservation.settle() : reservation.cancel())
+      } catch (error) {
+        this.#failed(error)
+      }
+    }
+  }
+
+  #failed(error: unknown): void {
+    this.limiter.logger.warn(`ratelimitd: a reservation was not settled: ${error instanceof Error ? error.message : String(error)}`)
+  }
+}
+
+export class Limits<Args extends unknown[]> {
+  readonly #limits: readonly CompiledLimit<Args>[]
+  readonly #defaultKey = ipKey()
+
+  /** Checks everything that can be checked at the start. */
+  constructor(
+    readonly limiter: RateLimiter,
+    inputs: readonly LimitInput<Args>[],
+  ) {
+    if (typeof limiter?.checkAll !== 'function') throw new TypeError('rateLimit: the first argument is not a RateLimiter')
+    if (inputs.length === 0) throw new TypeError('rateLimit: there is no limit')
+    this.#limits = inputs.map((input) => compileLimit(input))
+    for (const { policy, enabled = true } of this.#limits) if (enabled) limiter.uses(policy)
+    warnInsideRequest('rateLimit()')
+  }
+
+  /** Rejects where a limit is a mistake: an unknown policy, an empty key. The framework answers 500 then. */
+  async admit(exchange: Exchange, args: Args): Promise<Verdict> {
+    if (!this.limiter.enabled || isPreflight(exchange)) return { passes: true, fields: [] }
+    const asked = await this.#asked(exchange, args)
+    if (asked.length === 0) return { passes: true, fields: [] }
+
+    const needsEnd = asked.some(({ limit }) => limit.slot || limit.chargeWhen)
+    const holdings = needsEnd ? new Holdings(this.limiter, args, exchange) : null
+    try {
+      return await this.#decide(asked, holdings, exchange, args)
+    } catch (error) {
+      if (!(error instanceof Unavailable)) {
+        await holdings?.giveBack()
+        throw error
+      }
+      if (await this.#mayPass(error, asked, args)) return { passes: true, fields: [] }
+
+      await holdings?.giveBack()
+      return this.#refused(asked, unavailableRefusal(exchange.header('accept')), null, args)
+    }
+  }
+
+  /** The limits that apply, each with its key and cost; equal ones once. */
+  async #asked(exchange: Exchange, args: Args): Promise<Asked<Args>[]> {
+    const asked = new Map<string, Asked<Args>>()
+    for (const limit of this.#limits) {
+      if (limit.enabled === false || (limit.skip && (await limit.skip(...args)))) continue
+      const value = limit.key ? await limit.key(...args) : this.#defaultKey(exchange)
+      if (value === null) continue
+
+      const endpoint = limit.perEndpoint ? exchange.endpoint() : ''
+      const key = keyOf(value, endpoint)
+      const cost = typeof limit.cost === 'function' ? await limit.cost(...args) : (limit.cost ?? 1)
+      const policy = typeof limit.policy === 'string' ? limit.policy : JSON.stringify(limit.policy)
+      const name = joinKey(limit.slot ? 's' : limit.chargeWhen ? 'r' : 'c', policy, typeof key === 'string' ? key : Buffer.from(key).toString('base64'))
+      if (!asked.has(name)) asked.set(name, { limit, key, cost })
+    }
+    return [...asked.values()]
+  }
+
+  async #decide(asked: readonly Asked<Args>[], holdings: Holdings<Args> | null, exchange: Exchange, args: Args): Promise<Verdict> {
+    const told: Told[] = []
+    let denied: Decision | null = null
+    let delayMs = 0
+    const note = (decision: Decision | CombinedDecision, options: CompiledLimit<Args>): void => {
+      told.push({ decision, options })
+      if (!decision.allowed) denied ??= decision
+      delayMs = Math.max(delayMs, decision.delayMs)
+    }
+
+    for (const { limit, key, cost } of asked) {
+      if (denied || (!limit.slot && !limit.chargeWhen)) continue
+      if (limit.slot) {
+        const { decision, slot } = await this.limiter.tryAcquire(limit.policy, key)
+        if (slot) holdings!.addSlot(slot)
+        note(decision, limit)
+      } else {
+        const { decision, reservation } = await this.limiter.tryReserve(limit.policy as string, key, cost)
+        if (reservation) holdings!.addReservation(reservation, limit)
+        note(decision, limit)
+      }
+    }
+
+    const plain = asked.filter(({ limit }) => !limit.slot && !limit.chargeWhen)
+    if (!denied && plain.length > 0) note(...(await this.#check(plain)))
+
+    const fields = fieldsFor(told, Date.now())
+    if (denied) {
+      await holdings?.giveBack()
+      return this.#refused(asked, deniedRefusal(denied, fields, exchange.header('accept')), denied, args)
+    }
+    if (delayMs > 0) await new Promise((resolve) => setTimeout(resolve, delayMs))
+    return { passes: true, fields }
+  }
+
+  async #check(plain: readonly Asked<Args>[]): Promise<[Decision | CombinedDecision, CompiledLimit<Args>]> {
+    const [first] = plain
+    const { policy } = first!.limit
+    if (plain.length === 1) return [await this.limiter.check(policy, first!.key, { cost: first!.cost }), first!.limit]
+
+    const members = plain.map(({ limit, key, cost }): Member => [limit.policy, key, cost])
+    return [await this.limiter.checkAll(members), first!.limit]
+  }
+
+  /** The strictest of the limits that were asked about decides. */
+  async #mayPass(error: Unavailable, asked: readonly Asked<Args>[], args: Args): Promise<boolean> {
+    for (const { limit } of asked) {
+      const rule = limit.onError ?? (this.limiter.onError as OnError<Args>)
+      const choice = typeof rule === 'function' ? await rule(error, ...args) : rule
+      if (choice !== 'allow') return false
+    }
+
+    this.limiter.passedWithoutAnswer(error)
+    return true
+  }
+
+  #refused(asked: readonly Asked<Args>[], refusal: Refusal, decision: Decision | null, args: Args): Verdict {
+    const respond = asked.find(({ limit }) => limit.respond)?.limit.respond
+
+    return { passes: false, denial: { ...refusal, decision }, respond: respond ? (denial) => respond(...args, denial) : null }
+  }
+}
+
+function isPreflight(exchange: Exchange): boolean {
+  return exchange.method === 'OPTIONS' && exchange.header('access-control-request-method') !== undefined
+}
+
+function keyOf(value: KeyValue, endpoint: string): Key {
+  if (value === undefined || value === '') throw new TypeError('rateLimit: the key is empty. Return null where a request is not limited')
+  if (value instanceof Uint8Array) return endpoint === '' ? value : Buffer.concat([Buffer.from(`${joinKey(endpoint)}|`), value])
+
+  const key = typeof value === 'object' ? joinKey(...(value as readonly (string | number)[])) : String(value)
+  return endpoint === '' ? key : `${joinKey(endpoint)}|${key}`
+}

@@ -6,6 +6,7 @@ import { Decoder, Encoder } from '@msgpack/msgpack'
 
 export const ANSWER_MAX_BYTES = 4 << 20
 export const NESTING_MAX = 16
+const VALUES_MAX = 2 * 65536 // in one array or map; the daemon has at most 65536 checks in flight
 
 /** The bytes are not an answer: the connection cannot go on. */
 export class BrokenFrame extends Error {
@@ -116,6 +117,8 @@ export class FrameReader {
       const [payload, values] = contents(first, bytes, this.#at + 1)
       if (this.#at + header + payload + values > ANSWER_MAX_BYTES)
         throw new BrokenFrame(`the answer is longer than ${ANSWER_MAX_BYTES} bytes`)
+
+      if (values > VALUES_MAX) throw new BrokenFrame(`the answer has a list of ${values} values`)
 
       this.#started = true
       this.#at += header + payload

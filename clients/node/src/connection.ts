@@ -13,6 +13,7 @@
  */
 import { type Socket, createConnection } from 'node:net'
 import { BrokenFrame, FrameReader, decodeAnswer, encodeRequest } from './codec.js'
+import { textOf } from './decision.js'
 import { Aborted, Refused, Unavailable, type UnavailableKind } from './errors.js'
 
 const PENDING_MAX = 65536
@@ -32,7 +33,7 @@ export interface CallOptions<Result> {
   readonly read: (result: unknown) => Result
   /** Takes back a yes that nobody waits for any more. */
   readonly undo?: (result: Result) => { method: string; params: unknown[] } | null
-  /** It carries a request id: it may be sent again. */
+  /** It carries a request id, and may be sent again. */
   readonly repeatable?: boolean | undefined
   /** It goes out even if its time is over, and whatever the breaker says: it ends something of this connection. */
   readonly mustSend?: boolean | undefined
@@ -401,10 +402,11 @@ function isTimeout(signal: AbortSignal): boolean {
 
 /** `CODE: message`, as [CODE, the whole text]; null: it is none. */
 function codeOf(error: unknown): [string, string] | null {
-  if (typeof error !== 'string') return null
-  const end = error.indexOf(': ')
+  const words = textOf(error)
+  if (words === null) return null
+  const end = words.indexOf(': ')
 
-  return [end < 0 ? error : error.slice(0, end), error]
+  return [end < 0 ? words : words.slice(0, end), words]
 }
 
 function outcomeOf(call: Call, error: unknown, result: unknown): Error | { value: unknown } {

@@ -101,9 +101,17 @@ function needed(fields: Fields, name: string): number {
 export function text(fields: Fields, name: string): string | null {
   const value = fields[name]
   if (value === undefined || value === null) return null
-  if (typeof value !== 'string') throw new InvalidAnswer(`${name} is not a text`)
+  const words = textOf(value)
+  if (words === null) throw new InvalidAnswer(`${name} is not a text`)
 
-  return value
+  return words
+}
+
+/** The daemon writes as bytes what echoes bytes. */
+export function textOf(value: unknown): string | null {
+  if (value instanceof Uint8Array) return Buffer.from(value).toString()
+
+  return typeof value === 'string' ? value : null
 }
 
 export function flag(fields: Fields, name: string): boolean {
@@ -141,6 +149,15 @@ export function decisionOf(value: unknown, cost: number): Decision {
     windowMs: integer(fields, 'window_ms', null),
     ofResetMs: integer(fields, 'of_reset_ms', null),
   }
+}
+
+/** The slot or the reservation that comes with a yes; null with a no. */
+export function idOf(value: unknown, name: string, decision: Decision): string | null {
+  if (!decision.allowed) return null
+  const id = text(fieldsOf(value), name)
+  if (id === null) throw new InvalidAnswer(`${name} is missing`)
+
+  return id
 }
 
 /** `costs`: of the members, in order. */

@@ -60,7 +60,8 @@ export class FakeTransport implements Transport {
       case 'check_many': return (policy as unknown[][]).map(([name]) => this.#decision(name))
       case 'check_all': {
         const members = (policy as unknown[][]).map(([name]) => this.#decision(name))
-        return { ...(members.find((member) => !member['allowed']) ?? members[0]), members }
+        const denied = members.find((member) => !member['allowed'])
+        return { ...(denied ? { ...denied, bound_by: denied['of'] } : members[0]), members }
       }
       case 'reset': return { removed: true }
       case 'release': return { released: true }

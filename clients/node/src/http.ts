@@ -92,7 +92,7 @@ export function fieldsFor(told: readonly Told[], nowMs: number): Field[] {
 
 /** Whether a request with this Accept takes JSON. */
 export function takesJson(accept: string | undefined): boolean {
-  if (accept === undefined) return true
+  if (accept === undefined || accept.trim() === '') return true
 
   return accept.split(',').some((range) => {
     const [type = '', ...parameters] = range.toLowerCase().split(';').map((part) => part.trim())

@@ -22,13 +22,21 @@ export function boundedKey(key: string | Uint8Array): string | Uint8Array {
   return Buffer.concat([bytes.subarray(0, KEY_KEPT_BYTES), Buffer.from(`#${hash}`)])
 }
 
-/** One key of several parts. No two lists of parts give the same key. */
+/** One key of several parts. No two lists of parts give the same key. An empty part is an error, like an empty key. */
 export function joinKey(...parts: readonly KeyPart[]): string {
-  return parts.map((part) => String(part).replaceAll('%', '%25').replaceAll('|', '%7C')).join('|')
+  const texts = parts.map((part) => {
+    if (part === undefined || part === null || part === '') throw new TypeError('a part of a key is empty')
+    return String(part).replaceAll('%', '%25').replaceAll('|', '%7C')
+  })
+  if (texts.length === 0) throw new TypeError('a key has no parts')
+
+  return texts.join('|')
 }
 
 /** For secrets, such as API keys: their SHA-256. */
 export function hashed(secret: string | Uint8Array): string {
+  if (secret.length === 0) throw new TypeError('the secret is empty')
+
   return createHash('sha256').update(secret).digest('hex')
 }
 
@@ -195,5 +203,5 @@ function walk(forwarded: string | undefined, peer: string | undefined, isTrusted
 
 /** A user's key, or the address of one who has no name; the two never meet. */
 export function userKey(user: KeyPart | null | undefined, ip: () => string): string {
-  return user === null || user === undefined || user === '' ? joinKey('i', ip()) : joinKey('u', user)
+  return user === null || user === undefined ? joinKey('i', ip()) : joinKey('u', user)
 }

@@ -5,7 +5,7 @@ import { randomUUID } from 'node:crypto'
 import { Connection, type Transport } from './connection.js'
 import {
   type CombinedDecision, type Correction, type Decision, type Explanation, type Fields, arrayOf, combinedOf, correctionOf,
-  decisionOf, decisionsOf, explanationOf, fieldsOf, flag, text,
+  decisionOf, decisionsOf, explanationOf, fieldsOf, flag, idOf,
 } from './decision.js'
 import { Denied, Refused, Unavailable, type UnavailableKind } from './errors.js'
 import { FakeTransport } from './fake.js'
@@ -65,7 +65,7 @@ export interface CheckOptions extends CallLimits {
   readonly deadlineMs?: number | undefined
   /** 1 to 64 bytes: the same id with the same policy and key is charged once */
   readonly requestId?: string | undefined
-  /** makes a requestId, so that the call is sent again after a lost connection */
+  /** after a lost connection the call is sent again, once; with a requestId of its own unless there is one */
   readonly resend?: boolean | undefined
 }
 
@@ -103,10 +103,12 @@ const SOCKET_PATH_MAX_BYTES = 107
 const PASSED_SAID_EVERY_MS = 10_000
 
 interface Question<Result> {
+  /** how many checks the counters count */
+  checks?: number
   method: string
   params: unknown[]
   known: readonly string[]
-  options: CallLimits & { requestId?: string | undefined }
+  options: CallLimits & { resend?: boolean | undefined }
   read: (result: unknown) => Result
   undo?: (result: Result) => { method: string; params: unknown[] } | null
   mustSend?: boolean
@@ -151,18 +153,18 @@ export class RateLimiter {
   /** May `key` do this now? A denial is a value too: look at `allowed`. */
   async check(policy: Policy, key: Key, options: CheckOptions = {}): Promise<Decision> {
     const asked = withRequestId(options)
-    const { cost = 1, atMost } = asked
+    const { atMost, cost = atMost ?? 1 } = asked
     if (atMost !== undefined && options.cost !== undefined) throw new TypeError('check: cost and atMost exclude each other')
 
     const settings = {
-      cost: atMost === undefined && cost !== 1 ? cost : undefined,
+      cost: cost === 1 ? undefined : options.cost,
       at_most: atMost,
       max_wait_ms: options.maxWaitMs,
       deadline_ms: options.deadlineMs,
       request_id: asked.requestId,
     }
     const decision = await this.#ask({
-      method: 'check', params: [policy, boundedKey(key), ...optional(settings)], known: CHECK, options: asked,
+      method: 'check', checks: 1, params: [policy, boundedKey(key), ...optional(settings)], known: CHECK, options: asked,
       read: (result) => decisionOf(result, cost),
     })
     return this.#decided('check', decision)
@@ -174,7 +176,7 @@ export class RateLimiter {
     const costs = members.map(([, , cost = 1]) => cost)
 
     const decision = await this.#ask({
-      method: 'check_all',
+      method: 'check_all', checks: 1,
       params: [memberParams(members), ...optional({ deadline_ms: options.deadlineMs, request_id: asked.requestId })],
       known: CALL_ALL, options: asked, read: (result) => combinedOf(result, costs),
     })
@@ -186,7 +188,7 @@ export class RateLimiter {
     const costs = members.map(([, , cost = 1]) => cost)
 
     const decisions = await this.#ask({
-      method: 'check_many', params: [memberParams(members)], known: CALL, options, read: (result) => decisionsOf(result, costs),
+      method: 'check_many', checks: costs.length, params: [memberParams(members)], known: CALL, options, read: (result) => decisionsOf(result, costs),
     })
     for (const decision of decisions) this.#decided('check_many', decision)
     return decisions
@@ -238,7 +240,7 @@ export class RateLimiter {
     const asked = withRequestId(options)
 
     const answer = await this.#ask({
-      method: 'acquire',
+      method: 'acquire', checks: 1,
       params: [policy, boundedKey(key), ...optional({ deadline_ms: options.deadlineMs, request_id: asked.requestId })],
       known: ACQUIRE, options: asked,
       // the slot exists from here on, even before the caller runs again: its connection may end first
@@ -254,7 +256,7 @@ export class RateLimiter {
 
   #slotOf(result: unknown, options: AcquireOptions): { decision: Decision; id: string | null; slot: Slot | null } {
     const decision = decisionOf(result, 1)
-    const id = text(fieldsOf(result), 'slot')
+    const id = idOf(result, 'slot', decision)
     if (id === null) return { decision, id, slot: null }
 
     const slot = new Slot(decision, {
@@ -303,8 +305,11 @@ export class RateLimiter {
     const settings = { deadline_ms: options.deadlineMs, ttl_ms: options.ttlMs, request_id: asked.requestId }
 
     const { decision, id } = await this.#ask({
-      method: 'reserve', params: [policy, boundedKey(key), estimate, ...optional(settings)], known: RESERVE,
-      options: asked, read: (result) => ({ decision: decisionOf(result, estimate), id: text(fieldsOf(result), 'reservation') }),
+      method: 'reserve', checks: 1, params: [policy, boundedKey(key), estimate, ...optional(settings)], known: RESERVE,
+      options: asked, read: (result) => {
+        const decision = decisionOf(result, estimate)
+        return { decision, id: idOf(result, 'reservation', decision) }
+      },
       undo: (answer) => (answer.id === null ? null : { method: 'cancel', params: [answer.id] }),
     })
     this.#decided('reserve', decision)
@@ -428,9 +433,10 @@ export class RateLimiter {
     const timeoutMs = options.timeoutMs ?? this.#timeoutMs
     if (options.timeoutMs !== undefined) checkWholeMs(`${method}: timeoutMs`, timeoutMs, 1)
 
+    this.counters.checks += question.checks ?? 0
     try {
       return await this.#transport.call(method, params, {
-        timeoutMs, signal: options.signal, read, repeatable: options.requestId !== undefined,
+        timeoutMs, signal: options.signal, read, repeatable: options.resend === true,
         ...(undo && { undo }), ...(mustSend && { mustSend }),
       })
     } catch (error) {
@@ -441,7 +447,6 @@ export class RateLimiter {
   }
 
   #decided<D extends Decision>(method: DecisionEvent['method'], decision: D): D {
-    this.counters.checks++
     if (decision.allowed) this.counters.allowed++
     else this.counters.denied++
     if (this.#onDecision) this.#protect('onDecision', () => this.#onDecision?.({ method, decision }))

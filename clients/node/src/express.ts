@@ -5,7 +5,7 @@ import type { Request, RequestHandler, Response } from 'express'
 import { type IpOptions, type KeyPart, type Sender, ipKey, userKey } from './keys.js'
 import type { RateLimiter } from './limiter.js'
 import type { LimitInput } from './limits.js'
-import { type Exchange, Limits } from './middleware.js'
+import { type Exchange, Limits, endpointName } from './middleware.js'
 import { addFields, answer, headerOf, onResponseEnd } from './node-http.js'
 
 export type Args = [request: Request, response: Response]
@@ -38,7 +38,10 @@ function exchangeOf(request: Request, response: Response): Exchange {
   return {
     ...senderOf(request),
     method: request.method,
-    endpoint: () => (request.route ? `${request.method} ${request.baseUrl}${String((request.route as { path: unknown }).path)}` : request.baseUrl),
+    endpoint: () => {
+      const route = request.route as { path: unknown } | undefined
+      return endpointName(request.method, route && `${request.baseUrl}${String(route.path)}`) || request.baseUrl
+    },
     onEnd: (ended) => onResponseEnd(response, ended),
   }
 }

@@ -6,7 +6,7 @@ import { joined } from './http.js'
 import { type IpOptions, type KeyPart, type Sender, ipKey, userKey } from './keys.js'
 import type { RateLimiter } from './limiter.js'
 import type { LimitInput } from './limits.js'
-import { type Exchange, Limits } from './middleware.js'
+import { type Exchange, Limits, endpointName } from './middleware.js'
 import { headerOf, onResponseEnd } from './node-http.js'
 import { checkOptions } from './options.js'
 
@@ -67,12 +67,10 @@ export function user(find: (...args: Args) => KeyPart | null | undefined, option
 }
 
 function exchangeOf(request: FastifyRequest, reply: FastifyReply): Exchange {
-  const { method, url } = request.routeOptions
-
   return {
     ...senderOf(request),
     method: request.method,
-    endpoint: () => (url === undefined ? '' : `${String(method)} ${url}`),
+    endpoint: () => endpointName(request.method, request.routeOptions.url),
     onEnd: (ended) => onResponseEnd(reply.raw, ended),
   }
 }

@@ -8,7 +8,7 @@ import { joined } from './http.js'
 import { type IpOptions, type KeyPart, type Sender, ipKey, userKey } from './keys.js'
 import type { RateLimiter } from './limiter.js'
 import type { LimitInput } from './limits.js'
-import { type Exchange, Limits } from './middleware.js'
+import { type Exchange, Limits, endpointName } from './middleware.js'
 import { onResponseEnd } from './node-http.js'
 
 export type Args = [context: Context]
@@ -54,7 +54,7 @@ export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): 
     const exchange: Exchange = {
       ...senderOf(context),
       method: context.req.method,
-      endpoint: () => `${context.req.method} ${routePath(context)}`,
+      endpoint: () => endpointName(context.req.method, routePath(context)),
       onEnd: (ended) => void (outgoing ? onResponseEnd(outgoing, ended) : ends.push(ended)),
     }
 

@@ -5,7 +5,7 @@ import type { Context, Middleware } from 'koa'
 import { type IpOptions, type KeyPart, type Sender, ipKey, userKey } from './keys.js'
 import type { RateLimiter } from './limiter.js'
 import type { LimitInput } from './limits.js'
-import { type Exchange, Limits } from './middleware.js'
+import { type Exchange, Limits, endpointName } from './middleware.js'
 import { addFields, headerOf, onResponseEnd } from './node-http.js'
 
 export type Args = [context: Context]
@@ -38,8 +38,8 @@ function exchangeOf(context: Context): Exchange {
   return {
     ...senderOf(context),
     method: context.method,
-    // of @koa/router; without a router there is no endpoint
-    endpoint: () => (typeof context['_matchedRoute'] === 'string' ? `${context.method} ${context['_matchedRoute']}` : ''),
+    // @koa/router says which route it is; without a router there is no endpoint
+    endpoint: () => endpointName(context.method, context['_matchedRoute']?.toString()),
     onEnd: (ended) => onResponseEnd(context.res, ended),
   }
 }

@@ -23,6 +23,11 @@ export interface Exchange extends Sender {
   onEnd(ended: (isAnswered: boolean) => void): void
 }
 
+/** `GET /search`; '' without a path. HEAD is GET without a body: it counts there. */
+export function endpointName(method: string, path: string | undefined): string {
+  return path === undefined ? '' : `${method === 'HEAD' ? 'GET' : method} ${path}`
+}
+
 export type Verdict =
   | { readonly passes: true; readonly fields: readonly Field[] }
   | { readonly passes: false; readonly denial: Denial; readonly respond: ((denial: Denial) => unknown) | null }

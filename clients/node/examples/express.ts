@@ -1,0 +1,47 @@
+// A small service with Express. PORT and RATELIMIT_SOCKET come from the environment.
+import { setTimeout as sleep } from 'node:timers/promises'
+import express from 'express'
+import { RateLimiter } from 'ratelimitd'
+import { rateLimit } from 'ratelimitd/express'
+
+const limiter = new RateLimiter()
+const app = express()
+
+app.get('/ok', rateLimit(limiter, 'web'), (_req, res) => void res.type('text').send('ok\n'))
+
+const login = rateLimit(limiter, {
+  policy: 'login',
+  key: (req) => req.body.user,
+  onError: 'deny',
+  chargeWhen: (_req, res) => res.statusCode === 401, // only wrong passwords count
+})
+app.post('/login', express.urlencoded(), login, (req, res) => {
+  if (req.body.password === 'right') res.type('text').send('welcome\n')
+  else res.status(401).type('text').send('wrong\n')
+})
+
+app.get('/inline', rateLimit(limiter, { limit: 2, window: '5s' }), (_req, res) => void res.type('text').send('inline\n'))
+
+const two = rateLimit(limiter, 'web', { policy: 'tenant', key: (req) => req.get('X-Tenant') ?? null })
+app.get('/two', two, (_req, res) => void res.type('text').send('two\n'))
+
+app.get('/slow', rateLimit(limiter, { policy: 'slow', slot: true }), async (req, res) => {
+  await sleep(Number(req.query.ms ?? 0))
+  res.type('text').send('slow\n')
+})
+
+app.get('/stream', rateLimit(limiter, { policy: 'stream', slot: true }), async (_req, res) => {
+  res.type('text')
+  for (const chunk of ['one\n', 'two\n', 'three\n']) {
+    res.write(chunk)
+    await sleep(100)
+  }
+  res.end()
+})
+
+app.get('/cost', rateLimit(limiter, { policy: 'budget', cost: (req) => Number(req.query.n) }), (req, res) => void res.type('text').send(`cost ${String(req.query.n)}\n`))
+app.get('/skip', rateLimit(limiter, { policy: 'login', skip: (req) => req.get('X-Probe') === 'yes' }), (_req, res) => void res.type('text').send('skip\n'))
+app.get('/down', rateLimit(limiter, { policy: 'web', onError: 'deny' }), (_req, res) => void res.type('text').send('down\n'))
+
+app.listen(Number(process.env.PORT), '127.0.0.1', () => console.log('ready'))
+process.once('SIGTERM', () => process.exit())

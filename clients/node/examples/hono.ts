@@ -1,0 +1,53 @@
+// A small service with Hono on Node. PORT and RATELIMIT_SOCKET come from the environment.
+import { setTimeout as sleep } from 'node:timers/promises'
+import { serve } from '@hono/node-server'
+import { type Context, Hono } from 'hono'
+import { stream } from 'hono/streaming'
+import { RateLimiter } from 'ratelimitd'
+import { rateLimit } from 'ratelimitd/hono'
+
+const limiter = new RateLimiter()
+const app = new Hono()
+
+const text = (c: Context, body: string, status: 200 | 401 = 200): Response =>
+  c.body(body, status, { 'Content-Type': 'text/plain; charset=utf-8' })
+
+app.get('/ok', rateLimit(limiter, 'web'), (c) => text(c, 'ok\n'))
+
+const login = rateLimit(limiter, {
+  policy: 'login',
+  key: async (c) => String((await c.req.parseBody())['user']),
+  onError: 'deny',
+  chargeWhen: (c) => c.res.status === 401, // only wrong passwords count
+})
+app.post('/login', login, async (c) => {
+  const { password } = await c.req.parseBody()
+  return password === 'right' ? text(c, 'welcome\n') : text(c, 'wrong\n', 401)
+})
+
+app.get('/inline', rateLimit(limiter, { limit: 2, window: '5s' }), (c) => text(c, 'inline\n'))
+
+const two = rateLimit(limiter, 'web', { policy: 'tenant', key: (c) => c.req.header('X-Tenant') ?? null })
+app.get('/two', two, (c) => text(c, 'two\n'))
+
+app.get('/slow', rateLimit(limiter, { policy: 'slow', slot: true }), async (c) => {
+  await sleep(Number(c.req.query('ms') ?? 0))
+  return text(c, 'slow\n')
+})
+
+app.get('/stream', rateLimit(limiter, { policy: 'stream', slot: true }), (c) => {
+  c.header('Content-Type', 'text/plain; charset=utf-8')
+  return stream(c, async (out) => {
+    for (const chunk of ['one\n', 'two\n', 'three\n']) {
+      await out.write(chunk)
+      await sleep(100)
+    }
+  })
+})
+
+app.get('/cost', rateLimit(limiter, { policy: 'budget', cost: (c) => Number(c.req.query('n')) }), (c) => text(c, `cost ${c.req.query('n')}\n`))
+app.get('/skip', rateLimit(limiter, { policy: 'login', skip: (c) => c.req.header('X-Probe') === 'yes' }), (c) => text(c, 'skip\n'))
+app.get('/down', rateLimit(limiter, { policy: 'web', onError: 'deny' }), (c) => text(c, 'down\n'))
+
+serve({ fetch: app.fetch, port: Number(process.env.PORT), hostname: '127.0.0.1' }, () => console.log('ready'))
+process.once('SIGTERM', () => process.exit())

@@ -1,0 +1,59 @@
+// A small service with Koa. PORT and RATELIMIT_SOCKET come from the environment.
+import { Readable } from 'node:stream'
+import { text } from 'node:stream/consumers'
+import { setTimeout as sleep } from 'node:timers/promises'
+import Router from '@koa/router'
+import Koa from 'koa'
+import { RateLimiter } from 'ratelimitd'
+import { rateLimit } from 'ratelimitd/koa'
+
+const limiter = new RateLimiter()
+const app = new Koa()
+const router = new Router()
+
+router.get('/ok', rateLimit(limiter, 'web'), (ctx) => void (ctx.body = 'ok\n'))
+
+const readForm: Koa.Middleware = async (ctx, next) => {
+  ctx.state.form = new URLSearchParams(await text(ctx.req))
+  await next()
+}
+const login = rateLimit(limiter, {
+  policy: 'login',
+  key: (ctx) => ctx.state.form.get('user'),
+  onError: 'deny',
+  chargeWhen: (ctx) => ctx.status === 401, // only wrong passwords count
+})
+router.post('/login', readForm, login, (ctx) => {
+  const isRight = ctx.state.form.get('password') === 'right'
+  ctx.status = isRight ? 200 : 401
+  ctx.body = isRight ? 'welcome\n' : 'wrong\n'
+})
+
+router.get('/inline', rateLimit(limiter, { limit: 2, window: '5s' }), (ctx) => void (ctx.body = 'inline\n'))
+
+const two = rateLimit(limiter, 'web', { policy: 'tenant', key: (ctx) => ctx.get('X-Tenant') || null })
+router.get('/two', two, (ctx) => void (ctx.body = 'two\n'))
+
+router.get('/slow', rateLimit(limiter, { policy: 'slow', slot: true }), async (ctx) => {
+  await sleep(Number(ctx.query.ms ?? 0))
+  ctx.body = 'slow\n'
+})
+
+async function* chunks(): AsyncGenerator<string> {
+  for (const chunk of ['one\n', 'two\n', 'three\n']) {
+    yield chunk
+    await sleep(100)
+  }
+}
+router.get('/stream', rateLimit(limiter, { policy: 'stream', slot: true }), (ctx) => {
+  ctx.type = 'text'
+  ctx.body = Readable.from(chunks())
+})
+
+router.get('/cost', rateLimit(limiter, { policy: 'budget', cost: (ctx) => Number(ctx.query.n) }), (ctx) => void (ctx.body = `cost ${String(ctx.query.n)}\n`))
+router.get('/skip', rateLimit(limiter, { policy: 'login', skip: (ctx) => ctx.get('X-Probe') === 'yes' }), (ctx) => void (ctx.body = 'skip\n'))
+router.get('/down', rateLimit(limiter, { policy: 'web', onError: 'deny' }), (ctx) => void (ctx.body = 'down\n'))
+
+app.use(router.routes())
+app.listen(Number(process.env.PORT), '127.0.0.1', () => console.log('ready'))
+process.once('SIGTERM', () => process.exit())

@@ -1,0 +1,84 @@
+// What the tests share: a daemon with a standing clock, the example services, and requests that show every byte.
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { Agent, request } from 'node:http'
+import { createServer } from 'node:net'
+import { fileURLToPath } from 'node:url'
+import { startDaemon as start } from 'ratelimitd/testing'
+
+export const FRAMEWORKS = ['express', 'fastify', 'koa', 'hono', 'nest']
+
+const BUILD = process.env.RATELIMITD_BUILD ?? fileURLToPath(new URL('../../../build/release', import.meta.url))
+
+export function startDaemon(policies, settings = { inline: { allow: true } }) {
+  return start({ policies, settings, program: `${BUILD}/bin/ratelimitd` })
+}
+
+/** The policies of the example services. */
+export const SERVICE_POLICIES = {
+  web: { algorithm: 'fixed_window', limit: 100, window: '1m', start: 'first_hit' },
+  login: { algorithm: 'fixed_window', limit: 3, window: '1m', start: 'first_hit' },
+  tenant: { algorithm: 'fixed_window', limit: 2, window: '1m', start: 'first_hit' },
+  slow: { algorithm: 'concurrency', limit: 1 },
+  stream: { algorithm: 'concurrency', limit: 1 },
+  budget: { algorithm: 'token_bucket', limit: 10, window: '1m' },
+}
+
+async function freePort() {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address()
+  server.close()
+  await once(server, 'close')
+  return port
+}
+
+/** {port, stop()} of an example service. */
+export async function startService(framework, socket, environment = {}) {
+  const port = await freePort()
+  const program = fileURLToPath(new URL(`../build/examples/${framework}.js`, import.meta.url))
+  const child = spawn(process.execPath, [program], {
+    env: { ...process.env, PORT: String(port), RATELIMIT_SOCKET: socket, ...environment }, stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  let said = ''
+  child.stderr.on('data', (data) => (said += data))
+  const ended = once(child, 'exit')
+  await Promise.race([
+    once(child.stdout, 'data'),
+    ended.then(([status]) => Promise.reject(new Error(`${framework} ended with ${status}: ${said}`))),
+  ])
+  return {
+    port,
+    said: () => said,
+    async stop() {
+      child.kill('SIGTERM')
+      await ended
+    },
+  }
+}
+
+const agent = new Agent({ keepAlive: false })
+
+/** {status, headers (in small letters), raw (as they came), body} */
+export async function ask(port, path, { method = 'GET', headers = {}, body } = {}) {
+  const outgoing = request({ host: '127.0.0.1', port, path, method, headers, agent })
+  outgoing.end(body)
+  const [response] = await once(outgoing, 'response')
+  let text = ''
+  response.setEncoding('utf8')
+  for await (const chunk of response) text += chunk
+  return { status: response.statusCode, headers: response.headers, raw: response.rawHeaders, body: text }
+}
+
+export const login = (port, user, password) =>
+  ask(port, '/login', { method: 'POST', headers: { 'Content-Type': 'application/x-www-form-urlencoded' }, body: `user=${user}&password=${password}` })
+
+/** Waits until `look` returns something true. */
+export async function eventually(look) {
+  for (let attempt = 0; attempt < 500; attempt++) {
+    const seen = await look()
+    if (seen) return seen
+    await new Promise((resolve) => setTimeout(resolve, 10))
+  }
+  throw new Error(`it did not come true: ${look}`)
+}

@@ -10,8 +10,10 @@ export const FRAMEWORKS = ['express', 'fastify', 'koa', 'hono', 'nest']
 
 const BUILD = process.env.RATELIMITD_BUILD ?? fileURLToPath(new URL('../../../build/release', import.meta.url))
 
+export const PROGRAM = `${BUILD}/bin/ratelimitd`
+
 export function startDaemon(policies, settings = { inline: { allow: true } }) {
-  return start({ policies, settings, program: `${BUILD}/bin/ratelimitd` })
+  return start({ policies, settings, program: PROGRAM })
 }
 
 /** The policies of the example services. */
@@ -24,7 +26,7 @@ export const SERVICE_POLICIES = {
   budget: { algorithm: 'token_bucket', limit: 10, window: '1m' },
 }
 
-async function freePort() {
+export async function freePort() {
   const server = createServer().listen(0, '127.0.0.1')
   await once(server, 'listening')
   const { port } = server.address()

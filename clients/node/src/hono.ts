@@ -72,7 +72,10 @@ export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): 
     } finally {
       for (const ended of ends) ended(true)
     }
-    for (const [name, value] of verdict.fields) context.header(name, joined(name, context.res.headers.get(name), value))
+    for (const [name, value] of verdict.fields) {
+      const inner = context.res.headers.get(name) // of a limiter behind this one, which has answered first
+      context.header(name, inner === null ? value : joined(name, value, inner))
+    }
     return undefined
   }
 }

@@ -19,7 +19,6 @@ import { addFields, answer, headerOf, onResponseEnd } from './node-http.js'
 import { checkOptions } from './options.js'
 
 /** Of the platform: Express's or Fastify's. */
-// eslint-disable-next-line @typescript-eslint/no-explicit-any
 type Native = any
 export type Args = [request: Native, response: Native]
 export type { Denial, KeyValue, Limit, LimitInput } from './limits.js'

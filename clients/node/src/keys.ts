@@ -26,7 +26,8 @@ export function boundedKey(key: string | Uint8Array): string | Uint8Array {
 export function joinKey(...parts: readonly KeyPart[]): string {
   const texts = parts.map((part) => {
     if (part === undefined || part === null || part === '') throw new TypeError('a part of a key is empty')
-    return String(part).replaceAll('%', '%25').replaceAll('|', '%7C')
+    const text = String(part)
+    return /[%|]/.test(text) ? text.replaceAll('%', '%25').replaceAll('|', '%7C') : text
   })
   if (texts.length === 0) throw new TypeError('a key has no parts')
 
@@ -156,11 +157,11 @@ export function ipKey(options: IpOptions = {}): (sender: Sender) => string {
   }
 }
 
-function warnAboutProxies({ peer, address, believesAll, header }: Sender): void {
-  if (header('x-forwarded-for') === undefined) return
+function warnAboutProxies(sender: Sender): void {
+  if (sender.header('x-forwarded-for') === undefined) return
 
-  if (believesAll) warnOnce('every proxy is trusted: clients can write their own address into X-Forwarded-For. Trust your proxies by address, or say how many there are')
-  else if (address === peer) warnOnce('X-Forwarded-For arrives, but no proxy is trusted: all clients behind a proxy count as one. Set trustedProxies, or your framework\'s own setting')
+  if (sender.believesAll) warnOnce('every proxy is trusted: clients can write their own address into X-Forwarded-For. Trust your proxies by address, or say how many there are')
+  else if (sender.address === sender.peer) warnOnce('X-Forwarded-For arrives, but no proxy is trusted: all clients behind a proxy count as one. Set trustedProxies, or your framework\'s own setting')
 }
 
 type IsTrusted = (address: Address | null, hop: number) => boolean

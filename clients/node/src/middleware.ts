@@ -131,7 +131,7 @@ export class Limits<Args extends unknown[]> {
 
   /** The limits that apply, each with its key and cost; equal ones once. */
   async #asked(exchange: Exchange, args: Args): Promise<Asked<Args>[]> {
-    const asked = new Map<string, Asked<Args>>()
+    const asked: Asked<Args>[] = []
     for (const limit of this.#limits) {
       if (limit.enabled === false || (limit.skip && (await limit.skip(...args)))) continue
       const value = limit.key ? await limit.key(...args) : this.#defaultKey(exchange)
@@ -140,11 +140,9 @@ export class Limits<Args extends unknown[]> {
       const endpoint = limit.perEndpoint ? exchange.endpoint() : ''
       const key = keyOf(value, endpoint)
       const cost = typeof limit.cost === 'function' ? await limit.cost(...args) : (limit.cost ?? 1)
-      const policy = typeof limit.policy === 'string' ? limit.policy : JSON.stringify(limit.policy)
-      const name = joinKey(limit.slot ? 's' : limit.chargeWhen ? 'r' : 'c', policy, typeof key === 'string' ? key : Buffer.from(key).toString('base64'))
-      if (!asked.has(name)) asked.set(name, { limit, key, cost })
+      if (!asked.some((other) => isSame(other.limit, limit) && isSameKey(other.key, key))) asked.push({ limit, key, cost })
     }
-    return [...asked.values()]
+    return asked
   }
 
   async #decide(asked: readonly Asked<Args>[], holdings: Holdings<Args> | null, exchange: Exchange, args: Args): Promise<Verdict> {
@@ -208,6 +206,17 @@ export class Limits<Args extends unknown[]> {
 
     return { passes: false, denial: { ...refusal, decision }, respond: respond ? (denial) => respond(...args, denial) : null }
   }
+}
+
+/** They ask the same of the same policy. */
+function isSame<Args extends unknown[]>(one: CompiledLimit<Args>, other: CompiledLimit<Args>): boolean {
+  const isOnePolicy = typeof one.policy === 'string' ? one.policy === other.policy : JSON.stringify(one.policy) === JSON.stringify(other.policy)
+
+  return isOnePolicy && Boolean(one.slot) === Boolean(other.slot) && Boolean(one.chargeWhen) === Boolean(other.chargeWhen)
+}
+
+function isSameKey(one: Key, other: Key): boolean {
+  return typeof one === 'string' || typeof other === 'string' ? one === other : Buffer.compare(one, other) === 0
 }
 
 function isPreflight(exchange: Exchange): boolean {

@@ -92,11 +92,8 @@ export class RateLimitException extends HttpException {
 export class RateLimitFilter implements ExceptionFilter<RateLimitException> {
   async catch({ verdict }: RateLimitException, host: ArgumentsHost): Promise<void> {
     const response = host.switchToHttp().getResponse<Native>()
-    if (verdict.respond) await verdict.respond(verdict.denial)
-    else {
-      response.hijack?.() // Fastify: the answer is written here
-      await answer(rawResponse(response), verdict)
-    }
+    if (!verdict.respond) response.hijack?.() // Fastify: the answer is written here
+    await answer(rawResponse(response), verdict)
   }
 }
 

@@ -5,8 +5,8 @@
 export function checkOptions(what: string, options: object, known: readonly string[]): void {
   if (typeof options !== 'object' || options === null) throw new TypeError(`${what}: the options are not an object`)
 
-  for (const [name, value] of Object.entries(options))
-    if (value !== undefined && !known.includes(name)) throw new TypeError(`${what}: there is no option ${name}; there are ${known.join(', ')}`)
+  for (const name in options)
+    if (!known.includes(name) && (options as Record<string, unknown>)[name] !== undefined) throw new TypeError(`${what}: there is no option ${name}; there are ${known.join(', ')}`)
 }
 
 export function checkWholeMs(what: string, value: unknown, least: number): void {

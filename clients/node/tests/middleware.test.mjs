@@ -376,6 +376,12 @@ describe('NestJS', () => {
   decorate('health', SkipRateLimit(), Get('health'))
   Reflect.decorate([Controller('search'), RateLimit('class')], Search)
 
+  class Plain {
+    get() { return 'plain' }
+  }
+  Reflect.decorate([Get()], Plain.prototype, 'get', Object.getOwnPropertyDescriptor(Plain.prototype, 'get'))
+  Reflect.decorate([Controller('plain')], Plain)
+
   for (const [platform, adapter] of [['Express', () => undefined], ['Fastify', () => new FastifyAdapter()]])
     test(`limits of module, class and handler are one check; on ${platform}`, async () => {
       const limiter = new FakeLimiter()
@@ -403,5 +409,28 @@ describe('NestJS', () => {
       assert.deepEqual(JSON.parse(body)['violated-policies'], ['c'])
       assert.equal(headers['ratelimit'], '"c";r=0;t=2')
       await app.close()
+    })
+
+  for (const [platform, adapter] of [['Express', () => undefined], ['Fastify', () => new FastifyAdapter()]])
+    test(`answers that pass have the fields, and a limit may deny in its own way; on ${platform}`, async () => {
+      const daemon = await startDaemon({ web: { algorithm: 'fixed_window', limit: 1, window: '1m' } })
+      const limiter = new RateLimiter({ socket: daemon.socket })
+      class App {}
+      const respond = (_req, res, { status }) => void res.status(status).send('not now')
+      Reflect.decorate([Module({
+        imports: [RateLimitModule.forRoot({ limiter, limits: [{ policy: 'web', respond }] })], controllers: [Plain],
+        providers: [{ provide: APP_GUARD, useExisting: RateLimitGuard }],
+      })], App)
+      const app = await NestFactory.create(App, ...[adapter()].filter(Boolean), { logger: false })
+      await app.listen(0, '127.0.0.1')
+      const { port } = app.getHttpServer().address()
+
+      const passed = await ask(port, '/plain')
+      assert.deepEqual([passed.body, passed.headers['ratelimit'], passed.headers['ratelimit-policy']], ['plain', '"web";r=0;t=60', '"web";q=1;w=60'])
+      const denied = await ask(port, '/plain')
+      assert.deepEqual([denied.status, denied.body, denied.headers['retry-after']], [429, 'not now', '60'])
+      await app.close()
+      limiter.close()
+      await daemon.stop()
     })
 })

@@ -17,10 +17,11 @@ async function bareSocket({ memory }) {
     for (read += data.length; read >= length; read -= length) waiting.shift()()
   })
   const request = encodeRequest(1, 'check', ['web', 'one key of all'])
-  return () => new Promise((resolve) => {
-    waiting.push(resolve)
-    socket.write(request)
-  })
+  return () =>
+    new Promise((resolve) => {
+      waiting.push(resolve)
+      socket.write(request)
+    })
 }
 
 const client = (store) => async (sockets) => {
@@ -31,21 +32,39 @@ const client = (store) => async (sockets) => {
 
 /** A middleware by itself, without a server: the request and the answer are as small as it accepts. */
 function asCheck(handler) {
-  return (key) => new Promise((resolve, reject) => {
-    const request = { method: 'GET', headers: {}, ip: key, path: '/', socket: { remoteAddress: key }, app: { get: () => 1 }, get: () => undefined }
-    const headers = new Map()
-    const response = {
-      headersSent: false, setHeader: (name, value) => void headers.set(name, value), getHeader: (name) => headers.get(name),
-      append: (name, value) => void headers.set(name, value), once: () => {}, on: () => {},
-    }
-    handler(request, response, (error) => (error ? reject(error) : resolve()))
-  })
+  return (key) =>
+    new Promise((resolve, reject) => {
+      const request = {
+        method: 'GET',
+        headers: {},
+        ip: key,
+        path: '/',
+        socket: { remoteAddress: key },
+        app: { get: () => 1 },
+        get: () => undefined,
+      }
+      const headers = new Map()
+      const response = {
+        headersSent: false,
+        setHeader: (name, value) => void headers.set(name, value),
+        getHeader: (name) => headers.get(name),
+        append: (name, value) => void headers.set(name, value),
+        once: () => {},
+        on: () => {},
+      }
+      handler(request, response, (error) => (error ? reject(error) : resolve()))
+    })
 }
 
 async function middleware({ redisStore }) {
   const { RateLimiter } = await import('ratelimitd')
   const { rateLimit } = await import('ratelimitd/express')
-  return asCheck(rateLimit(new RateLimiter({ socket: redisStore, timeoutMs: 60000 }), { policy: 'web', key: (request) => request.ip }))
+  return asCheck(
+    rateLimit(new RateLimiter({ socket: redisStore, timeoutMs: 60000 }), {
+      policy: 'web',
+      key: (request) => request.ip,
+    }),
+  )
 }
 
 async function expressRateLimit({ redis }) {
@@ -54,7 +73,17 @@ async function expressRateLimit({ redis }) {
   const { Redis } = await import('ioredis')
   const connection = new Redis({ path: redis })
   const store = new RedisStore({ sendCommand: (command, ...args) => connection.call(command, ...args) })
-  return asCheck(rateLimit({ windowMs: 3600_000, limit: LIMIT, standardHeaders: 'draft-8', legacyHeaders: false, store, keyGenerator: (request) => request.ip, validate: false }))
+  return asCheck(
+    rateLimit({
+      windowMs: 3600_000,
+      limit: LIMIT,
+      standardHeaders: 'draft-8',
+      legacyHeaders: false,
+      store,
+      keyGenerator: (request) => request.ip,
+      validate: false,
+    }),
+  )
 }
 
 async function rateLimiterFlexible({ redis }) {

@@ -23,7 +23,13 @@ process.on('message', async ({ subject, ms, inFlight }) => {
   await inTurn(check, performance.now() + ms / 4) // warm
 
   const start = performance.now()
-  const took = (await Promise.all(Array.from({ length: inFlight }, () => inTurn(check, start + ms)))).flat().sort((a, b) => a - b)
+  const took = (await Promise.all(Array.from({ length: inFlight }, () => inTurn(check, start + ms))))
+    .flat()
+    .sort((a, b) => a - b)
   const seconds = (performance.now() - start) / 1000
-  process.send({ p50: took[took.length >> 1], p99: took[Math.floor(took.length * 0.99)], perSecond: took.length / seconds })
+  process.send({
+    p50: took[took.length >> 1],
+    p99: took[Math.floor(took.length * 0.99)],
+    perSecond: took.length / seconds,
+  })
 })

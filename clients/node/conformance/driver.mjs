@@ -17,7 +17,8 @@ const never = (ms) => (ms === null ? -1 : ms)
 
 function told(decision) {
   const fields = {}
-  for (const [name, value] of Object.entries(decision)) fields[name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)] = value
+  for (const [name, value] of Object.entries(decision))
+    fields[name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)] = value
   fields.retry_after_ms = never(decision.retryAfterMs)
   if (decision.members) fields.members = decision.members.map(told)
   return fields
@@ -25,35 +26,63 @@ function told(decision) {
 
 function options(command, signal, ...names) {
   const all = {
-    timeoutMs: command.timeout_ms, signal, cost: command.cost, atMost: command.at_most, maxWaitMs: command.max_wait_ms,
-    deadlineMs: command.deadline_ms, requestId: bytes(command.request_id), resend: command.resend, ttlMs: command.ttl_ms,
+    timeoutMs: command.timeout_ms,
+    signal,
+    cost: command.cost,
+    atMost: command.at_most,
+    maxWaitMs: command.max_wait_ms,
+    deadlineMs: command.deadline_ms,
+    requestId: bytes(command.request_id),
+    resend: command.resend,
+    ttlMs: command.ttl_ms,
     onLost: () => write({ event: 'lost', slot: command.as }),
   }
   return Object.fromEntries(['timeoutMs', 'signal', ...names].map((name) => [name, all[name] ?? undefined]))
 }
 
 const sender = ({ peer, headers = [] }) => ({
-  peer: peer ?? undefined, address: peer ?? undefined, believesAll: false,
-  header: (name) => headers.filter(([one]) => one.toLowerCase() === name).map(([, value]) => value).join(', ') || undefined,
+  peer: peer ?? undefined,
+  address: peer ?? undefined,
+  believesAll: false,
+  header: (name) =>
+    headers
+      .filter(([one]) => one.toLowerCase() === name)
+      .map(([, value]) => value)
+      .join(', ') || undefined,
 })
 const ipOptions = ({ trusted_proxies: trustedProxies, prefix, header }) => ({
-  trustedProxies: trustedProxies ?? undefined, ipv6Prefix: prefix ?? undefined, header: header ?? undefined,
+  trustedProxies: trustedProxies ?? undefined,
+  ipv6Prefix: prefix ?? undefined,
+  header: header ?? undefined,
 })
 
 const calls = {
-  check: async (client, c, o) => ({ decision: told(await client.check(c.policy, bytes(c.key), o('cost', 'atMost', 'maxWaitMs', 'deadlineMs', 'requestId', 'resend'))) }),
-  check_all: async (client, c, o) => ({ decision: told(await client.checkAll(items(c.items), o('deadlineMs', 'requestId', 'resend'))) }),
+  check: async (client, c, o) => ({
+    decision: told(
+      await client.check(c.policy, bytes(c.key), o('cost', 'atMost', 'maxWaitMs', 'deadlineMs', 'requestId', 'resend')),
+    ),
+  }),
+  check_all: async (client, c, o) => ({
+    decision: told(await client.checkAll(items(c.items), o('deadlineMs', 'requestId', 'resend'))),
+  }),
   check_many: async (client, c, o) => ({ decisions: (await client.checkMany(items(c.items), o())).map(told) }),
   peek: async (client, c, o) => ({ decision: told(await client.peek(c.policy, bytes(c.key), o('cost'))) }),
   reset: async (client, c, o) => ({ removed: await client.reset(c.policy, bytes(c.key), o()) }),
-  refund: async (client, c, o) => ({ decision: told(await client.refund(c.policy, bytes(c.key), c.units, o('requestId', 'resend'))) }),
+  refund: async (client, c, o) => ({
+    decision: told(await client.refund(c.policy, bytes(c.key), c.units, o('requestId', 'resend'))),
+  }),
   acquire: async (client, c, o) => {
     const { decision, slot } = await client.tryAcquire(c.policy, bytes(c.key), o('requestId', 'deadlineMs', 'onLost'))
     if (slot) slots.set(c.as, slot)
     return { decision: told(decision), slot: slot !== null }
   },
   reserve: async (client, c, o) => {
-    const { decision, reservation } = await client.tryReserve(c.policy, bytes(c.key), c.estimate, o('requestId', 'deadlineMs', 'ttlMs'))
+    const { decision, reservation } = await client.tryReserve(
+      c.policy,
+      bytes(c.key),
+      c.estimate,
+      o('requestId', 'deadlineMs', 'ttlMs'),
+    )
     if (reservation) reservations.set(c.as, reservation)
     return { decision: told(decision), reservation: reservation !== null }
   },
@@ -63,11 +92,20 @@ const calls = {
   },
   settle: async (_client, c) => ({ decision: told(await reservations.get(c.reservation).settle(c.actual)) }),
   cancel_reservation: async (_client, c) => ({ decision: told(await reservations.get(c.reservation).cancel()) }),
-  verify: async (client, c) => void (await client.verify(...(c.policies ?? []), ...(c.inline ? [parseLimit('10/5s')] : []))),
+  verify: async (client, c) =>
+    void (await client.verify(...(c.policies ?? []), ...(c.inline ? [parseLimit('10/5s')] : []))),
 }
 
 const others = {
-  open: (c) => void clients.set(c.client, new RateLimiter({ socket: c.socket ?? undefined, timeoutMs: c.timeout_ms ?? undefined, logger: { warn: (text) => console.error(text) } })),
+  open: (c) =>
+    void clients.set(
+      c.client,
+      new RateLimiter({
+        socket: c.socket ?? undefined,
+        timeoutMs: c.timeout_ms ?? undefined,
+        logger: { warn: (text) => console.error(text) },
+      }),
+    ),
   fake: (c) => void clients.set(c.client, new FakeLimiter()),
   close: (c) => clients.get(c.client)?.close(),
   stats: (c) => ({ counters: clients.get(c.client).counters, pending: clients.get(c.client).pending }),
@@ -80,15 +118,17 @@ const others = {
   threads: async (c) => {
     const counts = {}
     let allowed = 0
-    await Promise.all(Array.from({ length: c.n }, async (_, thread) => {
-      for (let time = 0; time < (c.times ?? 1); time++)
-        for (const call of c.each) {
-          const text = JSON.stringify(call).replaceAll('{thread}', thread).replaceAll('{time}', time)
-          const answer = await perform(JSON.parse(text))
-          counts[answer.status] = (counts[answer.status] ?? 0) + 1
-          if (answer.decision?.allowed) allowed++
-        }
-    }))
+    await Promise.all(
+      Array.from({ length: c.n }, async (_, thread) => {
+        for (let time = 0; time < (c.times ?? 1); time++)
+          for (const call of c.each) {
+            const text = JSON.stringify(call).replaceAll('{thread}', thread).replaceAll('{time}', time)
+            const answer = await perform(JSON.parse(text))
+            counts[answer.status] = (counts[answer.status] ?? 0) + 1
+            if (answer.decision?.allowed) allowed++
+          }
+      }),
+    )
     return { counts, allowed }
   },
   ip_key: (c) => ({ key: ipKey(ipOptions(c))(sender(c)) }),
@@ -99,12 +139,23 @@ const others = {
   headers: (c) => {
     const accept = c.accept ?? undefined
     if (c.unavailable) return asHttp(unavailableRefusal(accept))
-    const decision = c.decision.members ? combinedOf(c.decision, c.decision.members.map(() => 1)) : decisionOf(c.decision, 1)
-    const fields = fieldsFor([{ decision, options: { headers: c.mode ?? undefined, reset: c.reset ?? undefined } }], c.now_ms ?? Date.now())
-    return decision.allowed ? { http_status: null, headers: fields, body: null } : asHttp(deniedRefusal(decision, fields, accept))
+    const decision = c.decision.members
+      ? combinedOf(
+          c.decision,
+          c.decision.members.map(() => 1),
+        )
+      : decisionOf(c.decision, 1)
+    const fields = fieldsFor(
+      [{ decision, options: { headers: c.mode ?? undefined, reset: c.reset ?? undefined } }],
+      c.now_ms ?? Date.now(),
+    )
+    return decision.allowed
+      ? { http_status: null, headers: fields, body: null }
+      : asHttp(deniedRefusal(decision, fields, accept))
   },
   fake_allow_all: (c) => clients.get(c.client).allowAll(),
-  fake_deny: (c) => clients.get(c.client).deny(c.policy, c.retry_after_ms < 0 ? {} : { retryAfterMs: c.retry_after_ms }),
+  fake_deny: (c) =>
+    clients.get(c.client).deny(c.policy, c.retry_after_ms < 0 ? {} : { retryAfterMs: c.retry_after_ms }),
   fake_unavailable: (c) => clients.get(c.client).unavailable(c.kind),
   fake_calls: (c) => ({ calls: clients.get(c.client).calls }),
 }
@@ -115,8 +166,10 @@ function asHttp({ status, fields, contentType, body }) {
 
 function failure(error) {
   const message = error.message || String(error)
-  if (error instanceof Unavailable) return { status: error.kind, maybe_charged: error.maybeCharged, code: error.code, message }
-  if (error instanceof Refused) return { status: 'refused', maybe_charged: false, code: error.code, missing: error.missing, message }
+  if (error instanceof Unavailable)
+    return { status: error.kind, maybe_charged: error.maybeCharged, code: error.code, message }
+  if (error instanceof Refused)
+    return { status: 'refused', maybe_charged: false, code: error.code, missing: error.missing, message }
   if (error.name === 'AbortError') return { status: 'cancelled', maybe_charged: error.maybeCharged ?? false, message }
   if (error instanceof TypeError) return { status: 'argument', maybe_charged: false, message }
   return { status: 'bug', message: error.stack }
@@ -131,9 +184,12 @@ async function perform(command) {
   if (command.cancelled) abort.abort()
   const start = performance.now()
   try {
-    const result = name in calls
-      ? await calls[name](clients.get(command.client), command, (...names) => options(command, abort.signal, ...names))
-      : await others[name](command)
+    const result =
+      name in calls
+        ? await calls[name](clients.get(command.client), command, (...names) =>
+            options(command, abort.signal, ...names),
+          )
+        : await others[name](command)
     return { id, status: 'ok', ms: performance.now() - start, ...result }
   } catch (error) {
     return { id, ms: performance.now() - start, ...failure(error) }

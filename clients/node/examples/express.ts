@@ -20,7 +20,11 @@ app.post('/login', express.urlencoded(), login, (req, res) => {
   else res.status(401).type('text').send('wrong\n')
 })
 
-app.get('/inline', rateLimit(limiter, { limit: 2, window: '5s' }), (_req, res) => void res.type('text').send('inline\n'))
+app.get(
+  '/inline',
+  rateLimit(limiter, { limit: 2, window: '5s' }),
+  (_req, res) => void res.type('text').send('inline\n'),
+)
 
 const two = rateLimit(limiter, 'web', { policy: 'tenant', key: (req) => req.get('X-Tenant') ?? null })
 app.get('/two', two, (_req, res) => void res.type('text').send('two\n'))
@@ -39,9 +43,21 @@ app.get('/stream', rateLimit(limiter, { policy: 'stream', slot: true }), async (
   res.end()
 })
 
-app.get('/cost', rateLimit(limiter, { policy: 'budget', cost: (req) => Number(req.query.n) }), (req, res) => void res.type('text').send(`cost ${String(req.query.n)}\n`))
-app.get('/skip', rateLimit(limiter, { policy: 'login', skip: (req) => req.get('X-Probe') === 'yes' }), (_req, res) => void res.type('text').send('skip\n'))
-app.get('/down', rateLimit(limiter, { policy: 'web', onError: 'deny' }), (_req, res) => void res.type('text').send('down\n'))
+app.get(
+  '/cost',
+  rateLimit(limiter, { policy: 'budget', cost: (req) => Number(req.query.n) }),
+  (req, res) => void res.type('text').send(`cost ${String(req.query.n)}\n`),
+)
+app.get(
+  '/skip',
+  rateLimit(limiter, { policy: 'login', skip: (req) => req.get('X-Probe') === 'yes' }),
+  (_req, res) => void res.type('text').send('skip\n'),
+)
+app.get(
+  '/down',
+  rateLimit(limiter, { policy: 'web', onError: 'deny' }),
+  (_req, res) => void res.type('text').send('down\n'),
+)
 
 app.listen(Number(process.env.PORT), '127.0.0.1', () => console.log('ready'))
 process.once('SIGTERM', () => process.exit())

@@ -45,8 +45,12 @@ app.get('/stream', rateLimit(limiter, { policy: 'stream', slot: true }), (c) => 
   })
 })
 
-app.get('/cost', rateLimit(limiter, { policy: 'budget', cost: (c) => Number(c.req.query('n')) }), (c) => text(c, `cost ${c.req.query('n')}\n`))
-app.get('/skip', rateLimit(limiter, { policy: 'login', skip: (c) => c.req.header('X-Probe') === 'yes' }), (c) => text(c, 'skip\n'))
+app.get('/cost', rateLimit(limiter, { policy: 'budget', cost: (c) => Number(c.req.query('n')) }), (c) =>
+  text(c, `cost ${c.req.query('n')}\n`),
+)
+app.get('/skip', rateLimit(limiter, { policy: 'login', skip: (c) => c.req.header('X-Probe') === 'yes' }), (c) =>
+  text(c, 'skip\n'),
+)
 app.get('/down', rateLimit(limiter, { policy: 'web', onError: 'deny' }), (c) => text(c, 'down\n'))
 
 serve({ fetch: app.fetch, port: Number(process.env.PORT), hostname: '127.0.0.1' }, () => console.log('ready'))

@@ -50,8 +50,16 @@ router.get('/stream', rateLimit(limiter, { policy: 'stream', slot: true }), (ctx
   ctx.body = Readable.from(chunks())
 })
 
-router.get('/cost', rateLimit(limiter, { policy: 'budget', cost: (ctx) => Number(ctx.query.n) }), (ctx) => void (ctx.body = `cost ${String(ctx.query.n)}\n`))
-router.get('/skip', rateLimit(limiter, { policy: 'login', skip: (ctx) => ctx.get('X-Probe') === 'yes' }), (ctx) => void (ctx.body = 'skip\n'))
+router.get(
+  '/cost',
+  rateLimit(limiter, { policy: 'budget', cost: (ctx) => Number(ctx.query.n) }),
+  (ctx) => void (ctx.body = `cost ${String(ctx.query.n)}\n`),
+)
+router.get(
+  '/skip',
+  rateLimit(limiter, { policy: 'login', skip: (ctx) => ctx.get('X-Probe') === 'yes' }),
+  (ctx) => void (ctx.body = 'skip\n'),
+)
 router.get('/down', rateLimit(limiter, { policy: 'web', onError: 'deny' }), (ctx) => void (ctx.body = 'down\n'))
 
 app.use(router.routes())

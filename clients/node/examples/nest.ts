@@ -1,7 +1,19 @@
 // A small service with NestJS. PORT and RATELIMIT_SOCKET come from the environment.
 import 'reflect-metadata'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { Body, Controller, Get, Header, HttpCode, HttpStatus, Module, Post, Query, Res, UseGuards } from '@nestjs/common'
+import {
+  Body,
+  Controller,
+  Get,
+  Header,
+  HttpCode,
+  HttpStatus,
+  Module,
+  Post,
+  Query,
+  Res,
+  UseGuards,
+} from '@nestjs/common'
 import { NestFactory } from '@nestjs/core'
 import type { Response } from 'express'
 import { RateLimiter } from 'ratelimitd'
@@ -13,37 +25,53 @@ const Text = (): MethodDecorator => Header('Content-Type', 'text/plain; charset=
 @Controller()
 @UseGuards(RateLimitGuard)
 class Service {
-  @RateLimit('web') @Get('ok') @Text()
+  @RateLimit('web')
+  @Get('ok')
+  @Text()
   ok(): string {
     return 'ok\n'
   }
 
   // only wrong passwords count
-  @RateLimit({ policy: 'login', key: (req) => req.body.user, onError: 'deny', chargeWhen: (_req, res) => res.statusCode === 401 })
-  @Post('login') @HttpCode(200) @Text()
+  @RateLimit({
+    policy: 'login',
+    key: (req) => req.body.user,
+    onError: 'deny',
+    chargeWhen: (_req, res) => res.statusCode === 401,
+  })
+  @Post('login')
+  @HttpCode(200)
+  @Text()
   login(@Body() form: { password: string }, @Res({ passthrough: true }) res: Response): string {
     if (form.password === 'right') return 'welcome\n'
     res.status(HttpStatus.UNAUTHORIZED)
     return 'wrong\n'
   }
 
-  @RateLimit({ limit: 2, window: '5s' }) @Get('inline') @Text()
+  @RateLimit({ limit: 2, window: '5s' })
+  @Get('inline')
+  @Text()
   inline(): string {
     return 'inline\n'
   }
 
-  @RateLimit('web', { policy: 'tenant', key: (req) => req.get('X-Tenant') ?? null }) @Get('two') @Text()
+  @RateLimit('web', { policy: 'tenant', key: (req) => req.get('X-Tenant') ?? null })
+  @Get('two')
+  @Text()
   two(): string {
     return 'two\n'
   }
 
-  @RateLimit({ policy: 'slow', slot: true }) @Get('slow') @Text()
+  @RateLimit({ policy: 'slow', slot: true })
+  @Get('slow')
+  @Text()
   async slow(@Query('ms') ms = '0'): Promise<string> {
     await sleep(Number(ms))
     return 'slow\n'
   }
 
-  @RateLimit({ policy: 'stream', slot: true }) @Get('stream')
+  @RateLimit({ policy: 'stream', slot: true })
+  @Get('stream')
   async stream(@Res() res: Response): Promise<void> {
     res.type('text')
     for (const chunk of ['one\n', 'two\n', 'three\n']) {
@@ -53,17 +81,23 @@ class Service {
     res.end()
   }
 
-  @RateLimit({ policy: 'budget', cost: (req) => Number(req.query.n) }) @Get('cost') @Text()
+  @RateLimit({ policy: 'budget', cost: (req) => Number(req.query.n) })
+  @Get('cost')
+  @Text()
   cost(@Query('n') n: string): string {
     return `cost ${n}\n`
   }
 
-  @RateLimit({ policy: 'login', skip: (req) => req.get('X-Probe') === 'yes' }) @Get('skip') @Text()
+  @RateLimit({ policy: 'login', skip: (req) => req.get('X-Probe') === 'yes' })
+  @Get('skip')
+  @Text()
   skip(): string {
     return 'skip\n'
   }
 
-  @RateLimit({ policy: 'web', onError: 'deny' }) @Get('down') @Text()
+  @RateLimit({ policy: 'web', onError: 'deny' })
+  @Get('down')
+  @Text()
   down(): string {
     return 'down\n'
   }

@@ -146,10 +146,21 @@ function isArray(first: number): boolean {
 /** The first byte and the length that follows it. */
 function headerBytes(first: number): number {
   switch (first) {
-    case 0xc4: case 0xd9: return 2 // bin 8, str 8
-    case 0xc5: case 0xda: case 0xdc: case 0xde: return 3 // bin 16, str 16, array 16, map 16
-    case 0xc6: case 0xdb: case 0xdd: case 0xdf: return 5 // bin 32, str 32, array 32, map 32
-    default: return 1
+    case 0xc4:
+    case 0xd9:
+      return 2 // bin 8, str 8
+    case 0xc5:
+    case 0xda:
+    case 0xdc:
+    case 0xde:
+      return 3 // bin 16, str 16, array 16, map 16
+    case 0xc6:
+    case 0xdb:
+    case 0xdd:
+    case 0xdf:
+      return 5 // bin 32, str 32, array 32, map 32
+    default:
+      return 1
   }
 }
 
@@ -161,18 +172,42 @@ function contents(first: number, bytes: Buffer, at: number): [number, number] {
   if (first <= 0xbf) return [first & 0x1f, 0]
 
   switch (first) {
-    case 0xc0: case 0xc2: case 0xc3: return [0, 0]
-    case 0xcc: case 0xd0: return [1, 0]
-    case 0xcd: case 0xd1: return [2, 0]
-    case 0xca: case 0xce: case 0xd2: return [4, 0]
-    case 0xcb: case 0xcf: case 0xd3: return [8, 0]
-    case 0xc4: case 0xd9: return [bytes.readUInt8(at), 0]
-    case 0xc5: case 0xda: return [bytes.readUInt16BE(at), 0]
-    case 0xc6: case 0xdb: return [bytes.readUInt32BE(at), 0]
-    case 0xdc: return [0, bytes.readUInt16BE(at)]
-    case 0xdd: return [0, bytes.readUInt32BE(at)]
-    case 0xde: return [0, bytes.readUInt16BE(at) * 2]
-    case 0xdf: return [0, bytes.readUInt32BE(at) * 2]
-    default: throw new BrokenFrame(`a value begins with 0x${first.toString(16)}`)
+    case 0xc0:
+    case 0xc2:
+    case 0xc3:
+      return [0, 0]
+    case 0xcc:
+    case 0xd0:
+      return [1, 0]
+    case 0xcd:
+    case 0xd1:
+      return [2, 0]
+    case 0xca:
+    case 0xce:
+    case 0xd2:
+      return [4, 0]
+    case 0xcb:
+    case 0xcf:
+    case 0xd3:
+      return [8, 0]
+    case 0xc4:
+    case 0xd9:
+      return [bytes.readUInt8(at), 0]
+    case 0xc5:
+    case 0xda:
+      return [bytes.readUInt16BE(at), 0]
+    case 0xc6:
+    case 0xdb:
+      return [bytes.readUInt32BE(at), 0]
+    case 0xdc:
+      return [0, bytes.readUInt16BE(at)]
+    case 0xdd:
+      return [0, bytes.readUInt32BE(at)]
+    case 0xde:
+      return [0, bytes.readUInt16BE(at) * 2]
+    case 0xdf:
+      return [0, bytes.readUInt32BE(at) * 2]
+    default:
+      throw new BrokenFrame(`a value begins with 0x${first.toString(16)}`)
   }
 }

@@ -117,8 +117,16 @@ export class Connection implements Transport {
       this.#lastMsgid = msgid
 
       const call: Call = {
-        msgid, frame, options: options as unknown as CallOptions<unknown>, resolve: resolve as (result: unknown) => void, reject,
-        state: 'unsent', isProbe, isResent: false, timer: null, onAbort: null,
+        msgid,
+        frame,
+        options: options as unknown as CallOptions<unknown>,
+        resolve: resolve as (result: unknown) => void,
+        reject,
+        state: 'unsent',
+        isProbe,
+        isResent: false,
+        timer: null,
+        onAbort: null,
       }
       if (isProbe) this.#isProbing = true
       if (signal) this.#watchSignal(call, signal)
@@ -130,7 +138,8 @@ export class Connection implements Transport {
   /** Throws where a call fails at once. True: it is the breaker's probe. */
   #admit(mustSend: boolean): boolean {
     if (this.#isClosed) throw new Unavailable('unreachable', false, 'the limiter is closed')
-    if (this.#pending >= PENDING_MAX) throw new Unavailable('overloaded', false, `${PENDING_MAX} calls wait for their answer`)
+    if (this.#pending >= PENDING_MAX)
+      throw new Unavailable('overloaded', false, `${PENDING_MAX} calls wait for their answer`)
     if (this.#socket === null && performance.now() < this.#retryAtMs) throw this.#unreachable()
     if (mustSend || this.#openUntilMs === 0) return false
     if (performance.now() >= this.#openUntilMs && !this.#isProbing) return true
@@ -165,7 +174,8 @@ export class Connection implements Transport {
     if (++this.#timeouts >= BREAKER_TIMEOUTS) this.#openUntilMs = performance.now() + BREAKER_OPEN_MS
     this.#abandon(call)
     this.#end(call, () =>
-      call.reject(new Unavailable('timeout', wasSent, `no answer within ${call.options.timeoutMs} ms`)))
+      call.reject(new Unavailable('timeout', wasSent, `no answer within ${call.options.timeoutMs} ms`)),
+    )
   }
 
   #watchSignal(call: Call, signal: AbortSignal): void {
@@ -253,8 +263,16 @@ export class Connection implements Transport {
   #sendFirst(method: string, params: unknown[]): void {
     const frame = encodeRequest(++this.#lastMsgid, method, params)
     this.#unsent.unshift({
-      msgid: this.#lastMsgid, frame, options: { timeoutMs: 0, read: ignore }, resolve: ignore, reject: ignore,
-      state: 'late', isProbe: false, isResent: false, timer: null, onAbort: null,
+      msgid: this.#lastMsgid,
+      frame,
+      options: { timeoutMs: 0, read: ignore },
+      resolve: ignore,
+      reject: ignore,
+      state: 'late',
+      isProbe: false,
+      isResent: false,
+      timer: null,
+      onAbort: null,
     })
   }
 
@@ -297,8 +315,7 @@ export class Connection implements Transport {
 
     const calls = this.#unsent
     this.#unsent = []
-    for (const call of calls)
-      if (call.state === 'unsent') this.#end(call, () => call.reject(this.#unreachable()))
+    for (const call of calls) if (call.state === 'unsent') this.#end(call, () => call.reject(this.#unreachable()))
   }
 
   /** The connection ends, whoever ended it. What was sent may have been charged; what never left goes on. */
@@ -324,7 +341,8 @@ export class Connection implements Transport {
     this.#unsent = again
     for (const call of unsent) {
       if (call.state !== 'unsent') continue
-      if (this.#isClosed || call.options.mustSend) this.#end(call, () => call.reject(new Unavailable(kind, false, failure, code)))
+      if (this.#isClosed || call.options.mustSend)
+        this.#end(call, () => call.reject(new Unavailable(kind, false, failure, code)))
       else this.#unsent.push(call)
     }
 
@@ -423,9 +441,13 @@ function outcomeOf(call: Call, error: unknown, result: unknown): Error | { value
     return new Unavailable('protocol', true, 'the answer is neither an error nor a result')
   const [code, message] = told
   switch (code) {
-    case 'OVERLOADED': return new Unavailable('overloaded', false, message, code)
-    case 'SHUTTING_DOWN': return new Unavailable('shutting_down', false, message, code)
-    case 'STORE_UNAVAILABLE': return new Unavailable('store_unavailable', true, message, code)
-    default: return new Refused(code, message)
+    case 'OVERLOADED':
+      return new Unavailable('overloaded', false, message, code)
+    case 'SHUTTING_DOWN':
+      return new Unavailable('shutting_down', false, message, code)
+    case 'STORE_UNAVAILABLE':
+      return new Unavailable('store_unavailable', true, message, code)
+    default:
+      return new Refused(code, message)
   }
 }

@@ -196,7 +196,9 @@ export function explanationOf(value: unknown, cost: number): Explanation {
     why: text(fields, 'why') ?? '',
     limits: arrayOf(fields['limits']).map(fieldsOf),
     // the bytes of an answer are reused: keep copies
-    storeKeys: arrayOf(fields['store_keys']).map((key) => (key instanceof Uint8Array ? new Uint8Array(key) : String(key))),
+    storeKeys: arrayOf(fields['store_keys']).map((key) =>
+      key instanceof Uint8Array ? new Uint8Array(key) : String(key),
+    ),
     state: arrayOf(fields['state']).map(fieldsOf),
     candidate: candidate === undefined || candidate === null ? null : fieldsOf(candidate),
   }

@@ -40,7 +40,9 @@ class ExpressExchange implements Exchange {
   endpoint(): string {
     const route = this.request.route as { path: unknown } | undefined
 
-    return endpointName(this.request.method, route && `${this.request.baseUrl}${String(route.path)}`) || this.request.baseUrl
+    return (
+      endpointName(this.request.method, route && `${this.request.baseUrl}${String(route.path)}`) || this.request.baseUrl
+    )
   }
 
   onEnd(ended: (isAnswered: boolean) => void): void {
@@ -56,7 +58,10 @@ export function ip(options: IpOptions = {}): (request: Request) => string {
 }
 
 /** The user, or the address of one who has no name. */
-export function user(find: (...args: Args) => KeyPart | null | undefined, options: IpOptions = {}): (...args: Args) => string {
+export function user(
+  find: (...args: Args) => KeyPart | null | undefined,
+  options: IpOptions = {},
+): (...args: Args) => string {
   const key = ipKey(options)
 
   return (request, response) => userKey(find(request, response), () => key(new ExpressExchange(request, response)))
@@ -67,11 +72,14 @@ export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): 
   const limits = new Limits<Args>(limiter, inputs)
 
   return (request, response, next) => {
-    limits.admit(new ExpressExchange(request, response), [request, response]).then((verdict) => {
-      if (!verdict.passes) return answer(response, verdict)
+    limits
+      .admit(new ExpressExchange(request, response), [request, response])
+      .then((verdict) => {
+        if (!verdict.passes) return answer(response, verdict)
 
-      addFields(response, verdict.fields)
-      return void next()
-    }).catch(next)
+        addFields(response, verdict.fields)
+        return void next()
+      })
+      .catch(next)
   }
 }

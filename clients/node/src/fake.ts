@@ -31,7 +31,11 @@ export class FakeTransport implements Transport {
     if (this.#isClosed) throw new Unavailable('unreachable', false, 'the limiter is closed')
     this.#record(method, params)
     if (this.unavailable !== null)
-      throw new Unavailable(this.unavailable, MAYBE_CHARGED.includes(this.unavailable), 'the fake limiter is told to be unavailable')
+      throw new Unavailable(
+        this.unavailable,
+        MAYBE_CHARGED.includes(this.unavailable),
+        'the fake limiter is told to be unavailable',
+      )
 
     return options.read(this.#answer(method, params))
   }
@@ -39,13 +43,21 @@ export class FakeTransport implements Transport {
   #record(method: string, params: readonly unknown[]): void {
     const [policy, key, amount] = params
     switch (method) {
-      case 'check': this.calls.push([method, policy, key, costOf(amount)]); break
-      case 'acquire': this.calls.push([method, policy, key]); break
+      case 'check':
+        this.calls.push([method, policy, key, costOf(amount)])
+        break
+      case 'acquire':
+        this.calls.push([method, policy, key])
+        break
       case 'check_all':
       case 'check_many':
-        for (const [name, of, cost] of policy as [unknown, unknown, unknown][]) this.calls.push([method, name, of, costOf(cost)])
+        for (const [name, of, cost] of policy as [unknown, unknown, unknown][])
+          this.calls.push([method, name, of, costOf(cost)])
         break
-      case 'reserve': case 'refund': case 'peek': case 'reset':
+      case 'reserve':
+      case 'refund':
+      case 'peek':
+      case 'reset':
         this.calls.push(amount === undefined ? [method, policy, key] : [method, policy, key, amount as number])
     }
   }
@@ -53,20 +65,32 @@ export class FakeTransport implements Transport {
   #answer(method: string, params: readonly unknown[]): unknown {
     const [policy] = params
     switch (method) {
-      case 'check': case 'peek': case 'explain': case 'refund': case 'settle': case 'cancel':
+      case 'check':
+      case 'peek':
+      case 'explain':
+      case 'refund':
+      case 'settle':
+      case 'cancel':
         return { ...this.#decision(policy), limits: [], store_keys: [], state: [] }
-      case 'acquire': return this.#given('slot', policy)
-      case 'reserve': return this.#given('reservation', policy)
-      case 'check_many': return (policy as unknown[][]).map(([name]) => this.#decision(name))
+      case 'acquire':
+        return this.#given('slot', policy)
+      case 'reserve':
+        return this.#given('reservation', policy)
+      case 'check_many':
+        return (policy as unknown[][]).map(([name]) => this.#decision(name))
       case 'check_all': {
         const members = (policy as unknown[][]).map(([name]) => this.#decision(name))
         const denied = members.find((member) => !member['allowed'])
         return { ...(denied ? { ...denied, bound_by: denied['of'] } : members[0]), members }
       }
-      case 'reset': return { removed: true }
-      case 'release': return { released: true }
-      case 'policies': return []
-      default: return {}
+      case 'reset':
+        return { removed: true }
+      case 'release':
+        return { released: true }
+      case 'policies':
+        return []
+      default:
+        return {}
     }
   }
 
@@ -79,12 +103,29 @@ export class FakeTransport implements Transport {
   #decision(policy: unknown): Record<string, unknown> {
     const retryAfterMs = typeof policy === 'string' ? this.denials.get(policy) : undefined
     if (retryAfterMs === undefined)
-      return { allowed: true, limit: UNLIMITED, remaining: UNLIMITED, retry_after_ms: 0, reset_after_ms: 0, source: 'unlimited', policy_version: 0 }
+      return {
+        allowed: true,
+        limit: UNLIMITED,
+        remaining: UNLIMITED,
+        retry_after_ms: 0,
+        reset_after_ms: 0,
+        source: 'unlimited',
+        policy_version: 0,
+      }
 
     const resetMs = Math.max(0, retryAfterMs)
     return {
-      allowed: false, limit: 1, remaining: 0, retry_after_ms: retryAfterMs, reset_after_ms: resetMs, source: 'memory',
-      policy_version: 0, of: policy, quota: 1, window_ms: Math.max(1000, resetMs), of_reset_ms: resetMs,
+      allowed: false,
+      limit: 1,
+      remaining: 0,
+      retry_after_ms: retryAfterMs,
+      reset_after_ms: resetMs,
+      source: 'memory',
+      policy_version: 0,
+      of: policy,
+      quota: 1,
+      window_ms: Math.max(1000, resetMs),
+      of_reset_ms: resetMs,
     }
   }
 }

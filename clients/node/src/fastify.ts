@@ -60,7 +60,10 @@ export function ip(options: IpOptions = {}): (request: FastifyRequest) => string
 }
 
 /** The user, or the address of one who has no name. */
-export function user(find: (...args: Args) => KeyPart | null | undefined, options: IpOptions = {}): (...args: Args) => string {
+export function user(
+  find: (...args: Args) => KeyPart | null | undefined,
+  options: IpOptions = {},
+): (...args: Args) => string {
   const key = ipKey(options)
 
   return (request, reply) => userKey(find(request, reply), () => key(senderOf(request)))

@@ -62,7 +62,10 @@ function stateItem(decision: Decision): string {
 
 function legacyFields(decision: Decision, reset: 'delta' | 'epoch', nowMs: number): Field[] {
   const ms = waitMs(decision)
-  const fields: Field[] = [['X-RateLimit-Limit', String(decision.limit)], ['X-RateLimit-Remaining', String(decision.remaining)]]
+  const fields: Field[] = [
+    ['X-RateLimit-Limit', String(decision.limit)],
+    ['X-RateLimit-Remaining', String(decision.remaining)],
+  ]
   if (ms !== null) fields.push(['X-RateLimit-Reset', String(seconds(reset === 'epoch' ? nowMs + ms : ms))])
 
   return fields
@@ -86,7 +89,9 @@ export function fieldsFor(told: readonly Told[], nowMs: number): Field[] {
     fields.push(['RateLimit', ietf.map(stateItem).join(', ')])
   }
 
-  const legacy = told.find(({ decision, options: { headers } }) => (headers === 'legacy' || headers === 'both') && isTold(decision))
+  const legacy = told.find(
+    ({ decision, options: { headers } }) => (headers === 'legacy' || headers === 'both') && isTold(decision),
+  )
   return legacy ? [...fields, ...legacyFields(legacy.decision, legacy.options.reset ?? 'delta', nowMs)] : fields
 }
 
@@ -95,13 +100,22 @@ export function takesJson(accept: string | undefined): boolean {
   if (accept === undefined || accept.trim() === '') return true
 
   return accept.split(',').some((range) => {
-    const [type = '', ...parameters] = range.toLowerCase().split(';').map((part) => part.trim())
+    const [type = '', ...parameters] = range
+      .toLowerCase()
+      .split(';')
+      .map((part) => part.trim())
     const isJson = type === '*/*' || type === 'application/*' || type === 'application/json' || type.endsWith('+json')
     return isJson && !parameters.some((parameter) => /^q=0(\.0*)?$/.test(parameter))
   })
 }
 
-function refusal(status: 429 | 503, fields: Field[], accept: string | undefined, problem: object, line: string): Refusal {
+function refusal(
+  status: 429 | 503,
+  fields: Field[],
+  accept: string | undefined,
+  problem: object,
+  line: string,
+): Refusal {
   return takesJson(accept)
     ? { status, fields, contentType: 'application/problem+json', body: JSON.stringify(problem) }
     : { status, fields, contentType: 'text/plain; charset=utf-8', body: `${line}\n` }
@@ -120,14 +134,22 @@ export function deniedRefusal(decision: Decision, fields: readonly Field[], acce
 
   const name = decision.boundBy ?? decision.of
   const problem = {
-    type: `${PROBLEMS}quota-exceeded`, title: 'Quota exceeded', status: 429,
+    type: `${PROBLEMS}quota-exceeded`,
+    title: 'Quota exceeded',
+    status: 429,
     ...(name === null ? {} : { 'violated-policies': [name] }),
   }
   const isSlot = decision.windowMs === 0
   if (decision.retryAfterMs === null || isSlot) return refusal(429, [...fields], accept, problem, 'Too many requests.')
 
   const after = Math.max(1, seconds(decision.retryAfterMs))
-  return refusal(429, [...fields, ['Retry-After', String(after)]], accept, problem, `Too many requests: try again in ${after} s.`)
+  return refusal(
+    429,
+    [...fields, ['Retry-After', String(after)]],
+    accept,
+    problem,
+    `Too many requests: try again in ${after} s.`,
+  )
 }
 
 /** What a field becomes where another limiter has set it before. */

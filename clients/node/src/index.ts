@@ -10,10 +10,30 @@
 export type { CombinedDecision, Correction, Decision, Explanation } from './decision.js'
 export { Aborted, Denied, Refused, Unavailable, type UnavailableKind } from './errors.js'
 export { Reservation, Slot } from './holds.js'
-export { type Field, type HeaderMode, type HeaderOptions, type Refusal, deniedRefusal, fieldsFor, unavailableRefusal } from './http.js'
+export {
+  type Field,
+  type HeaderMode,
+  type HeaderOptions,
+  type Refusal,
+  deniedRefusal,
+  fieldsFor,
+  unavailableRefusal,
+} from './http.js'
 export { type IpOptions, type KeyPart, type Sender, hashed, ipKey, joinKey, userKey } from './keys.js'
 export {
-  type AcquireOptions, type CallLimits, type CheckAllOptions, type CheckOptions, type Counters, type DecisionEvent, type Key,
-  type LimiterOptions, type Member, type OnError, type Policy, RateLimiter, type RefundOptions, type ReserveOptions,
+  type AcquireOptions,
+  type CallLimits,
+  type CheckAllOptions,
+  type CheckOptions,
+  type Counters,
+  type DecisionEvent,
+  type Key,
+  type LimiterOptions,
+  type Member,
+  type OnError,
+  type Policy,
+  RateLimiter,
+  type RefundOptions,
+  type ReserveOptions,
 } from './limiter.js'
 export { type Denial, type KeyValue, type Limit, type LimitInput, parseLimit } from './limits.js'

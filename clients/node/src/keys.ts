@@ -14,7 +14,8 @@ const KEY_KEPT_BYTES = 64
 /** A key that comes from outside may be of any length; the daemon's are not. */
 export function boundedKey(key: string | Uint8Array): string | Uint8Array {
   if (typeof key === 'string' && key.length * 3 <= KEY_MAX_BYTES) return key
-  if (typeof key !== 'string' && !(key instanceof Uint8Array)) throw new TypeError(`a key is neither text nor bytes: ${String(key)}`)
+  if (typeof key !== 'string' && !(key instanceof Uint8Array))
+    throw new TypeError(`a key is neither text nor bytes: ${String(key)}`)
   const bytes = typeof key === 'string' ? Buffer.from(key) : key
   if (bytes.length <= KEY_MAX_BYTES) return key
 
@@ -64,9 +65,14 @@ function parseAddress(text: string): Address | null {
   if (zone >= 0) host = host.slice(0, zone)
 
   switch (isIP(host)) {
-    case 4: return bracketed ? null : Uint8Array.from([...Array<number>(10).fill(0), 0xff, 0xff, ...host.split('.').map(Number)])
-    case 6: return parseIPv6(host)
-    default: return null
+    case 4:
+      return bracketed
+        ? null
+        : Uint8Array.from([...Array<number>(10).fill(0), 0xff, 0xff, ...host.split('.').map(Number)])
+    case 6:
+      return parseIPv6(host)
+    default:
+      return null
   }
 }
 
@@ -77,7 +83,8 @@ function parseIPv6(host: string): Address {
     const [a, b, c, d] = dotted.slice(2).map(Number) as [number, number, number, number]
     host = `${dotted[1]}${((a << 8) | b).toString(16)}:${((c << 8) | d).toString(16)}`
   }
-  const groups = (part: string | undefined): number[] => (part ? part.split(':').map((group) => parseInt(group, 16)) : [])
+  const groups = (part: string | undefined): number[] =>
+    part ? part.split(':').map((group) => parseInt(group, 16)) : []
   const [head, tail] = host.split('::').map(groups) as [number[], number[]?]
   const all = tail === undefined ? head : [...head, ...Array<number>(8 - head.length - tail.length).fill(0), ...tail]
 
@@ -140,8 +147,10 @@ export function ipKey(options: IpOptions = {}): (sender: Sender) => string {
   checkOptions('ip', options, ['trustedProxies', 'ipv6Prefix', 'header'])
   const { trustedProxies, ipv6Prefix = 64 } = options
   const header = (options.header ?? 'x-forwarded-for').toLowerCase()
-  if (!Number.isInteger(ipv6Prefix) || ipv6Prefix < 1 || ipv6Prefix > 128) throw new TypeError(`ip: ipv6Prefix is not a number from 1 to 128: ${ipv6Prefix}`)
-  if (options.header !== undefined && trustedProxies === undefined) throw new TypeError('ip: header needs trustedProxies')
+  if (!Number.isInteger(ipv6Prefix) || ipv6Prefix < 1 || ipv6Prefix > 128)
+    throw new TypeError(`ip: ipv6Prefix is not a number from 1 to 128: ${ipv6Prefix}`)
+  if (options.header !== undefined && trustedProxies === undefined)
+    throw new TypeError('ip: header needs trustedProxies')
   const isTrusted = trustedProxies === undefined ? null : trust(trustedProxies)
   const isCounted = typeof trustedProxies === 'number'
 
@@ -151,7 +160,9 @@ export function ipKey(options: IpOptions = {}): (sender: Sender) => string {
       ? walk(sender.header(header), sender.peer, isTrusted, isCounted)
       : parseAddress(sender.address ?? '')
     if (address === null)
-      throw new TypeError('the client has no IP address: give the limit another key, or say in trustedProxies how many proxies there are')
+      throw new TypeError(
+        'the client has no IP address: give the limit another key, or say in trustedProxies how many proxies there are',
+      )
 
     return formatKey(address, ipv6Prefix)
   }
@@ -160,20 +171,29 @@ export function ipKey(options: IpOptions = {}): (sender: Sender) => string {
 function warnAboutProxies(sender: Sender): void {
   if (sender.header('x-forwarded-for') === undefined) return
 
-  if (sender.believesAll) warnOnce('every proxy is trusted: clients can write their own address into X-Forwarded-For. Trust your proxies by address, or say how many there are')
-  else if (sender.address === sender.peer) warnOnce('X-Forwarded-For arrives, but no proxy is trusted: all clients behind a proxy count as one. Set trustedProxies, or your framework\'s own setting')
+  if (sender.believesAll)
+    warnOnce(
+      'every proxy is trusted: clients can write their own address into X-Forwarded-For. Trust your proxies by address, or say how many there are',
+    )
+  else if (sender.address === sender.peer)
+    warnOnce(
+      "X-Forwarded-For arrives, but no proxy is trusted: all clients behind a proxy count as one. Set trustedProxies, or your framework's own setting",
+    )
 }
 
 type IsTrusted = (address: Address | null, hop: number) => boolean
 
 function trust(proxies: number | readonly string[]): IsTrusted {
   if (typeof proxies === 'number') {
-    if (!Number.isInteger(proxies) || proxies < 0) throw new TypeError(`ip: trustedProxies is not a number of proxies: ${proxies}`)
+    if (!Number.isInteger(proxies) || proxies < 0)
+      throw new TypeError(`ip: trustedProxies is not a number of proxies: ${proxies}`)
     return (_address, hop) => hop < proxies
   }
 
   const networks = proxies.map(parseNetwork)
-  return (address) => address !== null && networks.some(([network, bits]) => masked(address, bits).every((byte, i) => byte === network[i]))
+  return (address) =>
+    address !== null &&
+    networks.some(([network, bits]) => masked(address, bits).every((byte, i) => byte === network[i]))
 }
 
 function parseNetwork(text: string): [Address, number] {
@@ -182,14 +202,20 @@ function parseNetwork(text: string): [Address, number] {
   const isShort = address !== null && !host.includes(':') // an IPv4 address in its own form
   const most = isShort ? 32 : 128
   const bits = length === undefined ? most : /^\d+$/.test(length) ? Number(length) : NaN
-  if (address === null || !(bits <= most)) throw new TypeError(`ip: trustedProxies: ${text} is not an address or network`)
+  if (address === null || !(bits <= most))
+    throw new TypeError(`ip: trustedProxies: ${text} is not an address or network`)
 
   const from = isShort ? bits + IPV4_PREFIX_BITS : bits
   return [masked(address, from), from]
 }
 
 /** From the connection backwards through the header: the first address that is not trusted, else the last one there is. */
-function walk(forwarded: string | undefined, peer: string | undefined, isTrusted: IsTrusted, isCounted: boolean): Address | null {
+function walk(
+  forwarded: string | undefined,
+  peer: string | undefined,
+  isTrusted: IsTrusted,
+  isCounted: boolean,
+): Address | null {
   let address = parseAddress(peer ?? '')
   if (address === null && !isCounted) return null
 

@@ -28,7 +28,10 @@ export function ip(options: IpOptions = {}): (context: Context) => string {
 }
 
 /** The user, or the address of one who has no name. */
-export function user(find: (...args: Args) => KeyPart | null | undefined, options: IpOptions = {}): (...args: Args) => string {
+export function user(
+  find: (...args: Args) => KeyPart | null | undefined,
+  options: IpOptions = {},
+): (...args: Args) => string {
   const key = ipKey(options)
 
   return (context) => userKey(find(context), () => key(senderOf(context)))

@@ -4,8 +4,20 @@
 import { randomUUID } from 'node:crypto'
 import { Connection, type Transport } from './connection.js'
 import {
-  type CombinedDecision, type Correction, type Decision, type Explanation, type Fields, arrayOf, combinedOf, correctionOf,
-  decisionOf, decisionsOf, explanationOf, fieldsOf, flag, idOf,
+  type CombinedDecision,
+  type Correction,
+  type Decision,
+  type Explanation,
+  type Fields,
+  arrayOf,
+  combinedOf,
+  correctionOf,
+  decisionOf,
+  decisionsOf,
+  explanationOf,
+  fieldsOf,
+  flag,
+  idOf,
 } from './decision.js'
 import { Denied, Refused, Unavailable, type UnavailableKind } from './errors.js'
 import { FakeTransport } from './fake.js'
@@ -23,9 +35,7 @@ export type Member = readonly [policy: Policy, key: Key, cost?: number]
 
 /** What a middleware does with a request when nobody answers. */
 export type OnError<Args extends unknown[] = unknown[]> =
-  | 'allow'
-  | 'deny'
-  | ((error: Unavailable, ...args: Args) => 'allow' | 'deny' | Promise<'allow' | 'deny'>)
+  'allow' | 'deny' | ((error: Unavailable, ...args: Args) => 'allow' | 'deny' | Promise<'allow' | 'deny'>)
 
 export interface DecisionEvent {
   readonly method: 'check' | 'check_all' | 'check_many' | 'acquire' | 'reserve'
@@ -154,7 +164,8 @@ export class RateLimiter {
   async check(policy: Policy, key: Key, options: CheckOptions = {}): Promise<Decision> {
     const asked = withRequestId(options)
     const { atMost, cost = atMost ?? 1 } = asked
-    if (atMost !== undefined && options.cost !== undefined) throw new TypeError('check: cost and atMost exclude each other')
+    if (atMost !== undefined && options.cost !== undefined)
+      throw new TypeError('check: cost and atMost exclude each other')
 
     const settings = {
       cost: cost === 1 ? undefined : options.cost,
@@ -164,7 +175,11 @@ export class RateLimiter {
       request_id: asked.requestId,
     }
     const decision = await this.#ask({
-      method: 'check', checks: 1, params: [policy, boundedKey(key), ...optional(settings)], known: CHECK, options: asked,
+      method: 'check',
+      checks: 1,
+      params: [policy, boundedKey(key), ...optional(settings)],
+      known: CHECK,
+      options: asked,
       read: (result) => decisionOf(result, cost),
     })
     return this.#decided('check', decision)
@@ -176,9 +191,12 @@ export class RateLimiter {
     const costs = members.map(([, , cost = 1]) => cost)
 
     const decision = await this.#ask({
-      method: 'check_all', checks: 1,
+      method: 'check_all',
+      checks: 1,
       params: [memberParams(members), ...optional({ deadline_ms: options.deadlineMs, request_id: asked.requestId })],
-      known: CALL_ALL, options: asked, read: (result) => combinedOf(result, costs),
+      known: CALL_ALL,
+      options: asked,
+      read: (result) => combinedOf(result, costs),
     })
     return this.#decided('check_all', decision)
   }
@@ -188,28 +206,47 @@ export class RateLimiter {
     const costs = members.map(([, , cost = 1]) => cost)
 
     const decisions = await this.#ask({
-      method: 'check_many', checks: costs.length, params: [memberParams(members)], known: CALL, options, read: (result) => decisionsOf(result, costs),
+      method: 'check_many',
+      checks: costs.length,
+      params: [memberParams(members)],
+      known: CALL,
+      options,
+      read: (result) => decisionsOf(result, costs),
     })
     for (const decision of decisions) this.#decided('check_many', decision)
     return decisions
   }
 
   /** What a check of that cost would get now; nothing is charged. */
-  async peek(policy: Policy, key: Key, options: CallLimits & { readonly cost?: number | undefined } = {}): Promise<Decision> {
+  async peek(
+    policy: Policy,
+    key: Key,
+    options: CallLimits & { readonly cost?: number | undefined } = {},
+  ): Promise<Decision> {
     const { cost = 0 } = options
 
     return this.#ask({
-      method: 'peek', params: [policy, boundedKey(key), ...(cost === 0 ? [] : [cost])], known: [...CALL, 'cost'], options,
+      method: 'peek',
+      params: [policy, boundedKey(key), ...(cost === 0 ? [] : [cost])],
+      known: [...CALL, 'cost'],
+      options,
       read: (result) => decisionOf(result, cost),
     })
   }
 
   /** Why a check would get what it would get now, in words and figures. */
-  async explain(policy: Policy, key: Key, options: CallLimits & { readonly cost?: number | undefined } = {}): Promise<Explanation> {
+  async explain(
+    policy: Policy,
+    key: Key,
+    options: CallLimits & { readonly cost?: number | undefined } = {},
+  ): Promise<Explanation> {
     const { cost = 1 } = options
 
     return this.#ask({
-      method: 'explain', params: [policy, boundedKey(key), cost], known: [...CALL, 'cost'], options,
+      method: 'explain',
+      params: [policy, boundedKey(key), cost],
+      known: [...CALL, 'cost'],
+      options,
       read: (result) => explanationOf(result, cost),
     })
   }
@@ -217,7 +254,10 @@ export class RateLimiter {
   /** Forgets what the key has used; with `policy/limit` only of that limit. True: there was something to forget. */
   async reset(policy: Policy, key: Key, options: CallLimits = {}): Promise<boolean> {
     return this.#ask({
-      method: 'reset', params: [policy, boundedKey(key)], known: CALL, options,
+      method: 'reset',
+      params: [policy, boundedKey(key)],
+      known: CALL,
+      options,
       read: (result) => flag(fieldsOf(result), 'removed'),
     })
   }
@@ -228,21 +268,34 @@ export class RateLimiter {
 
     return this.#ask({
       method: 'refund',
-      params: [policy, boundedKey(key), units, ...optional({ deadline_ms: options.deadlineMs, request_id: asked.requestId })],
-      known: CALL_ALL, options: asked, read: correctionOf,
+      params: [
+        policy,
+        boundedKey(key),
+        units,
+        ...optional({ deadline_ms: options.deadlineMs, request_id: asked.requestId }),
+      ],
+      known: CALL_ALL,
+      options: asked,
+      read: correctionOf,
     })
   }
 
   // ---- slots -----------------------------------------------------------------------------------------------------
 
   /** Takes a slot of a policy with a concurrency limit. `slot` is null when it was denied. */
-  async tryAcquire(policy: Policy, key: Key, options: AcquireOptions = {}): Promise<{ decision: Decision; slot: Slot | null }> {
+  async tryAcquire(
+    policy: Policy,
+    key: Key,
+    options: AcquireOptions = {},
+  ): Promise<{ decision: Decision; slot: Slot | null }> {
     const asked = withRequestId(options)
 
     const answer = await this.#ask({
-      method: 'acquire', checks: 1,
+      method: 'acquire',
+      checks: 1,
       params: [policy, boundedKey(key), ...optional({ deadline_ms: options.deadlineMs, request_id: asked.requestId })],
-      known: ACQUIRE, options: asked,
+      known: ACQUIRE,
+      options: asked,
       // the slot exists from here on, even before the caller runs again: its connection may end first
       read: (result) => this.#slotOf(result, options),
       undo: ({ id, slot }) => {
@@ -262,10 +315,15 @@ export class RateLimiter {
     const slot = new Slot(decision, {
       hold: (onLost) => this.#transport.hold(onLost),
       onLost: (lost) => this.#protect('onLost', () => options.onLost?.(lost)),
-      release: () => this.#ask({
-        method: 'release', params: [id], known: [], options: {}, mustSend: true,
-        read: (released) => flag(fieldsOf(released), 'released'),
-      }),
+      release: () =>
+        this.#ask({
+          method: 'release',
+          params: [id],
+          known: [],
+          options: {},
+          mustSend: true,
+          read: (released) => flag(fieldsOf(released), 'released'),
+        }),
     })
     return { decision, id, slot }
   }
@@ -279,7 +337,12 @@ export class RateLimiter {
   }
 
   /** Runs `work` with a slot, and releases it afterwards. Throws Denied when there is none. */
-  async withSlot<Result>(policy: Policy, key: Key, work: (slot: Slot) => Result | Promise<Result>, options: AcquireOptions = {}): Promise<Result> {
+  async withSlot<Result>(
+    policy: Policy,
+    key: Key,
+    work: (slot: Slot) => Result | Promise<Result>,
+    options: AcquireOptions = {},
+  ): Promise<Result> {
     const slot = await this.acquire(policy, key, options)
     try {
       return await work(slot)
@@ -291,7 +354,12 @@ export class RateLimiter {
   // ---- reservations ----------------------------------------------------------------------------------------------
 
   /** Charges an estimate, to be settled later. `reservation` is null when it was denied. */
-  async tryReserve(policy: string, key: Key, estimate: number, options: ReserveOptions = {}): Promise<{ decision: Decision; reservation: Reservation | null }> {
+  async tryReserve(
+    policy: string,
+    key: Key,
+    estimate: number,
+    options: ReserveOptions = {},
+  ): Promise<{ decision: Decision; reservation: Reservation | null }> {
     const answer = await this.#reserve(policy, key, estimate, options)
     const { decision } = answer
     const isNever = !decision.allowed && decision.retryAfterMs === null
@@ -300,13 +368,22 @@ export class RateLimiter {
     return this.#reserve(policy, key, decision.limit, options)
   }
 
-  async #reserve(policy: string, key: Key, estimate: number, options: ReserveOptions): Promise<{ decision: Decision; reservation: Reservation | null }> {
+  async #reserve(
+    policy: string,
+    key: Key,
+    estimate: number,
+    options: ReserveOptions,
+  ): Promise<{ decision: Decision; reservation: Reservation | null }> {
     const asked = withRequestId(options)
     const settings = { deadline_ms: options.deadlineMs, ttl_ms: options.ttlMs, request_id: asked.requestId }
 
     const { decision, id } = await this.#ask({
-      method: 'reserve', checks: 1, params: [policy, boundedKey(key), estimate, ...optional(settings)], known: RESERVE,
-      options: asked, read: (result) => {
+      method: 'reserve',
+      checks: 1,
+      params: [policy, boundedKey(key), estimate, ...optional(settings)],
+      known: RESERVE,
+      options: asked,
+      read: (result) => {
         const decision = decisionOf(result, estimate)
         return { decision, id: idOf(result, 'reservation', decision) }
       },
@@ -333,7 +410,13 @@ export class RateLimiter {
   }
 
   /** Runs `work` with a reservation. If it throws, it is cancelled; if it does not settle, the estimate stands. */
-  async withReservation<Result>(policy: string, key: Key, estimate: number, work: (reservation: Reservation) => Result | Promise<Result>, options: ReserveOptions = {}): Promise<Result> {
+  async withReservation<Result>(
+    policy: string,
+    key: Key,
+    estimate: number,
+    work: (reservation: Reservation) => Result | Promise<Result>,
+    options: ReserveOptions = {},
+  ): Promise<Result> {
     const reservation = await this.reserve(policy, key, estimate, options)
     let result: Result
     try {
@@ -351,12 +434,24 @@ export class RateLimiter {
 
   /** The daemon's policies, with its own names of fields. */
   async policies(options: CallLimits = {}): Promise<Fields[]> {
-    return this.#ask({ method: 'policies', params: [], known: CALL, options, read: (result) => arrayOf(result).map(fieldsOf) })
+    return this.#ask({
+      method: 'policies',
+      params: [],
+      known: CALL,
+      options,
+      read: (result) => arrayOf(result).map(fieldsOf),
+    })
   }
 
   /** The daemon's counters and gauges. Those of this limiter are `counters`. */
   async stats(options: CallLimits = {}): Promise<Record<string, number>> {
-    return this.#ask({ method: 'stats', params: [], known: CALL, options, read: (result) => fieldsOf(result) as Record<string, number> })
+    return this.#ask({
+      method: 'stats',
+      params: [],
+      known: CALL,
+      options,
+      read: (result) => fieldsOf(result) as Record<string, number>,
+    })
   }
 
   /** Does a daemon answer? */
@@ -384,13 +479,20 @@ export class RateLimiter {
     const configured = new Set((await this.policies()).map((policy) => policy['name']))
     const missing = [...names].filter((name) => !configured.has(name))
     if (missing.length > 0)
-      throw new Refused('UNKNOWN_POLICY', `UNKNOWN_POLICY: the daemon's configuration lacks ${missing.join(', ')}`, missing)
+      throw new Refused(
+        'UNKNOWN_POLICY',
+        `UNKNOWN_POLICY: the daemon's configuration lacks ${missing.join(', ')}`,
+        missing,
+      )
 
     for (const policy of used) {
       if (typeof policy === 'string') continue
       await this.peek(policy, 'verify').catch((error: unknown) => {
         if (!(error instanceof Refused) || error.code !== 'NOT_PERMITTED') throw error
-        throw new Refused(error.code, `${error.message}. Limits that are written at an endpoint need this line in the daemon's configuration: inline: {allow: true}`)
+        throw new Refused(
+          error.code,
+          `${error.message}. Limits that are written at an endpoint need this line in the daemon's configuration: inline: {allow: true}`,
+        )
       })
     }
   }
@@ -406,7 +508,9 @@ export class RateLimiter {
     const now = performance.now()
     if (now - this.#passedSaidMs < PASSED_SAID_EVERY_MS) return
 
-    this.logger.warn(`ratelimitd: ${this.#passed} request(s) let through without a decision: ${error.kind}: ${error.message}`)
+    this.logger.warn(
+      `ratelimitd: ${this.#passed} request(s) let through without a decision: ${error.kind}: ${error.message}`,
+    )
     this.#passedSaidMs = now
     this.#passed = 0
   }
@@ -436,11 +540,16 @@ export class RateLimiter {
     this.counters.checks += question.checks ?? 0
     try {
       return await this.#transport.call(method, params, {
-        timeoutMs, signal: options.signal, read, repeatable: options.resend === true,
-        ...(undo && { undo }), ...(mustSend && { mustSend }),
+        timeoutMs,
+        signal: options.signal,
+        read,
+        repeatable: options.resend === true,
+        ...(undo && { undo }),
+        ...(mustSend && { mustSend }),
       })
     } catch (error) {
-      if (error instanceof Unavailable) this.counters.unavailable[error.kind] = (this.counters.unavailable[error.kind] ?? 0) + 1
+      if (error instanceof Unavailable)
+        this.counters.unavailable[error.kind] = (this.counters.unavailable[error.kind] ?? 0) + 1
       else if (error instanceof Refused) this.counters.refused++
       throw error
     }
@@ -485,5 +594,7 @@ function optional(settings: Record<string, unknown>): [] | [Record<string, unkno
 }
 
 function memberParams(members: readonly Member[]): unknown[] {
-  return members.map(([policy, key, cost = 1]) => (cost === 1 ? [policy, boundedKey(key)] : [policy, boundedKey(key), cost]))
+  return members.map(([policy, key, cost = 1]) =>
+    cost === 1 ? [policy, boundedKey(key)] : [policy, boundedKey(key), cost],
+  )
 }

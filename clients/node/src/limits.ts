@@ -50,8 +50,20 @@ export interface Limit<Args extends unknown[]> extends HeaderOptions {
 export type LimitInput<Args extends unknown[]> = string | Limit<Args>
 
 const LIMIT = [
-  'policy', 'limit', 'window', 'key', 'cost', 'skip', 'onError', 'chargeWhen', 'slot', 'respond', 'perEndpoint', 'enabled',
-  'headers', 'reset',
+  'policy',
+  'limit',
+  'window',
+  'key',
+  'cost',
+  'skip',
+  'onError',
+  'chargeWhen',
+  'slot',
+  'respond',
+  'perEndpoint',
+  'enabled',
+  'headers',
+  'reset',
 ]
 
 /** A limit as it is used. */
@@ -61,8 +73,19 @@ export interface CompiledLimit<Args extends unknown[]> extends Limit<Args> {
 }
 
 const UNITS: Readonly<Record<string, string>> = {
-  ms: 'ms', s: 's', m: 'm', h: 'h', d: 'd', second: 's', seconds: 's', minute: 'm', minutes: 'm', hour: 'h', hours: 'h',
-  day: 'd', days: 'd',
+  ms: 'ms',
+  s: 's',
+  m: 'm',
+  h: 'h',
+  d: 'd',
+  second: 's',
+  seconds: 's',
+  minute: 'm',
+  minutes: 'm',
+  hour: 'h',
+  hours: 'h',
+  day: 'd',
+  days: 'd',
 }
 
 function firstHit(limit: number, window: string): Policy {
@@ -88,13 +111,18 @@ export function compileLimit<Args extends unknown[]>(input: LimitInput<Args>): C
 
   checkOptions('rateLimit', input, LIMIT)
   const { policy, limit, window, headers = 'ietf', chargeWhen, slot, onError } = input
-  if ((policy === undefined) === (limit === undefined)) throw new TypeError('rateLimit: give either a policy, or limit and window')
-  if ((limit === undefined) !== (window === undefined)) throw new TypeError('rateLimit: limit and window belong together')
+  if ((policy === undefined) === (limit === undefined))
+    throw new TypeError('rateLimit: give either a policy, or limit and window')
+  if ((limit === undefined) !== (window === undefined))
+    throw new TypeError('rateLimit: limit and window belong together')
   if (policy === '') throw new TypeError('rateLimit: the name of the policy is empty')
-  if (!HEADER_MODES.includes(headers)) throw new TypeError(`rateLimit: headers is none of ${HEADER_MODES.join(', ')}: ${String(headers)}`)
-  if (input.reset !== undefined && input.reset !== 'delta' && input.reset !== 'epoch') throw new TypeError(`rateLimit: reset is neither delta nor epoch: ${String(input.reset)}`)
+  if (!HEADER_MODES.includes(headers))
+    throw new TypeError(`rateLimit: headers is none of ${HEADER_MODES.join(', ')}: ${String(headers)}`)
+  if (input.reset !== undefined && input.reset !== 'delta' && input.reset !== 'epoch')
+    throw new TypeError(`rateLimit: reset is neither delta nor epoch: ${String(input.reset)}`)
   if (onError !== undefined) checkOnError('rateLimit', onError)
-  if (chargeWhen && typeof policy !== 'string') throw new TypeError('rateLimit: chargeWhen needs the name of a policy, because a reservation does')
+  if (chargeWhen && typeof policy !== 'string')
+    throw new TypeError('rateLimit: chargeWhen needs the name of a policy, because a reservation does')
   if (chargeWhen && slot) throw new TypeError('rateLimit: chargeWhen and slot exclude each other')
 
   return {

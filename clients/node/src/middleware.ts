@@ -87,7 +87,9 @@ class Holdings<Args extends unknown[]> {
   }
 
   #failed(error: unknown): void {
-    this.limiter.logger.warn(`ratelimitd: a reservation was not settled: ${error instanceof Error ? error.message : String(error)}`)
+    this.limiter.logger.warn(
+      `ratelimitd: a reservation was not settled: ${error instanceof Error ? error.message : String(error)}`,
+    )
   }
 }
 
@@ -100,7 +102,8 @@ export class Limits<Args extends unknown[]> {
     readonly limiter: RateLimiter,
     inputs: readonly LimitInput<Args>[],
   ) {
-    if (typeof limiter?.checkAll !== 'function') throw new TypeError('rateLimit: the first argument is not a RateLimiter')
+    if (typeof limiter?.checkAll !== 'function')
+      throw new TypeError('rateLimit: the first argument is not a RateLimiter')
     if (inputs.length === 0) throw new TypeError('rateLimit: there is no limit')
     this.#limits = inputs.map((input) => compileLimit(input))
     for (const { policy, enabled = true } of this.#limits) if (enabled) limiter.uses(policy)
@@ -140,12 +143,18 @@ export class Limits<Args extends unknown[]> {
       const endpoint = limit.perEndpoint ? exchange.endpoint() : ''
       const key = keyOf(value, endpoint)
       const cost = typeof limit.cost === 'function' ? await limit.cost(...args) : (limit.cost ?? 1)
-      if (!asked.some((other) => isSame(other.limit, limit) && isSameKey(other.key, key))) asked.push({ limit, key, cost })
+      if (!asked.some((other) => isSame(other.limit, limit) && isSameKey(other.key, key)))
+        asked.push({ limit, key, cost })
     }
     return asked
   }
 
-  async #decide(asked: readonly Asked<Args>[], holdings: Holdings<Args> | null, exchange: Exchange, args: Args): Promise<Verdict> {
+  async #decide(
+    asked: readonly Asked<Args>[],
+    holdings: Holdings<Args> | null,
+    exchange: Exchange,
+    args: Args,
+  ): Promise<Verdict> {
     const told: Told[] = []
     let denied: Decision | null = null
     let delayMs = 0
@@ -204,15 +213,24 @@ export class Limits<Args extends unknown[]> {
   #refused(asked: readonly Asked<Args>[], refusal: Refusal, decision: Decision | null, args: Args): Verdict {
     const respond = asked.find(({ limit }) => limit.respond)?.limit.respond
 
-    return { passes: false, denial: { ...refusal, decision }, respond: respond ? (denial) => respond(...args, denial) : null }
+    return {
+      passes: false,
+      denial: { ...refusal, decision },
+      respond: respond ? (denial) => respond(...args, denial) : null,
+    }
   }
 }
 
 /** They ask the same of the same policy. */
 function isSame<Args extends unknown[]>(one: CompiledLimit<Args>, other: CompiledLimit<Args>): boolean {
-  const isOnePolicy = typeof one.policy === 'string' ? one.policy === other.policy : JSON.stringify(one.policy) === JSON.stringify(other.policy)
+  const isOnePolicy =
+    typeof one.policy === 'string'
+      ? one.policy === other.policy
+      : JSON.stringify(one.policy) === JSON.stringify(other.policy)
 
-  return isOnePolicy && Boolean(one.slot) === Boolean(other.slot) && Boolean(one.chargeWhen) === Boolean(other.chargeWhen)
+  return (
+    isOnePolicy && Boolean(one.slot) === Boolean(other.slot) && Boolean(one.chargeWhen) === Boolean(other.chargeWhen)
+  )
 }
 
 function isSameKey(one: Key, other: Key): boolean {
@@ -224,8 +242,10 @@ function isPreflight(exchange: Exchange): boolean {
 }
 
 function keyOf(value: KeyValue, endpoint: string): Key {
-  if (value === undefined || value === '') throw new TypeError('rateLimit: the key is empty. Return null where a request is not limited')
-  if (value instanceof Uint8Array) return endpoint === '' ? value : Buffer.concat([Buffer.from(`${joinKey(endpoint)}|`), value])
+  if (value === undefined || value === '')
+    throw new TypeError('rateLimit: the key is empty. Return null where a request is not limited')
+  if (value instanceof Uint8Array)
+    return endpoint === '' ? value : Buffer.concat([Buffer.from(`${joinKey(endpoint)}|`), value])
 
   const key = typeof value === 'object' ? joinKey(...(value as readonly (string | number)[])) : String(value)
   return endpoint === '' ? key : `${joinKey(endpoint)}|${key}`

@@ -7,8 +7,17 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import {
-  type ArgumentsHost, type CanActivate, Catch, type DynamicModule, type ExceptionFilter, type ExecutionContext, HttpException,
-  Inject, Injectable, Module, SetMetadata,
+  type ArgumentsHost,
+  type CanActivate,
+  Catch,
+  type DynamicModule,
+  type ExceptionFilter,
+  type ExecutionContext,
+  HttpException,
+  Inject,
+  Injectable,
+  Module,
+  SetMetadata,
 } from '@nestjs/common'
 import { APP_FILTER, Reflector } from '@nestjs/core'
 import { type IpOptions, type KeyPart, type Sender, ipKey, userKey } from './keys.js'
@@ -74,7 +83,10 @@ export function ip(options: IpOptions = {}): (request: Native) => string {
 }
 
 /** The user, or the address of one who has no name. */
-export function user(find: (...args: Args) => KeyPart | null | undefined, options: IpOptions = {}): (...args: Args) => string {
+export function user(
+  find: (...args: Args) => KeyPart | null | undefined,
+  options: IpOptions = {},
+): (...args: Args) => string {
   const key = ipKey(options)
 
   return (request, response) => userKey(find(request, response), () => key(senderOf(request)))
@@ -134,7 +146,9 @@ export class RateLimitGuard implements CanActivate {
     if (known !== undefined) return known
 
     const isSkipped = this.reflector.getAllAndOverride<boolean | undefined>(SKIP, [handler, type]) === true
-    const declared = [type, handler].flatMap((target) => this.reflector.get<LimitInput<Args>[] | undefined>(LIMITS, target) ?? [])
+    const declared = [type, handler].flatMap(
+      (target) => this.reflector.get<LimitInput<Args>[] | undefined>(LIMITS, target) ?? [],
+    )
     const inputs = [...(this.options.limits ?? []), ...declared]
     const limits = isSkipped || inputs.length === 0 ? null : new Limits<Args>(this.options.limiter, inputs)
     const ofHandler = this.#limits.get(handler) ?? new Map<unknown, Limits<Args> | null>()
@@ -151,7 +165,11 @@ export class RateLimitModule {
     return {
       module: RateLimitModule,
       global: true,
-      providers: [{ provide: OPTIONS, useValue: options }, RateLimitGuard, { provide: APP_FILTER, useClass: RateLimitFilter }],
+      providers: [
+        { provide: OPTIONS, useValue: options },
+        RateLimitGuard,
+        { provide: APP_FILTER, useClass: RateLimitFilter },
+      ],
       exports: [OPTIONS, RateLimitGuard],
     }
   }

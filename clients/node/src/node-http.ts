@@ -23,7 +23,10 @@ export function addFields(response: ServerResponse, fields: readonly Field[]): v
 }
 
 /** Answers a request that does not go on: as the limit says, or with the usual 429 or 503. */
-export async function answer(response: ServerResponse, { denial, respond }: Verdict & { passes: false }): Promise<void> {
+export async function answer(
+  response: ServerResponse,
+  { denial, respond }: Verdict & { passes: false },
+): Promise<void> {
   addFields(response, denial.fields)
   if (respond) {
     await respond(denial)

@@ -122,7 +122,9 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const config = join(folder, 'ratelimitd.yaml')
   await writeFile(config, JSON.stringify({ ...options.settings, policies: options.policies })) // JSON is YAML
 
-  const process = spawn(options.program ?? 'ratelimitd', ['-c', config, '-s', socket, '--test-clock'], { stdio: ['ignore', 'ignore', 'pipe'] })
+  const process = spawn(options.program ?? 'ratelimitd', ['-c', config, '-s', socket, '--test-clock'], {
+    stdio: ['ignore', 'ignore', 'pipe'],
+  })
   let said = ''
   process.stderr!.on('data', (data: Buffer) => (said = (said + data.toString()).slice(-4096)))
   const failed = new Promise<never>((_resolve, reject) => {
@@ -146,7 +148,10 @@ async function answers(socket: string): Promise<void> {
   const probe = new RateLimiter({ socket, enabled: true })
   try {
     for (let attempt = 0; attempt < 500; attempt++) {
-      const isThere = await probe.ping().then(() => true, () => false)
+      const isThere = await probe.ping().then(
+        () => true,
+        () => false,
+      )
       if (isThere) return
       await new Promise((resolve) => setTimeout(resolve, 20))
     }

@@ -19,7 +19,10 @@ test('eight processes at once get as many units as there are', async () => {
   const daemon = await startDaemon({ few: { algorithm: 'fixed_window', limit: 100, window: '1d', start: 'first_hit' } })
   const workers = await Promise.all(Array.from({ length: 8 }, () => worker('checks', daemon.socket)))
 
-  assert.equal(workers.reduce((sum, { answer }) => sum + answer, 0), 100)
+  assert.equal(
+    workers.reduce((sum, { answer }) => sum + answer, 0),
+    100,
+  )
   for (const { child } of workers) child.kill()
   await daemon.stop()
 })

@@ -40,7 +40,8 @@ export async function startService(framework, socket, environment = {}) {
   const port = await freePort()
   const program = fileURLToPath(new URL(`../build/examples/${framework}.js`, import.meta.url))
   const child = spawn(process.execPath, [program], {
-    env: { ...process.env, PORT: String(port), RATELIMIT_SOCKET: socket, ...environment }, stdio: ['ignore', 'pipe', 'pipe'],
+    env: { ...process.env, PORT: String(port), RATELIMIT_SOCKET: socket, ...environment },
+    stdio: ['ignore', 'pipe', 'pipe'],
   })
   let said = ''
   child.stderr.on('data', (data) => (said += data))
@@ -73,7 +74,11 @@ export async function ask(port, path, { method = 'GET', headers = {}, body } = {
 }
 
 export const login = (port, user, password) =>
-  ask(port, '/login', { method: 'POST', headers: { 'Content-Type': 'application/x-www-form-urlencoded' }, body: `user=${user}&password=${password}` })
+  ask(port, '/login', {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/x-www-form-urlencoded' },
+    body: `user=${user}&password=${password}`,
+  })
 
 /** Waits until `look` returns something true. */
 export async function eventually(look) {

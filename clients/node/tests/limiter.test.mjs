@@ -28,7 +28,9 @@ async function program(code, environment) {
 async function silentDaemon() {
   const folder = await mkdtemp(join(tmpdir(), 'ratelimitd-'))
   const connections = []
-  const server = createServer((connection) => connections.push(connection.on('error', () => {}).resume())).listen(join(folder, 'socket'))
+  const server = createServer((connection) => connections.push(connection.on('error', () => {}).resume())).listen(
+    join(folder, 'socket'),
+  )
   await once(server, 'listening')
   return {
     socket: join(folder, 'socket'),
@@ -57,26 +59,40 @@ describe('with a daemon', () => {
   })
 
   test('a process ends by itself once nothing is pending', async () => {
-    const { stdout } = await program(`
+    const { stdout } = await program(
+      `
       import { RateLimiter } from 'ratelimitd'
       const limiter = new RateLimiter()
       await limiter.acquire('one', 'held at the end')
-      console.log((await limiter.check('few', 'k')).remaining)`, { RATELIMIT_SOCKET: daemon.socket })
+      console.log((await limiter.check('few', 'k')).remaining)`,
+      { RATELIMIT_SOCKET: daemon.socket },
+    )
     assert.equal(stdout, '1\n')
   })
 
   test('a process waits for the answer that it asked for', async () => {
-    const { stdout } = await program(`
+    const { stdout } = await program(
+      `
       import { RateLimiter } from 'ratelimitd'
-      new RateLimiter().check('few', 'waits').then(({ allowed }) => console.log(allowed))`, { RATELIMIT_SOCKET: daemon.socket })
+      new RateLimiter().check('few', 'waits').then(({ allowed }) => console.log(allowed))`,
+      { RATELIMIT_SOCKET: daemon.socket },
+    )
     assert.equal(stdout, 'true\n')
   })
 
   test('withSlot releases after success and after an exception', async () => {
     assert.equal(await limiter.withSlot('one', 'k', (slot) => slot.held), true)
-    await assert.rejects(limiter.withSlot('one', 'k', () => { throw new RangeError('mine') }), RangeError)
+    await assert.rejects(
+      limiter.withSlot('one', 'k', () => {
+        throw new RangeError('mine')
+      }),
+      RangeError,
+    )
     await limiter.withSlot('one', 'k', async () => {
-      await assert.rejects(limiter.withSlot('one', 'k', () => assert.fail()), (error) => error instanceof Denied && error.decision.allowed === false)
+      await assert.rejects(
+        limiter.withSlot('one', 'k', () => assert.fail()),
+        (error) => error instanceof Denied && error.decision.allowed === false,
+      )
     })
   })
 
@@ -92,11 +108,19 @@ describe('with a daemon', () => {
 
   test('withReservation settles, cancels after an exception, and else lets the estimate stand', async () => {
     await limiter.withReservation('llm', 'settled', 600, (reservation) => reservation.settle(100))
-    await assert.rejects(limiter.withReservation('llm', 'failed', 600, () => { throw new RangeError('mine') }), RangeError)
+    await assert.rejects(
+      limiter.withReservation('llm', 'failed', 600, () => {
+        throw new RangeError('mine')
+      }),
+      RangeError,
+    )
     await limiter.withReservation('llm', 'stands', 600, () => {})
 
     const remaining = async (key) => (await limiter.peek('llm', key)).remaining
-    assert.deepEqual([await remaining('settled'), await remaining('failed'), await remaining('stands')], [900, 1000, 400])
+    assert.deepEqual(
+      [await remaining('settled'), await remaining('failed'), await remaining('stands')],
+      [900, 1000, 400],
+    )
   })
 
   test('clamp makes an estimate as large as the policy can admit', async () => {
@@ -140,11 +164,17 @@ describe('with a daemon', () => {
 
   test('verify names the policies that are missing, and what makes inline limits possible', async () => {
     await limiter.verify('few', 'one', parseLimit('10/5s'))
-    await assert.rejects(limiter.verify('few', 'fwe'), (error) => error instanceof Refused && error.missing.join() === 'fwe')
+    await assert.rejects(
+      limiter.verify('few', 'fwe'),
+      (error) => error instanceof Refused && error.missing.join() === 'fwe',
+    )
 
     const strict = await startDaemon({ few: { algorithm: 'fixed_window', limit: 2, window: '1m' } }, {})
     const other = new RateLimiter({ socket: strict.socket })
-    await assert.rejects(other.verify(parseLimit('10/5s')), { code: 'NOT_PERMITTED', message: /inline: \{allow: true\}/ })
+    await assert.rejects(other.verify(parseLimit('10/5s')), {
+      code: 'NOT_PERMITTED',
+      message: /inline: \{allow: true\}/,
+    })
     other.close()
     await strict.stop()
   })
@@ -153,13 +183,23 @@ describe('with a daemon', () => {
     const warnings = []
     const seen = []
     const told = new RateLimiter({
-      socket: daemon.socket, logger: { warn: (text) => warnings.push(text) },
-      onDecision: ({ method, decision }) => { seen.push([method, decision.allowed]); throw new Error('mine') },
+      socket: daemon.socket,
+      logger: { warn: (text) => warnings.push(text) },
+      onDecision: ({ method, decision }) => {
+        seen.push([method, decision.allowed])
+        throw new Error('mine')
+      },
     })
     await told.check('few', 'hook')
-    await told.checkAll([['few', 'hook a'], ['llm', 'hook b', 5]])
+    await told.checkAll([
+      ['few', 'hook a'],
+      ['llm', 'hook b', 5],
+    ])
     told.close()
-    assert.deepEqual(seen, [['check', true], ['check_all', true]])
+    assert.deepEqual(seen, [
+      ['check', true],
+      ['check_all', true],
+    ])
     assert.equal(warnings.length, 2)
   })
 
@@ -195,20 +235,33 @@ describe('without an answer', () => {
     const call = limiter.check('few', 'k', { signal: abort.signal })
     abort.abort(new RangeError('mine'))
     await assert.rejects(call, (error) => error.name === 'AbortError' && error.cause instanceof RangeError)
-    await assert.rejects(limiter.check('few', 'k', { signal: AbortSignal.abort() }), { name: 'AbortError', maybeCharged: false })
+    await assert.rejects(limiter.check('few', 'k', { signal: AbortSignal.abort() }), {
+      name: 'AbortError',
+      maybeCharged: false,
+    })
     assert.equal(limiter.pending, 0)
   })
 
   test('a signal that times out is a timeout', async () => {
-    await assert.rejects(limiter.check('few', 'k', { signal: AbortSignal.timeout(20) }), { name: 'Unavailable', kind: 'timeout', maybeCharged: true })
+    await assert.rejects(limiter.check('few', 'k', { signal: AbortSignal.timeout(20) }), {
+      name: 'Unavailable',
+      kind: 'timeout',
+      maybeCharged: true,
+    })
   })
 
   test('a signal that lives on keeps nothing of an ended call', async () => {
     const { signal } = new AbortController()
     let listeners = 0
     const { addEventListener: add, removeEventListener: remove } = signal
-    signal.addEventListener = function (...args) { listeners++; add.apply(this, args) }
-    signal.removeEventListener = function (...args) { listeners--; remove.apply(this, args) }
+    signal.addEventListener = function (...args) {
+      listeners++
+      add.apply(this, args)
+    }
+    signal.removeEventListener = function (...args) {
+      listeners--
+      remove.apply(this, args)
+    }
     await assert.rejects(limiter.check('few', 'k', { signal, timeoutMs: 20 }))
     assert.equal(listeners, 0)
   })
@@ -225,19 +278,25 @@ describe('without an answer', () => {
   })
 
   test('a process ends when its call has timed out', async () => {
-    const { stdout } = await program(`
+    const { stdout } = await program(
+      `
       import { RateLimiter } from 'ratelimitd'
-      await new RateLimiter({ timeoutMs: 50 }).acquire('one', 'k').catch((error) => console.log(error.kind))`, { RATELIMIT_SOCKET: daemon.socket })
+      await new RateLimiter({ timeoutMs: 50 }).acquire('one', 'k').catch((error) => console.log(error.kind))`,
+      { RATELIMIT_SOCKET: daemon.socket },
+    )
     assert.equal(stdout, 'timeout\n')
   })
 })
 
 test('RATELIMIT_ENABLED=0 allows everything without a daemon', async () => {
-  const { stdout } = await program(`
+  const { stdout } = await program(
+    `
     import { RateLimiter } from 'ratelimitd'
     const limiter = new RateLimiter({ socket: '/nonexistent' })
     await limiter.verify('anything')
-    console.log(limiter.enabled, (await limiter.check('login', 'alice')).allowed, await limiter.withSlot('one', 'k', () => 'ran'))`, { RATELIMIT_ENABLED: '0' })
+    console.log(limiter.enabled, (await limiter.check('login', 'alice')).allowed, await limiter.withSlot('one', 'k', () => 'ran'))`,
+    { RATELIMIT_ENABLED: '0' },
+  )
   assert.equal(stdout, 'false true ran\n')
 })
 
@@ -249,6 +308,11 @@ test('the fake limiter works with slots, reservations and counters', async () =>
   assert.equal((await fake.check('login', 'alice')).retryAfterMs, 3000)
   fake.unavailable('timeout')
   await assert.rejects(fake.check('web', 'alice', { cost: 4 }), { kind: 'timeout', maybeCharged: true })
-  assert.deepEqual(fake.calls, [['acquire', 'one', 'k'], ['reserve', 'llm', 'k', 5], ['check', 'login', 'alice', 1], ['check', 'web', 'alice', 4]])
+  assert.deepEqual(fake.calls, [
+    ['acquire', 'one', 'k'],
+    ['reserve', 'llm', 'k', 5],
+    ['check', 'login', 'alice', 1],
+    ['check', 'web', 'alice', 4],
+  ])
   assert.deepEqual(fake.counters, { checks: 4, allowed: 2, denied: 1, unavailable: { timeout: 1 }, refused: 0 })
 })

@@ -64,32 +64,62 @@ describe('a limit', () => {
     const expected = [['check', settings, 'GET /x|127.0.0.1', 1]]
     assert.deepEqual((await requested(['10/5s'])).calls, expected)
     assert.deepEqual((await requested([{ limit: 10, window: '5s' }])).calls, expected)
-    assert.deepEqual((await requested([{ limit: 10, window: '5s', perEndpoint: false }])).calls, [['check', settings, '127.0.0.1', 1]])
-    assert.deepEqual((await requested([{ policy: 'web', perEndpoint: true }])).calls, [['check', 'web', 'GET /x|127.0.0.1', 1]])
+    assert.deepEqual((await requested([{ limit: 10, window: '5s', perEndpoint: false }])).calls, [
+      ['check', settings, '127.0.0.1', 1],
+    ])
+    assert.deepEqual((await requested([{ policy: 'web', perEndpoint: true }])).calls, [
+      ['check', 'web', 'GET /x|127.0.0.1', 1],
+    ])
   })
 
   test('with others is one check_all, and equal ones count once', async () => {
-    const { calls } = await requested(['web', { policy: 'tenant', key: () => 'acme', cost: 2 }, { policy: 'web', cost: 5 }])
-    assert.deepEqual(calls, [['check_all', 'web', '127.0.0.1', 1], ['check_all', 'tenant', 'acme', 2]])
+    const { calls } = await requested([
+      'web',
+      { policy: 'tenant', key: () => 'acme', cost: 2 },
+      { policy: 'web', cost: 5 },
+    ])
+    assert.deepEqual(calls, [
+      ['check_all', 'web', '127.0.0.1', 1],
+      ['check_all', 'tenant', 'acme', 2],
+    ])
   })
 
   test('does not apply when it is skipped, disabled, or has no key', async () => {
-    const { status, calls } = await requested([{ policy: 'a', skip: () => true }, { policy: 'b', enabled: false }, { policy: 'c', key: () => null }])
+    const { status, calls } = await requested([
+      { policy: 'a', skip: () => true },
+      { policy: 'b', enabled: false },
+      { policy: 'c', key: () => null },
+    ])
     assert.deepEqual([status, calls.length], [200, 0])
   })
 
   test('leaves preflights alone', async () => {
     const limiter = new FakeLimiter()
-    const app = express().use(rateLimit(limiter, 'web')).options('/x', (_req, res) => void res.sendStatus(204))
+    const app = express()
+      .use(rateLimit(limiter, 'web'))
+      .options('/x', (_req, res) => void res.sendStatus(204))
     await serving(app, async (port) => {
-      assert.equal((await ask(port, '/x', { method: 'OPTIONS', headers: { 'Access-Control-Request-Method': 'GET' } })).status, 204)
+      assert.equal(
+        (await ask(port, '/x', { method: 'OPTIONS', headers: { 'Access-Control-Request-Method': 'GET' } })).status,
+        204,
+      )
       assert.equal(limiter.calls.length, 0)
       await ask(port, '/x', { method: 'OPTIONS' })
       assert.equal(limiter.calls.length, 1)
     })
   })
 
-  for (const [name, key] of [['undefined', () => undefined], ['an empty text', () => ''], ['a list with an empty part', () => ['a', '']], ['an exception', () => { throw new Error('empty') }]])
+  for (const [name, key] of [
+    ['undefined', () => undefined],
+    ['an empty text', () => ''],
+    ['a list with an empty part', () => ['a', '']],
+    [
+      'an exception',
+      () => {
+        throw new Error('empty')
+      },
+    ],
+  ])
     test(`with ${name} as key is an error, not "no limit"`, async () => {
       const { status, body, calls } = await requested([{ policy: 'web', key }])
       assert.deepEqual([status, calls.length], [500, 0])
@@ -136,13 +166,19 @@ describe('when nobody answers', () => {
   test('the limit decides, else the limiter, else the request passes', async () => {
     assert.equal((await requested(['web'], {}, unavailable())).status, 200)
     assert.equal((await requested(['web'], {}, unavailable({ onError: 'deny' }))).status, 503)
-    assert.equal((await requested([{ policy: 'web', onError: 'allow' }], {}, unavailable({ onError: 'deny' }))).status, 200)
+    assert.equal(
+      (await requested([{ policy: 'web', onError: 'allow' }], {}, unavailable({ onError: 'deny' }))).status,
+      200,
+    )
     assert.equal((await requested(['web', { policy: 'login', onError: 'deny' }], {}, unavailable())).status, 503)
   })
 
   test('a function gets the error and the request', async () => {
     let seen
-    const onError = (error, req) => { seen = [error.kind, error.maybeCharged, req.path]; return 'deny' }
+    const onError = (error, req) => {
+      seen = [error.kind, error.maybeCharged, req.path]
+      return 'deny'
+    }
     assert.equal((await requested([{ policy: 'web', onError }], {}, unavailable())).status, 503)
     assert.deepEqual(seen, ['timeout', true, '/x'])
   })
@@ -165,7 +201,7 @@ describe('a denied request', () => {
     return limiter
   }
 
-  test('may be answered in the program\'s own way', async () => {
+  test("may be answered in the program's own way", async () => {
     const respond = (_req, res, { status, decision }) => void res.status(status).send(`wait ${decision.retryAfterMs}`)
     await serving(oneEndpoint(denying(), { policy: 'web', respond }), async (port) => {
       const { status, body, headers } = await ask(port, '/x')
@@ -175,8 +211,15 @@ describe('a denied request', () => {
 
   test('has the older fields where they are wanted', async () => {
     const fields = async (options) => {
-      const { headers } = await serving(oneEndpoint(denying(), { policy: 'web', ...options }), (port) => ask(port, '/x'))
-      return [headers['ratelimit'], headers['x-ratelimit-limit'], headers['x-ratelimit-remaining'], headers['x-ratelimit-reset']]
+      const { headers } = await serving(oneEndpoint(denying(), { policy: 'web', ...options }), (port) =>
+        ask(port, '/x'),
+      )
+      return [
+        headers['ratelimit'],
+        headers['x-ratelimit-limit'],
+        headers['x-ratelimit-remaining'],
+        headers['x-ratelimit-reset'],
+      ]
     }
     assert.deepEqual(await fields({}), ['"web";r=0;t=3', undefined, undefined, undefined])
     assert.deepEqual(await fields({ headers: 'legacy' }), [undefined, '1', '0', '3'])
@@ -199,7 +242,11 @@ describe('with a daemon', () => {
     const limiter = new RateLimiter({ socket: daemon.socket })
     const app = express()
     app.use(rateLimit(limiter, 'web'))
-    app.get('/held', rateLimit(limiter, { policy: 'one', slot: true }, { policy: 'login', chargeWhen: () => true }, 'few'), (_req, res) => void res.send('held'))
+    app.get(
+      '/held',
+      rateLimit(limiter, { policy: 'one', slot: true }, { policy: 'login', chargeWhen: () => true }, 'few'),
+      (_req, res) => void res.send('held'),
+    )
     app.get('/queue', rateLimit(limiter, { policy: 'queue' }), (_req, res) => void res.send('queued'))
 
     await serving(app, async (port) => {
@@ -237,12 +284,18 @@ describe('addresses', () => {
     assert.match((await warning)[0].message, /no proxy is trusted/)
   })
 
-  test('the framework\'s setting counts, or trustedProxies, from the right', async () => {
+  test("the framework's setting counts, or trustedProxies, from the right", async () => {
     assert.equal(await keysOf((app) => app.set('trust proxy', 1), undefined, spoofed), '203.0.113.9')
     assert.equal(await keysOf(() => {}, ip({ trustedProxies: 1 }), spoofed), '203.0.113.9')
-    assert.equal(await keysOf(() => {}, ip({ trustedProxies: ['127.0.0.0/8', '203.0.113.0/24'] }), spoofed), '198.51.100.1')
+    assert.equal(
+      await keysOf(() => {}, ip({ trustedProxies: ['127.0.0.0/8', '203.0.113.0/24'] }), spoofed),
+      '198.51.100.1',
+    )
     assert.equal(await keysOf(() => {}, ip({ trustedProxies: ['10.0.0.0/8'] }), spoofed), '127.0.0.1')
-    assert.equal(await keysOf(() => {}, ip({ trustedProxies: 1 }), { 'X-Forwarded-For': '2001:db8:1:2:3::4' }), '2001:db8:1:2::/64')
+    assert.equal(
+      await keysOf(() => {}, ip({ trustedProxies: 1 }), { 'X-Forwarded-For': '2001:db8:1:2:3::4' }),
+      '2001:db8:1:2::/64',
+    )
   })
 
   test('trusting every proxy is warned about', async () => {
@@ -262,10 +315,13 @@ test('a limiter or a middleware that is made inside a handler is warned about', 
   const warnings = []
   const note = ({ message }) => warnings.push(message)
   process.on('warning', note)
-  await serving((_req, res) => {
-    rateLimit(new RateLimiter({ socket: '/nonexistent' }), 'web')
-    res.end()
-  }, (port) => ask(port, '/x'))
+  await serving(
+    (_req, res) => {
+      rateLimit(new RateLimiter({ socket: '/nonexistent' }), 'web')
+      res.end()
+    },
+    (port) => ask(port, '/x'),
+  )
   await new Promise((resolve) => setImmediate(resolve))
   process.off('warning', note)
   assert.deepEqual(warnings.map((message) => message.split(' is made')[0]).sort(), ['a RateLimiter', 'rateLimit()'])
@@ -280,7 +336,10 @@ describe('Express', () => {
       await ask(port, '/users/7')
       assert.equal((await ask(port, '/nowhere')).status, 404)
     })
-    assert.deepEqual(limiter.calls.map(([, , key]) => key), ['GET /users/:id|127.0.0.1', '127.0.0.1'])
+    assert.deepEqual(
+      limiter.calls.map(([, , key]) => key),
+      ['GET /users/:id|127.0.0.1', '127.0.0.1'],
+    )
   })
 })
 
@@ -289,27 +348,50 @@ describe('Fastify', () => {
     const limiter = new FakeLimiter()
     const app = Fastify()
     await app.register(fastifyRateLimit, { limiter, limits: ['web'] })
-    app.setNotFoundHandler({ preHandler: app.rateLimit('missing') }, async (_request, reply) => reply.code(404).send('nothing'))
-    await app.register(async (scope) => {
-      scope.get('/x/:id', { config: { rateLimit: '10/5s' } }, async () => 'x')
-    }, { prefix: '/api' })
+    app.setNotFoundHandler({ preHandler: app.rateLimit('missing') }, async (_request, reply) =>
+      reply.code(404).send('nothing'),
+    )
+    await app.register(
+      async (scope) => {
+        scope.get('/x/:id', { config: { rateLimit: '10/5s' } }, async () => 'x')
+      },
+      { prefix: '/api' },
+    )
 
     await app.inject('/api/x/7')
-    assert.deepEqual(limiter.calls.map(([, policy, key]) => [policy.limit ?? policy, key]), [['web', '127.0.0.1'], [10, 'GET /api/x/:id|127.0.0.1']])
+    assert.deepEqual(
+      limiter.calls.map(([, policy, key]) => [policy.limit ?? policy, key]),
+      [
+        ['web', '127.0.0.1'],
+        [10, 'GET /api/x/:id|127.0.0.1'],
+      ],
+    )
     assert.equal((await app.inject('/nowhere')).statusCode, 404)
-    assert.deepEqual(limiter.calls.slice(2).map(([, policy]) => policy), ['web', 'missing'])
+    assert.deepEqual(
+      limiter.calls.slice(2).map(([, policy]) => policy),
+      ['web', 'missing'],
+    )
 
     limiter.deny('web', { retryAfterMs: 1000 })
     const denied = await app.inject('/api/x/7')
-    assert.deepEqual([denied.statusCode, denied.headers['content-type'], denied.headers['retry-after']], [429, 'application/problem+json', '1'])
+    assert.deepEqual(
+      [denied.statusCode, denied.headers['content-type'], denied.headers['retry-after']],
+      [429, 'application/problem+json', '1'],
+    )
     await app.close()
   })
 
   test('refuses what it does not know when the route is declared', async () => {
     const app = Fastify()
     await app.register(fastifyRateLimit, { limiter: new FakeLimiter() })
-    assert.throws(() => app.get('/a', { config: { rateLimit: { polcy: 'web' } } }, async () => 'a'), /there is no option polcy/)
-    assert.throws(() => app.get('/b', { config: { rateLimit: { limits: ['web'], hook: 'onSend' } } }, async () => 'b'), /hook is none of/)
+    assert.throws(
+      () => app.get('/a', { config: { rateLimit: { polcy: 'web' } } }, async () => 'a'),
+      /there is no option polcy/,
+    )
+    assert.throws(
+      () => app.get('/b', { config: { rateLimit: { limits: ['web'], hook: 'onSend' } } }, async () => 'b'),
+      /hook is none of/,
+    )
     await app.close()
   })
 
@@ -327,24 +409,35 @@ describe('Fastify', () => {
 })
 
 describe('Koa', () => {
-  test('stands in front of everything, knows the router\'s endpoints, and hands on errors', async () => {
+  test("stands in front of everything, knows the router's endpoints, and hands on errors", async () => {
     const limiter = new FakeLimiter()
     const router = new Router().get('/users/:id', koaRateLimit(limiter, '10/5s'), (ctx) => void (ctx.body = 'x'))
-    const app = new Koa({ proxy: false }).use(koaRateLimit(limiter, { policy: 'web', key: (ctx) => (ctx.path === '/bad' ? undefined : 'k') })).use(router.routes())
+    const app = new Koa({ proxy: false })
+      .use(koaRateLimit(limiter, { policy: 'web', key: (ctx) => (ctx.path === '/bad' ? undefined : 'k') }))
+      .use(router.routes())
     app.silent = true
     await serving(app.callback(), async (port) => {
       assert.equal((await ask(port, '/users/7')).status, 200)
       assert.equal((await ask(port, '/bad')).status, 500)
       limiter.deny('web')
-      assert.deepEqual((await ask(port, '/users/7', { headers: { Accept: 'text/plain' } })).body, 'Too many requests.\n')
+      assert.deepEqual(
+        (await ask(port, '/users/7', { headers: { Accept: 'text/plain' } })).body,
+        'Too many requests.\n',
+      )
     })
-    assert.deepEqual(limiter.calls.slice(0, 2).map(([, , key]) => key), ['k', 'GET /users/:id|127.0.0.1'])
+    assert.deepEqual(
+      limiter.calls.slice(0, 2).map(([, , key]) => key),
+      ['k', 'GET /users/:id|127.0.0.1'],
+    )
   })
 })
 
 describe('Hono', () => {
   test('works without a server, adds fields to answers of every kind, and frees slots', async () => {
-    const daemon = await startDaemon({ web: { algorithm: 'fixed_window', limit: 9, window: '1m' }, one: { algorithm: 'concurrency', limit: 1 } })
+    const daemon = await startDaemon({
+      web: { algorithm: 'fixed_window', limit: 9, window: '1m' },
+      one: { algorithm: 'concurrency', limit: 1 },
+    })
     const limiter = new RateLimiter({ socket: daemon.socket })
     const key = () => 'k'
     const app = new Hono()
@@ -366,30 +459,48 @@ describe('Hono', () => {
 
 describe('NestJS', () => {
   class Search {
-    find() { return 'found' }
-    both() { return 'both' }
-    health() { return 'ok' }
+    find() {
+      return 'found'
+    }
+    both() {
+      return 'both'
+    }
+    health() {
+      return 'ok'
+    }
   }
-  const decorate = (name, ...decorators) => Reflect.decorate(decorators, Search.prototype, name, Object.getOwnPropertyDescriptor(Search.prototype, name))
+  const decorate = (name, ...decorators) =>
+    Reflect.decorate(decorators, Search.prototype, name, Object.getOwnPropertyDescriptor(Search.prototype, name))
   decorate('find', RateLimit({ limit: 10, window: '5s' }), Get())
   decorate('both', RateLimit('a'), RateLimit('b', 'c'), Get('both'))
   decorate('health', SkipRateLimit(), Get('health'))
   Reflect.decorate([Controller('search'), RateLimit('class')], Search)
 
   class Plain {
-    get() { return 'plain' }
+    get() {
+      return 'plain'
+    }
   }
   Reflect.decorate([Get()], Plain.prototype, 'get', Object.getOwnPropertyDescriptor(Plain.prototype, 'get'))
   Reflect.decorate([Controller('plain')], Plain)
 
-  for (const [platform, adapter] of [['Express', () => undefined], ['Fastify', () => new FastifyAdapter()]])
+  for (const [platform, adapter] of [
+    ['Express', () => undefined],
+    ['Fastify', () => new FastifyAdapter()],
+  ])
     test(`limits of module, class and handler are one check; on ${platform}`, async () => {
       const limiter = new FakeLimiter()
       class App {}
-      Reflect.decorate([Module({
-        imports: [RateLimitModule.forRoot({ limiter, limits: ['web'] })], controllers: [Search],
-        providers: [{ provide: APP_GUARD, useExisting: RateLimitGuard }],
-      })], App)
+      Reflect.decorate(
+        [
+          Module({
+            imports: [RateLimitModule.forRoot({ limiter, limits: ['web'] })],
+            controllers: [Search],
+            providers: [{ provide: APP_GUARD, useExisting: RateLimitGuard }],
+          }),
+        ],
+        App,
+      )
       const app = await NestFactory.create(App, ...[adapter()].filter(Boolean), { logger: false })
       await app.listen(0, '127.0.0.1')
       const { port } = app.getHttpServer().address()
@@ -399,34 +510,56 @@ describe('NestJS', () => {
         return limiter.calls.slice(before).map(([, policy, key]) => [policy.limit ?? policy, key])
       }
 
-      assert.deepEqual(await policies('/search'), [['web', '127.0.0.1'], ['class', '127.0.0.1'], [10, 'Search.find|127.0.0.1']])
-      assert.deepEqual((await policies('/search/both')).map(([policy]) => policy), ['web', 'class', 'a', 'b', 'c'])
+      assert.deepEqual(await policies('/search'), [
+        ['web', '127.0.0.1'],
+        ['class', '127.0.0.1'],
+        [10, 'Search.find|127.0.0.1'],
+      ])
+      assert.deepEqual(
+        (await policies('/search/both')).map(([policy]) => policy),
+        ['web', 'class', 'a', 'b', 'c'],
+      )
       assert.deepEqual(await policies('/search/health'), [])
 
       limiter.deny('c', { retryAfterMs: 1500 })
       const { status, headers, body } = await ask(port, '/search/both')
-      assert.deepEqual([status, headers['retry-after'], headers['content-type']], [429, '2', 'application/problem+json'])
+      assert.deepEqual(
+        [status, headers['retry-after'], headers['content-type']],
+        [429, '2', 'application/problem+json'],
+      )
       assert.deepEqual(JSON.parse(body)['violated-policies'], ['c'])
       assert.equal(headers['ratelimit'], '"c";r=0;t=2')
       await app.close()
     })
 
-  for (const [platform, adapter] of [['Express', () => undefined], ['Fastify', () => new FastifyAdapter()]])
+  for (const [platform, adapter] of [
+    ['Express', () => undefined],
+    ['Fastify', () => new FastifyAdapter()],
+  ])
     test(`answers that pass have the fields, and a limit may deny in its own way; on ${platform}`, async () => {
       const daemon = await startDaemon({ web: { algorithm: 'fixed_window', limit: 1, window: '1m' } })
       const limiter = new RateLimiter({ socket: daemon.socket })
       class App {}
       const respond = (_req, res, { status }) => void res.status(status).send('not now')
-      Reflect.decorate([Module({
-        imports: [RateLimitModule.forRoot({ limiter, limits: [{ policy: 'web', respond }] })], controllers: [Plain],
-        providers: [{ provide: APP_GUARD, useExisting: RateLimitGuard }],
-      })], App)
+      Reflect.decorate(
+        [
+          Module({
+            imports: [RateLimitModule.forRoot({ limiter, limits: [{ policy: 'web', respond }] })],
+            controllers: [Plain],
+            providers: [{ provide: APP_GUARD, useExisting: RateLimitGuard }],
+          }),
+        ],
+        App,
+      )
       const app = await NestFactory.create(App, ...[adapter()].filter(Boolean), { logger: false })
       await app.listen(0, '127.0.0.1')
       const { port } = app.getHttpServer().address()
 
       const passed = await ask(port, '/plain')
-      assert.deepEqual([passed.body, passed.headers['ratelimit'], passed.headers['ratelimit-policy']], ['plain', '"web";r=0;t=60', '"web";q=1;w=60'])
+      assert.deepEqual(
+        [passed.body, passed.headers['ratelimit'], passed.headers['ratelimit-policy']],
+        ['plain', '"web";r=0;t=60', '"web";q=1;w=60'],
+      )
       const denied = await ask(port, '/plain')
       assert.deepEqual([denied.status, denied.body, denied.headers['retry-after']], [429, 'not now', '60'])
       await app.close()

@@ -15,16 +15,23 @@ const run = promisify(execFile)
 
 const page = await readFile(join(HOME, 'README.md'), 'utf8')
 const [, config] = /<!-- config -->\n```yaml\n([^]*?)```/.exec(page)
-const snippets = [...page.matchAll(/(?:<!-- (runs|serves): ?(.*?) -->|<!-- (runs) -->)\n```ts\n([^]*?)```/g)]
-  .map(([, serves, requests, runs, code]) => ({ kind: serves ?? runs, requests, code }))
+const snippets = [...page.matchAll(/(?:<!-- (runs|serves): ?(.*?) -->|<!-- (runs) -->)\n```ts\n([^]*?)```/g)].map(
+  ([, serves, requests, runs, code]) => ({ kind: serves ?? runs, requests, code }),
+)
 
 let folder, daemon, socket
 before(async () => {
   await mkdir(FOLDER, { recursive: true })
-  await writeFile(join(FOLDER, 'tsconfig.json'), JSON.stringify({
-    extends: '../../examples/tsconfig.json', compilerOptions: { rootDir: '.', outDir: './out', noUnusedLocals: false }, include: ['*.ts'],
-  }))
-  for (const [i, { code }] of snippets.entries()) await writeFile(join(FOLDER, `snippet${i}.ts`), code.replace(/(listen\(|port: )3000/, '$1Number(process.env.PORT)'))
+  await writeFile(
+    join(FOLDER, 'tsconfig.json'),
+    JSON.stringify({
+      extends: '../../examples/tsconfig.json',
+      compilerOptions: { rootDir: '.', outDir: './out', noUnusedLocals: false },
+      include: ['*.ts'],
+    }),
+  )
+  for (const [i, { code }] of snippets.entries())
+    await writeFile(join(FOLDER, `snippet${i}.ts`), code.replace(/(listen\(|port: )3000/, '$1Number(process.env.PORT)'))
   await run('npx', ['tsc', '-p', FOLDER], { cwd: HOME }).catch(({ stdout }) => assert.fail(stdout))
 
   folder = await mkdtemp(join(tmpdir(), 'ratelimitd-'))
@@ -38,7 +45,12 @@ async function withDaemon(work) {
   const { RateLimiter } = await import('ratelimitd')
   const probe = new RateLimiter({ socket })
   try {
-    await eventually(() => probe.ping().then(() => true, () => false))
+    await eventually(() =>
+      probe.ping().then(
+        () => true,
+        () => false,
+      ),
+    )
     await work()
   } finally {
     probe.close()
@@ -48,7 +60,12 @@ async function withDaemon(work) {
 }
 
 function start(i, port) {
-  const env = { ...process.env, PORT: String(port), RATELIMIT_SOCKET: socket, PATH: `${join(PROGRAM, '..')}:${process.env.PATH}` }
+  const env = {
+    ...process.env,
+    PORT: String(port),
+    RATELIMIT_SOCKET: socket,
+    PATH: `${join(PROGRAM, '..')}:${process.env.PATH}`,
+  }
   return spawn(process.execPath, [join(FOLDER, 'out', `snippet${i}.js`)], { env, stdio: ['ignore', 'pipe', 'pipe'] })
 }
 
@@ -69,32 +86,42 @@ for (const [i, { kind, requests, code }] of snippets.entries()) {
   const title = /ratelimitd\/(\w+)/.exec(code)?.[1] ?? 'ratelimitd'
 
   if (kind === 'runs') {
-    test(`snippet ${i + 1} (${title}) prints what it says`, () => withDaemon(async () => {
-      const { status, said } = await ends(start(i, 0))
-      assert.equal(status, 0, said)
-      // what follows // behind a console.log() is what it prints; not where the line is not reached
-      const lines = [...code.matchAll(/^\s*(?:if .*)?console\.log\(.*\) *\/\/ (.*)$/gm)].map(([, line]) => line)
-      assert.ok(lines.length > 0)
-      for (const line of lines) assert.ok(said.includes(line), `${line} is not in: ${said}`)
-    }))
+    test(`snippet ${i + 1} (${title}) prints what it says`, () =>
+      withDaemon(async () => {
+        const { status, said } = await ends(start(i, 0))
+        assert.equal(status, 0, said)
+        // what follows // behind a console.log() is what it prints; not where the line is not reached
+        const lines = [...code.matchAll(/^\s*(?:if .*)?console\.log\(.*\) *\/\/ (.*)$/gm)].map(([, line]) => line)
+        assert.ok(lines.length > 0)
+        for (const line of lines) assert.ok(said.includes(line), `${line} is not in: ${said}`)
+      }))
   } else {
-    test(`snippet ${i + 1} (${title}) serves ${requests}`, () => withDaemon(async () => {
-      const port = await freePort()
-      const child = start(i, port)
-      const end = ends(child)
-      try {
-        await eventually(() => ask(port, '/nothing').then(() => true, () => child.exitCode !== null))
-        for (const [, method, path, status, times = '1'] of requests.matchAll(/(GET|POST) (\S+) (\d+)(?: (\d+) times)?/g))
-          for (let time = 0; time < Number(times); time++) {
-            const answer = method === 'POST' ? await login(port, 'alice', 'wrong') : await ask(port, path)
-            assert.equal(answer.status, Number(status), `${method} ${path}: ${answer.body}`)
-            if (answer.status === 429) assert.ok(Number(answer.headers['retry-after']) >= 1)
-            if (answer.status === 200 && !path.endsWith('health')) assert.match(answer.headers['ratelimit'], /^"web";r=\d+;t=\d+/)
-          }
-      } finally {
-        child.kill()
-        await end
-      }
-    }))
+    test(`snippet ${i + 1} (${title}) serves ${requests}`, () =>
+      withDaemon(async () => {
+        const port = await freePort()
+        const child = start(i, port)
+        const end = ends(child)
+        try {
+          await eventually(() =>
+            ask(port, '/nothing').then(
+              () => true,
+              () => child.exitCode !== null,
+            ),
+          )
+          for (const [, method, path, status, times = '1'] of requests.matchAll(
+            /(GET|POST) (\S+) (\d+)(?: (\d+) times)?/g,
+          ))
+            for (let time = 0; time < Number(times); time++) {
+              const answer = method === 'POST' ? await login(port, 'alice', 'wrong') : await ask(port, path)
+              assert.equal(answer.status, Number(status), `${method} ${path}: ${answer.body}`)
+              if (answer.status === 429) assert.ok(Number(answer.headers['retry-after']) >= 1)
+              if (answer.status === 200 && !path.endsWith('health'))
+                assert.match(answer.headers['ratelimit'], /^"web";r=\d+;t=\d+/)
+            }
+        } finally {
+          child.kill()
+          await end
+        }
+      }))
   }
 }

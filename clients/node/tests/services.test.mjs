@@ -98,7 +98,10 @@ for (const framework of FRAMEWORKS) {
       const denied = await ask(port, '/two', { headers })
 
       assert.equal(first.headers['ratelimit-policy'], '"web";q=100;w=60, "tenant";q=2;w=60')
-      assert.deepEqual(items(first.headers['ratelimit']).map(([name]) => name), ['web', 'tenant'])
+      assert.deepEqual(
+        items(first.headers['ratelimit']).map(([name]) => name),
+        ['web', 'tenant'],
+      )
       assert.equal(denied.status, 429)
       assert.deepEqual(JSON.parse(denied.body)['violated-policies'], ['tenant'])
       assert.deepEqual(items(denied.headers['ratelimit'])[1][1], { r: 0, t: 60 })
@@ -165,7 +168,10 @@ for (const framework of FRAMEWORKS) {
       assert.equal(status, 503)
       assert.equal(headers['retry-after'], '1')
       assert.equal(headers['content-type'], 'application/problem+json')
-      assert.equal(body, '{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporary reduced capacity","status":503}')
+      assert.equal(
+        body,
+        '{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporary reduced capacity","status":503}',
+      )
       assert.match(service.said(), /let through without a decision: (unreachable|lost)/)
     })
   })

@@ -2,7 +2,7 @@
 import { createInterface } from 'node:readline'
 import { Refused, RateLimiter, Unavailable, hashed, ipKey, joinKey, parseLimit, userKey } from 'ratelimitd'
 import { FakeLimiter } from 'ratelimitd/testing'
-import { combinedOf, decisionOf } from '../dist/esm/decision.js'
+import { decisionOf } from '../dist/esm/decision.js'
 import { deniedRefusal, fieldsFor, unavailableRefusal } from '../dist/esm/http.js'
 
 const clients = new Map()
@@ -139,16 +139,12 @@ const others = {
   headers: (c) => {
     const accept = c.accept ?? undefined
     if (c.unavailable) return asHttp(unavailableRefusal(accept))
-    const decision = c.decision.members
-      ? combinedOf(
-          c.decision,
-          c.decision.members.map(() => 1),
-        )
-      : decisionOf(c.decision, 1)
-    const fields = fieldsFor(
-      [{ decision, options: { headers: c.mode ?? undefined, reset: c.reset ?? undefined } }],
-      c.now_ms ?? Date.now(),
-    )
+    const { members } = c.decision
+    const options = { headers: c.mode ?? undefined, reset: c.reset ?? undefined }
+    const decision = decisionOf(c.decision, 1)
+    const each = members ? members.map((member) => decisionOf(member, 1)) : [decision]
+    const told = each.map((one) => ({ decision: one, whole: decision, options }))
+    const fields = fieldsFor(told, c.now_ms ?? Date.now())
     return decision.allowed
       ? { http_status: null, headers: fields, body: null }
       : asHttp(deniedRefusal(decision, fields, accept))

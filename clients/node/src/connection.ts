@@ -18,6 +18,7 @@ import { Aborted, Refused, Unavailable, type UnavailableKind } from './errors.js
 
 const PENDING_MAX = 65536
 const LATE_MAX = 4096 // late acquires and reserves without an answer; more, and the connection is given up
+const UNSENT_SLACK = 1024 // frames of ended calls that may wait in vain for a daemon that does not read
 const READ_BYTES = 65536
 const WRITE_BYTES = 65536
 const BACKOFF_MIN_MS = 10
@@ -162,6 +163,9 @@ export class Connection implements Transport {
       this.#unsent.push(call)
     }
 
+    if (this.#unsent.length > 2 * this.#pending + UNSENT_SLACK)
+      this.#unsent = this.#unsent.filter(({ state }) => state !== 'ended')
+
     const isIdle = this.#sent.size === 0 && performance.now() - this.#lastAnswerMs > IDLE_MS
     if (isIdle && this.#isConnected) setImmediate(() => this.#send())
     else this.#send()
@@ -252,8 +256,8 @@ export class Connection implements Transport {
   #write(bytes: Uint8Array): void {
     const socket = this.#socket!
     this.#isWriting = true
-    socket.write(bytes, () => {
-      if (socket !== this.#socket) return
+    socket.write(bytes, (error) => {
+      if (error || socket !== this.#socket) return // its end follows
       this.#isWriting = false
       this.#send()
     })

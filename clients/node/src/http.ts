@@ -2,17 +2,25 @@
  * A decision as HTTP: the RateLimit fields of draft-ietf-httpapi-ratelimit-headers-10, the older X-RateLimit fields, and
  * the answers 429 and 503. Seconds are rounded up: a client that believes them does not come too early.
  */
-import type { CombinedDecision, Decision } from './decision.js'
+import type { Decision } from './decision.js'
 
 /** `ietf`: RateLimit and RateLimit-Policy; `legacy`: X-RateLimit-Limit, -Remaining, -Reset */
 export type HeaderMode = 'ietf' | 'legacy' | 'both' | 'none'
-export const HEADER_MODES: readonly HeaderMode[] = ['ietf', 'legacy', 'both', 'none']
+const HEADER_MODES: readonly HeaderMode[] = ['ietf', 'legacy', 'both', 'none']
 
 export interface HeaderOptions {
   /** default 'ietf' */
   readonly headers?: HeaderMode | undefined
   /** X-RateLimit-Reset in seconds from now, or since 1970; default 'delta' */
   readonly reset?: 'delta' | 'epoch' | undefined
+}
+
+/** Throws TypeError where a choice is none. */
+export function checkHeaderOptions(what: string, { headers = 'ietf', reset = 'delta' }: HeaderOptions): void {
+  if (!HEADER_MODES.includes(headers))
+    throw new TypeError(`${what}: headers is none of ${HEADER_MODES.join(', ')}: ${String(headers)}`)
+  if (reset !== 'delta' && reset !== 'epoch')
+    throw new TypeError(`${what}: reset is neither delta nor epoch: ${String(reset)}`)
 }
 
 export type Field = readonly [name: string, value: string]
@@ -71,18 +79,20 @@ function legacyFields(decision: Decision, reset: 'delta' | 'epoch', nowMs: numbe
   return fields
 }
 
-/** One decision: a limit of its own, or the members of a checkAll. */
+/** What one limit decided, and what it was decided together with: the combined decision of a checkAll, else the same. */
 export interface Told {
-  readonly decision: Decision | CombinedDecision
+  readonly decision: Decision
+  readonly whole: Decision
   readonly options: HeaderOptions
 }
 
 /** The fields of the answer, for everything that was decided about one request. They are added to those that are there. */
 export function fieldsFor(told: readonly Told[], nowMs: number): Field[] {
   const ietf = told
-    .filter(({ options: { headers = 'ietf' } }) => headers === 'ietf' || headers === 'both')
-    .flatMap(({ decision }) => ('members' in decision ? decision.members : [decision]))
-    .filter(isTold)
+    .filter(
+      ({ decision, options: { headers = 'ietf' } }) => (headers === 'ietf' || headers === 'both') && isTold(decision),
+    )
+    .map(({ decision }) => decision)
   const fields: Field[] = []
   if (ietf.length > 0) {
     fields.push(['RateLimit-Policy', ietf.map(policyItem).join(', ')])
@@ -90,9 +100,9 @@ export function fieldsFor(told: readonly Told[], nowMs: number): Field[] {
   }
 
   const legacy = told.find(
-    ({ decision, options: { headers } }) => (headers === 'legacy' || headers === 'both') && isTold(decision),
+    ({ whole, options: { headers } }) => (headers === 'legacy' || headers === 'both') && isTold(whole),
   )
-  return legacy ? [...fields, ...legacyFields(legacy.decision, legacy.options.reset ?? 'delta', nowMs)] : fields
+  return legacy ? [...fields, ...legacyFields(legacy.whole, legacy.options.reset ?? 'delta', nowMs)] : fields
 }
 
 /** Whether a request with this Accept takes JSON. */

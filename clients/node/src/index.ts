@@ -10,15 +10,7 @@
 export type { CombinedDecision, Correction, Decision, Explanation } from './decision.js'
 export { Aborted, Denied, Refused, Unavailable, type UnavailableKind } from './errors.js'
 export { Reservation, Slot } from './holds.js'
-export {
-  type Field,
-  type HeaderMode,
-  type HeaderOptions,
-  type Refusal,
-  deniedRefusal,
-  fieldsFor,
-  unavailableRefusal,
-} from './http.js'
+export type { Field, HeaderMode, HeaderOptions, Refusal } from './http.js'
 export { type IpOptions, type KeyPart, type Sender, hashed, ipKey, joinKey, userKey } from './keys.js'
 export {
   type AcquireOptions,

@@ -22,6 +22,7 @@ import {
 import { Denied, Refused, Unavailable, type UnavailableKind } from './errors.js'
 import { FakeTransport } from './fake.js'
 import { Reservation, Slot } from './holds.js'
+import { type HeaderOptions, checkHeaderOptions } from './http.js'
 import { boundedKey } from './keys.js'
 import { checkOptions, checkWholeMs } from './options.js'
 import { warnInsideRequest } from './warnings.js'
@@ -42,7 +43,8 @@ export interface DecisionEvent {
   readonly decision: Decision
 }
 
-export interface LimiterOptions {
+/** `headers` and `reset` are those of the middleware, unless a limit says otherwise. */
+export interface LimiterOptions extends HeaderOptions {
   /** path of the daemon's socket; default $RATELIMIT_SOCKET, or /run/ratelimitd/ratelimitd.sock */
   readonly socket?: string | undefined
   /** of every call, connecting included; default 250 */
@@ -107,7 +109,7 @@ const CALL_ALL = [...CALL, 'deadlineMs', 'requestId', 'resend']
 const CHECK = [...CALL_ALL, 'cost', 'atMost', 'maxWaitMs']
 const ACQUIRE = [...CALL_ALL, 'onLost']
 const RESERVE = [...CALL_ALL, 'ttlMs', 'clamp']
-const LIMITER = ['socket', 'timeoutMs', 'onError', 'enabled', 'logger', 'onDecision']
+const LIMITER = ['socket', 'timeoutMs', 'onError', 'enabled', 'logger', 'onDecision', 'headers', 'reset']
 
 const SOCKET_PATH_MAX_BYTES = 107
 const PASSED_SAID_EVERY_MS = 10_000
@@ -126,6 +128,7 @@ interface Question<Result> {
 
 export class RateLimiter {
   readonly onError: OnError
+  readonly headerOptions: HeaderOptions
   /** false: everything is allowed, and the middleware asks nobody */
   readonly enabled: boolean
   readonly logger: { warn(message: string): void }
@@ -151,6 +154,8 @@ export class RateLimiter {
     checkWholeMs('RateLimiter: timeoutMs', this.#timeoutMs, 1)
     this.onError = options.onError ?? 'allow'
     checkOnError('RateLimiter', this.onError)
+    checkHeaderOptions('RateLimiter', options)
+    this.headerOptions = { headers: options.headers, reset: options.reset }
     this.enabled = options.enabled ?? process.env['RATELIMIT_ENABLED'] !== '0'
     this.logger = options.logger ?? console
     this.#onDecision = options.onDecision

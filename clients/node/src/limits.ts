@@ -1,7 +1,7 @@
 /*
  * What a limit may say where it is declared, checked when it is declared.
  */
-import { HEADER_MODES, type HeaderOptions, type Refusal } from './http.js'
+import { type HeaderOptions, type Refusal, checkHeaderOptions } from './http.js'
 import type { Decision } from './decision.js'
 import type { KeyPart } from './keys.js'
 import { type OnError, type Policy, checkOnError } from './limiter.js'
@@ -110,16 +110,13 @@ export function compileLimit<Args extends unknown[]>(input: LimitInput<Args>): C
   }
 
   checkOptions('rateLimit', input, LIMIT)
-  const { policy, limit, window, headers = 'ietf', chargeWhen, slot, onError } = input
+  const { policy, limit, window, chargeWhen, slot, onError } = input
   if ((policy === undefined) === (limit === undefined))
     throw new TypeError('rateLimit: give either a policy, or limit and window')
   if ((limit === undefined) !== (window === undefined))
     throw new TypeError('rateLimit: limit and window belong together')
   if (policy === '') throw new TypeError('rateLimit: the name of the policy is empty')
-  if (!HEADER_MODES.includes(headers))
-    throw new TypeError(`rateLimit: headers is none of ${HEADER_MODES.join(', ')}: ${String(headers)}`)
-  if (input.reset !== undefined && input.reset !== 'delta' && input.reset !== 'epoch')
-    throw new TypeError(`rateLimit: reset is neither delta nor epoch: ${String(input.reset)}`)
+  checkHeaderOptions('rateLimit', input)
   if (onError !== undefined) checkOnError('rateLimit', onError)
   if (chargeWhen && typeof policy !== 'string')
     throw new TypeError('rateLimit: chargeWhen needs the name of a policy, because a reservation does')

@@ -5,7 +5,7 @@
  * Nothing is charged when one limit denies: slots and reservations come first and are given back, all other limits are
  * one check_all.
  */
-import type { CombinedDecision, Decision } from './decision.js'
+import type { Decision } from './decision.js'
 import { Unavailable } from './errors.js'
 import type { Reservation, Slot } from './holds.js'
 import { type Field, type Refusal, type Told, deniedRefusal, fieldsFor, unavailableRefusal } from './http.js'
@@ -158,27 +158,39 @@ export class Limits<Args extends unknown[]> {
     const told: Told[] = []
     let denied: Decision | null = null
     let delayMs = 0
-    const note = (decision: Decision | CombinedDecision, options: CompiledLimit<Args>): void => {
-      told.push({ decision, options })
-      if (!decision.allowed) denied ??= decision
-      delayMs = Math.max(delayMs, decision.delayMs)
+    const note = (whole: Decision, limits: readonly Asked<Args>[], members: readonly Decision[] = [whole]): void => {
+      for (const [i, decision] of members.entries()) {
+        const { headers = this.limiter.headerOptions.headers, reset = this.limiter.headerOptions.reset } =
+          limits[i]!.limit
+        told.push({ decision, whole, options: { headers, reset } })
+      }
+      if (!whole.allowed) denied = whole
+      delayMs = Math.max(delayMs, whole.delayMs)
     }
 
-    for (const { limit, key, cost } of asked) {
-      if (denied || (!limit.slot && !limit.chargeWhen)) continue
-      if (limit.slot) {
-        const { decision, slot } = await this.limiter.tryAcquire(limit.policy, key)
+    for (const one of asked) {
+      if (denied) break
+      if (one.limit.slot) {
+        const { decision, slot } = await this.limiter.tryAcquire(one.limit.policy, one.key)
         if (slot) holdings!.addSlot(slot)
-        note(decision, limit)
-      } else {
-        const { decision, reservation } = await this.limiter.tryReserve(limit.policy as string, key, cost)
-        if (reservation) holdings!.addReservation(reservation, limit)
-        note(decision, limit)
+        note(decision, [one])
+      } else if (one.limit.chargeWhen) {
+        const { decision, reservation } = await this.limiter.tryReserve(one.limit.policy as string, one.key, one.cost)
+        if (reservation) holdings!.addReservation(reservation, one.limit)
+        note(decision, [one])
       }
     }
 
     const plain = asked.filter(({ limit }) => !limit.slot && !limit.chargeWhen)
-    if (!denied && plain.length > 0) note(...(await this.#check(plain)))
+    if (!denied && plain.length === 1) {
+      const { limit, key, cost } = plain[0]!
+      note(await this.limiter.check(limit.policy, key, { cost }), plain)
+    } else if (!denied && plain.length > 1) {
+      const decision = await this.limiter.checkAll(
+        plain.map(({ limit, key, cost }): Member => [limit.policy, key, cost]),
+      )
+      note(decision, plain, decision.members)
+    }
 
     const fields = fieldsFor(told, Date.now())
     if (denied) {
@@ -187,15 +199,6 @@ export class Limits<Args extends unknown[]> {
     }
     if (delayMs > 0) await new Promise((resolve) => setTimeout(resolve, delayMs))
     return { passes: true, fields }
-  }
-
-  async #check(plain: readonly Asked<Args>[]): Promise<[Decision | CombinedDecision, CompiledLimit<Args>]> {
-    const [first] = plain
-    const { policy } = first!.limit
-    if (plain.length === 1) return [await this.limiter.check(policy, first!.key, { cost: first!.cost }), first!.limit]
-
-    const members = plain.map(({ limit, key, cost }): Member => [limit.policy, key, cost])
-    return [await this.limiter.checkAll(members), first!.limit]
   }
 
   /** The strictest of the limits that were asked about decides. */

@@ -379,8 +379,7 @@ export class Connection implements Transport {
         if (socket !== this.#socket) return
       }
     } catch (error) {
-      if (!(error instanceof BrokenFrame)) throw error
-      this.#drop('protocol', error.message)
+      this.#drop('protocol', error instanceof Error ? error.message : String(error))
     }
   }
 

@@ -15,8 +15,14 @@ export class FakeTransport implements Transport {
   readonly denials = new Map<string, number>() // policy to retry_after_ms; -1: never
   unavailable: UnavailableKind | null = null
   readonly pending = 0
+  readonly #records: boolean
   #isClosed = false
   #lastId = 0
+
+  /** `records`: whether it remembers what it was asked. */
+  constructor({ records }: { records: boolean }) {
+    this.#records = records
+  }
 
   hold(): () => void {
     return () => {}
@@ -29,7 +35,7 @@ export class FakeTransport implements Transport {
   async call<Result>(method: string, params: readonly unknown[], options: CallOptions<Result>): Promise<Result> {
     if (options.signal?.aborted) throw options.signal.reason
     if (this.#isClosed) throw new Unavailable('unreachable', false, 'the limiter is closed')
-    this.#record(method, params)
+    if (this.#records) this.#record(method, params)
     if (this.unavailable !== null)
       throw new Unavailable(
         this.unavailable,

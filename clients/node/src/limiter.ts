@@ -40,6 +40,8 @@ export type OnError<Args extends unknown[] = unknown[]> =
 
 export interface DecisionEvent {
   readonly method: 'check' | 'check_all' | 'check_many' | 'acquire' | 'reserve'
+  /** one, but of check_all those of all members */
+  readonly policies: readonly Policy[]
   readonly decision: Decision
 }
 
@@ -159,7 +161,7 @@ export class RateLimiter {
     this.enabled = options.enabled ?? process.env['RATELIMIT_ENABLED'] !== '0'
     this.logger = options.logger ?? console
     this.#onDecision = options.onDecision
-    this.#transport = transport ?? (this.enabled ? new Connection(socket) : new FakeTransport())
+    this.#transport = transport ?? (this.enabled ? new Connection(socket) : new FakeTransport({ records: false }))
     if (transport === undefined) warnInsideRequest('a RateLimiter')
   }
 
@@ -187,7 +189,7 @@ export class RateLimiter {
       options: asked,
       read: (result) => decisionOf(result, cost),
     })
-    return this.#decided('check', decision)
+    return this.#decided('check', [policy], decision)
   }
 
   /** All or nothing: every member is charged, or none is. */
@@ -203,7 +205,11 @@ export class RateLimiter {
       options: asked,
       read: (result) => combinedOf(result, costs),
     })
-    return this.#decided('check_all', decision)
+    return this.#decided(
+      'check_all',
+      members.map(([name]) => name),
+      decision,
+    )
   }
 
   /** Independent checks in one message. */
@@ -218,7 +224,7 @@ export class RateLimiter {
       options,
       read: (result) => decisionsOf(result, costs),
     })
-    for (const decision of decisions) this.#decided('check_many', decision)
+    for (const [i, decision] of decisions.entries()) this.#decided('check_many', [members[i]![0]], decision)
     return decisions
   }
 
@@ -308,7 +314,7 @@ export class RateLimiter {
         return id === null ? null : { method: 'release', params: [id] }
       },
     })
-    this.#decided('acquire', answer.decision)
+    this.#decided('acquire', [policy], answer.decision)
     return { decision: answer.decision, slot: answer.slot }
   }
 
@@ -394,7 +400,7 @@ export class RateLimiter {
       },
       undo: (answer) => (answer.id === null ? null : { method: 'cancel', params: [answer.id] }),
     })
-    this.#decided('reserve', decision)
+    this.#decided('reserve', [policy], decision)
     if (id === null) return { decision, reservation: null }
 
     const end = (method: string, ...params: unknown[]): Promise<Correction> =>
@@ -560,10 +566,10 @@ export class RateLimiter {
     }
   }
 
-  #decided<D extends Decision>(method: DecisionEvent['method'], decision: D): D {
+  #decided<D extends Decision>(method: DecisionEvent['method'], policies: readonly Policy[], decision: D): D {
     if (decision.allowed) this.counters.allowed++
     else this.counters.denied++
-    if (this.#onDecision) this.#protect('onDecision', () => this.#onDecision?.({ method, decision }))
+    if (this.#onDecision) this.#protect('onDecision', () => this.#onDecision?.({ method, policies, decision }))
 
     return decision
   }

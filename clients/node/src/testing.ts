@@ -25,7 +25,7 @@ export class FakeLimiter extends RateLimiter {
   readonly #fake: FakeTransport
 
   constructor(options: Omit<LimiterOptions, 'socket' | 'timeoutMs'> = {}) {
-    const fake = new FakeTransport()
+    const fake = new FakeTransport({ records: true })
     super({ enabled: true, ...options }, fake)
     this.#fake = fake
   }

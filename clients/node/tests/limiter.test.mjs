@@ -185,8 +185,8 @@ describe('with a daemon', () => {
     const told = new RateLimiter({
       socket: daemon.socket,
       logger: { warn: (text) => warnings.push(text) },
-      onDecision: ({ method, decision }) => {
-        seen.push([method, decision.allowed])
+      onDecision: ({ method, policies, decision }) => {
+        seen.push([method, ...policies, decision.allowed])
         throw new Error('mine')
       },
     })
@@ -197,8 +197,8 @@ describe('with a daemon', () => {
     ])
     told.close()
     assert.deepEqual(seen, [
-      ['check', true],
-      ['check_all', true],
+      ['check', 'few', true],
+      ['check_all', 'few', 'llm', true],
     ])
     assert.equal(warnings.length, 2)
   })

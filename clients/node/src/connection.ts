@@ -192,8 +192,7 @@ export class Connection implements Transport {
     // AbortSignal.timeout() is a timer: it may be late like any other
     const onAbort = (): void => void (isTimeout(signal) ? setImmediate(abort) : abort())
 
-    signal.addEventListener('abort', onAbort)
-    call.onAbort = () => signal.removeEventListener('abort', onAbort)
+    call.onAbort = listen(signal, onAbort)
   }
 
   #abortError(signal: AbortSignal, wasSent: boolean): Error {
@@ -414,6 +413,31 @@ export class Connection implements Transport {
 
     this.#sendFirst(undo.method, undo.params)
     this.#send()
+  }
+}
+
+interface Listener {
+  readonly all: Set<() => void>
+  readonly runAll: () => void
+}
+
+const listeners = new WeakMap<AbortSignal, Listener>()
+
+/** Many calls may share a signal: it gets one listener for all of them. Returns the way to stop listening. */
+function listen(signal: AbortSignal, run: () => void): () => void {
+  let listener = listeners.get(signal)
+  if (listener === undefined) {
+    const all = new Set<() => void>()
+    listener = { all, runAll: () => [...all].forEach((one) => one()) }
+    listeners.set(signal, listener)
+  }
+  const { all, runAll } = listener
+
+  if (all.size === 0) signal.addEventListener('abort', runAll)
+  all.add(run)
+  return () => {
+    all.delete(run)
+    if (all.size === 0) signal.removeEventListener('abort', runAll)
   }
 }
 

@@ -250,6 +250,19 @@ describe('without an answer', () => {
     })
   })
 
+  test('many calls may share a signal', async () => {
+    const abort = new AbortController()
+    const warnings = []
+    const note = (warning) => warnings.push(warning)
+    process.on('warning', note)
+    const calls = Array.from({ length: 100 }, () => limiter.check('few', 'k', { signal: abort.signal }))
+    abort.abort()
+    const ends = await Promise.all(calls.map((call) => call.catch(({ name }) => name)))
+    await new Promise((resolve) => setImmediate(resolve))
+    process.off('warning', note)
+    assert.deepEqual([new Set(ends), warnings], [new Set(['AbortError']), []])
+  })
+
   test('a signal that lives on keeps nothing of an ended call', async () => {
     const { signal } = new AbortController()
     let listeners = 0

@@ -55,20 +55,19 @@ class Holdings<Args extends unknown[]> {
 
   addSlot(slot: Slot): void {
     this.#slots.push(slot)
-    if (this.#isEnded) void this.giveBack() // the client left in the meantime
+    if (this.#isEnded) this.giveBack() // the client left in the meantime
   }
 
   addReservation(reservation: Reservation, limit: CompiledLimit<Args>): void {
     this.#reservations.push({ reservation, limit })
-    if (this.#isEnded) void this.giveBack()
+    if (this.#isEnded) this.giveBack()
   }
 
   /** The request does not go on: nothing stays charged. */
-  async giveBack(): Promise<void> {
-    const slots = this.#slots.splice(0)
-    const reservations = this.#reservations.splice(0)
-    for (const slot of slots) void slot.release()
-    for (const { reservation } of reservations) reservation.cancel().catch((error: unknown) => this.#failed(error))
+  giveBack(): void {
+    for (const slot of this.#slots.splice(0)) void slot.release()
+    for (const { reservation } of this.#reservations.splice(0))
+      reservation.cancel().catch((error: unknown) => this.#failed(error))
   }
 
   /** A request whose client left before its answer may have done its work: it counts. */
@@ -122,12 +121,12 @@ export class Limits<Args extends unknown[]> {
       return await this.#decide(asked, holdings, exchange, args)
     } catch (error) {
       if (!(error instanceof Unavailable)) {
-        await holdings?.giveBack()
+        holdings?.giveBack()
         throw error
       }
       if (await this.#mayPass(error, asked, args)) return { passes: true, fields: [] }
 
-      await holdings?.giveBack()
+      holdings?.giveBack()
       return this.#refused(asked, unavailableRefusal(exchange.header('accept')), null, args)
     }
   }
@@ -194,7 +193,7 @@ export class Limits<Args extends unknown[]> {
 
     const fields = fieldsFor(told, Date.now())
     if (denied) {
-      await holdings?.giveBack()
+      holdings?.giveBack()
       return this.#refused(asked, deniedRefusal(denied, fields, exchange.header('accept')), denied, args)
     }
     if (delayMs > 0) await new Promise((resolve) => setTimeout(resolve, delayMs))

@@ -26,7 +26,7 @@ const sockets = {
 const children = []
 
 function start(program, ...args) {
-  children.push(spawn(program, args, { stdio: ['ignore', 'ignore', 'inherit'] }))
+  children.push(spawn(program, args, { stdio: 'ignore' }))
 }
 
 async function until(look) {

@@ -2,7 +2,7 @@
  * Express 4 and 5:  app.post('/login', rateLimit(limiter, {policy: 'login', key: (req) => req.body.user}), login)
  */
 import type { Request, RequestHandler, Response } from 'express'
-import { type IpOptions, type KeyPart, ipKey, userKey } from './keys.js'
+import { type Keys, keysFor } from './keys.js'
 import type { RateLimiter } from './limiter.js'
 import type { LimitInput } from './limits.js'
 import { type Exchange, Limits, endpointName } from './middleware.js'
@@ -50,22 +50,11 @@ class ExpressExchange implements Exchange {
   }
 }
 
-/** The client's address; without options, as `trust proxy` says. */
-export function ip(options: IpOptions = {}): (request: Request) => string {
-  const key = ipKey(options)
-
-  return (request) => key(new ExpressExchange(request, request.res!))
-}
-
+const keys = keysFor<Args>((request, response) => new ExpressExchange(request, response))
+/** The client's address; without options the address that `trust proxy` makes. */
+export const ip: Keys<Args>['ip'] = keys.ip
 /** The user, or the address of one who has no name. */
-export function user(
-  find: (...args: Args) => KeyPart | null | undefined,
-  options: IpOptions = {},
-): (...args: Args) => string {
-  const key = ipKey(options)
-
-  return (request, response) => userKey(find(request, response), () => key(new ExpressExchange(request, response)))
-}
+export const user: Keys<Args>['user'] = keys.user
 
 /** Limits the requests that pass here: app.use(rateLimit(...)), or in front of one handler. */
 export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): RequestHandler {

@@ -3,7 +3,7 @@
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
 import { joined } from './http.js'
-import { type IpOptions, type KeyPart, type Sender, ipKey, userKey } from './keys.js'
+import { type Keys, type Sender, keysFor } from './keys.js'
 import type { RateLimiter } from './limiter.js'
 import type { LimitInput } from './limits.js'
 import { type Exchange, Limits, endpointName } from './middleware.js'
@@ -52,22 +52,11 @@ function senderOf(request: FastifyRequest): Sender {
   }
 }
 
-/** The client's address; without options, as `trustProxy` says. */
-export function ip(options: IpOptions = {}): (request: FastifyRequest) => string {
-  const key = ipKey(options)
-
-  return (request) => key(senderOf(request))
-}
-
+const keys = keysFor<Args>(senderOf)
+/** The client's address; without options the address that `trustProxy` makes. */
+export const ip: Keys<Args>['ip'] = keys.ip
 /** The user, or the address of one who has no name. */
-export function user(
-  find: (...args: Args) => KeyPart | null | undefined,
-  options: IpOptions = {},
-): (...args: Args) => string {
-  const key = ipKey(options)
-
-  return (request, reply) => userKey(find(request, reply), () => key(senderOf(request)))
-}
+export const user: Keys<Args>['user'] = keys.user
 
 function exchangeOf(request: FastifyRequest, reply: FastifyReply): Exchange {
   return {

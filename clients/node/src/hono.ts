@@ -5,7 +5,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Context, MiddlewareHandler } from 'hono'
 import { routePath } from 'hono/route'
 import { joined } from './http.js'
-import { type IpOptions, type KeyPart, type Sender, ipKey, userKey } from './keys.js'
+import { type Keys, type Sender, keysFor } from './keys.js'
 import type { RateLimiter } from './limiter.js'
 import type { LimitInput } from './limits.js'
 import { type Exchange, Limits, endpointName } from './middleware.js'
@@ -30,22 +30,11 @@ function senderOf(context: Context): Sender {
   return { peer, address: peer, believesAll: false, header: (name) => context.req.header(name) }
 }
 
-/** The address of the connection, or what `trustedProxies` make of it. */
-export function ip(options: IpOptions = {}): (context: Context) => string {
-  const key = ipKey(options)
-
-  return (context) => key(senderOf(context))
-}
-
+const keys = keysFor<Args>(senderOf)
+/** The client's address; without options the address of the connection. */
+export const ip: Keys<Args>['ip'] = keys.ip
 /** The user, or the address of one who has no name. */
-export function user(
-  find: (...args: Args) => KeyPart | null | undefined,
-  options: IpOptions = {},
-): (...args: Args) => string {
-  const key = ipKey(options)
-
-  return (context) => userKey(find(context), () => key(senderOf(context)))
-}
+export const user: Keys<Args>['user'] = keys.user
 
 /** Limits the requests that pass here. */
 export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): MiddlewareHandler {

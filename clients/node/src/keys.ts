@@ -232,3 +232,27 @@ function walk(
 export function userKey(user: KeyPart | null | undefined, ip: () => string): string {
   return user === null || user === undefined ? joinKey('i', ip()) : joinKey('u', user)
 }
+
+/** The keys of a framework; `Args` is what its handlers get. */
+export interface Keys<Args extends unknown[]> {
+  /** the client's address */
+  readonly ip: (options?: IpOptions) => (...args: Args) => string
+  /** the user, or the address of one who has no name */
+  readonly user: (find: (...args: Args) => KeyPart | null | undefined, options?: IpOptions) => (...args: Args) => string
+}
+
+export function keysFor<Args extends unknown[]>(senderOf: (...args: Args) => Sender): Keys<Args> {
+  return {
+    ip: (options) => {
+      const key = ipKey(options)
+
+      return (...args) => key(senderOf(...args))
+    },
+
+    user: (find, options) => {
+      const key = ipKey(options)
+
+      return (...args) => userKey(find(...args), () => key(senderOf(...args)))
+    },
+  }
+}

@@ -2,7 +2,7 @@
  * Koa 2 and 3:  app.use(rateLimit(limiter, 'web')), or in front of a route's handler.
  */
 import type { Context, Middleware } from 'koa'
-import { type IpOptions, type KeyPart, type Sender, ipKey, userKey } from './keys.js'
+import { type Keys, type Sender, keysFor } from './keys.js'
 import type { RateLimiter } from './limiter.js'
 import type { LimitInput } from './limits.js'
 import { type Exchange, Limits, endpointName } from './middleware.js'
@@ -20,22 +20,11 @@ function senderOf(context: Context): Sender {
   }
 }
 
-/** The client's address; without options, as `app.proxy` says. */
-export function ip(options: IpOptions = {}): (context: Context) => string {
-  const key = ipKey(options)
-
-  return (context) => key(senderOf(context))
-}
-
+const keys = keysFor<Args>(senderOf)
+/** The client's address; without options the address that `app.proxy` makes. */
+export const ip: Keys<Args>['ip'] = keys.ip
 /** The user, or the address of one who has no name. */
-export function user(
-  find: (...args: Args) => KeyPart | null | undefined,
-  options: IpOptions = {},
-): (...args: Args) => string {
-  const key = ipKey(options)
-
-  return (context) => userKey(find(context), () => key(senderOf(context)))
-}
+export const user: Keys<Args>['user'] = keys.user
 
 function exchangeOf(context: Context): Exchange {
   return {

@@ -20,7 +20,7 @@ import {
   SetMetadata,
 } from '@nestjs/common'
 import { APP_FILTER, Reflector } from '@nestjs/core'
-import { type IpOptions, type KeyPart, type Sender, ipKey, userKey } from './keys.js'
+import { type Keys, type Sender, keysFor } from './keys.js'
 import type { RateLimiter } from './limiter.js'
 import type { LimitInput } from './limits.js'
 import { type Exchange, Limits, type Verdict } from './middleware.js'
@@ -75,22 +75,11 @@ function senderOf(request: Native): Sender {
   }
 }
 
-/** The client's address; without options, as the platform's own setting says. */
-export function ip(options: IpOptions = {}): (request: Native) => string {
-  const key = ipKey(options)
-
-  return (request) => key(senderOf(request))
-}
-
+const keys = keysFor<Args>(senderOf)
+/** The client's address; without options the address that the platform gives. */
+export const ip: Keys<Args>['ip'] = keys.ip
 /** The user, or the address of one who has no name. */
-export function user(
-  find: (...args: Args) => KeyPart | null | undefined,
-  options: IpOptions = {},
-): (...args: Args) => string {
-  const key = ipKey(options)
-
-  return (request, response) => userKey(find(request, response), () => key(senderOf(request)))
-}
+export const user: Keys<Args>['user'] = keys.user
 
 /** What the guard throws. The module's filter answers it; a filter of your own may catch it too. */
 export class RateLimitException extends HttpException {

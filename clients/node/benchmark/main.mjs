@@ -24,17 +24,20 @@ const sockets = {
   redisStore: join(folder, 'redis-store'),
 }
 const children = []
+let failure = null // of a program that did not start
 
 function start(program, ...args) {
-  children.push(spawn(program, args, { stdio: 'ignore' }))
+  const child = spawn(program, args, { stdio: 'ignore' })
+  child.once('error', (error) => (failure = error))
+  children.push(child)
 }
 
 async function until(look) {
-  for (let attempt = 0; attempt < 500; attempt++) {
+  for (let attempt = 0; attempt < 500 && failure === null; attempt++) {
     if (await look()) return
     await new Promise((resolve) => setTimeout(resolve, 20))
   }
-  throw new Error('a server does not answer')
+  throw failure ?? new Error('a server does not answer')
 }
 
 async function startDaemon(socket, store) {
@@ -125,7 +128,7 @@ try {
 } finally {
   for (const child of children) child.kill()
   await Promise.all(
-    children.map((child) => child.exitCode === null && child.signalCode === null && once(child, 'exit')),
+    children.map((child) => child.pid && child.exitCode === null && child.signalCode === null && once(child, 'exit')),
   )
   await rm(folder, { recursive: true, force: true })
 }

@@ -1,0 +1,142 @@
+-- ratelimitd.client: one question to the daemon, and what a bad day does to it.
+--
+-- A platform (ratelimitd.nginx, ratelimitd.haproxy) brings sockets and a clock:
+--
+--   now()                      seconds, with fractions
+--   connect(path, timeout_s)   a connection, or nil and a message
+--
+-- A connection has `is_new`, `calls` (questions that it has carried before this one), send(bytes, timeout_s) and
+-- receive(n, timeout_s), both of which return nil and a message ("timeout" when time is up), keep() for the next question and
+-- close(). One question is under way on a connection at a time.
+
+local msgpack = require "ratelimitd.msgpack"
+
+local M = {}
+
+local BREAKER_TIMEOUTS = 3
+local BREAKER_SECONDS = 1
+local BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS = 0.01, 0.25
+
+-- Codes that mean "no answer"; every other code is a mistake in the program or the configuration.
+local UNAVAILABLE = { OVERLOADED = "overloaded", SHUTTING_DOWN = "shutting_down", STORE_UNAVAILABLE = "store_unavailable" }
+
+local Client = {}
+Client.__index = Client
+
+-- PATH of the daemon's socket; TIMEOUT_S for a whole call, connecting included.
+function M.new(platform, path, timeout_s)
+  return setmetatable({
+    platform = platform, path = path, timeout_s = timeout_s,
+    timeouts = 0, closed_until = 0, -- the breaker: timeouts in a row, and until when calls fail at once
+    backoff_s = 0, retry_at = 0,
+  }, Client)
+end
+
+local function unavailable(kind, message, maybe_charged)
+  return { kind = kind, message = message, maybe_charged = maybe_charged or false }
+end
+
+-- A failure, if the daemon is not to be asked now.
+function Client:barred(now)
+  if now < self.closed_until then
+    return unavailable("breaker", ("no answer to %d calls in a row: not asked for a second"):format(BREAKER_TIMEOUTS))
+  end
+  if now < self.retry_at then return unavailable("unreachable", "the daemon was not reached a moment ago") end
+  if self.timeouts >= BREAKER_TIMEOUTS then self.closed_until = now + BREAKER_SECONDS end -- this call is the probe
+  return nil
+end
+
+function Client:not_reached(message)
+  self.backoff_s = math.min(BACKOFF_MAX_SECONDS, math.max(BACKOFF_FIRST_SECONDS, 2 * self.backoff_s))
+  self.retry_at = self.platform.now() + self.backoff_s * (0.5 + math.random() / 2)
+  return unavailable("unreachable", ("cannot connect to %s: %s"):format(self.path, message))
+end
+
+function Client:reached()
+  self.timeouts, self.closed_until = 0, 0
+  self.backoff_s, self.retry_at = 0, 0
+end
+
+-- The error text of a response as a failure.
+local function failure_of(text)
+  if type(text) ~= "string" then return unavailable("protocol", "an error that is not text", true) end
+  local code = text:match("^([%u_]+): ") or "INTERNAL"
+  if not UNAVAILABLE[code] then return { kind = "refused", code = code, message = text, maybe_charged = false } end
+  local failure = unavailable(UNAVAILABLE[code], text, code == "STORE_UNAVAILABLE")
+  failure.code = code
+  return failure
+end
+
+-- The result that answers MSGID, or nil and a failure. Raises what read() raises.
+local function answer_to(msgid, read)
+  while true do
+    local message = msgpack.unpack(read)
+    if type(message) ~= "table" or message.n ~= 4 or message[1] ~= 1 then
+      return nil, unavailable("protocol", "an answer that is not a response", true)
+    end
+    if message[2] == nil then return nil, unavailable("lost", tostring(message[3]), true) end
+    if message[2] == msgid then
+      if message[3] ~= nil then return nil, failure_of(message[3]) end
+      return message[4]
+    end
+  end
+end
+
+-- The result of a method, or nil and a failure: {kind, message, maybe_charged, code}. kind is "refused" with the daemon's
+-- code, or what kept the answer away: unreachable, timeout, lost, protocol, overloaded, shutting_down, store_unavailable,
+-- breaker.
+function Client:call(method, params)
+  local platform = self.platform
+  local now = platform.now()
+  local failure = self:barred(now)
+  if failure then return nil, failure end
+
+  local deadline = now + self.timeout_s
+  local connection, message = platform.connect(self.path, self.timeout_s)
+  if not connection then
+    if message == "timeout" then self.timeouts = self.timeouts + 1 end
+    return nil, self:not_reached(message)
+  end
+
+  local msgid = connection.calls + 1
+  local bytes = msgpack.pack(msgpack.array { 0, msgid, method, msgpack.array(params) })
+  if connection.is_new then
+    bytes = msgpack.pack(msgpack.array { 0, 0, "hello", msgpack.array { { describe = true } } }) .. bytes
+  end
+
+  local function read(n)
+    local left_s = deadline - platform.now()
+    local data, reason
+    if left_s > 0 then data, reason = connection.receive(n, left_s) else reason = "timeout" end
+    if data then return data end
+    local kind = reason == "timeout" and "timeout" or "lost"
+    error(unavailable(kind, kind == "timeout" and "no answer in time" or "connection lost: " .. reason, true), 0)
+  end
+
+  local is_sent, reason = connection.send(bytes, self.timeout_s)
+  local is_read, result
+  if is_sent then
+    is_read, result, failure = pcall(answer_to, msgid, read)
+    if not is_read then result, failure = nil, type(result) == "table" and result or unavailable("protocol", tostring(result), true) end
+  else
+    failure = unavailable(reason == "timeout" and "timeout" or "lost", "sending failed: " .. reason, true)
+  end
+
+  if failure and failure.kind == "timeout" then self.timeouts = self.timeouts + 1 else self:reached() end
+  local is_clean = not failure or failure.kind == "refused" or failure.code ~= nil and failure.kind ~= "shutting_down"
+  if is_clean then connection.keep() else connection.close() end
+  return result, failure
+end
+
+-- Is this a decision as PROTOCOL.md describes it? What is not must not become a yes.
+function M.is_decision(value)
+  if type(value) ~= "table" or type(value.allowed) ~= "boolean" or type(value.source) ~= "string" then return false end
+  for _, name in ipairs { "remaining", "limit", "retry_after_ms", "reset_after_ms" } do
+    if type(value[name]) ~= "number" then return false end
+  end
+  if value.of == nil then return true end
+  return type(value.of) == "string" and type(value.quota) == "number" and type(value.window_ms) == "number"
+    and type(value.of_reset_ms) == "number"
+end
+
+return M

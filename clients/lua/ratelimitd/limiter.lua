@@ -1,0 +1,241 @@
+-- ratelimitd.limiter: the limits of an endpoint, from what its author wrote to what a request gets.
+--
+-- A request comes as an object of the platform's adapter: request:part(name) is what a word of a key stands for ("ip", "uri",
+-- "header:X-Tenant" ...), or nil where the request does not have it.
+
+local client = require "ratelimitd.client"
+local http = require "ratelimitd.http"
+local msgpack = require "ratelimitd.msgpack"
+
+local M = {}
+
+local KEY_BYTES_MAX, KEY_BYTES_KEPT = 512, 64
+local LOG_EVERY_SECONDS = 10
+
+local Limiter = {}
+Limiter.__index = Limiter
+
+local function refuse_unknown(options, known, where)
+  for name in pairs(options) do
+    if not known[name] then error(("ratelimitd: %s does not know the option %q"):format(where, tostring(name)), 0) end
+  end
+end
+
+local function set_of(words)
+  local set = {}
+  for word in words:gmatch("%S+") do set[word] = true end
+  return set
+end
+
+local LIMITER_OPTIONS = set_of "socket timeout on_error ipv6_prefix headers reset enabled on_decision"
+local LIMIT_OPTIONS = set_of "policy limit window algorithm name key cost skip on_error headers respond enabled"
+local FORMS = set_of "ietf legacy both none"
+local UNITS = { ms = "ms", s = "s", m = "m", h = "h", d = "d", second = "s", minute = "m", hour = "h", day = "d" }
+
+local function checked_on_error(value)
+  if value == nil or value == "allow" or value == "deny" or type(value) == "function" then return value end
+  error(('ratelimitd: on_error is "allow", "deny" or a function, not %q'):format(tostring(value)), 0)
+end
+
+local function checked_form(value)
+  if value == nil or FORMS[value] then return value end
+  error(('ratelimitd: headers is "ietf", "legacy", "both" or "none", not %q'):format(tostring(value)), 0)
+end
+
+-- Options, all optional: socket (path), timeout (ms, 250), on_error ("allow", "deny" or a function of the failure that
+-- returns one of them), ipv6_prefix (bits, 64), headers ("ietf", "legacy", "both",
+-- "none"), reset ("delta" or "epoch", of the legacy headers), enabled, on_decision (a function of the decision).
+function M.new(platform, options)
+  options = options or {}
+  refuse_unknown(options, LIMITER_OPTIONS, "new")
+  local path = options.socket or os.getenv("RATELIMIT_SOCKET")
+  if not path or path == "" then path = "/run/ratelimitd/ratelimitd.sock" end
+
+  return setmetatable({
+    platform = platform,
+    client = client.new(platform, path, (options.timeout or 250) / 1000),
+    on_error = checked_on_error(options.on_error) or "allow",
+    ipv6_prefix = options.ipv6_prefix or 64,
+    headers = checked_form(options.headers) or "ietf",
+    reset = options.reset or "delta",
+    is_enabled = options.enabled ~= false and os.getenv("RATELIMIT_ENABLED") ~= "0",
+    on_decision = options.on_decision,
+    counters = { checks = 0, allowed = 0, denied = 0, refused = 0, unavailable = {} },
+    log_at = 0,
+  }, Limiter)
+end
+
+-- "10/5s" or "5000/day" as a count and a window.
+local function parse_limit(text)
+  local count, length, unit = text:match("^(%d+)/(%d*)(%a+)$")
+  unit = UNITS[unit] or unit and UNITS[unit:match("^(%a%a+)s$")]
+  if not unit then error(("ratelimitd: %q is not a limit such as \"10/5s\" or \"5000/day\""):format(text), 0) end
+  return tonumber(count), (length == "" and "1" or length) .. unit
+end
+
+-- The policy of a limit: a name, or the settings of an inline one.
+local function policy_of(limit)
+  if limit.policy then
+    if limit.limit then error("ratelimitd: a limit has a policy or a limit of its own, not both", 0) end
+    return limit.policy
+  end
+  local count, window = limit.limit, limit.window
+  if type(count) == "string" then count, window = parse_limit(count) end
+  if not count or not window then
+    error('ratelimitd: a limit needs policy = "NAME", or limit = "10/5s", or limit = 10 and window = "5s"', 0)
+  end
+  if not limit.name then
+    error('ratelimitd: a limit written at an endpoint needs a name of that endpoint: name = "export"', 0)
+  end
+  local algorithm = limit.algorithm or "fixed_window"
+  return { algorithm = algorithm, limit = count, window = window,
+           start = algorithm == "fixed_window" and "first_hit" or nil }
+end
+
+function Limiter:shorten(key)
+  if #key <= KEY_BYTES_MAX then return key end
+  return key:sub(1, KEY_BYTES_KEPT) .. "#" .. self.platform.sha256_hex(key)
+end
+
+-- The key of a limit for this request; nil: do not limit it.
+function Limiter:key_of(limit, request)
+  local key
+  if type(limit.key) == "function" then
+    key = limit.key(request)
+    if key == nil then return nil end
+  else
+    local parts = {}
+    for word in (limit.key or "ip"):gmatch("[^|]+") do
+      local part = request:part(word)
+      if part == nil then return nil end
+      if word == "ip" then
+        local address, message = http.ip_key(part, self.ipv6_prefix)
+        if not address then error("ratelimitd: " .. message, 0) end
+        part = address
+      end
+      parts[#parts + 1] = part
+    end
+    key = #parts == 1 and parts[1] or http.join(parts)
+  end
+  if key == "" then error("ratelimitd: the key of a limit is empty", 0) end
+
+  if not limit.policy then key = http.join { limit.name } .. "|" .. key end -- equal settings share their counters
+  return self:shorten(key)
+end
+
+-- The members of a question: {policy, key, cost}, each policy and key once.
+function Limiter:members_of(limits, request)
+  local members, seen = {}, {}
+  for _, limit in ipairs(limits) do
+    refuse_unknown(limit, LIMIT_OPTIONS, "limit")
+    checked_on_error(limit.on_error)
+    checked_form(limit.headers)
+
+    local policy = policy_of(limit)
+    local is_asked = limit.enabled ~= false and not (limit.skip and limit.skip(request))
+    local key = is_asked and self:key_of(limit, request) or nil
+    local cost = limit.cost
+    if type(cost) == "function" then cost = cost(request) end
+
+    local id = type(policy) == "string" and policy .. "\0" .. (key or "") or nil
+    if key and not (id and seen[id]) then
+      members[#members + 1] = msgpack.array { policy, key, cost or 1 }
+      if id then seen[id] = true end
+    end
+  end
+  return members
+end
+
+local function strictest(limits, fallback)
+  local found = fallback
+  for i, limit in ipairs(limits) do
+    local own = limit.on_error or fallback
+    if i == 1 or own == "deny" then found = own end
+  end
+  return found
+end
+
+function Limiter:report(text)
+  local now = self.platform.now()
+  if now < self.log_at then return end
+  self.log_at = now + LOG_EVERY_SECONDS
+  self.platform.log("ratelimitd: " .. text)
+end
+
+function Limiter:without_answer(failure, limits, accept)
+  local counts = self.counters.unavailable
+  counts[failure.kind] = (counts[failure.kind] or 0) + 1
+
+  local rule = strictest(limits, self.on_error)
+  if type(rule) == "function" then rule = rule(failure) end
+  self:report(("%s; the request is %s"):format(failure.message, rule == "deny" and "denied" or "let through"))
+  if rule ~= "deny" then return { headers = {} } end
+  local status, headers, body = http.denial(nil, accept)
+  return { status = status, headers = headers, body = body }
+end
+
+-- What a request gets under LIMITS (one, or a list of which all or none is charged): {headers} to go on, with headers for the
+-- answer; {status, headers, body} to end it. `decision` is there where the daemon decided, `delay_s` where it asks to wait.
+-- A mistake in the configuration raises.
+function Limiter:judge(limits, request, accept)
+  if type(limits) == "string" then limits = { policy = limits } end
+  if #limits == 0 then limits = { limits } end
+  if not self.is_enabled or request:is_preflight() then return { headers = {} } end
+
+  local members = self:members_of(limits, request)
+  if #members == 0 then return { headers = {} } end
+
+  local decision, failure
+  self.counters.checks = self.counters.checks + 1
+  if #members == 1 then decision, failure = self.client:call("check", members[1])
+  else decision, failure = self.client:call("check_all", { msgpack.array(members) }) end
+
+  if failure and failure.kind == "refused" then
+    self.counters.refused = self.counters.refused + 1
+    error("ratelimitd: " .. failure.message, 0)
+  end
+  if not failure and not client.is_decision(decision) then
+    failure = { kind = "protocol", message = "an answer that is not a decision", maybe_charged = true }
+  end
+  if failure then return self:without_answer(failure, limits, accept) end
+
+  if self.on_decision then self.on_decision(decision) end
+  local form = limits[1].headers or self.headers
+  if decision.allowed then
+    self.counters.allowed = self.counters.allowed + 1
+    return { decision = decision, headers = http.headers(decision, form, self.reset, os.time() * 1000),
+             delay_s = (decision.delay_ms or 0) / 1000 }
+  end
+
+  self.counters.denied = self.counters.denied + 1
+  local status, headers, body = http.denial(decision, accept, form, self.reset, os.time() * 1000)
+  local respond = limits[1].respond
+  if respond then return { decision = decision, respond = respond, headers = http.headers(decision, form) } end
+  return { decision = decision, status = status, headers = headers, body = body }
+end
+
+-- Ask the daemon whether it has these policies; the names that it does not have are logged as an error. Returns them, or nil
+-- and a failure.
+function Limiter:verify(names)
+  local policies, failure = self.client:call("policies", {})
+  if failure then
+    self.platform.log("ratelimitd: policies could not be verified: " .. failure.message)
+    return nil, failure
+  end
+
+  local known, missing = {}, {}
+  for _, policy in ipairs(policies) do known[policy.name] = true end
+  for _, name in ipairs(names) do
+    if not known[name] then
+      missing[#missing + 1] = name
+      self.platform.log(("ratelimitd: the daemon has no policy %q"):format(name))
+    end
+  end
+  return missing
+end
+
+-- Counters of this worker: {checks, allowed, denied, refused, unavailable = {kind = n}}.
+function Limiter:stats() return self.counters end
+
+M.Limiter = Limiter
+return M

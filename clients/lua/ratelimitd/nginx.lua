@@ -1,0 +1,110 @@
+-- ratelimitd.nginx: the limiter in nginx with its Lua module, and in OpenResty.
+--
+--   init_by_lua_block { limiter = require("ratelimitd").new() }
+--   location /api/ { access_by_lua_block { limiter:limit{ policy = "web" } } proxy_pass http://app; }
+
+local limiter = require "ratelimitd.limiter"
+
+local POOL_SIZE, POOL_IDLE_MS = 64, 60000
+
+local platform = {}
+
+function platform.now()
+  ngx.update_time()
+  return ngx.now()
+end
+
+function platform.log(text) ngx.log(ngx.ERR, text) end
+
+-- OpenSSL's, which nginx is linked with.
+function platform.sha256_hex(text)
+  local ffi = require "ffi"
+  if not platform.digest then
+    ffi.cdef "unsigned char *SHA256(const unsigned char *data, size_t count, unsigned char *digest);"
+    platform.digest = ffi.new("unsigned char[32]")
+  end
+  ffi.C.SHA256(text, #text, platform.digest)
+  return (ffi.string(platform.digest, 32):gsub(".", function(c) return ("%02x"):format(c:byte()) end))
+end
+
+function platform.connect(path, timeout_s)
+  local socket = ngx.socket.tcp()
+  socket:settimeouts(timeout_s * 1000, timeout_s * 1000, timeout_s * 1000)
+  local is_open, message = socket:connect("unix:" .. path, { pool_size = POOL_SIZE })
+  if not is_open then return nil, message end
+
+  local connection = { calls = socket:getreusedtimes() }
+  connection.is_new = connection.calls == 0
+  function connection.send(bytes) return socket:send(bytes) end
+  function connection.receive(n, left_s)
+    socket:settimeouts(nil, nil, math.max(1, left_s * 1000))
+    return socket:receive(n)
+  end
+  function connection.keep() socket:setkeepalive(POOL_IDLE_MS, POOL_SIZE) end
+  function connection.close() socket:close() end
+  return connection
+end
+
+-- What a word of a key stands for. Any other word is a variable of nginx: "remote_user", "http_x_tenant", "arg_user".
+local VARIABLES = { ip = "remote_addr", uri = "uri", host = "host", method = "request_method" }
+
+local request = {}
+request.__index = request
+
+function request:part(word)
+  local header = word:match("^header:(.+)$")
+  if header then return ngx.req.get_headers()[header] end
+  local value = ngx.var[VARIABLES[word] or word]
+  if value == "" then return nil end
+  return value
+end
+
+function request:is_preflight()
+  return ngx.req.get_method() == "OPTIONS" and ngx.var.http_access_control_request_method ~= nil
+end
+
+local Limiter = setmetatable({}, { __index = limiter.Limiter })
+Limiter.__index = Limiter
+
+-- A list that is there already, from another limiter of this request, goes on.
+local LISTS = { ["RateLimit"] = true, ["RateLimit-Policy"] = true }
+
+local function set_headers(fields)
+  for _, field in ipairs(fields) do
+    local name, value = field[1], field[2]
+    local earlier = LISTS[name] and ngx.header[name]
+    ngx.header[name] = earlier and earlier .. ", " .. value or value
+  end
+end
+
+-- Limit the present request, in access_by_lua: LIMITS is one limit, or a list of limits that are charged together or not at
+-- all. Returns the decision (nil where nobody decided) when the request goes on; ends it otherwise.
+function Limiter:limit(limits)
+  local is_judged, outcome = pcall(self.judge, self, limits, setmetatable({}, request), ngx.var.http_accept)
+  if not is_judged then
+    ngx.log(ngx.ERR, outcome)
+    return ngx.exit(500)
+  end
+
+  set_headers(outcome.headers)
+  if outcome.respond then return outcome.respond(outcome.decision) end
+  if outcome.status then
+    ngx.status = outcome.status
+    ngx.header["Content-Length"] = #outcome.body
+    ngx.print(outcome.body)
+    return ngx.exit(outcome.status)
+  end
+  if outcome.delay_s and outcome.delay_s > 0 then ngx.sleep(outcome.delay_s) end
+  return outcome.decision
+end
+
+-- In init_worker_by_lua: log the policies that the daemon does not have.
+function Limiter:verify(names)
+  ngx.timer.at(0, function() limiter.Limiter.verify(self, names) end)
+end
+
+local M = {}
+
+function M.new(options) return setmetatable(limiter.new(platform, options), Limiter) end
+
+return M

@@ -1,0 +1,268 @@
+"""test_nginx.py: limits in a real nginx."""
+
+import json
+import threading
+
+import http_sfv
+import pytest
+from conftest import eventually, set_clock
+
+PROBLEM = "https://iana.org/assignments/http-problem-types#"
+
+
+def site(locations, options=""):
+    return f"""
+    init_by_lua_block {{ limiter = require("ratelimitd").new{{ socket = "SOCKET" {options} }} }}
+    server {{
+        listen 127.0.0.1:PORT;
+        {locations}
+    }}
+"""
+
+
+def limited(limit, more="", path="/"):
+    return f"location {path} {{ {more} access_by_lua_block {{ limiter:limit{limit} }} proxy_pass http://app; }}\n"
+
+
+def test_a_request_is_let_through_with_headers_and_then_answered_429(nginx):
+    gateway = nginx(site(limited('{ policy = "web" }')))
+
+    status, headers, body = gateway.get("/x")
+    assert (status, body) == (200, "app /x\n")
+    assert headers["ratelimit-policy"] == '"web";q=3;w=60'
+    assert headers["ratelimit"] == '"web";r=2;t=60'
+
+    for _ in range(2):
+        assert gateway.get("/x")[0] == 200
+    status, headers, body = gateway.get("/x")
+    assert (status, headers["ratelimit"], headers["retry-after"]) == (429, '"web";r=0;t=60', "60")
+    assert headers["content-type"] == "application/problem+json"
+    assert json.loads(body) == {"type": PROBLEM + "quota-exceeded", "title": "Quota exceeded", "status": 429,
+                                "violated-policies": ["web"]}
+
+    status, headers, body = gateway.get("/x", Accept="text/html")
+    assert (status, headers["content-type"]) == (429, "text/plain; charset=utf-8")
+    assert body == "Too many requests: try again in 60 s.\n"
+
+
+def test_the_headers_are_structured_fields(nginx):
+    gateway = nginx(site(limited('{ policy = "web" }')))
+    headers = gateway.get("/")[1]
+    limits, policies = http_sfv.List(), http_sfv.List()
+    limits.parse(headers["ratelimit"].encode())
+    policies.parse(headers["ratelimit-policy"].encode())
+    assert [(item.value, dict(item.params)) for item in limits] == [("web", {"r": 2, "t": 60})]
+    assert [(item.value, dict(item.params)) for item in policies] == [("web", {"q": 3, "w": 60})]
+
+
+def test_an_endpoint_with_several_limits_charges_all_or_none(nginx):
+    gateway = nginx(site(limited('{ { policy = "web" }, { policy = "tenant", key = "header:X-Tenant" } }')))
+    headers = gateway.get("/", X_Tenant="acme")[1]
+    assert headers["ratelimit"] == '"web";r=2;t=60, "tenant";r=1;t=60'
+    assert headers["ratelimit-policy"] == '"web";q=3;w=60, "tenant";q=2;w=60'
+
+    assert gateway.get("/", X_Tenant="acme")[0] == 200
+    status, headers, body = gateway.get("/", X_Tenant="acme")
+    assert (status, json.loads(body)["violated-policies"]) == (429, ["tenant"])
+    assert headers["ratelimit"] == '"web";r=1;t=60, "tenant";r=0;t=60'
+    assert gateway.get("/")[1]["ratelimit"] == '"web";r=0;t=60', "no tenant: only the other limit counts"
+
+
+def test_a_denial_names_the_limit_of_a_policy_with_several(nginx):
+    gateway = nginx(site(limited('{ policy = "both" }')))
+    assert gateway.get("/")[1]["ratelimit-policy"] == '"both/second";q=2;w=1'
+    gateway.get("/")
+    status, headers, body = gateway.get("/")
+    assert (status, json.loads(body)["violated-policies"]) == (429, ["both/second"])
+    assert headers["retry-after"] == "1"
+
+
+def test_a_limit_written_at_the_endpoint_has_counters_of_its_own(nginx):
+    gateway = nginx(site(limited('{ limit = "2/5s", name = "one" }', path="/one")
+                         + limited('{ limit = 2, window = "5s", name = "two" }', path="/two")))
+    assert [gateway.get("/one")[0] for _ in range(3)] == [200, 200, 429]
+    assert gateway.get("/two")[0] == 200, "equal settings, another endpoint"
+
+
+def test_a_key_is_put_together_from_parts(nginx):
+    gateway = nginx(site(limited('{ policy = "login", key = "ip|uri" }')))
+    assert [gateway.get("/a")[0] for _ in range(3)] == [200, 200, 429]
+    assert gateway.get("/b")[0] == 200
+
+
+def test_a_key_from_a_function_may_be_nil_but_not_empty(nginx):
+    gateway = nginx(site(limited('{ policy = "login", key = function() return ngx.var.arg_user end }')))
+    assert [gateway.get("/?user=a")[0] for _ in range(3)] == [200, 200, 429]
+    status, headers, _ = gateway.get("/")
+    assert status == 200 and "ratelimit" not in headers, "nobody to limit"
+    assert gateway.get("/?user=")[0] == 500
+    assert "the key of a limit is empty" in gateway.errors()
+
+
+def test_a_long_key_is_shortened_and_stays_apart(nginx):
+    gateway = nginx(site(limited('{ policy = "login", key = "arg_user" }')))
+    long = "x" * 600
+    assert [gateway.get(f"/?user={long}a")[0] for _ in range(3)] == [200, 200, 429]
+    assert gateway.get(f"/?user={long}b")[0] == 200
+
+
+def test_cost_skip_and_enabled(nginx):
+    gateway = nginx(site(
+        limited('{ policy = "web", cost = function() return tonumber(ngx.var.arg_n) end }', path="/cost")
+        + limited('{ policy = "login", skip = function() return ngx.var.http_x_probe == "yes" end }', path="/skip")
+        + limited('{ policy = "login", enabled = false }', path="/off")))
+    assert gateway.get("/cost?n=3")[1]["ratelimit"] == '"web";r=0;t=60'
+    assert gateway.get("/cost?n=1")[0] == 429
+    for _ in range(4):
+        assert "ratelimit" not in gateway.get("/skip", X_Probe="yes")[1]
+        assert "ratelimit" not in gateway.get("/off")[1]
+    assert gateway.get("/skip")[1]["ratelimit"] == '"login";r=1;t=60'
+
+
+def test_a_preflight_is_not_limited(nginx):
+    gateway = nginx(site(limited('{ policy = "login" }')))
+    for _ in range(3):
+        _, headers, _ = gateway.get("/", method="OPTIONS", Origin="https://a", Access_Control_Request_Method="GET")
+        assert "ratelimit" not in headers
+    assert gateway.get("/", method="OPTIONS")[1]["ratelimit"] == '"login";r=1;t=60', "an OPTIONS that is none"
+
+
+def test_headers_of_the_application_stay(nginx):
+    gateway = nginx(site(limited('{ policy = "web" }')))
+    assert sorted(gateway.get("/own")[1]["ratelimit"].split(", ")) == ['"app";r=1', '"web";r=2;t=60']
+
+
+def test_two_limiters_of_one_request_both_show(nginx):
+    calls = 'access_by_lua_block { limiter:limit{ policy = "web" } limiter:limit{ policy = "login" } }'
+    gateway = nginx(site(f"location / {{ {calls} proxy_pass http://app; }}"))
+    assert gateway.get("/")[1]["ratelimit"] == '"web";r=2;t=60, "login";r=1;t=60'
+
+
+@pytest.mark.parametrize("form, there, absent", [
+    ("legacy", {"x-ratelimit-limit": "3", "x-ratelimit-remaining": "2", "x-ratelimit-reset": "60"}, ["ratelimit"]),
+    ("both", {"x-ratelimit-limit": "3", "ratelimit": '"web";r=2;t=60'}, []),
+    ("none", {}, ["ratelimit", "ratelimit-policy", "x-ratelimit-limit"])])
+def test_forms_of_the_headers(nginx, form, there, absent):
+    gateway = nginx(site(limited('{ policy = "web" }'), f', headers = "{form}"'))
+    headers = gateway.get("/")[1]
+    assert {name: headers.get(name) for name in there} == there
+    assert not [name for name in absent if name in headers]
+
+
+def test_unlimited_has_no_headers(nginx):
+    gateway = nginx(site(limited('{ policy = "open" }')))
+    status, headers, _ = gateway.get("/")
+    assert status == 200 and "ratelimit" not in headers
+
+
+def test_an_answer_with_a_delay_holds_the_request(nginx, daemon):
+    gateway = nginx(site(limited('{ policy = "shaped" }')))
+    answers = [gateway.get("/") for _ in range(7)]
+    assert {status for status, _, _ in answers} == {200}
+    with daemon.client() as client:
+        assert client.check("shaped", "127.0.0.1")["delay_ms"] > 1000
+
+
+def test_a_missing_policy_is_500_and_named_in_the_log(nginx):
+    gateway = nginx(site(limited('{ policy = "wbe" }')))
+    assert gateway.get("/")[0] == 500
+    assert "UNKNOWN_POLICY" in gateway.errors()
+
+
+@pytest.mark.parametrize("limit, message", [
+    ('{ policy = "web", costs = 2 }', 'does not know the option "costs"'),
+    ('{ limit = "2/5s" }', "needs a name of that endpoint"),
+    ('{ limit = "2 per hour", name = "x" }', "is not a limit such as"),
+    ('{ policy = "web", on_error = "open" }', 'on_error is "allow", "deny" or a function'),
+    ("{ }", "a limit needs policy")])
+def test_a_mistake_in_a_limit_is_500_and_explained(nginx, limit, message):
+    gateway = nginx(site(limited(limit)))
+    assert gateway.get("/")[0] == 500
+    assert message in gateway.errors()
+
+
+def test_the_daemon_gone_lets_through_or_denies_as_the_limit_says(nginx, daemon):
+    gateway = nginx(site(limited('{ policy = "web" }') + limited('{ policy = "login", on_error = "deny" }', path="/login")))
+    assert gateway.get("/")[0] == 200
+    daemon.kill()
+
+    for _ in range(3):
+        status, headers, _ = gateway.get("/")
+        assert status == 200 and "ratelimit" not in headers and "retry-after" not in headers
+    status, headers, body = gateway.get("/login")
+    assert (status, headers["retry-after"]) == (503, "1")
+    assert json.loads(body)["type"] == PROBLEM + "temporary-reduced-capacity"
+
+    lines = [line for line in gateway.errors().splitlines() if "let through" in line or "is denied" in line]
+    assert len(lines) == 1, "one line in ten seconds"
+
+
+def test_a_daemon_that_comes_back_is_asked_again(nginx, daemon):
+    gateway = nginx(site(limited('{ policy = "web" }')))
+    gateway.get("/")
+    daemon.stop()
+    gateway.get("/")
+    daemon.start()
+    eventually(lambda: "ratelimit" in gateway.get("/")[1], "a decision again")
+
+
+def test_a_stopped_daemon_costs_the_timeout_three_times_and_then_nothing(nginx, daemon):
+    gateway = nginx(site(limited('{ policy = "web" }') + """
+        location /stats { content_by_lua_block {
+            local n = limiter:stats().unavailable ngx.say((n.timeout or 0) .. " " .. (n.breaker or 0)) } }""",
+                         ", timeout = 50"))
+    daemon.pause()
+    try:
+        for _ in range(10):
+            assert gateway.get("/")[0] == 200
+        timeouts, breaker = map(int, gateway.get("/stats")[2].split())
+        assert timeouts + breaker == 10 and timeouts in (3, 4), (timeouts, breaker)
+    finally:
+        daemon.resume()
+    eventually(lambda: "ratelimit" in gateway.get("/")[1], "the breaker closes")
+
+
+def test_connections_are_kept(nginx, daemon):
+    gateway = nginx(site(limited('{ policy = "open" }')))
+    for _ in range(50):
+        assert gateway.get("/")[0] == 200
+    with daemon.client() as client:
+        assert client.call("stats")["connections_accepted"] < 10
+
+
+def test_many_requests_at_once_in_several_workers_get_exactly_the_limit(nginx, daemon):
+    gateway = nginx(site(limited('{ limit = 50, window = "1m", name = "many" }')), workers=3)
+    statuses = []
+
+    def ask():
+        for _ in range(20):
+            statuses.append(gateway.get("/")[0])
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (statuses.count(200), statuses.count(429)) == (50, 110)
+
+
+def test_verify_names_missing_policies_at_start(nginx):
+    text = site(limited('{ policy = "web" }')) + 'init_worker_by_lua_block { limiter:verify{ "web", "wbe" } }'
+    gateway = nginx(text)
+    eventually(lambda: 'the daemon has no policy "wbe"' in gateway.errors(), "the missing policy in the log")
+    assert 'no policy "web"' not in gateway.errors()
+
+
+def test_the_window_moves_on(nginx, daemon):
+    gateway = nginx(site(limited('{ policy = "login" }')))
+    assert [gateway.get("/")[0] for _ in range(3)] == [200, 200, 429]
+    set_clock(daemon, 61)
+    assert gateway.get("/")[0] == 200
+
+
+def test_an_answer_of_ones_own(nginx):
+    own = '{ policy = "login", respond = function(decision) ngx.status = 418 ngx.say("tea ", decision.bound_by or decision.of) ngx.exit(418) end }'
+    gateway = nginx(site(limited(own)))
+    assert [gateway.get("/")[0] for _ in range(2)] == [200, 200]
+    status, headers, body = gateway.get("/")
+    assert (status, body) == (418, "tea login\n") and headers["ratelimit"] == '"login";r=0;t=60'

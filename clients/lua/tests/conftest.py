@@ -1,28 +1,14 @@
-"""conftest.py: a real daemon, a small application, and nginx or HAProxy in front of it, each on its own port.
+"""conftest.py: a real daemon, a small application, and nginx or HAProxy in front of it, each on its own port."""
 
-The programs come from DEPS/gateways (unpacked packages) or, where that is not there, from the system.
-"""
-
-import contextlib
-import http.client
 import http.server
-import os
-import shutil
 import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).resolve().parent
-LUA = HERE.parent
-ROOT = LUA.parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "integration"))
-from harness import Process, Ratelimitd, eventually, free_port  # noqa: E402
-
-UNPACKED = Path(os.environ.get("DEPS", ROOT / ".deps")) / "gateways"
-LIBRARIES = [str(path) for path in (UNPACKED / "usr/lib").glob("*-linux-gnu")]
-ENV = {**os.environ, "LD_LIBRARY_PATH": ":".join([*LIBRARIES, os.environ.get("LD_LIBRARY_PATH", "")]).strip(":")}
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from gateways import LUA, Gateway, daemon_with, free_port, needs, start_nginx  # noqa: E402
 
 POLICIES = """
 policies:
@@ -37,20 +23,6 @@ policies:
   open: {unlimited: true}
 inline: {allow: true}
 """
-
-
-def program(name):
-    for folder in ("usr/sbin", "usr/bin"):
-        if (UNPACKED / folder / name).exists():
-            return str(UNPACKED / folder / name)
-    return shutil.which(name) or shutil.which(f"/usr/sbin/{name}")
-
-
-def needs(name):
-    if not program(name):
-        assert not os.environ.get("CI"), f"{name} is missing: ./dev test clients lua installs it"
-        pytest.skip(f"no {name} here")
-    return program(name)
 
 
 class Application(http.server.BaseHTTPRequestHandler):
@@ -85,98 +57,20 @@ def application():
 
 @pytest.fixture
 def daemon():
-    """A daemon on its memory store whose clock only the test moves."""
-    started = Ratelimitd(POLICIES, arguments=["--test-clock"])
-    set_clock(started, 0)
+    started = daemon_with(POLICIES)
     yield started
     started.close()
 
 
-class Gateway(Process):
-    """nginx or HAProxy with a configuration, until it listens."""
-
-    def __init__(self, argv, port, folder):
-        super().__init__()
-        self.port, self.folder = port, folder
-        self.spawn(argv, env=ENV)
-        eventually(self.listens, "the gateway listens")
-
-    def listens(self):
-        assert self.running, self.text()
-        with contextlib.suppress(OSError), contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, 5)) as one:
-            one.connect()
-            return True
-        return False
-
-    def get(self, path, method="GET", **headers):
-        """(status, headers, body); header names in small letters, several of a name joined as HTTP does."""
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)) as connection:
-            connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
-            answer = connection.getresponse()
-            body = answer.read().decode()
-        found = {}
-        for name, value in answer.getheaders():
-            found[name.lower()] = f"{found[name.lower()]}, {value}" if name.lower() in found else value
-        return answer.status, found, body
-
-    def errors(self):
-        log = self.folder / "error.log"
-        return (log.read_text() if log.exists() else "") + self.text()
-
-    def close(self):
-        if self.running:
-            self.process.terminate()
-            self.wait()
-
-
-NGINX = """
-daemon off;
-{modules}
-worker_processes {workers};
-{user}
-pid {folder}/nginx.pid;
-error_log {folder}/error.log info;
-events {{ worker_connections 256; }}
-env RATELIMIT_SOCKET;
-http {{
-    access_log off;
-    client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
-    lua_package_path "{lua}/?.lua;{resty}/?.lua;;";
-    lua_socket_log_errors off;
-    upstream app {{ server 127.0.0.1:{app}; }}
-{http}
-}}
-"""
-
-
-def module_path(name):
-    for folder in (UNPACKED / "usr/lib/nginx/modules", Path("/usr/lib/nginx/modules")):
-        if (folder / name).exists():
-            return str(folder / name)
-    return None
-
-
-def nginx_configuration(folder, port, app, text, workers=1):
-    modules = [module_path(name) for name in ("ndk_http_module.so", "ngx_http_lua_module.so")]
-    resty = UNPACKED / "usr/share/lua/5.1"
-    return NGINX.format(modules="".join(f"load_module {path};\n" for path in modules if path), workers=workers, folder=folder,
-                        user="user root;" if os.geteuid() == 0 else "", lua=LUA, resty=resty, app=app,
-                        http=text.replace("PORT", str(port)))
-
-
 @pytest.fixture
 def nginx(tmp_path, application, daemon):
-    """nginx(HTTP BLOCK[, workers]): PORT in the text is the port to listen on."""
-    binary, started = needs("nginx"), []
+    """nginx(HTTP BLOCK[, workers]): PORT in the text is the port to listen on, SOCKET the daemon's socket."""
+    started = []
 
-    def start(text, workers=1, socket=daemon.socket):
-        port = free_port()
-        path = tmp_path / "nginx.conf"
-        path.write_text(nginx_configuration(tmp_path, port, application, text.replace("SOCKET", socket), workers))
-        gateway = Gateway([binary, "-p", str(tmp_path), "-c", str(path), "-e", str(tmp_path / "error.log")], port, tmp_path)
-        started.append(gateway)
-        return gateway
+    def start(text, workers=1):
+        upstream = f"upstream app {{ server 127.0.0.1:{application}; }}\n"
+        started.append(start_nginx(tmp_path, upstream + text.replace("SOCKET", daemon.socket), workers, lua=True))
+        return started[-1]
 
     yield start
     for gateway in started:
@@ -216,9 +110,3 @@ def haproxy(tmp_path, application, daemon):
     yield start
     for gateway in started:
         gateway.close()
-
-
-def set_clock(daemon, seconds):
-    """The time of the limits, from an arbitrary day on."""
-    with daemon.client() as client:
-        client.call("test_clock", 1_800_000_000_000_000 + int(seconds * 1e6))

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from conftest import eventually
+from gateways import eventually
 
 NEW = 'local limiter = require("ratelimitd").new{ socket = "SOCKET" %s }\n'
 FRONTEND = """

@@ -5,7 +5,7 @@ import threading
 
 import http_sfv
 import pytest
-from conftest import eventually, set_clock
+from gateways import eventually, set_clock
 
 PROBLEM = "https://iana.org/assignments/http-problem-types#"
 

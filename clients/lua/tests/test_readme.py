@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import LUA, Ratelimitd, set_clock
+from gateways import LUA, daemon_with
 
 README = (LUA / "README.md").read_text()
 
@@ -16,8 +16,7 @@ def blocks(language):
 
 @pytest.fixture
 def daemon():
-    started = Ratelimitd(blocks("yaml")[0], arguments=["--test-clock"])
-    set_clock(started, 0)
+    started = daemon_with(blocks("yaml")[0])
     yield started
     started.close()
 

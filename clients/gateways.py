@@ -6,6 +6,7 @@ The programs are those of DEPS/gateways (unpacked packages) or, where they are n
 import contextlib
 import http.client
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -53,13 +54,18 @@ def set_clock(daemon, seconds):
         client.call("test_clock", 1_800_000_000_000_000 + int(seconds * 1e6))
 
 
+def unblock_signals():
+    """A child ends on SIGTERM, whatever its parent waits for."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, set())
+
+
 class Gateway(Process):
     """nginx or HAProxy with a configuration, until it listens."""
 
     def __init__(self, argv, port, folder, env=ENV):
         super().__init__()
         self.port, self.folder = port, folder
-        self.spawn(argv, env=env)
+        self.spawn(argv, env=env, preexec_fn=unblock_signals)
         eventually(self.listens, "the gateway listens")
 
     def listens(self):
@@ -79,6 +85,11 @@ class Gateway(Process):
         for name, value in answer.getheaders():
             found[name.lower()] = f"{found[name.lower()]}, {value}" if name.lower() in found else value
         return answer.status, found, text
+
+    def worker(self):
+        """The pid of nginx' only worker."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
+        return int(eventually(lambda: children.read_text().split(), "nginx' worker")[0])
 
     def errors(self):
         log = self.folder / "error.log"
@@ -106,7 +117,7 @@ http {{
 }}
 """
 WITH_LUA = """
-    lua_package_path "{lua}/?.lua;{resty}/?.lua;;";
+    lua_package_path "{folders}";
     lua_socket_log_errors off;
 """
 
@@ -118,13 +129,14 @@ def module_path(name):
     return None
 
 
-def start_nginx(folder, text, workers=1, lua=False):
-    """nginx with TEXT in its http block; PORT in the text is the port to listen on."""
-    binary, port, modules = needs("nginx"), free_port(), ""
+def start_nginx(folder, text, workers=1, lua=None, port=None):
+    """nginx with TEXT in its http block; PORT in the text is the port to listen on, `lua` folders of Lua modules."""
+    binary, port, modules = needs("nginx"), port or free_port(), ""
     if lua:
         paths = [module_path(name) for name in ("ndk_http_module.so", "ngx_http_lua_module.so")]
         modules = "".join(f"load_module {path};\n" for path in paths if path)
-        text = WITH_LUA.format(lua=LUA, resty=UNPACKED / "usr/share/lua/5.1") + text
+        folders = [*lua, UNPACKED / "usr/share/lua/5.1"]
+        text = WITH_LUA.format(folders="".join(f"{folder}/?.lua;" for folder in folders) + ";") + text
     path = folder / "nginx.conf"
     path.write_text(NGINX.format(modules=modules, workers=workers, folder=folder, http=text.replace("PORT", str(port)),
                                  user="user root;" if os.geteuid() == 0 else ""))
@@ -177,7 +189,7 @@ class Fpm(Process):
         path = folder / "fpm.conf"
         path.write_text(FPM.format(folder=folder, include=PHP_LIBRARIES))
         root = ["--allow-to-run-as-root"] if os.geteuid() == 0 else []
-        self.spawn([needs("php-fpm*"), "-n", "-F", *root, "-y", str(path)], env={**ENV, **env})
+        self.spawn([needs("php-fpm*"), "-n", "-F", *root, "-y", str(path)], env={**ENV, **env}, preexec_fn=unblock_signals)
         eventually(lambda: (folder / "fpm.sock").exists() or not self.running, "php-fpm listens")
         assert self.running, self.text() + (folder / "fpm.log").read_text()
 
@@ -187,7 +199,7 @@ class Fpm(Process):
             self.wait()
 
 
-def start_php(folder, script, env):
+def start_php(folder, script, env, port=None):
     """php-fpm behind nginx; SCRIPT answers every request. Returns the two; nginx is the one to ask."""
     fpm = Fpm(folder, env)
-    return start_nginx(folder, TO_FPM.format(script=script, folder=folder)), fpm
+    return start_nginx(folder, TO_FPM.format(script=script, folder=folder), port=port), fpm

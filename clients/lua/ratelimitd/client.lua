@@ -60,7 +60,7 @@ end
 -- The error text of a response as a failure.
 local function failure_of(text)
   if type(text) ~= "string" then return unavailable("protocol", "an error that is not text", true) end
-  local code = text:match("^([%u_]+): ") or "INTERNAL"
+  local code = text:match("^([%u_]+): ") or text:match("^[%u_]+$") or "INTERNAL"
   if not UNAVAILABLE[code] then return { kind = "refused", code = code, message = text, maybe_charged = false } end
   local failure = unavailable(UNAVAILABLE[code], text, code == "STORE_UNAVAILABLE")
   failure.code = code
@@ -74,25 +74,32 @@ local function answer_to(msgid, read)
     if type(message) ~= "table" or message.n ~= 4 or message[1] ~= 1 then
       return nil, unavailable("protocol", "an answer that is not a response", true)
     end
-    if message[2] == nil then return nil, unavailable("lost", tostring(message[3]), true) end
+    if message[2] == nil then
+      local failure = unavailable("lost", "the daemon closed the connection: " .. tostring(message[3]), true)
+      failure.code = type(message[3]) == "string" and message[3]:match("^([%u_]+): ") or nil
+      return nil, failure
+    end
+    if type(message[2]) ~= "number" then return nil, unavailable("protocol", "an answer without a msgid", true) end
     if message[2] == msgid then
+      if message[3] ~= nil and message[4] ~= nil then return nil, unavailable("protocol", "an error and a result", true) end
       if message[3] ~= nil then return nil, failure_of(message[3]) end
       return message[4]
     end
   end
 end
 
--- The result of a method, or nil and a failure: {kind, message, maybe_charged, code}. kind is "refused" with the daemon's
+-- The result of a method, or nil and a failure: {kind, message, maybe_charged, code}; TIMEOUT_S replaces the client's. kind is "refused" with the daemon's
 -- code, or what kept the answer away: unreachable, timeout, lost, protocol, overloaded, shutting_down, store_unavailable,
 -- breaker.
-function Client:call(method, params)
+function Client:call(method, params, timeout_s)
+  timeout_s = timeout_s or self.timeout_s
   local platform = self.platform
   local now = platform.now()
   local failure = self:barred(now)
   if failure then return nil, failure end
 
-  local deadline = now + self.timeout_s
-  local connection, message = platform.connect(self.path, self.timeout_s)
+  local deadline = now + timeout_s
+  local connection, message = platform.connect(self.path, timeout_s)
   if not connection then
     if message == "timeout" then self.timeouts = self.timeouts + 1 end
     return nil, self:not_reached(message)
@@ -113,7 +120,7 @@ function Client:call(method, params)
     error(unavailable(kind, kind == "timeout" and "no answer in time" or "connection lost: " .. reason, true), 0)
   end
 
-  local is_sent, reason = connection.send(bytes, self.timeout_s)
+  local is_sent, reason = connection.send(bytes, timeout_s)
   local is_read, result
   if is_sent then
     is_read, result, failure = pcall(answer_to, msgid, read)
@@ -123,7 +130,7 @@ function Client:call(method, params)
   end
 
   if failure and failure.kind == "timeout" then self.timeouts = self.timeouts + 1 else self:reached() end
-  local is_clean = not failure or failure.kind == "refused" or failure.code ~= nil and failure.kind ~= "shutting_down"
+  local is_clean = not failure or failure.kind == "refused" or failure.kind == "overloaded" or failure.kind == "store_unavailable"
   if is_clean then connection.keep() else connection.close() end
   return result, failure
 end

@@ -199,6 +199,7 @@ end
 function M.join(parts)
   local escaped = {}
   for i, part in ipairs(parts) do
+    if part == "" then error("ratelimitd: a part of a key is empty", 0) end
     escaped[i] = part:gsub("[%%|]", { ["%"] = "%25", ["|"] = "%7C" })
   end
   return table.concat(escaped, "|")

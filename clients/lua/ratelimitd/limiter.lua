@@ -11,6 +11,7 @@ local M = {}
 
 local KEY_BYTES_MAX, KEY_BYTES_KEPT = 512, 64
 local LOG_EVERY_SECONDS = 10
+local PATH_BYTES_MAX = 107 -- of a Unix socket
 
 local Limiter = {}
 Limiter.__index = Limiter
@@ -50,6 +51,7 @@ function M.new(platform, options)
   refuse_unknown(options, LIMITER_OPTIONS, "new")
   local path = options.socket or os.getenv("RATELIMIT_SOCKET")
   if not path or path == "" then path = "/run/ratelimitd/ratelimitd.sock" end
+  if #path > PATH_BYTES_MAX then error(("ratelimitd: the path of a socket has at most %d bytes"):format(PATH_BYTES_MAX), 0) end
 
   return setmetatable({
     platform = platform,
@@ -67,9 +69,9 @@ end
 
 -- "10/5s" or "5000/day" as a count and a window.
 local function parse_limit(text)
-  local count, length, unit = text:match("^(%d+)/(%d*)(%a+)$")
+  local count, length, unit = text:match("^%s*([1-9]%d*)%s*/%s*(%d*)%s*(%a+)%s*$")
   unit = UNITS[unit] or unit and UNITS[unit:match("^(%a%a+)s$")]
-  if not unit then error(("ratelimitd: %q is not a limit such as \"10/5s\" or \"5000/day\""):format(text), 0) end
+  if not unit or length:match("^0") then error(("ratelimitd: %q is not a limit such as \"10/5s\" or \"5000/day\""):format(text), 0) end
   return tonumber(count), (length == "" and "1" or length) .. unit
 end
 
@@ -237,5 +239,5 @@ end
 -- Counters of this worker: {checks, allowed, denied, refused, unavailable = {kind = n}}.
 function Limiter:stats() return self.counters end
 
-M.Limiter = Limiter
+M.Limiter, M.parse_limit = Limiter, parse_limit
 return M

@@ -9,6 +9,7 @@ local char, byte, floor = string.char, string.byte, math.floor
 
 M.DEPTH_MAX = 16 -- nested arrays and maps of an answer
 M.BYTES_MAX = 4 * 1024 * 1024 -- of one answer
+M.MEMBERS_MAX = 65536 -- of one array or map
 
 local array_mark = {}
 
@@ -105,12 +106,12 @@ local function first_byte(tag)
 end
 
 local function unpack_value(read, budget, depth)
-  if depth > M.DEPTH_MAX then error({ kind = "protocol", message = "an answer is nested too deeply" }, 0) end
+  if depth > M.DEPTH_MAX then error({ kind = "protocol", maybe_charged = true, message = "an answer is nested too deeply" }, 0) end
   local tag = byte(read(1))
   local kind, size = first_byte(tag)
   if not kind then
     local wide = WIDE[tag]
-    if not wide then error({ kind = "protocol", message = ("an answer has the byte 0x%02x"):format(tag) }, 0) end
+    if not wide then error({ kind = "protocol", maybe_charged = true, message = ("an answer has the byte 0x%02x"):format(tag) }, 0) end
     kind = wide[1]
     size = (kind == "signed" and signed or number_of)(read(wide[2]))
     if kind == "signed" or kind == "unsigned" then kind = "number" end
@@ -120,9 +121,10 @@ local function unpack_value(read, budget, depth)
 
   -- Each member has at least a byte, so a size that cannot arrive is refused before anything is kept for it.
   budget.bytes = budget.bytes - 1 - size
-  if budget.bytes < 0 then error({ kind = "protocol", message = "an answer is longer than 4 MiB" }, 0) end
+  if budget.bytes < 0 then error({ kind = "protocol", maybe_charged = true, message = "an answer is longer than 4 MiB" }, 0) end
   if kind == "text" then return size > 0 and read(size) or "" end
 
+  if size > M.MEMBERS_MAX then error({ kind = "protocol", maybe_charged = true, message = "an answer has more than 65536 members" }, 0) end
   local result = {}
   if kind == "array" then
     result.n = size

@@ -69,7 +69,7 @@ def nginx(tmp_path, application, daemon):
 
     def start(text, workers=1):
         upstream = f"upstream app {{ server 127.0.0.1:{application}; }}\n"
-        started.append(start_nginx(tmp_path, upstream + text.replace("SOCKET", daemon.socket), workers, lua=True))
+        started.append(start_nginx(tmp_path, upstream + text.replace("SOCKET", daemon.socket), workers, lua=[LUA]))
         return started[-1]
 
     yield start

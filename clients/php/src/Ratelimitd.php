@@ -81,8 +81,9 @@ final class Decision
     /**
      * @param array<string, mixed> $map as the protocol has it
      * @param int $cost what was asked for: granted, where the daemon leaves it out
+     * @param ?int[] $costs of the members, for checkAll()
      */
-    public static function of(array $map, int $cost = 1): self
+    public static function of(array $map, int $cost = 1, ?array $costs = null): self
     {
         $allowed = $map['allowed'] ?? null;
         $source = $map['source'] ?? null;
@@ -118,13 +119,24 @@ final class Decision
             quota: $isDescribed ? $integer('quota') : null,
             windowMs: $isDescribed ? $integer('window_ms') : null,
             ofResetMs: $isDescribed ? $integer('of_reset_ms') : null,
-            members: array_map(
-                static fn (mixed $member): self => self::of(is_array($member) ? $member : []),
-                is_array($map['members'] ?? null) ? $map['members'] : [],
-            ),
+            members: self::membersOf($map['members'] ?? null, $costs),
             refunded: $integer('refunded') ?? 0,
             charged: $integer('charged') ?? 0,
             ended: ($map['ended'] ?? false) === true,
+        );
+    }
+
+    /** @return self[] */
+    private static function membersOf(mixed $members, ?array $costs): array
+    {
+        if ($costs === null || !is_array($members) || count($members) !== count($costs)) {
+            return $costs === null && $members === null ? []
+                : throw new Unavailable('protocol', 'not one decision for each member', true);
+        }
+        return array_map(
+            static fn (mixed $member, int $cost): self => self::of(is_array($member) ? $member : [], $cost),
+            array_values($members),
+            $costs,
         );
     }
 }
@@ -134,6 +146,7 @@ final class MessagePack
 {
     public const BYTES_MAX = 4 << 20;
     public const DEPTH_MAX = 16;
+    public const MEMBERS_MAX = 65536;
 
     /** Lists become arrays, other arrays and objects maps. */
     public static function pack(mixed $value): string
@@ -232,6 +245,9 @@ final class MessagePack
             $budget -= $size;
             return $size === 0 ? '' : $read($size);
         }
+        if ($size > self::MEMBERS_MAX) {
+            throw new Unavailable('protocol', 'an answer has more than 65536 members', true);
+        }
         $result = [];
         for ($i = 0; $i < $size; $i++) {
             $name = $kind === 'map' ? self::unpackValue($read, $budget, $depth + 1) : $i;
@@ -278,11 +294,20 @@ final class Slot
     /** @return bool true: the daemon freed it now; false: it was released before, or lost */
     public function release(?float $timeout = null): bool
     {
-        if ($this->isReleased || $this->isLost()) {
+        if ($this->isReleased) {
             return false;
         }
+        $this->client->dropIfEnded();
+        if ($this->isLost()) {
+            return false;
+        }
+        try {
+            $answer = $this->client->call('release', [$this->id], $timeout);
+        } catch (Unavailable $failure) {
+            return $failure->kind === 'lost' ? false : throw $failure; // it ended with its connection
+        }
         $this->isReleased = true;
-        return ($this->client->call('release', [$this->id], $timeout)['released'] ?? false) === true;
+        return ($answer['released'] ?? false) === true;
     }
 
     /** Its connection has ended, and the slot with it. */
@@ -321,8 +346,9 @@ final class Reservation
  *
  * A policy is a name, or the settings of an inline one. Every method may throw Unavailable and Refused.
  */
-final class Client
+class Client
 {
+    private const PATH_BYTES_MAX = 107; // of a Unix socket
     private const KEY_BYTES_MAX = 512;
     private const KEY_BYTES_KEPT = 64;
     private const BREAKER_TIMEOUTS = 3;
@@ -361,6 +387,9 @@ final class Client
             throw new \InvalidArgumentException('timeout must be above 0 seconds');
         }
         $this->path = $socket ?? (getenv('RATELIMIT_SOCKET') ?: '/run/ratelimitd/ratelimitd.sock');
+        if ($this->path === '' || strlen($this->path) > self::PATH_BYTES_MAX) {
+            throw new \InvalidArgumentException('a socket path has 1 to ' . self::PATH_BYTES_MAX . " bytes: '{$this->path}'");
+        }
     }
 
     public function __destruct()
@@ -414,7 +443,8 @@ final class Client
             'cost' => $atMost === null ? $cost : null, 'at_most' => $atMost, 'max_wait_ms' => $maxWaitMs,
             'deadline_ms' => $deadlineMs, 'request_id' => $requestId,
         ]);
-        return $this->decide('check', [$policy, self::key($key), $options], $cost, $timeout, $resend);
+        $answer = $this->call('check', [$policy, self::key($key), $options], $timeout, $resend);
+        return $this->counted(Decision::of($answer, $atMost ?? $cost));
     }
 
     /**
@@ -429,8 +459,9 @@ final class Client
         ?float $timeout = null,
     ): Decision {
         $options = self::options(['deadline_ms' => $deadlineMs, 'request_id' => $requestId]);
-        $cost = array_sum(array_map(static fn (array $item): int => $item[2] ?? 1, $items));
-        return $this->decide('check_all', [self::items($items), $options], $cost, $timeout);
+        $costs = array_map(static fn (array $item): int => $item[2] ?? 1, array_values($items));
+        $answer = $this->call('check_all', [self::items($items), $options], $timeout);
+        return $this->counted(Decision::of($answer, array_sum($costs), $costs));
     }
 
     /**
@@ -494,12 +525,16 @@ final class Client
     }
 
     /**
-     * Throws Refused and names what the daemon does not have.
+     * Throws Refused and names what the daemon does not have, or does not allow.
      *
      * @param string[] $policies
+     * @param bool $inline are there limits that are written in the program?
      */
-    public function verify(array $policies, ?float $timeout = null): void
+    public function verify(array $policies, bool $inline = false, ?float $timeout = null): void
     {
+        if ($inline) {
+            $this->peek(Limit::settings('1/s'), 'verify', 0, $timeout);
+        }
         $missing = array_values(array_diff($policies, array_column($this->policies($timeout), 'name')));
         if ($missing !== []) {
             throw new Refused('UNKNOWN_POLICY', 'the daemon has no policy ' . implode(', ', $missing), $missing);
@@ -521,8 +556,8 @@ final class Client
         $options = self::options(['deadline_ms' => $deadlineMs, 'request_id' => $requestId]);
         $answer = $this->call('acquire', [$policy, self::key($key), $options], $timeout);
         $decision = $this->counted(Decision::of($answer));
-        $id = $answer['slot'] ?? null;
-        return [$decision, is_string($id) && $decision->allowed ? new Slot($this, $this->connection, $id) : null];
+        $id = self::given($decision, $answer['slot'] ?? null);
+        return [$decision, $id === null ? null : new Slot($this, $this->connection, $id)];
     }
 
     /**
@@ -545,8 +580,8 @@ final class Client
         ]);
         $answer = $this->call('reserve', [$policy, self::key($key), $estimate, $options], $timeout);
         $decision = $this->counted(Decision::of($answer, $estimate));
-        $token = $answer['reservation'] ?? null;
-        return [$decision, is_string($token) && $decision->allowed ? new Reservation($this, $token) : null];
+        $token = self::given($decision, $answer['reservation'] ?? null);
+        return [$decision, $token === null ? null : new Reservation($this, $token)];
     }
 
     /**
@@ -603,6 +638,11 @@ final class Client
     /** The result of a method of the protocol. @internal */
     public function call(string $method, array $params, ?float $timeout = null, bool $resend = false): array
     {
+        $this->counters['checks'] += match ($method) {
+            'check', 'check_all', 'acquire', 'reserve' => 1,
+            'check_many' => count($params[0]),
+            default => 0,
+        };
         try {
             try {
                 return $this->ask($method, $params, $timeout ?? $this->timeout);
@@ -621,14 +661,8 @@ final class Client
         }
     }
 
-    private function decide(string $method, array $params, int $cost, ?float $timeout, bool $resend = false): Decision
-    {
-        return $this->counted(Decision::of($this->call($method, $params, $timeout, $resend), $cost));
-    }
-
     private function counted(Decision $decision): Decision
     {
-        $this->counters['checks']++;
         $this->counters[$decision->allowed ? 'allowed' : 'denied']++;
         return $decision;
     }
@@ -636,7 +670,9 @@ final class Client
     private function ask(string $method, array $params, float $timeout): array
     {
         $this->leaveParent();
-        $this->refuseWhileClosed();
+        if (!in_array($method, ['release', 'settle', 'cancel'], true)) { // what gives back is never held back
+            $this->refuseWhileClosed();
+        }
         $until = self::now() + $timeout;
         $this->dropIfEnded();
         $hello = $this->stream === null ? $this->connect($timeout) : '';
@@ -716,8 +752,8 @@ final class Client
         return MessagePack::pack([0, 0, 'hello', [['describe' => true]]]);
     }
 
-    /** A connection that the daemon has closed while it was idle is not used; what has come late is read. */
-    private function dropIfEnded(): void
+    /** A connection that the daemon has closed while it was idle is not used; what has come late is read. @internal */
+    public function dropIfEnded(): void
     {
         if ($this->stream === null || !self::isReady($this->stream, false, 0)) {
             return;
@@ -743,7 +779,7 @@ final class Client
             }
             $n = @fwrite($this->stream, $left);
             if ($n === false) {
-                throw new Unavailable('lost', 'the connection was lost', $maybeCharged);
+                throw new Unavailable('lost', 'the connection was lost', true);
             }
         }
     }
@@ -837,9 +873,18 @@ final class Client
         if (!is_string($error)) {
             return new Unavailable('protocol', 'an error that is not text', true);
         }
-        $code = preg_match('/^([A-Z_]+): /', $error, $found) ? $found[1] : 'INTERNAL';
+        $code = preg_match('/^([A-Z_]+)(?:: |$)/', $error, $found) ? $found[1] : 'INTERNAL';
         $kind = self::KINDS[$code] ?? null;
         return $kind === null ? new Refused($code, $error) : new Unavailable($kind, $error, $code === 'STORE_UNAVAILABLE', $code);
+    }
+
+    /** The name of what an allowed decision gave. */
+    private static function given(Decision $decision, mixed $name): ?string
+    {
+        if ($decision->allowed && !is_string($name)) {
+            throw new Unavailable('protocol', 'an answer that allows, and gives nothing', true);
+        }
+        return $decision->allowed ? $name : null;
     }
 
     /** A key that is too long is cut, and stays different from every other. */
@@ -939,13 +984,16 @@ final class Key
     /** Parts in one key: with | between them, and escaped where they have one. */
     public static function join(string ...$parts): string
     {
+        if (in_array('', $parts, true)) {
+            throw new \InvalidArgumentException('a part of a key is empty');
+        }
         return implode('|', array_map(static fn (string $part): string => strtr($part, ['%' => '%25', '|' => '%7C']), $parts));
     }
 
     /** For secrets, such as a token: 64 hex digits. */
     public static function hashed(string $secret): string
     {
-        return hash('sha256', $secret);
+        return $secret === '' ? throw new \InvalidArgumentException('an empty secret') : hash('sha256', $secret);
     }
 
     /** An address as 4 or 16 bytes; null if it is none. Brackets, port and zone go; IPv4-mapped becomes IPv4. */
@@ -1049,7 +1097,7 @@ final class Limit
     public static function settings(string $text): array
     {
         $unit = null;
-        if (preg_match('#^([1-9]\d*)/(\d*)([a-z]+)$#', $text, $found)) {
+        if (preg_match('#^\s*([1-9]\d*)\s*/\s*([1-9]\d*)?\s*([a-z]+)\s*$#', $text, $found)) {
             $unit = self::UNITS[$found[3]] ?? self::UNITS[preg_replace('/s$/', '', $found[3])] ?? null;
         }
         if ($unit === null) {

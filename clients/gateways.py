@@ -108,7 +108,8 @@ worker_processes {workers};
 {user}
 pid {folder}/nginx.pid;
 error_log {folder}/error.log info;
-events {{ worker_connections 256; }}
+worker_rlimit_nofile 16384;
+events {{ worker_connections 4096; }}
 http {{
     access_log off;
     client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;

@@ -10,34 +10,35 @@ local new = require("ratelimitd").new
 local clients = {}
 local LEFT_OUT = { delay_ms = 0, shadow_denied = false, refunded = 0, charged = 0, ended = false }
 
-local function shown(decision, cost)
+local function shown(decision, cost, costs)
   local answer = { granted = decision.allowed and cost or 0 }
   for name, value in pairs(LEFT_OUT) do answer[name] = value end
   for name, value in pairs(decision) do answer[name] = value end
   if decision.members then
     answer.members = msgpack.array {}
-    for i, member in ipairs(decision.members) do answer.members[i] = shown(member, 1) end
+    for i, member in ipairs(decision.members) do answer.members[i] = shown(member, costs[i]) end
   end
   return answer
 end
 
-local function called(c, method, params, cost)
+local function called(c, method, params, cost, costs)
   local one = clients[c.client].client
   local result, failure = one:call(method, params, c.timeout_ms and c.timeout_ms / 1000)
-  if not failure and not client.is_decision(result) then
+  if not failure and not client.is_answer(result, costs and #costs or 1) then
     failure = { kind = "protocol", message = "an answer that is not a decision", maybe_charged = true }
   end
-  if not failure then return { decision = shown(result, cost) } end
+  if not failure then return { decision = shown(result, cost, costs) } end
   return { status = failure.kind, code = failure.code, maybe_charged = failure.maybe_charged, message = failure.message }
 end
 
-local function sums(items)
-  local members, sum = msgpack.array {}, 0
-  for i = 1, items.n do
-    members[i] = msgpack.array { items[i][1], items[i][2], items[i][3] or 1 }
-    sum = sum + (items[i][3] or 1)
+local function check_all(c)
+  local members, sum, costs = msgpack.array {}, 0, {}
+  for i = 1, c.items.n do
+    local policy, key, cost = c.items[i][1], c.items[i][2], c.items[i][3] or 1
+    members[i] = msgpack.array { policy, limiter.Limiter.shorten(clients[c.client], key), cost }
+    costs[i], sum = cost, sum + cost
   end
-  return members, sum
+  return called(c, "check_all", { members }, sum, costs)
 end
 
 local COMMANDS = {
@@ -58,10 +59,7 @@ local COMMANDS = {
   check = function(c)
     return called(c, "check", { c.policy, limiter.Limiter.shorten(clients[c.client], c.key), c.cost or 1 }, c.cost or 1)
   end,
-  check_all = function(c)
-    local members, sum = sums(c.items)
-    return called(c, "check_all", { members }, sum)
-  end,
+  check_all = check_all,
   block_ms = function(c)
     local stop = ngx.now() + c.ms / 1000
     while ngx.now() < stop do ngx.update_time() end
@@ -72,10 +70,10 @@ local COMMANDS = {
     return key and { key = key } or { status = "argument", message = message, maybe_charged = false }
   end,
   verify = function(c)
-    local missing, failure = limiter.Limiter.verify(clients[c.client], c.policies)
+    local missing, failure = limiter.Limiter.verify(clients[c.client], c.policies, c.inline)
     if failure then return { status = failure.kind, code = failure.code, message = failure.message, maybe_charged = failure.maybe_charged } end
     if #missing == 0 then return {} end
-    return { status = "refused", code = "UNKNOWN_POLICY", missing = msgpack.array(missing), message = "missing", maybe_charged = false }
+    return { status = "refused", code = "UNKNOWN_POLICY", missing = msgpack.array(missing), message = "no policy " .. table.concat(missing, ", "), maybe_charged = false }
   end,
   join_key = function(c) return { key = http.join(c.parts) } end,
   parse_limit = function(c)

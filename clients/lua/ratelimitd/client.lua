@@ -52,6 +52,12 @@ function Client:not_reached(message)
   return unavailable("unreachable", ("cannot connect to %s: %s"):format(self.path, message))
 end
 
+-- Three in a row, and calls fail at once for a second.
+function Client:timed_out()
+  self.timeouts = self.timeouts + 1
+  if self.timeouts >= BREAKER_TIMEOUTS then self.closed_until = self.platform.now() + BREAKER_SECONDS end
+end
+
 function Client:reached()
   self.timeouts, self.closed_until = 0, 0
   self.backoff_s, self.retry_at = 0, 0
@@ -101,7 +107,7 @@ function Client:call(method, params, timeout_s)
   local deadline = now + timeout_s
   local connection, message = platform.connect(self.path, timeout_s)
   if not connection then
-    if message == "timeout" then self.timeouts = self.timeouts + 1 end
+    if message == "timeout" then self:timed_out() end
     return nil, self:not_reached(message)
   end
 
@@ -129,7 +135,7 @@ function Client:call(method, params, timeout_s)
     failure = unavailable(reason == "timeout" and "timeout" or "lost", "sending failed: " .. reason, true)
   end
 
-  if failure and failure.kind == "timeout" then self.timeouts = self.timeouts + 1 else self:reached() end
+  if failure and failure.kind == "timeout" then self:timed_out() else self:reached() end
   local is_clean = not failure or failure.kind == "refused" or failure.kind == "overloaded" or failure.kind == "store_unavailable"
   if is_clean then connection.keep() else connection.close() end
   return result, failure
@@ -144,6 +150,17 @@ function M.is_decision(value)
   if value.of == nil then return true end
   return type(value.of) == "string" and type(value.quota) == "number" and type(value.window_ms) == "number"
     and type(value.of_reset_ms) == "number"
+end
+
+-- Is this the answer to a check, or to a check_all of N members?
+function M.is_answer(value, n)
+  if not M.is_decision(value) then return false end
+  if n == 1 then return true end
+  if type(value.members) ~= "table" or value.members.n ~= n then return false end
+  for i = 1, n do
+    if not M.is_decision(value.members[i]) then return false end
+  end
+  return true
 end
 
 return M

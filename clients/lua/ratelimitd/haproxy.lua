@@ -106,8 +106,8 @@ function Limiter:limit(txn, limits)
 end
 
 -- While the configuration is read: log the policies that the daemon does not have, as soon as HAProxy runs.
-function Limiter:verify(names)
-  core.register_task(function() limiter.Limiter.verify(self, names) end)
+function Limiter:verify(names, inline)
+  core.register_task(function() limiter.Limiter.verify(self, names, inline) end)
 end
 
 local M = {}

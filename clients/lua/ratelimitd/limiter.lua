@@ -49,9 +49,12 @@ end
 function M.new(platform, options)
   options = options or {}
   refuse_unknown(options, LIMITER_OPTIONS, "new")
-  local path = options.socket or os.getenv("RATELIMIT_SOCKET")
-  if not path or path == "" then path = "/run/ratelimitd/ratelimitd.sock" end
-  if #path > PATH_BYTES_MAX then error(("ratelimitd: the path of a socket has at most %d bytes"):format(PATH_BYTES_MAX), 0) end
+  local from_environment = os.getenv("RATELIMIT_SOCKET")
+  if from_environment == "" then from_environment = nil end
+  local path = options.socket or from_environment or "/run/ratelimitd/ratelimitd.sock"
+  if path == "" or #path > PATH_BYTES_MAX then
+    error(("ratelimitd: the path of a socket has 1 to %d bytes"):format(PATH_BYTES_MAX), 0)
+  end
 
   return setmetatable({
     platform = platform,
@@ -196,7 +199,7 @@ function Limiter:judge(limits, request, accept)
     self.counters.refused = self.counters.refused + 1
     error("ratelimitd: " .. failure.message, 0)
   end
-  if not failure and not client.is_decision(decision) then
+  if not failure and not client.is_answer(decision, #members) then
     failure = { kind = "protocol", message = "an answer that is not a decision", maybe_charged = true }
   end
   if failure then return self:without_answer(failure, limits, accept) end
@@ -216,12 +219,17 @@ function Limiter:judge(limits, request, accept)
   return { decision = decision, status = status, headers = headers, body = body }
 end
 
--- Ask the daemon whether it has these policies; the names that it does not have are logged as an error. Returns them, or nil
--- and a failure.
-function Limiter:verify(names)
+-- Ask the daemon whether it has these policies, and with `inline` whether it allows limits that are written here. What is
+-- missing is logged as an error. Returns the missing names, or nil and a failure.
+function Limiter:verify(names, inline)
   local policies, failure = self.client:call("policies", {})
+  if not failure and inline then
+    local settings = { algorithm = "fixed_window", limit = 1, window = "1s", start = "first_hit" }
+    local _, refusal = self.client:call("check", { settings, "verify", 0 })
+    failure = refusal
+  end
   if failure then
-    self.platform.log("ratelimitd: policies could not be verified: " .. failure.message)
+    self.platform.log("ratelimitd: the limits could not be verified: " .. failure.message)
     return nil, failure
   end
 

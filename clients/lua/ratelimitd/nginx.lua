@@ -99,8 +99,8 @@ function Limiter:limit(limits)
 end
 
 -- In init_worker_by_lua: log the policies that the daemon does not have.
-function Limiter:verify(names)
-  ngx.timer.at(0, function() limiter.Limiter.verify(self, names) end)
+function Limiter:verify(names, inline)
+  ngx.timer.at(0, function() limiter.Limiter.verify(self, names, inline) end)
 end
 
 local M = {}

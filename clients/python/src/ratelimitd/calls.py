@@ -1,0 +1,248 @@
+"""What each method of the protocol sends, and how its answer is read: the one place for both clients.
+
+A function per method takes what the user says (seconds, text) and gives a Call (milliseconds, bytes). A client sends a
+Call and hands the result to its `read`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from .decision import Decision, Malformed, read_decision, read_decisions
+from .errors import Refused
+
+T = TypeVar("T")
+
+Policy = str | Mapping[str, Any]  # a policy's name, or the settings of an inline policy
+Key = str | bytes
+Check = Sequence[
+    Any
+]  # (policy, key), (policy, key, cost) or, in check_many, (policy, key, {"cost": n, "request_id": id})
+
+KEY_BYTES_MAX = 512  # longer keys are shortened; the daemon refuses those above its own max_key
+KEY_BYTES_KEPT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    method: str
+    params: list[Any]
+    read: Callable[[Any], T]  # raises Malformed
+    asked: tuple[tuple[Policy, Key], ...] = ()  # what on_decision is told about
+    undo: str = ""  # the method that takes back a yes which comes too late: "release" or "cancel"
+    may_repeat: bool = False  # it has a request_id: sent again, it is charged once
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The answer to acquire or reserve. `id` is "" where it was denied."""
+
+    decision: Decision
+    id: str
+
+
+def bounded(key: Key) -> Key:
+    """The key as it is sent: longer than 512 bytes, it is its first 64 bytes, `#` and the SHA-256 of all of it."""
+    if not isinstance(key, (str, bytes)):
+        raise TypeError(f"the key is {type(key).__name__}, not str or bytes")
+    if len(key) <= KEY_BYTES_MAX // 4:
+        return key
+    data = key if isinstance(key, bytes) else key.encode("utf-8", "surrogatepass")
+    if len(data) <= KEY_BYTES_MAX:
+        return key
+    return data[:KEY_BYTES_KEPT] + b"#" + hashlib.sha256(data).hexdigest().encode()
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else math.ceil(seconds * 1000)
+
+
+def _options(request_id: Key | None, resend: bool, **named: Any) -> dict[str, Any]:
+    options = {name: value for name, value in named.items() if value is not None}
+    if request_id is None and resend:
+        request_id = uuid.uuid4().hex
+    if request_id is not None:
+        options["request_id"] = request_id
+    return options
+
+
+def check(
+    policy: Policy,
+    key: Key,
+    cost: int = 1,
+    *,
+    at_most: int | None = None,
+    max_wait: float | None = None,
+    deadline: float | None = None,
+    request_id: Key | None = None,
+    resend: bool = False,
+) -> Call[Decision]:
+    options = _options(
+        request_id, resend, at_most=at_most, max_wait_ms=_milliseconds(max_wait), deadline_ms=_milliseconds(deadline)
+    )
+    last: Any = cost
+    if options:
+        last = options if at_most is not None else {"cost": cost, **options}
+    return Call(
+        "check",
+        [policy, bounded(key), last],
+        lambda answer: read_decision(answer, cost),
+        asked=((policy, key),),
+        may_repeat="request_id" in options,
+    )
+
+
+def _members(checks: Iterable[Check]) -> tuple[list[list[Any]], list[int], tuple[tuple[Policy, Key], ...]]:
+    members, costs, asked = [], [], []
+    for policy, key, *rest in checks:
+        last = rest[0] if rest else 1
+        members.append([policy, bounded(key), *rest])
+        costs.append(last.get("cost", 1) if isinstance(last, Mapping) else last)
+        asked.append((policy, key))
+    return members, costs, tuple(asked)
+
+
+def check_many(checks: Iterable[Check]) -> Call[list[Decision]]:
+    members, costs, asked = _members(checks)
+    return Call("check_many", [members], lambda answer: read_decisions(answer, costs), asked=asked)
+
+
+def check_all(
+    checks: Iterable[Check], *, deadline: float | None = None, request_id: Key | None = None, resend: bool = False
+) -> Call[Decision]:
+    members, costs, asked = _members(checks)
+    options = _options(request_id, resend, deadline_ms=_milliseconds(deadline))
+    return Call(
+        "check_all",
+        [members, options] if options else [members],
+        lambda answer: read_decision(answer, sum(costs), members=costs),
+        asked=asked,
+        may_repeat="request_id" in options,
+    )
+
+
+def peek(policy: Policy, key: Key, cost: int = 0) -> Call[Decision]:
+    return Call("peek", [policy, bounded(key), cost], lambda answer: read_decision(answer, cost))
+
+
+def explain(policy: Policy, key: Key, cost: int = 1) -> Call[dict[str, Any]]:
+    return Call("explain", [policy, bounded(key), cost], _map)
+
+
+def reset(policy: Policy, key: Key) -> Call[bool]:
+    return Call("reset", [policy, bounded(key)], lambda answer: _flag(answer, "removed"))
+
+
+def refund(
+    policy: Policy,
+    key: Key,
+    units: int,
+    *,
+    deadline: float | None = None,
+    request_id: Key | None = None,
+    resend: bool = False,
+) -> Call[Decision]:
+    options = _options(request_id, resend, deadline_ms=_milliseconds(deadline))
+    params = [policy, bounded(key), units, *([options] if options else [])]
+    return Call("refund", params, read_decision, may_repeat="request_id" in options)
+
+
+def acquire(policy: Policy, key: Key, *, deadline: float | None = None, request_id: Key | None = None) -> Call[Held]:
+    options = _options(request_id, False, deadline_ms=_milliseconds(deadline))
+    params = [policy, bounded(key), *([options] if options else [])]
+    return Call("acquire", params, lambda answer: _held(answer, "slot", 1), asked=((policy, key),), undo="release")
+
+
+def release(slot: str) -> Call[bool]:
+    return Call("release", [slot], lambda answer: _flag(answer, "released"))
+
+
+def undo(call: Call[Held], held: Held) -> Call[Any]:
+    """What takes back a yes that nobody waits for any more."""
+    return Call(call.undo, [held.id], lambda answer: None)
+
+
+def reserve(
+    policy: str,
+    key: Key,
+    estimate: int,
+    *,
+    ttl: float | None = None,
+    deadline: float | None = None,
+    request_id: Key | None = None,
+    resend: bool = False,
+) -> Call[Held]:
+    options = _options(request_id, resend, ttl_ms=_milliseconds(ttl), deadline_ms=_milliseconds(deadline))
+    return Call(
+        "reserve",
+        [policy, bounded(key), estimate, *([options] if options else [])],
+        lambda answer: _held(answer, "reservation", estimate),
+        asked=((policy, key),),
+        undo="cancel",
+        may_repeat="request_id" in options,
+    )
+
+
+def settle(reservation: str, actual: int) -> Call[Decision]:
+    return Call("settle", [reservation, actual], read_decision)
+
+
+def cancel(reservation: str) -> Call[Decision]:
+    return Call("cancel", [reservation], read_decision)
+
+
+def policies() -> Call[list[dict[str, Any]]]:
+    return Call("policies", [], _maps)
+
+
+def stats() -> Call[dict[str, int]]:
+    return Call("stats", [], _map)
+
+
+def ping() -> Call[None]:
+    return Call("ping", [], lambda answer: None)
+
+
+def inline_allowed() -> Call[Decision]:
+    """Refused with NOT_PERMITTED where the configuration does not allow inline policies."""
+    return peek({"algorithm": "fixed_window", "limit": 1, "window": "1s"}, "verify")
+
+
+def require(wanted: Iterable[str], known: list[dict[str, Any]]) -> None:
+    """Refused, unless each of these policies is in the answer to `policies`."""
+    names = {policy.get("name") for policy in known}
+    missing = sorted({name for name in wanted if name not in names})
+    if missing:
+        raise Refused("UNKNOWN_POLICY", "the daemon does not have: " + ", ".join(missing), tuple(missing))
+
+
+def _map(answer: Any) -> dict[str, Any]:
+    if type(answer) is not dict:
+        raise Malformed("the answer is not a map")
+    return answer
+
+
+def _maps(answer: Any) -> list[dict[str, Any]]:
+    if type(answer) is not list:
+        raise Malformed("the answer is not an array")
+    return [_map(one) for one in answer]
+
+
+def _flag(answer: Any, name: str) -> bool:
+    value = _map(answer).get(name)
+    if type(value) is not bool:
+        raise Malformed(f"an answer without `{name}`")
+    return value
+
+
+def _held(answer: Any, name: str, cost: int) -> Held:
+    decision = read_decision(answer, cost)
+    held = answer.get(name)
+    if decision.allowed and type(held) is not str:
+        raise Malformed(f"allowed, but without `{name}`")
+    return Held(decision, held if decision.allowed else "")

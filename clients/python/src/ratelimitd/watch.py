@@ -1,0 +1,84 @@
+"""What a client tells about itself: counters, the hook on_decision, and at most one line in the log each 10 seconds."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .calls import Call, Held, Key, Policy
+from .decision import Decision
+from .errors import Refused, Unavailable
+
+OnDecision = Callable[[Policy, Key, Decision], object]
+
+LOG_EVERY_S = 10.0
+log = logging.getLogger("ratelimitd")
+
+
+def quietly(hook: Callable[..., object], *args: Any) -> None:
+    """A hook that fails must not fail the call that it is told about."""
+    try:
+        hook(*args)
+    except Exception:
+        log.exception("a hook of the rate limiter failed")
+
+
+class Watch:
+    def __init__(self, on_decision: OnDecision | None) -> None:
+        self.renew_lock()
+        self._on_decision = on_decision
+        self._counts: dict[str, int] = {"checks": 0, "allowed": 0, "denied": 0, "refused": 0, "unavailable": 0}
+        self._unlogged: dict[str, int] = {}
+        self._next_line_at = 0.0
+
+    def renew_lock(self) -> None:
+        """In the child of a fork: the lock may be held by a thread that is gone."""
+        self._lock = threading.Lock()
+
+    def counters(self) -> dict[str, int]:
+        """Since the client began: checks, allowed, denied, refused, unavailable, and unavailable_KIND by kind."""
+        with self._lock:
+            return dict(self._counts)
+
+    def answered(self, call: Call[Any], result: Any) -> None:
+        if not call.asked:
+            return
+        if isinstance(result, list):
+            decisions = result
+        else:
+            decision = result.decision if isinstance(result, Held) else result
+            decisions = list(decision.members) or [decision]
+
+        n_allowed = sum(decision.allowed for decision in decisions)
+        with self._lock:
+            self._counts["checks"] += len(decisions)
+            self._counts["allowed"] += n_allowed
+            self._counts["denied"] += len(decisions) - n_allowed
+        if self._on_decision is not None:
+            for (policy, key), decision in zip(call.asked, decisions, strict=True):
+                quietly(self._on_decision, policy, key, decision)
+
+    def failed(self, call: Call[Any], error: Unavailable | Refused) -> None:
+        if isinstance(error, Refused):
+            with self._lock:
+                self._counts["refused"] += 1
+            return
+
+        line = ""
+        with self._lock:
+            kind = f"unavailable_{error.kind}"
+            self._counts["unavailable"] += 1
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            self._unlogged[error.kind] = self._unlogged.get(error.kind, 0) + 1
+            now = time.monotonic()
+            if now >= self._next_line_at:
+                line = ", ".join(f"{kind} {count}" for kind, count in sorted(self._unlogged.items()))
+                self._unlogged = {}
+                self._next_line_at = now + LOG_EVERY_S
+        if line:
+            log.warning(
+                "no decision from the rate limiter since the last such line: %s; %s: %s", line, call.method, error
+            )

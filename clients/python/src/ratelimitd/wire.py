@@ -1,0 +1,161 @@
+"""The protocol of one connection, without its socket: calls become frames, bytes become answers.
+
+A Wire numbers the calls, knows which of them somebody waits for, and looks at each answer before anybody else does. Its
+owner moves the bytes and the time. The peer is not trusted: an answer has at most 4 MiB, arrays and maps nest at most
+16 deep, and what does not look like the protocol ends the connection (Broken).
+
+Calls that nobody waits for any more are abandoned, not forgotten: when a slot or a reservation is granted too late, the
+frame that takes it back goes to `undo`, for the owner to send before anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgpack
+
+from .calls import Call
+from .decision import Malformed
+from .errors import Kind, Unavailable, of_daemon
+
+ANSWER_BYTES_MAX = 4 << 20
+ITEMS_MAX = 65536 * 2  # values of one array or map: twice the checks that the daemon takes at a time
+NESTING_MAX = 16
+ABANDONED_MAX = 4096  # as many calls as the daemon takes of one connection; one that answers none is left
+
+_PLAIN = frozenset((type(None), bool, int, str, bytes))
+
+
+class Broken(Exception):
+    """The connection is of no further use: all of its calls end as Unavailable(kind, code=code)."""
+
+    def __init__(self, kind: Kind, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.kind: Kind = kind
+        self.message = message
+        self.code = code
+
+    def unavailable(self) -> Unavailable:
+        return Unavailable(self.kind, self.message, maybe_charged=True, code=self.code)
+
+
+class Wire:
+    def __init__(self) -> None:
+        self.undo: list[bytes] = []  # frames to be sent first
+        self.has_answered = False
+        self._packer = msgpack.Packer(unicode_errors="surrogatepass")
+        self._unpacker = msgpack.Unpacker(
+            max_buffer_size=ANSWER_BYTES_MAX,
+            max_array_len=ITEMS_MAX,
+            max_map_len=ITEMS_MAX,
+            max_ext_len=0,
+            ext_hook=_no_extension,
+            unicode_errors="surrogateescape",
+        )
+        self._last_id = 0
+        self._waiting: dict[int, Call[Any]] = {}
+        self._abandoned: dict[int, Call[Any]] = {}
+
+    @property
+    def is_silent(self) -> bool:
+        """Is nothing to be expected from the peer?"""
+        return not self._waiting and not self._abandoned
+
+    @property
+    def has_many_abandoned(self) -> bool:
+        return len(self._abandoned) > ABANDONED_MAX
+
+    def hello(self) -> bytes:
+        """The frame that goes before the first call. A daemon without `describe` refuses it, and nobody minds."""
+        return self._frame("hello", [{"describe": True}])
+
+    def request(self, call: Call[Any]) -> tuple[int, bytes]:
+        frame = self._frame(call.method, call.params)
+        self._waiting[self._last_id] = call
+        return self._last_id, frame
+
+    def forget(self, msgid: int) -> None:
+        """The call has not left, and will not."""
+        self._waiting.pop(msgid, None)
+
+    def abandon(self, msgid: int) -> None:
+        """Nobody waits for the call any more, but its answer may still come."""
+        call = self._waiting.pop(msgid, None)
+        if call is not None:
+            self._abandoned[msgid] = call
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, Any]]:
+        """(msgid, the result or an exception) for each answer in `data` that somebody waits for. Raises Broken."""
+        try:
+            self._unpacker.feed(data)
+            for message in self._unpacker:
+                msgid, error, result = _response(message)
+                if msgid is None:
+                    failure = of_daemon(error)
+                    raise Broken("lost", str(failure), getattr(failure, "code", ""))
+                if not 0 < msgid <= self._last_id:
+                    raise Broken("protocol", "an answer to a call that was never made")
+                self.has_answered = True
+                call = self._waiting.pop(msgid, None)
+                if call is not None:
+                    yield msgid, _outcome(call, error, result)
+                else:
+                    self._on_late(msgid, error, result)
+        except (msgpack.UnpackException, msgpack.BufferFull, ValueError, TypeError) as fault:
+            raise Broken("protocol", f"the answer is not valid: {fault}") from fault
+
+    def _frame(self, method: str, params: list[Any]) -> bytes:
+        try:
+            frame: bytes = self._packer.pack([0, self._last_id + 1, method, params])
+        except (OverflowError, ValueError, TypeError) as fault:
+            raise ValueError(f"{method}: a parameter cannot be sent: {fault}") from fault
+        self._last_id += 1
+        return frame
+
+    def _on_late(self, msgid: int, error: str | None, result: Any) -> None:
+        call = self._abandoned.pop(msgid, None)
+        if call is None or not call.undo or error is not None:
+            return
+        held = _outcome(call, error, result)
+        if not isinstance(held, Unavailable) and held.id:
+            self.undo.append(self._frame(call.undo, [held.id]))
+
+
+def _no_extension(code: int, data: bytes) -> Any:
+    raise ValueError("an extension type")
+
+
+def _response(message: Any) -> tuple[int | None, Any, Any]:
+    """(msgid, error, result) of one message, which may be anything."""
+    if type(message) is not list or len(message) != 4 or message[0] != 1 or type(message[0]) is not int:
+        raise Broken("protocol", "a message that is not a response")
+    _, msgid, error, result = message
+    if msgid is not None and type(msgid) is not int:
+        raise Broken("protocol", "a response whose msgid is not a number")
+    if (error is not None and (type(error) is not str or result is not None)) or (msgid is None and error is None):
+        raise Broken("protocol", "a response whose error is not valid")
+    _check_values(result, NESTING_MAX - 1)
+    return msgid, error, result
+
+
+def _check_values(value: Any, depth: int) -> None:
+    kind = type(value)
+    if kind in _PLAIN:
+        return
+    if kind is not dict and kind is not list:
+        raise Broken("protocol", "a value of a type that the protocol does not have")
+    if depth == 0:
+        raise Broken("protocol", f"an answer nested deeper than {NESTING_MAX}")
+    for one in value.values() if kind is dict else value:
+        if type(one) not in _PLAIN:
+            _check_values(one, depth - 1)
+
+
+def _outcome(call: Call[Any], error: str | None, result: Any) -> Any:
+    if error is not None:
+        return of_daemon(error)
+    try:
+        return call.read(result)
+    except Malformed as fault:
+        return Unavailable("protocol", f"{call.method}: {fault}", maybe_charged=True)

@@ -308,6 +308,10 @@ class AsyncSlot:
     def allowed(self) -> bool:
         return self.decision.allowed
 
+    @property
+    def held(self) -> bool:
+        return self._link is not None
+
     async def release(self) -> bool:
         """Give the slot back. True: it was held until now. Raises nothing: the release is on its way before it is
         awaited.

@@ -351,6 +351,10 @@ class Slot:
         return self.decision.allowed
 
     @property
+    def held(self) -> bool:
+        return not self.lost and self._connection is not None
+
+    @property
     def lost(self) -> bool:
         """Has the connection ended, and the slot with it? Looks when asked: nothing watches in between."""
         with self._lock:

@@ -81,6 +81,8 @@ def read_decision(answer: Any, cost: int = 0, members: list[int] | None = None) 
         expected = FIELDS.get(name)
         if expected is None or value is None:
             continue
+        if expected is str and type(value) is bytes:  # what echoes a key that came as bytes
+            value = value.decode("utf-8", "surrogateescape")
         if type(value) is not expected:
             raise Malformed(f"{name} of a decision has the wrong type")
         known[name] = value

@@ -1,0 +1,149 @@
+"""A decision as HTTP: the header fields, the 429 and the 503. docs/http.md of the project has the rules."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from .decision import Decision
+
+Headers = list[tuple[str, str]]
+Mode = Literal["ietf", "legacy", "both", "none"]
+Reset = Literal["delta", "epoch"]
+
+PROBLEMS = "https://iana.org/assignments/http-problem-types#"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer in place of the application's."""
+
+    status: int
+    headers: Headers  # Content-Type is among them
+    body: bytes
+
+
+def seconds(ms: int) -> int:
+    """Whole seconds, never too early."""
+    return -(-ms // 1000)
+
+
+def fields(
+    decisions: Sequence[Decision], mode: Mode = "ietf", reset: Reset = "delta", now: float | None = None
+) -> Headers:
+    """RateLimit-Policy and RateLimit, or the older fields, or both.
+
+    decisions  one for each limit that was asked, in order. Those that nobody counted say nothing.
+    now        the time of day, for reset "epoch"
+    """
+    told = [one for asked in decisions for one in (asked.members or (asked,)) if _is_told(one)]
+    found: Headers = []
+    if told and mode in ("ietf", "both"):
+        found.append(("RateLimit-Policy", ", ".join(map(_policy_item, told))))
+        found.append(("RateLimit", ", ".join(map(_state_item, told))))
+    whole = [one for one in decisions if _is_told(one)]
+    if whole and mode in ("legacy", "both"):
+        tightest = min(whole, key=lambda one: (one.allowed, one.remaining))
+        found.append(("X-RateLimit-Limit", str(tightest.limit)))
+        found.append(("X-RateLimit-Remaining", str(tightest.remaining)))
+        wait_ms = _wait_ms(tightest)
+        if wait_ms is not None:
+            now_ms = int((time.time() if now is None else now) * 1000) if reset == "epoch" else 0
+            found.append(("X-RateLimit-Reset", str(seconds(now_ms + wait_ms))))
+    return found
+
+
+def retry_after(decision: Decision) -> int | None:
+    """Seconds for Retry-After of a denial; None: nobody can say, or waiting does not help."""
+    if decision.retry_after_ms < 0 or decision.window_ms == 0:
+        return None
+    return max(1, seconds(decision.retry_after_ms))
+
+
+def denied(decision: Decision, accept: str | None, told: Headers) -> Answer:
+    """The 429, or the 503 where the denial is the daemon's failure answer. `told` are the fields of the decision."""
+    if decision.source == "deny":
+        return unavailable(accept)
+    wait_s = retry_after(decision)
+    headers = list(told)
+    if wait_s is not None:
+        place = sum(name.startswith("RateLimit") for name, _ in told)
+        headers.insert(place, ("Retry-After", str(wait_s)))
+
+    violated = decision.bound_by or decision.of
+    problem = {"type": PROBLEMS + "quota-exceeded", "title": "Quota exceeded", "status": 429}
+    if violated is not None:
+        problem["violated-policies"] = [violated]
+    return _answer(429, headers, accept, problem, "Too many requests", wait_s)
+
+
+def unavailable(accept: str | None) -> Answer:
+    """The 503: nobody decided, and the limit says deny."""
+    problem = {
+        "type": PROBLEMS + "temporary-reduced-capacity",
+        "title": "Temporary reduced capacity",
+        "status": 503,
+    }
+    return _answer(503, [("Retry-After", "1")], accept, problem, "Temporary reduced capacity", 1)
+
+
+def accepts_json(accept: str | None) -> bool:
+    """No Accept at all, or one that names a JSON type (or a wildcard for one) without q=0."""
+    if accept is None:
+        return True
+    for entry in accept.split(","):
+        kind, *parameters = (part.strip().lower() for part in entry.split(";"))
+        is_json = kind in ("*/*", "application/*", "application/json") or kind.endswith("+json")
+        if is_json and not any(_is_zero_weight(parameter) for parameter in parameters):
+            return True
+    return False
+
+
+def _is_zero_weight(parameter: str) -> bool:
+    name, _, value = parameter.partition("=")
+    try:
+        return name.strip() == "q" and float(value) == 0
+    except ValueError:
+        return False
+
+
+def _answer(
+    status: int, headers: Headers, accept: str | None, problem: dict[str, object], text: str, wait_s: int | None
+) -> Answer:
+    if accepts_json(accept):
+        body = json.dumps(problem, separators=(",", ":"))
+        return Answer(status, [*headers, ("Content-Type", "application/problem+json")], body.encode())
+    line = f"{text}.\n" if wait_s is None else f"{text}: try again in {wait_s} s.\n"
+    return Answer(status, [*headers, ("Content-Type", "text/plain; charset=utf-8")], line.encode())
+
+
+def _is_told(decision: Decision) -> bool:
+    return decision.of is not None and not decision.shadow_denied
+
+
+def _wait_ms(decision: Decision) -> int | None:
+    if decision.window_ms == 0:
+        return None
+    wait_ms = decision.of_reset_ms if decision.allowed else decision.retry_after_ms
+    return wait_ms if wait_ms is not None and wait_ms >= 0 else None
+
+
+def _name(decision: Decision) -> str:
+    """A String of Structured Fields, which is ASCII; names of policies are."""
+    text = (decision.of or "").encode("ascii", "replace").decode()
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _policy_item(decision: Decision) -> str:
+    item = f"{_name(decision)};q={decision.quota}"
+    item += f";w={seconds(decision.window_ms)}" if decision.window_ms else ';qu="concurrent-requests"'
+    return item + (f";ratelimitd-burst={decision.limit}" if decision.limit > (decision.quota or 0) else "")
+
+
+def _state_item(decision: Decision) -> str:
+    wait_ms = _wait_ms(decision)
+    item = f"{_name(decision)};r={decision.remaining}"
+    return item if wait_ms is None else f"{item};t={seconds(wait_ms)}"

@@ -136,8 +136,9 @@ class Driver:
         self.clients[command["client"]] = make(command.get("socket"), **options(command))
 
     async def do_close(self, command: Fields) -> None:
-        client = self.clients.pop(command["client"])
-        await client.aclose() if self.is_async else client.close()
+        client = self.clients.pop(command["client"], None)
+        if client is not None:
+            await client.aclose() if self.is_async else client.close()
 
     def do_fake(self, command: Fields) -> None:
         self.clients[command["client"]] = AsyncFakeLimiter() if self.is_async else FakeLimiter()

@@ -35,7 +35,7 @@ class Call(Generic[T]):
     read: Callable[[Any], T]  # raises Malformed
     asked: tuple[tuple[Policy, Key], ...] = ()  # what on_decision is told about
     undo: str = ""  # the method that takes back a yes which comes too late: "release" or "cancel"
-    may_repeat: bool = False  # it has a request_id: sent again, it is charged once
+    may_repeat: bool = False  # after a lost connection; it has a request_id, so it is charged once
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +91,9 @@ def check(
     return Call(
         "check",
         [policy, bounded(key), last],
-        lambda answer: read_decision(answer, cost),
+        lambda answer: read_decision(answer, cost if at_most is None else at_most),
         asked=((policy, key),),
-        may_repeat="request_id" in options,
+        may_repeat=resend,
     )
 
 
@@ -122,7 +122,7 @@ def check_all(
         [members, options] if options else [members],
         lambda answer: read_decision(answer, sum(costs), members=costs),
         asked=asked,
-        may_repeat="request_id" in options,
+        may_repeat=resend,
     )
 
 
@@ -149,7 +149,7 @@ def refund(
 ) -> Call[Decision]:
     options = _options(request_id, resend, deadline_ms=_milliseconds(deadline))
     params = [policy, bounded(key), units, *([options] if options else [])]
-    return Call("refund", params, read_decision, may_repeat="request_id" in options)
+    return Call("refund", params, read_decision, may_repeat=resend)
 
 
 def acquire(policy: Policy, key: Key, *, deadline: float | None = None, request_id: Key | None = None) -> Call[Held]:
@@ -184,7 +184,7 @@ def reserve(
         lambda answer: _held(answer, "reservation", estimate),
         asked=((policy, key),),
         undo="cancel",
-        may_repeat="request_id" in options,
+        may_repeat=resend,
     )
 
 

@@ -30,12 +30,16 @@ T = TypeVar("T")
 
 DEFAULT_SOCKET = "/run/ratelimitd/ratelimitd.sock"
 DEFAULT_TIMEOUT_S = 0.25
+PATH_BYTES_MAX = 107  # of a Unix socket
 IDLE_CONNECTIONS_MAX = 64
 
 
 def socket_path(path: str | os.PathLike[str] | None) -> str:
-    """`path`, or $RATELIMIT_SOCKET, or the default; empty is the same as not set."""
-    return os.fspath(path) if path else os.environ.get("RATELIMIT_SOCKET") or DEFAULT_SOCKET
+    """`path`, or $RATELIMIT_SOCKET (empty is the same as not set), or the default."""
+    found = os.environ.get("RATELIMIT_SOCKET") or DEFAULT_SOCKET if path is None else os.fspath(path)
+    if not 1 <= len(os.fsencode(found)) <= PATH_BYTES_MAX:
+        raise ValueError(f"the path of a socket has from 1 to {PATH_BYTES_MAX} bytes: {found!r}")
+    return found
 
 
 class Client:
@@ -81,7 +85,7 @@ class Client:
         max_wait    the longest acceptable `delay`; 0: deny instead
         deadline    the daemon answers within this time, with the policy's failure answer if its store does not
         request_id  any name for this request: the same id again is charged once
-        resend      make a request_id, and send again if the connection is lost
+        resend      send again if the connection is lost; without a request_id, make one
         """
         call = calls.check(
             policy,
@@ -230,7 +234,11 @@ class Client:
         return self._watch.counters()
 
     def close(self) -> None:
-        """Close the idle connections; a later call opens a new one."""
+        """End all connections: other threads' calls are lost, slots are given back. A later call opens a new one."""
+        with self._lock:
+            connections = list(self._open)
+        for connection in connections:
+            connection.end()
         while self._idle:
             with contextlib.suppress(IndexError):
                 self._idle.pop().close()
@@ -307,7 +315,8 @@ class Client:
         except Unavailable:
             self._health.connect_failed()
             raise
-        self._open.add(connection)
+        with self._lock:
+            self._open.add(connection)
         return connection
 
     def _give_back(self, connection: Connection) -> None:
@@ -323,6 +332,7 @@ class Client:
         for connection in list(getattr(self, "_open", ())):
             connection.close()
         self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._lock = threading.Lock()  # of _open
         self._idle: collections.deque[Connection] = collections.deque()
         self._health = Health()
         self._watch.renew_lock()

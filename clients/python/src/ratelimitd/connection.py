@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 
 from .calls import Call
 from .errors import Unavailable
-from .wire import Broken, Wire
+from .wire import Wire
 
 T = TypeVar("T")
 
@@ -82,6 +83,11 @@ class Connection:
     def is_usable(self) -> bool:
         return self._sock.fileno() >= 0 and self._pid == os.getpid()
 
+    def end(self) -> None:
+        """From any thread: who waits for an answer gets none. The descriptor stays, for its user to close."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """Safe in a child of fork(), too: the parent's connection stays as it is."""
         self._sock.close()
@@ -111,13 +117,16 @@ class Connection:
                 data = self._sock.recv(RECEIVE_BYTES)
                 if not data:
                     raise Unavailable("lost", "the daemon closed the connection", maybe_charged=True)
-                for answered_id, result in self.wire.feed(data):
+                answers = self.wire.feed(data)
+                if self.wire.broken is not None:
+                    self.close()
+                for answered_id, result in answers:
                     if answered_id == msgid:
                         return result
+                if self.wire.broken is not None:
+                    raise self.wire.broken
             except (BlockingIOError, TimeoutError):
                 break
             except OSError as error:
                 raise Unavailable("lost", error.strerror or str(error), maybe_charged=True) from error
-            except Broken as broken:
-                raise broken.unavailable() from broken
         raise TimeoutError

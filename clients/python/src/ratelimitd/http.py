@@ -70,8 +70,7 @@ def denied(decision: Decision, accept: str | None, told: Headers) -> Answer:
     wait_s = retry_after(decision)
     headers = list(told)
     if wait_s is not None:
-        place = sum(name.startswith("RateLimit") for name, _ in told)
-        headers.insert(place, ("Retry-After", str(wait_s)))
+        headers.append(("Retry-After", str(wait_s)))
 
     violated = decision.bound_by or decision.of
     problem = {"type": PROBLEMS + "quota-exceeded", "title": "Quota exceeded", "status": 429}
@@ -92,7 +91,7 @@ def unavailable(accept: str | None) -> Answer:
 
 def accepts_json(accept: str | None) -> bool:
     """No Accept at all, or one that names a JSON type (or a wildcard for one) without q=0."""
-    if accept is None:
+    if accept is None or not accept.strip():
         return True
     for entry in accept.split(","):
         kind, *parameters = (part.strip().lower() for part in entry.split(";"))

@@ -68,11 +68,15 @@ def key_steps(key: KeyLike, request: Request) -> KeySteps:
 
 def join_key(*parts: str) -> str:
     """The parts with `|` between them; `|` and `%` within a part are escaped, so different parts are different keys."""
+    if not all(parts):
+        raise ValueError("a part of a key is empty")
     return "|".join(part.replace("%", "%25").replace("|", "%7C") for part in parts)
 
 
 def hashed(value: str | bytes) -> str:
     """For tokens and other secrets: SHA-256 in hexadecimal digits."""
+    if not value:
+        raise ValueError("there is nothing to hash")
     return hashlib.sha256(value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass")).hexdigest()
 
 

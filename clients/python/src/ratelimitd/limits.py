@@ -34,7 +34,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 OnError = Literal["allow", "deny"] | Callable[[Unavailable], Any]
 
 UNITS = {"ms": "ms", "s": "s", "m": "m", "h": "h", "d": "d", "second": "s", "minute": "m", "hour": "h", "day": "d"}
-SHORTHAND = re.compile(r"([1-9][0-9]*)/([1-9][0-9]*)?(ms|s|m|h|d|(?:second|minute|hour|day)s?)")
+SHORTHAND = re.compile(r"([1-9][0-9]*) */ *([1-9][0-9]*)? *(ms|s|m|h|d|(?:second|minute|hour|day)s?)")
 
 
 def parse_limit(text: str) -> dict[str, Any]:

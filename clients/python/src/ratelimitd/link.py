@@ -21,7 +21,7 @@ from . import calls
 from .calls import Call, Held
 from .connection import RECEIVE_BYTES, NeverSent, connect
 from .errors import Unavailable
-from .wire import Broken, Wire
+from .wire import Wire
 
 T = TypeVar("T")
 
@@ -192,17 +192,16 @@ class Link:
                 return
 
     def _take_in(self, data: bytes) -> None:
-        try:
-            for msgid, result in self._wire.feed(data):
-                future = self._pending.pop(msgid, None)
-                if future is None or future.done():
-                    continue
-                if isinstance(result, Exception):
-                    future.set_exception(result)
-                else:
-                    future.set_result(result)
-        except Broken as broken:
-            self.close(broken.unavailable())
+        for msgid, result in self._wire.feed(data):
+            future = self._pending.pop(msgid, None)
+            if future is None or future.done():
+                continue
+            if isinstance(result, Exception):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+        if self._wire.broken is not None:
+            self.close(self._wire.broken)
             return
         if self._wire.has_answered:
             self._on_answer()

@@ -17,7 +17,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -166,6 +166,9 @@ class FakeLimiter(Client, Script):
     def _give_back(self, connection: Connection) -> None:
         pass
 
+    def verify(self, names: Iterable[str], *, inline: bool = False, timeout: float | None = None) -> None:
+        """Every policy exists."""
+
 
 class AsyncFakeLimiter(AsyncClient, Script):
     """An AsyncClient that asks nobody."""
@@ -182,6 +185,9 @@ class AsyncFakeLimiter(AsyncClient, Script):
 
         link.call = later  # type: ignore[attr-defined]
         return self._answer(call), cast(Link, link)
+
+    async def verify(self, names: Iterable[str], *, inline: bool = False, timeout: float | None = None) -> None:
+        """Every policy exists."""
 
 
 # ---- a real daemon ----

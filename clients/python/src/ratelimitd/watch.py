@@ -64,12 +64,14 @@ class Watch:
     def failed(self, call: Call[Any], error: Unavailable | Refused) -> None:
         if isinstance(error, Refused):
             with self._lock:
+                self._counts["checks"] += len(call.asked)
                 self._counts["refused"] += 1
             return
 
         line = ""
         with self._lock:
             kind = f"unavailable_{error.kind}"
+            self._counts["checks"] += len(call.asked)
             self._counts["unavailable"] += 1
             self._counts[kind] = self._counts.get(kind, 0) + 1
             self._unlogged[error.kind] = self._unlogged.get(error.kind, 0) + 1

@@ -2,7 +2,7 @@
 
 A Wire numbers the calls, knows which of them somebody waits for, and looks at each answer before anybody else does. Its
 owner moves the bytes and the time. The peer is not trusted: an answer has at most 4 MiB, arrays and maps nest at most
-16 deep, and what does not look like the protocol ends the connection (Broken).
+16 deep, and what does not look like the protocol ends the connection (`broken`).
 
 Calls that nobody waits for any more are abandoned, not forgotten: when a slot or a reservation is granted too late, the
 frame that takes it back goes to `undo`, for the owner to send before anything else.
@@ -10,7 +10,6 @@ frame that takes it back goes to `undo`, for the owner to send before anything e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgpack
@@ -18,6 +17,7 @@ import msgpack
 from .calls import Call
 from .decision import Malformed
 from .errors import Kind, Unavailable, of_daemon
+from .scan import Scan
 
 ANSWER_BYTES_MAX = 4 << 20
 ITEMS_MAX = 65536 * 2  # values of one array or map: twice the checks that the daemon takes at a time
@@ -28,21 +28,18 @@ _PLAIN = frozenset((type(None), bool, int, str, bytes))
 
 
 class Broken(Exception):
-    """The connection is of no further use: all of its calls end as Unavailable(kind, code=code)."""
+    """What the peer wrote is not the protocol, or its last word."""
 
     def __init__(self, kind: Kind, message: str, code: str = "") -> None:
         super().__init__(message)
         self.kind: Kind = kind
-        self.message = message
         self.code = code
-
-    def unavailable(self) -> Unavailable:
-        return Unavailable(self.kind, self.message, maybe_charged=True, code=self.code)
 
 
 class Wire:
     def __init__(self) -> None:
         self.undo: list[bytes] = []  # frames to be sent first
+        self.broken: Unavailable | None = None  # how every call of this connection ends; it is of no further use
         self.has_answered = False
         self._packer = msgpack.Packer(unicode_errors="surrogatepass")
         self._unpacker = msgpack.Unpacker(
@@ -53,6 +50,9 @@ class Wire:
             ext_hook=_no_extension,
             unicode_errors="surrogateescape",
         )
+        self._scan = Scan(ANSWER_BYTES_MAX, ITEMS_MAX, NESTING_MAX)
+        self._n_fed = 0  # bytes so far, and of these, the ones of whole messages
+        self._n_whole = 0
         self._last_id = 0
         self._waiting: dict[int, Call[Any]] = {}
         self._abandoned: dict[int, Call[Any]] = {}
@@ -85,25 +85,39 @@ class Wire:
         if call is not None:
             self._abandoned[msgid] = call
 
-    def feed(self, data: bytes) -> Iterator[tuple[int, Any]]:
-        """(msgid, the result or an exception) for each answer in `data` that somebody waits for. Raises Broken."""
+    def feed(self, data: bytes) -> list[tuple[int, Any]]:
+        """(msgid, result or exception) for each answer in `data` that somebody waits for. Look at `broken`, too."""
+        answers: list[tuple[int, Any]] = []
+        began = self._n_fed
+        self._n_fed += len(data)
         try:
             self._unpacker.feed(data)
             for message in self._unpacker:
-                msgid, error, result = _response(message)
-                if msgid is None:
-                    failure = of_daemon(error)
-                    raise Broken("lost", str(failure), getattr(failure, "code", ""))
-                if not 0 < msgid <= self._last_id:
-                    raise Broken("protocol", "an answer to a call that was never made")
-                self.has_answered = True
-                call = self._waiting.pop(msgid, None)
-                if call is not None:
-                    yield msgid, _outcome(call, error, result)
-                else:
-                    self._on_late(msgid, error, result)
-        except (msgpack.UnpackException, msgpack.BufferFull, ValueError, TypeError) as fault:
-            raise Broken("protocol", f"the answer is not valid: {fault}") from fault
+                self._n_whole = self._unpacker.tell()
+                self._take(message, answers)
+            if self._n_whole < self._n_fed:  # an answer that has only begun: does it announce too much?
+                if self._n_whole >= began:
+                    self._scan.restart()
+                self._scan.feed(data[max(self._n_whole - began, 0) :])
+        except Broken as fault:
+            self.broken = Unavailable(fault.kind, str(fault), maybe_charged=True, code=fault.code)
+        except (msgpack.UnpackException, msgpack.BufferFull, ValueError) as fault:
+            self.broken = Unavailable("protocol", f"the answer is not valid: {fault}", maybe_charged=True)
+        return answers
+
+    def _take(self, message: Any, answers: list[tuple[int, Any]]) -> None:
+        msgid, error, result = _response(message)
+        if msgid is None:
+            failure = of_daemon(error or "")
+            raise Broken("lost", str(failure), getattr(failure, "code", ""))
+        if not 0 < msgid <= self._last_id:
+            raise Broken("protocol", "an answer to a call that was never made")
+        self.has_answered = True
+        call = self._waiting.pop(msgid, None)
+        if call is not None:
+            answers.append((msgid, _outcome(call, error, result)))
+        else:
+            self._on_late(msgid, error, result)
 
     def _frame(self, method: str, params: list[Any]) -> bytes:
         try:
@@ -126,15 +140,19 @@ def _no_extension(code: int, data: bytes) -> Any:
     raise ValueError("an extension type")
 
 
-def _response(message: Any) -> tuple[int | None, Any, Any]:
+def _response(message: Any) -> tuple[int | None, str | None, Any]:
     """(msgid, error, result) of one message, which may be anything."""
     if type(message) is not list or len(message) != 4 or message[0] != 1 or type(message[0]) is not int:
         raise Broken("protocol", "a message that is not a response")
     _, msgid, error, result = message
+    if type(error) is bytes:
+        error = error.decode("utf-8", "replace")
     if msgid is not None and type(msgid) is not int:
         raise Broken("protocol", "a response whose msgid is not a number")
-    if (error is not None and (type(error) is not str or result is not None)) or (msgid is None and error is None):
+    if error is not None and (type(error) is not str or result is not None):
         raise Broken("protocol", "a response whose error is not valid")
+    if msgid is None and error is None:
+        raise Broken("protocol", "a response without a msgid")
     _check_values(result, NESTING_MAX - 1)
     return msgid, error, result
 

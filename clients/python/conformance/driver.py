@@ -19,8 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from ratelimitd import AsyncClient, Client, Refused, Unavailable, keys, limits, steps
-from ratelimitd import http as ratelimitd_http
+from ratelimitd import AsyncClient, Client, Refused, Unavailable, http, keys, limits, steps
 from ratelimitd.decision import Decision, read_decision
 from ratelimitd.testing import AsyncFakeLimiter, FakeLimiter
 
@@ -290,19 +289,19 @@ class Driver:
         return {"settings": limits.parse_limit(c["text"])}
 
     def do_headers(self, c: Fields) -> Fields:
-        if c.get("unavailable"):
-            answer = ratelimitd_http.unavailable(c.get("accept"))
-            return {"http_status": answer.status, "headers": answer.headers, "body": answer.body.decode()}
-        members = [1] * len(c["decision"]["members"]) if "members" in c["decision"] else None
-        decision = read_decision(c["decision"], members=members)
         mode: Any = c.get("mode") or "ietf"
         reset: Any = c.get("reset") or "delta"
         now_ms = c.get("now_ms")
-        fields = ratelimitd_http.fields([decision], mode, reset, None if now_ms is None else now_ms / 1000)
-        if decision.allowed:
-            return {"http_status": None, "headers": fields, "body": None}
-        answer = ratelimitd_http.denied(decision, c.get("accept"), fields)
-        return {"http_status": answer.status, "headers": answer.headers, "body": answer.body.decode()}
+        decision, headers = None, []
+        if not c.get("unavailable"):
+            members = [1] * len(c["decision"]["members"]) if "members" in c["decision"] else None
+            decision = read_decision(c["decision"], members=members)
+            headers = http.fields([decision], mode, reset, None if now_ms is None else now_ms / 1000)
+            if decision.allowed:
+                return {"http_status": None, "headers": headers, "body": None}
+        answer = http.refusal(decision, c.get("accept"))
+        headers = [*headers, *http.retry_after(decision), ("Content-Type", answer.content_type)]
+        return {"http_status": answer.status, "headers": headers, "body": answer.body.decode()}
 
     # ---- the fake limiter ----
 

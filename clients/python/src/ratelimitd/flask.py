@@ -124,7 +124,7 @@ class Limiter:
         if admission.respond is not None:
             return current_app.make_response(admission.respond())
         answer = admission.answer()
-        return Response(answer.body, answer.status, [one for one in answer.headers if one not in admission.headers()])
+        return Response(answer.body, answer.status, content_type=answer.content_type)
 
     def _after(self, response: Response) -> Response:
         admission = self._admission()

@@ -19,10 +19,10 @@ PROBLEMS = "https://iana.org/assignments/http-problem-types#"
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer in place of the application's."""
+    """An answer in place of the application's. The header fields about limits are not in it."""
 
     status: int
-    headers: Headers  # Content-Type is among them
+    content_type: str
     body: bytes
 
 
@@ -56,37 +56,40 @@ def fields(
     return found
 
 
-def retry_after(decision: Decision) -> int | None:
-    """Seconds for Retry-After of a denial; None: nobody can say, or waiting does not help."""
+def retry_after(decision: Decision | None) -> Headers:
+    """Retry-After of a denial, and, without a decision, of the 503. None where nobody knows, or waiting is no use."""
+    wait_s = _retry_after_s(decision)
+    return [] if wait_s is None else [("Retry-After", str(wait_s))]
+
+
+def refusal(decision: Decision | None, accept: str | None) -> Answer:
+    """The 429; the 503 where nobody decided (no decision, or the daemon's failure answer)."""
+    wait_s = _retry_after_s(decision)
+    if decision is None or decision.source == "deny":
+        status, kind, title, text = (
+            503,
+            "temporary-reduced-capacity",
+            "Temporary reduced capacity",
+            "Temporary reduced capacity",
+        )
+    else:
+        status, kind, title, text = 429, "quota-exceeded", "Quota exceeded", "Too many requests"
+
+    if not accepts_json(accept):
+        line = text + (".\n" if wait_s is None else f": try again in {wait_s} s.\n")
+        return Answer(status, "text/plain; charset=utf-8", line.encode())
+    problem: dict[str, object] = {"type": PROBLEMS + kind, "title": title, "status": status}
+    if decision is not None and status == 429 and (decision.bound_by or decision.of):
+        problem["violated-policies"] = [decision.bound_by or decision.of]
+    return Answer(status, "application/problem+json", json.dumps(problem, separators=(",", ":")).encode())
+
+
+def _retry_after_s(decision: Decision | None) -> int | None:
+    if decision is None or decision.source == "deny":
+        return 1
     if decision.retry_after_ms < 0 or decision.window_ms == 0:
         return None
     return max(1, seconds(decision.retry_after_ms))
-
-
-def denied(decision: Decision, accept: str | None, told: Headers) -> Answer:
-    """The 429, or the 503 where the denial is the daemon's failure answer. `told` are the fields of the decision."""
-    if decision.source == "deny":
-        return unavailable(accept)
-    wait_s = retry_after(decision)
-    headers = list(told)
-    if wait_s is not None:
-        headers.append(("Retry-After", str(wait_s)))
-
-    violated = decision.bound_by or decision.of
-    problem = {"type": PROBLEMS + "quota-exceeded", "title": "Quota exceeded", "status": 429}
-    if violated is not None:
-        problem["violated-policies"] = [violated]
-    return _answer(429, headers, accept, problem, "Too many requests", wait_s)
-
-
-def unavailable(accept: str | None) -> Answer:
-    """The 503: nobody decided, and the limit says deny."""
-    problem = {
-        "type": PROBLEMS + "temporary-reduced-capacity",
-        "title": "Temporary reduced capacity",
-        "status": 503,
-    }
-    return _answer(503, [("Retry-After", "1")], accept, problem, "Temporary reduced capacity", 1)
 
 
 def accepts_json(accept: str | None) -> bool:
@@ -107,16 +110,6 @@ def _is_zero_weight(parameter: str) -> bool:
         return name.strip() == "q" and float(value) == 0
     except ValueError:
         return False
-
-
-def _answer(
-    status: int, headers: Headers, accept: str | None, problem: dict[str, object], text: str, wait_s: int | None
-) -> Answer:
-    if accepts_json(accept):
-        body = json.dumps(problem, separators=(",", ":"))
-        return Answer(status, [*headers, ("Content-Type", "application/problem+json")], body.encode())
-    line = f"{text}.\n" if wait_s is None else f"{text}: try again in {wait_s} s.\n"
-    return Answer(status, [*headers, ("Content-Type", "text/plain; charset=utf-8")], line.encode())
 
 
 def _is_told(decision: Decision) -> bool:

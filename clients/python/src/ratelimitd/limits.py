@@ -133,7 +133,6 @@ def _policy(policy: Policy | None, limit: int | None, window: str | None, settin
 class Settings:
     """What counts for every limit of a Limiter."""
 
-    client: Any
     key: KeyLike = ip
     on_error: OnError = "allow"
     respond: Callable[..., Any] | None = None
@@ -166,11 +165,16 @@ class Admission:
     asked: list[Asked] = field(default_factory=list)
     denied: Asked | None = None
     error: Unavailable | None = None  # nobody decided, and a limit says deny
-    is_ended: bool = False
+    is_handed_over: bool = False  # the end of the response calls end()
 
     @property
     def refused(self) -> bool:
         return self.denied is not None or self.error is not None
+
+    @property
+    def holds(self) -> bool:
+        """Is something to be given back at the end?"""
+        return any(one.held for one in self.asked)
 
     @property
     def respond(self) -> Callable[[], Any] | None:
@@ -183,9 +187,7 @@ class Admission:
         return functools.partial(self.request.call, own, self.denied.decision)
 
     def headers(self) -> Headers:
-        """What the answer says about the limits. Of plain limits that were asked together, each one has its own
-        part.
-        """
+        """What the answer says about the limits: a part for each of them."""
         found: Headers = []
         for mode in ("ietf", "legacy"):
             told = [
@@ -194,13 +196,16 @@ class Admission:
                 if one.decision is not None and (one.limit.headers or self.settings.headers) in (mode, "both")
             ]
             found += http.fields(told, mode, self.settings.reset)
-        return found
+        return [*found, *http.retry_after(self._denial)] if self.refused else found
 
     def answer(self) -> Answer:
-        accept = ", ".join(self.request.header_lines("Accept")) if self.request.header_lines("Accept") else None
-        if self.denied is None or self.denied.decision is None:
-            return http.unavailable(accept)
-        return http.denied(self.denied.decision, accept, self.headers())
+        """The 429 or 503; headers() belong to it."""
+        accept = self.request.header_lines("Accept")
+        return http.refusal(self._denial, ", ".join(accept) if accept else None)
+
+    @property
+    def _denial(self) -> Decision | None:
+        return None if self.denied is None else self.denied.decision
 
 
 # ---- the steps ----
@@ -259,7 +264,6 @@ def settle(admission: Admission, response: Any) -> Steps[None]:
 
 def end(admission: Admission) -> Steps[None]:
     """The response has ended, or there is none: give back what is held."""
-    admission.is_ended = True
     for asked in admission.asked:
         held, asked.held = asked.held, None
         if held:
@@ -342,10 +346,8 @@ def _on_error(asked: list[Asked], error: Unavailable, admission: Admission) -> S
 MARK = "__ratelimits__"
 
 
-def mark(function: F, limit: Limit) -> F:
-    """Write a limit at a function. Decorators that use functools.wraps take it along, so any order of decorators
-    works.
-    """
+def mark(function: F, limit: Limit | None) -> F:
+    """Write a limit at a function; None: it has none. functools.wraps takes it along: decorators may stand anywhere."""
     limits = getattr(function, MARK, None)
     if limits is None:
         limits = []
@@ -353,13 +355,21 @@ def mark(function: F, limit: Limit) -> F:
             setattr(function, MARK, limits)
         except AttributeError:
             raise TypeError(f"{function!r} cannot carry a limit: put it on the function itself") from None
-    limits.insert(0, limit)
+    if limit is not None:
+        limits.insert(0, limit)
     return function
 
 
-def marks(function: Any) -> list[Limit]:
-    found: list[Limit] = getattr(function, MARK, [])
+def marks(function: Any) -> list[Limit] | None:
+    """The limits at a function; None: nobody said anything about it."""
+    found: list[Limit] | None = getattr(function, MARK, None)
     return found
+
+
+def policies_of(limits: Sequence[Limit]) -> tuple[list[str], bool]:
+    """For verify(): the names of their policies, and whether some are inline."""
+    names = [one.policy for one in limits if isinstance(one.policy, str)]
+    return names, any(one.is_inline for one in limits)
 
 
 def endpoint_name(function: Any) -> str:

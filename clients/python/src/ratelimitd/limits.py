@@ -251,7 +251,7 @@ def settle(admission: Admission, response: Any) -> Steps[None]:
             continue
         held, asked.held = asked.held, None
         try:
-            is_charged = yield functools.partial(_call, admission.request, asked.limit.charge_when, response)
+            is_charged = yield functools.partial(_do, asked.limit.charge_when, response)
         except BaseException:
             yield from _give_back(held)
             raise

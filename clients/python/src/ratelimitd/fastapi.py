@@ -1,0 +1,98 @@
+"""Limits for FastAPI.
+
+    limiter = Limiter(app)
+    api = APIRouter(dependencies=[Limit("web")])
+
+    @api.get("/search", dependencies=[Limit("10/5s"), Limit("tenant", key=tenant)])
+    async def search(q: str): ...
+
+A Limit is a dependency. All of an endpoint's, of its routers and of the application are decided together, when the
+first of them is resolved. Functions (`key`, `cost`, `skip`) get the request and may be async.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from fastapi import WebSocketException
+from fastapi.params import Depends
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+
+from . import limits, starlette
+from .keys import composite, hashed, ip, join_key, user
+from .starlette import STATE, State, admit_request
+
+__all__ = ["Limit", "Limiter", "composite", "hashed", "ip", "join_key", "user"]
+
+POLICY_VIOLATION = 1008  # of WebSockets
+
+_declared: weakref.WeakSet[_Check] = weakref.WeakSet()
+
+
+class Limited(Exception):
+    """A request is refused; the Limiter's handler answers with `response`."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(f"refused with {response.status_code}")
+        self.response = response
+
+
+class _Check:
+    """The dependency itself."""
+
+    def __init__(self, limit: limits.Limit) -> None:
+        self.limit = limit
+        _declared.add(self)
+
+    async def __call__(self, connection: HTTPConnection) -> None:
+        state: State | None = connection.scope.get(STATE)
+        if state is not None and self.limit in state.asked:
+            return
+        asked = list(dict.fromkeys([*_limits_of(connection), self.limit]))
+        if state is not None:
+            asked = [one for one in asked if one not in state.asked]
+            state.asked += asked
+        endpoint = limits.endpoint_name(connection.scope.get("endpoint"))
+        refused = await admit_request(connection, asked, endpoint)
+        if refused is not None and connection.scope["type"] == "websocket":
+            raise WebSocketException(POLICY_VIOLATION, "Too many requests")
+        if refused is not None:
+            raise Limited(refused)
+
+
+def Limit(policy: Any = None, **options: Any) -> Depends:
+    """A dependency that limits an endpoint, a router or the application. The arguments are those of limits.Limit."""
+    return Depends(_Check(policy if isinstance(policy, limits.Limit) else limits.Limit(policy, **options)))
+
+
+def _limits_of(connection: HTTPConnection) -> Iterator[limits.Limit]:
+    """The limits that FastAPI will resolve for this request. A limit that is not found here is asked by itself."""
+    context = connection.scope.get("fastapi", {}).get("effective_route_context")
+    route = context if hasattr(context, "dependant") else connection.scope.get("route")
+    return _walk(getattr(route, "dependant", None))
+
+
+def _walk(dependant: Any) -> Iterator[limits.Limit]:
+    for one in getattr(dependant, "dependencies", ()):
+        if isinstance(one.call, _Check):
+            yield one.call.limit
+        yield from _walk(one)
+
+
+class Limiter(starlette.Limiter):
+    """The arguments are those of ratelimitd.starlette.Limiter. verify() looks at every Limit of the program."""
+
+    def init_app(self, app: Any) -> None:
+        super().init_app(app)
+        app.add_exception_handler(Limited, _answer)
+
+    def declared(self) -> Sequence[limits.Limit]:
+        return [one.limit for one in list(_declared)]
+
+
+async def _answer(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Limited)
+    return error.response

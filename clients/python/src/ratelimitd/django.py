@@ -31,6 +31,7 @@ from typing import Any, TypeVar
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
+from django.core.handlers.asgi import ASGIRequest
 from django.core.signals import setting_changed
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
@@ -149,7 +150,9 @@ def _limited(view: F) -> F:
 
     @functools.wraps(view)
     async def limited_async(request: Any, *args: Any, **named: Any) -> Any:
-        client = _config().async_client
+        # Without ASGI this loop ends with the view, and a connection with it; but then nobody else waits for the loop.
+        is_asgi = isinstance(request, ASGIRequest)
+        client = _config().async_client if is_asgi else _config().client
         admission = await arun(_admit(marks(limited_async), request, view, True), client)
         try:
             response = _refusal(admission) if admission.refused else await view(request, *args, **named)
@@ -158,7 +161,8 @@ def _limited(view: F) -> F:
         except BaseException:
             await arun(end(admission), client)
             raise
-        return _told(admission, response, functools.partial(_end_in_loop, admission, asyncio.get_running_loop()))
+        in_loop = functools.partial(_end_in_loop, admission, asyncio.get_running_loop())
+        return _told(admission, response, in_loop if is_asgi else lambda: run(end(admission), _config().client))
 
     @functools.wraps(view)
     def limited(request: Any, *args: Any, **named: Any) -> Any:

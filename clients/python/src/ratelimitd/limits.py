@@ -256,10 +256,7 @@ def settle(admission: Admission, response: Any) -> Steps[None]:
             yield from _give_back(held)
             raise
         with contextlib.suppress(Unavailable):  # counted and logged by the client
-            if is_charged:
-                yield functools.partial(_do, held.settle, asked.cost)
-            else:
-                asked.decision = yield functools.partial(_do, held.cancel)
+            yield functools.partial(_do, held.settle, asked.cost) if is_charged else functools.partial(_do, held.cancel)
 
 
 def end(admission: Admission) -> Steps[None]:

@@ -1,0 +1,17 @@
+"""Serves an ASGI application on $PORT, and says when it listens."""
+
+import os
+import socket
+from typing import Any
+
+import uvicorn
+
+
+class Server(uvicorn.Server):
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        print("ready", flush=True)
+
+
+def serve(app: Any) -> None:
+    Server(uvicorn.Config(app, host="127.0.0.1", port=int(os.environ["PORT"]), log_level="warning")).run()

@@ -14,4 +14,8 @@ class Server(uvicorn.Server):
 
 
 def serve(app: Any) -> None:
-    Server(uvicorn.Config(app, host="127.0.0.1", port=int(os.environ["PORT"]), log_level="warning")).run()
+    # proxy_headers: by default uvicorn believes X-Forwarded-For of every local client.
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=int(os.environ["PORT"]), proxy_headers=False, log_level="warning"
+    )
+    Server(config).run()

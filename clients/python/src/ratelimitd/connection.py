@@ -92,6 +92,10 @@ class Connection:
         """Safe in a child of fork(), too: the parent's connection stays as it is."""
         self._sock.close()
 
+    def __del__(self) -> None:
+        if hasattr(self, "_sock"):  # a slot that was forgotten ends here, without a warning
+            self._sock.close()
+
     def _send(self, frame: bytes, until: float) -> None:
         """All of it, or NeverSent: the daemon charges nothing for a part of a frame."""
         sent = 0

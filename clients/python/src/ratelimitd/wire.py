@@ -93,8 +93,9 @@ class Wire:
         try:
             self._unpacker.feed(data)
             for message in self._unpacker:
-                self._n_whole = self._unpacker.tell()
+                self._n_whole = _bounded(self._n_whole, self._unpacker.tell())
                 self._take(message, answers)
+            _bounded(self._n_whole, self._n_fed)
             if self._n_whole < self._n_fed:  # an answer that has only begun: does it announce too much?
                 if self._n_whole >= began:
                     self._scan.restart()
@@ -134,6 +135,13 @@ class Wire:
         held = _outcome(call, error, result)
         if not isinstance(held, Unavailable) and held.id:
             self.undo.append(self._frame(call.undo, [held.id]))
+
+
+def _bounded(began: int, ended: int) -> int:
+    """Where an answer ends that is not too long."""
+    if ended - began > ANSWER_BYTES_MAX:
+        raise Broken("protocol", f"an answer of more than {ANSWER_BYTES_MAX} bytes")
+    return ended
 
 
 def _no_extension(code: int, data: bytes) -> Any:

@@ -181,7 +181,18 @@ def test_fields_of_another_limiter_stay(app: flask.Flask) -> None:
     assert [name for name, _ in found] == ["other", "web"]
 
 
-def test_an_empty_key_is_an_error(app: flask.Flask, client: Client) -> None:
-    limiter = Limiter(app, client=client)
-    app.get("/")(limiter.limit("web", key=lambda: "")(_view()))
+@pytest.mark.parametrize("policy", ["web", "10/s"])
+def test_an_empty_key_is_an_error(app: flask.Flask, policy: str) -> None:
+    fake = FakeLimiter()
+    limiter = Limiter(app, client=fake)
+    app.get("/")(limiter.limit(policy, key=lambda: "")(_view()))
     assert app.test_client().get("/").status_code == 500
+    assert fake.calls == []
+
+
+def test_a_sync_view_denies_what_it_would_have_to_wait_for(app: flask.Flask, client: Client, key: str) -> None:
+    limiter = Limiter(app, client=client, key=key)
+    app.get("/", endpoint="denies")(limiter.limit("queue")(_view()))
+    app.get("/waits", endpoint="waits")(limiter.limit("queue", wait=True)(_view()))
+    asks = app.test_client()
+    assert [asks.get(path).status_code for path in ("/", "/", "/waits")] == [200, 429, 200]

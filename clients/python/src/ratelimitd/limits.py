@@ -67,7 +67,8 @@ class Limit:
     headers       "ietf", "legacy", "both" or "none", for this limit
     enabled       False: as if it were not there
     per_endpoint  count each endpoint by itself
-    wait          a handler that is not async may sleep for the delay of a leaky bucket; else it is denied instead
+    wait          a handler that is not async may sleep for the delay of a leaky bucket; else it is denied instead.
+                  Beside other limits it sleeps in any case, because check_all cannot be asked for that
     """
 
     def __init__(
@@ -224,6 +225,8 @@ def admit(limits: Sequence[Limit], request: Request, settings: Settings) -> Step
         key = yield from key_steps(settings.key if limit.key is None else limit.key, request)
         if key is None:
             continue
+        if not key:
+            raise ValueError("the key of a limit is empty: give None where the request is not to be limited")
         if limit.per_endpoint:
             key = join_key(request.endpoint) + "|" + key
         cost = (yield functools.partial(_call, request, limit.cost)) if callable(limit.cost) else limit.cost

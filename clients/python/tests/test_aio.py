@@ -46,12 +46,18 @@ async def test_a_thousand_calls_share_one_connection(ratelimitd: Daemon, key: st
         assert (await client.stats())["connections_accepted"] == before
 
 
-async def test_an_answer_that_came_while_the_loop_was_blocked_counts(ratelimitd: Daemon, key: str) -> None:
-    async with AsyncClient(ratelimitd.socket, timeout=0.1) as client:
-        await client.ping(timeout=5)
-        call = asyncio.create_task(client.check("web", key))
+async def test_an_answer_that_came_while_the_loop_was_blocked_counts(peer: object) -> None:
+    came = threading.Event()
+
+    def answer(connection: socket.socket, request: list[object]) -> None:
+        reply(connection, request[1])
+        came.set()
+
+    async with AsyncClient(peer(answer), timeout=0.1) as client:  # type: ignore[operator]
+        call = asyncio.create_task(client.check("web", "k"))
         await asyncio.sleep(0)
-        time.sleep(0.3)  # noqa: ASYNC251
+        came.wait(20)
+        time.sleep(0.15)  # noqa: ASYNC251
         assert (await call).allowed
 
 
@@ -90,6 +96,23 @@ async def test_a_cancelled_acquire_keeps_nothing(ratelimitd: Daemon, key: str) -
         until = time.monotonic() + 20
         while (await client.peek("slots", key)).remaining < 2:
             assert time.monotonic() < until
+
+
+async def test_an_answer_that_came_before_the_end_is_not_lost(peer: object) -> None:
+    went = threading.Event()
+
+    def answer(connection: socket.socket, request: list[object]) -> None:
+        reply(connection, request[1], remaining=7)
+        connection.shutdown(socket.SHUT_RDWR)
+        went.set()
+
+    async with AsyncClient(peer(answer), timeout=10) as client:  # type: ignore[operator]
+        first = asyncio.create_task(client.check("web", "a"))
+        await asyncio.sleep(0)
+        went.wait(20)  # the answer and the end lie in the socket when the second call is written
+        second = asyncio.create_task(client.check("web", "b"))
+        assert (await first).remaining == 7
+        assert (await second).remaining == 7
 
 
 async def test_a_slot_learns_that_its_connection_ended(peer: object) -> None:

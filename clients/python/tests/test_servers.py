@@ -18,11 +18,12 @@ from ratelimitd.testing import Daemon
 
 APPLICATION = """
 import os
+from ratelimitd import AsyncClient, Client
 from ratelimitd.flask import Limiter
 import flask
 
 wsgi = flask.Flask("wsgi")
-limiter = Limiter(wsgi, on_error="deny")
+limiter = Limiter(wsgi, on_error="deny", client=Client(timeout=30))
 limiter.client.check("web", "asked before the fork", timeout=10)
 
 @wsgi.get("/")
@@ -35,7 +36,7 @@ from fastapi import FastAPI
 from ratelimitd.fastapi import Limit, Limiter
 
 asgi = FastAPI()
-Limiter(asgi, on_error="deny")
+Limiter(asgi, on_error="deny", client=AsyncClient(timeout=30))
 
 @asgi.get("/", dependencies=[Limit("web", key=os.environ["KEY"])])
 async def view():

@@ -396,8 +396,9 @@ class Slot:
 
     def _lose(self, connection: Connection) -> None:
         self._lost = True
+        is_ours = connection.is_usable  # in the child of a fork, the slot is the parent's
         connection.close()
-        if self._on_lost is not None:
+        if is_ours and self._on_lost is not None:
             quietly(self._on_lost, self)
 
 

@@ -60,19 +60,13 @@ class Link:
     def has_answered(self) -> bool:
         return self._wire.has_answered
 
-    @property
-    def n_pending(self) -> int:
-        return len(self._pending)
-
     def probe(self) -> None:
         """Before a call on an idle connection: see whether the daemon has closed it meanwhile."""
         if not self._pending:
             self._on_readable()
 
     async def call(self, call: Call[T], timeout: float) -> T:
-        """The answer, or Unavailable, Refused, NeverSent. A caller that is cancelled leaves: a late yes is taken
-        back.
-        """
+        """The answer, or Unavailable, Refused, NeverSent. Of a caller that is cancelled, a late yes is taken back."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         msgid = self._start(call, future)
@@ -154,6 +148,7 @@ class Link:
                 self._want_write(True)
                 return
             except OSError as error:
+                self._on_readable()  # answers that came before the end
                 self.close(Unavailable("lost", error.strerror or str(error), maybe_charged=True))
                 return
             self._n_head_sent += n_sent

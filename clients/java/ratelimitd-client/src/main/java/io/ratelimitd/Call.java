@@ -1,0 +1,45 @@
+package io.ratelimitd;
+
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+
+/** One call on its way. All but the future itself belongs to the transport's thread. */
+final class Call extends CompletableFuture<Transport.Answer> {
+    private static final Duration LONGEST = Duration.ofDays(365); /* so that no sum of nanoseconds overflows */
+
+    private static final long BASE = System.nanoTime();
+
+    final Request request;
+    final byte[] message; /* its msgid is set when it is sent */
+    final long begunAt = clock();
+    final long deadline;
+    final boolean isOurs; /* hello, and what undoes a late yes: nobody waits for it */
+
+    long sentFrom = -1;       /* its first byte's place in the connection's stream; -1: still in the queue */
+    boolean hasLeft;          /* on some connection: it may have been charged */
+    boolean wasRequeued;
+    boolean isProbe;
+    boolean isOrphan; /* it has timed out, but a late yes must still be undone */
+
+    Call(Request request, boolean isOurs) {
+        this.request = request;
+        this.isOurs = isOurs;
+        this.message = Wire.pack(request);
+        Duration timeout = request.timeout().compareTo(LONGEST) > 0 ? LONGEST : request.timeout();
+        deadline = begunAt + timeout.toNanos();
+    }
+
+    /** Nanoseconds since this class was loaded: they never overflow, so they can be compared. */
+    static long clock() {
+        return System.nanoTime() - BASE;
+    }
+
+    void fail(UnavailableException.Kind kind, boolean maybeCharged, String code, String what, Throwable cause) {
+        completeExceptionally(new UnavailableException(kind, maybeCharged, code, request.method() + ": " + what, cause));
+    }
+
+    long elapsedMs(long now) {
+        return TimeUnit.NANOSECONDS.toMillis(now - begunAt);
+    }
+}

@@ -1,0 +1,193 @@
+package io.ratelimitd;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+
+/** The daemon's answer to a check. A value: a denial is not an exception. Durations are relative, never negative. */
+public final class Decision {
+    private final Map<?, ?> fields;
+    private final boolean allowed;
+    private final long cost;
+
+    private Decision(Map<?, ?> fields, boolean allowed, long cost) {
+        this.fields = fields;
+        this.allowed = allowed;
+        this.cost = cost;
+    }
+
+    /**
+     * A decision out of the fields of an answer, as PROTOCOL.md names them. Unknown fields are ignored.
+     *
+     * @param cost what was asked for: it is `granted` where the daemon leaves that out
+     * @throws UnavailableException of kind PROTOCOL if a field is missing or has another type
+     */
+    public static Decision of(Object answer, long cost) {
+        if (!(answer instanceof Map<?, ?> fields)) throw invalid("a decision that is not a map");
+        if (!(fields.get("allowed") instanceof Boolean allowed)) throw invalid("a decision without `allowed`");
+
+        for (String name : List.of("limit", "remaining", "retry_after_ms", "reset_after_ms", "policy_version"))
+            if (!(fields.get(name) instanceof Long)) throw invalid("a decision without the number `" + name + "`");
+        for (String name : List.of("delay_ms", "granted", "quota", "window_ms", "of_reset_ms", "refunded", "charged"))
+            if (fields.get(name) != null && !(fields.get(name) instanceof Long))
+                throw invalid("a decision whose `" + name + "` is not a number");
+        for (String name : List.of("bound_by", "reason", "of", "slot", "reservation"))
+            if (fields.get(name) != null && !(fields.get(name) instanceof String))
+                throw invalid("a decision whose `" + name + "` is not a text");
+        if (!(fields.get("source") instanceof String)) throw invalid("a decision without `source`");
+        return new Decision(fields, allowed, cost);
+    }
+
+    /** The members of a check_all or check_many, one for each check. */
+    static List<Decision> listOf(Object answer, List<Check> checks) {
+        if (!(answer instanceof List<?> list) || list.size() != checks.size())
+            throw invalid("not one decision for each member");
+        List<Decision> decisions = new ArrayList<>(list.size());
+        for (int i = 0; i < list.size(); i++) decisions.add(of(list.get(i), checks.get(i).cost()));
+        return List.copyOf(decisions);
+    }
+
+    static Decision ofAll(Object answer, List<Check> checks) {
+        Decision combined = of(answer, checks.stream().mapToLong(Check::cost).sum());
+        Map<Object, Object> fields = new HashMap<>(combined.fields);
+        fields.put("members", listOf(combined.fields.get("members"), checks));
+        return new Decision(fields, combined.allowed, combined.cost);
+    }
+
+    static UnavailableException invalid(String what) {
+        return new UnavailableException(UnavailableException.Kind.PROTOCOL, true,
+                "the answer is not valid: " + what);
+    }
+
+    public boolean allowed() {
+        return allowed;
+    }
+
+    /** The capacity: the policy's limit, or the burst of a bucket. */
+    public long limit() {
+        return number("limit", 0);
+    }
+
+    /** Units that could be charged now. */
+    public long remaining() {
+        return number("remaining", 0);
+    }
+
+    /** 0 when allowed; -1: never, waiting does not help. */
+    public long retryAfterMs() {
+        return number("retry_after_ms", 0);
+    }
+
+    /** Zero when allowed; empty: never. */
+    public Optional<Duration> retryAfter() {
+        return retryAfterMs() < 0 ? Optional.empty() : Optional.of(Duration.ofMillis(retryAfterMs()));
+    }
+
+    /** Until the whole limit is available again, without further charges. */
+    public long resetAfterMs() {
+        return number("reset_after_ms", 0);
+    }
+
+    /** Allowed: wait this long before going ahead. 0 unless the policy has a max_wait. */
+    public long delayMs() {
+        return number("delay_ms", 0);
+    }
+
+    /** Units charged. */
+    public long granted() {
+        return number("granted", allowed ? cost : 0);
+    }
+
+    /** Of several limits, the one that denied: `policy/limit`, or `policy` if it has no name; else null. */
+    public String boundBy() {
+        return (String) fields.get("bound_by");
+    }
+
+    /** Who decided: redis, memory, deny_cache, unlimited; or the failure answer: allow, deny, local. */
+    public String source() {
+        return (String) fields.get("source");
+    }
+
+    /** Why the store did not decide: down, deadline, overload, store_error; null if it did. */
+    public String reason() {
+        return (String) fields.get("reason");
+    }
+
+    /** A fingerprint of the policy's settings. */
+    public long policyVersion() {
+        return number("policy_version", 0);
+    }
+
+    /** A shadow policy allowed it, and would have denied it if it were enforced. */
+    public boolean shadowDenied() {
+        return Boolean.TRUE.equals(fields.get("shadow_denied"));
+    }
+
+    /** The limit that {@link #limit()} and {@link #remaining()} speak of: `policy/limit`, or `policy` if it has no
+     * name. This and the next three are null (-1) for unlimited and failure answers, and from older daemons. */
+    public String of() {
+        return (String) fields.get("of");
+    }
+
+    /** The setting `limit` of that limit, where {@link #limit()} is a bucket's burst; else -1. */
+    public long quota() {
+        return number("quota", -1);
+    }
+
+    /** The window of that limit; 0 for concurrency; else -1. */
+    public long windowMs() {
+        return number("window_ms", -1);
+    }
+
+    /** When that limit alone is unused again; else -1. */
+    public long ofResetMs() {
+        return number("of_reset_ms", -1);
+    }
+
+    /** Of a refund, settle or cancel: the units given back. */
+    public long refunded() {
+        return number("refunded", 0);
+    }
+
+    /** Of a settle: the units charged beyond the estimate. */
+    public long charged() {
+        return number("charged", 0);
+    }
+
+    /** Of a settle or cancel: the reservation had ended before. */
+    public boolean ended() {
+        return Boolean.TRUE.equals(fields.get("ended"));
+    }
+
+    /** Of a check_all: each member's own decision, in the same order; else empty. */
+    @SuppressWarnings("unchecked")
+    public List<Decision> members() {
+        return fields.get("members") instanceof List<?> members && !members.isEmpty()
+                && members.get(0) instanceof Decision ? (List<Decision>) members : List.of();
+    }
+
+    /** Did a limit count this? False for failure answers, unlimited keys, and what a shadow policy let through. */
+    public boolean counted() {
+        return !List.of("allow", "deny", "unlimited").contains(source()) && !shadowDenied();
+    }
+
+    String slot() {
+        return (String) fields.get("slot");
+    }
+
+    String reservation() {
+        return (String) fields.get("reservation");
+    }
+
+    private long number(String name, long absent) {
+        return fields.get(name) instanceof Long value ? value : absent;
+    }
+
+    @Override
+    public String toString() {
+        return (allowed ? "allowed " : "denied ") + fields;
+    }
+}

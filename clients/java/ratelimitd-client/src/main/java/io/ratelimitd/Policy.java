@@ -1,0 +1,89 @@
+package io.ratelimitd;
+
+import java.util.Collections;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+
+/** What a call is limited by: the name of a policy of the daemon's configuration, or settings sent with each call. */
+public final class Policy {
+    private static final Pattern SHORTHAND = Pattern.compile("([0-9]{1,16})/([0-9]{0,16})(?:(ms|s|m|h|d)|(second|minute|hour|day)s?)");
+
+    private final Object wire;
+
+    private Policy(Object wire) {
+        this.wire = wire;
+    }
+
+    public static Policy named(String name) {
+        if (name.isEmpty()) throw new IllegalArgumentException("the name of a policy is empty");
+        return new Policy(name);
+    }
+
+    /** Settings as in the daemon's configuration, which must say {@code inline: {allow: true}}. */
+    public static Policy inline(Map<String, ?> settings) {
+        return new Policy(new LinkedHashMap<>(settings));
+    }
+
+    /**
+     * {@code limit} in each window that begins with a key's first hit.
+     *
+     * @param window a whole number and its unit: ms, s, m, h or d
+     */
+    public static Policy of(long limit, String window) {
+        return parse(limit + "/" + window);
+    }
+
+    /** As {@link #of}, in one text: "10/5s", "100/minute", "5000/day". */
+    public static Policy parse(String text) {
+        Matcher matcher = SHORTHAND.matcher(text);
+        if (!matcher.matches())
+            throw new IllegalArgumentException(
+                    "'" + text + "' is not a limit; write the number and the window, such as 10/5s or 5000/day");
+
+        String unit = matcher.group(3) != null ? matcher.group(3) : matcher.group(4).substring(0, 1);
+        String count = matcher.group(2).isEmpty() ? "1" : matcher.group(2);
+        Map<String, Object> settings = new LinkedHashMap<>();
+        settings.put("algorithm", "fixed_window");
+        settings.put("limit", Long.parseLong(matcher.group(1)));
+        settings.put("window", count + unit);
+        settings.put("start", "first_hit");
+        return new Policy(settings);
+    }
+
+    public boolean isInline() {
+        return wire instanceof Map;
+    }
+
+    /** The name; of inline settings "inline". */
+    public String name() {
+        return isInline() ? "inline" : (String) wire;
+    }
+
+    /** As it is sent: a String, or a Map of settings. */
+    Object wire() {
+        return wire;
+    }
+
+    /** The inline settings as they are sent; empty for a name. */
+    @SuppressWarnings("unchecked")
+    public Map<String, Object> settings() {
+        return isInline() ? Collections.unmodifiableMap((Map<String, Object>) wire) : Map.of();
+    }
+
+    @Override
+    public boolean equals(Object other) {
+        return other instanceof Policy policy && wire.equals(policy.wire);
+    }
+
+    @Override
+    public int hashCode() {
+        return wire.hashCode();
+    }
+
+    @Override
+    public String toString() {
+        return wire.toString();
+    }
+}

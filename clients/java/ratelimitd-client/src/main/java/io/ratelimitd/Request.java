@@ -1,0 +1,33 @@
+package io.ratelimitd;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * One call of the protocol.
+ *
+ * @param params     values that MessagePack has: String, byte[], Long, Boolean, List, Map, null
+ * @param mayRepeat  it has a request id, so it may be sent again after the connection was lost
+ */
+public record Request(String method, List<Object> params, Duration timeout, boolean mayRepeat) {
+    /**
+     * The call that gives back what nobody waits for any more: a late yes to acquire is released, to reserve
+     * cancelled. null if there is nothing to give back.
+     */
+    Request undo(Object result) {
+        if (!(result instanceof Map<?, ?> fields) || !Boolean.TRUE.equals(fields.get("allowed"))) return null;
+
+        String[] undone = switch (method) {
+            case "acquire" -> new String[] {"release", "slot"};
+            case "reserve" -> new String[] {"cancel", "reservation"};
+            default -> null;
+        };
+        if (undone == null || !(fields.get(undone[1]) instanceof String id)) return null;
+        return new Request(undone[0], List.of(id), timeout, false);
+    }
+
+    boolean canBeUndone() {
+        return method.equals("acquire") || method.equals("reserve");
+    }
+}

@@ -1,0 +1,201 @@
+package io.ratelimitd;
+
+import io.ratelimitd.UnavailableException.Kind;
+import java.io.IOException;
+import java.nio.channels.Selector;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/**
+ * One connection to the daemon for any number of callers, and the thread that alone touches it: interrupting a thread
+ * in an operation on a Java channel closes the channel for everybody, so no caller may come near it.
+ *
+ *     caller ──submitted──▶ thread: read, begin what was submitted, write, end what is late ──▶ the call's future
+ *
+ * The thread reads before it writes, so it notices that an idle connection was closed before it sends a call there; and
+ * it reads before it ends late calls, so an answer that has arrived counts however late the thread was.
+ */
+final class SocketTransport implements Transport {
+    private static final int MAX_PENDING = 65536;
+    private static final Request HELLO =
+            new Request("hello", List.of(Map.of("describe", true)), Duration.ofDays(1), false);
+
+    private final Path path;
+    private final ConcurrentLinkedQueue<Call> submitted = new ConcurrentLinkedQueue<>();
+    private final AtomicInteger pending = new AtomicInteger();
+    private final Object startLock = new Object();
+    private volatile Selector selector; /* set once, with the thread */
+    private Thread thread;
+    private volatile boolean closed;
+
+    /* what follows belongs to the thread */
+    private final Breaker breaker = new Breaker();
+    private final Backoff backoff = new Backoff();
+    private Connection connection; /* null: none now */
+    private IOException lastFailure;
+    private long nextExpiry = Long.MAX_VALUE; /* no call is late before this */
+
+    SocketTransport(Path path) {
+        this.path = path;
+    }
+
+    @Override
+    public CompletableFuture<Answer> call(Request request) {
+        Call call = new Call(request, false);
+        if (pending.incrementAndGet() > MAX_PENDING) {
+            pending.decrementAndGet();
+            call.fail(Kind.OVERLOADED, false, "", MAX_PENDING + " calls are in flight in this client", null);
+            return call;
+        }
+        call.whenComplete((answer, error) -> pending.decrementAndGet());
+
+        if (selector == null) start();
+        submitted.add(call);
+        if (closed) endSubmitted();
+        else selector.wakeup();
+        return call;
+    }
+
+    @Override
+    public int pending() {
+        return pending.get();
+    }
+
+    private void start() {
+        synchronized (startLock) {
+            if (selector != null || closed) return;
+            try {
+                selector = Selector.open();
+            } catch (IOException e) {
+                throw new IllegalStateException("cannot open a selector", e);
+            }
+            thread = new Thread(this::run, "ratelimitd-client");
+            thread.setDaemon(true);
+            thread.start();
+        }
+    }
+
+    @Override
+    public void close() {
+        Thread ends;
+        synchronized (startLock) {
+            closed = true;
+            ends = thread;
+        }
+        if (ends == null) return;
+
+        selector.wakeup();
+        boolean interrupted = false;
+        while (ends != Thread.currentThread() && ends.isAlive()) {
+            try {
+                ends.join();
+            } catch (InterruptedException e) {
+                interrupted = true;
+            }
+        }
+        if (interrupted) Thread.currentThread().interrupt();
+    }
+
+    private void endSubmitted() {
+        for (Call call = submitted.poll(); call != null; call = submitted.poll())
+            call.fail(Kind.LOST, false, "", "the client is closed", null);
+    }
+
+    private void run() {
+        long waitNanos = Long.MAX_VALUE;
+        while (!closed) {
+            try {
+                select(waitNanos);
+                waitNanos = tick();
+            } catch (IOException | RuntimeException | Error e) { /* the thread must outlive everything */
+                waitNanos = 0;
+                lose(e instanceof IOException io ? io : new IOException(e));
+            }
+        }
+
+        if (connection != null) connection.close(null);
+        connection = null;
+        endSubmitted();
+        try {
+            selector.close();
+        } catch (IOException ignored) {
+            /* nothing depends on it any more */
+        }
+    }
+
+    private void select(long waitNanos) throws IOException {
+        if (waitNanos <= 0 || !submitted.isEmpty()) selector.selectNow();
+        else if (waitNanos == Long.MAX_VALUE) selector.select();
+        else selector.select(TimeUnit.NANOSECONDS.toMillis(waitNanos) + 1); /* whole ms, and never too early */
+        Thread.interrupted(); /* an interrupted thread would close the channel */
+    }
+
+    /** One turn of the thread. Returns how long there is nothing to do. */
+    private long tick() throws IOException {
+        if (connection != null && connection.isReadable()) connection.read();
+        selector.selectedKeys().clear();
+
+        for (Call call = submitted.poll(); call != null; call = submitted.poll()) begin(call);
+        if (connection == null) return Long.MAX_VALUE;
+
+        long now = Call.clock();
+        if (now >= nextExpiry) {
+            connection.read();
+            nextExpiry = connection.expire(now);
+        }
+        connection.write(); /* also what undoes a late yes */
+        return nextExpiry == Long.MAX_VALUE ? nextExpiry : nextExpiry - now;
+    }
+
+    private void begin(Call call) {
+        long now = Call.clock();
+        if (call.isDone()) return;
+        if (!breaker.admits(now)) {
+            call.fail(Kind.BREAKER, call.hasLeft, "", "the last calls timed out, so the daemon is not asked now", null);
+            return;
+        }
+        call.isProbe = breaker.isOpen();
+        if (connection == null && !connect(now)) {
+            if (call.isProbe) breaker.unknown();
+            call.fail(call.hasLeft ? Kind.LOST : Kind.UNREACHABLE, call.hasLeft, "",
+                    "no daemon at " + path + ": " + lastFailure.getMessage(), lastFailure);
+            return;
+        }
+        if (connection.pending().size() >= 2 * MAX_PENDING) { /* of callers who give up and ask again */
+            call.fail(Kind.OVERLOADED, call.hasLeft, "", "too many calls have no answer yet", null);
+            return;
+        }
+        connection.enqueue(call);
+        nextExpiry = Math.min(nextExpiry, call.deadline);
+    }
+
+    private boolean connect(long now) {
+        if (backoff.isWaiting(now)) return false;
+        try {
+            connection = Connection.open(path, selector, breaker);
+        } catch (IOException | RuntimeException e) {
+            lastFailure = e instanceof IOException io ? io : new IOException(e);
+            backoff.failed(now);
+            return false;
+        }
+        backoff.connected();
+        connection.enqueue(new Call(HELLO, true));
+        return true;
+    }
+
+    /** The connection has ended: what never left, and what may be repeated, goes on a new one. */
+    private void lose(IOException cause) {
+        if (connection == null) return;
+        List<Call> again = new ArrayList<>(connection.close(cause));
+        connection = null;
+        nextExpiry = Long.MAX_VALUE;
+        submitted.addAll(again);
+    }
+}

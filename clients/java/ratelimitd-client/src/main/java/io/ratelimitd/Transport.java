@@ -1,0 +1,25 @@
+package io.ratelimitd;
+
+import java.util.concurrent.CompletableFuture;
+
+/** What a client speaks through: the daemon's socket, or in tests a fake. Safe for any number of threads. */
+public interface Transport extends AutoCloseable {
+    /**
+     * Makes a call; never blocks. The result is completed with an answer, an {@link UnavailableException} or a
+     * {@link RefusedException}. Whoever cancels it gives up: the transport undoes what the daemon grants later.
+     */
+    CompletableFuture<Answer> call(Request request);
+
+    /** Calls without an answer now. */
+    int pending();
+
+    @Override
+    void close();
+
+    /**
+     * @param result nil, Boolean, Long, String, byte[], or a List or Map of these
+     * @param link   the connection that gave it: slots belong to it
+     */
+    record Answer(Object result, Link link) {
+    }
+}

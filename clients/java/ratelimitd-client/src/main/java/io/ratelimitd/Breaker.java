@@ -15,9 +15,8 @@ final class Breaker {
         return timeouts >= TIMEOUTS;
     }
 
-    /** May this call be tried? If the breaker is open, it is the one probe, and ends as one of the following. */
+    /** It is open: may this call be tried? Then it is the one probe, and ends as one of the following. */
     boolean admits(long now) {
-        if (!isOpen()) return true;
         if (probing || now - openUntil < 0) return false;
         probing = true;
         return true;

@@ -66,6 +66,11 @@ public final class CallOptions {
         return timeout;
     }
 
+    /** What is granted where the daemon does not say so. */
+    long asked(long cost) {
+        return wire.get("at_most") instanceof Long units ? units : cost;
+    }
+
     boolean resends() {
         return resend;
     }

@@ -115,10 +115,10 @@ final class Connection {
     private void take(Object answer) throws ProtocolException {
         if (!(answer instanceof List<?> list) || list.size() != 4 || !Long.valueOf(1).equals(list.get(0)))
             throw new ProtocolException("it is not a response");
-        Object error = list.get(2);
+        String error = Wire.text(list.get(2));
         Object result = list.get(3);
-        if (list.get(1) == null && error instanceof String text) {
-            finalError = text;
+        if (list.get(1) == null && error != null) {
+            finalError = error;
             return;
         }
         if (!(list.get(1) instanceof Long msgid)) throw new ProtocolException("its msgid is not an integer");
@@ -128,8 +128,8 @@ final class Connection {
         if (call.isOrphan) orphans--;
         if (!call.isOurs && !call.isOrphan) breaker.answered();
 
-        if (error == null && result != null) answered(call, result);
-        else if (error instanceof String text && result == null) refused(call, text);
+        if (list.get(2) == null && result != null) answered(call, result);
+        else if (error != null && result == null) refused(call, error);
         else call.fail(Kind.PROTOCOL, true, "", "the answer is not valid: it has not one of error and result", null);
     }
 

@@ -2,7 +2,6 @@ package io.ratelimitd;
 
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -12,11 +11,13 @@ public final class Decision {
     private final Map<?, ?> fields;
     private final boolean allowed;
     private final long cost;
+    private final List<Decision> members;
 
-    private Decision(Map<?, ?> fields, boolean allowed, long cost) {
+    private Decision(Map<?, ?> fields, boolean allowed, long cost, List<Decision> members) {
         this.fields = fields;
         this.allowed = allowed;
         this.cost = cost;
+        this.members = members;
     }
 
     /**
@@ -35,10 +36,10 @@ public final class Decision {
             if (fields.get(name) != null && !(fields.get(name) instanceof Long))
                 throw invalid("a decision whose `" + name + "` is not a number");
         for (String name : List.of("bound_by", "reason", "of", "slot", "reservation"))
-            if (fields.get(name) != null && !(fields.get(name) instanceof String))
+            if (fields.get(name) != null && Wire.text(fields.get(name)) == null)
                 throw invalid("a decision whose `" + name + "` is not a text");
-        if (!(fields.get("source") instanceof String)) throw invalid("a decision without `source`");
-        return new Decision(fields, allowed, cost);
+        if (Wire.text(fields.get("source")) == null) throw invalid("a decision without `source`");
+        return new Decision(fields, allowed, cost, List.of());
     }
 
     /** The members of a check_all or check_many, one for each check. */
@@ -52,9 +53,12 @@ public final class Decision {
 
     static Decision ofAll(Object answer, List<Check> checks) {
         Decision combined = of(answer, checks.stream().mapToLong(Check::cost).sum());
-        Map<Object, Object> fields = new HashMap<>(combined.fields);
-        fields.put("members", listOf(combined.fields.get("members"), checks));
-        return new Decision(fields, combined.allowed, combined.cost);
+        return combined.with(listOf(combined.fields.get("members"), checks));
+    }
+
+    /** This decision as the combined one of these. */
+    public Decision with(List<Decision> decisions) {
+        return new Decision(fields, allowed, cost, List.copyOf(decisions));
     }
 
     static UnavailableException invalid(String what) {
@@ -103,17 +107,17 @@ public final class Decision {
 
     /** Of several limits, the one that denied: `policy/limit`, or `policy` if it has no name; else null. */
     public String boundBy() {
-        return (String) fields.get("bound_by");
+        return text("bound_by");
     }
 
     /** Who decided: redis, memory, deny_cache, unlimited; or the failure answer: allow, deny, local. */
     public String source() {
-        return (String) fields.get("source");
+        return text("source");
     }
 
     /** Why the store did not decide: down, deadline, overload, store_error; null if it did. */
     public String reason() {
-        return (String) fields.get("reason");
+        return text("reason");
     }
 
     /** A fingerprint of the policy's settings. */
@@ -129,7 +133,7 @@ public final class Decision {
     /** The limit that {@link #limit()} and {@link #remaining()} speak of: `policy/limit`, or `policy` if it has no
      * name. This and the next three are null (-1) for unlimited and failure answers, and from older daemons. */
     public String of() {
-        return (String) fields.get("of");
+        return text("of");
     }
 
     /** The setting `limit` of that limit, where {@link #limit()} is a bucket's burst; else -1. */
@@ -163,10 +167,8 @@ public final class Decision {
     }
 
     /** Of a check_all: each member's own decision, in the same order; else empty. */
-    @SuppressWarnings("unchecked")
     public List<Decision> members() {
-        return fields.get("members") instanceof List<?> members && !members.isEmpty()
-                && members.get(0) instanceof Decision ? (List<Decision>) members : List.of();
+        return members;
     }
 
     /** Did a limit count this? False for failure answers, unlimited keys, and what a shadow policy let through. */
@@ -175,11 +177,15 @@ public final class Decision {
     }
 
     String slot() {
-        return (String) fields.get("slot");
+        return text("slot");
     }
 
     String reservation() {
-        return (String) fields.get("reservation");
+        return text("reservation");
+    }
+
+    private String text(String name) {
+        return Wire.text(fields.get(name));
     }
 
     private long number(String name, long absent) {

@@ -5,11 +5,14 @@ import java.nio.ByteBuffer;
 
 /**
  * Cuts the daemon's bytes into answers, however they arrive. It never trusts an announced size: a message is refused as
- * soon as it can no longer end within 4 MiB, is nested deeper than 16, or has a type that the protocol does not have.
+ * soon as it can no longer end within 4 MiB, is nested deeper than 16, has a longer list or a type that the protocol does not
+ * have.
  */
 final class Framer {
     static final int MAX_BYTES = 4 << 20;
     static final int MAX_DEPTH = 16;
+    static final int MAX_VALUES = 65536; /* more decisions do not fit into MAX_BYTES */
+    private static final int RESPONSE_VALUES = 4;
     private static final int KEPT_BYTES = 64 << 10; /* a larger buffer is given up when it is empty */
 
     private byte[] bytes = new byte[KEPT_BYTES];
@@ -88,6 +91,9 @@ final class Framer {
             }
         }
 
+        if (scanned == 0 && values != RESPONSE_VALUES || scanned == 0 && head >= 0x80 && head <= 0x8f)
+            throw new IOException("it is not a response");
+        if (values > 2L * MAX_VALUES) throw new IOException("a list of more than " + MAX_VALUES + " values");
         long after = scanned + 1L + lenBytes + payload;
         if (after + values > MAX_BYTES) throw new IOException("an answer of more than " + MAX_BYTES + " bytes");
         scanned = (int) after;

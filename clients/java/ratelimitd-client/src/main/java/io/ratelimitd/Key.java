@@ -19,6 +19,7 @@ public final class Key {
     public static String join(String... parts) {
         StringBuilder key = new StringBuilder();
         for (int i = 0; i < parts.length; i++) {
+            if (parts[i].isEmpty()) throw new IllegalArgumentException("a part of the key is empty");
             if (i > 0) key.append('|');
             key.append(parts[i].replace("%", "%25").replace("|", "%7C"));
         }
@@ -27,6 +28,7 @@ public final class Key {
 
     /** For secrets such as tokens: their SHA-256 in 64 hex digits. */
     public static String hashed(String secret) {
+        if (secret.isEmpty()) throw new IllegalArgumentException("the secret for the key is empty");
         return sha256(secret.getBytes(StandardCharsets.UTF_8));
     }
 

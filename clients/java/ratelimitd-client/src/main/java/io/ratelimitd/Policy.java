@@ -8,7 +8,7 @@ import java.util.regex.Pattern;
 
 /** What a call is limited by: the name of a policy of the daemon's configuration, or settings sent with each call. */
 public final class Policy {
-    private static final Pattern SHORTHAND = Pattern.compile("([0-9]{1,16})/([0-9]{0,16})(?:(ms|s|m|h|d)|(second|minute|hour|day)s?)");
+    private static final Pattern SHORTHAND = Pattern.compile("\\s*([0-9]{1,16})\\s*/\\s*([0-9]{0,16})\\s*(?:(ms|s|m|h|d)|(second|minute|hour|day)s?)\\s*");
 
     private final Object wire;
 
@@ -38,7 +38,7 @@ public final class Policy {
     /** As {@link #of}, in one text: "10/5s", "100/minute", "5000/day". */
     public static Policy parse(String text) {
         Matcher matcher = SHORTHAND.matcher(text);
-        if (!matcher.matches())
+        if (!matcher.matches() || matcher.group(2).matches("0+"))
             throw new IllegalArgumentException(
                     "'" + text + "' is not a limit; write the number and the window, such as 10/5s or 5000/day");
 

@@ -1,6 +1,7 @@
 package io.ratelimitd;
 
 import io.ratelimitd.Transport.Answer;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -28,6 +29,7 @@ import java.util.function.Function;
 public final class RateLimitClient implements AutoCloseable {
     public static final Duration DEFAULT_TIMEOUT = Duration.ofMillis(250);
     private static final System.Logger LOGGER = System.getLogger(RateLimitClient.class.getName());
+    private static final int MAX_SOCKET_BYTES = 107; /* of struct sockaddr_un, without its NUL */
     private static final String DEFAULT_SOCKET = "/run/ratelimitd/ratelimitd.sock";
 
     private final Transport transport;
@@ -58,7 +60,15 @@ public final class RateLimitClient implements AutoCloseable {
 
     private static Path defaultSocket() {
         String path = System.getenv("RATELIMIT_SOCKET");
-        return Path.of(path == null || path.isEmpty() ? DEFAULT_SOCKET : path);
+        return checked(Path.of(path == null || path.isEmpty() ? DEFAULT_SOCKET : path));
+    }
+
+    private static Path checked(Path path) {
+        int bytes = path.toString().getBytes(StandardCharsets.UTF_8).length;
+        if (bytes == 0 || bytes > MAX_SOCKET_BYTES)
+            throw new IllegalArgumentException("the path of a socket has 1 to " + MAX_SOCKET_BYTES + " bytes: '" + path
+                    + "'");
+        return path;
     }
 
     public static final class Builder {
@@ -74,7 +84,7 @@ public final class RateLimitClient implements AutoCloseable {
 
         /** Default: the environment's RATELIMIT_SOCKET, else /run/ratelimitd/ratelimitd.sock. */
         public Builder socket(Path path) {
-            socket = path;
+            socket = checked(path);
             return this;
         }
 
@@ -149,7 +159,7 @@ public final class RateLimitClient implements AutoCloseable {
             params.add(sent);
         }
         return op("check", params, options,
-                answer -> decided(List.of(check), Decision.of(answer.result(), check.cost())), true);
+                answer -> decided(List.of(check), Decision.of(answer.result(), options.asked(check.cost()))), true);
     }
 
     /** Several checks as one: all are charged, or none is. {@link Decision#members} has each one's own decision. */
@@ -291,7 +301,9 @@ public final class RateLimitClient implements AutoCloseable {
         List<Object> params = new ArrayList<>(check.params().subList(0, 2));
         addOptions(params, options);
         return op("acquire", params, options, answer -> {
-            Slot slot = new Slot(this, Decision.of(answer.result(), 1), answer.link());
+            Decision decision = Decision.of(answer.result(), 1);
+            if (decision.allowed() && decision.slot() == null) throw Decision.invalid("an acquire without `slot`");
+            Slot slot = new Slot(this, decision, answer.link());
             if (slot.isHeld()) answer.link().hold(slot);
             decided(List.of(check), slot.decision());
             return slot;
@@ -329,8 +341,12 @@ public final class RateLimitClient implements AutoCloseable {
     private Op<Reservation> reserveCall(Check check, CallOptions options) {
         List<Object> params = withCost(check);
         addOptions(params, options);
-        return op("reserve", params, options, answer -> new Reservation(this,
-                decided(List.of(check), Decision.of(answer.result(), check.cost()))), true);
+        return op("reserve", params, options, answer -> {
+            Decision decision = Decision.of(answer.result(), check.cost());
+            if (decision.allowed() && decision.reservation() == null)
+                throw Decision.invalid("a reserve without `reservation`");
+            return new Reservation(this, decided(List.of(check), decision));
+        }, true);
     }
 
     Op<Decision> settle(String reservation, long actual) {
@@ -377,6 +393,8 @@ public final class RateLimitClient implements AutoCloseable {
      * @throws UnavailableException it cannot be known now
      */
     public void verify(Collection<String> names, boolean usesInline) {
+        if (transport instanceof AllowAll) return; /* it knows every policy */
+
         List<Object> known = new ArrayList<>();
         for (Map<String, Object> policy : policies()) known.add(policy.get("name"));
         List<String> missing = names.stream().distinct().filter(name -> !known.contains(name)).sorted().toList();

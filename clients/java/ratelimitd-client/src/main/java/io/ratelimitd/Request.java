@@ -23,8 +23,13 @@ public record Request(String method, List<Object> params, Duration timeout, bool
             case "reserve" -> new String[] {"cancel", "reservation"};
             default -> null;
         };
-        if (undone == null || !(fields.get(undone[1]) instanceof String id)) return null;
-        return new Request(undone[0], List.of(id), timeout, false);
+        String id = undone == null ? null : Wire.text(fields.get(undone[1]));
+        return id == null ? null : new Request(undone[0], List.of(id), timeout, false);
+    }
+
+    /** What gives back is never held back: it goes through an open breaker too. */
+    boolean givesBack() {
+        return method.equals("release") || method.equals("settle") || method.equals("cancel");
     }
 
     boolean canBeUndone() {

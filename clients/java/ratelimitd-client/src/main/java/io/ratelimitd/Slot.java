@@ -20,8 +20,7 @@ public final class Slot implements AutoCloseable {
         this.client = client;
         this.decision = decision;
         this.link = link;
-        boolean isHeld = decision.allowed() && decision.slot() != null;
-        state = new AtomicReference<>(isHeld ? State.HELD : State.DENIED);
+        state = new AtomicReference<>(decision.allowed() ? State.HELD : State.DENIED);
     }
 
     public Decision decision() {

@@ -157,11 +157,12 @@ final class SocketTransport implements Transport {
     private void begin(Call call) {
         long now = Call.clock();
         if (call.isDone()) return;
-        if (!breaker.admits(now)) {
+        boolean isHeldBack = breaker.isOpen() && !call.request.givesBack();
+        if (isHeldBack && !breaker.admits(now)) {
             call.fail(Kind.BREAKER, call.hasLeft, "", "the last calls timed out, so the daemon is not asked now", null);
             return;
         }
-        call.isProbe = breaker.isOpen();
+        call.isProbe = isHeldBack;
         if (connection == null && !connect(now)) {
             if (call.isProbe) breaker.unknown();
             call.fail(call.hasLeft ? Kind.LOST : Kind.UNREACHABLE, call.hasLeft, "",

@@ -2,6 +2,7 @@ package io.ratelimitd;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -38,6 +39,12 @@ final class Wire {
 
     static long msgid(byte[] message) {
         return ByteBuffer.wrap(message).getLong(HEAD.length);
+    }
+
+    /** Of a str or bin; null if it is neither. */
+    static String text(Object value) {
+        if (value instanceof byte[] bytes) return new String(bytes, StandardCharsets.UTF_8);
+        return value instanceof String text ? text : null;
     }
 
     private static void pack(MessagePacker packer, Object value) throws IOException {
@@ -87,7 +94,10 @@ final class Wire {
             case MAP:
                 int entries = unpacker.unpackMapHeader();
                 Map<Object, Object> map = new LinkedHashMap<>();
-                for (int i = 0; i < entries; i++) map.put(unpack(unpacker), unpack(unpacker));
+                for (int i = 0; i < entries; i++) {
+                    Object name = unpack(unpacker);
+                    map.put(name instanceof byte[] ? text(name) : name, unpack(unpacker));
+                }
                 return map;
             default:
                 throw new IOException("a type that the protocol does not have");

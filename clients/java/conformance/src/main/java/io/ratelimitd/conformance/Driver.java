@@ -70,7 +70,7 @@ public final class Driver {
     private void carryOut(JsonNode command) {
         long id = command.path("id").asLong();
         try {
-            begin(command).thenAccept(answer -> say(answer.put("id", id)));
+            begin(command).exceptionally(Driver::bug).thenAccept(answer -> say(answer.put("id", id)));
         } catch (RuntimeException e) {
             say(bug(e).put("id", id));
         }
@@ -106,7 +106,7 @@ public final class Driver {
                 return done(ok());
             case "close":
                 return CompletableFuture.supplyAsync(() -> {
-                    clients.get(name).close();
+                    if (clients.containsKey(name)) clients.get(name).close();
                     return ok();
                 });
             case "stats":
@@ -216,7 +216,7 @@ public final class Driver {
             case "peek" -> client.peekAsync(check(c).withCost(c.path("cost").asLong(0)), options);
             case "reset" -> client.resetAsync(check(c), options);
             case "refund" -> client.refundAsync(check(c).withCost(c.path("units").asLong()), options);
-            case "acquire" -> client.acquireAsync(check(c), options).thenApply(slot -> held(c, slot));
+            case "acquire" -> client.acquireAsync(check(c), options);
             case "release" -> slots.get(c.get("slot").asText()).releaseAsync();
             case "reserve" -> client.reserveAsync(check(c).withCost(c.path("estimate").asLong()), options);
             case "settle" -> reservations.get(c.get("reservation").asText()).settleAsync(c.get("actual").asLong());
@@ -228,13 +228,6 @@ public final class Driver {
             });
             default -> null;
         };
-    }
-
-    private Slot held(JsonNode c, Slot slot) {
-        String name = c.path("as").asText("");
-        slots.put(name, slot);
-        slot.whenLost().thenRun(() -> say(JSON.createObjectNode().put("event", "lost").put("slot", name)));
-        return slot;
     }
 
     private static CallOptions options(JsonNode c) {
@@ -274,8 +267,12 @@ public final class Driver {
                         .put("ended", decision.ended());
             return ok().set("decision", fields);
         }
-        if (result instanceof Slot slot)
+        if (result instanceof Slot slot) {
+            String name = c.path("as").asText("");
+            slots.put(name, slot);
+            slot.whenLost().thenRun(() -> say(JSON.createObjectNode().put("event", "lost").put("slot", name)));
             return ok().put("slot", slot.isHeld()).set("decision", fields(slot.decision()));
+        }
         if (result instanceof Reservation reservation) {
             reservations.put(c.path("as").asText(""), reservation);
             return ok().put("reservation", reservation.isOpen()).set("decision", fields(reservation.decision()));
@@ -350,7 +347,7 @@ public final class Driver {
     private ObjectNode blocking(String command, String thread, String time) {
         try {
             JsonNode c = JSON.readTree(command.replace("{thread}", thread).replace("{time}", time));
-            if (!c.path("do").asText().equals("check")) return call(c).join();
+            if (!c.path("do").asText().equals("check")) return begin(c).join();
             return described(c, clients.get(c.path("client").asText()).check(check(c), options(c)));
         } catch (JsonProcessingException e) {
             return bug(e);
@@ -414,7 +411,9 @@ public final class Driver {
     }
 
     private static Decision decision(JsonNode fields) {
-        return Decision.of(wire(JSON.convertValue(fields, OBJECT)), 1);
+        List<Decision> members = new ArrayList<>();
+        fields.path("members").forEach(member -> members.add(decision(member)));
+        return Decision.of(wire(JSON.convertValue(fields, OBJECT)), 1).with(members);
     }
 
     /** JSON's integers as the protocol has them. */

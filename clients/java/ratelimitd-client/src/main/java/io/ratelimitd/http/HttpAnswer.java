@@ -35,10 +35,6 @@ public record HttpAnswer(int status, Map<String, String> headers, String body) {
             headers.put("RateLimit", told.stream().map(HttpAnswer::state).collect(Collectors.joining(", ")));
         }
 
-        boolean hasRetry = !decision.allowed() && decision.retryAfterMs() >= 0 && !isSlot && decision.windowMs() != 0;
-        long retrySeconds = Math.max(1, seconds(decision.retryAfterMs()));
-        if (hasRetry) headers.put("Retry-After", Long.toString(retrySeconds));
-
         if (style.hasLegacy() && !told.isEmpty()) {
             headers.put("X-RateLimit-Limit", Long.toString(decision.limit()));
             headers.put("X-RateLimit-Remaining", Long.toString(decision.remaining()));
@@ -47,6 +43,10 @@ public record HttpAnswer(int status, Map<String, String> headers, String body) {
                 headers.put("X-RateLimit-Reset", Long.toString(
                         seconds(style.reset() == HeaderStyle.Reset.EPOCH ? nowMs + waitMs : waitMs)));
         }
+
+        boolean hasRetry = !decision.allowed() && decision.retryAfterMs() >= 0 && !isSlot && decision.windowMs() != 0;
+        long retrySeconds = Math.max(1, seconds(decision.retryAfterMs()));
+        if (hasRetry) headers.put("Retry-After", Long.toString(retrySeconds));
         if (decision.allowed()) return new HttpAnswer(0, headers, "");
 
         String name = decision.boundBy() != null ? decision.boundBy() : decision.of();

@@ -286,9 +286,14 @@ public final class RateLimitClient implements AutoCloseable {
         return acquire(Check.of(policy, key), CallOptions.DEFAULTS);
     }
 
+    /** Here a denial is a value: a slot that is not held. */
+    public Slot tryAcquire(Check policyAndKey, CallOptions options) {
+        return now(acquireCall(policyAndKey, options));
+    }
+
     public Slot acquire(Check policyAndKey, CallOptions options) {
-        Slot slot = now(acquireCall(policyAndKey, options));
-        if (!slot.isHeld() && !slot.isLost()) throw new DeniedException(policyAndKey.policy().name(), slot.decision());
+        Slot slot = tryAcquire(policyAndKey, options);
+        if (!slot.decision().allowed()) throw new DeniedException(policyAndKey.policy().name(), slot.decision());
         return slot;
     }
 
@@ -325,9 +330,14 @@ public final class RateLimitClient implements AutoCloseable {
         return reserve(Check.of(policy, key, estimate), CallOptions.DEFAULTS.ttl(ttl));
     }
 
+    /** Here a denial is a value: a reservation that is not open. @param check its cost is the estimate */
+    public Reservation tryReserve(Check check, CallOptions options) {
+        return now(reserveCall(check, options));
+    }
+
     /** @param check its cost is the estimate */
     public Reservation reserve(Check check, CallOptions options) {
-        Reservation reservation = now(reserveCall(check, options));
+        Reservation reservation = tryReserve(check, options);
         if (!reservation.decision().allowed())
             throw new DeniedException(check.policy().name(), reservation.decision());
         return reservation;

@@ -1,0 +1,11 @@
+package io.ratelimitd.spring;
+
+/** What happens to a call while the daemon gives no answer. */
+public enum OnError {
+    /** As `ratelimitd.on-error` says. */
+    DEFAULT,
+    /** It passes; the client logs that nobody counts. */
+    ALLOW,
+    /** It is refused with 503. For logins and whatever else must not be tried without limit. */
+    DENY
+}

@@ -1,0 +1,103 @@
+package io.ratelimitd.spring;
+
+import io.ratelimitd.DeniedException;
+import java.lang.reflect.Method;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletionStage;
+import java.util.concurrent.ConcurrentHashMap;
+import org.aopalliance.intercept.MethodInterceptor;
+import org.aopalliance.intercept.MethodInvocation;
+import org.springframework.aop.framework.autoproxy.AbstractBeanFactoryAwareAdvisingPostProcessor;
+import org.springframework.aop.support.DefaultPointcutAdvisor;
+import org.springframework.aop.support.StaticMethodMatcherPointcut;
+import org.springframework.aop.support.AopUtils;
+import org.springframework.beans.factory.ObjectProvider;
+import org.springframework.core.DefaultParameterNameDiscoverer;
+import org.springframework.core.MethodClassKey;
+import org.springframework.core.annotation.AnnotatedElementUtils;
+import org.springframework.stereotype.Controller;
+
+/**
+ * Limits methods of beans that are no controllers: schedulers, listeners, services. A denial is a DeniedException there.
+ * Like every advice it sees only calls from outside the bean. Controllers have the interceptor, and are left alone.
+ */
+final class RateLimitAdvice extends AbstractBeanFactoryAwareAdvisingPostProcessor {
+    private static final long serialVersionUID = 1L;
+    private static final int OK = 200;
+
+    private final transient ObjectProvider<Guard> guard;
+    private final transient ObjectProvider<Policies> policies;
+    private final transient Map<MethodClassKey, List<Limit>> limits = new ConcurrentHashMap<>();
+
+    RateLimitAdvice(ObjectProvider<Guard> guard, ObjectProvider<Policies> policies) {
+        this.guard = guard;
+        this.policies = policies;
+        advisor = new DefaultPointcutAdvisor(new StaticMethodMatcherPointcut() {
+            @Override
+            public boolean matches(Method method, Class<?> type) {
+                return !limitsOf(type, method).isEmpty();
+            }
+        }, (MethodInterceptor) this::limited);
+        setProxyTargetClass(true);
+    }
+
+    @Override
+    protected boolean isEligible(Class<?> type) {
+        return !AnnotatedElementUtils.hasAnnotation(type, Controller.class) && Declarations.areAt(type)
+                && super.isEligible(type);
+    }
+
+    /** Reads them when the bean is made, so that a mistake stops the start. */
+    private List<Limit> limitsOf(Class<?> type, Method declared) {
+        Method method = AopUtils.getMostSpecificMethod(declared, type);
+        if (method.getDeclaringClass() == Object.class) return List.of();
+        MethodClassKey key = new MethodClassKey(method, type);
+        List<Limit> known = limits.get(key);
+        if (known != null) return known;
+
+        List<Limit> read = Declarations.of(type, method, new Expressions(BeanContext.class, names(method).keySet()));
+        for (Limit limit : read) {
+            if (limit.key() == null)
+                throw new IllegalStateException(limit.where() + ": a bean that is no controller has no client's address;"
+                        + " give the limit a key, such as \"#tenant\" or \"'all'\"");
+            if (limit.chargeWhen() != null)
+                throw new IllegalStateException(limit.where() + ": there is no status to charge by without a request");
+        }
+        if (limits.putIfAbsent(key, read) == null && !read.isEmpty()) policies.getObject().declare(read);
+        return read;
+    }
+
+    /** Its parameters by name, with their places; `args` is all of them. */
+    private static Map<String, Integer> names(Method method) {
+        Map<String, Integer> places = new HashMap<>(Map.of("args", -1));
+        String[] names = new DefaultParameterNameDiscoverer().getParameterNames(method);
+        for (int i = 0; names != null && i < names.length; i++) places.put(names[i], i);
+        return places;
+    }
+
+    private Object limited(MethodInvocation call) throws Throwable {
+        Class<?> type = call.getThis() == null ? call.getMethod().getDeclaringClass() : AopUtils.getTargetClass(call.getThis());
+        List<Limit> own = limitsOf(type, call.getMethod());
+        Method method = AopUtils.getMostSpecificMethod(call.getMethod(), type);
+        Map<String, Object> arguments = new HashMap<>();
+        names(method).forEach((name, place) ->
+                arguments.put(name, place < 0 ? new ArrayList<>(List.of(call.getArguments())) : call.getArguments()[place]));
+
+        Passage passage = guard.getObject().enter(own, new BeanContext(Declarations.endpoint(type, method), arguments));
+        if (passage.failure() != null) throw passage.failure();
+        if (passage.denial() != null) throw new DeniedException(own.get(0).policy().name(), passage.denial());
+
+        boolean goesOn = false;
+        try {
+            Object result = call.proceed();
+            goesOn = result instanceof CompletionStage;
+            if (result instanceof CompletionStage<?> later) later.whenComplete((value, error) -> passage.end(OK));
+            return result;
+        } finally {
+            if (!goesOn) passage.end(OK);
+        }
+    }
+}

@@ -3,8 +3,10 @@ package example;
 import static io.ratelimitd.spring.OnError.DENY;
 
 import io.ratelimitd.spring.RateLimit;
+import java.nio.charset.StandardCharsets;
 import org.springframework.boot.SpringApplication;
 import org.springframework.boot.autoconfigure.SpringBootApplication;
+import org.springframework.http.MediaType;
 import org.springframework.http.ResponseEntity;
 import org.springframework.web.bind.annotation.GetMapping;
 import org.springframework.web.bind.annotation.PostMapping;
@@ -16,56 +18,60 @@ import org.springframework.web.servlet.mvc.method.annotation.StreamingResponseBo
 @SpringBootApplication
 @RestController
 public class Service {
-    private static final String TEXT = "text/plain; charset=utf-8";
+    private static final MediaType TEXT = new MediaType(MediaType.TEXT_PLAIN, StandardCharsets.UTF_8);
 
     public static void main(String[] args) {
         SpringApplication.run(Service.class, args);
         System.out.println("ready");
     }
 
+    private static ResponseEntity<String> text(int status, String line) {
+        return ResponseEntity.status(status).contentType(TEXT).body(line);
+    }
+
     @RateLimit(policy = "web")
-    @GetMapping(path = "/ok", produces = TEXT)
-    String ok() {
-        return "ok\n";
+    @GetMapping("/ok")
+    ResponseEntity<String> ok() {
+        return text(200, "ok\n");
     }
 
     @RateLimit(policy = "login", key = "param('user')", onError = DENY, chargeWhen = "#status == 401")
-    @PostMapping(path = "/login", produces = TEXT)
+    @PostMapping("/login")
     ResponseEntity<String> login(@RequestParam String password) {
-        return password.equals("right") ? ResponseEntity.ok("welcome\n") : ResponseEntity.status(401).body("wrong\n");
+        return password.equals("right") ? text(200, "welcome\n") : text(401, "wrong\n");
     }
 
     @RateLimit(limit = 2, window = "5s")
-    @GetMapping(path = "/inline", produces = TEXT)
-    String inline() {
-        return "inline\n";
+    @GetMapping("/inline")
+    ResponseEntity<String> inline() {
+        return text(200, "inline\n");
     }
 
     @RateLimit(policy = "web")
     @RateLimit(policy = "tenant", key = "header('X-Tenant')")
-    @GetMapping(path = "/two", produces = TEXT)
-    String two() {
-        return "two\n";
+    @GetMapping("/two")
+    ResponseEntity<String> two() {
+        return text(200, "two\n");
     }
 
     @RateLimit(policy = "slow", slot = true)
-    @GetMapping(path = "/slow", produces = TEXT)
-    String slow(@RequestParam long ms) throws InterruptedException {
+    @GetMapping("/slow")
+    ResponseEntity<String> slow(@RequestParam long ms) throws InterruptedException {
         Thread.sleep(ms);
-        return "slow\n";
+        return text(200, "slow\n");
     }
 
     /** The slot is held until the last chunk is written. */
     @RateLimit(policy = "stream", slot = true)
-    @GetMapping(path = "/stream", produces = TEXT)
-    StreamingResponseBody stream() {
-        return out -> {
+    @GetMapping("/stream")
+    ResponseEntity<StreamingResponseBody> stream() {
+        return ResponseEntity.ok().contentType(TEXT).body(out -> {
             for (String chunk : new String[] {"one\n", "two\n", "three\n"}) {
                 out.write(chunk.getBytes());
                 out.flush();
                 if (!chunk.equals("three\n")) pause();
             }
-        };
+        });
     }
 
     private static void pause() {
@@ -77,20 +83,20 @@ public class Service {
     }
 
     @RateLimit(policy = "budget", cost = "param('n')")
-    @GetMapping(path = "/cost", produces = TEXT)
-    String cost(@RequestParam long n) {
-        return "cost " + n + "\n";
+    @GetMapping("/cost")
+    ResponseEntity<String> cost(@RequestParam long n) {
+        return text(200, "cost " + n + "\n");
     }
 
     @RateLimit(policy = "login", skip = "header('X-Probe') == 'yes'")
-    @GetMapping(path = "/skip", produces = TEXT)
-    String skip() {
-        return "skip\n";
+    @GetMapping("/skip")
+    ResponseEntity<String> skip() {
+        return text(200, "skip\n");
     }
 
     @RateLimit(policy = "web", onError = DENY)
-    @GetMapping(path = "/down", produces = TEXT)
-    String down() {
-        return "down\n";
+    @GetMapping("/down")
+    ResponseEntity<String> down() {
+        return text(200, "down\n");
     }
 }

@@ -1,0 +1,420 @@
+package starter;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.micrometer.core.instrument.binder.MeterBinder;
+import io.micrometer.core.instrument.simple.SimpleMeterRegistry;
+import io.ratelimitd.DeniedException;
+import io.ratelimitd.RateLimitClient;
+import io.ratelimitd.UnavailableException;
+import io.ratelimitd.UnavailableException.Kind;
+import io.ratelimitd.spring.IgnoreRateLimit;
+import io.ratelimitd.spring.OnError;
+import io.ratelimitd.spring.RateLimit;
+import io.ratelimitd.testing.FakeLimiter;
+import io.ratelimitd.testing.TestDaemon;
+import jakarta.servlet.http.HttpServletRequest;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CompletableFuture;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.extension.RegisterExtension;
+import org.springframework.boot.SpringApplication;
+import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
+import org.springframework.context.annotation.Bean;
+import org.springframework.context.annotation.Configuration;
+import org.springframework.web.bind.annotation.GetMapping;
+import org.springframework.web.bind.annotation.RestController;
+
+/** What the starter does with declarations of every kind, and what it refuses at the start. */
+class StarterTest {
+    @RegisterExtension
+    static final TestDaemon daemon = new TestDaemon("""
+            policies:
+              two: {algorithm: fixed_window, limit: 2, window: 1m}
+              one: {algorithm: concurrency, limit: 1}
+            """);
+    private static final FakeLimiter FAKE = new FakeLimiter();
+    private final List<Http> apps = new ArrayList<>();
+
+    /** Starts an application of these classes; it ends with the test. */
+    private Http start(Class<?>[] classes, String... settings) {
+        SpringApplication app = new SpringApplication(classes);
+        app.setDefaultProperties(Map.of("PORT", 0, "spring.main.banner-mode", "off",
+                "ratelimitd.timeout", "10s", "ratelimitd.socket", daemon.socket().toString()));
+        Http http = new Http(app.run(settings));
+        apps.add(http);
+        return http;
+    }
+
+    private static Class<?>[] with(Class<?>... classes) {
+        List<Class<?>> all = new ArrayList<>(List.of(classes));
+        all.add(Base.class);
+        return all.toArray(Class<?>[]::new);
+    }
+
+    @AfterEach
+    void stop() {
+        apps.forEach(http -> http.app().close());
+        FAKE.allowAll();
+    }
+
+    /** The message with which the application does not start. */
+    private String refused(Class<?>[] classes, String... settings) {
+        Throwable error = assertThrows(RuntimeException.class, () -> start(classes, settings));
+        StringBuilder messages = new StringBuilder();
+        for (Throwable cause = error; cause != null; cause = cause.getCause()) messages.append(cause.getMessage());
+        return messages.toString();
+    }
+
+    @Configuration
+    @EnableAutoConfiguration
+    static class Base {
+    }
+
+    @Configuration
+    static class Faked {
+        @Bean
+        RateLimitClient client() {
+            return FAKE.client();
+        }
+    }
+
+    @RestController
+    @RateLimit(policy = "two")
+    static class OfClass {
+        @GetMapping("/a")
+        String a() {
+            return "a";
+        }
+
+        @IgnoreRateLimit
+        @GetMapping("/free")
+        String free() {
+            return "free";
+        }
+
+        @RateLimit(policy = "two", key = "'own'")
+        @GetMapping("/own")
+        String own() {
+            return "own";
+        }
+    }
+
+    @Test
+    void annotationsOfTheClassCountUnlessTheMethodHasItsOwnOrIgnoresThem() {
+        Http http = start(with(OfClass.class));
+
+        for (int status : new int[] {200, 200, 429}) assertEquals(status, http.get("/a").statusCode());
+        for (int i = 0; i < 4; i++) assertEquals(200, http.get("/free").statusCode());
+        for (int status : new int[] {200, 200, 429}) assertEquals(status, http.get("/own").statusCode());
+    }
+
+    @Test
+    void preflightsAreNotLimited() {
+        Http http = start(with(OfClass.class), "--ratelimitd.filters[0].pattern=/**", "--ratelimitd.filters[0].policy=two");
+        for (int i = 0; i < 3; i++)
+            http.send(HttpRequest.newBuilder(http.uri("/free")).method("OPTIONS", HttpRequest.BodyPublishers.noBody())
+                    .header("Access-Control-Request-Method", "GET").build());
+
+        assertEquals(200, http.get("/free").statusCode());
+    }
+
+    @Test
+    void filtersLimitUrlsBeforeTheyAreHandled() {
+        Http http = start(with(OfClass.class), "--ratelimitd.filters[0].pattern=/api/**",
+                "--ratelimitd.filters[0].policy=two", "--ratelimitd.filters[0].exclude=/api/health");
+
+        for (int status : new int[] {404, 404, 429}) assertEquals(status, http.get("/api/nothing").statusCode());
+        assertEquals(404, http.get("/api/health").statusCode());
+        assertEquals(200, http.get("/free").statusCode());
+    }
+
+    @Test
+    void aSecondLimiterAddsToTheFields() {
+        Http http = start(with(OfClass.class), "--ratelimitd.filters[0].pattern=/**", "--ratelimitd.filters[0].policy=two",
+                "--ratelimitd.filters[0].key='all'");
+
+        HttpResponse<String> response = http.get("/a");
+        assertEquals(List.of("\"two\";q=2;w=60, \"two\";q=2;w=60"), response.headers().allValues("RateLimit-Policy"));
+    }
+
+    @Test
+    void forwardedAddressesCountOnlyFromTrustedProxies() {
+        Http direct = start(with(OfClass.class));
+        Http behind = start(with(OfClass.class), "--ratelimitd.trusted-proxies=127.0.0.0/8");
+
+        for (int i = 0; i < 2; i++) assertEquals(200, direct.get("/a", "X-Forwarded-For", "192.0.2." + i).statusCode());
+        assertEquals(429, direct.get("/a", "X-Forwarded-For", "192.0.2.9").statusCode());
+        assertEquals(200, behind.get("/a", "X-Forwarded-For", "192.0.2.9").statusCode());
+    }
+
+    @RestController
+    static class Down {
+        @RateLimit(policy = "two", onError = OnError.DENY)
+        @GetMapping("/deny")
+        String deny() {
+            return "deny";
+        }
+
+        @RateLimit(policy = "two")
+        @GetMapping("/allow")
+        String allow() {
+            return "allow";
+        }
+    }
+
+    @Test
+    void withoutADaemonItStartsAndEachLimitDoesAsItSays() {
+        Http http = start(with(Down.class), "--ratelimitd.socket=/nonexistent/socket");
+
+        HttpResponse<String> allowed = http.get("/allow");
+        assertEquals(200, allowed.statusCode());
+        assertTrue(allowed.headers().firstValue("RateLimit").isEmpty());
+        HttpResponse<String> denied = http.get("/deny");
+        assertEquals(503, denied.statusCode());
+        assertEquals("1", denied.headers().firstValue("Retry-After").orElse(null));
+    }
+
+    @Test
+    void aRefusalIsAnErrorEvenWhereTheDaemonMayBeAway() {
+        Http http = start(with(Down.class, Faked.class));
+        FAKE.refuse("BAD_KEY");
+
+        assertEquals(500, http.get("/allow").statusCode());
+    }
+
+    @Test
+    void disabledItAsksNobody() {
+        Http http = start(with(Down.class, Faked.class), "--ratelimitd.enabled=false");
+        FAKE.deny("two", Duration.ofSeconds(3));
+
+        assertEquals(200, http.get("/allow").statusCode());
+        assertTrue(http.get("/allow").headers().firstValue("RateLimit").isEmpty());
+    }
+
+    @RestController
+    static class Async {
+        static volatile CompletableFuture<String> result;
+
+        @RateLimit(policy = "one", slot = true)
+        @GetMapping("/later")
+        CompletableFuture<String> later() {
+            return result;
+        }
+
+        @RateLimit(policy = "one", slot = true)
+        @GetMapping("/callable")
+        Callable<String> callable() {
+            return () -> "called";
+        }
+
+        @RateLimit(policy = "one", slot = true)
+        @GetMapping("/broken")
+        String broken(HttpServletRequest request) {
+            throw new IllegalStateException("the handler fails");
+        }
+    }
+
+    @Test
+    void asynchronousHandlersHoldTheirSlotUntilTheyHaveAnswered() throws Exception {
+        Http http = start(with(Async.class));
+        Async.result = new CompletableFuture<>();
+        CompletableFuture<HttpResponse<String>> first = CompletableFuture.supplyAsync(() -> http.get("/later"));
+        while (daemon.client().stats().get("slots") == 0) Thread.onSpinWait();
+
+        assertEquals(429, http.get("/later").statusCode());
+        Async.result.complete("done");
+        assertEquals("done", first.get().body());
+        waitForNoSlot();
+        assertEquals("called", http.get("/callable").body());
+        waitForNoSlot();
+        assertEquals(500, http.get("/broken").statusCode());
+        waitForNoSlot();
+    }
+
+    private static void waitForNoSlot() {
+        while (daemon.client().stats().get("slots") > 0) Thread.onSpinWait();
+    }
+
+    static class Mailer {
+        @RateLimit(policy = "two", key = "#to")
+        public String send(String to) {
+            return "sent to " + to;
+        }
+
+        @RateLimit(policy = "one", key = "'all'", slot = true)
+        public CompletableFuture<String> slowly(CompletableFuture<String> result) {
+            return result;
+        }
+    }
+
+    @Configuration
+    static class MailerConfiguration {
+        @Bean
+        Mailer mailer() {
+            return new Mailer();
+        }
+    }
+
+    @Test
+    void beansWithoutARequestAreLimitedByTheirArguments() {
+        Mailer mailer = start(with(MailerConfiguration.class)).app().getBean(Mailer.class);
+
+        mailer.send("eve");
+        mailer.send("eve");
+        assertEquals("sent to bob", mailer.send("bob"));
+        DeniedException denied = assertThrows(DeniedException.class, () -> mailer.send("eve"));
+        assertTrue(denied.decision().retryAfterMs() > 0);
+    }
+
+    @Test
+    void aFutureHoldsTheSlotOfABeanUntilItIsCompleted() {
+        Mailer mailer = start(with(MailerConfiguration.class)).app().getBean(Mailer.class);
+        CompletableFuture<String> running = new CompletableFuture<>();
+
+        mailer.slowly(running);
+        assertThrows(DeniedException.class, () -> mailer.slowly(running));
+        running.complete("done");
+        mailer.slowly(running);
+    }
+
+    static class Strict {
+        @RateLimit(policy = "two", key = "'all'", onError = OnError.DENY)
+        public void run() {
+        }
+    }
+
+    @Configuration
+    static class StrictConfiguration {
+        @Bean
+        Strict strict() {
+            return new Strict();
+        }
+    }
+
+    @Test
+    void aBeanThatDeniesWithoutTheDaemonThrowsWhy() {
+        Strict strict = start(with(StrictConfiguration.class, Faked.class)).app().getBean(Strict.class);
+        FAKE.unavailable(Kind.TIMEOUT);
+
+        assertEquals(Kind.TIMEOUT, assertThrows(UnavailableException.class, strict::run).kind());
+    }
+
+    @Test
+    void countersAreMetrics() {
+        Http http = start(with(OfClass.class));
+        for (int i = 0; i < 3; i++) http.get("/a");
+        SimpleMeterRegistry registry = new SimpleMeterRegistry();
+        http.app().getBeansOfType(MeterBinder.class).get("rateLimitMetrics").bindTo(registry);
+
+        assertEquals(2, registry.get("ratelimitd.checks").tag("result", "allowed").functionCounter().count());
+        assertEquals(1, registry.get("ratelimitd.checks").tag("result", "denied").functionCounter().count());
+        assertEquals(0, registry.get("ratelimitd.unavailable").tag("kind", "timeout").functionCounter().count());
+    }
+
+    /* ---- what stops the start ---- */
+
+    @RestController
+    static class Misspelt {
+        @RateLimit(policy = "tow")
+        @GetMapping("/")
+        String get() {
+            return "";
+        }
+    }
+
+    @RestController
+    static class Inline {
+        @RateLimit(limit = 10, window = "5s")
+        @GetMapping("/")
+        String get() {
+            return "";
+        }
+    }
+
+    @RestController
+    static class BadSyntax {
+        @RateLimit(policy = "two", key = "#request.getParameter('user'")
+        @GetMapping("/")
+        String get() {
+            return "";
+        }
+    }
+
+    @RestController
+    static class BadVariable {
+        @RateLimit(policy = "two", key = "#reqest.getParameter('user')")
+        @GetMapping("/")
+        String get() {
+            return "";
+        }
+    }
+
+    @RestController
+    static class BadProperty {
+        @RateLimit(policy = "two", key = "join(ip, uesr)")
+        @GetMapping("/")
+        String get() {
+            return "";
+        }
+    }
+
+    @RestController
+    static class BadWindow {
+        @RateLimit(limit = 1, window = "5 fortnights")
+        @GetMapping("/")
+        String get() {
+            return "";
+        }
+    }
+
+    @RestController
+    static class Both {
+        @RateLimit(policy = "two", limit = 1, window = "5s")
+        @GetMapping("/")
+        String get() {
+            return "";
+        }
+    }
+
+    static class NoKey {
+        @RateLimit(policy = "two")
+        public void run() {
+        }
+    }
+
+    @Configuration
+    static class NoKeyConfiguration {
+        @Bean
+        NoKey noKey() {
+            return new NoKey();
+        }
+    }
+
+    @Test
+    void mistakesStopTheStartAndAreNamed() {
+        assertContains("has no policy tow", refused(with(Misspelt.class)));
+        assertContains("inline: {allow: true}", refused(with(Inline.class)));
+        assertContains("@RateLimit at starter.StarterTest$BadSyntax.get", refused(with(BadSyntax.class)));
+        assertContains("there is no variable #reqest", refused(with(BadVariable.class)));
+        assertContains("there is no property uesr", refused(with(BadProperty.class)));
+        assertContains("such as 10/5s", refused(with(BadWindow.class)));
+        assertContains("either a policy, or a limit and a window", refused(with(Both.class)));
+        assertContains("give the limit a key", refused(with(NoKeyConfiguration.class)));
+        assertContains("is not a pattern", refused(with(), "--ratelimitd.filters[0].pattern=/a/{b", "--ratelimitd.filters[0].policy=two"));
+        assertContains("is not an address", refused(with(), "--ratelimitd.trusted-proxies=proxy.example"));
+    }
+
+    private static void assertContains(String part, String text) {
+        assertTrue(text.contains(part), text);
+    }
+}

@@ -12,7 +12,7 @@ final class Call extends CompletableFuture<Transport.Answer> {
 
     final Request request;
     final byte[] message; /* its msgid is set when it is sent */
-    final long begunAt = clock();
+    final long begunAt;
     final long deadline;
     final boolean isOurs; /* hello, and what undoes a late yes: nobody waits for it */
 
@@ -26,6 +26,7 @@ final class Call extends CompletableFuture<Transport.Answer> {
         this.request = request;
         this.isOurs = isOurs;
         this.message = Wire.pack(request);
+        this.begunAt = clock();
         Duration timeout = request.timeout().compareTo(LONGEST) > 0 ? LONGEST : request.timeout();
         deadline = begunAt + timeout.toNanos();
     }

@@ -16,6 +16,8 @@ import io.ratelimitd.spring.RateLimit;
 import io.ratelimitd.testing.FakeLimiter;
 import io.ratelimitd.testing.TestDaemon;
 import jakarta.servlet.http.HttpServletRequest;
+import jakarta.servlet.http.HttpServletResponse;
+import java.io.IOException;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.time.Duration;
@@ -24,6 +26,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.RegisterExtension;
@@ -243,6 +246,29 @@ class StarterTest {
 
     private static void waitForNoSlot() {
         while (daemon.client().stats().get("slots") > 0) Thread.onSpinWait();
+    }
+
+    @RestController
+    static class Written {
+        static final CountDownLatch seen = new CountDownLatch(1);
+
+        @RateLimit(policy = "two", key = "'w'", chargeWhen = "#status == 401")
+        @GetMapping("/written")
+        void written(HttpServletResponse response) throws IOException, InterruptedException {
+            response.setContentLength(1);
+            response.getOutputStream().write('x');
+            response.flushBuffer();
+            seen.await();
+        }
+    }
+
+    @Test
+    void whatDependsOnTheStatusIsSettledBeforeTheClientHasItsAnswer() {
+        Http http = start(with(Written.class));
+        assertEquals("x", http.get("/written").body());
+
+        assertEquals(2, http.app().getBean(RateLimitClient.class).peek("two", "w").remaining());
+        Written.seen.countDown();
     }
 
     static class Mailer {

@@ -16,6 +16,7 @@ final class Passage {
     private final List<Decision> decisions = new ArrayList<>();
     private final List<Slot> slots = new ArrayList<>();
     private final List<Pending> reservations = new ArrayList<>();
+    private final AtomicBoolean settled = new AtomicBoolean();
     private final AtomicBoolean ended = new AtomicBoolean();
     private Decision denial;
     private boolean denialIsOfSlot;
@@ -71,18 +72,27 @@ final class Passage {
 
     /** Nothing was done: everything goes back. */
     void undo() {
-        if (!ended.compareAndSet(false, true)) return;
-        slots.forEach(Slot::close);
-        reservations.forEach(pending -> pending.reservation.close());
+        if (settled.compareAndSet(false, true)) reservations.forEach(pending -> pending.reservation.close());
+        if (ended.compareAndSet(false, true)) slots.forEach(Slot::close);
     }
 
-    /** The call has ended, for instance with this status. It waits for nothing, and may be called again. */
-    void end(int status) {
-        if (!ended.compareAndSet(false, true)) return;
-        slots.forEach(Slot::close);
+    /** Does anything depend on the status? */
+    boolean waitsForStatus() {
+        return !reservations.isEmpty();
+    }
+
+    /** The status is certain: charges what depends on it, or gives it back. Waits for nothing; only the first counts. */
+    void settle(int status) {
+        if (!settled.compareAndSet(false, true)) return;
         for (Pending pending : reservations) {
             if (pending.limit.isCharged(status, context)) pending.reservation.settleAsync(pending.cost);
             else pending.reservation.close();
         }
+    }
+
+    /** The call has ended, with this status if it had one before. Waits for nothing; only the first counts. */
+    void end(int status) {
+        settle(status);
+        if (ended.compareAndSet(false, true)) slots.forEach(Slot::close);
     }
 }

@@ -19,6 +19,7 @@ final class Policies {
 
     private final RateLimitClient client;
     private final Map<String, List<Limit>> declared = new ConcurrentHashMap<>(); /* by endpoint */
+    private volatile boolean haveChargeWhen;
     private volatile Set<String> ofEndpoint; /* policies that count by address, class and method; null: not known yet */
 
     Policies(RateLimitClient client) {
@@ -26,8 +27,15 @@ final class Policies {
     }
 
     void declare(List<Limit> limits) {
-        for (Limit limit : limits)
+        for (Limit limit : limits) {
             declared.computeIfAbsent(limit.endpoint(), endpoint -> new CopyOnWriteArrayList<>()).add(limit);
+            if (limit.chargeWhen() != null) haveChargeWhen = true;
+        }
+    }
+
+    /** Is any limit charged by the status of the answer? */
+    boolean haveChargeWhen() {
+        return haveChargeWhen;
     }
 
     /** Asks the daemon when it is first needed: at the start, or after it if the daemon was away then. */

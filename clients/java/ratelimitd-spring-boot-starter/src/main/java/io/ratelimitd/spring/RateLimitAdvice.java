@@ -2,7 +2,7 @@ package io.ratelimitd.spring;
 
 import io.ratelimitd.DeniedException;
 import java.lang.reflect.Method;
-import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -84,7 +84,7 @@ final class RateLimitAdvice extends AbstractBeanFactoryAwareAdvisingPostProcesso
         Method method = AopUtils.getMostSpecificMethod(call.getMethod(), type);
         Map<String, Object> arguments = new HashMap<>();
         names(method).forEach((name, place) ->
-                arguments.put(name, place < 0 ? new ArrayList<>(List.of(call.getArguments())) : call.getArguments()[place]));
+                arguments.put(name, place < 0 ? Arrays.asList(call.getArguments()) : call.getArguments()[place]));
 
         Passage passage = guard.getObject().enter(own, new BeanContext(Declarations.endpoint(type, method), arguments));
         if (passage.failure() != null) throw passage.failure();

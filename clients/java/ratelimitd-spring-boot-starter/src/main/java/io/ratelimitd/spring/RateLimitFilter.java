@@ -25,11 +25,13 @@ final class RateLimitFilter extends OncePerRequestFilter implements Ordered {
     }
 
     private final WebGuard guard;
+    private final Policies policies;
     private final int order;
     private final List<Rule> rules = new ArrayList<>();
 
     RateLimitFilter(WebGuard guard, Policies policies, List<RateLimitProperties.Filter> filters, int order) {
         this.guard = guard;
+        this.policies = policies;
         this.order = order;
         for (RateLimitProperties.Filter filter : filters) {
             String where = "ratelimitd.filters of " + filter.pattern();
@@ -54,8 +56,9 @@ final class RateLimitFilter extends OncePerRequestFilter implements Ordered {
     }
 
     @Override
-    protected void doFilterInternal(HttpServletRequest request, HttpServletResponse response, FilterChain chain)
+    protected void doFilterInternal(HttpServletRequest request, HttpServletResponse plain, FilterChain chain)
             throws ServletException, IOException {
+        HttpServletResponse response = policies.haveChargeWhen() ? new BodyWatch(plain) : plain;
         PathContainer path = RequestPath.parse(request.getRequestURI(), request.getContextPath())
                 .pathWithinApplication();
         List<Limit> limits = rules.stream().filter(rule -> rule.matches(path)).map(Rule::limit).toList();

@@ -15,6 +15,7 @@ import java.util.Map;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.commons.logging.Log;
 import org.apache.commons.logging.LogFactory;
+import org.springframework.web.util.WebUtils;
 
 /** The guard of requests: the verdict becomes header fields, and where it is no, the answer. */
 final class WebGuard {
@@ -51,6 +52,10 @@ final class WebGuard {
             return null;
         }
         for (Decision decision : passage.decisions()) setHeaders(response, answer(decision, false, accept));
+        if (passage.waitsForStatus()) {
+            BodyWatch watch = WebUtils.getNativeResponse(response, BodyWatch.class);
+            if (watch != null) watch.beforeBody(passage::settle); /* without it, the end of the call settles */
+        }
         return passage;
     }
 

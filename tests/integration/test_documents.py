@@ -225,33 +225,12 @@ def test_the_denied_answer_that_is_shown_is_what_the_code_makes():
     assert shown == headers
 
 
-def wsgi_answer(application):
-    """(status, headers) of one request to it."""
-    answered = []
-    list(application({"REMOTE_ADDR": "192.0.2.7"}, lambda status, headers, *_: answered.append((status, dict(headers)))))
-    return answered[0]
-
-
-def test_the_middleware_of_the_readme_answers_429_and_says_when_to_come_back(ratelimitd, monkeypatch):
-    daemon = ratelimitd(of("yaml", "README.md")[0].text, arguments=["--test-clock"])
-    monkeypatch.setenv("RATELIMIT_SOCKET", daemon.socket)
-    namespace = {}
-    exec(code_of("README.md", "python"), namespace)
-
-    def application(_environ, start_response):
-        start_response("200 OK", [("Content-Type", "text/plain")])
-        return [b"hello"]
-
-    limited = namespace["RateLimit"](application, "login")
-    answers = [wsgi_answer(limited) for _ in range(6)]
-    assert answers[0] == ("200 OK", {"Content-Type": "text/plain", "RateLimit": '"login";r=4;t=10'})
-    assert answers[5][0] == "429 Too Many Requests"
-    assert answers[5][1] == {"RateLimit": '"login";r=0;t=10', "Retry-After": "10", "Content-Type": "text/plain"}
-    with pytest.raises(RuntimeError, match="UNKNOWN_POLICY"):
-        wsgi_answer(namespace["RateLimit"](application, "nope"))
-
-    daemon.stop()
-    assert wsgi_answer(limited) == ("200 OK", {"Content-Type": "text/plain"})
+def test_the_line_that_the_readme_shows_for_a_language_is_in_that_language_s_readme():
+    """And there it runs in the language's own tests."""
+    rows = re.findall(r"^\| \[[^]]+\]\(([\w/.#]+)\) \| `([^`]+)` \|", (ROOT / "README.md").read_text(), re.M)
+    assert len(rows) == 7
+    for page, line in rows:
+        assert line in (ROOT / page.partition("#")[0]).read_text(), page
 
 
 # ---- Redis ----------------------------------------------------------------------------------------------------------

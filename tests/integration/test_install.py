@@ -31,6 +31,7 @@ def installed(tmp_path):
     "share/doc/ratelimitd/docs/plots/fixed_window.svg", "share/bash-completion/completions/ratelimitctl",
     "share/doc/ratelimitd/docs/overview.svg", "share/doc/ratelimitd/docs/operate.md", "share/doc/ratelimitd/systemd/redis.conf",
     "share/zsh/site-functions/_ratelimitctl", "share/fish/vendor_completions.d/ratelimitctl.fish",
+    "share/ratelimitd/lua/ratelimitd.lua", "share/ratelimitd/lua/ratelimitd/nginx.lua",
 ])
 def test_a_file_is_in_its_place(installed, name):
     assert (installed / "usr" / name).exists()

@@ -15,6 +15,7 @@ local M = {}
 
 local BREAKER_TIMEOUTS = 3
 local BREAKER_SECONDS = 1
+local LATE_LOOK_SECONDS, LATE_SECONDS = 0.002, 0.05
 local BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS = 0.01, 0.25
 
 -- Codes that mean "no answer"; every other code is a mistake in the program or the configuration.
@@ -117,17 +118,25 @@ function Client:call(method, params, timeout_s)
     bytes = msgpack.pack(msgpack.array { 0, 0, "hello", msgpack.array { { describe = true } } }) .. bytes
   end
 
+  local reason, late_until
   local function read(n)
-    local left_s = deadline - platform.now()
-    local data, reason
-    if left_s > 0 then data, reason = connection.receive(n, left_s) else reason = "timeout" end
-    if data then return data end
+    local got = ""
+    while true do
+      local left_s = math.max(0, deadline - platform.now())
+      if late_until then left_s = math.min(LATE_LOOK_SECONDS, late_until - platform.now()) end
+      local data, failed, part
+      if left_s >= 0 then data, failed, part = connection.receive(n - #got, left_s) else failed = "timeout" end
+      if data then return got .. data end
+      reason, got = failed, got .. (part or "")
+      if reason ~= "timeout" or late_until then break end
+      late_until = platform.now() + LATE_SECONDS -- a worker that was busy looks once more: the answer may lie there
+    end
     local kind = reason == "timeout" and "timeout" or "lost"
     error(unavailable(kind, kind == "timeout" and "no answer in time" or "connection lost: " .. reason, true), 0)
   end
 
-  local is_sent, reason = connection.send(bytes, timeout_s)
-  local is_read, result
+  local is_sent, is_read, result
+  is_sent, reason = connection.send(bytes, timeout_s)
   if is_sent then
     is_read, result, failure = pcall(answer_to, msgid, read)
     if not is_read then result, failure = nil, type(result) == "table" and result or unavailable("protocol", tostring(result), true) end

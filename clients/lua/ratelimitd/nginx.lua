@@ -29,7 +29,8 @@ end
 
 function platform.connect(path, timeout_s)
   local socket = ngx.socket.tcp()
-  socket:settimeouts(timeout_s * 1000, timeout_s * 1000, timeout_s * 1000)
+  local timeout_ms = math.ceil(timeout_s * 1000)
+  socket:settimeouts(timeout_ms, timeout_ms, timeout_ms)
   local is_open, message = socket:connect("unix:" .. path, { pool_size = POOL_SIZE })
   if not is_open then return nil, message end
 
@@ -37,7 +38,7 @@ function platform.connect(path, timeout_s)
   connection.is_new = connection.calls == 0
   function connection.send(bytes) return socket:send(bytes) end
   function connection.receive(n, left_s)
-    socket:settimeouts(nil, nil, math.max(1, left_s * 1000))
+    socket:settimeouts(nil, nil, math.max(1, math.ceil(left_s * 1000)))
     return socket:receive(n)
   end
   function connection.keep() socket:setkeepalive(POOL_IDLE_MS, POOL_SIZE) end

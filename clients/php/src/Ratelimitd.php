@@ -294,11 +294,7 @@ final class Slot
     /** @return bool true: the daemon freed it now; false: it was released before, or lost */
     public function release(?float $timeout = null): bool
     {
-        if ($this->isReleased) {
-            return false;
-        }
-        $this->client->dropIfEnded();
-        if ($this->isLost()) {
+        if ($this->isReleased || $this->isLost()) {
             return false;
         }
         try {
@@ -675,6 +671,9 @@ class Client
         }
         $until = self::now() + $timeout;
         $this->dropIfEnded();
+        if ($method === 'release' && $this->stream === null) {
+            throw new Unavailable('lost', 'the slot has ended with its connection', true);
+        }
         $hello = $this->stream === null ? $this->connect($timeout) : '';
 
         $msgid = ++$this->msgid;
@@ -752,8 +751,8 @@ class Client
         return MessagePack::pack([0, 0, 'hello', [['describe' => true]]]);
     }
 
-    /** A connection that the daemon has closed while it was idle is not used; what has come late is read. @internal */
-    public function dropIfEnded(): void
+    /** A connection that the daemon has closed while it was idle is not used; what has come late is read. */
+    private function dropIfEnded(): void
     {
         if ($this->stream === null || !self::isReady($this->stream, false, 0)) {
             return;

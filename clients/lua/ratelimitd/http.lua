@@ -115,9 +115,10 @@ end
 local function parse_ipv4(text)
   local a, b, c, d = text:match("^(%d%d?%d?)%.(%d%d?%d?)%.(%d%d?%d?)%.(%d%d?%d?)$")
   if not a then return nil end
-  local numbers = { tonumber(a), tonumber(b), tonumber(c), tonumber(d) }
-  for i = 1, 4 do
-    if numbers[i] > 255 then return nil end
+  local numbers = {}
+  for i, digits in ipairs { a, b, c, d } do
+    numbers[i] = tonumber(digits)
+    if numbers[i] > 255 or digits:match("^0.") then return nil end -- a leading zero would be octal elsewhere
   end
   return numbers
 end

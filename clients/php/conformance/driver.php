@@ -101,7 +101,7 @@ function tell_lost(): void
 
 function carry_out(array $c): array
 {
-    global $clients, $held;
+    global $clients, $held, $lost;
     $client = $clients[$c['client'] ?? ''] ?? null;
     $policy = plain($c['policy'] ?? null);
     $key = plain($c['key'] ?? null);
@@ -136,6 +136,7 @@ function carry_out(array $c): array
                 : $client->reserve($policy, $key, $c['estimate'], ...options($c, ['ttl_ms', 'deadline_ms', 'request_id']));
             if ($thing !== null) {
                 $held[$c['as']] = $thing;
+                unset($lost[$c['as']]);
             }
             return ['decision' => shown($decision), $isSlot ? 'slot' : 'reservation' => $thing !== null];
         case 'release':

@@ -4,6 +4,7 @@ import re
 import subprocess
 
 from gateways import ENV, PHP, daemon_with, php
+from harness import build_dir
 
 README = (PHP / "README.md").read_text()
 # Just enough of an application, and of PSR-7 by its real library, for the middleware's snippets.
@@ -36,7 +37,7 @@ def run(code, daemon):
     rest = "\n".join(line for line in lines if not line.startswith("use "))
     program = "\n".join(["<?php", *uses, rest])
     done = subprocess.run(php(), input=program, text=True, capture_output=True, timeout=30, cwd=PHP,
-                          env={**ENV, "RATELIMIT_SOCKET": daemon.socket})
+                          env={**ENV, "RATELIMIT_SOCKET": daemon.socket, "PATH": f"{build_dir() / 'bin'}:{ENV['PATH']}"})
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -46,7 +47,7 @@ def test_every_language_of_a_snippet_is_tried():
 
 
 def test_the_snippets():
-    ask, scoped, middleware, limits = blocks("php")
+    ask, scoped, middleware, limits, in_tests = blocks("php")
     daemon = daemon_with(blocks("yaml")[0])
     try:
         assert run(ask, daemon) == ""
@@ -65,5 +66,8 @@ def test_the_snippets():
         with daemon.client() as client:
             client.call("reset", "login", "alice")
         assert run(AROUND + middleware + limits + more, daemon) == "401 401 401 401 401 429 "
+
+        more = "echo json_encode([$first, $second, $third]);"
+        assert run("require 'src/Ratelimitd.php';\n" + in_tests + more, daemon) == "[true,false,true]"
     finally:
         daemon.close()

@@ -120,7 +120,7 @@ public final class TestDaemon implements BeforeAllCallback, BeforeEachCallback, 
         }
         process = null;
         if (folder == null) return;
-        for (String name : List.of("ratelimitd.yaml", "log", "socket", "")) {
+        for (String name : List.of("ratelimitd.yaml", "log", "socket", "socket.lock", "")) {
             try {
                 Files.deleteIfExists(folder.resolve(name));
             } catch (IOException ignored) {

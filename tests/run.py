@@ -18,23 +18,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "clients"))
+from steps import Count, of_junit  # noqa: E402
+
 RESULTS = Path(os.environ.get("TEST_RESULTS", ROOT / "build" / "test"))
 CORES = os.cpu_count() or 1
 SHORT_FUZZ_SECONDS = 10
 LANES = 2  # of the integration tests, which mostly wait for processes
 # Folders of pytest, against real servers: the daemon; the script, and the algorithms by their model (at the socket too).
 DAEMON_TESTS, SCRIPT_TESTS = ("integration",), ("lua", "model")
-
-
-class Count:
-    def __init__(self, passed=0, failed=0, skipped=0):
-        self.passed, self.failed, self.skipped = passed, failed, skipped
-
-    def __add__(self, other):
-        return Count(self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped)
-
-    def __str__(self):
-        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
 
 
 def slug(name):
@@ -60,14 +52,7 @@ def show(output, lines=200):
 
 def junit(path):
     """A pytest or lint report as a Count."""
-    count = Count()
-    if not path.exists():
-        return count
-    for suite in ElementTree.parse(path).getroot().iter("testsuite"):
-        bad = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
-        skipped = int(suite.get("skipped", 0))
-        count += Count(int(suite.get("tests", 0)) - bad - skipped, bad, skipped)
-    return count
+    return of_junit([path] if path.exists() else [])
 
 
 def ctest_junit(path):

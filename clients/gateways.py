@@ -59,7 +59,16 @@ def unblock_signals():
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
 
 
-class Gateway(Process):
+class Server(Process):
+    """One that ends on SIGTERM."""
+
+    def close(self):
+        if self.running:
+            self.process.terminate()
+            self.wait()
+
+
+class Gateway(Server):
     """nginx or HAProxy with a configuration, until it listens."""
 
     def __init__(self, argv, port, folder, env=ENV):
@@ -94,11 +103,6 @@ class Gateway(Process):
     def errors(self):
         log = self.folder / "error.log"
         return (log.read_text() if log.exists() else "") + self.text()
-
-    def close(self):
-        if self.running:
-            self.process.terminate()
-            self.wait()
 
 
 NGINX = """
@@ -182,7 +186,7 @@ def php(*arguments):
     return [needs("php", "php8*"), "-n", "-d", f"include_path={PHP_LIBRARIES}", *map(str, arguments)]
 
 
-class Fpm(Process):
+class Fpm(Server):
     """php-fpm with four workers, until its socket is there."""
 
     def __init__(self, folder, env):
@@ -193,11 +197,6 @@ class Fpm(Process):
         self.spawn([needs("php-fpm*"), "-n", "-F", *root, "-y", str(path)], env={**ENV, **env}, preexec_fn=unblock_signals)
         eventually(lambda: (folder / "fpm.sock").exists() or not self.running, "php-fpm listens")
         assert self.running, self.text() + (folder / "fpm.log").read_text()
-
-    def close(self):
-        if self.running:
-            self.process.terminate()
-            self.wait()
 
 
 def start_php(folder, script, env, port=None):

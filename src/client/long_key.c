@@ -66,18 +66,18 @@ static void sha256(struct slice data, uint32_t ret_words[static WORDS])
     for (size_t at = 0; at < last_len; at += BLOCK) add_block(ret_words, last + at);
 }
 
-struct slice long_key_shortened(struct slice key, uint8_t room[static LONG_KEY_SIZE])
+struct slice long_key_shortened(struct slice key, uint8_t buffer[static LONG_KEY_SIZE])
 {
     static const char digits[] = "0123456789abcdef";
     uint32_t words[WORDS];
     if (key.len <= RATELIMIT_KEY_MAX) return key;
 
     sha256(key, words);
-    memcpy(room, key.data, LONG_KEY_KEPT);
-    uint8_t *at = room + LONG_KEY_KEPT;
+    memcpy(buffer, key.data, LONG_KEY_KEPT);
+    uint8_t *at = buffer + LONG_KEY_KEPT;
     *at++ = '#';
     for (int i = 0; i < WORDS; i++) {
         for (int shift = 28; shift >= 0; shift -= 4) *at++ = (uint8_t)digits[words[i] >> shift & 15];
     }
-    return (struct slice){room, LONG_KEY_SIZE};
+    return (struct slice){buffer, LONG_KEY_SIZE};
 }

@@ -10,7 +10,7 @@
 
 enum { LONG_KEY_KEPT = 64, LONG_KEY_SIZE = LONG_KEY_KEPT + 1 + 64 };
 
-/* The key itself, or its short form in `room`. */
-struct slice long_key_shortened(struct slice key, uint8_t room[static LONG_KEY_SIZE]);
+/* The key itself, or its short form in `buffer`. */
+struct slice long_key_shortened(struct slice key, uint8_t buffer[static LONG_KEY_SIZE]);
 
 #endif

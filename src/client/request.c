@@ -111,12 +111,12 @@ static enum ratelimit_status pack_target(struct request *request, struct packer 
                                          const struct ratelimit_item *item)
 {
     const char *at;
-    uint8_t room[LONG_KEY_SIZE];
+    uint8_t buffer[LONG_KEY_SIZE];
     if (!flow_is(item->policy))
         pack_text(packer, item->policy);
     else if ((request->wrong = flow_pack(packer, item->policy, &at)) != NULL)
         return RATELIMIT_BAD_ARGUMENT;
-    pack_str(packer, long_key_shortened((struct slice){item->key, item->key_len}, room));
+    pack_str(packer, long_key_shortened((struct slice){item->key, item->key_len}, buffer));
     return status_of(packer);
 }
 

@@ -57,7 +57,7 @@ struct policy {
 
     /* Set by policy_seal(): */
     key_parts common;         /* those that all limits count by: they decide the bucket of the Redis keys */
-    uint16_t n_joined;        /* ids of one key that key_format_id() needs room for, the one of `common` too */
+    uint16_t n_joined;        /* ids of one key that key_format_id() needs space for, the one of `common` too */
     bool shares;              /* some limit is shared */
     bool reserves;            /* units can be reserved: every limit can give them back */
     bool has_slots;           /* a limit is of slots, to be acquired and released; an override's: its policy's */

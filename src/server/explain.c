@@ -60,10 +60,10 @@ static void pack_keys(struct packer *packer, const struct check *check, const ch
     pack_array(packer, check->op.n_members);
     for (uint16_t i = 0; i < check->op.n_members; i++) {
         struct view view;
-        struct store_key_space room;
+        struct store_key_space space;
         struct slice pieces[STORE_KEY_PIECES];
         view_of(&view, check, &check->op.members[i]);
-        size_t n = store_key_pieces(&check->op.members[i], &view, key_prefix, &room, pieces);
+        size_t n = store_key_pieces(&check->op.members[i], &view, key_prefix, &space, pieces);
         (as_bin ? pack_bin_of : pack_str_of)(packer, pieces, n);
     }
 }
@@ -134,10 +134,10 @@ static void write_key(const struct check *check, const struct op_member *member,
 {
     enum { LEAST = 8 }; /* for what log_escape() writes at once */
     struct view view;
-    struct store_key_space room;
+    struct store_key_space space;
     struct slice pieces[STORE_KEY_PIECES];
     view_of(&view, check, member);
-    size_t n = store_key_pieces(member, &view, key_prefix, &room, pieces), at = 0;
+    size_t n = store_key_pieces(member, &view, key_prefix, &space, pieces), at = 0;
     for (size_t i = 0; i < n && size - at >= LEAST; i++) {
         log_escape(out + at, size - at, pieces[i].data, pieces[i].len);
         at += strlen(out + at);

@@ -24,9 +24,9 @@ static int set_up(void **state)
 static void a_key_up_to_512_bytes_stays_as_it_is(void **state)
 {
     (void)state;
-    uint8_t room[LONG_KEY_SIZE];
+    uint8_t buffer[LONG_KEY_SIZE];
     for (size_t len = 0; len <= RATELIMIT_KEY_MAX; len++) {
-        struct slice sent = long_key_shortened((struct slice){key, len}, room);
+        struct slice sent = long_key_shortened((struct slice){key, len}, buffer);
         assert_ptr_equal(sent.data, key);
         assert_int_equal(sent.len, len);
     }
@@ -48,9 +48,9 @@ static void a_longer_one_ends_in_its_sha_256(void **state)
         {640, "c7fb9ec6ab8f31c5045fcfaee6a91d89f5c0c4baf62d1ee84a905f6f340878b5"},
         {5000, "69dbee893909fa17d1be397e0c07691336fe42049c29d403467d3d4a1fc3b5a1"},
     };
-    uint8_t room[LONG_KEY_SIZE];
+    uint8_t buffer[LONG_KEY_SIZE];
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct slice sent = long_key_shortened((struct slice){key, cases[i].len}, room);
+        struct slice sent = long_key_shortened((struct slice){key, cases[i].len}, buffer);
         assert_int_equal(sent.len, LONG_KEY_SIZE);
         assert_memory_equal(sent.data, key, LONG_KEY_KEPT);
         assert_int_equal(sent.data[LONG_KEY_KEPT], '#');

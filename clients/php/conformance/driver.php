@@ -87,7 +87,7 @@ function say(array $answer): void
     fwrite(STDOUT, json_encode($answer, JSON_INVALID_UTF8_SUBSTITUTE | JSON_UNESCAPED_SLASHES) . "\n");
 }
 
-/** A slot that is lost is told once, as soon as the program can see it. */
+/** A lost slot is reported once, as soon as the program can see it. */
 function tell_lost(): void
 {
     global $held, $lost;

@@ -141,7 +141,7 @@ final class Decision
     }
 }
 
-/** The part of MessagePack that the protocol uses. Own code, because it must tell an unfinished answer from a broken one. */
+/** The part of MessagePack that the protocol uses. Own code, because it must distinguish an unfinished answer from a broken one. */
 final class MessagePack
 {
     public const BYTES_MAX = 4 << 20;

@@ -55,6 +55,15 @@ def of_junit(paths):
     return count
 
 
+def failed_in_junit(paths):
+    """A line for each test that failed: what it is called and how its message begins."""
+    for path in paths:
+        for case in ElementTree.parse(path).getroot().iter("testcase"):
+            for bad in [*case.iter("failure"), *case.iter("error")]:
+                message = (bad.get("message") or bad.text or bad.get("type") or "").strip().splitlines()
+                yield f"{case.get('classname')}.{case.get('name')}: {message[0] if message else ''}"
+
+
 def of_node(output):
     """The summary of `node --test`, in either of its reporters."""
     found = dict(re.findall(r"^(?:#|ℹ) (pass|fail|cancelled|skipped|todo) (\d+)$", output, re.M))
@@ -118,7 +127,10 @@ class Steps:
         for path in found():
             path.unlink(missing_ok=True)
         code, _, seconds = self._run(title, [str(word).replace("{report}", str(own)) for word in argv], **options)
-        return self._add(title, of_junit(path for path in found() if path.exists()), code, seconds)
+        written = [path for path in found() if path.exists()]
+        for line in failed_in_junit(written):
+            print(f"   failed: {line}")
+        return self._add(title, of_junit(written), code, seconds)
 
     def node(self, title, argv, **options):
         code, output, seconds = self._run(title, argv, **options)

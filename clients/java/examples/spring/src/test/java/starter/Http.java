@@ -1,6 +1,7 @@
 package starter;
 
 import java.io.IOException;
+import java.io.InputStream;
 import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
@@ -20,6 +21,11 @@ public record Http(ConfigurableApplicationContext app) {
     public HttpResponse<String> post(String path, String form) {
         return send(HttpRequest.newBuilder(uri(path)).header("Content-Type", "application/x-www-form-urlencoded")
                 .POST(HttpRequest.BodyPublishers.ofString(form)).build());
+    }
+
+    /** The body while it comes. */
+    public InputStream open(String path) throws IOException, InterruptedException {
+        return CLIENT.send(HttpRequest.newBuilder(uri(path)).build(), HttpResponse.BodyHandlers.ofInputStream()).body();
     }
 
     public HttpResponse<String> send(HttpRequest request) {

@@ -18,6 +18,7 @@ import io.ratelimitd.testing.TestDaemon;
 import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletResponse;
 import java.io.IOException;
+import java.io.InputStream;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.time.Duration;
@@ -36,6 +37,7 @@ import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
 import org.springframework.web.bind.annotation.GetMapping;
 import org.springframework.web.bind.annotation.RestController;
+import org.springframework.web.servlet.mvc.method.annotation.StreamingResponseBody;
 
 /** What the starter does with declarations of every kind, and what it refuses at the start. */
 class StarterTest {
@@ -241,6 +243,40 @@ class StarterTest {
         assertEquals("called", http.get("/callable").body());
         waitForNoSlot();
         assertEquals(500, http.get("/broken").statusCode());
+        waitForNoSlot();
+    }
+
+    @RestController
+    static class Streaming {
+        static final CountDownLatch seen = new CountDownLatch(1);
+
+        @RateLimit(policy = "one", slot = true)
+        @GetMapping("/stream")
+        StreamingResponseBody stream() {
+            return out -> {
+                out.write('1');
+                out.flush();
+                try {
+                    seen.await();
+                } catch (InterruptedException e) {
+                    Thread.currentThread().interrupt();
+                }
+                out.write('2');
+            };
+        }
+    }
+
+    @Test
+    void aSlotIsHeldUntilAStreamHasEnded() throws Exception {
+        Http http = start(with(Streaming.class));
+
+        try (InputStream body = http.open("/stream")) {
+            assertEquals('1', body.read());
+            assertEquals(1, daemon.client().stats().get("slots"));
+            assertEquals(429, http.get("/stream").statusCode());
+            Streaming.seen.countDown();
+            assertEquals("2", new String(body.readAllBytes()));
+        }
         waitForNoSlot();
     }
 

@@ -5,9 +5,10 @@ local client = require "ratelimitd.client"
 local http = require "ratelimitd.http"
 local limiter = require "ratelimitd.limiter"
 local msgpack = require "ratelimitd.msgpack"
+local testing = require "ratelimitd.testing"
 local new = require("ratelimitd").new
 
-local clients = {}
+local clients, fakes = {}, {}
 local LEFT_OUT = { delay_ms = 0, shadow_denied = false, refunded = 0, charged = 0, ended = false }
 
 local function shown(decision, cost, costs)
@@ -43,11 +44,11 @@ end
 
 local COMMANDS = {
   open = function(c)
-    clients[c.client] = new { socket = c.socket, timeout = c.timeout_ms }
+    clients[c.client], fakes[c.client] = new { socket = c.socket, timeout = c.timeout_ms }, nil
     return {}
   end,
   close = function(c) -- a pool has no end of its own: its connections are taken out until one is new
-    local one = clients[c.client]
+    local one = not fakes[c.client] and clients[c.client]
     for _ = 1, 65 do
       local connection = one and one.platform.connect(one.client.path, 1)
       if not connection then break end
@@ -60,6 +61,19 @@ local COMMANDS = {
     return called(c, "check", { c.policy, limiter.Limiter.shorten(clients[c.client], c.key), c.cost or 1 }, c.cost or 1)
   end,
   check_all = check_all,
+  fake = function(c)
+    clients[c.client] = new()
+    fakes[c.client] = testing.fake(clients[c.client])
+    return {}
+  end,
+  fake_allow_all = function(c) fakes[c.client]:allow_all() return {} end,
+  fake_deny = function(c) fakes[c.client]:deny(c.policy, c.retry_after_ms) return {} end,
+  fake_unavailable = function(c) fakes[c.client]:unavailable(c.kind) return {} end,
+  fake_calls = function(c)
+    local calls = {}
+    for i, call in ipairs(fakes[c.client].calls) do calls[i] = msgpack.array(call) end
+    return { calls = msgpack.array(calls) }
+  end,
   block_ms = function(c)
     local stop = ngx.now() + c.ms / 1000
     while ngx.now() < stop do ngx.update_time() end
@@ -70,7 +84,9 @@ local COMMANDS = {
     return key and { key = key } or { status = "argument", message = message, maybe_charged = false }
   end,
   verify = function(c)
-    local missing, failure = limiter.Limiter.verify(clients[c.client], c.policies, c.inline)
+    local one = clients[c.client]
+    local verify = fakes[c.client] and one.verify or limiter.Limiter.verify -- nginx' own answers only in its log
+    local missing, failure = verify(one, c.policies, c.inline)
     if failure then return { status = failure.kind, code = failure.code, message = failure.message, maybe_charged = failure.maybe_charged } end
     if #missing == 0 then return {} end
     return { status = "refused", code = "UNKNOWN_POLICY", missing = msgpack.array(missing), message = "no policy " .. table.concat(missing, ", "), maybe_charged = false }

@@ -3,7 +3,8 @@
 import re
 
 import pytest
-from gateways import LUA, daemon_with
+from gateways import ENV, LUA, daemon_with
+from harness import build_dir
 
 README = (LUA / "README.md").read_text()
 
@@ -34,8 +35,34 @@ def test_nginx(nginx):
     assert '"tenant";r=999' in gateway.get("/tenant/", X_Tenant="acme")[1]["ratelimit"]
 
 
+def frontend():
+    text = blocks("haproxy")[0]
+    return text[text.index("frontend web"):].replace("bind :80", "bind 127.0.0.1:PORT")
+
+
 def test_haproxy(haproxy):
-    frontend = blocks("haproxy")[0]
-    frontend = frontend[frontend.index("frontend web"):].replace("bind :80", "bind 127.0.0.1:PORT")
-    gateway = haproxy(blocks("lua")[0].replace("new()", 'new{ socket = "SOCKET" }'), frontend)
+    gateway = haproxy(blocks("lua")[0].replace("new()", 'new{ socket = "SOCKET" }'), frontend())
     assert gateway.get("/x")[1]["ratelimit"] == '"web";r=99;t=1'
+
+
+def test_nginx_with_a_fake(nginx):
+    server = blocks("nginx")[0]
+    gateway = nginx(blocks("nginx")[1] + server[server.index("server {"):].replace("listen 80", "listen 127.0.0.1:PORT"))
+    status, headers, _ = gateway.get("/login")
+    assert (status, headers["retry-after"], headers["ratelimit"]) == (429, "3", '"login";r=0;t=3')
+    assert [gateway.get(path)[0] for path in ("/api/x", "/export", "/tenant/")] == [200] * 3
+
+
+def test_haproxy_with_a_daemon_and_its_clock(haproxy, monkeypatch):
+    monkeypatch.setitem(ENV, "PATH", f"{build_dir()}/bin:{ENV['PATH']}")
+    rules = """    http-request lua.next_minute if { path /next-minute }
+    http-request lua.stop_daemon if { path /stop }
+    http-request lua.limit_login if { path /login }
+"""
+    gateway = haproxy(blocks("lua")[1], frontend().replace("    http-request lua.limit_web\n", rules))
+    assert [gateway.get("/login")[0] for _ in range(2)] == [200, 429]
+    gateway.get("/next-minute")
+    assert [gateway.get("/login")[0] for _ in range(2)] == [200, 429]
+    gateway.get("/stop")
+    assert gateway.get("/login")[0] == 200  # nobody answers: allowed
+    assert "Connection refused" in gateway.errors() or "cannot connect" in gateway.errors()

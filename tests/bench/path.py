@@ -1,0 +1,94 @@
+"""path.py: through which functions of ours one admitted check goes: what a reader of the code has to follow.
+
+    path.py [--list] [memory | redis]
+
+The daemon is built without optimization and runs under callgrind. A function counts if it ran at least once for every two
+checks, of which one is under way at a time; what runs once at the start or per timer does not.
+"""
+
+import argparse
+import collections
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+os.environ.setdefault("RATELIMITD_BUILD", str(ROOT / "build" / "debug"))
+sys.path.insert(0, str(ROOT / "tests" / "integration"))
+
+from harness import Ratelimitd, Redis, program, short_directory  # noqa: E402
+
+CONFIG = """
+defaults: {deadline: 5s, on_failure: error}
+policies: {open: {algorithm: token_bucket, limit: 100000, window: 365d}} # a key that was used has a state ever after
+"""
+FEW, MANY = 500, 1500
+
+
+class CountedDaemon(Ratelimitd):
+    """Runs under callgrind, which writes at the end who called whom how often."""
+
+    def argv(self):
+        self.calls_file = short_directory() / "calls"
+        return ["valgrind", "--tool=callgrind", "--compress-strings=no", "--compress-pos=no",
+                f"--callgrind-out-file={self.calls_file}", *super().argv()]
+
+
+def calls_of(path):
+    """{(file, function): calls} of our own functions."""
+    calls, file, callee_file, callee = collections.Counter(), "", "", ""
+    for line in path.read_text().splitlines():
+        name, _, value = line.partition("=")
+        if name in ("fl", "fi", "fe"):
+            file = value
+        elif name in ("cfi", "cfl"):
+            callee_file = value
+        elif name == "cfn":
+            callee = value.split("'")[0]  # a recursive call is func'2
+        elif name == "calls":
+            calls[(callee_file or file, callee)] += int(value.split()[0])
+            callee_file = ""
+    ours = {}
+    for (where, function), n in calls.items():
+        path = Path(where)
+        if path.is_relative_to(ROOT / "src") or path.is_relative_to(ROOT / "proto"):
+            ours[(str(path.relative_to(ROOT)), function)] = n
+    return ours
+
+
+def counted(store, n_checks):
+    redis = Redis() if store == "redis" else None
+    daemon = CountedDaemon(CONFIG, redis=redis)
+    try:
+        subprocess.run([program("rl_load"), "-s", daemon.socket, "-p", "open", "-a", "-c", "1", "-d", "1", "-k", "10", "-n", str(n_checks)],
+                       check=True, capture_output=True)
+        daemon.stop(60)
+        return calls_of(daemon.calls_file)
+    finally:
+        daemon.calls_file.unlink(missing_ok=True)
+        daemon.calls_file.parent.rmdir()
+        daemon.close()
+        if redis:
+            redis.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--list", action="store_true", help="also print each function and how often it runs for a check")
+    parser.add_argument("stores", nargs="*", choices=[[], "memory", "redis"], metavar="STORE")
+    options = parser.parse_args()
+    print("| store | functions | files |\n|---|---|---|")
+    lists = []
+    for store in options.stores or ("memory", "redis"):
+        few, many = counted(store, FEW), counted(store, MANY)
+        each = {where: (n - few.get(where, 0)) / (MANY - FEW) for where, n in many.items()}
+        path = {where: n for where, n in each.items() if n >= 0.5}
+        print(f"| {store} | {len(path)} | {len({file for file, _ in path})} |", flush=True)
+        lists += [f"{store:7} {n:6.2f}  {file}: {function}" for (file, function), n in sorted(path.items())]
+    if options.list:
+        print("\n".join(lists))
+
+
+if __name__ == "__main__":
+    main()

@@ -111,92 +111,62 @@ void decode_order_init(struct decode_order *order)
     for (int i = 0; i < N_PLACES; i++) order->fields[i] = (uint8_t)i;
 }
 
-static int read_order(struct pull *pull, struct decode_order *ret)
-{
-    uint32_t n;
-    struct slice name;
-    struct decode_order order = {0};
-    if (pull_array(pull, &n) != 0) return -1;
-    for (uint32_t i = 0; i < n; i++) {
-        if (pull_text(pull, &name) != 0) return -1;
-        if (order.n < DECODE_FIELDS_MAX) order.fields[order.n++] = field_of(name);
-    }
-    *ret = order;
-    return 0;
-}
-
 int decode_hello(struct pull pull, struct decode_order *order, uint32_t *max_frame)
 {
     struct decode_order new_order = *order;
     int64_t new_max = *max_frame;
-    uint32_t n;
+    uint32_t n, n_fields;
+    struct slice name;
     if (pull_map(&pull, &n) != 0) return -1;
-    for (uint32_t i = 0; i < n; i++) {
-        struct slice name;
-        int rc;
+
+    for (; n > 0; n--) {
         if (pull_text(&pull, &name) != 0) return -1;
-        if (slice_is(name, "fields")) {
-            rc = read_order(&pull, &new_order);
-        } else if (slice_is(name, "max_frame")) {
-            rc = pull_int(&pull, &new_max);
-        } else {
-            rc = pull_skip(&pull);
+        if (slice_is(name, "max_frame")) {
+            if (pull_int(&pull, &new_max) != 0) return -1;
+            continue;
         }
-        if (rc != 0) return -1;
+        if (!slice_is(name, "fields")) {
+            if (pull_skip(&pull) != 0) return -1;
+            continue;
+        }
+
+        new_order = (struct decode_order){0};
+        if (pull_array(&pull, &n_fields) != 0) return -1;
+        for (; n_fields > 0; n_fields--) {
+            if (pull_text(&pull, &name) != 0) return -1;
+            if (new_order.n < DECODE_FIELDS_MAX) new_order.fields[new_order.n++] = field_of(name);
+        }
     }
+
     if (new_max <= 0 || new_max > UINT32_MAX) return -1;
     *order = new_order;
     *max_frame = (uint32_t)new_max;
     return 0;
 }
 
-static int read_source(struct pull *pull, enum ratelimit_source *ret)
-{
-    struct slice name;
-    if (pull_text(pull, &name) != 0) return -1;
-    *ret = (enum ratelimit_source)index_of(name, source_names, N_SOURCES, RATELIMIT_SOURCE_OTHER);
-    return 0;
-}
-
-static int read_reason(struct pull *pull, enum ratelimit_reason *ret)
-{
-    struct slice name;
-    if (pull_text(pull, &name) != 0) return -1;
-    *ret = (enum ratelimit_reason)index_of(name, reason_names, N_REASONS, RATELIMIT_REASON_OTHER);
-    return 0;
-}
-
-/* Cut to what fits, and at a NUL: it is for people. */
-static int read_name(struct pull *pull, char *to)
-{
-    struct slice text;
-    if (pull_text(pull, &text) != 0) return -1;
-    size_t len = text.len < RATELIMIT_BOUND_BY_SIZE ? text.len : RATELIMIT_BOUND_BY_SIZE - 1;
-    memcpy(to, text.data, len);
-    to[len] = '\0';
-    return 0;
-}
-
-static int read_value(struct pull *pull, const struct field *field, struct ratelimit_decision *decision)
-{
-    void *to = (char *)decision + field->offset;
-    switch (field->kind) {
-    case KIND_BOOL: return pull_bool(pull, to);
-    case KIND_INT: return pull_int(pull, to);
-    case KIND_SOURCE: return read_source(pull, to);
-    case KIND_REASON: return read_reason(pull, to);
-    case KIND_NAME: return read_name(pull, to);
-    }
-    return -1;
-}
-
-/* nil is how the array form writes a default. */
 static int read_field(struct pull *pull, uint8_t index, struct ratelimit_decision *decision, struct said *said)
 {
+    struct slice text = {0};
     if (index >= N_FIELDS) return pull_skip(pull);
-    if (pull_nil(pull) == 0) return 0;
+
+    const struct field *field = &fields[index];
+    void *to = (char *)decision + field->offset;
+    int rc = field->kind == KIND_INT    ? pull_int(pull, to)
+             : field->kind == KIND_BOOL ? pull_bool(pull, to)
+                                        : pull_text(pull, &text);
+    if (rc != 0) return pull_nil(pull); /* how the array form writes a default */
     said->fields |= UINT32_C(1) << index;
-    return read_value(pull, &fields[index], decision);
+
+    if (field->kind == KIND_SOURCE) {
+        decision->source = (enum ratelimit_source)index_of(text, source_names, N_SOURCES, RATELIMIT_SOURCE_OTHER);
+    } else if (field->kind == KIND_REASON) {
+        decision->reason = (enum ratelimit_reason)index_of(text, reason_names, N_REASONS, RATELIMIT_REASON_OTHER);
+    } else if (field->kind == KIND_NAME) { /* cut to what fits, and at a NUL: it is for people */
+        size_t len = text.len < RATELIMIT_BOUND_BY_SIZE ? text.len : RATELIMIT_BOUND_BY_SIZE - 1;
+        memcpy(to, text.data, len);
+        ((char *)to)[len] = '\0';
+    }
+    return 0;
 }
 
 static int read_map(struct pull *pull, struct ratelimit_decision *decision, struct said *said)
@@ -204,31 +174,12 @@ static int read_map(struct pull *pull, struct ratelimit_decision *decision, stru
     uint32_t n;
     struct slice name;
     if (pull_map(pull, &n) != 0) return -1;
-    for (uint32_t i = 0; i < n; i++) {
+
+    for (; n > 0; n--) {
         if (pull_text(pull, &name) != 0) return -1;
         if (slice_is(name, "members")) said->members = *pull;
         if (slice_is(name, "reservation") || slice_is(name, "slot")) said->id = *pull;
         if (read_field(pull, field_of(name), decision, said) != 0) return -1;
-    }
-    return 0;
-}
-
-/* After the fields there may be a map with what a method adds. */
-static int read_array(struct pull *pull, const struct decode_order *order, struct ratelimit_decision *decision,
-                      struct said *said)
-{
-    uint32_t n;
-    if (pull_array(pull, &n) != 0) return -1;
-    for (uint32_t i = 0; i < n; i++) {
-        int rc;
-        if (i < order->n) {
-            rc = read_field(pull, order->fields[i], decision, said);
-        } else if (pull_type(pull) == PULL_MAP) {
-            rc = read_map(pull, decision, said);
-        } else {
-            rc = pull_skip(pull);
-        }
-        if (rc != 0) return -1;
     }
     return 0;
 }
@@ -239,8 +190,23 @@ static int read_decision(struct pull *pull, const struct decode_order *order, in
     struct ratelimit_decision decision = {0};
     struct said said = {0};
     struct pull at = *pull;
-    int rc = pull_type(&at) == PULL_MAP ? read_map(&at, &decision, &said) : read_array(&at, order, &decision, &said);
-    if (rc != 0 || !(said.fields & 1u << FIELD_allowed)) return -1;
+    uint32_t n = 0;
+
+    if (pull_type(&at) == PULL_MAP) {
+        if (read_map(&at, &decision, &said) != 0) return -1;
+    } else if (pull_array(&at, &n) != 0) {
+        return -1;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        int rc;
+        if (i < order->n)
+            rc = read_field(&at, order->fields[i], &decision, &said);
+        else /* after the fields there may be a map with what a method adds */
+            rc = pull_type(&at) == PULL_MAP ? read_map(&at, &decision, &said) : pull_skip(&at);
+        if (rc != 0) return -1;
+    }
+
+    if (!(said.fields & 1u << FIELD_allowed)) return -1;
     if (!(said.fields & 1u << FIELD_granted)) decision.granted = decision.allowed ? cost : 0;
     *pull = at;
     *ret_decision = decision;

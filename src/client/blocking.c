@@ -98,10 +98,12 @@ static void on_answer(const struct ratelimit_answer *answer, void *arg)
     const struct results *to = &client->results;
     finish(client, answer->status, answer->code, answer->message);
     if (answer->status != RATELIMIT_OK) return;
+
     if (to->decision != NULL) *to->decision = *answer->decision;
     if (to->members != NULL && answer->n_members > 0)
         memcpy(to->members, answer->members, answer->n_members * sizeof *to->members);
     if (to->done != NULL) *to->done = answer->done;
+
     buffer_truncate(&client->id, 0);
     if (answer->id != NULL && buffer_append(&client->id, answer->id, strlen(answer->id) + 1) != 0)
         finish(client, RATELIMIT_PROTOCOL, "", "no memory to keep the answer");
@@ -131,6 +133,7 @@ static enum ratelimit_status wait_for_end(struct ratelimit *client, enum ratelim
 {
     if (accepted == RATELIMIT_BAD_ARGUMENT) return finish(client, accepted, "", async_fault(client->async));
     if (accepted != RATELIMIT_OK) return finish(client, accepted, "", ratelimit_status_text(accepted));
+
     short revents = 0;
     for (;;) {
         ratelimit_async_process(client->async, revents);
@@ -139,6 +142,7 @@ static enum ratelimit_status wait_for_end(struct ratelimit *client, enum ratelim
         int n = poll(&waits, 1, ratelimit_async_next_timeout_ms(client->async));
         revents = n > 0 ? waits.revents : 0;
     }
+
     async_drop_orphans(client->async);
     return client->status;
 }

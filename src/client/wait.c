@@ -28,14 +28,6 @@ int64_t wait_left_ms(const struct wait *wait, int64_t now_ms)
     return wait->until_ms > now_ms ? wait->until_ms - now_ms : 0;
 }
 
-static int64_t jitter_ms(struct wait *wait, int64_t pause_ms)
-{
-    wait->random ^= wait->random << 13;
-    wait->random ^= wait->random >> 7;
-    wait->random ^= wait->random << 17;
-    return (int64_t)(wait->random % ((uint64_t)(pause_ms / JITTER_PART) + 1));
-}
-
 int64_t wait_next_ms(struct wait *wait, int64_t retry_after_ms, int64_t now_ms)
 {
     int64_t left_ms = wait_left_ms(wait, now_ms), pause_ms = retry_after_ms;
@@ -50,7 +42,11 @@ int64_t wait_next_ms(struct wait *wait, int64_t retry_after_ms, int64_t now_ms)
 
     if (pause_ms < WAIT_PAUSE_MIN_MS) pause_ms = WAIT_PAUSE_MIN_MS;
     if (pause_ms > PAUSE_MAX_MS) pause_ms = PAUSE_MAX_MS;
-    pause_ms += jitter_ms(wait, pause_ms);
+
+    wait->random ^= wait->random << 13;
+    wait->random ^= wait->random >> 7;
+    wait->random ^= wait->random << 17;
+    pause_ms += (int64_t)(wait->random % ((uint64_t)(pause_ms / JITTER_PART) + 1));
     return pause_ms < left_ms ? pause_ms : left_ms;
 }
 
@@ -76,18 +72,6 @@ void wait_sleep(int64_t ms)
 
 /* ---- The calls ---- */
 
-/* The options of the next call: the daemon denies a delay that is longer than the time left. A struct of another
- * version is passed unchanged. */
-static const struct ratelimit_options *options_within(const struct wait *wait, const struct ratelimit_options *asked,
-                                                      struct ratelimit_options *room)
-{
-    int64_t left_ms = wait_left_ms(wait, wait_now_ms());
-    if (left_ms == INT64_MAX || (asked != NULL && asked->size != sizeof *asked)) return asked;
-    *room = asked != NULL ? *asked : (struct ratelimit_options)RATELIMIT_OPTIONS;
-    if (room->max_wait_ms == -1 || room->max_wait_ms > left_ms) room->max_wait_ms = left_ms;
-    return room;
-}
-
 /* Sleep until the delay is over, or until it is time to ask again. True: ask again. */
 static bool sleep_after(struct wait *wait, const struct ratelimit_decision *decision)
 {
@@ -109,10 +93,17 @@ enum ratelimit_status ratelimit_check_wait(struct ratelimit *client, const char 
     struct wait wait;
     wait_start(&wait, WAIT_FOR_UNITS, wait_ms, wait_now_ms(), wait_seed());
 
+    /* The daemon denies a delay that is longer than the time left. A struct of another version is passed unchanged. */
+    bool is_bounded = wait.until_ms != INT64_MAX && (options == NULL || options->size == sizeof *options);
+    struct ratelimit_options bounded = RATELIMIT_OPTIONS;
+    if (is_bounded && options != NULL) bounded = *options;
+    int64_t max_wait_ms = bounded.max_wait_ms;
+
     for (;;) {
-        struct ratelimit_options room;
-        enum ratelimit_status status = ratelimit_check_with(
-            client, policy, key, key_len, options_within(&wait, options, &room), timeout_ms, ret_decision);
+        int64_t left_ms = wait_left_ms(&wait, wait_now_ms());
+        bounded.max_wait_ms = max_wait_ms == -1 || max_wait_ms > left_ms ? left_ms : max_wait_ms;
+        enum ratelimit_status status = ratelimit_check_with(client, policy, key, key_len,
+                                                            is_bounded ? &bounded : options, timeout_ms, ret_decision);
         if (status != RATELIMIT_OK || !sleep_after(&wait, ret_decision)) return status;
     }
 }

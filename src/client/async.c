@@ -1,34 +1,39 @@
-/* async.c: the asynchronous client from new to free, and what the caller's event loop waits for. calls.c makes calls;
- * exchange.c sends them and handles the answers. */
+/*
+ * async.c: the public functions of the asynchronous client: new and free, one function for each method, and what the
+ * caller's event loop waits for. A call is packed by request.c; exchange.c sends it and handles the answer.
+ */
 #include "client/async.h"
 
 #include <limits.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "client/exchange.h"
 
-enum { MSGID_SLOTS = 4096 /* of the table of sent calls; more calls make its chains longer */ };
-
-static const char *path_or_default(const char *path)
-{
-    if (path != NULL) return path;
-    path = secure_getenv("RATELIMIT_SOCKET");
-    return path != NULL && path[0] != '\0' ? path : RATELIMIT_DEFAULT_SOCKET;
-}
+enum {
+    MSGID_SLOTS = 4096,      /* of the table of sent calls; more calls make its chains longer */
+    ITEM_SIZE = 32,          /* bytes that an item needs besides its texts, at most */
+    OPTIONS_SIZE_MAX = 4096, /* no later version has more; a size that was not set may be anything */
+};
 
 enum ratelimit_status ratelimit_async_new(const char *path, struct ratelimit_async **ret_client)
 {
-    struct ratelimit_async *client = mem_zalloc(sizeof *client);
-    enum ratelimit_status status = RATELIMIT_NO_MEMORY;
-    if (client == NULL) return status;
-    if (link_init(&client->connection, path_or_default(path)) != 0) {
-        status = RATELIMIT_BAD_ARGUMENT;
-        goto err_client;
+    if (path == NULL) {
+        path = secure_getenv("RATELIMIT_SOCKET");
+        if (path == NULL || path[0] == '\0') path = RATELIMIT_DEFAULT_SOCKET;
     }
-    if (origin_init(&client->origin) != 0) goto err_client;
-    if (map_init(&client->by_msgid, MSGID_SLOTS) != 0) goto err_origin;
+
+    enum ratelimit_status status = RATELIMIT_NO_MEMORY;
+    struct ratelimit_async *client = mem_zalloc(sizeof *client);
+    if (client == NULL) return status;
+    status = link_init(&client->connection, path);
+    if (status != RATELIMIT_OK) goto err_client;
+    status = RATELIMIT_NO_MEMORY;
+    if (map_init(&client->by_msgid, MSGID_SLOTS) != 0) goto err_link;
+
     list_init(&client->waiting);
     list_init(&client->sent);
     list_init(&client->ending);
@@ -44,8 +49,8 @@ enum ratelimit_status ratelimit_async_new(const char *path, struct ratelimit_asy
     *ret_client = client;
     return RATELIMIT_OK;
 
-err_origin:
-    origin_fini(&client->origin);
+err_link:
+    link_fini(&client->connection);
 err_client:
     mem_free(client);
     return status;
@@ -68,7 +73,7 @@ const char *async_fault(const struct ratelimit_async *client)
 
 void async_drop_orphans(struct ratelimit_async *client)
 {
-    exchange_drop_orphans(client);
+    if (client->n_orphans > 0 && client->n_slots == 0) exchange_lose(client, RATELIMIT_LOST, "", "");
 }
 
 struct clock *async_clock(struct ratelimit_async *client)
@@ -87,7 +92,6 @@ static void destroy(struct ratelimit_async *client)
     heap_fini(&client->deadlines);
     map_fini(&client->by_msgid);
     link_fini(&client->connection);
-    origin_fini(&client->origin);
     mem_free(client);
 }
 
@@ -104,12 +108,322 @@ void ratelimit_async_process(struct ratelimit_async *client, short revents)
 {
     if (client->busy) return;
     client->busy = true;
+
     exchange_leave_parent(client);
     clock_update(&client->clock);
-    exchange_turn(client, revents);
+    exchange_tick(client, revents);
     if (client->connection.fd >= 0 && !client->dying) exchange_tell(client, ratelimit_async_events(client));
+
     client->busy = false;
     if (client->dying) destroy(client);
+}
+
+/* ---- Calls: checked, packed, submitted ---- */
+
+/* How a call ends: the last three arguments of every function here. */
+struct end {
+    uint32_t timeout_ms;
+    ratelimit_answer_fn *callback;
+    void *arg;
+};
+
+static enum ratelimit_status bad_argument(struct ratelimit_async *client, const char *about, const char *fault)
+{
+    if (client != NULL) snprintf(client->fault, sizeof client->fault, "%s%s", about, fault);
+    return RATELIMIT_BAD_ARGUMENT;
+}
+
+/* A request from the pool, for the caller to pack. */
+static enum ratelimit_status begin(struct ratelimit_async *client, enum request_kind kind, struct end end,
+                                   struct request **ret)
+{
+    if (client == NULL || end.callback == NULL) return bad_argument(client, "", "the callback is NULL");
+    if (client->dying) return RATELIMIT_CANCELLED;
+    exchange_leave_parent(client);
+    if (client->n_pending >= RATELIMIT_CALLS_MAX) return RATELIMIT_BUSY;
+
+    *ret = request_new(&client->pool, kind);
+    if (*ret == NULL) return RATELIMIT_NO_MEMORY;
+    (*ret)->callback = end.callback;
+    (*ret)->arg = end.arg;
+    return RATELIMIT_OK;
+}
+
+/* `status` is what packing said. The request is queued, or back in the pool. */
+static enum ratelimit_status submit(struct ratelimit_async *client, struct request *request,
+                                    enum ratelimit_status status, struct end end)
+{
+    if (status == RATELIMIT_BAD_ARGUMENT) bad_argument(client, "the policy's settings: ", request->wrong);
+    if (status == RATELIMIT_OK && buffer_len(&request->bytes) > client->max_frame)
+        status = bad_argument(client, "", "the request is longer than the daemon accepts (caps.max_frame)");
+    if (status == RATELIMIT_OK) status = exchange_submit(client, request, end.timeout_ms);
+    if (status != RATELIMIT_OK) request_release(&client->pool, request);
+    return status;
+}
+
+/* Policies and keys that are there, and together fit into a request. */
+static enum ratelimit_status check_items(struct ratelimit_async *client, const struct ratelimit_item *items, size_t n)
+{
+    static const char fault[] = "a policy or key is NULL, or too long for a request";
+    size_t space = RATELIMIT_REQUEST_MAX;
+    if (items == NULL && n > 0) return bad_argument(client, "", fault);
+
+    for (size_t i = 0; i < n; i++) {
+        const char *policy = items[i].policy;
+        size_t policy_len = policy != NULL ? strlen(policy) : 0, key_len = items[i].key_len;
+        bool is_there = policy != NULL && (items[i].key != NULL || key_len == 0);
+        if (!is_there || policy_len > space || key_len > space - policy_len || ITEM_SIZE > space - policy_len - key_len)
+            return bad_argument(client, "", fault);
+        space -= policy_len + key_len + ITEM_SIZE;
+    }
+    return RATELIMIT_OK;
+}
+
+/* NULL, or what is wrong with them. */
+static const char *options_fault(const struct ratelimit_options *options)
+{
+    if (options->size < sizeof *options || options->size > OPTIONS_SIZE_MAX)
+        return "size is not valid; start with RATELIMIT_OPTIONS";
+    for (size_t i = sizeof *options; i < options->size; i++) { /* at zero a later version's field asks for nothing */
+        if (((const unsigned char *)options)[i] != 0)
+            return "a field is set that this version of the library does not have";
+    }
+
+    if (options->at_most < 0 || options->max_wait_ms < -1 || options->ttl_ms < 0)
+        return "at_most, max_wait_ms or ttl_ms is negative";
+    if (options->at_most > 0 && options->cost != 1) return "at_most replaces cost; set only one of them";
+    size_t id_len = options->request_id_len;
+    bool is_good = options->request_id != NULL ? id_len > 0 && id_len <= RATELIMIT_REQUEST_ID_MAX : id_len == 0;
+    return is_good ? NULL : "request_id must have 1 to 64 bytes";
+}
+
+/* The caller's, or the defaults. Without `has_cost` the cost stands elsewhere: it is no option then. */
+static enum ratelimit_status read_options(struct ratelimit_async *client, const struct ratelimit_options *from,
+                                          bool has_cost, struct ratelimit_options *ret)
+{
+    struct ratelimit_options options = RATELIMIT_OPTIONS;
+    const char *fault = from != NULL ? options_fault(from) : NULL;
+    if (from != NULL && fault == NULL) options = *from;
+    if (fault == NULL && !has_cost && (options.cost != 1 || options.at_most != 0))
+        fault = "cost and at_most must have their defaults here";
+    if (fault != NULL) return bad_argument(client, "options: ", fault);
+    *ret = options;
+    return RATELIMIT_OK;
+}
+
+/* ---- Questions about one policy and key ---- */
+
+struct question {
+    const char *method;
+    enum request_kind kind;
+    enum request_effect effect;
+    struct ratelimit_item item;
+    bool has_cost;                           /* the item's is a parameter */
+    const struct ratelimit_options *options; /* NULL: none; without has_cost, the cost is one of them */
+    int64_t granted;                         /* by a yes that does not say */
+};
+
+static enum ratelimit_status ask(struct ratelimit_async *client, const struct question *question, struct end end)
+{
+    struct request *request;
+    enum ratelimit_status status = check_items(client, &question->item, 1);
+    if (status == RATELIMIT_OK) status = begin(client, question->kind, end, &request);
+    if (status != RATELIMIT_OK) return status;
+
+    request->effect = question->effect;
+    request->cost = question->granted;
+    request->flag = "removed";
+    status = request_pack_question(request, client->next_msgid, question->method, &question->item, question->has_cost,
+                                   question->options);
+    return submit(client, request, status, end);
+}
+
+enum ratelimit_status ratelimit_async_check(struct ratelimit_async *client, const char *policy, const void *key,
+                                            size_t key_len, int64_t cost, uint32_t timeout_ms,
+                                            ratelimit_answer_fn *callback, void *arg)
+{
+    const struct question question = {.method = "check",
+                                      .kind = REQUEST_DECISION,
+                                      .item = {policy, key, key_len, cost},
+                                      .has_cost = true,
+                                      .granted = cost};
+    return ask(client, &question, (struct end){timeout_ms, callback, arg});
+}
+
+enum ratelimit_status ratelimit_async_peek(struct ratelimit_async *client, const char *policy, const void *key,
+                                           size_t key_len, int64_t cost, uint32_t timeout_ms,
+                                           ratelimit_answer_fn *callback, void *arg)
+{
+    const struct question question = {.method = "peek",
+                                      .kind = REQUEST_DECISION,
+                                      .item = {policy, key, key_len, cost},
+                                      .has_cost = true,
+                                      .granted = cost};
+    return ask(client, &question, (struct end){timeout_ms, callback, arg});
+}
+
+enum ratelimit_status ratelimit_async_refund(struct ratelimit_async *client, const char *policy, const void *key,
+                                             size_t key_len, int64_t units, uint32_t timeout_ms,
+                                             ratelimit_answer_fn *callback, void *arg)
+{
+    const struct question question = {
+        .method = "refund", .kind = REQUEST_DECISION, .item = {policy, key, key_len, units}, .has_cost = true};
+    return ask(client, &question, (struct end){timeout_ms, callback, arg});
+}
+
+enum ratelimit_status ratelimit_async_check_with(struct ratelimit_async *client, const char *policy, const void *key,
+                                                 size_t key_len, const struct ratelimit_options *options,
+                                                 uint32_t timeout_ms, ratelimit_answer_fn *callback, void *arg)
+{
+    struct ratelimit_options read;
+    enum ratelimit_status status = read_options(client, options, true, &read);
+    if (status != RATELIMIT_OK) return status;
+
+    const struct question question = {.method = "check",
+                                      .kind = REQUEST_DECISION,
+                                      .item = {policy, key, key_len, 0},
+                                      .options = &read,
+                                      .granted = read.at_most > 0 ? read.at_most : read.cost};
+    return ask(client, &question, (struct end){timeout_ms, callback, arg});
+}
+
+enum ratelimit_status ratelimit_async_reserve(struct ratelimit_async *client, const char *policy, const void *key,
+                                              size_t key_len, int64_t estimate, const struct ratelimit_options *options,
+                                              uint32_t timeout_ms, ratelimit_answer_fn *callback, void *arg)
+{
+    struct ratelimit_options read;
+    enum ratelimit_status status = read_options(client, options, false, &read);
+    if (status != RATELIMIT_OK) return status;
+
+    const struct question question = {.method = "reserve",
+                                      .kind = REQUEST_ID,
+                                      .effect = EFFECT_RESERVATION,
+                                      .item = {policy, key, key_len, estimate},
+                                      .has_cost = true,
+                                      .options = &read,
+                                      .granted = estimate};
+    return ask(client, &question, (struct end){timeout_ms, callback, arg});
+}
+
+enum ratelimit_status ratelimit_async_reset(struct ratelimit_async *client, const char *policy, const void *key,
+                                            size_t key_len, uint32_t timeout_ms, ratelimit_answer_fn *callback,
+                                            void *arg)
+{
+    const struct question question = {.method = "reset", .kind = REQUEST_FLAG, .item = {policy, key, key_len, 0}};
+    return ask(client, &question, (struct end){timeout_ms, callback, arg});
+}
+
+enum ratelimit_status ratelimit_async_acquire(struct ratelimit_async *client, const char *policy, const void *key,
+                                              size_t key_len, uint32_t timeout_ms, ratelimit_answer_fn *callback,
+                                              void *arg)
+{
+    const struct question question = {.method = "acquire",
+                                      .kind = REQUEST_ID,
+                                      .effect = EFFECT_SLOT,
+                                      .item = {policy, key, key_len, 0},
+                                      .granted = 1};
+    return ask(client, &question, (struct end){timeout_ms, callback, arg});
+}
+
+/* ---- Several checks ---- */
+
+static enum ratelimit_status ask_items(struct ratelimit_async *client, enum request_kind kind,
+                                       const struct ratelimit_item *items, size_t n,
+                                       const struct ratelimit_options *options, struct end end)
+{
+    struct request *request;
+    enum ratelimit_status status = check_items(client, items, n);
+    if (status == RATELIMIT_OK) status = begin(client, kind, end, &request);
+    if (status != RATELIMIT_OK) return status;
+
+    const char *method = kind == REQUEST_ALL ? "check_all" : "check_many";
+    status = request_pack_items(request, client->next_msgid, method, items, n, options);
+    return submit(client, request, status, end);
+}
+
+enum ratelimit_status ratelimit_async_check_many(struct ratelimit_async *client, const struct ratelimit_item *items,
+                                                 size_t n, uint32_t timeout_ms, ratelimit_answer_fn *callback,
+                                                 void *arg)
+{
+    return ask_items(client, REQUEST_MANY, items, n, NULL, (struct end){timeout_ms, callback, arg});
+}
+
+enum ratelimit_status ratelimit_async_check_all(struct ratelimit_async *client, const struct ratelimit_item *items,
+                                                size_t n, const struct ratelimit_options *options, uint32_t timeout_ms,
+                                                ratelimit_answer_fn *callback, void *arg)
+{
+    struct ratelimit_options read;
+    enum ratelimit_status status = read_options(client, options, false, &read);
+    if (status != RATELIMIT_OK) return status;
+    return ask_items(client, REQUEST_ALL, items, n, &read, (struct end){timeout_ms, callback, arg});
+}
+
+/* ---- Reservations and slots, by their ids ---- */
+
+static enum ratelimit_status ask_id(struct ratelimit_async *client, const char *method, enum request_kind kind,
+                                    const char *id, const int64_t *units, struct end end)
+{
+    struct request *request;
+    if (id == NULL) return bad_argument(client, "", "the reservation or slot is NULL");
+    enum ratelimit_status status = begin(client, kind, end, &request);
+    if (status != RATELIMIT_OK) return status;
+
+    request->flag = "released";
+    request->effect = kind == REQUEST_FLAG ? EFFECT_SLOT_ENDED : EFFECT_ENDED;
+    status = request_pack_id(request, client->next_msgid, method, id, units);
+    return submit(client, request, status, end);
+}
+
+enum ratelimit_status ratelimit_async_settle(struct ratelimit_async *client, const char *reservation, int64_t units,
+                                             uint32_t timeout_ms, ratelimit_answer_fn *callback, void *arg)
+{
+    return ask_id(client, "settle", REQUEST_DECISION, reservation, &units, (struct end){timeout_ms, callback, arg});
+}
+
+enum ratelimit_status ratelimit_async_cancel(struct ratelimit_async *client, const char *reservation,
+                                             uint32_t timeout_ms, ratelimit_answer_fn *callback, void *arg)
+{
+    return ask_id(client, "cancel", REQUEST_DECISION, reservation, NULL, (struct end){timeout_ms, callback, arg});
+}
+
+enum ratelimit_status ratelimit_async_release(struct ratelimit_async *client, const char *slot, uint32_t timeout_ms,
+                                              ratelimit_answer_fn *callback, void *arg)
+{
+    return ask_id(client, "release", REQUEST_FLAG, slot, NULL, (struct end){timeout_ms, callback, arg});
+}
+
+/* ---- Any method ---- */
+
+enum ratelimit_status ratelimit_async_call(struct ratelimit_async *client, const char *method, const void *params,
+                                           size_t params_len, uint32_t timeout_ms, ratelimit_answer_fn *callback,
+                                           void *arg)
+{
+    /* A late yes must be taken back, and what gives back go out, whoever packed the call. */
+    static const struct {
+        const char *method;
+        enum request_effect effect;
+    } effects[] = {{"acquire", EFFECT_SLOT},
+                   {"reserve", EFFECT_RESERVATION},
+                   {"release", EFFECT_ENDED},
+                   {"settle", EFFECT_ENDED},
+                   {"cancel", EFFECT_ENDED}};
+    const struct end end = {timeout_ms, callback, arg};
+    struct request *request;
+
+    /* One whole array and nothing behind it, or nothing: the caller's bytes must not break the framing. */
+    struct scanner scanner;
+    scanner_init(&scanner, RATELIMIT_REQUEST_MAX, SCAN_DEPTH_MAX - 1);
+    bool is_array = params != NULL && params_len <= RATELIMIT_REQUEST_MAX &&
+                    scanner_next(&scanner, params, params_len) == (int64_t)params_len;
+    if (method == NULL || (params_len > 0 && !is_array))
+        return bad_argument(client, "", "the method is NULL, or the parameters are not one MessagePack array");
+
+    enum ratelimit_status status = begin(client, REQUEST_OTHER, end, &request);
+    if (status != RATELIMIT_OK) return status;
+    for (size_t i = 0; i < sizeof effects / sizeof effects[0]; i++)
+        if (strcmp(method, effects[i].method) == 0) request->effect = effects[i].effect;
+    status = request_pack_other(request, client->next_msgid, method, (struct slice){params, params_len});
+    return submit(client, request, status, end);
 }
 
 /* ---- What the caller's loop waits for ---- */
@@ -129,11 +443,13 @@ int ratelimit_async_next_timeout_ms(const struct ratelimit_async *client)
 {
     struct heap_node *first = heap_min(&client->deadlines);
     int64_t at_us = first != NULL ? first->at_us : INT64_MAX;
+
     if (!list_empty(&client->waiting)) {
         if (client->connection.fd < 0 && client->retry_at_us < at_us) at_us = client->retry_at_us;
         if (client->connection.fd >= 0 && !client->stuck) return 0;
     }
     if (at_us == INT64_MAX) return -1;
+
     struct clock clock = client->clock;
     clock_update(&clock);
     int64_t wait_ms = at_us > clock.mono_us ? (at_us - clock.mono_us + 999) / 1000 : 0;
@@ -150,4 +466,29 @@ void ratelimit_async_watch(struct ratelimit_async *client, ratelimit_watch_fn *o
 size_t ratelimit_async_pending(const struct ratelimit_async *client)
 {
     return client->n_pending;
+}
+
+/* ---- What people read ---- */
+
+const char *ratelimit_status_text(enum ratelimit_status status)
+{
+    switch (status) {
+    case RATELIMIT_OK: return "answered";
+    case RATELIMIT_TIMEOUT: return "no answer by the deadline";
+    case RATELIMIT_LOST: return "the connection ended before the answer";
+    case RATELIMIT_PROTOCOL: return "the answer is not valid";
+    case RATELIMIT_UNREACHABLE: return "the daemon cannot be reached";
+    case RATELIMIT_REFUSED: return "the daemon answered with an error";
+    case RATELIMIT_BAD_ARGUMENT: return "bad argument";
+    case RATELIMIT_NO_MEMORY: return "no memory";
+    case RATELIMIT_BUSY: return "too many calls in flight";
+    case RATELIMIT_CANCELLED: return "the client was freed";
+    case RATELIMIT_BREAKER: return "not tried: the last three calls got no answer in time";
+    }
+    return "unknown status";
+}
+
+const char *ratelimit_version(void)
+{
+    return RL_VERSION;
 }

@@ -1,15 +1,13 @@
 /*
  * exchange.h: all that happens between a client and its daemon: connecting, sending, answers, deadlines, losses.
- * Private to async.c, calls.c and exchange.c; async.c has the public functions.
+ * Private to async.c and exchange.c; async.c has the public functions.
  */
 #ifndef RL_CLIENT_EXCHANGE_H
 #define RL_CLIENT_EXCHANGE_H
 
 #include "base/clock.h"
-#include "client/breaker.h"
 #include "client/decode.h"
 #include "client/link.h"
-#include "client/origin.h"
 #include "client/request.h"
 
 enum {
@@ -18,10 +16,19 @@ enum {
     EXCHANGE_BACKOFF_MAX_US = 20000, /* little, compared with a daemon that needs this long to accept */
 };
 
+/* A daemon that hangs must cost its callers three timeouts, and not one with every call. After three calls in a row
+ * that timed out the breaker is open for a second: calls are not tried. Then one call goes through, as a probe, while
+ * others are still turned away. Any answer closes the breaker; a probe that times out opens it for another second.
+ * Failures that take no time do not count. */
+struct breaker {
+    int n_timeouts; /* in a row */
+    bool probes;    /* a probe is on its way */
+    int64_t open_until_us;
+};
+
 struct ratelimit_async {
     struct link connection;
     struct clock clock;
-    struct origin origin; /* the process that owns the connection */
 
     struct list waiting; /* of struct request, in the order made; the first may be half written */
     struct list sent;
@@ -60,15 +67,17 @@ struct ratelimit_async {
     bool dying;                      /* freed by a callback */
 };
 
+/* Queue a packed call. OK; or BREAKER or NO_MEMORY, and it is still the caller's. */
+enum ratelimit_status exchange_submit(struct ratelimit_async *client, struct request *request, uint32_t timeout_ms);
+
 /* One tick without waiting, within `busy`. `revents` as for ratelimit_async_process(). */
-void exchange_turn(struct ratelimit_async *client, short revents);
+void exchange_tick(struct ratelimit_async *client, short revents);
 
 /* In a child of fork(): forget the parent's connection and calls, without callbacks. Else nothing. */
 void exchange_leave_parent(struct ratelimit_async *client);
 
-/* Close the connection, which undoes late grants to its orphans, unless slots would end with it. Outside of process().
- */
-void exchange_drop_orphans(struct ratelimit_async *client);
+/* The connection has ended, or is given up: end the calls that were sent on it. */
+void exchange_lose(struct ratelimit_async *client, enum ratelimit_status status, const char *code, const char *message);
 
 /* Close, and end every call as CANCELLED; within `busy` and `dying`. */
 void exchange_cancel(struct ratelimit_async *client);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,6 +13,8 @@ enum {
     LINK_DEPTH_MAX = 16,        /* of an answer; none that the protocol has comes near */
     LINK_READ_SIZE = 16 * 1024, /* bytes asked for at once: a few hundred decisions */
     LINK_KEEP_SIZE = 64 * 1024, /* a buffer that a long answer made larger than this is given back */
+    MARK_SIZE = 1,              /* the kernel makes a page of it */
+    MARK_OURS = 1,
 };
 
 static enum link_step fail(struct link *link, const char *what, int error)
@@ -28,54 +31,71 @@ static void forget_input(struct link *link)
     scanner_init(&link->scanner, RATELIMIT_ANSWER_MAX, LINK_DEPTH_MAX);
 }
 
-int link_init(struct link *link, const char *path)
+enum ratelimit_status link_init(struct link *link, const char *path)
 {
     size_t len = strlen(path);
-    *link = (struct link){.fd = -1, .address.sun_family = AF_UNIX};
-    if (len == 0 || len >= sizeof link->address.sun_path) return -1;
+    *link = (struct link){.fd = -1, .address.sun_family = AF_UNIX, .pid = getpid()};
+    if (len == 0 || len >= sizeof link->address.sun_path) return RATELIMIT_BAD_ARGUMENT;
     memcpy(link->address.sun_path, path, len);
+
+    void *page = mmap(NULL, MARK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return RATELIMIT_NO_MEMORY;
+    if (madvise(page, MARK_SIZE, MADV_WIPEONFORK) != 0) {
+        munmap(page, MARK_SIZE);
+    } else {
+        link->mark = page;
+        *link->mark = MARK_OURS;
+    }
+
     buffer_init(&link->in, RATELIMIT_ANSWER_MAX + LINK_READ_SIZE);
     forget_input(link);
-    return 0;
-}
-
-void link_leave(struct link *link)
-{
-    if (link->fd >= 0) close(link->fd);
-    link->fd = -1;
+    return RATELIMIT_OK;
 }
 
 void link_close(struct link *link)
 {
-    link_leave(link);
+    if (link->fd >= 0) close(link->fd);
+    link->fd = -1;
     forget_input(link);
+}
+
+bool link_is_inherited(const struct link *link)
+{
+    return link->mark != NULL ? *link->mark != MARK_OURS : link->pid != getpid();
+}
+
+void link_disown(struct link *link)
+{
+    if (link->fd >= 0) close(link->fd);
+    link->fd = -1;
+    if (link->mark != NULL) *link->mark = MARK_OURS;
+    link->pid = getpid();
 }
 
 void link_fini(struct link *link)
 {
     link_close(link);
     buffer_fini(&link->in);
-}
-
-static enum link_step connect_failed(struct link *link, int error)
-{
-    char what[sizeof link->address.sun_path + 32];
-    snprintf(what, sizeof what, "cannot connect to %s", link->address.sun_path);
-    link_close(link);
-    if (error != EAGAIN && error != EINTR) return fail(link, what, error);
-    fail(link, "the daemon does not accept connections: its backlog is full", 0);
-    return LINK_LATER;
+    if (link->mark != NULL) munmap(link->mark, MARK_SIZE);
+    link->mark = NULL;
 }
 
 enum link_step link_connect(struct link *link)
 {
+    char what[sizeof link->address.sun_path + 32];
     forget_input(link);
     link->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (link->fd < 0) return fail(link, "cannot create a socket", errno);
-    if (connect(link->fd, (struct sockaddr *)&link->address, sizeof link->address) != 0) {
-        return connect_failed(link, errno);
+    if (connect(link->fd, (struct sockaddr *)&link->address, sizeof link->address) == 0) return LINK_DONE;
+
+    int error = errno;
+    link_close(link);
+    if (error == EAGAIN || error == EINTR) {
+        fail(link, "the daemon does not accept connections: its backlog is full", 0);
+        return LINK_LATER;
     }
-    return LINK_DONE;
+    snprintf(what, sizeof what, "cannot connect to %s", link->address.sun_path);
+    return fail(link, what, error);
 }
 
 enum link_step link_send(struct link *link, const struct iovec *parts, size_t n, size_t *ret_len)
@@ -85,25 +105,25 @@ enum link_step link_send(struct link *link, const struct iovec *parts, size_t n,
     do {
         len = sendmsg(link->fd, &message, MSG_NOSIGNAL);
     } while (len < 0 && errno == EINTR);
-    if (len >= 0) {
-        *ret_len = (size_t)len;
-        return LINK_DONE;
-    }
-    if (errno == EAGAIN) {
+
+    if (len < 0 && errno != EAGAIN) return fail(link, "cannot send", errno);
+    if (len < 0) {
         fail(link, "the daemon does not read: its socket is full", 0);
         return LINK_LATER;
     }
-    return fail(link, "cannot send", errno);
+    *ret_len = (size_t)len;
+    return LINK_DONE;
 }
 
 enum link_step link_receive(struct link *link, bool *ret_more)
 {
-    uint8_t *room = buffer_reserve(&link->in, LINK_READ_SIZE);
-    if (room == NULL) return fail(link, "no memory to read the answer", 0);
     ssize_t len;
+    uint8_t *space = buffer_reserve(&link->in, LINK_READ_SIZE);
+    if (space == NULL) return fail(link, "no memory to read the answer", 0);
     do {
-        len = recv(link->fd, room, LINK_READ_SIZE, 0);
+        len = recv(link->fd, space, LINK_READ_SIZE, 0);
     } while (len < 0 && errno == EINTR);
+
     if (len == 0) return fail(link, "the daemon closed the connection", 0);
     if (len < 0) return errno == EAGAIN ? LINK_LATER : fail(link, "cannot receive", errno);
     buffer_grew(&link->in, (size_t)len);
@@ -114,6 +134,7 @@ enum link_step link_receive(struct link *link, bool *ret_more)
 enum link_step link_next(struct link *link, struct rpc_response *ret, size_t *ret_len)
 {
     if (buffer_len(&link->in) == 0) return LINK_LATER;
+
     const uint8_t *bytes = buffer_data(&link->in);
     int64_t len = scanner_next(&link->scanner, bytes, buffer_len(&link->in));
     if (len == 0) return LINK_LATER;

@@ -4,6 +4,10 @@
  * The link knows nothing of calls. It never waits: what cannot happen now is LINK_LATER. A full backlog makes a
  * non-blocking connect() fail at once with EAGAIN (a blocking one would hang without limit), so that is LINK_LATER too,
  * and the caller tries again until its deadline.
+ *
+ * The connection is this process's, and not that of a child that fork() makes of it. That is asked at each call and
+ * each answer, so it must be cheap: the mark is on a page that the kernel fills with zeros for a child
+ * (MADV_WIPEONFORK). With a kernel without such pages, it compares process numbers.
  */
 #ifndef RL_CLIENT_LINK_H
 #define RL_CLIENT_LINK_H
@@ -13,6 +17,7 @@
 #include <sys/un.h>
 
 #include "base/buffer.h"
+#include "client/ratelimit.h"
 #include "proto/rpc.h"
 #include "proto/scan.h"
 
@@ -24,14 +29,21 @@ struct link {
     struct buffer in;            /* owned bytes; begins with a message not read yet */
     struct scanner scanner;      /* of that message */
     char error[LINK_ERROR_SIZE]; /* why the last step failed, for people */
+    uint8_t *mark;               /* owned page; NULL: there are no such pages */
+    pid_t pid;                   /* without a mark */
 };
 
 enum link_step { LINK_DONE, LINK_LATER, LINK_FAILED };
 
-int link_init(struct link *link, const char *path); /* 0, or -1 when the path is empty or too long */
-void link_close(struct link *link);                 /* drops what came in; may be called twice */
-void link_leave(struct link *link); /* the same, but what came in stays where it is until link_connect() */
+/* OK; BAD_ARGUMENT when the path is empty or too long, or NO_MEMORY, and nothing to undo. */
+enum ratelimit_status link_init(struct link *link, const char *path);
+void link_close(struct link *link); /* drops what came in; may be called twice */
 void link_fini(struct link *link);
+
+bool link_is_inherited(const struct link *link); /* this is a child of the process that it belongs to */
+/* Leave the connection to the parent: from now on the link is this process's. What came in stays where it is until
+ * link_connect(), because a callback may still be reading it. */
+void link_disown(struct link *link);
 
 enum link_step link_connect(struct link *link);
 

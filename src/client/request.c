@@ -8,7 +8,7 @@
 enum {
     REQUESTS_KEPT = 4096, /* in the pool; the daemon takes as many from one connection before it pauses */
     BYTES_KEPT = 1024,    /* bytes of storage that one in the pool keeps */
-    MEMBERS_KEPT = 16,    /* decisions that it keeps room for: a check_all has no more */
+    MEMBERS_KEPT = 16,    /* decisions that it keeps space for: a check_all has no more */
 };
 
 void request_pool_init(struct request_pool *pool)
@@ -57,6 +57,7 @@ void request_release(struct request_pool *pool, struct request *request)
         mem_free(request);
         return;
     }
+
     buffer_truncate(&request->bytes, 0);
     buffer_shrink(&request->bytes, BYTES_KEPT);
     if (request->members_cap > MEMBERS_KEPT) {
@@ -101,11 +102,6 @@ int request_pack_hello(struct request *request, uint64_t msgid, bool as_maps, bo
     return packer.failed ? -1 : 0;
 }
 
-static enum ratelimit_status status_of(const struct packer *packer)
-{
-    return packer->failed ? RATELIMIT_NO_MEMORY : RATELIMIT_OK;
-}
-
 /* What every question begins with. A policy's settings in braces are packed as a map, and a long key is shortened. */
 static enum ratelimit_status pack_target(struct request *request, struct packer *packer,
                                          const struct ratelimit_item *item)
@@ -117,51 +113,32 @@ static enum ratelimit_status pack_target(struct request *request, struct packer 
     else if ((request->wrong = flow_pack(packer, item->policy, &at)) != NULL)
         return RATELIMIT_BAD_ARGUMENT;
     pack_str(packer, long_key_shortened((struct slice){item->key, item->key_len}, buffer));
-    return status_of(packer);
+    return packer->failed ? RATELIMIT_NO_MEMORY : RATELIMIT_OK;
 }
 
-enum ratelimit_status request_pack_target(struct request *request, uint64_t msgid, const char *method,
-                                          const struct ratelimit_item *item)
+/* Those that are not at their default; the cost only if it is one of them, and not replaced by at_most. */
+static void pack_options(struct packer *packer, const struct ratelimit_options *options, bool has_cost)
 {
-    struct packer packer = start(request, msgid, method, 2);
-    request->cost = 1; /* of an acquire: one slot */
-    return pack_target(request, &packer, item);
-}
+    const struct {
+        const char *name;
+        bool is_set;
+        int64_t value;
+    } numbers[] = {
+        {"cost", has_cost && options->at_most == 0, options->cost},
+        {"at_most", options->at_most > 0, options->at_most},
+        {"max_wait_ms", options->max_wait_ms >= 0, options->max_wait_ms},
+        {"deadline_ms", options->deadline_ms > 0, options->deadline_ms},
+        {"ttl_ms", options->ttl_ms > 0, options->ttl_ms},
+    };
+    enum { N_NUMBERS = sizeof numbers / sizeof numbers[0] };
+    uint32_t n = options->request_id != NULL;
+    for (int i = 0; i < N_NUMBERS; i++) n += numbers[i].is_set;
 
-enum ratelimit_status request_pack_cost(struct request *request, uint64_t msgid, const char *method,
-                                        const struct ratelimit_item *item)
-{
-    struct packer packer = start(request, msgid, method, 3);
-    request->cost = item->cost;
-    enum ratelimit_status status = pack_target(request, &packer, item);
-    pack_int(&packer, item->cost);
-    return status != RATELIMIT_OK ? status : status_of(&packer);
-}
-
-/* Those that are not at their default; `cost` NULL: it stands elsewhere. */
-static void pack_options(struct packer *packer, const struct ratelimit_options *options, const int64_t *cost)
-{
-    pack_map(packer, 0U + (cost != NULL) + (options->at_most > 0) + (options->max_wait_ms >= 0) +
-                         (options->deadline_ms > 0) + (options->ttl_ms > 0) + (options->request_id != NULL));
-    if (cost != NULL) {
-        pack_text(packer, "cost");
-        pack_int(packer, *cost);
-    }
-    if (options->at_most > 0) {
-        pack_text(packer, "at_most");
-        pack_int(packer, options->at_most);
-    }
-    if (options->max_wait_ms >= 0) {
-        pack_text(packer, "max_wait_ms");
-        pack_int(packer, options->max_wait_ms);
-    }
-    if (options->deadline_ms > 0) {
-        pack_text(packer, "deadline_ms");
-        pack_int(packer, options->deadline_ms);
-    }
-    if (options->ttl_ms > 0) {
-        pack_text(packer, "ttl_ms");
-        pack_int(packer, options->ttl_ms);
+    pack_map(packer, n);
+    for (int i = 0; i < N_NUMBERS; i++) {
+        if (!numbers[i].is_set) continue;
+        pack_text(packer, numbers[i].name);
+        pack_int(packer, numbers[i].value);
     }
     if (options->request_id != NULL) {
         pack_text(packer, "request_id");
@@ -169,55 +146,42 @@ static void pack_options(struct packer *packer, const struct ratelimit_options *
     }
 }
 
-enum ratelimit_status request_pack_check(struct request *request, uint64_t msgid, const struct ratelimit_item *item,
-                                         const struct ratelimit_options *options)
+enum ratelimit_status request_pack_question(struct request *request, uint64_t msgid, const char *method,
+                                            const struct ratelimit_item *item, bool has_cost,
+                                            const struct ratelimit_options *options)
 {
-    struct packer packer = start(request, msgid, "check", 3);
-    bool at_most = options->at_most > 0;
-    request->cost = at_most ? options->at_most : options->cost;
+    struct packer packer = start(request, msgid, method, 2U + has_cost + (options != NULL));
     enum ratelimit_status status = pack_target(request, &packer, item);
-    pack_options(&packer, options, at_most ? NULL : &options->cost);
-    return status != RATELIMIT_OK ? status : status_of(&packer);
-}
-
-enum ratelimit_status request_pack_reserve(struct request *request, uint64_t msgid, const struct ratelimit_item *item,
-                                           const struct ratelimit_options *options)
-{
-    struct packer packer = start(request, msgid, "reserve", 4);
-    request->cost = item->cost;
-    enum ratelimit_status status = pack_target(request, &packer, item);
-    pack_int(&packer, item->cost);
-    pack_options(&packer, options, NULL);
-    return status != RATELIMIT_OK ? status : status_of(&packer);
-}
-
-static int make_members(struct request *request, size_t n)
-{
-    request->n_members = n;
-    if (n <= request->members_cap) return 0;
-    struct ratelimit_decision *members = mem_realloc(request->members, n * sizeof *members);
-    if (members == NULL) return -1;
-    request->members = members;
-    request->members_cap = n;
-    return 0;
+    if (status != RATELIMIT_OK) return status;
+    if (has_cost) pack_int(&packer, item->cost);
+    if (options != NULL) pack_options(&packer, options, !has_cost);
+    return packer.failed ? RATELIMIT_NO_MEMORY : RATELIMIT_OK;
 }
 
 enum ratelimit_status request_pack_items(struct request *request, uint64_t msgid, const char *method,
                                          const struct ratelimit_item *items, size_t n,
                                          const struct ratelimit_options *options)
 {
+    if (n > request->members_cap) {
+        struct ratelimit_decision *members = mem_realloc(request->members, n * sizeof *members);
+        if (members == NULL) return RATELIMIT_NO_MEMORY;
+        request->members = members;
+        request->members_cap = n;
+    }
+    request->n_members = n;
+
     struct packer packer = start(request, msgid, method, options != NULL ? 2 : 1);
-    enum ratelimit_status status = make_members(request, n) == 0 ? RATELIMIT_OK : RATELIMIT_NO_MEMORY;
     pack_array(&packer, (uint32_t)n);
-    for (size_t i = 0; i < n && status == RATELIMIT_OK; i++) {
+    for (size_t i = 0; i < n; i++) {
         pack_array(&packer, 3);
-        status = pack_target(request, &packer, &items[i]);
+        enum ratelimit_status status = pack_target(request, &packer, &items[i]);
+        if (status != RATELIMIT_OK) return status;
         pack_int(&packer, items[i].cost);
         request->members[i].granted = items[i].cost;
         request->cost += items[i].cost >= 0 && items[i].cost <= EXACT_MAX ? items[i].cost : 0;
     }
-    if (options != NULL) pack_options(&packer, options, NULL);
-    return status != RATELIMIT_OK ? status : status_of(&packer);
+    if (options != NULL) pack_options(&packer, options, false);
+    return packer.failed ? RATELIMIT_NO_MEMORY : RATELIMIT_OK;
 }
 
 enum ratelimit_status request_pack_id(struct request *request, uint64_t msgid, const char *method, const char *id,
@@ -226,15 +190,20 @@ enum ratelimit_status request_pack_id(struct request *request, uint64_t msgid, c
     struct packer packer = start(request, msgid, method, units != NULL ? 2 : 1);
     pack_text(&packer, id);
     if (units != NULL) pack_int(&packer, *units);
-    return status_of(&packer);
+    return packer.failed ? RATELIMIT_NO_MEMORY : RATELIMIT_OK;
 }
 
-int request_pack_other(struct request *request, uint64_t msgid, const char *method, struct slice params)
+enum ratelimit_status request_pack_other(struct request *request, uint64_t msgid, const char *method,
+                                         struct slice params)
 {
-    uint32_t n;
-    if (params.len == 0) return start(request, msgid, method, 0).failed ? -1 : 0;
-    struct pull pull = pull_of(params.data, params.len);
-    CHECK(pull_array(&pull, &n) == 0);
-    if (start(request, msgid, method, n).failed) return -1;
-    return buffer_append(&request->bytes, pull.at, (size_t)(pull.end - pull.at));
+    uint32_t n = 0;
+    struct pull values = {0};
+    if (params.len > 0) {
+        values = pull_of(params.data, params.len);
+        CHECK(pull_array(&values, &n) == 0);
+    }
+    struct packer packer = start(request, msgid, method, n);
+    if (packer.failed) return RATELIMIT_NO_MEMORY;
+    int rc = buffer_append(&request->bytes, values.at, (size_t)(values.end - values.at));
+    return rc == 0 ? RATELIMIT_OK : RATELIMIT_NO_MEMORY;
 }

@@ -70,27 +70,14 @@ void request_fini(struct request *request);
 struct request *request_new(struct request_pool *pool, enum request_kind kind); /* NULL without memory */
 void request_release(struct request_pool *pool, struct request *request);       /* must be in no list, map or heap */
 
-/* Hand the members out for room of the owner's; what grew large goes. */
+/* Exchange the members for storage of the owner's; what grew large goes with them. */
 void request_swap_members(struct request *request, struct ratelimit_decision **members, size_t *cap);
 
-/* hello and other calls: 0, or -1 without memory. */
-int request_pack_hello(struct request *request, uint64_t msgid, bool as_maps, bool describes);
-/* `params` are a whole packed array, or empty. */
-int request_pack_other(struct request *request, uint64_t msgid, const char *method, struct slice params);
-
-/* The rest packs the whole request too. OK, NO_MEMORY, or BAD_ARGUMENT where a policy's settings cannot be read. */
-/* policy, key */
-enum ratelimit_status request_pack_target(struct request *request, uint64_t msgid, const char *method,
-                                          const struct ratelimit_item *item);
-/* policy, key, the item's cost */
-enum ratelimit_status request_pack_cost(struct request *request, uint64_t msgid, const char *method,
-                                        const struct ratelimit_item *item);
-/* policy, key, options; the item's cost does not count */
-enum ratelimit_status request_pack_check(struct request *request, uint64_t msgid, const struct ratelimit_item *item,
-                                         const struct ratelimit_options *options);
-/* policy, key, the item's cost, options */
-enum ratelimit_status request_pack_reserve(struct request *request, uint64_t msgid, const struct ratelimit_item *item,
-                                           const struct ratelimit_options *options);
+/* Each packs a whole request. OK, NO_MEMORY, or BAD_ARGUMENT where a policy's settings cannot be read. */
+/* policy, key, with has_cost the item's cost and, where they are not NULL, options: without has_cost the cost is one */
+enum ratelimit_status request_pack_question(struct request *request, uint64_t msgid, const char *method,
+                                            const struct ratelimit_item *item, bool has_cost,
+                                            const struct ratelimit_options *options);
 /* [[policy, key, cost], ...] and, where they are not NULL, options */
 enum ratelimit_status request_pack_items(struct request *request, uint64_t msgid, const char *method,
                                          const struct ratelimit_item *items, size_t n,
@@ -98,5 +85,9 @@ enum ratelimit_status request_pack_items(struct request *request, uint64_t msgid
 /* a reservation's or slot's id and, where they are not NULL, units */
 enum ratelimit_status request_pack_id(struct request *request, uint64_t msgid, const char *method, const char *id,
                                       const int64_t *units);
+/* `params` are a whole packed array, or empty */
+enum ratelimit_status request_pack_other(struct request *request, uint64_t msgid, const char *method,
+                                         struct slice params);
+int request_pack_hello(struct request *request, uint64_t msgid, bool as_maps, bool describes); /* -1: no memory */
 
 #endif

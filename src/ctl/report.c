@@ -3,11 +3,16 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/units.h"
 #include "client/decode.h"
 #include "ctl/text.h"
 #include "ctl/words.h"
 
 enum { COST_UNKNOWN = 0 };
+
+#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+/* ---- Decisions ---- */
 
 static int read_decision(struct pull answer, struct ratelimit_decision *ret)
 {
@@ -16,17 +21,14 @@ static int read_decision(struct pull answer, struct ratelimit_decision *ret)
     return decode_decision(&answer, &order, 0, ret);
 }
 
-static int print_one(FILE *out, struct pull answer, int64_t cost, const struct asked *asked)
+/* That of the check with this place among those asked for. */
+static int print_one(FILE *out, struct pull answer, uint32_t place, const struct asked *asked)
 {
     struct ratelimit_decision decision;
     if (read_decision(answer, &decision) != 0) return -1;
+    int64_t cost = place < asked->n_costs ? asked->costs[place] : COST_UNKNOWN;
     words_decision(out, &decision, cost, asked->waited, asked->at_most);
     return 0;
-}
-
-int report_decision(FILE *out, struct pull answer, const struct asked *asked)
-{
-    return print_one(out, answer, asked->n_costs > 0 ? asked->costs[0] : COST_UNKNOWN, asked);
 }
 
 static int print_list(FILE *out, struct pull list, const char *indent, const struct asked *asked)
@@ -37,9 +39,19 @@ static int print_list(FILE *out, struct pull list, const char *indent, const str
         struct pull one = list;
         if (pull_skip(&list) != 0) return -1;
         fprintf(out, "%schecks[%" PRIu32 "]  ", indent, i);
-        if (print_one(out, one, i < asked->n_costs ? asked->costs[i] : COST_UNKNOWN, asked) != 0) return -1;
+        if (print_one(out, one, i, asked) != 0) return -1;
     }
     return 0;
+}
+
+int report_decision(FILE *out, struct pull answer, const struct asked *asked)
+{
+    return print_one(out, answer, 0, asked);
+}
+
+int report_many(FILE *out, struct pull answer, const struct asked *asked)
+{
+    return print_list(out, answer, "", asked);
 }
 
 int report_all(FILE *out, struct pull answer, const struct asked *asked)
@@ -51,11 +63,6 @@ int report_all(FILE *out, struct pull answer, const struct asked *asked)
     if (whole.of[0] != '\0') memcpy(whole.bound_by, whole.of, sizeof whole.of); /* of several policies any name tells */
     words_decision(out, &whole, COST_UNKNOWN, asked->waited, asked->at_most);
     return print_list(out, members, "  ", asked);
-}
-
-int report_many(FILE *out, struct pull answer, const struct asked *asked)
-{
-    return print_list(out, answer, "", asked);
 }
 
 /* The reservation or the slot, where there is one, on a line of its own. */
@@ -71,22 +78,9 @@ static void print_id(FILE *out, struct pull answer, const char *name)
 
 int report_reserved(FILE *out, struct pull answer, const struct asked *asked)
 {
-    if (report_decision(out, answer, asked) != 0) return -1;
+    if (print_one(out, answer, 0, asked) != 0) return -1;
     print_id(out, answer, "reservation");
     return 0;
-}
-
-/* Only its holder knows when a slot comes free, so no time is printed. */
-static void print_no_slot(FILE *out, const struct ratelimit_decision *decision, bool waited)
-{
-    if (decision->bound_by[0] == '\0') {
-        fprintf(out, "denied  %" PRId64 " of %" PRId64 " slots free", decision->remaining, decision->limit);
-    } else {
-        fprintf(out, "denied  remaining %" PRId64 "/%" PRId64, decision->remaining, decision->limit);
-        words_of(out, decision);
-    }
-    if (!waited) fputs("; acquire --wait waits for one", out);
-    words_source(out, decision);
 }
 
 int report_slot(FILE *out, struct pull answer, const struct asked *asked)
@@ -95,14 +89,22 @@ int report_slot(FILE *out, struct pull answer, const struct asked *asked)
     if (read_decision(answer, &decision) != 0) return -1;
 
     bool is_full = !decision.allowed && decision.retry_after_ms >= 0 && decision.source != RATELIMIT_SOURCE_DENY;
-    if (is_full) {
-        print_no_slot(out, &decision, asked->waited);
+    if (!is_full) {
+        decision.reset_after_ms = decision.of_reset_ms = 0; /* until every holder were gone */
+        words_decision(out, &decision, 1, asked->waited, false);
+        print_id(out, answer, "slot");
         return 0;
     }
 
-    decision.reset_after_ms = decision.of_reset_ms = 0; /* until every holder were gone */
-    words_decision(out, &decision, 1, asked->waited, false);
-    print_id(out, answer, "slot");
+    /* Only its holder knows when a slot comes free, so no time is printed. */
+    if (decision.bound_by[0] == '\0') {
+        fprintf(out, "denied  %" PRId64 " of %" PRId64 " slots free", decision.remaining, decision.limit);
+    } else {
+        fprintf(out, "denied  remaining %" PRId64 "/%" PRId64, decision.remaining, decision.limit);
+        words_of(out, &decision);
+    }
+    if (!asked->waited) fputs("; acquire --wait waits for one", out);
+    words_source(out, &decision);
     return 0;
 }
 
@@ -111,6 +113,7 @@ int report_change(FILE *out, struct pull answer, const struct asked *asked)
     struct ratelimit_decision decision;
     (void)asked;
     if (read_decision(answer, &decision) != 0) return -1;
+
     bool more = decision.charged > 0;
     fprintf(out, "%s %" PRId64 "%s  ", more ? "charged" : "refunded", more ? decision.charged : decision.refunded,
             decision.ended ? ", had ended" : "");
@@ -118,6 +121,92 @@ int report_change(FILE *out, struct pull answer, const struct asked *asked)
     words_source(out, &decision);
     return 0;
 }
+
+/* ---- explain ---- */
+
+/* The limit's line, "limit     minute  allows  token_bucket, 2 per 1d". */
+static void print_limit(FILE *out, struct pull limit)
+{
+    struct pull name = words_member(limit, "name"), verdict = words_member(limit, "allowed");
+    bool allowed = true, is_asked = pull_bool(&verdict, &allowed) == 0;
+    fputs("limit     ", out);
+    if (pull_type(&name) == PULL_TEXT) {
+        words_value(out, &name);
+        fputs("  ", out);
+    }
+    fputs(!is_asked ? "not asked  " : allowed ? "allows  " : "denies  ", out);
+    words_limit(out, limit);
+    fputc('\n', out);
+}
+
+/*
+ * What a check would get, why, and below it each limit with what the store has:
+ *
+ *   would be allowed, leaving 1 of 2 (search/minute)  [memory]
+ *   why       Allowed by limit "minute" (token_bucket, 2 per 1d): ...
+ *   policy    search
+ *   limit     minute  allows  token_bucket, 2 per 1d
+ *     state   tokens 2
+ *     key     rl:{b123}:tb1:search/minute:k
+ */
+static int print_explained(FILE *out, struct pull answer, const struct asked *asked)
+{
+    static const char *const shown[] = {"why", "policy", "override"};
+    struct ratelimit_decision decision;
+    char wait[UNITS_TEXT_MAX];
+    if (read_decision(answer, &decision) != 0) return -1;
+
+    fprintf(out, "would be %s", decision.allowed ? "allowed" : "denied");
+    if (!decision.allowed) {
+        fputs("  ", out);
+        words_remaining(out, &decision, asked->n_costs > 0 ? asked->costs[0] : COST_UNKNOWN);
+    } else if (decision.source != RATELIMIT_SOURCE_UNLIMITED && decision.limit > 0) {
+        fprintf(out, ", leaving %" PRId64 " of %" PRId64, decision.remaining, decision.limit);
+        words_of(out, &decision);
+    }
+    if (decision.delay_ms > 0) fprintf(out, ", to go ahead in %s", units_print_wait(wait, decision.delay_ms));
+    words_source(out, &decision);
+
+    for (size_t i = 0; i < N_OF(shown); i++) {
+        struct pull value = words_member(answer, shown[i]);
+        struct slice text;
+        if (pull_text(&value, &text) != 0) continue; /* no override */
+        fprintf(out, "%-8s  ", shown[i]);
+        (i == 0 ? text_print_sentence : text_print)(out, text);
+        fputc('\n', out);
+    }
+
+    struct pull limits = words_member(answer, "limits"), keys = words_member(answer, "store_keys"),
+                states = words_member(answer, "state");
+    uint32_t n = 0, n_keys = 0, n_states = 0;
+    pull_array(&limits, &n);
+    pull_array(&keys, &n_keys);
+    pull_array(&states, &n_states);
+    for (uint32_t i = 0; i < n; i++) {
+        print_limit(out, limits);
+        if (pull_skip(&limits) != 0) break;
+        if (i >= n_keys || i >= n_states) continue;
+        fputs("  state   ", out);
+        words_state(out, states);
+        fputs("\n  key     ", out);
+        words_value(out, &keys);
+        fputc('\n', out);
+        if (pull_skip(&states) != 0) break;
+    }
+    return 0;
+}
+
+int report_explain(FILE *out, struct pull answer, const struct asked *asked)
+{
+    struct pull candidate = words_member(answer, "candidate");
+    if (print_explained(out, answer, asked) != 0) return -1;
+    if (pull_type(&candidate) == PULL_NIL) fputs("candidate does not decide this check\n", out);
+    if (pull_type(&candidate) != PULL_MAP) return 0;
+    fputs("candidate ", out);
+    return print_explained(out, candidate, asked);
+}
+
+/* ---- Flat answers ---- */
 
 int report_removed(FILE *out, struct pull answer, const struct asked *asked)
 {
@@ -129,23 +218,26 @@ int report_removed(FILE *out, struct pull answer, const struct asked *asked)
     return 0;
 }
 
-static size_t widest_name(struct pull map, uint32_t n)
+int report_value(FILE *out, struct pull answer, const struct asked *asked)
 {
-    size_t width = 0;
-    struct slice name;
-    for (; n > 0 && pull_text(&map, &name) == 0 && pull_skip(&map) == 0; n--) {
-        if (name.len > width) width = name.len;
-    }
-    return width;
+    (void)asked;
+    words_value(out, &answer);
+    fputc('\n', out);
+    return 0;
 }
 
 int report_table(FILE *out, struct pull answer, const struct asked *asked)
 {
     uint32_t n;
+    size_t width = 0;
+    struct slice name;
     (void)asked;
     if (pull_map(&answer, &n) != 0) return -1;
-    size_t width = widest_name(answer, n);
-    struct slice name;
+
+    struct pull at = answer;
+    for (uint32_t i = 0; i < n && pull_text(&at, &name) == 0 && pull_skip(&at) == 0; i++)
+        if (name.len > width) width = name.len;
+
     for (; n > 0 && pull_text(&answer, &name) == 0; n--) {
         text_print(out, name);
         for (size_t i = name.len; i < width; i++) fputc(' ', out);
@@ -156,10 +248,40 @@ int report_table(FILE *out, struct pull answer, const struct asked *asked)
     return 0;
 }
 
-int report_value(FILE *out, struct pull answer, const struct asked *asked)
+/* Is it working, and is anything odd? */
+int report_stats(FILE *out, struct pull answer, const struct asked *asked)
 {
-    (void)asked;
-    words_value(out, &answer);
-    fputc('\n', out);
+    static const char *const kinds[] = {"failure_allow", "failure_deny", "failure_local", "failure_error"};
+    static const char *const reasons[] = {"failure_down", "failure_deadline", "failure_overload",
+                                          "failure_store_error"};
+    if (pull_type(&answer) != PULL_MAP) return -1;
+    if (asked->all) return report_table(out, answer, asked);
+
+    fprintf(out, "checks           %" PRId64 "\n", words_number(answer, "checks", 0));
+    fprintf(out, "denied           %" PRId64 "\n", words_number(answer, "denied", 0));
+
+    int64_t n_failures = 0;
+    const char *between = "  (";
+    for (size_t i = 0; i < N_OF(kinds); i++) n_failures += words_number(answer, kinds[i], 0);
+    fprintf(out, "failure answers  %" PRId64, n_failures);
+    for (size_t i = 0; i < N_OF(reasons); i++) { /* "  (down 3, deadline 2)" */
+        int64_t n = words_number(answer, reasons[i], 0);
+        if (n == 0) continue;
+        fprintf(out, "%s%s %" PRId64, between, reasons[i] + strlen("failure_"), n);
+        between = ", ";
+    }
+    fputs(between[0] == ',' ? ")\n" : "\n", out);
+
+    int64_t n_ended = words_number(answer, "redis_disconnects", 0);
+    int64_t n_failed = words_number(answer, "redis_connect_failures", 0);
+    if (words_number(answer, "redis_connects", 0) == 0) {
+        fputs("redis            not used: memory store\n", out);
+    } else {
+        fputs(words_number(answer, "redis_up", 0) == 1 ? "redis            up" : "redis            down", out);
+        if (n_ended > 0) fprintf(out, ", lost %" PRId64 " times", n_ended);
+        if (n_failed > 0) fprintf(out, ", %" PRId64 " attempts to connect failed", n_failed);
+        fputc('\n', out);
+    }
+    fprintf(out, "connections      %" PRId64 "\n", words_number(answer, "connections", 0));
     return 0;
 }

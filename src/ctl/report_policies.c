@@ -36,21 +36,20 @@ static char *limit_text(struct pull limit)
     return text;
 }
 
-static void widen(int *width, size_t len)
-{
-    if ((int)len > *width && len < INT16_MAX) *width = (int)len;
-}
-
+/* Widen the columns to what the policy needs. */
 static void measure(struct pull policy, struct widths *widths)
 {
     struct pull name_value = words_member(policy, "name"), limits = words_member(policy, "limits");
     struct slice name;
     uint32_t n = 0;
-    if (pull_text(&name_value, &name) == 0) widen(&widths->name, name.len);
+    if (pull_text(&name_value, &name) == 0 && (int)name.len > widths->name && name.len < INT16_MAX)
+        widths->name = (int)name.len;
+
     pull_array(&limits, &n);
     for (; n > 0; n--) {
         char *text = limit_text(limits);
-        if (text != NULL) widen(&widths->limits, strlen(text));
+        size_t len = text != NULL ? strlen(text) : 0;
+        if ((int)len > widths->limits && len < INT16_MAX) widths->limits = (int)len;
         free(text);
         if (pull_skip(&limits) != 0) return;
     }
@@ -66,27 +65,24 @@ static void print_padded(FILE *out, struct pull policy, const char *name, int wi
     for (int i = (int)text.len; i < width; i++) fputc(' ', out);
 }
 
-static void print_first_line(FILE *out, struct pull policy, const char *limit, const struct widths *widths)
-{
-    print_padded(out, policy, "name", widths->name);
-    fprintf(out, "  %-*s  ", widths->limits, limit);
-    print_padded(out, policy, "on_failure", (int)sizeof "ON FAILURE" - 1);
-    fprintf(out, "  %7" PRId64 "  %6" PRId64 "\n", words_number(policy, "allowed", 0),
-            words_number(policy, "denied", 0));
-}
-
+/* A line for each limit, the first with all that the policy has; also for one without limits. */
 static void print_limits(FILE *out, struct pull policy, const struct widths *widths)
 {
     struct pull limits = words_member(policy, "limits");
     uint32_t n = 0;
     pull_array(&limits, &n);
-    if (n == 0) print_first_line(out, policy, "unlimited", widths);
-    for (uint32_t i = 0; i < n; i++) {
-        char *text = limit_text(limits);
-        if (i == 0)
-            print_first_line(out, policy, text != NULL ? text : "", widths);
-        else
-            fprintf(out, "%*s  %s\n", widths->name, "", text != NULL ? text : "");
+    for (uint32_t i = 0; i == 0 || i < n; i++) {
+        char *text = n > 0 ? limit_text(limits) : NULL;
+        const char *shown = n == 0 ? "unlimited" : text != NULL ? text : "";
+        if (i == 0) {
+            print_padded(out, policy, "name", widths->name);
+            fprintf(out, "  %-*s  ", widths->limits, shown);
+            print_padded(out, policy, "on_failure", (int)sizeof "ON FAILURE" - 1);
+            fprintf(out, "  %7" PRId64 "  %6" PRId64 "\n", words_number(policy, "allowed", 0),
+                    words_number(policy, "denied", 0));
+        } else {
+            fprintf(out, "%*s  %s\n", widths->name, "", shown);
+        }
         free(text);
         if (pull_skip(&limits) != 0) return;
     }

@@ -94,36 +94,6 @@ static bool is_text(struct pull value, const char *text)
     return pull_text(&value, &is) == 0 && slice_is(is, text);
 }
 
-/* "5 per 10s", "5000 per day of Europe/Berlin", "3 at once" */
-static void print_amount(FILE *out, struct pull limit)
-{
-    struct pull window = words_member(limit, "window"), zone = words_member(limit, "timezone");
-    fprintf(out, "%" PRId64, words_number(limit, "limit", 0));
-    if (pull_type(&window) == PULL_TEXT) {
-        fputs(" per ", out);
-        words_value(out, &window);
-        fputs(" of ", out);
-        words_value(out, &zone);
-    } else if (words_number(limit, "slot_ttl_ms", -1) >= 0) {
-        fputs(" at once", out);
-    } else {
-        fputs(" per ", out);
-        print_duration(out, words_number(limit, "window_ms", 0));
-    }
-}
-
-static void print_parts(FILE *out, struct pull parts)
-{
-    uint32_t n = 0;
-    const char *between = "";
-    pull_array(&parts, &n);
-    fputs(n == 0 ? "one counter for all keys" : "by ", out);
-    for (; n > 0; n--, between = " and ") {
-        fputs(between, out);
-        words_value(out, &parts);
-    }
-}
-
 /* Does the words' beginning say this setting, or is it the default? */
 static bool is_said(struct pull limit, struct slice name)
 {
@@ -141,6 +111,7 @@ static bool is_said(struct pull limit, struct slice name)
 void words_limit(FILE *out, struct pull limit)
 {
     struct pull algorithm = words_member(limit, "algorithm"), preset = words_member(limit, "compat");
+    struct pull window = words_member(limit, "window"), zone = words_member(limit, "timezone");
     struct pull parts = words_member(limit, "by"), at = limit;
     uint32_t n = 0;
     struct slice name;
@@ -152,8 +123,20 @@ void words_limit(FILE *out, struct pull limit)
         words_value(out, &algorithm);
     }
     if (is_text(words_member(limit, "start"), "first_hit")) fputs(" from the first hit", out);
-    fputs(", ", out);
-    print_amount(out, limit);
+
+    /* "5 per 10s", "5000 per day of Europe/Berlin", "3 at once" */
+    fprintf(out, ", %" PRId64, words_number(limit, "limit", 0));
+    if (pull_type(&window) == PULL_TEXT) {
+        fputs(" per ", out);
+        words_value(out, &window);
+        fputs(" of ", out);
+        words_value(out, &zone);
+    } else if (words_number(limit, "slot_ttl_ms", -1) >= 0) {
+        fputs(" at once", out);
+    } else {
+        fputs(" per ", out);
+        print_duration(out, words_number(limit, "window_ms", 0));
+    }
 
     for (pull_map(&at, &n); n > 0 && pull_text(&at, &name) == 0; n--) {
         if (is_said(limit, name)) {
@@ -165,9 +148,13 @@ void words_limit(FILE *out, struct pull limit)
     }
     if (is_true(limit, "count_denied")) fputs(", denied checks count", out);
     if (is_true(limit, "phase")) fputs(", each key has its own phase", out);
-    if (pull_type(&parts) == PULL_ARRAY) {
-        fputs(", ", out);
-        print_parts(out, parts);
+
+    if (pull_type(&parts) != PULL_ARRAY) return;
+    pull_array(&parts, &n);
+    if (n == 0) fputs(", one counter for all keys", out);
+    for (const char *between = ", by "; n > 0; n--, between = " and ") {
+        fputs(between, out);
+        words_value(out, &parts);
     }
 }
 
@@ -193,6 +180,7 @@ void words_state(FILE *out, struct pull state)
     struct slice name;
     const char *between = "";
     char wait[UNITS_TEXT_MAX];
+
     for (pull_map(&state, &n); n > 0 && pull_text(&state, &name) == 0; n--) {
         int64_t number;
         if (pull_int(&state, &number) != 0) {

@@ -25,77 +25,61 @@ void json_text(FILE *out, struct slice text)
     fputc('"', out);
 }
 
-static void print_number(FILE *out, struct pull *pull)
-{
-    int64_t number;
-    uint64_t large;
-    if (pull_int(pull, &number) == 0) {
-        fprintf(out, "%" PRId64, number);
-    } else if (pull_uint64(pull, &large) == 0) {
-        fprintf(out, "%" PRIu64, large);
-    } else {
-        pull_skip(pull);
-        fputs("null", out);
-    }
-}
-
-static void print_array(FILE *out, struct pull *pull)
-{
-    uint32_t n = 0;
-    pull_array(pull, &n);
-    fputc('[', out);
-    for (uint32_t i = 0; i < n; i++) {
-        if (i > 0) fputs(", ", out);
-        json_value(out, pull);
-    }
-    fputc(']', out);
-}
-
-/* A key that is no text has no place in JSON; its pair is left out. */
-static void print_map(FILE *out, struct pull *pull)
-{
-    uint32_t n = 0;
-    const char *between = "";
-    pull_map(pull, &n);
-    fputc('{', out);
-    for (uint32_t i = 0; i < n; i++) {
-        struct slice name;
-        if (pull_text(pull, &name) != 0) {
-            pull_skip(pull);
-            pull_skip(pull);
-            continue;
-        }
-        fputs(between, out);
-        between = ", ";
-        json_text(out, name);
-        fputs(": ", out);
-        json_value(out, pull);
-    }
-    fputc('}', out);
-}
-
 void json_value(FILE *out, struct pull *pull)
 {
     struct slice text = {NULL, 0};
+    const char *between = "";
+    uint32_t n = 0;
+    int64_t number;
+    uint64_t large;
     bool yes;
+
     switch (pull_type(pull)) {
     case PULL_BOOL:
         pull_bool(pull, &yes);
         fputs(yes ? "true" : "false", out);
-        break;
+        return;
     case PULL_TEXT:
         pull_text(pull, &text);
         json_text(out, text);
-        break;
-    case PULL_ARRAY: print_array(out, pull); break;
-    case PULL_MAP: print_map(out, pull); break;
+        return;
     case PULL_INT:
-    case PULL_FLOAT: print_number(out, pull); break;
+    case PULL_FLOAT:
+        if (pull_int(pull, &number) == 0)
+            fprintf(out, "%" PRId64, number);
+        else if (pull_uint64(pull, &large) == 0)
+            fprintf(out, "%" PRIu64, large);
+        else
+            break;
+        return;
+    case PULL_ARRAY:
+        fputc('[', out);
+        for (pull_array(pull, &n); n > 0; n--, between = ", ") {
+            fputs(between, out);
+            json_value(out, pull);
+        }
+        fputc(']', out);
+        return;
+    case PULL_MAP:
+        fputc('{', out);
+        for (pull_map(pull, &n); n > 0; n--) {
+            if (pull_text(pull, &text) != 0) { /* a key that JSON has no form for: its pair is left out */
+                pull_skip(pull);
+                pull_skip(pull);
+                continue;
+            }
+            fputs(between, out);
+            between = ", ";
+            json_text(out, text);
+            fputs(": ", out);
+            json_value(out, pull);
+        }
+        fputc('}', out);
+        return;
     case PULL_NIL:
     case PULL_EXT:
-    case PULL_END:
-        pull_skip(pull);
-        fputs("null", out);
-        break;
+    case PULL_END: break;
     }
+    pull_skip(pull);
+    fputs("null", out);
 }

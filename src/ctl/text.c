@@ -16,52 +16,39 @@ size_t text_utf8_len(struct slice text)
     return len;
 }
 
-/* Also those beyond ASCII, U+0080 to U+009F, which terminals obey as well. */
-static bool is_control(const uint8_t *at, size_t len)
-{
-    return len == 1 ? at[0] < 0x20 || at[0] == 0x7f : at[0] == 0xc2 && at[1] < 0xa0;
-}
-
 void text_print(FILE *out, struct slice text)
 {
     while (text.len > 0) {
+        const uint8_t *at = text.data;
         size_t len = text_utf8_len(text);
-        bool as_is = len > 0 && text.data[0] != '\\' && !is_control(text.data, len);
+        /* Also the controls beyond ASCII, U+0080 to U+009F, which terminals obey as well. */
+        bool is_control = len == 1 ? at[0] < 0x20 || at[0] == 0x7f : len == 2 && at[0] == 0xc2 && at[1] < 0xa0;
+        bool as_is = len > 0 && at[0] != '\\' && !is_control;
         if (len == 0) len = 1;
         for (size_t i = 0; i < len; i++) {
             if (as_is)
-                fputc(text.data[i], out);
+                fputc(at[i], out);
             else
-                fprintf(out, "\\x%02x", text.data[i]);
+                fprintf(out, "\\x%02x", at[i]);
         }
-        text = (struct slice){text.data + len, text.len - len};
+        text = (struct slice){at + len, text.len - len};
     }
-}
-
-static int digit(uint8_t at)
-{
-    if (at >= '0' && at <= '9') return at - '0';
-    return at >= 'a' && at <= 'f' ? at - 'a' + 10 : -1;
-}
-
-/* The byte that "\xNN" at the front stands for; -1: there is none. */
-static int escaped_byte(struct slice text)
-{
-    if (text.len < 4 || text.data[0] != '\\' || text.data[1] != 'x') return -1;
-    int high = digit(text.data[2]), low = digit(text.data[3]);
-    return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
 void text_print_sentence(FILE *out, struct slice text)
 {
+    static const char digits[] = "0123456789abcdef";
     uint8_t *bytes = malloc(text.len + 1);
     size_t n = 0;
     if (bytes == NULL) return;
 
     while (text.len > 0) {
-        int byte = escaped_byte(text);
-        size_t len = byte >= 0 ? 4 : 1;
-        bytes[n++] = byte >= 0 ? (uint8_t)byte : text.data[0];
+        bool is_escape = text.len >= 4 && text.data[0] == '\\' && text.data[1] == 'x';
+        const char *high = is_escape ? memchr(digits, text.data[2], 16) : NULL;
+        const char *low = is_escape ? memchr(digits, text.data[3], 16) : NULL;
+        is_escape = high != NULL && low != NULL;
+        bytes[n++] = is_escape ? (uint8_t)((high - digits) * 16 + (low - digits)) : text.data[0];
+        size_t len = is_escape ? 4 : 1;
         text = (struct slice){text.data + len, text.len - len};
     }
 

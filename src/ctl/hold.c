@@ -38,130 +38,11 @@ static void on_signal(int number)
     if (number != SIGCHLD) got_signal = number;
 }
 
-static void catch_signals(struct holder *holder)
-{
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
-    struct sigaction action = {.sa_handler = on_signal};
-    sigset_t blocked;
-    sigemptyset(&blocked);
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        sigaddset(&blocked, numbers[i]);
-        sigaction(numbers[i], &action, NULL);
-    }
-    sigprocmask(SIG_BLOCK, &blocked, &holder->unblocked);
-}
-
-/* ---- The slot ---- */
-
-static void say(const struct holder *holder, const struct ratelimit_answer *answer)
-{
-    struct pull result = pull_of(answer->result, answer->result_len);
-    if (holder->command != NULL && answer->decision->allowed) return;
-    FILE *out = holder->command != NULL ? stderr : stdout; /* standard output is the command's */
-    if (holder->options->json) {
-        json_value(out, &result);
-        fputc('\n', out);
-    } else {
-        report_slot(out, result, &(struct asked){.waited = (holder->options->given & OPTION_WAIT) != 0});
-    }
-    fflush(out);
-}
-
-static void on_acquired(const struct ratelimit_answer *answer, void *arg)
-{
-    struct holder *holder = arg;
-    holder->answered = true;
-    if (answer->status != RATELIMIT_OK) {
-        holder->code = (int)complain(answer->status, answer->code, answer->message, holder->options->json);
-        return;
-    }
-    const struct ratelimit_decision *decision = answer->decision;
-    holder->code = decision->allowed ? EXIT_DONE : EXIT_DENIED;
-    if (holder->options->given & OPTION_WAIT) {
-        holder->pause_ms = decision->allowed ? decision->delay_ms
-                                             : wait_next_ms(&holder->wait, decision->retry_after_ms, wait_now_ms());
-    }
-    if (decision->allowed || holder->pause_ms == WAIT_OVER) say(holder, answer);
-    if (answer->id == NULL) return;
-    holder->slot = mem_strdup(answer->id);
-    if (holder->slot == NULL) holder->code = (int)usage_error("no memory", "");
-}
-
-static void on_released(const struct ratelimit_answer *answer, void *arg)
-{
-    struct holder *holder = arg;
-    (void)answer; /* where it was not released, closing the connection does it */
-    holder->answered = true;
-}
-
-static void ask_for_slot(struct holder *holder, const char *policy, const char *key)
-{
-    enum ratelimit_status status = ratelimit_async_acquire(holder->client, policy, key, strlen(key),
-                                                           holder->options->timeout_ms, on_acquired, holder);
-    if (status == RATELIMIT_OK) return;
-    holder->answered = true;
-    holder->code = (int)complain(status, "", ratelimit_status_text(status), holder->options->json);
-}
-
-static void give_back(struct holder *holder)
-{
-    holder->answered = false;
-    if (ratelimit_async_release(holder->client, holder->slot, holder->options->timeout_ms, on_released, holder) !=
-        RATELIMIT_OK)
-        holder->answered = true;
-}
-
-/* Without a connection there is no slot. */
-static void look_for_loss(struct holder *holder)
-{
-    if (holder->slot == NULL || ratelimit_async_fd(holder->client) >= 0) return;
-    fprintf(stderr, "ratelimitctl: the connection to the daemon ended, so the slot is lost%s\n",
-            holder->child > 0 ? "; the command continues without it" : "");
-    mem_free(holder->slot);
-    holder->slot = NULL;
-    holder->code = EXIT_UNREACHABLE;
-}
-
-/* ---- The command ---- */
-
-static void become_command(const struct holder *holder)
-{
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
-    signal(SIGHUP, SIG_DFL);
-    signal(SIGCHLD, SIG_DFL);
-    sigprocmask(SIG_SETMASK, &holder->unblocked, NULL);
-    execvp(holder->command[0], holder->command);
-    int error = errno;
-    fprintf(stderr, "ratelimitctl: %s: %s\n", holder->command[0], strerror(error));
-    _exit(error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE);
-}
-
-static void start_command(struct holder *holder)
-{
-    holder->child = fork();
-    if (holder->child == 0) become_command(holder);
-    if (holder->child > 0) return;
-    fprintf(stderr, "ratelimitctl: cannot start %s: %s\n", holder->command[0], strerror(errno));
-    holder->code = EXIT_NOT_EXECUTABLE;
-    holder->child = 0;
-}
-
-static void look_for_end(struct holder *holder)
-{
-    if (holder->child > 0 && waitpid(holder->child, &holder->status, WNOHANG) == holder->child) holder->child = 0;
-}
-
-static int status_of(const struct holder *holder)
-{
-    if (WIFSIGNALED(holder->status)) return EXIT_SIGNALLED + WTERMSIG(holder->status);
-    return WEXITSTATUS(holder->status);
-}
-
-/* ---- Waiting ---- */
+static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
+enum { N_CAUGHT = sizeof caught / sizeof caught[0] };
 
 /* One tick: whatever comes first of the daemon, a signal, the child's end, the end of `most_ms` and, where `input` says
- * so, standard input. */
+ * so, standard input. False: that has ended. */
 static bool tick(struct holder *holder, bool input, int64_t most_ms)
 {
     char dropped[INPUT_SIZE];
@@ -174,38 +55,53 @@ static bool tick(struct holder *holder, bool input, int64_t most_ms)
     struct timespec timeout = {.tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1000000L};
     int n = ppoll(waits, 2, timeout_ms < 0 ? NULL : &timeout, &holder->unblocked);
     ratelimit_async_process(holder->client, n > 0 ? waits[0].revents : 0);
-    look_for_loss(holder);
-    look_for_end(holder);
+
+    if (holder->slot != NULL && ratelimit_async_fd(holder->client) < 0) { /* without a connection there is no slot */
+        fprintf(stderr, "ratelimitctl: the connection to the daemon ended, so the slot is lost%s\n",
+                holder->child > 0 ? "; the command continues without it" : "");
+        mem_free(holder->slot);
+        holder->slot = NULL;
+        holder->code = EXIT_UNREACHABLE;
+    }
+    if (holder->child > 0 && waitpid(holder->child, &holder->status, WNOHANG) == holder->child) holder->child = 0;
     return n <= 0 || waits[1].revents == 0 || read(STDIN_FILENO, dropped, sizeof dropped) > 0;
 }
 
-/* A signal from a terminal has reached the command too; what was sent to us alone is passed on. */
-static void pass_signal_on(const struct holder *holder)
-{
-    if (got_signal != 0 && got_signal != SIGINT) kill(holder->child, got_signal);
-    got_signal = 0;
-}
+/* ---- The slot ---- */
 
-static void wait_for_command(struct holder *holder)
+static void on_acquired(const struct ratelimit_answer *answer, void *arg)
 {
-    while (holder->child > 0) {
-        tick(holder, false, FOREVER);
-        if (holder->child > 0) pass_signal_on(holder);
+    struct holder *holder = arg;
+    const struct ratelimit_decision *decision = answer->decision;
+    const struct options *options = holder->options;
+    holder->answered = true;
+    if (answer->status != RATELIMIT_OK) {
+        holder->code = (int)complain(answer->status, answer->code, answer->message, options->json);
+        return;
     }
-}
 
-static void wait_for_input(struct holder *holder)
-{
-    bool more = true;
-    while (more && got_signal == 0 && holder->slot != NULL) more = tick(holder, true, FOREVER);
-}
+    bool waits = (options->given & OPTION_WAIT) != 0, has_command = holder->command != NULL;
+    holder->code = decision->allowed ? EXIT_DONE : EXIT_DENIED;
+    if (waits && decision->allowed) holder->pause_ms = decision->delay_ms;
+    if (waits && !decision->allowed)
+        holder->pause_ms = wait_next_ms(&holder->wait, decision->retry_after_ms, wait_now_ms());
 
-/* The pause that the last answer demands, or a signal. */
-static void rest(struct holder *holder)
-{
-    int64_t until_ms = wait_now_ms() + holder->pause_ms;
-    for (int64_t left_ms = holder->pause_ms; left_ms > 0 && got_signal == 0; left_ms = until_ms - wait_now_ms())
-        tick(holder, false, left_ms);
+    bool is_final = decision->allowed ? !has_command : holder->pause_ms == WAIT_OVER;
+    if (is_final) {
+        struct pull result = pull_of(answer->result, answer->result_len);
+        FILE *out = has_command ? stderr : stdout; /* standard output is the command's */
+        if (options->json) {
+            json_value(out, &result);
+            fputc('\n', out);
+        } else {
+            report_slot(out, result, &(struct asked){.waited = waits});
+        }
+        fflush(out);
+    }
+
+    if (answer->id == NULL) return;
+    holder->slot = mem_strdup(answer->id);
+    if (holder->slot == NULL) holder->code = (int)usage_error("no memory", "");
 }
 
 /* Until there is a slot, an error, a denial to be taken, or a signal. */
@@ -214,29 +110,75 @@ static void get_slot(struct holder *holder, const char *policy, const char *key)
     do {
         holder->answered = false;
         holder->pause_ms = WAIT_OVER;
-        ask_for_slot(holder, policy, key);
+        enum ratelimit_status status = ratelimit_async_acquire(
+            holder->client, policy, key, strlen(key), (uint32_t)holder->options->timeout_ms, on_acquired, holder);
+        if (status != RATELIMIT_OK) {
+            holder->answered = true;
+            holder->code = (int)complain(status, "", ratelimit_status_text(status), holder->options->json);
+        }
         ratelimit_async_process(holder->client, 0);
         while (!holder->answered && got_signal == 0) tick(holder, false, FOREVER);
-        rest(holder);
+
+        int64_t left_ms = holder->pause_ms, until_ms = wait_now_ms() + left_ms;
+        for (; left_ms > 0 && got_signal == 0; left_ms = until_ms - wait_now_ms()) tick(holder, false, left_ms);
     } while (got_signal == 0 && holder->slot == NULL && holder->pause_ms != WAIT_OVER);
 }
 
+static void on_released(const struct ratelimit_answer *answer, void *arg)
+{
+    struct holder *holder = arg;
+    (void)answer; /* where it was not released, closing the connection does it */
+    holder->answered = true;
+}
+
+/* ---- What holds it ---- */
+
+static void start_command(struct holder *holder)
+{
+    holder->child = fork();
+    if (holder->child > 0) return;
+    if (holder->child < 0) {
+        fprintf(stderr, "ratelimitctl: cannot start %s: %s\n", holder->command[0], strerror(errno));
+        holder->code = EXIT_NOT_EXECUTABLE;
+        holder->child = 0;
+        return;
+    }
+
+    for (int i = 0; i < N_CAUGHT; i++) signal(caught[i], SIG_DFL);
+    sigprocmask(SIG_SETMASK, &holder->unblocked, NULL);
+    execvp(holder->command[0], holder->command);
+    int error = errno;
+    fprintf(stderr, "ratelimitctl: %s: %s\n", holder->command[0], strerror(error));
+    _exit(error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE);
+}
+
+/* The exit status. */
 static int hold(struct holder *holder, const char *policy, const char *key)
 {
     get_slot(holder, policy, key);
     if (got_signal != 0) return EXIT_SIGNALLED + got_signal;
     if (holder->slot == NULL) return holder->code;
-    bool started = false;
-    if (holder->command != NULL) {
-        start_command(holder);
-        started = holder->child > 0;
-        wait_for_command(holder);
-    } else {
-        wait_for_input(holder);
+
+    if (holder->command != NULL) start_command(holder);
+    bool started = holder->child > 0;
+    while (holder->child > 0) {
+        tick(holder, false, FOREVER);
+        /* A signal from a terminal has reached the command too; what was sent to us alone is passed on. */
+        if (holder->child > 0 && got_signal != 0 && got_signal != SIGINT) kill(holder->child, got_signal);
+        if (holder->child > 0) got_signal = 0;
     }
-    if (holder->slot != NULL) give_back(holder);
+    bool more = holder->command == NULL;
+    while (more && got_signal == 0 && holder->slot != NULL) more = tick(holder, true, FOREVER);
+
+    if (holder->slot != NULL) {
+        enum ratelimit_status status = ratelimit_async_release(
+            holder->client, holder->slot, (uint32_t)holder->options->timeout_ms, on_released, holder);
+        holder->answered = status != RATELIMIT_OK;
+    }
     while (holder->slot != NULL && !holder->answered) tick(holder, false, FOREVER);
-    return started ? status_of(holder) : holder->code;
+
+    if (!started) return holder->code;
+    return WIFSIGNALED(holder->status) ? EXIT_SIGNALLED + WTERMSIG(holder->status) : WEXITSTATUS(holder->status);
 }
 
 int hold_run(const struct options *options, int n, char **arguments)
@@ -246,8 +188,17 @@ int hold_run(const struct options *options, int n, char **arguments)
     if (status != RATELIMIT_OK) return (int)complain_open(status);
     async_use_maps(holder.client);
     ratelimit_async_describe(holder.client);
-    catch_signals(&holder);
     wait_start(&holder.wait, WAIT_FOR_SLOT, options->wait_ms, wait_now_ms(), wait_seed());
+
+    struct sigaction action = {.sa_handler = on_signal};
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    for (int i = 0; i < N_CAUGHT; i++) {
+        sigaddset(&blocked, caught[i]);
+        sigaction(caught[i], &action, NULL);
+    }
+    sigprocmask(SIG_BLOCK, &blocked, &holder.unblocked);
+
     int code = hold(&holder, arguments[0], arguments[1]);
     ratelimit_async_free(holder.client);
     mem_free(holder.slot);

@@ -27,7 +27,7 @@ struct options {
     bool json;
     bool help, version;
     bool ended; /* by a `--` */
-    uint32_t timeout_ms;
+    int64_t timeout_ms;
     unsigned given; /* bits of enum option_bit */
     int64_t deadline_ms;
     int64_t max_wait_ms;
@@ -42,7 +42,7 @@ struct options {
 int options_read(int argc, char **argv, struct options *ret);
 
 bool options_is_one(const char *argument); /* `--json`, `--timeout=5s`, `-s` */
-const char *options_name(unsigned bits);   /* of the first one */
+const char *options_name(unsigned bits);   /* of the first one, without its dashes */
 
 int options_parse_number(const char *text,
                          int64_t *ret); /* 0, -1 where it is not a whole number, -2 where it is too large */

@@ -23,103 +23,44 @@
 
 enum { DEFAULT_TIMEOUT_MS = 2000 };
 
-#define POLICY_KEY_COST                                                                                                \
-    {                                                                                                                  \
-        ARGUMENT_POLICY, ARGUMENT_TEXT, ARGUMENT_NUMBER                                                                \
-    }
-
 /* In the order of the help: a row without a method is the heading of those that follow. */
 static const struct command commands[] = {
     {.name = "Charge:"},
-    {"check", "check", "POLICY KEY [COST]", "charge COST (1) if the policy allows it", 2, 3, POLICY_KEY_COST,
-     report_decision, OPTION_DEADLINE | OPTION_MAX_WAIT | OPTION_AT_MOST | OPTION_REQUEST_ID | OPTION_WAIT, 1, true,
-     SHAPE_CHECK},
-    {"check-all", "check_all", "POLICY KEY [COST] , ...", "charge all of several, or none", 2, INT_MAX, POLICY_KEY_COST,
-     report_all, OPTION_DEADLINE | OPTION_REQUEST_ID, 1, true, SHAPE_ALL},
+    {"check", "check", "POLICY KEY [COST]", "charge COST (1) if the policy allows it", 2, 3,
+     .takes = OPTION_DEADLINE | OPTION_MAX_WAIT | OPTION_AT_MOST | OPTION_REQUEST_ID | OPTION_WAIT,
+     .report = report_decision, .shape = SHAPE_CHECK, .decides = true, .default_cost = 1},
+    {"check-all", "check_all", "POLICY KEY [COST] , ...", "charge all of several, or none", 2, INT_MAX,
+     .takes = OPTION_DEADLINE | OPTION_REQUEST_ID, .report = report_all, .shape = SHAPE_ALL, .decides = true,
+     .default_cost = 1},
     {"check-many", "check_many", "POLICY KEY [COST] , ...", "charge several, each by itself", 2, INT_MAX,
-     POLICY_KEY_COST, report_many, 0, 1, true, SHAPE_ALL},
-    {"refund", "refund", "POLICY KEY UNITS", "give back UNITS that were charged", 3, 3, POLICY_KEY_COST, report_change,
-     OPTION_DEADLINE | OPTION_REQUEST_ID, 0, false, SHAPE_PLAIN},
-    {"reset", "reset", "POLICY KEY", "forget what KEY has used under POLICY", 2, 2, POLICY_KEY_COST, report_removed, 0,
-     0, false, SHAPE_PLAIN},
+     .report = report_many, .shape = SHAPE_ALL, .decides = true, .default_cost = 1},
+    {"refund", "refund", "POLICY KEY UNITS", "give back UNITS that were charged", 3, 3,
+     .takes = OPTION_DEADLINE | OPTION_REQUEST_ID, .report = report_change},
+    {"reset", "reset", "POLICY KEY", "forget what KEY has used under POLICY", 2, 2, .report = report_removed},
 
     {.name = "Charge an estimate, and correct it later:"},
-    {"reserve", "reserve", "POLICY KEY UNITS", "charge an estimate; prints the reservation", 3, 3, POLICY_KEY_COST,
-     report_reserved, OPTION_DEADLINE | OPTION_TTL | OPTION_REQUEST_ID, 1, true, SHAPE_PLAIN},
-    {"settle",
-     "settle",
-     "RESERVATION UNITS",
-     "UNITS of it were used",
-     2,
-     2,
-     {ARGUMENT_TEXT, ARGUMENT_NUMBER},
-     report_change,
-     0,
-     0,
-     false,
-     SHAPE_PLAIN},
-    {"cancel",
-     "cancel",
-     "RESERVATION",
-     "nothing of it was used",
-     1,
-     1,
-     {ARGUMENT_TEXT},
-     report_change,
-     0,
-     0,
-     false,
-     SHAPE_PLAIN},
+    {"reserve", "reserve", "POLICY KEY UNITS", "charge an estimate; prints the reservation", 3, 3,
+     .takes = OPTION_DEADLINE | OPTION_TTL | OPTION_REQUEST_ID, .report = report_reserved, .decides = true,
+     .default_cost = 1},
+    {"settle", "settle", "RESERVATION UNITS", "UNITS of it were used", 2, 2, .report = report_change},
+    {"cancel", "cancel", "RESERVATION", "nothing of it was used", 1, 1, .report = report_change},
 
     {.name = "Limit what runs at the same time:"},
     {"acquire", "acquire", "POLICY KEY [-- COMMAND]", "hold a slot while COMMAND runs, or until standard input ends", 2,
-     INT_MAX, POLICY_KEY_COST, report_slot, OPTION_WAIT, 1, true, SHAPE_HOLD},
+     INT_MAX, .takes = OPTION_WAIT, .report = report_slot, .shape = SHAPE_HOLD, .decides = true, .default_cost = 1},
 
     {.name = "Show; nothing is charged:"},
-    {"peek", "peek", "POLICY KEY [COST]", "what a check of COST (0) would answer", 2, 3, POLICY_KEY_COST,
-     report_decision, 0, 0, true, SHAPE_PLAIN},
-    {"explain", "explain", "POLICY KEY [COST]", "explain the answer to a check of COST (1)", 2, 3, POLICY_KEY_COST,
-     report_explain, 0, 1, true, SHAPE_PLAIN},
-    {"policies",
-     "policies",
-     "",
-     "the policies, with their limits and counts",
-     0,
-     0,
-     {0},
-     report_policies,
-     0,
-     0,
-     false,
-     SHAPE_PLAIN},
+    {"peek", "peek", "POLICY KEY [COST]", "what a check of COST (0) would answer", 2, 3, .report = report_decision,
+     .decides = true},
+    {"explain", "explain", "POLICY KEY [COST]", "explain the answer to a check of COST (1)", 2, 3,
+     .report = report_explain, .decides = true, .default_cost = 1},
+    {"policies", "policies", "", "the policies, with their limits and counts", .report = report_policies},
 
     {.name = "The daemon:"},
-    {"ping", "ping", "", "test that it answers", 0, 0, {0}, report_value, 0, 0, false, SHAPE_PLAIN},
-    {"stats",
-     "stats",
-     "",
-     "its main counts; --all: every counter",
-     0,
-     0,
-     {0},
-     report_stats,
-     OPTION_ALL,
-     0,
-     false,
-     SHAPE_PLAIN},
-    {"version", "version", "", "its version", 0, 0, {0}, report_table, 0, 0, false, SHAPE_PLAIN},
-    {"test-clock",
-     "test_clock",
-     "MICROSECONDS",
-     "set its time, under --test-clock",
-     1,
-     1,
-     {ARGUMENT_NUMBER},
-     report_value,
-     0,
-     0,
-     false,
-     SHAPE_PLAIN},
+    {"ping", "ping", "", "test that it answers", .report = report_value},
+    {"stats", "stats", "", "its main counts; --all: every counter", .takes = OPTION_ALL, .report = report_stats},
+    {"version", "version", "", "its version", .report = report_table},
+    {"test-clock", "test_clock", "MICROSECONDS", "set its time, under --test-clock", 1, 1, .report = report_value},
 };
 
 static const char *const later_commands[] = {"top", "doctor", "replay"};
@@ -168,51 +109,38 @@ static void print_help(FILE *out)
           out);
 }
 
-static const struct command *find_command(const char *name)
-{
-    for (int i = 0; i < N_COMMANDS; i++) {
-        if (commands[i].method != NULL && strcmp(commands[i].name, name) == 0) return &commands[i];
-    }
-    return NULL;
-}
-
-static enum exit_code no_such_command(const char *name, const struct options *options)
+/* NULL, with the complaint made, where there is no such command. */
+static const struct command *find_command(const char *name, const struct options *options)
 {
     int64_t us;
+    for (int i = 0; i < N_COMMANDS; i++)
+        if (commands[i].method != NULL && strcmp(commands[i].name, name) == 0) return &commands[i];
+
     for (int i = 0; i < N_LATER; i++) {
         if (strcmp(later_commands[i], name) != 0) continue;
         fprintf(stderr, "ratelimitctl: %s is not available in this version\n", name);
-        return EXIT_USAGE;
+        return NULL;
     }
-    if ((options->given & OPTION_WAIT) && units_duration(name, &us) == NULL) {
+    if ((options->given & OPTION_WAIT) && units_duration(name, &us) == NULL)
         fprintf(stderr, "ratelimitctl: %s is not a command; did you mean --wait=%s?\n", name, name);
-        return EXIT_USAGE;
-    }
-    return usage_error("no such command", name);
+    else
+        usage_error("no such command", name);
+    return NULL;
 }
 
 /* ---- Asking ---- */
-
-/* A map is printed as it is; what is no map gets the method's name, so that it is one object all the same. */
-static void print_json(const struct command *command, struct pull answer)
-{
-    bool is_map = pull_type(&answer) == PULL_MAP;
-    if (!is_map) printf("{\"%s\": ", command->method);
-    json_value(stdout, &answer);
-    puts(is_map ? "" : "}");
-}
 
 static bool is_denied(struct pull answer)
 {
     struct slice name;
     uint32_t n;
-    bool allowed = true, denied = false;
+    bool allowed = true;
     if (pull_array(&answer, &n) == 0) { /* of a check_many: one is enough */
-        for (; n > 0 && !denied; n--) {
-            denied = is_denied(answer);
+        for (; n > 0; n--) {
+            if (is_denied(answer)) return true;
             pull_skip(&answer);
         }
-        return denied;
+        return false;
     }
 
     if (pull_map(&answer, &n) != 0) return false;
@@ -246,16 +174,18 @@ static enum exit_code ask(const struct question *question, const struct options 
     *ret = (struct pull){0};
     buffer_init(&params, 0);
     struct packer packer = packer_of(&params);
+
     enum exit_code code = command_pack(question->command, options, question->n, question->arguments, &packer);
     if (code != EXIT_DONE) goto out;
 
     enum ratelimit_status status = ratelimit_call(question->client, question->command->method, buffer_data(&params),
-                                                  buffer_len(&params), options->timeout_ms, &result, &len);
+                                                  buffer_len(&params), (uint32_t)options->timeout_ms, &result, &len);
     if (status == RATELIMIT_OK)
         *ret = pull_of(result, len);
     else
         code =
             complain(status, ratelimit_error_code(question->client), ratelimit_error(question->client), options->json);
+
 out:
     buffer_fini(&params);
     return code;
@@ -270,19 +200,17 @@ static enum exit_code show(const struct question *question, struct pull answer, 
                           .waited = waited,
                           .all = (options->given & OPTION_ALL) != 0};
     if (options->json) {
-        print_json(question->command, answer);
+        /* A map is printed as it is; what is no map gets the method's name, so that it is one object all the same. */
+        bool is_map = pull_type(&answer) == PULL_MAP;
+        struct pull at = answer;
+        if (!is_map) printf("{\"%s\": ", question->command->method);
+        json_value(stdout, &at);
+        puts(is_map ? "" : "}");
     } else if (question->command->report(stdout, answer, &asked) != 0) {
         fputs("ratelimitctl: the daemon's answer is not valid for this command\n", stderr);
         return EXIT_UNREACHABLE;
     }
     return question->command->decides && is_denied(answer) ? EXIT_DENIED : EXIT_DONE;
-}
-
-static enum exit_code ask_once(const struct question *question)
-{
-    struct pull answer;
-    enum exit_code code = ask(question, question->options, &answer);
-    return code == EXIT_DONE ? show(question, answer, false) : code;
 }
 
 /* Nothing has been printed, and what was charged stays charged: there is nothing to put in order. */
@@ -333,42 +261,26 @@ static enum exit_code run(const struct options *options, const struct command *c
     question.n_costs = command_costs(command, options, n, arguments, question.costs);
 
     enum exit_code code;
+    struct pull answer;
     enum ratelimit_status status = ratelimit_open(options->socket, &question.client);
     if (status != RATELIMIT_OK) {
         code = complain_open(status);
-    } else {
-        ratelimit_use_maps(question.client);
-        ratelimit_describe(question.client);
-        code = (options->given & OPTION_WAIT) ? ask_until_allowed(&question) : ask_once(&question);
+        goto out;
     }
+    ratelimit_use_maps(question.client);
+    ratelimit_describe(question.client);
+    if (options->given & OPTION_WAIT)
+        code = ask_until_allowed(&question);
+    else if ((code = ask(&question, options, &answer)) == EXIT_DONE)
+        code = show(&question, answer, false);
+
+out:
     ratelimit_close(question.client);
     free(question.costs);
     return code;
 }
 
-/* Wrong usage is reported before a daemon is asked for. */
-static enum exit_code try_packing(const struct options *options, const struct command *command, int n, char **arguments)
-{
-    struct buffer params;
-    buffer_init(&params, 0);
-    struct packer packer = packer_of(&params);
-    enum exit_code code = command_pack(command, options, n, arguments, &packer);
-    buffer_fini(&params);
-    return code;
-}
-
 /* ---- The process ---- */
-
-/* A descriptor 0, 1 or 2 that is closed would become the daemon's socket, and the answer would be printed into it. One
- * that cannot be written to fails as a closed one should. */
-static void occupy_standard_descriptors(void)
-{
-    int fd;
-    do {
-        fd = open("/dev/null", O_RDONLY);
-    } while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd >= 0) close(fd);
-}
 
 static enum exit_code finish(enum exit_code code)
 {
@@ -377,46 +289,65 @@ static enum exit_code finish(enum exit_code code)
     return EXIT_OUTPUT;
 }
 
-/* What was asked for instead of a command. -1 to go on, else the exit status. */
-static int answer_early(const struct options *options)
+/* Read the options from `argv`. The index of the first argument after them; or -1 to end with *ret_code: they are
+ * wrong, or what they ask for instead of a command is done. */
+static int read_options(int argc, char **argv, struct options *options, enum exit_code *ret_code)
 {
-    if (!options->help && !options->version) return -1;
+    int at = options_read(argc, argv, options);
+    *ret_code = EXIT_USAGE;
+    if (at < 0 || (!options->help && !options->version)) return at;
     if (options->help)
         print_help(stdout);
     else
         printf("ratelimitctl %s\n", ratelimit_version());
-    return (int)finish(EXIT_DONE);
+    *ret_code = finish(EXIT_DONE);
+    return -1;
 }
 
 int main(int argc, char **argv)
 {
     struct options options = {.timeout_ms = DEFAULT_TIMEOUT_MS};
-    occupy_standard_descriptors();
+    enum exit_code code;
 
-    int at = options_read(argc, argv, &options);
-    int early = at < 0 ? EXIT_USAGE : answer_early(&options);
-    if (early >= 0) return early;
+    /* A descriptor 0, 1 or 2 that is closed would become the daemon's socket, and the answer would be printed into it.
+     * One that cannot be written to fails as a closed one should. */
+    int fd;
+    do {
+        fd = open("/dev/null", O_RDONLY);
+    } while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0) close(fd);
+
+    int at = read_options(argc, argv, &options, &code);
+    if (at < 0) return (int)code;
     if (at == argc) return (int)usage_error("no command", "");
-    const struct command *command = find_command(argv[at]);
-    if (command == NULL) return (int)no_such_command(argv[at], &options);
+    const struct command *command = find_command(argv[at], &options);
+    if (command == NULL) return EXIT_USAGE;
 
     argc -= at;
     argv += at;
-    at = options.ended ? 1 : options_read(argc, argv, &options);
-    early = at < 0 ? EXIT_USAGE : answer_early(&options);
-    if (early >= 0) return early;
+    at = options.ended ? 1 : read_options(argc, argv, &options, &code);
+    if (at < 0) return (int)code;
+    argc -= at;
+    argv += at;
     if (options.given & ~command->takes) {
-        fprintf(stderr, "ratelimitctl: %s takes no %s; try ratelimitctl --help\n", command->name,
+        fprintf(stderr, "ratelimitctl: %s takes no --%s; try ratelimitctl --help\n", command->name,
                 options_name(options.given & ~command->takes));
         return EXIT_USAGE;
     }
 
-    enum exit_code code = command_look(command, &options, argc - at, argv + at);
-    if (code == EXIT_DONE) code = try_packing(&options, command, argc - at, argv + at);
+    /* Wrong usage is reported before a daemon is asked for, so the parameters are packed once to see whether they can.
+     */
+    struct buffer params;
+    buffer_init(&params, 0);
+    struct packer packer = packer_of(&params);
+    code = command_look(command, &options, argc, argv);
+    if (code == EXIT_DONE) code = command_pack(command, &options, argc, argv, &packer);
+    buffer_fini(&params);
     if (code != EXIT_DONE) return (int)code;
+
     if (command->shape == SHAPE_HOLD)
-        code = (enum exit_code)hold_run(&options, argc - at, argv + at);
+        code = (enum exit_code)hold_run(&options, argc, argv);
     else
-        code = run(&options, command, argc - at, argv + at);
+        code = run(&options, command, argc, argv);
     return (int)finish(code);
 }

@@ -1,0 +1,28 @@
+/*
+ * complain.h: what went wrong, in words on standard error and as an exit status.
+ */
+#ifndef RL_CTL_COMPLAIN_H
+#define RL_CTL_COMPLAIN_H
+
+#include <stdbool.h>
+
+#include "client/ratelimit.h"
+
+enum exit_code {
+    EXIT_DONE = 0, /* allowed, or done */
+    EXIT_DENIED = 1,
+    EXIT_USAGE = 2,
+    EXIT_UNREACHABLE = 3,
+    EXIT_REFUSED = 4,     /* the daemon answered with an error */
+    EXIT_OUTPUT = 5,      /* standard output took no more */
+    EXIT_SIGNALLED = 128, /* and the signal's number */
+};
+
+/* A complaint on standard error; EXIT_USAGE. */
+enum exit_code usage_error(const char *what, const char *which);
+/* What a call ended with; with --json also on standard output. */
+enum exit_code complain(enum ratelimit_status status, const char *code, const char *error, bool json);
+/* There is no client: of what ratelimit_open() said. */
+enum exit_code complain_open(enum ratelimit_status status);
+
+#endif

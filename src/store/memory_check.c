@@ -20,10 +20,10 @@
 
 enum { TAKE_MAX = 64 };
 
-struct memory_entry *memory_add_entry(struct memory_store *memory, const struct memory_key *key, int64_t life_us)
+struct memory_entry *memory_add_entry(struct memory_store *memory, const struct memory_key *key, uint32_t life_s)
 {
     size_t n_before = memory->table.n;
-    struct memory_entry *entry = memory_table_add(&memory->table, key, life_us, memory->clock->wall_us);
+    struct memory_entry *entry = memory_table_add(&memory->table, key, life_s, memory->clock->wall_us);
     if (entry == NULL) return NULL;
     memory->n_added++;
     if (memory->counted) memory_counters.memory_evicted += memory->table.n == n_before;
@@ -284,7 +284,7 @@ static int make_space(struct memory_store *memory, const struct memory_key *key,
 {
     const struct algo_ops *ops = limit_ops(view->limit);
     if (*entry == NULL) {
-        *entry = memory_add_entry(memory, key, memory_life_us(view->limit));
+        *entry = memory_add_entry(memory, key, memory_life_s(view->limit));
         if (*entry == NULL) return -1;
         (*entry)->reserves = memory->table.n_reserved_lists > 0;
     }
@@ -299,7 +299,8 @@ static void save(struct memory_store *memory, const struct view *view, struct me
     CHECK(entry != NULL); /* what is stale was found there, and for what is charged there is space */
     entry->expires_us = limit_ops(view->limit)->save(view, &entry->state);
     /* the state is another limit's from now on: an override's, or a reloaded one */
-    if (entry->expires_us > memory->clock->wall_us + entry->life_us) entry->life_us = memory_life_us(view->limit);
+    if (entry->expires_us > memory->clock->wall_us + (int64_t)entry->life_s * 1000000)
+        entry->life_s = memory_life_s(view->limit);
 }
 
 static int make_space_for(struct memory_store *memory, struct open_limit *opened)

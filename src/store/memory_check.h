@@ -34,7 +34,7 @@ struct memory_store {
 };
 
 int64_t memory_now_ms(const struct memory_store *memory);
-struct memory_entry *memory_add_entry(struct memory_store *memory, const struct memory_key *key, int64_t life_us);
+struct memory_entry *memory_add_entry(struct memory_store *memory, const struct memory_key *key, uint32_t life_s);
 struct memory_entry *memory_find_state(struct memory_store *memory, const struct op_member *member);
 /* The member's limit as of now, without a state. */
 void memory_view_now(struct memory_store *memory, const struct op_member *member, struct view *view);

@@ -112,7 +112,7 @@ static struct memory_entry *open_reservations(struct memory_store *memory, const
     const struct op_member *member = &op->members[0];
     const struct memory_key key = memory_key_of_reservations(member->limit->policy, member->reservations_key);
     struct memory_entry *entry = memory_table_find(&memory->table, &key);
-    if (entry == NULL) entry = memory_add_entry(memory, &key, MEMORY_RESERVATIONS_LIFE_US);
+    if (entry == NULL) entry = memory_add_entry(memory, &key, MEMORY_RESERVATIONS_LIFE_S);
     if (entry == NULL) return NULL;
     entry->pinned = true;
     bool has_space = has_place(entry, op);

@@ -27,7 +27,7 @@ enum { MEMORY_RESERVATIONS = UINT8_MAX }; /* in place of an algorithm: the entry
 
 /* A reservation's longest time limit, the time that a settled one is remembered, and the time until its list expires.
  */
-#define MEMORY_RESERVATIONS_LIFE_US ((RESERVATION_TTL_MAX_MS + 2 * RESERVATION_GRACE_MS) * INT64_C(1000))
+enum { MEMORY_RESERVATIONS_LIFE_S = (RESERVATION_TTL_MAX_MS + 2 * RESERVATION_GRACE_MS) / 1000 };
 
 /* The entries of one op are never evicted for each other: its limits' states, and a list of reservations. */
 enum { MEMORY_TABLE_SPARE = POLICY_LIMITS_MAX + 1 };
@@ -35,20 +35,24 @@ enum { MEMORY_TABLE_SPARE = POLICY_LIMITS_MAX + 1 };
 enum { MEMORY_ENTRY_SIZES = 6 }; /* of entries that are kept for the next keys */
 
 struct memory_entry {
+    /* What a decision reads and writes comes first, within one line of memory. */
     struct map_node node;
-    struct state state;
-    struct reservation_list *reserved; /* owned; of an entry that is a list of reservations: it has no state */
-    int64_t expires_us;                /* wall clock: when the state equals fresh again */
-    int64_t life_us;                   /* no state of its limit lives longer */
-    uint32_t place;                    /* in entries */
-    uint32_t generation;
-    uint32_t n_bytes; /* as counted in the table */
+    union {
+        struct state state;
+        struct reservation_list *reserved; /* owned; of an entry that is a list of reservations */
+    };
+    int64_t expires_us; /* wall clock: when the state equals fresh again */
+
+    uint32_t life_s;     /* no state of its limit lives longer */
+    uint32_t place;      /* in entries */
+    uint32_t generation; /* of the table when it came */
+    uint32_t n_bytes;    /* as counted in the table */
     uint32_t key_len;
-    uint16_t head_len;
-    uint8_t kind;
-    bool pinned;   /* an op being decided points here */
-    bool reserves; /* of a state: there may be reservations of its units */
-    uint8_t key[]; /* key_head, then the client's key */
+    uint8_t head_len;
+    uint8_t kind;   /* the algorithm, or MEMORY_RESERVATIONS */
+    bool pinned;    /* an op being decided points here */
+    bool reserves;  /* of a state: there may be reservations of its units */
+    uint8_t name[]; /* key_head, then the client's key */
 };
 
 struct memory_table {
@@ -85,10 +89,10 @@ struct memory_key memory_key_of_reservations(const struct policy *policy, struct
 
 struct memory_entry *memory_table_find(struct memory_table *table, const struct memory_key *key);
 /* A fresh entry, pinned, for a key not inside; where the table is full another goes. NULL without memory. */
-struct memory_entry *memory_table_add(struct memory_table *table, const struct memory_key *key, int64_t life_us,
+struct memory_entry *memory_table_add(struct memory_table *table, const struct memory_key *key, uint32_t life_s,
                                       int64_t now_us);
 /* What a state of `limit` may last at most. */
-int64_t memory_life_us(const struct limit *limit);
+uint32_t memory_life_s(const struct limit *limit);
 /* After its list may have grown. */
 void memory_table_recount(struct memory_table *table, struct memory_entry *entry);
 void memory_table_remove(struct memory_table *table, struct memory_entry *entry);

@@ -18,7 +18,7 @@
 #include "base/check.h"
 #include "store/memory_counters.h"
 
-enum { TAKE_MAX = 64 };
+enum { TAKE_MAX = 64, SECOND_US = 1000000 };
 
 struct memory_entry *memory_add_entry(struct memory_store *memory, const struct memory_key *key, uint32_t life_s)
 {
@@ -36,6 +36,11 @@ struct memory_entry *memory_find_state(struct memory_store *memory, const struct
     return memory_table_find(&memory->table, &key);
 }
 
+int64_t memory_now_ms(const struct memory_store *memory)
+{
+    return memory->clock->wall_us / 1000;
+}
+
 void memory_view_now(struct memory_store *memory, const struct op_member *member, struct view *view)
 {
     limit_here(view, member->limit, member->key, member->max_wait_us, memory->clock->wall_us);
@@ -43,13 +48,11 @@ void memory_view_now(struct memory_store *memory, const struct op_member *member
 
 /* ---- giving back ---- */
 
-/* What the member's state has of `units` that were charged at charged_us; ret_view is the state after it. A string
- * without any is made as good as new, as the script deletes it, lest a clock that steps back find it. */
+/* A string without any units is made as good as new, as the script deletes it, lest a clock that steps back find it. */
 int64_t memory_give_back(struct memory_store *memory, const struct op_member *member, int64_t units, int64_t charged_us,
                          struct view *ret_view)
 {
     struct view *view = ret_view;
-    const struct algo_ops *ops = limit_ops(member->limit);
     struct memory_entry *entry = memory_find_state(memory, member);
     memory_view_now(memory, member, view);
     if (entry == NULL) {
@@ -60,6 +63,8 @@ int64_t memory_give_back(struct memory_store *memory, const struct op_member *me
     limit_view(view, &entry->state);
     int64_t back = limit_refund(view, &entry->state, units, charged_us);
     if (back == 0 && !view->stale) return 0;
+
+    const struct algo_ops *ops = limit_ops(member->limit);
     if (view->used == 0 && view->extra == 0 && ops->kind == STATE_STRING) {
         entry->state = (struct state){0};
         entry->expires_us = 0;
@@ -69,56 +74,12 @@ int64_t memory_give_back(struct memory_store *memory, const struct op_member *me
     return back;
 }
 
-/* The members of one policy and key follow one another: the place behind those that begin at i. */
-static size_t end_of_group(const struct op *op, size_t i)
-{
-    const struct op_member *first = &op->members[i];
-    for (i++; i < op->n_members; i++) {
-        const struct op_member *member = &op->members[i];
-        if (member->limit->policy != first->limit->policy ||
-            !slice_eq(member->reservations_key, first->reservations_key))
-            break;
-    }
-    return i;
-}
-
-static bool may_be_reserved(const struct memory_store *memory, size_t from, size_t end)
-{
-    for (size_t i = from; i < end; i++) {
-        const struct memory_entry *entry = memory->opened[i].entry;
-        if (entry == NULL || entry->reserves) return true;
-    }
-    return false;
-}
-
-/* Only a state that has the client's whole key is this key's alone. */
-static void forget_flags(struct memory_store *memory, const struct op *op, size_t from, size_t end)
-{
-    for (size_t i = from; i < end; i++)
-        if (memory->opened[i].entry != NULL && slice_eq(op->members[i].key, op->members[i].reservations_key))
-            memory->opened[i].entry->reserves = false;
-}
-
-/* Of the op's policy and key there is a list now, if only of tombstones. */
 void memory_set_reserved(struct memory_store *memory, const struct op *op)
 {
     for (size_t i = 0; i < op->n_members; i++)
         if (memory->opened[i].entry != NULL) memory->opened[i].entry->reserves = true;
 }
 
-/* NULL where there is none. */
-static struct memory_entry *find_reservations(struct memory_store *memory, const struct op_member *member)
-{
-    const struct memory_key key = memory_key_of_reservations(member->limit->policy, member->reservations_key);
-    return memory_table_find(&memory->table, &key);
-}
-
-int64_t memory_now_ms(const struct memory_store *memory)
-{
-    return memory->clock->wall_us / 1000;
-}
-
-/* After the list has changed: an empty one goes, unless something is about to come into it. */
 void memory_update_reservations(struct memory_store *memory, struct memory_entry *entry)
 {
     size_t n = reservation_list_len(entry->reserved);
@@ -126,23 +87,38 @@ void memory_update_reservations(struct memory_store *memory, struct memory_entry
         memory_table_remove(&memory->table, entry);
         return;
     }
+
     int64_t last_ms = n > 0 ? reservation_list_at(entry->reserved, n - 1)->end_ms : memory_now_ms(memory);
     entry->expires_us = (last_ms + RESERVATION_GRACE_MS) * 1000;
 }
 
-static bool take_ended_of(struct memory_store *memory, const struct op *op, size_t from, size_t end)
+/* Give back what has ended of the reservations of one policy and key, whose members are those from `from` to before
+ * `end`. True where anything was. */
+static bool take_ended(struct memory_store *memory, const struct op *op, size_t from, size_t end)
 {
-    size_t n_taken = 0;
-    struct view view;
-    struct memory_entry *entry = find_reservations(memory, &op->members[from]);
+    const struct op_member *first = &op->members[from];
+    bool may_be_reserved = false;
+    for (size_t i = from; i < end; i++)
+        may_be_reserved |= memory->opened[i].entry == NULL || memory->opened[i].entry->reserves;
+    if (first->reservations_key.len == 0 || !may_be_reserved) return false;
+
+    const struct memory_key key = memory_key_of_reservations(first->limit->policy, first->reservations_key);
+    struct memory_entry *entry = memory_table_find(&memory->table, &key);
     if (entry == NULL) {
-        forget_flags(memory, op, from, end);
+        /* Only a state that has the client's whole key is this key's alone. */
+        for (size_t i = from; i < end; i++)
+            if (memory->opened[i].entry != NULL && slice_eq(op->members[i].key, first->reservations_key))
+                memory->opened[i].entry->reserves = false;
         return false;
     }
+
+    size_t n_taken = 0;
     for (; n_taken < TAKE_MAX && reservation_list_len(entry->reserved) > 0; n_taken++) {
-        struct reserved reservation = *reservation_list_at(entry->reserved, 0);
+        const struct reserved reservation = *reservation_list_at(entry->reserved, 0);
         if (reservation.end_ms > memory_now_ms(memory)) break;
+
         reservation_list_remove(entry->reserved, 0);
+        struct view view;
         for (size_t i = from; i < end && !reservation.settled; i++)
             memory_give_back(memory, &op->members[i], reservation.units, reservation.made_us, &view);
     }
@@ -150,60 +126,50 @@ static bool take_ended_of(struct memory_store *memory, const struct op *op, size
     return n_taken > 0;
 }
 
-/* Give back what has ended of the op's reservations. True where anything was. */
-static bool take_ended(struct memory_store *memory, const struct op *op)
-{
-    bool any = false;
-    for (size_t from = 0, end; from < op->n_members; from = end) {
-        end = end_of_group(op, from);
-        if (op->members[from].reservations_key.len > 0 && may_be_reserved(memory, from, end))
-            any |= take_ended_of(memory, op, from, end);
-    }
-    return any;
-}
-
 /* ---- open ---- */
-
-static struct open_limit *first_of_key(struct memory_store *memory, const struct op *op, size_t i)
-{
-    for (size_t j = 0; j < i; j++)
-        if (op_same_counter(&op->members[j], &op->members[i])) return memory->opened[j].first;
-    return &memory->opened[i];
-}
-
-static void open_limit(struct memory_store *memory, const struct op *op, size_t i)
-{
-    const struct op_member *member = &op->members[i];
-    struct open_limit *opened = &memory->opened[i];
-    memory_view_now(memory, member, &opened->view);
-    opened->view.slot = op->slot;
-    opened->units = 0;
-    opened->first = first_of_key(memory, op, i);
-    opened->entry = NULL;
-    if (opened->first != opened) return;
-
-    opened->key = memory_key_of_state(member->limit, member->key);
-    opened->entry = memory_table_find(&memory->table, &opened->key);
-    if (opened->entry != NULL) {
-        opened->entry->pinned = true;
-        limit_view(&opened->view, &opened->entry->state);
-    } else {
-        opened->fresh = (struct state){0};
-        limit_view(&opened->view, &opened->fresh);
-    }
-    opened->used = opened->view.used;
-    opened->extra = opened->view.extra;
-}
 
 static void open_limits(struct memory_store *memory, const struct op *op)
 {
-    for (size_t i = 0; i < op->n_members; i++) open_limit(memory, op, i);
+    for (size_t i = 0; i < op->n_members; i++) {
+        const struct op_member *member = &op->members[i];
+        struct open_limit *opened = &memory->opened[i];
+        memory_view_now(memory, member, &opened->view);
+        opened->view.slot = op->slot;
+        opened->entry = NULL;
+        opened->units = 0;
+
+        opened->first = opened;
+        for (size_t j = 0; j < i && opened->first == opened; j++)
+            if (op_same_counter(&op->members[j], member)) opened->first = memory->opened[j].first;
+        if (opened->first != opened) continue;
+
+        opened->key = memory_key_of_state(member->limit, member->key);
+        opened->entry = memory_table_find(&memory->table, &opened->key);
+        opened->fresh = (struct state){0};
+        if (opened->entry != NULL) opened->entry->pinned = true;
+        limit_view(&opened->view, opened->entry != NULL ? &opened->entry->state : &opened->fresh);
+        opened->used = opened->view.used;
+        opened->extra = opened->view.extra;
+    }
 }
 
 void memory_open(struct memory_store *memory, const struct op *op)
 {
     open_limits(memory, op);
-    if (memory->table.n_reserved_lists > 0 && take_ended(memory, op)) open_limits(memory, op);
+    if (memory->table.n_reserved_lists == 0) return;
+
+    bool any = false;
+    for (size_t from = 0, end; from < op->n_members; from = end) {
+        /* The members of one policy and key follow one another. */
+        const struct op_member *first = &op->members[from];
+        for (end = from + 1; end < op->n_members; end++) {
+            const struct op_member *member = &op->members[end];
+            if (member->limit->policy != first->limit->policy) break;
+            if (!slice_eq(member->reservations_key, first->reservations_key)) break;
+        }
+        any |= take_ended(memory, op, from, end);
+    }
+    if (any) open_limits(memory, op);
 }
 
 void memory_unpin(struct memory_store *memory, const struct op *op)
@@ -249,6 +215,7 @@ static int64_t fit_of(struct memory_store *memory, const struct op *op)
         if (of_this > 0 && cost > 0) limit_charge(&opened->view, cost);
         leave(opened);
     }
+
     for (size_t i = 0; i < op->n_members; i++) {
         struct open_limit *opened = &memory->opened[i];
         if (opened->first == opened) rewind_to(&opened->view, opened->used, opened->extra);
@@ -271,6 +238,7 @@ static void answer_limit(struct open_limit *opened, struct op_member *member, in
     opened->own_units = limit_decide(view, cost, fits, fit > 0, &member->decision);
     member->wait_us = view->wait_us;
     opened->first->units += opened->own_units;
+
     /* in a denied op the next limit of this key still stands next to this one */
     if (opened->own_units == 0 && fits && cost > 0) limit_charge(view, cost);
     leave(opened);
@@ -278,10 +246,12 @@ static void answer_limit(struct open_limit *opened, struct op_member *member, in
 
 /* ---- save ---- */
 
-/* An entry for the state, and whatever else saving `units` more needs of memory. 0, or -1 without it. */
+/* An entry for the state, and whatever else charging `units` needs of memory. 0, or -1 without it. */
 static int make_space(struct memory_store *memory, const struct memory_key *key, const struct view *view, int64_t units,
                       struct memory_entry **entry)
 {
+    if (units == 0) return 0;
+
     const struct algo_ops *ops = limit_ops(view->limit);
     if (*entry == NULL) {
         *entry = memory_add_entry(memory, key, memory_life_s(view->limit));
@@ -289,6 +259,7 @@ static int make_space(struct memory_store *memory, const struct memory_key *key,
         (*entry)->reserves = memory->table.n_reserved_lists > 0;
     }
     if (ops->reserve == NULL) return 0;
+
     if (ops->reserve(view, &(*entry)->state, units) < 0) return -1;
     memory_table_recount(&memory->table, *entry);
     return 0;
@@ -299,13 +270,8 @@ static void save(struct memory_store *memory, const struct view *view, struct me
     CHECK(entry != NULL); /* what is stale was found there, and for what is charged there is space */
     entry->expires_us = limit_ops(view->limit)->save(view, &entry->state);
     /* the state is another limit's from now on: an override's, or a reloaded one */
-    if (entry->expires_us > memory->clock->wall_us + (int64_t)entry->life_s * 1000000)
+    if (entry->expires_us > memory->clock->wall_us + (int64_t)entry->life_s * SECOND_US)
         entry->life_s = memory_life_s(view->limit);
-}
-
-static int make_space_for(struct memory_store *memory, struct open_limit *opened)
-{
-    return opened->units > 0 ? make_space(memory, &opened->key, &opened->view, opened->units, &opened->entry) : 0;
 }
 
 static void save_limit(struct memory_store *memory, struct open_limit *opened)
@@ -316,9 +282,6 @@ static void save_limit(struct memory_store *memory, struct open_limit *opened)
     save(memory, &opened->view, opened->entry);
 }
 
-/* Charge up to `units` to every limit of an open op, as many as fit into all of them, with their debt. -1 without
- * memory.
- */
 int64_t memory_charge_used(struct memory_store *memory, const struct op *op, int64_t units)
 {
     struct open_limit *all = memory->opened;
@@ -326,9 +289,10 @@ int64_t memory_charge_used(struct memory_store *memory, const struct op *op, int
         int64_t fits = limit_fits_used(enter(&all[i]));
         if (fits < units) units = fits;
     }
+
     for (size_t i = 0; i < op->n_members; i++) {
         if (all[i].first == &all[i]) all[i].units = units;
-        if (make_space_for(memory, &all[i]) < 0) return -1;
+        if (make_space(memory, &all[i].key, &all[i].view, all[i].units, &all[i].entry) < 0) return -1;
     }
     for (size_t i = 0; i < op->n_members; i++) save_limit(memory, &all[i]);
     return units;
@@ -351,6 +315,7 @@ static int remember(struct memory_store *memory, const struct op *op)
     bool any = false;
     for (size_t i = 0; i < op->n_members; i++) any |= memory->opened[i].units > 0;
     if (!any) return 0;
+
     struct memory_record *record = add_record(memory, op);
     if (record == NULL) return -1;
     for (size_t i = 0; i < op->n_members; i++) {
@@ -360,52 +325,42 @@ static int remember(struct memory_store *memory, const struct op *op)
     return 0;
 }
 
-/* What the first one gave back, or reserved. */
-static void take_known(struct op *op, const struct memory_record *record)
+/* An op of this name was done before: what that gave back, or reserved, and the answer that it got. Where the policies
+ * have changed since, what was charged stands, and all else is as it is now. */
+static void answer_known(struct memory_store *memory, struct op *op, const struct memory_record *record)
 {
-    for (size_t i = 0; i < op->n_members && op->kind == OP_REFUND; i++)
-        op->members[i].refunded = record->members[i < record->n_members ? i : record->n_members - 1U].units;
-    if (op->kind != OP_RESERVE) return;
+    bool is_same = record->version == op_version(op) && record->n_members == op->n_members;
+    if (!is_same) memory_open(memory, op);
 
-    struct op_reservation *reservation = op->reservation;
-    reservation->held = reservation->is_known = true;
-    reservation->id = record->reservation_id;
-    reservation->units = record->members[0].units;
-    reservation->made_us = record->at_us;
-    reservation->ttl_ms = record->reservation_ttl_ms;
-}
-
-/* The answer that the record's op got. */
-static void answer_as_then(struct op *op, const struct memory_record *record)
-{
     for (size_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
-        const struct memory_recorded *recorded = &record->members[i];
+        const struct memory_recorded *recorded = &record->members[i < record->n_members ? i : record->n_members - 1U];
+        int64_t granted = op->kind == OP_REFUND ? 0 : recorded->units;
+        if (op->kind == OP_REFUND) member->refunded = recorded->units;
+        if (!is_same) {
+            limit_answer(enter(&memory->opened[i]), granted, &member->decision);
+            continue;
+        }
+
         struct view view;
         limit_here(&view, member->limit, member->key, member->max_wait_us, record->at_us);
         limit_report(&view, recorded->s1, recorded->s2, 0);
-        int64_t charged = op->kind == OP_REFUND ? 0 : recorded->units;
-        if (charged > 0) limit_charge(&view, charged);
-        limit_answer(&view, charged, &member->decision);
+        if (granted > 0) limit_charge(&view, granted);
+        limit_answer(&view, granted, &member->decision);
     }
-}
+    if (!is_same) memory_unpin(memory, op);
 
-/* The policies have changed since: what was charged stands, all else is as it is now. */
-static void answer_otherwise(struct memory_store *memory, struct op *op, const struct memory_record *record)
-{
-    for (size_t i = 0; i < op->n_members; i++) {
-        const struct memory_recorded *recorded = &record->members[i < record->n_members ? i : record->n_members - 1U];
-        int64_t granted = op->kind == OP_REFUND ? 0 : recorded->units;
-        limit_answer(enter(&memory->opened[i]), granted, &op->members[i].decision);
+    if (op->kind == OP_RESERVE) {
+        struct op_reservation *reservation = op->reservation;
+        reservation->held = reservation->is_known = true;
+        reservation->id = record->reservation_id;
+        reservation->units = record->members[0].units;
+        reservation->made_us = record->at_us;
+        reservation->ttl_ms = record->reservation_ttl_ms;
     }
 }
 
 /* ---- ops ---- */
-
-static bool is_plain(const struct memory_store *memory, const struct op *op)
-{
-    return op->n_members == 1 && op->record.len == 0 && op->kind != OP_REFUND && memory->table.n_reserved_lists == 0;
-}
 
 /* The usual case, by the same steps: one limit, no record, no reservations. */
 static enum submit check_one(struct memory_store *memory, struct op *op)
@@ -425,9 +380,9 @@ static enum submit check_one(struct memory_store *memory, struct op *op)
         rewind_to(&view, member->seen1, member->seen2);
         units = 0;
     }
-
     if (units == 0 && !view.stale) return SUBMIT_DECIDED;
-    int status = units > 0 ? make_space(memory, &key, &view, units, &entry) : 0;
+
+    int status = make_space(memory, &key, &view, units, &entry);
     if (status == 0) save(memory, &view, entry);
     if (entry != NULL) entry->pinned = false;
     return status == 0 ? SUBMIT_DECIDED : SUBMIT_OVERLOAD;
@@ -441,12 +396,12 @@ static enum submit check_parts(struct memory_store *memory, struct op *op)
     op->now_us = memory->clock->wall_us;
     int64_t fit = fit_of(memory, op);
     for (size_t i = 0; i < op->n_members; i++) answer_limit(&all[i], &op->members[i], fit);
-    if (!op_is_check(op->kind))
-        for (size_t i = 0; i < op->n_members; i++) all[i].units = 0;
+    for (size_t i = 0; i < op->n_members && !op_is_check(op->kind); i++) all[i].units = 0;
 
     for (size_t i = 0; i < op->n_members; i++)
-        if (make_space_for(memory, &all[i]) < 0) goto unpin;
+        if (make_space(memory, &all[i].key, &all[i].view, all[i].units, &all[i].entry) < 0) goto unpin;
     if (fit > 0 && op->record.len > 0 && remember(memory, op) < 0) goto unpin;
+
     for (size_t i = 0; i < op->n_members; i++) save_limit(memory, &all[i]);
     result = SUBMIT_DECIDED;
 
@@ -455,15 +410,16 @@ unpin:
     return result;
 }
 
-/* Of all limits as much as there is. */
+/* Of all limits, which are open, as much as there is; closes them. */
 static enum submit refund(struct memory_store *memory, struct op *op)
 {
-    struct view view;
     struct memory_record *record = op->record.len > 0 ? add_record(memory, op) : NULL;
     memory_unpin(memory, op);
     if (op->record.len > 0 && record == NULL) return SUBMIT_OVERLOAD;
+
     for (size_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
+        struct view view;
         member->refunded = memory_give_back(memory, member, member->cost, memory->clock->wall_us, &view);
         if (record != NULL) record->members[i] = (struct memory_recorded){view.used, view.extra, member->refunded};
         limit_answer(&view, 0, &member->decision);
@@ -471,26 +427,20 @@ static enum submit refund(struct memory_store *memory, struct op *op)
     return SUBMIT_DECIDED;
 }
 
-static enum submit check_any(struct memory_store *memory, struct op *op)
+enum submit memory_check(struct memory_store *memory, struct op *op)
 {
+    bool is_plain = op->n_members == 1 && op->record.len == 0 && op->kind != OP_REFUND;
+    if (is_plain && memory->table.n_reserved_lists == 0) return check_one(memory, op);
+
     const struct memory_record *record = NULL;
     if (op->record.len > 0) record = memory_records_find(&memory->records, op, memory->clock->wall_us);
-    if (record != NULL) take_known(op, record);
-    if (record != NULL && record->version == op_version(op) && record->n_members == op->n_members) {
-        answer_as_then(op, record);
+    if (record != NULL) {
+        answer_known(memory, op, record);
         return SUBMIT_DECIDED;
     }
 
     memory_open(memory, op);
-    if (record == NULL) return op->kind == OP_REFUND ? refund(memory, op) : check_parts(memory, op);
-    answer_otherwise(memory, op, record);
-    memory_unpin(memory, op);
-    return SUBMIT_DECIDED;
-}
-
-enum submit memory_check(struct memory_store *memory, struct op *op)
-{
-    return is_plain(memory, op) ? check_one(memory, op) : check_any(memory, op);
+    return op->kind == OP_REFUND ? refund(memory, op) : check_parts(memory, op);
 }
 
 enum submit memory_check_again(struct memory_store *memory, struct op *op)

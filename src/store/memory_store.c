@@ -29,11 +29,13 @@ struct memory_store *memory_store_new(const struct clock *clock, const struct me
     enum { BYTES_PER_KEY = 1024 };
     uint64_t max_keys = options->max_keys < UINT32_MAX ? options->max_keys : UINT32_MAX;
     uint64_t max_bytes = options->max_bytes > 0 ? options->max_bytes : max_keys * BYTES_PER_KEY;
+
     struct memory_store *memory = mem_zalloc(sizeof *memory);
     if (memory == NULL) return NULL;
     memory->clock = clock;
     memory->sweep = options->sweep;
     memory->counted = options->counted;
+
     if (memory_table_init(&memory->table, max_keys, max_bytes) < 0) goto err_free;
     if (memory_records_init(&memory->records, max_keys, max_bytes / RECORDS_SHARE) < 0) goto err_fini_table;
     return memory;
@@ -71,6 +73,7 @@ static bool reset_member(struct memory_store *memory, const struct op_member *me
     struct view view;
     struct memory_entry *entry = memory_find_state(memory, member);
     if (entry == NULL) return false;
+
     memory_view_now(memory, member, &view);
     limit_view(&view, &entry->state);
     memory_table_remove(&memory->table, entry);
@@ -84,6 +87,7 @@ static bool touch_slot(struct memory_store *memory, const struct op *op, const s
     struct memory_entry *entry = memory_find_state(memory, member);
     CHECK(member->limit->algo == ALGO_CONCURRENCY);
     if (entry == NULL) return false;
+
     memory_view_now(memory, member, &view);
     bool found = op->kind == OP_RELEASE ? concurrency_release(&entry->state, op->slot)
                                         : concurrency_renew(&view, &entry->state, op->slot);
@@ -96,16 +100,6 @@ static bool touch_slot(struct memory_store *memory, const struct op *op, const s
 
 /* ---- reservations ---- */
 
-/* A tombstone takes the place of the reservation that is settled. */
-static bool has_place(struct memory_entry *entry, const struct op *op)
-{
-    size_t at;
-    if (op->kind == OP_SETTLE &&
-        reservation_list_find(entry->reserved, op->reservation->id, reservation_end_ms(op->reservation), &at) != NULL)
-        return true;
-    return reservation_list_reserve(&entry->reserved) == 0;
-}
-
 /* The op's list with space for one more, pinned; NULL without memory. */
 static struct memory_entry *open_reservations(struct memory_store *memory, const struct op *op)
 {
@@ -114,11 +108,17 @@ static struct memory_entry *open_reservations(struct memory_store *memory, const
     struct memory_entry *entry = memory_table_find(&memory->table, &key);
     if (entry == NULL) entry = memory_add_entry(memory, &key, MEMORY_RESERVATIONS_LIFE_S);
     if (entry == NULL) return NULL;
-    entry->pinned = true;
-    bool has_space = has_place(entry, op);
+
+    /* A tombstone takes the place of the reservation that is settled. */
+    const struct op_reservation *reservation = op->reservation;
+    size_t at;
+    bool has_space = op->kind == OP_SETTLE && reservation_list_find(entry->reserved, reservation->id,
+                                                                    reservation_end_ms(reservation), &at) != NULL;
+    if (!has_space) has_space = reservation_list_reserve(&entry->reserved) == 0;
     memory_table_recount(&memory->table, entry);
+
+    entry->pinned = has_space;
     if (has_space) return entry;
-    entry->pinned = false;
     memory_update_reservations(memory, entry);
     return NULL;
 }
@@ -129,21 +129,17 @@ static void close_reservations(struct memory_store *memory, struct memory_entry 
     memory_update_reservations(memory, entry);
 }
 
-static bool is_admitted(const struct op *op)
-{
-    for (size_t i = 0; i < op->n_members; i++)
-        if (!op->members[i].decision.allowed) return false;
-    return true;
-}
-
 static enum submit reserve(struct memory_store *memory, struct op *op)
 {
-    CHECK(op->reservation != NULL && op->members[0].reservations_key.len > 0);
+    struct op_reservation *reservation = op->reservation;
+    CHECK(reservation != NULL && op->members[0].reservations_key.len > 0);
     struct memory_entry *entry = open_reservations(memory, op);
     if (entry == NULL) return SUBMIT_OVERLOAD;
+
     enum submit result = memory_check(memory, op);
-    if (result == SUBMIT_DECIDED && is_admitted(op) && !op->reservation->is_known) {
-        struct op_reservation *reservation = op->reservation;
+    bool is_new = result == SUBMIT_DECIDED && !reservation->is_known;
+    for (size_t i = 0; i < op->n_members; i++) is_new &= op->members[i].decision.allowed;
+    if (is_new) {
         reservation->held = true;
         reservation->made_us = memory->clock->wall_us;
         reservation_list_add(entry->reserved, &(struct reserved){.id = reservation->id,
@@ -156,48 +152,41 @@ static enum submit reserve(struct memory_store *memory, struct op *op)
     return result;
 }
 
-/* What was used beyond the reservation is charged, what was not is returned. 0, or -1 without memory, nothing changed.
- */
-static int settle_units(struct memory_store *memory, struct op *op, const struct reserved *found)
-{
-    struct op_reservation *reservation = op->reservation;
-    if (found == NULL || reservation->actual >= found->units) {
-        int64_t held = found != NULL ? found->units : 0;
-        int64_t charged = memory_charge_used(memory, op, reservation->actual - held);
-        if (charged < 0) return -1;
-        reservation->charged = charged;
-        return 0;
-    }
-
-    for (size_t i = 0; i < op->n_members; i++) {
-        struct view view;
-        int64_t back =
-            memory_give_back(memory, &op->members[i], found->units - reservation->actual, found->made_us, &view);
-        if (back > reservation->refunded) reservation->refunded = back;
-    }
-    return 0;
-}
-
-/* Whatever becomes of the reservation, a tombstone stays of it. */
+/* What was used beyond the reservation is charged, what was not is returned. Whatever becomes of it, a tombstone stays.
+ * 0, or -1 without memory, nothing changed. */
 static int settle_in(struct memory_store *memory, struct op *op, struct memory_entry *entry)
 {
     struct op_reservation *reservation = op->reservation;
     size_t at = 0;
     const struct reserved *found =
         reservation_list_find(entry->reserved, reservation->id, reservation_end_ms(reservation), &at);
-    int64_t forgotten_ms = reservation_end_ms(reservation) + RESERVATION_GRACE_MS,
-            latest_ms = memory_now_ms(memory) + RESERVATION_TTL_MAX_MS;
-    bool is_known = found != NULL && !found->settled, is_too_far = forgotten_ms > latest_ms + RESERVATION_GRACE_MS;
-    bool is_over =
-        (found != NULL && found->settled) || forgotten_ms <= memory_now_ms(memory) || (is_too_far && !is_known);
+    int64_t now_ms = memory_now_ms(memory), forgotten_ms = reservation_end_ms(reservation) + RESERVATION_GRACE_MS,
+            latest_ms = now_ms + RESERVATION_TTL_MAX_MS + RESERVATION_GRACE_MS;
+
+    bool is_too_far = forgotten_ms > latest_ms; /* the clock stepped back */
+    bool is_over = forgotten_ms <= now_ms || (found != NULL ? found->settled : is_too_far);
     reservation->ended = found == NULL || is_over;
     if (is_over) return 0;
-    if (settle_units(memory, op, found) < 0) return -1;
+
+    int64_t held = found != NULL ? found->units : 0;
+    if (found == NULL || reservation->actual >= held) {
+        int64_t charged = memory_charge_used(memory, op, reservation->actual - held);
+        if (charged < 0) return -1;
+        reservation->charged = charged;
+    } else {
+        for (size_t i = 0; i < op->n_members; i++) {
+            struct view view;
+            int64_t unused = held - reservation->actual;
+            int64_t back = memory_give_back(memory, &op->members[i], unused, found->made_us, &view);
+            if (back > reservation->refunded) reservation->refunded = back;
+        }
+    }
+
     if (found != NULL) reservation_list_remove(entry->reserved, at);
-    if (is_too_far) forgotten_ms = latest_ms + RESERVATION_GRACE_MS; /* the clock stepped back */
-    reservation_list_add(
-        entry->reserved,
-        &(struct reserved){.id = reservation->id, .end_ms = forgotten_ms, .settled = true, .moved = is_too_far});
+    reservation_list_add(entry->reserved, &(struct reserved){.id = reservation->id,
+                                                             .end_ms = is_too_far ? latest_ms : forgotten_ms,
+                                                             .settled = true,
+                                                             .moved = is_too_far});
     return 0;
 }
 
@@ -207,14 +196,13 @@ static enum submit settle(struct memory_store *memory, struct op *op)
     op->reservation->refunded = op->reservation->charged = 0;
     struct memory_entry *entry = open_reservations(memory, op);
     if (entry == NULL) return SUBMIT_OVERLOAD;
+
     memory_open(memory, op);
     int status = settle_in(memory, op, entry);
     memory_set_reserved(memory, op);
     memory_unpin(memory, op);
     close_reservations(memory, entry);
-    if (status < 0) return SUBMIT_OVERLOAD;
-
-    return memory_check_again(memory, op);
+    return status == 0 ? memory_check_again(memory, op) : SUBMIT_OVERLOAD;
 }
 
 /* ---- the store ---- */
@@ -243,6 +231,7 @@ static enum submit on_submit(void *store, struct op *op)
     case OP_SETTLE: result = settle(memory, op); break;
     default: result = memory_check(memory, op); break;
     }
+
     while (n_bytes(memory) > memory->table.max_bytes && memory->table.n > 0) evict(memory);
     update_gauges(memory);
     return result;
@@ -255,9 +244,11 @@ static size_t sweep_budget(struct memory_store *memory)
     int64_t now_us = memory->clock->mono_us;
     size_t n = memory->n_added * SWEEP_PER_ADDED;
     memory->n_added = 0;
+
     if (n > SWEEP_ADDED_MAX) n = SWEEP_ADDED_MAX;
     if (memory->table.n_stale > 0) return n + SWEEP_STALE;
     if (!memory->sweep) return 0;
+
     int64_t passed_ms = (now_us - memory->swept_us) / 1000;
     if (passed_ms < 1 && memory->many_expired) passed_ms = 1;
     if (passed_ms < 1) return n;
@@ -268,14 +259,15 @@ static size_t sweep_budget(struct memory_store *memory)
 static void on_flush(void *store)
 {
     struct memory_store *memory = store;
+    int64_t now_us = memory->sweep ? memory->clock->wall_us : INT64_MIN;
     size_t n = sweep_budget(memory);
     if (n > 0) {
-        int64_t now_us = memory->sweep ? memory->clock->wall_us : INT64_MIN;
         size_t n_expired = memory_table_sweep(&memory->table, n, now_us);
         if (memory->counted) memory_counters.memory_expired += n_expired;
         memory->many_expired = n_expired * 4 >= n;
     }
-    memory_records_sweep(&memory->records, SWEEP_RECORDS, memory->sweep ? memory->clock->wall_us : INT64_MIN);
+    memory_records_sweep(&memory->records, SWEEP_RECORDS, now_us);
+
     for (size_t i = 0; i < EVICT_STEP && memory_table_is_over(&memory->table); i++) evict(memory);
     size_t n_records = memory_records_trim(&memory->records);
     if (memory->counted) memory_counters.memory_evicted += n_records;

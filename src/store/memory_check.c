@@ -362,8 +362,7 @@ static void answer_known(struct memory_store *memory, struct op *op, const struc
 
 /* ---- ops ---- */
 
-/* The usual case, by the same steps: one limit, no record, no reservations. */
-static enum submit check_one(struct memory_store *memory, struct op *op)
+enum submit memory_check_one(struct memory_store *memory, struct op *op)
 {
     struct op_member *member = &op->members[0];
     const struct memory_key key = memory_key_of_state(member->limit, member->key);
@@ -429,9 +428,6 @@ static enum submit refund(struct memory_store *memory, struct op *op)
 
 enum submit memory_check(struct memory_store *memory, struct op *op)
 {
-    bool is_plain = op->n_members == 1 && op->record.len == 0 && op->kind != OP_REFUND;
-    if (is_plain && memory->table.n_reserved_lists == 0) return check_one(memory, op);
-
     const struct memory_record *record = NULL;
     if (op->record.len > 0) record = memory_records_find(&memory->records, op, memory->clock->wall_us);
     if (record != NULL) {

@@ -55,6 +55,8 @@ void memory_unpin(struct memory_store *memory, const struct op *op); /* close th
  * many, or -1 without memory, nothing changed. */
 int64_t memory_charge_used(struct memory_store *memory, const struct op *op, int64_t units);
 
+/* Decide a check or peek of one limit, without a record, while nothing is reserved: the usual case. */
+enum submit memory_check_one(struct memory_store *memory, struct op *op);
 /* Decide checks, peeks and refunds. */
 enum submit memory_check(struct memory_store *memory, struct op *op);
 /* The same after memory_open(), which has taken what has ended, and without a record. */

@@ -219,6 +219,8 @@ static enum submit on_submit(void *store, struct op *op)
     enum submit result = SUBMIT_DECIDED;
     CHECK(op->n_members >= 1 && op->n_members <= POLICY_LIMITS_MAX);
     op->source = SOURCE_MEMORY;
+
+    bool is_one = op->n_members == 1 && op->record.len == 0 && memory->table.n_reserved_lists == 0;
     switch (op->kind) {
     case OP_RESET:
         for (size_t i = 0; i < op->n_members; i++) op->members[i].removed = reset_member(memory, &op->members[i]);
@@ -229,7 +231,8 @@ static enum submit on_submit(void *store, struct op *op)
         break;
     case OP_RESERVE: result = reserve(memory, op); break;
     case OP_SETTLE: result = settle(memory, op); break;
-    default: result = memory_check(memory, op); break;
+    case OP_REFUND: result = memory_check(memory, op); break;
+    default: result = is_one ? memory_check_one(memory, op) : memory_check(memory, op); break;
     }
 
     while (n_bytes(memory) > memory->table.max_bytes && memory->table.n > 0) evict(memory);

@@ -290,10 +290,13 @@ static void read_entry(struct entry *entry, struct policy *policy, bool is_sound
     if (!is_sound) return;
     struct policy *variant = policy_variant(policy, unlimited);
     if (variant != NULL && !unlimited) read_variant(entry, variant);
-    bool is_good = variant != NULL && entry->faults->n_errors == n_errors;
-    if (is_good && overrides_add(policy->overrides, text, entry->match != NULL, variant) == 0) return;
+
+    /* Of a target that the file's reader has refused (twice there, an alias), there is no text and no fault of ours. */
+    bool is_bad = entry->faults->n_errors > n_errors || text == NULL;
+    if (!is_bad && variant != NULL && overrides_add(policy->overrides, text, entry->match != NULL, variant) == 0)
+        return;
     policy_free(variant);
-    if (entry->faults->n_errors == n_errors) reading_no_memory(entry->faults, entry->node->line);
+    if (!is_bad) reading_no_memory(entry->faults, entry->node->line);
 }
 
 void override_read_all(struct reading *reading, struct policy *policy, bool is_sound)

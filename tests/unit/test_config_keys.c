@@ -210,6 +210,8 @@ static const struct {
      9, "policies.p.overrides[0].window: would differ for keys that share one sliding_counter"},
     {"policies:\n  p:\n    algorithm: nonsense\n    limit: 5\n    window: 1s\n" OVER("{key: a}"), 7,
      "policies.p.overrides[0]: changes nothing"},
+    {ONE OVER("{key: a, limit: 5, key: b}"), 7, "policies.p.overrides.key: stands here again"},
+    {ONE OVER("{key: *a, limit: 5}"), 7, "key: an alias (*a)"},
 };
 
 static void each_fault_is_told_with_its_line_and_its_key(void **state)

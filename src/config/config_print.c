@@ -77,7 +77,7 @@ static void print_limits(FILE *out, const char *list, const struct policy *polic
     bool is_list = policy->limits[0].name[0] != '\0';
     if (is_list) fprintf(out, "    %s:\n", list);
     for (uint16_t i = 0; i < policy->n_limits; i++) {
-        size_t n = policy_setting_limit_values(&policy->limits[i], USE_PRINT, values);
+        size_t n = policy_setting_values(policy, &policy->limits[i], USE_PRINT, values);
         print_values(out, is_list ? IN_ITEM : STRAIGHT, values, n, policy);
     }
 }
@@ -138,7 +138,7 @@ static void print_policy(FILE *out, const struct policy *policy)
     }
     print_limits(out, "limits", policy);
     if (policy->candidate != NULL) print_limits(out, "candidate", policy->candidate);
-    print_values(out, STRAIGHT, values, policy_setting_policy_values(policy, USE_PRINT, values), policy);
+    print_values(out, STRAIGHT, values, policy_setting_values(policy, NULL, USE_PRINT, values), policy);
     if (policy->overrides != NULL) print_overrides(out, policy->overrides);
 }
 

@@ -11,11 +11,13 @@ struct overrides *overrides_new(size_t cap)
 {
     struct overrides *overrides = mem_zalloc(sizeof *overrides);
     if (overrides == NULL) return NULL;
+
     overrides->cap = cap;
     overrides->items = mem_zalloc(cap * sizeof *overrides->items);
     overrides->patterns = mem_alloc(cap * sizeof *overrides->patterns);
     if (overrides->items != NULL && overrides->patterns != NULL && map_init(&overrides->by_text, cap) == 0)
         return overrides;
+
     mem_free(overrides->items);
     mem_free(overrides->patterns);
     mem_free(overrides);
@@ -35,13 +37,6 @@ void overrides_free(struct overrides *overrides)
     mem_free(overrides);
 }
 
-static size_t count_literal(const char *text)
-{
-    size_t n = 0;
-    for (; *text != '\0'; text++) n += *text != '*';
-    return n;
-}
-
 static int by_specificity(const void *left, const void *right)
 {
     const struct override *a = *(const struct override *const *)left, *b = *(const struct override *const *)right;
@@ -59,17 +54,18 @@ int overrides_add(struct overrides *overrides, const char *text, bool is_pattern
 {
     CHECK(overrides->n < overrides->cap);
     struct override *item = &overrides->items[overrides->n];
-    *item = (struct override){
-        .text = mem_strdup(text), .is_pattern = is_pattern, .n_literal = count_literal(text), .variant = variant};
+    *item = (struct override){.text = mem_strdup(text), .is_pattern = is_pattern, .variant = variant};
     if (item->text == NULL) return -1;
-    overrides->n++;
+
+    for (const char *at = text; *at != '\0'; at++) item->n_literal += *at != '*';
     variant->override = item->text;
+    overrides->n++;
     map_insert(&overrides->by_text, &item->node, hash_keyed(text, strlen(text)));
     if (is_pattern) overrides->patterns[overrides->n_patterns++] = item;
     return 0;
 }
 
-static const struct override *find(const struct overrides *overrides, struct slice text, bool is_pattern)
+const struct override *overrides_written(const struct overrides *overrides, struct slice text, bool is_pattern)
 {
     struct map_node *node = map_first(&overrides->by_text, hash_keyed(text.data, text.len));
     for (; node != NULL; node = map_next_same(node)) {
@@ -77,11 +73,6 @@ static const struct override *find(const struct overrides *overrides, struct sli
         if (item->is_pattern == is_pattern && slice_is(text, item->text)) return item;
     }
     return NULL;
-}
-
-const struct override *overrides_written(const struct overrides *overrides, const char *text, bool is_pattern)
-{
-    return find(overrides, slice_of(text), is_pattern);
 }
 
 static bool starts_with(struct slice text, struct slice start)
@@ -102,11 +93,13 @@ bool override_matches(struct slice pattern, struct slice key)
     if (star == NULL) return slice_eq(pattern, key);
     struct slice piece = {pattern.data, (size_t)(star - pattern.data)};
     if (!starts_with(key, piece)) return false;
+
     for (;;) {
         key = without_start(key, piece.len);
         pattern = without_start(pattern, piece.len + 1);
         star = memchr(pattern.data, '*', pattern.len);
         if (star == NULL) break;
+
         piece.len = (size_t)(star - pattern.data);
         const uint8_t *found = memmem(key.data, key.len, pattern.data, piece.len);
         if (found == NULL) return false;
@@ -117,8 +110,9 @@ bool override_matches(struct slice pattern, struct slice key)
 
 const struct policy *overrides_find(const struct overrides *overrides, struct slice key)
 {
-    const struct override *exact = find(overrides, key, false);
+    const struct override *exact = overrides_written(overrides, key, false);
     if (exact != NULL) return exact->variant;
+
     for (size_t i = 0; i < overrides->n_patterns; i++) {
         const struct override *pattern = overrides->patterns[i];
         if (override_matches(slice_of(pattern->text), key)) return pattern->variant;

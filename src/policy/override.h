@@ -38,7 +38,7 @@ void overrides_free(struct overrides *overrides); /* and every variant; NULL is 
 /* Takes over `variant` on success, whose `override` is the text then. At most cap of them. 0, or -1 without memory. */
 int overrides_add(struct overrides *overrides, const char *text, bool is_pattern, struct policy *variant);
 /* The one with that very text; NULL where there is none. */
-const struct override *overrides_written(const struct overrides *overrides, const char *text, bool is_pattern);
+const struct override *overrides_written(const struct overrides *overrides, struct slice text, bool is_pattern);
 /* Once all are there, before they are looked for. */
 void overrides_sort(struct overrides *overrides);
 /* The variant that counts for `key`; NULL where none does. */

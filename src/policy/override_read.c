@@ -127,7 +127,7 @@ static void check_target(struct entry *entry, const char *text)
 {
     const struct policy *policy = entry->policy;
     const struct tree_node *node = entry->target;
-    if (overrides_written(policy->overrides, text, entry->match != NULL) != NULL)
+    if (overrides_written(policy->overrides, slice_of(text), entry->match != NULL) != NULL)
         faults_add(entry->faults, node->line, entry->path, "has an override already; keep one of the two");
     if (entry->key == NULL || policy->format == NULL || policy->format->n_parts == 0) return;
     if (key_format_takes(policy->format, slice_of(text))) return;

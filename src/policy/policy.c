@@ -3,6 +3,7 @@
  */
 #include "policy/policy.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/alloc.h"
@@ -11,7 +12,7 @@
 #include "limit/calendar.h"
 #include "policy/policy_setting.h"
 
-enum { SET_EXPECTED = 1024, SET_FIRST_CAP = 8 };
+enum { SET_FIRST_CAP = 8 };
 
 const char *on_failure_name(enum on_failure on_failure)
 {
@@ -35,6 +36,7 @@ struct policy *policy_new(const char *name, uint16_t n_limits)
         mem_free(policy);
         return NULL;
     }
+
     policy->counts->n_refs = 1;
     snprintf(policy->name, sizeof policy->name, "%s", name);
     policy->n_limits = n_limits;
@@ -65,6 +67,7 @@ int policy_add_candidate(struct policy *policy, uint16_t n_limits)
     CHECK(policy->candidate == NULL);
     struct policy *candidate = policy_new(policy->name, n_limits);
     if (candidate == NULL) return -1;
+
     candidate->is_candidate = true;
     candidate->format = policy->format;
     policy->candidate = candidate;
@@ -88,6 +91,7 @@ struct policy *policy_variant(const struct policy *base, bool unlimited)
     uint16_t n_limits = unlimited ? 0 : base->n_limits;
     struct policy *variant = mem_alloc(sizeof *variant + n_limits * sizeof variant->limits[0]);
     if (variant == NULL) return NULL;
+
     *variant = *base;
     variant->base = base;
     variant->overrides = NULL;
@@ -95,6 +99,7 @@ struct policy *policy_variant(const struct policy *base, bool unlimited)
     variant->counts->n_refs++;
     variant->n_limits = n_limits;
     variant->unlimited = unlimited;
+
     for (uint16_t i = 0; i < n_limits; i++) {
         variant->limits[i] = base->limits[i];
         variant->limits[i].policy = variant;
@@ -102,28 +107,12 @@ struct policy *policy_variant(const struct policy *base, bool unlimited)
     return variant;
 }
 
+/* ---- Fingerprint ---- */
+
 /* Every piece begins with a bar. */
-static uint64_t hash_word(uint64_t hash, const char *word)
+static uint64_t hash_piece(uint64_t hash, struct slice piece)
 {
-    return hash_stable(hash_stable(hash, "|", 1), word, strlen(word));
-}
-
-static uint64_t hash_limit(uint64_t hash, const struct limit *limit)
-{
-    hash = hash_word(hash_word(hash, limit->name), limit_ops(limit)->name);
-    hash = policy_setting_hash(hash, HELD_BY_LIMIT, limit, USE_HASH);
-    if (limit->calendar != NULL) {
-        hash = hash_word(hash, calendar_unit_name(limit->calendar));
-        hash = hash_word(hash, calendar_zone_name(limit->calendar));
-        hash = hash_word(hash, calendar_week_start_name(limit->calendar));
-    }
-    hash = policy_setting_hash(hash, HELD_BY_LIMIT, limit, USE_HASH_SET);
-    hash = hash_word(hash, limit->key_head); /* tells first-hit windows from aligned ones */
-    if (!limit->shared) return hash;
-
-    char parts[16];
-    snprintf(parts, sizeof parts, "by %x", (unsigned)limit->parts);
-    return hash_word(hash, parts);
+    return hash_stable(hash_stable(hash, "|", 1), piece.data, piece.len);
 }
 
 static uint64_t hash_text(uint64_t hash, const char *text)
@@ -131,19 +120,75 @@ static uint64_t hash_text(uint64_t hash, const char *text)
     return hash_stable(hash, text, strlen(text) + 1); /* with its end, so that two texts are not another two */
 }
 
-static uint64_t hash_overrides(uint64_t hash, const struct overrides *overrides)
+/* The settings in `holder`, a limit or a policy, that have this use: USE_HASH or USE_HASH_SET. As text, so that it is
+ * the same on every machine: "|value"; of what is set "|name", and but for flags "|value". */
+static uint64_t hash_settings(uint64_t hash, enum setting_holder held_by, const void *holder, enum setting_use use)
 {
-    for (size_t i = 0; i < overrides->n; i++) {
-        const struct override *item = &overrides->items[i];
-        hash = hash_text(hash, item->is_pattern ? "|match" : "|key");
-        hash = hash_text(hash, item->text);
-        if (item->variant->unlimited) hash = hash_text(hash, "unlimited");
-        for (uint16_t j = 0; j < item->variant->n_limits; j++) hash = hash_limit(hash, &item->variant->limits[j]);
+    for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
+        const struct policy_setting *setting = &policy_settings[i];
+        if (setting->holder != held_by || !(setting->uses & use)) continue;
+
+        int64_t number = policy_setting_number((enum policy_field)i, holder);
+        if (use == USE_HASH_SET) {
+            if (number == 0) continue;
+            hash = hash_piece(hash, slice_of(setting->name));
+            if (setting->form.kind == VALUE_BOOL) continue;
+        }
+
+        char text[32];
+        snprintf(text, sizeof text, "%" PRId64, number);
+        bool is_choice = setting->form.kind == VALUE_CHOICE;
+        hash = hash_piece(hash, is_choice ? value_choice(setting->form.choices, number) : slice_of(text));
     }
     return hash;
 }
 
-/* What all limits count by, those of the candidate too: their keys lie in one bucket. */
+static uint64_t hash_limits(uint64_t hash, const struct policy *policy)
+{
+    for (uint16_t i = 0; i < policy->n_limits; i++) {
+        const struct limit *limit = &policy->limits[i];
+        hash = hash_piece(hash_piece(hash, slice_of(limit->name)), slice_of(limit_ops(limit)->name));
+        hash = hash_settings(hash, HELD_BY_LIMIT, limit, USE_HASH);
+        if (limit->calendar != NULL) {
+            hash = hash_piece(hash, slice_of(calendar_unit_name(limit->calendar)));
+            hash = hash_piece(hash, slice_of(calendar_zone_name(limit->calendar)));
+            hash = hash_piece(hash, slice_of(calendar_week_start_name(limit->calendar)));
+        }
+        hash = hash_settings(hash, HELD_BY_LIMIT, limit, USE_HASH_SET);
+        hash = hash_piece(hash, slice_of(limit->key_head)); /* tells first-hit windows from aligned ones */
+        if (!limit->shared) continue;
+
+        char parts[16];
+        snprintf(parts, sizeof parts, "by %x", (unsigned)limit->parts);
+        hash = hash_piece(hash, slice_of(parts));
+    }
+    return hash;
+}
+
+static uint32_t fingerprint(const struct policy *policy)
+{
+    uint64_t hash = hash_stable(HASH_STABLE_START, policy->name, strlen(policy->name));
+    hash = hash_settings(hash, HELD_BY_POLICY, policy, USE_HASH);
+    hash = hash_settings(hash, HELD_BY_POLICY, policy, USE_HASH_SET);
+    hash = hash_limits(hash, policy);
+    if (policy->unlimited) hash = hash_text(hash, "|unlimited");
+    if (policy->format != NULL) hash = hash_text(hash_text(hash, "|key_format"), policy->format->text);
+
+    for (size_t i = 0; policy->overrides != NULL && i < policy->overrides->n; i++) {
+        const struct override *item = &policy->overrides->items[i];
+        hash = hash_text(hash_text(hash, item->is_pattern ? "|match" : "|key"), item->text);
+        if (item->variant->unlimited) hash = hash_text(hash, "unlimited");
+        hash = hash_limits(hash, item->variant);
+    }
+
+    /* Its key heads tell its limits from the enforced ones. */
+    if (policy->candidate != NULL) hash = hash_limits(hash, policy->candidate);
+    return (uint32_t)(hash ^ hash >> 32);
+}
+
+/* ---- What follows from the settings ---- */
+
+/* What all limits count by, those of the candidate too: their keys lie in one shard. */
 static key_parts common_parts(const struct policy *policy)
 {
     key_parts common = policy->candidate != NULL ? common_parts(policy->candidate) : key_format_all(policy->format);
@@ -152,112 +197,67 @@ static key_parts common_parts(const struct policy *policy)
     return common;
 }
 
-static const struct limit *find_zero(const struct policy *policy)
+/* Of a policy as of its variants and its candidate. */
+static void complete(struct policy *policy, key_parts common, uint32_t version)
 {
-    for (uint16_t i = 0; i < policy->n_limits; i++)
-        if (policy->limits[i].limit == 0) return &policy->limits[i];
-    return NULL;
-}
-
-static bool has_slots(const struct policy *policy)
-{
-    for (uint16_t i = 0; i < policy->n_limits; i++)
-        if (policy->limits[i].algo == ALGO_CONCURRENCY) return true;
-    return false;
-}
-
-/* What follows from the limits, of a policy as of its variants and its candidate. */
-static void complete(struct policy *policy, key_parts common)
-{
-    policy->zero = find_zero(policy);
-    policy->has_slots = has_slots(policy->base != NULL ? policy->base : policy);
-    policy->only_limits = !policy->unlimited && !policy->shadow && policy->candidate == NULL && policy->zero == NULL;
-    policy->shares = false;
-    policy->n_joined = 0;
-    if (policy->format == NULL) return;
+    const struct key_format *format = policy->format;
+    policy->version = version;
     policy->common = common;
-    policy->shares = common != key_format_all(policy->format);
+    policy->shares = format != NULL && common != key_format_all(format);
+    policy->n_joined = format != NULL && key_format_is_joined(format, common);
+    policy->zero = NULL;
+    policy->has_slots = policy->base != NULL && policy->base->has_slots;
+    policy->reserves = !policy->is_candidate; /* which is charged by checks alone */
+
     for (uint16_t i = 0; i < policy->n_limits; i++) {
         const struct limit *limit = &policy->limits[i];
-        if (!limit->shared) continue;
+        if (limit->limit == 0 && policy->zero == NULL) policy->zero = limit;
+        if (limit->algo == ALGO_CONCURRENCY) policy->has_slots = true;
+        /* What was charged with a delay cannot be given back: others have their delays because of it. */
+        if (!limit_ops(limit)->refunds || limit->max_wait_us > 0) policy->reserves = false;
+        if (format == NULL || !limit->shared) continue;
         policy->shares = true;
-        policy->n_joined += key_format_is_joined(policy->format, limit->parts);
+        policy->n_joined += key_format_is_joined(format, limit->parts);
     }
-    policy->n_joined += key_format_is_joined(policy->format, policy->common);
-}
-
-/* What was charged with a delay cannot be given back: others have their delays because of it. A candidate is charged by
- * checks alone. */
-static bool can_reserve(const struct policy *policy)
-{
-    for (uint16_t i = 0; i < policy->n_limits; i++)
-        if (!limit_ops(&policy->limits[i])->refunds || policy->limits[i].max_wait_us > 0) return false;
-    return !policy->is_candidate;
-}
-
-static void seal_variants(struct policy *policy)
-{
-    for (size_t i = 0; policy->overrides != NULL && i < policy->overrides->n; i++) {
-        struct policy *variant = policy->overrides->items[i].variant;
-        complete(variant, policy->common);
-        variant->version = policy->version;
-        variant->reserves = can_reserve(variant);
-    }
-}
-
-static uint32_t fingerprint(const struct policy *policy)
-{
-    uint64_t hash = hash_stable(HASH_STABLE_START, policy->name, strlen(policy->name));
-    hash = policy_setting_hash(hash, HELD_BY_POLICY, policy, USE_HASH);
-    hash = policy_setting_hash(hash, HELD_BY_POLICY, policy, USE_HASH_SET);
-    for (uint16_t i = 0; i < policy->n_limits; i++) hash = hash_limit(hash, &policy->limits[i]);
-    if (policy->unlimited) hash = hash_text(hash, "|unlimited");
-    if (policy->format != NULL) hash = hash_text(hash_text(hash, "|key_format"), policy->format->text);
-    if (policy->overrides != NULL) hash = hash_overrides(hash, policy->overrides);
-
-    const struct policy *candidate = policy->candidate; /* its key heads tell its limits from the enforced ones */
-    for (uint16_t i = 0; candidate != NULL && i < candidate->n_limits; i++)
-        hash = hash_limit(hash, &candidate->limits[i]);
-    return (uint32_t)(hash ^ hash >> 32);
+    policy->only_limits = !policy->unlimited && !policy->shadow && policy->candidate == NULL && policy->zero == NULL;
 }
 
 void policy_seal(struct policy *policy)
 {
+    struct policy *candidate = policy->candidate;
     CHECK(policy->base == NULL && policy->unlimited == (policy->n_limits == 0));
     if (policy->overrides != NULL) overrides_sort(policy->overrides);
-    complete(policy, policy->format != NULL ? common_parts(policy) : 0);
-    policy->version = fingerprint(policy);
-    policy->reserves = can_reserve(policy);
-    seal_variants(policy);
-    if (policy->candidate == NULL) return;
 
-    complete(policy->candidate, policy->common);
-    policy->candidate->version = policy->version;
-    policy->candidate->idempotency_ms = policy->idempotency_ms;
-    policy->candidate->deadline_ms = policy->deadline_ms;
+    complete(policy, policy->format != NULL ? common_parts(policy) : 0, fingerprint(policy));
+    for (size_t i = 0; policy->overrides != NULL && i < policy->overrides->n; i++)
+        complete(policy->overrides->items[i].variant, policy->common, policy->version);
+
+    if (candidate == NULL) return;
+    complete(candidate, policy->common, policy->version);
+    candidate->idempotency_ms = policy->idempotency_ms;
+    candidate->deadline_ms = policy->deadline_ms;
 }
 
-static bool meets(const struct limit *limit, const struct key_format *format, struct slice key_a, struct slice key_b)
-{
-    struct key_split a, b;
-    if (!limit->shared) return slice_eq(key_a, key_b);
-    return key_format_split(format, key_a, &a) && key_format_split(format, key_b, &b) &&
-           key_format_same(&a, &b, limit->parts);
-}
-
-static bool same_numbers(const struct limit *a, const struct limit *b)
-{
-    return a->limit == b->limit && a->window_us == b->window_us && a->burst == b->burst &&
-           a->max_wait_us == b->max_wait_us;
-}
+/* ---- Questions about one ---- */
 
 const struct limit *policy_conflict(const struct policy *a, struct slice key_a, const struct policy *b,
                                     struct slice key_b)
 {
     if ((a->base != NULL ? a->base : a) != (b->base != NULL ? b->base : b)) return NULL;
-    for (uint16_t i = 0; i < a->n_limits && i < b->n_limits; i++)
-        if (!same_numbers(&a->limits[i], &b->limits[i]) && meets(&a->limits[i], a->format, key_a, key_b))
-            return &a->limits[i];
+
+    for (uint16_t i = 0; i < a->n_limits && i < b->n_limits; i++) {
+        const struct limit *x = &a->limits[i], *y = &b->limits[i];
+        bool same_numbers = x->limit == y->limit && x->window_us == y->window_us && x->burst == y->burst &&
+                            x->max_wait_us == y->max_wait_us;
+        if (same_numbers) continue;
+
+        struct key_split split_a, split_b;
+        bool same_counter = !x->shared ? slice_eq(key_a, key_b)
+                                       : key_format_split(a->format, key_a, &split_a) &&
+                                             key_format_split(a->format, key_b, &split_b) &&
+                                             key_format_same(&split_a, &split_b, x->parts);
+        if (same_counter) return x;
+    }
     return NULL;
 }
 
@@ -288,12 +288,9 @@ int64_t policy_capacity(const struct policy *policy)
     return least != NULL ? least->full : UNLIMITED;
 }
 
-struct policy_set *policy_set_new(void)
-{
-    return policy_set_new_for(SET_EXPECTED);
-}
+/* ---- Sets ---- */
 
-struct policy_set *policy_set_new_for(size_t n_expected)
+struct policy_set *policy_set_new(size_t n_expected)
 {
     struct policy_set *set = mem_zalloc(sizeof *set);
     if (set == NULL) return NULL;
@@ -305,21 +302,19 @@ struct policy_set *policy_set_new_for(size_t n_expected)
     return set;
 }
 
-static int grow(struct policy_set *set)
-{
-    size_t cap = set->cap == 0 ? SET_FIRST_CAP : set->cap * 2;
-    struct policy **in_order = mem_realloc(set->in_order, cap * sizeof in_order[0]);
-    if (in_order == NULL) return -1;
-    set->in_order = in_order;
-    set->cap = cap;
-    return 0;
-}
-
 int policy_set_add(struct policy_set *set, struct policy *policy)
 {
     struct slice name = slice_of(policy->name);
     if (policy_find(set, name) != NULL) return -2;
-    if (set->n == set->cap && grow(set) < 0) return -1;
+
+    if (set->n == set->cap) {
+        size_t cap = set->cap == 0 ? SET_FIRST_CAP : set->cap * 2;
+        struct policy **in_order = mem_realloc(set->in_order, cap * sizeof in_order[0]);
+        if (in_order == NULL) return -1;
+        set->in_order = in_order;
+        set->cap = cap;
+    }
+
     set->in_order[set->n++] = policy;
     map_insert(&set->by_name, &policy->node, hash_keyed(name.data, name.len));
     bool never_errs = policy->shadow && policy->on_failure == ON_FAILURE_ERROR;

@@ -56,7 +56,7 @@ struct policy {
     uint64_t name_hash;           /* hash_stable() of the name */
 
     /* Set by policy_seal(): */
-    key_parts common;         /* those that all limits count by: they decide the bucket of the Redis keys */
+    key_parts common;         /* those that all limits count by: they decide the shard of the Redis keys */
     uint16_t n_joined;        /* ids of one key that key_format_id() needs space for, the one of `common` too */
     bool shares;              /* some limit is shared */
     bool reserves;            /* units can be reserved: every limit can give them back */
@@ -78,7 +78,7 @@ struct policy_set {
     const struct policy_set *counts_with; /* policy_set_share_counts() was called with it; only compared */
 };
 
-/* A policy with room for n limits (0: unlimited), zeroed but for name, n_limits and each limit's back pointer; NULL
+/* A policy of n limits (0: unlimited), zeroed but for name, n_limits and each limit's back pointer; NULL
  * without memory. */
 struct policy *policy_new(const char *name, uint16_t n_limits);
 void policy_free(struct policy *policy);
@@ -120,8 +120,8 @@ const char *limit_path(const struct limit *limit, char out[LIMIT_PATH_MAX]);
 /* The smallest capacity of its limits, or UNLIMITED: more is never admitted at once. */
 int64_t policy_capacity(const struct policy *policy);
 
-struct policy_set *policy_set_new(void);                  /* one reference; NULL without memory */
-struct policy_set *policy_set_new_for(size_t n_expected); /* the same, with a table for so many; more will do too */
+/* One reference; a table for so many policies, but more will do too. NULL without memory. */
+struct policy_set *policy_set_new(size_t n_expected);
 /* Takes over `policy` on success. 0; -1 without memory; -2 where the name is taken (policy stays the caller's). */
 int policy_set_add(struct policy_set *set, struct policy *policy);
 void policy_set_free(struct policy_set *set); /* policy_set_unref() does */

@@ -275,7 +275,7 @@ struct policy_set *policy_read_all(const struct tree_node *policies, const struc
     size_t n_foreign = 0;
     if (policies->kind != TREE_MAP && !policies->is_null && policies->kind != TREE_REFUSED)
         faults_add(faults, policies->line, "policies", "is not a map; write each policy's name below it, indented");
-    struct policy_set *set = policy_set_new_for(count(policies));
+    struct policy_set *set = policy_set_new(count(policies));
     struct foreign *foreign = mem_alloc(count(policies) * sizeof *foreign);
     if (set == NULL || foreign == NULL) {
         reading_no_memory(faults, policies->line);
@@ -298,7 +298,7 @@ struct policy_set *policy_read_inline(struct tree_node *tree, const char *name, 
     struct reading reading = {
         .node = tree, .defaults = defaults, .faults = faults, .base = "policy", .is_inline = true};
     tree->key = mem_strdup(name);
-    struct policy_set *set = policy_set_new_for(1);
+    struct policy_set *set = policy_set_new(1);
     struct policy *policy = set != NULL && tree->key != NULL ? read_policy(&reading) : NULL;
     if (policy != NULL && policy_set_add(set, policy) == 0) return set;
     policy_free(policy);

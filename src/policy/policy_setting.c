@@ -1,10 +1,6 @@
 #include "policy/policy_setting.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-
 #include "base/check.h"
-#include "base/hash.h"
 #include "limit/calendar.h"
 #include "limit/concurrency.h"
 #include "policy/policy.h"
@@ -74,83 +70,7 @@ void policy_setting_store(enum policy_field field, void *holder, int64_t number)
     }
 }
 
-struct slice value_choice(const char *choices, int64_t index)
-{
-    for (; index > 0; index--) {
-        choices = strchr(choices, ' ');
-        CHECK(choices != NULL);
-        choices++;
-    }
-    return (struct slice){(const uint8_t *)choices, strcspn(choices, " ")};
-}
-
 /* ---- Values ---- */
-
-/* The value of a setting without a field of its own. False: this limit has none. */
-static bool derive(const struct limit *limit, struct setting_value *ret)
-{
-    const struct calendar *calendar = limit->calendar;
-    const struct algo_ops *ops = limit_ops(limit);
-
-    switch (ret->field) {
-    case FIELD_NAME: ret->text = slice_of(limit->name); return ret->text.len > 0;
-    case FIELD_BY: ret->number = limit->parts; return limit->shared;
-    case FIELD_ALGORITHM: ret->text = slice_of(ops->name); return !ops->is_compat;
-    case FIELD_COMPAT: ret->text = slice_of(ops->name); return ops->is_compat;
-    case FIELD_KEY_PREFIX:
-        ret->text = (struct slice){(const uint8_t *)limit->key_head, limit->key_head_len - 1U};
-        return true;
-    case FIELD_TIMEZONE: ret->text = slice_of(calendar_zone_name(calendar)); return true;
-    case FIELD_WEEK_START:
-        ret->text = slice_of(calendar_week_start_name(calendar));
-        return calendar_unit(calendar) == CALENDAR_WEEK;
-    case FIELD_START:
-        ret->text = value_choice(policy_settings[FIELD_START].form.choices, limit->algo == ALGO_FIRST_HIT);
-        return true;
-    default: return false;
-    }
-}
-
-static void load(const struct policy_setting *setting, const void *holder, struct setting_value *ret)
-{
-    ret->number = policy_setting_number(ret->field, holder);
-    if (setting->form.kind == VALUE_DURATION) {
-        ret->kind = VALUE_SPAN;
-        ret->number *= 1000;
-    } else if (setting->form.kind == VALUE_CHOICE) {
-        ret->kind = VALUE_WORD;
-        ret->text = value_choice(setting->form.choices, ret->number);
-    }
-}
-
-static bool is_shown(const struct policy_setting *setting, enum setting_use use, int64_t number)
-{
-    const unsigned use_set = (unsigned)use << 1;
-    return setting->uses & use || (setting->uses & use_set && number != 0);
-}
-
-size_t policy_setting_limit_values(const struct limit *limit, enum setting_use use,
-                                   struct setting_value ret[N_POLICY_FIELDS])
-{
-    size_t n = 0;
-    for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
-        const struct policy_setting *setting = &policy_settings[i];
-        struct setting_value *value = &ret[n];
-        if (setting->place == IN_POLICY || !policy_setting_takes((enum policy_field)i, limit)) continue;
-
-        *value = (struct setting_value){.field = (enum policy_field)i, .kind = setting->form.kind};
-        if (i == FIELD_WINDOW && limit->calendar != NULL) {
-            value->kind = VALUE_WORD;
-            value->text = slice_of(calendar_unit_name(limit->calendar));
-        } else if (setting->holder == HELD_BY_LIMIT) {
-            load(setting, limit, value);
-        } else if (!derive(limit, value)) {
-            continue;
-        }
-        n += is_shown(setting, use, value->number);
-    }
-    return n;
-}
 
 /* Does one of the policy's limits, or of its candidate's, have the flag? */
 static bool has_flag(enum policy_field field, const struct policy *policy)
@@ -160,54 +80,66 @@ static bool has_flag(enum policy_field field, const struct policy *policy)
     return policy->candidate != NULL && has_flag(field, policy->candidate);
 }
 
-size_t policy_setting_policy_values(const struct policy *policy, enum setting_use use,
-                                    struct setting_value ret[N_POLICY_FIELDS])
+/* The value of ret->field. False: the limit or policy has none. */
+static bool value_of(const struct policy *policy, const struct limit *limit, struct setting_value *ret)
 {
+    const struct policy_setting *setting = &policy_settings[ret->field];
+
+    switch (ret->field) {
+    case FIELD_NAME: ret->text = slice_of(limit->name); return ret->text.len > 0;
+    case FIELD_BY: ret->number = limit->parts; return limit->shared;
+    case FIELD_ALGORITHM: ret->text = slice_of(limit_ops(limit)->name); return !limit_ops(limit)->is_compat;
+    case FIELD_COMPAT: ret->text = slice_of(limit_ops(limit)->name); return limit_ops(limit)->is_compat;
+    case FIELD_KEY_PREFIX:
+        ret->text = (struct slice){(const uint8_t *)limit->key_head, limit->key_head_len - 1U};
+        return true;
+    case FIELD_WINDOW:
+        if (limit->calendar == NULL) break;
+        ret->kind = VALUE_WORD;
+        ret->text = slice_of(calendar_unit_name(limit->calendar));
+        return true;
+    case FIELD_TIMEZONE: ret->text = slice_of(calendar_zone_name(limit->calendar)); return true;
+    case FIELD_WEEK_START:
+        ret->text = slice_of(calendar_week_start_name(limit->calendar));
+        return calendar_unit(limit->calendar) == CALENDAR_WEEK;
+    case FIELD_START: ret->text = value_choice(setting->form.choices, limit->algo == ALGO_FIRST_HIT); return true;
+    case FIELD_KEY_FORMAT:
+        if (policy->format != NULL) ret->text = slice_of(policy->format->text);
+        return policy->format != NULL;
+    default: break;
+    }
+
+    switch (setting->holder) {
+    case HELD_BY_POLICY: ret->number = policy_setting_number(ret->field, policy); break;
+    case HELD_BY_LIMIT:
+        ret->number = limit != NULL ? policy_setting_number(ret->field, limit) : has_flag(ret->field, policy);
+        break;
+    case HELD_DERIVED: return false; /* a list, which is shown by its entries */
+    }
+    if (setting->form.kind == VALUE_DURATION) {
+        ret->kind = VALUE_SPAN;
+        ret->number *= 1000;
+    } else if (setting->form.kind == VALUE_CHOICE) {
+        ret->kind = VALUE_WORD;
+        ret->text = value_choice(setting->form.choices, ret->number);
+    }
+    return true;
+}
+
+size_t policy_setting_values(const struct policy *policy, const struct limit *limit, enum setting_use use,
+                             struct setting_value ret[N_POLICY_FIELDS])
+{
+    const unsigned use_set = (unsigned)use << 1;
     size_t n = 0;
+
     for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
         const struct policy_setting *setting = &policy_settings[i];
-        struct setting_value *value = &ret[n];
-        if (setting->place != IN_POLICY) continue;
+        if ((setting->place == IN_POLICY) != (limit == NULL)) continue;
+        if (limit != NULL && !policy_setting_takes((enum policy_field)i, limit)) continue;
 
+        struct setting_value *value = &ret[n];
         *value = (struct setting_value){.field = (enum policy_field)i, .kind = setting->form.kind};
-        if (setting->holder == HELD_BY_POLICY)
-            load(setting, policy, value);
-        else if (setting->holder == HELD_BY_LIMIT)
-            value->number = has_flag(value->field, policy);
-        else if (i == FIELD_KEY_FORMAT && policy->format != NULL)
-            value->text = slice_of(policy->format->text);
-        else
-            continue;
-        n += is_shown(setting, use, value->number);
+        if (value_of(policy, limit, value)) n += setting->uses & use || (setting->uses & use_set && value->number != 0);
     }
     return n;
-}
-
-/* ---- Fingerprint ---- */
-
-static uint64_t hash_piece(uint64_t hash, struct slice piece)
-{
-    return hash_stable(hash_stable(hash, "|", 1), piece.data, piece.len);
-}
-
-/* As text, so that it is the same on every machine: "|value"; of what is set "|name", and but for flags "|value". */
-uint64_t policy_setting_hash(uint64_t hash, enum setting_holder held_by, const void *holder, enum setting_use use)
-{
-    for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
-        const struct policy_setting *setting = &policy_settings[i];
-        if (setting->holder != held_by || !(setting->uses & use)) continue;
-
-        char text[32];
-        int64_t number = policy_setting_number((enum policy_field)i, holder);
-        if (use == USE_HASH_SET) {
-            if (number == 0) continue;
-            hash = hash_piece(hash, slice_of(setting->name));
-            if (setting->form.kind == VALUE_BOOL) continue;
-        }
-
-        snprintf(text, sizeof text, "%" PRId64, number);
-        bool is_choice = setting->form.kind == VALUE_CHOICE;
-        hash = hash_piece(hash, is_choice ? value_choice(setting->form.choices, number) : slice_of(text));
-    }
-    return hash;
 }

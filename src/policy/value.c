@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "limit/calendar.h"
 #include "policy/hints.h"
 
@@ -18,6 +19,16 @@ const char *value_parse_text(const char *path, const struct tree_node *node, str
     else
         return node->text;
     return NULL;
+}
+
+struct slice value_choice(const char *choices, int64_t index)
+{
+    for (; index > 0; index--) {
+        choices = strchr(choices, ' ');
+        CHECK(choices != NULL);
+        choices++;
+    }
+    return (struct slice){(const uint8_t *)choices, strcspn(choices, " ")};
 }
 
 const char *value_print(const struct value_form *form, int64_t number, char *out)

@@ -7,10 +7,33 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/slice.h"
 #include "base/units.h"
 #include "policy/faults.h"
-#include "policy/policy_setting.h"
 #include "policy/tree.h"
+
+enum value_kind {
+    VALUE_COUNT,
+    VALUE_SIZE,     /* bytes */
+    VALUE_MODE,     /* permission bits */
+    VALUE_DURATION, /* milliseconds */
+    VALUE_SPAN,     /* microseconds */
+    VALUE_BOOL,
+    VALUE_CHOICE, /* the place in choices, from 0 */
+    VALUE_WORD,   /* one that needs no quotes */
+    VALUE_TEXT,
+    VALUE_PARTS, /* of the policy's key_format: a key_parts */
+    VALUE_LIST,
+};
+
+struct value_form {
+    enum value_kind kind;
+    int64_t min, max;    /* of a number; of a text its length, of a list its entries */
+    const char *choices; /* separated by one space each */
+};
+
+/* The name number `index` of choices. */
+struct slice value_choice(const char *choices, int64_t index);
 
 /* A COUNT, SIZE, MODE, DURATION, SPAN, BOOL or CHOICE. False: the fault is recorded, as that of `path`. */
 bool value_parse(const struct value_form *form, const char *path, const struct tree_node *node, struct faults *faults,

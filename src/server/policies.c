@@ -58,7 +58,7 @@ static void pack_value(struct packer *packer, const struct setting_value *value,
 void policies_pack_limit(struct packer *packer, const struct limit *limit, uint32_t n_more)
 {
     struct setting_value values[N_POLICY_FIELDS];
-    size_t n = policy_setting_limit_values(limit, USE_ANSWER, values);
+    size_t n = policy_setting_values(limit->policy, limit, USE_ANSWER, values);
 
     pack_map(packer, (uint32_t)n + limit->phase + n_more);
     for (size_t i = 0; i < n; i++) pack_value(packer, &values[i], limit->policy);
@@ -71,7 +71,7 @@ void policies_pack_limit(struct packer *packer, const struct limit *limit, uint3
 static size_t changes(const struct limit *limit, const struct limit *base, struct setting_value ret[N_POLICY_FIELDS])
 {
     struct setting_value values[N_POLICY_FIELDS];
-    size_t n_values = policy_setting_limit_values(limit, USE_ANSWER, values), n = 0;
+    size_t n_values = policy_setting_values(limit->policy, limit, USE_ANSWER, values), n = 0;
     for (size_t i = 0; i < n_values; i++) {
         const enum policy_field field = values[i].field;
         if (!(policy_settings[field].uses & USE_OVERRIDE)) continue;
@@ -143,7 +143,7 @@ static void pack_limits(struct packer *packer, const char *name, const struct po
 static void pack_policy(struct packer *packer, const struct policy *policy, size_t *overrides_room)
 {
     struct setting_value values[N_POLICY_FIELDS];
-    size_t n = policy_setting_policy_values(policy, USE_ANSWER, values);
+    size_t n = policy_setting_values(policy, NULL, USE_ANSWER, values);
     const struct policy *candidate = policy->candidate;
     bool has_overrides = policy->overrides != NULL;
 

@@ -16,7 +16,7 @@ void memory_world_open(struct memory_world *world, int64_t wall_us, const struct
     world->memory = memory_store_new(&world->now, options);
     assert_non_null(world->memory);
     world->store = memory_store_handle(world->memory);
-    world->set = policy_set_new();
+    world->set = policy_set_new(16);
     assert_non_null(world->set);
 }
 

@@ -57,7 +57,7 @@ const struct policy *policies_add(struct policy_set *set, const struct policy_sp
 
 struct policy_set *policies_make(const struct policy_spec *specs, size_t n)
 {
-    struct policy_set *set = policy_set_new();
+    struct policy_set *set = policy_set_new(16);
     CHECK(set != NULL);
     for (size_t i = 0; i < n; i++) policies_add(set, &specs[i]);
     return set;

@@ -53,7 +53,7 @@ int store_world_setup(void **state)
         .refused_max_ms = 20,
         .random_seed = 11,
     };
-    w->policies = policy_set_new();
+    w->policies = policy_set_new(16);
     w->limit = store_world_limit("p", ALGO_FIXED_WINDOW, 1000000);
     *state = w;
     return 0;

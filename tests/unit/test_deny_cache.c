@@ -381,7 +381,7 @@ static void an_entry_belongs_to_a_policy_and_a_version_of_it(void **state)
     (void)check(other, "k", 2, SOURCE_REDIS);
     (void)check(one, "k", 2, SOURCE_DENY_CACHE);
 
-    struct policy_set *set = policy_set_new();
+    struct policy_set *set = policy_set_new(16);
     const struct policy_spec raised = {
         .name = "p", .limits = {{.algo = ALGO_FIXED_WINDOW, .limit = 2, .window_us = LONG_WAIT_S * S}}};
     const struct limit *now = &policies_add(set, &raised)->limits[0];

@@ -275,7 +275,7 @@ static void a_state_lives_as_long_as_the_last_limit_that_wrote_it(void **state)
 {
     (void)state;
     const struct limit *brief = limit_of("p", ALGO_BUCKET, 1, SECOND_US);
-    struct policy_set *other = policy_set_new();
+    struct policy_set *other = policy_set_new(16);
     struct policy_spec spec = {.name = "p",
                                .limits = {{.algo = ALGO_BUCKET, .limit = 100, .window_us = 1000 * SECOND_US}}};
     const struct limit *lasting = &policies_add(other, &spec)->limits[0];

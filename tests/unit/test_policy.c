@@ -40,7 +40,7 @@ static void add_candidate(struct policy *policy, int64_t limit)
 static void a_set_finds_its_policies_and_frees_them_with_the_last_reference(void **state)
 {
     (void)state;
-    struct policy_set *set = policy_set_new();
+    struct policy_set *set = policy_set_new(16);
     for (int i = 0; i < 100; i++) {
         char name[16];
         snprintf(name, sizeof name, "p%d", i);
@@ -59,7 +59,7 @@ static void a_set_finds_its_policies_and_frees_them_with_the_last_reference(void
 static void a_name_is_taken_once(void **state)
 {
     (void)state;
-    struct policy_set *set = policy_set_new();
+    struct policy_set *set = policy_set_new(16);
     assert_int_equal(policy_set_add(set, sealed("a", 1)), 0);
     struct policy *second = sealed("a", 2);
     assert_int_equal(policy_set_add(set, second), -2);
@@ -71,10 +71,10 @@ static void a_set_survives_short_memory(void **state)
 {
     (void)state;
     mem_fail_nth(1);
-    assert_null(policy_set_new());
+    assert_null(policy_set_new(16));
     mem_fail_nth(1);
     assert_null(policy_new("a", 1));
-    struct policy_set *set = policy_set_new();
+    struct policy_set *set = policy_set_new(16);
     struct policy *policy = sealed("a", 1);
     mem_fail_nth(1);
     assert_int_equal(policy_set_add(set, policy), -1);
@@ -143,7 +143,7 @@ static void a_candidate_has_keys_of_its_own(void **state)
 static void counts_go_on_by_name(void **state)
 {
     (void)state;
-    struct policy_set *first = policy_set_new(), *second = policy_set_new(), *third = policy_set_new();
+    struct policy_set *first = policy_set_new(16), *second = policy_set_new(16), *third = policy_set_new(16);
     struct policy *a = sealed("a", 1), *a_again = sealed("a", 2), *b = sealed("b", 1), *a_new = sealed("a", 3);
     add_candidate(a_again, 5);
     policy_set_add(first, a);

@@ -1,6 +1,6 @@
-# Runs at `cmake --install`: the units, the group's declaration and a first configuration, for the prefix that is
-# installed to. The unit files in this folder are written for /usr. A configuration that exists is left alone.
-# Given by CMakeLists.txt: RL_SOURCE_DIR, RL_BINARY_DIR, RL_BINDIR.
+# Runs at `cmake --install`: installs the units, the group's declaration and a first configuration below the prefix. The unit
+# files in this folder are written for /usr. An existing configuration is left alone.
+# CMakeLists.txt sets RL_SOURCE_DIR, RL_BINARY_DIR and RL_BINDIR.
 set(etc ${CMAKE_INSTALL_PREFIX}/etc)
 if(CMAKE_INSTALL_PREFIX MATCHES "^/usr(/local)?/?$")
     set(etc /etc) # where systemd and administrators look

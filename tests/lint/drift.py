@@ -1,4 +1,4 @@
-"""drift.py: what is listed in a table of the code and told in a document must be the same list."""
+"""drift.py: a table of the code and the document that describes it must list the same names."""
 
 import re
 import subprocess
@@ -18,31 +18,31 @@ def document(path):
     return (ROOT / path).read_text() if (ROOT / path).exists() else ""
 
 
-def untold(names, path):
+def missing_names(names, path):
     """A complaint for each name that the document does not contain as a word."""
-    told = document(path)
-    if not told:
+    content = document(path)
+    if not content:
         return [f"{path} is missing"]
-    return [f"{path}: does not mention {name}" for name in names if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", told)]
+    return [f"{path}: does not mention {name}" for name in names if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", content)]
 
 
 def every_error_code_is_in_the_protocol():
-    return untold(rows("proto/error.def", "ERROR_CODE"), "proto/PROTOCOL.md")
+    return missing_names(rows("proto/error.def", "ERROR_CODE"), "proto/PROTOCOL.md")
 
 
 def every_counter_is_in_the_protocol():
     headers = [path.read_text() for path in sorted((ROOT / "src").rglob("*.h")) if "COUNTERS_DECLARE(" in path.read_text()]
     names = [name for text in headers for name in re.findall(r"^ +(?:COUNTER|GAUGE)\((\w+),", text, re.M)]
-    return untold(names, "proto/PROTOCOL.md") if names else ["src: no lists of counters found"]
+    return missing_names(names, "proto/PROTOCOL.md") if names else ["src: no lists of counters found"]
 
 
 def every_setting_is_in_its_manual_page():
-    """The page's lists are generated; they must be what the tables would make now."""
+    """The page's lists are generated. They must be equal to what the tables generate now."""
     done = subprocess.run([sys.executable, "src/man/settings.py", "--check"], cwd=ROOT, capture_output=True, text=True)
     return done.stderr.strip().splitlines() or ["src/man/settings.py failed"] if done.returncode else []
 
 
-def every_policy_setting_that_is_answered_is_in_the_protocol():
+def every_policy_setting_of_an_answer_is_in_the_protocol():
     table = re.sub(r"/\*.*?\*/", "", document("src/limit/policy_settings.def"), flags=re.S)
     settings = re.findall(r'^POLICY_SETTING\(\w+, "(\w+)", \w+, (\w+),(.*?)(?=^POLICY_SETTING|\Z)', table, re.M | re.S)
     section = re.search(r"^### policies$.*?(?=^### )", document("proto/PROTOCOL.md"), re.M | re.S).group()
@@ -52,7 +52,7 @@ def every_policy_setting_that_is_answered_is_in_the_protocol():
     return complaints if names else ["src/limit/policy_settings.def: no settings found"]
 
 
-def every_command_of_the_script_is_among_the_rights_to_grant():
+def every_redis_command_of_the_script_is_in_the_rights():
     called = {command.lower() for path in [*sorted((ROOT / "lua").glob("*.lua")), ROOT / "lua" / "stitch.py"]
               for command in re.findall(r"\b(?:call|try)\('([A-Z]+)'", path.read_text())}
     return [f"{path}: the rights lack +{command}" for path in ("src/store/redis_store.h", "docs/redis.md")
@@ -69,7 +69,7 @@ def every_method_is_in_the_protocol():
 
 def every_command_is_in_the_manual_page():
     table = re.search(r"^static const struct command commands\[\].*?^};", document("src/ctl/ratelimitctl.c"), re.M | re.S)
-    names = re.findall(r'^\s*{"([\w-]+)",\s*"', table.group(), re.M) if table else []  # NULL: refused by name
+    names = re.findall(r'^\s*{"([\w-]+)",\s*"', table.group(), re.M) if table else []  # NULL: an unsupported command
     page = document("src/ctl/ratelimitctl.1").replace("\\-", "-")
     complaints = [f"src/ctl/ratelimitctl.1: does not mention {name}" for name in names if not re.search(rf"(?m)^\..*\b{name}\b", page)]
     return complaints if names else ["src/ctl/ratelimitctl.c: no table of commands found"]
@@ -77,25 +77,25 @@ def every_command_is_in_the_manual_page():
 
 def every_function_of_the_library_is_in_its_manual_page():
     names = re.findall(r"^RATELIMIT_API [^(]*?\*?(ratelimit_\w+)\(", document("src/client/ratelimit.h"), re.M)
-    return untold(names, "src/client/libratelimit.3") if names else ["src/client/ratelimit.h: no functions found"]
+    return missing_names(names, "src/client/libratelimit.3") if names else ["src/client/ratelimit.h: no functions found"]
 
 
-def every_algorithm_has_its_twins_and_its_definition():
+def every_algorithm_has_c_code_a_lua_file_and_a_definition():
     names = re.findall(r"^ALGO\(\w+, (\w+)", document("src/limit/algo.def"), re.M)
-    lua_file = {name: name.replace("leaky_bucket", "bucket") for name in names}  # which it is, with a wait
+    lua_file = {name: name.replace("leaky_bucket", "bucket") for name in names}  # it is that bucket, with a wait
     c_file = {name: "compat" if name.startswith("compat_") else lua_file[name] for name in names}
     complaints = [f"{path} is missing" for name in names
                   for path in (f"src/limit/{c_file[name]}.c", f"lua/{lua_file[name]}.lua") if not (ROOT / path).exists()]
-    return complaints + untold([name.removeprefix("compat_") for name in names], "lua/ALGORITHMS.md")
+    return complaints + missing_names([name.removeprefix("compat_") for name in names], "lua/ALGORITHMS.md")
 
 
 def anchors_of(path):
-    """The headings of a page, as links name them."""
+    """The headings of a page, in the form of link anchors."""
     headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S), re.M)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def every_link_of_the_documents_leads_somewhere():
+def every_link_of_the_documents_has_a_target():
     complaints = []
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "proto").rglob("*.md"), *(ROOT / "lua").glob("*.md"),
                  *(ROOT / "clients").glob("*/*.md")]:
@@ -104,7 +104,7 @@ def every_link_of_the_documents_leads_somewhere():
             if not page.exists():
                 complaints.append(f"{path.relative_to(ROOT)}: {target} does not exist")
             elif anchor and anchor not in anchors_of(page):
-                complaints.append(f"{path.relative_to(ROOT)}: {target}#{anchor} is no heading")
+                complaints.append(f"{path.relative_to(ROOT)}: {target}#{anchor} is not a heading")
     return complaints
 
 

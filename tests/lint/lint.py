@@ -1,8 +1,8 @@
-"""lint.py: each check is a function named after the rule it holds; it returns complaints, one a line, or nothing.
+"""lint.py: each check is a function with the name of its rule. It returns complaints, one per line, or nothing.
 
     lint.py [--junit FILE] [NAME...]     all checks, or those whose name contains a NAME
 
-A tool that is not installed fails its check: a rule nobody looked at is not kept.
+A check whose tool is not installed fails: nobody tested the rule.
 """
 
 import argparse
@@ -19,8 +19,8 @@ from xml.sax.saxutils import escape
 import drift
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LONGEST_FILE = {"src": 650, "tests": 900, "clients": 900}  # lines; style asks for about 500, tables of cases may be longer
-INSTALLED = {"__pycache__", "node_modules", "dist", "build", "target", ".venv"}  # folders that tools make in clients/
+LONGEST_FILE = {"src": 650, "tests": 900, "clients": 900}  # lines; the aim is about 500, tables of cases may be longer
+INSTALLED = {"__pycache__", "node_modules", "dist", "build", "target", ".venv"}  # folders that tools create in clients/
 
 CHECKS = []
 
@@ -45,7 +45,7 @@ def text(path):
 
 
 def tool(*argv, env=None):
-    """What a tool complains about; nothing where it is content."""
+    """The complaints of a tool; nothing if it has none."""
     try:
         done = subprocess.run(argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, errors="replace", env=env)
@@ -69,7 +69,7 @@ def c_is_formatted():
 
 
 @check
-def clang_tidy_is_content():
+def clang_tidy_finds_nothing():
     """The checks of .clang-tidy, over every file that the clang preset compiles from src/ and proto/."""
     lines = tool("cmake", "--preset", "clang")
     if lines:
@@ -79,7 +79,7 @@ def clang_tidy_is_content():
 
 
 @check
-def cppcheck_is_content():
+def cppcheck_finds_nothing():
     return tool("cppcheck", "--quiet", "--error-exitcode=1", "--enable=warning,performance,portability", "--inline-suppr",
                 "--std=c11", "-j", str(os.cpu_count() or 1), "-I", ".", "-I", "src", "-D_GNU_SOURCE",
                 "--suppress=missingIncludeSystem", "--suppress=normalCheckLevelMaxBranches",
@@ -114,10 +114,10 @@ def python_compiles_without_warnings():
 def systemd_accepts_the_units():
     units = files("*.service", "*.socket", within=("systemd",))
     if not units:
-        return ["systemd/ holds no units"]
+        return ["systemd/ has no units"]
     with tempfile.TemporaryDirectory() as place:
         copies = []
-        for unit in units:  # the program is not installed here; any other does for the syntax
+        for unit in units:  # the program is not installed here; for the syntax, any program is enough
             copy = Path(place) / Path(unit).name
             copy.write_text(re.sub(r"^(Exec\w+=[-@:+!]*)/usr\S*/ratelimitd\b", r"\1/bin/true", text(unit), flags=re.M))
             copies.append(str(copy))
@@ -132,11 +132,11 @@ def man_pages_are_well_formed():
     return tool("mandoc", "-Tlint", "-Wwarning", *pages)
 
 
-# ---- rules of the house -----------------------------------------------------------------------------------------
+# ---- rules of the project ---------------------------------------------------------------------------------------
 
-FLOORS = {"base": 0, "proto": 0, "limit": 1, "policy": 1, "store": 1, "engine": 2, "server": 3, "config": 3, "admin": 3, "daemon": 4, "ratelimitd.c": 4}
-APART = {"client": {"client", "proto", "base"}, "ctl": {"ctl", "client", "proto", "base"}}
-FOREIGN = {  # header: who may include it
+LAYERS = {"base": 0, "proto": 0, "limit": 1, "policy": 1, "store": 1, "engine": 2, "server": 3, "config": 3, "admin": 3, "daemon": 4, "ratelimitd.c": 4}
+SEPARATE = {"client": {"client", "proto", "base"}, "ctl": {"ctl", "client", "proto", "base"}}
+LIBRARY_HEADERS = {  # header: the files that may include it
     r"uv\.h": r"src/server/|src/store/redis|src/daemon/|src/ratelimitd\.c",
     r"hiredis/": r"src/store/redis",
     r"msgpack": r"proto/|src/client/",
@@ -145,48 +145,48 @@ FOREIGN = {  # header: who may include it
 }
 
 
-def room(path):
+def module_of(path):
     parts = Path(path).parts
     return parts[1] if parts[0] == "src" else parts[0]
 
 
 @check
-def a_file_includes_only_from_its_own_floor_or_below():
+def a_file_includes_only_its_own_layer_or_lower_ones():
     complaints = []
     for path in files("*.c", "*.h", within=("src", "proto")):
-        here = room(path)
+        here = module_of(path)
         for number, line in enumerate(text(path).splitlines(), 1):
             own = re.match(r'#include "([^"/]+)/', line)
             there = own.group(1) if own else None
             if not there or there == here:
                 continue
-            if here in APART or there in APART:
-                wrong = there not in APART.get(here, ())
-            elif there not in FLOORS or here not in FLOORS:
+            if here in SEPARATE or there in SEPARATE:
+                wrong = there not in SEPARATE.get(here, ())
+            elif there not in LAYERS or here not in LAYERS:
                 wrong = True
             else:
-                wrong = FLOORS[there] > FLOORS[here] or (FLOORS[here] == 3 and FLOORS[there] == 3)
+                wrong = LAYERS[there] > LAYERS[here] or (LAYERS[here] == 3 and LAYERS[there] == 3)
             if wrong:
                 complaints.append(f"{path}:{number}: {here} must not include {there}")
     return complaints
 
 
 @check
-def foreign_headers_stay_in_their_rooms():
+def a_library_is_included_only_where_it_is_allowed():
     complaints = []
     for path in files("*.c", "*.h", within=("src", "proto")):
         for number, line in enumerate(text(path).splitlines(), 1):
-            for header, where in FOREIGN.items():
+            for header, where in LIBRARY_HEADERS.items():
                 if re.match(rf'#include [<"]{header}', line) and not re.match(where, path):
-                    complaints.append(f"{path}:{number}: {line.strip()} belongs to {where}")
+                    complaints.append(f"{path}:{number}: {line.strip()} is allowed only in {where}")
     return complaints
 
 
 @check
-def nothing_below_the_edges_exits_or_logs_above_debug():
+def lower_layers_never_exit_or_log_above_debug():
     complaints = []
     for path in files("*.c", within=("src", "proto")):
-        if FLOORS.get(room(path), 4) > 2 or path in ("src/base/log.c", "src/base/check.c"):
+        if LAYERS.get(module_of(path), 4) > 2 or path in ("src/base/log.c", "src/base/check.c"):
             continue
         for number, line in enumerate(text(path).splitlines(), 1):
             if re.search(r"\b(exit|_exit|abort|log_error|log_warning|log_info)\(|LOG_LEVEL_(ERROR|WARNING|INFO)", line):
@@ -195,10 +195,10 @@ def nothing_below_the_edges_exits_or_logs_above_debug():
 
 
 @check
-def heap_use_goes_through_base_alloc():
+def memory_is_allocated_through_base_alloc():
     complaints = []
     for path in files("*.c", within=("src", "proto")):
-        if path == "src/base/alloc.c" or room(path) in APART:
+        if path == "src/base/alloc.c" or module_of(path) in SEPARATE:
             continue
         for number, line in enumerate(text(path).splitlines(), 1):
             code = re.sub(r"/\*.*?\*/|^\s*\*.*|//.*", "", line)
@@ -208,13 +208,13 @@ def heap_use_goes_through_base_alloc():
 
 
 @check
-def every_module_tells_its_story_at_the_top():
-    """In the .c file, or in the header of its name."""
-    def told(path):
+def every_module_begins_with_a_comment():
+    """In the .c file, or in its header."""
+    def is_explained(path):
         return (ROOT / path).exists() and text(path).lstrip().startswith(("/*", "--"))
 
-    return [f"{path}: begins with no comment" for path in files("*.c", "*.h", "*.def", "*.lua")
-            if not told(path) and not (path.endswith(".c") and told(path[:-1] + "h"))]
+    return [f"{path}: does not begin with a comment" for path in files("*.c", "*.h", "*.def", "*.lua")
+            if not is_explained(path) and not (path.endswith(".c") and is_explained(path[:-1] + "h"))]
 
 
 @check
@@ -229,21 +229,21 @@ def no_file_is_too_long():
 
 
 @check
-def nothing_is_left_for_later():
+def no_open_tasks_in_the_text():
     marks = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
     return [f"{path}:{number}: {line.strip()}" for path in every_text_file()
             for number, line in enumerate(text(path).splitlines(), 1) if marks.search(line)]
 
 
 @check
-def no_archive_is_written_down():
-    """./dev asks the system where it gets its packages from."""
+def no_package_archive_is_named():
+    """./dev asks the system for the address of its package archive."""
     host = re.compile(r"\b(deb|security|archive|snapshot|ftp)\.(\w+\.)?(debian\.org|ubuntu\.com)")
     return [f"{path}: names {match.group()}" for path in every_text_file() for match in host.finditer(text(path))]
 
 
 @check
-def text_has_no_stray_blanks():
+def text_has_no_trailing_blanks_or_tabs():
     complaints = []
     for path in every_text_file():
         content = text(path)
@@ -256,10 +256,11 @@ def text_has_no_stray_blanks():
 
 
 def every_text_file():
-    named = [name for name in ("dev", ".ci/run", "CMakeLists.txt", "CMakePresets.json", "README.md", "ARCHITECTURE.md",
-                               "CONTRIBUTING.md", "CHANGELOG.md") if (ROOT / name).exists()]
-    return named + files("*.md", "*.svg", within=("docs",)) + files("*.c", "*.h", "*.def", "*.lua", "*.py", "*.md", "*.txt", "*.yaml", "*.cmake", "*.service",
-                         "*.socket", "*.conf", "*.in", "*.[1-8]")
+    top_level = [name for name in ("dev", ".ci/run", "CMakeLists.txt", "CMakePresets.json", "README.md", "ARCHITECTURE.md",
+                                   "CONTRIBUTING.md", "CHANGELOG.md") if (ROOT / name).exists()]
+    return top_level + files("*.md", "*.svg", within=("docs",)) + files("*.c", "*.h", "*.def", "*.lua", "*.py", "*.md", "*.txt",
+                                                                        "*.yaml", "*.cmake", "*.service", "*.socket", "*.conf",
+                                                                        "*.in", "*.[1-8]")
 
 
 # ---- documents against tables -----------------------------------------------------------------------------------

@@ -10,9 +10,12 @@ import io.ratelimitd.DeniedException;
 import io.ratelimitd.RateLimitClient;
 import io.ratelimitd.UnavailableException;
 import io.ratelimitd.UnavailableException.Kind;
+import io.ratelimitd.spring.Headers;
 import io.ratelimitd.spring.IgnoreRateLimit;
 import io.ratelimitd.spring.OnError;
 import io.ratelimitd.spring.RateLimit;
+import io.ratelimitd.spring.RateLimitErrorHandler;
+import io.ratelimitd.spring.WebContext;
 import io.ratelimitd.testing.FakeLimiter;
 import io.ratelimitd.testing.TestDaemon;
 import jakarta.servlet.http.HttpServletRequest;
@@ -46,6 +49,7 @@ class StarterTest {
             policies:
               two: {algorithm: fixed_window, limit: 2, window: 1m}
               one: {algorithm: concurrency, limit: 1}
+              wide: {algorithm: fixed_window, limit: 100, window: 1h}
             """);
     private static final FakeLimiter FAKE = new FakeLimiter();
     private final List<Http> apps = new ArrayList<>();
@@ -187,6 +191,79 @@ class StarterTest {
         HttpResponse<String> denied = http.get("/deny");
         assertEquals(503, denied.statusCode());
         assertEquals("1", denied.headers().firstValue("Retry-After").orElse(null));
+    }
+
+    @Configuration
+    static class ErrorFunction {
+        @Bean
+        RateLimitErrorHandler errors() {
+            return (error, policy, call) -> {
+                assertEquals("two", policy.name());
+                String rule = ((WebContext) call).header("X-Rule");
+                return rule == null ? OnError.DEFAULT : OnError.valueOf(rule + (error.kind() == Kind.TIMEOUT ? "" : "?"));
+            };
+        }
+    }
+
+    @Test
+    void aFunctionDecidesForLimitsWithoutARuleOfTheirOwn() {
+        Http http = start(with(Down.class, Faked.class, ErrorFunction.class), "--ratelimitd.on-error=deny");
+        FAKE.unavailable(Kind.TIMEOUT);
+
+        assertEquals(200, http.get("/allow", "X-Rule", "ALLOW").statusCode());
+        assertEquals(503, http.get("/allow", "X-Rule", "DENY").statusCode());
+        assertEquals(503, http.get("/allow").statusCode());
+        assertEquals(503, http.get("/deny", "X-Rule", "ALLOW").statusCode());
+    }
+
+    @RestController
+    static class Fields {
+        @RateLimit(policy = "two", headers = Headers.LEGACY)
+        @GetMapping("/legacy")
+        String legacy() {
+            return "legacy";
+        }
+
+        @RateLimit(policy = "wide", headers = Headers.BOTH)
+        @RateLimit(policy = "two", headers = Headers.NONE)
+        @GetMapping("/mixed")
+        String mixed() {
+            return "mixed";
+        }
+
+        @RateLimit(policy = "two")
+        @RateLimit(policy = "wide", headers = Headers.NONE)
+        @GetMapping("/default")
+        String byDefault() {
+            return "default";
+        }
+    }
+
+    @Test
+    void eachLimitChoosesItsHeaderFields() {
+        Http http = start(with(Fields.class), "--ratelimitd.headers=none",
+                "--ratelimitd.filters[0].pattern=/filtered", "--ratelimitd.filters[0].policy=two",
+                "--ratelimitd.filters[0].headers=ietf");
+
+        HttpResponse<String> legacy = http.get("/legacy");
+        assertEquals("2", legacy.headers().firstValue("X-RateLimit-Limit").orElse(null));
+        assertTrue(legacy.headers().firstValue("RateLimit").isEmpty());
+        HttpResponse<String> mixed = http.get("/mixed");
+        assertEquals("\"wide\";q=100;w=3600", mixed.headers().firstValue("RateLimit-Policy").orElse(null));
+        assertEquals("2", mixed.headers().firstValue("X-RateLimit-Limit").orElse(null));
+        HttpResponse<String> denied = http.get("/default");
+        assertEquals(429, denied.statusCode());
+        assertTrue(denied.headers().firstValue("RateLimit").isEmpty());
+        assertTrue(denied.headers().firstValue("Retry-After").isPresent());
+        assertTrue(http.get("/filtered").headers().firstValue("RateLimit").isPresent());
+    }
+
+    @Test
+    void aFilterCanBeSwitchedOff() {
+        Http http = start(with(), "--ratelimitd.filters[0].pattern=/**", "--ratelimitd.filters[0].policy=misspelt",
+                "--ratelimitd.filters[0].enabled=false");
+
+        assertTrue(http.get("/nothing").headers().firstValue("RateLimit").isEmpty());
     }
 
     @Test
@@ -349,6 +426,30 @@ class StarterTest {
         mailer.slowly(running);
     }
 
+    static class Holding {
+        @RateLimit(policy = "one", key = "'all'", slot = true)
+        @RateLimit(policy = "two", key = "'all'")
+        public void run() {
+        }
+    }
+
+    @Configuration
+    static class HoldingConfiguration {
+        @Bean
+        Holding both() {
+            return new Holding();
+        }
+    }
+
+    @Test
+    void aDenialNamesThePolicyThatDenied() {
+        Holding bean = start(with(HoldingConfiguration.class)).app().getBean(Holding.class);
+        bean.run();
+        bean.run();
+
+        assertContains("denied by two", assertThrows(DeniedException.class, bean::run).getMessage());
+    }
+
     static class Strict {
         @RateLimit(policy = "two", key = "'all'", onError = OnError.DENY)
         public void run() {
@@ -448,6 +549,20 @@ class StarterTest {
         }
     }
 
+    static class FieldsOfABean {
+        @RateLimit(policy = "two", key = "'all'", headers = Headers.IETF)
+        public void run() {
+        }
+    }
+
+    @Configuration
+    static class FieldsConfiguration {
+        @Bean
+        FieldsOfABean fields() {
+            return new FieldsOfABean();
+        }
+    }
+
     static class NoKey {
         @RateLimit(policy = "two")
         public void run() {
@@ -472,6 +587,7 @@ class StarterTest {
         assertContains("such as 10/5s", refused(with(BadWindow.class)));
         assertContains("either a policy, or a limit and a window", refused(with(Both.class)));
         assertContains("give the limit a key", refused(with(NoKeyConfiguration.class)));
+        assertContains("no header fields", refused(with(FieldsConfiguration.class)));
         assertContains("is not a pattern", refused(with(), "--ratelimitd.filters[0].pattern=/a/{b", "--ratelimitd.filters[0].policy=two"));
         assertContains("is not an address", refused(with(), "--ratelimitd.trusted-proxies=proxy.example"));
     }

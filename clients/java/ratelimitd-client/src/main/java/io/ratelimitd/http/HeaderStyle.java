@@ -1,7 +1,7 @@
 package io.ratelimitd.http;
 
 /**
- * Which fields tell the caller about its limit.
+ * The header fields that report a limit to the caller.
  *
  * @param reset of the X-RateLimit fields
  */
@@ -14,7 +14,11 @@ public record HeaderStyle(Fields fields, Reset reset) {
         /** X-RateLimit-Limit, -Remaining and -Reset. */
         LEGACY,
         BOTH,
-        NONE
+        NONE;
+
+        public static Fields of(boolean isIetf, boolean isLegacy) {
+            return isIetf ? isLegacy ? BOTH : IETF : isLegacy ? LEGACY : NONE;
+        }
     }
 
     public enum Reset {
@@ -24,11 +28,11 @@ public record HeaderStyle(Fields fields, Reset reset) {
         EPOCH
     }
 
-    boolean hasIetf() {
+    public boolean hasIetf() {
         return fields == Fields.IETF || fields == Fields.BOTH;
     }
 
-    boolean hasLegacy() {
+    public boolean hasLegacy() {
         return fields == Fields.LEGACY || fields == Fields.BOTH;
     }
 }

@@ -28,14 +28,14 @@ public record HttpAnswer(int status, Map<String, String> headers, String body) {
         if (!decision.allowed() && "deny".equals(decision.source())) return unavailable(accept);
 
         Map<String, String> headers = new LinkedHashMap<>();
-        List<Decision> told = (decision.members().isEmpty() ? List.of(decision) : decision.members()).stream()
-                .filter(one -> one.of() != null && !one.shadowDenied()).toList();
-        if (style.hasIetf() && !told.isEmpty()) {
-            headers.put("RateLimit-Policy", told.stream().map(HttpAnswer::policy).collect(Collectors.joining(", ")));
-            headers.put("RateLimit", told.stream().map(HttpAnswer::state).collect(Collectors.joining(", ")));
+        List<Decision> reported = (decision.members().isEmpty() ? List.of(decision) : decision.members()).stream()
+                .filter(HttpAnswer::isReported).toList();
+        if (style.hasIetf() && !reported.isEmpty()) {
+            headers.put("RateLimit-Policy", reported.stream().map(HttpAnswer::policy).collect(Collectors.joining(", ")));
+            headers.put("RateLimit", reported.stream().map(HttpAnswer::state).collect(Collectors.joining(", ")));
         }
 
-        if (style.hasLegacy() && !told.isEmpty()) {
+        if (style.hasLegacy() && isReported(decision)) {
             headers.put("X-RateLimit-Limit", Long.toString(decision.limit()));
             headers.put("X-RateLimit-Remaining", Long.toString(decision.remaining()));
             long waitMs = waitMs(decision);
@@ -55,7 +55,7 @@ public record HttpAnswer(int status, Map<String, String> headers, String body) {
         return problem(429, headers, accept, "quota-exceeded", "Quota exceeded", more, text);
     }
 
-    /** The daemon gave no answer, and the limit says that nothing passes then. */
+    /** The daemon gave no answer, and the limit denies then. */
     public static HttpAnswer unavailable(String accept) {
         Map<String, String> headers = new LinkedHashMap<>(Map.of("Retry-After", "1"));
         return problem(503, headers, accept, "temporary-reduced-capacity", "Temporary reduced capacity", "",
@@ -68,6 +68,11 @@ public record HttpAnswer(int status, Map<String, String> headers, String body) {
         headers.put("Content-Type", json ? "application/problem+json" : "text/plain; charset=utf-8");
         return new HttpAnswer(status, headers, !json ? text + "\n" : "{\"type\":\"" + PROBLEMS + type + "\",\"title\":\""
                 + title + "\",\"status\":" + status + more + "}");
+    }
+
+    /** Somebody counted, and the figures are meant for the caller. */
+    private static boolean isReported(Decision decision) {
+        return decision.of() != null && !decision.shadowDenied();
     }
 
     private static String policy(Decision decision) {

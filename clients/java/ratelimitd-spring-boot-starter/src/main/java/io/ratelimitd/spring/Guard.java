@@ -21,12 +21,14 @@ final class Guard {
     private final RateLimitClient client;
     private final Policies policies;
     private final OnError onError;
+    private final RateLimitErrorHandler errors;
     private final boolean enabled;
 
-    Guard(RateLimitClient client, Policies policies, OnError onError, boolean enabled) {
+    Guard(RateLimitClient client, Policies policies, OnError onError, RateLimitErrorHandler errors, boolean enabled) {
         this.client = client;
         this.policies = policies;
-        this.onError = onError == OnError.DEFAULT ? OnError.ALLOW : onError;
+        this.onError = onError;
+        this.errors = errors;
         this.enabled = enabled;
     }
 
@@ -57,7 +59,7 @@ final class Guard {
 
     private void take(Passage passage, Limit limit, Check check) {
         unlessUnavailable(passage, List.of(limit), () -> {
-            passage.hold(client.tryAcquire(check, CallOptions.DEFAULTS));
+            passage.hold(limit, client.tryAcquire(check, CallOptions.DEFAULTS));
             return null;
         });
     }
@@ -71,13 +73,17 @@ final class Guard {
 
     private void checkAll(Passage passage, Map<Limit, Check> checks) {
         List<Check> members = new ArrayList<>();
-        for (Check check : checks.values())
-            if (members.stream().noneMatch(check::sameCounter)) members.add(check); /* it counts once */
+        List<Limit> asked = new ArrayList<>();
+        checks.forEach((limit, check) -> {
+            if (members.stream().anyMatch(check::sameCounter)) return; /* it counts once */
+            members.add(check);
+            asked.add(limit);
+        });
         if (members.isEmpty()) return;
 
         unlessUnavailable(passage, List.copyOf(checks.keySet()), () -> {
-            passage.add(members.size() == 1 ? client.check(members.get(0), NO_DELAY)
-                    : client.checkAll(members, CallOptions.DEFAULTS), false);
+            passage.add(new Passage.Decided(members.size() == 1 ? client.check(members.get(0), NO_DELAY)
+                    : client.checkAll(members, CallOptions.DEFAULTS), asked, false));
             return null;
         });
     }
@@ -90,12 +96,15 @@ final class Guard {
         try {
             return asking.ask();
         } catch (UnavailableException e) {
-            if (limits.stream().anyMatch(this::denies)) passage.fail(e);
+            if (limits.stream().anyMatch(limit -> denies(limit, e, passage.context()))) passage.fail(e);
             return null;
         }
     }
 
-    private boolean denies(Limit limit) {
-        return (limit.onError() == OnError.DEFAULT ? onError : limit.onError()) == OnError.DENY;
+    private boolean denies(Limit limit, UnavailableException error, CallContext context) {
+        OnError rule = limit.onError();
+        if (rule == OnError.DEFAULT) rule = errors.onUnavailable(error, limit.policy(), context);
+        if (rule == null) throw new IllegalStateException("a RateLimitErrorHandler gave null, not ALLOW, DENY or DEFAULT");
+        return (rule == OnError.DEFAULT ? onError : rule) == OnError.DENY;
     }
 }

@@ -18,14 +18,14 @@ import org.springframework.expression.spel.support.StandardEvaluationContext;
  * @param chargeWhen null: always
  */
 record Limit(String where, String endpoint, Policy policy, SpelExpression key, SpelExpression cost, SpelExpression skip,
-             OnError onError, SpelExpression chargeWhen, boolean slot) {
+             OnError onError, SpelExpression chargeWhen, boolean slot, Headers headers) {
 
     /** The settings of an annotation or of a filter. */
     record Declared(String policy, long limit, String window, String key, String cost, String skip, OnError onError,
-                    String chargeWhen, boolean slot) {
+                    String chargeWhen, boolean slot, Headers headers) {
         static Declared of(RateLimit limit) {
             return new Declared(limit.policy(), limit.limit(), limit.window(), limit.key(), limit.cost(), limit.skip(),
-                    limit.onError(), limit.chargeWhen(), limit.slot());
+                    limit.onError(), limit.chargeWhen(), limit.slot(), limit.headers());
         }
     }
 
@@ -48,7 +48,8 @@ record Limit(String where, String endpoint, Policy policy, SpelExpression key, S
         Expressions ofStatus = new Expressions(WebContext.class, List.of("status", "request"));
         return new Limit(where, endpoint, policy, parsed(declared.key(), expressions, where),
                 parsed(declared.cost(), expressions, where), parsed(declared.skip(), expressions, where),
-                declared.onError(), parsed(declared.chargeWhen(), ofStatus, where), declared.slot());
+                declared.onError(), parsed(declared.chargeWhen(), ofStatus, where), declared.slot(),
+                declared.headers());
     }
 
     private static SpelExpression parsed(String text, Expressions expressions, String where) {

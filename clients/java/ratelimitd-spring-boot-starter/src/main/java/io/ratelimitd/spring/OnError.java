@@ -2,7 +2,7 @@ package io.ratelimitd.spring;
 
 /** What happens to a call while the daemon gives no answer. */
 public enum OnError {
-    /** As `ratelimitd.on-error` says. */
+    /** As the {@link RateLimitErrorHandler} decides, or without one `ratelimitd.on-error`. */
     DEFAULT,
     /** It passes; the client logs that nobody counts. */
     ALLOW,

@@ -9,41 +9,53 @@ import java.util.concurrent.atomic.AtomicBoolean;
 
 /** The way of one call past its limits: the verdict, and what it holds until it has ended. */
 final class Passage {
+    /** @param limits the limits that it is about: one for each member of a check_all, else one */
+    record Decided(Decision decision, List<Limit> limits, boolean isOfSlot) {
+        /** The policy that denied. */
+        String policy() {
+            List<Decision> members = decision.members();
+            for (int i = 0; i < members.size(); i++)
+                if (!members.get(i).allowed()) return limits.get(i).policy().name();
+            return limits.get(0).policy().name();
+        }
+    }
+
     private record Pending(Limit limit, Reservation reservation, long cost) {
     }
 
     private final CallContext context;
-    private final List<Decision> decisions = new ArrayList<>();
+    private final List<Decided> decisions = new ArrayList<>();
     private final List<Slot> slots = new ArrayList<>();
     private final List<Pending> reservations = new ArrayList<>();
     private final AtomicBoolean settled = new AtomicBoolean();
     private final AtomicBoolean ended = new AtomicBoolean();
-    private Decision denial;
-    private boolean denialIsOfSlot;
+    private Decided denial;
     private RuntimeException failure;
 
     Passage(CallContext context) {
         this.context = context;
     }
 
-    void hold(Slot slot) {
+    CallContext context() {
+        return context;
+    }
+
+    void hold(Limit limit, Slot slot) {
         if (slot.decision().allowed()) slots.add(slot);
-        add(slot.decision(), true);
+        add(new Decided(slot.decision(), List.of(limit), true));
     }
 
     void hold(Limit limit, Reservation reservation, long cost) {
         if (reservation.decision().allowed()) reservations.add(new Pending(limit, reservation, cost));
-        add(reservation.decision(), false);
+        add(new Decided(reservation.decision(), List.of(limit), false));
     }
 
-    void add(Decision decision, boolean isOfSlot) {
-        decisions.add(decision);
-        if (decision.allowed()) return;
-        denial = decision;
-        denialIsOfSlot = isOfSlot;
+    void add(Decided decided) {
+        decisions.add(decided);
+        if (!decided.decision().allowed()) denial = decided;
     }
 
-    /** There was no answer, and the limit says that nothing passes then. */
+    /** There was no answer, and a limit denies then. */
     void fail(RuntimeException unavailable) {
         failure = unavailable;
     }
@@ -52,20 +64,16 @@ final class Passage {
         return denial == null && failure == null;
     }
 
-    List<Decision> decisions() {
+    List<Decided> decisions() {
         return decisions;
     }
 
     /** null: no limit denied it. */
-    Decision denial() {
+    Decided denial() {
         return denial;
     }
 
-    boolean denialIsOfSlot() {
-        return denialIsOfSlot;
-    }
-
-    /** null: the daemon has answered, or nobody minds. */
+    /** null: the daemon has answered, or every limit allows without an answer. */
     RuntimeException failure() {
         return failure;
     }

@@ -48,4 +48,7 @@ public @interface RateLimit {
 
     /** The policy is a concurrency limit: take one of its slots until the call, or the whole answer, has ended. */
     boolean slot() default false;
+
+    /** The header fields that report this limit. Handlers only. */
+    Headers headers() default Headers.DEFAULT;
 }

@@ -65,6 +65,8 @@ final class RateLimitAdvice extends AbstractBeanFactoryAwareAdvisingPostProcesso
                         + " give the limit a key, such as \"#tenant\" or \"'all'\"");
             if (limit.chargeWhen() != null)
                 throw new IllegalStateException(limit.where() + ": there is no status to charge by without a request");
+            if (limit.headers() != Headers.DEFAULT)
+                throw new IllegalStateException(limit.where() + ": there are no header fields without a request");
         }
         if (limits.putIfAbsent(key, read) == null && !read.isEmpty()) policies.getObject().declare(read);
         return read;
@@ -88,7 +90,7 @@ final class RateLimitAdvice extends AbstractBeanFactoryAwareAdvisingPostProcesso
 
         Passage passage = guard.getObject().enter(own, new BeanContext(Declarations.endpoint(type, method), arguments));
         if (passage.failure() != null) throw passage.failure();
-        if (passage.denial() != null) throw new DeniedException(own.get(0).policy().name(), passage.denial());
+        if (passage.denial() != null) throw new DeniedException(passage.denial().policy(), passage.denial().decision());
 
         boolean goesOn = false;
         try {

@@ -38,8 +38,10 @@ public class RateLimitAutoConfiguration {
     }
 
     @Bean
-    Guard rateLimitGuard(RateLimitClient client, Policies policies, RateLimitProperties properties) {
-        return new Guard(client, policies, properties.onError(), properties.enabled());
+    Guard rateLimitGuard(RateLimitClient client, Policies policies, RateLimitProperties properties,
+                         ObjectProvider<RateLimitErrorHandler> errors) {
+        return new Guard(client, policies, properties.onError(),
+                errors.getIfAvailable(() -> (error, policy, call) -> OnError.DEFAULT), properties.enabled());
     }
 
     @Bean

@@ -34,6 +34,7 @@ final class RateLimitFilter extends OncePerRequestFilter implements Ordered {
         this.policies = policies;
         this.order = order;
         for (RateLimitProperties.Filter filter : filters) {
+            if (!filter.enabled()) continue;
             String where = "ratelimitd.filters of " + filter.pattern();
             Limit limit = Limit.of(filter.declared(), where, filter.pattern(), EXPRESSIONS);
             rules.add(new Rule(parsed(filter.pattern(), where),

@@ -54,6 +54,8 @@ public record RateLimitProperties(
      * @param onError    what happens while the daemon gives no answer
      * @param chargeWhen an expression with the answer's #status: charged only if it is true
      * @param slot       the policy is a concurrency limit: hold a slot until the answer has ended
+     * @param headers    the header fields that report this limit
+     * @param enabled    false: as if it were not there
      */
     public record Filter(
             String pattern,
@@ -66,9 +68,12 @@ public record RateLimitProperties(
             @DefaultValue("") String skip,
             @DefaultValue("default") OnError onError,
             @DefaultValue("") String chargeWhen,
-            @DefaultValue("false") boolean slot) {
+            @DefaultValue("false") boolean slot,
+            @DefaultValue("default") Headers headers,
+            @DefaultValue("true") boolean enabled) {
         Limit.Declared declared() {
-            return new Limit.Declared(policy, limit, window, key, cost, skip, onError, chargeWhen, slot);
+            return new Limit.Declared(policy, limit, window, key, cost, skip, onError, chargeWhen, slot,
+                    headers);
         }
     }
 

@@ -10,6 +10,7 @@ import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletResponse;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -48,10 +49,10 @@ final class WebGuard {
             return null;
         }
         if (passage.denial() != null) {
-            respond(request, response, answer(passage.denial(), passage.denialIsOfSlot(), accept));
+            respond(request, response, answer(passage.denial(), accept));
             return null;
         }
-        for (Decision decision : passage.decisions()) setHeaders(response, answer(decision, false, accept));
+        for (Passage.Decided decided : passage.decisions()) setHeaders(response, answer(decided, accept));
         if (passage.waitsForStatus()) {
             BodyWatch watch = WebUtils.getNativeResponse(response, BodyWatch.class);
             if (watch != null) watch.beforeBody(passage::settle); /* without it, the end of the call settles */
@@ -71,8 +72,20 @@ final class WebGuard {
                     + " believes. If that is your proxy, all its clients count as one: set ratelimitd.trusted-proxies");
     }
 
-    private HttpAnswer answer(Decision decision, boolean isSlot, String accept) {
-        return HttpAnswer.of(decision, isSlot, style, accept, System.currentTimeMillis());
+    /** RateLimit has the members whose limits want it; the older fields report the whole, if one of them wants those. */
+    private HttpAnswer answer(Passage.Decided decided, String accept) {
+        List<Decision> members = decided.decision().members();
+        List<Decision> shown = new ArrayList<>();
+        boolean isIetf = false;
+        boolean isLegacy = false;
+        for (int i = 0; i < decided.limits().size(); i++) {
+            HeaderStyle own = new HeaderStyle(decided.limits().get(i).headers().or(style.fields()), style.reset());
+            if (own.hasIetf() && !members.isEmpty()) shown.add(members.get(i));
+            isIetf |= own.hasIetf();
+            isLegacy |= own.hasLegacy();
+        }
+        HeaderStyle all = new HeaderStyle(HeaderStyle.Fields.of(isIetf, isLegacy), style.reset());
+        return HttpAnswer.of(decided.decision().with(shown), decided.isOfSlot(), all, accept, System.currentTimeMillis());
     }
 
     private void respond(HttpServletRequest request, HttpServletResponse response, HttpAnswer answer)

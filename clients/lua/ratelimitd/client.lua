@@ -1,13 +1,13 @@
--- ratelimitd.client: one question to the daemon, and what a bad day does to it.
+-- ratelimitd.client: one call to the daemon, its timeout, the breaker and the back-off.
 --
 -- A platform (ratelimitd.nginx, ratelimitd.haproxy) brings sockets and a clock:
 --
 --   now()                      seconds, with fractions
 --   connect(path, timeout_s)   a connection, or nil and a message
 --
--- A connection has `is_new`, `calls` (questions that it has carried before this one), send(bytes, timeout_s) and
--- receive(n, timeout_s), both of which return nil and a message ("timeout" when time is up), keep() for the next question and
--- close(). One question is under way on a connection at a time.
+-- A connection has `is_new`, `calls` (that it has carried before this one), send(bytes, timeout_s) and
+-- receive(n, timeout_s), both of which return nil and a message ("timeout" when time is up), keep() for the next call and
+-- close(). One call is under way on a connection at a time.
 
 local msgpack = require "ratelimitd.msgpack"
 
@@ -20,6 +20,9 @@ local BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS = 0.01, 0.25
 
 -- Codes that mean "no answer"; every other code is a mistake in the program or the configuration.
 local UNAVAILABLE = { OVERLOADED = "overloaded", SHUTTING_DOWN = "shutting_down", STORE_UNAVAILABLE = "store_unavailable" }
+
+-- The failures that the daemon has answered, and after which the connection goes on.
+local IS_ANSWER = { refused = true, overloaded = true, store_unavailable = true }
 
 local Client = {}
 Client.__index = Client
@@ -95,9 +98,9 @@ local function answer_to(msgid, read)
   end
 end
 
--- The result of a method, or nil and a failure: {kind, message, maybe_charged, code}; TIMEOUT_S replaces the client's. kind is "refused" with the daemon's
--- code, or what kept the answer away: unreachable, timeout, lost, protocol, overloaded, shutting_down, store_unavailable,
--- breaker.
+-- The result of METHOD, or nil and a failure: {kind, message, maybe_charged, code}. TIMEOUT_S replaces the client's. The kind
+-- is "refused" for a mistake that the daemon has found (`code` is its code), else why there is no answer: "unreachable",
+-- "timeout", "lost", "protocol", "overloaded", "shutting_down", "store_unavailable" or "breaker".
 function Client:call(method, params, timeout_s)
   timeout_s = timeout_s or self.timeout_s
   local platform = self.platform
@@ -139,14 +142,15 @@ function Client:call(method, params, timeout_s)
   is_sent, reason = connection.send(bytes, timeout_s)
   if is_sent then
     is_read, result, failure = pcall(answer_to, msgid, read)
-    if not is_read then result, failure = nil, type(result) == "table" and result or unavailable("protocol", tostring(result), true) end
+    if not is_read then
+      result, failure = nil, type(result) == "table" and result or unavailable("protocol", tostring(result), true)
+    end
   else
     failure = unavailable(reason == "timeout" and "timeout" or "lost", "sending failed: " .. reason, true)
   end
 
   if failure and failure.kind == "timeout" then self:timed_out() else self:reached() end
-  local is_clean = not failure or failure.kind == "refused" or failure.kind == "overloaded" or failure.kind == "store_unavailable"
-  if is_clean then connection.keep() else connection.close() end
+  if not failure or IS_ANSWER[failure.kind] then connection.keep() else connection.close() end
   return result, failure
 end
 

@@ -3,7 +3,7 @@
 --   local limiter = require("ratelimitd").new()
 --   core.register_action("limit_web", { "http-req" }, function(txn) limiter:limit(txn, { policy = "web" }) end)
 --
--- HAProxy has no pool of connections for Lua, so each question connects anew; on a Unix socket that costs little.
+-- HAProxy has no pool of connections for Lua, so each call connects anew; on a Unix socket that costs little.
 
 local limiter = require "ratelimitd.limiter"
 
@@ -24,7 +24,7 @@ function platform.connect(path, timeout_s)
 
   local connection = { calls = 0, is_new = true }
 
-  -- HAProxy says "connection closed." also when time is up, and its clock has ticks of a millisecond.
+  -- HAProxy reports "connection closed." also when time is up, and its clock has ticks of a millisecond.
   local function done(since, limit_s, value, reason)
     if value then return value end
     return nil, platform.now() - since >= limit_s - 0.002 and "timeout" or tostring(reason)

@@ -20,7 +20,7 @@ local function json_string(text)
   return '"' .. escaped .. '"'
 end
 
--- Did somebody count? Not for a failure answer, an unlimited policy, or a denial that shadow turned into a yes.
+-- Did somebody count? Not for a failure answer, an unlimited policy, or a denial that a shadow policy let through.
 local function has_figures(decision)
   return decision.of ~= nil and not decision.shadow_denied
 end
@@ -33,7 +33,7 @@ local function policy_item(decision)
   return item
 end
 
--- Until there is more of the limit in `of`; nil where nobody can say.
+-- Until there is more of the limit in `of`; nil where it is not known.
 local function wait_of(decision)
   local wait_ms = decision.allowed and decision.of_reset_ms or decision.retry_after_ms
   return decision.window_ms > 0 and wait_ms >= 0 and wait_ms or nil
@@ -60,23 +60,26 @@ local function problem(status, kind, title, more)
   return ('{"type":%s,"title":%s,"status":%d%s}'):format(json_string(PROBLEMS .. kind), json_string(title), status, more or "")
 end
 
+local IETF, LEGACY = { ietf = true, both = true }, { legacy = true, both = true }
+
 -- The fields of an answer that has this decision: a list of {name, value}. FORM is "ietf" (the default), "legacy", "both" or
--- "none". RESET, of the legacy form, is "delta" (the default) or "epoch", which needs the time NOW_MS.
--- Of a check_all, the members' limits are listed one after another.
+-- "none", or a list with the form of each member. RESET, of the legacy form, is "delta" (the default) or "epoch", which needs
+-- the time NOW_MS. Of a check_all, the members' limits are listed one after another; the legacy form reports the whole.
 function M.headers(decision, form, reset, now_ms)
-  form = form or "ietf"
-  local fields, policies, limits = {}, {}, {}
-  for _, one in ipairs(decision.members or { decision }) do
-    if has_figures(one) then
+  local fields, policies, limits, has_legacy = {}, {}, {}, false
+  for i, one in ipairs(decision.members or { decision }) do
+    local own = type(form) == "table" and form[i] or form or "ietf"
+    if IETF[own] and has_figures(one) then
       policies[#policies + 1], limits[#limits + 1] = policy_item(one), limit_item(one)
     end
+    has_legacy = has_legacy or LEGACY[own]
   end
 
-  if #limits > 0 and (form == "ietf" or form == "both") then
+  if #limits > 0 then
     fields[1] = { "RateLimit-Policy", table.concat(policies, ", ") }
     fields[2] = { "RateLimit", table.concat(limits, ", ") }
   end
-  if has_figures(decision) and (form == "legacy" or form == "both") then
+  if has_figures(decision) and has_legacy then
     fields[#fields + 1] = { "X-RateLimit-Limit", ("%d"):format(decision.limit) }
     fields[#fields + 1] = { "X-RateLimit-Remaining", ("%d"):format(decision.remaining) }
     local wait_ms = wait_of(decision)

@@ -31,6 +31,7 @@ end
 local LIMITER_OPTIONS = set_of "socket timeout on_error ipv6_prefix headers reset enabled on_decision"
 local LIMIT_OPTIONS = set_of "policy limit window algorithm name key cost skip on_error headers respond enabled"
 local FORMS = set_of "ietf legacy both none"
+local RESETS = set_of "delta epoch"
 local UNITS = { ms = "ms", s = "s", m = "m", h = "h", d = "d", second = "s", minute = "m", hour = "h", day = "d" }
 
 local function checked_on_error(value)
@@ -43,9 +44,14 @@ local function checked_form(value)
   error(('ratelimitd: headers is "ietf", "legacy", "both" or "none", not %q'):format(tostring(value)), 0)
 end
 
+local function checked_reset(value)
+  if value == nil or RESETS[value] then return value end
+  error(('ratelimitd: reset is "delta" or "epoch", not %q'):format(tostring(value)), 0)
+end
+
 -- Options, all optional: socket (path), timeout (ms, 250), on_error ("allow", "deny" or a function of the failure that
--- returns one of them), ipv6_prefix (bits, 64), headers ("ietf", "legacy", "both",
--- "none"), reset ("delta" or "epoch", of the legacy headers), enabled, on_decision (a function of the decision).
+-- returns one of them), ipv6_prefix (bits, 64), headers ("ietf", "legacy", "both", "none"), reset ("delta" or "epoch", of the
+-- legacy headers), enabled, on_decision (a function of the decision).
 function M.new(platform, options)
   options = options or {}
   refuse_unknown(options, LIMITER_OPTIONS, "new")
@@ -62,7 +68,7 @@ function M.new(platform, options)
     on_error = checked_on_error(options.on_error) or "allow",
     ipv6_prefix = options.ipv6_prefix or 64,
     headers = checked_form(options.headers) or "ietf",
-    reset = options.reset or "delta",
+    reset = checked_reset(options.reset) or "delta",
     is_enabled = options.enabled ~= false and os.getenv("RATELIMIT_ENABLED") ~= "0",
     on_decision = options.on_decision,
     counters = { checks = 0, allowed = 0, denied = 0, refused = 0, unavailable = {} },
@@ -74,7 +80,9 @@ end
 local function parse_limit(text)
   local count, length, unit = text:match("^%s*([1-9]%d*)%s*/%s*(%d*)%s*(%a+)%s*$")
   unit = UNITS[unit] or unit and UNITS[unit:match("^(%a%a+)s$")]
-  if not unit or length:match("^0") then error(("ratelimitd: %q is not a limit such as \"10/5s\" or \"5000/day\""):format(text), 0) end
+  if not unit or length:match("^0") then
+    error(('ratelimitd: %q is not a limit such as "10/5s" or "5000/day"'):format(text), 0)
+  end
   return tonumber(count), (length == "" and "1" or length) .. unit
 end
 
@@ -128,9 +136,9 @@ function Limiter:key_of(limit, request)
   return self:shorten(key)
 end
 
--- The members of a question: {policy, key, cost}, each policy and key once.
+-- What is asked for a request: members {policy, key, cost}, each policy and key once, and the limit of each member.
 function Limiter:members_of(limits, request)
-  local members, seen = {}, {}
+  local members, asked, seen = {}, {}, {}
   for _, limit in ipairs(limits) do
     refuse_unknown(limit, LIMIT_OPTIONS, "limit")
     checked_on_error(limit.on_error)
@@ -145,19 +153,27 @@ function Limiter:members_of(limits, request)
     local id = type(policy) == "string" and policy .. "\0" .. (key or "") or nil
     if key and not (id and seen[id]) then
       members[#members + 1] = msgpack.array { policy, key, cost or 1 }
+      asked[#asked + 1] = limit
       if id then seen[id] = true end
     end
   end
-  return members
+  return members, asked
 end
 
-local function strictest(limits, fallback)
-  local found = fallback
-  for i, limit in ipairs(limits) do
-    local own = limit.on_error or fallback
-    if i == 1 or own == "deny" then found = own end
+-- Without an answer: does one of these limits deny?
+function Limiter:is_denied(failure, asked)
+  local is_denied = false
+  for _, limit in ipairs(asked) do
+    local rule = limit.on_error or self.on_error
+    if type(rule) == "function" then
+      rule = rule(failure)
+      if rule ~= "allow" and rule ~= "deny" then
+        error(('ratelimitd: on_error gave %q, not "allow" or "deny"'):format(tostring(rule)), 0)
+      end
+    end
+    is_denied = is_denied or rule == "deny"
   end
-  return found
+  return is_denied
 end
 
 function Limiter:report(text)
@@ -167,16 +183,23 @@ function Limiter:report(text)
   self.platform.log("ratelimitd: " .. text)
 end
 
-function Limiter:without_answer(failure, limits, accept)
+function Limiter:without_answer(failure, asked, accept)
   local counts = self.counters.unavailable
   counts[failure.kind] = (counts[failure.kind] or 0) + 1
 
-  local rule = strictest(limits, self.on_error)
-  if type(rule) == "function" then rule = rule(failure) end
-  self:report(("%s; the request is %s"):format(failure.message, rule == "deny" and "denied" or "let through"))
-  if rule ~= "deny" then return { headers = {} } end
+  local is_denied = self:is_denied(failure, asked)
+  self:report(("%s; the request is %s"):format(failure.message, is_denied and "denied" or "let through"))
+  if not is_denied then return { headers = {} } end
   local status, headers, body = http.denial(nil, accept)
   return { status = status, headers = headers, body = body }
+end
+
+-- The limit that denied: the first one, if the daemon denied for all of them.
+local function denying(decision, asked)
+  for i, member in ipairs(decision.members or {}) do
+    if not member.allowed then return asked[i] end
+  end
+  return asked[1]
 end
 
 -- What a request gets under LIMITS (one, or a list of which all or none is charged): {headers} to go on, with headers for the
@@ -187,7 +210,7 @@ function Limiter:judge(limits, request, accept)
   if #limits == 0 then limits = { limits } end
   if not self.is_enabled or request:is_preflight() then return { headers = {} } end
 
-  local members = self:members_of(limits, request)
+  local members, asked = self:members_of(limits, request)
   if #members == 0 then return { headers = {} } end
 
   local decision, failure
@@ -202,10 +225,11 @@ function Limiter:judge(limits, request, accept)
   if not failure and not client.is_answer(decision, #members) then
     failure = { kind = "protocol", message = "an answer that is not a decision", maybe_charged = true }
   end
-  if failure then return self:without_answer(failure, limits, accept) end
+  if failure then return self:without_answer(failure, asked, accept) end
 
   if self.on_decision then self.on_decision(decision) end
-  local form = limits[1].headers or self.headers
+  local form = {}
+  for i, limit in ipairs(asked) do form[i] = limit.headers or self.headers end
   if decision.allowed then
     self.counters.allowed = self.counters.allowed + 1
     return { decision = decision, headers = http.headers(decision, form, self.reset, os.time() * 1000),
@@ -213,9 +237,12 @@ function Limiter:judge(limits, request, accept)
   end
 
   self.counters.denied = self.counters.denied + 1
+  local respond = denying(decision, asked).respond
+  if respond then
+    local fields = http.headers(decision, form, self.reset, os.time() * 1000)
+    return { decision = decision, respond = respond, headers = fields }
+  end
   local status, headers, body = http.denial(decision, accept, form, self.reset, os.time() * 1000)
-  local respond = limits[1].respond
-  if respond then return { decision = decision, respond = respond, headers = http.headers(decision, form) } end
   return { decision = decision, status = status, headers = headers, body = body }
 end
 

@@ -85,7 +85,7 @@ function signed(bytes)
   return value >= limit / 2 and value - limit or value
 end
 
--- What the first byte of a value says: the kind, the width of the number that follows, or the length itself.
+-- The meaning of a value's first byte: the kind, the width of the number that follows, or the length itself.
 local WIDE = {
   [0xc4] = { "text", 1 }, [0xc5] = { "text", 2 }, [0xc6] = { "text", 4 },
   [0xcc] = { "unsigned", 1 }, [0xcd] = { "unsigned", 2 }, [0xce] = { "unsigned", 4 }, [0xcf] = { "unsigned", 8 },
@@ -105,13 +105,15 @@ local function first_byte(tag)
   return nil
 end
 
+local function invalid(message) error({ kind = "protocol", maybe_charged = true, message = message }, 0) end
+
 local function unpack_value(read, budget, depth)
-  if depth > M.DEPTH_MAX then error({ kind = "protocol", maybe_charged = true, message = "an answer is nested too deeply" }, 0) end
+  if depth > M.DEPTH_MAX then invalid("an answer is nested too deeply") end
   local tag = byte(read(1))
   local kind, size = first_byte(tag)
   if not kind then
     local wide = WIDE[tag]
-    if not wide then error({ kind = "protocol", maybe_charged = true, message = ("an answer has the byte 0x%02x"):format(tag) }, 0) end
+    if not wide then invalid(("an answer has the byte 0x%02x"):format(tag)) end
     kind = wide[1]
     size = (kind == "signed" and signed or number_of)(read(wide[2]))
     if kind == "signed" or kind == "unsigned" then kind = "number" end
@@ -121,10 +123,10 @@ local function unpack_value(read, budget, depth)
 
   -- Each member has at least a byte, so a size that cannot arrive is refused before anything is kept for it.
   budget.bytes = budget.bytes - 1 - size
-  if budget.bytes < 0 then error({ kind = "protocol", maybe_charged = true, message = "an answer is longer than 4 MiB" }, 0) end
+  if budget.bytes < 0 then invalid("an answer is longer than 4 MiB") end
   if kind == "text" then return size > 0 and read(size) or "" end
 
-  if size > M.MEMBERS_MAX then error({ kind = "protocol", maybe_charged = true, message = "an answer has more than 65536 members" }, 0) end
+  if size > M.MEMBERS_MAX then invalid("an answer has more than 65536 members") end
   local result = {}
   if kind == "array" then
     result.n = size

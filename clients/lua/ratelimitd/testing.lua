@@ -12,7 +12,7 @@ local MAYBE_CHARGED = { timeout = true, lost = true, store_unavailable = true }
 local Fake = {}
 Fake.__index = Fake
 
--- From now on LIMITER asks the fake. It allows everything until the test says otherwise, and keeps in `calls` what it was
+-- From now on LIMITER asks the fake. It allows everything until the test changes that, and keeps in `calls` what it was
 -- asked: {method, policy, key, cost}. nginx has one fake in each worker.
 function M.fake(limiter)
   local fake = setmetatable({ calls = {} }, Fake)
@@ -36,7 +36,7 @@ end
 
 -- From now on every call is refused with this code of the daemon.
 function Fake:refuse(code)
-  self.failure = { kind = "refused", code = code, message = code .. ": as the test said", maybe_charged = false }
+  self.failure = { kind = "refused", code = code, message = code .. ": as the test wants it", maybe_charged = false }
 end
 
 function Fake:decide(method, policy, key, cost)

@@ -124,7 +124,7 @@ def test_a_preflight_is_not_limited(nginx):
     for _ in range(3):
         _, headers, _ = gateway.get("/", method="OPTIONS", Origin="https://a", Access_Control_Request_Method="GET")
         assert "ratelimit" not in headers
-    assert gateway.get("/", method="OPTIONS")[1]["ratelimit"] == '"login";r=1;t=60', "an OPTIONS that is none"
+    assert gateway.get("/", method="OPTIONS")[1]["ratelimit"] == '"login";r=1;t=60', "an OPTIONS that is not a preflight"
 
 
 def test_headers_of_the_application_stay(nginx):
@@ -147,6 +147,19 @@ def test_forms_of_the_headers(nginx, form, there, absent):
     headers = gateway.get("/")[1]
     assert {name: headers.get(name) for name in there} == there
     assert not [name for name in absent if name in headers]
+
+
+def test_each_limit_chooses_its_headers_and_its_answer(nginx):
+    respond = 'respond = function() ngx.status = 418 ngx.say("tea") ngx.exit(418) end'
+    gateway = nginx(site(limited(f"""{{
+        {{ policy = "tenant", key = "header:X-Tenant", headers = "legacy" }},
+        {{ policy = "login", headers = "none", {respond} }}, {{ policy = "web" }} }}""")))
+
+    headers = gateway.get("/", X_Tenant="a")[1]
+    assert (headers["ratelimit"], headers["x-ratelimit-limit"]) == ('"web";r=2;t=60', "2")
+    headers = gateway.get("/")[1]
+    assert (headers["ratelimit"], "x-ratelimit-limit" in headers) == ('"web";r=1;t=60', False)
+    assert gateway.get("/")[0] == 418, "the answer of the limit that denied, not of the first"
 
 
 def test_unlimited_has_no_headers(nginx):
@@ -195,6 +208,23 @@ def test_the_daemon_gone_lets_through_or_denies_as_the_limit_says(nginx, daemon)
 
     lines = [line for line in gateway.errors().splitlines() if "let through" in line or "is denied" in line]
     assert len(lines) == 1, "one line in ten seconds"
+
+
+def test_the_strictest_of_the_limits_that_apply_decides_without_an_answer(nginx, daemon):
+    def rule(name, verdict):
+        return f'{{ policy = "web" }}, {{ policy = "login", {name} = {verdict} }}'
+
+    by_kind = 'function(failure) return failure.kind == "unreachable" and "deny" or "allow" end'
+    gateway = nginx(site(
+        limited(f"{{ {rule('on_error', by_kind)} }}", path="/function")
+        + limited(f"{{ {rule('on_error', 'function() return true end')} }}", path="/wrong")
+        + limited('{ { policy = "web" }, { policy = "login", on_error = "deny", enabled = false } }', path="/off")))
+    daemon.kill()
+
+    assert gateway.get("/function")[0] == 503
+    assert gateway.get("/wrong")[0] == 500
+    assert "on_error gave" in gateway.errors()
+    assert gateway.get("/off")[0] == 200, "a limit that does not apply does not decide"
 
 
 def test_a_daemon_that_comes_back_is_asked_again(nginx, daemon):

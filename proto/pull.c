@@ -27,11 +27,6 @@ static inline bool look(const struct pull *pull, struct value *ret)
     return true;
 }
 
-static void move_past_body(struct pull *pull, const struct value *value)
-{
-    pull->at = value->body + value->count;
-}
-
 enum pull_type pull_type(const struct pull *pull)
 {
     static const uint8_t types[] = {
@@ -47,7 +42,7 @@ int pull_nil(struct pull *pull)
 {
     struct value value;
     if (!look(pull, &value) || value.form.kind != FORM_NIL) return -1;
-    move_past_body(pull, &value);
+    pull->at = value.body + value.count;
     return 0;
 }
 
@@ -56,7 +51,7 @@ int pull_bool(struct pull *pull, bool *ret)
     struct value value;
     if (!look(pull, &value) || value.form.kind != FORM_BOOL) return -1;
     *ret = *pull->at == 0xc3;
-    move_past_body(pull, &value);
+    pull->at = value.body + value.count;
     return 0;
 }
 
@@ -91,33 +86,34 @@ static double float_of(const struct value *value)
     return number;
 }
 
-/* The three ways to write an integer, each cut to |value| <= EXACT_MAX. */
-static bool small_int_of(const struct pull *pull, const struct value *value, int64_t *ret)
-{
-    if (value->form.kind == FORM_UINT) {
-        uint64_t number = unsigned_of(pull, value);
-        *ret = (int64_t)number;
-        return number <= (uint64_t)EXACT_MAX;
-    }
-    if (value->form.kind == FORM_INT) {
-        *ret = signed_of(pull, value);
-        return *ret >= -EXACT_MAX && *ret <= EXACT_MAX;
-    }
-    if (value->form.kind != FORM_FLOAT) return false;
-    double number = float_of(value);
-    /* Written so that NaN fails the comparison, before anything is converted. */
-    if (!(number >= -(double)EXACT_MAX && number <= (double)EXACT_MAX)) return false;
-    *ret = (int64_t)number;
-    return (double)*ret == number;
-}
-
 int pull_int(struct pull *pull, int64_t *ret)
 {
     struct value value;
     int64_t number;
-    if (!look(pull, &value) || !small_int_of(pull, &value, &number)) return -1;
+    if (!look(pull, &value)) return -1;
+
+    switch (value.form.kind) {
+    case FORM_UINT:
+        if (unsigned_of(pull, &value) > (uint64_t)EXACT_MAX) return -1;
+        number = (int64_t)unsigned_of(pull, &value);
+        break;
+    case FORM_INT:
+        number = signed_of(pull, &value);
+        if (number < -EXACT_MAX || number > EXACT_MAX) return -1;
+        break;
+    case FORM_FLOAT: {
+        double whole = float_of(&value);
+        /* Written so that NaN fails the comparison, before anything is converted. */
+        if (!(whole >= -(double)EXACT_MAX && whole <= (double)EXACT_MAX)) return -1;
+        number = (int64_t)whole;
+        if ((double)number != whole) return -1;
+        break;
+    }
+    default: return -1;
+    }
+
     *ret = number;
-    move_past_body(pull, &value);
+    pull->at = value.body + value.count;
     return 0;
 }
 
@@ -132,7 +128,7 @@ int pull_long_uint64(struct pull *pull, uint64_t *ret)
     } else {
         return -1;
     }
-    move_past_body(pull, &value);
+    pull->at = value.body + value.count;
     return 0;
 }
 
@@ -149,7 +145,7 @@ int pull_msgid(struct pull *pull, uint64_t *ret)
     if ((double)whole != number) return -1;
 
     *ret = whole;
-    move_past_body(pull, &value);
+    pull->at = value.body + value.count;
     return 0;
 }
 
@@ -158,7 +154,7 @@ int pull_long_text(struct pull *pull, struct slice *ret)
     struct value value;
     if (!look(pull, &value) || (value.form.kind != FORM_STR && value.form.kind != FORM_BIN)) return -1;
     *ret = (struct slice){value.body, value.count};
-    move_past_body(pull, &value);
+    pull->at = value.body + value.count;
     return 0;
 }
 
@@ -189,12 +185,13 @@ int pull_skip(struct pull *pull)
     for (uint64_t n = 1; n > 0; n--) {
         struct value value;
         if (!look(&at, &value)) return -1;
-        if (value.form.kind == FORM_ARRAY || value.form.kind == FORM_MAP) {
-            n += value.form.kind == FORM_MAP ? (uint64_t)value.count * 2 : value.count;
-            at.at = value.body;
-        } else {
-            move_past_body(&at, &value);
-        }
+        at.at = value.body;
+        if (value.form.kind == FORM_ARRAY)
+            n += value.count;
+        else if (value.form.kind == FORM_MAP)
+            n += (uint64_t)value.count * 2;
+        else
+            at.at += value.count;
     }
     *pull = at;
     return 0;

@@ -4,7 +4,8 @@
 
 #include "proto/put.h"
 
-enum rpc_fault rpc_parse_request(const uint8_t *message, size_t len, struct rpc_request *ret)
+/* Inlined into both that begin with it: one of them runs for each message. */
+static inline enum rpc_fault parse_request(const uint8_t *message, size_t len, struct rpc_request *ret)
 {
     struct pull pull = pull_of(message, len);
     uint32_t n;
@@ -22,19 +23,24 @@ enum rpc_fault rpc_parse_request(const uint8_t *message, size_t len, struct rpc_
     return RPC_OK;
 }
 
+enum rpc_fault rpc_parse_request(const uint8_t *message, size_t len, struct rpc_request *ret)
+{
+    return parse_request(message, len, ret);
+}
+
 int64_t rpc_next_request(struct scanner *scanner, const uint8_t *bytes, size_t len, struct rpc_request *ret,
                          enum rpc_fault *ret_fault)
 {
-    bool is_read = scanner->at == 0 && rpc_parse_request(bytes, len, ret) == RPC_OK;
-    if (is_read) scanner_skip_head(scanner, (size_t)(ret->params.at - bytes), ret->n_params);
-    int64_t n = scanner_next(scanner, bytes, len);
-    if (n <= 0) return n;
-
     *ret_fault = RPC_OK;
-    if (is_read)
-        ret->params.end = bytes + n;
-    else
-        *ret_fault = rpc_parse_request(bytes, (size_t)n, ret);
+    if (scanner->at == 0 && parse_request(bytes, len, ret) == RPC_OK) {
+        size_t head = (size_t)(ret->params.at - bytes);
+        int64_t n = scanner_next_after(scanner, bytes, len, head, ret->n_params);
+        if (n > 0) ret->params.end = bytes + n;
+        return n;
+    }
+
+    int64_t n = scanner_next(scanner, bytes, len);
+    if (n > 0) *ret_fault = rpc_parse_request(bytes, (size_t)n, ret);
     return n;
 }
 
@@ -88,23 +94,6 @@ void rpc_pack_request(struct packer *packer, uint64_t msgid, const char *method,
     pack_array(packer, n_params);
 }
 
-/* nil, or the integer that was sent. */
-static int pull_answered(struct pull *pull, struct rpc_response *ret)
-{
-    if (pull_nil(pull) == 0) return 0;
-    if (pull_uint64(pull, &ret->msgid) != 0) return -1;
-    ret->has_msgid = true;
-    return 0;
-}
-
-static int pull_error(struct pull *pull, struct rpc_response *ret)
-{
-    if (pull_nil(pull) == 0) return 0;
-    if (pull_text(pull, &ret->error) != 0) return -1;
-    ret->is_error = true;
-    return 0;
-}
-
 int rpc_parse_response(const uint8_t *message, size_t len, struct rpc_response *ret)
 {
     struct pull pull = pull_of(message, len);
@@ -113,7 +102,12 @@ int rpc_parse_response(const uint8_t *message, size_t len, struct rpc_response *
     uint32_t n;
     if (pull_array(&pull, &n) != 0 || n != 4) return -1;
     if (pull_uint64(&pull, &type) != 0 || type != RPC_RESPONSE) return -1;
-    if (pull_answered(&pull, &response) != 0 || pull_error(&pull, &response) != 0) return -1;
+
+    response.has_msgid = pull_nil(&pull) != 0;
+    if (response.has_msgid && pull_uint64(&pull, &response.msgid) != 0) return -1;
+    response.is_error = pull_nil(&pull) != 0;
+    if (response.is_error && pull_text(&pull, &response.error) != 0) return -1;
+
     response.result = pull;
     if (response.is_error && pull_nil(&pull) != 0) return -1; /* both an error and a result */
     *ret = response;

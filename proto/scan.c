@@ -32,57 +32,43 @@ void scanner_init(struct scanner *scanner, uint32_t max_frame, uint8_t max_depth
     start_over(scanner);
 }
 
-/* What the first byte of a value rules out, alone; 0 or an enum scan_error. */
-static int first_byte_fault(const struct scanner *scanner, struct form form, uint32_t spare)
+/* A value has ended, and with it perhaps containers around it. True: the message. */
+static inline bool end_value(struct scanner *scanner)
 {
-    if (form.kind == FORM_NEVER) return SCAN_BROKEN;
-    if (form.head - 1U > spare) return SCAN_TOO_LARGE;
-    if (form_is_container(form) && scanner->depth == scanner->max_depth) return SCAN_TOO_DEEP;
-    return 0;
+    while (--scanner->open[scanner->depth] == 0) {
+        if (scanner->depth == 0) return true;
+        scanner->depth--;
+    }
+    return false;
 }
 
-/* The last value of a container has ended, and with it perhaps others around it. True: the message. */
-static bool close_ended(struct scanner *scanner)
-{
-    while (scanner->depth > 0)
-        if (--scanner->open[--scanner->depth] > 0) return false;
-    return true;
-}
-
-/* Step over the rest of a body; false: its end has not come yet. */
-static bool skip_body(struct scanner *scanner, size_t len)
-{
-    size_t here = len - scanner->at;
-    uint32_t take = scanner->skip < here ? scanner->skip : (uint32_t)here;
-    scanner->at += take;
-    scanner->skip -= take;
-    return scanner->skip == 0;
-}
-
-static int64_t end_message(struct scanner *scanner, uint32_t length)
-{
-    start_over(scanner);
-    return length;
-}
-
-/* Every byte of every client comes through here, so `at` and `spare` are kept apart while values are walked, and not
- * inlined: in its caller they would not stay in registers. */
+/* `at` and `spare` are kept apart while values are walked, and the function is not inlined: in its caller the two would
+ * not stay in registers. */
 __attribute__((noinline)) int64_t scanner_next(struct scanner *scanner, const uint8_t *bytes, size_t len)
 {
     CHECK(len >= scanner->at);
     if (scanner->at == 0 && len > 0 && form_table[bytes[0]].kind != FORM_ARRAY) return -SCAN_BROKEN;
-    if (scanner->skip > 0) {
-        if (!skip_body(scanner, len)) return 0;
-        if (--scanner->open[scanner->depth] == 0 && close_ended(scanner)) return end_message(scanner, scanner->at);
-    }
 
     uint32_t at = scanner->at, spare = scanner->spare;
+    bool is_whole = false;
     int found = 0;
-    while (at < len) {
+    if (scanner->skip > 0) {
+        uint32_t take = scanner->skip < len - at ? scanner->skip : (uint32_t)(len - at);
+        at += take;
+        scanner->skip -= take;
+        is_whole = scanner->skip == 0 && end_value(scanner);
+    }
+
+    while (at < len && !is_whole) {
         struct form form = form_table[bytes[at]];
         size_t here = len - at;
-        if (form.kind >= FORM_ARRAY || here < form.head) {
-            found = -first_byte_fault(scanner, form, spare);
+        if (form.kind >= FORM_ARRAY || here < form.head) { /* what the first byte alone rules out */
+            if (form.kind == FORM_NEVER)
+                found = -SCAN_BROKEN;
+            else if (form.head - 1U > spare)
+                found = -SCAN_TOO_LARGE;
+            else if (form_is_container(form) && scanner->depth == scanner->max_depth)
+                found = -SCAN_TOO_DEEP;
             if (found != 0 || here < form.head) break;
         }
 
@@ -95,32 +81,45 @@ __attribute__((noinline)) int64_t scanner_next(struct scanner *scanner, const ui
         }
         spare -= (uint32_t)more;
 
-        if (form.kind >= FORM_ARRAY) {
+        if (form.kind >= FORM_ARRAY && n > 0) {
             at += form.head;
-            if (n > 0) scanner->open[++scanner->depth] = (uint32_t)n;
-            if (n > 0) continue;
+            scanner->open[++scanner->depth] = (uint32_t)n;
         } else if (more < here) {
             at += 1 + (uint32_t)more;
+            is_whole = end_value(scanner);
         } else {
             at = (uint32_t)len;
             scanner->skip = (uint32_t)(more + 1 - here);
-            break;
         }
-        if (--scanner->open[scanner->depth] == 0 && close_ended(scanner)) return end_message(scanner, at);
     }
 
+    if (is_whole) {
+        start_over(scanner);
+        return at;
+    }
     scanner->at = at;
     scanner->spare = spare;
     return found;
 }
 
-void scanner_skip_head(struct scanner *scanner, size_t at, uint32_t n)
+int64_t scanner_next_after(struct scanner *scanner, const uint8_t *bytes, size_t len, size_t at, uint32_t n)
 {
-    CHECK(scanner->at == 0);
-    if (n == 0 || at + n > scanner->max_frame || scanner->max_depth < 2) return;
+    CHECK(scanner->at == 0 && at <= len);
+    for (; n > 0 && at < len; n--) {
+        struct form form = form_table[bytes[at]];
+        if (form.kind >= FORM_ARRAY || len - at < form.head) break;
+        uint64_t size = (uint64_t)form.head + form_count(form, bytes + at);
+        if (size > len - at) break;
+        at += size;
+    }
+
+    if (at + n > scanner->max_frame || scanner->max_depth < 2) return scanner_next(scanner, bytes, len);
+    if (n == 0) return (int64_t)at;
+
     scanner->depth = 2;
     scanner->open[1] = 1;
     scanner->open[2] = n;
     scanner->at = (uint32_t)at;
     scanner->spare = scanner->max_frame - (uint32_t)at - n;
+    return scanner_next(scanner, bytes, len);
 }

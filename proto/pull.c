@@ -120,6 +120,14 @@ int pull_int(struct pull *pull, int64_t *ret)
 int pull_long_uint64(struct pull *pull, uint64_t *ret)
 {
     struct value value;
+    size_t here = (size_t)(pull->end - pull->at);
+    if (here > sizeof *ret && (*pull->at & 0xfc) == 0xcc) { /* uint 8 to 64, with more behind it: most ids */
+        unsigned size = 1U << (*pull->at & 3);
+        *ret = form_load(pull->at + 1, size);
+        pull->at += 1 + size;
+        return 0;
+    }
+
     if (!look(pull, &value)) return -1;
     if (value.form.kind == FORM_UINT) {
         *ret = unsigned_of(pull, &value);

@@ -8,23 +8,20 @@
 
 const char *source_name(enum source source)
 {
-    static const char *const names[] = {
-        [SOURCE_REDIS] = "redis",         [SOURCE_MEMORY] = "memory", [SOURCE_DENY_CACHE] = "deny_cache",
-        [SOURCE_LEASE] = "lease",         [SOURCE_ALLOW] = "allow",   [SOURCE_DENY] = "deny",
-        [SOURCE_UNLIMITED] = "unlimited", [SOURCE_LOCAL] = "local",
-    };
-    CHECK((size_t)source < sizeof names / sizeof names[0]);
-    return names[source];
+#define SOURCE(name, word) [SOURCE_##name] = word,
+    static const char *const words[] = {DECISION_SOURCES(SOURCE)};
+#undef SOURCE
+    CHECK((size_t)source < sizeof words / sizeof words[0]);
+    return words[source];
 }
 
 const char *reason_name(enum reason reason)
 {
-    static const char *const names[] = {
-        [REASON_NONE] = NULL,           [REASON_DOWN] = "down",         [REASON_BREAKER] = "breaker",
-        [REASON_DEADLINE] = "deadline", [REASON_OVERLOAD] = "overload", [REASON_STORE_ERROR] = "store_error",
-    };
-    CHECK((size_t)reason < sizeof names / sizeof names[0]);
-    return names[reason];
+#define REASON(name, word) [REASON_##name] = word,
+    static const char *const words[] = {[REASON_NONE] = NULL, DECISION_REASONS(REASON)};
+#undef REASON
+    CHECK((size_t)reason < sizeof words / sizeof words[0]);
+    return words[reason];
 }
 
 void decision_shadow(struct decision *decision)

@@ -12,18 +12,33 @@
 
 enum { RETRY_NEVER = -1 };
 
-enum source {
-    SOURCE_REDIS,
-    SOURCE_MEMORY,
-    SOURCE_DENY_CACHE,
-    SOURCE_LEASE,
-    SOURCE_UNLIMITED,
-    SOURCE_ALLOW, /* from here on: the policy's failure answer, and `reason` says why */
-    SOURCE_DENY,
-    SOURCE_LOCAL,
-};
+/* SOURCE(name, word): the word is the wire's. From ALLOW on it is the policy's failure answer, and `reason` says why.
+ */
+#define DECISION_SOURCES(SOURCE)                                                                                       \
+    SOURCE(REDIS, "redis")                                                                                             \
+    SOURCE(MEMORY, "memory")                                                                                           \
+    SOURCE(DENY_CACHE, "deny_cache")                                                                                   \
+    SOURCE(LEASE, "lease")                                                                                             \
+    SOURCE(UNLIMITED, "unlimited")                                                                                     \
+    SOURCE(ALLOW, "allow")                                                                                             \
+    SOURCE(DENY, "deny")                                                                                               \
+    SOURCE(LOCAL, "local")
 
-enum reason { REASON_NONE, REASON_DOWN, REASON_BREAKER, REASON_DEADLINE, REASON_OVERLOAD, REASON_STORE_ERROR };
+/* REASON(name, word) */
+#define DECISION_REASONS(REASON)                                                                                       \
+    REASON(DOWN, "down")                                                                                               \
+    REASON(BREAKER, "breaker")                                                                                         \
+    REASON(DEADLINE, "deadline")                                                                                       \
+    REASON(OVERLOAD, "overload")                                                                                       \
+    REASON(STORE_ERROR, "store_error")
+
+#define SOURCE(name, word) SOURCE_##name,
+enum source { DECISION_SOURCES(SOURCE) };
+#undef SOURCE
+
+#define REASON(name, word) REASON_##name,
+enum reason { REASON_NONE, DECISION_REASONS(REASON) };
+#undef REASON
 
 const char *source_name(enum source source); /* "redis", as on the wire */
 const char *reason_name(enum reason reason); /* "down", as on the wire; NULL for REASON_NONE */

@@ -34,7 +34,7 @@
     FIELD(window_ms)                                                                                                   \
     FIELD(of_reset_ms)
 
-enum { FIXSTR = 0xa0 }; /* the wire's mark of a str shorter than 32 bytes */
+enum { FIXSTR = 0xa0, NIL = 0xc0 }; /* the wire's marks; that of a str shorter than 32 bytes holds its length */
 
 enum {
 #define FIELD(name) AT_##name,
@@ -53,6 +53,23 @@ enum {
 FIELDS(FIELD)
 DESCRIBED_FIELDS(FIELD)
 #undef FIELD
+
+/* The words of a source or reason, as they go over the wire; copied whole, and counted by their mark. */
+struct word {
+    uint8_t mark;
+    char text[15];
+};
+
+#define WORD(word)                                                                                                     \
+    {                                                                                                                  \
+        FIXSTR | (sizeof word - 1), word                                                                               \
+    }
+#define SOURCE(name, word) [SOURCE_##name] = WORD(word),
+#define REASON(name, word) [REASON_##name] = WORD(word),
+static const struct word source_words[] = {DECISION_SOURCES(SOURCE)};
+static const struct word reason_words[] = {[REASON_NONE] = {.mark = NIL}, DECISION_REASONS(REASON)};
+#undef SOURCE
+#undef REASON
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -94,7 +111,7 @@ static inline uint8_t *put_int(uint8_t *at, int64_t value)
 
 static uint8_t *put_nil(uint8_t *at)
 {
-    *at = 0xc0;
+    *at = NIL;
     return at + 1;
 }
 
@@ -133,35 +150,17 @@ static uint8_t *put_str_of(uint8_t *at, const char *const *texts, size_t n)
 }
 
 /* `policy/limit`, or `policy` where the limit has no name. */
-static uint8_t *put_limit_name(uint8_t *at, const struct limit *limit)
+static uint8_t *put_limit(uint8_t *at, const struct limit *limit)
 {
+    if (limit == NULL) return put_nil(at);
     const char *const pieces[] = {limit->policy->name, "/", limit->name};
     return put_str_of(at, pieces, limit->name[0] != '\0' ? N_OF(pieces) : 1);
 }
 
-static inline uint8_t *put_limit(uint8_t *at, const struct limit *limit)
+static inline uint8_t *put_word(uint8_t *at, const struct word *word)
 {
-    return limit != NULL ? put_limit_name(at, limit) : put_nil(at);
-}
-
-/* A str of less than 32 bytes. */
-static inline uint8_t *put_word(uint8_t *at, const char *word)
-{
-    uint8_t *head = at++;
-    while (*word != '\0') *at++ = (uint8_t)*word++;
-    *head = (uint8_t)(FIXSTR | (at - head - 1));
-    return at;
-}
-
-static uint8_t *put_source(uint8_t *at, enum source source)
-{
-    return put_word(at, source_name(source));
-}
-
-static uint8_t *put_reason(uint8_t *at, enum reason reason)
-{
-    const char *name = reason_name(reason);
-    return name != NULL ? put_word(at, name) : put_nil(at);
+    memcpy(at, word, sizeof *word);
+    return at + 1 + (word->mark & 0x1f);
 }
 
 /* What a member of a check_all has counted of another's denial may make the whole wait, and not itself. */
@@ -178,15 +177,6 @@ static const struct limit *described_limit(const struct decision *decision)
     return decision->source != SOURCE_LOCAL ? decision->of : NULL;
 }
 
-static uint8_t *put_description(uint8_t *at, const struct decision *decision)
-{
-    const struct limit *limit = described_limit(decision);
-    at = put_limit(at, limit);
-    at = limit != NULL ? put_int(at, limit->limit) : put_nil(at);
-    at = limit != NULL ? put_int(at, decision->window_ms) : put_nil(at);
-    return limit != NULL ? put_int(at, decision->of_reset_ms) : put_nil(at);
-}
-
 static uint8_t *put_array(uint8_t *at, const struct decision *decision, bool describes, uint32_t n_more)
 {
     at = put_array_head(at, (describes ? N_ALL_FIELDS : N_FIELDS) + (n_more > 0));
@@ -198,10 +188,16 @@ static uint8_t *put_array(uint8_t *at, const struct decision *decision, bool des
     at = put_int(at, decision->delay_ms);
     at = put_int(at, decision->granted);
     at = put_limit(at, decision->bound_by);
-    at = put_source(at, decision->source);
-    at = put_reason(at, decision->reason);
+    at = put_word(at, &source_words[decision->source]);
+    at = put_word(at, &reason_words[decision->reason]);
     at = put_uint(at, decision->policy_version);
-    if (describes) at = put_description(at, decision);
+    if (describes) {
+        const struct limit *of = described_limit(decision);
+        at = put_limit(at, of);
+        at = of != NULL ? put_int(at, of->limit) : put_nil(at);
+        at = of != NULL ? put_int(at, decision->window_ms) : put_nil(at);
+        at = of != NULL ? put_int(at, decision->of_reset_ms) : put_nil(at);
+    }
     return n_more > 0 ? put_map_head(at, n_more) : at;
 }
 
@@ -211,11 +207,11 @@ static uint8_t *put_map(uint8_t *at, const struct decision *decision, int64_t co
     const struct limit *of = describes ? described_limit(decision) : NULL;
     bool has_granted = decision->granted != (decision->allowed ? cost : 0);
     bool has_reason = decision->reason != REASON_NONE;
-    uint32_t n_now_and_then =
-        (decision->delay_ms != 0) + has_granted + (decision->bound_by != NULL) + (uint32_t)has_reason;
-    if (of != NULL) n_now_and_then += N_DESCRIBED_FIELDS;
+    uint32_t n =
+        N_ALWAYS + (decision->delay_ms != 0) + has_granted + (decision->bound_by != NULL) + has_reason + n_more;
+    if (of != NULL) n += N_DESCRIBED_FIELDS;
 
-    at = put_map_head(at, N_ALWAYS + n_now_and_then + n_more);
+    at = put_map_head(at, n);
     at = put_bool(PUT_KEY(at, allowed), decision->allowed);
     at = put_int(PUT_KEY(at, limit), decision->limit);
     at = put_int(PUT_KEY(at, remaining), decision->remaining);
@@ -224,15 +220,16 @@ static uint8_t *put_map(uint8_t *at, const struct decision *decision, int64_t co
     if (decision->delay_ms != 0) at = put_int(PUT_KEY(at, delay_ms), decision->delay_ms);
     if (has_granted) at = put_int(PUT_KEY(at, granted), decision->granted);
     if (decision->bound_by != NULL) at = put_limit(PUT_KEY(at, bound_by), decision->bound_by);
-    at = put_source(PUT_KEY(at, source), decision->source);
-    if (has_reason) at = put_reason(PUT_KEY(at, reason), decision->reason);
+    at = put_word(PUT_KEY(at, source), &source_words[decision->source]);
+    if (has_reason) at = put_word(PUT_KEY(at, reason), &reason_words[decision->reason]);
     at = put_uint(PUT_KEY(at, policy_version), decision->policy_version);
-    if (of == NULL) return at;
-
-    at = put_limit(PUT_KEY(at, of), of);
-    at = put_int(PUT_KEY(at, quota), of->limit);
-    at = put_int(PUT_KEY(at, window_ms), decision->window_ms);
-    return put_int(PUT_KEY(at, of_reset_ms), decision->of_reset_ms);
+    if (of != NULL) {
+        at = put_limit(PUT_KEY(at, of), of);
+        at = put_int(PUT_KEY(at, quota), of->limit);
+        at = put_int(PUT_KEY(at, window_ms), decision->window_ms);
+        at = put_int(PUT_KEY(at, of_reset_ms), decision->of_reset_ms);
+    }
+    return at;
 }
 
 void reply_decision(struct packer *packer, const struct decision *decision, int64_t cost, struct decision_form form,

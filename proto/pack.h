@@ -3,7 +3,7 @@
  *
  * Nothing returns an error: a write that the buffer refuses (its ceiling, or no memory) sets
  * `failed`, and whatever follows does nothing. A caller packs a whole message, looks at `failed`
- * once, and truncates the buffer to where it began when it is set.
+ * once, and truncates the buffer to `start` when it is set.
  */
 #ifndef RL_PROTO_PACK_H
 #define RL_PROTO_PACK_H
@@ -16,12 +16,13 @@
 
 struct packer {
     struct buffer *out; /* not owned */
+    size_t start;       /* how long the buffer was before */
     bool failed;        /* some write was refused, and all after it */
 };
 
 static inline struct packer packer_of(struct buffer *out)
 {
-    return (struct packer){.out = out};
+    return (struct packer){.out = out, .start = buffer_len(out)};
 }
 
 void pack_nil(struct packer *packer);

@@ -46,7 +46,7 @@ static void end(struct check_list *list)
     list_remove(&list->link);
     buffer_fini(&list->text);
     mem_free(list);
-    session_list_ended(session);
+    if (session->state == SESSION_LISTED) session_wake(session);
 }
 
 void check_list_drop(struct check_list *list)
@@ -115,7 +115,7 @@ void check_list_maybe_start(struct check_list *list)
 
     list->state = READING;
     sessions->n_promised += list->n;
-    session_began(session, list->n);
+    session->n_inflight += list->n;
     list_push_back(&sessions->reading, &list->link);
 }
 

@@ -88,25 +88,23 @@ static int run_reset(struct session *session, uint64_t msgid, struct params *par
     return request_go(check->owner, params, params_counter(params, check->parts, &check->only));
 }
 
-static int refuse_refund(const struct params *params, const struct policy *policy, const struct limit *only)
-{
-    bool can = only == NULL || limit_ops(only)->refunds;
-    for (uint16_t i = 0; i < policy->n_limits && only == NULL; i++) can &= limit_ops(&policy->limits[i])->refunds;
-    if (can) return 0;
-    return params_fail(params, ERROR_UNSUPPORTED,
-                       "policy: '%s%s%s' has no units to give back one by one; reset forgets a whole key", policy->name,
-                       only != NULL ? "/" : "", only != NULL ? only->name : "");
-}
-
 static int run_refund(struct session *session, uint64_t msgid, struct params *params)
 {
     struct check *check = request_begin(session, msgid, params, OP_REFUND);
     if (check == NULL) return -1;
 
-    int status = params_counter(params, check->parts, &check->only);
-    if (status == 0) status = params_units(params, check->parts);
-    if (status == 0) status = refuse_refund(params, check->parts->policy, check->only);
-    if (status == 0) status = params_refund_options(params, check);
+    struct part *part = check->parts;
+    int status = params_counter(params, part, &check->only);
+    if (status == 0) status = params_units(params, part);
+
+    for (uint16_t i = 0; status == 0 && i < part->policy->n_limits; i++) {
+        const struct limit *only = check->only, *limit = &part->policy->limits[i];
+        if ((only != NULL && limit != only) || limit_ops(limit)->refunds) continue;
+        status = params_fail(params, ERROR_UNSUPPORTED,
+                             "policy: '%s%s%s' has no units to give back one by one; reset forgets a whole key",
+                             part->policy->name, only != NULL ? "/" : "", only != NULL ? only->name : "");
+    }
+    if (status == 0) status = params_options(params, check);
     return request_go(check->owner, params, status);
 }
 
@@ -191,16 +189,15 @@ static int fail_no_slot(const struct session *session, const struct params *para
 static int answer_slot_again(struct request *request, const struct params *params, const struct slot *slot)
 {
     struct session *session = request->session;
-    size_t start;
     if (!slot->is_held)
         return request_go(request, params,
                           params_fail(params, ERROR_BAD_REQUEST,
                                       "request_id: an acquire with it is under way on this connection; wait for its "
                                       "answer"));
-    struct packer packer = session_answer(session, request->msgid, &start);
+    struct packer packer = session_answer(session, request->msgid);
     reply_slot(&packer, &slot->request->decision, slot->id, request->decisions);
     request_drop(request);
-    session_answered(session, &packer, start);
+    session_answered(session, &packer);
     return 0;
 }
 
@@ -215,7 +212,7 @@ static int run_acquire(struct session *session, uint64_t msgid, struct params *p
     int status = params_target(params, part);
     if (status == 0 && !part->policy->has_slots)
         status = params_fail(params, ERROR_UNSUPPORTED, "policy: has no concurrency limit; use check");
-    if (status == 0) status = params_acquire_options(params, check);
+    if (status == 0) status = params_options(params, check);
     if (status == 0 && check->request_id.len > 0) {
         const struct slot *slot =
             slots_find_request(slots, &session->slots, part->policy->name, part->key, check->request_id);
@@ -227,21 +224,18 @@ static int run_acquire(struct session *session, uint64_t msgid, struct params *p
     return request_go(check->owner, params, status);
 }
 
-static int answer_released(struct session *session, uint64_t msgid, bool released)
-{
-    size_t start;
-    struct packer packer = session_answer(session, msgid, &start);
-    reply_released(&packer, released);
-    session_answered(session, &packer, start);
-    return 0;
-}
-
 static int run_release(struct session *session, uint64_t msgid, struct params *params)
 {
     struct slice id;
     if (params_slot(params, &id) != 0) return -1;
+
     struct slot *slot = slots_find(engine_slots(session->sessions->engine), &session->slots, id);
-    if (slot == NULL) return answer_released(session, msgid, false);
+    if (slot == NULL) {
+        struct packer packer = session_answer(session, msgid);
+        reply_released(&packer, false);
+        session_answered(session, &packer);
+        return 0;
+    }
     struct check *check = request_begin(session, msgid, params, OP_RELEASE);
     if (check == NULL) return -1;
     engine_releases(check, slot);
@@ -251,9 +245,8 @@ static int run_release(struct session *session, uint64_t msgid, struct params *p
 static int run_hello(struct session *session, uint64_t msgid, struct params *params)
 {
     const struct server_options *options = &session->sessions->options;
-    size_t start;
     if (params_hello(params, &session->form) != 0) return -1;
-    struct packer packer = session_answer(session, msgid, &start);
+    struct packer packer = session_answer(session, msgid);
     pack_map(&packer, 6);
     pack_text(&packer, "version");
     pack_text(&packer, RL_VERSION);
@@ -267,50 +260,46 @@ static int run_hello(struct session *session, uint64_t msgid, struct params *par
     pack_int(&packer, options->max_inflight_per_connection);
     pack_text(&packer, "fields");
     reply_fields(&packer, session->form.describes);
-    session_answered(session, &packer, start);
+    session_answered(session, &packer);
     return 0;
 }
 
 static int run_policies(struct session *session, uint64_t msgid, struct params *params)
 {
-    size_t start;
-    struct packer packer = session_answer(session, msgid, &start);
+    struct packer packer = session_answer(session, msgid);
     policies_reply(&packer, params->policies);
-    session_answered(session, &packer, start);
+    session_answered(session, &packer);
     return 0;
 }
 
 static int run_stats(struct session *session, uint64_t msgid, struct params *params)
 {
-    size_t start;
     (void)params;
     engine_update_gauges(session->sessions->engine);
-    struct packer packer = session_answer(session, msgid, &start);
+    struct packer packer = session_answer(session, msgid);
     pack_map(&packer, (uint32_t)counters_n());
     for (const struct counter_group *group = counters_first(); group != NULL; group = group->next)
         for (size_t i = 0; i < group->n; i++) {
             pack_text(&packer, group->names[i]);
             pack_uint(&packer, group->values[i]);
         }
-    session_answered(session, &packer, start);
+    session_answered(session, &packer);
     return 0;
 }
 
 static int run_ping(struct session *session, uint64_t msgid, struct params *params)
 {
-    size_t start;
     (void)params;
-    struct packer packer = session_answer(session, msgid, &start);
+    struct packer packer = session_answer(session, msgid);
     pack_text(&packer, "pong");
-    session_answered(session, &packer, start);
+    session_answered(session, &packer);
     return 0;
 }
 
 static int run_version(struct session *session, uint64_t msgid, struct params *params)
 {
-    size_t start;
     (void)params;
-    struct packer packer = session_answer(session, msgid, &start);
+    struct packer packer = session_answer(session, msgid);
     pack_map(&packer, 5);
     pack_text(&packer, "version");
     pack_text(&packer, RL_VERSION);
@@ -322,7 +311,7 @@ static int run_version(struct session *session, uint64_t msgid, struct params *p
     pack_text(&packer, session->sessions->options.hiredis_version);
     pack_text(&packer, "store");
     pack_text(&packer, session->sessions->options.store_name);
-    session_answered(session, &packer, start);
+    session_answered(session, &packer);
     return 0;
 }
 
@@ -331,18 +320,17 @@ static int run_test_clock(struct session *session, uint64_t msgid, struct params
 {
     struct clock *clock = session->sessions->clock;
     int64_t us;
-    size_t start;
     if (params_time(params, &us) != 0) return -1;
     clock->wall_us = us;
     clock->manual = true;
     slots_renew_all(engine_slots(session->sessions->engine));
-    struct packer packer = session_answer(session, msgid, &start);
+    struct packer packer = session_answer(session, msgid);
     pack_int(&packer, us);
-    session_answered(session, &packer, start);
+    session_answered(session, &packer);
     return 0;
 }
 
-/* The most asked first. */
+/* The most asked first. Those without parameters take one nil, too. */
 static const struct method methods[] = {
     {"check", "policy, key [, cost or options]", 2, 3, run_check, false},
     {"check_many", "[[policy, key [, cost or options]], ...]", 1, 1, run_check_many, false},
@@ -364,29 +352,6 @@ static const struct method methods[] = {
     {"test_clock", "microseconds", 1, 1, run_test_clock, true},
 };
 
-static const struct method *find_method(const struct session *session, struct slice name)
-{
-    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
-        if (!slice_is(name, methods[i].name)) continue;
-        return methods[i].only_test_clock && !session->sessions->options.test_clock ? NULL : &methods[i];
-    }
-    return NULL;
-}
-
-static int fail_unknown(const struct params *params, struct slice name)
-{
-    char space[72];
-    return params_fail(params, ERROR_UNKNOWN_METHOD, "there is no method '%s'",
-                       log_escape(space, sizeof space, name.data, name.len));
-}
-
-/* A method without parameters also takes one nil. */
-static bool takes(const struct method *method, const struct params *params)
-{
-    if (method->max_params == 0 && params->n == 1) return pull_type(&params->pull) == PULL_NIL;
-    return params->n >= method->min_params && params->n <= method->max_params;
-}
-
 void methods_run(struct session *session, const struct rpc_request *request)
 {
     struct request_fault fault;
@@ -394,14 +359,22 @@ void methods_run(struct session *session, const struct rpc_request *request)
     params.pull = request->params;
     params.n = request->n_params;
 
+    const struct method *method = NULL;
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0] && method == NULL; i++)
+        if (slice_is(request->method, methods[i].name)) method = &methods[i];
+    if (method != NULL && method->only_test_clock && !session->sessions->options.test_clock) method = NULL;
+
     int status;
-    const struct method *method = find_method(session, request->method);
-    if (method == NULL)
-        status = fail_unknown(&params, request->method);
-    else if (!takes(method, &params))
+    if (method == NULL) {
+        char space[72];
+        status = params_fail(&params, ERROR_UNKNOWN_METHOD, "there is no method '%s'",
+                             log_escape(space, sizeof space, request->method.data, request->method.len));
+    } else if ((params.n >= method->min_params && params.n <= method->max_params) ||
+               (method->max_params == 0 && params.n == 1 && pull_type(&params.pull) == PULL_NIL)) {
+        status = method->run(session, request->msgid, &params);
+    } else {
         status = params_fail(&params, ERROR_BAD_REQUEST, "wrong number of parameters: %u given; %s takes: %s", params.n,
                              method->name, method->usage);
-    else
-        status = method->run(session, request->msgid, &params);
+    }
     if (status != 0) session_error(session, request->msgid, fault.code, fault.text);
 }

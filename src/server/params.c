@@ -72,64 +72,50 @@ static int fail_unknown_policy(const struct params *params, struct slice name)
     return params_fail(params, ERROR_UNKNOWN_POLICY, "no policy '%s'; 'policies' lists them", space);
 }
 
-/* The policy of that name; clients ask for one again and again, so the session remembers its last one. */
-static const struct policy *find_policy(const struct params *params, struct slice name)
-{
-    struct session *session = params->session;
-    uint64_t generation = engine_policies_generation(session->sessions->engine);
-    const struct policy *last = session->last_policy;
-    if (session->last_generation == generation && last != NULL && slice_eq(name, session->last_name)) return last;
-
-    const struct policy *policy = policy_find(params->policies, name);
-    if (policy == NULL) return NULL;
-    session->last_generation = generation;
-    session->last_policy = policy;
-    session->last_name = slice_of(policy->name);
-    return policy;
-}
-
-static int refuse_inline(const struct params *params)
-{
-    switch (params->session->sessions->options.inline_access) {
-    case INLINE_EVERYBODY: return 0;
-    case INLINE_OWN_USER:
-        if (session_peer(params->session)->uid == geteuid()) return 0;
-        return params_fail(params, ERROR_NOT_PERMITTED,
-                           "policy: without a configuration inline policies are for the daemon's own user; write the "
-                           "name of one that 'policies' lists");
-    default:
-        return params_fail(params, ERROR_NOT_PERMITTED,
-                           "policy: inline policies are not allowed here (inline.allow); write the name of one that "
-                           "'policies' lists");
-    }
-}
-
 /* A policy that is written out in place of its name. */
 static int read_inline_policy(struct params *params, struct part *ret)
 {
+    const struct server_options *options = &params->session->sessions->options;
     const uint8_t *start = params->pull.at;
     if (pull_type(&params->pull) != PULL_MAP)
         return params_fail(params, ERROR_BAD_REQUEST, "policy: must be a str, the name of a policy");
-    if (refuse_inline(params) != 0) return -1;
+    if (options->inline_access == INLINE_NOBODY)
+        return params_fail(params, ERROR_NOT_PERMITTED,
+                           "policy: inline policies are not allowed here (inline.allow); write the name of one that "
+                           "'policies' lists");
+    if (options->inline_access == INLINE_OWN_USER && session_peer(params->session)->uid != geteuid())
+        return params_fail(params, ERROR_NOT_PERMITTED,
+                           "policy: without a configuration inline policies are for the daemon's own user; write the "
+                           "name of one that 'policies' lists");
 
     CHECK(pull_skip(&params->pull) == 0); /* the scanner has found the message whole */
     const struct slice map = {start, (size_t)(params->pull.at - start)};
     struct policy_set *set;
     char text[FAULT_TEXT_MAX];
-    enum error_code code =
-        inline_policies_find(params->session->sessions->options.inline_policies, map, &set, text, sizeof text);
+    enum error_code code = inline_policies_find(options->inline_policies, map, &set, text, sizeof text);
     if (code != ERROR_NONE) return params_fail(params, code, "%s", text);
     ret->set = policy_set_ref(set);
     ret->policy = set->in_order[0];
     return 0;
 }
 
-static int read_policy(struct params *params, struct part *ret)
+/* Clients ask for one policy again and again, so the session remembers its last one. */
+static inline int read_policy(struct params *params, struct part *ret)
 {
+    struct session *session = params->session;
+    uint64_t generation = engine_policies_generation(session->sessions->engine);
     struct slice name;
     if (pull_text(&params->pull, &name) != 0) return read_inline_policy(params, ret);
-    ret->policy = find_policy(params, name);
-    return ret->policy != NULL ? 0 : fail_unknown_policy(params, name);
+
+    ret->policy = session->last_policy;
+    if (ret->policy != NULL && session->last_generation == generation && slice_eq(name, session->last_name)) return 0;
+
+    ret->policy = policy_find(params->policies, name);
+    if (ret->policy == NULL) return fail_unknown_policy(params, name);
+    session->last_generation = generation;
+    session->last_policy = ret->policy;
+    session->last_name = slice_of(ret->policy->name);
+    return 0;
 }
 
 static int read_key(struct params *params, struct slice *ret)
@@ -181,44 +167,35 @@ static int fail_unknown_limit(const struct params *params, const struct policy *
                        policy->name, space);
 }
 
-/* ret_limit is what stands behind the slash; data NULL where there is none. */
-static int read_policy_or_limit(struct params *params, struct part *ret, struct slice *ret_limit)
-{
-    struct slice name;
-    struct pull pull = params->pull;
-    const uint8_t *slash = NULL;
-    if (pull_text(&pull, &name) == 0 && name.len > 0) slash = memchr(name.data, '/', name.len);
-    *ret_limit = (struct slice){NULL, 0};
-    if (slash == NULL) return read_policy(params, ret);
-
-    params->pull = pull;
-    size_t len = (size_t)(slash - name.data);
-    struct slice policy = {name.data, len};
-    *ret_limit = (struct slice){slash + 1, name.len - len - 1};
-    ret->policy = policy_find(params->policies, policy);
-    if (ret->policy == NULL) return fail_unknown_policy(params, policy);
-    return policy_find_limit(ret->policy, *ret_limit) != NULL ? 0 : fail_unknown_limit(params, ret->policy, *ret_limit);
-}
-
 int params_counter(struct params *params, struct part *ret, const struct limit **ret_only)
 {
-    struct slice name;
+    struct slice name = {NULL, 0}, limit = {NULL, 0};
+    struct pull pull = params->pull;
+    const uint8_t *slash = NULL;
     *ret_only = NULL;
-    if (read_policy_or_limit(params, ret, &name) != 0 || read_key(params, &ret->key) != 0) return -1;
+    if (pull_text(&pull, &name) == 0 && name.len > 0) slash = memchr(name.data, '/', name.len);
+
+    if (slash == NULL) {
+        if (read_policy(params, ret) != 0) return -1;
+    } else {
+        params->pull = pull;
+        limit = (struct slice){slash + 1, (size_t)(name.data + name.len - slash) - 1};
+        name.len = (size_t)(slash - name.data);
+        ret->policy = policy_find(params->policies, name);
+        if (ret->policy == NULL) return fail_unknown_policy(params, name);
+        *ret_only = policy_find_limit(ret->policy, limit);
+        if (*ret_only == NULL) return fail_unknown_limit(params, ret->policy, limit);
+    }
+    if (read_key(params, &ret->key) != 0) return -1;
     if (!policy_takes_key(ret->policy, ret->key)) return fail_format(params, ret->policy, ret->key);
     params->n -= 2;
 
-    const struct policy *variant = policy_for_key(ret->policy, ret->key);
-    if (name.data == NULL) {
-        ret->policy = variant;
-        return 0;
-    }
     /* Where an override charges this key nothing, the counter that others charge is still there. */
-    *ret_only = policy_find_limit(variant, name);
-    if (*ret_only != NULL && (*ret_only)->limit > 0)
-        ret->policy = variant;
-    else
-        *ret_only = policy_find_limit(ret->policy, name);
+    const struct policy *variant = policy_for_key(ret->policy, ret->key);
+    const struct limit *of_variant = *ret_only != NULL ? policy_find_limit(variant, limit) : NULL;
+    if (*ret_only != NULL && (of_variant == NULL || of_variant->limit <= 0)) return 0;
+    ret->policy = variant;
+    *ret_only = of_variant;
     return 0;
 }
 
@@ -237,35 +214,6 @@ int params_cost(struct params *params, struct part *ret)
 {
     if (params->n == 0 || pull_nil(&params->pull) == 0) return 0;
     return read_cost(params, "must be an integer", ret);
-}
-
-static int read_deadline(struct params *params, uint32_t *ret_ms)
-{
-    int64_t ms;
-    if (pull_int(&params->pull, &ms) != 0 || ms < 1 || ms > DEADLINE_MS_MAX)
-        return params_fail(params, ERROR_BAD_REQUEST, "deadline_ms: must be a whole number from 1 to %d",
-                           DEADLINE_MS_MAX);
-    *ret_ms = (uint32_t)ms;
-    return 0;
-}
-
-static int read_max_wait(struct params *params, struct check *ret)
-{
-    int64_t ms;
-    if (pull_int(&params->pull, &ms) != 0 || ms < 0)
-        return params_fail(params, ERROR_BAD_REQUEST, "max_wait_ms: must be a whole number from 0 to 2^53 - 1");
-    ret->has_max_wait = true;
-    ret->max_wait_us = ms < INT64_MAX / 1000 ? ms * 1000 : INT64_MAX;
-    return 0;
-}
-
-static int read_request_id(struct params *params, struct check *ret)
-{
-    if (pull_text(&params->pull, &ret->request_id) != 0 || ret->request_id.len == 0 ||
-        ret->request_id.len > REQUEST_ID_MAX)
-        return params_fail(params, ERROR_BAD_REQUEST, "request_id: must be a str or bin of 1 to %d bytes",
-                           REQUEST_ID_MAX);
-    return 0;
 }
 
 /* A number of units. What is not a number is BAD_REQUEST, what cannot be charged BAD_COST. */
@@ -304,9 +252,8 @@ enum {
                        1U << OPTION_REQUEST_ID | 1U << OPTION_AT_MOST,
     OPTIONS_OF_ALL = 1U << OPTION_DEADLINE_MS | 1U << OPTION_REQUEST_ID,
     OPTIONS_OF_MEMBER = 1U << OPTION_COST | 1U << OPTION_REQUEST_ID,
-    OPTIONS_OF_REFUND = 1U << OPTION_DEADLINE_MS | 1U << OPTION_REQUEST_ID,
-    OPTIONS_OF_RESERVE = 1U << OPTION_DEADLINE_MS | 1U << OPTION_TTL_MS | 1U << OPTION_REQUEST_ID,
-    OPTIONS_OF_ACQUIRE = 1U << OPTION_DEADLINE_MS | 1U << OPTION_REQUEST_ID,
+    OPTIONS_OF_OTHERS = OPTIONS_OF_ALL,
+    OPTIONS_OF_RESERVE = OPTIONS_OF_OTHERS | 1U << OPTION_TTL_MS,
     OPTIONS_OF_HELLO = 1U << OPTION_DECISION | 1U << OPTION_DESCRIBE,
 };
 
@@ -353,33 +300,55 @@ static int read_options(struct params *params, const char *wanted, uint32_t *ret
     return params_fail(params, ERROR_BAD_REQUEST, "%s", wanted);
 }
 
-static int read_ttl(struct params *params, int64_t *ret_ms)
-{
-    if (pull_int(&params->pull, ret_ms) == 0 && *ret_ms >= 1 && *ret_ms <= RESERVATION_TTL_MAX_MS) return 0;
-    return params_fail(params, ERROR_BAD_REQUEST, "ttl_ms: must be a whole number from 1 to %d",
-                       RESERVATION_TTL_MAX_MS);
-}
-
 static int read_value(struct params *params, enum option option, struct check *ret)
 {
+    struct pull *pull = &params->pull;
+    int64_t ms;
     switch (option) {
     case OPTION_COST: return read_cost(params, "must be an integer", ret->parts);
-    case OPTION_DEADLINE_MS: return read_deadline(params, &ret->deadline_ms);
-    case OPTION_REQUEST_ID: return read_request_id(params, ret);
     case OPTION_AT_MOST: return read_units(params, "at_most", 1, &ret->at_most);
-    case OPTION_TTL_MS: return read_ttl(params, &ret->reservation.ttl_ms);
-    default: return read_max_wait(params, ret);
+
+    case OPTION_DEADLINE_MS:
+        if (pull_int(pull, &ms) != 0 || ms < 1 || ms > DEADLINE_MS_MAX)
+            return params_fail(params, ERROR_BAD_REQUEST, "deadline_ms: must be a whole number from 1 to %d",
+                               DEADLINE_MS_MAX);
+        ret->deadline_ms = (uint32_t)ms;
+        return 0;
+
+    case OPTION_TTL_MS:
+        if (pull_int(pull, &ms) != 0 || ms < 1 || ms > RESERVATION_TTL_MAX_MS)
+            return params_fail(params, ERROR_BAD_REQUEST, "ttl_ms: must be a whole number from 1 to %d",
+                               RESERVATION_TTL_MAX_MS);
+        ret->reservation.ttl_ms = ms;
+        return 0;
+
+    case OPTION_MAX_WAIT_MS:
+        if (pull_int(pull, &ms) != 0 || ms < 0)
+            return params_fail(params, ERROR_BAD_REQUEST, "max_wait_ms: must be a whole number from 0 to 2^53 - 1");
+        ret->has_max_wait = true;
+        ret->max_wait_us = ms < INT64_MAX / 1000 ? ms * 1000 : INT64_MAX;
+        return 0;
+
+    case OPTION_REQUEST_ID:
+        if (pull_text(pull, &ret->request_id) != 0 || ret->request_id.len == 0 || ret->request_id.len > REQUEST_ID_MAX)
+            return params_fail(params, ERROR_BAD_REQUEST, "request_id: must be a str or bin of 1 to %d bytes",
+                               REQUEST_ID_MAX);
+        return 0;
+
+    default: CHECK(!"no check has this option"); return -1;
     }
 }
 
 static int read_check_options(struct params *params, unsigned known, const char *wanted, struct check *ret)
 {
-    enum option option = OPTION_COST;
     unsigned seen = 0;
     uint32_t n;
     if (read_options(params, wanted, &n) != 0) return -1;
-    for (; n > 0; n--)
+
+    for (; n > 0; n--) {
+        enum option option;
         if (read_option(params, known, &seen, &option) != 0 || read_value(params, option, ret) != 0) return -1;
+    }
     if (ret->at_most > 0 && seen & 1U << OPTION_COST)
         return params_fail(params, ERROR_BAD_REQUEST, "at_most: stands in place of cost; leave one of the two out");
     return 0;
@@ -410,19 +379,10 @@ int params_all_options(struct params *params, struct check *first)
     return 0;
 }
 
-int params_acquire_options(struct params *params, struct check *check)
+int params_options(struct params *params, struct check *check)
 {
-    return read_check_options(params, OPTIONS_OF_ACQUIRE, "options: must be a map", check);
-}
-
-int params_refund_options(struct params *params, struct check *check)
-{
-    return read_check_options(params, OPTIONS_OF_REFUND, "options: must be a map", check);
-}
-
-int params_reserve_options(struct params *params, struct check *check)
-{
-    return read_check_options(params, OPTIONS_OF_RESERVE, "options: must be a map", check);
+    unsigned known = check->op.kind == OP_RESERVE ? OPTIONS_OF_RESERVE : OPTIONS_OF_OTHERS;
+    return read_check_options(params, known, "options: must be a map", check);
 }
 
 int params_slot(struct params *params, struct slice *ret_id)
@@ -431,34 +391,25 @@ int params_slot(struct params *params, struct slice *ret_id)
     return params_fail(params, ERROR_BAD_REQUEST, "slot: must be a str, the slot that an acquire was answered with");
 }
 
-/* "map" or "array". */
-static int read_as_array(struct params *params, bool *ret)
-{
-    struct slice form;
-    if (pull_text(&params->pull, &form) != 0 || !(slice_is(form, "array") || slice_is(form, "map")))
-        return params_fail(params, ERROR_BAD_REQUEST, "decision: must be \"map\" or \"array\"");
-    *ret = slice_is(form, "array");
-    return 0;
-}
-
-static int read_describes(struct params *params, bool *ret)
-{
-    if (pull_bool(&params->pull, ret) == 0) return 0;
-    return params_fail(params, ERROR_BAD_REQUEST, "describe: must be true or false");
-}
-
 int params_hello(struct params *params, struct decision_form *ret)
 {
     struct decision_form form = *ret;
-    enum option option = OPTION_DECISION;
     unsigned seen = 0;
     uint32_t n;
     if (read_options(params, "options: must be a map", &n) != 0) return -1;
+
     for (; n > 0; n--) {
+        enum option option;
+        struct slice word;
         if (read_option(params, OPTIONS_OF_HELLO, &seen, &option) != 0) return -1;
-        int status =
-            option == OPTION_DECISION ? read_as_array(params, &form.as_array) : read_describes(params, &form.describes);
-        if (status != 0) return -1;
+        if (option == OPTION_DESCRIBE) {
+            if (pull_bool(&params->pull, &form.describes) != 0)
+                return params_fail(params, ERROR_BAD_REQUEST, "describe: must be true or false");
+            continue;
+        }
+        if (pull_text(&params->pull, &word) != 0 || !(slice_is(word, "array") || slice_is(word, "map")))
+            return params_fail(params, ERROR_BAD_REQUEST, "decision: must be \"map\" or \"array\"");
+        form.as_array = slice_is(word, "array");
     }
     *ret = form;
     return 0;

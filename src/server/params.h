@@ -62,17 +62,14 @@ int params_all_options(struct params *params, struct check *first);
 int params_units(struct params *params, struct part *ret);
 /* [, cost or options] of a member of a check_many: cost and request_id. */
 int params_member_options(struct params *params, struct check *check);
-/* [, options] of refund: deadline_ms and request_id. */
-int params_refund_options(struct params *params, struct check *check);
-/* [, options] of acquire: deadline_ms and request_id. */
-int params_acquire_options(struct params *params, struct check *check);
+/* [, options] of refund, acquire and reserve: deadline_ms and request_id; of reserve ttl_ms, too. */
+int params_options(struct params *params, struct check *check);
 /* The id of a slot. */
 int params_slot(struct params *params, struct slice *ret_id);
 /* [, options] of hello. */
 int params_hello(struct params *params, struct decision_form *ret);
-/* estimate, as ret->cost; [, options] of reserve: deadline_ms, ttl_ms, request_id. */
+/* estimate, as ret->cost. */
 int params_estimate(struct params *params, struct part *ret);
-int params_reserve_options(struct params *params, struct check *check);
 /* actual units. */
 int params_actual(struct params *params, int64_t *ret);
 /* A time in microseconds. */

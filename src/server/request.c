@@ -88,18 +88,6 @@ void request_drop(struct request *request)
 
 /* ---- the answer ---- */
 
-/* The parts of a check_all in the list's order. */
-static void parts_in_order(const struct request *request, const struct part *ret[CHECK_PARTS_MAX],
-                           const struct check *ret_checks[CHECK_PARTS_MAX])
-{
-    for (const struct check *check = request->first; check != NULL; check = check->next) {
-        for (uint16_t i = 0; i < check->n_parts; i++) {
-            ret[check->parts[i].place] = &check->parts[i];
-            ret_checks[check->parts[i].place] = check;
-        }
-    }
-}
-
 /* Only where the log of denials is on. */
 static void log_denial(const struct request *request, const struct check *check, const struct part *part)
 {
@@ -110,40 +98,35 @@ static void log_denial(const struct request *request, const struct check *check,
         denial_log_write(part, session_peer(request->session), n_held);
 }
 
-/* What an op that is more than a check, or no check at all, has come to. */
-static void pack_result(struct packer *packer, const struct request *request, const struct check *check)
+static void pack_check(struct packer *packer, const struct request *request, const struct check *check)
 {
     const struct part *part = check->parts;
     const struct decision *decision = &part->decision;
+    const struct decision_form form = request->decisions;
+    if (denial_log_is_on(&request->session->sessions->denials)) log_denial(request, check, part);
+
     switch (check->op.kind) {
+    case OP_CHECK:
+    case OP_PEEK: /* with at_most the answer always says what was granted */
+        reply_decision(packer, decision, check->at_most > 0 ? -1 : part->cost, form, 0);
+        break;
     case OP_RESET: reply_removed(packer, check->removed); break;
     case OP_RELEASE: reply_released(packer, check->removed); break;
-    case OP_RESERVE: reserve_pack(packer, check, request->decisions); break;
-    case OP_SETTLE: settle_pack(packer, decision, &check->reservation, request->decisions); break;
+    case OP_RESERVE: reserve_pack(packer, check, form); break;
+    case OP_SETTLE: settle_pack(packer, decision, &check->reservation, form); break;
     case OP_REFUND:
-        reply_decision(packer, decision, 0, request->decisions, 1);
+        reply_decision(packer, decision, 0, form, 1);
         pack_text(packer, "refunded");
         pack_int(packer, check->refunded);
         break;
     case OP_ACQUIRE:
         if (decision->allowed)
-            reply_slot(packer, decision, check->slot->id, request->decisions);
+            reply_slot(packer, decision, check->slot->id, form);
         else
-            reply_decision(packer, decision, part->cost, request->decisions, 0);
+            reply_decision(packer, decision, part->cost, form, 0);
         break;
     default: CHECK(!"no request asks for this");
     }
-}
-
-static void pack_check(struct packer *packer, const struct request *request, const struct check *check)
-{
-    const struct part *part = check->parts;
-    int64_t cost = check->at_most > 0 ? -1 : part->cost; /* with at_most the answer always says what was granted */
-    if (check->op.kind == OP_CHECK || check->op.kind == OP_PEEK)
-        reply_decision(packer, &part->decision, cost, request->decisions, 0);
-    else
-        pack_result(packer, request, check);
-    if (denial_log_is_on(&request->session->sessions->denials)) log_denial(request, check, part);
 }
 
 /* The decision of all speaks of the enforced parts, or where there are none of all; that one in shadow would have
@@ -152,10 +135,15 @@ static void pack_all(struct packer *packer, const struct request *request)
 {
     const struct part *parts[CHECK_PARTS_MAX] = {NULL}, *enforced[CHECK_PARTS_MAX];
     const struct check *checks[CHECK_PARTS_MAX];
+    for (const struct check *check = request->first; check != NULL; check = check->next) {
+        for (uint16_t i = 0; i < check->n_parts; i++) {
+            parts[check->parts[i].place] = &check->parts[i];
+            checks[check->parts[i].place] = check;
+        }
+    }
+
     size_t n_enforced = 0;
     bool shadow_denied = false;
-    int64_t cost = 0;
-    parts_in_order(request, parts, checks);
     for (uint32_t i = 0; i < request->n; i++) {
         CHECK(parts[i] != NULL);
         shadow_denied |= parts[i]->decision.shadow_denied;
@@ -165,13 +153,14 @@ static void pack_all(struct packer *packer, const struct request *request)
         memcpy(enforced, parts, sizeof enforced);
         n_enforced = request->n;
     }
-    for (size_t i = 0; i < n_enforced; i++) cost += enforced[i]->cost;
 
     struct decision all;
+    int64_t cost = 0;
+    for (size_t i = 0; i < n_enforced; i++) cost += enforced[i]->cost;
     check_combine(enforced, n_enforced, &all);
     all.shadow_denied = all.allowed && shadow_denied;
-    reply_decision(packer, &all, cost, request->decisions, 1);
 
+    reply_decision(packer, &all, cost, request->decisions, 1);
     pack_text(packer, "members");
     pack_array(packer, request->n);
     for (uint32_t i = 0; i < request->n; i++) {
@@ -180,27 +169,24 @@ static void pack_all(struct packer *packer, const struct request *request)
     }
 }
 
-static void take_packed(struct packer *packer, const struct request *request)
-{
-    const struct buffer *packed = &request->packed;
-    if (request->pack_failed || buffer_append(packer->out, buffer_data(packed), buffer_len(packed)) != 0)
-        packer->failed = true;
-}
-
 static void pack_answer(struct packer *packer, const struct request *request)
 {
     const struct check *first = request->first;
     CHECK(first != NULL || request->form == REQUEST_MANY);
     switch (request->form) {
+    case REQUEST_ONE: pack_check(packer, request, first); break;
     case REQUEST_ALL: pack_all(packer, request); break;
     case REQUEST_SETTLE: settle_pack(packer, &first->parts->decision, &first->reservation, request->decisions); break;
-    case REQUEST_MANY:
+    case REQUEST_MANY: {
+        const struct buffer *packed = &request->packed;
         pack_array(packer, request->n);
-        if (request->in_pieces) take_packed(packer, request);
-        /* fall through */
-    case REQUEST_ONE:
+        if (request->in_pieces) {
+            packer->failed |= request->pack_failed;
+            packer->failed |= buffer_append(packer->out, buffer_data(packed), buffer_len(packed)) != 0;
+        }
         for (const struct check *check = first; check != NULL; check = check->next) pack_check(packer, request, check);
         break;
+    }
     case REQUEST_EXPLAIN: {
         const struct explain_form form = {request->decisions, request->session->sessions->options.key_prefix,
                                           request->key_is_bin};
@@ -208,15 +194,6 @@ static void pack_answer(struct packer *packer, const struct request *request)
         break;
     }
     }
-}
-
-/* The first check without a decision; NULL where all have one, or where only a candidate to explain has none. */
-static const struct check *find_failed(const struct request *request)
-{
-    if (request->form == REQUEST_EXPLAIN) return request->first->error != ERROR_NONE ? request->first : NULL;
-    for (const struct check *check = request->first; check != NULL; check = check->next)
-        if (check->error != ERROR_NONE) return check;
-    return NULL;
 }
 
 static void answer_failed(const struct request *request, const struct check *failed)
@@ -236,33 +213,40 @@ static void answer_failed(const struct request *request, const struct check *fai
     session_error(request->session, request->msgid, failed->error, message);
 }
 
+/* Every check is answered: so is the request, and it is over. */
 static void finish(struct request *request)
 {
     struct session *session = request->session;
     uint32_t n = request->n;
-    const struct check *failed = find_failed(request);
     list_remove(&request->link); /* writing may close the session, which drops the requests it finds */
+
+    /* Without a decision of one check the whole has none; but a candidate to explain may have none. */
+    const struct check *failed = request->first;
+    while (failed != NULL && failed->error == ERROR_NONE)
+        failed = request->form != REQUEST_EXPLAIN ? failed->next : NULL;
+
     if (failed != NULL) {
         answer_failed(request, failed);
     } else {
-        size_t start;
-        struct packer packer = session_answer(session, request->msgid, &start);
+        struct packer packer = session_answer(session, request->msgid);
         pack_answer(&packer, request);
-        session_answered(session, &packer, start);
+        session_answered(session, &packer);
     }
     request_drop(request);
     session_finished(session, n);
 }
 
-static void close_one(struct request *request)
+static void on_done(struct check *check)
 {
+    struct request *request = check->owner;
     if (--request->n_open == 0) finish(request);
 }
 
 /* Of a list in pieces: the answers that come next in it are packed, and their checks released. The first without a
  * decision stays, and all behind it: it is the answer to the whole. */
-static void pack_piece(struct request *request, const struct check *answered)
+static void on_done_in_pieces(struct check *answered)
 {
+    struct request *request = answered->owner;
     request->is_late |= answered->error != ERROR_NONE || answered->parts->decision.reason == REASON_DEADLINE;
     request->n_handed--;
     request->session->sessions->n_handed--;
@@ -275,13 +259,7 @@ static void pack_piece(struct request *request, const struct check *answered)
         check_release(check);
     }
     request->pack_failed |= packer.failed;
-}
-
-static void on_done(struct check *check)
-{
-    struct request *request = check->owner;
-    if (request->in_pieces) pack_piece(request, check);
-    close_one(request);
+    if (--request->n_open == 0) finish(request);
 }
 
 /* ---- to the engine ---- */
@@ -297,31 +275,24 @@ static void share_deadline(struct request *request)
         if (check->deadline_ms == 0) check->deadline_ms = least;
 }
 
-static int seal(struct request *request, const struct params *params)
-{
-    if (request->form == REQUEST_ALL) share_deadline(request);
-    for (struct check *check = request->first; check != NULL; check = check->next)
-        if (!check->is_sealed && check->op.kind != OP_RELEASE && check_seal(check) < 0)
-            return params_fail_overloaded(params);
-    return 0;
-}
-
 int request_go(struct request *request, const struct params *params, int status)
 {
-    if (status == 0) status = seal(request, params);
+    struct engine *engine = request->session->sessions->engine;
+    if (status == 0 && request->form == REQUEST_ALL) share_deadline(request);
+    for (struct check *check = request->first; check != NULL && status == 0; check = check->next)
+        if (!check->is_sealed && check->op.kind != OP_RELEASE && check_seal(check) < 0)
+            status = params_fail_overloaded(params);
     if (status != 0) {
         request_drop(request);
         return status;
     }
 
-    session_began(request->session, request->n);
-    struct engine *engine = request->session->sessions->engine;
-    struct check *check = request->first;
-    if (check == NULL) finish(request); /* an empty list */
-    while (check != NULL) {
-        struct check *next = check->next;
+    request->session->n_inflight += request->n;
+    struct check *first = request->first;
+    if (first == NULL) finish(request); /* an empty list */
+    for (struct check *check = first, *next; check != NULL; check = next) {
+        next = check->next;
         engine_submit(engine, check); /* the request is over with its last one's answer */
-        check = next;
     }
     return 0;
 }
@@ -342,6 +313,7 @@ bool request_hand_over(struct request *request, uint32_t max)
         request->n_handed++;
         request->session->sessions->n_handed++;
         if (request->is_late) check->deadline_ms = LATE_DEADLINE_MS;
+        check->done = on_done_in_pieces;
         engine_submit(request->session->sessions->engine, check);
     }
     return request->unasked == NULL;
@@ -349,7 +321,7 @@ bool request_hand_over(struct request *request, uint32_t max)
 
 void request_handed_over(struct request *request)
 {
-    close_one(request);
+    if (--request->n_open == 0) finish(request);
 }
 
 void request_pool_fini(struct list *idle)

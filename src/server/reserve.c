@@ -38,7 +38,7 @@ int reserve_run(struct session *session, uint64_t msgid, struct params *params)
     const char *fault = status == 0 ? fault_of(part->policy) : NULL;
     if (fault != NULL) status = params_fail(params, ERROR_UNSUPPORTED, "%s", fault);
     if (status == 0) status = params_estimate(params, part);
-    if (status == 0) status = params_reserve_options(params, check);
+    if (status == 0) status = params_options(params, check);
     return request_go(check->owner, params, status);
 }
 
@@ -46,7 +46,6 @@ int reserve_run(struct session *session, uint64_t msgid, struct params *params)
 static void answer_unheld(struct session *session, uint64_t msgid, const struct policy *policy,
                           const struct reservation_token *token)
 {
-    size_t start;
     const struct decision decision = {
         .allowed = true,
         .limit = policy_capacity(policy),
@@ -56,9 +55,9 @@ static void answer_unheld(struct session *session, uint64_t msgid, const struct 
         .policy_version = policy->version,
     };
     const struct op_reservation reservation = {.actual = token->reservation.actual, .ended = true};
-    struct packer packer = session_answer(session, msgid, &start);
+    struct packer packer = session_answer(session, msgid);
     settle_pack(&packer, &decision, &reservation, session->form);
-    session_answered(session, &packer, start);
+    session_answered(session, &packer);
 }
 
 static int settle(struct session *session, uint64_t msgid, const struct params *params,

@@ -36,11 +36,6 @@ enum {
     LONG_MESSAGE = 4096,   /* bytes; beyond it a message may cost as much as all that a session may ask in a tick */
 };
 
-static uv_stream_t *stream_of(struct session *session)
-{
-    return (uv_stream_t *)&session->pipe;
-}
-
 /* A line for each connection, not for what it asks: whoever follows one has its number. */
 static void log_connection(struct session *session, const char *what, const char *why)
 {
@@ -57,7 +52,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
 
 static void start_reading(struct session *session)
 {
-    int rc = uv_read_start(stream_of(session), on_alloc, on_read);
+    int rc = uv_read_start(session_stream(session), on_alloc, on_read);
     if (rc != 0) session_fail(session, uv_strerror(rc));
 }
 
@@ -75,7 +70,7 @@ static void become(struct session *session, enum session_state state)
     if (state == SESSION_LONG) list_push_back(&session->sessions->longs, &session->long_link);
     if (state == SESSION_PAUSED && before != SESSION_PAUSED) server_counters.read_pauses++;
 
-    if (is_read_in(before) && !is_read_in(state) && state != SESSION_CLOSED) uv_read_stop(stream_of(session));
+    if (is_read_in(before) && !is_read_in(state) && state != SESSION_CLOSED) uv_read_stop(session_stream(session));
     if (is_read_in(state) && !is_read_in(before)) start_reading(session);
 }
 
@@ -120,47 +115,31 @@ static void end(struct session *session, const char *why)
     become(session, SESSION_ENDING);
 }
 
-/* Closing a socket whose bytes were not all read resets it, and a peer that still sends might never see why. So: say
- * that nothing more comes, and read past what does until the peer closes too, for SESSION_LINGER_MS at most. */
-static void linger(struct session *session)
+/* Closing a socket whose bytes were not all read resets it, and the peer might never see the last answers. So: where
+ * framing was lost, say that nothing more comes, and read past what still does until the peer closes too, for
+ * SESSION_LINGER_MS at most. Else nothing more may come, and what has is thrown away. */
+static void close_if_ended(struct session *session)
 {
+    if (session->state != SESSION_ENDING) return;
+    if (session->final_error != NULL && list_empty(&session->requests)) session_say_final_error(session);
+    if (session_is_owed(session)) return;
+
+    bool lingers = session->last_code != ERROR_NONE && !session->sessions->draining;
     uv_os_fd_t fd;
-    if (uv_fileno((const uv_handle_t *)&session->pipe, &fd) != 0 || shutdown(fd, SHUT_WR) != 0) {
+    if (uv_fileno((const uv_handle_t *)&session->pipe, &fd) != 0 || shutdown(fd, lingers ? SHUT_WR : SHUT_RDWR) != 0) {
         session_close(session, session->why_ended);
         return;
     }
-    session->taken_us = session->sessions->clock->mono_us;
-    list_push_back(&session->sessions->stalled, &session->stall_link);
-    become(session, SESSION_LINGERING);
-}
 
-/* A socket that is closed with bytes in it that nobody read is reset, and the peer would see that in place of the end.
- * So: nothing more may come, and what has is thrown away. */
-static void close_without_reset(struct session *session)
-{
-    uv_os_fd_t fd;
-    uint8_t *bytes = session->sessions->read_buffer;
-    if (uv_fileno((const uv_handle_t *)&session->pipe, &fd) == 0 && shutdown(fd, SHUT_RDWR) == 0) {
-        for (int i = 0; i < DISCARDS_MAX; i++)
-            if (recv(fd, bytes, READ_BUFFER_SIZE, MSG_DONTWAIT) <= 0) break;
+    if (lingers) {
+        session->taken_us = session->sessions->clock->mono_us;
+        list_push_back(&session->sessions->stalled, &session->stall_link);
+        become(session, SESSION_LINGERING);
+        return;
     }
+    for (int i = 0; i < DISCARDS_MAX; i++)
+        if (recv(fd, session->sessions->read_buffer, READ_BUFFER_SIZE, MSG_DONTWAIT) <= 0) break;
     session_close(session, session->why_ended);
-}
-
-/* One that is ENDING, once nothing is owed. */
-static void close_ending(struct session *session)
-{
-    if (session->final_error != NULL && list_empty(&session->requests)) session_say_final_error(session);
-    if (session_is_owed(session)) return;
-    if (session->last_code != ERROR_NONE && !session->sessions->draining)
-        linger(session);
-    else
-        close_without_reset(session);
-}
-
-static inline void close_if_ended(struct session *session)
-{
-    if (session->state == SESSION_ENDING) close_ending(session);
 }
 
 /* ---- messages ---- */
@@ -172,19 +151,6 @@ static void lose_framing(struct session *session, enum error_code code, const ch
     session->last_code = code;
     session->final_error = message;
     end(session, message);
-}
-
-static void on_scan_error(struct session *session, enum scan_error error)
-{
-    switch (error) {
-    case SCAN_TOO_LARGE:
-        lose_framing(session, ERROR_TOO_LARGE, "the message is longer than caps.max_frame allows");
-        break;
-    case SCAN_TOO_DEEP:
-        lose_framing(session, ERROR_BAD_REQUEST, "the message is nested deeper than caps.max_depth allows");
-        break;
-    case SCAN_BROKEN: lose_framing(session, ERROR_BAD_REQUEST, "this is no MessagePack-RPC message"); break;
-    }
 }
 
 static void on_message(struct session *session, enum rpc_fault fault, const struct rpc_request *request)
@@ -227,46 +193,44 @@ static enum session_state obstacle(struct session *session)
     return session->n_taken < CHECKS_PER_TICK ? SESSION_READING : SESSION_RUNNABLE;
 }
 
-/* As rpc_next_request(). A message that waited was looked through before. */
-static int64_t next_message(struct session *session, const uint8_t *bytes, size_t len, struct rpc_request *ret,
-                            enum rpc_fault *ret_fault)
-{
-    if (session->long_len == 0) return rpc_next_request(&session->scanner, bytes, len, ret, ret_fault);
-    *ret_fault = rpc_parse_request(bytes, session->long_len, ret);
-    return session->long_len;
-}
-
-/* A long message has its turn among those of all sessions. */
-static bool must_wait(struct session *session, int64_t len, bool has_turn)
-{
-    if (len <= LONG_MESSAGE || has_turn || session->sessions->draining) return false;
-    session->long_len = (uint32_t)len;
-    return true;
-}
-
 /* Handle the whole messages at the front of `bytes`, as many as may be now, the first even if it is long where
  * `has_turn`. Returns how many bytes are done with; the state says what the others wait for. */
 static size_t take_messages(struct session *session, const uint8_t *bytes, size_t len, bool has_turn)
 {
-    size_t used = 0;
+    static const struct {
+        enum error_code code;
+        const char *text;
+    } scan_faults[] = {
+        [SCAN_TOO_LARGE] = {ERROR_TOO_LARGE, "the message is longer than caps.max_frame allows"},
+        [SCAN_TOO_DEEP] = {ERROR_BAD_REQUEST, "the message is nested deeper than caps.max_depth allows"},
+        [SCAN_BROKEN] = {ERROR_BAD_REQUEST, "this is no MessagePack-RPC message"},
+    };
     enum session_state next = SESSION_READING;
+    size_t used = 0;
     while (used < len && (next = obstacle(session)) == SESSION_READING) {
         struct rpc_request request;
         enum rpc_fault fault;
-        int64_t n = next_message(session, bytes + used, len - used, &request, &fault);
+        int64_t n = session->long_len;
+        if (n == 0)
+            n = rpc_next_request(&session->scanner, bytes + used, len - used, &request, &fault);
+        else /* it waited, and its end was found before */
+            fault = rpc_parse_request(bytes + used, (size_t)n, &request);
         if (n == 0) break;
         if (n < 0) {
-            on_scan_error(session, (enum scan_error) - n);
+            lose_framing(session, scan_faults[-n].code, scan_faults[-n].text);
             return len;
         }
-        if (must_wait(session, n, has_turn)) {
+
+        /* A long message has its turn among those of all sessions. */
+        if (n > LONG_MESSAGE && !has_turn && !session->sessions->draining) {
+            session->long_len = (uint32_t)n;
             next = SESSION_LONG;
             break;
         }
-
         session->long_len = 0;
         session->n_taken++;
         has_turn = false;
+
         on_message(session, fault, &request);
         if (session->state == SESSION_ENDING) return len;
         used += (size_t)n;
@@ -305,26 +269,7 @@ static int keep(struct session *session, const uint8_t *bytes, size_t len)
     return -1;
 }
 
-/* Straight from the read buffer where nothing waits before it. */
-static void take_input(struct session *session, const uint8_t *bytes, size_t len)
-{
-    if (buffer_len(&session->in) > 0) {
-        if (keep(session, bytes, len) == 0) take_from_in(session, false);
-        return;
-    }
-    size_t used = take_messages(session, bytes, len, false);
-    if (used > 0) note_asking(session);
-    keep(session, bytes + used, len - used);
-}
-
 /* ---- in later ticks ---- */
-
-/* What the session waited for may have come. */
-static bool may_go_on(const struct session *session)
-{
-    if (session->state == SESSION_PAUSED) return !session_is_half_full(session);
-    return session->state == SESSION_RUNNABLE || session->state == SESSION_LISTED;
-}
 
 void session_run(struct session *session)
 {
@@ -333,7 +278,10 @@ void session_run(struct session *session)
         return;
     }
     if (session->list != NULL) check_list_maybe_start(session->list);
-    if (may_go_on(session)) take_from_in(session, false);
+
+    bool may_go_on = session->state == SESSION_RUNNABLE || session->state == SESSION_LISTED;
+    if (session->state == SESSION_PAUSED) may_go_on = !session_is_half_full(session);
+    if (may_go_on) take_from_in(session, false);
     close_if_ended(session);
 }
 
@@ -394,21 +342,28 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         return;
     }
 
-    if (n > 0)
-        take_input(session, (const uint8_t *)buf->base, (size_t)n);
-    else if (n == UV_EOF && !is_hung_up(session))
+    const uint8_t *bytes = (const uint8_t *)buf->base;
+    if (n == UV_EOF && !is_hung_up(session)) {
         end(session, CLIENT_CLOSED);
-    else
+    } else if (n < 0) {
         session_close(session, n == UV_EOF ? CLIENT_CLOSED : uv_strerror((int)n));
+    } else if (buffer_len(&session->in) > 0) {
+        if (keep(session, bytes, (size_t)n) == 0) take_from_in(session, false);
+    } else { /* nothing waits before it: straight from the read buffer */
+        size_t used = take_messages(session, bytes, (size_t)n, false);
+        if (used > 0) note_asking(session);
+        keep(session, bytes + used, (size_t)n - used);
+    }
     close_if_ended(session);
 }
 
 /* ---- beginning ---- */
 
-static struct session *session_new(struct sessions *sessions)
+int session_accept(struct sessions *sessions, uv_stream_t *listener)
 {
     struct session *session = mem_zalloc(sizeof *session);
-    if (session == NULL) return NULL;
+    if (session == NULL) return UV_ENOMEM;
+
     session->sessions = sessions;
     session->party = ++sessions->n_made;
     session->asked_us = sessions->clock->mono_us;
@@ -426,17 +381,11 @@ static struct session *session_new(struct sessions *sessions)
     list_push_back(&sessions->all, &session->link);
     sessions->n++;
     server_counters.connections++;
-    return session;
-}
 
-int session_accept(struct sessions *sessions, uv_stream_t *listener)
-{
-    struct session *session = session_new(sessions);
-    if (session == NULL) return UV_ENOMEM;
-    uv_pipe_init(sessions->loop, &session->pipe,
-                 0); /* not ipc: descriptors that a client attaches stay with the kernel */
+    /* Not ipc: descriptors that a client attaches stay with the kernel. */
+    uv_pipe_init(sessions->loop, &session->pipe, 0);
     session->pipe.data = session;
-    int rc = uv_accept(listener, stream_of(session));
+    int rc = uv_accept(listener, session_stream(session));
     if (rc != 0) {
         session_close(session, uv_strerror(rc));
         return rc;

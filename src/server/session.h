@@ -100,6 +100,11 @@ void session_run(struct session *session);   /* from sessions->runnable: take me
 void session_run_long(struct session *session); /* from sessions->longs: the same, with a long message first */
 void session_end_tick(struct session *session); /* from sessions->dirty: write what is in `out` */
 
+static inline uv_stream_t *session_stream(struct session *session)
+{
+    return (uv_stream_t *)&session->pipe;
+}
+
 /* Who has connected; asks the kernel, the first time. */
 static inline const struct peer *session_peer(struct session *session)
 {

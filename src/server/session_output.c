@@ -16,11 +16,6 @@
 #include "server/server_counters.h"
 #include "server/session.h"
 
-static uv_stream_t *stream_of(struct session *session)
-{
-    return (uv_stream_t *)&session->pipe;
-}
-
 static bool is_writing(const struct session *session)
 {
     return buffer_len(&session->writing) > 0;
@@ -90,11 +85,6 @@ static void note_less(struct session *session)
     }
 }
 
-void session_began(struct session *session, uint32_t n_checks)
-{
-    session->n_inflight += n_checks;
-}
-
 void session_finished(struct session *session, uint32_t n_checks)
 {
     session->n_inflight -= n_checks;
@@ -102,18 +92,12 @@ void session_finished(struct session *session, uint32_t n_checks)
     note_less(session);
 }
 
-void session_list_ended(struct session *session)
-{
-    if (session->state == SESSION_LISTED) session_wake(session);
-}
-
 /* ---- answers ---- */
 
-/* Space for one more message in `out`; where it starts. */
-static struct packer begin_message(struct session *session, size_t *ret_start)
+/* One more message in `out`. */
+static struct packer begin_message(struct session *session)
 {
     if (session->out.bytes == NULL) buffer_pool_borrow(&session->sessions->buffer_pool, &session->out);
-    *ret_start = buffer_len(&session->out);
     return packer_of(&session->out);
 }
 
@@ -122,41 +106,39 @@ static void mark_dirty(struct session *session)
     if (list_empty(&session->dirty_link)) list_push_back(&session->sessions->dirty, &session->dirty_link);
 }
 
-void session_answered(struct session *session, const struct packer *packer, size_t start)
+struct packer session_answer(struct session *session, uint64_t msgid)
+{
+    struct packer packer = begin_message(session);
+    rpc_pack_result(&packer, msgid);
+    return packer;
+}
+
+void session_answered(struct session *session, const struct packer *packer)
 {
     if (!packer->failed) {
         mark_dirty(session);
         return;
     }
-    buffer_truncate(&session->out, start);
+    buffer_truncate(&session->out, packer->start);
     log_sampled(LOG_LEVEL_WARNING, "no memory for an answer: closing the connection");
     session_fail(session, "no memory for an answer");
 }
 
-struct packer session_answer(struct session *session, uint64_t msgid, size_t *ret_start)
-{
-    struct packer packer = begin_message(session, ret_start);
-    rpc_pack_result(&packer, msgid);
-    return packer;
-}
-
 void session_error(struct session *session, uint64_t msgid, enum error_code code, const char *message)
 {
-    size_t start;
-    struct packer packer = begin_message(session, &start);
+    struct packer packer = begin_message(session);
     server_counters.request_errors++;
     rpc_pack_error(&packer, msgid, code, message);
-    session_answered(session, &packer, start);
+    session_answered(session, &packer);
 }
 
 void session_say_final_error(struct session *session)
 {
-    size_t start;
-    struct packer packer = begin_message(session, &start);
+    struct packer packer = begin_message(session);
     server_counters.request_errors++;
     rpc_pack_broken(&packer, session->last_code, session->final_error);
     session->final_error = NULL;
-    session_answered(session, &packer, start);
+    session_answered(session, &packer);
 }
 
 /* ---- writing ---- */
@@ -189,36 +171,34 @@ static void on_written(uv_write_t *write, int status)
     note_less(session);
 }
 
-/* The socket is full: libuv keeps at it, and the peer is watched. */
-static void write_rest(struct session *session)
-{
-    session->writing = session->out;
-    buffer_init(&session->out, 0);
-    session->n_untaken = buffer_len(&session->writing);
-    session->taken_us = session->sessions->clock->mono_us;
-    uv_buf_t buf = uv_buf_init((char *)buffer_data(&session->writing), (unsigned)session->n_untaken);
-    session->write.data = session;
-    int status = uv_write(&session->write, stream_of(session), &buf, 1, on_written);
-    if (status == 0)
-        list_push_back(&session->sessions->stalled, &session->stall_link);
-    else
-        session_fail(session, uv_strerror(status));
-}
-
 void session_flush(struct session *session)
 {
-    if (buffer_len(&session->out) > 0 && !is_writing(session)) {
-        uv_buf_t buf = uv_buf_init((char *)buffer_data(&session->out), (unsigned)buffer_len(&session->out));
-        int n = uv_try_write(stream_of(session), &buf, 1);
-        if (n < 0 && n != UV_EAGAIN) {
-            session_fail(session, uv_strerror(n));
-            return;
-        }
-        if (n > 0) buffer_consume(&session->out, (size_t)n);
-        if (buffer_len(&session->out) > 0)
-            write_rest(session);
+    if (buffer_len(&session->out) == 0 || is_writing(session)) {
+        session_count_unread(session);
+        return;
+    }
+    uv_buf_t buf = uv_buf_init((char *)buffer_data(&session->out), (unsigned)buffer_len(&session->out));
+    int n = uv_try_write(session_stream(session), &buf, 1);
+    if (n < 0 && n != UV_EAGAIN) {
+        session_fail(session, uv_strerror(n));
+        return;
+    }
+
+    if (n > 0) buffer_consume(&session->out, (size_t)n);
+    if (buffer_len(&session->out) == 0) {
+        buffer_pool_return(&session->sessions->buffer_pool, &session->out);
+    } else { /* the socket is full: libuv keeps at it, and the peer is watched */
+        session->writing = session->out;
+        buffer_init(&session->out, 0);
+        session->n_untaken = buffer_len(&session->writing);
+        session->taken_us = session->sessions->clock->mono_us;
+        session->write.data = session;
+        buf = uv_buf_init((char *)buffer_data(&session->writing), (unsigned)session->n_untaken);
+        int status = uv_write(&session->write, session_stream(session), &buf, 1, on_written);
+        if (status == 0)
+            list_push_back(&session->sessions->stalled, &session->stall_link);
         else
-            buffer_pool_return(&session->sessions->buffer_pool, &session->out);
+            session_fail(session, uv_strerror(status));
     }
     session_count_unread(session);
 }
@@ -228,7 +208,7 @@ void session_flush(struct session *session)
 int64_t session_stalled_us(struct session *session)
 {
     struct sessions *sessions = session->sessions;
-    size_t n = uv_stream_get_write_queue_size(stream_of(session));
+    size_t n = uv_stream_get_write_queue_size(session_stream(session));
     if (session->state != SESSION_LINGERING && n < session->n_untaken) {
         session->n_untaken = n;
         session->taken_us = sessions->clock->mono_us;

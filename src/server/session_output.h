@@ -17,17 +17,14 @@ struct session;
 void session_wake(struct session *session);                  /* the next tick looks at it */
 void session_fail(struct session *session, const char *why); /* it cannot go on: the next tick closes it */
 
-/* A request of n checks began, or ended. */
-void session_began(struct session *session, uint32_t n_checks);
-void session_finished(struct session *session, uint32_t n_checks);
-void session_list_ended(struct session *session); /* session->list is NULL again */
+void session_finished(struct session *session, uint32_t n_checks); /* so many less are in flight */
 
 /*
  * One answer, exactly one per request: pack the result between the two. Where it cannot be stored
  * the connection closes in the next tick, which is an answer too.
  */
-struct packer session_answer(struct session *session, uint64_t msgid, size_t *ret_start);
-void session_answered(struct session *session, const struct packer *packer, size_t start);
+struct packer session_answer(struct session *session, uint64_t msgid);
+void session_answered(struct session *session, const struct packer *packer);
 void session_error(struct session *session, uint64_t msgid, enum error_code code, const char *message);
 void session_say_final_error(struct session *session); /* why the framing was lost */
 

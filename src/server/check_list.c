@@ -37,7 +37,7 @@ bool check_list_is_long(const struct session *session, uint32_t n)
 /* ---- its end ---- */
 
 /* The session goes on with the next message. */
-static void end(struct check_list *list)
+void check_list_drop(struct check_list *list)
 {
     struct session *session = list->session;
     session->list = NULL;
@@ -49,18 +49,13 @@ static void end(struct check_list *list)
     if (session->state == SESSION_LISTED) session_wake(session);
 }
 
-void check_list_drop(struct check_list *list)
-{
-    end(list);
-}
-
 static void refuse(struct check_list *list, const struct request_fault *fault)
 {
     struct session *session = list->session;
     struct request *request = list->request;
     uint32_t n_counted = list->state == WAITING ? 0 : list->n;
 
-    end(list);
+    check_list_drop(list);
     session_error(session, request->msgid, fault->code, fault->text);
     request_drop(request);
     session_finished(session, n_counted);
@@ -138,6 +133,7 @@ static void read_piece(struct check_list *list, uint32_t max)
         list->n_read++;
         list->session->sessions->n_promised--;
     }
+
     buffer_consume(&list->text, (size_t)(params.pull.at - buffer_data(&list->text)));
     if (list->n_read < list->n) return;
 
@@ -149,20 +145,10 @@ static void read_piece(struct check_list *list, uint32_t max)
     request_begin_pieces(list->request);
 }
 
-/* The last piece takes the list along: the session's next message may be begun before the answers are there. */
-static void hand_piece(struct check_list *list, uint32_t max)
-{
-    struct request *request = list->request;
-    if (!request_hand_over(request, max)) return;
-    end(list);
-    request_handed_over(request);
-}
-
-/* The first of a queue, which goes to its end; NULL where it is empty. */
+/* The first of a queue, which has one and goes to its end. */
 static struct check_list *next_of(struct list *queue)
 {
     struct list *link = list_pop_front(queue);
-    if (link == NULL) return NULL;
     list_push_back(queue, link);
     return LIST_ITEM(link, struct check_list, link);
 }
@@ -182,8 +168,13 @@ void check_lists_run(struct sessions *sessions)
     uint32_t left = MEMBERS_PER_TICK;
     while (left > 0 && check_lists_have_work(sessions)) {
         if (may_hand(sessions)) {
-            hand_piece(next_of(&sessions->handing), MEMBERS_PER_PIECE);
+            struct check_list *list = next_of(&sessions->handing);
+            struct request *request = list->request;
             left -= MEMBERS_PER_PIECE;
+            if (request_hand_over(request, MEMBERS_PER_PIECE)) {
+                check_list_drop(list); /* the session's next message may be begun before the answers are here */
+                request_handed_over(request);
+            }
         }
         if (left > 0 && !list_empty(&sessions->reading)) {
             read_piece(next_of(&sessions->reading), MEMBERS_PER_PIECE);

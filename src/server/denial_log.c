@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "base/units.h"
 #include "limit/limit.h"
+#include "server/session.h"
 
 enum { SECOND_US = 1000000, HELD_TEXT_MAX = 48, LIMIT_TEXT_MAX = 2 * NAME_MAX_LEN + 16 };
 

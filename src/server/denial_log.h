@@ -22,7 +22,8 @@
 
 #include "base/slice.h"
 #include "engine/check.h"
-#include "server/peer.h"
+
+struct peer;
 
 enum denials { DENIALS_OFF, DENIALS_FIRST, DENIALS_SAMPLED };
 

@@ -1,25 +1,191 @@
+/*
+ * explain.c: the decision in words, for who is called at night: which limit decided, how much of it is left, what was
+ * asked, and when it will do; and with them the limits, keys and states. Whatever a client sent is escaped.
+ */
 #include "server/explain.h"
 
+#include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/log.h"
+#include "base/units.h"
+#include "limit/calendar.h"
 #include "server/policies.h"
-#include "server/reply.h"
-#include "server/why.h"
 #include "store/store_key.h"
 
-static const struct op_member *member_of(const struct check *check, const struct limit *limit)
-{
-    for (uint16_t i = 0; i < check->op.n_members; i++)
-        if (check->op.members[i].limit == limit) return &check->op.members[i];
-    return NULL;
-}
+enum { WHY_TEXT_MAX = 1024, NAME_SHOWN_MAX = NAME_MAX_LEN + 48, KEY_SHOWN_MAX = 120 };
 
 static void view_of(struct view *view, const struct check *check, const struct op_member *member)
 {
     limit_here(view, member->limit, member->key, member->max_wait_us, check->op.now_us);
     limit_report(view, member->seen1, member->seen2, 0);
 }
+
+/* ---- in words ---- */
+
+/* The text so far; what is too long is cut off. */
+struct why {
+    char *out;
+    size_t len;
+};
+
+static void say(struct why *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void say(struct why *why, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int len = vsnprintf(why->out + why->len, WHY_TEXT_MAX - why->len, format, args);
+    va_end(args);
+    why->len += (size_t)len;
+    if (why->len >= WHY_TEXT_MAX) why->len = WHY_TEXT_MAX - 1;
+}
+
+/* `limit "day"`, or `the policy's limit` where the policy's one has no name. */
+static const char *name_of(const struct limit *limit, char out[NAME_SHOWN_MAX])
+{
+    if (limit->name[0] == '\0')
+        snprintf(out, NAME_SHOWN_MAX, "the policy's limit");
+    else
+        snprintf(out, NAME_SHOWN_MAX, "limit \"%s\"", limit->name);
+    return out;
+}
+
+static bool has_slots(const struct limit *limit)
+{
+    return limit->algo == ALGO_CONCURRENCY;
+}
+
+/* "limit "day" (sliding_log, 5 per 1d)", "limit "day" (calendar_window, 5 per day of Europe/Berlin)" */
+static void say_limit(struct why *why, const struct limit *limit)
+{
+    char name[NAME_SHOWN_MAX], window[UNITS_TEXT_MAX];
+    say(why, "%s (%s, %" PRId64 " %s ", name_of(limit, name), limit_ops(limit)->name, limit->limit,
+        has_slots(limit) ? "at once, slot_ttl" : "per");
+    if (limit->calendar != NULL)
+        say(why, "%s of %s)", calendar_unit_name(limit->calendar), calendar_zone_name(limit->calendar));
+    else
+        say(why, "%s)", units_print_duration(window, limit->window_us));
+}
+
+static void say_free(struct why *why, const struct check *check, const struct op_member *member)
+{
+    struct view view; /* before the check */
+    view_of(&view, check, member);
+    int64_t is_free = limit_remaining(&view);
+    say(why, "%" PRId64 " of %" PRId64 " %s are free and this check needs %" PRId64, is_free, member->limit->full,
+        has_slots(member->limit) ? "slots" : "units", check->parts->cost);
+}
+
+/* The denying member that waits longest, and how many deny; NULL where none does. */
+static const struct op_member *find_denying(const struct op *op, unsigned *ret_n)
+{
+    const struct op_member *longest = NULL;
+    *ret_n = 0;
+    for (uint16_t i = 0; i < op->n_members; i++) {
+        const struct op_member *member = &op->members[i];
+        if (member->decision.allowed) continue;
+
+        ++*ret_n;
+        int64_t wait_ms = member->decision.retry_after_ms,
+                longest_ms = longest != NULL ? longest->decision.retry_after_ms : 0;
+        if (longest == NULL || (longest_ms != RETRY_NEVER && (wait_ms == RETRY_NEVER || wait_ms > longest_ms)))
+            longest = member;
+    }
+    return longest;
+}
+
+/* A candidate is not asked in earnest; a policy in shadow denies nobody. */
+static const char *denied_word(const struct policy *policy)
+{
+    return policy->shadow || policy->is_candidate ? "Would be denied" : "Denied";
+}
+
+static void say_denied(struct why *why, const struct check *check, const struct op_member *member, unsigned n_deny)
+{
+    char time[UNITS_TEXT_MAX];
+    const struct limit *limit = member->limit;
+    say(why, "%s by ", denied_word(check->parts->policy));
+    say_limit(why, limit);
+
+    if (check->parts->cost > limit->full) {
+        say(why,
+            ": it never has more than %" PRId64 " units, and this check needs %" PRId64
+            ". No waiting helps; ask for less.",
+            limit->full, check->parts->cost);
+        return;
+    }
+    say(why, ": ");
+    say_free(why, check, member);
+    if (has_slots(limit))
+        say(why, ". One comes free as soon as a holder gives it back; in %s, if no lease is renewed.",
+            units_print_wait(time, member->decision.retry_after_ms));
+    else
+        say(why, ". It fits in %s, unless others come first.", units_print_wait(time, member->decision.retry_after_ms));
+    if (limit->count_denied) say(why, " Denied checks are counted, too.");
+    if (n_deny > 1) say(why, " %u of %u limits deny; this one takes longest to open.", n_deny, check->op.n_members);
+}
+
+/* By the limit that leaves least. */
+static void say_allowed(struct why *why, const struct check *check)
+{
+    const struct op *op = &check->op;
+    const struct op_member *tightest = &op->members[0];
+    for (uint16_t i = 1; i < op->n_members; i++)
+        if (op->members[i].decision.remaining < tightest->decision.remaining) tightest = &op->members[i];
+
+    char time[UNITS_TEXT_MAX];
+    int64_t delay_ms = check->parts->decision.delay_ms;
+    say(why, "%s by ", check->parts->policy->is_candidate ? "Would be allowed" : "Allowed");
+    say_limit(why, tightest->limit);
+    say(why, ": ");
+    say_free(why, check, tightest);
+    say(why, op->n_members > 1 ? "; of %u limits the one that leaves least." : ".", op->n_members);
+    if (delay_ms > 0) say(why, " It would have to wait %s before it goes ahead.", units_print_wait(time, delay_ms));
+}
+
+/* Without the store. */
+static void say_policy(struct why *why, const struct check *check)
+{
+    char name[NAME_SHOWN_MAX];
+    const struct policy *policy = check->parts->policy;
+    const struct limit *zero = policy->zero;
+    if (policy->unlimited)
+        say(why, "Allowed: %s unlimited, and nothing is counted.",
+            policy->base != NULL ? "an override makes this key" : "the policy is");
+    else if (zero != NULL && check->parts->cost > 0)
+        say(why, "%s: %s is 0, which admits nothing. No waiting helps.", denied_word(policy), name_of(zero, name));
+    else
+        say(why, "%s: a cost of 0 charges nothing.", policy->is_candidate ? "Would be allowed" : "Allowed");
+}
+
+/* Of a peek that was answered, by its policy or its store. Into `out`, which is returned. */
+static const char *why_text(const struct check *check, char out[WHY_TEXT_MAX])
+{
+    const struct policy *policy = check->parts->policy;
+    struct why why = {.out = out};
+    char shown[KEY_SHOWN_MAX];
+    unsigned n_deny;
+    out[0] = '\0';
+
+    const struct op_member *denying = find_denying(&check->op, &n_deny);
+    if (check->op.n_members == 0)
+        say_policy(&why, check);
+    else if (denying != NULL)
+        say_denied(&why, check, denying, n_deny);
+    else
+        say_allowed(&why, check);
+
+    if (policy->shadow) say(&why, " The policy is in shadow: it is counted, and denies nobody.");
+    if (policy->override != NULL)
+        say(&why, " The override %s counts for this key.",
+            log_escape(shown, sizeof shown, policy->override, strlen(policy->override)));
+    return out;
+}
+
+/* ---- the answer ---- */
 
 static void pack_own_decision(struct packer *packer, const struct decision *decision)
 {
@@ -37,52 +203,19 @@ static void pack_own_decision(struct packer *packer, const struct decision *deci
 static void pack_limits(struct packer *packer, const struct check *check)
 {
     enum { N_OWN = 4 };
+    const struct policy *policy = check->parts->policy;
+    bool is_free = check->parts->cost == 0;
+    const struct decision of_zero = {.allowed = is_free, .retry_after_ms = is_free ? 0 : RETRY_NEVER};
     pack_text(packer, "limits");
-    pack_array(packer, check->parts->policy->n_limits);
-    for (uint16_t i = 0; i < check->parts->policy->n_limits; i++) {
-        const struct limit *limit = &check->parts->policy->limits[i];
-        const struct op_member *member = member_of(check, limit);
-        bool is_zero = limit->limit == 0;
-        policies_pack_limit(packer, limit, member != NULL || is_zero ? N_OWN : 0);
-        if (member != NULL) {
-            pack_own_decision(packer, &member->decision);
-        } else if (is_zero) {
-            bool allowed = check->parts->cost == 0;
-            pack_own_decision(packer,
-                              &(struct decision){.allowed = allowed, .retry_after_ms = allowed ? 0 : RETRY_NEVER});
-        }
-    }
-}
+    pack_array(packer, policy->n_limits);
+    for (uint16_t i = 0; i < policy->n_limits; i++) {
+        const struct limit *limit = &policy->limits[i];
+        const struct decision *decision = limit->limit == 0 ? &of_zero : NULL;
+        for (uint16_t j = 0; j < check->op.n_members; j++)
+            if (check->op.members[j].limit == limit) decision = &check->op.members[j].decision;
 
-static void pack_keys(struct packer *packer, const struct check *check, const char *key_prefix, bool as_bin)
-{
-    pack_text(packer, "store_keys");
-    pack_array(packer, check->op.n_members);
-    for (uint16_t i = 0; i < check->op.n_members; i++) {
-        struct view view;
-        struct store_key_space space;
-        struct slice pieces[STORE_KEY_PIECES];
-        view_of(&view, check, &check->op.members[i]);
-        size_t n = store_key_pieces(&check->op.members[i], &view, key_prefix, &space, pieces);
-        (as_bin ? pack_bin_of : pack_str_of)(packer, pieces, n);
-    }
-}
-
-static void pack_states(struct packer *packer, const struct check *check)
-{
-    pack_text(packer, "state");
-    pack_array(packer, check->op.n_members);
-    for (uint16_t i = 0; i < check->op.n_members; i++) {
-        const struct op_member *member = &check->op.members[i];
-        struct state_terms terms = {0};
-        struct view view;
-        view_of(&view, check, member);
-        limit_ops(member->limit)->describe(&view, &terms);
-        pack_map(packer, (uint32_t)terms.n);
-        for (size_t j = 0; j < terms.n; j++) {
-            pack_text(packer, terms.at[j].name);
-            pack_int(packer, terms.at[j].value);
-        }
+        policies_pack_limit(packer, limit, decision != NULL ? N_OWN : 0);
+        if (decision != NULL) pack_own_decision(packer, decision);
     }
 }
 
@@ -91,18 +224,55 @@ enum { N_REASONS = 4 };
 static void pack_reasons(struct packer *packer, const struct check *check, const struct explain_form *form)
 {
     char text[WHY_TEXT_MAX];
+    struct view view;
     pack_text(packer, "why");
     pack_text(packer, why_text(check, text));
     pack_limits(packer, check);
-    pack_keys(packer, check, form->key_prefix, form->keys_are_bin);
-    pack_states(packer, check);
+
+    pack_text(packer, "store_keys");
+    pack_array(packer, check->op.n_members);
+    for (uint16_t i = 0; i < check->op.n_members; i++) {
+        struct store_key_space space;
+        struct slice pieces[STORE_KEY_PIECES];
+        view_of(&view, check, &check->op.members[i]);
+        size_t n = store_key_pieces(&check->op.members[i], &view, form->key_prefix, &space, pieces);
+        (form->keys_are_bin ? pack_bin_of : pack_str_of)(packer, pieces, n);
+    }
+
+    pack_text(packer, "state");
+    pack_array(packer, check->op.n_members);
+    for (uint16_t i = 0; i < check->op.n_members; i++) {
+        struct state_terms terms = {0};
+        view_of(&view, check, &check->op.members[i]);
+        limit_ops(check->op.members[i].limit)->describe(&view, &terms);
+        pack_map(packer, (uint32_t)terms.n);
+        for (size_t j = 0; j < terms.n; j++) {
+            pack_text(packer, terms.at[j].name);
+            pack_int(packer, terms.at[j].value);
+        }
+    }
 }
 
-/* nil where it does not judge such a check, or had no answer of the store. */
-static void pack_candidate(struct packer *packer, const struct check *trial, const struct explain_form *form)
+void explain_reply(struct packer *packer, const struct check *check, const struct check *trial,
+                   const struct explain_form *form)
 {
+    enum { N_MORE = N_REASONS + 2 };
+    const struct policy *policy = check->parts->policy, *whole = policy->base != NULL ? policy->base : policy;
+    bool is_tried = whole->candidate != NULL;
+    reply_decision(packer, &check->parts->decision, check->parts->cost, form->decision, N_MORE + is_tried);
+    pack_text(packer, "policy");
+    pack_text(packer, policy->name);
+    pack_text(packer, "override");
+    if (policy->override != NULL)
+        pack_text(packer, policy->override);
+    else
+        pack_nil(packer);
+    pack_reasons(packer, check, form);
+    if (!is_tried) return;
+
     pack_text(packer, "candidate");
-    if (trial == NULL || trial->error != ERROR_NONE) {
+    if (trial == NULL ||
+        trial->error != ERROR_NONE) { /* it does not judge such a check, or had no answer of the store */
         pack_nil(packer);
         return;
     }
@@ -110,52 +280,27 @@ static void pack_candidate(struct packer *packer, const struct check *trial, con
     pack_reasons(packer, trial, form);
 }
 
-void explain_reply(struct packer *packer, const struct check *check, const struct check *trial,
-                   const struct explain_form *form)
-{
-    enum { N_MORE = N_REASONS + 2 };
-    const struct policy *whole = check->parts->policy->base != NULL ? check->parts->policy->base : check->parts->policy;
-    bool is_tried = whole->candidate != NULL;
-    reply_decision(packer, &check->parts->decision, check->parts->cost, form->decision, N_MORE + is_tried);
-    pack_text(packer, "policy");
-    pack_text(packer, check->parts->policy->name);
-    pack_text(packer, "override");
-    if (check->parts->policy->override != NULL)
-        pack_text(packer, check->parts->policy->override);
-    else
-        pack_nil(packer);
-    pack_reasons(packer, check, form);
-    if (is_tried) pack_candidate(packer, trial, form);
-}
-
-/* The key's name in Redis, escaped; cut where there is no space for it. */
-static void write_key(const struct check *check, const struct op_member *member, const char *key_prefix, char *out,
-                      size_t size)
-{
-    enum { LEAST = 8 }; /* for what log_escape() writes at once */
-    struct view view;
-    struct store_key_space space;
-    struct slice pieces[STORE_KEY_PIECES];
-    view_of(&view, check, member);
-    size_t n = store_key_pieces(member, &view, key_prefix, &space, pieces), at = 0;
-    for (size_t i = 0; i < n && size - at >= LEAST; i++) {
-        log_escape(out + at, size - at, pieces[i].data, pieces[i].len);
-        at += strlen(out + at);
-    }
-}
-
 bool explain_foreign(const struct check *check, const char *key_prefix, char *out, size_t size)
 {
-    enum { KEY_TEXT_MAX = 4200 }; /* a whole key of 1 KiB, escaped */
+    enum { KEY_TEXT_MAX = 4200, LEAST = 8 }; /* a whole key of 1 KiB, escaped; what log_escape() writes at once */
     const struct op_member *member = NULL;
     for (uint16_t i = 0; i < check->op.n_members && member == NULL; i++)
         if (check->op.members[i].is_foreign) member = &check->op.members[i];
     if (member == NULL) return false;
 
+    struct view view;
+    struct store_key_space space;
+    struct slice pieces[STORE_KEY_PIECES];
     char key[KEY_TEXT_MAX];
-    bool is_compat = limit_ops(member->limit)->is_compat;
-    write_key(check, member, key_prefix, key, sizeof key);
+    view_of(&view, check, member);
+    size_t n = store_key_pieces(member, &view, key_prefix, &space, pieces), at = 0;
+    for (size_t i = 0; i < n && sizeof key - at >= LEAST; i++) {
+        log_escape(key + at, sizeof key - at, pieces[i].data, pieces[i].len);
+        at += strlen(key + at);
+    }
+
     snprintf(out, size, "WRONGTYPE: the key '%s' in Redis holds a value of another type; %s", key,
-             is_compat ? "the key is not the policy's own, so delete it in Redis" : "reset deletes it");
+             limit_ops(member->limit)->is_compat ? "the key is not the policy's own, so delete it in Redis"
+                                                 : "reset deletes it");
     return true;
 }

@@ -1,17 +1,5 @@
 #include "server/members.h"
 
-/* Parts that share a counter charge it once, with their sum: by one number, not by two. */
-static int refuse_conflict(const struct params *params, const struct part *member, const struct part *other)
-{
-    const struct limit *limit = policy_conflict(member->policy, member->key, other->policy, other->key);
-    char path[LIMIT_PATH_MAX];
-    if (limit == NULL) return 0;
-    return params_fail(params, ERROR_BAD_REQUEST,
-                       "shares the counter of %s with checks[%u], where an override has other numbers; ask for "
-                       "one of them apart",
-                       limit_path(limit, path), other->place);
-}
-
 /* Of how many limits is a member of a check_all? An unlimited one counts as one. */
 static size_t n_limits_of(const struct policy *policy)
 {
@@ -21,17 +9,27 @@ static size_t n_limits_of(const struct policy *policy)
 /* May `member` be one of the check_all's parts? They are one question to the store. */
 static int refuse_member(const struct request *request, const struct params *params, const struct part *member)
 {
-    size_t n_limits = n_limits_of(member->policy);
-    if (!member->policy->unlimited && limit_ops(&member->policy->limits[0])->is_compat)
+    const struct policy *policy = member->policy;
+    size_t n_limits = n_limits_of(policy);
+    if (!policy->unlimited && limit_ops(&policy->limits[0])->is_compat)
         return params_fail(params, ERROR_UNSUPPORTED,
                            "policy: a compat policy is decided apart; ask for it with check");
+
     for (const struct check *check = request->first; check != NULL; check = check->next) {
         for (uint16_t i = 0; i < check->n_parts; i++) {
             const struct part *other = &check->parts[i];
             n_limits += n_limits_of(other->policy);
-            if (other->policy == member->policy && slice_eq(other->key, member->key))
+            if (other->policy == policy && slice_eq(other->key, member->key))
                 return params_fail(params, ERROR_BAD_REQUEST, "is the same policy and key as checks[%u]", other->place);
-            if (refuse_conflict(params, member, other) != 0) return -1;
+
+            /* Parts that share a counter charge it once, with their sum: by one number, not by two. */
+            char path[LIMIT_PATH_MAX];
+            const struct limit *conflict = policy_conflict(policy, member->key, other->policy, other->key);
+            if (conflict != NULL)
+                return params_fail(params, ERROR_BAD_REQUEST,
+                                   "shares the counter of %s with checks[%u], where an override has other numbers; ask "
+                                   "for one of them apart",
+                                   limit_path(conflict, path), other->place);
         }
     }
     if (n_limits <= POLICY_LIMITS_MAX) return 0;
@@ -39,26 +37,7 @@ static int refuse_member(const struct request *request, const struct params *par
                        POLICY_LIMITS_MAX);
 }
 
-/* The check of the enforced parts; NULL: there is none yet. */
-static struct check *find_enforced(const struct request *request)
-{
-    for (struct check *check = request->first; check != NULL; check = check->next)
-        if (!check->parts->policy->shadow) return check;
-    return NULL;
-}
-
-/* A member of a check_many is a check of its own. */
-static int add_to_many(struct request *request, struct params *member)
-{
-    struct check *check = request_add(request, OP_CHECK);
-    if (check == NULL) return params_fail_overloaded(member);
-
-    check->parts->cost = 1;
-    int status = params_charged(member, check->parts);
-    return status == 0 ? params_member_options(member, check) : status;
-}
-
-/* A member of a check_all is a part of one check; one in shadow is a check of its own. */
+/* A part of one check; one in shadow is a check of its own. */
 static int add_to_all(struct request *request, struct params *member)
 {
     struct part part = {.cost = 1};
@@ -67,9 +46,13 @@ static int add_to_all(struct request *request, struct params *member)
     if (status == 0) status = refuse_member(request, member, &part);
     if (status != 0) goto err;
 
-    struct check *check = part.policy->shadow ? NULL : find_enforced(request);
-    struct part *added = check != NULL ? request_add_part(request, check) : NULL;
-    if (check == NULL) {
+    struct check *check = part.policy->shadow ? NULL : request->first; /* that of the enforced parts, if there is one */
+    while (check != NULL && check->parts->policy->shadow) check = check->next;
+
+    struct part *added;
+    if (check != NULL) {
+        added = request_add_part(request, check);
+    } else {
         check = request_add(request, OP_CHECK);
         added = check != NULL ? check->parts : NULL;
     }
@@ -89,8 +72,18 @@ err:
 int members_add(struct request *request, struct params *params, uint32_t index)
 {
     struct params member;
+    int status;
     if (params_member(params, index, &member) != 0) return -1;
-    int status = request->form == REQUEST_ALL ? add_to_all(request, &member) : add_to_many(request, &member);
+
+    if (request->form == REQUEST_ALL) {
+        status = add_to_all(request, &member);
+    } else {
+        struct check *check = request_add(request, OP_CHECK);
+        if (check == NULL) return params_fail_overloaded(&member);
+        check->parts->cost = 1;
+        status = params_charged(&member, check->parts);
+        if (status == 0) status = params_member_options(&member, check);
+    }
     if (status == 0) params->pull = member.pull;
     return status;
 }

@@ -36,6 +36,22 @@ enum {
     LONG_MESSAGE = 4096,   /* bytes; beyond it a message may cost as much as all that a session may ask in a tick */
 };
 
+const struct peer *session_peer(struct session *session)
+{
+    struct peer *peer = &session->peer;
+    struct ucred credentials;
+    socklen_t len = sizeof credentials;
+    uv_os_fd_t fd;
+    if (peer->is_asked) return peer;
+
+    *peer = (struct peer){.is_asked = true, .uid = (uid_t)-1};
+    if (uv_fileno((const uv_handle_t *)&session->pipe, &fd) != 0) return peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &len) != 0) return peer;
+    peer->uid = credentials.uid;
+    peer->pid = credentials.pid;
+    return peer;
+}
+
 /* A line for each connection, not for what it asks: whoever follows one has its number. */
 static void log_connection(struct session *session, const char *what, const char *why)
 {

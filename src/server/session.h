@@ -24,6 +24,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <uv.h>
 
@@ -32,7 +33,6 @@
 #include "engine/slots.h"
 #include "proto/error.h"
 #include "proto/scan.h"
-#include "server/peer.h"
 #include "server/reply.h"
 #include "server/session_output.h"
 #include "server/sessions.h"
@@ -53,6 +53,13 @@ enum session_state {
 };
 
 struct check_list;
+
+/* Whose process is at the other end, as the kernel recorded it when the connection was opened. */
+struct peer {
+    bool is_asked; /* the kernel; else nothing is known yet */
+    uid_t uid;     /* (uid_t)-1 where the kernel does not say */
+    pid_t pid;     /* 0 where it is in a namespace of processes that we do not see */
+};
 
 struct session {
     struct sessions *sessions; /* not owned */
@@ -100,16 +107,11 @@ void session_run(struct session *session);   /* from sessions->runnable: take me
 void session_run_long(struct session *session); /* from sessions->longs: the same, with a long message first */
 void session_end_tick(struct session *session); /* from sessions->dirty: write what is in `out` */
 
+const struct peer *session_peer(struct session *session); /* asks the kernel, the first time */
+
 static inline uv_stream_t *session_stream(struct session *session)
 {
     return (uv_stream_t *)&session->pipe;
-}
-
-/* Who has connected; asks the kernel, the first time. */
-static inline const struct peer *session_peer(struct session *session)
-{
-    if (!session->peer.is_asked) peer_ask(&session->peer, &session->pipe);
-    return &session->peer;
 }
 
 #endif

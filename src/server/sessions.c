@@ -13,28 +13,18 @@ enum {
     UNREAD_LOOKS = 64,        /* at peers, a tick */
 };
 
-static void run_runnable(struct sessions *sessions)
-{
-    struct list now;
-    list_init(&now);
-    list_append(&now, &sessions->runnable);
-    for (struct list *link; (link = list_pop_front(&now)) != NULL;)
-        session_run(LIST_ITEM(link, struct session, run_link));
-}
-
-static bool have_work(const struct sessions *sessions)
-{
-    return !list_empty(&sessions->runnable) || !list_empty(&sessions->longs) || check_lists_have_work(sessions);
-}
-
 static void on_runner(uv_idle_t *handle)
 {
     struct sessions *sessions = handle->data;
+    struct list now, *link;
     clock_update(sessions->clock);
 
-    run_runnable(sessions);
-    struct list *first = list_pop_front(&sessions->longs);
-    if (first != NULL) session_run_long(LIST_ITEM(first, struct session, long_link));
+    list_init(&now); /* who becomes runnable meanwhile waits for the next tick */
+    list_append(&now, &sessions->runnable);
+    while ((link = list_pop_front(&now)) != NULL) session_run(LIST_ITEM(link, struct session, run_link));
+
+    link = list_pop_front(&sessions->longs);
+    if (link != NULL) session_run_long(LIST_ITEM(link, struct session, long_link));
     check_lists_run(sessions);
 }
 
@@ -97,21 +87,17 @@ static bool may_fall_idle(const struct sessions *sessions)
     return sessions->options.idle_timeout_ms > 0 && !list_empty(&sessions->all);
 }
 
-/* A quarter of the shorter timeout: nobody is closed more than that late. */
-static uint64_t sweep_interval_ms(const struct sessions *sessions)
-{
-    uint64_t interval = SWEEP_MAX_MS;
-    if (sessions->options.write_stall_ms > 0) interval = sessions->options.write_stall_ms / 4;
-    if (may_fall_idle(sessions) && sessions->options.idle_timeout_ms / 4 < interval)
-        interval = sessions->options.idle_timeout_ms / 4;
-    if (interval < SWEEP_MIN_MS) return SWEEP_MIN_MS;
-    return interval > SWEEP_MAX_MS ? SWEEP_MAX_MS : interval;
-}
-
+/* In a quarter of the shorter timeout: nobody is closed more than that late. */
 void sessions_arm_sweep(struct sessions *sessions)
 {
+    const struct server_options *options = &sessions->options;
     if (uv_is_active((uv_handle_t *)&sessions->sweeper) || uv_is_closing((uv_handle_t *)&sessions->sweeper)) return;
-    uint64_t interval = sweep_interval_ms(sessions);
+
+    uint64_t interval = SWEEP_MAX_MS;
+    if (options->write_stall_ms > 0) interval = options->write_stall_ms / 4;
+    if (may_fall_idle(sessions) && options->idle_timeout_ms / 4 < interval) interval = options->idle_timeout_ms / 4;
+    if (interval < SWEEP_MIN_MS) interval = SWEEP_MIN_MS;
+    if (interval > SWEEP_MAX_MS) interval = SWEEP_MAX_MS;
     uv_timer_start(&sessions->sweeper, on_sweeper, interval, interval);
 }
 
@@ -122,14 +108,14 @@ void sessions_tick_end(struct sessions *sessions)
     if (sessions->n_unread > sessions->options.max_output_total) close_longest_stalled(sessions);
     sessions->tick++;
 
-    if (have_work(sessions))
+    if (!list_empty(&sessions->runnable) || !list_empty(&sessions->longs) || check_lists_have_work(sessions))
         uv_idle_start(&sessions->runner, on_runner);
     else
         uv_idle_stop(&sessions->runner);
     if (!list_empty(&sessions->stalled) || may_fall_idle(sessions)) sessions_arm_sweep(sessions);
 }
 
-static void sweep_stalled(struct sessions *sessions)
+void sessions_sweep(struct sessions *sessions)
 {
     LIST_FOREACH (link, &sessions->stalled) {
         struct session *session = LIST_ITEM(link, struct session, stall_link);
@@ -138,24 +124,17 @@ static void sweep_stalled(struct sessions *sessions)
         server_counters.connections_closed_slow += !lingers;
         session_close(session, lingers ? session->why_ended : "it took no answers for listen.write_stall");
     }
-}
 
-static void sweep_idle(struct sessions *sessions)
-{
-    int64_t since_us = sessions->clock->mono_us - (int64_t)sessions->options.idle_timeout_ms * 1000;
-    LIST_FOREACH (link, &sessions->all) {
-        struct session *session = LIST_ITEM(link, struct session, link);
-        if (session->asked_us > since_us) break;
-        if (session_is_owed(session) || session->slots.n > 0) continue;
-        server_counters.connections_closed_idle++;
-        session_close(session, "it asked nothing for listen.idle_timeout");
+    if (may_fall_idle(sessions)) {
+        int64_t since_us = sessions->clock->mono_us - (int64_t)sessions->options.idle_timeout_ms * 1000;
+        LIST_FOREACH (link, &sessions->all) {
+            struct session *session = LIST_ITEM(link, struct session, link);
+            if (session->asked_us > since_us) break;
+            if (session_is_owed(session) || session->slots.n > 0) continue;
+            server_counters.connections_closed_idle++;
+            session_close(session, "it asked nothing for listen.idle_timeout");
+        }
     }
-}
-
-void sessions_sweep(struct sessions *sessions)
-{
-    sweep_stalled(sessions);
-    if (may_fall_idle(sessions)) sweep_idle(sessions);
     if (list_empty(&sessions->stalled) && !may_fall_idle(sessions)) uv_timer_stop(&sessions->sweeper);
 }
 

@@ -42,6 +42,7 @@ static inline uint64_t sip(uint64_t k0, uint64_t k1, const void *bytes, size_t l
         sip_block(v, m);
     }
     for (size_t i = 0; i < len % 8; i++) last |= (uint64_t)p[i] << (8 * i);
+
     sip_block(v, last);
     v[2] ^= 0xff;
     for (int i = 0; i < 3; i++) sip_round(v);

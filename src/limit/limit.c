@@ -109,10 +109,19 @@ void limit_constants(struct constants *ret, const struct limit *limit, int64_t p
     if (limit_ops(limit)->constants != NULL) limit_ops(limit)->constants(limit, wall_us, ret);
 }
 
-/* But for the constants. */
+/* Each field once: this is done for every limit that is asked about. The constants are the caller's. */
 static void start(struct view *view, const struct limit *limit, int64_t now_us)
 {
-    *view = (struct view){.limit = limit, .now_us = now_us, .now = now_us, .step = 1, .capacity = limit->limit};
+    view->limit = limit;
+    view->now_us = view->now = now_us;
+    view->number = view->edge = view->queue = view->start = view->since_us = 0;
+    view->step = 1;
+    view->capacity = limit->limit;
+
+    view->used = view->extra = view->wait_us = view->charged = 0;
+    view->state = NULL;
+    view->found = view->stale = false;
+    view->slot = NULL;
 }
 
 void limit_at(struct view *view, const struct limit *limit, const struct constants *constants, int64_t now_us)
@@ -183,14 +192,20 @@ void limit_answer(const struct view *view, int64_t granted, struct decision *ret
     int64_t reset_ms = ops->reset_ms(view);
     *ret = (struct decision){
         .allowed = true,
+        .shadow_denied = false,
         .limit = view->limit->full,
         .remaining = limit_remaining(view),
+        .retry_after_ms = 0,
         .reset_after_ms = reset_ms,
         .delay_ms = ops->delay_ms != NULL ? ops->delay_ms(view) : 0,
         .granted = granted,
+        .bound_by = NULL,
         .of = view->limit,
         .window_ms = limit_window_ms(view->limit, view->now_us),
         .of_reset_ms = reset_ms,
+        .source = SOURCE_REDIS,
+        .reason = REASON_NONE,
+        .policy_version = 0,
     };
 }
 

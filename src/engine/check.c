@@ -3,10 +3,9 @@
  */
 #include "engine/check.h"
 
-#include <stdio.h>
-
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/decimal.h"
 #include "base/exact.h"
 #include "engine/engine_counters.h"
 #include "engine/slots.h"
@@ -14,7 +13,6 @@
 enum {
     SLAB_CHECKS = 64,
     KEEP_BYTES = 4096, /* longer storage is not kept in the pool: 65536 of them would be the whole memory */
-    NUMBER_MAX = 20,
 };
 
 #define CANDIDATE_MARK "+candidate" /* as in the keys of its limits: no policy's name has a plus */
@@ -64,13 +62,14 @@ static int add_slab(struct check_pool *pool)
 struct check *check_pool_take(struct check_pool *pool)
 {
     if (list_empty(&pool->idle) && add_slab(pool) < 0) return NULL;
+
     struct check *check = LIST_ITEM(pool->idle.next, struct check, link);
     list_remove(&check->link);
     pool->n_out++;
 
-    memset(check, 0, offsetof(struct check, deadline));
+    memset(check, 0, offsetof(struct check, limits));
+    memset(&check->one_part, 0, offsetof(struct part, decision));
     list_init(&check->op.link);
-    check->one_part = (struct part){0};
     check->parts = &check->one_part;
     check->n_parts = 1;
     return check;
@@ -81,11 +80,13 @@ void check_pool_return(struct check_pool *pool, struct check *check)
     CHECK(pool->n_out > 0 && list_empty(&check->link) && !deadline_is_set(&check->deadline) && !check->in_store);
     policy_set_unref(check->set);
     for (uint16_t i = 0; i < check->n_parts; i++) policy_set_unref(check->parts[i].set);
+
     if (check->bytes_cap > KEEP_BYTES) {
         mem_free(check->bytes);
         check->bytes = NULL;
         check->bytes_cap = 0;
     }
+
     pool->n_out--;
     list_push_back(pool->idle.next, &check->link); /* before the first: the list is a stack */
 }
@@ -132,36 +133,7 @@ static const struct policy *forgotten_candidate(const struct check *check, const
     return check->op.kind == OP_RESET && check->only == NULL ? part->policy->candidate : NULL;
 }
 
-/* A limit of 0 asks nothing of its counter, which may be from before it was 0 all the same: a reset forgets that. */
-static bool is_asked_about(const struct check *check, const struct limit *limit)
-{
-    if (check->only != NULL) return limit == check->only;
-    return check->op.kind == OP_RESET ? !limit->shared : limit->limit > 0;
-}
-
 /* ---- filling the op ---- */
-
-static uint8_t *append(uint8_t *to, const void *bytes, size_t len)
-{
-    if (len > 0) memcpy(to, bytes, len);
-    return to + len;
-}
-
-static uint8_t *append_number(uint8_t *to, size_t number)
-{
-    char text[NUMBER_MAX + 1];
-    int len = snprintf(text, sizeof text, "%zu", number);
-    return append(to, text, (size_t)len);
-}
-
-/* At most so many bytes has the name of the check's idempotency record. */
-static size_t record_name_max(const struct check *check)
-{
-    size_t len = strlen("reserve1:") + 1 + NAME_MAX_LEN + NUMBER_MAX + 1 + check->request_id.len;
-    for (uint16_t i = 0; i < check->n_parts; i++)
-        len += NAME_MAX_LEN + sizeof CANDIDATE_MARK + NUMBER_MAX + 1 + check->parts[i].key.len + 1;
-    return len;
-}
 
 static bool has_record(const struct check *check)
 {
@@ -172,11 +144,15 @@ static bool has_record(const struct check *check)
  * op for its members. 0, or -1 without memory. */
 static int make_space(struct check *check, uint8_t **ret_bytes)
 {
-    size_t n_members = 0, len = has_record(check) ? record_name_max(check) : 0;
+    size_t n_members = 0, len = 0, part_len = 0;
+    if (has_record(check)) {
+        len = strlen("reserve1:") + 1 + NAME_MAX_LEN + DECIMAL_MAX + 1 + check->request_id.len;
+        part_len = NAME_MAX_LEN + sizeof CANDIDATE_MARK + DECIMAL_MAX + 1 + 1; /* with the key once more */
+    }
     for (uint16_t i = 0; i < check->n_parts; i++) {
         const struct part *part = &check->parts[i];
         const struct policy *candidate = forgotten_candidate(check, part);
-        len += part->key.len * (1U + part->policy->n_joined);
+        len += part_len + part->key.len * (1U + part->policy->n_joined + (part_len > 0));
         n_members += part->policy->n_limits + (candidate != NULL ? candidate->n_limits : 0U);
     }
 
@@ -196,81 +172,89 @@ static int make_space(struct check *check, uint8_t **ret_bytes)
     return check->op.members != NULL ? 0 : -1;
 }
 
-/* What the name of a record begins with. An id belongs to its method. */
-static const char *record_head(const struct check *check)
+static uint8_t *append(uint8_t *to, struct slice bytes)
 {
-    if (check->op.kind == OP_RESERVE) return "reserve1:";
-    if (check->op.kind == OP_REFUND) return "refund1:";
-    return check->n_parts > 1 ? "notes1:" : "note1:";
+    if (bytes.len > 0) memcpy(to, bytes.data, bytes.len);
+    return to + bytes.len;
 }
 
 /* `note1:POLICY:LEN:KEY:ID` (of a named limit `POLICY/LIMIT`), of several parts `notes1:N:` and the same of each: no
- * two questions have one name. */
+ * two questions have one name. An id belongs to its method, which the first word says. */
 static void name_record(struct check *check, uint8_t *to)
 {
     uint8_t *start = to;
-    const char *head = record_head(check);
-    to = append(to, head, strlen(head));
-    if (check->n_parts > 1) to = append(append_number(to, check->n_parts), ":", 1);
+    const char *head = check->n_parts > 1 ? "notes1:" : "note1:";
+    if (check->op.kind == OP_RESERVE) head = "reserve1:";
+    if (check->op.kind == OP_REFUND) head = "refund1:";
+    to = append(to, slice_of(head));
+    if (check->n_parts > 1) {
+        to += decimal_put(to, check->n_parts);
+        *to++ = ':';
+    }
 
     for (uint16_t i = 0; i < check->n_parts; i++) {
         const struct part *part = &check->parts[i];
-        to = append(to, part->policy->name, strlen(part->policy->name));
-        if (check->only != NULL) to = append(append(to, "/", 1), check->only->name, strlen(check->only->name));
-        if (part->policy->is_candidate) to = append(to, CANDIDATE_MARK, strlen(CANDIDATE_MARK));
-        to = append(append_number(append(to, ":", 1), part->key.len), ":", 1);
-        to = append(append(to, part->key.data, part->key.len), ":", 1);
+        to = append(to, slice_of(part->policy->name));
+        if (check->only != NULL) {
+            *to++ = '/';
+            to = append(to, slice_of(check->only->name));
+        }
+        if (part->policy->is_candidate) to = append(to, slice_of(CANDIDATE_MARK));
+        *to++ = ':';
+        to += decimal_put(to, part->key.len);
+        *to++ = ':';
+        to = append(to, part->key);
+        *to++ = ':';
+
+        /* for none of its policies may it be charged twice in that one's time */
+        if (part->policy->idempotency_ms > check->op.record_ms) check->op.record_ms = part->policy->idempotency_ms;
     }
+
     check->request_id.data = memcpy(to, check->request_id.data, check->request_id.len);
-    to += check->request_id.len;
-
-    check->op.record = (struct slice){start, (size_t)(to - start)};
-    /* for none of its policies may it be charged twice in that one's time */
-    for (uint16_t i = 0; i < check->n_parts; i++)
-        if (check->parts[i].policy->idempotency_ms > check->op.record_ms)
-            check->op.record_ms = check->parts[i].policy->idempotency_ms;
+    check->op.record = (struct slice){start, (size_t)(to - start) + check->request_id.len};
 }
 
-static struct slice next_id(const struct part *part, const struct key_split *split, key_parts parts, uint8_t **bytes)
-{
-    const struct key_format *format = part->policy->format;
-    struct slice id = key_format_id(format, split, parts, *bytes);
-    if (key_format_is_joined(format, parts)) *bytes += part->key.len;
-    return id;
-}
-
-/* Of a policy with shared limits: what each one's counter goes by, and what they have in common. */
-static uint8_t *set_ids(const struct part *part, struct op_member *members, uint16_t n, uint8_t *bytes)
-{
-    struct key_split split;
-    CHECK(key_format_split(part->policy->format, part->key, &split)); /* the owner has seen to it */
-    struct slice common = next_id(part, &split, part->policy->common, &bytes);
-    for (uint16_t i = 0; i < n; i++) {
-        const struct limit *limit = members[i].limit;
-        if (limit->shared) members[i].key = next_id(part, &split, limit->parts, &bytes);
-        members[i].common = common;
-    }
-    return bytes;
-}
-
-/* The limits of `policy`, which is the part's or its candidate, as members. */
+/* The limits of `policy`, which is the part's or its candidate, as members. A limit of 0 asks nothing of its counter,
+ * which may be from before it was 0 all the same: a reset forgets that. */
 static void add_members(struct check *check, const struct part *part, const struct policy *policy)
 {
     struct op *op = &check->op;
+    const struct slice none = {NULL, 0};
     bool sees_reservations = policy->reserves && check->only == NULL; /* they are given back to all limits or none */
     for (uint16_t i = 0; i < policy->n_limits; i++) {
         const struct limit *limit = &policy->limits[i];
-        if (!is_asked_about(check, limit)) continue;
+        bool is_asked = op->kind == OP_RESET ? !limit->shared : limit->limit > 0;
+        if (check->only != NULL ? limit != check->only : !is_asked) continue;
+
         struct op_member *member = &op->members[op->n_members++];
         member->limit = limit;
         member->key = part->key;
-        member->common = (struct slice){NULL, 0};
-        member->reservations_key = sees_reservations ? part->key : (struct slice){NULL, 0};
+        member->common = none;
+        member->reservations_key = sees_reservations ? part->key : none;
         member->cost = part->cost;
         member->max_wait_us = check->has_max_wait ? limit_max_wait(limit, check->max_wait_us) : limit->max_wait_us;
         member->seen1 = member->seen2 = member->refunded = 0;
         member->removed = member->is_foreign = member->found = false;
     }
+}
+
+/* Of a policy with shared limits: what each one's counter goes by, and what they have in common. */
+static uint8_t *set_ids(const struct part *part, struct op_member *members, uint16_t n, uint8_t *bytes)
+{
+    const struct key_format *format = part->policy->format;
+    struct key_split split;
+    CHECK(key_format_split(format, part->key, &split)); /* the owner has seen to it */
+    struct slice common = key_format_id(format, &split, part->policy->common, bytes);
+    if (common.data == bytes) bytes += common.len; /* joined there; else it is a piece of the key */
+
+    for (uint16_t i = 0; i < n; i++) {
+        struct op_member *member = &members[i];
+        member->common = common;
+        if (!member->limit->shared) continue;
+        member->key = key_format_id(format, &split, member->limit->parts, bytes);
+        if (member->key.data == bytes) bytes += member->key.len;
+    }
+    return bytes;
 }
 
 /* In a check_all: parts whose keys share a counter charge it once, with their sum. The members from `first` on are the
@@ -282,6 +266,7 @@ static void merge_shared(struct check *check, uint16_t first)
     for (uint16_t i = first; i < op->n_members; i++) {
         uint16_t same = 0;
         while (same < first && !op_same_counter(&op->members[same], &op->members[i])) same++;
+
         if (same == first) {
             check->limits[check->n_limits++] = (uint8_t)n;
             if (n != i) op->members[n] = op->members[i];
@@ -296,50 +281,57 @@ static void merge_shared(struct check *check, uint16_t first)
     op->n_members = n;
 }
 
-/* What the part asks of the store. In a check_all a part that its policy alone decides asks nothing. */
-static uint8_t *add_part(struct check *check, struct part *part, uint8_t *bytes)
+/* What each part asks of the store; `bytes` have space for the keys and ids. Returns what is left of them. */
+static uint8_t *add_parts(struct check *check, uint8_t *bytes)
 {
     struct op *op = &check->op;
-    uint16_t first = op->n_members;
-    part->first = check->n_limits;
-    part->n = 0;
-    if (part->policy->unlimited || (check->n_parts > 1 && part->policy->zero != NULL)) return bytes;
+    bool is_all = check->n_parts > 1;
+    for (uint16_t i = 0; i < check->n_parts; i++) {
+        struct part *part = &check->parts[i];
+        const struct policy *policy = part->policy, *candidate = forgotten_candidate(check, part);
+        uint16_t first = op->n_members;
+        part->key.data = memcpy(bytes, part->key.data, part->key.len);
+        part->first = check->n_limits;
+        bytes += part->key.len;
+        if (policy->unlimited || (is_all && policy->zero != NULL)) continue; /* it asks nothing */
 
-    add_members(check, part, part->policy);
-    part->n = (uint8_t)(op->n_members - first);
-    const struct policy *candidate = forgotten_candidate(check, part);
-    if (candidate != NULL) add_members(check, part, candidate);
-    if (part->policy->shares) bytes = set_ids(part, op->members + first, op->n_members - first, bytes);
-
-    if (check->n_parts > 1)
-        merge_shared(check, first);
-    else
-        for (uint8_t i = 0; i < part->n; i++) check->limits[check->n_limits++] = i;
+        add_members(check, part, policy);
+        part->n = (uint8_t)(op->n_members - first);
+        if (candidate != NULL) add_members(check, part, candidate);
+        if (policy->shares) bytes = set_ids(part, op->members + first, op->n_members - first, bytes);
+        if (is_all) merge_shared(check, first);
+    }
+    for (uint16_t i = 0; check->is_merged && i < op->n_members; i++) /* no list of reservations is one key's then */
+        op->members[i].reservations_key = (struct slice){NULL, 0};
     return bytes;
 }
 
 int check_seal(struct check *check)
 {
     struct op *op = &check->op;
-    uint8_t *bytes;
+    struct part *first = check->parts;
+    const struct policy *policy = first->policy;
     CHECK(!check->is_sealed && check->n_parts > 0);
-    if (make_space(check, &bytes) < 0) return -1;
+    bool is_decision = op->kind == OP_CHECK || op->kind == OP_PEEK;
+    check->is_special = !is_decision || check->n_parts > 1 || !policy->only_limits;
 
-    check->is_sealed = true;
-    op->n_members = 0;
-    for (uint16_t i = 0; i < check->n_parts; i++) {
-        struct part *part = &check->parts[i];
-        part->key.data = memcpy(bytes, part->key.data, part->key.len);
-        bytes = add_part(check, part, bytes + part->key.len);
+    /* the usual check needs no more than its key and a limit or two */
+    bool is_usual = !check->is_special && check->request_id.len == 0 && !policy->shares;
+    if (is_usual && first->key.len <= CHECK_INLINE_BYTES && policy->n_limits <= CHECK_INLINE_MEMBERS) {
+        op->members = check->inline_members;
+        first->key.data = memcpy(check->inline_bytes, first->key.data, first->key.len);
+        add_members(check, first, policy);
+        first->n = (uint8_t)op->n_members;
+    } else {
+        uint8_t *bytes;
+        if (make_space(check, &bytes) < 0) return -1;
+        bytes = add_parts(check, bytes);
+        if (has_record(check)) name_record(check, bytes);
+        if (op->kind == OP_RESERVE || op->kind == OP_SETTLE) op->reservation = &check->reservation;
     }
-    for (uint16_t i = 0; check->is_merged && i < op->n_members; i++) /* no list of reservations is one key's then */
-        op->members[i].reservations_key = (struct slice){NULL, 0};
 
-    if (has_record(check)) name_record(check, bytes);
-    if (check->at_most > 0) op->at_most = check_asked(check, check->parts);
-    if (op->kind == OP_RESERVE || op->kind == OP_SETTLE) op->reservation = &check->reservation;
-    bool is_asked = op->kind == OP_CHECK || op->kind == OP_PEEK;
-    check->is_special = !is_asked || check->n_parts > 1 || !check->parts->policy->only_limits;
+    if (check->at_most > 0) op->at_most = check_asked(check, first);
+    check->is_sealed = true;
     return 0;
 }
 
@@ -368,6 +360,7 @@ static bool answer_by_policy(const struct check *check, struct part *part, enum 
     if (check->op.kind == OP_RESET) return check->only == NULL && !owns_state(policy);
     if (check->only != NULL) zero = check->only->limit == 0 ? check->only : NULL;
     if (zero == NULL && !policy->unlimited) return false;
+
     engine_counters.decided_unlimited++;
     if (policy->unlimited) return true; /* check_answer_unlimited() says what */
 
@@ -394,9 +387,11 @@ bool check_decide_by_policies(struct check *check, enum source source, int64_t n
         else if (!part->policy->unlimited && check->op.kind != OP_RESET && !part->decision.allowed)
             denied = true;
     }
+
     for (uint16_t i = 0; denied && i < check->n_parts; i++) { /* the others would not deny, as far as is known */
         struct part *part = &check->parts[i];
         if (part->policy->zero != NULL || part->policy->unlimited) continue;
+
         const struct limit *least = policy_least_limit(part->policy);
         part->decision = (struct decision){
             .allowed = true,
@@ -407,6 +402,7 @@ bool check_decide_by_policies(struct check *check, enum source source, int64_t n
             .policy_version = part->policy->version,
         };
     }
+
     if (all || denied) check->op.n_members = 0; /* no answer of the store's is among the members */
     return all || denied;
 }
@@ -420,6 +416,7 @@ void check_answer_unlimited(struct check *check)
     for (uint16_t i = 0; i < check->n_parts; i++) {
         struct part *part = &check->parts[i];
         if (!part->policy->unlimited) continue;
+
         part->decision = (struct decision){
             .allowed = true,
             .limit = UNLIMITED,
@@ -431,25 +428,13 @@ void check_answer_unlimited(struct check *check)
     }
 }
 
-static void combine_limits(struct part *part, const struct op_member *members, const uint8_t *places)
+/* Of several limits; apart from the others, whose stack needs no place for them. */
+static void combine_limits(const struct check *check, struct part *part, const struct op_member *members)
 {
     struct decision decisions[POLICY_LIMITS_MAX];
-    for (uint8_t i = 0; i < part->n; i++) decisions[i] = members[places[i]].decision;
+    const uint8_t *places = check->n_parts > 1 ? check->limits + part->first : NULL;
+    for (uint8_t i = 0; i < part->n; i++) decisions[i] = members[places != NULL ? places[i] : i].decision;
     decision_combine(&part->decision, decisions, part->n);
-}
-
-/* The limits of one part as one decision. */
-static void take_decision(const struct check *check, struct part *part, const struct op_member *members)
-{
-    const uint8_t *places = check->limits + part->first;
-    if (part->n == 1) {
-        part->decision = members[places[0]].decision;
-        part->decision.bound_by = NULL;
-    } else {
-        combine_limits(part, members, places);
-    }
-    if (check->is_merged && part->decision.granted > 0) part->decision.granted = part->cost; /* not the sum */
-    part->decision.policy_version = part->policy->version;
 }
 
 void check_take_answer(struct check *check, const struct op *op, enum source source)
@@ -473,38 +458,41 @@ void check_take_answer(struct check *check, const struct op *op, enum source sou
     for (uint16_t i = 0; i < check->n_parts; i++) {
         struct part *part = &check->parts[i];
         if (part->policy->unlimited) continue;
-        if (part->n > 0) take_decision(check, part, members);
+        if (part->n > 1) {
+            combine_limits(check, part, members);
+        } else if (part->n == 1) {
+            part->decision = members[check->n_parts > 1 ? check->limits[part->first] : 0].decision;
+            part->decision.bound_by = NULL;
+        }
+
+        if (check->is_merged && part->n > 0 && part->decision.granted > 0)
+            part->decision.granted = part->cost; /* not the sum */
+        part->decision.policy_version = part->policy->version;
         part->decision.source = source;
         part->decision.reason = REASON_NONE;
     }
-}
-
-/* The first part that anything was asked of; one that is unlimited decides nothing. */
-static const struct decision *find_decider(const struct part *const *parts, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!parts[i]->policy->unlimited) return &parts[i]->decision;
-    return &parts[0]->decision;
 }
 
 void check_combine(const struct part *const *parts, size_t n, struct decision *ret)
 {
     enum { FOLD = 31 };
     struct decision decisions[CHECK_PARTS_MAX];
+    const struct part *decider = NULL; /* the first that anything was asked of: one that is unlimited decides nothing */
     int64_t granted = 0;
     uint32_t version = 0;
     CHECK(n >= 1 && n <= CHECK_PARTS_MAX);
     for (size_t i = 0; i < n; i++) {
-        const struct decision *decision = &parts[i]->decision;
-        decisions[i] = *decision;
-        granted += decision->granted;
+        decisions[i] = parts[i]->decision;
+        granted += parts[i]->decision.granted;
         version = version * FOLD + parts[i]->policy->version;
+        if (decider == NULL && !parts[i]->policy->unlimited) decider = parts[i];
     }
+    if (decider == NULL) decider = parts[0];
 
     decision_combine(ret, decisions, n);
     ret->granted = ret->allowed ? granted : 0;
     ret->policy_version = version;
-    ret->source = find_decider(parts, n)->source;
-    ret->reason = find_decider(parts, n)->reason;
+    ret->source = decider->decision.source;
+    ret->reason = decider->decision.reason;
     if (ret->source == SOURCE_DENY) ret->reset_after_ms = 0; /* no limit denied */
 }

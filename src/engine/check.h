@@ -56,7 +56,7 @@ struct part {
     int64_t cost;                /* of a refund: the units; with at_most: 1 */
     struct check *trial;         /* the check that asks the policy's candidate, until one of the two is over; or NULL */
     uint32_t place;              /* the owner's: where it stands in its list */
-    uint8_t first, n;            /* the limits that the store is asked about: n places in the check's `limits` */
+    uint8_t first, n;            /* the limits that the store is asked about; of a check_all n places in its `limits` */
     struct decision decision;    /* the answer */
 };
 
@@ -96,7 +96,9 @@ struct check {
     struct policy_set *set; /* the policies when it came: one reference */
     struct part *tries;     /* of a candidate's check: the part it was made for; NULL once that is over (candidate.h) */
     enum trial_verdict verdict, enforced; /* of a candidate's check: its own, and that of the part's policy */
-    uint8_t limits[POLICY_LIMITS_MAX];    /* of part after part each limit's place among the op's members: n_limits */
+
+    /* of a check_all, part after part, each limit's place among the op's members: n_limits */
+    uint8_t limits[POLICY_LIMITS_MAX];
 
     /* kept while in the pool */
     struct deadline deadline;

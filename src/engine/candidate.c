@@ -4,15 +4,10 @@
 #include "engine/engine.h"
 #include "engine/engine_counters.h"
 
-void candidates_init(struct candidates *candidates, struct check_pool *pool, struct store *store,
+void candidates_init(struct candidates *candidates, struct check_pool *pool, struct store *store, size_t max,
                      void (*on_returned)(struct candidates *candidates))
 {
-    *candidates = (struct candidates){.pool = pool, .store = store, .on_returned = on_returned};
-}
-
-void candidates_set_max(struct candidates *candidates, size_t max)
-{
-    candidates->max = max;
+    *candidates = (struct candidates){.pool = pool, .store = store, .max = max, .on_returned = on_returned};
 }
 
 /* A check that asks the candidate of the part's policy; NULL where there is no place for it, or its arithmetic cannot
@@ -27,6 +22,10 @@ static struct check *new_trial(struct candidates *candidates, const struct check
     candidates->n++;
     trial->state = CHECK_WAITING; /* nobody waits for it */
     trial->set = policy_set_ref(check_set_of(check, part));
+    trial->owner = candidates;
+    trial->tries = part;
+    part->trial = trial;
+
     trial->op.kind = OP_CHECK;
     trial->op.party = check->op.party;
     trial->at_most = check->at_most;
@@ -34,10 +33,6 @@ static struct check *new_trial(struct candidates *candidates, const struct check
     trial->has_max_wait = check->has_max_wait;
     trial->max_wait_us = check->max_wait_us;
     trial->request_id = check->request_id;
-    trial->owner = candidates;
-    trial->tries = part;
-    part->trial = trial;
-
     trial->parts->policy = policy;
     trial->parts->key = part->key;
     trial->parts->cost = part->cost;
@@ -49,9 +44,11 @@ struct check *candidates_prepare(struct candidates *candidates, struct check *ch
 {
     struct check *prepared = NULL;
     if (check->op.kind != OP_CHECK && check->op.kind != OP_ACQUIRE) return NULL;
+
     for (uint16_t i = 0; i < check->n_parts; i++) {
         struct part *part = &check->parts[i];
         if (part->policy->candidate == NULL || part->cost == 0) continue;
+
         struct check *trial = new_trial(candidates, check, part);
         if (trial == NULL) {
             engine_counters.candidate_skipped++;
@@ -63,22 +60,13 @@ struct check *candidates_prepare(struct candidates *candidates, struct check *ch
     return prepared;
 }
 
-/* What the enforced limits said, where they did: a failure answer is not theirs, and of a check_all denied without
- * asking only the part with a limit of 0 is known. */
-static enum trial_verdict enforced_verdict(const struct check *check, const struct part *part, bool is_answered)
-{
-    const struct decision *decision = &part->decision;
-    if (!is_answered || check->error != ERROR_NONE || decision->source >= SOURCE_ALLOW) return VERDICT_NONE;
-    if (!decision->allowed || decision->shadow_denied) return VERDICT_DENIED;
-    return check->op.n_members > 0 ? VERDICT_ALLOWED : VERDICT_NONE;
-}
-
 /* Back to the pool, once both sides are over. */
 static void end_if_over(struct check *trial)
 {
     struct candidates *candidates = trial->owner;
     struct policy_counts *counts = trial->parts->policy->counts;
     if (trial->state != CHECK_ANSWERED || trial->tries != NULL) return;
+
     if (trial->verdict == VERDICT_ALLOWED && trial->enforced == VERDICT_DENIED) {
         counts->candidate_only_allowed++;
         engine_counters.candidate_only_allowed++;
@@ -86,6 +74,7 @@ static void end_if_over(struct check *trial)
         counts->candidate_only_denied++;
         engine_counters.candidate_only_denied++;
     }
+
     check_pool_return(candidates->pool, trial);
     candidates->n--;
     candidates->on_returned(candidates);
@@ -97,6 +86,7 @@ static void judge(struct check *trial, enum trial_verdict verdict)
     struct policy_counts *counts = trial->parts->policy->counts;
     trial->state = CHECK_ANSWERED;
     trial->verdict = verdict;
+
     switch (verdict) {
     case VERDICT_ALLOWED:
         counts->candidate_allowed++;
@@ -108,6 +98,7 @@ static void judge(struct check *trial, enum trial_verdict verdict)
         break;
     case VERDICT_NONE: engine_counters.candidate_skipped++; break;
     }
+
     end_if_over(trial);
 }
 
@@ -126,42 +117,47 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
     judge(trial, outcome == OP_DECIDED ? verdict_of(op) : VERDICT_NONE);
 }
 
-static void ask(struct check *trial, int64_t now_us)
-{
-    struct candidates *candidates = trial->owner;
-    trial->op.done = on_op_done;
-    trial->op.deadline_us = now_us + (int64_t)trial->deadline_ms * 1000; /* an older one would judge by other counts */
-    switch (store_submit(candidates->store, &trial->op)) {
-    case SUBMIT_DECIDED: judge(trial, verdict_of(&trial->op)); break;
-    case SUBMIT_PENDING: trial->in_store = true; break;
-    case SUBMIT_DOWN:
-    case SUBMIT_OVERLOAD: judge(trial, VERDICT_NONE); break;
-    }
-}
-
 void candidates_submit(struct check *prepared, int64_t now_us, bool is_closing)
 {
     for (struct check *trial = prepared, *next; trial != NULL; trial = next) {
         next = trial->next;
-        if (trial->parts->policy->zero != NULL)
-            judge(trial, VERDICT_DENIED);
-        else if (is_closing || !trial->is_sealed)
-            judge(trial, VERDICT_NONE);
-        else
-            ask(trial, now_us);
+        if (trial->parts->policy->zero != NULL || is_closing || !trial->is_sealed) {
+            judge(trial, trial->parts->policy->zero != NULL ? VERDICT_DENIED : VERDICT_NONE);
+            continue;
+        }
+
+        struct candidates *candidates = trial->owner;
+        trial->op.done = on_op_done;
+        trial->op.deadline_us = now_us + trial->deadline_ms * INT64_C(1000); /* one later would judge by other counts */
+        switch (store_submit(candidates->store, &trial->op)) {
+        case SUBMIT_DECIDED: judge(trial, verdict_of(&trial->op)); break;
+        case SUBMIT_PENDING: trial->in_store = true; break;
+        case SUBMIT_DOWN:
+        case SUBMIT_OVERLOAD: judge(trial, VERDICT_NONE); break;
+        }
     }
 }
 
 void candidates_enforced(struct check *check)
 {
-    bool is_answered = check->state == CHECK_ANSWERED;
     for (uint16_t i = 0; i < check->n_parts; i++) {
         struct part *part = &check->parts[i];
         struct check *trial = part->trial;
         if (trial == NULL) continue;
-        trial->enforced = enforced_verdict(check, part, is_answered);
         trial->tries = NULL;
         part->trial = NULL;
+
+        /* a failure answer is not the enforced limits'; of a check_all denied without asking only the part with a limit
+         * of 0 is known */
+        const struct decision *decision = &part->decision;
+        bool is_theirs =
+            check->state == CHECK_ANSWERED && check->error == ERROR_NONE && decision->source < SOURCE_ALLOW;
+        if (!is_theirs)
+            trial->enforced = VERDICT_NONE;
+        else if (!decision->allowed || decision->shadow_denied)
+            trial->enforced = VERDICT_DENIED;
+        else
+            trial->enforced = check->op.n_members > 0 ? VERDICT_ALLOWED : VERDICT_NONE;
         end_if_over(trial);
     }
 }

@@ -23,12 +23,11 @@ struct candidates {
     struct store *store;                                /* not owned */
     void (*on_returned)(struct candidates *candidates); /* one more is back in the pool; may be the end of all this */
     size_t n;                                           /* out of the pool for this */
-    size_t max;
+    size_t max;                                         /* the owner may set another */
 };
 
-void candidates_init(struct candidates *candidates, struct check_pool *pool, struct store *store,
+void candidates_init(struct candidates *candidates, struct check_pool *pool, struct store *store, size_t max,
                      void (*on_returned)(struct candidates *candidates));
-void candidates_set_max(struct candidates *candidates, size_t max);
 
 /* The trials of a sealed check's parts, ready to be submitted; NULL where there are none. */
 struct check *candidates_prepare(struct candidates *candidates, struct check *check);

@@ -42,6 +42,7 @@ struct engine {
 static void maybe_closed(struct engine *engine)
 {
     if (!engine->store_closed || engine->pool.n_out > 0 || engine->slots.n > 0) return;
+
     void (*on_closed)(void *arg) = engine->on_closed;
     void *arg = engine->on_closed_arg;
     engine_counters.inflight = 0;
@@ -52,6 +53,7 @@ static void maybe_closed(struct engine *engine)
     check_pool_fini(&engine->pool);
     policy_set_unref(engine->set);
     mem_free(engine);
+
     on_closed(arg);
 }
 
@@ -65,16 +67,17 @@ struct engine *engine_new(struct clock *clock, struct store store, struct policy
 {
     struct engine *engine = mem_zalloc(sizeof *engine);
     if (engine == NULL) return NULL;
+
     engine->clock = clock;
     engine->store = store;
     engine->set = set;
     engine->max_inflight = options->max_inflight;
+
     check_pool_init(&engine->pool);
     deadlines_init(&engine->deadlines);
     failure_init(&engine->failure, clock, options->local_max_keys);
     reservations_init(&engine->reservations);
-    candidates_init(&engine->candidates, &engine->pool, &engine->store, on_candidate_over);
-    candidates_set_max(&engine->candidates, options->max_inflight);
+    candidates_init(&engine->candidates, &engine->pool, &engine->store, options->max_inflight, on_candidate_over);
     if (slots_init(&engine->slots, clock, &engine->store, &engine->failure, set, &options->slots) < 0) {
         mem_free(engine);
         return NULL;
@@ -159,29 +162,22 @@ static void count_decided(const struct check *check)
     *(allowed ? &engine_counters.allowed : &engine_counters.denied) += check->n_parts;
 }
 
-/* A check_all has no part in shadow. */
-static void apply_shadow(struct check *check)
+/* What more than the limits decides of the answer, and who has to know it. */
+static void complete_special(struct check *check)
 {
-    bool decides = op_is_check(check->op.kind) || check->op.kind == OP_PEEK;
-    if (decides && check->error == ERROR_NONE) decision_shadow(&check->parts->decision);
-}
+    const struct policy *policy = check->parts->policy;
+    struct decision *decision = &check->parts->decision;
+    enum op_kind kind = check->op.kind;
 
-/* The owner of an OP_ACQUIRE learns whether the slot is theirs. */
-static void answer_acquire(struct check *check)
-{
-    const struct decision *decision = &check->parts->decision;
+    if (check->n_parts > 1 || policy->unlimited) check_answer_unlimited(check);
+    bool decides = (op_is_check(kind) || kind == OP_PEEK) && check->error == ERROR_NONE;
+    if (policy->shadow && decides) decision_shadow(decision); /* a check_all has no part in shadow */
+    if (kind != OP_ACQUIRE) return;
+
     if (check->error == ERROR_NONE && decision->allowed)
         slot_held(check->slot, decision);
     else
         slot_leave(check->slot);
-}
-
-static void complete_special(struct check *check)
-{
-    const struct policy *policy = check->parts->policy;
-    if (check->n_parts > 1 || policy->unlimited) check_answer_unlimited(check);
-    if (policy->shadow) apply_shadow(check);
-    if (check->op.kind == OP_ACQUIRE) answer_acquire(check);
 }
 
 /* The last touch of `check`: its owner may release it within done. */
@@ -210,17 +206,6 @@ static void decided(struct check *check)
 }
 
 /* ---- reservations ---- */
-
-/* Draw an id that no other daemon draws either. */
-static void start_reservation(struct engine *engine, struct check *check)
-{
-    const struct {
-        uint64_t n;
-        int64_t at_us;
-    } seed = {++engine->n_reserved, engine->clock->mono_us};
-    check->reservation = (struct op_reservation){
-        .id = hash_keyed(&seed, sizeof seed), .units = check->parts->cost, .ttl_ms = check->reservation.ttl_ms};
-}
 
 /* To give it back at its end, counted from from_us. False where there is no place for it. */
 static bool start_timer(const struct check *check, int64_t from_us)
@@ -251,6 +236,7 @@ static struct check *own_check(struct engine *engine, struct policy_set *set, co
 {
     struct check *check = engine->closing ? NULL : engine_check_new(engine);
     if (check == NULL) return NULL;
+
     check_use_set(check, set);
     check->op.kind = kind;
     check->done = done;
@@ -267,6 +253,7 @@ static void cancel(const struct check *reserve)
     struct check *check =
         own_check(reserve->engine, check_set_of(reserve, part), part->policy, part->key, OP_SETTLE, check_release);
     if (check == NULL) return;
+
     check->reservation = (struct op_reservation){.id = reservation->id,
                                                  .units = reservation->units,
                                                  .made_us = reservation->made_us,
@@ -286,6 +273,7 @@ static void follow_up_reserve(struct check *check, enum op_outcome outcome)
     int64_t now_us = check->engine->clock->mono_us;
     if (outcome == OP_DECIDED && check->reservation.held && check->state != CHECK_WAITING && op->record.len == 0)
         cancel(check);
+
     if (outcome != OP_DOWN || !op->sent || check->engine->closing) return;
 
     /* Redis may still come to it, until the batch's time is over: it ends that much later. */
@@ -319,17 +307,9 @@ static void sweep(struct engine *engine, struct reservation *reservation)
         engine_submit(engine, check);
         return;
     }
+
     if (check != NULL) check_release(check);
     reservations_retry(&engine->reservations, reservation, engine->clock->mono_us + SWEEP_RETRY_US);
-}
-
-static void sweep_ended(struct engine *engine)
-{
-    for (int n = 0; n < SWEEPS_PER_TICK && !engine->closing; n++) {
-        struct reservation *ended = reservations_take(&engine->reservations, engine->clock->mono_us);
-        if (ended == NULL) break;
-        sweep(engine, ended);
-    }
 }
 
 /* ---- what the store is asked ---- */
@@ -350,6 +330,7 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
     struct check *check = CONTAINER_OF(op, struct check, op);
     CHECK(check->in_store);
     check->in_store = false;
+
     if (outcome == OP_DECIDED && check->is_special) note_reservation(check);
     if (op->kind == OP_RESERVE) follow_up_reserve(check, outcome);
     if (op->kind == OP_ACQUIRE && outcome == OP_DOWN && op->sent) slot_doubt(check->slot);
@@ -371,35 +352,28 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
     }
 }
 
-/* What was asked for, else the shortest of the policies'. */
-static uint32_t deadline_of(const struct check *check)
-{
-    uint32_t least = UINT32_MAX;
-    if (check->deadline_ms > 0) return check->deadline_ms;
-    for (uint16_t i = 0; i < check->n_parts; i++) {
-        const struct policy *policy = check->parts[i].policy;
-        if (!policy->unlimited && policy->deadline_ms < least) least = policy->deadline_ms;
-    }
-    return least;
-}
-
-/* What gives something back is sent however late: its owner has an answer by the deadline all the same. */
-static bool must_be_sent(const struct op *op)
-{
-    return op->kind == OP_RELEASE || op->kind == OP_SWEEP || (op->kind == OP_SETTLE && op->party == 0);
-}
-
 static void ask_store(struct check *check)
 {
     struct engine *engine = check->engine;
-    int64_t now_us = engine->clock->mono_us, deadline_us = (int64_t)deadline_of(check) * 1000;
+    struct op *op = &check->op;
+    int64_t now_us = engine->clock->mono_us;
     enum submit status = SUBMIT_OVERLOAD;
     if (check->slot != NULL) check->slot->n_out++;
 
-    check->op.done = on_op_done;
-    if (!must_be_sent(&check->op)) check->op.deadline_us = now_us + deadline_us;
+    /* what was asked for, else the shortest of the policies' */
+    uint32_t deadline_ms = check->deadline_ms > 0 ? check->deadline_ms : UINT32_MAX;
+    for (uint16_t i = 0; i < check->n_parts && check->deadline_ms == 0; i++) {
+        const struct policy *policy = check->parts[i].policy;
+        if (!policy->unlimited && policy->deadline_ms < deadline_ms) deadline_ms = policy->deadline_ms;
+    }
+    int64_t deadline_us = deadline_ms * INT64_C(1000);
+
+    /* what gives something back is sent however late: its owner has an answer by the deadline all the same */
+    bool must_be_sent = op->kind == OP_RELEASE || op->kind == OP_SWEEP || (op->kind == OP_SETTLE && op->party == 0);
+    if (!must_be_sent) op->deadline_us = now_us + deadline_us;
+    op->done = on_op_done;
     bool is_ready = engine->n_orphans < engine->max_inflight && deadlines_reserve(&engine->deadlines) == 0;
-    if (is_ready) status = store_submit(&engine->store, &check->op);
+    if (is_ready) status = store_submit(&engine->store, op);
 
     if (status == SUBMIT_PENDING) {
         check->in_store = true;
@@ -423,11 +397,13 @@ static void submit_release(struct check *check)
     slot->n_out++; /* it stays until the end of this function */
     slot_leave(slot);
     check->removed = true;
+
     if (in_store && !check->engine->closing && check_seal_release(check) == 0) {
         slot->n_out--;
         ask_store(check);
         return;
     }
+
     note_slot(check, OP_DOWN);
     answer(check);
 }
@@ -435,7 +411,14 @@ static void submit_release(struct check *check)
 /* A check that more than its policy's limits decide, or that does more than be decided. */
 static void submit_special(struct engine *engine, struct check *check)
 {
-    if (check->op.kind == OP_RESERVE) start_reservation(engine, check);
+    if (check->op.kind == OP_RESERVE) {
+        const struct {
+            uint64_t n;
+            int64_t at_us;
+        } seed = {++engine->n_reserved, engine->clock->mono_us}; /* no other daemon draws this id either */
+        check->reservation = (struct op_reservation){
+            .id = hash_keyed(&seed, sizeof seed), .units = check->parts->cost, .ttl_ms = check->reservation.ttl_ms};
+    }
     if (check->op.kind == OP_SETTLE) check->reservation.ended = true; /* where no store is asked */
 
     struct check *trials = candidates_prepare(&engine->candidates, check);
@@ -444,12 +427,13 @@ static void submit_special(struct engine *engine, struct check *check)
     else if (check_decide_by_policies(check, engine->store.source, engine->clock->wall_us))
         answer(check);
     else if (check->local_reason != REASON_NONE) {
-        failure_settle(&engine->failure, check, check->local_reason);
+        failure_answer_locally(&engine->failure, check, check->local_reason);
         answer(check);
     } else if (engine->closing)
         fail(check, REASON_DOWN);
     else
         ask_store(check);
+
     /* the engine may be gone with the last of them */
     if (trials != NULL) candidates_submit(trials, engine->clock->mono_us, engine->closing);
 }
@@ -472,6 +456,7 @@ int engine_acquires(struct engine *engine, struct check *check, struct slot_owne
     check->slot = slots_new(&engine->slots, check, owner);
     engine_counters.overloaded += check->slot == NULL;
     if (check->slot == NULL) return -1;
+
     check->op.slot = check->slot->id;
     check->request_id = (struct slice){NULL, 0}; /* the slot has it */
     return 0;
@@ -493,6 +478,7 @@ const char *engine_cost_fault(const struct policy *policy, int64_t cost)
     for (uint16_t i = 0; i < policy->n_limits; i++) {
         const struct limit *limit = &policy->limits[i];
         if (limit_ops(limit)->is_compat && cost > 1) return "cost: a compat policy takes only 0 and 1";
+
         if (cost <= limit->max_cost || cost > limit->full) continue;
         if (limit->algo == ALGO_CONCURRENCY) return "cost: a concurrency limit takes only 0 and 1";
         return "cost: one check may charge a sliding_log at most 1000";
@@ -522,7 +508,7 @@ void engine_set_policies(struct engine *engine, struct policy_set *set)
 void engine_set_options(struct engine *engine, const struct engine_options *options)
 {
     engine->max_inflight = options->max_inflight;
-    candidates_set_max(&engine->candidates, options->max_inflight);
+    engine->candidates.max = options->max_inflight;
     failure_set_local_max_keys(&engine->failure, options->local_max_keys);
     engine->slots.options = options->slots;
 }
@@ -543,15 +529,6 @@ int64_t engine_next_deadline(const struct engine *engine)
     return first != NULL && first->at_us < next_us ? first->at_us : next_us;
 }
 
-/* The deadline is over: an op that was not sent by then never is. */
-static void expire(struct check *check)
-{
-    if (check->op.deadline_us > 0 && check->in_store && store_withdraw(&check->engine->store, &check->op))
-        on_op_done(&check->op, OP_EXPIRED);
-    else
-        fail(check, REASON_DEADLINE);
-}
-
 /* What expires beyond the budget is next in engine_next_deadline(): the loop reads and writes in between. */
 void engine_expire(struct engine *engine)
 {
@@ -559,10 +536,20 @@ void engine_expire(struct engine *engine)
     for (int n = 0; n < EXPIRED_PER_TICK; n++) {
         struct deadline *first = deadlines_first(&engine->deadlines);
         if (first == NULL || first->at_us > now_us) break;
-        expire(CONTAINER_OF(first, struct check, deadline));
+
+        struct check *check = CONTAINER_OF(first, struct check, deadline);
+        struct op *op = &check->op;
+        if (op->deadline_us > 0 && check->in_store && store_withdraw(&engine->store, op))
+            on_op_done(op, OP_EXPIRED); /* not sent by then, it never is */
+        else
+            fail(check, REASON_DEADLINE);
     }
 
-    if (engine->reservations.n > 0) sweep_ended(engine);
+    for (int n = 0; n < SWEEPS_PER_TICK && engine->reservations.n > 0 && !engine->closing; n++) {
+        struct reservation *ended = reservations_take(&engine->reservations, now_us);
+        if (ended == NULL) break;
+        sweep(engine, ended);
+    }
     slots_run(&engine->slots);
 }
 
@@ -605,6 +592,7 @@ void engine_close(struct engine *engine, void (*on_closed)(void *arg), void *arg
     engine->closing = true;
     engine->on_closed = on_closed;
     engine->on_closed_arg = arg;
+
     for (struct deadline *first; (first = deadlines_first(&engine->deadlines)) != NULL;)
         fail(CONTAINER_OF(first, struct check, deadline), REASON_DOWN);
     if (engine->slots.n > 0) store_flush(&engine->store); /* those given back last */

@@ -26,16 +26,6 @@ void failure_set_local_max_keys(struct failure *failure, uint64_t max_keys)
     if (failure->local != NULL) memory_store_set_max_keys(failure->local, max_keys);
 }
 
-static void count(enum reason reason)
-{
-    switch (reason) {
-    case REASON_DEADLINE: engine_counters.failure_deadline++; break;
-    case REASON_OVERLOAD: engine_counters.failure_overload++; break;
-    case REASON_STORE_ERROR: engine_counters.failure_store_error++; break;
-    default: engine_counters.failure_down++; break;
-    }
-}
-
 static void answer_error(struct check *check, enum reason reason)
 {
     static const struct {
@@ -83,38 +73,27 @@ static void update_local_clock(struct failure *failure)
     local->mono_us = failure->clock->mono_us;
 }
 
-static int open_local(struct failure *failure)
+void failure_answer_locally(struct failure *failure, struct check *check, enum reason reason)
 {
     struct memory_options options = {.max_keys = failure->local_max_keys, .sweep = true};
-    if (failure->local == NULL) failure->local = memory_store_new(&failure->local_clock, &options);
-    if (failure->local == NULL) return -1;
-    update_local_clock(failure);
-    return 0;
-}
-
-/* On members of its own: those of the check may still be the store's. */
-static int decide_locally(struct failure *failure, struct check *check)
-{
-    struct op_member members[POLICY_LIMITS_MAX];
+    struct op_member members[POLICY_LIMITS_MAX]; /* those of the check may still be the store's */
     struct op op = check->op;
-    if (open_local(failure) < 0) return -1;
+    if (failure->local == NULL) failure->local = memory_store_new(&failure->local_clock, &options);
+    if (failure->local == NULL) goto err_no_memory;
+
+    update_local_clock(failure);
     memcpy(members, op.members, op.n_members * sizeof members[0]);
     op.members = members;
     list_init(&op.link);
-
     struct store local = memory_store_handle(failure->local);
-    if (store_submit(&local, &op) != SUBMIT_DECIDED) return -1;
-    check_take_answer(check, &op, SOURCE_LOCAL);
-    return 0;
-}
+    if (store_submit(&local, &op) != SUBMIT_DECIDED) goto err_no_memory;
 
-static void answer_local(struct failure *failure, struct check *check, enum reason reason)
-{
-    if (decide_locally(failure, check) == 0) {
-        engine_counters.failure_local++;
-        for (uint16_t i = 0; i < check->n_parts; i++) check->parts[i].decision.reason = reason;
-        return;
-    }
+    engine_counters.failure_local++;
+    check_take_answer(check, &op, SOURCE_LOCAL);
+    for (uint16_t i = 0; i < check->n_parts; i++) check->parts[i].decision.reason = reason;
+    return;
+
+err_no_memory:
     engine_counters.overloaded++;
     if (check->parts->policy->shadow) {
         answer_fixed(check, SOURCE_ALLOW, reason);
@@ -137,6 +116,7 @@ static enum on_failure on_failure_of(const struct check *check)
     if (!op_is_check(check->op.kind)) return ON_FAILURE_ERROR;
     const struct policy *policy = check->parts->policy;
     if (policy->shadow && policy->on_failure == ON_FAILURE_ERROR) return ON_FAILURE_ALLOW;
+
     enum on_failure strictest = ON_FAILURE_ALLOW;
     for (uint16_t i = 0; i < check->n_parts; i++) {
         policy = check->parts[i].policy;
@@ -151,7 +131,14 @@ void failure_answer(struct failure *failure, struct check *check, enum reason re
     int64_t now_us = failure->clock->mono_us;
     if (failure->last_us > 0 && now_us - failure->last_us <= CLOSE_US) failure->n_close++;
     failure->last_us = now_us;
-    count(reason);
+
+    switch (reason) {
+    case REASON_DEADLINE: engine_counters.failure_deadline++; break;
+    case REASON_OVERLOAD: engine_counters.failure_overload++; break;
+    case REASON_STORE_ERROR: engine_counters.failure_store_error++; break;
+    default: engine_counters.failure_down++; break;
+    }
+
     switch (on_failure_of(check)) {
     case ON_FAILURE_ALLOW:
         engine_counters.failure_allow++;
@@ -161,14 +148,9 @@ void failure_answer(struct failure *failure, struct check *check, enum reason re
         engine_counters.failure_deny++;
         answer_fixed(check, SOURCE_DENY, reason);
         break;
-    case ON_FAILURE_LOCAL: answer_local(failure, check, reason); break;
+    case ON_FAILURE_LOCAL: failure_answer_locally(failure, check, reason); break;
     case ON_FAILURE_ERROR: answer_error(check, reason); break;
     }
-}
-
-void failure_settle(struct failure *failure, struct check *check, enum reason reason)
-{
-    answer_local(failure, check, reason);
 }
 
 void failure_store_answered(struct failure *failure)
@@ -177,6 +159,7 @@ void failure_store_answered(struct failure *failure)
     failure->decided_us = now_us;
     if (failure->local == NULL || memory_store_n_keys(failure->local) == 0) return;
     if (now_us < failure->last_us + LOCAL_QUIET_US || now_us < failure->clear_from_us) return;
+
     memory_store_clear(failure->local);
     failure->clear_from_us = now_us + LOCAL_LIFE_US;
 }
@@ -185,6 +168,7 @@ bool failure_touch_slot(struct failure *failure, struct op *op)
 {
     bool found = true;
     if (failure->local == NULL) return false;
+
     update_local_clock(failure);
     struct store local = memory_store_handle(failure->local);
     store_submit(&local, op);
@@ -195,6 +179,7 @@ bool failure_touch_slot(struct failure *failure, struct op *op)
 void failure_flush(struct failure *failure)
 {
     if (failure->local == NULL) return;
+
     update_local_clock(failure);
     struct store local = memory_store_handle(failure->local);
     store_flush(&local);

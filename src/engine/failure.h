@@ -33,8 +33,8 @@ void failure_fini(struct failure *failure);
 void failure_set_local_max_keys(struct failure *failure, uint64_t max_keys);
 
 void failure_answer(struct failure *failure, struct check *check, enum reason reason); /* fills the check's answer */
-/* Settle what a local answer has reserved, for `reason` then. Fills the check's answer. */
-void failure_settle(struct failure *failure, struct check *check, enum reason reason);
+/* The same by the table, which also settles what it has reserved. */
+void failure_answer_locally(struct failure *failure, struct check *check, enum reason reason);
 void failure_store_answered(struct failure *failure); /* the store decided a check that still waited */
 /* OP_RELEASE or OP_RENEW of a slot that `local` has given out. False where it is not there any more. */
 bool failure_touch_slot(struct failure *failure, struct op *op);

@@ -26,20 +26,6 @@ bool deadline_is_set(const struct deadline *deadline)
     return !list_empty(&deadline->link) || deadline->node.index > 0;
 }
 
-/* The lane of this duration, or an empty one that becomes it; NULL where all are taken. */
-static struct deadline_lane *lane_for(struct deadlines *deadlines, int64_t duration_us)
-{
-    struct deadline_lane *empty = NULL;
-    for (size_t i = 0; i < deadlines->n_lanes; i++) {
-        struct deadline_lane *lane = &deadlines->lanes[i];
-        if (lane->duration_us == duration_us) return lane;
-        if (list_empty(&lane->waiting)) empty = lane;
-    }
-    if (empty == NULL && deadlines->n_lanes < DEADLINE_LANES) empty = &deadlines->lanes[deadlines->n_lanes++];
-    if (empty != NULL) empty->duration_us = duration_us;
-    return empty;
-}
-
 int deadlines_reserve(struct deadlines *deadlines)
 {
     return heap_reserve(&deadlines->others);
@@ -48,9 +34,18 @@ int deadlines_reserve(struct deadlines *deadlines)
 int deadlines_set(struct deadlines *deadlines, struct deadline *deadline, int64_t now_us, int64_t duration_us)
 {
     CHECK(!deadline_is_set(deadline));
-    struct deadline_lane *lane = lane_for(deadlines, duration_us);
     deadline->at_us = now_us + duration_us;
-    if (lane == NULL) return heap_push(&deadlines->others, &deadline->node, deadline->at_us);
+
+    /* the lane of this duration, or an empty one that becomes it */
+    struct deadline_lane *lane = deadlines->lanes, *end = lane + deadlines->n_lanes, *empty = NULL;
+    for (; lane < end && lane->duration_us != duration_us; lane++)
+        if (list_empty(&lane->waiting)) empty = lane;
+    if (lane == end && empty != NULL) lane = empty;
+    if (lane == end && deadlines->n_lanes < DEADLINE_LANES) deadlines->n_lanes++;
+    if (lane == deadlines->lanes + DEADLINE_LANES) /* all are taken */
+        return heap_push(&deadlines->others, &deadline->node, deadline->at_us);
+
+    lane->duration_us = duration_us;
     list_push_back(&lane->waiting, &deadline->link);
     return 0;
 }
@@ -69,9 +64,11 @@ struct deadline *deadlines_first(const struct deadlines *deadlines)
     struct heap_node *node = heap_min(&deadlines->others);
     struct deadline *first = node != NULL ? CONTAINER_OF(node, struct deadline, node) : NULL;
     int64_t duration_us = INT64_MAX;
+
     for (size_t i = 0; i < deadlines->n_lanes; i++) {
         const struct deadline_lane *lane = &deadlines->lanes[i];
         if (list_empty(&lane->waiting)) continue;
+
         struct deadline *next = LIST_ITEM(lane->waiting.next, struct deadline, link);
         if (first != NULL && next->at_us > first->at_us) continue;
         if (first != NULL && next->at_us == first->at_us && lane->duration_us < duration_us) continue;

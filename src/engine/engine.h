@@ -54,7 +54,7 @@ void check_use_set(struct check *check, struct policy_set *set);
 /* Decide a sealed check. check->done runs exactly once, now or later. No two parts are of the same policy and key, and
  * where there are several none is in shadow. */
 void engine_submit(struct engine *engine, struct check *check);
-/* Make `check` (sealed, not submitted) one of OP_ACQUIRE whose slot `owner` will reservation, if it is allowed.
+/* Make `check` (sealed, not submitted) one of OP_ACQUIRE whose slot `owner` will hold, if it is allowed.
  * check->slot is that slot within done. 0, or -1 where no more slots are available (counted in overloaded). */
 int engine_acquires(struct engine *engine, struct check *check, struct slot_owner *owner);
 /* Make `check` (new) one of OP_RELEASE for a slot that is held (slots_find). Once it is submitted the slot is left. */

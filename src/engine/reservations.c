@@ -50,6 +50,7 @@ static int put_in(struct reservations *reservations, struct reservation *reserva
     if (reservations->n >= RESERVATIONS_MAX) return -1;
     if (reservations->by_id.slots == NULL && map_init(&reservations->by_id, RESERVATIONS_MAX) < 0) return -1;
     if (heap_push(&reservations->ends, &reservation->node, at_us) < 0) return -1;
+
     map_insert(&reservations->by_id, &reservation->in_map, reservation->id);
     engine_counters.reservations = ++reservations->n;
     return 0;
@@ -60,6 +61,7 @@ bool reservations_add(struct reservations *reservations, uint64_t id, const char
 {
     struct reservation *made = mem_zalloc(sizeof *made + key.len);
     if (made == NULL) return false;
+
     int64_t end_us = now_us + ttl_ms * 1000 + ROUNDING_US;
     made->id = id;
     made->until_us = end_us + RESERVATION_GRACE_MS * INT64_C(1000);
@@ -76,6 +78,7 @@ void reservations_forget(struct reservations *reservations, uint64_t id)
     if (reservations->n == 0) return;
     struct map_node *node = map_first(&reservations->by_id, id);
     if (node == NULL) return;
+
     struct reservation *found = CONTAINER_OF(node, struct reservation, in_map);
     CHECK(found->id == id); /* an id is its own hash */
     take_out(reservations, found);

@@ -1,5 +1,5 @@
 /*
- * reservations.h: which holds this daemon has made, and when each of them ends.
+ * reservations.h: which reservations this daemon has made, and when each of them ends.
  *
  * A plain check in Redis does not look for reservations that have ended, so the daemon that made one gives its units
  * back itself, by a sweep of its policy and key (OP_SWEEP) at its end; also where it may have made one, and the
@@ -20,7 +20,7 @@ struct reservation {
     struct heap_node node; /* at its end, or when to try again */
     struct map_node in_map;
     uint64_t id;
-    int64_t until_us; /* CLOCK_MONOTONIC: from here on nobody knows its reservation any more */
+    int64_t until_us; /* CLOCK_MONOTONIC: from here on no store knows it any more */
     char policy[NAME_MAX_LEN + 1];
     size_t key_len;
     uint8_t key[];
@@ -35,7 +35,7 @@ struct reservations {
 void reservations_init(struct reservations *reservations);
 void reservations_fini(struct reservations *reservations); /* frees those that are inside */
 
-/* Its hold ends ttl_ms after now_us at the latest. False where it could not be taken. */
+/* It ends ttl_ms after now_us at the latest. False where it could not be taken. */
 bool reservations_add(struct reservations *reservations, uint64_t id, const char *policy, struct slice key,
                       int64_t now_us, int64_t ttl_ms);
 void reservations_forget(struct reservations *reservations, uint64_t id); /* one that is not inside is fine */

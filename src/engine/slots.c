@@ -14,7 +14,7 @@ COUNTERS_DEFINE(slots, SLOTS_COUNTERS);
 
 enum {
     RETRY_US = 100000, /* between looks whether the store is back */
-    ASKED_PER_TURN = 256,
+    ASKED_PER_TICK = 256,
     COMMON_BYTES = 128, /* keys of a slot that is kept for later */
     IDLE_MAX = 1024,
     NEVER_LATER = 3, /* a lease is renewed at a third of its time */
@@ -30,8 +30,12 @@ int slots_init(struct slots *slots, const struct clock *clock, struct store *sto
     list_init(&slots->idle);
     heap_init(&slots->due);
     deadlines_init(&slots->locals);
+
     if (map_init(&slots->by_id, options->max) < 0) return -1;
-    if (map_init(&slots->by_request, options->max) == 0) return 0;
+    if (map_init(&slots->by_request, options->max) < 0) goto err_fini_ids;
+    return 0;
+
+err_fini_ids:
     map_fini(&slots->by_id);
     return -1;
 }
@@ -64,26 +68,26 @@ static void make_id(struct slots *slots, char id[SLOT_ID_LEN])
     for (size_t i = 0; i < SLOT_ID_LEN; i++) id[i] = digits[halves[i / 16] >> 4 * (i % 16) & 0xf];
 }
 
+/* Memory for a slot, of the idle ones where it fits; zero but for its number of bytes. NULL without memory. */
 static struct slot *take_memory(struct slots *slots, uint16_t n_members, size_t n_bytes)
 {
     bool is_common = n_members == 1 && n_bytes <= COMMON_BYTES;
     struct list *idle = is_common ? list_pop_front(&slots->idle) : NULL;
-    slots->n_idle -= idle != NULL;
-    if (idle != NULL) return LIST_ITEM(idle, struct slot, all_link);
+    struct slot *slot;
     if (is_common) n_bytes = COMMON_BYTES;
-    struct slot *slot = mem_alloc(sizeof *slot + n_members * sizeof slot->members[0] + n_bytes);
-    if (slot != NULL) slot->n_bytes = n_bytes;
-    return slot;
-}
-
-static void give_memory_back(struct slots *slots, struct slot *slot)
-{
-    if (slot->n_members != 1 || slot->n_bytes != COMMON_BYTES || slots->n_idle >= IDLE_MAX) {
-        mem_free(slot);
-        return;
+    if (idle != NULL) {
+        slots->n_idle--;
+        slot = LIST_ITEM(idle, struct slot, all_link);
+    } else {
+        slot = mem_alloc(sizeof *slot + n_members * sizeof slot->members[0] + n_bytes);
+        if (slot == NULL) return NULL;
     }
-    list_push_back(&slots->idle, &slot->all_link);
-    slots->n_idle++;
+
+    *slot = (struct slot){.slots = slots, .n_bytes = n_bytes};
+    list_init(&slot->link);
+    list_init(&slot->all_link);
+    deadline_init(&slot->local);
+    return slot;
 }
 
 static uint8_t *copy(uint8_t *to, struct slice from, struct slice *ret)
@@ -93,53 +97,18 @@ static uint8_t *copy(uint8_t *to, struct slice from, struct slice *ret)
     return to + from.len;
 }
 
-static uint64_t hash_request(struct slice request_id)
-{
-    return hash_keyed(request_id.data, request_id.len);
-}
-
 /* 0, or -1 without memory. */
 static int keep_request(struct slot *slot, struct slice id)
 {
     struct slot_request *request = mem_zalloc(sizeof *request + id.len);
     if (request == NULL) return -1;
+
     request->slot = slot;
     request->len = (uint8_t)id.len; /* at most REQUEST_ID_MAX */
     memcpy(request->id, id.data, id.len);
-    map_insert(&slot->slots->by_request, &request->node, hash_request(id));
+    map_insert(&slot->slots->by_request, &request->node, hash_keyed(id.data, id.len));
     slot->request = request;
     return 0;
-}
-
-static void forget_request(struct slot *slot)
-{
-    if (slot->request == NULL) return;
-    map_remove(&slot->slots->by_request, &slot->request->node);
-    mem_free(slot->request);
-    slot->request = NULL;
-}
-
-/* The members that are limits of slots; returns how many. */
-static uint16_t pick(const struct op *op, struct op_member *ret)
-{
-    uint16_t n = 0;
-    for (uint16_t i = 0; i < op->n_members; i++)
-        if (op->members[i].limit->algo == ALGO_CONCURRENCY) ret[n++] = op->members[i];
-    return n;
-}
-
-static void fill(struct slot *slot, const struct check *check, const struct op_member *members, uint16_t n)
-{
-    uint8_t *at = (uint8_t *)&slot->members[n];
-    at = copy(at, check->parts->key, &slot->key);
-    for (uint16_t i = 0; i < n; i++) {
-        slot->members[i] = members[i];
-        at = copy(at, members[i].key, &slot->members[i].key);
-        if (members[i].common.data != NULL) at = copy(at, members[i].common, &slot->members[i].common);
-    }
-    slot->n_members = n;
-    slot->policy = check->parts->policy;
-    slot->set = policy_set_ref(check_set_of(check, check->parts));
 }
 
 enum slots_cap slots_cap_reached(const struct slots *slots, const struct slot_owner *owner)
@@ -151,27 +120,43 @@ enum slots_cap slots_cap_reached(const struct slots *slots, const struct slot_ow
 struct slot *slots_new(struct slots *slots, const struct check *check, struct slot_owner *owner)
 {
     struct op_member members[POLICY_LIMITS_MAX];
+    const struct part *part = check->parts;
+    uint16_t n = 0;
+    size_t n_bytes = part->key.len;
     if (slots_cap_reached(slots, owner) != SLOTS_CAP_NONE) return NULL;
-    uint16_t n = pick(&check->op, members);
-    size_t n_bytes = check->parts->key.len;
-    for (uint16_t i = 0; i < n; i++) n_bytes += members[i].key.len + members[i].common.len;
+
+    for (uint16_t i = 0; i < check->op.n_members; i++) {
+        const struct op_member *member = &check->op.members[i];
+        if (member->limit->algo != ALGO_CONCURRENCY) continue;
+        members[n++] = *member;
+        n_bytes += member->key.len + member->common.len;
+    }
     struct slot *slot = take_memory(slots, n, n_bytes);
     if (slot == NULL) return NULL;
-    size_t n_room = slot->n_bytes;
-    *slot = (struct slot){.slots = slots, .owner = owner, .leased_us = slots->clock->mono_us, .n_bytes = n_room};
-    list_init(&slot->link);
-    list_init(&slot->all_link);
-    deadline_init(&slot->local);
-    if (heap_reserve(&slots->due) < 0 || (check->request_id.len > 0 && keep_request(slot, check->request_id) < 0)) {
-        mem_free(slot);
-        return NULL;
-    }
+    if (heap_reserve(&slots->due) < 0) goto err_free;
+    if (check->request_id.len > 0 && keep_request(slot, check->request_id) < 0) goto err_free;
+
     heap_push(&slots->due, &slot->due, INT64_MAX);
-    fill(slot, check, members, n);
+    slot->owner = owner;
+    slot->leased_us = slots->clock->mono_us;
+    slot->policy = part->policy;
+    slot->set = policy_set_ref(check_set_of(check, part));
     make_id(slots, slot->id);
     owner->n++;
     slots->n++;
+
+    slot->n_members = n;
+    uint8_t *at = copy((uint8_t *)&slot->members[n], part->key, &slot->key);
+    for (uint16_t i = 0; i < n; i++) {
+        slot->members[i] = members[i];
+        at = copy(at, members[i].key, &slot->members[i].key);
+        if (members[i].common.data != NULL) at = copy(at, members[i].common, &slot->members[i].common);
+    }
     return slot;
+
+err_free:
+    mem_free(slot);
+    return NULL;
 }
 
 static void slot_free(struct slot *slot)
@@ -182,10 +167,16 @@ static void slot_free(struct slot *slot)
     list_remove(&slot->all_link);
     policy_set_unref(slot->set);
     slots->n--;
-    give_memory_back(slots, slot);
+
+    if (slot->n_members != 1 || slot->n_bytes != COMMON_BYTES || slots->n_idle >= IDLE_MAX) {
+        mem_free(slot);
+        return;
+    }
+    list_push_back(&slots->idle, &slot->all_link);
+    slots->n_idle++;
 }
 
-/* ---- when what is done ---- */
+/* ---- when the store is asked ---- */
 
 /* Never lacks memory: what is taken out leaves its place. */
 static void set_due(struct slot *slot, int64_t at_us)
@@ -212,13 +203,6 @@ static void renew_later(struct slot *slot)
     set_due(slot, slot->leased_us + third - (int64_t)spread);
 }
 
-/* Which limit a slot's answer speaks of, as `policy` has it, if it still does. */
-static void rebind_answer(struct slot_request *request, const struct policy *policy)
-{
-    const struct limit *of = request->decision.of;
-    if (of != NULL) request->decision.of = policy_find_limit(policy, slice_of(of->name));
-}
-
 /* The slot's limits as the present policies have them, so that a reload reaches leases that exist. */
 static void rebind(struct slot *slot)
 {
@@ -226,6 +210,7 @@ static void rebind(struct slot *slot)
     struct policy_set *set = slot->slots->set;
     const struct policy *policy = slot->set != set ? policy_find(set, slice_of(slot->policy->name)) : NULL;
     if (policy == NULL) return;
+
     policy = policy_for_key(policy, slot->key);
     for (uint16_t i = 0; i < slot->n_members; i++) {
         const struct limit *now = slot->members[i].limit;
@@ -235,8 +220,12 @@ static void rebind(struct slot *slot)
                 limits[i] = &policy->limits[j];
         if (limits[i] == NULL) return;
     }
+
     for (uint16_t i = 0; i < slot->n_members; i++) slot->members[i].limit = limits[i];
-    if (slot->request != NULL) rebind_answer(slot->request, policy);
+    if (slot->request != NULL && slot->request->decision.of != NULL) {
+        struct decision *answer = &slot->request->decision;
+        answer->of = policy_find_limit(policy, slice_of(answer->of->name)); /* NULL where it is not there any more */
+    }
     policy_set_ref(set);
     policy_set_unref(slot->set);
     slot->set = set;
@@ -260,64 +249,54 @@ static void renew_local_later(struct slot *slot)
     (void)deadlines_set(&slots->locals, &slot->local, slots->clock->mono_us, ttl_us(slot) / NEVER_LATER);
 }
 
-static void leave_local(struct slot *slot)
-{
-    if (!deadline_is_set(&slot->local)) return;
-    deadlines_unset(&slot->slots->locals, &slot->local);
-    ask_local(slot, OP_RELEASE);
-}
-
-static void run_locals(struct slots *slots)
-{
-    struct deadline *first;
-    for (int n = 0; n < ASKED_PER_TURN && (first = deadlines_first(&slots->locals)) != NULL; n++) {
-        struct slot *slot = CONTAINER_OF(first, struct slot, local);
-        if (first->at_us > slots->clock->mono_us) break;
-        deadlines_unset(&slots->locals, first);
-        if (ask_local(slot, OP_RENEW)) renew_local_later(slot);
-    }
-}
-
 /* ---- held and left ---- */
 
+/* Its owner does not have it any more. */
 static void unhold(struct slot *slot)
 {
+    struct slots *slots = slot->slots;
     if (slot->is_held) {
         list_remove(&slot->link);
-        map_remove(&slot->slots->by_id, &slot->node);
+        map_remove(&slots->by_id, &slot->node);
         slots_counters.slots--;
     }
     slot->is_held = false;
     slot->in_store |= slot->in_doubt;
     slot->owner->n--;
     slot->owner = NULL;
-    forget_request(slot);
-    leave_local(slot);
+
+    if (slot->request != NULL) {
+        map_remove(&slots->by_request, &slot->request->node);
+        mem_free(slot->request);
+        slot->request = NULL;
+    }
+    if (deadline_is_set(&slot->local)) {
+        deadlines_unset(&slots->locals, &slot->local);
+        ask_local(slot, OP_RELEASE);
+    }
+
     list_remove(&slot->all_link);
-    list_push_back(&slot->slots->left, &slot->all_link);
+    list_push_back(&slots->left, &slot->all_link);
     set_due(slot, INT64_MAX);
 }
 
 /* ---- what the store is asked ---- */
 
-/* The lease is gone: reset, evicted, or lost with the store's memory. It is not taken again behind others' backs. */
-static void lose(struct slot *slot)
-{
-    slots_counters.slots_lost++;
-    unhold(slot);
-}
-
+/* The store has renewed what it still had of the slot's leases. */
 static void note_renewed(struct slot *slot)
 {
     uint16_t n_found = 0;
     for (uint16_t i = 0; i < slot->n_members; i++) n_found += slot->members[i].found;
     slot->in_store = n_found > 0;
     if (slot->owner == NULL) return;
+
     slot->leased_us = slot->asked_us;
-    if (n_found == slot->n_members)
+    if (n_found == slot->n_members) {
         renew_later(slot);
-    else
-        lose(slot);
+    } else { /* reset, evicted, or lost with the store's memory: it is not taken again behind others' backs */
+        slots_counters.slots_lost++;
+        unhold(slot);
+    }
 }
 
 /* The store's word about a renewal, or about what was left. */
@@ -348,48 +327,40 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
     note_outcome(slot, outcome);
 }
 
-static enum submit submit(struct slot *slot, enum op_kind kind)
-{
-    slot->op = (struct op){
-        .kind = kind, .members = slot->members, .n_members = slot->n_members, .slot = slot->id, .done = on_op_done};
-    list_init(&slot->op.link);
-    slot->asked_us = slot->slots->clock->mono_us;
-    return store_submit(slot->slots->store, &slot->op);
-}
-
-/* The store cannot be asked now. */
-static void wait_for_store(struct slot *slot)
-{
-    struct slots *slots = slot->slots;
-    if (slot->owner == NULL && slots->leaving) {
-        slot->in_store = false;
-        slot_settle(slot);
-        return;
-    }
-    set_due(slot, slots->resume_us);
-}
-
 /* Renew the slot's lease, or give back what was left of it. */
 static void ask_store(struct slot *slot)
 {
     struct slots *slots = slot->slots;
+    int64_t now_us = slots->clock->mono_us;
     CHECK(slot->in_store && !slot->is_out);
     set_due(slot, INT64_MAX);
-    if (slots->clock->mono_us < slots->resume_us) {
-        wait_for_store(slot);
-        return;
+
+    enum submit status = SUBMIT_DOWN;
+    if (now_us >= slots->resume_us) {
+        if (slot->owner != NULL) rebind(slot);
+        slot->op = (struct op){
+            .kind = slot->owner != NULL ? OP_RENEW : OP_RELEASE,
+            .members = slot->members,
+            .n_members = slot->n_members,
+            .slot = slot->id,
+            .done = on_op_done,
+        };
+        list_init(&slot->op.link);
+        slot->asked_us = now_us;
+        status = store_submit(slots->store, &slot->op);
+        if (status == SUBMIT_DOWN || status == SUBMIT_OVERLOAD) slots->resume_us = now_us + RETRY_US;
     }
-    if (slot->owner != NULL) rebind(slot);
-    switch (submit(slot, slot->owner != NULL ? OP_RENEW : OP_RELEASE)) {
-    case SUBMIT_DECIDED: note_outcome(slot, OP_DECIDED); break;
-    case SUBMIT_PENDING:
+
+    if (status == SUBMIT_DECIDED) {
+        note_outcome(slot, OP_DECIDED);
+    } else if (status == SUBMIT_PENDING) {
         slot->is_out = true;
         slot->n_out++;
-        break;
-    default:
-        slots->resume_us = slots->clock->mono_us + RETRY_US;
-        wait_for_store(slot);
-        break;
+    } else if (slot->owner == NULL && slots->leaving) { /* it ends by itself */
+        slot->in_store = false;
+        slot_settle(slot);
+    } else {
+        set_due(slot, slots->resume_us);
     }
 }
 
@@ -421,12 +392,14 @@ void slot_held(struct slot *slot, const struct decision *decision)
 {
     struct slots *slots = slot->slots;
     CHECK(slot->owner != NULL && !slot->is_held);
+
     slot->is_held = true;
     list_push_back(&slot->owner->held, &slot->link);
     list_push_back(&slots->held, &slot->all_link);
     map_insert(&slots->by_id, &slot->node, hash_keyed(slot->id, SLOT_ID_LEN));
     slots_counters.slots++;
     slots_counters.slots_acquired++;
+
     if (slot->in_store) renew_later(slot);
     if (decision->source == SOURCE_LOCAL) renew_local_later(slot);
     if (slot->request != NULL) slot->request->decision = *decision;
@@ -469,7 +442,7 @@ struct slot *slots_find(const struct slots *slots, const struct slot_owner *owne
 struct slot *slots_find_request(const struct slots *slots, const struct slot_owner *owner, const char *policy,
                                 struct slice key, struct slice request_id)
 {
-    struct map_node *node = map_first(&slots->by_request, hash_request(request_id));
+    struct map_node *node = map_first(&slots->by_request, hash_keyed(request_id.data, request_id.len));
     for (; node != NULL; node = map_next_same(node)) {
         const struct slot_request *request = CONTAINER_OF(node, struct slot_request, node);
         struct slot *slot = request->slot;
@@ -500,10 +473,18 @@ int64_t slots_next_due(const struct slots *slots)
 void slots_run(struct slots *slots)
 {
     int64_t now_us = slots->clock->mono_us;
-    run_locals(slots);
-    for (int n = 0; n < ASKED_PER_TURN && may_ask(slots, now_us); n++) {
+    struct deadline *local;
+    for (int n = 0; n < ASKED_PER_TICK && (local = deadlines_first(&slots->locals)) != NULL; n++) {
+        struct slot *slot = CONTAINER_OF(local, struct slot, local);
+        if (local->at_us > now_us) break;
+        deadlines_unset(&slots->locals, local);
+        if (ask_local(slot, OP_RENEW)) renew_local_later(slot);
+    }
+
+    for (int n = 0; n < ASKED_PER_TICK && may_ask(slots, now_us); n++) {
         const struct heap_node *first = heap_min(&slots->due);
         if (first == NULL || first->at_us > now_us) break;
+
         struct slot *slot = CONTAINER_OF(first, struct slot, due);
         set_due(slot, INT64_MAX);
         if (slot->owner != NULL)

@@ -5,7 +5,7 @@
  *                      └ denied, or nobody waits any more ─▶ left
  *   held ─┬ slot_leave (release), slots_end (the owner ends) ─▶ left
  *         └ a renewal finds the lease gone ─▶ lost
- *   left  what the store reservations of it is given back, then the slot is gone
+ *   left  what the store holds of it is given back, then the slot is gone
  *
  * While the store is away renewals wait and follow as soon as it is back; what has been left is tried until its lease
  * must have ended. A failure answer may allow a slot that the store knows nothing of: it stands here alone (allow), or
@@ -69,7 +69,7 @@ struct slot {
     bool in_doubt;     /* the store may have one: once the slot is left it is given back */
     struct op op;      /* of renewals, and of what was left */
     uint16_t n_members;
-    size_t n_bytes;             /* room behind the members */
+    size_t n_bytes;             /* space behind the members */
     struct op_member members[]; /* its concurrency limits */
 };
 

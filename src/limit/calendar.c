@@ -126,31 +126,29 @@ static int64_t reached_s(const struct calendar *calendar, int64_t local_s)
         int64_t at_s = local_s - offset_in(calendar, interval);
         if (at_s < from_s) at_s = from_s; /* jumped over */
         if (interval == last) return at_s;
+
         int64_t until_s = next_interval(calendar, from_s, to_s);
         if (at_s < until_s) return at_s;
         from_s = until_s;
     }
 }
 
-static void find_edges(const struct calendar *calendar, int64_t at_s, struct calendar_edges *ret)
+const struct calendar_edges *calendar_around(struct calendar *calendar, int64_t at_s)
 {
-    int interval = interval_at(calendar, at_s);
-    int64_t local_s = unit_begin(calendar, at_s + offset_in(calendar, interval), 0);
+    struct calendar_edges *edges = &calendar->edges;
+    if (at_s >= edges->begin_s && at_s < edges->end_s) return edges;
+
+    int64_t local_s = unit_begin(calendar, at_s + offset_in(calendar, interval_at(calendar, at_s)), 0);
     int64_t begin_s = reached_s(calendar, local_s);
     int64_t end_s = reached_s(calendar, local_s = unit_begin(calendar, local_s, 1));
     while (end_s <= at_s) { /* it had begun before the clocks were set back, or has no length */
         begin_s = end_s;
         end_s = reached_s(calendar, local_s = unit_begin(calendar, local_s, 1));
     }
+
     int64_t next_s = end_s;
     while (next_s <= end_s) next_s = reached_s(calendar, local_s = unit_begin(calendar, local_s, 1));
-    *ret = (struct calendar_edges){begin_s, end_s, next_s};
-}
-
-const struct calendar_edges *calendar_around(struct calendar *calendar, int64_t at_s)
-{
-    struct calendar_edges *edges = &calendar->edges;
-    if (at_s < edges->begin_s || at_s >= edges->end_s) find_edges(calendar, at_s, edges);
+    *edges = (struct calendar_edges){begin_s, end_s, next_s};
     return edges;
 }
 
@@ -162,38 +160,22 @@ const char *calendar_zone_dir(void)
     return dir != NULL && dir[0] != '\0' ? dir : "/usr/share/zoneinfo";
 }
 
-/* GLib trusts what it reads, so it gets only what stands in the system's folder of zones and calls itself one. */
-static bool is_zone_file(const char *path)
-{
-    char magic[4];
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    if (fd < 0) return false;
-    ssize_t n = read(fd, magic, sizeof magic);
-    close(fd);
-    return n == (ssize_t)sizeof magic && memcmp(magic, "TZif", sizeof magic) == 0;
-}
-
-static bool is_zone_name(const char *name)
-{
-    size_t len = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_+-/");
-    return len > 0 && len <= CALENDAR_ZONE_MAX && name[len] == '\0' && name[0] != '/';
-}
-
-/* By its path: a bare name could also be understood as a rule such as EST5. NULL where there is none. */
+/* By its path: a bare name could also be understood as a rule such as EST5. GLib trusts what it reads, so it gets only
+ * what stands in the system's folder of zones and calls itself one. NULL where there is none. */
 static GTimeZone *open_zone(const char *name)
 {
-    char path[4096];
-    if (!is_zone_name(name)) return NULL;
+    char path[4096], magic[4];
+    size_t name_len = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_+-/");
+    if (name_len == 0 || name_len > CALENDAR_ZONE_MAX || name[name_len] != '\0' || name[0] == '/') return NULL;
     int len = snprintf(path, sizeof path, "%s/%s", calendar_zone_dir(), name);
-    if (len < 0 || (size_t)len >= sizeof path || path[0] != '/' || !is_zone_file(path)) return NULL;
-    return g_time_zone_new_identifier(path);
-}
+    if (len < 0 || (size_t)len >= sizeof path || path[0] != '/') return NULL;
 
-static struct calendar *find_zone(const char *name)
-{
-    struct calendar *calendar = known;
-    while (calendar != NULL && strcmp(calendar->zone_name, name) != 0) calendar = calendar->next;
-    return calendar;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0) return NULL;
+    ssize_t n = read(fd, magic, sizeof magic);
+    close(fd);
+    bool is_zone = n == (ssize_t)sizeof magic && memcmp(magic, "TZif", sizeof magic) == 0;
+    return is_zone ? g_time_zone_new_identifier(path) : NULL;
 }
 
 static struct calendar *find_known(const char *zone_name, enum calendar_unit unit, int week_start)
@@ -205,29 +187,14 @@ static struct calendar *find_known(const char *zone_name, enum calendar_unit uni
     return calendar;
 }
 
-/* Add `calendar`, unless another thread was faster: the one that is known then, and `calendar` is freed. */
-static struct calendar *add_known(struct calendar *calendar)
-{
-    pthread_mutex_lock(&known_lock);
-    struct calendar *same = find_known(calendar->zone_name, calendar->unit, calendar->week_start);
-    if (same == NULL) {
-        calendar->next = known;
-        known = calendar;
-    }
-    pthread_mutex_unlock(&known_lock);
-    if (same == NULL) return calendar;
-    if (calendar->zone != NULL) g_time_zone_unref(calendar->zone);
-    mem_free(calendar);
-    return same;
-}
-
 int calendar_get(const char *zone_name, enum calendar_unit unit, int week_start, bool may_open, struct calendar **ret)
 {
     if (unit != CALENDAR_WEEK) week_start = 0;
     CHECK(week_start >= 0 && week_start < WEEK_DAYS);
     pthread_mutex_lock(&known_lock);
     *ret = find_known(zone_name, unit, week_start);
-    const struct calendar *other = find_zone(zone_name);
+    const struct calendar *other = known; /* with the same zone */
+    while (other != NULL && strcmp(other->zone_name, zone_name) != 0) other = other->next;
     pthread_mutex_unlock(&known_lock);
     if (*ret != NULL) return 0;
 
@@ -243,7 +210,19 @@ int calendar_get(const char *zone_name, enum calendar_unit unit, int week_start,
     snprintf(calendar->zone_name, sizeof calendar->zone_name, "%s", zone_name);
     calendar->unit = unit;
     calendar->week_start = week_start;
-    *ret = add_known(calendar);
+
+    pthread_mutex_lock(&known_lock);
+    *ret = find_known(zone_name, unit, week_start); /* another thread may have been faster */
+    if (*ret == NULL) {
+        calendar->next = known;
+        *ret = known = calendar;
+    }
+    pthread_mutex_unlock(&known_lock);
+
+    if (*ret != calendar) {
+        if (calendar->zone != NULL) g_time_zone_unref(calendar->zone);
+        mem_free(calendar);
+    }
     return 0;
 }
 

@@ -4,14 +4,6 @@
 
 #include "base/check.h"
 
-static bool is_part_name(struct slice name)
-{
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
-    for (size_t i = 0; i < name.len; i++)
-        if (strchr(letters, name.data[i]) == NULL) return false;
-    return name.len > 0;
-}
-
 static int find(const struct key_format *format, struct slice name)
 {
     for (int i = 0; i < format->n_parts; i++)
@@ -30,39 +22,34 @@ static struct slice piece_at(const char *at)
     return (struct slice){(const uint8_t *)at, strcspn(at, "{}")};
 }
 
-/* One `{name}` at `at`, which is moved behind it. */
-static const char *parse_part(struct key_format *format, const char **at)
-{
-    if (**at == '}') return "has a } without a { before it; write it like {tenant}:{user}";
-    struct slice name = piece_at(++*at);
-    *at += name.len;
-    if (**at != '}') return "has a { without its }; write it like {tenant}:{user}";
-    ++*at;
-    if (!is_part_name(name)) return "has a part whose name is none; write letters, digits, dots, dashes or underscores";
-    if (find(format, name) >= 0) return "has two parts of one name; give each its own";
-    if (format->n_parts == KEY_PARTS_MAX) return "has more than 16 parts; write fewer";
-    format->names[format->n_parts++] = name;
-    return NULL;
-}
-
 const char *key_format_parse(struct key_format *format, const char *text)
 {
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
     *format = (struct key_format){0};
     if (strlen(text) > KEY_FORMAT_MAX) return "is longer than 255 bytes; write a shorter one";
     snprintf(format->text, sizeof format->text, "%s", text);
     const char *at = format->text;
     format->start = piece_at(at);
     at += format->start.len;
+
     while (*at != '\0') {
-        const char *wrong = parse_part(format, &at);
-        if (wrong != NULL) return wrong;
+        if (*at == '}') return "has a } without a { before it; write it like {tenant}:{user}";
+        struct slice name = piece_at(++at);
+        size_t n_letters = strspn(at, letters);
+        at += name.len;
+        if (*at != '}') return "has a { without its }; write it like {tenant}:{user}";
+        at++;
+        if (name.len == 0 || n_letters != name.len)
+            return "has a part whose name is none; write letters, digits, dots, dashes or underscores";
+        if (find(format, name) >= 0) return "has two parts of one name; give each its own";
+        if (format->n_parts == KEY_PARTS_MAX) return "has more than 16 parts; write fewer";
+
         struct slice literal = piece_at(at);
-        char next = at[literal.len];
-        if (next == '{' && literal.len == 0)
-            return "has two parts with nothing between them; write a literal such as :";
-        if (next == '\0' && literal.len > 0) return "ends in a literal, but the last part takes the rest; leave it out";
-        format->literals[format->n_parts - 1] = literal;
         at += literal.len;
+        if (*at == '{' && literal.len == 0) return "has two parts with nothing between them; write a literal such as :";
+        if (*at == '\0' && literal.len > 0) return "ends in a literal, but the last part takes the rest; leave it out";
+        format->names[format->n_parts] = name;
+        format->literals[format->n_parts++] = literal;
     }
     return format->n_parts > 0 ? NULL : "has no parts; write it like {tenant}:{user}";
 }
@@ -74,6 +61,7 @@ bool key_format_split(const struct key_format *format, struct slice key, struct 
     if (key.len < format->start.len) return false;
     if (format->start.len > 0 && memcmp(at, format->start.data, format->start.len) != 0) return false;
     at += format->start.len;
+
     for (int i = 0; i < format->n_parts; i++) {
         struct slice literal = format->literals[i];
         bool is_last = i == format->n_parts - 1;
@@ -99,9 +87,17 @@ bool key_format_is_joined(const struct key_format *format, key_parts parts)
     return (run & (run + 1)) != 0;
 }
 
-static struct slice join(const struct key_format *format, const struct key_split *split, key_parts parts,
-                         uint8_t *space)
+struct slice key_format_id(const struct key_format *format, const struct key_split *split, key_parts parts,
+                           uint8_t *space)
 {
+    if (parts == key_format_all(format)) return split->key;
+    if (parts == 0) return (struct slice){split->key.data, 0};
+    if (!key_format_is_joined(format, parts)) {
+        const struct slice *first = &split->parts[__builtin_ctz(parts)];
+        const struct slice *last = &split->parts[31 - __builtin_clz((unsigned)parts)];
+        return (struct slice){first->data, (size_t)(last->data + last->len - first->data)};
+    }
+
     uint8_t *at = space;
     const struct slice *literal = NULL;
     for (int i = 0; i < format->n_parts; i++) {
@@ -112,17 +108,6 @@ static struct slice join(const struct key_format *format, const struct key_split
     }
     CHECK((size_t)(at - space) <= split->key.len);
     return (struct slice){space, (size_t)(at - space)};
-}
-
-struct slice key_format_id(const struct key_format *format, const struct key_split *split, key_parts parts,
-                           uint8_t *space)
-{
-    if (parts == key_format_all(format)) return split->key;
-    if (parts == 0) return (struct slice){split->key.data, 0};
-    if (key_format_is_joined(format, parts)) return join(format, split, parts, space);
-    const struct slice *first = &split->parts[__builtin_ctz(parts)];
-    const struct slice *last = &split->parts[31 - __builtin_clz((unsigned)parts)];
-    return (struct slice){first->data, (size_t)(last->data + last->len - first->data)};
 }
 
 bool key_format_same(const struct key_split *a, const struct key_split *b, key_parts parts)

@@ -27,6 +27,7 @@ int lease_list_reserve(struct lease_list **list)
     size_t len = lease_list_len(*list);
     size_t cap = *list == NULL ? 0 : (*list)->cap;
     if (len < cap) return 0;
+
     cap = cap == 0 ? FIRST_CAP : cap * 2;
     struct lease_list *new = mem_realloc(*list, sizeof *new + cap * sizeof new->at[0]);
     if (new == NULL) return -1;

@@ -22,35 +22,33 @@ static size_t place(const struct time_ring *ring, size_t i)
     return at < ring->cap ? at : at - ring->cap;
 }
 
-static int grow(struct time_ring **ring, size_t needed, size_t max)
-{
-    const struct time_ring *old = *ring;
-    size_t cap = old == NULL ? FIRST_CAP : old->cap * 2;
-    while (cap < needed) cap *= 2;
-    if (cap > max) cap = max; /* needed <= max */
-    struct time_ring *new = mem_alloc(sizeof *new + cap * sizeof new->at_us[0]);
-    if (new == NULL) return -1;
-    *new = (struct time_ring){.cap = cap, .len = time_ring_len(old)};
-    for (size_t i = 0; i < new->len; i++) new->at_us[i] = time_ring_at(old, i);
-    mem_free(*ring);
-    *ring = new;
-    return 0;
-}
-
 int time_ring_reserve(struct time_ring **ring, size_t n, size_t max)
 {
     CHECK(max > 0);
-    if (n > max) n = max;
-    size_t len = time_ring_len(*ring);
-    size_t needed = len + n <= max ? len + n : max;
-    if (*ring != NULL && needed <= (*ring)->cap) return 0;
-    return grow(ring, len > needed ? len : needed, len > max ? len : max);
+    const struct time_ring *old = *ring;
+    size_t len = time_ring_len(old), needed = n < max && len + n <= max ? len + n : max;
+    if (old != NULL && needed <= old->cap) return 0;
+
+    if (max < len) max = len; /* it was higher: what is inside stays */
+    if (needed < len) needed = len;
+    size_t cap = old == NULL ? FIRST_CAP : old->cap * 2;
+    while (cap < needed) cap *= 2;
+    if (cap > max) cap = max;
+
+    struct time_ring *new = mem_alloc(sizeof *new + cap * sizeof new->at_us[0]);
+    if (new == NULL) return -1;
+    *new = (struct time_ring){.cap = cap, .len = len};
+    for (size_t i = 0; i < len; i++) new->at_us[i] = time_ring_at(old, i);
+    mem_free(*ring);
+    *ring = new;
+    return 0;
 }
 
 int time_ring_push(struct time_ring **ring, int64_t time_us, size_t n, size_t max)
 {
     if (time_ring_reserve(ring, n, max) < 0) return -1;
     if (n > max) n = max;
+
     struct time_ring *to = *ring;
     size_t kept = to->len + n <= max ? to->len : max - n;
     to->first = place(to, to->len - kept);

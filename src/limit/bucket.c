@@ -46,21 +46,14 @@ static int64_t gcd(int64_t a, int64_t b)
     return a;
 }
 
-static int64_t largest_burst(int64_t a, int64_t b)
+/* The largest burst of `tokens` per per_us that can be counted exactly. */
+static int64_t largest_burst(int64_t tokens, int64_t per_us)
 {
-    CHECK(b > 0);
-    int64_t most = EXACT_MAX / b;
-    __int128 by_time = (__int128)REFILL_MAX_US * a / b; /* more than 64 bits hold where a is large */
+    CHECK(per_us > 0);
+    int64_t most = EXACT_MAX / per_us;
+    __int128 by_time = (__int128)REFILL_MAX_US * tokens / per_us; /* more than 64 bits hold where tokens are many */
     if (by_time < most) most = (int64_t)by_time;
     return most < BURST_MAX ? most : BURST_MAX;
-}
-
-/* As largest_burst; what the burst has taken is not there for the wait. */
-static int64_t largest_wait_us(const struct limit *limit)
-{
-    int64_t tokens = limit->constants.bucket.tokens, burst_level = limit->burst * limit->constants.bucket.per_us;
-    int64_t by_level = (EXACT_MAX - burst_level) / tokens, by_time = REFILL_MAX_US - burst_level / tokens;
-    return by_level < by_time ? by_level : by_time;
 }
 
 static int configure(struct limit *limit, struct diag *diag)
@@ -74,12 +67,14 @@ static int configure(struct limit *limit, struct diag *diag)
             return diag_invalid(diag, FIELD_BURST, "with limit 0 means nothing; leave burst out, or raise limit");
         if (limit->max_wait_us != 0)
             return diag_invalid(diag, FIELD_MAX_WAIT, "with limit 0 means nothing; leave it out, or raise limit");
+
         limit->constants = (struct constants){.bucket = {.tokens = 1, .per_us = 1}};
         limit->full = limit->max_cost = 0;
         return 0;
     }
     if (limit->limit < 0 || limit->limit > LIMIT_MAX)
         return 0; /* is refused for that, not for a burst that follows from it */
+
     if (limit->burst == 0) limit->burst = limit->limit;
     int64_t common = gcd(limit->limit, limit->window_us);
     int64_t tokens = limit->limit / common, per_us = limit->window_us / common;
@@ -94,14 +89,16 @@ static int configure(struct limit *limit, struct diag *diag)
                             "write burst: 1 to %" PRId64 "%s",
                             limit->burst, largest, ", or a rounder limit");
 
-    int64_t longest_us = largest_wait_us(limit);
+    /* as the burst; what that has taken is not there for the wait */
+    int64_t burst_level = limit->burst * per_us, by_level = (EXACT_MAX - burst_level) / tokens;
+    int64_t by_time = REFILL_MAX_US - burst_level / tokens, longest_us = by_level < by_time ? by_level : by_time;
     if (limit->max_wait_us < 0 || limit->max_wait_us > longest_us)
         return diag_invalid(diag, FIELD_MAX_WAIT,
                             "cannot be counted exactly with this limit, window and burst; write at most %" PRId64 "us",
                             longest_us);
 
     limit->full = limit->max_cost = limit->burst;
-    int64_t admitted = limit->burst * per_us + limit->max_wait_us * tokens;
+    int64_t admitted = burst_level + limit->max_wait_us * tokens;
     limit->constants.bucket.admitted = admitted;
     limit->constants.bucket.highest = admitted + limit_debt(limit) * per_us;
     return 0;
@@ -120,6 +117,7 @@ static void view_state(struct view *view, struct state *state)
     int64_t ahead_us = state->bucket.tat_us - view->now;
     int64_t rest = state->bucket.rest < tokens ? state->bucket.rest : tokens - 1; /* of a policy with another limit */
     int64_t drained_us = highest / tokens;
+
     int64_t level = ahead_us < 0 ? 0 : ahead_us > drained_us ? highest + 1 : ahead_us * tokens + rest;
     view->found = level > 0;
     view->stale = level > highest;

@@ -27,6 +27,7 @@ static int configure(struct limit *limit, struct diag *diag)
         return diag_invalid(diag, FIELD_BURST, "is not for windows; leave it out, or use token_bucket");
     if (limit->count_denied)
         return diag_invalid(diag, FIELD_COUNT_DENIED, "is not for calendar_window; leave it out, or use fixed_window");
+
     limit->window_us = calendar_longest_s(limit->calendar) * 1000000;
     limit->full = limit->max_cost = limit->limit;
     limit->constants = (struct constants){.calendar = {.limit = limit->limit}}; /* constants() says the others */
@@ -53,15 +54,6 @@ static void prepare(struct view *view)
     view->start = view->edge;
 }
 
-/* Of the window that ends then. */
-static int64_t begin_of(const struct view *view, int64_t ends_ms)
-{
-    int64_t begin_ms = view->constants.calendar.begin_ms, end_ms = view->constants.calendar.end_ms;
-    int64_t next_ms = view->constants.calendar.next_ms;
-    if (ends_ms <= begin_ms) return ends_ms - (end_ms - begin_ms);
-    return ends_ms <= end_ms ? begin_ms : ends_ms <= next_ms ? end_ms : ends_ms - (next_ms - end_ms);
-}
-
 static void view_state(struct view *view, struct state *state)
 {
     int64_t end_ms = state->span.end_ms;
@@ -70,7 +62,15 @@ static void view_state(struct view *view, struct state *state)
     view->used = runs ? state->span.count : 0;
     view->extra = runs ? end_ms : 0;
     view->found = view->stale || runs;
-    view->since_us = begin_of(view, view->extra) * 1000;
+
+    /* when the window began that ends at `extra` */
+    int64_t first_ms = view->constants.calendar.begin_ms, second_ms = view->constants.calendar.end_ms;
+    int64_t third_ms = view->constants.calendar.next_ms;
+    int64_t began_ms = view->extra <= first_ms    ? view->extra - (second_ms - first_ms)
+                       : view->extra <= second_ms ? first_ms
+                       : view->extra <= third_ms  ? second_ms
+                                                  : view->extra - (third_ms - second_ms);
+    view->since_us = began_ms * 1000;
 }
 
 static bool plausible(const struct view *view)

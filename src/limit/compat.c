@@ -22,60 +22,57 @@
 #include "limit/fixed_window.h"
 #include "limit/sliding_log.h"
 
+enum { MS_US = 1000, SECOND_US = 1000000 };
+
 #define UNITS_MAX  INT64_C(1000000)         /* of the logs, each an entry */
 #define DIGITS_MAX INT64_C(999999999999999) /* of a value that the script takes for a count */
 
-static int configure(struct limit *limit, int64_t largest, bool count_denied, struct diag *diag)
+/* `step_us`: where the original says EXPIRE, its windows are whole seconds. */
+static int configure(struct limit *limit, int64_t step_us, int64_t largest, bool count_denied, struct diag *diag)
 {
+    if (step_us == SECOND_US && limit->window_us % SECOND_US != 0)
+        return diag_invalid(diag, FIELD_WINDOW, "must be whole seconds, as its keys expire; write e.g. 1s");
     if (limit->burst != 0) return diag_invalid(diag, FIELD_BURST, "is not for compat policies; leave it out");
     if (limit->limit > largest)
         return diag_invalid(diag, FIELD_LIMIT, "must be 0 to %" PRId64 " for %s", largest, limit_ops(limit)->name);
-
-    if (limit->window_us % 1000 != 0)
+    if (limit->window_us % MS_US != 0)
         return diag_invalid(diag, FIELD_WINDOW, "must be whole milliseconds; write e.g. 1ms");
+
     limit->count_denied = count_denied;
     limit->full = limit->limit;
     limit->max_cost = limit->limit > 0;
-    limit->constants = (struct constants){.window = {limit->limit, limit->window_us / 1000, 0, count_denied}};
+    limit->constants = (struct constants){.window = {limit->limit, limit->window_us / MS_US, 0, count_denied}};
     return 0;
-}
-
-/* Where the original says EXPIRE. */
-static int configure_seconds(struct limit *limit, int64_t largest, bool count_denied, struct diag *diag)
-{
-    if (limit->window_us % 1000000 != 0)
-        return diag_invalid(diag, FIELD_WINDOW, "must be whole seconds, as its keys expire; write e.g. 1s");
-    return configure(limit, largest, count_denied, diag);
 }
 
 static int configure_window_start(struct limit *limit, struct diag *diag)
 {
-    return configure(limit, UINT32_MAX, true, diag);
+    return configure(limit, MS_US, UINT32_MAX, true, diag);
 }
 
 static int configure_rlaas_fixed(struct limit *limit, struct diag *diag)
 {
-    return configure_seconds(limit, UINT32_MAX, true, diag);
+    return configure(limit, SECOND_US, UINT32_MAX, true, diag);
 }
 
 static int configure_rlaas_sliding(struct limit *limit, struct diag *diag)
 {
-    return configure(limit, UNITS_MAX, false, diag);
+    return configure(limit, MS_US, UNITS_MAX, false, diag);
 }
 
 static int configure_first_hit(struct limit *limit, struct diag *diag)
 {
-    return configure_seconds(limit, UINT32_MAX, false, diag);
+    return configure(limit, SECOND_US, UINT32_MAX, false, diag);
 }
 
 static int configure_endpoint_window(struct limit *limit, struct diag *diag)
 {
-    return configure_seconds(limit, UINT32_MAX - 1, true, diag);
+    return configure(limit, SECOND_US, UINT32_MAX - 1, true, diag);
 }
 
 static int configure_endpoint_log(struct limit *limit, struct diag *diag)
 {
-    return configure_seconds(limit, UNITS_MAX, true, diag);
+    return configure(limit, SECOND_US, UNITS_MAX, true, diag);
 }
 
 /* A log whose entries are milliseconds: the native one, at the start of this one. */

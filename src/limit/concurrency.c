@@ -36,6 +36,7 @@ static int configure(struct limit *limit, struct diag *diag)
         return diag_invalid(diag, FIELD_DEBT, "is not for policies with a concurrency limit; leave one of them out");
     if (limit->window_us < TTL_MIN_US || limit->window_us > TTL_MAX_US || limit->window_us % 1000 != 0)
         return diag_invalid(diag, FIELD_SLOT_TTL, "must be 1s to 12h, in whole milliseconds");
+
     limit->full = limit->limit;
     limit->max_cost = limit->limit > 0 ? 1 : 0;
     limit->constants = (struct constants){.slots = {.limit = limit->limit, .ttl_ms = limit->window_us / 1000}};
@@ -55,6 +56,7 @@ static void view_state(struct view *view, struct state *state)
     size_t live = lease_list_count_after(state->leases, view->now);
     view->stale = len > 0 && lease_list_end(state->leases, len - 1) > view->edge;
     if (view->stale) lease_list_lower(state->leases, view->edge);
+
     int64_t wait = 0, last = live > 0 ? lease_list_end(state->leases, len - 1) - view->now : 0;
     if (limit > 0 && live >= limit) wait = lease_list_end(state->leases, len - limit) - view->now;
     view->used = (int64_t)live;

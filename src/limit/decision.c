@@ -40,30 +40,23 @@ static bool waits_longer(int64_t a, int64_t b)
     return a == RETRY_NEVER || a > b;
 }
 
-/* The first of the denying members that wait longest; NULL where none denies. */
-static const struct decision *find_binding(const struct decision *members, size_t n)
-{
-    const struct decision *binding = NULL;
-    for (size_t i = 0; i < n; i++) {
-        if (members[i].allowed) continue;
-        if (binding == NULL || waits_longer(members[i].retry_after_ms, binding->retry_after_ms)) binding = &members[i];
-    }
-    return binding;
-}
-
 void decision_combine(struct decision *ret, const struct decision *members, size_t n)
 {
     CHECK(n >= 1);
     struct decision all = members[0];
-    const struct decision *binding = find_binding(members, n), *least = &members[0], *spoken;
-    for (size_t i = 1; i < n; i++) {
+    const struct decision *least = &members[0];
+    const struct decision *binding = NULL; /* the first of those that deny and wait longest */
+    for (size_t i = 0; i < n; i++) {
         const struct decision *one = &members[i];
+        bool binds = binding == NULL || waits_longer(one->retry_after_ms, binding->retry_after_ms);
+        if (!one->allowed && binds) binding = one;
         if (one->remaining < least->remaining) least = one;
         if (waits_longer(one->retry_after_ms, all.retry_after_ms)) all.retry_after_ms = one->retry_after_ms;
         if (one->reset_after_ms > all.reset_after_ms) all.reset_after_ms = one->reset_after_ms;
         if (one->delay_ms > all.delay_ms) all.delay_ms = one->delay_ms;
     }
-    spoken = binding != NULL ? binding : least;
+
+    const struct decision *spoken = binding != NULL ? binding : least;
     all.allowed = binding == NULL;
     all.limit = spoken->limit;
     all.remaining = least->remaining;
@@ -71,6 +64,7 @@ void decision_combine(struct decision *ret, const struct decision *members, size
     all.window_ms = spoken->window_ms;
     all.of_reset_ms = spoken->of_reset_ms;
     all.bound_by = NULL;
+
     if (binding != NULL) {
         all.reset_after_ms = binding->reset_after_ms;
         if (all.reset_after_ms < all.retry_after_ms) all.reset_after_ms = all.retry_after_ms;

@@ -27,40 +27,40 @@ const struct algo_ops *const algo_table[N_ALGOS] = {
 #undef ALGO
 };
 
-/* Further names of one algorithm. */
-static const struct {
-    const char *name;
-    enum algo algo;
-} aliases[] = {
-    {"gcra", ALGO_BUCKET},
-};
-
 int algo_of_name(const char *name)
 {
-    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++) {
-        if (strcmp(aliases[i].name, name) == 0) return (int)aliases[i].algo;
-    }
-    for (int i = 0; i < N_ALGOS; i++) { /* of two with one name (windows) the first is the default */
+    if (strcmp(name, "gcra") == 0) return ALGO_BUCKET; /* its other name */
+    for (int i = 0; i < N_ALGOS; i++)                  /* of two with one name (windows) the first is the default */
         if (!algo_table[i]->is_compat && strcmp(algo_table[i]->name, name) == 0) return i;
-    }
     return -1;
 }
 
 int compat_of_name(const char *name)
 {
-    for (int i = 0; i < N_ALGOS; i++) {
+    for (int i = 0; i < N_ALGOS; i++)
         if (algo_table[i]->is_compat && strcmp(algo_table[i]->name, name) == 0) return i;
-    }
     return -1;
 }
 
-static int set_key_head(struct limit *limit, const char *compat_prefix, struct diag *diag)
+int limit_prepare(struct limit *limit, const char *compat_prefix, struct diag *diag)
 {
     const struct algo_ops *ops = limit_ops(limit);
+    bool has_window = limit->algo != ALGO_CONCURRENCY; /* that one knows its slot_ttl */
+    if (limit->calendar != NULL) limit->window_us = 1; /* its own business, see calendar_window.c */
+    if (has_window && (limit->window_us < 1 || limit->window_us > WINDOW_MAX_US))
+        return diag_invalid(diag, FIELD_WINDOW, "must be 1us to %" PRId64 "d", WINDOW_MAX_US / 86400 / 1000000);
+
+    limit->window_ms = has_window ? div_up(limit->window_us, 1000) : 0;
+    if (limit->max_wait_us != 0 && limit->algo != ALGO_LEAKY_BUCKET)
+        return diag_invalid(diag, FIELD_MAX_WAIT, "is for leaky_bucket; leave it out");
+    if (ops->configure(limit, diag) != 0) return -1;
+    if (limit->limit < 0 || limit->limit > LIMIT_MAX) /* an algorithm that takes less has said so */
+        return diag_invalid(diag, FIELD_LIMIT, "must be 0 to %" PRId64, LIMIT_MAX);
+
     int len;
     if (ops->is_compat) {
-        const char *prefix = compat_prefix != NULL ? compat_prefix : ops->compat_prefix;
-        len = snprintf(limit->key_head, sizeof limit->key_head, "%s:", prefix);
+        len = snprintf(limit->key_head, sizeof limit->key_head,
+                       "%s:", compat_prefix != NULL ? compat_prefix : ops->compat_prefix);
     } else {
         CHECK(compat_prefix == NULL);
         /* no name has a plus sign: whatever a candidate is called, its counters are its own */
@@ -75,26 +75,10 @@ static int set_key_head(struct limit *limit, const char *compat_prefix, struct d
     return 0;
 }
 
-int limit_prepare(struct limit *limit, const char *compat_prefix, struct diag *diag)
-{
-    if (limit->calendar != NULL) limit->window_us = 1; /* its own business, see calendar_window.c */
-    bool has_window = limit->algo != ALGO_CONCURRENCY; /* that one knows its slot_ttl */
-    if (has_window && (limit->window_us < 1 || limit->window_us > WINDOW_MAX_US))
-        return diag_invalid(diag, FIELD_WINDOW, "must be 1us to %" PRId64 "d", WINDOW_MAX_US / 86400 / 1000000);
-
-    limit->window_ms = limit->algo != ALGO_CONCURRENCY ? div_up(limit->window_us, 1000) : 0;
-    if (limit->max_wait_us != 0 && limit->algo != ALGO_LEAKY_BUCKET)
-        return diag_invalid(diag, FIELD_MAX_WAIT, "is for leaky_bucket; leave it out");
-    if (limit_ops(limit)->configure(limit, diag) != 0) return -1;
-    if (limit->limit < 0 || limit->limit > LIMIT_MAX) /* an algorithm that takes less has said so */
-        return diag_invalid(diag, FIELD_LIMIT, "must be 0 to %" PRId64, LIMIT_MAX);
-
-    return set_key_head(limit, compat_prefix, diag);
-}
-
 int64_t limit_phase(const struct limit *limit, struct slice key)
 {
     if (!limit->phase) return 0;
+
     uint64_t hash = hash_stable(HASH_STABLE_START, limit->key_head, limit->key_head_len);
     return (int64_t)(hash_stable(hash, key.data, key.len) % (uint64_t)limit->constants.window.window_ms);
 }
@@ -174,6 +158,7 @@ int64_t limit_refund(struct view *view, struct state *state, int64_t units, int6
     const struct algo_ops *ops = limit_ops(view->limit);
     if (ops->refund != NULL) return ops->refund(view, state, units, charged_us);
     if (charged_us < view->since_us) return 0;
+
     int64_t most = div_up(view->used, view->step), back = units < most ? units : most;
     view->used = view->used > back * view->step ? view->used - back * view->step : 0;
     if (view->used == 0 && view->start != 0) view->extra = 0; /* without a unit no window runs */
@@ -213,6 +198,7 @@ int64_t limit_decide(struct view *view, int64_t cost, bool fits, bool admitted, 
 {
     const struct limit *limit = view->limit;
     CHECK(fits || !admitted);
+
     int64_t units = admitted || limit->count_denied ? cost : 0;
     if (units > 0) limit_charge(view, units);
     limit_answer(view, admitted ? cost : 0, ret);
@@ -220,6 +206,7 @@ int64_t limit_decide(struct view *view, int64_t cost, bool fits, bool admitted, 
 
     ret->allowed = fits;
     ret->delay_ms = 0;
+
     /* what another limit denied may have filled this one: then it stands in the way next time */
     bool passes_next = fits && (units == 0 || limit_fits(view, cost, 1) > 0);
     if (passes_next) return units;

@@ -28,6 +28,7 @@ static int configure(struct limit *limit, struct diag *diag)
         return diag_invalid(diag, FIELD_BURST, "is not for windows; leave it out, or use token_bucket");
     if (limit->window_us % 1000 != 0)
         return diag_invalid(diag, FIELD_WINDOW, "must be whole milliseconds; write e.g. 1ms");
+
     int64_t window_ms = limit->window_us / 1000, count_max = EXACT_MAX / window_ms;
     if (count_max > UINT32_MAX) count_max = UINT32_MAX; /* four bytes in Redis */
     int64_t most = count_max / (limit->debt ? 2 : 1);
@@ -60,6 +61,7 @@ static void view_state(struct view *view, struct state *state)
     } else if (number == view->number - 1) {
         previous = state->counter.count;
     }
+
     view->used = count < count_max ? count : count_max; /* more: of a policy with a larger limit */
     view->extra = previous < count_max ? previous : count_max;
     view->stale = number > view->number;

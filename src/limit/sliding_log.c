@@ -54,6 +54,7 @@ void sliding_log_view(struct view *view, struct state *state)
     int64_t newest = len > 0 ? time_ring_at(state->log, len - 1) : 0;
     view->stale = len > 0 && newest > view->now;
     if (view->stale) time_ring_lower(state->log, view->now);
+
     view->used = (int64_t)(len - time_ring_count_until(state->log, expired_us(view)));
     view->extra = view->stale ? view->now : newest;
     view->found = view->stale || view->used > 0;
@@ -121,6 +122,7 @@ static int64_t refund(struct view *view, struct state *state, int64_t units, int
     size_t live = until > expired ? until - expired : 0;
     size_t back = (uint64_t)units < live ? (size_t)units : live, len = time_ring_len(log);
     if (back == 0) return 0;
+
     time_ring_remove(log, until - back, back);
     view->used -= (int64_t)back;
     view->extra = len > back ? time_ring_at(log, len - back - 1) : 0;

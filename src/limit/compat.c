@@ -18,9 +18,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "limit/first_hit.h"
-#include "limit/fixed_window.h"
-#include "limit/sliding_log.h"
+#include "limit/native.h"
 
 enum { MS_US = 1000, SECOND_US = 1000000 };
 

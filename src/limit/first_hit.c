@@ -12,7 +12,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "limit/first_hit.h"
+#include "limit/native.h"
 
 static int configure(struct limit *limit, struct diag *diag)
 {

@@ -11,7 +11,7 @@
  * Constants: a limit, b window in ms, c 0 or b - phase (so that nothing is negative; w is one higher
  * then), d 1 = denied requests are counted. used = count.
  */
-#include "limit/fixed_window.h"
+#include "limit/native.h"
 
 #define COUNT_MAX  (INT64_C(1) << 35)
 #define COUNT_BITS 36 /* that the value in Redis has for it */

@@ -18,7 +18,7 @@
 #include <stdio.h>
 
 #include "base/check.h"
-#include "limit/sliding_log.h"
+#include "limit/native.h"
 #include "limit/time_ring.h"
 
 #define UNITS_MAX INT64_C(10000)

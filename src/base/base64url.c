@@ -12,30 +12,25 @@ void base64url_write(char *to, struct slice bytes)
     }
 }
 
-static int value_of(uint8_t character)
-{
-    if (character >= 'A' && character <= 'Z') return character - 'A';
-    if (character >= 'a' && character <= 'z') return character - 'a' + 26;
-    if (character >= '0' && character <= '9') return character - '0' + 52;
-    return character == '-' ? 62 : character == '_' ? 63 : -1;
-}
-
 int base64url_read(struct slice text, uint8_t *to, size_t *ret_n)
 {
     uint32_t group = 0;
     unsigned n_bits = 0;
     size_t n = 0;
     if (text.len % 4 == 1) return -1;
+
     for (size_t i = 0; i < text.len; i++) {
-        int value = value_of(text.data[i]);
-        if (value < 0) return -1;
-        group = group << 6 | (uint32_t)value;
+        const char *digit = memchr(alphabet, text.data[i], sizeof alphabet - 1);
+        if (digit == NULL) return -1;
+        group = group << 6 | (uint32_t)(digit - alphabet);
         n_bits += 6;
         if (n_bits < 8) continue;
+
         n_bits -= 8;
         to[n++] = (uint8_t)(group >> n_bits);
         group &= (1U << n_bits) - 1;
     }
+
     if (group != 0) return -1; /* bits that no byte has */
     *ret_n = n;
     return 0;

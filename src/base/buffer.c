@@ -18,19 +18,12 @@ void buffer_fini(struct buffer *buf)
     *buf = (struct buffer){.max = buf->max};
 }
 
-static void move_to_front(struct buffer *buf)
-{
-    if (buf->start == 0) return;
-    memmove(buf->bytes, buffer_data(buf), buffer_len(buf));
-    buf->end = buffer_len(buf);
-    buf->start = 0;
-}
-
 uint8_t *buffer_make_space(struct buffer *buf, size_t len)
 {
-    size_t need = buffer_len(buf) + len;
+    size_t used = buffer_len(buf), need = used + len;
     if (need < len || (buf->max > 0 && need > buf->max)) return NULL;
     if (buf->end + len <= buf->cap && buf->bytes != NULL) return buf->bytes + buf->end;
+
     if (need > buf->cap || buf->bytes == NULL) {
         size_t cap = buf->cap > 0 ? buf->cap : BUFFER_FIRST_CAP;
         while (cap < need) cap *= 2;
@@ -39,8 +32,10 @@ uint8_t *buffer_make_space(struct buffer *buf, size_t len)
         buf->bytes = bytes;
         buf->cap = cap;
     }
-    move_to_front(buf);
-    return buf->bytes + buf->end;
+    if (buf->start > 0) memmove(buf->bytes, buffer_data(buf), used);
+    buf->start = 0;
+    buf->end = used;
+    return buf->bytes + used;
 }
 
 void buffer_consume(struct buffer *buf, size_t len)

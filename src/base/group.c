@@ -10,16 +10,6 @@
 
 enum { MEMBERS_MAX = 4 << 20 }; /* bytes of a group's members, which the look-up brings along */
 
-static bool is_number(const char *name, gid_t *ret)
-{
-    char *end;
-    errno = 0;
-    unsigned long number = strtoul(name, &end, 10);
-    if (name[0] < '0' || name[0] > '9' || *end != '\0' || errno != 0 || number >= UINT32_MAX) return false;
-    *ret = (gid_t)number;
-    return true;
-}
-
 bool group_find(const char *name, gid_t *ret)
 {
     struct group group, *found = NULL;
@@ -31,5 +21,12 @@ bool group_find(const char *name, gid_t *ret)
         if (status == 0 && found != NULL) *ret = found->gr_gid;
         mem_free(space);
     }
-    return found != NULL || is_number(name, ret);
+    if (found != NULL) return true;
+
+    char *end;
+    errno = 0;
+    unsigned long number = strtoul(name, &end, 10);
+    if (name[0] < '0' || name[0] > '9' || *end != '\0' || errno != 0 || number >= UINT32_MAX) return false;
+    *ret = (gid_t)number;
+    return true;
 }

@@ -36,6 +36,7 @@ static inline uint64_t sip(uint64_t k0, uint64_t k1, const void *bytes, size_t l
     uint64_t v[4] = {k0 ^ UINT64_C(0x736f6d6570736575), k1 ^ UINT64_C(0x646f72616e646f6d),
                      k0 ^ UINT64_C(0x6c7967656e657261), k1 ^ UINT64_C(0x7465646279746573)};
     uint64_t last = (uint64_t)len << 56;
+
     for (size_t left = len / 8; left > 0; left--, p += 8) {
         uint64_t m;
         memcpy(&m, p, 8);
@@ -44,6 +45,7 @@ static inline uint64_t sip(uint64_t k0, uint64_t k1, const void *bytes, size_t l
     for (size_t i = 0; i < len % 8; i++) last |= (uint64_t)p[i] << (8 * i);
 
     sip_block(v, last);
+
     v[2] ^= 0xff;
     for (int i = 0; i < 3; i++) sip_round(v);
     return v[0] ^ v[1] ^ v[2] ^ v[3];

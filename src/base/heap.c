@@ -69,10 +69,12 @@ void heap_remove(struct heap *heap, struct heap_node *node)
 {
     size_t i = node->index;
     if (i == 0) return;
+
     CHECK(i <= heap->n && heap->nodes[i - 1] == node);
     struct heap_node *last = heap->nodes[--heap->n];
     node->index = 0;
     if (last == node) return;
+
     if (i > 1 && is_before(last, heap->nodes[i / 2 - 1]))
         sift_up(heap, i, last);
     else

@@ -36,6 +36,11 @@ static inline void list_push_back(struct list *head, struct list *link)
     head->prev = link;
 }
 
+static inline void list_push_front(struct list *head, struct list *link)
+{
+    list_push_back(head->next, link);
+}
+
 static inline void list_remove(struct list *link)
 {
     link->prev->next = link->next;

@@ -36,13 +36,6 @@ bool log_is_written(enum log_level level)
     return level <= threshold;
 }
 
-static bool to_journal(void)
-{
-    static int known = -1;
-    if (known < 0) known = getenv("JOURNAL_STREAM") != NULL;
-    return known == 1;
-}
-
 void log_open(void)
 {
     struct stat status;
@@ -68,8 +61,10 @@ static bool write_now(const char *line, size_t len)
 
 static size_t begin_line(char line[LINE_MAX_BYTES], enum log_level level)
 {
+    static int to_journal = -1; /* not known yet */
     size_t at = 0;
-    if (to_journal()) at += (size_t)snprintf(line, LINE_MAX_BYTES, "<%d>", levels[level].syslog_priority);
+    if (to_journal < 0) to_journal = getenv("JOURNAL_STREAM") != NULL;
+    if (to_journal) at += (size_t)snprintf(line, LINE_MAX_BYTES, "<%d>", levels[level].syslog_priority);
     return at + (size_t)snprintf(line + at, LINE_MAX_BYTES - at, "ratelimitd: %s: ", levels[level].name);
 }
 
@@ -77,6 +72,7 @@ bool log_report_dropped(void)
 {
     char line[LINE_MAX_BYTES];
     if (n_dropped == 0) return true;
+
     size_t at = begin_line(line, LOG_LEVEL_WARNING);
     at +=
         (size_t)snprintf(line + at, sizeof line - at, "%llu log %s dropped here, because nobody read standard error\n",
@@ -116,6 +112,7 @@ void log_line(enum log_level level, const char *format, ...)
 void log_limited(struct log_site *site, enum log_level level, const char *format, ...)
 {
     if (level > threshold) return;
+
     struct timespec ts;
     clock_gettime(CLOCK_MONOTONIC, &ts);
     int64_t now_us = (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
@@ -127,6 +124,7 @@ void log_limited(struct log_site *site, enum log_level level, const char *format
         site->n_held++;
         return;
     }
+
     va_list args;
     va_start(args, format);
     emit(level, format, args, site->n_held);

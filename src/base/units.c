@@ -39,11 +39,13 @@ static int scaled(const char *text, const struct unit *units, size_t n, int64_t 
     int64_t value;
     const char *rest = digits(text, &value);
     if (rest == NULL || *rest == '.' || *rest == ',') return -1;
+
     if (*rest == '\0') {
         if (value != 0) return 1;
         *ret = 0;
         return 0;
     }
+
     for (size_t i = 0; i < n; i++) {
         if (strcmp(rest, units[i].name) != 0) continue;
         if (__builtin_mul_overflow(value, units[i].factor, &value)) return -1;
@@ -96,6 +98,7 @@ const char *units_mode(const char *text, int64_t *ret)
     size_t len = strspn(text, "01234567");
     if (len < 3 || len > 4 || text[len] != '\0' || (len == 4 && text[0] != '0'))
         return "not a file mode; write three octal digits after a 0, in quotes, e.g. \"0660\"";
+
     for (size_t i = 0; i < len; i++) mode = mode * 8 + (text[i] - '0');
     *ret = mode;
     return NULL;
@@ -104,9 +107,10 @@ const char *units_mode(const char *text, int64_t *ret)
 static const char *print(char *out, int64_t value, const struct unit *units, size_t n)
 {
     size_t best = 0;
+    if (value == 0) return strcpy(out, "0");
+
     for (size_t i = 1; i < n && value > 0; i++)
         if (value % units[i].factor == 0) best = i;
-    if (value == 0) return strcpy(out, "0");
     snprintf(out, UNITS_TEXT_MAX, "%" PRId64 "%s", value / units[best].factor, units[best].name);
     return out;
 }

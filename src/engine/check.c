@@ -88,7 +88,7 @@ void check_pool_return(struct check_pool *pool, struct check *check)
     }
 
     pool->n_out--;
-    list_push_back(pool->idle.next, &check->link); /* before the first: the list is a stack */
+    list_push_front(&pool->idle, &check->link); /* first out: its memory is warm */
 }
 
 /* ---- what is asked ---- */

@@ -40,9 +40,9 @@ void memory_records_fini(struct memory_records *records)
     map_fini(&records->map);
 }
 
-static struct memory_record *find(struct memory_records *records, struct slice name)
+static struct memory_record *find(struct memory_records *records, struct slice name, uint64_t hash)
 {
-    struct map_node *node = map_first(&records->map, hash_keyed(name.data, name.len));
+    struct map_node *node = map_first(&records->map, hash);
     for (; node != NULL; node = map_next_same(node)) {
         struct memory_record *record = CONTAINER_OF(node, struct memory_record, node);
         if (slice_eq((struct slice){name_of(record), record->name_len}, name)) return record;
@@ -52,8 +52,9 @@ static struct memory_record *find(struct memory_records *records, struct slice n
 
 const struct memory_record *memory_records_find(struct memory_records *records, const struct op *op, int64_t now_us)
 {
-    const struct memory_record *record = find(records, op->record);
+    const struct memory_record *record = find(records, op->record, hash_keyed(op->record.data, op->record.len));
     if (record == NULL || record->generation != records->generation) return NULL;
+
     bool counts = record->until_us > now_us && record->at_us + (int64_t)op->record_ms * 1000 > now_us;
     return counts ? record : NULL;
 }
@@ -84,10 +85,10 @@ static bool is_over(const struct memory_records *records, size_t n_more, size_t 
 struct memory_record *memory_records_add(struct memory_records *records, const struct op *op, int64_t now_us,
                                          size_t *ret_n_evicted)
 {
-    struct memory_record *old = find(records, op->record);
     struct memory_record *record =
         mem_alloc(sizeof *record + op->n_members * sizeof record->members[0] + op->record.len);
     if (record == NULL) return NULL;
+
     *record = (struct memory_record){
         .at_us = now_us,
         .until_us = now_us + (int64_t)op->record_ms * 1000,
@@ -99,12 +100,16 @@ struct memory_record *memory_records_add(struct memory_records *records, const s
         .n_members = op->n_members,
     };
     memcpy(name_of(record), op->record.data, op->record.len);
+
+    uint64_t hash = hash_keyed(op->record.data, op->record.len);
+    struct memory_record *old = find(records, op->record, hash);
     if (old != NULL) drop(records, old);
     *ret_n_evicted = 0;
     for (; *ret_n_evicted < EVICT_MAX && is_over(records, 1, bytes_of(record)); ++*ret_n_evicted) evict(records);
+
     records->n_bytes += bytes_of(record);
     list_push_back(&records->records, &record->link);
-    map_insert(&records->map, &record->node, hash_keyed(op->record.data, op->record.len));
+    map_insert(&records->map, &record->node, hash);
     return record;
 }
 

@@ -8,13 +8,6 @@ static uint32_t random_upto(struct backoff *backoff, uint32_t most)
     return most > 1 ? 1 + (uint32_t)random_below(&backoff->random, most) : 1;
 }
 
-static uint32_t ceiling_ms(const struct backoff *backoff)
-{
-    uint64_t ms = backoff->min_ms;
-    for (uint32_t i = 0; i < backoff->n_failures && ms < backoff->max_ms; i++) ms *= 2;
-    return ms < backoff->max_ms ? (uint32_t)ms : backoff->max_ms;
-}
-
 void backoff_init(struct backoff *backoff, uint64_t seed)
 {
     *backoff = (struct backoff){.random = seed};
@@ -33,9 +26,12 @@ uint32_t backoff_next(struct backoff *backoff, bool refused)
         uint32_t half = backoff->refused_max_ms / 2;
         return half + random_upto(backoff, backoff->refused_max_ms - half);
     }
-    uint32_t wait_ms = random_upto(backoff, ceiling_ms(backoff));
+
+    uint64_t ceiling_ms = backoff->min_ms;
+    for (uint32_t i = 0; i < backoff->n_failures && ceiling_ms < backoff->max_ms; i++) ceiling_ms *= 2;
+    if (ceiling_ms > backoff->max_ms) ceiling_ms = backoff->max_ms;
     if (backoff->n_failures < UINT32_MAX) backoff->n_failures++;
-    return wait_ms;
+    return random_upto(backoff, (uint32_t)ceiling_ms);
 }
 
 void backoff_reset(struct backoff *backoff)

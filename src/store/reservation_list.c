@@ -11,8 +11,8 @@ enum { FIRST_CAP = 4, FORGET_AT_ONCE = RESERVATIONS_PER_KEY_MAX / 16 };
 struct reservation_list {
     size_t n, cap;
     size_t first; /* where they begin: what ends leaves its place in front */
-    size_t n_marks, n_moved;
-    int64_t marks_from_ms, moved_from_ms; /* none of them ends earlier */
+    size_t n_tombstones, n_moved;
+    int64_t tombstones_from_ms, moved_from_ms; /* none of them ends earlier */
     struct reserved at[];
 };
 
@@ -50,19 +50,21 @@ static size_t place_of(const struct reservation_list *list, uint64_t id, int64_t
 /* Some of the tombstones that end soonest; many together, because all that stand behind them move. */
 static void forget_tombstones(struct reservation_list *list)
 {
-    if (list->n_marks == 0) return;
+    if (list->n_tombstones == 0) return;
+
     struct reserved *at = &list->at[list->first];
-    size_t left = list->n_marks < FORGET_AT_ONCE ? list->n_marks : FORGET_AT_ONCE;
-    size_t i = place_of(list, 0, list->marks_from_ms), n_kept = i;
-    list->n_marks -= left;
+    size_t left = list->n_tombstones < FORGET_AT_ONCE ? list->n_tombstones : FORGET_AT_ONCE;
+    size_t i = place_of(list, 0, list->tombstones_from_ms), n_kept = i;
+    list->n_tombstones -= left;
     for (; left > 0; i++) {
         CHECK(i < list->n);
         if (!at[i].settled) {
             at[n_kept++] = at[i];
             continue;
         }
+
         list->n_moved -= at[i].moved;
-        list->marks_from_ms = at[i].end_ms;
+        list->tombstones_from_ms = at[i].end_ms;
         left--;
     }
 
@@ -75,6 +77,7 @@ int reservation_list_reserve(struct reservation_list **list)
     struct reservation_list *old = *list;
     if (old != NULL && old->n == RESERVATIONS_PER_KEY_MAX) forget_tombstones(old);
     if (old != NULL && old->n < old->cap) return 0;
+
     size_t cap = old == NULL ? FIRST_CAP : old->cap * 2;
     if (cap > RESERVATIONS_PER_KEY_MAX) return -1;
     struct reservation_list *grown = mem_realloc(old, bytes_for(cap));
@@ -88,6 +91,7 @@ int reservation_list_reserve(struct reservation_list **list)
 void reservation_list_add(struct reservation_list *list, const struct reserved *reservation)
 {
     CHECK(list->n < list->cap);
+
     size_t i = place_of(list, reservation->id, reservation->end_ms), first = list->first;
     if (first > 0 && (i < list->n - i || first + list->n == list->cap)) {
         move(list, first - 1, first, i);
@@ -98,8 +102,8 @@ void reservation_list_add(struct reservation_list *list, const struct reserved *
     list->at[list->first + i] = *reservation;
     list->n++;
 
-    if (reservation->settled && (list->n_marks++ == 0 || reservation->end_ms < list->marks_from_ms))
-        list->marks_from_ms = reservation->end_ms;
+    if (reservation->settled && (list->n_tombstones++ == 0 || reservation->end_ms < list->tombstones_from_ms))
+        list->tombstones_from_ms = reservation->end_ms;
     if (reservation->moved && (list->n_moved++ == 0 || reservation->end_ms < list->moved_from_ms))
         list->moved_from_ms = reservation->end_ms;
 }
@@ -107,9 +111,11 @@ void reservation_list_add(struct reservation_list *list, const struct reserved *
 void reservation_list_remove(struct reservation_list *list, size_t i)
 {
     CHECK(i < list->n);
+
     size_t first = list->first;
-    list->n_marks -= list->at[first + i].settled;
+    list->n_tombstones -= list->at[first + i].settled;
     list->n_moved -= list->at[first + i].moved;
+
     if (i < list->n - i - 1) {
         move(list, first + 1, first, i);
         list->first++;
@@ -138,24 +144,20 @@ static const struct reserved *find_at(const struct reservation_list *list, uint6
     return i < list->n && reservation->id == id && reservation->end_ms == end_ms ? reservation : NULL;
 }
 
-/* Those moved were put a day and more ahead, where few others are. */
-static const struct reserved *find_moved(const struct reservation_list *list, uint64_t id)
-{
-    if (list->n_moved == 0) return NULL;
-    for (size_t i = place_of(list, 0, list->moved_from_ms); i < list->n; i++) {
-        const struct reserved *reservation = &list->at[list->first + i];
-        if (reservation->moved && reservation->id == id) return reservation;
-    }
-    return NULL;
-}
-
 const struct reserved *reservation_list_find(const struct reservation_list *list, uint64_t id, int64_t end_ms,
                                              size_t *ret_i)
 {
     if (list == NULL) return NULL;
+
     const struct reserved *found = find_at(list, id, end_ms);
     if (found == NULL) found = find_at(list, id, end_ms + RESERVATION_GRACE_MS);
-    if (found == NULL) found = find_moved(list, id);
+    if (found == NULL && list->n_moved > 0) {
+        /* Those moved were put a day and more ahead, where few others are. */
+        for (size_t i = place_of(list, 0, list->moved_from_ms); i < list->n && found == NULL; i++) {
+            const struct reserved *reservation = &list->at[list->first + i];
+            if (reservation->moved && reservation->id == id) found = reservation;
+        }
+    }
     if (found != NULL) *ret_i = (size_t)(found - &list->at[list->first]);
     return found;
 }

@@ -62,39 +62,23 @@ void deny_cache_set_options(struct deny_cache *cache, uint64_t max_keys, int64_t
     cache->n_sets = max_keys > 0 ? max_keys / cache->n_ways : 0;
 }
 
-/* False without memory. */
-static bool take_memory(struct deny_cache *cache)
-{
-    if (cache->table != NULL) return true;
-
-    size_t n = n_places(cache), before = sizeof(struct deny_table) + n * sizeof(uint64_t);
-    cache->table = mem_zalloc(before + n * sizeof(struct entry));
-    if (cache->table == NULL) return false;
-    cache->table->entries = (struct entry *)((uint8_t *)cache->table + before);
-    return true;
-}
-
 /* ---- what can be kept ---- */
 
-/* Is a denial by this limit only an answer, and the only one that its policy gives? */
-static bool is_kept_limit(const struct limit *limit)
+/* Is a denial by this limit only an answer, and the only one that its policy gives? Is there space for the key? */
+static bool is_kept(const struct op_member *member)
 {
+    const struct limit *limit = member->limit;
     const struct policy *policy = limit->policy;
-    return policy->n_limits == 1 && !policy->shadow && !policy->is_candidate && !limit->count_denied &&
-           limit->algo != ALGO_CONCURRENCY && !limit_ops(limit)->is_compat;
-}
-
-static bool is_kept_key(const struct op_member *member)
-{
-    return is_kept_limit(member->limit) && member->key.len <= DENY_CACHE_KEY_MAX &&
-           member->limit->key_head_len + member->key.len <= DENY_CACHE_BYTES_MAX;
+    if (policy->n_limits != 1 || policy->shadow || policy->is_candidate) return false;
+    if (limit->count_denied || limit->algo == ALGO_CONCURRENCY || limit_ops(limit)->is_compat) return false;
+    return member->key.len <= DENY_CACHE_KEY_MAX && limit->key_head_len + member->key.len <= DENY_CACHE_BYTES_MAX;
 }
 
 /* A check that asks one limit and leaves nothing but a charge. */
 static bool is_plain(const struct op *op)
 {
     return op->kind == OP_CHECK && op->n_members == 1 && !op->is_all && op->record.len == 0 &&
-           op->members[0].cost > 0 && is_kept_key(&op->members[0]);
+           op->members[0].cost > 0 && is_kept(&op->members[0]);
 }
 
 /* An op with a list of reservations gives back those that have ended, too. */
@@ -134,12 +118,9 @@ static uint64_t first_place(const struct deny_cache *cache, uint64_t hash)
     return (uint64_t)(((unsigned __int128)hash * cache->n_sets) >> HASH_BITS) * cache->n_ways;
 }
 
-static bool is_entry_of(const struct entry *entry, const struct op_member *member)
+static struct entry *entry_at(const struct deny_cache *cache, const uint64_t *place)
 {
-    const struct limit *limit = member->limit;
-    return entry->head_len == limit->key_head_len && entry->key_len == member->key.len &&
-           memcmp(entry->bytes, limit->key_head, entry->head_len) == 0 &&
-           memcmp(entry->bytes + entry->head_len, member->key.data, entry->key_len) == 0;
+    return &cache->table->entries[place - cache->table->hashes];
 }
 
 /* The entry's hash, where there is one; NULL where not. */
@@ -147,28 +128,34 @@ static uint64_t *find(const struct deny_cache *cache, const struct op_member *me
 {
     if (cache->table == NULL) return NULL;
 
-    uint64_t first = first_place(cache, hash);
-    for (uint64_t at = first; at < first + cache->n_ways; at++)
-        if (cache->table->hashes[at] == hash && is_entry_of(&cache->table->entries[at], member))
-            return &cache->table->hashes[at];
+    const struct limit *limit = member->limit;
+    uint64_t *first = &cache->table->hashes[first_place(cache, hash)];
+    for (uint64_t *place = first; place < first + cache->n_ways; place++) {
+        const struct entry *entry = entry_at(cache, place);
+        if (*place == hash && entry->head_len == limit->key_head_len && entry->key_len == member->key.len &&
+            memcmp(entry->bytes, limit->key_head, entry->head_len) == 0 &&
+            memcmp(entry->bytes + entry->head_len, member->key.data, entry->key_len) == 0)
+            return place;
+    }
     return NULL;
 }
 
-/* A place for a new entry: an empty one, or that of the oldest. */
-static uint64_t *make_place(const struct deny_cache *cache, uint64_t hash)
+/* A place for a new entry: an empty one, or that of the oldest. NULL without memory. */
+static uint64_t *make_place(struct deny_cache *cache, uint64_t hash)
 {
-    struct deny_table *table = cache->table;
-    uint64_t first = first_place(cache, hash), oldest = first;
-    for (uint64_t at = first; at < first + cache->n_ways; at++) {
-        if (table->hashes[at] == 0) return &table->hashes[at];
-        if (table->entries[at].sent_us < table->entries[oldest].sent_us) oldest = at;
+    size_t n = n_places(cache), before = sizeof(struct deny_table) + n * sizeof(uint64_t);
+    if (cache->table == NULL) {
+        cache->table = mem_zalloc(before + n * sizeof(struct entry));
+        if (cache->table == NULL) return NULL;
+        cache->table->entries = (struct entry *)((uint8_t *)cache->table + before);
     }
-    return &table->hashes[oldest];
-}
 
-static struct entry *entry_at(const struct deny_cache *cache, const uint64_t *place)
-{
-    return &cache->table->entries[place - cache->table->hashes];
+    uint64_t *first = &cache->table->hashes[first_place(cache, hash)], *oldest = first;
+    for (uint64_t *place = first; place < first + cache->n_ways; place++) {
+        if (*place == 0) return place;
+        if (entry_at(cache, place)->sent_us < entry_at(cache, oldest)->sent_us) oldest = place;
+    }
+    return oldest;
 }
 
 static void remove_entry(const struct deny_cache *cache, const struct op_member *member, uint64_t hash)
@@ -193,27 +180,6 @@ static bool is_current(const struct deny_cache *cache, const struct entry *entry
     return age_us >= 0 && age_us < cache->max_age_us && entry->version == member->limit->policy->version;
 }
 
-/* Decides `op` by the entry, if that still denies it. */
-static bool decide(const struct entry *entry, struct op *op, const struct clock *clock)
-{
-    struct op_member *member = &op->members[0];
-    struct state state = entry->state;
-    struct view view;
-    op->now_us = entry->now_us + clock->mono_us - entry->sent_us;
-    view_at(&view, member, op->now_us, clock->wall_us);
-    if (limit_ops(member->limit)->has_wait) {
-        limit_report(&view, entry->used, entry->newest_us, entry->now_us + entry->wait_us - op->now_us);
-        if (view.wait_us <= 0) return false;
-    } else {
-        limit_view(&view, &state);
-        if (limit_fits(&view, member->cost, 1) > 0) return false;
-    }
-
-    op_decide_one(op, &view);
-    op->source = SOURCE_DENY_CACHE;
-    return true;
-}
-
 bool deny_cache_decide(struct deny_cache *cache, struct op *op, const struct clock *clock)
 {
     op->key_hash = 0;
@@ -232,12 +198,27 @@ bool deny_cache_decide(struct deny_cache *cache, struct op *op, const struct clo
         return false;
     }
     /* Of a log only the time is known at which this very cost fits. */
-    if (limit_ops(member->limit)->has_wait && member->cost != entry->cost) return false;
+    bool is_log = limit_ops(member->limit)->has_wait;
+    if (is_log && member->cost != entry->cost) return false;
 
-    bool is_denied = decide(entry, op, clock);
-    if (!is_denied) *place = 0;
-    redis_counters.denied_from_cache += is_denied;
-    return is_denied;
+    struct state state = entry->state;
+    struct view view;
+    op->now_us = entry->now_us + clock->mono_us - entry->sent_us;
+    view_at(&view, member, op->now_us, clock->wall_us);
+    if (is_log)
+        limit_report(&view, entry->used, entry->newest_us, entry->now_us + entry->wait_us - op->now_us);
+    else
+        limit_view(&view, &state);
+    bool is_denied = is_log ? view.wait_us > 0 : limit_fits(&view, member->cost, 1) == 0;
+    if (!is_denied) {
+        *place = 0;
+        return false;
+    }
+
+    op_decide_one(op, &view);
+    op->source = SOURCE_DENY_CACHE;
+    redis_counters.denied_from_cache++;
+    return true;
 }
 
 /* ---- what goes to Redis, and comes back ---- */
@@ -245,7 +226,9 @@ bool deny_cache_decide(struct deny_cache *cache, struct op *op, const struct clo
 void deny_cache_submitted(struct deny_cache *cache, struct op *op)
 {
     op->epoch = cache->epoch;
-    for (uint16_t i = 0; may_give_back(op) && i < op->n_members; i++) {
+    if (!may_give_back(op)) return;
+
+    for (uint16_t i = 0; i < op->n_members; i++) {
         uint64_t hash = hash_of(&op->members[i]);
         remove_entry(cache, &op->members[i], hash);
         ++*givers_of(cache, hash);
@@ -254,49 +237,30 @@ void deny_cache_submitted(struct deny_cache *cache, struct op *op)
 
 void deny_cache_ended(struct deny_cache *cache, const struct op *op)
 {
-    for (uint16_t i = 0; may_give_back(op) && i < op->n_members; i++) {
+    if (!may_give_back(op)) return;
+
+    for (uint16_t i = 0; i < op->n_members; i++) {
         uint32_t *givers = givers_of(cache, hash_of(&op->members[i]));
         CHECK(*givers > 0);
         --*givers;
     }
 }
 
-/* False where the state after a while cannot be worked out: of a log, when the units between those that are left and
- * those that were asked for come back one by one. */
-static bool fill(struct entry *entry, const struct op *op, struct view *view)
-{
-    const struct op_member *member = &op->members[0];
-    const struct algo_ops *ops = limit_ops(view->limit);
-    if (ops->has_wait) {
-        if (member->wait_us <= 0 || member->cost != member->decision.remaining + 1) return false;
-        entry->used = member->seen1;
-        entry->newest_us = member->seen2;
-        entry->wait_us = member->wait_us;
-        return true;
-    }
-
-    limit_report(view, member->seen1, member->seen2, 0);
-    ops->save(view, &entry->state);
-    return true;
-}
-
-/* Says the entry as much as one of a later denial would? As this one of many in one call, or for less. */
-static bool says_enough(const struct deny_cache *cache, const struct entry *entry, const struct op_member *member,
-                        int64_t sent_us)
-{
-    return is_current(cache, entry, member, sent_us) && entry->max_wait_us >= member->max_wait_us &&
-           (entry->cost < member->cost || (entry->cost == member->cost && entry->sent_us == sent_us));
-}
-
 static void keep(struct deny_cache *cache, const struct op *op, int64_t sent_us, int64_t wall_us)
 {
     const struct op_member *member = &op->members[0];
     const struct limit *limit = member->limit;
-    uint64_t hash = op->key_hash != 0 ? op->key_hash : hash_of(member), *place = find(cache, member, hash);
+    uint64_t hash = op->key_hash != 0 ? op->key_hash : hash_of(member);
     if (op->epoch != cache->epoch || *givers_of(cache, hash) > 0) return;
-    if (place != NULL && says_enough(cache, entry_at(cache, place), member, sent_us)) return;
 
-    struct view view;
+    /* One of a smaller cost says as much as one of this denial would, and so does one of as much in the same call. */
+    uint64_t *place = find(cache, member, hash);
+    const struct entry *old = place != NULL ? entry_at(cache, place) : NULL;
+    bool says_enough = old != NULL && is_current(cache, old, member, sent_us) &&
+                       old->max_wait_us >= member->max_wait_us &&
+                       (old->cost < member->cost || (old->cost == member->cost && old->sent_us == sent_us));
+    if (says_enough) return;
+
     struct entry entry = {.sent_us = sent_us,
                           .now_us = op->now_us,
                           .cost = member->cost,
@@ -304,13 +268,24 @@ static void keep(struct deny_cache *cache, const struct op *op, int64_t sent_us,
                           .version = limit->policy->version,
                           .head_len = limit->key_head_len,
                           .key_len = (uint16_t)member->key.len};
-    view_at(&view, member, op->now_us, wall_us);
-    if (!fill(&entry, op, &view)) return;
+    if (limit_ops(limit)->has_wait) {
+        /* The units between those that are left and those that were asked for come back one by one: nobody knows when.
+         */
+        if (member->wait_us <= 0 || member->cost != member->decision.remaining + 1) return;
+        entry.used = member->seen1;
+        entry.newest_us = member->seen2;
+        entry.wait_us = member->wait_us;
+    } else {
+        struct view view;
+        view_at(&view, member, op->now_us, wall_us);
+        limit_report(&view, member->seen1, member->seen2, 0);
+        limit_ops(limit)->save(&view, &entry.state);
+    }
     memcpy(entry.bytes, limit->key_head, entry.head_len);
     memcpy(entry.bytes + entry.head_len, member->key.data, entry.key_len);
 
-    if (!take_memory(cache)) return;
     if (place == NULL) place = make_place(cache, hash);
+    if (place == NULL) return;
     *place = hash;
     *entry_at(cache, place) = entry;
 }
@@ -326,7 +301,7 @@ void deny_cache_learn(struct deny_cache *cache, const struct op *op, int64_t sen
     /* What was admitted has changed the numbers of an older entry. */
     for (uint16_t i = 0; cache->table != NULL && i < op->n_members; i++) {
         const struct op_member *member = &op->members[i];
-        if (member->decision.granted == 0 || !is_kept_key(member)) continue;
+        if (member->decision.granted == 0 || !is_kept(member)) continue;
         remove_entry(cache, member, op->key_hash != 0 ? op->key_hash : hash_of(member));
     }
 }

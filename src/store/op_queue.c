@@ -83,22 +83,9 @@ int op_queue_put_back(struct op_queue *queue, struct op *op)
 struct op *op_queue_first(const struct op_queue *queue)
 {
     if (list_empty(&queue->ring)) return NULL;
+
     const struct party *party = LIST_ITEM(queue->ring.next, struct party, link);
     return LIST_ITEM(party->ops.next, struct op, link);
-}
-
-/* Without ops it is in no ring. */
-static void retire(struct op_queue *queue, struct party *party)
-{
-    list_remove(&party->link);
-    map_remove(&queue->by_number, &party->node);
-    if (queue->last == party) queue->last = NULL;
-    if (queue->n_idle >= IDLE_MAX) {
-        mem_free(party);
-        return;
-    }
-    list_push_back(queue->idle.next, &party->link); /* its memory is warm: the first to be used again */
-    queue->n_idle++;
 }
 
 void op_queue_take(struct op_queue *queue, struct op *op)
@@ -112,10 +99,21 @@ void op_queue_take(struct op_queue *queue, struct op *op)
     queue->n--;
     bool is_first = party == first, has_more = !list_empty(&party->ops);
     bool is_last_of_share = is_first && ++queue->n_taken >= OP_QUEUE_SHARE;
-    if (!has_more) retire(queue, party);
-    if (has_more && is_last_of_share) {
-        list_remove(&party->link);
-        list_push_back(&queue->ring, &party->link);
-    }
     if (is_first && (!has_more || is_last_of_share)) queue->n_taken = 0;
+    if (has_more && !is_last_of_share) return;
+
+    list_remove(&party->link);
+    if (has_more) {
+        list_push_back(&queue->ring, &party->link);
+        return;
+    }
+
+    map_remove(&queue->by_number, &party->node);
+    if (queue->last == party) queue->last = NULL;
+    if (queue->n_idle >= IDLE_MAX) {
+        mem_free(party);
+        return;
+    }
+    list_push_back(queue->idle.next, &party->link); /* its memory is warm: the first to be used again */
+    queue->n_idle++;
 }

@@ -29,9 +29,6 @@
 enum {
     LIST_HEAD_MAX = 8 + NAME_MAX_LEN, /* "hold1:POLICY:" */
     OWN_PER_OP = 2,
-    /* of the packet, at most: a script op, and each of its limits with a SAVE and a LOAD before it */
-    OP_BYTES = 18 + 5 + 10 + 32,
-    MEMBER_BYTES = 17 + 3 * 18,
 };
 
 struct batch *batch_new(const char *key_prefix, uint32_t max_keys, bool merge)
@@ -68,7 +65,7 @@ void batch_clear(struct batch *batch)
 {
     CHECK(batch->n_ops == 0);
     batch->n_keys = batch->n_limits = batch->n_owns = batch->weight = 0;
-    batch->n_integers = batch->op_bytes = 0;
+    batch->n_integers = 0;
     batch->has_loaded = false;
     batch->script_ops.n = batch->op_keys.n = 0;
     memset(batch->table, 0, sizeof batch->table);
@@ -108,81 +105,56 @@ void batch_take_ops(struct batch *batch, struct list *to)
 
 struct need {
     enum batch_kind kind;
-    bool has_record, has_list;
-    int64_t count;       /* so many times its costs; 0 = a peek */
+    int64_t count; /* so many times its costs; 0 = a peek */
+    bool has_list;
     uint32_t n_integers; /* of the reply */
     uint32_t weight;
 };
 
-static bool has_list(const struct op *op)
-{
-    if (op->kind == OP_REFUND) return op->members[0].reservations_key.len > 0;
-    return op->kind == OP_RESERVE || op->kind == OP_SETTLE || op->kind == OP_SWEEP;
-}
-
-static enum batch_kind kind_of(const struct op *op)
-{
-    switch (op->kind) {
-    case OP_RESET: return KIND_RESET;
-    case OP_REFUND: return KIND_REFUND;
-    case OP_RESERVE: return KIND_RESERVE;
-    case OP_SETTLE: return KIND_SETTLE;
-    case OP_SWEEP: return KIND_SWEEP;
-    case OP_ACQUIRE: return KIND_ACQUIRE;
-    case OP_RELEASE: return KIND_RELEASE;
-    case OP_RENEW: return KIND_RENEW;
-    case OP_CHECK:
-    case OP_PEEK: break;
-    }
-    /* As many as fit are one charge; denials that are counted are as many. */
-    bool counts_some = op->at_most > 0 && op->members[0].limit->count_denied;
-    return op->n_members > 1 || op->record.len > 0 || counts_some ? KIND_CHECK_ALL : KIND_CHECK;
-}
-
-/* Could a plain check be charged? A cost above the limit is only looked at, unless denials are counted. */
-static bool is_charged(const struct op *op)
-{
-    const struct op_member *only = &op->members[0];
-    return op->kind == OP_CHECK && only->cost > 0 && (only->cost <= only->limit->full || only->limit->count_denied);
-}
-
-static int64_t count_of(const struct op *op, enum batch_kind kind)
-{
-    if (!op_is_check(op->kind) || (kind == KIND_CHECK && !is_charged(op))) return 0;
-    return op->at_most > 0 ? op->at_most : 1;
-}
-
-static uint32_t n_integers_of(const struct op *op, enum batch_kind kind)
-{
-    uint32_t n = op->n_members;
-    if (kind == KIND_RESET || kind == KIND_RELEASE || kind == KIND_RENEW) return n;
-    for (uint16_t i = 0; i < op->n_members; i++) {
-        const struct algo_ops *ops = limit_ops(op->members[i].limit);
-        n += (uint32_t)ops->has_s2 + (ops->has_wait && kind_is_check(kind));
-    }
-    if (op->record.len > 0) n += 2U + op->n_members + (kind == KIND_RESERVE ? 3U : 0U);
-    return n + (kind == KIND_SETTLE ? 2 : kind == KIND_REFUND ? op->n_members : 0);
-}
+static const enum batch_kind kinds[] = {
+    [OP_CHECK] = KIND_CHECK_ALL, [OP_PEEK] = KIND_CHECK_ALL, [OP_RESET] = KIND_RESET, [OP_REFUND] = KIND_REFUND,
+    [OP_RESERVE] = KIND_RESERVE, [OP_SETTLE] = KIND_SETTLE,  [OP_SWEEP] = KIND_SWEEP, [OP_ACQUIRE] = KIND_ACQUIRE,
+    [OP_RELEASE] = KIND_RELEASE, [OP_RENEW] = KIND_RENEW,
+};
 
 static struct need need_of(const struct op *op)
 {
-    bool has_record = op->record.len > 0, is_check = op->kind == OP_CHECK || op->kind == OP_PEEK;
-    if (is_check && op->n_members == 1 && !has_record && op->at_most == 0) { /* nearly every op */
-        const struct algo_ops *ops = limit_ops(op->members[0].limit);
-        uint32_t n_integers = 1U + ops->has_s2 + ops->has_wait;
-        return (struct need){.kind = KIND_CHECK, .count = is_charged(op), .n_integers = n_integers, .weight = 1};
+    const struct op_member *first = &op->members[0];
+    bool is_check = op->kind == OP_CHECK || op->kind == OP_PEEK, has_record = op->record.len > 0;
+    int64_t count = op->at_most > 0 ? op->at_most : 1;
+
+    /* A plain check, as nearly every op. As many as fit are one charge, but denials that are counted are as many. */
+    bool counts_some = op->at_most > 0 && first->limit->count_denied;
+    if (is_check && op->n_members == 1 && !has_record && !counts_some) {
+        /* a cost above the limit is only looked at, unless denials are counted */
+        bool may_charge = first->cost <= first->limit->full || first->limit->count_denied;
+        const struct algo_ops *ops = limit_ops(first->limit);
+        return (struct need){
+            .kind = KIND_CHECK,
+            .count = op->kind == OP_CHECK && first->cost > 0 && may_charge ? count : 0,
+            .n_integers = 1U + ops->has_s2 + ops->has_wait,
+            .weight = 1,
+        };
     }
 
-    enum batch_kind kind = kind_of(op);
-    bool is_plain = (is_check || op->kind == OP_RESET) && !has_record;
-    return (struct need){
-        .kind = kind,
-        .has_record = has_record,
-        .has_list = has_list(op),
-        .count = count_of(op, kind),
-        .n_integers = n_integers_of(op, kind),
-        .weight = op->n_members * (is_plain ? 1U : BATCH_WEIGHT_OWN),
+    bool is_light = (is_check || op->kind == OP_RESET) && !has_record;
+    struct need need = {
+        .kind = kinds[op->kind],
+        .count = op_is_check(op->kind) ? count : 0,
+        .n_integers = op->n_members,
+        .weight = op->n_members * (is_light ? 1U : BATCH_WEIGHT_OWN),
     };
+    if (need.kind < KIND_CHECK_ALL) return need;
+
+    for (uint16_t i = 0; i < op->n_members; i++) {
+        const struct algo_ops *ops = limit_ops(op->members[i].limit);
+        need.n_integers += (uint32_t)ops->has_s2 + (ops->has_wait && kind_is_check(need.kind));
+    }
+    if (has_record) need.n_integers += 2U + op->n_members + (need.kind == KIND_RESERVE ? 3U : 0U);
+    if (need.kind == KIND_SETTLE) need.n_integers += 2;
+    if (need.kind == KIND_REFUND) need.n_integers += op->n_members;
+    need.has_list = need.kind == KIND_REFUND ? first->reservations_key.len > 0 : need.kind >= KIND_RESERVE;
+    return need;
 }
 
 /* ---- memory ---- */
@@ -234,15 +206,6 @@ static uint8_t *append_tag(const struct batch *batch, uint8_t *to, uint64_t hash
 
 /* ---- keys of states ---- */
 
-/* Of the table; of a key of ours it is the shard's hash too, where all of the key decides the shard. Keys of two compat
- * policies may be the same. A peer can choose keys of one hash, and gains no more than BATCH_KEYS_MAX comparisons. */
-static uint64_t hash_of(const struct op_member *member)
-{
-    bool is_compat = limit_ops(member->limit)->is_compat;
-    uint64_t start = is_compat ? HASH_STABLE_START : member->limit->policy->name_hash;
-    return hash_stable(start, member->key.data, member->key.len);
-}
-
 /* Two limits never share a key of ours (the head names policy and limit), but two compat policies may: their keys are
  * compared whole. The head counts too, so that one table holds both. */
 static bool same_key(const struct batch *batch, const struct batch_key *key, const struct op_member *member)
@@ -258,17 +221,13 @@ static bool same_key(const struct batch *batch, const struct batch_key *key, con
            memcmp(bytes + limit->key_head_len, member->key.data, member->key.len) == 0;
 }
 
-static bool is_wanted(const struct batch *batch, uint8_t found, const struct op_member *member, uint64_t hash)
-{
-    const struct batch_key *key = &batch->keys[found - 1];
-    return key->hash == hash && same_key(batch, key, member);
-}
-
-/* From wanted->at on. */
+/* From wanted->at on. A peer can choose keys of one hash, and gains no more than BATCH_KEYS_MAX comparisons. */
 static inline void find_key(const struct batch *batch, const struct op_member *member, struct batch_wanted *wanted)
 {
-    while ((wanted->found = batch->table[wanted->at]) != 0 && !is_wanted(batch, wanted->found, member, wanted->hash))
-        wanted->at = (wanted->at + 1) % BATCH_TABLE;
+    for (; (wanted->found = batch->table[wanted->at]) != 0; wanted->at = (wanted->at + 1) % BATCH_TABLE) {
+        const struct batch_key *key = &batch->keys[wanted->found - 1];
+        if (key->hash == wanted->hash && same_key(batch, key, member)) return;
+    }
 }
 
 static uint16_t find_or_add_limit(struct batch *batch, const struct op_member *member)
@@ -296,11 +255,8 @@ static uint16_t find_or_add_limit(struct batch *batch, const struct op_member *m
 }
 
 /* prefix:{bNNN}:head key; of compat policies only head and key. */
-static uint16_t find_or_add_key(struct batch *batch, const struct op_member *member, struct batch_wanted *wanted)
+static uint16_t add_key(struct batch *batch, const struct op_member *member, const struct batch_wanted *wanted)
 {
-    if (wanted->found == 0) find_key(batch, member, wanted); /* the op's keys before it are new there */
-    if (wanted->found != 0) return (uint16_t)(wanted->found - 1);
-
     uint16_t limit_no = find_or_add_limit(batch, member);
     const struct batch_limit *limit = &batch->limits[limit_no];
     uint8_t *start = key_bytes_end(batch);
@@ -320,13 +276,12 @@ static uint16_t find_or_add_key(struct batch *batch, const struct op_member *mem
         .limit_no = limit_no,
     };
     buffer_grew(&batch->key_bytes, (size_t)(at - start));
-    batch->table[wanted->at] = (uint8_t)++batch->n_keys;
-    return (uint16_t)(batch->n_keys - 1);
+    batch->table[wanted->at] = (uint8_t)(batch->n_keys + 1);
+    return (uint16_t)batch->n_keys++;
 }
 
-/* ---- keys of an op's own ---- */
-
-/* An idempotency record that two ops name is one key: the second must find what the first has written. */
+/* A key that is the op's own. An idempotency record that two ops name is one key: the second must find what the first
+ * has written. */
 static uint16_t find_or_add_own(struct batch *batch, const struct op *op, const char *head, struct slice name,
                                 bool is_record)
 {
@@ -349,90 +304,7 @@ static uint16_t find_or_add_own(struct batch *batch, const struct op *op, const 
     return (uint16_t)++batch->n_owns;
 }
 
-/* The list of all reservations of the op's policy and key. */
-static uint16_t find_or_add_list(struct batch *batch, const struct op *op)
-{
-    const struct op_member *first = &op->members[0];
-    char head[LIST_HEAD_MAX];
-    int len = snprintf(head, sizeof head, "hold1:%s:", first->limit->policy->name);
-    CHECK(len > 0 && (size_t)len < sizeof head && first->reservations_key.len > 0);
-    return find_or_add_own(batch, op, head, first->reservations_key, false);
-}
-
 /* ---- the script's ops ---- */
-
-/* Must a plain check's retry be looked up, if it is denied? */
-static bool needs_wait(const struct limit *limit, int64_t cost)
-{
-    return limit_ops(limit)->has_wait && cost > 0 && cost <= limit->full;
-}
-
-/* May a plain check join its key's last script op? */
-static bool may_join(const struct batch *batch, const struct script_op *last, const struct op *op, int64_t count)
-{
-    if (last->kind != KIND_CHECK) return false;
-    const struct limit *limit = op->members[0].limit;
-    int64_t cost = op->members[0].cost, last_cost = last->op->members[0].cost;
-    bool is_peek = count == 0, joins_peek = last->count == 0;
-
-    if (joins_peek && !needs_wait(limit, last_cost)) return true; /* the peek's becomes this one's */
-    if (is_peek) return !needs_wait(limit, cost) || (joins_peek && last_cost == cost);
-    return !joins_peek && last_cost == cost && op->at_most == 0 && last->op->at_most == 0 && batch->merge &&
-           limit_ops(limit)->merges && !limit->count_denied;
-}
-
-static void join(struct script_op *asked, const struct op *op, int64_t count)
-{
-    if (count > 0 && asked->count > 0) {
-        asked->count++;
-        redis_counters.redis_merged++;
-    } else if (count > 0 || (asked->count == 0 && needs_wait(op->members[0].limit, op->members[0].cost))) {
-        asked->op = op;
-        asked->count = count;
-    }
-}
-
-static uint32_t add_script_op(struct batch *batch, const struct op *op, const struct need *need, uint32_t keys_at)
-{
-    uint32_t index = (uint32_t)batch->script_ops.n++;
-    *batch_script_op(batch, index) = (struct script_op){
-        .kind = need->kind,
-        .op = op,
-        .count = need->count,
-        .keys_at = keys_at,
-        .record = need->has_record ? find_or_add_own(batch, op, "", op->record, true) : 0,
-        .list = need->has_list ? find_or_add_list(batch, op) : 0,
-        .n_integers = need->n_integers,
-    };
-
-    for (uint16_t i = 0; i < op->n_members; i++) {
-        struct batch_key *key = &batch->keys[*batch_op_keys(batch, keys_at + i)];
-        if (need->kind != KIND_RESET && (need->kind != KIND_CHECK || key->n_script_ops > 0))
-            key->is_loaded = batch->has_loaded = true;
-        key->n_script_ops++;
-        key->last_script_op = index;
-    }
-    batch->n_integers += need->n_integers;
-    batch->op_bytes += OP_BYTES + op->n_members * (size_t)MEMBER_BYTES;
-    return index;
-}
-
-/* The op's script op: the one that it joins, or its own. */
-static uint32_t script_op_of(struct batch *batch, const struct op *op, const struct need *need, uint32_t keys_at)
-{
-    for (uint16_t i = 0; i < op->n_members; i++)
-        batch->keys[*batch_op_keys(batch, keys_at + i)].may_be_charged |= need->count > 0;
-
-    const struct batch_key *first = &batch->keys[*batch_op_keys(batch, keys_at)];
-    if (need->kind == KIND_CHECK && first->n_script_ops > 0) {
-        struct script_op *last = batch_script_op(batch, first->last_script_op);
-        if (may_join(batch, last, op, need->count)) {
-            join(last, op, need->count);
-            return first->last_script_op;
-        }
-    }
-    return add_script_op(batch, op, need, keys_at);
-}
 
 /* Looks for the op's keys, and says whether it may join this batch: its kind, its keys' settings, and the space. */
 static bool fits(struct batch *batch, const struct op *op, const struct need *need)
@@ -442,11 +314,16 @@ static bool fits(struct batch *batch, const struct op *op, const struct need *ne
     for (uint16_t i = 0; i < op->n_members; i++) {
         const struct op_member *member = &op->members[i];
         struct batch_wanted *wanted = &batch->wanted[i];
-        wanted->hash = hash_of(member);
+        /* Of a key of ours it is the shard's hash, too, where the whole key decides the shard. Keys of two compat
+         * policies may be the same. */
+        bool is_compat = limit_ops(member->limit)->is_compat;
+        uint64_t start = is_compat ? HASH_STABLE_START : member->limit->policy->name_hash;
+        wanted->hash = hash_stable(start, member->key.data, member->key.len);
         wanted->at = (wanted->hash * HASH_SPREAD) >> 32 & (BATCH_TABLE - 1);
         find_key(batch, member, wanted);
         n_new += wanted->found == 0;
         if (wanted->found == 0) continue;
+
         /* a key's constants are those of one limit (after a reload there may be another) and one wait */
         const struct batch_limit *limit = &batch->limits[batch->keys[wanted->found - 1].limit_no];
         has_changed |= limit->limit != member->limit || limit->max_wait_us != member->max_wait_us;
@@ -455,7 +332,75 @@ static bool fits(struct batch *batch, const struct op *op, const struct need *ne
     if (batch->n_ops == 0) return true;
     return !has_changed && batch->resets == (op->kind == OP_RESET) && batch->n_keys + n_new <= batch->max_keys &&
            batch->weight + need->weight <= BATCH_WEIGHT_MAX && batch->n_owns + OWN_PER_OP <= BATCH_OWN_MAX &&
-           batch->n_integers + need->n_integers + 3 <= BATCH_REPLY_MAX;
+           batch->n_integers + need->n_integers + BATCH_N_LAST <= BATCH_REPLY_MAX;
+}
+
+/* Must a plain check's retry be looked up, if it is denied? */
+static bool needs_wait(const struct limit *limit, int64_t cost)
+{
+    return limit_ops(limit)->has_wait && cost > 0 && cost <= limit->full;
+}
+
+/* Let a plain check join its key's last script op; false where it may not. */
+static bool join(struct batch *batch, struct op *op, int64_t count)
+{
+    if (batch->wanted[0].found == 0) return false;
+    struct batch_key *key = &batch->keys[batch->wanted[0].found - 1];
+    struct script_op *last = batch_script_op(batch, key->last_script_op);
+    if (last->kind != KIND_CHECK) return false;
+
+    const struct limit *limit = op->members[0].limit;
+    int64_t cost = op->members[0].cost, last_cost = last->op->members[0].cost;
+    bool needs = needs_wait(limit, cost);
+    if (last->count == 0 && !needs_wait(limit, last_cost)) { /* the peek's becomes this one's */
+        if (count > 0 || needs) last->op = op;
+        last->count = count;
+    } else if (count == 0) {
+        if (needs && (last->count > 0 || last_cost != cost)) return false;
+    } else {
+        bool may_merge = batch->merge && limit_ops(limit)->merges && !limit->count_denied;
+        bool are_equal = last_cost == cost && last->count > 0 && op->at_most == 0 && last->op->at_most == 0;
+        if (!may_merge || !are_equal) return false;
+        last->count++;
+        redis_counters.redis_merged++;
+    }
+
+    key->may_be_charged |= count > 0;
+    op->script_op = key->last_script_op;
+    return true;
+}
+
+static void add_script_op(struct batch *batch, struct op *op, const struct need *need)
+{
+    uint32_t index = (uint32_t)batch->script_ops.n++, keys_at = (uint32_t)batch->op_keys.n;
+    bool loads = need->kind != KIND_RESET && (need->kind != KIND_CHECK || batch->wanted[0].found != 0);
+    for (uint16_t i = 0; i < op->n_members; i++) {
+        struct batch_wanted *wanted = &batch->wanted[i];
+        if (wanted->found == 0 && i > 0) find_key(batch, &op->members[i], wanted); /* those before it are new there */
+        uint16_t key_no = wanted->found != 0 ? (uint16_t)(wanted->found - 1) : add_key(batch, &op->members[i], wanted);
+        *batch_op_keys(batch, keys_at + i) = key_no;
+
+        struct batch_key *key = &batch->keys[key_no];
+        key->is_loaded |= loads;
+        key->may_be_charged |= need->count > 0;
+        key->last_script_op = index;
+    }
+    batch->op_keys.n += op->n_members;
+    batch->has_loaded |= loads;
+    batch->n_integers += need->n_integers;
+
+    struct script_op *asked = batch_script_op(batch, index);
+    *asked = (struct script_op){
+        .kind = need->kind, .op = op, .count = need->count, .keys_at = keys_at, .n_integers = need->n_integers};
+    if (op->record.len > 0) asked->record = find_or_add_own(batch, op, "", op->record, true);
+    if (need->has_list) { /* of all reservations of the op's policy and key */
+        const struct op_member *first = &op->members[0];
+        char head[LIST_HEAD_MAX];
+        int len = snprintf(head, sizeof head, "hold1:%s:", first->limit->policy->name);
+        CHECK(len > 0 && (size_t)len < sizeof head && first->reservations_key.len > 0);
+        asked->list = find_or_add_own(batch, op, head, first->reservations_key, false);
+    }
+    op->script_op = index;
 }
 
 int batch_add(struct batch *batch, struct op *op)
@@ -463,14 +408,12 @@ int batch_add(struct batch *batch, struct op *op)
     CHECK(op->n_members >= 1 && op->n_members <= BATCH_KEYS_MAX);
     struct need need = need_of(op);
     if (!fits(batch, op, &need)) return 1;
-    if (reserve(batch, op) < 0) return -1;
+    if (need.kind != KIND_CHECK || !join(batch, op, need.count)) {
+        if (reserve(batch, op) < 0) return -1;
+        add_script_op(batch, op, &need);
+    }
 
-    uint32_t keys_at = (uint32_t)batch->op_keys.n;
-    for (uint16_t i = 0; i < op->n_members; i++)
-        *batch_op_keys(batch, batch->op_keys.n++) = find_or_add_key(batch, &op->members[i], &batch->wanted[i]);
     batch->resets = op->kind == OP_RESET;
-    op->script_op = script_op_of(batch, op, &need, keys_at);
-
     batch->weight += need.weight;
     batch->packed = false;
     list_push_back(&batch->ops, &op->link);

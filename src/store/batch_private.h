@@ -14,6 +14,7 @@ enum {
     BATCH_TABLE = 4 * BATCH_KEYS_MAX, /* hash table of the keys: a power of two */
     BATCH_WEIGHT_MAX = 4096,          /* of all ops; bounds the script's time to a millisecond or so */
     BATCH_WEIGHT_OWN = 64,            /* of an op's limit, where it is no plain check: some ten us each */
+    BATCH_N_LAST = 3,                 /* integers of a reply behind the ops' */
 };
 
 /* The script's kinds of ops, in the order of their numbers; lua/stitch.py reads them. */
@@ -48,10 +49,9 @@ struct batch_key {
     const struct limit *limit;
     uint64_t hash;
     uint32_t start, len; /* the whole Redis key, in key_bytes */
-    uint32_t n_script_ops;
-    uint32_t last_script_op; /* meaningless while n_script_ops is 0 */
-    uint16_t limit_no;       /* in limits */
-    bool is_loaded;          /* else its only op is one plain check, or a reset */
+    uint32_t last_script_op;
+    uint16_t limit_no; /* in limits */
+    bool is_loaded;    /* else its only op is one plain check, or a reset */
     bool may_be_charged;
 
     /* Set by packing: */
@@ -120,7 +120,6 @@ struct batch {
     bool has_loaded; /* some key is loaded */
     uint32_t weight;
     size_t n_integers; /* of the reply, but for the last three */
-    size_t op_bytes;   /* of the packet, at most */
 
     struct batch_key keys[BATCH_KEYS_MAX];
     uint32_t n_keys;

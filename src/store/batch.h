@@ -48,9 +48,6 @@ size_t batch_n_keys(const struct batch *batch); /* of states */
 size_t batch_args(struct batch *batch, uint32_t nonce, int64_t wall_us, int64_t latest_us,
                   const struct slice **ret_args);
 
-/* How many integers the reply has: as many as ret_most, or ret_least of one that came too late. */
-void batch_reply_bounds(const struct batch *batch, size_t *ret_least, size_t *ret_most);
-
 /*
  * Give every op its answer from the n integers of the reply to the last batch_args(): op->outcome is OP_DECIDED, or
  * OP_STORE_ERROR where one of the op's own keys holds a foreign type (nothing was charged then, and the other ops are

@@ -12,7 +12,6 @@
 #include "store/redis_counters.h"
 
 enum {
-    N_LAST = 3, /* integers behind the ops' */
     FOREIGN = -1,
     TOO_LATE = -2,
 };
@@ -25,7 +24,7 @@ enum {
 enum settled { SETTLED_NOW, SETTLED_BEFORE, SETTLED_ENDED, SETTLED_TOO_LATE };
 enum again { AGAIN_NOT, AGAIN_AS_THEN, AGAIN_CHANGED }; /* was it admitted before? */
 
-/* What the script said of an op of its that is no plain check. */
+/* What the script said of an op of its that is no plain check. Large: what is not read is not looked at. */
 struct tuple {
     int64_t again, again_us, settled, back;
     int64_t id_low, id_high, ttl_ms; /* of the reservation that was made then */
@@ -38,6 +37,7 @@ struct reading {
     const int64_t *at; /* what is read next */
     int64_t now_us;
     struct view *views;              /* by limit; of whichever state is looked at */
+    uint32_t n_foreign;              /* keys of a foreign type */
     bool is_foreign[BATCH_KEYS_MAX]; /* by key */
     bool removed[BATCH_KEYS_MAX];    /* by key: answered */
 };
@@ -64,11 +64,13 @@ static struct view *view_of(struct reading *reading, const struct script_op *ask
     return view;
 }
 
-static void mark_foreign(struct reading *reading, struct script_op *asked, uint16_t i)
+static void mark_foreign(struct reading *reading, uint16_t key)
 {
-    asked->is_foreign = true;
-    reading->is_foreign[*batch_op_keys(reading->batch, asked->keys_at + i)] = true;
+    reading->n_foreign += !reading->is_foreign[key];
+    reading->is_foreign[key] = true;
 }
+
+/* All of these return 0, or -1 where the integers make no sense. */
 
 /* Every state that a reply reports enters here; judge_state() looks at it once it is known of when it is. */
 static int take_state(struct reading *reading, struct script_op *asked, uint16_t i, struct batch_seen *seen)
@@ -76,7 +78,10 @@ static int take_state(struct reading *reading, struct script_op *asked, uint16_t
     *seen = (struct batch_seen){0};
     if (take(reading, FOREIGN, REPLY_MAX, &seen->s1) < 0) return -1;
     if (limit_ops(asked->op->members[i].limit)->has_s2 && take(reading, 0, REPLY_MAX, &seen->s2) < 0) return -1;
-    if (seen->s1 == FOREIGN) mark_foreign(reading, asked, i);
+    if (seen->s1 == FOREIGN) {
+        asked->is_foreign = true;
+        mark_foreign(reading, *batch_op_keys(reading->batch, asked->keys_at + i));
+    }
     return 0;
 }
 
@@ -85,38 +90,6 @@ static void judge_state(struct reading *reading, struct script_op *asked, uint16
     if (seen->s1 == FOREIGN) return;
     const struct view *view = view_of(reading, asked, i, seen);
     if (!limit_ops(view->limit)->plausible(view)) asked->is_implausible = true;
-}
-
-static int take_record(struct reading *reading, const struct script_op *asked, struct tuple *tuple)
-{
-    tuple->again = AGAIN_NOT;
-    if (asked->record == 0) return 0;
-    if (take(reading, AGAIN_NOT, AGAIN_CHANGED, &tuple->again) < 0) return -1;
-    if (take(reading, 0, REPLY_MAX, &tuple->again_us) < 0) return -1;
-    for (uint16_t i = 0; i < asked->op->n_members; i++)
-        if (take(reading, 0, REPLY_MAX, &tuple->seen[i].units) < 0) return -1;
-    if (asked->kind != KIND_RESERVE) return 0;
-
-    int64_t least_ms = tuple->again != AGAIN_NOT;
-    if (take(reading, 0, UINT32_MAX, &tuple->id_low) < 0 || take(reading, 0, UINT32_MAX, &tuple->id_high) < 0)
-        return -1;
-    return take(reading, least_ms, RESERVATION_TTL_MAX_MS, &tuple->ttl_ms);
-}
-
-static int take_returned(struct reading *reading, const struct script_op *asked, struct tuple *tuple)
-{
-    const struct op *op = asked->op;
-    if (asked->kind == KIND_SETTLE) {
-        if (take(reading, SETTLED_NOW, SETTLED_TOO_LATE, &tuple->settled) < 0) return -1;
-        int64_t held = tuple->settled == SETTLED_NOW ? op->reservation->units : 0;
-        return take(reading, 0, op->reservation->actual < held ? held - op->reservation->actual : 0, &tuple->back);
-    }
-    for (uint16_t i = 0; asked->kind == KIND_REFUND && i < op->n_members; i++) {
-        int64_t units, most = tuple->again == AGAIN_NOT ? op->members[i].cost : 0;
-        if (take(reading, 0, most, &units) < 0) return -1;
-        if (tuple->again == AGAIN_NOT) tuple->seen[i].units = units; /* else the record says it */
-    }
-    return 0;
 }
 
 /* How many times the costs fit, of `most`. */
@@ -129,72 +102,106 @@ static int64_t fit_of(struct reading *reading, const struct script_op *asked, co
 }
 
 /* A log says how long to wait where not everything fits, and only there. */
-static int take_waits(struct reading *reading, const struct script_op *asked, bool is_known, struct batch_seen *seen)
+static int take_wait(struct reading *reading, const struct script_op *asked, uint16_t i, bool is_known,
+                     struct batch_seen *seen)
+{
+    const struct op_member *member = &asked->op->members[i];
+    int64_t most = asked->count > 0 ? asked->count : 1;
+    bool is_denied =
+        !asked->is_foreign && !is_known && member->cost > 0 && fit_of(reading, asked, asked->op, seen, most) < most;
+    return take(reading, is_denied, is_denied ? member->limit->window_us : 0, &seen[i].wait);
+}
+
+/* What a record remembers of the first op of its name. */
+static int take_record(struct reading *reading, const struct script_op *asked, struct tuple *tuple)
+{
+    if (take(reading, AGAIN_NOT, AGAIN_CHANGED, &tuple->again) < 0) return -1;
+    if (take(reading, 0, REPLY_MAX, &tuple->again_us) < 0) return -1;
+    for (uint16_t i = 0; i < asked->op->n_members; i++)
+        if (take(reading, 0, REPLY_MAX, &tuple->seen[i].units) < 0) return -1;
+    if (asked->kind != KIND_RESERVE) return 0;
+
+    int64_t least_ms = tuple->again != AGAIN_NOT;
+    if (take(reading, 0, UINT32_MAX, &tuple->id_low) < 0 || take(reading, 0, UINT32_MAX, &tuple->id_high) < 0)
+        return -1;
+    return take(reading, least_ms, RESERVATION_TTL_MAX_MS, &tuple->ttl_ms);
+}
+
+/* What a settlement or a refund gave back. */
+static int take_returned(struct reading *reading, const struct script_op *asked, struct tuple *tuple)
 {
     const struct op *op = asked->op;
-    for (uint16_t i = 0; i < op->n_members; i++) {
-        const struct limit *limit = op->members[i].limit;
-        if (!limit_ops(limit)->has_wait) continue;
-        int64_t most = asked->count > 0 ? asked->count : 1;
-        bool is_denied =
-            !asked->is_foreign && !is_known && op->members[i].cost > 0 && fit_of(reading, asked, op, seen, most) < most;
-        if (take(reading, is_denied, is_denied ? limit->window_us : 0, &seen[i].wait) < 0) return -1;
+    if (asked->kind == KIND_SETTLE) {
+        if (take(reading, SETTLED_NOW, SETTLED_TOO_LATE, &tuple->settled) < 0) return -1;
+        int64_t held = tuple->settled == SETTLED_NOW ? op->reservation->units : 0;
+        return take(reading, 0, op->reservation->actual < held ? held - op->reservation->actual : 0, &tuple->back);
+    }
+
+    for (uint16_t i = 0; asked->kind == KIND_REFUND && i < op->n_members; i++) {
+        int64_t units, most = tuple->again == AGAIN_NOT ? op->members[i].cost : 0;
+        if (take(reading, 0, most, &units) < 0) return -1;
+        if (tuple->again == AGAIN_NOT) tuple->seen[i].units = units; /* else the record says it */
     }
     return 0;
 }
 
-/* All of these return 0, or -1 where the integers make no sense. */
 static int read_plain_check(struct reading *reading, struct script_op *asked)
 {
     if (take_state(reading, asked, 0, &asked->seen) < 0) return -1;
     judge_state(reading, asked, 0, &asked->seen);
-    return take_waits(reading, asked, false, &asked->seen);
-}
-
-static int read_slots(struct reading *reading, struct script_op *asked, struct tuple *tuple)
-{
-    for (uint16_t i = 0; i < asked->op->n_members; i++) {
-        if (take(reading, FOREIGN, 1, &tuple->seen[i].s1) < 0) return -1;
-        if (tuple->seen[i].s1 == FOREIGN) mark_foreign(reading, asked, i);
-    }
-    return 0;
+    bool has_wait = limit_ops(asked->op->members[0].limit)->has_wait;
+    return has_wait ? take_wait(reading, asked, 0, false, &asked->seen) : 0;
 }
 
 static int read_tuple(struct reading *reading, struct script_op *asked, struct tuple *tuple)
 {
-    reading->at = reading->reply + asked->reply_at;
-    asked->is_foreign = asked->is_implausible = false;
-    if (asked->kind == KIND_CHECK) return read_plain_check(reading, asked);
-    if (asked->kind == KIND_RELEASE || asked->kind == KIND_RENEW) return read_slots(reading, asked, tuple);
+    const struct op *op = asked->op;
+    if (asked->kind == KIND_RELEASE || asked->kind == KIND_RENEW) {
+        for (uint16_t i = 0; i < op->n_members; i++) {
+            if (take(reading, FOREIGN, 1, &tuple->seen[i].s1) < 0) return -1;
+            if (tuple->seen[i].s1 != FOREIGN) continue;
+            asked->is_foreign = true;
+            mark_foreign(reading, *batch_op_keys(reading->batch, asked->keys_at + i));
+        }
+        return 0;
+    }
 
-    for (uint16_t i = 0; i < asked->op->n_members; i++)
+    tuple->again = AGAIN_NOT;
+    for (uint16_t i = 0; i < op->n_members; i++)
         if (take_state(reading, asked, i, &tuple->seen[i]) < 0) return -1;
-    if (take_record(reading, asked, tuple) < 0 || take_returned(reading, asked, tuple) < 0) return -1;
+    if (asked->record > 0 && take_record(reading, asked, tuple) < 0) return -1;
+    if (take_returned(reading, asked, tuple) < 0) return -1;
+
     /* What a record says of the first admission was worked out at another time, maybe by another host's clock: of that
      * only the answer is judged. */
-    for (uint16_t i = 0; i < asked->op->n_members && tuple->again != AGAIN_AS_THEN; i++)
+    for (uint16_t i = 0; i < op->n_members && tuple->again != AGAIN_AS_THEN; i++)
         judge_state(reading, asked, i, &tuple->seen[i]);
-    return kind_is_check(asked->kind) ? take_waits(reading, asked, tuple->again != AGAIN_NOT, tuple->seen) : 0;
-}
 
-static int read_resets(struct reading *reading)
-{
-    const struct batch *batch = reading->batch;
-    for (uint32_t i = 0; i < batch->n_keys; i++) {
-        if (!in_range(reading->reply[i], FOREIGN, 1)) return -1;
-        reading->is_foreign[batch->order[i]] = reading->reply[i] == FOREIGN;
+    for (uint16_t i = 0; i < op->n_members && kind_is_check(asked->kind); i++) {
+        if (!limit_ops(op->members[i].limit)->has_wait) continue;
+        if (take_wait(reading, asked, i, tuple->again != AGAIN_NOT, tuple->seen) < 0) return -1;
     }
     return 0;
 }
 
+/* Nothing of an op is touched. */
 static int read_reply(struct reading *reading)
 {
     const struct batch *batch = reading->batch;
-    if (batch->resets) return read_resets(reading);
+    for (uint32_t i = 0; batch->resets && i < batch->n_keys; i++) {
+        if (!in_range(reading->reply[i], FOREIGN, 1)) return -1;
+        if (reading->reply[i] == FOREIGN) mark_foreign(reading, batch->order[i]);
+    }
+    if (batch->resets) return 0;
 
-    struct tuple tuple; /* large: what is not read is not looked at */
-    for (size_t i = 0; i < batch->script_ops.n; i++)
-        if (read_tuple(reading, batch_script_op(batch, i), &tuple) < 0) return -1;
+    struct tuple tuple;
+    for (size_t i = 0; i < batch->script_ops.n; i++) {
+        struct script_op *asked = batch_script_op(batch, i);
+        reading->at = reading->reply + asked->reply_at;
+        asked->is_foreign = asked->is_implausible = false;
+        bool is_plain = asked->kind == KIND_CHECK;
+        if ((is_plain ? read_plain_check(reading, asked) : read_tuple(reading, asked, &tuple)) < 0) return -1;
+    }
     return 0;
 }
 
@@ -216,16 +223,6 @@ static void answer_check(struct reading *reading, const struct script_op *asked,
         seen[i].s1 = view->used;
         seen[i].s2 = view->extra;
     }
-}
-
-/* Those of one script op one after the other, each from the state that the one before has left. */
-static void answer_plain_check(struct reading *reading, struct script_op *asked, struct op *op)
-{
-    struct view *view = view_of(reading, asked, 0, &asked->seen);
-    op_decide_one(op, view);
-    if (op->kind == OP_PEEK) return;
-    asked->seen.s1 = view->used;
-    asked->seen.s2 = view->extra;
 }
 
 /* What the op's answer is made of: the view as of now or, in `then`, as of the op that a record is of. */
@@ -269,11 +266,13 @@ static void answer_settle(struct reading *reading, const struct script_op *asked
         int64_t fits = limit_fits_used(view_of(reading, asked, i, &tuple->seen[i]));
         if (units > fits) units = fits;
     }
+
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct view *view = view_of(reading, asked, i, &tuple->seen[i]);
         if (units > 0) limit_charge(view, units);
         limit_answer(view, 0, &op->members[i].decision);
     }
+
     reservation->refunded = tuple->back;
     reservation->charged = units;
     reservation->ended = tuple->settled != SETTLED_NOW;
@@ -313,11 +312,18 @@ static void answer_op(struct reading *reading, struct script_op *asked, struct o
     op->now_us = reading->now_us;
     if (asked->kind == KIND_CHECK) {
         op->members[0].is_foreign = asked->is_foreign;
-        if (!asked->is_foreign) answer_plain_check(reading, asked, op);
+        if (asked->is_foreign) return;
+
+        struct view *view = view_of(reading, asked, 0, &asked->seen);
+        op_decide_one(op, view);
+        if (op->kind == OP_PEEK) return;
+        asked->seen.s1 = view->used; /* the next one's state */
+        asked->seen.s2 = view->extra;
         return;
     }
 
-    struct tuple tuple = {0};
+    struct tuple tuple;
+    reading->at = reading->reply + asked->reply_at;
     CHECK(read_tuple(reading, asked, &tuple) == 0); /* once more */
     if (asked->is_foreign) {                        /* where it is the op's own key, all count */
         for (uint16_t i = 0; i < op->n_members; i++) op->members[i].is_foreign = tuple.seen[i].s1 == FOREIGN;
@@ -355,34 +361,14 @@ static void answer_reset(struct reading *reading, const struct script_op *asked,
     }
 }
 
-void batch_reply_bounds(const struct batch *batch, size_t *ret_least, size_t *ret_most)
-{
-    CHECK(batch->packed);
-    *ret_most = batch->n_integers + N_LAST;
-    *ret_least = batch->latest_us != 0 ? N_LAST : *ret_most;
-}
-
-/* The script may meet one value several times, and a server may say anything. */
-static void count_bad_values(const struct reading *reading, uint64_t n)
-{
-    uint64_t n_keys = reading->batch->n_keys + reading->batch->n_owns;
-    for (uint32_t i = 0; i < reading->batch->n_keys && n < n_keys; i++) n += reading->is_foreign[i];
-    redis_counters.redis_bad_values += n < n_keys ? n : n_keys;
-}
-
-static bool is_too_late(const struct batch *batch, const int64_t *reply, size_t n, uint32_t nonce)
-{
-    return batch->latest_us != 0 && n == N_LAST && reply[0] == TOO_LATE && reply[2] == nonce;
-}
-
 int batch_replay(struct batch *batch, const int64_t *reply, size_t n, uint32_t nonce)
 {
     CHECK(batch->packed);
-    bool too_late = is_too_late(batch, reply, n, nonce);
-    if (!too_late && (n != batch->n_integers + N_LAST || reply[n - 1] != nonce)) return -1;
-    int64_t now_us = too_late ? reply[1] : reply[n - 3], n_bad = too_late ? 0 : reply[n - 2];
+    bool is_late = batch->latest_us != 0 && n == BATCH_N_LAST && reply[0] == TOO_LATE && reply[2] == nonce;
+    if (!is_late && (n != batch->n_integers + BATCH_N_LAST || reply[n - 1] != nonce)) return -1;
+    int64_t now_us = is_late ? reply[1] : reply[n - 3], n_bad = is_late ? 0 : reply[n - 2];
     if (!in_range(now_us, 0, REPLY_MAX) || !in_range(n_bad, 0, REPLY_MAX)) return -1;
-    if (too_late) {
+    if (is_late) {
         batch->now_us = now_us;
         return 1;
     }
@@ -392,9 +378,12 @@ int batch_replay(struct batch *batch, const int64_t *reply, size_t n, uint32_t n
     for (uint32_t i = 0; i < batch->n_limits; i++)
         limit_at(&views[i], batch->limits[i].limit, &batch->limits[i].constants, now_us);
     if (read_reply(&reading) < 0) return -1;
-
     batch->now_us = now_us;
-    count_bad_values(&reading, (uint64_t)n_bad);
+
+    /* the script may meet one value several times, and a server may say anything */
+    int64_t n_met = n_bad + reading.n_foreign, n_keys = (int64_t)batch->n_keys + batch->n_owns;
+    redis_counters.redis_bad_values += (uint64_t)(n_met < n_keys ? n_met : n_keys);
+
     bool any_doubt = false;
     LIST_FOREACH (link, &batch->ops) {
         struct op *op = LIST_ITEM(link, struct op, link);

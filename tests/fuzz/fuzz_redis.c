@@ -13,7 +13,7 @@
 #include "base/check.h"
 #include "limit/calendar.h"
 #include "policy/policy.h"
-#include "store/batch.h"
+#include "store/batch_private.h"
 #include "store/redis_handshake.h"
 #include "store/redis_reader.h"
 
@@ -165,13 +165,11 @@ static void replay_numbers(struct asked *batch, const uint8_t *data, size_t size
 {
     static int64_t integers[REDIS_INTEGERS_MAX];
     const uint8_t *end = data + size;
-    size_t least, most;
-    batch_reply_bounds(batch->batch, &least, &most);
-    const uint8_t *more = take(&data, end, 1);
-    size_t n = more == NULL ? least : least + *more % (most - least + 1);
+    const uint8_t *control = take(&data, end, 1);
+    size_t n = batch->batch->n_integers + BATCH_N_LAST;
     CHECK(n <= REDIS_INTEGERS_MAX);
     for (size_t i = 0; i < n; i++) integers[i] = number(&data, end);
-    if (more != NULL && *more >= 64) integers[n - 3] = NOW_US;
+    if (control != NULL && *control >= 64) integers[n - 3] = NOW_US;
     integers[n - 1] = NONCE;
     replay(batch, integers, n);
 }

@@ -31,6 +31,31 @@ void tree_append(struct tree_node *parent, struct tree_node *node)
     parent->last = node;
 }
 
+size_t tree_count(const struct tree_node *node)
+{
+    size_t n = 0;
+    for (const struct tree_node *child = node->first; child != NULL; child = child->next) n++;
+    return n;
+}
+
+static int by_key(const void *left, const void *right)
+{
+    const struct tree_node *a = *(const struct tree_node *const *)left, *b = *(const struct tree_node *const *)right;
+    int order = strcmp(a->key, b->key);
+    if (order != 0) return order;
+    return a->line < b->line ? -1 : a->line > b->line;
+}
+
+struct tree_node **tree_by_key(const struct tree_node *map, size_t n)
+{
+    size_t i = 0;
+    struct tree_node **sorted = mem_alloc(n * sizeof *sorted);
+    if (sorted == NULL) return NULL;
+    for (struct tree_node *child = map->first; child != NULL; child = child->next) sorted[i++] = child;
+    qsort(sorted, n, sizeof *sorted, by_key);
+    return sorted;
+}
+
 /* ---- Out of a message ---- */
 
 /* Where the reading stands. */
@@ -57,9 +82,9 @@ static bool no_memory(struct reader *reader)
 /* A longer path is cut: it is for people. */
 static void lengthen(struct reader *reader, const char *between, const char *name, const char *behind)
 {
-    size_t room = sizeof reader->path - reader->path_len;
-    int len = snprintf(reader->path + reader->path_len, room, "%s%.64s%s", between, name, behind);
-    reader->path_len += (size_t)len < room ? (size_t)len : room - 1;
+    size_t space = sizeof reader->path - reader->path_len;
+    int len = snprintf(reader->path + reader->path_len, space, "%s%.64s%s", between, name, behind);
+    reader->path_len += (size_t)len < space ? (size_t)len : space - 1;
 }
 
 static void shorten(struct reader *reader, size_t len)
@@ -77,6 +102,7 @@ static char *copy_text(struct reader *reader, struct slice text)
         fail(reader, "a text with a NUL byte in it; write it without");
         return NULL;
     }
+
     char *copy = mem_alloc(text.len + 1);
     if (copy == NULL) {
         no_memory(reader);
@@ -93,6 +119,7 @@ static bool read_scalar(struct reader *reader, struct tree_node *node)
     struct slice text;
     int64_t value;
     bool yes;
+
     node->kind = TREE_TEXT;
     if (pull_nil(&reader->pull) == 0) {
         node->is_null = true;
@@ -108,78 +135,52 @@ static bool read_scalar(struct reader *reader, struct tree_node *node)
     return (node->text = copy_text(reader, slice_of(number))) != NULL;
 }
 
-static bool read_key(struct reader *reader, struct tree_node *node)
-{
-    struct slice key;
-    if (pull_text(&reader->pull, &key) != 0) return fail(reader, "has a setting whose name is not a text");
-    return (node->key = copy_text(reader, key)) != NULL;
-}
-
-static struct tree_node *add_child(struct reader *reader, struct tree_node *parent)
-{
-    struct tree_node *node = mem_zalloc(sizeof *node);
-    if (node == NULL) {
-        no_memory(reader);
-        return NULL;
-    }
-    tree_append(parent, node);
-    return node;
-}
-
-static int by_key(const void *left, const void *right)
-{
-    const struct tree_node *a = *(const struct tree_node *const *)left, *b = *(const struct tree_node *const *)right;
-    return strcmp(a->key, b->key);
-}
-
 /* Put the members into the order of their keys, of which no two may be equal. */
 static bool sort_members(struct reader *reader, struct tree_node *map, size_t n)
 {
-    size_t i = 0, path_len = reader->path_len;
+    size_t path_len = reader->path_len, twice = 0;
     if (n < 2) return true;
-    struct tree_node **sorted = mem_alloc(n * sizeof *sorted);
+    struct tree_node **sorted = tree_by_key(map, n);
     if (sorted == NULL) return no_memory(reader);
-    for (struct tree_node *child = map->first; child != NULL; child = child->next) sorted[i++] = child;
-    qsort(sorted, n, sizeof *sorted, by_key);
+
     map->first = sorted[0];
     map->last = sorted[n - 1];
-    for (i = 0; i < n; i++) sorted[i]->next = i + 1 < n ? sorted[i + 1] : NULL;
-    for (i = 1; i < n && strcmp(sorted[i - 1]->key, sorted[i]->key) != 0;) i++;
-    if (i < n) {
-        lengthen(reader, ".", sorted[i]->key, "");
+    map->last->next = NULL;
+    for (size_t i = 1; i < n; i++) {
+        sorted[i - 1]->next = sorted[i];
+        if (twice == 0 && strcmp(sorted[i - 1]->key, sorted[i]->key) == 0) twice = i;
+    }
+
+    if (twice > 0) {
+        lengthen(reader, ".", sorted[twice]->key, "");
         fail(reader, "stands here twice; keep one of them");
         shorten(reader, path_len);
     }
     mem_free(sorted);
-    return i == n;
+    return twice == 0;
 }
 
 static bool read_entry(struct reader *reader, struct tree_node *parent, uint32_t index)
 {
     char number[NUMBER_SIZE];
+    struct slice key;
     size_t path_len = reader->path_len;
-    struct tree_node *node = add_child(reader, parent);
-    if (node == NULL) return false;
+    struct tree_node *node = mem_zalloc(sizeof *node);
+    if (node == NULL) return no_memory(reader);
+    tree_append(parent, node);
+
     if (parent->kind == TREE_MAP) {
-        if (!read_key(reader, node)) return false;
+        if (pull_text(&reader->pull, &key) != 0) return fail(reader, "has a setting whose name is not a text");
+        if ((node->key = copy_text(reader, key)) == NULL) return false;
         lengthen(reader, ".", node->key, "");
     } else {
         snprintf(number, sizeof number, "%" PRIu32, index);
         lengthen(reader, "[", number, "]");
     }
+
     if (!read_node(reader, node)) return false;
     shorten(reader, path_len);
     return true;
-}
-
-static bool read_entries(struct reader *reader, struct tree_node *node, uint32_t n)
-{
-    if (reader->depth == TREE_DEPTH_MAX) return fail(reader, "is nested too deeply; no setting lies that deep");
-    reader->depth++;
-    for (uint32_t i = 0; i < n; i++)
-        if (!read_entry(reader, node, i)) return false;
-    reader->depth--;
-    return node->kind == TREE_LIST || sort_members(reader, node, n);
 }
 
 static bool read_node(struct reader *reader, struct tree_node *node)
@@ -191,7 +192,13 @@ static bool read_node(struct reader *reader, struct tree_node *node)
         node->kind = TREE_LIST;
     else
         return read_scalar(reader, node);
-    return read_entries(reader, node, n);
+
+    if (reader->depth == TREE_DEPTH_MAX) return fail(reader, "is nested too deeply; no setting lies that deep");
+    reader->depth++;
+    for (uint32_t i = 0; i < n; i++)
+        if (!read_entry(reader, node, i)) return false;
+    reader->depth--;
+    return node->kind == TREE_LIST || sort_members(reader, node, n);
 }
 
 struct tree_node *tree_unpack(struct slice map, const char *name, struct faults *faults)

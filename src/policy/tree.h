@@ -39,6 +39,11 @@ struct tree_node {
 void tree_free(struct tree_node *node);                             /* NULL is fine */
 void tree_append(struct tree_node *parent, struct tree_node *node); /* as the last of its members */
 
+size_t tree_count(const struct tree_node *node); /* of its members */
+/* The n members of a map in the order of their keys, equal ones as their lines are. mem_free() it; NULL without
+ * memory. */
+struct tree_node **tree_by_key(const struct tree_node *map, size_t n);
+
 /* The packed map `map`, a whole value; `name` is what a fault calls it. NULL with a fault recorded; free it with
  * tree_free(). */
 struct tree_node *tree_unpack(struct slice map, const char *name, struct faults *faults);

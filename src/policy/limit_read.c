@@ -69,7 +69,7 @@ static int read_named(struct reading *reading, enum policy_field field)
 
     int algo = find_algo(field, text);
     if (algo < 0) refuse_name(reading, field, text);
-    if (algo < 0 || !reading->in_list || !algo_table[algo]->is_compat) return algo;
+    if (algo < 0 || reading->kind != READING_LIMIT || !algo_table[algo]->is_compat) return algo;
     faults_add(reading->faults, reading->given[field]->line, reading->path,
                "shares another system's keys, which are decided apart; write it as a policy of its own");
     return -1;

@@ -16,126 +16,57 @@
 #include "policy/reading.h"
 #include "policy/value.h"
 
-static const char *const other_names[] = {"key", "match", "unlimited"};
-
 /* One entry while it is read. */
 struct entry {
-    struct reading *reading; /* of the policy */
+    struct reading map;
     const struct policy *policy;
-    const struct tree_node *node;
-    const struct tree_node *key, *match, *unlimited;                   /* NULL = not written */
-    const struct tree_node *target;                                    /* key or match */
-    const struct tree_node *numbers[N_POLICY_FIELDS];                  /* likewise */
-    const struct tree_node *given[POLICY_LIMITS_MAX][N_POLICY_FIELDS]; /* of each limit */
-    char base[PATH_BASE_MAX + 24];                                     /* "policies.search.overrides[0]" */
-    char path[FAULTS_KEY_MAX];                                         /* last asked for */
-    struct faults *faults;
+    uint16_t own_bursts;                                               /* of the policy: see reading.h */
+    const struct tree_node *given[POLICY_LIMITS_MAX][N_POLICY_FIELDS]; /* of each limit; NULL = not written */
 };
 
-static bool may_change(size_t field)
-{
-    return policy_settings[field].uses & USE_OVERRIDE;
-}
-
-static const char *path_to(struct entry *entry, const char *field)
-{
-    snprintf(entry->path, sizeof entry->path, "%s%s%s", entry->base, field != NULL ? "." : "",
-             field != NULL ? field : "");
-    return entry->path;
-}
-
+/* The path of a number: by itself, or in a map by the limits' names. */
 static const char *path_of(struct entry *entry, enum policy_field field, const struct limit *limit)
 {
-    snprintf(entry->path, sizeof entry->path, "%s.%s%s%s", entry->base, policy_settings[field].name,
+    snprintf(entry->map.path, sizeof entry->map.path, "%s.%s%s%s", entry->map.base, policy_settings[field].name,
              limit->name[0] != '\0' ? "." : "", limit->name);
-    return entry->path;
+    return entry->map.path;
 }
 
-/* What stands in it */
-
-static void refuse_unknown(struct entry *entry, const struct tree_node *node)
-{
-    struct nearest nearest = nearest_to(node->key);
-    path_to(entry, node->key);
-    for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
-        if (strcmp(policy_settings[i].name, node->key) != 0) continue;
-        faults_add(entry->faults, node->line, entry->path,
-                   "is the same for every key; an override has limit, window, burst and max_wait, or unlimited: true");
-        return;
-    }
-    for (size_t i = 0; i < sizeof other_names / sizeof other_names[0]; i++) nearest_offer(&nearest, other_names[i]);
-    for (size_t i = 0; i < N_POLICY_FIELDS; i++)
-        if (may_change(i)) nearest_offer(&nearest, policy_settings[i].name);
-    if (nearest.name != NULL)
-        faults_add(entry->faults, node->line, entry->path, "no such setting; did you mean %s?", nearest.name);
-    else
-        faults_add(entry->faults, node->line, entry->path,
-                   "no such setting; an override has key or match, and limit, window, burst, max_wait or unlimited");
-}
-
-static const struct tree_node **place_of(struct entry *entry, const char *name)
-{
-    if (strcmp(name, "key") == 0) return &entry->key;
-    if (strcmp(name, "match") == 0) return &entry->match;
-    if (strcmp(name, "unlimited") == 0) return &entry->unlimited;
-    for (size_t i = 0; i < N_POLICY_FIELDS; i++)
-        if (may_change(i) && strcmp(name, policy_settings[i].name) == 0) return &entry->numbers[i];
-    return NULL;
-}
-
-static bool gather(struct entry *entry)
-{
-    if (entry->node->kind == TREE_REFUSED) return false;
-    if (entry->node->kind != TREE_MAP) {
-        faults_add(entry->faults, entry->node->line, path_to(entry, NULL),
-                   "is not a map; write {key: ..., limit: ...} or {match: ..., unlimited: true}");
-        return false;
-    }
-    for (const struct tree_node *child = entry->node->first; child != NULL; child = child->next) {
-        const struct tree_node **place = place_of(entry, child->key);
-        if (place == NULL)
-            refuse_unknown(entry, child);
-        else
-            *place = child;
-    }
-    return true;
-}
-
-/* Which keys */
+/* ---- Which keys ---- */
 
 /* The key or pattern; NULL with the fault recorded. */
-static const char *read_target(struct entry *entry)
+static const char *read_target(struct reading *map, const struct policy *policy)
 {
-    if (entry->key != NULL && entry->match != NULL) {
-        faults_add(entry->faults, entry->match->line, path_to(entry, "match"),
+    const struct tree_node *node = map->key != NULL ? map->key : map->match;
+    struct faults *faults = map->faults;
+    if (map->key != NULL && map->match != NULL) {
+        faults_add(faults, map->match->line, reading_path_to(map, "match"),
                    "does not go with key; keep one of the two");
         return NULL;
     }
-    const struct tree_node *node = entry->target = entry->key != NULL ? entry->key : entry->match;
     if (node == NULL) {
-        faults_add(entry->faults, entry->node->line, path_to(entry, "key"),
+        faults_add(faults, map->node->line, reading_path_to(map, "key"),
                    "is missing; write the key, e.g. key: \"user:42\", or a pattern, e.g. match: \"partner:*\"");
         return NULL;
     }
-    const char *text = value_parse_text(path_to(entry, entry->key != NULL ? "key" : "match"), node, entry->faults);
-    if (text == NULL || text[0] != '\0') return text;
-    faults_add(entry->faults, node->line, entry->path, "is empty, which no key is; write one");
-    return NULL;
+
+    const char *text = value_parse_text(reading_path_to(map, map->key != NULL ? "key" : "match"), node, faults);
+    if (text == NULL) return NULL;
+    if (text[0] == '\0') {
+        faults_add(faults, node->line, map->path, "is empty, which no key is; write one");
+        return NULL;
+    }
+
+    const struct key_format *format = policy->format;
+    if (overrides_written(policy->overrides, slice_of(text), map->match != NULL) != NULL)
+        faults_add(faults, node->line, map->path, "has an override already; keep one of the two");
+    if (map->key != NULL && format != NULL && format->n_parts > 0 && !key_format_takes(format, slice_of(text)))
+        faults_add(faults, node->line, map->path,
+                   "does not fit key_format %s, so nobody can ask for it; write a key that does", format->text);
+    return text;
 }
 
-static void check_target(struct entry *entry, const char *text)
-{
-    const struct policy *policy = entry->policy;
-    const struct tree_node *node = entry->target;
-    if (overrides_written(policy->overrides, slice_of(text), entry->match != NULL) != NULL)
-        faults_add(entry->faults, node->line, entry->path, "has an override already; keep one of the two");
-    if (entry->key == NULL || policy->format == NULL || policy->format->n_parts == 0) return;
-    if (key_format_takes(policy->format, slice_of(text))) return;
-    faults_add(entry->faults, node->line, entry->path,
-               "does not fit key_format %s, so nobody can ask for it; write a key that does", policy->format->text);
-}
-
-/* What they get */
+/* ---- What they get ---- */
 
 /* May keys with another limit share this one's counters? */
 static bool counts_for_all(const struct limit *limit)
@@ -146,36 +77,29 @@ static bool counts_for_all(const struct limit *limit)
 static void read_number(struct entry *entry, enum policy_field field, struct limit *limit, const struct tree_node *node)
 {
     const size_t index = (size_t)(limit - limit->policy->limits);
-    path_of(entry, field, limit);
+    struct faults *faults = entry->map.faults;
+    const char *path = path_of(entry, field, limit);
     entry->given[index][field] = node;
     if (!policy_setting_takes(field, limit)) {
-        faults_add(entry->faults, node->line, entry->path, "is not a setting of %s; leave it out (it belongs to %s)",
+        faults_add(faults, node->line, path, "is not a setting of %s; leave it out (it belongs to %s)",
                    limit_ops(limit)->name, policy_settings[field].takers);
         return;
     }
     if (field == FIELD_WINDOW && limit->calendar != NULL) {
-        faults_add(entry->faults, node->line, entry->path,
+        faults_add(faults, node->line, path,
                    "is the same for every key with calendar_window; override its limit, or write a policy of its own");
         return;
     }
 
     int64_t value;
-    if (!value_parse(&policy_settings[field].form, entry->path, node, entry->faults, &value)) return;
+    if (!value_parse(&policy_settings[field].form, path, node, faults, &value)) return;
     bool is_same = value == policy_setting_number(field, &entry->policy->limits[index]);
     bool is_free = field == FIELD_LIMIT && (value == 0 || counts_for_all(limit));
     if (limit->shared && !is_same && !is_free)
-        faults_add(entry->faults, node->line, entry->path,
+        faults_add(faults, node->line, path,
                    "would differ for keys that share one %s (by); leave it out, or override a limit of the whole key",
                    limit_ops(limit)->name);
     policy_setting_store(field, limit, value);
-}
-
-static struct limit *find_limit(struct policy *variant, const char *name)
-{
-    for (uint16_t i = 0; i < variant->n_limits; i++)
-        if (variant->limits[i].name[0] != '\0' && strcmp(variant->limits[i].name, name) == 0)
-            return &variant->limits[i];
-    return NULL;
 }
 
 static void refuse_limit(struct entry *entry, enum policy_field field, const struct tree_node *node)
@@ -184,12 +108,13 @@ static void refuse_limit(struct entry *entry, enum policy_field field, const str
     const struct policy *policy = entry->policy;
     struct nearest nearest = nearest_to(node->key);
     for (uint16_t i = 0; i < policy->n_limits; i++) nearest_offer(&nearest, policy->limits[i].name);
-    snprintf(path, sizeof path, "%s.%s.%.64s", entry->base, policy_settings[field].name, node->key);
+
+    snprintf(path, sizeof path, "%s.%s.%.64s", entry->map.base, policy_settings[field].name, node->key);
     if (policy->limits[0].name[0] == '\0')
-        faults_add(entry->faults, node->line, path, "names a limit, and the policy's one has no name; write %s: %s",
+        faults_add(entry->map.faults, node->line, path, "names a limit, and the policy's one has no name; write %s: %s",
                    policy_settings[field].name, node->kind == TREE_TEXT ? node->text : "and the number");
     else
-        faults_add(entry->faults, node->line, path, "is no limit of this policy; %s %s?",
+        faults_add(entry->map.faults, node->line, path, "is no limit of this policy; %s %s?",
                    nearest.name != NULL ? "did you mean" : "is it",
                    nearest.name != NULL ? nearest.name : policy->limits[0].name);
 }
@@ -197,10 +122,9 @@ static void refuse_limit(struct entry *entry, enum policy_field field, const str
 /* For all limits that it names, or the only one. */
 static void read_numbers(struct entry *entry, enum policy_field field, struct policy *variant)
 {
-    const struct tree_node *node = entry->numbers[field];
-    if (node == NULL) return;
+    const struct tree_node *node = entry->map.given[field];
     if (node->kind != TREE_MAP && variant->n_limits > 1) {
-        faults_add(entry->faults, node->line, path_to(entry, policy_settings[field].name),
+        faults_add(entry->map.faults, node->line, reading_path(&entry->map, field),
                    "is one value, and the policy has several limits; write %s: {%s: ...} with the names of those meant",
                    policy_settings[field].name, variant->limits[0].name);
         return;
@@ -209,10 +133,12 @@ static void read_numbers(struct entry *entry, enum policy_field field, struct po
         read_number(entry, field, &variant->limits[0], node);
         return;
     }
+
     for (const struct tree_node *child = node->first; child != NULL; child = child->next) {
-        struct limit *limit = find_limit(variant, child->key);
-        if (limit != NULL)
-            read_number(entry, field, limit, child);
+        uint16_t i = 0;
+        while (i < variant->n_limits && strcmp(variant->limits[i].name, child->key) != 0) i++;
+        if (i < variant->n_limits && child->key[0] != '\0')
+            read_number(entry, field, &variant->limits[i], child);
         else
             refuse_limit(entry, field, child);
     }
@@ -224,102 +150,104 @@ static void settle(struct entry *entry, struct limit *limit, size_t index)
     const struct tree_node *const *given = entry->given[index];
     for (size_t i = 0; i < N_POLICY_FIELDS && limit->limit == 0; i++) {
         const enum policy_field field = (enum policy_field)i;
-        if (!may_change(i) || field == FIELD_LIMIT || field == FIELD_WINDOW) continue;
+        if (!(policy_settings[i].uses & USE_OVERRIDE) || field == FIELD_LIMIT || field == FIELD_WINDOW) continue;
         if (given[i] != NULL)
-            faults_add(entry->faults, given[i]->line, path_of(entry, field, limit),
+            faults_add(entry->map.faults, given[i]->line, path_of(entry, field, limit),
                        "means nothing with limit: 0, which denies always; leave it out");
         policy_setting_store(field, limit, 0);
     }
-    bool is_default = given[FIELD_BURST] == NULL && !(entry->reading->own_bursts & 1U << index);
+
+    bool is_default = given[FIELD_BURST] == NULL && !(entry->own_bursts & 1U << index);
     if (limit_is_bucket(limit) && limit->limit > 0 && is_default) limit->burst = limit->limit;
-}
-
-/* What only the algorithm knows. */
-static void prepare(struct entry *entry, struct limit *limit, size_t index)
-{
-    char prefix[KEY_HEAD_MAX];
-    struct diag diag;
-    snprintf(prefix, sizeof prefix, "%.*s", (int)limit->key_head_len - 1, limit->key_head);
-    if (limit_prepare(limit, limit_ops(limit)->is_compat ? prefix : NULL, &diag) == 0) return;
-
-    const struct tree_node *node = entry->given[index][diag.field];
-    if (node != NULL)
-        faults_add(entry->faults, node->line, path_of(entry, diag.field, limit), "%s", diag.text);
-    else
-        faults_add(entry->faults, entry->node->line, path_to(entry, NULL), "%s %s", policy_settings[diag.field].name,
-                   diag.text);
 }
 
 static void read_variant(struct entry *entry, struct policy *variant)
 {
-    size_t n_errors = entry->faults->n_errors;
-    for (size_t i = 0; i < N_POLICY_FIELDS; i++) read_numbers(entry, (enum policy_field)i, variant);
+    struct faults *faults = entry->map.faults;
+    size_t n_errors = faults->n_errors;
+    for (size_t i = 0; i < N_POLICY_FIELDS; i++)
+        if (entry->map.given[i] != NULL && i != FIELD_UNLIMITED) read_numbers(entry, (enum policy_field)i, variant);
     for (uint16_t i = 0; i < variant->n_limits; i++) settle(entry, &variant->limits[i], i);
-    for (uint16_t i = 0; i < variant->n_limits && entry->faults->n_errors == n_errors; i++)
-        prepare(entry, &variant->limits[i], i);
+
+    /* What only the algorithm knows. */
+    for (uint16_t i = 0; i < variant->n_limits && faults->n_errors == n_errors; i++) {
+        struct limit *limit = &variant->limits[i];
+        char prefix[KEY_HEAD_MAX];
+        struct diag diag;
+        snprintf(prefix, sizeof prefix, "%.*s", (int)limit->key_head_len - 1, limit->key_head);
+        if (limit_prepare(limit, limit_ops(limit)->is_compat ? prefix : NULL, &diag) == 0) continue;
+
+        const struct tree_node *node = entry->given[i][diag.field];
+        if (node != NULL)
+            faults_add(faults, node->line, path_of(entry, diag.field, limit), "%s", diag.text);
+        else
+            faults_add(faults, entry->map.node->line, reading_path_to(&entry->map, NULL), "%s %s",
+                       policy_settings[diag.field].name, diag.text);
+    }
 }
 
 /* unlimited: true, which excludes numbers; one of the two there must be. */
-static bool read_unlimited(struct entry *entry)
+static bool read_unlimited(struct reading *map)
 {
     bool any = false;
     int64_t unlimited = 0;
-    if (entry->unlimited != NULL)
-        value_parse(&policy_settings[FIELD_UNLIMITED].form, path_to(entry, "unlimited"), entry->unlimited,
-                    entry->faults, &unlimited);
+    reading_value(map, FIELD_UNLIMITED, &unlimited);
+
     for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
-        if (entry->numbers[i] == NULL) continue;
-        any |= entry->numbers[i]->kind != TREE_MAP || entry->numbers[i]->first != NULL;
+        const struct tree_node *node = map->given[i];
+        if (node == NULL || i == FIELD_UNLIMITED) continue;
+        any |= node->kind != TREE_MAP || node->first != NULL;
         if (unlimited != 0)
-            faults_add(entry->faults, entry->numbers[i]->line, path_to(entry, policy_settings[i].name),
+            faults_add(map->faults, node->line, reading_path(map, (enum policy_field)i),
                        "does not go with unlimited: true; keep one of the two");
     }
     if (unlimited == 0 && !any)
-        faults_add(entry->faults, entry->node->line, path_to(entry, NULL),
+        faults_add(map->faults, map->node->line, reading_path_to(map, NULL),
                    "changes nothing; write what is other for these keys, e.g. limit: 100 or unlimited: true");
     return unlimited != 0;
 }
 
 static void read_entry(struct entry *entry, struct policy *policy, bool is_sound)
 {
-    size_t n_errors = entry->faults->n_errors;
-    if (!gather(entry)) return;
-    const char *text = read_target(entry);
-    if (text != NULL) check_target(entry, text);
-    bool unlimited = read_unlimited(entry);
+    struct reading *map = &entry->map;
+    size_t n_errors = map->faults->n_errors;
+    if (!reading_gather(map)) return;
+    const char *text = read_target(map, policy);
+    bool unlimited = read_unlimited(map);
     if (!is_sound) return;
+
     struct policy *variant = policy_variant(policy, unlimited);
     if (variant != NULL && !unlimited) read_variant(entry, variant);
 
     /* Of a target that the file's reader has refused (twice there, an alias), there is no text and no fault of ours. */
-    bool is_bad = entry->faults->n_errors > n_errors || text == NULL;
-    if (!is_bad && variant != NULL && overrides_add(policy->overrides, text, entry->match != NULL, variant) == 0)
-        return;
+    bool is_bad = map->faults->n_errors > n_errors || text == NULL;
+    if (!is_bad && variant != NULL && overrides_add(policy->overrides, text, map->match != NULL, variant) == 0) return;
     policy_free(variant);
-    if (!is_bad) reading_no_memory(entry->faults, entry->node->line);
+    if (!is_bad) reading_no_memory(map->faults, map->node->line);
 }
 
 void override_read_all(struct reading *reading, struct policy *policy, bool is_sound)
 {
     const struct tree_node *list = reading->given[FIELD_OVERRIDES];
-    size_t n = 0;
     if (list == NULL || list->kind == TREE_REFUSED) return;
     if (list->kind != TREE_LIST) {
         faults_add(reading->faults, list->line, reading_path(reading, FIELD_OVERRIDES),
                    "is not a list; write a line below it for each, - {key: ..., limit: ...}");
         return;
     }
-    for (const struct tree_node *node = list->first; node != NULL; node = node->next) n++;
+
+    size_t n = tree_count(list), i = 0;
     if (n == 0) return;
     policy->overrides = overrides_new(n);
     if (policy->overrides == NULL) {
         reading_no_memory(reading->faults, list->line);
         return;
     }
-    n = 0;
     for (const struct tree_node *node = list->first; node != NULL; node = node->next) {
-        struct entry entry = {.reading = reading, .policy = policy, .node = node, .faults = reading->faults};
-        snprintf(entry.base, sizeof entry.base, "%s.overrides[%zu]", reading->base, n++);
+        struct entry entry = {.map = {.kind = READING_OVERRIDE, .node = node, .faults = reading->faults},
+                              .policy = policy,
+                              .own_bursts = reading->own_bursts};
+        snprintf(entry.map.base, sizeof entry.map.base, "%.88s.overrides[%zu]", reading->base, i++);
         read_entry(&entry, policy, is_sound);
     }
 }

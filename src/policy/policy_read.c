@@ -84,7 +84,7 @@ static void read_limits(struct reading *reading, enum policy_field list, struct 
     const struct tree_node *node = reading->given[list]->first;
     for (uint16_t i = 0; i < policy->n_limits; i++, node = node->next) {
         struct reading item = {
-            .node = node, .in_list = true, .is_inline = reading->is_inline, .faults = reading->faults};
+            .kind = READING_LIMIT, .node = node, .is_inline = reading->is_inline, .faults = reading->faults};
         snprintf(item.base, sizeof item.base, "%.72s.%.12s[%u]", reading->base, policy_settings[list].name, i);
         if (!reading_gather(&item)) continue;
         limit_read_name(&item, &policy->limits[i]);

@@ -32,19 +32,52 @@ void reading_no_memory(struct faults *faults, uint32_t line)
 
 /* ---- Which settings are there ---- */
 
-static bool may_stand(const struct reading *reading, enum policy_field field)
+static const struct {
+    const char *not_a_map, *misplaced, *unknown;
+} refusals[] = {
+    [READING_POLICY] =
+        {
+            "is not a map of settings; write algorithm, limit and window below it, indented",
+            "names one of several limits; leave it out, or write the limit into a list limits",
+            "no such setting; a policy has algorithm (or compat), limit, window and others of ratelimitd.yaml(5)",
+        },
+    [READING_LIMIT] =
+        {
+            "is not a map; write {name: ..., algorithm: ..., limit: ..., window: ...}",
+            "is the policy's, not a limit's; write it next to limits",
+            "no such setting; a limit has name, algorithm, limit, window and others of ratelimitd.yaml(5)",
+        },
+    [READING_OVERRIDE] =
+        {
+            "is not a map; write {key: ..., limit: ...} or {match: ..., unlimited: true}",
+            "is the same for every key; an override has limit, window, burst and max_wait, or unlimited: true",
+            "no such setting; an override has key or match, and limit, window, burst, max_wait or unlimited",
+        },
+};
+
+static bool may_stand(const struct reading *reading, size_t field)
 {
-    return policy_settings[field].place != (reading->in_list ? IN_POLICY : IN_LIST);
+    switch (reading->kind) {
+    case READING_POLICY: return policy_settings[field].place != IN_LIST;
+    case READING_LIMIT: return policy_settings[field].place != IN_POLICY;
+    case READING_OVERRIDE: return policy_settings[field].uses & USE_OVERRIDE || field == FIELD_UNLIMITED;
+    }
+    return false;
 }
 
 static void refuse_unknown(struct reading *reading, const struct tree_node *node)
 {
+    static const char *const first_of_override[] = {"key", "match", "unlimited"};
     char any[FAULTS_KEY_MAX];
+    const bool is_override = reading->kind == READING_OVERRIDE;
     snprintf(any, sizeof any, "policies.*.%.64s", node->key);
-    const char *advice = hint_not_built(any, NULL);
+    const char *advice = is_override ? NULL : hint_not_built(any, NULL);
+
     struct nearest nearest = nearest_to(node->key);
+    for (size_t i = 0; is_override && i < sizeof first_of_override / sizeof first_of_override[0]; i++)
+        nearest_offer(&nearest, first_of_override[i]);
     for (size_t i = 0; i < N_POLICY_FIELDS; i++)
-        if (may_stand(reading, (enum policy_field)i)) nearest_offer(&nearest, policy_settings[i].name);
+        if (may_stand(reading, i)) nearest_offer(&nearest, policy_settings[i].name);
 
     reading_path_to(reading, node->key);
     if (advice != NULL)
@@ -52,50 +85,42 @@ static void refuse_unknown(struct reading *reading, const struct tree_node *node
     else if (nearest.name != NULL)
         faults_add(reading->faults, node->line, reading->path, "no such setting; did you mean %s?", nearest.name);
     else
-        faults_add(reading->faults, node->line, reading->path,
-                   "no such setting; a %s, limit, window and others of ratelimitd.yaml(5)",
-                   reading->in_list ? "limit has name, algorithm" : "policy has algorithm (or compat)");
-}
-
-static void refuse_place(struct reading *reading, const struct tree_node *node)
-{
-    faults_add(reading->faults, node->line, reading_path_to(reading, node->key), "%s",
-               reading->in_list ? "is the policy's, not a limit's; write it next to limits"
-                                : "names one of several limits; leave it out, or write the limit into a list limits");
-}
-
-/* The limits of a list have settings of their own. */
-static void refuse_beside_list(struct reading *reading)
-{
-    for (size_t i = 0; i < N_POLICY_FIELDS && reading->given[FIELD_LIMITS] != NULL; i++) {
-        if (reading->given[i] == NULL || policy_settings[i].place == IN_POLICY) continue;
-        faults_add(reading->faults, reading->given[i]->line, reading_path(reading, (enum policy_field)i),
-                   "does not go with limits; write it into the limits of that list");
-    }
+        faults_add(reading->faults, node->line, reading->path, "%s", refusals[reading->kind].unknown);
 }
 
 bool reading_gather(struct reading *reading)
 {
     const struct tree_node *node = reading->node;
+    const bool is_override = reading->kind == READING_OVERRIDE;
     if (node->kind == TREE_REFUSED) return false;
     if (node->kind != TREE_MAP) {
-        faults_add(reading->faults, node->line, reading_path_to(reading, NULL),
-                   reading->in_list ? "is not a map; write {name: ..., algorithm: ..., limit: ..., window: ...}"
-                                    : "is not a map of settings; write algorithm, limit and window below it, indented");
+        faults_add(reading->faults, node->line, reading_path_to(reading, NULL), "%s",
+                   refusals[reading->kind].not_a_map);
         return false;
     }
 
     for (const struct tree_node *child = node->first; child != NULL; child = child->next) {
         size_t i = 0;
         while (i < N_POLICY_FIELDS && strcmp(policy_settings[i].name, child->key) != 0) i++;
-        if (i == N_POLICY_FIELDS)
+        if (is_override && strcmp(child->key, "key") == 0)
+            reading->key = child;
+        else if (is_override && strcmp(child->key, "match") == 0)
+            reading->match = child;
+        else if (i == N_POLICY_FIELDS)
             refuse_unknown(reading, child);
-        else if (!may_stand(reading, (enum policy_field)i))
-            refuse_place(reading, child);
-        else if (reading->given[i] == NULL)
+        else if (!may_stand(reading, i))
+            faults_add(reading->faults, child->line, reading_path_to(reading, child->key), "%s",
+                       refusals[reading->kind].misplaced);
+        else if (reading->given[i] == NULL || is_override) /* of twins, a policy's first one is read, no override's */
             reading->given[i] = child;
     }
-    refuse_beside_list(reading);
+
+    /* The limits of a list have settings of their own. */
+    for (size_t i = 0; i < N_POLICY_FIELDS && reading->given[FIELD_LIMITS] != NULL; i++) {
+        if (reading->given[i] == NULL || policy_settings[i].place == IN_POLICY) continue;
+        faults_add(reading->faults, reading->given[i]->line, reading_path(reading, (enum policy_field)i),
+                   "does not go with limits; write it into the limits of that list");
+    }
     return true;
 }
 

@@ -13,18 +13,21 @@
 #include "policy/policy_read.h"
 #include "policy/policy_setting.h"
 
-enum { PATH_BASE_MAX = 96 };
+enum { PATH_BASE_MAX = 120 };
 
-/* A policy, or one limit of its list, while it is read. */
+enum reading_kind { READING_POLICY, READING_LIMIT /* of a list */, READING_OVERRIDE };
+
+/* A policy, a limit of its list or an override of it, while it is read. */
 struct reading {
+    enum reading_kind kind;
     const struct tree_node *node;
     const struct tree_node *given[N_POLICY_FIELDS]; /* NULL = not written */
-    bool in_list;                                   /* a limit of a list */
+    const struct tree_node *key, *match;            /* of an override: which keys; NULL = not written */
     bool is_inline;                                 /* from a request */
     uint16_t own_bursts;                            /* of a policy: bit i: its i-th limit's burst is written */
     const struct policy_defaults *defaults;
     struct faults *faults;
-    char base[PATH_BASE_MAX];  /* "policies.login", "policies.search.limits[0]" */
+    char base[PATH_BASE_MAX];  /* "policies.login", "policies.search.limits[0]", "policies.search.overrides[0]" */
     char path[FAULTS_KEY_MAX]; /* of the field last asked for */
 };
 

@@ -64,78 +64,64 @@ static int64_t place_of(const char *text, const char *choices)
 }
 
 /* NULL, or what is wrong with it. */
-static const char *parse_duration(const char *text, int64_t *ret_ms)
-{
-    int64_t us;
-    const char *wrong = units_duration(text, &us);
-    if (wrong == NULL && us % 1000 != 0) wrong = "finer than a millisecond; write whole milliseconds, e.g. 1ms";
-    if (wrong == NULL) *ret_ms = us / 1000;
-    return wrong;
-}
-
-static const char *parse_span(const char *text, int64_t min, int64_t *ret_us)
-{
-    const char *wrong = units_duration(text, ret_us);
-    if (wrong != NULL && place_of(text, CALENDAR_UNITS) >= 0)
-        return "a window of calendar_window; write that algorithm, or a duration, e.g. 1h or 1d";
-    if (wrong == NULL && *ret_us == 0 && min > 0) return "no time at all; write a duration, e.g. 10s";
-    return wrong;
-}
-
-static const char *parse_bool(const char *text, int64_t *ret)
-{
-    bool is_set = false;
-    const char *wrong = units_bool(text, &is_set);
-    *ret = is_set;
-    return wrong;
-}
-
 static const char *parse_number(const struct value_form *form, const char *text, int64_t *ret)
 {
+    const char *wrong;
+    bool is_set = false;
+
     switch (form->kind) {
     case VALUE_MODE: return units_mode(text, ret);
     case VALUE_SIZE: return units_size(text, ret);
     case VALUE_COUNT: return units_count(text, ret);
-    case VALUE_SPAN: return parse_span(text, form->min, ret);
-    case VALUE_BOOL: return parse_bool(text, ret);
-    default: return parse_duration(text, ret);
+    case VALUE_BOOL:
+        wrong = units_bool(text, &is_set);
+        *ret = is_set;
+        return wrong;
+    case VALUE_SPAN:
+        wrong = units_duration(text, ret);
+        if (wrong != NULL && place_of(text, CALENDAR_UNITS) >= 0)
+            return "a window of calendar_window; write that algorithm, or a duration, e.g. 1h or 1d";
+        if (wrong == NULL && *ret == 0 && form->min > 0) return "no time at all; write a duration, e.g. 10s";
+        return wrong;
+    default: /* VALUE_DURATION */
+        wrong = units_duration(text, ret);
+        if (wrong == NULL && *ret % 1000 != 0) return "finer than a millisecond; write whole milliseconds, e.g. 1ms";
+        *ret /= 1000;
+        return wrong;
     }
-}
-
-static void refuse_choice(const char *choices, const char *path, const struct tree_node *node, struct faults *faults)
-{
-    char shown[FAULTS_SHOWN_MAX], near[HINT_MAX];
-    const char *guess = hint_value(path, node->text, choices, near);
-    faults_shown(shown, node->text);
-    if (guess != NULL)
-        faults_add(faults, node->line, path, "%s is not known; did you mean %s?", shown, guess);
-    else
-        faults_add(faults, node->line, path, "%s is not known; write %s%s", shown,
-                   strchr(choices, ' ') != NULL ? "one of: " : "", choices);
 }
 
 bool value_parse(const struct value_form *form, const char *path, const struct tree_node *node, struct faults *faults,
                  int64_t *ret)
 {
-    char low[UNITS_TEXT_MAX], high[UNITS_TEXT_MAX], shown[FAULTS_SHOWN_MAX];
+    char low[UNITS_TEXT_MAX], high[UNITS_TEXT_MAX], shown[FAULTS_SHOWN_MAX], near[HINT_MAX];
     int64_t value = 0;
     const char *text = value_parse_text(path, node, faults);
     if (text == NULL) return false;
+    faults_shown(shown, text);
 
     if (form->kind == VALUE_CHOICE) {
         value = place_of(text, form->choices);
-        if (value < 0) refuse_choice(form->choices, path, node, faults);
-        if (value >= 0) *ret = value;
-        return value >= 0;
+        if (value >= 0) {
+            *ret = value;
+            return true;
+        }
+        const char *guess = hint_value(path, text, form->choices, near);
+        if (guess != NULL)
+            faults_add(faults, node->line, path, "%s is not known; did you mean %s?", shown, guess);
+        else
+            faults_add(faults, node->line, path, "%s is not known; write %s%s", shown,
+                       strchr(form->choices, ' ') != NULL ? "one of: " : "", form->choices);
+        return false;
     }
 
     const char *wrong = parse_number(form, text, &value);
     if (wrong != NULL) {
-        faults_add(faults, node->line, path, "%s is %s", faults_shown(shown, text), wrong);
+        faults_add(faults, node->line, path, "%s is %s", shown, wrong);
         return false;
     }
     if (value < form->min || value > form->max) {
-        faults_add(faults, node->line, path, "%s is too %s; write %s to %s", faults_shown(shown, text),
+        faults_add(faults, node->line, path, "%s is too %s; write %s to %s", shown,
                    value < form->min ? "small" : "large", value_print(form, form->min, low),
                    value_print(form, form->max, high));
         return false;

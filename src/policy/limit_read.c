@@ -19,14 +19,6 @@ static const struct {
 
 /* ---- Which algorithm ---- */
 
-static int find_algo(enum policy_field field, const char *name)
-{
-    if (field == FIELD_COMPAT) return compat_of_name(name);
-    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
-        if (strcmp(aliases[i].name, name) == 0) return compat_of_name(aliases[i].compat);
-    return algo_of_name(name);
-}
-
 /* The names that `field` may have, separated by commas; one that stands for two algorithms once. */
 static const char *known_names(enum policy_field field, char *out, size_t size)
 {
@@ -47,10 +39,12 @@ static void refuse_name(struct reading *reading, enum policy_field field, const 
     snprintf(any, sizeof any, "policies.*.%s", policy_settings[field].name);
     const char *advice = hint_not_built(any, text);
     const char *meant = hint_value(reading->path, text, NULL, near);
+
     struct nearest nearest = nearest_to(text);
     for (int i = 0; i < N_ALGOS; i++)
         if (algo_table[i]->is_compat == (field == FIELD_COMPAT)) nearest_offer(&nearest, algo_table[i]->name);
     if (meant == NULL) meant = nearest.name;
+
     faults_shown(shown, text);
     if (advice != NULL)
         faults_add(reading->faults, node->line, reading->path, "%s is not built yet; %s", shown, advice);
@@ -61,34 +55,37 @@ static void refuse_name(struct reading *reading, enum policy_field field, const 
                    known_names(field, known, sizeof known));
 }
 
-/* The algorithm that `field` names, or -1 with the fault recorded. */
-static int read_named(struct reading *reading, enum policy_field field)
-{
-    const char *text = reading_text(reading, field);
-    if (text == NULL) return -1;
-
-    int algo = find_algo(field, text);
-    if (algo < 0) refuse_name(reading, field, text);
-    if (algo < 0 || reading->kind != READING_LIMIT || !algo_table[algo]->is_compat) return algo;
-    faults_add(reading->faults, reading->given[field]->line, reading->path,
-               "shares another system's keys, which are decided apart; write it as a policy of its own");
-    return -1;
-}
-
+/* The algorithm, or -1 with the fault recorded. */
 static int read_algo(struct reading *reading)
 {
     const struct tree_node *algorithm = reading->given[FIELD_ALGORITHM], *compat = reading->given[FIELD_COMPAT];
+    const enum policy_field field = compat != NULL ? FIELD_COMPAT : FIELD_ALGORITHM;
     char known[256];
     if (algorithm != NULL && compat != NULL) {
-        faults_add(reading->faults, compat->line, reading_path(reading, FIELD_COMPAT),
+        faults_add(reading->faults, compat->line, reading_path(reading, field),
                    "does not go with algorithm; keep one of the two");
         return -1;
     }
-    if (algorithm != NULL) return read_named(reading, FIELD_ALGORITHM);
-    if (compat != NULL) return read_named(reading, FIELD_COMPAT);
-    faults_add(reading->faults, reading->node->line, reading_path(reading, FIELD_ALGORITHM),
-               "is missing; write algorithm: and one of %s", known_names(FIELD_ALGORITHM, known, sizeof known));
-    return -1;
+    if (algorithm == NULL && compat == NULL) {
+        faults_add(reading->faults, reading->node->line, reading_path(reading, field),
+                   "is missing; write algorithm: and one of %s", known_names(field, known, sizeof known));
+        return -1;
+    }
+
+    const char *text = reading_text(reading, field);
+    if (text == NULL) return -1;
+    int algo = compat != NULL ? compat_of_name(text) : algo_of_name(text);
+    for (size_t i = 0; compat == NULL && i < sizeof aliases / sizeof aliases[0]; i++)
+        if (strcmp(aliases[i].name, text) == 0) algo = compat_of_name(aliases[i].compat);
+
+    if (algo < 0) {
+        refuse_name(reading, field, text);
+    } else if (reading->kind == READING_LIMIT && algo_table[algo]->is_compat) {
+        faults_add(reading->faults, reading->given[field]->line, reading->path,
+                   "shares another system's keys, which are decided apart; write it as a policy of its own");
+        return -1;
+    }
+    return algo;
 }
 
 /* Which settings are at fault already: what follows from them is not reported as well. */
@@ -121,13 +118,11 @@ static void refuse_zone(struct reading *reading, const struct tree_node *node)
     char shown[FAULTS_SHOWN_MAX], near[CALENDAR_ZONE_MAX + 1];
     faults_shown(shown, node->text);
     reading_path(reading, FIELD_TIMEZONE);
-    if (reading->is_inline) {
+    if (reading->is_inline)
         faults_add(reading->faults, node->line, reading->path,
                    "%s is not open; write UTC, or a zone that a policy of the configuration has: only that opens zones",
                    shown);
-        return;
-    }
-    if (hint_zone(node->text, near))
+    else if (hint_zone(node->text, near))
         faults_add(reading->faults, node->line, reading->path, "%s is not known; did you mean %s?", shown, near);
     else
         faults_add(reading->faults, node->line, reading->path,
@@ -158,45 +153,39 @@ static void read_calendar(struct reading *reading, struct limit *limit)
                          "out of memory; give the daemon more, or write fewer policies");
 }
 
-/* The part that an item of the list names, as a bit; 0 with the fault recorded. */
-static key_parts read_part(struct reading *reading, const struct tree_node *node, const struct key_format *format,
-                           key_parts seen)
-{
-    char shown[FAULTS_SHOWN_MAX];
-    const char *name = value_parse_text(reading->path, node, reading->faults);
-    if (name == NULL) return 0;
-
-    int part = key_format_find(format, name);
-    faults_shown(shown, name);
-    if (part < 0)
-        faults_add(reading->faults, node->line, reading->path, "%s is not a part of key_format %s; write one of those",
-                   shown, format->text);
-    else if (seen & 1U << part)
-        faults_add(reading->faults, node->line, reading->path, "%s stands in it twice; write it once", shown);
-    else
-        return (key_parts)(1U << part);
-    return 0;
-}
-
 static void read_by(struct reading *reading, struct limit *limit)
 {
     const struct tree_node *node = reading->given[FIELD_BY];
     const struct key_format *format = limit->policy->format;
+    struct faults *faults = reading->faults;
     if (node == NULL || node->kind == TREE_REFUSED) return;
-    reading_path(reading, FIELD_BY);
+
+    const char *path = reading_path(reading, FIELD_BY);
     if (node->kind != TREE_LIST) {
         faults_add(
-            reading->faults, node->line, reading->path,
+            faults, node->line, path,
             "is not a list; write the parts of the key in brackets, e.g. [tenant], or [] for one counter of all");
         return;
     }
     if (format == NULL)
-        faults_add(reading->faults, node->line, reading->path,
-                   "needs key_format; write for instance key_format: \"{tenant}:{user}\"");
+        faults_add(faults, node->line, path, "needs key_format; write for instance key_format: \"{tenant}:{user}\"");
     if (format == NULL || format->n_parts == 0) return;
 
-    for (const struct tree_node *item = node->first; item != NULL; item = item->next)
-        limit->parts |= read_part(reading, item, format, limit->parts);
+    for (const struct tree_node *item = node->first; item != NULL; item = item->next) {
+        char shown[FAULTS_SHOWN_MAX];
+        const char *name = value_parse_text(path, item, faults);
+        if (name == NULL) continue;
+
+        int part = key_format_find(format, name);
+        faults_shown(shown, name);
+        if (part < 0)
+            faults_add(faults, item->line, path, "%s is not a part of key_format %s; write one of those", shown,
+                       format->text);
+        else if (limit->parts & 1U << part)
+            faults_add(faults, item->line, path, "%s stands in it twice; write it once", shown);
+        else
+            limit->parts |= (key_parts)(1U << part);
+    }
     limit->shared = limit->parts != key_format_all(format);
 }
 
@@ -222,33 +211,28 @@ static const char *read_prefix(struct reading *reading)
 
 /* ---- Numbers, flags and choices ---- */
 
-/* A setting that is stored in a field of the limit. One that the algorithm does not take is only checked: the algorithm
- * is unknown then, and this may be its setting. */
-static void read_field(struct reading *reading, enum policy_field field, struct limit *limit)
-{
-    int64_t value = policy_settings[field].fallback;
-    bool takes = policy_setting_takes(field, limit), is_required = policy_settings[field].required[0] != '\0';
-    if (field == FIELD_WINDOW && limit->algo == ALGO_CALENDAR_WINDOW) {
-        read_calendar(reading, limit);
-        return;
-    }
-
-    if (field == FIELD_BURST && reading->given[field] == NULL) value = limit->limit;
-    if (!takes || !is_required || reading_has(reading, field)) reading_value(reading, field, &value);
-    if (takes) policy_setting_store(field, limit, value);
-}
-
-/* All such settings but the `foreign` ones, which have been refused. Returns those at fault. */
+/* The settings that are stored in a field of the limit, but the `foreign` ones, which have been refused. One that the
+ * algorithm does not take is only checked: the algorithm is unknown then, and this may be its setting. Returns those at
+ * fault. */
 static field_bits read_fields(struct reading *reading, struct limit *limit, field_bits foreign)
 {
     field_bits bad = 0;
     for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
         const enum policy_field field = (enum policy_field)i;
-        if (policy_settings[i].place != IN_LIMIT || policy_settings[i].holder != HELD_BY_LIMIT) continue;
-        if (foreign & bit(field)) continue;
+        const struct policy_setting *setting = &policy_settings[i];
+        if (setting->place != IN_LIMIT || setting->holder != HELD_BY_LIMIT || foreign & bit(field)) continue;
 
         size_t n_errors = reading->faults->n_errors;
-        read_field(reading, field, limit);
+        bool takes = policy_setting_takes(field, limit);
+        if (field == FIELD_WINDOW && limit->algo == ALGO_CALENDAR_WINDOW) {
+            read_calendar(reading, limit);
+        } else {
+            int64_t value = setting->fallback;
+            if (field == FIELD_BURST && reading->given[field] == NULL) value = limit->limit;
+            if (!takes || setting->required[0] == '\0' || reading_has(reading, field))
+                reading_value(reading, field, &value);
+            if (takes) policy_setting_store(field, limit, value);
+        }
         if (reading->faults->n_errors > n_errors) bad |= bit(field);
     }
     return bad;
@@ -298,8 +282,8 @@ void limit_read(struct reading *reading, struct limit *limit)
     int algo = read_algo(reading);
     limit->algo = algo >= 0 ? (enum algo)algo : ALGO_FIXED_WINDOW;
     field_bits bad = algo >= 0 ? refuse_foreign_fields(reading, limit->algo) : 0;
-
     bad |= read_fields(reading, limit, bad);
+
     bool is_first_hit = !(bad & bit(FIELD_START)) && reading_choice(reading, FIELD_START) == 1;
     if (is_first_hit && limit->algo == ALGO_FIXED_WINDOW) limit->algo = ALGO_FIRST_HIT;
     if (!(bad & bit(FIELD_BY))) read_by(reading, limit);
@@ -308,30 +292,27 @@ void limit_read(struct reading *reading, struct limit *limit)
         faults_add(
             reading->faults, reading->node->line, reading_path(reading, FIELD_ALGORITHM),
             "concurrency cannot be on trial, for a slot is held or not; set shadow: true on a policy of its own");
+
     if (algo >= 0) prepare(reading, limit, prefix, bad);
 }
 
 void limit_read_name(struct reading *reading, struct limit *limit)
 {
+    const struct limit *first = limit->policy->limits, *other = first;
+    const struct tree_node *node = reading->given[FIELD_NAME];
     char shown[FAULTS_SHOWN_MAX];
     if (!reading_has(reading, FIELD_NAME)) return;
-    const struct tree_node *node = reading->given[FIELD_NAME];
     const char *text = reading_text(reading, FIELD_NAME);
     if (text == NULL) return;
 
+    while (other < limit && strcmp(other->name, text) != 0) other++;
     faults_shown(shown, text);
-    if (!reading_is_name(text)) {
+    if (!reading_is_name(text))
         faults_add(reading->faults, node->line, reading->path,
                    "%s is not a name; write 1 to %d letters, digits, dots, dashes or underscores", shown, NAME_MAX_LEN);
-        return;
-    }
-
-    const char *list = limit->policy->is_candidate ? "candidate" : "limits";
-    for (const struct limit *other = limit->policy->limits; other < limit; other++) {
-        if (strcmp(other->name, text) != 0) continue;
+    else if (other < limit)
         faults_add(reading->faults, node->line, reading->path, "%s is the name of %s[%d] already; write another", shown,
-                   list, (int)(other - limit->policy->limits));
-        return;
-    }
-    snprintf(limit->name, sizeof limit->name, "%s", text);
+                   limit->policy->is_candidate ? "candidate" : "limits", (int)(other - first));
+    else
+        snprintf(limit->name, sizeof limit->name, "%s", text);
 }

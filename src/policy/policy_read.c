@@ -15,6 +15,7 @@ static void read_format(struct reading *reading, struct policy *policy)
     char shown[FAULTS_SHOWN_MAX];
     const struct tree_node *node = reading->given[FIELD_KEY_FORMAT];
     if (node == NULL) return;
+
     policy->format = mem_zalloc(sizeof *policy->format);
     if (policy->format == NULL) {
         reading_no_memory(reading->faults, node->line);
@@ -26,14 +27,6 @@ static void read_format(struct reading *reading, struct policy *policy)
     if (wrong == NULL) return;
     policy->format->n_parts = 0;
     faults_add(reading->faults, node->line, reading->path, "%s %s", faults_shown(shown, text), wrong);
-}
-
-/* Before the limits are read: their algorithms check it. */
-static void read_debt(struct reading *reading, struct policy *policy)
-{
-    int64_t debt = 0;
-    reading_value(reading, FIELD_DEBT, &debt);
-    for (uint16_t i = 0; i < policy->n_limits; i++) policy->limits[i].debt = debt != 0;
 }
 
 /* The settings that are stored in a field of the policy. `unlimited` has been read before. */
@@ -50,26 +43,22 @@ static void read_fields(struct reading *reading, struct policy *policy)
     }
 }
 
-/* False where it has no such windows. */
-static bool set_phase(struct policy *policy)
-{
-    bool found = false;
-    for (uint16_t i = 0; i < policy->n_limits; i++) {
-        if (policy->limits[i].algo != ALGO_FIXED_WINDOW) continue;
-        policy->limits[i].phase = true;
-        found = true;
-    }
-    return found;
-}
-
 /* Of all the policy's windows, its candidate's included, that are aligned to the clock; there must be one. */
 static void read_phase(struct reading *reading, struct policy *policy)
 {
+    struct policy *const both[] = {policy, policy->candidate};
     int64_t phase = 0;
+    bool found = false;
     reading_value(reading, FIELD_PHASE, &phase);
     if (phase == 0) return;
-    bool found = set_phase(policy);
-    if (policy->candidate != NULL) found |= set_phase(policy->candidate);
+
+    for (size_t i = 0; i < 2 && both[i] != NULL; i++) {
+        for (uint16_t j = 0; j < both[i]->n_limits; j++) {
+            if (both[i]->limits[j].algo != ALGO_FIXED_WINDOW) continue;
+            both[i]->limits[j].phase = true;
+            found = true;
+        }
+    }
     if (!found)
         faults_add(reading->faults, reading->given[FIELD_PHASE]->line, reading->path,
                    "is for windows that all begin at once, of which this policy has none; leave it out, or write "
@@ -93,20 +82,14 @@ static void read_limits(struct reading *reading, enum policy_field list, struct 
     }
 }
 
-static size_t count(const struct tree_node *node)
-{
-    size_t n = 0;
-    for (const struct tree_node *child = node->first; child != NULL; child = child->next) n++;
-    return n;
-}
-
-/* How many limits a list has, of which there is room for `most`; 0 with the fault recorded. */
+/* How many limits a list has, at most `most`; 0 with the fault recorded. */
 static uint16_t count_list(struct reading *reading, enum policy_field field, uint16_t most)
 {
     const struct tree_node *list = reading->given[field];
     if (list->kind == TREE_REFUSED) return 0;
-    size_t n = list->kind == TREE_LIST ? count(list) : 0;
+    size_t n = list->kind == TREE_LIST ? tree_count(list) : 0;
     if (n >= 1 && n <= most) return (uint16_t)n;
+
     reading_path(reading, field);
     if (list->kind != TREE_LIST)
         faults_add(reading->faults, list->line, reading->path,
@@ -120,22 +103,6 @@ static uint16_t count_list(struct reading *reading, enum policy_field field, uin
                    "included",
                    n, most, POLICY_LIMITS_MAX);
     return 0;
-}
-
-static uint16_t count_limits(struct reading *reading)
-{
-    return reading->given[FIELD_LIMITS] != NULL ? count_list(reading, FIELD_LIMITS, POLICY_LIMITS_MAX) : 1;
-}
-
-static void read_candidate(struct reading *reading, struct policy *policy)
-{
-    if (reading->given[FIELD_CANDIDATE] == NULL) return;
-    uint16_t n = count_list(reading, FIELD_CANDIDATE, (uint16_t)(POLICY_LIMITS_MAX - policy->n_limits));
-    if (n == 0) return;
-    if (policy_add_candidate(policy, n) < 0)
-        reading_no_memory(reading->faults, reading->given[FIELD_CANDIDATE]->line);
-    else
-        read_limits(reading, FIELD_CANDIDATE, policy->candidate);
 }
 
 /* ---- One policy ---- */
@@ -152,18 +119,32 @@ static bool is_unlimited(struct reading *reading)
     return unlimited != 0;
 }
 
+/* `n_limits` is 0 where the list of limits is at fault; then one stands in, which is not read. */
 static void read_contents(struct reading *reading, struct policy *policy, uint16_t n_limits)
 {
+    const struct tree_node *candidate = reading->given[FIELD_CANDIDATE];
     size_t n_errors = reading->faults->n_errors;
+    int64_t debt = 0;
+
+    /* First what the limits are checked against. */
     read_format(reading, policy);
-    read_debt(reading, policy);
+    reading_value(reading, FIELD_DEBT, &debt);
+    for (uint16_t i = 0; i < policy->n_limits; i++) policy->limits[i].debt = debt != 0;
+
     if (reading->given[FIELD_LIMITS] == NULL) {
         limit_read(reading, &policy->limits[0]);
         reading->own_bursts = reading->given[FIELD_BURST] != NULL;
     } else if (n_limits > 0) {
         read_limits(reading, FIELD_LIMITS, policy);
     }
-    read_candidate(reading, policy);
+
+    uint16_t most = (uint16_t)(POLICY_LIMITS_MAX - policy->n_limits);
+    uint16_t n = candidate != NULL ? count_list(reading, FIELD_CANDIDATE, most) : 0;
+    if (n > 0 && policy_add_candidate(policy, n) < 0)
+        reading_no_memory(reading->faults, candidate->line);
+    else if (n > 0)
+        read_limits(reading, FIELD_CANDIDATE, policy->candidate);
+
     if (n_limits > 0) read_phase(reading, policy);
     read_fields(reading, policy);
     override_read_all(reading, policy, n_limits > 0 && reading->faults->n_errors == n_errors);
@@ -172,21 +153,26 @@ static void read_contents(struct reading *reading, struct policy *policy, uint16
 /* The policy, or NULL with the fault recorded. */
 static struct policy *read_policy(struct reading *reading)
 {
+    const struct tree_node *node = reading->node;
     size_t n_errors = reading->faults->n_errors;
-    if (reading->base[0] == '\0') snprintf(reading->base, sizeof reading->base, "policies.%.64s", reading->node->key);
-    if (!reading_is_name(reading->node->key))
-        faults_add(reading->faults, reading->node->line, reading_path_to(reading, NULL),
+    bool is_named = reading_is_name(node->key);
+    if (reading->base[0] == '\0') snprintf(reading->base, sizeof reading->base, "policies.%.64s", node->key);
+    if (!is_named)
+        faults_add(reading->faults, node->line, reading_path_to(reading, NULL),
                    "is not a name for a policy; write 1 to %d letters, digits, dots, dashes or underscores",
                    NAME_MAX_LEN);
     if (!reading_gather(reading)) return NULL;
+
     bool unlimited = is_unlimited(reading);
-    uint16_t n_limits = unlimited ? 0 : count_limits(reading);
-    struct policy *policy = policy_new(reading_is_name(reading->node->key) ? reading->node->key : "unnamed",
-                                       n_limits > 0 || unlimited ? n_limits : 1);
+    uint16_t n_limits = !unlimited;
+    if (!unlimited && reading->given[FIELD_LIMITS] != NULL)
+        n_limits = count_list(reading, FIELD_LIMITS, POLICY_LIMITS_MAX);
+    struct policy *policy = policy_new(is_named ? node->key : "unnamed", n_limits > 0 || unlimited ? n_limits : 1);
     if (policy == NULL) {
-        reading_no_memory(reading->faults, reading->node->line);
+        reading_no_memory(reading->faults, node->line);
         return NULL;
     }
+
     if (unlimited)
         read_fields(reading, policy);
     else
@@ -248,40 +234,34 @@ static void refuse_mixed_prefixes(struct foreign *foreign, size_t n, struct faul
     }
 }
 
-/* Every policy of the tree into the set; those that share keys with other systems into `foreign` as well. */
-static int read_all(struct policy_set *set, const struct tree_node *policies, const struct policy_defaults *defaults,
-                    struct faults *faults, struct foreign *foreign, size_t *ret_n_foreign)
-{
-    for (const struct tree_node *node = policies->first; node != NULL; node = node->next) {
-        struct reading reading = {.node = node, .defaults = defaults, .faults = faults};
-        struct policy *policy = read_policy(&reading);
-        if (policy == NULL) continue;
-        int status = policy_set_add(set, policy);
-        if (status < 0) policy_free(policy);
-        if (status == -1) {
-            reading_no_memory(faults, node->line);
-            return -1;
-        }
-        CHECK(status == 0); /* the tree refuses duplicate keys */
-        if (!policy->unlimited && limit_ops(&policy->limits[0])->is_compat)
-            foreign[(*ret_n_foreign)++] = (struct foreign){&policy->limits[0], node->line};
-    }
-    return 0;
-}
-
 struct policy_set *policy_read_all(const struct tree_node *policies, const struct policy_defaults *defaults,
                                    struct faults *faults)
 {
-    size_t n_foreign = 0;
+    size_t n = tree_count(policies), n_foreign = 0;
     if (policies->kind != TREE_MAP && !policies->is_null && policies->kind != TREE_REFUSED)
         faults_add(faults, policies->line, "policies", "is not a map; write each policy's name below it, indented");
-    struct policy_set *set = policy_set_new(count(policies));
-    struct foreign *foreign = mem_alloc(count(policies) * sizeof *foreign);
+    struct policy_set *set = policy_set_new(n);
+    struct foreign *foreign = mem_alloc(n * sizeof *foreign);
     if (set == NULL || foreign == NULL) {
         reading_no_memory(faults, policies->line);
         goto err_free;
     }
-    if (policies->kind == TREE_MAP && read_all(set, policies, defaults, faults, foreign, &n_foreign) < 0) goto err_free;
+
+    const struct tree_node *first = policies->kind == TREE_MAP ? policies->first : NULL;
+    for (const struct tree_node *node = first; node != NULL; node = node->next) {
+        struct reading reading = {.node = node, .defaults = defaults, .faults = faults};
+        struct policy *policy = read_policy(&reading);
+        if (policy == NULL) continue;
+        int status = policy_set_add(set, policy);
+        CHECK(status != -2); /* the tree refuses duplicate keys */
+        if (status < 0) {
+            policy_free(policy);
+            reading_no_memory(faults, node->line);
+            goto err_free;
+        }
+        if (!policy->unlimited && limit_ops(&policy->limits[0])->is_compat)
+            foreign[n_foreign++] = (struct foreign){&policy->limits[0], node->line};
+    }
     refuse_mixed_prefixes(foreign, n_foreign, faults);
     mem_free(foreign);
     return set;

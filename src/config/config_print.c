@@ -8,12 +8,6 @@
 #include "policy/policy_setting.h"
 #include "policy/value.h"
 
-/* ---- Policies ---- */
-
-/* Where a line of a limit begins: of one that stands straight in its policy, and of one in a list. */
-#define STRAIGHT "    "
-#define IN_ITEM  "        "
-
 /* Between quotes; what is not printable escaped. */
 static void print_quoted(FILE *out, struct slice text)
 {
@@ -27,44 +21,43 @@ static void print_quoted(FILE *out, struct slice text)
     fputc('"', out);
 }
 
-static void print_parts(FILE *out, const struct key_format *format, key_parts parts)
-{
-    const char *between = "";
-    fputc('[', out);
-    for (int i = 0; i < format->n_parts; i++) {
-        if (!(parts & 1U << i)) continue;
-        fputs(between, out);
-        print_quoted(out, format->names[i]);
-        between = ", ";
-    }
-    fputc(']', out);
-}
+/* ---- Policies ---- */
+
+/* Where a line of a limit begins: of one that stands straight in its policy, and of one in a list. */
+#define STRAIGHT "    "
+#define IN_ITEM  "        "
 
 static void print_value(FILE *out, const struct setting_value *value, const struct policy *policy)
 {
     char text[UNITS_TEXT_MAX];
+    const char *between = "";
     const struct value_form form = {.kind = value->kind};
+
     switch (value->kind) {
     case VALUE_WORD: fwrite(value->text.data, 1, value->text.len, out); break;
     case VALUE_TEXT: print_quoted(out, value->text); break;
-    case VALUE_PARTS: print_parts(out, policy->format, (key_parts)value->number); break;
+    case VALUE_PARTS:
+        fputc('[', out);
+        for (int i = 0; i < policy->format->n_parts; i++) {
+            if (!(value->number & 1U << i)) continue;
+            fputs(between, out);
+            print_quoted(out, policy->format->names[i]);
+            between = ", ";
+        }
+        fputc(']', out);
+        break;
     default: fputs(value_print(&form, value->number, text), out);
     }
-}
-
-/* What the algorithm has in place of a number may be less than anybody can write: the burst of a limit of 0. */
-static bool can_be_written(const struct setting_value *value)
-{
-    return value->kind != VALUE_COUNT || value->number >= policy_settings[value->field].form.min;
 }
 
 static void print_values(FILE *out, const char *indent, const struct setting_value *values, size_t n,
                          const struct policy *policy)
 {
     for (size_t i = 0; i < n; i++) {
-        if (!can_be_written(&values[i])) continue;
-        fprintf(out, "%s%s: ", values[i].field == FIELD_NAME ? "      - " : indent,
-                policy_settings[values[i].field].name);
+        const struct policy_setting *setting = &policy_settings[values[i].field];
+        /* The algorithm may have less in place of a number than anybody can write: the burst of a limit of 0. */
+        if (values[i].kind == VALUE_COUNT && values[i].number < setting->form.min) continue;
+        fprintf(out, "%s%s: ", values[i].field == FIELD_NAME ? "      - " : indent, setting->name);
         print_value(out, &values[i], policy);
         fputc('\n', out);
     }
@@ -113,10 +106,22 @@ static void print_overridden(FILE *out, enum policy_field field, const struct po
     if (before[0] != '\0') fprintf(out, "%s\n", is_list ? "}" : "");
 }
 
-static void print_overrides(FILE *out, const struct overrides *overrides)
+static void print_policy(FILE *out, const struct policy *policy)
 {
-    fprintf(out, "    overrides:\n");
-    for (size_t i = 0; i < overrides->n; i++) {
+    const struct overrides *overrides = policy->overrides;
+    struct setting_value values[N_POLICY_FIELDS];
+    fprintf(out, "  \"%s\":\n", policy->name);
+    if (policy->unlimited) {
+        fprintf(out, "    unlimited: true\n");
+        return;
+    }
+
+    print_limits(out, "limits", policy);
+    if (policy->candidate != NULL) print_limits(out, "candidate", policy->candidate);
+    print_values(out, STRAIGHT, values, policy_setting_values(policy, NULL, USE_PRINT, values), policy);
+
+    if (overrides != NULL) fprintf(out, "    overrides:\n");
+    for (size_t i = 0; overrides != NULL && i < overrides->n; i++) {
         const struct override *item = &overrides->items[i];
         fprintf(out, "      - %s: ", item->is_pattern ? "match" : "key");
         print_quoted(out, slice_of(item->text));
@@ -128,54 +133,56 @@ static void print_overrides(FILE *out, const struct overrides *overrides)
     }
 }
 
-static void print_policy(FILE *out, const struct policy *policy)
-{
-    struct setting_value values[N_POLICY_FIELDS];
-    fprintf(out, "  \"%s\":\n", policy->name);
-    if (policy->unlimited) {
-        fprintf(out, "    unlimited: true\n");
-        return;
-    }
-    print_limits(out, "limits", policy);
-    if (policy->candidate != NULL) print_limits(out, "candidate", policy->candidate);
-    print_values(out, STRAIGHT, values, policy_setting_values(policy, NULL, USE_PRINT, values), policy);
-    if (policy->overrides != NULL) print_overrides(out, policy->overrides);
-}
-
 /* ---- Everything ---- */
-
-/* How many leading sections two paths share: "a.b.c" and "a.b.d" share 2. */
-static size_t shared_sections(const char *a, const char *b)
-{
-    size_t n = 0;
-    for (; *a != '\0' && *a == *b; a++, b++) n += *a == '.';
-    return n;
-}
 
 /* The headings that `path` opens below the ones it shares with the setting before. Returns its depth. */
 static int print_sections(FILE *out, const char *before, const char *path)
 {
-    size_t n_open = shared_sections(before, path), depth = 0;
+    size_t n_shared = 0, depth = 0;
+    for (size_t i = 0; before[i] != '\0' && before[i] == path[i]; i++) n_shared += path[i] == '.';
+
     for (const char *dot = strchr(path, '.'); dot != NULL; path = dot + 1, dot = strchr(path, '.')) {
-        if (depth >= n_open) fprintf(out, "%*s%.*s:\n", (int)(2 * depth), "", (int)(dot - path), path);
+        if (depth >= n_shared) fprintf(out, "%*s%.*s:\n", (int)(2 * depth), "", (int)(dot - path), path);
         depth++;
     }
     return (int)depth;
 }
 
+static void print_setting(FILE *out, const struct setting *setting, const struct config *config, int depth)
+{
+    const enum value_kind kind = setting->form.kind;
+    const void *field = setting_field(setting, config);
+    const char *name = strrchr(setting->path, '.') + 1;
+    const char *text = kind == VALUE_TEXT ? *(char *const *)field : NULL;
+    const struct text_list *list = kind == VALUE_LIST ? field : NULL;
+    if ((kind == VALUE_TEXT && text == NULL) || (list != NULL && list->n == 0)) {
+        fprintf(out, "%*s# %s: not set\n", 2 * depth, "", name);
+        return;
+    }
+
+    fprintf(out, "%*s%s: ", 2 * depth, "", name);
+    if (text != NULL) {
+        print_quoted(out, slice_of(text));
+    } else if (list != NULL) {
+        for (size_t i = 0; i < list->n; i++) {
+            fputc(i == 0 ? '[' : ',', out);
+            print_quoted(out, slice_of(list->items[i]));
+        }
+        fputc(']', out);
+    } else {
+        char number[UNITS_TEXT_MAX];
+        int64_t value = kind == VALUE_BOOL ? *(const bool *)field : *(const int64_t *)field;
+        fputs(value_print(&setting->form, value, number), out);
+    }
+    fputc('\n', out);
+}
+
 void config_print(FILE *out, const struct config *config)
 {
-    char value[SETTING_VALUE_MAX];
     const char *before = "";
     for (size_t i = 0; i < N_SETTINGS; i++) {
         const struct setting *setting = &setting_table[i];
-        const char *text = setting_print(setting, config, value);
-        int depth = print_sections(out, before, setting->path);
-        const char *name = strrchr(setting->path, '.') + 1;
-        if (text != NULL)
-            fprintf(out, "%*s%s: %s\n", 2 * depth, "", name, text);
-        else
-            fprintf(out, "%*s# %s: not set\n", 2 * depth, "", name);
+        print_setting(out, setting, config, print_sections(out, before, setting->path));
         before = setting->path;
     }
     fprintf(out, "policies:%s\n", config->policies->n == 0 ? " {}" : "");

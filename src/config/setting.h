@@ -1,5 +1,5 @@
 /*
- * setting.h: settings.def as a table: find a setting by its path, read and print its value.
+ * setting.h: settings.def as a table: find a setting by its path, read and compare its value.
  *
  * Nothing here knows what a setting is for; a value is a field of struct config, at an offset.
  */
@@ -48,10 +48,7 @@ void setting_free_all(struct config *config);
 /* Parse one value of the file into its field; a fault is recorded where it cannot be. */
 void setting_parse(const struct setting *setting, struct config *config, const struct tree_node *node,
                    struct faults *faults);
-/* The value as YAML, into `out`, which is returned; NULL where it is not set. */
-enum { SETTING_VALUE_MAX = 8256 };
-const char *setting_print(const struct setting *setting, const struct config *config, char *out);
-
+void *setting_field(const struct setting *setting, const struct config *config); /* of the type in config.h */
 bool setting_equal(const struct setting *setting, const struct config *a, const struct config *b);
 
 #endif

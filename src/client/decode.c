@@ -146,7 +146,7 @@ int decode_hello(struct pull pull, struct decode_order *order, uint32_t *max_fra
 
 static int read_field(struct pull *pull, uint8_t index, struct ratelimit_decision *decision, struct said *said)
 {
-    struct slice text = {0};
+    struct slice text = slice_of("");
     if (index >= N_FIELDS) return pull_skip(pull);
 
     const struct field *field = &fields[index];

@@ -18,6 +18,7 @@ int socket_watch_open(struct socket_watch *watch, const struct config *config, c
                                                .group = config->listen_group,
                                                .backlog = BACKLOG},
                                    .is_own = fd == -1};
+
     if (fd == -2)
         snprintf(reason, sizeof reason, "the service manager passed several sockets; let it pass one");
     else
@@ -27,46 +28,38 @@ int socket_watch_open(struct socket_watch *watch, const struct config *config, c
     return status;
 }
 
-static enum socket_watch_view view(const struct socket_watch *watch)
-{
-    struct stat st;
-    const struct listener *listener = &watch->listener;
-    if (lstat(watch->options.path, &st) < 0) return SOCKET_DELETED;
-    if (listener->lock_fd < 0 || st.st_dev != listener->dev || st.st_ino != listener->ino) return SOCKET_REPLACED;
-    return (st.st_mode & 0777) == watch->options.mode ? SOCKET_FINE : SOCKET_CHMODDED;
-}
-
-static void report(const struct socket_watch *watch, enum socket_watch_view now)
-{
-    const char *path = watch->options.path;
-    switch (now) {
-    case SOCKET_FINE: log_info("%s: the socket is as it should be again", path); break;
-    case SOCKET_DELETED: log_warning("%s: the socket's file was deleted; making it again", path); break;
-    case SOCKET_REPLACED:
-        log_warning(
-            "%s: the socket's file was replaced by somebody else's and is left to them; nobody new reaches this "
-            "daemon",
-            path);
-        break;
-    case SOCKET_CHMODDED: log_warning("%s: the socket's permissions were changed; they stay so", path); break;
-    }
-}
-
 bool socket_watch_look(struct socket_watch *watch)
 {
-    char reason[REASON_MAX];
+    static const char *const news[] = {
+        [SOCKET_FINE] = "the socket is as it should be again",
+        [SOCKET_DELETED] = "the socket's file was deleted; making it again",
+        [SOCKET_REPLACED] =
+            "the socket's file was replaced by somebody else's and is left to them; nobody new reaches this daemon",
+        [SOCKET_CHMODDED] = "the socket's permissions were changed; they stay so",
+    };
+    const struct listener *listener = &watch->listener;
+    const char *path = watch->options.path;
     if (!watch->is_own) return false;
-    enum socket_watch_view now = view(watch);
+
+    struct stat st;
+    enum socket_watch_view now = SOCKET_FINE;
+    if (lstat(path, &st) < 0)
+        now = SOCKET_DELETED;
+    else if (listener->lock_fd < 0 || st.st_dev != listener->dev || st.st_ino != listener->ino)
+        now = SOCKET_REPLACED;
+    else if ((st.st_mode & 0777) != watch->options.mode)
+        now = SOCKET_CHMODDED;
+
     bool is_news = now != watch->seen;
-    if (is_news) report(watch, now);
     watch->seen = now;
+    if (is_news) log_line(now == SOCKET_FINE ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING, "%s: %s", path, news[now]);
     if (now != SOCKET_DELETED) return false;
+
+    char reason[REASON_MAX];
     listener_close(&watch->listener); /* its lock; the descriptor is the server's */
-    if (listener_open(&watch->listener, &watch->options, reason, sizeof reason) < 0) {
-        if (is_news) log_error("%s", reason);
-        return false;
-    }
-    return true;
+    if (listener_open(&watch->listener, &watch->options, reason, sizeof reason) >= 0) return true;
+    if (is_news) log_error("%s", reason);
+    return false;
 }
 
 void socket_watch_close(struct socket_watch *watch)

@@ -1,5 +1,5 @@
 /*
- * watch.h: the socket that clients connect to, and the watch over its file.
+ * socket_watch.h: the socket that clients connect to, and the watch over its file.
  *
  * An activation socket beats -s, which beats listen.socket. A socket of our own has a file that
  * somebody may delete or replace while the daemon runs; nobody could connect any more, and nothing

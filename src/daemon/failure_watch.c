@@ -52,13 +52,6 @@ static enum failure_cause find_reason(const struct failure_watch *watch, const s
     return cause;
 }
 
-/* Error texts differ in their details: a reason is another where its first word is. */
-static bool is_same_reason(const char *a, const char *b)
-{
-    size_t len = strcspn(a, " ");
-    return len == strcspn(b, " ") && strncmp(a, b, len) == 0;
-}
-
 const char *failure_answers_text(const struct policy_set *policies, char out[FAILURE_ANSWERS_MAX])
 {
     static const char *const verbs[N_ON_FAILURE][2] = {
@@ -69,6 +62,7 @@ const char *failure_answers_text(const struct policy_set *policies, char out[FAI
     };
     size_t at = 0;
     out[0] = '\0';
+
     for (int i = 0; i < N_ON_FAILURE; i++) {
         size_t n = policies->n_on_failure[i];
         if (n == 0) continue;
@@ -90,22 +84,6 @@ static void warn(struct failure_watch *watch, const struct failure_view *view, e
                 failure_answers_text(view->policies, answers));
 }
 
-static void report_end(const struct failure_watch *watch, const struct failure_view *view)
-{
-    char counts[160];
-    size_t at = 0;
-    uint64_t n = 0;
-    for (int i = 0; i < N_CAUSES; i++) {
-        uint64_t n_of_cause = view->n[i] - watch->before[i];
-        n += n_of_cause;
-        if (n_of_cause > 0)
-            at += (size_t)snprintf(counts + at, sizeof counts - at, "%s%s %" PRIu64, at > 0 ? ", " : "", cause_names[i],
-                                   n_of_cause);
-    }
-    log_info("Redis decides again: %" PRIu64 " failure answers in %" PRId64 " s (%s)", n,
-             (view->last_us - watch->began_us + 999999) / 1000000, counts);
-}
-
 bool failure_watch_look(struct failure_watch *watch, const struct failure_view *view)
 {
     char reason[FAILURE_TEXT_MAX];
@@ -119,10 +97,24 @@ bool failure_watch_look(struct failure_watch *watch, const struct failure_view *
         warn(watch, view, cause, reason);
         is_news = true;
     } else if (watch->is_episode && cause != N_CAUSES) {
-        is_news = !is_same_reason(reason, watch->reason) && view->now_us - watch->warned_us >= WARNING_EVERY_US;
+        /* Error texts differ in their details: a reason is another where its first word is. */
+        size_t len = strcspn(reason, " ");
+        bool is_same = len == strcspn(watch->reason, " ") && strncmp(reason, watch->reason, len) == 0;
+        is_news = !is_same && view->now_us - watch->warned_us >= WARNING_EVERY_US;
         if (is_news) warn(watch, view, cause, reason);
     } else if (watch->is_episode && view->now_us - view->last_us >= QUIET_US && view->decided_us > view->last_us) {
-        report_end(watch, view);
+        char counts[160];
+        size_t at = 0;
+        uint64_t n_all = 0;
+        for (int i = 0; i < N_CAUSES; i++) {
+            uint64_t n = view->n[i] - watch->before[i];
+            n_all += n;
+            if (n == 0) continue;
+            at += (size_t)snprintf(counts + at, sizeof counts - at, "%s%s %" PRIu64, at > 0 ? ", " : "", cause_names[i],
+                                   n);
+        }
+        log_info("Redis decides again: %" PRIu64 " failure answers in %" PRId64 " s (%s)", n_all,
+                 (view->last_us - watch->began_us + 999999) / 1000000, counts);
         watch->is_episode = false;
         watch->reason[0] = '\0';
         is_news = true;

@@ -33,6 +33,7 @@ static void log_events(struct redis_watch *watch, const struct redis_store *redi
     };
     char text[256] = "", reply[LOG_REPLY_MAX];
     size_t at = 0;
+
     for (size_t i = 0; i < REDIS_EVENTS; i++) {
         uint64_t n = *events[i].counter - watch->n_seen[i];
         watch->n_seen[i] += n;
@@ -46,17 +47,6 @@ static void log_events(struct redis_watch *watch, const struct redis_store *redi
     if (error_us != watch->error_us && error[0] != '\0')
         log_debug("Redis, the last error reply: %s", log_escape(reply, sizeof reply, error, strlen(error)));
     watch->error_us = error_us;
-}
-
-static void log_foreign(struct redis_watch *watch, const struct redis_store *redis)
-{
-    uint64_t n;
-    const char *key = redis_store_foreign(redis, &n);
-    if (n == watch->n_foreign) return;
-    log_warning("Redis: WRONGTYPE: %s: a key of it holds a value of another type, met %" PRIu64
-                " times; ratelimitctl explain names it",
-                key, n - watch->n_foreign);
-    watch->n_foreign = n;
 }
 
 void redis_watch_start(struct redis_watch *watch, const struct redis_store *redis, const struct policy_set *policies)
@@ -73,7 +63,14 @@ void redis_watch_start(struct redis_watch *watch, const struct redis_store *redi
 bool redis_watch_look(struct redis_watch *watch, const struct redis_store *redis)
 {
     log_events(watch, redis);
-    log_foreign(watch, redis);
+    uint64_t n_foreign;
+    const char *key = redis_store_foreign(redis, &n_foreign);
+    if (n_foreign != watch->n_foreign)
+        log_warning("Redis: WRONGTYPE: %s: a key of it holds a value of another type, met %" PRIu64
+                    " times; ratelimitctl explain names it",
+                    key, n_foreign - watch->n_foreign);
+    watch->n_foreign = n_foreign;
+
     bool is_ready = redis_store_ready(redis);
     bool is_same = strncmp(watch->told, redis_store_status(redis), sizeof watch->told - 1) == 0;
     if (is_ready == watch->was_ready && (is_ready || is_same || watch->n_reasons >= REDIS_WATCH_REASONS_MAX))

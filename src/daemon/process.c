@@ -46,9 +46,9 @@ int process_raise_open_files(int64_t n_connections)
 
 uint64_t process_set_up(void)
 {
-    uint64_t seeds[5] = {0};
     signal(SIGPIPE, SIG_IGN);
     signal(SIGUSR1, SIG_IGN); /* means nothing here; its default would end the daemon */
+
     /* Two helpers: one may be busy with a name lookup, the other with a reload. Each has an arena of its own: else the
      * loop would wait for a heap whose lock a helper holds while it has no core. More would only hold memory back. */
     setenv("UV_THREADPOOL_SIZE", "2", 1);
@@ -58,8 +58,11 @@ uint64_t process_set_up(void)
      * is freed: 20 to 50 ms after half a million keys were forgotten. */
     mallopt(M_MXFAST, 0);
 #endif
+
     /* libuv 1.45 to 1.48 may act on a descriptor that has been closed and used again, through io_uring. */
     if (uv_version() >= 0x012d00 && uv_version() < 0x013100) setenv("UV_USE_IO_URING", "0", 1);
+
+    uint64_t seeds[5] = {0};
     if (getrandom(seeds, sizeof seeds, 0) != (ssize_t)sizeof seeds) log_warning("no randomness: %s", strerror(errno));
     hash_seed(seeds[0], seeds[1]);
     log_keys_seed(seeds[3], seeds[4]);
@@ -75,9 +78,4 @@ void process_hold_signals(bool hold)
     sigaddset(&signals, SIGHUP);
     sigaddset(&signals, SIGUSR2);
     pthread_sigmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &signals, NULL);
-}
-
-void process_trim(void)
-{
-    malloc_trim(0);
 }

@@ -18,9 +18,6 @@ int process_raise_open_files(int64_t n_connections);
 
 /* The signals that the daemon handles wait (true), or come, those that waited first (false). Between the socket's
  * appearance and the handlers they wait: whoever sees the socket may want to stop the daemon. */
-void process_hold_signals(bool reservation);
-
-/* Give the system back what was freed, after a burst of it. */
-void process_trim(void);
+void process_hold_signals(bool hold);
 
 #endif

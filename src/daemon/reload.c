@@ -1,6 +1,7 @@
 #include "daemon/reload.h"
 
 #include <inttypes.h>
+#include <malloc.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
@@ -22,24 +23,20 @@ struct retired_set {
 
 /* ---- in the thread ---- */
 
-static void refuse_no_policies(struct reload *reload)
-{
-    if (reload->next == NULL || reload->next->has_policies || !reload->had_policies) return;
-    faults_add(
-        &reload->faults, 0, "policies",
-        "there are none in this file, and %zu are in force; write the whole file and reload again. To remove the "
-        "last policy, restart",
-        reload->before->n);
-    config_free(reload->next);
-    reload->next = NULL;
-}
-
 static void read_in_thread(uv_work_t *work)
 {
     struct daemon *daemon = work->data;
     struct reload *reload = &daemon->reload;
     reload->next = config_reload(daemon->arguments.config_path, &reload->faults);
-    refuse_no_policies(reload);
+    if (reload->next != NULL && !reload->next->has_policies && reload->had_policies) {
+        faults_add(
+            &reload->faults, 0, "policies",
+            "there are none in this file, and %zu are in force; write the whole file and reload again. To remove the "
+            "last policy, restart",
+            reload->before->n);
+        config_free(reload->next);
+        reload->next = NULL;
+    }
     if (reload->next != NULL) policy_set_share_counts(reload->next->policies, reload->before);
 }
 
@@ -61,7 +58,7 @@ static void free_in_thread(uv_work_t *work)
     config_free(reload->next);
     reload->next = NULL;
     free_unreferenced(reload);
-    process_trim();
+    malloc_trim(0); /* gives the system back what was freed */
 }
 
 /* ---- on the loop ---- */
@@ -74,30 +71,10 @@ static void start(struct daemon *daemon, enum reload_phase phase, uv_work_cb wor
     CHECK(uv_queue_work(&daemon->loop, &reload->work, work, after) == 0);
 }
 
-static void log_faults(const char *file, const struct faults *faults)
-{
-    char line[1024];
-    for (size_t i = 0; i < faults->n && i < RELOAD_FAULTS_SHOWN; i++)
-        log_line(faults->items[i].code == DIAG_WARNING ? LOG_LEVEL_WARNING : LOG_LEVEL_ERROR, "%s",
-                 faults_line(line, sizeof line, file, &faults->items[i]));
-    if (faults->n > RELOAD_FAULTS_SHOWN)
-        log_error("%s: and %zu more; ratelimitd --check-config -c %s shows them all", file,
-                  faults->n - RELOAD_FAULTS_SHOWN, file);
-}
-
 static void on_restart_needed(const char *path, void *arg)
 {
     (void)arg;
     log_warning("reload: %s has changed and needs a restart; until then it stays as it was", path);
-}
-
-/* Keep the policies in force until their last check has ended. Without memory whoever lets go last frees them. */
-static void retire(struct reload *reload, struct policy_set *set)
-{
-    struct retired_set *retired = mem_alloc(sizeof *retired);
-    if (retired == NULL) return;
-    retired->set = policy_set_ref(set);
-    list_push_back(&reload->retired, &retired->link);
 }
 
 /* Hand every part the values that may change while it runs. */
@@ -107,7 +84,13 @@ static void apply(struct daemon *daemon, struct config *next)
     if (next->store_memory_max_keys > daemon->started->store_memory_max_keys)
         on_restart_needed("store.memory.max_keys beyond what it was at start", NULL);
 
-    retire(&daemon->reload, daemon->config->policies);
+    /* Keep the policies in force until their last check has ended. Without memory whoever lets go last frees them. */
+    struct retired_set *retired = mem_alloc(sizeof *retired);
+    if (retired != NULL) {
+        retired->set = policy_set_ref(daemon->config->policies);
+        list_push_back(&daemon->reload.retired, &retired->link);
+    }
+
     if (daemon->config != daemon->started)
         config_free(daemon->config);
     else
@@ -118,6 +101,7 @@ static void apply(struct daemon *daemon, struct config *next)
     log_set_level((enum log_level)next->log_level);
     log_keys_set((enum log_keys)next->keys_in_log, next->keys_secret);
     process_raise_open_files(next->caps_max_connections);
+
     struct server_options for_server = options_server(next, (enum store_type)daemon->started->store_type,
                                                       &daemon->arguments, &daemon->inline_policies);
     struct engine_options for_engine = options_engine(next);
@@ -125,6 +109,7 @@ static void apply(struct daemon *daemon, struct config *next)
     engine_set_options(daemon->engine, &for_engine);
     inline_policies_configure(&daemon->inline_policies, (size_t)next->inline_max_policies,
                               config_policy_defaults(next));
+
     if (daemon->memory != NULL) memory_store_set_max_keys(daemon->memory, (uint64_t)next->store_memory_max_keys);
     if (daemon->redis != NULL && next->store_type == STORE_TYPE_REDIS) {
         struct redis_options for_redis = options_redis(next, daemon->random_seed);
@@ -143,6 +128,7 @@ static void on_freed(uv_work_t *work, int status)
     (void)status;
     reload->phase = RELOAD_IDLE;
     reload->peak_bytes = mem_in_use();
+
     if (!reload->again || daemon->phase >= DAEMON_DRAINING) return;
     reload->again = false;
     start_reading(daemon);
@@ -161,38 +147,42 @@ static void start_freeing(struct daemon *daemon)
         list_push_back(&reload->unreferenced, it);
         n_free++;
     }
+
     if (n_free + n_used > 0)
         log_debug("reload: of the replaced sets of policies %zu go now, and checks still use %zu", n_free, n_used);
     start(daemon, RELOAD_FREEING, free_in_thread, on_freed);
-}
-
-static void finish(struct daemon *daemon)
-{
-    struct reload *reload = &daemon->reload;
-    const char *file = daemon->arguments.config_path;
-    struct config *next = reload->next;
-    log_faults(file, &reload->faults);
-    if (next == NULL) {
-        reload_counters.reload_failures++;
-        log_error("reload: %s is not correct; the configuration stays as it was", file);
-        return;
-    }
-    reload->next = NULL;
-    apply(daemon, next);
-    reload_counters.reloads++;
-    log_info("reload: %s read again, %zu policies", file, next->policies->n);
 }
 
 static void on_read(uv_work_t *work, int status)
 {
     struct daemon *daemon = work->data;
     struct reload *reload = &daemon->reload;
+    const char *file = daemon->arguments.config_path;
+    char line[1024];
     reload->phase = RELOAD_IDLE;
     if (status < 0 || daemon->phase >= DAEMON_DRAINING) return; /* what there is stays for reload_fini() */
-
     clock_update(&daemon->clock);
-    log_debug("reload: the file was read, with %zu mistakes", reload->faults.n_errors);
-    finish(daemon);
+
+    const struct faults *faults = &reload->faults;
+    log_debug("reload: the file was read, with %zu mistakes", faults->n_errors);
+    for (size_t i = 0; i < faults->n && i < RELOAD_FAULTS_SHOWN; i++)
+        log_line(faults->items[i].code == DIAG_WARNING ? LOG_LEVEL_WARNING : LOG_LEVEL_ERROR, "%s",
+                 faults_line(line, sizeof line, file, &faults->items[i]));
+    if (faults->n > RELOAD_FAULTS_SHOWN)
+        log_error("%s: and %zu more; ratelimitd --check-config -c %s shows them all", file,
+                  faults->n - RELOAD_FAULTS_SHOWN, file);
+
+    struct config *next = reload->next;
+    reload->next = NULL;
+    if (next != NULL) {
+        apply(daemon, next);
+        reload_counters.reloads++;
+        log_info("reload: %s read again, %zu policies", file, next->policies->n);
+    } else {
+        reload_counters.reload_failures++;
+        log_error("reload: %s is not correct; the configuration stays as it was", file);
+    }
+
     policy_set_unref(reload->before);
     reload->before = NULL;
     if (!reload->again) status_ready(daemon);
@@ -225,25 +215,20 @@ void reload_file(struct daemon *daemon)
     log_debug("reload: one is under way; the file is read again after it");
 }
 
-static bool has_work(struct reload *reload)
-{
-    uint64_t bytes = mem_in_use();
-    if (bytes > reload->peak_bytes) reload->peak_bytes = bytes;
-    if (reload->peak_bytes - bytes > TRIM_BYTES) {
-        log_debug("memory: %" PRIu64 " MiB were in use and %" PRIu64 " are; what is free goes back to the system",
-                  reload->peak_bytes >> 20, bytes >> 20);
-        return true;
-    }
-
-    LIST_FOREACH (it, &reload->retired)
-        if (LIST_ITEM(it, struct retired_set, link)->set->n_refs == 1) return true;
-    return false;
-}
-
 void reload_look(struct daemon *daemon)
 {
-    if (daemon->reload.phase == RELOAD_IDLE && daemon->phase != DAEMON_CLOSING && has_work(&daemon->reload))
-        start_freeing(daemon);
+    struct reload *reload = &daemon->reload;
+    if (reload->phase != RELOAD_IDLE || daemon->phase == DAEMON_CLOSING) return;
+
+    uint64_t bytes = mem_in_use();
+    if (bytes > reload->peak_bytes) reload->peak_bytes = bytes;
+    bool has_work = reload->peak_bytes - bytes > TRIM_BYTES;
+    if (has_work)
+        log_debug("memory: %" PRIu64 " MiB were in use and %" PRIu64 " are; what is free goes back to the system",
+                  reload->peak_bytes >> 20, bytes >> 20);
+    LIST_FOREACH (it, &reload->retired)
+        if (LIST_ITEM(it, struct retired_set, link)->set->n_refs == 1) has_work = true;
+    if (has_work) start_freeing(daemon);
 }
 
 void reload_fini(struct daemon *daemon)

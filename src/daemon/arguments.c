@@ -47,6 +47,7 @@ int arguments_read(int argc, char **argv, struct arguments *ret)
                                             {"version", no_argument, NULL, OPTION_VERSION},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
+
     for (int option; (option = getopt_long(argc, argv, "c:s:h", options, NULL)) != -1;) {
         switch (option) {
         case 'c':
@@ -65,6 +66,7 @@ int arguments_read(int argc, char **argv, struct arguments *ret)
         default: usage(stderr); return EXIT_USAGE;
         }
     }
+
     if (optind == argc) return -1;
     fprintf(stderr, "ratelimitd: %s: no such argument\n", argv[optind]);
     usage(stderr);

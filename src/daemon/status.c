@@ -4,7 +4,10 @@
 
 #include "server/service.h"
 
-const char *status_text(const struct daemon *daemon, char out[STATUS_MAX])
+enum { STATUS_MAX = 480 };
+
+/* "3 policies, Redis: ready" into `out`, which is returned. */
+static const char *status_text(const struct daemon *daemon, char out[STATUS_MAX])
 {
     const struct failure_watch *watch = &daemon->failure_watch;
     const char *reason = watch->is_connected ? watch->reason : ""; /* the connection has a status of its own */

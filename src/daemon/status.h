@@ -4,14 +4,8 @@
 #ifndef RL_DAEMON_STATUS_H
 #define RL_DAEMON_STATUS_H
 
-#include <stddef.h>
-
 #include "daemon/daemon.h"
 
-enum { STATUS_MAX = 480 };
-
-/* "3 policies, Redis: ready" into `out`, which is returned. */
-const char *status_text(const struct daemon *daemon, char out[STATUS_MAX]);
 void status_ready(const struct daemon *daemon);  /* READY=1: started, or the last reload is over */
 void status_change(const struct daemon *daemon); /* the line alone */
 

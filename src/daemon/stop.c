@@ -18,20 +18,6 @@ static void close_handle(struct daemon *daemon, uv_handle_t *handle)
     uv_close(handle, on_handle_closed);
 }
 
-/* Where libuv lets go of a signal its default is back: one more SIGTERM would make a clean stop a death by signal. */
-static void close_signals(struct daemon *daemon)
-{
-    sigset_t every, before;
-    sigfillset(&every);
-    pthread_sigmask(SIG_BLOCK, &every, &before);
-    for (size_t i = 0; i < N_OF(daemon->signals); i++) {
-        int number = daemon->signals[i].signum;
-        close_handle(daemon, (uv_handle_t *)&daemon->signals[i]);
-        signal(number, SIG_IGN);
-    }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-}
-
 /* Store, engine and server are gone: what is left are the handles of struct daemon. One of theirs that is still open
  * would keep uv_run() from returning, or uv_loop_close() from succeeding. */
 static void on_engine_closed(void *arg)
@@ -43,7 +29,18 @@ static void on_engine_closed(void *arg)
                               (uv_handle_t *)&daemon->first_attempt, (uv_handle_t *)&daemon->watchdog,
                               (uv_handle_t *)&daemon->last_slots};
     for (size_t i = 0; i < N_OF(handles); i++) close_handle(daemon, handles[i]);
-    close_signals(daemon);
+
+    /* Where libuv lets go of a signal its default is back: one more SIGTERM would make a clean stop a death by signal.
+     */
+    sigset_t every, before;
+    sigfillset(&every);
+    pthread_sigmask(SIG_BLOCK, &every, &before);
+    for (size_t i = 0; i < N_OF(daemon->signals); i++) {
+        int number = daemon->signals[i].signum;
+        close_handle(daemon, (uv_handle_t *)&daemon->signals[i]);
+        signal(number, SIG_IGN);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 static void on_server_closed(void *arg)
@@ -63,6 +60,7 @@ void stop_now(struct daemon *daemon, int exit_status)
     if (daemon->phase == DAEMON_CLOSING) return;
     daemon->phase = DAEMON_CLOSING;
     daemon->exit_status = exit_status;
+
     uv_timer_stop(&daemon->last_slots);
     if (daemon->server != NULL)
         server_close(daemon->server, on_server_closed, daemon);
@@ -103,6 +101,7 @@ void stop_on_signal(uv_signal_t *handle, int number)
         stop_now(daemon, EXIT_CLEAN);
         return;
     }
+
     log_info("%s: draining, with %zu checks in flight", name, engine_n_live(daemon->engine));
     daemon->phase = DAEMON_DRAINING;
     service_stopping();

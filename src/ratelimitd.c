@@ -35,66 +35,47 @@ enum {
     TICK_MS = 1000,         /* the watch over the socket's file and over Redis */
 };
 
-/* Configuration */
-
-static void show_faults(const char *file, const struct faults *faults)
-{
-    char line[2048];
-    for (size_t i = 0; i < faults->n; i++)
-        fprintf(stderr, "%s\n", faults_line(line, sizeof line, file, &faults->items[i]));
-}
-
-/* As it would run: -s beats the file. */
-static void print_as_started(struct config *config, const char *socket_path)
-{
-    char *configured = config->listen_socket;
-    if (socket_path != NULL) config->listen_socket = (char *)socket_path;
-    config_print(stdout, config);
-    config->listen_socket = configured;
-}
+/* ---- Configuration ---- */
 
 /* -1 to go on, else the exit status. */
 static int configure(struct daemon *daemon)
 {
     const struct arguments *arguments = &daemon->arguments;
-    struct faults faults;
-    faults_init(&faults);
+    const char *file = arguments->config_path;
     bool is_trial = arguments->check_config || arguments->print_config;
-    daemon->config =
-        arguments->config_path != NULL ? config_load(arguments->config_path, is_trial, &faults) : config_default();
-    show_faults(arguments->config_path, &faults);
+    char line[2048];
+    struct faults faults;
+
+    faults_init(&faults);
+    struct config *config = file != NULL ? config_load(file, is_trial, &faults) : config_default();
+    daemon->started = daemon->config = config;
+    for (size_t i = 0; i < faults.n; i++)
+        fprintf(stderr, "%s\n", faults_line(line, sizeof line, file, &faults.items[i]));
     faults_fini(&faults);
-    daemon->started = daemon->config;
-    if (daemon->config == NULL) return arguments->config_path != NULL ? EXIT_CONFIG : EXIT_RUNNING;
-    if (arguments->test_clock && daemon->config->store_type == STORE_TYPE_REDIS) {
+    if (config == NULL) return file != NULL ? EXIT_CONFIG : EXIT_RUNNING;
+
+    if (arguments->test_clock && config->store_type == STORE_TYPE_REDIS) {
         fprintf(stderr, "ratelimitd: --test-clock is for the memory store; Redis has a clock of its own\n");
         return EXIT_USAGE;
     }
-    if (arguments->print_config) print_as_started(daemon->config, arguments->socket_path);
-    if (arguments->check_config && !arguments->print_config) puts("the configuration is correct");
+    if (arguments->print_config) { /* as it would run: -s beats the file */
+        char *configured = config->listen_socket;
+        if (arguments->socket_path != NULL) config->listen_socket = (char *)arguments->socket_path;
+        config_print(stdout, config);
+        config->listen_socket = configured;
+    } else if (arguments->check_config) {
+        puts("the configuration is correct");
+    }
     return is_trial ? EXIT_CLEAN : -1;
 }
 
-/* The tick: one iteration of the loop */
+/* ---- The tick: one iteration of the loop ---- */
 
 static void on_deadline(uv_timer_t *timer)
 {
     struct daemon *daemon = timer->data;
     clock_update(&daemon->clock);
     daemon->armed_us = INT64_MAX; /* the end of the tick expires what is due and arms the timer again */
-}
-
-/* The timer only moves to an earlier time. Where it fires and nothing is due, as most deadlines are gone by then, it is
- * armed for the next one: once a deadline's length, not at every check. libuv counts whole milliseconds from its own,
- * older now: rounded up, and a timer that comes early is armed again. What is due already is more than one tick may
- * answer: the next one follows at once. */
-static void arm_deadline(struct daemon *daemon)
-{
-    int64_t at_us = engine_next_deadline(daemon->engine);
-    if (at_us >= daemon->armed_us) return;
-    daemon->armed_us = at_us;
-    int64_t left_us = at_us - daemon->clock.mono_us;
-    uv_timer_start(&daemon->deadline, on_deadline, left_us > 0 ? (uint64_t)(left_us + 999) / 1000 : 0, 0);
 }
 
 static bool is_tick_empty(const struct daemon *daemon)
@@ -108,9 +89,20 @@ static void end_tick(struct daemon *daemon)
     engine_expire(daemon->engine);
     engine_flush(daemon->engine);
     server_tick_end(daemon->server);
-    arm_deadline(daemon);
+
+    /* The timer only moves to an earlier time. Where it fires and nothing is due, as most deadlines are gone by then,
+     * it is armed for the next one: once a deadline's length, not at every check. libuv counts whole milliseconds from
+     * its own, older now: rounded up, and a timer that comes early is armed again. What is due already is more than one
+     * tick may answer: the next one follows at once. */
+    int64_t at_us = engine_next_deadline(daemon->engine);
+    if (at_us < daemon->armed_us) {
+        int64_t left_us = at_us - daemon->clock.mono_us;
+        daemon->armed_us = at_us;
+        uv_timer_start(&daemon->deadline, on_deadline, left_us > 0 ? (uint64_t)(left_us + 999) / 1000 : 0, 0);
+    }
+
     daemon->n_ended = daemon->clock.n_updates;
-    daemon->turn_ran = true;
+    daemon->tick_ended = true;
     if (daemon->phase == DAEMON_DRAINED) stop_when_left(daemon);
 }
 
@@ -127,20 +119,21 @@ static void on_prepare(uv_prepare_t *prepare)
     if (!is_tick_empty(daemon)) end_tick(daemon);
 }
 
-/* Reload */
+/* ---- Signals ---- */
 
 static void on_reload_signal(uv_signal_t *handle, int number)
 {
     (void)number;
     struct daemon *daemon = handle->data;
     if (daemon->phase != DAEMON_READY) return;
+
     service_reloading();
     if (daemon->arguments.config_path != NULL) {
         reload_file(daemon);
-        return;
+    } else {
+        log_info("SIGHUP: started without -c, so there is no file to read again");
+        status_ready(daemon);
     }
-    log_info("SIGHUP: started without -c, so there is no file to read again");
-    status_ready(daemon);
 }
 
 static void on_upgrade_signal(uv_signal_t *handle, int number)
@@ -150,23 +143,23 @@ static void on_upgrade_signal(uv_signal_t *handle, int number)
     log_warning("SIGUSR2: upgrade without a restart is not built yet; going on");
 }
 
-/* Ready, and while running */
+/* ---- Ready, and while running ---- */
 
 static void on_watchdog(uv_timer_t *timer)
 {
     struct daemon *daemon = timer->data;
-    if (daemon->turn_ran) service_watchdog();
-    daemon->turn_ran = false;
+    if (daemon->tick_ended) service_watchdog();
+    daemon->tick_ended = false;
 }
 
-/* 0, or -1 with the reason logged. */
-static int listen_on_gate(struct daemon *daemon)
+/* False with the reason logged. */
+static bool listen_on_socket(struct daemon *daemon)
 {
     int error = server_listen(daemon->server, daemon->socket_watch.listener.fd);
     daemon->socket_watch.listener.fd = -1;
     if (error < 0)
         log_error("%s: cannot accept connections: %s", daemon->socket_watch.listener.path, uv_strerror(error));
-    return error < 0 ? -1 : 0;
+    return error >= 0;
 }
 
 static struct failure_view view_failures(const struct daemon *daemon)
@@ -187,13 +180,6 @@ static struct failure_view view_failures(const struct daemon *daemon)
     return view;
 }
 
-static void look_at_redis(struct daemon *daemon)
-{
-    struct failure_view view = view_failures(daemon);
-    bool is_news = redis_watch_look(&daemon->redis_watch, daemon->redis);
-    if (failure_watch_look(&daemon->failure_watch, &view) || is_news) status_change(daemon);
-}
-
 static void on_tick(uv_timer_t *timer)
 {
     struct daemon *daemon = timer->data;
@@ -202,19 +188,14 @@ static void on_tick(uv_timer_t *timer)
     clock_update(&daemon->clock);
     if (daemon->server != NULL) server_look(daemon->server);
     reload_look(daemon);
-    if (daemon->redis != NULL) look_at_redis(daemon);
-    if (daemon->phase != DAEMON_READY) return;
-    if (socket_watch_look(&daemon->socket_watch) && listen_on_gate(daemon) < 0) stop_now(daemon, EXIT_RUNNING);
-}
 
-/* Why Redis is not there yet is a warning of its own, see redis_watch.h. */
-static void log_ready(const struct daemon *daemon)
-{
-    size_t n = engine_policies(daemon->engine)->n;
-    const char *store = daemon->redis == NULL              ? "memory store"
-                        : redis_store_ready(daemon->redis) ? "Redis: ready"
-                                                           : "Redis: not connected yet";
-    log_info("ready on %s: %zu %s, %s", daemon->socket_watch.listener.path, n, n == 1 ? "policy" : "policies", store);
+    if (daemon->redis != NULL) {
+        struct failure_view view = view_failures(daemon);
+        bool is_news = redis_watch_look(&daemon->redis_watch, daemon->redis);
+        if (failure_watch_look(&daemon->failure_watch, &view) || is_news) status_change(daemon);
+    }
+    if (daemon->phase == DAEMON_READY && socket_watch_look(&daemon->socket_watch) && !listen_on_socket(daemon))
+        stop_now(daemon, EXIT_RUNNING);
 }
 
 static void become_ready(struct daemon *daemon)
@@ -222,15 +203,22 @@ static void become_ready(struct daemon *daemon)
     if (daemon->phase != DAEMON_STARTING) return;
     daemon->phase = DAEMON_READY;
     uv_timer_stop(&daemon->first_attempt);
-    if (listen_on_gate(daemon) < 0) {
+    if (!listen_on_socket(daemon)) {
         stop_now(daemon, EXIT_RUNNING);
         return;
     }
     uv_timer_start(&daemon->tick, on_tick, TICK_MS, TICK_MS);
     if (service_watchdog_ms() > 0)
         uv_timer_start(&daemon->watchdog, on_watchdog, service_watchdog_ms(), service_watchdog_ms());
-    log_ready(daemon);
+
+    /* Why Redis is not there yet is a warning of its own, see redis_watch.h. */
+    size_t n = engine_policies(daemon->engine)->n;
+    const char *store = daemon->redis == NULL              ? "memory store"
+                        : redis_store_ready(daemon->redis) ? "Redis: ready"
+                                                           : "Redis: not connected yet";
+    log_info("ready on %s: %zu %s, %s", daemon->socket_watch.listener.path, n, n == 1 ? "policy" : "policies", store);
     log_set_level((enum log_level)daemon->config->log_level);
+
     if (daemon->redis != NULL) {
         struct failure_view view = view_failures(daemon);
         redis_watch_start(&daemon->redis_watch, daemon->redis, engine_policies(daemon->engine));
@@ -249,59 +237,44 @@ static void on_first_attempt_timeout(uv_timer_t *timer)
     become_ready(timer->data);
 }
 
-/* Start */
+/* ---- Start ---- */
 
-/* In the order that `stats` shows. */
-static void register_counters(void)
-{
-    struct counter_group *const groups[] = {&log_counter_group,    &server_counter_group, &inline_counter_group,
-                                            &engine_counter_group, &slots_counter_group,  &memory_counter_group,
-                                            &redis_counter_group,  &reload_counter_group};
-    for (size_t i = 0; i < N_OF(groups); i++) counters_register(groups[i]);
-}
-
-/* 0, or -1 without memory. */
-static int make_store(struct daemon *daemon)
-{
-    const struct config *config = daemon->config;
-    if (config->store_type == STORE_TYPE_REDIS) {
-        struct redis_options options = options_redis(config, daemon->random_seed);
-        daemon->redis = redis_store_new(&daemon->loop, &daemon->clock, &options);
-        if (daemon->redis == NULL) return -1;
-        daemon->store = redis_store_handle(daemon->redis);
-        return 0;
-    }
-    struct memory_options options = options_memory(config, daemon->arguments.test_clock);
-    daemon->memory = memory_store_new(&daemon->clock, &options);
-    if (daemon->memory == NULL) return -1;
-    daemon->store = memory_store_handle(daemon->memory);
-    return 0;
-}
-
-/* A level above info waits until the line that says ready is out; debug shows how that came about. */
-static void start_log(const struct config *config)
-{
-    log_keys_set((enum log_keys)config->keys_in_log, config->keys_secret);
-    if (config->log_level > LOG_LEVEL_INFO) log_set_level((enum log_level)config->log_level);
-}
-
+/* Store, engine and server. 0, or -1 without memory. */
 static int make_parts(struct daemon *daemon)
 {
-    start_log(daemon->config);
-    if (inline_policies_init(&daemon->inline_policies) < 0 || make_store(daemon) < 0) return -1;
-    config_forget_secrets(daemon->config);
-    inline_policies_configure(&daemon->inline_policies, (size_t)daemon->config->inline_max_policies,
-                              config_policy_defaults(daemon->config));
-    struct engine_options for_engine = options_engine(daemon->config);
-    struct policy_set *policies = policy_set_ref(daemon->config->policies);
+    struct config *config = daemon->config;
+    struct server_options for_server = options_server(config, (enum store_type)daemon->started->store_type,
+                                                      &daemon->arguments, &daemon->inline_policies);
+    struct engine_options for_engine = options_engine(config);
+
+    /* A level above info waits until the line that says ready is out; debug shows how that came about. */
+    log_keys_set((enum log_keys)config->keys_in_log, config->keys_secret);
+    if (config->log_level > LOG_LEVEL_INFO) log_set_level((enum log_level)config->log_level);
+
+    if (inline_policies_init(&daemon->inline_policies) < 0) return -1;
+    inline_policies_configure(&daemon->inline_policies, (size_t)config->inline_max_policies,
+                              config_policy_defaults(config));
+
+    if (config->store_type == STORE_TYPE_REDIS) {
+        struct redis_options for_redis = options_redis(config, daemon->random_seed);
+        daemon->redis = redis_store_new(&daemon->loop, &daemon->clock, &for_redis);
+        if (daemon->redis == NULL) return -1;
+        daemon->store = redis_store_handle(daemon->redis);
+    } else {
+        struct memory_options for_memory = options_memory(config, daemon->arguments.test_clock);
+        daemon->memory = memory_store_new(&daemon->clock, &for_memory);
+        if (daemon->memory == NULL) return -1;
+        daemon->store = memory_store_handle(daemon->memory);
+    }
+    config_forget_secrets(config);
+
+    struct policy_set *policies = policy_set_ref(config->policies);
     daemon->engine = engine_new(&daemon->clock, daemon->store, policies, &for_engine);
     if (daemon->engine == NULL) {
         policy_set_unref(policies);
         return -1;
     }
     daemon->store.ops = NULL;
-    struct server_options for_server = options_server(daemon->config, (enum store_type)daemon->started->store_type,
-                                                      &daemon->arguments, &daemon->inline_policies);
     daemon->server = server_new(&daemon->loop, &daemon->clock, daemon->engine, &for_server);
     return daemon->server != NULL ? 0 : -1;
 }
@@ -351,19 +324,6 @@ static void count_handle(uv_handle_t *handle, void *arg)
     ++*(unsigned *)arg;
 }
 
-/* Only a thread is still at work, which nothing can stop: a name lookup may take a resolver's timeout, a reload a
- * second. Everything else is closed, so the process ends under it. */
-static void leave(const struct daemon *daemon)
-{
-    unsigned n_open = 0;
-    uv_walk((uv_loop_t *)&daemon->loop, count_handle, &n_open);
-    if (n_open > 0)
-        log_error("BUG: something was still open at the end");
-    else
-        log_info("ending without waiting for a %s", daemon->reload.phase == RELOAD_IDLE ? "name lookup" : "reload");
-    _exit(n_open > 0 ? EXIT_RUNNING : daemon->exit_status);
-}
-
 /* From a loop to its end. Returns the exit status. */
 static int run(struct daemon *daemon)
 {
@@ -375,36 +335,44 @@ static int run(struct daemon *daemon)
         log_error("out of memory at start; lower store.memory.max_keys, or give the daemon more");
         stop_now(daemon, EXIT_RUNNING);
     }
+
     uv_run(&daemon->loop, UV_RUN_DEFAULT);
     socket_watch_close(&daemon->socket_watch);
-    int status = uv_loop_close(&daemon->loop);
-    if (status != 0) leave(daemon);
-    reload_fini(daemon);
-    inline_policies_fini(&daemon->inline_policies);
-    return daemon->exit_status;
+    if (uv_loop_close(&daemon->loop) == 0) {
+        reload_fini(daemon);
+        inline_policies_fini(&daemon->inline_policies);
+        return daemon->exit_status;
+    }
+
+    /* Only a thread is still at work, which nothing can stop: a name lookup may take a resolver's timeout, a reload a
+     * second. Everything else is closed, so the process ends under it. */
+    unsigned n_open = 0;
+    uv_walk(&daemon->loop, count_handle, &n_open);
+    if (n_open > 0)
+        log_error("BUG: something was still open at the end");
+    else
+        log_info("ending without waiting for a %s", daemon->reload.phase == RELOAD_IDLE ? "name lookup" : "reload");
+    _exit(n_open > 0 ? EXIT_RUNNING : daemon->exit_status);
 }
 
-/* Allowed, since a reload may bring some, and rarely meant. */
-static void warn_without_policies(const struct daemon *daemon)
-{
-    const struct config *config = daemon->config;
-    if (config->policies->n > 0 || config->inline_allow) return;
-    log_warning("%s: policies is empty: every check is answered UNKNOWN_POLICY; write a policy below it and reload",
-                daemon->arguments.config_path);
-}
-
+/* From a configuration to a loop. Returns the exit status. */
 static int serve(struct daemon *daemon)
 {
-    warn_without_policies(daemon);
-    if (process_raise_open_files(daemon->config->caps_max_connections) < 0) return EXIT_RUNNING;
+    const struct config *config = daemon->config;
+    if (config->policies->n == 0 && !config->inline_allow) /* allowed, since a reload may bring some; rarely meant */
+        log_warning("%s: policies is empty: every check is answered UNKNOWN_POLICY; write a policy below it and reload",
+                    daemon->arguments.config_path);
+    if (process_raise_open_files(config->caps_max_connections) < 0) return EXIT_RUNNING;
+
     clock_update(&daemon->clock);
     if (daemon->arguments.test_clock) {
         log_warning("--test-clock: time starts at 0 and moves only by the method test_clock; not for production");
         daemon->clock.manual = true;
         daemon->clock.wall_us = 0;
     }
+
     process_hold_signals(true);
-    if (socket_watch_open(&daemon->socket_watch, daemon->config, daemon->arguments.socket_path) < 0) return EXIT_SOCKET;
+    if (socket_watch_open(&daemon->socket_watch, config, daemon->arguments.socket_path) < 0) return EXIT_SOCKET;
     int error = uv_loop_init(&daemon->loop);
     if (error == 0) return run(daemon);
     log_error("cannot start: %s", uv_strerror(error));
@@ -415,14 +383,20 @@ static int serve(struct daemon *daemon)
 int main(int argc, char **argv)
 {
     struct daemon daemon = {.socket_watch.listener = {.fd = -1, .lock_fd = -1}};
+    /* In the order that `stats` shows. */
+    struct counter_group *const groups[] = {&log_counter_group,    &server_counter_group, &inline_counter_group,
+                                            &engine_counter_group, &slots_counter_group,  &memory_counter_group,
+                                            &redis_counter_group,  &reload_counter_group};
     process_open_standard_descriptors();
     log_open();
-    register_counters();
+    for (size_t i = 0; i < N_OF(groups); i++) counters_register(groups[i]);
     service_init();
     daemon.random_seed = process_set_up();
+
     int status = arguments_read(argc, argv, &daemon.arguments);
     if (status < 0) status = configure(&daemon);
     if (status < 0) status = serve(&daemon);
+
     if (daemon.config != daemon.started) config_free(daemon.config);
     config_free(daemon.started);
     return status;

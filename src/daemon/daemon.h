@@ -51,7 +51,7 @@ struct daemon {
     int exit_status;
     enum daemon_phase phase;
     int64_t drain_until_us; /* CLOCK_MONOTONIC */
-    bool turn_ran;          /* since the last word to the watchdog */
+    bool tick_ended;        /* since the watchdog was last notified */
     struct redis_watch redis_watch;
     struct failure_watch failure_watch; /* with Redis */
     struct reload reload;

@@ -112,7 +112,7 @@ void ratelimit_async_process(struct ratelimit_async *client, short revents)
     exchange_leave_parent(client);
     clock_update(&client->clock);
     exchange_tick(client, revents);
-    if (client->connection.fd >= 0 && !client->dying) exchange_tell(client, ratelimit_async_events(client));
+    if (client->connection.fd >= 0 && !client->dying) exchange_report_events(client, ratelimit_async_events(client));
 
     client->busy = false;
     if (client->dying) destroy(client);
@@ -220,7 +220,7 @@ struct question {
     struct ratelimit_item item;
     bool has_cost;                           /* the item's is a parameter */
     const struct ratelimit_options *options; /* NULL: none; without has_cost, the cost is one of them */
-    int64_t granted;                         /* by a yes that does not say */
+    int64_t granted;                         /* by a yes without this field */
 };
 
 static enum ratelimit_status ask(struct ratelimit_async *client, const struct question *question, struct end end)
@@ -460,7 +460,7 @@ void ratelimit_async_watch(struct ratelimit_async *client, ratelimit_watch_fn *o
 {
     client->on_change = on_change;
     client->on_change_arg = arg;
-    client->told_events = 0;
+    client->reported_events = 0;
 }
 
 size_t ratelimit_async_pending(const struct ratelimit_async *client)

@@ -12,7 +12,7 @@ struct field {
 };
 
 /* FIELD(name, kind): the order of the protocol's array form; a map after it has what methods add. Those of a described
- * decision have the places that hello says. */
+ * decision have the places that hello lists. */
 #define FIELDS(FIELD)                                                                                                  \
     FIELD(allowed, KIND_BOOL)                                                                                          \
     FIELD(limit, KIND_INT)                                                                                             \
@@ -49,7 +49,7 @@ static const struct field fields[] = {
 };
 
 /* What a decision has besides its values. */
-struct said {
+struct found {
     uint32_t fields;     /* a bit for each that had a value */
     struct pull members; /* where the list of a check_all's members begins; empty: there is none */
     struct pull id;      /* where the reservation or slot is; empty: there is none */
@@ -144,7 +144,7 @@ int decode_hello(struct pull pull, struct decode_order *order, uint32_t *max_fra
     return 0;
 }
 
-static int read_field(struct pull *pull, uint8_t index, struct ratelimit_decision *decision, struct said *said)
+static int read_field(struct pull *pull, uint8_t index, struct ratelimit_decision *decision, struct found *found)
 {
     struct slice text = slice_of("");
     if (index >= N_FIELDS) return pull_skip(pull);
@@ -155,7 +155,7 @@ static int read_field(struct pull *pull, uint8_t index, struct ratelimit_decisio
              : field->kind == KIND_BOOL ? pull_bool(pull, to)
                                         : pull_text(pull, &text);
     if (rc != 0) return pull_nil(pull); /* how the array form writes a default */
-    said->fields |= UINT32_C(1) << index;
+    found->fields |= UINT32_C(1) << index;
 
     if (field->kind == KIND_SOURCE) {
         decision->source = (enum ratelimit_source)index_of(text, source_names, N_SOURCES, RATELIMIT_SOURCE_OTHER);
@@ -169,7 +169,7 @@ static int read_field(struct pull *pull, uint8_t index, struct ratelimit_decisio
     return 0;
 }
 
-static int read_map(struct pull *pull, struct ratelimit_decision *decision, struct said *said)
+static int read_map(struct pull *pull, struct ratelimit_decision *decision, struct found *found)
 {
     uint32_t n;
     struct slice name;
@@ -177,56 +177,56 @@ static int read_map(struct pull *pull, struct ratelimit_decision *decision, stru
 
     for (; n > 0; n--) {
         if (pull_text(pull, &name) != 0) return -1;
-        if (slice_is(name, "members")) said->members = *pull;
-        if (slice_is(name, "reservation") || slice_is(name, "slot")) said->id = *pull;
-        if (read_field(pull, field_of(name), decision, said) != 0) return -1;
+        if (slice_is(name, "members")) found->members = *pull;
+        if (slice_is(name, "reservation") || slice_is(name, "slot")) found->id = *pull;
+        if (read_field(pull, field_of(name), decision, found) != 0) return -1;
     }
     return 0;
 }
 
 static int read_decision(struct pull *pull, const struct decode_order *order, int64_t cost,
-                         struct ratelimit_decision *ret_decision, struct said *ret_said)
+                         struct ratelimit_decision *ret_decision, struct found *ret_found)
 {
     struct ratelimit_decision decision = {0};
-    struct said said = {0};
+    struct found found = {0};
     struct pull at = *pull;
     uint32_t n = 0;
 
     if (pull_type(&at) == PULL_MAP) {
-        if (read_map(&at, &decision, &said) != 0) return -1;
+        if (read_map(&at, &decision, &found) != 0) return -1;
     } else if (pull_array(&at, &n) != 0) {
         return -1;
     }
     for (uint32_t i = 0; i < n; i++) {
         int rc;
         if (i < order->n)
-            rc = read_field(&at, order->fields[i], &decision, &said);
+            rc = read_field(&at, order->fields[i], &decision, &found);
         else /* after the fields there may be a map with what a method adds */
-            rc = pull_type(&at) == PULL_MAP ? read_map(&at, &decision, &said) : pull_skip(&at);
+            rc = pull_type(&at) == PULL_MAP ? read_map(&at, &decision, &found) : pull_skip(&at);
         if (rc != 0) return -1;
     }
 
-    if (!(said.fields & 1u << FIELD_allowed)) return -1;
-    if (!(said.fields & 1u << FIELD_granted)) decision.granted = decision.allowed ? cost : 0;
+    if (!(found.fields & 1u << FIELD_allowed)) return -1;
+    if (!(found.fields & 1u << FIELD_granted)) decision.granted = decision.allowed ? cost : 0;
     *pull = at;
     *ret_decision = decision;
-    *ret_said = said;
+    *ret_found = found;
     return 0;
 }
 
 int decode_decision(struct pull *pull, const struct decode_order *order, int64_t cost,
                     struct ratelimit_decision *ret_decision)
 {
-    struct said said;
-    return read_decision(pull, order, cost, ret_decision, &said);
+    struct found found;
+    return read_decision(pull, order, cost, ret_decision, &found);
 }
 
 int decode_with_id(struct pull *pull, const struct decode_order *order, int64_t cost,
                    struct ratelimit_decision *ret_decision, struct slice *ret_id)
 {
-    struct said said;
-    if (read_decision(pull, order, cost, ret_decision, &said) != 0) return -1;
-    if (said.id.at != NULL) return pull_text(&said.id, ret_id);
+    struct found found;
+    if (read_decision(pull, order, cost, ret_decision, &found) != 0) return -1;
+    if (found.id.at != NULL) return pull_text(&found.id, ret_id);
     *ret_id = (struct slice){0};
     return ret_decision->allowed ? -1 : 0;
 }
@@ -244,9 +244,9 @@ int decode_many(struct pull *pull, const struct decode_order *order, struct rate
 int decode_all(struct pull *pull, const struct decode_order *order, int64_t cost,
                struct ratelimit_decision *ret_decision, struct ratelimit_decision *members, size_t n)
 {
-    struct said said;
-    if (read_decision(pull, order, cost, ret_decision, &said) != 0) return -1;
-    return decode_many(&said.members, order, members, n);
+    struct found found;
+    if (read_decision(pull, order, cost, ret_decision, &found) != 0) return -1;
+    return decode_many(&found.members, order, members, n);
 }
 
 int decode_flag(struct pull pull, const char *name, bool *ret)

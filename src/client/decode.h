@@ -34,7 +34,7 @@ int decode_with_id(struct pull *pull, const struct decode_order *order, int64_t 
                    struct ratelimit_decision *ret_decision, struct slice *ret_id);
 /* A list of `n` decisions, into `decisions`, where each one's `granted` is its check's cost beforehand. */
 int decode_many(struct pull *pull, const struct decode_order *order, struct ratelimit_decision *decisions, size_t n);
-/* A check_all's: of the whole, which asked for `cost` in all, and of its members as decode_many(). */
+/* A check_all's: the combined decision, on `cost` in all, and those of its members as decode_many(). */
 int decode_all(struct pull *pull, const struct decode_order *order, int64_t cost,
                struct ratelimit_decision *ret_decision, struct ratelimit_decision *members, size_t n);
 /* The bool `name` of a map, {removed: bool} and whatever a later daemon adds. 0 or -1. */

@@ -6,7 +6,7 @@
  *     receive    bytes ─▶ responses ─▶ end the call with that msgid     connection ended ─▶ exchange_lose()
  *     expire     calls whose deadline has come
  *     connect    when something waits and there is no connection: hello goes before everything that waits
- *     send       what waits, in one write as far as the socket takes it; a call that has left whole goes to `sent`
+ *     send       what waits, in one write as far as the socket takes it; a call whose last byte has left goes to `sent`
  *
  * A call is in `waiting` or in `sent` until it ends, and ends once: answered, refused, at its deadline, with the
  * connection (only if it was sent; a waiting one is sent on the next connection), when no daemon listens (only if it
@@ -56,7 +56,7 @@ enum ratelimit_status exchange_submit(struct ratelimit_async *client, struct req
     return RATELIMIT_OK;
 }
 
-static void tell_breaker(struct breaker *breaker, enum ratelimit_status status, bool is_probe, int64_t now_us)
+static void update_breaker(struct breaker *breaker, enum ratelimit_status status, bool is_probe, int64_t now_us)
 {
     if (status == RATELIMIT_TIMEOUT) {
         bool opens = breaker->n_timeouts < BREAKER_TIMEOUTS && ++breaker->n_timeouts == BREAKER_TIMEOUTS;
@@ -97,7 +97,7 @@ static void end_call(struct ratelimit_async *client, struct request *request, co
 {
     ratelimit_answer_fn *callback = request->callback;
     void *arg = request->arg;
-    tell_breaker(&client->breaker, answer->status, request->probes, client->clock.mono_us);
+    update_breaker(&client->breaker, answer->status, request->probes, client->clock.mono_us);
     forget_call(client, request);
     if (callback == NULL) return;
 
@@ -124,10 +124,10 @@ static void end_all(struct ratelimit_async *client, struct list *list, enum rate
 
 /* ---- The connection's end ---- */
 
-void exchange_tell(struct ratelimit_async *client, short events)
+void exchange_report_events(struct ratelimit_async *client, short events)
 {
-    if (events == client->told_events) return;
-    client->told_events = events;
+    if (events == client->reported_events) return;
+    client->reported_events = events;
     if (client->on_change != NULL) client->on_change(client->on_change_arg, client->connection.fd, events);
 }
 
@@ -165,7 +165,7 @@ static void put_off_retry(struct ratelimit_async *client)
 void exchange_lose(struct ratelimit_async *client, enum ratelimit_status status, const char *code, const char *message)
 {
     bool of_use = client->answered || client->by_msgid.n > client->hello.sent;
-    exchange_tell(client, 0);
+    exchange_report_events(client, 0);
     link_close(&client->connection);
     leave_connection(client);
     end_all(client, &client->sent, status, code, message);
@@ -435,7 +435,7 @@ void exchange_tick(struct ratelimit_async *client, short revents)
 void exchange_leave_parent(struct ratelimit_async *client)
 {
     if (!link_is_inherited(&client->connection)) return;
-    client->told_events = 0;
+    client->reported_events = 0;
     link_disown(&client->connection);
     leave_connection(client);
     client->breaker = (struct breaker){0}; /* the probe is the parent's */
@@ -448,7 +448,7 @@ void exchange_leave_parent(struct ratelimit_async *client)
 void exchange_cancel(struct ratelimit_async *client)
 {
     CHECK(client->busy && client->dying);
-    exchange_tell(client, 0);
+    exchange_report_events(client, 0);
     link_close(&client->connection);
     leave_connection(client);
     end_all(client, &client->sent, RATELIMIT_CANCELLED, "", "");

@@ -61,7 +61,7 @@ struct ratelimit_async {
 
     ratelimit_watch_fn *on_change;
     void *on_change_arg;
-    short told_events;               /* the events of the last on_change */
+    short reported_events;           /* the events of the last on_change */
     char fault[EXCHANGE_FAULT_SIZE]; /* the reason of the last BAD_ARGUMENT */
     bool busy;                       /* in process() or free() */
     bool dying;                      /* freed by a callback */
@@ -83,6 +83,6 @@ void exchange_lose(struct ratelimit_async *client, enum ratelimit_status status,
 void exchange_cancel(struct ratelimit_async *client);
 
 /* Report the events from now on to the watcher, if they have changed. */
-void exchange_tell(struct ratelimit_async *client, short events);
+void exchange_report_events(struct ratelimit_async *client, short events);
 
 #endif

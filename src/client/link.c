@@ -13,8 +13,8 @@ enum {
     LINK_DEPTH_MAX = 16,        /* of an answer; none that the protocol has comes near */
     LINK_READ_SIZE = 16 * 1024, /* bytes asked for at once: a few hundred decisions */
     LINK_KEEP_SIZE = 64 * 1024, /* a buffer that a long answer made larger than this is given back */
-    MARK_SIZE = 1,              /* the kernel makes a page of it */
-    MARK_OURS = 1,
+    ORIGIN_SIZE = 1,            /* the kernel makes a page of it */
+    ORIGIN_HERE = 1,
 };
 
 static enum link_step fail(struct link *link, const char *what, int error)
@@ -38,13 +38,13 @@ enum ratelimit_status link_init(struct link *link, const char *path)
     if (len == 0 || len >= sizeof link->address.sun_path) return RATELIMIT_BAD_ARGUMENT;
     memcpy(link->address.sun_path, path, len);
 
-    void *page = mmap(NULL, MARK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *page = mmap(NULL, ORIGIN_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) return RATELIMIT_NO_MEMORY;
-    if (madvise(page, MARK_SIZE, MADV_WIPEONFORK) != 0) {
-        munmap(page, MARK_SIZE);
+    if (madvise(page, ORIGIN_SIZE, MADV_WIPEONFORK) != 0) {
+        munmap(page, ORIGIN_SIZE);
     } else {
-        link->mark = page;
-        *link->mark = MARK_OURS;
+        link->origin = page;
+        *link->origin = ORIGIN_HERE;
     }
 
     buffer_init(&link->in, RATELIMIT_ANSWER_MAX + LINK_READ_SIZE);
@@ -61,14 +61,14 @@ void link_close(struct link *link)
 
 bool link_is_inherited(const struct link *link)
 {
-    return link->mark != NULL ? *link->mark != MARK_OURS : link->pid != getpid();
+    return link->origin != NULL ? *link->origin != ORIGIN_HERE : link->pid != getpid();
 }
 
 void link_disown(struct link *link)
 {
     if (link->fd >= 0) close(link->fd);
     link->fd = -1;
-    if (link->mark != NULL) *link->mark = MARK_OURS;
+    if (link->origin != NULL) *link->origin = ORIGIN_HERE;
     link->pid = getpid();
 }
 
@@ -76,8 +76,8 @@ void link_fini(struct link *link)
 {
     link_close(link);
     buffer_fini(&link->in);
-    if (link->mark != NULL) munmap(link->mark, MARK_SIZE);
-    link->mark = NULL;
+    if (link->origin != NULL) munmap(link->origin, ORIGIN_SIZE);
+    link->origin = NULL;
 }
 
 enum link_step link_connect(struct link *link)

@@ -6,7 +6,7 @@
  * and the caller tries again until its deadline.
  *
  * The connection is this process's, and not that of a child that fork() makes of it. That is asked at each call and
- * each answer, so it must be cheap: the mark is on a page that the kernel fills with zeros for a child
+ * each answer, so it must be cheap: `origin` is on a page that the kernel fills with zeros for a child
  * (MADV_WIPEONFORK). With a kernel without such pages, it compares process numbers.
  */
 #ifndef RL_CLIENT_LINK_H
@@ -29,8 +29,8 @@ struct link {
     struct buffer in;            /* owned bytes; begins with a message not read yet */
     struct scanner scanner;      /* of that message */
     char error[LINK_ERROR_SIZE]; /* why the last step failed, for people */
-    uint8_t *mark;               /* owned page; NULL: there are no such pages */
-    pid_t pid;                   /* without a mark */
+    uint8_t *origin;             /* owned page, ORIGIN_HERE in its process; NULL: there are no such pages */
+    pid_t pid;                   /* without such a page */
 };
 
 enum link_step { LINK_DONE, LINK_LATER, LINK_FAILED };

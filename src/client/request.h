@@ -40,7 +40,7 @@ struct request {
     struct heap_node deadline; /* until it ends; hello has none */
     uint64_t msgid;
     enum request_kind kind;
-    int64_t cost;     /* REQUEST_DECISION, and of the whole for REQUEST_ALL */
+    int64_t cost;     /* REQUEST_DECISION, and of all together for REQUEST_ALL */
     const char *flag; /* static; REQUEST_FLAG */
     enum request_effect effect;
     const char *wrong;                  /* static; why packing a policy's settings was BAD_ARGUMENT */

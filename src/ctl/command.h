@@ -42,7 +42,7 @@ enum exit_code command_look(const struct command *command, const struct options 
 enum exit_code command_pack(const struct command *command, const struct options *options, int n, char **arguments,
                             struct packer *packer);
 
-/* The cost of each check that is asked for, into `ret`, which has room for n + 1; returns how many. */
+/* The cost of each check that is asked for, into `ret`, which has space for n + 1; returns how many. */
 size_t command_costs(const struct command *command, const struct options *options, int n, char **arguments,
                      int64_t *ret);
 

@@ -57,11 +57,12 @@ int report_many(FILE *out, struct pull answer, const struct asked *asked)
 int report_all(FILE *out, struct pull answer, const struct asked *asked)
 {
     struct pull members = words_member(answer, "members");
-    struct ratelimit_decision whole;
-    if (pull_type(&members) != PULL_ARRAY || read_decision(answer, &whole) != 0) return -1;
+    struct ratelimit_decision combined;
+    if (pull_type(&members) != PULL_ARRAY || read_decision(answer, &combined) != 0) return -1;
 
-    if (whole.of[0] != '\0') memcpy(whole.bound_by, whole.of, sizeof whole.of); /* of several policies any name tells */
-    words_decision(out, &whole, COST_UNKNOWN, asked->waited, asked->at_most);
+    if (combined.of[0] != '\0')
+        memcpy(combined.bound_by, combined.of, sizeof combined.of); /* of several policies any name tells */
+    words_decision(out, &combined, COST_UNKNOWN, asked->waited, asked->at_most);
     return print_list(out, members, "  ", asked);
 }
 

@@ -94,14 +94,14 @@ static bool is_text(struct pull value, const char *text)
     return pull_text(&value, &is) == 0 && slice_is(is, text);
 }
 
-/* Does the words' beginning say this setting, or is it the default? */
-static bool is_said(struct pull limit, struct slice name)
+/* Has words_limit() shown this setting before the others, or is it the default? */
+static bool is_redundant(struct pull limit, struct slice name)
 {
-    static const char *const said[] = {"name",   "algorithm", "compat",         "limit",          "window_ms",
-                                       "window", "timezone",  "start",          "allowed",        "remaining",
-                                       "by",     "phase",     "retry_after_ms", "reset_after_ms", "count_denied"};
-    for (size_t i = 0; i < sizeof said / sizeof said[0]; i++)
-        if (slice_is(name, said[i])) return true;
+    static const char *const shown[] = {"name",   "algorithm", "compat",         "limit",          "window_ms",
+                                        "window", "timezone",  "start",          "allowed",        "remaining",
+                                        "by",     "phase",     "retry_after_ms", "reset_after_ms", "count_denied"};
+    for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++)
+        if (slice_is(name, shown[i])) return true;
     if (slice_is(name, "burst")) return words_number(limit, "burst", 0) == words_number(limit, "limit", 0);
     if (slice_is(name, "max_wait_ms")) return words_number(limit, "max_wait_ms", 0) == 0;
     if (slice_is(name, "slot_ttl_ms")) return words_number(limit, "slot_ttl_ms", 0) == SLOT_TTL_DEFAULT_MS;
@@ -139,7 +139,7 @@ void words_limit(FILE *out, struct pull limit)
     }
 
     for (pull_map(&at, &n); n > 0 && pull_text(&at, &name) == 0; n--) {
-        if (is_said(limit, name)) {
+        if (is_redundant(limit, name)) {
             pull_skip(&at);
             continue;
         }

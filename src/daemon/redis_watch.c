@@ -10,11 +10,11 @@
 
 enum { LOG_REPLY_MAX = 256 };
 
-static void note(struct redis_watch *watch, const struct redis_store *redis)
+static void remember(struct redis_watch *watch, const struct redis_store *redis)
 {
     watch->was_ready = redis_store_ready(redis);
     watch->n_reasons = watch->was_ready ? 0 : watch->n_reasons + 1;
-    snprintf(watch->told, sizeof watch->told, "%s", redis_store_status(redis));
+    snprintf(watch->reported, sizeof watch->reported, "%s", redis_store_status(redis));
 }
 
 /* "attempts to connect 2, failed attempts 2": what happened to the connection since the last look, for debug lines. */
@@ -53,10 +53,10 @@ void redis_watch_start(struct redis_watch *watch, const struct redis_store *redi
 {
     char answers[FAILURE_ANSWERS_MAX];
     *watch = (struct redis_watch){0};
-    note(watch, redis);
+    remember(watch, redis);
     log_events(watch, redis);
     if (watch->was_ready) return;
-    log_warning("Redis: %s; until it is ready, checks get their failure answer: %s", watch->told,
+    log_warning("Redis: %s; until it is ready, checks get their failure answer: %s", watch->reported,
                 failure_answers_text(policies, answers));
 }
 
@@ -72,10 +72,10 @@ bool redis_watch_look(struct redis_watch *watch, const struct redis_store *redis
     watch->n_foreign = n_foreign;
 
     bool is_ready = redis_store_ready(redis);
-    bool is_same = strncmp(watch->told, redis_store_status(redis), sizeof watch->told - 1) == 0;
+    bool is_same = strncmp(watch->reported, redis_store_status(redis), sizeof watch->reported - 1) == 0;
     if (is_ready == watch->was_ready && (is_ready || is_same || watch->n_reasons >= REDIS_WATCH_REASONS_MAX))
         return false;
-    note(watch, redis);
-    log_line(is_ready ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING, "Redis: %s", watch->told);
+    remember(watch, redis);
+    log_line(is_ready ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING, "Redis: %s", watch->reported);
     return true;
 }

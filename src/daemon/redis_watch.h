@@ -23,7 +23,7 @@ enum { REDIS_EVENTS = 6 }; /* that debug lines count */
 struct redis_watch {
     bool was_ready;
     unsigned n_reasons; /* logged in this outage */
-    char told[REDIS_WATCH_STATUS_MAX];
+    char reported[REDIS_WATCH_STATUS_MAX];
     uint64_t n_seen[REDIS_EVENTS];
     int64_t error_us;   /* the last error reply seen; CLOCK_MONOTONIC */
     uint64_t n_foreign; /* ops that met a key of another type, and have been reported */

@@ -3,7 +3,7 @@
  *
  * An activation socket beats -s, which beats listen.socket. A socket of our own has a file that
  * somebody may delete or replace while the daemon runs; nobody could connect any more, and nothing
- * would tell. So it is looked at once a second: a deleted one is made again, a replaced one is left
+ * would report it. So it is looked at once a second: a deleted one is made again, a replaced one is left
  * to whoever did it, and either is logged once.
  */
 #ifndef RL_DAEMON_SOCKET_WATCH_H

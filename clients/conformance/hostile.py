@@ -1,11 +1,11 @@
-"""hostile.py: a daemon that does what a case tells it: answers late, wrongly, twice or not at all, and closes when it likes.
+"""hostile.py: a daemon that follows the case: it answers late, wrongly, twice or not at all, and closes at any moment.
 
-A thread accepts, reads and decodes; it answers `hello` by itself and keeps every other request for the case, in the
-order of arrival. The case takes them one by one and writes what it wants. Nothing here waits for a time: only for
-something to happen, with a patience that no verdict depends on.
+A thread accepts, reads and decodes. It answers `hello` by itself and keeps every other request for the case, in the order of
+arrival. The case takes the requests one by one and writes any bytes. Nothing here waits for a time, only for events. The
+longest wait is so long that no result depends on it.
 
-It also looks at what it receives: each message must be a request as the protocol has it, and no msgid may come twice on a
-connection. What is wrong there is a `fault`, and the case fails.
+It also checks what it receives: each message must be a request of the protocol, and no msgid may come twice on a connection.
+Anything else is a `fault`, and the case fails.
 """
 
 import base64
@@ -26,7 +26,7 @@ HELLO = {"version": "0.1.0", "protocol": 1, "max_key": 1024, "max_frame": 65536,
          "fields": FIELDS}
 DECISION = {"allowed": True, "limit": 10, "remaining": 9, "retry_after_ms": 0, "reset_after_ms": 60000, "source": "memory",
             "policy_version": 1}
-ORDER = {  # what the parameters of a method are called; `...` is a map of options, or the integer in its place
+ORDER = {  # the names of the parameters; `...` is a map of options, or an integer in its place
     "check": ["policy", "key", "..."], "peek": ["policy", "key", "cost"], "reset": ["policy", "key"],
     "refund": ["policy", "key", "units", "..."], "acquire": ["policy", "key", "..."], "release": ["slot"],
     "reserve": ["policy", "key", "estimate", "..."], "settle": ["reservation", "actual"], "cancel": ["reservation"],
@@ -35,7 +35,7 @@ ORDER = {  # what the parameters of a method are called; `...` is a map of optio
 
 
 def text(value):
-    """Bytes of the wire as a case writes them: text, or base64 where they are none."""
+    """Bytes of the wire in the form of the cases: text, or base64 if they are not UTF-8."""
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -48,8 +48,8 @@ def text(value):
     return value
 
 
-def told(method, params):
-    """A request's parameters by name, with the defaults filled in, however the client wrote them."""
+def by_name(method, params):
+    """A request's parameters by name, with the defaults, in whatever form the client sent them."""
     found = {}
     for name, value in zip(ORDER.get(method, []), params):
         if name != "...":
@@ -68,10 +68,10 @@ def told(method, params):
 class Request:
     def __init__(self, connection, msgid, method, params):
         self.connection, self.msgid, self.method, self.params = connection, msgid, text(method), text(params)
-        self.told = told(self.method, self.params)
+        self.named = by_name(self.method, self.params)
 
     def __str__(self):
-        return f"{self.method} {self.told}"
+        return f"{self.method} {self.named}"
 
 
 class Connection:
@@ -87,9 +87,9 @@ class Connection:
 class Hostile:
     def __init__(self, path, hello="answer", accepting=True, reading=True):
         self.path, self.hello, self.accepting, self.reading = path, hello, accepting, reading
-        self.close_at_accept = 0   # so many of the next connections are closed as soon as they are accepted
-        self.serve = None          # fields of a decision: it then answers every check by itself
-        self.serve_release = None  # what it answers to every release by itself
+        self.close_at_accept = 0   # how many of the next connections to close right after accept
+        self.serve = None          # fields of a decision: then the thread answers every check itself
+        self.serve_release = None  # bool: then the thread answers every release itself, with this
         self.requests, self.faults, self.connections, self.hellos = [], [], [], []
         self.changed = threading.Condition()
         self._selector = selectors.DefaultSelector()
@@ -116,12 +116,12 @@ class Hostile:
         os.unlink(self.path)
 
     def accept(self, yes):
-        """Whether connections are accepted; those that wait in the backlog are, when it becomes true."""
+        """Start or stop accepting connections. Start also accepts those in the backlog."""
         self.accepting = yes
         (self._watch if yes else self._forget)(self._listener)
 
     def fill_backlog(self):
-        """Until connect says EAGAIN. The listener takes one connection more than its backlog."""
+        """Connect until EAGAIN. The listener takes one connection more than its backlog."""
         self.stop_listening()
         self.accepting = False
         self.listen(backlog=0)
@@ -135,7 +135,7 @@ class Hostile:
                 return
 
     def read(self, yes):
-        """Whether anything is read, on this and every later connection."""
+        """Start or stop reading, on every present and later connection."""
         self.reading = yes
         for connection in list(self.connections):
             if not connection.closed and not connection.left:
@@ -146,7 +146,7 @@ class Hostile:
         return self.wait(lambda: self.requests.pop(0) if self.requests else None, what)
 
     def write(self, connection, data):
-        """A client that has left by now misses it."""
+        """Ignore it if the client has left."""
         try:
             connection.socket.sendall(data)
         except OSError:
@@ -160,7 +160,7 @@ class Hostile:
             connection.socket.close()
 
     def wait(self, condition, what, patience_s=PATIENCE_S):
-        """Until condition() gives something; it is called with the lock held, after every change."""
+        """Wait until condition() is true, and return its value. It runs with the lock held, after every change."""
         until = time.monotonic() + patience_s
         with self.changed:
             while True:
@@ -169,7 +169,7 @@ class Hostile:
                     return value
                 rest = until - time.monotonic()
                 if rest <= 0:
-                    raise AssertionError(f"the hostile daemon waited in vain for {what}")
+                    raise AssertionError(f"the hostile daemon did not get {what}")
                 self.changed.wait(rest)
 
     def close_all(self):
@@ -178,7 +178,7 @@ class Hostile:
                 self.close(connection)
 
     def has_unread(self):
-        """Whether bytes wait in some connection that is not read."""
+        """Are there unread bytes in some connection?"""
         waiting = bytearray(4)
         for connection in list(self.connections):
             if not connection.closed and fcntl.ioctl(connection.socket, termios.FIONREAD, waiting) == 0 and any(waiting):
@@ -256,12 +256,12 @@ class Hostile:
             for message in connection.unpacker:
                 self._take_in(connection, message)
         except (ValueError, msgpack.exceptions.UnpackException) as error:
-            self.faults.append(f"received bytes that are no message: {error}")
+            self.faults.append(f"received bytes that are not a message: {error}")
             self._selector.unregister(connection.socket)
 
     def _take_in(self, connection, message):
         if not isinstance(message, list) or len(message) != 4 or message[0] != 0 or not isinstance(message[3], list):
-            self.faults.append(f"received something else than a request: {message!r}")
+            self.faults.append(f"received a message that is not a request: {message!r}")
             return
         _, msgid, method, params = message
         if msgid in connection.seen:

@@ -1,15 +1,15 @@
-"""matching.py: what a case expects, held against what came. A map expects its own names and no others; a list all its
-members. The tags of the cases:
+"""matching.py: compares the expectations of a case with an answer. A map expects the names that it has, and ignores others; a
+list expects all its members. The tags of the cases:
 
     !any [a, b]          one of these
     !between [a, b]      a number, bounds included
-    !re text             text in which this is found
+    !re text             a text that contains a match
     !set                 anything but null
     !not a               anything but this
     !repeat [text, n]    in commands too: text n times
     !base64 text         in commands too: bytes
-    !hash_repeat [text, n]   in expectations: the key that a client makes of this text n times
-    !float n, !ext n, !nest n, !raw hex     in what the hostile daemon writes
+    !hash_repeat [text, n]   in expectations: the key that a client sends for this text n times
+    !float n, !ext n, !nest n, !raw hex     only in messages of the hostile daemon
 """
 
 import base64
@@ -77,7 +77,7 @@ class Raw(bytes):
 
 
 def shortened(key):
-    """A key of more than 512 bytes as a client sends it."""
+    """The form in which a client sends a key of more than 512 bytes."""
     data = key.encode() if isinstance(key, str) else key
     return data[:64] + b"#" + hashlib.sha256(data).hexdigest().encode() if len(data) > 512 else data
 
@@ -90,7 +90,7 @@ def as_text(data):
 
 
 def complaint(expected, value, where=""):
-    """None if it fits, else a sentence."""
+    """None if it fits, else a sentence about the difference."""
     if hasattr(expected, "fits"):
         return None if expected.fits(value) else f"{where or 'it'} is {value!r}, expected {expected!r}"
     if isinstance(expected, dict) and isinstance(value, dict):

@@ -1,33 +1,33 @@
-"""play.py: carries out the steps of a case, one after another: cases/*.yaml are made of them. A step is named by its first
-word; the others are its parameters.
+"""play.py: runs the steps of a case (cases/*.yaml) one after another. The first word of a step is its name; the others are its
+parameters.
 
 The driver
     send: LABEL, do: ...                    a command; its client is c1 unless the step names another
-    answer: LABEL, status: ok, ...          its answer, waited for: the fields that are named must fit
+    answer: LABEL, status: ok, ...          waits for its answer: the fields given here must fit
     answer_any: LABEL, of: [{}, {}]         one of these must fit
     ask: check, ..., gives: {...}           both in one
-    nudge: check, ...                       whatever the answer is: a client that only blocks then reads what has come late
-    send_many: LABEL, n: 1000, do: ...      n commands; {i} in texts is the number from 0; `n: many`: as many as the client can
+    nudge: check, ...                       accepts any answer. A blocking client then reads late answers
+    send_many: LABEL, n: 1000, do: ...      n commands; {i} in texts counts from 0; `n: many`: as many as the client allows
     answer_many: LABEL, ...                 all their answers
     until: check, ..., gives: {...}         asked again until it fits; `never: STATUS`
     keep_asking: check, for_ms: n, gives: {...}   each answer must fit
-    event: lost, slot: s1                   a line without id; at_loss: not where the client notices at the next use;
-                                            if_use: only there
-    silent: lost                            no such line came until now
+    event: lost, slot: s1                   a line without id; at_loss: skipped for a client that notices a loss
+                                            at the next use; if_use: only for such a client
+    silent: lost                            there was no such line so far
     descriptors: remember | same            of the driver's process
     kill_driver: true
-    in_turn: 5, error: ..., gives: {...}    so many calls, one after another, each answered as in `reply`
-    time_out: 3                             so many calls, one after another, that nobody answers
-    until_received: check, as: q, other: breaker, ...   asked again, answered with `other`, until the daemon gets one
+    sequence: 5, error: ..., gives: {...}   n calls, one after another, each answered as in `reply`
+    time_out: 3                             n calls, one after another, without an answer
+    until_received: check, as: q, other: breaker, ...   repeated, with status `other`, until the daemon receives one
     probe_answer: q, ...                    the answer to that one
-    race: 30, timeout_ms: 50                calls that are answered at about their end
+    race: 30, timeout_ms: 50                n calls whose answers come at about their timeout
     mark: true                              for `not_before_ms` and `within_ms` of until and until_received
 
 The hostile daemon
-    expect: check, as: q, key: k            the next request, whatever connection it came on; its parameters must fit;
+    expect: check, as: q, key: k            the next request on any connection; its parameters must fit;
                                             same_as: r, differs_from: r: its request_id
     expect_many: check, as: q, n: 1000
-    received: [q, r]                        these came on one connection; `apart: [q, r]`: on different ones
+    received: [q, r]                        both came on one connection; `apart: [q, r]`: on different ones
     reply: q, allowed: true, ...            a decision with these fields; `result:` or `error:` instead of them; then: close;
                                             cut: n, from: n: only these bytes
     reply_many: q, order: reverse | any, write: whole | coalesced | bytes, ...
@@ -35,18 +35,19 @@ The hostile daemon
     raw_at_all: q, hex: "c1"                on each connection of expect_many
     close: q                                its connection
     closed: q                               the client has closed it; `left: all`: all of them
-    released: q, ids: [S]                   the client has given back S on the connection of q, or closed that
-    connections: 2                          so many were accepted in all
-    quiet: true                             nothing came that was not expected
+    released: q, ids: [S]                   the client has given back S on the connection of q, or closed it
+    connections: 2                          total number of accepted connections
+    quiet: true                             no unexpected request came
     hostile: {reading: false, accepting: false, listening: true, backlog: full, close_at_accept: 3, close_all: true,
               unread: true, serve: {...}, serve_release: false}
 
 The real daemon
     daemon: stop | cont | kill | start | term
-    direct: stats, params: [], gives: {}    asked by the suite itself, until it fits
-    clock: 60000                            ms from now on; it stands still otherwise
+    direct: stats, params: [], gives: {}    a call of the suite itself, repeated until it fits
+    clock: 60000                            advances the clock by these ms; otherwise it stands still
 
-Answers must have status ok unless the step says otherwise. `ms: 250` is a time from 250 to 350, `ms: [0, 50]` one from 0 to 50.
+Answers must have status ok unless the step has another status. `ms: 250` is a time from 250 to 350, `ms: [0, 50]` one from 0
+to 50.
 """
 
 import random
@@ -77,7 +78,7 @@ class Failed(AssertionError):
 
 
 def filled(value, **names):
-    """The value with {name} replaced in its texts; a text that is only {name} becomes what it stands for."""
+    """The value with {name} replaced in its texts; a text that is only {name} becomes the value itself."""
     if isinstance(value, str):
         for name, one in names.items():
             if value == f"{{{name}}}":
@@ -96,7 +97,7 @@ class Play:
 
     def __init__(self, case, subject, variant, folder, driver_log):
         self.case, self.subject, self.variant, self.driver_log = case, subject, variant, driver_log
-        self.labels, self.requests, self.clients, self.told = {}, {}, [], []
+        self.labels, self.requests, self.clients, self.transcript = {}, {}, [], []
         self.hostile, self.real, self.clock_us, self.marked, self.remembered = None, None, START_OF_CLOCK_US, 0.0, 0
         self.socket = str(Path(folder) / "d.sock")
         kind = case.get("daemon", "hostile")
@@ -121,7 +122,7 @@ class Play:
         self._end()
 
     def note(self, kind, what):
-        self.told.append(f"{kind:8} {what}")
+        self.transcript.append(f"{kind:8} {what}")
 
     def clean_up(self):
         if self.hostile:
@@ -139,7 +140,7 @@ class Play:
         getattr(self, f"step_{verb}")(step)
 
     def _end(self):
-        """The case is over: its clients close, and nothing of them is left."""
+        """End of the case: close its clients, and check that nothing is left of them."""
         for name in list(self.clients):
             self._gives({"do": "close", "client": name}, {}, {})
         if not self.hostile:
@@ -184,7 +185,7 @@ class Play:
         if total is not None and sum(answer["counts"].values()) != total:
             raise Failed(f"not {total} calls ended: {answer}")
         if only is not None and set(answer["counts"]) - set(only):
-            raise Failed(f"calls ended otherwise than {only}: {answer}")
+            raise Failed(f"calls ended with a status other than {only}: {answer}")
         if least_ms is not None:
             low, high = least_ms if isinstance(least_ms, list) else (least_ms, least_ms + LATE_MS)
             if not isinstance(answer.get("ms"), (int, float)) or not low - 1 <= answer["ms"] <= high:
@@ -225,7 +226,7 @@ class Play:
         answer = self.subject.answer(self.labels[step["answer_any"]], f"the answer {step['answer_any']}")
         self.note("answer", answer)
         if all(complaint(one, answer) for one in step["of"]):
-            raise Failed(f"it is none of {step['of']}: {answer}")
+            raise Failed(f"it does not fit any of {step['of']}: {answer}")
 
     def step_nudge(self, step):
         command = self._command(step, "nudge")
@@ -240,7 +241,7 @@ class Play:
             if found is None:
                 break
             if answer["status"] == step.get("never") or time.monotonic() > until:
-                raise Failed(f"not until now: {found}")
+                raise Failed(f"it never fitted: {found}")
             time.sleep(0.01)
         self.note("answer", answer)
         self._at_the_right_time(step)
@@ -255,25 +256,25 @@ class Play:
     def _at_the_right_time(self, step):
         passed_ms = (time.monotonic() - self.marked) * 1000
         if passed_ms < step.get("not_before_ms", 0):
-            raise Failed(f"after {passed_ms:.0f} ms already, expected {step['not_before_ms']} at least")
+            raise Failed(f"after only {passed_ms:.0f} ms, expected at least {step['not_before_ms']}")
         if passed_ms > step.get("within_ms", passed_ms):
-            raise Failed(f"only after {passed_ms:.0f} ms, expected {step['within_ms']} at most")
+            raise Failed(f"after {passed_ms:.0f} ms, expected at most {step['within_ms']}")
 
     def step_time_out(self, step):
         options = {"timeout_ms": step["timeout_ms"]} if "timeout_ms" in step else {}
         for i in range(step["time_out"]):
             label = self.subject.send({"do": "check", "client": "c1", "policy": "api", "key": f"silent-{i}", **options})
             self._taken("check", {"key": f"silent-{i}"})
-            answer = self.subject.answer(label, f"the end of call {i} that nobody answers")
+            answer = self.subject.answer(label, f"the end of call {i}, which gets no answer")
             self.note("answer", answer)
             self._fit({"status": "timeout"}, answer, {})
 
-    def step_in_turn(self, step):
-        for i in range(step["in_turn"]):
-            label = self.subject.send({"do": "check", "client": "c1", "policy": "api", "key": f"turn-{i}"})
-            request = self._taken("check", {"key": f"turn-{i}"})
+    def step_sequence(self, step):
+        for i in range(step["sequence"]):
+            label = self.subject.send({"do": "check", "client": "c1", "policy": "api", "key": f"call-{i}"})
+            request = self._taken("check", {"key": f"call-{i}"})
             self.hostile.write(request.connection, self._response(request, {"error": step["error"]}))
-            answer = self.subject.answer(label, f"the answer to turn-{i}")
+            answer = self.subject.answer(label, f"the answer to call-{i}")
             self.note("answer", answer)
             self._fit(step["gives"], answer, {})
 
@@ -285,7 +286,7 @@ class Play:
             while not self.subject.has_answered(label) and not self.hostile.requests:
                 time.sleep(0.002)
                 if time.monotonic() > until:
-                    raise Failed("the client tried nothing until now")
+                    raise Failed("the client has sent nothing so far")
             if self.hostile.requests:
                 break
             self._fit({"status": step["other"]}, self.subject.answer(label, "an answer"), {})
@@ -301,7 +302,7 @@ class Play:
         self._fit(expected, self.subject.answer(self.labels[step["probe_answer"]], "the answer to the probe"), {})
 
     def step_race(self, step):
-        """Whether an answer that comes at the end is in time is the machine's affair. It must be the call's own."""
+        """An answer at the timeout may be in time or late. It must belong to the call."""
         for i in range(step["race"]):
             key, ends = f"race-{i}", time.monotonic() + step["timeout_ms"] / 1000
             label = self.subject.send({"do": "check", "client": "c1", "policy": "api", "key": key, "timeout_ms": step["timeout_ms"]})
@@ -312,7 +313,7 @@ class Play:
             self.note("answer", answer)
             if answer["status"] not in ("ok", "timeout") or answer["status"] == "ok" and answer["decision"]["remaining"] != 1000 + i:
                 raise Failed(f"expected remaining {1000 + i}, or a timeout: {answer}")
-            if answer["status"] == "timeout":  # lest three in a row open the breaker
+            if answer["status"] == "timeout":  # three timeouts in a row would open the breaker
                 label = self.subject.send({"do": "check", "client": "c1", "policy": "api", "key": f"after-{i}"})
                 request = self._taken("check", {"key": f"after-{i}"})
                 self.hostile.write(request.connection, self._response(request, {"remaining": i}))
@@ -322,7 +323,7 @@ class Play:
         self.marked = time.monotonic()
 
     def step_event(self, step):
-        at_use = self.variant.loss_is_told_at_use
+        at_use = self.variant.loss_is_reported_at_use
         if step.get("at_loss") and at_use or step.get("if_use") and not at_use:
             return
         self.subject.event(step["event"], **{key: value for key, value in step.items() if key not in ("event", "at_loss", "if_use")})
@@ -348,7 +349,7 @@ class Play:
     def _taken(self, method, expected):
         request = self.hostile.take(f"a request {method}")
         self.note("received", f"{request} on connection {request.connection.number}")
-        found = complaint({"method": method}, {"method": request.method}) or complaint(expected, request.told)
+        found = complaint({"method": method}, {"method": request.method}) or complaint(expected, request.named)
         if found:
             raise Failed(f"{found}; received: {request}")
         return request
@@ -356,10 +357,10 @@ class Play:
     def step_expect(self, step):
         expected = {key: value for key, value in step.items() if key not in ("expect", "as", "same_as", "differs_from")}
         request = self._taken(step["expect"], expected)
-        ids = {name: self.requests[step[name]].told.get("request_id") for name in ("same_as", "differs_from") if name in step}
-        if ids.get("same_as", request.told.get("request_id")) != request.told.get("request_id"):
+        ids = {name: self.requests[step[name]].named.get("request_id") for name in ("same_as", "differs_from") if name in step}
+        if ids.get("same_as", request.named.get("request_id")) != request.named.get("request_id"):
             raise Failed(f"its request_id is not {ids['same_as']!r}: {request}")
-        if "differs_from" in ids and ids["differs_from"] == request.told.get("request_id"):
+        if "differs_from" in ids and ids["differs_from"] == request.named.get("request_id"):
             raise Failed(f"its request_id is that of an earlier call: {request}")
         self.requests[step.get("as", step["expect"])] = request
 
@@ -387,9 +388,9 @@ class Play:
             return packed([1, request.msgid, None, filled(step["result"], **names)])
         result = decision = {**DECISION, **fields}
         if request.method == "check_many":
-            result = [decision] * len(request.told["items"])
+            result = [decision] * len(request.named["items"])
         elif request.method == "check_all":
-            result = {**decision, "members": decision.get("members", [decision] * len(request.told["items"]))}
+            result = {**decision, "members": decision.get("members", [decision] * len(request.named["items"]))}
         return packed([1, request.msgid, None, result])
 
     def step_reply(self, step):
@@ -401,7 +402,7 @@ class Play:
 
     def step_reply_many(self, step):
         requests = list(self.requests[step["reply_many"]])
-        answers = [(one.connection, self._response(one, step, i=int(one.told["key"].rpartition("-")[2]))) for one in requests]
+        answers = [(one.connection, self._response(one, step, i=int(one.named["key"].rpartition("-")[2]))) for one in requests]
         if step.get("order") == "reverse":
             answers.reverse()
         elif step.get("order") == "any":
@@ -442,12 +443,12 @@ class Play:
         self.hostile.wait(lambda: connection.left or connection.closed, f"the client to close the connection of {step['closed']}")
 
     def step_released(self, step):
-        """Whatever else the client sends meanwhile stays where it is."""
+        """Other requests that the client sends meanwhile stay in the queue."""
         origin, ids = self.requests[step["released"]], set(step["ids"])
 
         def undone():
             for request in self.hostile.requests:
-                given = request.told.get("slot", request.told.get("reservation"))
+                given = request.named.get("slot", request.named.get("reservation"))
                 if request.method in ("release", "cancel") and given in ids and request.connection is origin.connection:
                     self.hostile.requests.remove(request)
                     answer = {"released": True} if request.method == "release" else {**DECISION, "refunded": 1}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""run.py: holds a client against the contract of docs/clients.md.
+"""run.py: tests a client against the contract of docs/clients.md.
 
-    run.py LANG [CASE...]      the cases whose names contain a CASE; all without one
+    run.py LANG [CASE...]      the cases whose names contain a CASE; without one, all
     run.py --http LANG [CASE...]   the example services of the language's frameworks, against http.yaml
     run.py --list              the names of all cases
 
@@ -24,7 +24,7 @@ ROOT = HERE.parent.parent
 try:
     import msgpack  # noqa: F401
     import yaml
-except ImportError:  # what the suite needs is in the tests' own environment
+except ImportError:  # the tests' virtual environment has them
     python = Path(os.environ.get("DEPS") or ROOT / ".deps") / "venv" / "bin" / "python"
     if not python.exists() or os.environ.get("CONFORMANCE_PYTHON"):
         sys.exit("run.py: msgpack and pyyaml are missing: ./dev setup")
@@ -43,7 +43,7 @@ class Result:
 
 
 def substituted(value, names):
-    """${name} in a case that is written once for several values; a text that is nothing else becomes the value itself."""
+    """Replaces ${name} in a case with the fields of a row. A text that is only ${name} becomes the value itself."""
     if isinstance(value, str):
         for name, one in names.items():
             if value == f"${{{name}}}":
@@ -59,7 +59,7 @@ def substituted(value, names):
 
 
 def all_cases():
-    """Every case of cases/*.yaml, GROUP/NAME, those with `for` once for each of its rows."""
+    """All cases of cases/*.yaml as GROUP/NAME; a case with `for` once for each of its rows."""
     found = {}
     for path in sorted((HERE / "cases").glob("*.yaml")):
         for case in yaml.load(path.read_text(), Cases):
@@ -68,7 +68,7 @@ def all_cases():
                 one = substituted(case, row)
                 name = f"{path.stem}/{one['name']}"
                 if name in found:
-                    sys.exit(f"run.py: two cases are called {name}")
+                    sys.exit(f"run.py: two cases have the name {name}")
                 found[name] = one
     from tables import cases_of_tables
     found.update(cases_of_tables(HERE))
@@ -82,7 +82,7 @@ def has_a_time(value):
 
 
 class Runner:
-    """Runs cases with one driver, which it starts again after a case has broken it."""
+    """Runs cases with one driver. Restarts the driver after a failed case."""
 
     def __init__(self, variant):
         self.variant = variant
@@ -104,7 +104,7 @@ class Runner:
                 complaint = None
             except AssertionError as error:
                 complaint = str(error)
-            except Exception:  # a case that is written wrongly
+            except Exception:  # a mistake in the case
                 complaint = traceback.format_exc()
             try:
                 if play:
@@ -117,7 +117,7 @@ class Runner:
         elif self.subject:
             self.subject.kill()
             self.subject = None
-        return complaint, play.told if play else []
+        return complaint, play.transcript if play else []
 
     def run(self, name, case):
         reason = self.variant.reason_against(name)
@@ -125,11 +125,11 @@ class Runner:
             return Result(name, "skipped", message=reason)
         started = time.monotonic()
         complaint, transcript = self.once(case)
-        if complaint and has_a_time(case):  # the machine may have been busy: once more
+        if complaint and has_a_time(case):  # the machine may have been busy: try again
             first = complaint
             complaint, transcript = self.once(case)
             if complaint is None:
-                print(f"   {name}: only at the second time; first: {first.splitlines()[0]}", flush=True)
+                print(f"   {name}: passed only at the second attempt; the first: {first.splitlines()[0]}", flush=True)
         return Result(name, "failed" if complaint else "passed", time.monotonic() - started, complaint or "", transcript)
 
     def end(self):
@@ -145,7 +145,7 @@ class Runner:
         return Result("driver/ends-with-its-input", "failed" if message else "passed", message=message)
 
 
-def tell(result, log):
+def report(result, log):
     if result.verdict == "failed":
         print(f"   FAILED {result.name}: {result.message.strip().splitlines()[-1][:300]}", flush=True)
     log.write(f"{result.verdict} {result.name} ({result.seconds:.2f} s) {result.message}\n")
@@ -198,20 +198,20 @@ def conformance(language, wanted):
         with open(RESULTS / f"conformance-{variant.name}.log", "w") as log:
             for name in chosen:
                 own.append(runner.run(name, cases[name]))
-                tell(own[-1], log)
+                report(own[-1], log)
             own.append(runner.end())
             groups = {name.split("/")[0] + "/" for name in cases}
             for name in sorted(set(variant.cannot) - set(cases) - groups):
-                own.append(Result(f"cannot/{name}", "failed", message=f"cannot names {name}, which is no case"))
+                own.append(Result(f"cannot/{name}", "failed", message=f"cannot names {name}, which is not a case"))
             for one in own[len(chosen):]:
-                tell(one, log)
+                report(one, log)
         write_junit(RESULTS / f"conformance-{variant.name}.xml", f"conformance-{variant.name}", own)
         results += own
     return results
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Hold a client against the contract of docs/clients.md.")
+    parser = argparse.ArgumentParser(description="Test a client against the contract of docs/clients.md.")
     parser.add_argument("--http", action="store_true", help="the example services of its frameworks")
     parser.add_argument("--list", action="store_true", help="the names of all cases")
     parser.add_argument("language", nargs="?")
@@ -231,7 +231,7 @@ def main():
         if not built(variants(options.language)[0], RESULTS / f"http-{options.language}-build.log"):
             print("0 passed, 1 failed, 0 skipped")
             sys.exit(1)
-        results = run_services(options.language, options.cases, RESULTS, Result, tell, write_junit)
+        results = run_services(options.language, options.cases, RESULTS, Result, report, write_junit)
     else:
         results = conformance(options.language, options.cases)
     count = {verdict: sum(one.verdict == verdict for one in results) for verdict in ("passed", "failed", "skipped")}

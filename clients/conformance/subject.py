@@ -1,4 +1,4 @@
-"""subject.py: the client under test, through its driver: what driver.yaml says, and the process that speaks JSON lines."""
+"""subject.py: the client under test: its driver.yaml, and its driver, a process that reads and writes JSON lines."""
 
 import json
 import os
@@ -12,8 +12,8 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PATIENCE_S = 30.0  # how long a driver may take to say anything; no verdict depends on it
-CHARGED = {  # whether a call that ended so may have been charged; None: it depends
+PATIENCE_S = 30.0  # longest wait for a line of the driver; no result depends on it
+CHARGED = {  # may a call with this status have been charged? None: it depends
     "ok": None, "timeout": None, "cancelled": None, "lost": True, "protocol": True, "store_unavailable": True,
     "unreachable": False, "overloaded": False, "shutting_down": False, "breaker": False, "refused": False, "argument": False,
 }
@@ -26,16 +26,16 @@ DECISION = {
 
 
 class Variant:
-    """One client of a language: how to build and run its driver, and what it cannot have."""
+    """One client of a language: how to build and run its driver, and the cases that it cannot run."""
 
     def __init__(self, name, settings, folder, places):
         self.name, self.folder, self.places = name, folder, places
         self.build = settings.get("build")
         self.run = settings["run"]
         self.cannot = settings.get("cannot") or {}
-        self.loss_is_told_at_use = settings.get("lost") == "use"
+        self.loss_is_reported_at_use = settings.get("lost") == "use"
         self.many = settings.get("many", 1000)
-        self.used = set()  # entries of `cannot` that a case has
+        self.used = set()  # entries of `cannot` that match a case
 
     def words(self, argv):
         return [str(word).format(**self.places) for word in argv]
@@ -45,7 +45,7 @@ class Variant:
         return {**os.environ, "RATELIMITD_BUILD": self.places["build"], "DEPS": self.places["deps"], "OUT": self.places["out"]}
 
     def reason_against(self, case):
-        """Why this client cannot have the case; None if it can."""
+        """Why this client cannot run the case; None if it can."""
         for name in (case, f"{case.split('/')[0]}/"):
             if name in self.cannot:
                 self.used.add(name)
@@ -84,7 +84,7 @@ class Subject:
     """A running driver."""
 
     def __init__(self, variant, log):
-        self._lines = []           # what it said, parsed
+        self._lines = []           # its output so far, parsed
         self._changed = threading.Condition()
         self._over = False
         self._next_id = 1
@@ -97,20 +97,20 @@ class Subject:
     def _read(self):
         for line in self.process.stdout:
             try:
-                said = json.loads(line)
-                if not isinstance(said, dict):
+                message = json.loads(line)
+                if not isinstance(message, dict):
                     raise ValueError
             except ValueError:
-                said = {"garbage": line.decode(errors="replace")}
+                message = {"garbage": line.decode(errors="replace")}
             with self._changed:
-                self._lines.append(said)
+                self._lines.append(message)
                 self._changed.notify_all()
         with self._changed:
             self._over = True
             self._changed.notify_all()
 
     def send(self, command):
-        """Its id."""
+        """Returns its id."""
         with self._sending:
             command = {"id": self._next_id, **command}
             self._next_id += 1
@@ -122,13 +122,13 @@ class Subject:
         return command["id"]
 
     def wait(self, wanted, what, patience_s=PATIENCE_S):
-        """The first line for which wanted(line) gives something; the line is taken away."""
+        """The first line for which wanted(line) is true. Removes the line."""
         until = time.monotonic() + patience_s
         with self._changed:
             while True:
                 for line in self._lines:
                     if "garbage" in line:
-                        raise AssertionError(f"the driver wrote a line that is no JSON object: {line['garbage']!r}")
+                        raise AssertionError(f"the driver wrote a line that is not a JSON object: {line['garbage']!r}")
                     if wanted(line):
                         self._lines.remove(line)
                         return line
@@ -151,13 +151,13 @@ class Subject:
         return self.wait(lambda line: all(line.get(key) == value for key, value in fields.items()), f"the event {fields}")
 
     def heard(self, name, **fields):
-        """Whether such an event is there and nobody has waited for it."""
+        """Is there such an event that no step has taken?"""
         with self._changed:
             return any(line.get("event") == name and all(line.get(key) == value for key, value in fields.items())
                        for line in self._lines)
 
     def forget(self):
-        """What a case has left unread."""
+        """Drop the lines that a case has not read."""
         with self._changed:
             self._lines.clear()
 
@@ -165,7 +165,7 @@ class Subject:
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     def end(self):
-        """Close its input; its exit status."""
+        """Close its input, and return its exit status."""
         try:
             self.process.stdin.close()
         except OSError:
@@ -177,19 +177,19 @@ class Subject:
             raise AssertionError("the driver did not end with its input") from None
 
     def kill(self):
-        """With the children that it has forked, and whatever runs it."""
+        """Also kills its children and its parent shell."""
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # it has ended by itself
+            pass  # it has ended already
         self.process.wait()
 
 
 def checked(answer):
-    """An answer as the protocol of drivers has it."""
+    """Checks that the answer follows the driver protocol."""
     status = answer.get("status")
     if status in ("bug", "unknown"):
-        raise AssertionError(f"the driver says: {answer}")
+        raise AssertionError(f"the driver answered: {answer}")
     if status not in CHARGED:
         raise AssertionError(f"there is no status {status!r}: {answer}")
     if status != "ok":

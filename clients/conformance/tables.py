@@ -1,4 +1,4 @@
-"""tables.py: makes cases of the two tables, ipkeys.txt and headers.txt. Their heads say how they are written."""
+"""tables.py: reads cases from the two tables ipkeys.txt and headers.txt. Comments at their top describe the format."""
 
 import re
 

@@ -1,20 +1,20 @@
-"""web.py: run.py --http. The example service of each framework against http.yaml: status, body, Content-Type and the
-rate-limit fields byte for byte, so they are the same in every language.
+"""web.py: run.py --http. Compares the answers of the example service of each framework with http.yaml: status, body,
+Content-Type and the rate-limit fields, byte for byte. So they are the same in every language.
 
 A case is a list of steps:
 
     get: /ok, head: /ok, options: /ok, post: /login     a request; form: {...}, fields: {...} (of its header)
-        status: 200, body: "ok\n", type: ...            what comes; LONG in `fields` is a long text
+        status: 200, body: "ok\n", type: ...            the expected answer; LONG in `fields` is a long text
         policy: ..., state: ..., retry: ...             RateLimit-Policy, RateLimit, Retry-After; left out: they are absent
-    begin: LABEL, get: /slow?ms=300                     a request that runs beside the next steps
+    begin: LABEL, get: /slow?ms=300                     a request that runs during the next steps
     end: LABEL, status: 200, ...                        its answer
-    hang_up: LABEL                                      its connection is closed; `after: text` first waits for this in its body
-    slots: 1                                            the daemon holds so many (waited for)
+    hang_up: LABEL                                      closes its connection; `after: text` first waits for this text in the body
+    slots: 1                                            waits until the daemon holds this number of slots
     daemon: kill | start
-    until: /ok, status: 200, ...                        asked until it fits
-    times: n                                            of a request: so often
+    until: /ok, status: 200, ...                        repeats the request until the answer fits
+    times: n                                            repeats a request n times
 
-`problem: NAME` stands for type and body of the 429 that NAME violates, `reduced: true` for those of the 503. {inline} is the
+`problem: NAME` means the type and body of the 429 for policy NAME, `reduced: true` means those of the 503. {inline} is the
 name that the daemon gives to the inline policy of /inline.
 """
 
@@ -37,10 +37,10 @@ from harness import Ratelimitd, free_port  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 PATIENCE_S = 20.0
-TOLD = {"policy": "ratelimit-policy", "state": "ratelimit", "retry": "retry-after"}
+FIELDS = {"policy": "ratelimit-policy", "state": "ratelimit", "retry": "retry-after"}
 INLINE = {"algorithm": "fixed_window", "limit": 2, "window": "5s", "start": "first_hit"}
 PROBLEM = '{"type":"https://iana.org/assignments/http-problem-types#%s","title":"%s","status":%d%s}'
-ATTEMPTS = 5  # of a case that must be quicker than the service's own waits: a busy machine may miss them several times
+ATTEMPTS = 5  # for a case with tight times: a busy machine may be too slow several times
 BETWEEN_CASES_US = 600_000_000  # every window has ended, every bucket is full
 
 
@@ -95,7 +95,7 @@ class Service:
             return client.call("stats")["slots"]
 
     def stop(self):
-        """None, or what was wrong with its end."""
+        """None, or a complaint about its end."""
         complaint = None
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
@@ -120,8 +120,8 @@ class Answer:
         self.body = response.read()
 
     def __str__(self):
-        told = {name: value for name, value in self.fields.items() if "ratelimit" in name or name in ("retry-after", "content-type")}
-        return f"{self.status} {told} {self.body!r}"
+        shown = {name: value for name, value in self.fields.items() if "ratelimit" in name or name in ("retry-after", "content-type")}
+        return f"{self.status} {shown} {self.body!r}"
 
 
 class Visit:
@@ -148,7 +148,7 @@ class Visit:
         return self.answer
 
     def hang_up(self, after):
-        """Read until `after` has come, then leave without a word."""
+        """Read until `after` has come, then close the connection."""
         heard, peer = b"", self.connection.sock
         while after and after.encode() not in heard:
             data = peer.recv(4096)
@@ -183,7 +183,7 @@ def ask(service, step):
 
 
 def media_type(value):
-    """Servlet containers write the parameter without a blank, or in capitals; it means the same."""
+    """Servlet containers write the parameter without a blank, or in capitals. The meaning is the same."""
     return value.replace(" ", "").lower() if value else value
 
 
@@ -197,13 +197,13 @@ def complaint(step, answer, names):
                         body=PROBLEM % ("temporary-reduced-capacity", "Temporary reduced capacity", 503, ""))
     if "status" in expected and answer.status != expected["status"]:
         return f"status {answer.status}, expected {expected['status']}"
-    for key, name in TOLD.items():
+    for key, name in FIELDS.items():
         wanted = str(expected[key]).replace("{inline}", names["inline"]) if key in expected else None
         if answer.fields.get(name) != wanted:
             return f"{name}: {answer.fields.get(name)}, expected {wanted}"
     others = [name for name in answer.fields if name.startswith("x-ratelimit")]
     if others:
-        return f"nobody asked for {others[0]}"
+        return f"unexpected field {others[0]}"
     if "type" in expected and media_type(answer.fields.get("content-type")) != media_type(expected["type"]):
         return f"content-type: {answer.fields.get('content-type')}, expected {expected['type']}"
     body = expected.get("body")
@@ -212,19 +212,19 @@ def complaint(step, answer, names):
     return None
 
 
-def check(step, answer, names, told):
-    told.append(f"answer   {answer}")
+def check(step, answer, names, transcript):
+    transcript.append(f"answer   {answer}")
     found = complaint(step, answer, names)
     if found:
         raise Failed(f"{found}; the whole answer: {answer}")
 
 
 def wait_until(complaint_now):
-    """Until complaint_now() has none."""
+    """Wait until complaint_now() returns None."""
     until = time.monotonic() + PATIENCE_S
     while (found := complaint_now()) is not None:
         if time.monotonic() > until:
-            raise Failed(f"not until now: {found}")
+            raise Failed(f"it never fitted: {found}")
         time.sleep(0.01)
 
 
@@ -233,15 +233,15 @@ def slots_complaint(service, expected):
     return None if held == expected else f"the daemon holds {held} slots, expected {expected}"
 
 
-def play(case, service, told):
+def play(case, service, transcript):
     visits, names = {}, {"inline": service.inline_name()}
     try:
         for step in case["steps"]:
-            told.append(f"step     {step}")
+            transcript.append(f"step     {step}")
             if "begin" in step:
                 visits[step["begin"]] = Visit(service, step)
             elif "end" in step:
-                check(step, visits[step["end"]].end(), names, told)
+                check(step, visits[step["end"]].end(), names, transcript)
             elif "hang_up" in step:
                 visits[step["hang_up"]].hang_up(step.get("after"))
             elif "slots" in step:
@@ -254,7 +254,7 @@ def play(case, service, told):
                 wait_until(lambda: complaint(step, ask(service, step), names))
             else:
                 for _ in range(step.get("times", 1)):
-                    check(step, ask(service, step), names, told)
+                    check(step, ask(service, step), names, transcript)
     finally:
         for visit in visits.values():
             visit.connection.close()
@@ -278,23 +278,23 @@ def of_framework(name, argv, folder, env, cases, cannot, log, Result):
                 if reason:
                     results.append(Result(title, "skipped", message=reason))
                     continue
-                started, told, found = time.monotonic(), [], None
+                started, transcript, found = time.monotonic(), [], None
                 for _ in range(ATTEMPTS if case.get("timed") else 1):
                     try:
                         service.next_case()
-                        play(case, service, told)
+                        play(case, service, transcript)
                         found = None
                         break
                     except (AssertionError, OSError) as error:
                         found = str(error)
-                results.append(Result(title, "failed" if found else "passed", time.monotonic() - started, found or "", told))
+                results.append(Result(title, "failed" if found else "passed", time.monotonic() - started, found or "", transcript))
         finally:
             found = service.stop()
         results.append(Result(f"{name}/ends-on-sigterm{'-disabled' if disabled else ''}", "failed" if found else "passed", message=found or ""))
     return results
 
 
-def run_services(language, wanted, results_folder, Result, tell, write_junit):
+def run_services(language, wanted, results_folder, Result, report, write_junit):
     folder, settings = description(language)
     where = places(language)
     env = {**os.environ, "RATELIMITD_BUILD": where["build"], "DEPS": where["deps"], "OUT": where["out"]}
@@ -315,11 +315,11 @@ def run_services(language, wanted, results_folder, Result, tell, write_junit):
                 own = of_framework(name, words, folder, env, cases, cannot, log, Result)
         with open(results_folder / f"http-{language}-{name}.log", "w") as log:
             for one in own:
-                tell(one, log)
+                report(one, log)
         write_junit(results_folder / f"http-{language}-{name}.xml", f"http-{language}", own)
         results += own
     known = {f"{name}/{case['name']}" for name in settings["http"] for case in cases} | set(settings["http"])
     for name in sorted(set(cannot) - known) if not wanted else []:
-        results.append(Result(f"http_cannot/{name}", "failed", message=f"http_cannot names {name}, which is no case"))
-        print(f"   FAILED http_cannot/{name}: it is no case", flush=True)
+        results.append(Result(f"http_cannot/{name}", "failed", message=f"http_cannot names {name}, which is not a case"))
+        print(f"   FAILED http_cannot/{name}: it is not a case", flush=True)
     return results

@@ -34,6 +34,7 @@ final class Middleware implements MiddlewareInterface
      * @param string|callable $onError what happens without an answer: 'allow', 'deny' (503), or a function of the failure
      *     that returns one of them
      * @param string $headers ietf, legacy, both or none
+     * @param ?callable $respond of the request and the decision: the answer to a denied request; default: the 429
      * @param string $reset delta or epoch, of the legacy form
      * @param ?ResponseFactoryInterface $responses default: that of the PSR-7 library that is there
      * @param ?callable $log of a line of text; default: error_log
@@ -48,19 +49,17 @@ final class Middleware implements MiddlewareInterface
         private readonly string $reset = 'delta',
         ?ResponseFactoryInterface $responses = null,
         private readonly mixed $log = null,
+        private readonly mixed $respond = null,
     ) {
         if (($policy === null) === ($limits === null)) {
             throw new \InvalidArgumentException('a middleware has a policy, or limits');
         }
-        if (!in_array($headers, ['ietf', 'legacy', 'both', 'none'], true)) {
-            throw new \InvalidArgumentException("headers is ietf, legacy, both or none, not $headers");
+        Limit::checkForm($headers);
+        Limit::checkRule($onError);
+        if (!in_array($reset, ['delta', 'epoch'], true)) {
+            throw new \InvalidArgumentException("reset is delta or epoch, not $reset");
         }
         $this->limits = $limits ?? [new Limit(policy: $policy, key: $key)];
-        foreach ([$onError, ...array_map(static fn (Limit $limit): mixed => $limit->onError, $this->limits)] as $rule) {
-            if (!in_array($rule, ['allow', 'deny', null], true) && !is_callable($rule)) {
-                throw new \InvalidArgumentException('onError is "allow", "deny" or a function');
-            }
-        }
         $this->responses = $responses ?? self::factory();
     }
 
@@ -71,19 +70,22 @@ final class Middleware implements MiddlewareInterface
             return $handler->handle($request);
         }
 
+        $asked = $this->asked($request);
         $taken = [];
+        $decided = [];
         try {
-            $decision = $this->decide($request, $taken);
+            $this->decide($asked, $taken, $decided);
         } catch (Unavailable $failure) {
             $this->giveBack($taken, null);
-            if ($this->isDenied($failure)) {
-                return $this->answer($request, null);
+            if ($this->isDenied($failure, $asked)) {
+                return $this->answer($request, null, []);
             }
             return $handler->handle($request);
         }
+        [$decision, $limits] = end($decided) ?: [null, []];
         if ($decision !== null && !$decision->allowed) {
             $this->giveBack($taken, null);
-            return $this->answer($request, $decision);
+            return $this->answer($request, $decision, $limits);
         }
 
         try {
@@ -93,48 +95,78 @@ final class Middleware implements MiddlewareInterface
             throw $failure;
         }
         $this->giveBack($taken, $response);
-        foreach ($decision === null ? [] : Http::headers($decision, $this->headers, $this->reset) as [$name, $value]) {
-            $earlier = $response->getHeaderLine($name);
-            $isList = str_starts_with($name, 'RateLimit');
-            $response = $response->withHeader($name, $isList && $earlier !== '' ? "$earlier, $value" : $value);
+        foreach ($decided as [$decision, $limits]) {
+            foreach (Http::headers($decision, $this->forms($limits), $this->reset) as [$name, $value]) {
+                $earlier = $response->getHeaderLine($name);
+                $isList = str_starts_with($name, 'RateLimit');
+                $response = $response->withHeader($name, $isList && $earlier !== '' ? "$earlier, $value" : $value);
+            }
         }
         return $response;
     }
 
     /**
-     * The decision of all limits; null where none applies. Slots and reservations come first, because they can be given back
-     * where one of the others denies.
+     * The limits that apply to a request, each policy and key once.
      *
-     * @param list<array{Limit, Slot|Reservation}> $taken what to give back afterwards
+     * @return list<array{Limit, string, int}> with key and cost
      */
-    private function decide(ServerRequestInterface $request, array &$taken): ?Decision
+    private function asked(ServerRequestInterface $request): array
     {
-        $items = [];
-        $decision = null;
+        $asked = [];
         foreach ($this->limits as $limit) {
-            $key = $limit->skip !== null && ($limit->skip)($request) ? null : self::keyOf($limit, $request);
-            if ($key === null) {
+            if (!$limit->enabled || ($limit->skip !== null && ($limit->skip)($request))) {
                 continue;
             }
-            if (!$limit->slot && $limit->chargeWhen === null) {
+            $key = self::keyOf($limit, $request);
+            if ($key !== null) {
                 $cost = is_callable($limit->cost) ? ($limit->cost)($request) : $limit->cost;
-                $items[serialize([$limit->asked, $key])] ??= [$limit->asked, $key, $cost];
+                $asked[serialize([$limit->asked, $key, $limit->isHeld()])] ??= [$limit, $key, $cost];
+            }
+        }
+        return array_values($asked);
+    }
+
+    /**
+     * Asks until a limit denies. Slots and reservations come first, because they can be given back where one of the others
+     * denies.
+     *
+     * @param list<array{Limit, string, int}> $asked
+     * @param list<array{Limit, Slot|Reservation, int}> $taken what to give back afterwards
+     * @param list<array{Decision, list<Limit>}> $decided with the limit of each member, or the only one
+     */
+    private function decide(array $asked, array &$taken, array &$decided): void
+    {
+        $plain = [];
+        foreach ($asked as [$limit, $key, $cost]) {
+            if (!$limit->isHeld()) {
+                $plain[] = [$limit, $key, $cost];
                 continue;
             }
             [$decision, $thing] = $limit->slot ? $this->client->acquire($limit->asked, $key)
-                : $this->client->reserve($limit->asked, $key, 1);
+                : $this->client->reserve($limit->asked, $key, $cost);
+            $decided[] = [$decision, [$limit]];
             if ($thing === null) {
-                return $decision;
+                return;
             }
-            $taken[] = [$limit, $thing];
+            $taken[] = [$limit, $thing, $cost];
         }
 
-        $items = array_values($items);
-        return match (count($items)) {
-            0 => $decision,
-            1 => $this->client->check($items[0][0], $items[0][1], $items[0][2], maxWaitMs: 0),
-            default => $this->client->checkAll($items),
-        };
+        $limits = array_column($plain, 0);
+        $items = array_map(static fn (array $one): array => [$one[0]->asked, $one[1], $one[2]], $plain);
+        if (count($items) === 1) {
+            $decided[] = [$this->client->check($items[0][0], $items[0][1], $items[0][2], maxWaitMs: 0), $limits];
+        } elseif ($items !== []) {
+            $decided[] = [$this->client->checkAll($items), $limits];
+        }
+    }
+
+    /**
+     * @param list<Limit> $limits
+     * @return list<string> the form of the header fields of each
+     */
+    private function forms(array $limits): array
+    {
+        return array_map(fn (Limit $limit): string => $limit->headers ?? $this->headers, $limits);
     }
 
     private static function keyOf(Limit $limit, ServerRequestInterface $request): ?string
@@ -147,15 +179,15 @@ final class Middleware implements MiddlewareInterface
     }
 
     /**
-     * @param list<array{Limit, Slot|Reservation}> $taken
+     * @param list<array{Limit, Slot|Reservation, int}> $taken
      * @param ?ResponseInterface $response null: the request was not answered by its handler
      */
     private function giveBack(array $taken, ?ResponseInterface $response): void
     {
-        foreach ($taken as [$limit, $thing]) {
+        foreach ($taken as [$limit, $thing, $cost]) {
             $end = match (true) {
                 $thing instanceof Slot => static fn () => $thing->release(),
-                $response !== null && ($limit->chargeWhen)($response) => static fn () => $thing->settle(1),
+                $response !== null && ($limit->chargeWhen)($response) => static fn () => $thing->settle($cost),
                 default => static fn () => $thing->cancel(),
             };
             // The body of an answer is sent when this middleware is done; only a server that lives on has no end to wait for.
@@ -176,37 +208,60 @@ final class Middleware implements MiddlewareInterface
         }
     }
 
-    private function isDenied(Unavailable $failure): bool
+    /** @param list<array{Limit, string, int}> $asked the strictest of them decides */
+    private function isDenied(Unavailable $failure, array $asked): bool
     {
-        $rules = [];
-        foreach ($this->limits as $limit) {
+        $isDenied = false;
+        foreach ($asked as [$limit]) {
             $rule = $limit->onError ?? $this->onError;
-            $rules[] = is_callable($rule) && !is_string($rule) ? $rule($failure) : $rule;
+            $verdict = in_array($rule, ['allow', 'deny'], true) ? $rule : $rule($failure);
+            if (!in_array($verdict, ['allow', 'deny'], true)) {
+                throw new \UnexpectedValueException('onError gave ' . var_export($verdict, true) . ', not "allow" or "deny"');
+            }
+            $isDenied = $isDenied || $verdict === 'deny';
         }
-        $isDenied = in_array('deny', $rules, true);
         $this->report($failure->getMessage() . ($isDenied ? '; the request is denied' : '; the request is let through'));
         return $isDenied;
     }
 
+    /** At most one line in ten seconds. PHP-FPM forgets static variables with each request, APCu does not. */
     private function report(string $text): void
     {
-        if (time() < self::$logAt) {
+        $isFirst = function_exists('apcu_add') ? apcu_add('ratelimitd.logged', true, self::LOG_EVERY_S) : time() >= self::$logAt;
+        if (!$isFirst) {
             return;
         }
         self::$logAt = time() + self::LOG_EVERY_S;
         $this->log === null ? error_log("ratelimitd: $text") : ($this->log)($text);
     }
 
-    private function answer(ServerRequestInterface $request, ?Decision $decision): ResponseInterface
+    /** @param list<Limit> $limits that the decision is about */
+    private function answer(ServerRequestInterface $request, ?Decision $decision, array $limits): ResponseInterface
     {
         $accept = $request->hasHeader('Accept') ? $request->getHeaderLine('Accept') : null;
-        [$status, $fields, $body] = Http::denial($decision, $accept, $this->headers, $this->reset);
-        $response = $this->responses->createResponse($status);
+        [$status, $fields, $body] = Http::denial($decision, $accept, $this->forms($limits), $this->reset);
+        $respond = $decision === null ? null : self::denying($decision, $limits)->respond ?? $this->respond;
+        $response = $respond === null ? $this->responses->createResponse($status) : $respond($request, $decision);
         foreach ($fields as [$name, $value]) {
-            $response = $response->withHeader($name, $value);
+            if ($respond === null || $name !== 'Content-Type') {
+                $response = $response->withHeader($name, $value);
+            }
         }
-        $response->getBody()->write($body);
+        if ($respond === null) {
+            $response->getBody()->write($body);
+        }
         return $response;
+    }
+
+    /** @param list<Limit> $limits */
+    private static function denying(Decision $decision, array $limits): Limit
+    {
+        foreach ($decision->members as $i => $member) {
+            if (!$member->allowed) {
+                return $limits[$i];
+            }
+        }
+        return $limits[0];
     }
 
     private static function factory(): ResponseFactoryInterface

@@ -29,7 +29,7 @@ final class Unavailable extends \RuntimeException
     }
 }
 
-/** The daemon refused the question: a mistake in the program or in the configuration. */
+/** The daemon refused the call: a mistake in the program or in the configuration. */
 final class Refused extends \LogicException
 {
     /** @param string[] $missing after verify(): the policies that are not configured */
@@ -338,7 +338,7 @@ final class Reservation
 }
 
 /**
- * One connection to the daemon, with one question under way at a time.
+ * One connection to the daemon, with one call under way at a time.
  *
  * A policy is a name, or the settings of an inline one. Every method may throw Unavailable and Refused.
  */
@@ -363,7 +363,7 @@ class Client
     private int $msgid = 0;
     /** bytes that have arrived and belong to no answer yet */
     private string $buffer = '';
-    /** @var array<int, string> methods of questions whose answer is late, by msgid */
+    /** @var array<int, string> methods of calls whose answer is late, by msgid */
     private array $late = [];
 
     private int $timeouts = 0;
@@ -412,7 +412,7 @@ class Client
         return $this->connection;
     }
 
-    // ---- questions
+    // ---- calls
 
     /**
      * May this key do this now?
@@ -732,7 +732,7 @@ class Client
         }
     }
 
-    /** The bytes that go before the first question of a connection. */
+    /** The bytes that go before the first call of a connection. */
     private function connect(float $timeout): string
     {
         $stream = @stream_socket_client('unix://' . $this->path, $number, $message, $timeout);
@@ -995,7 +995,7 @@ final class Key
         return $secret === '' ? throw new \InvalidArgumentException('an empty secret') : hash('sha256', $secret);
     }
 
-    /** An address as 4 or 16 bytes; null if it is none. Brackets, port and zone go; IPv4-mapped becomes IPv4. */
+    /** An address as 4 or 16 bytes; null if it is not one. Brackets, port and zone go; IPv4-mapped becomes IPv4. */
     private static function bits(?string $address): ?string
     {
         $text = trim($address ?? '');
@@ -1068,6 +1068,10 @@ final class Limit
      * @param string|callable|null $onError 'allow', 'deny', or a function of the failure; default: the middleware's
      * @param ?callable $chargeWhen of the answer: false gives the unit back, to count only failed logins; named policies only
      * @param bool $slot the policy is a concurrency limit: hold a slot to the end of the request; named policies only
+     * @param ?string $headers ietf, legacy, both or none, for this limit; default: the middleware's
+     * @param ?callable $respond of the request and the decision: the answer to a request that this limit denies; default: the
+     *     middleware's
+     * @param bool $enabled false: as if it were not there
      */
     public function __construct(
         ?string $policy = null,
@@ -1079,7 +1083,12 @@ final class Limit
         public readonly mixed $onError = null,
         public readonly mixed $chargeWhen = null,
         public readonly bool $slot = false,
+        public readonly ?string $headers = null,
+        public readonly mixed $respond = null,
+        public readonly bool $enabled = true,
     ) {
+        self::checkForm($headers);
+        self::checkRule($onError);
         if (($chargeWhen !== null || $slot) && $policy === null) {
             throw new \InvalidArgumentException(($slot ? 'slot' : 'chargeWhen') . ' needs a policy by name');
         }
@@ -1090,6 +1099,28 @@ final class Limit
             throw new \InvalidArgumentException('a limit of its own needs a name: that of its endpoint');
         }
         $this->asked = $policy ?? self::settings($limit);
+    }
+
+    /** Is something held until the request has ended? */
+    public function isHeld(): bool
+    {
+        return $this->slot || $this->chargeWhen !== null;
+    }
+
+    /** @internal */
+    public static function checkForm(?string $headers): void
+    {
+        if (!in_array($headers, ['ietf', 'legacy', 'both', 'none', null], true)) {
+            throw new \InvalidArgumentException("headers is ietf, legacy, both or none, not $headers");
+        }
+    }
+
+    /** @internal */
+    public static function checkRule(mixed $onError): void
+    {
+        if (!in_array($onError, ['allow', 'deny', null], true) && !is_callable($onError)) {
+            throw new \InvalidArgumentException('onError is "allow", "deny" or a function');
+        }
     }
 
     /** @return array<string, mixed> the inline policy of "10/5s" */
@@ -1113,22 +1144,29 @@ final class Http
     private const PROBLEMS = 'https://iana.org/assignments/http-problem-types#';
 
     /**
-     * @param string $form ietf, legacy, both or none
+     * @param string|list<string> $form ietf, legacy, both or none; or one for each member
      * @param string $reset delta or epoch, of the legacy form
      * @return list<array{string, string}> fields of the answer, in order
      */
-    public static function headers(Decision $decision, string $form = 'ietf', string $reset = 'delta', ?int $nowMs = null): array
-    {
+    public static function headers(
+        Decision $decision,
+        string|array $form = 'ietf',
+        string $reset = 'delta',
+        ?int $nowMs = null,
+    ): array {
+        $members = $decision->members ?: [$decision];
+        $forms = is_array($form) ? $form : array_fill(0, count($members), $form);
         $counted = array_filter(
-            $decision->members ?: [$decision],
-            static fn (Decision $one): bool => $one->of !== null && !$one->shadowDenied,
+            $members,
+            static fn (Decision $one, int $i): bool => in_array($forms[$i], ['ietf', 'both'], true) && self::isCounted($one),
+            ARRAY_FILTER_USE_BOTH,
         );
         $fields = [];
-        if ($counted !== [] && ($form === 'ietf' || $form === 'both')) {
+        if ($counted !== []) {
             $fields[] = ['RateLimit-Policy', implode(', ', array_map(self::policyItem(...), $counted))];
             $fields[] = ['RateLimit', implode(', ', array_map(self::stateItem(...), $counted))];
         }
-        if ($decision->of !== null && !$decision->shadowDenied && ($form === 'legacy' || $form === 'both')) {
+        if (self::isCounted($decision) && array_intersect($forms, ['legacy', 'both']) !== []) {
             $fields[] = ['X-RateLimit-Limit', (string) $decision->limit];
             $fields[] = ['X-RateLimit-Remaining', (string) $decision->remaining];
             $waitMs = self::waitMs($decision);
@@ -1143,12 +1181,13 @@ final class Http
     /**
      * The answer to a denied request; without a decision: to one that nobody could decide.
      *
+     * @param string|list<string> $form as of headers()
      * @return array{int, list<array{string, string}>, string} status, fields, body
      */
     public static function denial(
         ?Decision $decision,
         ?string $accept = null,
-        string $form = 'ietf',
+        string|array $form = 'ietf',
         string $reset = 'delta',
         ?int $nowMs = null,
     ): array {
@@ -1175,6 +1214,12 @@ final class Http
         return [429, $fields, self::problem('quota-exceeded', 'Quota exceeded', 429, $more)];
     }
 
+    /** Somebody counted, and the figures are meant for the caller. */
+    private static function isCounted(Decision $decision): bool
+    {
+        return $decision->of !== null && !$decision->shadowDenied;
+    }
+
     private static function policyItem(Decision $decision): string
     {
         $item = self::text($decision->of) . ";q={$decision->quota}";
@@ -1188,7 +1233,7 @@ final class Http
         return self::text($decision->of) . ";r={$decision->remaining}" . ($waitMs === null ? '' : ';t=' . self::seconds($waitMs));
     }
 
-    /** Until there is more of the limit in `of`; null where nobody can say. */
+    /** Until there is more of the limit in `of`; null where it is not known. */
     private static function waitMs(Decision $decision): ?int
     {
         $ms = $decision->allowed ? $decision->ofResetMs : $decision->retryAfterMs;

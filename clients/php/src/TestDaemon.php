@@ -41,9 +41,9 @@ final class TestDaemon
             usleep(10_000);
         }
         if (!file_exists($this->socket)) {
-            $said = (string) @file_get_contents("{$this->folder}/log");
+            $output = (string) @file_get_contents("{$this->folder}/log");
             $this->stop();
-            throw new \RuntimeException("$program did not start: $said");
+            throw new \RuntimeException("$program did not start: $output");
         }
         $this->setClock();
     }

@@ -13,9 +13,10 @@ from fastapi import APIRouter, Depends, FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 from starlette.applications import Starlette
 from starlette.endpoints import HTTPEndpoint
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from ratelimitd import AsyncClient, Refused
 from ratelimitd.fastapi import Limit, Limiter
@@ -39,17 +40,17 @@ async def get(app: Any, *paths: str, **fields: str) -> list[httpx.Response]:
 
 async def live(app: Any) -> list[str]:
     """The types of the messages of one life of the application."""
-    said: list[str] = []
-    told = iter(("lifespan.startup", "lifespan.shutdown"))
+    sent: list[str] = []
+    events = iter(("lifespan.startup", "lifespan.shutdown"))
 
     async def receive() -> dict[str, str]:
-        return {"type": next(told)}
+        return {"type": next(events)}
 
     async def send(message: Any) -> None:
-        said.append(message["type"])
+        sent.append(message["type"])
 
     await app({"type": "lifespan", "state": {}}, receive, send)
-    return said
+    return sent
 
 
 async def test_dependencies_of_all_levels_are_one_decision(key: str) -> None:
@@ -190,6 +191,42 @@ async def test_a_client_that_leaves_gives_its_slot_back(client: AsyncClient, key
     assert (await client.peek("slots", key)).remaining == 2
 
 
+async def test_the_default_is_for_what_declares_no_limit(key: str) -> None:
+    fake = AsyncFakeLimiter()
+    limiter = StarletteLimiter(client=fake, default=["web", "10/s"])
+
+    def plain(request: HTTPConnection) -> Response:
+        return PlainTextResponse("plain")
+
+    class Endpoint(HTTPEndpoint):
+        @limiter.limit("few")
+        async def get(self, request: Request) -> Response:
+            return PlainTextResponse("class")
+
+    inner = [Route("/plain", plain), Route("/class", Endpoint)]
+    app = Starlette(
+        routes=[
+            Route("/own", limiter.limit("few")(lambda request: PlainTextResponse("own"))),
+            Route("/exempt", limiter.exempt(lambda request: PlainTextResponse("exempt"))),
+            Mount("/static", StaticFiles(directory=".")),
+            Mount("/sub", routes=inner),
+        ]
+    )
+    limiter.init_app(app)
+    answers = await get(app, "/own", "/exempt", "/static/README.md", "/sub/class", "/sub/plain", "/sub/nowhere")
+    assert [one.status_code for one in answers] == [200, 200, 200, 200, 200, 404]
+    assert [name for name, _ in fields_of(answers[4].headers)["RateLimit"]] == ["web", "inline"]
+    assert [call[0] for call in fake.calls] == ["check", "check", *["check_all"] * 4]
+    keys = [call[2].rpartition(".<locals>.")[2] for call in fake.calls if not isinstance(call[1], str)]
+    assert keys == ["plain|127.0.0.1", "*|127.0.0.1"]
+
+    fake.deny("web", 3)
+    [denied, own] = await get(app, "/nowhere", "/own")
+    assert (denied.status_code, denied.headers["Retry-After"], own.status_code) == (429, "3", 200)
+    with pytest.raises(TypeError, match="dependencies"):
+        Limiter(FastAPI(), default="web")
+
+
 async def test_users_of_the_authentication_middleware(key: str) -> None:
     class Who:
         is_authenticated = True
@@ -209,7 +246,7 @@ async def test_users_of_the_authentication_middleware(key: str) -> None:
     assert [call[2] for call in fake.calls] == ["i|127.0.0.1", "u|alice"]
 
 
-async def test_a_limit_without_a_limiter_says_so() -> None:
+async def test_a_limit_without_a_limiter_is_an_error() -> None:
     app = FastAPI()
     app.get("/", dependencies=[Limit("web")])(lambda: "x")
     transport = httpx.ASGITransport(app)

@@ -68,10 +68,12 @@ def test_defaults_exemptions_and_limits_of_an_endpoint(app: flask.Flask) -> None
         ["check_all", inline, f"{name}<lambda>|127.0.0.1", 1],
         ["check_all", {**inline, "limit": 5}, f"{name}c|127.0.0.1", 1],
         ["check_all", "one", "127.0.0.1|x", 3],
+        ["check_all", "web", "127.0.0.1", 1],
+        ["check_all", inline, "*|127.0.0.1", 1],
     ]
 
 
-def test_what_nobody_decided_is_allowed_or_denied_as_told(app: flask.Flask) -> None:
+def test_what_nobody_decided_is_allowed_or_denied_by_on_error(app: flask.Flask) -> None:
     fake = FakeLimiter()
     limiter = Limiter(app, client=fake)
     seen: list[Unavailable] = []

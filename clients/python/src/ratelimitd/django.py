@@ -9,7 +9,7 @@
 Views may be async or not; so may the middleware's surroundings. Functions (`key`, `cost`, `skip`) get the request,
 and may be async for an async view; `charge_when` gets the response. The keys of settings.RATELIMIT:
 
-    default        the limit, or limits, of views that declare none (needs the middleware)
+    default        the limit, or limits, of views that declare none, and of unknown paths (needs the middleware)
     key            of limits without one: ip by default
     on_error       when nobody decided: "allow", "deny" (503), or a function of the error that gives one of them
     respond        a function of the request and the decision that makes the answer to a denied request
@@ -38,7 +38,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from .aio import AsyncClient
 from .client import Client
 from .keys import composite, hashed, ip, join_key, user
-from .limits import Admission, Limit, Settings, admit, end, endpoint_name, mark, marks, policies_of, settle
+from .limits import Admission, Limit, Settings, admit, as_limits, end, endpoint_name, mark, marks, policies_of, settle
 from .steps import arun, run
 
 __all__ = ["Limit", "RateLimitMiddleware", "composite", "hashed", "ip", "join_key", "ratelimit", "user", "verify"]
@@ -71,8 +71,7 @@ class _Config:
         unknown = sorted(set(given) - NAMES)
         if unknown:
             raise ImproperlyConfigured(f"settings.RATELIMIT has no {', '.join(unknown)}")
-        default = given.pop("default", ())
-        self.default = [_limit(one) for one in ([default] if isinstance(default, (str, Limit)) else default)]
+        self.default = as_limits(given.pop("default", ()))
         place = {name: given.pop(name) for name in ("socket", "timeout") if name in given}
         self.client: Client = given.pop("client", None) or Client(**place)
         self.async_client: AsyncClient = given.pop("async_client", None) or AsyncClient(**place)
@@ -162,7 +161,7 @@ def _limited(view: F) -> F:
             await arun(end(admission), client)
             raise
         in_loop = functools.partial(_end_in_loop, admission, asyncio.get_running_loop())
-        return _told(admission, response, in_loop if is_asgi else lambda: run(end(admission), _config().client))
+        return _with_fields(admission, response, in_loop if is_asgi else lambda: run(end(admission), _config().client))
 
     @functools.wraps(view)
     def limited(request: Any, *args: Any, **named: Any) -> Any:
@@ -174,7 +173,7 @@ def _limited(view: F) -> F:
         except BaseException:
             run(end(admission), client)
             raise
-        return _told(admission, response, lambda: run(end(admission), client))
+        return _with_fields(admission, response, lambda: run(end(admission), client))
 
     return limited_async if iscoroutinefunction(view) else limited  # type: ignore[return-value]
 
@@ -190,7 +189,7 @@ def _refusal(admission: Admission) -> Any:
     return HttpResponse(answer.body, status=answer.status, content_type=answer.content_type)
 
 
-def _told(admission: Admission, response: HttpResponseBase, give_back: Callable[[], object]) -> HttpResponseBase:
+def _with_fields(admission: Admission, response: HttpResponseBase, give_back: Callable[[], object]) -> HttpResponseBase:
     """The response with its header fields; what is held goes back when it is closed."""
     for name, value in admission.headers():
         response[name] = ", ".join([response[name], value] if name in response else [value])
@@ -206,7 +205,7 @@ def _end_in_loop(admission: Admission, loop: asyncio.AbstractEventLoop) -> None:
 
 
 class RateLimitMiddleware:
-    """settings.RATELIMIT["default"] for every view that declares no limit of its own."""
+    """settings.RATELIMIT["default"] for every view that declares no limit of its own, and for unknown paths."""
 
     sync_capable = True
     async_capable = True
@@ -223,23 +222,27 @@ class RateLimitMiddleware:
             return self._respond_async(request)
         try:
             response = self.get_response(request)
+            if _is_unknown(request, response):
+                response = self._process_view(request, None) or response
             admission = _of(request)
             run(settle(admission, response), _config().client)
         except BaseException:
             run(end(_of(request)), _config().client)
             raise
-        return _told(admission, response, lambda: run(end(admission), _config().client))
+        return _with_fields(admission, response, lambda: run(end(admission), _config().client))
 
     async def _respond_async(self, request: HttpRequest) -> Any:
         client = _config().async_client
         try:
             response = await self.get_response(request)
+            if _is_unknown(request, response):
+                response = await self._process_view_async(request, None) or response
             admission = _of(request)
             await arun(settle(admission, response), client)
         except BaseException:
             await arun(end(_of(request)), client)
             raise
-        return _told(admission, response, functools.partial(_end_in_loop, admission, asyncio.get_running_loop()))
+        return _with_fields(admission, response, functools.partial(_end_in_loop, admission, asyncio.get_running_loop()))
 
     def _process_view(self, request: HttpRequest, view: Any, *_: Any) -> Any:
         if marks(view) is not None or not _config().default:
@@ -254,6 +257,11 @@ class RateLimitMiddleware:
         admission = await arun(_admit(_config().default, request, view, True), _config().async_client)
         setattr(request, ADMISSION, admission)
         return _refusal(admission) if admission.refused else None
+
+
+def _is_unknown(request: HttpRequest, response: HttpResponseBase) -> bool:
+    """No URL pattern has this path. Django does not call process_view then."""
+    return response.status_code == 404 and request.resolver_match is None
 
 
 def _of(request: HttpRequest) -> Admission:

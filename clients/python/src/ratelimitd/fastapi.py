@@ -83,9 +83,12 @@ def _walk(dependant: Any) -> Iterator[limits.Limit]:
 
 
 class Limiter(starlette.Limiter):
-    """The arguments are those of ratelimitd.starlette.Limiter. verify() looks at every Limit of the program."""
+    """The arguments are those of ratelimitd.starlette.Limiter, without `default`: a limit of the application is a
+    dependency of it. verify() looks at every Limit of the program."""
 
     def init_app(self, app: Any) -> None:
+        if self.default:
+            raise TypeError('FastAPI has dependencies in place of default=: FastAPI(dependencies=[Limit("web")])')
         super().init_app(app)
         app.add_exception_handler(Limited, _answer)
 

@@ -20,7 +20,20 @@ from flask import Flask, Response, current_app, g, request
 from .client import Client
 from .http import Mode, Reset
 from .keys import KeyLike, composite, hashed, ip, join_key, user
-from .limits import Admission, Limit, OnError, Settings, admit, end, endpoint_name, mark, marks, policies_of, settle
+from .limits import (
+    Admission,
+    Limit,
+    OnError,
+    Settings,
+    admit,
+    as_limits,
+    end,
+    endpoint_name,
+    mark,
+    marks,
+    policies_of,
+    settle,
+)
 from .steps import run
 
 __all__ = ["Limit", "Limiter", "composite", "hashed", "ip", "join_key", "user"]
@@ -35,8 +48,7 @@ class _Request:
 
     def __init__(self) -> None:
         self.method = request.method
-        view = current_app.view_functions.get(request.endpoint or "")
-        self.endpoint = endpoint_name(view) if view else ""
+        self.endpoint = endpoint_name(current_app.view_functions.get(request.endpoint or ""))
 
     @property
     def peer(self) -> str | None:
@@ -46,14 +58,14 @@ class _Request:
         return request.headers.getlist(name)
 
     def user(self) -> str | None:
-        raise ValueError("Flask does not know users: say who it is, user(lambda: g.user_id)")
+        raise ValueError("Flask does not know users: give a function, user(lambda: g.user_id)")
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
 
 
 class Limiter:
-    """default     the limit, or limits, of endpoints that declare none; static files have none
+    """default     the limit, or limits, of endpoints that declare none, and of unknown paths; static files have none
     key         of limits without one: ip by default
     on_error    when nobody decided: "allow", "deny" (503), or a function of the error that gives one of them
     respond     a function of the decision that makes the answer to a denied request
@@ -77,8 +89,7 @@ class Limiter:
     ) -> None:
         self.client = client or Client()
         self.settings = Settings(key, on_error, respond, headers, reset, enabled)
-        many = [default] if isinstance(default, (str, Limit)) else default
-        self.default = [one if isinstance(one, Limit) else Limit(one) for one in many]
+        self.default = as_limits(default)
         self._apps: list[Flask] = []
         if app is not None:
             self.init_app(app)
@@ -111,7 +122,7 @@ class Limiter:
         own = marks(current_app.view_functions.get(request.endpoint or ""))
         if own is not None:
             return own
-        return () if request.endpoint is None or request.endpoint.endswith("static") else self.default
+        return () if request.endpoint is not None and request.endpoint.endswith("static") else self.default
 
     def _before(self) -> Any:
         limits = self._limits()

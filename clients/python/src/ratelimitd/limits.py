@@ -1,4 +1,4 @@
-"""What a limit at an endpoint says, and what becomes of a request: the same for every framework.
+"""The options of a limit at an endpoint, and what becomes of a request: the same for every framework.
 
     Limit("login", key=..., on_error="deny")     what an endpoint declares
     Settings                                     what a Limiter declares for all of them
@@ -68,7 +68,7 @@ class Limit:
     enabled       False: as if it were not there
     per_endpoint  count each endpoint by itself
     wait          a handler that is not async may sleep for the delay of a leaky bucket; else it is denied instead.
-                  Beside other limits it sleeps in any case, because check_all cannot be asked for that
+                  Together with other limits it sleeps in any case: check_all has no such option
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class Admission:
     settings: Settings
     asked: list[Asked] = field(default_factory=list)
     denied: Asked | None = None
-    error: Unavailable | None = None  # nobody decided, and a limit says deny
+    error: Unavailable | None = None  # nobody decided, and a limit denies then
     is_handed_over: bool = False  # the end of the response calls end()
 
     @property
@@ -188,15 +188,15 @@ class Admission:
         return functools.partial(self.request.call, own, self.denied.decision)
 
     def headers(self) -> Headers:
-        """What the answer says about the limits: a part for each of them."""
+        """The header fields about the limits: a part for each of them."""
         found: Headers = []
         for mode in ("ietf", "legacy"):
-            told = [
+            reported = [
                 one.decision
                 for one in self.asked
                 if one.decision is not None and (one.limit.headers or self.settings.headers) in (mode, "both")
             ]
-            found += http.fields(told, mode, self.settings.reset)
+            found += http.fields(reported, mode, self.settings.reset)
         return [*found, *http.retry_after(self._denial)] if self.refused else found
 
     def answer(self) -> Answer:
@@ -361,9 +361,15 @@ def mark(function: F, limit: Limit | None) -> F:
 
 
 def marks(function: Any) -> list[Limit] | None:
-    """The limits at a function; None: nobody said anything about it."""
+    """The limits at a function; None: neither limits nor an exemption."""
     found: list[Limit] | None = getattr(function, MARK, None)
     return found
+
+
+def as_limits(given: str | Limit | Sequence[str | Limit]) -> list[Limit]:
+    """A limit, or several, by shorthand or not."""
+    many = [given] if isinstance(given, (str, Limit)) else given
+    return [one if isinstance(one, Limit) else Limit(one) for one in many]
 
 
 def policies_of(limits: Sequence[Limit]) -> tuple[list[str], bool]:
@@ -372,5 +378,10 @@ def policies_of(limits: Sequence[Limit]) -> tuple[list[str], bool]:
     return names, any(one.is_inline for one in limits)
 
 
+UNKNOWN = "*"  # the name of all paths that have no endpoint
+
+
 def endpoint_name(function: Any) -> str:
+    if function is None:
+        return UNKNOWN
     return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"

@@ -6,15 +6,15 @@
     async def login(request): ...
 
 The Limiter is an ASGI middleware: it writes the header fields, and gives slots back when the response has ended. The
-check is made where the endpoint is called. Functions (`key`, `cost`, `skip`) get the request and may be async;
-`charge_when` gets an object with `status_code` and `headers`.
+check is made where the endpoint is called; that of `default` in the middleware. Functions (`key`, `cost`, `skip`) get
+the request and may be async; `charge_when` gets an object with `status_code` and `headers`.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -23,13 +23,28 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
+from starlette.routing import Match
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .aio import AsyncClient
 from .errors import Unavailable
 from .http import Mode, Reset
 from .keys import KeyLike, composite, hashed, ip, join_key, user
-from .limits import Admission, Limit, OnError, Settings, admit, end, endpoint_name, mark, marks, policies_of, settle
+from .limits import (
+    Admission,
+    Limit,
+    OnError,
+    Settings,
+    admit,
+    as_limits,
+    end,
+    endpoint_name,
+    mark,
+    marks,
+    policies_of,
+    settle,
+)
 from .steps import arun
 from .watch import log
 
@@ -89,7 +104,9 @@ class _Request:
 
 
 class Limiter:
-    """key         of limits without one: ip by default
+    """default     the limit, or limits, of endpoints that declare none, and of unknown paths; static files have none.
+                Its functions get an HTTPConnection, because the body belongs to the endpoint
+    key         of limits without one: ip by default
     on_error    when nobody decided: "allow", "deny" (503), or a function of the error that gives one of them
     respond     a function of the request and the decision that makes the Response to a denied request
     headers     "ietf", "legacy", "both" or "none"; `reset`: "delta" or "epoch", of the older fields
@@ -102,6 +119,7 @@ class Limiter:
         self,
         app: Starlette | None = None,
         *,
+        default: str | Limit | Sequence[str | Limit] = (),
         key: KeyLike = ip,
         on_error: OnError = "allow",
         respond: Callable[..., Any] | None = None,
@@ -112,9 +130,10 @@ class Limiter:
         enabled: bool = True,
     ) -> None:
         self.client = client or AsyncClient()
+        self.default = as_limits(default)
         self.settings = Settings(key, on_error, respond, headers, reset, enabled)
         self.verify_at_start = verify
-        self._declared: list[Limit] = []
+        self._declared: list[Limit] = list(self.default)
         if app is not None:
             self.init_app(app)
 
@@ -126,6 +145,19 @@ class Limiter:
         declared = policy if isinstance(policy, Limit) else Limit(policy, **options)
         self._declared.append(declared)
         return lambda endpoint: mark(endpoint if marks(endpoint) is not None else self._limited(endpoint), declared)
+
+    def exempt(self, endpoint: F) -> F:
+        """The default does not count for this endpoint."""
+        return mark(endpoint, None)
+
+    def default_for(self, scope: Scope) -> tuple[Sequence[Limit], str]:
+        """The default, if it counts for this request, and the name of the endpoint."""
+        if not self.default or scope["type"] != "http":
+            return (), ""
+        endpoint = _endpoint_of(getattr(scope.get("app"), "routes", ()), scope)
+        method = "get" if scope["method"] == "HEAD" else scope["method"].lower()
+        is_own = marks(endpoint) is not None or marks(getattr(endpoint, method, None)) is not None
+        return () if is_own or isinstance(endpoint, StaticFiles) else self.default, endpoint_name(endpoint)
 
     async def verify(self) -> None:
         """Refused, naming the policies that the daemon does not have."""
@@ -166,6 +198,19 @@ async def admit_request(connection: HTTPConnection, limits: Sequence[Limit], end
     return Response(answer.body, answer.status, {"Content-Type": answer.content_type})
 
 
+def _endpoint_of(routes: Iterable[Any], scope: Scope) -> Any:
+    """The endpoint that the routes will find; None for an unknown path."""
+    partial = None
+    for route in routes:
+        match, found = route.matches(scope)
+        inner = getattr(route, "routes", None)
+        if match is Match.FULL:
+            return _endpoint_of(inner, {**scope, **found}) if inner else found.get("endpoint")
+        if match is Match.PARTIAL and partial is None:
+            partial = found.get("endpoint")
+    return partial
+
+
 class _Middleware:
     def __init__(self, app: ASGIApp, limiter: Limiter) -> None:
         self.app = app
@@ -189,7 +234,9 @@ class _Middleware:
             await send(message)
 
         try:
-            await self.app(scope, receive, send_with_fields)
+            limits, endpoint = self.limiter.default_for(scope)
+            refused = await admit_request(HTTPConnection(scope), limits, endpoint) if limits else None
+            await (refused or self.app)(scope, receive, send_with_fields)
         finally:
             for admission in state.admissions:
                 await arun(end(admission), client)

@@ -1,4 +1,4 @@
-"""Serves an ASGI application on $PORT, and says when it listens."""
+"""Serves an ASGI application on $PORT, and prints `ready` when it listens."""
 
 import os
 import socket

@@ -17,7 +17,7 @@ from ratelimitd import Client, Decision, Denied, Refused, Unavailable
 from ratelimitd.testing import Daemon
 
 
-def test_a_denial_is_a_value_that_says_how_long(client: Client, key: str) -> None:
+def test_a_denial_is_a_value_with_the_time_to_wait(client: Client, key: str) -> None:
     assert client.check("few", key).remaining == 1
     assert client.check("few", key).allowed
     denied = client.check("few", key)
@@ -111,11 +111,11 @@ def test_reservations_settle_cancel_or_stand(client: Client, key: str) -> None:
     assert client.settle(token, 20).ended
 
 
-def test_counters_and_the_hook_tell_what_happened(ratelimitd: Daemon, key: str) -> None:
-    told: list[tuple[object, object, bool]] = []
+def test_counters_and_the_hook_report_what_happened(ratelimitd: Daemon, key: str) -> None:
+    reported: list[tuple[object, object, bool]] = []
 
     def hook(policy: object, asked: object, decision: Decision) -> None:
-        told.append((policy, asked, decision.allowed))
+        reported.append((policy, asked, decision.allowed))
         raise RuntimeError("a hook that fails harms nobody")
 
     client = Client(ratelimitd.socket, timeout=5, on_decision=hook)
@@ -123,7 +123,7 @@ def test_counters_and_the_hook_tell_what_happened(ratelimitd: Daemon, key: str) 
     client.check_all([("few", key), ("web", key)])
     with pytest.raises(Refused):
         client.check("nosuch", key)
-    assert told == [("few", key, True), ("few", key, False), ("web", key, True)]
+    assert reported == [("few", key, True), ("few", key, False), ("web", key, True)]
     assert client.counters() == {"checks": 4, "allowed": 2, "denied": 1, "refused": 1, "unavailable": 0}
     client.close()
 

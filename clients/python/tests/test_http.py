@@ -1,4 +1,4 @@
-"""What is told about decisions; the conformance suite compares the bytes with those of other languages."""
+"""The header fields of decisions; the conformance suite compares the bytes with those of other languages."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from conftest import fields_of
 from ratelimitd import Client, Decision, http
 
 
-def told(decision: Decision) -> dict[str, object]:
+def reported(decision: Decision) -> dict[str, object]:
     return fields_of(dict(http.fields([decision])))
 
 
 def test_the_fields_are_structured_fields(client: Client, key: str) -> None:
-    assert told(client.check("web", key)) == {
+    assert reported(client.check("web", key)) == {
         "RateLimit-Policy": [("web", {"q": 100, "w": 60})],
         "RateLimit": [("web", {"r": 99, "t": 60})],
     }
-    assert told(client.check("budget", key)) == {
+    assert reported(client.check("budget", key)) == {
         "RateLimit-Policy": [("budget", {"q": 10, "w": 60, "ratelimitd-burst": 20})],
         "RateLimit": [("budget", {"r": 19, "t": 6})],
     }
     slot = client.acquire("slots", key)
-    assert told(slot.decision) == {
+    assert reported(slot.decision) == {
         "RateLimit-Policy": [("slots", {"q": 2, "qu": "concurrent-requests"})],
         "RateLimit": [("slots", {"r": 1})],
     }
     slot.release()
-    both = told(client.check_all([("web", key), ("few", key)]))
+    both = reported(client.check_all([("web", key), ("few", key)]))
     assert both["RateLimit"] == [("web", {"r": 98, "t": 60}), ("few", {"r": 1, "t": 60})]
 
 
-def test_nothing_is_told_where_nobody_counted(client: Client, key: str) -> None:
-    assert told(client.check("free", key)) == {}
+def test_nothing_is_reported_where_nobody_counted(client: Client, key: str) -> None:
+    assert reported(client.check("free", key)) == {}
     client.check("trial", key)
     shadow = client.check("trial", key)
     assert shadow.shadow_denied
-    assert told(shadow) == {}
+    assert reported(shadow) == {}
 
 
 def test_the_older_fields(client: Client, key: str) -> None:

@@ -32,7 +32,7 @@ def of(key: Key | str | Callable[..., Any], request: Request) -> str | None:
     return run(key_steps(key, request), None)
 
 
-def test_no_forwarded_header_is_believed_unless_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_no_forwarded_header_is_believed_unless_trusted(caplog: pytest.LogCaptureFixture) -> None:
     key = ip()
     request = Request(X_Forwarded_For="203.0.113.1", X_Real_IP="203.0.113.2")
     with caplog.at_level(logging.WARNING, "ratelimitd"):

@@ -1,4 +1,4 @@
-"""The example of the project's own README answers as it says there."""
+"""The example of the project's own README answers as shown there."""
 
 from __future__ import annotations
 

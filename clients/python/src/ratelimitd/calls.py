@@ -1,7 +1,7 @@
 """What each method of the protocol sends, and how its answer is read: the one place for both clients.
 
-A function per method takes what the user says (seconds, text) and gives a Call (milliseconds, bytes). A client sends a
-Call and hands the result to its `read`.
+A function per method takes the user's arguments (seconds, text) and gives a Call (milliseconds, bytes). A client sends
+a Call and hands the result to its `read`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Call(Generic[T]):
     method: str
     params: list[Any]
     read: Callable[[Any], T]  # raises Malformed
-    asked: tuple[tuple[Policy, Key], ...] = ()  # what on_decision is told about
+    asked: tuple[tuple[Policy, Key], ...] = ()  # for on_decision
     undo: str = ""  # the method that takes back a yes which comes too late: "release" or "cancel"
     may_repeat: bool = False  # after a lost connection; it has a request_id, so it is charged once
 

@@ -156,7 +156,7 @@ class Client:
         """Take a slot of a policy that has a concurrency limit. Look at `allowed` of the answer; release() it at the
         end.
 
-        on_lost  called with the slot, once, when it turns out that its connection has ended, and the slot with it
+        on_lost  called with the slot, once, when the client notices that its connection has ended, and the slot with it
         """
         call = calls.acquire(policy, key, deadline=deadline, request_id=request_id)
         held, connection = self._ask(call, timeout)
@@ -217,7 +217,7 @@ class Client:
         return self._run(calls.stats(), timeout)
 
     def ping(self, *, timeout: float | None = None) -> None:
-        """Returns when the daemon's event loop runs; says nothing about its store."""
+        """Returns when the daemon's event loop runs; does not look at its store."""
         self._run(calls.ping(), timeout)
 
     def verify(self, names: Iterable[str], *, inline: bool = False, timeout: float | None = None) -> None:

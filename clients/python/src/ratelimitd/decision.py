@@ -9,7 +9,7 @@ NO_LIMIT = 2**53 - 1  # `limit` and `remaining` of a policy that is unlimited
 
 
 class Malformed(Exception):
-    """An answer that is not what the protocol says. The clients turn it into Unavailable("protocol")."""
+    """An answer that breaks the protocol. The clients raise Unavailable("protocol") for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Decision:
     remaining: int = 0  # units that could be charged now
     retry_after_ms: int = 0  # 0 when allowed; -1: waiting does not help
     reset_after_ms: int = 0  # until everything is available again, without further charges
-    delay_ms: int = 0  # allowed: wait so long before going ahead (leaky_bucket with max_wait)
+    delay_ms: int = 0  # allowed: wait this long before going ahead (leaky_bucket with max_wait)
     granted: int = 0  # units charged
     bound_by: str | None = None  # of several limits, the one that denied
     source: str = ""  # "redis", "memory", "deny_cache", "unlimited"; the failure answers "allow", "deny", "local"
@@ -71,7 +71,7 @@ FIELDS: dict[str, type] = {field.name: _TYPES[str(field.type)] for field in fiel
 def read_decision(answer: Any, cost: int = 0, members: list[int] | None = None) -> Decision:
     """The decision in `answer`; of a check_all, whose `members` asked for these costs, with theirs.
 
-    `cost` is what was asked for: a decision that does not say `granted` granted that, or nothing when denied. Fields
+    `cost` is what was asked for: a decision without `granted` granted that, or nothing when denied. Fields
     that nobody knows are ignored.
     """
     if type(answer) is not dict:

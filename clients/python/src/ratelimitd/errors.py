@@ -1,6 +1,6 @@
 """What a call raises when there is no decision.
 
-Two kinds, to be told apart: Unavailable (nobody decided; the program may go on by its own rule) and Refused (a
+Two kinds, to be handled separately: Unavailable (nobody decided; the program may go on by its own rule) and Refused (a
 mistake in the program or in the configuration). A denial is neither: it is a Decision with `allowed` false. Only the
 `with` blocks of slots and reservations raise Denied, because there is nothing that the block could use.
 """
@@ -36,7 +36,7 @@ class Unavailable(RateLimitError):
                    the answer), "protocol" (an answer that makes no sense), "breaker" (not asked, because the last calls
                    timed out), or the daemon's own "overloaded", "shutting_down", "store_unavailable"
     maybe_charged  False: certainly nothing was charged
-    code           the daemon's code, where it said one; else ""
+    code           the daemon's code, if it sent one; else ""
     """
 
     def __init__(self, kind: Kind, message: str, *, maybe_charged: bool = False, code: str = "") -> None:
@@ -60,7 +60,7 @@ class Refused(RateLimitError):
 
 
 class Denied(RateLimitError):
-    """A `with` block of a slot or a reservation was denied; `decision` says until when."""
+    """A `with` block of a slot or a reservation was denied; `decision` has the time to wait."""
 
     def __init__(self, decision: Decision) -> None:
         wait = decision.retry_after

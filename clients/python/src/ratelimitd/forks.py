@@ -1,4 +1,4 @@
-"""After os.fork() the child leaves what it inherited: it closes its copies of the descriptors, and says nothing on
+"""After os.fork() the child leaves what it inherited: it closes its copies of the descriptors, and sends nothing on
 them.
 """
 

@@ -31,7 +31,7 @@ class Health:
         self._connect_at = 0.0
 
     def begin(self) -> bool:
-        """Before a call. True: the call is the probe, and whoever makes it must tell `end` so."""
+        """Before a call. True: the call is the probe, and whoever makes it must pass that to `end`."""
         if self._n_timeouts < TIMEOUTS_TO_OPEN:
             return False
         with self._lock:

@@ -36,15 +36,15 @@ def fields(
 ) -> Headers:
     """RateLimit-Policy and RateLimit, or the older fields, or both.
 
-    decisions  one for each limit that was asked, in order. Those that nobody counted say nothing.
+    decisions  one for each limit that was asked, in order. Those that nobody counted are left out.
     now        the time of day, for reset "epoch"
     """
-    told = [one for asked in decisions for one in (asked.members or (asked,)) if _is_told(one)]
+    reported = [one for asked in decisions for one in (asked.members or (asked,)) if _is_reported(one)]
     found: Headers = []
-    if told and mode in ("ietf", "both"):
-        found.append(("RateLimit-Policy", ", ".join(map(_policy_item, told))))
-        found.append(("RateLimit", ", ".join(map(_state_item, told))))
-    whole = [one for one in decisions if _is_told(one)]
+    if reported and mode in ("ietf", "both"):
+        found.append(("RateLimit-Policy", ", ".join(map(_policy_item, reported))))
+        found.append(("RateLimit", ", ".join(map(_state_item, reported))))
+    whole = [one for one in decisions if _is_reported(one)]
     if whole and mode in ("legacy", "both"):
         tightest = min(whole, key=lambda one: (one.allowed, one.remaining))
         found.append(("X-RateLimit-Limit", str(tightest.limit)))
@@ -112,7 +112,7 @@ def _is_zero_weight(parameter: str) -> bool:
         return False
 
 
-def _is_told(decision: Decision) -> bool:
+def _is_reported(decision: Decision) -> bool:
     return decision.of is not None and not decision.shadow_denied
 
 

@@ -1,7 +1,7 @@
 """Whom a request counts for: keys from addresses, users and texts.
 
 A key that comes from outside is not believed: `ip` takes the address of the connection, and X-Forwarded-For only from
-proxies that it was told to trust, read from the right, because the client can write everything to the left.
+proxies that it is configured to trust, read from the right, because the client can write everything to the left.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ IPV6_PREFIX = 64
 
 
 class Request(Protocol):
-    """What a framework's adapter tells about a request."""
+    """What a framework's adapter provides about a request."""
 
     method: str
     endpoint: str  # the qualified name of the handler
@@ -110,7 +110,7 @@ def parse_network(text: str) -> Network:
 def client_address(peer: str | None, forwarded: Iterable[str], trusted: int | Sequence[Network]) -> Address | None:
     """Who asks: from the right of `forwarded` and the peer, the first address that is not a trusted proxy's.
 
-    forwarded  the lines of X-Forwarded-For. An entry that is no address ends the walk: whoever wrote it is not
+    forwarded  the lines of X-Forwarded-For. An entry that is not an address ends the walk: whoever wrote it is not
     believed.
     """
     found = parse_address(peer) if peer else None
@@ -147,7 +147,7 @@ class Ip(Key):
 
     trusted_proxies  addresses and CIDRs of your own proxies, or how many of them a request passes
     ipv6_prefix      bits of an IPv6 address that count
-    header           the header field in which they say where a request came from
+    header           the header field in which they report where a request came from
     """
 
     def __init__(self, trusted_proxies: Trusted = (), ipv6_prefix: int = IPV6_PREFIX, header: str = FORWARDED) -> None:
@@ -180,7 +180,7 @@ class Ip(Key):
         address = client_address(peer, forwarded, self.trusted)
         if address is None:
             raise ValueError(
-                f"the request has no client address (the peer is {peer!r}). Behind a proxy on a Unix socket, say how "
+                f"the request has no client address (the peer is {peer!r}). Behind a proxy on a Unix socket, give how "
                 "many proxies there are: ip(trusted_proxies=1). Else give the limit a key of its own"
             )
         return address_text(address, self.ipv6_prefix)

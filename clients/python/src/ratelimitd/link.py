@@ -3,8 +3,8 @@
 Every call goes out at once, together with others of the same tick, and answers come in any order. Connecting a Unix
 socket does not wait, so it is done when a call needs it. All of it runs in the loop's thread.
 
-A call is in `_pending` until its future is done. What has not left yet is in `_unsent`; a connection that ends tells
-these calls NeverSent (they go to the next connection), and the others that they are lost.
+A call is in `_pending` until its future is done. What has not left yet is in `_unsent`; a connection that ends fails
+these calls with NeverSent (they go to the next connection), and the others as lost.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Link:
         self._pending: dict[int, asyncio.Future[Any]] = {}
         self._unsent: collections.deque[tuple[int, bytes]] = collections.deque()  # msgid 0: nobody waits for it
         self._n_head_sent = 0  # bytes of the first of `_unsent`
-        self._is_writing = False  # the loop tells when the socket takes more
+        self._is_writing = False  # the loop calls back when the socket takes more
         self._will_flush = False
         self.dependants: set[Dependant] = set()
         self._unsent.append((0, self._wire.hello()))

@@ -1,6 +1,6 @@
 """For the tests of a program that uses ratelimitd.
 
-FakeLimiter, AsyncFakeLimiter   in place of Client and AsyncClient: they allow, deny or fail as the test says,
+FakeLimiter, AsyncFakeLimiter   in place of Client and AsyncClient: they allow, deny or fail as the test sets it,
 remember the
                                 calls, and need no daemon
 daemon()                        a real daemon, with a clock that the test moves
@@ -66,7 +66,7 @@ class Script:
                 self.calls.append([call.method, policy, key, *cost])
         if self._kind is not None:
             charged = self._kind in ("timeout", "lost", "protocol", "store_unavailable")
-            raise Unavailable(self._kind, "the test says so", maybe_charged=charged)
+            raise Unavailable(self._kind, "as set by the test", maybe_charged=charged)
         return cast(T, self._result(call, items))
 
     def _result(self, call: Call[Any], items: list[list[Any]]) -> Any:

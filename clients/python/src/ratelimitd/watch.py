@@ -1,4 +1,4 @@
-"""What a client tells about itself: counters, the hook on_decision, and at most one line in the log each 10 seconds."""
+"""What a client reports about itself: counters, the hook on_decision, at most one line in the log each 10 seconds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger("ratelimitd")
 
 
 def quietly(hook: Callable[..., object], *args: Any) -> None:
-    """A hook that fails must not fail the call that it is told about."""
+    """A hook that fails must not fail the call that it is about."""
     try:
         hook(*args)
     except Exception:

@@ -28,7 +28,7 @@ _PLAIN = frozenset((type(None), bool, int, str, bytes))
 
 
 class Broken(Exception):
-    """What the peer wrote is not the protocol, or its last word."""
+    """The peer broke the protocol, or sent its final error."""
 
     def __init__(self, kind: Kind, message: str, code: str = "") -> None:
         super().__init__(message)

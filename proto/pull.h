@@ -43,12 +43,18 @@ int pull_skip(struct pull *pull);                         /* over one value, wha
 /* str or bin. Most are a str whose length is in its first byte, or in its second. */
 static inline int pull_text(struct pull *pull, struct slice *ret)
 {
-    size_t here = (size_t)(pull->end - pull->at);
-    if (here < 2) return pull_long_text(pull, ret);
+    size_t here = (size_t)(pull->end - pull->at), head = 1, len;
+    if (here == 0) return -1;
     uint8_t first = pull->at[0];
-    if ((first & 0xe0) != 0xa0 && first != 0xd9) return pull_long_text(pull, ret);
+    if ((first & 0xe0) == 0xa0) {
+        len = first & 0x1f;
+    } else if (first == 0xd9 && here > 1) {
+        head = 2;
+        len = pull->at[1];
+    } else {
+        return pull_long_text(pull, ret);
+    }
 
-    size_t head = first == 0xd9 ? 2 : 1, len = first == 0xd9 ? pull->at[1] : first & 0x1f;
     if (len > here - head) return -1;
     *ret = (struct slice){pull->at + head, len};
     pull->at += head + len;

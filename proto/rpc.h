@@ -47,14 +47,14 @@ int64_t rpc_next_request(struct scanner *scanner, const uint8_t *bytes, size_t l
 void rpc_pack_result(struct packer *packer, uint64_t msgid);
 /* A whole error response `[1, msgid, "CODE: message", nil]`. */
 void rpc_pack_error(struct packer *packer, uint64_t msgid, enum error_code code, const char *message);
-/* The last words on a connection whose framing is lost: the same with msgid nil. */
+/* The final error of a connection whose framing is lost: the same with msgid nil. */
 void rpc_pack_broken(struct packer *packer, enum error_code code, const char *message);
 
 /* Clients: what comes before the parameters: [0, msgid, method, array of n_params ... */
 void rpc_pack_request(struct packer *packer, uint64_t msgid, const char *method, uint32_t n_params);
 
 struct rpc_response {
-    bool has_msgid; /* false: the daemon's last words before it closes */
+    bool has_msgid; /* false: the daemon's final error before it closes */
     uint64_t msgid;
     bool is_error;
     struct slice error; /* "CODE: message", into the message; empty when !is_error */

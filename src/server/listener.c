@@ -66,33 +66,28 @@ static int check_path(struct opening *opening)
     return 0;
 }
 
-/* The directory part of the path into `ret` ("." where there is none). */
-static void directory_of(const struct opening *opening, char ret[SOCKET_PATH_MAX + 1])
-{
-    const char *path = opening->options->path;
-    size_t len = (size_t)(opening->base - path);
-    if (len > 1) len--; /* without its last slash, but for the root's */
-    memcpy(ret, len > 0 ? path : ".", len > 0 ? len : 1);
-    ret[len > 0 ? len : 1] = '\0';
-}
-
 /* Anybody who may remove files in the directory could put a socket of his own in our place. */
 static int open_directory(struct opening *opening)
 {
-    char dir[SOCKET_PATH_MAX + 1];
+    const char *path = opening->options->path;
+    char dir[SOCKET_PATH_MAX + 1] = "."; /* where the path has none */
     struct stat st;
-    directory_of(opening, dir);
+    size_t len = (size_t)(opening->base - path);
+    if (len > 0) {
+        memcpy(dir, path, len);
+        dir[len > 1 ? len - 1 : len] = '\0'; /* without its last slash, but for the root's */
+    }
+
     opening->dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (opening->dir_fd < 0 && errno == ENOENT)
-        return fail(opening, "%s: the directory %s does not exist; create it, or choose another path",
-                    opening->options->path, dir);
+        return fail(opening, "%s: the directory %s does not exist; create it, or choose another path", path, dir);
     if (opening->dir_fd < 0)
-        return fail(opening, "%s: the directory %s cannot be opened: %s", opening->options->path, dir, strerror(errno));
+        return fail(opening, "%s: the directory %s cannot be opened: %s", path, dir, strerror(errno));
     if (fstat(opening->dir_fd, &st) == 0 && (st.st_mode & S_IWOTH) && !(st.st_mode & S_ISVTX))
         return fail(opening,
                     "%s: everybody may write to the directory %s, so anybody could replace the socket; take that "
                     "right away (chmod o-w), or choose another path",
-                    opening->options->path, dir);
+                    path, dir);
     return 0;
 }
 
@@ -111,6 +106,7 @@ static int take_lock(const struct opening *opening)
     char name[LOCK_NAME_MAX];
     struct stat st;
     snprintf(name, sizeof name, "%s.lock", opening->base);
+
     int fd = openat(opening->dir_fd, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
     if (fd < 0 && errno == ELOOP)
         return fail(opening, "%s: the lock file %s is a symbolic link; remove it", opening->options->path, name);
@@ -119,6 +115,7 @@ static int take_lock(const struct opening *opening)
         close(fd);
         return fail(opening, "%s: the lock file %s is not a regular file; remove it", opening->options->path, name);
     }
+
     fchmod(fd, 0600); /* whatever the umask took, so that the next start can open it; another's file stays as it is */
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         close(fd);
@@ -153,6 +150,7 @@ static int check_present(const struct opening *opening)
     if (!S_ISSOCK(st.st_mode))
         return fail(opening, "%s: there is %s at this path; move it away, or choose another path", path,
                     S_ISLNK(st.st_mode) ? "a symbolic link" : "something that is no socket");
+
     if (!is_alive(path, &error)) return 0;
     if (error == 0 || error == EAGAIN)
         return fail(opening, "%s: in use: a process accepts connections there; stop it, or choose another path", path);
@@ -169,6 +167,7 @@ static int bind_temporary(struct opening *opening, int fd)
     uint64_t hash = hash_stable(HASH_STABLE_START, opening->base, strlen(opening->base));
     snprintf(opening->temp, sizeof opening->temp, ".rl-%016llx", (unsigned long long)hash);
     snprintf(addr.sun_path, sizeof addr.sun_path, "/proc/self/fd/%d/%s", opening->dir_fd, opening->temp);
+
     unlinkat(opening->dir_fd, opening->temp, 0); /* of a start that was killed half-way; the lock makes it ours */
     mode_t old = umask(0);
     int rc = bind(fd, (struct sockaddr *)&addr, sizeof addr);
@@ -195,23 +194,10 @@ static int set_group(const struct opening *opening)
                 opening->options->path, name, strerror(errno));
 }
 
-/* Listen, note which file is ours, and give it its name. */
-static int publish(struct opening *opening, struct listener *listener, int fd)
-{
-    struct stat st;
-    if (listen(fd, opening->options->backlog) != 0 ||
-        fstatat(opening->dir_fd, opening->temp, &st, AT_SYMLINK_NOFOLLOW) != 0)
-        return fail_by_permission(opening, "cannot listen on", opening->temp);
-    if (renameat(opening->dir_fd, opening->temp, opening->dir_fd, opening->base) != 0)
-        return fail_by_permission(opening, "cannot rename the new socket to", opening->base);
-    listener->dev = st.st_dev;
-    listener->ino = st.st_ino;
-    return 0;
-}
-
-/* The listening descriptor, or -1. */
+/* The listening descriptor under its name, or -1. */
 static int make_socket(struct opening *opening, struct listener *listener)
 {
+    struct stat st;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return fail(opening, "%s: cannot make a socket: %s", opening->options->path, strerror(errno));
     if (fchmod(fd, opening->options->mode & 0777) != 0) {
@@ -219,7 +205,19 @@ static int make_socket(struct opening *opening, struct listener *listener)
         goto err_close;
     }
     if (bind_temporary(opening, fd) != 0) goto err_close;
-    if (set_group(opening) != 0 || publish(opening, listener, fd) != 0) goto err_unlink;
+    if (set_group(opening) != 0) goto err_unlink;
+
+    if (listen(fd, opening->options->backlog) != 0 ||
+        fstatat(opening->dir_fd, opening->temp, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+        fail_by_permission(opening, "cannot listen on", opening->temp);
+        goto err_unlink;
+    }
+    if (renameat(opening->dir_fd, opening->temp, opening->dir_fd, opening->base) != 0) {
+        fail_by_permission(opening, "cannot rename the new socket to", opening->base);
+        goto err_unlink;
+    }
+    listener->dev = st.st_dev;
+    listener->ino = st.st_ino;
     return fd;
 
 err_unlink:
@@ -229,28 +227,27 @@ err_close:
     return -1;
 }
 
-static int open_in_directory(struct opening *opening, struct listener *listener)
-{
-    listener->lock_fd = take_lock(opening);
-    if (listener->lock_fd < 0) return -1;
-    if (check_present(opening) != 0 || (listener->fd = make_socket(opening, listener)) < 0) {
-        close(listener->lock_fd);
-        return -1;
-    }
-    return 0;
-}
-
 int listener_open(struct listener *ret, const struct listener_options *options, char *text, size_t size)
 {
     struct opening opening = {.options = options, .base = "", .dir_fd = -1, .text = text, .size = size};
     struct listener listener = {.fd = -1, .lock_fd = -1};
-    int rc = -1;
-    if (check_path(&opening) == 0 && open_directory(&opening) == 0) rc = open_in_directory(&opening, &listener);
-    if (opening.dir_fd >= 0) close(opening.dir_fd);
-    if (rc != 0) return -1;
+    if (check_path(&opening) != 0 || open_directory(&opening) != 0) goto err_directory;
+    listener.lock_fd = take_lock(&opening);
+    if (listener.lock_fd < 0) goto err_directory;
+    if (check_present(&opening) != 0) goto err_lock;
+    listener.fd = make_socket(&opening, &listener);
+    if (listener.fd < 0) goto err_lock;
+
+    close(opening.dir_fd);
     memcpy(listener.path, options->path, strlen(options->path) + 1);
     *ret = listener;
     return 0;
+
+err_lock:
+    close(listener.lock_fd);
+err_directory:
+    if (opening.dir_fd >= 0) close(opening.dir_fd);
+    return -1;
 }
 
 static int int_option(int fd, int option)
@@ -272,11 +269,13 @@ int listener_adopt(struct listener *ret, int fd, char *text, size_t size)
                  fd);
         return -1;
     }
+
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
         snprintf(text, size, "socket activation: descriptor %d cannot be set up: %s", fd, strerror(errno));
         return -1;
     }
+
     *ret = (struct listener){.fd = fd, .lock_fd = -1};
     if (getsockname(fd, (struct sockaddr *)&addr, &len) == 0) memcpy(ret->path, addr.sun_path, SOCKET_PATH_MAX);
     return 0;

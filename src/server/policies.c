@@ -12,10 +12,10 @@
 #include "policy/policy_setting.h"
 
 enum {
-    OVERRIDES_ROOM = 1 << 20, /* bytes of one answer for the overrides of all policies; a client takes 4 MiB */
-    OVERRIDE_SIZE = 48,       /* bytes of one besides its text and its limits, at most */
-    CHANGE_SIZE = 176,        /* of one limit that it changes */
-    NAME_SIZE = 32,           /* of a setting, and its unit */
+    OVERRIDES_SPACE = 1 << 20, /* bytes of one answer for the overrides of all policies; a client takes 4 MiB */
+    OVERRIDE_SIZE = 48,        /* bytes of one besides its text and its limits, at most */
+    CHANGE_SIZE = 176,         /* of one limit that it changes */
+    NAME_SIZE = 32,            /* of a setting, and its unit */
 };
 
 static void pack_word(struct packer *packer, const char *name, const char *text)
@@ -28,13 +28,6 @@ static void pack_count(struct packer *packer, const char *name, uint64_t count)
 {
     pack_text(packer, name);
     pack_uint(packer, count);
-}
-
-static void pack_parts(struct packer *packer, const struct key_format *format, key_parts parts)
-{
-    pack_array(packer, (uint32_t)__builtin_popcount(parts));
-    for (int i = 0; i < format->n_parts; i++)
-        if (parts & 1U << i) pack_str_of(packer, &format->names[i], 1);
 }
 
 /* Durations are in whole milliseconds, rounded up, and their names say so. */
@@ -50,7 +43,14 @@ static void pack_value(struct packer *packer, const struct setting_value *value,
     case VALUE_BOOL: pack_bool(packer, value->number != 0); break;
     case VALUE_WORD:
     case VALUE_TEXT: pack_str_of(packer, &value->text, 1); break;
-    case VALUE_PARTS: pack_parts(packer, policy->format, (key_parts)value->number); break;
+    case VALUE_PARTS: {
+        const struct key_format *format = policy->format;
+        key_parts parts = (key_parts)value->number;
+        pack_array(packer, (uint32_t)__builtin_popcount(parts));
+        for (int i = 0; i < format->n_parts; i++)
+            if (parts & 1U << i) pack_str_of(packer, &format->names[i], 1);
+        break;
+    }
     default: pack_int(packer, value->number);
     }
 }
@@ -80,25 +80,10 @@ static size_t changes(const struct limit *limit, const struct limit *base, struc
     return n;
 }
 
-static void pack_change(struct packer *packer, const struct limit *limit, const struct limit *base)
-{
-    struct setting_value values[N_POLICY_FIELDS];
-    bool is_named = limit->name[0] != '\0';
-    size_t n = changes(limit, base, values);
-    pack_map(packer, (uint32_t)n + is_named);
-    if (is_named) pack_word(packer, "name", limit->name);
-    for (size_t i = 0; i < n; i++) pack_value(packer, &values[i], limit->policy);
-}
-
-static bool is_changed(const struct limit *limit, const struct limit *base)
-{
-    struct setting_value values[N_POLICY_FIELDS];
-    return changes(limit, base, values) > 0;
-}
-
 static void pack_override(struct packer *packer, const struct override *item)
 {
     const struct policy *variant = item->variant;
+    struct setting_value values[N_POLICY_FIELDS];
     uint32_t n_changed = 0;
     pack_map(packer, 2);
     pack_word(packer, item->is_pattern ? "match" : "key", item->text);
@@ -107,26 +92,33 @@ static void pack_override(struct packer *packer, const struct override *item)
         pack_bool(packer, true);
         return;
     }
+
     for (uint16_t i = 0; i < variant->n_limits; i++)
-        n_changed += is_changed(&variant->limits[i], &variant->base->limits[i]);
+        n_changed += changes(&variant->limits[i], &variant->base->limits[i], values) > 0;
     pack_text(packer, "limits");
     pack_array(packer, n_changed);
     for (uint16_t i = 0; i < variant->n_limits; i++) {
-        if (is_changed(&variant->limits[i], &variant->base->limits[i]))
-            pack_change(packer, &variant->limits[i], &variant->base->limits[i]);
+        const struct limit *limit = &variant->limits[i];
+        bool is_named = limit->name[0] != '\0';
+        size_t n = changes(limit, &variant->base->limits[i], values);
+        if (n == 0) continue;
+        pack_map(packer, (uint32_t)n + is_named);
+        if (is_named) pack_word(packer, "name", limit->name);
+        for (size_t j = 0; j < n; j++) pack_value(packer, &values[j], variant);
     }
 }
 
-/* As many as there is room for. */
-static void pack_overrides(struct packer *packer, const struct overrides *overrides, size_t *room)
+/* As many as the answer has space for. */
+static void pack_overrides(struct packer *packer, const struct overrides *overrides, size_t *space)
 {
     size_t n = 0;
     for (; n < overrides->n; n++) {
         const struct override *item = &overrides->items[n];
         size_t len = OVERRIDE_SIZE + strlen(item->text) + item->variant->n_limits * CHANGE_SIZE;
-        if (len > *room) break;
-        *room -= len;
+        if (len > *space) break;
+        *space -= len;
     }
+
     pack_count(packer, "overrides", overrides->n);
     pack_text(packer, "override_list");
     pack_array(packer, (uint32_t)n);
@@ -140,7 +132,7 @@ static void pack_limits(struct packer *packer, const char *name, const struct po
     for (uint16_t i = 0; i < policy->n_limits; i++) policies_pack_limit(packer, &policy->limits[i], 0);
 }
 
-static void pack_policy(struct packer *packer, const struct policy *policy, size_t *overrides_room)
+static void pack_policy(struct packer *packer, const struct policy *policy, size_t *overrides_space)
 {
     struct setting_value values[N_POLICY_FIELDS];
     size_t n = policy_setting_values(policy, NULL, USE_ANSWER, values);
@@ -151,12 +143,13 @@ static void pack_policy(struct packer *packer, const struct policy *policy, size
     pack_word(packer, "name", policy->name);
     pack_count(packer, "version", policy->version);
     for (size_t i = 0; i < n; i++) pack_value(packer, &values[i], policy);
-    if (has_overrides) pack_overrides(packer, policy->overrides, overrides_room);
+    if (has_overrides) pack_overrides(packer, policy->overrides, overrides_space);
     pack_limits(packer, "limits", policy);
     pack_count(packer, "allowed", policy->counts->allowed);
     pack_count(packer, "denied", policy->counts->denied);
     pack_count(packer, "shadow_denied", policy->counts->shadow_denied);
     if (candidate == NULL) return;
+
     pack_limits(packer, "candidate", candidate);
     pack_count(packer, "candidate_allowed", candidate->counts->candidate_allowed);
     pack_count(packer, "candidate_denied", candidate->counts->candidate_denied);
@@ -166,7 +159,7 @@ static void pack_policy(struct packer *packer, const struct policy *policy, size
 
 void policies_reply(struct packer *packer, const struct policy_set *set)
 {
-    size_t overrides_room = OVERRIDES_ROOM;
+    size_t overrides_space = OVERRIDES_SPACE;
     pack_array(packer, (uint32_t)set->n);
-    for (size_t i = 0; i < set->n; i++) pack_policy(packer, set->in_order[i], &overrides_room);
+    for (size_t i = 0; i < set->n; i++) pack_policy(packer, set->in_order[i], &overrides_space);
 }

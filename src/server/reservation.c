@@ -61,32 +61,30 @@ void reservation_pack(struct packer *packer, const struct reservation_token *tok
     mem_free(bytes);
 }
 
-static bool is_sound(const struct reservation_token *token)
-{
-    const struct op_reservation *reservation = &token->reservation;
-    return token->source <= SOURCE_LOCAL && token->reason <= REASON_STORE_ERROR && reservation->units >= 0 &&
-           reservation->units <= EXACT_MAX && reservation->made_us >= 0 && reservation->made_us <= EXACT_MAX &&
-           reservation->ttl_ms >= 1 && reservation->ttl_ms <= RESERVATION_TTL_MAX_MS && token->key.len > 0;
-}
-
 /* 0, or -1 where they say nothing that write_bytes() would. */
 static int read_bytes(const uint8_t *bytes, size_t n, struct reservation_token *ret)
 {
+    struct op_reservation *reservation = &ret->reservation;
     const uint8_t *at = bytes, *end = bytes + n - CHECKSUM_SIZE, *sum = end;
     if (n < HEAD_SIZE + CHECKSUM_SIZE || get(&sum, CHECKSUM_SIZE) != checksum_of(bytes, (size_t)(end - bytes)))
         return -1;
     if (get(&at, 1) != VERSION) return -1;
+
     ret->source = (enum source)get(&at, 1);
     ret->reason = (enum reason)get(&at, 1);
-    ret->reservation.id = get(&at, 8);
-    ret->reservation.units = (int64_t)get(&at, 8);
-    ret->reservation.made_us = (int64_t)get(&at, 8);
-    ret->reservation.ttl_ms = (int64_t)get(&at, 4);
+    reservation->id = get(&at, 8);
+    reservation->units = (int64_t)get(&at, 8);
+    reservation->made_us = (int64_t)get(&at, 8);
+    reservation->ttl_ms = (int64_t)get(&at, 4);
     ret->policy.len = get(&at, 1);
     if (ret->policy.len > (size_t)(end - at)) return -1;
     ret->policy.data = at;
     ret->key = (struct slice){at + ret->policy.len, (size_t)(end - at) - ret->policy.len};
-    return is_sound(ret) ? 0 : -1;
+
+    bool is_sound = ret->source <= SOURCE_LOCAL && ret->reason <= REASON_STORE_ERROR && reservation->units >= 0 &&
+                    reservation->units <= EXACT_MAX && reservation->made_us >= 0 && reservation->made_us <= EXACT_MAX &&
+                    reservation->ttl_ms >= 1 && reservation->ttl_ms <= RESERVATION_TTL_MAX_MS && ret->key.len > 0;
+    return is_sound ? 0 : -1;
 }
 
 int reservation_read(struct slice text, struct reservation_token *ret)

@@ -3,7 +3,7 @@
  *
  * It carries everything that settling needs, so that any daemon on the same store can do it: where the units are held,
  * of which policy and key, how many, since when and for how long. It is no secret and no proof: whoever may ask for a
- * policy may settle its reservations. A checksum tells a damaged one.
+ * policy may settle its reservations. A checksum shows a damaged one.
  */
 #ifndef RL_SERVER_RESERVATION_H
 #define RL_SERVER_RESERVATION_H

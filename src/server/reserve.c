@@ -1,7 +1,7 @@
 /*
  * reserve.c: what reserve, settle and cancel read and answer.
  *
- * Every admitted reserve is answered with a reservation, a failure answer too: it tells then that nothing is held, or
+ * Every admitted reserve is answered with a reservation, a failure answer too: it says then that nothing is held, or
  * where, and settling it is answered accordingly.
  */
 #include "server/reserve.h"
@@ -42,36 +42,31 @@ int reserve_run(struct session *session, uint64_t msgid, struct params *params)
     return request_go(check->owner, params, status);
 }
 
-/* What a failure answer, or an unlimited policy, let pass without reserving it is settled without asking the store. */
-static void answer_unheld(struct session *session, uint64_t msgid, const struct policy *policy,
-                          const struct reservation_token *token)
-{
-    const struct decision decision = {
-        .allowed = true,
-        .limit = policy_capacity(policy),
-        .remaining = policy->unlimited ? policy_capacity(policy) : 0,
-        .source = token->source,
-        .reason = token->reason,
-        .policy_version = policy->version,
-    };
-    const struct op_reservation reservation = {.actual = token->reservation.actual, .ended = true};
-    struct packer packer = session_answer(session, msgid);
-    settle_pack(&packer, &decision, &reservation, session->form);
-    session_answered(session, &packer);
-}
-
 static int settle(struct session *session, uint64_t msgid, const struct params *params,
                   const struct reservation_token *token)
 {
     const struct policy *policy = policy_find(params->policies, token->policy);
+    const struct op_reservation nothing = {.actual = token->reservation.actual, .ended = true};
+    bool is_held = token->reservation.id != 0;
     if (policy == NULL)
         return params_fail(params, ERROR_UNKNOWN_POLICY, "reservation: its policy is not configured any more");
     if (!policy_takes_key(policy, token->key))
         return params_fail(params, ERROR_BAD_KEY, "reservation: its key does not fit its policy's key_format any more");
     policy = policy_for_key(policy, token->key);
-    bool is_held = token->reservation.id != 0;
+
+    /* What a failure answer, or an unlimited policy, let pass without reserving it is settled without the store. */
     if (!is_held && (policy->unlimited || (token->source != SOURCE_REDIS && token->source != SOURCE_MEMORY))) {
-        answer_unheld(session, msgid, policy, token);
+        const struct decision decision = {
+            .allowed = true,
+            .limit = policy_capacity(policy),
+            .remaining = policy->unlimited ? policy_capacity(policy) : 0,
+            .source = token->source,
+            .reason = token->reason,
+            .policy_version = policy->version,
+        };
+        struct packer packer = session_answer(session, msgid);
+        settle_pack(&packer, &decision, &nothing, session->form);
+        session_answered(session, &packer);
         return 0;
     }
     const char *fault = fault_of(policy);
@@ -84,8 +79,7 @@ static int settle(struct session *session, uint64_t msgid, const struct params *
     if (!is_held) request->form = REQUEST_SETTLE;
     check->parts->policy = policy;
     check->parts->key = token->key;
-    check->reservation =
-        is_held ? token->reservation : (struct op_reservation){.actual = token->reservation.actual, .ended = true};
+    check->reservation = is_held ? token->reservation : nothing;
     if (is_held && token->source == SOURCE_LOCAL) check->local_reason = token->reason;
     return request_go(request, params, 0);
 }
@@ -129,6 +123,7 @@ void reserve_pack(struct packer *packer, const struct check *check, struct decis
     const struct decision *decision = &part->decision;
     reply_decision(packer, decision, part->cost, form, decision->allowed);
     if (!decision->allowed) return;
+
     struct reservation_token token = {
         .source = decision->source,
         .reason = decision->reason,
@@ -139,6 +134,7 @@ void reserve_pack(struct packer *packer, const struct check *check, struct decis
     if (!check->reservation.held)
         token.reservation =
             (struct op_reservation){.units = check->reservation.units, .ttl_ms = check->reservation.ttl_ms};
+
     pack_text(packer, "reservation");
     reservation_pack(packer, &token);
 }

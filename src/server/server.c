@@ -2,7 +2,7 @@
  * server.c: accepting, draining, closing.
  *
  * Over max_connections nothing is accepted: the connection waits in the kernel's queue (libuv stops
- * to poll as long as it is not accepted), and server_tick_end() takes it once there is room. The
+ * to poll as long as it is not accepted), and server_tick_end() takes it once one has closed. The
  * same holds after ACCEPTS_PER_TICK in one tick, and where there is no memory for a session.
  */
 #include "server/server.h"
@@ -55,12 +55,13 @@ static uint32_t sessions_allowed(uint32_t max_connections)
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= (rlim_t)max_connections + SPARE_FDS)
         return max_connections;
-    rlim_t spare =
-        limit.rlim_cur / 2; /* where that is less than SPARE_FDS: a connection without a descriptor is reset */
+
+    rlim_t spare = limit.rlim_cur / 2; /* if less than SPARE_FDS: a connection without a descriptor is reset */
     if (spare > SPARE_FDS) spare = SPARE_FDS;
     if (spare < SPARE_FDS_LEAST) spare = SPARE_FDS_LEAST;
     rlim_t left = limit.rlim_cur > spare ? limit.rlim_cur - spare : 1;
     if (left >= max_connections) return max_connections;
+
     uint32_t allowed = (uint32_t)left;
     log_warning("caps.max_connections is %u and the limit of open files %llu: at most %u connections are accepted; "
                 "raise LimitNOFILE= or lower the setting",
@@ -77,6 +78,7 @@ struct server *server_new(uv_loop_t *loop, struct clock *clock, struct engine *e
         mem_free(server);
         return NULL;
     }
+
     uv_timer_init(loop, &server->drain_timer);
     server->drain_timer.data = server;
     server->sessions.on_gone = on_gone;
@@ -96,30 +98,27 @@ void server_set_options(struct server *server, const struct server_options *opti
     if (options->idle_timeout_ms > 0) sessions_arm_sweep(&server->sessions);
 }
 
-static void note_full(struct server *server)
-{
-    if (server->counted_pause) return;
-    server_counters.accept_pauses++;
-    server->counted_pause = true;
-    log_sampled(LOG_LEVEL_WARNING, "%zu connections are open, as many as caps.max_connections%s; new ones wait",
-                (size_t)server->sessions.n,
-                server->max_sessions < server->sessions.options.max_connections ? " and the limit of open files allow"
-                                                                                : " allows");
-}
-
 /* Accept the connection that waits, if it may be now. */
 static void try_accept(struct server *server)
 {
+    struct sessions *sessions = &server->sessions;
     server->accept_waits = true;
     if (server->n_accepted >= ACCEPTS_PER_TICK) return;
-    if (server->sessions.n >= server->max_sessions) {
-        note_full(server);
+    if (sessions->n >= server->max_sessions) {
+        if (server->counted_pause) return;
+        server_counters.accept_pauses++;
+        server->counted_pause = true;
+        log_sampled(LOG_LEVEL_WARNING, "%zu connections are open, as many as caps.max_connections%s; new ones wait",
+                    sessions->n,
+                    server->max_sessions < sessions->options.max_connections ? " and the limit of open files allow"
+                                                                             : " allows");
         return;
     }
-    int rc = session_accept(&server->sessions, (uv_stream_t *)&server->listeners[server->at]);
+
+    int rc = session_accept(sessions, (uv_stream_t *)&server->listeners[server->at]);
     if (rc == UV_ENOMEM) { /* the sweeper's timer brings a tick in which to try again */
         log_sampled(LOG_LEVEL_WARNING, "no memory for a connection: it waits");
-        sessions_arm_sweep(&server->sessions);
+        sessions_arm_sweep(sessions);
         return;
     }
     if (rc != 0) log_sampled(LOG_LEVEL_WARNING, "a connection could not be accepted: %s", uv_strerror(rc));
@@ -171,12 +170,14 @@ int server_listen(struct server *server, int fd)
     unsigned next = server->at ^ 1;
     if (server->in_use[next]) return UV_EBUSY;
     stop_listening(server);
+
     uv_pipe_t *listener = &server->listeners[next];
     uv_pipe_init(server->sessions.loop, listener, 0);
     listener->data = server;
     server->at = next;
     server->is_listening = server->in_use[next] = true;
     server->n_open++;
+
     int rc = uv_pipe_open(listener, fd);
     if (rc == 0) rc = uv_listen((uv_stream_t *)listener, BACKLOG, on_connection);
     if (rc != 0) stop_listening(server);
@@ -204,6 +205,7 @@ void server_sweep(struct server *server)
 static void maybe_ended(struct server *server)
 {
     if (server->sessions.n > 0) return;
+
     if (server->on_drained != NULL) {
         void (*on_drained)(void *arg) = server->on_drained;
         server->on_drained = NULL;
@@ -211,6 +213,7 @@ static void maybe_ended(struct server *server)
         on_drained(server->on_drained_arg);
         return;
     }
+
     if (server->on_closed == NULL || server->n_open > 0) return;
     void (*on_closed)(void *arg) = server->on_closed;
     void *arg = server->on_closed_arg;
@@ -247,6 +250,7 @@ void server_close(struct server *server, void (*on_closed)(void *arg), void *arg
     server->on_closed_arg = arg;
     stop_listening(server);
     sessions_close_all(&server->sessions);
+
     uv_close((uv_handle_t *)&server->drain_timer, on_handle_closed);
     uv_close((uv_handle_t *)&server->sessions.runner, on_sessions_handle_closed);
     uv_close((uv_handle_t *)&server->sessions.sweeper, on_sessions_handle_closed);

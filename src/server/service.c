@@ -43,29 +43,23 @@ static bool number_of(const char *name, uint64_t *ret)
     return true;
 }
 
-/* A path, or with a leading @ an abstract name; other kinds of address do not concern a local daemon. */
-static bool address_of(const char *text, struct sockaddr_un *ret, socklen_t *ret_len)
-{
-    size_t len = text != NULL ? strlen(text) : 0;
-    if (len < 2 || len >= sizeof ret->sun_path || (text[0] != '/' && text[0] != '@')) return false;
-    *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
-    memcpy(ret->sun_path, text, len);
-    if (text[0] == '@') ret->sun_path[0] = '\0';
-    *ret_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len);
-    return true;
-}
-
+/* NOTIFY_SOCKET is a path, or with a leading @ an abstract name; other kinds of address do not concern a local daemon.
+ */
 static void open_notify(void)
 {
-    struct sockaddr_un addr;
-    socklen_t len;
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    const char *text = getenv("NOTIFY_SOCKET");
+    size_t len = text != NULL ? strlen(text) : 0;
     if (service.fd >= 0) close(service.fd);
     service.fd = -1;
     memset(service.kept, 0, sizeof service.kept);
-    if (!address_of(getenv("NOTIFY_SOCKET"), &addr, &len)) return;
+    if (len < 2 || len >= sizeof addr.sun_path || (text[0] != '/' && text[0] != '@')) return;
+
+    memcpy(addr.sun_path, text, len);
+    if (text[0] == '@') addr.sun_path[0] = '\0';
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return;
-    if (connect(fd, (struct sockaddr *)&addr, len) == 0)
+    if (connect(fd, (struct sockaddr *)&addr, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)) == 0)
         service.fd = fd;
     else
         close(fd);
@@ -77,29 +71,22 @@ static bool is_for_us(const char *pid_name)
     return number_of(pid_name, &pid) && pid == (uint64_t)getpid();
 }
 
-static void take_listen_fds(void)
-{
-    uint64_t n = 0;
-    service.n_listen_fds = 0;
-    if (!is_for_us("LISTEN_PID") || !number_of("LISTEN_FDS", &n) || n > 1000) return;
-    for (int fd = FIRST_LISTEN_FD; fd < FIRST_LISTEN_FD + (int)n; fd++) fcntl(fd, F_SETFD, FD_CLOEXEC);
-    service.n_listen_fds = (int)n;
-}
-
-static void take_watchdog(void)
-{
-    service.watchdog_us = 0;
-    if (getenv("WATCHDOG_PID") != NULL && !is_for_us("WATCHDOG_PID")) return;
-    number_of("WATCHDOG_USEC", &service.watchdog_us);
-}
-
 void service_init(void)
 {
     static const char *const names[] = {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID",
                                         "LISTEN_FDS",    "LISTEN_PID",    "LISTEN_FDNAMES"};
+    enum { LISTEN_FDS_MAX = 1000 };
+    uint64_t n = 0;
     open_notify();
-    take_listen_fds();
-    take_watchdog();
+
+    service.n_listen_fds = 0;
+    if (is_for_us("LISTEN_PID") && number_of("LISTEN_FDS", &n) && n <= LISTEN_FDS_MAX) {
+        for (int fd = FIRST_LISTEN_FD; fd < FIRST_LISTEN_FD + (int)n; fd++) fcntl(fd, F_SETFD, FD_CLOEXEC);
+        service.n_listen_fds = (int)n;
+    }
+
+    service.watchdog_us = 0;
+    if (getenv("WATCHDOG_PID") == NULL || is_for_us("WATCHDOG_PID")) number_of("WATCHDOG_USEC", &service.watchdog_us);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) unsetenv(names[i]);
 }
 

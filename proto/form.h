@@ -44,11 +44,6 @@ static inline uint64_t form_load(const uint8_t *bytes, unsigned n)
     return __builtin_bswap64(value) >> (n == 4 ? 32 : 0);
 }
 
-static inline bool form_is_container(struct form form)
-{
-    return form.kind == FORM_ARRAY || form.kind == FORM_MAP;
-}
-
 /* Bytes of the body, or values (pairs) of the container; all bytes of the head must be there. */
 static inline uint32_t form_count(struct form form, const uint8_t *head)
 {

@@ -67,7 +67,7 @@ __attribute__((noinline)) int64_t scanner_next(struct scanner *scanner, const ui
                 found = -SCAN_BROKEN;
             else if (form.head - 1U > spare)
                 found = -SCAN_TOO_LARGE;
-            else if (form_is_container(form) && scanner->depth == scanner->max_depth)
+            else if (form.kind >= FORM_ARRAY && scanner->depth == scanner->max_depth)
                 found = -SCAN_TOO_DEEP;
             if (found != 0 || here < form.head) break;
         }

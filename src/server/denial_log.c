@@ -27,12 +27,6 @@ static struct denial_entry *entry_at(struct denial_log *log, uint16_t place)
     return &log->entries[place - 1];
 }
 
-/* The hash of keys is keyed: nobody can put many of them into one list, or make one key stand for another. */
-static uint64_t hash_of(const struct policy *policy, struct slice key)
-{
-    return random_mix(hash_keyed(key.data, key.len) + policy->name_hash);
-}
-
 /* Was it logged lately? What is too old goes, with all behind it, which is older: lists stay short. */
 static bool is_remembered(struct denial_log *log, uint64_t hash, int64_t now_us)
 {
@@ -49,36 +43,23 @@ static bool is_remembered(struct denial_log *log, uint64_t hash, int64_t now_us)
     return false;
 }
 
-/* The oldest of all is the last of its list, if that still has it. */
-static void forget(struct denial_log *log, uint16_t place)
-{
-    uint16_t *link = &log->heads[entry_at(log, place)->hash % DENIALS_REMEMBERED];
-    while (*link != 0 && *link != place) link = &entry_at(log, *link)->next;
-    *link = 0;
-}
-
 static void remember(struct denial_log *log, uint64_t hash, int64_t now_us)
 {
     uint16_t place = (uint16_t)(log->n_entries % DENIALS_REMEMBERED) + 1;
-    uint16_t *head = &log->heads[hash % DENIALS_REMEMBERED];
-    if (log->n_entries >= DENIALS_REMEMBERED) forget(log, place);
+    struct denial_entry *entry = entry_at(log, place);
+    if (log->n_entries >= DENIALS_REMEMBERED) { /* the oldest of all is the last of its list, if that still has it */
+        uint16_t *link = &log->heads[entry->hash % DENIALS_REMEMBERED];
+        while (*link != 0 && *link != place) link = &entry_at(log, *link)->next;
+        *link = 0;
+    }
 
-    *entry_at(log, place) = (struct denial_entry){.hash = hash, .logged_us = now_us, .next = *head};
+    uint16_t *head = &log->heads[hash % DENIALS_REMEMBERED];
+    *entry = (struct denial_entry){.hash = hash, .logged_us = now_us, .next = *head};
     *head = place;
     log->n_entries++;
 }
 
 /* ---- which are logged ---- */
-
-/* May there be one more line in this second? */
-static bool has_allowance(struct denial_log *log, int64_t now_us)
-{
-    if (now_us - log->second_us >= SECOND_US) {
-        log->second_us = now_us;
-        log->n_logged = 0;
-    }
-    return log->n_logged < log->per_second;
-}
 
 bool denial_log_takes(struct denial_log *log, const struct policy *policy, struct slice key, int64_t now_us,
                       uint64_t *ret_held)
@@ -86,10 +67,16 @@ bool denial_log_takes(struct denial_log *log, const struct policy *policy, struc
     uint64_t hash = 0;
     CHECK(log->mode != DENIALS_OFF);
     if (log->mode == DENIALS_FIRST) {
-        hash = hash_of(policy, key);
+        /* The hash of keys is keyed: nobody can put many of them into one list, or make one key stand for another. */
+        hash = random_mix(hash_keyed(key.data, key.len) + policy->name_hash);
         if (is_remembered(log, hash, now_us)) return false;
     }
-    if (!has_allowance(log, now_us)) {
+
+    if (now_us - log->second_us >= SECOND_US) {
+        log->second_us = now_us;
+        log->n_logged = 0;
+    }
+    if (log->n_logged >= log->per_second) {
         log->n_held++;
         return false;
     }
@@ -110,16 +97,6 @@ void denial_log_look(struct denial_log *log, int64_t now_us)
 
 /* ---- the line ---- */
 
-/* ` limit search/day`, as bound_by says it, or what the only limit would be called; nothing where no limit denied. */
-static const char *limit_text(const struct part *part, char out[LIMIT_TEXT_MAX])
-{
-    const struct limit *limit = part->decision.of;
-    char path[LIMIT_PATH_MAX];
-    out[0] = '\0';
-    if (limit != NULL) snprintf(out, LIMIT_TEXT_MAX, " limit %s", limit_path(limit, path));
-    return out;
-}
-
 /* One word: "7h12m". */
 static const char *retry_text(int64_t retry_ms, char out[UNITS_TEXT_MAX])
 {
@@ -136,11 +113,14 @@ void denial_log_write(const struct part *part, const struct peer *peer, uint64_t
 {
     const struct decision *decision = &part->decision;
     const char *reason = reason_name(decision->reason);
-    char limit[LIMIT_TEXT_MAX], key[LOG_KEY_MAX], retry[UNITS_TEXT_MAX], held[HELD_TEXT_MAX] = "";
+    char limit[LIMIT_TEXT_MAX] = "", held[HELD_TEXT_MAX] = "";
+    char path[LIMIT_PATH_MAX], key[LOG_KEY_MAX], retry[UNITS_TEXT_MAX];
     if (n_held > 0) snprintf(held, sizeof held, " (%" PRIu64 " held back)", n_held);
+    if (decision->of != NULL) /* as bound_by says it, or what the only limit would be called */
+        snprintf(limit, sizeof limit, " limit %s", limit_path(decision->of, path));
 
-    log_info("denied: policy %s%s%s cost %" PRId64 " retry %s source %s%s%s uid %u pid %d%s", part->policy->name,
-             limit_text(part, limit), log_key(key, part->key), part->cost, retry_text(decision->retry_after_ms, retry),
+    log_info("denied: policy %s%s%s cost %" PRId64 " retry %s source %s%s%s uid %u pid %d%s", part->policy->name, limit,
+             log_key(key, part->key), part->cost, retry_text(decision->retry_after_ms, retry),
              source_name(decision->source), reason != NULL ? " reason " : "", reason != NULL ? reason : "",
              (unsigned)peer->uid, (int)peer->pid, held);
 }

@@ -71,9 +71,11 @@ err:
 
 int members_add(struct request *request, struct params *params, uint32_t index)
 {
-    struct params member;
+    struct params member = *params;
     int status;
-    if (params_member(params, index, &member) != 0) return -1;
+    member.index = (int32_t)index;
+    if (pull_array(&member.pull, &member.n) != 0 || member.n < 2 || member.n > 3)
+        return params_fail(&member, ERROR_BAD_REQUEST, "must be a list of [policy, key [, cost]]");
 
     if (request->form == REQUEST_ALL) {
         status = add_to_all(request, &member);

@@ -95,7 +95,7 @@ static int run_refund(struct session *session, uint64_t msgid, struct params *pa
 
     struct part *part = check->parts;
     int status = params_counter(params, part, &check->only);
-    if (status == 0) status = params_units(params, part);
+    if (status == 0) status = params_units(params, "units", 1, &part->cost);
 
     for (uint16_t i = 0; status == 0 && i < part->policy->n_limits; i++) {
         const struct limit *only = check->only, *limit = &part->policy->limits[i];
@@ -121,7 +121,9 @@ static int add_members(struct request *request, struct params *params, uint32_t 
 static int enter_list(struct session *session, struct params *params, uint32_t *ret_n)
 {
     uint32_t max = engine_max_inflight(session->sessions->engine);
-    if (params_list(params, ret_n) != 0) return -1;
+    if (pull_array(&params->pull, ret_n) != 0)
+        return params_fail(params, ERROR_BAD_REQUEST, "checks: must be a list of [policy, key [, cost]]");
+    params->n--;
     if (*ret_n > max)
         return params_fail(params, ERROR_BAD_REQUEST,
                            "%u checks in one request; caps.max_inflight is %u, split the list", *ret_n, max);
@@ -227,12 +229,14 @@ static int run_acquire(struct session *session, uint64_t msgid, struct params *p
 static int run_release(struct session *session, uint64_t msgid, struct params *params)
 {
     struct slice id;
-    if (params_slot(params, &id) != 0) return -1;
+    if (pull_text(&params->pull, &id) != 0)
+        return params_fail(params, ERROR_BAD_REQUEST,
+                           "slot: must be a str, the slot that an acquire was answered with");
 
     struct slot *slot = slots_find(engine_slots(session->sessions->engine), &session->slots, id);
     if (slot == NULL) {
         struct packer packer = session_answer(session, msgid);
-        reply_released(&packer, false);
+        reply_flag(&packer, "released", false);
         session_answered(session, &packer);
         return 0;
     }
@@ -320,7 +324,10 @@ static int run_test_clock(struct session *session, uint64_t msgid, struct params
 {
     struct clock *clock = session->sessions->clock;
     int64_t us;
-    if (params_time(params, &us) != 0) return -1;
+    if (pull_int(&params->pull, &us) != 0 || us < 0)
+        return params_fail(params, ERROR_BAD_REQUEST,
+                           "microseconds: must be a whole number from 0 to 2^53 - 1, the time since the epoch");
+
     clock->wall_us = us;
     clock->manual = true;
     slots_renew_all(engine_slots(session->sessions->engine));

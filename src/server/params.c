@@ -216,7 +216,7 @@ int params_cost(struct params *params, struct part *ret)
     return read_cost(params, "must be an integer", ret);
 }
 
-/* A number of units. What is not a number is BAD_REQUEST, what cannot be charged BAD_COST. */
+/* What is not a number is BAD_REQUEST, what cannot be charged BAD_COST. */
 static int read_units(struct params *params, const char *name, int64_t least, int64_t *ret)
 {
     enum pull_type type = pull_type(&params->pull);
@@ -227,11 +227,10 @@ static int read_units(struct params *params, const char *name, int64_t least, in
     return 0;
 }
 
-int params_units(struct params *params, struct part *ret)
+int params_units(struct params *params, const char *name, int64_t least, int64_t *ret)
 {
-    if (read_units(params, "units", 1, &ret->cost) != 0) return -1;
     params->n--;
-    return 0;
+    return read_units(params, name, least, ret);
 }
 
 /* The options of check, check_all, hello and reserve: each is read by its number here. */
@@ -385,12 +384,6 @@ int params_options(struct params *params, struct check *check)
     return read_check_options(params, known, "options: must be a map", check);
 }
 
-int params_slot(struct params *params, struct slice *ret_id)
-{
-    if (pull_text(&params->pull, ret_id) == 0) return 0;
-    return params_fail(params, ERROR_BAD_REQUEST, "slot: must be a str, the slot that an acquire was answered with");
-}
-
 int params_hello(struct params *params, struct decision_form *ret)
 {
     struct decision_form form = *ret;
@@ -412,47 +405,5 @@ int params_hello(struct params *params, struct decision_form *ret)
         form.as_array = slice_is(word, "array");
     }
     *ret = form;
-    return 0;
-}
-
-int params_estimate(struct params *params, struct part *ret)
-{
-    if (read_units(params, "estimate", 0, &ret->cost) != 0) return -1;
-    params->n--;
-    const char *wrong = engine_cost_fault(ret->policy, ret->cost);
-    return wrong == NULL ? 0 : params_fail(params, ERROR_BAD_COST, "estimate%s", wrong + strlen("cost"));
-}
-
-int params_actual(struct params *params, int64_t *ret)
-{
-    return read_units(params, "actual", 0, ret);
-}
-
-int params_time(struct params *params, int64_t *ret_us)
-{
-    int64_t us;
-    if (pull_int(&params->pull, &us) != 0 || us < 0)
-        return params_fail(params, ERROR_BAD_REQUEST,
-                           "microseconds: must be a whole number from 0 to 2^53 - 1, the time since the epoch");
-    *ret_us = us;
-    return 0;
-}
-
-int params_list(struct params *params, uint32_t *ret_n)
-{
-    if (pull_array(&params->pull, ret_n) == 0) {
-        params->n--;
-        return 0;
-    }
-    return params_fail(params, ERROR_BAD_REQUEST, "checks: must be a list of [policy, key [, cost]]");
-}
-
-int params_member(const struct params *params, uint32_t index, struct params *ret)
-{
-    struct params member = *params;
-    member.index = (int32_t)index;
-    if (pull_array(&member.pull, &member.n) != 0 || member.n < 2 || member.n > 3)
-        return params_fail(&member, ERROR_BAD_REQUEST, "must be a list of [policy, key [, cost]]");
-    *ret = member;
     return 0;
 }

@@ -58,25 +58,13 @@ int params_cost(struct params *params, struct part *ret);
 int params_cost_or_options(struct params *params, struct check *check);
 /* [, options] of a check_all: deadline_ms and request_id, for each check of the chain. */
 int params_all_options(struct params *params, struct check *first);
-/* units: at least 1; into ret->cost. */
-int params_units(struct params *params, struct part *ret);
 /* [, cost or options] of a member of a check_many: cost and request_id. */
 int params_member_options(struct params *params, struct check *check);
 /* [, options] of refund, acquire and reserve: deadline_ms and request_id; of reserve ttl_ms, too. */
 int params_options(struct params *params, struct check *check);
-/* The id of a slot. */
-int params_slot(struct params *params, struct slice *ret_id);
 /* [, options] of hello. */
 int params_hello(struct params *params, struct decision_form *ret);
-/* estimate, as ret->cost. */
-int params_estimate(struct params *params, struct part *ret);
-/* actual units. */
-int params_actual(struct params *params, int64_t *ret);
-/* A time in microseconds. */
-int params_time(struct params *params, int64_t *ret_us);
-/* The list of a check_many or check_all: how many members follow in params->pull. */
-int params_list(struct params *params, uint32_t *ret_n);
-/* Enter one member of it, a list of 2 or 3: `ret` reads its parameters; hand ret->pull back to params->pull after. */
-int params_member(const struct params *params, uint32_t index, struct params *ret);
+/* A number of units, `least` or more, that the fault calls `name`. */
+int params_units(struct params *params, const char *name, int64_t least, int64_t *ret);
 
 #endif

@@ -260,18 +260,11 @@ void reply_slot(struct packer *packer, const struct decision *decision, const ch
     pack_str(packer, (struct slice){(const uint8_t *)slot, SLOT_ID_LEN});
 }
 
-void reply_removed(struct packer *packer, bool removed)
+void reply_flag(struct packer *packer, const char *name, bool value)
 {
     pack_map(packer, 1);
-    pack_text(packer, "removed");
-    pack_bool(packer, removed);
-}
-
-void reply_released(struct packer *packer, bool released)
-{
-    pack_map(packer, 1);
-    pack_text(packer, "released");
-    pack_bool(packer, released);
+    pack_text(packer, name);
+    pack_bool(packer, value);
 }
 
 void reply_fields(struct packer *packer, bool describes)

@@ -25,8 +25,7 @@ void reply_decision(struct packer *packer, const struct decision *decision, int6
                     uint32_t n_more);
 /* The answer of an acquire that is allowed; the slot's id has SLOT_ID_LEN bytes. */
 void reply_slot(struct packer *packer, const struct decision *decision, const char *slot, struct decision_form form);
-void reply_removed(struct packer *packer, bool removed);   /* the answer of reset */
-void reply_released(struct packer *packer, bool released); /* the answer of release */
-void reply_fields(struct packer *packer, bool describes);  /* the names of the array's places */
+void reply_flag(struct packer *packer, const char *name, bool value); /* the answer of reset and of release */
+void reply_fields(struct packer *packer, bool describes);             /* the names of the array's places */
 
 #endif

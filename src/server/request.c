@@ -110,8 +110,8 @@ static void pack_check(struct packer *packer, const struct request *request, con
     case OP_PEEK: /* with at_most the answer always says what was granted */
         reply_decision(packer, decision, check->at_most > 0 ? -1 : part->cost, form, 0);
         break;
-    case OP_RESET: reply_removed(packer, check->removed); break;
-    case OP_RELEASE: reply_released(packer, check->removed); break;
+    case OP_RESET: reply_flag(packer, "removed", check->removed); break;
+    case OP_RELEASE: reply_flag(packer, "released", check->removed); break;
     case OP_RESERVE: reserve_pack(packer, check, form); break;
     case OP_SETTLE: settle_pack(packer, decision, &check->reservation, form); break;
     case OP_REFUND:

@@ -37,7 +37,9 @@ int reserve_run(struct session *session, uint64_t msgid, struct params *params)
                              "policy: who settles must find it by its name; write it into the configuration");
     const char *fault = status == 0 ? fault_of(part->policy) : NULL;
     if (fault != NULL) status = params_fail(params, ERROR_UNSUPPORTED, "%s", fault);
-    if (status == 0) status = params_estimate(params, part);
+    if (status == 0) status = params_units(params, "estimate", 0, &part->cost);
+    const char *wrong = status == 0 ? engine_cost_fault(part->policy, part->cost) : NULL;
+    if (wrong != NULL) status = params_fail(params, ERROR_BAD_COST, "estimate%s", wrong + strlen("cost"));
     if (status == 0) status = params_options(params, check);
     return request_go(check->owner, params, status);
 }
@@ -102,7 +104,7 @@ int settle_run(struct session *session, uint64_t msgid, struct params *params)
 {
     struct reservation_token token = {0};
     if (read_reservation(params, &token) != 0) return -1;
-    int status = params_actual(params, &token.reservation.actual);
+    int status = params_units(params, "actual", 0, &token.reservation.actual);
     if (status == 0) status = settle(session, msgid, params, &token);
     reservation_token_fini(&token);
     return status;

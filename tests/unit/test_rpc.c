@@ -178,6 +178,9 @@ static void the_next_request_ends_where_the_scanner_ends_it(void **state)
         {(const uint8_t *)"\x94\x00\x05\xa4ping\xdd\x00\x00\x00\x09\x01\x02\x03\x04\x05\x06\x07\x08", 21},
         {(const uint8_t *)"\x94\x00\x05\xa4ping\x92\x01\xc1", 11},
         {(const uint8_t *)"\x94\x00\x05\x07\x91\x01", 6},
+        {(const uint8_t *)"\x94\x00\x05\xa4ping\x97\xcb\x3f\xf0\x00\x00\x00\x00\x00\x00\xd1\x01\x02\xc4\x02\x07\x07"
+                          "\xd4\x01\x07\xda\x00\x02ok\xc0\x91\x07\x94",
+         37},
     };
     for (uint32_t max_frame = 8; max_frame < 40; max_frame++) {
         for (size_t i = 0; i < sizeof messages / sizeof messages[0]; i++) {

@@ -8,7 +8,7 @@
 
 const char *source_name(enum source source)
 {
-#define SOURCE(name, word) [SOURCE_##name] = word,
+#define SOURCE(id, word) [id] = word,
     static const char *const words[] = {DECISION_SOURCES(SOURCE)};
 #undef SOURCE
     CHECK((size_t)source < sizeof words / sizeof words[0]);
@@ -17,7 +17,7 @@ const char *source_name(enum source source)
 
 const char *reason_name(enum reason reason)
 {
-#define REASON(name, word) [REASON_##name] = word,
+#define REASON(id, word) [id] = word,
     static const char *const words[] = {[REASON_NONE] = NULL, DECISION_REASONS(REASON)};
 #undef REASON
     CHECK((size_t)reason < sizeof words / sizeof words[0]);

@@ -12,31 +12,30 @@
 
 enum { RETRY_NEVER = -1 };
 
-/* SOURCE(name, word): the word is the wire's. From ALLOW on it is the policy's failure answer, and `reason` says why.
- */
+/* SOURCE(id, word): the wire's word. From ALLOW on it is the policy's failure answer, and `reason` says why. */
 #define DECISION_SOURCES(SOURCE)                                                                                       \
-    SOURCE(REDIS, "redis")                                                                                             \
-    SOURCE(MEMORY, "memory")                                                                                           \
-    SOURCE(DENY_CACHE, "deny_cache")                                                                                   \
-    SOURCE(LEASE, "lease")                                                                                             \
-    SOURCE(UNLIMITED, "unlimited")                                                                                     \
-    SOURCE(ALLOW, "allow")                                                                                             \
-    SOURCE(DENY, "deny")                                                                                               \
-    SOURCE(LOCAL, "local")
+    SOURCE(SOURCE_REDIS, "redis")                                                                                      \
+    SOURCE(SOURCE_MEMORY, "memory")                                                                                    \
+    SOURCE(SOURCE_DENY_CACHE, "deny_cache")                                                                            \
+    SOURCE(SOURCE_LEASE, "lease")                                                                                      \
+    SOURCE(SOURCE_UNLIMITED, "unlimited")                                                                              \
+    SOURCE(SOURCE_ALLOW, "allow")                                                                                      \
+    SOURCE(SOURCE_DENY, "deny")                                                                                        \
+    SOURCE(SOURCE_LOCAL, "local")
 
-/* REASON(name, word) */
+/* REASON(id, word) */
 #define DECISION_REASONS(REASON)                                                                                       \
-    REASON(DOWN, "down")                                                                                               \
-    REASON(BREAKER, "breaker")                                                                                         \
-    REASON(DEADLINE, "deadline")                                                                                       \
-    REASON(OVERLOAD, "overload")                                                                                       \
-    REASON(STORE_ERROR, "store_error")
+    REASON(REASON_DOWN, "down")                                                                                        \
+    REASON(REASON_BREAKER, "breaker")                                                                                  \
+    REASON(REASON_DEADLINE, "deadline")                                                                                \
+    REASON(REASON_OVERLOAD, "overload")                                                                                \
+    REASON(REASON_STORE_ERROR, "store_error")
 
-#define SOURCE(name, word) SOURCE_##name,
+#define SOURCE(id, word) id,
 enum source { DECISION_SOURCES(SOURCE) };
 #undef SOURCE
 
-#define REASON(name, word) REASON_##name,
+#define REASON(id, word) id,
 enum reason { REASON_NONE, DECISION_REASONS(REASON) };
 #undef REASON
 

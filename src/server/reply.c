@@ -60,12 +60,8 @@ struct word {
     char text[15];
 };
 
-#define WORD(word)                                                                                                     \
-    {                                                                                                                  \
-        FIXSTR | (sizeof word - 1), word                                                                               \
-    }
-#define SOURCE(name, word) [SOURCE_##name] = WORD(word),
-#define REASON(name, word) [REASON_##name] = WORD(word),
+#define SOURCE(id, word) [id] = {FIXSTR + sizeof word - 1, word},
+#define REASON(id, word) [id] = {FIXSTR + sizeof word - 1, word},
 static const struct word source_words[] = {DECISION_SOURCES(SOURCE)};
 static const struct word reason_words[] = {[REASON_NONE] = {.mark = NIL}, DECISION_REASONS(REASON)};
 #undef SOURCE
@@ -150,11 +146,15 @@ static uint8_t *put_str_of(uint8_t *at, const char *const *texts, size_t n)
 }
 
 /* `policy/limit`, or `policy` where the limit has no name. */
-static uint8_t *put_limit(uint8_t *at, const struct limit *limit)
+static uint8_t *put_limit_name(uint8_t *at, const struct limit *limit)
 {
-    if (limit == NULL) return put_nil(at);
     const char *const pieces[] = {limit->policy->name, "/", limit->name};
     return put_str_of(at, pieces, limit->name[0] != '\0' ? N_OF(pieces) : 1);
+}
+
+static inline uint8_t *put_limit(uint8_t *at, const struct limit *limit)
+{
+    return limit != NULL ? put_limit_name(at, limit) : put_nil(at);
 }
 
 static inline uint8_t *put_word(uint8_t *at, const struct word *word)
@@ -187,10 +187,12 @@ static uint8_t *put_array(uint8_t *at, const struct decision *decision, bool des
     at = put_int(at, decision->reset_after_ms);
     at = put_int(at, decision->delay_ms);
     at = put_int(at, decision->granted);
+
     at = put_limit(at, decision->bound_by);
     at = put_word(at, &source_words[decision->source]);
     at = put_word(at, &reason_words[decision->reason]);
     at = put_uint(at, decision->policy_version);
+
     if (describes) {
         const struct limit *of = described_limit(decision);
         at = put_limit(at, of);

@@ -81,6 +81,7 @@ static double float_of(const struct value *value)
         memcpy(&single, &half, sizeof single);
         return (double)single;
     }
+
     double number;
     memcpy(&number, &bits, sizeof number);
     return number;
@@ -193,6 +194,7 @@ int pull_skip(struct pull *pull)
     for (uint64_t n = 1; n > 0; n--) {
         struct value value;
         if (!look(&at, &value)) return -1;
+
         at.at = value.body;
         if (value.form.kind == FORM_ARRAY)
             n += value.count;

@@ -25,11 +25,13 @@ void buffer_pool_return(struct buffer_pool *buffer_pool, struct buffer *buf)
 {
     CHECK(buffer_len(buf) == 0);
     if (buf->bytes == NULL) return;
+
     if (buffer_pool->n == SPARES_MAX || buf->cap > SPARE_CAP_MAX ||
         buffer_pool->n_bytes + buf->cap > SPARES_BYTES_MAX) {
         buffer_fini(buf);
         return;
     }
+
     buffer_pool->n_bytes += buf->cap;
     buffer_pool->kept[buffer_pool->n++] = *buf;
     buffer_init(buf, 0);

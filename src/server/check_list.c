@@ -176,6 +176,7 @@ void check_lists_run(struct sessions *sessions)
                 request_handed_over(request);
             }
         }
+
         if (left > 0 && !list_empty(&sessions->reading)) {
             read_piece(next_of(&sessions->reading), MEMBERS_PER_PIECE);
             left -= MEMBERS_PER_PIECE;

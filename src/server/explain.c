@@ -89,8 +89,8 @@ static const struct op_member *find_denying(const struct op *op, unsigned *ret_n
         if (member->decision.allowed) continue;
 
         ++*ret_n;
-        int64_t wait_ms = member->decision.retry_after_ms,
-                longest_ms = longest != NULL ? longest->decision.retry_after_ms : 0;
+        int64_t wait_ms = member->decision.retry_after_ms;
+        int64_t longest_ms = longest != NULL ? longest->decision.retry_after_ms : 0;
         if (longest == NULL || (longest_ms != RETRY_NEVER && (wait_ms == RETRY_NEVER || wait_ms > longest_ms)))
             longest = member;
     }
@@ -152,6 +152,7 @@ static void say_policy(struct why *why, const struct check *check)
     char name[NAME_SHOWN_MAX];
     const struct policy *policy = check->parts->policy;
     const struct limit *zero = policy->zero;
+
     if (policy->unlimited)
         say(why, "Allowed: %s unlimited, and nothing is counted.",
             policy->base != NULL ? "an override makes this key" : "the policy is");
@@ -292,6 +293,7 @@ bool explain_foreign(const struct check *check, const char *key_prefix, char *ou
     struct store_key_space space;
     struct slice pieces[STORE_KEY_PIECES];
     char key[KEY_TEXT_MAX];
+    key[0] = '\0';
     view_of(&view, check, member);
     size_t n = store_key_pieces(member, &view, key_prefix, &space, pieces), at = 0;
     for (size_t i = 0; i < n && sizeof key - at >= LEAST; i++) {

@@ -59,6 +59,7 @@ static int check_path(struct opening *opening)
     if (len > SOCKET_PATH_MAX)
         return fail(opening, "%s: the path is %zu bytes long and a Unix socket's may have %d; choose a shorter one",
                     path, len, SOCKET_PATH_MAX);
+
     const char *slash = strrchr(path, '/');
     opening->base = slash != NULL ? slash + 1 : path;
     if (opening->base[0] == '\0' || strcmp(opening->base, ".") == 0 || strcmp(opening->base, "..") == 0)
@@ -182,11 +183,13 @@ static int set_group(const struct opening *opening)
     const char *name = opening->options->group;
     gid_t gid;
     if (name == NULL) return 0;
+
     if (!group_find(name, &gid))
         return fail(opening,
                     "%s: there is no group %s; create it (systemd-sysusers does, from the installed file), or "
                     "change listen.group",
                     opening->options->path, name);
+
     if (fchownat(opening->dir_fd, opening->temp, (uid_t)-1, gid, AT_SYMLINK_NOFOLLOW) == 0) return 0;
     return fail(opening,
                 "%s: cannot give the socket to the group %s: %s; make ratelimitd's user a member of it, or let the "

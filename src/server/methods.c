@@ -149,6 +149,7 @@ static int refuse_sums(const struct params *params, const struct check *check)
         const struct op_member *member = &check->op.members[i];
         const struct limit *limit = member->limit;
         char path[LIMIT_PATH_MAX];
+
         if (member->cost > limit->max_cost && member->cost <= limit->full)
             return params_fail(params, ERROR_BAD_COST,
                                "cost: the checks whose keys share %s ask for %" PRId64
@@ -163,8 +164,10 @@ static int run_check_all(struct session *session, uint64_t msgid, struct params 
     uint32_t n;
     if (enter_list(session, params, &n) != 0) return -1;
     if (n == 0) return params_fail(params, ERROR_BAD_REQUEST, "checks: is empty; write [policy, key [, cost]] into it");
+
     struct request *request = request_new(session, msgid, REQUEST_ALL);
     if (request == NULL) return params_fail_overloaded(params);
+
     int status = add_members(request, params, n);
     if (status == 0) status = params_all_options(params, request->first);
     for (struct check *check = request->first; status == 0 && check != NULL; check = check->next)
@@ -187,25 +190,10 @@ static int fail_no_slot(const struct session *session, const struct params *para
     }
 }
 
-/* The request's id is that of a slot which this connection holds: the first answer again. */
-static int answer_slot_again(struct request *request, const struct params *params, const struct slot *slot)
-{
-    struct session *session = request->session;
-    if (!slot->is_held)
-        return request_go(request, params,
-                          params_fail(params, ERROR_BAD_REQUEST,
-                                      "request_id: an acquire with it is under way on this connection; wait for its "
-                                      "answer"));
-    struct packer packer = session_answer(session, request->msgid);
-    reply_slot(&packer, &slot->request->decision, slot->id, request->decisions);
-    request_drop(request);
-    session_answered(session, &packer);
-    return 0;
-}
-
 static int run_acquire(struct session *session, uint64_t msgid, struct params *params)
 {
-    struct slots *slots = engine_slots(session->sessions->engine);
+    struct engine *engine = session->sessions->engine;
+    struct slots *slots = engine_slots(engine);
     struct check *check = request_begin(session, msgid, params, OP_ACQUIRE);
     if (check == NULL) return -1;
 
@@ -215,14 +203,25 @@ static int run_acquire(struct session *session, uint64_t msgid, struct params *p
     if (status == 0 && !part->policy->has_slots)
         status = params_fail(params, ERROR_UNSUPPORTED, "policy: has no concurrency limit; use check");
     if (status == 0) status = params_options(params, check);
-    if (status == 0 && check->request_id.len > 0) {
-        const struct slot *slot =
-            slots_find_request(slots, &session->slots, part->policy->name, part->key, check->request_id);
-        if (slot != NULL) return answer_slot_again(check->owner, params, slot);
+
+    const struct slot *slot = NULL;
+    if (status == 0 && check->request_id.len > 0)
+        slot = slots_find_request(slots, &session->slots, part->policy->name, part->key, check->request_id);
+
+    /* The id is that of a slot which this connection holds: the first answer again. */
+    if (slot != NULL && slot->is_held) {
+        struct packer packer = session_answer(session, msgid);
+        reply_slot(&packer, &slot->request->decision, slot->id, session->form);
+        request_drop(check->owner);
+        session_answered(session, &packer);
+        return 0;
     }
+    if (slot != NULL)
+        status = params_fail(params, ERROR_BAD_REQUEST,
+                             "request_id: an acquire with it is under way on this connection; wait for its answer");
+
     if (status == 0 && check_seal(check) < 0) status = params_fail_overloaded(params);
-    if (status == 0 && engine_acquires(session->sessions->engine, check, &session->slots) != 0)
-        status = fail_no_slot(session, params);
+    if (status == 0 && engine_acquires(engine, check, &session->slots) != 0) status = fail_no_slot(session, params);
     return request_go(check->owner, params, status);
 }
 
@@ -250,6 +249,7 @@ static int run_hello(struct session *session, uint64_t msgid, struct params *par
 {
     const struct server_options *options = &session->sessions->options;
     if (params_hello(params, &session->form) != 0) return -1;
+
     struct packer packer = session_answer(session, msgid);
     pack_map(&packer, 6);
     pack_text(&packer, "version");
@@ -271,7 +271,7 @@ static int run_hello(struct session *session, uint64_t msgid, struct params *par
 static int run_policies(struct session *session, uint64_t msgid, struct params *params)
 {
     struct packer packer = session_answer(session, msgid);
-    policies_reply(&packer, params->policies);
+    policies_reply(&packer, params_policies(params));
     session_answered(session, &packer);
     return 0;
 }
@@ -280,6 +280,7 @@ static int run_stats(struct session *session, uint64_t msgid, struct params *par
 {
     (void)params;
     engine_update_gauges(session->sessions->engine);
+
     struct packer packer = session_answer(session, msgid);
     pack_map(&packer, (uint32_t)counters_n());
     for (const struct counter_group *group = counters_first(); group != NULL; group = group->next)
@@ -331,6 +332,7 @@ static int run_test_clock(struct session *session, uint64_t msgid, struct params
     clock->wall_us = us;
     clock->manual = true;
     slots_renew_all(engine_slots(session->sessions->engine));
+
     struct packer packer = session_answer(session, msgid);
     pack_int(&packer, us);
     session_answered(session, &packer);

@@ -23,13 +23,12 @@ enum {
 struct params params_of(struct session *session, struct request_fault *fault)
 {
     fault->code = ERROR_INTERNAL; /* whatever is refused says better */
-    return (struct params){
-        .policies = engine_policies(session->sessions->engine),
-        .session = session,
-        .max_key = session->sessions->options.max_key,
-        .index = -1,
-        .fault = fault,
-    };
+    return (struct params){.session = session, .index = -1, .fault = fault};
+}
+
+struct policy_set *params_policies(const struct params *params)
+{
+    return engine_policies(params->session->sessions->engine);
 }
 
 int params_fail(const struct params *params, enum error_code code, const char *format, ...)
@@ -61,7 +60,7 @@ static const char *shown(char space[SHOWN_MAX], struct slice text)
 static int fail_unknown_policy(const struct params *params, struct slice name)
 {
     char space[SHOWN_MAX];
-    const struct policy_set *policies = params->policies;
+    const struct policy_set *policies = params_policies(params);
     struct nearest guess = nearest_within(name, GUESS_EDITS);
     for (size_t i = 0; i < policies->n && i < GUESS_POLICIES; i++) nearest_offer(&guess, policies->in_order[i]->name);
 
@@ -110,7 +109,7 @@ static inline int read_policy(struct params *params, struct part *ret)
     ret->policy = session->last_policy;
     if (ret->policy != NULL && session->last_generation == generation && slice_eq(name, session->last_name)) return 0;
 
-    ret->policy = policy_find(params->policies, name);
+    ret->policy = policy_find(params_policies(params), name);
     if (ret->policy == NULL) return fail_unknown_policy(params, name);
     session->last_generation = generation;
     session->last_policy = ret->policy;
@@ -120,12 +119,12 @@ static inline int read_policy(struct params *params, struct part *ret)
 
 static int read_key(struct params *params, struct slice *ret)
 {
+    uint32_t max_key = params->session->sessions->options.max_key;
     if (pull_text(&params->pull, ret) != 0) return params_fail(params, ERROR_BAD_REQUEST, "key: must be a str or bin");
-    if (ret->len == 0)
-        return params_fail(params, ERROR_BAD_KEY, "key: is empty; it must have 1 to %u bytes", params->max_key);
-    if (ret->len > params->max_key)
+    if (ret->len == 0) return params_fail(params, ERROR_BAD_KEY, "key: is empty; it must have 1 to %u bytes", max_key);
+    if (ret->len > max_key)
         return params_fail(params, ERROR_BAD_KEY, "key: has %zu bytes; at most %u (caps.max_key) are allowed", ret->len,
-                           params->max_key);
+                           max_key);
     return 0;
 }
 
@@ -181,7 +180,7 @@ int params_counter(struct params *params, struct part *ret, const struct limit *
         params->pull = pull;
         limit = (struct slice){slash + 1, (size_t)(name.data + name.len - slash) - 1};
         name.len = (size_t)(slash - name.data);
-        ret->policy = policy_find(params->policies, name);
+        ret->policy = policy_find(params_policies(params), name);
         if (ret->policy == NULL) return fail_unknown_policy(params, name);
         *ret_only = policy_find_limit(ret->policy, limit);
         if (*ret_only == NULL) return fail_unknown_limit(params, ret->policy, limit);
@@ -278,10 +277,12 @@ static int read_option(struct params *params, unsigned known, unsigned *seen, en
     struct slice name;
     if (pull_text(&params->pull, &name) != 0)
         return params_fail(params, ERROR_BAD_REQUEST, "options: an option's name must be a str");
+
     for (unsigned i = 0; i < N_OPTIONS; i++) {
         if (!(known & 1U << i) || !slice_is(name, option_names[i])) continue;
         if (*seen & 1U << i)
             return params_fail(params, ERROR_BAD_REQUEST, "option '%s' is given twice", option_names[i]);
+
         *seen |= 1U << i;
         *ret = (enum option)i;
         return 0;

@@ -27,16 +27,16 @@ struct session;
 
 struct params {
     struct pull pull;
-    uint32_t n; /* parameters not read yet */
-    const struct policy_set *policies;
+    uint32_t n;              /* parameters not read yet */
     struct session *session; /* not owned; whose request it is */
-    uint32_t max_key;
-    int32_t index; /* of a list's member, for the fault's text; -1 = none */
+    int32_t index;           /* of a list's member, for the fault's text; -1 = none */
     struct request_fault *fault;
 };
 
 /* For a request of `session`: its parameters come next, and no fault yet. */
 struct params params_of(struct session *session, struct request_fault *fault);
+
+struct policy_set *params_policies(const struct params *params); /* the present ones; borrowed */
 
 /* Set the fault; returns -1. */
 int params_fail(const struct params *params, enum error_code code, const char *format, ...)

@@ -20,6 +20,7 @@ struct request *request_new(struct session *session, uint64_t msgid, enum reques
     struct list *idle = list_pop_front(&session->sessions->idle_requests);
     struct request *request = idle != NULL ? LIST_ITEM(idle, struct request, link) : mem_alloc(sizeof *request);
     if (request == NULL) return NULL;
+
     memset(request, 0, offsetof(struct request, packed));
     request->session = session;
     request->msgid = msgid;
@@ -173,6 +174,7 @@ static void pack_answer(struct packer *packer, const struct request *request)
 {
     const struct check *first = request->first;
     CHECK(first != NULL || request->form == REQUEST_MANY);
+
     switch (request->form) {
     case REQUEST_ONE: pack_check(packer, request, first); break;
     case REQUEST_ALL: pack_all(packer, request); break;
@@ -200,6 +202,7 @@ static void answer_failed(const struct request *request, const struct check *fai
 {
     char text[ERROR_TEXT_MAX], foreign[ERROR_TEXT_MAX - 128];
     const char *message = failed->error_message;
+
     if (request->form == REQUEST_MANY) {
         snprintf(text, sizeof text, "checks[%u]: %s", failed->parts->place, message);
         message = text;
@@ -312,6 +315,7 @@ bool request_hand_over(struct request *request, uint32_t max)
         request->unasked = check->next;
         request->n_handed++;
         request->session->sessions->n_handed++;
+
         if (request->is_late) check->deadline_ms = LATE_DEADLINE_MS;
         check->done = on_done_in_pieces;
         engine_submit(request->session->sessions->engine, check);

@@ -55,6 +55,7 @@ void reservation_pack(struct packer *packer, const struct reservation_token *tok
         packer->failed = true;
         return;
     }
+
     write_bytes(bytes, token);
     base64url_write((char *)bytes + n, (struct slice){bytes, n});
     pack_str(packer, (struct slice){bytes + n, len});

@@ -47,7 +47,7 @@ int reserve_run(struct session *session, uint64_t msgid, struct params *params)
 static int settle(struct session *session, uint64_t msgid, const struct params *params,
                   const struct reservation_token *token)
 {
-    const struct policy *policy = policy_find(params->policies, token->policy);
+    const struct policy *policy = policy_find(params_policies(params), token->policy);
     const struct op_reservation nothing = {.actual = token->reservation.actual, .ended = true};
     bool is_held = token->reservation.id != 0;
     if (policy == NULL)
@@ -91,6 +91,7 @@ static int read_reservation(struct params *params, struct reservation_token *ret
     struct slice text;
     if (pull_text(&params->pull, &text) != 0)
         return params_fail(params, ERROR_BAD_REQUEST, "reservation: must be a str, as reserve answered it");
+
     int status = reservation_read(text, ret);
     if (status == -2) return params_fail_overloaded(params);
     if (status < 0)

@@ -100,6 +100,7 @@ static void on_closed(uv_handle_t *handle)
     buffer_pool_take_back(&sessions->buffer_pool, &session->out);
     buffer_pool_take_back(&sessions->buffer_pool, &session->writing);
     mem_free(session);
+
     sessions->n--;
     clock_update(sessions->clock); /* the end of the tick may accept another one */
     server_counters.connections--;
@@ -111,10 +112,12 @@ void session_close(struct session *session, const char *why)
     if (session->state == SESSION_CLOSED) return;
     log_connection(session, "closed", why);
     become(session, SESSION_CLOSED);
+
     for (struct list *link; (link = list_pop_front(&session->requests)) != NULL;)
         request_drop(LIST_ITEM(link, struct request, link));
     slots_end(&session->slots);
     if (session->list != NULL) check_list_drop(session->list);
+
     list_remove(&session->link);
     list_remove(&session->dirty_link);
     list_remove(&session->run_link);

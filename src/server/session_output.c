@@ -164,6 +164,7 @@ static void on_written(uv_write_t *write, int status)
         session_fail(session, uv_strerror(status));
         return;
     }
+
     list_remove(&session->stall_link);
     buffer_pool_take_back(&session->sessions->buffer_pool, &session->writing);
     session_count_unread(session);
@@ -209,6 +210,7 @@ int64_t session_stalled_us(struct session *session)
 {
     struct sessions *sessions = session->sessions;
     size_t n = uv_stream_get_write_queue_size(session_stream(session));
+
     if (session->state != SESSION_LINGERING && n < session->n_untaken) {
         session->n_untaken = n;
         session->taken_us = sessions->clock->mono_us;

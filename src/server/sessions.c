@@ -40,12 +40,14 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
 {
     sessions->read_buffer = mem_alloc(READ_BUFFER_SIZE);
     if (sessions->read_buffer == NULL) return -1;
+
     sessions->loop = loop;
     sessions->clock = clock;
     sessions->engine = engine;
     sessions->options = *options;
     denial_log_set(&sessions->denials, options->denials, options->denials_per_second);
     buffer_pool_init(&sessions->buffer_pool);
+
     list_init(&sessions->idle_requests);
     list_init(&sessions->all);
     list_init(&sessions->dirty);
@@ -54,6 +56,7 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
     list_init(&sessions->reading);
     list_init(&sessions->handing);
     list_init(&sessions->stalled);
+
     uv_idle_init(loop, &sessions->runner);
     uv_timer_init(loop, &sessions->sweeper);
     sessions->runner.data = sessions->sweeper.data = sessions;

@@ -39,15 +39,17 @@ const char *key_format_parse(struct key_format *format, const char *text)
         at += name.len;
         if (*at != '}') return "has a { without its }; write it like {tenant}:{user}";
         at++;
-        if (name.len == 0 || n_letters != name.len)
+        if (n_letters == 0 || n_letters != name.len)
             return "has a part whose name is none; write letters, digits, dots, dashes or underscores";
         if (find(format, name) >= 0) return "has two parts of one name; give each its own";
         if (format->n_parts == KEY_PARTS_MAX) return "has more than 16 parts; write fewer";
 
         struct slice literal = piece_at(at);
+        char next = at[literal.len];
+        if (next == '{' && literal.len == 0)
+            return "has two parts with nothing between them; write a literal such as :";
+        if (next == '\0' && literal.len > 0) return "ends in a literal, but the last part takes the rest; leave it out";
         at += literal.len;
-        if (*at == '{' && literal.len == 0) return "has two parts with nothing between them; write a literal such as :";
-        if (*at == '\0' && literal.len > 0) return "ends in a literal, but the last part takes the rest; leave it out";
         format->names[format->n_parts] = name;
         format->literals[format->n_parts++] = literal;
     }

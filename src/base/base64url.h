@@ -19,7 +19,7 @@ static inline size_t base64url_max_bytes(size_t len)
 }
 
 void base64url_write(char *to, struct slice bytes); /* base64url_len() characters, no NUL */
-/* Into base64url_max_bytes() at `to`. 0, or -1 where the text is none that base64url_write() makes. */
+/* Into base64url_max_bytes() at `to`. 0, or -1 where base64url_write() makes no such text. */
 int base64url_read(struct slice text, uint8_t *to, size_t *ret_n);
 
 #endif

@@ -2,10 +2,11 @@
  * hash.h: two hashes of bytes, for two purposes.
  *
  * hash_keyed() is SipHash-1-3 (Aumasson and Bernstein, 2012) under a key drawn once per process:
- * for tables whose keys a peer chooses, so that nobody can aim at one slot. hash_with() is the same under a key of the
- * caller's.
+ * for tables whose keys a peer chooses, so that no peer can aim at one index of a table. hash_with() is the same under
+ * a key of the caller's.
+ *
  * hash_stable() is 64-bit FNV-1a: equal in every daemon, for what several daemons must agree on
- * (bucket tags, policy fingerprints). Never use it for a table.
+ * (shard tags, policy fingerprints). Never use it for a table.
  */
 #ifndef RL_BASE_HASH_H
 #define RL_BASE_HASH_H

@@ -138,18 +138,21 @@ const char *log_escape(char *out, size_t cap, const void *bytes, size_t len)
     static const char hex[] = "0123456789abcdef";
     const uint8_t *p = bytes;
     size_t at = 0;
+
     for (size_t i = 0; i < len; i++) {
         if (at + 8 > cap) {
             memcpy(out + at, "...", 3);
             at += 3;
             break;
         }
+
         if (p[i] >= 0x20 && p[i] < 0x7f && p[i] != '\\') {
             out[at++] = (char)p[i];
         } else {
             out[at++] = '\\', out[at++] = 'x', out[at++] = hex[p[i] >> 4], out[at++] = hex[p[i] & 15];
         }
     }
+
     out[at] = '\0';
     return out;
 }

@@ -40,6 +40,7 @@ static void write_clear(char *out, size_t cap, struct slice key)
             memcpy(out + at, "...", DOTS);
             return;
         }
+
         if (key.data[i] == ' ')
             at += (size_t)snprintf(out + at, cap - at, "\\x20");
         else

@@ -1,5 +1,5 @@
 /*
- * nearest.h: which of the known names did somebody mean who wrote another one?
+ * nearest.h: the known name that is most like the one that was written.
  */
 #ifndef RL_BASE_NEAREST_H
 #define RL_BASE_NEAREST_H

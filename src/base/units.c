@@ -140,6 +140,7 @@ static const char *two_units(char *out, int64_t s, int64_t large_s, char large, 
 const char *units_print_wait(char *out, int64_t duration_ms)
 {
     int64_t tenths = (duration_ms + 99) / 100, s = (duration_ms + SECOND_MS - 1) / SECOND_MS;
+
     if (duration_ms < SECOND_MS) {
         snprintf(out, UNITS_TEXT_MAX, "%" PRId64 "ms", duration_ms);
     } else if (duration_ms < MINUTE_S * SECOND_MS && tenths % 10 != 0) {

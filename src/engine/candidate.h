@@ -1,11 +1,11 @@
 /*
- * candidate.h: limits on trial, judged next to the enforced ones.
+ * candidate.h: limits on trial, decided next to the enforced ones.
  *
  * Each check of a policy that has a `candidate` brings a second question to the store, about the candidate's
  * limits on keys of their own, all or nothing, charged by its own verdict. It is a check from the same pool that
  * nobody waits for: its answer is only counted, whenever it comes, and none is ever made up for one that does
  * not come. The enforced part and its trial know each other until the one is answered (or its owner gone) and the
- * other is judged, so that what only one of them denies is counted too.
+ * other has its verdict, so that what only one of them denies is counted too.
  *
  *   candidates_prepare    before the check is submitted, while its key is still there
  *   candidates_submit     after it, which may be answered and gone by then

@@ -33,6 +33,7 @@ void check_pool_init(struct check_pool *pool)
 void check_pool_fini(struct check_pool *pool)
 {
     CHECK(pool->n_out == 0);
+
     for (struct check_slab *slab = pool->slabs, *next; slab != NULL; slab = next) {
         next = slab->next;
         for (size_t i = 0; i < SLAB_CHECKS; i++) {

@@ -153,6 +153,7 @@ static void count_decided(const struct check *check)
     const struct part *end = check->parts + check->n_parts;
     bool allowed = true;
     for (const struct part *part = check->parts; part < end; part++) allowed &= part->decision.allowed;
+
     for (const struct part *part = check->parts; part < end; part++) {
         struct policy_counts *counts = part->policy->counts;
         *(allowed ? &counts->allowed : &counts->denied) += 1;
@@ -220,6 +221,7 @@ static void note_reservation(const struct check *check)
 {
     struct engine *engine = check->engine;
     const struct op_reservation *reservation = &check->reservation;
+
     if (check->op.kind == OP_SETTLE) {
         engine_counters.reservations_settled += !reservation->ended;
         reservations_forget(&engine->reservations, reservation->id);

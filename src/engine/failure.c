@@ -41,6 +41,7 @@ static void answer_error(struct check *check, enum reason reason)
         [REASON_STORE_ERROR] = {.sent = "the store answered with an error, or a key holds a value of another type"},
     };
     const char *sent = messages[reason].sent, *unsent = messages[reason].unsent;
+
     engine_counters.failure_error++;
     check->error = ERROR_STORE_UNAVAILABLE;
     check->error_message = sent != NULL && (check->op.sent || unsent == NULL) ? sent : unsent;
@@ -52,6 +53,7 @@ static void answer_fixed(struct check *check, enum source source, enum reason re
     for (uint16_t i = 0; i < check->n_parts; i++) {
         struct part *part = &check->parts[i];
         bool allowed = source == SOURCE_ALLOW || part->cost == 0;
+
         part->decision = (struct decision){
             .allowed = allowed,
             .limit = policy_capacity(part->policy),

@@ -446,6 +446,7 @@ struct slot *slots_find_request(const struct slots *slots, const struct slot_own
     for (; node != NULL; node = map_next_same(node)) {
         const struct slot_request *request = CONTAINER_OF(node, struct slot_request, node);
         struct slot *slot = request->slot;
+
         if (slot->owner == owner && slice_eq(slice_of(slot->policy->name), slice_of(policy)) &&
             slice_eq(slot->key, key) && slice_eq((struct slice){request->id, request->len}, request_id))
             return slot;
@@ -455,7 +456,7 @@ struct slot *slots_find_request(const struct slots *slots, const struct slot_own
 
 /* ---- as time goes by ---- */
 
-/* Whoever stops waits for no store: what cannot be given back at once is given up, all of it. */
+/* A daemon that stops does not wait for the store: what it cannot give back at once ends by itself. */
 static bool may_ask(const struct slots *slots, int64_t now_us)
 {
     return now_us >= slots->resume_us || slots->leaving;

@@ -75,6 +75,7 @@ static int64_t unit_begin(const struct calendar *calendar, int64_t local_s, int 
 {
     int64_t days = floor_div(local_s, DAY_S), year;
     int month;
+
     switch (calendar->unit) {
     case CALENDAR_HOUR: return (floor_div(local_s, HOUR_S) + after) * HOUR_S;
     case CALENDAR_DAY: return (days + after) * DAY_S;

@@ -175,6 +175,7 @@ void limit_answer(const struct view *view, int64_t granted, struct decision *ret
 {
     const struct algo_ops *ops = limit_ops(view->limit);
     int64_t reset_ms = ops->reset_ms(view);
+
     *ret = (struct decision){
         .allowed = true,
         .shadow_denied = false,

@@ -122,28 +122,24 @@ void limit_here(struct view *view, const struct limit *limit, struct slice key, 
     limit_ops(limit)->prepare(view);
 }
 
-/* For what was in the view before, too. */
-static void begin(struct view *view)
-{
-    view->charged = 0;
-    if (limit_ops(view->limit)->capacity != NULL) view->capacity = limit_ops(view->limit)->capacity(view);
-}
-
 void limit_view(struct view *view, struct state *state)
 {
+    const struct algo_ops *ops = limit_ops(view->limit);
     view->state = state;
-    view->wait_us = 0;
-    limit_ops(view->limit)->view(view, state);
-    begin(view);
+    view->wait_us = view->charged = 0;
+    ops->view(view, state);
+    if (ops->capacity != NULL) view->capacity = ops->capacity(view);
 }
 
 void limit_report(struct view *view, int64_t used, int64_t extra, int64_t wait_us)
 {
+    const struct algo_ops *ops = limit_ops(view->limit);
     view->state = NULL;
     view->used = used;
     view->extra = extra;
     view->wait_us = wait_us;
-    begin(view);
+    view->charged = 0;
+    if (ops->capacity != NULL) view->capacity = ops->capacity(view);
 }
 
 int64_t limit_fits_used(const struct view *view)

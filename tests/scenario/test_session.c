@@ -270,9 +270,9 @@ static void a_list_beyond_the_cap_is_taken_whole(void **state)
 {
     (void)state;
     struct buffer out;
-    struct packer packer = packer_of(&out);
     uint32_t n;
     buffer_init(&out, 0);
+    struct packer packer = packer_of(&out);
     rpc_pack_request(&packer, 1, "check_many", 1);
     pack_array(&packer, 50);
     for (int i = 0; i < 50; i++) {

@@ -15,6 +15,7 @@ enum {
     EXPIRED_PER_TICK = 256,
     SWEEPS_PER_TICK = 64,
     SWEEP_RETRY_US = 5000000,
+    N_AHEAD = 2,
 };
 
 struct engine {
@@ -32,6 +33,8 @@ struct engine {
     uint32_t max_inflight;
     size_t n_orphans;    /* checks that their owner has let go, and whose reply is still to come */
     size_t n_more_parts; /* of check_alls under way: the parts beyond each one's first */
+    struct check
+        *ahead[N_AHEAD]; /* submitted, the older one first, and not asked yet: see shift_ahead(); NULL = none */
     bool closing;
     bool store_closed;
     void (*on_closed)(void *arg);
@@ -87,10 +90,12 @@ struct engine *engine_new(struct clock *clock, struct store store, struct policy
 
 /* ---- checks out of the pool ---- */
 
-/* Checks that somebody waits for, or will. */
+/* Checks that somebody waits for, or will. Those ahead are as good as answered. */
 static size_t n_inflight(const struct engine *engine)
 {
-    return engine->pool.n_out + engine->n_more_parts - engine->n_orphans - engine->candidates.n;
+    size_t n = engine->pool.n_out + engine->n_more_parts - engine->n_orphans - engine->candidates.n;
+    for (size_t i = 0; i < N_AHEAD; i++) n -= engine->ahead[i] != NULL && engine->ahead[i]->state == CHECK_WAITING;
+    return n;
 }
 
 void engine_update_gauges(const struct engine *engine)
@@ -391,6 +396,30 @@ static void ask_store(struct check *check)
     }
 }
 
+/*
+ * Where the memory store has more keys than the processor's cache holds, most of a decision's time passes while it
+ * waits for the key's memory. So that is prefetched while two more checks are read: `ahead` holds them. To all others
+ * they are in the store. None stays ahead beyond its tick, or where one comes that is not of this kind, so that ops
+ * take effect in their order.
+ *
+ * Ask about the oldest, and let `check` (or NULL) be the newest.
+ */
+static void shift_ahead(struct engine *engine, struct check *check)
+{
+    struct check *oldest = engine->ahead[0];
+    engine->ahead[0] = engine->ahead[1];
+    engine->ahead[1] = check;
+    if (oldest == NULL) return;
+
+    enum submit status = store_submit(&engine->store, &oldest->op);
+    on_op_done(&oldest->op, status == SUBMIT_DECIDED ? OP_DECIDED : OP_OVERLOAD);
+}
+
+static void ask_ahead(struct engine *engine)
+{
+    while (engine->ahead[0] != NULL || engine->ahead[1] != NULL) shift_ahead(engine, NULL);
+}
+
 /* The slot is left whatever comes of asking: what stays in the store follows later, or ends by itself. */
 static void submit_release(struct check *check)
 {
@@ -447,10 +476,16 @@ void engine_submit(struct engine *engine, struct check *check)
     engine->n_more_parts += check->n_parts - 1U;
     if (op_is_check(check->op.kind)) engine_counters.checks += check->n_parts;
 
-    if (check->is_special || engine->closing)
+    if (check->is_special || engine->closing) {
+        ask_ahead(engine);
         submit_special(engine, check);
-    else
+    } else if (engine->store.ops->prefetch != NULL) {
+        store_prefetch(&engine->store, &check->op);
+        check->in_store = true;
+        shift_ahead(engine, check);
+    } else {
         ask_store(check);
+    }
 }
 
 int engine_acquires(struct engine *engine, struct check *check, struct slot_owner *owner)
@@ -518,6 +553,7 @@ void engine_set_options(struct engine *engine, const struct engine_options *opti
 void engine_flush(struct engine *engine)
 {
     if (engine->closing) return;
+    ask_ahead(engine);
     store_flush(&engine->store);
     failure_flush(&engine->failure);
     engine_update_gauges(engine);
@@ -591,6 +627,7 @@ static void on_store_closed(void *arg)
 void engine_close(struct engine *engine, void (*on_closed)(void *arg), void *arg)
 {
     CHECK(!engine->closing);
+    ask_ahead(engine);
     engine->closing = true;
     engine->on_closed = on_closed;
     engine->on_closed_arg = arg;

@@ -32,7 +32,7 @@ struct memory_entry *memory_add_entry(struct memory_store *memory, const struct 
 
 struct memory_entry *memory_find_state(struct memory_store *memory, const struct op_member *member)
 {
-    const struct memory_key key = memory_key_of_state(member->limit, member->key);
+    const struct memory_key key = memory_key_of_state(member->limit, member->key, 0);
     return memory_table_find(&memory->table, &key);
 }
 
@@ -143,7 +143,7 @@ static void open_limits(struct memory_store *memory, const struct op *op)
             if (op_same_counter(&op->members[j], member)) opened->first = memory->opened[j].first;
         if (opened->first != opened) continue;
 
-        opened->key = memory_key_of_state(member->limit, member->key);
+        opened->key = memory_key_of_state(member->limit, member->key, 0);
         opened->entry = memory_table_find(&memory->table, &opened->key);
         opened->fresh = (struct state){0};
         if (opened->entry != NULL) opened->entry->pinned = true;
@@ -365,7 +365,7 @@ static void answer_known(struct memory_store *memory, struct op *op, const struc
 enum submit memory_check_one(struct memory_store *memory, struct op *op)
 {
     struct op_member *member = &op->members[0];
-    const struct memory_key key = memory_key_of_state(member->limit, member->key);
+    const struct memory_key key = memory_key_of_state(member->limit, member->key, op->state_hash);
     struct memory_entry *entry = memory_table_find(&memory->table, &key);
     struct state fresh;
     struct view view;

@@ -240,6 +240,14 @@ static enum submit on_submit(void *store, struct op *op)
     return result;
 }
 
+static void on_prefetch(void *store, struct op *op)
+{
+    struct memory_store *memory = store;
+    const struct op_member *member = &op->members[0];
+    op->state_hash = memory_hash_of_state(member->limit, member->key);
+    memory_table_prefetch(&memory->table, op->state_hash);
+}
+
 /* So much per tick that expired keys go faster than new ones come; and as the time passes, not as the ticks do, so
  * that a busy daemon does not walk the table all the time and an idle one is not woken for it. */
 static size_t sweep_budget(struct memory_store *memory)
@@ -285,7 +293,8 @@ static void on_close(void *store, void (*on_closed)(void *arg), void *arg)
 
 struct store memory_store_handle(struct memory_store *memory)
 {
-    static const struct store_ops ops = {.submit = on_submit, .flush = on_flush, .close = on_close};
+    static const struct store_ops ops = {
+        .submit = on_submit, .prefetch = on_prefetch, .flush = on_flush, .close = on_close};
     return (struct store){.ops = &ops, .impl = memory, .source = SOURCE_MEMORY};
 }
 

@@ -49,10 +49,15 @@ void memory_table_fini(struct memory_table *table)
 /* ---- names ---- */
 
 /* Peers choose the key, so that part is keyed; the head is ours. */
-struct memory_key memory_key_of_state(const struct limit *limit, struct slice key)
+uint64_t memory_hash_of_state(const struct limit *limit, struct slice key)
+{
+    return hash_keyed(key.data, key.len) ^ limit->head_hash;
+}
+
+struct memory_key memory_key_of_state(const struct limit *limit, struct slice key, uint64_t hash)
 {
     return (struct memory_key){
-        .hash = hash_keyed(key.data, key.len) ^ limit->head_hash,
+        .hash = hash != 0 ? hash : memory_hash_of_state(limit, key),
         .kind = (uint8_t)limit->algo,
         .head = {(const uint8_t *)limit->key_head, limit->key_head_len},
         .key = key,
@@ -67,6 +72,20 @@ struct memory_key memory_key_of_reservations(const struct policy *policy, struct
         .head = slice_of(policy->name),
         .key = key,
     };
+}
+
+void memory_table_prefetch(struct memory_table *table, uint64_t hash)
+{
+    const struct map *map = &table->map;
+    const struct map_node *before = map->slots[table->prefetched & (map->n_slots - 1)];
+    if (before != NULL) {
+        const struct memory_entry *entry = CONTAINER_OF(before, struct memory_entry, node);
+        __builtin_prefetch(entry);
+        __builtin_prefetch(entry->name);
+    }
+
+    __builtin_prefetch(&map->slots[hash & (map->n_slots - 1)]);
+    table->prefetched = hash;
 }
 
 struct memory_entry *memory_table_find(struct memory_table *table, const struct memory_key *key)

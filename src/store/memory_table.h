@@ -68,6 +68,7 @@ struct memory_table {
     uint32_t generation;
     size_t cursor; /* entries from here on were visited by the present sweep */
     uint64_t random;
+    uint64_t prefetched;                       /* the hash of the last memory_table_prefetch() */
     struct map_node *kept[MEMORY_ENTRY_SIZES]; /* owned; entries of removed keys: of each size a list, by node.next */
     size_t n_kept;                             /* not in n_bytes */
 };
@@ -84,9 +85,13 @@ struct memory_key {
     struct slice key; /* the client's, or some of its parts */
 };
 
-struct memory_key memory_key_of_state(const struct limit *limit, struct slice key);
+uint64_t memory_hash_of_state(const struct limit *limit, struct slice key);
+/* `hash` is that hash, or 0 where it is not known yet. */
+struct memory_key memory_key_of_state(const struct limit *limit, struct slice key, uint64_t hash);
 struct memory_key memory_key_of_reservations(const struct policy *policy, struct slice key);
 
+/* Let a key's memory come into the processor's cache: its slot of the map now, and its entry with the next call. */
+void memory_table_prefetch(struct memory_table *table, uint64_t hash);
 struct memory_entry *memory_table_find(struct memory_table *table, const struct memory_key *key);
 /* A fresh entry, pinned, for a key not inside; where the table is full another goes. NULL without memory. */
 struct memory_entry *memory_table_add(struct memory_table *table, const struct memory_key *key, uint32_t life_s,

@@ -128,6 +128,7 @@ struct op {
     enum source source;      /* result: where it was decided */
     /* The store's: */
     uint64_t key_hash;     /* deny_cache.c: of a plain check's key, where it was needed; else 0 */
+    uint64_t state_hash;   /* memory_store.c: of the first member's state, where it was prefetched; else 0 */
     uint64_t epoch;        /* deny_cache.h */
     uint32_t script_op;    /* batch.c */
     bool waits;            /* to be sent */
@@ -145,6 +146,9 @@ uint32_t op_version(const struct op *op);
 
 struct store_ops {
     enum submit (*submit)(void *store, struct op *op);
+    /* `op` will be submitted after a few others: let what it needs come into the processor's cache until then. Only of
+     * stores that decide every op at once; else NULL. */
+    void (*prefetch)(void *store, struct op *op);
     void (*flush)(void *store);                   /* end of the tick: send what has gathered */
     bool (*withdraw)(void *store, struct op *op); /* NULL: nothing ever waits in the store */
     void (*close)(void *store, void (*on_closed)(void *arg),
@@ -161,6 +165,11 @@ struct store {
 static inline enum submit store_submit(struct store *store, struct op *op)
 {
     return store->ops->submit(store->impl, op);
+}
+
+static inline void store_prefetch(struct store *store, struct op *op)
+{
+    store->ops->prefetch(store->impl, op);
 }
 
 static inline void store_flush(struct store *store)

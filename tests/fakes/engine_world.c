@@ -28,14 +28,31 @@ void world_open(struct engine_world *world, const struct policy_spec *specs, siz
     open_with(world, scripted_handle(&world->scripted), specs, n, options);
 }
 
+static struct store memory_handle(struct engine_world *world)
+{
+    struct memory_options options = {.max_keys = 1000, .sweep = true, .counted = true};
+    struct memory_store *memory = memory_store_new(&world->clock, &options);
+    CHECK(memory != NULL);
+    return memory_store_handle(memory);
+}
+
 void world_open_memory(struct engine_world *world, const struct policy_spec *specs, size_t n,
                        const struct engine_options *options)
 {
-    struct memory_options memory_options = {.max_keys = 1000, .sweep = true, .counted = true};
+    static struct store_ops at_once;
     set_up(world);
-    struct memory_store *memory = memory_store_new(&world->clock, &memory_options);
-    CHECK(memory != NULL);
-    open_with(world, memory_store_handle(memory), specs, n, options);
+    struct store store = memory_handle(world);
+    at_once = *store.ops;
+    at_once.prefetch = NULL;
+    store.ops = &at_once;
+    open_with(world, store, specs, n, options);
+}
+
+void world_open_prefetching(struct engine_world *world, const struct policy_spec *specs, size_t n,
+                            const struct engine_options *options)
+{
+    set_up(world);
+    open_with(world, memory_handle(world), specs, n, options);
 }
 
 void world_mark_closed(void *arg)

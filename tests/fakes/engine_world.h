@@ -35,9 +35,12 @@ extern const struct engine_options world_options; /* 100 checks, 1000 local keys
 
 void world_open(struct engine_world *world, const struct policy_spec *specs, size_t n,
                 const struct engine_options *options);
-/* The same over a memory store of 1000 keys. */
+/* The same over a memory store of 1000 keys, which decides each check where it is submitted. */
 void world_open_memory(struct engine_world *world, const struct policy_spec *specs, size_t n,
                        const struct engine_options *options);
+/* The same over a memory store as the daemon has it: its keys are prefetched. */
+void world_open_prefetching(struct engine_world *world, const struct policy_spec *specs, size_t n,
+                            const struct engine_options *options);
 /* Closes the engine, and expects that nothing is left of it. */
 void world_close(struct engine_world *world);
 void world_mark_closed(void *arg); /* an on_closed for engine_close(), arg = the world */

@@ -16,9 +16,10 @@ uint64_t store_key_hash(const struct op_member *member)
 void store_key_tag(uint64_t hash, char out[STORE_TAG_LEN])
 {
     unsigned shard = (unsigned)(hash % N_SHARDS);
-    const char tag[STORE_TAG_LEN] = {
-        ':', '{', 'b', (char)('0' + shard / 100), (char)('0' + shard / 10 % 10), (char)('0' + shard % 10), '}', ':'};
-    memcpy(out, tag, sizeof tag);
+    memcpy(out, ":{b000}:", STORE_TAG_LEN);
+    out[3] = (char)('0' + shard / 100);
+    out[4] = (char)('0' + shard / 10 % 10);
+    out[5] = (char)('0' + shard % 10);
 }
 
 size_t store_key_pieces(const struct op_member *member, const struct view *view, const char *prefix,

@@ -39,30 +39,28 @@ static void flight_free(struct redis_flight *flight)
     mem_free(flight);
 }
 
-static struct redis_flight *flight_alloc(struct redis_flights *flights)
-{
-    struct redis_flight *flight = mem_zalloc(sizeof *flight);
-    if (flight == NULL) return NULL;
-    flight->batch = batch_new(flights->options->key_prefix, flights->options->batch_max_keys, flights->options->merge);
-    if (flight->batch == NULL) {
-        mem_free(flight);
-        return NULL;
-    }
-
-    flight->flights = flights;
-    list_init(&flight->link);
-    return flight;
-}
-
 struct redis_flight *redis_flights_begin(struct redis_flights *flights)
 {
-    struct list *it = list_pop_front(&flights->idle);
-    struct redis_flight *flight = it != NULL ? LIST_ITEM(it, struct redis_flight, link) : flight_alloc(flights);
-    if (flight == NULL) return NULL;
+    const struct redis_options *options = flights->options;
+    struct list *idle = list_pop_front(&flights->idle);
+    struct redis_flight *flight;
+    if (idle != NULL) {
+        flights->n_idle--;
+        flight = LIST_ITEM(idle, struct redis_flight, link);
+        batch_set_merge(flight->batch, options->batch_max_keys, options->merge); /* they may have changed */
+    } else {
+        flight = mem_zalloc(sizeof *flight);
+        if (flight == NULL) return NULL;
+        flight->batch = batch_new(options->key_prefix, options->batch_max_keys, options->merge);
+        if (flight->batch == NULL) {
+            mem_free(flight);
+            return NULL;
+        }
+        flight->flights = flights;
+        list_init(&flight->link);
+    }
 
-    flights->n_idle -= it != NULL;
     flights->n_calls++;
-    batch_set_merge(flight->batch, flights->options->batch_max_keys, flights->options->merge);
     flight->nonce = ++flights->last_nonce;
     flight->was_refused = flight->is_apart = flight->is_sent = false;
     flight->last_deadline_us = flight->until_us = 0;
@@ -118,25 +116,18 @@ static void flight_end(struct redis_flight *flight, enum op_outcome outcome)
 
 static void on_batch_reply(struct redis_call *call, const struct redis_reader *reply);
 
-/* When the batch must not begin any more. An op without a deadline counts as one that came now. */
-static int64_t runs_until(const struct redis_flights *flights, const struct redis_flight *flight)
-{
-    int64_t usual_us = flights->clock->mono_us + (int64_t)flights->options->deadline_ms * 1000;
-    return (flight->last_deadline_us > usual_us ? flight->last_deadline_us : usual_us) + LATE_US;
-}
-
 void redis_flight_send(struct redis_flight *flight)
 {
     struct redis_flights *flights = flight->flights;
-    if (batch_n_ops(flight->batch) == 0) {
-        flight_end(flight, OP_OVERLOAD); /* nothing was put in */
-        return;
-    }
+    /* The batch must not begin later. An op without a deadline counts as one that came now. */
+    int64_t usual_us = flights->clock->mono_us + (int64_t)flights->options->deadline_ms * 1000;
+    int64_t until_us = (flight->last_deadline_us > usual_us ? flight->last_deadline_us : usual_us) + LATE_US;
 
     const struct slice *of_batch;
-    int64_t until_us = runs_until(flights, flight);
-    size_t n = batch_args(flight->batch, flight->nonce, flights->clock->wall_us, until_us + flights->server_ahead_us,
-                          &of_batch);
+    size_t n = 0;
+    if (batch_n_ops(flight->batch) > 0) /* else nothing was put in */
+        n = batch_args(flight->batch, flight->nonce, flights->clock->wall_us, until_us + flights->server_ahead_us,
+                       &of_batch);
     if (n == 0) {
         flight_end(flight, OP_OVERLOAD);
         return;
@@ -174,41 +165,21 @@ static void send_refused(struct redis_flights *flights)
 
 /* ---- the window ---- */
 
-static int64_t part_of_deadline_us(const struct redis_flights *flights, int part)
-{
-    return (int64_t)flights->options->deadline_ms * 1000 / part;
-}
-
-/* One batch may always be on its way; more only as long as Redis answers well within the deadline. */
-static bool window_is_full(const struct redis_flights *flights)
-{
-    if (list_empty(&flights->in_flight)) return false;
-    if (flights->n_calls >= flights->window) return true;
-
-    const struct redis_flight *oldest = LIST_ITEM(flights->in_flight.next, struct redis_flight, link);
-    return flights->clock->mono_us - oldest->sent_us >= part_of_deadline_us(flights, FULL_PART);
-}
-
-/* What is on the wire is what a new op waits for. Half as much of it where that takes too long, one more where not. */
-static void adapt_window(struct redis_flights *flights, int64_t sent_us)
-{
-    bool is_slow = flights->clock->mono_us - sent_us >= part_of_deadline_us(flights, SLOW_PART);
-    if (is_slow)
-        flights->window = flights->window > 1 ? flights->window / 2 : 1;
-    else if (flights->window < flights->options->window)
-        flights->window++;
-    if (flights->window > flights->options->window) flights->window = flights->options->window;
-}
-
 bool redis_flights_is_at_cap(const struct redis_flights *flights)
 {
     return flights->n_calls >= flights->options->max_inflight ||
            redis_link_output(flights->link) >= flights->options->max_output;
 }
 
+/* One batch may always be on its way; more only as long as Redis answers well within the deadline. */
 bool redis_flights_may_send(const struct redis_flights *flights)
 {
-    return !redis_flights_is_at_cap(flights) && !window_is_full(flights);
+    if (redis_flights_is_at_cap(flights)) return false;
+    if (list_empty(&flights->in_flight)) return true;
+    if (flights->n_calls >= flights->window) return false;
+
+    const struct redis_flight *oldest = LIST_ITEM(flights->in_flight.next, struct redis_flight, link);
+    return flights->clock->mono_us - oldest->sent_us < (int64_t)flights->options->deadline_ms * 1000 / FULL_PART;
 }
 
 /* ---- the script's return, and the move to another server ---- */
@@ -223,8 +194,16 @@ static void on_reload_reply(struct redis_call *call, const struct redis_reader *
         redis_link_drop(flights->link, REMEDY_RECONNECT, "the script could not be loaded again");
 }
 
-static void load_again(struct redis_flights *flights)
+/* All that was in flight when sending stopped has been answered: nothing can be overtaken any more. */
+static void go_on_when_drained(struct redis_flights *flights)
 {
+    if (flights->phase == REDIS_SENDING) return;
+    if (!list_empty(&flights->in_flight) || !redis_link_is_ready(flights->link)) return;
+    if (flights->phase == REDIS_MOVING) {
+        redis_link_move(flights->link);
+        return;
+    }
+
     const struct slice load[] = {slice_of("SCRIPT"), slice_of("LOAD"), flights->script.text};
     flights->reload.on_reply = on_reload_reply;
     redis_counters.redis_script_loads++;
@@ -232,16 +211,9 @@ static void load_again(struct redis_flights *flights)
         redis_link_drop(flights->link, REMEDY_RECONNECT, "out of memory");
         return;
     }
+
     flights->phase = REDIS_SENDING;
     send_refused(flights);
-}
-
-/* All that was in flight when sending stopped has been answered: nothing can be overtaken any more. */
-static void go_on_when_drained(struct redis_flights *flights)
-{
-    if (!list_empty(&flights->in_flight) || !redis_link_is_ready(flights->link)) return;
-    if (flights->phase == REDIS_RELOADING) load_again(flights);
-    if (flights->phase == REDIS_MOVING) redis_link_move(flights->link);
 }
 
 /* ---- replies ---- */
@@ -279,25 +251,17 @@ static void send_first_policy(struct redis_flights *flights, struct list *ops)
     redis_flight_send(flight);
 }
 
-static void learn_server_time(struct redis_flights *flights, const struct batch *batch)
-{
-    flights->server_ahead_us = batch_now_us(batch) - flights->clock->mono_us;
-}
-
-static void log_error_reply(struct slice text)
-{
-    static struct log_site errors = {.most = ERRORS_PER_SECOND};
-    char printable[REDIS_TEXT_MAX];
-    if (!log_is_written(LOG_LEVEL_DEBUG)) return;
-    log_limited(&errors, LOG_LEVEL_DEBUG, "Redis error: %s",
-                log_escape(printable, sizeof printable, text.data, text.len));
-}
-
 static void on_error_reply(struct redis_flight *flight, const struct redis_reader *reply)
 {
     struct redis_flights *flights = flight->flights;
     struct slice text = redis_reader_text(reply);
-    log_error_reply(text);
+    if (log_is_written(LOG_LEVEL_DEBUG)) {
+        static struct log_site errors = {.most = ERRORS_PER_SECOND};
+        char printable[REDIS_TEXT_MAX];
+        log_limited(&errors, LOG_LEVEL_DEBUG, "Redis error: %s",
+                    log_escape(printable, sizeof printable, text.data, text.len));
+    }
+
     enum redis_remedy remedy = redis_error_remedy(redis_error_of((const char *)text.data, text.len));
     if (remedy == REMEDY_RELOAD && !flight->was_refused) {
         flight->was_refused = true;
@@ -339,9 +303,14 @@ static void on_value_reply(struct redis_flight *flight, const struct redis_reade
         return;
     }
 
-    learn_server_time(flights, flight->batch);
-    adapt_window(flights, flight->sent_us);
-    int64_t sent_us = flight->sent_us;
+    /* What is on the wire is what a new op waits for: half as much of it where that took too long, else one more. */
+    int64_t sent_us = flight->sent_us, took_us = flights->clock->mono_us - sent_us;
+    bool was_slow = took_us >= (int64_t)flights->options->deadline_ms * 1000 / SLOW_PART;
+    uint32_t window = was_slow ? flights->window / 2 : flights->window + 1;
+    if (window == 0) window = 1;
+    flights->window = window < flights->options->window ? window : flights->options->window;
+
+    flights->server_ahead_us = batch_now_us(flight->batch) - flights->clock->mono_us;
     struct list ops;
     list_init(&ops);
     flight_release(flight, &ops);
@@ -392,7 +361,7 @@ static bool is_canary_good(void *arg, const struct redis_reader *reply)
     struct redis_flights *flights = arg;
     if (!redis_reader_is_integers(reply)) return false;
     if (batch_replay(flights->canary, reply->integers, reply->n_integers, flights->canary_nonce) != 0) return false;
-    learn_server_time(flights, flights->canary);
+    flights->server_ahead_us = batch_now_us(flights->canary) - flights->clock->mono_us;
     return true;
 }
 

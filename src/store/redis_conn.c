@@ -38,11 +38,6 @@ enum {
     KEEPALIVE_PROBES = 3,
 };
 
-static struct redis_conn *conn_of(const redisAsyncContext *context)
-{
-    return context->data;
-}
-
 /* ---- the end ---- */
 
 static void wipe_output(struct redis_conn *conn)
@@ -115,26 +110,6 @@ static uint8_t *put_line(uint8_t *to, char type, size_t number)
     return to;
 }
 
-/* A command in RESP. 0, or -1 without memory. */
-static int put_command(struct buffer *output, const struct slice *args, size_t n)
-{
-    size_t most = LINE_MAX_LEN;
-    for (size_t i = 0; i < n; i++) most += LINE_MAX_LEN + args[i].len + 2;
-    uint8_t *start = buffer_reserve(output, most);
-    if (start == NULL) return -1;
-
-    uint8_t *to = put_line(start, '*', n);
-    for (size_t i = 0; i < n; i++) {
-        to = put_line(to, '$', args[i].len);
-        if (args[i].len > 0) memcpy(to, args[i].data, args[i].len);
-        to += args[i].len;
-        *to++ = '\r';
-        *to++ = '\n';
-    }
-    buffer_grew(output, (size_t)(to - start));
-    return 0;
-}
-
 /* Replies to the calls that wait, oldest first; as many as are whole. */
 static void read_replies(struct redis_conn *conn)
 {
@@ -174,7 +149,7 @@ static void read_replies(struct redis_conn *conn)
 
 static void on_readable(redisAsyncContext *context)
 {
-    struct redis_conn *conn = conn_of(context);
+    struct redis_conn *conn = context->data;
     clock_update(conn->clock);
     uint8_t *to = buffer_reserve(&conn->input, READ_BYTES);
     if (to == NULL) {
@@ -195,7 +170,7 @@ static void on_readable(redisAsyncContext *context)
 
 static void on_writable(redisAsyncContext *context)
 {
-    struct redis_conn *conn = conn_of(context);
+    struct redis_conn *conn = context->data;
     size_t len = buffer_len(&conn->output);
     ssize_t n = len > 0 ? send(context->c.fd, buffer_data(&conn->output), len, MSG_NOSIGNAL) : 0;
     if (n < 0 && errno != EAGAIN && errno != EINTR) {
@@ -212,15 +187,6 @@ static void on_writable(redisAsyncContext *context)
         on_del_write(context->ev.data);
     }
     on_add_read(context->ev.data);
-}
-
-static void take_over_bytes(redisContext *context)
-{
-    static redisContextFuncs funcs;
-    funcs = *context->funcs;
-    funcs.async_read = on_readable;
-    funcs.async_write = on_writable;
-    context->funcs = &funcs;
 }
 
 void redis_conn_init(struct redis_conn *conn, struct clock *clock, void (*on_gone)(struct redis_conn *conn))
@@ -258,8 +224,9 @@ static void set_socket_options(int fd, const struct redis_endpoint *endpoint)
     set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)endpoint->user_timeout_ms);
 }
 
-static redisAsyncContext *connect_to(const struct redis_endpoint *endpoint)
+int redis_conn_open(struct redis_conn *conn, uv_loop_t *loop, const struct redis_endpoint *endpoint)
 {
+    CHECK(conn->context == NULL);
     redisOptions options = {0};
     if (endpoint->path != NULL) {
         REDIS_OPTIONS_SET_UNIX(&options, endpoint->path);
@@ -267,38 +234,33 @@ static redisAsyncContext *connect_to(const struct redis_endpoint *endpoint)
         REDIS_OPTIONS_SET_TCP(&options, endpoint->host, endpoint->port);
         options.options |= endpoint->is_v6 ? REDIS_OPT_PREFER_IPV6 : REDIS_OPT_PREFER_IPV4;
     }
-    return redisAsyncConnectWithOptions(&options);
-}
 
-static int attach(redisAsyncContext *context, uv_loop_t *loop)
-{
-    if (redisLibuvAttach(context, loop) != REDIS_OK) {
-        context->ev.cleanup = NULL; /* the adapter's would read what it has not set */
-        return -1;
-    }
-    context->ev.addRead = on_add_read;
-    context->ev.delWrite = on_del_write;
-    return 0;
-}
-
-int redis_conn_open(struct redis_conn *conn, uv_loop_t *loop, const struct redis_endpoint *endpoint)
-{
-    CHECK(conn->context == NULL);
     const char *why = "out of memory";
-    redisAsyncContext *context = connect_to(endpoint);
-    if (context == NULL) goto err_no_context;
+    redisAsyncContext *context = redisAsyncConnectWithOptions(&options);
+    if (context == NULL) goto err_say_why;
     if (context->err != 0) {
         why = context->errstr;
-        goto err_free_context;
+        goto err_say_why;
     }
+
     set_socket_options(context->c.fd, endpoint);
-    if (attach(context, loop) < 0) {
+    if (redisLibuvAttach(context, loop) != REDIS_OK) {
+        context->ev.cleanup = NULL; /* the adapter's would read what it has not set */
         why = "the event loop cannot watch the connection";
-        goto err_free_context;
+        goto err_say_why;
     }
-    take_over_bytes(&context->c);
+
+    /* from here on the bytes are ours */
+    static redisContextFuncs funcs;
+    funcs = *context->c.funcs;
+    funcs.async_read = on_readable;
+    funcs.async_write = on_writable;
+    context->c.funcs = &funcs;
+    context->ev.addRead = on_add_read;
+    context->ev.delWrite = on_del_write;
     context->data = conn;
     context->dataCleanup = on_context_gone;
+
     conn->context = context;
     conn->is_ending = false;
     conn->error[0] = '\0';
@@ -306,12 +268,9 @@ int redis_conn_open(struct redis_conn *conn, uv_loop_t *loop, const struct redis
     conn->reader.fault = NULL;
     return 0;
 
-err_free_context:
-    snprintf(conn->error, sizeof(conn->error), "%s", why);
-    redisAsyncFree(context);
-    return -1;
-err_no_context:
-    snprintf(conn->error, sizeof(conn->error), "%s", why);
+err_say_why:
+    snprintf(conn->error, sizeof conn->error, "%s", why);
+    if (context != NULL) redisAsyncFree(context);
     return -1;
 }
 
@@ -329,7 +288,22 @@ int redis_conn_guard(struct redis_conn *conn, size_t reserve)
 
 int redis_conn_send(struct redis_conn *conn, struct redis_call *call, const struct slice *args, size_t n)
 {
-    if (conn->context == NULL || conn->is_ending || put_command(&conn->output, args, n) < 0) return -1;
+    if (conn->context == NULL || conn->is_ending) return -1;
+    size_t most = LINE_MAX_LEN;
+    for (size_t i = 0; i < n; i++) most += LINE_MAX_LEN + args[i].len + 2;
+    uint8_t *start = buffer_reserve(&conn->output, most);
+    if (start == NULL) return -1;
+
+    uint8_t *to = put_line(start, '*', n);
+    for (size_t i = 0; i < n; i++) {
+        to = put_line(to, '$', args[i].len);
+        if (args[i].len > 0) memcpy(to, args[i].data, args[i].len);
+        to += args[i].len;
+        *to++ = '\r';
+        *to++ = '\n';
+    }
+    buffer_grew(&conn->output, (size_t)(to - start));
+
     if (!conn->is_corked) redisLibuvAddWrite(conn->context->ev.data);
     call->sent_us = conn->clock->mono_us;
     list_push_back(&conn->calls, &call->link);

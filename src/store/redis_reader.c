@@ -30,16 +30,11 @@ static ssize_t take_number(const uint8_t *bytes, size_t len, int64_t *ret_number
     return at + 2 - bytes;
 }
 
-/* What an element is kept for: the reply itself, or an array's own elements. */
-static bool is_kept(const struct redis_reader *reader)
-{
-    return reader->depth <= 1;
-}
-
+/* Only the reply itself, or an array's own elements, are kept. */
 static void keep_text(struct redis_reader *reader, const uint8_t *bytes, size_t len)
 {
     size_t space = sizeof reader->text - reader->text_len;
-    if (!is_kept(reader) || space < 2) return;
+    if (reader->depth > 1 || space < 2) return;
     if (len > space - 1) len = space - 1;
     memcpy(reader->text + reader->text_len, bytes, len);
     reader->text[reader->text_len + len] = '\0';
@@ -70,7 +65,7 @@ static ssize_t take_integer(struct redis_reader *reader, const uint8_t *bytes, s
     if (used < 0) return refuse(reader, "Protocol error, a bad integer");
     if (used == 0) return 0;
     set_type(reader, REDIS_INTEGER);
-    if (is_kept(reader) && reader->n_integers < REDIS_INTEGERS_MAX) reader->integers[reader->n_integers++] = number;
+    if (reader->depth <= 1 && reader->n_integers < REDIS_INTEGERS_MAX) reader->integers[reader->n_integers++] = number;
     return 1 + used;
 }
 
@@ -134,12 +129,6 @@ static ssize_t take_element(struct redis_reader *reader, const uint8_t *bytes, s
     return refuse(reader, reader->fault_text);
 }
 
-/* One element more is there: the arrays that end with it are closed. */
-static void close_arrays(struct redis_reader *reader)
-{
-    while (reader->depth > 0 && --reader->left[reader->depth - 1] == 0) reader->depth--;
-}
-
 enum redis_progress redis_reader_feed(struct redis_reader *reader, const uint8_t *bytes, size_t len, size_t *ret_used)
 {
     *ret_used = 0;
@@ -151,7 +140,7 @@ enum redis_progress redis_reader_feed(struct redis_reader *reader, const uint8_t
         if (used < 0) return REDIS_BAD;
         if (used == 0) return REDIS_MORE;
         *ret_used += (size_t)used;
-        close_arrays(reader);
+        while (reader->depth > 0 && --reader->left[reader->depth - 1] == 0) reader->depth--; /* arrays that it ends */
     } while (reader->depth > 0);
     return REDIS_WHOLE;
 }

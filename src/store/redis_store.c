@@ -89,40 +89,34 @@ static void call_soon(struct redis_store *store)
 }
 
 /* done runs soon. */
-static void end_op(struct redis_store *store, struct op *op, enum op_outcome outcome)
+static void end_op(void *arg, struct op *op, enum op_outcome outcome)
 {
+    struct redis_store *store = arg;
     op->outcome = outcome;
     list_push_back(&store->ended, &op->link);
     call_soon(store);
-}
-
-static void on_op_ended(void *arg, struct op *op, enum op_outcome outcome)
-{
-    end_op(arg, op, outcome);
-}
-
-/* Is the op's failure that of a key of another type? Then it is recorded, for people. */
-static void note_foreign(struct redis_store *store, const struct op *op)
-{
-    const struct op_member *member = NULL;
-    for (uint16_t i = 0; i < op->n_members && member == NULL; i++)
-        if (op->members[i].is_foreign) member = &op->members[i];
-    if (member == NULL) return;
-
-    char key[LOG_KEY_MAX], path[LIMIT_PATH_MAX];
-    store->n_foreign++;
-    snprintf(store->foreign, sizeof store->foreign, "policy %s limit %s%s", member->limit->policy->name,
-             limit_path(member->limit, path), log_key(key, member->key));
 }
 
 static void on_op_answered(void *arg, struct op *op, int64_t sent_us)
 {
     struct redis_store *store = arg;
     op->source = SOURCE_REDIS;
-    if (op->outcome == OP_DECIDED)
+    if (op->outcome == OP_DECIDED) {
         deny_cache_learn(&store->denied, op, sent_us, store->clock->wall_us);
-    else
-        note_foreign(store, op);
+        call_done(store, op);
+        return;
+    }
+
+    /* A key of another type is recorded, for people. */
+    uint16_t i = 0;
+    while (i < op->n_members && !op->members[i].is_foreign) i++;
+    if (i < op->n_members) {
+        const struct op_member *member = &op->members[i];
+        char key[LOG_KEY_MAX], path[LIMIT_PATH_MAX];
+        store->n_foreign++;
+        snprintf(store->foreign, sizeof store->foreign, "policy %s limit %s%s", member->limit->policy->name,
+                 limit_path(member->limit, path), log_key(key, member->key));
+    }
     call_done(store, op);
 }
 
@@ -262,6 +256,7 @@ static void on_soon_closed(uv_handle_t *handle)
     op_queue_fini(&store->waiting);
     deny_cache_fini(&store->denied);
     redis_options_fini(&store->options);
+
     void (*on_closed)(void *arg) = store->on_closed;
     void *arg = store->on_closed_arg;
     mem_free(store);
@@ -284,6 +279,7 @@ static void redis_close(void *impl, void (*on_closed)(void *arg), void *arg)
     store->is_closing = true;
     store->on_closed = on_closed;
     store->on_closed_arg = arg;
+
     redis_counters.redis_up = 0;
     end_unsent(store);
     redis_link_close(store->link, on_link_closed, store);
@@ -303,14 +299,15 @@ struct redis_store *redis_store_new(uv_loop_t *loop, struct clock *clock, const 
     if (store == NULL) return NULL;
     store->clock = clock;
     list_init(&store->ended);
+
     deny_cache_init(&store->denied);
     deny_cache_set_options(&store->denied, options->deny_max_keys, (int64_t)options->deny_max_age_ms * 1000);
     if (op_queue_init(&store->waiting) < 0) goto err_free_store;
     if (redis_options_copy(&store->options, options) < 0) goto err_fini_queue;
-
     const struct redis_flights_events returns = {
-        .arg = store, .on_answer = on_op_answered, .on_end = on_op_ended, .on_unsent = wait_again};
+        .arg = store, .on_answer = on_op_answered, .on_end = end_op, .on_unsent = wait_again};
     if (redis_flights_init(&store->flights, clock, &store->options, &returns) < 0) goto err_fini_options;
+
     const struct redis_link_events events = {
         .arg = store, .on_ready = on_ready, .on_down = on_down, .on_attempt = on_attempt};
     store->link = redis_link_new(loop, clock, &store->options, &store->flights.script, &events);
@@ -366,10 +363,12 @@ void redis_store_set_options(struct redis_store *redis, const struct redis_optio
     struct redis_options copy;
     deny_cache_set_options(&redis->denied, options->deny_max_keys, (int64_t)options->deny_max_age_ms * 1000);
     if (redis->is_closing || redis_options_copy(&copy, options) < 0) return; /* the present ones go on */
+
     /* Keys written under one prefix are not found under another, and the batches hold theirs: it stays. */
     const char *prefix = copy.key_prefix;
     copy.key_prefix = redis->options.key_prefix;
     redis->options.key_prefix = prefix;
+
     bool is_other_server = !redis_options_same_server(&copy, &redis->options);
     redis_options_fini(&redis->options);
     redis->options = copy;

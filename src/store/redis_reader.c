@@ -57,54 +57,46 @@ static ssize_t take_line(struct redis_reader *reader, const uint8_t *bytes, size
     return end - bytes + 2;
 }
 
-/* ":12\r\n" */
-static ssize_t take_integer(struct redis_reader *reader, const uint8_t *bytes, size_t len)
+/* ":12\r\n", "$2\r\nOK\r\n" or "*2\r\n", whose elements follow; "$-1\r\n" and "*-1\r\n" for none. */
+static ssize_t take_numbered(struct redis_reader *reader, const uint8_t *bytes, size_t len)
 {
+    char type = (char)bytes[0];
     int64_t number = 0;
     ssize_t used = take_number(bytes + 1, len - 1, &number);
-    if (used < 0) return refuse(reader, "Protocol error, a bad integer");
     if (used == 0) return 0;
-    set_type(reader, REDIS_INTEGER);
-    if (reader->depth <= 1 && reader->n_integers < REDIS_INTEGERS_MAX) reader->integers[reader->n_integers++] = number;
-    return 1 + used;
-}
+    if (used < 0 || (type != ':' && number < -1))
+        return refuse(reader, type == ':'   ? "Protocol error, a bad integer"
+                              : type == '$' ? "Protocol error, a bad length of a string"
+                                            : "Protocol error, a bad length of an array");
 
-/* "$2\r\nOK\r\n", or "$-1\r\n" for none */
-static ssize_t take_string(struct redis_reader *reader, const uint8_t *bytes, size_t len)
-{
-    int64_t size = 0;
-    ssize_t used = take_number(bytes + 1, len - 1, &size);
-    if (used < 0 || size < -1) return refuse(reader, "Protocol error, a bad length of a string");
-    if (used == 0) return 0;
-    if (size == -1) {
+    size_t head = 1 + (size_t)used;
+    if (type == ':') {
+        set_type(reader, REDIS_INTEGER);
+        if (reader->depth <= 1 && reader->n_integers < REDIS_INTEGERS_MAX)
+            reader->integers[reader->n_integers++] = number;
+        return (ssize_t)head;
+    }
+    if (number == -1) {
         set_type(reader, REDIS_NIL);
-        return 1 + used;
+        return (ssize_t)head;
+    }
+    if (number > (type == '$' ? REDIS_UNREAD_MAX : REDIS_INTEGERS_MAX))
+        return refuse(reader, "a reply larger than any we asked for");
+
+    if (type == '*') {
+        if (reader->depth >= REDIS_DEPTH_MAX) return refuse(reader, "a reply nested too deeply");
+        set_type(reader, REDIS_ARRAY);
+        if (reader->depth == 0) reader->n_elements = (size_t)number;
+        if (number > 0) reader->left[reader->depth++] = (size_t)number + 1; /* itself, which is done next */
+        return (ssize_t)head;
     }
 
-    if (size > REDIS_UNREAD_MAX) return refuse(reader, "a reply larger than any we asked for");
-    size_t head = 1 + (size_t)used, whole = head + (size_t)size + 2;
+    size_t whole = head + (size_t)number + 2;
     if (len < whole) return 0;
     if (memcmp(bytes + whole - 2, "\r\n", 2) != 0) return refuse(reader, "Protocol error, a string without its end");
     set_type(reader, REDIS_STRING);
-    keep_text(reader, bytes + head, (size_t)size);
+    keep_text(reader, bytes + head, (size_t)number);
     return (ssize_t)whole;
-}
-
-/* "*2\r\n", its elements follow; or "*-1\r\n" for none */
-static ssize_t take_array(struct redis_reader *reader, const uint8_t *bytes, size_t len)
-{
-    int64_t n = 0;
-    ssize_t used = take_number(bytes + 1, len - 1, &n);
-    if (used < 0 || n < -1) return refuse(reader, "Protocol error, a bad length of an array");
-    if (used == 0) return 0;
-    set_type(reader, n < 0 ? REDIS_NIL : REDIS_ARRAY);
-    if (n < 0) return 1 + used;
-
-    if (n > REDIS_INTEGERS_MAX) return refuse(reader, "a reply larger than any we asked for");
-    if (reader->depth >= REDIS_DEPTH_MAX) return refuse(reader, "a reply nested too deeply");
-    if (reader->depth == 0) reader->n_elements = (size_t)n;
-    if (n > 0) reader->left[reader->depth++] = (size_t)n + 1; /* itself, which is done next */
-    return 1 + used;
 }
 
 /* Returns the bytes used; 0 where the rest is missing, -1 where it was refused. */
@@ -112,9 +104,9 @@ static ssize_t take_element(struct redis_reader *reader, const uint8_t *bytes, s
 {
     if (len == 0) return 0;
     switch (bytes[0]) {
-    case ':': return take_integer(reader, bytes, len);
-    case '$': return take_string(reader, bytes, len);
-    case '*': return take_array(reader, bytes, len);
+    case ':':
+    case '$':
+    case '*': return take_numbered(reader, bytes, len);
     case '+':
     case '-': return take_line(reader, bytes, len);
     default: break;

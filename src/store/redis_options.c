@@ -51,44 +51,28 @@ bool redis_options_same_server(const struct redis_options *a, const struct redis
            same_text(a->password, b->password) && a->database == b->database;
 }
 
-static const char *parse_unix(const char *path, struct redis_address *ret)
-{
-    if (path[0] != '/') return "the path after unix: must be absolute, as in unix:/run/redis/redis.sock";
-    if (strlen(path) > REDIS_PATH_MAX) return "the socket's path is longer than 107 bytes; use a shorter one";
-    ret->is_unix = true;
-    memcpy(ret->path, path, strlen(path) + 1);
-    return NULL;
-}
-
-/* 1 to 65535, digits only; 0 where it is not. */
-static uint16_t parse_port(const char *text)
-{
-    if (text[0] < '0' || text[0] > '9') return 0;
-    char *end;
-    errno = 0;
-    unsigned long port = strtoul(text, &end, 10);
-    return errno == 0 && *end == '\0' && port <= 65535 ? (uint16_t)port : 0;
-}
-
-static void recognize_numeric(struct redis_address *address)
-{
-    uint8_t bytes[sizeof(struct in6_addr)];
-    address->is_v6 = inet_pton(AF_INET6, address->host, bytes) == 1;
-    address->is_numeric = address->is_v6 || inet_pton(AF_INET, address->host, bytes) == 1;
-}
-
 const char *redis_address_parse(const char *text, struct redis_address *ret)
 {
     struct redis_address address = {0};
     if (strncmp(text, "unix:", 5) == 0) {
-        const char *fault = parse_unix(text + 5, &address);
-        if (fault == NULL) *ret = address;
-        return fault;
+        const char *path = text + 5;
+        if (path[0] != '/') return "the path after unix: must be absolute, as in unix:/run/redis/redis.sock";
+        if (strlen(path) > REDIS_PATH_MAX) return "the socket's path is longer than 107 bytes; use a shorter one";
+        address.is_unix = true;
+        memcpy(address.path, path, strlen(path) + 1);
+        *ret = address;
+        return NULL;
     }
+
     const char *colon = strrchr(text, ':');
     if (colon == NULL) return "no port; write host:port or unix:/path";
-    address.port = parse_port(colon + 1);
-    if (address.port == 0) return "the port must be a number from 1 to 65535; write host:port";
+    char *end = NULL;
+    bool has_digit = colon[1] >= '0' && colon[1] <= '9'; /* strtoul() takes blanks and signs, too */
+    errno = 0;
+    unsigned long port = has_digit ? strtoul(colon + 1, &end, 10) : 0;
+    if (port == 0 || errno != 0 || *end != '\0' || port > UINT16_MAX)
+        return "the port must be a number from 1 to 65535; write host:port";
+    address.port = (uint16_t)port;
 
     const char *host = text;
     size_t len = (size_t)(colon - text);
@@ -101,7 +85,10 @@ const char *redis_address_parse(const char *text, struct redis_address *ret)
     if (len == 0) return "no host before the port; write host:port";
     if (len > REDIS_HOST_MAX) return "the host's name is longer than 253 bytes";
     memcpy(address.host, host, len);
-    recognize_numeric(&address);
+
+    uint8_t numeric[sizeof(struct in6_addr)];
+    address.is_v6 = inet_pton(AF_INET6, address.host, numeric) == 1;
+    address.is_numeric = address.is_v6 || inet_pton(AF_INET, address.host, numeric) == 1;
     *ret = address;
     return NULL;
 }

@@ -75,9 +75,9 @@ enum redis_error redis_error_of(const char *text, size_t len)
             return REDIS_ERROR_NOPERM_INSIDE;
         return by_first_word[i].error;
     }
-    for (size_t i = 0; i < sizeof(by_part) / sizeof(by_part[0]); i++) {
+
+    for (size_t i = 0; i < sizeof(by_part) / sizeof(by_part[0]); i++)
         if (contains(text, len, by_part[i].part)) return by_part[i].error;
-    }
     return REDIS_ERROR_OTHER;
 }
 
@@ -122,33 +122,30 @@ static const struct {
     {"DB index is out of range", "Redis has no such database; lower store.redis.database"},
 };
 
-/* An error reply to `what`: the setting to change, or else the server's own words. Those of an unknown command are its
- * arguments, the password among them. */
-static void finish_with_error(struct redis_handshake *handshake, const char *what, const struct redis_reader *reply)
-{
-    struct slice text = redis_reader_text(reply);
-    char fault[192];
-    snprintf(fault, sizeof(fault), "%s: %.*s", what, (int)text.len, (const char *)text.data);
-    for (size_t i = 0; i < sizeof(by_setting) / sizeof(by_setting[0]); i++) {
-        if (memmem(text.data, text.len, by_setting[i].part, strlen(by_setting[i].part)) == NULL) continue;
-        snprintf(fault, sizeof(fault), "%s", by_setting[i].fault);
-        break;
-    }
-    enum redis_error error = redis_error_of((const char *)text.data, text.len);
-    if (error == REDIS_ERROR_UNKNOWN_COMMAND) snprintf(fault, sizeof(fault), "%s: unknown command", what);
-    bool is_forbidden = error == REDIS_ERROR_NOPERM || error == REDIS_ERROR_NOPERM_INSIDE; /* whatever it is asked */
-    bool is_late = is_forbidden || redis_error_remedy(error) == REMEDY_RECONNECT_LATE;
-    finish(handshake, fault, is_late ? REMEDY_RECONNECT_LATE : REMEDY_RECONNECT);
-}
-
-/* What every command of the handshake shares: true where the reply is good so far. */
+/* What every command of the handshake shares: true where the reply is good so far. An error ends the handshake, with
+ * the setting to change or else the server's own words. Those of an unknown command are its arguments, the password
+ * among them. */
 static bool is_fine(struct redis_handshake *handshake, const char *what, const struct redis_reader *reply)
 {
     if (reply == NULL || handshake->is_over) return false;
     if (!handshake->is_answered) log_step("connected");
     handshake->is_answered = true;
     if (!redis_reader_is_error(reply)) return true;
-    finish_with_error(handshake, what, reply);
+
+    struct slice text = redis_reader_text(reply);
+    enum redis_error error = redis_error_of((const char *)text.data, text.len);
+    char fault[192];
+    snprintf(fault, sizeof fault, "%s: %.*s", what, (int)text.len, (const char *)text.data);
+    for (size_t i = 0; i < sizeof by_setting / sizeof by_setting[0]; i++) {
+        if (!contains((const char *)text.data, text.len, by_setting[i].part)) continue;
+        snprintf(fault, sizeof fault, "%s", by_setting[i].fault);
+        break;
+    }
+    if (error == REDIS_ERROR_UNKNOWN_COMMAND) snprintf(fault, sizeof fault, "%s: unknown command", what);
+
+    bool is_forbidden = error == REDIS_ERROR_NOPERM || error == REDIS_ERROR_NOPERM_INSIDE; /* whatever it is asked */
+    bool is_late = is_forbidden || redis_error_remedy(error) == REMEDY_RECONNECT_LATE;
+    finish(handshake, fault, is_late ? REMEDY_RECONNECT_LATE : REMEDY_RECONNECT);
     return false;
 }
 
@@ -160,6 +157,7 @@ static void on_hello(struct redis_call *call, const struct redis_reader *reply)
         handshake->without_hello = redis_error_of((const char *)text.data, text.len) == REDIS_ERROR_UNKNOWN_COMMAND;
     }
     if (!is_fine(handshake, "HELLO", reply)) return;
+
     const char *role = redis_reader_field(reply, "role"), *mode = redis_reader_field(reply, "mode");
     if (mode != NULL && strcmp(mode, "cluster") == 0)
         finish(handshake,
@@ -205,22 +203,10 @@ static void on_canary(struct redis_call *call, const struct redis_reader *reply)
     struct redis_handshake *handshake = CONTAINER_OF(call, struct redis_handshake, canary);
     if (!is_fine(handshake, "EVALSHA", reply)) return;
     const struct redis_script *script = handshake->script;
-    if (script->is_canary_good(script->arg, reply)) {
+    if (script->is_canary_good(script->arg, reply))
         finish(handshake, NULL, REMEDY_KEEP);
-    } else {
+    else
         finish(handshake, "the script's answer makes no sense", REMEDY_RECONNECT_LATE);
-    }
-}
-
-/* "ratelimitd:<host>:<pid>": Redis takes printable characters only. */
-static void client_name(char *name, size_t size)
-{
-    char host[64] = "unknown";
-    (void)gethostname(host, sizeof(host) - 1);
-    for (char *c = host; *c != '\0'; c++) {
-        if (*c <= ' ' || *c > '~') *c = '-';
-    }
-    snprintf(name, size, "ratelimitd:%s:%ld", host, (long)getpid());
 }
 
 static int send_command(struct redis_handshake *handshake, struct redis_call *call,
@@ -253,6 +239,7 @@ static int send_hello(struct redis_handshake *handshake, const struct redis_opti
         args[n++] = slice_of(options->username != NULL ? options->username : "default");
         args[n++] = password_of(options);
     }
+
     args[n++] = slice_of("SETNAME");
     args[n++] = slice_of(name);
     return send_command(handshake, &handshake->hello, on_hello, args, n);
@@ -269,46 +256,45 @@ static int send_auth_and_name(struct redis_handshake *handshake, const struct re
         auth[n++] = password_of(options);
         if (send_command(handshake, &handshake->hello, on_auth, auth, n) < 0) return -1;
     }
+
     const struct slice setname[] = {slice_of("CLIENT"), slice_of("SETNAME"), slice_of(name)};
     return send_command(handshake, &handshake->setname, on_setname, setname, 3);
-}
-
-static int send_select(struct redis_handshake *handshake, int database)
-{
-    if (database == 0) return 0;
-    char number[16];
-    snprintf(number, sizeof(number), "%d", database);
-    const struct slice args[] = {slice_of("SELECT"), slice_of(number)};
-    return send_command(handshake, &handshake->select, on_select, args, 2);
-}
-
-static int send_canary(struct redis_handshake *handshake)
-{
-    const struct redis_script *script = handshake->script;
-    const struct slice *canary;
-    size_t n = script->canary(script->arg, &canary);
-    if (n == 0) return -1;
-    struct slice args[CANARY_ARGS_MAX] = {slice_of("EVALSHA"), script->sha1};
-    CHECK(n + 2 <= CANARY_ARGS_MAX);
-    memcpy(args + 2, canary, n * sizeof(args[0]));
-    return send_command(handshake, &handshake->canary, on_canary, args, n + 2);
 }
 
 int redis_handshake_start(struct redis_handshake *handshake, const struct redis_options *options)
 {
     const struct redis_script *script = handshake->script;
-    const struct slice load[] = {slice_of("SCRIPT"), slice_of("LOAD"), script->text};
     handshake->is_over = handshake->is_answered = false;
     handshake->authenticates = has_credentials(options);
-    if (has_credentials(options)) {
+    if (handshake->authenticates) {
         size_t names = password_of(options).len + (options->username != NULL ? strlen(options->username) : 0);
         if (redis_conn_guard(handshake->conn, COMMANDS_RESERVE + names + script->text.len) < 0) return -1;
     }
-    char name[NAME_SIZE];
-    client_name(name, sizeof(name));
+
+    /* "ratelimitd:<host>:<pid>": Redis takes printable characters only. */
+    char host[64] = "unknown", name[NAME_SIZE];
+    (void)gethostname(host, sizeof host - 1);
+    for (char *c = host; *c != '\0'; c++)
+        if (*c <= ' ' || *c > '~') *c = '-';
+    snprintf(name, sizeof name, "ratelimitd:%s:%ld", host, (long)getpid());
     int sent =
         handshake->without_hello ? send_auth_and_name(handshake, options, name) : send_hello(handshake, options, name);
-    if (sent < 0 || send_select(handshake, options->database) < 0) return -1;
+    if (sent < 0) return -1;
+
+    if (options->database != 0) {
+        char number[16];
+        snprintf(number, sizeof number, "%d", options->database);
+        const struct slice select[] = {slice_of("SELECT"), slice_of(number)};
+        if (send_command(handshake, &handshake->select, on_select, select, 2) < 0) return -1;
+    }
+    const struct slice load[] = {slice_of("SCRIPT"), slice_of("LOAD"), script->text};
     if (send_command(handshake, &handshake->load, on_load, load, 3) < 0) return -1;
-    return send_canary(handshake);
+
+    const struct slice *canary;
+    size_t n = script->canary(script->arg, &canary);
+    if (n == 0) return -1;
+    struct slice args[CANARY_ARGS_MAX] = {slice_of("EVALSHA"), script->sha1};
+    CHECK(n + 2 <= CANARY_ARGS_MAX);
+    memcpy(args + 2, canary, n * sizeof args[0]);
+    return send_command(handshake, &handshake->canary, on_canary, args, n + 2);
 }

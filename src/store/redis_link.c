@@ -88,9 +88,10 @@ static void try_again_later(struct redis_link *link, const char *what)
     log_limited(&steps, LOG_LEVEL_DEBUG, "Redis: %s: %s; next attempt in %u ms", what, link->failure, wait_ms);
 }
 
-/* An attempt that did not come to a connection. */
-static void attempt_failed(struct redis_link *link)
+/* An attempt that did not come to a connection; why NULL: note_failure() knows already. */
+static void attempt_failed(struct redis_link *link, enum redis_remedy remedy, const char *why)
 {
+    if (why != NULL) note_failure(link, remedy, why);
     redis_counters.redis_connect_failures++;
     link->n_tried++;
     try_again_later(link, "no connection");
@@ -100,6 +101,7 @@ static void attempt_failed(struct redis_link *link)
 static void maybe_closed(struct redis_link *link)
 {
     if (link->on_closed == NULL || link->conn.context != NULL || link->n_handles > 0) return;
+
     void (*on_closed)(void *arg) = link->on_closed;
     void *arg = link->on_closed_arg;
     redis_conn_fini(&link->conn);
@@ -115,12 +117,14 @@ static void on_conn_gone(struct redis_conn *conn)
         maybe_closed(link);
         return;
     }
+
     if (link->state != DROPPING) note_failure(link, REMEDY_RECONNECT, conn->error);
     uv_timer_stop(&link->timer);
     if (!link->was_ready) {
-        attempt_failed(link);
+        attempt_failed(link, link->remedy, NULL);
         return;
     }
+
     link->was_ready = false;
     redis_counters.redis_disconnects++;
     if (link->clock->mono_us - link->ready_since_us >= HEALTHY_US) backoff_reset(&link->backoff);
@@ -143,13 +147,15 @@ static void on_watchdog(uv_timer_t *timer)
     clock_update(link->clock);
     int64_t since_us = redis_conn_waiting_since(&link->conn);
     if (since_us == INT64_MAX) return; /* the next call starts it again */
+
     int64_t left_us = since_us + (int64_t)link->options->stall_ms * 1000 - link->clock->mono_us;
     if (left_us > 0) {
         uv_timer_start(timer, on_watchdog, (uint64_t)left_us / 1000 + 1, 0);
         return;
     }
+
     char why[64];
-    snprintf(why, sizeof(why), "no reply for %u ms", link->options->stall_ms);
+    snprintf(why, sizeof why, "no reply for %u ms", link->options->stall_ms);
     redis_counters.redis_stalls++;
     redis_link_drop(link, REMEDY_RECONNECT, why);
 }
@@ -162,6 +168,7 @@ static void on_handshake_over(struct redis_handshake *handshake, const char *fau
         redis_link_drop(link, remedy, fault);
         return;
     }
+
     uv_timer_stop(&link->timer);
     link->state = READY;
     link->was_ready = true;
@@ -186,14 +193,13 @@ static void open_endpoint(struct redis_link *link, const struct redis_endpoint *
     link->remedy = REMEDY_RECONNECT;
     log_limited(&steps, LOG_LEVEL_DEBUG, "Redis: connecting to %s", link->peer);
     if (redis_conn_open(&link->conn, link->loop, endpoint) < 0) {
-        note_failure(link, REMEDY_RECONNECT, link->conn.error);
-        attempt_failed(link);
+        attempt_failed(link, REMEDY_RECONNECT, link->conn.error);
         return;
     }
+
     uv_timer_start(&link->timer, on_open_deadline, OPEN_MS, 0);
-    if (redis_handshake_start(&link->handshake, link->options) < 0) {
+    if (redis_handshake_start(&link->handshake, link->options) < 0)
         redis_link_drop(link, REMEDY_RECONNECT, "out of memory");
-    }
 }
 
 static void open_tcp(struct redis_link *link, const char *host, bool is_v6)
@@ -207,28 +213,20 @@ static void open_tcp(struct redis_link *link, const char *host, bool is_v6)
     open_endpoint(link, &endpoint);
 }
 
-/* The n-th address, round and round. */
-static const struct addrinfo *pick_address(const struct addrinfo *all, uint32_t n)
+/* To the n-th address, round and round. NULL, or what is wrong with it. */
+static const char *open_resolved(struct redis_link *link, const struct addrinfo *all)
 {
-    uint32_t count = 0;
-    for (const struct addrinfo *it = all; it != NULL; it = it->ai_next) count++;
+    uint32_t n_all = 0;
+    for (const struct addrinfo *it = all; it != NULL; it = it->ai_next) n_all++;
     const struct addrinfo *picked = all;
-    for (uint32_t i = n % count; i > 0; i--) picked = picked->ai_next;
-    return picked;
-}
+    for (uint32_t i = link->n_tried % n_all; i > 0; i--) picked = picked->ai_next;
 
-static void open_resolved(struct redis_link *link, const struct addrinfo *all)
-{
-    const struct addrinfo *picked = pick_address(all, link->n_tried);
     char host[NI_MAXHOST];
-    int status = getnameinfo(picked->ai_addr, picked->ai_addrlen, host, sizeof(host), NULL, 0, NI_NUMERICHOST);
-    if (status != 0) {
-        note_failure(link, REMEDY_RECONNECT, gai_strerror(status));
-        attempt_failed(link);
-        return;
-    }
-    snprintf(link->peer, sizeof(link->peer), "%s at %.45s", link->options->address, host);
+    int status = getnameinfo(picked->ai_addr, picked->ai_addrlen, host, sizeof host, NULL, 0, NI_NUMERICHOST);
+    if (status != 0) return gai_strerror(status);
+    snprintf(link->peer, sizeof link->peer, "%s at %.45s", link->options->address, host);
     open_tcp(link, host, picked->ai_family == AF_INET6);
+    return NULL;
 }
 
 static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *all)
@@ -240,57 +238,59 @@ static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *
         uv_freeaddrinfo(all);
         return;
     }
+
     link->lookup = NULL;
     clock_update(link->clock);
-    if (link->is_stale) {
-        note_failure(link, REMEDY_RECONNECT, "the settings have changed");
-        attempt_failed(link);
-    } else if (status < 0 || all == NULL) {
-        note_failure(link, REMEDY_RECONNECT, status < 0 ? uv_strerror(status) : "the name has no address");
-        attempt_failed(link);
-    } else {
-        open_resolved(link, all);
-    }
+    const char *fault;
+    if (link->is_stale)
+        fault = "the settings have changed";
+    else if (status < 0)
+        fault = uv_strerror(status);
+    else if (all == NULL)
+        fault = "the name has no address";
+    else
+        fault = open_resolved(link, all);
+    if (fault != NULL) attempt_failed(link, REMEDY_RECONNECT, fault);
     uv_freeaddrinfo(all);
-}
-
-static void resolve(struct redis_link *link)
-{
-    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-    struct lookup *lookup = mem_alloc(sizeof(*lookup));
-    int status = UV_ENOMEM;
-    if (lookup != NULL)
-        status = uv_getaddrinfo(link->loop, &lookup->request, on_resolved, link->address.host, NULL, &hints);
-    if (status < 0) {
-        mem_free(lookup);
-        note_failure(link, REMEDY_RECONNECT, uv_strerror(status));
-        attempt_failed(link);
-        return;
-    }
-    log_limited(&steps, LOG_LEVEL_DEBUG, "Redis: looking up %s", link->address.host);
-    lookup->link = link;
-    link->lookup = lookup;
-    link->is_stale = false;
-    link->state = RESOLVING;
 }
 
 static void on_attempt_time(uv_timer_t *timer)
 {
     struct redis_link *link = timer->data;
+    const struct redis_address *address = &link->address;
     clock_update(link->clock);
     redis_counters.redis_connects++;
-    snprintf(link->peer, sizeof(link->peer), "%s", link->options->address);
+    snprintf(link->peer, sizeof link->peer, "%s", link->options->address);
+
     const char *fault = redis_address_parse(link->options->address, &link->address);
     if (fault != NULL) {
-        note_failure(link, REMEDY_RECONNECT_LATE, fault);
-        attempt_failed(link);
-    } else if (link->address.is_unix) {
-        open_endpoint(link, &(struct redis_endpoint){.path = link->address.path});
-    } else if (link->address.is_numeric) {
-        open_tcp(link, link->address.host, link->address.is_v6);
-    } else {
-        resolve(link);
+        attempt_failed(link, REMEDY_RECONNECT_LATE, fault);
+        return;
     }
+    if (address->is_unix) {
+        open_endpoint(link, &(struct redis_endpoint){.path = address->path});
+        return;
+    }
+    if (address->is_numeric) {
+        open_tcp(link, address->host, address->is_v6);
+        return;
+    }
+
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    struct lookup *lookup = mem_alloc(sizeof *lookup);
+    int status = UV_ENOMEM;
+    if (lookup != NULL) status = uv_getaddrinfo(link->loop, &lookup->request, on_resolved, address->host, NULL, &hints);
+    if (status < 0) {
+        mem_free(lookup);
+        attempt_failed(link, REMEDY_RECONNECT, uv_strerror(status));
+        return;
+    }
+
+    log_limited(&steps, LOG_LEVEL_DEBUG, "Redis: looking up %s", address->host);
+    lookup->link = link;
+    link->lookup = lookup;
+    link->is_stale = false;
+    link->state = RESOLVING;
 }
 
 struct redis_link *redis_link_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options,
@@ -302,12 +302,14 @@ struct redis_link *redis_link_new(uv_loop_t *loop, struct clock *clock, const st
     link->clock = clock;
     link->options = options;
     link->events = *events;
+
     redis_conn_init(&link->conn, clock, on_conn_gone);
     link->handshake.conn = &link->conn;
     link->handshake.script = script;
     link->handshake.on_over = on_handshake_over;
     backoff_init(&link->backoff, options->random_seed);
     backoff_set(&link->backoff, options->backoff_min_ms, options->backoff_max_ms, options->refused_max_ms);
+
     uv_timer_init(loop, &link->timer);
     uv_timer_init(loop, &link->watchdog);
     link->timer.data = link->watchdog.data = link;
@@ -346,9 +348,8 @@ const char *redis_link_status(const struct redis_link *link)
 int redis_link_send(struct redis_link *link, struct redis_call *call, const struct slice *args, size_t n)
 {
     if (link->state != READY || redis_conn_send(&link->conn, call, args, n) < 0) return -1;
-    if (!uv_is_active((uv_handle_t *)&link->watchdog)) {
+    if (!uv_is_active((uv_handle_t *)&link->watchdog))
         uv_timer_start(&link->watchdog, on_watchdog, link->options->stall_ms, 0);
-    }
     return 0;
 }
 
@@ -375,6 +376,7 @@ void redis_link_close(struct redis_link *link, void (*on_closed)(void *arg), voi
     link->state = CLOSED;
     link->on_closed = on_closed;
     link->on_closed_arg = arg;
+
     uv_close((uv_handle_t *)&link->timer, on_handle_closed);
     uv_close((uv_handle_t *)&link->watchdog, on_handle_closed);
     if (link->lookup != NULL) {

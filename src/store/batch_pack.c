@@ -123,13 +123,13 @@ static uint32_t place_keys(struct packing *packing)
         key->has_state = key->is_pending = false;
     }
 
-    place_rank(packing, DIRECT, n_of_rank[DIRECT]);
-    place_rank(packing, LOADED, n_of_rank[LOADED]);
+    for (enum key_rank rank = DIRECT; rank <= LOADED; rank++)
+        if (n_of_rank[rank] > 0) place_rank(packing, rank, n_of_rank[rank]);
     place_owns(packing, true);
     uint32_t n_mget = packing->place;
 
-    place_rank(packing, DIRECT_OWN_WAY, n_of_rank[DIRECT_OWN_WAY]);
-    place_rank(packing, LOADED_OWN_WAY, n_of_rank[LOADED_OWN_WAY]);
+    for (enum key_rank rank = DIRECT_OWN_WAY; rank <= LOADED_OWN_WAY; rank++)
+        if (n_of_rank[rank] > 0) place_rank(packing, rank, n_of_rank[rank]);
     place_owns(packing, false);
     CHECK(packing->n_ordered == batch->n_keys);
     return n_mget;

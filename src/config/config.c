@@ -18,7 +18,7 @@
 #include "policy/policy_read.h"
 #include "store/redis_options.h"
 
-enum { STALL_MIN_MS = 250, STALL_DEADLINES = 3, FRAME_OVERHEAD = 192 };
+enum { STALL_MIN_MS = 250, STALL_DEADLINES = 3, FRAME_OVERHEAD = 192, READ_SIZE = 65536 };
 
 struct loader {
     struct config *config;
@@ -33,38 +33,33 @@ static uint32_t line_of(const struct loader *loader, const char *path)
     return loader->lines[setting_find(path) - setting_table];
 }
 
-/* Keys: known, planned, or a slip of the pen */
-
-/* The part of `path` that follows the section `above` directly, if it lies in it; in `out`. */
-static const char *child_name(const char *path, const char *above, char *out, size_t size)
-{
-    size_t len = strlen(above);
-    if (strncmp(path, above, len) != 0) return NULL;
-    if (len > 0 && path[len] != '.') return NULL;
-    const char *name = path + len + (len > 0);
-    snprintf(out, size, "%.*s", (int)strcspn(name, "."), name);
-    return out;
-}
+/* ---- Keys: known, planned, or a slip of the pen ---- */
 
 static void refuse_key(struct loader *loader, const struct tree_node *node, const char *path, const char *above)
 {
     char names[64][64];
-    size_t n = 0;
+    size_t n = 0, len = strlen(above);
     const char *meant = hint_key(path);
     if (meant != NULL) {
         faults_add(loader->faults, node->line, path, "no such setting; write %s", meant);
         return;
     }
 
+    /* The names that are known in this section. */
     struct nearest nearest = nearest_to(node->key);
-    for (size_t i = 0; i < N_SETTINGS && n < 64; i++)
-        if (child_name(setting_table[i].path, above, names[n], sizeof names[n]) != NULL)
-            nearest_offer(&nearest, names[n++]);
+    for (size_t i = 0; i < N_SETTINGS && n < 64; i++) {
+        const char *name = setting_table[i].path;
+        if (strncmp(name, above, len) != 0 || (len > 0 && name[len] != '.')) continue;
+        name += len + (len > 0);
+        snprintf(names[n], sizeof names[n], "%.*s", (int)strcspn(name, "."), name);
+        nearest_offer(&nearest, names[n++]);
+    }
     if (above[0] == '\0') nearest_offer(&nearest, "policies");
     if (nearest.name != NULL) {
         faults_add(loader->faults, node->line, path, "no such setting; did you mean %s?", nearest.name);
         return;
     }
+
     for (size_t i = 0; i < N_SETTINGS; i++) {
         const char *leaf = strrchr(setting_table[i].path, '.') + 1;
         if (strcmp(leaf, node->key) != 0 && strcmp(setting_table[i].path, node->key) != 0) continue;
@@ -75,19 +70,6 @@ static void refuse_key(struct loader *loader, const struct tree_node *node, cons
     faults_add(loader->faults, node->line, path, "no such setting; ratelimitd.yaml(5) lists them all");
 }
 
-static void load_setting(struct loader *loader, const struct setting *setting, const struct tree_node *node)
-{
-    if (node->kind == TREE_TEXT) {
-        const char *advice = hint_not_built(setting->path, node->text);
-        if (advice != NULL) {
-            faults_add(loader->faults, node->line, setting->path, "%s is not built yet; %s", node->text, advice);
-            return;
-        }
-    }
-    loader->lines[setting - setting_table] = node->line;
-    setting_parse(setting, loader->config, node, loader->faults);
-}
-
 static void load_section(struct loader *loader, const struct tree_node *node, const char *above);
 
 static void load_key(struct loader *loader, const struct tree_node *node, const char *above)
@@ -96,21 +78,29 @@ static void load_key(struct loader *loader, const struct tree_node *node, const 
     snprintf(path, sizeof path, "%s%s%s", above, above[0] != '\0' ? "." : "", node->key);
     bool is_dotted = strchr(node->key, '.') != NULL;
     const struct setting *setting = is_dotted ? NULL : setting_find(path);
-    const char *advice = is_dotted ? NULL : hint_not_built(path, NULL);
-    if (setting != NULL)
-        load_setting(loader, setting, node);
-    else if (advice != NULL)
+
+    /* Of a setting some values may be planned, of what is none the key. */
+    const char *value = setting != NULL && node->kind == TREE_TEXT ? node->text : NULL, *advice = NULL;
+    if (!is_dotted && (setting == NULL || value != NULL)) advice = hint_not_built(path, value);
+
+    if (setting != NULL && advice != NULL) {
+        faults_add(loader->faults, node->line, path, "%s is not built yet; %s", value, advice);
+    } else if (setting != NULL) {
+        loader->lines[setting - setting_table] = node->line;
+        setting_parse(setting, loader->config, node, loader->faults);
+    } else if (advice != NULL) {
         faults_add(loader->faults, node->line, path, "not built yet; %s", advice);
-    else if (strcmp(path, "policies") == 0)
+    } else if (strcmp(path, "policies") == 0) {
         loader->policies = node;
-    else if (strcmp(path, "store.redis.password") == 0)
+    } else if (strcmp(path, "store.redis.password") == 0) {
         faults_add(loader->faults, node->line, path,
                    "a password does not stand in this file; write it into a file of its own and that one's name as "
                    "password_file");
-    else if (!is_dotted && setting_is_section(path))
+    } else if (!is_dotted && setting_is_section(path)) {
         load_section(loader, node, path);
-    else
+    } else {
         refuse_key(loader, node, path, above);
+    }
 }
 
 static void load_section(struct loader *loader, const struct tree_node *node, const char *above)
@@ -122,27 +112,23 @@ static void load_section(struct loader *loader, const struct tree_node *node, co
                    above[0] != '\0' ? " below it, indented" : ", e.g. policies:");
         return;
     }
+
     for (const struct tree_node *child = node->first; child != NULL; child = child->next)
         load_key(loader, child, above);
 }
 
-/* Values against each other */
+/* ---- Values against each other ---- */
 
-/* What is wrong with the address of a Redis, or NULL. */
-static const char *address_fault(const char *address)
+static void check_store(struct loader *loader)
 {
-    struct redis_address parsed;
-    if (strstr(address, "://") != NULL) return "is a URL; write host:port, and user and password_file as settings";
-    return redis_address_parse(address, &parsed);
-}
-
-static void check_addresses(struct loader *loader)
-{
-    static const char key[] = "store.redis.addresses";
+    static const char key[] = "store.redis.addresses", section[] = "store.redis.";
     const struct text_list *addresses = &loader->config->store_redis_addresses;
-    char shown[FAULTS_SHOWN_MAX];
     for (size_t i = 0; i < addresses->n; i++) {
-        const char *wrong = address_fault(addresses->items[i]);
+        struct redis_address parsed;
+        char shown[FAULTS_SHOWN_MAX];
+        const char *wrong = strstr(addresses->items[i], "://") != NULL
+                                ? "is a URL; write host:port, and user and password_file as settings"
+                                : redis_address_parse(addresses->items[i], &parsed);
         if (wrong != NULL)
             faults_add(loader->faults, line_of(loader, key), key, "%s: %s", faults_shown(shown, addresses->items[i]),
                        wrong);
@@ -150,17 +136,11 @@ static void check_addresses(struct loader *loader)
     if (loader->config->store_type == STORE_TYPE_REDIS && line_of(loader, key) == 0)
         faults_add(loader->faults, line_of(loader, "store.type"), key,
                    "is needed with store.type redis; write [\"127.0.0.1:6379\"] or [\"unix:/run/redis/redis.sock\"]");
-}
 
-/* Whoever writes about Redis wants it; counters that quietly stay in memory would be found out much later. With
- * type: memory written out, the rest may wait there for the day it is needed. */
-static void check_store_type(struct loader *loader)
-{
-    static const char section[] = "store.redis.";
+    /* Whoever writes about Redis wants it; counters that quietly stay in memory would be found out much later. With
+     * type: memory written out, the rest may wait there for the day it is needed. */
     size_t first = N_SETTINGS;
-    if (line_of(loader, "store.type") > 0) return;
-
-    for (size_t i = 0; i < N_SETTINGS; i++) {
+    for (size_t i = 0; i < N_SETTINGS && line_of(loader, "store.type") == 0; i++) {
         if (strncmp(setting_table[i].path, section, strlen(section)) != 0 || loader->lines[i] == 0) continue;
         if (first == N_SETTINGS || loader->lines[i] < loader->lines[first]) first = i;
     }
@@ -170,12 +150,62 @@ static void check_store_type(struct loader *loader)
                    "below store: (or `type: memory`, to keep them there)");
 }
 
+static void check_values(struct loader *loader)
+{
+    const struct config *config = loader->config;
+    char shown[FAULTS_SHOWN_MAX];
+    gid_t gid;
+    if (config->listen_group != NULL &&
+        !group_find(config->listen_group, &gid)) /* else only the start would find out */
+        faults_add(loader->faults, line_of(loader, "listen.group"), "listen.group",
+                   "there is no group %s on this machine; create it (systemd-sysusers does, from the installed file), "
+                   "or write one that exists",
+                   faults_shown(shown, config->listen_group));
+    if (config->listen_socket[0] != '/')
+        faults_add(loader->faults, line_of(loader, "listen.socket"), "listen.socket",
+                   "is not absolute; write the whole path, e.g. /run/ratelimitd/ratelimitd.sock");
+
+    if (strpbrk(config->store_redis_key_prefix, "{}") != NULL)
+        faults_add(loader->faults, line_of(loader, "store.redis.key_prefix"), "store.redis.key_prefix",
+                   "has a brace, and the first braces of a key are the daemon's own; leave it out");
+    if (config->store_redis_reconnect_min_ms > config->store_redis_reconnect_max_ms)
+        faults_add(loader->faults,
+                   line_of(loader, line_of(loader, "store.redis.reconnect.min") > 0 ? "store.redis.reconnect.min"
+                                                                                    : "store.redis.reconnect.max"),
+                   "store.redis.reconnect", "min is above max; write a min that is not");
+
+    if (config->caps_max_key + FRAME_OVERHEAD > config->caps_max_frame)
+        faults_add(loader->faults,
+                   line_of(loader, line_of(loader, "caps.max_frame") > 0 ? "caps.max_frame" : "caps.max_key"),
+                   "caps.max_frame",
+                   "has no room for a check with a key of max_key (%" PRId64 " bytes); write at least %" PRId64 "B",
+                   config->caps_max_key, config->caps_max_key + FRAME_OVERHEAD);
+}
+
+static void read_secrets(struct loader *loader)
+{
+    static const char password[] = "store.redis.password_file", secret[] = "keys.secret_file";
+    struct config *config = loader->config;
+    bool is_redis = config->store_type == STORE_TYPE_REDIS;
+    if (is_redis && config->store_redis_password_file != NULL)
+        config->redis_password = secret_read("password", config->store_redis_password_file, loader->is_trial,
+                                             line_of(loader, password), password, loader->faults);
+    else if (is_redis && config->store_redis_username != NULL)
+        faults_add(loader->faults, line_of(loader, "store.redis.username"), "store.redis.username",
+                   "is of no use without a password; write store.redis.password_file as well");
+
+    if (config->keys_secret_file != NULL)
+        config->keys_secret = secret_read("secret", config->keys_secret_file, loader->is_trial, line_of(loader, secret),
+                                          secret, loader->faults);
+}
+
 /* What shares the keys of another limiter shares nothing in this process' memory. */
 static void warn_of_compat_in_memory(struct loader *loader)
 {
     const struct policy_set *policies = loader->config->policies;
     if (loader->config->store_type != STORE_TYPE_MEMORY || policies == NULL) return;
     if (loader->policies == NULL || loader->policies->kind != TREE_MAP) return;
+
     for (const struct tree_node *node = loader->policies->first; node != NULL; node = node->next) {
         const struct policy *policy = policy_find(policies, slice_of(node->key));
         if (policy == NULL || policy->n_limits == 0 || !limit_ops(&policy->limits[0])->is_compat) continue;
@@ -187,65 +217,7 @@ static void warn_of_compat_in_memory(struct loader *loader)
     }
 }
 
-/* Asked for here too, because otherwise only the start would find out. */
-static void check_listen_group(struct loader *loader)
-{
-    static const char key[] = "listen.group";
-    const char *name = loader->config->listen_group;
-    char shown[FAULTS_SHOWN_MAX];
-    gid_t gid;
-    if (name == NULL || group_find(name, &gid)) return;
-    faults_add(loader->faults, line_of(loader, key), key,
-               "there is no group %s on this machine; create it (systemd-sysusers does, from the installed file), or "
-               "write one that exists",
-               faults_shown(shown, name));
-}
-
-static void check_sizes(struct loader *loader)
-{
-    const struct config *config = loader->config;
-    if (config->listen_socket[0] != '/')
-        faults_add(loader->faults, line_of(loader, "listen.socket"), "listen.socket",
-                   "is not absolute; write the whole path, e.g. /run/ratelimitd/ratelimitd.sock");
-    if (strpbrk(config->store_redis_key_prefix, "{}") != NULL)
-        faults_add(loader->faults, line_of(loader, "store.redis.key_prefix"), "store.redis.key_prefix",
-                   "has a brace, and the first braces of a key are the daemon's own; leave it out");
-    if (config->store_redis_reconnect_min_ms > config->store_redis_reconnect_max_ms)
-        faults_add(loader->faults,
-                   line_of(loader, line_of(loader, "store.redis.reconnect.min") > 0 ? "store.redis.reconnect.min"
-                                                                                    : "store.redis.reconnect.max"),
-                   "store.redis.reconnect", "min is above max; write a min that is not");
-    if (config->caps_max_key + FRAME_OVERHEAD > config->caps_max_frame)
-        faults_add(loader->faults,
-                   line_of(loader, line_of(loader, "caps.max_frame") > 0 ? "caps.max_frame" : "caps.max_key"),
-                   "caps.max_frame",
-                   "has no room for a check with a key of max_key (%" PRId64 " bytes); write at least %" PRId64 "B",
-                   config->caps_max_key, config->caps_max_key + FRAME_OVERHEAD);
-}
-
-static void check_password(struct loader *loader)
-{
-    static const char key[] = "store.redis.password_file";
-    struct config *config = loader->config;
-    if (config->store_type != STORE_TYPE_REDIS) return;
-    if (config->store_redis_password_file != NULL)
-        config->redis_password = secret_read("password", config->store_redis_password_file, loader->is_trial,
-                                             line_of(loader, key), key, loader->faults);
-    else if (config->store_redis_username != NULL)
-        faults_add(loader->faults, line_of(loader, "store.redis.username"), "store.redis.username",
-                   "is of no use without a password; write store.redis.password_file as well");
-}
-
-static void read_keys_secret(struct loader *loader)
-{
-    static const char key[] = "keys.secret_file";
-    struct config *config = loader->config;
-    if (config->keys_secret_file == NULL) return;
-    config->keys_secret =
-        secret_read("secret", config->keys_secret_file, loader->is_trial, line_of(loader, key), key, loader->faults);
-}
-
-/* The whole */
+/* ---- The whole ---- */
 
 /* What stands in for a missing `policies:`; NULL without memory (recorded). */
 static struct policy_set *default_policies(const struct policy_defaults *defaults, struct faults *faults)
@@ -257,34 +229,30 @@ static struct policy_set *default_policies(const struct policy_defaults *default
     return set;
 }
 
-static int load(struct loader *loader, const struct tree_node *root)
-{
-    struct config *config = loader->config;
-    if (root != NULL) load_section(loader, root, "");
-    check_addresses(loader);
-    check_store_type(loader);
-    check_listen_group(loader);
-    check_sizes(loader);
-    check_password(loader);
-    read_keys_secret(loader);
-    struct policy_defaults defaults = config_policy_defaults(config);
-    config->policies = loader->policies != NULL ? policy_read_all(loader->policies, &defaults, loader->faults)
-                                                : default_policies(&defaults, loader->faults);
-    config->has_policies = loader->policies != NULL && config->policies != NULL && config->policies->n > 0;
-    warn_of_compat_in_memory(loader);
-    return loader->faults->n_errors == 0 ? 0 : -1;
-}
-
 /* `root` is NULL for a daemon without a file. */
 static struct config *load_tree(const struct tree_node *root, bool is_trial, struct faults *faults)
 {
-    struct loader loader = {.config = mem_zalloc(sizeof(struct config)), .faults = faults, .is_trial = is_trial};
-    if (loader.config != NULL && setting_set_defaults(loader.config) == 0) {
-        if (load(&loader, root) == 0) return loader.config;
-    } else {
+    struct config *config = mem_zalloc(sizeof *config);
+    struct loader loader = {.config = config, .faults = faults, .is_trial = is_trial};
+    if (config == NULL || setting_set_defaults(config) < 0) {
         faults_no_memory(faults, 0, NULL, "out of memory; give the daemon more");
+        config_free(config);
+        return NULL;
     }
-    config_free(loader.config);
+
+    if (root != NULL) load_section(&loader, root, "");
+    check_store(&loader);
+    check_values(&loader);
+    read_secrets(&loader);
+
+    struct policy_defaults defaults = config_policy_defaults(config);
+    config->policies = loader.policies != NULL ? policy_read_all(loader.policies, &defaults, faults)
+                                               : default_policies(&defaults, faults);
+    config->has_policies = loader.policies != NULL && config->policies != NULL && config->policies->n > 0;
+    warn_of_compat_in_memory(&loader);
+
+    if (faults->n_errors == 0) return config;
+    config_free(config);
     return NULL;
 }
 
@@ -308,32 +276,29 @@ struct config *config_parse(const char *bytes, size_t len, bool is_trial, struct
 }
 
 /* 0, or -1 with the fault recorded. At start a pipe will do; what everybody may write to never does. */
-static int check_file(int fd, bool must_be_regular, struct faults *faults)
+static int read_file(int fd, bool must_be_regular, struct buffer *content, struct faults *faults)
 {
     struct stat status;
-    if (fstat(fd, &status) != 0) return 0; /* reading will tell */
-    bool is_regular = S_ISREG(status.st_mode);
-    if (must_be_regular && !is_regular)
+    bool is_known = fstat(fd, &status) == 0; /* else reading will tell */
+    if (is_known && must_be_regular && !S_ISREG(status.st_mode)) {
         faults_add(faults, 0, NULL,
-                   "is not a regular file, and a reload reads nothing else; write the configuration "
-                   "into a file at this path");
-    else if (is_regular && (status.st_mode & S_IWOTH))
+                   "is not a regular file, and a reload reads nothing else; write the configuration into a file at "
+                   "this path");
+        return -1;
+    }
+    if (is_known && S_ISREG(status.st_mode) && (status.st_mode & S_IWOTH)) {
         faults_add(faults, 0, NULL, "can be written by everybody; chmod o-w it");
-    else
-        return 0;
-    return -1;
-}
+        return -1;
+    }
 
-static int read_file(int fd, struct buffer *content, struct faults *faults)
-{
     for (;;) {
-        uint8_t *room = buffer_reserve(content, 65536);
-        if (room == NULL) {
+        uint8_t *space = buffer_reserve(content, READ_SIZE);
+        if (space == NULL) {
             faults_add(faults, 0, NULL, "is larger than %d bytes, or memory is short; write fewer policies",
                        CONFIG_FILE_MAX);
             return -1;
         }
-        ssize_t n = read(fd, room, 65536);
+        ssize_t n = read(fd, space, READ_SIZE);
         if (n == 0) return 0;
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) {
@@ -353,8 +318,9 @@ static struct config *load_file(const char *path, int flags, bool is_trial, stru
         faults_add(faults, 0, NULL, "cannot be read: %s; write the path of a readable file", strerror(errno));
         return NULL;
     }
-    buffer_init(&content, CONFIG_FILE_MAX + 65536);
-    if (check_file(fd, flags & O_NONBLOCK, faults) == 0 && read_file(fd, &content, faults) == 0)
+
+    buffer_init(&content, CONFIG_FILE_MAX + READ_SIZE);
+    if (read_file(fd, flags & O_NONBLOCK, &content, faults) == 0)
         config = config_parse(buffer_len(&content) > 0 ? (const char *)buffer_data(&content) : "", buffer_len(&content),
                               is_trial, faults);
     buffer_fini(&content);

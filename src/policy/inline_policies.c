@@ -16,7 +16,7 @@ enum {
     FORMS_EXPECTED = 1024 /* slots of the tables; more policies make their chains longer */
 };
 
-/* Settings in the bytes of some client. */
+/* Settings as bytes, of some client or of tree_write(). */
 struct inline_form {
     struct map_node node;
     struct inline_policy *policy;
@@ -26,12 +26,16 @@ struct inline_form {
 
 struct inline_policy {
     struct list link;
-    struct map_node node;
-    struct policy_set *set; /* one reference; holds one policy */
-    uint8_t *settings;      /* owned; as tree_write() says them */
-    size_t settings_len;
-    struct inline_form forms[FORMS_MAX];
-    unsigned next_form; /* to be given up for another */
+    struct policy_set *set;              /* one reference; holds one policy */
+    struct inline_form settings;         /* in by_settings: as tree_write() writes them */
+    struct inline_form forms[FORMS_MAX]; /* in by_form: as clients do */
+    unsigned next_form;                  /* to be given up for another */
+};
+
+/* Where an answer about a refused policy goes. */
+struct answer {
+    char *text;
+    size_t size;
 };
 
 int inline_policies_init(struct inline_policies *policies)
@@ -44,22 +48,50 @@ int inline_policies_init(struct inline_policies *policies)
     return -1;
 }
 
-static void forget_form(struct inline_policies *policies, struct inline_form *form)
+/* ---- Forms ---- */
+
+static struct inline_policy *find(const struct map *map, struct slice bytes)
+{
+    struct map_node *node = map_first(map, hash_keyed(bytes.data, bytes.len));
+    for (; node != NULL; node = map_next_same(node)) {
+        const struct inline_form *form = CONTAINER_OF(node, struct inline_form, node);
+        if (slice_eq((struct slice){form->bytes, form->len}, bytes)) return form->policy;
+    }
+    return NULL;
+}
+
+static void unlearn(struct map *map, struct inline_form *form)
 {
     if (form->bytes == NULL) return;
-    map_remove(&policies->by_form, &form->node);
+    map_remove(map, &form->node);
     mem_free(form->bytes);
     form->bytes = NULL;
 }
 
+/* `form`, in place of what it was, so that its policy is found by these bytes. 0, or -1 without memory. */
+static int learn(struct map *map, struct inline_form *form, struct inline_policy *policy, struct slice bytes)
+{
+    uint8_t *copy = mem_alloc(bytes.len);
+    if (copy == NULL) return -1;
+    memcpy(copy, bytes.data, bytes.len);
+
+    unlearn(map, form);
+    form->policy = policy;
+    form->bytes = copy;
+    form->len = bytes.len;
+    map_insert(map, &form->node, hash_keyed(bytes.data, bytes.len));
+    return 0;
+}
+
+/* ---- What is kept ---- */
+
 static void forget(struct inline_policies *policies, struct inline_policy *policy)
 {
-    for (int i = 0; i < FORMS_MAX; i++) forget_form(policies, &policy->forms[i]);
-    map_remove(&policies->by_settings, &policy->node);
+    for (int i = 0; i < FORMS_MAX; i++) unlearn(&policies->by_form, &policy->forms[i]);
+    unlearn(&policies->by_settings, &policy->settings);
     list_remove(&policy->link);
     policies->n--;
     policy_set_unref(policy->set);
-    mem_free(policy->settings);
     mem_free(policy);
 }
 
@@ -84,69 +116,15 @@ void inline_policies_configure(struct inline_policies *policies, size_t max, str
     policies->defaults = defaults;
 }
 
-/* ---- Found again ---- */
+/* ---- Found, or made ---- */
 
-static struct inline_policy *find_form(const struct inline_policies *policies, struct slice map)
-{
-    struct map_node *node = map_first(&policies->by_form, hash_keyed(map.data, map.len));
-    for (; node != NULL; node = map_next_same(node)) {
-        const struct inline_form *form = CONTAINER_OF(node, struct inline_form, node);
-        if (slice_eq((struct slice){form->bytes, form->len}, map)) return form->policy;
-    }
-    return NULL;
-}
-
-static struct inline_policy *find_settings(const struct inline_policies *policies, struct slice settings)
-{
-    struct map_node *node = map_first(&policies->by_settings, hash_keyed(settings.data, settings.len));
-    for (; node != NULL; node = map_next_same(node)) {
-        struct inline_policy *policy = CONTAINER_OF(node, struct inline_policy, node);
-        if (slice_eq((struct slice){policy->settings, policy->settings_len}, settings)) return policy;
-    }
-    return NULL;
-}
-
-static uint8_t *copy_of(struct slice bytes)
-{
-    uint8_t *copy = mem_alloc(bytes.len);
-    if (copy != NULL) memcpy(copy, bytes.data, bytes.len);
-    return copy;
-}
-
-/* So that it is found at once the next time. Without memory it is not, and no more. */
-static void learn_form(struct inline_policies *policies, struct inline_policy *policy, struct slice map)
-{
-    uint8_t *bytes = copy_of(map);
-    if (bytes == NULL) return;
-    struct inline_form *form = &policy->forms[policy->next_form];
-    policy->next_form = (policy->next_form + 1) % FORMS_MAX;
-    forget_form(policies, form);
-    form->policy = policy;
-    form->bytes = bytes;
-    form->len = map.len;
-    map_insert(&policies->by_form, &form->node, hash_keyed(map.data, map.len));
-}
-
-static void touch(struct inline_policies *policies, struct inline_policy *policy)
-{
-    list_remove(&policy->link);
-    list_push_back(&policies->by_use, &policy->link);
-}
-
-/* ---- Made ---- */
-
-static bool is_idle(const struct inline_policy *policy)
-{
-    return policy->set->n_refs == 1;
-}
-
-/* Room for one more; false where every one is in use. */
-static bool make_room(struct inline_policies *policies)
+/* One more may be kept; false where every one is in use. */
+static bool make_space(struct inline_policies *policies)
 {
     if (policies->n < policies->max) return true;
     LIST_FOREACH (link, &policies->by_use) {
         struct inline_policy *policy = LIST_ITEM(link, struct inline_policy, link);
-        if (!is_idle(policy)) continue;
+        if (policy->set->n_refs > 1) continue; /* checks hold it */
         forget(policies, policy);
         inline_counters.inline_evicted++;
         return true;
@@ -154,86 +132,66 @@ static bool make_room(struct inline_policies *policies)
     return false;
 }
 
-/* Takes over `set`. NULL without memory. */
-static struct inline_policy *keep(struct inline_policies *policies, struct policy_set *set, struct slice settings)
-{
-    struct inline_policy *policy = mem_zalloc(sizeof *policy);
-    uint8_t *copy = copy_of(settings);
-    if (policy == NULL || copy == NULL) {
-        policy_set_unref(set);
-        mem_free(policy);
-        mem_free(copy);
-        return NULL;
-    }
-    policy->set = set;
-    policy->settings = copy;
-    policy->settings_len = settings.len;
-    map_insert(&policies->by_settings, &policy->node, hash_keyed(settings.data, settings.len));
-    list_push_back(&policies->by_use, &policy->link);
-    inline_counters.inline_policies = ++policies->n;
-    return policy;
-}
-
-/* Where an answer about a refused policy goes. */
-struct answer {
-    char *text;
-    size_t size;
-};
-
-static enum error_code no_memory(struct answer answer)
+static enum error_code answer_no_memory(struct answer answer)
 {
     snprintf(answer.text, answer.size, "policy: memory is short; try again later");
     return ERROR_OVERLOADED;
 }
 
 /* A client shall know whether the fault is its own. */
-static enum error_code say_fault(const struct faults *faults, struct answer answer)
+static enum error_code answer_fault(const struct faults *faults, struct answer answer)
 {
     const char *text;
-    if (faults_first_error(faults, &text) == DIAG_NO_MEMORY) return no_memory(answer);
+    if (faults_first_error(faults, &text) == DIAG_NO_MEMORY) return answer_no_memory(answer);
     snprintf(answer.text, answer.size, "%s", text);
     return ERROR_BAD_REQUEST;
 }
 
-static bool shares_foreign_keys(const struct policy_set *set)
-{
-    const struct policy *policy = set->in_order[0];
-    return policy->n_limits > 0 && limit_ops(&policy->limits[0])->is_compat;
-}
-
+/* A policy of settings that are new here. */
 static enum error_code make(struct inline_policies *policies, struct tree_node *tree, struct slice settings,
-                            struct inline_policy **ret, struct answer answer)
+                            struct faults *faults, struct inline_policy **ret, struct answer answer)
 {
     char name[NAME_MAX_LEN + 1];
-    struct faults faults;
-    uint64_t fingerprint = hash_stable(HASH_STABLE_START, settings.data, settings.len);
-    snprintf(name, sizeof name, "inline-%016" PRIx64, fingerprint);
-    faults_init(&faults);
-    struct policy_set *set = policy_read_inline(tree, name, &policies->defaults, &faults);
-    enum error_code code = ERROR_NONE;
-    if (set == NULL) code = say_fault(&faults, answer);
-    faults_fini(&faults);
-    if (set == NULL) return code;
-    if (shares_foreign_keys(set)) {
+    enum error_code code = ERROR_OVERLOADED;
+    struct inline_policy *policy = NULL;
+    snprintf(name, sizeof name, "inline-%016" PRIx64, hash_stable(HASH_STABLE_START, settings.data, settings.len));
+    struct policy_set *set = policy_read_inline(tree, name, &policies->defaults, faults);
+    if (set == NULL) return answer_fault(faults, answer);
+
+    const struct policy *only = set->in_order[0];
+    if (only->n_limits > 0 && limit_ops(&only->limits[0])->is_compat) {
         snprintf(answer.text, answer.size,
                  "policy.compat: shares another system's keys, which only the configuration may name; write the policy "
                  "into it");
         code = ERROR_NOT_PERMITTED;
-    } else if (!make_room(policies)) {
+        goto err_unref;
+    }
+    if (!make_space(policies)) {
         snprintf(answer.text, answer.size,
                  "policy: %zu inline policies (inline.max_policies) are in use; try again later, or raise it",
                  policies->max);
-        code = ERROR_OVERLOADED;
+        goto err_unref;
     }
-    if (code != ERROR_NONE) {
-        policy_set_unref(set);
-        return code;
+
+    policy = mem_zalloc(sizeof *policy);
+    if (policy == NULL || learn(&policies->by_settings, &policy->settings, policy, settings) < 0) {
+        code = answer_no_memory(answer);
+        goto err_free;
     }
-    *ret = keep(policies, set, settings);
-    return *ret != NULL ? ERROR_NONE : no_memory(answer);
+    policy->set = set;
+    list_push_back(&policies->by_use, &policy->link);
+    inline_counters.inline_policies = ++policies->n;
+    *ret = policy;
+    return ERROR_NONE;
+
+err_free:
+    mem_free(policy);
+err_unref:
+    policy_set_unref(set);
+    return code;
 }
 
-/* Settings in a form that is new here. */
+/* The policy of a form that is new here. */
 static enum error_code read_form(struct inline_policies *policies, struct slice map, struct inline_policy **ret,
                                  struct answer answer)
 {
@@ -242,19 +200,18 @@ static enum error_code read_form(struct inline_policies *policies, struct slice 
     enum error_code code = ERROR_NONE;
     faults_init(&faults);
     buffer_init(&bytes, 0);
+
     struct tree_node *tree = tree_unpack(map, "policy", &faults);
     if (tree == NULL) {
-        code = say_fault(&faults, answer);
+        code = answer_fault(&faults, answer);
     } else if (tree_write(tree, &bytes) != 0) {
-        code = no_memory(answer);
+        code = answer_no_memory(answer);
     } else {
         const struct slice settings = {buffer_data(&bytes), buffer_len(&bytes)};
-        *ret = find_settings(policies, settings);
-        if (*ret != NULL)
-            touch(policies, *ret);
-        else
-            code = make(policies, tree, settings, ret, answer);
+        *ret = find(&policies->by_settings, settings);
+        if (*ret == NULL) code = make(policies, tree, settings, &faults, ret, answer);
     }
+
     tree_free(tree);
     buffer_fini(&bytes);
     faults_fini(&faults);
@@ -264,18 +221,22 @@ static enum error_code read_form(struct inline_policies *policies, struct slice 
 enum error_code inline_policies_find(struct inline_policies *policies, struct slice map, struct policy_set **ret_set,
                                      char *text, size_t size)
 {
-    struct inline_policy *policy = find_form(policies, map);
-    if (policy != NULL) {
-        touch(policies, policy);
-    } else {
+    struct inline_policy *policy = find(&policies->by_form, map);
+    if (policy == NULL) {
         if (map.len > INLINE_BYTES_MAX) {
             snprintf(text, size, "policy: has %zu bytes; at most %d are allowed", map.len, INLINE_BYTES_MAX);
             return ERROR_BAD_REQUEST;
         }
         enum error_code code = read_form(policies, map, &policy, (struct answer){text, size});
         if (policy == NULL) return code;
-        learn_form(policies, policy, map);
+
+        /* So that it is found at once the next time; without memory it is not, and no more. */
+        if (learn(&policies->by_form, &policy->forms[policy->next_form], policy, map) == 0)
+            policy->next_form = (policy->next_form + 1) % FORMS_MAX;
     }
+
+    list_remove(&policy->link);
+    list_push_back(&policies->by_use, &policy->link);
     *ret_set = policy->set;
     return ERROR_NONE;
 }

@@ -33,6 +33,7 @@ static int expand(const char *path, bool is_trial, const struct where *where, ch
             return 1;
         }
     }
+
     if (directory == NULL) {
         faults_add(where->faults, where->line, where->key,
                    "CREDENTIALS_DIRECTORY is not set; run under systemd with LoadCredential=, or write the whole path");
@@ -48,56 +49,40 @@ static int expand(const char *path, bool is_trial, const struct where *where, ch
     return -1;
 }
 
-static int check_mode(int fd, const char *path, const struct where *where)
+static char *read_from(int fd, const char *path, const struct where *where)
 {
+    char bytes[SECRET_MAX + 2], *secret = NULL;
     struct stat status;
     if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode)) {
         faults_add(where->faults, where->line, where->key, "%s is not a regular file; write the path of one", path);
-        return -1;
+        return NULL;
     }
     if (status.st_mode & S_IWOTH) {
         faults_add(where->faults, where->line, where->key, "%s can be written by everybody; chmod o-w it", path);
-        return -1;
+        return NULL;
     }
     if (status.st_mode & S_IROTH)
         faults_warn(where->faults, where->line, where->key, "%s can be read by everybody; chmod o-r it", path);
-    return 0;
-}
 
-/* The length of the secret within `bytes`, or 0 with the fault recorded. */
-static size_t measure(const char *bytes, ssize_t n, const char *path, const struct where *where)
-{
+    ssize_t n = read(fd, bytes, sizeof bytes);
     if (n > 0 && bytes[n - 1] == '\n') n--;
     if (n > 0 && bytes[n - 1] == '\r') n--;
-    if (n <= 0)
-        faults_add(where->faults, where->line, where->key, "%s holds no %s; write it into the file", path, where->what);
-    else if (n >= SECRET_MAX)
-        faults_add(where->faults, where->line, where->key,
-                   "%s is longer than a %s may be (%d bytes); "
-                   "write the path of the right file",
-                   path, where->what, SECRET_MAX - 1);
-    else if (memchr(bytes, '\0', (size_t)n) != NULL || memchr(bytes, '\n', (size_t)n) != NULL)
-        faults_add(where->faults, where->line, where->key, "%s holds more than one line of text; write one", path);
-    else
-        return (size_t)n;
-    return 0;
-}
+    size_t len = n > 0 ? (size_t)n : 0;
 
-static char *read_from(int fd, const char *path, const struct where *where)
-{
-    char bytes[SECRET_MAX + 2];
-    char *secret = NULL;
-    if (check_mode(fd, path, where) < 0) return NULL;
-    ssize_t n = read(fd, bytes, sizeof bytes);
-    size_t len = measure(bytes, n, path, where);
-    if (len > 0) {
-        secret = mem_alloc(len + 1);
-        if (secret == NULL) {
-            faults_no_memory(where->faults, where->line, where->key, "out of memory; give the daemon more");
-        } else {
-            memcpy(secret, bytes, len);
-            secret[len] = '\0';
-        }
+    if (len == 0)
+        faults_add(where->faults, where->line, where->key, "%s holds no %s; write it into the file", path, where->what);
+    else if (len >= SECRET_MAX)
+        faults_add(where->faults, where->line, where->key,
+                   "%s is longer than a %s may be (%d bytes); write the path of the right file", path, where->what,
+                   SECRET_MAX - 1);
+    else if (memchr(bytes, '\0', len) != NULL || memchr(bytes, '\n', len) != NULL)
+        faults_add(where->faults, where->line, where->key, "%s holds more than one line of text; write one", path);
+    else if ((secret = mem_alloc(len + 1)) == NULL)
+        faults_no_memory(where->faults, where->line, where->key, "out of memory; give the daemon more");
+
+    if (secret != NULL) {
+        memcpy(secret, bytes, len);
+        secret[len] = '\0';
     }
     explicit_bzero(bytes, sizeof bytes);
     return secret;
@@ -109,11 +94,13 @@ char *secret_read(const char *what, const char *path, bool is_trial, uint32_t li
     char full[PATH_MAX];
     struct where where = {what, line, key, faults};
     if (expand(path, is_trial, &where, full, sizeof full) != 0) return NULL;
+
     int fd = open(full, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) {
         faults_add(faults, line, key, "%s: %s; write the path of a file the daemon may read", full, strerror(errno));
         return NULL;
     }
+
     char *secret = read_from(fd, full, &where);
     close(fd);
     return secret;

@@ -22,17 +22,6 @@ void faults_fini(struct faults *faults)
     faults_init(faults);
 }
 
-static bool has_room(struct faults *faults)
-{
-    if (faults->n < faults->cap) return true;
-    size_t cap = faults->cap > 0 ? 2 * faults->cap : 16;
-    struct fault *items = mem_realloc(faults->items, cap * sizeof *items);
-    if (items == NULL) return false;
-    faults->items = items;
-    faults->cap = cap;
-    return true;
-}
-
 static __attribute__((format(printf, 5, 0))) void add(struct faults *faults, uint32_t line, const char *key,
                                                       enum diag_code code, const char *format, va_list args)
 {
@@ -45,7 +34,16 @@ static __attribute__((format(printf, 5, 0))) void add(struct faults *faults, uin
         at += (size_t)snprintf(text + at, sizeof text - at, ": ");
     }
     vsnprintf(text + at, sizeof text - at, format, args);
-    char *copy = has_room(faults) ? mem_strdup(text) : NULL;
+
+    /* Without memory it is counted and not kept. */
+    if (faults->n == faults->cap) {
+        size_t cap = faults->cap > 0 ? 2 * faults->cap : 16;
+        struct fault *items = mem_realloc(faults->items, cap * sizeof *items);
+        if (items == NULL) return;
+        faults->items = items;
+        faults->cap = cap;
+    }
+    char *copy = mem_strdup(text);
     if (copy == NULL) return;
     faults->items[faults->n] = (struct fault){.line = line, .order = (uint32_t)faults->n, .code = code, .text = copy};
     faults->n++;
@@ -100,11 +98,9 @@ void faults_sort(struct faults *faults)
 
 const char *faults_line(char *out, size_t size, const char *file, const struct fault *fault)
 {
-    const char *kind = fault->code == DIAG_WARNING ? "warning: " : "";
-    if (fault->line > 0)
-        snprintf(out, size, "%s:%u: %s%s", file, fault->line, kind, fault->text);
-    else
-        snprintf(out, size, "%s: %s%s", file, kind, fault->text);
+    char line[16] = "";
+    if (fault->line > 0) snprintf(line, sizeof line, "%u:", fault->line);
+    snprintf(out, size, "%s:%s %s%s", file, line, fault->code == DIAG_WARNING ? "warning: " : "", fault->text);
     return out;
 }
 

@@ -41,30 +41,23 @@ static const struct {
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 
-static const char *nearest_choice(const char *choices, const char *word, char *out)
+const char *hint_value(const char *path, const char *word, const char *choices, char *out)
 {
-    struct nearest nearest = nearest_to(word);
-    char name[HINT_MAX];
+    const char *dot = strrchr(path, '.');
+    const char *setting = dot != NULL ? dot + 1 : path;
+    for (size_t i = 0; i < N_OF(values); i++)
+        if (strcmp(values[i].setting, setting) == 0 && strcmp(values[i].word, word) == 0) return values[i].meant;
 
-    while (*choices != '\0') {
-        size_t len = strcspn(choices, " ");
-        size_t distance = nearest.distance;
+    struct nearest nearest = nearest_to(word);
+    while (choices != NULL && *choices != '\0') {
+        char name[HINT_MAX];
+        size_t len = strcspn(choices, " "), distance = nearest.distance;
         snprintf(name, sizeof name, "%.*s", (int)len, choices);
         nearest_offer(&nearest, name);
         if (nearest.distance < distance) strcpy(out, name);
         choices += len + (choices[len] == ' ');
     }
     return nearest.name != NULL ? out : NULL;
-}
-
-const char *hint_value(const char *path, const char *word, const char *choices, char *out)
-{
-    const char *dot = strrchr(path, '.');
-    const char *setting = dot != NULL ? dot + 1 : path;
-
-    for (size_t i = 0; i < N_OF(values); i++)
-        if (strcmp(values[i].setting, setting) == 0 && strcmp(values[i].word, word) == 0) return values[i].meant;
-    return choices != NULL ? nearest_choice(choices, word, out) : NULL;
 }
 
 const char *hint_key(const char *path)
@@ -98,29 +91,24 @@ static const char *city_of(const char *name)
     return slash != NULL ? slash + 1 : name;
 }
 
-/* The zone's name on a line of zone.tab: "DE", a tab, the coordinates, a tab, the name, perhaps a tab and a comment. */
-static bool name_on(char *line, char ret_name[CALENDAR_ZONE_MAX + 1])
-{
-    char *rest = NULL;
-    if (line[0] == '#') return false;
-    const char *country = strtok_r(line, "\t\n", &rest), *where = strtok_r(NULL, "\t\n", &rest);
-    const char *name = strtok_r(NULL, "\t\n", &rest);
-    if (country == NULL || where == NULL || name == NULL || strlen(name) > CALENDAR_ZONE_MAX) return false;
-    strcpy(ret_name, name);
-    return true;
-}
-
 /* Each name on its own, so that nothing has to be kept but the best so far. */
 bool hint_zone(const char *written, char ret_name[CALENDAR_ZONE_MAX + 1])
 {
-    char path[4096], line[512], name[CALENDAR_ZONE_MAX + 1];
+    char path[4096], line[512];
+    bool found = false, same_city = false;
     struct nearest nearest = nearest_to(written);
     snprintf(path, sizeof path, "%s/zone.tab", calendar_zone_dir());
     FILE *table = fopen(path, "re");
     if (table == NULL) return false;
-    bool found = false, same_city = false;
+
     while (!same_city && fgets(line, sizeof line, table) != NULL) {
-        if (!name_on(line, name)) continue;
+        /* "DE", a tab, the coordinates, a tab, the name, perhaps a tab and a comment. */
+        char *rest = NULL;
+        if (line[0] == '#') continue;
+        const char *country = strtok_r(line, "\t\n", &rest), *where = strtok_r(NULL, "\t\n", &rest);
+        const char *name = strtok_r(NULL, "\t\n", &rest);
+        if (country == NULL || where == NULL || name == NULL || strlen(name) > CALENDAR_ZONE_MAX) continue;
+
         size_t distance = nearest.distance;
         nearest_offer(&nearest, name);
         same_city = strcasecmp(city_of(name), city_of(written)) == 0;

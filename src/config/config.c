@@ -28,11 +28,6 @@ struct loader {
     uint32_t lines[N_SETTINGS];       /* by place in the table; 0 = not written */
 };
 
-static uint32_t line_of(const struct loader *loader, const char *path)
-{
-    return loader->lines[setting_find(path) - setting_table];
-}
-
 /* ---- Keys: known, planned, or a slip of the pen ---- */
 
 static void refuse_key(struct loader *loader, const struct tree_node *node, const char *path, const char *above)
@@ -76,8 +71,15 @@ static void load_key(struct loader *loader, const struct tree_node *node, const 
 {
     char path[FAULTS_KEY_MAX];
     snprintf(path, sizeof path, "%s%s%s", above, above[0] != '\0' ? "." : "", node->key);
-    bool is_dotted = strchr(node->key, '.') != NULL;
-    const struct setting *setting = is_dotted ? NULL : setting_find(path);
+
+    bool is_dotted = strchr(node->key, '.') != NULL, is_section = false;
+    const struct setting *setting = NULL;
+    for (size_t i = 0, len = strlen(path); i < N_SETTINGS && !is_dotted; i++) {
+        const char *known = setting_table[i].path;
+        if (strncmp(known, path, len) != 0) continue;
+        if (known[len] == '\0') setting = &setting_table[i];
+        if (known[len] == '.') is_section = true; /* it goes on below it */
+    }
 
     /* Of a setting some values may be planned, of what is none the key. */
     const char *value = setting != NULL && node->kind == TREE_TEXT ? node->text : NULL, *advice = NULL;
@@ -96,7 +98,7 @@ static void load_key(struct loader *loader, const struct tree_node *node, const 
         faults_add(loader->faults, node->line, path,
                    "a password does not stand in this file; write it into a file of its own and that one's name as "
                    "password_file");
-    } else if (!is_dotted && setting_is_section(path)) {
+    } else if (is_section) {
         load_section(loader, node, path);
     } else {
         refuse_key(loader, node, path, above);
@@ -122,6 +124,7 @@ static void load_section(struct loader *loader, const struct tree_node *node, co
 static void check_store(struct loader *loader)
 {
     static const char key[] = "store.redis.addresses", section[] = "store.redis.";
+    const uint32_t *lines = loader->lines;
     const struct text_list *addresses = &loader->config->store_redis_addresses;
     for (size_t i = 0; i < addresses->n; i++) {
         struct redis_address parsed;
@@ -130,22 +133,22 @@ static void check_store(struct loader *loader)
                                 ? "is a URL; write host:port, and user and password_file as settings"
                                 : redis_address_parse(addresses->items[i], &parsed);
         if (wrong != NULL)
-            faults_add(loader->faults, line_of(loader, key), key, "%s: %s", faults_shown(shown, addresses->items[i]),
-                       wrong);
+            faults_add(loader->faults, lines[SETTING_AT_store_redis_addresses], key, "%s: %s",
+                       faults_shown(shown, addresses->items[i]), wrong);
     }
-    if (loader->config->store_type == STORE_TYPE_REDIS && line_of(loader, key) == 0)
-        faults_add(loader->faults, line_of(loader, "store.type"), key,
+    if (loader->config->store_type == STORE_TYPE_REDIS && lines[SETTING_AT_store_redis_addresses] == 0)
+        faults_add(loader->faults, lines[SETTING_AT_store_type], key,
                    "is needed with store.type redis; write [\"127.0.0.1:6379\"] or [\"unix:/run/redis/redis.sock\"]");
 
     /* Whoever writes about Redis wants it; counters that quietly stay in memory would be found out much later. With
      * type: memory written out, the rest may wait there for the day it is needed. */
     size_t first = N_SETTINGS;
-    for (size_t i = 0; i < N_SETTINGS && line_of(loader, "store.type") == 0; i++) {
-        if (strncmp(setting_table[i].path, section, strlen(section)) != 0 || loader->lines[i] == 0) continue;
-        if (first == N_SETTINGS || loader->lines[i] < loader->lines[first]) first = i;
+    for (size_t i = 0; i < N_SETTINGS && lines[SETTING_AT_store_type] == 0; i++) {
+        if (strncmp(setting_table[i].path, section, strlen(section)) != 0 || lines[i] == 0) continue;
+        if (first == N_SETTINGS || lines[i] < lines[first]) first = i;
     }
     if (first < N_SETTINGS)
-        faults_add(loader->faults, loader->lines[first], setting_table[first].path,
+        faults_add(loader->faults, lines[first], setting_table[first].path,
                    "has no effect without store.type, and counters would stay in memory; add the line `type: redis` "
                    "below store: (or `type: memory`, to keep them there)");
 }
@@ -153,30 +156,33 @@ static void check_store(struct loader *loader)
 static void check_values(struct loader *loader)
 {
     const struct config *config = loader->config;
+    const uint32_t *lines = loader->lines;
     char shown[FAULTS_SHOWN_MAX];
     gid_t gid;
-    if (config->listen_group != NULL &&
-        !group_find(config->listen_group, &gid)) /* else only the start would find out */
-        faults_add(loader->faults, line_of(loader, "listen.group"), "listen.group",
+
+    bool has_group = config->listen_group == NULL || group_find(config->listen_group, &gid);
+    if (!has_group) /* reported here too, because otherwise only the start would find out */
+        faults_add(loader->faults, lines[SETTING_AT_listen_group], "listen.group",
                    "there is no group %s on this machine; create it (systemd-sysusers does, from the installed file), "
                    "or write one that exists",
                    faults_shown(shown, config->listen_group));
     if (config->listen_socket[0] != '/')
-        faults_add(loader->faults, line_of(loader, "listen.socket"), "listen.socket",
+        faults_add(loader->faults, lines[SETTING_AT_listen_socket], "listen.socket",
                    "is not absolute; write the whole path, e.g. /run/ratelimitd/ratelimitd.sock");
 
     if (strpbrk(config->store_redis_key_prefix, "{}") != NULL)
-        faults_add(loader->faults, line_of(loader, "store.redis.key_prefix"), "store.redis.key_prefix",
+        faults_add(loader->faults, lines[SETTING_AT_store_redis_key_prefix], "store.redis.key_prefix",
                    "has a brace, and the first braces of a key are the daemon's own; leave it out");
     if (config->store_redis_reconnect_min_ms > config->store_redis_reconnect_max_ms)
         faults_add(loader->faults,
-                   line_of(loader, line_of(loader, "store.redis.reconnect.min") > 0 ? "store.redis.reconnect.min"
-                                                                                    : "store.redis.reconnect.max"),
+                   lines[SETTING_AT_store_redis_reconnect_min_ms] > 0 ? lines[SETTING_AT_store_redis_reconnect_min_ms]
+                                                                      : lines[SETTING_AT_store_redis_reconnect_max_ms],
                    "store.redis.reconnect", "min is above max; write a min that is not");
 
     if (config->caps_max_key + FRAME_OVERHEAD > config->caps_max_frame)
         faults_add(loader->faults,
-                   line_of(loader, line_of(loader, "caps.max_frame") > 0 ? "caps.max_frame" : "caps.max_key"),
+                   lines[SETTING_AT_caps_max_frame] > 0 ? lines[SETTING_AT_caps_max_frame]
+                                                        : lines[SETTING_AT_caps_max_key],
                    "caps.max_frame",
                    "has no room for a check with a key of max_key (%" PRId64 " bytes); write at least %" PRId64 "B",
                    config->caps_max_key, config->caps_max_key + FRAME_OVERHEAD);
@@ -186,17 +192,18 @@ static void read_secrets(struct loader *loader)
 {
     static const char password[] = "store.redis.password_file", secret[] = "keys.secret_file";
     struct config *config = loader->config;
+    const uint32_t *lines = loader->lines;
     bool is_redis = config->store_type == STORE_TYPE_REDIS;
     if (is_redis && config->store_redis_password_file != NULL)
         config->redis_password = secret_read("password", config->store_redis_password_file, loader->is_trial,
-                                             line_of(loader, password), password, loader->faults);
+                                             lines[SETTING_AT_store_redis_password_file], password, loader->faults);
     else if (is_redis && config->store_redis_username != NULL)
-        faults_add(loader->faults, line_of(loader, "store.redis.username"), "store.redis.username",
+        faults_add(loader->faults, lines[SETTING_AT_store_redis_username], "store.redis.username",
                    "is of no use without a password; write store.redis.password_file as well");
 
     if (config->keys_secret_file != NULL)
-        config->keys_secret = secret_read("secret", config->keys_secret_file, loader->is_trial, line_of(loader, secret),
-                                          secret, loader->faults);
+        config->keys_secret = secret_read("secret", config->keys_secret_file, loader->is_trial,
+                                          lines[SETTING_AT_keys_secret_file], secret, loader->faults);
 }
 
 /* What shares the keys of another limiter shares nothing in this process' memory. */

@@ -26,21 +26,6 @@ void *setting_field(const struct setting *setting, const struct config *config)
     return (char *)(uintptr_t)config + setting->offset;
 }
 
-const struct setting *setting_find(const char *path)
-{
-    for (size_t i = 0; i < N_SETTINGS; i++)
-        if (strcmp(setting_table[i].path, path) == 0) return &setting_table[i];
-    return NULL;
-}
-
-bool setting_is_section(const char *path)
-{
-    size_t len = strlen(path);
-    for (size_t i = 0; i < N_SETTINGS; i++)
-        if (strncmp(setting_table[i].path, path, len) == 0 && setting_table[i].path[len] == '.') return true;
-    return false;
-}
-
 /* ---- Texts and lists ---- */
 
 static void list_free(struct text_list *list)

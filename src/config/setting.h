@@ -1,5 +1,5 @@
 /*
- * setting.h: settings.def as a table: find a setting by its path, read and compare its value.
+ * setting.h: settings.def as a table: read a setting into its field, compare two, free them.
  *
  * Nothing here knows what a setting is for; a value is a field of struct config, at an offset.
  */
@@ -34,10 +34,7 @@ enum {
     N_SETTINGS
 };
 
-extern const struct setting setting_table[N_SETTINGS];
-
-const struct setting *setting_find(const char *path); /* NULL where there is none */
-bool setting_is_section(const char *path);            /* some setting's path goes on below it */
+extern const struct setting setting_table[N_SETTINGS]; /* by SETTING_AT_ */
 
 struct config;
 

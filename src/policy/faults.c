@@ -1,6 +1,5 @@
 #include "policy/faults.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +21,8 @@ void faults_fini(struct faults *faults)
     faults_init(faults);
 }
 
-static __attribute__((format(printf, 5, 0))) void add(struct faults *faults, uint32_t line, const char *key,
-                                                      enum diag_code code, const char *format, va_list args)
+void faults_add_va(struct faults *faults, uint32_t line, const char *key, enum diag_code code, const char *format,
+                   va_list args)
 {
     char text[FAULT_TEXT_MAX];
     size_t at = 0;
@@ -53,7 +52,7 @@ void faults_add(struct faults *faults, uint32_t line, const char *key, const cha
 {
     va_list args;
     va_start(args, format);
-    add(faults, line, key, DIAG_INVALID, format, args);
+    faults_add_va(faults, line, key, DIAG_INVALID, format, args);
     va_end(args);
 }
 
@@ -61,7 +60,7 @@ void faults_warn(struct faults *faults, uint32_t line, const char *key, const ch
 {
     va_list args;
     va_start(args, format);
-    add(faults, line, key, DIAG_WARNING, format, args);
+    faults_add_va(faults, line, key, DIAG_WARNING, format, args);
     va_end(args);
 }
 
@@ -69,7 +68,7 @@ void faults_no_memory(struct faults *faults, uint32_t line, const char *key, con
 {
     va_list args;
     va_start(args, format);
-    add(faults, line, key, DIAG_NO_MEMORY, format, args);
+    faults_add_va(faults, line, key, DIAG_NO_MEMORY, format, args);
     va_end(args);
 }
 

@@ -7,6 +7,7 @@
 #ifndef RL_POLICY_FAULTS_H
 #define RL_POLICY_FAULTS_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -40,6 +41,10 @@ void faults_warn(struct faults *faults, uint32_t line, const char *key, const ch
 /* Memory was short: what was written may be right. */
 void faults_no_memory(struct faults *faults, uint32_t line, const char *key, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* Any of the three. */
+void faults_add_va(struct faults *faults, uint32_t line, const char *key, enum diag_code code, const char *format,
+                   va_list args) __attribute__((format(printf, 5, 0)));
 
 /* The code of the first error; DIAG_NO_MEMORY where none could be kept. `ret_text`: its text, else NULL. */
 enum diag_code faults_first_error(const struct faults *faults, const char **ret_text);

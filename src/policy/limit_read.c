@@ -35,7 +35,6 @@ static const char *known_names(enum policy_field field, char *out, size_t size)
 static void refuse_name(struct reading *reading, enum policy_field field, const char *text)
 {
     char shown[FAULTS_SHOWN_MAX], any[64], known[256], near[HINT_MAX];
-    const struct tree_node *node = reading->given[field];
     snprintf(any, sizeof any, "policies.*.%s", policy_settings[field].name);
     const char *advice = hint_not_built(any, text);
     const char *meant = hint_value(reading->path, text, NULL, near);
@@ -47,12 +46,12 @@ static void refuse_name(struct reading *reading, enum policy_field field, const 
 
     faults_shown(shown, text);
     if (advice != NULL)
-        faults_add(reading->faults, node->line, reading->path, "%s is not built yet; %s", shown, advice);
+        reading_refuse(reading, field, "%s is not built yet; %s", shown, advice);
     else if (meant != NULL)
-        faults_add(reading->faults, node->line, reading->path, "%s is not known; did you mean %s?", shown, meant);
+        reading_refuse(reading, field, "%s is not known; did you mean %s?", shown, meant);
     else
-        faults_add(reading->faults, node->line, reading->path, "%s is not known; write one of %s", shown,
-                   known_names(field, known, sizeof known));
+        reading_refuse(reading, field, "%s is not known; write one of %s", shown,
+                       known_names(field, known, sizeof known));
 }
 
 /* The algorithm, or -1 with the fault recorded. */
@@ -62,13 +61,12 @@ static int read_algo(struct reading *reading)
     const enum policy_field field = compat != NULL ? FIELD_COMPAT : FIELD_ALGORITHM;
     char known[256];
     if (algorithm != NULL && compat != NULL) {
-        faults_add(reading->faults, compat->line, reading_path(reading, field),
-                   "does not go with algorithm; keep one of the two");
+        reading_refuse(reading, field, "does not go with algorithm; keep one of the two");
         return -1;
     }
     if (algorithm == NULL && compat == NULL) {
-        faults_add(reading->faults, reading->node->line, reading_path(reading, field),
-                   "is missing; write algorithm: and one of %s", known_names(field, known, sizeof known));
+        reading_refuse(reading, field, "is missing; write algorithm: and one of %s",
+                       known_names(field, known, sizeof known));
         return -1;
     }
 
@@ -81,8 +79,8 @@ static int read_algo(struct reading *reading)
     if (algo < 0) {
         refuse_name(reading, field, text);
     } else if (reading->kind == READING_LIMIT && algo_table[algo]->is_compat) {
-        faults_add(reading->faults, reading->given[field]->line, reading->path,
-                   "shares another system's keys, which are decided apart; write it as a policy of its own");
+        reading_refuse(reading, field,
+                       "shares another system's keys, which are decided apart; write it as a policy of its own");
         return -1;
     }
     return algo;
@@ -103,9 +101,8 @@ static field_bits refuse_foreign_fields(struct reading *reading, enum algo algo)
     for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
         const struct tree_node *node = reading->given[i];
         if (node == NULL || policy_settings[i].algos >> algo & 1U) continue;
-        faults_add(reading->faults, node->line, reading_path(reading, (enum policy_field)i),
-                   "is not a setting of %s; leave it out (it belongs to %s)", reading->given[named]->text,
-                   policy_settings[i].takers);
+        reading_refuse(reading, (enum policy_field)i, "is not a setting of %s; leave it out (it belongs to %s)",
+                       reading->given[named]->text, policy_settings[i].takers);
         foreign |= bit((enum policy_field)i);
     }
     return foreign;
@@ -117,18 +114,19 @@ static void refuse_zone(struct reading *reading, const struct tree_node *node)
 {
     char shown[FAULTS_SHOWN_MAX], near[CALENDAR_ZONE_MAX + 1];
     faults_shown(shown, node->text);
-    reading_path(reading, FIELD_TIMEZONE);
     if (reading->is_inline)
-        faults_add(reading->faults, node->line, reading->path,
-                   "%s is not open; write UTC, or a zone that a policy of the configuration has: only that opens zones",
-                   shown);
+        reading_refuse(
+            reading, FIELD_TIMEZONE,
+            "%s is not open; write UTC, or a zone that a policy of the configuration has: only that opens zones",
+            shown);
     else if (hint_zone(node->text, near))
-        faults_add(reading->faults, node->line, reading->path, "%s is not known; did you mean %s?", shown, near);
+        reading_refuse(reading, FIELD_TIMEZONE, "%s is not known; did you mean %s?", shown, near);
     else
-        faults_add(reading->faults, node->line, reading->path,
-                   "%s is not among the time zones of this system (%s); write a name such as Europe/Berlin, or install "
-                   "tzdata (old names: tzdata-legacy)",
-                   shown, calendar_zone_dir());
+        reading_refuse(
+            reading, FIELD_TIMEZONE,
+            "%s is not among the time zones of this system (%s); write a name such as Europe/Berlin, or install "
+            "tzdata (old names: tzdata-legacy)",
+            shown, calendar_zone_dir());
 }
 
 /* The window of a calendar_window. Nothing is set where there was a fault. */
@@ -142,8 +140,7 @@ static void read_calendar(struct reading *reading, struct limit *limit)
     int week_start = reading_choice(reading, FIELD_WEEK_START);
     const char *name = zone != NULL ? reading_text(reading, FIELD_TIMEZONE) : "UTC";
     if (reading->faults->n_errors == n_errors && start != NULL && unit != CALENDAR_WEEK)
-        faults_add(reading->faults, start->line, reading_path(reading, FIELD_WEEK_START),
-                   "is of no use with this window; leave it out, or write window: week");
+        reading_refuse(reading, FIELD_WEEK_START, "is of no use with this window; leave it out, or write window: week");
     if (name == NULL) return;
 
     int status = calendar_get(name, unit, week_start, !reading->is_inline, &limit->calendar);
@@ -162,13 +159,13 @@ static void read_by(struct reading *reading, struct limit *limit)
 
     const char *path = reading_path(reading, FIELD_BY);
     if (node->kind != TREE_LIST) {
-        faults_add(
-            faults, node->line, path,
+        reading_refuse(
+            reading, FIELD_BY,
             "is not a list; write the parts of the key in brackets, e.g. [tenant], or [] for one counter of all");
         return;
     }
     if (format == NULL)
-        faults_add(faults, node->line, path, "needs key_format; write for instance key_format: \"{tenant}:{user}\"");
+        reading_refuse(reading, FIELD_BY, "needs key_format; write for instance key_format: \"{tenant}:{user}\"");
     if (format == NULL || format->n_parts == 0) return;
 
     for (const struct tree_node *item = node->first; item != NULL; item = item->next) {
@@ -193,17 +190,16 @@ static void read_by(struct reading *reading, struct limit *limit)
 static const char *read_prefix(struct reading *reading)
 {
     const struct value_form *form = &policy_settings[FIELD_KEY_PREFIX].form;
-    const struct tree_node *node = reading->given[FIELD_KEY_PREFIX];
     const char *text = reading_text(reading, FIELD_KEY_PREFIX);
     if (text == NULL) return NULL;
 
     int64_t len = (int64_t)strlen(text);
     if (len < form->min || len > form->max)
-        faults_add(reading->faults, node->line, reading->path,
-                   "is %" PRId64 " bytes long; write %" PRId64 " to %" PRId64, len, form->min, form->max);
+        reading_refuse(reading, FIELD_KEY_PREFIX, "is %" PRId64 " bytes long; write %" PRId64 " to %" PRId64, len,
+                       form->min, form->max);
     else if (text[len - 1] == ':')
-        faults_add(reading->faults, node->line, reading->path,
-                   "ends in a colon, which is put behind it anyway; leave the last colon out");
+        reading_refuse(reading, FIELD_KEY_PREFIX,
+                       "ends in a colon, which is put behind it anyway; leave the last colon out");
     else
         return text;
     return NULL;
@@ -256,8 +252,7 @@ static void prepare(struct reading *reading, struct limit *limit, const char *pr
     struct diag diag;
     const struct tree_node *burst = reading->given[FIELD_BURST];
     if (limit->limit == 0 && burst != NULL && !(bad & (bit(FIELD_LIMIT) | bit(FIELD_BURST)))) {
-        faults_add(reading->faults, burst->line, reading_path(reading, FIELD_BURST),
-                   "means nothing with limit: 0, which denies always; leave it out");
+        reading_refuse(reading, FIELD_BURST, "means nothing with limit: 0, which denies always; leave it out");
         bad |= bit(FIELD_BURST);
     }
 
@@ -272,7 +267,7 @@ static void prepare(struct reading *reading, struct limit *limit, const char *pr
                        policy_settings[diag.field].name, diag.text);
             return;
         }
-        faults_add(reading->faults, node->line, reading_path(reading, diag.field), "%s", diag.text);
+        reading_refuse(reading, diag.field, "%s", diag.text);
         bad |= bit(diag.field);
     }
 }
@@ -299,7 +294,6 @@ void limit_read(struct reading *reading, struct limit *limit)
 void limit_read_name(struct reading *reading, struct limit *limit)
 {
     const struct limit *first = limit->policy->limits, *other = first;
-    const struct tree_node *node = reading->given[FIELD_NAME];
     char shown[FAULTS_SHOWN_MAX];
     if (!reading_has(reading, FIELD_NAME)) return;
     const char *text = reading_text(reading, FIELD_NAME);
@@ -308,11 +302,12 @@ void limit_read_name(struct reading *reading, struct limit *limit)
     while (other < limit && strcmp(other->name, text) != 0) other++;
     faults_shown(shown, text);
     if (!reading_is_name(text))
-        faults_add(reading->faults, node->line, reading->path,
-                   "%s is not a name; write 1 to %d letters, digits, dots, dashes or underscores", shown, NAME_MAX_LEN);
+        reading_refuse(reading, FIELD_NAME,
+                       "%s is not a name; write 1 to %d letters, digits, dots, dashes or underscores", shown,
+                       NAME_MAX_LEN);
     else if (other < limit)
-        faults_add(reading->faults, node->line, reading->path, "%s is the name of %s[%d] already; write another", shown,
-                   limit->policy->is_candidate ? "candidate" : "limits", (int)(other - first));
+        reading_refuse(reading, FIELD_NAME, "%s is the name of %s[%d] already; write another", shown,
+                       limit->policy->is_candidate ? "candidate" : "limits", (int)(other - first));
     else
         snprintf(limit->name, sizeof limit->name, "%s", text);
 }

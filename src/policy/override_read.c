@@ -124,9 +124,10 @@ static void read_numbers(struct entry *entry, enum policy_field field, struct po
 {
     const struct tree_node *node = entry->map.given[field];
     if (node->kind != TREE_MAP && variant->n_limits > 1) {
-        faults_add(entry->map.faults, node->line, reading_path(&entry->map, field),
-                   "is one value, and the policy has several limits; write %s: {%s: ...} with the names of those meant",
-                   policy_settings[field].name, variant->limits[0].name);
+        reading_refuse(
+            &entry->map, field,
+            "is one value, and the policy has several limits; write %s: {%s: ...} with the names of those meant",
+            policy_settings[field].name, variant->limits[0].name);
         return;
     }
     if (node->kind != TREE_MAP) {
@@ -198,8 +199,7 @@ static bool read_unlimited(struct reading *map)
         if (node == NULL || i == FIELD_UNLIMITED) continue;
         any |= node->kind != TREE_MAP || node->first != NULL;
         if (unlimited != 0)
-            faults_add(map->faults, node->line, reading_path(map, (enum policy_field)i),
-                       "does not go with unlimited: true; keep one of the two");
+            reading_refuse(map, (enum policy_field)i, "does not go with unlimited: true; keep one of the two");
     }
     if (unlimited == 0 && !any)
         faults_add(map->faults, map->node->line, reading_path_to(map, NULL),
@@ -231,8 +231,8 @@ void override_read_all(struct reading *reading, struct policy *policy, bool is_s
     const struct tree_node *list = reading->given[FIELD_OVERRIDES];
     if (list == NULL || list->kind == TREE_REFUSED) return;
     if (list->kind != TREE_LIST) {
-        faults_add(reading->faults, list->line, reading_path(reading, FIELD_OVERRIDES),
-                   "is not a list; write a line below it for each, - {key: ..., limit: ...}");
+        reading_refuse(reading, FIELD_OVERRIDES,
+                       "is not a list; write a line below it for each, - {key: ..., limit: ...}");
         return;
     }
 

@@ -26,7 +26,7 @@ static void read_format(struct reading *reading, struct policy *policy)
     const char *wrong = text != NULL ? key_format_parse(policy->format, text) : NULL;
     if (wrong == NULL) return;
     policy->format->n_parts = 0;
-    faults_add(reading->faults, node->line, reading->path, "%s %s", faults_shown(shown, text), wrong);
+    reading_refuse(reading, FIELD_KEY_FORMAT, "%s %s", faults_shown(shown, text), wrong);
 }
 
 /* The settings that are stored in a field of the policy. `unlimited` has been read before. */
@@ -60,9 +60,9 @@ static void read_phase(struct reading *reading, struct policy *policy)
         }
     }
     if (!found)
-        faults_add(reading->faults, reading->given[FIELD_PHASE]->line, reading->path,
-                   "is for windows that all begin at once, of which this policy has none; leave it out, or write "
-                   "algorithm: fixed_window without start: first_hit");
+        reading_refuse(reading, FIELD_PHASE,
+                       "is for windows that all begin at once, of which this policy has none; leave it out, or write "
+                       "algorithm: fixed_window without start: first_hit");
 }
 
 /* ---- Its limits ---- */
@@ -90,18 +90,18 @@ static uint16_t count_list(struct reading *reading, enum policy_field field, uin
     size_t n = list->kind == TREE_LIST ? tree_count(list) : 0;
     if (n >= 1 && n <= most) return (uint16_t)n;
 
-    reading_path(reading, field);
     if (list->kind != TREE_LIST)
-        faults_add(reading->faults, list->line, reading->path,
-                   "is not a list; write a line below it for each limit, - {name: ..., algorithm: ..., limit: ..., "
-                   "window: ...}");
+        reading_refuse(reading, field,
+                       "is not a list; write a line below it for each limit, - {name: ..., algorithm: ..., limit: ..., "
+                       "window: ...}");
     else if (n == 0 || field == FIELD_LIMITS)
-        faults_add(reading->faults, list->line, reading->path, "has %zu entries; write 1 to %d", n, POLICY_LIMITS_MAX);
+        reading_refuse(reading, field, "has %zu entries; write 1 to %d", n, POLICY_LIMITS_MAX);
     else
-        faults_add(reading->faults, list->line, reading->path,
-                   "has %zu entries, and there is room for %u; a policy has %d limits at most, those of its candidate "
-                   "included",
-                   n, most, POLICY_LIMITS_MAX);
+        reading_refuse(
+            reading, field,
+            "has %zu entries, and there is room for %u; a policy has %d limits at most, those of its candidate "
+            "included",
+            n, most, POLICY_LIMITS_MAX);
     return 0;
 }
 
@@ -114,8 +114,8 @@ static bool is_unlimited(struct reading *reading)
     reading_value(reading, FIELD_UNLIMITED, &unlimited);
     for (size_t i = 0; i < N_POLICY_FIELDS && unlimited != 0; i++)
         if (i != FIELD_UNLIMITED && reading->given[i] != NULL)
-            faults_add(reading->faults, reading->given[i]->line, reading_path(reading, (enum policy_field)i),
-                       "does not go with unlimited: true, which leaves nothing to set; keep one of the two");
+            reading_refuse(reading, (enum policy_field)i,
+                           "does not go with unlimited: true, which leaves nothing to set; keep one of the two");
     return unlimited != 0;
 }
 

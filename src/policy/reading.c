@@ -19,6 +19,15 @@ const char *reading_path(struct reading *reading, enum policy_field field)
     return reading_path_to(reading, policy_settings[field].name);
 }
 
+void reading_refuse(struct reading *reading, enum policy_field field, const char *format, ...)
+{
+    const struct tree_node *node = reading->given[field] != NULL ? reading->given[field] : reading->node;
+    va_list args;
+    va_start(args, format);
+    faults_add_va(reading->faults, node->line, reading_path(reading, field), DIAG_INVALID, format, args);
+    va_end(args);
+}
+
 bool reading_is_name(const char *text)
 {
     size_t len = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");
@@ -118,8 +127,7 @@ bool reading_gather(struct reading *reading)
     /* The limits of a list have settings of their own. */
     for (size_t i = 0; i < N_POLICY_FIELDS && reading->given[FIELD_LIMITS] != NULL; i++) {
         if (reading->given[i] == NULL || policy_settings[i].place == IN_POLICY) continue;
-        faults_add(reading->faults, reading->given[i]->line, reading_path(reading, (enum policy_field)i),
-                   "does not go with limits; write it into the limits of that list");
+        reading_refuse(reading, (enum policy_field)i, "does not go with limits; write it into the limits of that list");
     }
     return true;
 }
@@ -127,8 +135,7 @@ bool reading_gather(struct reading *reading)
 bool reading_has(struct reading *reading, enum policy_field field)
 {
     if (reading->given[field] != NULL) return true;
-    faults_add(reading->faults, reading->node->line, reading_path(reading, field), "is missing; write %s",
-               policy_settings[field].required);
+    reading_refuse(reading, field, "is missing; write %s", policy_settings[field].required);
     return false;
 }
 
@@ -143,8 +150,7 @@ bool reading_value(struct reading *reading, enum policy_field field, int64_t *re
 
     const char *meant = field == FIELD_LIMIT && node->kind == TREE_TEXT ? hint_rate(node->text, rate) : NULL;
     if (meant == NULL) return value_parse(&policy_settings[field].form, reading->path, node, reading->faults, ret);
-    faults_add(reading->faults, node->line, reading->path, "%s is a rate; write %s", faults_shown(shown, node->text),
-               meant);
+    reading_refuse(reading, field, "%s is a rate; write %s", faults_shown(shown, node->text), meant);
     return false;
 }
 

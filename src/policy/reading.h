@@ -34,6 +34,9 @@ struct reading {
 /* The path of something in the map (NULL = of the map itself), for a fault: reading->path. */
 const char *reading_path_to(struct reading *reading, const char *field);
 const char *reading_path(struct reading *reading, enum policy_field field);
+/* Record a fault of the setting: on its line, or on that of the map where it is not written. */
+void reading_refuse(struct reading *reading, enum policy_field field, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* Find the settings of reading->node. False: it is not a map (recorded); settings that may not stand in it are recorded
  * too. */

@@ -81,7 +81,7 @@ static void load_key(struct loader *loader, const struct tree_node *node, const 
         if (known[len] == '.') is_section = true; /* it goes on below it */
     }
 
-    /* Of a setting some values may be planned, of what is none the key. */
+    /* Values of a setting may be planned, and keys that are no setting yet. */
     const char *value = setting != NULL && node->kind == TREE_TEXT ? node->text : NULL, *advice = NULL;
     if (!is_dotted && (setting == NULL || value != NULL)) advice = hint_not_built(path, value);
 
@@ -224,9 +224,9 @@ static void warn_of_compat_in_memory(struct loader *loader)
     }
 }
 
-/* ---- The whole ---- */
+/* ---- Loading ---- */
 
-/* What stands in for a missing `policies:`; NULL without memory (recorded). */
+/* The policies of a file without `policies:`; NULL without memory (recorded). */
 static struct policy_set *default_policies(const struct policy_defaults *defaults, struct faults *faults)
 {
     static const char text[] = "default: {algorithm: token_bucket, limit: 100, window: 1s}\n";
@@ -286,7 +286,7 @@ struct config *config_parse(const char *bytes, size_t len, bool is_trial, struct
 static int read_file(int fd, bool must_be_regular, struct buffer *content, struct faults *faults)
 {
     struct stat status;
-    bool is_known = fstat(fd, &status) == 0; /* else reading will tell */
+    bool is_known = fstat(fd, &status) == 0; /* else the read below fails */
     if (is_known && must_be_regular && !S_ISREG(status.st_mode)) {
         faults_add(faults, 0, NULL,
                    "is not a regular file, and a reload reads nothing else; write the configuration into a file at "

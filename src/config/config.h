@@ -47,7 +47,7 @@ enum { CONFIG_FILE_MAX = 16 << 20 };
 struct config *config_default(void);
 
 /* Read `path`. With `is_trial` (--check-config, --print-config) a credential that only the service has is not missed.
- * NULL when there was an error; `faults` says which, sorted, and holds the warnings of a success. */
+ * NULL when there was an error; `faults` holds it, sorted, and the warnings of a success. */
 struct config *config_load(const char *path, bool is_trial, struct faults *faults);
 /* The same while the daemon runs: never waits for a pipe's other end, and refuses whatever is not a regular file.
  * Touches nothing that other threads use but the table of calendars, which is locked. */
@@ -63,14 +63,14 @@ void config_forget_secrets(struct config *config);
 /* Let go of the policies too, of a configuration that is only compared with from now on. */
 void config_strip(struct config *config);
 
-/* What policies that do not say their own have. */
+/* For policies that do not set their own. */
 struct policy_defaults config_policy_defaults(const struct config *config);
 
-/* store.redis.stall, or what its 0 stands for. */
+/* store.redis.stall, or what its 0 means. */
 int64_t config_redis_stall_ms(const struct config *config);
 
-/* As the YAML that would make it, every setting said; what is not set is a comment. Secrets are never in it: only the
- * names of their files. */
+/* As the YAML that would make it, every setting written; what is not set is a comment. Secrets are never in it: only
+ * the names of their files. */
 void config_print(FILE *out, const struct config *config);
 
 /* Call `each` with the path of every setting that differs and needs a restart. */

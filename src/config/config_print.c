@@ -1,5 +1,5 @@
 /*
- * config_print.c: a configuration as the YAML that would make it, every setting said.
+ * config_print.c: a configuration as the YAML that would make it, every setting written.
  */
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static void print_quoted(FILE *out, struct slice text)
 
 /* ---- Policies ---- */
 
-/* Where a line of a limit begins: of one that stands straight in its policy, and of one in a list. */
+/* Where a line of a limit begins: of a policy's only one, and of one in a list. */
 #define STRAIGHT "    "
 #define IN_ITEM  "        "
 

@@ -1,7 +1,7 @@
 /*
  * secret.h: a password, or another secret, from its file.
  *
- * Secrets never stand in the configuration or on the command line. The file may be a symbolic link
+ * Secrets are never in the configuration or on the command line. The file may be a symbolic link
  * and readable by a group (Kubernetes and systemd mount it so); readable by everybody is a warning,
  * writable by everybody an error. `${CREDENTIALS_DIRECTORY}` at the start of the path is systemd's
  * directory of credentials.

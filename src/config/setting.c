@@ -120,7 +120,7 @@ void setting_parse(const struct setting *setting, struct config *config, const s
     }
 }
 
-/* The defaults take the same way as values from a file, so that they cannot say what a file could not. */
+/* Defaults are parsed like values of a file, so that none can be what a file could not set. */
 int setting_set_defaults(struct config *config)
 {
     struct faults faults;

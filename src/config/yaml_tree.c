@@ -29,7 +29,7 @@ static int no_memory(struct builder *builder, uint32_t line)
     return -1;
 }
 
-/* Put a new node where the parser stands: under the open map or list, or at the root. NULL without memory. */
+/* Put a new node where the parser is: under the open map or list, or at the root. NULL without memory. */
 static struct tree_node *place(struct builder *builder, enum tree_kind kind, uint32_t line)
 {
     struct tree_node *node = mem_zalloc(sizeof *node);

@@ -3,7 +3,7 @@
     settings.py            write them into ratelimitd.yaml.5
     settings.py --check    fail where the page lags behind the tables
 
-The generated parts of the page stand between the lines `.\\" begin NAME` and `.\\" end NAME`.
+The generated parts of the page are between the lines `.\\" begin NAME` and `.\\" end NAME`.
 """
 
 import re

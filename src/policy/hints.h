@@ -21,7 +21,7 @@ const char *hint_key(const char *path);
 /* "5/m", which other systems call a rate: as the two settings it is, into `out`; or NULL. */
 const char *hint_rate(const char *text, char *out);
 
-/* The zone of the same city whatever stands before it ("Berlin", "europe/berlin"), or the one spelled most alike, of
+/* The zone of the same city whatever comes before it ("Berlin", "europe/berlin"), or the one spelled most alike, of
  * those that the system's zone.tab lists. False where it lists none that is near. */
 bool hint_zone(const char *written, char ret_name[CALENDAR_ZONE_MAX + 1]);
 

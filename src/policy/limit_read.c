@@ -19,7 +19,7 @@ static const struct {
 
 /* ---- Which algorithm ---- */
 
-/* The names that `field` may have, separated by commas; one that stands for two algorithms once. */
+/* The names that `field` may have, separated by commas; a name of two algorithms once. */
 static const char *known_names(enum policy_field field, char *out, size_t size)
 {
     size_t at = 0;
@@ -259,7 +259,7 @@ static void prepare(struct reading *reading, struct limit *limit, const char *pr
     for (;;) {
         stand_in(limit, bad);
         if (limit_prepare(limit, prefix, &diag) == 0) return;
-        if (bad & bit(diag.field)) return; /* reported before: nothing stands in for it */
+        if (bad & bit(diag.field)) return; /* reported before: no other value helps */
 
         const struct tree_node *node = reading->given[diag.field];
         if (node == NULL) {

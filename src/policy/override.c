@@ -85,7 +85,7 @@ static struct slice without_start(struct slice text, size_t len)
     return (struct slice){text.data + len, text.len - len};
 }
 
-/* What stands before the first star must begin the key, what stands behind the last one must end it, and the pieces
+/* The text before the first star must begin the key, the text after the last one must end it, and the pieces
  * between follow each other in what is left: each as early as it can, which leaves the others the most. */
 bool override_matches(struct slice pattern, struct slice key)
 {

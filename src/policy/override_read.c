@@ -1,12 +1,12 @@
 /*
  * override_read.c: one entry of `overrides:` after another becomes a variant of the policy.
  *
- * An entry says which keys (key or match) and what they get: unlimited: true, or numbers. A number
- * stands by itself where the policy has one limit, else in a map by the limits' names.
+ * An entry names its keys (key or match) and what they get: unlimited: true, or numbers. A number is
+ * written by itself where the policy has one limit, else in a map by the limits' names.
  *
- * A limit that other keys share (by) is one counter with several sets of numbers then. That goes for
- * counts, which are what they are whatever the limit; a bucket's level and a window's length mean
- * something only to those with the same rate.
+ * A limit that keys share (by) is then one counter with several sets of numbers. Counts allow that: they
+ * mean the same under any limit. A bucket's level and a window's length mean something only to those
+ * with the same rate.
  */
 #include <stdio.h>
 #include <string.h>
@@ -219,7 +219,8 @@ static void read_entry(struct entry *entry, struct policy *policy, bool is_sound
     struct policy *variant = policy_variant(policy, unlimited);
     if (variant != NULL && !unlimited) read_variant(entry, variant);
 
-    /* Of a target that the file's reader has refused (twice there, an alias), there is no text and no fault of ours. */
+    /* The file's reader may have refused the key (given twice, an alias): then it has no text, and no fault from here.
+     */
     bool is_bad = map->faults->n_errors > n_errors || text == NULL;
     if (!is_bad && variant != NULL && overrides_add(policy->overrides, text, map->match != NULL, variant) == 0) return;
     policy_free(variant);

@@ -95,7 +95,7 @@ struct policy *policy_variant(const struct policy *base, bool unlimited)
     *variant = *base;
     variant->base = base;
     variant->overrides = NULL;
-    variant->candidate = NULL; /* an override would stand in its place, too */
+    variant->candidate = NULL; /* an override would replace its limits, too */
     variant->counts->n_refs++;
     variant->n_limits = n_limits;
     variant->unlimited = unlimited;

@@ -21,7 +21,7 @@
 
 enum { POLICY_LIMITS_MAX = 16 };
 
-/* What an unlimited policy says to have, and to have left: the largest integer that every client can read. */
+/* The limit of an unlimited policy, and what remains of it: the largest integer that every client can read. */
 #define UNLIMITED EXACT_MAX
 
 enum on_failure { ON_FAILURE_ALLOW, ON_FAILURE_DENY, ON_FAILURE_LOCAL, ON_FAILURE_ERROR };
@@ -51,7 +51,7 @@ struct policy {
     const char *override;         /* of a variant: its key or pattern */
     bool unlimited;               /* allows everything and asks no store: it has no limits */
     struct policy *candidate;     /* owned; limits on trial, which deny nothing; NULL = none */
-    bool is_candidate;            /* it is such a one: the keys of its limits say so; no owner of its format */
+    bool is_candidate;            /* it is a candidate: the keys of its limits show it; its format is the policy's */
     struct policy_counts *counts; /* one reference; a candidate's and a variant's are their policy's */
     uint64_t name_hash;           /* hash_stable() of the name */
 

@@ -119,7 +119,7 @@ static bool is_unlimited(struct reading *reading)
     return unlimited != 0;
 }
 
-/* `n_limits` is 0 where the list of limits is at fault; then one stands in, which is not read. */
+/* `n_limits` is 0 where the list of limits is at fault: the policy has one limit then, which is not read. */
 static void read_contents(struct reading *reading, struct policy *policy, uint16_t n_limits)
 {
     const struct tree_node *candidate = reading->given[FIELD_CANDIDATE];

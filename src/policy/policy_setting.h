@@ -43,7 +43,6 @@ struct policy_setting {
 
 extern const struct policy_setting policy_settings[N_POLICY_FIELDS];
 
-enum algo;
 struct limit;
 struct policy;
 

@@ -120,7 +120,8 @@ bool reading_gather(struct reading *reading)
         else if (!may_stand(reading, i))
             faults_add(reading->faults, child->line, reading_path_to(reading, child->key), "%s",
                        refusals[reading->kind].misplaced);
-        else if (reading->given[i] == NULL || is_override) /* of twins, a policy's first one is read, no override's */
+        else if (reading->given[i] == NULL ||
+                 is_override) /* given twice, which is refused: a policy's first one is read, no override's */
             reading->given[i] = child;
     }
 

@@ -4,7 +4,7 @@
  *   policy_read.c    the policies, their lists of limits and what concerns them all
  *   limit_read.c     one limit
  *   override_read.c  overrides
- *   reading.c        the map itself: which settings stand in it, and the value of those that are a number, a flag or a
+ *   reading.c        the map itself: which settings are in it, and the value of those that are a number, a flag or a
  *                    choice
  */
 #ifndef RL_POLICY_READING_H
@@ -38,8 +38,8 @@ const char *reading_path(struct reading *reading, enum policy_field field);
 void reading_refuse(struct reading *reading, enum policy_field field, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Find the settings of reading->node. False: it is not a map (recorded); settings that may not stand in it are recorded
- * too. */
+/* Find the settings of reading->node. False: it is not a map (recorded); settings that do not belong in it are
+ * recorded too. */
 bool reading_gather(struct reading *reading);
 /* Is there this required one? It is recorded where not. */
 bool reading_has(struct reading *reading, enum policy_field field);
@@ -53,13 +53,13 @@ const char *reading_text(struct reading *reading, enum policy_field field); /* N
 bool reading_is_name(const char *text); /* of a policy or a limit */
 void reading_no_memory(struct faults *faults, uint32_t line);
 
-/* Fill and prepare `limit`, whose policy and name stand; faults are recorded. */
+/* Fill and prepare `limit`, whose policy and name are set; faults are recorded. */
 void limit_read(struct reading *reading, struct limit *limit);
 /* The name of a limit in a list, which none of the policy's limits before it has. */
 void limit_read_name(struct reading *reading, struct limit *limit);
 
-/* The overrides of a policy whose limits stand. `is_sound`: without faults; else what depends on them is not looked
- * at. */
+/* The overrides of a policy whose limits have been read. `is_sound`: without a fault; else nothing that depends on them
+ * is checked. */
 void override_read_all(struct reading *reading, struct policy *policy, bool is_sound);
 
 #endif

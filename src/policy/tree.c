@@ -58,7 +58,7 @@ struct tree_node **tree_by_key(const struct tree_node *map, size_t n)
 
 /* ---- Out of a message ---- */
 
-/* Where the reading stands. */
+/* A message while it is read; `path` leads to the value at hand. */
 struct reader {
     struct pull pull;
     struct faults *faults;

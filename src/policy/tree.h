@@ -3,7 +3,7 @@
  * brought a policy's.
  *
  * In a tree of a message, maps are sorted by key and numbers are written out in one way, so that settings that are
- * equal make equal trees: what tree_write() says of one is the same in every daemon. Depth is bounded, and with it
+ * equal make equal trees: tree_write() writes the same bytes for them in every daemon. Depth is bounded, and with it
  * every recursion over a tree.
  */
 #ifndef RL_POLICY_TREE_H
@@ -23,7 +23,7 @@ enum tree_kind {
     TREE_TEXT,
     TREE_LIST,
     TREE_MAP,
-    TREE_REFUSED, /* a fault has been recorded for it: say nothing more */
+    TREE_REFUSED, /* a fault has been recorded for it: record no other */
 };
 
 struct tree_node {

@@ -154,8 +154,8 @@ static void print_setting(FILE *out, const struct setting *setting, const struct
     const void *field = setting_field(setting, config);
     const char *name = strrchr(setting->path, '.') + 1;
     const char *text = kind == VALUE_TEXT ? *(char *const *)field : NULL;
-    const struct text_list *list = kind == VALUE_LIST ? field : NULL;
-    if ((kind == VALUE_TEXT && text == NULL) || (list != NULL && list->n == 0)) {
+    const struct text_list none = {0}, *list = kind == VALUE_LIST ? field : &none;
+    if ((kind == VALUE_TEXT && text == NULL) || (kind == VALUE_LIST && list->n == 0)) {
         fprintf(out, "%*s# %s: not set\n", 2 * depth, "", name);
         return;
     }
@@ -163,7 +163,7 @@ static void print_setting(FILE *out, const struct setting *setting, const struct
     fprintf(out, "%*s%s: ", 2 * depth, "", name);
     if (text != NULL) {
         print_quoted(out, slice_of(text));
-    } else if (list != NULL) {
+    } else if (kind == VALUE_LIST) {
         for (size_t i = 0; i < list->n; i++) {
             fputc(i == 0 ? '[' : ',', out);
             print_quoted(out, slice_of(list->items[i]));

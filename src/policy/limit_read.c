@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/nearest.h"
 #include "limit/calendar.h"
 #include "policy/hints.h"
@@ -97,12 +98,15 @@ static field_bits bit(enum policy_field field)
 static field_bits refuse_foreign_fields(struct reading *reading, enum algo algo)
 {
     field_bits foreign = 0;
-    const enum policy_field named = reading->given[FIELD_COMPAT] != NULL ? FIELD_COMPAT : FIELD_ALGORITHM;
+    const struct tree_node *compat = reading->given[FIELD_COMPAT];
+    const struct tree_node *named = compat != NULL ? compat : reading->given[FIELD_ALGORITHM];
+    CHECK(named != NULL); /* it has named `algo` */
+
     for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
         const struct tree_node *node = reading->given[i];
         if (node == NULL || policy_settings[i].algos >> algo & 1U) continue;
         reading_refuse(reading, (enum policy_field)i, "is not a setting of %s; leave it out (it belongs to %s)",
-                       reading->given[named]->text, policy_settings[i].takers);
+                       named->text, policy_settings[i].takers);
         foreign |= bit((enum policy_field)i);
     }
     return foreign;

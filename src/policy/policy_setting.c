@@ -72,16 +72,8 @@ void policy_setting_store(enum policy_field field, void *holder, int64_t number)
 
 /* ---- Values ---- */
 
-/* Does one of the policy's limits, or of its candidate's, have the flag? */
-static bool has_flag(enum policy_field field, const struct policy *policy)
-{
-    for (uint16_t i = 0; i < policy->n_limits; i++)
-        if (policy_setting_number(field, &policy->limits[i]) != 0) return true;
-    return policy->candidate != NULL && has_flag(field, policy->candidate);
-}
-
-/* The value of ret->field. False: the limit or policy has none. */
-static bool value_of(const struct policy *policy, const struct limit *limit, struct setting_value *ret)
+/* The value of ret->field. False: this limit has none. */
+static bool value_of_limit(const struct limit *limit, struct setting_value *ret)
 {
     const struct policy_setting *setting = &policy_settings[ret->field];
 
@@ -103,26 +95,32 @@ static bool value_of(const struct policy *policy, const struct limit *limit, str
         ret->text = slice_of(calendar_week_start_name(limit->calendar));
         return calendar_unit(limit->calendar) == CALENDAR_WEEK;
     case FIELD_START: ret->text = value_choice(setting->form.choices, limit->algo == ALGO_FIRST_HIT); return true;
-    case FIELD_KEY_FORMAT:
-        if (policy->format != NULL) ret->text = slice_of(policy->format->text);
-        return policy->format != NULL;
     default: break;
     }
 
-    switch (setting->holder) {
-    case HELD_BY_POLICY: ret->number = policy_setting_number(ret->field, policy); break;
-    case HELD_BY_LIMIT:
-        ret->number = limit != NULL ? policy_setting_number(ret->field, limit) : has_flag(ret->field, policy);
-        break;
-    case HELD_DERIVED: return false; /* a list, which is shown by its entries */
+    CHECK(setting->holder == HELD_BY_LIMIT);
+    ret->number = policy_setting_number(ret->field, limit);
+    return true;
+}
+
+/* Does one of the policy's limits, or of its candidate's, have the flag? */
+static bool has_flag(enum policy_field field, const struct policy *policy)
+{
+    for (uint16_t i = 0; i < policy->n_limits; i++)
+        if (policy_setting_number(field, &policy->limits[i]) != 0) return true;
+    return policy->candidate != NULL && has_flag(field, policy->candidate);
+}
+
+/* The same of a setting next to the limits. */
+static bool value_of_policy(const struct policy *policy, struct setting_value *ret)
+{
+    switch (policy_settings[ret->field].holder) {
+    case HELD_BY_LIMIT: ret->number = has_flag(ret->field, policy); return true;
+    case HELD_BY_POLICY: ret->number = policy_setting_number(ret->field, policy); return true;
+    case HELD_DERIVED: break;
     }
-    if (setting->form.kind == VALUE_DURATION) {
-        ret->kind = VALUE_SPAN;
-        ret->number *= 1000;
-    } else if (setting->form.kind == VALUE_CHOICE) {
-        ret->kind = VALUE_WORD;
-        ret->text = value_choice(setting->form.choices, ret->number);
-    }
+    if (ret->field != FIELD_KEY_FORMAT || policy->format == NULL) return false; /* lists are shown by their entries */
+    ret->text = slice_of(policy->format->text);
     return true;
 }
 
@@ -139,7 +137,16 @@ size_t policy_setting_values(const struct policy *policy, const struct limit *li
 
         struct setting_value *value = &ret[n];
         *value = (struct setting_value){.field = (enum policy_field)i, .kind = setting->form.kind};
-        if (value_of(policy, limit, value)) n += setting->uses & use || (setting->uses & use_set && value->number != 0);
+        if (limit != NULL ? !value_of_limit(limit, value) : !value_of_policy(policy, value)) continue;
+
+        if (value->kind == VALUE_DURATION) {
+            value->kind = VALUE_SPAN;
+            value->number *= 1000;
+        } else if (value->kind == VALUE_CHOICE) {
+            value->kind = VALUE_WORD;
+            value->text = value_choice(setting->form.choices, value->number);
+        }
+        n += setting->uses & use || (setting->uses & use_set && value->number != 0);
     }
     return n;
 }

@@ -120,6 +120,8 @@ void ratelimit_async_process(struct ratelimit_async *client, short revents)
 
 /* ---- Calls: checked, packed, submitted ---- */
 
+static const char bad_items[] = "a policy or key is NULL, or too long for a request";
+
 /* How a call ends: the last three arguments of every function here. */
 struct end {
     uint32_t timeout_ms;
@@ -146,37 +148,35 @@ static enum ratelimit_status begin(struct ratelimit_async *client, enum request_
     if (*ret == NULL) return RATELIMIT_NO_MEMORY;
     (*ret)->callback = end.callback;
     (*ret)->arg = end.arg;
+    (*ret)->timeout_ms = end.timeout_ms > 0 ? end.timeout_ms : RATELIMIT_DEFAULT_TIMEOUT_MS;
     return RATELIMIT_OK;
 }
 
 /* `status` is what packing said. The request is queued, or back in the pool. */
 static enum ratelimit_status submit(struct ratelimit_async *client, struct request *request,
-                                    enum ratelimit_status status, struct end end)
+                                    enum ratelimit_status status)
 {
     if (status == RATELIMIT_BAD_ARGUMENT) bad_argument(client, "the policy's settings: ", request->wrong);
     if (status == RATELIMIT_OK && buffer_len(&request->bytes) > client->max_frame)
         status = bad_argument(client, "", "the request is longer than the daemon accepts (caps.max_frame)");
-    if (status == RATELIMIT_OK) status = exchange_submit(client, request, end.timeout_ms);
+    if (status == RATELIMIT_OK) status = exchange_submit(client, request);
     if (status != RATELIMIT_OK) request_release(&client->pool, request);
     return status;
 }
 
 /* Policies and keys that are there, and together fit into a request. */
-static enum ratelimit_status check_items(struct ratelimit_async *client, const struct ratelimit_item *items, size_t n)
+static bool are_items(const struct ratelimit_item *items, size_t n)
 {
-    static const char fault[] = "a policy or key is NULL, or too long for a request";
-    size_t space = RATELIMIT_REQUEST_MAX;
-    if (items == NULL && n > 0) return bad_argument(client, "", fault);
-
+    size_t len = 0;
+    if (items == NULL && n > 0) return false;
     for (size_t i = 0; i < n; i++) {
-        const char *policy = items[i].policy;
-        size_t policy_len = policy != NULL ? strlen(policy) : 0, key_len = items[i].key_len;
-        bool is_there = policy != NULL && (items[i].key != NULL || key_len == 0);
-        if (!is_there || policy_len > space || key_len > space - policy_len || ITEM_SIZE > space - policy_len - key_len)
-            return bad_argument(client, "", fault);
-        space -= policy_len + key_len + ITEM_SIZE;
+        const struct ratelimit_item *item = &items[i];
+        if (item->policy == NULL || (item->key == NULL && item->key_len > 0)) return false;
+        if (item->key_len > RATELIMIT_REQUEST_MAX) return false;
+        len += strlen(item->policy) + item->key_len + ITEM_SIZE;
+        if (len > RATELIMIT_REQUEST_MAX) return false;
     }
-    return RATELIMIT_OK;
+    return true;
 }
 
 /* NULL, or what is wrong with them. */
@@ -226,8 +226,8 @@ struct question {
 static enum ratelimit_status ask(struct ratelimit_async *client, const struct question *question, struct end end)
 {
     struct request *request;
-    enum ratelimit_status status = check_items(client, &question->item, 1);
-    if (status == RATELIMIT_OK) status = begin(client, question->kind, end, &request);
+    if (!are_items(&question->item, 1)) return bad_argument(client, "", bad_items);
+    enum ratelimit_status status = begin(client, question->kind, end, &request);
     if (status != RATELIMIT_OK) return status;
 
     request->effect = question->effect;
@@ -235,7 +235,7 @@ static enum ratelimit_status ask(struct ratelimit_async *client, const struct qu
     request->flag = "removed";
     status = request_pack_question(request, client->next_msgid, question->method, &question->item, question->has_cost,
                                    question->options);
-    return submit(client, request, status, end);
+    return submit(client, request, status);
 }
 
 enum ratelimit_status ratelimit_async_check(struct ratelimit_async *client, const char *policy, const void *key,
@@ -332,13 +332,13 @@ static enum ratelimit_status ask_items(struct ratelimit_async *client, enum requ
                                        const struct ratelimit_options *options, struct end end)
 {
     struct request *request;
-    enum ratelimit_status status = check_items(client, items, n);
-    if (status == RATELIMIT_OK) status = begin(client, kind, end, &request);
+    if (!are_items(items, n)) return bad_argument(client, "", bad_items);
+    enum ratelimit_status status = begin(client, kind, end, &request);
     if (status != RATELIMIT_OK) return status;
 
     const char *method = kind == REQUEST_ALL ? "check_all" : "check_many";
     status = request_pack_items(request, client->next_msgid, method, items, n, options);
-    return submit(client, request, status, end);
+    return submit(client, request, status);
 }
 
 enum ratelimit_status ratelimit_async_check_many(struct ratelimit_async *client, const struct ratelimit_item *items,
@@ -371,7 +371,7 @@ static enum ratelimit_status ask_id(struct ratelimit_async *client, const char *
     request->flag = "released";
     request->effect = kind == REQUEST_FLAG ? EFFECT_SLOT_ENDED : EFFECT_ENDED;
     status = request_pack_id(request, client->next_msgid, method, id, units);
-    return submit(client, request, status, end);
+    return submit(client, request, status);
 }
 
 enum ratelimit_status ratelimit_async_settle(struct ratelimit_async *client, const char *reservation, int64_t units,
@@ -423,7 +423,7 @@ enum ratelimit_status ratelimit_async_call(struct ratelimit_async *client, const
     for (size_t i = 0; i < sizeof effects / sizeof effects[0]; i++)
         if (strcmp(method, effects[i].method) == 0) request->effect = effects[i].effect;
     status = request_pack_other(request, client->next_msgid, method, (struct slice){params, params_len});
-    return submit(client, request, status, end);
+    return submit(client, request, status);
 }
 
 /* ---- What the caller's loop waits for ---- */

@@ -35,7 +35,7 @@ enum {
 
 /* ---- How calls begin and end ---- */
 
-enum ratelimit_status exchange_submit(struct ratelimit_async *client, struct request *request, uint32_t timeout_ms)
+enum ratelimit_status exchange_submit(struct ratelimit_async *client, struct request *request)
 {
     struct breaker *breaker = &client->breaker;
     clock_update(&client->clock);
@@ -46,9 +46,8 @@ enum ratelimit_status exchange_submit(struct ratelimit_async *client, struct req
         request->probes = true;
     }
 
-    int64_t wait_us = (int64_t)(timeout_ms > 0 ? timeout_ms : RATELIMIT_DEFAULT_TIMEOUT_MS) * 1000;
-    if (heap_push(&client->deadlines, &request->deadline, client->clock.mono_us + wait_us) != 0)
-        return RATELIMIT_NO_MEMORY;
+    int64_t at_us = client->clock.mono_us + (int64_t)request->timeout_ms * 1000;
+    if (heap_push(&client->deadlines, &request->deadline, at_us) != 0) return RATELIMIT_NO_MEMORY;
     if (request->probes) breaker->probes = true;
     client->next_msgid++;
     client->n_pending++;

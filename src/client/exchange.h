@@ -68,7 +68,7 @@ struct ratelimit_async {
 };
 
 /* Queue a packed call. OK; or BREAKER or NO_MEMORY, and it is still the caller's. */
-enum ratelimit_status exchange_submit(struct ratelimit_async *client, struct request *request, uint32_t timeout_ms);
+enum ratelimit_status exchange_submit(struct ratelimit_async *client, struct request *request);
 
 /* One tick without waiting, within `busy`. `revents` as for ratelimit_async_process(). */
 void exchange_tick(struct ratelimit_async *client, short revents);

@@ -14,7 +14,6 @@ enum {
     LINK_READ_SIZE = 16 * 1024, /* bytes asked for at once: a few hundred decisions */
     LINK_KEEP_SIZE = 64 * 1024, /* a buffer that a long answer made larger than this is given back */
     ORIGIN_SIZE = 1,            /* the kernel makes a page of it */
-    ORIGIN_HERE = 1,
 };
 
 static enum link_step fail(struct link *link, const char *what, int error)
@@ -44,7 +43,7 @@ enum ratelimit_status link_init(struct link *link, const char *path)
         munmap(page, ORIGIN_SIZE);
     } else {
         link->origin = page;
-        *link->origin = ORIGIN_HERE;
+        *link->origin = LINK_ORIGIN_HERE;
     }
 
     buffer_init(&link->in, RATELIMIT_ANSWER_MAX + LINK_READ_SIZE);
@@ -59,16 +58,11 @@ void link_close(struct link *link)
     forget_input(link);
 }
 
-bool link_is_inherited(const struct link *link)
-{
-    return link->origin != NULL ? *link->origin != ORIGIN_HERE : link->pid != getpid();
-}
-
 void link_disown(struct link *link)
 {
     if (link->fd >= 0) close(link->fd);
     link->fd = -1;
-    if (link->origin != NULL) *link->origin = ORIGIN_HERE;
+    if (link->origin != NULL) *link->origin = LINK_ORIGIN_HERE;
     link->pid = getpid();
 }
 

@@ -15,13 +15,14 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "base/buffer.h"
 #include "client/ratelimit.h"
 #include "proto/rpc.h"
 #include "proto/scan.h"
 
-enum { LINK_ERROR_SIZE = 256 };
+enum { LINK_ERROR_SIZE = 256, LINK_ORIGIN_HERE = 1 };
 
 struct link {
     struct sockaddr_un address;
@@ -29,7 +30,7 @@ struct link {
     struct buffer in;            /* owned bytes; begins with a message not read yet */
     struct scanner scanner;      /* of that message */
     char error[LINK_ERROR_SIZE]; /* why the last step failed, for people */
-    uint8_t *origin;             /* owned page, ORIGIN_HERE in its process; NULL: there are no such pages */
+    uint8_t *origin;             /* owned page, LINK_ORIGIN_HERE in its process; NULL: there are no such pages */
     pid_t pid;                   /* without such a page */
 };
 
@@ -40,7 +41,12 @@ enum ratelimit_status link_init(struct link *link, const char *path);
 void link_close(struct link *link); /* drops what came in; may be called twice */
 void link_fini(struct link *link);
 
-bool link_is_inherited(const struct link *link); /* this is a child of the process that it belongs to */
+/* This is a child of the process that it belongs to. */
+static inline bool link_is_inherited(const struct link *link)
+{
+    return link->origin != NULL ? *link->origin != LINK_ORIGIN_HERE : link->pid != getpid();
+}
+
 /* Leave the connection to the parent: from now on the link is this process's. What came in stays where it is until
  * link_connect(), because a callback may still be reading it. */
 void link_disown(struct link *link);

@@ -28,9 +28,8 @@ void request_pool_fini(struct request_pool *pool)
 
 void request_init(struct request *request, enum request_kind kind)
 {
-    struct request kept = *request;
-    *request =
-        (struct request){.kind = kind, .bytes = kept.bytes, .members = kept.members, .members_cap = kept.members_cap};
+    memset(request, 0, offsetof(struct request, bytes));
+    request->kind = kind;
     list_init(&request->link);
 }
 

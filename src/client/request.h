@@ -43,17 +43,21 @@ struct request {
     int64_t cost;     /* REQUEST_DECISION, and of all together for REQUEST_ALL */
     const char *flag; /* static; REQUEST_FLAG */
     enum request_effect effect;
-    const char *wrong;                  /* static; why packing a policy's settings was BAD_ARGUMENT */
-    struct buffer bytes;                /* owned; packed */
-    struct ratelimit_decision *members; /* owned; for the answer; until then only `granted` is set: the cost */
-    size_t n_members, members_cap;
-    size_t n_written; /* of `bytes` that the socket took */
-    bool sent;        /* all of them: the daemon may act on it */
-    bool ended;       /* its deadline came, and nobody waits for the answer; half written, the rest must follow */
-    bool probes;      /* the breaker waits for its end */
-    bool orphan;      /* it ended so, and a yes in its answer is taken back: of a slot or a reservation */
+    const char *wrong; /* static; why packing a policy's settings was BAD_ARGUMENT */
+    size_t n_members;
+    size_t n_written;    /* of `bytes` that the socket took */
+    bool sent;           /* all of them: the daemon may act on it */
+    bool ended;          /* its deadline came, and nobody waits for the answer; half written, the rest must follow */
+    bool probes;         /* the breaker waits for its end */
+    bool orphan;         /* it ended so, and a yes in its answer is taken back: of a slot or a reservation */
+    uint32_t timeout_ms; /* until its deadline, from when it is submitted */
     ratelimit_answer_fn *callback;
     void *arg; /* the caller's */
+
+    /* Storage, which stays with the request in the pool: */
+    struct buffer bytes;                /* owned; packed */
+    struct ratelimit_decision *members; /* owned; for the answer; until then only `granted` is set: the cost */
+    size_t members_cap;
 };
 
 struct request_pool {

@@ -197,7 +197,7 @@ static const char *options_fault(const struct ratelimit_options *options)
     return is_good ? NULL : "request_id must have 1 to 64 bytes";
 }
 
-/* The caller's, or the defaults. Without `has_cost` the cost stands elsewhere: it is no option then. */
+/* The caller's, or the defaults. Without `has_cost` the cost is a parameter, and no option. */
 static enum ratelimit_status read_options(struct ratelimit_async *client, const struct ratelimit_options *from,
                                           bool has_cost, struct ratelimit_options *ret)
 {

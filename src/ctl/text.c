@@ -35,19 +35,24 @@ void text_print(FILE *out, struct slice text)
     }
 }
 
+/* Of "\xNN"; -1: it is none. */
+static int digit(uint8_t byte)
+{
+    if (byte >= '0' && byte <= '9') return byte - '0';
+    return byte >= 'a' && byte <= 'f' ? byte - 'a' + 10 : -1;
+}
+
 void text_print_sentence(FILE *out, struct slice text)
 {
-    static const char digits[] = "0123456789abcdef";
     uint8_t *bytes = malloc(text.len + 1);
     size_t n = 0;
     if (bytes == NULL) return;
 
     while (text.len > 0) {
-        bool is_escape = text.len >= 4 && text.data[0] == '\\' && text.data[1] == 'x';
-        const char *high = is_escape ? memchr(digits, text.data[2], 16) : NULL;
-        const char *low = is_escape ? memchr(digits, text.data[3], 16) : NULL;
-        is_escape = high != NULL && low != NULL;
-        bytes[n++] = is_escape ? (uint8_t)((high - digits) * 16 + (low - digits)) : text.data[0];
+        bool may_be = text.len >= 4 && text.data[0] == '\\' && text.data[1] == 'x';
+        int high = may_be ? digit(text.data[2]) : -1, low = may_be ? digit(text.data[3]) : -1;
+        bool is_escape = high >= 0 && low >= 0;
+        bytes[n++] = is_escape ? (uint8_t)(high * 16 + low) : text.data[0];
         size_t len = is_escape ? 4 : 1;
         text = (struct slice){text.data + len, text.len - len};
     }

@@ -1,5 +1,5 @@
-"""conftest.py: fixtures over harness.py. Whatever a test started is stopped at its end, and a daemon that left with an
-unexpected status or a sanitizer's report fails the test that started it."""
+"""conftest.py: fixtures over harness.py. At the end of a test everything that it started is stopped. A daemon with an
+unexpected exit status or a sanitizer's report fails the test that started it."""
 
 import signal
 
@@ -12,7 +12,7 @@ TEST_SECONDS = 60
 
 @pytest.fixture(autouse=True)
 def time_limit():
-    """No test hangs the run."""
+    """A hanging test must not stop the run."""
     def expired(_number, _frame):
         raise TimeoutError(f"the test took longer than {TEST_SECONDS} s")
 
@@ -24,7 +24,7 @@ def time_limit():
 
 
 def closing(things):
-    """Close all, even where one complains; then complain."""
+    """Close all, even if one fails; then raise the error."""
     complaints = []
     for thing in reversed(things):
         try:

@@ -1,9 +1,9 @@
-"""harness.py: the processes and the client that integration tests are made of.
+"""harness.py: the processes and the client of the integration tests.
 
-Redis       a real redis-server or valkey-server on a temporary Unix socket, and on a TCP port where asked for
-Ratelimitd  the daemon under test, from the build that RATELIMITD_BUILD names
+Redis       a real redis-server or valkey-server on a temporary Unix socket, and optionally on a TCP port
+Ratelimitd  the daemon under test, from the build in RATELIMITD_BUILD
 Notices     the service manager's end of the notifications
-Client      MessagePack-RPC over a socket, in a few lines and without a library of ours: what any client may do
+Client      MessagePack-RPC over a socket, in a few lines and without a library of ours, like any client
 """
 
 import os
@@ -21,7 +21,7 @@ import msgpack
 import redis as redis_py
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PATIENCE_S = 10.0  # how long anything may take to happen; generous, because a loaded machine is slow
+PATIENCE_S = 10.0  # longest wait for any event; generous, because a loaded machine is slow
 SANITIZER = re.compile(r"ERROR: (Address|Leak|UndefinedBehavior)Sanitizer|runtime error:|CHECK failed")
 
 
@@ -37,7 +37,7 @@ def build_dir():
 
 
 def sanitized():
-    """Was that build made with the sanitizers? What links with its libraries must be, too."""
+    """Does that build use the sanitizers? Programs that link with its libraries must use them too."""
     return "RL_SANITIZE:BOOL=ON" in (build_dir() / "CMakeCache.txt").read_text()
 
 
@@ -51,7 +51,7 @@ def short_directory():
 
 
 def eventually(condition, what, patience_s=PATIENCE_S):
-    """Wait until condition() is true and return what it returned."""
+    """Wait until condition() is true, and return its value."""
     until = time.monotonic() + patience_s
     while True:
         value = condition()
@@ -63,7 +63,7 @@ def eventually(condition, what, patience_s=PATIENCE_S):
 
 
 class Process:
-    """A child whose standard error is kept line by line; stopped by its own pid and nothing else."""
+    """A child process. Keeps its standard error line by line, and stops only this pid."""
 
     def __init__(self):
         self.process = None
@@ -101,13 +101,13 @@ class Process:
         self.signal(signal.SIGCONT)
 
     def kill(self):
-        """End it without a word, as a crash or the out-of-memory killer would."""
+        """End it without warning, like a crash or the out-of-memory killer."""
         if self.running:
             self.signal(signal.SIGKILL)
         self.wait()
 
     def wait(self, patience_s=PATIENCE_S):
-        """Its exit status, its log complete. The log ends with the process; wait() alone would look every 50 ms."""
+        """Its exit status, after the complete log. The log ends with the process; wait() alone would poll every 50 ms."""
         self._reader.join(patience_s)
         return self.process.wait(patience_s)
 
@@ -152,7 +152,7 @@ class Redis(Process):
 
     @property
     def address(self):
-        """As store.redis.addresses wants it."""
+        """In the form of store.redis.addresses."""
         return f"127.0.0.1:{self.port}" if self.port else f"unix:{self.socket}"
 
     def client(self, **options):
@@ -193,7 +193,7 @@ class Redis(Process):
         self.start()
 
     def close(self):
-        """Nothing is kept, so nothing needs to be shut down: a server looks for SIGTERM ten times a second only."""
+        """Kill it: it stores nothing, and a server checks for SIGTERM only ten times a second."""
         self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -212,7 +212,7 @@ class Ratelimitd(Process):
         self.path = self.directory / "ratelimitd.yaml"
         self.redis, self.redis_options = redis, dict(redis_options or {})
         self.arguments, self.env, self.pass_fds = list(arguments), dict(env or {}), pass_fds
-        self.expected_exit = expected_exit  # what close() holds the exit status against; a list means any of them
+        self.expected_exit = expected_exit  # the exit status that close() requires; a list means any of them
         self.configured = config is not None
         if self.configured:
             self.configure(config)
@@ -241,7 +241,7 @@ class Ratelimitd(Process):
         self.spawn(self.argv(), env=env, pass_fds=self.pass_fds)
         ready = self.wait_for_log(self.READY) if wait else ""
         if self.redis and "Redis: not connected yet" in ready:
-            # on a busy machine it may take longer than READY waits; what is asked until then is answered locally
+            # on a busy machine this may take longer than READY; until then, local answers
             if "Redis: connecting;" in self.wait_for_log("warning: Redis: "):
                 self.wait_for_log("info: Redis: ready|warning: Redis: (?!connecting;)")
 
@@ -264,7 +264,7 @@ class Ratelimitd(Process):
         return self.wait(patience_s)
 
     def complaint(self):
-        """What is wrong with the way it ran and ended; empty when nothing is."""
+        """Complaints about its run and its end; empty if there are none."""
         expected = self.expected_exit if isinstance(self.expected_exit, (list, tuple)) else [self.expected_exit]
         if SANITIZER.search(self.text()):
             return f"the daemon reported a fault of its own:\n{self.text()}"
@@ -277,7 +277,7 @@ class Ratelimitd(Process):
         super().kill()
 
     def close(self):
-        """Stop it and hold its end against what was expected."""
+        """Stop it, and compare its end with the expected one."""
         try:
             if self.process is not None:
                 try:
@@ -308,7 +308,7 @@ class Client:
         self.socket.connect(path)
         self._unpacker = msgpack.Unpacker(raw=False, unicode_errors="surrogateescape", strict_map_key=False)
         self._next_id = 1
-        self._early = {}  # answers that overtook the one waited for
+        self._early = {}  # answers that came before the awaited one
 
     def send_bytes(self, data):
         self.socket.sendall(data)
@@ -324,7 +324,7 @@ class Client:
         self.send_bytes(msgpack.packb([2, method, list(params)]))
 
     def recv(self):
-        """The next message as it came: [1, msgid, error, result]; EOFError where the daemon closed."""
+        """The next message unchanged: [1, msgid, error, result]; EOFError if the daemon closed."""
         while True:
             for message in self._unpacker:
                 return message
@@ -353,7 +353,7 @@ class Client:
         self.socket.shutdown(socket.SHUT_WR)
 
     def at_end(self):
-        """True once the daemon has closed and everything was read."""
+        """True once the daemon has closed and the client has read everything."""
         try:
             self.recv()
         except (EOFError, ConnectionResetError):
@@ -388,7 +388,7 @@ class Notices:
 
 
 def free_port():
-    """A TCP port of the loopback that nobody holds now."""
+    """A TCP port of the loopback that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

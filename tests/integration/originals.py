@@ -1,5 +1,5 @@
 """originals.py: the five limiters that a `compat:` policy does not go with (six presets), as their users run them: plain
-Redis commands or a script of their own, nothing of ours.
+Redis commands or a script of their own, without our code.
 
 Each takes a Redis client, the client's key, a limit and a window, and answers hit() with its verdict. key_now() is the
 Redis key that a hit at this moment touches.
@@ -27,7 +27,7 @@ class Original:
         raise NotImplementedError
 
     def value(self):
-        """What the state is worth to a comparison: the count, or the number of entries."""
+        """The part of the state to compare: the count, or the number of entries."""
         key = self.key_now()
         kind = self.redis.type(key).decode()
         if kind == "string":
@@ -72,7 +72,7 @@ class RlaasFixed(Original):
 
 
 class RlaasSliding(Original):
-    """A ZSET of milliseconds; what is denied is not recorded, but the expiry moves with every request."""
+    """A ZSET of milliseconds. Denied requests are not recorded, but every request moves the expiry."""
 
     SCRIPT = """
     local time = redis.call('TIME')
@@ -92,7 +92,7 @@ class RlaasSliding(Original):
 
 
 class FirstHit(Original):
-    """A window that starts at the first hit; what is denied is not counted."""
+    """A window that starts at the first hit. Denied requests are not counted."""
 
     SCRIPT = """
     local count = tonumber(redis.call('GET', KEYS[1]) or '0')

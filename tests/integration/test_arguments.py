@@ -1,4 +1,4 @@
-"""test_arguments.py: the command line of ratelimitd, and what of its environment and signals users meet at first contact."""
+"""test_arguments.py: the command line of ratelimitd, and the environment and signals that a new user meets first."""
 
 import os
 import re
@@ -37,7 +37,7 @@ def test_the_long_names_of_options_are_taken_and_h_is_help(path):
 
 @pytest.mark.parametrize("option, long", [("-c", "--config"), ("-s", "--socket")])
 def test_an_option_that_is_given_twice_is_wrong_usage(path, option, long):
-    """The last one counted, and nothing said so."""
+    """Earlier, the last one counted, without a message."""
     for second in (option, long):
         status, out, err = ratelimitd_says("--check-config", option, path, second, "/other")
         assert (status, out) == (2, "")
@@ -51,7 +51,7 @@ def test_print_config_shows_the_socket_that_would_be_listened_on(path):
 
 
 def test_sigusr1_is_ignored(ratelimitd):
-    """Its default ended the daemon."""
+    """Earlier, the default action of the signal ended the daemon."""
     daemon = ratelimitd(POLICY)
     for _ in range(3):
         os.kill(daemon.pid, signal.SIGUSR1)

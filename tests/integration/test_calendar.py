@@ -1,4 +1,4 @@
-"""test_calendar.py: windows of the calendar through the socket: answers, shared counts, what is told of them."""
+"""test_calendar.py: windows of the calendar through the socket: answers, shared counts, and their descriptions."""
 
 import datetime
 import subprocess

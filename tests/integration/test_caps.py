@@ -1,4 +1,4 @@
-"""test_caps.py: whoever meets a cap is told which setting it is."""
+"""test_caps.py: the error for each cap names its setting."""
 
 import msgpack
 import pytest

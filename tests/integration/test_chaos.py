@@ -1,5 +1,5 @@
-"""test_chaos.py: twenty seconds of the chaos trial (tests/bench/chaos.py says what must hold), with a seed of its own each
-time. `./dev soak chaos SECONDS SEED` does what a failing run did once more, for as long as you like."""
+"""test_chaos.py: twenty seconds of the chaos trial (tests/bench/chaos.py lists what must hold), with a new seed each
+time. `./dev soak chaos SECONDS SEED` repeats a failing run, for any time."""
 
 import signal
 import sys

@@ -1,4 +1,4 @@
-"""test_client.py: libratelimit as a user has it: installed into a prefix, found through pkg-config, linked into C and C++
+"""test_client.py: libratelimit as a user gets it: installed into a prefix, found through pkg-config, linked into C and C++
 programs, shared and static, and run against a real daemon that is stopped, killed and started again."""
 
 import os
@@ -18,7 +18,7 @@ CONFIG = """policies:
 
 
 class Installed:
-    """The library in a prefix of its own: what `cmake --install` puts there, or only the static form of it."""
+    """The library in its own prefix: all files of `cmake --install`, or only the static library."""
 
     def __init__(self, form):
         self.prefix = short_directory()
@@ -35,7 +35,7 @@ class Installed:
                               text=True).stdout.split()
 
     def build(self, source):
-        """A program of client_programs/, or of an absolute path, with the flags that pkg-config tells and no others of ours."""
+        """Compiles a program of client_programs/, or of an absolute path, only with the flags from pkg-config."""
         path = PROGRAMS / source
         program = self.prefix / path.name.replace(".", "_")
         compiler = ["g++", "-std=c++17"] if path.suffix == ".cc" else ["gcc", "-std=gnu11"]
@@ -86,10 +86,10 @@ def test_it_needs_the_c_library_and_nothing_else(installed):
     assert [flag for flag in installed.flags("--static", "--libs") if flag.startswith("-l")] == ["-lratelimit"]
 
 
-@pytest.mark.parametrize("source, said", [("own_names.c", "memory 4\n"), ("header.cc", "memory\n")])
-def test_a_program_links_and_asks(installed, daemon, source, said):
+@pytest.mark.parametrize("source, output", [("own_names.c", "memory 4\n"), ("header.cc", "memory\n")])
+def test_a_program_links_and_asks(installed, daemon, source, output):
     done = installed.run([*installed.build(source), daemon.socket, "few"])
-    assert (done.returncode, done.stdout) == (0, said), done.stderr
+    assert (done.returncode, done.stdout) == (0, output), done.stderr
 
 
 def test_the_example_of_the_manual_page_asks(installed, ratelimitd):
@@ -144,7 +144,7 @@ def test_every_call_ends_once_over_a_daemon_that_is_killed_and_restarted(install
         program.wait()
     ends = {words: int(n) for n, words in (line.split(" ", 1) for line in out.splitlines())}
     assert program.returncode == 0, err
-    # One more where the dying daemon's listener outlived its connections for a moment.
+    # One more if the listener of the dying daemon lived a moment longer than its connections.
     assert ends.pop("connections") in (2, 3)
     assert ends["the connection ended before the answer"] >= 64
     assert ends["no answer by the deadline"] == 0

@@ -1,4 +1,4 @@
-"""test_compat.py: a `compat:` policy beside the limiter it stands in for, both counting on the same Redis keys."""
+"""test_compat.py: a `compat:` policy next to the limiter that it replaces, both counting on the same Redis keys."""
 
 import random
 import time
@@ -15,7 +15,7 @@ def policy(preset, limit=LIMIT, window=f"{WINDOW_S}s"):
 
 
 def near_an_edge(redis, keys):
-    """Is a window's end, a key's end or an entry's end within the margin, so that the next two hits could straddle it?"""
+    """Does a window, a key or an entry end within the margin, so that the next two hits could fall on both sides of it?"""
     now = server_ms(redis)
     if now % (WINDOW_S * 1000) > WINDOW_S * 1000 - MARGIN_MS:
         return True
@@ -30,11 +30,11 @@ def near_an_edge(redis, keys):
 
 
 def compare(redis, mixed, alone):
-    """Value, type and TTL of the shared key are those that the original alone would have left."""
-    key, twin = mixed.key_now(), alone.key_now()
+    """The shared key has the value, type and TTL that the original alone would have left."""
+    key, reference = mixed.key_now(), alone.key_now()
     assert mixed.value() == alone.value()
-    if redis.exists(key) or redis.exists(twin):
-        assert abs(redis.pttl(key) - redis.pttl(twin)) < MARGIN_MS, (redis.pttl(key), redis.pttl(twin))
+    if redis.exists(key) or redis.exists(reference):
+        assert abs(redis.pttl(key) - redis.pttl(reference)) < MARGIN_MS, (redis.pttl(key), redis.pttl(reference))
         assert redis.pttl(key) > 0
 
 
@@ -55,7 +55,7 @@ def test_original_and_daemon_alternate_on_one_key(seed, redis, ratelimitd, conne
             continue
         verdict = clients[preset].check("p", f"mixed-{preset}")["allowed"] if side == "daemon" else mixed.hit()
         expected = alone.hit()
-        assert verdict == expected, f"{preset}, seed {seed}: the {side} said {verdict}, the original alone {expected}"
+        assert verdict == expected, f"{preset}, seed {seed}: the {side} answered {verdict}, the original alone {expected}"
         compare(server, mixed, alone)
         n[preset][side] += 1
         n[preset]["denied"] += not verdict
@@ -134,7 +134,7 @@ def names_of_windows(server, key):
 def test_both_rlaas_presets_count_on_one_prefix_as_the_original_does(redis, ratelimitd, connect):
     client, server = connect(ratelimitd(BOTH, redis=redis)), redis.client()
     for policy, preset, kind in (("fixed", "rlaas-fixed", b"string"), ("sliding", "rlaas-sliding", b"zset")):
-        original = ORIGINALS[preset](server, "user:42", 2, DAY_S)  # colon and digits: no window's name for that
+        original = ORIGINALS[preset](server, "user:42", 2, DAY_S)  # colon and digits: this cannot be the name of a window
         assert client.check(policy, "user:42")["remaining"] == 1
         assert original.hit()
         assert server.type(original.key_now()) == kind
@@ -142,7 +142,7 @@ def test_both_rlaas_presets_count_on_one_prefix_as_the_original_does(redis, rate
 
 
 def test_a_key_that_means_another_keys_window_is_a_store_error(redis, ratelimitd, connect):
-    """One who may name his keys can have those of both presets meet. That is his checks' affair alone."""
+    """A client that chooses its keys can make those of both presets collide. This affects only its own checks."""
     client, server = connect(ratelimitd(BOTH, redis=redis)), redis.client()
     foreign = {"allowed": True, "source": "allow", "reason": "store_error"}
 
@@ -154,7 +154,7 @@ def test_a_key_that_means_another_keys_window_is_a_store_error(redis, ratelimitd
     assert foreign.items() <= client.check("fixed", "b").items()
 
     asked = [["fixed", "c"], *(["sliding", name] for name in names_of_windows(server, "c")), ["sliding", "other"]]
-    for _ in range(2):  # the first time one of both may be asked before the other is there
+    for _ in range(2):  # at first, one of the two may run before the other key exists
         answers = client.call("check_many", asked)
         assert answers[-1]["source"] == "redis"
     assert any(foreign.items() <= answer.items() for answer in answers)

@@ -1,5 +1,5 @@
-"""test_conformance.py: libratelimit's two clients against the conformance suite of clients/. The languages' own clients are
-tested by ./dev test clients."""
+"""test_conformance.py: the two clients of libratelimit in the conformance suite of clients/. ./dev test clients tests the
+clients of the other languages."""
 
 import sys
 
@@ -13,7 +13,7 @@ from subject import variants  # noqa: E402
 
 CASES = run.all_cases()
 VARIANTS = {variant.name: variant for variant in variants("c")}
-# What a C library cannot have is left out here; clients/c/conformance/driver.yaml says why.
+# Without the cases that a C library cannot run; clients/c/conformance/driver.yaml has the reasons.
 KEPT = [(variant, case) for variant in VARIANTS for case in CASES if not VARIANTS[variant].reason_against(case)]
 
 
@@ -32,6 +32,6 @@ def test_libratelimit_keeps_the_contract(runners, variant, case):
     assert result.verdict == "passed", "\n".join([result.message, *result.transcript])
 
 
-def test_what_it_cannot_have_are_cases():
+def test_every_excluded_name_is_a_case():
     groups = {case.split("/")[0] + "/" for case in CASES}
     assert [name for variant in VARIANTS.values() for name in variant.cannot if name not in CASES and name not in groups] == []

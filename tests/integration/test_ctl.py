@@ -1,4 +1,4 @@
-"""test_ctl.py: ratelimitctl: what it prints, its exit statuses, and that nothing keeps it past its deadline."""
+"""test_ctl.py: ratelimitctl: its output, its exit statuses, and that it always ends by its deadline."""
 
 import json
 import os
@@ -23,7 +23,7 @@ DONE, DENIED, USAGE, UNREACHABLE, REFUSED, OUTPUT = range(6)
 
 @pytest.fixture
 def daemon(ratelimitd):
-    """Its time stands at 2 s, so that a window of 10 s ends in 8."""
+    """Its clock stands at 2 s, so a window of 10 s ends in 8 s."""
     started = ratelimitd(CONFIG, arguments=["--test-clock"])
     assert started.ctl("test-clock", 2_000_000).stdout == "2000000\n"
     return started
@@ -37,8 +37,8 @@ def ctl(*arguments, env=None, **options):
 
 
 class Fake:
-    """A socket that says what a test tells it to, for what no real daemon does. None: never accepts. `refused`: the error
-    that hello gets."""
+    """A fake daemon that sends the bytes of the test, for cases that no real daemon produces. None: never accepts. `refused`: the
+    error for hello."""
 
     def __init__(self, answer, backlog=8, refused=None):
         self.refused = refused
@@ -63,10 +63,10 @@ class Fake:
                 for _, msgid, method, _ in unpacker:
                     if method == "hello":
                         peer.sendall(msgpack.packb([1, msgid, self.refused, None if self.refused else {}]))
-                    elif not (said := answer(msgid)):
+                    elif not (data := answer(msgid)):
                         return
                     else:
-                        peer.sendall(said)
+                        peer.sendall(data)
 
     def __enter__(self):
         return self
@@ -79,7 +79,7 @@ class Fake:
         shutil.rmtree(self.directory)
 
 
-# ---- what it says -------------------------------------------------------------------------------------------------
+# ---- output -------------------------------------------------------------------------------------------------------
 
 
 def test_a_check_says_what_is_left_and_then_when_to_come_back(daemon):
@@ -269,7 +269,7 @@ def test_a_full_backlog_costs_the_timeout_and_no_more():
     with Fake(None, backlog=0) as fake:
         waiting = []
         try:
-            while True:  # as many as it takes
+            while True:  # as many as are needed
                 peer = socket.socket(socket.AF_UNIX)
                 waiting.append(peer)
                 peer.setblocking(False)
@@ -296,7 +296,7 @@ def test_what_is_no_answer_is_3(answer, words):
 
 
 def test_a_request_longer_than_a_frame_is_4(daemon):
-    """It was 3, not reachable, with the daemon's answer beside it, and a warning that it might have been done."""
+    """Earlier the status was 3 (not reachable), with the daemon's answer and a warning that it may be done."""
     done = daemon.ctl("--json", "check", "login", "a" * 100_000)
     assert done.returncode == REFUSED and json.loads(done.stdout)["error"] == "TOO_LARGE"
     assert done.stderr.startswith("ratelimitctl: TOO_LARGE: ") and "may have been done" not in done.stderr
@@ -317,7 +317,7 @@ def test_a_daemon_that_was_killed_and_started_again_answers(daemon):
     assert daemon.ctl("ping").returncode == DONE
 
 
-# ---- around it ----------------------------------------------------------------------------------------------------
+# ---- its environment ----------------------------------------------------------------------------------------------
 
 
 def test_a_shell_script_branches_on_it(daemon):
@@ -329,7 +329,7 @@ def test_a_shell_script_branches_on_it(daemon):
 
     assert [run().stdout for _ in range(6)] == ["come in\n"] * 5 + ["not now\n"]
     daemon.stop()
-    assert run().stdout == "cannot tell\n"
+    assert run().stdout == "no answer\n"
 
 
 def test_bash_completes_commands_and_policies(daemon):

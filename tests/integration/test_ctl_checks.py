@@ -1,5 +1,5 @@
-"""test_ctl_checks.py: what ratelimitctl can ask for beside a policy, a key and a cost: options, several checks as one,
-policies in braces."""
+"""test_ctl_checks.py: parameters of ratelimitctl besides a policy, a key and a cost: options, several checks as one, policies
+in braces."""
 
 import json
 
@@ -86,7 +86,7 @@ def test_what_cannot_be_asked_is_wrong_usage(daemon, arguments):
     assert done.returncode == USAGE and done.stdout == "" and done.stderr.startswith(("ratelimitctl: ", "usage: "))
 
 
-@pytest.mark.parametrize("arguments, said", [
+@pytest.mark.parametrize("arguments, message", [
     (["check", "login", "a", "many"], "ratelimitctl: COST: 'many' is not a whole number\n"),
     (["check", "login", "a", ""], "ratelimitctl: COST: '' is not a whole number\n"),
     (["reserve", "login", "a", "1.5"], "ratelimitctl: UNITS: '1.5' is not a whole number\n"),
@@ -103,9 +103,9 @@ def test_what_cannot_be_asked_is_wrong_usage(daemon, arguments):
     (["check", "login"], "usage: ratelimitctl check [OPTION ...] POLICY KEY [COST]\n"),
     (["nosuch"], "ratelimitctl: no such command: nosuch; try ratelimitctl --help\n"),
 ])
-def test_wrong_usage_names_the_thing_and_the_way_out(daemon, arguments, said):
+def test_wrong_usage_names_the_mistake_and_the_remedy(daemon, arguments, message):
     done = daemon.ctl(*arguments)
-    assert (done.returncode, done.stdout, done.stderr) == (USAGE, "", said)
+    assert (done.returncode, done.stdout, done.stderr) == (USAGE, "", message)
 
 
 def test_policies_shows_each_override_and_what_it_changes(ratelimitd, connect):

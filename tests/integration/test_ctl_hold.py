@@ -1,5 +1,5 @@
-"""test_ctl_hold.py: ratelimitctl acquire: a slot is held while a command runs or standard input lasts, whatever ends
-first, and given back. The daemon's side is played here, so that it can deny, and leave in the middle."""
+"""test_ctl_hold.py: ratelimitctl acquire: it holds a slot until its command or its standard input ends,
+and then releases it. The test plays the daemon, so that it can deny, and close the connection at any moment."""
 
 import shutil
 import signal
@@ -20,7 +20,7 @@ FULL = {"allowed": False, **DECISION, "remaining": 0, "retry_after_ms": 300}
 
 
 class Slots:
-    """Answers acquire with `acquired` (a text is an error) and everything else as a daemon would; notes what it was asked."""
+    """Answers acquire with `acquired` (a text is an error) and all other requests like a daemon; records the requests."""
 
     def __init__(self, acquired=TAKEN):
         self.directory = short_directory()

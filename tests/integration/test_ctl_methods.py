@@ -37,7 +37,7 @@ def store(any_store):
 
 
 def left(done):
-    """The units that a line speaks of."""
+    """The units in a line."""
     return int(re.search(r"remaining (\d+)/", done.stdout).group(1))
 
 

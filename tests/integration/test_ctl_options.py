@@ -1,4 +1,4 @@
-"""test_ctl_options.py: where options of ratelimitctl may stand, what `--` means, and which durations are taken."""
+"""test_ctl_options.py: the places for options of ratelimitctl, the meaning of `--`, and the accepted durations."""
 
 import json
 import subprocess
@@ -55,7 +55,7 @@ def test_from_the_policy_on_everything_is_an_argument(daemon, key):
     ["reserve", "fw", "--", 1],
 ])
 def test_two_dashes_are_no_key(daemon, arguments):
-    """They were, and charged."""
+    """Earlier they were accepted, and charged."""
     done = daemon.ctl(*arguments)
     assert (done.returncode, done.stdout) == (USAGE, "")
     assert done.stderr.startswith("ratelimitctl: KEY: a bare -- is not a key; ")
@@ -99,7 +99,7 @@ def test_the_command_of_an_acquire_keeps_its_options(daemon):
 @pytest.mark.parametrize("option", ["--timeout", "--deadline", "--ttl", "--max-wait", "--wait"])
 @pytest.mark.parametrize("duration", ["999us", "1us", "1500us", "10001us"])
 def test_durations_are_whole_milliseconds(daemon, option, duration):
-    """They were rounded up, or down to never."""
+    """Earlier they were rounded up, or down to never."""
     command = ["reserve", "fw", "a", 1] if option == "--ttl" else ["check", "fw", "a"]
     done = daemon.ctl(f"{option}={duration}", *command)
     assert (done.returncode, done.stdout) == (USAGE, "") and done.stderr.startswith(f"ratelimitctl: {option} {duration}: ")
@@ -117,7 +117,7 @@ def test_a_wrong_option_is_named_with_the_way_out(daemon):
 
 
 def test_an_empty_socket_in_the_environment_is_the_same_as_none(daemon):
-    """It was wrong usage."""
+    """Earlier it was a usage error."""
     done = subprocess.run([program("ratelimitctl"), "ping"], capture_output=True, text=True, timeout=PATIENCE_S,
                           env={"RATELIMIT_SOCKET": ""})
     assert done.returncode == DONE or "/run/ratelimitd/ratelimitd.sock" in done.stderr

@@ -1,4 +1,4 @@
-"""test_ctl_output.py: what people read: tables, limits in words, keys as they are, and advice that helps."""
+"""test_ctl_output.py: output for people: tables, limits in words, unchanged keys, and useful advice."""
 
 import grp
 import json
@@ -34,7 +34,7 @@ DONE, DENIED, USAGE, UNREACHABLE, REFUSED = range(5)
 
 @pytest.fixture
 def daemon(ratelimitd):
-    """Its time stands at 2 s, so that a window of 10 s ends in 8."""
+    """Its clock stands at 2 s, so a window of 10 s ends in 8 s."""
     started = ratelimitd(CONFIG, arguments=["--test-clock"])
     started.ctl("test-clock", 2_000_000)
     return started
@@ -70,7 +70,7 @@ def test_a_denial_of_several_limits_says_which_one_the_number_belongs_to(daemon)
 
 
 def test_an_allowed_check_of_several_limits_says_which_one_the_number_belongs_to(daemon):
-    """The time is that limit's too: the day is over later."""
+    """The time is that of the same limit: the day ends later."""
     minute = "remaining 1/2 (search/minute), resets in 30s  [memory]"
     assert daemon.ctl("peek", "search", "a", 1).stdout == f"allowed  {minute}\n"
     assert daemon.ctl("check", "search", "a").stdout == f"allowed  {minute}\n"
@@ -116,7 +116,7 @@ def test_an_older_daemon_is_understood_and_its_limits_are_not_named():
 
 
 def test_a_denied_slot_tells_no_time(daemon):
-    """It said retry in 30s, when its holders may stay for hours."""
+    """Earlier it printed `retry in 30s`, although the holders may stay for hours."""
     inner = [program("ratelimitctl"), "-s", daemon.socket, "acquire", "jobs", "a"]
     done = daemon.ctl("acquire", "jobs", "a", "--", *inner, "--", *inner)
     assert (done.returncode, done.stdout) == (
@@ -209,7 +209,7 @@ def ctl(path, *arguments, **options):
 
 @pytest.mark.parametrize("key, shown", KEYS)
 def test_a_key_is_printed_as_it_is_or_escaped_once(daemon, key, shown):
-    """The daemon's \\xc3\\xa4 came out as \\x5cxc3\\x5cxa4."""
+    """Earlier the daemon's \\xc3\\xa4 was printed as \\x5cxc3\\x5cxa4."""
     raw = key.encode("utf-8", "surrogateescape")
     status, out, _ = ctl(daemon.socket, "explain", "login", raw)
     assert status == DONE and out.endswith(f":login:{shown}\n")
@@ -237,7 +237,7 @@ def test_what_a_daemon_sends_cannot_write_to_the_terminal():
 
 @pytest.fixture
 def closed():
-    """A socket that this user may not write to, in a directory of its own, and how to be that user."""
+    """A socket that this user may not write to, in its own directory, and the means to run as that user."""
     directory = short_directory()
     os.chmod(directory, 0o755)
     path = str(directory / "rl.sock")
@@ -263,7 +263,7 @@ def group_of(path):
 
 
 def test_a_socket_of_another_group_says_which_one(closed):
-    """It asked whether the daemon was running."""
+    """Earlier the message asked whether the daemon was running."""
     os.chmod(closed, 0o660 if os.geteuid() == 0 else 0o060)
     status, out, err = ctl(closed, "ping", **as_nobody())
     mode = "0660" if os.geteuid() == 0 else "0060"

@@ -1,5 +1,5 @@
-"""test_ctl_wait.py: ratelimitctl --wait: asked again until it is allowed, for so long at most, and ended by SIGINT. The
-daemon's side is played here, so that it denies as often as a test wants."""
+"""test_ctl_wait.py: ratelimitctl --wait: it repeats the request until it is allowed, for the given time at most, and ends on
+SIGINT. The test plays the daemon, so that it can deny any number of times."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ def no(retry_after_ms):
 
 
 class Player:
-    """Answers each check or acquire with the next of `answers`, the last one for ever; notes what it was asked."""
+    """Answers each check or acquire with the next of `answers`, and repeats the last one; records the requests."""
 
     def __init__(self, *answers):
         self.directory = short_directory()
@@ -40,7 +40,7 @@ class Player:
 
     def serve(self):
         peer, _ = self.listener.accept()
-        with peer, contextlib.suppress(ConnectionError):  # one that was interrupted leaves its answer unread
+        with peer, contextlib.suppress(ConnectionError):  # an interrupted client leaves its answer unread
             unpacker = msgpack.Unpacker()
             while data := peer.recv(65536):
                 unpacker.feed(data)
@@ -114,7 +114,7 @@ def test_a_delay_is_waited_and_no_longer_than_the_wait(play):
     assert (done.returncode, done.stdout) == (DONE, "allowed  remaining 0/3, resets in 20ms  [memory]\n")
     player = play(YES)
     assert player.ctl("check", "--wait=5s", "slow", "alice").returncode == DONE
-    assert 0 < player.asked[0][3]["max_wait_ms"] <= 5000  # the daemon denies what would take longer
+    assert 0 < player.asked[0][3]["max_wait_ms"] <= 5000  # the daemon denies a longer delay
     player = play(YES)
     assert player.ctl("check", "--wait=5s", "--max-wait", "1s", "slow", "alice").returncode == DONE
     assert player.asked[0][3] == {"max_wait_ms": 1000}
@@ -151,7 +151,7 @@ def test_an_acquire_gives_up_when_its_time_is_over(play):
     player = play(no(3_600_000))
     done = player.ctl("acquire", "--wait=80ms", "jobs", "alice", "--", "echo", "ran")
     assert (done.returncode, done.stdout, done.stderr) == (DENIED, "", "denied  0 of 3 slots free  [memory]\n")
-    assert len(player.asked) >= 2  # 50 ms, then what is left
+    assert len(player.asked) >= 2  # 50 ms, then the rest
     player = play({**no(-1), "limit": 0})
     done = player.ctl("acquire", "--wait", "jobs", "alice")
     assert (done.returncode, done.stdout) == (DENIED, "denied  the limit is 0: never allowed  [memory]\n")

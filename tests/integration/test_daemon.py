@@ -69,7 +69,7 @@ def test_every_fault_of_a_configuration_is_told_and_is_3(place):
         assert status == 3 and out == ""
         assert [line.split(": ")[:2] for line in lines] == [
             [f"{path}:2", "policies.a.window"], [f"{path}:3", "listen.mode"], [f"{path}:4", "zzz"]]
-        assert all("; " in line for line in lines)  # what is wrong; what to write instead
+        assert all("; " in line for line in lines)  # the mistake; the correct form
 
 
 def test_a_file_that_is_not_there_is_3():
@@ -268,7 +268,7 @@ def test_an_activation_socket_beats_every_other_path(place, connect):
         process.terminate()
         assert process.wait(20) == 0
         process.stderr.close()
-    assert os.path.exists(path)  # it is the service manager's
+    assert os.path.exists(path)  # it belongs to the service manager
     listening.close()
 
 
@@ -293,7 +293,8 @@ def test_signals_that_mean_nothing_yet_do_nothing(ratelimitd, connect):
 
 
 def test_what_was_sent_before_the_stop_is_answered(ratelimitd, connect):
-    """A client that pipelines through the stop gets one answer for each request that was read, in order, then the end."""
+    """A client that pipelines during the stop gets one answer, in order, for each request that the daemon read; then the
+    connection ends."""
     daemon = ratelimitd(POLICIES)
     clients = [connect(daemon) for _ in range(8)]
     stopping = threading.Event()
@@ -326,7 +327,7 @@ def test_what_was_sent_before_the_stop_is_answered(ratelimitd, connect):
 
 @pytest.fixture
 def stuck_resolver(place):
-    """The environment of a daemon whose name lookups never end, and the file that says one has begun."""
+    """The environment of a daemon whose name lookups never end, and the file that appears when one begins."""
     library, mark = place / "stuck_resolver.so", place / "mark"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, ROOT / "tests/integration/stuck_resolver.c"], check=True)
     return {"LD_PRELOAD": str(library), "STUCK_RESOLVER_MARK": str(mark),
@@ -335,7 +336,7 @@ def stuck_resolver(place):
 
 @pytest.mark.parametrize("n_signals", [1, 2])
 def test_a_stop_does_not_wait_for_a_name_lookup(ratelimitd, connect, stuck_resolver, n_signals):
-    """Even two SIGTERMs waited for the resolver's timeout, and a line told of 0 slots that could not be given back."""
+    """Earlier, even two SIGTERMs waited for the resolver's timeout, and the log reported 0 slots that could not be given back."""
     env, mark = stuck_resolver
     config = (f"{POLICIES}drain: {{timeout: 50ms}}\n"
               "store: {type: redis, redis: {addresses: [\"redis.example:6379\"]}}\n")
@@ -369,7 +370,7 @@ def small_socket():
 
 @pytest.mark.parametrize("make", [pipe_of_a_page, small_socket, pty.openpty])
 def test_standard_error_that_nobody_reads_does_not_stop_the_daemon(place, connect, make):
-    """A dozen reloads of a broken file filled the pipe, and the daemon waited for its reader for ever."""
+    """Earlier, a dozen reloads of a broken file filled the pipe, and the daemon waited for its reader without end."""
     reading, writing = make()
     flags = fcntl.fcntl(writing, fcntl.F_GETFL)
     path = written(place, f"listen: {{socket: {place / 's'}}}\n{POLICIES}")
@@ -387,7 +388,7 @@ def test_standard_error_that_nobody_reads_does_not_stop_the_daemon(place, connec
 
         eventually(lines_are_dropped, "a full standard error", 40)
         assert client.check("api", "k")["allowed"]
-        assert fcntl.fcntl(writing, fcntl.F_GETFL) == flags  # others share it
+        assert fcntl.fcntl(writing, fcntl.F_GETFL) == flags  # other processes share it
         got = b""
         while not re.search(rb"warning: \d+ log lines? w(as|ere) dropped here, because nobody read standard error", got):
             got += os.read(reading, 65536)
@@ -470,13 +471,13 @@ def test_the_address_of_a_cluster_node_is_named_at_connect(ratelimitd, connect, 
     assert connect(daemon).check("login", "k")["source"] == "local"
 
 
-@pytest.mark.parametrize("options, arguments, says", [
+@pytest.mark.parametrize("options, arguments, reason", [
     ({}, ["--requirepass", "right"], "NOAUTH: Redis asks for a password; set store.redis.password_file"),
     ({"password_file": "wrong"}, ["--requirepass", "right"],
      "WRONGPASS: Redis refuses the user or the password; correct store.redis.username or the password in store.redis.password"),
     ({"database": 99}, [], "Redis has no such database; lower store.redis.database"),
 ])
-def test_what_redis_refuses_names_the_setting_to_change(ratelimitd, start_redis, tmp_path, options, arguments, says):
+def test_what_redis_refuses_names_the_setting_to_change(ratelimitd, start_redis, tmp_path, options, arguments, reason):
     if "password_file" in options:
         path = tmp_path / "password"
         path.write_text("wrong\n")
@@ -484,7 +485,7 @@ def test_what_redis_refuses_names_the_setting_to_change(ratelimitd, start_redis,
         options = {"password_file": path}
     redis = start_redis(arguments=arguments)
     daemon = ratelimitd(POLICIES, redis=redis, redis_options=options)
-    assert says in daemon.wait_for_log("warning: Redis: ")
+    assert reason in daemon.wait_for_log("warning: Redis: ")
 
 
 def test_an_outage_of_redis_is_a_few_lines(ratelimitd, connect, redis):
@@ -521,7 +522,7 @@ def test_a_stop_before_ready_is_clean(ratelimitd, redis):
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="no strace here")
 def test_a_stop_as_soon_as_the_socket_is_there_is_clean(tmp_path):
-    """It was a death by SIGTERM until the handlers were there; strace makes that time half a second."""
+    """Earlier, SIGTERM killed the daemon until its handlers were in place; strace makes that time half a second."""
     trace = tmp_path / "trace"
     daemon = Ratelimitd(start=False)
     slow = ["strace", "-qq", "-o", str(trace), "-e", "inject=epoll_create1:delay_enter=500000"]
@@ -577,8 +578,8 @@ def test_a_second_signal_ends_a_drain_at_once(waiting):
 
 
 def test_signals_up_to_the_last_moment_leave_the_stop_clean(ratelimitd):
-    """The moment when handlers are taken down is met by some of these ends. Without the leak checker, which a signal
-    that meets it at its work may keep from ever ending; every other test has it."""
+    """Some of these signals come while the daemon removes its handlers. This test runs without the leak checker: a signal during
+    its work may prevent its end. Every other test has it."""
     for _ in range(20):
         daemon = ratelimitd(env={"ASAN_OPTIONS": "detect_leaks=0"})
         while daemon.running:
@@ -592,7 +593,7 @@ def test_a_drain_ends_after_its_timeout(waiting):
     assert daemon.wait() == 0 and client.at_end()
 
 
-# ---- what is shipped ----------------------------------------------------------------------------------------------
+# ---- shipped files ------------------------------------------------------------------------------------------------
 
 
 def test_the_sample_configuration_is_correct_and_reads_as_it_says(ratelimitd, connect):

@@ -1,4 +1,4 @@
-"""test_debug_log.py: what log.level debug adds: connections, the connection to Redis, reloads; never a check."""
+"""test_debug_log.py: the additional lines of log.level debug: connections, the connection to Redis, reloads; never a check."""
 
 import os
 import re
@@ -16,7 +16,7 @@ policies:
 
 @pytest.fixture
 def served(ratelimitd, connect):
-    """A daemon that logs so, and a client of it."""
+    """A daemon with this log level, and a client of it."""
     def start(**options):
         daemon = ratelimitd(CONFIG, **options)
         return daemon, connect(daemon)
@@ -101,7 +101,7 @@ def test_debug_shows_each_step_to_redis(served, redis):
 
 
 def test_steps_to_redis_are_so_many_a_second(ratelimitd, redis):
-    """500 attempts a second; the lines say how many are held back."""
+    """500 attempts a second; the lines have the number of suppressed ones."""
     daemon = ratelimitd(CONFIG, redis=redis, redis_options={"reconnect": "{min: 1ms, max: 1ms}"})
     redis.stop()
     daemon.wait_for_log(r"debug: Redis: .*\(\d+ like it held back\)")

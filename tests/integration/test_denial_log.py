@@ -1,4 +1,4 @@
-"""test_denial_log.py: which denied checks are logged, how many, and how their keys are written."""
+"""test_denial_log.py: which denied checks the daemon logs, how many, and the form of their keys."""
 
 import os
 import re
@@ -18,7 +18,7 @@ policies:
       - {name: second, algorithm: token_bucket, limit: 100, window: 1s}
       - {name: day, algorithm: fixed_window, limit: 2, window: 1d}
   tried: {algorithm: fixed_window, limit: 1, window: 1d, shadow: true}
-  beside:
+  tested:
     algorithm: fixed_window
     limit: 9
     window: 1d
@@ -45,7 +45,7 @@ def served(ratelimitd, connect):
 
 
 def denials(daemon):
-    """The lines up to now, without what stands before `denied: `. stop() it first: only then all have been read."""
+    """The lines so far, without the prefix before `denied: `. Call stop() first: then all lines have been read."""
     return [line.split("denied: ", 1)[1] for line in list(daemon.log) if "denied: " in line]
 
 
@@ -60,7 +60,7 @@ def words(line):
     return dict(zip(pairs[::2], pairs[1::2], strict=True))
 
 
-# What is logged
+# Which denials
 
 def test_denials_are_not_logged_unless_asked_for(served):
     daemon, client = served("")
@@ -121,9 +121,9 @@ def test_shadow_policies_and_candidates_deny_nothing(served):
     daemon, client = served(ALL)
     for _ in range(3):
         assert client.check("tried", "k")["allowed"]
-        assert client.check("beside", "k")["allowed"]
-    client.call("check_many", [["tried", "k"], ["beside", "k"]])
-    client.call("check_all", [["tried", "k"], ["beside", "k"]])
+        assert client.check("tested", "k")["allowed"]
+    client.call("check_many", [["tried", "k"], ["tested", "k"]])
+    client.call("check_all", [["tried", "k"], ["tested", "k"]])
     assert denials_at_end(daemon) == []
 
 
@@ -147,20 +147,20 @@ def test_a_failure_answer_that_denies_says_why(ratelimitd, connect, redis):
         ("alice", "redis", None, "login"), ("bob", "deny", "down", None)]
 
 
-# How much is logged
+# How many lines
 
 @pytest.mark.parametrize("denied", [3, 200])
 def test_lines_and_what_was_held_back_add_up_to_the_denials(served, denied):
     daemon, client = served(log(denials="sampled", denials_per_second=3))
 
-    def told():
+    def reported():
         lines = denials(daemon)
         held = sum(int(n) for line in lines for n in re.findall(r"(\d+) held back", line))
         return held + sum("policy" in line for line in lines)
 
     for number in range(denied):
         client.check("never", f"key-{number}")
-    eventually(lambda: told() == denied, "all are told, without another denial to tell it")
+    eventually(lambda: reported() == denied, "the log reports all, without another denial")
 
 
 def test_a_reload_turns_the_log_of_denials_on_and_off(served):

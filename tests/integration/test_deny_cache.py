@@ -1,5 +1,5 @@
-"""test_deny_cache.py: denials that are given without asking Redis, through the socket: which, until when, and that no more
-and no less is admitted for it, by one daemon and by two."""
+"""test_deny_cache.py: denials without asking Redis, through the socket: which ones, until when, and that the cache does not
+change what one daemon or two admit."""
 
 import random
 import time
@@ -77,7 +77,7 @@ def is_asked(client, policy, key, *rest):
     return answer
 
 
-# ---- what is denied without Redis ----
+# ---- denials without Redis ----
 
 
 @pytest.mark.parametrize("policy", NATIVE)
@@ -88,7 +88,7 @@ def test_a_used_up_key_is_denied_without_redis(client, policy):
         again = is_denied_here(client, policy, "k")
         for name in ("retry_after_ms", "reset_after_ms"):
             assert denied[name] - 20000 < again[name] <= denied[name]
-        assert {**denied, **again} == {**again, "source": "deny_cache"}  # the same fields and values but for those
+        assert {**denied, **again} == {**again, "source": "deny_cache"}  # the same fields and values, except those
     many = client.call("check_many", [[policy, "k"]] * 20)
     assert {answer["source"] for answer in many} == {"deny_cache"}
     stats = client.call("stats")
@@ -138,7 +138,7 @@ def test_what_is_not_a_plain_check_asks_redis(client):
     for _ in range(9):
         assert is_asked(client, "shadow", "k")["allowed"]
         assert is_asked(client, "tried", "k")["allowed"]
-    eventually(lambda: client.call("stats")["candidate_denied"] == 4, "the candidate has judged")
+    eventually(lambda: client.call("stats")["candidate_denied"] == 4, "the candidate has decided")
     assert client.call("acquire", "slots", "k")["allowed"]
     assert [client.call("acquire", "slots", "k")["source"] for _ in range(3)] == ["redis"] * 3
     use_up(client, "window", "k" * 129)
@@ -149,7 +149,7 @@ def test_what_is_not_a_plain_check_asks_redis(client):
 
 
 def test_shared_counters_overrides_and_inline_policies(client):
-    """An entry is of a counter, whoever asks for it, and of the numbers that hold for that key."""
+    """An entry belongs to a counter, for all clients, and to the numbers that apply to that key."""
     use_up(client, "partly", "acme:alice")
     is_denied_here(client, "partly", "acme:bob")
     assert is_asked(client, "partly", "bcme:alice")["allowed"]
@@ -171,7 +171,7 @@ def test_a_candidate_is_asked_all_the_same(client):
     use_up(client, "lenient", "k")
     for _ in range(7):
         is_denied_here(client, "lenient", "k")
-    eventually(lambda: client.call("stats")["candidate_denied"] == 5, "the candidate has judged")
+    eventually(lambda: client.call("stats")["candidate_denied"] == 5, "the candidate has decided")
     stats = client.call("stats")
     assert (stats["candidate_allowed"], stats["candidate_only_allowed"], stats["candidate_skipped"]) == (5, 3, 0)
 
@@ -295,22 +295,22 @@ def test_the_memory_store_has_none(ratelimitd, connect):
     assert client.call("stats")["denied_from_cache"] == 0
 
 
-@pytest.mark.parametrize("said, wrong", [
+@pytest.mark.parametrize("setting, wrong", [
     ("{max_age: 0}", "max_age"), ("{max_age: 2m}", "max_age"), ("{max_age: 10}", "max_age"), ("{max_keys: -1}", "max_keys"),
     ("{max_keys: 2000000}", "max_keys"), ("{max_key: 5}", "max_key"), ("true", "deny_cache"),
 ])
-def test_wrong_settings_are_refused(redis, ratelimitd, said, wrong):
-    daemon = ratelimitd(POLICIES, redis=redis, redis_options={"deny_cache": said}, start=False)
+def test_wrong_settings_are_refused(redis, ratelimitd, setting, wrong):
+    daemon = ratelimitd(POLICIES, redis=redis, redis_options={"deny_cache": setting}, start=False)
     daemon.expected_exit = 3
     daemon.start(wait=False)
     assert daemon.wait() == 3 and wrong in daemon.text()
 
 
-# ---- what is admitted ----
+# ---- admitted units ----
 
 
 def flood(clients, questions, n):
-    """Pipelined rounds of n questions by each client, drawn from `questions`; returns units admitted by key."""
+    """Each client pipelines rounds of n random `questions`. Returns the admitted units by key."""
     dice, admitted = random.Random(7), {}
     asked = [[dice.choice(questions) for _ in range(n)] for _ in clients]
     for client, mine in zip(clients, asked):
@@ -331,7 +331,7 @@ def flood(clients, questions, n):
 @pytest.mark.parametrize("options", [LONG, {}, OFF], ids=["cache", "defaults", "none"])
 @pytest.mark.parametrize("n_daemons, n_keys", [(1, 1), (1, 200), (2, 1), (2, 200)])
 def test_exactly_the_limit_is_admitted(redis, ratelimitd, connect, options, n_daemons, n_keys):
-    """Whatever the mix of costs; what nothing comes back of in the test is admitted to the unit."""
+    """For any mix of costs: if no units come back during the test, the number of admitted units is exact."""
     daemons = [ratelimitd(POLICIES, redis=redis, redis_options=options) for _ in range(n_daemons)]
     clients = [connect(daemon) for daemon in daemons for _ in range(2)]
     for policy in ("window", "first", "bucket", "log", "counter"):
@@ -351,7 +351,7 @@ def test_exactly_the_limit_is_admitted(redis, ratelimitd, connect, options, n_da
 @pytest.mark.parametrize("options", [LONG, OFF], ids=["cache", "none"])
 @pytest.mark.parametrize("n_daemons", [1, 2])
 def test_what_refills_is_admitted_as_it_refills(redis, ratelimitd, connect, options, n_daemons):
-    """50 units a second: what was admitted and what is left add up to what came in by Redis' own clock."""
+    """50 units a second: the admitted and the remaining units add up to the refill by Redis' own clock."""
     daemons = [ratelimitd(POLICIES, redis=redis, redis_options=options) for _ in range(n_daemons)]
     clients = [connect(daemon) for daemon in daemons]
     clock = redis.client()
@@ -369,11 +369,11 @@ def test_what_refills_is_admitted_as_it_refills(redis, ratelimitd, connect, opti
     left = clients[0].call("peek", "quick", "k")["remaining"]
     ended = now()
     assert 50 * (asked - began) - 1 <= admitted + left <= 50 * (ended - before) + 1
-    assert left <= 25 + 50 * (ended - began - 1.5)  # half a second's: nobody was denied for longer than that without need
+    assert left <= 25 + 50 * (ended - began - 1.5)  # the refill of half a second: no client was denied longer than necessary
 
 
 def test_ratelimitctl_says_where_a_denial_comes_from(daemon, client):
     use_up(client, "window", "k")
-    said = daemon.ctl("check", "window", "k")
-    assert said.returncode == 1 and "retry in" in said.stdout and "[deny_cache]" in said.stdout
+    done = daemon.ctl("check", "window", "k")
+    assert done.returncode == 1 and "retry in" in done.stdout and "[deny_cache]" in done.stdout
     assert "denied_from_cache" in daemon.ctl("stats", "--all").stdout

@@ -1,4 +1,4 @@
-"""test_described.py: decisions that say which limit they speak of (hello {describe: true}), through the socket."""
+"""test_described.py: decisions with the description of their limit (hello {describe: true}), through the socket."""
 
 import signal
 
@@ -45,7 +45,7 @@ START_US = 1_711_846_800 * 10**6  # 2024-03-31T01:00Z, as the clocks of Berlin a
 
 
 def described(answer):
-    """The four fields; None where the answer has none of them."""
+    """The four fields; None if the answer has none of them."""
     found = [answer[name] for name in NAMES if name in answer]
     assert len(found) in (0, 4), answer
     return tuple(found) or None
@@ -60,7 +60,7 @@ def client(ratelimitd, connect):
     return client
 
 
-# What hello says
+# The answer to hello
 
 
 def test_hello_turns_it_on_and_off_for_this_connection_alone(ratelimitd, connect):
@@ -139,7 +139,7 @@ def test_an_override_has_its_own_quota(client):
 
 
 def test_a_calendar_window_is_as_long_as_it_is(client):
-    reset_ms = 24 * 3_600_000 - 3 * 3_600_000  # of the 31st, which has lost an hour
+    reset_ms = 24 * 3_600_000 - 3 * 3_600_000  # of the 31st, which is an hour shorter
     assert described(client.check("month", "a")) == ("month", 5, 31 * DAY_MS - HOUR_MS, reset_ms)
     client.call("test_clock", START_US + reset_ms * 1000)
     assert described(client.check("month", "a")) == ("month", 5, 30 * DAY_MS, 30 * DAY_MS)
@@ -273,7 +273,7 @@ def test_the_same_request_again_is_described_as_then_or_as_now(any_store, rateli
 
 
 def test_a_slot_that_is_asked_for_again_is_described_after_a_reload(any_store, ratelimitd, connect):
-    """The policies that its answer was made by are gone then."""
+    """By then, the policies of its answer are gone."""
     daemon = ratelimitd(POLICIES, redis=any_store)
     client = connect(daemon)
     client.call("hello", {"describe": True})
@@ -317,7 +317,7 @@ def test_failure_answers_are_not_described(redis, ratelimitd, connect, on_failur
     assert described(reserved) is None
     if reserved["allowed"]:
         assert described(client.call("settle", reserved["reservation"], 1)) is None
-    assert described(client.check("none", "a")) == ("none", 0, HOUR_MS, 0)  # the policy decides, and no store is asked
+    assert described(client.check("none", "a")) == ("none", 0, HOUR_MS, 0)  # the policy decides, without the store
     with pytest.raises(RpcError, match="STORE_UNAVAILABLE"):
         client.call("settle", held, 1)
     client.call("hello", {"decision": "array"})

@@ -1,4 +1,4 @@
-"""test_dev.py: ./dev does what its help says, from a shell's point of view. It builds and runs the release."""
+"""test_dev.py: ./dev behaves as its help describes, seen from a shell. It builds and runs the release."""
 
 import os
 import signal
@@ -81,7 +81,7 @@ def test_run_stays_until_it_is_told_to_end(number, tmp_path):
         run = subprocess.Popen([str(ROOT / "dev"), "run"], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out,
                                stderr=subprocess.STDOUT, start_new_session=True)
     try:
-        eventually(lambda: "Ctrl-C" in output.read_text(), "it says how to go on", 50)
+        eventually(lambda: "Ctrl-C" in output.read_text(), "it prints the next steps", 50)
         assert run.poll() is None and children_named("ratelimitd")
         run.send_signal(number)
         assert run.wait(20) == 0, output.read_text()

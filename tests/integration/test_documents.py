@@ -1,5 +1,5 @@
-"""test_documents.py: what README.md and docs/*.md show works as it stands there. What needs a cluster or a booted systemd
-is held against the programs and the unit files."""
+"""test_documents.py: every snippet of README.md and docs/*.md works unchanged. Snippets that need a cluster or a booted systemd
+are compared with the programs and the unit files."""
 
 import grp
 import json
@@ -21,9 +21,9 @@ import documents  # noqa: E402
 pytestmark = pytest.mark.smoke
 BLOCKS = documents.all_blocks()
 DOCS = {path.name: path.read_text() for path in documents.PAGES}
-# Every language has its tests below; a snippet in another one would be tested by nothing.
+# Every language has its tests below. No test would run a snippet in another language.
 LANGUAGES = {"yaml", "console", "sh", "systemd", "ini", "python", "c", "lua", "http", ""}
-# What stands in a snippet without a language: the two commands and Install (test_readme.py), the rights, one line of
+# Snippets without a language: the two commands and Install (test_readme.py), the rights, one line of
 # redis.conf, and calls of ./dev.
 PLAIN = {"README.md": 2, "redis.md": 3, "operate-under-load.md": 1}
 
@@ -57,7 +57,7 @@ def run(argv, socket=None, **options):
 
 
 def check_config(text, folder):
-    """--check-config of it, on a machine that has the group and the password that it names."""
+    """Runs --check-config on it, with the group and the password file that it names."""
     (folder / "redis-password").write_text("secret\n")
     (folder / "redis-password").chmod(0o600)
     text = text.replace("/run/secrets/redis/password", str(folder / "redis-password"))
@@ -84,7 +84,7 @@ def test_a_configuration_is_correct(block, tmp_path):
 
 @pytest.mark.parametrize("page", sorted({block.page for block in of("console")}))
 def test_the_calls_print_what_the_page_shows(page, ratelimitd):
-    """On a clock that stands still. tests/documents.py --write puts what they print now into the page."""
+    """On a stopped clock. tests/documents.py --write writes the present output into the page."""
     daemon, configuration = None, None
     for block in of("console", page):
         if block.configuration is not configuration:
@@ -115,7 +115,7 @@ def test_a_second_cron_job_does_not_run_while_the_first_does(ratelimitd):
 
 def test_what_the_model_did_not_use_comes_back(ratelimitd):
     script = next(block for block in of("sh", "recipes.md") if "reserve" in block.text)
-    daemon = ratelimitd(script.configuration, arguments=["--test-clock"])  # the bucket does not refill meanwhile
+    daemon = ratelimitd(script.configuration, arguments=["--test-clock"])  # the bucket does not refill in between
     done = run(["sh", "-ec", script.text], daemon.socket)
     assert done.stdout.startswith("refunded 625 "), done.stdout + done.stderr
 
@@ -130,7 +130,7 @@ def logins(ratelimitd):
 
 @pytest.fixture
 def shaping(ratelimitd):
-    """A daemon whose policy makes wait where another would deny."""
+    """A daemon whose policy delays requests that another policy would deny."""
     return ratelimitd("policies: {login: {algorithm: leaky_bucket, limit: 1, window: 1d, burst: 1, max_wait: 10d}}")
 
 
@@ -226,7 +226,7 @@ def test_the_denied_answer_that_is_shown_is_what_the_code_makes():
 
 
 def test_the_line_that_the_readme_shows_for_a_language_is_in_that_language_s_readme():
-    """And there it runs in the language's own tests."""
+    """The tests of that language run it there."""
     rows = re.findall(r"^\| \[[^]]+\]\(([\w/.#]+)\) \| `([^`]+)` \|", (ROOT / "README.md").read_text(), re.M)
     assert len(rows) == 7
     for page, line in rows:
@@ -242,7 +242,7 @@ def commands_of(mark):
 
 @pytest.fixture
 def redis_cli(redis, tmp_path):
-    """A folder with a redis-cli that reaches the test's server. Where none is installed, a few lines stand in for it."""
+    """A folder with a redis-cli that reaches the test's server. If none is installed, a short script replaces it."""
     path = tmp_path / "bin" / "redis-cli"
     path.parent.mkdir()
     real = shutil.which("redis-cli") or shutil.which("valkey-cli")
@@ -258,7 +258,7 @@ def test_the_rights_can_be_pasted_into_a_shell_and_are_enough(redis, redis_cli, 
         done = subprocess.run(["sh", "-ec", commands_of(mark)], capture_output=True, text=True, cwd=tmp_path,
                               env={**os.environ, "PATH": f"{redis_cli}:{os.environ['PATH']}"})
         assert done.returncode == 0 and done.stdout.strip() in ("OK", "b'OK'", "True"), done.stdout + done.stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bin"]  # the > of the password is no redirection
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bin"]  # the > of the password must not redirect
     with redis.client() as client:
         client.execute_command("ACL", "SETUSER", "ratelimit", "~other:*")
     (tmp_path / "password").write_text("PASSWORD\n")
@@ -337,7 +337,7 @@ def test_the_drop_in_of_the_page_says_what_the_installed_one_does():
 
 @pytest.mark.parametrize("block", manifests(), ids=named)
 def test_a_manifest_is_yaml(block, tmp_path):
-    """To the daemon it is well-formed, with settings that it does not know."""
+    """The daemon finds it well-formed, with unknown settings."""
     done = check_config(block.text, tmp_path)
     assert re.match(r"apiVersion: v1\nkind: \w+\nmetadata: \{name: [\w-]+\}\n", block.text)
     assert all(": no such setting;" in line for line in done.stderr.splitlines()), done.stderr
@@ -377,7 +377,7 @@ def test_the_command_for_a_pod_names_what_the_manifest_has():
     assert f"- name: {words[words.index('-c') + 1]}\n" in pod and words[words.index("--") + 1:] == ["kill", "-HUP", "1"]
 
 
-# ---- names that stand in the text -----------------------------------------------------------------------------------
+# ---- names in the text ------------------------------------------------------------------------------------------------
 
 
 def every_option():
@@ -409,21 +409,21 @@ def test_every_command_of_dev_exists(page):
 def test_every_setting_exists(page):
     manual = (ROOT / "src" / "man" / "ratelimitd.yaml.5").read_text()
     known = set(re.findall(r"^\.It Cm ([a-z_.]+)", manual, re.M))
-    told = set(re.findall(r"`((?:listen|drain|caps|inline|store|defaults|log|keys)\.[a-z_.]+)`", DOCS[page]))
-    assert {name for name in told if not any(setting == name or setting.startswith(name + ".") for setting in known)} == set()
+    mentioned = set(re.findall(r"`((?:listen|drain|caps|inline|store|defaults|log|keys)\.[a-z_.]+)`", DOCS[page]))
+    assert {name for name in mentioned if not any(setting == name or setting.startswith(name + ".") for setting in known)} == set()
 
 
 def test_every_counter_to_watch_exists():
     counters = "".join(path.read_text() for path in (ROOT / "src").rglob("*.h"))
     rows = re.search(r"^\| watch \|.*?\n\n", DOCS["operate.md"], re.M | re.S)[0].splitlines()[2:]
-    told = [name for row in rows if row for name in re.findall(r"`(\w+)`", row.split("|")[1])]
-    assert told and [name for name in told if not re.search(rf"(?:COUNTER|GAUGE)\({name}\b", counters)] == []
+    counted = [name for row in rows if row for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert counted and [name for name in counted if not re.search(rf"(?:COUNTER|GAUGE)\({name}\b", counters)] == []
 
 
 def test_every_log_line_is_one_that_the_daemon_writes():
-    """What stands between the words in capitals and the numbers is text of the source."""
+    """The text between the words in capitals and the numbers occurs in the source."""
     source = "".join(path.read_text() for path in sorted((ROOT / "src").rglob("*.c")))
-    source = re.sub(r'"\s*(?:PRI[a-z]\d+\s*)?"', "", source)  # literals in pieces
+    source = re.sub(r'"\s*(?:PRI[a-z]\d+\s*)?"', "", source)  # literals in several parts
     rows = re.search(r"^\| line \|.*?\n\n", DOCS["operate.md"], re.M | re.S)[0].splitlines()[2:]
     lines = [re.match(r"\| `(.*?)`", row)[1] for row in rows if row]
     missing = []

@@ -1,6 +1,6 @@
-"""test_everywhere.py: everything that can be asked, through the socket, ratelimitctl and libratelimit, on both stores: each
-cell of the table makes one thing happen and looks at what shows it. How each thing behaves in full is told in the tests
-of its own; here it is only that no way of asking and no store lacks it."""
+"""test_everywhere.py: every feature through the socket, ratelimitctl and libratelimit, on both stores. Each cell of the table
+uses one feature and checks that it works. Other tests cover each feature in full; these tests only check that no way of
+asking and no store lacks it."""
 
 import contextlib
 import datetime
@@ -87,7 +87,7 @@ class Socket:
 
 
 def spelled(policy):
-    """As a person writes it."""
+    """In the form that a person writes."""
     return policy if isinstance(policy, str) else json.dumps(policy)
 
 
@@ -137,7 +137,7 @@ class Ctl:
 
 
 class Library:
-    """A C program that asks with libratelimit what it is told to (client_programs/ask.c)."""
+    """A C program that uses libratelimit for the given request (client_programs/ask.c)."""
 
     def __init__(self, daemon, binary):
         self.process = subprocess.Popen([binary, daemon.socket], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -173,11 +173,11 @@ class Library:
         assert self.process.returncode == 0
 
 
-# ---- what they ask ------------------------------------------------------------------------------------------------
+# ---- requests -----------------------------------------------------------------------------------------------------
 
 
 def some(answer, *names):
-    """Fields that are at their default may be left out."""
+    """A field with its default may be absent."""
     defaults = {"delay_ms": 0, "granted": None, "bound_by": "", "shadow_denied": False, "ended": False}
     return tuple(answer.get(name) or defaults.get(name, answer.get(name)) for name in names)
 
@@ -214,7 +214,7 @@ def at_most(way, key):
 
 
 def deadline_ms(way, key, redis):
-    """Where the store is stopped, the policy's failure answer comes by then; where it is not, the store's."""
+    """With a stopped store, the policy's failure answer comes by then; otherwise, the store's answer."""
     assert way.ask("check", "late", key, deadline_ms=9000)["remaining"] == 9
     if redis is None:
         return
@@ -330,7 +330,7 @@ def slots(way, key):
     eventually(lambda: way.ask("peek", "jobs", key)["remaining"] == 2, "they were given back")
 
 
-# The algorithms: two units and no third, and when there is one again.
+# The algorithms: two units and no third, and the time until the next one.
 
 
 def now_ms():

@@ -1,4 +1,4 @@
-"""test_explain.py: why a decision is what it is: the method, on memory and Redis, and the command."""
+"""test_explain.py: the explanation of a decision: the method, on memory and Redis, and the command."""
 
 import json
 import re
@@ -77,7 +77,7 @@ def test_it_is_the_decision_of_a_peek_and_more(client):
     client.check("search", "k", 2)
     for cost in (0, 1, 2, 3, 9):
         peeked, explained = client.call("peek", "search", "k", cost), client.call("explain", "search", "k", cost)
-        for name in ("retry_after_ms", "reset_after_ms"):  # time goes on between the two
+        for name in ("retry_after_ms", "reset_after_ms"):  # time passes between the two
             assert abs(peeked.pop(name) - explained[name]) < 60000
         assert {name: explained[name] for name in peeked} == peeked
     assert client.call("explain", "search", "k")["allowed"] is False
@@ -120,8 +120,8 @@ def test_the_keys_are_those_in_redis(served, policy):
 
 def test_a_key_that_came_as_bin_is_told_as_bin(client):
     key = b"\x00\xff{}"
-    (told,) = client.call("explain", "login", key)["store_keys"]
-    assert isinstance(told, bytes) and told.endswith(b"}:fw1:login:" + key)
+    (store_key,) = client.call("explain", "login", key)["store_keys"]
+    assert isinstance(store_key, bytes) and store_key.endswith(b"}:fw1:login:" + key)
     assert isinstance(client.call("explain", "login", "k")["store_keys"][0], str)
 
 
@@ -205,7 +205,7 @@ def test_asking_what_the_candidate_would_say_charges_and_counts_nothing(served):
         assert server.client().keys("*") == []
 
 
-def test_a_candidate_that_does_not_judge_says_nothing(client):
+def test_a_candidate_that_does_not_decide_has_no_answer(client):
     assert client.call("explain", "trial", "vip")["candidate"] is None
     assert client.call("explain", "dear", "k", 1500)["candidate"] is None
     assert client.call("explain", "dear", "k", 15)["candidate"]["allowed"]
@@ -236,7 +236,7 @@ def test_a_candidate_may_count_by_parts_that_no_limit_shares(served):
     assert client.call("reset", "tenant", "a:b") == {"removed": True}
     if server is not None:
         tags = {key.decode().split("}")[0] for key in server.client().keys("*")}
-        assert len(tags) == 1  # nothing is common to all limits and candidates: one bucket
+        assert len(tags) == 1  # all limits and candidates have nothing in common: one shard
 
 
 @pytest.mark.parametrize("params, code", [
@@ -322,7 +322,7 @@ def unexplained(client, policy, key):
 @pytest.mark.parametrize("foreign", FOREIGN)
 @pytest.mark.parametrize("policy", NATIVE)
 def test_explain_names_a_key_of_another_type_and_reset_deletes_it(policy, foreign, ratelimitd, connect, redis):
-    """Neither an answer nor the log named it, and `reset` failed as the check did."""
+    """Earlier, neither an answer nor the log named it, and `reset` failed like the check."""
     client = connect(ratelimitd(CONFIG + "  slots: {algorithm: concurrency, limit: 2, slot_ttl: 1h}\n", redis=redis))
     eventually(lambda: client.call("stats")["redis_up"] == 1, "Redis is there")
     if foreign == OWN_TYPE.get(policy, "string"):
@@ -374,7 +374,7 @@ def test_a_reset_deletes_one_limits_key_of_another_type(ratelimitd, connect, red
         server.sadd(shared, "m")
         assert f"'{shared}'" in unexplained(client, "tenant", "acme:2")
         assert client.call("reset", "tenant", "acme:1") == {"removed": True}
-        assert server.type(shared) == b"set"  # which others share
+        assert server.type(shared) == b"set"  # other keys share it
         assert client.call("reset", "tenant/tenant", "acme:2") == {"removed": True}
         assert [limit["remaining"] for limit in client.call("explain", "tenant", "acme:1")["limits"]] == [4, 8]
         server.sadd(user, "m")
@@ -394,7 +394,7 @@ def test_a_reset_deletes_a_candidates_key_of_another_type(ratelimitd, connect, r
 
 @pytest.mark.parametrize("policy, foreign", [("old", "list"), ("older", "zset"), ("logged", "string")])
 def test_a_reset_leaves_a_preset_key_of_another_type_alone(policy, foreign, ratelimitd, connect, redis):
-    """Its keys belong to other programs as well."""
+    """Its keys also belong to other programs."""
     client = connect(ratelimitd(CONFIG, redis=redis))
     eventually(lambda: client.call("stats")["redis_up"] == 1, "Redis is there")
     client.check(policy, "k")

@@ -1,4 +1,4 @@
-"""Many clients with lists of thousands of checks, beside one that asks for one check at a time."""
+"""Many clients with lists of thousands of checks, next to one that sends one check at a time."""
 
 import signal
 import socket
@@ -56,7 +56,7 @@ def daemon(request, ratelimitd):
 
 
 def test_eight_check_many_floods_beside_a_polite_client(daemon):
-    """Everybody is answered in full, and the polite client while the floods are still going on."""
+    """Every client gets all its answers, and the polite client gets them during the floods."""
     with daemon.client() as polite:
         floods = [flooder(daemon, frame(N_CHECKS, f"{i}") * 2) for i in range(N_FLOODS)]
         for i in range(20):
@@ -82,7 +82,7 @@ def test_floods_that_leave(daemon):
 
 
 def test_a_drain_amid_floods(daemon):
-    """Each list is answered in full or refused, and the daemon ends with the last of them."""
+    """Each list is answered in full or refused, and the daemon ends after the last one."""
     floods = [flooder(daemon, frame(N_CHECKS)) for _ in range(N_FLOODS)]
     with daemon.client() as client:
         eventually(lambda: client.call("stats")["requests"] > N_FLOODS / 2, "some of the lists are under way")
@@ -114,7 +114,7 @@ def start_listening(ratelimitd, settings, **options):
 
 
 def test_a_client_that_reads_a_large_answer_loses_none_of_what_waits_behind_it(ratelimitd):
-    """It was closed as slow while the large answer was being written, and charged answers were lost."""
+    """Earlier, the daemon closed it as slow while it wrote the large answer, and charged answers were lost."""
     redis = Redis()
     daemon = start_listening(ratelimitd, "max_output: 4KiB", redis=redis)
     try:
@@ -133,7 +133,7 @@ def test_a_client_that_reads_a_large_answer_loses_none_of_what_waits_behind_it(r
 
 
 def test_clients_that_read_nothing_do_not_fill_the_memory_together(ratelimitd):
-    """Each may leave a megabyte unread; all together no more than listen.max_output_total."""
+    """Each client may leave a megabyte unread, but all together no more than listen.max_output_total."""
     daemon = start_listening(ratelimitd, "max_output_total: 2MiB, write_stall: 1h")
     deaf = [flooder(daemon, frame(N_CHECKS) * 2) for _ in range(N_FLOODS)]  # 2 x 800 KiB of answers each
     with daemon.client() as client:

@@ -1,6 +1,6 @@
 """test_foreign_clients.py: MessagePack-RPC clients that know nothing of ratelimitd, against the real daemon: Neovim (from
-Vim script and from Lua), pynvim's session, twenty lines of Python, and bytes through socat. examples/ holds what a user
-would write."""
+Vim script and from Lua), pynvim's session, twenty lines of Python, and bytes through socat. examples/ has the code of
+a user."""
 
 import os
 import re
@@ -21,7 +21,7 @@ CONFIG = """policies:
 
 @pytest.fixture
 def daemon(ratelimitd):
-    """Its time stands still, 8 s before the window's end."""
+    """Its clock stands still, 8 s before the window's end."""
     started = ratelimitd(CONFIG, arguments=["--test-clock"])
     started.ctl("test-clock", 2_000_000, check=True)
     return started
@@ -33,7 +33,7 @@ def run(daemon, *argv, **options):
 
 
 def nvim(daemon, *commands):
-    """Run commands in a bare Neovim; what they printed (it goes to standard error)."""
+    """Run commands in a bare Neovim. Returns their output (from standard error)."""
     if not shutil.which("nvim"):
         pytest.skip("no nvim here")
     options = [word for command in [*commands, "qall!"] for word in ("-c", command)]
@@ -42,30 +42,30 @@ def nvim(daemon, *commands):
 
 
 def test_neovim_asks_with_rpcrequest(daemon):
-    said = nvim(daemon, f"source {EXAMPLES}/check.vim", "for i in range(6) | echo RateLimit('login', 'alice').remaining | endfor",
+    output = nvim(daemon, f"source {EXAMPLES}/check.vim", "for i in range(6) | echo RateLimit('login', 'alice').remaining | endfor",
                 "echo RateLimit('login', 'alice').allowed", "echo RateLimit('login', 'alice').retry_after_ms")
-    assert said.split() == ["4", "3", "2", "1", "0", "0", "v:false", "8000"]
+    assert output.split() == ["4", "3", "2", "1", "0", "0", "v:false", "8000"]
 
 
 def test_neovim_asks_from_lua(daemon):
-    said = [nvim(daemon, f"luafile {EXAMPLES}/check.lua").strip() for _ in range(6)]
-    assert said == ["allowed"] * 5 + ["denied, retry in 8000 ms"]
+    output = [nvim(daemon, f"luafile {EXAMPLES}/check.lua").strip() for _ in range(6)]
+    assert output == ["allowed"] * 5 + ["denied, retry in 8000 ms"]
 
 
 def test_neovim_shows_an_error_and_goes_on(daemon):
-    said = nvim(daemon, f"source {EXAMPLES}/check.vim", "try | call RateLimit('nosuch', 'alice') | catch | echo v:exception | endtry",
+    output = nvim(daemon, f"source {EXAMPLES}/check.vim", "try | call RateLimit('nosuch', 'alice') | catch | echo v:exception | endtry",
                 "echo RateLimit('login', 'alice').remaining")
-    assert "UNKNOWN_POLICY" in said and said.split()[-1] == "4"
+    assert "UNKNOWN_POLICY" in output and output.split()[-1] == "4"
 
 
 def test_neovims_notifications_charge_nothing(daemon):
-    said = nvim(daemon, "let d = sockconnect('pipe', $RATELIMIT_SOCKET, {'rpc': v:true})", "call rpcnotify(d, 'check', 'login', 'alice')",
+    output = nvim(daemon, "let d = sockconnect('pipe', $RATELIMIT_SOCKET, {'rpc': v:true})", "call rpcnotify(d, 'check', 'login', 'alice')",
                 "call rpcnotify(d, 'nvim_set_client_info', 'x')", "echo rpcrequest(d, 'peek', 'login', 'alice').remaining")
-    assert said.split() == ["5"]
+    assert output.split() == ["5"]
 
 
 def test_the_examples_say_when_to_go_ahead(ratelimitd):
-    """None of them looked at delay_ms: they would have gone ahead at once."""
+    """Earlier, all of them ignored delay_ms and continued at once."""
     shaping = ratelimitd("policies: {login: {algorithm: leaky_bucket, limit: 1, window: 1d, burst: 1, max_wait: 10d}}")
     asked = [run(shaping, sys.executable, str(EXAMPLES / "check.py"), "login", "alice").stdout for _ in range(2)]
     assert asked[0] == "allowed\n" and re.fullmatch(r"allowed, go ahead in \d+ ms\n", asked[1])

@@ -1,4 +1,4 @@
-"""test_harness.py: the servers that the other tests lean on do what they are asked."""
+"""test_harness.py: the servers of the other tests work."""
 
 
 def test_a_server_comes_back_empty_after_a_restart(redis):

@@ -1,7 +1,7 @@
-"""What cannot be said in the bytes of one message: peers that stall, flood, leave, attach things, or are too many. Each
-test is an item live/... of proto/vectors/SECTIONS; the hostile bytes themselves are in test_vectors.py.
+"""Attacks that need more than the bytes of one message: peers that stall, flood, leave, send descriptors, or are too many. Each
+test is an item live/... of proto/vectors/SECTIONS. test_vectors.py has the hostile bytes.
 
-After each the daemon serves a well-behaved client as ever; where a peer could make it grow, its memory is watched."""
+After each test the daemon still serves a well-behaved client. Tests of peers that could make it grow check its memory."""
 
 import array
 import os
@@ -23,7 +23,7 @@ import vectors as golden  # noqa: E402
 CONFIG = (golden.FOLDER / "ratelimitd.yaml").read_text()
 PING = b"\x94\x00\x01\xa4ping\x90"
 PONG = b"\x94\x01\x01\xc0\xa4pong"
-GROWTH_KIB = 64 * 1024  # how much more memory a daemon may hold than before, whatever one peer does
+GROWTH_KIB = 64 * 1024  # how much more memory one peer may cost a daemon
 SMALL_QUARANTINE = {"ASAN_OPTIONS": "abort_on_error=0:detect_leaks=1:halt_on_error=1:quarantine_size_mb=4"}
 
 
@@ -109,7 +109,7 @@ def test_one_response(daemon):
 
 
 def test_overtaking(daemon, connect):
-    """Whatever the order of the answers, the calls took effect in the order sent."""
+    """The calls take effect in the order sent, whatever the order of the answers."""
     client = connect(daemon)
     sent = [client.send("check", "login", "k") for _ in range(7)]
     answers = [client.answer(msgid) for msgid in sent]
@@ -129,7 +129,7 @@ def test_one_byte_then_idle(start):
 
 
 def test_huge_header_then_idle(daemon):
-    """A text that just fits the frame is waited for, but nothing is set aside for it."""
+    """The daemon waits for a text that just fits the frame, but reserves no memory for it."""
     before = resident_kib(daemon)
     waiting = [raw(daemon) for _ in range(500)]
     for connection in waiting:
@@ -186,18 +186,18 @@ def test_window_values(tmp_path, window, exit_code):
 
 
 def send_until_blocked(connection, data):
-    """Bytes that the socket took before nobody read any more."""
+    """The number of bytes that the socket accepts while the daemon does not read."""
     connection.settimeout(0.3)
     sent = 0
     try:
         while True:
             sent += connection.send(data)
-    except (TimeoutError, BrokenPipeError):  # on a busy machine it may be closed already
+    except (TimeoutError, BrokenPipeError):  # on a busy machine the daemon may have closed it already
         return sent
 
 
 def test_sends_and_never_reads(start):
-    """Reading from it stops, so neither side's memory fills; then it is closed for taking nothing."""
+    """The daemon stops reading from it, so no memory fills. Then it closes the connection, because the client reads nothing."""
     daemon = start(listen="write_stall: 1s")
     before = resident_kib(daemon)
     with raw(daemon) as connection:
@@ -210,7 +210,7 @@ def test_sends_and_never_reads(start):
 
 
 def test_reads_slowly(daemon):
-    """A byte now and then is progress: every answer comes, whole and in order."""
+    """A byte now and then is progress: every answer comes complete and in order."""
     with raw(daemon) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         writer = threading.Thread(target=connection.sendall, args=(PING * 20000,))
@@ -244,7 +244,7 @@ def test_half_close_then_replies(daemon):
 
 
 def test_descriptors_attached(daemon):
-    """Descriptors sent along are the kernel's to drop, not ours to hold."""
+    """The kernel drops attached descriptors; the daemon never gets them."""
     with open("/dev/null") as null, raw(daemon) as connection:
         connection.sendall(PING)
         assert connection.recv(100) == PONG
@@ -264,7 +264,7 @@ def test_credentials_attached(daemon):
 
 
 def test_out_of_band(daemon):
-    """A kernel that knows MSG_OOB on Unix sockets holds that byte apart from the stream; in no case does the daemon care."""
+    """A kernel with MSG_OOB on Unix sockets keeps that byte out of the stream. The daemon works in both cases."""
     with raw(daemon) as connection:
         try:
             connection.send(b"!", socket.MSG_OOB)
@@ -289,7 +289,7 @@ def test_connects_and_leaves(daemon):
 
 
 def test_disallowed_user(daemon):
-    """The socket's mode decides who may connect."""
+    """The mode of the socket controls access."""
     if os.getuid() != 0:
         pytest.skip("needs root, to be somebody else")
     nobody = pwd.getpwnam("nobody").pw_uid
@@ -307,7 +307,7 @@ def start_on_redis(ratelimitd, redis, deadline, more=""):
 
 
 def test_pipelined_past_the_cap(ratelimitd, redis):
-    """With four in flight the daemon reads no more from that connection, and loses nothing."""
+    """With four in flight, the daemon stops reading from that connection, and loses nothing."""
     daemon = start_on_redis(ratelimitd, redis, "30s", "caps: {max_inflight_per_connection: 4}")
     with daemon.client() as client, daemon.client() as other:
         client.check("api", "warm")
@@ -320,7 +320,7 @@ def test_pipelined_past_the_cap(ratelimitd, redis):
 
 
 def test_sends_during_drain(ratelimitd, redis):
-    """What was in flight is answered; what came later gets no answer, or SHUTTING_DOWN; then the connection ends."""
+    """The daemon answers requests in flight. Later ones get no answer, or SHUTTING_DOWN. Then the connection ends."""
     daemon = start_on_redis(ratelimitd, redis, "1s")
     with daemon.client() as client, daemon.client() as other:
         client.check("api", "warm")
@@ -340,7 +340,7 @@ def test_sends_during_drain(ratelimitd, redis):
 
 
 def test_last_words_come_last(ratelimitd, redis):
-    """What was asked before the framing was lost is answered first, however long that takes."""
+    """The daemon first answers all requests before the lost framing, however long that takes."""
     daemon = start_on_redis(ratelimitd, redis, "500ms")
     with daemon.client() as client:
         client.check("api", "warm")
@@ -353,7 +353,7 @@ def test_last_words_come_last(ratelimitd, redis):
 
 
 def test_old_protocol_version(daemon, connect):
-    """There is nothing to negotiate: a client that asks for another version is told that this cannot be asked for."""
+    """There is no negotiation: a client that asks for another version gets an error for an unknown option."""
     client = connect(daemon)
     msgid = client.send("hello", {"protocol": 0})
     assert client.recv()[:2] == [1, msgid]

@@ -1,5 +1,5 @@
-"""test_inline.py: policies written out in a request, through the socket, on memory and on Redis: who may, what is equal,
-what is refused, what a reload changes, and how many are kept."""
+"""test_inline.py: policies whose settings come in a request, through the socket, on memory and on Redis: permission,
+equality, refusals, the effect of a reload, and how many are kept."""
 
 import os
 import subprocess
@@ -11,13 +11,13 @@ import pytest
 from harness import RpcError, eventually
 
 POLICIES = "inline: {allow: true}\npolicies:\n  login: {algorithm: fixed_window, limit: 5, window: 1d, start: first_hit}\n"
-ALLOW = POLICIES + "defaults: {deadline: 5s}\n"  # a busy machine's Redis takes its time
+ALLOW = POLICIES + "defaults: {deadline: 5s}\n"  # Redis is slow on a busy machine
 FIVE = {"algorithm": "fixed_window", "limit": 5, "window": "1d", "start": "first_hit"}
 
 
 @pytest.fixture
 def start(any_store, ratelimitd):
-    """Starts a daemon, on each store in turn."""
+    """Starts a daemon; the test runs once for each store."""
     return lambda config=ALLOW: ratelimitd(config, redis=any_store)
 
 

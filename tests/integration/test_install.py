@@ -1,4 +1,4 @@
-"""test_install.py: cmake --install puts everything where it belongs, and keeps a configuration that is there."""
+"""test_install.py: cmake --install puts every file into its place, and keeps an existing configuration."""
 
 import os
 import re
@@ -38,7 +38,7 @@ def test_a_file_is_in_its_place(installed, name):
 
 
 def test_every_link_of_the_installed_documents_leads_somewhere(installed):
-    """Those of the README led to folders that were not installed."""
+    """Earlier, links of the README led to folders that were not installed."""
     documents = installed / "usr/share/doc/ratelimitd"
     dead = [f"{path.relative_to(documents)}: {target}" for path in documents.rglob("*.md")
             for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()) if not (path.parent / target).exists()]

@@ -1,5 +1,4 @@
-"""test_keys.py: limits that count by parts of the key, other numbers for some keys, and none at all, through the socket
-on both stores."""
+"""test_keys.py: limits that count by parts of the key, overrides, and unlimited keys, through the socket on both stores."""
 
 import signal
 
@@ -159,7 +158,7 @@ def test_check_many_shares_the_counter_exactly(client):
 
 
 def test_check_all_takes_keys_that_share_a_counter_and_keys_that_do_not(client):
-    """Two that shared one were refused once; test_request_id_of_others.py says what becomes of them."""
+    """Earlier, two keys that share a counter were refused; test_request_id_of_others.py tests them."""
     together = client.call("check_all", [["plain", "x"], ["tenant-api", "sum:1", 2], ["tenant-api", "sum:2", 1]])
     assert together["allowed"] and client.call("peek", "tenant-api", "sum:3")["remaining"] == 2
     answer = client.call("check_all", [["tenant-api", "acme:1", 2], ["tenant-api", "other:1", 2], ["everybody", "acme:1"]])
@@ -173,7 +172,7 @@ def test_check_all_takes_keys_that_share_a_counter_and_keys_that_do_not(client):
 
 
 def test_a_shared_counter_that_denies_a_whole_tenant_can_be_reset(client):
-    """`reset POLICY KEY` said `removed: false`, and the tenant stayed denied."""
+    """Earlier, `reset POLICY KEY` returned `removed: false`, and the tenant stayed denied."""
     client.check("tenant-api", "acme:1", 3)
     client.check("tenant-api", "acme:2", 2)
     client.check("tenant-api", "other:1", 2)
@@ -182,9 +181,9 @@ def test_a_shared_counter_that_denies_a_whole_tenant_can_be_reset(client):
     assert client.call("reset", "tenant-api", "acme:anyone") == {"removed": False}
     assert client.call("reset", bound_by, "acme:anyone") == {"removed": True}
     assert client.call("reset", bound_by, "acme:anyone") == {"removed": False}
-    assert client.check("tenant-api", "acme:3", 3)["remaining"] == 0  # whole again, and for the others as well
+    assert client.check("tenant-api", "acme:3", 3)["remaining"] == 0  # all units are available again, for the other keys too
     assert client.check("tenant-api", "acme:2", 1)["remaining"] == 0
-    assert client.check("tenant-api", "acme:1")["bound_by"] == "tenant-api/user"  # which was left alone
+    assert client.check("tenant-api", "acme:1")["bound_by"] == "tenant-api/user"  # which did not change
     assert client.call("peek", "tenant-api", "other:2")["remaining"] == 3
 
 
@@ -205,7 +204,7 @@ def test_the_one_limit_of_a_policy_that_has_no_name_is_reset_by_an_empty_one(cli
 
 
 def test_a_shared_counter_is_reset_and_refunded_by_any_key_that_has_the_parts(client):
-    """Also by one whose override charges it nothing."""
+    """Even by a key whose override charges it nothing."""
     for key in ("acme:1", "acme:admin", "acme:banned", "acme:free"):
         client.check("shared", "acme:1", 5)
         assert client.call("refund", "shared/", key, 2)["refunded"] == 2
@@ -355,7 +354,7 @@ def test_an_unlimited_member_of_a_check_all_never_denies(client):
 
 
 def test_seventeen_unlimited_members_of_a_check_all_are_as_many_as_seventeen_others(client):
-    """They were not counted, and overran the room for the members of one answer."""
+    """Earlier they were not counted, and overran the buffer for the members of one answer."""
     answer = client.call("check_all", [["free", f"k{i}"] for i in range(16)])
     assert some(answer, "allowed", "source") == (True, "unlimited") and len(answer["members"]) == 16
     error = refused(client, "check_all", [["free", f"k{i}"] for i in range(17)])
@@ -377,7 +376,7 @@ def test_a_policy_in_a_request_has_them_too(any_store, ratelimitd, connect):
     assert "key_format" in refused(client, "check", {**policy, "key_format": "a"}, "a:b").message
 
 
-# What is told
+# Descriptions
 
 
 def test_policies_tells_them(client):
@@ -395,7 +394,7 @@ def test_policies_tells_them(client):
 
 
 def bucket(*pieces):
-    """As ARCHITECTURE.md tells it: FNV-1a of the policy's name and what its limits have in common."""
+    """As ARCHITECTURE.md defines it: FNV-1a of the policy's name and what its limits have in common."""
     value = 0xcbf29ce484222325
     for byte in b"".join(piece.encode() for piece in pieces):
         value = (value ^ byte) * 0x100000001b3 % 2**64
@@ -459,7 +458,7 @@ def test_a_reload_changes_overrides_and_formats(ratelimitd, connect):
     assert refused(client, "check", "tenant-api", "a:b").code == "BAD_KEY"
 
 
-# Beside request ids, at_most and refunds
+# Together with request ids, at_most and refunds
 
 
 def test_shared_counters_keep_count_in_steps(client):

@@ -1,5 +1,5 @@
-"""test_limits_of_values.py: the smallest and largest settings, costs and times; clocks that jump; limits that change
-under a living state; keys that hold something else. Through the socket, on the memory store and on Redis."""
+"""test_limits_of_values.py: the smallest and largest settings, costs and times; clocks that jump; limits that change while a
+state exists; keys with foreign values. Through the socket, on the memory store and on Redis."""
 
 import re
 import subprocess
@@ -59,7 +59,7 @@ def fields(answer, *names):
     return tuple(answer[name] for name in names)
 
 
-# ---- nothing, and more than there is ------------------------------------------------------------------------------
+# ---- zero, and too much -------------------------------------------------------------------------------------------
 
 
 @every
@@ -98,7 +98,7 @@ def test_a_leaky_buckets_wait_makes_no_room_for_a_cost_above_the_burst(serve):
 
 # ---- what a double cannot count -----------------------------------------------------------------------------------
 
-# (algorithm, settings with {} for what is too large, unit of that, a value far too large)
+# (algorithm, settings with {} for the value that is too large, its unit, a value far too large)
 TOO_LARGE = [
     ("fixed_window", "limit: {}, window: 1s", "", 2**34 + 1),
     ("fixed_window", "limit: {}, window: 1s", "", 2**52),
@@ -125,7 +125,7 @@ TOO_LARGE = [
 
 
 def checked(tmp_path, algorithm, settings):
-    """What --check-config says to one policy of these settings: nothing where it is correct."""
+    """The output of --check-config for one policy with these settings; empty if it is correct."""
     path = tmp_path / "c.yaml"
     path.write_text(f"policies:\n  p: {{{SHAPES[algorithm]}, {settings}}}\n")
     done = subprocess.run([program("ratelimitd"), "--check-config", "-c", str(path)], capture_output=True, text=True)
@@ -140,7 +140,7 @@ def test_what_cannot_be_counted_exactly_is_refused_with_the_largest_that_can(tmp
     assert named, refused
     largest = int(named.group(1))
     assert largest < value
-    assert checked(tmp_path, algorithm, settings.format(f"{largest}{unit}")) == "", "the named value is no good"
+    assert checked(tmp_path, algorithm, settings.format(f"{largest}{unit}")) == "", "the largest value in the message is refused too"
     assert checked(tmp_path, algorithm, settings.format(f"{largest + 1}{unit}")), "a larger one is as good"
 
 
@@ -158,14 +158,14 @@ def test_a_number_beyond_every_range_is_refused_by_its_name(tmp_path, setting, v
     assert re.search(rf"\b{setting}\b", checked(tmp_path, "token_bucket", f"{setting}: {value}, {other}"))
 
 
-# The largest that TOO_LARGE's refusals name, and what is exact about them.
+# The largest values that the messages of TOO_LARGE name, and their exact behaviour.
 LARGEST = [
     ("fixed_window", 2**34, "5000d"),
     ("first_hit", 2**32 - 1, "5000d"),
     ("sliding_counter", 2**32 - 1, "1000s"),
     ("sliding_counter", (2**53 - 1) // (5000 * DAY_MS), "5000d"),
     ("sliding_log", 10_000, "5000d"),
-    ("token_bucket", 4_320_000, "5000d"),  # one comes back every hundred seconds
+    ("token_bucket", 4_320_000, "5000d"),  # one unit comes back every hundred seconds
     ("leaky_bucket", 4_320_000, "5000d"),
 ]
 
@@ -231,7 +231,7 @@ def test_a_million_per_second(algorithm, timed):
     assert not denied["allowed"] and denied["remaining"] == 0
     assert denied["retry_after_ms"] == {"token_bucket": 1, "leaky_bucket": 1, "sliding_counter": 1001}.get(algorithm, 1000)
     client.clock(NOW + 1)
-    assert client.check(algorithm, "k")["allowed"] == (algorithm in BUCKETS)  # one comes back each microsecond
+    assert client.check(algorithm, "k")["allowed"] == (algorithm in BUCKETS)  # one unit comes back each microsecond
     client.clock(NOW + denied["retry_after_ms"] * 1000)
     assert client.check(algorithm, "k")["allowed"]
 
@@ -252,7 +252,7 @@ def test_a_window_of_a_millisecond(algorithm, timed):
         assert client.check(algorithm, "k", 3)["allowed"]
         denied = client.check(algorithm, "k", 3)
         assert not denied["allowed"]
-        assert denied["retry_after_ms"] == (2 if algorithm == "sliding_counter" else 1)  # the share of the one before
+        assert denied["retry_after_ms"] == (2 if algorithm == "sliding_counter" else 1)  # the share of the previous window
         client.clock(NOW + (ms + denied["retry_after_ms"]) * 1000)
         assert client.call("peek", algorithm, "k", 3)["allowed"]
 
@@ -296,7 +296,7 @@ def test_a_clock_that_jumps_ahead_makes_all_whole(algorithm, timed):
 
 # ---- limits that change -------------------------------------------------------------------------------------------
 
-# Of 10 per window 8 are used, at one moment just after a window's edge; then the limit is 5, or 20. Windows and the log
+# 8 of 10 per window are used at one moment just after a window's edge. Then the limit becomes 5, or 20. Windows and the log
 # keep the count; a bucket keeps the time at which it is full again: 8 of 10 are 0.8 windows, 4 of 5 and 16 of 20.
 REMAINING = {5: dict.fromkeys(SHAPES, 0) | dict.fromkeys(BUCKETS, 1), 20: dict.fromkeys(SHAPES, 12) | dict.fromkeys(BUCKETS, 4)}
 
@@ -329,7 +329,7 @@ LATER_ZERO = {**{name: f"{shape}, limit: LIMIT, window: 5000d" for name, shape i
 
 
 def test_a_reset_forgets_what_was_used_before_the_limit_was_0(serve):
-    """It did not ask the store, and what was used came back with the next limit."""
+    """Earlier it did not ask the store, and the used units came back with the next limit."""
     header = "defaults: {deadline: 9s, on_failure: error}\n"
     text = "policies:\n" + "".join(f"  {name}: {{{it}}}\n" for name, it in LATER_ZERO.items())
     client = serve(text.replace("LIMIT", "9"))
@@ -368,7 +368,7 @@ def test_after_a_change_no_window_holds_more_than_the_new_limits_own_bound(algor
     assert admitted and most_in_a_window(admitted, window_us) <= bound
 
 
-# ---- what lies there already --------------------------------------------------------------------------------------
+# ---- existing values ----------------------------------------------------------------------------------------------
 
 
 @every

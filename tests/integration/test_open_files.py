@@ -1,4 +1,4 @@
-"""A low limit of open files: fewer clients are served, or the daemon says at start that it can serve none."""
+"""A low limit of open files: the daemon serves fewer clients, or reports at start that it cannot serve any."""
 
 import os
 
@@ -12,7 +12,7 @@ def limited(daemon, n_files):
 
 
 def test_a_low_limit_of_open_files_serves_fewer_clients(ratelimitd):
-    """All were accepted, and all but a few reset."""
+    """Earlier, all were accepted, and most of them were reset."""
     daemon = ratelimitd(POLICIES, start=False)
     limited(daemon, 40)
     line = daemon.wait_for_log("caps.max_connections is 10000 and the limit of open files 40: ")
@@ -23,7 +23,7 @@ def test_a_low_limit_of_open_files_serves_fewer_clients(ratelimitd):
         client.send("ping")
     for client in clients[:16]:
         assert client.recv()[3] == "pong"
-    for _ in range(4):  # those that wait come in as others leave
+    for _ in range(4):  # waiting clients enter when others leave
         clients.pop(0).close()
     for client in clients[12:]:
         assert client.recv()[3] == "pong"

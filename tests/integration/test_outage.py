@@ -1,5 +1,5 @@
-"""test_outage.py: what clients are answered while a real Redis is away, stalled, or in error, and how soon it counts
-again; nobody waits longer than the deadline, and nothing asked is asked of Redis twice."""
+"""test_outage.py: the answers while a real Redis is away, stalled, or in error, and the time until it counts again. No client
+waits longer than the deadline, and no request goes to Redis twice."""
 
 import re
 import shutil
@@ -29,7 +29,7 @@ def daemon(ratelimitd, redis):
 
 @pytest.fixture
 def place_of_notices():
-    """A service manager's socket, and a function that gives the last STATUS it was sent."""
+    """A service manager's socket, and a function that returns the last STATUS that it received."""
     directory, last = short_directory(), [""]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(directory / "notify"))
@@ -117,7 +117,7 @@ def test_what_redis_answers_late_is_dropped_and_counted_once(daemon, redis, conn
     client = connect(daemon)
     assert source(client, key="carol") == "redis"
     redis.pause()
-    asked = client.call("check_many", [["allow", "carol"]] * 10)  # one message, one batch: all of it is sent
+    asked = client.call("check_many", [["allow", "carol"]] * 10)  # one message, one batch: all of it goes out
     assert {one["reason"] for one in asked} == {"deadline"}
     redis.resume()
     eventually(lambda: client.call("stats")["late_replies"] == 10, "the late replies come")
@@ -167,7 +167,7 @@ def test_stopping_while_redis_stalls_answers_everything(daemon, redis, connect):
     daemon.signal(15)
     redis.resume()
     assert {client.answer(one)["allowed"] for one in asked} == {True}
-    assert daemon.wait() == 0  # no second signal: it would meet the leak checker at its work, which may then never end
+    assert daemon.wait() == 0  # no second signal: during the work of the leak checker it may prevent its end
 
 
 def test_stopping_does_not_wait_for_a_redis_that_stays_stalled(daemon, redis, connect):
@@ -191,7 +191,7 @@ def test_a_reload_during_an_outage_takes_effect_at_once(daemon, redis, connect):
 
 
 def test_a_failure_answer_grants_no_more_than_a_check_may_cost(ratelimitd, redis, connect):
-    """It granted whatever at_most asked for."""
+    """Earlier it granted any at_most."""
     redis.stop()
     client = connect(ratelimitd("""
 defaults: {on_failure: allow}
@@ -238,7 +238,7 @@ def test_what_was_not_sent_by_its_deadline_says_so(ratelimitd, redis, connect):
 
 
 def test_a_reserve_that_was_given_up_on_is_not_charged_when_redis_goes_on(ratelimitd, redis, connect):
-    """Redis reads what a dead connection has sent, however late. It must not do it any more."""
+    """Redis reads the bytes of a dead connection, however late. It must not run them any more."""
     daemon = ratelimitd(RESERVING, redis=redis, redis_options={"stall": "250ms"})
     client = connect(daemon)
     assert client.check("calls", "bob")["remaining"] == 999
@@ -256,7 +256,7 @@ def test_a_reserve_that_was_given_up_on_is_not_charged_when_redis_goes_on(rateli
 
 
 def test_a_redis_that_refuses_every_command_is_in_the_log_and_in_the_status(ratelimitd, redis, connect, place_of_notices):
-    """Connected, and no check decided: nothing in the log, and the status said "Redis: ready"."""
+    """Redis is connected, but decides no check. Earlier the log was empty, and the status was "Redis: ready"."""
     path, statuses = place_of_notices
     daemon = ratelimitd(POLICIES, redis=redis, env={"NOTIFY_SOCKET": path})
     client = connect(daemon)

@@ -1,4 +1,4 @@
-"""test_phase.py: fixed windows that begin at a moment of each key's own, through the socket."""
+"""test_phase.py: fixed windows that begin at a different moment for each key, through the socket."""
 
 KEYS = [f"user-{n}" for n in range(40)]
 POLICIES = """
@@ -13,7 +13,7 @@ policies:
 
 
 def begins(policy, window_ms, key, fnv1a=14695981039346656037):
-    """As lua/ALGORITHMS.md tells."""
+    """As defined in lua/ALGORITHMS.md."""
     for byte in f"fw1:{policy}:{key}".encode():
         fnv1a = (fnv1a ^ byte) * 1099511628211 % 2**64
     return fnv1a % window_ms

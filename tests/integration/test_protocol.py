@@ -307,7 +307,7 @@ def test_frame_of_exactly_max_and_one_more(client):
 
 
 def test_last_words_reach_a_peer_that_still_sends(ratelimitd, connect):
-    """A socket closed with bytes unread is reset, and the peer may never see why."""
+    """Closing a socket with unread bytes resets it, and the peer may never see the reason."""
     daemon = ratelimitd(CONFIG)
     client, watcher = connect(daemon), connect(daemon)
     client.send_bytes(b"\xc1" + bytes(100_000))

@@ -1,4 +1,4 @@
-"""test_readme.py: the sections Try it, Ask and Install of README.md work as they stand there; for its other snippets see
+"""test_readme.py: the sections Try it, Ask and Install of README.md work unchanged; for its other snippets see
 test_documents.py."""
 
 import os
@@ -39,7 +39,7 @@ def test_the_shell_example_lets_five_in_and_then_none(daemon):
     script = blocks("sh")[0]
     outputs = [run(["sh", "-c", script], daemon).stdout.splitlines()[-1] for _ in range(11)]
     assert outputs[0] == "come in"
-    assert "not now" in outputs  # at most two windows meet these eleven checks
+    assert "not now" in outputs  # these eleven checks fall into at most two windows
 
 
 def test_the_shell_example_tells_a_denial_from_no_answer(daemon):
@@ -49,7 +49,7 @@ def test_the_shell_example_tells_a_denial_from_no_answer(daemon):
 
 
 def test_the_lines_of_install_work_with_what_is_installed(ratelimitd, tmp_path):
-    """As they stand in the README, but that systemd is not here: its commands are held against the units installed."""
+    """As in the README, but without systemd: its commands are compared with the installed units."""
     section = re.search(r"^## Install\n(.*?)^## ", README, re.M | re.S).group(1)
     install = re.search(r"`(cmake --install \S+ --prefix /usr)`", section).group(1)
     done = subprocess.run(install.replace("build/release", shlex.quote(str(build_dir()))), shell=True, capture_output=True,
@@ -80,7 +80,7 @@ def test_the_transcript_is_what_dev_run_shows():
 
 
 def test_the_transcript_tells_apart_whatever_does_not_differ_from_run_to_run():
-    """The comparison itself: another number or another wording is a difference, another time is none."""
+    """The comparison itself: another number or another text is a difference, another time is not."""
     shown = transcript.PLACE.search(README).group()
     assert transcript.comparable(shown) != transcript.comparable(shown.replace("remaining 2/3", "remaining 1/3"))
     assert transcript.comparable(shown) != transcript.comparable(shown.replace("[memory]", "[redis]"))

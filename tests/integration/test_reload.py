@@ -1,4 +1,4 @@
-"""test_reload.py: the configuration read again while the daemon runs: what changes, what stays, and that nothing waits."""
+"""test_reload.py: the configuration read again while the daemon runs: what changes, what stays, and that nothing waits for it."""
 
 import os
 import re
@@ -76,7 +76,7 @@ def test_many_reloads_leak_nothing(ratelimitd, connect):
 
 
 def test_a_storm_of_reloads_under_load_loses_no_answer(ratelimitd, connect):
-    """Good and broken files in turn, as fast as they can be written, while clients ask."""
+    """Good and broken files alternate, as fast as the test can write them, while clients ask."""
     daemon = ratelimitd(POLICIES)
     stopping = threading.Event()
     failures = []
@@ -108,12 +108,12 @@ def test_a_storm_of_reloads_under_load_loses_no_answer(ratelimitd, connect):
 
 
 def many(n, limit=5):
-    """A configuration of so many policies that reading it takes a while."""
+    """A configuration with so many policies that reading it takes a while."""
     return "policies:\n" + "".join(f"  p{i}: {{algorithm: fixed_window, limit: {limit}, window: 1h}}\n" for i in range(n))
 
 
 def test_checks_are_answered_while_a_large_file_is_read(ratelimitd, connect):
-    """Reading stopped the loop: one second for 100 000 policies."""
+    """Earlier, reading blocked the event loop: one second for 100 000 policies."""
     daemon = ratelimitd(many(1))
     client, watcher = connect(daemon), connect(daemon)
     daemon.configure(many(20000, limit=7))
@@ -137,7 +137,7 @@ def test_counts_go_on_where_the_thread_has_read_the_policies(ratelimitd, connect
 
 
 def test_a_pipe_as_configuration_is_read_at_start_and_refused_by_a_reload(place, ratelimitd, connect):
-    """A reload waited for the pipe's other end for ever."""
+    """Earlier, a reload waited without end for the other end of the pipe."""
     pipe = place / "pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_text, args=(POLICIES,), daemon=True)
@@ -163,7 +163,7 @@ def test_a_second_reload_during_the_first_is_not_forgotten(place, ratelimitd, co
     whole.write_text(text)
     os.replace(whole, daemon.path)
     daemon.reload()
-    notices.next("RELOADING")  # a READY before it was the first reload's
+    notices.next("RELOADING")  # an earlier READY belongs to the first reload
     notices.next("READY")
     client = connect(daemon)
     assert client.check("login", "k")["limit"] == 7
@@ -185,7 +185,7 @@ def test_a_stop_does_not_wait_for_a_reload(place, ratelimitd):
 
 
 def test_a_service_manager_that_does_not_read_delays_nothing_and_misses_nothing(place, ratelimitd, connect):
-    """Each message waited a quarter of a second for it, and was then lost."""
+    """Earlier, each message waited a quarter of a second for it, and was then lost."""
     notices = Notices(place)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
         other.setblocking(False)
@@ -203,7 +203,7 @@ def test_a_service_manager_that_does_not_read_delays_nothing_and_misses_nothing(
 
 @pytest.mark.parametrize("text", ["", "policies: {}\n", "policies:\n", "log: {level: info}\n"])
 def test_a_reload_of_a_file_without_policies_keeps_those_in_force(ratelimitd, connect, text):
-    """A reload in the moment between the truncation and the writing of the file dropped every policy."""
+    """Earlier, a reload between the truncation and the writing of the file dropped every policy."""
     daemon = ratelimitd(POLICIES)
     client = connect(daemon)
     assert client.check("login", "k", 4)["remaining"] == 1
@@ -231,7 +231,7 @@ def resident_bytes(pid):
 
 
 def test_memory_of_a_burst_is_given_back(ratelimitd, connect):
-    """It stayed with the daemon until the next reload."""
+    """Earlier, the daemon kept it until the next reload."""
     daemon = ratelimitd("caps: {max_frame: 1MiB}\nlog: {level: debug}\n"
                         "policies:\n  short: {algorithm: token_bucket, limit: 1, window: 6s}\n")
     client = connect(daemon)
@@ -240,5 +240,5 @@ def test_memory_of_a_burst_is_given_back(ratelimitd, connect):
     most = resident_bytes(daemon.pid)
     freed = re.compile(r"debug: memory: \d+ MiB were in use and \d+ are; what is free goes back to the system")
     eventually(lambda: client.check("short", "k") and freed.search(daemon.text()), "the keys are swept, some each tick", 30)
-    if not sanitized():  # which keeps what is freed for a while
+    if not sanitized():  # which keeps freed memory for a while
         eventually(lambda: resident_bytes(daemon.pid) < most - 2**24, "less memory")

@@ -1,5 +1,5 @@
-"""test_request_id_of_others.py: the same request again, for reserve, refund, acquire and members of check_many; and members
-of a check_all whose keys share a counter."""
+"""test_request_id_of_others.py: repeated requests of reserve, refund, acquire and members of check_many, and members of a
+check_all whose keys share a counter."""
 
 import pytest
 from harness import RpcError
@@ -26,7 +26,7 @@ policies:
     key_format: "{tenant}:{user}"
     limits:
       - {name: all, by: [tenant], algorithm: sliding_log, limit: 5000, window: 1d}
-  seats: {algorithm: concurrency, limit: 3}
+  jobs: {algorithm: concurrency, limit: 3}
 """
 SIMPLE = ("window", "bucket", "log", "several")
 
@@ -59,7 +59,7 @@ def test_a_reserve_sent_again_is_charged_once_and_has_the_same_reservation(clien
     other_numbers = client.call("reserve", policy, "k", 2, {"request_id": "r", "ttl_ms": 90000})
     assert other_numbers["reservation"] == first["reservation"] and left(client, policy, "k") == 6
     assert client.call("settle", first["reservation"], 1)["refunded"] == 3
-    assert client.call("reserve", policy, "k", 4, {"request_id": "r", "ttl_ms": 50000}) == first  # though it is settled
+    assert client.call("reserve", policy, "k", 4, {"request_id": "r", "ttl_ms": 50000}) == first  # although it is settled
     assert left(client, policy, "k") == 9
     assert client.call("settle", first["reservation"], 0)["ended"] and left(client, policy, "k") == 9
 
@@ -143,23 +143,23 @@ def test_a_bad_option_of_a_member_names_it(client, bad, words):
 
 def test_an_acquire_sent_again_on_its_connection_is_the_same_slot(client, connect, daemon):
     id = {"request_id": "a"}
-    first = client.call("acquire", "seats", "k", id)
-    assert client.call("acquire", "seats", "k", id) == first and left(client, "seats", "k") == 2
-    assert client.call("acquire", "seats", "other", id)["slot"] != first["slot"]
+    first = client.call("acquire", "jobs", "k", id)
+    assert client.call("acquire", "jobs", "k", id) == first and left(client, "jobs", "k") == 2
+    assert client.call("acquire", "jobs", "other", id)["slot"] != first["slot"]
     other = connect(daemon)
-    assert other.call("acquire", "seats", "k", id)["slot"] != first["slot"] and left(client, "seats", "k") == 1
+    assert other.call("acquire", "jobs", "k", id)["slot"] != first["slot"] and left(client, "jobs", "k") == 1
     assert client.call("release", first["slot"]) == {"released": True}
-    second = client.call("acquire", "seats", "k", id)
-    assert second["slot"] != first["slot"] and left(client, "seats", "k") == 1
+    second = client.call("acquire", "jobs", "k", id)
+    assert second["slot"] != first["slot"] and left(client, "jobs", "k") == 1
     client.close()
 
 
 def test_a_denied_acquire_is_not_remembered(client, connect, daemon):
     other = connect(daemon)
-    slots = [other.call("acquire", "seats", "k")["slot"] for _ in range(3)]
-    assert not client.call("acquire", "seats", "k", {"request_id": "a"})["allowed"]
+    slots = [other.call("acquire", "jobs", "k")["slot"] for _ in range(3)]
+    assert not client.call("acquire", "jobs", "k", {"request_id": "a"})["allowed"]
     other.call("release", slots[0])
-    assert client.call("acquire", "seats", "k", {"request_id": "a"})["allowed"]
+    assert client.call("acquire", "jobs", "k", {"request_id": "a"})["allowed"]
 
 
 def test_keys_that_share_a_counter_charge_it_once_with_their_sum(client):

@@ -134,7 +134,7 @@ def test_several_limits_are_settled_alike(client):
     assert some(settled, "remaining", "refunded") == (9, 2)
     made = client.call("reserve", "two", "k", 9)
     settled = client.call("settle", made["reservation"], 200)
-    assert some(settled, "remaining", "charged") == (0, 10)  # the few's debt, of which none was used, bounds both
+    assert some(settled, "remaining", "charged") == (0, 10)  # the debt of `few`, which is unused, bounds both
 
 
 @pytest.mark.parametrize("how", [("settle", 3), ("settle", 9), ("cancel",)])
@@ -319,7 +319,7 @@ def test_after_a_daemons_death_the_next_reserve_gives_back(pair, redis):
         assert store.zcard(key) == 1 and 50_000 < store.pttl(key) <= 60_100
         ends = store.zrange(key, 0, 0, withscores=True)[0][1]
         eventually(lambda: store.time()[0] * 1000 + store.time()[1] // 1000 > ends, "its end has passed")
-    assert not other.check("window", "k")["allowed"]  # a plain check does not look
+    assert not other.check("window", "k")["allowed"]  # a plain check does not do this
     assert other.call("reserve", "window", "k", 10)["allowed"]
 
 
@@ -425,7 +425,7 @@ policies:
 
 
 def test_settling_what_was_reserved_without_limit_says_that_there_is_none(ratelimitd, any_store, connect):
-    """It said that nothing remained."""
+    """Earlier the answer was that nothing remained."""
     client = connect(ratelimitd("""
 defaults: {deadline: 5s}
 policies:

@@ -212,7 +212,7 @@ def test_sixteen_members_are_enough(client):
 
 
 def steps(client):
-    """Pipelined, so that they meet in one call: plain checks and check_alls that share keys."""
+    """Plain checks and check_alls that share keys; pipelined, so that they share one script call."""
     asked = []
     for i in range(40):
         asked.append(client.send("check", "login", "shared"))

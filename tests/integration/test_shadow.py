@@ -1,4 +1,4 @@
-"""test_shadow.py: policies that deny nobody, and limits on trial beside those that do, through the socket."""
+"""test_shadow.py: policies that deny nobody, and limits on trial next to enforced ones, through the socket."""
 
 import signal
 
@@ -160,7 +160,7 @@ def counts(client, name):
 
 
 @pytest.mark.parametrize("config", [ON_TRIAL])
-def test_a_candidate_is_judged_beside_the_enforced_limits(client, config):
+def test_a_candidate_decides_next_to_the_enforced_limits(client, config):
     for remaining in (4, 3, 2, 1):
         assert some(client.check("tighter", "k"), "allowed", "remaining", "bound_by") == (True, remaining, None)
     eventually(lambda: counts(client, "tighter") == (4, 0, 2, 2, 0, 2), "the candidate is counted")
@@ -182,7 +182,7 @@ def test_a_reset_forgets_the_candidate_and_a_peek_leaves_it_alone(client, config
 
 
 @pytest.mark.parametrize("config", [ON_TRIAL])
-def test_each_member_of_check_all_is_judged_by_its_own_candidate(client, config):
+def test_the_candidate_of_each_member_of_check_all_decides_for_it_alone(client, config):
     answer = client.call("check_all", [["tighter", "k", 3], ["looser", "k", 3]])
     assert some(answer, "allowed", "bound_by") == (False, "looser/day")
     eventually(lambda: counts(client, "tighter") == (0, 1, 0, 1, 0, 1), "the first member")
@@ -198,7 +198,7 @@ def test_a_candidate_grants_and_remembers_as_the_limits_do(client, config):
     eventually(lambda: counts(client, "tighter") == (4, 0, 4, 0, 0, 0), "the candidate grants what it has")
 
 
-def test_keys_with_an_override_are_not_judged(ratelimitd, connect):
+def test_a_candidate_skips_keys_with_an_override(ratelimitd, connect):
     client = connect(ratelimitd("""
 policies:
   p:
@@ -246,7 +246,7 @@ def test_without_redis_a_candidate_is_skipped(ratelimitd, redis, connect):
 
 
 def test_settling_what_a_shadow_policy_would_have_denied_says_how_things_stand(any_store, ratelimitd, connect):
-    """It said that nothing remained, from the store."""
+    """Earlier the answer was that nothing remained, from the store."""
     client = connect(ratelimitd("""
 defaults: {deadline: 5s}
 policies:

@@ -1,5 +1,5 @@
-"""test_slots.py: slots of concurrency limits through the socket: taken, given back, ended with the connection that took
-them, kept alive by their daemon and ended by their lease when it dies. On memory, and shared on a real Redis."""
+"""test_slots.py: slots of concurrency limits through the socket. Clients take and release them; they end with their connection.
+The daemon renews their leases; when it dies, they end with their leases. On memory, and shared on a real Redis."""
 
 import re
 import signal
@@ -54,7 +54,7 @@ def stats(client):
     return some(client.call("stats"), "slots", "slots_acquired", "slots_released", "slots_ended_by_close", "slots_lost")
 
 
-# Taken and given back
+# Acquire and release
 
 
 def test_slots_are_taken_and_given_back(daemon, connect):
@@ -97,12 +97,12 @@ def test_a_client_that_is_killed_loses_its_slots(daemon, connect):
 
 
 def test_a_half_close_is_answered_first_and_then_ends_them(daemon, connect):
-    client, asker = connect(daemon), connect(daemon)
+    client, other = connect(daemon), connect(daemon)
     answers = [client.send("acquire", "jobs", "k") for _ in range(3)]
     client.half_close()
     assert [client.answer(one)["allowed"] for one in answers] == [True, True, False]
     assert client.at_end()
-    eventually(lambda: remaining(asker) == 2, "they are free again")
+    eventually(lambda: remaining(other) == 2, "they are free again")
 
 
 def test_one_limit_among_several_is_all_or_nothing(daemon, connect):
@@ -140,11 +140,11 @@ def test_explain_tells_of_slots(daemon, connect):
     client = connect(daemon)
     for _ in range(2):
         client.call("acquire", "jobs", "k")
-    told = client.call("explain", "jobs", "k")
-    [state], [limit] = told["state"], told["limits"]
+    answer = client.call("explain", "jobs", "k")
+    [state], [limit] = answer["state"], answer["limits"]
     assert state["slots"] == 2 and 1 <= state["last_lease_ends_in_ms"] <= TTL_MS
-    assert limit["slot_ttl_ms"] == TTL_MS and not told["allowed"] and remaining(client) == 0
-    assert "0 of 2 slots are free" in told["why"] and "2 at once" in told["why"], told["why"]
+    assert limit["slot_ttl_ms"] == TTL_MS and not answer["allowed"] and remaining(client) == 0
+    assert "0 of 2 slots are free" in answer["why"] and "2 at once" in answer["why"], answer["why"]
 
 
 def test_policies_written_out_and_overrides_have_slots_too(ratelimitd, connect):
@@ -266,8 +266,8 @@ def test_who_holds_a_slot_is_not_idle(ratelimitd, connect):
     holder, idle = connect(daemon), connect(daemon)
     assert holder.call("acquire", "jobs", "k")["allowed"] and idle.call("ping") == "pong"
     assert idle.at_end()
-    asker = connect(daemon)
-    assert remaining(asker) == 1
+    other = connect(daemon)
+    assert remaining(other) == 1
     assert holder.call("ping") == "pong"
 
 
@@ -319,30 +319,30 @@ def test_two_daemons_share_a_limit(shared, connect):
 
 def test_the_leases_of_a_killed_daemon_end_by_themselves(shared, redis, connect):
     killed = shared.more()
-    holder, asker = connect(killed), connect(shared)
+    holder, other = connect(killed), connect(shared)
     holder.call("acquire", "brief", "k")
-    assert not asker.call("acquire", "brief", "k")["allowed"]
+    assert not other.call("acquire", "brief", "k")["allowed"]
     killed.kill()
-    eventually(lambda: asker.call("acquire", "brief", "k")["allowed"], "the lease ends")
+    eventually(lambda: other.call("acquire", "brief", "k")["allowed"], "the lease ends")
     assert [len(leases) for leases in scores(redis)] == [1]
 
 
 def test_leases_are_renewed_while_their_owner_is_there(shared, redis, connect):
-    holder, asker = connect(shared), connect(shared.more())
+    holder, other = connect(shared), connect(shared.more())
     holder.call("acquire", "brief", "k")
     [[(id, first)]] = scores(redis)
     eventually(lambda: scores(redis)[0][0][1] >= first + 1000, "renewed beyond the first lease")
     assert scores(redis)[0][0][0] == id
-    assert not asker.call("acquire", "brief", "k")["allowed"]
+    assert not other.call("acquire", "brief", "k")["allowed"]
 
 
 def test_a_drain_gives_the_slots_back(shared, redis, connect):
-    other = shared.more()
-    holder, asker = connect(other), connect(shared)
+    drained = shared.more()
+    holder, other = connect(drained), connect(shared)
     for _ in range(2):
         assert holder.call("acquire", "jobs", "k")["allowed"]
-    assert other.stop() == 0
-    assert scores(redis) == [] and remaining(asker) == 2
+    assert drained.stop() == 0
+    assert scores(redis) == [] and remaining(other) == 2
 
 
 def test_a_drain_without_redis_ends_too(shared, redis, connect):
@@ -407,14 +407,14 @@ def test_without_redis_each_policy_answers_as_it_says(ratelimitd, redis, connect
 
 def test_slots_given_back_while_redis_is_stopped_reach_it_afterwards(ratelimitd, redis, connect):
     daemon = ratelimitd(CONFIG.replace("5s", "50ms"), redis=redis, redis_options={"stall": "1h"})
-    holder, asker = connect(daemon), connect(daemon)
+    holder, other = connect(daemon), connect(daemon)
     for _ in range(2):
         slot = holder.call("acquire", "jobs", "k")["slot"]
     redis.pause()
     try:
         assert holder.call("release", slot) == {"released": True}  # at the deadline
         holder.close()
-        eventually(lambda: asker.call("stats")["slots_ended_by_close"] == 1, "the end is noticed")
+        eventually(lambda: other.call("stats")["slots_ended_by_close"] == 1, "the end is noticed")
     finally:
         redis.resume()
     eventually(lambda: scores(redis) == [], "both are given back")
@@ -451,7 +451,7 @@ def test_a_reload_reaches_slots_that_exist(ratelimitd, redis, connect):
 
 
 def test_a_peek_for_two_slots_says_that_they_are_taken_one_by_one(daemon, connect):
-    """It spoke of a sliding_log."""
+    """Earlier the text mentioned a sliding_log."""
     client = connect(daemon)
     for method in ("peek", "explain"):
         for policy in ("jobs", "many", "both"):

@@ -1,5 +1,5 @@
-"""test_systemd.py: the units in systemd/, as systemd's own tools judge them, and the daemon started as the socket unit
-starts it. What only a booted systemd could show is not here."""
+"""test_systemd.py: the units in systemd/, as systemd's own tools rate them, and the daemon, started like the socket
+unit starts it. Tests that need a booted systemd are not here."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from harness import ROOT, Process, Ratelimitd, build_dir, eventually, program
 UNITS = ROOT / "systemd"
 POLICIES = "policies:\n  login: {algorithm: fixed_window, limit: 5, window: 10s}\n"
 
-MOST_EXPOSED = 1.2  # of systemd-analyze security: what was reached before, and no step back from it
+MOST_EXPOSED = 1.2  # of systemd-analyze security: the value reached so far, which must not become worse
 
 # Settings that the service must have, and their values ("" = any).
 SETTINGS = """
@@ -38,7 +38,7 @@ def lines_of(name):
 
 @pytest.fixture
 def units(tmp_path):
-    """Copies whose programs exist here: verify looks for them."""
+    """Copies with programs that exist here: verify looks for them."""
     service = (UNITS / "ratelimitd.service").read_text().replace("/usr/bin/ratelimitd", program("ratelimitd"))
     (tmp_path / "ratelimitd.service").write_text(service)
     shutil.copy(UNITS / "ratelimitd.socket", tmp_path)
@@ -55,7 +55,7 @@ def test_with_the_drop_in_they_are_correct_too(units):
     drop_ins = units / "ratelimitd.service.d"
     drop_ins.mkdir()
     text = (UNITS / "redis.conf").read_text()
-    (drop_ins / "redis.conf").write_text(re.sub(r"^#(\w+=)", r"\1", text, flags=re.M))  # what stands in comments as well
+    (drop_ins / "redis.conf").write_text(re.sub(r"^#(\w+=)", r"\1", text, flags=re.M))  # including the settings in comments
     done = run("systemd-analyze", "verify", "--man=no", str(units / "ratelimitd.service"))
     assert done.returncode == 0 and not done.stderr, done.stderr
 
@@ -116,7 +116,7 @@ def members(name):
     return calls
 
 
-# What the daemon tries and does without: it keeps the limit of open files that the unit gives it.
+# The daemon tries this, and works without it: it keeps the limit of open files of the unit.
 REFUSED_AND_FINE = {"prlimit64", "getrlimit", "setrlimit"}
 
 
@@ -124,7 +124,7 @@ REFUSED_AND_FINE = {"prlimit64", "getrlimit", "setrlimit"}
 def test_the_daemon_calls_nothing_that_the_filter_refuses(tmp_path, start_redis):
     trace = tmp_path / "trace"
     redis = start_redis(tcp=True)
-    by_name = {"addresses": f'["localhost:{redis.port}"]'}  # so that a name is looked up, too
+    by_name = {"addresses": f'["localhost:{redis.port}"]'}  # so that it looks up a name too
     daemon = Ratelimitd(POLICIES, redis=redis, redis_options=by_name, start=False)
     argv = daemon.argv()
     daemon.argv = lambda: ["strace", "-f", "-qq", "-o", str(trace), *argv]
@@ -168,15 +168,15 @@ def test_the_first_connection_starts_the_daemon_and_is_served(activated, connect
     client = connect(path)
     assert client.check("login", "alice")["allowed"]
     process.wait_for_log(f"ready on {path}")
-    assert not os.path.exists(path + ".lock")  # it made nothing of its own
+    assert not os.path.exists(path + ".lock")  # it has not created a socket itself
     process.signal(15)
     assert process.wait() == 0, process.text()
     assert client.at_end()
-    assert os.path.exists(path)  # the service manager's, for the next start
+    assert os.path.exists(path)  # it belongs to the service manager, for the next start
 
 
 def test_the_names_of_the_installed_files_agree():
-    """The unit, the socket and the configuration name each other by where they are installed."""
+    """The unit, the socket and the configuration refer to each other by their installed paths."""
     service = (UNITS / "ratelimitd.service").read_text()
     assert "ExecStart=/usr/bin/ratelimitd -c /etc/ratelimitd/ratelimitd.yaml" in service
     assert "Requires=ratelimitd.socket" in service

@@ -1,5 +1,5 @@
-"""test_together.py: several daemons on one Redis admit, together, exactly what one would: counted to the unit, under load
-from several connections each, on one saturated key and on two hundred."""
+"""test_together.py: several daemons on one Redis admit, together, exactly as many units as one daemon would, under
+load from several connections each, on one saturated key and on two hundred."""
 
 import collections
 import random
@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-WINDOW = "5000d"  # nothing comes back while the test runs
+WINDOW = "5000d"  # no units come back during the test
 CONFIG = f"""
 defaults: {{deadline: 9s, on_failure: error}}
 policies:
@@ -25,7 +25,7 @@ N_CONNECTIONS = 2  # of each daemon
 
 
 def ask(client, checks, admitted):
-    """All of them under way at once; what was admitted is added up by key."""
+    """Sends all of them at once, and adds up the admitted units by key."""
     ids = {client.send("check", *check): check for check in checks}
     for msgid, (policy, key, cost) in ids.items():
         if client.answer(msgid)["allowed"]:
@@ -65,7 +65,7 @@ def test_daemons_on_one_redis_admit_exactly_the_limit_of_each_of_200_keys(rateli
 
 
 def test_daemons_on_one_redis_charge_several_limits_together_or_not_at_all(ratelimitd, connect, redis):
-    """The key shared by all policies admits as much as it holds; what it denied was charged nowhere else."""
+    """The key that all policies share admits exactly its limit. A denied check charges no other limit."""
     config = CONFIG + f"""
   both:
     limits:

@@ -1,4 +1,4 @@
-"""test_two_builds.py: a slice of `./dev soak upgrade`, with this build in both places."""
+"""test_two_builds.py: a short `./dev soak upgrade`, with this build in both roles."""
 
 import subprocess
 import sys

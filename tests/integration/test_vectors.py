@@ -1,5 +1,5 @@
-"""Every golden vector against a running daemon: whole, byte by byte, and split at every offset; another connection is
-served all the while, and whatever the daemon says is in its shortest form."""
+"""Sends every golden vector to a running daemon: as a whole, byte by byte, and split at every offset. Another connection is
+served all the time, and the daemon sends only shortest forms."""
 
 import socket
 import sys
@@ -19,7 +19,7 @@ PING_AFTER = msgpack.packb([0, MSGID_AFTER, "ping", []])
 
 
 class Wire:
-    """One connection in bytes: what was sent, what came back, and nothing else."""
+    """One connection as bytes: sent and received, and nothing else."""
 
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -49,7 +49,7 @@ class Wire:
             pass
 
     def recv(self):
-        """The next answer; None where the daemon has closed."""
+        """The next answer; None if the daemon has closed."""
         while not self.answers:
             try:
                 data = self.socket.recv(65536)
@@ -75,7 +75,7 @@ class Wire:
 
 
 def assert_shortest(raw, message):
-    """A header of one byte, shortest forms, and nothing that packing it again would write otherwise."""
+    """A header of one byte and shortest forms: packing it again must give the same bytes."""
     def plain(value):
         if isinstance(value, golden.Pairs):
             assert all(isinstance(key, str) for key, _ in value)
@@ -96,7 +96,7 @@ def daemon():
 
 @pytest.fixture(scope="module")
 def bystander(daemon):
-    """A well-behaved connection. Its answer also says that the daemon has read what others sent before."""
+    """A well-behaved connection. Its answer also shows that the daemon has read what others sent before."""
     with daemon.client() as client:
         yield client
 
@@ -106,9 +106,9 @@ def msgids(vector):
     return [int(word[1]) for word in words if word[0] in ("request", "bad_method", "bad_params") and len(word) > 1]
 
 
-def expect_answer(says, answer, msgid):
-    kind, _, rest = says.partition(" ")
-    assert answer is not None, f"expected {says}; the daemon closed"
+def expect_answer(expected, answer, msgid):
+    kind, _, rest = expected.partition(" ")
+    assert answer is not None, f"expected {expected}; the daemon closed"
     _, got_msgid, error, result = answer
     if kind == "last":
         assert got_msgid is None and result is None and error.startswith(rest + ": ")
@@ -124,7 +124,7 @@ def expect_answer(says, answer, msgid):
 
 
 def expect_end(wire, vector):
-    """What comes after the answers: the daemon has closed, or waits for the rest, or lives on."""
+    """After the answers: the daemon has closed, or waits for the rest, or continues."""
     if vector.daemon[-1].startswith("last"):
         assert wire.recv() is None
         return
@@ -142,9 +142,9 @@ def converse(daemon, vector, pieces, between=lambda: None):
                 break
             between()
         ids = iter(msgids(vector))
-        for says in vector.daemon:
-            if says not in ("none", "wait"):
-                expect_answer(says, wire.recv(), None if says.startswith("last") else next(ids))
+        for expected in vector.daemon:
+            if expected not in ("none", "wait"):
+                expect_answer(expected, wire.recv(), None if expected.startswith("last") else next(ids))
         expect_end(wire, vector)
 
 
@@ -185,8 +185,8 @@ def test_msgpack_python_reads_the_same_values():
 
 
 def test_the_examples_are_what_a_daemon_answers(ratelimitd):
-    """The dumps of DUMPS.md on a fresh daemon. What differs from build to build is not compared: versions and counters. Every text
-    is: an error's, a fingerprint, an explanation."""
+    """The dumps of DUMPS.md on a fresh daemon. Versions and counters differ between builds and are not compared. Every
+    text is compared: errors, fingerprints, explanations."""
     examples = {vector.name.removeprefix("example/"): vector.bytes for vector in golden.load()
                 if vector.name.startswith("example/")}
     daemon = ratelimitd((golden.FOLDER / "ratelimitd.yaml").read_text(), arguments=["--test-clock"])

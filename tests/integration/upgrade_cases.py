@@ -1,14 +1,16 @@
-"""upgrade_cases.py: the calls of which vectors are taken; upgrade_vectors.py says how. name -> [(after, METHOD, PARAMETER...)]
+"""upgrade_cases.py: the calls for the vectors; upgrade_vectors.py describes how they are taken.
 
-`after` is how many microseconds later than the one before it a call comes. "$1" stands for the first slot or
-reservation that the case was given. The policies are those of vectors/*/ratelimitd.yaml.
+name -> [(after, METHOD, PARAMETER...)]
+
+`after` is the time of a call after the previous one, in microseconds. "$1" is a placeholder for the first slot or reservation
+of the case. The policies are those of vectors/*/ratelimitd.yaml.
 """
 
 MS, S, M, H = 1000, 10**6, 60 * 10**6, 3600 * 10**6
 
 
 def windowed(policy, limit, window_us, key="k"):
-    """Charged to its limit and beyond it, looked at, given back, and once more when time has passed."""
+    """Charges up to the limit and beyond, peeks and refunds, and does it again after some time."""
     return [
         (0, "peek", policy, key),
         (0, "check", policy, key),
@@ -48,7 +50,7 @@ def preset(policy):
 
 
 def reserved(policy, key="k"):
-    """Settled with less, with more, with as much, twice, cancelled, ended; each from the recorded text too."""
+    """Settled with less, with more, with the same amount, twice, cancelled, ended; each also from the recorded text."""
     return [
         (0, "check", policy, key),
         (11, "reserve", policy, key, 4, {"ttl_ms": 600_000}),

@@ -9,7 +9,7 @@ import msgpack
 class RateLimit:
     def __init__(self, path=os.environ.get("RATELIMIT_SOCKET", "/run/ratelimitd/ratelimitd.sock"), timeout_s=1.0):
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(timeout_s)  # also what a connect to a stuck daemon costs at most
+        self.socket.settimeout(timeout_s)  # also limits a connect to a stuck daemon
         self.socket.connect(path)
         self.answers = msgpack.Unpacker()
 

@@ -1,6 +1,6 @@
-"""test_upgrade.py: an upgrade in place keeps every counter. A build answers what an older release left in Redis and in its
-clients' hands exactly as that release did, and leaves for it, byte for byte, what it would have written itself. Held
-against vectors that were taken from that release: upgrade_vectors.py.
+"""test_upgrade.py: an upgrade in place keeps every counter. With the data of an older release in Redis and the tokens of its
+clients, a build gives the same answers as that release, and writes the same bytes. The tests compare it with vectors that
+were taken from that release: upgrade_vectors.py.
 """
 
 import dataclasses
@@ -9,11 +9,11 @@ import struct
 
 import pytest
 from harness import Redis, eventually
-from upgrade_vectors import (AWAY, FOLDER, Given, Judge, Key, World, dump, load, look_up, restore, run_case,
+from upgrade_vectors import (AWAY, FOLDER, ClockedDaemon, Given, Judge, Key, dump, load, look_up, restore, run_case,
                              run_script_case)
 
 DAEMON, SCRIPT = load(FOLDER / "daemon.txt"), load(FOLDER / "script.txt")
-LIVES_BY_REDIS = ("old-first", "old-window")  # presets whose window is the key's life, by Redis' own clock
+LIVES_BY_REDIS = ("old-first", "old-window")  # presets whose window is the lifetime of the key, by Redis' own clock
 SLACK_MS, SLACK_S = 60_000, 60  # longer than any test
 
 
@@ -27,22 +27,22 @@ def server(request):
 
 
 @pytest.fixture(scope="module")
-def world(server):
+def clocked(server):
     """One daemon for many cases."""
-    with World(server) as world:
-        yield world
+    with ClockedDaemon(server) as clocked:
+        yield clocked
 
 
 # ---- answers ----
 
 
 def comes_near(want, got):
-    """Of what is left of a key's life by Redis' own clock."""
+    """Of the rest of a key's lifetime by Redis' own clock."""
     return isinstance(got, int) and abs(want - got) < SLACK_MS
 
 
 def differences(want, got, real_time=False, where=""):
-    """Where an answer says something else. It may say more, and `why` is for people."""
+    """The differences between two answers. New fields and `why` (text for people) do not count."""
     if isinstance(want, dict) and isinstance(got, dict):
         for name in want:
             if name not in got:
@@ -63,7 +63,7 @@ def is_decision(answer):
 
 
 def more(want, got):
-    """What a decision says beyond the recorded one. Clients may meet new fields only where PROTOCOL.md adds them."""
+    """The new fields of a decision. Clients may get new fields only where PROTOCOL.md adds them."""
     return sorted(set(got) - set(want)) if is_decision(want) and is_decision(got) else []
 
 
@@ -72,7 +72,7 @@ def compare_answers(step, want, got):
     if method == "stats":  # counts are compared case by case
         want, got = dict.fromkeys(want, 0), {name: 0 for name in got}
     real_time = bool(parameters) and parameters[0] in LIVES_BY_REDIS
-    found = [*differences(want, got, real_time), *(f"says {name} too" for name in more(want, got))]
+    found = [*differences(want, got, real_time), *(f"also has {name}" for name in more(want, got))]
     assert not found, f"{method} {parameters} at {step.at_us}: {'; '.join(found)}"
 
 
@@ -88,8 +88,7 @@ def kind_of(name):
 
 
 def what_counts(keys, now_us, window_us):
-    """The keys without what may be there or not and means nothing: the times that a log has forgotten, and a fixed window in
-    which nothing is counted."""
+    """The keys without optional parts that have no meaning: the expired times of a log, and a fixed window with a count of 0."""
     counting = {}
     for name, key in keys.items():
         if kind_of(name) == b"sl1":
@@ -102,7 +101,7 @@ def what_counts(keys, now_us, window_us):
 
 
 def is_older_stamp(name, want, got):
-    """A bucket's value carries its expiry, in ms. Where units were given back it may be an older one that still suffices."""
+    """A bucket's value contains its expiry, in ms. After units were given back, an older sufficient expiry may remain."""
     if kind_of(name) not in (b"tb1", b"lb1"):
         return False
     state, stamp = want.value[:14], int.from_bytes(want.value[14:], "little")
@@ -112,7 +111,7 @@ def is_older_stamp(name, want, got):
 
 
 def same_expiry(want, got):
-    """One by Redis' own clock is recorded as the seconds that it lasts at most."""
+    """An expiry by Redis' own clock is recorded as its longest duration in seconds."""
     if isinstance(want, str) and isinstance(got, str):
         return abs(int(want) - int(got)) < SLACK_S
     return want == got
@@ -123,7 +122,8 @@ def gives_back(step):
 
 
 def compare_keys(step, want, got, window_us, gave_back):
-    """Byte for byte, but for the harmless differences above. gave_back: some step since both sides had the same keys."""
+    """Byte for byte, except for the harmless differences above. gave_back: a step gave units back since both sides had the same
+    keys."""
     want, got = (what_counts(keys, step.at_us, window_us) for keys in (want, got))
     assert sorted(got) == sorted(want), f"after {step.asked} at {step.at_us}"
     for name, key in want.items():
@@ -140,7 +140,7 @@ HOUR_US = 3_600_000_000
 
 
 def log_window(name):
-    """The window of the limit whose log this is."""
+    """The window of the limit that this log belongs to."""
     policy = name.decode().split(":")[3]
     return 100_000_000 if policy in ("log", "counting-log", "held-log") else HOUR_US
 
@@ -154,8 +154,8 @@ def given_by(case):
 
 @pytest.mark.parametrize("case", DAEMON, ids=lambda case: case.name)
 def test_a_daemon_writes_and_answers_what_the_release_does(case, server):
-    with World.of(server, case) as world:
-        run, given = run_case(world, case)
+    with ClockedDaemon.of(server, case) as clocked:
+        run, given = run_case(clocked, case)
     recorded, gave_back = given_by(case), False
     for want, got in zip(case.steps, run.steps):
         gave_back |= gives_back(want)
@@ -164,28 +164,28 @@ def test_a_daemon_writes_and_answers_what_the_release_does(case, server):
     assert run.stats == {**run.stats, **case.stats}
 
 
-NEEDS_ITS_CONNECTION = ("release", "policies", "stats")  # a slot is released by who took it; counts begin with a daemon
+NEEDS_ITS_CONNECTION = ("release", "policies", "stats")  # only its owner can release a slot; counts begin with a daemon
 
 
 @pytest.mark.parametrize("case", DAEMON, ids=lambda case: case.name)
-def test_a_daemon_goes_on_from_what_the_release_left_at_any_step(case, server, world):
+def test_a_daemon_goes_on_from_what_the_release_left_at_any_step(case, server, clocked):
     if case.name.endswith(AWAY):
-        with World.of(server, case) as other:
+        with ClockedDaemon.of(server, case) as other:
             go_on_at_any_step(case, other)
     else:
-        go_on_at_any_step(case, world)
+        go_on_at_any_step(case, clocked)
 
 
-def go_on_at_any_step(case, world):
+def go_on_at_any_step(case, clocked):
     recorded, before = given_by(case), {}
     for step in case.steps:
         method, parameters = step.asked
         if method not in NEEDS_ITS_CONNECTION:
-            restore(world.server, before)
-            got = world.ask(step.at_us, method, recorded.insert(parameters))
+            restore(clocked.server, before)
+            got = clocked.ask(step.at_us, method, recorded.insert(parameters))
             mine = recorded.instead(step.got, got)
             compare_answers(step, recorded.answer(step.got), mine.answer(got))
-            compare_keys(step, recorded.keys(step.keys), mine.keys(world.keys()), log_window, gives_back(step))
+            compare_keys(step, recorded.keys(step.keys), mine.keys(clocked.keys()), log_window, gives_back(step))
         before = step.keys
 
 
@@ -194,16 +194,16 @@ def with_less_to_live(keys):
     return {name: dataclasses.replace(key, expires="+1801") for name, key in keys.items()}
 
 
-def test_a_window_start_key_of_the_release_keeps_its_expiry(world):
-    """The release set the expiry at every check; the limiter in place sets it once, and so do later releases. All else
-    is as the release had it."""
+def test_a_window_start_key_of_the_release_keeps_its_expiry(clocked):
+    """The release set the expiry at every check. The original limiter and later releases set it once. Everything else is as in
+    the release."""
     case, before = next(case for case in DAEMON if case.name == "compat old-start"), {}
     for step in case.steps:
         method, parameters = step.asked
-        restore(world.server, with_less_to_live(before))
-        compare_answers(step, step.got, world.ask(step.at_us, method, parameters))
+        restore(clocked.server, with_less_to_live(before))
+        compare_answers(step, step.got, clocked.ask(step.at_us, method, parameters))
         kept = with_less_to_live({name: key for name, key in step.keys.items() if name in before})
-        compare_keys(step, {**step.keys, **kept}, world.keys(), log_window, gave_back=False)
+        compare_keys(step, {**step.keys, **kept}, clocked.keys(), log_window, gave_back=False)
         before = step.keys
 
 
@@ -215,7 +215,7 @@ def little(data):
 
 
 def times_of_values(look, start_ms):
-    """(what it is, what it should be, what it is, the window's length where it is a window's), of each time in a value;
+    """(its name, the expected time, the actual time, the window's length if it belongs to a window), for each time in a value;
     all in ms. start_ms: of the first call."""
     hour, day, minute = 3_600_000, 86_400_000, 60_000
     count, end = struct.unpack("<I6s", look("fh1:first:k").value)
@@ -261,7 +261,7 @@ def test_times_in_values_are_those_of_redis_own_clock(redis, ratelimitd, connect
 # ---- the script, several ops in one batch ----
 
 def window_of(case, name):
-    """The window (us) of the limit whose key this is: prefix:{bNNN}:HEAD:POLICY[/LIMIT]:ID."""
+    """The window (us) of the limit that this key belongs to: prefix:{bNNN}:HEAD:POLICY[/LIMIT]:ID."""
     policy, _, limit = name.decode().split(":")[3].partition("/")
     at = next(i for i, line in enumerate(case.policies) if line.split()[:2] == ["policy", policy])
     limits = [line.split() for line in case.policies[at + 1:at + 1 + int(case.policies[at].split()[2])]]

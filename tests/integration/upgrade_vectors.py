@@ -1,38 +1,38 @@
-"""upgrade_vectors.py: what a release left in Redis and in its clients' hands, recorded as text, and replayed.
+"""upgrade_vectors.py: records the keys that a release wrote into Redis and the answers to its clients as text, and replays them.
 
-An upgrade in place keeps every counter, and two releases run side by side on one Redis while it lasts. So each must read
-what the other wrote. `vectors/e30bcaf/` holds what the daemon of commit e30bcaf wrote and answered:
+An upgrade in place keeps every counter, and during it two releases run on one Redis at the same time. So each must read what
+the other wrote. `vectors/e30bcaf/` has what the daemon of commit e30bcaf wrote and answered:
 
-ratelimitd.yaml   the policies that daemon.txt was asked of
+ratelimitd.yaml   the policies for daemon.txt
 daemon.txt        calls through the socket: every answer, and after each the keys in Redis that it changed
-script.txt        ops on the store, several in one batch, by tests/judge: every answer, and the keys after each batch
+script.txt        ops on the store, several in one batch, by tests/replay: every answer, and the keys after each batch
 
-test_upgrade.py holds a build against them, in both directions. To take them again, build e30bcaf in a worktree and run
+test_upgrade.py compares a build with them, in both directions. To take them again, build e30bcaf in a worktree and run
 
     RATELIMITD_BUILD=<its build/asan> python tests/integration/upgrade_vectors.py take [daemon|script]
 
-with this file of today: it needs of a build only bin/ratelimitd and tests/judge. Vectors are taken from a release and never
-from the tree that is tested, so this changes them only where cases were added.
+with the present version of this file. It needs only bin/ratelimitd and tests/replay of that build. Vectors come from a release
+and never from the tested tree, so this changes only added cases.
 
-**Time.** Redis' clock cannot be set. The script takes the time as the argument behind its own, which only tests send.
-`ClockedRedis` stands between daemon and server and adds that argument to each EVALSHA, so that values are the same byte for
-byte in each run; judge sends it itself. Hours pass between two calls: a daemon that has a late batch refused must learn the
-time from that, and send it again. A new script may change what it likes in KEYS' order, in ARGV and in its reply. It must
-keep the time as last argument (or `ClockedRedis._with_time` has to follow), and every name, type, value and expiry of a key.
-The presets of `compat` use relative expiries: of these only the length is recorded.
+**Time.** Redis' clock cannot be set. The script accepts the time as an additional last argument, which only tests send.
+`ClockedRedis` is a proxy between daemon and server that adds this argument to each EVALSHA, so that every run gives the same
+bytes; judge sends it itself. Hours pass between two calls: when the script refuses a late batch, the daemon must learn the
+time from the reply and send the batch again. A new script may change the order of KEYS, ARGV and its reply. It must keep the
+time as last argument (or `ClockedRedis._with_time` has to follow), and every name, type, value and expiry of a key. The
+presets of `compat` use relative expiries, and only their length is recorded.
 
-**The text.** A line each; names and values of keys are bytes: printable ASCII as it is, everything else as \\xNN.
+**The text.** One line each. Names and values of keys are bytes: printable ASCII as it is, everything else as \\xNN.
 
     case NAME                    Redis is empty, the connection is new
     at MICROSECONDS              the time from here on
-    ask METHOD [PARAMETERS]      JSON; "$1" stands for the first slot or reservation that the case was given
-    got ANSWER | error CODE      JSON; a slot or reservation as it was given
-    key "NAME" TYPE EXPIRY VALUE...   it is now so; EXPIRY in ms since the epoch, or +SECONDS that it lives at most;
-                                 a list's elements, a zset's SCORE="MEMBER" in their order
-    gone "NAME"                  it is there no more
-    stats {NAME: RISE}           what the case counted
+    ask METHOD [PARAMETERS]      JSON; "$1" is a placeholder for the first slot or reservation of the case
+    got ANSWER | error CODE      JSON, with the recorded slot or reservation
+    key "NAME" TYPE EXPIRY VALUE...   its present state; EXPIRY in ms since the epoch, or +SECONDS for its longest lifetime;
+                                 a list's elements, a zset's SCORE="MEMBER" in order
+    gone "NAME"                  the key no longer exists
+    stats {NAME: RISE}           the counters of the case
 
-and in script.txt, with the lines of tests/judge/judge.c, its answers behind `says`.
+script.txt has the input lines of tests/replay/replay.c, and its answers after `says`.
 """
 
 import base64
@@ -56,10 +56,10 @@ from harness import Client, Ratelimitd, Redis, RpcError, build_dir, eventually, 
 from slot_traces import make_slots  # noqa: E402
 
 FOLDER = Path(__file__).resolve().parent / "vectors" / "e30bcaf"
-START_US = 4_000_000_000_123_457  # in the future, so that no key's expiry has passed; no round number of anything
-AWAY = "without Redis"  # how the names of cases end whose daemon has none
-# Of store.redis, where a build has settings that e30bcaf did not have. This is about what a build asks of Redis and leaves
-# there, by a clock that jumps from case to case: every check has to ask it.
+START_US = 4_000_000_000_123_457  # in the future, so that no key has expired; not a round number in any unit
+AWAY = "without Redis"  # the suffix of cases without a Redis
+# Settings of store.redis that e30bcaf did not have. The vectors compare the calls to Redis and its keys, on a clock that jumps
+# from case to case, so every check must ask Redis.
 DAEMON_OPTIONS = {"deny_cache": "{max_keys: 0}"}
 
 
@@ -67,7 +67,7 @@ DAEMON_OPTIONS = {"deny_cache": "{max_keys: 0}"}
 
 
 class ClockedRedis:
-    """A Unix socket that passes everything on to a server, and gives every call of the script the time `now_us`."""
+    """A proxy on a Unix socket that adds the time `now_us` to every call of the script."""
 
     def __init__(self, server):
         self.server, self.now_us = server, START_US
@@ -167,7 +167,7 @@ def dump(server):
 
 
 def restore(server, keys):
-    """Exactly these."""
+    """Makes these the only keys."""
     server.flushall()
     for name, key in keys.items():
         if key.type == "string":
@@ -182,7 +182,7 @@ def restore(server, keys):
             server.pexpireat(name, key.expires)
 
 
-# ---- What each run draws at random ----
+# ---- Random parts of each run ----
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ class Reservation:
     version: int
     source: int
     reason: int
-    id: bytes  # of eight zeros: nothing is held
+    id: bytes  # of eight zeros: it reserves nothing
     units: int
     made_us: int
     ttl_ms: int
@@ -223,7 +223,7 @@ GIVEN = ("slot", "reservation")
 
 @dataclass
 class Given:
-    """The slots and reservations that a run was given: each run draws its own."""
+    """The slots and reservations of a run: their ids are random."""
 
     tokens: list = field(default_factory=list)
 
@@ -232,7 +232,7 @@ class Given:
             self.tokens += [answer[name] for name in GIVEN if name in answer]
 
     def instead(self, recorded, got):
-        """The same, with what a step gave now in the place of what it gave then."""
+        """The same, with the present slot or reservation of a step in place of the recorded one."""
         names = [name for name in GIVEN if isinstance(got, dict) and name in got]
         new = {recorded[name]: got[name] for name in names}
         return Given([new.get(token, token) for token in self.tokens])
@@ -246,7 +246,7 @@ class Given:
         return value
 
     def names(self):
-        """What stands in members of zsets -> what to call it. A hold begins with its id, a slot is its own."""
+        """The random part of a zset's member -> its name. A reservation begins with its id; a slot is its own id."""
         names = {}
         for i, token in enumerate(self.tokens, 1):
             is_slot = re.fullmatch("[0-9a-f]{32}", token)
@@ -254,7 +254,7 @@ class Given:
         return names
 
     def answer(self, value):
-        """The answer, with what is drawn at random left out."""
+        """The answer, without its random parts."""
         if not isinstance(value, dict):
             return value
         shown = dict(value)
@@ -315,11 +315,11 @@ def changes(before, after):
 
 @dataclass
 class Step:
-    """One call, or one batch of script.txt: what was asked at which time, what came back, and the keys after it."""
+    """One call, or one batch of script.txt: the time, the request, the answer, and the keys after it."""
 
     at_us: int
     asked: object  # (method, parameters); of a batch its lines
-    got: object = None  # an answer, an RpcError's code as ('error', CODE); of a batch the lines that it says
+    got: object = None  # an answer, or an RpcError's code as ('error', CODE); for a batch, its output lines
     keys: dict = field(default_factory=dict)
 
 
@@ -396,8 +396,8 @@ def lines_of(case):
 # ---- A daemon under a clock ----
 
 
-class World:
-    """A daemon on a ClockedRedis, and a client that asks it. `away`: a daemon whose Redis is not there."""
+class ClockedDaemon:
+    """A daemon on a ClockedRedis, and a client of it. `away`: a daemon without a reachable Redis."""
 
     def __init__(self, server, away=False):
         self.clocked, self.away = ClockedRedis(server), away
@@ -426,7 +426,7 @@ class World:
         self.server.close()
 
     def begin(self):
-        """A new connection: the slots of the one before have ended. Then an empty Redis."""
+        """Opens a new connection, after the slots of the previous one have ended. Then empties Redis."""
         if self.client is not None:
             self.client.close()
         self.client = Client(self.daemon.socket)
@@ -438,7 +438,7 @@ class World:
         return self.client.call("stats")
 
     def settle(self):
-        """Until nothing is under way to Redis: no answer waits for a candidate, or for a slot that ends."""
+        """Waits until nothing is in flight to Redis: no answer waits for a candidate, or for a slot that ends."""
         def is_idle(stats):
             return stats["redis_inflight"] == 0 and stats["inflight"] == 0
 
@@ -460,21 +460,21 @@ UNCOUNTED = re.compile("redis_|connections|requests$|notifications$|accept|infli
 
 
 def rises(before, after):
-    """What a case counts by the calls alone: nothing of connections and batches."""
+    """The counters that depend only on the calls: not those of connections and batches."""
     return {name: after[name] - before[name] for name in sorted(after)
             if after[name] != before[name] and not UNCOUNTED.search(name)}
 
 
-def run_case(world, case):
-    """The case again from its beginning: a Case with the answers and keys that there are now, and what was given."""
-    world.begin()
-    before, given, run = world.stats(), Given(), Case(case.name)
+def run_case(clocked, case):
+    """Runs the case from its beginning. Returns a Case with the present answers and keys, and the slots and reservations."""
+    clocked.begin()
+    before, given, run = clocked.stats(), Given(), Case(case.name)
     for step in case.steps:
         method, parameters = step.asked
-        got = world.ask(step.at_us, method, given.insert(parameters))
+        got = clocked.ask(step.at_us, method, given.insert(parameters))
         given.note(got)
-        run.steps.append(Step(step.at_us, step.asked, got, world.keys()))
-    run.stats = rises(before, world.stats())
+        run.steps.append(Step(step.at_us, step.asked, got, clocked.keys()))
+    run.stats = rises(before, clocked.stats())
     return run, given
 
 
@@ -482,10 +482,10 @@ def run_case(world, case):
 
 
 class Judge:
-    """tests/judge on a server, batch by batch."""
+    """tests/replay on a server, batch by batch."""
 
     def __init__(self, server):
-        self.process = subprocess.Popen([str(build_dir() / "tests" / "judge"), "redis", server.socket, "64", "1", "1"],
+        self.process = subprocess.Popen([str(build_dir() / "tests" / "replay"), "redis", server.socket, "64", "1", "1"],
                                         text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=1)
 
     def __enter__(self):
@@ -500,15 +500,15 @@ class Judge:
         self.process.stdin.write("".join(f"{line}\n" for line in lines))
 
     def batch(self, at_us, lines):
-        self.process.stdin.write("".join(f"{line}\n" for line in (f"turn {at_us}", *lines, "end")))
+        self.process.stdin.write("".join(f"{line}\n" for line in (f"tick {at_us}", *lines, "end")))
         self.process.stdin.flush()
         silent = sum(re.match(r"\S+ \S+ sweep ", line) is not None for line in lines)
         answers = [self.process.stdout.readline().rstrip("\n") for _ in range(len(lines) - silent)]
-        return [re.sub(r" of \d+ \d+ \d+", "", answer) for answer in answers]  # what the release did not say
+        return [re.sub(r" of \d+ \d+ \d+", "", answer) for answer in answers]  # the release did not print this
 
 
 def run_script_case(server, case):
-    """The case again from its beginning."""
+    """Runs the case from its beginning."""
     with server.client() as client, Judge(server) as judge:
         client.flushall()
         judge.configure(case.policies)
@@ -517,8 +517,8 @@ def run_script_case(server, case):
 
 
 def script_traces():
-    """Of every algorithm and kind of op. The clock steps back only where everything that a state says after it is
-    promised: a log may still have what it has forgotten, or not, and a request id that is known may see a state or not."""
+    """Of every algorithm and kind of op. The clock steps back only where the state after it is fully specified: a log may
+    or may not still have its expired times, and a known request id may or may not see a state."""
     def forward(rng, policy, _backwards, now):
         return traces.random_step_us(rng, policy, False, now)
 
@@ -534,12 +534,12 @@ def script_traces():
 
 
 def script_cases():
-    """Each short enough to be read."""
+    """Each is short enough to read."""
     for name, trace in script_traces():
         case, lines = Case(name), list(getattr(trace, "text_for_server", trace.text)())
         while lines:
             line = lines.pop(0)
-            if line.startswith("turn "):
+            if line.startswith("tick "):
                 end = lines.index("end")
                 if lines[:end]:
                     case.steps.append(Step(int(line[5:]), lines[:end]))
@@ -570,8 +570,8 @@ def take_daemon(server):
         for after_us, method, *parameters in calls:
             now += after_us
             case.steps.append(Step(now, (method, parameters)))
-        with World.of(server, case) as world:  # a new one: counts begin anew
-            yield run_case(world, case)[0]
+        with ClockedDaemon.of(server, case) as clocked:  # a new one: counts begin anew
+            yield run_case(clocked, case)[0]
 
 
 def take(what):

@@ -1,5 +1,5 @@
-"""conftest.py: one real server for all tests of the script, the script itself, the judge, and what the model says to its
-traces."""
+"""conftest.py: one real server for all tests of the script, the script itself, the replay program, and the answers of the
+model."""
 
 import hashlib
 import sys
@@ -18,36 +18,36 @@ sys.path.insert(0, str(ROOT / "lua"))
 import at_socket  # noqa: E402
 import traces  # noqa: E402
 from harness import Redis  # noqa: E402
-from judge import run_judge  # noqa: E402
+from comparison import run_replay  # noqa: E402
 from stitch import stitch  # noqa: E402
 
-DECISIONS = 100_000  # of each algorithm, at the least, by each way to ask it
+DECISIONS = 100_000  # at least, for each algorithm and each way to run it
 COUNTED = (*traces.NATIVE, *traces.COMPAT, "slots")
 N_TRACES = {**dict.fromkeys(COUNTED, 1030), "slots": 1550, "several": 1000, "steps": 1000, "shared": 300, "reserving": 400,
             traces.PAST: 1000, "candidate": 400}
 
 
-class Judged(NamedTuple):
+class Expected(NamedTuple):
     trace: object
-    lines: list  # the model's answers, as the judge prints them
-    at_socket: bytes  # and as the socket gives them; packed, for there are many
+    lines: list  # the model's answers, in the format of the replay program
+    at_socket: bytes  # and in the form of the socket; packed, because there are many
 
 
-def judge_one(trace):
+def expect_of(trace):
     answers = trace.answers()
-    return Judged(trace, trace.lines(answers), msgpack.packb(at_socket.results(trace, answers)))
+    return Expected(trace, trace.lines(answers), msgpack.packb(at_socket.results(trace, answers)))
 
 
 @pytest.fixture(scope="session")
-def judged():
-    """judged(name) -> [Judged], worked out once."""
+def expected_of():
+    """expected_of(name) -> [Expected], computed once."""
     known = {}
 
     def look_up(name):
         if name not in known:
             made = [traces.of_seed(name, seed) for seed in range(N_TRACES[name])]
             with ProcessPoolExecutor() as pool:
-                known[name] = list(pool.map(judge_one, made, chunksize=50))
+                known[name] = list(pool.map(expect_of, made, chunksize=50))
         return known[name]
 
     return look_up
@@ -55,7 +55,7 @@ def judged():
 
 @pytest.fixture(scope="session")
 def enough():
-    """enough(name, n): are so many decisions what is promised for an algorithm? Of other names none are counted."""
+    """enough(name, n): are n decisions as many as promised for an algorithm? Other names need only one."""
     return lambda name, n: n >= (DECISIONS if name in COUNTED else 1)
 
 
@@ -89,12 +89,12 @@ def sha(redis, script):
 
 
 @pytest.fixture(scope="session")
-def judge_memory():
-    """judge_memory(trace) -> the answers of the C algorithms on the memory store."""
-    return lambda trace: run_judge(trace, "memory")
+def replay_memory():
+    """replay_memory(trace) -> the answers of the C algorithms on the memory store."""
+    return lambda trace: run_replay(trace, "memory")
 
 
 @pytest.fixture
-def judge_redis(server):
-    """judge_redis(trace, max_keys, merge) -> the answers of the script on a real server."""
-    return lambda trace, *options: run_judge(trace, "redis", server.socket, *options)
+def replay_redis(server):
+    """replay_redis(trace, max_keys, merge) -> the answers of the script on a real server."""
+    return lambda trace, *options: run_replay(trace, "redis", server.socket, *options)

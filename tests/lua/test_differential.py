@@ -1,5 +1,5 @@
-"""test_twins.py: a slice of what ./dev soak model runs for long: random turns decided by the script and by the C
-algorithms, every field compared in C. Their traces have every kind of op (tests/judge/twin_traces.c)."""
+"""test_differential.py: a short part of ./dev soak model: the script and the C algorithms decide random traces, and C code
+compares every field. The traces have every kind of op (tests/replay/random_traces.c)."""
 
 import os
 import re
@@ -13,40 +13,40 @@ KINDS = {"check", "peek", "reset", "at_most", "request_id", "refund", "reserve",
          "release", "renew"}
 
 
-def test_the_script_and_the_c_algorithms_agree_on_random_turns(server):
-    done = subprocess.run([str(build_dir() / "tests" / "twins"), server.socket, str(FIRST), "0", str(TRACES)],
+def test_the_script_and_the_c_algorithms_agree_on_random_traces(server):
+    done = subprocess.run([str(build_dir() / "tests" / "differential"), server.socket, str(FIRST), "0", str(TRACES)],
                           capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     decisions, n_traces = map(int, re.match(r"(\d+) decisions of (\d+) traces", done.stdout).groups())
     assert n_traces == TRACES and decisions > 10_000 * TRACES
     kinds = re.findall(r"(\w+) (\d+) \((\d+) [a-z ]+\)", done.stdout.splitlines()[1])
-    assert {name for name, n, told in kinds if int(n) >= int(told) > 0} == KINDS, done.stdout
+    assert {name for name, n, counted in kinds if int(n) >= int(counted) > 0} == KINDS, done.stdout
     assert sum(int(n) for _, n, _ in kinds) == decisions
 
 
-def test_the_soak_counts_what_each_part_judged():
+def test_the_soak_counts_the_decisions_of_each_part():
     done = subprocess.run([sys.executable, str(ROOT / "tests" / "bench" / "soak_model.py"), "--seed", "5000", "--traces", "1"],
                           capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
-    counts = re.search(r"^([\d,]+) decisions judged by the model; ([\d,]+) by the C twins .*; 0 failed$", done.stdout, re.M)
+    counts = re.search(r"^([\d,]+) decisions compared with the model; ([\d,]+) of the script with the C algorithms, .*; 0 failed$", done.stdout, re.M)
     assert counts, done.stdout
-    assert re.search(r"^the twins: check [\d,]+ \([\d,]+ allowed\), .*, renew ", done.stdout, re.M), done.stdout
+    assert re.search(r"^differential: check [\d,]+ \([\d,]+ allowed\), .*, renew ", done.stdout, re.M), done.stdout
 
 
-def test_a_difference_is_told_with_its_seed_and_step(server):
-    """Somebody else empties the store all the while, so that the script forgets what the C algorithms know."""
-    twins = subprocess.Popen([str(build_dir() / "tests" / "twins"), server.socket, "7", "60", "1000"],
+def test_a_difference_is_printed_with_its_seed_and_step(server):
+    """The test empties Redis all the time, so that the script forgets what the C algorithms still have."""
+    process = subprocess.Popen([str(build_dir() / "tests" / "differential"), server.socket, "7", "60", "1000"],
                              stdout=subprocess.PIPE, text=True)
     with server.client() as client:
-        while twins.poll() is None:
+        while process.poll() is None:
             client.flushall()
-    output, _ = twins.communicate()
-    assert twins.returncode == 1
-    assert re.match(r"twins: seed \d+, turn \d+, step \d+, .*\n  script: .*\n  memory: ", output), output
+    output, _ = process.communicate()
+    assert process.returncode == 1
+    assert re.match(r"differential: seed \d+, tick \d+, step \d+, .*\n  script: .*\n  memory: ", output), output
 
 
 def test_a_part_of_the_soak_that_breaks_is_a_failure(tmp_path):
     done = subprocess.run([sys.executable, str(ROOT / "tests" / "bench" / "soak_model.py"), "--traces", "1"], text=True,
                           capture_output=True, timeout=300, env={**os.environ, "RATELIMITD_BUILD": str(tmp_path)})
     assert done.returncode == 1
-    assert "model broke" in done.stdout and "twins broke" in done.stdout
+    assert "model broke" in done.stdout and "differential broke" in done.stdout

@@ -1,4 +1,4 @@
-"""test_plots.py: the pictures in docs/plots are what the engine decides now, can be read anywhere, and stand in the
+"""test_plots.py: the pictures in docs/plots show the present decisions of the engine, are readable everywhere, and occur in the
 documentation."""
 
 import re
@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from harness import ROOT, program
 
-sys.path.insert(0, str(ROOT / "tests" / "judge"))
+sys.path.insert(0, str(ROOT / "tests" / "replay"))
 
 import plots  # noqa: E402
 
@@ -46,8 +46,8 @@ def test_every_algorithm_has_a_picture_and_a_row_among_all():
 
 
 def test_every_picture_stands_in_the_documentation():
-    told = (ROOT / "lua" / "ALGORITHMS.md").read_text()
-    assert all(f"](../docs/plots/{name}.svg)" in told for name in NAMES)
+    page = (ROOT / "lua" / "ALGORITHMS.md").read_text()
+    assert all(f"](../docs/plots/{name}.svg)" in page for name in NAMES)
     assert "](docs/plots/algorithms.svg)" in (ROOT / "README.md").read_text()
 
 
@@ -111,10 +111,10 @@ def contrast(one, other):
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_can_be_read_on_a_light_and_on_a_dark_background(name):
-    """It brings its own background, and enough contrast to it: 4.5 for texts, 3 for lines, as WCAG 2 has it."""
+    """It has its own background and enough contrast: 4.5 for text, 3 for lines, as in WCAG 2."""
     light, dark = re.search(r"<style>(.*?)@media \(prefers-color-scheme:dark\)\{(.*)\}</style>", PICTURES[name]).groups()
     assert re.search(r'<rect class="paper" width="\d+" height="\d+"/>', PICTURES[name])
-    assert not re.search(r'<(path|text|rect)[^>]* (fill|stroke)="', PICTURES[name])  # colours in one place only
+    assert not re.search(r'<(path|text|rect)[^>]* (fill|stroke)="', PICTURES[name])  # colours are defined in only one place
     for rules in (light, dark):
         colours = {kind: (what, colour) for kind, what, colour in re.findall(r"\.(\w+)\{(fill|stroke):(#\w{6})\}", rules)}
         assert colours.keys() == plots.COLOURS.keys()

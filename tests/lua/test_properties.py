@@ -1,8 +1,8 @@
-"""test_properties.py: what lua/ALGORITHMS.md promises, asked of the engine itself, on the memory store and by the script.
+"""test_properties.py: tests the promises of lua/ALGORITHMS.md on the engine itself, with the memory store and the script.
 
-No model stands behind these: the contract R1 to R5 is tested by asking again at the time that an answer named, the
-bounds by sliding the window over what was admitted, and a batch by sending its checks one by one. Every question is a
-peek, which charges nothing; that the answers of the schedule itself stay as they were is asserted as well.
+These tests use no model. They test the contract R1 to R5 with peeks at the time in an answer, the bounds by sliding the window
+over the admitted units, and a batch by sending its checks one by one. A peek charges nothing; the tests also check that the
+answers of the schedule do not change.
 """
 
 import collections
@@ -10,7 +10,7 @@ import dataclasses
 
 import pytest
 from harness import Redis
-from judge import first_difference, run_judge, text_of
+from comparison import first_difference, run_replay, text_of
 from traces import NATIVE, START_US, Policy, Trace, of_seed
 
 Answer = collections.namedtuple("Answer", "allowed limit remaining retry reset delay granted")
@@ -29,14 +29,14 @@ def a_redis():
 
 @pytest.fixture(params=["memory", "redis"])
 def engine(request, a_redis):
-    """engine.lines(traces) -> each one's answers; engine.n traces of each algorithm are enough here."""
+    """engine.lines(traces) -> the answers of each trace; engine.n: the number of traces of each algorithm."""
     def decide(traces):
         if request.param == "memory":
-            lines = iter(run_judge(text_of(traces), "memory"))
+            lines = iter(run_replay(text_of(traces), "memory"))
         else:
             with a_redis.client() as client:
                 client.flushall()
-            lines = iter(run_judge(text_of(traces), "redis", a_redis.socket))
+            lines = iter(run_replay(text_of(traces), "redis", a_redis.socket))
         return [[next(lines) for _ in trace.steps()] for trace in traces]
 
     return Engine(decide, 60 if request.param == "memory" else 10)
@@ -46,21 +46,21 @@ def answer(line):
     return Answer(*map(int, line.split()[:7]))
 
 
-def in_turns(trace, turns):
-    return dataclasses.replace(trace, turns=turns)
+def in_ticks(trace, ticks):
+    return dataclasses.replace(trace, ticks=ticks)
 
 
 def one_by_one(trace):
-    return in_turns(trace, [(now, [step]) for now, steps in trace.turns for step in steps])
+    return in_ticks(trace, [(now, [step]) for now, steps in trace.ticks for step in steps])
 
 
 # ---- R1 to R5 ----------------------------------------------------------------------------------------------------
 
 
 def probes(policy, now, step, given):
-    """What the answer to a check promises of later checks, as peeks."""
+    """The promises of an answer about later checks, as peeks."""
     key, kind, cost, wait = step
-    if kind != "check":  # a peek tells of a charge that was not made
+    if kind != "check":  # the answer to a peek includes a charge that was not made
         return
     at = now + given.reset * 1000
     yield Probe("R3: `remaining` is allowed", now, key, given.remaining, 0, True)
@@ -79,9 +79,9 @@ def test_every_answer_keeps_the_contract(algorithm, engine):
     schedules = [one_by_one(of_seed(algorithm, seed)) for seed in range(engine.n)]
     plain, questions, asking = engine.lines(schedules), [], []
     for trace, lines in zip(schedules, plain):
-        turns, asked = [], []
-        for (now, [step]), line in zip(trace.turns, lines):
-            turns.append((now, [step]))
+        ticks, asked = [], []
+        for (now, [step]), line in zip(trace.ticks, lines):
+            ticks.append((now, [step]))
             asked.append(None)
             if step[1] == "reset":
                 continue
@@ -89,9 +89,9 @@ def test_every_answer_keeps_the_contract(algorithm, engine):
             assert given.retry == 0 if given.allowed else given.retry != 0, f"R1: seed {trace.seed}, {step} {line}"
             assert given.retry == -1 or step[2] <= given.limit, f"R5: seed {trace.seed}, {step} {line}"
             for probe in probes(trace.policy, now, step, given):
-                turns.append((probe.at, [(probe.key, "peek", probe.cost, probe.wait)]))
+                ticks.append((probe.at, [(probe.key, "peek", probe.cost, probe.wait)]))
                 asked.append(probe)
-        asking.append(in_turns(trace, turns))
+        asking.append(in_ticks(trace, ticks))
         questions.append(asked)
     counts = collections.Counter()
     for trace, before, asked, lines in zip(schedules, plain, questions, engine.lines(asking)):
@@ -107,19 +107,19 @@ def test_every_answer_keeps_the_contract(algorithm, engine):
 @pytest.mark.parametrize("algorithm", NATIVE)
 def test_a_state_that_has_expired_is_worth_a_fresh_one(algorithm, engine):
     schedules = [one_by_one(of_seed(algorithm, seed)) for seed in range(engine.n)]
-    schedules = [trace for trace in schedules if not trace.policy.phase_head]  # a phase tells keys apart
+    schedules = [trace for trace in schedules if not trace.policy.phase_head]  # with a phase, keys differ
     asking, pairs = [], []
     for trace, lines in zip(schedules, engine.lines(schedules)):
-        turns, at = [], []
-        for (now, [step]), line in zip(trace.turns, lines):
-            turns.append((now, [step]))
+        ticks, at = [], []
+        for (now, [step]), line in zip(trace.ticks, lines):
+            ticks.append((now, [step]))
             if step[1] != "check":
                 continue
             later = now + answer(line).reset * 1000
             for cost in (0, 1, answer(line).limit, answer(line).limit + 1):
-                at.append(sum(len(steps) for _, steps in turns))
-                turns.append((later, [(step[0], "peek", cost, None), ("a-fresh-one", "peek", cost, None)]))
-        asking.append(in_turns(trace, turns))
+                at.append(sum(len(steps) for _, steps in ticks))
+                ticks.append((later, [(step[0], "peek", cost, None), ("a-fresh-one", "peek", cost, None)]))
+        asking.append(in_ticks(trace, ticks))
         pairs.append(at)
     for trace, at, lines in zip(schedules, pairs, engine.lines(asking)):
         for i in at:
@@ -131,7 +131,7 @@ def test_a_state_that_has_expired_is_worth_a_fresh_one(algorithm, engine):
 
 
 def most_in_a_window(admitted, length):
-    """The most units in any half-open interval of that length: one that begins with a charge is as good as any."""
+    """The most units in any half-open interval of that length. It is enough to test intervals that begin with a charge."""
     most = first = units = 0
     for at, cost in admitted:
         units += cost
@@ -162,7 +162,7 @@ def grain_us(policy):
 
 
 def admitted_units(trace, lines):
-    """(time on the limit's own clock, units) of what was let through, by key."""
+    """The admitted (time on the limit's own clock, units), by key."""
     by_key, grain = collections.defaultdict(list), grain_us(trace.policy)
     for (now, key, kind, *_), line in zip(trace.steps(), lines):
         if kind == "check" and answer(line).granted:
@@ -174,9 +174,9 @@ def admitted_units(trace, lines):
 def test_no_window_holds_more_than_the_bound(algorithm, engine):
     schedules = []
     for trace in (of_seed(algorithm, seed) for seed in range(4 * engine.n)):
-        times = sorted(now for now, _ in trace.turns)  # forward only, without resets
-        schedules.append(in_turns(trace, [(now, [step for step in steps if step[1] != "reset"])
-                                          for now, (_, steps) in zip(times, trace.turns)]))
+        times = sorted(now for now, _ in trace.ticks)  # forward only, without resets
+        schedules.append(in_ticks(trace, [(now, [step for step in steps if step[1] != "reset"])
+                                          for now, (_, steps) in zip(times, trace.ticks)]))
     reached = 0
     for trace, lines in zip(schedules, engine.lines(schedules)):
         for admitted in admitted_units(trace, lines).values():
@@ -205,7 +205,7 @@ TIGHT = {
     "sliding_counter": (Policy("sliding_counter", 10, W), [(W - MS, 11), *[(W + W * i // 10, 2) for i in range(1, 10)]], 19),
     # the burst, then one whenever one has come back
     "token_bucket": (Policy("token_bucket", 10, W, 10), [(0, 11), *[(W * i // 10, 2) for i in range(1, 10)]], 19),
-    # the same, and what waits beside it
+    # the same, and the units that wait
     "leaky_bucket": (Policy("leaky_bucket", 10, W, 10, False, W // 2), [(0, 16), *[(W * i // 10, 2) for i in range(1, 10)]], 24),
 }
 
@@ -235,52 +235,52 @@ def test_a_sliding_counter_admits_limit_times_1_plus_y_within_y_windows_of_an_ed
         assert sum(units for _, units in admitted) == 10 + tenths
 
 
-# ---- batches, merging, expiry (what only the script can get wrong) ----------------------------------------------------
+# ---- batches, merging, expiry (only in the script) ----------------------------------------------------------------
 
 
 def repeated(trace):
-    """Each check several times in a row, as a busy client sends it: these are merged."""
-    return in_turns(trace, [(now, [step for step in steps for _ in range(1 if step[1] == "reset" else 1 + step[2] % 7)])
-                            for now, steps in trace.turns])
+    """Each check several times in a row, as from a busy client: the script merges them."""
+    return in_ticks(trace, [(now, [step for step in steps for _ in range(1 if step[1] == "reset" else 1 + step[2] % 7)])
+                            for now, steps in trace.ticks])
 
 
 def batched(trace):
-    """Everything of one moment in one turn."""
-    turns = []
-    for now, steps in trace.turns:
-        if turns and turns[-1][0] == now:
-            turns[-1] = (now, turns[-1][1] + steps)
+    """All steps of one moment in one tick."""
+    ticks = []
+    for now, steps in trace.ticks:
+        if ticks and ticks[-1][0] == now:
+            ticks[-1] = (now, ticks[-1][1] + steps)
         else:
-            turns.append((now, steps))
-    return in_turns(trace, turns)
+            ticks.append((now, steps))
+    return in_ticks(trace, ticks)
 
 
 @pytest.mark.parametrize("algorithm", NATIVE)
-def test_a_batch_is_the_sequence_of_its_checks_merged_or_not(algorithm, judge_redis, redis):
+def test_a_batch_is_the_sequence_of_its_checks_merged_or_not(algorithm, replay_redis, redis):
     traces = [repeated(of_seed(algorithm, seed)) for seed in range(40)]
-    singles = judge_redis(text_of(map(one_by_one, traces)), 64, 0)
+    singles = replay_redis(text_of(map(one_by_one, traces)), 64, 0)
     for options in ((64, 1), (64, 0), (2, 1)):
         redis.flushall()
-        together = judge_redis(text_of(map(batched, traces)), *options)
+        together = replay_redis(text_of(map(batched, traces)), *options)
         at = first_difference(singles, together)
         assert at is None, f"{options}: step {at}: alone {singles[at]}, in a batch {together[at]}"
 
 
 @pytest.mark.parametrize("algorithm", NATIVE)
-def test_every_key_lives_until_it_is_worth_nothing_and_not_for_ever(algorithm, judge_redis, redis):
+def test_every_key_lives_until_its_state_equals_a_fresh_one_and_then_expires(algorithm, replay_redis, redis):
     traces = [of_seed(algorithm, seed) for seed in range(60)]
     keys = ("a", "b")
     for trace in traces:
-        trace.turns.sort(key=lambda turn: turn[0])  # forward: a state whose moment has passed lives on for the clock's return
-        now = trace.turns[-1][0]
-        trace.turns.append((now, [(f"{trace.name}-{key}", "peek", 0, None) for key in keys]))
-    lines, at, n = judge_redis(text_of(traces)), 0, 0
+        trace.ticks.sort(key=lambda tick: tick[0])  # forward only: a state from a later time is kept until the clock returns
+        now = trace.ticks[-1][0]
+        trace.ticks.append((now, [(f"{trace.name}-{key}", "peek", 0, None) for key in keys]))
+    lines, at, n = replay_redis(text_of(traces)), 0, 0
     expiries = {key.decode().rsplit(":", 1)[1]: redis.pexpiretime(key) for key in redis.keys("*")}
     assert expiries and min(expiries.values()) > 0
     for trace in traces:
         at += len(trace.steps())
         for key, line in zip(keys, lines[at - len(keys):at]):
-            reset, now = answer(line).reset, trace.turns[-1][0]
+            reset, now = answer(line).reset, trace.ticks[-1][0]
             if reset > 0:
                 assert expiries[f"{trace.name}-{key}"] * 1000 > now + (reset - 1) * 1000, f"{trace.policy}: {key} {line}"
                 n += 1

@@ -1,12 +1,12 @@
-"""test_reserving.py: what the traces of reserving.py, which test_model.py and test_schedule.py replay, have in them; and what both
-stores take alike."""
+"""test_reserving.py: the contents of the traces of reserving.py, which test_model.py and test_schedule.py replay; and sweeps that
+both stores must do alike."""
 
 import pytest
 
 
-def test_the_traces_have_every_ending(judged):
+def test_the_traces_have_every_ending(expected_of):
     endings = {tuple(int(n) > 0 for n in line.rsplit(" | ", 1)[1].split())
-               for trace, lines, _ in judged("reserving")
+               for trace, lines, _ in expected_of("reserving")
                for (_, kind, *_), line in zip(trace.steps(), lines) if kind == "settle"}
     refunded, charged, ended = (True, False, False), (False, True, False), (False, True, True)
     assert {refunded, charged, ended, (False, False, True), (False, False, False)} == endings
@@ -14,10 +14,10 @@ def test_the_traces_have_every_ending(judged):
 
 MANY_ENDED = """policy p 1
 limit - fixed_window 1000 86400000000 0 0
-turn 4000000000000000
+tick 4000000000000000
 {reserved}
 end
-turn 4000000001000000
+tick 4000000001000000
 p a settle 1 100 0
 p a settle 1 1 0
 p a sweep 0
@@ -27,13 +27,13 @@ end
 
 CLOCK_BACK = """policy p 1
 limit - fixed_window 10 1000000 0 0
-turn 4000000005000000
+tick 4000000005000000
 p a check 7
 end
-turn 4000000004999999
+tick 4000000004999999
 p a sweep 0
 end
-turn 4000000005000000
+tick 4000000005000000
 p a sweep 0
 p a peek 1
 end
@@ -42,10 +42,10 @@ end
 HOST_AHEAD = """policy p 1
 limit - calendar_window 10 hour,UTC,monday 0 0
 skew 600000000
-turn 4000000100000000
+tick 4000000100000000
 p a reserve 1 7 3600000
 end
-turn 4000006700000000
+tick 4000006700000000
 p a check 5
 p a sweep 0
 p a peek 0
@@ -58,7 +58,7 @@ end
                                         (HOST_AHEAD, "1 10 5 0 100000 0 0 of 10 3600000 100000 -")],
                          ids=["64 at a time, those of one end by their ids", "a sweep clamps as a peek does",
                               "a host that is ahead gives nothing of an hour that is over into the present one"])
-def test_both_stores_take_what_has_ended_alike(text, last, judge_memory, judge_redis, redis):
-    in_memory, by_script = judge_memory(text), judge_redis(text)
+def test_both_stores_sweep_ended_reservations_alike(text, last, replay_memory, replay_redis, redis):
+    in_memory, by_script = replay_memory(text), replay_redis(text)
     assert in_memory == by_script
     assert in_memory[-1] == last

@@ -1,5 +1,5 @@
-"""test_script.py: the stitched script on a real server: that it decides as the C algorithms do, and that one key's
-broken value stays that key's own affair."""
+"""test_script.py: the stitched script on a real server: it decides like the C algorithms, and a broken value of one key affects
+only that key."""
 
 import random
 import re
@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-FUTURE_US = 4_000_000_000_000_000  # 2096: absolute expiries of a test's states do not fall due
+FUTURE_US = 4_000_000_000_000_000  # the year 2096: the expiries of the test's keys do not pass
 SOURCE = Path(__file__).resolve().parent.parent.parent / "src"
 TABLE, CODEC = SOURCE / "limit" / "algo.def", SOURCE / "store" / "batch_private.h"
 NUMBERS = {name: i for i, name in enumerate(re.findall(r"^ALGO\(\w+, (\w+)", TABLE.read_text(), re.M))}
 COMPAT = [name.removeprefix("compat_") for name in NUMBERS if name.startswith("compat_")]
-# Slots are taken by ops of their own: test_script_slots.py.
+# Slots have their own ops: test_script_slots.py.
 NATIVE = [name for name in NUMBERS if not name.startswith("compat_") and name != "concurrency"]
 
 
-# As the fragments' heads and algo.def's rows have them: who is read by MGET, has a second integer, is a log.
+# From the head comments of the fragments and the rows of algo.def: read by MGET, with a second integer, logs.
 MGET = {"bucket", "leaky_bucket", "fixed_window", "first_hit", "sliding_counter", "calendar_window"}
 SECOND = {"first_hit", "sliding_log", "sliding_counter", "calendar_window", "concurrency", "compat_rlaas_sliding",
           "compat_first_hit", "compat_endpoint_window", "compat_endpoint_log"}
@@ -30,7 +30,7 @@ class Batch:
 
     def __init__(self):
         self.keys, self.n_mget, self.limits, self.ops = [], 0, [], []
-        self.told = []  # of each integer to come: what it is, and of which key
+        self.expected = []  # for each integer of the reply: its meaning, and its key
         self.loaded = []  # (algorithm, its limit, step, first key, keys)
 
     def limit(self, algorithm, *constants):
@@ -48,10 +48,10 @@ class Batch:
         return len(self.keys) - len(keys) + 1
 
     def expect(self, what, key):
-        self.told.append((what, key))
+        self.expected.append((what, key))
 
     def check(self, algorithm, keys, constants, counts=None):
-        """(count, cost) of each key, which nothing else here asks for."""
+        """(count, cost) of each key, when no other op of the batch uses the key."""
         limit = self.limit(algorithm, *constants)
         counts = counts or [(1, 1)] * len(keys)
         own_way = algorithm == "fixed_window" and any(count for count, _ in counts)
@@ -84,7 +84,7 @@ class Batch:
         return next(loaded for loaded in self.loaded if key in loaded[4])
 
     def on_loaded(self, kind, members, count=1, cost=0, record=None, held=b"", keep_ms=60_000, version=9):
-        """An op on loaded states; members (key, cost). `held`: what such an op has besides."""
+        """An op on loaded states; members (key, cost). `held`: the additional fields of the op."""
         packed = struct.pack("<BHH", len(members), self.keys.index(record) + 1 if record else 0,
                              self.keys.index(self.list) + 1 if held and kind != "ACQUIRE" and self.list else 0)
         for key, units in members:
@@ -117,7 +117,7 @@ class Batch:
         return self
 
     def integers(self, redis, sha, now=FUTURE_US, nonce=77, latest=0):
-        """The reply but for its last three, and how many values were malformed."""
+        """The reply without its last three integers, and the number of malformed values."""
         packed = struct.pack("<I", nonce) + wide(latest) + struct.pack("<BHBH", 0, self.n_mget, len(self.limits), len(self.ops))
         time = [now] if now else []  # else the server's
         reply = redis.evalsha(sha, len(self.keys), *self.keys, packed + b"".join(self.limits + self.ops), *time)
@@ -126,13 +126,13 @@ class Batch:
         return reply[:-3], reply[-2]
 
     def call(self, redis, sha, now=FUTURE_US, nonce=77):
-        """What was first said of each key, in their order: all first integers, then the second ones, now, the waits that
-        are some, malformed values, nonce."""
+        """The first integer reported for each key, in order. The reply has all first integers, then the second ones, now, the
+        waits that are set, malformed values, nonce."""
         self.save()
         reply, n_bad = self.integers(redis, sha, now, nonce)
-        assert len(reply) == len(self.told)
+        assert len(reply) == len(self.expected)
         used, second, waits = {}, {}, []
-        for (what, key), value in zip(self.told, reply):
+        for (what, key), value in zip(self.expected, reply):
             if what == "used":
                 used.setdefault(key, value)
             elif what == "second":
@@ -149,7 +149,7 @@ def wide(value):
 
 
 def bucket(keys, counts=None, limit=5):
-    """5 per second: 1 token per 200 000 us, and as many ready."""
+    """5 per second: 1 token per 200 000 us, and 5 at once."""
     return Batch().check("bucket", keys, (1, 1_000_000 // limit, 1_000_000, 1_000_000), counts)
 
 
@@ -197,7 +197,7 @@ def test_a_sliding_counter_is_14_bytes_that_live_to_the_end_of_the_next_window(r
     assert check(9, FUTURE_US + 1_750_000) == [1, 4]
     count = 3
     assert redis.get("c") == state() and redis.pexpiretime("c") == FUTURE_US // 1000 + 3000
-    assert check(0, FUTURE_US + 250_000) == [3, 4]  # the clock stepped back: kept although nothing is charged
+    assert check(0, FUTURE_US + 250_000) == [3, 4]  # the clock stepped back: written although nothing is charged
     window = 0
     assert redis.get("c") == state() and redis.pexpiretime("c") == FUTURE_US // 1000 + 2000
     assert check(0, FUTURE_US + 2_000_000) == [0, 0]
@@ -225,7 +225,7 @@ def test_a_calendar_window_is_11_bytes_that_live_to_its_end(redis, sha):
 
 
 def test_the_scripts_clock_chooses_the_calendars_window(redis, sha):
-    """The host's window is [0, 500); it may be off by one either way, and further off there is a rule."""
+    """The host's window is [0, 500). It may be one window off in each direction; for larger differences there is a rule."""
     begin, end, after = (FUTURE_US // 1000 + ms for ms in (0, 500, 1500))
     for now, ends in ((begin - 100_000, begin), (begin - 1, begin), (begin, end), (end - 1, end), (end, after),
                       (after - 1, after), (after, after + 1000), (after + 999, after + 1000), (after + 1000, after + 2000),
@@ -313,14 +313,14 @@ def mixed_batch(algorithm, shape):
             batch.group(1, (key, 1)).group(1, (key, 2))
         return batch
     if shape == "peek" and algorithm == "fixed_window":
-        keys = ["bad", "before", "after"]  # what is read by MGET comes first
+        keys = ["bad", "before", "after"]  # keys read by MGET come first
         return (Batch().check(algorithm, keys[:1], LIMITS[algorithm], [(0, 1)])
                 .check(algorithm, keys[1:], LIMITS[algorithm], [(2, 1)] * 2))
     return Batch().check(algorithm, keys, LIMITS[algorithm], [(2, 1), (0, 1) if shape == "peek" else (3, 1), (2, 1)])
 
 
 def seen(batch, redis, sha):
-    """By key, what was first said of it; and the whole reply."""
+    """The first integer reported for each key, and the whole reply."""
     reply = batch.call(redis, sha)
     return dict(zip(batch.keys, reply)), reply
 
@@ -334,10 +334,10 @@ def test_a_malformed_value_counts_as_fresh_and_harms_nobody(redis, sha, algorith
             redis.rpush("bad", value, value)
         else:
             redis.set("bad", value.encode("latin-1"))
-        said, _ = seen(mixed_batch(algorithm, shape), redis, sha)
-        assert said["before"] == 0 and said["after"] == 0
+        first, _ = seen(mixed_batch(algorithm, shape), redis, sha)
+        assert first["before"] == 0 and first["after"] == 0
         if not (value.isdigit() and algorithm in ("fixed_window", "sliding_log")) and value != "\xff" * 10:
-            assert said["bad"] == 0, value
+            assert first["bad"] == 0, value
         again = peeks(algorithm, ["before", "after"]).call(redis, sha)
         assert again[0] == again[1] != 0
         if shape != "peek":
@@ -352,8 +352,8 @@ def test_a_foreign_type_is_marked_and_left_alone(redis, sha, algorithm, foreign,
         pytest.skip("its own type")
     WRONG_TYPE[foreign](redis, "bad")
     dump = redis.dump("bad")
-    said, _ = seen(mixed_batch(algorithm, shape), redis, sha)
-    assert said == {"before": 0, "bad": -1, "after": 0}
+    first, _ = seen(mixed_batch(algorithm, shape), redis, sha)
+    assert first == {"before": 0, "bad": -1, "after": 0}
     assert redis.dump("bad") == dump
     again = peeks(algorithm, ["before", "after"]).call(redis, sha)
     assert again[0] == again[1] != 0
@@ -380,10 +380,10 @@ def test_random_bytes_never_break_a_batch(redis, sha, algorithm):
 
 
 class Trace:
-    """A random trace for the judge: several policies and keys, turns of several steps, clocks that step back.
+    """A random trace for the replay program: several policies and keys, ticks with several steps, clocks that step back.
 
-    A fixed window's number is kept mod 2^16, and only the key's expiry (which a test's clock does not drive) tells
-    windows apart that lie 2^15 or more apart: no trace is as long as that.
+    A fixed window's number is stored mod 2^16. Only the key's expiry, which a test's clock does not drive, separates windows
+    that are 2^15 or more apart. So every trace is shorter than that.
     """
 
     POLICIES = [
@@ -400,7 +400,7 @@ class Trace:
     LIMITS = {name: limit for name, _, limit, *_ in POLICIES}
     LIMITS["b7"], LIMITS["bslow"], LIMITS["bfast"], LIMITS["lb"], LIMITS["lb1"] = 3, 2, 20, 3, 1
 
-    def __init__(self, seed, back, turns=120):
+    def __init__(self, seed, back, ticks=120):
         self.rng = random.Random(seed)
         self.lines = []
         for name, *settings in self.POLICIES:
@@ -408,14 +408,14 @@ class Trace:
         self.lines += ["policy both 2", "limit min first_hit 4 60000 0 0", "limit log sliding_log 3 250000 0 0"]
         self.lines += ["policy queue 2", "limit q leaky_bucket 20 1000000 2 0 400000", "limit w fixed_window 9 500000 0 1"]
         now = FUTURE_US + self.rng.randrange(10**9)
-        for _ in range(turns):
+        for _ in range(ticks):
             now += self.rng.choice([0, 0, 1, self.rng.randrange(1000), self.rng.randrange(200_000), 600_000])
             if back and self.rng.random() < 0.1:
                 now -= self.rng.randrange(900_000)
-            self.turn(now)
+            self.tick(now)
 
-    def turn(self, now):
-        self.lines.append(f"turn {now}")
+    def tick(self, now):
+        self.lines.append(f"tick {now}")
         for _ in range(self.rng.choice([1, 1, 3, 20, 120])):
             name = self.rng.choice([*self.LIMITS, "both", "queue"])
             full = self.LIMITS.get(name, 3)
@@ -434,25 +434,25 @@ class Trace:
 
 @pytest.mark.parametrize("back", [False, True], ids=["forward", "stepping back"])
 @pytest.mark.parametrize("max_keys, merge", [(64, 1), (64, 0), (1, 1), (5, 1)])
-def test_script_and_memory_answer_alike(redis, judge_memory, judge_redis, max_keys, merge, back):
+def test_script_and_memory_answer_alike(redis, replay_memory, replay_redis, max_keys, merge, back):
     for seed in range(6):
         redis.flushall()
         trace = Trace(f"{seed} {max_keys} {merge}", back)
         asked = [line for line in trace.lines if " check " in line or " peek " in line or " reset " in line]
-        expected = judge_memory(trace.text)
-        given = judge_redis(trace.text, max_keys, merge)
+        expected = replay_memory(trace.text)
+        given = replay_redis(trace.text, max_keys, merge)
         for i, (step, want, got) in enumerate(zip(asked, expected, given, strict=True)):
             assert got == want, f"seed {seed}, step {i}: {step}"
         no_key_lacks_an_expiry(redis)
 
 
 @pytest.mark.parametrize("merge", [1, 0], ids=["merged", "one by one"])
-def test_a_foreign_type_fails_its_own_check_only(redis, judge_redis, merge):
+def test_a_foreign_type_fails_its_own_check_only(redis, replay_redis, merge):
     settings = "policy p 1\nlimit - token_bucket 5 1000000 0 0\npolicy w 1\nlimit - fixed_window 5 1000000 0 0\n"
-    steps = "turn {}\np good check 1\np bad check 1\nw good check 1\np bad peek 1\np good check 2\nend\n".format(FUTURE_US)
-    judge_redis(settings + steps, 64, merge)
+    steps = "tick {}\np good check 1\np bad check 1\nw good check 1\np bad peek 1\np good check 2\nend\n".format(FUTURE_US)
+    replay_redis(settings + steps, 64, merge)
     key = next(key for key in redis.keys("*tb1:p:bad"))
     redis.delete(key)
     redis.sadd(key, "somebody else's")
-    assert [line.split()[0] for line in judge_redis(settings + steps, 64, merge)] == ["1", "error", "1", "error", "0"]
+    assert [line.split()[0] for line in replay_redis(settings + steps, 64, merge)] == ["1", "error", "1", "error", "0"]
     assert redis.smembers(key) == {b"somebody else's"}

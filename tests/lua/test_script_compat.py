@@ -28,7 +28,7 @@ def reset(preset):
 
 
 def check(redis, sha, preset, **settings):
-    """The count before."""
+    """The count before the check."""
     return run(preset, **settings).call(redis, sha, now=None)[0]
 
 
@@ -82,7 +82,7 @@ def test_a_batch_charges_a_presets_key_several_times(redis, sha, preset):
 
 @pytest.mark.parametrize("preset", ["window_start", "rlaas_fixed"])
 def test_the_expiry_of_a_counter_is_set_once(redis, sha, preset):
-    """By the increment that makes the key. A key of the original keeps the expiry that it has."""
+    """The increment that creates the key sets the expiry. A key of the original keeps its expiry."""
     key = name(redis, preset)
     redis.set(key, 1, px=5000)
     check(redis, sha, preset)
@@ -129,8 +129,8 @@ def test_what_is_not_the_originals_is_marked_and_left_alone(redis, sha, preset, 
 
 
 def test_a_key_that_means_another_presets_window_never_breaks_a_batch(redis, sha):
-    """A window of rlaas_fixed and a log of rlaas_sliding have one name, and neither is there when they are read. Who is
-    saved first has it; the other one's checks are of a foreign type from then on."""
+    """A window of rlaas_fixed and a log of rlaas_sliding have the same name, and neither exists when the script reads them. The
+    first one to be saved gets the name; for checks of the other one, the key has a foreign type from then on."""
     for first, second in (("rlaas_fixed", "rlaas_sliding"), ("rlaas_sliding", "rlaas_fixed")):
         redis.flushall()
         window = name(redis, "rlaas_fixed")
@@ -173,7 +173,7 @@ def test_the_window_of_a_first_hit_is_the_keys_life(redis, sha):
         reply = run(preset, window_ms=2000).call(redis, sha, now=None)
         assert reply[0] == 2
         assert 1000 < reply[1] - reply[2] // 1000 <= 1501
-        redis.set(KEY, 2)  # somebody's key without expiry gets one
+        redis.set(KEY, 2)  # an existing key without expiry gets one
         reply = run(preset, window_ms=2000).call(redis, sha, now=None)
         assert reply[1] - reply[2] // 1000 == 2000
         assert near(redis.pttl(KEY), 2000)

@@ -1,5 +1,5 @@
 """test_script_ops.py: what the script does with idempotency records, reservations and refunds, in ops written by hand:
-values that are not ours harm nobody, nothing is kept for ever, and no log makes the work of a call long."""
+foreign values do no harm, everything expires, and no log makes a call take long."""
 
 import struct
 
@@ -23,8 +23,8 @@ def log(limit):
 
 
 def ops(redis, sha, limit, keys, *some, now=FUTURE_US):
-    """Ops of (kind, cost, its count, whether with a record, what else it has), each on keys[0] alone, whose second key is
-    theirs; all integers of the reply, and how many values were malformed."""
+    """Runs ops of (kind, cost, its count, with a record or not, further fields), each on keys[0]; the second key is for records or
+    reservations. Returns all integers of the reply, and the number of malformed values."""
     algorithm, *constants = limit
     batch = Batch()
     has_record = any(recorded for *_, recorded, _ in some)
@@ -62,7 +62,7 @@ def note(at, s1, s2, units):
     return wide(at) + struct.pack("<I", VERSION) + wide(s1) + wide(s2) + wide(units)
 
 
-# ---- notes --------------------------------------------------------------------------------------------------------
+# ---- idempotency records ------------------------------------------------------------------------------------------
 
 
 def test_a_note_is_what_this_file_thinks(redis, sha):
@@ -81,22 +81,22 @@ def test_a_note_of_numbers_that_no_daemon_takes_counts_as_none(redis, sha, place
     assert redis.get("n") == note(FUTURE_US, 0, 0, 2)
 
 
-# ---- holds --------------------------------------------------------------------------------------------------------
+# ---- reservations -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("score", ["inf", 1e300, 2.0**62])
 def test_a_hold_that_ends_never_breaks_no_batch(redis, sha, score):
     redis.zadd("h", {b"x" * 22: score})
-    said, _ = ops(redis, sha, window(5), ["k", "h"], reserve(2, 1000), settle(2, FUTURE_US, FUTURE_MS + 1000, 1))
-    assert said == [0, 1, 0, 1]  # before; after, held, one back
+    reply, _ = ops(redis, sha, window(5), ["k", "h"], reserve(2, 1000), settle(2, FUTURE_US, FUTURE_MS + 1000, 1))
+    assert reply == [0, 1, 0, 1]  # before; after, reserved, one given back
     assert redis.pexpiretime("h") <= FUTURE_MS + DAY_MS + 120_000
     no_key_lacks_an_expiry(redis)
 
 
 def test_an_unknown_hold_that_ends_in_more_than_a_day_was_none_and_leaves_no_mark(redis, sha):
-    """A reservation's text is no secret, and whoever writes one may say any time."""
-    said, _ = ops(redis, sha, window(5), ["k", "h"], settle(2, 2**53 - 1, 2**53 // 1000 + 1000, 1))
-    assert said == [0, 3, 0] and redis.keys() == []
+    """A reservation token is not a secret, and a forged one may contain any time."""
+    reply, _ = ops(redis, sha, window(5), ["k", "h"], settle(2, 2**53 - 1, 2**53 // 1000 + 1000, 1))
+    assert reply == [0, 3, 0] and redis.keys() == []
 
 
 def test_what_was_settled_is_remembered_for_a_day_where_the_clock_stepped_back_before_it(redis, sha):
@@ -112,8 +112,8 @@ def test_what_was_settled_is_remembered_for_a_day_where_the_clock_stepped_back_b
 
 
 def test_a_bucket_gives_back_no_more_than_it_was_charged_where_a_double_rounds(redis, sha):
-    said, _ = ops(redis, sha, BUCKET, ["k"], check(9), refund(100))
-    assert said == [0, 0, 9]
+    reply, _ = ops(redis, sha, BUCKET, ["k"], check(9), refund(100))
+    assert reply == [0, 0, 9]
 
 
 def test_a_log_with_a_lowered_limit_keeps_what_still_counts_when_units_come_back(redis, sha):
@@ -134,9 +134,9 @@ def test_a_log_gives_back_the_newest_that_are_not_later_than_the_charge(redis, s
     for at, cost in enumerate((1, 2, 3, 3)):
         ops(redis, sha, log(10), ["k"], check(cost), now=FUTURE_US + at)
     made_us = FUTURE_US + made if made else 0
-    said, _ = ops(redis, sha, log(10), ["k"], refund(units, made_us), now=FUTURE_US + 3)
+    reply, _ = ops(redis, sha, log(10), ["k"], refund(units, made_us), now=FUTURE_US + 3)
     assert entries(redis, "k") == left
-    assert said == [len(left), FUTURE_US + left[-1] if left else 0, 9 - len(left)]
+    assert reply == [len(left), FUTURE_US + left[-1] if left else 0, 9 - len(left)]
     no_key_lacks_an_expiry(redis)
 
 
@@ -153,7 +153,7 @@ def commands(redis):
 
 @pytest.mark.parametrize("what", ["its own", "others' too", "the clock stepped back"])
 def test_no_command_of_its_own_for_each_unit_of_a_large_log(redis, sha, what):
-    """A cancelled reservation of an hour ago, and every one of thousands of units since was read and written again."""
+    """Earlier, cancelling a reservation of an hour ago read and wrote all of thousands of later units."""
     for at in range(3):
         ops(redis, sha, log(10_000), ["k"], check(1), now=FUTURE_US + at)
     for _ in range(9):
@@ -164,8 +164,8 @@ def test_no_command_of_its_own_for_each_unit_of_a_large_log(redis, sha, what):
         assert entries(redis, "k") == [0, 1] + [2] * 9001
     else:
         units = 1 if what == "its own" else 2
-        said, _ = ops(redis, sha, log(10_000), ["k"], refund(units, FUTURE_US + 1), now=FUTURE_US + 11)
-        assert said == [9003 - units, FUTURE_US + 10, units]
+        reply, _ = ops(redis, sha, log(10_000), ["k"], refund(units, FUTURE_US + 1), now=FUTURE_US + 11)
+        assert reply == [9003 - units, FUTURE_US + 10, units]
         assert entries(redis, "k") == [0, 2][units - 1:] + [10] * 9000
     assert commands(redis) < 60
     no_key_lacks_an_expiry(redis)

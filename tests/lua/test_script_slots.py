@@ -1,5 +1,5 @@
 """test_script_slots.py: what the script does with slots of concurrency limits, in ops written by hand: keys of a foreign
-type are left alone, and no score breaks a batch."""
+type stay unchanged, and no score breaks a batch."""
 
 import random
 
@@ -19,7 +19,7 @@ CONSTANTS = (LIMIT, TTL_MS, 0, 0)
 
 
 def ops(redis, sha, *some):
-    """(kind, key, slot's number) each; what was said of each: used, or whether the slot was there."""
+    """Runs ops of (kind, key, slot's number). Returns for each the used slots, or whether the slot was there."""
     batch = Batch()
     for key in sorted({key for _, key, _ in some}):
         batch.add_keys([key], False)
@@ -35,8 +35,8 @@ def ops(redis, sha, *some):
             batch.op(kind.upper(), limit, place, 1, 0, 0, slot(number).encode())
             batch.expect("used", key)
     reply, n_bad = batch.integers(redis, sha)
-    assert n_bad == 0 and len(reply) == len(batch.told)
-    return [value for (what, _), value in zip(batch.told, reply) if what == "used"]
+    assert n_bad == 0 and len(reply) == len(batch.expected)
+    return [value for (what, _), value in zip(batch.expected, reply) if what == "used"]
 
 
 def peek(redis, sha, key):

@@ -1,12 +1,11 @@
-"""at_socket.py: a trace in the words of the protocol: its policies as they are configured, its steps as calls, and the
-model's answers as results; and a daemon under --test-clock that replays it.
+"""at_socket.py: a trace in the form of the protocol: its policies as configuration, its steps as calls, the model's answers as
+results, and a daemon under --test-clock that replays it.
 
-A result is a list, the array form of a described decision: FIELDS in order, the policy's version left out (it is compared with what
-`policies` says), and a map behind it where the method says more. Traces of even seeds ask for arrays, the others for maps;
-those of every third make plain checks of one moment a check_many, and settlements of 0 are sometimes cancelled.
-What is left out of these, being impossible through the socket, is None on both sides: a slot's renewal, which is the
-daemon's own affair, and a settlement of what was not admitted. Behind the results of a trace with candidates stands what
-`policies` has counted.
+A result is a list, the array form of a described decision: FIELDS in order, without the policy's version (it is compared with
+`policies`), and then a map if the method has more fields. Traces of even seeds ask for arrays, the others for maps. Every third
+seed turns the plain checks of one moment into a check_many, and some settlements of 0 into cancellations. Two steps are
+impossible through the socket, and their result is None on both sides: the renewal of a slot, which only the daemon does, and
+the settlement of a denied reservation. For a trace with candidates, the counts of `policies` follow the results.
 """
 
 import sys
@@ -28,7 +27,7 @@ from steps import StepsTrace  # noqa: E402
 FIELDS = ["allowed", "limit", "remaining", "retry_after_ms", "reset_after_ms", "delay_ms", "granted", "bound_by", "source",
           "reason", "policy_version", "of", "quota", "window_ms", "of_reset_ms"]
 VERSION = FIELDS.index("policy_version")
-GIVES = {"acquire": "slot", "reserve": "reservation"}  # what an answer that allows has given, by a name of the daemon's own
+GIVES = {"acquire": "slot", "reserve": "reservation"}  # the fields with ids that the daemon chooses, in answers that allow
 CONFIG_WRONG = 3  # the daemon's exit status
 NAMED = tuple(GIVES.values())
 
@@ -75,7 +74,7 @@ def config(trace):
         yield f"  {name}: {{{more}{limit_settings(limits[0][1]) if len(limits) == 1 else f'limits: {listed(limits)}'}}}"
 
 
-# ---- steps, of whatever kind of trace: (now, kind, [(policy's name, key, units), ...], what else is said) ----
+# ---- steps, of every kind of trace: (now, kind, [(policy's name, key, units), ...], further fields) ----
 
 def steps_of(trace):
     for now, *step in trace.steps():
@@ -97,7 +96,7 @@ def steps_of(trace):
 
 
 def call(kind, asked, more, given):
-    """(method, params). `given`: what the daemon calls the slots and reservations of the trace."""
+    """(method, params). `given`: the daemon's ids of the slots and reservations of the trace."""
     name, key, units = asked[0]
     if kind in ("check", "most"):
         options = {"cost" if kind == "check" else "at_most": units, **more}
@@ -116,7 +115,7 @@ def call(kind, asked, more, given):
     return kind, [name, key] + ([] if kind == "reset" else [units])
 
 
-# ---- what the model says, as results ----
+# ---- the model's answers, as results ----
 
 def decision(whole, granted, bound_by):
     return [whole["allowed"], whole["limit"], whole["remaining"], 0 if whole["allowed"] else whole["retry"], whole["reset"],
@@ -125,7 +124,7 @@ def decision(whole, granted, bound_by):
 
 
 def members_of(trace, asked, answers):
-    """Each policy's answer out of its limits': (whole, what bound it, units that were granted)."""
+    """Each policy's answer, combined from its limits: (combined answer, the limit that bound it, granted units)."""
     policies, at = policies_of(trace), 0
     for name, _, units in asked:
         limits = policies[name]
@@ -171,7 +170,7 @@ def result(trace, kind, asked, answers):
 
 
 def results(trace, answers=None):
-    """`answers`: the model's, where they are known."""
+    """`answers`: of the model, if they are known."""
     if isinstance(trace, SlotTrace):
         answers = trace.answers_of_a_connection()
     elif isinstance(trace, ReservingTrace):
@@ -182,10 +181,10 @@ def results(trace, answers=None):
     return [result(trace, kind, asked, some) for (_, kind, asked, _), some in zip(steps_of(trace), answers)] + counted
 
 
-# ---- what the daemon says ----
+# ---- the daemon's answers ----
 
 def as_list(answer, kind, asked):
-    """A decision in map form as the array that it stands for."""
+    """Converts a decision in map form to the array form."""
     cost = 0 if kind in ("settle", "refund") else sum(units for _, _, units in asked)
     without = {"delay_ms": 0, "granted": cost if answer["allowed"] else 0, "bound_by": None, "reason": None}
     fields = [answer[name] if name in answer else without[name] for name in FIELDS]
@@ -203,7 +202,7 @@ def folded(versions):
 
 
 class Replay:
-    """A daemon that knows the policies of some traces, on the memory store."""
+    """A daemon with the policies of some traces, on the memory store."""
 
     def __init__(self, some):
         lines = "".join(f"{line}\n" for trace in some for line in config(trace))
@@ -224,7 +223,7 @@ class Replay:
         self.daemon.close()
 
     def results(self, some):
-        """A list for each trace, as of results()."""
+        """A list for each trace, like results()."""
         found = [self.result(trace) for trace in some]
         with self.daemon.client() as client:
             counted = {policy["name"]: {name: policy.get(name) for name in COUNTS} for policy in client.call("policies")}
@@ -233,7 +232,7 @@ class Replay:
                 for trace, answers in zip(some, found)]
 
     def result(self, trace):
-        """On a connection of its own, in as few writes as there can be: what has a name from the daemon waits for it."""
+        """On its own connection, in as few writes as possible: a step that needs an id from the daemon waits for it."""
         with self.daemon.client() as client:
             maps = trace.seed % 2 == 1
             client.call("hello", {"decision": "map" if maps else "array", "describe": True})
@@ -262,7 +261,7 @@ class Conversation:
             last = now
             name = next((more[name] for name in NAMED if name in more), None)
             if kind in ("release", "settle") and name not in self.given:
-                self.take()  # it may be in an answer that is on its way
+                self.take()  # its id may be in a pending answer
             if kind == "renew" or kind == "settle" and name not in self.given:
                 self.take()
                 self.found.append(None)
@@ -302,7 +301,7 @@ class Conversation:
         self.pending, self.waiting = bytearray(), []
 
     def plain(self, answer, kind, asked, name):
-        """An answer as `results` has it: without what only the daemon can know, where that is as it should be."""
+        """An answer in the form of `results`: without the values that only the daemon knows, after checking them."""
         if kind in ("reset", "release") or isinstance(answer, str):
             return answer
         if self.maps:

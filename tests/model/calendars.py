@@ -1,8 +1,8 @@
-"""calendars.py: where windows of the calendar end, found by looking at what a zone's clocks show.
+"""calendars.py: finds the ends of calendar windows from the local time of a zone.
 
-A window (an hour, a day, ...) begins at the first instant at which the clocks show its beginning or have passed it, and
-ends where the next one begins. Nothing here knows offsets or transitions: clocks are read, half an hour by half an
-hour, by Python's own zoneinfo.
+A window (an hour, a day, ...) begins at the first instant at which the clocks show its beginning or a later time, and ends
+where the next one begins. This module uses no offsets or transitions: it reads the local time in steps of half an hour, with
+Python's own zoneinfo.
 """
 
 import bisect
@@ -22,7 +22,7 @@ LONGEST_US = {unit: nominal + 1_000_000 * 3 * DAY_S for unit, nominal in NOMINAL
 LOOK_S = 1800  # no zone of the list changes its clocks twice in that time, nor shows a new day for a part of it only
 FURTHEST_S = 26 * HOUR_S
 
-# Where zones did hard things: a day skipped, midnight skipped or shown twice, a minute of the next day shown before it.
+# Difficult moments of zones: a day skipped, midnight skipped or shown twice, a minute of the next day shown before it.
 PAST = {
     "Pacific/Apia": "2011-12-30T10:00", "America/Sao_Paulo": "2018-11-04T03:00", "America/St_Johns": "2006-10-29T02:31",
     "Asia/Beirut": "2024-03-30T22:00", "America/Havana": "2024-11-03T05:00", "Australia/Lord_Howe": "2024-04-06T15:00",
@@ -39,7 +39,7 @@ def zone_of(name):
 
 
 def shown(zone, at_s):
-    """What the zone's clocks show."""
+    """The local time of the zone."""
     return datetime.datetime.fromtimestamp(at_s, zone_of(zone)).replace(tzinfo=None, fold=0)
 
 
@@ -49,7 +49,7 @@ def utc_s(naive):
 
 @functools.lru_cache(maxsize=200_000)
 def reached_s(zone, naive):
-    """The first second at which the zone's clocks show `naive`, or have passed it."""
+    """The first second at which the zone's clocks show `naive` or a later time."""
     at = utc_s(naive) - FURTHEST_S
     while shown(zone, at) < naive:
         at += LOOK_S
@@ -61,7 +61,7 @@ def reached_s(zone, naive):
 
 
 def beginning(unit, week_start, naive):
-    """Of the hour, day, ... that clocks are in which show `naive`."""
+    """Of the hour, day, ... of the local time `naive`."""
     if unit == "hour":
         return naive.replace(minute=0, second=0, microsecond=0)
     day = naive.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -88,12 +88,12 @@ def looked_up_end_s(unit, zone, week_start, now_s):
 
 @functools.cache
 def known_ends(_unit, _zone, _week_start):
-    """Ends that were looked up, in order, and the earliest moment from which each is known to be the next one."""
+    """The known ends, in order, and for each the earliest moment from which it is known to be the next one."""
     return [], {}
 
 
 def end_us(unit, zone, week_start, now_us):
-    """Where the window ends that `now` lies in."""
+    """The end of the window of `now`."""
     now_s = now_us // 1_000_000
     ends, known_from = known_ends(unit, zone, week_start)
     at = bisect.bisect_right(ends, now_s)
@@ -102,12 +102,12 @@ def end_us(unit, zone, week_start, now_us):
     end = looked_up_end_s(unit, zone, week_start, now_s)
     if end not in known_from:
         bisect.insort(ends, end)
-    known_from[end] = now_s  # earlier than before, else it would have been found
+    known_from[end] = now_s  # earlier than before, otherwise the list would have it
     return end * 1_000_000
 
 
 def length_us(unit, zone, week_start, now_us):
-    """Of the window that `now` lies in."""
+    """Of the window of `now`."""
     now_s = now_us // 1_000_000
     begin = beginning(unit, week_start, shown(zone, now_s))
     while reached_s(zone, after := following(unit, week_start, begin)) <= now_s:
@@ -117,7 +117,7 @@ def length_us(unit, zone, week_start, now_us):
 
 @functools.cache
 def changes_s(zone, year):
-    """Days of that year in the course of which the zone sets its clocks."""
+    """The days of that year on which the zone changes its clocks."""
     def ahead(at):
         return utc_s(shown(zone, at)) - at
 
@@ -126,7 +126,7 @@ def changes_s(zone, year):
 
 
 def hard_moment_us(rng, zone, past):
-    """A moment near which something is to be got wrong."""
+    """A moment near a difficult point of the calendar."""
     if past:
         return utc_s(datetime.datetime.fromisoformat(PAST.get(zone, PAST["UTC"]))) * 1_000_000
     changes = changes_s(zone, rng.randint(2097, 2106))

@@ -1,6 +1,6 @@
-"""candidates.py: random schedules for policies with a candidate, and what it would have said. The enforced limits answer as if
-there were none; the candidate's are a model of their own, which is fed the same checks, each member of a check_all for
-itself. Only a whole daemon has candidates: at_socket.py replays these.
+"""candidates.py: random schedules for policies with a candidate, and its decisions. The enforced limits answer as if there were
+no candidate. The candidate's limits are a separate model, which gets the same checks, each member of a check_all separately.
+Only a whole daemon has candidates: at_socket.py replays these.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ class CandidateTrace(StepsTrace):
         yield from super().text()
 
     def counts(self, answers):
-        """What `policies` should say in the end: a map of COUNTS for each policy. `answers`: the enforced limits'."""
+        """The expected result of `policies` at the end: a map of COUNTS for each policy. `answers`: of the enforced limits."""
         counts = {name: dict.fromkeys(COUNTS, 0) for name in self.policy}
         trial = StepsTrace(self.seed, self.candidate, self.keep_ms, [])
         model = Several()
@@ -39,8 +39,8 @@ class CandidateTrace(StepsTrace):
                 count["allowed" if whole else "denied"] += 1
                 if units == 0:
                     continue
-                judged = trial.step(model, now, "most" if kind == "most" else "check", [(name, key, units)], request)
-                would, does = combine(judged)["allowed"], combine(own)["allowed"]
+                decided = trial.step(model, now, "most" if kind == "most" else "check", [(name, key, units)], request)
+                would, does = combine(decided)["allowed"], combine(own)["allowed"]
                 count["candidate_allowed" if would else "candidate_denied"] += 1
                 if would != does:
                     count["candidate_only_allowed" if would else "candidate_only_denied"] += 1
@@ -48,7 +48,7 @@ class CandidateTrace(StepsTrace):
 
 
 def make_candidates(seed):
-    """As steps.make, but that the id of a check_all is not that of another request."""
+    """Like steps.make, but a check_all never has the id of another request."""
     rng = random.Random(f"candidate {seed}")
     plain = make(seed, name="candidate")
     known = {}
@@ -57,7 +57,7 @@ def make_candidates(seed):
         members = tuple((name, key) for name, key, _ in asked)
         return known.setdefault((members, request), 10 + len(known)) if request and kind == "all" else request
 
-    turns = [(now, [(kind, asked, id_of(kind, asked, request)) for kind, asked, request in steps]) for now, steps in plain.turns]
+    ticks = [(now, [(kind, asked, id_of(kind, asked, request)) for kind, asked, request in steps]) for now, steps in plain.ticks]
     candidate = {name: [(f"c{i}", p) for i, (_, p) in enumerate(random_limits(rng, limits[0][1].window_us))]
                  for name, limits in plain.policy.items()}
-    return CandidateTrace(seed, plain.policy, plain.keep_ms, turns, candidate)
+    return CandidateTrace(seed, plain.policy, plain.keep_ms, ticks, candidate)

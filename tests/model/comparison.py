@@ -1,10 +1,10 @@
-"""judge.py: traces held against what the C engine decides: running tests/judge, comparing, telling, shrinking.
+"""comparison.py: compares the model with the decisions of the C engine: runs tests/replay, finds, shrinks and prints a difference.
 
-    judge.py ALGORITHM SEED [memory | redis | valkey | socket]      `./dev model` ends up here
+    comparison.py ALGORITHM SEED [memory | redis | valkey | socket]      `./dev model` calls this
 
-replays the trace that `traces.of_seed` makes of ALGORITHM and SEED: the very one that a failing test names; `socket` asks
-a whole daemon (at_socket.py). Where the engine and the model differ, the trace is shrunk (shrink.py) and printed; the exit
-status is 1 then, 0 where they agree.
+replays the trace that `traces.of_seed` makes from ALGORITHM and SEED; a failing test prints both. `socket` asks a whole daemon
+(at_socket.py). If the engine and the model differ, the program shrinks the trace (shrink.py), prints it, and exits with
+status 1; otherwise with 0.
 """
 
 import argparse
@@ -22,12 +22,12 @@ from shrink import first_steps, shrunk  # noqa: E402
 import traces  # noqa: E402
 
 FIELDS = "allowed limit remaining retry_after_ms reset_after_ms delay_ms granted of quota window_ms of_reset_ms bound_by | each limit"
-BAD_TRACE = 2  # judge.c's exit status where the trace itself is wrong
+BAD_TRACE = 2  # replay.c's exit status for an invalid trace
 
 
-def run_judge(text, *arguments):
-    """The lines that tests/judge/judge.c prints for a trace."""
-    program = build_dir() / "tests" / "judge"
+def run_replay(text, *arguments):
+    """The lines that tests/replay/replay.c prints for a trace."""
+    program = build_dir() / "tests" / "replay"
     done = subprocess.run([str(program), *map(str, arguments)], input=text, text=True, capture_output=True, timeout=300)
     if done.returncode == BAD_TRACE:
         raise traces.BadTrace(done.stderr)
@@ -36,7 +36,7 @@ def run_judge(text, *arguments):
 
 
 def text_of(some, for_server=False):
-    """Of several traces at once. Some say more where a server is to decide them."""
+    """The text of several traces. Some have additional steps for a server."""
     def text(trace):
         return getattr(trace, "text_for_server", trace.text)() if for_server else trace.text()
 
@@ -48,23 +48,23 @@ def is_of_reset(answer):
 
 
 def same(want, have):
-    """On Redis a reset also removes what has expired by the test's time."""
+    """Equal, except that on Redis a reset may also remove expired keys."""
     return want == have or is_of_reset(want) and is_of_reset(have)
 
 
 def is_decision(answer):
-    """Neither of a reset, nor of a slot that was given back or renewed."""
+    """Not the answer to a reset, or to a release or renewal of a slot."""
     return answer[0] in "01" if isinstance(answer, str) else isinstance(answer, list)
 
 
 def first_difference(want, have):
-    """The place of the first step that is not answered as it should be; None where all are."""
+    """The index of the first wrong answer; None if there is none."""
     if len(want) != len(have):
         return min(len(want), len(have))
     return next((i for i, (a, b) in enumerate(zip(want, have)) if not same(a, b)), None)
 
 
-def told(trace, want, have, at):
+def shown(trace, want, have, at):
     """The trace up to the step that differs."""
     lines = [f"{trace.policy}"]
     lines += [f"  {step}  ->  {answer}" for step, answer in zip(trace.steps()[:at + 1], want)]
@@ -73,8 +73,8 @@ def told(trace, want, have, at):
 
 
 def complaint(name, trace, decide, where, model=lambda trace: trace.expected()):
-    """What to print for the trace of `name` that `decide` (trace -> lines) does not answer as the model does: the
-    shortest such trace that was found, and how to replay it. None where there is no difference."""
+    """The text to print if `decide` (trace -> lines) and the model differ on the trace of `name`: the shortest such trace that was
+    found, and the command to replay it. None if there is no difference."""
     def difference(candidate):
         try:
             return first_difference(model(candidate), decide(candidate))
@@ -84,15 +84,15 @@ def complaint(name, trace, decide, where, model=lambda trace: trace.expected()):
     at, n = difference(trace), len(trace.steps())
     if at is None:
         return None
-    if at >= n:  # what stands behind all steps is wrong, from some step on
+    if at >= n:  # the counts after all steps are wrong, from some step on
         at = least(lambda m: difference(first_steps(trace, m)) is not None, 1, n) - 1
     shortest = shrunk(first_steps(trace, at + 1), lambda candidate: difference(candidate) is not None)
     want, have = model(shortest), decide(shortest)
     at = first_difference(want, have)
     return (f"{name}, seed {trace.seed}: {n} steps, shrunk to {len(shortest.steps())}:\n"
-            f"{told(shortest, want, have, at)}\n"
+            f"{shown(shortest, want, have, at)}\n"
             f"replay: ./dev model {name} {trace.seed} {where}\n"
-            f"for tests/judge/judge.c:\n{text_of([shortest])}")
+            f"for tests/replay/replay.c:\n{text_of([shortest])}")
 
 
 def main():
@@ -102,10 +102,10 @@ def main():
     parser.add_argument("store", nargs="?", default="memory", choices=["memory", *Redis.KINDS, "socket"])
     options = parser.parse_args()
     if options.algorithm in traces.AT_SOCKET and options.store != "socket":
-        parser.error(f"{options.algorithm} is for a whole daemon: write socket behind the seed")
+        parser.error(f"{options.algorithm} needs a whole daemon: write socket after the seed")
     trace = traces.of_seed(options.algorithm, options.seed)
     if options.store == "memory":
-        wrong = complaint(options.algorithm, trace, lambda t: run_judge(text_of([t]), "memory"), options.store)
+        wrong = complaint(options.algorithm, trace, lambda t: run_replay(text_of([t]), "memory"), options.store)
     elif options.store == "socket":
         wrong = complaint(options.algorithm, trace, at_socket.decide, options.store, at_socket.results)
     else:
@@ -114,11 +114,11 @@ def main():
             with server.client() as client:
                 def decide(candidate):
                     client.flushall()
-                    return run_judge(text_of([candidate], for_server=True), "redis", server.socket)
+                    return run_replay(text_of([candidate], for_server=True), "redis", server.socket)
                 wrong = complaint(options.algorithm, trace, decide, options.store)
         finally:
             server.close()
-    print(wrong or f"{options.algorithm}, seed {options.seed}: {len(trace.steps())} steps, all as the model says")
+    print(wrong or f"{options.algorithm}, seed {options.seed}: {len(trace.steps())} steps, all equal to the model")
     sys.exit(1 if wrong else 0)
 
 

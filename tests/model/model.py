@@ -1,14 +1,14 @@
-"""model.py: what each algorithm promises, said as plainly as Python can, to judge the C engine and the script by.
+"""model.py: the reference model: each algorithm in plain Python, for a comparison with the C engine and the script.
 
-Written from the definitions alone (lua/ALGORITHMS.md), not from the C or the Lua: each algorithm keeps the most
+Its author used only the definitions (lua/ALGORITHMS.md), not the C or the Lua code. Each algorithm keeps the most
 obvious state (a list of charges, exact parts of a token) and one predicate, `admits`: may `cost` units be charged at `now`?
-Every other field is found by searching with that predicate:
+A search with that predicate finds every other field:
 
     remaining   the largest cost that would be admitted now
     retry       the smallest wait after which the same cost is admitted
     reset       the smallest wait after which a cost of the whole capacity is admitted
 
-Where the algorithm admits with a delay, `admits` says so, and a second predicate, `at_once`, finds the others:
+If the algorithm may delay, `admits` includes delayed charges, and a second predicate, `at_once`, finds the other fields:
 
     remaining   the largest cost that would be admitted now, at once
     delay       the smallest wait after which the same cost would have been admitted at once
@@ -35,8 +35,8 @@ class Policy:
     max_wait_us: int = 0  # leaky_bucket only
     calendar: tuple = ()  # calendar_window only: unit, zone, first day of the week (0 = monday)
     debt: bool = False  # settled reservations may charge up to twice the capacity
-    phase_head: str = ""  # fixed_window with a phase only: what its keys in Redis begin with, behind the bucket
-    phase_us: int = 0  # and of one key, found from that
+    phase_head: str = ""  # fixed_window with a phase only: the beginning of its keys in Redis, after the shard tag
+    phase_us: int = 0  # and the phase of one key, computed from it
     by: tuple | None = None  # names of the parts of the key that it counts by; None: the whole key
 
 
@@ -59,7 +59,7 @@ def ms(us: int) -> int:
 
 
 class Algorithm:
-    tick = 1  # us: the grain of the algorithm's time
+    tick = 1  # us: the resolution of the algorithm's time
 
     def __init__(self, policy: Policy):
         self.policy = policy
@@ -67,10 +67,10 @@ class Algorithm:
         self.charged = False  # by the last decision
         self.max_wait_us = policy.max_wait_us  # of the present check
 
-    # What an algorithm must say: see(now) brings the state to `now` and says whether that must be kept although
-    # nothing is charged (a clamp of what lies in the future); admits(now, cost) is the predicate; charge(now, cost)
-    # books what was admitted (or counted); horizon() bounds every wait. edges(now, cost) guesses when an answer changes:
-    # a right guess makes the search short, a wrong one only long.
+    # An algorithm must define: see(now) brings the state to `now`, and returns whether to keep it although nothing is
+    # charged (a clamp of a state from the future); admits(now, cost) is the predicate; charge(now, cost) books an admitted
+    # (or counted) cost; horizon() bounds every wait. edges(now, cost) guesses the times at which an answer changes: a right
+    # guess makes the search short, a wrong one only makes it longer.
     def see(self, now: int) -> bool: ...
     def admits(self, now: int, cost: int) -> bool: ...
     def charge(self, now: int, cost: int) -> None: ...
@@ -79,11 +79,11 @@ class Algorithm:
     def edges(self, now: int, cost: int) -> tuple | list:
         return ()
 
-    # refund(now, units) takes back what is charged, as far as the definition lets it, and says how many units that is.
+    # refund(now, units) gives back charged units, as many as the definition allows, and returns their number.
     def refund(self, now: int, units: int) -> int: ...
 
     def __copy__(self) -> "Algorithm":
-        """As copy.copy would do it, but in half the time: a search makes many."""
+        """Like copy.copy, but in half the time: a search makes many copies."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         return other
@@ -95,13 +95,13 @@ class Algorithm:
         return 0
 
     def later(self, now: int) -> "Algorithm":
-        """A copy as it will be at `now`, nothing having happened since."""
+        """A copy in the state at `now`, without further charges."""
         other = self.__copy__()  # states are replaced, never changed in place
         other.see(now)
         return other
 
     def wait(self, now: int, cost: int, holds: str) -> int:
-        """The smallest wait, in us but of whole ms as answers are, until the predicate of that name holds for `cost`."""
+        """The smallest wait until the named predicate holds for `cost`; in us, but a multiple of 1 ms like answers."""
         def after(dt):
             at = now + dt * MS
             return getattr(self.later(at), holds)(at, cost)
@@ -131,14 +131,14 @@ class Algorithm:
         return answer
 
     def length(self, now: int) -> int:
-        """Of the present window, in us; 0 where there is none."""
+        """The length of the present window, in us; 0 without a window."""
         return self.policy.window_us
 
     def allows(self, now: int, cost: int) -> bool:
         return cost == 0 or (cost <= self.full and self.admits(now, cost))
 
     def decide(self, now: int, cost: int, admitted: bool | None = None) -> dict:
-        """`admitted`: what all the limits together say, where there are several."""
+        """`admitted`: the decision of all limits together, if there are several."""
         own = dict(quota=self.policy.limit, window=ms(self.length(now)))
         if self.policy.limit == 0:
             denied = cost > 0
@@ -151,7 +151,7 @@ class Algorithm:
         self.charged = cost > 0 and (admitted or self.policy.count_denied)
         if self.charged:
             self.charge(now, cost)
-        # A limit that has counted what another one denied may stand in the way itself now.
+        # A limit that has counted the denial of another limit may now deny too.
         retry = 0
         if not admitted and not self.allows(now, cost):
             retry = -1 if cost > self.full else ms(self.wait(now, cost, "admits"))
@@ -162,7 +162,7 @@ class Algorithm:
 
 
 class Bucket(Algorithm):
-    """Token bucket, in the leaky form: what is missing comes back at limit / window. A token has as many parts as the
+    """Token bucket, in the leaky form: missing tokens come back at limit / window. A token has as many parts as the
     window has microseconds, so that each microsecond brings back `limit` parts and nothing is ever rounded."""
 
     def __init__(self, policy):
@@ -171,11 +171,11 @@ class Bucket(Algorithm):
         self.token = policy.window_us  # parts
         self.brim = self.full * self.token
         self.deepest = self.brim * (2 if policy.debt else 1)
-        self.level, self.at = 0, 0  # parts that are missing, and when
+        self.level, self.at = 0, 0  # the missing parts, and the time of this state
 
     def see(self, now):
         level = max(0, self.level - (now - self.at) * self.policy.limit)
-        # A clock that steps back makes the level look higher, but never more than a whole bucket is missing.
+        # A clock that steps back makes the level seem higher, but a whole bucket is the most that can be missing.
         self.level, self.at = min(level, self.deepest), now
         return level > self.deepest
 
@@ -186,7 +186,7 @@ class Bucket(Algorithm):
         self.level += cost * self.token
 
     def refund(self, now, units):
-        missing = -(-self.level // self.token)  # a unit that is partly back already counts as one
+        missing = -(-self.level // self.token)  # a unit that is partly refilled counts as one
         self.level = max(0, self.level - units * self.token)
         return min(units, missing)
 
@@ -203,11 +203,11 @@ class Bucket(Algorithm):
 
 
 class LeakyBucket(Bucket):
-    """The bucket may overflow by what drains within the wait: what is above the brim is admitted with a delay."""
+    """The bucket may overflow by the amount that drains within the wait. Charges above the brim are admitted with a delay."""
 
     def __init__(self, policy):
         super().__init__(policy)
-        self.deepest += policy.max_wait_us * policy.limit  # whatever wait the present check allows
+        self.deepest += policy.max_wait_us * policy.limit  # for any wait of the present check
 
     def admits(self, now, cost):
         return self.level + cost * self.token <= self.brim + self.max_wait_us * self.policy.limit
@@ -216,11 +216,11 @@ class LeakyBucket(Bucket):
         return self.level + cost * self.token <= self.brim
 
     def delay(self, now, cost):
-        return self.wait(now, cost, "at_once") if self.policy.max_wait_us else 0  # what is above without is a debt
+        return self.wait(now, cost, "at_once") if self.policy.max_wait_us else 0  # without a wait, a level above the brim is a debt
 
 
 class FixedWindow(Algorithm):
-    """Counts in windows aligned to the epoch, or, with a phase, that much behind."""
+    """Counts in windows aligned to the epoch, or, with a phase, later by that phase."""
 
     tick = 1000
 
@@ -384,7 +384,7 @@ class SlidingLog(Algorithm):
 
 
 class SlidingCounter(Algorithm):
-    """Counts of the present window and the previous one, which is taken to have come evenly."""
+    """Counts of the present window and the previous one; it assumes that the units of the previous one came evenly."""
 
     tick = 1000
 
@@ -404,7 +404,7 @@ class SlidingCounter(Algorithm):
 
     def admits(self, now, cost):
         window = self.policy.window_us
-        left = (self.window + 1) * window - now  # of the window: the previous one's share is that part of it
+        left = (self.window + 1) * window - now  # the part of the window that the previous one still overlaps
         return self.previous * left + (self.count + cost) * window <= self.policy.limit * window
 
     def charge(self, now, cost):
@@ -419,7 +419,7 @@ class SlidingCounter(Algorithm):
         return 2 * self.policy.window_us
 
     def edges(self, now, cost):
-        """Where the share of what came before is as small as it must be: in this window, or of this window in the next."""
+        """The time at which the share of the previous window is small enough: in this window, or of this window in the next."""
         window, available = self.policy.window_us, self.policy.limit - cost
         end = (self.window + 1) * window
         in_this = end - (available - self.count) * window // self.previous if self.previous else end
@@ -431,14 +431,14 @@ class SlidingCounter(Algorithm):
 
 
 class Concurrency(Algorithm):
-    """So many slots at once: each counts until its lease ends, and may be renewed until another took its place."""
+    """A number of slots at once: each counts until its lease ends, and can be renewed until another slot takes its place."""
 
     tick = 1000
-    slot = None  # the one that charge() takes
+    slot = None  # the slot that charge() takes
 
     def __init__(self, policy):
         super().__init__(policy)
-        self.ends = {}  # slot -> when its lease ends
+        self.ends = {}  # slot -> end of its lease
 
     def see(self, now):
         last = now + self.policy.window_us
@@ -478,11 +478,11 @@ class Concurrency(Algorithm):
         return found
 
 
-# The presets that stand in for existing limiters, forward clock only: their windows end where Redis says so.
+# The presets for existing limiters, on a forward clock only: their windows end by Redis' clock.
 
 
 class CompatWindowStart(FixedWindow):
-    """INCR of a key that names the window; denied requests count."""
+    """INCR of a key that contains the window's number; denied requests count."""
 
     def __init__(self, policy):
         super().__init__(dataclasses.replace(policy, count_denied=True))
@@ -541,7 +541,7 @@ ALGORITHMS = {
 
 
 def of_key(policy: Policy, key) -> Policy:
-    """The policy as it is for one key: with the phase of that key, in whole milliseconds."""
+    """The policy for one key: with the phase of that key, in whole milliseconds."""
     if not policy.phase_head:
         return policy
     fnv1a = 14695981039346656037
@@ -551,7 +551,7 @@ def of_key(policy: Policy, key) -> Policy:
 
 
 class Model:
-    """Every key of one policy."""
+    """All keys of one policy."""
 
     def __init__(self, policy: Policy):
         self.policy = policy
@@ -572,7 +572,7 @@ SPOKEN_OF = ("limit", "quota", "window", "own_reset")  # come from one limit, `o
 
 
 def combine(answers: list) -> dict:
-    """One answer out of several limits', with the places of the limit that bound it, and of the one that it is `of`."""
+    """Combines the answers of several limits, with the index of the limit that bound it, and of the one that it describes."""
     whole = {
         "allowed": all(a["allowed"] for a in answers),
         "remaining": min(a["remaining"] for a in answers),
@@ -590,15 +590,15 @@ def combine(answers: list) -> dict:
                     **{name: answers[bound][name] for name in SPOKEN_OF}}
 
 
-def told(answer: dict, granted: int) -> str:
-    """As tests/judge prints it."""
+def answer_text(answer: dict, granted: int) -> str:
+    """In the format of tests/replay."""
     retry = 0 if answer["allowed"] else answer["retry"]
     return (f"{int(answer['allowed'])} {answer['limit']} {answer['remaining']} {retry} {answer['reset']} {answer['delay']} "
             f"{granted} of {answer['quota']} {answer['window']} {answer['own_reset']}")
 
 
 class Several:
-    """Every key of several limits: a step charges all that it names, or none."""
+    """All keys of several limits: a step charges all its members, or none."""
 
     def __init__(self):
         self.states = {}
@@ -609,7 +609,7 @@ class Several:
                 for name, policy, key, _ in members]
 
     def refund(self, now: int, members: list) -> list:
-        """Each limit's own answer, with what it gave back of the cost."""
+        """Each limit's own answer, with the units that it gave back."""
         answers = []
         for state, (*_, units) in zip(self.states_of(members), members):
             at = now - now % state.tick
@@ -617,7 +617,7 @@ class Several:
             clamped = seen.see(at)
             back = seen.refund(at, units)
             answers.append(copy.copy(seen).decide(at, 0) | {"refunded": back})
-            if clamped or back:  # what is as good as fresh again is nothing that a clock stepping back could find
+            if clamped or back:  # a state that equals a fresh one must not come back when the clock steps back
                 state.__dict__ = seen.__dict__ if seen.exists() else type(state)(state.policy).__dict__
         return answers
 
@@ -629,7 +629,7 @@ class Several:
         return least(lambda n: n > most or not all(s.allows(at, n) for s, at in copies), 2, most + 1) - 1
 
     def once(self, now: int, name, keep_us: int, decide) -> list:
-        """decide() -> answers, at most once in keep_us where they say that something was charged."""
+        """decide() -> answers. If they charged anything, the same answers are returned for keep_us."""
         until, answers = self.remembered.get(name, (0, []))
         if now < until:
             return answers
@@ -639,7 +639,7 @@ class Several:
         return answers
 
     def step(self, now: int, kind: str, members: list) -> list:
-        """members: (name of the limit, its Policy, key, cost), no limit and key twice. Each one's own answer."""
+        """members: (name of the limit, its Policy, key, cost), no limit and key twice. Returns the answer of each one."""
         states = self.states_of(members)
         if kind == "reset":
             return [state.step(now, kind, 0) for state in states]
@@ -662,7 +662,7 @@ class Slots(Several):
     """The same with slots of concurrency limits."""
 
     def act(self, now: int, kind: str, limits: list, what) -> list:
-        """limits: (name of the limit, its Policy, key). What: the slot, or a peek's cost. Each one's own answer."""
+        """limits: (name of the limit, its Policy, key). what: the slot, or a peek's cost. Returns the answer of each one."""
         cost = {"acquire": 1, "peek": what}.get(kind, 0)
         slotted = []
         for name, policy, key in limits:

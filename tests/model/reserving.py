@@ -1,8 +1,8 @@
-"""reserving.py: what reserve, settle and cancel promise, said plainly, and random schedules of them.
+"""reserving.py: a plain model of reserve, settle and cancel, and random schedules of them.
 
-A policy and key has a list of holds, each with its units, when they were charged and when it ends. Whatever is asked of
-the policy and key first takes those that have ended: their units are given back. On Redis a plain check does not, so
-the text for a server has the judge sweep before each.
+A policy and key has a list of reservations, each with its units, the time of the charge and its end. Every op on the policy
+and key first gives back the units of ended reservations. On Redis a plain check does not do this, so the text for a server
+has a sweep before each check.
 """
 
 import copy
@@ -15,7 +15,7 @@ import traces
 from model import CalendarWindow, FirstHit, FixedWindow, Several, SlidingCounter, SlidingLog, least, of_key
 
 GRACE_MS = 60_000
-DAY_MS = 86_400_000  # no hold is longer
+DAY_MS = 86_400_000  # the longest reservation
 
 
 @dataclass
@@ -23,12 +23,12 @@ class Hold:
     id: int
     units: int
     made: int  # us
-    end: int  # ms; of one that is settled, when that is forgotten
+    end: int  # ms; of a settled one, the time until its tombstone is forgotten
     settled: bool = False
 
 
 def give_back(state, now, units, made):
-    """As much of the units, charged at `made`, as the state still has of that moment."""
+    """Those of the units charged at `made` that still count in the state."""
     at, made = now - now % state.tick, made - made % state.tick
     seen, newer, back = copy.copy(state), [], 0
     clamped = seen.see(at)
@@ -51,7 +51,7 @@ def give_back(state, now, units, made):
 
 
 class Reserving(Several):
-    """Several limits of several policies, with holds."""
+    """Several limits of several policies, with reservations."""
 
     def __init__(self, policies, formats):
         super().__init__()
@@ -78,11 +78,11 @@ class Reserving(Several):
                 self.give_back(now, name, key, hold.units, hold.made)
 
     def charge_used(self, now, name, key, units):
-        """Charge as many of the units as fit into every limit, or its debt, and say how many those were."""
+        """Charge as many of the units as fit into every limit, or its debt. Returns their number."""
         states = self.states_of(self.members(name, key, 0))
         seen = [(state.later(at := now - now % state.tick), at) for state in states]
 
-        def fit(n):  # a debt of the whole capacity is room for so much more
+        def fit(n):  # a debt adds the whole capacity once more
             return all(state.admits(at, n - state.full * state.policy.debt) for state, at in seen)
 
         most = least(lambda n: n > units or not fit(n), 1, units + 1) - 1
@@ -93,7 +93,7 @@ class Reserving(Several):
         return most
 
     def settle(self, now, name, key, hold, actual):
-        """(refunded, charged, ended) of a Hold as it was made."""
+        """(refunded, charged, ended) for a Hold in its original form."""
         holds = self.holds.setdefault((name, key), [])
         found = next((h for h in holds if h.id == hold.id), None)
         if found is not None and found.settled or hold.end + GRACE_MS <= now // 1000:
@@ -115,7 +115,7 @@ class Reserving(Several):
 
 @dataclass
 class ReservingTrace(traces.SeveralTrace):
-    """As SeveralTrace; kinds reserve: asked[0], then (id, ttl_ms); settle: asked[0] with what was used, then (id, 0)."""
+    """Like SeveralTrace, with the kinds reserve: asked[0], then (id, ttl_ms); settle: asked[0] with the used units, then (id, 0)."""
 
     def text_for_server(self):
         return self.text(sweeping=True)
@@ -127,8 +127,8 @@ class ReservingTrace(traces.SeveralTrace):
             yield f"policy {name} {len(limits)} {self.formats.get(name, '-')}" + (" debt" if limits[0][1].debt else "")
             yield from (f"limit {limit} {p.algorithm} {traces.settings(p)}" + (f" by={','.join(p.by)}" if p.by is not None else "")
                         for limit, p in limits)
-        for now, steps in self.turns:
-            yield f"turn {now}"
+        for now, steps in self.ticks:
+            yield f"tick {now}"
             for kind, asked, more in steps:
                 if sweeping and kind in ("check", "peek", "all"):
                     yield from (f"{name} {key} sweep 0" for name, key, _ in asked)
@@ -140,8 +140,8 @@ class ReservingTrace(traces.SeveralTrace):
             yield "end"
 
     def answers(self, of_admitted=False):
-        """The limits' answers to each step, with (refunded, charged, ended, was it more than was held?) behind them where it
-        settles. `of_admitted`: what was denied has no name by which it could be settled; None for that."""
+        """The limits' answers to each step; for a settlement followed by (refunded, charged, ended, more than reserved?).
+        `of_admitted`: a denied reservation has no token to settle; None for it."""
         model, made, answers = Reserving(self.policy, self.formats), {}, []
         for now, kind, asked, more in self.steps():
             name, key, cost = asked[0]
@@ -200,7 +200,7 @@ def make(seed, n_steps=60, backwards=True):
     rng = random.Random(f"reserving {seed}")
     policies, formats = random_policies(rng, seed)
     every = [p for limits in policies.values() for _, p in limits]
-    now, turns, left, made = traces.START_US + rng.randint(0, 20_000_000), [], n_steps, []
+    now, ticks, left, made = traces.START_US + rng.randint(0, 20_000_000), [], n_steps, []
     zones = [p.calendar[1] for p in every if p.calendar]
     if zones:
         now = calendars.hard_moment_us(rng, rng.choice(zones), False) - rng.randint(0, 7_200_000_000)
@@ -220,10 +220,10 @@ def make(seed, n_steps=60, backwards=True):
                 used = rng.choice((0, 0, cost, max(0, cost - 1), cost + 1, rng.randint(0, 3 * cost + 3), 10**6))
                 asked, more = [(name, key, used)], (number, 0)
             steps.append((kind, asked, more))
-        turns.append((now, steps))
+        ticks.append((now, steps))
         now = min(max(traces.START_US, now + random_step_us(rng, every, made, backwards, now)), traces.LAST_US)
         left -= n
-    return ReservingTrace(seed, policies, turns, formats)
+    return ReservingTrace(seed, policies, ticks, formats)
 
 
 def random_step_us(rng, every, made, backwards, now):

@@ -1,9 +1,9 @@
-"""shrink.py: a shorter and plainer trace that still fails. The shrinking is Hypothesis'.
+"""shrink.py: finds a shorter and simpler trace that still fails, with Hypothesis.
 
-A trace is read as a row of decisions: is this turn there, is this step, how large is this number? Taken as they are,
-they give the trace itself; that row is what Hypothesis begins with (as an example it remembers), and then it drops turns
-and steps and lowers numbers for as long as the trace still fails. It looks at nothing but the shape (lists, tuples,
-numbers), so a new kind of step or a new setting of a policy is shrunk without a word here.
+This module turns a trace into a sequence of choices: is this tick there, is this step there, how large is this number? The
+original choices give the trace itself, and Hypothesis starts with them (as a remembered example). Then it drops ticks and
+steps and lowers numbers, as long as the trace still fails. It uses only the shape (lists, tuples, numbers), so new kinds of
+steps and new settings need no change here.
 """
 
 import contextlib
@@ -17,12 +17,12 @@ from hypothesis.database import InMemoryExampleDatabase, choices_to_bytes
 
 from traces import START_US
 
-SECONDS = 20  # then the best so far will do
+SECONDS = 20  # then the best trace so far is the result
 KEY = b"the failing trace"
 
 
 class Recorder:
-    """Draws what is there already, and remembers it."""
+    """Chooses the original values, and records the choices."""
 
     def __init__(self):
         self.choices = []
@@ -40,7 +40,7 @@ class Recorder:
 
 
 class Drawer:
-    """Lets Hypothesis choose. What `part` builds is dropped or simplified as one."""
+    """Lets Hypothesis choose. It drops or simplifies the result of `part` as a unit."""
 
     def __init__(self, draw):
         self.draw = draw
@@ -83,31 +83,31 @@ def varied_element(source, element):
     return [varied(source, element)] if source.flag() else []
 
 
-def varied_turn(source, passed, steps):
-    """How long after the turn before, and the steps that are left of it."""
+def varied_tick(source, passed, steps):
+    """The time after the previous tick, and the remaining steps."""
     passed = varied(source, passed)
     return passed, varied(source, steps) if source.flag() else []
 
 
 def varied_trace(source, trace):
-    turns, now, before = [], START_US, START_US
-    for at, steps in trace.turns:
-        passed, kept = source.part(lambda s, p=at - before, k=steps: varied_turn(s, p, k))
+    ticks, now, before = [], START_US, START_US
+    for at, steps in trace.ticks:
+        passed, kept = source.part(lambda s, p=at - before, k=steps: varied_tick(s, p, k))
         now, before = now + passed, at
         if kept:
-            turns.append((now, kept))
+            ticks.append((now, kept))
     policy = varied(source, trace.policy)
     other = copy.copy(trace)
-    other.policy, other.turns = policy, turns
+    other.policy, other.ticks = policy, ticks
     return other
 
 
 class Enough(BaseException):
-    """The time is over; not an Exception, which Hypothesis would take for one more failure."""
+    """The time is over. Not an Exception: Hypothesis would treat it as another failure."""
 
 
 class Search:
-    """Remembers what was tried, and the plainest trace that fails."""
+    """Remembers the tried traces, and the simplest one that fails."""
 
     def __init__(self, fails, seconds):
         self.fails, self.until = fails, time.monotonic() + seconds
@@ -119,9 +119,9 @@ class Search:
             if text not in self.known:
                 if self.least and time.monotonic() > self.until:
                     raise Enough
-                self.known[text] = bool(candidate.turns) and bool(self.fails(candidate))
+                self.known[text] = bool(candidate.ticks) and bool(self.fails(candidate))
         except (ArithmeticError, LookupError, ValueError):
-            return False  # no schedule any more: a window of 0, a check of no policy
+            return False  # not a valid schedule: a window of 0, a check without a policy
         size = (len(candidate.steps()), len(text))
         if self.known[text] and (self.least is None or size < self.size):
             self.least, self.size = candidate, size
@@ -129,23 +129,23 @@ class Search:
 
 
 def first_steps(trace, n):
-    """The trace as far as its nth step."""
-    turns = []
-    for now, steps in trace.turns:
+    """The first n steps of the trace."""
+    ticks = []
+    for now, steps in trace.ticks:
         if n > 0:
-            turns.append((now, steps[:n]))
+            ticks.append((now, steps[:n]))
         n -= len(steps)
     other = copy.copy(trace)
-    other.turns = turns
+    other.ticks = ticks
     return other
 
 
 def shrunk(trace, fails, seconds=SECONDS):
-    """The simplest trace found for which fails(trace) is true; `trace` itself is one."""
+    """The simplest trace that was found with fails(trace); `trace` itself must fail."""
     recorder = Recorder()
     varied_trace(recorder, trace)
     database = InMemoryExampleDatabase()
-    # One choice more than are read: of an example that fits exactly Hypothesis believes that it was shrunk before.
+    # One additional choice: Hypothesis assumes that an example of exactly the right length was shrunk before.
     database.save(KEY, choices_to_bytes([*recorder.choices, False]))
     search = Search(fails, seconds)
     with contextlib.suppress(Enough):

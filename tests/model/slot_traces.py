@@ -1,10 +1,10 @@
-"""slot_traces.py: random schedules of slots (taken, given back, renewed, left to end), from a seed, for tests/judge/judge.c;
-and what the model says to them. The policies have a concurrency limit or two, alone or beside other limits."""
+"""slot_traces.py: random schedules of slots (taken, given back, renewed, left to end), from a seed, for
+tests/replay/replay.c, and the answers of the model. The policies have one or two concurrency limits, alone or with others."""
 
 import dataclasses
 import random
 
-from model import Policy, Slots, combine, told
+from model import Policy, Slots, combine, answer_text
 
 TTLS_US = (1_000_000, 1_001_000, 10_000_000, 43_200_000_000)
 
@@ -13,21 +13,21 @@ TTLS_US = (1_000_000, 1_001_000, 10_000_000, 43_200_000_000)
 class SlotTrace:
     seed: int
     policy: dict  # name -> [(the limit's name or -, Policy), ...]
-    turns: list  # (now_us, [(kind, policy's name, key, a slot's name, or a peek's cost), ...])
+    ticks: list  # (now_us, [(kind, policy's name, key, a slot's name, or a peek's cost), ...])
 
     def text(self):
         for name, limits in self.policy.items():
             yield f"policy {name} {len(limits)}"
             yield from (f"limit {limit} {p.algorithm} {p.limit} {p.window_us} {p.burst} {int(p.count_denied)} {p.max_wait_us}"
                         for limit, p in limits)
-        for now, steps in self.turns:
-            yield f"turn {now}"
+        for now, steps in self.ticks:
+            yield f"tick {now}"
             for kind, name, key, what in steps:
                 yield f"{name} {key} {kind} {what}" if kind in ("peek", "reset") else f"slot {kind} {name} {key} {what}"
             yield "end"
 
     def steps(self):
-        return [(now, *step) for now, steps in self.turns for step in steps]
+        return [(now, *step) for now, steps in self.ticks for step in steps]
 
     def step(self, model, now, kind, name, key, what):
         return model.act(now, kind, [(f"{name}/{limit}", policy, key) for limit, policy in self.policy[name]], what)
@@ -37,8 +37,8 @@ class SlotTrace:
         return [self.step(model, *step) for step in self.steps()]
 
     def answers_of_a_connection(self):
-        """As it goes through the socket: a slot is renewed by the daemon alone, as long as its connection lives, and under
-        --test-clock at every new time, before anything else sees that. None for the renewals of the trace."""
+        """The answers through the socket: only the daemon renews a slot, as long as its connection lives, and under --test-clock at
+        every new time, before anything else happens. None for the renewals of the trace."""
         model, held, last, answers = Slots(), {}, None, []
         for step in self.steps():
             now, kind, name, key, what = step
@@ -46,7 +46,7 @@ class SlotTrace:
                 if not all(self.step(model, now, "renew", *held[slot], slot)):
                     del held[slot]
             last = now
-            what = min(what, 1) if kind == "peek" else what  # no one peeks at more
+            what = min(what, 1) if kind == "peek" else what  # a larger peek is not allowed
             answers.append(None if kind == "renew" else self.step(model, now, kind, name, key, what))
             if kind == "acquire" and all(answer["allowed"] for answer in answers[-1]):
                 held[what] = name, key
@@ -69,11 +69,11 @@ class SlotTrace:
         whole = combine(answers)
         bound = "-" if whole["bound_by"] is None or len(answers) == 1 else f"l{whole['bound_by']}"
         granted = answers[0]["cost"] if whole["allowed"] else 0
-        return f"{told(whole, granted)} {bound}"
+        return f"{answer_text(whole, granted)} {bound}"
 
 
 def random_limits(rng, random_policy, natives):
-    """One or two of slots, among others."""
+    """One or two concurrency limits, with others."""
     def slots():
         return Policy("concurrency", rng.choice((1, 1, 2, 3, 7)), rng.choice(TTLS_US))
 
@@ -89,7 +89,7 @@ def make_slots(seed, random_policy, natives, random_step_us, start_us, n_steps=1
     rng = random.Random(f"slots {seed}")
     policies = {f"slots-{seed}-{i}": random_limits(rng, random_policy, natives) for i in range(rng.choice((1, 1, 2)))}
     every = [p for limits in policies.values() for _, p in limits if p.algorithm == "concurrency"]
-    now, turns, left, given = start_us + rng.randint(0, 20_000_000), [], n_steps, [("none", "a", "s0")]
+    now, ticks, left, given = start_us + rng.randint(0, 20_000_000), [], n_steps, [("none", "a", "s0")]
 
     def step():
         name, key = rng.choice(sorted(policies)), rng.choice("aab")
@@ -98,14 +98,14 @@ def make_slots(seed, random_policy, natives, random_step_us, start_us, n_steps=1
             given.append((name, key, f"s{len(given)}"))
             return kind, *given[-1]
         if kind in ("release", "renew"):
-            # Mostly one of the newest; its own key, or (unknown there) another.
+            # Mostly one of the newest, with its own key or with another one, where it is unknown.
             of = rng.choice(given[-6:] if rng.random() < 0.8 else given)
             return kind, of[0] if of[0] in policies else name, of[1], of[2]
         return kind, name, key, rng.choice((0, 1, 1, 100)) if kind == "peek" else 0
 
     while left > 0:
         n = min(left, rng.choice((1, 1, 2, 3, 8, 20)))
-        turns.append((now, [step() for _ in range(n)]))
+        ticks.append((now, [step() for _ in range(n)]))
         now = max(start_us, now + random_step_us(rng, rng.choice(every), True, now))
         left -= n
-    return SlotTrace(seed, policies, turns)
+    return SlotTrace(seed, policies, ticks)

@@ -1,10 +1,10 @@
-"""steps.py: random schedules of ops that remember or give back: checks with a request id, at_most, refunds; amid plain checks,
-peeks and resets of the same keys."""
+"""steps.py: random schedules with request ids, at_most and refunds, mixed with plain checks, peeks and resets of the same
+keys."""
 
 import dataclasses
 import random
 
-from model import Several, combine, told
+from model import Several, combine, answer_text
 from traces import NATIVE, START_US, random_cost, random_policy, random_step_us, settings
 
 KINDS = ("check", "most", "refund", "all", "peek", "reset")
@@ -16,14 +16,14 @@ class StepsTrace:
     seed: int
     policy: dict  # name -> [(the limit's name or -, Policy), ...]
     keep_ms: int  # how long a request id is remembered
-    turns: list  # (now_us, [(kind, [(policy's name, key, amount), ...], request id, 0 = none), ...])
+    ticks: list  # (now_us, [(kind, [(policy's name, key, amount), ...], request id, 0 = none), ...])
 
     def text(self):
         for name, limits in self.policy.items():
             yield f"policy {name} {len(limits)}"
             yield from (f"limit {limit} {p.algorithm} {settings(p)}" for limit, p in limits)
-        for now, steps in self.turns:
-            yield f"turn {now}"
+        for now, steps in self.ticks:
+            yield f"tick {now}"
             for kind, asked, request in steps:
                 once = f" id={request} keep={self.keep_ms}" if request else ""
                 if kind == "all":
@@ -34,7 +34,7 @@ class StepsTrace:
             yield "end"
 
     def steps(self):
-        return [(now, *step) for now, steps in self.turns for step in steps]
+        return [(now, *step) for now, steps in self.ticks for step in steps]
 
     def answers(self):
         model = Several()
@@ -76,12 +76,12 @@ class StepsTrace:
         if whole["bound_by"] is not None and (len(limits) > 1 or kind == "all"):
             name, limit = limits[whole["bound_by"]]
             bound = limit if kind != "all" else name if limit == "-" else f"{name}/{limit}"
-        text = f"{told(whole, answers[0]['granted'] if whole['allowed'] else 0)} {bound}"
+        text = f"{answer_text(whole, answers[0]['granted'] if whole['allowed'] else 0)} {bound}"
         if kind == "refund":
             text += f" refunded {max(a['refunded'] for a in answers)}"
         if kind == "all":
             for answer in answers:
-                text += f" | {told(answer, answer['granted'])}"
+                text += f" | {answer_text(answer, answer['granted'])}"
         return text
 
 
@@ -98,7 +98,7 @@ def random_asked(rng, policies, kind):
 
 
 def random_limits(rng, window):
-    """Of windows near each other: else one alone decides everything."""
+    """Limits with windows of similar length: otherwise one limit decides everything."""
     limits = [random_policy(rng, rng.choice(NATIVE)) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
     limits = [dataclasses.replace(p, window_us=window * rng.choice((1, 1, 2, 7))) for p in limits]
     return [("-" if len(limits) == 1 else f"l{j}", p) for j, p in enumerate(limits)]
@@ -109,12 +109,12 @@ def make(seed, n_steps=60, backwards=True, name="steps"):
     policies = {f"{name}-{seed}-{i}": random_limits(rng, rng.choice((1000, 1_000_000, 10_000_000)))
                 for i in range(rng.randint(1, 3))}
     every = [p for limits in policies.values() for _, p in limits]
-    now, turns, left = START_US + rng.randint(0, 20_000_000), [], n_steps
+    now, ticks, left = START_US + rng.randint(0, 20_000_000), [], n_steps
     while left > 0:
         n = min(left, rng.choice((1, 2, 3, 8, 12)))
         kinds = rng.choices(KINDS, WEIGHTS, k=n)
-        turns.append((now, [(kind, random_asked(rng, policies, kind),
+        ticks.append((now, [(kind, random_asked(rng, policies, kind),
                              rng.choice((0, 0, 1, 2, 3)) if kind in ("check", "most", "all") else 0) for kind in kinds]))
         now = max(START_US, now + random_step_us(rng, rng.choice(every), backwards, now))
         left -= n
-    return StepsTrace(seed, policies, rng.choice((1, 1000, 5000, 60_000)), turns)
+    return StepsTrace(seed, policies, rng.choice((1, 1000, 5000, 60_000)), ticks)

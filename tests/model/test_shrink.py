@@ -1,5 +1,5 @@
-"""test_shrink.py: a fault is found, its trace is shrunk to the few steps that show it, and both are named so that anyone
-can replay them. The faults are planted: in the model, which is then held against the true one or the C engine."""
+"""test_shrink.py: the comparison finds a fault, shrinks its trace to the few steps that show it, and prints the command to replay
+it. The tests put faults into a copy of the model, and compare it with the correct one or with the C engine."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import at_socket  # noqa: E402
-import judge  # noqa: E402
+import comparison  # noqa: E402
 import model  # noqa: E402
 import reserving  # noqa: E402
 import traces  # noqa: E402
@@ -32,7 +32,7 @@ class FlooredShare(model.SlidingCounter):
 
 
 class Forgetful(model.SlidingLog):
-    """Does not write down what a clock that steps back has clamped."""
+    """Does not keep the clamped state after the clock stepped back."""
 
     def see(self, now):
         super().see(now)
@@ -40,26 +40,26 @@ class Forgetful(model.SlidingLog):
 
 
 class Late(model.LeakyBucket):
-    """Tells a delay that is a whole window too long."""
+    """Returns a delay that is a whole window too long."""
 
     def delay(self, now, cost):
         return super().delay(now, cost) and super().delay(now, cost) + self.policy.window_us
 
 
-def with_fault(monkeypatch, algorithm, fault, said=lambda trace: trace.expected()):
-    """trace -> what the model says with that algorithm replaced."""
+def with_fault(monkeypatch, algorithm, fault, of_model=lambda trace: trace.expected()):
+    """trace -> the answers of the model with that algorithm replaced."""
     def answers(trace):
         with monkeypatch.context() as patched:
             patched.setitem(model.ALGORITHMS, algorithm, fault)
-            return said(trace)
+            return of_model(trace)
     return answers
 
 
 def first_failing(algorithm, faulty):
-    """Of some seeds the trace that fails earliest: what is known by its first steps is shrunk quickly."""
+    """Among some seeds, the trace that fails earliest: a short trace shrinks quickly."""
     found = {}
     for trace in (traces.of_seed(algorithm, seed) for seed in range(30)):
-        at = judge.first_difference(trace.expected(), faulty(trace))
+        at = comparison.first_difference(trace.expected(), faulty(trace))
         if at is not None:
             found.setdefault(at, trace)
     return found[min(found)]
@@ -74,7 +74,7 @@ def first_failing(algorithm, faulty):
 def test_a_planted_fault_is_shrunk_to_the_few_steps_that_show_it(monkeypatch, algorithm, fault, most):
     faulty = with_fault(monkeypatch, algorithm, fault)
     trace = first_failing(algorithm, faulty)
-    text = judge.complaint(algorithm, trace, faulty, "memory")
+    text = comparison.complaint(algorithm, trace, faulty, "memory")
     print(text)
     assert len([line for line in text.splitlines() if "  ->  " in line]) <= most < len(trace.steps())
     assert f"{algorithm}, seed {trace.seed}: 100 steps, shrunk to " in text
@@ -85,12 +85,12 @@ def test_a_planted_fault_is_shrunk_to_the_few_steps_that_show_it(monkeypatch, al
 def test_a_fault_among_several_limits_is_shrunk_too(monkeypatch, name):
     faulty = with_fault(monkeypatch, "fixed_window", OneTooMany)
     trace = first_failing(name, faulty)
-    text = judge.complaint(name, trace, faulty, "memory")
+    text = comparison.complaint(name, trace, faulty, "memory")
     assert len([line for line in text.splitlines() if "  ->  " in line]) <= 2, text
 
 
 def never_ending(self, now, name, key):
-    """Holds that have ended keep what they hold."""
+    """Ended reservations keep their units."""
     self.holds.setdefault((name, key), [])
 
 
@@ -101,7 +101,7 @@ def test_what_a_reservation_has_to_do_with_it_is_kept(monkeypatch):
             return trace.expected()
 
     trace = first_failing("reserving", faulty)
-    text = judge.complaint("reserving", trace, faulty, "memory")
+    text = comparison.complaint("reserving", trace, faulty, "memory")
     kept = [line for line in text.splitlines() if "  ->  " in line]
     assert len(kept) == 2 and "reserve" in kept[0], text
     assert f"replay: ./dev model reserving {trace.seed} memory" in text
@@ -109,25 +109,25 @@ def test_what_a_reservation_has_to_do_with_it_is_kept(monkeypatch):
 
 def test_what_differs_at_the_socket_is_shrunk_with_a_daemon(monkeypatch):
     faulty = with_fault(monkeypatch, "fixed_window", OneTooMany, at_socket.results)
-    trace = judge.first_steps(traces.of_seed("fixed_window", 5), 30)
-    text = judge.complaint("fixed_window", trace, at_socket.decide, "socket", model=faulty)
+    trace = comparison.first_steps(traces.of_seed("fixed_window", 5), 30)
+    text = comparison.complaint("fixed_window", trace, at_socket.decide, "socket", model=faulty)
     assert len([line for line in text.splitlines() if "  ->  " in line]) == 1, text
     assert "replay: ./dev model fixed_window 5 socket" in text
-    assert judge.complaint("fixed_window", trace, at_socket.decide, "socket", model=at_socket.results) is None
+    assert comparison.complaint("fixed_window", trace, at_socket.decide, "socket", model=at_socket.results) is None
 
 
 def test_what_differs_from_the_engine_is_shrunk_with_the_engine(monkeypatch):
     faulty = with_fault(monkeypatch, "fixed_window", OneTooMany)
 
     def engine(trace):
-        return judge.run_judge(judge.text_of([trace]), "memory")
+        return comparison.run_replay(comparison.text_of([trace]), "memory")
 
     trace = first_failing("fixed_window", faulty)
-    text = judge.complaint("fixed_window", trace, engine, "memory", model=faulty)
+    text = comparison.complaint("fixed_window", trace, engine, "memory", model=faulty)
     replayable = text[text.index("policy fixed_window-"):]
     assert len([line for line in text.splitlines() if "  ->  " in line]) == 1, text
-    assert len(judge.run_judge(replayable, "memory")) == 1
-    assert judge.complaint("fixed_window", trace, engine, "memory") is None
+    assert len(comparison.run_replay(replayable, "memory")) == 1
+    assert comparison.complaint("fixed_window", trace, engine, "memory") is None
 
 
 @pytest.mark.parametrize("name", traces.EVERY + traces.COMPAT + traces.AT_SOCKET)
@@ -136,5 +136,5 @@ def test_a_seed_is_one_trace_for_ever(name):
 
 
 def test_a_named_seed_is_replayed_by_one_command():
-    done = subprocess.run([sys.executable, str(Path(judge.__file__)), "sliding_counter", "12"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "sliding_counter, seed 12: 100 steps, all as the model says\n"), done.stderr
+    done = subprocess.run([sys.executable, str(Path(comparison.__file__)), "sliding_counter", "12"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "sliding_counter, seed 12: 100 steps, all equal to the model\n"), done.stderr

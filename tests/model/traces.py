@@ -1,5 +1,5 @@
-"""traces.py: random schedules of checks, from a seed, in the format that tests/judge/judge.c reads; and what the model
-says to them."""
+"""traces.py: random schedules of checks, from a seed, in the input format of tests/replay/replay.c, and the answers of the
+model."""
 
 import dataclasses
 import functools
@@ -7,10 +7,10 @@ import random
 import re
 
 import calendars
-from model import Model, Policy, Several, combine, of_key, told
+from model import Model, Policy, Several, combine, of_key, answer_text
 from slot_traces import make_slots
 
-START_US = 4_000_000_000_000_000  # in the future, so that no key's expiry has passed
+START_US = 4_000_000_000_000_000  # in the future, so that no key has expired
 
 LAST_US = 8_900_000_000_000_000  # below 2^53
 
@@ -24,11 +24,11 @@ LIMITS = (1, 2, 3, 5, 7, 10, 30)
 
 
 class BadTrace(Exception):
-    """No schedule that a daemon could be asked for."""
+    """A schedule that is impossible with a daemon."""
 
 
 def settings(policy):
-    """A limit's line for the judge, behind its algorithm."""
+    """A limit's line for the replay program, after its algorithm."""
     window = policy.window_us
     if policy.calendar:
         unit, zone, week_start = policy.calendar
@@ -42,30 +42,30 @@ class Trace:
     seed: int
     name: str  # the policy's
     policy: Policy
-    turns: list  # (now_us, [(key, kind, cost, max_wait_us or None), ...])
+    ticks: list  # (now_us, [(key, kind, cost, max_wait_us or None), ...])
 
     def text(self):
-        """For the judge."""
+        """For the replay program."""
         policy = self.policy
         yield f"policy {self.name} 1"
         name = f"compat:{policy.algorithm}" if policy.algorithm in COMPAT else policy.algorithm
         yield f"limit - {name} {settings(policy)}"
-        for now, steps in self.turns:
-            yield f"turn {now}"
+        for now, steps in self.ticks:
+            yield f"tick {now}"
             for key, kind, cost, max_wait_us in steps:
                 yield f"{self.name} {key} {kind} {cost}" + (f" {max_wait_us}" if max_wait_us is not None else "")
             yield "end"
 
     def steps(self):
-        return [(now, *step) for now, steps in self.turns for step in steps]
+        return [(now, *step) for now, steps in self.ticks for step in steps]
 
     def answers(self):
-        """The model's answer to each step, in a list: as of several limits, of which there is one."""
+        """The model's answer to each step, in a list: the form for several limits, with one limit."""
         model = Model(self.policy)
         return [[model.step(now, key, kind, cost, max_wait_us)] for now, key, kind, cost, max_wait_us in self.steps()]
 
     def lines(self, answers):
-        """The answers as the judge prints them."""
+        """The answers in the format of the replay program."""
         return [line(answer, kind, cost) for (_, _, kind, cost, _), (answer,) in zip(self.steps(), answers)]
 
     def expected(self):
@@ -75,7 +75,7 @@ class Trace:
 def line(answer, kind, cost):
     if kind == "reset":
         return f"removed {int(answer['removed'])}"
-    return f"{told(answer, cost if answer['allowed'] else 0)} -"
+    return f"{answer_text(answer, cost if answer['allowed'] else 0)} -"
 
 
 def random_policy(rng, algorithm):
@@ -122,13 +122,13 @@ def random_max_wait(rng, policy, kind):
 
 
 def make(algorithm, seed, n_steps=100, backwards=True, past=False):
-    """`past`: a calendar's window in years gone by, which only a store without a clock of its own can replay."""
+    """`past`: calendar windows in past years. Only a store without its own clock can replay them."""
     rng = random.Random(f"{algorithm} {seed}")
     policy = random_policy(rng, algorithm)
     if algorithm == "fixed_window" and seed % 3 == 2:
         policy = dataclasses.replace(policy, phase_head=f"fw1:{algorithm}-{seed}:")
-    # Anywhere against the windows' edges.
-    now, turns, left = START_US + rng.randint(0, 2 * policy.window_us), [], n_steps
+    # At any distance from the windows' edges.
+    now, ticks, left = START_US + rng.randint(0, 2 * policy.window_us), [], n_steps
     earliest = START_US
     if policy.calendar:
         earliest = 0 if past else START_US
@@ -140,11 +140,11 @@ def make(algorithm, seed, n_steps=100, backwards=True, past=False):
         keys = [f"{algorithm}-{seed}-{rng.choice('aab')}" for _ in kinds]  # compat keys do not name their policy
         steps = [(key, kind, random_cost(rng, policy) if kind != "reset" else 0, random_max_wait(rng, policy, kind))
                  for key, kind in zip(keys, kinds)]
-        turns.append((now, steps))
+        ticks.append((now, steps))
         step = random_step_us(rng, of_key(policy, f"{algorithm}-{seed}-a"), backwards, now)
         now = min(max(earliest, now + step), LAST_US)
         left -= n
-    return Trace(seed, f"{algorithm}-{seed}", policy, turns)
+    return Trace(seed, f"{algorithm}-{seed}", policy, ticks)
 
 
 @dataclasses.dataclass
@@ -153,7 +153,7 @@ class SeveralTrace:
 
     seed: int
     policy: dict  # name -> [(the limit's name or -, Policy), ...]
-    turns: list  # (now_us, [(kind, [(policy's name, key, cost), ...]), ...]); kind all: several of them, else one
+    ticks: list  # (now_us, [(kind, [(policy's name, key, cost), ...]), ...]); kind all: several of them, else one
     formats: dict = dataclasses.field(default_factory=dict)  # name -> key_format, where the policy has one
 
     def text(self):
@@ -161,8 +161,8 @@ class SeveralTrace:
             yield f"policy {name} {len(limits)} {self.formats.get(name, '')}".rstrip()
             yield from (f"limit {limit} {p.algorithm} {settings(p)}" + (f" by={','.join(p.by)}" if p.by is not None else "")
                         for limit, p in limits)
-        for now, steps in self.turns:
-            yield f"turn {now}"
+        for now, steps in self.ticks:
+            yield f"tick {now}"
             for kind, asked in steps:
                 if kind == "all":
                     yield f"all {len(asked)} " + " ".join(f"{name} {key} {cost}" for name, key, cost in asked)
@@ -172,7 +172,7 @@ class SeveralTrace:
             yield "end"
 
     def steps(self):
-        return [(now, *step) for now, steps in self.turns for step in steps]
+        return [(now, *step) for now, steps in self.ticks for step in steps]
 
     def members(self, kind, asked):
         return [(f"{name}/{limit}", policy, id_of(policy, self.formats.get(name), key), cost)
@@ -200,10 +200,10 @@ class SeveralTrace:
             bound = limit if kind != "all" else name if limit == "-" else f"{name}/{limit}"
         if len(members) == 1 and kind != "all":
             bound = "-"
-        text = f"{told(whole, members[0][3] if whole['allowed'] else 0)} {bound}"
+        text = f"{answer_text(whole, members[0][3] if whole['allowed'] else 0)} {bound}"
         if kind == "all":
             for answer, (*_, cost) in zip(answers, members):
-                text += f" | {told(answer, cost if whole['allowed'] else 0)}"
+                text += f" | {answer_text(answer, cost if whole['allowed'] else 0)}"
         return text
 
 
@@ -212,7 +212,7 @@ def part_names(key_format):
 
 
 def parts_of(key_format, key):
-    """name -> part, by the definition: up to the first occurrence of what stands behind it; the last takes the rest."""
+    """name -> part, by the definition: up to the first occurrence of the next literal; the last part takes the rest."""
     literals = re.split(r"{.*?}", key_format)
     assert key.startswith(literals[0]) and literals[-1] == ""
     parts, rest = {}, key[len(literals[0]):]
@@ -223,12 +223,12 @@ def parts_of(key_format, key):
 
 
 def is_own(policy, key_format):
-    """Does the limit count each key by itself?"""
+    """Does the limit count each key separately?"""
     return policy.by is None or set(policy.by) == set(part_names(key_format))
 
 
 def id_of(policy, key_format, key):
-    """What two keys have in common that share the limit's counter."""
+    """The value that is equal for all keys that share the limit's counter."""
     if policy.by is None:
         return key
     parts = parts_of(key_format, key)
@@ -236,7 +236,7 @@ def id_of(policy, key_format, key):
 
 
 def random_key(rng, key_format):
-    """Few different ones, some of which look like others cut elsewhere."""
+    """One of few keys. Some look like others split at another place."""
     if key_format is None:
         return rng.choice("aab")
     values = iter([rng.choice(("a", "a", "ab", "b")) for _ in part_names(key_format)])
@@ -267,7 +267,7 @@ def make_several(seed, n_steps=60, backwards=True):
     for i in range(rng.randint(1, 3)):
         n = rng.choice((1, 2, 2, 3, 4))
         limits = [random_policy(rng, rng.choice(NATIVE)) for _ in range(n)]
-        # Windows near each other: else one limit alone decides everything.
+        # Windows of similar length: otherwise one limit decides everything.
         window = rng.choice((1000, 1_000_000, 10_000_000))
         limits = [dataclasses.replace(p, window_us=window * rng.choice((1, 1, 2, 3, 7))) for p in limits]
         named = policies[f"several-{seed}-{i}"] = [("-" if n == 1 else f"l{j}", p) for j, p in enumerate(limits)]
@@ -276,18 +276,18 @@ def make_several(seed, n_steps=60, backwards=True):
                 head = f"fw1:several-{seed}-{i}{'' if n == 1 else '/' + limit}:"
                 named[j] = limit, dataclasses.replace(p, phase_head=head)
     every = [p for limits in policies.values() for _, p in limits]
-    now, turns, left = START_US + rng.randint(0, 20_000_000), [], n_steps
+    now, ticks, left = START_US + rng.randint(0, 20_000_000), [], n_steps
     while left > 0:
         n = min(left, rng.choice((1, 2, 3, 8, 12)))
         kinds = rng.choices(("check", "all", "peek", "reset"), (50, 40, 8, 2), k=n)
-        turns.append((now, [(kind, random_asked(rng, policies, kind, {})) for kind in kinds]))
+        ticks.append((now, [(kind, random_asked(rng, policies, kind, {})) for kind in kinds]))
         now = max(START_US, now + random_step_us(rng, of_key(rng.choice(every), "a"), backwards, now))
         left -= n
-    return SeveralTrace(seed, policies, turns)
+    return SeveralTrace(seed, policies, ticks)
 
 
 def make_shared(seed, n_steps=60, backwards=True):
-    """As several, with limits that many keys share, and turns of many checks that charge them."""
+    """Like several, with limits that many keys share, and ticks with many checks that charge them."""
     rng = random.Random(f"shared {seed}")
     policies, formats = {}, {}
     for i in range(rng.randint(1, 2)):
@@ -302,27 +302,27 @@ def make_shared(seed, n_steps=60, backwards=True):
                                               window_us=window * rng.choice((1, 1, 2, 3, 7))))
         policies[name] = [("-" if n == 1 else f"l{j}", p) for j, p in enumerate(limits)]
     every = [p for limits in policies.values() for _, p in limits]
-    now, turns, left = START_US + rng.randint(0, 20_000_000), [], n_steps
+    now, ticks, left = START_US + rng.randint(0, 20_000_000), [], n_steps
     while left > 0:
         n = min(left, rng.choice((1, 2, 8, 20, 40)))
         kinds = rng.choices(("check", "all", "peek", "reset"), (75, 15, 8, 2), k=n)
         asked = [(kind, random_asked(rng, policies, kind, formats)) for kind in kinds]
-        turns.append((now, [(kind, some) for kind, some in asked if some]))
+        ticks.append((now, [(kind, some) for kind, some in asked if some]))
         now = max(START_US, now + random_step_us(rng, rng.choice(every), backwards, now))
         left -= n
-    return SeveralTrace(seed, policies, turns, formats)
+    return SeveralTrace(seed, policies, ticks, formats)
 
 
-EVERY = (*NATIVE, "several", "shared", "steps", "slots", "reserving")  # what a seed can be asked for, beside COMPAT
-AT_SOCKET = ("candidate",)  # and this, of a whole daemon
-PAST = "calendar_window_past"  # and this, of the memory store: Redis drops keys whose expiry has passed
+EVERY = (*NATIVE, "several", "shared", "steps", "slots", "reserving")  # the names for a seed, besides COMPAT
+AT_SOCKET = ("candidate",)  # and this one, for a whole daemon
+PAST = "calendar_window_past"  # and this one, for the memory store: Redis deletes expired keys
 
 
 def of_seed(name, seed):
-    """The trace that tests and `./dev model` mean by a name and a seed."""
+    """The trace of a name and a seed, for tests and `./dev model`."""
     if name == "slots":
         return make_slots(seed, random_policy, [name for name in NATIVE if name != "calendar_window"], random_step_us, START_US)
-    import candidates  # these take their parts from here
+    import candidates  # these import this module
     import reserving
     import steps
     if name == PAST:

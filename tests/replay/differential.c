@@ -1,15 +1,15 @@
 /*
- * twins.c: the C algorithms and the script, held against each other at the speed of both: random turns, each decided by
- * the script in a real Redis (through batch.c and batch_reply.c) and, while Redis works, by the memory store at the
- * same `now`; every field of every limit's answer is compared here.
+ * differential.c: compares the C algorithms with the script at full speed. The script in a real Redis decides random
+ * batches (through batch.c and batch_reply.c), and the memory store decides the same ops at the same `now`. This
+ * program compares every field of every limit's answer.
  *
- *   twins SOCKET SEED SECONDS [TRACES]     the seeds from SEED on, for that long, or only that many
+ *   differential SOCKET SEED SECONDS [TRACES]     the seeds from SEED on, for SECONDS, or TRACES of them
  *
- * A seed is a trace (twin_traces.h): policies of every native algorithm and some tens of turns of all kinds of ops,
- * merged or one after the other. The store begins empty: it is flushed, so it must be nobody
- * else's. Where the two differ, the seed, turn and step are printed with both answers, and the exit status is 1;
- * `twins SOCKET SEED 0 1` does the same again. Else the last two lines say how much was compared, the second of each
- * kind. What neither side gets right is not found here: that is the model's part (tests/model).
+ * A seed gives a trace (random_traces.h): policies of every native algorithm, and some tens of ticks with ops of all
+ * kinds, merged or one after another. The program flushes the Redis, so nobody else may use it. At a difference it
+ * prints the seed, tick and step with both answers, and exits with status 1; `differential SOCKET SEED 0 1` repeats
+ * that trace. Otherwise its last two lines report the number of compared decisions, in total and of each kind. It does
+ * not find faults that both sides share; the reference model does (tests/model).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,57 +21,57 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "judge/twin_traces.h"
+#include "replay/random_traces.h"
 #include "store/batch.h"
 #include "store/memory_store.h"
 
 enum {
-    TURNS_MAX = 60,
+    TICKS_MAX = 60,
     MEMORY_KEYS = 100000, /* nothing is evicted */
     PATIENCE_S = 600,
 };
 
-static struct twin_step *in_redis, *in_memory; /* owned; the steps of a turn, twice */
+static struct trace_step *in_redis, *in_memory; /* owned; the steps of a tick, once for each side */
 static size_t n_steps;
 
-static struct clock twin_clock = {.manual = true, .frozen = true};
+static struct clock trace_clock = {.manual = true, .frozen = true};
 static struct memory_store *memory; /* owned, of the present trace */
 static struct store memory_handle;
 static redisContext *redis; /* owned */
 static struct batch *batch; /* owned, of the present trace */
-static struct twin_trace trace;
+static struct trace trace;
 
 static uint64_t seed;
-static int turn_number;
+static int tick_number;
 static uint64_t n_decisions, n_calls;
-static uint64_t n_of[N_TWIN_KINDS], n_told[N_TWIN_KINDS]; /* of them those that kind_tells is about */
+static uint64_t n_of[N_TRACE_KINDS], n_counted[N_TRACE_KINDS]; /* the second: those with the outcome in kind_counts */
 
-#define KIND(id, name, tells) [TWIN_##id] = name,
-static const char *const kind_names[] = {TWIN_KINDS(KIND)};
+#define KIND(id, name, counted) [TRACE_##id] = name,
+static const char *const kind_names[] = {TRACE_KINDS(KIND)};
 #undef KIND
-#define KIND(id, name, tells) [TWIN_##id] = tells,
-static const char *const kind_tells[] = {TWIN_KINDS(KIND)};
+#define KIND(id, name, counted) [TRACE_##id] = counted,
+static const char *const kind_counts[] = {TRACE_KINDS(KIND)};
 #undef KIND
 
 static void die(const char *what)
 {
-    fprintf(stderr, "twins: %s\n", what);
+    fprintf(stderr, "differential: %s\n", what);
     exit(2);
 }
 
-/* ---- deciding, twice ------------------------------------------------------------------------------------------- */
+/* ---- decide on both sides -------------------------------------------------------------------------------------- */
 
-static void send_turn(uint32_t nonce)
+static void send_batch(uint32_t nonce)
 {
     const struct slice *args;
     const char *argv[3 + BATCH_ARGS_MAX];
     size_t lens[3 + BATCH_ARGS_MAX], argc = 0;
     char now_text[24];
-    size_t n = batch_args(batch, nonce, twin_clock.wall_us + trace.skew_us, 0, &args);
+    size_t n = batch_args(batch, nonce, trace_clock.wall_us + trace.skew_us, 0, &args);
     argv[argc] = "EVALSHA", lens[argc++] = 7;
     argv[argc] = batch_script_sha1, lens[argc++] = 40;
     for (size_t i = 0; i < n; i++) argv[argc] = (const char *)args[i].data, lens[argc++] = args[i].len;
-    lens[argc] = (size_t)snprintf(now_text, sizeof now_text, "%" PRId64, twin_clock.wall_us);
+    lens[argc] = (size_t)snprintf(now_text, sizeof now_text, "%" PRId64, trace_clock.wall_us);
     argv[argc++] = now_text;
     int done = 0;
     if (redisAppendCommandArgv(redis, (int)argc, argv, lens) != REDIS_OK) die("no memory");
@@ -80,15 +80,15 @@ static void send_turn(uint32_t nonce)
     n_calls++;
 }
 
-static void receive_turn(uint32_t nonce)
+static void receive_batch(uint32_t nonce)
 {
-    static int64_t integers[3 * BATCH_KEYS_MAX + 4 * TWIN_MEMBERS_MAX * TWIN_STEPS_MAX];
+    static int64_t integers[3 * BATCH_KEYS_MAX + 4 * TRACE_MEMBERS_MAX * TRACE_STEPS_MAX];
     redisReply *reply;
     if (redisGetReply(redis, (void **)&reply) != REDIS_OK) die("lost Redis");
     if (reply->type != REDIS_REPLY_ARRAY) die(reply->str != NULL ? reply->str : "no array");
     if (reply->elements > sizeof integers / sizeof integers[0]) die("too long a reply");
     for (size_t i = 0; i < reply->elements; i++) integers[i] = reply->element[i]->integer;
-    if (batch_replay(batch, integers, reply->elements, nonce) < 0) die("a reply that makes no sense");
+    if (batch_replay(batch, integers, reply->elements, nonce) < 0) die("invalid reply");
     freeReplyObject(reply);
     struct list done;
     list_init(&done);
@@ -97,7 +97,7 @@ static void receive_turn(uint32_t nonce)
     batch_clear(batch);
 }
 
-static void print_answer(const char *store, const struct twin_step *step, uint16_t i)
+static void print_answer(const char *store, const struct trace_step *step, uint16_t i)
 {
     const struct op_member *member = &step->members[i];
     const struct decision *decision = &member->decision;
@@ -129,15 +129,15 @@ static void print_limit(const struct op_member *member)
 
 static void complain(size_t i, uint16_t member)
 {
-    const struct twin_step *step = &in_memory[i];
-    printf("twins: seed %" PRIu64 ", turn %d, step %zu, member %u of %u: %s ", seed, turn_number, i, (unsigned)member,
-           (unsigned)step->op.n_members, kind_names[step->kind]);
+    const struct trace_step *step = &in_memory[i];
+    printf("differential: seed %" PRIu64 ", tick %d, step %zu, member %u of %u: %s ", seed, tick_number, i,
+           (unsigned)member, (unsigned)step->op.n_members, kind_names[step->kind]);
     print_limit(&step->members[member]);
-    printf(", now %" PRId64 ", cost %" PRId64, twin_clock.wall_us, step->members[member].cost);
+    printf(", now %" PRId64 ", cost %" PRId64, trace_clock.wall_us, step->members[member].cost);
     if (step->op.at_most > 0) printf(", at_most %" PRId64, step->op.at_most);
     if (step->op.record.len > 0) printf(", %s, kept for %" PRIu32 " ms", step->record, step->op.record_ms);
     if (step->op.reservation != NULL)
-        printf(", hold %" PRIx64 " units %" PRId64 " made_us %" PRId64 " ttl_ms %" PRId64 " actual %" PRId64,
+        printf(", reservation %" PRIx64 " units %" PRId64 " made_us %" PRId64 " ttl_ms %" PRId64 " actual %" PRId64,
                step->reservation.id, step->reservation.units, step->reservation.made_us, step->reservation.ttl_ms,
                step->reservation.actual);
     if (step->op.slot != NULL) printf(", slot %.*s", SLOT_ID_LEN, step->slot);
@@ -155,13 +155,13 @@ static bool same_decision(const struct decision *a, const struct decision *b)
            a->of_reset_ms == b->of_reset_ms;
 }
 
-/* From a record, that is; then nothing was looked at. */
+/* The answer comes from a record: then the store did not view the state. */
 static bool is_answered_again(const struct op *by_c)
 {
     return by_c->record.len > 0 && by_c->now_us < 0;
 }
 
-static bool same_hold(const struct op *a, const struct op *b)
+static bool same_reservation(const struct op *a, const struct op *b)
 {
     if (a->kind == OP_RESERVE)
         return a->reservation->held == b->reservation->held && a->reservation->is_known == b->reservation->is_known &&
@@ -172,8 +172,8 @@ static bool same_hold(const struct op *a, const struct op *b)
            a->reservation->ended == b->reservation->ended;
 }
 
-/* Denials that a merged turn counts all stand in its s1, though a log only keeps `limit` of them. Of a count of 0 the
- * s2 says nothing, but for the counter's. */
+/* The s1 of a merged batch includes all counted denials, although a log only keeps `limit` of them. With a count of 0,
+ * s2 has no meaning, except for the sliding counter. */
 static bool same_seen(const struct op_member *a, const struct op_member *b)
 {
     int64_t most = b->limit->count_denied ? b->limit->limit : INT64_MAX;
@@ -187,13 +187,13 @@ static bool same_member(const struct op *a, const struct op *b, uint16_t i)
     if (b->kind == OP_RESET) return by_script->removed == by_c->removed;
     if (b->kind == OP_RELEASE || b->kind == OP_RENEW) return by_script->found == by_c->found;
     if (b->kind == OP_REFUND && by_script->refunded != by_c->refunded) return false;
-    if (b->reservation != NULL && !same_hold(a, b)) return false;
+    if (b->reservation != NULL && !same_reservation(a, b)) return false;
     bool looked = (b->kind == OP_CHECK || b->kind == OP_PEEK) && !is_answered_again(b);
     if (looked && !same_seen(by_script, by_c)) return false;
     return same_decision(&by_script->decision, &by_c->decision);
 }
 
-static bool tells(const struct twin_step *step)
+static bool counts(const struct trace_step *step)
 {
     bool all = true, any = false;
     for (uint16_t i = 0; i < step->op.n_members; i++) {
@@ -203,12 +203,12 @@ static bool tells(const struct twin_step *step)
         any |= step->op.kind == OP_RESET ? member->removed : member->refunded > 0;
     }
     switch (step->kind) {
-    case TWIN_RESET:
-    case TWIN_REFUND: return any;
-    case TWIN_ONCE: return is_answered_again(&step->op);
-    case TWIN_RESERVE: return step->reservation.held;
-    case TWIN_SETTLE:
-    case TWIN_CANCEL: return step->reservation.ended;
+    case TRACE_RESET:
+    case TRACE_REFUND: return any;
+    case TRACE_ONCE: return is_answered_again(&step->op);
+    case TRACE_RESERVE: return step->reservation.held;
+    case TRACE_SETTLE:
+    case TRACE_CANCEL: return step->reservation.ended;
     default: return all;
     }
 }
@@ -220,28 +220,28 @@ static void compare(size_t from, size_t to)
         if (in_redis[i].redis_only) continue;
         for (uint16_t j = 0; j < in_memory[i].op.n_members; j++)
             if (!same_member(&in_redis[i].op, &in_memory[i].op, j)) complain(i, j);
-        bool told = tells(&in_memory[i]);
+        bool counted = counts(&in_memory[i]);
         n_of[in_memory[i].kind]++;
-        n_told[in_memory[i].kind] += told;
-        if (!told) twin_trace_denied(&in_memory[i]);
+        n_counted[in_memory[i].kind] += counted;
+        if (!counted) trace_denied(&in_memory[i]);
         n_decisions++;
     }
 }
 
-/* The steps that fit one call, decided by both; returns the first that did not fit. */
+/* Both sides decide the steps that fit one call; returns the first step that did not fit. */
 static size_t run_call(size_t from)
 {
     static uint32_t nonce;
     size_t to = from;
     int status = 0;
     while (to < n_steps && (status = batch_add(batch, &in_redis[to].op)) == 0) to++;
-    if (status < 0 || to == from) die("an op that fits no batch");
-    send_turn(++nonce);
+    if (status < 0 || to == from) die("an op does not fit a batch");
+    send_batch(++nonce);
     for (size_t i = from; i < to; i++) {
         if (in_memory[i].redis_only) continue;
         if (store_submit(&memory_handle, &in_memory[i].op) != SUBMIT_DECIDED) die("memory did not decide");
     }
-    receive_turn(nonce);
+    receive_batch(nonce);
     compare(from, to);
     return to;
 }
@@ -257,28 +257,28 @@ static void forget_all(void)
 
 static void make_steps(void)
 {
-    n_steps = twin_trace_turn(in_redis);
-    for (size_t i = 0; i < n_steps; i++) twin_step_copy(&in_memory[i], &in_redis[i]);
+    n_steps = trace_tick(in_redis);
+    for (size_t i = 0; i < n_steps; i++) trace_step_copy(&in_memory[i], &in_redis[i]);
 }
 
 static void run_trace(void)
 {
-    twin_trace_begin(seed, &trace);
+    trace_begin(seed, &trace);
     forget_all();
-    memory = memory_store_new(&twin_clock, &(struct memory_options){.max_keys = MEMORY_KEYS});
+    memory = memory_store_new(&trace_clock, &(struct memory_options){.max_keys = MEMORY_KEYS});
     if (memory == NULL) die("no memory");
     memory_handle = memory_store_handle(memory);
     batch = batch_new("rl", trace.max_keys, trace.merge);
     if (batch == NULL) die("no memory");
-    twin_clock.wall_us = trace.now_us;
-    for (turn_number = 0; turn_number < TURNS_MAX; turn_number++) {
+    trace_clock.wall_us = trace.now_us;
+    for (tick_number = 0; tick_number < TICKS_MAX; tick_number++) {
         make_steps();
         for (size_t from = 0; from < n_steps;) from = run_call(from);
-        twin_clock.wall_us = twin_trace_later();
+        trace_clock.wall_us = trace_later();
     }
     memory_store_free(memory);
     batch_free(batch);
-    twin_trace_end();
+    trace_end();
 }
 
 static void open_redis(const char *socket)
@@ -300,19 +300,19 @@ static double seconds_now(void)
 /* "check 12 (10 allowed), ..." */
 static void print_kinds(void)
 {
-    for (size_t i = 0; i < N_TWIN_KINDS; i++)
-        printf("%s%s %" PRIu64 " (%" PRIu64 " %s)", i > 0 ? ", " : "", kind_names[i], n_of[i], n_told[i],
-               kind_tells[i]);
+    for (size_t i = 0; i < N_TRACE_KINDS; i++)
+        printf("%s%s %" PRIu64 " (%" PRIu64 " %s)", i > 0 ? ", " : "", kind_names[i], n_of[i], n_counted[i],
+               kind_counts[i]);
     puts("");
 }
 
 int main(int argc, char **argv)
 {
-    if (argc < 4) die("usage: twins SOCKET SEED SECONDS [TRACES]");
+    if (argc < 4) die("usage: differential SOCKET SEED SECONDS [TRACES]");
     double seconds = atof(argv[3]), started = seconds_now(), passed;
     uint64_t first = seed = strtoull(argv[2], NULL, 10), most = argc > 4 ? strtoull(argv[4], NULL, 10) : UINT64_MAX;
-    in_redis = mem_zalloc(TWIN_STEPS_MAX * sizeof *in_redis);
-    in_memory = mem_zalloc(TWIN_STEPS_MAX * sizeof *in_memory);
+    in_redis = mem_zalloc(TRACE_STEPS_MAX * sizeof *in_redis);
+    in_memory = mem_zalloc(TRACE_STEPS_MAX * sizeof *in_memory);
     if (in_redis == NULL || in_memory == NULL) die("no memory");
     open_redis(argv[1]);
     do {

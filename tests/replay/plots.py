@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "model"))
 
 import calendars  # noqa: E402
-from judge import run_judge, text_of  # noqa: E402
+from comparison import run_replay, text_of  # noqa: E402
 from slot_traces import SlotTrace  # noqa: E402
 from traces import START_US, Policy, Trace  # noqa: E402
 
@@ -136,9 +136,9 @@ def slots_decided(policy, moments, held, begin_us, unit_us):
     """Each check takes a slot and gives it back `held` later. Whoever was denied has nothing to give back."""
     steps = [(at, 1, "acquire", i) for i, at in enumerate(moments)] + [
         (round(at + held, 3), 0, "release", i) for i, at in enumerate(moments)]
-    turns = [(begin_us + round(at * unit_us), [(kind, "plot", "k", f"s{i}")]) for at, _, kind, i in sorted(steps)]
-    trace = SlotTrace(0, {"plot": [("-", policy)]}, turns)
-    answers = [line.split() for line in run_judge(text_of([trace]), "memory")]
+    ticks = [(begin_us + round(at * unit_us), [(kind, "plot", "k", f"s{i}")]) for at, _, kind, i in sorted(steps)]
+    trace = SlotTrace(0, {"plot": [("-", policy)]}, ticks)
+    answers = [line.split() for line in run_replay(text_of([trace]), "memory")]
     taken = [answer[0] == "1" for (_, _, kind, _), answer in zip(sorted(steps), answers) if kind == "acquire"]
     return [(at, at if allowed else None) for at, allowed in zip(moments, taken)]
 
@@ -148,7 +148,7 @@ def decided(policy, moments, held=0, begin_us=Plot.begin_us, unit_us=SECOND):
     if policy.algorithm == "concurrency":
         return slots_decided(policy, moments, held, begin_us, unit_us)
     trace = Trace(0, "plot", policy, [(begin_us + round(at * unit_us), [("k", "check", 1, None)]) for at in moments])
-    answers = [line.split() for line in run_judge(text_of([trace]), "memory")]
+    answers = [line.split() for line in run_replay(text_of([trace]), "memory")]
     return [(at, round(at + int(answer[5]) * 1000 / unit_us, 3) if answer[0] == "1" else None)
             for at, answer in zip(moments, answers)]
 

@@ -1,19 +1,19 @@
-/* twin_policies.c: see twin_policies.h. */
-#include "judge/twin_policies.h"
+/* random_policies.c: see random_policies.h. */
+#include "replay/random_policies.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "judge/twin_random.h"
 #include "limit/calendar.h"
+#include "replay/trace_random.h"
 
-struct policy *twin_policies[TWIN_POLICIES];
-int64_t twin_window_us;
+struct policy *trace_policies[TRACE_POLICIES];
+int64_t trace_window_us;
 
 static void die(const char *what)
 {
-    fprintf(stderr, "twins: %s\n", what);
+    fprintf(stderr, "differential: %s\n", what);
     exit(2);
 }
 
@@ -26,18 +26,18 @@ static bool is_bucket(enum algo algo)
     return algo == ALGO_BUCKET || algo == ALGO_LEAKY_BUCKET;
 }
 
-/* Windows near the others' length, as far as the calendar has such. */
+/* Windows of a similar length as the others, if the calendar has one. */
 static struct calendar *random_calendar(void)
 {
     static const char *const zones[] = {"UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/New_York"};
     struct calendar *calendar;
-    int64_t units = twin_window_us < 86400000000 ? CALENDAR_WEEK : CALENDAR_YEAR + 1;
+    int64_t units = trace_window_us < 86400000000 ? CALENDAR_WEEK : CALENDAR_YEAR + 1;
     if (calendar_get(zones[below(4)], (enum calendar_unit)below(units), (int)below(7), true, &calendar) != 0)
         die("no time zones here");
     return calendar;
 }
 
-/* What a reload may change. */
+/* The settings that a reload may change. */
 static void fill_numbers(struct limit *limit)
 {
     if (limit->algo == ALGO_CONCURRENCY) {
@@ -53,7 +53,7 @@ static void fill_numbers(struct limit *limit)
 static void fill_limit(struct limit *limit, enum algo algo)
 {
     limit->algo = algo;
-    limit->window_us = twin_window_us * ONE_OF(1, 1, 2, 3, 7);
+    limit->window_us = trace_window_us * ONE_OF(1, 1, 2, 3, 7);
     if ((is_bucket(algo) || algo == ALGO_SLIDING_LOG) && once_in(4)) limit->window_us += 1 + below(999);
     if (algo == ALGO_CONCURRENCY) limit->window_us = between(1000000, limit->window_us, 43200000000);
     fill_numbers(limit);
@@ -63,7 +63,7 @@ static void fill_limit(struct limit *limit, enum algo algo)
     if (algo == ALGO_FIXED_WINDOW) limit->phase = once_in(4);
 }
 
-/* Some have debt, but none that could not reserve. */
+/* Some have debt, but only policies that can reserve. */
 static void finish_policy(struct policy *policy)
 {
     struct diag diag;
@@ -89,43 +89,44 @@ static struct policy *new_policy(size_t number, uint16_t n_limits, bool has_form
     return policy;
 }
 
-/* It counts what all keys of a tenant do, or all keys. */
+/* It counts all keys of a tenant, or all keys. */
 static void share(struct limit *limit)
 {
     limit->parts = once_in(4) ? 0 : (key_parts)(1U << key_format_find(limit->policy->format, "t"));
     limit->shared = true;
 }
 
-/* Each algorithm alone once, policies of several, and the last ones of slots, alone or beside others. */
+/* Each algorithm alone once, policies with several limits, and the last ones with concurrency limits, alone or with
+ * others. */
 static enum algo random_algo(size_t policy, uint16_t limit)
 {
-    if (policy >= TWIN_COUNTING && (limit == 0 || once_in(4))) return ALGO_CONCURRENCY;
+    if (policy >= TRACE_COUNTING && (limit == 0 || once_in(4))) return ALGO_CONCURRENCY;
     return policy < N_NATIVE ? algos[policy] : algos[below(N_NATIVE)];
 }
 
-void twin_policies_make(void)
+void trace_policies_make(void)
 {
-    twin_window_us = ONE_OF(1000, 7000, 1000000, 10000000, 3600000000, 86400000000);
-    for (size_t i = 0; i < TWIN_POLICIES; i++) {
-        bool alone = i < N_NATIVE || i == TWIN_COUNTING;
-        uint16_t n_limits = (uint16_t)(alone ? 1 : 1 + below(TWIN_LIMITS_MAX));
+    trace_window_us = ONE_OF(1000, 7000, 1000000, 10000000, 3600000000, 86400000000);
+    for (size_t i = 0; i < TRACE_POLICIES; i++) {
+        bool alone = i < N_NATIVE || i == TRACE_COUNTING;
+        uint16_t n_limits = (uint16_t)(alone ? 1 : 1 + below(TRACE_LIMITS_MAX));
         bool has_format = !alone && once_in(3);
-        twin_policies[i] = new_policy(i, n_limits, has_format);
+        trace_policies[i] = new_policy(i, n_limits, has_format);
         for (uint16_t j = 0; j < n_limits; j++) {
-            struct limit *limit = &twin_policies[i]->limits[j];
+            struct limit *limit = &trace_policies[i]->limits[j];
             if (n_limits > 1) snprintf(limit->name, sizeof limit->name, "l%u", (unsigned)j);
             if (has_format && once_in(2)) share(limit);
             fill_limit(limit, random_algo(i, j));
         }
-        finish_policy(twin_policies[i]);
+        finish_policy(trace_policies[i]);
     }
 }
 
-/* The same policy with other numbers; what was held can be settled still. */
-void twin_policies_reload_one(void)
+/* The same policy with other numbers; its old reservations can still be settled. */
+void trace_policies_reload_one(void)
 {
-    size_t which = (size_t)below(TWIN_POLICIES);
-    struct policy *old = twin_policies[which], *made = new_policy(which, old->n_limits, old->format != NULL);
+    size_t which = (size_t)below(TRACE_POLICIES);
+    struct policy *old = trace_policies[which], *made = new_policy(which, old->n_limits, old->format != NULL);
     for (uint16_t i = 0; i < old->n_limits; i++) {
         made->limits[i] = old->limits[i];
         made->limits[i].policy = made;
@@ -133,10 +134,10 @@ void twin_policies_reload_one(void)
     }
     finish_policy(made);
     policy_free(old);
-    twin_policies[which] = made;
+    trace_policies[which] = made;
 }
 
-void twin_policies_free(void)
+void trace_policies_free(void)
 {
-    for (size_t i = 0; i < TWIN_POLICIES; i++) policy_free(twin_policies[i]);
+    for (size_t i = 0; i < TRACE_POLICIES; i++) policy_free(trace_policies[i]);
 }

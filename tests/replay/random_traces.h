@@ -1,23 +1,23 @@
 /*
- * twin_traces.h: what the twins (twins.c) are asked: random traces, each from its seed.
+ * random_traces.h: random traces for differential.c, each from its seed.
  *
- * A trace has policies (twin_policies.h), a few keys, and turns of steps whose clock mostly goes forward, often to
- * where a reservation, a lease or a remembered id ends. Beside checks, peeks and resets it may ask for any of: refunds
- * and at_most; request ids; reservations; slots. And policies may be given other numbers under way, as by a reload.
+ * A trace has policies (random_policies.h), a few keys, and ticks with steps. Its clock mostly goes forward, often to
+ * the end of a reservation, a lease or a remembered id. Besides checks, peeks and resets, a trace may have refunds and
+ * at_most, request ids, reservations, and slots. Policies may get other numbers during the trace, as by a reload.
  */
-#ifndef RL_TESTS_TWIN_TRACES_H
-#define RL_TESTS_TWIN_TRACES_H
+#ifndef RL_TESTS_RANDOM_TRACES_H
+#define RL_TESTS_RANDOM_TRACES_H
 
 #include "store/store.h"
 
 enum {
-    TWIN_MEMBERS_MAX = 6,
-    TWIN_STEPS_MAX = 2048,
-    TWIN_NOTE_MAX = 48,
+    TRACE_MEMBERS_MAX = 6,
+    TRACE_STEPS_MAX = 2048,
+    TRACE_RECORD_MAX = 48,
 };
 
-/* What is asked, and what is counted of its answers. */
-#define TWIN_KINDS(KIND)                                                                                               \
+/* The kinds of ops, and the outcome that is counted for each. */
+#define TRACE_KINDS(KIND)                                                                                              \
     KIND(CHECK, "check", "allowed")                                                                                    \
     KIND(PEEK, "peek", "allowed")                                                                                      \
     KIND(RESET, "reset", "removed")                                                                                    \
@@ -32,38 +32,38 @@ enum {
     KIND(RELEASE, "release", "found")                                                                                  \
     KIND(RENEW, "renew", "found")
 
-enum twin_kind {
-#define KIND(id, ...) TWIN_##id,
-    TWIN_KINDS(KIND)
+enum trace_kind {
+#define KIND(id, ...) TRACE_##id,
+    TRACE_KINDS(KIND)
 #undef KIND
-        N_TWIN_KINDS
+        N_TRACE_KINDS
 };
 
 /* One op, for either store. */
-struct twin_step {
+struct trace_step {
     struct op op;
-    enum twin_kind kind;
-    bool redis_only; /* memory does by itself what this asks for */
-    struct op_member members[TWIN_MEMBERS_MAX];
+    enum trace_kind kind;
+    bool redis_only; /* the memory store does this without a request */
+    struct op_member members[TRACE_MEMBERS_MAX];
     struct op_reservation reservation;
     char slot[SLOT_ID_LEN];
-    char record[TWIN_NOTE_MAX];
+    char record[TRACE_RECORD_MAX];
 };
 
-/* How the trace is decided. */
-struct twin_trace {
+/* How to decide the trace. */
+struct trace {
     int64_t now_us;
-    int64_t skew_us; /* the host's clock is so far ahead of Redis'; moves no calendar's edge */
+    int64_t skew_us; /* the host's clock is ahead of Redis' by this much; this moves no calendar's edge */
     uint32_t max_keys;
     bool merge;
 };
 
-void twin_trace_begin(uint64_t seed, struct twin_trace *ret);
-void twin_trace_end(void);
-/* The steps of the turn at now_us, up to TWIN_STEPS_MAX; returns how many. */
-size_t twin_trace_turn(struct twin_step *steps);
-int64_t twin_trace_later(void);                       /* when the next turn is */
-void twin_trace_denied(const struct twin_step *step); /* what was asked for before is not there */
-void twin_step_copy(struct twin_step *to, const struct twin_step *from);
+void trace_begin(uint64_t seed, struct trace *ret);
+void trace_end(void);
+/* Makes the steps of the tick at now_us, up to TRACE_STEPS_MAX; returns their number. */
+size_t trace_tick(struct trace_step *steps);
+int64_t trace_later(void);                        /* the time of the next tick */
+void trace_denied(const struct trace_step *step); /* the step was denied: later steps cannot use it */
+void trace_step_copy(struct trace_step *to, const struct trace_step *from);
 
 #endif

@@ -1,47 +1,47 @@
 /*
- * judge.c: replays a trace of checks and prints every field of every decision, either by the C
- * algorithms on the memory store, or by the script in a real Redis and the batch's replay. A model
- * written in another language compares.
+ * replay.c: replays a trace of checks and prints every field of every decision, either of the C
+ * algorithms on the memory store, or of the script in a real Redis with the decoder of its reply. The
+ * reference model (Python) compares its own answers with this output.
  *
- *   judge memory
- *   judge redis SOCKET [MAX_KEYS [MERGE [IN_FLIGHT]]]      defaults 64 1 32; with 1 a turn is answered before the next
- *                                                          is read
+ *   replay memory
+ *   replay redis SOCKET [MAX_KEYS [MERGE [IN_FLIGHT]]]      defaults 64 1 32; with IN_FLIGHT 1, it answers a tick
+ * before it reads the next one
  *
- * On standard input, fields apart by spaces:
+ * Standard input, fields separated by spaces:
  *
  *   policy NAME N [KEY_FORMAT|- [debt]]        then N lines:
  *   limit NAME|- ALGORITHM LIMIT WINDOW_US BURST COUNT_DENIED [MAX_WAIT_US [PHASE [by=PART,PART...]]]
  *                                              ALGORITHM as configured, or first_hit, or compat:PRESET; with
  *                                              calendar_window WINDOW_US is UNIT,ZONE,WEEKDAY
- *   skew SKEW_US                               from here on the host's clock is that far ahead of Redis'
- *   turn NOW_US                                the steps up to `end` are one loop turn at that time
- *   POLICY KEY check|peek COST [MAX_WAIT_US]     without it the policy's
+ *   skew SKEW_US                               from here on, the host's clock is ahead of Redis' by this much
+ *   tick NOW_US                                the steps up to `end` are one event loop tick at that time
+ *   POLICY KEY check|peek COST [MAX_WAIT_US]     default: the policy's wait
  *   POLICY KEY most UNITS                      at_most
  *   POLICY KEY refund UNITS
  *   POLICY KEY reset 0
  *   POLICY KEY reserve UNITS ID TTL_MS
- *   POLICY KEY settle USED ID 0                  ID as of a reserve before, admitted or not
- *   POLICY KEY sweep 0                           give back what has ended; no line of output
- *   slot acquire|release|renew POLICY KEY SLOT   of the policy's concurrency limits; each acquire its own SLOT
- *   all N POLICY KEY COST ...                  a check of N of them, all or nothing; no counter twice
- *   ... id=ID keep=MS                          of a check, most or all: with a request id, remembered so long
+ *   POLICY KEY settle USED ID 0                  ID of an earlier reserve, admitted or not
+ *   POLICY KEY sweep 0                           give back the units of ended reservations; no line of output
+ *   slot acquire|release|renew POLICY KEY SLOT   of the policy's concurrency limits; a new SLOT for each acquire
+ *   all N POLICY KEY COST ...                  a check of N keys, all or nothing; no counter twice
+ *   ... id=ID keep=MS                          for check, most and all: a request id, and how long it is remembered
  *   end
  *
- * Policies may be given again between turns: later steps use the new ones, as after a reload. Redis
- * gets the time with the turn; it should lie in the future (e.g. from 4000000000000000), since keys
- * whose expiry has passed vanish. Compat presets use the real time of Redis.
+ * Policies may be defined again between ticks: later steps use the new ones, as after a reload. Redis
+ * gets the time of the tick. It should be in the future (e.g. from 4000000000000000), because Redis
+ * deletes keys whose expiry has passed. Compat presets use the real time of Redis.
  *
- * On standard output, a line per step but sweeps, in order (of a refund with ` refunded UNITS` behind it):
+ * Standard output, one line per step except sweeps, in order (a refund has ` refunded UNITS` at its end):
  *
  *   allowed limit remaining retry_after_ms reset_after_ms delay_ms granted bound_by    (a limit's name, or -)
  *   ... policy/limit | allowed limit remaining retry_after_ms reset_after_ms delay_ms granted | ...      for `all`,
- *                                            each limit's answer behind the whole
+ *                                            first the combined answer, then each limit's
  *   ... | refunded charged ended             for `settle`
  *   removed 0|1
  *   found 0|1                                release and renew
- *   error                                    the key holds a foreign type
+ *   error                                    the key has a value of another type
  *
- * Exit code 0; 2 with a line on standard error where the trace or the settings are wrong.
+ * Exit code 0; 2 with a line on standard error if the trace or the settings are wrong.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -57,7 +57,7 @@
 #include "store/batch.h"
 #include "store/memory_store.h"
 
-enum { STEPS_MAX = 10000, KEY_SIZE = 32, POLICIES_MAX = 4096, HOLDS_MAX = 256, IN_FLIGHT_MAX = 32 };
+enum { STEPS_MAX = 10000, KEY_SIZE = 32, POLICIES_MAX = 4096, RESERVATIONS_MAX = 256, IN_FLIGHT_MAX = 32 };
 
 struct step {
     struct op op;
@@ -68,29 +68,29 @@ struct step {
     char slot[SLOT_ID_LEN];
     char keys[POLICY_LIMITS_MAX][KEY_SIZE];
     uint8_t ids[POLICY_LIMITS_MAX][2]
-               [KEY_SIZE]; /* joined of a key's parts: a limit's id, and what all have in common */
+               [KEY_SIZE]; /* joined parts of a key: a limit's id, and the id that all limits share */
 };
 
 static struct policy *policies[POLICIES_MAX]; /* owned; later ones hide earlier ones */
 static size_t n_policies;
-static struct step *steps;                     /* owned; those whose answers are not printed yet */
-static struct op_reservation holds[HOLDS_MAX]; /* the last that were asked for, by their ids */
-static size_t n_steps, n_decided;              /* decided or in flight */
-static int64_t turn_us = -1;                   /* the time of the turn that is read */
+static struct step *steps;                                   /* owned; steps whose answers are not printed yet */
+static struct op_reservation reservations[RESERVATIONS_MAX]; /* the latest ones, by their ids */
+static size_t n_steps, n_decided;                            /* decided or in flight */
+static int64_t tick_us = -1;                                 /* the time of the tick that is being read */
 
-static struct clock judge_clock = {.manual = true, .frozen = true};
+static struct clock replay_clock = {.manual = true, .frozen = true};
 static struct memory_store *memory; /* owned; NULL in Redis mode */
 static struct store memory_handle;
 static redisContext *redis;                  /* owned */
 static struct batch *batches[IN_FLIGHT_MAX]; /* owned */
-static size_t n_in_flight;                   /* of the batches: sent, with nonces from first_nonce on */
+static size_t n_in_flight;                   /* batches that were sent, with nonces from first_nonce on */
 static uint32_t first_nonce = 1;
 static size_t in_flight_max = IN_FLIGHT_MAX;
 static int64_t skew_us;
 
 static void die(const char *what)
 {
-    fprintf(stderr, "judge: %s\n", what);
+    fprintf(stderr, "replay: %s\n", what);
     exit(2);
 }
 
@@ -118,7 +118,7 @@ static int algo_named(const char *name)
     return strcmp(name, "first_hit") == 0 ? ALGO_FIRST_HIT : algo_of_name(name);
 }
 
-/* by=PART,PART...: what the limit counts by. */
+/* by=PART,PART...: the parts that the limit counts by. */
 static void read_by(struct limit *limit, char *by)
 {
     const struct key_format *format = limit->policy->format;
@@ -213,7 +213,7 @@ static void on_done(struct op *op, enum op_outcome outcome)
 
 static struct step *next_step(enum op_kind kind)
 {
-    if (n_steps == STEPS_MAX) die("too many steps in a turn");
+    if (n_steps == STEPS_MAX) die("too many steps in a tick");
     struct step *step = &steps[n_steps++];
     step->is_all = false;
     step->record[0] = '\0';
@@ -236,10 +236,10 @@ static void add_members(struct step *step, const struct policy *policy, const ch
     for (uint16_t i = 0; i < policy->n_limits; i++) {
         const struct limit *limit = &policy->limits[i];
         if (step->op.kind == OP_RESET && limit->shared) continue;
-        uint8_t *room = step->ids[step->op.n_members][0];
+        uint8_t *id_buffer = step->ids[step->op.n_members][0];
         step->members[step->op.n_members++] = (struct op_member){
             .limit = limit,
-            .key = limit->shared ? key_format_id(policy->format, &split, limit->parts, room) : slice_of(kept),
+            .key = limit->shared ? key_format_id(policy->format, &split, limit->parts, id_buffer) : slice_of(kept),
             .common = common,
             .reservations_key = policy->reserves ? slice_of(kept) : (struct slice){NULL, 0},
             .cost = cost,
@@ -261,7 +261,7 @@ static enum op_kind kind_named(const char *name)
     return OP_CHECK;
 }
 
-/* What may stand behind a step: a wait, and a request id with the time to keep it. */
+/* Optional fields of a step: a wait, and a request id with the time to keep it. */
 static void read_options(struct step *step, char **line, int64_t *max_wait_us)
 {
     for (const char *word; (word = strtok_r(NULL, " \n", line)) != NULL;) {
@@ -276,7 +276,7 @@ static void read_options(struct step *step, char **line, int64_t *max_wait_us)
     if (step->op.record_ms > 0) step->op.record = slice_of(step->record);
 }
 
-static void name_note(struct step *step, const struct policy *policy, const char *key)
+static void name_record(struct step *step, const struct policy *policy, const char *key)
 {
     size_t len = strlen(step->record);
     snprintf(step->record + len, sizeof step->record - len, "%s %s ", policy->name, key);
@@ -287,19 +287,19 @@ static void set_at_most(struct op *op, int64_t most)
     op->at_most = most;
     for (uint16_t i = 0; i < op->n_members; i++)
         if (op->members[i].limit->max_cost < op->at_most) op->at_most = op->members[i].limit->max_cost;
-    if (op->at_most < 1) die("at_most of nothing is never asked of a store");
+    if (op->at_most < 1) die("a store never gets at_most 0");
 }
 
-/* The ID and the time limit behind a reserve or settle. */
-static void read_hold(struct step *step, int64_t units, char **line)
+/* The ID and the time limit after a reserve or settle. */
+static void read_reservation(struct step *step, int64_t units, char **line)
 {
     uint64_t id = (uint64_t)next_number(line);
     int64_t ttl_ms = next_number(line);
-    struct op_reservation *known = &holds[id % HOLDS_MAX];
+    struct op_reservation *known = &reservations[id % RESERVATIONS_MAX];
     if (step->op.kind == OP_RESERVE)
-        *known = (struct op_reservation){.id = id, .units = units, .made_us = turn_us, .ttl_ms = ttl_ms};
+        *known = (struct op_reservation){.id = id, .units = units, .made_us = tick_us, .ttl_ms = ttl_ms};
     else if (known->id != id)
-        die("a reserve that is not known");
+        die("unknown reservation");
     step->reservation = *known;
     if (step->op.kind == OP_SETTLE) step->reservation.actual = units;
     step->op.reservation = &step->reservation;
@@ -314,16 +314,16 @@ static void read_step(const char *first, char **line)
     bool is_most = strcmp(kind, "most") == 0;
     struct step *step = next_step(kind_named(kind));
     int64_t cost = next_number(line), max_wait_us = INT64_MAX;
-    if (step->op.kind == OP_REFUND && cost < 1) die("a refund of nothing is never asked of a store");
-    if (step->op.kind == OP_RESERVE || step->op.kind == OP_SETTLE) read_hold(step, cost, line);
+    if (step->op.kind == OP_REFUND && cost < 1) die("a store never gets a refund of 0 units");
+    if (step->op.kind == OP_RESERVE || step->op.kind == OP_SETTLE) read_reservation(step, cost, line);
     if (step->op.kind == OP_SETTLE) cost = 0;
-    name_note(step, policy, key);
+    name_record(step, policy, key);
     read_options(step, line, &max_wait_us);
     add_members(step, policy, key, is_most ? 1 : cost, max_wait_us);
     if (is_most) set_at_most(&step->op, cost);
 }
 
-/* The limits of slots alone. */
+/* Keep only the concurrency limits. */
 static void keep_slotted(struct op *op)
 {
     uint16_t n = 0;
@@ -356,7 +356,7 @@ static void read_all_step(char **line)
     for (int64_t n = next_number(line); n > 0; n--) {
         const struct policy *policy = policy_named(next_word(line));
         const char *key = next_word(line);
-        name_note(step, policy, key);
+        name_record(step, policy, key);
         add_members(step, policy, key, next_number(line), INT64_MAX);
     }
     read_options(step, line, &no_wait);
@@ -407,7 +407,7 @@ static void receive_all(void)
     n_in_flight = 0;
 }
 
-/* The present batch, full or at the end of its turn. Redis works on many in one round trip. */
+/* Sends the present batch: it is full, or its tick ends. Redis runs several batches in one round trip. */
 static void close_batch(int64_t now_us)
 {
     send_batch(now_us);
@@ -429,7 +429,7 @@ static void run_in_redis(int64_t now_us)
 
 static void run_in_memory(int64_t now_us)
 {
-    judge_clock.wall_us = judge_clock.mono_us = now_us;
+    replay_clock.wall_us = replay_clock.mono_us = now_us;
     for (size_t i = n_decided; i < n_steps; i++) {
         if (store_submit(&memory_handle, &steps[i].op) != SUBMIT_DECIDED) die("memory did not decide");
         steps[i].op.outcome = OP_DECIDED;
@@ -508,7 +508,7 @@ static void print_steps(void)
     n_steps = n_decided = 0;
 }
 
-static void run_turn(int64_t now_us)
+static void run_tick(int64_t now_us)
 {
     if (redis != NULL)
         run_in_redis(now_us);
@@ -527,12 +527,12 @@ static void replay_trace(void)
         if (strcmp(first, "policy") == 0) {
             char more[1024];
             read_policy(&line, more);
-        } else if (strcmp(first, "turn") == 0) {
-            turn_us = next_number(&line);
+        } else if (strcmp(first, "tick") == 0) {
+            tick_us = next_number(&line);
         } else if (strcmp(first, "skew") == 0) {
             skew_us = next_number(&line);
         } else if (strcmp(first, "end") == 0) {
-            run_turn(turn_us);
+            run_tick(tick_us);
         } else if (strcmp(first, "slot") == 0) {
             read_slot_step(&line);
         } else if (strcmp(first, "all") == 0) {
@@ -547,13 +547,13 @@ static void replay_trace(void)
 static void open_store(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "memory") == 0) {
-        memory = memory_store_new(&judge_clock, &(struct memory_options){.max_keys = 100000});
+        memory = memory_store_new(&replay_clock, &(struct memory_options){.max_keys = 100000});
         if (memory == NULL) die("no memory");
         memory_handle = memory_store_handle(memory);
         return;
     }
     if (argc < 3 || strcmp(argv[1], "redis") != 0)
-        die("usage: judge memory | judge redis SOCKET [MAX_KEYS [MERGE [IN_FLIGHT]]]");
+        die("usage: replay memory | replay redis SOCKET [MAX_KEYS [MERGE [IN_FLIGHT]]]");
     redis = redisConnectUnix(argv[2]);
     if (redis == NULL || redis->err) die("cannot connect to Redis");
     redisReply *reply = redisCommand(redis, "SCRIPT LOAD %b", batch_script, batch_script_len);

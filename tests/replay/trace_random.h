@@ -1,17 +1,17 @@
-/* twin_random.h: the numbers that a trace of the twins is made of; a seed gives the same ones everywhere. */
-#ifndef RL_TESTS_TWIN_RANDOM_H
-#define RL_TESTS_TWIN_RANDOM_H
+/* trace_random.h: random numbers for a trace; a seed gives the same numbers on every machine. */
+#ifndef RL_TESTS_TRACE_RANDOM_H
+#define RL_TESTS_TRACE_RANDOM_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/random.h"
 
-extern uint64_t twin_random_state;
+extern uint64_t trace_random_state;
 
 static inline int64_t below(int64_t n)
 {
-    return (int64_t)random_below(&twin_random_state, (uint64_t)n);
+    return (int64_t)random_below(&trace_random_state, (uint64_t)n);
 }
 
 static inline bool once_in(int64_t n)

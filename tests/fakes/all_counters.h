@@ -1,5 +1,4 @@
-/* all_counters.h: the counters of all modules that a test may link, registered as the daemon does, and all zero again.
- */
+/* all_counters.h: registers the counters of all modules that a test may link, like the daemon, and resets them to 0. */
 #ifndef RL_FAKES_ALL_COUNTERS_H
 #define RL_FAKES_ALL_COUNTERS_H
 

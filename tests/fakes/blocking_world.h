@@ -1,8 +1,8 @@
 /*
- * blocking_world.h: the blocking client, and a daemon in the test's hand at the other end.
+ * blocking_world.h: a fixture with the blocking client, and a scripted daemon at the other end.
  *
- * Nothing runs beside the client: the daemon's answer lies in the socket before the call that it answers is made, which
- * works because msgids are counted.
+ * Nothing runs at the same time as the client: the test writes the daemon's answer into the socket before the call.
+ * This works because the client counts its msgids.
  */
 #ifndef RL_FAKES_BLOCKING_WORLD_H
 #define RL_FAKES_BLOCKING_WORLD_H

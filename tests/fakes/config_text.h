@@ -10,10 +10,10 @@
 struct config *config_from(const char *text, struct faults *faults);
 /* Of a text that must be correct, without a warning; config_free() it. */
 struct config *config_of(const char *text);
-/* As it is printed; free() it. */
+/* Its printed form; free() it. */
 char *text_of(const struct config *config);
 
-/* The policy of this name, and its first limit. Fails the test where there is none. */
+/* The policy of this name, and its first limit. Fails the test if there is none. */
 const struct policy *config_policy(const struct config *config, const char *name);
 const struct limit *config_limit(const struct config *config, const char *name);
 

@@ -22,27 +22,27 @@ struct fake_client {
     char chunk[READ_SIZE];
 };
 
-struct saying {
+struct pending_write {
     uv_write_t request;
     uv_buf_t bytes;
 };
 
-static void on_said(uv_write_t *request, int status)
+static void on_written(uv_write_t *request, int status)
 {
     (void)status;
-    struct saying *saying = request->data;
-    mem_free(saying->bytes.base);
-    mem_free(saying);
+    struct pending_write *pending = request->data;
+    mem_free(pending->bytes.base);
+    mem_free(pending);
 }
 
 void fake_say_bytes(struct fake_client *client, const void *bytes, size_t len)
 {
-    struct saying *saying = mem_zalloc(sizeof(*saying));
-    assert_non_null(saying);
-    saying->bytes = uv_buf_init(mem_alloc(len), (unsigned)len);
-    memcpy(saying->bytes.base, bytes, len);
-    saying->request.data = saying;
-    assert_int_equal(uv_write(&saying->request, (uv_stream_t *)&client->pipe, &saying->bytes, 1, on_said), 0);
+    struct pending_write *pending = mem_zalloc(sizeof(*pending));
+    assert_non_null(pending);
+    pending->bytes = uv_buf_init(mem_alloc(len), (unsigned)len);
+    memcpy(pending->bytes.base, bytes, len);
+    pending->request.data = pending;
+    assert_int_equal(uv_write(&pending->request, (uv_stream_t *)&client->pipe, &pending->bytes, 1, on_written), 0);
 }
 
 void fake_say(struct fake_client *client, const char *format, ...)
@@ -87,7 +87,7 @@ unsigned fake_batch_nonce(const struct slice *args, size_t n)
     return bytes[0] | (unsigned)bytes[1] << 8 | (unsigned)bytes[2] << 16 | (unsigned)bytes[3] << 24;
 }
 
-/* "*3\r\n" or "$5\r\n" at `at`: the number, and where the line ends; -1 where it is not complete. */
+/* "*3\r\n" or "$5\r\n" at `at`: the number, and the end of the line; -1 if it is not complete. */
 static long line_number(const uint8_t *bytes, size_t len, size_t *at)
 {
     const uint8_t *end = memchr(bytes + *at, '\n', len - *at);
@@ -97,7 +97,7 @@ static long line_number(const uint8_t *bytes, size_t len, size_t *at)
     return number;
 }
 
-/* The first complete command; its length in bytes, 0 where there is none yet. */
+/* The first complete command; its length in bytes, 0 if there is none yet. */
 static size_t parse_command(const uint8_t *bytes, size_t len, struct slice *args, size_t *ret_n)
 {
     size_t at = 0;

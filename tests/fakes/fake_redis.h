@@ -1,8 +1,8 @@
 /*
- * fake_redis.h: a server that speaks Redis as badly as a test wants, in the test's own loop.
+ * fake_redis.h: a Redis server whose replies the test controls, in the test's own event loop.
  *
- * HELLO, AUTH, CLIENT, SELECT and SCRIPT LOAD are answered well by themselves unless told otherwise;
- * every EVALSHA goes to the test's function, which answers with raw bytes, later, or never.
+ * It answers HELLO, AUTH, CLIENT, SELECT and SCRIPT LOAD correctly, unless the test sets a handler. Every EVALSHA goes
+ * to the test's function, which answers with raw bytes, later, or never.
  */
 #ifndef RL_TESTS_FAKE_REDIS_H
 #define RL_TESTS_FAKE_REDIS_H
@@ -37,11 +37,11 @@ struct fake_redis {
 };
 
 void fake_redis_init(struct fake_redis *fake, uv_loop_t *loop, const char *sha1, fake_handler *on_evalsha);
-void fake_redis_close(struct fake_redis *fake); /* the loop must run on until it is empty */
+void fake_redis_close(struct fake_redis *fake); /* the loop must then run until it is empty */
 
 void fake_say(struct fake_client *client, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void fake_say_bytes(struct fake_client *client, const void *bytes, size_t len);
-void fake_hang_up(struct fake_client *client); /* after what was said */
+void fake_hang_up(struct fake_client *client); /* after the bytes that were sent */
 
 /* The nonce of a call: its last argument, in decimal (link_world.h) ... */
 unsigned fake_nonce(const struct slice *args, size_t n);

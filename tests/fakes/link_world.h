@@ -1,9 +1,8 @@
 /*
- * link_world.h: a link to Redis in a loop of its own, and the calls a test sends through it.
+ * link_world.h: a fixture with a link to Redis in its own event loop, and the calls that a test sends through it.
  *
- * The script is a trivial one: the link does not know what the script does. Made = answered is
- * checked at the end of every test: each call got exactly one reply, or its NULL. A busy machine is no stall: who
- * tests one sets a short stall_ms.
+ * The script is trivial, because the link does not depend on it. Every test checks at its end that each call got
+ * exactly one reply, or NULL. The default stall_ms tolerates a busy machine; a test of stalls sets a short one.
  */
 #ifndef RL_TESTS_LINK_WORLD_H
 #define RL_TESTS_LINK_WORLD_H
@@ -30,7 +29,7 @@ struct link_world {
     struct clock clock;
     struct redis_options options;
     struct redis_script script;
-    struct redis_link *link; /* NULL once link_world_close() was called */
+    struct redis_link *link; /* NULL after link_world_close() */
     unsigned n_ready, n_down, n_attempts, n_made, n_answered;
     bool is_closed, closes_in_reply;
     struct fake_redis fake;

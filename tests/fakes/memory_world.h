@@ -1,5 +1,5 @@
 /*
- * memory_world.h: a memory store alone, its clock in the test's hands, and policies to ask it with.
+ * memory_world.h: a fixture with only a memory store, a clock that the test sets, and policies.
  */
 #ifndef RL_TESTS_MEMORY_WORLD_H
 #define RL_TESTS_MEMORY_WORLD_H
@@ -9,7 +9,7 @@
 #include "store/memory_store.h"
 
 struct memory_world {
-    struct clock now;            /* stands where it was put */
+    struct clock now;            /* stopped; the test sets it */
     struct memory_store *memory; /* owned */
     struct store store;          /* its handle */
     struct policy_set *set;      /* owned; empty at first */
@@ -17,7 +17,7 @@ struct memory_world {
 
 /* The counters at 0, the clock at `wall_us`, the store empty. */
 void memory_world_open(struct memory_world *world, int64_t wall_us, const struct memory_options *options);
-/* 0, or -1 where the store did not close at once. */
+/* 0, or -1 if the store did not close at once. */
 int memory_world_close(struct memory_world *world);
 void memory_world_advance(struct memory_world *world, int64_t us);
 

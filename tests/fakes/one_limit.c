@@ -97,7 +97,7 @@ static struct decision ask(struct one_limit *one, int64_t now_us, int64_t cost, 
     limit_view(&view, &one->state);
     bool admitted = limit_fits(&view, cost, 1) > 0;
     int64_t units = limit_decide(&view, cost, admitted, admitted, &decision);
-    if (!charge) limit_view(&view, &one->state); /* as it was */
+    if (!charge) limit_view(&view, &one->state); /* the state before the peek */
     if (!view.stale && (!charge || units == 0)) return decision;
     if (charge && ops->reserve != NULL) assert_int_equal(ops->reserve(&view, &one->state, units), 0);
     ops->save(&view, &one->state);

@@ -1,6 +1,6 @@
 /*
- * one_limit.h: one limit and one key's state, asked directly, without any store: what the C side of
- * an algorithm says by itself.
+ * one_limit.h: one limit and the state of one key, without a store: the decisions of the C code of an
+ * algorithm alone.
  */
 #ifndef RL_TESTS_ONE_LIMIT_H
 #define RL_TESTS_ONE_LIMIT_H
@@ -14,7 +14,7 @@ struct one_limit {
 };
 
 /* Settings as in a configuration; window in us (calendar_window: that of an hour, a day or a longer one, a month, in a
- * zone that moves its clocks by half an hour). Fails the test where they are refused. */
+ * zone that moves its clocks by half an hour). Fails the test if they are refused. */
 struct one_limit one_limit(enum algo algo, int64_t limit, int64_t window_us, int64_t burst, bool count_denied);
 struct one_limit one_leaky_bucket(int64_t limit, int64_t window_us, int64_t burst, int64_t max_wait_us);
 void one_limit_fini(struct one_limit *one);
@@ -22,7 +22,7 @@ void one_limit_fini(struct one_limit *one);
 /* The same key under new settings, as after a reload. */
 void one_limit_change(struct one_limit *one, int64_t limit, int64_t window_us, int64_t burst);
 
-/* NULL where the settings are fine, else the message (in `text`). */
+/* NULL if the settings are correct, else the message (in `text`). */
 const char *one_limit_fault(enum algo algo, int64_t limit, int64_t window_us, int64_t burst, bool count_denied,
                             char *text, size_t size);
 
@@ -31,7 +31,7 @@ const char *one_leaky_bucket_fault(int64_t limit, int64_t window_us, int64_t bur
 
 struct decision one_check(struct one_limit *one, int64_t now_us, int64_t cost);
 struct decision one_peek(struct one_limit *one, int64_t now_us, int64_t cost);
-/* A check that brings a wait of its own. */
+/* A check with its own wait. */
 struct decision one_check_within(struct one_limit *one, int64_t now_us, int64_t cost, int64_t max_wait_us);
 struct decision one_peek_within(struct one_limit *one, int64_t now_us, int64_t cost, int64_t max_wait_us);
 

@@ -1,5 +1,5 @@
 /*
- * policies.h: policies for tests, from a few words each.
+ * policies.h: policies for tests, from short specifications.
  */
 #ifndef RL_TESTS_POLICIES_H
 #define RL_TESTS_POLICIES_H
@@ -26,11 +26,12 @@ struct policy_spec {
     struct limit_spec candidate[SPEC_LIMITS_MAX]; /* none = no candidate */
 };
 
-/* The test ends with a message where the specification is wrong. */
+/* Ends the test with a message if the specification is wrong. */
 const struct policy *policies_add(struct policy_set *set, const struct policy_spec *spec);
 /* A set of n policies. */
 struct policy_set *policies_make(const struct policy_spec *specs, size_t n);
-/* What stands for a calendar_window of that length: hours, days or months, where clocks are set by half an hour. */
+/* The calendar for a calendar_window of about that length: hours, days or months, in a zone whose clocks change by half
+ * an hour. */
 struct calendar *policies_calendar(int64_t window_us);
 const struct policy *policies_get(const struct policy_set *set, const char *name);
 

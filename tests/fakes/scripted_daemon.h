@@ -1,9 +1,9 @@
 /*
- * scripted_daemon.h: the other end of a client's socket, word by word in a test's hand: what no real daemon would do
- * (answer late, twice, in pieces, nonsense; accept nothing; leave in the middle).
+ * scripted_daemon.h: the other end of a client's socket, for behaviour that no real daemon shows: it answers late,
+ * twice, in pieces or with nonsense, does not accept, or closes in the middle.
  *
- * Everything is non-blocking and in the test's thread; reads fail the test where the bytes are not there yet, since a
- * Unix socket hands them over at once.
+ * Everything is non-blocking and runs in the test's thread. A read fails the test if the bytes are not there yet: a
+ * Unix socket delivers them at once.
  */
 #ifndef RL_FAKES_SCRIPTED_DAEMON_H
 #define RL_FAKES_SCRIPTED_DAEMON_H
@@ -19,17 +19,17 @@ struct scripted_daemon {
     int fd; /* the connection; -1 without one */
     struct buffer in;
     struct scanner scanner;
-    size_t consume; /* bytes of the request read last, which lives until the next is read */
+    size_t consume; /* bytes of the last request, which is valid until the next read */
 };
 
 void daemon_start(struct scripted_daemon *daemon, int backlog);
-void daemon_stop(struct scripted_daemon *daemon);    /* the socket's path goes too */
+void daemon_stop(struct scripted_daemon *daemon);    /* also removes the socket's path */
 void daemon_accept(struct scripted_daemon *daemon);  /* a connection must be waiting */
 void daemon_hang_up(struct scripted_daemon *daemon); /* close the connection */
 
-/* The next request; false where none has come whole. Valid until the next call. */
+/* The next request; false if no complete one has arrived. Valid until the next call. */
 bool daemon_read(struct scripted_daemon *daemon, struct rpc_request *ret);
-/* The next request must be there and call `method`; its msgid. */
+/* The next request, which must be there and call `method`. Returns its msgid. */
 uint64_t daemon_expect(struct scripted_daemon *daemon, const char *method);
 
 void daemon_send(struct scripted_daemon *daemon, const void *bytes, size_t len);

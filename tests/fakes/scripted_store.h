@@ -1,7 +1,7 @@
 /*
- * scripted_store.h: a store that does with each op what the test says, and nothing by itself.
+ * scripted_store.h: a store that decides each op as the test sets, and does nothing by itself.
  *
- * It lives in the test's memory, so that a test can look at it after engine_close().
+ * It lives in the test's memory, so that a test can inspect it after engine_close().
  */
 #ifndef RL_TESTS_SCRIPTED_STORE_H
 #define RL_TESTS_SCRIPTED_STORE_H
@@ -17,7 +17,7 @@ enum scripted_mode {
 
 struct scripted_store {
     enum scripted_mode mode;
-    struct decision decision; /* what every reply says; .removed and .found beside; from .source */
+    struct decision decision; /* of every reply, together with .removed and .found */
     bool removed, found;
     bool holds_close; /* on_closed waits for scripted_finish_close() */
     struct list held; /* ops, oldest first */
@@ -29,13 +29,13 @@ struct scripted_store {
     void *on_closed_arg;
 };
 
-void scripted_init(struct scripted_store *scripted); /* SCRIPTED_HOLD, and replies that allow */
+void scripted_init(struct scripted_store *scripted); /* mode SCRIPTED_HOLD, with replies that allow */
 struct store scripted_handle(struct scripted_store *scripted);
 
-/* The i-th op held (0 = oldest) ends so. */
+/* Ends the i-th held op (0 = oldest) with this outcome. */
 void scripted_end(struct scripted_store *scripted, size_t i, enum op_outcome outcome);
 void scripted_end_all(struct scripted_store *scripted, enum op_outcome outcome);
-/* A bug in a store: `done` twice for one op. */
+/* Simulates a bug in a store: calls `done` twice for one op. */
 void scripted_reply_twice(struct scripted_store *scripted);
 void scripted_finish_close(struct scripted_store *scripted);
 

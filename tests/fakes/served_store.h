@@ -1,5 +1,5 @@
 /*
- * served_store.h: store_world over a real redis-server, each made for the present test.
+ * served_store.h: a fixture with a store_world and a real redis-server, both created for the present test.
  */
 #ifndef RL_TESTS_SERVED_STORE_H
 #define RL_TESTS_SERVED_STORE_H

@@ -40,7 +40,7 @@ const struct server_options server_world_options = {
 static const struct engine_options engine_options = {
     .max_inflight = 10000, .local_max_keys = 100, .slots = {.max = 100, .max_per_owner = 50}};
 
-/* As the daemon's wiring does it: right after I/O, and before the loop may sleep. */
+/* As in the daemon: right after I/O, and before the loop may sleep. */
 static void end_turn(struct server_world *world)
 {
     if (world->server == NULL) return;
@@ -213,7 +213,7 @@ static void build(struct buffer *out, uint64_t msgid, const char *method, uint32
         case '[': pack_array(&packer, va_arg(args, unsigned)); break;
         case '{': pack_map(&packer, va_arg(args, unsigned)); break;
         case 't': pack_bool(&packer, true); break;
-        case 'f': { /* a double, which pack.h has no need for */
+        case 'f': { /* a double, which pack.h does not support */
             uint8_t bytes[9] = {0xcb};
             union {
                 double number;
@@ -249,7 +249,7 @@ void client_ask(struct client *client, uint64_t msgid, const char *method, uint3
     buffer_fini(&out);
 }
 
-/* The first message in client->in, taken out. */
+/* Removes the first message from client->in. */
 static bool take_message(struct client *client, struct heard *ret)
 {
     struct scanner scanner;
@@ -271,7 +271,7 @@ static bool take_message(struct client *client, struct heard *ret)
 
 int client_hear(struct client *client, struct heard *ret)
 {
-    for (int turns = 0; turns < 100; turns++) {
+    for (int ticks = 0; ticks < 100; ticks++) {
         if (take_message(client, ret)) return 1;
         server_world_turn(client->world);
         if (read_some(client) == 0) return take_message(client, ret) ? 1 : -1;

@@ -1,9 +1,8 @@
 /*
- * server_world.h: a server on a real loop and a real socket in a temporary directory, over an
- * engine on a frozen clock; and clients that the test plays itself, byte by byte if it likes.
+ * server_world.h: a fixture with a server on a real event loop and a real socket in a temporary directory, with an
+ * engine on a frozen clock; and clients whose bytes the test controls.
  *
- * Nothing here waits: a local socket has what was written to it at once, so a turn of the loop
- * either finds work or there is none.
+ * Nothing here waits: a local socket delivers bytes at once, so a tick of the loop finds all the work that there is.
  */
 #ifndef RL_TESTS_SERVER_WORLD_H
 #define RL_TESTS_SERVER_WORLD_H
@@ -33,10 +32,10 @@ extern const struct server_options server_world_options;
  * with on_failure: error. */
 void server_world_open(struct server_world *world, const struct server_options *options);        /* scripted store */
 void server_world_open_memory(struct server_world *world, const struct server_options *options); /* memory store */
-/* Server, engine, loop: expects that nothing is left of any of them. */
+/* Closes server, engine and loop, and checks that nothing is left of them. */
 void server_world_close(struct server_world *world);
-void server_world_close_server(struct server_world *world); /* the first part of it; twice is fine */
-void server_world_turn(struct server_world *world);         /* one turn of the loop */
+void server_world_close_server(struct server_world *world); /* the first part of it; may be called twice */
+void server_world_turn(struct server_world *world);         /* one tick of the loop */
 void server_world_turns(struct server_world *world, int n);
 void server_world_drain(struct server_world *world, uint32_t timeout_ms);
 
@@ -47,7 +46,7 @@ struct client {
     bool is_reading; /* false: what the server writes stays in the socket */
 };
 
-/* What came back. */
+/* One answer. */
 struct heard {
     bool has_msgid;
     uint64_t msgid;
@@ -59,7 +58,7 @@ struct heard {
 void client_open(struct client *client, struct server_world *world);
 void client_close(struct client *client);
 void client_half_close(struct client *client);
-/* All of it, turning the loop where the socket is full; returns what went through. */
+/* Sends all bytes, and runs the loop if the socket is full; returns the number of sent bytes. */
 size_t client_send(struct client *client, const void *bytes, size_t len);
 
 /*
@@ -69,23 +68,23 @@ size_t client_send(struct client *client, const void *bytes, size_t len);
 void client_ask(struct client *client, uint64_t msgid, const char *method, uint32_t n, const char *format, ...);
 void client_build(struct buffer *out, uint64_t msgid, const char *method, uint32_t n, const char *format, ...);
 
-/* 1: a message. 0: nothing came in a hundred turns. -1: the server has closed. */
+/* 1: a message. 0: nothing came in a hundred ticks. -1: the server has closed. */
 int client_hear(struct client *client, struct heard *ret);
-/* The one answer to the last request: fails the test where there is none. */
+/* The only answer to the last request; fails the test if there is none. */
 void client_answer(struct client *client, struct heard *ret);
-bool client_is_closed(struct client *client); /* nothing more came but the end */
+bool client_is_closed(struct client *client); /* the connection ended without further bytes */
 
 /* A decision in map form, read field by field. */
 struct heard_decision {
     bool allowed;
     int64_t limit, remaining, retry_after_ms, reset_after_ms;
-    int64_t granted; /* -1 where left out */
+    int64_t granted; /* -1 if absent */
     char source[16], reason[16];
     uint32_t n_fields;
 };
 
 struct heard_decision heard_decision(struct pull *result);
-bool heard_find(struct pull *result, const char *name); /* in a map: its value comes next; false where it has none */
+bool heard_find(struct pull *result, const char *name); /* in a map: moves to its value; false if it is absent */
 void heard_text(struct pull *result, char *out, size_t size);
 
 #endif

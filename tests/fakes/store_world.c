@@ -14,7 +14,7 @@
 #include "fakes/policies.h"
 #include "store/redis_counters.h"
 
-static const int64_t WINDOW_US = INT64_C(1000) * 3600 * 1000000; /* its edge hardly ever falls into a test */
+static const int64_t WINDOW_US = INT64_C(1000) * 3600 * 1000000; /* an edge almost never falls into a test */
 
 struct store_world *store_world;
 

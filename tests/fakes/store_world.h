@@ -1,8 +1,8 @@
 /*
- * store_world.h: a Redis store in a loop of its own, and the ops a test asks of it.
+ * store_world.h: a fixture with a Redis store in its own event loop, and the ops of a test.
  *
- * Checked throughout: `done` runs exactly once for every op that was taken, never from within
- * submit; at the end, made = answered. A busy machine is no stall: who tests one sets a short stall_ms.
+ * It checks that `done` runs exactly once for every accepted op, and never within submit. The default stall_ms
+ * tolerates a busy machine; a test of stalls sets a short one.
  */
 #ifndef RL_TESTS_STORE_WORLD_H
 #define RL_TESTS_STORE_WORLD_H
@@ -13,7 +13,7 @@
 
 enum { MAX_ASKS = 20000 };
 
-/* One op and what became of it. */
+/* One op and its result. */
 struct ask {
     struct op op;
     struct op_member member;
@@ -30,9 +30,9 @@ struct store_world {
     struct redis_store *redis;
     struct store store;
     struct policy_set *policies;
-    const struct limit *limit; /* that the next asks are about */
-    uint64_t party;            /* and who asks */
-    int64_t deadline_us;       /* and until when */
+    const struct limit *limit; /* of the next ops */
+    uint64_t party;            /* and their party */
+    int64_t deadline_us;       /* and their deadline */
     struct ask asks[MAX_ASKS];
     size_t n_asked, n_pending, n_answered;
     size_t n_decided, n_allowed, n_down, n_failed, n_refused;

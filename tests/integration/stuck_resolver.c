@@ -1,4 +1,4 @@
-/* stuck_resolver.c: loaded before libc, a resolver that never answers. It makes the file STUCK_RESOLVER_MARK first. */
+/* stuck_resolver.c: a resolver that never answers, loaded before libc. First, it creates STUCK_RESOLVER_MARK. */
 #include <fcntl.h>
 #include <netdb.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /*
- * ask.c: libratelimit's blocking functions by the line: what test_everywhere.py asks through the library.
+ * ask.c: calls libratelimit's blocking functions, one per input line, for test_everywhere.py.
  *
  *     ask SOCKET
  *
- * A line is a method and its arguments, with tabs between them; options of a check (name=value) stand at its end,
- * behind an empty argument. Each is answered with a line of JSON: the decision's fields by the protocol's names.
+ * A line is a method and its arguments, separated by tabs. Options of a check (name=value) follow at the end, after an
+ * empty argument. The answer to each is a line of JSON: the decision's fields with the protocol's names.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -138,7 +138,7 @@ static void ask_ended(bool reset)
     printf("{\"%s\": %s}\n", reset ? "removed" : "released", done ? "true" : "false");
 }
 
-/* Any method, its parameters texts; the answer as it came, in hex. */
+/* Any method, with text parameters; prints the raw answer in hex. */
 static void ask_other(void)
 {
     unsigned char params[LINE_SIZE];

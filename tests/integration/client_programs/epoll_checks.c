@@ -1,11 +1,11 @@
 /*
- * epoll_checks.c: checks from an epoll loop, many under way at once, over a daemon that may come and go.
+ * epoll_checks.c: checks from an epoll loop, many in flight at once, with a daemon that may stop and start.
  *
  *     epoll_checks SOCKET POLICY CHECKS
  *
- * At half of them it prints "half" and waits for a line on standard input; after the next checks have been sent it
- * prints "on". When the daemon is away it makes no new calls for a little while. At the end it prints how the calls
- * ended, and exits 0 where each ended exactly once.
+ * After half of them it prints "half" and waits for a line on standard input; after it has sent the next checks, it
+ * prints "on". While the daemon is away, it makes no new calls for a short time. At the end it prints the number of
+ * calls with each status, and exits 0 if each call ended exactly once.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ struct loop {
     int n_checks, n_made, n_ended;
     int n_of[RATELIMIT_CANCELLED + 1]; /* ends by status */
     int n_connections;
-    char *ended; /* of each call: how often */
+    char *ended; /* for each call: the number of ends */
     int paused;
 };
 
@@ -73,15 +73,15 @@ static void make_calls(void)
         loop.n_made++;
     }
     ratelimit_async_process(loop.client, 0); /* sends them in one write */
-    static int said;
-    if (loop.n_made > half && !said) {
-        said = 1;
+    static int announced;
+    if (loop.n_made > half && !announced) {
+        announced = 1;
         printf("on\n");
         fflush(stdout);
     }
 }
 
-static void turn(void)
+static void tick(void)
 {
     struct epoll_event event;
     int timeout_ms = ratelimit_async_next_timeout_ms(loop.client);
@@ -104,7 +104,7 @@ int main(int argc, char **argv)
     ratelimit_async_watch(loop.client, on_watch, NULL);
 
     make_calls();
-    while (loop.n_ended < loop.n_checks) turn();
+    while (loop.n_ended < loop.n_checks) tick();
     ratelimit_async_free(loop.client);
 
     for (int i = 0; i < loop.n_checks; i++) each_once = each_once && loop.ended[i] == 1;

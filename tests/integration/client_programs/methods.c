@@ -1,10 +1,10 @@
 /*
- * methods.c: a method of the protocol as a C program asks for it, blocking and asynchronous, and what it is answered.
+ * methods.c: calls one method of the protocol from C, blocking and asynchronous, and checks the answers.
  *
  *     methods SOCKET POLICY METHOD
  *
- * Whatever is not as it should be is printed with its line, and the exit status is 1. The policy must be as METHOD
- * needs it: a limit of 10 in any window that lasts, or 2 slots; its keys are used by nobody else.
+ * It prints each wrong answer with its line, and then exits with 1. POLICY must fit METHOD: a limit of 10 in a long
+ * window, or 2 slots. Nobody else may use its keys.
  */
 #include <poll.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ static struct ratelimit *client;
 static struct ratelimit_async *async;
 static struct ratelimit_decision decision;
 
-/* What the last asynchronous call ended with. */
+/* The result of the last asynchronous call. */
 static struct ratelimit_decision answered, answered_members[2];
 static char answered_id[4096];
 static bool answered_done;
@@ -45,7 +45,7 @@ static void on_answer(const struct ratelimit_answer *answer, void *arg)
 
 static bool ended;
 
-/* Until the call that `accepted` speaks of has ended. */
+/* Waits until the call has ended, if it was accepted. */
 static void wait_for(enum ratelimit_status accepted)
 {
     EXPECT_OK(accepted);
@@ -221,7 +221,7 @@ static void try_check_wait(const char *policy)
     EXPECT(decision.allowed);
     for (int i = 0; i < 3; i++) {
         EXPECT_OK(ratelimit_check_wait(client, slow, "w", 1, &options, TIMEOUT_MS, TIMEOUT_MS, &decision));
-        EXPECT(decision.allowed && decision.delay_ms < 25); /* the one before was waited for */
+        EXPECT(decision.allowed && decision.delay_ms < 25); /* the test has waited for the previous one */
     }
 
     options.cost = 10;

@@ -1,4 +1,4 @@
-/* own_names.c: a program whose functions have the names of the library's inner ones: they must not meet. */
+/* own_names.c: a program whose functions have the names of internal ones of the library: they must not collide. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,11 +1,11 @@
 /*
- * prefork.c: a server's parent asks before it forks; then its children and it ask at the same time, each over a
- * connection of its own.
+ * prefork.c: a server's parent makes a check before it forks. Then it and its children make checks at the same time,
+ * each on its own connection.
  *
  *     prefork SOCKET POLICY CHILDREN CHECKS
  *
- * Every process makes CHECKS checks of the same key and exits with 1 where one of them is not answered, or answered as
- * if it were another's. The parent prints how many were allowed in all.
+ * Every process makes CHECKS checks of the same key. It exits with 1 if it gets no answer, or the answer to another
+ * call. The parent prints the total number of allowed checks.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ enum { DEADLINE_MS = 10000 };
 
 static struct ratelimit *client;
 
-/* How many were allowed; -1 when something was wrong. */
+/* The number of allowed checks; -1 after an error. */
 static int ask(const char *policy, int n_checks)
 {
     int n_allowed = 0;

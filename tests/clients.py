@@ -1,7 +1,7 @@
-"""clients.py: the clients of clients/, each by its own `test`, summed up. `./dev test clients [LANG...]` ends up here, and
+"""clients.py: runs the `test` of each client in clients/, and adds up the results. `./dev test clients [LANG...]` calls it, and
 `./dev bench clients [LANG...]` with --bench.
 
-./dev says which languages it could not get the tools of (--missing LANG): these are skipped, and fail where CI is set.
+./dev passes the languages whose tools are missing (--missing LANG): these are skipped, and fail if CI is set.
 The last line is "N passed, N failed, N skipped".
 """
 

@@ -1,10 +1,10 @@
 """documents.py: the snippets of README.md and docs/*.md, for the tests that run them.
 
-    documents.py --write    put what the commands print now into the console snippets
+    documents.py --write    write the present output of the commands into the console snippets
 
-A page is a list of blocks: language, text, and the configuration that stands above it. The commands of a console snippet
-(lines that begin with `$ `) run on a daemon with that configuration and --test-clock, so what they print is the same at
-each run. Snippets below the same configuration share its daemon.
+A page is a list of blocks: language, text, and the configuration above it. The commands of a console snippet (lines that begin
+with `$ `) run on a daemon with that configuration and --test-clock, so every run has the same output. Snippets below the same
+configuration share its daemon.
 """
 
 import os
@@ -51,7 +51,7 @@ def all_blocks():
 
 
 def calls_of(text):
-    """[(command, what is shown below it)] of a console snippet."""
+    """[(command, the output below it)] of a console snippet."""
     calls = []
     for line in text.splitlines(keepends=True):
         if line.startswith("$ "):
@@ -62,7 +62,7 @@ def calls_of(text):
 
 
 def printed(block, socket, programs):
-    """The snippet as its commands print it now, on the daemon of that socket."""
+    """The snippet with the present output of its commands, on the daemon of that socket."""
     env = {**os.environ, "RATELIMIT_SOCKET": socket, "PATH": f"{programs}:{os.environ['PATH']}"}
     text = ""
     for command, _ in calls_of(block.text):

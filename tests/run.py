@@ -1,8 +1,8 @@
-"""run.py: every test of the repository, summed up. `./dev test`, `./dev lint` and `./dev fuzz` end up here.
+"""run.py: runs every test of the repository, and adds up the results. `./dev test`, `./dev lint` and `./dev fuzz` call it.
 
-A step is one tool over one build; each writes JUnit XML under build/test/, and the sums come from there: what a tool
-did not report did not pass. The last line is "N passed, N failed, N skipped"; the exit status is 0 only where none
-failed and some passed.
+A step is one tool on one build. Each step writes JUnit XML under build/test/, and the sums come from there: a test without a
+report has not passed. The last line is "N passed, N failed, N skipped"; the exit status is 0 only if none failed and some
+passed.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from steps import Count, of_junit  # noqa: E402
 RESULTS = Path(os.environ.get("TEST_RESULTS", ROOT / "build" / "test"))
 CORES = os.cpu_count() or 1
 SHORT_FUZZ_SECONDS = 10
-LANES = 2  # of the integration tests, which mostly wait for processes
+LANES = 2  # parallel integration tests, which mostly wait for processes
 # Folders of pytest, against real servers: the daemon; the script, and the algorithms by their model (at the socket too).
 DAEMON_TESTS, SCRIPT_TESTS = ("integration",), ("lua", "model")
 
@@ -66,7 +66,7 @@ def ctest_junit(path):
                     len(re.findall(r"\[  SKIPPED \] \w+$", output, re.M)))
         if case.get("status") == "run":
             count += one if one.passed + one.skipped else Count(1)
-        else:  # it failed, or was not run; a crash names no test, so it is counted here
+        else:  # it failed, or did not run; a crash names no test, so it counts here
             count += Count(one.passed, max(one.failed, 1), one.skipped)
     return count
 
@@ -122,7 +122,7 @@ def pytest(title, preset, paths, *selection):
 
 
 def lanes(title, preset, folders, *selection):
-    """The tests of folders in LANES steps. The largest files are dealt out first, so that the lanes end at about one time."""
+    """The tests of folders in LANES steps. It distributes the largest files first, so that the lanes end at about the same time."""
     tests = ROOT / "tests"
     found = [path for folder in folders for path in (tests / folder).glob("test_*.py")]
     found.sort(key=lambda path: (-path.stat().st_size, path))
@@ -131,7 +131,7 @@ def lanes(title, preset, folders, *selection):
 
 
 def in_the_background(step):
-    """At a lower priority, for what computes a lot beside tests that wait for deadlines."""
+    """At a lower priority, for heavy computation during tests that wait for deadlines."""
     name, run_it = step
 
     def background():
@@ -197,7 +197,7 @@ def fuzzing(seconds, names=()):
     return [build("fuzz", targets), *(together(*steps[i:i + CORES]) for i in range(0, len(steps), CORES))]
 
 
-BENCH_PROGRAMS = ("rl_load", "rl_flood", "rl_script")  # built here lest they break unnoticed; ./dev bench runs them
+BENCH_PROGRAMS = ("rl_load", "rl_flood", "rl_script")  # built here so that they do not break unnoticed; ./dev bench runs them
 
 
 def everything():
@@ -213,7 +213,7 @@ def everything():
 
 
 def selected(names):
-    """What NAMES ask for: lint, fuzz, a C test by part of its file's name, anything else a pytest expression."""
+    """The steps for NAMES: lint, fuzz, a part of a C test's file name, or else a pytest expression."""
     programs = [path.stem for kind in ("unit", "scenario") for path in (ROOT / "tests" / kind).glob("test_*.c")]
     c_tests = [name for name in names if any(name in program for program in programs)]
     steps = []
@@ -223,7 +223,7 @@ def selected(names):
     if expressions:
         steps += [] if c_tests else [build("asan")]
         for title, folders in (("selected integration tests", DAEMON_TESTS), ("selected script tests", SCRIPT_TESTS)):
-            steps.append(pytest(title, "asan", folders, "-k", " or ".join(expressions)))  # apart: files share names
+            steps.append(pytest(title, "asan", folders, "-k", " or ".join(expressions)))  # separate runs: files share names
     if "lint" in names:
         steps.append(lint())
     if "fuzz" in names:
@@ -232,7 +232,7 @@ def selected(names):
 
 
 def run(steps, builds_count):
-    """Run them in order. A build that only serves what was asked for counts where it fails, not as a test passed."""
+    """Run them in order. A build that is only a prerequisite counts if it fails, but not as a passed test."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     total = Count()
     broken = set()

@@ -1,10 +1,10 @@
-"""transcript.py: what README.md shows of `./dev run --once` (its first checks), compared with what it prints, or written
-anew.
+"""transcript.py: compares the transcript of `./dev run --once` in README.md (its first checks) with the present output, or
+updates it.
 
-    transcript.py           fail where the README's transcript is not what ./dev prints now
-    transcript.py --write   put what it prints into the README
+    transcript.py           fail if the README's transcript differs from the present output of ./dev
+    transcript.py --write   write the present output into the README
 
-Compared word for word, but for the times that are left.
+The comparison is word for word, except for remaining times.
 """
 
 import re
@@ -18,7 +18,7 @@ PLACE = re.compile(r"(?<=<!-- transcript -->\n```\n).*?(?=```\n<!-- end of trans
 
 
 def printed(patience_s=50):
-    """What it prints of its first checks."""
+    """The output of its first checks."""
     done = subprocess.run([str(ROOT / "dev"), "run", "--once"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=patience_s, stdin=subprocess.DEVNULL, cwd=ROOT)
     if done.returncode != 0:
@@ -37,7 +37,7 @@ def comparable(text):
 
 
 def differences():
-    """What the README shows otherwise than it is; empty when nothing is."""
+    """The differences between the README and the present output; empty if there are none."""
     shown, now = comparable(PLACE.search(README.read_text()).group()), comparable(printed())
     return [f"README.md shows {a!r}, ./dev run --once prints {b!r}" for a, b in zip(shown, now) if a != b] + (
         [] if len(shown) == len(now) else [f"README.md shows {len(shown)} lines, ./dev run --once prints {len(now)}"])

@@ -2,8 +2,8 @@
 
     for vector in load():           every vector, in the order of the files
         vector.name, vector.bytes, vector.codec, vector.daemon, vector.meaning
-    items()                         names of SECTIONS: what must have a vector, or a test of its own (live/...)
-    outcome_of(message)             what msgpack-python (unpacker()) has read, in the words of the column codec
+    items()                         names of SECTIONS: each must have a vector, or its own test (live/...)
+    outcome_of(message)             the message as read by msgpack-python (unpacker()), in the words of the column codec
 
 Run as a program it writes one file per vector into a folder: seeds for the fuzzers.
 """
@@ -21,7 +21,7 @@ class Vector:
     name: str
     bytes: bytes
     codec: tuple  # one word per message
-    daemon: tuple  # one word per answer; () where a daemon has nothing to do with it
+    daemon: tuple  # one word per answer; () for vectors without a daemon
     meaning: str
 
 
@@ -96,7 +96,7 @@ def text_word(value):
 
 
 def unpacker():
-    """A msgpack-python Unpacker that keeps apart what the column codec keeps apart."""
+    """A msgpack-python Unpacker with the same distinctions as the column codec."""
     import msgpack
 
     return msgpack.Unpacker(

@@ -1,11 +1,11 @@
-"""bench.py: the daemon beside what a program would do without it, in one run on one machine.
+"""bench.py: compares the daemon with direct use of Redis, in one run on one machine.
 
-    bench.py [--rounds N] [--seconds S] [SECTION...]      all sections but fairness, or those named
+    bench.py [--rounds N] [--seconds S] [SECTION...]      all sections except fairness, or the named ones
 
 The rules: all sides of a row run in every round, in shuffled order; a ratio is the median of the rounds' ratios, never a
 quotient of two medians; processor time is what the kernel counted for the process (/proc/PID/task/*/schedstat); each
-side has keys of its own and has met them before it is timed. Wall-clock figures of a small or shared machine move by a
-tenth and more from round to round; system calls and processor time per decision are the steadier ones.
+side has its own keys and has used them before its time is measured. On a small or shared machine, wall-clock figures vary by a
+tenth and more from round to round; system calls and processor time per decision are more stable.
 """
 
 import argparse
@@ -32,12 +32,12 @@ import keys  # noqa: E402
 from harness import Ratelimitd, Redis, eventually, program  # noqa: E402
 
 SECTIONS = ("redis", "processes", "memory", "latency", "syscalls", "instructions", "size", "keys")
-APART = ("fairness",)  # only where they are named: these take as long as all others together
+APART = ("fairness",)  # only if they are named: they take as long as all others together
 N_KEYS = 100000
 LUA = {"gcra": ROOT / "tests" / "bench" / "gcra.lua", "window": ROOT / "tests" / "bench" / "fixed_window.lua"}
 
-# A failure answer would be no decision, so failures are errors here, and an error ends the bench. `open` never denies in
-# a bench's time and refills so slowly that a key once used has a state ever after, as keys in service have.
+# A failure answer is not a decision, so failures are errors here, and an error ends the bench. `open` never denies during a
+# bench, and it refills so slowly that a used key always has a state, like keys in service.
 CONFIG = """
 caps: {max_connections: 20000}
 defaults: {deadline: 5s, on_failure: error}
@@ -56,7 +56,7 @@ DIRECT = {
 
 
 def cpu_ns(pid):
-    """What the kernel counted for a process and its threads, in nanoseconds."""
+    """The processor time of a process and its threads, from the kernel, in nanoseconds."""
     return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))
 
 
@@ -69,7 +69,7 @@ def run_load(arguments, cores=None):
 
 
 class Shape:
-    """How many connections, how deep, over which keys, on which policy."""
+    """The number of connections, requests in flight, the keys and the policy."""
 
     def __init__(self, name, policy, connections, depth, keys=N_KEYS, zipf=0.0, forked=False):
         self.name, self.policy, self.forked = name, policy, forked
@@ -106,7 +106,7 @@ class Bench:
         self.processes = []
         self.results = {}
 
-    # ---- what stands around ----
+    # ---- servers and build ----
 
     def start_redis(self, **options):
         self.processes.append(Redis("redis", **options))
@@ -272,7 +272,7 @@ def resident_kib(pid):
 
 
 def count_syscalls(daemon, connections, depth, n_requests):
-    """How often the daemon made each system call while it answered n_requests."""
+    """The number of each system call of the daemon during n_requests."""
     tracer = subprocess.Popen(["strace", "-c", "-f", "-p", str(daemon.pid)], stderr=subprocess.PIPE, text=True)
     tracer.stderr.readline()  # "Process N attached"
     run_load(["-s", daemon.socket, "-p", "open", "-a", "-c", connections, "-d", depth, "-n", n_requests])
@@ -283,7 +283,7 @@ def count_syscalls(daemon, connections, depth, n_requests):
 
 
 class CountedDaemon(Ratelimitd):
-    """Runs under callgrind, which says at the end how many instructions it saw."""
+    """Runs under callgrind, which prints the number of instructions at the end."""
 
     def argv(self):
         return ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", *super().argv()]

@@ -1,22 +1,22 @@
-"""chaos.py: everything at once that a client, an operator or a Redis may do wrong, under the sanitizers.
+"""chaos.py: all faults of clients, operators and Redis at once, under the sanitizers.
 
-    chaos.py [SECONDS [SEED]]      `./dev soak chaos` ends up here; a slice of it is tests/integration/test_chaos.py
+    chaos.py [SECONDS [SEED]]      `./dev soak chaos` calls this; tests/integration/test_chaos.py runs it for a short time
 
-Two daemons and one Redis. Clients send every method, valid and hostile, pipelined, and end as they like: they read all,
+Two daemons and one Redis. Clients send every method, valid and hostile, pipelined, and end in every way: they read all,
 half-close, leave in the middle of a message, reset, send garbage, or never read. Meanwhile Redis is killed, stopped, cut
-off, emptied, filled, made a replica, robbed of rights and filled with nonsense, and the daemons reload good, changed,
-broken and empty files. At the end of a round the second daemon gets SIGTERM with everything in flight; the first one lives on.
+off, emptied, filled, made a replica, deprived of rights and filled with invalid values, and the daemons reload good, changed,
+broken and empty files. At the end of a round the second daemon gets SIGTERM with everything in flight; the first one continues.
 
 What must hold in every round:
 
-- each request that was written as a whole, on a connection that stayed open, was answered once, and nothing else was
-- a daemon closes a connection only where PROTOCOL.md says so
-- an error has a code of the protocol, and none says INTERNAL
+- each complete request on a connection that stayed open got exactly one answer, and there were no other answers
+- a daemon closes a connection only in the cases of PROTOCOL.md
+- every error has a code of the protocol, and the code is never INTERNAL
 - no report of a sanitizer, and exit status 0
-- the first daemon's memory and descriptors stay as they were, nothing is in flight, no slot and no reservation is left,
-  and Redis decides again
+- the first daemon's memory and descriptors do not grow, nothing is in flight, no slot and no reservation is left, and Redis
+  decides again
 
-The seed decides what is done; threads and processes decide when, so that a seed repeats a trial only nearly.
+The seed decides the actions; threads and processes decide the times. So a seed repeats a trial only approximately.
 """
 
 import itertools
@@ -45,8 +45,8 @@ from harness import Ratelimitd, Redis, RpcError, eventually  # noqa: E402
 
 ROUND_S = 4.0
 VANDALS = 5
-PATIENCE_S = 20.0  # for an answer, and for a close, on a machine that is busy with other things
-# The daemon keeps buffers for the worst moment so far, and the sanitizers' allocator what it has had.
+PATIENCE_S = 20.0  # longest wait for an answer or a close, on a busy machine
+# The daemon keeps buffers for the largest load so far, and the sanitizers' allocator keeps freed memory.
 SETTLING_ROUNDS, SETTLING_KIB, GROWTH_KIB = 10, 64 * 1024, 16 * 1024
 CODES = {line for line in re.findall(r"^ERROR_CODE\((\w+)", (ROOT / "proto" / "error.def").read_text(), re.M)} - {"INTERNAL"}
 LIFE = """
@@ -57,7 +57,7 @@ listen:
 drain: {{timeout: 3s}}
 inline: {{allow: true, max_policies: 20}}
 """
-# A freed block is soon used again, so that memory which grows is seen.
+# Freed blocks are reused soon, so that a leak is visible.
 ENVIRONMENT = {"ASAN_OPTIONS": "abort_on_error=0:detect_leaks=1:halt_on_error=1:quarantine_size_mb=4"}
 
 
@@ -87,9 +87,9 @@ def inline_policy(pick):
 
 
 def hostile(pick, request):
-    """A request with one thing wrong, or perhaps not."""
+    """A request with one fault, or without a fault."""
     name, *params = request
-    how = pick.randrange(6) if name != "reserve" else 0  # nobody waits a minute for the end of one without its ttl_ms
+    how = pick.randrange(6) if name != "reserve" else 0  # without ttl_ms it would last a minute
     if how == 0:
         return [pick.choice(["", "chek", "x" * 300, name.upper()]), *params]
     if how == 1:
@@ -105,7 +105,7 @@ def hostile(pick, request):
 
 
 def unusual(pick):
-    """What methods.py does not send."""
+    """Requests that methods.py does not send."""
     key, many = f"k{pick.randrange(1000)}", [1, 10, 100, 1000]
     return pick.choice([
         lambda: ["hello", {"decision": pick.choice(["map", "array"])}], lambda: ["ping"], lambda: ["version"],
@@ -122,7 +122,7 @@ GARBAGE = [b"\xc1", b"GET / HTTP/1.1\r\n\r\n", b"*1\r\n$4\r\nPING\r\n", b"\x80",
            b"\x93\x00\x01\xa4ping", b"\xdd\xff\xff\xff\xff", b"\x94\x00\x01\xc6\xff\xff\xff\xff", b"\x91" * 50, b"\x95\x00\x00\x00\x00\x00"]
 
 
-# ---- a connection that knows what it is owed ----------------------------------------------------------------------
+# ---- a connection that expects its answers ----------------------------------------------------------------------
 
 
 class Ended(Exception):
@@ -130,7 +130,7 @@ class Ended(Exception):
 
 
 class Owed:
-    """A connection: what was written as a whole must be answered once."""
+    """A connection: each complete request must get one answer."""
 
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -166,8 +166,8 @@ class Owed:
         assert code is None or code in CODES, f"{request}: {error}"
         self.on_answer(request, error, result)
 
-    def turn(self, wait_s, reads=True):
-        """Write and read what can be now; Ended where the daemon has closed."""
+    def exchange(self, wait_s, reads=True):
+        """Write and read as much as possible now; Ended if the daemon has closed."""
         readable, writable, _ = select.select([self.socket] if reads else [], [self.socket] if self.out else [], [], wait_s)
         if writable:
             try:
@@ -175,7 +175,7 @@ class Owed:
             except BlockingIOError:
                 n = 0
             except (BrokenPipeError, ConnectionResetError):
-                n, self.out = 0, bytearray()  # what came before the close is still to be read
+                n, self.out = 0, bytearray()  # there may be unread bytes from before the close
             self.n_written += n
             del self.out[:n]
         if readable:
@@ -193,7 +193,7 @@ class Owed:
         until = time.monotonic() + PATIENCE_S
         while not condition():
             assert time.monotonic() < until, f"not within {PATIENCE_S} s: {what}; owed {self.owed()[:3]}"
-            self.turn(0.1)
+            self.exchange(0.1)
 
     def to_end(self):
         try:
@@ -206,14 +206,14 @@ class Owed:
 
 
 class Place:
-    """A daemon, and whether it may close connections because it was told to stop."""
+    """A daemon, and whether it may close connections because it is stopping."""
 
     def __init__(self, daemon):
         self.daemon, self.is_stopping = daemon, False
 
 
 class Vandal(methods.Worker):
-    """One connection after another, as methods.Worker's, but with any request and any end."""
+    """One connection after another, like methods.Worker, but with any request and any end."""
 
     ENDS = ("read_all", "half_close", "mid_message", "close", "reset", "garbage", "noise", "deaf")
 
@@ -280,7 +280,7 @@ class Vandal(methods.Worker):
         self.is_owed_nothing(line, what)
 
     def is_owed_nothing(self, line, what):
-        """Ended says that the daemon has closed; only one that was told to stop may owe anything."""
+        """Ended means that the daemon has closed. Only a stopping daemon may leave requests unanswered."""
         if line.owed():
             raise Ended(what)
 
@@ -293,10 +293,10 @@ class Vandal(methods.Worker):
             self.shut_and_read(line, "mid_message")
 
     def close(self, line, _msgids):
-        line.turn(0)
+        line.exchange(0)
 
     def reset(self, line, _msgids):
-        line.turn(0)
+        line.exchange(0)
         line.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     def garbage(self, line, _msgids):
@@ -308,13 +308,13 @@ class Vandal(methods.Worker):
             raise Ended("garbage")
 
     def noise(self, line, _msgids):
-        """Bytes that may even be a message."""
+        """Random bytes, which may be a message."""
         line.until(lambda: not line.asked, "every answer")
         line.take = lambda message: None
         line.queue(self.random.randbytes(self.random.randrange(1, 50)))
         try:
-            line.turn(0.05)
-            line.turn(0.05)
+            line.exchange(0.05)
+            line.exchange(0.05)
         except Ended:
             pass
 
@@ -326,12 +326,12 @@ class Vandal(methods.Worker):
                     return
                 if len(line.out) < 100000:
                     self.burst(line, msgids)
-                line.turn(0.01, reads=False)
+                line.exchange(0.01, reads=False)
         except Ended:
             pass
 
 
-# ---- what goes wrong meanwhile ------------------------------------------------------------------------------------
+# ---- faults during the load ---------------------------------------------------------------------------------------
 
 
 def with_setting(name, value, usual):
@@ -360,7 +360,7 @@ def make_replica(_daemons, redis, pick):
 
 
 def plant_nonsense(_daemons, redis, pick):
-    """It goes again: what a reservation holds under a key of another type cannot be given back before."""
+    """Deletes the key at the end: units under a key of another type cannot be given back before."""
     with redis.client() as client:
         keys = list(itertools.islice(client.scan_iter(count=1000), 200))
         for key in keys:
@@ -475,14 +475,14 @@ class Trial:
         self.wrong += [f"round {number}: {vandal.wrong!r}" for vandal in vandals if vandal.wrong]
 
     def try_fault(self, fault, daemons):
-        """Redis may be as busy or as closed for this client as for the daemons; what was set is set back all the same."""
+        """Redis may be busy or unreachable for this client too. Restore the settings in any case."""
         try:
             fault(daemons, self.redis, self.pick)
         except redis_py.RedisError:
             self.redis.restart()
 
     def stop(self, place):
-        """SIGTERM with everything in flight, at times while Redis stands still."""
+        """SIGTERM with everything in flight, sometimes while Redis is stopped."""
         place.is_stopping = True
         is_stopped = self.pick.random() < 0.3
         if is_stopped:
@@ -500,7 +500,7 @@ class Trial:
             self.wrong.append(complaint)
 
     def look(self, number):
-        """What is left after the round."""
+        """Complaints about the state after the round."""
         if not self.first.running:
             self.wrong.append(f"round {number}: the first daemon is gone:\n{self.first.text()}")
         if self.wrong:
@@ -532,7 +532,7 @@ class Trial:
 
 
 def trial(seconds, seed):
-    """What went wrong, how many rounds there were, and how many answers."""
+    """The complaints, the number of rounds, and the number of answers."""
     print(f"chaos: seed {seed}", flush=True)
     started, n = time.monotonic(), 0
     chaos = Trial(seed)

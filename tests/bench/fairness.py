@@ -1,14 +1,14 @@
-"""fairness.py: what a polite client gets next to one that floods. `./dev bench fairness` prints the tables.
+"""fairness.py: the service that a polite client gets next to one that floods. `./dev bench fairness` prints the tables.
 
 The polite client sends one check each 2 ms on a policy of its own, with a deadline of 20 ms. The flooder has as much in
-flight as the documented caps let one connection have: 4096 requests, or check_many frames of 8000 checks. Every row has a
-daemon and a Redis of its own, so that no row inherits what the one before has left.
+flight as the documented caps let one connection have: 4096 requests, or check_many frames of 8000 checks. Every row has its
+own daemon and Redis, so that no row depends on the previous one.
 
 "net" is a latency without the time in which the daemon or the client was runnable and waited for a core
-(/proc/PID/schedstat). Where daemon, Redis and clients share a few cores that is most of a latency, and it says nothing
-about the daemon. Redis' own waiting for a core stays in, and so does what the host of a virtual machine takes.
+(/proc/PID/schedstat). If daemon, Redis and clients share a few cores, this wait is most of a latency, and it does not
+depend on the daemon. The waits of Redis for a core are included, and the time that the host of a virtual machine takes.
 
-The last column says whether a row reaches its figure: yes, or only net, or not. Nothing asserts it.
+The last column shows whether a row reaches its figure: yes, only net, or no. No test asserts it.
 """
 
 import json
@@ -23,13 +23,13 @@ from harness import Ratelimitd, Redis, eventually, program
 
 DEADLINE_MS = 20
 DEPTH = 4096  # caps.max_inflight_per_connection
-FRAME = 8000  # checks in the longest message that caps.max_frame lets through
+FRAME = 8000  # checks in the longest message that caps.max_frame allows
 N_KEYS = 10000
 WARM_S = 0.7  # the flood alone, before the polite client comes
 STOPPED_S, RUNNING_S = 0.4, 0.6  # of Redis in the rows that stop it; a stall ends the connection after 0.25 s
 N_POLICIES = 100000  # of the reload
 RELOAD_S = 2.5  # from one reload to the next
-N_CUT_RUNS, N_CUTS, CUT_GAP_S = 100, 30, 0.01  # so that attempts are cut at every point of their handshake
+N_CUT_RUNS, N_CUTS, CUT_GAP_S = 100, 30, 0.01  # so that the cuts hit every point of the handshake
 LEAST_SHARE = 99.9  # per cent decided by the store
 
 # One letter each: 8000 checks have to fit a message.
@@ -66,14 +66,14 @@ def start(daemon, *arguments):
 
 
 def finish(process):
-    """What it printed; where the daemon ended its connection, why."""
+    """Its output; if the daemon ended its connection, the reason."""
     output, errors = process.communicate(timeout=60)
     return json.loads(output) if process.returncode == 0 else {"ended": errors.strip()}
 
 
 @contextmanager
 def served(redis, config=CONFIG):
-    """A daemon, over a Redis of its own or over its memory."""
+    """A daemon with its own Redis, or with the memory store."""
     server = Redis("redis") if redis else None
     daemon = Ratelimitd(config, redis=server)
     try:
@@ -117,7 +117,7 @@ def verdict(is_met, is_met_net):
 
 
 def rate(flood, results):
-    """Answers of the flood; of a check_many each of its checks."""
+    """Answers to the flood; each check of a check_many counts."""
     if not flood:
         return "-"
     each = FRAME if "check_many" in flood.name else 1
@@ -133,7 +133,7 @@ def largest(results, kind):
 
 
 def ended(results):
-    """Why a client was cut off, where one was."""
+    """The reason why a client was cut off, if one was."""
     return next((one["ended"] for one in results if one and "ended" in one), None)
 
 
@@ -218,7 +218,7 @@ def while_reloading(seconds, most_ms):
 
 
 def exact_again_s(client, admin, gaps):
-    """Cut the connection once for each gap and once more. How long it takes from then to Redis' next decision."""
+    """Cut the connection once for each gap and once more. Returns the time from then to the next decision of Redis."""
     for gap_s in [*gaps, 0]:
         admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         time.sleep(gap_s)
@@ -238,7 +238,7 @@ def while_cut(most_s):
 
 
 def stolen():
-    """What the host has taken from this machine's cores so far, and all that passed, in ticks."""
+    """The time that the host has taken from this machine's cores so far, and the total time, in ticks."""
     cpu = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return cpu[7], sum(cpu)
 

@@ -39,7 +39,7 @@ enum {
     MAX_CONNECTIONS = 64,
     SLOT_LEN = 32,
     SOURCE_AT = 8,         /* in a decision as an array */
-    REFUNDS_PER_CHECK = 8, /* one in so many is the check */
+    REFUNDS_PER_CHECK = 8, /* requests per check */
     PATIENCE_MS = 10000,
 };
 
@@ -66,13 +66,13 @@ static struct {
 
 struct moment {
     int64_t ns;         /* CLOCK_MONOTONIC */
-    int64_t awaited_ns; /* for how long daemon and client have waited for a core so far */
+    int64_t awaited_ns; /* the time so far that daemon and client waited for a core */
 };
 
-/* A request under way. */
+/* A request in flight. */
 struct asked {
     struct moment at;
-    char slot[SLOT_LEN]; /* of acquire: what the next request releases */
+    char slot[SLOT_LEN]; /* of acquire: the next request releases it */
     bool holds;
 };
 
@@ -85,18 +85,18 @@ struct connection {
     struct asked *asked; /* owned; by msgid */
 };
 
-/* What came of it. */
+/* The results. */
 static struct {
     uint64_t n_sent, n_answered, n_allowed, n_denied, n_errors, n_by_store, n_decisions;
-    struct wire_histogram raw, net; /* latencies, and without the time in which a core was awaited */
+    struct wire_histogram raw, net; /* latencies, in total and without the waits for a core */
     struct wire_histogram late_raw, late_net;
     int64_t max_raw, max_net, max_late_raw, max_late_net;
     char error[64]; /* the first one */
 } tally;
 
-static uint64_t n_made; /* requests, whatever connection: request ids and keys follow from it */
+static uint64_t n_made; /* requests on all connections; request ids and keys depend on it */
 
-/* ---- time in which a core was awaited ---- */
+/* ---- waits for a core ---- */
 
 static int delay_fds[2];
 
@@ -109,7 +109,7 @@ static void open_delays(void)
     if (delay_fds[0] < 0 || delay_fds[1] < 0) wire_die(path);
 }
 
-/* Nanoseconds, of daemon and client together, since they began. */
+/* Nanoseconds, of daemon and client together, since their start. */
 static int64_t awaited_ns(void)
 {
     int64_t sum = 0;
@@ -195,7 +195,7 @@ static uint8_t *put_request_id(uint8_t *to, uint32_t msgid)
     return put_str(to, id, (size_t)n);
 }
 
-/* The method's next request. `asked` is what the last one under this msgid has left. */
+/* The method's next request. `asked` is the state of the last request with this msgid. */
 static uint8_t *put_request(uint8_t *to, uint32_t msgid, struct asked *asked)
 {
     switch (opt.method) {
@@ -215,7 +215,7 @@ static uint8_t *put_request(uint8_t *to, uint32_t msgid, struct asked *asked)
 
 /* ---- answers ---- */
 
-/* The first member of the array at `at`; NULL where it is none, or empty. */
+/* The first member of the array at `at`; NULL if it is not an array, or empty. */
 static const uint8_t *into_array(const uint8_t *at)
 {
     if (*at > 0x90 && *at <= 0x9f) return at + 1;
@@ -293,7 +293,7 @@ static void note_time(const struct asked *asked, bool by_store, const struct mom
     note_max(&tally.max_late_net, late_net);
 }
 
-/* Count the whole answer at the front of [at, at + len). Its length and msgid; 0 while it is incomplete. */
+/* Counts the complete answer at the front of [at, at + len). Returns its length and msgid; 0 while it is incomplete. */
 static size_t take_answer(struct connection *c, const uint8_t *at, size_t len, const struct moment *now,
                           uint32_t *ret_msgid)
 {
@@ -301,7 +301,7 @@ static size_t take_answer(struct connection *c, const uint8_t *at, size_t len, c
     if (n == 0) return 0;
     const uint8_t *msgid = at + 2;
     size_t width = wire_value_length(msgid, n - 2);
-    if (*msgid == 0xc0) wire_die("the daemon says that this is not a message");
+    if (*msgid == 0xc0) wire_die("the daemon answered that this is not a message");
     *ret_msgid = width == 1 ? *msgid : (uint32_t)wire_big_endian(msgid + 1, (unsigned)width - 1);
     struct asked *asked = &c->asked[*ret_msgid];
     bool by_store = count_answer(msgid + width, at + n, asked);
@@ -330,7 +330,7 @@ static void connection_close(struct connection *c)
     free(c->asked);
 }
 
-/* What the daemon does not take now waits in `out`. */
+/* Bytes that the daemon does not accept now stay in `out`. */
 static void write_some(struct connection *c)
 {
     while (c->out_at < c->out_len) {
@@ -362,11 +362,11 @@ static void ask(struct connection *c, uint32_t msgid, const struct moment *now)
 
 /* ---- the flood ---- */
 
-/* Read, count what was answered, and ask as often again. */
-static void flood_turn(struct connection *c, int64_t end)
+/* Reads and counts answers, and sends as many new requests. */
+static void flood_exchange(struct connection *c, int64_t end)
 {
     read_some(c);
-    if (c->out_at > 0) { /* room for as many requests as there are msgids, counted from the front */
+    if (c->out_at > 0) { /* move the rest to the front: `out` has space for one request per msgid */
         memmove(c->out, c->out + c->out_at, c->out_len - c->out_at);
         c->out_len -= c->out_at;
         c->out_at = 0;
@@ -404,7 +404,7 @@ static void flood(void)
         if (poll(polled, opt.n_connections, PATIENCE_MS) <= 0) wire_die("no answer for ten seconds");
         for (unsigned i = 0; i < opt.n_connections; i++) {
             if (polled[i].revents & POLLOUT) write_some(&connections[i]);
-            if (polled[i].revents & (POLLIN | POLLHUP)) flood_turn(&connections[i], end);
+            if (polled[i].revents & (POLLIN | POLLHUP)) flood_exchange(&connections[i], end);
         }
     }
 
@@ -413,7 +413,7 @@ static void flood(void)
 
 /* ---- the polite client ---- */
 
-static void polite_turn(struct connection *c)
+static void polite_exchange(struct connection *c)
 {
     read_some(c);
     struct moment now = moment_now();
@@ -439,7 +439,7 @@ static void polite(void)
             ask(&c, n++, &moment);
             write_some(&c);
             next += opt.interval_ns;
-            if (next < now) next = now; /* what this client slept through is not caught up with in a burst */
+            if (next < now) next = now; /* after a late wake-up, send no burst for the missed time */
             last = now;
         }
         if (n == n_most && now - last > (int64_t)PATIENCE_MS * 1000000) wire_die("no answer for ten seconds");
@@ -449,7 +449,7 @@ static void polite(void)
         struct pollfd polled = {.fd = c.fd, .events = c.out_at < c.out_len ? POLLIN | POLLOUT : POLLIN};
         if (ppoll(&polled, 1, &wait, NULL) < 0) wire_die("ppoll");
         if (polled.revents & POLLOUT) write_some(&c);
-        if (polled.revents & (POLLIN | POLLHUP)) polite_turn(&c);
+        if (polled.revents & (POLLIN | POLLHUP)) polite_exchange(&c);
     }
     connection_close(&c);
 }

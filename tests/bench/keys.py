@@ -1,10 +1,10 @@
-"""keys.py: what one key of each algorithm costs in Redis: its bytes, the commands of a check, and the server's time.
+"""keys.py: the cost of one key of each algorithm in Redis: its bytes, the commands of a check, and the server's time.
 
-bench.py runs it as the section `keys`. A daemon stands before the server, so these are the keys and scripts of service.
-Keys are 24 bytes long, as `rl:{b017}:tb1:p:12345678` is. A key's bytes are what MEMORY USAGE says, and beside it what
-the server's memory grew by for each of many keys (the tables of keys and expiries included). Commands and time come from
-INFO commandstats: of one check at a time, and of check_many over 64 keys, which the daemon sends as one call. Of slots it
-is what acquire costs, one at a time and 64 in one write; the slots that this took are given back outside the count.
+bench.py runs it as the section `keys`. The requests go through a daemon, so the keys and scripts are those of service. Keys are
+24 bytes long, like `rl:{b017}:tb1:p:12345678`. The bytes of a key come from MEMORY USAGE, and from the growth of the server's
+memory for each of many keys (with the tables of keys and expiries). Commands and time come from INFO commandstats: for one
+check at a time, and for check_many over 64 keys, which the daemon sends as one call. For slots, they are the cost of acquire,
+one at a time and 64 in one write; the count does not include the release of these slots.
 """
 
 import re
@@ -38,7 +38,7 @@ N_CALLS = 2000
 def config():
     def settled(settings):
         if "concurrency" in settings:
-            return settings + ", slot_ttl: 12h"  # no lease is renewed meanwhile
+            return settings + ", slot_ttl: 12h"  # no lease is renewed during the bench
         return settings if "window:" in settings else f"{settings}, window: {WINDOW}"
 
     lines = [f"  {chr(ord('a') + i)}: {{{settled(settings)}}}" for i, (_, settings, *_) in enumerate(ALGORITHMS)]
@@ -65,7 +65,7 @@ class Spent:
         self.admin, self.calls, self.usec, self.inside = admin, 0, 0, {}
 
     def during(self, work, n_calls):
-        """What work() returns; it is to be n_calls EVALSHA."""
+        """The result of work(), which must make n_calls EVALSHA."""
         self.admin.config_resetstat()
         result = work()
         counted = commands(self.admin)

@@ -50,7 +50,7 @@ struct options {
     uint64_t seed;
 };
 
-/* What came of it; in memory shared with forked workers. */
+/* The results, in memory shared with forked workers. */
 struct tally {
     uint64_t n_done;
     uint64_t n_allowed;
@@ -63,11 +63,11 @@ struct connection {
     int fd;
     uint8_t *in; /* owned */
     size_t in_len;
-    uint8_t *out; /* owned; room for DEPTH requests */
+    uint8_t *out; /* owned; space for DEPTH requests */
     size_t out_len;
     int64_t *sent_ns; /* owned; by msgid, or in order for Redis */
     unsigned oldest;  /* Redis answers in order: the slot of the next reply */
-    uint32_t draw;    /* where in `drawn` the next key comes from */
+    uint32_t draw;    /* the index of the next key in `drawn` */
 };
 
 static struct options opt = {.n_connections = 1, .depth = 1, .n_keys = 100000, .seconds = 1, .prefix = "k", .seed = 1};
@@ -116,7 +116,7 @@ static void put_str(const char *text, size_t len)
     put(text, len);
 }
 
-/* [0, msgid, "check", [policy, key]] with room for a 32-bit msgid and a key of fixed length. */
+/* [0, msgid, "check", [policy, key]] with space for a 32-bit msgid and a key of fixed length. */
 static void make_check_template(void)
 {
     char key[64];
@@ -181,7 +181,7 @@ static void add_request(struct connection *c, uint32_t slot, int64_t now)
 
 /* ---- replies ---- */
 
-/* In [1, msgid, error, result]: the msgid, and what happened (1 allowed, 0 denied, -1 error). */
+/* From [1, msgid, error, result]: the msgid, and the outcome (1 allowed, 0 denied, -1 error). */
 static int read_answer(const uint8_t *at, size_t len, uint32_t *ret_msgid)
 {
     const uint8_t *msgid = at + 2;
@@ -214,7 +214,7 @@ static void note(struct tally *tally, int outcome, int64_t ns)
     wire_histogram_add(&tally->latency, ns);
 }
 
-/* The next whole reply in [at, at + len): its length, its slot and its outcome. */
+/* The next complete reply in [at, at + len): its length, its slot and its outcome. */
 static size_t next_reply(struct connection *c, const uint8_t *at, size_t len, uint32_t *ret_slot, int *ret_outcome)
 {
     size_t n;
@@ -223,7 +223,7 @@ static size_t next_reply(struct connection *c, const uint8_t *at, size_t len, ui
         if (n == 0) return 0;
         *ret_slot = c->oldest;
         c->oldest = (c->oldest + 1) % opt.depth;
-        *ret_outcome = at[0] != ':' ? -1 : at[1] != '-'; /* the scripts answer negative when they deny */
+        *ret_outcome = at[0] != ':' ? -1 : at[1] != '-'; /* a denial of the scripts is negative */
         return n;
     }
     n = wire_value_length(at, len);
@@ -248,8 +248,8 @@ static bool may_send(int64_t now, int64_t end)
     return opt.n_requests ? n_sent < opt.n_requests : now < end;
 }
 
-/* Read once, count every whole reply, send a new request for each. */
-static unsigned turn(struct connection *c, struct tally *tally, int64_t end)
+/* Reads once, counts every complete reply, and sends a new request for each. */
+static unsigned exchange(struct connection *c, struct tally *tally, int64_t end)
 {
     ssize_t n = read(c->fd, c->in + c->in_len, READ_SIZE - c->in_len);
     if (n <= 0) wire_die("read");
@@ -297,7 +297,7 @@ static void run_multiplexed(struct tally *tally)
     while (n_flying > 0) {
         int n = epoll_wait(epoll, events, 64, 10000);
         if (n == 0) wire_die("no reply for ten seconds");
-        for (int i = 0; i < n; i++) n_flying -= turn(events[i].data.ptr, tally, end);
+        for (int i = 0; i < n; i++) n_flying -= exchange(events[i].data.ptr, tally, end);
     }
     for (unsigned i = 0; i < opt.n_connections; i++) {
         close(connections[i].fd);
@@ -357,7 +357,7 @@ static void daemon_worker(struct tally *tally, unsigned number)
     add_request(&c, 0, wire_now_ns());
     wire_write(c.fd, c.out, c.out_len);
     c.out_len = 0;
-    while (turn(&c, tally, end) == 0) {
+    while (exchange(&c, tally, end) == 0) {
     }
     close(c.fd);
 }

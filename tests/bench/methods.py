@@ -1,11 +1,11 @@
-"""methods.py: every method at once on one daemon, for soak.py: load that takes what it is given and gives back some of it.
+"""methods.py: every method at once on one daemon, for soak.py: load that takes slots and reservations and gives some back.
 
     methods.py SOCKET SECONDS SEED
 
 Connections come and go; each sends batches of requests at random and reads their answers, or leaves in the middle. Slots
 are released, left to the end of their connection, or released twice; reservations are settled, cancelled, both, or
-forgotten. Every request must get one answer, and no error but those that a store in trouble excuses. One line of JSON
-comes out: how many answers of each source and error there were.
+forgotten. Every request must get one answer, and only the errors of a failing store are allowed. The output is one
+line of JSON: the number of answers of each source and error.
 """
 
 import json
@@ -47,7 +47,7 @@ UNITS = ["open", "tight", "tokens", "several", "tried"]
 
 
 class Worker(threading.Thread):
-    """One connection after another, each with what it holds."""
+    """One connection after another, each with its slots and reservations."""
 
     def __init__(self, path, until, seed):
         super().__init__()
@@ -81,13 +81,13 @@ class Worker(threading.Thread):
         return name not in needed or needed[name]
 
     def take(self, held):
-        """One of them; one time in four it stays, to be given back twice."""
+        """One of them; one time in four it stays in the list, to be given back twice."""
         at = self.random.randrange(len(held))
         return held[at] if self.random.random() < 0.25 else held.pop(at)
 
     def read(self, client):
         _, msgid, error, result = client.recv()
-        asked = self.asked.pop(msgid)  # a KeyError is an answer that nobody asked for
+        asked = self.asked.pop(msgid)  # a KeyError is an answer without a request
         code = error.partition(": ")[0] if error is not None else None
         if code is not None and code not in EXCUSED:
             raise AssertionError(f"{asked}: {error}")
@@ -125,7 +125,7 @@ class Worker(threading.Thread):
         try:
             while time.monotonic() < self.until:
                 self.visit()
-        except Exception as wrong:  # whatever it is, it is told where all threads are waited for
+        except Exception as wrong:  # any error is reported after the threads have ended
             self.wrong = wrong
 
 

@@ -1,9 +1,9 @@
-"""path.py: through which functions of ours one admitted check goes: what a reader of the code has to follow.
+"""path.py: lists the functions of ours on the path of one admitted check: the code that a reader has to follow.
 
     path.py [--list] [memory | redis]
 
 The daemon is built without optimization and runs under callgrind. A function counts if it ran at least once for every two
-checks, of which one is under way at a time; what runs once at the start or per timer does not.
+checks, with one check at a time. Functions that run once at the start or by a timer do not count.
 """
 
 import argparse
@@ -22,14 +22,14 @@ from harness import Ratelimitd, Redis, program, short_directory  # noqa: E402
 
 CONFIG = """
 defaults: {deadline: 5s, on_failure: error}
-policies: {open: {algorithm: token_bucket, limit: 100000, window: 365d}} # a key that was used has a state ever after
+policies: {open: {algorithm: token_bucket, limit: 100000, window: 365d}} # a used key always has a state
 """
 FEW, MANY = 500, 1500
 OURS = re.compile(r"(?:^|/)((?:src|proto)/.*)")
 
 
 class CountedDaemon(Ratelimitd):
-    """Runs under callgrind, which writes at the end who called whom how often."""
+    """Runs under callgrind, which writes the number of calls between functions at the end."""
 
     def argv(self):
         self.calls_file = short_directory() / "calls"

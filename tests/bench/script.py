@@ -1,7 +1,8 @@
-"""script.py: the processor time of Redis per op, for every kind of batch; of another build of rl_script beside, in shuffled rounds.
+"""script.py: the processor time of Redis per op, for every kind of batch; optionally of another build of rl_script too, in
+shuffled rounds.
 
 `./dev bench script [--rounds N] [--server redis|valkey] [--only WORD] [OTHER_RL_SCRIPT]`
-The server is one of our own on a Unix socket, without persistence, on the first core. Medians; in brackets the median of the
+The bench starts its own server on a Unix socket, without persistence, on the first core. Medians; in brackets the median of the
 rounds' ratios to the other build."""
 
 import argparse

@@ -125,7 +125,7 @@ static void mixed(int n)
     for (int i = 0; i < n; i++) check(some[below(4)]);
 }
 
-/* n keys, each asked for `times` times at the same cost, or a few times at some. */
+/* n keys, each used `times` times at the same cost, or a few times at several costs. */
 static void again(int n, int times)
 {
     for (int i = 0; i < n; i++) {
@@ -153,7 +153,7 @@ static void reserve(int n)
 {
     for (int i = 0; i < n; i++) {
         struct ask *next = ask(quota, OP_RESERVE, 1);
-        snprintf(next->key, sizeof next->key, "user%06" PRIu64, ++serial % N_KEYS); /* found again by settle() */
+        snprintf(next->key, sizeof next->key, "user%06" PRIu64, ++serial % N_KEYS); /* settle() uses them again */
         for (int j = 0; j < 2; j++) next->members[j].key = next->members[j].reservations_key = slice_of(next->key);
         next->reservation = (struct op_reservation){.id = serial, .units = 1, .ttl_ms = 90000};
         next->op.reservation = &next->reservation;
@@ -226,7 +226,7 @@ static int64_t receive(void)
     return now_us;
 }
 
-/* All asks in as many calls as it takes; returns how many. */
+/* Sends all ops in as many calls as needed; returns the number of calls. */
 static int send_asks(void)
 {
     const struct slice *args;
@@ -245,7 +245,7 @@ static int send_asks(void)
     return n_calls;
 }
 
-/* OPS_A_RUN ops of a workload, or 1500 batches, many at a time; returns how many ops it were. */
+/* Runs OPS_A_RUN ops of a workload, or 1500 batches, many at a time; returns the number of ops. */
 static size_t run(const char *name, uint64_t seed)
 {
     size_t n_ops = 0;
@@ -279,7 +279,7 @@ static double cpu_us(void)
     static const char *const names[] = {"used_cpu_sys_main_thread:", "used_cpu_user_main_thread:"};
     for (int i = 0; i < 2; i++) {
         const char *at = strstr(reply->str, names[i]);
-        if (at == NULL) die("this server does not tell its main thread's time");
+        if (at == NULL) die("this server does not report the time of its main thread");
         sum += atof(at + strlen(names[i]));
     }
     freeReplyObject(reply);
@@ -294,7 +294,7 @@ static double measure(const char *name)
     freeReplyObject(redisCommand(redis, "FLUSHALL"));
     serial = 0;
     for (int i = 0; i < (is_denied ? 5 : 1); i++) (void)run(name, SEED);
-    if (name[0] == 's') { /* what is settled has been reserved */
+    if (name[0] == 's') { /* a settlement needs a reservation */
         freeReplyObject(redisCommand(redis, "FLUSHALL"));
         snprintf(reserving, sizeof reserving, "%s",
                  strcmp(name, "s1 1 settle") == 0 ? "r1 1 reserve" : "r16 16 reserves");

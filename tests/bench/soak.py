@@ -1,13 +1,13 @@
-"""soak.py: load and faults for a long while; at the end the daemon must be as small as it was and every check answered.
+"""soak.py: load and faults for a long time; at the end the daemon must be as small as before, and every check answered.
 
     soak.py [SECONDS]
     soak.py kills [N]      Redis killed N times (default 200) under the same load, each time once it decides again
 
 One cycle is load from several connections while one fault happens: Redis restarted, stopped for a while, its scripts
 flushed, its clients' connections ended, its memory full; the daemons' configuration reloaded; clients killed in the
-middle of their work. The load is checks as fast as they go, and beside them every other method (methods.py). One daemon
-has that Redis, another a memory store that is always full. Between cycles they are idle and are measured: nothing may be
-held any more. Descriptors must return to the first cycle's number, and resident memory may not rise after the first
+middle of their work. The load is checks at full speed, together with every other method (methods.py). One daemon
+has that Redis, another a memory store that is always full. The soak measures them between cycles, when they are idle: no
+slot or reservation may be left. Descriptors must return to the first cycle's number, and resident memory may not rise after the first
 quarter, in which each fault has come twice (by more than a tenth and a mebibyte, which is what allocators need to settle).
 """
 
@@ -30,10 +30,10 @@ from methods import N_KEYS, N_SLOTS, POLICIES  # noqa: E402
 
 CYCLE_S = 3.0
 KILLS_A_CYCLE = 10
-LEAK_KIB = 128  # more than this in a typical cycle of kills is a leak: a connection and its buffers are about 20 KiB
+LEAK_KIB = 128  # more than this in a typical cycle of kills is a leak: a connection and its buffers take about 20 KiB
 STEPS_KIB = 16 * 1024
-SETTLED_CYCLES = 10  # so many before a rise means something
-# The cap bounds what a busy machine makes of the faults: memory stays as large as the worst moment so far.
+SETTLED_CYCLES = 10  # so many cycles before a rise counts
+# The cap limits the effect of a busy machine: memory stays as large as at the largest load so far.
 CONFIG = """
 caps: {max_inflight: 2000}
 defaults: {deadline: 20ms, on_failure: local}
@@ -114,7 +114,7 @@ FAULTS = [nothing, restart_redis, stop_redis, flush_scripts, cut_connections, fi
 
 
 def cycle(daemons, redis, fault, seed):
-    """One fault under load. What went wrong, or nothing."""
+    """One fault under load. Returns the complaints."""
     clients = [load(daemons[0], policy, seed + i) for i, policy in enumerate(("open", "tight", "log"))]
     clients += [every_method(daemon, seed + i) for i, daemon in enumerate(daemons)]
     time.sleep(CYCLE_S / 4)
@@ -138,7 +138,7 @@ def n_free_slots(client, key):
 
 
 def settled(daemon, redis):
-    """Wait for the store to be in use, and for all that clients held to be free again."""
+    """Wait until the store decides, and all slots of clients are free again."""
     with daemon.client() as client:
         eventually(lambda: client.check("open", "probe")["source"] == ("redis" if redis else "memory"), "exact decisions")
 
@@ -194,7 +194,7 @@ def soak(seconds):
 
 
 def rose(name, sizes, n_settle):
-    """A complaint where memory rose after the first quarter, or the first n_settle cycles if that is more."""
+    """A complaint if memory rose after the first quarter, or the first n_settle cycles if that is more."""
     settle = sizes[:max(len(sizes) // 4, n_settle)]
     if max(sizes) <= max(settle) * 1.1 + 1024:
         return []
@@ -202,7 +202,7 @@ def rose(name, sizes, n_settle):
 
 
 def kill_redis(daemons, redis):
-    """Kill it as often as a cycle does, each time once it decides again."""
+    """Kill it as often as a cycle requires, each time after it decides again."""
     with daemons[0].client() as client:
         for _ in range(KILLS_A_CYCLE):
             redis.kill()
@@ -211,7 +211,7 @@ def kill_redis(daemons, redis):
 
 
 def leaks(sizes):
-    """A complaint where memory rises from kill to kill. A step is none: buffers stay as large as the worst moment so far."""
+    """A complaint if memory rises from kill to kill. A single step is allowed: buffers stay as large as at the largest load."""
     half = sizes[len(sizes) // 2:]
     rises = [after - before for before, after in zip(half, half[1:])]
     typical = statistics.median(rises) if len(sizes) >= SETTLED_CYCLES else 0
@@ -221,9 +221,9 @@ def leaks(sizes):
 
 
 def soak_kills(n):
-    """Kill Redis n times under load. What went wrong, and how many cycles there were."""
+    """Kill Redis n times under load. Returns the complaints, and the number of cycles."""
     redis = Redis("redis")
-    # `local` is not emptied between the kills: unbounded, its table would grow until it has met every key of the load.
+    # `local` is not emptied between the kills: without a bound, its table would grow until it has every key of the load.
     store = f'store: {{type: redis, memory: {{max_keys: 500}}, redis: {{addresses: ["{redis.address}"]}}}}\n'
     daemon = Ratelimitd(CONFIG + store, redis=redis)
     sizes, files, wrong = [], [], []

@@ -1,11 +1,11 @@
-"""two_builds.py: this build and another one, side by side on one Redis under load: together they admit what one would.
+"""two_builds.py: this build and another one, on one Redis under load: together they admit as much as one would.
 
     ./dev soak upgrade OTHER_BUILD [SECONDS]     OTHER_BUILD: a folder with bin/ratelimitd, such as an older build/release
 
 Connections to both daemons check, reserve, settle, cancel, refund and take slots on the same keys at random, with every
-algorithm, some with a request id that both daemons get. Nothing comes back with time here (the windows are long), so at the
-end of each round of keys every unit is accounted for: what was admitted, less what was given back, is what both daemons say
-is used, and never more than the limit. No more slots are held at any time than there are.
+algorithm, some with a request id that both daemons get. No units come back with time (the windows are long), so the
+script accounts for every unit at the end of each round of keys: the admitted units minus the refunded ones equal the used units
+of both daemons, and never exceed the limit. The number of held slots never exceeds the limit either.
 """
 
 import os
@@ -40,7 +40,7 @@ POLICIES = ("fixed", "aligned", "bucket", "leaky", "log", "counter", "year", "se
 
 
 class Account:
-    """What the connections together know of this round's keys."""
+    """The units and slots of this round's keys, as all connections together know them."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -62,7 +62,7 @@ class Account:
 
 
 def ask(rng, here, there, account, policy, key):
-    """One random question to `here`; what needs a second daemon asks `there` too."""
+    """One random request to `here`; some requests need a second daemon, `there`."""
     what, units = rng.random(), rng.randint(1, 4)
     if what < 0.5:
         account.charge(policy, key, units if here.check(policy, key, units)["allowed"] else 0)
@@ -104,12 +104,12 @@ def work(seed, daemons, account, keys, until):
         client.close()
 
 
-def judge(account, daemons):
+def check_account(account, daemons):
     clients = [Client(daemon.socket) for daemon in daemons]
     for (policy, key), used in account.used.items():
         left = {client.call("peek", policy, key)["remaining"] for client in clients}
         if left != {LIMIT - used} or used > LIMIT:
-            account.faults.append(f"{policy} {key}: {used} of {LIMIT} units were admitted, and {left} are said to remain")
+            account.faults.append(f"{policy} {key}: {used} of {LIMIT} units were admitted, but the daemon reports {left} remaining")
     if account.most_held > SLOTS:
         account.faults.append(f"{account.most_held} slots were held at once")
     for client in clients:
@@ -134,7 +134,7 @@ def main(other, seconds):
             thread.start()
         for thread in threads:
             thread.join()
-        judge(account, daemons)
+        check_account(account, daemons)
         n_rounds, n_asked, faults = n_rounds + 1, n_asked + account.n_asked, account.faults
     for process in (there, here, redis):
         process.close()

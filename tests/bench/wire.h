@@ -25,12 +25,13 @@ uint64_t wire_random(uint64_t *state); /* splitmix64 */
 
 int wire_open(const char *address); /* a path or host:port */
 void wire_write(int fd, const uint8_t *bytes, size_t len);
-void wire_hello(int fd); /* decisions as arrays from now on; nothing else is under way yet */
+void wire_hello(int fd); /* decisions as arrays from now on; call it before other requests */
 
 uint64_t wire_big_endian(const uint8_t *at, unsigned n);
 size_t wire_value_length(const uint8_t *at, size_t len); /* 0 while the value is incomplete */
 
 void wire_histogram_add(struct wire_histogram *histogram, int64_t ns);
-double wire_histogram_us(const struct wire_histogram *histogram, double share); /* that share took at most so long */
+double wire_histogram_us(const struct wire_histogram *histogram,
+                         double share); /* the time that this share did not exceed */
 
 #endif

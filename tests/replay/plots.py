@@ -1,13 +1,13 @@
-"""plots.py: docs/plots/*.svg, drawn from what the C engine decides.
+"""plots.py: draws docs/plots/*.svg from the decisions of the C engine.
 
-    plots.py [--check]      writes them, or says which are not what the engine would make now
+    plots.py [--check]      writes them, or reports the ones that differ from the present decisions
 
-One picture for each algorithm shows the trace in which it is at its worst. The line is what was admitted in the window
-that ends at each moment (a half-open interval of the window's length, whatever the clock says), or of concurrency the
-slots that are taken; the dashed lines are the limit and the bound that lua/ALGORITHMS.md states; the dotted ones the
-windows' edges. Below, each check: admitted or denied. `algorithms` shows all of them under the same traffic.
+One picture for each algorithm shows its worst trace. The line is the number of units admitted in the window that ends at each
+moment (a half-open interval of the window's length, at any time), or the taken slots for concurrency. The dashed lines are the
+limit and the bound of lua/ALGORITHMS.md, the dotted lines are the windows' edges. Below is each check: admitted or denied.
+`algorithms` shows all of them under the same traffic.
 
-A picture brings its own background and colours for a dark one, because an image in a page cannot see what it lies on.
+A picture has its own background, and colours for a dark one, because an image does not know the background of its page.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ def every(step, start, end):
     return [round(start + i * step, 3) for i in range(int((end - start) / step))]
 
 
-# ---- what is shown ------------------------------------------------------------------------------------------------
+# ---- contents -----------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass
@@ -45,10 +45,10 @@ class Plot:
     checks: list  # moments, in units of the time axis after its begin
     bound: int  # the stated one
     unit_us: int = SECOND
-    window: float = 60  # what the line counts; in units of the time axis
+    window: float = 60  # the window of the line; in units of the time axis
     end: float = 180
-    begin_us: int = -(-START_US // HOUR) * HOUR  # where the axis begins: an edge of every window here
-    held: float = 0  # of concurrency: how long each slot is held
+    begin_us: int = -(-START_US // HOUR) * HOUR  # the beginning of the axis: an edge of every window
+    held: float = 0  # concurrency: how long each slot is held
     counted: str = "units admitted in the 60 s that end here"
     axis: str = "time in seconds"
     edges: tuple = (60, 120)
@@ -129,11 +129,11 @@ ROWS = [
 ]
 
 
-# ---- what the engine decides --------------------------------------------------------------------------------------
+# ---- decisions of the engine --------------------------------------------------------------------------------------
 
 
 def slots_decided(policy, moments, held, begin_us, unit_us):
-    """Each check takes a slot and gives it back `held` later. Whoever was denied has nothing to give back."""
+    """Each check takes a slot and gives it back `held` later. A denied one has nothing to give back."""
     steps = [(at, 1, "acquire", i) for i, at in enumerate(moments)] + [
         (round(at + held, 3), 0, "release", i) for i, at in enumerate(moments)]
     ticks = [(begin_us + round(at * unit_us), [(kind, "plot", "k", f"s{i}")]) for at, _, kind, i in sorted(steps)]
@@ -144,7 +144,7 @@ def slots_decided(policy, moments, held, begin_us, unit_us):
 
 
 def decided(policy, moments, held=0, begin_us=Plot.begin_us, unit_us=SECOND):
-    """[(moment, moment at which it goes ahead, or None where it is denied)]"""
+    """[(moment, moment at which it goes ahead, or None if it is denied)]"""
     if policy.algorithm == "concurrency":
         return slots_decided(policy, moments, held, begin_us, unit_us)
     trace = Trace(0, "plot", policy, [(begin_us + round(at * unit_us), [("k", "check", 1, None)]) for at in moments])
@@ -202,7 +202,7 @@ def path(kind, d, width=1, dashes=""):
 
 
 def width_of(words):
-    """Of a text, about as much as it needs in a wide sans-serif font."""
+    """The approximate width of a text in a wide sans-serif font."""
     return 0.56 * FONT * len(words)
 
 
@@ -323,16 +323,16 @@ def all_drawn():
              text(12, 36, "concurrency has no window: each check that is admitted holds its slot for five minutes"),
              *legend(12, 54, entries), *axes.edges((60, 120))]
     parts += row(axes, FIRST_ROW, "the checks", TRAFFIC, [], f"{len(TRAFFIC)} asked")
-    told = []
+    counts = []
     for i, one in enumerate(ROWS, 1):
         checks = decided(one.policy, TRAFFIC, one.held, Plot.begin_us, MINUTE)
         ahead = [at for _, at in checks if at is not None]
         parts += row(axes, FIRST_ROW + ROW * i, one.settings, [at for at in ahead if at <= 180],
                      [at for at, goes in checks if goes is None], f"{len(ahead)} admitted")
-        told.append(f"{one.settings}: {len(ahead)}")
+        counts.append(f"{one.settings}: {len(ahead)}")
     parts += [path("frame", f"M{axes.left} {bottom}H{axes.right}"),
               *axes.labels([(at, str(at)) for at in range(0, 181, 30)], "time in minutes", 18)]
-    description = f"Of {len(TRAFFIC)} checks in three hours are admitted: {'; '.join(told)}."
+    description = f"Of {len(TRAFFIC)} checks in three hours are admitted: {'; '.join(counts)}."
     return picture(ROWS_WIDTH, bottom + 48, title, description, parts)
 
 

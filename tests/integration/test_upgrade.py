@@ -9,7 +9,7 @@ import struct
 
 import pytest
 from harness import Redis, eventually
-from upgrade_vectors import (AWAY, FOLDER, ClockedDaemon, Given, Judge, Key, dump, load, look_up, restore, run_case,
+from upgrade_vectors import (AWAY, FOLDER, ClockedDaemon, Given, Key, Replay, dump, load, look_up, restore, run_case,
                              run_script_case)
 
 DAEMON, SCRIPT = load(FOLDER / "daemon.txt"), load(FOLDER / "script.txt")
@@ -280,10 +280,10 @@ def test_the_script_writes_and_answers_what_the_release_does(case, server):
 @pytest.mark.parametrize("case", SCRIPT, ids=lambda case: case.name)
 def test_the_script_goes_on_from_what_the_release_left_at_any_batch(case, server):
     before = {}
-    with server.client() as client, Judge(server) as judge:
-        judge.configure(case.policies)
+    with server.client() as client, Replay(server) as replay:
+        replay.configure(case.policies)
         for step in case.steps:
             restore(client, before)
-            assert judge.batch(step.at_us, step.asked) == step.got, f"{case.name} at {step.at_us}: {step.asked}"
+            assert replay.batch(step.at_us, step.asked) == step.got, f"{case.name} at {step.at_us}: {step.asked}"
             compare_keys(step, step.keys, dump(client), lambda name: window_of(case, name), gives_back(step))
             before = step.keys

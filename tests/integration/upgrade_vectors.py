@@ -11,12 +11,12 @@ test_upgrade.py compares a build with them, in both directions. To take them aga
 
     RATELIMITD_BUILD=<its build/asan> python tests/integration/upgrade_vectors.py take [daemon|script]
 
-with the present version of this file. It needs only bin/ratelimitd and tests/replay of that build. Vectors come from a release
-and never from the tested tree, so this changes only added cases.
+with the present version of this file. It needs only bin/ratelimitd and tests/replay of that build (up to e30bcaf: tests/judge).
+Vectors come from a release and never from the tested tree, so this changes only added cases.
 
 **Time.** Redis' clock cannot be set. The script accepts the time as an additional last argument, which only tests send.
 `ClockedRedis` is a proxy between daemon and server that adds this argument to each EVALSHA, so that every run gives the same
-bytes; judge sends it itself. Hours pass between two calls: when the script refuses a late batch, the daemon must learn the
+bytes; tests/replay sends it itself. Hours pass between two calls: when the script refuses a late batch, the daemon must learn the
 time from the reply and send the batch again. A new script may change the order of KEYS, ARGV and its reply. It must keep the
 time as last argument (or `ClockedRedis._with_time` has to follow), and every name, type, value and expiry of a key. The
 presets of `compat` use relative expiries, and only their length is recorded.
@@ -481,11 +481,12 @@ def run_case(clocked, case):
 # ---- The script without a daemon ----
 
 
-class Judge:
-    """tests/replay on a server, batch by batch."""
+class Replay:
+    """tests/replay on a server, batch by batch. Up to e30bcaf, the program and a tick had other names."""
 
     def __init__(self, server):
-        self.process = subprocess.Popen([str(build_dir() / "tests" / "replay"), "redis", server.socket, "64", "1", "1"],
+        name, self.tick = ("replay", "tick") if (build_dir() / "tests" / "replay").exists() else ("judge", "turn")
+        self.process = subprocess.Popen([str(build_dir() / "tests" / name), "redis", server.socket, "64", "1", "1"],
                                         text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=1)
 
     def __enter__(self):
@@ -500,7 +501,7 @@ class Judge:
         self.process.stdin.write("".join(f"{line}\n" for line in lines))
 
     def batch(self, at_us, lines):
-        self.process.stdin.write("".join(f"{line}\n" for line in (f"tick {at_us}", *lines, "end")))
+        self.process.stdin.write("".join(f"{line}\n" for line in (f"{self.tick} {at_us}", *lines, "end")))
         self.process.stdin.flush()
         silent = sum(re.match(r"\S+ \S+ sweep ", line) is not None for line in lines)
         answers = [self.process.stdout.readline().rstrip("\n") for _ in range(len(lines) - silent)]
@@ -509,10 +510,10 @@ class Judge:
 
 def run_script_case(server, case):
     """Runs the case from its beginning."""
-    with server.client() as client, Judge(server) as judge:
+    with server.client() as client, Replay(server) as replay:
         client.flushall()
-        judge.configure(case.policies)
-        return Case(case.name, [Step(step.at_us, step.asked, judge.batch(step.at_us, step.asked), dump(client))
+        replay.configure(case.policies)
+        return Case(case.name, [Step(step.at_us, step.asked, replay.batch(step.at_us, step.asked), dump(client))
                                 for step in case.steps], {}, case.policies)
 
 

@@ -2,7 +2,7 @@
 
 A thread accepts, reads and decodes. It answers `hello` by itself and keeps every other request for the case, in the order of
 arrival. The case takes the requests one by one and writes any bytes. Nothing here waits for a time, only for events. The
-longest wait is so long that no result depends on it.
+limit of a wait is generous, so no result depends on it.
 
 It also checks what it receives: each message must be a request of the protocol, and no msgid may come twice on a connection.
 Anything else is a `fault`, and the case fails.

@@ -170,8 +170,8 @@ def next_to_floods(title, rounds, seconds, redis, p99_ms, many_p99_ms):
 
 
 def while_stopped(seconds, p999_ms, max_ms):
-    head("Redis stopped", f"no answer later than {p999_ms} ms after the deadline (p99.9), {max_ms} ms (max), net. Redis stands "
-         f"still for {STOPPED_S} s of every {STOPPED_S + RUNNING_S:.0f} s; an answer that is not late counts as 0.",
+    head("Redis stopped", f"no answer later than {p999_ms} ms after the deadline (p99.9), {max_ms} ms (max), net. Redis is "
+         f"stopped for {STOPPED_S} s of every {STOPPED_S + RUNNING_S:.0f} s; an answer that is not late counts as 0.",
          "flood", "keys", "p99.9 late ms", "max late ms", "p99.9 late net", "max late net", "the flood's own p99.9 late net",
          "answers to the flood/s", "reached")
     rows = {}
@@ -200,7 +200,7 @@ def reloads(daemon):
 
 
 def while_reloading(seconds, most_ms):
-    head(f"Reload of {N_POLICIES} policies", f"the event loop stands still for at most {most_ms} ms, net. Seen by a client that "
+    head(f"Reload of {N_POLICIES} policies", f"the event loop is blocked for at most {most_ms} ms, net. Seen by a client that "
          "checks each ms.", "reloads", "p50 ms", "p99 ms", "max ms", "max net", "reached")
     with served(False, many_policies(N_POLICIES)) as (daemon, _):
         n = max(2, round(seconds / RELOAD_S))

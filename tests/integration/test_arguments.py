@@ -59,7 +59,7 @@ def test_sigusr1_is_ignored(ratelimitd):
 
 
 @pytest.mark.parametrize("text", ["policies: {}\n", "policies:\n"])
-def test_a_daemon_without_policies_says_so_once_at_start(ratelimitd, text):
+def test_a_daemon_without_policies_warns_once_at_start(ratelimitd, text):
     daemon = ratelimitd(text)
     warned = [line for line in daemon.log if "policies" in line and "ready on" not in line]
     assert len(warned) == 1

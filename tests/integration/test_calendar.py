@@ -64,7 +64,7 @@ def test_several_daemons_count_one_month(redis, ratelimitd, connect):
     assert allowed[2]["bound_by"] == "both/month"
 
 
-def test_policies_tell_the_calendar(ratelimitd, connect):
+def test_policies_describes_the_calendar(ratelimitd, connect):
     client = connect(ratelimitd(POLICIES))
     limits = {policy["name"]: policy["limits"] for policy in client.call("policies")}
     assert limits["day"] == [{"algorithm": "calendar_window", "limit": 3, "window": "day", "timezone": "Europe/Berlin"}]
@@ -82,7 +82,7 @@ def test_a_zone_that_is_not_installed_is_named_with_its_line(tmp_path):
     assert done.stderr == f"{path}:6: policies.day.timezone: 'Europe/Belrin' is not known; did you mean Europe/Berlin?\n"
 
 
-def test_without_tzdata_the_message_says_what_to_install(tmp_path):
+def test_without_tzdata_the_message_names_the_package(tmp_path):
     path = tmp_path / "c.yaml"
     path.write_text("policies:\n  day: {algorithm: calendar_window, limit: 3, window: day, timezone: Europe/Berlin}\n"
                     "  utc: {algorithm: calendar_window, limit: 3, window: day}\n")

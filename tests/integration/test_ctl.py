@@ -82,7 +82,7 @@ class Fake:
 # ---- output -------------------------------------------------------------------------------------------------------
 
 
-def test_a_check_says_what_is_left_and_then_when_to_come_back(daemon):
+def test_a_check_prints_the_remaining_units_and_then_the_retry_time(daemon):
     lines = [daemon.ctl("check", "login", "alice") for _ in range(6)]
     assert [line.returncode for line in lines] == [DONE] * 5 + [DENIED]
     assert lines[0].stdout == "allowed  remaining 4/5, resets in 8s  [memory]\n"
@@ -101,14 +101,14 @@ def test_durations_are_short_and_rounded_up(daemon, us, words):
     assert daemon.ctl("check", "day", "alice").stdout == f"allowed  remaining 4/5, resets in {words}  [memory]\n"
 
 
-def test_a_cost_above_the_limit_is_told_from_a_full_window(daemon):
+def test_a_cost_above_the_limit_differs_from_a_full_window(daemon):
     done = daemon.ctl("check", "login", "alice", 6)
     assert (done.returncode, done.stdout) == (DENIED, "denied  cost 6 exceeds the limit of 5: never allowed  [memory]\n")
     done = daemon.ctl("check", "never", "alice")
     assert (done.returncode, done.stdout) == (DENIED, "denied  the limit is 0: never allowed  [memory]\n")
 
 
-def test_a_failure_answer_says_that_it_is_one(ratelimitd):
+def test_a_failure_answer_is_marked(ratelimitd):
     config = """store: {type: redis, redis: {addresses: ["unix:/nonexistent/redis.sock"]}}
 policies:
   open: {algorithm: fixed_window, limit: 5, window: 1d, on_failure: allow}
@@ -147,7 +147,7 @@ def test_tables_are_for_people(daemon):
     assert re.fullmatch(r"ratelimitctl \d+\.\d+\.\d+\n", ctl("--version").stdout)
 
 
-def test_json_is_what_the_daemon_sent_under_its_own_names(daemon, connect):
+def test_json_has_the_fields_of_the_daemon_with_its_names(daemon, connect):
     client = connect(daemon)
     client.call("hello", {"describe": True})
     for arguments in (["check", "login", "alice"], ["check", "login", "alice", 9], ["peek", "login", "alice"],
@@ -197,7 +197,7 @@ def test_wrong_usage_is_2(daemon, arguments):
 
 
 @pytest.mark.parametrize("command", ["top", "doctor", "replay"])
-def test_a_command_of_a_later_version_says_so(command):
+def test_a_command_of_a_later_version_is_named_as_such(command):
     done = ctl(command, "login", "alice")
     assert (done.returncode, done.stderr) == (USAGE, f"ratelimitctl: {command} is not available in this version\n")
 
@@ -349,7 +349,7 @@ COMP_WORDS=({' '.join(f"'{word}'" for word in words)}); COMP_CWORD={len(words) -
     assert complete("ratelimitctl", "check", "login", "al") == []
 
 
-def test_many_at_once_charge_what_they_say(daemon):
+def test_many_at_once_charge_their_costs(daemon):
     runs = [subprocess.Popen([program("ratelimitctl"), "-s", daemon.socket, "check", "day", "crowd"], stdout=subprocess.DEVNULL)
             for _ in range(12)]
     assert sorted(run.wait(PATIENCE_S) for run in runs) == [DONE] * 5 + [DENIED] * 7

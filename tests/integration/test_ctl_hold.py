@@ -107,13 +107,13 @@ def test_an_error_is_an_error(slots):
 
 
 @pytest.mark.parametrize("command, status", [("/nonexistent/x", 127), ("/etc/passwd", 126)])
-def test_a_command_that_cannot_run_says_so(slots, command, status):
+def test_a_command_that_cannot_run_is_reported(slots, command, status):
     done = hold(slots, "acquire", "jobs", "a", "--", command)
     assert done.returncode == status and command in done.stderr
     assert slots.has_left.wait(PATIENCE_S) and slots.asked[-1] == ["release", "s-1"]
 
 
-def test_a_command_that_dies_of_a_signal_is_told_as_by_a_shell(slots):
+def test_a_command_that_dies_of_a_signal_ends_as_in_a_shell(slots):
     done = hold(slots, "acquire", "jobs", "a", "--", "sh", "-c", "kill -9 $$")
     assert done.returncode == 128 + 9
 

@@ -67,7 +67,7 @@ def test_check_all(daemon, store):
     assert done.returncode == DENIED and done.stdout.startswith("denied  remaining 0/2 (other), retry in ")
 
 
-def test_at_most_grants_what_there_is(daemon):
+def test_at_most_grants_the_available_units(daemon):
     done = daemon.ctl("--json", "--at-most", 8, "check", "ten", "a")
     assert done.returncode == DONE and json.loads(done.stdout)["granted"] == 8
     assert json.loads(daemon.ctl("--json", "--at-most", 8, "check", "ten", "a").stdout)["granted"] == 2

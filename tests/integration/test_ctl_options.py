@@ -83,7 +83,7 @@ def test_two_dashes_before_the_policy_end_the_options(daemon):
     (["settle", "x", 5, "--json"], "--json", "between settle and RESERVATION"),
     (["cancel", "x", "--json"], "--json", "between cancel and RESERVATION"),
 ])
-def test_an_option_behind_the_key_is_told_where_it_belongs(daemon, arguments, option, where):
+def test_an_option_after_the_key_gets_a_message_with_its_place(daemon, arguments, option, where):
     done = daemon.ctl(*arguments)
     assert (done.returncode, done.stdout) == (USAGE, "")
     assert done.stderr.startswith(f"ratelimitctl: {option} comes after ") and done.stderr.endswith(f"{where}\n")

@@ -51,7 +51,7 @@ def test_at_most_prints_how_many_were_granted(daemon):
     assert (done.returncode, done.stdout) == (DENIED, "denied  remaining 0/10, retry in 8s  [memory]\n")
 
 
-def test_a_cost_above_the_limit_says_so_wherever_it_was_asked(daemon):
+def test_a_cost_above_the_limit_is_named_by_every_command(daemon):
     never = "cost 11 exceeds the limit of 10: never allowed  [memory]"
     assert daemon.ctl("check", "login", "a", 11).stdout == f"denied  {never}\n"
     assert daemon.ctl("peek", "login", "a", 11).stdout == f"denied  {never}\n"
@@ -63,13 +63,13 @@ def test_a_cost_above_the_limit_says_so_wherever_it_was_asked(daemon):
         "denied  cost 3 exceeds the limit of 2 (search/minute): never allowed  [memory]\n")
 
 
-def test_a_denial_of_several_limits_says_which_one_the_number_belongs_to(daemon):
+def test_a_denial_of_several_limits_names_the_limit_of_its_number(daemon):
     daemon.ctl("check", "search", "a", 2)
     done = daemon.ctl("check", "search", "a")
     assert (done.returncode, done.stdout) == (DENIED, "denied  remaining 0/2 (search/minute), retry in 30s  [memory]\n")
 
 
-def test_an_allowed_check_of_several_limits_says_which_one_the_number_belongs_to(daemon):
+def test_an_allowed_check_of_several_limits_names_the_limit_of_its_number(daemon):
     """The time is that of the same limit: the day ends later."""
     minute = "remaining 1/2 (search/minute), resets in 30s  [memory]"
     assert daemon.ctl("peek", "search", "a", 1).stdout == f"allowed  {minute}\n"
@@ -93,7 +93,7 @@ def test_the_only_limit_of_a_policy_is_not_named(daemon):
     assert daemon.ctl("acquire", "jobs", "a").stdout.startswith("allowed  remaining 1/2  [memory]\n")
 
 
-def test_of_several_policies_the_number_says_whose_it_is(daemon):
+def test_with_several_policies_the_number_names_its_policy(daemon):
     assert daemon.ctl("check-all", "login", "a", ",", "free", "a").stdout.splitlines() == [
         "allowed  remaining 9/10 (login), resets in 8s  [memory]",
         "  checks[0]  allowed  remaining 9/10, resets in 8s  [memory]",
@@ -115,7 +115,7 @@ def test_an_older_daemon_is_understood_and_its_limits_are_not_named():
         assert json.loads(ctl(fake.path, "--json", "check", "search", "a")[1]) == answer
 
 
-def test_a_denied_slot_tells_no_time(daemon):
+def test_a_denied_slot_has_no_retry_time(daemon):
     """Earlier it printed `retry in 30s`, although the holders may stay for hours."""
     inner = [program("ratelimitctl"), "-s", daemon.socket, "acquire", "jobs", "a"]
     done = daemon.ctl("acquire", "jobs", "a", "--", *inner, "--", *inner)
@@ -126,7 +126,7 @@ def test_a_denied_slot_tells_no_time(daemon):
 # ---- explain ------------------------------------------------------------------------------------------------------
 
 
-def test_explain_says_what_would_be_and_leaves_defaults_out(daemon):
+def test_explain_prints_the_decision_and_omits_defaults(daemon):
     assert daemon.ctl("explain", "login", "a").stdout.splitlines() == [
         "would be allowed, leaving 9 of 10  [memory]",
         "why       Allowed by the policy's limit (fixed_window, 10 per 10s): 10 of 10 units are free and this check needs 1.",
@@ -141,7 +141,7 @@ def test_explain_says_what_would_be_and_leaves_defaults_out(daemon):
     assert daemon.ctl("explain", "free", "a").stdout.startswith("would be allowed  [unlimited]\n")
 
 
-def test_explain_of_a_denial_says_when_and_by_which_limit(daemon):
+def test_explain_of_a_denial_names_the_limit_and_the_time(daemon):
     daemon.ctl("check", "search", "a", 2)
     done = daemon.ctl("explain", "search", "a")
     assert done.returncode == DENIED
@@ -186,7 +186,7 @@ connections      1
     assert shown.keys() == connect(daemon).call("stats").keys() == json.loads(daemon.ctl("--json", "stats").stdout).keys()
 
 
-def test_stats_say_how_redis_is_and_what_failed(ratelimitd):
+def test_stats_show_the_state_of_redis_and_the_failures(ratelimitd):
     daemon = ratelimitd("store: {type: redis, redis: {addresses: ['unix:/nonexistent/redis.sock']}}\n"
                         "policies: {p: {algorithm: fixed_window, limit: 5, window: 1d}}\n")
     daemon.ctl("check", "p", "a")
@@ -262,7 +262,7 @@ def group_of(path):
         return str(gid)
 
 
-def test_a_socket_of_another_group_says_which_one(closed):
+def test_a_socket_of_another_group_names_the_group(closed):
     """Earlier the message asked whether the daemon was running."""
     os.chmod(closed, 0o660 if os.geteuid() == 0 else 0o060)
     status, out, err = ctl(closed, "ping", **as_nobody())
@@ -272,7 +272,7 @@ def test_a_socket_of_another_group_says_which_one(closed):
                    f"mode {mode}: add this user to the group and log in again\n")
 
 
-def test_a_socket_that_lets_no_group_in_says_what_to_set(closed):
+def test_a_socket_without_group_access_names_the_setting(closed):
     os.chmod(closed, 0o600 if os.geteuid() == 0 else 0)
     status, _, err = ctl(closed, "ping", **as_nobody())
     assert status == UNREACHABLE and "which gives the group no access: set listen.group and listen.mode" in err

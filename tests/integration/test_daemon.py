@@ -61,7 +61,7 @@ def test_a_test_clock_with_redis_is_2(place):
 # ---- configuration ------------------------------------------------------------------------------------------------
 
 
-def test_every_fault_of_a_configuration_is_told_and_is_3(place):
+def test_every_fault_of_a_configuration_is_reported_with_status_3(place):
     path = written(place, "policies:\n  a: {algorithm: fixed_window, limit: 1, window: 10}\nlisten: {mode: x}\nzzz: 1\n")
     for arguments in (["--check-config"], ["--print-config"], ["-s", place / "s"]):
         status, out, err = ratelimitd_says("-c", path, *arguments)
@@ -421,7 +421,7 @@ def test_a_descriptor_that_was_closed_at_start_does_not_become_the_socket(place,
 # ---- clock --------------------------------------------------------------------------------------------------------
 
 
-def test_under_a_test_clock_time_is_what_it_is_told(ratelimitd, connect):
+def test_a_test_clock_sets_the_time(ratelimitd, connect):
     daemon = ratelimitd(POLICIES, arguments=["--test-clock"])
     client = connect(daemon)
     assert any("--test-clock" in line and "warning" in line for line in daemon.log)
@@ -451,7 +451,7 @@ def test_a_daemon_without_its_redis_is_ready_and_answers(ratelimitd, connect, pl
     assert decision["allowed"] and decision["source"] == "local" and decision["reason"] == "down"
 
 
-def test_a_redis_that_is_away_at_the_start_is_a_warning_that_says_what_checks_get(ratelimitd, place):
+def test_a_redis_that_is_away_at_the_start_causes_a_warning_with_the_answers_of_checks(ratelimitd, place):
     store = f"store:\n  type: redis\n  redis: {{addresses: [\"unix:{place}/none.sock\"]}}\n"
     strict = "  strict: {algorithm: fixed_window, limit: 5, window: 1h, on_failure: deny}\n"
     daemon = ratelimitd(store + POLICIES + strict)
@@ -559,7 +559,7 @@ def waiting(ratelimitd, connect, redis):
     redis.resume()
 
 
-def test_a_drain_waits_for_what_is_in_flight(waiting, redis):
+def test_a_drain_waits_for_checks_in_flight(waiting, redis):
     daemon, client, msgid = waiting("")
     daemon.signal(signal.SIGTERM)
     daemon.wait_for_log("draining, with 1 checks in flight")
@@ -604,7 +604,7 @@ def test_the_sample_configuration_is_correct_and_reads_as_it_says(ratelimitd, co
     assert client.check("api", "carol")["limit"] == 20
 
 
-def test_the_sample_configuration_is_correct_with_what_stands_in_comments(place):
+def test_the_sample_configuration_is_correct_including_its_comments(place):
     sample = (ROOT / "systemd" / "ratelimitd.yaml").read_text()
     text = sample.replace("  type: memory\n", "")
     text = re.sub(r"^#(listen:|  )", r"\1", text, flags=re.M).replace("group: ratelimit ", "group: root ")

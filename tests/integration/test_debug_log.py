@@ -34,7 +34,7 @@ def test_debug_shows_each_connection_with_its_process(served):
     daemon.wait_for_log(f"debug: connection 1 closed: {WHO}: the client closed it$")
 
 
-def test_debug_says_why_a_connection_was_closed(ratelimitd, connect):
+def test_debug_logs_why_a_connection_was_closed(ratelimitd, connect):
     daemon = ratelimitd(CONFIG)
     broken = connect(daemon)
     broken.send_bytes(b"GET / HTTP/1.1\r\n\r\n")

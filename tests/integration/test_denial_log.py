@@ -133,7 +133,7 @@ def test_each_denied_member_of_a_long_list_is_logged(served):
     assert [words(line)["key"] for line in denials_at_end(daemon)] == [f"k{i}" for i in range(1, 300, 2)]
 
 
-def test_a_failure_answer_that_denies_says_why(ratelimitd, connect, redis):
+def test_a_failure_answer_that_denies_has_a_reason(ratelimitd, connect, redis):
     daemon = ratelimitd(FIRST + POLICIES.replace("deadline: 5s", "deadline: 5s, on_failure: deny"), redis=redis)
     client = connect(daemon)
     eventually(lambda: client.call("stats")["redis_up"] == 1, "Redis is there")
@@ -150,7 +150,7 @@ def test_a_failure_answer_that_denies_says_why(ratelimitd, connect, redis):
 # How many lines
 
 @pytest.mark.parametrize("denied", [3, 200])
-def test_lines_and_what_was_held_back_add_up_to_the_denials(served, denied):
+def test_lines_and_suppressed_ones_add_up_to_the_denials(served, denied):
     daemon, client = served(log(denials="sampled", denials_per_second=3))
 
     def reported():

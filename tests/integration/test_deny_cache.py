@@ -280,7 +280,7 @@ def test_a_reload_asks_redis_again_and_changes_the_settings(daemon, client):
     assert not is_asked(client, "window", "k")["allowed"]
 
 
-def test_redis_that_hangs_does_not_matter_to_what_is_certain(daemon, redis, client):
+def test_a_hanging_redis_does_not_affect_certain_denials(daemon, redis, client):
     use_up(client, "window", "k")
     redis.pause()
     for _ in range(20):
@@ -372,7 +372,7 @@ def test_what_refills_is_admitted_as_it_refills(redis, ratelimitd, connect, opti
     assert left <= 25 + 50 * (ended - began - 1.5)  # the refill of half a second: no client was denied longer than necessary
 
 
-def test_ratelimitctl_says_where_a_denial_comes_from(daemon, client):
+def test_ratelimitctl_shows_the_source_of_a_denial(daemon, client):
     use_up(client, "window", "k")
     done = daemon.ctl("check", "window", "k")
     assert done.returncode == 1 and "retry in" in done.stdout and "[deny_cache]" in done.stdout

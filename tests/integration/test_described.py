@@ -154,7 +154,7 @@ def test_a_limit_of_0_is_described_without_asking_the_store(client):
     assert answer["shadow_denied"] and described(answer) == ("dark/never", 0, 31 * DAY_MS - HOUR_MS, 0)
 
 
-def test_a_shadow_policy_describes_what_would_have_denied(client):
+def test_a_shadow_policy_describes_the_limit_that_would_have_denied(client):
     client.check("trial", "a")
     answer = client.check("trial", "a")
     assert answer["allowed"] and answer["shadow_denied"] and described(answer)[:3] == ("trial", 1, HOUR_MS)

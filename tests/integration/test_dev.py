@@ -75,7 +75,7 @@ def test_run_once_shows_an_allowed_and_a_denied_check_and_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_run_stays_until_it_is_told_to_end(number, tmp_path):
+def test_run_continues_until_it_is_stopped(number, tmp_path):
     output = tmp_path / "output"
     with open(output, "wb") as out:
         run = subprocess.Popen([str(ROOT / "dev"), "run"], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out,

@@ -83,7 +83,7 @@ def test_a_configuration_is_correct(block, tmp_path):
 
 
 @pytest.mark.parametrize("page", sorted({block.page for block in of("console")}))
-def test_the_calls_print_what_the_page_shows(page, ratelimitd):
+def test_the_calls_print_the_output_of_the_page(page, ratelimitd):
     """On a stopped clock. tests/documents.py --write writes the present output into the page."""
     daemon, configuration = None, None
     for block in of("console", page):
@@ -135,7 +135,7 @@ def shaping(ratelimitd):
 
 
 @pytest.mark.release
-def test_the_c_example_compiles_against_what_is_installed_and_asks(logins, shaping, tmp_path):
+def test_the_c_example_compiles_against_the_installed_library_and_works(logins, shaping, tmp_path):
     if "asan" in build_dir().name:
         pytest.skip("a sanitized library needs a sanitized program")
     compiler = shutil.which("gcc") or shutil.which("cc")
@@ -215,7 +215,7 @@ def test_the_code_maps_a_decision_as_the_table_says(given, status, headers):
     assert got[:2] == (status, headers)
 
 
-def test_the_denied_answer_that_is_shown_is_what_the_code_makes():
+def test_the_denied_answer_of_the_page_equals_that_of_the_code():
     head, _, body = code_of("http.md", "http").partition("\n\n")
     status_line, *lines = head.splitlines()
     shown = dict(line.split(": ", 1) for line in lines)
@@ -299,7 +299,7 @@ def test_redis_takes_the_line_about_eviction(start_redis):
 
 
 @pytest.mark.parametrize("line", of("systemd", "operate.md")[0].text.splitlines())
-def test_a_line_about_the_service_names_what_is_installed(line):
+def test_a_line_about_the_service_names_installed_files(line):
     words = shlex.split(line, comments=True)
     units = {path.name for path in (ROOT / "systemd").iterdir()}
     if words[0] in ("systemctl", "journalctl"):
@@ -326,7 +326,7 @@ def test_systemd_accepts_the_drop_in(tmp_path):
     assert done.returncode == 0 and not done.stderr, done.stderr
 
 
-def test_the_drop_in_of_the_page_says_what_the_installed_one_does():
+def test_the_drop_in_of_the_page_equals_the_installed_one():
     installed = (ROOT / "systemd" / "redis.conf").read_text()
     for line in code_of("redis.md", "ini").splitlines():
         assert re.search(rf"^#?{re.escape(line)}$", installed, re.M), line
@@ -370,7 +370,7 @@ def test_the_pod_starts_the_daemon_as_it_can_be_started(ratelimitd):
     assert len(probes) == 2 and all(run(json.loads(probe), daemon.socket).returncode == 0 for probe in probes)
 
 
-def test_the_command_for_a_pod_names_what_the_manifest_has():
+def test_the_command_for_a_pod_uses_the_names_of_the_manifest():
     words = shlex.split(code_of("kubernetes.md", "sh"))
     pod = manifests()[1].text
     assert words[:2] == ["kubectl", "exec"] and f"metadata: {{name: {words[2]}}}" in pod

@@ -84,7 +84,7 @@ def test_it_is_the_decision_of_a_peek_and_more(client):
     assert client.call("peek", "search", "k")["remaining"] == 0
 
 
-def test_it_says_each_limit_its_state_and_its_key(client):
+def test_it_shows_each_limit_its_state_and_its_key(client):
     client.check("search", "k", 2)
     answer = client.call("explain", "search", "k")
     assert some(answer, "policy", "override", "bound_by") == ("search", None, "search/minute")
@@ -118,14 +118,14 @@ def test_the_keys_are_those_in_redis(served, policy):
     assert set(answer["store_keys"]) == stored
 
 
-def test_a_key_that_came_as_bin_is_told_as_bin(client):
+def test_a_key_that_came_as_bin_is_returned_as_bin(client):
     key = b"\x00\xff{}"
     (store_key,) = client.call("explain", "login", key)["store_keys"]
     assert isinstance(store_key, bytes) and store_key.endswith(b"}:fw1:login:" + key)
     assert isinstance(client.call("explain", "login", "k")["store_keys"][0], str)
 
 
-def test_windows_and_queues_say_when(client):
+def test_windows_and_queues_show_their_end(client):
     assert some(client.call("explain", "hit", "k")["state"][0], "count", "window_ends_in_ms") == (0, 0)
     client.check("hit", "k")
     state = client.call("explain", "hit", "k")["state"][0]
@@ -137,7 +137,7 @@ def test_windows_and_queues_say_when(client):
     assert some(answer["state"][0], "tokens") == (0,) and 0 < answer["state"][0]["queue_drains_in_ms"] <= DAY_MS
 
 
-def test_it_says_what_no_waiting_helps_against(client):
+def test_it_names_denials_that_no_wait_can_end(client):
     answer = client.call("explain", "login", "k", 3)
     assert some(answer, "allowed", "retry_after_ms") == (False, -1) and "never has more than 2 units" in answer["why"]
     answer = client.call("explain", "never", "k")
@@ -160,7 +160,7 @@ def test_it_names_the_override(client):
     assert some(answer, "source", "override", "limits") == ("unlimited", None, [])
 
 
-def test_a_shadow_policy_is_explained_as_what_it_would_be(client):
+def test_a_shadow_policy_is_explained_as_if_enforced(client):
     client.check("tried", "k")
     answer = client.call("explain", "tried", "k")
     assert some(answer, "allowed", "shadow_denied", "retry_after_ms") == (True, True, 0)
@@ -176,7 +176,7 @@ def test_the_array_form_has_it_all_in_the_map_behind(client):
     assert client.call("explain", "tried", "k")[11]["shadow_denied"] is True
 
 
-def test_it_says_what_the_candidate_would_say(client):
+def test_it_shows_the_answer_of_the_candidate(client):
     client.check("trial", "k", 2)
     answer = client.call("explain", "trial", "k")
     assert some(answer, "allowed", "remaining") == (True, 2)
@@ -195,7 +195,7 @@ def test_it_says_what_the_candidate_would_say(client):
     assert client.call("explain", "closed", "k")["candidate"]["allowed"]
 
 
-def test_asking_what_the_candidate_would_say_charges_and_counts_nothing(served):
+def test_explaining_a_candidate_charges_and_counts_nothing(served):
     client, server = served
     for _ in range(3):
         assert client.call("explain", "trial", "k", 2)["candidate"]["allowed"]
@@ -250,7 +250,7 @@ def test_what_it_refuses(client, params, code):
     assert error.value.code == code
 
 
-def test_without_redis_it_says_what_a_check_would_get(ratelimitd, redis, connect):
+def test_without_redis_it_returns_the_answer_of_a_check(ratelimitd, redis, connect):
     redis.stop()
     client = connect(ratelimitd(CONFIG, redis=redis))
     with pytest.raises(RpcError) as error:
@@ -261,7 +261,7 @@ def test_without_redis_it_says_what_a_check_would_get(ratelimitd, redis, connect
     assert some(client.call("explain", "closed", "k"), "allowed", "candidate") == (False, None)
 
 
-def test_a_prefix_of_ones_own_is_told(ratelimitd, redis, connect):
+def test_a_configured_prefix_is_shown(ratelimitd, redis, connect):
     client = connect(ratelimitd(CONFIG, redis=redis, redis_options={"key_prefix": "mine"}))
     eventually(lambda: client.call("stats")["redis_up"] == 1, "Redis is there")
     assert client.call("explain", "login", "k")["store_keys"][0].startswith("mine:{b")

@@ -55,7 +55,7 @@ def daemon(request, ratelimitd):
         redis.close()
 
 
-def test_eight_check_many_floods_beside_a_polite_client(daemon):
+def test_eight_check_many_floods_next_to_a_polite_client(daemon):
     """Every client gets all its answers, and the polite client gets them during the floods."""
     with daemon.client() as polite:
         floods = [flooder(daemon, frame(N_CHECKS, f"{i}") * 2) for i in range(N_FLOODS)]
@@ -113,7 +113,7 @@ def start_listening(ratelimitd, settings, **options):
     return daemon
 
 
-def test_a_client_that_reads_a_large_answer_loses_none_of_what_waits_behind_it(ratelimitd):
+def test_a_client_that_reads_a_large_answer_loses_no_later_answer(ratelimitd):
     """Earlier, the daemon closed it as slow while it wrote the large answer, and charged answers were lost."""
     redis = Redis()
     daemon = start_listening(ratelimitd, "max_output: 4KiB", redis=redis)

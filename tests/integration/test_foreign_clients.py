@@ -64,7 +64,7 @@ def test_neovims_notifications_charge_nothing(daemon):
     assert output.split() == ["5"]
 
 
-def test_the_examples_say_when_to_go_ahead(ratelimitd):
+def test_the_examples_print_the_delay(ratelimitd):
     """Earlier, all of them ignored delay_ms and continued at once."""
     shaping = ratelimitd("policies: {login: {algorithm: leaky_bucket, limit: 1, window: 1d, burst: 1, max_wait: 10d}}")
     asked = [run(shaping, sys.executable, str(EXAMPLES / "check.py"), "login", "alice").stdout for _ in range(2)]

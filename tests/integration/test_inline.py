@@ -83,7 +83,7 @@ def test_settings_that_are_wrong_are_named(ratelimitd, connect, policy, code, wo
     assert client.call("peek", "login", "a")["remaining"] == 5
 
 
-def test_a_setting_that_stands_twice_is_refused(ratelimitd, connect):
+def test_a_repeated_setting_is_refused(ratelimitd, connect):
     client = connect(ratelimitd(ALLOW))
     settings = b"\x84" + b"".join(msgpack.packb(name) + msgpack.packb(value) for name, value in (
         ("algorithm", "gcra"), ("limit", 5), ("window", "1s"), ("limit", 6)))

@@ -379,7 +379,7 @@ def test_a_policy_in_a_request_has_them_too(any_store, ratelimitd, connect):
 # Descriptions
 
 
-def test_policies_tells_them(client):
+def test_policies_lists_them(client):
     policies = {policy["name"]: policy for policy in client.call("policies")}
     assert some(policies["free"], "unlimited", "limits") == (True, [])
     assert policies["tenant-api"]["key_format"] == "{tenant}:{user}"

@@ -63,7 +63,7 @@ def fields(answer, *names):
 
 
 @every
-def test_a_limit_of_0_denies_for_ever_and_never_says_retry(algorithm, serve):
+def test_a_limit_of_0_always_denies_and_never_has_a_retry_time(algorithm, serve):
     client = serve(policies(0, "1d"))
     for method in ("check", "peek", "check"):
         answer = client.call(method, algorithm, "k", 1)
@@ -328,7 +328,7 @@ LATER_ZERO = {**{name: f"{shape}, limit: LIMIT, window: 5000d" for name, shape i
               "one": "algorithm: gcra, limit: 9, window: 5000d, overrides: [{key: k, limit: LIMIT}]"}
 
 
-def test_a_reset_forgets_what_was_used_before_the_limit_was_0(serve):
+def test_a_reset_forgets_units_used_before_the_limit_was_0(serve):
     """Earlier it did not ask the store, and the used units came back with the next limit."""
     header = "defaults: {deadline: 9s, on_failure: error}\n"
     text = "policies:\n" + "".join(f"  {name}: {{{it}}}\n" for name, it in LATER_ZERO.items())

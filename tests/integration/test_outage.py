@@ -216,7 +216,7 @@ policies:
 """
 
 
-def test_what_was_not_sent_by_its_deadline_says_so(ratelimitd, redis, connect):
+def test_a_request_that_was_not_sent_by_its_deadline_is_marked(ratelimitd, redis, connect):
     daemon = ratelimitd(RESERVING, redis=redis, redis_options={"window": 1, "stall": "10s"})
     client = connect(daemon)
     reserved = client.call("reserve", "calls", "alice", 10)

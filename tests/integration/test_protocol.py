@@ -35,7 +35,7 @@ def test_check_answers_a_map_without_defaults(client):
                       "source": "memory"}
 
 
-def test_denied_says_when(client):
+def test_a_denial_has_a_retry_time(client):
     assert client.call("check", "login", "alice", 4)["remaining"] == 1
     answer = client.call("check", "login", "alice", 2)
     assert (answer["allowed"], answer["remaining"], answer["retry_after_ms"]) == (False, 1, 10000)

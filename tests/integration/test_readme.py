@@ -42,13 +42,13 @@ def test_the_shell_example_lets_five_in_and_then_none(daemon):
     assert "not now" in outputs  # these eleven checks fall into at most two windows
 
 
-def test_the_shell_example_tells_a_denial_from_no_answer(daemon):
+def test_the_shell_example_distinguishes_a_denial_from_no_answer(daemon):
     daemon.stop()
     done = run(["sh", "-c", blocks("sh")[0]], daemon)
     assert done.stdout.startswith("no answer"), done.stdout
 
 
-def test_the_lines_of_install_work_with_what_is_installed(ratelimitd, tmp_path):
+def test_the_lines_of_install_work_with_the_installed_files(ratelimitd, tmp_path):
     """As in the README, but without systemd: its commands are compared with the installed units."""
     section = re.search(r"^## Install\n(.*?)^## ", README, re.M | re.S).group(1)
     install = re.search(r"`(cmake --install \S+ --prefix /usr)`", section).group(1)
@@ -79,7 +79,7 @@ def test_the_transcript_is_what_dev_run_shows():
     assert not transcript.differences(), "; ".join([*transcript.differences(), "write it anew: tests/transcript.py --write"])
 
 
-def test_the_transcript_tells_apart_whatever_does_not_differ_from_run_to_run():
+def test_the_comparison_of_transcripts_ignores_only_what_differs_between_runs():
     """The comparison itself: another number or another text is a difference, another time is not."""
     shown = transcript.PLACE.search(README).group()
     assert transcript.comparable(shown) != transcript.comparable(shown.replace("remaining 2/3", "remaining 1/3"))

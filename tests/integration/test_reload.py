@@ -16,7 +16,7 @@ POLICIES = """policies:
 """
 
 
-def test_a_reload_brings_new_policies_and_keeps_what_was_counted(ratelimitd, connect):
+def test_a_reload_brings_new_policies_and_keeps_counts(ratelimitd, connect):
     daemon = ratelimitd(POLICIES)
     client = connect(daemon)
     assert client.check("login", "k", 4)["remaining"] == 1

@@ -106,7 +106,7 @@ def test_check_all_has_one_note_for_the_whole(client):
     assert client.call("check_all", whole, {"request_id": "two"})["allowed"]
 
 
-def test_array_replies_say_it_all_again(client):
+def test_array_replies_repeat_all_fields(client):
     client.call("hello", {"decision": "array"})
     first = check(client, "window", "k", request_id="one", at_most=3)
     client.check("window", "k")
@@ -114,7 +114,7 @@ def test_array_replies_say_it_all_again(client):
 
 
 @pytest.mark.parametrize("policy, full", [(name, 10 if name == "bucket" else 5) for name in SIMPLE])
-def test_at_most_grants_what_there_is(client, policy, full):
+def test_at_most_grants_the_available_units(client, policy, full):
     first = check(client, policy, "k", at_most=full - 1)
     assert first["allowed"] and first["granted"] == full - 1 and first["remaining"] == 1
     second = check(client, policy, "k", at_most=2**53 - 1)
@@ -190,7 +190,7 @@ def test_units_that_are_none_are_refused(client, units):
     assert str(refused.value).startswith("BAD_COST")
 
 
-def test_what_cannot_be_refunded_says_so(client):
+def test_unsupported_refunds_and_options_are_errors(client):
     with pytest.raises(RpcError, match="UNSUPPORTED"):
         client.call("refund", "old", "k", 1)
     with pytest.raises(RpcError, match="BAD_REQUEST.*cost"):

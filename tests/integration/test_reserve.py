@@ -266,7 +266,7 @@ def test_stats_count_reservations(client, ratelimitd, connect):
     assert some(stats, "reservations_made", "reservations_settled", "reservations_untimed") == (1, 1, 0)
 
 
-def test_policies_say_whether_debt_is_allowed(client):
+def test_policies_shows_whether_debt_is_allowed(client):
     debts = {policy["name"]: policy.get("debt") for policy in client.call("policies")}
     assert debts["owing"] is True and debts["two"] is True and debts["window"] is None
 
@@ -369,7 +369,7 @@ def test_what_is_not_ours_amid_the_holds_harms_nobody(pair, redis):
         assert answers[2]["refunded"] == 1 and 0 < store.pttl(key) <= 86_520_000
 
 
-def test_what_is_reserved_too_late_to_be_told_is_cancelled(ratelimitd, redis, connect):
+def test_a_reservation_made_too_late_to_be_answered_is_cancelled(ratelimitd, redis, connect):
     text = """
 defaults: {deadline: 800ms}
 policies:
@@ -424,7 +424,7 @@ policies:
             client.call(method, *params)
 
 
-def test_settling_what_was_reserved_without_limit_says_that_there_is_none(ratelimitd, any_store, connect):
+def test_settling_an_unlimited_reservation_is_answered_as_unlimited(ratelimitd, any_store, connect):
     """Earlier the answer was that nothing remained."""
     client = connect(ratelimitd("""
 defaults: {deadline: 5s}

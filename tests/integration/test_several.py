@@ -43,7 +43,7 @@ def some(answer, *names):
 # Several limits per policy
 
 
-def test_allowed_says_the_least_that_remains_and_the_longest_reset(client):
+def test_an_allowed_answer_has_the_smallest_remaining_and_the_longest_reset(client):
     answer = client.check("search", "k")
     answer.pop("policy_version")
     assert answer == {"allowed": True, "limit": 2, "remaining": 1, "retry_after_ms": 0, "reset_after_ms": DAY_MS,
@@ -85,7 +85,7 @@ def test_a_limit_of_0_among_several_denies_always(client):
     assert client.check("half", "k", 0)["allowed"]
 
 
-def test_the_retry_holds_where_a_limit_counts_what_another_denied(client):
+def test_the_retry_time_holds_when_a_limit_counts_the_denial_of_another(client):
     client.check("counted", "k")
     denied = client.check("counted", "k")
     assert some(denied, "bound_by", "limit", "retry_after_ms", "reset_after_ms") == ("counted/short", 1, 100000, 100000)

@@ -43,7 +43,7 @@ def some(answer, *names):
 VERDICT = ("allowed", "shadow_denied", "remaining", "retry_after_ms", "granted", "bound_by")
 
 
-def test_a_shadow_policy_never_denies_and_says_what_it_would(client):
+def test_a_shadow_policy_never_denies_and_reports_shadow_denied(client):
     assert some(client.check("tried", "k"), *VERDICT) == (True, None, 1, 0, None, None)
     assert some(client.check("tried", "k", 2), *VERDICT) == (True, True, 1, 0, 0, None)
     assert some(client.check("tried", "k"), *VERDICT) == (True, None, 0, 0, None, None)
@@ -61,7 +61,7 @@ def test_several_limits_in_shadow_are_all_or_none_too(client):
     assert some(client.check("both", "k"), *VERDICT) == (True, None, 0, 0, None, None)
 
 
-def test_the_array_form_says_it_in_the_map_behind(client):
+def test_the_array_form_has_it_in_the_last_map(client):
     client.call("hello", {"decision": "array"})
     assert len(client.check("tried", "k", 2)) == 11
     denied = client.check("tried", "k")
@@ -111,7 +111,7 @@ def test_a_bad_member_refuses_shadow_members_too(client):
     assert client.call("stats")["inflight"] == 0
 
 
-def test_policies_says_who_is_in_shadow(client):
+def test_policies_shows_shadow_policies(client):
     shadow = {policy["name"]: policy.get("shadow") for policy in client.call("policies")}
     assert shadow == {"login": None, "tried": True, "never": True, "strict": True, "closed": True, "both": True}
 
@@ -245,7 +245,7 @@ def test_without_redis_a_candidate_is_skipped(ratelimitd, redis, connect):
     assert client.call("stats")["candidate_skipped"] == 1
 
 
-def test_settling_what_a_shadow_policy_would_have_denied_says_how_things_stand(any_store, ratelimitd, connect):
+def test_settling_a_reservation_that_a_shadow_policy_would_have_denied_returns_the_state(any_store, ratelimitd, connect):
     """Earlier the answer was that nothing remained, from the store."""
     client = connect(ratelimitd("""
 defaults: {deadline: 5s}

@@ -72,7 +72,7 @@ def test_slots_are_taken_and_given_back(daemon, connect):
     assert stats(client) == (3, 4, 1, 0, 0)
 
 
-def test_who_gives_back_what_is_not_theirs_is_told_so(daemon, connect):
+def test_only_the_owner_can_release_a_slot(daemon, connect):
     owner, other = connect(daemon), connect(daemon)
     slot = owner.call("acquire", "jobs", "k")["slot"]
     for id in (slot, "0" * 32, "", "x", slot.upper() + "1", b"\xff" * 32):
@@ -136,7 +136,7 @@ def test_peek_reset_and_policies_know_them(daemon, connect):
     assert policies["jobs"]["limits"] == [{"algorithm": "concurrency", "limit": 2, "slot_ttl_ms": TTL_MS}]
 
 
-def test_explain_tells_of_slots(daemon, connect):
+def test_explain_describes_slots(daemon, connect):
     client = connect(daemon)
     for _ in range(2):
         client.call("acquire", "jobs", "k")
@@ -420,7 +420,7 @@ def test_slots_given_back_while_redis_is_stopped_reach_it_afterwards(ratelimitd,
     eventually(lambda: scores(redis) == [], "both are given back")
 
 
-def test_a_late_yes_is_given_back_or_kept_as_the_client_was_told(ratelimitd, redis, connect):
+def test_a_late_admission_is_released_or_kept_according_to_the_answer(ratelimitd, redis, connect):
     text = FAILING.replace("5s", "800ms")
     client = connect(ratelimitd(text, redis=redis, redis_options={"stall": "1h"}))
     redis.pause()
@@ -450,7 +450,7 @@ def test_a_reload_reaches_slots_that_exist(ratelimitd, redis, connect):
     assert client.call("acquire", "jobs", "k")["allowed"]
 
 
-def test_a_peek_for_two_slots_says_that_they_are_taken_one_by_one(daemon, connect):
+def test_a_peek_for_two_slots_is_refused_with_an_explanation(daemon, connect):
     """Earlier the text mentioned a sliding_log."""
     client = connect(daemon)
     for method in ("peek", "explain"):

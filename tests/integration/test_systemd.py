@@ -87,7 +87,7 @@ def test_peers_user_ids_stay_readable():
     assert not any(line.startswith("PrivateUsers=") for line in lines_of("ratelimitd.service"))
 
 
-def test_the_socket_unit_sets_who_may_connect():
+def test_the_socket_unit_sets_group_and_mode():
     lines = lines_of("ratelimitd.socket")
     for line in ("ListenStream=/run/ratelimitd/ratelimitd.sock", "SocketGroup=ratelimit", "SocketMode=0660",
                  "Backlog=4096", "RemoveOnStop=yes"):

@@ -6,7 +6,7 @@ import sys
 from harness import ROOT, build_dir
 
 
-def test_two_daemons_on_one_redis_admit_what_one_would():
+def test_two_daemons_on_one_redis_admit_as_much_as_one():
     done = subprocess.run([sys.executable, str(ROOT / "tests" / "bench" / "two_builds.py"), str(build_dir()), "4"], text=True,
                           stdout=subprocess.PIPE)
     assert done.returncode == 0 and "all accounted for" in done.stdout, done.stdout

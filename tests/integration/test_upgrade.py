@@ -168,7 +168,7 @@ NEEDS_ITS_CONNECTION = ("release", "policies", "stats")  # only its owner can re
 
 
 @pytest.mark.parametrize("case", DAEMON, ids=lambda case: case.name)
-def test_a_daemon_goes_on_from_what_the_release_left_at_any_step(case, server, clocked):
+def test_a_daemon_continues_with_the_keys_of_the_release_at_any_step(case, server, clocked):
     if case.name.endswith(AWAY):
         with ClockedDaemon.of(server, case) as other:
             go_on_at_any_step(case, other)
@@ -278,7 +278,7 @@ def test_the_script_writes_and_answers_what_the_release_does(case, server):
 
 
 @pytest.mark.parametrize("case", SCRIPT, ids=lambda case: case.name)
-def test_the_script_goes_on_from_what_the_release_left_at_any_batch(case, server):
+def test_the_script_continues_with_the_keys_of_the_release_at_any_batch(case, server):
     before = {}
     with server.client() as client, Replay(server) as replay:
         replay.configure(case.policies)

@@ -13,7 +13,7 @@ SKEWS_S = (-1799, -5, 5, 1799)
 
 
 @pytest.mark.parametrize("skew_s", SKEWS_S)
-def test_a_host_whose_clock_is_off_moves_no_edge(skew_s, replay_redis, redis):
+def test_a_wrong_host_clock_moves_no_edge(skew_s, replay_redis, redis):
     redis.flushall()
     made = [traces.of_seed("calendar_window", seed) for seed in range(N_TRACES)]
     expected = [line for trace in made for line in trace.expected()]

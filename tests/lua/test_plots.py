@@ -23,7 +23,7 @@ def texts(picture):
     return [element for element in ElementTree.fromstring(picture).iter(f"{SVG}text")]
 
 
-def test_every_picture_is_what_the_engine_decides_now():
+def test_every_picture_shows_the_present_decisions_of_the_engine():
     made = plots.made()
     assert sorted(path.name for path in plots.PLACE.iterdir()) == sorted(made)
     for name, picture in made.items():
@@ -45,14 +45,14 @@ def test_every_algorithm_has_a_picture_and_a_row_among_all():
     assert {row.policy.algorithm for row in plots.ROWS} == natives
 
 
-def test_every_picture_stands_in_the_documentation():
+def test_every_picture_is_in_the_documentation():
     page = (ROOT / "lua" / "ALGORITHMS.md").read_text()
     assert all(f"](../docs/plots/{name}.svg)" in page for name in NAMES)
     assert "](docs/plots/algorithms.svg)" in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("plot", plots.PLOTS, ids=NAMES)
-def test_a_title_is_what_one_writes_into_a_configuration(plot, tmp_path):
+def test_a_title_is_a_valid_configuration(plot, tmp_path):
     path = tmp_path / "ratelimitd.yaml"
     path.write_text(f"policies:\n  p: {{{plot.settings}}}\n")
     done = subprocess.run([program("ratelimitd"), "--check-config", "-c", str(path)], capture_output=True, text=True)
@@ -91,7 +91,7 @@ def test_a_picture_has_a_legend_and_names_its_axes(name):
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_a_picture_has_a_title_and_a_description_for_who_does_not_see_it(name):
+def test_a_picture_has_a_title_and_a_description_for_screen_readers(name):
     root = ElementTree.fromstring(PICTURES[name])
     assert root.get("role") == "img" and root.get("aria-labelledby") == "title desc"
     assert [element.tag for element in root][:2] == [f"{SVG}title", f"{SVG}desc"]

@@ -255,7 +255,7 @@ def test_a_script_that_begins_too_late_does_nothing(redis, sha):
     assert redis.dbsize() == 1
 
 
-def test_a_reset_tells_whether_there_was_a_state(redis, sha):
+def test_a_reset_returns_whether_there_was_a_state(redis, sha):
     bucket(["a"]).call(redis, sha)
     redis.rpush("log", FUTURE_US - 2000)
     redis.rpush("live log", FUTURE_US - 500)

@@ -179,7 +179,7 @@ def test_the_window_of_a_first_hit_is_the_keys_life(redis, sha):
         assert near(redis.pttl(KEY), 2000)
 
 
-def test_a_log_says_when_its_oldest_entry_leaves(redis, sha):
+def test_a_log_returns_when_its_oldest_entry_expires(redis, sha):
     seconds, micros = redis.time()
     now_ms = seconds * 1000 + micros // 1000
     for preset, denied_wait in (("rlaas_sliding", 1000), ("endpoint_log", 2000)):

@@ -65,7 +65,7 @@ def note(at, s1, s2, units):
 # ---- idempotency records ------------------------------------------------------------------------------------------
 
 
-def test_a_note_is_what_this_file_thinks(redis, sha):
+def test_a_record_has_the_format_of_this_file(redis, sha):
     assert ops(redis, sha, window(5), ["k", "n"], check(2), check(2, noted=True)) == ([0, 2, 0, 0, 0], 0)
     assert redis.get("n") == note(FUTURE_US, 2, 0, 2)
     assert ops(redis, sha, window(5), ["k", "n"], check(2, noted=True)) == ([2, 1, FUTURE_US, 2], 0)

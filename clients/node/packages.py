@@ -11,7 +11,7 @@ MANIFEST = ("package.json", "package-lock.json", ".npmrc")
 
 
 def environment():
-    """Where DEPS and RATELIMITD_BUILD say nothing, the repository's own folders."""
+    """Without DEPS and RATELIMITD_BUILD, the repository's own folders."""
     os.environ.setdefault("DEPS", str(ROOT / ".deps"))
     os.environ.setdefault("RATELIMITD_BUILD", str(ROOT / "build" / "release"))
     os.environ["PATH"] = f"{Path(os.environ['DEPS']) / 'bin'}:{os.environ['PATH']}"

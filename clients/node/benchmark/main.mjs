@@ -1,4 +1,4 @@
-// Rounds in which every subject has its turn, with one and with two worker processes; prints the medians.
+// Rounds in which every subject runs once, with one and with two worker processes; prints the medians.
 import { fork, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'

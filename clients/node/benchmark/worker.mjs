@@ -1,4 +1,4 @@
-// One worker process: measures one subject after another as the primary says, at the same time as the other workers.
+// One worker process: measures one subject after another as the primary asks, at the same time as the other workers.
 import { SUBJECTS } from './subjects.mjs'
 
 const sockets = JSON.parse(process.env.SOCKETS)

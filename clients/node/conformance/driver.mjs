@@ -15,12 +15,12 @@ const bytes = (value) => (value?.base64 === undefined ? value : Buffer.from(valu
 const items = (list) => list.map(([policy, key, ...cost]) => [policy, bytes(key), ...cost])
 const never = (ms) => (ms === null ? -1 : ms)
 
-function told(decision) {
+function shown(decision) {
   const fields = {}
   for (const [name, value] of Object.entries(decision))
     fields[name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)] = value
   fields.retry_after_ms = never(decision.retryAfterMs)
-  if (decision.members) fields.members = decision.members.map(told)
+  if (decision.members) fields.members = decision.members.map(shown)
   return fields
 }
 
@@ -58,23 +58,23 @@ const ipOptions = ({ trusted_proxies: trustedProxies, prefix, header }) => ({
 
 const calls = {
   check: async (client, c, o) => ({
-    decision: told(
+    decision: shown(
       await client.check(c.policy, bytes(c.key), o('cost', 'atMost', 'maxWaitMs', 'deadlineMs', 'requestId', 'resend')),
     ),
   }),
   check_all: async (client, c, o) => ({
-    decision: told(await client.checkAll(items(c.items), o('deadlineMs', 'requestId', 'resend'))),
+    decision: shown(await client.checkAll(items(c.items), o('deadlineMs', 'requestId', 'resend'))),
   }),
-  check_many: async (client, c, o) => ({ decisions: (await client.checkMany(items(c.items), o())).map(told) }),
-  peek: async (client, c, o) => ({ decision: told(await client.peek(c.policy, bytes(c.key), o('cost'))) }),
+  check_many: async (client, c, o) => ({ decisions: (await client.checkMany(items(c.items), o())).map(shown) }),
+  peek: async (client, c, o) => ({ decision: shown(await client.peek(c.policy, bytes(c.key), o('cost'))) }),
   reset: async (client, c, o) => ({ removed: await client.reset(c.policy, bytes(c.key), o()) }),
   refund: async (client, c, o) => ({
-    decision: told(await client.refund(c.policy, bytes(c.key), c.units, o('requestId', 'resend'))),
+    decision: shown(await client.refund(c.policy, bytes(c.key), c.units, o('requestId', 'resend'))),
   }),
   acquire: async (client, c, o) => {
     const { decision, slot } = await client.tryAcquire(c.policy, bytes(c.key), o('requestId', 'deadlineMs', 'onLost'))
     if (slot) slots.set(c.as, slot)
-    return { decision: told(decision), slot: slot !== null }
+    return { decision: shown(decision), slot: slot !== null }
   },
   reserve: async (client, c, o) => {
     const { decision, reservation } = await client.tryReserve(
@@ -84,14 +84,14 @@ const calls = {
       o('requestId', 'deadlineMs', 'ttlMs'),
     )
     if (reservation) reservations.set(c.as, reservation)
-    return { decision: told(decision), reservation: reservation !== null }
+    return { decision: shown(decision), reservation: reservation !== null }
   },
   release: async (_client, c) => {
     const released = await slots.get(c.slot).release()
     return { released, lost: slots.get(c.slot).lost }
   },
-  settle: async (_client, c) => ({ decision: told(await reservations.get(c.reservation).settle(c.actual)) }),
-  cancel_reservation: async (_client, c) => ({ decision: told(await reservations.get(c.reservation).cancel()) }),
+  settle: async (_client, c) => ({ decision: shown(await reservations.get(c.reservation).settle(c.actual)) }),
+  cancel_reservation: async (_client, c) => ({ decision: shown(await reservations.get(c.reservation).cancel()) }),
   verify: async (client, c) =>
     void (await client.verify(...(c.policies ?? []), ...(c.inline ? [parseLimit('10/5s')] : []))),
 }
@@ -143,8 +143,8 @@ const others = {
     const options = { headers: c.mode ?? undefined, reset: c.reset ?? undefined }
     const decision = decisionOf(c.decision, 1)
     const each = members ? members.map((member) => decisionOf(member, 1)) : [decision]
-    const told = each.map((one) => ({ decision: one, whole: decision, options }))
-    const fields = fieldsFor(told, c.now_ms ?? Date.now())
+    const shown = each.map((one) => ({ decision: one, whole: decision, options }))
+    const fields = fieldsFor(shown, c.now_ms ?? Date.now())
     return decision.allowed
       ? { http_status: null, headers: fields, body: null }
       : asHttp(deniedRefusal(decision, fields, accept))

@@ -53,7 +53,7 @@ export function decodeAnswer(frame: Uint8Array): Answer {
 /** Cuts a stream of bytes into messages. It remembers how far it has looked, however small the pieces are. */
 export class FrameReader {
   #bytes: Buffer = Buffer.alloc(0) // what has arrived and is not taken: a view of the last chunk, or of #kept
-  #kept: Buffer = Buffer.alloc(0) // room for an unfinished message; grows by doubling
+  #kept: Buffer = Buffer.alloc(0) // space for an unfinished message; grows by doubling
   #at = 0 // the next header to look at, within #bytes
   #open: number[] = [] // for each open array or map: values still missing
   #started = false

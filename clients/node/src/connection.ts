@@ -1,9 +1,9 @@
 /*
  * The one connection of a limiter, shared by all calls of the process.
  *
- *     call() -> #fresh -> (the loop's next turn: a timer each) -> #unsent -> one write -> #sent -> answer
+ *     call() -> #fresh -> (the loop's next iteration: a timer each) -> #unsent -> one write -> #sent -> answer
  *
- * It connects when a call needs it. Calls of one turn of the loop leave in one write; while the kernel does not take
+ * It connects when a call needs it. Calls of one iteration of the loop leave in one write; while the kernel does not take
  * them they stay in #unsent, so the client knows what has never left: only that goes out again on a new connection, and
  * what has a request id. A socket with nothing pending does not keep the process alive.
  *
@@ -30,13 +30,13 @@ const IDLE_MS = 10 // after this time without an answer the loop looks for the e
 export interface CallOptions<Result> {
   readonly timeoutMs: number
   readonly signal?: AbortSignal | undefined
-  /** Turns the result into what the caller gets; throws where it is not valid. */
+  /** Makes of the result what the caller gets; throws where it is not valid. */
   readonly read: (result: unknown) => Result
   /** Takes back a yes that nobody waits for any more. */
   readonly undo?: (result: Result) => { method: string; params: unknown[] } | null
   /** It carries a request id, and may be sent again. */
   readonly repeatable?: boolean | undefined
-  /** It goes out even if its time is over, and whatever the breaker says: it ends something of this connection. */
+  /** It goes out even if its time is over, and whatever the breaker's state: it ends something of this connection. */
   readonly mustSend?: boolean | undefined
 }
 
@@ -201,7 +201,7 @@ export class Connection implements Transport {
     return new Aborted(wasSent, signal.reason)
   }
 
-  /** Nobody waits for the call any more. Its state says what is still to be done with it. */
+  /** Nobody waits for the call any more. Its state decides what is still to be done with it. */
   #abandon(call: Call): void {
     const isSent = call.state === 'sent'
     const mustGoOn = isSent ? call.options.undo !== undefined : call.options.mustSend === true
@@ -445,7 +445,7 @@ function isTimeout(signal: AbortSignal): boolean {
   return signal.reason instanceof Error && signal.reason.name === 'TimeoutError'
 }
 
-/** `CODE: message`, as [CODE, the whole text]; null: it is none. */
+/** `CODE: message`, as [CODE, the whole text]; null: it is not one. */
 function codeOf(error: unknown): [string, string] | null {
   const words = textOf(error)
   if (words === null) return null
@@ -463,10 +463,10 @@ function outcomeOf(call: Call, error: unknown, result: unknown): Error | { value
     }
   }
 
-  const told = codeOf(error)
-  if (told === null || (result !== null && result !== undefined))
+  const known = codeOf(error)
+  if (known === null || (result !== null && result !== undefined))
     return new Unavailable('protocol', true, 'the answer is neither an error nor a result')
-  const [code, message] = told
+  const [code, message] = known
   switch (code) {
     case 'OVERLOADED':
       return new Unavailable('overloaded', false, message, code)

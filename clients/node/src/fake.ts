@@ -1,5 +1,5 @@
 /*
- * Answers without a daemon: everything is allowed, except what was told otherwise. For tests, and for RATELIMIT_ENABLED=0.
+ * Answers without a daemon: everything is allowed, except what the test denies. For tests, and for RATELIMIT_ENABLED=0.
  */
 import type { CallOptions, Transport } from './connection.js'
 import { Unavailable, type UnavailableKind } from './errors.js'
@@ -40,7 +40,7 @@ export class FakeTransport implements Transport {
       throw new Unavailable(
         this.unavailable,
         MAYBE_CHARGED.includes(this.unavailable),
-        'the fake limiter is told to be unavailable',
+        'the fake limiter is set to be unavailable',
       )
 
     return options.read(this.#answer(method, params))

@@ -87,7 +87,7 @@ function hookFor(limiter: RateLimiter, inputs: readonly LimitInput<Args>[]): Hoo
 }
 
 function checkHook(hook: Hook): Hook {
-  if (!HOOKS.includes(hook)) throw new TypeError(`rateLimit: hook is none of ${HOOKS.join(', ')}: ${String(hook)}`)
+  if (!HOOKS.includes(hook)) throw new TypeError(`rateLimit: hook is not one of ${HOOKS.join(', ')}: ${String(hook)}`)
 
   return hook
 }

@@ -32,7 +32,7 @@ export class Slot {
   }
 
   /**
-   * Gives the slot back. True: the daemon freed it. False: it was released or lost before, or the daemon did not say so
+   * Gives the slot back. True: the daemon freed it. False: it was released or lost before, or the daemon did not confirm it
    * in time (it frees the slot when it reads the request, or at the end of the connection). Never rejects.
    */
   async release(): Promise<boolean> {

@@ -15,10 +15,10 @@ export interface HeaderOptions {
   readonly reset?: 'delta' | 'epoch' | undefined
 }
 
-/** Throws TypeError where a choice is none. */
+/** Throws TypeError where a choice is not valid. */
 export function checkHeaderOptions(what: string, { headers = 'ietf', reset = 'delta' }: HeaderOptions): void {
   if (!HEADER_MODES.includes(headers))
-    throw new TypeError(`${what}: headers is none of ${HEADER_MODES.join(', ')}: ${String(headers)}`)
+    throw new TypeError(`${what}: headers is not one of ${HEADER_MODES.join(', ')}: ${String(headers)}`)
   if (reset !== 'delta' && reset !== 'epoch')
     throw new TypeError(`${what}: reset is neither delta nor epoch: ${String(reset)}`)
 }
@@ -39,7 +39,7 @@ function seconds(ms: number): number {
   return Math.ceil(ms / 1000)
 }
 
-/** Until there is more of the limit in `of`; null: nobody can say. */
+/** Until there is more of the limit in `of`; null: it is not known. */
 function waitMs(decision: Decision): number | null {
   if (decision.windowMs === 0) return null
 
@@ -47,7 +47,7 @@ function waitMs(decision: Decision): number | null {
 }
 
 /** Somebody counted, and the figures are meant for the caller. */
-function isTold(decision: Decision): boolean {
+function isReported(decision: Decision): boolean {
   return decision.of !== null && !decision.shadowDenied
 }
 
@@ -80,17 +80,18 @@ function legacyFields(decision: Decision, reset: 'delta' | 'epoch', nowMs: numbe
 }
 
 /** What one limit decided, and what it was decided together with: the combined decision of a checkAll, else the same. */
-export interface Told {
+export interface Reported {
   readonly decision: Decision
   readonly whole: Decision
   readonly options: HeaderOptions
 }
 
 /** The fields of the answer, for everything that was decided about one request. They are added to those that are there. */
-export function fieldsFor(told: readonly Told[], nowMs: number): Field[] {
-  const ietf = told
+export function fieldsFor(reported: readonly Reported[], nowMs: number): Field[] {
+  const ietf = reported
     .filter(
-      ({ decision, options: { headers = 'ietf' } }) => (headers === 'ietf' || headers === 'both') && isTold(decision),
+      ({ decision, options: { headers = 'ietf' } }) =>
+        (headers === 'ietf' || headers === 'both') && isReported(decision),
     )
     .map(({ decision }) => decision)
   const fields: Field[] = []
@@ -99,8 +100,8 @@ export function fieldsFor(told: readonly Told[], nowMs: number): Field[] {
     fields.push(['RateLimit', ietf.map(stateItem).join(', ')])
   }
 
-  const legacy = told.find(
-    ({ whole, options: { headers } }) => (headers === 'legacy' || headers === 'both') && isTold(whole),
+  const legacy = reported.find(
+    ({ whole, options: { headers } }) => (headers === 'legacy' || headers === 'both') && isReported(whole),
   )
   return legacy ? [...fields, ...legacyFields(legacy.whole, legacy.options.reset ?? 'delta', nowMs)] : fields
 }
@@ -131,7 +132,7 @@ function refusal(
     : { status, fields, contentType: 'text/plain; charset=utf-8', body: `${line}\n` }
 }
 
-/** Nobody decided, and the limit says that then nobody passes. */
+/** Nobody decided, and the limit denies then. */
 export function unavailableRefusal(accept: string | undefined): Refusal {
   const problem = { type: `${PROBLEMS}temporary-reduced-capacity`, title: 'Temporary reduced capacity', status: 503 }
 

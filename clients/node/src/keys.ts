@@ -130,7 +130,7 @@ export interface IpOptions {
   readonly header?: string | undefined
 }
 
-/** What a request says about its sender. */
+/** What a request has about its sender. */
 export interface Sender {
   /** of the connection; undefined: a Unix socket */
   readonly peer: string | undefined
@@ -161,7 +161,7 @@ export function ipKey(options: IpOptions = {}): (sender: Sender) => string {
       : parseAddress(sender.address ?? '')
     if (address === null)
       throw new TypeError(
-        'the client has no IP address: give the limit another key, or say in trustedProxies how many proxies there are',
+        'the client has no IP address: give the limit another key, or set trustedProxies to the number of proxies',
       )
 
     return formatKey(address, ipv6Prefix)
@@ -173,7 +173,7 @@ function warnAboutProxies(sender: Sender): void {
 
   if (sender.believesAll)
     warnOnce(
-      'every proxy is trusted: clients can write their own address into X-Forwarded-For. Trust your proxies by address, or say how many there are',
+      'every proxy is trusted: clients can write their own address into X-Forwarded-For. Trust your proxies by address, or by their number',
     )
   else if (sender.address === sender.peer)
     warnOnce(

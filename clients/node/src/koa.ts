@@ -30,7 +30,7 @@ function exchangeOf(context: Context): Exchange {
   return {
     ...senderOf(context),
     method: context.method,
-    // @koa/router says which route it is; without a router there is no endpoint
+    // @koa/router sets the route; without a router there is no endpoint
     endpoint: () => endpointName(context.method, context['_matchedRoute']?.toString()),
     onEnd: (ended) => onResponseEnd(context.res, ended),
   }

@@ -45,19 +45,19 @@ export interface DecisionEvent {
   readonly decision: Decision
 }
 
-/** `headers` and `reset` are those of the middleware, unless a limit says otherwise. */
+/** `headers` and `reset` are those of the middleware, unless a limit has its own. */
 export interface LimiterOptions extends HeaderOptions {
   /** path of the daemon's socket; default $RATELIMIT_SOCKET, or /run/ratelimitd/ratelimitd.sock */
   readonly socket?: string | undefined
   /** of every call, connecting included; default 250 */
   readonly timeoutMs?: number | undefined
-  /** of the middleware, unless a limit says otherwise; default 'allow' */
+  /** of the middleware, unless a limit has its own; default 'allow' */
   readonly onError?: OnError | undefined
   /** false: everything is allowed and nobody is asked. Default: false where $RATELIMIT_ENABLED is 0 */
   readonly enabled?: boolean | undefined
   /** for what people should see; default: console */
   readonly logger?: { warn(message: string): void } | undefined
-  /** is told every decision; what it throws is logged */
+  /** is called with every decision; what it throws is logged */
   readonly onDecision?: ((event: DecisionEvent) => void) | undefined
 }
 
@@ -513,7 +513,7 @@ export class RateLimiter {
     this.#policies.set(typeof policy === 'string' ? policy : JSON.stringify(policy), policy)
   }
 
-  /** A middleware lets a request through because nobody answered. Said at most every ten seconds. */
+  /** A middleware lets a request through because nobody answered. Logged at most every ten seconds. */
   passedWithoutAnswer(error: Unavailable): void {
     this.#passed++
     const now = performance.now()

@@ -1,5 +1,5 @@
 /*
- * What a limit may say where it is declared, checked when it is declared.
+ * The options of a limit, checked when it is declared.
  */
 import { type HeaderOptions, type Refusal, checkHeaderOptions } from './http.js'
 import type { Decision } from './decision.js'
@@ -14,7 +14,7 @@ export type KeyValue = string | number | bigint | Uint8Array | null | readonly K
 
 /** Why a request does not go on, for `respond`. */
 export interface Denial extends Refusal {
-  /** null: nobody decided, and the limit says 'deny' */
+  /** null: nobody decided, and the limit has onError 'deny' */
   readonly decision: Decision | null
 }
 
@@ -34,7 +34,7 @@ export interface Limit<Args extends unknown[]> extends HeaderOptions {
   readonly skip?: ((...args: Args) => Awaitable<boolean>) | undefined
   /** when nobody answers; default: the limiter's. 'deny' for logins */
   readonly onError?: OnError<Args> | undefined
-  /** count only some requests, by their answer: the unit is reserved first, and given back if this says false */
+  /** count only some requests, by their answer: the unit is reserved first, and given back if this returns false */
   readonly chargeWhen?: ((...args: Args) => Awaitable<boolean>) | undefined
   /** the policy is a concurrency limit: hold a slot until the answer has ended */
   readonly slot?: boolean | undefined
@@ -92,7 +92,7 @@ function firstHit(limit: number, window: string): Policy {
   return { algorithm: 'fixed_window', limit, window, start: 'first_hit' }
 }
 
-/** '10/5s', '5000/day': the settings that are sent. Throws where it is none. */
+/** '10/5s', '5000/day': the settings that are sent. Throws where it is not a limit. */
 export function parseLimit(text: string): Policy {
   const [, limit, count, unit] = /^(\d+)\/(\d*)([a-z]+)$/.exec(text.replaceAll(' ', '')) ?? []
   const short = unit === undefined ? undefined : UNITS[unit]

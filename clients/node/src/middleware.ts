@@ -1,6 +1,6 @@
 /*
  * The way of a request through the limits of its endpoint, the same in every framework. An adapter shows the request as
- * an Exchange, and does what the verdict says.
+ * an Exchange, and carries out the verdict.
  *
  * Nothing is charged when one limit denies: slots and reservations come first and are given back, all other limits are
  * one check_all.
@@ -8,7 +8,7 @@
 import type { Decision } from './decision.js'
 import { Unavailable } from './errors.js'
 import type { Reservation, Slot } from './holds.js'
-import { type Field, type Refusal, type Told, deniedRefusal, fieldsFor, unavailableRefusal } from './http.js'
+import { type Field, type Refusal, type Reported, deniedRefusal, fieldsFor, unavailableRefusal } from './http.js'
 import { type Sender, ipKey, joinKey } from './keys.js'
 import type { Key, Member, OnError, RateLimiter } from './limiter.js'
 import { type CompiledLimit, type Denial, type KeyValue, type LimitInput, compileLimit } from './limits.js'
@@ -124,10 +124,11 @@ export class Limits<Args extends unknown[]> {
         holdings?.giveBack()
         throw error
       }
-      if (await this.#mayPass(error, asked, args)) return { passes: true, fields: [] }
+      const denying = await this.#denying(error, asked, args)
+      if (!denying) return { passes: true, fields: [] }
 
       holdings?.giveBack()
-      return this.#refused(asked, unavailableRefusal(exchange.header('accept')), null, args)
+      return this.#refused(denying, unavailableRefusal(exchange.header('accept')), null, args)
     }
   }
 
@@ -154,16 +155,26 @@ export class Limits<Args extends unknown[]> {
     exchange: Exchange,
     args: Args,
   ): Promise<Verdict> {
-    const told: Told[] = []
+    const reported: Reported[] = []
     let denied: Decision | null = null
+    let denying = asked[0]!
     let delayMs = 0
     const note = (whole: Decision, limits: readonly Asked<Args>[], members: readonly Decision[] = [whole]): void => {
       for (const [i, decision] of members.entries()) {
         const { headers = this.limiter.headerOptions.headers, reset = this.limiter.headerOptions.reset } =
           limits[i]!.limit
-        told.push({ decision, whole, options: { headers, reset } })
+        reported.push({ decision, whole, options: { headers, reset } })
       }
-      if (!whole.allowed) denied = whole
+      if (!whole.allowed) {
+        denied = whole
+        denying =
+          limits[
+            Math.max(
+              0,
+              members.findIndex(({ allowed }) => !allowed),
+            )
+          ]!
+      }
       delayMs = Math.max(delayMs, whole.delayMs)
     }
 
@@ -191,30 +202,28 @@ export class Limits<Args extends unknown[]> {
       note(decision, plain, decision.members)
     }
 
-    const fields = fieldsFor(told, Date.now())
+    const fields = fieldsFor(reported, Date.now())
     if (denied) {
       holdings?.giveBack()
-      return this.#refused(asked, deniedRefusal(denied, fields, exchange.header('accept')), denied, args)
+      return this.#refused(denying, deniedRefusal(denied, fields, exchange.header('accept')), denied, args)
     }
     if (delayMs > 0) await new Promise((resolve) => setTimeout(resolve, delayMs))
     return { passes: true, fields }
   }
 
-  /** The strictest of the limits that were asked about decides. */
-  async #mayPass(error: Unavailable, asked: readonly Asked<Args>[], args: Args): Promise<boolean> {
-    for (const { limit } of asked) {
-      const rule = limit.onError ?? (this.limiter.onError as OnError<Args>)
+  /** Without an answer the strictest of the limits decides: the first one that denies, or null. */
+  async #denying(error: Unavailable, asked: readonly Asked<Args>[], args: Args): Promise<Asked<Args> | null> {
+    for (const one of asked) {
+      const rule = one.limit.onError ?? (this.limiter.onError as OnError<Args>)
       const choice = typeof rule === 'function' ? await rule(error, ...args) : rule
-      if (choice !== 'allow') return false
+      if (choice !== 'allow') return one
     }
 
     this.limiter.passedWithoutAnswer(error)
-    return true
+    return null
   }
 
-  #refused(asked: readonly Asked<Args>[], refusal: Refusal, decision: Decision | null, args: Args): Verdict {
-    const respond = asked.find(({ limit }) => limit.respond)?.limit.respond
-
+  #refused({ limit: { respond } }: Asked<Args>, refusal: Refusal, decision: Decision | null, args: Args): Verdict {
     return {
       passes: false,
       denial: { ...refusal, decision },

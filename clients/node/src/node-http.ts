@@ -22,7 +22,7 @@ export function addFields(response: ServerResponse, fields: readonly Field[]): v
   for (const [name, value] of fields) response.setHeader(name, joined(name, response.getHeader(name), value))
 }
 
-/** Answers a request that does not go on: as the limit says, or with the usual 429 or 503. */
+/** Answers a request that does not go on: by the limit's `respond`, or with the usual 429 or 503. */
 export async function answer(
   response: ServerResponse,
   { denial, respond }: Verdict & { passes: false },

@@ -20,7 +20,7 @@ import { checkOptions } from './options.js'
 
 export type { FakeCall } from './fake.js'
 
-/** Allows everything, except what it is told to deny, and remembers what it was asked. */
+/** Allows everything, except what it is set to deny, and remembers what it was asked. */
 export class FakeLimiter extends RateLimiter {
   readonly #fake: FakeTransport
 
@@ -114,7 +114,7 @@ export class Daemon {
   }
 }
 
-/** Rejects with what the daemon says when it does not start. */
+/** Rejects with the daemon's output when it does not start. */
 export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   checkOptions('startDaemon', options, ['policies', 'settings', 'program'])
   const folder = await mkdtemp(join(tmpdir(), 'ratelimitd-'))
@@ -125,11 +125,11 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const process = spawn(options.program ?? 'ratelimitd', ['-c', config, '-s', socket, '--test-clock'], {
     stdio: ['ignore', 'ignore', 'pipe'],
   })
-  let said = ''
-  process.stderr!.on('data', (data: Buffer) => (said = (said + data.toString()).slice(-4096)))
+  let output = ''
+  process.stderr!.on('data', (data: Buffer) => (output = (output + data.toString()).slice(-4096)))
   const failed = new Promise<never>((_resolve, reject) => {
     process.once('error', reject)
-    process.once('exit', (code) => reject(new Error(`ratelimitd ended with status ${code}: ${said}`)))
+    process.once('exit', (code) => reject(new Error(`ratelimitd ended with status ${code}: ${output}`)))
   })
   failed.catch(() => {})
 

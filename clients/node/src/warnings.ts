@@ -1,12 +1,12 @@
 /*
- * Mistakes that work, but not as meant. Each is told once, as a warning of the process.
+ * Mistakes that work, but not as meant. Each is reported once, as a warning of the process.
  */
 
-const told = new Set<string>()
+const reported = new Set<string>()
 
 export function warnOnce(message: string): void {
-  if (told.has(message)) return
-  told.add(message)
+  if (reported.has(message)) return
+  reported.add(message)
   process.emitWarning(message, 'RateLimitWarning')
 }
 

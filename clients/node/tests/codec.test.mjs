@@ -128,7 +128,7 @@ describe('a decision', () => {
     ['of', 7],
     ['shadow_denied', 1],
   ])
-    test(`is none with ${name} = ${String(value)}`, () =>
+    test(`is not a decision with ${name} = ${String(value)}`, () =>
       assert.throws(() => decisionOf({ ...fields, [name]: value }, 1), { name: 'InvalidAnswer' }))
 })
 

@@ -43,16 +43,16 @@ export async function startService(framework, socket, environment = {}) {
     env: { ...process.env, PORT: String(port), RATELIMIT_SOCKET: socket, ...environment },
     stdio: ['ignore', 'pipe', 'pipe'],
   })
-  let said = ''
-  child.stderr.on('data', (data) => (said += data))
+  let output = ''
+  child.stderr.on('data', (data) => (output += data))
   const ended = once(child, 'exit')
   await Promise.race([
     once(child.stdout, 'data'),
-    ended.then(([status]) => Promise.reject(new Error(`${framework} ended with ${status}: ${said}`))),
+    ended.then(([status]) => Promise.reject(new Error(`${framework} ended with ${status}: ${output}`))),
   ])
   return {
     port,
-    said: () => said,
+    output: () => output,
     async stop() {
       child.kill('SIGTERM')
       await ended

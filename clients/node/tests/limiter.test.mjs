@@ -24,7 +24,7 @@ async function program(code, environment) {
   return promisify(execFile)(process.execPath, ['--input-type=module', '-e', code], { cwd: HOME, env, timeout: 20000 })
 }
 
-/** A daemon that says nothing: {socket, close()}. */
+/** A daemon that sends nothing: {socket, close()}. */
 async function silentDaemon() {
   const folder = await mkdtemp(join(tmpdir(), 'ratelimitd-'))
   const connections = []
@@ -140,7 +140,7 @@ describe('with a daemon', () => {
     await assert.rejects(limiter.check('few', undefined), TypeError)
   })
 
-  test('explain says why, and keeps no bytes that are reused', async () => {
+  test('explain has the reason, and keeps no bytes that are reused', async () => {
     const { why, storeKeys, limits, remaining } = await limiter.explain('few', Buffer.from([1, 2, 255]))
     assert.match(why, /2 of 2 units are free/)
     assert.equal(remaining, 1)
@@ -182,7 +182,7 @@ describe('with a daemon', () => {
   test('what onDecision throws is logged and changes nothing', async () => {
     const warnings = []
     const seen = []
-    const told = new RateLimiter({
+    const hooked = new RateLimiter({
       socket: daemon.socket,
       logger: { warn: (text) => warnings.push(text) },
       onDecision: ({ method, policies, decision }) => {
@@ -190,12 +190,12 @@ describe('with a daemon', () => {
         throw new Error('mine')
       },
     })
-    await told.check('few', 'hook')
-    await told.checkAll([
+    await hooked.check('few', 'hook')
+    await hooked.checkAll([
       ['few', 'hook a'],
       ['llm', 'hook b', 5],
     ])
-    told.close()
+    hooked.close()
     assert.deepEqual(seen, [
       ['check', 'few', true],
       ['check_all', 'few', 'llm', true],

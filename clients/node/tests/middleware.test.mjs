@@ -1,4 +1,4 @@
-// What limits may say, and what each framework adds. Without a daemon where the answer does not matter.
+// The options of limits, and what each framework adds. Without a daemon where the answer does not matter.
 import 'reflect-metadata'
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
@@ -54,7 +54,7 @@ describe('a limit', () => {
     assert.deepEqual((await requested(['web'])).calls, [['check', 'web', '127.0.0.1', 1]])
   })
 
-  test('takes the key, cost and policy that it is told', async () => {
+  test('takes the key, cost and policy that it is given', async () => {
     const { calls } = await requested([{ policy: 'web', key: () => ['acme', 'a|b', 7], cost: () => 3 }])
     assert.deepEqual(calls, [['check', 'web', 'acme|a%7Cb|7', 3]])
   })
@@ -136,7 +136,7 @@ describe('a limit', () => {
     refused({ policy: '' }, /empty/)
     refused({ limit: 5, window: '5s', chargeWhen: () => true }, /chargeWhen needs the name/)
     refused({ policy: 'web', onError: 'open' }, /onError is neither/)
-    refused({ policy: 'web', headers: 'draft-8' }, /headers is none of/)
+    refused({ policy: 'web', headers: 'draft-8' }, /headers is not one of/)
     refused('ten/5s', /not a limit/)
     assert.throws(() => rateLimit(limiter), /there is no limit/)
     assert.throws(() => rateLimit('web'), /not a RateLimiter/)
@@ -183,7 +183,7 @@ describe('when nobody answers', () => {
     assert.deepEqual(seen, ['timeout', true, '/x'])
   })
 
-  test('one line in ten seconds says so', async () => {
+  test('one line in ten seconds is logged', async () => {
     const lines = []
     const limiter = unavailable({ logger: { warn: (line) => lines.push(line) } })
     await serving(oneEndpoint(limiter, 'web'), async (port) => {
@@ -207,6 +207,26 @@ describe('a denied request', () => {
       const { status, body, headers } = await ask(port, '/x')
       assert.deepEqual([status, body, headers['retry-after']], [429, 'wait 2500', '3'])
     })
+  })
+
+  test('is answered by the limit that denied', async () => {
+    const by = (name) => (_req, res, denial) => void res.status(403).send(`${name} ${denial.decision?.boundBy}`)
+    const limits = [
+      { policy: 'login', respond: by('login') },
+      { policy: 'web', respond: by('web') },
+    ]
+    await serving(oneEndpoint(denying(), ...limits), async (port) =>
+      assert.equal((await ask(port, '/x')).body, 'web web'),
+    )
+
+    const away = denying()
+    away.unavailable('timeout')
+    limits[1].onError = 'deny'
+    await serving(oneEndpoint(away, ...limits), async (port) =>
+      assert.equal((await ask(port, '/x')).body, 'web undefined'),
+    )
+    delete limits[1].respond
+    await serving(oneEndpoint(denying(), ...limits), async (port) => assert.equal((await ask(port, '/x')).status, 429))
   })
 
   test('has the older fields where they are wanted', async () => {
@@ -282,7 +302,7 @@ describe('addresses', () => {
   }
   const spoofed = { 'X-Forwarded-For': '198.51.100.1, 203.0.113.9' }
 
-  test('no forwarded header is believed unless somebody says so', async () => {
+  test('no forwarded header is believed unless it is configured', async () => {
     const warning = once(process, 'warning')
     assert.equal(await keysOf(() => {}, undefined, spoofed), '127.0.0.1')
     assert.match((await warning)[0].message, /no proxy is trusted/)
@@ -394,7 +414,7 @@ describe('Fastify', () => {
     )
     assert.throws(
       () => app.get('/b', { config: { rateLimit: { limits: ['web'], hook: 'onSend' } } }, async () => 'b'),
-      /hook is none of/,
+      /hook is not one of/,
     )
     await app.close()
   })

@@ -70,11 +70,11 @@ function start(i, port) {
 }
 
 async function ends(child) {
-  let said = ''
-  child.stdout.on('data', (data) => (said += data))
-  child.stderr.on('data', (data) => (said += data))
+  let output = ''
+  child.stdout.on('data', (data) => (output += data))
+  child.stderr.on('data', (data) => (output += data))
   const status = await new Promise((resolve) => child.once('exit', resolve))
-  return { status, said }
+  return { status, output }
 }
 
 test('every snippet in TypeScript is one that runs', () => {
@@ -86,14 +86,14 @@ for (const [i, { kind, requests, code }] of snippets.entries()) {
   const title = /ratelimitd\/(\w+)/.exec(code)?.[1] ?? 'ratelimitd'
 
   if (kind === 'runs') {
-    test(`snippet ${i + 1} (${title}) prints what it says`, () =>
+    test(`snippet ${i + 1} (${title}) prints what its comments show`, () =>
       withDaemon(async () => {
-        const { status, said } = await ends(start(i, 0))
-        assert.equal(status, 0, said)
+        const { status, output } = await ends(start(i, 0))
+        assert.equal(status, 0, output)
         // what follows // behind a console.log() is what it prints; not where the line is not reached
         const lines = [...code.matchAll(/^\s*(?:if .*)?console\.log\(.*\) *\/\/ (.*)$/gm)].map(([, line]) => line)
         assert.ok(lines.length > 0)
-        for (const line of lines) assert.ok(said.includes(line), `${line} is not in: ${said}`)
+        for (const line of lines) assert.ok(output.includes(line), `${line} is not in: ${output}`)
       }))
   } else {
     test(`snippet ${i + 1} (${title}) serves ${requests}`, () =>

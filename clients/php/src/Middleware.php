@@ -156,7 +156,9 @@ final class Middleware implements MiddlewareInterface
         if (count($items) === 1) {
             $decided[] = [$this->client->check($items[0][0], $items[0][1], $items[0][2], maxWaitMs: 0), $limits];
         } elseif ($items !== []) {
-            $decided[] = [$this->client->checkAll($items), $limits];
+            $decision = $this->client->checkAll($items);
+            $decided[] = [$decision, $limits];
+            usleep(1000 * $decision->delayMs); // check_all cannot ask for a denial instead
         }
     }
 

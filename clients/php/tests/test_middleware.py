@@ -1,6 +1,7 @@
 """test_middleware.py: what each limit of a middleware chooses for itself, with a fake in place of the daemon."""
 
 import pytest
+from gateways import daemon_with
 from scripts import AROUND, run
 
 START = AROUND + """
@@ -89,3 +90,19 @@ $web = with('allow', new Limit(policy: 'web', key: $any));
 statuses($web, $web, $web);
 echo count($log);
 """) == str(lines)
+
+
+def test_a_delay_is_a_denial_unless_several_limits_are_decided_together():
+    daemon = daemon_with("policies: {shaped: {algorithm: leaky_bucket, limit: 5, window: 1s, burst: 1, max_wait: 10s}, "
+                         "web: {algorithm: fixed_window, limit: 100, window: 1m}}")
+    try:
+        assert run(START + """
+$alone = new Middleware(new Ratelimitd\\Client(timeout: 10), limits: [new Limit(policy: 'shaped', key: $any)]);
+echo statuses($alone, $alone), ' ';
+$together = [new Limit(policy: 'shaped', key: fn () => 'other'), new Limit(policy: 'web', key: $any)];
+$both = new Middleware(new Ratelimitd\\Client(timeout: 10), limits: $together);
+$started = hrtime(true);
+echo statuses($both, $both), ' ', hrtime(true) - $started >= 200e6 ? 'late' : 'early';
+""", daemon.socket) == "200 429 200 200 late"
+    finally:
+        daemon.close()

@@ -32,6 +32,8 @@ async def test_the_methods_are_awaited(ratelimitd: Daemon, key: str) -> None:
             await reservation.settle(1)
         token = (await client.reserve("web", key, 10)).token
         assert (await client.cancel(token)).remaining == 97
+        async with client.reserve("web", key + "-llm", 1000, clamp=True) as clamped:
+            assert clamped.estimate == 100
         await client.verify(["web"], inline=True)
         await client.ping()
         assert len(await client.policies()) == 8

@@ -106,9 +106,19 @@ def test_reservations_settle_cancel_or_stand(client: Client, key: str) -> None:
     assert client.peek("web", key).remaining == 40
     with pytest.raises(Denied), client.reserve("web", key, 50):
         pass
+    assert not client.reserve("web", key, 101).allowed
     token = client.reserve("web", key, 20).token
     assert client.cancel(token).remaining == 40
     assert client.settle(token, 20).ended
+
+
+def test_an_estimate_that_never_fits_is_clamped_to_the_capacity(client: Client, key: str) -> None:
+    with client.reserve("web", key, 1000, clamp=True) as clamped:
+        assert clamped.estimate == 100
+        clamped.settle(30)
+    again = client.reserve("web", key, 1000, clamp=True)
+    assert (again.allowed, again.decision.remaining) == (False, 70)
+    assert client.reserve("web", key, 60, clamp=True).estimate == 60
 
 
 def test_counters_and_the_hook_report_what_happened(ratelimitd: Daemon, key: str) -> None:

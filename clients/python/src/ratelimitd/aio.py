@@ -154,16 +154,22 @@ class AsyncClient:
         estimate: int,
         *,
         ttl: float | None = None,
+        clamp: bool = False,
         deadline: float | None = None,
         request_id: Key | None = None,
         resend: bool = False,
         timeout: float | None = None,
     ) -> _Reserving:
         """As Client.reserve: await it, or use it in an `async with` block."""
-        call = calls.reserve(policy, key, estimate, ttl=ttl, deadline=deadline, request_id=request_id, resend=resend)
+
+        async def ask(units: int) -> Held:
+            call = calls.reserve(policy, key, units, ttl=ttl, deadline=deadline, request_id=request_id, resend=resend)
+            return await self._run(call, timeout)
 
         async def make() -> AsyncReservation:
-            return AsyncReservation(self, await self._run(call, timeout), estimate)
+            held = await ask(estimate)
+            units = calls.clamped(held, estimate) if clamp else estimate
+            return AsyncReservation(self, held if units == estimate else await ask(units), units)
 
         return _Reserving(make)
 

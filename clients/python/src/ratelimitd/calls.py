@@ -188,6 +188,13 @@ def reserve(
     )
 
 
+def clamped(held: Held, estimate: int) -> int:
+    """What to reserve in place of an estimate that the policy can never admit: its capacity; else the estimate."""
+    decision = held.decision
+    is_never = not decision.allowed and decision.retry_after_ms < 0
+    return decision.limit if is_never and 0 < decision.limit < estimate else estimate
+
+
 def settle(reservation: str, actual: int) -> Call[Decision]:
     return Call("settle", [reservation, actual], read_decision)
 

@@ -188,6 +188,7 @@ class Client:
         estimate: int,
         *,
         ttl: float | None = None,
+        clamp: bool = False,
         deadline: float | None = None,
         request_id: Key | None = None,
         resend: bool = False,
@@ -195,10 +196,17 @@ class Client:
     ) -> Reservation:
         """Charge an estimate now, and correct it later by settle(). Look at `allowed`, or use it in a `with` block.
 
-        ttl  settled by nobody within this time, the units go back; default 60 s
+        ttl    settled by nobody within this time, the units go back; default 60 s
+        clamp  an estimate that the policy can never admit becomes the policy's capacity: see `estimate` of the answer
         """
-        call = calls.reserve(policy, key, estimate, ttl=ttl, deadline=deadline, request_id=request_id, resend=resend)
-        return Reservation(self, self._run(call, timeout), estimate)
+
+        def make(units: int) -> Held:
+            call = calls.reserve(policy, key, units, ttl=ttl, deadline=deadline, request_id=request_id, resend=resend)
+            return self._run(call, timeout)
+
+        held = make(estimate)
+        units = calls.clamped(held, estimate) if clamp else estimate
+        return Reservation(self, held if units == estimate else make(units), units)
 
     def settle(self, token: str, actual: int, *, timeout: float | None = None) -> Decision:
         """End the reservation with this token, wherever it was made: `actual` units were used."""

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A breaker spares the callers of a daemon that does not answer: after three timeouts in a row, calls fail at once for
+// A breaker saves callers from waiting for a daemon that does not answer: after three timeouts in a row, calls fail at once for
 // a second; then one probe goes through, and the others still fail until it has ended. Any answer closes the breaker.
 type breaker struct {
 	mu       sync.Mutex
@@ -20,7 +20,7 @@ const (
 	breakerPause    = time.Second
 )
 
-// admit says whether a call may go out, and whether it is the probe.
+// admit reports whether a call may go out, and whether it is the probe.
 func (b *breaker) admit(now time.Time) (admitted, probe bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

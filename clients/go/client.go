@@ -5,14 +5,14 @@
 //
 //	d, err := client.Check(ctx, "login", user)
 //	switch {
-//	case err != nil: // no answer: errors.As tells *UnavailableError and *RefusedError apart
+//	case err != nil: // no answer: errors.As finds *UnavailableError or *RefusedError
 //	case !d.Allowed: // the answer is no: try again in d.RetryAfter()
 //	}
 //
 // A Client connects when it is first asked, and again after a connection was lost. All goroutines of a process share
 // one Client and its one connection: their requests are gathered into few writes, and answers may overtake each other.
 //
-// A call ends within the client's timeout (250 ms unless WithTimeout says otherwise, connecting included), and earlier
+// A call ends within the client's timeout (250 ms unless WithTimeout sets another, connecting included), and earlier
 // where its context ends earlier. A call that may have been charged is not sent again, unless it has the option Resend.
 //
 // Wherever a method takes the name of a policy, it also takes settings in braces, as Every and Inline write them. The
@@ -103,7 +103,7 @@ func WithTimeout(timeout time.Duration) ClientOption {
 	}
 }
 
-// WithOnError says what middleware does with a request that the daemon did not answer. The default is Allow. The
+// WithOnError sets what middleware does with a request that the daemon did not answer. The default is Allow. The
 // methods of Client return the error in any case.
 func WithOnError(onError OnError) ClientOption {
 	return func(s *settings) { s.onError = onError }
@@ -173,7 +173,7 @@ func (c *Client) Close() error {
 // Enabled reports whether the client asks the daemon at all. See WithEnabled.
 func (c *Client) Enabled() bool { return c.settings.enabled }
 
-// OnError returns what WithOnError has set: what middleware does unless a limit says otherwise.
+// OnError returns what WithOnError has set: what middleware does unless a limit has its own.
 func (c *Client) OnError() OnError { return c.settings.onError }
 
 // Logger is where the client and its middleware log.

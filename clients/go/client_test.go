@@ -232,8 +232,8 @@ func TestASlotIsHeldUntilItsRelease(t *testing.T) {
 
 func TestASlotTellsThatItWasLost(t *testing.T) {
 	daemon := ratelimittest.Start(t, configuration)
-	told := make(chan *ratelimit.Slot, 1)
-	client := daemon.Client(ratelimit.WithOnSlotLost(func(slot *ratelimit.Slot) { told <- slot }))
+	reported := make(chan *ratelimit.Slot, 1)
+	client := daemon.Client(ratelimit.WithOnSlotLost(func(slot *ratelimit.Slot) { reported <- slot }))
 
 	slot, _, err := client.Acquire(background, "one", "k")
 	if err != nil {
@@ -241,7 +241,7 @@ func TestASlotTellsThatItWasLost(t *testing.T) {
 	}
 	daemon.Kill()
 	<-slot.Lost()
-	if <-told != slot {
+	if <-reported != slot {
 		t.Fatal("another slot")
 	}
 	if released, err := slot.Release(); released || err != nil {

@@ -14,7 +14,7 @@ import (
 
 // A connection takes calls from its first moment; they queue up while it is being made. It has two goroutines. serve
 // connects, reads answers and hands each to its call. write gathers the queued calls into one write. When the stream
-// ends, serve waits for write, so it knows how many bytes have left, and tells each remaining call whether it may have
+// ends, serve waits for write, so it knows how many bytes have left, and reports to each remaining call whether it may have
 // been charged.
 //
 //	call: queued -> sent -> ended          answered, or the connection ended
@@ -51,7 +51,7 @@ const (
 	batchBytes  = 64 << 10  // of one write
 	frameSure   = 256       // bytes of a request that every daemon takes
 	frameUsual  = 1024      // that nearly every daemon takes
-	frameMax    = 65536     // that a daemon takes which does not say how much
+	frameMax    = 65536     // that a daemon takes which does not name its own
 	forsakenMax = 4096      // a connection that leaves more than these unanswered is closed
 	bufferKept  = 256 << 10 // of one connection, after a long answer
 	lastWords   = 10 * time.Millisecond
@@ -98,7 +98,7 @@ func (q *call) reset() {
 	q.done = make(chan struct{})
 }
 
-// newConnection returns at once. onDialled is told how connecting ended, before any call is.
+// newConnection returns at once. onDialled gets the result of connecting before any call does.
 func newConnection(dial func() (net.Conn, error), onDialled func(error), onSlotLost func(*Slot)) *connection {
 	k := &connection{
 		onSlotLost: onSlotLost,
@@ -148,8 +148,8 @@ func (k *connection) send(q *call) error {
 	return nil
 }
 
-// abandon gives a call up. inTime: it has ended, its result counts. Else sent says whether the daemon may have it; if
-// it may, and says yes to an acquire or reserve, the connection undoes that.
+// abandon gives a call up. inTime: it has ended, its result counts. Else sent reports whether the daemon may have it; if
+// it may, and allows an acquire or reserve, the connection undoes that.
 func (k *connection) abandon(q *call) (sent, inTime bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -233,7 +233,7 @@ func (k *connection) hasUnread() bool {
 }
 
 // fits reports whether the daemon takes a request of this length. A longer one would end the connection, for all
-// callers. So a long request waits until the daemon has answered hello, which says how long one may be; until then
+// callers. So a long request waits until the daemon has answered hello, which has the longest size; until then
 // frameUsual is.
 func (k *connection) fits(ctx context.Context, q *call, timer *time.Timer) error {
 	length := len(q.body) + headerMax
@@ -284,7 +284,7 @@ func (k *connection) write(stream net.Conn, stopped chan<- struct{}) {
 				k.broken = true
 			}
 			k.mu.Unlock()
-			if err != nil { // what the daemon said before is still to be read
+			if err != nil { // what the daemon sent before is still to be read
 				stream.SetReadDeadline(time.Now().Add(lastWords))
 				return
 			}
@@ -411,10 +411,10 @@ func (k *connection) receive(message []byte, hello *call) error {
 	}
 	kind, message, err := msgp.ReadUint64Bytes(message)
 	if err != nil || kind != 1 {
-		return brokenAnswer("a message that is no answer")
+		return brokenAnswer("a message that is not an answer")
 	}
 
-	if msgp.IsNil(message) { // the daemon's last words
+	if msgp.IsNil(message) { // the daemon's final error
 		text, _, _ := readString(message[1:])
 		failure := &UnavailableError{Kind: KindLost, Message: "the daemon closed the connection: " + text}
 		var refused *RefusedError
@@ -440,7 +440,7 @@ func (k *connection) receive(message []byte, hello *call) error {
 	} else {
 		text, rest, err := readString(message)
 		if err != nil {
-			failure = brokenAnswer("an error that is no text")
+			failure = brokenAnswer("an error that is not a text")
 		} else if !msgp.IsNil(rest) {
 			return brokenAnswer("an error and a result")
 		} else {

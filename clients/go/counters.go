@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// An Event is what WithOnDecision is told at the end of a Check, CheckAll, Acquire or Reserve, and for each item of a
+// An Event is what WithOnDecision gets at the end of a Check, CheckAll, Acquire or Reserve, and for each item of a
 // CheckMany. Policy and Key of a CheckAll are those of its first item.
 type Event struct {
 	Method   string // as in the protocol: "check", "check_all", "acquire", ...

@@ -30,7 +30,7 @@ type Decision struct {
 	ShadowDenied  bool   // a shadow policy allowed it, and would have denied it if it were enforced
 
 	// The limit that Limit and Remaining speak of. Of is "" if nobody counted (a failure answer, unlimited), or if the
-	// daemon is too old to tell; then the others are 0.
+	// daemon is too old to report it; then the others are 0.
 	Of        string // "policy/limit", or "policy" if the limit has no name
 	Quota     int64  // its `limit` setting
 	WindowMS  int64  // 0 for concurrency
@@ -68,7 +68,7 @@ type answer struct {
 	items       []Item // of which Members will be the answers; nil: unknown
 }
 
-// readAnswer decodes a packed decision. cost is what it has granted unless it says otherwise. Fields that it does not
+// readAnswer decodes a packed decision. cost is what it has granted if it has no `granted`. Fields that it does not
 // know are skipped.
 func readAnswer(packed []byte, cost int64, items []Item) (answer, error) {
 	a := answer{items: items}
@@ -82,7 +82,7 @@ func readAnswer(packed []byte, cost int64, items []Item) (answer, error) {
 func (a *answer) read(packed []byte, cost int64) (rest []byte, err error) {
 	n, rest, err := msgp.ReadMapHeaderBytes(packed)
 	if err != nil {
-		return rest, brokenAnswer("a decision that is no map")
+		return rest, brokenAnswer("a decision that is not a map")
 	}
 
 	decided := false

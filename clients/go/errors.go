@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Kind says why there was no answer.
+// Kind is the reason why there was no answer.
 type Kind string
 
 // The kinds of an UnavailableError.

@@ -310,7 +310,7 @@ func (c *Client) Call(ctx context.Context, method string, params ...any) (any, e
 	return value, nil
 }
 
-// Expect tells Verify that the program uses these policies, named or inline. Middleware calls it for its limits.
+// Expect adds these policies, named or inline, to those that Verify asks about. Middleware calls it for its limits.
 func (c *Client) Expect(policies ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -322,7 +322,7 @@ func (c *Client) Expect(policies ...string) {
 	}
 }
 
-// Verify asks the daemon whether the given policies, and those that Expect was told, are there and permitted. Call it
+// Verify asks the daemon whether the given policies, and those that Expect was given, are there and permitted. Call it
 // when the program starts, after the middleware was set up: a mistyped name is a *RefusedError with all Missing ones.
 func (c *Client) Verify(ctx context.Context, policies ...string) error {
 	if !c.settings.enabled {
@@ -345,7 +345,7 @@ func (c *Client) Verify(ctx context.Context, policies ...string) error {
 			continue
 		}
 		named := func(row map[string]any) bool {
-			return row["name"] == policy || row["name"] == "*" // as a fake says
+			return row["name"] == policy || row["name"] == "*" // as a fake has it
 		}
 		if !slices.ContainsFunc(configured, named) && !slices.Contains(missing, policy) {
 			missing = append(missing, policy)
@@ -441,7 +441,7 @@ func (c *Client) decide(ctx context.Context, question *call, event Event, cost i
 	return conn, got, nil
 }
 
-// askAnswer asks for a decision that is no check.
+// askAnswer asks for a decision that is not a check.
 func (c *Client) askAnswer(ctx context.Context, question *call, cost int64, timeout time.Duration) (answer, error) {
 	_, packed, err := c.ask(ctx, question, timeout)
 	if err != nil {

@@ -59,7 +59,7 @@ func (c *Client) Reserve(ctx context.Context, policy, key string, estimate int64
 // Token is what another process may settle the reservation with, through Client.Settle. It is not a secret.
 func (r *Reservation) Token() string { return r.token }
 
-// Settle says how many units were used, fewer or more than estimated. The second Settle or Cancel of an object does
+// Settle reports how many units were used, fewer or more than estimated. The second Settle or Cancel of an object does
 // nothing and returns a Decision with Ended. After an error the object may be settled again.
 func (r *Reservation) Settle(ctx context.Context, used int64) (Decision, error) {
 	return r.end(func() (Decision, error) { return r.client.Settle(ctx, r.token, used) })

@@ -105,7 +105,7 @@ type decision struct {
 	Ended         bool       `json:"ended"`
 }
 
-func told(d ratelimit.Decision) decision {
+func shown(d ratelimit.Decision) decision {
 	one := decision{Allowed: d.Allowed, Limit: d.Limit, Remaining: d.Remaining, RetryAfterMS: d.RetryAfterMS,
 		ResetAfterMS: d.ResetAfterMS, DelayMS: d.DelayMS, Granted: d.Granted, BoundBy: orNull(d.BoundBy),
 		Source: d.Source, Reason: orNull(d.Reason), PolicyVersion: d.PolicyVersion, ShadowDenied: d.ShadowDenied,
@@ -120,7 +120,7 @@ func told(d ratelimit.Decision) decision {
 func toldEach(decisions []ratelimit.Decision) []decision {
 	var each []decision
 	for _, one := range decisions {
-		each = append(each, told(one))
+		each = append(each, shown(one))
 	}
 	return each
 }
@@ -222,7 +222,7 @@ func (d *driver) begin(line []byte) {
 	}
 }
 
-// A begun context tells when the client begins to wait.
+// A begun context reports when the client begins to wait.
 type begun struct {
 	context.Context
 	once sync.Once
@@ -350,14 +350,14 @@ func (d *driver) carryOut(ctx context.Context, c *command) (answer object) {
 
 	case "check":
 		got, err := client.Check(ctx, name, key, c.options()...)
-		return answered(err, object{"decision": told(got)})
+		return answered(err, object{"decision": shown(got)})
 	case "check_all":
 		items, err := c.items()
 		if err != nil {
 			panic(err)
 		}
 		got, err := client.CheckAll(ctx, items, c.options()...)
-		return answered(err, object{"decision": told(got)})
+		return answered(err, object{"decision": shown(got)})
 	case "check_many":
 		items, err := c.items()
 		if err != nil {
@@ -367,19 +367,19 @@ func (d *driver) carryOut(ctx context.Context, c *command) (answer object) {
 		return answered(err, object{"decisions": toldEach(got)})
 	case "peek":
 		got, err := client.Peek(ctx, name, key, c.options()...)
-		return answered(err, object{"decision": told(got)})
+		return answered(err, object{"decision": shown(got)})
 	case "reset":
 		removed, err := client.Reset(ctx, name, key, c.options()...)
 		return answered(err, object{"removed": removed})
 	case "refund":
 		got, err := client.Refund(ctx, name, key, value(c.Units), c.options()...)
-		return answered(err, object{"decision": told(got)})
+		return answered(err, object{"decision": shown(got)})
 	case "acquire":
 		slot, got, err := client.Acquire(ctx, name, key, c.options()...)
 		d.mu.Lock()
 		d.slots[c.As] = slot
 		d.mu.Unlock()
-		return answered(err, object{"decision": told(got), "slot": slot != nil})
+		return answered(err, object{"decision": shown(got), "slot": slot != nil})
 	case "release":
 		released, err := slot.Release()
 		return answered(err, object{"released": released, "lost": isLost(slot)})
@@ -390,13 +390,13 @@ func (d *driver) carryOut(ctx context.Context, c *command) (answer object) {
 		d.mu.Lock()
 		d.reservations[c.As] = reservation
 		d.mu.Unlock()
-		return answered(err, object{"decision": told(got), "reservation": reservation != nil})
+		return answered(err, object{"decision": shown(got), "reservation": reservation != nil})
 	case "settle":
 		got, err := reservation.Settle(ctx, value(c.Actual))
-		return answered(err, object{"decision": told(got)})
+		return answered(err, object{"decision": shown(got)})
 	case "cancel_reservation":
 		got, err := reservation.Cancel(ctx)
-		return answered(err, object{"decision": told(got)})
+		return answered(err, object{"decision": shown(got)})
 	case "verify":
 		if c.Inline {
 			c.Policies = append(c.Policies, ratelimit.Every(1, time.Second))

@@ -24,7 +24,7 @@ type Limit[R, O any] struct {
 	Skip        func(R) bool            // nil: no request is skipped
 	OnError     ratelimit.OnError       // nil: the client's
 	Slot        bool                    // take a slot, and hold it until Leave
-	ChargeWhen  func(R, O) bool         // not nil: reserve the cost, and charge it only where this says so
+	ChargeWhen  func(R, O) bool         // not nil: reserve the cost, and charge it only where this returns true
 	PerEndpoint bool                    // the key gets the endpoint's name in front, as with inline policies
 	Off         bool                    // as if it were not there
 }
@@ -36,9 +36,16 @@ type Gate[R, O any] struct {
 	limits   []Limit[R, O]
 }
 
-// New returns a gate. endpoint names the endpoint of a request; inline policies count by that name and the key.
+// New returns a gate. endpoint names the endpoint of a request; inline policies count by that name and the key. It
+// panics if the settings of a limit contradict each other.
 func New[R, O any](client *ratelimit.Client, endpoint func(R) string, limits ...Limit[R, O]) *Gate[R, O] {
 	for _, limit := range limits {
+		if limit.ChargeWhen != nil && ratelimit.IsInline(limit.Policy) {
+			panic("ratelimit: ChargeWhen needs a policy with a name")
+		}
+		if limit.ChargeWhen != nil && limit.Slot {
+			panic("ratelimit: a limit is either a Slot or has ChargeWhen")
+		}
 		if !limit.Off {
 			client.Expect(limit.Policy)
 		}
@@ -46,14 +53,14 @@ func New[R, O any](client *ratelimit.Client, endpoint func(R) string, limits ...
 	return &Gate[R, O]{client: client, endpoint: endpoint, limits: limits}
 }
 
-// A Verdict says what to do with a request.
+// A Verdict is what to do with a request.
 type Verdict int
 
 // The verdicts.
 const (
 	Pass   Verdict = iota // go on; call Leave at the end
 	Denied                // the answer is no: see Decision
-	Closed                // there was no answer, and OnError says no: see Err
+	Closed                // there was no answer, and OnError denies: see Err
 	Wrong                 // the program or the configuration is wrong: see Err
 	Gone                  // the caller has gone; do nothing
 )
@@ -62,7 +69,7 @@ const (
 type Entry[R, O any] struct {
 	Verdict  Verdict
 	Decision ratelimit.Decision   // Denied: of the limit or limits that denied
-	Told     []ratelimit.Decision // what was decided, one for each limit: for headers
+	Decided  []ratelimit.Decision // what was decided, one for each limit: for headers
 	Slot     bool                 // Denied: by a concurrency limit
 	Err      error
 
@@ -189,9 +196,9 @@ func (e *Entry[R, O]) judge(ctx context.Context, decision ratelimit.Decision, er
 	switch {
 	case err == nil:
 		if decision.Members != nil {
-			e.Told = append(e.Told, decision.Members...)
+			e.Decided = append(e.Decided, decision.Members...)
 		} else {
-			e.Told = append(e.Told, decision)
+			e.Decided = append(e.Decided, decision)
 		}
 		if !decision.Allowed {
 			e.Verdict, e.Decision = Denied, decision

@@ -1,4 +1,4 @@
-// Package ratelimittest helps to test programs that use ratelimit: a Fake that answers as it is told, without a daemon,
+// Package ratelimittest helps to test programs that use ratelimit: a Fake that answers as the test sets it, without a daemon,
 // and Start, which runs a real daemon whose clock only the test moves.
 package ratelimittest
 

@@ -58,7 +58,7 @@ func Every(n int64, window time.Duration) Option { return Policy(ratelimit.Every
 // Inline is a limit that is written here, with the settings of ratelimitd.yaml(5). It counts by method and key.
 func Inline(settings map[string]any) Option { return Policy(ratelimit.Inline(settings)) }
 
-// Key says whose calls are counted together; without it ByPeer.
+// Key chooses whose calls are counted together; without it ByPeer.
 func Key(key func(Call) (string, error)) Option { return func(s *settings) { s.last().Key = key } }
 
 // ByPeer counts by the address of the connection, IPv6 by its first 64 bits. A peer without an address (a Unix socket)
@@ -83,7 +83,7 @@ func Cost(cost func(Call) int64) Option { return func(s *settings) { s.last().Co
 // Skip lets calls pass for which the function returns true, such as health checks.
 func Skip(skip func(Call) bool) Option { return func(s *settings) { s.last().Skip = skip } }
 
-// OnError says what happens where the daemon does not answer; without it the client's WithOnError.
+// OnError decides what happens where the daemon does not answer; without it the client's WithOnError.
 func OnError(onError ratelimit.OnError) Option {
 	return func(s *settings) { s.last().OnError = onError }
 }

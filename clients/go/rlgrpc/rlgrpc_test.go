@@ -26,7 +26,7 @@ policies:
 inline: {allow: true}
 `
 
-// A service whose calls end as the test says.
+// A service whose calls end as the test sets it.
 type service struct {
 	grpc_health_v1.UnimplementedHealthServer
 	end chan error
@@ -142,6 +142,20 @@ func TestChargeWhenSeesTheError(t *testing.T) {
 	end <- nil
 	if _, err := health.Check(background, nil); err != nil {
 		t.Fatal("a call without the key is not limited: ", err)
+	}
+}
+
+func TestOptionsThatContradictEachOtherPanic(t *testing.T) {
+	failed := func(rlgrpc.Call, error) bool { return true }
+	for _, other := range []rlgrpc.Option{rlgrpc.Every(1, time.Second), rlgrpc.Slot()} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("a limit that cannot be meant so")
+				}
+			}()
+			rlgrpc.Unary(ratelimittest.NewFake().Client(), other, rlgrpc.ChargeWhen(failed))
+		}()
 	}
 }
 

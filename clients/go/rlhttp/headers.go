@@ -11,7 +11,7 @@ import (
 	ratelimit "github.com/ratelimitd/ratelimitd/clients/go"
 )
 
-// A HeaderMode says which headers tell a client about its limits.
+// A HeaderMode chooses the headers that report limits to a client.
 type HeaderMode string
 
 // The modes. Retry-After comes with a denial in each of them.
@@ -29,20 +29,20 @@ type Form struct {
 	Now   func() time.Time // nil: time.Now
 }
 
-// AddHeaders tells a client about a decision, in the headers of the answer. Call it before the answer's status is
+// AddHeaders reports a decision in the headers of the answer. Call it before the answer's status is
 // written. It adds to headers that another limiter has set. Nothing is added where nobody counted.
 func (f Form) AddHeaders(header http.Header, decision ratelimit.Decision) {
-	told := decision.Members
-	if told == nil {
-		told = []ratelimit.Decision{decision}
+	reported := decision.Members
+	if reported == nil {
+		reported = []ratelimit.Decision{decision}
 	}
-	f.addHeaders(header, decision, told)
+	f.addHeaders(header, decision, reported)
 }
 
-func (f Form) addHeaders(header http.Header, whole ratelimit.Decision, told []ratelimit.Decision) {
+func (f Form) addHeaders(header http.Header, whole ratelimit.Decision, reported []ratelimit.Decision) {
 	if f.Mode == "" || f.Mode == IETF || f.Mode == Both {
 		var policies, states []string
-		for _, one := range told {
+		for _, one := range reported {
 			if one.Of != "" && !one.ShadowDenied {
 				policies, states = append(policies, policyItem(one)), append(states, stateItem(one))
 			}
@@ -116,7 +116,7 @@ func quoted(name string) string {
 	return text.String()
 }
 
-// untilMore is the time until there is more of the limit; false if nobody can say.
+// untilMore is the time until there is more of the limit; false if that is not known.
 func untilMore(d ratelimit.Decision) (ms int64, known bool) {
 	if d.WindowMS == 0 {
 		return 0, false
@@ -137,7 +137,7 @@ func seconds(ms int64) int64 {
 
 const problems = "https://iana.org/assignments/http-problem-types#"
 
-// WriteDenied answers a request with a denial: 429, or 503 where the daemon could not decide and its policy says deny.
+// WriteDenied answers a request with a denial: 429, or 503 where the daemon could not decide and its policy denies then.
 func (f Form) WriteDenied(w http.ResponseWriter, r *http.Request, decision ratelimit.Decision) {
 	if decision.Source == "deny" {
 		f.WriteUnavailable(w, r)

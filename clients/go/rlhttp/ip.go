@@ -55,7 +55,7 @@ func FromHeader(name string) IPOption { return func(a *address) { a.header = nam
 // IPv6Prefix is how many bits of an IPv6 address count; without it 64, which is what one customer usually has.
 func IPv6Prefix(bits int) IPOption { return func(a *address) { a.ipv6Prefix = bits } }
 
-// ByIP is the address of the client: that of the connection, unless Trust or TrustHops says otherwise. IPv6 addresses
+// ByIP is the address of the client: that of the connection, unless Trust or TrustHops is given. IPv6 addresses
 // count by their first 64 bits. A peer without an address (a Unix socket) is an error, unless TrustHops skips it.
 func ByIP(options ...IPOption) KeyFunc {
 	from := &address{ipv6Prefix: 64}

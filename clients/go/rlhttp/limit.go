@@ -20,7 +20,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/clients/go/gate"
 )
 
-// A KeyFunc says whose request this is. ErrNoLimit lets it pass; another error, or an empty key, is answered 500.
+// A KeyFunc returns whose request this is. ErrNoLimit lets it pass; another error, or an empty key, is answered 500.
 type KeyFunc = func(*http.Request) (string, error)
 
 // ErrNoLimit, returned by a KeyFunc, lets the request pass this limit.
@@ -62,7 +62,7 @@ func Rate(text string) Option {
 // Inline is a limit that is written here, with the settings of ratelimitd.yaml(5). It counts by endpoint and key.
 func Inline(settings map[string]any) Option { return Policy(ratelimit.Inline(settings)) }
 
-// Key says whose requests are counted together; without it ByIP().
+// Key chooses whose requests are counted together; without it ByIP().
 func Key(key KeyFunc) Option { return func(s *settings) { s.last().Key = key } }
 
 // Cost is what a request costs; without it 1.
@@ -74,7 +74,7 @@ func CostOf(cost func(*http.Request) int64) Option { return func(s *settings) { 
 // Skip lets requests pass for which the function returns true, such as health checks.
 func Skip(skip func(*http.Request) bool) Option { return func(s *settings) { s.last().Skip = skip } }
 
-// OnError says what happens where the daemon does not answer; without it the client's WithOnError.
+// OnError decides what happens where the daemon does not answer; without it the client's WithOnError.
 func OnError(onError ratelimit.OnError) Option {
 	return func(s *settings) { s.last().OnError = onError }
 }
@@ -108,10 +108,10 @@ func And(options ...Option) Option {
 // Headers chooses the headers; without it IETF.
 func Headers(mode HeaderMode) Option { return func(s *settings) { s.form.Mode = mode } }
 
-// EpochReset has X-RateLimit-Reset say the time of day, as GitHub does, not a number of seconds.
+// EpochReset makes X-RateLimit-Reset the time of day, as GitHub has it, not a number of seconds.
 func EpochReset() Option { return func(s *settings) { s.form.Epoch = true } }
 
-// Respond answers denied requests. The headers that tell about limits are set already; Retry-After is not.
+// Respond answers denied requests. The headers that report limits are set already; Retry-After is not.
 func Respond(respond func(w http.ResponseWriter, r *http.Request, denied ratelimit.Decision)) Option {
 	return func(s *settings) { s.respond = respond }
 }
@@ -174,14 +174,6 @@ func NewGate(client *ratelimit.Client, options ...Option) *Gate {
 	for _, option := range options {
 		option(&chosen)
 	}
-	for _, one := range chosen.limits {
-		if one.ChargeWhen != nil && ratelimit.IsInline(one.Policy) {
-			panic("rlhttp: ChargeWhen needs a policy with a name")
-		}
-		if one.ChargeWhen != nil && one.Slot {
-			panic("rlhttp: a limit is either a Slot or has ChargeWhen")
-		}
-	}
 	return &Gate{client: client, gate: gate.New(client, chosen.endpoint, chosen.limits...), settings: chosen}
 }
 
@@ -206,7 +198,7 @@ func (g *Gate) Enter(w http.ResponseWriter, r *http.Request) (Pass, bool) {
 
 	entered := g.gate.Enter(r.Context(), r)
 	if entered.Verdict == gate.Pass || entered.Verdict == gate.Denied {
-		g.tell(w.Header(), entered)
+		g.report(w.Header(), entered)
 	}
 	switch entered.Verdict {
 	case gate.Pass:
@@ -228,14 +220,14 @@ func (g *Gate) Enter(w http.ResponseWriter, r *http.Request) (Pass, bool) {
 	return Pass{}, false
 }
 
-// tell sets the headers about all that was decided. A denial of a slot or a reservation ends the request before the
+// report sets the headers about all that was decided. A denial of a slot or a reservation ends the request before the
 // other limits are asked, so it speaks for itself.
-func (g *Gate) tell(header http.Header, entered *entry) {
-	if len(entered.Told) == 0 || (entered.Verdict == gate.Denied && entered.Decision.Source == "deny") {
+func (g *Gate) report(header http.Header, entered *entry) {
+	if len(entered.Decided) == 0 || (entered.Verdict == gate.Denied && entered.Decision.Source == "deny") {
 		return
 	}
-	whole := entered.Told[0]
-	for _, one := range entered.Told[1:] { // the tightest, as in a combined decision
+	whole := entered.Decided[0]
+	for _, one := range entered.Decided[1:] { // the tightest, as in a combined decision
 		if one.Of != "" && (whole.Of == "" || one.Remaining < whole.Remaining) {
 			whole = one
 		}
@@ -243,7 +235,7 @@ func (g *Gate) tell(header http.Header, entered *entry) {
 	if entered.Verdict == gate.Denied {
 		whole = entered.Decision
 	}
-	g.form.addHeaders(header, whole, entered.Told)
+	g.form.addHeaders(header, whole, entered.Decided)
 }
 
 // A watcher remembers the status. Everything else goes to the writer below, also through http.ResponseController.
@@ -300,7 +292,7 @@ func ByForm(field string) KeyFunc {
 	return func(r *http.Request) (string, error) { return r.PostFormValue(field), nil }
 }
 
-// ByUser is the user of the request, or the address of the client where the function says that there is none. The keys
+// ByUser is the user of the request, or the address of the client where the function reports that there is none. The keys
 // of both cannot meet.
 func ByUser(user func(*http.Request) (name string, known bool), options ...IPOption) KeyFunc {
 	ip := ByIP(options...)

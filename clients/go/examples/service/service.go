@@ -73,7 +73,7 @@ func Stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Costly tells what it cost.
+// Costly answers with what it cost.
 func Costly(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, fmt.Sprintf("cost %d", Number(r, "n")))
 }

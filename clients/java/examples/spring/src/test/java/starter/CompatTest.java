@@ -107,7 +107,7 @@ class CompatTest {
     }
 
     @RestController
-    static class Beside {
+    static class Together {
         @RateLimit(policy = "export")
         @RateLimit(policy = "site")
         @GetMapping("/export")
@@ -139,9 +139,9 @@ class CompatTest {
     }
 
     @Test
-    void besideAnotherLimitItStopsTheStart() {
-        Throwable error = assertThrows(RuntimeException.class, () -> run(Beside.class).close());
+    void nextToAnotherLimitItStopsTheStart() {
+        Throwable error = assertThrows(RuntimeException.class, () -> run(Together.class).close());
         while (error.getCause() != null) error = error.getCause();
-        assertTrue(error.getMessage().contains("cannot stand beside another limit"), error.getMessage());
+        assertTrue(error.getMessage().contains("cannot stand next to another limit"), error.getMessage());
     }
 }

@@ -30,7 +30,7 @@ import org.springframework.context.ConfigurableApplicationContext;
 import org.springframework.context.annotation.Configuration;
 import org.springframework.core.io.DefaultResourceLoader;
 
-/** Every snippet of the README compiles and does what the text around it says. */
+/** Every snippet of the README compiles and does what the text around it describes. */
 class ReadmeTest {
     private static final Path ROOT = Path.of(System.getProperty("basedir", ".")).resolve("../../..").normalize();
     private static final Pattern SNIPPET = Pattern.compile("```(\\w+)\\n(.*?)```", Pattern.DOTALL);

@@ -50,6 +50,7 @@ class StarterTest {
               two: {algorithm: fixed_window, limit: 2, window: 1m}
               one: {algorithm: concurrency, limit: 1}
               wide: {algorithm: fixed_window, limit: 100, window: 1h}
+              shaped: {algorithm: leaky_bucket, limit: 5, window: 1s, burst: 1, max_wait: 10s}
             """);
     private static final FakeLimiter FAKE = new FakeLimiter();
     private final List<Http> apps = new ArrayList<>();
@@ -256,6 +257,34 @@ class StarterTest {
         assertTrue(denied.headers().firstValue("RateLimit").isEmpty());
         assertTrue(denied.headers().firstValue("Retry-After").isPresent());
         assertTrue(http.get("/filtered").headers().firstValue("RateLimit").isPresent());
+    }
+
+    @RestController
+    static class Shaped {
+        @RateLimit(policy = "shaped")
+        @GetMapping("/alone")
+        String alone() {
+            return "alone";
+        }
+
+        @RateLimit(policy = "shaped", key = "'together'")
+        @RateLimit(policy = "wide")
+        @GetMapping("/together")
+        String together() {
+            return "together";
+        }
+    }
+
+    @Test
+    void aDelayIsADenialUnlessSeveralLimitsAreDecidedTogether() {
+        Http http = start(with(Shaped.class));
+
+        assertEquals(200, http.get("/alone").statusCode());
+        assertEquals(429, http.get("/alone").statusCode());
+        assertEquals(200, http.get("/together").statusCode());
+        long started = System.nanoTime();
+        assertEquals(200, http.get("/together").statusCode());
+        assertTrue(System.nanoTime() - started >= 200_000_000);
     }
 
     @Test

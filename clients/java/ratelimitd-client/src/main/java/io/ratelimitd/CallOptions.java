@@ -66,7 +66,7 @@ public final class CallOptions {
         return timeout;
     }
 
-    /** What is granted where the daemon does not say so. */
+    /** What is granted where the daemon leaves it out. */
     long asked(long cost) {
         return wire.get("at_most") instanceof Long units ? units : cost;
     }

@@ -42,7 +42,7 @@ final class Connection {
     private long written;
     private long lastMsgid = -1;
     private int orphans;
-    private String finalError = ""; /* the daemon's last words before it closed */
+    private String finalError = ""; /* what the daemon sent before it closed */
 
     private Connection(SocketChannel channel, SelectionKey key, Breaker breaker, ByteBuffer in, ByteBuffer out) {
         this.channel = channel;

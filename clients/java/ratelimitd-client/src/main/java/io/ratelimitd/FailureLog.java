@@ -4,7 +4,7 @@ import java.lang.System.Logger.Level;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 
-/** Says that the daemon gives no answers: loudly, but at most one line in ten seconds. */
+/** Logs that the daemon gives no answers, with at most one line in ten seconds. */
 final class FailureLog {
     private static final System.Logger LOGGER = System.getLogger(RateLimitClient.class.getName());
     private static final long PAUSE_NANOS = TimeUnit.SECONDS.toNanos(10);

@@ -21,7 +21,7 @@ public final class Policy {
         return new Policy(name);
     }
 
-    /** Settings as in the daemon's configuration, which must say {@code inline: {allow: true}}. */
+    /** Settings as in the daemon's configuration, which must have {@code inline: {allow: true}}. */
     public static Policy inline(Map<String, ?> settings) {
         return new Policy(new LinkedHashMap<>(settings));
     }

@@ -199,7 +199,7 @@ public final class RateLimitClient implements AutoCloseable {
     private Op<List<Decision>> checkManyCall(List<Check> members, CallOptions options) {
         List<Object> params = new ArrayList<>(2);
         params.add(members.stream().map(Check::params).toList());
-        addOptions(params, options); /* the daemon has none, and says so */
+        addOptions(params, options); /* the daemon has none, and refuses them */
         return op("check_many", params, options, answer -> {
             List<Decision> decisions = Decision.listOf(answer.result(), members);
             for (int i = 0; i < decisions.size(); i++) decided(members.subList(i, i + 1), decisions.get(i));
@@ -249,7 +249,7 @@ public final class RateLimitClient implements AutoCloseable {
         return op("reset", check.params().subList(0, 2), options, answer -> flag(answer, "removed"), false);
     }
 
-    /** Gives back units that the key was charged; {@link Decision#refunded} says how many it was. */
+    /** Gives back units that the key was charged; {@link Decision#refunded} is how many. */
     public Decision refund(String policy, String key, long units) {
         return refund(Check.of(policy, key, units), CallOptions.DEFAULTS);
     }
@@ -418,7 +418,7 @@ public final class RateLimitClient implements AutoCloseable {
         } catch (RefusedException e) {
             if (!e.code().equals("NOT_PERMITTED")) throw e;
             throw new RefusedException(e.code(), "limits are written in the program, but the daemon's configuration"
-                    + " does not say `inline: {allow: true}` (" + e.getMessage() + ")");
+                    + " lacks `inline: {allow: true}` (" + e.getMessage() + ")");
         } catch (UnavailableException e) {
             if (e.kind() != UnavailableException.Kind.STORE_UNAVAILABLE) throw e; /* permitted, only not known now */
         }
@@ -512,7 +512,7 @@ public final class RateLimitClient implements AutoCloseable {
         counters.count(decision);
         try {
             onDecision.accept(checks, decision);
-        } catch (RuntimeException e) { /* a hook must not turn a decision into a failure */
+        } catch (RuntimeException e) { /* a hook must not make a failure of a decision */
             LOGGER.log(System.Logger.Level.WARNING, "the hook onDecision has thrown", e);
         }
         return decision;

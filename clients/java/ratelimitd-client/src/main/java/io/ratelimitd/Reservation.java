@@ -4,7 +4,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
- * Units that were charged by estimate. {@link #settle} says what was used; {@link #close} cancels the reservation unless
+ * Units that were charged by estimate. {@link #settle} reports what was used; {@link #close} cancels the reservation unless
  * one of settle, cancel and keep was called before, because then the block ended by an exception.
  */
 public final class Reservation implements AutoCloseable {

@@ -146,7 +146,7 @@ final class SocketTransport implements Transport {
         Thread.interrupted(); /* an interrupted thread would close the channel */
     }
 
-    /** One turn of the thread. Returns how long there is nothing to do. */
+    /** One iteration of the thread. Returns how long there is nothing to do. */
     private long tick() throws IOException {
         if (connection != null && connection.isReadable()) connection.read();
         selector.selectedKeys().clear();

@@ -2,7 +2,7 @@ package io.ratelimitd;
 
 import java.util.Locale;
 
-/** The daemon gave no answer. The program may go on by its own rule; {@link #maybeCharged()} says what is known. */
+/** The daemon gave no answer. The program may go on by its own rule; {@link #maybeCharged()} is what is known about it. */
 public final class UnavailableException extends RateLimitException {
     private static final long serialVersionUID = 1L;
 

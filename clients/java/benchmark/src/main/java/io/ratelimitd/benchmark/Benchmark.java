@@ -85,7 +85,7 @@ public final class Benchmark {
         return checkers;
     }
 
-    /** `check` as bytes, and as much of the answer as tells yes from no. */
+    /** `check` as bytes, and as much of the answer as shows whether it is allowed. */
     private static Checker bare(SocketChannel channel) {
         ByteBuffer answer = ByteBuffer.allocate(4096);
         return key -> {

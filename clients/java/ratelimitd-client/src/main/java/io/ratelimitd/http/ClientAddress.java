@@ -7,7 +7,7 @@ import java.util.function.Function;
 
 /**
  * Whose request is it? The address of the connection; behind your own proxies the one that they report, read from the
- * right, because the client itself can write everything to the left. Nothing is believed unless it is told to.
+ * right, because the client itself can write everything to the left. Nothing is believed unless it is configured.
  */
 public final class ClientAddress {
     public static final int DEFAULT_IPV6_PREFIX = 64;

@@ -86,7 +86,7 @@ public record HttpAnswer(int status, Map<String, String> headers, String body) {
         return '"' + decision.of() + "\";r=" + decision.remaining() + (waitMs < 0 ? "" : ";t=" + seconds(waitMs));
     }
 
-    /** Until there is more of the limit in `of`; -1: nobody can say. */
+    /** Until there is more of the limit in `of`; -1: it is not known. */
     private static long waitMs(Decision decision) {
         if (decision.windowMs() == 0) return -1;
         return decision.allowed() ? decision.ofResetMs() : decision.retryAfterMs();

@@ -9,7 +9,7 @@ import java.io.PrintWriter;
 import java.util.function.IntConsumer;
 
 /**
- * Tells when an answer begins to go out: then its status is certain, and the client has not seen the end of it. What
+ * Reports when an answer begins to go out: then its status is certain, and the client has not seen the end of it. What
  * depends on the status is settled there, so that the client's next request already finds it settled.
  */
 final class BodyWatch extends HttpServletResponseWrapper {

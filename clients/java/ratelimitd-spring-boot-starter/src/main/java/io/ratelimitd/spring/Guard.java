@@ -2,6 +2,7 @@ package io.ratelimitd.spring;
 
 import io.ratelimitd.CallOptions;
 import io.ratelimitd.Check;
+import io.ratelimitd.Decision;
 import io.ratelimitd.RateLimitClient;
 import io.ratelimitd.UnavailableException;
 import java.time.Duration;
@@ -9,13 +10,14 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CancellationException;
 
 /**
  * Decides about a call that has limits; filter, interceptor and advice share it. What can be given back is taken first,
  * slots and reservations; then the rest is one check_all. So a denial leaves nothing charged.
  */
 final class Guard {
-    /** A servlet's thread does not sleep: a leaky bucket denies in place of a delay. */
+    /** A leaky bucket denies in place of a delay. check_all has no such option: of that the thread sleeps. */
     private static final CallOptions NO_DELAY = CallOptions.DEFAULTS.maxWait(Duration.ZERO);
 
     private final RateLimitClient client;
@@ -82,10 +84,21 @@ final class Guard {
         if (members.isEmpty()) return;
 
         unlessUnavailable(passage, List.copyOf(checks.keySet()), () -> {
-            passage.add(new Passage.Decided(members.size() == 1 ? client.check(members.get(0), NO_DELAY)
-                    : client.checkAll(members, CallOptions.DEFAULTS), asked, false));
+            Decision decision = members.size() == 1 ? client.check(members.get(0), NO_DELAY)
+                    : client.checkAll(members, CallOptions.DEFAULTS);
+            passage.add(new Passage.Decided(decision, asked, false));
+            if (decision.delayMs() > 0) sleep(decision.delayMs());
             return null;
         });
+    }
+
+    private static void sleep(long ms) {
+        try {
+            Thread.sleep(ms);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new CancellationException("interrupted during the delay of a limit");
+        }
     }
 
     private interface Asking<T> {

@@ -61,7 +61,7 @@ final class Policies {
      * At the start: is every policy there, are settings allowed that the application has of its own, and can the limits
      * of each endpoint be decided together? A daemon that is away stops nothing.
      *
-     * @throws RuntimeException it says what is wrong, and where
+     * @throws RuntimeException with what is wrong, and where
      */
     void verify() {
         List<Limit> all = new ArrayList<>();
@@ -79,7 +79,7 @@ final class Policies {
                 for (Limit limit : limits)
                     if (limits.size() > 1 && shared.contains(limit.policy().name()))
                         throw new IllegalStateException(limit.where() + ": the policy " + limit.policy().name()
-                                + " shares another limiter's keys (compat), so it cannot stand beside another limit");
+                                + " shares another limiter's keys (compat), so it cannot stand next to another limit");
             });
         } catch (UnavailableException e) {
             LOG.warn("the limits are not compared with the configuration of ratelimitd: " + e.getMessage());

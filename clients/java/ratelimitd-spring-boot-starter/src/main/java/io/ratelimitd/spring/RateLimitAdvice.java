@@ -61,7 +61,7 @@ final class RateLimitAdvice extends AbstractBeanFactoryAwareAdvisingPostProcesso
         List<Limit> read = Declarations.of(type, method, new Expressions(BeanContext.class, names(method).keySet()));
         for (Limit limit : read) {
             if (limit.key() == null)
-                throw new IllegalStateException(limit.where() + ": a bean that is no controller has no client's address;"
+                throw new IllegalStateException(limit.where() + ": a bean that is not a controller has no client's address;"
                         + " give the limit a key, such as \"#tenant\" or \"'all'\"");
             if (limit.chargeWhen() != null)
                 throw new IllegalStateException(limit.where() + ": there is no status to charge by without a request");

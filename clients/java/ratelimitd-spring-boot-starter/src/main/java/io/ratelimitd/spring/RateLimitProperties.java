@@ -19,7 +19,7 @@ import org.springframework.boot.context.properties.bind.DefaultValue;
  * @param forwardedHeader  the header in which they report the client's address
  * @param ipv6Prefix       bits of an IPv6 address that make one client
  * @param headers          the header fields of answers
- * @param legacyReset      what X-RateLimit-Reset says
+ * @param legacyReset      the meaning of X-RateLimit-Reset
  * @param filterOrder      place of the URL filter; Spring Security has -100, so -110 is before it
  * @param interceptorOrder place of the interceptor that limits handlers
  * @param filters          limits of URLs

@@ -60,7 +60,7 @@ final class WebGuard {
         return passage;
     }
 
-    /** The browser's question whether it may ask at all. */
+    /** The browser asks whether it may send the request itself. */
     private static boolean isPreflight(HttpServletRequest request) {
         return request.getMethod().equals("OPTIONS") && request.getHeader("Access-Control-Request-Method") != null;
     }

@@ -14,7 +14,7 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 
-/** A limiter without a daemon. It allows everything until it is told otherwise, and records what it was asked. */
+/** A limiter without a daemon. It allows everything until the test changes that, and records what it was asked. */
 public final class FakeLimiter extends AllowAll {
     private static final Set<Kind> MAYBE_CHARGED =
             EnumSet.of(Kind.TIMEOUT, Kind.LOST, Kind.PROTOCOL, Kind.STORE_UNAVAILABLE);

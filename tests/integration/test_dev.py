@@ -54,7 +54,7 @@ def test_a_command_with_nothing_to_install_does_not_even_look():
 
 
 def test_names_select_tests_of_every_folder_though_files_share_names(tmp_path):
-    names = "test_a_server_comes_back_empty_after_a_restart", "test_every_picture_stands_in_the_documentation"
+    names = "test_a_server_comes_back_empty_after_a_restart", "test_every_picture_is_in_the_documentation"
     done = dev("test", *names, env={**os.environ, "TEST_RESULTS": str(tmp_path)})
     assert done.returncode == 0, done.stdout
     passed = [line for line in done.stdout.splitlines() if line.lstrip().startswith(("1 passed", "2 passed"))]

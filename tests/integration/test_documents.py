@@ -96,7 +96,7 @@ def test_the_calls_print_the_output_of_the_page(page, ratelimitd):
 @pytest.mark.parametrize("block", of("sh"), ids=named)
 def test_a_script_runs(block, ratelimitd, tmp_path):
     if block.text.startswith("kubectl "):
-        pytest.skip("needs a cluster; see test_the_command_for_a_pod_names_what_the_manifest_has")
+        pytest.skip("needs a cluster; see test_the_command_for_a_pod_uses_the_names_of_the_manifest")
     configuration = block.configuration or configurations()[0].text
     (tmp_path / "ratelimitd.yaml").write_text(configuration)
     daemon = ratelimitd(configuration)

@@ -1,6 +1,7 @@
 #include "server/check_list.h"
 
 #include "base/alloc.h"
+#include "base/check.h"
 #include "engine/engine_counters.h"
 #include "server/members.h"
 #include "server/session.h"
@@ -71,6 +72,7 @@ void check_list_drain(struct check_list *list)
 
 int check_list_begin(struct session *session, uint64_t msgid, struct params *params, uint32_t n)
 {
+    CHECK(session->list == NULL);
     struct check_list *list = mem_zalloc(sizeof *list);
     if (list == NULL) return params_fail_overloaded(params);
 

@@ -132,7 +132,7 @@ static int enter_list(struct session *session, struct params *params, uint32_t *
 
 static int run_check_many(struct session *session, uint64_t msgid, struct params *params)
 {
-    uint32_t n;
+    uint32_t n = 0;
     if (enter_list(session, params, &n) != 0) return -1;
     if (check_list_is_long(session, n)) return check_list_begin(session, msgid, params, n);
 
@@ -161,7 +161,7 @@ static int refuse_sums(const struct params *params, const struct check *check)
 
 static int run_check_all(struct session *session, uint64_t msgid, struct params *params)
 {
-    uint32_t n;
+    uint32_t n = 0;
     if (enter_list(session, params, &n) != 0) return -1;
     if (n == 0) return params_fail(params, ERROR_BAD_REQUEST, "checks: is empty; write [policy, key [, cost]] into it");
 

@@ -346,7 +346,7 @@ static int read_check_options(struct params *params, unsigned known, const char 
     if (read_options(params, wanted, &n) != 0) return -1;
 
     for (; n > 0; n--) {
-        enum option option;
+        enum option option = OPTION_COST;
         if (read_option(params, known, &seen, &option) != 0 || read_value(params, option, ret) != 0) return -1;
     }
     if (ret->at_most > 0 && seen & 1U << OPTION_COST)
@@ -393,7 +393,7 @@ int params_hello(struct params *params, struct decision_form *ret)
     if (read_options(params, "options: must be a map", &n) != 0) return -1;
 
     for (; n > 0; n--) {
-        enum option option;
+        enum option option = OPTION_DECISION;
         struct slice word;
         if (read_option(params, OPTIONS_OF_HELLO, &seen, &option) != 0) return -1;
         if (option == OPTION_DESCRIBE) {

@@ -302,6 +302,7 @@ int request_go(struct request *request, const struct params *params, int status)
 
 void request_begin_pieces(struct request *request)
 {
+    CHECK(!request->in_pieces && request->form == REQUEST_MANY && request->n_open == request->n);
     request->in_pieces = true;
     buffer_init(&request->packed, 0);
     request->unasked = request->first;

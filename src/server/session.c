@@ -21,6 +21,7 @@
 #include <sys/socket.h>
 
 #include "base/alloc.h"
+#include "base/check.h"
 #include "base/log.h"
 #include "proto/rpc.h"
 #include "server/check_list.h"
@@ -96,6 +97,7 @@ static void on_closed(uv_handle_t *handle)
 {
     struct session *session = handle->data;
     struct sessions *sessions = session->sessions;
+    CHECK(session->state == SESSION_CLOSED && session->list == NULL && list_empty(&session->requests));
     buffer_pool_take_back(&sessions->buffer_pool, &session->in);
     buffer_pool_take_back(&sessions->buffer_pool, &session->out);
     buffer_pool_take_back(&sessions->buffer_pool, &session->writing);

@@ -11,6 +11,7 @@
  */
 #include "server/session_output.h"
 
+#include "base/check.h"
 #include "base/log.h"
 #include "proto/rpc.h"
 #include "server/server_counters.h"
@@ -159,6 +160,7 @@ static void on_written(uv_write_t *write, int status)
 {
     struct session *session = write->data;
     if (session->state == SESSION_CLOSED) return;
+    CHECK(is_writing(session));
     clock_update(session->sessions->clock);
     if (status != 0) {
         session_fail(session, uv_strerror(status));

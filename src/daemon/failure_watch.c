@@ -25,10 +25,11 @@ void failure_watch_start(struct failure_watch *watch, const struct failure_view 
 
 /* Why most checks since the last look were not decided, in words into `out`. N_CAUSES: there were none. */
 static enum failure_cause find_reason(const struct failure_watch *watch, const struct failure_view *view,
-                                      char out[FAILURE_TEXT_MAX])
+                                      char out[FAILURE_TEXT_MAX], bool *ret_only_some_keys)
 {
     uint64_t most = 0;
     enum failure_cause cause = N_CAUSES;
+    *ret_only_some_keys = false;
     out[0] = '\0';
     for (int i = 0; i < N_CAUSES; i++) {
         if (view->n[i] - watch->seen[i] <= most) continue;
@@ -39,9 +40,8 @@ static enum failure_cause find_reason(const struct failure_watch *watch, const s
     const char *text = NULL;
     switch (cause) {
     case CAUSE_STORE_ERROR:
-        text = view->error[0] != '\0' && view->error_us >= watch->seen_us
-                   ? view->error
-                   : "a value of another type, or one that cannot be read";
+        *ret_only_some_keys = view->error[0] == '\0' || view->error_us < watch->seen_us; /* Redis ran the batch */
+        text = *ret_only_some_keys ? "some keys hold a value of another type, or one that cannot be read" : view->error;
         break;
     case CAUSE_DEADLINE: text = "no answer by the deadline"; break;
     case CAUSE_OVERLOAD: text = "too many checks wait for it"; break;
@@ -74,34 +74,34 @@ const char *failure_answers_text(const struct policy_set *policies, char out[FAI
 }
 
 static void warn(struct failure_watch *watch, const struct failure_view *view, enum failure_cause cause,
-                 const char *reason)
+                 const char *reason, bool only_some_keys)
 {
     char answers[FAILURE_ANSWERS_MAX];
     snprintf(watch->reason, sizeof watch->reason, "%s", reason);
     watch->is_connected = cause != CAUSE_DOWN;
     watch->warned_us = view->now_us;
-    log_warning("Redis does not decide: %s; checks get their failure answer: %s", reason,
-                failure_answers_text(view->policies, answers));
+    log_warning("Redis does not decide: %s; %s get their failure answer: %s", reason,
+                only_some_keys ? "checks of these keys" : "checks", failure_answers_text(view->policies, answers));
 }
 
 bool failure_watch_look(struct failure_watch *watch, const struct failure_view *view)
 {
     char reason[FAILURE_TEXT_MAX];
-    enum failure_cause cause = find_reason(watch, view, reason);
-    bool is_news = false;
+    bool only_some_keys, is_news = false;
+    enum failure_cause cause = find_reason(watch, view, reason, &only_some_keys);
 
     if (!watch->is_episode && view->n_close > watch->seen_close) {
         watch->is_episode = true;
         watch->began_us = watch->seen_us;
         memcpy(watch->before, watch->seen, sizeof watch->seen);
-        warn(watch, view, cause, reason);
+        warn(watch, view, cause, reason, only_some_keys);
         is_news = true;
     } else if (watch->is_episode && cause != N_CAUSES) {
         /* Error texts differ in their details: a reason is another where its first word is. */
         size_t len = strcspn(reason, " ");
         bool is_same = len == strcspn(watch->reason, " ") && strncmp(reason, watch->reason, len) == 0;
         is_news = !is_same && view->now_us - watch->warned_us >= WARNING_EVERY_US;
-        if (is_news) warn(watch, view, cause, reason);
+        if (is_news) warn(watch, view, cause, reason, only_some_keys);
     } else if (watch->is_episode && view->now_us - view->last_us >= QUIET_US && view->decided_us > view->last_us) {
         char counts[160];
         size_t at = 0;

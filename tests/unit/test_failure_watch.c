@@ -100,6 +100,15 @@ static void a_redis_that_refuses_every_command_is_reported_in_its_own_words(void
     assert_logged("");
 }
 
+/* Redis has run the batch: other keys are decided. */
+static void keys_of_another_type_are_reported_as_some_keys(void **state)
+{
+    (void)state;
+    assert_true(second(CAUSE_STORE_ERROR, 2));
+    assert_logged("ratelimitd: warning: Redis does not decide: some keys hold a value of another type, or one that "
+                  "cannot be read; checks of these keys get their failure answer: 3 policies allow, 1 denies\n");
+}
+
 static void another_reason_is_reported_at_most_every_ten_seconds(void **state)
 {
     (void)state;
@@ -148,6 +157,7 @@ int main(void)
         TEST(a_single_failure_answer_is_not_reported),
         TEST(the_second_within_a_second_is_reported_across_two_looks_too),
         TEST(a_redis_that_refuses_every_command_is_reported_in_its_own_words),
+        TEST(keys_of_another_type_are_reported_as_some_keys),
         TEST(another_reason_is_reported_at_most_every_ten_seconds),
         TEST(a_lost_connection_is_reported_as_such),
         TEST(the_end_is_reported_once_redis_has_decided_for_ten_seconds),

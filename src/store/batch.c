@@ -109,6 +109,7 @@ struct need {
     bool has_list;
     uint32_t n_integers; /* of the reply */
     uint32_t weight;
+    size_t key_bytes; /* of its new states' keys, at most; set by fits() */
 };
 
 static const enum batch_kind kinds[] = {
@@ -172,14 +173,11 @@ static int vec_reserve(struct vec *vec, size_t more, size_t size)
 }
 
 /* Memory for everything one op can add, so that nothing fails half way. */
-static int reserve(struct batch *batch, const struct op *op)
+static int reserve(struct batch *batch, const struct op *op, size_t key_bytes)
 {
-    size_t tag_len = batch->prefix_len + STORE_TAG_LEN;
-    size_t bytes = OWN_PER_OP * (tag_len + LIST_HEAD_MAX) + op->record.len + op->members[0].reservations_key.len;
-    for (uint16_t i = 0; i < op->n_members; i++)
-        bytes += 2 * (tag_len + op->members[i].limit->key_head_len) + op->members[i].key.len; /* a stem, and a key */
-
-    if (buffer_reserve(&batch->key_bytes, bytes) == NULL) return -1;
+    size_t own_bytes = OWN_PER_OP * (batch->prefix_len + STORE_TAG_LEN + LIST_HEAD_MAX) + op->record.len +
+                       op->members[0].reservations_key.len;
+    if (buffer_reserve(&batch->key_bytes, key_bytes + own_bytes) == NULL) return -1;
     if (vec_reserve(&batch->script_ops, 1, sizeof(struct script_op)) < 0) return -1;
     return vec_reserve(&batch->op_keys, op->n_members, sizeof(uint16_t));
 }
@@ -307,7 +305,7 @@ static uint16_t find_or_add_own(struct batch *batch, const struct op *op, const 
 /* ---- the script's ops ---- */
 
 /* Looks for the op's keys, and says whether it may join this batch: its kind, its keys' settings, and the space. */
-static bool fits(struct batch *batch, const struct op *op, const struct need *need)
+static bool fits(struct batch *batch, const struct op *op, struct need *need)
 {
     uint32_t n_new = 0;
     bool has_changed = false;
@@ -321,8 +319,12 @@ static bool fits(struct batch *batch, const struct op *op, const struct need *ne
         wanted->hash = hash_stable(start, member->key.data, member->key.len);
         wanted->at = (wanted->hash * HASH_SPREAD) >> 32 & (BATCH_TABLE - 1);
         find_key(batch, member, wanted);
-        n_new += wanted->found == 0;
-        if (wanted->found == 0) continue;
+        if (wanted->found == 0) {
+            size_t stem_len = batch->prefix_len + STORE_TAG_LEN + member->limit->key_head_len;
+            need->key_bytes += 2 * stem_len + member->key.len; /* the stem of a new limit, too */
+            n_new++;
+            continue;
+        }
 
         /* a key's constants are those of one limit (after a reload there may be another) and one wait */
         const struct batch_limit *limit = &batch->limits[batch->keys[wanted->found - 1].limit_no];
@@ -409,7 +411,7 @@ int batch_add(struct batch *batch, struct op *op)
     struct need need = need_of(op);
     if (!fits(batch, op, &need)) return 1;
     if (need.kind != KIND_CHECK || !join(batch, op, need.count)) {
-        if (reserve(batch, op) < 0) return -1;
+        if (reserve(batch, op, need.key_bytes) < 0) return -1;
         add_script_op(batch, op, &need);
     }
 

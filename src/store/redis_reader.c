@@ -18,12 +18,13 @@ static ssize_t take_number(const uint8_t *bytes, size_t len, int64_t *ret_number
 {
     bool is_negative = len > 0 && bytes[0] == '-';
     const uint8_t *first = bytes + is_negative, *end = bytes + len, *at = first;
-    const uint8_t *stop = end - first > DIGITS_MAX ? first + DIGITS_MAX : end;
     uint64_t number = 0;
-    for (uint64_t digit; at < stop && (digit = (uint64_t)*at - '0') <= 9; at++) number = number * 10 + digit;
+    for (uint64_t digit; at < end && (digit = (uint64_t)*at - '0') <= 9; at++) number = number * 10 + digit;
 
+    ptrdiff_t n_digits = at - first;
+    if (n_digits > DIGITS_MAX || number > (uint64_t)INT64_MAX + is_negative) return -1;
     if (at == end) return 0;
-    if (at == first || *at != '\r' || number > (uint64_t)INT64_MAX + is_negative) return -1;
+    if (n_digits == 0 || *at != '\r') return -1;
     if (at + 1 == end) return 0;
     if (at[1] != '\n') return -1;
     *ret_number = (int64_t)(is_negative ? 0 - number : number);
@@ -127,11 +128,13 @@ enum redis_progress redis_reader_feed(struct redis_reader *reader, const uint8_t
     if (reader->fault != NULL) return REDIS_BAD;
     if (reader->depth == 0) reader->n_elements = reader->n_integers = reader->text_len = 0;
 
+    size_t at = 0;
     do {
-        ssize_t used = take_element(reader, bytes + *ret_used, len - *ret_used);
+        ssize_t used = take_element(reader, bytes + at, len - at);
         if (used < 0) return REDIS_BAD;
         if (used == 0) return REDIS_MORE;
-        *ret_used += (size_t)used;
+        at += (size_t)used;
+        *ret_used = at;
         while (reader->depth > 0 && --reader->left[reader->depth - 1] == 0) reader->depth--; /* arrays that it ends */
     } while (reader->depth > 0);
     return REDIS_WHOLE;

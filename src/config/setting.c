@@ -131,6 +131,7 @@ int setting_set_defaults(struct config *config)
         struct tree_node node = {.kind = TREE_TEXT, .text = (char *)(uintptr_t)setting->fallback};
         setting_parse(setting, config, &node, &faults);
     }
+
     int status = faults.n_errors == 0 ? 0 : -1;
     faults_fini(&faults);
     return status;

@@ -122,6 +122,7 @@ void inline_policies_configure(struct inline_policies *policies, size_t max, str
 static bool make_space(struct inline_policies *policies)
 {
     if (policies->n < policies->max) return true;
+
     LIST_FOREACH (link, &policies->by_use) {
         struct inline_policy *policy = LIST_ITEM(link, struct inline_policy, link);
         if (policy->set->n_refs > 1) continue; /* checks hold it */

@@ -27,6 +27,7 @@ struct overrides *overrides_new(size_t cap)
 void overrides_free(struct overrides *overrides)
 {
     if (overrides == NULL) return;
+
     for (size_t i = 0; i < overrides->n; i++) {
         policy_free(overrides->items[i].variant);
         mem_free(overrides->items[i].text);

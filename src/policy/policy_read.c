@@ -35,6 +35,7 @@ static void read_fields(struct reading *reading, struct policy *policy)
     policy->on_failure = reading->defaults->on_failure;
     policy->deadline_ms = (uint32_t)reading->defaults->deadline_ms;
     policy->idempotency_ms = (uint32_t)reading->defaults->idempotency_ms;
+
     for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
         int64_t value;
         if (policy_settings[i].holder != HELD_BY_POLICY || i == FIELD_UNLIMITED) continue;
@@ -76,6 +77,7 @@ static void read_limits(struct reading *reading, enum policy_field list, struct 
             .kind = READING_LIMIT, .node = node, .is_inline = reading->is_inline, .faults = reading->faults};
         snprintf(item.base, sizeof item.base, "%.72s.%.12s[%u]", reading->base, policy_settings[list].name, i);
         if (!reading_gather(&item)) continue;
+
         limit_read_name(&item, &policy->limits[i]);
         limit_read(&item, &policy->limits[i]);
         if (list == FIELD_LIMITS && item.given[FIELD_BURST] != NULL) reading->own_bursts |= (uint16_t)(1U << i);
@@ -278,9 +280,11 @@ struct policy_set *policy_read_inline(struct tree_node *tree, const char *name, 
     struct reading reading = {
         .node = tree, .defaults = defaults, .faults = faults, .base = "policy", .is_inline = true};
     tree->key = mem_strdup(name);
+
     struct policy_set *set = policy_set_new(1);
     struct policy *policy = set != NULL && tree->key != NULL ? read_policy(&reading) : NULL;
     if (policy != NULL && policy_set_add(set, policy) == 0) return set;
+
     policy_free(policy);
     policy_set_unref(set);
     return NULL;

@@ -105,7 +105,8 @@ void engine_update_gauges(const struct engine *engine)
 
 bool engine_is_full(const struct engine *engine)
 {
-    return n_inflight(engine) >= engine->max_inflight;
+    bool may_be = engine->pool.n_out + engine->n_more_parts >= engine->max_inflight;
+    return may_be && n_inflight(engine) >= engine->max_inflight;
 }
 
 struct check *engine_check_new(struct engine *engine)
@@ -412,7 +413,12 @@ static void shift_ahead(struct engine *engine, struct check *check)
     if (oldest == NULL) return;
 
     enum submit status = store_submit(&engine->store, &oldest->op);
-    on_op_done(&oldest->op, status == SUBMIT_DECIDED ? OP_DECIDED : OP_OVERLOAD);
+    if (status == SUBMIT_DECIDED && oldest->state == CHECK_WAITING) {
+        oldest->in_store = false;
+        decided(oldest);
+    } else {
+        on_op_done(&oldest->op, status == SUBMIT_DECIDED ? OP_DECIDED : OP_OVERLOAD);
+    }
 }
 
 static void ask_ahead(struct engine *engine)

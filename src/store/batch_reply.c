@@ -322,7 +322,7 @@ static void answer_op(struct reading *reading, struct script_op *asked, struct o
         return;
     }
 
-    struct tuple tuple;
+    struct tuple tuple = {0};
     reading->at = reading->reply + asked->reply_at;
     CHECK(read_tuple(reading, asked, &tuple) == 0); /* once more */
     if (asked->is_foreign) {                        /* where it is the op's own key, all count */

@@ -54,6 +54,9 @@ void check_use_set(struct check *check, struct policy_set *set);
 /* Decide a sealed check. check->done runs exactly once, now or later. No two parts are of the same policy and key, and
  * where there are several none is in shadow. */
 void engine_submit(struct engine *engine, struct check *check);
+/* The memory store's keys are prefetched before a check is decided. This decides those that wait for that, so that what
+ * comes next sees what they have done. engine_flush() does it at the end of a tick. */
+void engine_ask_ahead(struct engine *engine);
 /* Make `check` (sealed, not submitted) one of OP_ACQUIRE whose slot `owner` will hold, if it is allowed.
  * check->slot is that slot within done. 0, or -1 where no more slots are available (counted in overloaded). */
 int engine_acquires(struct engine *engine, struct check *check, struct slot_owner *owner);

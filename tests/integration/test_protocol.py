@@ -209,6 +209,21 @@ def test_test_clock_starts_at_zero_and_steps_back(ratelimitd, connect):
             client.call("test_clock", bad)
 
 
+def test_what_follows_checks_in_one_write_sees_what_they_have_done(client):
+    """Earlier, the last two checks before it were still waiting for their keys' memory."""
+    before = client.call("stats")["allowed"]
+    requests = [("check", "log", "k")] * 3 + [("stats",), ("test_clock", 10**12 + 10_000_000), ("check", "log", "k"), ("policies",)]
+    client.send_bytes(b"".join(msgpack.packb([0, i, method, list(arguments)]) for i, (method, *arguments) in enumerate(requests)))
+    answers = [client.recv() for _ in requests]
+
+    assert [answer[1] for answer in answers] == list(range(len(requests)))
+    results = [answer[3] for answer in answers]
+    assert [result["remaining"] for result in results[:3]] == [2, 1, 0]
+    assert results[3]["allowed"] == before + 3
+    assert results[5]["remaining"] == 2  # the window of the first three has ended
+    assert next(policy for policy in results[6] if policy["name"] == "log")["allowed"] == 4
+
+
 ENCODINGS_OF_2 = [b"\x02", b"\xcc\x02", b"\xcd\x00\x02", b"\xce" + struct.pack(">I", 2), b"\xcf" + struct.pack(">Q", 2),
                   b"\xd0\x02", b"\xd1\x00\x02", b"\xd2" + struct.pack(">i", 2), b"\xd3" + struct.pack(">q", 2),
                   b"\xca" + struct.pack(">f", 2), b"\xcb" + struct.pack(">d", 2)]

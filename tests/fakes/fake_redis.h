@@ -43,7 +43,7 @@ void fake_say(struct fake_client *client, const char *format, ...) __attribute__
 void fake_say_bytes(struct fake_client *client, const void *bytes, size_t len);
 void fake_hang_up(struct fake_client *client); /* after the bytes that were sent */
 
-/* The nonce of a call: its last argument, in decimal (link_world.h) ... */
+/* The nonce of a call: its last argument, in decimal (link_fixture.h) ... */
 unsigned fake_nonce(const struct slice *args, size_t n);
 /* ... or the first four bytes of a batch's packet, little-endian (batch.h). */
 unsigned fake_batch_nonce(const struct slice *args, size_t n);

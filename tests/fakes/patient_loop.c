@@ -14,19 +14,19 @@ static void on_tick(uv_timer_t *timer)
     (void)timer;
 }
 
-static void end_turn(struct patient_loop *patient)
+static void end_tick(struct patient_loop *patient)
 {
-    if (patient->on_turn_end != NULL) patient->on_turn_end(patient->arg);
+    if (patient->on_tick_end != NULL) patient->on_tick_end(patient->arg);
 }
 
 static void on_check(uv_check_t *check)
 {
-    end_turn(check->data);
+    end_tick(check->data);
 }
 
 static void on_prepare(uv_prepare_t *prepare)
 {
-    end_turn(prepare->data);
+    end_tick(prepare->data);
 }
 
 void patient_loop_init(struct patient_loop *patient)
@@ -51,7 +51,7 @@ void patient_loop_until(struct patient_loop *patient, bool (*is_true)(void *arg)
     }
 }
 
-void patient_loop_turns(struct patient_loop *patient, int n)
+void patient_loop_ticks(struct patient_loop *patient, int n)
 {
     for (int i = 0; i < n; i++) uv_run(&patient->loop, UV_RUN_ONCE);
 }

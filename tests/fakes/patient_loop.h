@@ -15,14 +15,14 @@ struct patient_loop {
     uv_timer_t tick; /* wakes the loop to test the condition again */
     uv_check_t check;
     uv_prepare_t prepare;
-    void (*on_turn_end)(void *arg); /* at the end of every tick, where the daemon flushes; NULL = nothing */
+    void (*on_tick_end)(void *arg); /* at the end of every tick, where the daemon flushes; NULL = nothing */
     void *arg;
 };
 
 void patient_loop_init(struct patient_loop *patient);
 /* Fails the test if `is_true` stays false. */
 void patient_loop_until(struct patient_loop *patient, bool (*is_true)(void *arg), void *arg);
-void patient_loop_turns(struct patient_loop *patient, int n);
+void patient_loop_ticks(struct patient_loop *patient, int n);
 /* Close all other handles first. Runs the loop until it is empty; uv_loop_close() must return 0. */
 void patient_loop_fini(struct patient_loop *patient);
 

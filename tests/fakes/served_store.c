@@ -7,12 +7,12 @@ struct real_redis redis;
 int served_store_setup(void **state)
 {
     memset(&redis, 0, sizeof(redis));
-    return store_world_setup(state);
+    return store_fixture_setup(state);
 }
 
 int served_store_teardown(void **state)
 {
-    int status = store_world_teardown(state);
+    int status = store_fixture_teardown(state);
     if (redis.folder[0] != '\0') real_redis_fini(&redis);
     return status;
 }
@@ -26,5 +26,5 @@ void served_store_start(const char *const *args)
 void served_store_open(void)
 {
     served_store_start(NULL);
-    store_world_open_ready(redis.address);
+    store_fixture_open_ready(redis.address);
 }

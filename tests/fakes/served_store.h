@@ -1,11 +1,11 @@
 /*
- * served_store.h: a fixture with a store_world and a real redis-server, both created for the present test.
+ * served_store.h: a fixture with a store_fixture and a real redis-server, both created for the present test.
  */
 #ifndef RL_TESTS_SERVED_STORE_H
 #define RL_TESTS_SERVED_STORE_H
 
 #include "fakes/real_redis.h"
-#include "fakes/store_world.h"
+#include "fakes/store_fixture.h"
 
 extern struct real_redis redis; /* the present test's, once it is started */
 

@@ -12,7 +12,7 @@
 
 #include "engine/check.h"
 #include "engine/engine_counters.h"
-#include "fakes/server_world.h"
+#include "fakes/server_fixture.h"
 #include "server/server_counters.h"
 
 enum {
@@ -22,21 +22,21 @@ enum {
     HANDED_MAX = 1024,    /* the same, without an answer */
 };
 
-static struct server_world world;
+static struct server_fixture fixture;
 static struct client polite, floods[N_FLOODS];
 static struct heard heard;
 
 static void open_clients(void)
 {
-    client_open(&polite, &world);
-    for (int i = 0; i < N_FLOODS; i++) client_open(&floods[i], &world);
-    server_world_turns(&world, N_FLOODS + 2); /* libuv may accept one a turn */
+    client_open(&polite, &fixture);
+    for (int i = 0; i < N_FLOODS; i++) client_open(&floods[i], &fixture);
+    server_fixture_ticks(&fixture, N_FLOODS + 2); /* libuv may accept one a tick */
 }
 
 static int set_up(void **state)
 {
     (void)state;
-    server_world_open_memory(&world, &server_world_options);
+    server_fixture_open_memory(&fixture, &server_fixture_options);
     open_clients();
     return 0;
 }
@@ -44,7 +44,7 @@ static int set_up(void **state)
 static int set_up_scripted(void **state)
 {
     (void)state;
-    server_world_open(&world, &server_world_options);
+    server_fixture_open(&fixture, &server_fixture_options);
     open_clients();
     return 0;
 }
@@ -54,7 +54,7 @@ static int tear_down(void **state)
     (void)state;
     client_close(&polite);
     for (int i = 0; i < N_FLOODS; i++) client_close(&floods[i]);
-    server_world_close(&world);
+    server_fixture_close(&fixture);
     return 0;
 }
 
@@ -99,15 +99,15 @@ static struct slice key_of(struct list *link)
 static size_t n_held_of(const char *key)
 {
     size_t n = 0;
-    LIST_FOREACH (link, &world.engine.scripted.held) n += slice_is(key_of(link), key);
+    LIST_FOREACH (link, &fixture.engine.scripted.held) n += slice_is(key_of(link), key);
     return n;
 }
 
-static void turn_until_held(size_t n)
+static void tick_until_held(size_t n)
 {
-    for (int i = 0; world.engine.scripted.n_held < n; i++) {
+    for (int i = 0; fixture.engine.scripted.n_held < n; i++) {
         assert_true(i < 1000);
-        server_world_turn(&world);
+        server_fixture_tick(&fixture);
     }
 }
 
@@ -129,9 +129,9 @@ static void assert_list_answer(struct client *client, uint64_t msgid, unsigned n
 
 static void assert_nothing_is_left(void)
 {
-    scripted_end_all(&world.engine.scripted, OP_DECIDED);
-    server_world_turns(&world, 3);
-    assert_int_equal(engine_n_live(world.engine.engine), 0);
+    scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
+    server_fixture_ticks(&fixture, 3);
+    assert_int_equal(engine_n_live(fixture.engine.engine), 0);
     assert_int_equal(engine_counters.inflight, 0);
 }
 
@@ -143,13 +143,13 @@ static void eight_floods_hand_over_a_bounded_number_of_checks_a_tick(void **stat
     char key[2] = "a";
     for (int i = 0; i < N_FLOODS; i++, key[0]++) put_list(&floods[i], 1, N, key);
 
-    for (int turns = 0; handed < N_FLOODS * N; turns++) {
-        assert_true(turns < 1000);
-        server_world_turn(&world);
-        assert_true(world.engine.scripted.n_held <= MEMBERS_A_TICK);
-        handed += world.engine.scripted.n_held;
-        LIST_FOREACH (link, &world.engine.scripted.held) of_flood[key_of(link).data[0] - 'a']++;
-        scripted_end_all(&world.engine.scripted, OP_DECIDED);
+    for (int ticks = 0; handed < N_FLOODS * N; ticks++) {
+        assert_true(ticks < 1000);
+        server_fixture_tick(&fixture);
+        assert_true(fixture.engine.scripted.n_held <= MEMBERS_A_TICK);
+        handed += fixture.engine.scripted.n_held;
+        LIST_FOREACH (link, &fixture.engine.scripted.held) of_flood[key_of(link).data[0] - 'a']++;
+        scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
         for (int i = 0; i < N_FLOODS && handed >= N_FLOODS * N / 2; i++) assert_true(of_flood[i] >= N / 4);
     }
     assert_nothing_is_left();
@@ -160,29 +160,30 @@ static void floods_do_not_fill_the_stores_queue(void **state)
     (void)state;
     enum { N = 1000 };
     for (int i = 0; i < N_FLOODS; i++) put_list(&floods[i], 1, N, "k");
-    turn_until_held(HANDED_MAX);
-    server_world_turns(&world, 20);
-    assert_in_range(world.engine.scripted.n_held, HANDED_MAX, HANDED_MAX + 63);
+    tick_until_held(HANDED_MAX);
+    server_fixture_ticks(&fixture, 20);
+    assert_in_range(fixture.engine.scripted.n_held, HANDED_MAX, HANDED_MAX + 63);
 
     client_ask(&polite, 1, "check", 2, "ss", "api", "mine");
     assert_int_equal(n_held_of("mine"), 1); /* it is not kept waiting */
-    for (int i = 0; i < 200; i++) scripted_end(&world.engine.scripted, 0, OP_DECIDED);
-    server_world_turns(&world, 5);
-    assert_in_range(world.engine.scripted.n_held, HANDED_MAX, HANDED_MAX + 64);
+    for (int i = 0; i < 200; i++) scripted_end(&fixture.engine.scripted, 0, OP_DECIDED);
+    server_fixture_ticks(&fixture, 5);
+    assert_in_range(fixture.engine.scripted.n_held, HANDED_MAX, HANDED_MAX + 64);
 
     client_close(&floods[0]); /* what a client that left had there does not count for ever */
-    while (world.engine.scripted.n_held > 0) {
-        scripted_end_all(&world.engine.scripted, OP_DECIDED);
-        server_world_turns(&world, 20);
+    while (fixture.engine.scripted.n_held > 0) {
+        scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
+        server_fixture_ticks(&fixture, 20);
     }
-    assert_true(world.engine.scripted.n_submitted >= (N_FLOODS - 1) * N);
+    assert_true(fixture.engine.scripted.n_submitted >= (N_FLOODS - 1) * N);
     assert_nothing_is_left();
 }
 
 /* Some of them at a time, as ticks do. */
 static void expire_all(void)
 {
-    while (engine_next_deadline(world.engine.engine) <= world.engine.clock.mono_us) engine_expire(world.engine.engine);
+    while (engine_next_deadline(fixture.engine.engine) <= fixture.engine.clock.mono_us)
+        engine_expire(fixture.engine.engine);
 }
 
 static void a_store_that_let_a_deadline_of_a_list_pass_is_not_waited_for_again(void **state)
@@ -190,18 +191,18 @@ static void a_store_that_let_a_deadline_of_a_list_pass_is_not_waited_for_again(v
     (void)state;
     enum { N = 5000 };
     send_list(&polite, 1, N, "api");
-    turn_until_held(HANDED_MAX);
-    world.engine.clock.mono_us = engine_next_deadline(world.engine.engine);
+    tick_until_held(HANDED_MAX);
+    fixture.engine.clock.mono_us = engine_next_deadline(fixture.engine.engine);
     expire_all();
     assert_in_range(engine_counters.failure_deadline, HANDED_MAX, HANDED_MAX + 63);
 
-    for (int turns = 0; turns < 10; turns++) { /* the rest has a millisecond, and a tick or two */
-        server_world_turn(&world);
-        world.engine.clock.mono_us += 1000;
+    for (int ticks = 0; ticks < 10; ticks++) { /* the rest has a millisecond, and a tick or two */
+        server_fixture_tick(&fixture);
+        fixture.engine.clock.mono_us += 1000;
         expire_all();
     }
     assert_int_equal(engine_counters.failure_deadline, N);
-    server_world_turns(&world, 2);
+    server_fixture_ticks(&fixture, 2);
     assert_true(has_answer(&polite));
     assert_nothing_is_left();
 }
@@ -210,14 +211,14 @@ static void another_clients_check_is_answered_before_the_floods(void **state)
 {
     (void)state;
     for (int i = 0; i < N_FLOODS; i++) put_list(&floods[i], 1, LONG_LIST, "k");
-    server_world_turns(&world, 2);
+    server_fixture_ticks(&fixture, 2);
 
     struct buffer out;
     buffer_init(&out, 0);
     client_build(&out, 7, "check", 2, "ss", "api", "mine");
     assert_int_equal(send(polite.fd, buffer_data(&out), buffer_len(&out), 0), buffer_len(&out));
     buffer_fini(&out);
-    server_world_turn(&world);
+    server_fixture_tick(&fixture);
     assert_true(has_answer(&polite));
     for (int i = 0; i < N_FLOODS; i++) assert_false(has_answer(&floods[i]));
 
@@ -239,9 +240,9 @@ static void long_messages_are_taken_one_a_tick_from_all_connections(void **state
     size_t before = 0;
     for (int i = 0; before < ROUNDS * N_FLOODS * N; i++) {
         assert_true(i < 1000);
-        server_world_turn(&world);
-        assert_true(world.engine.scripted.n_submitted - before <= N);
-        before = world.engine.scripted.n_submitted;
+        server_fixture_tick(&fixture);
+        assert_true(fixture.engine.scripted.n_submitted - before <= N);
+        before = fixture.engine.scripted.n_submitted;
     }
     assert_nothing_is_left();
     for (int round = 0; round < ROUNDS; round++)
@@ -258,9 +259,9 @@ static void many_short_lists_of_one_connection_share_its_budget(void **state)
     assert_int_equal(send(floods[0].fd, buffer_data(&out), buffer_len(&out), 0), buffer_len(&out));
     buffer_fini(&out);
 
-    server_world_turn(&world);
-    assert_in_range(world.engine.scripted.n_submitted, N, 2 * (CHECKS_PER_TURN + N)); /* libuv's tick ends twice */
-    turn_until_held(N_LISTS * N);
+    server_fixture_tick(&fixture);
+    assert_in_range(fixture.engine.scripted.n_submitted, N, 2 * (CHECKS_PER_TURN + N)); /* libuv's tick ends twice */
+    tick_until_held(N_LISTS * N);
     assert_nothing_is_left();
 }
 
@@ -271,11 +272,11 @@ static void a_wrong_member_at_the_end_of_a_long_list_charges_nothing(void **stat
     client_answer(&polite, &heard);
     assert_int_equal(heard.msgid, 3);
     assert_int_equal(strncmp(heard.error, "UNKNOWN_POLICY: checks[599]: ", 29), 0);
-    assert_int_equal(world.engine.scripted.n_submitted, 0);
+    assert_int_equal(fixture.engine.scripted.n_submitted, 0);
     assert_nothing_is_left();
 
     client_ask(&polite, 4, "check", 2, "ss", "api", "k");
-    assert_int_equal(world.engine.scripted.n_held, 1);
+    assert_int_equal(fixture.engine.scripted.n_held, 1);
 }
 
 static void later_calls_of_a_connection_wait_for_the_last_piece(void **state)
@@ -283,8 +284,8 @@ static void later_calls_of_a_connection_wait_for_the_last_piece(void **state)
     (void)state;
     send_list(&polite, 1, LONG_LIST, "api");
     client_ask(&polite, 2, "check", 2, "ss", "api", "later");
-    turn_until_held(LONG_LIST + 1);
-    assert_true(slice_is(key_of(world.engine.scripted.held.prev), "later"));
+    tick_until_held(LONG_LIST + 1);
+    assert_true(slice_is(key_of(fixture.engine.scripted.held.prev), "later"));
     assert_int_equal(n_held_of("later"), 1);
 }
 
@@ -292,10 +293,10 @@ static void answers_of_a_long_list_are_in_its_order(void **state)
 {
     (void)state;
     send_list(&polite, 1, LONG_LIST, "api");
-    turn_until_held(LONG_LIST);
+    tick_until_held(LONG_LIST);
     for (unsigned i = LONG_LIST; i-- > 0;) {
-        world.engine.scripted.decision.remaining = i;
-        scripted_end(&world.engine.scripted, i, OP_DECIDED);
+        fixture.engine.scripted.decision.remaining = i;
+        scripted_end(&fixture.engine.scripted, i, OP_DECIDED);
     }
     assert_list_answer(&polite, 1, LONG_LIST);
     for (unsigned i = 0; i < LONG_LIST; i++) assert_int_equal(heard_decision(&heard.result).remaining, i);
@@ -305,25 +306,25 @@ static void a_member_of_a_long_list_without_a_decision_is_named(void **state)
 {
     (void)state;
     send_list(&polite, 1, LONG_LIST, "strict");
-    turn_until_held(LONG_LIST);
-    scripted_end_all(&world.engine.scripted, OP_DOWN);
+    tick_until_held(LONG_LIST);
+    scripted_end_all(&fixture.engine.scripted, OP_DOWN);
     client_answer(&polite, &heard);
     assert_int_equal(strncmp(heard.error, "STORE_UNAVAILABLE: checks[599]: ", 32), 0);
     assert_nothing_is_left();
 }
 
-/* A turn at a time, from its first byte to its last piece: whenever the client leaves, nothing stays behind. */
+/* A tick at a time, from its first byte to its last piece: whenever the client leaves, nothing stays behind. */
 static void a_client_that_leaves_amid_its_list_leaves_nothing(void **state)
 {
     (void)state;
-    for (int turns = 0; turns < 8; turns++) {
+    for (int ticks = 0; ticks < 8; ticks++) {
         client_close(&polite);
-        client_open(&polite, &world);
-        server_world_turns(&world, 2);
+        client_open(&polite, &fixture);
+        server_fixture_ticks(&fixture, 2);
         put_list(&polite, 1, 1000, "k");
-        server_world_turns(&world, turns);
+        server_fixture_ticks(&fixture, ticks);
         client_close(&polite);
-        server_world_turns(&world, 10);
+        server_fixture_ticks(&fixture, 10);
         assert_int_equal(server_counters.connections, N_FLOODS);
         assert_nothing_is_left();
     }
@@ -333,14 +334,14 @@ static void a_drain_refuses_a_list_of_which_nothing_was_charged(void **state)
 {
     (void)state;
     put_list(&polite, 1, 2000, "k"); /* takes four ticks to be read */
-    server_world_turns(&world, 3);
-    assert_int_equal(world.engine.scripted.n_submitted, 0);
-    server_world_drain(&world, 60000);
+    server_fixture_ticks(&fixture, 3);
+    assert_int_equal(fixture.engine.scripted.n_submitted, 0);
+    server_fixture_drain(&fixture, 60000);
     client_answer(&polite, &heard);
     assert_int_equal(strncmp(heard.error, "SHUTTING_DOWN: ", 15), 0);
     assert_true(client_is_closed(&polite));
-    assert_int_equal(world.n_drained, 1);
-    assert_int_equal(world.engine.scripted.n_submitted, 0);
+    assert_int_equal(fixture.n_drained, 1);
+    assert_int_equal(fixture.engine.scripted.n_submitted, 0);
 }
 
 static void a_drain_finishes_a_list_that_is_being_handed_over(void **state)
@@ -352,42 +353,42 @@ static void a_drain_finishes_a_list_that_is_being_handed_over(void **state)
     client_build(&out, 2, "ping", 0, "");
     assert_int_equal(send(polite.fd, buffer_data(&out), buffer_len(&out), 0), buffer_len(&out));
     buffer_fini(&out);
-    turn_until_held(1);
-    assert_true(world.engine.scripted.n_held < LONG_LIST);
+    tick_until_held(1);
+    assert_true(fixture.engine.scripted.n_held < LONG_LIST);
 
-    server_world_drain(&world, 60000);
+    server_fixture_drain(&fixture, 60000);
     client_answer(&polite, &heard);
     assert_int_equal(heard.msgid, 2);
     assert_int_equal(strncmp(heard.error, "SHUTTING_DOWN: ", 15), 0);
-    turn_until_held(LONG_LIST);
-    assert_int_equal(world.n_drained, 0);
-    scripted_end_all(&world.engine.scripted, OP_DECIDED);
+    tick_until_held(LONG_LIST);
+    assert_int_equal(fixture.n_drained, 0);
+    scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
     assert_list_answer(&polite, 1, LONG_LIST);
     assert_true(client_is_closed(&polite));
-    assert_int_equal(world.n_drained, 1);
+    assert_int_equal(fixture.n_drained, 1);
 }
 
 static void a_list_waits_until_the_connection_may_have_it_in_flight(void **state)
 {
     (void)state;
-    struct server_options options = server_world_options;
+    struct server_options options = server_fixture_options;
     options.max_inflight_per_connection = 100;
-    server_set_options(world.server, &options);
+    server_set_options(fixture.server, &options);
 
     client_ask(&polite, 1, "check", 2, "ss", "api", "k");
     send_list(&polite, 2, 99, "api"); /* fits beside the check */
-    turn_until_held(100);
+    tick_until_held(100);
     send_list(&polite, 3, 300, "api"); /* never fits: it goes alone */
     client_ask(&polite, 4, "ping", 0, "");
-    server_world_turns(&world, 10);
-    assert_int_equal(world.engine.scripted.n_submitted, 100);
+    server_fixture_ticks(&fixture, 10);
+    assert_int_equal(fixture.engine.scripted.n_submitted, 100);
 
-    scripted_end(&world.engine.scripted, 0, OP_DECIDED);
-    server_world_turns(&world, 10);
-    assert_int_equal(world.engine.scripted.n_submitted, 100);
-    scripted_end_all(&world.engine.scripted, OP_DECIDED);
-    turn_until_held(300);
-    scripted_end_all(&world.engine.scripted, OP_DECIDED);
+    scripted_end(&fixture.engine.scripted, 0, OP_DECIDED);
+    server_fixture_ticks(&fixture, 10);
+    assert_int_equal(fixture.engine.scripted.n_submitted, 100);
+    scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
+    tick_until_held(300);
+    scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
     for (unsigned msgid = 1; msgid <= 4; msgid++) {
         client_answer(&polite, &heard);
         assert_int_equal(heard.msgid, msgid);
@@ -399,16 +400,16 @@ static void a_list_that_never_fits_the_daemon_is_told_to_be_split(void **state)
 {
     (void)state;
     struct engine_options options = {.max_inflight = 200, .local_max_keys = 10};
-    engine_set_options(world.engine.engine, &options);
+    engine_set_options(fixture.engine.engine, &options);
     send_list(&polite, 1, 201, "api");
     client_answer(&polite, &heard);
     assert_string_equal(heard.error,
                         "BAD_REQUEST: 201 checks in one request; caps.max_inflight is 200, split the list");
     assert_int_equal(engine_counters.overloaded, 0);
-    assert_int_equal(world.engine.scripted.n_submitted, 0);
+    assert_int_equal(fixture.engine.scripted.n_submitted, 0);
 
     send_list(&polite, 2, 200, "api");
-    turn_until_held(200);
+    tick_until_held(200);
 }
 
 /* Two that do not fit together: one has its place from the beginning, so that not both fail half-way. */
@@ -416,11 +417,11 @@ static void of_two_lists_that_are_too_much_together_one_is_served(void **state)
 {
     (void)state;
     struct engine_options options = {.max_inflight = 1000, .local_max_keys = 10};
-    engine_set_options(world.engine.engine, &options);
+    engine_set_options(fixture.engine.engine, &options);
     put_list(&floods[0], 1, LONG_LIST, "a");
     put_list(&floods[1], 1, LONG_LIST, "b");
-    turn_until_held(LONG_LIST);
-    scripted_end_all(&world.engine.scripted, OP_DECIDED);
+    tick_until_held(LONG_LIST);
+    scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
 
     int n_served = 0;
     for (int i = 0; i < 2; i++) {

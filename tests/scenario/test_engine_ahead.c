@@ -7,11 +7,11 @@
 #include <cmocka.h>
 
 #include "engine/engine_counters.h"
-#include "fakes/engine_world.h"
+#include "fakes/engine_fixture.h"
 
 enum { N = 8 };
 
-static struct engine_world world;
+static struct engine_fixture fixture;
 static struct asked asked[N];
 static int order[N], n_done;
 
@@ -27,9 +27,9 @@ static int set_up(void **state)
         {.name = "five", .limits = {{.algo = ALGO_FIXED_WINDOW, .limit = 5, .window_us = 3600000000}}},
         {.name = "shadow", .shadow = true, .limits = {{.algo = ALGO_BUCKET, .limit = 5, .window_us = 3600000000}}},
     };
-    struct engine_options options = world_options;
+    struct engine_options options = fixture_options;
     options.max_inflight = 2;
-    world_open_prefetching(&world, specs, 2, &options);
+    fixture_open_prefetching(&fixture, specs, 2, &options);
     engine_counters.late_replies = engine_counters.overloaded = 0;
     n_done = 0;
     for (int i = 0; i < N; i++) asked[i] = (struct asked){.then = note_order};
@@ -39,13 +39,13 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    if (!world.closed) world_close(&world);
+    if (!fixture.closed) fixture_close(&fixture);
     return 0;
 }
 
 static void check(int i, const char *policy)
 {
-    assert_true(world_ask(&world, &asked[i], OP_CHECK, policy, "key", 1));
+    assert_true(fixture_ask(&fixture, &asked[i], OP_CHECK, policy, "key", 1));
 }
 
 static void they_are_decided_in_their_order_within_the_tick(void **state)
@@ -53,7 +53,7 @@ static void they_are_decided_in_their_order_within_the_tick(void **state)
     (void)state;
     for (int i = 0; i < N; i++) check(i, "five");
     assert_int_equal(n_done, N - 2);
-    engine_flush(world.engine);
+    engine_flush(fixture.engine);
     assert_int_equal(n_done, N);
     for (int i = 0; i < N; i++) {
         assert_int_equal(order[i], i);
@@ -68,8 +68,8 @@ static void a_single_one_is_decided_at_the_ticks_end(void **state)
     (void)state;
     check(0, "five");
     assert_int_equal(n_done, 0);
-    assert_int_equal(world_n_inflight(&world), 0);
-    engine_flush(world.engine);
+    assert_int_equal(fixture_n_inflight(&fixture), 0);
+    engine_flush(fixture.engine);
     assert_int_equal(n_done, 1);
     assert_true(asked[0].decision.allowed);
 }
@@ -88,19 +88,19 @@ static void one_whose_owner_leaves_takes_effect_without_an_answer(void **state)
 {
     (void)state;
     check(0, "five");
-    world_leave(&asked[0]);
+    fixture_leave(&asked[0]);
     check(1, "five");
-    engine_flush(world.engine);
+    engine_flush(fixture.engine);
     assert_int_equal(asked[0].n_done, 0);
     assert_int_equal(asked[1].decision.remaining, 3);
-    assert_int_equal(engine_n_live(world.engine), 0);
+    assert_int_equal(engine_n_live(fixture.engine), 0);
     assert_int_equal(engine_counters.late_replies, 0);
 }
 
 static void leave_the_next(struct asked *done)
 {
     note_order(done);
-    world_leave(&asked[1]);
+    fixture_leave(&asked[1]);
 }
 
 static void one_may_leave_while_another_is_answered(void **state)
@@ -109,12 +109,12 @@ static void one_may_leave_while_another_is_answered(void **state)
     asked[0].then = leave_the_next;
     check(0, "five");
     check(1, "five");
-    engine_flush(world.engine);
+    engine_flush(fixture.engine);
     assert_int_equal(n_done, 1);
     check(2, "five");
-    engine_flush(world.engine);
+    engine_flush(fixture.engine);
     assert_int_equal(asked[2].decision.remaining, 2);
-    assert_int_equal(engine_n_live(world.engine), 0);
+    assert_int_equal(engine_n_live(fixture.engine), 0);
 }
 
 static void ask_once_more(struct asked *done)
@@ -128,7 +128,7 @@ static void one_may_be_asked_while_another_is_answered(void **state)
     (void)state;
     asked[0].then = ask_once_more;
     check(0, "five");
-    engine_flush(world.engine);
+    engine_flush(fixture.engine);
     assert_int_equal(n_done, 2);
     assert_int_equal(asked[1].decision.remaining, 3);
 }
@@ -138,7 +138,7 @@ static void closing_decides_them(void **state)
     (void)state;
     check(0, "five");
     check(1, "five");
-    world_close(&world);
+    fixture_close(&fixture);
     assert_int_equal(n_done, 2);
     assert_true(asked[1].decision.allowed && asked[1].decision.source == SOURCE_MEMORY);
 }

@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "engine/engine_counters.h"
-#include "fakes/engine_fixture.h"
+#include "fakes/engine_suite.h"
 
 #define SECOND_US INT64_C(1000000)
 #define WINDOW(n)                                                                                                      \
@@ -40,7 +40,7 @@ struct member {
     int64_t cost;
 };
 
-static struct engine_world world;
+static struct engine_fixture fixture;
 static int n_done;
 static bool keeps; /* the asker does not release within done */
 static struct check *asked;
@@ -65,18 +65,18 @@ static void on_done(struct check *check)
 
 static bool ask_all(const struct member *wanted, size_t n)
 {
-    asked = engine_check_new(world.engine);
+    asked = engine_check_new(fixture.engine);
     if (asked == NULL) return false;
     for (size_t i = 0; i < n; i++) {
         struct part *part = i == 0 ? asked->parts : check_add_part(asked);
         if (part == NULL) goto err;
-        part->policy = policies_get(engine_policies(world.engine), wanted[i].policy);
+        part->policy = policies_get(engine_policies(fixture.engine), wanted[i].policy);
         part->key = slice_of(wanted[i].key);
         part->cost = wanted[i].cost;
     }
     asked->done = on_done;
     if (check_seal(asked) < 0) goto err;
-    engine_submit(world.engine, asked);
+    engine_submit(fixture.engine, asked);
     return true;
 
 err:
@@ -93,7 +93,7 @@ static void start(void)
     keeps = false;
 }
 
-static const struct engine_fixture fixture = {&world, specs, sizeof specs / sizeof specs[0], start};
+static const struct engine_suite suite = {&fixture, specs, sizeof specs / sizeof specs[0], start};
 
 static void all_are_charged_or_none(void **state)
 {
@@ -150,7 +150,7 @@ static void a_limit_of_0_denies_all_and_asks_no_store(void **state)
 {
     (void)state;
     ASK_ALL({"local", "a", 1}, {"half", "a", 1}, {"several", "a", 1});
-    assert_int_equal(world.scripted.n_submitted, 0);
+    assert_int_equal(fixture.scripted.n_submitted, 0);
     assert_false(whole.allowed);
     assert_int_equal(whole.retry_after_ms, RETRY_NEVER);
     assert_int_equal(whole.limit, 0);
@@ -164,22 +164,22 @@ static void all_are_one_op_of_the_store(void **state)
 {
     (void)state;
     ASK_ALL({"several", "a", 1}, {"local", "b", 2}, {"several", "c", 4});
-    assert_int_equal(world.scripted.n_submitted, 1);
-    const struct op *op = LIST_ITEM(world.scripted.held.next, struct op, link);
+    assert_int_equal(fixture.scripted.n_submitted, 1);
+    const struct op *op = LIST_ITEM(fixture.scripted.held.next, struct op, link);
     assert_int_equal(op->n_members, 7);
     assert_string_equal(op->members[1].limit->name, "day");
     assert_true(slice_is(op->members[3].key, "b") && op->members[3].cost == 2);
     assert_true(slice_is(op->members[6].key, "c") && op->members[6].cost == 4);
-    assert_int_equal(engine_n_live(world.engine), 1);
-    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_int_equal(engine_n_live(fixture.engine), 1);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_int_equal(n_done, 1);
-    assert_int_equal(engine_n_live(world.engine), 0);
+    assert_int_equal(engine_n_live(fixture.engine), 0);
 }
 
 static void the_strictest_failure_answer_is_that_of_all(void **state)
 {
     (void)state;
-    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    fixture.scripted.mode = SCRIPTED_REFUSE_DOWN;
     ASK_ALL({"allow", "a", 1}, {"allow", "b", 9});
     assert_true(whole.allowed && whole.source == SOURCE_ALLOW && members[1].granted == 9);
     ASK_ALL({"allow", "a", 1}, {"local", "b", 5}, {"allow", "c", 1});
@@ -203,27 +203,27 @@ static void the_shortest_deadline_is_that_of_all(void **state)
 {
     (void)state;
     ASK_ALL({"deny", "a", 1}, {"allow", "b", 1}, {"local", "c", 1});
-    world_advance_ms(&world, 29);
+    fixture_advance_ms(&fixture, 29);
     assert_int_equal(n_done, 0);
-    world_advance_ms(&world, 1);
+    fixture_advance_ms(&fixture, 1);
     assert_int_equal(n_done, 1);
     assert_true(!whole.allowed && whole.reason == REASON_DEADLINE);
-    assert_int_equal(engine_n_live(world.engine), 1);
-    assert_int_equal(world_n_inflight(&world), 0);
-    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_int_equal(engine_n_live(fixture.engine), 1);
+    assert_int_equal(fixture_n_inflight(&fixture), 0);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_int_equal(engine_counters.late_replies, 1);
-    assert_int_equal(engine_n_live(world.engine), 0);
+    assert_int_equal(engine_n_live(fixture.engine), 0);
 }
 
-static void an_asker_may_leave_before_the_reply(void **state)
+static void an_owner_may_leave_before_the_reply(void **state)
 {
     (void)state;
     ASK_ALL({"several", "a", 1}, {"local", "b", 1});
     check_release(asked);
-    assert_int_equal(engine_n_live(world.engine), 1);
-    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_int_equal(engine_n_live(fixture.engine), 1);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_int_equal(n_done, 0);
-    assert_int_equal(engine_n_live(world.engine), 0);
+    assert_int_equal(engine_n_live(fixture.engine), 0);
     ASK_ALL({"several", "a", 1}, {"local", "b", 1});
     check_release(asked); /* and the engine may be closed with its reply still to come */
 }
@@ -243,12 +243,12 @@ static void each_part_counts_towards_the_cap(void **state)
 {
     (void)state;
     struct engine_options options = {.max_inflight = 5, .local_max_keys = 10};
-    engine_set_options(world.engine, &options);
+    engine_set_options(fixture.engine, &options);
     ASK_ALL({"local", "a", 1}, {"local", "b", 1}, {"local", "c", 1});
-    assert_int_equal(engine_n_available(world.engine), 2);
-    assert_int_equal(world_n_inflight(&world), 3);
-    scripted_end_all(&world.scripted, OP_DECIDED);
-    assert_int_equal(engine_n_available(world.engine), 5);
+    assert_int_equal(engine_n_available(fixture.engine), 2);
+    assert_int_equal(fixture_n_inflight(&fixture), 3);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
+    assert_int_equal(engine_n_available(fixture.engine), 5);
 }
 
 static void ask_mixed(int i)
@@ -262,8 +262,8 @@ static void ask_often(void)
 {
     for (int i = 0; i < 1000; i++) {
         ask_mixed(i);
-        engine_flush(world.engine);
-        world_advance_ms(&world, 7);
+        engine_flush(fixture.engine);
+        fixture_advance_ms(&fixture, 7);
     }
 }
 
@@ -280,30 +280,30 @@ static void any_failed_allocation_is_answered(void **state)
 {
     (void)state;
     for (uint64_t n = 1; n < 20; n++) {
-        engine_fixture_open_memory(&fixture);
+        engine_suite_open_memory(&suite);
         mem_fail_nth(n);
         bool made = ask_all((const struct member[]){{"several", "a", 1}, {"several", "b", 1}}, 2);
         mem_fail_nth(0);
         assert_int_equal(n_done, made);
-        assert_int_equal(engine_n_live(world.engine), 0);
-        world_close(&world);
+        assert_int_equal(engine_n_live(fixture.engine), 0);
+        fixture_close(&fixture);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MEMORY_TEST(all_are_charged_or_none, &fixture),
-        MEMORY_TEST(the_whole_is_bound_by_a_policy_where_its_limit_has_no_name, &fixture),
-        MEMORY_TEST(a_member_of_cost_0_charges_nothing_and_denies_nothing, &fixture),
-        SCRIPTED_TEST(a_limit_of_0_denies_all_and_asks_no_store, &fixture),
-        SCRIPTED_TEST(all_are_one_op_of_the_store, &fixture),
-        SCRIPTED_TEST(the_strictest_failure_answer_is_that_of_all, &fixture),
-        SCRIPTED_TEST(the_shortest_deadline_is_that_of_all, &fixture),
-        SCRIPTED_TEST(an_asker_may_leave_before_the_reply, &fixture),
-        MEMORY_TEST(each_member_is_counted, &fixture),
-        SCRIPTED_TEST(each_part_counts_towards_the_cap, &fixture),
-        MEMORY_TEST(warm_ones_allocate_nothing, &fixture),
+        MEMORY_TEST(all_are_charged_or_none, &suite),
+        MEMORY_TEST(the_whole_is_bound_by_a_policy_where_its_limit_has_no_name, &suite),
+        MEMORY_TEST(a_member_of_cost_0_charges_nothing_and_denies_nothing, &suite),
+        SCRIPTED_TEST(a_limit_of_0_denies_all_and_asks_no_store, &suite),
+        SCRIPTED_TEST(all_are_one_op_of_the_store, &suite),
+        SCRIPTED_TEST(the_strictest_failure_answer_is_that_of_all, &suite),
+        SCRIPTED_TEST(the_shortest_deadline_is_that_of_all, &suite),
+        SCRIPTED_TEST(an_owner_may_leave_before_the_reply, &suite),
+        MEMORY_TEST(each_member_is_counted, &suite),
+        SCRIPTED_TEST(each_part_counts_towards_the_cap, &suite),
+        MEMORY_TEST(warm_ones_allocate_nothing, &suite),
         cmocka_unit_test(any_failed_allocation_is_answered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "engine/engine_counters.h"
-#include "fakes/engine_fixture.h"
+#include "fakes/engine_suite.h"
 
 #define SECOND_US INT64_C(1000000)
 #define WINDOW(n)                                                                                                      \
@@ -42,7 +42,7 @@ static const struct policy_spec specs[] = {
 };
 enum { N_SPECS = sizeof specs / sizeof specs[0] };
 
-static struct engine_world world;
+static struct engine_fixture fixture;
 static struct asked asked;
 static struct engine_counters before;
 
@@ -52,17 +52,17 @@ static void remember(void)
     before = engine_counters;
 }
 
-static const struct engine_fixture fixture = {&world, specs, N_SPECS, remember};
+static const struct engine_suite suite = {&fixture, specs, N_SPECS, remember};
 
 static const struct decision *ask(enum op_kind kind, const char *policy, int64_t cost)
 {
-    assert_true(world_ask(&world, &asked, kind, policy, "k", cost));
+    assert_true(fixture_ask(&fixture, &asked, kind, policy, "k", cost));
     return &asked.decision;
 }
 
 static const struct policy_counts *counts_of(const char *policy)
 {
-    return policies_get(engine_policies(world.engine), policy)->counts;
+    return policies_get(engine_policies(fixture.engine), policy)->counts;
 }
 
 #define ASSERT_COUNTED(yes, no, only_yes, only_no, none)                                                               \
@@ -76,7 +76,7 @@ static const struct policy_counts *counts_of(const char *policy)
 
 static const struct op *held(size_t i)
 {
-    struct list *at = world.scripted.held.next;
+    struct list *at = fixture.scripted.held.next;
     while (i-- > 0) at = at->next;
     return LIST_ITEM(at, struct op, link);
 }
@@ -91,7 +91,7 @@ static void it_denies_nothing_and_counts_what_it_would(void **state)
     assert_int_equal(counts_of("tighter")->candidate_denied, 2);
     assert_int_equal(counts_of("tighter")->candidate_only_denied, 2);
     assert_int_equal(counts_of("tighter")->allowed, 4);
-    assert_int_equal(engine_n_live(world.engine), 0);
+    assert_int_equal(engine_n_live(fixture.engine), 0);
 }
 
 static void it_is_charged_by_its_own_verdict(void **state)
@@ -158,7 +158,7 @@ static void it_is_charged_as_a_twin_that_enforces_the_same_limits(void **state)
         bool tried = engine_counters.candidate_allowed > allowed;
         assert_int_equal(engine_counters.candidate_allowed - allowed + engine_counters.candidate_denied - denied, 1);
         assert_int_equal(ask(OP_CHECK, "twin", cost)->allowed, tried);
-        world_advance_ms(&world, seed / 1024 % 2500);
+        fixture_advance_ms(&fixture, seed / 1024 % 2500);
         if (seed / 4096 % 200 == 0) {
             ask(OP_RESET, "tried", 0);
             ask(OP_RESET, "twin", 0);
@@ -172,13 +172,13 @@ static void its_question_is_an_op_of_its_own_behind_the_enforced_one(void **stat
 {
     (void)state;
     ask(OP_CHECK, "tried", 2);
-    assert_int_equal(world.scripted.n_submitted, 2);
+    assert_int_equal(fixture.scripted.n_submitted, 2);
     assert_int_equal(held(0)->n_members, 1);
     assert_int_equal(held(1)->n_members, 3);
     assert_true(slice_is(held(1)->members[2].key, "k") && held(1)->members[2].cost == 2);
     assert_string_equal(held(1)->members[0].limit->key_head, "tb1:tried+candidate/bucket:");
     assert_string_equal(held(0)->members[0].limit->key_head, "tb1:tried/bucket:");
-    scripted_end_all(&world.scripted, OP_DECIDED);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_int_equal(asked.n_done, 1);
 }
 
@@ -186,40 +186,40 @@ static void a_late_answer_is_waited_for_by_nobody_and_counted(void **state)
 {
     (void)state;
     ask(OP_CHECK, "tighter", 1);
-    scripted_end(&world.scripted, 0, OP_DECIDED);
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
     assert_int_equal(asked.n_done, 1);
-    assert_int_equal(world_n_inflight(&world), 0);
-    assert_int_equal(engine_n_live(world.engine), 1);
-    assert_int_equal(engine_next_deadline(world.engine), INT64_MAX);
-    world_advance_ms(&world, 100000);
+    assert_int_equal(fixture_n_inflight(&fixture), 0);
+    assert_int_equal(engine_n_live(fixture.engine), 1);
+    assert_int_equal(engine_next_deadline(fixture.engine), INT64_MAX);
+    fixture_advance_ms(&fixture, 100000);
     ASSERT_COUNTED(0, 0, 0, 0, 0);
-    world.scripted.decision.allowed = false;
-    scripted_end(&world.scripted, 0, OP_DECIDED);
+    fixture.scripted.decision.allowed = false;
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
     ASSERT_COUNTED(0, 1, 0, 1, 0);
     assert_int_equal(engine_counters.late_replies, before.late_replies);
-    assert_int_equal(engine_n_live(world.engine), 0);
+    assert_int_equal(engine_n_live(fixture.engine), 0);
 }
 
 static void an_early_answer_waits_for_the_enforced_one(void **state)
 {
     (void)state;
     ask(OP_CHECK, "tighter", 1);
-    scripted_end(&world.scripted, 1, OP_DECIDED);
+    scripted_end(&fixture.scripted, 1, OP_DECIDED);
     assert_int_equal(asked.n_done, 0);
     ASSERT_COUNTED(1, 0, 0, 0, 0);
-    world.scripted.decision.allowed = false;
-    scripted_end(&world.scripted, 0, OP_DECIDED);
+    fixture.scripted.decision.allowed = false;
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
     ASSERT_COUNTED(1, 0, 1, 0, 0);
-    assert_int_equal(engine_n_live(world.engine), 0);
+    assert_int_equal(engine_n_live(fixture.engine), 0);
 }
 
 static void a_failure_answer_is_not_compared(void **state)
 {
     (void)state;
     ask(OP_CHECK, "looser", 1);
-    world_advance_ms(&world, 20);
+    fixture_advance_ms(&fixture, 20);
     assert_true(!asked.decision.allowed && asked.decision.source == SOURCE_DENY);
-    scripted_end_all(&world.scripted, OP_DECIDED);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
     ASSERT_COUNTED(1, 0, 0, 0, 0);
 }
 
@@ -227,48 +227,48 @@ static void a_lost_or_refused_question_is_skipped(void **state)
 {
     (void)state;
     ask(OP_CHECK, "tighter", 1);
-    scripted_end(&world.scripted, 1, OP_DOWN);
-    scripted_end(&world.scripted, 0, OP_DECIDED);
+    scripted_end(&fixture.scripted, 1, OP_DOWN);
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
     assert_true(asked.decision.allowed && asked.decision.source == SOURCE_REDIS);
     ASSERT_COUNTED(0, 0, 0, 0, 1);
     ask(OP_CHECK, "tighter", 1);
-    scripted_end_all(&world.scripted, OP_STORE_ERROR);
+    scripted_end_all(&fixture.scripted, OP_STORE_ERROR);
     ASSERT_COUNTED(0, 0, 0, 0, 2);
-    world.scripted.mode = SCRIPTED_REFUSE_OVERLOAD;
+    fixture.scripted.mode = SCRIPTED_REFUSE_OVERLOAD;
     ask(OP_CHECK, "tighter", 1);
-    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    fixture.scripted.mode = SCRIPTED_REFUSE_DOWN;
     ask(OP_CHECK, "tighter", 1);
     ASSERT_COUNTED(0, 0, 0, 0, 4);
-    assert_int_equal(engine_n_live(world.engine), 0);
+    assert_int_equal(engine_n_live(fixture.engine), 0);
 }
 
 static void a_client_that_left_is_counted_all_the_same(void **state)
 {
     (void)state;
     ask(OP_CHECK, "tighter", 1);
-    world_leave(&asked);
-    scripted_end(&world.scripted, 1, OP_DECIDED);
+    fixture_leave(&asked);
+    scripted_end(&fixture.scripted, 1, OP_DECIDED);
     ASSERT_COUNTED(1, 0, 0, 0, 0);
-    scripted_end(&world.scripted, 0, OP_DECIDED);
-    assert_int_equal(engine_n_live(world.engine), 0);
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
+    assert_int_equal(engine_n_live(fixture.engine), 0);
     ask(OP_CHECK, "tighter", 1);
-    world_leave(&asked); /* and the engine closes with both still held */
+    fixture_leave(&asked); /* and the engine closes with both still held */
 }
 
 static void stuck_ones_are_bounded_and_take_nothing_from_the_checks(void **state)
 {
     (void)state;
     struct engine_options options = {.max_inflight = 5, .local_max_keys = 10};
-    engine_set_options(world.engine, &options);
+    engine_set_options(fixture.engine, &options);
     for (size_t i = 0; i < 20; i++) {
         ask(OP_CHECK, "tighter", 1);
-        scripted_end(&world.scripted, i < 5 ? i : 5, OP_DECIDED);
+        scripted_end(&fixture.scripted, i < 5 ? i : 5, OP_DECIDED);
         assert_int_equal(asked.n_done, 1);
         assert_int_equal(asked.decision.source, SOURCE_REDIS);
     }
-    assert_int_equal(engine_n_live(world.engine), 5);
+    assert_int_equal(engine_n_live(fixture.engine), 5);
     ASSERT_COUNTED(0, 0, 0, 0, 15);
-    scripted_end_all(&world.scripted, OP_DECIDED);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
     ASSERT_COUNTED(5, 0, 0, 0, 15);
 }
 
@@ -276,37 +276,37 @@ static void each_member_of_a_check_all_has_its_own(void **state)
 {
     (void)state;
     static const char *const names[] = {"tighter", "plain", "looser"};
-    struct check *check = engine_check_new(world.engine);
+    struct check *check = engine_check_new(fixture.engine);
     assert_non_null(check);
     for (size_t i = 0; i < 3; i++) {
         struct part *part = i == 0 ? check->parts : check_add_part(check);
-        part->policy = policies_get(engine_policies(world.engine), names[i]);
+        part->policy = policies_get(engine_policies(fixture.engine), names[i]);
         part->key = slice_of("k");
         part->cost = 3;
     }
     check->done = check_release;
     assert_int_equal(check_seal(check), 0);
-    engine_submit(world.engine, check);
+    engine_submit(fixture.engine, check);
     ASSERT_COUNTED(1, 1, 1, 1, 0);
     assert_int_equal(counts_of("tighter")->candidate_only_denied, 1);
     assert_int_equal(counts_of("looser")->candidate_only_allowed, 1);
     assert_int_equal(counts_of("tighter")->denied, 1);
-    assert_int_equal(engine_n_live(world.engine), 0);
+    assert_int_equal(engine_n_live(fixture.engine), 0);
 }
 
 static void close_within(struct asked *of)
 {
     (void)of;
-    engine_close(world.engine, world_mark_closed, &world);
+    engine_close(fixture.engine, fixture_mark_closed, &fixture);
 }
 
 static void the_engine_may_close_within_the_answer_before_it_is_asked(void **state)
 {
     (void)state;
-    engine_fixture_open_memory(&fixture);
+    engine_suite_open_memory(&suite);
     asked.then = close_within;
     ask(OP_CHECK, "tighter", 1);
-    assert_true(world.closed);
+    assert_true(fixture.closed);
     ASSERT_COUNTED(0, 0, 0, 0, 1);
 }
 
@@ -314,9 +314,9 @@ static void counts_go_on_through_a_reload(void **state)
 {
     (void)state;
     ask(OP_CHECK, "tighter", 1);
-    engine_set_policies(world.engine, policies_make(specs, N_SPECS));
+    engine_set_policies(fixture.engine, policies_make(specs, N_SPECS));
     assert_int_equal(counts_of("tighter")->allowed, 0);
-    scripted_end_all(&world.scripted, OP_DECIDED);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_int_equal(counts_of("tighter")->allowed, 1);
     assert_int_equal(counts_of("tighter")->candidate_allowed, 1);
 }
@@ -326,8 +326,8 @@ static void ask_often(void)
     for (int i = 0; i < 1000; i++) {
         ask(OP_CHECK, "tried", 1);
         ask(OP_CHECK, "tighter", 1);
-        engine_flush(world.engine);
-        world_advance_ms(&world, 7);
+        engine_flush(fixture.engine);
+        fixture_advance_ms(&fixture, 7);
     }
 }
 
@@ -344,37 +344,37 @@ static void any_failed_allocation_is_answered(void **state)
 {
     (void)state;
     for (uint64_t n = 1; n < 20; n++) {
-        engine_fixture_open_memory(&fixture);
+        engine_suite_open_memory(&suite);
         mem_fail_nth(n);
-        bool made = world_ask(&world, &asked, OP_CHECK, "tried", "k", 1);
+        bool made = fixture_ask(&fixture, &asked, OP_CHECK, "tried", "k", 1);
         mem_fail_nth(0);
         assert_int_equal(asked.n_done, made);
-        assert_int_equal(engine_n_live(world.engine), 0);
-        world_close(&world);
+        assert_int_equal(engine_n_live(fixture.engine), 0);
+        fixture_close(&fixture);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MEMORY_TEST(it_denies_nothing_and_counts_what_it_would, &fixture),
-        MEMORY_TEST(it_is_charged_by_its_own_verdict, &fixture),
-        MEMORY_TEST(it_judges_what_a_limit_of_0_denies_and_may_be_0_itself, &fixture),
-        MEMORY_TEST(it_is_compared_with_what_a_shadow_policy_would_say, &fixture),
-        MEMORY_TEST(peeks_and_costs_of_0_leave_it_alone_and_a_reset_forgets_it, &fixture),
-        MEMORY_TEST(a_cost_it_cannot_charge_is_skipped, &fixture),
-        MEMORY_TEST(it_is_charged_as_a_twin_that_enforces_the_same_limits, &fixture),
-        SCRIPTED_TEST(its_question_is_an_op_of_its_own_behind_the_enforced_one, &fixture),
-        SCRIPTED_TEST(a_late_answer_is_waited_for_by_nobody_and_counted, &fixture),
-        SCRIPTED_TEST(an_early_answer_waits_for_the_enforced_one, &fixture),
-        SCRIPTED_TEST(a_failure_answer_is_not_compared, &fixture),
-        SCRIPTED_TEST(a_lost_or_refused_question_is_skipped, &fixture),
-        SCRIPTED_TEST(a_client_that_left_is_counted_all_the_same, &fixture),
-        SCRIPTED_TEST(stuck_ones_are_bounded_and_take_nothing_from_the_checks, &fixture),
-        MEMORY_TEST(each_member_of_a_check_all_has_its_own, &fixture),
+        MEMORY_TEST(it_denies_nothing_and_counts_what_it_would, &suite),
+        MEMORY_TEST(it_is_charged_by_its_own_verdict, &suite),
+        MEMORY_TEST(it_judges_what_a_limit_of_0_denies_and_may_be_0_itself, &suite),
+        MEMORY_TEST(it_is_compared_with_what_a_shadow_policy_would_say, &suite),
+        MEMORY_TEST(peeks_and_costs_of_0_leave_it_alone_and_a_reset_forgets_it, &suite),
+        MEMORY_TEST(a_cost_it_cannot_charge_is_skipped, &suite),
+        MEMORY_TEST(it_is_charged_as_a_twin_that_enforces_the_same_limits, &suite),
+        SCRIPTED_TEST(its_question_is_an_op_of_its_own_behind_the_enforced_one, &suite),
+        SCRIPTED_TEST(a_late_answer_is_waited_for_by_nobody_and_counted, &suite),
+        SCRIPTED_TEST(an_early_answer_waits_for_the_enforced_one, &suite),
+        SCRIPTED_TEST(a_failure_answer_is_not_compared, &suite),
+        SCRIPTED_TEST(a_lost_or_refused_question_is_skipped, &suite),
+        SCRIPTED_TEST(a_client_that_left_is_counted_all_the_same, &suite),
+        SCRIPTED_TEST(stuck_ones_are_bounded_and_take_nothing_from_the_checks, &suite),
+        MEMORY_TEST(each_member_of_a_check_all_has_its_own, &suite),
         cmocka_unit_test(the_engine_may_close_within_the_answer_before_it_is_asked),
-        SCRIPTED_TEST(counts_go_on_through_a_reload, &fixture),
-        MEMORY_TEST(warm_ones_allocate_nothing, &fixture),
+        SCRIPTED_TEST(counts_go_on_through_a_reload, &suite),
+        MEMORY_TEST(warm_ones_allocate_nothing, &suite),
         cmocka_unit_test(any_failed_allocation_is_answered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

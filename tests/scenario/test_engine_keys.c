@@ -11,7 +11,7 @@
 #include "base/alloc.h"
 #include "config/config.h"
 #include "engine/engine_counters.h"
-#include "fakes/engine_world.h"
+#include "fakes/engine_fixture.h"
 
 static const char config_text[] =
     "policies:\n"
@@ -31,7 +31,7 @@ static const char config_text[] =
     "      - {name: ends, by: [a, c], algorithm: fixed_window, limit: 100, window: 1d}\n"
     "      - {name: whole, algorithm: fixed_window, limit: 100, window: 1d}\n";
 
-static struct engine_world world;
+static struct engine_fixture fixture;
 static struct asked asked;
 
 static void use_policies(void)
@@ -40,21 +40,21 @@ static void use_policies(void)
     faults_init(&faults);
     struct config *config = config_parse(config_text, sizeof config_text - 1, false, &faults);
     if (config == NULL) fail_msg("%s", faults.items[0].text);
-    engine_set_policies(world.engine, policy_set_ref(config->policies));
+    engine_set_policies(fixture.engine, policy_set_ref(config->policies));
     config_free(config);
     faults_fini(&faults);
 }
 
 static void open_scripted(enum scripted_mode mode)
 {
-    world_open(&world, NULL, 0, &world_options);
-    world.scripted.mode = mode;
+    fixture_open(&fixture, NULL, 0, &fixture_options);
+    fixture.scripted.mode = mode;
     use_policies();
 }
 
 static void open_memory(void)
 {
-    world_open_memory(&world, NULL, 0, &world_options);
+    fixture_open_memory(&fixture, NULL, 0, &fixture_options);
     use_policies();
 }
 
@@ -69,25 +69,25 @@ static void on_done(struct check *check)
 
 static bool ask(enum op_kind kind, const char *policy, const char *key, int64_t cost)
 {
-    struct check *check = world_check_new(&world, key);
+    struct check *check = fixture_check_new(&fixture, key);
     asked = (struct asked){0};
     if (check == NULL) return false;
     check->op.kind = kind;
-    check->parts->policy = policy_for_key(policies_get(engine_policies(world.engine), policy), check->parts->key);
+    check->parts->policy = policy_for_key(policies_get(engine_policies(fixture.engine), policy), check->parts->key);
     check->parts->cost = cost;
     check->done = on_done;
     if (check_seal(check) < 0) {
         check_release(check);
         return false;
     }
-    engine_submit(world.engine, check);
+    engine_submit(fixture.engine, check);
     return true;
 }
 
 static const struct op *held(void)
 {
-    assert_int_equal(world.scripted.n_held, 1);
-    return LIST_ITEM(world.scripted.held.next, struct op, link);
+    assert_int_equal(fixture.scripted.n_held, 1);
+    return LIST_ITEM(fixture.scripted.held.next, struct op, link);
 }
 
 static void each_limit_is_asked_about_by_its_parts(void **state)
@@ -101,26 +101,26 @@ static void each_limit_is_asked_about_by_its_parts(void **state)
     assert_true(slice_is(op->members[1].key, "one"));
     assert_true(slice_is(op->members[2].key, "one:two:three:3"));
     for (int i = 0; i < 3; i++) assert_true(slice_is(op->members[i].common, "one"));
-    scripted_end_all(&world.scripted, OP_DECIDED);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
     ask(OP_CHECK, "joined", "one:two:three", 1);
     for (int i = 0; i < 2; i++) assert_true(slice_is(held()->members[i].common, "one:three"));
-    scripted_end_all(&world.scripted, OP_DECIDED);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
     ask(OP_CHECK, "plain", "k", 1);
     assert_null(held()->members[0].common.data);
-    scripted_end_all(&world.scripted, OP_DECIDED);
-    world_close(&world);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
+    fixture_close(&fixture);
 }
 
 static void a_reset_asks_only_about_what_belongs_to_the_key(void **state)
 {
     (void)state;
     open_scripted(SCRIPTED_HOLD);
-    world.scripted.removed = true;
+    fixture.scripted.removed = true;
     ask(OP_RESET, "mixed", "one:two:three", 0);
     assert_int_equal(held()->n_members, 1);
     assert_string_equal(held()->members[0].limit->name, "whole");
     assert_true(slice_is(held()->members[0].common, "one"));
-    scripted_end_all(&world.scripted, OP_DECIDED);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_true(asked.removed);
     ask(OP_RESET, "own", "one:two", 0);
     assert_int_equal(asked.n_done, 1);
@@ -129,8 +129,8 @@ static void a_reset_asks_only_about_what_belongs_to_the_key(void **state)
     ask(OP_RESET, "free", "k", 0);
     assert_int_equal(asked.n_done, 1);
     assert_false(asked.removed);
-    assert_int_equal(world.scripted.n_submitted, 1);
-    world_close(&world);
+    assert_int_equal(fixture.scripted.n_submitted, 1);
+    fixture_close(&fixture);
 }
 
 static void what_is_unlimited_needs_no_store(void **state)
@@ -151,8 +151,8 @@ static void what_is_unlimited_needs_no_store(void **state)
         assert_int_equal(asked.decision.granted, 7);
     }
     assert_int_equal(engine_counters.decided_unlimited - before, 4);
-    assert_int_equal(world.scripted.n_submitted, 0);
-    world_close(&world);
+    assert_int_equal(fixture.scripted.n_submitted, 0);
+    fixture_close(&fixture);
 }
 
 static void an_override_decides_by_its_numbers_also_without_the_store(void **state)
@@ -167,7 +167,7 @@ static void an_override_decides_by_its_numbers_also_without_the_store(void **sta
     ask(OP_CHECK, "mixed", "x:other:z", 4);
     assert_true(asked.decision.allowed);
     assert_int_equal(asked.decision.remaining, 0);
-    world_close(&world);
+    fixture_close(&fixture);
 }
 
 /* Ids that are joined anew stand in the check's own room, however long the keys were before. */
@@ -177,7 +177,7 @@ static void ask_round(void)
     for (int i = 0; i < 40; i++) {
         snprintf(key, sizeof key, "a:%0*d:c", i % 2 == 0 ? 5 : 200, i % 8);
         ask(OP_CHECK, i % 3 == 0 ? "joined" : "mixed", key, 0);
-        scripted_end_all(&world.scripted, OP_DECIDED);
+        scripted_end_all(&fixture.scripted, OP_DECIDED);
         assert_int_equal(asked.n_done, 1);
     }
 }
@@ -190,13 +190,13 @@ static void warm_ones_allocate_nothing(void **state)
     uint64_t before = mem_n_allocs();
     ask_round();
     assert_int_equal(mem_n_allocs(), before);
-    world_close(&world);
+    fixture_close(&fixture);
     open_scripted(SCRIPTED_HOLD);
     ask_round();
     before = mem_n_allocs();
     ask_round();
     assert_int_equal(mem_n_allocs(), before);
-    world_close(&world);
+    fixture_close(&fixture);
 }
 
 static void any_failed_allocation_is_answered(void **state)
@@ -212,8 +212,8 @@ static void any_failed_allocation_is_answered(void **state)
             mem_fail_nth(0);
             assert_true(!made || asked.n_done == 1);
             if (!made || asked.error != ERROR_NONE || asked.decision.reason == REASON_OVERLOAD) n_failed++;
-            assert_int_equal(engine_n_live(world.engine), 0);
-            world_close(&world);
+            assert_int_equal(engine_n_live(fixture.engine), 0);
+            fixture_close(&fixture);
         }
         assert_true(n_failed >= 2 && n_failed < 19);
     }

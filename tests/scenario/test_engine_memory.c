@@ -10,7 +10,7 @@
 
 #include "base/alloc.h"
 #include "engine/engine_counters.h"
-#include "fakes/engine_world.h"
+#include "fakes/engine_fixture.h"
 
 #define SECOND_US INT64_C(1000000)
 
@@ -30,7 +30,7 @@ static const struct policy_spec specs[] = {
 };
 enum { N_SPECS = sizeof specs / sizeof specs[0], N_ASKED = 100, N_KEYS = 40 };
 
-static struct engine_world world;
+static struct engine_fixture fixture;
 static struct asked asked[N_ASKED];
 
 /* A key of its own per number, some longer than a check holds inline. */
@@ -47,17 +47,17 @@ static const char *key_of(size_t i)
 /* Of more durations than there are lanes for. */
 static bool ask(size_t i)
 {
-    world.deadline_ms = (uint32_t)(10 + i % (2 * DEADLINE_LANES));
-    return world_ask(&world, &asked[i], OP_CHECK, specs[i % N_SPECS].name, key_of(i), 1);
+    fixture.deadline_ms = (uint32_t)(10 + i % (2 * DEADLINE_LANES));
+    return fixture_ask(&fixture, &asked[i], OP_CHECK, specs[i % N_SPECS].name, key_of(i), 1);
 }
 
 static void ask_all(size_t n_rounds)
 {
     for (size_t round = 0; round < n_rounds; round++) {
         for (size_t i = 0; i < N_ASKED; i++) ask(i);
-        scripted_end_all(&world.scripted, OP_DECIDED);
-        engine_flush(world.engine);
-        world_advance_ms(&world, 7);
+        scripted_end_all(&fixture.scripted, OP_DECIDED);
+        engine_flush(fixture.engine);
+        fixture_advance_ms(&fixture, 7);
     }
 }
 
@@ -68,28 +68,28 @@ static void warm_checks_allocate_nothing(void)
     ask_all(100);
     assert_int_equal(engine_counters.checks - n_checks_before, 10000);
     assert_int_equal(mem_n_allocs(), n_before);
-    world_close(&world);
+    fixture_close(&fixture);
 }
 
 static void ten_thousand_checks_of_the_memory_store_allocate_nothing(void **state)
 {
     (void)state;
-    world_open_memory(&world, specs, N_SPECS, &world_options);
+    fixture_open_memory(&fixture, specs, N_SPECS, &fixture_options);
     warm_checks_allocate_nothing();
 }
 
 static void ten_thousand_checks_of_a_slow_store_allocate_nothing(void **state)
 {
     (void)state;
-    world_open(&world, specs, N_SPECS, &world_options);
+    fixture_open(&fixture, specs, N_SPECS, &fixture_options);
     warm_checks_allocate_nothing();
 }
 
 static void ten_thousand_local_answers_allocate_nothing(void **state)
 {
     (void)state;
-    world_open(&world, specs, N_SPECS, &world_options);
-    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    fixture_open(&fixture, specs, N_SPECS, &fixture_options);
+    fixture.scripted.mode = SCRIPTED_REFUSE_DOWN;
     warm_checks_allocate_nothing();
 }
 
@@ -101,8 +101,8 @@ static void expect_every_answer_despite_failure(uint64_t n)
         bool made = ask(i);
         assert_true(made || asked[i].check == NULL);
     }
-    scripted_end_all(&world.scripted, OP_DECIDED);
-    engine_flush(world.engine);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
+    engine_flush(fixture.engine);
     mem_fail_nth(0);
     size_t n_refused = 0;
     for (size_t i = 0; i < N_ASKED; i++) {
@@ -111,24 +111,24 @@ static void expect_every_answer_despite_failure(uint64_t n)
         if (asked[i].n_done == 1 && asked[i].error != ERROR_NONE) assert_int_equal(asked[i].error, ERROR_OVERLOADED);
     }
     assert_true(n_refused <= 1);
-    assert_int_equal(engine_n_live(world.engine), 0);
-    world_close(&world);
+    assert_int_equal(engine_n_live(fixture.engine), 0);
+    fixture_close(&fixture);
 }
 
 static void open_memory(void)
 {
-    world_open_memory(&world, specs, N_SPECS, &world_options);
+    fixture_open_memory(&fixture, specs, N_SPECS, &fixture_options);
 }
 
 static void open_slow(void)
 {
-    world_open(&world, specs, N_SPECS, &world_options);
+    fixture_open(&fixture, specs, N_SPECS, &fixture_options);
 }
 
 static void open_down(void)
 {
-    world_open(&world, specs, N_SPECS, &world_options);
-    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    fixture_open(&fixture, specs, N_SPECS, &fixture_options);
+    fixture.scripted.mode = SCRIPTED_REFUSE_DOWN;
 }
 
 static void sweep(void (*open)(void))
@@ -171,7 +171,7 @@ static void a_failed_allocation_makes_no_engine(void **state)
     struct policy_set *set = policies_make(specs, N_SPECS);
     scripted_init(&scripted);
     mem_fail_nth(1);
-    assert_null(engine_new(&clock, scripted_handle(&scripted), set, &world_options));
+    assert_null(engine_new(&clock, scripted_handle(&scripted), set, &fixture_options));
     mem_fail_nth(0);
     policy_set_unref(set);
 }

@@ -14,7 +14,7 @@
 
 #include "engine/engine_counters.h"
 #include "engine/failure.h"
-#include "fakes/engine_fixture.h"
+#include "fakes/engine_suite.h"
 #include "store/memory_counters.h"
 
 #define SECOND_US INT64_C(1000000)
@@ -40,13 +40,13 @@ static const struct policy_spec specs[] = {
                 {.name = "none", .algo = ALGO_FIXED_WINDOW, .limit = 0, .window_us = SECOND_US}}},
 };
 
-static struct engine_world world;
-static const struct engine_fixture fixture = {&world, specs, sizeof specs / sizeof specs[0], NULL};
+static struct engine_fixture fixture;
+static const struct engine_suite suite = {&fixture, specs, sizeof specs / sizeof specs[0], NULL};
 
 static struct asked ask(enum op_kind kind, const char *policy, const char *key, int64_t cost)
 {
     struct asked asked = {0};
-    assert_true(world_ask(&world, &asked, kind, policy, key, cost));
+    assert_true(fixture_ask(&fixture, &asked, kind, policy, key, cost));
     assert_int_equal(asked.n_done, 1);
     return asked;
 }
@@ -55,20 +55,20 @@ static void a_reply_answers_the_check(void **state)
 {
     (void)state;
     struct asked asked = {0};
-    world_ask(&world, &asked, OP_CHECK, "allow", "alice", 1);
+    fixture_ask(&fixture, &asked, OP_CHECK, "allow", "alice", 1);
     assert_int_equal(asked.n_done, 0);
-    assert_int_equal(world_n_inflight(&world), 1);
-    world.scripted.decision.remaining = 4;
-    scripted_end(&world.scripted, 0, OP_DECIDED);
+    assert_int_equal(fixture_n_inflight(&fixture), 1);
+    fixture.scripted.decision.remaining = 4;
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
     assert_int_equal(asked.n_done, 1);
     assert_int_equal(asked.error, ERROR_NONE);
     assert_true(asked.decision.allowed);
     assert_int_equal(asked.decision.remaining, 4);
     assert_int_equal(asked.decision.source, SOURCE_REDIS);
     assert_int_equal(asked.decision.reason, REASON_NONE);
-    assert_int_equal(asked.decision.policy_version, policies_get(engine_policies(world.engine), "allow")->version);
-    assert_int_equal(engine_n_live(world.engine), 0);
-    assert_int_equal(world_n_inflight(&world), 0);
+    assert_int_equal(asked.decision.policy_version, policies_get(engine_policies(fixture.engine), "allow")->version);
+    assert_int_equal(engine_n_live(fixture.engine), 0);
+    assert_int_equal(fixture_n_inflight(&fixture), 0);
     assert_int_equal(engine_counters.checks, 1);
     assert_int_equal(engine_counters.allowed, 1);
 }
@@ -77,9 +77,9 @@ static void a_reply_answers_the_check(void **state)
 static void a_denial_that_redis_was_not_asked_for_says_so(void **state)
 {
     (void)state;
-    const struct failure *failure = engine_failure(world.engine);
-    world.scripted.mode = SCRIPTED_DECIDE;
-    world.scripted.decision = (struct decision){.source = SOURCE_DENY_CACHE, .limit = 5, .retry_after_ms = 70};
+    const struct failure *failure = engine_failure(fixture.engine);
+    fixture.scripted.mode = SCRIPTED_DECIDE;
+    fixture.scripted.decision = (struct decision){.source = SOURCE_DENY_CACHE, .limit = 5, .retry_after_ms = 70};
     struct asked asked = ask(OP_CHECK, "allow", "alice", 1);
     assert_false(asked.decision.allowed);
     assert_int_equal(asked.decision.source, SOURCE_DENY_CACHE);
@@ -87,46 +87,46 @@ static void a_denial_that_redis_was_not_asked_for_says_so(void **state)
     assert_int_equal(engine_counters.denied, 1);
     assert_int_equal(failure->decided_us, 0);
 
-    world.scripted.decision.source = SOURCE_REDIS;
+    fixture.scripted.decision.source = SOURCE_REDIS;
     assert_int_equal(ask(OP_CHECK, "allow", "alice", 1).decision.source, SOURCE_REDIS);
-    assert_int_equal(failure->decided_us, world.clock.mono_us);
+    assert_int_equal(failure->decided_us, fixture.clock.mono_us);
 }
 
 static void the_deadline_answers_and_the_late_reply_is_dropped(void **state)
 {
     (void)state;
     struct asked asked = {0};
-    world_ask(&world, &asked, OP_CHECK, "allow", "alice", 1);
-    assert_int_equal(engine_next_deadline(world.engine), world.clock.mono_us + 20000);
-    world_advance_ms(&world, 19);
+    fixture_ask(&fixture, &asked, OP_CHECK, "allow", "alice", 1);
+    assert_int_equal(engine_next_deadline(fixture.engine), fixture.clock.mono_us + 20000);
+    fixture_advance_ms(&fixture, 19);
     assert_int_equal(asked.n_done, 0);
-    world_advance_ms(&world, 1);
+    fixture_advance_ms(&fixture, 1);
     assert_int_equal(asked.n_done, 1);
     assert_true(asked.decision.allowed);
     assert_int_equal(asked.decision.source, SOURCE_ALLOW);
     assert_int_equal(asked.decision.reason, REASON_DEADLINE);
     assert_int_equal(asked.decision.limit, 5);
     assert_int_equal(asked.decision.remaining, 0);
-    assert_int_equal(engine_next_deadline(world.engine), INT64_MAX);
-    assert_int_equal(engine_n_live(world.engine), 1);
-    scripted_end(&world.scripted, 0, OP_DECIDED);
+    assert_int_equal(engine_next_deadline(fixture.engine), INT64_MAX);
+    assert_int_equal(engine_n_live(fixture.engine), 1);
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
     assert_int_equal(asked.n_done, 1);
     assert_int_equal(engine_counters.late_replies, 1);
     assert_int_equal(engine_counters.failure_deadline, 1);
-    assert_int_equal(engine_n_live(world.engine), 0);
+    assert_int_equal(engine_n_live(fixture.engine), 0);
 }
 
 static void the_request_may_set_its_own_deadline(void **state)
 {
     (void)state;
     struct asked asked = {0};
-    world.deadline_ms = 3;
-    world_ask(&world, &asked, OP_CHECK, "allow", "alice", 1);
-    world_advance_ms(&world, 2);
+    fixture.deadline_ms = 3;
+    fixture_ask(&fixture, &asked, OP_CHECK, "allow", "alice", 1);
+    fixture_advance_ms(&fixture, 2);
     assert_int_equal(asked.n_done, 0);
-    world_advance_ms(&world, 1);
+    fixture_advance_ms(&fixture, 1);
     assert_int_equal(asked.n_done, 1);
-    scripted_end(&world.scripted, 0, OP_DECIDED);
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
 }
 
 /* Calls of one connection take effect in the order sent, also those that time out together. */
@@ -134,10 +134,10 @@ static void checks_that_expire_together_are_answered_in_their_order(void **state
 {
     (void)state;
     struct asked asked[20] = {0};
-    for (size_t i = 0; i < 20; i++) world_ask(&world, &asked[i], OP_CHECK, "local", "alice", 1);
-    world_advance_ms(&world, 20);
+    for (size_t i = 0; i < 20; i++) fixture_ask(&fixture, &asked[i], OP_CHECK, "local", "alice", 1);
+    fixture_advance_ms(&fixture, 20);
     for (size_t i = 0; i < 20; i++) assert_int_equal(asked[i].decision.allowed, i < 2);
-    scripted_end_all(&world.scripted, OP_DECIDED);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
 }
 
 /* A thousand at once kept the loop from everybody else's bytes. */
@@ -146,18 +146,18 @@ static void a_tick_answers_at_most_256_expired_checks_and_the_next_goes_on(void 
     (void)state;
     enum { N = 600, PER_TICK = 256 };
     static struct asked asked[N];
-    engine_set_options(world.engine, &(struct engine_options){.max_inflight = N, .local_max_keys = 10});
+    engine_set_options(fixture.engine, &(struct engine_options){.max_inflight = N, .local_max_keys = 10});
     memset(asked, 0, sizeof asked);
-    for (size_t i = 0; i < N; i++) assert_true(world_ask(&world, &asked[i], OP_CHECK, "local", "alice", 1));
-    world_advance_ms(&world, 20);
+    for (size_t i = 0; i < N; i++) assert_true(fixture_ask(&fixture, &asked[i], OP_CHECK, "local", "alice", 1));
+    fixture_advance_ms(&fixture, 20);
     for (size_t i = 0; i < N; i++) assert_int_equal(asked[i].n_done, i < PER_TICK);
-    assert_true(engine_next_deadline(world.engine) <= world.clock.mono_us);
-    engine_expire(world.engine);
-    engine_expire(world.engine);
+    assert_true(engine_next_deadline(fixture.engine) <= fixture.clock.mono_us);
+    engine_expire(fixture.engine);
+    engine_expire(fixture.engine);
     for (size_t i = 0; i < N; i++) assert_int_equal(asked[i].decision.allowed, i < 2);
     assert_int_equal(engine_counters.failure_deadline, N);
-    assert_int_equal(engine_next_deadline(world.engine), INT64_MAX);
-    scripted_end_all(&world.scripted, OP_DECIDED);
+    assert_int_equal(engine_next_deadline(fixture.engine), INT64_MAX);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
 }
 
 /* Whoever closes is not asked to come again. */
@@ -166,10 +166,10 @@ static void closing_answers_more_than_a_tick_would(void **state)
     (void)state;
     enum { N = 600 };
     static struct asked asked[N];
-    engine_set_options(world.engine, &(struct engine_options){.max_inflight = N, .local_max_keys = 10});
+    engine_set_options(fixture.engine, &(struct engine_options){.max_inflight = N, .local_max_keys = 10});
     memset(asked, 0, sizeof asked);
-    for (size_t i = 0; i < N; i++) assert_true(world_ask(&world, &asked[i], OP_CHECK, "deny", "alice", 1));
-    world_close(&world);
+    for (size_t i = 0; i < N; i++) assert_true(fixture_ask(&fixture, &asked[i], OP_CHECK, "deny", "alice", 1));
+    fixture_close(&fixture);
     for (size_t i = 0; i < N; i++) assert_int_equal(asked[i].n_done, 1);
 }
 
@@ -177,37 +177,37 @@ static void a_client_that_left_is_not_answered(void **state)
 {
     (void)state;
     struct asked asked = {0};
-    world_ask(&world, &asked, OP_CHECK, "allow", "alice", 1);
-    world_leave(&asked);
-    assert_int_equal(world_n_inflight(&world), 0);
-    assert_int_equal(engine_next_deadline(world.engine), INT64_MAX);
-    world_advance_ms(&world, 100);
-    scripted_end(&world.scripted, 0, OP_DECIDED);
+    fixture_ask(&fixture, &asked, OP_CHECK, "allow", "alice", 1);
+    fixture_leave(&asked);
+    assert_int_equal(fixture_n_inflight(&fixture), 0);
+    assert_int_equal(engine_next_deadline(fixture.engine), INT64_MAX);
+    fixture_advance_ms(&fixture, 100);
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
     assert_int_equal(asked.n_done, 0);
     assert_int_equal(engine_counters.late_replies, 0);
-    assert_int_equal(engine_n_live(world.engine), 0);
+    assert_int_equal(engine_n_live(fixture.engine), 0);
 }
 
 static void a_client_may_keep_its_answer_beyond_done(void **state)
 {
     (void)state;
     struct asked asked = {.keep = true};
-    world_ask(&world, &asked, OP_CHECK, "deny", "alice", 1);
-    world_advance_ms(&world, 20);
-    scripted_end(&world.scripted, 0, OP_DECIDED);
-    assert_int_equal(engine_n_live(world.engine), 1);
+    fixture_ask(&fixture, &asked, OP_CHECK, "deny", "alice", 1);
+    fixture_advance_ms(&fixture, 20);
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
+    assert_int_equal(engine_n_live(fixture.engine), 1);
     assert_int_equal(asked.check->parts->decision.source, SOURCE_DENY);
-    world_leave(&asked);
-    assert_int_equal(engine_n_live(world.engine), 0);
+    fixture_leave(&asked);
+    assert_int_equal(engine_n_live(fixture.engine), 0);
 }
 
 static void a_check_never_submitted_goes_back(void **state)
 {
     (void)state;
-    struct check *check = world_check_new(&world, "alice");
-    assert_int_equal(engine_n_live(world.engine), 1);
+    struct check *check = fixture_check_new(&fixture, "alice");
+    assert_int_equal(engine_n_live(fixture.engine), 1);
     check_release(check);
-    assert_int_equal(engine_n_live(world.engine), 0);
+    assert_int_equal(engine_n_live(fixture.engine), 0);
     assert_int_equal(engine_counters.checks, 0);
 }
 
@@ -215,11 +215,11 @@ static void a_lost_store_gives_each_policys_failure_answer(void **state)
 {
     (void)state;
     struct asked allow = {0}, deny = {0}, error = {0}, local = {0};
-    world_ask(&world, &allow, OP_CHECK, "allow", "alice", 3);
-    world_ask(&world, &deny, OP_CHECK, "deny", "alice", 3);
-    world_ask(&world, &error, OP_CHECK, "error", "alice", 3);
-    world_ask(&world, &local, OP_CHECK, "local", "alice", 1);
-    scripted_end_all(&world.scripted, OP_DOWN);
+    fixture_ask(&fixture, &allow, OP_CHECK, "allow", "alice", 3);
+    fixture_ask(&fixture, &deny, OP_CHECK, "deny", "alice", 3);
+    fixture_ask(&fixture, &error, OP_CHECK, "error", "alice", 3);
+    fixture_ask(&fixture, &local, OP_CHECK, "local", "alice", 1);
+    scripted_end_all(&fixture.scripted, OP_DOWN);
     assert_true(allow.decision.allowed);
     assert_int_equal(allow.decision.granted, 3);
     assert_int_equal(allow.decision.reason, REASON_DOWN);
@@ -245,7 +245,7 @@ static void a_lost_store_gives_each_policys_failure_answer(void **state)
 static void a_failure_answer_allows_a_cost_of_zero(void **state)
 {
     (void)state;
-    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    fixture.scripted.mode = SCRIPTED_REFUSE_DOWN;
     struct asked asked = ask(OP_CHECK, "deny", "alice", 0);
     assert_true(asked.decision.allowed);
     assert_int_equal(asked.decision.retry_after_ms, 0);
@@ -255,8 +255,8 @@ static void a_store_error_has_its_reason(void **state)
 {
     (void)state;
     struct asked asked = {0};
-    world_ask(&world, &asked, OP_CHECK, "deny", "alice", 1);
-    scripted_end(&world.scripted, 0, OP_STORE_ERROR);
+    fixture_ask(&fixture, &asked, OP_CHECK, "deny", "alice", 1);
+    scripted_end(&fixture.scripted, 0, OP_STORE_ERROR);
     assert_int_equal(asked.decision.reason, REASON_STORE_ERROR);
     assert_int_equal(engine_counters.failure_store_error, 1);
 }
@@ -264,19 +264,19 @@ static void a_store_error_has_its_reason(void **state)
 static void a_refusal_is_answered_at_once(void **state)
 {
     (void)state;
-    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    fixture.scripted.mode = SCRIPTED_REFUSE_DOWN;
     assert_int_equal(ask(OP_CHECK, "allow", "alice", 1).decision.reason, REASON_DOWN);
-    world.scripted.mode = SCRIPTED_REFUSE_OVERLOAD;
+    fixture.scripted.mode = SCRIPTED_REFUSE_OVERLOAD;
     assert_int_equal(ask(OP_CHECK, "allow", "alice", 1).decision.reason, REASON_OVERLOAD);
     assert_int_equal(engine_counters.failure_overload, 1);
-    assert_int_equal(engine_n_live(world.engine), 0);
-    assert_int_equal(engine_next_deadline(world.engine), INT64_MAX);
+    assert_int_equal(engine_n_live(fixture.engine), 0);
+    assert_int_equal(engine_next_deadline(fixture.engine), INT64_MAX);
 }
 
 static void peeks_and_resets_are_errors_without_the_store(void **state)
 {
     (void)state;
-    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    fixture.scripted.mode = SCRIPTED_REFUSE_DOWN;
     const char *const policies[] = {"allow", "deny", "error", "local"};
     for (size_t i = 0; i < 4; i++) {
         assert_int_equal(ask(OP_PEEK, policies[i], "alice", 1).error, ERROR_STORE_UNAVAILABLE);
@@ -289,9 +289,9 @@ static void peeks_and_resets_are_errors_without_the_store(void **state)
 static void a_reset_says_what_the_store_said(void **state)
 {
     (void)state;
-    world.scripted.mode = SCRIPTED_DECIDE;
+    fixture.scripted.mode = SCRIPTED_DECIDE;
     assert_true(ask(OP_RESET, "several", "alice", 0).removed);
-    world.scripted.removed = false;
+    fixture.scripted.removed = false;
     assert_false(ask(OP_RESET, "several", "alice", 0).removed);
 }
 
@@ -299,13 +299,13 @@ static void too_many_checks_are_refused(void **state)
 {
     (void)state;
     struct asked asked[101] = {0};
-    for (size_t i = 0; i < 100; i++) assert_true(world_ask(&world, &asked[i], OP_CHECK, "allow", "alice", 1));
-    assert_false(world_ask(&world, &asked[100], OP_CHECK, "allow", "alice", 1));
+    for (size_t i = 0; i < 100; i++) assert_true(fixture_ask(&fixture, &asked[i], OP_CHECK, "allow", "alice", 1));
+    assert_false(fixture_ask(&fixture, &asked[100], OP_CHECK, "allow", "alice", 1));
     assert_int_equal(engine_counters.overloaded, 1);
-    scripted_end(&world.scripted, 50, OP_DECIDED);
-    assert_true(world_ask(&world, &asked[100], OP_CHECK, "allow", "alice", 1));
-    engine_set_options(world.engine, &(struct engine_options){.max_inflight = 50, .local_max_keys = 10});
-    scripted_end_all(&world.scripted, OP_DECIDED);
+    scripted_end(&fixture.scripted, 50, OP_DECIDED);
+    assert_true(fixture_ask(&fixture, &asked[100], OP_CHECK, "allow", "alice", 1));
+    engine_set_options(fixture.engine, &(struct engine_options){.max_inflight = 50, .local_max_keys = 10});
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
 }
 
 /* A store that is stalled must not turn failure answers into OVERLOADED errors. */
@@ -314,17 +314,17 @@ static void checks_nobody_waits_for_do_not_count_against_the_cap(void **state)
     (void)state;
     for (int round = 0; round < 3; round++) {
         struct asked asked[100] = {0};
-        for (size_t i = 0; i < 100; i++) assert_true(world_ask(&world, &asked[i], OP_CHECK, "allow", "alice", 1));
-        world_advance_ms(&world, 20);
+        for (size_t i = 0; i < 100; i++) assert_true(fixture_ask(&fixture, &asked[i], OP_CHECK, "allow", "alice", 1));
+        fixture_advance_ms(&fixture, 20);
         for (size_t i = 0; i < 100; i++) {
             assert_int_equal(asked[i].n_done, 1);
             assert_int_equal(asked[i].decision.reason, round == 0 ? REASON_DEADLINE : REASON_OVERLOAD);
         }
     }
-    assert_int_equal(world.scripted.n_submitted, 100);
-    assert_int_equal(engine_n_live(world.engine), 100);
+    assert_int_equal(fixture.scripted.n_submitted, 100);
+    assert_int_equal(engine_n_live(fixture.engine), 100);
     assert_int_equal(engine_counters.overloaded, 0);
-    scripted_end_all(&world.scripted, OP_DECIDED);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_int_equal(engine_counters.late_replies, 100);
 }
 
@@ -341,20 +341,20 @@ static void a_limit_of_zero_is_denied_without_the_store(void **state)
     assert_false(ask(OP_PEEK, "nothing", "alice", 1).decision.allowed);
     struct asked bound = ask(OP_CHECK, "partly-nothing", "alice", 1);
     assert_string_equal(bound.decision.bound_by->name, "none");
-    assert_int_equal(world.scripted.n_submitted, 0);
-    world.scripted.mode = SCRIPTED_DECIDE; /* what was counted before the limit was 0 is forgotten */
+    assert_int_equal(fixture.scripted.n_submitted, 0);
+    fixture.scripted.mode = SCRIPTED_DECIDE; /* what was counted before the limit was 0 is forgotten */
     assert_true(ask(OP_RESET, "nothing", "alice", 0).removed);
     assert_true(ask(OP_RESET, "partly-nothing", "alice", 0).removed);
-    assert_int_equal(world.scripted.n_submitted, 2);
+    assert_int_equal(fixture.scripted.n_submitted, 2);
 }
 
 static void a_cost_above_the_capacity_is_the_stores_to_deny(void **state)
 {
     (void)state;
-    world.scripted.mode = SCRIPTED_DECIDE;
-    world.scripted.decision = (struct decision){.limit = 5, .remaining = 5, .retry_after_ms = RETRY_NEVER};
+    fixture.scripted.mode = SCRIPTED_DECIDE;
+    fixture.scripted.decision = (struct decision){.limit = 5, .remaining = 5, .retry_after_ms = RETRY_NEVER};
     assert_int_equal(ask(OP_CHECK, "allow", "alice", 6).decision.retry_after_ms, RETRY_NEVER);
-    assert_int_equal(world.scripted.n_submitted, 1);
+    assert_int_equal(fixture.scripted.n_submitted, 1);
 }
 
 static void a_reload_leaves_checks_in_flight_their_policy(void **state)
@@ -363,41 +363,41 @@ static void a_reload_leaves_checks_in_flight_their_policy(void **state)
     static const struct policy_spec reloaded[] = {
         {.name = "deny", .on_failure = ON_FAILURE_ALLOW, .limits = {{.limit = 7, .window_us = SECOND_US}}}};
     struct asked before = {.keep = true}, after = {0};
-    world_ask(&world, &before, OP_CHECK, "deny", "alice", 1);
-    engine_set_policies(world.engine, policies_make(reloaded, 1));
-    world_ask(&world, &after, OP_CHECK, "deny", "alice", 1);
-    world_advance_ms(&world, 20);
+    fixture_ask(&fixture, &before, OP_CHECK, "deny", "alice", 1);
+    engine_set_policies(fixture.engine, policies_make(reloaded, 1));
+    fixture_ask(&fixture, &after, OP_CHECK, "deny", "alice", 1);
+    fixture_advance_ms(&fixture, 20);
     assert_int_equal(before.decision.source, SOURCE_DENY);
     assert_int_equal(before.decision.limit, 5);
     assert_int_equal(after.decision.source, SOURCE_ALLOW);
     assert_int_equal(after.decision.limit, 7);
     assert_int_not_equal(before.decision.policy_version, after.decision.policy_version);
-    scripted_end_all(&world.scripted, OP_DECIDED);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_string_equal(before.check->parts->policy->name, "deny");
-    world_leave(&before);
+    fixture_leave(&before);
 }
 
 static void closing_answers_everything_first(void **state)
 {
     (void)state;
     struct asked waiting = {0}, late = {0}, gone = {0}, kept = {.keep = true};
-    world_ask(&world, &late, OP_CHECK, "deny", "alice", 1);
-    world_advance_ms(&world, 20);
-    world_ask(&world, &waiting, OP_CHECK, "deny", "alice", 1);
-    world_ask(&world, &gone, OP_CHECK, "deny", "alice", 1);
-    world_ask(&world, &kept, OP_CHECK, "local", "alice", 1);
-    world_leave(&gone);
-    world.scripted.holds_close = true;
-    engine_close(world.engine, world_mark_closed, &world);
+    fixture_ask(&fixture, &late, OP_CHECK, "deny", "alice", 1);
+    fixture_advance_ms(&fixture, 20);
+    fixture_ask(&fixture, &waiting, OP_CHECK, "deny", "alice", 1);
+    fixture_ask(&fixture, &gone, OP_CHECK, "deny", "alice", 1);
+    fixture_ask(&fixture, &kept, OP_CHECK, "local", "alice", 1);
+    fixture_leave(&gone);
+    fixture.scripted.holds_close = true;
+    engine_close(fixture.engine, fixture_mark_closed, &fixture);
     assert_int_equal(waiting.n_done, 1);
     assert_int_equal(waiting.decision.reason, REASON_DOWN);
     assert_int_equal(kept.decision.source, SOURCE_LOCAL);
-    assert_null(world_check_new(&world, "alice"));
-    assert_false(world.closed);
-    scripted_finish_close(&world.scripted);
-    assert_false(world.closed);
-    world_leave(&kept);
-    assert_true(world.closed);
+    assert_null(fixture_check_new(&fixture, "alice"));
+    assert_false(fixture.closed);
+    scripted_finish_close(&fixture.scripted);
+    assert_false(fixture.closed);
+    fixture_leave(&kept);
+    assert_true(fixture.closed);
     assert_int_equal(late.n_done, 1);
     assert_int_equal(gone.n_done, 0);
     assert_int_equal(engine_counters.inflight, 0);
@@ -406,28 +406,28 @@ static void closing_answers_everything_first(void **state)
 static void a_check_submitted_while_closing_is_answered(void **state)
 {
     (void)state;
-    struct check *check = world_check_new(&world, "alice");
+    struct check *check = fixture_check_new(&fixture, "alice");
     struct asked asked = {.check = check};
-    world.scripted.holds_close = true;
-    engine_close(world.engine, world_mark_closed, &world);
-    engine_flush(world.engine);
-    assert_int_equal(world.scripted.n_flushed, 0);
-    world_submit(&world, &asked, OP_CHECK, "allow", 1);
+    fixture.scripted.holds_close = true;
+    engine_close(fixture.engine, fixture_mark_closed, &fixture);
+    engine_flush(fixture.engine);
+    assert_int_equal(fixture.scripted.n_flushed, 0);
+    fixture_submit(&fixture, &asked, OP_CHECK, "allow", 1);
     assert_int_equal(asked.decision.reason, REASON_DOWN);
-    assert_int_equal(world.scripted.n_submitted, 0);
-    scripted_finish_close(&world.scripted);
-    assert_true(world.closed);
+    assert_int_equal(fixture.scripted.n_submitted, 0);
+    scripted_finish_close(&fixture.scripted);
+    assert_true(fixture.closed);
 }
 
 static struct asked ask_down(const char *policy, const char *key)
 {
-    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    fixture.scripted.mode = SCRIPTED_REFUSE_DOWN;
     return ask(OP_CHECK, policy, key, 1);
 }
 
 static struct asked ask_up(const char *policy, const char *key)
 {
-    world.scripted.mode = SCRIPTED_DECIDE;
+    fixture.scripted.mode = SCRIPTED_DECIDE;
     return ask(OP_CHECK, policy, key, 1);
 }
 
@@ -442,10 +442,10 @@ static void local_decides_until_the_store_is_back_for_10_s_and_then_forgets(void
     assert_in_range(denied.decision.retry_after_ms, 1, 60000);
     assert_true(ask_down("local", "bob").decision.allowed);
     assert_int_equal(ask_up("local", "alice").decision.source, SOURCE_REDIS);
-    world_advance_ms(&world, 9999);
+    fixture_advance_ms(&fixture, 9999);
     ask_up("local", "alice");
     assert_false(ask_down("local", "alice").decision.allowed);
-    world_advance_ms(&world, 10000);
+    fixture_advance_ms(&fixture, 10000);
     ask_up("local", "alice");
     assert_int_equal(ask_down("local", "alice").decision.remaining, 1);
     assert_int_equal(memory_counters.memory_keys, 0);
@@ -460,7 +460,7 @@ static void a_connection_cut_every_half_second_does_not_renew_the_limit(void **s
         n_allowed += ask_down("hour", "alice").decision.allowed;
         n_allowed += ask_down("hour", "alice").decision.allowed;
         assert_int_equal(ask_up("hour", "alice").decision.source, SOURCE_REDIS);
-        world_advance_ms(&world, 500);
+        fixture_advance_ms(&fixture, 500);
     }
     assert_int_equal(n_allowed, 10);
 }
@@ -472,7 +472,7 @@ static void local_begins_anew_at_most_once_a_minute(void **state)
     size_t n_allowed = 0;
     for (int ms = 0; ms < 120000; ms += 10000) {
         for (int i = 0; i < 20; i++) n_allowed += ask_down("hour", "alice").decision.allowed;
-        world_advance_ms(&world, 10000);
+        fixture_advance_ms(&fixture, 10000);
         ask_up("hour", "alice");
     }
     assert_int_equal(n_allowed, 30); /* from the start, from 10 s, from 70 s */
@@ -485,18 +485,18 @@ static void local_is_not_forgotten_while_the_store_is_only_slow(void **state)
     size_t n_allowed = 0;
     for (int i = 0; i < 10; i++) {
         struct asked asked = {0};
-        world.scripted.mode = SCRIPTED_HOLD;
-        world_ask(&world, &asked, OP_CHECK, "local", "alice", 1);
-        world_advance_ms(&world, 20);
+        fixture.scripted.mode = SCRIPTED_HOLD;
+        fixture_ask(&fixture, &asked, OP_CHECK, "local", "alice", 1);
+        fixture_advance_ms(&fixture, 20);
         n_allowed += asked.decision.allowed;
         ask_up("local", "alice");
     }
     assert_int_equal(n_allowed, 2);
-    world_advance_ms(&world, 10000);
+    fixture_advance_ms(&fixture, 10000);
     ask_up("local", "alice");
     assert_true(ask_down("local", "alice").decision.allowed);
-    world.scripted.mode = SCRIPTED_HOLD;
-    scripted_end_all(&world.scripted, OP_DECIDED);
+    fixture.scripted.mode = SCRIPTED_HOLD;
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
 }
 
 static void local_time_does_not_step_with_the_host(void **state)
@@ -504,10 +504,10 @@ static void local_time_does_not_step_with_the_host(void **state)
     (void)state;
     ask_down("local", "alice");
     ask_down("local", "alice");
-    world.clock.wall_us += 3600 * SECOND_US;
+    fixture.clock.wall_us += 3600 * SECOND_US;
     assert_false(ask_down("local", "alice").decision.allowed);
-    world.clock.wall_us -= 7200 * SECOND_US;
-    world.clock.mono_us += 60 * SECOND_US;
+    fixture.clock.wall_us -= 7200 * SECOND_US;
+    fixture.clock.mono_us += 60 * SECOND_US;
     assert_true(ask_down("local", "alice").decision.allowed);
 }
 
@@ -519,7 +519,7 @@ static void several_limits_are_one_answer_that_names_the_binding_one(void **stat
     assert_false(second.decision.allowed);
     assert_string_equal(second.decision.bound_by->name, "second");
     assert_int_equal(ask(OP_CHECK, "several", "alice", 1).decision.remaining, 0);
-    world_advance_ms(&world, 1000);
+    fixture_advance_ms(&fixture, 1000);
     struct asked minute = ask(OP_CHECK, "several", "alice", 2);
     assert_string_equal(minute.decision.bound_by->name, "minute");
     assert_int_equal(minute.decision.source, SOURCE_MEMORY);
@@ -533,12 +533,12 @@ static void several_limits_fall_back_as_one(void **state)
 {
     (void)state;
     struct asked asked = {0};
-    world_ask(&world, &asked, OP_CHECK, "several", "alice", 1);
-    world_advance_ms(&world, 20);
+    fixture_ask(&fixture, &asked, OP_CHECK, "several", "alice", 1);
+    fixture_advance_ms(&fixture, 20);
     assert_true(asked.decision.allowed);
     assert_int_equal(asked.decision.source, SOURCE_LOCAL);
     assert_int_equal(asked.decision.remaining, 1);
-    scripted_end_all(&world.scripted, OP_DECIDED);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_int_equal(engine_counters.late_replies, 1);
 }
 
@@ -557,7 +557,7 @@ static void keys_of_any_length_and_bytes_keep_apart(void **state)
 static void a_cost_the_policy_cannot_charge_has_a_message(void **state)
 {
     (void)state;
-    const struct policy *policy = policies_get(engine_policies(world.engine), "allow");
+    const struct policy *policy = policies_get(engine_policies(fixture.engine), "allow");
     assert_null(engine_cost_fault(policy, 0));
     assert_null(engine_cost_fault(policy, 5));
     assert_null(engine_cost_fault(policy, 6));
@@ -585,68 +585,68 @@ static void a_store_that_replies_twice_is_caught(void **state)
 {
     (void)state;
     struct asked asked = {0};
-    world_ask(&world, &asked, OP_CHECK, "allow", "alice", 1);
+    fixture_ask(&fixture, &asked, OP_CHECK, "allow", "alice", 1);
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
         setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
         signal(SIGABRT, SIG_DFL);
         fclose(stderr);
-        scripted_reply_twice(&world.scripted);
+        scripted_reply_twice(&fixture.scripted);
         _exit(0);
     }
     int status = 0;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
-    scripted_end_all(&world.scripted, OP_DECIDED);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
 }
 
 static void flushing_reaches_the_store(void **state)
 {
     (void)state;
-    engine_flush(world.engine);
+    engine_flush(fixture.engine);
     ask_down("local", "alice");
-    engine_flush(world.engine);
-    assert_int_equal(world.scripted.n_flushed, 2);
+    engine_flush(fixture.engine);
+    assert_int_equal(fixture.scripted.n_flushed, 2);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SCRIPTED_TEST(a_reply_answers_the_check, &fixture),
-        SCRIPTED_TEST(a_denial_that_redis_was_not_asked_for_says_so, &fixture),
-        SCRIPTED_TEST(the_deadline_answers_and_the_late_reply_is_dropped, &fixture),
-        SCRIPTED_TEST(the_request_may_set_its_own_deadline, &fixture),
-        SCRIPTED_TEST(checks_that_expire_together_are_answered_in_their_order, &fixture),
-        SCRIPTED_TEST(a_tick_answers_at_most_256_expired_checks_and_the_next_goes_on, &fixture),
-        SCRIPTED_TEST(closing_answers_more_than_a_tick_would, &fixture),
-        SCRIPTED_TEST(a_client_that_left_is_not_answered, &fixture),
-        SCRIPTED_TEST(a_client_may_keep_its_answer_beyond_done, &fixture),
-        SCRIPTED_TEST(a_check_never_submitted_goes_back, &fixture),
-        SCRIPTED_TEST(a_lost_store_gives_each_policys_failure_answer, &fixture),
-        SCRIPTED_TEST(a_failure_answer_allows_a_cost_of_zero, &fixture),
-        SCRIPTED_TEST(a_store_error_has_its_reason, &fixture),
-        SCRIPTED_TEST(a_refusal_is_answered_at_once, &fixture),
-        SCRIPTED_TEST(peeks_and_resets_are_errors_without_the_store, &fixture),
-        SCRIPTED_TEST(a_reset_says_what_the_store_said, &fixture),
-        SCRIPTED_TEST(too_many_checks_are_refused, &fixture),
-        SCRIPTED_TEST(checks_nobody_waits_for_do_not_count_against_the_cap, &fixture),
-        SCRIPTED_TEST(a_limit_of_zero_is_denied_without_the_store, &fixture),
-        SCRIPTED_TEST(a_cost_above_the_capacity_is_the_stores_to_deny, &fixture),
-        SCRIPTED_TEST(a_reload_leaves_checks_in_flight_their_policy, &fixture),
-        SCRIPTED_TEST(closing_answers_everything_first, &fixture),
-        SCRIPTED_TEST(a_check_submitted_while_closing_is_answered, &fixture),
-        SCRIPTED_TEST(local_decides_until_the_store_is_back_for_10_s_and_then_forgets, &fixture),
-        SCRIPTED_TEST(a_connection_cut_every_half_second_does_not_renew_the_limit, &fixture),
-        SCRIPTED_TEST(local_begins_anew_at_most_once_a_minute, &fixture),
-        SCRIPTED_TEST(local_is_not_forgotten_while_the_store_is_only_slow, &fixture),
-        SCRIPTED_TEST(local_time_does_not_step_with_the_host, &fixture),
-        MEMORY_TEST(several_limits_are_one_answer_that_names_the_binding_one, &fixture),
-        SCRIPTED_TEST(several_limits_fall_back_as_one, &fixture),
-        MEMORY_TEST(keys_of_any_length_and_bytes_keep_apart, &fixture),
-        SCRIPTED_TEST(a_cost_the_policy_cannot_charge_has_a_message, &fixture),
-        SCRIPTED_TEST(a_store_that_replies_twice_is_caught, &fixture),
-        SCRIPTED_TEST(flushing_reaches_the_store, &fixture),
+        SCRIPTED_TEST(a_reply_answers_the_check, &suite),
+        SCRIPTED_TEST(a_denial_that_redis_was_not_asked_for_says_so, &suite),
+        SCRIPTED_TEST(the_deadline_answers_and_the_late_reply_is_dropped, &suite),
+        SCRIPTED_TEST(the_request_may_set_its_own_deadline, &suite),
+        SCRIPTED_TEST(checks_that_expire_together_are_answered_in_their_order, &suite),
+        SCRIPTED_TEST(a_tick_answers_at_most_256_expired_checks_and_the_next_goes_on, &suite),
+        SCRIPTED_TEST(closing_answers_more_than_a_tick_would, &suite),
+        SCRIPTED_TEST(a_client_that_left_is_not_answered, &suite),
+        SCRIPTED_TEST(a_client_may_keep_its_answer_beyond_done, &suite),
+        SCRIPTED_TEST(a_check_never_submitted_goes_back, &suite),
+        SCRIPTED_TEST(a_lost_store_gives_each_policys_failure_answer, &suite),
+        SCRIPTED_TEST(a_failure_answer_allows_a_cost_of_zero, &suite),
+        SCRIPTED_TEST(a_store_error_has_its_reason, &suite),
+        SCRIPTED_TEST(a_refusal_is_answered_at_once, &suite),
+        SCRIPTED_TEST(peeks_and_resets_are_errors_without_the_store, &suite),
+        SCRIPTED_TEST(a_reset_says_what_the_store_said, &suite),
+        SCRIPTED_TEST(too_many_checks_are_refused, &suite),
+        SCRIPTED_TEST(checks_nobody_waits_for_do_not_count_against_the_cap, &suite),
+        SCRIPTED_TEST(a_limit_of_zero_is_denied_without_the_store, &suite),
+        SCRIPTED_TEST(a_cost_above_the_capacity_is_the_stores_to_deny, &suite),
+        SCRIPTED_TEST(a_reload_leaves_checks_in_flight_their_policy, &suite),
+        SCRIPTED_TEST(closing_answers_everything_first, &suite),
+        SCRIPTED_TEST(a_check_submitted_while_closing_is_answered, &suite),
+        SCRIPTED_TEST(local_decides_until_the_store_is_back_for_10_s_and_then_forgets, &suite),
+        SCRIPTED_TEST(a_connection_cut_every_half_second_does_not_renew_the_limit, &suite),
+        SCRIPTED_TEST(local_begins_anew_at_most_once_a_minute, &suite),
+        SCRIPTED_TEST(local_is_not_forgotten_while_the_store_is_only_slow, &suite),
+        SCRIPTED_TEST(local_time_does_not_step_with_the_host, &suite),
+        MEMORY_TEST(several_limits_are_one_answer_that_names_the_binding_one, &suite),
+        SCRIPTED_TEST(several_limits_fall_back_as_one, &suite),
+        MEMORY_TEST(keys_of_any_length_and_bytes_keep_apart, &suite),
+        SCRIPTED_TEST(a_cost_the_policy_cannot_charge_has_a_message, &suite),
+        SCRIPTED_TEST(a_store_that_replies_twice_is_caught, &suite),
+        SCRIPTED_TEST(flushing_reaches_the_store, &suite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

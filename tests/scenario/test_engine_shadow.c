@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "engine/engine_counters.h"
-#include "fakes/engine_fixture.h"
+#include "fakes/engine_suite.h"
 
 #define SECOND_US INT64_C(1000000)
 #define WINDOW(n)                                                                                                      \
@@ -32,7 +32,7 @@ static const struct policy_spec specs[] = {
     {.name = "enforced", .limits = {WINDOW(5)}},
 };
 
-static struct engine_world world;
+static struct engine_fixture fixture;
 static struct asked asked;
 
 static void forget(void)
@@ -40,11 +40,11 @@ static void forget(void)
     asked = (struct asked){0};
 }
 
-static const struct engine_fixture fixture = {&world, specs, sizeof specs / sizeof specs[0], forget};
+static const struct engine_suite suite = {&fixture, specs, sizeof specs / sizeof specs[0], forget};
 
 static const struct decision *ask(enum op_kind kind, const char *policy, int64_t cost)
 {
-    assert_true(world_ask(&world, &asked, kind, policy, "k", cost));
+    assert_true(fixture_ask(&fixture, &asked, kind, policy, "k", cost));
     return &asked.decision;
 }
 
@@ -97,7 +97,7 @@ static void a_limit_of_0_denies_nothing_in_shadow(void **state)
     (void)state;
     assert_shadow_denied(ask(OP_CHECK, "zero", 1));
     assert_int_equal(asked.decision.limit, 0);
-    assert_int_equal(world.scripted.n_submitted, 0);
+    assert_int_equal(fixture.scripted.n_submitted, 0);
     assert_false(ask(OP_CHECK, "zero", 0)->shadow_denied);
     assert_false(ask(OP_RESET, "zero", 0)->shadow_denied);
 }
@@ -105,7 +105,7 @@ static void a_limit_of_0_denies_nothing_in_shadow(void **state)
 static void no_failure_answer_denies_or_is_an_error(void **state)
 {
     (void)state;
-    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    fixture.scripted.mode = SCRIPTED_REFUSE_DOWN;
     assert_true(ask(OP_CHECK, "allow", 9)->allowed && !asked.decision.shadow_denied);
     assert_shadow_denied(ask(OP_CHECK, "deny", 1));
     assert_true(asked.decision.source == SOURCE_DENY && asked.decision.reason == REASON_DOWN);
@@ -123,11 +123,11 @@ static void no_failure_answer_denies_or_is_an_error(void **state)
 static void short_memory_denies_nothing(void **state)
 {
     (void)state;
-    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
-    struct check *check = world_check_new(&world, "k");
+    fixture.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    struct check *check = fixture_check_new(&fixture, "k");
     asked.check = check;
     mem_fail_nth(2); /* the table of local answers */
-    world_submit(&world, &asked, OP_CHECK, "local", 1);
+    fixture_submit(&fixture, &asked, OP_CHECK, "local", 1);
     mem_fail_nth(0);
     assert_int_equal(asked.error, ERROR_NONE);
     assert_true(asked.decision.allowed && asked.decision.source == SOURCE_ALLOW);
@@ -149,13 +149,13 @@ static void they_count_as_allowed_and_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MEMORY_TEST(what_would_be_denied_is_allowed_and_says_so, &fixture),
-        MEMORY_TEST(a_peek_says_what_a_check_would, &fixture),
-        MEMORY_TEST(denials_that_count_are_charged_as_ever, &fixture),
-        SCRIPTED_TEST(a_limit_of_0_denies_nothing_in_shadow, &fixture),
-        SCRIPTED_TEST(no_failure_answer_denies_or_is_an_error, &fixture),
-        SCRIPTED_TEST(short_memory_denies_nothing, &fixture),
-        MEMORY_TEST(they_count_as_allowed_and_apart, &fixture),
+        MEMORY_TEST(what_would_be_denied_is_allowed_and_says_so, &suite),
+        MEMORY_TEST(a_peek_says_what_a_check_would, &suite),
+        MEMORY_TEST(denials_that_count_are_charged_as_ever, &suite),
+        SCRIPTED_TEST(a_limit_of_0_denies_nothing_in_shadow, &suite),
+        SCRIPTED_TEST(no_failure_answer_denies_or_is_an_error, &suite),
+        SCRIPTED_TEST(short_memory_denies_nothing, &suite),
+        MEMORY_TEST(they_count_as_allowed_and_apart, &suite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

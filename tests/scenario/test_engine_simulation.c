@@ -21,7 +21,7 @@
 #include "base/alloc.h"
 #include "base/random.h"
 #include "fakes/all_counters.h"
-#include "fakes/engine_world.h"
+#include "fakes/engine_fixture.h"
 
 #define SECOND_US INT64_C(1000000)
 
@@ -49,7 +49,7 @@ struct place {
     int64_t due_us;
 };
 
-static struct engine_world world;
+static struct engine_fixture fixture;
 static struct place slots[N_SLOTS];
 static struct {
     size_t n_made, n_answered, n_left;
@@ -96,17 +96,17 @@ static void on_answered(struct asked *asked)
 static void ask_for(struct place *slot, enum op_kind kind, const char *policy, const char *key, int64_t cost, bool keep)
 {
     *slot = (struct place){.asked = {.keep = keep, .then = on_answered}};
-    slot->asked.check = world_check_new(&world, key);
+    slot->asked.check = fixture_check_new(&fixture, key);
     if (slot->asked.check == NULL) return;
-    if (!world_seal(&world, slot->asked.check, kind, policy, cost)) {
-        world_leave(&slot->asked);
+    if (!fixture_seal(&fixture, slot->asked.check, kind, policy, cost)) {
+        fixture_leave(&slot->asked);
         return;
     }
     slot->used = true;
-    uint32_t deadline_ms = policies_get(engine_policies(world.engine), policy)->deadline_ms;
-    slot->due_us = world.clock.mono_us + 1000 * (world.deadline_ms > 0 ? world.deadline_ms : deadline_ms);
+    uint32_t deadline_ms = policies_get(engine_policies(fixture.engine), policy)->deadline_ms;
+    slot->due_us = fixture.clock.mono_us + 1000 * (fixture.deadline_ms > 0 ? fixture.deadline_ms : deadline_ms);
     sum.n_made++;
-    world_submit(&world, &slot->asked, kind, policy, cost);
+    fixture_submit(&fixture, &slot->asked, kind, policy, cost);
 }
 
 static void ask(struct place *slot)
@@ -117,7 +117,7 @@ static void ask(struct place *slot)
     memset(key, 'k', sizeof key);
     key[0] = (char)('a' + below(3));
     key[below(4) == 0 ? sizeof key - 1 : 5] = '\0';
-    world.deadline_ms = (uint32_t)(below(2) * below(30));
+    fixture.deadline_ms = (uint32_t)(below(2) * below(30));
     enum op_kind kind = kinds[below(sizeof kinds / sizeof kinds[0])];
     ask_for(slot, kind, specs[below(N_SPECS)].name, key, (int64_t)below(4), below(4) == 0);
 }
@@ -130,7 +130,7 @@ static void leave(struct place *slot)
         sum.n_left++;
     }
     slot->used = false;
-    world_leave(&slot->asked);
+    fixture_leave(&slot->asked);
 }
 
 static void reload(void)
@@ -142,40 +142,40 @@ static void reload(void)
         changed[i].deadline_ms = (uint32_t)(1 + below(20));
     }
     mem_fail_nth(0);
-    engine_set_policies(world.engine, policies_make(changed, N_SPECS));
+    engine_set_policies(fixture.engine, policies_make(changed, N_SPECS));
 }
 
 static void advance(int64_t ms)
 {
-    world_advance_ms(&world, ms);
-    must(engine_next_deadline(world.engine) > world.clock.mono_us, "a deadline has passed and is still there");
+    fixture_advance_ms(&fixture, ms);
+    must(engine_next_deadline(fixture.engine) > fixture.clock.mono_us, "a deadline has passed and is still there");
     for (size_t i = 0; i < N_SLOTS; i++)
-        must(!slots[i].used || slots[i].asked.n_done == 1 || slots[i].due_us > world.clock.mono_us,
+        must(!slots[i].used || slots[i].asked.n_done == 1 || slots[i].due_us > fixture.clock.mono_us,
              "a check is past its deadline and has no answer");
 }
 
 static void end_one(enum op_outcome outcome)
 {
-    if (world.scripted.n_held > 0) scripted_end(&world.scripted, below(world.scripted.n_held), outcome);
+    if (fixture.scripted.n_held > 0) scripted_end(&fixture.scripted, below(fixture.scripted.n_held), outcome);
 }
 
 static void step(void)
 {
     switch (below(16)) {
-    case 0: world.scripted.mode = (enum scripted_mode)below(4); break;
-    case 1: world.scripted.mode = SCRIPTED_HOLD; break;
-    case 2: scripted_end_all(&world.scripted, OP_DOWN); break;
+    case 0: fixture.scripted.mode = (enum scripted_mode)below(4); break;
+    case 1: fixture.scripted.mode = SCRIPTED_HOLD; break;
+    case 2: scripted_end_all(&fixture.scripted, OP_DOWN); break;
     case 3: end_one(OP_STORE_ERROR); break;
     case 4: advance((int64_t)below(30)); break;
     case 5: leave(&slots[below(N_SLOTS)]); break;
-    case 6: engine_flush(world.engine); break;
+    case 6: engine_flush(fixture.engine); break;
     case 7: mem_fail_nth(1 + below(6)); break;
     case 8:
         if (below(10) == 0) reload();
         break;
     case 9:
-        engine_set_options(world.engine, &(struct engine_options){.max_inflight = (uint32_t)(1 + below(40)),
-                                                                  .local_max_keys = 1 + below(20)});
+        engine_set_options(fixture.engine, &(struct engine_options){.max_inflight = (uint32_t)(1 + below(40)),
+                                                                    .local_max_keys = 1 + below(20)});
         break;
     case 10:
     case 11: end_one(OP_DECIDED); break;
@@ -190,27 +190,27 @@ static void check_sums(void)
         n_askers += slots[i].used;
         n_waiting += slots[i].used && slots[i].asked.n_done == 0;
     }
-    size_t n_live = engine_n_live(world.engine);
+    size_t n_live = engine_n_live(fixture.engine);
     must(sum.n_made == sum.n_answered + sum.n_left + n_waiting, "made is not answered, left or waiting");
-    must(n_live >= n_askers && n_live >= world.scripted.n_held, "a check that somebody owns went back");
-    must(n_live <= n_askers + world.scripted.n_held, "a check that nobody owns did not go back");
-    must(world_n_inflight(&world) == n_askers, "the gauge does not show those who wait");
+    must(n_live >= n_askers && n_live >= fixture.scripted.n_held, "a check that somebody owns went back");
+    must(n_live <= n_askers + fixture.scripted.n_held, "a check that nobody owns did not go back");
+    must(fixture_n_inflight(&fixture) == n_askers, "the gauge does not show those who wait");
 }
 
 /* Everything ends: clients go and the store closes, in any order. */
 static void close_all(void)
 {
     mem_fail_nth(0);
-    world.scripted.holds_close = true;
-    engine_close(world.engine, world_mark_closed, &world);
+    fixture.scripted.holds_close = true;
+    engine_close(fixture.engine, fixture_mark_closed, &fixture);
     for (size_t i = 0; i < N_SLOTS; i++)
         must(!slots[i].used || slots[i].asked.n_done == 1, "closing left a check without an answer");
     check_sums();
     size_t n_first = below(N_SLOTS + 1);
     for (size_t i = 0; i < n_first; i++) leave(&slots[i]);
-    scripted_finish_close(&world.scripted);
+    scripted_finish_close(&fixture.scripted);
     for (size_t i = n_first; i < N_SLOTS; i++) leave(&slots[i]);
-    must(world.closed, "the engine did not close");
+    must(fixture.closed, "the engine did not close");
     must(sum.n_made == sum.n_answered + sum.n_left, "made is not answered or left");
 }
 
@@ -220,7 +220,7 @@ static void start(void)
     memset(slots, 0, sizeof slots);
     memset(&sum, 0, sizeof sum);
     all_counters_reset();
-    world_open(&world, specs, N_SPECS, &options);
+    fixture_open(&fixture, specs, N_SPECS, &options);
 }
 
 static void run_random(uint64_t which)
@@ -251,7 +251,7 @@ enum event { ASK_A, ASK_B, REPLY_FIRST, REPLY_LAST, ERROR_FIRST, LOSE, DEADLINE,
 
 static void happen(enum event event)
 {
-    size_t n_held = world.scripted.n_held;
+    size_t n_held = fixture.scripted.n_held;
     switch (event) {
     case ASK_A:
         if (!slots[0].used) ask_for(&slots[0], OP_CHECK, "deny", "alice", 1, false);
@@ -260,15 +260,15 @@ static void happen(enum event event)
         if (!slots[1].used) ask_for(&slots[1], OP_CHECK, "local", "alice", 1, true);
         break;
     case REPLY_FIRST:
-        if (n_held > 0) scripted_end(&world.scripted, 0, OP_DECIDED);
+        if (n_held > 0) scripted_end(&fixture.scripted, 0, OP_DECIDED);
         break;
     case REPLY_LAST:
-        if (n_held > 0) scripted_end(&world.scripted, n_held - 1, OP_DECIDED);
+        if (n_held > 0) scripted_end(&fixture.scripted, n_held - 1, OP_DECIDED);
         break;
     case ERROR_FIRST:
-        if (n_held > 0) scripted_end(&world.scripted, 0, OP_STORE_ERROR);
+        if (n_held > 0) scripted_end(&fixture.scripted, 0, OP_STORE_ERROR);
         break;
-    case LOSE: scripted_end_all(&world.scripted, OP_DOWN); break;
+    case LOSE: scripted_end_all(&fixture.scripted, OP_DOWN); break;
     case DEADLINE: advance(20); break;
     case LEAVE_A: leave(&slots[0]); break;
     case LEAVE_B: leave(&slots[1]); break;

@@ -11,7 +11,7 @@
 #include "engine/engine_counters.h"
 #include "engine/slots.h"
 #include "fakes/all_counters.h"
-#include "fakes/engine_world.h"
+#include "fakes/engine_fixture.h"
 
 enum { TTL_MS = 30000, THIRD_MS = TTL_MS / 3 };
 
@@ -33,7 +33,7 @@ static const struct policy_spec specs[] = {
 };
 enum { N_SPECS = sizeof specs / sizeof specs[0] };
 
-static struct engine_world world;
+static struct engine_fixture fixture;
 static struct slot_owner alice, bob;
 
 /* What was asked, and which slot it is about. */
@@ -46,7 +46,7 @@ static int set_up(void **state)
 {
     (void)state;
     all_counters_reset();
-    world_open(&world, specs, N_SPECS, &world_options);
+    fixture_open(&fixture, specs, N_SPECS, &fixture_options);
     slot_owner_init(&alice);
     slot_owner_init(&bob);
     return 0;
@@ -57,7 +57,7 @@ static int tear_down(void **state)
     (void)state;
     slots_end(&alice);
     slots_end(&bob);
-    world_close(&world);
+    fixture_close(&fixture);
     assert_int_equal(slots_counters.slots, 0);
     assert_int_equal(slots_counters.slots_acquired,
                      slots_counters.slots_released + slots_counters.slots_ended_by_close + slots_counters.slots_lost);
@@ -66,14 +66,14 @@ static int tear_down(void **state)
 
 static bool acquire(struct want *want, struct slot_owner *owner, const char *policy)
 {
-    *want = (struct want){.asked = {.check = world_check_new(&world, "k")}};
-    if (!world_seal(&world, want->asked.check, OP_ACQUIRE, policy, 1) ||
-        engine_acquires(world.engine, want->asked.check, owner) != 0) {
-        world_leave(&want->asked);
+    *want = (struct want){.asked = {.check = fixture_check_new(&fixture, "k")}};
+    if (!fixture_seal(&fixture, want->asked.check, OP_ACQUIRE, policy, 1) ||
+        engine_acquires(fixture.engine, want->asked.check, owner) != 0) {
+        fixture_leave(&want->asked);
         return false;
     }
     want->slot = want->asked.check->slot;
-    world_submit(&world, &want->asked, OP_ACQUIRE, policy, 1);
+    fixture_submit(&fixture, &want->asked, OP_ACQUIRE, policy, 1);
     return true;
 }
 
@@ -81,31 +81,31 @@ static bool acquire(struct want *want, struct slot_owner *owner, const char *pol
 static struct slot *take(struct slot_owner *owner, const char *policy)
 {
     struct want want;
-    enum scripted_mode mode = world.scripted.mode;
-    world.scripted.mode = SCRIPTED_DECIDE;
+    enum scripted_mode mode = fixture.scripted.mode;
+    fixture.scripted.mode = SCRIPTED_DECIDE;
     assert_true(acquire(&want, owner, policy));
-    world.scripted.mode = mode;
+    fixture.scripted.mode = mode;
     assert_true(want.asked.decision.allowed);
     return want.slot;
 }
 
 static void release(struct asked *asked, struct slot *slot)
 {
-    *asked = (struct asked){.check = world_check_new(&world, "")};
+    *asked = (struct asked){.check = fixture_check_new(&fixture, "")};
     engine_releases(asked->check, slot);
     const struct policy *policy = asked->check->parts->policy;
-    world_submit(&world, asked, OP_RELEASE, policy->name, 0);
+    fixture_submit(&fixture, asked, OP_RELEASE, policy->name, 0);
 }
 
 static struct slots *slots(void)
 {
-    return engine_slots(world.engine);
+    return engine_slots(fixture.engine);
 }
 
 static const struct op *held(size_t i)
 {
-    struct list *at = world.scripted.held.next;
-    assert_true(i < world.scripted.n_held);
+    struct list *at = fixture.scripted.held.next;
+    assert_true(i < fixture.scripted.n_held);
     while (i-- > 0) at = at->next;
     return LIST_ITEM(at, struct op, link);
 }
@@ -121,7 +121,7 @@ static void a_slot_is_held_once_its_owner_was_told(void **state)
     assert_int_equal(op->members[0].cost, 1);
     assert_ptr_equal(op->slot, want.slot->id);
     assert_null(slots_find(slots(), &alice, (struct slice){(const uint8_t *)want.slot->id, SLOT_ID_LEN}));
-    scripted_end(&world.scripted, 0, OP_DECIDED);
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
     assert_true(want.asked.decision.allowed);
     struct slice id = {(const uint8_t *)want.slot->id, SLOT_ID_LEN};
     assert_ptr_equal(slots_find(slots(), &alice, id), want.slot);
@@ -135,15 +135,15 @@ static void a_denied_one_leaves_nothing(void **state)
 {
     (void)state;
     struct want want;
-    world.scripted.mode = SCRIPTED_DECIDE;
-    world.scripted.decision = (struct decision){.limit = 3, .retry_after_ms = 5};
+    fixture.scripted.mode = SCRIPTED_DECIDE;
+    fixture.scripted.decision = (struct decision){.limit = 3, .retry_after_ms = 5};
     assert_true(acquire(&want, &alice, "deny"));
     assert_false(want.asked.decision.allowed);
     assert_true(acquire(&want, &alice, "none"));
     assert_false(want.asked.decision.allowed);
     assert_int_equal(slots()->n, 0);
     assert_int_equal(alice.n, 0);
-    assert_int_equal(world.scripted.n_submitted, 1);
+    assert_int_equal(fixture.scripted.n_submitted, 1);
 }
 
 static void a_release_reaches_the_store_and_then_is_true(void **state)
@@ -156,12 +156,12 @@ static void a_release_reaches_the_store_and_then_is_true(void **state)
     assert_int_equal(held(0)->kind, OP_RELEASE);
     assert_int_equal(held(0)->n_members, 1);
     assert_int_equal(slots_counters.slots, 0);
-    scripted_end(&world.scripted, 0, OP_DECIDED);
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
     assert_true(asked.removed);
     assert_int_equal(slots()->n, 0);
     slot = take(&alice, "deny");
-    world.scripted.mode = SCRIPTED_DECIDE;
-    world.scripted.found = false; /* somebody has reset the key */
+    fixture.scripted.mode = SCRIPTED_DECIDE;
+    fixture.scripted.found = false; /* somebody has reset the key */
     release(&asked, slot);
     assert_false(asked.removed);
     assert_int_equal(slots_counters.slots_released, 2);
@@ -173,9 +173,9 @@ static void an_owner_that_ends_gives_all_back(void **state)
     for (int i = 0; i < 3; i++) take(&alice, "deny");
     struct slot *other = take(&bob, "deny");
     slots_end(&alice);
-    assert_int_equal(world.scripted.n_held, 3);
+    assert_int_equal(fixture.scripted.n_held, 3);
     for (size_t i = 0; i < 3; i++) assert_int_equal(held(i)->kind, OP_RELEASE);
-    scripted_end_all(&world.scripted, OP_DECIDED);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_int_equal(slots()->n, 1);
     assert_ptr_equal(slots_find(slots(), &bob, (struct slice){(const uint8_t *)other->id, SLOT_ID_LEN}), other);
     assert_int_equal(slots_counters.slots_ended_by_close, 3);
@@ -185,17 +185,17 @@ static void leases_are_renewed_before_a_third_of_their_time(void **state)
 {
     (void)state;
     for (int i = 0; i < 20; i++) take(&alice, "deny");
-    size_t n_before = world.scripted.n_submitted, n_first = 0;
-    world.scripted.mode = SCRIPTED_DECIDE;
+    size_t n_before = fixture.scripted.n_submitted, n_first = 0;
+    fixture.scripted.mode = SCRIPTED_DECIDE;
     for (int ms = 0; ms < THIRD_MS; ms += 100) {
-        world_advance_ms(&world, 100);
-        if (n_first == 0) n_first = world.scripted.n_submitted - n_before;
-        assert_true(engine_next_deadline(world.engine) > world.clock.mono_us);
+        fixture_advance_ms(&fixture, 100);
+        if (n_first == 0) n_first = fixture.scripted.n_submitted - n_before;
+        assert_true(engine_next_deadline(fixture.engine) > fixture.clock.mono_us);
     }
-    assert_int_equal(world.scripted.n_submitted - n_before, 20);
+    assert_int_equal(fixture.scripted.n_submitted - n_before, 20);
     assert_true(n_first < 20); /* spread */
-    for (int i = 0; i < 100; i++) world_advance_ms(&world, THIRD_MS);
-    assert_int_equal(world.scripted.n_submitted - n_before, 20 + 2000);
+    for (int i = 0; i < 100; i++) fixture_advance_ms(&fixture, THIRD_MS);
+    assert_int_equal(fixture.scripted.n_submitted - n_before, 20 + 2000);
     assert_int_equal(slots_counters.slots, 20);
     assert_int_equal(slots_counters.slots_lost, 0);
 }
@@ -205,14 +205,14 @@ static void a_lease_that_is_gone_is_lost_and_not_taken_again(void **state)
     (void)state;
     struct slot *slot = take(&alice, "deny");
     struct slice id = {(const uint8_t *)slot->id, SLOT_ID_LEN};
-    world.scripted.mode = SCRIPTED_DECIDE;
-    world.scripted.found = false;
+    fixture.scripted.mode = SCRIPTED_DECIDE;
+    fixture.scripted.found = false;
     assert_non_null(slots_find(slots(), &alice, id));
-    world_advance_ms(&world, THIRD_MS);
+    fixture_advance_ms(&fixture, THIRD_MS);
     assert_int_equal(slots_counters.slots_lost, 1);
     assert_int_equal(slots()->n, 0);
     assert_int_equal(alice.n, 0);
-    assert_int_equal(engine_next_deadline(world.engine), INT64_MAX);
+    assert_int_equal(engine_next_deadline(fixture.engine), INT64_MAX);
 }
 
 static void what_waits_for_the_store_follows_when_it_is_back(void **state)
@@ -221,15 +221,15 @@ static void what_waits_for_the_store_follows_when_it_is_back(void **state)
     take(&alice, "deny");
     take(&alice, "deny");
     take(&bob, "deny");
-    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    fixture.scripted.mode = SCRIPTED_REFUSE_DOWN;
     slots_end(&bob);
-    size_t n_before = world.scripted.n_submitted;
-    world_advance_ms(&world, 10000);
-    assert_true(world.scripted.n_submitted - n_before <= 2); /* one look, not one for each */
+    size_t n_before = fixture.scripted.n_submitted;
+    fixture_advance_ms(&fixture, 10000);
+    assert_true(fixture.scripted.n_submitted - n_before <= 2); /* one look, not one for each */
     assert_int_equal(slots()->n, 3);
-    world.scripted.mode = SCRIPTED_HOLD;
-    world_advance_ms(&world, 100);
-    assert_int_equal(world.scripted.n_held, 3);
+    fixture.scripted.mode = SCRIPTED_HOLD;
+    fixture_advance_ms(&fixture, 100);
+    assert_int_equal(fixture.scripted.n_held, 3);
     unsigned n_released = 0, n_renewed = 0;
     for (size_t i = 0; i < 3; i++) {
         n_released += held(i)->kind == OP_RELEASE;
@@ -237,10 +237,10 @@ static void what_waits_for_the_store_follows_when_it_is_back(void **state)
     }
     assert_int_equal(n_released, 1);
     assert_int_equal(n_renewed, 2);
-    scripted_end_all(&world.scripted, OP_DOWN);
-    world_advance_ms(&world, 100);
-    assert_int_equal(world.scripted.n_held, 3); /* lost on the way: asked once more */
-    scripted_end_all(&world.scripted, OP_DECIDED);
+    scripted_end_all(&fixture.scripted, OP_DOWN);
+    fixture_advance_ms(&fixture, 100);
+    assert_int_equal(fixture.scripted.n_held, 3); /* lost on the way: asked once more */
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_int_equal(slots()->n, 2);
 }
 
@@ -248,23 +248,23 @@ static void what_was_left_is_given_up_when_its_lease_must_have_ended(void **stat
 {
     (void)state;
     take(&alice, "deny");
-    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    fixture.scripted.mode = SCRIPTED_REFUSE_DOWN;
     slots_end(&alice);
-    for (int i = 0; i < 31; i++) world_advance_ms(&world, 1000);
+    for (int i = 0; i < 31; i++) fixture_advance_ms(&fixture, 1000);
     assert_int_equal(slots()->n, 0);
-    assert_int_equal(engine_next_deadline(world.engine), INT64_MAX);
+    assert_int_equal(engine_next_deadline(fixture.engine), INT64_MAX);
 }
 
 static void an_error_of_the_store_is_no_loss(void **state)
 {
     (void)state;
     take(&alice, "deny");
-    world_advance_ms(&world, THIRD_MS);
-    scripted_end(&world.scripted, 0, OP_STORE_ERROR);
+    fixture_advance_ms(&fixture, THIRD_MS);
+    scripted_end(&fixture.scripted, 0, OP_STORE_ERROR);
     assert_int_equal(slots_counters.slots, 1);
-    assert_int_equal(world.scripted.n_held, 0);
-    world_advance_ms(&world, THIRD_MS);
-    scripted_end(&world.scripted, 0, OP_DECIDED);
+    assert_int_equal(fixture.scripted.n_held, 0);
+    fixture_advance_ms(&fixture, THIRD_MS);
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
     assert_int_equal(slots_counters.slots, 1);
 }
 
@@ -274,15 +274,15 @@ static void a_late_yes_is_kept_where_the_owner_was_told_so(void **state)
     struct want want;
     struct asked asked;
     assert_true(acquire(&want, &alice, "allow"));
-    world_advance_ms(&world, 20);
+    fixture_advance_ms(&fixture, 20);
     assert_int_equal(want.asked.decision.source, SOURCE_ALLOW);
     assert_int_equal(slots_counters.slots, 1);
-    scripted_end(&world.scripted, 0, OP_DECIDED);
-    world.scripted.mode = SCRIPTED_DECIDE;
-    size_t n_before = world.scripted.n_submitted;
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
+    fixture.scripted.mode = SCRIPTED_DECIDE;
+    size_t n_before = fixture.scripted.n_submitted;
     release(&asked, want.slot);
     assert_true(asked.removed);
-    assert_int_equal(world.scripted.n_submitted - n_before, 1);
+    assert_int_equal(fixture.scripted.n_submitted - n_before, 1);
     assert_int_equal(slots()->n, 0);
 }
 
@@ -294,17 +294,17 @@ static void a_late_yes_that_nobody_holds_is_given_back(void **state)
     assert_true(acquire(&denied, &alice, "deny"));
     assert_true(acquire(&left, &bob, "allow"));
     assert_true(acquire(&released, &alice, "allow"));
-    world_leave(&left.asked);
-    world_advance_ms(&world, 20);
+    fixture_leave(&left.asked);
+    fixture_advance_ms(&fixture, 20);
     assert_false(denied.asked.decision.allowed);
     assert_true(released.asked.decision.allowed);
     release(&asked, released.slot);
     assert_true(asked.removed); /* nothing to ask the store for yet */
-    assert_int_equal(world.scripted.n_held, 3);
-    for (int i = 0; i < 3; i++) scripted_end(&world.scripted, 0, OP_DECIDED);
-    assert_int_equal(world.scripted.n_held, 3);
+    assert_int_equal(fixture.scripted.n_held, 3);
+    for (int i = 0; i < 3; i++) scripted_end(&fixture.scripted, 0, OP_DECIDED);
+    assert_int_equal(fixture.scripted.n_held, 3);
     for (size_t i = 0; i < 3; i++) assert_int_equal(held(i)->kind, OP_RELEASE);
-    scripted_end_all(&world.scripted, OP_DECIDED);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_int_equal(slots()->n, 0);
     assert_int_equal(alice.n + bob.n, 0);
 }
@@ -315,12 +315,12 @@ static void a_late_no_takes_nothing(void **state)
     struct want allowed, denied;
     assert_true(acquire(&allowed, &alice, "allow"));
     assert_true(acquire(&denied, &alice, "deny"));
-    world_advance_ms(&world, 20);
-    world.scripted.decision = (struct decision){.limit = 3, .retry_after_ms = 5};
-    scripted_end_all(&world.scripted, OP_DECIDED);
+    fixture_advance_ms(&fixture, 20);
+    fixture.scripted.decision = (struct decision){.limit = 3, .retry_after_ms = 5};
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_int_equal(slots()->n, 1); /* the one that was allowed without the store */
     slots_end(&alice);
-    assert_int_equal(world.scripted.n_held, 0);
+    assert_int_equal(fixture.scripted.n_held, 0);
     assert_int_equal(slots()->n, 0);
 }
 
@@ -332,17 +332,17 @@ static void what_the_store_may_have_is_given_back_when_the_connection_was_lost(v
     assert_true(acquire(&denied, &alice, "deny"));
     assert_true(acquire(&left, &bob, "deny"));
     assert_true(acquire(&allowed, &alice, "allow"));
-    world_leave(&left.asked);
-    for (int i = 0; i < 3; i++) scripted_end(&world.scripted, 0, OP_DOWN);
+    fixture_leave(&left.asked);
+    for (int i = 0; i < 3; i++) scripted_end(&fixture.scripted, 0, OP_DOWN);
     assert_false(denied.asked.decision.allowed);
     assert_true(allowed.asked.decision.allowed);
-    assert_int_equal(world.scripted.n_held, 2); /* of whom nobody has them */
+    assert_int_equal(fixture.scripted.n_held, 2); /* of whom nobody has them */
     for (size_t i = 0; i < 2; i++) assert_int_equal(held(i)->kind, OP_RELEASE);
-    world_advance_ms(&world, TTL_MS / 3 + 1);
-    assert_int_equal(world.scripted.n_held, 2); /* the other is not renewed behind the store's back */
+    fixture_advance_ms(&fixture, TTL_MS / 3 + 1);
+    assert_int_equal(fixture.scripted.n_held, 2); /* the other is not renewed behind the store's back */
     release(&asked, allowed.slot);
     assert_true(asked.removed);
-    scripted_end_all(&world.scripted, OP_DECIDED);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_int_equal(slots()->n, 0);
 }
 
@@ -351,10 +351,10 @@ static void what_the_store_may_have_is_given_up_when_its_lease_must_have_ended(v
     (void)state;
     struct want want;
     assert_true(acquire(&want, &alice, "deny"));
-    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
-    scripted_end(&world.scripted, 0, OP_DOWN);
+    fixture.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    scripted_end(&fixture.scripted, 0, OP_DOWN);
     assert_int_equal(slots()->n, 1);
-    world_advance_ms(&world, TTL_MS);
+    fixture_advance_ms(&fixture, TTL_MS);
     assert_int_equal(slots()->n, 0);
 }
 
@@ -364,15 +364,15 @@ static void a_release_is_answered_by_its_deadline_and_followed_up(void **state)
     struct slot *slot = take(&alice, "deny");
     struct asked asked;
     release(&asked, slot);
-    world_advance_ms(&world, 20);
+    fixture_advance_ms(&fixture, 20);
     assert_int_equal(asked.n_done, 1);
     assert_true(asked.removed);
     assert_int_equal(asked.error, ERROR_NONE);
-    scripted_end(&world.scripted, 0, OP_DOWN);
+    scripted_end(&fixture.scripted, 0, OP_DOWN);
     assert_int_equal(slots()->n, 1);
-    world_advance_ms(&world, 1000);
+    fixture_advance_ms(&fixture, 1000);
     assert_int_equal(held(0)->kind, OP_RELEASE);
-    scripted_end(&world.scripted, 0, OP_DECIDED);
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
     assert_int_equal(slots()->n, 0);
 }
 
@@ -381,22 +381,22 @@ static void a_release_meets_a_renewal_on_its_way(void **state)
     (void)state;
     struct slot *slot = take(&alice, "deny");
     struct asked asked;
-    world_advance_ms(&world, THIRD_MS);
+    fixture_advance_ms(&fixture, THIRD_MS);
     assert_int_equal(held(0)->kind, OP_RENEW);
     release(&asked, slot);
     assert_int_equal(held(1)->kind, OP_RELEASE);
-    scripted_end(&world.scripted, 0, OP_DECIDED);
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
     assert_int_equal(asked.n_done, 0);
-    scripted_end(&world.scripted, 0, OP_DECIDED);
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
     assert_true(asked.removed);
     assert_int_equal(slots()->n, 0);
     take(&alice, "deny");
-    world_advance_ms(&world, THIRD_MS);
+    fixture_advance_ms(&fixture, THIRD_MS);
     slots_end(&alice); /* while the renewal is on its way */
-    assert_int_equal(world.scripted.n_held, 1);
-    scripted_end(&world.scripted, 0, OP_DECIDED);
+    assert_int_equal(fixture.scripted.n_held, 1);
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
     assert_int_equal(held(0)->kind, OP_RELEASE);
-    scripted_end(&world.scripted, 0, OP_DECIDED);
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
     assert_int_equal(slots()->n, 0);
 }
 
@@ -405,11 +405,11 @@ static void local_slots_count_in_the_failure_table_and_are_renewed_there(void **
     (void)state;
     struct want first, second, third;
     struct asked asked;
-    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    fixture.scripted.mode = SCRIPTED_REFUSE_DOWN;
     assert_true(acquire(&first, &alice, "local"));
     assert_true(acquire(&second, &bob, "local"));
     assert_int_equal(second.asked.decision.remaining, 0);
-    for (int i = 0; i < 20; i++) world_advance_ms(&world, THIRD_MS / 2);
+    for (int i = 0; i < 20; i++) fixture_advance_ms(&fixture, THIRD_MS / 2);
     assert_true(acquire(&third, &bob, "local"));
     assert_false(third.asked.decision.allowed);
     release(&asked, first.slot);
@@ -425,11 +425,11 @@ static void slots_are_bounded_and_refused_before_anything_is_asked(void **state)
 {
     (void)state;
     struct want want;
-    world.scripted.mode = SCRIPTED_DECIDE;
+    fixture.scripted.mode = SCRIPTED_DECIDE;
     for (int i = 0; i < 50; i++) assert_true(acquire(&want, &alice, "deny"));
-    size_t n_before = world.scripted.n_submitted;
+    size_t n_before = fixture.scripted.n_submitted;
     assert_false(acquire(&want, &alice, "deny"));
-    assert_int_equal(world.scripted.n_submitted, n_before);
+    assert_int_equal(fixture.scripted.n_submitted, n_before);
     assert_int_equal(engine_counters.overloaded, 1);
     for (int i = 0; i < 50; i++) assert_true(acquire(&want, &bob, "deny"));
     slots_end(&alice);
@@ -440,12 +440,12 @@ static void a_lack_of_memory_refuses_and_warm_slots_need_none(void **state)
 {
     (void)state;
     struct want want;
-    world.scripted.mode = SCRIPTED_DECIDE;
+    fixture.scripted.mode = SCRIPTED_DECIDE;
     for (int i = 0; i < 3; i++) {
-        struct check *check = world_check_new(&world, "k");
-        assert_true(world_seal(&world, check, OP_ACQUIRE, "deny", 1));
+        struct check *check = fixture_check_new(&fixture, "k");
+        assert_true(fixture_seal(&fixture, check, OP_ACQUIRE, "deny", 1));
         mem_fail_nth(1);
-        assert_int_equal(engine_acquires(world.engine, check, &alice), -1);
+        assert_int_equal(engine_acquires(fixture.engine, check, &alice), -1);
         mem_fail_nth(0);
         check_release(check);
     }
@@ -453,7 +453,7 @@ static void a_lack_of_memory_refuses_and_warm_slots_need_none(void **state)
     slots_end(&alice);
     uint64_t n_before = mem_n_allocs();
     for (int i = 0; i < 20; i++) assert_true(acquire(&want, &alice, "deny"));
-    for (int i = 0; i < 20; i++) world_advance_ms(&world, THIRD_MS);
+    for (int i = 0; i < 20; i++) fixture_advance_ms(&fixture, THIRD_MS);
     slots_end(&alice);
     assert_int_equal(mem_n_allocs(), n_before);
 }
@@ -464,16 +464,16 @@ static void a_reload_reaches_leases_that_exist(void **state)
     static const struct policy_spec longer[] = {
         {.name = "deny", .limits = {{.algo = ALGO_CONCURRENCY, .limit = 1, .window_us = 10 * TTL_MS * 1000}}}};
     struct slot *slot = take(&alice, "deny"), *gone = take(&alice, "allow");
-    engine_set_policies(world.engine, policies_make(longer, 1));
-    world_advance_ms(&world, 1);
-    assert_int_equal(world.scripted.n_held, 2);
-    scripted_end_all(&world.scripted, OP_DECIDED);
+    engine_set_policies(fixture.engine, policies_make(longer, 1));
+    fixture_advance_ms(&fixture, 1);
+    assert_int_equal(fixture.scripted.n_held, 2);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_int_equal(slot->members[0].limit->window_us, 10 * TTL_MS * 1000);
     assert_int_equal(gone->members[0].limit->window_us, TTL_MS * 1000);
-    world_advance_ms(&world, THIRD_MS);
-    assert_int_equal(world.scripted.n_held, 1);
+    fixture_advance_ms(&fixture, THIRD_MS);
+    assert_int_equal(fixture.scripted.n_held, 1);
     assert_ptr_equal(held(0)->slot, gone->id);
-    scripted_end_all(&world.scripted, OP_DECIDED);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
 }
 
 static void a_stop_waits_for_what_can_be_given_back(void **state)
@@ -484,9 +484,9 @@ static void a_stop_waits_for_what_can_be_given_back(void **state)
     slots_end(&alice);
     slots_stop(slots());
     assert_int_equal(slots()->n, 2);
-    scripted_end(&world.scripted, 0, OP_DECIDED);
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
     assert_int_equal(slots()->n, 1);
-    scripted_end(&world.scripted, 0, OP_DOWN);
+    scripted_end(&fixture.scripted, 0, OP_DOWN);
     assert_int_equal(slots()->n, 0);
 }
 
@@ -494,7 +494,7 @@ static void a_stop_does_not_wait_for_a_store_that_is_away(void **state)
 {
     (void)state;
     take(&alice, "deny");
-    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    fixture.scripted.mode = SCRIPTED_REFUSE_DOWN;
     slots_stop(slots());
     slots_end(&alice);
     assert_int_equal(slots()->n, 0);
@@ -504,11 +504,11 @@ static void a_stop_gives_up_all_that_waits_for_the_store_together(void **state)
 {
     (void)state;
     for (int i = 0; i < 40; i++) take(&alice, "deny");
-    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    fixture.scripted.mode = SCRIPTED_REFUSE_DOWN;
     slots_end(&alice);
     assert_int_equal(slots()->n, 40);
     slots_stop(slots());
-    world_advance_ms(&world, 100);
+    fixture_advance_ms(&fixture, 100);
     assert_int_equal(slots()->n, 0);
 }
 
@@ -518,7 +518,7 @@ static void closing_ends_what_is_on_its_way(void **state)
     take(&alice, "deny");
     take(&bob, "deny");
     slots_end(&alice);
-    world.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    fixture.scripted.mode = SCRIPTED_REFUSE_DOWN;
     slots_end(&bob); /* waits for the store */
     assert_int_equal(slots()->n, 2);
 }

@@ -10,36 +10,36 @@
 #include <cmocka.h>
 
 #include "base/counters.h"
-#include "fakes/server_world.h"
+#include "fakes/server_fixture.h"
 #include "server/server_counters.h"
 
-static struct server_world world;
+static struct server_fixture fixture;
 static struct client client;
 static struct heard heard;
 
 static int set_up(void **state)
 {
     (void)state;
-    server_world_open_memory(&world, &server_world_options);
-    client_open(&client, &world);
+    server_fixture_open_memory(&fixture, &server_fixture_options);
+    client_open(&client, &fixture);
     return 0;
 }
 
 static int set_up_scripted(void **state)
 {
     (void)state;
-    server_world_open(&world, &server_world_options);
-    client_open(&client, &world);
+    server_fixture_open(&fixture, &server_fixture_options);
+    client_open(&client, &fixture);
     return 0;
 }
 
 static int set_up_test_clock(void **state)
 {
     (void)state;
-    struct server_options options = server_world_options;
+    struct server_options options = server_fixture_options;
     options.test_clock = true;
-    server_world_open_memory(&world, &options);
-    client_open(&client, &world);
+    server_fixture_open_memory(&fixture, &options);
+    client_open(&client, &fixture);
     return 0;
 }
 
@@ -47,7 +47,7 @@ static int tear_down(void **state)
 {
     (void)state;
     client_close(&client);
-    server_world_close(&world);
+    server_fixture_close(&fixture);
     return 0;
 }
 
@@ -155,16 +155,16 @@ static void a_cost_of_0_is_a_peek(void **state)
 static void what_is_at_its_default_is_left_out(void **state)
 {
     (void)state;
-    world.engine.scripted.decision =
+    fixture.engine.scripted.decision =
         (struct decision){.allowed = true, .limit = 10, .remaining = 3, .granted = 4, .delay_ms = 12};
-    world.engine.scripted.mode = SCRIPTED_DECIDE;
+    fixture.engine.scripted.mode = SCRIPTED_DECIDE;
     ASK("check", 3, "ssi", "api", "k", 4);
     assert_int_equal(decision_heard().n_fields, 8); /* the seven, and delay_ms */
     ASK("check", 3, "ssi", "api", "k", 5);
     struct heard_decision decision = decision_heard();
     assert_int_equal(decision.n_fields, 9);
     assert_int_equal(decision.granted, 4);
-    world.engine.scripted.decision = (struct decision){.limit = 10, .granted = 1, .retry_after_ms = RETRY_NEVER};
+    fixture.engine.scripted.decision = (struct decision){.limit = 10, .granted = 1, .retry_after_ms = RETRY_NEVER};
     ASK("check", 2, "ss", "api", "k");
     decision = decision_heard();
     assert_int_equal(decision.granted, 1);
@@ -174,7 +174,7 @@ static void what_is_at_its_default_is_left_out(void **state)
 static void a_failure_answer_says_its_reason(void **state)
 {
     (void)state;
-    world.engine.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    fixture.engine.scripted.mode = SCRIPTED_REFUSE_DOWN;
     ASK("check", 2, "ss", "login", "k");
     struct heard_decision decision = decision_heard();
     assert_string_equal(decision.source, "allow");
@@ -275,11 +275,11 @@ static void the_deadline_option_is_kept(void **state)
 {
     (void)state;
     client_ask(&client, 1, "check", 3, "ss{si", "login", "k", 1, "deadline_ms", 3);
-    world.engine.clock.mono_us += 2999;
-    engine_expire(world.engine.engine);
+    fixture.engine.clock.mono_us += 2999;
+    engine_expire(fixture.engine.engine);
     assert_int_equal(client_hear(&client, &heard), 0);
-    world.engine.clock.mono_us += 1;
-    engine_expire(world.engine.engine);
+    fixture.engine.clock.mono_us += 1;
+    engine_expire(fixture.engine.engine);
     client_answer(&client, &heard);
     assert_string_equal(decision_heard().reason, "deadline");
 }
@@ -323,17 +323,17 @@ static void a_bad_member_refuses_the_list_before_anything_is_charged(void **stat
     ASSERT_REFUSED("BAD_REQUEST", "wrong number", "check_many", 0, "");
     ASK("peek", 2, "ss", "login", "a");
     assert_int_equal(decision_heard().remaining, 5);
-    assert_int_equal(engine_n_live(world.engine.engine), 0);
+    assert_int_equal(engine_n_live(fixture.engine.engine), 0);
 }
 
 static void check_many_answers_in_its_own_order(void **state)
 {
     (void)state;
     client_ask(&client, 1, "check_many", 1, "[[ss[ss[ss", 3, 2, "api", "a", 2, "api", "b", 2, "api", "c");
-    assert_int_equal(world.engine.scripted.n_held, 3);
+    assert_int_equal(fixture.engine.scripted.n_held, 3);
     for (int i = 2; i >= 0; i--) {
-        world.engine.scripted.decision.remaining = i;
-        scripted_end(&world.engine.scripted, (size_t)i, OP_DECIDED);
+        fixture.engine.scripted.decision.remaining = i;
+        scripted_end(&fixture.engine.scripted, (size_t)i, OP_DECIDED);
     }
     client_answer(&client, &heard);
     assert_int_equal(enter_list(&heard.result), 3);
@@ -344,23 +344,23 @@ static void a_member_that_the_store_could_not_decide_is_named(void **state)
 {
     (void)state;
     client_ask(&client, 1, "check_many", 1, "[[ss[ss", 2, 2, "login", "a", 2, "strict", "b");
-    scripted_end_all(&world.engine.scripted, OP_DOWN);
+    scripted_end_all(&fixture.engine.scripted, OP_DOWN);
     client_answer(&client, &heard);
     if (strncmp(heard.error, "STORE_UNAVAILABLE: checks[1]: ", 30) != 0) fail_msg("%s", heard.error);
-    assert_int_equal(engine_n_live(world.engine.engine), 0);
+    assert_int_equal(engine_n_live(fixture.engine.engine), 0);
 }
 
 static void over_the_cap_a_request_is_overloaded_and_nothing_charged(void **state)
 {
     (void)state;
     struct engine_options options = {.max_inflight = 2, .local_max_keys = 10};
-    engine_set_options(world.engine.engine, &options);
+    engine_set_options(fixture.engine.engine, &options);
     client_ask(&client, 2, "check", 2, "ss", "login", "a");
     ASSERT_REFUSED("OVERLOADED", "caps.max_inflight", "check_many", 1, "[[ss[ss", 2, 2, "login", "a", 2, "login", "a");
-    assert_int_equal(world.engine.scripted.n_submitted, 1);
+    assert_int_equal(fixture.engine.scripted.n_submitted, 1);
     client_ask(&client, 3, "check", 2, "ss", "login", "a");
     ASSERT_REFUSED("OVERLOADED", "caps.max_inflight", "check", 2, "ss", "login", "a");
-    scripted_end_all(&world.engine.scripted, OP_DECIDED);
+    scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
     client_answer(&client, &heard);
     client_answer(&client, &heard);
     assert_string_equal(heard.error, "");
@@ -430,7 +430,7 @@ static void hello_chooses_the_form_of_decisions(void **state)
     assert_int_equal(pull_nil(&heard.result), 0);
     assert_next_text(&heard.result, "memory");
     assert_int_equal(pull_nil(&heard.result), 0);
-    assert_int_equal(next_int(&heard.result), policies_get(engine_policies(world.engine.engine), "login")->version);
+    assert_int_equal(next_int(&heard.result), policies_get(engine_policies(fixture.engine.engine), "login")->version);
     ASK("hello", 1, "n"); /* without the option the form stays */
     ASK("check", 2, "ss", "login", "k");
     assert_int_equal(pull_type(&heard.result), PULL_ARRAY);
@@ -472,7 +472,7 @@ static void policies_are_listed_as_configured(void **state)
     ASK("policies", 0, "");
     assert_int_equal(enter_list(&heard.result), 4);
     assert_text_field("name", "login");
-    assert_int_field("version", policies_get(engine_policies(world.engine.engine), "login")->version);
+    assert_int_field("version", policies_get(engine_policies(fixture.engine.engine), "login")->version);
     find("limits");
     assert_int_equal(enter_list(&next), 1);
     heard.result = next;
@@ -533,7 +533,7 @@ static void notifications_are_counted_and_ignored(void **state)
 static void the_test_clock_moves_the_limits_time_alone(void **state)
 {
     (void)state;
-    int64_t mono_us = world.engine.clock.mono_us;
+    int64_t mono_us = fixture.engine.clock.mono_us;
     ASK("test_clock", 1, "i", 0);
     assert_int_equal(next_int(&heard.result), 0);
     for (int i = 0; i < 6; i++) ASK("check", 2, "ss", "login", "k");
@@ -547,15 +547,15 @@ static void the_test_clock_moves_the_limits_time_alone(void **state)
     ASK("check", 2, "ss", "login", "k");
     assert_true(decision_heard().allowed);
     ASK("test_clock", 1, "i", 3); /* and back */
-    assert_int_equal(world.engine.clock.wall_us, 3);
-    assert_int_equal(world.engine.clock.mono_us, mono_us);
-    assert_true(world.engine.clock.manual);
+    assert_int_equal(fixture.engine.clock.wall_us, 3);
+    assert_int_equal(fixture.engine.clock.mono_us, mono_us);
+    assert_true(fixture.engine.clock.manual);
     ASSERT_REFUSED("BAD_REQUEST", "microseconds:", "test_clock", 1, "i", -1);
     ASSERT_REFUSED("BAD_REQUEST", "microseconds:", "test_clock", 1, "f", 0.5);
     ASSERT_REFUSED("BAD_REQUEST", "microseconds:", "test_clock", 1, "f", 9007199254740992.0);
     ASSERT_REFUSED("BAD_REQUEST", "microseconds:", "test_clock", 1, "s", "0");
     ASSERT_REFUSED("BAD_REQUEST", "microseconds", "test_clock", 0, "");
-    assert_int_equal(world.engine.clock.wall_us, 3);
+    assert_int_equal(fixture.engine.clock.wall_us, 3);
 }
 
 #define TEST(name)          cmocka_unit_test_setup_teardown(name, set_up, tear_down)

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "fakes/fake_redis.h"
-#include "fakes/store_world.h"
+#include "fakes/store_fixture.h"
 #include "store/batch.h"
 #include "store/redis_counters.h"
 
@@ -47,17 +47,17 @@ static int setup(void **state)
 {
     say = NULL;
     n_with_keys = 0;
-    (void)store_world_setup(state);
-    fake_redis_init(&fake, &store_world->patient.loop, batch_script_sha1, answer);
-    store_world->limit = store_world_limit("window", ALGO_FIXED_WINDOW, 10);
+    (void)store_fixture_setup(state);
+    fake_redis_init(&fake, &store_fixture->patient.loop, batch_script_sha1, answer);
+    store_fixture->limit = store_fixture_limit("window", ALGO_FIXED_WINDOW, 10);
     return 0;
 }
 
 static int teardown(void **state)
 {
-    if (!store_world->is_closing) store_world_close();
+    if (!store_fixture->is_closing) store_fixture_close();
     fake_redis_close(&fake);
-    return store_world_teardown(state);
+    return store_fixture_teardown(state);
 }
 
 /* A fixed window that was asked once answers: s1, now, bad values, nonce. */
@@ -67,10 +67,10 @@ static void the_fake_can_answer_well(void **state)
 {
     (void)state;
     say = GOOD_ANSWER;
-    store_world_open_ready(fake.address);
-    (void)store_world_check("k");
-    store_world_settle();
-    assert_int_equal(store_world->n_allowed, 1);
+    store_fixture_open_ready(fake.address);
+    (void)store_fixture_check("k");
+    store_fixture_settle();
+    assert_int_equal(store_fixture->n_allowed, 1);
 }
 
 static void answer_byte_by_byte(struct fake_redis *server, struct fake_client *client, const struct slice *args,
@@ -88,29 +88,29 @@ static void an_answer_in_single_bytes_is_understood(void **state)
 {
     (void)state;
     fake.on_evalsha = answer_byte_by_byte;
-    store_world_open_ready(fake.address);
+    store_fixture_open_ready(fake.address);
     for (int i = 0; i < 20; i++) {
-        (void)store_world_check("k");
-        store_world_settle();
+        (void)store_fixture_check("k");
+        store_fixture_settle();
     }
-    assert_int_equal(store_world->n_allowed, 20);
+    assert_int_equal(store_fixture->n_allowed, 20);
 }
 
 /* The op ends with a store error, the connection is closed as untrustworthy, and a new one works. */
 static void closes_on(const char *text)
 {
     say = text;
-    store_world_open_ready(fake.address);
-    (void)store_world_check("k");
-    store_world_until(store_is_not_ready);
-    store_world_settle();
-    assert_int_equal(store_world->n_failed, 1);
+    store_fixture_open_ready(fake.address);
+    (void)store_fixture_check("k");
+    store_fixture_until(store_is_not_ready);
+    store_fixture_settle();
+    assert_int_equal(store_fixture->n_failed, 1);
     assert_true(redis_counters.redis_bad_replies > 0);
     say = GOOD_ANSWER;
-    store_world_until(store_is_ready);
-    (void)store_world_check("k");
-    store_world_settle();
-    assert_int_equal(store_world->n_decided, 1);
+    store_fixture_until(store_is_ready);
+    (void)store_fixture_check("k");
+    store_fixture_settle();
+    assert_int_equal(store_fixture->n_decided, 1);
 }
 
 /* Where it was believed, clients got a reset_after_ms below 0, and a denial whose retry_after_ms was 0. The connection
@@ -118,19 +118,19 @@ static void closes_on(const char *text)
 static void a_lie_about_a_state_is_a_store_error(void **state)
 {
     (void)state;
-    store_world->limit = store_world_limit("hit", ALGO_FIRST_HIT, 10);
+    store_fixture->limit = store_fixture_limit("hit", ALGO_FIRST_HIT, 10);
     say = "*5\r\n:10\r\n:1600000000000\r\n:1700000000000000\r\n:0\r\n:%u\r\n";
-    store_world_open_ready(fake.address);
-    (void)store_world_check("k");
-    store_world_settle();
-    assert_int_equal(store_world->n_failed, 1);
+    store_fixture_open_ready(fake.address);
+    (void)store_fixture_check("k");
+    store_fixture_settle();
+    assert_int_equal(store_fixture->n_failed, 1);
     assert_int_equal(redis_counters.redis_bad_replies, 1);
     say = "*5\r\n:10\r\n:1700000000007\r\n:1700000000000000\r\n:0\r\n:%u\r\n";
-    struct ask *denied = store_world_check("k");
-    store_world_settle();
-    assert_int_equal(store_world->n_decided, 1);
+    struct ask *denied = store_fixture_check("k");
+    store_fixture_settle();
+    assert_int_equal(store_fixture->n_decided, 1);
     assert_int_equal(denied->member.decision.retry_after_ms, 7);
-    assert_true(store_is_ready(store_world));
+    assert_true(store_is_ready(store_fixture));
 }
 
 static void another_nonce_closes_the_connection(void **state)
@@ -203,16 +203,16 @@ static void numbers_no_script_can_count_close_the_connection(void **state)
 static void stays_after(const char *text)
 {
     say = text;
-    store_world_open_ready(fake.address);
-    (void)store_world_check("k");
-    store_world_settle();
-    assert_int_equal(store_world->n_failed, 1);
+    store_fixture_open_ready(fake.address);
+    (void)store_fixture_check("k");
+    store_fixture_settle();
+    assert_int_equal(store_fixture->n_failed, 1);
     assert_int_equal(n_with_keys, 1);
     assert_int_equal(redis_counters.redis_errors, 1);
     say = GOOD_ANSWER;
-    (void)store_world_check("k");
-    store_world_settle();
-    assert_int_equal(store_world->n_decided, 1);
+    (void)store_fixture_check("k");
+    store_fixture_settle();
+    assert_int_equal(store_fixture->n_decided, 1);
     assert_int_equal(fake.n_connections, 1);
 }
 
@@ -238,12 +238,12 @@ static void an_error_that_is_told_is_made_printable(void **state)
 {
     (void)state;
     say = "-READONLY \033[31mred\007\r\n";
-    store_world_open_ready(fake.address);
-    (void)store_world_check("k");
-    store_world_until(store_is_not_ready);
-    store_world_status_has("READONLY \\x1b[31mred\\x07");
+    store_fixture_open_ready(fake.address);
+    (void)store_fixture_check("k");
+    store_fixture_until(store_is_not_ready);
+    store_fixture_status_has("READONLY \\x1b[31mred\\x07");
     say = GOOD_ANSWER;
-    store_world_settle();
+    store_fixture_settle();
 }
 
 static void a_moved_key_is_a_store_error(void **state)
@@ -256,11 +256,11 @@ static void a_script_that_never_comes_back_is_asked_for_once(void **state)
 {
     (void)state;
     say = "-NOSCRIPT No matching script.\r\n";
-    store_world_open_ready(fake.address);
+    store_fixture_open_ready(fake.address);
     size_t n_loads = fake.n_loads;
-    (void)store_world_check("k");
-    store_world_settle();
-    assert_int_equal(store_world->n_failed, 1);
+    (void)store_fixture_check("k");
+    store_fixture_settle();
+    assert_int_equal(store_fixture->n_failed, 1);
     assert_int_equal(n_with_keys, 2);
     assert_int_equal(fake.n_loads, n_loads + 1);
 }
@@ -275,15 +275,15 @@ static void a_script_that_cannot_be_loaded_again_closes_the_connection(void **st
 {
     (void)state;
     say = "-NOSCRIPT No matching script.\r\n";
-    store_world_open_ready(fake.address);
+    store_fixture_open_ready(fake.address);
     fake.on_load = say_other_digest;
-    (void)store_world_check("k");
-    store_world_until(store_is_not_ready);
-    store_world_settle();
-    assert_int_equal(store_world->n_down, 1); /* the second sending was lost with the connection */
+    (void)store_fixture_check("k");
+    store_fixture_until(store_is_not_ready);
+    store_fixture_settle();
+    assert_int_equal(store_fixture->n_down, 1); /* the second sending was lost with the connection */
     fake.on_load = NULL;
     say = GOOD_ANSWER;
-    store_world_until(store_is_ready);
+    store_fixture_until(store_is_ready);
 }
 
 static bool fake_has_been_asked(void *arg)
@@ -316,17 +316,17 @@ static void hold(struct fake_redis *server, struct fake_client *client, const st
 static void reload_with_one_batch_waiting(void)
 {
     fake.on_evalsha = hold;
-    store_world_open_ready(fake.address);
-    (void)store_world_check("a");
-    store_world_until(fake_has_been_asked);
+    store_fixture_open_ready(fake.address);
+    (void)store_fixture_check("a");
+    store_fixture_until(fake_has_been_asked);
     n_with_keys = 0;
-    (void)store_world_check("b");
-    store_world_until(fake_has_been_asked);
+    (void)store_fixture_check("b");
+    store_fixture_until(fake_has_been_asked);
     fake_say(asked_by, "-NOSCRIPT No matching script.\r\n");
-    patient_loop_turns(&store_world->patient, 5);
-    (void)store_world_check("c");
-    patient_loop_turns(&store_world->patient, 5);
-    assert_int_equal(store_world->n_answered, 0);
+    patient_loop_ticks(&store_fixture->patient, 5);
+    (void)store_fixture_check("c");
+    patient_loop_ticks(&store_fixture->patient, 5);
+    assert_int_equal(store_fixture->n_answered, 0);
 }
 
 static void a_new_batch_never_overtakes_one_that_waits_for_the_script(void **state)
@@ -338,8 +338,8 @@ static void a_new_batch_never_overtakes_one_that_waits_for_the_script(void **sta
     memset(order, 0, sizeof(order));
     fake.on_evalsha = answer_in_order;
     say = GOOD_ANSWER;
-    store_world_settle();
-    assert_int_equal(store_world->n_decided, 3);
+    store_fixture_settle();
+    assert_int_equal(store_fixture->n_decided, 3);
     assert_int_equal(redis_counters.redis_script_loads, 1);
     for (int i = 0; i < 3; i++) assert_int_equal(order[i], 'a' + i);
 }
@@ -349,28 +349,28 @@ static void a_connection_lost_while_the_script_is_away_ends_every_op_once(void *
     (void)state;
     reload_with_one_batch_waiting();
     fake_hang_up(asked_by);
-    store_world_until(store_is_not_ready);
-    store_world_settle();
-    assert_int_equal(store_world->n_down, 3);
+    store_fixture_until(store_is_not_ready);
+    store_fixture_settle();
+    assert_int_equal(store_fixture->n_down, 3);
 }
 
 static void closing_while_the_script_is_away_ends_every_op_once(void **state)
 {
     (void)state;
     reload_with_one_batch_waiting();
-    store_world_close();
-    store_world_until(store_is_closed);
-    assert_int_equal(store_world->n_down, 3);
+    store_fixture_close();
+    store_fixture_until(store_is_closed);
+    assert_int_equal(store_fixture->n_down, 3);
 }
 
 static void an_answer_too_many_closes_the_connection(void **state)
 {
     (void)state;
     say = GOOD_ANSWER "+EXTRA\r\n";
-    store_world_open_ready(fake.address);
-    (void)store_world_check("k");
-    store_world_until(store_is_not_ready);
-    assert_int_equal(store_world->n_decided, 1);
+    store_fixture_open_ready(fake.address);
+    (void)store_fixture_check("k");
+    store_fixture_until(store_is_not_ready);
+    assert_int_equal(store_fixture->n_decided, 1);
     assert_int_equal(redis_counters.redis_bad_replies, 1);
 }
 
@@ -378,16 +378,16 @@ static void answers_in_the_wrong_order_reach_no_check(void **state)
 {
     (void)state;
     fake.on_evalsha = hold;
-    store_world_open_ready(fake.address);
-    (void)store_world_check("a");
-    store_world_until(fake_has_been_asked);
-    (void)store_world_check("b");
+    store_fixture_open_ready(fake.address);
+    (void)store_fixture_check("a");
+    store_fixture_until(fake_has_been_asked);
+    (void)store_fixture_check("b");
     /* the answer that belongs to the second batch comes first */
     fake_say(asked_by, "*4\r\n:1\r\n:1700000000000000\r\n:0\r\n:%u\r\n",
-             (unsigned)store_world->options.random_seed + 3);
-    store_world_until(store_is_not_ready);
-    store_world_settle();
-    assert_int_equal(store_world->n_decided, 0);
+             (unsigned)store_fixture->options.random_seed + 3);
+    store_fixture_until(store_is_not_ready);
+    store_fixture_settle();
+    assert_int_equal(store_fixture->n_decided, 0);
 }
 
 #define TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)

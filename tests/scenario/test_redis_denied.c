@@ -17,16 +17,16 @@ enum { KEPT_MS = 60000, FLOOD = 1000 };
 /* The store, with denials kept for longer than a test lasts, and a limit of 2. */
 static void open_store(void)
 {
-    store_world->options.deny_max_keys = 100;
-    store_world->options.deny_max_age_ms = KEPT_MS;
+    store_fixture->options.deny_max_keys = 100;
+    store_fixture->options.deny_max_age_ms = KEPT_MS;
     served_store_open();
-    store_world->limit = store_world_limit("two", ALGO_FIXED_WINDOW, 2);
+    store_fixture->limit = store_fixture_limit("two", ALGO_FIXED_WINDOW, 2);
 }
 
 static struct ask *check_now(const char *key)
 {
-    struct ask *ask = store_world_check(key);
-    store_world_settle();
+    struct ask *ask = store_fixture_check(key);
+    store_fixture_settle();
     return ask;
 }
 
@@ -43,7 +43,7 @@ static void use_up(const char *key)
 
 static void is_denied_here(const char *key)
 {
-    struct ask *ask = store_world_check(key);
+    struct ask *ask = store_fixture_check(key);
     assert_int_equal(ask->submitted, SUBMIT_DECIDED);
     assert_int_equal(ask->op.source, SOURCE_DENY_CACHE);
     assert_false(ask->member.decision.allowed);
@@ -57,7 +57,7 @@ static void a_flood_on_a_used_up_key_does_not_reach_redis(void **state)
     use_up("k");
     uint64_t before = redis_counters.redis_batches;
     for (int i = 0; i < FLOOD; i++) is_denied_here("k");
-    store_world_settle();
+    store_fixture_settle();
     assert_int_equal(redis_counters.redis_batches, before);
     assert_int_equal(redis_counters.denied_from_cache, FLOOD);
     assert_true(check_now("other")->member.decision.allowed);
@@ -73,11 +73,11 @@ static void what_gives_units_back_is_seen_by_every_later_check(void **state)
         const char *key = i == 0 ? "refunded" : "reset";
         use_up(key);
         is_denied_here(key);
-        struct ask *giver = store_world_ask(key, givers[i], i == 0);
+        struct ask *giver = store_fixture_ask(key, givers[i], i == 0);
         assert_int_equal(giver->submitted, SUBMIT_PENDING);
-        struct ask *behind = store_world_check(key);
+        struct ask *behind = store_fixture_check(key);
         assert_int_equal(behind->submitted, SUBMIT_PENDING);
-        store_world_settle();
+        store_fixture_settle();
         assert_true(behind->member.decision.allowed);
     }
 }
@@ -87,20 +87,20 @@ static void a_refund_that_is_withdrawn_or_lost_ends(void **state)
     (void)state;
     open_store();
     use_up("k");
-    struct ask *refund = store_world_ask("k", OP_REFUND, 1);
-    assert_true(store_withdraw(&store_world->store, &refund->op));
-    store_world->n_pending--;
+    struct ask *refund = store_fixture_ask("k", OP_REFUND, 1);
+    assert_true(store_withdraw(&store_fixture->store, &refund->op));
+    store_fixture->n_pending--;
     (void)check_now("k");
     is_denied_here("k");
 
-    refund = store_world_ask("k", OP_REFUND, 1);
-    store_flush(&store_world->store);
+    refund = store_fixture_ask("k", OP_REFUND, 1);
+    store_flush(&store_fixture->store);
     real_redis_signal(&redis, SIGSTOP);
-    (void)store_world_ask("k", OP_REFUND, 1);
+    (void)store_fixture_ask("k", OP_REFUND, 1);
     real_redis_kill(&redis);
-    store_world_settle();
+    store_fixture_settle();
     real_redis_start(&redis, NULL);
-    store_world_until(store_is_ready);
+    store_fixture_until(store_is_ready);
     use_up("k");
     is_denied_here("k");
 }
@@ -112,10 +112,10 @@ static void entries_go_with_the_connection(void **state)
     use_up("k");
     is_denied_here("k");
     real_redis_kill(&redis);
-    store_world_until(store_is_not_ready);
-    assert_int_equal(store_world_check("k")->submitted, SUBMIT_DOWN);
+    store_fixture_until(store_is_not_ready);
+    assert_int_equal(store_fixture_check("k")->submitted, SUBMIT_DOWN);
     real_redis_start(&redis, NULL);
-    store_world_until(store_is_ready);
+    store_fixture_until(store_is_ready);
     assert_true(check_now("k")->member.decision.allowed);
 }
 
@@ -125,18 +125,18 @@ static void entries_go_at_a_reload_which_may_turn_it_off(void **state)
     open_store();
     use_up("k");
     is_denied_here("k");
-    redis_store_set_options(store_world->redis, &store_world->options);
+    redis_store_set_options(store_fixture->redis, &store_fixture->options);
     assert_int_equal(check_now("k")->submitted, SUBMIT_PENDING);
     is_denied_here("k");
 
-    struct ask *under_way = store_world_check("other");
-    store_world->options.deny_max_keys = 0;
-    redis_store_set_options(store_world->redis, &store_world->options);
-    store_world_settle();
+    struct ask *under_way = store_fixture_check("other");
+    store_fixture->options.deny_max_keys = 0;
+    redis_store_set_options(store_fixture->redis, &store_fixture->options);
+    store_fixture_settle();
     assert_int_equal(under_way->outcome, OP_DECIDED);
     for (int i = 0; i < 3; i++) assert_int_equal(check_now("k")->submitted, SUBMIT_PENDING);
-    store_world->options.deny_max_keys = 1;
-    redis_store_set_options(store_world->redis, &store_world->options);
+    store_fixture->options.deny_max_keys = 1;
+    redis_store_set_options(store_fixture->redis, &store_fixture->options);
     assert_int_equal(check_now("k")->submitted, SUBMIT_PENDING);
     is_denied_here("k");
 }
@@ -148,15 +148,15 @@ static void a_move_to_other_counters_takes_no_denial_along(void **state)
     open_store();
     use_up("k");
     use_up("other");
-    store_world->options.deny_max_age_ms--; /* forgets them */
-    redis_store_set_options(store_world->redis, &store_world->options);
-    struct ask *in_flight = store_world_check("k");
-    store_flush(&store_world->store);
-    store_world->options.database = 1;
-    redis_store_set_options(store_world->redis, &store_world->options);
-    struct ask *waiting = store_world_check("other");
+    store_fixture->options.deny_max_age_ms--; /* forgets them */
+    redis_store_set_options(store_fixture->redis, &store_fixture->options);
+    struct ask *in_flight = store_fixture_check("k");
+    store_flush(&store_fixture->store);
+    store_fixture->options.database = 1;
+    redis_store_set_options(store_fixture->redis, &store_fixture->options);
+    struct ask *waiting = store_fixture_check("other");
     assert_int_equal(waiting->submitted, SUBMIT_PENDING);
-    store_world_settle();
+    store_fixture_settle();
     assert_false(in_flight->member.decision.allowed);
     assert_true(waiting->member.decision.allowed);
     assert_true(check_now("k")->member.decision.allowed);
@@ -165,30 +165,30 @@ static void a_move_to_other_counters_takes_no_denial_along(void **state)
 static void a_full_window_does_not_matter_to_what_is_denied_here(void **state)
 {
     (void)state;
-    store_world->options.max_inflight = 1;
-    store_world->options.batch_max_keys = 1;
+    store_fixture->options.max_inflight = 1;
+    store_fixture->options.batch_max_keys = 1;
     open_store();
     use_up("k");
     real_redis_signal(&redis, SIGSTOP);
-    (void)store_world_check("one");
-    store_flush(&store_world->store);
-    assert_int_equal(store_world_check("two")->submitted, SUBMIT_OVERLOAD);
+    (void)store_fixture_check("one");
+    store_flush(&store_fixture->store);
+    assert_int_equal(store_fixture_check("two")->submitted, SUBMIT_OVERLOAD);
     is_denied_here("k");
     real_redis_signal(&redis, SIGCONT);
-    store_world_settle();
+    store_fixture_settle();
 }
 
 static void merged_checks_leave_the_state_behind_them_all(void **state)
 {
     (void)state;
     open_store();
-    store_world->limit = store_world_limit("bucket", ALGO_BUCKET, 5);
+    store_fixture->limit = store_fixture_limit("bucket", ALGO_BUCKET, 5);
     struct ask *asks[9];
-    for (int i = 0; i < 9; i++) asks[i] = store_world_check("k");
-    store_world_settle();
+    for (int i = 0; i < 9; i++) asks[i] = store_fixture_check("k");
+    store_fixture_settle();
     assert_int_equal(redis_counters.redis_batches, 1);
-    assert_int_equal(store_world->n_allowed, 5);
-    struct ask *here = store_world_check("k");
+    assert_int_equal(store_fixture->n_allowed, 5);
+    struct ask *here = store_fixture_check("k");
     assert_int_equal(here->submitted, SUBMIT_DECIDED);
     assert_int_equal(here->member.decision.remaining, 0);
     assert_in_range(here->member.decision.retry_after_ms, asks[8]->member.decision.retry_after_ms - 10000,

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "fakes/link_world.h"
+#include "fakes/link_fixture.h"
 #include "store/redis_counters.h"
 
 static const char *say; /* the fake, to each EVALSHA but the canary; NULL = nothing */
@@ -31,16 +31,16 @@ static void after_ready_the_server_says(const char *bytes, size_t len)
 {
     say = bytes;
     say_len = len;
-    fake_redis_init(&world->fake, &world->patient.loop, LINK_WORLD_SHA1, misbehave);
-    link_world_open(world->fake.address);
-    link_world_until(is_ready);
-    (void)link_world_probe();
-    link_world_until(is_down);
-    link_world_until(all_answered);
+    fake_redis_init(&fixture->fake, &fixture->patient.loop, LINK_FIXTURE_SHA1, misbehave);
+    link_fixture_open(fixture->fake.address);
+    link_fixture_until(is_ready);
+    (void)link_fixture_probe();
+    link_fixture_until(is_down);
+    link_fixture_until(all_answered);
     say = NULL;
-    link_world_until(is_ready); /* and it comes back */
-    link_world_close();
-    fake_redis_close(&world->fake);
+    link_fixture_until(is_ready); /* and it comes back */
+    link_fixture_close();
+    fake_redis_close(&fixture->fake);
 }
 
 #define AFTER_READY_THE_SERVER_SAYS(text) after_ready_the_server_says(text, sizeof(text) - 1)
@@ -49,7 +49,7 @@ static void a_reply_that_nobody_waits_for_closes_the_connection(void **state)
 {
     (void)state;
     AFTER_READY_THE_SERVER_SAYS("*2\r\n:7\r\n:1000\r\n+EXTRA\r\n");
-    assert_true(world->probes[0].is_good);
+    assert_true(fixture->probes[0].is_good);
     assert_int_equal(redis_counters.redis_bad_replies, 1);
 }
 
@@ -70,7 +70,7 @@ static void deep_nesting_closes_the_connection(void **state)
 {
     (void)state;
     AFTER_READY_THE_SERVER_SAYS("*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n");
-    assert_true(world->probes[0].is_lost);
+    assert_true(fixture->probes[0].is_lost);
     assert_int_equal(redis_counters.redis_bad_replies, 1);
 }
 
@@ -96,7 +96,7 @@ static void a_push_and_a_map_close_the_connection(void **state)
 {
     (void)state;
     AFTER_READY_THE_SERVER_SAYS(">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nb\r\n%1\r\n:1\r\n:2\r\n");
-    assert_true(world->probes[0].is_lost);
+    assert_true(fixture->probes[0].is_lost);
 }
 
 static void a_double_and_a_boolean_close_the_connection(void **state)
@@ -108,7 +108,7 @@ static void a_double_and_a_boolean_close_the_connection(void **state)
 static void half_a_reply_is_a_stall(void **state)
 {
     (void)state;
-    world->options.stall_ms = 250;
+    fixture->options.stall_ms = 250;
     AFTER_READY_THE_SERVER_SAYS("*2\r\n:7\r\n:10");
     assert_int_equal(redis_counters.redis_stalls, 1);
 }
@@ -139,14 +139,14 @@ static void hang_up(struct fake_redis *fake, struct fake_client *client, const s
 static void a_connection_cut_inside_a_reply_loses_the_call_once(void **state)
 {
     (void)state;
-    fake_redis_init(&world->fake, &world->patient.loop, LINK_WORLD_SHA1, hang_up);
-    link_world_open(world->fake.address);
-    link_world_until(is_ready);
-    (void)link_world_probe();
-    link_world_until(is_down);
-    assert_true(world->probes[0].is_lost);
-    link_world_close();
-    fake_redis_close(&world->fake);
+    fake_redis_init(&fixture->fake, &fixture->patient.loop, LINK_FIXTURE_SHA1, hang_up);
+    link_fixture_open(fixture->fake.address);
+    link_fixture_until(is_ready);
+    (void)link_fixture_probe();
+    link_fixture_until(is_down);
+    assert_true(fixture->probes[0].is_lost);
+    link_fixture_close();
+    fake_redis_close(&fixture->fake);
 }
 
 static void say_nothing(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
@@ -157,12 +157,12 @@ static void say_nothing(struct fake_redis *fake, struct fake_client *client, con
 static void a_server_that_accepts_and_hangs_is_given_up_in_time(void **state)
 {
     (void)state;
-    fake_redis_init(&world->fake, &world->patient.loop, LINK_WORLD_SHA1, say_nothing);
-    link_world_open(world->fake.address);
-    link_world_until(had_attempt);
-    link_world_status_has("no answer in time");
-    link_world_close();
-    fake_redis_close(&world->fake);
+    fake_redis_init(&fixture->fake, &fixture->patient.loop, LINK_FIXTURE_SHA1, say_nothing);
+    link_fixture_open(fixture->fake.address);
+    link_fixture_until(had_attempt);
+    link_fixture_status_has("no answer in time");
+    link_fixture_close();
+    fake_redis_close(&fixture->fake);
 }
 
 static void say_hello_and_leave(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
@@ -181,14 +181,14 @@ static void a_connection_reset_behind_an_answer_of_the_handshake_ends_at_once(vo
     char *script = malloc(SCRIPT_LEN + 1);
     memset(script, '-', SCRIPT_LEN);
     script[SCRIPT_LEN] = '\0';
-    world->script.text = slice_of(script);
-    fake_redis_init(&world->fake, &world->patient.loop, LINK_WORLD_SHA1, misbehave);
-    world->fake.on_hello = say_hello_and_leave;
-    link_world_open(world->fake.address);
-    link_world_until(had_three_attempts);
-    link_world_status_has("Connection reset by peer");
-    link_world_close();
-    fake_redis_close(&world->fake);
+    fixture->script.text = slice_of(script);
+    fake_redis_init(&fixture->fake, &fixture->patient.loop, LINK_FIXTURE_SHA1, misbehave);
+    fixture->fake.on_hello = say_hello_and_leave;
+    link_fixture_open(fixture->fake.address);
+    link_fixture_until(had_three_attempts);
+    link_fixture_status_has("Connection reset by peer");
+    link_fixture_close();
+    fake_redis_close(&fixture->fake);
     free(script);
 }
 
@@ -201,14 +201,14 @@ static void say_wrong_digest(struct fake_redis *fake, struct fake_client *client
 static void a_digest_that_is_not_ours_is_refused(void **state)
 {
     (void)state;
-    fake_redis_init(&world->fake, &world->patient.loop, LINK_WORLD_SHA1, misbehave);
-    world->fake.on_load = say_wrong_digest;
-    link_world_open(world->fake.address);
-    link_world_until(had_three_attempts);
-    link_world_status_has("another digest");
-    assert_int_equal(world->n_ready, 0);
-    link_world_close();
-    fake_redis_close(&world->fake);
+    fake_redis_init(&fixture->fake, &fixture->patient.loop, LINK_FIXTURE_SHA1, misbehave);
+    fixture->fake.on_load = say_wrong_digest;
+    link_fixture_open(fixture->fake.address);
+    link_fixture_until(had_three_attempts);
+    link_fixture_status_has("another digest");
+    assert_int_equal(fixture->n_ready, 0);
+    link_fixture_close();
+    fake_redis_close(&fixture->fake);
 }
 
 static void say_busy(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
@@ -220,13 +220,13 @@ static void say_busy(struct fake_redis *fake, struct fake_client *client, const 
 static void a_server_whose_hello_is_fine_but_whose_scripts_are_not_is_not_ready(void **state)
 {
     (void)state;
-    fake_redis_init(&world->fake, &world->patient.loop, LINK_WORLD_SHA1, say_busy);
-    link_world_open(world->fake.address);
-    link_world_until(had_three_attempts);
-    link_world_status_has("BUSY");
-    assert_int_equal(world->n_ready, 0);
-    link_world_close();
-    fake_redis_close(&world->fake);
+    fake_redis_init(&fixture->fake, &fixture->patient.loop, LINK_FIXTURE_SHA1, say_busy);
+    link_fixture_open(fixture->fake.address);
+    link_fixture_until(had_three_attempts);
+    link_fixture_status_has("BUSY");
+    assert_int_equal(fixture->n_ready, 0);
+    link_fixture_close();
+    fake_redis_close(&fixture->fake);
 }
 
 static void hello_is_unknown(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
@@ -241,14 +241,14 @@ static void hello_is_unknown(struct fake_redis *fake, struct fake_client *client
 static void a_server_without_hello_is_asked_the_old_way(void **state)
 {
     (void)state;
-    world->options.password = "secret";
-    fake_redis_init(&world->fake, &world->patient.loop, LINK_WORLD_SHA1, misbehave);
-    world->fake.on_hello = hello_is_unknown;
-    link_world_open(world->fake.address);
-    link_world_until(is_ready);
-    assert_int_equal(world->n_attempts, 2);
-    link_world_close();
-    fake_redis_close(&world->fake);
+    fixture->options.password = "secret";
+    fake_redis_init(&fixture->fake, &fixture->patient.loop, LINK_FIXTURE_SHA1, misbehave);
+    fixture->fake.on_hello = hello_is_unknown;
+    link_fixture_open(fixture->fake.address);
+    link_fixture_until(is_ready);
+    assert_int_equal(fixture->n_attempts, 2);
+    link_fixture_close();
+    fake_redis_close(&fixture->fake);
 }
 
 /* What Redis says of an unknown command are its arguments. */
@@ -262,18 +262,18 @@ static void neither_is_known(struct fake_redis *fake, struct fake_client *client
 static void an_unknown_command_does_not_show_the_password(void **state)
 {
     (void)state;
-    world->options.password = "secret";
-    fake_redis_init(&world->fake, &world->patient.loop, LINK_WORLD_SHA1, misbehave);
-    world->fake.on_hello = neither_is_known;
-    link_world_open(world->fake.address);
-    link_world_until(had_attempt);
-    link_world_status_has("HELLO: unknown command");
-    assert_null(strstr(redis_link_status(world->link), "secret"));
-    link_world_until(had_three_attempts);
-    link_world_status_has("AUTH: unknown command");
-    assert_null(strstr(redis_link_status(world->link), "secret"));
-    link_world_close();
-    fake_redis_close(&world->fake);
+    fixture->options.password = "secret";
+    fake_redis_init(&fixture->fake, &fixture->patient.loop, LINK_FIXTURE_SHA1, misbehave);
+    fixture->fake.on_hello = neither_is_known;
+    link_fixture_open(fixture->fake.address);
+    link_fixture_until(had_attempt);
+    link_fixture_status_has("HELLO: unknown command");
+    assert_null(strstr(redis_link_status(fixture->link), "secret"));
+    link_fixture_until(had_three_attempts);
+    link_fixture_status_has("AUTH: unknown command");
+    assert_null(strstr(redis_link_status(fixture->link), "secret"));
+    link_fixture_close();
+    fake_redis_close(&fixture->fake);
 }
 
 static void say_modules(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
@@ -286,12 +286,12 @@ static void say_modules(struct fake_redis *fake, struct fake_client *client, con
 static void a_server_with_modules_is_fine(void **state)
 {
     (void)state;
-    fake_redis_init(&world->fake, &world->patient.loop, LINK_WORLD_SHA1, misbehave);
-    world->fake.on_hello = say_modules;
-    link_world_open(world->fake.address);
-    link_world_until(is_ready);
-    link_world_close();
-    fake_redis_close(&world->fake);
+    fake_redis_init(&fixture->fake, &fixture->patient.loop, LINK_FIXTURE_SHA1, misbehave);
+    fixture->fake.on_hello = say_modules;
+    link_fixture_open(fixture->fake.address);
+    link_fixture_until(is_ready);
+    link_fixture_close();
+    fake_redis_close(&fixture->fake);
 }
 
 static void say_http(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
@@ -303,16 +303,16 @@ static void say_http(struct fake_redis *fake, struct fake_client *client, const 
 static void a_web_server_is_no_redis(void **state)
 {
     (void)state;
-    fake_redis_init(&world->fake, &world->patient.loop, LINK_WORLD_SHA1, misbehave);
-    world->fake.on_hello = say_http;
-    link_world_open(world->fake.address);
-    link_world_until(had_three_attempts);
-    link_world_status_has("Protocol error");
-    link_world_close();
-    fake_redis_close(&world->fake);
+    fake_redis_init(&fixture->fake, &fixture->patient.loop, LINK_FIXTURE_SHA1, misbehave);
+    fixture->fake.on_hello = say_http;
+    link_fixture_open(fixture->fake.address);
+    link_fixture_until(had_three_attempts);
+    link_fixture_status_has("Protocol error");
+    link_fixture_close();
+    fake_redis_close(&fixture->fake);
 }
 
-#define TEST(function) cmocka_unit_test_setup_teardown(function, link_world_setup, link_world_teardown)
+#define TEST(function) cmocka_unit_test_setup_teardown(function, link_fixture_setup, link_fixture_teardown)
 
 int main(void)
 {

@@ -12,19 +12,19 @@
 
 #include <hiredis/hiredis.h>
 
-#include "fakes/link_world.h"
+#include "fakes/link_fixture.h"
 #include "fakes/real_redis.h"
 #include "store/redis_counters.h"
 
 static void serves_at(struct real_redis *redis, const char *address)
 {
-    link_world_open(address);
-    link_world_until(is_ready);
-    for (int i = 0; i < 100; i++) (void)link_world_probe();
-    link_world_until(all_answered);
-    for (int i = 0; i < 100; i++) assert_true(world->probes[i].is_good);
-    assert_string_equal(redis_link_status(world->link), "ready");
-    assert_int_equal(world->n_attempts, 1);
+    link_fixture_open(address);
+    link_fixture_until(is_ready);
+    for (int i = 0; i < 100; i++) (void)link_fixture_probe();
+    link_fixture_until(all_answered);
+    for (int i = 0; i < 100; i++) assert_true(fixture->probes[i].is_good);
+    assert_string_equal(redis_link_status(fixture->link), "ready");
+    assert_int_equal(fixture->n_attempts, 1);
     real_redis_fini(redis);
 }
 
@@ -54,10 +54,10 @@ static void a_host_name_serves_whichever_of_its_addresses_answers(void **state)
     real_redis_start(&redis, NULL);
     char address[32];
     snprintf(address, sizeof(address), "localhost:%d", redis.port);
-    link_world_open(address);
-    link_world_until(is_ready);
-    (void)link_world_probe();
-    link_world_until(all_answered);
+    link_fixture_open(address);
+    link_fixture_until(is_ready);
+    (void)link_fixture_probe();
+    link_fixture_until(all_answered);
     real_redis_fini(&redis);
 }
 
@@ -67,12 +67,12 @@ static void another_database_is_selected(void **state)
     struct real_redis redis;
     real_redis_init(&redis, false);
     real_redis_start(&redis, NULL);
-    world->options.database = 3;
-    link_world_open(redis.address);
-    link_world_until(is_ready);
+    fixture->options.database = 3;
+    link_fixture_open(redis.address);
+    link_fixture_until(is_ready);
     const struct slice set[] = {slice_of("SET"), slice_of("k"), slice_of("1")};
-    (void)link_world_command(set, 3);
-    link_world_until(all_answered);
+    (void)link_fixture_command(set, 3);
+    link_fixture_until(all_answered);
     assert_int_equal(real_redis_command(&redis, "EVAL %s 0", "redis.call('select',3)return(redis.call('exists','k'))"),
                      1);
     real_redis_fini(&redis);
@@ -84,10 +84,10 @@ static void a_database_that_does_not_exist_is_told(void **state)
     struct real_redis redis;
     real_redis_init(&redis, false);
     real_redis_start(&redis, NULL);
-    world->options.database = 77;
-    link_world_open(redis.address);
-    link_world_until(had_three_attempts);
-    link_world_status_has("store.redis.database");
+    fixture->options.database = 77;
+    link_fixture_open(redis.address);
+    link_fixture_until(had_three_attempts);
+    link_fixture_status_has("store.redis.database");
     real_redis_fini(&redis);
 }
 
@@ -96,13 +96,13 @@ static void a_server_that_is_absent_is_found_once_it_comes(void **state)
     (void)state;
     struct real_redis redis;
     real_redis_init(&redis, false);
-    link_world_open(redis.address);
-    link_world_until(had_three_attempts);
-    assert_false(redis_link_is_ready(world->link));
-    link_world_status_has("No such file or directory (unix:");
+    link_fixture_open(redis.address);
+    link_fixture_until(had_three_attempts);
+    assert_false(redis_link_is_ready(fixture->link));
+    link_fixture_status_has("No such file or directory (unix:");
     assert_true(redis_counters.redis_connect_failures >= 3);
     real_redis_start(&redis, NULL);
-    link_world_until(is_ready);
+    link_fixture_until(is_ready);
     real_redis_fini(&redis);
 }
 
@@ -111,27 +111,27 @@ static void a_refused_connection_is_told_with_its_address(void **state)
     (void)state;
     struct real_redis redis;
     real_redis_init(&redis, true); /* a free port: nobody listens */
-    link_world_open(redis.address);
-    link_world_until(had_three_attempts);
-    link_world_status_has("Connection refused (127.0.0.1:");
+    link_fixture_open(redis.address);
+    link_fixture_until(had_three_attempts);
+    link_fixture_status_has("Connection refused (127.0.0.1:");
     real_redis_fini(&redis);
 }
 
 static void a_name_without_address_is_told(void **state)
 {
     (void)state;
-    link_world_open("no-such-host.invalid:6379");
-    link_world_until(had_three_attempts);
-    link_world_status_has("(no-such-host.invalid:6379)");
-    assert_false(redis_link_is_ready(world->link));
+    link_fixture_open("no-such-host.invalid:6379");
+    link_fixture_until(had_three_attempts);
+    link_fixture_status_has("(no-such-host.invalid:6379)");
+    assert_false(redis_link_is_ready(fixture->link));
 }
 
 static void an_address_nobody_can_use_is_told(void **state)
 {
     (void)state;
-    link_world_open("nonsense");
-    link_world_until(had_three_attempts);
-    link_world_status_has("write host:port");
+    link_fixture_open("nonsense");
+    link_fixture_until(had_three_attempts);
+    link_fixture_status_has("write host:port");
 }
 
 static void a_killed_server_loses_every_waiting_call_once(void **state)
@@ -140,20 +140,20 @@ static void a_killed_server_loses_every_waiting_call_once(void **state)
     struct real_redis redis;
     real_redis_init(&redis, false);
     real_redis_start(&redis, NULL);
-    link_world_open(redis.address);
-    link_world_until(is_ready);
+    link_fixture_open(redis.address);
+    link_fixture_until(is_ready);
     real_redis_signal(&redis, SIGSTOP); /* so that none of them is answered */
-    for (int i = 0; i < 500; i++) (void)link_world_probe();
-    redis_link_flush(world->link);
+    for (int i = 0; i < 500; i++) (void)link_fixture_probe();
+    redis_link_flush(fixture->link);
     real_redis_kill(&redis);
-    link_world_until(is_down);
-    for (int i = 0; i < 500; i++) assert_true(world->probes[i].is_lost && world->probes[i].n_replies == 1);
-    assert_false(redis_link_is_ready(world->link));
+    link_fixture_until(is_down);
+    for (int i = 0; i < 500; i++) assert_true(fixture->probes[i].is_lost && fixture->probes[i].n_replies == 1);
+    assert_false(redis_link_is_ready(fixture->link));
     real_redis_start(&redis, NULL);
-    link_world_until(is_ready);
-    (void)link_world_probe();
-    link_world_until(all_answered);
-    assert_true(world->probes[500].is_good);
+    link_fixture_until(is_ready);
+    (void)link_fixture_probe();
+    link_fixture_until(all_answered);
+    assert_true(fixture->probes[500].is_good);
     real_redis_fini(&redis);
 }
 
@@ -163,21 +163,21 @@ static void a_stopped_server_is_noticed_though_commands_keep_coming(void **state
     struct real_redis redis;
     real_redis_init(&redis, true);
     real_redis_start(&redis, NULL);
-    world->options.stall_ms = 250;
-    link_world_open(redis.address);
-    link_world_until(is_ready);
+    fixture->options.stall_ms = 250;
+    link_fixture_open(redis.address);
+    link_fixture_until(is_ready);
     real_redis_signal(&redis, SIGSTOP);
-    while (world->n_down == 0) {
-        if (redis_link_is_ready(world->link) && world->n_made < MAX_PROBES - 10) (void)link_world_probe();
-        patient_loop_turns(&world->patient, 1);
+    while (fixture->n_down == 0) {
+        if (redis_link_is_ready(fixture->link) && fixture->n_made < MAX_PROBES - 10) (void)link_fixture_probe();
+        patient_loop_ticks(&fixture->patient, 1);
     }
     assert_int_equal(redis_counters.redis_stalls, 1);
-    link_world_status_has("no reply for 250 ms");
-    link_world_until(all_answered);
+    link_fixture_status_has("no reply for 250 ms");
+    link_fixture_until(all_answered);
     real_redis_signal(&redis, SIGCONT);
-    link_world_until(is_ready);
-    struct probe *after = link_world_probe();
-    link_world_until(all_answered);
+    link_fixture_until(is_ready);
+    struct probe *after = link_fixture_probe();
+    link_fixture_until(all_answered);
     assert_true(after->is_good);
     real_redis_fini(&redis);
 }
@@ -188,14 +188,14 @@ static void a_silent_idle_connection_is_no_stall(void **state)
     struct real_redis redis;
     real_redis_init(&redis, false);
     real_redis_start(&redis, NULL);
-    world->options.stall_ms = 20;
-    link_world_open(redis.address);
-    link_world_until(is_ready);
-    (void)link_world_probe();
-    link_world_until(all_answered);
+    fixture->options.stall_ms = 20;
+    link_fixture_open(redis.address);
+    link_fixture_until(is_ready);
+    (void)link_fixture_probe();
+    link_fixture_until(all_answered);
     uint64_t until_ns = uv_hrtime() + UINT64_C(100) * 1000000; /* five times the stall time, without a call */
-    while (uv_hrtime() < until_ns) patient_loop_turns(&world->patient, 1);
-    assert_int_equal(world->n_down, 0);
+    while (uv_hrtime() < until_ns) patient_loop_ticks(&fixture->patient, 1);
+    assert_int_equal(fixture->n_down, 0);
     real_redis_fini(&redis);
 }
 
@@ -207,8 +207,8 @@ static void a_user_with_the_minimal_rights_is_enough(void **state)
     real_redis_start(&redis, NULL);
     real_redis_command(&redis, "ACL SETUSER rl on >secret resetkeys ~rl:* -@all +hello +auth +client|setname +select "
                                "+script|load +evalsha");
-    world->options.username = "rl";
-    world->options.password = "secret";
+    fixture->options.username = "rl";
+    fixture->options.password = "secret";
     serves_at(&redis, redis.address);
 }
 
@@ -219,15 +219,15 @@ static void a_wrong_password_is_told_and_not_shown(void **state)
     real_redis_init(&redis, false);
     real_redis_start(&redis, NULL);
     real_redis_command(&redis, "ACL SETUSER rl on >secret ~* +@all");
-    world->options.username = "rl";
-    world->options.password = "not-the-secret";
-    link_world_open(redis.address);
-    link_world_until(had_three_attempts);
-    link_world_status_has("WRONGPASS");
-    assert_null(strstr(redis_link_status(world->link), "not-the-secret"));
-    world->options.password = "secret";
-    redis_link_move(world->link);
-    link_world_until(is_ready);
+    fixture->options.username = "rl";
+    fixture->options.password = "not-the-secret";
+    link_fixture_open(redis.address);
+    link_fixture_until(had_three_attempts);
+    link_fixture_status_has("WRONGPASS");
+    assert_null(strstr(redis_link_status(fixture->link), "not-the-secret"));
+    fixture->options.password = "secret";
+    redis_link_move(fixture->link);
+    link_fixture_until(is_ready);
     real_redis_fini(&redis);
 }
 
@@ -238,12 +238,12 @@ static void a_missing_password_is_told(void **state)
     real_redis_init(&redis, false);
     const char *const args[] = {"--requirepass", "secret", NULL};
     real_redis_start(&redis, args);
-    link_world_open(redis.address);
-    link_world_until(had_three_attempts);
-    link_world_status_has("NOAUTH");
-    world->options.password = "secret"; /* of the default user */
-    redis_link_move(world->link);
-    link_world_until(is_ready);
+    link_fixture_open(redis.address);
+    link_fixture_until(had_three_attempts);
+    link_fixture_status_has("NOAUTH");
+    fixture->options.password = "secret"; /* of the default user */
+    redis_link_move(fixture->link);
+    link_fixture_until(is_ready);
     real_redis_fini(&redis);
 }
 
@@ -254,11 +254,11 @@ static void a_user_who_may_not_call_the_script_is_told(void **state)
     real_redis_init(&redis, false);
     real_redis_start(&redis, NULL);
     real_redis_command(&redis, "ACL SETUSER rl on >secret ~* +@all -evalsha");
-    world->options.username = "rl";
-    world->options.password = "secret";
-    link_world_open(redis.address);
-    link_world_until(had_three_attempts);
-    link_world_status_has("NOPERM");
+    fixture->options.username = "rl";
+    fixture->options.password = "secret";
+    link_fixture_open(redis.address);
+    link_fixture_until(had_three_attempts);
+    link_fixture_status_has("NOPERM");
     real_redis_fini(&redis);
 }
 
@@ -269,11 +269,11 @@ static void a_replica_is_refused(void **state)
     real_redis_init(&redis, false);
     const char *const args[] = {"--replicaof", "127.0.0.1", "1", NULL};
     real_redis_start(&redis, args);
-    link_world_open(redis.address);
-    link_world_until(had_three_attempts);
-    link_world_status_has("replica");
+    link_fixture_open(redis.address);
+    link_fixture_until(had_three_attempts);
+    link_fixture_status_has("replica");
     real_redis_command(&redis, "REPLICAOF NO ONE");
-    link_world_until(is_ready);
+    link_fixture_until(is_ready);
     real_redis_fini(&redis);
 }
 
@@ -285,27 +285,27 @@ static void too_many_clients_is_told(void **state)
     const char *const args[] = {"--maxclients", "1", NULL};
     real_redis_start(&redis, args);
     redisContext *hog = real_redis_connect(&redis);
-    link_world_open(redis.address);
-    link_world_until(had_three_attempts);
-    link_world_status_has("max number of clients");
+    link_fixture_open(redis.address);
+    link_fixture_until(had_three_attempts);
+    link_fixture_status_has("max number of clients");
     redisFree(hog);
-    link_world_until(is_ready);
+    link_fixture_until(is_ready);
     real_redis_fini(&redis);
 }
 
 static void a_link_may_be_closed_at_once(void **state)
 {
     (void)state;
-    link_world_open("unix:/nowhere");
-    link_world_close();
+    link_fixture_open("unix:/nowhere");
+    link_fixture_close();
 }
 
 static void a_link_may_be_closed_while_a_name_is_looked_up(void **state)
 {
     (void)state;
-    link_world_open("no-such-host.invalid:6379");
-    patient_loop_turns(&world->patient, 1);
-    link_world_close();
+    link_fixture_open("no-such-host.invalid:6379");
+    patient_loop_ticks(&fixture->patient, 1);
+    link_fixture_close();
 }
 
 static void a_link_may_be_closed_while_it_opens(void **state)
@@ -315,9 +315,9 @@ static void a_link_may_be_closed_while_it_opens(void **state)
     real_redis_init(&redis, false);
     real_redis_start(&redis, NULL);
     real_redis_signal(&redis, SIGSTOP);
-    link_world_open(redis.address);
-    patient_loop_turns(&world->patient, 3);
-    link_world_close();
+    link_fixture_open(redis.address);
+    patient_loop_ticks(&fixture->patient, 3);
+    link_fixture_close();
     real_redis_fini(&redis);
 }
 
@@ -327,11 +327,11 @@ static void a_link_may_be_closed_with_calls_waiting(void **state)
     struct real_redis redis;
     real_redis_init(&redis, false);
     real_redis_start(&redis, NULL);
-    link_world_open(redis.address);
-    link_world_until(is_ready);
-    for (int i = 0; i < 50; i++) (void)link_world_probe();
-    link_world_close();
-    assert_int_equal(world->n_answered, 50);
+    link_fixture_open(redis.address);
+    link_fixture_until(is_ready);
+    for (int i = 0; i < 50; i++) (void)link_fixture_probe();
+    link_fixture_close();
+    assert_int_equal(fixture->n_answered, 50);
     real_redis_fini(&redis);
 }
 
@@ -341,16 +341,16 @@ static void a_link_may_be_closed_from_within_a_reply(void **state)
     struct real_redis redis;
     real_redis_init(&redis, false);
     real_redis_start(&redis, NULL);
-    link_world_open(redis.address);
-    link_world_until(is_ready);
-    for (int i = 0; i < 50; i++) (void)link_world_probe();
-    world->closes_in_reply = true;
-    link_world_until(is_closed);
-    assert_int_equal(world->n_answered, 50);
+    link_fixture_open(redis.address);
+    link_fixture_until(is_ready);
+    for (int i = 0; i < 50; i++) (void)link_fixture_probe();
+    fixture->closes_in_reply = true;
+    link_fixture_until(is_closed);
+    assert_int_equal(fixture->n_answered, 50);
     real_redis_fini(&redis);
 }
 
-#define TEST(function) cmocka_unit_test_setup_teardown(function, link_world_setup, link_world_teardown)
+#define TEST(function) cmocka_unit_test_setup_teardown(function, link_fixture_setup, link_fixture_teardown)
 
 int main(void)
 {

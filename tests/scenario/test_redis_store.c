@@ -21,11 +21,11 @@ static void a_limit_is_counted_down_and_then_denies(void **state)
 {
     (void)state;
     served_store_open();
-    store_world->limit = store_world_limit("five", ALGO_FIXED_WINDOW, 5);
+    store_fixture->limit = store_fixture_limit("five", ALGO_FIXED_WINDOW, 5);
     for (int i = 0; i < 7; i++) {
-        struct ask *ask = store_world_check("k");
+        struct ask *ask = store_fixture_check("k");
         assert_int_equal(ask->submitted, SUBMIT_PENDING);
-        store_world_settle();
+        store_fixture_settle();
         assert_int_equal(ask->outcome, OP_DECIDED);
         assert_int_equal(ask->member.decision.allowed, i < 5);
         assert_int_equal(ask->member.decision.remaining, i < 5 ? 4 - i : 0);
@@ -36,17 +36,17 @@ static void a_peek_charges_nothing_and_a_reset_forgets(void **state)
 {
     (void)state;
     served_store_open();
-    store_world->limit = store_world_limit("one", ALGO_FIXED_WINDOW, 1);
-    struct ask *peek = store_world_ask("k", OP_PEEK, 1);
-    store_world_settle();
+    store_fixture->limit = store_fixture_limit("one", ALGO_FIXED_WINDOW, 1);
+    struct ask *peek = store_fixture_ask("k", OP_PEEK, 1);
+    store_fixture_settle();
     assert_true(peek->member.decision.allowed);
-    (void)store_world_check("k");
-    struct ask *denied = store_world_check("k");
-    store_world_settle();
+    (void)store_fixture_check("k");
+    struct ask *denied = store_fixture_check("k");
+    store_fixture_settle();
     assert_false(denied->member.decision.allowed);
-    struct ask *reset = store_world_ask("k", OP_RESET, 0);
-    struct ask *again = store_world_check("k"); /* in the same tick: its place in the order holds */
-    store_world_settle();
+    struct ask *reset = store_fixture_ask("k", OP_RESET, 0);
+    struct ask *again = store_fixture_check("k"); /* in the same tick: its place in the order holds */
+    store_fixture_settle();
     assert_true(reset->member.removed);
     assert_true(again->member.decision.allowed);
 }
@@ -55,19 +55,19 @@ static void a_tick_is_one_call(void **state)
 {
     (void)state;
     served_store_open();
-    store_world_check_many("k", 64, 64);
-    store_world_settle();
+    store_fixture_check_many("k", 64, 64);
+    store_fixture_settle();
     assert_int_equal(redis_counters.redis_batches, 1);
     assert_int_equal(redis_counters.redis_batch_keys, 64);
-    store_world_check_many("k", 65, 65);
-    store_world_settle();
+    store_fixture_check_many("k", 65, 65);
+    store_fixture_settle();
     assert_int_equal(redis_counters.redis_batches, 3);
-    store_world->options.batch_max_keys = 1;
-    redis_store_set_options(store_world->redis, &store_world->options);
-    store_world_check_many("k", 10, 10);
-    store_world_settle();
+    store_fixture->options.batch_max_keys = 1;
+    redis_store_set_options(store_fixture->redis, &store_fixture->options);
+    store_fixture_check_many("k", 10, 10);
+    store_fixture_settle();
     assert_int_equal(redis_counters.redis_batches, 13);
-    assert_int_equal(store_world->n_allowed, 64 + 65 + 10);
+    assert_int_equal(store_fixture->n_allowed, 64 + 65 + 10);
 }
 
 /* Each kind had a call of its own: 60 plain checks beside one that gave back were as dear as that. */
@@ -75,24 +75,24 @@ static void checks_and_what_gives_back_are_one_call(void **state)
 {
     (void)state;
     served_store_open();
-    store_world_check_many("k", 3, 3);
-    struct ask *refund = store_world_ask("k1", OP_REFUND, 1), *last = store_world_check("k1");
-    store_world_settle();
+    store_fixture_check_many("k", 3, 3);
+    struct ask *refund = store_fixture_ask("k1", OP_REFUND, 1), *last = store_fixture_check("k1");
+    store_fixture_settle();
     assert_int_equal(redis_counters.redis_batches, 1);
     assert_int_equal(refund->member.refunded, 1);
-    assert_int_equal(last->member.decision.remaining, store_world->limit->limit - 1);
+    assert_int_equal(last->member.decision.remaining, store_fixture->limit->limit - 1);
 }
 
 static void equal_checks_of_a_tick_are_merged(void **state)
 {
     (void)state;
     served_store_open();
-    store_world->limit = store_world_limit("five", ALGO_FIXED_WINDOW, 5);
-    store_world_check_many("same", 1, 10);
-    store_world_settle();
-    assert_int_equal(store_world->n_allowed, 5);
+    store_fixture->limit = store_fixture_limit("five", ALGO_FIXED_WINDOW, 5);
+    store_fixture_check_many("same", 1, 10);
+    store_fixture_settle();
+    assert_int_equal(store_fixture->n_allowed, 5);
     assert_int_equal(redis_counters.redis_merged, 9);
-    for (int i = 0; i < 10; i++) assert_int_equal(store_world->asks[i].member.decision.allowed, i < 5);
+    for (int i = 0; i < 10; i++) assert_int_equal(store_fixture->asks[i].member.decision.allowed, i < 5);
 }
 
 static void checks_allocate_nothing_once_warm(void **state)
@@ -100,13 +100,13 @@ static void checks_allocate_nothing_once_warm(void **state)
     (void)state;
     served_store_open();
     for (int i = 0; i < 20; i++) {
-        store_world_check_many("k", 200, 200);
-        store_world_settle();
+        store_fixture_check_many("k", 200, 200);
+        store_fixture_settle();
     }
     uint64_t before = mem_n_allocs();
     for (int i = 0; i < 20; i++) {
-        store_world_check_many("k", 200, 200);
-        store_world_settle();
+        store_fixture_check_many("k", 200, 200);
+        store_fixture_settle();
     }
     assert_int_equal(mem_n_allocs(), before);
 }
@@ -114,19 +114,19 @@ static void checks_allocate_nothing_once_warm(void **state)
 static void ask_again(struct ask *ask)
 {
     (void)ask;
-    if (store_world->n_asked < 500) (void)store_world_check("chain");
+    if (store_fixture->n_asked < 500) (void)store_fixture_check("chain");
 }
 
 static void a_thousand_calls_at_once_are_all_answered(void **state)
 {
     (void)state;
-    store_world->options.batch_max_keys = 1;
+    store_fixture->options.batch_max_keys = 1;
     served_store_open();
-    store_world_check_many("k", 1000, 1000);
-    store_world_settle();
-    store_world_check_many("k", 1000, 1000);
-    store_world_settle();
-    assert_int_equal(store_world->n_allowed, 2000);
+    store_fixture_check_many("k", 1000, 1000);
+    store_fixture_settle();
+    store_fixture_check_many("k", 1000, 1000);
+    store_fixture_settle();
+    assert_int_equal(store_fixture->n_allowed, 2000);
     assert_int_equal(redis_counters.redis_batches, 2000);
 }
 
@@ -134,40 +134,40 @@ static void an_answer_may_lead_to_the_next_question(void **state)
 {
     (void)state;
     served_store_open();
-    store_world->on_done = ask_again;
-    (void)store_world_check("chain");
-    store_world_settle();
-    assert_int_equal(store_world->n_allowed, 500);
+    store_fixture->on_done = ask_again;
+    (void)store_fixture_check("chain");
+    store_fixture_settle();
+    assert_int_equal(store_fixture->n_allowed, 500);
 }
 
 static void the_first_attempt_is_told_once(void **state)
 {
     (void)state;
     served_store_open();
-    patient_loop_turns(&store_world->patient, 5);
-    assert_int_equal(store_world->n_first_attempts, 1);
+    patient_loop_ticks(&store_fixture->patient, 5);
+    assert_int_equal(store_fixture->n_first_attempts, 1);
     real_redis_kill(&redis);
-    store_world_until(store_is_not_ready);
+    store_fixture_until(store_is_not_ready);
     real_redis_start(&redis, NULL);
-    store_world_until(store_is_ready);
-    patient_loop_turns(&store_world->patient, 5);
-    assert_int_equal(store_world->n_first_attempts, 1);
+    store_fixture_until(store_is_ready);
+    patient_loop_ticks(&store_fixture->patient, 5);
+    assert_int_equal(store_fixture->n_first_attempts, 1);
 }
 
 static bool was_told_of_the_first_attempt(void *arg)
 {
-    return ((struct store_world *)arg)->n_first_attempts > 0;
+    return ((struct store_fixture *)arg)->n_first_attempts > 0;
 }
 
 static void the_first_attempt_is_told_when_it_failed(void **state)
 {
     (void)state;
     real_redis_init(&redis, false);
-    store_world_open(redis.address);
-    store_world_until(was_told_of_the_first_attempt);
-    assert_false(redis_store_ready(store_world->redis));
-    store_world_status_has("No such file or directory");
-    assert_int_equal(store_world_check("k")->submitted, SUBMIT_DOWN);
+    store_fixture_open(redis.address);
+    store_fixture_until(was_told_of_the_first_attempt);
+    assert_false(redis_store_ready(store_fixture->redis));
+    store_fixture_status_has("No such file or directory");
+    assert_int_equal(store_fixture_check("k")->submitted, SUBMIT_DOWN);
 }
 
 /* As redis_store.h has them; the script's own commands are read off the script. */
@@ -191,24 +191,24 @@ static void the_rights_in_the_manual_are_enough(void **state)
     served_store_start(NULL);
     assert_int_equal(real_redis_command(&redis, "ACL SETUSER rl on >secret resetkeys ~rl:* " CONNECTION_RIGHTS), 1);
     assert_true(allow_calls_through("call('") > 5 && allow_calls_through("try('") > 0);
-    store_world->options.username = "rl";
-    store_world->options.password = "secret";
-    store_world_open_ready(redis.address);
+    store_fixture->options.username = "rl";
+    store_fixture->options.password = "secret";
+    store_fixture_open_ready(redis.address);
     static const enum algo algos[] = {ALGO_BUCKET, ALGO_FIXED_WINDOW, ALGO_FIRST_HIT, ALGO_SLIDING_LOG};
     for (size_t i = 0; i < sizeof(algos) / sizeof(algos[0]); i++) {
         char name[8];
         snprintf(name, sizeof(name), "p%zu", i);
-        store_world->limit = store_world_limit(name, algos[i], 2);
+        store_fixture->limit = store_fixture_limit(name, algos[i], 2);
         for (int round = 0; round < 4; round++) {
-            (void)store_world_check("k");
-            (void)store_world_ask("k", OP_PEEK, 1);
-            (void)store_world_ask("k", OP_CHECK, 2);
-            store_world_settle();
+            (void)store_fixture_check("k");
+            (void)store_fixture_ask("k", OP_PEEK, 1);
+            (void)store_fixture_ask("k", OP_CHECK, 2);
+            store_fixture_settle();
         }
-        (void)store_world_ask("k", OP_RESET, 0);
-        store_world_settle();
+        (void)store_fixture_ask("k", OP_RESET, 0);
+        store_fixture_settle();
     }
-    assert_int_equal(store_world->n_decided, store_world->n_pending);
+    assert_int_equal(store_fixture->n_decided, store_fixture->n_pending);
     assert_int_equal(redis_counters.redis_errors, 0);
 }
 
@@ -217,32 +217,32 @@ static void the_rights_in_the_manual_are_enough(void **state)
 static void beyond_max_inflight_is_overload(void **state)
 {
     (void)state;
-    store_world->options.max_inflight = 2;
-    store_world->options.batch_max_keys = 1;
+    store_fixture->options.max_inflight = 2;
+    store_fixture->options.batch_max_keys = 1;
     served_store_open();
-    (void)store_world_check("a");
-    (void)store_world_check("b");
-    struct ask *third = store_world_check("c");
-    store_flush(&store_world->store);
-    assert_int_equal(store_world_check("d")->submitted, SUBMIT_OVERLOAD);
-    store_world_settle();
+    (void)store_fixture_check("a");
+    (void)store_fixture_check("b");
+    struct ask *third = store_fixture_check("c");
+    store_flush(&store_fixture->store);
+    assert_int_equal(store_fixture_check("d")->submitted, SUBMIT_OVERLOAD);
+    store_fixture_settle();
     assert_int_equal(third->outcome, OP_OVERLOAD);
-    (void)store_world_check("c");
-    store_world_settle();
-    assert_int_equal(store_world->n_decided, 3);
+    (void)store_fixture_check("c");
+    store_fixture_settle();
+    assert_int_equal(store_fixture->n_decided, 3);
 }
 
 static void beyond_max_output_is_overload(void **state)
 {
     (void)state;
-    store_world->options.max_output = 1000;
-    store_world->options.batch_max_keys = 1;
+    store_fixture->options.max_output = 1000;
+    store_fixture->options.batch_max_keys = 1;
     served_store_open();
-    store_world_check_many("k", 100, 100);
-    store_world_settle();
-    assert_int_equal(store_world->asks[0].outcome, OP_DECIDED);
-    assert_int_equal(store_world->asks[99].outcome, OP_OVERLOAD);
-    assert_in_range(store_world->n_decided, 2, 20);
+    store_fixture_check_many("k", 100, 100);
+    store_fixture_settle();
+    assert_int_equal(store_fixture->asks[0].outcome, OP_DECIDED);
+    assert_int_equal(store_fixture->asks[99].outcome, OP_OVERLOAD);
+    assert_in_range(store_fixture->n_decided, 2, 20);
 }
 
 static void short_memory_is_overload_and_nothing_worse(void **state)
@@ -251,31 +251,31 @@ static void short_memory_is_overload_and_nothing_worse(void **state)
     served_store_open();
     for (uint64_t n = 1; n < 40; n++) {
         mem_fail_nth(n);
-        store_world_check_many("a-key-of-some-length", 3, 3);
+        store_fixture_check_many("a-key-of-some-length", 3, 3);
         mem_fail_nth(0);
-        store_world_settle();
-        redis_store_set_options(store_world->redis, &store_world->options);
+        store_fixture_settle();
+        redis_store_set_options(store_fixture->redis, &store_fixture->options);
     }
-    assert_int_equal(store_world->n_pending, store_world->n_answered);
-    assert_true(store_world->n_decided > 0);
-    assert_true(redis_store_ready(store_world->redis));
+    assert_int_equal(store_fixture->n_pending, store_fixture->n_answered);
+    assert_true(store_fixture->n_decided > 0);
+    assert_true(redis_store_ready(store_fixture->redis));
 }
 
 static void a_store_that_memory_does_not_suffice_for_is_not_made(void **state)
 {
     (void)state;
     struct redis_store *made = NULL;
-    store_world->options.address = "unix:/nowhere";
+    store_fixture->options.address = "unix:/nowhere";
     uint64_t n = 0;
     while (made == NULL) {
         assert_true(++n < 50);
         mem_fail_nth(n);
-        made = redis_store_new(&store_world->patient.loop, &store_world->clock, &store_world->options);
+        made = redis_store_new(&store_fixture->patient.loop, &store_fixture->clock, &store_fixture->options);
         mem_fail_nth(0);
     }
     assert_true(n > 3);
-    store_world->redis = made;
-    store_world->store = redis_store_handle(made);
+    store_fixture->redis = made;
+    store_fixture->store = redis_store_handle(made);
 }
 
 /* ---- the end ---- */
@@ -285,31 +285,31 @@ static void closing_ends_what_was_gathered_and_what_is_in_flight(void **state)
     (void)state;
     served_store_open();
     real_redis_signal(&redis, SIGSTOP);
-    store_world_check_many("k", 100, 100);
-    patient_loop_turns(&store_world->patient, 2);
-    store_world_check_many("late", 10, 10);
-    store_world_close();
-    assert_int_equal(store_world_check("later")->submitted, SUBMIT_DOWN);
-    store_world_until(store_is_closed);
-    assert_int_equal(store_world->n_down, 110);
+    store_fixture_check_many("k", 100, 100);
+    patient_loop_ticks(&store_fixture->patient, 2);
+    store_fixture_check_many("late", 10, 10);
+    store_fixture_close();
+    assert_int_equal(store_fixture_check("later")->submitted, SUBMIT_DOWN);
+    store_fixture_until(store_is_closed);
+    assert_int_equal(store_fixture->n_down, 110);
 }
 
 static void close_now(struct ask *ask)
 {
     (void)ask;
-    if (!store_world->is_closing) store_world_close();
+    if (!store_fixture->is_closing) store_fixture_close();
 }
 
 static void closing_from_within_an_answer_is_fine(void **state)
 {
     (void)state;
     served_store_open();
-    store_world->options.batch_max_keys = 1;
-    redis_store_set_options(store_world->redis, &store_world->options);
-    store_world_check_many("k", 20, 20);
-    store_world->on_done = close_now;
-    store_world_until(store_is_closed);
-    assert_int_equal(store_world->n_answered, 20);
+    store_fixture->options.batch_max_keys = 1;
+    redis_store_set_options(store_fixture->redis, &store_fixture->options);
+    store_fixture_check_many("k", 20, 20);
+    store_fixture->on_done = close_now;
+    store_fixture_until(store_is_closed);
+    assert_int_equal(store_fixture->n_answered, 20);
 }
 
 static void closing_from_within_a_loss_is_fine(void **state)
@@ -317,21 +317,21 @@ static void closing_from_within_a_loss_is_fine(void **state)
     (void)state;
     served_store_open();
     real_redis_signal(&redis, SIGSTOP);
-    store_world_check_many("k", 20, 20);
-    patient_loop_turns(&store_world->patient, 2);
-    store_world->on_done = close_now;
+    store_fixture_check_many("k", 20, 20);
+    patient_loop_ticks(&store_fixture->patient, 2);
+    store_fixture->on_done = close_now;
     real_redis_kill(&redis);
-    store_world_until(store_is_closed);
-    assert_int_equal(store_world->n_down, 20);
+    store_fixture_until(store_is_closed);
+    assert_int_equal(store_fixture->n_down, 20);
 }
 
 static void closing_right_after_opening_is_fine(void **state)
 {
     (void)state;
     served_store_start(NULL);
-    store_world_open(redis.address);
-    store_world_close();
-    store_world_until(store_is_closed);
+    store_fixture_open(redis.address);
+    store_fixture_close();
+    store_fixture_until(store_is_closed);
 }
 
 int main(void)

@@ -15,7 +15,7 @@
 
 #include "base/random.h"
 #include "fakes/real_redis.h"
-#include "fakes/store_world.h"
+#include "fakes/store_fixture.h"
 #include "store/redis_counters.h"
 
 enum { STEPS = 150, SEEDS = 4, N_KEYS = 40 };
@@ -38,20 +38,20 @@ static bool nothing_waits_or_not_ready(void *arg)
 static void pause_server(struct real_redis *redis, bool long_enough_for_a_stall)
 {
     real_redis_signal(redis, SIGSTOP);
-    store_world_check_many("k", N_KEYS, 50);
+    store_fixture_check_many("k", N_KEYS, 50);
     if (long_enough_for_a_stall)
-        store_world_until(nothing_waits_or_not_ready);
+        store_fixture_until(nothing_waits_or_not_ready);
     else
-        patient_loop_turns(&store_world->patient, 5);
+        patient_loop_ticks(&store_fixture->patient, 5);
     real_redis_signal(redis, SIGCONT);
 }
 
 static void change_options(void)
 {
-    store_world->options.batch_max_keys = 1 + below(64);
-    store_world->options.merge = below(2) == 0;
-    store_world->options.max_inflight = 1 + below(200);
-    redis_store_set_options(store_world->redis, &store_world->options);
+    store_fixture->options.batch_max_keys = 1 + below(64);
+    store_fixture->options.merge = below(2) == 0;
+    store_fixture->options.max_inflight = 1 + below(200);
+    redis_store_set_options(store_fixture->redis, &store_fixture->options);
 }
 
 static void trouble(struct real_redis *redis)
@@ -62,7 +62,7 @@ static void trouble(struct real_redis *redis)
     case 2: pause_server(redis, false); break;
     case 3: pause_server(redis, below(4) == 0); break;
     case 4: change_options(); break;
-    case 5: store_world_until(store_is_ready); break;
+    case 5: store_fixture_until(store_is_ready); break;
     default: break;
     }
 }
@@ -70,21 +70,21 @@ static void trouble(struct real_redis *redis)
 static void storm(void **state)
 {
     const uint64_t seed = random_state = *(const uint64_t *)*state;
-    store_world_setup(state);
-    store_world->options.stall_ms = 60;
+    store_fixture_setup(state);
+    store_fixture->options.stall_ms = 60;
     struct real_redis redis;
     real_redis_init(&redis, false);
     real_redis_start(&redis, NULL);
-    store_world_open_ready(redis.address);
+    store_fixture_open_ready(redis.address);
     for (int i = 0; i < STEPS; i++) {
-        store_world_check_many("k", N_KEYS, (int)below(100));
-        patient_loop_turns(&store_world->patient, (int)below(4));
+        store_fixture_check_many("k", N_KEYS, (int)below(100));
+        patient_loop_ticks(&store_fixture->patient, (int)below(4));
         trouble(&redis);
     }
-    store_world_until(store_is_ready);
-    store_world_settle();
+    store_fixture_until(store_is_ready);
+    store_fixture_settle();
     long long counted = real_redis_command(&redis, "EVAL %s 0", SUM_OF_COUNTS);
-    struct store_world *w = store_world;
+    struct store_fixture *w = store_fixture;
     printf("seed %llu: asked %zu, allowed %zu, in doubt %zu, errors %zu, refused %zu; Redis counted %lld\n",
            (unsigned long long)seed, w->n_asked, w->n_allowed, w->n_down, w->n_failed, w->n_refused, counted);
     assert_int_equal(w->n_answered, w->n_pending);
@@ -92,7 +92,7 @@ static void storm(void **state)
     assert_true((unsigned long long)counted >= w->n_allowed);
     assert_true((unsigned long long)counted <= w->n_allowed + w->n_down);
     assert_int_equal(redis_counters.redis_bad_replies, 0);
-    store_world_teardown(state);
+    store_fixture_teardown(state);
     real_redis_fini(&redis);
 }
 

@@ -32,135 +32,135 @@ static void one_party_cannot_take_every_place_on_the_wire(void **state)
 {
     (void)state;
     enum { KEYS = 16 };
-    store_world->options.window = 2;
-    store_world->options.batch_max_keys = KEYS;
+    store_fixture->options.window = 2;
+    store_fixture->options.batch_max_keys = KEYS;
     served_store_open();
-    store_world->on_done = count_until_polite;
+    store_fixture->on_done = count_until_polite;
     n_before_polite = 0;
     polite = NULL;
 
-    store_world->party = 1;
-    store_world_check_many("flood", FLOOD, FLOOD);
-    store_flush(&store_world->store);
-    store_world->party = 2;
-    polite = store_world_check("polite");
-    store_world_settle();
+    store_fixture->party = 1;
+    store_fixture_check_many("flood", FLOOD, FLOOD);
+    store_flush(&store_fixture->store);
+    store_fixture->party = 2;
+    polite = store_fixture_check("polite");
+    store_fixture_settle();
 
     assert_int_equal(polite->outcome, OP_DECIDED);
     assert_in_range(n_before_polite, 0, 3 * KEYS);
-    assert_int_equal(store_world->n_decided, FLOOD + 1);
+    assert_int_equal(store_fixture->n_decided, FLOOD + 1);
     polite = NULL;
 }
 
 static void the_window_bounds_what_is_on_the_wire(void **state)
 {
     (void)state;
-    store_world->options.window = 3;
-    store_world->options.batch_max_keys = 1;
+    store_fixture->options.window = 3;
+    store_fixture->options.batch_max_keys = 1;
     served_store_open();
     real_redis_signal(&redis, SIGSTOP);
-    store_world_check_many("k", 100, 100);
-    for (int i = 0; i < 5; i++) store_flush(&store_world->store);
+    store_fixture_check_many("k", 100, 100);
+    for (int i = 0; i < 5; i++) store_flush(&store_fixture->store);
     assert_int_equal(redis_counters.redis_inflight, 3);
     real_redis_signal(&redis, SIGCONT);
-    store_world_settle();
-    assert_int_equal(store_world->n_allowed, 100);
+    store_fixture_settle();
+    assert_int_equal(store_fixture->n_allowed, 100);
 }
 
 static void while_redis_is_slow_only_one_batch_is_before_it(void **state)
 {
     (void)state;
-    store_world->options.window = 8;
-    store_world->options.deadline_ms = 4;
-    store_world->options.batch_max_keys = 1;
+    store_fixture->options.window = 8;
+    store_fixture->options.deadline_ms = 4;
+    store_fixture->options.batch_max_keys = 1;
     served_store_open();
     real_redis_signal(&redis, SIGSTOP);
-    (void)store_world_check("first");
-    store_flush(&store_world->store);
-    store_world->clock.mono_us += 2000; /* more than a quarter of the deadline */
-    store_world_check_many("k", 10, 10);
-    int64_t before = store_world->clock.mono_us;
-    store_flush(&store_world->store);
-    assert_int_equal(store_world->clock.mono_us, before);
+    (void)store_fixture_check("first");
+    store_flush(&store_fixture->store);
+    store_fixture->clock.mono_us += 2000; /* more than a quarter of the deadline */
+    store_fixture_check_many("k", 10, 10);
+    int64_t before = store_fixture->clock.mono_us;
+    store_flush(&store_fixture->store);
+    assert_int_equal(store_fixture->clock.mono_us, before);
     assert_int_equal(redis_counters.redis_inflight, 1);
     real_redis_signal(&redis, SIGCONT);
-    store_world_settle();
-    assert_int_equal(store_world->n_allowed, 11);
+    store_fixture_settle();
+    assert_int_equal(store_fixture->n_allowed, 11);
 }
 
 static void a_redis_that_falls_behind_has_less_before_it_until_it_is_fast_again(void **state)
 {
     (void)state;
     enum { SLOW_US = 1000 }; /* a quarter of the deadline */
-    store_world->options.window = 8;
-    store_world->options.deadline_ms = 4;
-    store_world->options.batch_max_keys = 1;
+    store_fixture->options.window = 8;
+    store_fixture->options.deadline_ms = 4;
+    store_fixture->options.batch_max_keys = 1;
     served_store_open();
     real_redis_signal(&redis, SIGSTOP);
-    store_world_check_many("slow", 8, 8);
-    store_flush(&store_world->store);
-    int64_t sent_us = store_world->clock.mono_us;
-    while (store_world->clock.mono_us <= sent_us + SLOW_US) clock_update(&store_world->clock);
+    store_fixture_check_many("slow", 8, 8);
+    store_flush(&store_fixture->store);
+    int64_t sent_us = store_fixture->clock.mono_us;
+    while (store_fixture->clock.mono_us <= sent_us + SLOW_US) clock_update(&store_fixture->clock);
     real_redis_signal(&redis, SIGCONT);
-    store_world_settle();
+    store_fixture_settle();
 
     real_redis_signal(&redis, SIGSTOP);
-    store_world_check_many("k", 10, 10);
-    store_flush(&store_world->store);
+    store_fixture_check_many("k", 10, 10);
+    store_flush(&store_fixture->store);
     assert_int_equal(redis_counters.redis_inflight, 1);
     real_redis_signal(&redis, SIGCONT);
-    store_world_settle();
+    store_fixture_settle();
 
-    store_world->options.deadline_ms = 30000; /* now every reply is fast */
-    redis_store_set_options(store_world->redis, &store_world->options);
-    store_world_check_many("fast", 20, 20);
-    store_world_settle();
+    store_fixture->options.deadline_ms = 30000; /* now every reply is fast */
+    redis_store_set_options(store_fixture->redis, &store_fixture->options);
+    store_fixture_check_many("fast", 20, 20);
+    store_fixture_settle();
     real_redis_signal(&redis, SIGSTOP);
-    store_world_check_many("k", 10, 10);
-    store_flush(&store_world->store);
+    store_fixture_check_many("k", 10, 10);
+    store_flush(&store_fixture->store);
     assert_int_equal(redis_counters.redis_inflight, 8);
     real_redis_signal(&redis, SIGCONT);
-    store_world_settle();
+    store_fixture_settle();
 }
 
 static void what_waited_beyond_its_deadline_is_never_sent(void **state)
 {
     (void)state;
-    store_world->options.window = 1;
-    store_world->options.batch_max_keys = 1;
+    store_fixture->options.window = 1;
+    store_fixture->options.batch_max_keys = 1;
     served_store_open();
     real_redis_signal(&redis, SIGSTOP);
-    (void)store_world_check("first");
-    store_flush(&store_world->store);
-    store_world->deadline_us = store_world->clock.mono_us + 1;
-    struct ask *late = store_world_check("k");
-    store_world->deadline_us = 0;
-    struct ask *release = store_world_check("k");
+    (void)store_fixture_check("first");
+    store_flush(&store_fixture->store);
+    store_fixture->deadline_us = store_fixture->clock.mono_us + 1;
+    struct ask *late = store_fixture_check("k");
+    store_fixture->deadline_us = 0;
+    struct ask *release = store_fixture_check("k");
     real_redis_signal(&redis, SIGCONT);
-    store_world_settle();
+    store_fixture_settle();
     assert_int_equal(late->outcome, OP_EXPIRED);
     assert_false(late->op.sent);
     assert_int_equal(release->outcome, OP_DECIDED);
-    struct ask *peek = store_world_ask("k", OP_PEEK, 0);
-    store_world_settle();
+    struct ask *peek = store_fixture_ask("k", OP_PEEK, 0);
+    store_fixture_settle();
     assert_int_equal(peek->member.decision.remaining, peek->member.decision.limit - 1);
 }
 
 static void what_waits_can_be_taken_back_and_what_is_sent_cannot(void **state)
 {
     (void)state;
-    store_world->options.window = 1;
-    store_world->options.batch_max_keys = 1;
+    store_fixture->options.window = 1;
+    store_fixture->options.batch_max_keys = 1;
     served_store_open();
-    struct ask *sent = store_world_check("a"), *waits = store_world_check("b");
-    store_flush(&store_world->store);
-    assert_false(store_withdraw(&store_world->store, &sent->op));
+    struct ask *sent = store_fixture_check("a"), *waits = store_fixture_check("b");
+    store_flush(&store_fixture->store);
+    assert_false(store_withdraw(&store_fixture->store, &sent->op));
     assert_true(sent->op.sent);
-    assert_true(store_withdraw(&store_world->store, &waits->op));
+    assert_true(store_withdraw(&store_fixture->store, &waits->op));
     assert_false(waits->op.sent);
-    assert_false(store_withdraw(&store_world->store, &waits->op));
-    store_world->n_pending--;
-    store_world_settle();
+    assert_false(store_withdraw(&store_fixture->store, &waits->op));
+    store_fixture->n_pending--;
+    store_fixture_settle();
     assert_int_equal(waits->n_done, 0);
     assert_int_equal(sent->outcome, OP_DECIDED);
 }
@@ -168,14 +168,14 @@ static void what_waits_can_be_taken_back_and_what_is_sent_cannot(void **state)
 static void a_lost_connection_ends_what_waits_as_not_sent(void **state)
 {
     (void)state;
-    store_world->options.window = 1;
-    store_world->options.batch_max_keys = 1;
+    store_fixture->options.window = 1;
+    store_fixture->options.batch_max_keys = 1;
     served_store_open();
     real_redis_signal(&redis, SIGSTOP);
-    struct ask *sent = store_world_check("a"), *waits = store_world_check("b");
-    store_flush(&store_world->store);
+    struct ask *sent = store_fixture_check("a"), *waits = store_fixture_check("b");
+    store_flush(&store_fixture->store);
     real_redis_kill(&redis);
-    store_world_settle();
+    store_fixture_settle();
     assert_int_equal(sent->outcome, OP_DOWN);
     assert_true(sent->op.sent && sent->op.runs_until_us > 0);
     assert_int_equal(waits->outcome, OP_DOWN);
@@ -189,28 +189,28 @@ static void one_policy_without_a_right_is_not_everybodys_outage(void **state)
     served_store_start(NULL);
     assert_int_equal(real_redis_command(&redis, "ACL SETUSER rl on >secret resetkeys ~rl:*:good* ~rl:*:fine* +@all"),
                      1);
-    store_world->options.username = "rl";
-    store_world->options.password = "secret";
-    store_world_open_ready(redis.address);
-    const struct limit *limits[] = {store_world_limit("good", ALGO_FIXED_WINDOW, 1000),
-                                    store_world_limit("bad", ALGO_FIXED_WINDOW, 1000),
-                                    store_world_limit("fine", ALGO_BUCKET, 1000)};
+    store_fixture->options.username = "rl";
+    store_fixture->options.password = "secret";
+    store_fixture_open_ready(redis.address);
+    const struct limit *limits[] = {store_fixture_limit("good", ALGO_FIXED_WINDOW, 1000),
+                                    store_fixture_limit("bad", ALGO_FIXED_WINDOW, 1000),
+                                    store_fixture_limit("fine", ALGO_BUCKET, 1000)};
     for (int round = 0; round < 20; round++) {
         for (int i = 0; i < 30; i++) {
-            store_world->limit = limits[i % 3];
-            (void)store_world_check(i < 15 ? "k" : "j");
+            store_fixture->limit = limits[i % 3];
+            (void)store_fixture_check(i < 15 ? "k" : "j");
         }
-        store_world_settle();
+        store_fixture_settle();
     }
-    for (size_t i = 0; i < store_world->n_asked; i++) {
-        const struct ask *ask = &store_world->asks[i];
+    for (size_t i = 0; i < store_fixture->n_asked; i++) {
+        const struct ask *ask = &store_fixture->asks[i];
         bool is_bad = ask->member.limit == limits[1];
         assert_int_equal(ask->outcome, is_bad ? OP_STORE_ERROR : OP_DECIDED);
     }
     assert_int_equal(redis_counters.redis_disconnects, 0);
-    store_world->limit = limits[0];
-    struct ask *peek = store_world_ask("k", OP_PEEK, 0);
-    store_world_settle();
+    store_fixture->limit = limits[0];
+    struct ask *peek = store_fixture_ask("k", OP_PEEK, 0);
+    store_fixture_settle();
     assert_int_equal(peek->member.decision.remaining, 1000 - 20 * 5); /* each charged once */
 }
 
@@ -234,30 +234,30 @@ static void answer(struct fake_redis *server, struct fake_client *client, const 
 static void a_batch_that_was_begun_too_late_is_sent_again_with_the_new_time(void **state)
 {
     (void)state;
-    fake_redis_init(&fake, &store_world->patient.loop, batch_script_sha1, answer);
-    store_world_open_ready(fake.address);
+    fake_redis_init(&fake, &store_fixture->patient.loop, batch_script_sha1, answer);
+    store_fixture_open_ready(fake.address);
     n_too_late = 1;
-    struct ask *ask = store_world_check("k");
-    store_world_settle();
+    struct ask *ask = store_fixture_check("k");
+    store_fixture_settle();
     assert_int_equal(ask->outcome, OP_DECIDED);
     assert_int_equal(redis_counters.redis_batches_too_late, 1);
     assert_int_equal(redis_counters.redis_batches, 2);
-    store_world_close();
+    store_fixture_close();
     fake_redis_close(&fake);
 }
 
 static void a_batch_begun_too_late_is_dropped_once_its_deadline_is_over(void **state)
 {
     (void)state;
-    fake_redis_init(&fake, &store_world->patient.loop, batch_script_sha1, answer);
-    store_world_open_ready(fake.address);
+    fake_redis_init(&fake, &store_fixture->patient.loop, batch_script_sha1, answer);
+    store_fixture_open_ready(fake.address);
     n_too_late = 1000000;
-    store_world->deadline_us = store_world->clock.mono_us + 20000;
-    struct ask *ask = store_world_check("k");
-    store_world_settle();
+    store_fixture->deadline_us = store_fixture->clock.mono_us + 20000;
+    struct ask *ask = store_fixture_check("k");
+    store_fixture_settle();
     assert_int_equal(ask->outcome, OP_EXPIRED);
     assert_false(ask->op.sent);
-    store_world_close();
+    store_fixture_close();
     fake_redis_close(&fake);
 }
 
@@ -274,9 +274,9 @@ int main(void)
         SERVED_STORE_TEST(a_lost_connection_ends_what_waits_as_not_sent),
         SERVED_STORE_TEST(one_policy_without_a_right_is_not_everybodys_outage),
         cmocka_unit_test_setup_teardown(a_batch_that_was_begun_too_late_is_sent_again_with_the_new_time,
-                                        store_world_setup, store_world_teardown),
-        cmocka_unit_test_setup_teardown(a_batch_begun_too_late_is_dropped_once_its_deadline_is_over, store_world_setup,
-                                        store_world_teardown),
+                                        store_fixture_setup, store_fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_batch_begun_too_late_is_dropped_once_its_deadline_is_over,
+                                        store_fixture_setup, store_fixture_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

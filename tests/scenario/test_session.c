@@ -12,27 +12,27 @@
 #include <cmocka.h>
 
 #include "engine/engine_counters.h"
-#include "fakes/server_world.h"
+#include "fakes/server_fixture.h"
 #include "server/server_counters.h"
 #include "server/session.h"
 
-static struct server_world world;
+static struct server_fixture fixture;
 static struct client client;
 static struct heard heard;
 
 static int set_up(void **state)
 {
     (void)state;
-    server_world_open_memory(&world, &server_world_options);
-    client_open(&client, &world);
+    server_fixture_open_memory(&fixture, &server_fixture_options);
+    client_open(&client, &fixture);
     return 0;
 }
 
 static int set_up_scripted(void **state)
 {
     (void)state;
-    server_world_open(&world, &server_world_options);
-    client_open(&client, &world);
+    server_fixture_open(&fixture, &server_fixture_options);
+    client_open(&client, &fixture);
     return 0;
 }
 
@@ -40,11 +40,11 @@ static int set_up_scripted(void **state)
 static int set_up_tight(void **state)
 {
     (void)state;
-    struct server_options options = server_world_options;
+    struct server_options options = server_fixture_options;
     options.max_inflight_per_connection = 8;
     options.max_output = 64 * 1024;
-    server_world_open(&world, &options);
-    client_open(&client, &world);
+    server_fixture_open(&fixture, &options);
+    client_open(&client, &fixture);
     return 0;
 }
 
@@ -52,7 +52,7 @@ static int tear_down(void **state)
 {
     (void)state;
     client_close(&client);
-    server_world_close(&world);
+    server_fixture_close(&fixture);
     return 0;
 }
 
@@ -142,8 +142,8 @@ static void answers_come_in_the_order_the_store_gives_them(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < 3; i++) ask_check(i);
-    assert_int_equal(world.engine.scripted.n_held, 3);
-    for (unsigned i = 0; i < 3; i++) scripted_end(&world.engine.scripted, 2 - i, OP_DECIDED);
+    assert_int_equal(fixture.engine.scripted.n_held, 3);
+    for (unsigned i = 0; i < 3; i++) scripted_end(&fixture.engine.scripted, 2 - i, OP_DECIDED);
     for (unsigned i = 0; i < 3; i++) {
         client_answer(&client, &heard);
         assert_int_equal(heard.msgid, 2 - i);
@@ -156,19 +156,19 @@ static void what_is_answered_now_overtakes_what_waits_for_the_store(void **state
     ask_check(1);
     client_ask(&client, 2, "ping", 0, "");
     assert_pong(2);
-    scripted_end(&world.engine.scripted, 0, OP_DECIDED);
+    scripted_end(&fixture.engine.scripted, 0, OP_DECIDED);
     client_answer(&client, &heard);
     assert_int_equal(heard.msgid, 1);
 }
 
-static void a_turn_writes_once(void **state)
+static void a_tick_writes_once(void **state)
 {
     (void)state;
     uint8_t bytes[4096];
     for (unsigned i = 0; i < 5; i++) ask_check(i);
-    scripted_end_all(&world.engine.scripted, OP_DECIDED);
-    assert_int_equal(recv(client.fd, bytes, sizeof bytes, MSG_PEEK), -1); /* nothing before the turn ends */
-    server_tick_end(world.server);
+    scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
+    assert_int_equal(recv(client.fd, bytes, sizeof bytes, MSG_PEEK), -1); /* nothing before the tick ends */
+    server_tick_end(fixture.server);
     ssize_t n = recv(client.fd, bytes, sizeof bytes, 0);
     assert_true(n > 0 && n % 5 == 0);
 }
@@ -186,9 +186,9 @@ static void a_half_close_is_answered_first(void **state)
     ask_check(1);
     ask_check(2);
     client_half_close(&client);
-    server_world_turns(&world, 5);
-    assert_int_equal(world.engine.scripted.n_held, 2);
-    scripted_end_all(&world.engine.scripted, OP_DECIDED);
+    server_fixture_ticks(&fixture, 5);
+    assert_int_equal(fixture.engine.scripted.n_held, 2);
+    scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
     client_answer(&client, &heard);
     client_answer(&client, &heard);
     assert_int_equal(heard.msgid, 2);
@@ -211,31 +211,31 @@ static void a_client_that_leaves_lets_its_checks_go(void **state)
     (void)state;
     for (unsigned i = 0; i < 3; i++) ask_check(i);
     client_close(&client);
-    server_world_turns(&world, 5);
+    server_fixture_ticks(&fixture, 5);
     assert_int_equal(server_counters.connections, 0);
     assert_int_equal(engine_counters.inflight, 0);
-    assert_int_equal(engine_n_live(world.engine.engine), 3); /* the store's until it answers */
-    scripted_end_all(&world.engine.scripted, OP_DECIDED);
-    assert_int_equal(engine_n_live(world.engine.engine), 0);
+    assert_int_equal(engine_n_live(fixture.engine.engine), 3); /* the store's until it answers */
+    scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
+    assert_int_equal(engine_n_live(fixture.engine.engine), 0);
 }
 
 static void a_client_that_leaves_before_its_answer_is_written_is_no_harm(void **state)
 {
     (void)state;
     ask_check(1);
-    scripted_end_all(&world.engine.scripted, OP_DECIDED); /* in the output buffer now */
+    scripted_end_all(&fixture.engine.scripted, OP_DECIDED); /* in the output buffer now */
     client_close(&client);
-    server_world_turns(&world, 5);
+    server_fixture_ticks(&fixture, 5);
     assert_int_equal(server_counters.connections, 0);
 }
 
 static void a_client_may_leave_without_a_word(void **state)
 {
     (void)state;
-    server_world_turns(&world, 3);
+    server_fixture_ticks(&fixture, 3);
     assert_int_equal(server_counters.connections, 1);
     client_close(&client);
-    server_world_turns(&world, 3);
+    server_fixture_ticks(&fixture, 3);
     assert_int_equal(server_counters.connections, 0);
 }
 
@@ -247,18 +247,18 @@ static void reading_pauses_at_the_cap_in_flight_and_goes_on_at_half(void **state
     for (unsigned i = 0; i < 20; i++) client_build(&out, i, "check", 2, "ss", "api", "k");
     client_send(&client, buffer_data(&out), buffer_len(&out));
     buffer_fini(&out);
-    server_world_turns(&world, 5);
-    assert_int_equal(world.engine.scripted.n_held, 8);
+    server_fixture_ticks(&fixture, 5);
+    assert_int_equal(fixture.engine.scripted.n_held, 8);
     assert_int_equal(server_counters.read_pauses, 1);
-    for (int i = 0; i < 3; i++) scripted_end(&world.engine.scripted, 0, OP_DECIDED);
-    server_world_turns(&world, 5);
-    assert_int_equal(world.engine.scripted.n_held, 5); /* not yet half */
-    scripted_end(&world.engine.scripted, 0, OP_DECIDED);
-    server_world_turns(&world, 5);
-    assert_int_equal(world.engine.scripted.n_held, 8); /* four, and four more */
+    for (int i = 0; i < 3; i++) scripted_end(&fixture.engine.scripted, 0, OP_DECIDED);
+    server_fixture_ticks(&fixture, 5);
+    assert_int_equal(fixture.engine.scripted.n_held, 5); /* not yet half */
+    scripted_end(&fixture.engine.scripted, 0, OP_DECIDED);
+    server_fixture_ticks(&fixture, 5);
+    assert_int_equal(fixture.engine.scripted.n_held, 8); /* four, and four more */
     for (int i = 0; i < 20; i++) {
-        scripted_end_all(&world.engine.scripted, OP_DECIDED);
-        server_world_turns(&world, 2);
+        scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
+        server_fixture_ticks(&fixture, 2);
     }
     for (unsigned i = 0; i < 20; i++) {
         client_answer(&client, &heard);
@@ -283,10 +283,10 @@ static void a_list_beyond_the_cap_is_taken_whole(void **state)
     client_send(&client, buffer_data(&out), buffer_len(&out));
     buffer_fini(&out);
     client_ask(&client, 2, "ping", 0, "");
-    server_world_turns(&world, 5);
-    assert_int_equal(world.engine.scripted.n_held, 50);
+    server_fixture_ticks(&fixture, 5);
+    assert_int_equal(fixture.engine.scripted.n_held, 50);
     assert_int_equal(client_hear(&client, &heard), 0); /* the ping waits: reading has paused */
-    scripted_end_all(&world.engine.scripted, OP_DECIDED);
+    scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
     client_answer(&client, &heard);
     assert_int_equal(pull_array(&heard.result, &n), 0);
     assert_int_equal(n, 50);
@@ -302,7 +302,7 @@ static void flood_unread(unsigned n)
     for (unsigned i = 0; i < n; i++) client_build(&out, i, "stats", 0, "");
     client_send(&client, buffer_data(&out), buffer_len(&out));
     buffer_fini(&out);
-    server_world_turns(&world, 200);
+    server_fixture_ticks(&fixture, 200);
 }
 
 static void a_client_that_does_not_read_is_not_read_from(void **state)
@@ -311,7 +311,7 @@ static void a_client_that_does_not_read_is_not_read_from(void **state)
     flood_unread(5000);
     uint64_t answered = server_counters.requests;
     assert_true(answered < 1000); /* as many as the kernel and half of max_output hold */
-    server_world_turns(&world, 50);
+    server_fixture_ticks(&fixture, 50);
     assert_int_equal(server_counters.requests, answered);
     assert_int_equal(server_counters.connections, 1);
     client.is_reading = true;
@@ -325,14 +325,14 @@ static void a_client_that_never_reads_is_closed_in_time(void **state)
 {
     (void)state;
     flood_unread(5000);
-    server_sweep(world.server);
-    world.engine.clock.mono_us += 4999000;
-    server_sweep(world.server);
-    server_world_turns(&world, 2);
+    server_sweep(fixture.server);
+    fixture.engine.clock.mono_us += 4999000;
+    server_sweep(fixture.server);
+    server_fixture_ticks(&fixture, 2);
     assert_int_equal(server_counters.connections, 1);
-    world.engine.clock.mono_us += 1000;
-    server_sweep(world.server);
-    server_world_turns(&world, 2);
+    fixture.engine.clock.mono_us += 1000;
+    server_sweep(fixture.server);
+    server_fixture_ticks(&fixture, 2);
     assert_int_equal(server_counters.connections, 0);
     assert_int_equal(server_counters.connections_closed_slow, 1);
 }
@@ -343,43 +343,43 @@ static void a_client_that_reads_now_and_then_is_not_closed(void **state)
     uint8_t bytes[4096];
     flood_unread(5000);
     for (int i = 0; i < 10; i++) {
-        world.engine.clock.mono_us += 3000000;
+        fixture.engine.clock.mono_us += 3000000;
         assert_true(recv(client.fd, bytes, sizeof bytes, 0) > 0);
         while (recv(client.fd, bytes, sizeof bytes, 0) > 0) continue;
-        server_world_turns(&world, 20);
-        server_sweep(world.server);
+        server_fixture_ticks(&fixture, 20);
+        server_sweep(fixture.server);
     }
-    server_world_turns(&world, 2);
+    server_fixture_ticks(&fixture, 2);
     assert_int_equal(server_counters.connections, 1);
     assert_int_equal(server_counters.connections_closed_slow, 0);
 }
 
-/* Checks in flight and a socket that is full: each turn adds answers to what is unread already. */
+/* Checks in flight and a socket that is full: each tick adds answers to what is unread already. */
 static void a_client_that_reads_is_not_closed_while_a_large_answer_is_written(void **state)
 {
     (void)state;
     enum { N = 9000 };
     struct buffer out;
-    struct server_options options = server_world_options;
+    struct server_options options = server_fixture_options;
     options.max_output = 16 * 1024;
     options.max_inflight_per_connection = 10000;
-    server_set_options(world.server, &options);
+    server_set_options(fixture.server, &options);
 
     buffer_init(&out, 0);
     for (unsigned i = 0; i < N; i++) client_build(&out, i, "check", 2, "ss", "api", "k");
     client.is_reading = false;
     client_send(&client, buffer_data(&out), buffer_len(&out));
     buffer_fini(&out);
-    server_world_turns(&world, 50);
-    assert_int_equal(world.engine.scripted.n_held, N);
+    server_fixture_ticks(&fixture, 50);
+    assert_int_equal(fixture.engine.scripted.n_held, N);
 
-    while (world.engine.scripted.n_held > 0) {
-        for (int i = 0; i < 100 && world.engine.scripted.n_held > 0; i++)
-            scripted_end(&world.engine.scripted, 0, OP_DECIDED);
-        server_world_turns(&world, 2);
+    while (fixture.engine.scripted.n_held > 0) {
+        for (int i = 0; i < 100 && fixture.engine.scripted.n_held > 0; i++)
+            scripted_end(&fixture.engine.scripted, 0, OP_DECIDED);
+        server_fixture_ticks(&fixture, 2);
     }
     assert_int_equal(send(client.fd, "\x94\x00\x01\xa4ping\x90", 9, MSG_NOSIGNAL), 9);
-    server_world_turns(&world, 5);
+    server_fixture_ticks(&fixture, 5);
     assert_int_equal(server_counters.requests, N); /* nothing more is read from it */
     assert_int_equal(server_counters.connections_closed_slow, 0);
 
@@ -396,17 +396,17 @@ static void a_flood_does_not_starve_another_client(void **state)
     (void)state;
     struct client other;
     struct buffer out;
-    client_open(&other, &world);
-    server_world_turns(&world, 2);
+    client_open(&other, &fixture);
+    server_fixture_ticks(&fixture, 2);
     buffer_init(&out, 0);
     for (unsigned i = 0; i < 4000; i++) client_build(&out, i, "ping", 0, "");
-    ssize_t n = send(client.fd, buffer_data(&out), buffer_len(&out), 0); /* all at once, no turn in between */
+    ssize_t n = send(client.fd, buffer_data(&out), buffer_len(&out), 0); /* all at once, no tick in between */
     assert_int_equal(n, buffer_len(&out));
     buffer_fini(&out);
     assert_int_equal(send(other.fd, "\x94\x00\x01\xa4ping\x90", 9, 0), 9);
-    server_world_turns(&world, 2);
+    server_fixture_ticks(&fixture, 2);
     assert_true(server_counters.requests <= 2 * 256 + 256 + 1);
-    assert_int_equal(recv(other.fd, heard.bytes, sizeof heard.bytes, 0), 9); /* answered within two turns */
+    assert_int_equal(recv(other.fd, heard.bytes, sizeof heard.bytes, 0), 9); /* answered within two ticks */
     for (unsigned i = 0; i < 4000; i++) assert_pong(i);
     client_close(&other);
 }
@@ -414,21 +414,21 @@ static void a_flood_does_not_starve_another_client(void **state)
 static void an_idle_connection_is_closed_after_the_timeout(void **state)
 {
     (void)state;
-    struct server_options options = server_world_options;
+    struct server_options options = server_fixture_options;
     options.idle_timeout_ms = 1000;
-    server_set_options(world.server, &options);
+    server_set_options(fixture.server, &options);
     client_ask(&client, 1, "ping", 0, "");
     assert_pong(1);
-    world.engine.clock.mono_us += 999000;
-    server_sweep(world.server);
+    fixture.engine.clock.mono_us += 999000;
+    server_sweep(fixture.server);
     client_ask(&client, 2, "ping", 0, ""); /* begins the time again */
     assert_pong(2);
-    world.engine.clock.mono_us += 999000;
-    server_sweep(world.server);
+    fixture.engine.clock.mono_us += 999000;
+    server_sweep(fixture.server);
     assert_int_equal(server_counters.connections_closed_idle, 0);
     client_send(&client, "\x94", 1); /* part of a message asks nothing */
-    world.engine.clock.mono_us += 1000;
-    server_sweep(world.server);
+    fixture.engine.clock.mono_us += 1000;
+    server_sweep(fixture.server);
     assert_true(client_is_closed(&client));
     assert_int_equal(server_counters.connections_closed_idle, 1);
 }
@@ -436,15 +436,15 @@ static void an_idle_connection_is_closed_after_the_timeout(void **state)
 static void a_connection_that_waits_for_the_store_is_not_idle(void **state)
 {
     (void)state;
-    struct server_options options = server_world_options;
+    struct server_options options = server_fixture_options;
     options.idle_timeout_ms = 1000;
-    server_set_options(world.server, &options);
+    server_set_options(fixture.server, &options);
     ask_check(1);
-    world.engine.clock.mono_us += 5000000;
-    server_sweep(world.server);
-    server_world_turns(&world, 2);
+    fixture.engine.clock.mono_us += 5000000;
+    server_sweep(fixture.server);
+    server_fixture_ticks(&fixture, 2);
     assert_int_equal(server_counters.connections, 1);
-    scripted_end_all(&world.engine.scripted, OP_DECIDED);
+    scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
     client_answer(&client, &heard);
 }
 
@@ -461,7 +461,7 @@ static void descriptors_that_a_client_attaches_do_not_arrive(void **state)
     header->cmsg_type = SCM_RIGHTS;
     header->cmsg_len = CMSG_LEN(sizeof(int) * 16);
     for (size_t i = 0; i < 16; i++) memcpy(CMSG_DATA(header) + i * sizeof(int), &client.fd, sizeof(int));
-    server_world_turns(&world, 2);
+    server_fixture_ticks(&fixture, 2);
     int before = dup(0);
     assert_int_equal(sendmsg(client.fd, &message, 0), 9);
     assert_pong(1);
@@ -492,7 +492,7 @@ int main(void)
         TEST(requests_may_be_cut_anywhere),
         TEST_SCRIPTED(answers_come_in_the_order_the_store_gives_them),
         TEST_SCRIPTED(what_is_answered_now_overtakes_what_waits_for_the_store),
-        TEST_SCRIPTED(a_turn_writes_once),
+        TEST_SCRIPTED(a_tick_writes_once),
         TEST(equal_msgids_get_an_answer_each),
         TEST_SCRIPTED(a_half_close_is_answered_first),
         TEST(a_half_close_within_a_message_drops_it),

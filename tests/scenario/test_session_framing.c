@@ -9,10 +9,10 @@
 
 #include <cmocka.h>
 
-#include "fakes/server_world.h"
+#include "fakes/server_fixture.h"
 #include "server/server_counters.h"
 
-static struct server_world world;
+static struct server_fixture fixture;
 static struct client client;
 static struct heard heard;
 
@@ -42,13 +42,13 @@ enum { N_LOSSES = sizeof losses / sizeof losses[0] };
 
 static void open_memory(void)
 {
-    server_world_open_memory(&world, &server_world_options);
+    server_fixture_open_memory(&fixture, &server_fixture_options);
 }
 
-static void close_world(void)
+static void close_fixture(void)
 {
     client_close(&client);
-    server_world_close(&world);
+    server_fixture_close(&fixture);
 }
 
 /* The ping's answer, the last words, the end. */
@@ -68,15 +68,15 @@ static void lost_framing_is_said_last_wherever_the_bytes_are_cut(void **state)
     open_memory();
     for (size_t i = 0; i < N_LOSSES; i++) {
         for (size_t cut = 1; cut <= losses[i].len; cut++) {
-            client_open(&client, &world);
+            client_open(&client, &fixture);
             client_send(&client, losses[i].bytes, cut);
             client_send(&client, losses[i].bytes + cut, losses[i].len - cut);
             assert_lost(i);
             client_close(&client);
         }
     }
-    client_open(&client, &world);
-    close_world();
+    client_open(&client, &fixture);
+    close_fixture();
     assert_int_equal(server_counters.connections, 0);
 }
 
@@ -85,62 +85,62 @@ static void lost_framing_is_said_last_when_the_bytes_come_one_by_one(void **stat
     (void)state;
     open_memory();
     for (size_t i = 0; i < N_LOSSES; i++) {
-        client_open(&client, &world);
+        client_open(&client, &fixture);
         for (size_t at = 0; at < losses[i].len; at++) client_send(&client, losses[i].bytes + at, 1);
         assert_lost(i);
         client_close(&client);
     }
     assert_int_equal(server_counters.connections_closed_broken, N_LOSSES);
-    close_world();
+    close_fixture();
 }
 
 static void what_is_in_flight_is_answered_before_the_last_words(void **state)
 {
     (void)state;
-    server_world_open(&world, &server_world_options);
-    client_open(&client, &world);
+    server_fixture_open(&fixture, &server_fixture_options);
+    client_open(&client, &fixture);
     client_ask(&client, 1, "check", 2, "ss", "api", "k");
     client_ask(&client, 2, "check", 2, "ss", "api", "k");
     client_send(&client, "\xc1", 1);
     assert_int_equal(client_hear(&client, &heard), 0);
-    scripted_end(&world.engine.scripted, 1, OP_DECIDED);
+    scripted_end(&fixture.engine.scripted, 1, OP_DECIDED);
     client_answer(&client, &heard);
     assert_int_equal(heard.msgid, 2);
     assert_int_equal(client_hear(&client, &heard), 0);
-    scripted_end(&world.engine.scripted, 0, OP_DECIDED);
+    scripted_end(&fixture.engine.scripted, 0, OP_DECIDED);
     client_answer(&client, &heard);
     assert_int_equal(client_hear(&client, &heard), 1);
     assert_false(heard.has_msgid);
     assert_true(client_is_closed(&client));
-    close_world();
+    close_fixture();
 }
 
 static void nothing_after_the_fault_is_read(void **state)
 {
     (void)state;
-    server_world_open(&world, &server_world_options);
-    client_open(&client, &world);
+    server_fixture_open(&fixture, &server_fixture_options);
+    client_open(&client, &fixture);
     client_ask(&client, 1, "check", 2, "ss", "api", "k");
     client_send(&client, "\xc1\x94\x00\x02\xa4ping\x90", 10);
     client_ask(&client, 3, "ping", 0, "");
     assert_int_equal(server_counters.requests, 1);
-    close_world(); /* with the words unsaid */
+    close_fixture(); /* with the words unsaid */
 }
 
 static void a_drain_amid_a_lost_framing_ends_it(void **state)
 {
     (void)state;
-    server_world_open(&world, &server_world_options);
-    client_open(&client, &world);
+    server_fixture_open(&fixture, &server_fixture_options);
+    client_open(&client, &fixture);
     client_ask(&client, 1, "check", 2, "ss", "api", "k");
     client_send(&client, "\xc1", 1);
-    server_world_drain(&world, 60000);
-    scripted_end_all(&world.engine.scripted, OP_DECIDED);
+    server_fixture_drain(&fixture, 60000);
+    scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
     client_answer(&client, &heard);
     assert_int_equal(client_hear(&client, &heard), 1);
     assert_true(client_is_closed(&client));
-    assert_int_equal(world.n_drained, 1);
-    close_world();
+    assert_int_equal(fixture.n_drained, 1);
+    close_fixture();
 }
 
 /* A method that is not a text, params that are no list: the request is refused, the connection lives. */
@@ -148,7 +148,7 @@ static void a_request_of_the_wrong_shape_is_refused_alone(void **state)
 {
     (void)state;
     open_memory();
-    client_open(&client, &world);
+    client_open(&client, &fixture);
     client_send(&client, "\x94\x00\x05\x07\x90", 5);
     client_answer(&client, &heard);
     assert_int_equal(heard.msgid, 5);
@@ -160,7 +160,7 @@ static void a_request_of_the_wrong_shape_is_refused_alone(void **state)
     client_ask(&client, 7, "ping", 0, "");
     client_answer(&client, &heard);
     assert_string_equal(heard.error, "");
-    close_world();
+    close_fixture();
 }
 
 int main(void)

@@ -12,10 +12,10 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "fakes/server_world.h"
+#include "fakes/server_fixture.h"
 #include "server/server_counters.h"
 
-static struct server_world world;
+static struct server_fixture fixture;
 static struct client client;
 static struct heard heard;
 
@@ -42,8 +42,8 @@ static void ten_thousand_checks_allocate_nothing(void **state)
     (void)state;
     enum { PER_ROUND = 1000, ROUNDS = 10 };
     struct buffer round;
-    server_world_open_memory(&world, &server_world_options);
-    client_open(&client, &world);
+    server_fixture_open_memory(&fixture, &server_fixture_options);
+    client_open(&client, &fixture);
     buffer_init(&round, 0);
     build_round(&round, PER_ROUND);
     for (int i = 0; i < 3; i++) play_round(&round, PER_ROUND + 1);
@@ -52,7 +52,7 @@ static void ten_thousand_checks_allocate_nothing(void **state)
     assert_int_equal(mem_n_allocs() - before, 0);
     buffer_fini(&round);
     client_close(&client);
-    server_world_close(&world);
+    server_fixture_close(&fixture);
 }
 
 /* Whole requests, a long key, a list, an error, a long answer, and one that comes in two pieces. */
@@ -85,17 +85,17 @@ enum { N_REQUESTS = 8, CUT = 9 };
 static uint64_t play_with_failure(const struct buffer *out, uint64_t n)
 {
     size_t len = buffer_len(out) - CUT;
-    client_open(&client, &world);
+    client_open(&client, &fixture);
     uint64_t before = mem_n_allocs();
     mem_fail_nth(n);
-    server_world_turns(&world, 2);
+    server_fixture_ticks(&fixture, 2);
     if (send(client.fd, buffer_data(out), len, MSG_NOSIGNAL) == (ssize_t)len) {
-        server_world_turns(&world, 4);
+        server_fixture_ticks(&fixture, 4);
         send(client.fd, buffer_data(out) + len, CUT, MSG_NOSIGNAL);
     }
     for (int i = 0; i < 10; i++) {
-        server_world_turns(&world, 4);
-        scripted_end_all(&world.engine.scripted, OP_DECIDED);
+        server_fixture_ticks(&fixture, 4);
+        scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
     }
     mem_fail_nth(0);
     return mem_n_allocs() - before;
@@ -116,31 +116,31 @@ static void assert_answered_or_closed(void)
 static void assert_recovered(void)
 {
     client_close(&client);
-    server_world_turns(&world, 3);
-    client_open(&client, &world);
+    server_fixture_ticks(&fixture, 3);
+    client_open(&client, &fixture);
     client_ask(&client, 1, "check", 2, "ss", "api", "k");
-    scripted_end_all(&world.engine.scripted, OP_DECIDED);
+    scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
     client_answer(&client, &heard);
     assert_string_equal(heard.error, "");
     client_close(&client);
-    server_world_turns(&world, 3);
+    server_fixture_ticks(&fixture, 3);
     assert_int_equal(server_counters.connections, 0);
-    assert_int_equal(engine_n_live(world.engine.engine), 0);
+    assert_int_equal(engine_n_live(fixture.engine.engine), 0);
 }
 
-static void sweep_failures(void (*open)(struct server_world *world, const struct server_options *options))
+static void sweep_failures(void (*open)(struct server_fixture *fixture, const struct server_options *options))
 {
     struct buffer out;
     buffer_init(&out, 0);
     build_a_bit_of_everything(&out);
     uint64_t n_allocs = 1;
     for (uint64_t n = 0; n <= n_allocs; n++) {
-        open(&world, &server_world_options);
+        open(&fixture, &server_fixture_options);
         uint64_t succeeded = play_with_failure(&out, n);
         if (n == 0) n_allocs = succeeded;
         assert_answered_or_closed();
         assert_recovered();
-        server_world_close(&world);
+        server_fixture_close(&fixture);
     }
     assert_true(n_allocs > 5);
     buffer_fini(&out);
@@ -149,24 +149,24 @@ static void sweep_failures(void (*open)(struct server_world *world, const struct
 static void every_failing_allocation_is_answered_or_closes_over_the_memory_store(void **state)
 {
     (void)state;
-    sweep_failures(server_world_open_memory);
+    sweep_failures(server_fixture_open_memory);
 }
 
 static void every_failing_allocation_is_answered_or_closes_over_a_slow_store(void **state)
 {
     (void)state;
-    sweep_failures(server_world_open);
+    sweep_failures(server_fixture_open);
 }
 
 static void a_server_that_cannot_be_made_leaves_nothing(void **state)
 {
     (void)state;
-    server_world_open(&world, &server_world_options);
+    server_fixture_open(&fixture, &server_fixture_options);
     for (uint64_t n = 1; n <= 2; n++) {
         mem_fail_nth(n);
-        assert_null(server_new(&world.loop, &world.engine.clock, world.engine.engine, &server_world_options));
+        assert_null(server_new(&fixture.loop, &fixture.engine.clock, fixture.engine.engine, &server_fixture_options));
     }
-    server_world_close(&world);
+    server_fixture_close(&fixture);
 }
 
 /* One client after the other, idle after a burst: what the burst needed goes back to the buffer_pool. */
@@ -176,14 +176,14 @@ static void idle_connections_keep_no_buffers(void **state)
     enum { N = 50 };
     static struct client clients[N];
     struct buffer round;
-    server_world_open_memory(&world, &server_world_options);
+    server_fixture_open_memory(&fixture, &server_fixture_options);
     buffer_init(&round, 0);
     build_round(&round, 20);
     uint64_t first = 0;
     for (int i = 0; i < N; i++) {
-        client_open(&client, &world);
+        client_open(&client, &fixture);
         buffer_reserve(&client.in, 65536); /* the test's own, before the counting */
-        server_world_turns(&world, 2);
+        server_fixture_ticks(&fixture, 2);
         uint64_t before = mem_n_allocs();
         play_round(&round, 21);
         if (i == 0)
@@ -195,7 +195,7 @@ static void idle_connections_keep_no_buffers(void **state)
     assert_true(first > 0);
     for (int i = 0; i < N; i++) client_close(&clients[i]);
     buffer_fini(&round);
-    server_world_close(&world);
+    server_fixture_close(&fixture);
 }
 
 int main(void)

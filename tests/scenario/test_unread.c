@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "fakes/server_world.h"
+#include "fakes/server_fixture.h"
 #include "server/server_counters.h"
 
 enum {
@@ -18,20 +18,20 @@ enum {
     SHARE = 128 * 1024, /* what one connection leaves unread before it is not read from by itself */
 };
 
-static struct server_world world;
+static struct server_fixture fixture;
 static struct client reader, deaf[N_DEAF];
 static struct heard heard;
 
 static int set_up(void **state)
 {
     (void)state;
-    struct server_options options = server_world_options;
+    struct server_options options = server_fixture_options;
     options.max_output = 2 * SHARE;
     options.max_output_total = MAX_TOTAL;
-    server_world_open_memory(&world, &options);
-    client_open(&reader, &world);
-    for (int i = 0; i < N_DEAF; i++) client_open(&deaf[i], &world);
-    server_world_turns(&world, N_DEAF + 2);
+    server_fixture_open_memory(&fixture, &options);
+    client_open(&reader, &fixture);
+    for (int i = 0; i < N_DEAF; i++) client_open(&deaf[i], &fixture);
+    server_fixture_ticks(&fixture, N_DEAF + 2);
     return 0;
 }
 
@@ -40,7 +40,7 @@ static int tear_down(void **state)
     (void)state;
     client_close(&reader);
     for (int i = 0; i < N_DEAF; i++) client_close(&deaf[i]);
-    server_world_close(&world);
+    server_fixture_close(&fixture);
     return 0;
 }
 
@@ -53,7 +53,7 @@ static void go_deaf(struct client *client)
     for (unsigned i = 0; i < 5000; i++) client_build(&out, i, "stats", 0, "");
     client_send(client, buffer_data(&out), buffer_len(&out));
     buffer_fini(&out);
-    server_world_turns(&world, 100);
+    server_fixture_ticks(&fixture, 100);
 }
 
 static void assert_served(struct client *client)
@@ -80,7 +80,7 @@ static void unread_answers_of_all_connections_are_bounded_together(void **state)
     assert_true(server_counters.unread_bytes <= MAX_TOTAL + 2 * SHARE + N_DEAF * ONE_ROUND);
     uint64_t unread = server_counters.unread_bytes;
     assert_served(&reader);
-    server_world_turns(&world, 100);
+    server_fixture_ticks(&fixture, 100);
     assert_int_equal(server_counters.unread_bytes, unread);
 }
 
@@ -89,21 +89,21 @@ static void beyond_the_total_the_longest_stalled_is_closed(void **state)
     (void)state;
     for (int i = 0; i < 3; i++) {
         go_deaf(&deaf[i]);
-        world.engine.clock.mono_us += 40000;
+        fixture.engine.clock.mono_us += 40000;
     }
     assert_true(server_counters.unread_bytes > MAX_TOTAL);
     assert_int_equal(server_counters.connections_closed_unread, 0); /* the first took nothing for less than 100 ms */
 
-    world.engine.clock.mono_us += 20000;
-    server_world_turns(&world, 2);
+    fixture.engine.clock.mono_us += 20000;
+    server_fixture_ticks(&fixture, 2);
     assert_int_equal(server_counters.connections_closed_unread, 1);
     assert_true(server_counters.unread_bytes <= MAX_TOTAL);
     take_all(&deaf[0]);
     assert_true(client_is_closed(&deaf[0]));
     assert_served(&reader);
 
-    world.engine.clock.mono_us += 1000000; /* below the total only write_stall closes */
-    server_world_turns(&world, 2);
+    fixture.engine.clock.mono_us += 1000000; /* below the total only write_stall closes */
+    server_fixture_ticks(&fixture, 2);
     assert_int_equal(server_counters.connections_closed_unread, 1);
     assert_int_equal(server_counters.connections, N_DEAF);
 }
@@ -112,16 +112,16 @@ static void a_client_that_takes_some_is_not_the_longest_stalled(void **state)
 {
     (void)state;
     for (int i = 0; i < 3; i++) go_deaf(&deaf[i]);
-    world.engine.clock.mono_us += 90000;
+    fixture.engine.clock.mono_us += 90000;
     assert_true(take_all(&deaf[0]) > 0);
-    server_world_turns(&world, 20);
+    server_fixture_ticks(&fixture, 20);
     go_deaf(&deaf[3]); /* so that it is still too much */
     assert_true(server_counters.unread_bytes > MAX_TOTAL);
-    world.engine.clock.mono_us += 20000;
-    server_world_turns(&world, 2);
+    fixture.engine.clock.mono_us += 20000;
+    server_fixture_ticks(&fixture, 2);
     assert_true(server_counters.connections_closed_unread > 0);
     take_all(&deaf[0]);
-    server_world_turns(&world, 2);
+    server_fixture_ticks(&fixture, 2);
     assert_int_equal(send(deaf[0].fd, "\xc0", 0, MSG_NOSIGNAL), 0);
     take_all(&deaf[1]);
     assert_true(client_is_closed(&deaf[1]));

@@ -20,7 +20,7 @@ enum { N_OPS = 8, NONCE = 0x01020304 };
 static const int64_t now_us = INT64_C(1700000000000000); /* begins a window of every length used here */
 
 /* A batch, some policies, and ops of one limit. */
-struct world {
+struct fixture {
     struct batch *batch;
     struct policy *bucket, *window, *counting, *log, *slots, *slow, *hit;
     struct op ops[N_OPS];
@@ -45,8 +45,8 @@ static struct policy *policy_of(const char *name, enum algo algo, int64_t limit,
 
 static int setup(void **state)
 {
-    static struct world world;
-    world = (struct world){
+    static struct fixture fixture;
+    fixture = (struct fixture){
         .batch = batch_new("rl", BATCH_KEYS_MAX, true),
         .bucket = policy_of("b", ALGO_BUCKET, 5, 1000000, false),
         .window = policy_of("w", ALGO_FIXED_WINDOW, 5, 1000000, false),
@@ -56,54 +56,54 @@ static int setup(void **state)
         .hit = policy_of("h", ALGO_FIRST_HIT, 5, 1000000, false),
         .slow = policy_of("z", ALGO_BUCKET, 1, INT64_C(1000000000000000), false), /* a unit takes 31 years */
     };
-    assert_non_null(world.batch);
-    *state = &world;
+    assert_non_null(fixture.batch);
+    *state = &fixture;
     return 0;
 }
 
-static void empty(struct world *world)
+static void empty(struct fixture *fixture)
 {
     struct list ops;
     list_init(&ops);
-    batch_take_ops(world->batch, &ops);
+    batch_take_ops(fixture->batch, &ops);
     while (list_pop_front(&ops) != NULL) continue;
-    batch_clear(world->batch);
+    batch_clear(fixture->batch);
 }
 
 static int teardown(void **state)
 {
-    struct world *world = *state;
-    empty(world);
-    batch_free(world->batch);
-    struct policy *all[] = {world->bucket, world->window, world->counting, world->log,
-                            world->slots,  world->slow,   world->hit};
+    struct fixture *fixture = *state;
+    empty(fixture);
+    batch_free(fixture->batch);
+    struct policy *all[] = {fixture->bucket, fixture->window, fixture->counting, fixture->log,
+                            fixture->slots,  fixture->slow,   fixture->hit};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) policy_free(all[i]);
     return 0;
 }
 
-static int add(struct world *world, size_t i, const struct policy *policy, const char *key, enum op_kind kind,
+static int add(struct fixture *fixture, size_t i, const struct policy *policy, const char *key, enum op_kind kind,
                int64_t cost)
 {
-    world->members[i] = (struct op_member){.limit = &policy->limits[0], .key = slice_of(key), .cost = cost};
-    world->ops[i] = (struct op){.kind = kind, .n_members = 1, .members = &world->members[i]};
-    list_init(&world->ops[i].link);
-    return batch_add(world->batch, &world->ops[i]);
+    fixture->members[i] = (struct op_member){.limit = &policy->limits[0], .key = slice_of(key), .cost = cost};
+    fixture->ops[i] = (struct op){.kind = kind, .n_members = 1, .members = &fixture->members[i]};
+    list_init(&fixture->ops[i].link);
+    return batch_add(fixture->batch, &fixture->ops[i]);
 }
 
-static void check(struct world *world, size_t i, const struct policy *policy, const char *key, int64_t cost)
+static void check(struct fixture *fixture, size_t i, const struct policy *policy, const char *key, int64_t cost)
 {
-    assert_int_equal(add(world, i, policy, key, OP_CHECK, cost), 0);
+    assert_int_equal(add(fixture, i, policy, key, OP_CHECK, cost), 0);
 }
 
-static void pack(struct world *world)
+static void pack(struct fixture *fixture)
 {
-    world->n_args = batch_args(world->batch, NONCE, now_us, 0, &world->args);
-    assert_true(world->n_args > 0);
+    fixture->n_args = batch_args(fixture->batch, NONCE, now_us, 0, &fixture->args);
+    assert_true(fixture->n_args > 0);
 }
 
-static void assert_packet(const struct world *world, const char *bytes, size_t len)
+static void assert_packet(const struct fixture *fixture, const char *bytes, size_t len)
 {
-    struct slice packet = world->args[world->n_args - 1];
+    struct slice packet = fixture->args[fixture->n_args - 1];
     assert_int_equal(packet.len, len);
     assert_memory_equal(packet.data, bytes, len);
 }
@@ -140,53 +140,53 @@ static void assert_packet(const struct world *world, const char *bytes, size_t l
 #define NOTHING_OF_ITS_OWN                                                                                             \
     "\0\0"                                                                                                             \
     "\0\0"
-#define ON(key, stride, step, cost)    key "\0" stride step "\0\0\0\0" cost "\0\0\0\0\0\0"
-#define STEP_OF_BUCKET                 "\x40\x0d\x03"
-#define STEP_1                         "\x01\0\0"
-#define CHECK_EACH                     "\0"
-#define LOAD                           "\x01"
-#define SAVE                           "\x02"
-#define ASSERT_PACKET(world, expected) assert_packet(world, expected, sizeof(expected) - 1)
+#define ON(key, stride, step, cost)      key "\0" stride step "\0\0\0\0" cost "\0\0\0\0\0\0"
+#define STEP_OF_BUCKET                   "\x40\x0d\x03"
+#define STEP_1                           "\x01\0\0"
+#define CHECK_EACH                       "\0"
+#define LOAD                             "\x01"
+#define SAVE                             "\x02"
+#define ASSERT_PACKET(fixture, expected) assert_packet(fixture, expected, sizeof(expected) - 1)
 
 static void one_check_is_a_span_of_one(void **state)
 {
-    struct world *world = *state;
-    check(world, 0, world->bucket, "alice", 1);
-    pack(world);
-    assert_int_equal(world->n_args, 3);
-    assert_true(slice_is(world->args[0], "1"));
-    assert_int_equal(world->args[1].len, strlen("rl:{b000}:tb1:b:alice"));
-    assert_memory_equal(world->args[1].data, "rl:{b", 5);
-    assert_memory_equal(world->args[1].data + 8, "}:tb1:b:alice", 13);
-    ASSERT_PACKET(world,
+    struct fixture *fixture = *state;
+    check(fixture, 0, fixture->bucket, "alice", 1);
+    pack(fixture);
+    assert_int_equal(fixture->n_args, 3);
+    assert_true(slice_is(fixture->args[0], "1"));
+    assert_int_equal(fixture->args[1].len, strlen("rl:{b000}:tb1:b:alice"));
+    assert_memory_equal(fixture->args[1].data, "rl:{b", 5);
+    assert_memory_equal(fixture->args[1].data + 8, "}:tb1:b:alice", 13);
+    ASSERT_PACKET(fixture,
                   HEADER("\x01", "\x01", "\x01") LIMIT_BUCKET SPAN(CHECK_EACH, "\x01", "\x01", "\x01", "\x01", "\x01"));
 }
 
 static void checks_of_one_limit_are_one_span_and_those_of_another_cost_another(void **state)
 {
-    struct world *world = *state;
-    check(world, 0, world->bucket, "a", 1);
-    check(world, 1, world->bucket, "b", 2);
-    check(world, 2, world->window, "w", 1);
-    check(world, 3, world->bucket, "c", 1);
-    pack(world);
-    ASSERT_PACKET(world, HEADER("\x03", "\x02", "\x03")
-                             LIMIT_BUCKET LIMIT_WINDOW SPAN(CHECK_EACH, "\x01", "\x01", "\x02", "\x01", "\x01")
-                                 SPAN(CHECK_EACH, "\x01", "\x03", "\x01", "\x01", "\x02")
-                                     SPAN(CHECK_EACH, "\x02", "\x04", "\x01", "\x01", "\x01"));
+    struct fixture *fixture = *state;
+    check(fixture, 0, fixture->bucket, "a", 1);
+    check(fixture, 1, fixture->bucket, "b", 2);
+    check(fixture, 2, fixture->window, "w", 1);
+    check(fixture, 3, fixture->bucket, "c", 1);
+    pack(fixture);
+    ASSERT_PACKET(fixture, HEADER("\x03", "\x02", "\x03")
+                               LIMIT_BUCKET LIMIT_WINDOW SPAN(CHECK_EACH, "\x01", "\x01", "\x02", "\x01", "\x01")
+                                   SPAN(CHECK_EACH, "\x01", "\x03", "\x01", "\x01", "\x02")
+                                       SPAN(CHECK_EACH, "\x02", "\x04", "\x01", "\x01", "\x01"));
     const int64_t reply[] = {0, 200000, 400000, 2, now_us, 0, NONCE}; /* a, c, b, w */
-    assert_int_equal(batch_replay(world->batch, reply, 7, NONCE), 0);
-    assert_int_equal(world->members[0].decision.remaining, 4);
-    assert_int_equal(world->members[1].decision.remaining, 1);
-    assert_int_equal(world->members[2].decision.remaining, 2);
-    assert_int_equal(world->members[3].decision.remaining, 3);
-    assert_int_equal(batch_now_us(world->batch), now_us);
+    assert_int_equal(batch_replay(fixture->batch, reply, 7, NONCE), 0);
+    assert_int_equal(fixture->members[0].decision.remaining, 4);
+    assert_int_equal(fixture->members[1].decision.remaining, 1);
+    assert_int_equal(fixture->members[2].decision.remaining, 2);
+    assert_int_equal(fixture->members[3].decision.remaining, 3);
+    assert_int_equal(batch_now_us(fixture->batch), now_us);
 }
 
 /* The bucket is that of the key, or of what the policy's limits have in common. */
 static void the_bucket_follows_what_is_common(void **state)
 {
-    struct world *world = *state;
+    struct fixture *fixture = *state;
     static const struct {
         const char *id, *common, *start;
     } cases[] = {
@@ -194,33 +194,33 @@ static void the_bucket_follows_what_is_common(void **state)
         {"", "acme", "rl:{b143}:"},     {"acme:3", "", "rl:{b165}:"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        check(world, 0, world->bucket, cases[i].id, 1);
-        empty(world);
-        world->members[0].key = slice_of(cases[i].id);
-        if (cases[i].common != NULL) world->members[0].common = slice_of(cases[i].common);
-        list_init(&world->ops[0].link);
-        assert_int_equal(batch_add(world->batch, &world->ops[0]), 0);
-        pack(world);
-        assert_memory_equal(world->args[1].data, cases[i].start, strlen(cases[i].start));
-        empty(world);
+        check(fixture, 0, fixture->bucket, cases[i].id, 1);
+        empty(fixture);
+        fixture->members[0].key = slice_of(cases[i].id);
+        if (cases[i].common != NULL) fixture->members[0].common = slice_of(cases[i].common);
+        list_init(&fixture->ops[0].link);
+        assert_int_equal(batch_add(fixture->batch, &fixture->ops[0]), 0);
+        pack(fixture);
+        assert_memory_equal(fixture->args[1].data, cases[i].start, strlen(cases[i].start));
+        empty(fixture);
     }
 }
 
 static void equal_checks_of_a_key_become_one_item(void **state)
 {
-    struct world *world = *state;
+    struct fixture *fixture = *state;
     uint64_t merged = redis_counters.redis_merged;
-    for (size_t i = 0; i < 3; i++) check(world, i, world->window, "k", 2);
+    for (size_t i = 0; i < 3; i++) check(fixture, i, fixture->window, "k", 2);
     assert_int_equal(redis_counters.redis_merged, merged + 2);
-    pack(world);
-    ASSERT_PACKET(world,
+    pack(fixture);
+    ASSERT_PACKET(fixture,
                   HEADER("\0", "\x01", "\x01") LIMIT_WINDOW SPAN(CHECK_EACH, "\x01", "\x01", "\x01", "\x03", "\x02"));
 
     const int64_t reply[] = {0, now_us, 0, NONCE};
-    assert_int_equal(batch_replay(world->batch, reply, 4, NONCE), 0);
+    assert_int_equal(batch_replay(fixture->batch, reply, 4, NONCE), 0);
     for (size_t i = 0; i < 3; i++) {
-        const struct decision *decision = &world->members[i].decision;
-        assert_int_equal(world->ops[i].outcome, OP_DECIDED);
+        const struct decision *decision = &fixture->members[i].decision;
+        assert_int_equal(fixture->ops[i].outcome, OP_DECIDED);
         assert_int_equal(decision->allowed, i < 2);
         assert_int_equal(decision->remaining, i == 0 ? 3 : 1);
         assert_int_equal(decision->retry_after_ms, i < 2 ? 0 : 1000);
@@ -229,170 +229,171 @@ static void equal_checks_of_a_key_become_one_item(void **state)
 
 static void counted_denials_and_merge_off_keep_checks_apart(void **state)
 {
-    struct world *world = *state;
+    struct fixture *fixture = *state;
     uint64_t merged = redis_counters.redis_merged;
-    check(world, 0, world->counting, "k", 1);
-    check(world, 1, world->counting, "k", 1);
-    batch_set_merge(world->batch, BATCH_KEYS_MAX, false);
-    check(world, 2, world->bucket, "k", 1);
-    check(world, 3, world->bucket, "k", 1);
+    check(fixture, 0, fixture->counting, "k", 1);
+    check(fixture, 1, fixture->counting, "k", 1);
+    batch_set_merge(fixture->batch, BATCH_KEYS_MAX, false);
+    check(fixture, 2, fixture->bucket, "k", 1);
+    check(fixture, 3, fixture->bucket, "k", 1);
     assert_int_equal(redis_counters.redis_merged, merged);
 }
 
 static void a_key_with_several_costs_is_loaded_and_saved(void **state)
 {
-    struct world *world = *state;
-    check(world, 0, world->bucket, "k", 1);
-    check(world, 1, world->bucket, "k", 4);
-    check(world, 2, world->bucket, "other", 1);
-    check(world, 3, world->bucket, "k", 1);
-    pack(world);
+    struct fixture *fixture = *state;
+    check(fixture, 0, fixture->bucket, "k", 1);
+    check(fixture, 1, fixture->bucket, "k", 4);
+    check(fixture, 2, fixture->bucket, "other", 1);
+    check(fixture, 3, fixture->bucket, "k", 1);
+    pack(fixture);
     ASSERT_PACKET(
-        world, HEADER("\x02", "\x01", "\x06") LIMIT_BUCKET SPAN(CHECK_EACH, "\x01", "\x01", "\x01", "\x01",
-                                                                "\x01") SPAN(LOAD, "\x01", "\x02", "\x01", "\x01", "\0")
-                   CHECK_ALL("\x01", "\x01", "\x01" NOTHING_OF_ITS_OWN ON("\x02", "\0", STEP_OF_BUCKET, "\x01"))
-                       CHECK_ALL("\x01", "\x01", "\x01" NOTHING_OF_ITS_OWN ON("\x02", "\0", STEP_OF_BUCKET, "\x04"))
-                           CHECK_ALL("\x01", "\x01", "\x01" NOTHING_OF_ITS_OWN ON("\x02", "\0", STEP_OF_BUCKET, "\x01"))
-                               SPAN(SAVE, "\x01", "\x02", "\x01", "\0", "\0"));
+        fixture,
+        HEADER("\x02", "\x01", "\x06") LIMIT_BUCKET SPAN(CHECK_EACH, "\x01", "\x01", "\x01", "\x01", "\x01")
+            SPAN(LOAD, "\x01", "\x02", "\x01", "\x01", "\0")
+                CHECK_ALL("\x01", "\x01", "\x01" NOTHING_OF_ITS_OWN ON("\x02", "\0", STEP_OF_BUCKET, "\x01"))
+                    CHECK_ALL("\x01", "\x01", "\x01" NOTHING_OF_ITS_OWN ON("\x02", "\0", STEP_OF_BUCKET, "\x04"))
+                        CHECK_ALL("\x01", "\x01", "\x01" NOTHING_OF_ITS_OWN ON("\x02", "\0", STEP_OF_BUCKET, "\x01"))
+                            SPAN(SAVE, "\x01", "\x02", "\x01", "\0", "\0"));
 
     const int64_t reply[] = {0, 0, 200000, 1000000, now_us, 0, NONCE}; /* each says what it saw */
-    assert_int_equal(batch_replay(world->batch, reply, 7, NONCE), 0);
-    assert_int_equal(world->members[0].decision.remaining, 4);
-    assert_int_equal(world->members[1].decision.remaining, 0);
-    assert_int_equal(world->members[2].decision.remaining, 4);
-    assert_false(world->members[3].decision.allowed);
-    assert_int_equal(world->members[3].decision.retry_after_ms, 200);
+    assert_int_equal(batch_replay(fixture->batch, reply, 7, NONCE), 0);
+    assert_int_equal(fixture->members[0].decision.remaining, 4);
+    assert_int_equal(fixture->members[1].decision.remaining, 0);
+    assert_int_equal(fixture->members[2].decision.remaining, 4);
+    assert_false(fixture->members[3].decision.allowed);
+    assert_int_equal(fixture->members[3].decision.retry_after_ms, 200);
 }
 
 static void a_peek_sees_what_came_before_it_and_charges_nothing(void **state)
 {
-    struct world *world = *state;
-    check(world, 0, world->window, "k", 2);
-    assert_int_equal(add(world, 1, world->window, "k", OP_PEEK, 3), 0);
-    assert_int_equal(add(world, 2, world->window, "k", OP_PEEK, 4), 0);
-    check(world, 3, world->window, "k", 2);
-    check(world, 4, world->window, "k", 0);
-    pack(world);
-    assert_int_equal(world->args[world->n_args - 1].len, 17 + 29 + 18); /* the peeks need nothing of the script */
+    struct fixture *fixture = *state;
+    check(fixture, 0, fixture->window, "k", 2);
+    assert_int_equal(add(fixture, 1, fixture->window, "k", OP_PEEK, 3), 0);
+    assert_int_equal(add(fixture, 2, fixture->window, "k", OP_PEEK, 4), 0);
+    check(fixture, 3, fixture->window, "k", 2);
+    check(fixture, 4, fixture->window, "k", 0);
+    pack(fixture);
+    assert_int_equal(fixture->args[fixture->n_args - 1].len, 17 + 29 + 18); /* the peeks need nothing of the script */
     const int64_t reply[] = {0, now_us, 0, NONCE};
-    assert_int_equal(batch_replay(world->batch, reply, 4, NONCE), 0);
-    assert_true(world->members[1].decision.allowed);
-    assert_int_equal(world->members[1].decision.remaining, 0);
-    assert_int_equal(world->members[1].decision.granted, 3);
-    assert_false(world->members[2].decision.allowed);
-    assert_int_equal(world->members[3].decision.remaining, 1);
-    assert_int_equal(world->members[4].decision.remaining, 1);
-    assert_int_equal(world->members[4].decision.granted, 0);
+    assert_int_equal(batch_replay(fixture->batch, reply, 4, NONCE), 0);
+    assert_true(fixture->members[1].decision.allowed);
+    assert_int_equal(fixture->members[1].decision.remaining, 0);
+    assert_int_equal(fixture->members[1].decision.granted, 3);
+    assert_false(fixture->members[2].decision.allowed);
+    assert_int_equal(fixture->members[3].decision.remaining, 1);
+    assert_int_equal(fixture->members[4].decision.remaining, 1);
+    assert_int_equal(fixture->members[4].decision.granted, 0);
 }
 
 static void a_cost_above_the_limit_is_only_looked_at(void **state)
 {
-    struct world *world = *state;
-    check(world, 0, world->window, "k", 6);
-    check(world, 1, world->counting, "k", (INT64_C(1) << 53) - 1);
-    pack(world);
-    ASSERT_PACKET(world, HEADER("\x01", "\x02", "\x02")
-                             LIMIT_WINDOW LIMIT_COUNTING SPAN(CHECK_EACH, "\x01", "\x01", "\x01", "\0", "\x06")
-                                 CHECK_EACH "\x02"
-                                            "\x02\0"
-                                            "\x01\0"
-                                            "\x01\0\0\0\0"
-                                            "\x01\0\0\0\x04\0\0");
+    struct fixture *fixture = *state;
+    check(fixture, 0, fixture->window, "k", 6);
+    check(fixture, 1, fixture->counting, "k", (INT64_C(1) << 53) - 1);
+    pack(fixture);
+    ASSERT_PACKET(fixture, HEADER("\x01", "\x02", "\x02")
+                               LIMIT_WINDOW LIMIT_COUNTING SPAN(CHECK_EACH, "\x01", "\x01", "\x01", "\0", "\x06")
+                                   CHECK_EACH "\x02"
+                                              "\x02\0"
+                                              "\x01\0"
+                                              "\x01\0\0\0\0"
+                                              "\x01\0\0\0\x04\0\0");
     const int64_t reply[] = {1, 2, now_us, 0, NONCE};
-    assert_int_equal(batch_replay(world->batch, reply, 5, NONCE), 0);
-    assert_int_equal(world->members[0].decision.retry_after_ms, RETRY_NEVER);
-    assert_int_equal(world->members[0].decision.remaining, 4);
-    assert_int_equal(world->members[1].decision.retry_after_ms, RETRY_NEVER);
-    assert_int_equal(world->members[1].decision.remaining, 0);
+    assert_int_equal(batch_replay(fixture->batch, reply, 5, NONCE), 0);
+    assert_int_equal(fixture->members[0].decision.retry_after_ms, RETRY_NEVER);
+    assert_int_equal(fixture->members[0].decision.remaining, 4);
+    assert_int_equal(fixture->members[1].decision.retry_after_ms, RETRY_NEVER);
+    assert_int_equal(fixture->members[1].decision.remaining, 0);
 }
 
 static void each_denied_check_of_a_log_takes_its_wait(void **state)
 {
-    struct world *world = *state;
-    check(world, 0, world->log, "a", 3);
-    check(world, 1, world->log, "b", 1);
-    check(world, 2, world->log, "a", 5);
-    assert_int_equal(add(world, 3, world->log, "a", OP_PEEK, 2), 0);
-    pack(world);
+    struct fixture *fixture = *state;
+    check(fixture, 0, fixture->log, "a", 3);
+    check(fixture, 1, fixture->log, "b", 1);
+    check(fixture, 2, fixture->log, "a", 5);
+    assert_int_equal(add(fixture, 3, fixture->log, "a", OP_PEEK, 2), 0);
+    pack(fixture);
     /* b, which is checked directly, comes first; of each what was seen, the newest time and the wait */
     const int64_t reply[] = {5,      now_us - 20, 5000,   2,      now_us - 10, 0, 5,    now_us,
                              700000, 5,           now_us, 300000, now_us,      0, NONCE};
-    assert_int_equal(batch_replay(world->batch, reply, 14, NONCE), -1);
-    assert_int_equal(batch_replay(world->batch, reply, 15, NONCE), 0);
-    assert_true(world->members[0].decision.allowed);
-    assert_int_equal(world->members[1].decision.retry_after_ms, 5);
-    assert_int_equal(world->members[2].decision.retry_after_ms, 700);
-    assert_int_equal(world->members[3].decision.retry_after_ms, 300);
-    assert_int_equal(world->members[0].decision.reset_after_ms, 1000);
+    assert_int_equal(batch_replay(fixture->batch, reply, 14, NONCE), -1);
+    assert_int_equal(batch_replay(fixture->batch, reply, 15, NONCE), 0);
+    assert_true(fixture->members[0].decision.allowed);
+    assert_int_equal(fixture->members[1].decision.retry_after_ms, 5);
+    assert_int_equal(fixture->members[2].decision.retry_after_ms, 700);
+    assert_int_equal(fixture->members[3].decision.retry_after_ms, 300);
+    assert_int_equal(fixture->members[0].decision.reset_after_ms, 1000);
 }
 
 static void a_foreign_type_fails_the_ops_of_its_key_only(void **state)
 {
-    struct world *world = *state;
+    struct fixture *fixture = *state;
     uint64_t bad = redis_counters.redis_bad_values;
-    check(world, 0, world->bucket, "good", 1);
-    check(world, 1, world->bucket, "bad", 1);
-    check(world, 2, world->bucket, "bad", 1);
-    pack(world);
+    check(fixture, 0, fixture->bucket, "good", 1);
+    check(fixture, 1, fixture->bucket, "bad", 1);
+    check(fixture, 2, fixture->bucket, "bad", 1);
+    pack(fixture);
     const int64_t reply[] = {0, -1, now_us, 1, NONCE};
-    assert_int_equal(batch_replay(world->batch, reply, 5, NONCE), 0);
-    assert_int_equal(world->ops[0].outcome, OP_DECIDED);
-    assert_int_equal(world->ops[1].outcome, OP_STORE_ERROR);
-    assert_int_equal(world->ops[2].outcome, OP_STORE_ERROR);
+    assert_int_equal(batch_replay(fixture->batch, reply, 5, NONCE), 0);
+    assert_int_equal(fixture->ops[0].outcome, OP_DECIDED);
+    assert_int_equal(fixture->ops[1].outcome, OP_STORE_ERROR);
+    assert_int_equal(fixture->ops[2].outcome, OP_STORE_ERROR);
     assert_int_equal(redis_counters.redis_bad_values, bad + 2);
 }
 
 /* The number in the reply is the server's word. */
 static void a_batch_has_no_more_bad_values_than_keys(void **state)
 {
-    struct world *world = *state;
+    struct fixture *fixture = *state;
     uint64_t bad = redis_counters.redis_bad_values;
-    check(world, 0, world->bucket, "good", 1);
-    check(world, 1, world->bucket, "bad", 1);
-    pack(world);
+    check(fixture, 0, fixture->bucket, "good", 1);
+    check(fixture, 1, fixture->bucket, "bad", 1);
+    pack(fixture);
     const int64_t reply[] = {0, -1, now_us, INT64_C(1) << 53, NONCE};
-    assert_int_equal(batch_replay(world->batch, reply, 5, NONCE), 0);
+    assert_int_equal(batch_replay(fixture->batch, reply, 5, NONCE), 0);
     assert_int_equal(redis_counters.redis_bad_values, bad + 2);
 }
 
 /* Clients were told to come back 5 ms ago, or after 0 ms. */
 static void a_state_that_no_script_leaves_fails_the_ops_of_its_key_only(void **state)
 {
-    struct world *world = *state;
+    struct fixture *fixture = *state;
     struct op_member pair[] = {
-        {.limit = &world->bucket->limits[0], .key = slice_of("k"), .cost = 1},
-        {.limit = &world->hit->limits[0], .key = slice_of("ended"), .cost = 1},
+        {.limit = &fixture->bucket->limits[0], .key = slice_of("k"), .cost = 1},
+        {.limit = &fixture->hit->limits[0], .key = slice_of("ended"), .cost = 1},
     };
     struct op op = {.kind = OP_CHECK, .n_members = 2, .members = pair};
     uint64_t bad = redis_counters.redis_bad_replies;
     list_init(&op.link);
-    check(world, 0, world->hit, "good", 1);
-    check(world, 1, world->hit, "ended", 1);
-    check(world, 2, world->hit, "none", 1);
-    assert_int_equal(batch_add(world->batch, &op), 0);
-    check(world, 3, world->bucket, "k", 1);
-    pack(world);
+    check(fixture, 0, fixture->hit, "good", 1);
+    check(fixture, 1, fixture->hit, "ended", 1);
+    check(fixture, 2, fixture->hit, "none", 1);
+    assert_int_equal(batch_add(fixture->batch, &op), 0);
+    check(fixture, 3, fixture->bucket, "k", 1);
+    pack(fixture);
     int64_t now_ms = now_us / 1000;
     /* good, none; of the loaded keys: ended, k and ended, k */
     const int64_t reply[] = {5, now_ms + 5, 5, 0, 5, now_ms - 5, 0, 5, now_ms - 5, 0, now_us, 0, NONCE};
-    assert_int_equal(batch_replay(world->batch, reply, sizeof reply / sizeof reply[0], NONCE), 0);
-    assert_int_equal(world->ops[0].outcome, OP_DECIDED);
-    assert_int_equal(world->members[0].decision.retry_after_ms, 5);
-    assert_int_equal(world->ops[1].outcome, OP_STORE_ERROR);
-    assert_int_equal(world->ops[2].outcome, OP_STORE_ERROR);
+    assert_int_equal(batch_replay(fixture->batch, reply, sizeof reply / sizeof reply[0], NONCE), 0);
+    assert_int_equal(fixture->ops[0].outcome, OP_DECIDED);
+    assert_int_equal(fixture->members[0].decision.retry_after_ms, 5);
+    assert_int_equal(fixture->ops[1].outcome, OP_STORE_ERROR);
+    assert_int_equal(fixture->ops[2].outcome, OP_STORE_ERROR);
     assert_int_equal(op.outcome, OP_STORE_ERROR);
-    assert_int_equal(world->ops[3].outcome, OP_DECIDED);
+    assert_int_equal(fixture->ops[3].outcome, OP_DECIDED);
     assert_int_equal(redis_counters.redis_bad_replies, bad + 1);
-    empty(world); /* before op goes */
+    empty(fixture); /* before op goes */
 }
 
 static void a_reply_that_makes_no_sense_touches_nothing(void **state)
 {
-    struct world *world = *state;
-    check(world, 0, world->bucket, "k", 1);
-    check(world, 1, world->log, "k", 1);
-    pack(world);
-    world->ops[0].outcome = world->ops[1].outcome = OP_DOWN;
+    struct fixture *fixture = *state;
+    check(fixture, 0, fixture->bucket, "k", 1);
+    check(fixture, 1, fixture->log, "k", 1);
+    pack(fixture);
+    fixture->ops[0].outcome = fixture->ops[1].outcome = OP_DOWN;
     static const struct {
         int64_t reply[8];
         size_t n;
@@ -412,142 +413,143 @@ static void a_reply_that_makes_no_sense_touches_nothing(void **state)
         {{-2, 1, NONCE}, 3},                    /* nothing was said of being late */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_int_equal(batch_replay(world->batch, cases[i].reply, cases[i].n, NONCE), -1);
-        assert_int_equal(world->ops[0].outcome, OP_DOWN);
-        assert_int_equal(world->ops[1].outcome, OP_DOWN);
+        assert_int_equal(batch_replay(fixture->batch, cases[i].reply, cases[i].n, NONCE), -1);
+        assert_int_equal(fixture->ops[0].outcome, OP_DOWN);
+        assert_int_equal(fixture->ops[1].outcome, OP_DOWN);
     }
     const int64_t fine[] = {0, 5, 1, 1000000, 1, 0, NONCE};
-    assert_int_equal(batch_replay(world->batch, fine, 7, NONCE), 0);
+    assert_int_equal(batch_replay(fixture->batch, fine, 7, NONCE), 0);
 }
 
 static void a_reset_is_a_batch_of_its_own(void **state)
 {
-    struct world *world = *state;
-    check(world, 0, world->bucket, "k", 1);
-    assert_int_equal(add(world, 1, world->bucket, "k", OP_RESET, 0), 1);
-    empty(world);
-    assert_int_equal(add(world, 0, world->bucket, "k", OP_RESET, 0), 0);
-    assert_int_equal(add(world, 1, world->log, "k", OP_RESET, 0), 0);
-    assert_int_equal(add(world, 2, world->bucket, "k", OP_RESET, 0), 0);
-    assert_int_equal(add(world, 3, world->bucket, "k", OP_CHECK, 1), 1);
-    pack(world);
+    struct fixture *fixture = *state;
+    check(fixture, 0, fixture->bucket, "k", 1);
+    assert_int_equal(add(fixture, 1, fixture->bucket, "k", OP_RESET, 0), 1);
+    empty(fixture);
+    assert_int_equal(add(fixture, 0, fixture->bucket, "k", OP_RESET, 0), 0);
+    assert_int_equal(add(fixture, 1, fixture->log, "k", OP_RESET, 0), 0);
+    assert_int_equal(add(fixture, 2, fixture->bucket, "k", OP_RESET, 0), 0);
+    assert_int_equal(add(fixture, 3, fixture->bucket, "k", OP_CHECK, 1), 1);
+    pack(fixture);
     const int64_t reply[] = {1, 0, now_us, 0, NONCE};
-    assert_int_equal(batch_replay(world->batch, reply, 5, NONCE), 0);
-    assert_true(world->members[0].removed);
-    assert_false(world->members[1].removed);
-    assert_false(world->members[2].removed); /* the first one did */
+    assert_int_equal(batch_replay(fixture->batch, reply, 5, NONCE), 0);
+    assert_true(fixture->members[0].removed);
+    assert_false(fixture->members[1].removed);
+    assert_false(fixture->members[2].removed); /* the first one did */
 }
 
 static void a_full_batch_takes_known_keys_only(void **state)
 {
-    struct world *world = *state;
-    batch_set_merge(world->batch, 2, true);
-    check(world, 0, world->bucket, "a", 1);
-    check(world, 1, world->bucket, "b", 1);
-    assert_int_equal(add(world, 2, world->bucket, "c", OP_CHECK, 1), 1);
-    check(world, 3, world->bucket, "b", 3);
-    assert_int_equal(batch_n_keys(world->batch), 2);
-    assert_int_equal(batch_n_ops(world->batch), 3);
+    struct fixture *fixture = *state;
+    batch_set_merge(fixture->batch, 2, true);
+    check(fixture, 0, fixture->bucket, "a", 1);
+    check(fixture, 1, fixture->bucket, "b", 1);
+    assert_int_equal(add(fixture, 2, fixture->bucket, "c", OP_CHECK, 1), 1);
+    check(fixture, 3, fixture->bucket, "b", 3);
+    assert_int_equal(batch_n_keys(fixture->batch), 2);
+    assert_int_equal(batch_n_ops(fixture->batch), 3);
 }
 
 static void a_key_under_a_changed_limit_waits_for_the_next_batch(void **state)
 {
-    struct world *world = *state;
+    struct fixture *fixture = *state;
     struct policy *reloaded = policy_of("b", ALGO_BUCKET, 9, 1000000, false);
-    check(world, 0, world->bucket, "k", 1);
-    assert_int_equal(add(world, 1, reloaded, "k", OP_CHECK, 1), 1);
-    check(world, 2, reloaded, "other", 1);
-    empty(world);
+    check(fixture, 0, fixture->bucket, "k", 1);
+    assert_int_equal(add(fixture, 1, reloaded, "k", OP_CHECK, 1), 1);
+    check(fixture, 2, reloaded, "other", 1);
+    empty(fixture);
     policy_free(reloaded);
 }
 
 static void checks_that_wait_differently_for_one_key_go_in_batches_of_their_own(void **state)
 {
-    struct world *world = *state;
+    struct fixture *fixture = *state;
     struct policy *leaky = policy_of("q", ALGO_LEAKY_BUCKET, 5, 1000000, false);
     struct diag diag;
     leaky->limits[0].max_wait_us = 400000;
     assert_int_equal(limit_prepare(&leaky->limits[0], NULL, &diag), 0);
-    check(world, 0, leaky, "k", 1); /* with a wait of 0 */
-    world->members[1] =
+    check(fixture, 0, leaky, "k", 1); /* with a wait of 0 */
+    fixture->members[1] =
         (struct op_member){.limit = &leaky->limits[0], .key = slice_of("k"), .cost = 1, .max_wait_us = 400000};
-    world->ops[1] = (struct op){.kind = OP_CHECK, .n_members = 1, .members = &world->members[1]};
-    list_init(&world->ops[1].link);
-    assert_int_equal(batch_add(world->batch, &world->ops[1]), 1);
-    world->members[1].key = slice_of("other");
-    assert_int_equal(batch_add(world->batch, &world->ops[1]), 0);
-    check(world, 2, leaky, "k", 1);
-    pack(world);
+    fixture->ops[1] = (struct op){.kind = OP_CHECK, .n_members = 1, .members = &fixture->members[1]};
+    list_init(&fixture->ops[1].link);
+    assert_int_equal(batch_add(fixture->batch, &fixture->ops[1]), 1);
+    fixture->members[1].key = slice_of("other");
+    assert_int_equal(batch_add(fixture->batch, &fixture->ops[1]), 0);
+    check(fixture, 2, leaky, "k", 1);
+    pack(fixture);
     const int64_t reply[] = {800000, 800000, now_us, 0, NONCE}; /* space for one without a wait */
-    assert_int_equal(batch_replay(world->batch, reply, 5, NONCE), 0);
-    assert_true(world->members[0].decision.allowed);
-    assert_true(world->members[1].decision.allowed);
-    assert_false(world->members[2].decision.allowed);
-    assert_int_equal(world->members[2].decision.retry_after_ms, 200);
-    empty(world);
+    assert_int_equal(batch_replay(fixture->batch, reply, 5, NONCE), 0);
+    assert_true(fixture->members[0].decision.allowed);
+    assert_true(fixture->members[1].decision.allowed);
+    assert_false(fixture->members[2].decision.allowed);
+    assert_int_equal(fixture->members[2].decision.retry_after_ms, 200);
+    empty(fixture);
     policy_free(leaky);
 }
 
 static void the_members_of_an_op_are_charged_together_or_not_at_all(void **state)
 {
-    struct world *world = *state;
+    struct fixture *fixture = *state;
     struct op_member pair[] = {
-        {.limit = &world->bucket->limits[0], .key = slice_of("k"), .cost = 2},
-        {.limit = &world->window->limits[0], .key = slice_of("k"), .cost = 2},
+        {.limit = &fixture->bucket->limits[0], .key = slice_of("k"), .cost = 2},
+        {.limit = &fixture->window->limits[0], .key = slice_of("k"), .cost = 2},
     };
     struct op op = {.kind = OP_CHECK, .n_members = 2, .members = pair};
     list_init(&op.link);
-    check(world, 0, world->bucket, "k", 1);
-    assert_int_equal(batch_add(world->batch, &op), 0);
-    check(world, 1, world->bucket, "k", 2);
-    pack(world);
-    assert_true(slice_is(world->args[0], "2"));
+    check(fixture, 0, fixture->bucket, "k", 1);
+    assert_int_equal(batch_add(fixture->batch, &op), 0);
+    check(fixture, 1, fixture->bucket, "k", 2);
+    pack(fixture);
+    assert_true(slice_is(fixture->args[0], "2"));
     const int64_t reply[] = {0, 200000, 4, 200000, now_us, 0, NONCE}; /* the window has one left */
-    assert_int_equal(batch_replay(world->batch, reply, 7, NONCE), 0);
+    assert_int_equal(batch_replay(fixture->batch, reply, 7, NONCE), 0);
     assert_true(pair[0].decision.allowed);
     assert_int_equal(pair[0].decision.granted, 0);
     assert_false(pair[1].decision.allowed);
-    assert_true(world->members[1].decision.allowed);
-    assert_int_equal(world->members[1].decision.remaining, 2);
-    empty(world); /* before op goes */
+    assert_true(fixture->members[1].decision.allowed);
+    assert_int_equal(fixture->members[1].decision.remaining, 2);
+    empty(fixture); /* before op goes */
 }
 
 /* Ops with one more key after the other, on keys that lie alike, are one for the script. */
 static void the_same_op_on_the_next_keys_is_one(void **state)
 {
-    struct world *world = *state;
+    struct fixture *fixture = *state;
     static const char *const keys[] = {"a", "b", "c"};
     struct op_member pairs[3][2];
     struct op ops[3];
     for (int i = 0; i < 3; i++) {
-        pairs[i][0] = (struct op_member){.limit = &world->bucket->limits[0], .key = slice_of(keys[i]), .cost = 1};
-        pairs[i][1] = (struct op_member){.limit = &world->window->limits[0], .key = slice_of("all"), .cost = 1};
+        pairs[i][0] = (struct op_member){.limit = &fixture->bucket->limits[0], .key = slice_of(keys[i]), .cost = 1};
+        pairs[i][1] = (struct op_member){.limit = &fixture->window->limits[0], .key = slice_of("all"), .cost = 1};
         ops[i] = (struct op){.kind = OP_CHECK, .n_members = 2, .members = pairs[i]};
         list_init(&ops[i].link);
-        assert_int_equal(batch_add(world->batch, &ops[i]), 0);
+        assert_int_equal(batch_add(fixture->batch, &ops[i]), 0);
     }
-    pack(world);
-    ASSERT_PACKET(
-        world, HEADER("\x04", "\x02", "\x05") LIMIT_BUCKET LIMIT_WINDOW SPAN(LOAD, "\x01", "\x01", "\x03", "\x01", "\0")
-                   SPAN(LOAD, "\x02", "\x04", "\x01", "\x01", "\0")
-                       CHECK_ALL("\x03", "\x01",
-                                 "\x02" NOTHING_OF_ITS_OWN ON("\x01", "\x01", STEP_OF_BUCKET, "\x01")
-                                     ON("\x04", "\0", STEP_1, "\x01")) SPAN(SAVE, "\x01", "\x01", "\x03", "\0", "\0")
-                           SPAN(SAVE, "\x02", "\x04", "\x01", "\0", "\0"));
+    pack(fixture);
+    ASSERT_PACKET(fixture, HEADER("\x04", "\x02", "\x05")
+                               LIMIT_BUCKET LIMIT_WINDOW SPAN(LOAD, "\x01", "\x01", "\x03", "\x01", "\0")
+                                   SPAN(LOAD, "\x02", "\x04", "\x01", "\x01", "\0")
+                                       CHECK_ALL("\x03", "\x01",
+                                                 "\x02" NOTHING_OF_ITS_OWN ON("\x01", "\x01", STEP_OF_BUCKET, "\x01")
+                                                     ON("\x04", "\0", STEP_1, "\x01"))
+                                           SPAN(SAVE, "\x01", "\x01", "\x03", "\0", "\0")
+                                               SPAN(SAVE, "\x02", "\x04", "\x01", "\0", "\0"));
     const int64_t reply[] = {0, 3, 0, 4, 0, 5, now_us, 0, NONCE};
-    assert_int_equal(batch_replay(world->batch, reply, 9, NONCE), 0);
+    assert_int_equal(batch_replay(fixture->batch, reply, 9, NONCE), 0);
     for (int i = 0; i < 3; i++) assert_int_equal(pairs[i][1].decision.allowed, i < 2);
-    empty(world); /* before the ops go */
+    empty(fixture); /* before the ops go */
 }
 
 /* ---- ops with keys of their own ---- */
 
-static struct op *op_of(struct world *world, size_t i, const struct policy *policy, enum op_kind kind, int64_t cost)
+static struct op *op_of(struct fixture *fixture, size_t i, const struct policy *policy, enum op_kind kind, int64_t cost)
 {
-    world->members[i] = (struct op_member){.limit = &policy->limits[0], .key = slice_of("k"), .cost = cost};
-    world->ops[i] = (struct op){.kind = kind, .n_members = 1, .members = &world->members[i]};
-    list_init(&world->ops[i].link);
-    return &world->ops[i];
+    fixture->members[i] = (struct op_member){.limit = &policy->limits[0], .key = slice_of("k"), .cost = cost};
+    fixture->ops[i] = (struct op){.kind = kind, .n_members = 1, .members = &fixture->members[i]};
+    list_init(&fixture->ops[i].link);
+    return &fixture->ops[i];
 }
 
 static struct op *once(struct op *op, const char *record)
@@ -557,139 +559,139 @@ static struct op *once(struct op *op, const char *record)
     return op;
 }
 
-static void add_op(struct world *world, struct op *op)
+static void add_op(struct fixture *fixture, struct op *op)
 {
-    assert_int_equal(batch_add(world->batch, op), 0);
+    assert_int_equal(batch_add(fixture->batch, op), 0);
 }
 
-static int replay(struct world *world, const int64_t *reply, size_t n)
+static int replay(struct fixture *fixture, const int64_t *reply, size_t n)
 {
-    pack(world);
-    return batch_replay(world->batch, reply, n, NONCE);
+    pack(fixture);
+    return batch_replay(fixture->batch, reply, n, NONCE);
 }
 
 static void a_check_with_a_request_id_has_a_record_of_its_own(void **state)
 {
-    struct world *world = *state;
-    add_op(world, once(op_of(world, 0, world->window, OP_CHECK, 2), "note1:w:1:k:id"));
-    pack(world);
-    assert_int_equal(world->n_args, 4);
-    assert_true(slice_is(world->args[0], "2"));
-    struct slice key = world->args[1], record = world->args[2];
+    struct fixture *fixture = *state;
+    add_op(fixture, once(op_of(fixture, 0, fixture->window, OP_CHECK, 2), "note1:w:1:k:id"));
+    pack(fixture);
+    assert_int_equal(fixture->n_args, 4);
+    assert_true(slice_is(fixture->args[0], "2"));
+    struct slice key = fixture->args[1], record = fixture->args[2];
     assert_int_equal(record.len, strlen("rl:{b000}:note1:w:1:k:id"));
     assert_memory_equal(record.data, key.data, strlen("rl:{b000}:")); /* of the same shard */
     assert_memory_equal(record.data + strlen("rl:{b000}:"), "note1:w:1:k:id", 14);
-    ASSERT_PACKET(world, HEADER("\x02", "\x01", "\x03") LIMIT_WINDOW SPAN(LOAD, "\x01", "\x01", "\x01", "\x01", "\0")
-                             CHECK_ALL("\x01", "\x01",
-                                       "\x01"
-                                       "\x02\0"
-                                       "\0\0" ON("\x01", "\0", STEP_1, "\x02")) "\x60\xea\0\0\0\0"
-                                                                                "\x09\0\0\0" /* for 60 s, version 9 */
+    ASSERT_PACKET(fixture, HEADER("\x02", "\x01", "\x03") LIMIT_WINDOW SPAN(LOAD, "\x01", "\x01", "\x01", "\x01", "\0")
+                               CHECK_ALL("\x01", "\x01",
+                                         "\x01"
+                                         "\x02\0"
+                                         "\0\0" ON("\x01", "\0", STEP_1, "\x02")) "\x60\xea\0\0\0\0"
+                                                                                  "\x09\0\0\0" /* for 60 s, version 9 */
                   SPAN(SAVE, "\x01", "\x01", "\x01", "\0", "\0"));
 }
 
 static void plain_checks_and_request_ids_share_a_call_and_a_record_stands_in_it_once(void **state)
 {
-    struct world *world = *state;
-    check(world, 0, world->bucket, "plain", 1);
-    add_op(world, once(op_of(world, 1, world->window, OP_CHECK, 1), "same"));
-    add_op(world, once(op_of(world, 2, world->window, OP_CHECK, 1), "same"));
-    add_op(world, op_of(world, 3, world->bucket, OP_REFUND, 1));
-    add_op(world, op_of(world, 4, world->window, OP_PEEK, 1));
-    assert_int_equal(batch_add(world->batch, op_of(world, 5, world->window, OP_RESET, 0)), 1);
-    assert_int_equal(batch_n_keys(world->batch), 3);
-    pack(world);
-    assert_true(slice_is(world->args[0], "4"));
+    struct fixture *fixture = *state;
+    check(fixture, 0, fixture->bucket, "plain", 1);
+    add_op(fixture, once(op_of(fixture, 1, fixture->window, OP_CHECK, 1), "same"));
+    add_op(fixture, once(op_of(fixture, 2, fixture->window, OP_CHECK, 1), "same"));
+    add_op(fixture, op_of(fixture, 3, fixture->bucket, OP_REFUND, 1));
+    add_op(fixture, op_of(fixture, 4, fixture->window, OP_PEEK, 1));
+    assert_int_equal(batch_add(fixture->batch, op_of(fixture, 5, fixture->window, OP_RESET, 0)), 1);
+    assert_int_equal(batch_n_keys(fixture->batch), 3);
+    pack(fixture);
+    assert_true(slice_is(fixture->args[0], "4"));
 }
 
 static void each_op_is_answered_from_what_it_saw(void **state)
 {
-    struct world *world = *state;
-    struct op *most = op_of(world, 2, world->window, OP_CHECK, 1);
+    struct fixture *fixture = *state;
+    struct op *most = op_of(fixture, 2, fixture->window, OP_CHECK, 1);
     most->at_most = 5;
-    add_op(world, op_of(world, 0, world->window, OP_REFUND, 2));
-    add_op(world, op_of(world, 1, world->log, OP_CHECK, 2));
-    add_op(world, most);
+    add_op(fixture, op_of(fixture, 0, fixture->window, OP_REFUND, 2));
+    add_op(fixture, op_of(fixture, 1, fixture->log, OP_CHECK, 2));
+    add_op(fixture, most);
     /* the log, directly: 4, available in 300 ms; 2 are charged after the refund of 1; 2 seen by the last */
     const int64_t reply[] = {4, now_us, 300000, 2, 1, 2, now_us, 0, NONCE};
-    assert_int_equal(replay(world, reply, sizeof reply / sizeof reply[0]), 0);
-    assert_int_equal(world->members[0].refunded, 1);
-    assert_int_equal(world->members[0].decision.remaining, 3);
-    assert_false(world->members[1].decision.allowed);
-    assert_int_equal(world->members[1].decision.retry_after_ms, 300);
-    assert_true(world->members[2].decision.allowed);
-    assert_int_equal(world->members[2].decision.granted, 3);
-    assert_int_equal(world->members[2].decision.remaining, 0);
+    assert_int_equal(replay(fixture, reply, sizeof reply / sizeof reply[0]), 0);
+    assert_int_equal(fixture->members[0].refunded, 1);
+    assert_int_equal(fixture->members[0].decision.remaining, 3);
+    assert_false(fixture->members[1].decision.allowed);
+    assert_int_equal(fixture->members[1].decision.retry_after_ms, 300);
+    assert_true(fixture->members[2].decision.allowed);
+    assert_int_equal(fixture->members[2].decision.granted, 3);
+    assert_int_equal(fixture->members[2].decision.remaining, 0);
 }
 
 /* The script gives back what is in the log, so what this batch has charged must be in it by then. */
 static void a_log_is_saved_and_loaded_before_units_come_back(void **state)
 {
-    struct world *world = *state;
-    add_op(world, op_of(world, 0, world->log, OP_CHECK, 2));
-    add_op(world, op_of(world, 1, world->log, OP_CHECK, 1));
-    add_op(world, op_of(world, 2, world->log, OP_REFUND, 1));
-    pack(world);
-    assert_int_equal(world->args[2].data[15], 7); /* load, check, check, save, load, refund, save */
+    struct fixture *fixture = *state;
+    add_op(fixture, op_of(fixture, 0, fixture->log, OP_CHECK, 2));
+    add_op(fixture, op_of(fixture, 1, fixture->log, OP_CHECK, 1));
+    add_op(fixture, op_of(fixture, 2, fixture->log, OP_REFUND, 1));
+    pack(fixture);
+    assert_int_equal(fixture->args[2].data[15], 7); /* load, check, check, save, load, refund, save */
     const int64_t reply[] = {0, 0, 0, 2, now_us, 0, 2, now_us, 1, now_us, 0, NONCE};
-    assert_int_equal(batch_replay(world->batch, reply, 12, NONCE), 0);
-    assert_int_equal(world->members[2].refunded, 1);
+    assert_int_equal(batch_replay(fixture->batch, reply, 12, NONCE), 0);
+    assert_int_equal(fixture->members[2].refunded, 1);
 }
 
 static void slots_are_read_before_each_op_that_asks_for_them(void **state)
 {
-    struct world *world = *state;
+    struct fixture *fixture = *state;
     static const char slot[SLOT_ID_LEN] = "0123456789abcdef0123456789abcde";
     static const enum op_kind kinds[] = {OP_ACQUIRE, OP_ACQUIRE, OP_RENEW, OP_RELEASE, OP_PEEK};
     for (size_t i = 0; i < 5; i++) {
-        struct op *op = op_of(world, i, world->slots, kinds[i], 1);
+        struct op *op = op_of(fixture, i, fixture->slots, kinds[i], 1);
         op->slot = slot;
-        add_op(world, op);
+        add_op(fixture, op);
     }
-    pack(world);
+    pack(fixture);
     /* load, acquire, save; load, acquire, save; renew, release; load, peek */
-    assert_int_equal(world->args[2].data[15], 10);
+    assert_int_equal(fixture->args[2].data[15], 10);
     const int64_t reply[] = {4, 1000, 5, (INT64_C(700) << 26) + 1000, 1, 0, 4, 1000, now_us, 0, NONCE};
-    assert_int_equal(batch_replay(world->batch, reply, 11, NONCE), 0);
-    assert_true(world->members[0].decision.allowed);
-    assert_false(world->members[1].decision.allowed);
-    assert_int_equal(world->members[1].decision.retry_after_ms, 700);
-    assert_true(world->members[2].found);
-    assert_false(world->members[3].found);
-    assert_int_equal(world->members[4].decision.remaining, 0);
+    assert_int_equal(batch_replay(fixture->batch, reply, 11, NONCE), 0);
+    assert_true(fixture->members[0].decision.allowed);
+    assert_false(fixture->members[1].decision.allowed);
+    assert_int_equal(fixture->members[1].decision.retry_after_ms, 700);
+    assert_true(fixture->members[2].found);
+    assert_false(fixture->members[3].found);
+    assert_int_equal(fixture->members[4].decision.remaining, 0);
 }
 
 static void a_known_record_gives_the_first_answer_again(void **state)
 {
-    struct world *world = *state;
-    add_op(world, once(op_of(world, 0, world->window, OP_CHECK, 1), "n"));
+    struct fixture *fixture = *state;
+    add_op(fixture, once(op_of(fixture, 0, fixture->window, OP_CHECK, 1), "n"));
     const int64_t reply[] = {1, 1, now_us - 500000, 2, now_us, 0, NONCE};
-    assert_int_equal(replay(world, reply, sizeof reply / sizeof reply[0]), 0);
-    assert_true(world->members[0].decision.allowed);
-    assert_int_equal(world->members[0].decision.granted, 2);
-    assert_int_equal(world->members[0].decision.remaining, 2);
-    assert_int_equal(world->members[0].decision.reset_after_ms, 500); /* of the window before, in its middle */
+    assert_int_equal(replay(fixture, reply, sizeof reply / sizeof reply[0]), 0);
+    assert_true(fixture->members[0].decision.allowed);
+    assert_int_equal(fixture->members[0].decision.granted, 2);
+    assert_int_equal(fixture->members[0].decision.remaining, 2);
+    assert_int_equal(fixture->members[0].decision.reset_after_ms, 500); /* of the window before, in its middle */
 }
 
 /* A server may say anything, and what it says is charged once more here. */
 static void a_record_never_granted_more_than_the_limit(void **state)
 {
-    struct world *world = *state;
+    struct fixture *fixture = *state;
     const int64_t huge = INT64_C(1) << 53;
-    add_op(world, once(op_of(world, 0, world->slow, OP_CHECK, 1), "n"));
+    add_op(fixture, once(op_of(fixture, 0, fixture->slow, OP_CHECK, 1), "n"));
     const int64_t reply[] = {huge, 1, now_us, huge, now_us, 0, NONCE};
-    assert_int_equal(replay(world, reply, sizeof reply / sizeof reply[0]), 0);
-    assert_int_equal(world->members[0].decision.granted, 1);
-    assert_int_equal(world->members[0].decision.remaining, 0);
+    assert_int_equal(replay(fixture, reply, sizeof reply / sizeof reply[0]), 0);
+    assert_int_equal(fixture->members[0].decision.granted, 1);
+    assert_int_equal(fixture->members[0].decision.remaining, 0);
 }
 
 static void a_record_of_other_settings_tells_what_was_granted_and_what_is_now(void **state)
 {
-    struct world *world = *state;
-    add_op(world, once(op_of(world, 0, world->window, OP_CHECK, 1), "n"));
+    struct fixture *fixture = *state;
+    add_op(fixture, once(op_of(fixture, 0, fixture->window, OP_CHECK, 1), "n"));
     const int64_t reply[] = {7, 2, now_us - 500000, 4, now_us, 0, NONCE};
-    assert_int_equal(replay(world, reply, sizeof reply / sizeof reply[0]), 0);
-    const struct decision *decision = &world->members[0].decision;
+    assert_int_equal(replay(fixture, reply, sizeof reply / sizeof reply[0]), 0);
+    const struct decision *decision = &fixture->members[0].decision;
     assert_true(decision->allowed);
     assert_int_equal(decision->granted, 4);
     assert_int_equal(decision->remaining, 0);
@@ -699,59 +701,60 @@ static void a_record_of_other_settings_tells_what_was_granted_and_what_is_now(vo
 /* Clients were told to come back 5 ms ago. */
 static void a_state_that_no_script_leaves_fails_its_own_op(void **state)
 {
-    struct world *world = *state;
+    struct fixture *fixture = *state;
     const int64_t ended_ms = now_us / 1000 - 5;
     uint64_t bad = redis_counters.redis_bad_replies;
-    add_op(world, op_of(world, 0, world->hit, OP_REFUND, 2));
-    add_op(world, once(op_of(world, 1, world->hit, OP_CHECK, 1), "n"));
-    add_op(world, op_of(world, 2, world->window, OP_CHECK, 1));
+    add_op(fixture, op_of(fixture, 0, fixture->hit, OP_REFUND, 2));
+    add_op(fixture, once(op_of(fixture, 1, fixture->hit, OP_CHECK, 1), "n"));
+    add_op(fixture, op_of(fixture, 2, fixture->window, OP_CHECK, 1));
     /* the window, directly; the refund; the check */
     const int64_t reply[] = {0, 4, ended_ms, 1, 5, ended_ms, 0, 0, 0, now_us, 0, NONCE};
-    assert_int_equal(replay(world, reply, sizeof reply / sizeof reply[0]), 0);
-    assert_int_equal(world->ops[0].outcome, OP_STORE_ERROR);
-    assert_int_equal(world->ops[1].outcome, OP_STORE_ERROR);
-    assert_int_equal(world->ops[2].outcome, OP_DECIDED);
+    assert_int_equal(replay(fixture, reply, sizeof reply / sizeof reply[0]), 0);
+    assert_int_equal(fixture->ops[0].outcome, OP_STORE_ERROR);
+    assert_int_equal(fixture->ops[1].outcome, OP_STORE_ERROR);
+    assert_int_equal(fixture->ops[2].outcome, OP_DECIDED);
     assert_int_equal(redis_counters.redis_bad_replies, bad + 1);
 }
 
 static void a_record_whose_window_had_ended_is_no_answer(void **state)
 {
-    struct world *world = *state;
+    struct fixture *fixture = *state;
     const int64_t then_ms = now_us / 1000 - 500;
-    for (size_t i = 0; i < 2; i++) add_op(world, once(op_of(world, i, world->hit, OP_CHECK, 1), i == 0 ? "n" : "m"));
+    for (size_t i = 0; i < 2; i++)
+        add_op(fixture, once(op_of(fixture, i, fixture->hit, OP_CHECK, 1), i == 0 ? "n" : "m"));
     const int64_t reply[] = {1, then_ms - 1,    1, then_ms * 1000, 2, 1,    then_ms + 1,
                              1, then_ms * 1000, 2, now_us,         0, NONCE};
-    assert_int_equal(replay(world, reply, sizeof reply / sizeof reply[0]), 0);
-    assert_int_equal(world->ops[0].outcome, OP_STORE_ERROR);
-    assert_int_equal(world->ops[1].outcome, OP_DECIDED);
-    assert_int_equal(world->members[1].decision.reset_after_ms, 1);
+    assert_int_equal(replay(fixture, reply, sizeof reply / sizeof reply[0]), 0);
+    assert_int_equal(fixture->ops[0].outcome, OP_STORE_ERROR);
+    assert_int_equal(fixture->ops[1].outcome, OP_DECIDED);
+    assert_int_equal(fixture->members[1].decision.reset_after_ms, 1);
 }
 
 static void records_are_keys_that_may_be_bad(void **state)
 {
-    struct world *world = *state;
+    struct fixture *fixture = *state;
     uint64_t bad = redis_counters.redis_bad_values;
-    add_op(world, once(op_of(world, 0, world->window, OP_CHECK, 1), "n"));
+    add_op(fixture, once(op_of(fixture, 0, fixture->window, OP_CHECK, 1), "n"));
     const int64_t reply[] = {0, 0, 0, 0, now_us, INT64_C(1) << 53, NONCE};
-    assert_int_equal(replay(world, reply, sizeof reply / sizeof reply[0]), 0);
+    assert_int_equal(replay(fixture, reply, sizeof reply / sizeof reply[0]), 0);
     assert_int_equal(redis_counters.redis_bad_values, bad + 2); /* the state's and the record's */
 }
 
 static void a_foreign_type_fails_its_own_op(void **state)
 {
-    struct world *world = *state;
-    add_op(world, op_of(world, 0, world->log, OP_REFUND, 2));
-    add_op(world, op_of(world, 1, world->window, OP_CHECK, 1));
+    struct fixture *fixture = *state;
+    add_op(fixture, op_of(fixture, 0, fixture->log, OP_REFUND, 2));
+    add_op(fixture, op_of(fixture, 1, fixture->window, OP_CHECK, 1));
     const int64_t reply[] = {0, -1, 0, 0, now_us, 0, NONCE};
-    assert_int_equal(replay(world, reply, sizeof reply / sizeof reply[0]), 0);
-    assert_int_equal(world->ops[0].outcome, OP_STORE_ERROR);
-    assert_int_equal(world->ops[1].outcome, OP_DECIDED);
+    assert_int_equal(replay(fixture, reply, sizeof reply / sizeof reply[0]), 0);
+    assert_int_equal(fixture->ops[0].outcome, OP_STORE_ERROR);
+    assert_int_equal(fixture->ops[1].outcome, OP_DECIDED);
 }
 
 static void words_of_a_record_that_make_no_sense_are_refused(void **state)
 {
-    struct world *world = *state;
-    add_op(world, once(op_of(world, 0, world->window, OP_CHECK, 1), "n"));
+    struct fixture *fixture = *state;
+    add_op(fixture, once(op_of(fixture, 0, fixture->window, OP_CHECK, 1), "n"));
     const int64_t bad[][8] = {
         {6, 0, 0, 0, now_us, 0, 1},      /* not our nonce */
         {-2, 0, 0, 0, now_us, 0, NONCE}, /* the state */
@@ -762,47 +765,47 @@ static void words_of_a_record_that_make_no_sense_are_refused(void **state)
         {0, 1, now_us, 1, 1, now_us, 0, NONCE}, /* one too many */
     };
     static const size_t lens[] = {7, 7, 7, 7, 7, 7, 8};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) assert_int_equal(replay(world, bad[i], lens[i]), -1);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) assert_int_equal(replay(fixture, bad[i], lens[i]), -1);
 }
 
 static void a_script_that_began_too_late_has_answered_nothing(void **state)
 {
-    struct world *world = *state;
-    check(world, 0, world->window, "k", 1);
-    world->ops[0].outcome = OP_DOWN;
-    world->n_args = batch_args(world->batch, NONCE, now_us, now_us + 5, &world->args);
+    struct fixture *fixture = *state;
+    check(fixture, 0, fixture->window, "k", 1);
+    fixture->ops[0].outcome = OP_DOWN;
+    fixture->n_args = batch_args(fixture->batch, NONCE, now_us, now_us + 5, &fixture->args);
     static const uint8_t latest[] = {0x05, 0x40, 0x1e, 0x18, 0x24, 0x0a, 0x06};
-    assert_memory_equal(world->args[world->n_args - 1].data + 4, latest, sizeof latest);
+    assert_memory_equal(fixture->args[fixture->n_args - 1].data + 4, latest, sizeof latest);
     const int64_t late[] = {-2, now_us + 6, NONCE}, another[] = {-2, now_us + 6, NONCE + 1}, never[] = {-2, -1, NONCE};
-    assert_int_equal(batch_replay(world->batch, another, 3, NONCE), -1);
-    assert_int_equal(batch_replay(world->batch, never, 3, NONCE), -1);
-    assert_int_equal(batch_replay(world->batch, late, 3, NONCE), 1);
-    assert_int_equal(batch_now_us(world->batch), now_us + 6);
-    assert_int_equal(world->ops[0].outcome, OP_DOWN);
+    assert_int_equal(batch_replay(fixture->batch, another, 3, NONCE), -1);
+    assert_int_equal(batch_replay(fixture->batch, never, 3, NONCE), -1);
+    assert_int_equal(batch_replay(fixture->batch, late, 3, NONCE), 1);
+    assert_int_equal(batch_now_us(fixture->batch), now_us + 6);
+    assert_int_equal(fixture->ops[0].outcome, OP_DOWN);
     const int64_t good[] = {0, now_us + 5, 0, NONCE};
-    assert_int_equal(batch_replay(world->batch, good, 4, NONCE), 0);
-    assert_int_equal(world->ops[0].outcome, OP_DECIDED);
+    assert_int_equal(batch_replay(fixture->batch, good, 4, NONCE), 0);
+    assert_int_equal(fixture->ops[0].outcome, OP_DECIDED);
 }
 
 static void keys_of_any_bytes_stay_apart(void **state)
 {
-    struct world *world = *state;
+    struct fixture *fixture = *state;
     static const uint8_t odd[] = {'}', '\r', '\n', 0, 0xff, '{'};
-    check(world, 0, world->bucket, "k", 1);
-    world->members[1] =
-        (struct op_member){.limit = &world->bucket->limits[0], .key = {.data = odd, .len = sizeof odd}, .cost = 1};
-    world->ops[1] = (struct op){.kind = OP_CHECK, .n_members = 1, .members = &world->members[1]};
-    list_init(&world->ops[1].link);
-    assert_int_equal(batch_add(world->batch, &world->ops[1]), 0);
-    check(world, 2, world->window, "k", 1);
-    pack(world);
-    assert_true(slice_is(world->args[0], "3"));
-    assert_memory_equal(world->args[2].data + world->args[2].len - sizeof odd, odd, sizeof odd);
+    check(fixture, 0, fixture->bucket, "k", 1);
+    fixture->members[1] =
+        (struct op_member){.limit = &fixture->bucket->limits[0], .key = {.data = odd, .len = sizeof odd}, .cost = 1};
+    fixture->ops[1] = (struct op){.kind = OP_CHECK, .n_members = 1, .members = &fixture->members[1]};
+    list_init(&fixture->ops[1].link);
+    assert_int_equal(batch_add(fixture->batch, &fixture->ops[1]), 0);
+    check(fixture, 2, fixture->window, "k", 1);
+    pack(fixture);
+    assert_true(slice_is(fixture->args[0], "3"));
+    assert_memory_equal(fixture->args[2].data + fixture->args[2].len - sizeof odd, odd, sizeof odd);
 }
 
 static void a_batch_survives_short_memory(void **state)
 {
-    struct world *world = *state;
+    struct fixture *fixture = *state;
     char key[16];
     size_t n_failed = 0;
     for (uint64_t nth = 1; nth < 8; nth++) {
@@ -810,11 +813,11 @@ static void a_batch_survives_short_memory(void **state)
         assert_non_null(batch);
         mem_fail_nth(nth);
         snprintf(key, sizeof key, "k%d", (int)nth);
-        world->members[0] = (struct op_member){.limit = &world->log->limits[0], .key = slice_of(key), .cost = 1};
-        world->ops[0] = (struct op){.kind = OP_CHECK, .n_members = 1, .members = &world->members[0]};
-        list_init(&world->ops[0].link);
-        int status = batch_add(batch, &world->ops[0]);
-        if (status == 0 && batch_args(batch, NONCE, now_us, 0, &world->args) == 0) n_failed++;
+        fixture->members[0] = (struct op_member){.limit = &fixture->log->limits[0], .key = slice_of(key), .cost = 1};
+        fixture->ops[0] = (struct op){.kind = OP_CHECK, .n_members = 1, .members = &fixture->members[0]};
+        list_init(&fixture->ops[0].link);
+        int status = batch_add(batch, &fixture->ops[0]);
+        if (status == 0 && batch_args(batch, NONCE, now_us, 0, &fixture->args) == 0) n_failed++;
         if (status < 0) {
             n_failed++;
             assert_int_equal(batch_n_ops(batch), 0);
@@ -836,12 +839,12 @@ static void a_batch_survives_short_memory(void **state)
 
 static void a_used_batch_allocates_no_more(void **state)
 {
-    struct world *world = *state;
+    struct fixture *fixture = *state;
     uint64_t allocs = 0;
     for (int round = 0; round < 3; round++) {
-        for (size_t i = 0; i < N_OPS; i++) check(world, i, world->log, i % 2 ? "odd" : "even", (int64_t)i % 3 + 1);
-        pack(world);
-        empty(world);
+        for (size_t i = 0; i < N_OPS; i++) check(fixture, i, fixture->log, i % 2 ? "odd" : "even", (int64_t)i % 3 + 1);
+        pack(fixture);
+        empty(fixture);
         if (round == 0) allocs = mem_n_allocs();
     }
     assert_int_equal(mem_n_allocs(), allocs);

@@ -1,7 +1,7 @@
 /*
  * test_client_calls.c: what each function of the client sends, and what it makes of the answer.
  *
- * The answer lies in the socket before the call is made (blocking_world.h says why that works); what was sent is
+ * The answer lies in the socket before the call is made (blocking_fixture.h says why that works); what was sent is
  * compared as text, in the notation of JSON with single quotes.
  */
 #include <setjmp.h>
@@ -15,7 +15,7 @@
 
 #include "base/alloc.h"
 #include "client/flow.h"
-#include "fakes/blocking_world.h"
+#include "fakes/blocking_fixture.h"
 
 enum { TEXT_SIZE = 1024 };
 
@@ -61,11 +61,11 @@ static void show(struct pull *pull, char *out)
 }
 
 /* "method param, param": the next request; until the one after it is read. */
-static const char *sent(struct blocking_world *world)
+static const char *sent(struct blocking_fixture *fixture)
 {
     static char text[TEXT_SIZE];
     struct rpc_request request;
-    assert_true(daemon_read(&world->daemon, &request));
+    assert_true(daemon_read(&fixture->daemon, &request));
     snprintf(text, sizeof text, "%.*s ", (int)request.method.len, (const char *)request.method.data);
     for (uint32_t i = 0; i < request.n_params; i++) {
         if (i > 0) strcat(text, ", ");
@@ -77,11 +77,11 @@ static const char *sent(struct blocking_world *world)
 /* ---- Answers ---- */
 
 /* A decision in array form, with one more field behind it where `field` is not NULL: `text`, or `number`. */
-static void answer(struct blocking_world *world, const char *field, const char *text, int64_t number)
+static void answer(struct blocking_fixture *fixture, const char *field, const char *text, int64_t number)
 {
     struct buffer out = {0};
     struct packer packer = packer_of(&out);
-    rpc_pack_result(&packer, world->next_msgid++);
+    rpc_pack_result(&packer, fixture->next_msgid++);
     daemon_pack_decision(&packer, true, 4);
     if (field != NULL) {
         size_t array = 4; /* the response's header, type, msgid and nil: the decision's own header follows */
@@ -93,44 +93,44 @@ static void answer(struct blocking_world *world, const char *field, const char *
         else
             pack_int(&packer, number);
     }
-    daemon_send(&world->daemon, buffer_data(&out), buffer_len(&out));
+    daemon_send(&fixture->daemon, buffer_data(&out), buffer_len(&out));
     buffer_fini(&out);
 }
 
-static void answer_flag(struct blocking_world *world, const char *name, bool value)
+static void answer_flag(struct blocking_fixture *fixture, const char *name, bool value)
 {
     struct buffer out = {0};
     struct packer packer = packer_of(&out);
-    rpc_pack_result(&packer, world->next_msgid++);
+    rpc_pack_result(&packer, fixture->next_msgid++);
     pack_map(&packer, 1);
     pack_text(&packer, name);
     pack_bool(&packer, value);
-    daemon_send(&world->daemon, buffer_data(&out), buffer_len(&out));
+    daemon_send(&fixture->daemon, buffer_data(&out), buffer_len(&out));
     buffer_fini(&out);
 }
 
 /* A decision that denies, whose `n` members are allowed, denied, allowed, ... */
-static void answer_members(struct blocking_world *world, uint32_t n)
+static void answer_members(struct blocking_fixture *fixture, uint32_t n)
 {
     struct buffer out = {0};
     struct packer packer = packer_of(&out);
-    rpc_pack_result(&packer, world->next_msgid++);
+    rpc_pack_result(&packer, fixture->next_msgid++);
     daemon_pack_decision(&packer, false, 0);
     buffer_data(&out)[4]++;
     pack_map(&packer, 1);
     pack_text(&packer, "members");
     pack_array(&packer, n);
     for (uint32_t i = 0; i < n; i++) daemon_pack_decision(&packer, i % 2 == 0, 10 + i);
-    daemon_send(&world->daemon, buffer_data(&out), buffer_len(&out));
+    daemon_send(&fixture->daemon, buffer_data(&out), buffer_len(&out));
     buffer_fini(&out);
 }
 
 /* The same with the fields' names, as few as there may be. */
-static void answer_members_as_maps(struct blocking_world *world)
+static void answer_members_as_maps(struct blocking_fixture *fixture)
 {
     struct buffer out = {0};
     struct packer packer = packer_of(&out);
-    rpc_pack_result(&packer, world->next_msgid++);
+    rpc_pack_result(&packer, fixture->next_msgid++);
     pack_map(&packer, 2);
     pack_text(&packer, "members");
     pack_array(&packer, 2);
@@ -141,48 +141,48 @@ static void answer_members_as_maps(struct blocking_world *world)
     }
     pack_text(&packer, "allowed");
     pack_bool(&packer, true);
-    daemon_send(&world->daemon, buffer_data(&out), buffer_len(&out));
+    daemon_send(&fixture->daemon, buffer_data(&out), buffer_len(&out));
     buffer_fini(&out);
 }
 
 /* ---- Checks with options ---- */
 
-static enum ratelimit_status check_with(struct blocking_world *world, const struct ratelimit_options *options)
+static enum ratelimit_status check_with(struct blocking_fixture *fixture, const struct ratelimit_options *options)
 {
     struct ratelimit_decision decision;
-    return ratelimit_check_with(world->client, "login", "a", 1, options, LONG_MS, &decision);
+    return ratelimit_check_with(fixture->client, "login", "a", 1, options, LONG_MS, &decision);
 }
 
 static void only_options_that_are_set_are_sent(void **state)
 {
     (void)state;
-    struct blocking_world world;
+    struct blocking_fixture fixture;
     struct ratelimit_options options = RATELIMIT_OPTIONS;
-    blocking_world_open(&world);
-    answer(&world, NULL, NULL, 0);
-    assert_int_equal(check_with(&world, NULL), RATELIMIT_OK);
-    assert_string_equal(sent(&world), "check 'login', 'a', {'cost': 1}");
+    blocking_fixture_open(&fixture);
+    answer(&fixture, NULL, NULL, 0);
+    assert_int_equal(check_with(&fixture, NULL), RATELIMIT_OK);
+    assert_string_equal(sent(&fixture), "check 'login', 'a', {'cost': 1}");
     options.cost = 3;
     options.deadline_ms = 20;
     options.max_wait_ms = 0;
     options.request_id = "r-1";
     options.request_id_len = 3;
-    answer(&world, NULL, NULL, 0);
-    assert_int_equal(check_with(&world, &options), RATELIMIT_OK);
-    assert_string_equal(sent(&world), "check 'login', 'a', "
-                                      "{'cost': 3, 'max_wait_ms': 0, 'deadline_ms': 20, 'request_id': 'r-1'}");
+    answer(&fixture, NULL, NULL, 0);
+    assert_int_equal(check_with(&fixture, &options), RATELIMIT_OK);
+    assert_string_equal(sent(&fixture), "check 'login', 'a', "
+                                        "{'cost': 3, 'max_wait_ms': 0, 'deadline_ms': 20, 'request_id': 'r-1'}");
     options = (struct ratelimit_options)RATELIMIT_OPTIONS;
     options.at_most = 50;
-    answer(&world, NULL, NULL, 0);
-    assert_int_equal(check_with(&world, &options), RATELIMIT_OK);
-    assert_string_equal(sent(&world), "check 'login', 'a', {'at_most': 50}");
-    blocking_world_close(&world);
+    answer(&fixture, NULL, NULL, 0);
+    assert_int_equal(check_with(&fixture, &options), RATELIMIT_OK);
+    assert_string_equal(sent(&fixture), "check 'login', 'a', {'at_most': 50}");
+    blocking_fixture_close(&fixture);
 }
 
 static void options_that_make_no_sense_are_refused_at_once(void **state)
 {
     (void)state;
-    struct blocking_world world;
+    struct blocking_fixture fixture;
     const struct ratelimit_options wrong[] = {
         {0},
         {sizeof wrong[0], 2, 5, -1, 0, 0, 0, NULL},
@@ -193,22 +193,22 @@ static void options_that_make_no_sense_are_refused_at_once(void **state)
         {sizeof wrong[0], 1, 0, -1, 0, 0, 2, NULL},
         {SIZE_MAX, 1, 0, -1, 0, 0, 0, NULL}, /* which nothing may read to its end */
     };
-    blocking_world_open(&world);
+    blocking_fixture_open(&fixture);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        assert_int_equal(check_with(&world, &wrong[i]), RATELIMIT_BAD_ARGUMENT);
-        assert_memory_equal(ratelimit_error(world.client), "options: ", strlen("options: "));
+        assert_int_equal(check_with(&fixture, &wrong[i]), RATELIMIT_BAD_ARGUMENT);
+        assert_memory_equal(ratelimit_error(fixture.client), "options: ", strlen("options: "));
     }
-    blocking_world_close(&world);
+    blocking_fixture_close(&fixture);
 }
 
 static void a_bad_argument_is_named(void **state)
 {
     (void)state;
-    struct blocking_world world;
+    struct blocking_fixture fixture;
     struct ratelimit_decision decision;
     const struct ratelimit_options at_most = {sizeof at_most, 1, 5, -1, 0, 0, 0, NULL};
-    blocking_world_open(&world);
-    struct ratelimit *client = world.client;
+    blocking_fixture_open(&fixture);
+    struct ratelimit *client = fixture.client;
     assert_int_equal(ratelimit_check(client, "{limit 5}", "a", 1, 1, LONG_MS, &decision), RATELIMIT_BAD_ARGUMENT);
     assert_string_equal(ratelimit_error(client),
                         "the policy's settings: a colon is missing after the name of a setting");
@@ -221,24 +221,24 @@ static void a_bad_argument_is_named(void **state)
     assert_string_equal(ratelimit_error(client), "options: cost and at_most must have their defaults here");
     assert_int_equal(ratelimit_settle(client, NULL, 1, LONG_MS, &decision), RATELIMIT_BAD_ARGUMENT);
     assert_string_equal(ratelimit_error(client), "the reservation or slot is NULL");
-    blocking_world_close(&world);
+    blocking_fixture_close(&fixture);
 }
 
 static void options_of_a_later_version_pass_while_they_ask_for_nothing_new(void **state)
 {
     (void)state;
-    struct blocking_world world;
+    struct blocking_fixture fixture;
     struct {
         struct ratelimit_options known;
         int64_t later;
     } options = {RATELIMIT_OPTIONS, 0};
     options.known.size = sizeof options;
-    blocking_world_open(&world);
-    answer(&world, NULL, NULL, 0);
-    assert_int_equal(check_with(&world, &options.known), RATELIMIT_OK);
+    blocking_fixture_open(&fixture);
+    answer(&fixture, NULL, NULL, 0);
+    assert_int_equal(check_with(&fixture, &options.known), RATELIMIT_OK);
     options.later = 1;
-    assert_int_equal(check_with(&world, &options.known), RATELIMIT_BAD_ARGUMENT);
-    blocking_world_close(&world);
+    assert_int_equal(check_with(&fixture, &options.known), RATELIMIT_BAD_ARGUMENT);
+    blocking_fixture_close(&fixture);
 }
 
 /* ---- Several checks ---- */
@@ -246,48 +246,48 @@ static void options_of_a_later_version_pass_while_they_ask_for_nothing_new(void 
 static void a_check_of_all_gives_the_whole_and_its_members(void **state)
 {
     (void)state;
-    struct blocking_world world;
+    struct blocking_fixture fixture;
     struct ratelimit_item items[] = {{"login", "a", 1, 1}, {"api", "b", 1, 2}};
     struct ratelimit_options options = RATELIMIT_OPTIONS;
     struct ratelimit_decision whole, members[2];
     options.deadline_ms = 7;
-    blocking_world_open(&world);
-    answer_members(&world, 2);
-    assert_int_equal(ratelimit_check_all(world.client, items, 2, &options, LONG_MS, &whole, members), RATELIMIT_OK);
-    assert_string_equal(sent(&world), "check_all [['login', 'a', 1], ['api', 'b', 2]], {'deadline_ms': 7}");
+    blocking_fixture_open(&fixture);
+    answer_members(&fixture, 2);
+    assert_int_equal(ratelimit_check_all(fixture.client, items, 2, &options, LONG_MS, &whole, members), RATELIMIT_OK);
+    assert_string_equal(sent(&fixture), "check_all [['login', 'a', 1], ['api', 'b', 2]], {'deadline_ms': 7}");
     assert_false(whole.allowed);
     assert_true(members[0].allowed);
     assert_false(members[1].allowed);
     assert_int_equal(members[1].remaining, 11);
-    answer_members(&world, 2);
-    assert_int_equal(ratelimit_check_all(world.client, items, 2, NULL, LONG_MS, &whole, NULL), RATELIMIT_OK);
-    answer_members_as_maps(&world);
-    assert_int_equal(ratelimit_check_all(world.client, items, 2, NULL, LONG_MS, &whole, members), RATELIMIT_OK);
+    answer_members(&fixture, 2);
+    assert_int_equal(ratelimit_check_all(fixture.client, items, 2, NULL, LONG_MS, &whole, NULL), RATELIMIT_OK);
+    answer_members_as_maps(&fixture);
+    assert_int_equal(ratelimit_check_all(fixture.client, items, 2, NULL, LONG_MS, &whole, members), RATELIMIT_OK);
     assert_int_equal(whole.granted, 3);
     assert_int_equal(members[1].granted, 2);
-    blocking_world_close(&world);
+    blocking_fixture_close(&fixture);
 }
 
 static void a_check_of_all_without_its_members_is_no_answer(void **state)
 {
     (void)state;
-    struct blocking_world world;
+    struct blocking_fixture fixture;
     struct ratelimit_item items[] = {{"login", "a", 1, 1}, {"api", "b", 1, 2}};
     struct ratelimit_decision whole = {.limit = 4711}, members[2];
     struct ratelimit_options options = RATELIMIT_OPTIONS;
-    blocking_world_open(&world);
-    answer_members(&world, 3);
-    assert_int_equal(ratelimit_check_all(world.client, items, 2, NULL, LONG_MS, &whole, members), RATELIMIT_PROTOCOL);
-    answer(&world, NULL, NULL, 0);
-    assert_int_equal(ratelimit_check_all(world.client, items, 2, NULL, LONG_MS, &whole, members), RATELIMIT_PROTOCOL);
+    blocking_fixture_open(&fixture);
+    answer_members(&fixture, 3);
+    assert_int_equal(ratelimit_check_all(fixture.client, items, 2, NULL, LONG_MS, &whole, members), RATELIMIT_PROTOCOL);
+    answer(&fixture, NULL, NULL, 0);
+    assert_int_equal(ratelimit_check_all(fixture.client, items, 2, NULL, LONG_MS, &whole, members), RATELIMIT_PROTOCOL);
     assert_int_equal(whole.limit, 4711);
-    assert_string_equal(ratelimit_error(world.client), "the answer is not valid for this method");
+    assert_string_equal(ratelimit_error(fixture.client), "the answer is not valid for this method");
     options.cost = 2;
-    assert_int_equal(ratelimit_check_all(world.client, items, 2, &options, LONG_MS, &whole, members),
+    assert_int_equal(ratelimit_check_all(fixture.client, items, 2, &options, LONG_MS, &whole, members),
                      RATELIMIT_BAD_ARGUMENT);
-    assert_int_equal(ratelimit_check_all(world.client, NULL, 2, NULL, LONG_MS, &whole, members),
+    assert_int_equal(ratelimit_check_all(fixture.client, NULL, 2, NULL, LONG_MS, &whole, members),
                      RATELIMIT_BAD_ARGUMENT);
-    blocking_world_close(&world);
+    blocking_fixture_close(&fixture);
 }
 
 /* ---- Refunds, reservations, slots ---- */
@@ -295,79 +295,80 @@ static void a_check_of_all_without_its_members_is_no_answer(void **state)
 static void a_refund_says_what_was_given_back(void **state)
 {
     (void)state;
-    struct blocking_world world;
+    struct blocking_fixture fixture;
     struct ratelimit_decision decision;
-    blocking_world_open(&world);
-    answer(&world, "refunded", NULL, 2);
-    assert_int_equal(ratelimit_refund(world.client, "login", "a", 1, 3, LONG_MS, &decision), RATELIMIT_OK);
-    assert_string_equal(sent(&world), "refund 'login', 'a', 3");
+    blocking_fixture_open(&fixture);
+    answer(&fixture, "refunded", NULL, 2);
+    assert_int_equal(ratelimit_refund(fixture.client, "login", "a", 1, 3, LONG_MS, &decision), RATELIMIT_OK);
+    assert_string_equal(sent(&fixture), "refund 'login', 'a', 3");
     assert_int_equal(decision.refunded, 2);
     assert_int_equal(decision.charged, 0);
-    blocking_world_close(&world);
+    blocking_fixture_close(&fixture);
 }
 
 static void a_reservation_is_settled_or_cancelled_by_its_id(void **state)
 {
     (void)state;
-    struct blocking_world world;
+    struct blocking_fixture fixture;
     struct ratelimit_decision decision;
     struct ratelimit_options options = RATELIMIT_OPTIONS;
-    blocking_world_open(&world);
+    blocking_fixture_open(&fixture);
     options.ttl_ms = 9000;
-    answer(&world, "reservation", "r7-abc", 0);
-    assert_int_equal(ratelimit_reserve(world.client, "llm", "a", 1, 500, &options, LONG_MS, &decision), RATELIMIT_OK);
-    assert_string_equal(sent(&world), "reserve 'llm', 'a', 500, {'ttl_ms': 9000}");
-    assert_string_equal(ratelimit_id(world.client), "r7-abc");
-    answer(&world, "charged", NULL, 12);
-    assert_int_equal(ratelimit_settle(world.client, ratelimit_id(world.client), 512, LONG_MS, &decision), RATELIMIT_OK);
-    assert_string_equal(sent(&world), "settle 'r7-abc', 512");
+    answer(&fixture, "reservation", "r7-abc", 0);
+    assert_int_equal(ratelimit_reserve(fixture.client, "llm", "a", 1, 500, &options, LONG_MS, &decision), RATELIMIT_OK);
+    assert_string_equal(sent(&fixture), "reserve 'llm', 'a', 500, {'ttl_ms': 9000}");
+    assert_string_equal(ratelimit_id(fixture.client), "r7-abc");
+    answer(&fixture, "charged", NULL, 12);
+    assert_int_equal(ratelimit_settle(fixture.client, ratelimit_id(fixture.client), 512, LONG_MS, &decision),
+                     RATELIMIT_OK);
+    assert_string_equal(sent(&fixture), "settle 'r7-abc', 512");
     assert_int_equal(decision.charged, 12);
-    assert_string_equal(ratelimit_id(world.client), "");
-    answer(&world, "refunded", NULL, 500);
-    assert_int_equal(ratelimit_cancel(world.client, "r7-abc", LONG_MS, &decision), RATELIMIT_OK);
-    assert_string_equal(sent(&world), "cancel 'r7-abc'");
+    assert_string_equal(ratelimit_id(fixture.client), "");
+    answer(&fixture, "refunded", NULL, 500);
+    assert_int_equal(ratelimit_cancel(fixture.client, "r7-abc", LONG_MS, &decision), RATELIMIT_OK);
+    assert_string_equal(sent(&fixture), "cancel 'r7-abc'");
     assert_int_equal(decision.refunded, 500);
     options.at_most = 5;
-    assert_int_equal(ratelimit_reserve(world.client, "llm", "a", 1, 500, &options, LONG_MS, &decision),
+    assert_int_equal(ratelimit_reserve(fixture.client, "llm", "a", 1, 500, &options, LONG_MS, &decision),
                      RATELIMIT_BAD_ARGUMENT);
-    assert_int_equal(ratelimit_cancel(world.client, NULL, LONG_MS, &decision), RATELIMIT_BAD_ARGUMENT);
-    blocking_world_close(&world);
+    assert_int_equal(ratelimit_cancel(fixture.client, NULL, LONG_MS, &decision), RATELIMIT_BAD_ARGUMENT);
+    blocking_fixture_close(&fixture);
 }
 
 static void a_slot_is_taken_and_given_back_by_its_id(void **state)
 {
     (void)state;
-    struct blocking_world world;
+    struct blocking_fixture fixture;
     struct ratelimit_decision decision;
     bool released = false;
-    blocking_world_open(&world);
-    answer(&world, "slot", "s1", 0);
-    assert_int_equal(ratelimit_acquire(world.client, "jobs", "a", 1, LONG_MS, &decision), RATELIMIT_OK);
-    assert_string_equal(sent(&world), "acquire 'jobs', 'a'");
-    assert_string_equal(ratelimit_id(world.client), "s1");
-    answer_flag(&world, "released", true);
-    assert_int_equal(ratelimit_release(world.client, "s1", LONG_MS, &released), RATELIMIT_OK);
-    assert_string_equal(sent(&world), "release 's1'");
+    blocking_fixture_open(&fixture);
+    answer(&fixture, "slot", "s1", 0);
+    assert_int_equal(ratelimit_acquire(fixture.client, "jobs", "a", 1, LONG_MS, &decision), RATELIMIT_OK);
+    assert_string_equal(sent(&fixture), "acquire 'jobs', 'a'");
+    assert_string_equal(ratelimit_id(fixture.client), "s1");
+    answer_flag(&fixture, "released", true);
+    assert_int_equal(ratelimit_release(fixture.client, "s1", LONG_MS, &released), RATELIMIT_OK);
+    assert_string_equal(sent(&fixture), "release 's1'");
     assert_true(released);
-    answer_flag(&world, "released", false);
-    assert_int_equal(ratelimit_release(world.client, "s1", LONG_MS, NULL), RATELIMIT_OK);
-    answer_flag(&world, "removed", false);
-    assert_int_equal(ratelimit_release(world.client, "s1", LONG_MS, NULL), RATELIMIT_PROTOCOL);
-    blocking_world_close(&world);
+    answer_flag(&fixture, "released", false);
+    assert_int_equal(ratelimit_release(fixture.client, "s1", LONG_MS, NULL), RATELIMIT_OK);
+    answer_flag(&fixture, "removed", false);
+    assert_int_equal(ratelimit_release(fixture.client, "s1", LONG_MS, NULL), RATELIMIT_PROTOCOL);
+    blocking_fixture_close(&fixture);
 }
 
 static void an_admission_without_its_id_is_no_answer(void **state)
 {
     (void)state;
-    struct blocking_world world;
+    struct blocking_fixture fixture;
     struct ratelimit_decision decision;
-    blocking_world_open(&world);
-    answer(&world, NULL, NULL, 0);
-    assert_int_equal(ratelimit_acquire(world.client, "jobs", "a", 1, LONG_MS, &decision), RATELIMIT_PROTOCOL);
-    answer(&world, "slot", NULL, 5);
-    assert_int_equal(ratelimit_acquire(world.client, "jobs", "a", 1, LONG_MS, &decision), RATELIMIT_PROTOCOL);
-    assert_string_equal(ratelimit_id(world.client), "");
-    blocking_world_close(&world);
+    blocking_fixture_open(&fixture);
+    answer(&fixture, NULL, NULL, 0);
+    assert_int_equal(ratelimit_acquire(fixture.client, "jobs", "a", 1, LONG_MS, &decision), RATELIMIT_PROTOCOL);
+    answer(&fixture, "slot", NULL, 5);
+    assert_int_equal(ratelimit_acquire(fixture.client, "jobs", "a", 1, LONG_MS, &decision), RATELIMIT_PROTOCOL);
+    assert_string_equal(ratelimit_id(fixture.client), "");
+    blocking_fixture_close(&fixture);
 }
 
 /* ---- Asynchronous: an answer's members are its own ---- */
@@ -428,17 +429,17 @@ static void a_call_made_in_a_callback_leaves_its_members_alone(void **state)
 static void a_policy_in_braces_is_sent_as_a_map(void **state)
 {
     (void)state;
-    struct blocking_world world;
+    struct blocking_fixture fixture;
     struct ratelimit_decision decision;
-    blocking_world_open(&world);
-    answer(&world, NULL, NULL, 0);
-    assert_int_equal(ratelimit_check(world.client, "{algorithm: token_bucket, limit: 10, window: 1m}", "a", 1, 2,
+    blocking_fixture_open(&fixture);
+    answer(&fixture, NULL, NULL, 0);
+    assert_int_equal(ratelimit_check(fixture.client, "{algorithm: token_bucket, limit: 10, window: 1m}", "a", 1, 2,
                                      LONG_MS, &decision),
                      RATELIMIT_OK);
-    assert_string_equal(sent(&world), "check {'algorithm': 'token_bucket', 'limit': '10', 'window': '1m'}, 'a', 2");
-    assert_int_equal(ratelimit_check(world.client, "{algorithm", "a", 1, 2, LONG_MS, &decision),
+    assert_string_equal(sent(&fixture), "check {'algorithm': 'token_bucket', 'limit': '10', 'window': '1m'}, 'a', 2");
+    assert_int_equal(ratelimit_check(fixture.client, "{algorithm", "a", 1, 2, LONG_MS, &decision),
                      RATELIMIT_BAD_ARGUMENT);
-    blocking_world_close(&world);
+    blocking_fixture_close(&fixture);
 }
 
 /* What flow_pack() makes of the text, as text. */

@@ -14,11 +14,11 @@
 #include <cmocka.h>
 
 #include "client/async.h"
-#include "fakes/blocking_world.h"
+#include "fakes/blocking_fixture.h"
 
 enum { TIMEOUT_MS = 1000 };
 
-struct world {
+struct fixture {
     struct scripted_daemon daemon;
     struct ratelimit_async *client;
     int n_ends;
@@ -27,60 +27,61 @@ struct world {
 
 static void on_end(const struct ratelimit_answer *answer, void *arg)
 {
-    struct world *world = arg;
-    world->n_ends++;
-    world->status = answer->status;
+    struct fixture *fixture = arg;
+    fixture->n_ends++;
+    fixture->status = answer->status;
 }
 
-static void turn(struct world *world)
+static void tick(struct fixture *fixture)
 {
-    ratelimit_async_process(world->client, POLLIN | POLLOUT);
+    ratelimit_async_process(fixture->client, POLLIN | POLLOUT);
 }
 
 /* A client with a connection. */
 static int set_up(void **state)
 {
-    static struct world world;
-    world = (struct world){0};
-    daemon_start(&world.daemon, 16);
-    assert_int_equal(ratelimit_async_new(world.daemon.path, &world.client), RATELIMIT_OK);
-    async_clock(world.client)->frozen = true;
-    assert_int_equal(ratelimit_async_call(world.client, "ping", NULL, 0, TIMEOUT_MS, on_end, &world), RATELIMIT_OK);
-    turn(&world);
-    daemon_greet(&world.daemon);
-    daemon_answer_text(&world.daemon, daemon_expect(&world.daemon, "ping"), "pong");
-    turn(&world);
-    assert_int_equal(world.n_ends, 1);
-    *state = &world;
+    static struct fixture fixture;
+    fixture = (struct fixture){0};
+    daemon_start(&fixture.daemon, 16);
+    assert_int_equal(ratelimit_async_new(fixture.daemon.path, &fixture.client), RATELIMIT_OK);
+    async_clock(fixture.client)->frozen = true;
+    assert_int_equal(ratelimit_async_call(fixture.client, "ping", NULL, 0, TIMEOUT_MS, on_end, &fixture), RATELIMIT_OK);
+    tick(&fixture);
+    daemon_greet(&fixture.daemon);
+    daemon_answer_text(&fixture.daemon, daemon_expect(&fixture.daemon, "ping"), "pong");
+    tick(&fixture);
+    assert_int_equal(fixture.n_ends, 1);
+    *state = &fixture;
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    struct world *world = *state;
-    ratelimit_async_free(world->client);
-    daemon_stop(&world->daemon);
+    struct fixture *fixture = *state;
+    ratelimit_async_free(fixture->client);
+    daemon_stop(&fixture->daemon);
     return 0;
 }
 
-static void acquire(struct world *world)
+static void acquire(struct fixture *fixture)
 {
-    assert_int_equal(ratelimit_async_acquire(world->client, "jobs", "a", 1, TIMEOUT_MS, on_end, world), RATELIMIT_OK);
+    assert_int_equal(ratelimit_async_acquire(fixture->client, "jobs", "a", 1, TIMEOUT_MS, on_end, fixture),
+                     RATELIMIT_OK);
 }
 
-static void check(struct world *world)
+static void check(struct fixture *fixture)
 {
-    assert_int_equal(ratelimit_async_check(world->client, "p", "a", 1, 1, TIMEOUT_MS, on_end, world), RATELIMIT_OK);
+    assert_int_equal(ratelimit_async_check(fixture->client, "p", "a", 1, 1, TIMEOUT_MS, on_end, fixture), RATELIMIT_OK);
 }
 
-static void expire(struct world *world)
+static void expire(struct fixture *fixture)
 {
-    int n_before = world->n_ends;
-    async_clock(world->client)->mono_us += TIMEOUT_MS * 1000;
-    turn(world);
-    assert_true(world->n_ends > n_before);
-    assert_int_equal(world->status, RATELIMIT_TIMEOUT);
-    assert_int_equal(ratelimit_async_pending(world->client), 0);
+    int n_before = fixture->n_ends;
+    async_clock(fixture->client)->mono_us += TIMEOUT_MS * 1000;
+    tick(fixture);
+    assert_true(fixture->n_ends > n_before);
+    assert_int_equal(fixture->status, RATELIMIT_TIMEOUT);
+    assert_int_equal(ratelimit_async_pending(fixture->client), 0);
 }
 
 /* A decision in array form, with `field` behind it where it is not NULL. */
@@ -123,106 +124,107 @@ static void assert_nothing_sent(struct scripted_daemon *daemon)
 
 static void a_slot_given_too_late_is_released(void **state)
 {
-    struct world *world = *state;
-    acquire(world);
-    turn(world);
-    uint64_t msgid = daemon_expect(&world->daemon, "acquire");
-    expire(world);
-    answer(&world->daemon, msgid, true, "slot", "s1");
-    turn(world);
-    uint64_t release = expect(&world->daemon, "release", "s1");
-    assert_int_equal(world->n_ends, 2);
-    assert_int_equal(ratelimit_async_pending(world->client), 0);
-    daemon_answer_text(&world->daemon, release, "whatever");
-    turn(world);
-    check(world);
-    turn(world);
-    daemon_answer_allowed(&world->daemon, daemon_expect(&world->daemon, "check"), 3);
-    turn(world);
-    assert_int_equal(world->status, RATELIMIT_OK);
+    struct fixture *fixture = *state;
+    acquire(fixture);
+    tick(fixture);
+    uint64_t msgid = daemon_expect(&fixture->daemon, "acquire");
+    expire(fixture);
+    answer(&fixture->daemon, msgid, true, "slot", "s1");
+    tick(fixture);
+    uint64_t release = expect(&fixture->daemon, "release", "s1");
+    assert_int_equal(fixture->n_ends, 2);
+    assert_int_equal(ratelimit_async_pending(fixture->client), 0);
+    daemon_answer_text(&fixture->daemon, release, "whatever");
+    tick(fixture);
+    check(fixture);
+    tick(fixture);
+    daemon_answer_allowed(&fixture->daemon, daemon_expect(&fixture->daemon, "check"), 3);
+    tick(fixture);
+    assert_int_equal(fixture->status, RATELIMIT_OK);
 }
 
 static void a_reservation_made_too_late_is_cancelled(void **state)
 {
-    struct world *world = *state;
-    assert_int_equal(ratelimit_async_reserve(world->client, "llm", "a", 1, 500, NULL, TIMEOUT_MS, on_end, world), 0);
-    turn(world);
-    uint64_t msgid = daemon_expect(&world->daemon, "reserve");
-    expire(world);
-    answer(&world->daemon, msgid, true, "reservation", "r1-abc");
-    turn(world);
-    expect(&world->daemon, "cancel", "r1-abc");
+    struct fixture *fixture = *state;
+    assert_int_equal(ratelimit_async_reserve(fixture->client, "llm", "a", 1, 500, NULL, TIMEOUT_MS, on_end, fixture),
+                     0);
+    tick(fixture);
+    uint64_t msgid = daemon_expect(&fixture->daemon, "reserve");
+    expire(fixture);
+    answer(&fixture->daemon, msgid, true, "reservation", "r1-abc");
+    tick(fixture);
+    expect(&fixture->daemon, "cancel", "r1-abc");
 }
 
 static void a_slot_that_a_packed_call_asked_for_is_released_too(void **state)
 {
-    struct world *world = *state;
+    struct fixture *fixture = *state;
     static const char params[] = "\x92\xa4jobs\xa1"
                                  "a";
     assert_int_equal(
-        ratelimit_async_call(world->client, "acquire", params, sizeof params - 1, TIMEOUT_MS, on_end, world),
+        ratelimit_async_call(fixture->client, "acquire", params, sizeof params - 1, TIMEOUT_MS, on_end, fixture),
         RATELIMIT_OK);
-    turn(world);
-    uint64_t msgid = daemon_expect(&world->daemon, "acquire");
-    expire(world);
-    answer(&world->daemon, msgid, true, "slot", "s1");
-    turn(world);
-    expect(&world->daemon, "release", "s1");
+    tick(fixture);
+    uint64_t msgid = daemon_expect(&fixture->daemon, "acquire");
+    expire(fixture);
+    answer(&fixture->daemon, msgid, true, "slot", "s1");
+    tick(fixture);
+    expect(&fixture->daemon, "release", "s1");
 }
 
 static void a_late_no_or_error_takes_nothing_back(void **state)
 {
-    struct world *world = *state;
+    struct fixture *fixture = *state;
     uint64_t msgids[3];
-    for (int i = 0; i < 3; i++) acquire(world);
-    turn(world);
-    for (int i = 0; i < 3; i++) msgids[i] = daemon_expect(&world->daemon, "acquire");
-    expire(world);
-    answer(&world->daemon, msgids[0], false, NULL, NULL);
-    daemon_answer_error(&world->daemon, msgids[1], ERROR_OVERLOADED, "no");
-    daemon_answer_text(&world->daemon, msgids[2], "nonsense");
-    turn(world);
-    assert_nothing_sent(&world->daemon);
-    assert_true(ratelimit_async_fd(world->client) >= 0);
+    for (int i = 0; i < 3; i++) acquire(fixture);
+    tick(fixture);
+    for (int i = 0; i < 3; i++) msgids[i] = daemon_expect(&fixture->daemon, "acquire");
+    expire(fixture);
+    answer(&fixture->daemon, msgids[0], false, NULL, NULL);
+    daemon_answer_error(&fixture->daemon, msgids[1], ERROR_OVERLOADED, "no");
+    daemon_answer_text(&fixture->daemon, msgids[2], "nonsense");
+    tick(fixture);
+    assert_nothing_sent(&fixture->daemon);
+    assert_true(ratelimit_async_fd(fixture->client) >= 0);
 }
 
 /* Of a limit of one slot the second try was denied for the first one's sake. */
 static void the_late_slot_is_free_before_it_is_asked_for_again(void **state)
 {
-    struct world *world = *state;
-    acquire(world);
-    turn(world);
-    uint64_t msgid = daemon_expect(&world->daemon, "acquire");
-    expire(world);
-    answer(&world->daemon, msgid, true, "slot", "s1");
-    acquire(world);
-    ratelimit_async_process(world->client, 0);
-    expect(&world->daemon, "release", "s1");
-    daemon_expect(&world->daemon, "acquire");
+    struct fixture *fixture = *state;
+    acquire(fixture);
+    tick(fixture);
+    uint64_t msgid = daemon_expect(&fixture->daemon, "acquire");
+    expire(fixture);
+    answer(&fixture->daemon, msgid, true, "slot", "s1");
+    acquire(fixture);
+    ratelimit_async_process(fixture->client, 0);
+    expect(&fixture->daemon, "release", "s1");
+    daemon_expect(&fixture->daemon, "acquire");
 }
 
 /* Its deadline came when half of it had left. */
 static void a_slot_of_a_half_written_acquire_is_released_too(void **state)
 {
     static char policy[60000];
-    struct world *world = *state;
+    struct fixture *fixture = *state;
     struct rpc_request request;
     int n_made = 0, n_asked = 0, n_released = 0;
     memset(policy, 'p', sizeof policy - 1);
-    while (!(ratelimit_async_events(world->client) & POLLOUT)) {
-        assert_int_equal(ratelimit_async_acquire(world->client, policy, "a", 1, TIMEOUT_MS, on_end, world), 0);
-        ratelimit_async_process(world->client, 0);
+    while (!(ratelimit_async_events(fixture->client) & POLLOUT)) {
+        assert_int_equal(ratelimit_async_acquire(fixture->client, policy, "a", 1, TIMEOUT_MS, on_end, fixture), 0);
+        ratelimit_async_process(fixture->client, 0);
         assert_true(++n_made < 64);
     }
-    expire(world);
+    expire(fixture);
     for (int i = 0; i < 4; i++) {
-        while (daemon_read(&world->daemon, &request)) {
+        while (daemon_read(&fixture->daemon, &request)) {
             bool is_acquire = slice_is(request.method, "acquire");
             n_asked += is_acquire;
             n_released += slice_is(request.method, "release");
-            if (is_acquire) answer(&world->daemon, request.msgid, true, "slot", "s1");
+            if (is_acquire) answer(&fixture->daemon, request.msgid, true, "slot", "s1");
         }
-        turn(world);
+        tick(fixture);
     }
     assert_in_range(n_made, n_asked, n_asked + 1); /* of the last nothing may have left: then it is not sent */
     assert_int_equal(n_released, n_asked);
@@ -230,53 +232,53 @@ static void a_slot_of_a_half_written_acquire_is_released_too(void **state)
 
 static void what_may_come_late_ends_with_its_connection(void **state)
 {
-    struct world *world = *state;
-    acquire(world);
-    turn(world);
-    uint64_t msgid = daemon_expect(&world->daemon, "acquire");
-    expire(world);
-    daemon_hang_up(&world->daemon);
-    turn(world);
-    check(world);
-    turn(world);
-    daemon_greet(&world->daemon);
-    uint64_t next = daemon_expect(&world->daemon, "check");
-    answer(&world->daemon, msgid, true, "slot", "s1"); /* of another connection: nobody's */
-    daemon_answer_allowed(&world->daemon, next, 3);
-    turn(world);
-    assert_int_equal(world->status, RATELIMIT_OK);
-    assert_nothing_sent(&world->daemon);
+    struct fixture *fixture = *state;
+    acquire(fixture);
+    tick(fixture);
+    uint64_t msgid = daemon_expect(&fixture->daemon, "acquire");
+    expire(fixture);
+    daemon_hang_up(&fixture->daemon);
+    tick(fixture);
+    check(fixture);
+    tick(fixture);
+    daemon_greet(&fixture->daemon);
+    uint64_t next = daemon_expect(&fixture->daemon, "check");
+    answer(&fixture->daemon, msgid, true, "slot", "s1"); /* of another connection: nobody's */
+    daemon_answer_allowed(&fixture->daemon, next, 3);
+    tick(fixture);
+    assert_int_equal(fixture->status, RATELIMIT_OK);
+    assert_nothing_sent(&fixture->daemon);
 }
 
 static void a_release_that_did_not_leave_ends_with_its_connection(void **state)
 {
-    struct world *world = *state;
-    acquire(world);
-    turn(world);
-    uint64_t msgid = daemon_expect(&world->daemon, "acquire");
-    expire(world);
-    answer(&world->daemon, msgid, true, "slot", "s1");
-    daemon_hang_up(&world->daemon);
-    turn(world);
-    check(world);
-    turn(world);
-    daemon_greet(&world->daemon);
-    daemon_expect(&world->daemon, "check");
-    assert_nothing_sent(&world->daemon);
+    struct fixture *fixture = *state;
+    acquire(fixture);
+    tick(fixture);
+    uint64_t msgid = daemon_expect(&fixture->daemon, "acquire");
+    expire(fixture);
+    answer(&fixture->daemon, msgid, true, "slot", "s1");
+    daemon_hang_up(&fixture->daemon);
+    tick(fixture);
+    check(fixture);
+    tick(fixture);
+    daemon_greet(&fixture->daemon);
+    daemon_expect(&fixture->daemon, "check");
+    assert_nothing_sent(&fixture->daemon);
 }
 
 /* It takes 4096 calls of a connection: one that answers none of them is no daemon, and memory has an end. */
 static void a_connection_that_answers_nothing_is_left(void **state)
 {
     enum { N = 4097 };
-    struct world *world = *state;
+    struct fixture *fixture = *state;
     for (int i = 0; i < N; i++) {
-        acquire(world);
-        turn(world);
-        daemon_expect(&world->daemon, "acquire");
+        acquire(fixture);
+        tick(fixture);
+        daemon_expect(&fixture->daemon, "acquire");
     }
-    expire(world);
-    assert_int_equal(ratelimit_async_fd(world->client), -1);
+    expire(fixture);
+    assert_int_equal(ratelimit_async_fd(fixture->client), -1);
 }
 
 /* ---- The blocking client ---- */
@@ -291,62 +293,62 @@ static bool has_hung_up(struct scripted_daemon *daemon)
 static void a_blocking_client_without_slots_leaves_with_the_late_one(void **state)
 {
     (void)state;
-    struct blocking_world world;
+    struct blocking_fixture fixture;
     struct ratelimit_decision decision;
-    blocking_world_open(&world);
-    assert_int_equal(ratelimit_acquire(world.client, "jobs", "a", 1, SHORT_MS, &decision), RATELIMIT_TIMEOUT);
-    assert_string_equal(ratelimit_error(world.client), "no answer by the deadline");
-    daemon_expect(&world.daemon, "acquire");
-    assert_true(has_hung_up(&world.daemon));
-    daemon_hang_up(&world.daemon);
-    assert_int_equal(ratelimit_ping(world.client, SHORT_MS), RATELIMIT_TIMEOUT);
-    daemon_greet(&world.daemon);
-    daemon_expect(&world.daemon, "ping");
-    blocking_world_close(&world);
+    blocking_fixture_open(&fixture);
+    assert_int_equal(ratelimit_acquire(fixture.client, "jobs", "a", 1, SHORT_MS, &decision), RATELIMIT_TIMEOUT);
+    assert_string_equal(ratelimit_error(fixture.client), "no answer by the deadline");
+    daemon_expect(&fixture.daemon, "acquire");
+    assert_true(has_hung_up(&fixture.daemon));
+    daemon_hang_up(&fixture.daemon);
+    assert_int_equal(ratelimit_ping(fixture.client, SHORT_MS), RATELIMIT_TIMEOUT);
+    daemon_greet(&fixture.daemon);
+    daemon_expect(&fixture.daemon, "ping");
+    blocking_fixture_close(&fixture);
 }
 
 static void a_blocking_client_with_a_slot_releases_the_late_one_first_thing(void **state)
 {
     (void)state;
-    struct blocking_world world;
+    struct blocking_fixture fixture;
     struct ratelimit_decision decision;
-    blocking_world_open(&world);
-    answer(&world.daemon, world.next_msgid++, true, "slot", "s1");
-    assert_int_equal(ratelimit_acquire(world.client, "jobs", "a", 1, LONG_MS, &decision), RATELIMIT_OK);
-    daemon_expect(&world.daemon, "acquire");
-    assert_int_equal(ratelimit_acquire(world.client, "jobs", "a", 1, SHORT_MS, &decision), RATELIMIT_TIMEOUT);
-    daemon_expect(&world.daemon, "acquire");
-    answer(&world.daemon, world.next_msgid++, true, "slot", "s2");
-    assert_int_equal(ratelimit_check(world.client, "p", "a", 1, 1, SHORT_MS, &decision), RATELIMIT_TIMEOUT);
-    expect(&world.daemon, "release", "s2");
-    daemon_expect(&world.daemon, "check");
-    assert_false(has_hung_up(&world.daemon));
-    blocking_world_close(&world);
+    blocking_fixture_open(&fixture);
+    answer(&fixture.daemon, fixture.next_msgid++, true, "slot", "s1");
+    assert_int_equal(ratelimit_acquire(fixture.client, "jobs", "a", 1, LONG_MS, &decision), RATELIMIT_OK);
+    daemon_expect(&fixture.daemon, "acquire");
+    assert_int_equal(ratelimit_acquire(fixture.client, "jobs", "a", 1, SHORT_MS, &decision), RATELIMIT_TIMEOUT);
+    daemon_expect(&fixture.daemon, "acquire");
+    answer(&fixture.daemon, fixture.next_msgid++, true, "slot", "s2");
+    assert_int_equal(ratelimit_check(fixture.client, "p", "a", 1, 1, SHORT_MS, &decision), RATELIMIT_TIMEOUT);
+    expect(&fixture.daemon, "release", "s2");
+    daemon_expect(&fixture.daemon, "check");
+    assert_false(has_hung_up(&fixture.daemon));
+    blocking_fixture_close(&fixture);
 }
 
 static void a_blocking_client_that_released_its_slot_leaves_with_the_late_one(void **state)
 {
     (void)state;
-    struct blocking_world world;
+    struct blocking_fixture fixture;
     struct ratelimit_decision decision;
-    blocking_world_open(&world);
-    answer(&world.daemon, world.next_msgid++, true, "slot", "s1");
-    assert_int_equal(ratelimit_acquire(world.client, "jobs", "a", 1, LONG_MS, &decision), RATELIMIT_OK);
+    blocking_fixture_open(&fixture);
+    answer(&fixture.daemon, fixture.next_msgid++, true, "slot", "s1");
+    assert_int_equal(ratelimit_acquire(fixture.client, "jobs", "a", 1, LONG_MS, &decision), RATELIMIT_OK);
     struct buffer out = {0};
     struct packer packer = packer_of(&out);
-    rpc_pack_result(&packer, world.next_msgid++);
+    rpc_pack_result(&packer, fixture.next_msgid++);
     pack_map(&packer, 1);
     pack_text(&packer, "released");
     pack_bool(&packer, true);
-    daemon_send(&world.daemon, buffer_data(&out), buffer_len(&out));
+    daemon_send(&fixture.daemon, buffer_data(&out), buffer_len(&out));
     buffer_fini(&out);
-    assert_int_equal(ratelimit_release(world.client, "s1", LONG_MS, NULL), RATELIMIT_OK);
-    assert_int_equal(ratelimit_reserve(world.client, "llm", "a", 1, 5, NULL, SHORT_MS, &decision), RATELIMIT_TIMEOUT);
-    daemon_expect(&world.daemon, "acquire");
-    daemon_expect(&world.daemon, "release");
-    daemon_expect(&world.daemon, "reserve");
-    assert_true(has_hung_up(&world.daemon));
-    blocking_world_close(&world);
+    assert_int_equal(ratelimit_release(fixture.client, "s1", LONG_MS, NULL), RATELIMIT_OK);
+    assert_int_equal(ratelimit_reserve(fixture.client, "llm", "a", 1, 5, NULL, SHORT_MS, &decision), RATELIMIT_TIMEOUT);
+    daemon_expect(&fixture.daemon, "acquire");
+    daemon_expect(&fixture.daemon, "release");
+    daemon_expect(&fixture.daemon, "reserve");
+    assert_true(has_hung_up(&fixture.daemon));
+    blocking_fixture_close(&fixture);
 }
 
 #define ASYNC_TEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)

@@ -17,7 +17,7 @@
 
 #include "base/alloc.h"
 #include "base/random.h"
-#include "fakes/memory_world.h"
+#include "fakes/memory_fixture.h"
 #include "fakes/policies.h"
 #include "store/deny_cache.h"
 #include "store/redis_counters.h"
@@ -28,7 +28,7 @@
 
 enum { MAX_AGE_S = 1, LONG_WAIT_S = 60 };
 
-static struct memory_world world;
+static struct memory_fixture fixture;
 static struct clock clock_now;
 static struct deny_cache cache;
 
@@ -41,9 +41,9 @@ struct question {
     bool is_cached;
 };
 
-static void open_world(uint64_t max_keys)
+static void open_fixture(uint64_t max_keys)
 {
-    memory_world_open(&world, WALL, &(struct memory_options){.max_keys = 1000});
+    memory_fixture_open(&fixture, WALL, &(struct memory_options){.max_keys = 1000});
     clock_now = (struct clock){.mono_us = 5 * S, .wall_us = WALL, .manual = true, .frozen = true};
     deny_cache_init(&cache);
     deny_cache_set_options(&cache, max_keys, MAX_AGE_S * S);
@@ -52,7 +52,7 @@ static void open_world(uint64_t max_keys)
 static int setup(void **state)
 {
     (void)state;
-    open_world(64);
+    open_fixture(64);
     return 0;
 }
 
@@ -60,7 +60,7 @@ static int teardown(void **state)
 {
     (void)state;
     deny_cache_fini(&cache);
-    return memory_world_close(&world);
+    return memory_fixture_close(&fixture);
 }
 
 /* The server's clock and ours go alike. */
@@ -68,13 +68,13 @@ static void pass(int64_t us)
 {
     clock_now.mono_us += us;
     clock_now.wall_us += us;
-    world.now.wall_us += us;
+    fixture.now.wall_us += us;
 }
 
 static const struct limit *limit_of(const char *name, enum algo algo, int64_t limit, int64_t window_us)
 {
     const struct policy_spec spec = {.name = name, .limits = {{.algo = algo, .limit = limit, .window_us = window_us}}};
-    return &policies_add(world.set, &spec)->limits[0];
+    return &policies_add(fixture.set, &spec)->limits[0];
 }
 
 static struct question question(const struct limit *limit, const char *key, enum op_kind kind, int64_t cost)
@@ -110,7 +110,7 @@ static void send(struct question *q)
 
 static void execute(struct question *q)
 {
-    assert_int_equal(store_submit(&world.store, &q->op), SUBMIT_DECIDED);
+    assert_int_equal(store_submit(&fixture.store, &q->op), SUBMIT_DECIDED);
     q->op.source = SOURCE_REDIS;
 }
 
@@ -342,7 +342,7 @@ static void some_policies_are_not_kept(void **state)
                                         {.name = "foreign", .limits = {foreign}},
                                         {.name = "tried", .limits = {day}, .candidate = {day}}};
     for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
-        const struct policy *policy = policies_add(world.set, &specs[i]);
+        const struct policy *policy = policies_add(fixture.set, &specs[i]);
         const struct limit *limit = policy->candidate != NULL ? &policy->candidate->limits[0] : &policy->limits[0];
         for (int n = 0; n < 3; n++) { /* a denial, by whatever limit */
             struct question q = question(limit, "k", OP_CHECK, 1);
@@ -666,19 +666,19 @@ static void at_once_every_answer_is_the_plain_one(void **state)
     (void)state;
     uint64_t n_cached = 0, n_denied = 0;
     for (uint64_t seed = 1; seed <= 700; seed++) {
-        struct memory_world plain;
+        struct memory_fixture plain;
         enum algo algo = natives[seed % (sizeof natives / sizeof natives[0])];
         char what[64];
         snprintf(what, sizeof what, "%s, seed %" PRIu64, algo_table[algo]->name, seed);
         dice = seed;
         n_held = 0;
-        open_world(below(3) == 0 ? 2 : 64);
+        open_fixture(below(3) == 0 ? 2 : 64);
         deny_cache_set_options(&cache, cache.max_keys, below(2) == 0 ? S / 10 : LONG_WAIT_S * S);
-        memory_world_open(&plain, WALL, &(struct memory_options){.max_keys = 1000});
+        memory_fixture_open(&plain, WALL, &(struct memory_options){.max_keys = 1000});
         const struct limit *limit = random_limit(algo);
         for (int step = 0; step < 400; step++) {
             pass_random(limit);
-            plain.now.wall_us = world.now.wall_us;
+            plain.now.wall_us = fixture.now.wall_us;
             struct question q = random_question(limit), same = q;
             ask(&q);
             wire(&same);
@@ -689,10 +689,10 @@ static void at_once_every_answer_is_the_plain_one(void **state)
             n_denied += op_is_check(q.op.kind) && !q.member.decision.allowed;
         }
         deny_cache_fini(&cache);
-        assert_int_equal(memory_world_close(&world), 0);
-        assert_int_equal(memory_world_close(&plain), 0);
+        assert_int_equal(memory_fixture_close(&fixture), 0);
+        assert_int_equal(memory_fixture_close(&plain), 0);
     }
-    open_world(64);
+    open_fixture(64);
     if (n_cached < n_denied / 4) fail_msg("only %" PRIu64 " of %" PRIu64 " denials were kept", n_cached, n_denied);
 }
 
@@ -732,7 +732,7 @@ static struct decision truth(const struct question *q)
     peek.op.kind = OP_PEEK;
     peek.op.at_most = 0;
     wire(&peek);
-    assert_int_equal(store_submit(&world.store, &peek.op), SUBMIT_DECIDED);
+    assert_int_equal(store_submit(&fixture.store, &peek.op), SUBMIT_DECIDED);
     return peek.member.decision;
 }
 
@@ -796,7 +796,7 @@ static void nothing_is_denied_that_the_server_would_admit(void **state)
         dice = ~seed;
         n_held = 0;
         uint64_t n_sent = 0;
-        open_world(below(3) == 0 ? 2 : 64);
+        open_fixture(below(3) == 0 ? 2 : 64);
         deny_cache_set_options(&cache, cache.max_keys, LONG_WAIT_S * S);
         const struct limit *limit = random_limit(algo);
         for (size_t i = 0; i < N_UNDER_WAY; i++) under_way[i].stage = FREE;
@@ -807,9 +807,9 @@ static void nothing_is_denied_that_the_server_would_admit(void **state)
             move_one(&n_sent);
         }
         deny_cache_fini(&cache);
-        assert_int_equal(memory_world_close(&world), 0);
+        assert_int_equal(memory_fixture_close(&fixture), 0);
     }
-    open_world(64);
+    open_fixture(64);
     if (n_cached < 2000) fail_msg("only %" PRIu64 " denials came from the cache", n_cached);
 }
 

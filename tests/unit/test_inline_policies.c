@@ -18,65 +18,65 @@
 
 enum { TEXT_SIZE = 256 };
 
-struct world {
+struct fixture {
     struct inline_policies policies;
     struct buffer map; /* what is asked for next */
     struct policy_set *set;
     char text[TEXT_SIZE];
 };
 
-static void configure(struct world *world, const char *text)
+static void configure(struct fixture *fixture, const char *text)
 {
     struct faults faults;
     faults_init(&faults);
     struct config *config = config_parse(text, strlen(text), false, &faults);
     assert_non_null(config);
-    inline_policies_configure(&world->policies, (size_t)config->inline_max_policies, config_policy_defaults(config));
+    inline_policies_configure(&fixture->policies, (size_t)config->inline_max_policies, config_policy_defaults(config));
     config_free(config);
     faults_fini(&faults);
 }
 
-static void begin(struct world *world, const char *config)
+static void begin(struct fixture *fixture, const char *config)
 {
-    *world = (struct world){0};
+    *fixture = (struct fixture){0};
     inline_counters.inline_evicted = 0;
-    assert_int_equal(inline_policies_init(&world->policies), 0);
-    configure(world, config);
+    assert_int_equal(inline_policies_init(&fixture->policies), 0);
+    configure(fixture, config);
 }
 
-static void finish(struct world *world)
+static void finish(struct fixture *fixture)
 {
-    inline_policies_fini(&world->policies);
+    inline_policies_fini(&fixture->policies);
     assert_int_equal(inline_counters.inline_policies, 0);
-    buffer_fini(&world->map);
+    buffer_fini(&fixture->map);
 }
 
-static struct packer pack_anew(struct world *world)
+static struct packer pack_anew(struct fixture *fixture)
 {
-    buffer_truncate(&world->map, 0);
-    return packer_of(&world->map);
+    buffer_truncate(&fixture->map, 0);
+    return packer_of(&fixture->map);
 }
 
-static enum error_code find_packed(struct world *world)
+static enum error_code find_packed(struct fixture *fixture)
 {
-    const struct slice map = {buffer_data(&world->map), buffer_len(&world->map)};
-    world->text[0] = '\0';
-    return inline_policies_find(&world->policies, map, &world->set, world->text, sizeof world->text);
+    const struct slice map = {buffer_data(&fixture->map), buffer_len(&fixture->map)};
+    fixture->text[0] = '\0';
+    return inline_policies_find(&fixture->policies, map, &fixture->set, fixture->text, sizeof fixture->text);
 }
 
 /* `settings` in braces. */
-static enum error_code find(struct world *world, const char *settings)
+static enum error_code find(struct fixture *fixture, const char *settings)
 {
     const char *at;
-    struct packer packer = pack_anew(world);
+    struct packer packer = pack_anew(fixture);
     assert_null(flow_pack(&packer, settings, &at));
-    return find_packed(world);
+    return find_packed(fixture);
 }
 
-static const struct policy *found(struct world *world, const char *settings)
+static const struct policy *found(struct fixture *fixture, const char *settings)
 {
-    assert_int_equal(find(world, settings), ERROR_NONE);
-    return world->set->in_order[0];
+    assert_int_equal(find(fixture, settings), ERROR_NONE);
+    return fixture->set->in_order[0];
 }
 
 #define FIXED(limit) "{algorithm: fixed_window, window: 10s, limit: " limit "}"
@@ -84,36 +84,36 @@ static const struct policy *found(struct world *world, const char *settings)
 static void settings_make_a_policy_as_the_file_does(void **state)
 {
     (void)state;
-    struct world world;
-    begin(&world, "defaults: {deadline: 33ms, on_failure: deny}\n");
-    const struct policy *policy = found(&world, FIXED("7"));
+    struct fixture fixture;
+    begin(&fixture, "defaults: {deadline: 33ms, on_failure: deny}\n");
+    const struct policy *policy = found(&fixture, FIXED("7"));
     assert_int_equal(strncmp(policy->name, "inline-", 7), 0);
     assert_int_equal(strlen(policy->name), 7 + 16);
     assert_int_equal(policy->limits[0].limit, 7);
     assert_int_equal(policy->limits[0].window_us, 10000000);
     assert_int_equal(policy->deadline_ms, 33);
     assert_int_equal(policy->on_failure, ON_FAILURE_DENY);
-    policy = found(&world, "{limits: [{name: a, algorithm: gcra, limit: 5, window: 1s}, "
-                           "{name: b, algorithm: sliding_log, limit: 9, window: 1d}], on_failure: error}");
+    policy = found(&fixture, "{limits: [{name: a, algorithm: gcra, limit: 5, window: 1s}, "
+                             "{name: b, algorithm: sliding_log, limit: 9, window: 1d}], on_failure: error}");
     assert_int_equal(policy->n_limits, 2);
     assert_int_equal(policy->on_failure, ON_FAILURE_ERROR);
     assert_int_equal(inline_counters.inline_policies, 2);
-    finish(&world);
+    finish(&fixture);
 }
 
 static void the_name_is_the_settings_and_nothing_else(void **state)
 {
     (void)state;
-    struct world world, other;
+    struct fixture fixture, other;
     char name[NAME_MAX_LEN + 1];
-    begin(&world, "{}");
+    begin(&fixture, "{}");
     begin(&other, "defaults: {deadline: 1s}\n");
-    snprintf(name, sizeof name, "%s", found(&world, FIXED("7"))->name);
+    snprintf(name, sizeof name, "%s", found(&fixture, FIXED("7"))->name);
     assert_string_equal(name, found(&other, FIXED("7"))->name);
     assert_string_equal(name, "inline-bafbd1350d602d7f");
     assert_string_not_equal(name, found(&other, FIXED("8"))->name);
     finish(&other);
-    finish(&world);
+    finish(&fixture);
 }
 
 static void pack_fixed(struct packer *packer, const char *window)
@@ -127,48 +127,48 @@ static void pack_fixed(struct packer *packer, const char *window)
 static void order_and_encoding_do_not_matter(void **state)
 {
     (void)state;
-    struct world world;
-    begin(&world, "{}");
-    const struct policy *policy = found(&world, FIXED("7"));
-    struct packer packer = pack_anew(&world);
+    struct fixture fixture;
+    begin(&fixture, "{}");
+    const struct policy *policy = found(&fixture, FIXED("7"));
+    struct packer packer = pack_anew(&fixture);
     pack_map(&packer, 3);
     pack_fixed(&packer, "10s");
     pack_text(&packer, "limit");
     pack_int(&packer, 7);
-    assert_int_equal(find_packed(&world), ERROR_NONE);
-    assert_ptr_equal(world.set->in_order[0], policy);
+    assert_int_equal(find_packed(&fixture), ERROR_NONE);
+    assert_ptr_equal(fixture.set->in_order[0], policy);
     static const uint8_t seven_as_float[] = {0xcb, 0x40, 0x1c, 0, 0, 0, 0, 0, 0};
-    packer = pack_anew(&world);
+    packer = pack_anew(&fixture);
     pack_map(&packer, 3);
     pack_fixed(&packer, "10s");
     pack_text(&packer, "limit");
-    buffer_append(&world.map, seven_as_float, sizeof seven_as_float);
-    assert_int_equal(find_packed(&world), ERROR_NONE);
-    assert_ptr_equal(world.set->in_order[0], policy);
+    buffer_append(&fixture.map, seven_as_float, sizeof seven_as_float);
+    assert_int_equal(find_packed(&fixture), ERROR_NONE);
+    assert_ptr_equal(fixture.set->in_order[0], policy);
     assert_int_equal(inline_counters.inline_policies, 1);
-    finish(&world);
+    finish(&fixture);
 }
 
 static void a_form_seen_before_is_found_without_allocation(void **state)
 {
     (void)state;
-    struct world world;
-    begin(&world, "{}");
-    const struct policy *policy = found(&world, FIXED("7"));
+    struct fixture fixture;
+    begin(&fixture, "{}");
+    const struct policy *policy = found(&fixture, FIXED("7"));
     uint64_t n = mem_n_allocs();
-    assert_int_equal(find_packed(&world), ERROR_NONE);
+    assert_int_equal(find_packed(&fixture), ERROR_NONE);
     assert_int_equal(mem_n_allocs(), n);
-    assert_ptr_equal(world.set->in_order[0], policy);
-    finish(&world);
+    assert_ptr_equal(fixture.set->in_order[0], policy);
+    finish(&fixture);
 }
 
 static void many_forms_of_one_policy_are_all_found(void **state)
 {
     (void)state;
-    struct world world;
+    struct fixture fixture;
     char settings[TEXT_SIZE];
-    begin(&world, "{}");
-    const struct policy *policy = found(&world, "{algorithm: gcra, window: 1s, limit: 5, burst: 5}");
+    begin(&fixture, "{}");
+    const struct policy *policy = found(&fixture, "{algorithm: gcra, window: 1s, limit: 5, burst: 5}");
     static const char *const forms[] = {
         "{limit: 5, algorithm: gcra, window: 1s, burst: 5}", "{limit: 5, algorithm: gcra, burst: 5, window: 1s}",
         "{limit: 5, burst: 5, algorithm: gcra, window: 1s}", "{burst: 5, limit: 5, algorithm: gcra, window: 1s}",
@@ -177,23 +177,23 @@ static void many_forms_of_one_policy_are_all_found(void **state)
     for (int round = 0; round < 2; round++) {
         for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
             snprintf(settings, sizeof settings, "%s", forms[i]);
-            assert_ptr_equal(found(&world, settings), policy);
+            assert_ptr_equal(found(&fixture, settings), policy);
         }
     }
     assert_int_equal(inline_counters.inline_policies, 1);
-    finish(&world);
+    finish(&fixture);
 }
 
-#define ASSERT_REFUSED(world, code, part)                                                                              \
+#define ASSERT_REFUSED(fixture, code, part)                                                                            \
     do {                                                                                                               \
         assert_int_equal(code, ERROR_BAD_REQUEST);                                                                     \
-        if (strstr((world)->text, part) == NULL) fail_msg("'%s' is not in '%s'", part, (world)->text);                 \
+        if (strstr((fixture)->text, part) == NULL) fail_msg("'%s' is not in '%s'", part, (fixture)->text);             \
     } while (0)
 
 static void what_is_wrong_is_said_as_for_the_file(void **state)
 {
     (void)state;
-    struct world world;
+    struct fixture fixture;
     static const char *const pairs[][2] = {
         {"{}", "policy.algorithm: is missing; write algorithm: and one of "},
         {"{algorithm: fixed_window, limit: 5}", "policy.window: is missing; write "},
@@ -211,17 +211,17 @@ static void what_is_wrong_is_said_as_for_the_file(void **state)
         {"{limits: []}", "policy.limits: has 0 entries; write 1 to 16"},
         {"{algorithm: gcra, limit: 5, window: 1s, limit: 6}", "policy.limit: stands here twice; keep one of them"},
     };
-    begin(&world, "{}");
+    begin(&fixture, "{}");
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
-        ASSERT_REFUSED(&world, find(&world, pairs[i][0]), pairs[i][1]);
+        ASSERT_REFUSED(&fixture, find(&fixture, pairs[i][0]), pairs[i][1]);
     assert_int_equal(inline_counters.inline_policies, 0);
-    finish(&world);
+    finish(&fixture);
 }
 
 static void values_that_no_file_could_hold_are_refused(void **state)
 {
     (void)state;
-    struct world world;
+    struct fixture fixture;
     static const struct {
         uint8_t bytes[10];
         size_t len;
@@ -232,117 +232,117 @@ static void values_that_no_file_could_hold_are_refused(void **state)
         {{0xd4, 1, 2}, 3, "policy.limit: is not a value of a setting"}, /* ext */
         {{0xa2, '5', 0}, 3, "policy.limit: a text with a NUL byte"},
     };
-    begin(&world, "{}");
+    begin(&fixture, "{}");
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
-        struct packer packer = pack_anew(&world);
+        struct packer packer = pack_anew(&fixture);
         pack_map(&packer, 3);
         pack_fixed(&packer, "1s");
         pack_text(&packer, "limit");
-        buffer_append(&world.map, values[i].bytes, values[i].len);
-        ASSERT_REFUSED(&world, find_packed(&world), values[i].part);
+        buffer_append(&fixture.map, values[i].bytes, values[i].len);
+        ASSERT_REFUSED(&fixture, find_packed(&fixture), values[i].part);
     }
-    struct packer packer = pack_anew(&world);
+    struct packer packer = pack_anew(&fixture);
     pack_map(&packer, 1);
     pack_text(&packer, "limits");
     for (int i = 0; i < TREE_DEPTH_MAX; i++) pack_array(&packer, 1);
     pack_int(&packer, 5);
-    ASSERT_REFUSED(&world, find_packed(&world), "policy.limits[0][0][0][0][0][0][0]: is nested too deeply");
-    packer = pack_anew(&world);
+    ASSERT_REFUSED(&fixture, find_packed(&fixture), "policy.limits[0][0][0][0][0][0][0]: is nested too deeply");
+    packer = pack_anew(&fixture);
     pack_map(&packer, 1);
     pack_int(&packer, 5);
     pack_int(&packer, 5);
-    ASSERT_REFUSED(&world, find_packed(&world), "policy: has a setting whose name is not a text");
-    finish(&world);
+    ASSERT_REFUSED(&fixture, find_packed(&fixture), "policy: has a setting whose name is not a text");
+    finish(&fixture);
 }
 
 static void what_is_too_long_is_not_read(void **state)
 {
     (void)state;
-    struct world world;
+    struct fixture fixture;
     char longest[INLINE_BYTES_MAX + 1];
-    begin(&world, "{}");
+    begin(&fixture, "{}");
     memset(longest, 'x', sizeof longest);
-    struct packer packer = pack_anew(&world);
+    struct packer packer = pack_anew(&fixture);
     pack_map(&packer, 1);
     pack_text(&packer, "algorithm");
     pack_str(&packer, (struct slice){(const uint8_t *)longest, sizeof longest});
-    ASSERT_REFUSED(&world, find_packed(&world), "policy: has 4111 bytes; at most 4096 are allowed");
-    finish(&world);
+    ASSERT_REFUSED(&fixture, find_packed(&fixture), "policy: has 4111 bytes; at most 4096 are allowed");
+    finish(&fixture);
 }
 
 static void keys_of_other_systems_are_not_shared(void **state)
 {
     (void)state;
-    struct world world;
-    begin(&world, "{}");
-    assert_int_equal(find(&world, "{compat: first-hit, limit: 5, window: 1s}"), ERROR_NOT_PERMITTED);
-    assert_non_null(strstr(world.text, "policy.compat: "));
-    assert_int_equal(find(&world, "{algorithm: fixed-window-algo, limit: 5, window: 1s}"), ERROR_NOT_PERMITTED);
-    finish(&world);
+    struct fixture fixture;
+    begin(&fixture, "{}");
+    assert_int_equal(find(&fixture, "{compat: first-hit, limit: 5, window: 1s}"), ERROR_NOT_PERMITTED);
+    assert_non_null(strstr(fixture.text, "policy.compat: "));
+    assert_int_equal(find(&fixture, "{algorithm: fixed-window-algo, limit: 5, window: 1s}"), ERROR_NOT_PERMITTED);
+    finish(&fixture);
 }
 
 static void the_one_unused_longest_goes_for_another(void **state)
 {
     (void)state;
-    struct world world;
-    begin(&world, "inline: {max_policies: 2}\n");
-    const struct policy *one = found(&world, FIXED("1")), *two = found(&world, FIXED("2"));
-    struct policy_set *held = policy_set_ref(world.set);
-    assert_ptr_equal(found(&world, FIXED("1")), one);
-    found(&world, FIXED("3")); /* 2 is held, so 1 goes although it was used later */
+    struct fixture fixture;
+    begin(&fixture, "inline: {max_policies: 2}\n");
+    const struct policy *one = found(&fixture, FIXED("1")), *two = found(&fixture, FIXED("2"));
+    struct policy_set *held = policy_set_ref(fixture.set);
+    assert_ptr_equal(found(&fixture, FIXED("1")), one);
+    found(&fixture, FIXED("3")); /* 2 is held, so 1 goes although it was used later */
     assert_int_equal(inline_counters.inline_evicted, 1);
     assert_int_equal(inline_counters.inline_policies, 2);
-    assert_ptr_equal(found(&world, FIXED("2")), two);
-    struct policy_set *other = policy_set_ref(world.set);
-    found(&world, FIXED("3"));
-    struct policy_set *third = policy_set_ref(world.set);
-    assert_int_equal(find(&world, FIXED("4")), ERROR_OVERLOADED);
-    assert_string_equal(world.text,
+    assert_ptr_equal(found(&fixture, FIXED("2")), two);
+    struct policy_set *other = policy_set_ref(fixture.set);
+    found(&fixture, FIXED("3"));
+    struct policy_set *third = policy_set_ref(fixture.set);
+    assert_int_equal(find(&fixture, FIXED("4")), ERROR_OVERLOADED);
+    assert_string_equal(fixture.text,
                         "policy: 2 inline policies (inline.max_policies) are in use; try again later, or raise it");
     policy_set_unref(third);
-    found(&world, FIXED("4"));
+    found(&fixture, FIXED("4"));
     policy_set_unref(other);
     policy_set_unref(held);
-    finish(&world);
+    finish(&fixture);
 }
 
 static void new_defaults_make_new_policies_of_the_same_name(void **state)
 {
     (void)state;
-    struct world world;
+    struct fixture fixture;
     char name[NAME_MAX_LEN + 1];
-    begin(&world, "{}");
-    const struct policy *policy = found(&world, FIXED("1"));
-    struct policy_set *held = policy_set_ref(world.set);
+    begin(&fixture, "{}");
+    const struct policy *policy = found(&fixture, FIXED("1"));
+    struct policy_set *held = policy_set_ref(fixture.set);
     snprintf(name, sizeof name, "%s", policy->name);
-    configure(&world, "defaults: {deadline: 44ms}\n");
+    configure(&fixture, "defaults: {deadline: 44ms}\n");
     assert_int_equal(inline_counters.inline_policies, 0);
-    assert_int_equal(found(&world, FIXED("1"))->deadline_ms, 44);
-    assert_string_equal(world.set->in_order[0]->name, name);
+    assert_int_equal(found(&fixture, FIXED("1"))->deadline_ms, 44);
+    assert_string_equal(fixture.set->in_order[0]->name, name);
     assert_int_equal(policy->deadline_ms, 20); /* whoever holds it goes on with what it was */
     policy_set_unref(held);
-    finish(&world);
+    finish(&fixture);
 }
 
 static void memory_may_fail_anywhere(void **state)
 {
     (void)state;
-    struct world world;
-    begin(&world, "{}");
-    find(&world, "{}");
+    struct fixture fixture;
+    begin(&fixture, "{}");
+    find(&fixture, "{}");
     enum error_code code = ERROR_OVERLOADED;
     for (uint64_t nth = 1; nth < 200 && code == ERROR_OVERLOADED; nth++) {
         const char *at;
-        struct packer packer = pack_anew(&world);
+        struct packer packer = pack_anew(&fixture);
         assert_null(
             flow_pack(&packer, "{limits: [{name: a, algorithm: gcra, limit: 5, window: 1s}], deadline: 1s}", &at));
         mem_fail_nth(nth);
-        code = find_packed(&world);
+        code = find_packed(&fixture);
         mem_fail_nth(0);
         assert_true(code == ERROR_NONE || code == ERROR_OVERLOADED);
     }
     assert_int_equal(code, ERROR_NONE);
-    finish(&world);
+    finish(&fixture);
 }
 
 int main(void)

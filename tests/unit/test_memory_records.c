@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "fakes/memory_world.h"
+#include "fakes/memory_fixture.h"
 #include "fakes/policies.h"
 #include "store/memory_counters.h"
 
@@ -17,7 +17,7 @@
 
 enum { MAX_KEYS = 1000, LIMIT = 1000000 };
 
-static struct memory_world world;
+static struct memory_fixture fixture;
 static const struct policy *policy;
 
 static int set_up(void **state)
@@ -26,15 +26,15 @@ static int set_up(void **state)
     const struct memory_options options = {.max_keys = MAX_KEYS, .sweep = true, .counted = true};
     const struct policy_spec spec = {
         .name = "p", .limits = {{.algo = ALGO_FIXED_WINDOW, .limit = LIMIT, .window_us = 86400 * SECOND_US}}};
-    memory_world_open(&world, 86400 * 10000 * SECOND_US, &options);
-    policy = policies_add(world.set, &spec);
+    memory_fixture_open(&fixture, 86400 * 10000 * SECOND_US, &options);
+    policy = policies_add(fixture.set, &spec);
     return 0;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    return memory_world_close(&world);
+    return memory_fixture_close(&fixture);
 }
 
 /* One unit of key "a", once for this number. Returns what is left. */
@@ -45,7 +45,7 @@ static int64_t check_once(int number, uint32_t record_ms)
     struct op_member member = {.limit = &policy->limits[0], .key = slice_of("a"), .cost = 1};
     struct op op = {
         .kind = OP_CHECK, .n_members = 1, .members = &member, .record = slice_of(name), .record_ms = record_ms};
-    assert_int_equal(store_submit(&world.store, &op), SUBMIT_DECIDED);
+    assert_int_equal(store_submit(&fixture.store, &op), SUBMIT_DECIDED);
     return member.decision.remaining;
 }
 
@@ -73,14 +73,14 @@ static void their_bytes_are_bounded_too(void **state)
     assert_true(memory_counters.memory_bytes <= before + 1024);
 }
 
-static void a_lowered_bound_lets_some_go_in_every_turn(void **state)
+static void a_lowered_bound_lets_some_go_in_every_tick(void **state)
 {
     (void)state;
     for (int i = 0; i < MAX_KEYS; i++) check_once(i, 3600000);
-    memory_store_set_max_keys(world.memory, 10);
+    memory_store_set_max_keys(fixture.memory, 10);
     check_once(MAX_KEYS, 3600000);
     assert_in_range(memory_counters.memory_evicted, 1, 100); /* not all at once: others wait */
-    for (int i = 0; i < 30; i++) store_flush(&world.store);
+    for (int i = 0; i < 30; i++) store_flush(&fixture.store);
     assert_int_equal(memory_counters.memory_evicted, MAX_KEYS + 1 - 10);
 }
 
@@ -89,8 +89,8 @@ static void what_is_over_is_swept(void **state)
     (void)state;
     for (int i = 0; i < MAX_KEYS; i++) check_once(i, 1000);
     uint64_t full = memory_counters.memory_bytes;
-    memory_world_advance(&world, 2 * SECOND_US);
-    for (int i = 0; i < 20; i++) store_flush(&world.store);
+    memory_fixture_advance(&fixture, 2 * SECOND_US);
+    for (int i = 0; i < 20; i++) store_flush(&fixture.store);
     assert_true(memory_counters.memory_bytes < full / 10);
     assert_int_equal(check_once(0, 1000), LIMIT - MAX_KEYS - 1);
 }
@@ -101,7 +101,7 @@ static void ask_twice(struct op_member *members)
         members[i] = (struct op_member){.limit = &policy->limits[0], .key = slice_of("twice"), .cost = 2 + i};
     struct op op = {
         .kind = OP_CHECK, .n_members = 2, .members = members, .record = slice_of("notes1:2"), .record_ms = 60000};
-    assert_int_equal(store_submit(&world.store, &op), SUBMIT_DECIDED);
+    assert_int_equal(store_submit(&fixture.store, &op), SUBMIT_DECIDED);
 }
 
 static void an_op_that_asks_a_key_twice_is_answered_again_as_it_was(void **state)
@@ -123,7 +123,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_op_that_asks_a_key_twice_is_answered_again_as_it_was, set_up, tear_down),
         cmocka_unit_test_setup_teardown(they_are_as_many_as_keys_and_the_soonest_to_end_go_first, set_up, tear_down),
         cmocka_unit_test_setup_teardown(their_bytes_are_bounded_too, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_lowered_bound_lets_some_go_in_every_turn, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_lowered_bound_lets_some_go_in_every_tick, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_over_is_swept, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

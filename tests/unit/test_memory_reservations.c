@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/random.h"
-#include "fakes/memory_world.h"
+#include "fakes/memory_fixture.h"
 #include "fakes/policies.h"
 #include "store/memory_counters.h"
 #include "store/reservation_list.h"
@@ -18,7 +18,7 @@
 
 enum { MANY_KEYS = 10000, AT_ONCE = 8 /* in one millisecond */ };
 
-static struct memory_world world;
+static struct memory_fixture fixture;
 static const struct policy *policy;
 
 static void open_store(uint64_t max_keys)
@@ -26,8 +26,8 @@ static void open_store(uint64_t max_keys)
     const struct memory_options options = {.max_keys = max_keys, .sweep = true, .counted = true};
     const struct policy_spec spec = {
         .name = "p", .limits = {{.algo = ALGO_FIXED_WINDOW, .limit = 1000, .window_us = 86400 * SECOND_US}}};
-    memory_world_open(&world, 86400 * 10000 * SECOND_US, &options);
-    policy = policies_add(world.set, &spec);
+    memory_fixture_open(&fixture, 86400 * 10000 * SECOND_US, &options);
+    policy = policies_add(fixture.set, &spec);
 }
 
 static int set_up(void **state)
@@ -40,12 +40,12 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    return memory_world_close(&world);
+    return memory_fixture_close(&fixture);
 }
 
 static void advance_ms(int64_t ms)
 {
-    memory_world_advance(&world, ms * 1000);
+    memory_fixture_advance(&fixture, ms * 1000);
 }
 
 static struct decision ask(enum op_kind kind, const char *key, int64_t cost, struct op_reservation *reservation)
@@ -53,7 +53,7 @@ static struct decision ask(enum op_kind kind, const char *key, int64_t cost, str
     struct op_member member = {
         .limit = &policy->limits[0], .key = slice_of(key), .reservations_key = slice_of(key), .cost = cost};
     struct op op = {.kind = kind, .n_members = 1, .members = &member, .reservation = reservation};
-    assert_int_equal(store_submit(&world.store, &op), SUBMIT_DECIDED);
+    assert_int_equal(store_submit(&fixture.store, &op), SUBMIT_DECIDED);
     return member.decision;
 }
 
@@ -138,10 +138,10 @@ static void a_list_is_swept_a_minute_after_its_last_end(void **state)
     uint64_t n_bytes = memory_counters.memory_bytes;
     assert_int_equal(memory_counters.memory_keys, 2);
     advance_ms(1000 + RESERVATION_GRACE_MS - 1);
-    store_flush(&world.store);
+    store_flush(&fixture.store);
     assert_int_equal(memory_counters.memory_keys, 2);
     advance_ms(1);
-    for (int i = 0; i < 10; i++) store_flush(&world.store);
+    for (int i = 0; i < 10; i++) store_flush(&fixture.store);
     assert_int_equal(memory_counters.memory_keys, 1); /* its units stay charged: nobody asked in time */
     assert_true(memory_counters.memory_bytes < n_bytes);
     assert_int_equal(remaining("a"), 990);
@@ -181,7 +181,7 @@ static void a_hold_from_before_the_clock_stepped_back_is_settled_once(void **sta
 {
     (void)state;
     struct op_reservation reservation = reserve("a", 1, 10, 1000), again;
-    world.now.wall_us -= 3 * RESERVATION_TTL_MAX_MS * INT64_C(1000);
+    fixture.now.wall_us -= 3 * RESERVATION_TTL_MAX_MS * INT64_C(1000);
     reservation.actual = 12;
     again = reservation;
     ask(OP_SETTLE, "a", 0, &reservation);
@@ -202,7 +202,7 @@ static void a_mark_without_a_hold_goes_when_it_ends(void **state)
     ask(OP_CHECK, "a", 1, NULL);
     ask(OP_RESERVE, "a", 1001, &reservation);
     assert_false(reservation.held);
-    reservation.made_us = world.now.wall_us;
+    reservation.made_us = fixture.now.wall_us;
     ask(OP_SETTLE, "a", 0, &reservation);
     remaining("a");
     assert_int_equal(memory_counters.memory_keys, 2);
@@ -220,7 +220,7 @@ static void a_full_table_forgets_lists_as_other_keys(void **state)
         char key[8];
         snprintf(key, sizeof key, "k%d", (int)i);
         reserve(key, i + 1, 1, 1000);
-        store_flush(&world.store);
+        store_flush(&fixture.store);
         assert_in_range(memory_counters.memory_keys, 1, 6);
     }
     assert_true(memory_counters.memory_evicted > 80);

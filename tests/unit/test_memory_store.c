@@ -10,19 +10,19 @@
 
 #include "base/alloc.h"
 #include "base/random.h"
-#include "fakes/memory_world.h"
+#include "fakes/memory_fixture.h"
 #include "fakes/policies.h"
 #include "store/memory_counters.h"
 
 #define SECOND_US INT64_C(1000000)
 #define DAY_US    (86400 * SECOND_US)
 
-static struct memory_world world;
+static struct memory_fixture fixture;
 
 static void open_store(uint64_t max_keys, uint64_t max_bytes, bool sweep)
 {
     struct memory_options options = {.max_keys = max_keys, .max_bytes = max_bytes, .sweep = sweep, .counted = true};
-    memory_world_open(&world, 1700000000 * SECOND_US, &options);
+    memory_fixture_open(&fixture, 1700000000 * SECOND_US, &options);
 }
 
 static int set_up(void **state)
@@ -35,13 +35,13 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    return memory_world_close(&world);
+    return memory_fixture_close(&fixture);
 }
 
 static const struct limit *limit_of(const char *name, enum algo algo, int64_t limit, int64_t window_us)
 {
     struct policy_spec spec = {.name = name, .limits = {{.algo = algo, .limit = limit, .window_us = window_us}}};
-    return &policies_add(world.set, &spec)->limits[0];
+    return &policies_add(fixture.set, &spec)->limits[0];
 }
 
 static void take_new_slot(struct op *op)
@@ -58,7 +58,7 @@ static struct op_member ask(enum op_kind kind, const struct limit *limit, const 
     struct op_member member = {.limit = limit, .key = slice_of(key), .cost = cost};
     struct op op = {.kind = kind, .n_members = 1, .members = &member};
     if (kind == OP_CHECK && limit->algo == ALGO_CONCURRENCY) take_new_slot(&op);
-    assert_int_equal(store_submit(&world.store, &op), SUBMIT_DECIDED);
+    assert_int_equal(store_submit(&fixture.store, &op), SUBMIT_DECIDED);
     return member;
 }
 
@@ -76,7 +76,7 @@ static void check_numbered(const struct limit *limit, size_t i)
 
 static void advance_us(int64_t us)
 {
-    memory_world_advance(&world, us);
+    memory_fixture_advance(&fixture, us);
 }
 
 static void each_algorithm_admits_its_limit_and_again_after_its_retry(void **state)
@@ -132,7 +132,7 @@ static void a_peek_of_an_unknown_key_keeps_nothing(void **state)
     assert_int_equal(ask(OP_PEEK, limit, "alice", 0).decision.remaining, 3);
     assert_int_equal(check(limit, "alice", 0).remaining, 3);
     assert_false(check(limit, "alice", 4).allowed);
-    assert_int_equal(memory_store_n_keys(world.memory), 0);
+    assert_int_equal(memory_store_n_keys(fixture.memory), 0);
 }
 
 static void a_reset_says_whether_a_state_was_there(void **state)
@@ -149,7 +149,7 @@ static void a_reset_says_whether_a_state_was_there(void **state)
         assert_true(check(limit, "alice", 1).allowed);
         advance_us(10 * limit->window_us);
         assert_false(ask(OP_RESET, limit, "alice", 0).removed);
-        assert_int_equal(memory_store_n_keys(world.memory), 0);
+        assert_int_equal(memory_store_n_keys(fixture.memory), 0);
     }
 }
 
@@ -159,7 +159,7 @@ static void counted_denials_are_charged(void **state)
     struct policy_spec spec = {
         .name = "p",
         .limits = {{.algo = ALGO_FIXED_WINDOW, .limit = 3, .window_us = 10 * SECOND_US, .count_denied = true}}};
-    const struct limit *limit = &policies_add(world.set, &spec)->limits[0];
+    const struct limit *limit = &policies_add(fixture.set, &spec)->limits[0];
     check(limit, "alice", 2);
     assert_false(check(limit, "alice", 2).allowed);
     assert_int_equal(check(limit, "alice", 0).remaining, 0);
@@ -173,7 +173,7 @@ static void one_key_of_two_policies_is_two_states(void **state)
     assert_true(check(a, "alice", 1).allowed);
     assert_true(check(b, "alice", 1).allowed);
     assert_false(check(a, "alice", 1).allowed);
-    assert_int_equal(memory_store_n_keys(world.memory), 2);
+    assert_int_equal(memory_store_n_keys(fixture.memory), 2);
 }
 
 static void several_members_are_charged_all_or_none(void **state)
@@ -185,7 +185,7 @@ static void several_members_are_charged_all_or_none(void **state)
         struct op_member members[] = {{.limit = wide, .key = slice_of("alice"), .cost = 1},
                                       {.limit = narrow, .key = slice_of("alice"), .cost = 1}};
         struct op op = {.kind = OP_CHECK, .n_members = 2, .members = members};
-        assert_int_equal(store_submit(&world.store, &op), SUBMIT_DECIDED);
+        assert_int_equal(store_submit(&fixture.store, &op), SUBMIT_DECIDED);
         assert_true(members[0].decision.allowed);
         assert_int_equal(members[1].decision.allowed, i < 2);
         assert_int_equal(members[0].decision.granted, i < 2);
@@ -199,7 +199,7 @@ static bool check_twice_at_once(const struct limit *limit, const char *key, int6
     struct op_member members[] = {{.limit = limit, .key = slice_of(key), .cost = cost},
                                   {.limit = limit, .key = slice_of(key), .cost = cost}};
     struct op op = {.kind = OP_CHECK, .n_members = 2, .members = members};
-    assert_int_equal(store_submit(&world.store, &op), SUBMIT_DECIDED);
+    assert_int_equal(store_submit(&fixture.store, &op), SUBMIT_DECIDED);
     return members[0].decision.allowed && members[1].decision.allowed;
 }
 
@@ -219,55 +219,55 @@ static void sixteen_members_fit_an_almost_full_table(void **state)
     struct op_member members[POLICY_LIMITS_MAX];
     char keys[POLICY_LIMITS_MAX][8];
     const struct limit *limit = limit_of("p", ALGO_FIXED_WINDOW, 1, 10 * SECOND_US);
-    memory_store_set_max_keys(world.memory, 1);
+    memory_store_set_max_keys(fixture.memory, 1);
     for (size_t i = 0; i < POLICY_LIMITS_MAX; i++) {
         snprintf(keys[i], sizeof keys[i], "%zu", i);
         members[i] = (struct op_member){.limit = limit, .key = slice_of(keys[i]), .cost = 1};
     }
     struct op op = {.kind = OP_CHECK, .n_members = POLICY_LIMITS_MAX, .members = members};
-    assert_int_equal(store_submit(&world.store, &op), SUBMIT_DECIDED);
+    assert_int_equal(store_submit(&fixture.store, &op), SUBMIT_DECIDED);
     for (size_t i = 0; i < POLICY_LIMITS_MAX; i++) assert_true(members[i].decision.allowed);
-    store_flush(&world.store);
-    assert_int_equal(memory_store_n_keys(world.memory), 1);
+    store_flush(&fixture.store);
+    assert_int_equal(memory_store_n_keys(fixture.memory), 1);
 }
 
-static void expired_keys_are_swept_a_few_per_turn(void **state)
+static void expired_keys_are_swept_a_few_per_tick(void **state)
 {
     (void)state;
     const struct limit *limit = limit_of("p", ALGO_FIXED_WINDOW, 1, SECOND_US);
     const struct limit *lasting = limit_of("q", ALGO_FIXED_WINDOW, 1, DAY_US);
     for (size_t i = 0; i < 900; i++) check_numbered(limit, i);
     check(lasting, "alice", 1);
-    store_flush(&world.store);
+    store_flush(&fixture.store);
     assert_int_equal(memory_counters.memory_keys, 901);
     advance_us(2 * SECOND_US);
-    size_t n_turns = 0;
-    for (; memory_store_n_keys(world.memory) > 1 && n_turns < 100; n_turns++) {
-        size_t n_before = memory_store_n_keys(world.memory);
-        store_flush(&world.store);
-        assert_true(n_before - memory_store_n_keys(world.memory) <= 256);
+    size_t n_ticks = 0;
+    for (; memory_store_n_keys(fixture.memory) > 1 && n_ticks < 100; n_ticks++) {
+        size_t n_before = memory_store_n_keys(fixture.memory);
+        store_flush(&fixture.store);
+        assert_true(n_before - memory_store_n_keys(fixture.memory) <= 256);
     }
-    assert_in_range(n_turns, 900 / 256, 60);
+    assert_in_range(n_ticks, 900 / 256, 60);
     assert_int_equal(memory_counters.memory_expired, 900);
     assert_false(check(lasting, "alice", 1).allowed);
 }
 
-static void a_busy_daemon_sweeps_by_time_not_by_turns(void **state)
+static void a_busy_daemon_sweeps_by_time_not_by_ticks(void **state)
 {
     (void)state;
     const struct limit *limit = limit_of("p", ALGO_FIXED_WINDOW, 1, DAY_US);
     const struct limit *brief = limit_of("q", ALGO_FIXED_WINDOW, 1, SECOND_US);
     for (size_t i = 0; i < 100; i++) check_numbered(brief, i);
     for (size_t i = 0; i < 800; i++) check_numbered(limit, i);
-    store_flush(&world.store);
+    store_flush(&fixture.store);
     advance_us(2 * SECOND_US);
-    for (int i = 0; i < 1000; i++) store_flush(&world.store);
-    assert_in_range(memory_store_n_keys(world.memory), 801, 900);
+    for (int i = 0; i < 1000; i++) store_flush(&fixture.store);
+    assert_in_range(memory_store_n_keys(fixture.memory), 801, 900);
     for (int i = 0; i < 100; i++) {
         advance_us(1000);
-        store_flush(&world.store);
+        store_flush(&fixture.store);
     }
-    assert_int_equal(memory_store_n_keys(world.memory), 800);
+    assert_int_equal(memory_store_n_keys(fixture.memory), 800);
 }
 
 /* As an override's limit, or a reloaded one, may be: of the same key, with more to wait for. */
@@ -283,9 +283,9 @@ static void a_state_lives_as_long_as_the_last_limit_that_wrote_it(void **state)
     check(lasting, "k", 90);
     for (int i = 0; i < 4; i++) {
         advance_us(10 * SECOND_US);
-        store_flush(&world.store);
+        store_flush(&fixture.store);
     }
-    assert_int_equal(memory_store_n_keys(world.memory), 1);
+    assert_int_equal(memory_store_n_keys(fixture.memory), 1);
     assert_false(check(lasting, "k", 50).allowed);
     policy_set_unref(other);
 }
@@ -293,13 +293,13 @@ static void a_state_lives_as_long_as_the_last_limit_that_wrote_it(void **state)
 static void without_sweeping_an_expired_state_stays_and_counts_for_nothing(void **state)
 {
     (void)state;
-    assert_int_equal(memory_world_close(&world), 0);
+    assert_int_equal(memory_fixture_close(&fixture), 0);
     open_store(1000, 0, false);
     const struct limit *limit = limit_of("p", ALGO_FIXED_WINDOW, 1, SECOND_US);
     check(limit, "alice", 1);
     advance_us(10 * SECOND_US);
-    for (int i = 0; i < 10; i++) store_flush(&world.store);
-    assert_int_equal(memory_store_n_keys(world.memory), 1);
+    for (int i = 0; i < 10; i++) store_flush(&fixture.store);
+    assert_int_equal(memory_store_n_keys(fixture.memory), 1);
     assert_int_equal(ask(OP_PEEK, limit, "alice", 0).decision.remaining, 1);
     advance_us(-10 * SECOND_US);
     assert_int_equal(ask(OP_PEEK, limit, "alice", 0).decision.remaining, 0);
@@ -312,7 +312,7 @@ static void a_full_table_lets_the_earliest_of_a_sample_go(void **state)
     const struct limit *lasting = limit_of("lasting", ALGO_FIXED_WINDOW, 1, DAY_US);
     for (size_t i = 0; i < 500; i++) check_numbered(lasting, i);
     for (size_t i = 0; i < 2000; i++) check_numbered(brief, i);
-    assert_int_equal(memory_store_n_keys(world.memory), 1000);
+    assert_int_equal(memory_store_n_keys(fixture.memory), 1000);
     assert_int_equal(memory_counters.memory_evicted, 1500);
     size_t n_kept = 0;
     for (size_t i = 0; i < 500; i++) {
@@ -330,7 +330,7 @@ static void a_key_in_a_full_table_is_found_without_evicting(void **state)
     for (size_t i = 0; i < 1000; i++) check_numbered(limit, i);
     for (size_t i = 0; i < 1000; i++) check_numbered(limit, i);
     assert_int_equal(memory_counters.memory_evicted, 0);
-    assert_int_equal(memory_store_n_keys(world.memory), 1000);
+    assert_int_equal(memory_store_n_keys(fixture.memory), 1000);
 }
 
 static void bytes_are_bounded_too(void **state)
@@ -338,7 +338,7 @@ static void bytes_are_bounded_too(void **state)
     (void)state;
     enum { MAX_BYTES = 64 * 1024 };
     char key[1025];
-    assert_int_equal(memory_world_close(&world), 0);
+    assert_int_equal(memory_fixture_close(&fixture), 0);
     open_store(100000, MAX_BYTES, true);
     const struct limit *limit = limit_of("p", ALGO_FIXED_WINDOW, 1, DAY_US);
     memset(key, 'k', sizeof key);
@@ -349,7 +349,7 @@ static void bytes_are_bounded_too(void **state)
         check(limit, key, 1);
         assert_true(memory_counters.memory_bytes <= MAX_BYTES);
     }
-    assert_in_range(memory_store_n_keys(world.memory), 40, 64);
+    assert_in_range(memory_store_n_keys(fixture.memory), 40, 64);
     for (int i = 0; i < 1000; i++) {
         snprintf(key, 8, "%07d", i);
         key[7] = 'k';
@@ -375,41 +375,41 @@ static void a_new_key_takes_the_memory_of_a_removed_one(void **state)
     assert_int_equal(mem_n_allocs(), n_allocs);
 }
 
-static void lowering_max_keys_evicts_in_later_turns(void **state)
+static void lowering_max_keys_evicts_in_later_ticks(void **state)
 {
     (void)state;
     const struct limit *limit = limit_of("p", ALGO_FIXED_WINDOW, 1, DAY_US);
     for (size_t i = 0; i < 1000; i++) check_numbered(limit, i);
-    memory_store_set_max_keys(world.memory, 100);
-    assert_int_equal(memory_store_n_keys(world.memory), 1000);
-    store_flush(&world.store);
-    assert_in_range(memory_store_n_keys(world.memory), 900, 999);
-    for (int i = 0; i < 20; i++) store_flush(&world.store);
-    assert_int_equal(memory_store_n_keys(world.memory), 100);
-    memory_store_set_max_keys(world.memory, 5000);
+    memory_store_set_max_keys(fixture.memory, 100);
+    assert_int_equal(memory_store_n_keys(fixture.memory), 1000);
+    store_flush(&fixture.store);
+    assert_in_range(memory_store_n_keys(fixture.memory), 900, 999);
+    for (int i = 0; i < 20; i++) store_flush(&fixture.store);
+    assert_int_equal(memory_store_n_keys(fixture.memory), 100);
+    memory_store_set_max_keys(fixture.memory, 5000);
     for (size_t i = 0; i < 3000; i++) check_numbered(limit, i);
-    assert_int_equal(memory_store_n_keys(world.memory), 1000);
+    assert_int_equal(memory_store_n_keys(fixture.memory), 1000);
 }
 
-static void clearing_forgets_at_once_and_frees_a_slice_per_turn(void **state)
+static void clearing_forgets_at_once_and_frees_a_slice_per_tick(void **state)
 {
     (void)state;
     const struct limit *limit = limit_of("p", ALGO_FIXED_WINDOW, 1, DAY_US);
     for (size_t i = 0; i < 1000; i++) check_numbered(limit, i);
-    store_flush(&world.store);
-    memory_store_clear(world.memory);
-    assert_int_equal(memory_store_n_keys(world.memory), 0);
+    store_flush(&fixture.store);
+    memory_store_clear(fixture.memory);
+    assert_int_equal(memory_store_n_keys(fixture.memory), 0);
     assert_false(ask(OP_RESET, limit, "key-1", 0).removed);
     assert_int_equal(check(limit, "key-7", 1).remaining, 0);
-    assert_int_equal(memory_store_n_keys(world.memory), 1);
-    for (int i = 0; i < 2; i++) store_flush(&world.store);
+    assert_int_equal(memory_store_n_keys(fixture.memory), 1);
+    for (int i = 0; i < 2; i++) store_flush(&fixture.store);
     assert_true(memory_counters.memory_bytes > 300 * sizeof(struct state));
-    for (int i = 0; i < 5; i++) store_flush(&world.store);
+    for (int i = 0; i < 5; i++) store_flush(&fixture.store);
     assert_true(memory_counters.memory_bytes < 300);
     assert_false(check(limit, "key-7", 1).allowed);
-    memory_store_clear(world.memory);
-    memory_store_clear(world.memory);
-    for (int i = 0; i < 3; i++) store_flush(&world.store);
+    memory_store_clear(fixture.memory);
+    memory_store_clear(fixture.memory);
+    for (int i = 0; i < 3; i++) store_flush(&fixture.store);
     assert_int_equal(memory_counters.memory_bytes, 0);
 }
 
@@ -421,9 +421,9 @@ static void a_clock_stepped_back_is_clamped_and_never_locks_a_key(void **state)
         snprintf(name, sizeof name, "p%d", algo);
         const struct limit *limit = limit_of(name, (enum algo)algo, 3, 10 * SECOND_US);
         for (int i = 0; i < 4; i++) check(limit, "alice", 1);
-        world.now.wall_us -= 300 * DAY_US;
+        fixture.now.wall_us -= 300 * DAY_US;
         check(limit, "alice", 1);
-        world.now.wall_us += 21 * SECOND_US;
+        fixture.now.wall_us += 21 * SECOND_US;
         assert_true(check(limit, "alice", 1).allowed);
     }
 }
@@ -433,18 +433,18 @@ static void a_clock_stepped_back_does_not_keep_expired_keys(void **state)
     (void)state;
     const struct limit *limit = limit_of("p", ALGO_BUCKET, 3, 10 * SECOND_US);
     for (size_t i = 0; i < 100; i++) check_numbered(limit, i);
-    world.now.wall_us -= 300 * DAY_US;
+    fixture.now.wall_us -= 300 * DAY_US;
     for (int i = 0; i < 10; i++) {
         advance_us(1000);
-        store_flush(&world.store);
+        store_flush(&fixture.store);
     }
-    assert_int_equal(memory_store_n_keys(world.memory), 100);
+    assert_int_equal(memory_store_n_keys(fixture.memory), 100);
     advance_us(30 * SECOND_US);
     for (int i = 0; i < 10; i++) {
         advance_us(1000);
-        store_flush(&world.store);
+        store_flush(&fixture.store);
     }
-    assert_int_equal(memory_store_n_keys(world.memory), 0);
+    assert_int_equal(memory_store_n_keys(fixture.memory), 0);
 }
 
 static void known_keys_are_decided_without_an_allocation(void **state)
@@ -477,7 +477,7 @@ static void a_failed_allocation_refuses_and_changes_nothing(void **state)
             struct op op = {.kind = OP_CHECK, .n_members = 1, .members = &member};
             if (algo == ALGO_CONCURRENCY) take_new_slot(&op);
             mem_fail_nth(1 + i % 2);
-            enum submit submit = store_submit(&world.store, &op);
+            enum submit submit = store_submit(&fixture.store, &op);
             mem_fail_nth(0);
             assert_true(submit == SUBMIT_OVERLOAD || submit == SUBMIT_DECIDED);
             remaining -= submit == SUBMIT_DECIDED;
@@ -497,7 +497,7 @@ static void a_failed_allocation_charges_none_of_several_members(void **state)
                                       {.limit = b, .key = slice_of("alice"), .cost = 1}};
         struct op op = {.kind = OP_CHECK, .n_members = 2, .members = members};
         mem_fail_nth(1 + i % 4);
-        remaining -= store_submit(&world.store, &op) == SUBMIT_DECIDED;
+        remaining -= store_submit(&fixture.store, &op) == SUBMIT_DECIDED;
         mem_fail_nth(0);
         assert_int_equal(check(a, "alice", 0).remaining, remaining);
         assert_int_equal(check(b, "alice", 0).remaining, remaining);
@@ -511,7 +511,7 @@ static void a_failed_allocation_leaves_no_half_made_store(void **state)
     struct memory_options options = {.max_keys = 10};
     for (uint64_t n = 1; n <= 3; n++) {
         mem_fail_nth(n);
-        assert_null(memory_store_new(&world.now, &options));
+        assert_null(memory_store_new(&fixture.now, &options));
     }
     mem_fail_nth(0);
 }
@@ -530,16 +530,16 @@ int main(void)
         STORE_TEST(several_members_are_charged_all_or_none),
         STORE_TEST(one_key_named_twice_in_an_op_is_charged_for_both),
         STORE_TEST(sixteen_members_fit_an_almost_full_table),
-        STORE_TEST(expired_keys_are_swept_a_few_per_turn),
-        STORE_TEST(a_busy_daemon_sweeps_by_time_not_by_turns),
+        STORE_TEST(expired_keys_are_swept_a_few_per_tick),
+        STORE_TEST(a_busy_daemon_sweeps_by_time_not_by_ticks),
         STORE_TEST(a_state_lives_as_long_as_the_last_limit_that_wrote_it),
         STORE_TEST(without_sweeping_an_expired_state_stays_and_counts_for_nothing),
         STORE_TEST(a_full_table_lets_the_earliest_of_a_sample_go),
         STORE_TEST(a_key_in_a_full_table_is_found_without_evicting),
         STORE_TEST(bytes_are_bounded_too),
         STORE_TEST(a_new_key_takes_the_memory_of_a_removed_one),
-        STORE_TEST(lowering_max_keys_evicts_in_later_turns),
-        STORE_TEST(clearing_forgets_at_once_and_frees_a_slice_per_turn),
+        STORE_TEST(lowering_max_keys_evicts_in_later_ticks),
+        STORE_TEST(clearing_forgets_at_once_and_frees_a_slice_per_tick),
         STORE_TEST(a_clock_stepped_back_is_clamped_and_never_locks_a_key),
         STORE_TEST(a_clock_stepped_back_does_not_keep_expired_keys),
         STORE_TEST(known_keys_are_decided_without_an_allocation),

@@ -11,42 +11,42 @@
 
 enum { N_OPS = 8000 };
 
-struct fixture {
+struct suite {
     struct op_queue queue;
     struct op ops[N_OPS];
     size_t n;
 };
 
-static struct fixture fixture;
+static struct suite suite;
 
 static int setup(void **state)
 {
-    *state = &fixture;
-    fixture.n = 0;
-    return op_queue_init(&fixture.queue);
+    *state = &suite;
+    suite.n = 0;
+    return op_queue_init(&suite.queue);
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    for (struct op *op; (op = op_queue_first(&fixture.queue)) != NULL;) op_queue_take(&fixture.queue, op);
-    op_queue_fini(&fixture.queue);
+    for (struct op *op; (op = op_queue_first(&suite.queue)) != NULL;) op_queue_take(&suite.queue, op);
+    op_queue_fini(&suite.queue);
     return 0;
 }
 
 static struct op *add(uint64_t party)
 {
-    struct op *op = &fixture.ops[fixture.n++];
+    struct op *op = &suite.ops[suite.n++];
     *op = (struct op){.party = party};
     list_init(&op->link);
-    assert_int_equal(op_queue_add(&fixture.queue, op), 0);
+    assert_int_equal(op_queue_add(&suite.queue, op), 0);
     return op;
 }
 
 static struct op *take(void)
 {
-    struct op *op = op_queue_first(&fixture.queue);
-    if (op != NULL) op_queue_take(&fixture.queue, op);
+    struct op *op = op_queue_first(&suite.queue);
+    if (op != NULL) op_queue_take(&suite.queue, op);
     return op;
 }
 
@@ -54,7 +54,7 @@ static void one_partys_ops_keep_their_order(void **state)
 {
     (void)state;
     for (int i = 0; i < 100; i++) (void)add(7);
-    for (int i = 0; i < 100; i++) assert_ptr_equal(take(), &fixture.ops[i]);
+    for (int i = 0; i < 100; i++) assert_ptr_equal(take(), &suite.ops[i]);
     assert_null(take());
 }
 
@@ -85,12 +85,12 @@ static void what_is_put_back_is_next_and_before_its_partys_others(void **state)
     (void)state;
     struct op *first = add(1), *second = add(1), *other = add(2);
     assert_ptr_equal(take(), first);
-    assert_int_equal(op_queue_put_back(&fixture.queue, first), 0);
+    assert_int_equal(op_queue_put_back(&suite.queue, first), 0);
     assert_ptr_equal(take(), first);
     assert_ptr_equal(take(), second);
     assert_ptr_equal(take(), other);
-    assert_int_equal(op_queue_put_back(&fixture.queue, other), 0); /* its party had left the ring */
-    assert_int_equal(op_queue_put_back(&fixture.queue, second), 0);
+    assert_int_equal(op_queue_put_back(&suite.queue, other), 0); /* its party had left the ring */
+    assert_int_equal(op_queue_put_back(&suite.queue, second), 0);
     assert_ptr_equal(take(), second);
     assert_ptr_equal(take(), other);
     assert_null(take());
@@ -101,10 +101,10 @@ static void an_op_can_be_taken_from_the_middle(void **state)
     (void)state;
     struct op *ops[6];
     for (int i = 0; i < 6; i++) ops[i] = add(i % 2 + 1);
-    op_queue_take(&fixture.queue, ops[3]);
-    op_queue_take(&fixture.queue, ops[0]);
-    op_queue_take(&fixture.queue, ops[1]);
-    assert_int_equal(fixture.queue.n, 3);
+    op_queue_take(&suite.queue, ops[3]);
+    op_queue_take(&suite.queue, ops[0]);
+    op_queue_take(&suite.queue, ops[1]);
+    assert_int_equal(suite.queue.n, 3);
     uint64_t seen[3];
     for (int i = 0; i < 3; i++) seen[i] = take()->party;
     assert_int_equal(seen[0] + seen[1] + seen[2], 1 + 1 + 2);
@@ -117,7 +117,7 @@ static void thousands_of_parties_come_and_go_without_allocating_for_each(void **
     for (uint64_t party = 1; party <= 100; party++) (void)add(party);
     while (take() != NULL) continue;
     uint64_t before = mem_n_allocs();
-    fixture.n = 0;
+    suite.n = 0;
     for (uint64_t party = 1000; party < 1100; party++) (void)add(party);
     assert_int_equal(mem_n_allocs(), before);
 }
@@ -128,9 +128,9 @@ static void without_memory_nothing_is_added(void **state)
     struct op op = {.party = 5};
     list_init(&op.link);
     mem_fail_nth(1);
-    assert_int_equal(op_queue_add(&fixture.queue, &op), -1);
+    assert_int_equal(op_queue_add(&suite.queue, &op), -1);
     mem_fail_nth(0);
-    assert_null(op_queue_first(&fixture.queue));
+    assert_null(op_queue_first(&suite.queue));
     assert_true(list_empty(&op.link));
 }
 

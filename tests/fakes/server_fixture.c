@@ -1,4 +1,4 @@
-#include "fakes/server_world.h"
+#include "fakes/server_fixture.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@ static const struct policy_spec specs[] = {
      .limits = {{.algo = ALGO_FIXED_WINDOW, .limit = 5, .window_us = SECOND_US}}},
 };
 
-const struct server_options server_world_options = {
+const struct server_options server_fixture_options = {
     .max_key = 1024,
     .max_frame = 65536,
     .max_depth = 8,
@@ -41,121 +41,121 @@ static const struct engine_options engine_options = {
     .max_inflight = 10000, .local_max_keys = 100, .slots = {.max = 100, .max_per_owner = 50}};
 
 /* As in the daemon: right after I/O, and before the loop may sleep. */
-static void end_turn(struct server_world *world)
+static void end_tick(struct server_fixture *fixture)
 {
-    if (world->server == NULL) return;
-    engine_flush(world->engine.engine);
-    server_tick_end(world->server);
+    if (fixture->server == NULL) return;
+    engine_flush(fixture->engine.engine);
+    server_tick_end(fixture->server);
 }
 
 static void on_check(uv_check_t *handle)
 {
-    end_turn(handle->data);
+    end_tick(handle->data);
 }
 
 static void on_prepare(uv_prepare_t *handle)
 {
-    end_turn(handle->data);
+    end_tick(handle->data);
 }
 
-static void start_server(struct server_world *world, const struct server_options *options)
+static void start_server(struct server_fixture *fixture, const struct server_options *options)
 {
-    char text[256], path[sizeof world->directory + 16];
-    snprintf(path, sizeof path, "%s/s", world->directory);
+    char text[256], path[sizeof fixture->directory + 16];
+    snprintf(path, sizeof path, "%s/s", fixture->directory);
     struct listener_options listener_options = {.path = path, .mode = 0600, .backlog = 128};
-    CHECK(listener_open(&world->listener, &listener_options, text, sizeof text) == 0);
-    world->server = server_new(&world->loop, &world->engine.clock, world->engine.engine, options);
-    CHECK(world->server != NULL);
-    CHECK(server_listen(world->server, world->listener.fd) == 0);
-    world->listener.fd = -1;
+    CHECK(listener_open(&fixture->listener, &listener_options, text, sizeof text) == 0);
+    fixture->server = server_new(&fixture->loop, &fixture->engine.clock, fixture->engine.engine, options);
+    CHECK(fixture->server != NULL);
+    CHECK(server_listen(fixture->server, fixture->listener.fd) == 0);
+    fixture->listener.fd = -1;
 }
 
-static void open_rest(struct server_world *world, const struct server_options *options)
+static void open_rest(struct server_fixture *fixture, const struct server_options *options)
 {
     all_counters_reset();
-    world->n_drained = 0;
-    CHECK(uv_loop_init(&world->loop) == 0);
-    uv_check_init(&world->loop, &world->check);
-    uv_prepare_init(&world->loop, &world->prepare);
-    world->check.data = world->prepare.data = world;
-    uv_check_start(&world->check, on_check);
-    uv_prepare_start(&world->prepare, on_prepare);
-    strcpy(world->directory, "/tmp/rl.XXXXXX");
-    CHECK(mkdtemp(world->directory) != NULL);
-    start_server(world, options);
+    fixture->n_drained = 0;
+    CHECK(uv_loop_init(&fixture->loop) == 0);
+    uv_check_init(&fixture->loop, &fixture->check);
+    uv_prepare_init(&fixture->loop, &fixture->prepare);
+    fixture->check.data = fixture->prepare.data = fixture;
+    uv_check_start(&fixture->check, on_check);
+    uv_prepare_start(&fixture->prepare, on_prepare);
+    strcpy(fixture->directory, "/tmp/rl.XXXXXX");
+    CHECK(mkdtemp(fixture->directory) != NULL);
+    start_server(fixture, options);
 }
 
-void server_world_open(struct server_world *world, const struct server_options *options)
+void server_fixture_open(struct server_fixture *fixture, const struct server_options *options)
 {
-    world_open(&world->engine, specs, sizeof specs / sizeof specs[0], &engine_options);
-    open_rest(world, options);
+    fixture_open(&fixture->engine, specs, sizeof specs / sizeof specs[0], &engine_options);
+    open_rest(fixture, options);
 }
 
-void server_world_open_memory(struct server_world *world, const struct server_options *options)
+void server_fixture_open_memory(struct server_fixture *fixture, const struct server_options *options)
 {
-    world_open_memory(&world->engine, specs, sizeof specs / sizeof specs[0], &engine_options);
-    open_rest(world, options);
+    fixture_open_memory(&fixture->engine, specs, sizeof specs / sizeof specs[0], &engine_options);
+    open_rest(fixture, options);
 }
 
-void server_world_turn(struct server_world *world)
+void server_fixture_tick(struct server_fixture *fixture)
 {
-    uv_run(&world->loop, UV_RUN_NOWAIT);
+    uv_run(&fixture->loop, UV_RUN_NOWAIT);
 }
 
-void server_world_turns(struct server_world *world, int n)
+void server_fixture_ticks(struct server_fixture *fixture, int n)
 {
-    while (n-- > 0) server_world_turn(world);
+    while (n-- > 0) server_fixture_tick(fixture);
 }
 
 static void on_server_closed(void *arg)
 {
-    struct server_world *world = arg;
-    world->server = NULL;
+    struct server_fixture *fixture = arg;
+    fixture->server = NULL;
 }
 
-void server_world_close_server(struct server_world *world)
+void server_fixture_close_server(struct server_fixture *fixture)
 {
-    if (world->server == NULL) return;
-    server_close(world->server, on_server_closed, world);
-    CHECK(world->server != NULL);
-    while (world->server != NULL) server_world_turn(world);
+    if (fixture->server == NULL) return;
+    server_close(fixture->server, on_server_closed, fixture);
+    CHECK(fixture->server != NULL);
+    while (fixture->server != NULL) server_fixture_tick(fixture);
     CHECK(server_counters.connections == 0);
 }
 
-void server_world_close(struct server_world *world)
+void server_fixture_close(struct server_fixture *fixture)
 {
-    server_world_close_server(world);
-    listener_close(&world->listener);
-    scripted_end_all(&world->engine.scripted, OP_DOWN);
-    CHECK(engine_n_live(world->engine.engine) == 0);
-    world_close(&world->engine);
-    uv_close((uv_handle_t *)&world->check, NULL);
-    uv_close((uv_handle_t *)&world->prepare, NULL);
-    uv_run(&world->loop, UV_RUN_DEFAULT);
-    CHECK(uv_loop_close(&world->loop) == 0);
-    char path[sizeof world->directory + 16];
-    snprintf(path, sizeof path, "%s/s.lock", world->directory);
+    server_fixture_close_server(fixture);
+    listener_close(&fixture->listener);
+    scripted_end_all(&fixture->engine.scripted, OP_DOWN);
+    CHECK(engine_n_live(fixture->engine.engine) == 0);
+    fixture_close(&fixture->engine);
+    uv_close((uv_handle_t *)&fixture->check, NULL);
+    uv_close((uv_handle_t *)&fixture->prepare, NULL);
+    uv_run(&fixture->loop, UV_RUN_DEFAULT);
+    CHECK(uv_loop_close(&fixture->loop) == 0);
+    char path[sizeof fixture->directory + 16];
+    snprintf(path, sizeof path, "%s/s.lock", fixture->directory);
     unlink(path);
-    CHECK(rmdir(world->directory) == 0);
+    CHECK(rmdir(fixture->directory) == 0);
 }
 
 static void on_drained(void *arg)
 {
-    struct server_world *world = arg;
-    world->n_drained++;
+    struct server_fixture *fixture = arg;
+    fixture->n_drained++;
 }
 
-void server_world_drain(struct server_world *world, uint32_t timeout_ms)
+void server_fixture_drain(struct server_fixture *fixture, uint32_t timeout_ms)
 {
-    server_drain(world->server, timeout_ms, on_drained, world);
-    CHECK(world->n_drained == 0);
+    server_drain(fixture->server, timeout_ms, on_drained, fixture);
+    CHECK(fixture->n_drained == 0);
 }
 
-void client_open(struct client *client, struct server_world *world)
+void client_open(struct client *client, struct server_fixture *fixture)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    strcpy(addr.sun_path, world->listener.path);
-    *client = (struct client){.world = world, .is_reading = true};
+    strcpy(addr.sun_path, fixture->listener.path);
+    *client = (struct client){.fixture = fixture, .is_reading = true};
     client->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     CHECK(connect(client->fd, (struct sockaddr *)&addr, sizeof addr) == 0);
     buffer_init(&client->in, 0);
@@ -185,18 +185,18 @@ static ssize_t read_some(struct client *client)
 size_t client_send(struct client *client, const void *bytes, size_t len)
 {
     size_t sent = 0;
-    for (int idle_turns = 0; sent < len && idle_turns < 100; idle_turns++) {
+    for (int idle_ticks = 0; sent < len && idle_ticks < 100; idle_ticks++) {
         ssize_t n = send(client->fd, (const uint8_t *)bytes + sent, len - sent, MSG_NOSIGNAL);
         if (n > 0) {
             sent += (size_t)n;
-            idle_turns = 0;
+            idle_ticks = 0;
         } else if (errno != EAGAIN) {
             return sent;
         }
-        server_world_turn(client->world);
+        server_fixture_tick(client->fixture);
         if (client->is_reading) read_some(client);
     }
-    server_world_turns(client->world, 2); /* the first may only accept */
+    server_fixture_ticks(client->fixture, 2); /* the first may only accept */
     return sent;
 }
 
@@ -273,7 +273,7 @@ int client_hear(struct client *client, struct heard *ret)
 {
     for (int ticks = 0; ticks < 100; ticks++) {
         if (take_message(client, ret)) return 1;
-        server_world_turn(client->world);
+        server_fixture_tick(client->fixture);
         if (read_some(client) == 0) return take_message(client, ret) ? 1 : -1;
     }
     return 0;

@@ -1,22 +1,22 @@
 /*
- * server_world.h: a fixture with a server on a real event loop and a real socket in a temporary directory, with an
+ * server_fixture.h: a fixture with a server on a real event loop and a real socket in a temporary directory, with an
  * engine on a frozen clock; and clients whose bytes the test controls.
  *
  * Nothing here waits: a local socket delivers bytes at once, so a tick of the loop finds all the work that there is.
  */
-#ifndef RL_TESTS_SERVER_WORLD_H
-#define RL_TESTS_SERVER_WORLD_H
+#ifndef RL_TESTS_SERVER_FIXTURE_H
+#define RL_TESTS_SERVER_FIXTURE_H
 
 #include <uv.h>
 
-#include "fakes/engine_world.h"
+#include "fakes/engine_fixture.h"
 #include "proto/rpc.h"
 #include "proto/scan.h"
 #include "server/listener.h"
 #include "server/server.h"
 
-struct server_world {
-    struct engine_world engine; /* its clock, its scripted store */
+struct server_fixture {
+    struct engine_fixture engine; /* its clock, its scripted store */
     uv_loop_t loop;
     uv_check_t check;
     uv_prepare_t prepare;
@@ -26,21 +26,22 @@ struct server_world {
     int n_drained;
 };
 
-extern const struct server_options server_world_options;
+extern const struct server_options server_fixture_options;
 
 /* Policies: `login` 5 per 10 s (fixed window), `api` a bucket of 1000000 per second, `closed` limit 0, and `strict`
  * with on_failure: error. */
-void server_world_open(struct server_world *world, const struct server_options *options);        /* scripted store */
-void server_world_open_memory(struct server_world *world, const struct server_options *options); /* memory store */
+void server_fixture_open(struct server_fixture *fixture, const struct server_options *options); /* scripted store */
+void server_fixture_open_memory(struct server_fixture *fixture,
+                                const struct server_options *options); /* memory store */
 /* Closes server, engine and loop, and checks that nothing is left of them. */
-void server_world_close(struct server_world *world);
-void server_world_close_server(struct server_world *world); /* the first part of it; may be called twice */
-void server_world_turn(struct server_world *world);         /* one tick of the loop */
-void server_world_turns(struct server_world *world, int n);
-void server_world_drain(struct server_world *world, uint32_t timeout_ms);
+void server_fixture_close(struct server_fixture *fixture);
+void server_fixture_close_server(struct server_fixture *fixture); /* the first part of it; may be called twice */
+void server_fixture_tick(struct server_fixture *fixture);         /* one tick of the loop */
+void server_fixture_ticks(struct server_fixture *fixture, int n);
+void server_fixture_drain(struct server_fixture *fixture, uint32_t timeout_ms);
 
 struct client {
-    struct server_world *world;
+    struct server_fixture *fixture;
     int fd;
     struct buffer in;
     bool is_reading; /* false: what the server writes stays in the socket */
@@ -55,7 +56,7 @@ struct heard {
     uint8_t bytes[70000];
 };
 
-void client_open(struct client *client, struct server_world *world);
+void client_open(struct client *client, struct server_fixture *fixture);
 void client_close(struct client *client);
 void client_half_close(struct client *client);
 /* Sends all bytes, and runs the loop if the socket is full; returns the number of sent bytes. */

@@ -1,11 +1,11 @@
 /*
- * store_world.h: a fixture with a Redis store in its own event loop, and the ops of a test.
+ * store_fixture.h: a fixture with a Redis store in its own event loop, and the ops of a test.
  *
  * It checks that `done` runs exactly once for every accepted op, and never within submit. The default stall_ms
  * tolerates a busy machine; a test of stalls sets a short one.
  */
-#ifndef RL_TESTS_STORE_WORLD_H
-#define RL_TESTS_STORE_WORLD_H
+#ifndef RL_TESTS_STORE_FIXTURE_H
+#define RL_TESTS_STORE_FIXTURE_H
 
 #include "fakes/patient_loop.h"
 #include "policy/policy.h"
@@ -23,7 +23,7 @@ struct ask {
     int n_done;
 };
 
-struct store_world {
+struct store_fixture {
     struct patient_loop patient;
     struct clock clock;
     struct redis_options options;
@@ -41,27 +41,27 @@ struct store_world {
     void (*on_done)(struct ask *ask); /* NULL = nothing more */
 };
 
-extern struct store_world *store_world; /* one at a time */
+extern struct store_fixture *store_fixture; /* one at a time */
 
-int store_world_setup(void **state);
-int store_world_teardown(void **state);
+int store_fixture_setup(void **state);
+int store_fixture_teardown(void **state);
 
-void store_world_open(const char *address); /* with world->options */
-void store_world_open_ready(const char *address);
-void store_world_close(void);
+void store_fixture_open(const char *address); /* with fixture->options */
+void store_fixture_open_ready(const char *address);
+void store_fixture_close(void);
 
 /* A limit of its own policy: windows of 1000 hours. */
-const struct limit *store_world_limit(const char *policy, enum algo algo, int64_t limit);
+const struct limit *store_fixture_limit(const char *policy, enum algo algo, int64_t limit);
 
-struct ask *store_world_ask(const char *key, enum op_kind kind, int64_t cost);
-struct ask *store_world_check(const char *key); /* cost 1 */
-void store_world_check_many(const char *key_prefix, int n_keys, int n);
+struct ask *store_fixture_ask(const char *key, enum op_kind kind, int64_t cost);
+struct ask *store_fixture_check(const char *key); /* cost 1 */
+void store_fixture_check_many(const char *key_prefix, int n_keys, int n);
 
-void store_world_until(bool (*is_true)(void *arg));
-void store_world_settle(void); /* until every pending ask is answered */
-void store_world_status_has(const char *part);
+void store_fixture_until(bool (*is_true)(void *arg));
+void store_fixture_settle(void); /* until every pending ask is answered */
+void store_fixture_status_has(const char *part);
 
-/* For store_world_until(). */
+/* For store_fixture_until(). */
 bool store_is_ready(void *arg);
 bool store_is_not_ready(void *arg);
 bool store_is_closed(void *arg);

@@ -1,4 +1,4 @@
-#include "fakes/store_world.h"
+#include "fakes/store_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,27 +16,27 @@
 
 static const int64_t WINDOW_US = INT64_C(1000) * 3600 * 1000000; /* an edge almost never falls into a test */
 
-struct store_world *store_world;
+struct store_fixture *store_fixture;
 
 static void on_closed(void *arg)
 {
-    struct store_world *w = arg;
+    struct store_fixture *w = arg;
     w->is_closed = true;
 }
 
 static void flush(void *arg)
 {
-    struct store_world *w = arg;
+    struct store_fixture *w = arg;
     clock_update(&w->clock);
     if (w->redis != NULL && !w->is_closed) store_flush(&w->store);
 }
 
-int store_world_setup(void **state)
+int store_fixture_setup(void **state)
 {
-    struct store_world *w = store_world = calloc(1, sizeof(*store_world));
+    struct store_fixture *w = store_fixture = calloc(1, sizeof(*store_fixture));
     all_counters_reset();
     patient_loop_init(&w->patient);
-    w->patient.on_turn_end = flush;
+    w->patient.on_tick_end = flush;
     w->patient.arg = w;
     clock_update(&w->clock);
     w->options = (struct redis_options){
@@ -54,18 +54,18 @@ int store_world_setup(void **state)
         .random_seed = 11,
     };
     w->policies = policy_set_new(16);
-    w->limit = store_world_limit("p", ALGO_FIXED_WINDOW, 1000000);
+    w->limit = store_fixture_limit("p", ALGO_FIXED_WINDOW, 1000000);
     *state = w;
     return 0;
 }
 
-int store_world_teardown(void **state)
+int store_fixture_teardown(void **state)
 {
     (void)state;
-    struct store_world *w = store_world;
+    struct store_fixture *w = store_fixture;
     if (w->redis != NULL) {
-        if (!w->is_closing) store_world_close();
-        store_world_until(store_is_closed);
+        if (!w->is_closing) store_fixture_close();
+        store_fixture_until(store_is_closed);
     }
     assert_int_equal(w->n_pending, w->n_answered);
     assert_int_equal(redis_counters.redis_inflight, 0);
@@ -78,12 +78,12 @@ int store_world_teardown(void **state)
 
 static void on_first_attempt(void *arg)
 {
-    ((struct store_world *)arg)->n_first_attempts++;
+    ((struct store_fixture *)arg)->n_first_attempts++;
 }
 
-void store_world_open(const char *address)
+void store_fixture_open(const char *address)
 {
-    struct store_world *w = store_world;
+    struct store_fixture *w = store_fixture;
     w->options.address = address;
     w->redis = redis_store_new(&w->patient.loop, &w->clock, &w->options);
     assert_non_null(w->redis);
@@ -92,28 +92,28 @@ void store_world_open(const char *address)
     redis_store_on_first_attempt(w->redis, on_first_attempt, w);
 }
 
-void store_world_open_ready(const char *address)
+void store_fixture_open_ready(const char *address)
 {
-    store_world_open(address);
-    store_world_until(store_is_ready);
+    store_fixture_open(address);
+    store_fixture_until(store_is_ready);
 }
 
-void store_world_close(void)
+void store_fixture_close(void)
 {
-    store_world->is_closing = true;
-    store_close(&store_world->store, on_closed, store_world);
+    store_fixture->is_closing = true;
+    store_close(&store_fixture->store, on_closed, store_fixture);
 }
 
-const struct limit *store_world_limit(const char *policy, enum algo algo, int64_t limit)
+const struct limit *store_fixture_limit(const char *policy, enum algo algo, int64_t limit)
 {
     const struct policy_spec spec = {.name = policy,
                                      .limits = {{.algo = algo, .limit = limit, .window_us = WINDOW_US}}};
-    return &policies_add(store_world->policies, &spec)->limits[0];
+    return &policies_add(store_fixture->policies, &spec)->limits[0];
 }
 
 static void on_done(struct op *op, enum op_outcome outcome)
 {
-    struct store_world *w = store_world;
+    struct store_fixture *w = store_fixture;
     struct ask *ask = CONTAINER_OF(op, struct ask, op);
     assert_false(w->is_submitting);
     assert_int_equal(++ask->n_done, 1);
@@ -126,9 +126,9 @@ static void on_done(struct op *op, enum op_outcome outcome)
     if (w->on_done != NULL) w->on_done(ask);
 }
 
-struct ask *store_world_ask(const char *key, enum op_kind kind, int64_t cost)
+struct ask *store_fixture_ask(const char *key, enum op_kind kind, int64_t cost)
 {
-    struct store_world *w = store_world;
+    struct store_fixture *w = store_fixture;
     assert_true(w->n_asked < MAX_ASKS);
     struct ask *ask = &w->asks[w->n_asked++];
     *ask = (struct ask){.op = {.kind = kind,
@@ -149,39 +149,39 @@ struct ask *store_world_ask(const char *key, enum op_kind kind, int64_t cost)
     return ask;
 }
 
-struct ask *store_world_check(const char *key)
+struct ask *store_fixture_check(const char *key)
 {
-    return store_world_ask(key, OP_CHECK, 1);
+    return store_fixture_ask(key, OP_CHECK, 1);
 }
 
-void store_world_check_many(const char *key_prefix, int n_keys, int n)
+void store_fixture_check_many(const char *key_prefix, int n_keys, int n)
 {
     for (int i = 0; i < n; i++) {
         char key[24];
         snprintf(key, sizeof(key), "%s%d", key_prefix, i % n_keys);
-        (void)store_world_check(key);
+        (void)store_fixture_check(key);
     }
 }
 
-void store_world_until(bool (*is_true)(void *arg))
+void store_fixture_until(bool (*is_true)(void *arg))
 {
-    patient_loop_until(&store_world->patient, is_true, store_world);
+    patient_loop_until(&store_fixture->patient, is_true, store_fixture);
 }
 
-void store_world_settle(void)
+void store_fixture_settle(void)
 {
-    store_world_until(store_has_answered);
+    store_fixture_until(store_has_answered);
 }
 
-void store_world_status_has(const char *part)
+void store_fixture_status_has(const char *part)
 {
-    const char *status = redis_store_status(store_world->redis);
+    const char *status = redis_store_status(store_fixture->redis);
     if (strstr(status, part) == NULL) fail_msg("status \"%s\" does not contain \"%s\"", status, part);
 }
 
 bool store_is_ready(void *arg)
 {
-    return redis_store_ready(((struct store_world *)arg)->redis);
+    return redis_store_ready(((struct store_fixture *)arg)->redis);
 }
 
 bool store_is_not_ready(void *arg)
@@ -191,11 +191,11 @@ bool store_is_not_ready(void *arg)
 
 bool store_is_closed(void *arg)
 {
-    return ((struct store_world *)arg)->is_closed;
+    return ((struct store_fixture *)arg)->is_closed;
 }
 
 bool store_has_answered(void *arg)
 {
-    const struct store_world *w = arg;
+    const struct store_fixture *w = arg;
     return w->n_answered == w->n_pending;
 }

@@ -1,14 +1,14 @@
 /*
- * memory_world.h: a fixture with only a memory store, a clock that the test sets, and policies.
+ * memory_fixture.h: a fixture with only a memory store, a clock that the test sets, and policies.
  */
-#ifndef RL_TESTS_MEMORY_WORLD_H
-#define RL_TESTS_MEMORY_WORLD_H
+#ifndef RL_TESTS_MEMORY_FIXTURE_H
+#define RL_TESTS_MEMORY_FIXTURE_H
 
 #include "base/clock.h"
 #include "policy/policy.h"
 #include "store/memory_store.h"
 
-struct memory_world {
+struct memory_fixture {
     struct clock now;            /* stopped; the test sets it */
     struct memory_store *memory; /* owned */
     struct store store;          /* its handle */
@@ -16,9 +16,9 @@ struct memory_world {
 };
 
 /* The counters at 0, the clock at `wall_us`, the store empty. */
-void memory_world_open(struct memory_world *world, int64_t wall_us, const struct memory_options *options);
+void memory_fixture_open(struct memory_fixture *fixture, int64_t wall_us, const struct memory_options *options);
 /* 0, or -1 if the store did not close at once. */
-int memory_world_close(struct memory_world *world);
-void memory_world_advance(struct memory_world *world, int64_t us);
+int memory_fixture_close(struct memory_fixture *fixture);
+void memory_fixture_advance(struct memory_fixture *fixture, int64_t us);
 
 #endif

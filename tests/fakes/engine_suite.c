@@ -1,0 +1,37 @@
+#include "fakes/engine_suite.h"
+
+#include "fakes/all_counters.h"
+
+static void begin(const struct engine_suite *suite)
+{
+    if (suite->begin != NULL) suite->begin();
+}
+
+int engine_suite_set_up(void **state)
+{
+    const struct engine_suite *suite = *state;
+    all_counters_reset();
+    fixture_open(suite->fixture, suite->specs, suite->n_specs, &fixture_options);
+    begin(suite);
+    return 0;
+}
+
+void engine_suite_open_memory(const struct engine_suite *suite)
+{
+    all_counters_reset();
+    fixture_open_memory(suite->fixture, suite->specs, suite->n_specs, &fixture_options);
+    begin(suite);
+}
+
+int engine_suite_set_up_memory(void **state)
+{
+    engine_suite_open_memory(*state);
+    return 0;
+}
+
+int engine_suite_tear_down(void **state)
+{
+    const struct engine_suite *suite = *state;
+    if (!suite->fixture->closed) fixture_close(suite->fixture);
+    return 0;
+}

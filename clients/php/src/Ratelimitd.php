@@ -559,6 +559,7 @@ class Client
     /**
      * A reservation, for a cost that is known only afterwards.
      *
+     * @param bool $clamp an estimate that the policy can never admit becomes the policy's capacity: see `granted`
      * @return array{Decision, ?Reservation} the reservation is there if the decision allows
      */
     public function reserve(
@@ -569,6 +570,7 @@ class Client
         ?int $deadlineMs = null,
         ?string $requestId = null,
         ?float $timeout = null,
+        bool $clamp = false,
     ): array {
         $options = self::options([
             'ttl_ms' => $ttl === null ? null : (int) round($ttl * 1000), 'deadline_ms' => $deadlineMs,
@@ -576,6 +578,10 @@ class Client
         ]);
         $answer = $this->call('reserve', [$policy, self::key($key), $estimate, $options], $timeout);
         $decision = $this->counted(Decision::of($answer, $estimate));
+        $isNever = !$decision->allowed && $decision->retryAfterMs < 0;
+        if ($clamp && $isNever && 0 < $decision->limit && $decision->limit < $estimate) {
+            return $this->reserve($policy, $key, $decision->limit, $ttl, $deadlineMs, $requestId, $timeout);
+        }
         $token = self::given($decision, $answer['reservation'] ?? null);
         return [$decision, $token === null ? null : new Reservation($this, $token)];
     }
@@ -609,9 +615,15 @@ class Client
      * @return T
      * @throws Denied
      */
-    public function withReservation(string $policy, string $key, int $estimate, callable $work, ?float $ttl = null): mixed
-    {
-        [$decision, $reservation] = $this->reserve($policy, $key, $estimate, $ttl);
+    public function withReservation(
+        string $policy,
+        string $key,
+        int $estimate,
+        callable $work,
+        ?float $ttl = null,
+        bool $clamp = false,
+    ): mixed {
+        [$decision, $reservation] = $this->reserve($policy, $key, $estimate, $ttl, clamp: $clamp);
         if ($reservation === null) {
             throw new Denied($decision);
         }

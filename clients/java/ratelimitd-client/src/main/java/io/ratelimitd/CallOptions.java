@@ -7,27 +7,29 @@ import java.util.UUID;
 
 /** How one call is made. Immutable; start with {@link #DEFAULTS}. An option that a method does not have is refused. */
 public final class CallOptions {
-    public static final CallOptions DEFAULTS = new CallOptions(null, false, Map.of());
+    public static final CallOptions DEFAULTS = new CallOptions(null, false, false, Map.of());
 
     private final Duration timeout;
     private final boolean resend;
+    private final boolean clamp;
     private final Map<String, Object> wire; /* the daemon's options, by their names in the protocol */
 
-    private CallOptions(Duration timeout, boolean resend, Map<String, Object> wire) {
+    private CallOptions(Duration timeout, boolean resend, boolean clamp, Map<String, Object> wire) {
         this.timeout = timeout;
         this.resend = resend;
+        this.clamp = clamp;
         this.wire = wire;
     }
 
     private CallOptions with(String name, Object value) {
         Map<String, Object> more = new LinkedHashMap<>(wire);
         more.put(name, value);
-        return new CallOptions(timeout, resend, more);
+        return new CallOptions(timeout, resend, clamp, more);
     }
 
     /** How long the caller waits, connecting included; instead of the client's timeout. */
     public CallOptions timeout(Duration duration) {
-        return new CallOptions(RateLimitClient.positive(duration), resend, wire);
+        return new CallOptions(RateLimitClient.positive(duration), resend, clamp, wire);
     }
 
     /** The daemon answers within this time, if need be with the policy's failure answer. */
@@ -43,7 +45,7 @@ public final class CallOptions {
     /** Makes a request id, and sends the call again if the connection is lost before its answer. */
     public CallOptions resend() {
         CallOptions options = wire.containsKey("request_id") ? this : requestId(UUID.randomUUID().toString());
-        return new CallOptions(timeout, true, options.wire);
+        return new CallOptions(timeout, true, clamp, options.wire);
     }
 
     /** Grants as many units as are available, up to this number, in place of a cost. See {@link Decision#granted()}. */
@@ -61,6 +63,14 @@ public final class CallOptions {
         return with("ttl_ms", duration.toMillis());
     }
 
+    /**
+     * Of a reservation: an estimate that the policy can never admit becomes the policy's capacity. See
+     * {@link Decision#granted()}. Other methods do not look at it.
+     */
+    public CallOptions clamp() {
+        return new CallOptions(timeout, resend, true, wire);
+    }
+
     /** null: the client's. */
     Duration timeout() {
         return timeout;
@@ -73,6 +83,10 @@ public final class CallOptions {
 
     boolean resends() {
         return resend;
+    }
+
+    boolean clamps() {
+        return clamp;
     }
 
     Map<String, Object> wire() {

@@ -332,7 +332,9 @@ public final class RateLimitClient implements AutoCloseable {
 
     /** Here a denial is a value: a reservation that is not open. @param check its cost is the estimate */
     public Reservation tryReserve(Check check, CallOptions options) {
-        return now(reserveCall(check, options));
+        Reservation reservation = now(reserveCall(check, options));
+        Check possible = clamped(check, options, reservation.decision());
+        return possible == check ? reservation : now(reserveCall(possible, options));
     }
 
     /** @param check its cost is the estimate */
@@ -345,7 +347,19 @@ public final class RateLimitClient implements AutoCloseable {
 
     /** Here a denial is a value: a reservation that is not open. */
     public CompletableFuture<Reservation> reserveAsync(Check check, CallOptions options) {
-        return later(reserveCall(check, options));
+        CompletableFuture<Reservation> first = later(reserveCall(check, options));
+        if (!options.clamps()) return first;
+        return first.thenCompose(reservation -> {
+            Check possible = clamped(check, options, reservation.decision());
+            return possible == check ? CompletableFuture.completedFuture(reservation) : later(reserveCall(possible, options));
+        });
+    }
+
+    /** What to reserve in place of an estimate that the policy can never admit: its capacity; else the same. */
+    private static Check clamped(Check check, CallOptions options, Decision decision) {
+        boolean isNever = !decision.allowed() && decision.retryAfterMs() < 0;
+        boolean hasLess = 0 < decision.limit() && decision.limit() < check.cost();
+        return options.clamps() && isNever && hasLess ? check.withCost(decision.limit()) : check;
     }
 
     private Op<Reservation> reserveCall(Check check, CallOptions options) {

@@ -89,6 +89,18 @@ class ClientTest {
     }
 
     @Test
+    void anEstimateThatNeverFitsIsClampedToTheCapacity() {
+        CallOptions options = CallOptions.DEFAULTS.clamp();
+        try (Reservation clamped = client.reserve(Check.of("tokens", "k", 5000), options)) {
+            assertEquals(1000, clamped.decision().granted());
+            clamped.settle(300);
+        }
+        assertFalse(client.tryReserve(Check.of("tokens", "k", 5000), options).isOpen());
+        assertEquals(600, client.reserve(Check.of("tokens", "k", 600), options).decision().granted());
+        assertEquals(1000, client.reserveAsync(Check.of("tokens", "other", 5000), options).join().decision().granted());
+    }
+
+    @Test
     void slotsAndReservationsEndWithTheirBlock() {
         try (Slot slot = client.acquire("one", "k")) {
             assertTrue(slot.isHeld());

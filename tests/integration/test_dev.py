@@ -74,12 +74,17 @@ def test_run_once_shows_an_allowed_and_a_denied_check_and_leaves_nothing_behind(
     assert not children_named("ratelimitd")
 
 
+def heed_interrupts():
+    """A shell cannot trap a signal that it inherits as ignored, as a job in the background does."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_run_continues_until_it_is_stopped(number, tmp_path):
     output = tmp_path / "output"
     with open(output, "wb") as out:
         run = subprocess.Popen([str(ROOT / "dev"), "run"], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out,
-                               stderr=subprocess.STDOUT, start_new_session=True)
+                               stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=heed_interrupts)
     try:
         eventually(lambda: "Ctrl-C" in output.read_text(), "it prints the next steps", 50)
         assert run.poll() is None and children_named("ratelimitd")

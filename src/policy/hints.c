@@ -49,8 +49,8 @@ const char *hint_value(const char *path, const char *word, const char *choices, 
         if (strcmp(values[i].setting, setting) == 0 && strcmp(values[i].word, word) == 0) return values[i].meant;
 
     struct nearest nearest = nearest_to(word);
+    char name[HINT_MAX];
     while (choices != NULL && *choices != '\0') {
-        char name[HINT_MAX];
         size_t len = strcspn(choices, " "), distance = nearest.distance;
         snprintf(name, sizeof name, "%.*s", (int)len, choices);
         nearest_offer(&nearest, name);

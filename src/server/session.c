@@ -112,6 +112,8 @@ static void on_closed(uv_handle_t *handle)
 void session_close(struct session *session, const char *why)
 {
     if (session->state == SESSION_CLOSED) return;
+    if (!list_empty(&session->requests))
+        engine_ask_ahead(session->sessions->engine); /* counted, though nobody reads it */
     log_connection(session, "closed", why);
     become(session, SESSION_CLOSED);
 
@@ -197,6 +199,14 @@ static void on_message(struct session *session, enum rpc_fault fault, const stru
         methods_run(session, request);
 }
 
+/* Checks that wait only for their keys' memory do not make a session wait. */
+static bool must_pause(struct session *session)
+{
+    if (!session_is_full(session)) return false;
+    engine_ask_ahead(session->sessions->engine);
+    return session_is_full(session);
+}
+
 /* What keeps the next message from being taken; SESSION_READING where nothing does. What has come before a drain is all
  * refused at once: nothing of it waits. */
 static enum session_state obstacle(struct session *session)
@@ -204,7 +214,7 @@ static enum session_state obstacle(struct session *session)
     struct sessions *sessions = session->sessions;
     if (sessions->draining) return SESSION_READING;
     if (session->fault != NULL) return SESSION_RUNNABLE;
-    if (session_is_full(session)) return SESSION_PAUSED;
+    if (must_pause(session)) return SESSION_PAUSED;
     if (session->list != NULL) return SESSION_LISTED;
 
     if (session->tick != sessions->tick) {
@@ -257,7 +267,7 @@ static size_t take_messages(struct session *session, const uint8_t *bytes, size_
         used += (size_t)n;
     }
 
-    if (next == SESSION_READING && session_is_full(session)) next = SESSION_PAUSED;
+    if (next == SESSION_READING && must_pause(session)) next = SESSION_PAUSED;
     become(session, next);
     return used;
 }

@@ -224,6 +224,26 @@ def test_what_follows_checks_in_one_write_sees_what_they_have_done(client):
     assert next(policy for policy in results[6] if policy["name"] == "log")["allowed"] == 4
 
 
+def test_the_last_checks_of_a_client_that_closes_are_counted(connect, ratelimitd):
+    """Earlier, they were charged, but counted neither as allowed nor as denied."""
+    daemon = ratelimitd(CONFIG)
+    for _ in range(20):
+        with Client(daemon.socket) as leaving:
+            leaving.send_bytes(b"".join(msgpack.packb([0, i, "check", ["login", "k"]]) for i in range(3)))
+    watching = connect(daemon)
+    stats = eventually(lambda: (found := watching.call("stats"))["checks"] == 60 and found, "every check is counted")
+    assert stats["allowed"] + stats["denied"] == 60
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_a_small_cap_of_a_connection_does_not_slow_the_memory_store(most, connect, ratelimitd):
+    """Earlier, checks that waited for their keys' memory filled it: one or two a tick were decided."""
+    client = connect(ratelimitd(f"caps: {{max_inflight_per_connection: {most}}}{CONFIG}"))
+    client.send_bytes(b"".join(msgpack.packb([0, i, "check", ["api", "k"]]) for i in range(100)))
+    assert sorted(client.recv()[1] for _ in range(100)) == list(range(100))
+    assert client.call("stats")["read_pauses"] == 0
+
+
 ENCODINGS_OF_2 = [b"\x02", b"\xcc\x02", b"\xcd\x00\x02", b"\xce" + struct.pack(">I", 2), b"\xcf" + struct.pack(">Q", 2),
                   b"\xd0\x02", b"\xd1\x00\x02", b"\xd2" + struct.pack(">i", 2), b"\xd3" + struct.pack(">q", 2),
                   b"\xca" + struct.pack(">f", 2), b"\xcb" + struct.pack(">d", 2)]

@@ -178,7 +178,7 @@ class ClientTest {
         assertEquals(4, interrupted.get());
         while (daemon.client().stats().get("slots") > 0) Thread.onSpinWait();
         assertEquals(connections, daemon.client().stats().get("connections_accepted"));
-        assertEquals(0, client.pending());
+        while (client.pending() > 0) Thread.onSpinWait(); /* the answer to a release may still be on its way */
     }
 
     @Test

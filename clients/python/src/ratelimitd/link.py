@@ -46,6 +46,7 @@ class Link:
         self._pending: dict[int, asyncio.Future[Any]] = {}
         self._unsent: collections.deque[tuple[int, bytes]] = collections.deque()  # msgid 0: nobody waits for it
         self._n_head_sent = 0  # bytes of the first of `_unsent`
+        self._unheard: dict[int, Any] = {}  # answers to callers that are cancelled, and have not run since
         self._is_writing = False  # the loop calls back when the socket takes more
         self._will_flush = False
         self.dependants: set[Dependant] = set()
@@ -75,8 +76,11 @@ class Link:
         try:
             return await future
         except asyncio.CancelledError:
+            # A yes that came in the tick in which the caller was cancelled: before that, or after it.
+            yes = self._unheard.pop(msgid, None)
             if future.done() and not future.cancelled() and future.exception() is None:
-                self._take_back(call, future.result())  # the yes came in the tick in which the caller was cancelled
+                yes = future.result()
+            self._take_back(call, yes)
             raise
         finally:
             timer.cancel()
@@ -189,9 +193,11 @@ class Link:
     def _take_in(self, data: bytes) -> None:
         for msgid, result in self._wire.feed(data):
             future = self._pending.pop(msgid, None)
-            if future is None or future.done():
+            if future is None:
                 continue
-            if isinstance(result, Exception):
+            if future.done():
+                self._unheard[msgid] = result
+            elif isinstance(result, Exception):
                 future.set_exception(result)
             else:
                 future.set_result(result)

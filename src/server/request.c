@@ -84,7 +84,7 @@ void request_drop(struct request *request)
 
     if (request->in_pieces) buffer_fini(&request->packed);
     list_remove(&request->link);
-    list_push_back(request->session->sessions->idle_requests.next, &request->link); /* first out: its memory is warm */
+    list_push_front(&request->session->sessions->idle_requests, &request->link); /* first out: its memory is warm */
 }
 
 /* ---- the answer ---- */

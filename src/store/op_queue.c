@@ -70,12 +70,12 @@ int op_queue_put_back(struct op_queue *queue, struct op *op)
     struct party *party = find_or_add(queue, op->party);
     if (party == NULL) return -1;
 
-    list_push_back(party->ops.next, &op->link); /* before the first */
+    list_push_front(&party->ops, &op->link); /* before the first */
     queue->n++;
     if (queue->ring.next == &party->link) return 0;
 
     list_remove(&party->link);
-    list_push_back(queue->ring.next, &party->link);
+    list_push_front(&queue->ring, &party->link);
     queue->n_taken = 0;
     return 0;
 }
@@ -114,6 +114,6 @@ void op_queue_take(struct op_queue *queue, struct op *op)
         mem_free(party);
         return;
     }
-    list_push_back(queue->idle.next, &party->link); /* its memory is warm: the first to be used again */
+    list_push_front(&queue->idle, &party->link); /* its memory is warm: the first to be used again */
     queue->n_idle++;
 }

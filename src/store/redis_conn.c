@@ -131,7 +131,7 @@ static void read_replies(struct redis_conn *conn)
             conn->last_reply_us = conn->clock->mono_us;
             call->on_reply(call, &conn->reader);
         } else {
-            list_push_back(conn->calls.next, oldest); /* it goes on waiting, before the others */
+            list_push_front(&conn->calls, oldest); /* it goes on waiting, before the others */
             fault = conn->reader.fault;
         }
     }

@@ -122,13 +122,20 @@ static void assert_nothing_sent(struct scripted_daemon *daemon)
     assert_false(daemon_read(daemon, &request));
 }
 
-static void a_slot_given_too_late_is_released(void **state)
+/* An acquire whose deadline passes before the daemon answers. Returns its msgid. */
+static uint64_t acquire_without_answer(struct fixture *fixture)
 {
-    struct fixture *fixture = *state;
     acquire(fixture);
     tick(fixture);
     uint64_t msgid = daemon_expect(&fixture->daemon, "acquire");
     expire(fixture);
+    return msgid;
+}
+
+static void a_slot_given_too_late_is_released(void **state)
+{
+    struct fixture *fixture = *state;
+    uint64_t msgid = acquire_without_answer(fixture);
     answer(&fixture->daemon, msgid, true, "slot", "s1");
     tick(fixture);
     uint64_t release = expect(&fixture->daemon, "release", "s1");
@@ -192,10 +199,7 @@ static void a_late_no_or_error_takes_nothing_back(void **state)
 static void the_late_slot_is_free_before_it_is_asked_for_again(void **state)
 {
     struct fixture *fixture = *state;
-    acquire(fixture);
-    tick(fixture);
-    uint64_t msgid = daemon_expect(&fixture->daemon, "acquire");
-    expire(fixture);
+    uint64_t msgid = acquire_without_answer(fixture);
     answer(&fixture->daemon, msgid, true, "slot", "s1");
     acquire(fixture);
     ratelimit_async_process(fixture->client, 0);
@@ -233,10 +237,7 @@ static void a_slot_of_a_half_written_acquire_is_released_too(void **state)
 static void what_may_come_late_ends_with_its_connection(void **state)
 {
     struct fixture *fixture = *state;
-    acquire(fixture);
-    tick(fixture);
-    uint64_t msgid = daemon_expect(&fixture->daemon, "acquire");
-    expire(fixture);
+    uint64_t msgid = acquire_without_answer(fixture);
     daemon_hang_up(&fixture->daemon);
     tick(fixture);
     check(fixture);
@@ -253,10 +254,7 @@ static void what_may_come_late_ends_with_its_connection(void **state)
 static void a_release_that_did_not_leave_ends_with_its_connection(void **state)
 {
     struct fixture *fixture = *state;
-    acquire(fixture);
-    tick(fixture);
-    uint64_t msgid = daemon_expect(&fixture->daemon, "acquire");
-    expire(fixture);
+    uint64_t msgid = acquire_without_answer(fixture);
     answer(&fixture->daemon, msgid, true, "slot", "s1");
     daemon_hang_up(&fixture->daemon);
     tick(fixture);

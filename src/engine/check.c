@@ -27,7 +27,6 @@ struct check_slab {
 void check_pool_init(struct check_pool *pool)
 {
     *pool = (struct check_pool){0};
-    list_init(&pool->idle);
 }
 
 void check_pool_fini(struct check_pool *pool)
@@ -55,17 +54,18 @@ static int add_slab(struct check_pool *pool)
     pool->slabs = slab;
     for (size_t i = 0; i < SLAB_CHECKS; i++) {
         deadline_init(&slab->checks[i].deadline);
-        list_push_back(&pool->idle, &slab->checks[i].link);
+        slab->checks[i].next = pool->idle;
+        pool->idle = &slab->checks[i];
     }
     return 0;
 }
 
 struct check *check_pool_take(struct check_pool *pool)
 {
-    if (list_empty(&pool->idle) && add_slab(pool) < 0) return NULL;
+    if (pool->idle == NULL && add_slab(pool) < 0) return NULL;
 
-    struct check *check = LIST_ITEM(pool->idle.next, struct check, link);
-    list_remove(&check->link);
+    struct check *check = pool->idle;
+    pool->idle = check->next;
     pool->n_out++;
 
     memset(check, 0, offsetof(struct check, limits));
@@ -78,8 +78,9 @@ struct check *check_pool_take(struct check_pool *pool)
 
 void check_pool_return(struct check_pool *pool, struct check *check)
 {
-    CHECK(pool->n_out > 0 && list_empty(&check->link) && !deadline_is_set(&check->deadline) && !check->in_store);
+    CHECK(pool->n_out > 0 && check->set != NULL && !deadline_is_set(&check->deadline) && !check->in_store);
     policy_set_unref(check->set);
+    check->set = NULL;
     for (uint16_t i = 0; i < check->n_parts; i++) policy_set_unref(check->parts[i].set);
 
     if (check->bytes_cap > KEEP_BYTES) {
@@ -89,7 +90,8 @@ void check_pool_return(struct check_pool *pool, struct check *check)
     }
 
     pool->n_out--;
-    list_push_front(&pool->idle, &check->link); /* first out: its memory is warm */
+    check->next = pool->idle; /* first out: its memory is warm */
+    pool->idle = check;
 }
 
 /* ---- what is asked ---- */

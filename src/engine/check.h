@@ -77,7 +77,7 @@ struct check {
     struct slot *slot;        /* OP_ACQUIRE and OP_RELEASE: the one it is about, not owned */
     void (*done)(struct check *check); /* exactly once; may run within engine_submit(); never once released */
     void *owner;                       /* the engine never looks */
-    struct check *next;                /* the owner's next one; not owned */
+    struct check *next;                /* the owner's next one, or the pool's; not owned */
 
     /* the answer, with each part's decision */
     enum error_code error;     /* ERROR_NONE: the decisions count */
@@ -102,7 +102,6 @@ struct check {
 
     /* kept while in the pool */
     struct deadline deadline;
-    struct list link;                  /* in the pool */
     struct op_reservation reservation; /* OP_RESERVE: the owner sets ttl_ms; OP_SETTLE: all but the results */
     struct part one_part;
     struct part *all_parts;        /* owned; NULL until a check_all came; CHECK_PARTS_MAX */
@@ -118,7 +117,7 @@ struct check {
 struct check_slab;
 
 struct check_pool {
-    struct list idle;
+    struct check *idle;       /* chained by check->next */
     struct check_slab *slabs; /* owned */
     size_t n_out;             /* checks taken and not yet returned */
 };

@@ -36,13 +36,14 @@ APART = ("fairness",)  # only if they are named: they take as long as all others
 N_KEYS = 100000
 LUA = {"gcra": ROOT / "tests" / "bench" / "gcra.lua", "window": ROOT / "tests" / "bench" / "fixed_window.lua"}
 
-# A failure answer is not a decision, so failures are errors here, and an error ends the bench. `open` never denies during a
-# bench, and it refills so slowly that a used key always has a state, like keys in service.
+# A failure answer is not a decision, so failures are errors here, and an error ends the bench. `open` and `hot`
+# never deny during a bench, and `open` refills so slowly that a used key always has a state, like keys in service.
 CONFIG = """
 caps: {max_connections: 20000}
 defaults: {deadline: 5s, on_failure: error}
 policies:
   open:    {algorithm: token_bucket, limit: 10000000, window: 10d}
+  hot:     {algorithm: token_bucket, limit: 8640000000, window: 10d}
   window:  {algorithm: fixed_window, limit: 1000000000, window: 10s}
   tight:   {algorithm: token_bucket, limit: 100, window: 1m}
 """
@@ -50,6 +51,7 @@ policies:
 # The same limits for the baseline's scripts: (script, its arguments).
 DIRECT = {
     "open": ("gcra", "86400 864000000000"),
+    "hot": ("gcra", "100 864000000000"),
     "window": ("window", "1000000000 10000"),
     "tight": ("gcra", "600000 60000000"),
 }
@@ -169,6 +171,7 @@ class Bench:
             Shape("fixed window, uniform 64x16", "window", 64, 16),
             Shape("bucket, Zipf 64x16", "open", 64, 16, zipf=0.99),
             Shape("bucket, Zipf 64x16, many denied", "tight", 64, 16, zipf=0.99),
+            Shape("bucket, one hot key 64x16", "hot", 64, 16, keys=1),
             Shape("bucket, one hot key 64x16, denied", "tight", 64, 16, keys=1),
         ]
         self.table("Over Redis (Unix socket)", direct.name, columns, shapes, [direct, plain, whole])
@@ -188,6 +191,7 @@ class Bench:
         memory = Side("daemon, memory store", daemon=self.start_daemon())
         columns = [("decisions/s", "per_second"), ("p50 us", "p50_us"), ("p99 us", "p99_us"), ("daemon CPU us", "daemon_us")]
         shapes = [Shape(f"bucket, uniform {c}x{d}", "open", c, d) for c, d in ((1, 1), (16, 16), (64, 16))]
+        shapes.append(Shape("bucket, one hot key 64x16", "hot", 64, 16, keys=1))
         self.table("Memory store", memory.name, columns, shapes, [memory])
 
     def latency_section(self):

@@ -15,7 +15,7 @@ void candidates_init(struct candidates *candidates, struct check_pool *pool, str
 static struct check *new_trial(struct candidates *candidates, const struct check *check, struct part *part)
 {
     const struct policy *policy = part->policy->candidate;
-    bool fits = candidates->n < candidates->max && engine_cost_fault(policy, part->cost) == NULL;
+    bool fits = candidates->n < candidates->max && policy_cost_fault(policy, part->cost) == NULL;
     struct check *trial = fits ? check_pool_take(candidates->pool) : NULL;
     if (trial == NULL) return NULL;
 

@@ -8,7 +8,6 @@
 #include "base/decimal.h"
 #include "base/exact.h"
 #include "engine/engine_counters.h"
-#include "engine/slots.h"
 
 enum {
     SLAB_CHECKS = 64,
@@ -335,20 +334,6 @@ int check_seal(struct check *check)
 
     if (check->at_most > 0) op->at_most = check_asked(check, first);
     check->is_sealed = true;
-    return 0;
-}
-
-int check_seal_release(struct check *check)
-{
-    struct op *op = &check->op;
-    const struct slot *slot = check->slot;
-    op->members = slot->n_members <= CHECK_INLINE_MEMBERS ? check->inline_members : check->all_members;
-    if (op->members == NULL) op->members = check->all_members = mem_alloc(POLICY_LIMITS_MAX * sizeof op->members[0]);
-    if (op->members == NULL) return -1;
-
-    check->is_sealed = true;
-    op->n_members = slot_fill_members(slot, op->members);
-    op->slot = slot->id;
     return 0;
 }
 

@@ -141,8 +141,6 @@ static inline struct policy_set *check_set_of(const struct check *check, const s
 /* Copy the keys and fill the op, once the owner has set everything. Each key fits its policy's format; all policies
  * together have POLICY_LIMITS_MAX limits at most. 0, or -1 without memory. */
 int check_seal(struct check *check);
-/* The same for an OP_RELEASE, whose members are the slot's. */
-int check_seal_release(struct check *check);
 
 int64_t check_asked(const struct check *check, const struct part *part); /* units granted where nothing is used yet */
 

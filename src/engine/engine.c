@@ -435,7 +435,7 @@ static void submit_release(struct check *check)
     slot_leave(slot);
     check->removed = true;
 
-    if (in_store && !check->engine->closing && check_seal_release(check) == 0) {
+    if (in_store && !check->engine->closing && slot_seal_release(check) == 0) {
         slot->n_out--;
         ask_store(check);
         return;
@@ -512,21 +512,6 @@ void engine_releases(struct check *check, struct slot *slot)
     check->slot = slot;
     check_use_set(check, slot->set); /* the slot's policy may be an older one */
     check->parts->policy = slot->policy;
-}
-
-const char *engine_cost_fault(const struct policy *policy, int64_t cost)
-{
-    if (cost < 0) return "cost: must not be negative";
-    if (cost > EXACT_MAX) return "cost: must not be above 2^53 - 1";
-    for (uint16_t i = 0; i < policy->n_limits; i++) {
-        const struct limit *limit = &policy->limits[i];
-        if (limit_ops(limit)->is_compat && cost > 1) return "cost: a compat policy takes only 0 and 1";
-
-        if (cost <= limit->max_cost || cost > limit->full) continue;
-        if (limit->algo == ALGO_CONCURRENCY) return "cost: a concurrency limit takes only 0 and 1";
-        return "cost: one check may charge a sliding_log at most 1000";
-    }
-    return NULL;
 }
 
 struct policy_set *engine_policies(struct engine *engine)

@@ -65,9 +65,6 @@ void engine_releases(struct check *check, struct slot *slot);
 /* The owner is through with it (after done) or has left (before: done will not run). Submitted or not. */
 void check_release(struct check *check);
 
-/* Is `cost` something `policy` can be asked for? NULL, or the message for BAD_COST (static). */
-const char *engine_cost_fault(const struct policy *policy, int64_t cost);
-
 void engine_flush(struct engine *engine);
 void engine_update_gauges(const struct engine *engine);    /* counters that say how things are, not what happened */
 int64_t engine_next_deadline(const struct engine *engine); /* CLOCK_MONOTONIC us; INT64_MAX = none */

@@ -422,10 +422,19 @@ void slots_end(struct slot_owner *owner)
     }
 }
 
-uint16_t slot_fill_members(const struct slot *slot, struct op_member *members)
+int slot_seal_release(struct check *check)
 {
-    memcpy(members, slot->members, slot->n_members * sizeof members[0]);
-    return slot->n_members;
+    struct op *op = &check->op;
+    const struct slot *slot = check->slot;
+    op->members = slot->n_members <= CHECK_INLINE_MEMBERS ? check->inline_members : check->all_members;
+    if (op->members == NULL) op->members = check->all_members = mem_alloc(POLICY_LIMITS_MAX * sizeof op->members[0]);
+    if (op->members == NULL) return -1;
+
+    check->is_sealed = true;
+    op->n_members = slot->n_members;
+    memcpy(op->members, slot->members, slot->n_members * sizeof slot->members[0]);
+    op->slot = slot->id;
+    return 0;
 }
 
 struct slot *slots_find(const struct slots *slots, const struct slot_owner *owner, struct slice id)

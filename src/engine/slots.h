@@ -126,7 +126,8 @@ void slot_held(struct slot *slot, const struct decision *decision); /* its owner
 void slot_leave(struct slot *slot);  /* its owner does not have it any more, or never will */
 void slot_settle(struct slot *slot); /* after n_out or in_store has changed */
 
-uint16_t slot_fill_members(const struct slot *slot, struct op_member *members); /* returns how many */
+/* check_seal() of an OP_RELEASE, whose members are its slot's. 0, or -1 without memory. */
+int slot_seal_release(struct check *check);
 
 /* The slot that `owner` holds under this id; NULL where there is none. */
 struct slot *slots_find(const struct slots *slots, const struct slot_owner *owner, struct slice id);

@@ -28,10 +28,7 @@ void overrides_free(struct overrides *overrides)
 {
     if (overrides == NULL) return;
 
-    for (size_t i = 0; i < overrides->n; i++) {
-        policy_free(overrides->items[i].variant);
-        mem_free(overrides->items[i].text);
-    }
+    for (size_t i = 0; i < overrides->n; i++) mem_free(overrides->items[i].text);
     map_fini(&overrides->by_text);
     mem_free(overrides->patterns);
     mem_free(overrides->items);

@@ -21,7 +21,7 @@ struct override {
     char *text;           /* owned; the key, or the pattern, in which `*` stands for any run of bytes */
     bool is_pattern;
     size_t n_literal;       /* bytes of a pattern that are no `*` */
-    struct policy *variant; /* owned */
+    struct policy *variant; /* owned by the policy that has the overrides */
 };
 
 struct overrides {
@@ -33,7 +33,7 @@ struct overrides {
 };
 
 struct overrides *overrides_new(size_t cap);      /* NULL without memory */
-void overrides_free(struct overrides *overrides); /* and every variant; NULL is fine */
+void overrides_free(struct overrides *overrides); /* the variants are the caller's; NULL is fine */
 
 /* Takes over `variant` on success, whose `override` is the text then. At most cap of them. 0, or -1 without memory. */
 int overrides_add(struct overrides *overrides, const char *text, bool is_pattern, struct policy *variant);

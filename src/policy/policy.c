@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/exact.h"
 #include "base/hash.h"
 #include "limit/calendar.h"
 #include "policy/policy_setting.h"
@@ -78,6 +79,8 @@ int policy_add_candidate(struct policy *policy, uint16_t n_limits)
 void policy_free(struct policy *policy)
 {
     if (policy == NULL) return;
+    for (size_t i = 0; policy->overrides != NULL && i < policy->overrides->n; i++)
+        policy_free(policy->overrides->items[i].variant);
     overrides_free(policy->overrides);
     if (policy->base == NULL && !policy->is_candidate) mem_free(policy->format);
     policy_free(policy->candidate);
@@ -286,6 +289,21 @@ int64_t policy_capacity(const struct policy *policy)
 {
     const struct limit *least = policy_least_limit(policy);
     return least != NULL ? least->full : UNLIMITED;
+}
+
+const char *policy_cost_fault(const struct policy *policy, int64_t cost)
+{
+    if (cost < 0) return "cost: must not be negative";
+    if (cost > EXACT_MAX) return "cost: must not be above 2^53 - 1";
+    for (uint16_t i = 0; i < policy->n_limits; i++) {
+        const struct limit *limit = &policy->limits[i];
+        if (limit_ops(limit)->is_compat && cost > 1) return "cost: a compat policy takes only 0 and 1";
+
+        if (cost <= limit->max_cost || cost > limit->full) continue;
+        if (limit->algo == ALGO_CONCURRENCY) return "cost: a concurrency limit takes only 0 and 1";
+        return "cost: one check may charge a sliding_log at most 1000";
+    }
+    return NULL;
 }
 
 /* ---- Sets ---- */

@@ -119,6 +119,8 @@ const char *limit_path(const struct limit *limit, char out[LIMIT_PATH_MAX]);
 
 /* The smallest capacity of its limits, or UNLIMITED: more is never admitted at once. */
 int64_t policy_capacity(const struct policy *policy);
+/* Is `cost` something the policy can be asked for? NULL, or the message for BAD_COST (static). */
+const char *policy_cost_fault(const struct policy *policy, int64_t cost);
 
 /* One reference; a table for so many policies, but more will do too. NULL without memory. */
 struct policy_set *policy_set_new(size_t n_expected);

@@ -54,7 +54,7 @@ static int add_trial(struct request *request, const struct params *params)
     const struct check *check = request->first;
     const struct part *part = check->parts;
     const struct policy *candidate = part->policy->candidate;
-    if (candidate == NULL || engine_cost_fault(candidate, part->cost) != NULL) return 0;
+    if (candidate == NULL || policy_cost_fault(candidate, part->cost) != NULL) return 0;
 
     struct check *trial = request_add(request, OP_PEEK);
     if (trial == NULL) return params_fail_overloaded(params);

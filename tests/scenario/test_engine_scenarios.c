@@ -558,25 +558,25 @@ static void a_cost_the_policy_cannot_charge_has_a_message(void **state)
 {
     (void)state;
     const struct policy *policy = policies_get(engine_policies(fixture.engine), "allow");
-    assert_null(engine_cost_fault(policy, 0));
-    assert_null(engine_cost_fault(policy, 5));
-    assert_null(engine_cost_fault(policy, 6));
-    assert_null(engine_cost_fault(policy, (INT64_C(1) << 53) - 1));
-    assert_non_null(engine_cost_fault(policy, INT64_C(1) << 53));
-    assert_non_null(engine_cost_fault(policy, -1));
+    assert_null(policy_cost_fault(policy, 0));
+    assert_null(policy_cost_fault(policy, 5));
+    assert_null(policy_cost_fault(policy, 6));
+    assert_null(policy_cost_fault(policy, (INT64_C(1) << 53) - 1));
+    assert_non_null(policy_cost_fault(policy, INT64_C(1) << 53));
+    assert_non_null(policy_cost_fault(policy, -1));
     struct policy *capped = policy_new("capped", 1);
     capped->limits[0] = (struct limit){.policy = capped, .limit = 10, .full = 10, .max_cost = 4};
-    assert_null(engine_cost_fault(capped, 4));
-    assert_non_null(engine_cost_fault(capped, 5));
-    assert_non_null(engine_cost_fault(capped, 10));
-    assert_null(engine_cost_fault(capped, 11));
+    assert_null(policy_cost_fault(capped, 4));
+    assert_non_null(policy_cost_fault(capped, 5));
+    assert_non_null(policy_cost_fault(capped, 10));
+    assert_null(policy_cost_fault(capped, 11));
     policy_free(capped);
     for (int algo = 0; algo < N_ALGOS; algo++) {
         struct policy *compat = policy_new("compat", 1);
         compat->limits[0] =
             (struct limit){.policy = compat, .algo = (enum algo)algo, .limit = 10, .full = 10, .max_cost = 10};
-        assert_null(engine_cost_fault(compat, 1));
-        assert_int_equal(engine_cost_fault(compat, 2) != NULL, limit_ops(&compat->limits[0])->is_compat);
+        assert_null(policy_cost_fault(compat, 1));
+        assert_int_equal(policy_cost_fault(compat, 2) != NULL, limit_ops(&compat->limits[0])->is_compat);
         policy_free(compat);
     }
 }

@@ -82,7 +82,7 @@ static int read_inline_policy(struct params *params, struct part *ret)
         return params_fail(params, ERROR_NOT_PERMITTED,
                            "policy: inline policies are not allowed here (inline.allow); write the name of one that "
                            "'policies' lists");
-    if (options->inline_access == INLINE_OWN_USER && session_peer(params->session)->uid != geteuid())
+    if (options->inline_access == INLINE_OWN_USER && params->session->peer.uid != geteuid())
         return params_fail(params, ERROR_NOT_PERMITTED,
                            "policy: without a configuration inline policies are for the daemon's own user; write the "
                            "name of one that 'policies' lists");
@@ -205,7 +205,7 @@ static int read_cost(struct params *params, const char *wanted, struct part *ret
     if (type != PULL_INT && type != PULL_FLOAT) return params_fail(params, ERROR_BAD_REQUEST, "cost: %s", wanted);
     if (pull_int(&params->pull, &ret->cost) != 0)
         return params_fail(params, ERROR_BAD_COST, "cost: must be a whole number from 0 to 2^53 - 1");
-    const char *wrong = engine_cost_fault(ret->policy, ret->cost);
+    const char *wrong = policy_cost_fault(ret->policy, ret->cost);
     return wrong == NULL ? 0 : params_fail(params, ERROR_BAD_COST, "%s", wrong);
 }
 

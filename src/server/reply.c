@@ -9,9 +9,11 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "engine/check.h"
 #include "limit/lease_list.h"
 #include "policy/policy.h"
 #include "proto/put.h"
+#include "server/reservation.h"
 
 /* FIELD(name): the order is part of the protocol; add at the end. */
 #define FIELDS(FIELD)                                                                                                  \
@@ -260,6 +262,39 @@ void reply_slot(struct packer *packer, const struct decision *decision, const ch
     reply_decision(packer, decision, COST, form, 1);
     pack_text(packer, "slot");
     pack_str(packer, (struct slice){(const uint8_t *)slot, SLOT_ID_LEN});
+}
+
+void reply_reservation(struct packer *packer, const struct part *part, const struct op_reservation *reservation,
+                       struct decision_form form)
+{
+    const struct decision *decision = &part->decision;
+    reply_decision(packer, decision, part->cost, form, decision->allowed);
+    if (!decision->allowed) return;
+
+    struct reservation_token token = {
+        .source = decision->source,
+        .reason = decision->reason,
+        .reservation = *reservation,
+        .policy = slice_of(part->policy->name),
+        .key = part->key,
+    };
+    if (!reservation->held)
+        token.reservation = (struct op_reservation){.units = reservation->units, .ttl_ms = reservation->ttl_ms};
+
+    pack_text(packer, "reservation");
+    reservation_pack(packer, &token);
+}
+
+void reply_settled(struct packer *packer, const struct decision *decision, const struct op_reservation *reservation,
+                   struct decision_form form)
+{
+    bool charged = reservation->actual > (reservation->ended ? 0 : reservation->units);
+    reply_decision(packer, decision, 0, form, 1U + reservation->ended);
+    pack_text(packer, charged ? "charged" : "refunded");
+    pack_int(packer, charged ? reservation->charged : reservation->refunded);
+    if (!reservation->ended) return;
+    pack_text(packer, "ended");
+    pack_bool(packer, true);
 }
 
 void reply_flag(struct packer *packer, const char *name, bool value)

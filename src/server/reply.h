@@ -13,6 +13,9 @@
 #include "limit/decision.h"
 #include "proto/pack.h"
 
+struct part;
+struct op_reservation;
+
 /* What a connection has chosen with hello. */
 struct decision_form {
     bool as_array;
@@ -25,6 +28,12 @@ void reply_decision(struct packer *packer, const struct decision *decision, int6
                     uint32_t n_more);
 /* The answer of an acquire that is allowed; the slot's id has SLOT_ID_LEN bytes. */
 void reply_slot(struct packer *packer, const struct decision *decision, const char *slot, struct decision_form form);
+/* The answer of a reserve: where it is allowed, with the reservation. */
+void reply_reservation(struct packer *packer, const struct part *part, const struct op_reservation *reservation,
+                       struct decision_form form);
+/* The answer of a settlement. */
+void reply_settled(struct packer *packer, const struct decision *decision, const struct op_reservation *reservation,
+                   struct decision_form form);
 void reply_flag(struct packer *packer, const char *name, bool value); /* the answer of reset and of release */
 void reply_fields(struct packer *packer, bool describes);             /* the names of the array's places */
 

@@ -8,7 +8,6 @@
 #include "server/explain.h"
 #include "server/params.h"
 #include "server/reply.h"
-#include "server/reserve.h"
 
 enum {
     ERROR_TEXT_MAX = 4608, /* with a key's name in Redis */
@@ -96,7 +95,7 @@ static void log_denial(const struct request *request, const struct check *check,
     uint64_t n_held;
     if (part->decision.allowed || !op_is_check(check->op.kind)) return;
     if (denial_log_takes(&sessions->denials, part->policy, part->key, sessions->clock->mono_us, &n_held))
-        denial_log_write(part, session_peer(request->session), n_held);
+        denial_log_write(part, &request->session->peer, n_held);
 }
 
 static void pack_check(struct packer *packer, const struct request *request, const struct check *check)
@@ -113,8 +112,8 @@ static void pack_check(struct packer *packer, const struct request *request, con
         break;
     case OP_RESET: reply_flag(packer, "removed", check->removed); break;
     case OP_RELEASE: reply_flag(packer, "released", check->removed); break;
-    case OP_RESERVE: reserve_pack(packer, check, form); break;
-    case OP_SETTLE: settle_pack(packer, decision, &check->reservation, form); break;
+    case OP_RESERVE: reply_reservation(packer, part, &check->reservation, form); break;
+    case OP_SETTLE: reply_settled(packer, decision, &check->reservation, form); break;
     case OP_REFUND:
         reply_decision(packer, decision, 0, form, 1);
         pack_text(packer, "refunded");
@@ -178,7 +177,7 @@ static void pack_answer(struct packer *packer, const struct request *request)
     switch (request->form) {
     case REQUEST_ONE: pack_check(packer, request, first); break;
     case REQUEST_ALL: pack_all(packer, request); break;
-    case REQUEST_SETTLE: settle_pack(packer, &first->parts->decision, &first->reservation, request->decisions); break;
+    case REQUEST_SETTLE: reply_settled(packer, &first->parts->decision, &first->reservation, request->decisions); break;
     case REQUEST_MANY: {
         const struct buffer *packed = &request->packed;
         pack_array(packer, request->n);

@@ -38,7 +38,7 @@ int reserve_run(struct session *session, uint64_t msgid, struct params *params)
     const char *fault = status == 0 ? fault_of(part->policy) : NULL;
     if (fault != NULL) status = params_fail(params, ERROR_UNSUPPORTED, "%s", fault);
     if (status == 0) status = params_units(params, "estimate", 0, &part->cost);
-    const char *wrong = status == 0 ? engine_cost_fault(part->policy, part->cost) : NULL;
+    const char *wrong = status == 0 ? policy_cost_fault(part->policy, part->cost) : NULL;
     if (wrong != NULL) status = params_fail(params, ERROR_BAD_COST, "estimate%s", wrong + strlen("cost"));
     if (status == 0) status = params_options(params, check);
     return request_go(check->owner, params, status);
@@ -67,7 +67,7 @@ static int settle(struct session *session, uint64_t msgid, const struct params *
             .policy_version = policy->version,
         };
         struct packer packer = session_answer(session, msgid);
-        settle_pack(&packer, &decision, &nothing, session->form);
+        reply_settled(&packer, &decision, &nothing, session->form);
         session_answered(session, &packer);
         return 0;
     }
@@ -118,38 +118,4 @@ int cancel_run(struct session *session, uint64_t msgid, struct params *params)
     int status = settle(session, msgid, params, &token);
     reservation_token_fini(&token);
     return status;
-}
-
-void reserve_pack(struct packer *packer, const struct check *check, struct decision_form form)
-{
-    const struct part *part = check->parts;
-    const struct decision *decision = &part->decision;
-    reply_decision(packer, decision, part->cost, form, decision->allowed);
-    if (!decision->allowed) return;
-
-    struct reservation_token token = {
-        .source = decision->source,
-        .reason = decision->reason,
-        .reservation = check->reservation,
-        .policy = slice_of(part->policy->name),
-        .key = part->key,
-    };
-    if (!check->reservation.held)
-        token.reservation =
-            (struct op_reservation){.units = check->reservation.units, .ttl_ms = check->reservation.ttl_ms};
-
-    pack_text(packer, "reservation");
-    reservation_pack(packer, &token);
-}
-
-void settle_pack(struct packer *packer, const struct decision *decision, const struct op_reservation *reservation,
-                 struct decision_form form)
-{
-    bool charged = reservation->actual > (reservation->ended ? 0 : reservation->units);
-    reply_decision(packer, decision, 0, form, 1U + reservation->ended);
-    pack_text(packer, charged ? "charged" : "refunded");
-    pack_int(packer, charged ? reservation->charged : reservation->refunded);
-    if (!reservation->ended) return;
-    pack_text(packer, "ended");
-    pack_bool(packer, true);
 }

@@ -37,27 +37,22 @@ enum {
     LONG_MESSAGE = 4096,   /* bytes; beyond it a message may cost as much as all that a session may ask in a tick */
 };
 
-const struct peer *session_peer(struct session *session)
+static struct peer peer_of(const uv_pipe_t *pipe)
 {
-    struct peer *peer = &session->peer;
+    const struct peer unknown = {.uid = (uid_t)-1};
     struct ucred credentials;
     socklen_t len = sizeof credentials;
     uv_os_fd_t fd;
-    if (peer->is_asked) return peer;
-
-    *peer = (struct peer){.is_asked = true, .uid = (uid_t)-1};
-    if (uv_fileno((const uv_handle_t *)&session->pipe, &fd) != 0) return peer;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &len) != 0) return peer;
-    peer->uid = credentials.uid;
-    peer->pid = credentials.pid;
-    return peer;
+    if (uv_fileno((const uv_handle_t *)pipe, &fd) != 0) return unknown;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &len) != 0) return unknown;
+    return (struct peer){credentials.uid, credentials.pid};
 }
 
 /* A line for each connection, not for what it asks: whoever follows one has its number. */
-static void log_connection(struct session *session, const char *what, const char *why)
+static void log_connection(const struct session *session, const char *what, const char *why)
 {
     if (!log_is_written(LOG_LEVEL_DEBUG)) return;
-    const struct peer *peer = session_peer(session);
+    const struct peer *peer = &session->peer;
     log_debug("connection %" PRIu64 " %s: uid %u pid %d%s%s", session->party, what, (unsigned)peer->uid, (int)peer->pid,
               why != NULL ? ": " : "", why != NULL ? why : "");
 }
@@ -417,6 +412,7 @@ int session_accept(struct sessions *sessions, uv_stream_t *listener)
     uv_pipe_init(sessions->loop, &session->pipe, 0);
     session->pipe.data = session;
     int rc = uv_accept(listener, session_stream(session));
+    session->peer = peer_of(&session->pipe);
     if (rc != 0) {
         session_close(session, uv_strerror(rc));
         return rc;

@@ -56,9 +56,8 @@ struct check_list;
 
 /* Whose process is at the other end, as the kernel recorded it when the connection was opened. */
 struct peer {
-    bool is_asked; /* the kernel; else nothing is known yet */
-    uid_t uid;     /* (uid_t)-1 where the kernel does not say */
-    pid_t pid;     /* 0 where it is in a namespace of processes that we do not see */
+    uid_t uid; /* (uid_t)-1 where the kernel does not say */
+    pid_t pid; /* 0 where it is in a namespace of processes that we do not see */
 };
 
 struct session {
@@ -89,7 +88,7 @@ struct session {
     const char *fault;       /* static; why it cannot go on, and closes in the next tick; else NULL */
     const char *why_ended;   /* static; of one that is ENDING, for the log */
     const char *final_error; /* static; lost framing: to be said, with last_code, once `calls` is empty; else NULL */
-    struct peer peer;        /* for session_peer() */
+    struct peer peer;
     /* The policy that it asked for last, and its name; they stand while the generation does. */
     const struct policy *last_policy;
     struct slice last_name;
@@ -106,8 +105,6 @@ void session_drain(struct session *session); /* take no more bytes; refuse what 
 void session_run(struct session *session);   /* from sessions->runnable: take messages that waited, or end */
 void session_run_long(struct session *session); /* from sessions->longs: the same, with a long message first */
 void session_end_tick(struct session *session); /* from sessions->dirty: write what is in `out` */
-
-const struct peer *session_peer(struct session *session); /* asks the kernel, the first time */
 
 static inline uv_stream_t *session_stream(struct session *session)
 {

@@ -210,10 +210,10 @@ static int run_acquire(struct session *session, uint64_t msgid, struct params *p
 
     /* The id is that of a slot which this connection holds: the first answer again. */
     if (slot != NULL && slot->is_held) {
-        struct packer packer = session_answer(session, msgid);
-        reply_slot(&packer, &slot->request->decision, slot->id, session->form);
+        struct packer *packer = session_answer(session, msgid);
+        reply_slot(packer, &slot->request->decision, slot->id, session->form);
         request_drop(check->owner);
-        session_answered(session, &packer);
+        session_answered(session);
         return 0;
     }
     if (slot != NULL)
@@ -234,9 +234,9 @@ static int run_release(struct session *session, uint64_t msgid, struct params *p
 
     struct slot *slot = slots_find(engine_slots(session->sessions->engine), &session->slots, id);
     if (slot == NULL) {
-        struct packer packer = session_answer(session, msgid);
-        reply_flag(&packer, "released", false);
-        session_answered(session, &packer);
+        struct packer *packer = session_answer(session, msgid);
+        reply_flag(packer, "released", false);
+        session_answered(session);
         return 0;
     }
     struct check *check = request_begin(session, msgid, params, OP_RELEASE);
@@ -250,29 +250,29 @@ static int run_hello(struct session *session, uint64_t msgid, struct params *par
     const struct server_options *options = &session->sessions->options;
     if (params_hello(params, &session->form) != 0) return -1;
 
-    struct packer packer = session_answer(session, msgid);
-    pack_map(&packer, 6);
-    pack_text(&packer, "version");
-    pack_text(&packer, RL_VERSION);
-    pack_text(&packer, "protocol");
-    pack_int(&packer, PROTOCOL_VERSION);
-    pack_text(&packer, "max_key");
-    pack_int(&packer, options->max_key);
-    pack_text(&packer, "max_frame");
-    pack_int(&packer, options->max_frame);
-    pack_text(&packer, "max_inflight_per_connection");
-    pack_int(&packer, options->max_inflight_per_connection);
-    pack_text(&packer, "fields");
-    reply_fields(&packer, session->form.describes);
-    session_answered(session, &packer);
+    struct packer *packer = session_answer(session, msgid);
+    pack_map(packer, 6);
+    pack_text(packer, "version");
+    pack_text(packer, RL_VERSION);
+    pack_text(packer, "protocol");
+    pack_int(packer, PROTOCOL_VERSION);
+    pack_text(packer, "max_key");
+    pack_int(packer, options->max_key);
+    pack_text(packer, "max_frame");
+    pack_int(packer, options->max_frame);
+    pack_text(packer, "max_inflight_per_connection");
+    pack_int(packer, options->max_inflight_per_connection);
+    pack_text(packer, "fields");
+    reply_fields(packer, session->form.describes);
+    session_answered(session);
     return 0;
 }
 
 static int run_policies(struct session *session, uint64_t msgid, struct params *params)
 {
-    struct packer packer = session_answer(session, msgid);
-    policies_reply(&packer, params_policies(params));
-    session_answered(session, &packer);
+    struct packer *packer = session_answer(session, msgid);
+    policies_reply(packer, params_policies(params));
+    session_answered(session);
     return 0;
 }
 
@@ -281,42 +281,42 @@ static int run_stats(struct session *session, uint64_t msgid, struct params *par
     (void)params;
     engine_update_gauges(session->sessions->engine);
 
-    struct packer packer = session_answer(session, msgid);
-    pack_map(&packer, (uint32_t)counters_n());
+    struct packer *packer = session_answer(session, msgid);
+    pack_map(packer, (uint32_t)counters_n());
     for (const struct counter_group *group = counters_first(); group != NULL; group = group->next)
         for (size_t i = 0; i < group->n; i++) {
-            pack_text(&packer, group->names[i]);
-            pack_uint(&packer, group->values[i]);
+            pack_text(packer, group->names[i]);
+            pack_uint(packer, group->values[i]);
         }
-    session_answered(session, &packer);
+    session_answered(session);
     return 0;
 }
 
 static int run_ping(struct session *session, uint64_t msgid, struct params *params)
 {
     (void)params;
-    struct packer packer = session_answer(session, msgid);
-    pack_text(&packer, "pong");
-    session_answered(session, &packer);
+    struct packer *packer = session_answer(session, msgid);
+    pack_text(packer, "pong");
+    session_answered(session);
     return 0;
 }
 
 static int run_version(struct session *session, uint64_t msgid, struct params *params)
 {
     (void)params;
-    struct packer packer = session_answer(session, msgid);
-    pack_map(&packer, 5);
-    pack_text(&packer, "version");
-    pack_text(&packer, RL_VERSION);
-    pack_text(&packer, "protocol");
-    pack_int(&packer, PROTOCOL_VERSION);
-    pack_text(&packer, "libuv");
-    pack_text(&packer, uv_version_string());
-    pack_text(&packer, "hiredis");
-    pack_text(&packer, session->sessions->options.hiredis_version);
-    pack_text(&packer, "store");
-    pack_text(&packer, session->sessions->options.store_name);
-    session_answered(session, &packer);
+    struct packer *packer = session_answer(session, msgid);
+    pack_map(packer, 5);
+    pack_text(packer, "version");
+    pack_text(packer, RL_VERSION);
+    pack_text(packer, "protocol");
+    pack_int(packer, PROTOCOL_VERSION);
+    pack_text(packer, "libuv");
+    pack_text(packer, uv_version_string());
+    pack_text(packer, "hiredis");
+    pack_text(packer, session->sessions->options.hiredis_version);
+    pack_text(packer, "store");
+    pack_text(packer, session->sessions->options.store_name);
+    session_answered(session);
     return 0;
 }
 
@@ -333,9 +333,9 @@ static int run_test_clock(struct session *session, uint64_t msgid, struct params
     clock->manual = true;
     slots_renew_all(engine_slots(session->sessions->engine));
 
-    struct packer packer = session_answer(session, msgid);
-    pack_int(&packer, us);
-    session_answered(session, &packer);
+    struct packer *packer = session_answer(session, msgid);
+    pack_int(packer, us);
+    session_answered(session);
     return 0;
 }
 

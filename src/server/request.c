@@ -230,9 +230,8 @@ static void finish(struct request *request)
     if (failed != NULL) {
         answer_failed(request, failed);
     } else {
-        struct packer packer = session_answer(session, request->msgid);
-        pack_answer(&packer, request);
-        session_answered(session, &packer);
+        pack_answer(session_answer(session, request->msgid), request);
+        session_answered(session);
     }
     request_drop(request);
     session_finished(session, n);

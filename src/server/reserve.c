@@ -66,9 +66,9 @@ static int settle(struct session *session, uint64_t msgid, const struct params *
             .reason = token->reason,
             .policy_version = policy->version,
         };
-        struct packer packer = session_answer(session, msgid);
-        reply_settled(&packer, &decision, &nothing, session->form);
-        session_answered(session, &packer);
+        struct packer *packer = session_answer(session, msgid);
+        reply_settled(packer, &decision, &nothing, session->form);
+        session_answered(session);
         return 0;
     }
     const char *fault = fault_of(policy);

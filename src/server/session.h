@@ -73,6 +73,7 @@ struct session {
     struct slot_owner slots;
     struct buffer in;          /* bytes not understood yet: part of a message, or messages that wait; else no memory */
     struct buffer out;         /* answers of this tick; else no memory */
+    struct packer answer;      /* into `out`, from session_answer() to session_answered() */
     struct buffer writing;     /* with libuv since the socket was full; else no memory */
     uint64_t party;            /* the number of this connection, from 1 */
     int64_t asked_us;          /* when the last message came; CLOCK_MONOTONIC */

@@ -96,10 +96,11 @@ void session_finished(struct session *session, uint32_t n_checks)
 /* ---- answers ---- */
 
 /* One more message in `out`. */
-static struct packer begin_message(struct session *session)
+static struct packer *begin_message(struct session *session)
 {
     if (session->out.bytes == NULL) buffer_pool_borrow(&session->sessions->buffer_pool, &session->out);
-    return packer_of(&session->out);
+    session->answer = packer_of(&session->out);
+    return &session->answer;
 }
 
 static void mark_dirty(struct session *session)
@@ -107,39 +108,39 @@ static void mark_dirty(struct session *session)
     if (list_empty(&session->dirty_link)) list_push_back(&session->sessions->dirty, &session->dirty_link);
 }
 
-struct packer session_answer(struct session *session, uint64_t msgid)
+struct packer *session_answer(struct session *session, uint64_t msgid)
 {
-    struct packer packer = begin_message(session);
-    rpc_pack_result(&packer, msgid);
+    struct packer *packer = begin_message(session);
+    rpc_pack_result(packer, msgid);
     return packer;
 }
 
-void session_answered(struct session *session, const struct packer *packer)
+void session_answered(struct session *session)
 {
-    if (!packer->failed) {
+    if (!session->answer.failed) {
         mark_dirty(session);
         return;
     }
-    buffer_truncate(&session->out, packer->start);
+    buffer_truncate(&session->out, session->answer.start);
     log_sampled(LOG_LEVEL_WARNING, "no memory for an answer: closing the connection");
     session_fail(session, "no memory for an answer");
 }
 
 void session_error(struct session *session, uint64_t msgid, enum error_code code, const char *message)
 {
-    struct packer packer = begin_message(session);
+    struct packer *packer = begin_message(session);
     server_counters.request_errors++;
-    rpc_pack_error(&packer, msgid, code, message);
-    session_answered(session, &packer);
+    rpc_pack_error(packer, msgid, code, message);
+    session_answered(session);
 }
 
 void session_say_final_error(struct session *session)
 {
-    struct packer packer = begin_message(session);
+    struct packer *packer = begin_message(session);
     server_counters.request_errors++;
-    rpc_pack_broken(&packer, session->last_code, session->final_error);
+    rpc_pack_broken(packer, session->last_code, session->final_error);
     session->final_error = NULL;
-    session_answered(session, &packer);
+    session_answered(session);
 }
 
 /* ---- writing ---- */

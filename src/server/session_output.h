@@ -20,11 +20,11 @@ void session_fail(struct session *session, const char *why); /* it cannot go on:
 void session_finished(struct session *session, uint32_t n_checks); /* so many less are in flight */
 
 /*
- * One answer, exactly one per request: pack the result between the two. Where it cannot be stored
- * the connection closes in the next tick, which is an answer too.
+ * One answer, exactly one per request: pack the result into the session's packer between the two. Where it
+ * cannot be stored the connection closes in the next tick, which is an answer too.
  */
-struct packer session_answer(struct session *session, uint64_t msgid);
-void session_answered(struct session *session, const struct packer *packer);
+struct packer *session_answer(struct session *session, uint64_t msgid);
+void session_answered(struct session *session);
 void session_error(struct session *session, uint64_t msgid, enum error_code code, const char *message);
 void session_say_final_error(struct session *session); /* why the framing was lost */
 

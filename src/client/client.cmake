@@ -7,7 +7,7 @@
 # buffer_init() or a map_insert() of its own links all the same).
 
 # For ratelimitctl and the unit tests, which look inside.
-rl_room(client src/client rl_proto rl_base)
+rl_module(client src/client rl_proto rl_base)
 target_compile_definitions(rl_client PRIVATE RL_VERSION="${PROJECT_VERSION}")
 
 file(GLOB proto_sources CONFIGURE_DEPENDS proto/*.c)

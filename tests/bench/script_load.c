@@ -11,12 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <hiredis/hiredis.h>
-
 #include "base/alloc.h"
 #include "base/check.h"
 #include "policy/policy.h"
-#include "store/batch.h"
+#include "replay/script_call.h"
 
 enum { OPS_MAX = 64, MEMBERS_MAX = 2, N_KEYS = 30000, TEXT_SIZE = 24, OPS_A_RUN = 12000, PIPELINE = 50 };
 
@@ -34,12 +32,6 @@ static size_t n_asks;
 static uint64_t random_state, serial;
 static struct policy *api, *burst, *login, *feed, *audit, *attack, *abuse, *pair, *tenant, *quota; /* owned */
 static int64_t made_us[OPS_A_RUN]; /* of reservations, by their ids - 1 */
-
-static void die(const char *what)
-{
-    fprintf(stderr, "rl_script: %s\n", what);
-    exit(2);
-}
 
 static uint64_t below(uint64_t n)
 {
@@ -204,23 +196,10 @@ static void gather(const char *name)
 
 /* ---- sending ---------------------------------------------------------------------------------------------------- */
 
-static void append(const struct slice *args, size_t n)
-{
-    const char *argv[2 + BATCH_ARGS_MAX] = {"EVALSHA", batch_script_sha1};
-    size_t lens[2 + BATCH_ARGS_MAX] = {7, 40};
-    for (size_t i = 0; i < n; i++) {
-        argv[2 + i] = (const char *)args[i].data;
-        lens[2 + i] = args[i].len;
-    }
-    if (redisAppendCommandArgv(redis, (int)(2 + n), argv, lens) != REDIS_OK) die("no memory");
-}
-
 /* Reads one call's reply; returns the script's time. */
 static int64_t receive(void)
 {
-    redisReply *reply;
-    if (redisGetReply(redis, (void **)&reply) != REDIS_OK) die("lost Redis");
-    if (reply->type != REDIS_REPLY_ARRAY) die(reply->str != NULL ? reply->str : "no array");
+    redisReply *reply = script_reply(redis);
     int64_t now_us = reply->element[reply->elements - 3]->integer;
     freeReplyObject(reply);
     return now_us;
@@ -229,18 +208,11 @@ static int64_t receive(void)
 /* Sends all ops in as many calls as needed; returns the number of calls. */
 static int send_asks(void)
 {
-    const struct slice *args;
-    struct list ops;
     int n_calls = 0;
     for (size_t at = 0; at < n_asks; n_calls++) {
         while (at < n_asks && batch_add(batch, &asks[at].op) == 0) at++;
-        size_t n = batch_args(batch, 1, INT64_C(1700000000000000), 0, &args);
-        if (n == 0) die("no memory");
-        append(args, n);
-        list_init(&ops);
-        batch_take_ops(batch, &ops);
-        while (list_pop_front(&ops) != NULL) continue;
-        batch_clear(batch);
+        script_append(redis, batch, 1, INT64_C(1700000000000000), 0);
+        script_empty(batch);
     }
     return n_calls;
 }
@@ -311,11 +283,7 @@ int main(int argc, char **argv)
 {
     char name[128];
     if (argc != 2) die("usage: rl_script SOCKET");
-    redis = redisConnectUnix(argv[1]);
-    if (redis == NULL || redis->err) die("cannot connect to Redis");
-    redisReply *reply = redisCommand(redis, "SCRIPT LOAD %b", batch_script, batch_script_len);
-    if (reply == NULL || reply->type != REDIS_REPLY_STRING) die("the script is not accepted");
-    freeReplyObject(reply);
+    redis = script_connect(argv[1]);
     batch = batch_new("rl", BATCH_KEYS_MAX, true);
     if (batch == NULL) die("no memory");
     make_policies();

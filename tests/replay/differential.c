@@ -17,18 +17,15 @@
 #include <string.h>
 #include <time.h>
 
-#include <hiredis/hiredis.h>
-
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "replay/random_traces.h"
-#include "store/batch.h"
+#include "replay/script_call.h"
 #include "store/memory_store.h"
 
 enum {
     TICKS_MAX = 60,
     MEMORY_KEYS = 100000, /* nothing is evicted */
-    PATIENCE_S = 600,
 };
 
 static struct trace_step *in_redis, *in_memory; /* owned; the steps of a tick, once for each side */
@@ -53,48 +50,16 @@ static const char *const kind_names[] = {TRACE_KINDS(KIND)};
 static const char *const kind_counts[] = {TRACE_KINDS(KIND)};
 #undef KIND
 
-static void die(const char *what)
-{
-    fprintf(stderr, "differential: %s\n", what);
-    exit(2);
-}
-
 /* ---- decide on both sides -------------------------------------------------------------------------------------- */
 
+/* Sends the batch and does not wait: Redis decides it while the memory store decides the same ops. */
 static void send_batch(uint32_t nonce)
 {
-    const struct slice *args;
-    const char *argv[3 + BATCH_ARGS_MAX];
-    size_t lens[3 + BATCH_ARGS_MAX], argc = 0;
-    char now_text[24];
-    size_t n = batch_args(batch, nonce, trace_clock.wall_us + trace.skew_us, 0, &args);
-    argv[argc] = "EVALSHA", lens[argc++] = 7;
-    argv[argc] = batch_script_sha1, lens[argc++] = 40;
-    for (size_t i = 0; i < n; i++) argv[argc] = (const char *)args[i].data, lens[argc++] = args[i].len;
-    lens[argc] = (size_t)snprintf(now_text, sizeof now_text, "%" PRId64, trace_clock.wall_us);
-    argv[argc++] = now_text;
     int done = 0;
-    if (redisAppendCommandArgv(redis, (int)argc, argv, lens) != REDIS_OK) die("no memory");
+    script_append(redis, batch, nonce, trace_clock.wall_us + trace.skew_us, trace_clock.wall_us);
     while (!done)
         if (redisBufferWrite(redis, &done) != REDIS_OK) die("lost Redis");
     n_calls++;
-}
-
-static void receive_batch(uint32_t nonce)
-{
-    static int64_t integers[3 * BATCH_KEYS_MAX + 4 * TRACE_MEMBERS_MAX * TRACE_STEPS_MAX];
-    redisReply *reply;
-    if (redisGetReply(redis, (void **)&reply) != REDIS_OK) die("lost Redis");
-    if (reply->type != REDIS_REPLY_ARRAY) die(reply->str != NULL ? reply->str : "no array");
-    if (reply->elements > sizeof integers / sizeof integers[0]) die("too long a reply");
-    for (size_t i = 0; i < reply->elements; i++) integers[i] = reply->element[i]->integer;
-    if (batch_replay(batch, integers, reply->elements, nonce) < 0) die("invalid reply");
-    freeReplyObject(reply);
-    struct list done;
-    list_init(&done);
-    batch_take_ops(batch, &done);
-    while (list_pop_front(&done) != NULL) continue;
-    batch_clear(batch);
 }
 
 static void print_answer(const char *store, const struct trace_step *step, uint16_t i)
@@ -241,7 +206,7 @@ static size_t run_call(size_t from)
         if (in_memory[i].redis_only) continue;
         if (store_submit(&memory_handle, &in_memory[i].op) != SUBMIT_DECIDED) die("memory did not decide");
     }
-    receive_batch(nonce);
+    script_answer(redis, batch, nonce);
     compare(from, to);
     return to;
 }
@@ -281,15 +246,6 @@ static void run_trace(void)
     trace_end();
 }
 
-static void open_redis(const char *socket)
-{
-    redis = redisConnectUnixWithTimeout(socket, (struct timeval){.tv_sec = PATIENCE_S});
-    if (redis == NULL || redis->err) die("cannot connect to Redis");
-    redisReply *reply = redisCommand(redis, "SCRIPT LOAD %b", batch_script, batch_script_len);
-    if (reply == NULL || reply->type != REDIS_REPLY_STRING) die(reply == NULL ? "lost Redis" : reply->str);
-    freeReplyObject(reply);
-}
-
 static double seconds_now(void)
 {
     struct timespec now;
@@ -314,7 +270,7 @@ int main(int argc, char **argv)
     in_redis = mem_zalloc(TRACE_STEPS_MAX * sizeof *in_redis);
     in_memory = mem_zalloc(TRACE_STEPS_MAX * sizeof *in_memory);
     if (in_redis == NULL || in_memory == NULL) die("no memory");
-    open_redis(argv[1]);
+    redis = script_connect(argv[1]);
     do {
         run_trace();
         seed++;

@@ -6,16 +6,11 @@
 
 #include "base/alloc.h"
 #include "limit/calendar.h"
+#include "replay/script_call.h"
 #include "replay/trace_random.h"
 
 struct policy *trace_policies[TRACE_POLICIES];
 int64_t trace_window_us;
-
-static void die(const char *what)
-{
-    fprintf(stderr, "differential: %s\n", what);
-    exit(2);
-}
 
 static const enum algo algos[] = {ALGO_BUCKET,          ALGO_FIXED_WINDOW, ALGO_FIRST_HIT,      ALGO_SLIDING_LOG,
                                   ALGO_SLIDING_COUNTER, ALGO_LEAKY_BUCKET, ALGO_CALENDAR_WINDOW};

@@ -48,13 +48,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <hiredis/hiredis.h>
-
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "limit/calendar.h"
 #include "policy/policy.h"
-#include "store/batch.h"
+#include "replay/script_call.h"
 #include "store/memory_store.h"
 
 enum { STEPS_MAX = 10000, KEY_SIZE = 32, POLICIES_MAX = 4096, RESERVATIONS_MAX = 256, IN_FLIGHT_MAX = 32 };
@@ -87,12 +85,6 @@ static size_t n_in_flight;                   /* batches that were sent, with non
 static uint32_t first_nonce = 1;
 static size_t in_flight_max = IN_FLIGHT_MAX;
 static int64_t skew_us;
-
-static void die(const char *what)
-{
-    fprintf(stderr, "replay: %s\n", what);
-    exit(2);
-}
 
 static const char *next_word(char **line)
 {
@@ -362,47 +354,9 @@ static void read_all_step(char **line)
     read_options(step, line, &no_wait);
 }
 
-static void send_batch(int64_t now_us)
-{
-    const struct slice *args;
-    const char *argv[2 + BATCH_ARGS_MAX + 1];
-    size_t lens[2 + BATCH_ARGS_MAX + 1];
-    char now_text[24];
-    uint32_t nonce = first_nonce + (uint32_t)n_in_flight;
-    size_t n = batch_args(batches[n_in_flight], nonce, now_us + skew_us, 0, &args), argc = 0;
-
-    argv[argc] = "EVALSHA", lens[argc++] = 7;
-    argv[argc] = batch_script_sha1, lens[argc++] = 40;
-    for (size_t i = 0; i < n; i++) argv[argc] = (const char *)args[i].data, lens[argc++] = args[i].len;
-    lens[argc] = (size_t)snprintf(now_text, sizeof now_text, "%" PRId64, now_us);
-    argv[argc++] = now_text;
-
-    if (redisAppendCommandArgv(redis, (int)argc, argv, lens) != REDIS_OK) die("no memory");
-    n_in_flight++;
-}
-
-static void receive_batch(struct batch *batch, uint32_t nonce)
-{
-    static int64_t integers[BATCH_REPLY_MAX];
-    redisReply *reply;
-    if (redisGetReply(redis, (void **)&reply) != REDIS_OK) die("lost Redis");
-    if (reply->type != REDIS_REPLY_ARRAY) die(reply->str != NULL ? reply->str : "no array");
-    if (reply->elements > BATCH_REPLY_MAX) die("too long a reply");
-
-    for (size_t i = 0; i < reply->elements; i++) integers[i] = reply->element[i]->integer;
-    if (batch_replay(batch, integers, reply->elements, nonce) < 0) die("a reply that makes no sense");
-    freeReplyObject(reply);
-
-    struct list done;
-    list_init(&done);
-    batch_take_ops(batch, &done);
-    while (list_pop_front(&done) != NULL) continue;
-    batch_clear(batch);
-}
-
 static void receive_all(void)
 {
-    for (size_t i = 0; i < n_in_flight; i++) receive_batch(batches[i], first_nonce + (uint32_t)i);
+    for (size_t i = 0; i < n_in_flight; i++) script_answer(redis, batches[i], first_nonce + (uint32_t)i);
     first_nonce += (uint32_t)n_in_flight;
     n_in_flight = 0;
 }
@@ -410,7 +364,8 @@ static void receive_all(void)
 /* Sends the present batch: it is full, or its tick ends. Redis runs several batches in one round trip. */
 static void close_batch(int64_t now_us)
 {
-    send_batch(now_us);
+    uint32_t nonce = first_nonce + (uint32_t)n_in_flight;
+    script_append(redis, batches[n_in_flight++], nonce, now_us + skew_us, now_us);
     if (n_in_flight == in_flight_max) receive_all();
 }
 
@@ -554,13 +509,7 @@ static void open_store(int argc, char **argv)
     }
     if (argc < 3 || strcmp(argv[1], "redis") != 0)
         die("usage: replay memory | replay redis SOCKET [MAX_KEYS [MERGE [IN_FLIGHT]]]");
-    redis = redisConnectUnix(argv[2]);
-    if (redis == NULL || redis->err) die("cannot connect to Redis");
-    redisReply *reply = redisCommand(redis, "SCRIPT LOAD %b", batch_script, batch_script_len);
-    if (reply == NULL || reply->type != REDIS_REPLY_STRING || strcmp(reply->str, batch_script_sha1) != 0) {
-        die(reply == NULL ? "lost Redis" : reply->str);
-    }
-    freeReplyObject(reply);
+    redis = script_connect(argv[2]);
     if (argc > 5) in_flight_max = (size_t)atoi(argv[5]);
     if (in_flight_max < 1 || in_flight_max > IN_FLIGHT_MAX) die("IN_FLIGHT from 1 to 32");
     uint32_t max_keys = argc > 3 ? (uint32_t)atoi(argv[3]) : BATCH_KEYS_MAX;

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from harness import Client, Ratelimitd, Redis, short_directory
+from harness import Client, Ratelimitd, Redis, one_server, short_directory
 
 TEST_SECONDS = 60
 
@@ -107,8 +107,15 @@ def any_store(request):
     if request.param == "memory":
         yield None
         return
-    if not Redis.installed(request.param):
-        pytest.skip(f"no {request.param}-server here")
-    server = Redis(request.param)
-    yield server
-    server.close()
+    yield from one_server(request.param)
+
+
+@pytest.fixture
+def daemon(request, any_store, ratelimitd):
+    """On any store, with the CONFIG of the test file."""
+    return ratelimitd(request.module.CONFIG, redis=any_store)
+
+
+@pytest.fixture
+def client(daemon, connect):
+    return connect(daemon)

@@ -18,10 +18,12 @@ import time
 from pathlib import Path
 
 import msgpack
+import pytest
 import redis as redis_py
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE_S = 10.0  # longest wait for any event; generous, because a loaded machine is slow
+DONE, DENIED, USAGE, UNREACHABLE, REFUSED = range(5)  # exit statuses of ratelimitctl
 SANITIZER = re.compile(r"ERROR: (Address|Leak|UndefinedBehavior)Sanitizer|runtime error:|CHECK failed")
 
 
@@ -60,6 +62,11 @@ def eventually(condition, what, patience_s=PATIENCE_S):
         if time.monotonic() > until:
             raise AssertionError(f"not within {patience_s} s: {what}")
         time.sleep(0.005)
+
+
+def some(answer, *names):
+    """Some fields of an answer; None for one that is absent."""
+    return tuple(answer.get(name) for name in names)
 
 
 class Process:
@@ -349,6 +356,9 @@ class Client:
     def check(self, policy, key, *rest):
         return self.call("check", policy, key, *rest)
 
+    def remaining(self, policy, key="k"):
+        return self.call("peek", policy, key)["remaining"]
+
     def half_close(self):
         self.socket.shutdown(socket.SHUT_WR)
 
@@ -385,6 +395,15 @@ class Notices:
             message = dict(line.split("=", 1) for line in self.socket.recv(4096).decode().splitlines())
             if name in message:
                 return message
+
+
+def one_server(kind):
+    """For a fixture: a server of that kind. Without it, its tests are skipped."""
+    if not Redis.installed(kind):
+        pytest.skip(f"no {kind}-server here")
+    server = Redis(kind)
+    yield server
+    server.close()
 
 
 def free_port():

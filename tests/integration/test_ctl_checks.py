@@ -4,13 +4,13 @@ in braces."""
 import json
 
 import pytest
+from harness import DENIED, DONE, REFUSED, USAGE
 
 CONFIG = """policies:
   login: {algorithm: fixed_window, limit: 5, window: 1d, start: first_hit}
   api: {algorithm: fixed_window, limit: 2, window: 1d, start: first_hit}
   slow: {algorithm: leaky_bucket, limit: 10, window: 1s, burst: 1, max_wait: 1s}
 """
-DONE, DENIED, USAGE, UNREACHABLE, REFUSED = range(5)
 
 
 @pytest.fixture

@@ -11,9 +11,8 @@ import threading
 import msgpack
 import pytest
 
-from harness import PATIENCE_S, program, short_directory
+from harness import DENIED, DONE, PATIENCE_S, REFUSED, UNREACHABLE, USAGE, program, short_directory
 
-DONE, DENIED, USAGE, UNREACHABLE, REFUSED = range(5)
 DECISION = {"limit": 2, "remaining": 1, "retry_after_ms": 0, "reset_after_ms": 0, "source": "memory", "policy_version": 1}
 TAKEN = {"allowed": True, **DECISION, "slot": "s-1"}
 FULL = {"allowed": False, **DECISION, "remaining": 0, "retry_after_ms": 300}

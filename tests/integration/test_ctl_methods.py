@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from harness import PATIENCE_S, program
+from harness import DENIED, DONE, PATIENCE_S, REFUSED, program
 
 CONFIG = """inline: {allow: true}
 defaults: {deadline: 5s}
@@ -23,12 +23,6 @@ policies:
   slow: {algorithm: leaky_bucket, limit: 1, window: 1d, burst: 1, max_wait: 10d}
 """
 INLINE = "{algorithm: fixed_window, limit: 9, window: 1d, start: first_hit}"
-DONE, DENIED, USAGE, UNREACHABLE, REFUSED = range(5)
-
-
-@pytest.fixture
-def daemon(any_store, ratelimitd):
-    return ratelimitd(CONFIG, redis=any_store)
 
 
 @pytest.fixture

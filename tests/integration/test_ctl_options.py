@@ -5,14 +5,13 @@ import subprocess
 
 import pytest
 
-from harness import PATIENCE_S, program
+from harness import DONE, PATIENCE_S, USAGE, program
 
 CONFIG = """policies:
   fw: {algorithm: fixed_window, limit: 5, window: 1d, start: first_hit}
   -dash: {algorithm: fixed_window, limit: 5, window: 1d, start: first_hit}
   jobs: {algorithm: concurrency, limit: 2}
 """
-DONE, DENIED, USAGE, UNREACHABLE, REFUSED = range(5)
 
 
 @pytest.fixture

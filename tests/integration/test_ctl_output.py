@@ -10,7 +10,7 @@ import subprocess
 import msgpack
 import pytest
 
-from harness import PATIENCE_S, ROOT, program, short_directory
+from harness import DENIED, DONE, PATIENCE_S, REFUSED, ROOT, UNREACHABLE, program, short_directory
 from test_ctl import Fake
 
 CONFIG = """policies:
@@ -29,7 +29,6 @@ CONFIG = """policies:
   jobs: {algorithm: concurrency, limit: 2}
   free: {unlimited: true}
 """
-DONE, DENIED, USAGE, UNREACHABLE, REFUSED = range(5)
 
 
 @pytest.fixture

@@ -12,9 +12,8 @@ import threading
 import msgpack
 import pytest
 
-from harness import PATIENCE_S, eventually, program, short_directory
+from harness import DENIED, DONE, PATIENCE_S, REFUSED, USAGE, eventually, program, short_directory
 
-DONE, DENIED, USAGE, UNREACHABLE, REFUSED = range(5)
 INTERRUPTED = 130
 FIELDS = {"limit": 3, "remaining": 0, "reset_after_ms": 20, "source": "memory", "policy_version": 1}
 YES = {"allowed": True, **FIELDS, "retry_after_ms": 0}

@@ -50,11 +50,6 @@ def daemon(redis, ratelimitd):
     return ratelimitd(POLICIES, redis=redis, redis_options=LONG)
 
 
-@pytest.fixture
-def client(daemon, connect):
-    return connect(daemon)
-
-
 def use_up(client, policy, key, cost=1):
     """Until Redis denies it."""
     for _ in range(20):
@@ -366,7 +361,7 @@ def test_what_refills_is_admitted_as_it_refills(redis, ratelimitd, connect, opti
     while now() < began + 1.5:
         admitted += flood(clients, [("quick", "k", 1), ("quick", "k", 2)], 20).get("k", 0)
     asked = now()
-    left = clients[0].call("peek", "quick", "k")["remaining"]
+    left = clients[0].remaining("quick", "k")
     ended = now()
     assert 50 * (asked - began) - 1 <= admitted + left <= 50 * (ended - before) + 1
     assert left <= 25 + 50 * (ended - began - 1.5)  # the refill of half a second: no client was denied longer than necessary

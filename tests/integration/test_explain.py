@@ -5,7 +5,7 @@ import re
 import time
 
 import pytest
-from harness import RpcError, eventually
+from harness import RpcError, eventually, some
 
 CONFIG = """
 defaults: {deadline: 5s}
@@ -69,10 +69,6 @@ def client(served):
     return served[0]
 
 
-def some(answer, *names):
-    return tuple(answer.get(name) for name in names)
-
-
 def test_it_is_the_decision_of_a_peek_and_more(client):
     client.check("search", "k", 2)
     for cost in (0, 1, 2, 3, 9):
@@ -81,7 +77,7 @@ def test_it_is_the_decision_of_a_peek_and_more(client):
             assert abs(peeked.pop(name) - explained[name]) < 60000
         assert {name: explained[name] for name in peeked} == peeked
     assert client.call("explain", "search", "k")["allowed"] is False
-    assert client.call("peek", "search", "k")["remaining"] == 0
+    assert client.remaining("search", "k") == 0
 
 
 def test_it_shows_each_limit_its_state_and_its_key(client):
@@ -223,7 +219,7 @@ def test_nothing_is_charged(client):
     for _ in range(3):
         assert client.call("explain", "login", "k", 2)["allowed"]
         client.call("explain", "tenant", "a:b")
-    assert client.call("peek", "login", "k")["remaining"] == 2
+    assert client.remaining("login", "k") == 2
     stats = client.call("stats")
     assert some(stats, "checks", "allowed", "candidate_allowed", "candidate_denied", "inflight") == (0, 0, 0, 0, 0)
 

@@ -24,7 +24,7 @@ def start(any_store, ratelimitd):
 def test_every_question_may_have_its_policy_in_it(start, connect):
     client = connect(start())
     assert client.check(FIVE, "a", 2)["remaining"] == 3
-    assert client.call("peek", FIVE, "a")["remaining"] == 3
+    assert client.remaining(FIVE, "a") == 3
     many = client.call("check_many", [[FIVE, "a"], ["login", "a"], [{**FIVE, "limit": 6}, "a"]])
     assert [one["remaining"] for one in many] == [2, 4, 5]
     whole = client.call("check_all", [[FIVE, "a", 2], ["login", "a", 1]])
@@ -32,8 +32,8 @@ def test_every_question_may_have_its_policy_in_it(start, connect):
     whole = client.call("check_all", [[FIVE, "a"], ["login", "a"]])
     assert not whole["allowed"] and whole["bound_by"].startswith("inline-")
     assert client.call("reset", FIVE, "a") == {"removed": True}
-    assert client.call("peek", FIVE, "a")["remaining"] == 5
-    assert client.call("peek", "login", "a")["remaining"] == 3
+    assert client.remaining(FIVE, "a") == 5
+    assert client.remaining("login", "a") == 3
 
 
 def test_equal_settings_share_their_counters_however_they_are_written(start, connect):
@@ -80,7 +80,7 @@ def test_settings_that_are_wrong_are_named(ratelimitd, connect, policy, code, wo
         assert error.value.code == code and error.value.message.startswith(words), error.value
     with pytest.raises(RpcError, match=r"checks\[1\]: policy"):
         client.call("check_many", [["login", "a"], [policy, "a"]])
-    assert client.call("peek", "login", "a")["remaining"] == 5
+    assert client.remaining("login", "a") == 5
 
 
 def test_a_repeated_setting_is_refused(ratelimitd, connect):

@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from harness import RpcError, eventually
+from harness import RpcError, eventually, some
 
 CONFIG = """
 defaults: {deadline: 5s}
@@ -68,10 +68,6 @@ def client(any_store, ratelimitd, connect):
     return client
 
 
-def some(answer, *names):
-    return tuple(answer.get(name) for name in names)
-
-
 def refused(client, *call):
     with pytest.raises(RpcError) as error:
         client.call(*call)
@@ -89,7 +85,7 @@ def test_keys_that_share_a_part_share_the_limit(client):
     denied = client.check("tenant-api", "acme:3")
     assert some(denied, "allowed", "bound_by", "limit", "remaining") == (False, "tenant-api/tenant", 5, 0)
     assert client.check("tenant-api", "other:1")["remaining"] == 2
-    assert client.call("peek", "tenant-api", "acme:3")["remaining"] == 0
+    assert client.remaining("tenant-api", "acme:3") == 0
 
 
 def test_a_policy_of_one_limit_counts_by_a_part(client):
@@ -143,10 +139,10 @@ def test_reset_removes_only_what_belongs_to_the_whole_key(client):
     assert client.check("tenant-api", "acme:1", 2)["allowed"]
     client.check("tenant", "t-a:b", 3)
     assert client.call("reset", "tenant", "t-a:b") == {"removed": False}
-    assert client.call("peek", "tenant", "t-a:b")["remaining"] == 1
+    assert client.remaining("tenant", "t-a:b") == 1
     client.check("regional", "eu/acme/1")
     assert client.call("reset", "regional", "eu/acme/1") == {"removed": True}
-    assert client.call("peek", "regional", "eu/acme/1")["remaining"] == 1
+    assert client.remaining("regional", "eu/acme/1") == 1
 
 
 def test_check_many_shares_the_counter_exactly(client):
@@ -160,12 +156,12 @@ def test_check_many_shares_the_counter_exactly(client):
 def test_check_all_takes_keys_that_share_a_counter_and_keys_that_do_not(client):
     """Earlier, two keys that share a counter were refused; test_request_id_of_others.py tests them."""
     together = client.call("check_all", [["plain", "x"], ["tenant-api", "sum:1", 2], ["tenant-api", "sum:2", 1]])
-    assert together["allowed"] and client.call("peek", "tenant-api", "sum:3")["remaining"] == 2
+    assert together["allowed"] and client.remaining("tenant-api", "sum:3") == 2
     answer = client.call("check_all", [["tenant-api", "acme:1", 2], ["tenant-api", "other:1", 2], ["everybody", "acme:1"]])
     assert answer["allowed"] and len(answer["members"]) == 3
     answer = client.call("check_all", [["tenant-api", "acme:2", 3], ["tenant-api", "other:2", 4]])
     assert some(answer, "allowed", "bound_by") == (False, "tenant-api/user")
-    assert client.call("peek", "tenant-api", "acme:2")["remaining"] == 3
+    assert client.remaining("tenant-api", "acme:2") == 3
 
 
 # One limit's counter, as `policy/limit`
@@ -184,7 +180,7 @@ def test_a_shared_counter_that_denies_a_whole_tenant_can_be_reset(client):
     assert client.check("tenant-api", "acme:3", 3)["remaining"] == 0  # all units are available again, for the other keys too
     assert client.check("tenant-api", "acme:2", 1)["remaining"] == 0
     assert client.check("tenant-api", "acme:1")["bound_by"] == "tenant-api/user"  # which did not change
-    assert client.call("peek", "tenant-api", "other:2")["remaining"] == 3
+    assert client.remaining("tenant-api", "other:2") == 3
 
 
 def test_a_limit_of_the_whole_key_can_be_reset_alone(client):
@@ -208,9 +204,9 @@ def test_a_shared_counter_is_reset_and_refunded_by_any_key_that_has_the_parts(cl
     for key in ("acme:1", "acme:admin", "acme:banned", "acme:free"):
         client.check("shared", "acme:1", 5)
         assert client.call("refund", "shared/", key, 2)["refunded"] == 2
-        assert client.call("peek", "shared", "acme:1")["remaining"] == 2
+        assert client.remaining("shared", "acme:1") == 2
         assert client.call("reset", "shared/", key) == {"removed": True}
-        assert client.call("peek", "shared", "acme:1")["remaining"] == 5
+        assert client.remaining("shared", "acme:1") == 5
     assert client.call("reset", "search/second", "partner:x") == {"removed": False}
     assert client.call("reset", "search/second", "bad:1") == {"removed": False}
     assert client.call("refund", "search/second", "partner:x", 1)["refunded"] == 0
@@ -232,7 +228,7 @@ def test_a_refund_of_one_limit_leaves_reservations_to_all_of_them(client):
     """Those that have ended go back to every limit: it must not take them from the others."""
     held = client.call("reserve", "tenant-api", "acme:1", 2)["reservation"]
     client.call("reserve", "tenant-api", "acme:1", 1, {"ttl_ms": 1})
-    eventually(lambda: client.call("peek", "tenant-api", "acme:1")["remaining"] == 1, "the second one has ended")
+    eventually(lambda: client.remaining("tenant-api", "acme:1") == 1, "the second one has ended")
     assert client.call("refund", "tenant-api/tenant", "acme:1", 1)["refunded"] == 1
     answer = client.call("explain", "tenant-api", "acme:1")
     assert [limit["remaining"] for limit in answer["limits"]] == [0, 3]
@@ -308,8 +304,8 @@ def test_keys_with_other_numbers_charge_one_shared_counter(client):
     assert [a["limit"] for a in answers[:4]] == [5, 8, 5, 0]
     by_user = [[a["allowed"] for a in answers[i::5]] for i in range(5)]
     assert by_user == [[True, True, False, False], [True] * 4, [True, False, False, False], [False] * 4, [True] * 4]
-    assert client.call("peek", "shared", "acme:admin")["remaining"] == 1
-    assert client.call("peek", "shared", "acme:1")["remaining"] == 0
+    assert client.remaining("shared", "acme:admin") == 1
+    assert client.remaining("shared", "acme:1") == 0
     answer = refused(client, "check_all", [["shared", "acme:admin"], ["shared", "acme:1"]])
     assert "checks[0]" in answer.message and "shared" in answer.message
     assert not client.call("check_all", [["shared", "acme:admin", 2], ["plain", "k"]])["allowed"]
@@ -361,7 +357,7 @@ def test_seventeen_unlimited_members_of_a_check_all_are_as_many_as_seventeen_oth
     assert error.code == "BAD_REQUEST" and "checks[16]" in error.message
     error = refused(client, "check_all", [["free", f"k{i}"] for i in range(15)] + [["search", "partner:1"], ["plain", "k"]])
     assert error.code == "BAD_REQUEST" and "checks[16]" in error.message
-    assert client.call("peek", "plain", "k")["remaining"] == client.call("peek", "plain", "fresh")["remaining"]
+    assert client.remaining("plain", "k") == client.remaining("plain", "fresh")
 
 
 def test_a_policy_in_a_request_has_them_too(any_store, ratelimitd, connect):
@@ -469,8 +465,8 @@ def test_shared_counters_keep_count_in_steps(client):
         asked.append(client.send("check", "regional", "eu/acme/1", {"request_id": f"e{i % 2}"}))
     allowed = [client.answer(one)["allowed"] for one in asked]
     assert allowed == [True] * 18  # three of each of the first two are charged, and two of the third
-    assert client.call("peek", "shared", "acme:admin")["remaining"] == 2
-    assert client.call("peek", "regional", "eu/acme/1")["remaining"] == 0
+    assert client.remaining("shared", "acme:admin") == 2
+    assert client.remaining("regional", "eu/acme/1") == 0
     assert client.check("shared", "acme:admin", {"at_most": 9})["granted"] == 2
     assert not client.check("shared", "acme:admin", {"at_most": 9})["allowed"]
     assert client.check("free", "k", {"at_most": 9})["granted"] == 9

@@ -342,7 +342,7 @@ def test_a_reset_forgets_units_used_before_the_limit_was_0(serve):
         assert client.call("reset", name, "k") == {"removed": False}
     serve.daemon.log.clear()
     change(serve, header + text.replace("LIMIT", "9"))
-    assert [client.call("peek", name, "k")["remaining"] for name in LATER_ZERO] == [9] * len(LATER_ZERO)
+    assert [client.remaining(name, "k") for name in LATER_ZERO] == [9] * len(LATER_ZERO)
 
 
 def most_in_a_window(times, length):

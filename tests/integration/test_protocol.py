@@ -68,7 +68,7 @@ def test_peek_is_what_a_check_would_get(client):
         peeked = client.call("peek", "login", "k", cost)
         assert peeked == client.call("peek", "login", "k", cost)
         assert peeked == client.call("check", "login", "k", cost)
-    assert client.call("peek", "login", "k")["remaining"] == 1
+    assert client.remaining("login", "k") == 1
 
 
 def test_a_leaky_bucket_makes_wait_before_it_denies(client):
@@ -102,7 +102,7 @@ def test_check_many_with_a_bad_member_charges_nothing(client):
     with pytest.raises(RpcError) as error:
         client.call("check_many", [["login", "a"], ["login", ""]])
     assert error.value.code == "BAD_KEY" and "1" in error.value.message
-    assert client.call("peek", "login", "a")["remaining"] == 5
+    assert client.remaining("login", "a") == 5
 
 
 def test_options_map(client):

@@ -26,22 +26,8 @@ policies:
 SIMPLE = ("window", "bucket", "log", "counter", "first", "several")
 
 
-@pytest.fixture
-def daemon(any_store, ratelimitd):
-    return ratelimitd(CONFIG, redis=any_store)
-
-
-@pytest.fixture
-def client(daemon, connect):
-    return connect(daemon)
-
-
 def check(client, policy, key, **options):
     return client.check(policy, key, options)
-
-
-def left(client, policy, key):
-    return client.call("peek", policy, key)["remaining"]
 
 
 @pytest.mark.parametrize("policy", SIMPLE)
@@ -50,8 +36,8 @@ def test_the_same_request_is_charged_once_and_answered_as_then(client, policy):
     client.check(policy, "k")
     again = check(client, policy, "k", request_id="one", cost=2)
     assert again == first and first["allowed"]
-    full = client.call("peek", policy, "fresh")["remaining"]
-    assert left(client, policy, "k") == full - 3
+    full = client.remaining(policy, "fresh")
+    assert client.remaining(policy, "k") == full - 3
     assert check(client, policy, "k", request_id=b"one", cost=4) == first | {"granted": 2}
     assert check(client, policy, "k", request_id="two")["remaining"] == full - 4
     assert check(client, policy, "other", request_id="one")["remaining"] == full - 1
@@ -63,7 +49,7 @@ def test_requests_of_one_turn_are_charged_once(client):
         client.send("check", "window", "k", {"request_id": b"\x00two"})
     answers = [client.recv() for _ in range(40)]
     assert all(error is None and result["allowed"] for _, _, error, result in answers)
-    assert left(client, "window", "k") == 3
+    assert client.remaining("window", "k") == 3
 
 
 def test_a_denial_is_not_remembered(client):
@@ -72,7 +58,7 @@ def test_a_denial_is_not_remembered(client):
     client.call("reset", "window", "k")
     assert check(client, "window", "k", request_id="one")["allowed"]
     assert check(client, "window", "k", request_id="one")["remaining"] == 4
-    assert left(client, "window", "k") == 4
+    assert client.remaining("window", "k") == 4
 
 
 def test_a_cost_of_0_is_not_remembered(client):
@@ -83,7 +69,7 @@ def test_a_cost_of_0_is_not_remembered(client):
 def test_an_id_is_forgotten_when_its_time_is_over(client):
     def charged_again():
         check(client, "short", "k", request_id="one")
-        return left(client, "short", "k") < 4
+        return client.remaining("short", "k") < 4
     eventually(charged_again, "the request to be charged again")
 
 
@@ -91,16 +77,16 @@ def test_names_are_not_confused(client):
     check(client, "window", "a", request_id="b:1:c")
     check(client, "window", "a:b", request_id="1:c")
     check(client, "window", "a", request_id="b")
-    assert (left(client, "window", "a"), left(client, "window", "a:b")) == (3, 4)
+    assert (client.remaining("window", "a"), client.remaining("window", "a:b")) == (3, 4)
 
 
 def test_check_all_has_one_note_for_the_whole(client):
     whole = [["window", "k", 2], ["several", "k"]]
     first = client.call("check_all", whole, {"request_id": "one"})
     assert first["allowed"] and client.call("check_all", whole, {"request_id": "one"}) == first
-    assert left(client, "window", "k") == 3
+    assert client.remaining("window", "k") == 3
     assert client.call("check_all", whole[::-1], {"request_id": "one"})["allowed"]
-    assert left(client, "window", "k") == 1
+    assert client.remaining("window", "k") == 1
     assert not client.call("check_all", whole, {"request_id": "two"})["allowed"]
     client.call("refund", "window", "k", 1)
     assert client.call("check_all", whole, {"request_id": "two"})["allowed"]
@@ -130,7 +116,7 @@ def test_at_most_remembers_what_was_granted(client):
     first = check(client, "window", "k", at_most=3, request_id="one")
     assert first["granted"] == 3
     assert check(client, "window", "k", at_most=5, request_id="one") == first
-    assert left(client, "window", "k") == 2
+    assert client.remaining("window", "k") == 2
 
 
 def test_at_most_waits_where_the_policy_makes_wait(client):
@@ -159,12 +145,12 @@ def test_compat_policies_take_the_options_too(client):
     first = check(client, "old", "k", request_id="one", at_most=7)
     assert first["granted"] == 1
     assert check(client, "old", "k", request_id="one", at_most=7)["remaining"] == first["remaining"] == 4
-    assert left(client, "old", "k") == 4
+    assert client.remaining("old", "k") == 4
 
 
 @pytest.mark.parametrize("policy", SIMPLE)
 def test_a_refund_gives_back_what_is_charged_and_no_more(client, policy):
-    full = client.call("peek", policy, "k")["remaining"]
+    full = client.remaining(policy, "k")
     assert client.call("refund", policy, "k", 1)["refunded"] == 0
     client.check(policy, "k", 3)
     answer = client.call("refund", policy, "k", 1)

@@ -4,7 +4,7 @@ two daemons."""
 import base64
 
 import pytest
-from harness import RpcError, eventually
+from harness import RpcError, eventually, some
 
 CONFIG = """
 defaults: {deadline: 10s}   # a busy machine is slow
@@ -47,14 +47,6 @@ def at(client, seconds):
     client.call("test_clock", START_US + int(seconds * 10**6))
 
 
-def remaining(client, policy, key="k"):
-    return client.call("peek", policy, key)["remaining"]
-
-
-def some(answer, *names):
-    return tuple(answer.get(name) for name in names)
-
-
 # By the memory store's own clock
 
 
@@ -64,7 +56,7 @@ def test_a_reservation_is_charged_at_once_and_what_was_not_used_comes_back(clien
     assert some(made, "allowed", "remaining") == (True, 4) and isinstance(made["reservation"], str)
     settled = client.call("settle", made["reservation"], 2)
     assert some(settled, "allowed", "remaining", "refunded", "charged", "ended") == (True, 8, 4, None, None)
-    assert remaining(client, policy) == 8
+    assert client.remaining(policy) == 8
 
 
 @pytest.mark.parametrize("policy", NATIVE)
@@ -79,9 +71,9 @@ def test_cancel_gives_all_back(client, policy):
 def test_a_reservation_ends_at_its_time_limit_and_not_before(client, policy):
     client.call("reserve", policy, "k", 10, {"ttl_ms": 500})
     at(client, 0.499999)
-    assert remaining(client, policy) == 0
+    assert client.remaining(policy) == 0
     at(client, 0.5)
-    assert remaining(client, policy) == 10
+    assert client.remaining(policy) == 10
 
 
 def test_the_time_limit_is_a_minute_where_none_is_said(client):
@@ -109,7 +101,7 @@ def test_what_is_used_beyond_is_charged_as_far_as_it_fits(client):
     settled = client.call("settle", made["reservation"], 30)
     assert some(settled, "remaining", "charged", "refunded") == (0, 4, None)
     at(client, 1)
-    assert remaining(client, "bucket") == 1
+    assert client.remaining("bucket") == 1
 
 
 def test_debt_is_charged_as_far_as_twice_the_capacity(client):
@@ -142,7 +134,7 @@ def test_a_second_settlement_does_nothing(client, how):
     made = client.call("reserve", "window", "k", 6)
     method, *actual = how
     client.call(method, made["reservation"], *actual)
-    before = remaining(client, "window")
+    before = client.remaining("window")
     for seconds in (0, 30, 60, 90, 119, 120, 200):
         at(client, seconds)
         again = client.call("settle", made["reservation"], 2)
@@ -255,7 +247,7 @@ def test_the_daemon_gives_back_at_the_end_itself(ratelimitd, connect):
     client.call("reserve", "window", "k", 10, {"ttl_ms": 30})
     assert client.call("stats")["reservations"] == 1
     eventually(lambda: client.call("stats")["reservations"] == 0, "the reservation ends")
-    eventually(lambda: remaining(client, "window") == 10, "its units are back")
+    eventually(lambda: client.remaining("window") == 10, "its units are back")
 
 
 def test_stats_count_reservations(client, ratelimitd, connect):
@@ -284,11 +276,11 @@ def test_one_daemon_reserves_and_another_settles(pair, policy):
     _, (one, other) = pair
     made = one.call("reserve", policy, "k", 6)
     assert some(made, "allowed", "remaining", "source") == (True, 4, "redis")
-    assert remaining(other, policy) == 4
+    assert other.remaining(policy) == 4
     settled = other.call("settle", made["reservation"], 2)
     assert some(settled, "allowed", "remaining", "refunded", "ended", "source") == (True, 8, 4, None, "redis")
     assert some(one.call("settle", made["reservation"], 2), "charged", "ended") == (0, True)
-    assert remaining(one, policy) == 8
+    assert one.remaining(policy) == 8
     assert some(one.call("cancel", one.call("reserve", policy, "k", 3)["reservation"]), "remaining", "refunded") == (8, 3)
 
 
@@ -391,7 +383,7 @@ policies:
     finally:
         redis.resume()
     eventually(lambda: client.call("stats")["reservations_settled"] == 3, "all three are cancelled")
-    assert (remaining(client, "deny"), remaining(client, "local")) == (10, 10)
+    assert (client.remaining("deny"), client.remaining("local")) == (10, 10)
     assert client.call("stats")["reservations"] == 0
     assert client.call("settle", local["reservation"], 1)["source"] == "local"
 

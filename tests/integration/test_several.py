@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from harness import RpcError, eventually
+from harness import RpcError, eventually, some
 
 CONFIG = """
 policies:
@@ -34,10 +34,6 @@ def client(ratelimitd, connect):
     client = connect(ratelimitd(CONFIG, arguments=["--test-clock"]))
     client.call("test_clock", START_US)
     return client
-
-
-def some(answer, *names):
-    return tuple(answer.get(name) for name in names)
 
 
 # Several limits per policy
@@ -139,7 +135,7 @@ def test_check_all_charges_nothing_where_one_denies(client):
     assert some(first, "allowed", "granted", "remaining", "retry_after_ms") == (True, 0, 5, 0)
     assert some(second, "allowed", "granted", "remaining", "retry_after_ms") == (False, None, 0, 10000)
     assert some(third, "allowed", "granted", "remaining") == (True, 0, 2)
-    assert client.call("peek", "login", "a")["remaining"] == 5
+    assert client.remaining("login", "a") == 5
     client.check("search", "k", 2)
     answer = client.call("check_all", [["login", "a"], ["search", "k"]])
     assert answer["bound_by"] == answer["members"][1]["bound_by"] == "search/second"
@@ -162,7 +158,7 @@ def test_check_all_looks_only_where_the_cost_is_0(client):
     answer = client.call("check_all", [["login", "a"], ["none", "a"]])
     assert some(answer, "allowed", "retry_after_ms", "bound_by", "limit") == (False, -1, "none", 0)
     assert [m["allowed"] for m in answer["members"]] == [True, False]
-    assert client.call("peek", "login", "a")["remaining"] == 4
+    assert client.remaining("login", "a") == 4
 
 
 def test_check_all_takes_a_deadline(client):
@@ -197,7 +193,7 @@ def test_a_bad_check_all_is_named_and_charges_nothing(client, params, code, word
         client.call("check_all", *params)
     assert error.value.code == code, error.value
     assert all(word in error.value.message for word in words), error.value.message
-    assert client.call("peek", "login", "a")["remaining"] == 5
+    assert client.remaining("login", "a") == 5
     assert client.call("stats")["inflight"] == 0
 
 

@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from harness import RpcError, eventually
+from harness import RpcError, eventually, some
 
 CONFIG = """
 defaults: {deadline: 5s}
@@ -32,10 +32,6 @@ def client(any_store, config, ratelimitd, connect):
     if any_store is not None:
         eventually(lambda: client.call("stats")["redis_up"] == 1, "Redis is there")
     return client
-
-
-def some(answer, *names):
-    return tuple(answer.get(name) for name in names)
 
 
 # Shadow policies
@@ -88,8 +84,8 @@ def test_shadow_members_are_charged_whatever_the_others_say(client):
     assert some(answer, "allowed", "shadow_denied", "bound_by") == (False, None, "login")
     assert [some(m, "allowed", "remaining", "granted") for m in answer["members"]] == [
         (True, 1, None), (False, 0, None), (True, 5, 0)]
-    assert client.call("peek", "tried", "k")["remaining"] == 1
-    assert client.call("peek", "login", "l")["remaining"] == 5
+    assert client.remaining("tried", "k") == 1
+    assert client.remaining("login", "l") == 5
 
 
 def test_check_all_of_shadow_members_alone_is_put_together_from_them(client):
@@ -107,7 +103,7 @@ def test_a_bad_member_refuses_shadow_members_too(client):
     for bad in (["nope", "k"], ["tried", "k"], ["login", ""]):
         with pytest.raises(RpcError):
             client.call("check_all", [["tried", "k"], ["login", "k"], bad])
-    assert client.call("peek", "tried", "k")["remaining"] == 2
+    assert client.remaining("tried", "k") == 2
     assert client.call("stats")["inflight"] == 0
 
 

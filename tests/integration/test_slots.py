@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from harness import ROOT, RpcError, eventually
+from harness import ROOT, RpcError, eventually, some
 
 CONFIG = """
 defaults: {deadline: 5s}
@@ -26,11 +26,6 @@ TTL_MS = 30000
 
 
 @pytest.fixture
-def daemon(any_store, ratelimitd):
-    return ratelimitd(CONFIG, redis=any_store)
-
-
-@pytest.fixture
 def shared(ratelimitd, redis):
     daemon = ratelimitd(CONFIG, redis=redis)
     daemon.more = lambda: ratelimitd(CONFIG, redis=redis)
@@ -40,14 +35,6 @@ def shared(ratelimitd, redis):
 @pytest.fixture
 def clock(ratelimitd):
     return ratelimitd(CONFIG, arguments=["--test-clock"])
-
-
-def some(answer, *names):
-    return tuple(answer.get(name) for name in names)
-
-
-def remaining(client, policy="jobs", key="k"):
-    return client.call("peek", policy, key)["remaining"]
 
 
 def stats(client):
@@ -77,9 +64,9 @@ def test_only_the_owner_can_release_a_slot(daemon, connect):
     slot = owner.call("acquire", "jobs", "k")["slot"]
     for id in (slot, "0" * 32, "", "x", slot.upper() + "1", b"\xff" * 32):
         assert other.call("release", id) == {"released": False}
-    assert remaining(other) == 1
+    assert other.remaining("jobs") == 1
     assert owner.call("release", slot.encode()) == {"released": True}
-    assert remaining(other) == 2
+    assert other.remaining("jobs") == 2
 
 
 def test_a_client_that_is_killed_loses_its_slots(daemon, connect):
@@ -90,9 +77,9 @@ def test_a_client_that_is_killed_loses_its_slots(daemon, connect):
     client = connect(daemon)
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"taken\n"
-        assert (remaining(client), remaining(client, key="l")) == (0, 1)
+        assert (client.remaining("jobs"), client.remaining("jobs", "l")) == (0, 1)
         process.kill()
-    eventually(lambda: remaining(client) == 2 and remaining(client, key="l") == 2, "they are free again")
+    eventually(lambda: client.remaining("jobs") == 2 and client.remaining("jobs", "l") == 2, "they are free again")
     assert stats(client) == (0, 3, 0, 3, 0)
 
 
@@ -102,7 +89,7 @@ def test_a_half_close_is_answered_first_and_then_ends_them(daemon, connect):
     client.half_close()
     assert [client.answer(one)["allowed"] for one in answers] == [True, True, False]
     assert client.at_end()
-    eventually(lambda: remaining(other) == 2, "they are free again")
+    eventually(lambda: other.remaining("jobs") == 2, "they are free again")
 
 
 def test_one_limit_among_several_is_all_or_nothing(daemon, connect):
@@ -130,7 +117,7 @@ def test_peek_reset_and_policies_know_them(daemon, connect):
     assert client.call("peek", "jobs", "k", 3)["retry_after_ms"] == -1
     assert client.call("reset", "jobs", "k") == {"removed": True}
     assert client.call("reset", "jobs", "k") == {"removed": False}
-    assert remaining(client) == 2
+    assert client.remaining("jobs") == 2
     assert [client.call("release", slot)["released"] for slot in slots] == [False, False]
     policies = {policy["name"]: policy for policy in client.call("policies")}
     assert policies["jobs"]["limits"] == [{"algorithm": "concurrency", "limit": 2, "slot_ttl_ms": TTL_MS}]
@@ -143,7 +130,7 @@ def test_explain_describes_slots(daemon, connect):
     answer = client.call("explain", "jobs", "k")
     [state], [limit] = answer["state"], answer["limits"]
     assert state["slots"] == 2 and 1 <= state["last_lease_ends_in_ms"] <= TTL_MS
-    assert limit["slot_ttl_ms"] == TTL_MS and not answer["allowed"] and remaining(client) == 0
+    assert limit["slot_ttl_ms"] == TTL_MS and not answer["allowed"] and client.remaining("jobs") == 0
     assert "0 of 2 slots are free" in answer["why"] and "2 at once" in answer["why"], answer["why"]
 
 
@@ -242,7 +229,7 @@ def test_what_is_wrong_is_named_and_takes_nothing(daemon, connect, params, code,
         client.call(*params)
     assert error.value.code == code, error.value
     assert all(word in error.value.message for word in words), error.value.message
-    assert stats(client)[:2] == (0, 0) and remaining(client) == 2 and remaining(client, "login") == 5
+    assert stats(client)[:2] == (0, 0) and client.remaining("jobs") == 2 and client.remaining("login") == 5
 
 
 def test_slots_are_bounded(ratelimitd, connect):
@@ -256,7 +243,7 @@ def test_slots_are_bounded(ratelimitd, connect):
     assert other.call("acquire", "many", "k")["allowed"]
     with pytest.raises(RpcError, match="OVERLOADED"):
         client.call("acquire", "many", "k")
-    assert other.call("peek", "many", "k")["remaining"] == 10000 - 5
+    assert other.remaining("many", "k") == 10000 - 5
 
 
 def test_who_holds_a_slot_is_not_idle(ratelimitd, connect):
@@ -267,7 +254,7 @@ def test_who_holds_a_slot_is_not_idle(ratelimitd, connect):
     assert holder.call("acquire", "jobs", "k")["allowed"] and idle.call("ping") == "pong"
     assert idle.at_end()
     other = connect(daemon)
-    assert remaining(other) == 1
+    assert other.remaining("jobs") == 1
     assert holder.call("ping") == "pong"
 
 
@@ -279,13 +266,13 @@ def test_slots_of_living_connections_are_kept_however_time_jumps(clock, connect)
     slot = client.call("acquire", "jobs", "k")["slot"]
     for us in (29_000_000, 30_000_000, 10**12, 5, 10**15, 0):
         client.call("test_clock", us)
-        assert remaining(other) == 1
+        assert other.remaining("jobs") == 1
     other.call("acquire", "jobs", "k")
     denied = other.call("acquire", "jobs", "k")
     assert some(denied, "allowed", "retry_after_ms", "reset_after_ms") == (False, TTL_MS, TTL_MS)
     client.call("test_clock", 10_000_000)
     assert client.call("release", slot) == {"released": True}
-    assert remaining(other) == 1
+    assert other.remaining("jobs") == 1
     assert stats(other) == (1, 2, 1, 0, 0)
 
 
@@ -294,7 +281,7 @@ def test_after_a_reset_time_brings_no_slot_back(clock, connect):
     slot = client.call("acquire", "jobs", "k")["slot"]
     client.call("reset", "jobs", "k")
     client.call("test_clock", 10**9)
-    assert remaining(client) == 2
+    assert client.remaining("jobs") == 2
     assert client.call("release", slot) == {"released": False}
     assert stats(client) == (0, 1, 0, 0, 1)
 
@@ -342,7 +329,7 @@ def test_a_drain_gives_the_slots_back(shared, redis, connect):
     for _ in range(2):
         assert holder.call("acquire", "jobs", "k")["allowed"]
     assert drained.stop() == 0
-    assert scores(redis) == [] and remaining(other) == 2
+    assert scores(redis) == [] and other.remaining("jobs") == 2
 
 
 def test_a_drain_without_redis_ends_too(shared, redis, connect):

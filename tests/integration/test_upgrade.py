@@ -8,7 +8,7 @@ import re
 import struct
 
 import pytest
-from harness import Redis, eventually
+from harness import Redis, eventually, one_server
 from upgrade_vectors import (AWAY, FOLDER, ClockedDaemon, Given, Key, Replay, dump, load, look_up, restore, run_case,
                              run_script_case)
 
@@ -19,11 +19,7 @@ SLACK_MS, SLACK_S = 60_000, 60  # longer than any test
 
 @pytest.fixture(scope="module", params=Redis.KINDS)
 def server(request):
-    if not Redis.installed(request.param):
-        pytest.skip(f"no {request.param}-server here")
-    redis = Redis(request.param)
-    yield redis
-    redis.close()
+    yield from one_server(request.param)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "lua"))
 
 import at_socket  # noqa: E402
 import traces  # noqa: E402
-from harness import Redis  # noqa: E402
+from harness import Redis, one_server  # noqa: E402
 from comparison import run_replay  # noqa: E402
 from stitch import stitch  # noqa: E402
 
@@ -61,11 +61,7 @@ def enough():
 
 @pytest.fixture(scope="session", params=Redis.KINDS)
 def server(request):
-    if not Redis.installed(request.param):
-        pytest.skip(f"no {request.param}-server here")
-    redis = Redis(request.param)
-    yield redis
-    redis.close()
+    yield from one_server(request.param)
 
 
 @pytest.fixture

@@ -265,11 +265,15 @@ class FirstHit(Algorithm):
         super().__init__(policy)
         self.end, self.count = None, 0
 
+    def end_at(self, now):
+        """The end of the window that a charge at `now` begins."""
+        return now + self.policy.window_us
+
     def see(self, now):
         if self.end is None:
             return False
-        clamped = self.end > now + self.policy.window_us
-        self.end = min(self.end, now + self.policy.window_us)
+        clamped = self.end > self.end_at(now)
+        self.end = min(self.end, self.end_at(now))
         if now >= self.end:
             self.end, self.count = None, 0
         return clamped
@@ -279,7 +283,7 @@ class FirstHit(Algorithm):
 
     def charge(self, now, cost):
         if self.end is None:
-            self.end = now + self.policy.window_us
+            self.end = self.end_at(now)
         self.count += cost
 
     def refund(self, now, units):
@@ -299,49 +303,25 @@ class FirstHit(Algorithm):
         return self.count > 0
 
 
-class CalendarWindow(Algorithm):
+class CalendarWindow(FirstHit):
     """A count that ends with the present hour, day, week, month or year of a time zone."""
 
-    tick = 1000
-
-    def __init__(self, policy):
-        super().__init__(policy)
-        self.end, self.count = None, 0
+    def end_at(self, now):
+        return calendars.end_us(*self.policy.calendar, now)
 
     def see(self, now):
         if self.end is None:
             return False
-        clamped = self.end > calendars.end_us(*self.policy.calendar, now)
+        clamped = self.end > self.end_at(now)
         if clamped or now >= self.end:
             self.end, self.count = None, 0
         return clamped
-
-    def admits(self, now, cost):
-        return self.count + cost <= self.policy.limit
-
-    def charge(self, now, cost):
-        if self.end is None:
-            self.end = calendars.end_us(*self.policy.calendar, now)
-        self.count += cost
-
-    def refund(self, now, units):
-        back = min(units, self.count)
-        self.count -= back
-        if self.count == 0:
-            self.end = None
-        return back
 
     def length(self, now):
         return calendars.length_us(*self.policy.calendar, now)
 
     def horizon(self):
         return calendars.LONGEST_US[self.policy.calendar[0]]
-
-    def edges(self, now, cost):
-        return () if self.end is None else (self.end,)
-
-    def exists(self):
-        return self.count > 0
 
 
 class SlidingLog(Algorithm):

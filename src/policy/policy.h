@@ -24,10 +24,11 @@ enum { POLICY_LIMITS_MAX = 16 };
 /* The limit of an unlimited policy, and what remains of it: the largest integer that every client can read. */
 #define UNLIMITED EXACT_MAX
 
+/* In the order of the setting's choices. */
 enum on_failure { ON_FAILURE_ALLOW, ON_FAILURE_DENY, ON_FAILURE_LOCAL, ON_FAILURE_ERROR };
 enum { N_ON_FAILURE = ON_FAILURE_ERROR + 1 };
 
-const char *on_failure_name(enum on_failure on_failure); /* "allow", as in the configuration */
+struct slice on_failure_name(enum on_failure on_failure); /* "allow", as in the configuration */
 
 /* What became of the checks of one policy, by its name: every set with a policy of that name counts on. */
 struct policy_counts {

@@ -120,9 +120,8 @@ bool reading_gather(struct reading *reading)
         else if (!may_stand(reading, i))
             faults_add(reading->faults, child->line, reading_path_to(reading, child->key), "%s",
                        refusals[reading->kind].misplaced);
-        else if (reading->given[i] == NULL ||
-                 is_override) /* given twice, which is refused: a policy's first one is read, no override's */
-            reading->given[i] = child;
+        else
+            reading->given[i] = child; /* of a setting that is written twice, the last one: the tree refuses it */
     }
 
     /* The limits of a list have settings of their own. */

@@ -208,8 +208,9 @@ static void answer_failed(const struct request *request, const struct check *fai
     } else if (request->form == REQUEST_EXPLAIN) {
         if (explain_foreign(failed, request->session->sessions->options.key_prefix, foreign, sizeof foreign))
             message = foreign;
-        snprintf(text, sizeof text, "%s; a check would be answered by on_failure: %s", message,
-                 on_failure_name(failed->parts->policy->on_failure));
+        struct slice name = on_failure_name(failed->parts->policy->on_failure);
+        snprintf(text, sizeof text, "%s; a check would be answered by on_failure: %.*s", message, (int)name.len,
+                 (const char *)name.data);
         message = text;
     }
     session_error(request->session, request->msgid, failed->error, message);

@@ -1,5 +1,13 @@
 #include "fakes/engine_suite.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
 #include "fakes/all_counters.h"
 
 static void begin(const struct engine_suite *suite)
@@ -21,6 +29,18 @@ void engine_suite_open_memory(const struct engine_suite *suite)
     all_counters_reset();
     fixture_open_memory(suite->fixture, suite->specs, suite->n_specs, &fixture_options);
     begin(suite);
+}
+
+void engine_suite_allocates_nothing(const struct engine_suite *suite, void (*ask)(int i))
+{
+    uint64_t n_allocs = 0;
+    for (int i = 0; i < 2000; i++) {
+        if (i == 1000) n_allocs = mem_n_allocs();
+        ask(i);
+        engine_flush(suite->fixture->engine);
+        fixture_advance_ms(suite->fixture, 7);
+    }
+    assert_int_equal(mem_n_allocs(), n_allocs);
 }
 
 int engine_suite_set_up_memory(void **state)

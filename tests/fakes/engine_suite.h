@@ -19,6 +19,9 @@ struct engine_suite {
 /* For a call within a test; close with fixture_close(). */
 void engine_suite_open_memory(const struct engine_suite *suite);
 
+/* ask(0), ask(1) ... for 2000 ticks of 7 ms: from the second thousand on, nothing may allocate. */
+void engine_suite_allocates_nothing(const struct engine_suite *suite, void (*ask)(int i));
+
 /* For cmocka, which passes the suite. */
 int engine_suite_set_up(void **state);
 int engine_suite_set_up_memory(void **state);

@@ -1,56 +1,34 @@
 """test_ctl_hold.py: ratelimitctl acquire: it holds a slot until its command or its standard input ends,
 and then releases it. The test plays the daemon, so that it can deny, and close the connection at any moment."""
 
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import threading
 
-import msgpack
 import pytest
 
-from harness import DENIED, DONE, PATIENCE_S, REFUSED, UNREACHABLE, USAGE, program, short_directory
+from harness import DENIED, DONE, PATIENCE_S, REFUSED, UNREACHABLE, USAGE, program
+from played_daemon import PlayedDaemon
 
 DECISION = {"limit": 2, "remaining": 1, "retry_after_ms": 0, "reset_after_ms": 0, "source": "memory", "policy_version": 1}
 TAKEN = {"allowed": True, **DECISION, "slot": "s-1"}
 FULL = {"allowed": False, **DECISION, "remaining": 0, "retry_after_ms": 300}
 
 
-class Slots:
-    """Answers acquire with `acquired` (a text is an error) and all other requests like a daemon; records the requests."""
+class Slots(PlayedDaemon):
+    """Answers acquire with `acquired` and all other requests like a daemon; records the requests."""
 
     def __init__(self, acquired=TAKEN):
-        self.directory = short_directory()
-        self.path = str(self.directory / "rl.sock")
-        self.acquired, self.asked, self.peer = acquired, [], None
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(self.path)
-        self.listener.listen(1)
-        self.has_left = threading.Event()
-        self.thread = threading.Thread(target=self.serve, daemon=True)
-        self.thread.start()
+        self.acquired = acquired
+        super().__init__()
 
-    def serve(self):
-        self.peer, _ = self.listener.accept()
-        unpacker = msgpack.Unpacker()
-        while data := self.peer.recv(65536):
-            unpacker.feed(data)
-            for _, msgid, method, params in unpacker:
-                self.asked.append([method, *params])
-                result = {"hello": {}, "acquire": self.acquired, "release": {"released": True}}[method]
-                is_error = isinstance(result, str)
-                self.peer.sendall(msgpack.packb([1, msgid, result if is_error else None, None if is_error else result]))
-        self.has_left.set()
+    def answer(self, _msgid, method, params):
+        self.asked.append([method, *params])
+        return {"hello": {}, "acquire": self.acquired, "release": {"released": True}}[method]
 
     def leave(self):
         self.peer.shutdown(socket.SHUT_RDWR)
-
-    def close(self):
-        self.listener.close()
-        self.thread.join(PATIENCE_S)
-        shutil.rmtree(self.directory)
 
 
 @pytest.fixture

@@ -1,18 +1,14 @@
 """test_ctl_wait.py: ratelimitctl --wait: it repeats the request until it is allowed, for the given time at most, and ends on
 SIGINT. The test plays the daemon, so that it can deny any number of times."""
 
-import contextlib
 import json
-import shutil
 import signal
-import socket
 import subprocess
-import threading
 
-import msgpack
 import pytest
 
-from harness import DENIED, DONE, PATIENCE_S, REFUSED, USAGE, eventually, program, short_directory
+from harness import DENIED, DONE, PATIENCE_S, REFUSED, USAGE, eventually, program
+from played_daemon import PlayedDaemon
 
 INTERRUPTED = 130
 FIELDS = {"limit": 3, "remaining": 0, "reset_after_ms": 20, "source": "memory", "policy_version": 1}
@@ -24,35 +20,19 @@ def no(retry_after_ms):
     return {"allowed": False, **FIELDS, "retry_after_ms": retry_after_ms}
 
 
-class Player:
-    """Answers each check or acquire with the next of `answers`, and repeats the last one; records the requests."""
+class Player(PlayedDaemon):
+    """Answers each check or acquire with the next of `answers`, and repeats the last one; records these requests."""
 
     def __init__(self, *answers):
-        self.directory = short_directory()
-        self.path = str(self.directory / "rl.sock")
-        self.answers, self.asked, self.msgids = list(answers), [], []
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(self.path)
-        self.listener.listen(1)
-        self.thread = threading.Thread(target=self.serve, daemon=True)
-        self.thread.start()
+        self.answers, self.msgids = list(answers), []
+        super().__init__()
 
-    def serve(self):
-        peer, _ = self.listener.accept()
-        with peer, contextlib.suppress(ConnectionError):  # an interrupted client leaves its answer unread
-            unpacker = msgpack.Unpacker()
-            while data := peer.recv(65536):
-                unpacker.feed(data)
-                for _, msgid, method, params in unpacker:
-                    peer.sendall(msgpack.packb(self.response(msgid, method, params)))
-
-    def response(self, msgid, method, params):
+    def answer(self, msgid, method, params):
         if method in ("hello", "release"):
-            return [1, msgid, None, {"released": True} if method == "release" else {}]
+            return {"released": True} if method == "release" else {}
         self.asked.append([method, *params])
         self.msgids.append(msgid)
-        result = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        return [1, msgid, result, None] if isinstance(result, str) else [1, msgid, None, result]
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
     def ctl(self, *arguments):
         return subprocess.run([program("ratelimitctl"), "-s", self.path, *arguments], capture_output=True, text=True,
@@ -61,11 +41,6 @@ class Player:
     def start(self, *arguments):
         return subprocess.Popen([program("ratelimitctl"), "-s", self.path, *arguments], stdin=subprocess.PIPE,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    def close(self):
-        self.listener.close()
-        self.thread.join(PATIENCE_S)
-        shutil.rmtree(self.directory)
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ static void load_key(struct loader *loader, const struct tree_node *node, const 
         loader->policies = node;
     } else if (strcmp(path, "store.redis.password") == 0) {
         faults_add(loader->faults, node->line, path,
-                   "a password does not stand in this file; write it into a file of its own and that one's name as "
+                   "a password does not belong in this file; write it into a file of its own and that one's name as "
                    "password_file");
     } else if (is_section) {
         load_section(loader, node, path);
@@ -184,7 +184,7 @@ static void check_values(struct loader *loader)
                    lines[SETTING_AT_caps_max_frame] > 0 ? lines[SETTING_AT_caps_max_frame]
                                                         : lines[SETTING_AT_caps_max_key],
                    "caps.max_frame",
-                   "has no room for a check with a key of max_key (%" PRId64 " bytes); write at least %" PRId64 "B",
+                   "is too small for a check with a key of max_key (%" PRId64 " bytes); write at least %" PRId64 "B",
                    config->caps_max_key, config->caps_max_key + FRAME_OVERHEAD);
 }
 

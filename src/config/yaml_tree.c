@@ -121,7 +121,7 @@ static int refuse_duplicates(struct builder *builder, const struct tree_node *ma
         if (strcmp(sorted[i - 1]->key, sorted[i]->key) != 0) continue;
         char path[FAULTS_KEY_MAX];
         faults_add(builder->faults, sorted[i]->line, path_of(builder, sorted[i]->key, path, sizeof path),
-                   "stands here again, first on line %u; keep one of them", sorted[i - 1]->line);
+                   "is written twice, first on line %u; keep one of them", sorted[i - 1]->line);
         sorted[i]->kind = TREE_REFUSED;
     }
     mem_free(sorted);

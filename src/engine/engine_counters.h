@@ -14,7 +14,7 @@
     COUNTER(candidate_only_allowed, "of those it would have allowed, checks that the enforced limits denied")          \
     COUNTER(candidate_only_denied, "of those it would have denied, checks that the enforced limits allowed")           \
     COUNTER(candidate_skipped, "checks that the candidate of their policy did not judge: the store gave it no "        \
-                               "answer, or room or memory was short")                                                  \
+                               "answer, or space or memory was short")                                                 \
     COUNTER(decided_unlimited, "decisions answered by policy without a store: unlimited, or limit 0")                  \
     COUNTER(failure_allow, "failure answers of on_failure: allow")                                                     \
     COUNTER(failure_deny, "failure answers of on_failure: deny")                                                       \

@@ -162,9 +162,9 @@ static int64_t delay_ms(const struct view *view)
 /* In whole tokens: those that are there, and those that are owed already, which are waited for. */
 static void describe(const struct view *view, struct state_terms *ret)
 {
-    state_say(ret, "tokens", limit_remaining(view));
-    if (view->limit->max_wait_us > 0) state_say(ret, "queue_drains_in_ms", delay_ms(view));
-    state_say(ret, "full_in_ms", reset_ms(view));
+    state_add(ret, "tokens", limit_remaining(view));
+    if (view->limit->max_wait_us > 0) state_add(ret, "queue_drains_in_ms", delay_ms(view));
+    state_add(ret, "full_in_ms", reset_ms(view));
 }
 
 #define BUCKET_PARTS                                                                                                   \

@@ -106,8 +106,8 @@ static int64_t window_ms(const struct limit *limit, int64_t now_us)
 
 static void describe(const struct view *view, struct state_terms *ret)
 {
-    state_say(ret, "count", view->used);
-    state_say(ret, "window_ends_in_ms", (view->extra > view->now ? view->extra : view->edge) - view->now);
+    state_add(ret, "count", view->used);
+    state_add(ret, "window_ends_in_ms", (view->extra > view->now ? view->extra : view->edge) - view->now);
 }
 
 const struct algo_ops calendar_window_ops = {

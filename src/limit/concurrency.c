@@ -105,8 +105,8 @@ static int64_t retry_ms(const struct view *view, int64_t cost)
 
 static void describe(const struct view *view, struct state_terms *ret)
 {
-    state_say(ret, "slots", view->used);
-    if (view->used > 0) state_say(ret, "last_lease_ends_in_ms", view->extra % SHIFT);
+    state_add(ret, "slots", view->used);
+    if (view->used > 0) state_add(ret, "last_lease_ends_in_ms", view->extra % SHIFT);
 }
 
 bool concurrency_release(struct state *state, const char *id)

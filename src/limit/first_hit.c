@@ -74,8 +74,8 @@ int64_t first_hit_retry_ms(const struct view *view, int64_t cost)
 
 void first_hit_describe(const struct view *view, struct state_terms *ret)
 {
-    state_say(ret, "count", view->used);
-    state_say(ret, "window_ends_in_ms", view->extra > view->now ? view->extra - view->now : 0); /* 0: none runs */
+    state_add(ret, "count", view->used);
+    state_add(ret, "window_ends_in_ms", view->extra > view->now ? view->extra - view->now : 0); /* 0: none runs */
 }
 
 const struct algo_ops first_hit_ops = {

@@ -70,8 +70,8 @@ int64_t fixed_window_retry_ms(const struct view *view, int64_t cost)
 
 void fixed_window_describe(const struct view *view, struct state_terms *ret)
 {
-    state_say(ret, "count", view->used);
-    state_say(ret, "window_ends_in_ms", view->edge - view->now);
+    state_add(ret, "count", view->used);
+    state_add(ret, "window_ends_in_ms", view->edge - view->now);
 }
 
 const struct algo_ops fixed_window_ops = {

@@ -40,7 +40,7 @@ const char *key_format_parse(struct key_format *format, const char *text)
         if (*at != '}') return "has a { without its }; write it like {tenant}:{user}";
         at++;
         if (n_letters == 0 || n_letters != name.len)
-            return "has a part whose name is none; write letters, digits, dots, dashes or underscores";
+            return "has a part with an invalid name; write letters, digits, dots, dashes or underscores";
         if (find(format, name) >= 0) return "has two parts of one name; give each its own";
         if (format->n_parts == KEY_PARTS_MAX) return "has more than 16 parts; write fewer";
 

@@ -326,7 +326,7 @@ static inline int64_t limit_debt(const struct limit *limit)
 void state_fini(struct state *state);
 
 /* For the algorithms: one more term of a description. */
-static inline void state_say(struct state_terms *terms, const char *name, int64_t value)
+static inline void state_add(struct state_terms *terms, const char *name, int64_t value)
 {
     if (terms->n == STATE_TERMS_MAX) return;
     terms->at[terms->n].name = name;

@@ -113,10 +113,10 @@ static int64_t retry_ms(const struct view *view, int64_t cost)
 
 static void describe(const struct view *view, struct state_terms *ret)
 {
-    state_say(ret, "count", view->used);
-    state_say(ret, "previous_count", view->extra);
-    state_say(ret, "previous_still_counts", share(view));
-    state_say(ret, "window_ends_in_ms", view->edge - view->now);
+    state_add(ret, "count", view->used);
+    state_add(ret, "previous_count", view->extra);
+    state_add(ret, "previous_still_counts", share(view));
+    state_add(ret, "window_ends_in_ms", view->edge - view->now);
 }
 
 /* What the previous window admitted cannot be given back: it is only a share by now. */

@@ -110,8 +110,8 @@ int64_t sliding_log_retry_ms(const struct view *view, int64_t cost)
 void sliding_log_describe(const struct view *view, struct state_terms *ret)
 {
     int64_t left_us = view->extra - expired_us(view);
-    state_say(ret, "count", view->used);
-    if (view->used > 0) state_say(ret, "newest_expires_in_ms", div_up(left_us > 0 ? left_us : 0, 1000));
+    state_add(ret, "count", view->used);
+    if (view->used > 0) state_add(ret, "newest_expires_in_ms", div_up(left_us > 0 ? left_us : 0, 1000));
 }
 
 /* The newest go first, of those not later than the charge was: a unit used since must count to its end. */

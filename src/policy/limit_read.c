@@ -183,7 +183,7 @@ static void read_by(struct reading *reading, struct limit *limit)
             faults_add(faults, item->line, path, "%s is not a part of key_format %s; write one of those", shown,
                        format->text);
         else if (limit->parts & 1U << part)
-            faults_add(faults, item->line, path, "%s stands in it twice; write it once", shown);
+            faults_add(faults, item->line, path, "%s is in it twice; write it once", shown);
         else
             limit->parts |= (key_parts)(1U << part);
     }

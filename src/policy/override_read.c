@@ -53,7 +53,7 @@ static const char *read_target(struct reading *map, const struct policy *policy)
     const char *text = value_parse_text(reading_path_to(map, map->key != NULL ? "key" : "match"), node, faults);
     if (text == NULL) return NULL;
     if (text[0] == '\0') {
-        faults_add(faults, node->line, map->path, "is empty, which no key is; write one");
+        faults_add(faults, node->line, map->path, "is empty; write a key, or a pattern");
         return NULL;
     }
 

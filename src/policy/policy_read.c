@@ -101,8 +101,7 @@ static uint16_t count_list(struct reading *reading, enum policy_field field, uin
     else
         reading_refuse(
             reading, field,
-            "has %zu entries, and there is room for %u; a policy has %d limits at most, those of its candidate "
-            "included",
+            "has %zu entries; write 1 to %u, because a policy has at most %d limits, including those of its candidate",
             n, most, POLICY_LIMITS_MAX);
     return 0;
 }

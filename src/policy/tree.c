@@ -153,7 +153,7 @@ static bool sort_members(struct reader *reader, struct tree_node *map, size_t n)
 
     if (twice > 0) {
         lengthen(reader, ".", sorted[twice]->key, "");
-        fail(reader, "stands here twice; keep one of them");
+        fail(reader, "is written twice; keep one of them");
         shorten(reader, path_len);
     }
     mem_free(sorted);

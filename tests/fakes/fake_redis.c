@@ -35,7 +35,7 @@ static void on_written(uv_write_t *request, int status)
     mem_free(pending);
 }
 
-void fake_say_bytes(struct fake_client *client, const void *bytes, size_t len)
+void fake_reply_bytes(struct fake_client *client, const void *bytes, size_t len)
 {
     struct pending_write *pending = mem_zalloc(sizeof(*pending));
     assert_non_null(pending);
@@ -45,7 +45,7 @@ void fake_say_bytes(struct fake_client *client, const void *bytes, size_t len)
     assert_int_equal(uv_write(&pending->request, (uv_stream_t *)&client->pipe, &pending->bytes, 1, on_written), 0);
 }
 
-void fake_say(struct fake_client *client, const char *format, ...)
+void fake_reply(struct fake_client *client, const char *format, ...)
 {
     char text[4096];
     va_list args;
@@ -53,7 +53,7 @@ void fake_say(struct fake_client *client, const char *format, ...)
     int len = vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     assert_true(len > 0 && (size_t)len < sizeof(text));
-    fake_say_bytes(client, text, (size_t)len);
+    fake_reply_bytes(client, text, (size_t)len);
 }
 
 static void on_client_closed(uv_handle_t *handle)
@@ -124,15 +124,15 @@ static void answer(struct fake_client *client, const struct slice *args, size_t 
     } else if (is_hello && fake->on_hello != NULL) {
         fake->on_hello(fake, client, args, n);
     } else if (slice_is(args[0], "HELLO")) {
-        fake_say(client, "*4\r\n$5\r\nproto\r\n:2\r\n$4\r\nrole\r\n$6\r\nmaster\r\n");
+        fake_reply(client, "*4\r\n$5\r\nproto\r\n:2\r\n$4\r\nrole\r\n$6\r\nmaster\r\n");
     } else if (slice_is(args[0], "SCRIPT")) {
         fake->n_loads++;
         if (fake->on_load != NULL)
             fake->on_load(fake, client, args, n);
         else
-            fake_say(client, "$40\r\n%s\r\n", fake->sha1);
+            fake_reply(client, "$40\r\n%s\r\n", fake->sha1);
     } else {
-        fake_say(client, "+OK\r\n");
+        fake_reply(client, "+OK\r\n");
     }
 }
 

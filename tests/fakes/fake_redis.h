@@ -39,8 +39,8 @@ struct fake_redis {
 void fake_redis_init(struct fake_redis *fake, uv_loop_t *loop, const char *sha1, fake_handler *on_evalsha);
 void fake_redis_close(struct fake_redis *fake); /* the loop must then run until it is empty */
 
-void fake_say(struct fake_client *client, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void fake_say_bytes(struct fake_client *client, const void *bytes, size_t len);
+void fake_reply(struct fake_client *client, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void fake_reply_bytes(struct fake_client *client, const void *bytes, size_t len);
 void fake_hang_up(struct fake_client *client); /* after the bytes that were sent */
 
 /* The nonce of a call: its last argument, in decimal (link_fixture.h) ... */

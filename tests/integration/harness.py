@@ -298,6 +298,13 @@ class Ratelimitd(Process):
             shutil.rmtree(self.directory, ignore_errors=True)
 
 
+def run_ratelimitd(*arguments, env=None):
+    """Run ratelimitd to its end: exit status, standard output, standard error."""
+    done = subprocess.run([program("ratelimitd"), *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=20, env={**os.environ, **(env or {})})
+    return done.returncode, done.stdout, done.stderr
+
+
 class RpcError(Exception):
     """An error answer; .code is everything before the first ": "."""
 

@@ -3,20 +3,12 @@
 import os
 import re
 import signal
-import subprocess
 
 import pytest
 
-from harness import program
+from harness import run_ratelimitd
 
 POLICY = "policies:\n  login: {algorithm: fixed_window, limit: 5, window: 1h}\n"
-
-
-def ratelimitd_says(*arguments):
-    """Run to its end: exit status, standard output, standard error."""
-    done = subprocess.run([program("ratelimitd"), *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True,
-                          text=True, timeout=20)
-    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.fixture
@@ -27,11 +19,11 @@ def path(tmp_path):
 
 
 def test_the_long_names_of_options_are_taken_and_h_is_help(path):
-    assert ratelimitd_says("--check-config", "--config", path) == (0, "the configuration is correct\n", "")
-    assert ratelimitd_says("--check-config", f"--config={path}")[0] == 0
-    assert ratelimitd_says("-h") == ratelimitd_says("--help")
-    assert ratelimitd_says("-h")[0] == 0
-    out = ratelimitd_says("--print-config", "--config", path, "--socket", "/elsewhere/rl.sock")[1]
+    assert run_ratelimitd("--check-config", "--config", path) == (0, "the configuration is correct\n", "")
+    assert run_ratelimitd("--check-config", f"--config={path}")[0] == 0
+    assert run_ratelimitd("-h") == run_ratelimitd("--help")
+    assert run_ratelimitd("-h")[0] == 0
+    out = run_ratelimitd("--print-config", "--config", path, "--socket", "/elsewhere/rl.sock")[1]
     assert 'socket: "/elsewhere/rl.sock"' in out
 
 
@@ -39,15 +31,15 @@ def test_the_long_names_of_options_are_taken_and_h_is_help(path):
 def test_an_option_that_is_given_twice_is_wrong_usage(path, option, long):
     """Earlier, the last one counted, without a message."""
     for second in (option, long):
-        status, out, err = ratelimitd_says("--check-config", option, path, second, "/other")
+        status, out, err = run_ratelimitd("--check-config", option, path, second, "/other")
         assert (status, out) == (2, "")
         assert err == f"ratelimitd: {option} is given twice: {path} and /other; give it once\n"
 
 
 def test_print_config_shows_the_socket_that_would_be_listened_on(path):
-    shown = ratelimitd_says("--print-config", "-c", path, "-s", "/elsewhere/rl.sock")[1]
+    shown = run_ratelimitd("--print-config", "-c", path, "-s", "/elsewhere/rl.sock")[1]
     assert re.search(r"^listen:\n  socket: \"/elsewhere/rl\.sock\"$", shown, re.M)
-    assert "/elsewhere" not in ratelimitd_says("--print-config", "-c", path)[1]
+    assert "/elsewhere" not in run_ratelimitd("--print-config", "-c", path)[1]
 
 
 def test_sigusr1_is_ignored(ratelimitd):

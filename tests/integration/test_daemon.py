@@ -15,19 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from harness import ROOT, Notices, Ratelimitd, RpcError, eventually, program
+from harness import ROOT, Notices, Ratelimitd, RpcError, eventually, program, run_ratelimitd
 
 POLICIES = """policies:
   login: {algorithm: fixed_window, limit: 5, window: 1h}
   api: {algorithm: token_bucket, limit: 100, window: 1m, burst: 20}
 """
-
-
-def ratelimitd_says(*arguments, env=None):
-    """Run to its end: exit status, standard output, standard error."""
-    done = subprocess.run([program("ratelimitd"), *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True,
-                          text=True, timeout=20, env={**os.environ, **(env or {})})
-    return done.returncode, done.stdout, done.stderr
 
 
 def written(place, text, name="ratelimitd.yaml"):
@@ -40,21 +33,21 @@ def written(place, text, name="ratelimitd.yaml"):
 
 
 def test_version_and_help_end_well():
-    status, out, _ = ratelimitd_says("--version")
+    status, out, _ = run_ratelimitd("--version")
     assert status == 0 and re.match(r"ratelimitd \d+\.\d+\.\d+ \(libuv [\d.]+, hiredis [\d.]+\)\n", out)
-    status, out, _ = ratelimitd_says("--help")
+    status, out, _ = run_ratelimitd("--help")
     assert status == 0 and out.startswith("usage: ratelimitd [-c FILE]") and "Exit status:" in out
 
 
 @pytest.mark.parametrize("arguments", [["-x"], ["--nonsense"], ["-s"], ["-c"], ["operand"], ["--check-config=1"]])
 def test_wrong_usage_is_2(arguments):
-    status, out, err = ratelimitd_says(*arguments)
+    status, out, err = run_ratelimitd(*arguments)
     assert status == 2 and out == "" and "usage: ratelimitd" in err
 
 
 def test_a_test_clock_with_redis_is_2(place):
     path = written(place, "store:\n  type: redis\n  redis: {addresses: [\"unix:/nowhere/redis.sock\"]}\n")
-    status, _, err = ratelimitd_says("--test-clock", "-c", path, "-s", place / "s")
+    status, _, err = run_ratelimitd("--test-clock", "-c", path, "-s", place / "s")
     assert status == 2 and "--test-clock is for the memory store" in err
 
 
@@ -64,7 +57,7 @@ def test_a_test_clock_with_redis_is_2(place):
 def test_every_fault_of_a_configuration_is_reported_with_status_3(place):
     path = written(place, "policies:\n  a: {algorithm: fixed_window, limit: 1, window: 10}\nlisten: {mode: x}\nzzz: 1\n")
     for arguments in (["--check-config"], ["--print-config"], ["-s", place / "s"]):
-        status, out, err = ratelimitd_says("-c", path, *arguments)
+        status, out, err = run_ratelimitd("-c", path, *arguments)
         lines = err.splitlines()
         assert status == 3 and out == ""
         assert [line.split(": ")[:2] for line in lines] == [
@@ -73,14 +66,14 @@ def test_every_fault_of_a_configuration_is_reported_with_status_3(place):
 
 
 def test_a_file_that_is_not_there_is_3():
-    status, _, err = ratelimitd_says("-c", "/nowhere/x.yaml")
+    status, _, err = run_ratelimitd("-c", "/nowhere/x.yaml")
     assert status == 3 and err.startswith("/nowhere/x.yaml: cannot be read: No such file or directory; ")
 
 
 def test_a_group_that_nobody_made_is_found_by_the_check_of_the_file_and_is_3(place):
     path = written(place, "listen:\n  group: no-such-group\n")
     for arguments in (["--check-config"], ["-s", place / "s"]):
-        status, _, err = ratelimitd_says("-c", path, *arguments)
+        status, _, err = run_ratelimitd("-c", path, *arguments)
         assert status == 3
         assert err.startswith(f"{path}:2: listen.group: there is no group 'no-such-group' on this machine; create it")
 
@@ -88,29 +81,29 @@ def test_a_group_that_nobody_made_is_found_by_the_check_of_the_file_and_is_3(pla
 def test_a_redis_that_is_configured_but_not_chosen_is_3_with_the_line_to_add(place):
     path = written(place, "store:\n  redis:\n    addresses: [\"127.0.0.1:6379\"]\n")
     for arguments in (["--check-config"], ["-s", place / "s"]):
-        status, _, err = ratelimitd_says("-c", path, *arguments)
+        status, _, err = run_ratelimitd("-c", path, *arguments)
         assert status == 3
         assert err.startswith(f"{path}:3: store.redis.addresses: has no effect without store.type")
         assert "add the line `type: redis` below store:" in err
     path.write_text(path.read_text().replace("store:\n", "store:\n  type: memory\n"))
-    assert ratelimitd_says("--check-config", "-c", path)[0] == 0
+    assert run_ratelimitd("--check-config", "-c", path)[0] == 0
 
 
 def test_compat_on_the_memory_store_is_a_warning(place):
     path = written(place, "policies:\n  old: {compat: first-hit, limit: 5, window: 10s}\n")
-    status, _, err = ratelimitd_says("--check-config", "-c", path)
+    status, _, err = run_ratelimitd("--check-config", "-c", path)
     assert status == 0
     assert err.startswith(f"{path}:2: warning: store.type: is memory, so policy old and other compat policies share no")
 
 
 def test_a_correct_configuration_is_said_to_be(place):
-    assert ratelimitd_says("--check-config", "-c", written(place, POLICIES)) == (0, "the configuration is correct\n", "")
-    assert ratelimitd_says("--check-config")[0] == 0
+    assert run_ratelimitd("--check-config", "-c", written(place, POLICIES)) == (0, "the configuration is correct\n", "")
+    assert run_ratelimitd("--check-config")[0] == 0
 
 
 def test_what_is_printed_is_a_configuration_that_prints_the_same(place):
-    _, once, _ = ratelimitd_says("--print-config", "-c", written(place, POLICIES))
-    status, twice, _ = ratelimitd_says("--print-config", "-c", written(place, once, "again.yaml"))
+    _, once, _ = run_ratelimitd("--print-config", "-c", written(place, POLICIES))
+    status, twice, _ = run_ratelimitd("--print-config", "-c", written(place, once, "again.yaml"))
     assert status == 0 and once == twice and '  "login":\n' in once and "    burst: 20\n" in once
 
 
@@ -119,16 +112,16 @@ def test_quotes_and_backslashes_are_printed_as_they_are_read(place):
     text = ("store: {type: redis, redis: {addresses: ['h:1']}}\n"
             f"policies:\n  old: {{compat: first-hit, limit: 5, window: 10s, key_prefix: {odd}}}\n"
             f"  new: {{algorithm: fixed_window, limit: 5, window: 10s, overrides: [{{key: {odd}, limit: 6}}]}}\n")
-    _, once, err = ratelimitd_says("--print-config", "-c", written(place, text))
+    _, once, err = run_ratelimitd("--print-config", "-c", written(place, text))
     assert err == "" and f"key_prefix: {odd}\n" in once and f"- key: {odd}\n" in once
-    assert ratelimitd_says("--print-config", "-c", written(place, once, "again.yaml")) == (0, once, "")
+    assert run_ratelimitd("--print-config", "-c", written(place, once, "again.yaml")) == (0, once, "")
 
 
 def test_a_password_is_never_printed(place):
     secret = written(place, "hunter2\n", "password")
     secret.chmod(0o600)
     path = written(place, f"store:\n  type: redis\n  redis: {{addresses: ['h:1'], password_file: {secret}}}\n")
-    status, out, err = ratelimitd_says("--print-config", "-c", path)
+    status, out, err = run_ratelimitd("--print-config", "-c", path)
     assert status == 0 and "hunter2" not in out + err and str(secret) in out
 
 
@@ -137,16 +130,16 @@ def test_a_password_is_never_printed(place):
 
 def test_a_path_that_is_too_long_is_3_from_a_file_and_4_from_the_command_line(place):
     long = "/tmp/" + "x" * 103
-    status, _, err = ratelimitd_says("-c", written(place, f"listen:\n  socket: {long}\n"))
+    status, _, err = run_ratelimitd("-c", written(place, f"listen:\n  socket: {long}\n"))
     assert status == 3 and ":2: listen.socket: is 108 bytes long; write 1 to 107 bytes" in err
-    status, _, err = ratelimitd_says("-s", long)
+    status, _, err = run_ratelimitd("-s", long)
     assert status == 4 and "107" in err
 
 
 def test_a_socket_that_cannot_be_had_is_4(place, ratelimitd):
-    assert ratelimitd_says("-s", place / "nowhere" / "s")[0] == 4
+    assert run_ratelimitd("-s", place / "nowhere" / "s")[0] == 4
     daemon = ratelimitd(POLICIES)
-    status, _, err = ratelimitd_says("-s", daemon.socket)
+    status, _, err = run_ratelimitd("-s", daemon.socket)
     assert status == 4 and "in use" in err
     assert daemon.client().call("ping") == "pong"
 
@@ -608,6 +601,6 @@ def test_the_sample_configuration_is_correct_including_its_comments(place):
     sample = (ROOT / "systemd" / "ratelimitd.yaml").read_text()
     text = sample.replace("  type: memory\n", "")
     text = re.sub(r"^#(listen:|  )", r"\1", text, flags=re.M).replace("group: ratelimit ", "group: root ")
-    status, _, err = ratelimitd_says("--check-config", "-c", written(place, text))
+    status, _, err = run_ratelimitd("--check-config", "-c", written(place, text))
     assert status == 0, err
     assert "CREDENTIALS_DIRECTORY is not set here" in err

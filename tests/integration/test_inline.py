@@ -88,7 +88,7 @@ def test_a_repeated_setting_is_refused(ratelimitd, connect):
     settings = b"\x84" + b"".join(msgpack.packb(name) + msgpack.packb(value) for name, value in (
         ("algorithm", "gcra"), ("limit", 5), ("window", "1s"), ("limit", 6)))
     client.send_bytes(b"\x94\x00\x07" + msgpack.packb("check") + b"\x92" + settings + msgpack.packb("a"))
-    assert client.recv() == [1, 7, "BAD_REQUEST: policy.limit: stands here twice; keep one of them", None]
+    assert client.recv() == [1, 7, "BAD_REQUEST: policy.limit: is written twice; keep one of them", None]
 
 
 @pytest.mark.parametrize("config", ["policies: {p: {algorithm: gcra, limit: 5, window: 1s}}\n",

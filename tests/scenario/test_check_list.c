@@ -376,7 +376,7 @@ static void a_list_waits_until_the_connection_may_have_it_in_flight(void **state
     server_set_options(fixture.server, &options);
 
     client_ask(&polite, 1, "check", 2, "ss", "api", "k");
-    send_list(&polite, 2, 99, "api"); /* fits beside the check */
+    send_list(&polite, 2, 99, "api"); /* fits next to the check */
     tick_until_held(100);
     send_list(&polite, 3, 300, "api"); /* never fits: it goes alone */
     client_ask(&polite, 4, "ping", 0, "");

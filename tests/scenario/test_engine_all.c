@@ -42,7 +42,7 @@ struct member {
 
 static struct engine_fixture fixture;
 static int n_done;
-static bool keeps; /* the asker does not release within done */
+static bool keeps; /* the caller does not release within done */
 static struct check *asked;
 static enum error_code error;
 static struct decision whole;
@@ -254,7 +254,7 @@ static void each_part_counts_towards_the_cap(void **state)
 static void ask_mixed(int i)
 {
     static const char *const long_key =
-        "a key that is longer than what a check has room for itself, so that it needs storage of its own, kept later";
+        "a key that is longer than the space in a check itself, so that it needs storage of its own, kept later";
     ASK_ALL({"several", i % 2 ? long_key : "a", 1}, {"several", "b", 1}, {"several", "c", 2}, {"local", "d", 1});
 }
 

@@ -34,7 +34,7 @@ static const struct policy_spec specs[] = {
     {.name = "tried",
      .limits = {{.name = "bucket", .algo = ALGO_BUCKET, .limit = 8, .window_us = 9 * SECOND_US}},
      .candidate = TRIED},
-    {.name = "twin", .limits = TRIED},
+    {.name = "enforced", .limits = TRIED},
     {.name = "plain", .limits = {WINDOW(5)}},
     {.name = "dear",
      .limits = {{.algo = ALGO_BUCKET, .limit = 5000, .window_us = SECOND_US}},
@@ -146,7 +146,7 @@ static void a_cost_it_cannot_charge_is_skipped(void **state)
 }
 
 /* As if it were the limit: on one schedule it says what a policy of the same limits says that enforces them. */
-static void it_is_charged_as_a_twin_that_enforces_the_same_limits(void **state)
+static void it_is_charged_as_a_policy_that_enforces_the_same_limits(void **state)
 {
     (void)state;
     uint32_t seed = 12345;
@@ -157,11 +157,11 @@ static void it_is_charged_as_a_twin_that_enforces_the_same_limits(void **state)
         ask(OP_CHECK, "tried", cost);
         bool tried = engine_counters.candidate_allowed > allowed;
         assert_int_equal(engine_counters.candidate_allowed - allowed + engine_counters.candidate_denied - denied, 1);
-        assert_int_equal(ask(OP_CHECK, "twin", cost)->allowed, tried);
+        assert_int_equal(ask(OP_CHECK, "enforced", cost)->allowed, tried);
         fixture_advance_ms(&fixture, seed / 1024 % 2500);
         if (seed / 4096 % 200 == 0) {
             ask(OP_RESET, "tried", 0);
-            ask(OP_RESET, "twin", 0);
+            ask(OP_RESET, "enforced", 0);
         }
     }
     assert_true(engine_counters.candidate_denied - before.candidate_denied > 500);
@@ -357,7 +357,7 @@ int main(void)
         MEMORY_TEST(it_is_compared_with_what_a_shadow_policy_would_say, &suite),
         MEMORY_TEST(peeks_and_costs_of_0_leave_it_alone_and_a_reset_forgets_it, &suite),
         MEMORY_TEST(a_cost_it_cannot_charge_is_skipped, &suite),
-        MEMORY_TEST(it_is_charged_as_a_twin_that_enforces_the_same_limits, &suite),
+        MEMORY_TEST(it_is_charged_as_a_policy_that_enforces_the_same_limits, &suite),
         SCRIPTED_TEST(its_question_is_an_op_of_its_own_behind_the_enforced_one, &suite),
         SCRIPTED_TEST(a_late_answer_is_waited_for_by_nobody_and_counted, &suite),
         SCRIPTED_TEST(an_early_answer_waits_for_the_enforced_one, &suite),

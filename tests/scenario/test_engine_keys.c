@@ -170,7 +170,7 @@ static void an_override_decides_by_its_numbers_also_without_the_store(void **sta
     fixture_close(&fixture);
 }
 
-/* Ids that are joined anew stand in the check's own room, however long the keys were before. */
+/* Joined ids are in the check's own space, however long the keys were before. */
 static void ask_round(void)
 {
     char key[300];

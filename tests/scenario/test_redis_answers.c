@@ -18,7 +18,7 @@
 #include "store/redis_counters.h"
 
 static struct fake_redis fake;
-static const char *say; /* to each EVALSHA with keys; "%u" in it is the nonce; NULL = nothing */
+static const char *reply; /* to each EVALSHA with keys; "%u" in it is the nonce; NULL = nothing */
 static size_t n_with_keys;
 
 static bool has_keys(const struct slice *args)
@@ -31,21 +31,21 @@ static void answer(struct fake_redis *server, struct fake_client *client, const 
     (void)server;
     unsigned nonce = fake_batch_nonce(args, n);
     if (!has_keys(args)) {
-        fake_say(client, "*3\r\n:1700000000000000\r\n:0\r\n:%u\r\n", nonce);
+        fake_reply(client, "*3\r\n:1700000000000000\r\n:0\r\n:%u\r\n", nonce);
         return;
     }
     n_with_keys++;
-    if (say == NULL) return;
-    const char *hole = strstr(say, "%u");
+    if (reply == NULL) return;
+    const char *hole = strstr(reply, "%u");
     if (hole == NULL)
-        fake_say(client, "%s", say);
+        fake_reply(client, "%s", reply);
     else
-        fake_say(client, "%.*s%u%s", (int)(hole - say), say, nonce, hole + 2);
+        fake_reply(client, "%.*s%u%s", (int)(hole - reply), reply, nonce, hole + 2);
 }
 
 static int setup(void **state)
 {
-    say = NULL;
+    reply = NULL;
     n_with_keys = 0;
     (void)store_fixture_setup(state);
     fake_redis_init(&fake, &store_fixture->patient.loop, batch_script_sha1, answer);
@@ -66,7 +66,7 @@ static int teardown(void **state)
 static void the_fake_can_answer_well(void **state)
 {
     (void)state;
-    say = GOOD_ANSWER;
+    reply = GOOD_ANSWER;
     store_fixture_open_ready(fake.address);
     (void)store_fixture_check("k");
     store_fixture_settle();
@@ -81,7 +81,7 @@ static void answer_byte_by_byte(struct fake_redis *server, struct fake_client *c
     const char *keys = has_keys(args) ? ":1\r\n" : "";
     int len = snprintf(text, sizeof(text), "*%d\r\n%s:1700000000000000\r\n:0\r\n:%u\r\n", has_keys(args) ? 4 : 3, keys,
                        fake_batch_nonce(args, n));
-    for (int i = 0; i < len; i++) fake_say_bytes(client, text + i, 1);
+    for (int i = 0; i < len; i++) fake_reply_bytes(client, text + i, 1);
 }
 
 static void an_answer_in_single_bytes_is_understood(void **state)
@@ -99,14 +99,14 @@ static void an_answer_in_single_bytes_is_understood(void **state)
 /* The op ends with a store error, the connection is closed as untrustworthy, and a new one works. */
 static void closes_on(const char *text)
 {
-    say = text;
+    reply = text;
     store_fixture_open_ready(fake.address);
     (void)store_fixture_check("k");
     store_fixture_until(store_is_not_ready);
     store_fixture_settle();
     assert_int_equal(store_fixture->n_failed, 1);
     assert_true(redis_counters.redis_bad_replies > 0);
-    say = GOOD_ANSWER;
+    reply = GOOD_ANSWER;
     store_fixture_until(store_is_ready);
     (void)store_fixture_check("k");
     store_fixture_settle();
@@ -119,13 +119,13 @@ static void a_lie_about_a_state_is_a_store_error(void **state)
 {
     (void)state;
     store_fixture->limit = store_fixture_limit("hit", ALGO_FIRST_HIT, 10);
-    say = "*5\r\n:10\r\n:1600000000000\r\n:1700000000000000\r\n:0\r\n:%u\r\n";
+    reply = "*5\r\n:10\r\n:1600000000000\r\n:1700000000000000\r\n:0\r\n:%u\r\n";
     store_fixture_open_ready(fake.address);
     (void)store_fixture_check("k");
     store_fixture_settle();
     assert_int_equal(store_fixture->n_failed, 1);
     assert_int_equal(redis_counters.redis_bad_replies, 1);
-    say = "*5\r\n:10\r\n:1700000000007\r\n:1700000000000000\r\n:0\r\n:%u\r\n";
+    reply = "*5\r\n:10\r\n:1700000000007\r\n:1700000000000000\r\n:0\r\n:%u\r\n";
     struct ask *denied = store_fixture_check("k");
     store_fixture_settle();
     assert_int_equal(store_fixture->n_decided, 1);
@@ -202,14 +202,14 @@ static void numbers_no_script_can_count_close_the_connection(void **state)
 /* The op ends with a store error, once, and the connection stays. */
 static void stays_after(const char *text)
 {
-    say = text;
+    reply = text;
     store_fixture_open_ready(fake.address);
     (void)store_fixture_check("k");
     store_fixture_settle();
     assert_int_equal(store_fixture->n_failed, 1);
     assert_int_equal(n_with_keys, 1);
     assert_int_equal(redis_counters.redis_errors, 1);
-    say = GOOD_ANSWER;
+    reply = GOOD_ANSWER;
     (void)store_fixture_check("k");
     store_fixture_settle();
     assert_int_equal(store_fixture->n_decided, 1);
@@ -237,12 +237,12 @@ static void an_unknown_error_is_a_store_error(void **state)
 static void an_error_that_is_told_is_made_printable(void **state)
 {
     (void)state;
-    say = "-READONLY \033[31mred\007\r\n";
+    reply = "-READONLY \033[31mred\007\r\n";
     store_fixture_open_ready(fake.address);
     (void)store_fixture_check("k");
     store_fixture_until(store_is_not_ready);
     store_fixture_status_has("READONLY \\x1b[31mred\\x07");
-    say = GOOD_ANSWER;
+    reply = GOOD_ANSWER;
     store_fixture_settle();
 }
 
@@ -255,7 +255,7 @@ static void a_moved_key_is_a_store_error(void **state)
 static void a_script_that_never_comes_back_is_asked_for_once(void **state)
 {
     (void)state;
-    say = "-NOSCRIPT No matching script.\r\n";
+    reply = "-NOSCRIPT No matching script.\r\n";
     store_fixture_open_ready(fake.address);
     size_t n_loads = fake.n_loads;
     (void)store_fixture_check("k");
@@ -268,13 +268,13 @@ static void a_script_that_never_comes_back_is_asked_for_once(void **state)
 static void say_other_digest(struct fake_redis *server, struct fake_client *client, const struct slice *args, size_t n)
 {
     (void)server, (void)args, (void)n;
-    fake_say(client, "-ERR no more scripts today\r\n");
+    fake_reply(client, "-ERR no more scripts today\r\n");
 }
 
 static void a_script_that_cannot_be_loaded_again_closes_the_connection(void **state)
 {
     (void)state;
-    say = "-NOSCRIPT No matching script.\r\n";
+    reply = "-NOSCRIPT No matching script.\r\n";
     store_fixture_open_ready(fake.address);
     fake.on_load = say_other_digest;
     (void)store_fixture_check("k");
@@ -282,7 +282,7 @@ static void a_script_that_cannot_be_loaded_again_closes_the_connection(void **st
     store_fixture_settle();
     assert_int_equal(store_fixture->n_down, 1); /* the second sending was lost with the connection */
     fake.on_load = NULL;
-    say = GOOD_ANSWER;
+    reply = GOOD_ANSWER;
     store_fixture_until(store_is_ready);
 }
 
@@ -322,7 +322,7 @@ static void reload_with_one_batch_waiting(void)
     n_with_keys = 0;
     (void)store_fixture_check("b");
     store_fixture_until(fake_has_been_asked);
-    fake_say(asked_by, "-NOSCRIPT No matching script.\r\n");
+    fake_reply(asked_by, "-NOSCRIPT No matching script.\r\n");
     patient_loop_ticks(&store_fixture->patient, 5);
     (void)store_fixture_check("c");
     patient_loop_ticks(&store_fixture->patient, 5);
@@ -334,10 +334,10 @@ static void a_new_batch_never_overtakes_one_that_waits_for_the_script(void **sta
     (void)state;
     reload_with_one_batch_waiting();
     assert_int_equal(n_with_keys, 1); /* c is held */
-    fake_say(asked_by, "-NOSCRIPT No matching script.\r\n");
+    fake_reply(asked_by, "-NOSCRIPT No matching script.\r\n");
     memset(order, 0, sizeof(order));
     fake.on_evalsha = answer_in_order;
-    say = GOOD_ANSWER;
+    reply = GOOD_ANSWER;
     store_fixture_settle();
     assert_int_equal(store_fixture->n_decided, 3);
     assert_int_equal(redis_counters.redis_script_loads, 1);
@@ -366,7 +366,7 @@ static void closing_while_the_script_is_away_ends_every_op_once(void **state)
 static void an_answer_too_many_closes_the_connection(void **state)
 {
     (void)state;
-    say = GOOD_ANSWER "+EXTRA\r\n";
+    reply = GOOD_ANSWER "+EXTRA\r\n";
     store_fixture_open_ready(fake.address);
     (void)store_fixture_check("k");
     store_fixture_until(store_is_not_ready);
@@ -383,8 +383,8 @@ static void answers_in_the_wrong_order_reach_no_check(void **state)
     store_fixture_until(fake_has_been_asked);
     (void)store_fixture_check("b");
     /* the answer that belongs to the second batch comes first */
-    fake_say(asked_by, "*4\r\n:1\r\n:1700000000000000\r\n:0\r\n:%u\r\n",
-             (unsigned)store_fixture->options.random_seed + 3);
+    fake_reply(asked_by, "*4\r\n:1\r\n:1700000000000000\r\n:0\r\n:%u\r\n",
+               (unsigned)store_fixture->options.random_seed + 3);
     store_fixture_until(store_is_not_ready);
     store_fixture_settle();
     assert_int_equal(store_fixture->n_decided, 0);

@@ -13,42 +13,42 @@
 #include "fakes/link_fixture.h"
 #include "store/redis_counters.h"
 
-static const char *say; /* the fake, to each EVALSHA but the canary; NULL = nothing */
-static size_t say_len;
+static const char *reply; /* the fake, to each EVALSHA but the canary; NULL = nothing */
+static size_t reply_len;
 
-/* The canary is answered well; what comes after it gets `say` and, without one, nothing. */
+/* The canary is answered well; what comes after it gets `reply` and, without one, nothing. */
 static void misbehave(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
 {
     unsigned nonce = fake_nonce(args, n);
     if (nonce == CANARY_NONCE)
-        fake_say(client, "*2\r\n:7\r\n:42\r\n");
-    else if (say != NULL)
-        fake_say_bytes(client, say, say_len);
+        fake_reply(client, "*2\r\n:7\r\n:42\r\n");
+    else if (reply != NULL)
+        fake_reply_bytes(client, reply, reply_len);
     (void)fake;
 }
 
-static void after_ready_the_server_says(const char *bytes, size_t len)
+static void after_ready_the_server_sends(const char *bytes, size_t len)
 {
-    say = bytes;
-    say_len = len;
+    reply = bytes;
+    reply_len = len;
     fake_redis_init(&fixture->fake, &fixture->patient.loop, LINK_FIXTURE_SHA1, misbehave);
     link_fixture_open(fixture->fake.address);
     link_fixture_until(is_ready);
     (void)link_fixture_probe();
     link_fixture_until(is_down);
     link_fixture_until(all_answered);
-    say = NULL;
+    reply = NULL;
     link_fixture_until(is_ready); /* and it comes back */
     link_fixture_close();
     fake_redis_close(&fixture->fake);
 }
 
-#define AFTER_READY_THE_SERVER_SAYS(text) after_ready_the_server_says(text, sizeof(text) - 1)
+#define AFTER_READY_THE_SERVER_SENDS(text) after_ready_the_server_sends(text, sizeof(text) - 1)
 
 static void a_reply_that_nobody_waits_for_closes_the_connection(void **state)
 {
     (void)state;
-    AFTER_READY_THE_SERVER_SAYS("*2\r\n:7\r\n:1000\r\n+EXTRA\r\n");
+    AFTER_READY_THE_SERVER_SENDS("*2\r\n:7\r\n:1000\r\n+EXTRA\r\n");
     assert_true(fixture->probes[0].is_good);
     assert_int_equal(redis_counters.redis_bad_replies, 1);
 }
@@ -56,20 +56,20 @@ static void a_reply_that_nobody_waits_for_closes_the_connection(void **state)
 static void extra_replies_of_every_type_close_the_connection(void **state)
 {
     (void)state;
-    AFTER_READY_THE_SERVER_SAYS(":1\r\n*0\r\n");
+    AFTER_READY_THE_SERVER_SENDS(":1\r\n*0\r\n");
     assert_int_equal(redis_counters.redis_bad_replies, 1);
 }
 
 static void an_extra_array_an_extra_error_and_an_extra_nil_close_the_connection(void **state)
 {
     (void)state;
-    AFTER_READY_THE_SERVER_SAYS(":1\r\n-ERR extra\r\n$-1\r\n");
+    AFTER_READY_THE_SERVER_SENDS(":1\r\n-ERR extra\r\n$-1\r\n");
 }
 
 static void deep_nesting_closes_the_connection(void **state)
 {
     (void)state;
-    AFTER_READY_THE_SERVER_SAYS("*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n");
+    AFTER_READY_THE_SERVER_SENDS("*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n");
     assert_true(fixture->probes[0].is_lost);
     assert_int_equal(redis_counters.redis_bad_replies, 1);
 }
@@ -77,39 +77,39 @@ static void deep_nesting_closes_the_connection(void **state)
 static void an_array_of_too_many_closes_the_connection(void **state)
 {
     (void)state;
-    AFTER_READY_THE_SERVER_SAYS("*8193\r\n");
+    AFTER_READY_THE_SERVER_SENDS("*8193\r\n");
 }
 
 static void garbage_closes_the_connection(void **state)
 {
     (void)state;
-    AFTER_READY_THE_SERVER_SAYS("\x16\x03\x01 this is no Redis\r\n");
+    AFTER_READY_THE_SERVER_SENDS("\x16\x03\x01 this is no Redis\r\n");
 }
 
 static void an_http_answer_closes_the_connection(void **state)
 {
     (void)state;
-    AFTER_READY_THE_SERVER_SAYS("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+    AFTER_READY_THE_SERVER_SENDS("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
 }
 
 static void a_push_and_a_map_close_the_connection(void **state)
 {
     (void)state;
-    AFTER_READY_THE_SERVER_SAYS(">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nb\r\n%1\r\n:1\r\n:2\r\n");
+    AFTER_READY_THE_SERVER_SENDS(">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nb\r\n%1\r\n:1\r\n:2\r\n");
     assert_true(fixture->probes[0].is_lost);
 }
 
 static void a_double_and_a_boolean_close_the_connection(void **state)
 {
     (void)state;
-    AFTER_READY_THE_SERVER_SAYS(",3.14\r\n#t\r\n");
+    AFTER_READY_THE_SERVER_SENDS(",3.14\r\n#t\r\n");
 }
 
 static void half_a_reply_is_a_stall(void **state)
 {
     (void)state;
     fixture->options.stall_ms = 250;
-    AFTER_READY_THE_SERVER_SAYS("*2\r\n:7\r\n:10");
+    AFTER_READY_THE_SERVER_SENDS("*2\r\n:7\r\n:10");
     assert_int_equal(redis_counters.redis_stalls, 1);
 }
 
@@ -119,7 +119,7 @@ static void a_huge_bulk_closes_the_connection_before_it_is_buffered(void **state
     enum { SIZE = 4 * 1024 * 1024 };
     char *bytes = calloc(1, SIZE);
     memcpy(bytes, "$1000000000\r\n", 13);
-    after_ready_the_server_says(bytes, SIZE);
+    after_ready_the_server_sends(bytes, SIZE);
     assert_int_equal(redis_counters.redis_stalls, 0);
     assert_int_equal(redis_counters.redis_bad_replies, 1);
     free(bytes);
@@ -129,10 +129,10 @@ static void hang_up(struct fake_redis *fake, struct fake_client *client, const s
 {
     (void)fake;
     if (fake_nonce(args, n) == CANARY_NONCE) {
-        fake_say(client, "*2\r\n:7\r\n:42\r\n");
+        fake_reply(client, "*2\r\n:7\r\n:42\r\n");
         return;
     }
-    fake_say(client, "*2\r\n:7");
+    fake_reply(client, "*2\r\n:7");
     fake_hang_up(client);
 }
 
@@ -168,7 +168,7 @@ static void a_server_that_accepts_and_hangs_is_given_up_in_time(void **state)
 static void say_hello_and_leave(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
 {
     (void)fake, (void)args, (void)n;
-    fake_say(client, "*4\r\n$5\r\nproto\r\n:2\r\n$4\r\nrole\r\n$6\r\nmaster\r\n");
+    fake_reply(client, "*4\r\n$5\r\nproto\r\n:2\r\n$4\r\nrole\r\n$6\r\nmaster\r\n");
     fake_hang_up(client);
 }
 
@@ -195,7 +195,7 @@ static void a_connection_reset_behind_an_answer_of_the_handshake_ends_at_once(vo
 static void say_wrong_digest(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
 {
     (void)fake, (void)args, (void)n;
-    fake_say(client, "$40\r\n0000000000000000000000000000000000000000\r\n");
+    fake_reply(client, "$40\r\n0000000000000000000000000000000000000000\r\n");
 }
 
 static void a_digest_that_is_not_ours_is_refused(void **state)
@@ -214,7 +214,7 @@ static void a_digest_that_is_not_ours_is_refused(void **state)
 static void say_busy(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
 {
     (void)fake, (void)args, (void)n;
-    fake_say(client, "-BUSY Redis is busy running a script.\r\n");
+    fake_reply(client, "-BUSY Redis is busy running a script.\r\n");
 }
 
 static void a_server_whose_hello_is_fine_but_whose_scripts_are_not_is_not_ready(void **state)
@@ -233,9 +233,9 @@ static void hello_is_unknown(struct fake_redis *fake, struct fake_client *client
 {
     (void)fake, (void)n;
     if (slice_is(args[0], "HELLO"))
-        fake_say(client, "-ERR unknown command 'HELLO'\r\n");
+        fake_reply(client, "-ERR unknown command 'HELLO'\r\n");
     else
-        fake_say(client, "+OK\r\n");
+        fake_reply(client, "+OK\r\n");
 }
 
 static void a_server_without_hello_is_asked_the_old_way(void **state)
@@ -255,8 +255,8 @@ static void a_server_without_hello_is_asked_the_old_way(void **state)
 static void neither_is_known(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
 {
     (void)fake, (void)n;
-    fake_say(client, "-ERR unknown command '%.*s', with args beginning with: '2' 'AUTH' 'default' 'secret' \r\n",
-             (int)args[0].len, (const char *)args[0].data);
+    fake_reply(client, "-ERR unknown command '%.*s', with args beginning with: '2' 'AUTH' 'default' 'secret' \r\n",
+               (int)args[0].len, (const char *)args[0].data);
 }
 
 static void an_unknown_command_does_not_show_the_password(void **state)
@@ -279,8 +279,8 @@ static void an_unknown_command_does_not_show_the_password(void **state)
 static void say_modules(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
 {
     (void)fake, (void)args, (void)n;
-    fake_say(client, "*6\r\n$5\r\nproto\r\n:2\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n"
-                     "*1\r\n*4\r\n$4\r\nname\r\n$2\r\nbf\r\n$4\r\nargs\r\n*1\r\n$1\r\nx\r\n");
+    fake_reply(client, "*6\r\n$5\r\nproto\r\n:2\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n"
+                       "*1\r\n*4\r\n$4\r\nname\r\n$2\r\nbf\r\n$4\r\nargs\r\n*1\r\n$1\r\nx\r\n");
 }
 
 static void a_server_with_modules_is_fine(void **state)
@@ -297,7 +297,7 @@ static void a_server_with_modules_is_fine(void **state)
 static void say_http(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
 {
     (void)fake, (void)args, (void)n;
-    fake_say(client, "HTTP/1.1 400 Bad Request\r\n\r\n");
+    fake_reply(client, "HTTP/1.1 400 Bad Request\r\n\r\n");
 }
 
 static void a_web_server_is_no_redis(void **state)

@@ -70,7 +70,7 @@ static void a_tick_is_one_call(void **state)
     assert_int_equal(store_fixture->n_allowed, 64 + 65 + 10);
 }
 
-/* Each kind had a call of its own: 60 plain checks beside one that gave back were as dear as that. */
+/* In calls of their own, plain checks and a refund would cost Redis more. */
 static void checks_and_what_gives_back_are_one_call(void **state)
 {
     (void)state;

@@ -224,11 +224,11 @@ static void answer(struct fake_redis *server, struct fake_client *client, const 
     (void)server;
     unsigned nonce = fake_batch_nonce(args, n);
     if (slice_is(args[2], "0"))
-        fake_say(client, "*3\r\n:1700000000000000\r\n:0\r\n:%u\r\n", nonce);
+        fake_reply(client, "*3\r\n:1700000000000000\r\n:0\r\n:%u\r\n", nonce);
     else if (n_too_late-- > 0)
-        fake_say(client, "*3\r\n:-2\r\n:1700000009000000\r\n:%u\r\n", nonce);
+        fake_reply(client, "*3\r\n:-2\r\n:1700000009000000\r\n:%u\r\n", nonce);
     else
-        fake_say(client, "*4\r\n:1\r\n:1700000009000000\r\n:0\r\n:%u\r\n", nonce);
+        fake_reply(client, "*4\r\n:1\r\n:1700000009000000\r\n:0\r\n:%u\r\n", nonce);
 }
 
 static void a_batch_that_was_begun_too_late_is_sent_again_with_the_new_time(void **state)

@@ -386,7 +386,7 @@ static void a_full_backlog_is_tried_again_until_the_deadline(void **state)
     assert_non_null(strstr(fixture.ends[0].message, "backlog"));
 
     assert_int_equal(check(&fixture, 1), RATELIMIT_OK);
-    daemon_accept(&fixture.daemon); /* makes room */
+    daemon_accept(&fixture.daemon); /* makes space */
     pass(&fixture, 20);
     tick(&fixture);
     assert_true(ratelimit_async_fd(fixture.client) >= 0);

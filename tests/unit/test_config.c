@@ -196,7 +196,7 @@ static const struct {
     {"caps: {max_key: 1024}\n", 1, "caps.max_key: '1024' is a size without its unit"},
     {"caps: {max_connections: 0}\n", 1, "caps.max_connections: '0' is too small; write 1 to 1000000"},
     {"caps: {max_connections: many}\n", 1, "caps.max_connections: 'many' is not a whole number"},
-    {"caps:\n  max_key: 64KiB\n", 2, "caps.max_frame: has no room for a check"},
+    {"caps:\n  max_key: 64KiB\n", 2, "caps.max_frame: is too small for a check"},
     {"listen: {group: no-such-group}\n", 1, "listen.group: there is no group 'no-such-group' on this machine; create"},
     {"listen: {group: 4294967295}\n", 1, "listen.group: there is no group '4294967295'"},
     {"store: {type: valkey}\n", 1, "store.type: 'valkey' is not known; did you mean redis?"},
@@ -220,7 +220,7 @@ static const struct {
     {"store:\n  type: memory\n  redis:\n    addresses: [\"::1:6379\"]\n", 4, "an IPv6 address needs brackets"},
     {"store:\n  type: memory\n  redis:\n    addresses: [\"redis://h:1\"]\n", 4, "is a URL"},
     {"store:\n  type: memory\n  redis:\n    password: secret\n", 4,
-     "store.redis.password: a password does not stand in this file"},
+     "store.redis.password: a password does not belong in this file"},
     {"store:\n  type: redis\n  redis: {addresses: [\"h:1\"], username: u}\n", 3, "store.redis.username: is of no use"},
     {"store:\n  type: redis\n  redis: {addresses: [\"h:1\"], password_file: /nowhere/x}\n", 3, "No such file"},
     {"defaults: {deadline: 0}\n", 1, "defaults.deadline: '0' is too small; write 1ms to 1h"},
@@ -258,7 +258,7 @@ static const struct {
     {CANDIDATE("    candidate: 5\n"), 6, "policies.p.candidate: is not a list; "},
     {CANDIDATE("    candidate: []\n"), 6, "policies.p.candidate: has 0 entries; write 1 to 16"},
     {CANDIDATE("    candidate: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]\n"), 6,
-     "policies.p.candidate: has 16 entries, and there is room for 15; a policy has 16 limits at most"},
+     "policies.p.candidate: has 16 entries; write 1 to 15, because a policy has at most 16 limits"},
     {CANDIDATE("    candidate:\n      - {algorithm: gcra, limit: 1, window: 1s}\n"), 7,
      "policies.p.candidate[0].name: is missing; "},
     {CANDIDATE("    candidate:\n      - " LIMIT_A "\n      - " LIMIT_A "\n"), 8,
@@ -369,7 +369,7 @@ static const struct {
     {POLICY("    algorithm: fixed_window\n    limt: 3\n" VALID), 4,
      "policies.p.limt: no such setting; did you mean limit?"},
     {POLICY("    algorithm: fixed_window\n    zzz: 3\n" VALID), 4, "policies.p.zzz: no such setting; a policy has"},
-    {"policies:\n  p: {algorithm: fixed_window, limit: 1, window: 1s}\n  p: {}\n", 3, "policies.p: stands here again"},
+    {"policies:\n  p: {algorithm: fixed_window, limit: 1, window: 1s}\n  p: {}\n", 3, "policies.p: is written twice"},
 };
 
 static void each_fault_is_told_with_its_line_and_its_key(void **state)

@@ -164,7 +164,7 @@ static const struct {
     {ONE "    by: [t]\n", 6, "policies.p.by: needs key_format"},
     {ONE PARTS "    by: t\n", 7, "policies.p.by: is not a list"},
     {ONE PARTS "    by: [t, x]\n", 7, "policies.p.by: 'x' is not a part of key_format {t}:{u}"},
-    {ONE PARTS "    by: [t, t]\n", 7, "policies.p.by: 't' stands in it twice"},
+    {ONE PARTS "    by: [t, t]\n", 7, "policies.p.by: 't' is in it twice"},
     {TWO PARTS "    by: [t]\n", 7, "policies.p.by: does not go with limits"},
     {"policies:\n  p: {compat: first-hit, limit: 1, window: 1s, key_format: '{t}:{u}', by: [t]}\n", 2,
      "policies.p.by: is not a setting of first-hit"},
@@ -210,7 +210,7 @@ static const struct {
      9, "policies.p.overrides[0].window: would differ for keys that share one sliding_counter"},
     {"policies:\n  p:\n    algorithm: nonsense\n    limit: 5\n    window: 1s\n" OVER("{key: a}"), 7,
      "policies.p.overrides[0]: changes nothing"},
-    {ONE OVER("{key: a, limit: 5, key: b}"), 7, "policies.p.overrides.key: stands here again"},
+    {ONE OVER("{key: a, limit: 5, key: b}"), 7, "policies.p.overrides.key: is written twice"},
     {ONE OVER("{key: *a, limit: 5}"), 7, "key: an alias (*a)"},
 };
 

@@ -106,10 +106,10 @@ static void buckets_say_their_tokens(void **state)
 static void key_of(const char *policy, const char *key, char *out)
 {
     struct op_member member = {.limit = &policies_get(set, policy)->limits[0], .key = slice_of(key)};
-    struct store_key_space room;
+    struct store_key_space space;
     struct slice pieces[STORE_KEY_PIECES];
     limit_here(&view, member.limit, member.key, 0, NOW_US);
-    size_t n = store_key_pieces(&member, &view, "rl", &room, pieces);
+    size_t n = store_key_pieces(&member, &view, "rl", &space, pieces);
     for (size_t i = 0; i < n; i++) out += sprintf(out, "%.*s", (int)pieces[i].len, (const char *)pieces[i].data);
 }
 

@@ -209,7 +209,7 @@ static void what_is_wrong_is_said_as_for_the_file(void **state)
          "1s}]}",
          "policy.limits[1].name: 'a' is the name of limits[0] already"},
         {"{limits: []}", "policy.limits: has 0 entries; write 1 to 16"},
-        {"{algorithm: gcra, limit: 5, window: 1s, limit: 6}", "policy.limit: stands here twice; keep one of them"},
+        {"{algorithm: gcra, limit: 5, window: 1s, limit: 6}", "policy.limit: is written twice; keep one of them"},
     };
     begin(&fixture, "{}");
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)

@@ -35,12 +35,12 @@ static const char *split_text(const char *key)
 static const char *id_text(const char *key, key_parts parts)
 {
     static char text[256];
-    uint8_t room[256];
+    uint8_t space[256];
     struct key_split split;
     assert_true(key_format_split(&format, slice_of(key), &split));
-    struct slice id = key_format_id(&format, &split, parts, room);
+    struct slice id = key_format_id(&format, &split, parts, space);
     assert_non_null(id.data);
-    assert_true((id.data == room) == (key_format_is_joined(&format, parts) && id.len > 0));
+    assert_true((id.data == space) == (key_format_is_joined(&format, parts) && id.len > 0));
     snprintf(text, sizeof text, "%.*s", (int)id.len, (const char *)id.data);
     return text;
 }
@@ -139,8 +139,8 @@ static void a_format_that_cannot_be_split_by_is_refused(void **state)
         {"{a}:{b", "without its }"},
         {"{a:{b}", "without its }"},
         {"a}:{b}", "without a {"},
-        {"{}:{b}", "whose name is none"},
-        {"{a b}", "whose name"},
+        {"{}:{b}", "with an invalid name"},
+        {"{a b}", "with an invalid name"},
         {"{a}}{b}", "without a {"},
         {"{{a}", "without its }"},
     };

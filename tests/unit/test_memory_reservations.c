@@ -348,8 +348,8 @@ static void a_full_key_refuses_at_once_and_finds_at_once(void **state)
     reservation_list_free(list);
 }
 
-/* One settled, one reserved, again and again: no mark but that one can go, and it does. */
-static void a_full_list_forgets_its_only_mark(void **state)
+/* Each round settles one and reserves one: only that tombstone can go. */
+static void a_full_list_forgets_its_only_tombstone(void **state)
 {
     (void)state;
     enum { ROUNDS = 1000 };
@@ -420,7 +420,7 @@ int main(void)
         cmocka_unit_test(a_full_list_forgets_the_marks_that_end_first),
         cmocka_unit_test(a_list_is_in_order_whatever_comes_and_goes),
         cmocka_unit_test(a_full_key_refuses_at_once_and_finds_at_once),
-        cmocka_unit_test(a_full_list_forgets_its_only_mark),
+        cmocka_unit_test(a_full_list_forgets_its_only_tombstone),
         cmocka_unit_test(marks_that_a_clock_has_moved_are_found_among_many),
         cmocka_unit_test_setup_teardown(a_key_may_be_reserved_and_settled_as_often_as_one_likes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(whatever_is_held_can_be_settled, set_up, tear_down),

@@ -151,9 +151,9 @@ static int unload(void **state)
 
 /* Putting what was read into words. */
 
-static void say(struct buffer *words, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void append(struct buffer *words, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static void say(struct buffer *words, const char *format, ...)
+static void append(struct buffer *words, const char *format, ...)
 {
     char piece[800];
     va_list args;
@@ -167,16 +167,16 @@ static void say(struct buffer *words, const char *format, ...)
 static void say_text(struct buffer *words, struct slice text, bool is_bin)
 {
     if (text.len > 64) {
-        say(words, "%s(%zu)", is_bin ? "bin" : "text", text.len);
+        append(words, "%s(%zu)", is_bin ? "bin" : "text", text.len);
         return;
     }
-    say(words, is_bin ? "b\"" : "\"");
+    append(words, is_bin ? "b\"" : "\"");
     for (size_t i = 0; i < text.len; i++) {
         uint8_t byte = text.data[i];
         bool plain = byte >= ' ' && byte < 0x7f && strchr("\"\\|", byte) == NULL;
-        say(words, plain ? "%c" : "\\x%02x", byte);
+        append(words, plain ? "%c" : "\\x%02x", byte);
     }
-    say(words, "\"");
+    append(words, "\"");
 }
 
 static void say_value(struct buffer *words, struct pull *pull);
@@ -184,30 +184,30 @@ static void say_value(struct buffer *words, struct pull *pull);
 static void say_values(struct buffer *words, struct pull *pull, uint32_t n)
 {
     if (n > 16) {
-        say(words, "array(%u)", n);
+        append(words, "array(%u)", n);
         while (n-- > 0) assert_int_equal(pull_skip(pull), 0);
         return;
     }
-    say(words, "[");
+    append(words, "[");
     for (uint32_t i = 0; i < n; i++) {
-        if (i > 0) say(words, ",");
+        if (i > 0) append(words, ",");
         say_value(words, pull);
     }
-    say(words, "]");
+    append(words, "]");
 }
 
 static void say_pairs(struct buffer *words, struct pull *pull)
 {
     uint32_t n;
     assert_int_equal(pull_map(pull, &n), 0);
-    say(words, "{");
+    append(words, "{");
     for (uint32_t i = 0; i < n; i++) {
-        if (i > 0) say(words, ",");
+        if (i > 0) append(words, ",");
         say_value(words, pull);
-        say(words, ":");
+        append(words, ":");
         say_value(words, pull);
     }
-    say(words, "}");
+    append(words, "}");
 }
 
 static void say_number(struct buffer *words, struct pull *pull)
@@ -215,9 +215,9 @@ static void say_number(struct buffer *words, struct pull *pull)
     int64_t number;
     bool is_float = pull_type(pull) == PULL_FLOAT;
     if (pull_int(pull, &number) == 0) {
-        say(words, "%lld", (long long)number);
+        append(words, "%lld", (long long)number);
     } else {
-        say(words, is_float ? "float" : "big");
+        append(words, is_float ? "float" : "big");
         assert_int_equal(pull_skip(pull), 0);
     }
 }
@@ -230,11 +230,11 @@ static void say_value(struct buffer *words, struct pull *pull)
     switch (pull_type(pull)) {
     case PULL_NIL:
         assert_int_equal(pull_nil(pull), 0);
-        say(words, "nil");
+        append(words, "nil");
         break;
     case PULL_BOOL:
         assert_int_equal(pull_bool(pull, &truth), 0);
-        say(words, truth ? "true" : "false");
+        append(words, truth ? "true" : "false");
         break;
     case PULL_INT:
     case PULL_FLOAT: say_number(words, pull); break;
@@ -249,7 +249,7 @@ static void say_value(struct buffer *words, struct pull *pull)
     case PULL_MAP: say_pairs(words, pull); break;
     case PULL_EXT:
         assert_int_equal(pull_skip(pull), 0);
-        say(words, "ext");
+        append(words, "ext");
         break;
     case PULL_END: fail_msg("a value ends too early"); break;
     }
@@ -260,24 +260,24 @@ static void say_request(struct buffer *words, const uint8_t *message, size_t len
     struct rpc_request request;
     enum rpc_fault fault = rpc_parse_request(message, len, &request);
     if (fault == RPC_FRAMING) {
-        say(words, "framing");
+        append(words, "framing");
         return;
     }
     bool is_notification = request.kind == RPC_NOTIFICATION;
     const char *what = is_notification ? "notification" : "request";
     if (fault == RPC_BAD_METHOD) what = "bad_method";
     if (fault == RPC_BAD_PARAMS) what = "bad_params";
-    say(words, "%s", what);
-    if (!is_notification) say(words, " %llu", (unsigned long long)request.msgid);
+    append(words, "%s", what);
+    if (!is_notification) append(words, " %llu", (unsigned long long)request.msgid);
     if (fault != RPC_OK) return;
-    say(words, " ");
+    append(words, " ");
     /* Whether the method came as str or bin: read the envelope once more, up to it. */
     struct pull pull = pull_of(message, len);
     uint32_t n;
     assert_int_equal(pull_array(&pull, &n), 0);
     for (uint32_t i = is_notification ? 1 : 2; i > 0; i--) assert_int_equal(pull_skip(&pull), 0);
     say_text(words, request.method, pull_is_bin(&pull));
-    say(words, " ");
+    append(words, " ");
     say_values(words, &request.params, request.n_params);
     assert_ptr_equal(request.params.at, request.n_params > 0 ? message + len : request.params.at);
 }
@@ -286,18 +286,18 @@ static void say_response(struct buffer *words, const uint8_t *message, size_t le
 {
     struct rpc_response response;
     assert_int_equal(rpc_parse_response(message, len, &response), 0);
-    say(words, "response ");
+    append(words, "response ");
     if (response.has_msgid) {
-        say(words, "%llu ", (unsigned long long)response.msgid);
+        append(words, "%llu ", (unsigned long long)response.msgid);
     } else {
-        say(words, "nil ");
+        append(words, "nil ");
     }
     if (response.is_error) {
         say_text(words, response.error, false);
     } else {
-        say(words, "nil");
+        append(words, "nil");
     }
-    say(words, " ");
+    append(words, " ");
     say_value(words, &response.result);
     assert_ptr_equal(response.result.at, message + len);
 }
@@ -323,9 +323,9 @@ struct walk {
 static void flush_word(struct walk *walk)
 {
     if (walk->n_last == 0) return;
-    if (buffer_len(&walk->words) > 0) say(&walk->words, "; ");
-    say(&walk->words, "%s", walk->last);
-    if (walk->n_last > 1) say(&walk->words, " *%u", walk->n_last);
+    if (buffer_len(&walk->words) > 0) append(&walk->words, "; ");
+    append(&walk->words, "%s", walk->last);
+    if (walk->n_last > 1) append(&walk->words, " *%u", walk->n_last);
     walk->n_last = 0;
 }
 

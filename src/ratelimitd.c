@@ -211,7 +211,7 @@ static void become_ready(struct daemon *daemon)
     if (service_watchdog_ms() > 0)
         uv_timer_start(&daemon->watchdog, on_watchdog, service_watchdog_ms(), service_watchdog_ms());
 
-    /* Why Redis is not there yet is a warning of its own, see redis_watch.h. */
+    /* redis_watch.h reports why Redis is not connected yet. */
     size_t n = engine_policies(daemon->engine)->n;
     const char *store = daemon->redis == NULL              ? "memory store"
                         : redis_store_ready(daemon->redis) ? "Redis: ready"
@@ -247,7 +247,7 @@ static int make_parts(struct daemon *daemon)
                                                       &daemon->arguments, &daemon->inline_policies);
     struct engine_options for_engine = options_engine(config);
 
-    /* A level above info waits until the line that says ready is out; debug shows how that came about. */
+    /* A level above info takes effect only after the line "ready"; debug at once, so that it shows the start. */
     log_keys_set((enum log_keys)config->keys_in_log, config->keys_secret);
     if (config->log_level > LOG_LEVEL_INFO) log_set_level((enum log_level)config->log_level);
 
@@ -324,7 +324,7 @@ static void count_handle(uv_handle_t *handle, void *arg)
     ++*(unsigned *)arg;
 }
 
-/* From a loop to its end. Returns the exit status. */
+/* Runs the loop until the stop is complete. Returns the exit status. */
 static int run(struct daemon *daemon)
 {
     make_handles(daemon);
@@ -344,8 +344,8 @@ static int run(struct daemon *daemon)
         return daemon->exit_status;
     }
 
-    /* Only a thread is still at work, which nothing can stop: a name lookup may take a resolver's timeout, a reload a
-     * second. Everything else is closed, so the process ends under it. */
+    /* Only a thread may still be at work, and it cannot be stopped: a name lookup may take the resolver's timeout, a
+     * reload a second. Everything else is closed, so the process ends. */
     unsigned n_open = 0;
     uv_walk(&daemon->loop, count_handle, &n_open);
     if (n_open > 0)
@@ -355,7 +355,7 @@ static int run(struct daemon *daemon)
     _exit(n_open > 0 ? EXIT_RUNNING : daemon->exit_status);
 }
 
-/* From a configuration to a loop. Returns the exit status. */
+/* Sets up the loop and runs the daemon. Returns the exit status. */
 static int serve(struct daemon *daemon)
 {
     const struct config *config = daemon->config;

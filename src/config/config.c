@@ -81,7 +81,7 @@ static void load_key(struct loader *loader, const struct tree_node *node, const 
         if (known[len] == '.') is_section = true; /* it goes on below it */
     }
 
-    /* Values of a setting may be planned, and keys that are no setting yet. */
+    /* A value of a setting may be planned, and so may a key that is not a setting yet. */
     const char *value = setting != NULL && node->kind == TREE_TEXT ? node->text : NULL, *advice = NULL;
     if (!is_dotted && (setting == NULL || value != NULL)) advice = hint_not_built(path, value);
 
@@ -140,8 +140,8 @@ static void check_store(struct loader *loader)
         faults_add(loader->faults, lines[SETTING_AT_store_type], key,
                    "is needed with store.type redis; write [\"127.0.0.1:6379\"] or [\"unix:/run/redis/redis.sock\"]");
 
-    /* Whoever writes about Redis wants it; counters that quietly stay in memory would be found out much later. With
-     * type: memory written out, the rest may wait there for the day it is needed. */
+    /* A file with settings of Redis but without store.type: redis would quietly count in memory, which is noticed much
+     * later. With type: memory written, the settings of Redis may stay for later use. */
     size_t first = N_SETTINGS;
     for (size_t i = 0; i < N_SETTINGS && lines[SETTING_AT_store_type] == 0; i++) {
         if (strncmp(setting_table[i].path, section, strlen(section)) != 0 || lines[i] == 0) continue;
@@ -161,7 +161,7 @@ static void check_values(struct loader *loader)
     gid_t gid;
 
     bool has_group = config->listen_group == NULL || group_find(config->listen_group, &gid);
-    if (!has_group) /* reported here too, because otherwise only the start would find out */
+    if (!has_group) /* reported here too, because otherwise only the start would notice */
         faults_add(loader->faults, lines[SETTING_AT_listen_group], "listen.group",
                    "there is no group %s on this machine; create it (systemd-sysusers does, from the installed file), "
                    "or write one that exists",
@@ -236,7 +236,7 @@ static struct policy_set *default_policies(const struct policy_defaults *default
     return set;
 }
 
-/* `root` is NULL for a daemon without a file. */
+/* `root` is NULL if the daemon has no file. */
 static struct config *load_tree(const struct tree_node *root, bool is_trial, struct faults *faults)
 {
     struct config *config = mem_zalloc(sizeof *config);
@@ -282,7 +282,7 @@ struct config *config_parse(const char *bytes, size_t len, bool is_trial, struct
     return config;
 }
 
-/* 0, or -1 with the fault recorded. At start a pipe will do; what everybody may write to never does. */
+/* 0, or -1 with the fault recorded. At start, a pipe is accepted; a file that everybody may write to never is. */
 static int read_file(int fd, bool must_be_regular, struct buffer *content, struct faults *faults)
 {
     struct stat status;

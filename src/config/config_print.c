@@ -55,7 +55,7 @@ static void print_values(FILE *out, const char *indent, const struct setting_val
 {
     for (size_t i = 0; i < n; i++) {
         const struct policy_setting *setting = &policy_settings[values[i].field];
-        /* The algorithm may have less in place of a number than anybody can write: the burst of a limit of 0. */
+        /* The algorithm may hold a smaller number than can be written: the burst of a limit of 0. */
         if (values[i].kind == VALUE_COUNT && values[i].number < setting->form.min) continue;
         fprintf(out, "%s%s: ", values[i].field == FIELD_NAME ? "      - " : indent, setting->name);
         print_value(out, &values[i], policy);
@@ -63,7 +63,7 @@ static void print_values(FILE *out, const char *indent, const struct setting_val
     }
 }
 
-/* The limits of a policy or of its candidate, as the list of this name where they are one. */
+/* Prints the limits of a policy or of its candidate, as a list of this name if they are written as one. */
 static void print_limits(FILE *out, const char *list, const struct policy *policy)
 {
     struct setting_value values[N_POLICY_FIELDS];
@@ -75,7 +75,7 @@ static void print_limits(FILE *out, const char *list, const struct policy *polic
     }
 }
 
-/* Without its burst, an override's would follow its limit. */
+/* Without this line, an override's burst would follow its limit. */
 static bool is_overridden(enum policy_field field, const struct limit *limit, const struct limit *base)
 {
     bool differs = policy_setting_number(field, limit) != policy_setting_number(field, base);

@@ -20,7 +20,7 @@ struct where {
     struct faults *faults;
 };
 
-/* 0; 1 where a trial cannot know the directory; -1 with the fault recorded. */
+/* 0; 1 if this is a trial and the directory is unknown; -1 with the fault recorded. */
 static int expand(const char *path, bool is_trial, const struct where *where, char *out, size_t size)
 {
     const char *rest = path, *directory = "";

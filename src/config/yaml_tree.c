@@ -128,7 +128,7 @@ static int refuse_duplicates(struct builder *builder, const struct tree_node *ma
     return 0;
 }
 
-/* Anchors without aliases and tags change nothing that is read here, so they were meant for something else. */
+/* Tags, and anchors without aliases, change nothing here, so the file expects something else of them. */
 static void refuse_properties(struct builder *builder, uint32_t line, const yaml_char_t *anchor, const yaml_char_t *tag)
 {
     if (anchor != NULL)

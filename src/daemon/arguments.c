@@ -26,7 +26,7 @@ static void usage(FILE *out)
 
 enum { OPTION_CHECK = 256, OPTION_PRINT, OPTION_TEST_CLOCK, OPTION_VERSION };
 
-/* -1 to go on, else the exit status. One of two would silently not count. */
+/* Refuses a second value: one of the two would silently be lost. -1 to go on, else the exit status. */
 static int take_once(const char **ret, const char *option)
 {
     if (*ret != NULL) {

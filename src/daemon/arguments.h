@@ -15,7 +15,7 @@ struct arguments {
     bool check_config, print_config, test_clock;
 };
 
-/* -1 to go on, else the exit status: what was asked for is done, or standard error says what is wrong. */
+/* -1 to go on, else the exit status: then the request is done, or the error is on standard error. */
 int arguments_read(int argc, char **argv, struct arguments *ret);
 
 #endif

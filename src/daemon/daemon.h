@@ -1,5 +1,5 @@
 /*
- * daemon.h: all that lives from start to stop, on main's stack. For ratelimitd.c, reload.c and stop.c alone.
+ * daemon.h: everything that lives from start to stop, on main's stack. Only for ratelimitd.c, reload.c and stop.c.
  */
 #ifndef RL_DAEMON_DAEMON_H
 #define RL_DAEMON_DAEMON_H
@@ -29,15 +29,15 @@
 enum daemon_phase {
     DAEMON_STARTING, /* nobody can connect yet */
     DAEMON_READY,    /* accepting */
-    DAEMON_DRAINING, /* SIGTERM: what was asked is answered, and each connection ends */
-    DAEMON_DRAINED,  /* all have ended; the slots that they held are given back to the store */
+    DAEMON_DRAINING, /* SIGTERM came: each connection ends once its requests are answered */
+    DAEMON_DRAINED,  /* all connections have ended; their slots are given back to the store */
     DAEMON_CLOSING,  /* handles close, one after another (stop.h) */
 };
 
 struct daemon {
     struct arguments arguments;
     struct config *config;  /* owned; of the last good reload */
-    struct config *started; /* owned; the same until the first reload: what cannot change stays as it says */
+    struct config *started; /* owned; the configuration at start, whose unchangeable settings stay in force */
     struct clock clock;
     uv_loop_t loop;
     struct socket_watch socket_watch;
@@ -46,7 +46,7 @@ struct daemon {
     struct engine *engine;       /* owned */
     struct server *server;       /* owned */
     struct inline_policies inline_policies;
-    struct store store; /* owned until the engine takes it over; then its ops are NULL */
+    struct store store; /* owned until the engine takes it over, which sets its ops to NULL */
     uint64_t random_seed;
     int exit_status;
     enum daemon_phase phase;

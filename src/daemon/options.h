@@ -1,6 +1,6 @@
 /*
- * options.h: what the configuration means to each part of the daemon. The parts do not know the
- * configuration, and it does not know them.
+ * options.h: the options of each part of the daemon, from the configuration. The parts do not know the configuration,
+ * and it does not know them.
  */
 #ifndef RL_DAEMON_OPTIONS_H
 #define RL_DAEMON_OPTIONS_H

@@ -18,7 +18,7 @@
 
 enum {
     FD_RESERVE = 64, /* descriptors besides the clients': Redis, names, the log, a reload */
-    FD_LEAST = 32,   /* below it a start would fail half-way, or every client be reset */
+    FD_LEAST = 32,   /* with fewer, a start would fail half-way, or every client would be reset */
 };
 
 void process_open_standard_descriptors(void)
@@ -47,19 +47,20 @@ int process_raise_open_files(int64_t n_connections)
 uint64_t process_set_up(void)
 {
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGUSR1, SIG_IGN); /* means nothing here; its default would end the daemon */
+    signal(SIGUSR1, SIG_IGN); /* has no meaning here, but by default it would end the daemon */
 
-    /* Two helpers: one may be busy with a name lookup, the other with a reload. Each has an arena of its own: else the
-     * loop would wait for a heap whose lock a helper holds while it has no core. More would only hold memory back. */
+    /* Two helper threads: one for name lookups, one for reloads. Each thread has an arena of its own: otherwise the
+     * loop could wait for a heap's lock while the helper that holds it has no core. More arenas would only waste
+     * memory. */
     setenv("UV_THREADPOOL_SIZE", "2", 1);
     mallopt(M_ARENA_MAX, 3);
 #ifdef M_MXFAST
-    /* Else freed blocks of up to 128 bytes, as keys in memory are, wait to be merged all in one call when a larger one
-     * is freed: 20 to 50 ms after half a million keys were forgotten. */
+    /* Otherwise freed blocks of up to 128 bytes (keys in memory, for example) are all merged in one call when a larger
+     * block is freed: after half a million keys were forgotten, that takes 20 to 50 ms. */
     mallopt(M_MXFAST, 0);
 #endif
 
-    /* libuv 1.45 to 1.48 may act on a descriptor that has been closed and used again, through io_uring. */
+    /* Not io_uring: with it, libuv 1.45 to 1.48 may use a descriptor that was closed and opened again. */
     if (uv_version() >= 0x012d00 && uv_version() < 0x013100) setenv("UV_USE_IO_URING", "0", 1);
 
     uint64_t seeds[5] = {0};

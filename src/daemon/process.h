@@ -7,17 +7,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* First of all: /dev/null in place of a standard descriptor that is closed, else the socket would become standard error
- * and the log would be written to it. */
+/* Call this first. It opens /dev/null for each closed standard descriptor: otherwise the socket could become standard
+ * error, and the log would be written to it. */
 void process_open_standard_descriptors(void);
 /* Before anything is hashed and before the loop exists. Returns a random number for the store's jitter. */
 uint64_t process_set_up(void);
-/* Towards what so many connections need; the server caps them where that is more than the system allows. 0, or -1 with
- * the reason logged where it allows too few to serve anybody. */
+/* Raises the limit of open files for this many connections, as far as the system allows; the server then caps the
+ * connections. 0, or -1 with the reason logged if the limit is too low to serve anybody. */
 int process_raise_open_files(int64_t n_connections);
 
-/* The signals that the daemon handles wait (true), or come, those that waited first (false). Between the socket's
- * appearance and the handlers they wait: whoever sees the socket may want to stop the daemon. */
+/* Blocks (true) or unblocks (false) the signals that the daemon handles. They are blocked until the handlers are ready,
+ * because as soon as the socket exists somebody may stop the daemon. */
 void process_hold_signals(bool hold);
 
 #endif

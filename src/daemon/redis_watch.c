@@ -17,7 +17,7 @@ static void remember(struct redis_watch *watch, const struct redis_store *redis)
     snprintf(watch->reported, sizeof watch->reported, "%s", redis_store_status(redis));
 }
 
-/* "attempts to connect 2, failed attempts 2": what happened to the connection since the last look, for debug lines. */
+/* What happened to the connection since the last look, for debug lines: "attempts to connect 2, failed attempts 2". */
 static void log_events(struct redis_watch *watch, const struct redis_store *redis)
 {
     static const struct {

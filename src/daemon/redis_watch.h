@@ -1,11 +1,10 @@
 /*
- * redis_watch.h: tells people about the connection to Redis, which cannot log itself.
+ * redis_watch.h: logs the state of the connection to Redis; the store does not log.
  *
- * Looked at once a second. An outage is a line when it begins, one for each new reason up to a
- * few, and one when it ends: a Redis that is away for a night does not fill the log. One that is away at the
- * start is a warning of its own, which says what checks get meanwhile. With log.level debug each second in which
- * something happened to the connection has a line of its own, and so has the last error reply in it.
- * A key of another type in Redis is a warning, which names the client's key as keys.in_log says.
+ * It looks once a second. An outage has one line when it begins, one for each new reason (up to a few), and one when it
+ * ends, so that a long outage does not fill the log. If Redis is away at the start, a warning reports what checks get
+ * for that time. With log.level debug, each second with events of the connection has a line, and so has the last error
+ * reply of that second. A key of another type in Redis is a warning, with the client's key in the form of keys.in_log.
  */
 #ifndef RL_DAEMON_REDIS_WATCH_H
 #define RL_DAEMON_REDIS_WATCH_H
@@ -29,9 +28,9 @@ struct redis_watch {
     uint64_t n_foreign; /* ops that met a key of another type, and have been reported */
 };
 
-/* Right behind the line that says ready. `policies` say what checks get while Redis is away. */
+/* Call it after the line "ready" is logged. `policies`: their failure answers are reported. */
 void redis_watch_start(struct redis_watch *watch, const struct redis_store *redis, const struct policy_set *policies);
-/* True: there was news, and it has been logged. */
+/* True: something was logged. */
 bool redis_watch_look(struct redis_watch *watch, const struct redis_store *redis);
 
 #endif

@@ -1,10 +1,9 @@
 /*
  * socket_watch.h: the socket that clients connect to, and the watch over its file.
  *
- * An activation socket beats -s, which beats listen.socket. A socket of our own has a file that
- * somebody may delete or replace while the daemon runs; nobody could connect any more, and nothing
- * would report it. So it is looked at once a second: a deleted one is made again, a replaced one is left
- * to whoever did it, and either is logged once.
+ * An activation socket beats -s, which beats listen.socket. The file of our own socket may be deleted or replaced while
+ * the daemon runs. Then nobody could connect any more, and nothing would report it. So this looks once a second: it
+ * makes a deleted file again, leaves a replaced one alone, and logs either once.
  */
 #ifndef RL_DAEMON_SOCKET_WATCH_H
 #define RL_DAEMON_SOCKET_WATCH_H
@@ -23,7 +22,7 @@ struct socket_watch {
 
 /* 0, or -1 with the reason logged; watch->listener.fd is listening. `path` NULL = listen.socket. */
 int socket_watch_open(struct socket_watch *watch, const struct config *config, const char *path);
-/* Look at the file. True: it was deleted and has been made again, and watch->listener.fd is to be listened on. */
+/* Looks at the file. True: it was deleted and made again, and the caller must listen on watch->listener.fd. */
 bool socket_watch_look(struct socket_watch *watch);
 void socket_watch_close(struct socket_watch *watch); /* may be called twice */
 

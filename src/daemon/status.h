@@ -6,7 +6,7 @@
 
 #include "daemon/daemon.h"
 
-void status_ready(const struct daemon *daemon);  /* READY=1: started, or the last reload is over */
+void status_ready(const struct daemon *daemon);  /* sends READY=1: the start or the last reload is over */
 void status_change(const struct daemon *daemon); /* the line alone */
 
 #endif

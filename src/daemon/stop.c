@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "server/service.h"
 
-/* The last one ends uv_run(), which would else wait for what a thread is still doing. */
+/* The last close callback stops uv_run(), which would otherwise wait for a thread's work. */
 static void on_handle_closed(uv_handle_t *handle)
 {
     struct daemon *daemon = handle->data;
@@ -30,7 +30,8 @@ static void on_engine_closed(void *arg)
                               (uv_handle_t *)&daemon->last_slots};
     for (size_t i = 0; i < N_OF(handles); i++) close_handle(daemon, handles[i]);
 
-    /* Where libuv lets go of a signal its default is back: one more SIGTERM would make a clean stop a death by signal.
+    /* When libuv releases a signal, the default action is back: a second SIGTERM would kill the daemon during a clean
+     * stop.
      */
     sigset_t every, before;
     sigfillset(&every);
@@ -108,5 +109,5 @@ void stop_on_signal(uv_signal_t *handle, int number)
     clock_update(&daemon->clock);
     daemon->drain_until_us = daemon->clock.mono_us + daemon->config->drain_timeout_ms * 1000;
     server_drain(daemon->server, (uint32_t)daemon->config->drain_timeout_ms, on_drained, daemon);
-    socket_watch_close(&daemon->socket_watch); /* so that the next daemon can have the path while this one drains */
+    socket_watch_close(&daemon->socket_watch); /* so that the next daemon can use the path while this one drains */
 }

@@ -4,11 +4,11 @@
  *   stop_on_signal ─▶ server_drain ─▶ slots given back ─▶ stop_now: server_close ─▶ engine_close (and its store) ─▶
  *   our own handles ─▶ uv_run returns
  *
- * A name lookup or a reload that a thread is still busy with is not waited for: once everything else is closed, uv_run
- * returns and the process ends under it.
+ * It does not wait for a thread that is still busy with a name lookup or a reload: once everything else is closed,
+ * uv_run returns and the process ends.
  *
- * A second signal, the drain timeout and whatever makes going on impossible skip to stop_now(). From the first signal
- * on the socket's path is free for the next daemon.
+ * A second signal, the drain timeout and a fatal error go straight to stop_now(). From the first signal on, the
+ * socket's path is free for the next daemon.
  */
 #ifndef RL_DAEMON_STOP_H
 #define RL_DAEMON_STOP_H

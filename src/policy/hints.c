@@ -91,7 +91,7 @@ static const char *city_of(const char *name)
     return slash != NULL ? slash + 1 : name;
 }
 
-/* Each name on its own, so that nothing has to be kept but the best so far. */
+/* Name by name: only the best so far is kept. */
 bool hint_zone(const char *written, char ret_name[CALENDAR_ZONE_MAX + 1])
 {
     char path[4096], line[512];
@@ -122,8 +122,8 @@ bool hint_zone(const char *written, char ret_name[CALENDAR_ZONE_MAX + 1])
 
 /* ---- What comes later ---- */
 
-/* What the interface names and this version does not have, so that nobody relies on it. `*` stands for a policy's name;
- * `path: value` is one value of a setting. */
+/* What the interface names but this version lacks; a configuration that relies on it is refused. `*` stands for a
+ * policy's name; `path: value` is one value of a setting. */
 static const struct {
     const char *path;
     const char *advice;

@@ -1,6 +1,6 @@
 /*
- * hints.h: what to write in place of a word that is none of the settings', for the message that refuses it: other
- * systems' words for what has another name here, slips of the pen, and what this version does not have.
+ * hints.h: the advice in the message that refuses an unknown word: the name here of what other systems call otherwise,
+ * the nearest name of a slip of the pen, and what this version lacks.
  */
 #ifndef RL_POLICY_HINTS_H
 #define RL_POLICY_HINTS_H
@@ -21,8 +21,8 @@ const char *hint_key(const char *path);
 /* "5/m", which other systems call a rate: as the two settings it is, into `out`; or NULL. */
 const char *hint_rate(const char *text, char *out);
 
-/* The zone of the same city whatever comes before it ("Berlin", "europe/berlin"), or the one spelled most alike, of
- * those that the system's zone.tab lists. False where it lists none that is near. */
+/* The zone of the system's zone.tab with the same city ("Berlin", "europe/berlin"), or the one with the most similar
+ * name. False if no name is similar. */
 bool hint_zone(const char *written, char ret_name[CALENDAR_ZONE_MAX + 1]);
 
 /* What to do instead of using a setting of the interface that this version lacks, or NULL. `value` is NULL for the

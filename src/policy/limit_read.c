@@ -87,7 +87,7 @@ static int read_algo(struct reading *reading)
     return algo;
 }
 
-/* Which settings are at fault already: what follows from them is not reported as well. */
+/* Settings that already have a fault: faults that follow from these are not reported. */
 typedef uint32_t field_bits;
 
 static field_bits bit(enum policy_field field)
@@ -211,9 +211,9 @@ static const char *read_prefix(struct reading *reading)
 
 /* ---- Numbers, flags and choices ---- */
 
-/* The settings that are stored in a field of the limit, but the `foreign` ones, which have been refused. One that the
- * algorithm does not take is only checked: the algorithm is unknown then, and this may be its setting. Returns those at
- * fault. */
+/* Reads the settings that are stored in a field of the limit, except the `foreign` ones, which have been refused. A
+ * setting that the algorithm does not take is only checked: then the algorithm is unknown, and may be one that takes
+ * it. Returns the settings with a fault. */
 static field_bits read_fields(struct reading *reading, struct limit *limit, field_bits foreign)
 {
     field_bits bad = 0;
@@ -238,7 +238,8 @@ static field_bits read_fields(struct reading *reading, struct limit *limit, fiel
     return bad;
 }
 
-/* Values that every algorithm takes, in place of those at fault, so that the others can still be looked at. */
+/* Replaces values with a fault by values that every algorithm accepts, so that the other settings can still be checked.
+ */
 static void stand_in(struct limit *limit, field_bits bad)
 {
     if (bad & (bit(FIELD_LIMIT) | bit(FIELD_WINDOW)))
@@ -250,7 +251,7 @@ static void stand_in(struct limit *limit, field_bits bad)
     }
 }
 
-/* Let the algorithm check the values: its faults, one after the other. */
+/* Lets the algorithm check the values, and records its faults one by one. */
 static void prepare(struct reading *reading, struct limit *limit, const char *prefix, field_bits bad)
 {
     struct diag diag;

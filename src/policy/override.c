@@ -83,8 +83,9 @@ static struct slice without_start(struct slice text, size_t len)
     return (struct slice){text.data + len, text.len - len};
 }
 
-/* The text before the first star must begin the key, the text after the last one must end it, and the pieces
- * between follow each other in what is left: each as early as it can, which leaves the others the most. */
+/* The key must begin with the text before the first star and end with the text after the last one. The pieces in
+ * between must follow each other in the rest: each is taken at its first match, which leaves the most for the others.
+ */
 bool override_matches(struct slice pattern, struct slice key)
 {
     const uint8_t *star = memchr(pattern.data, '*', pattern.len);

@@ -2,8 +2,8 @@
  * override.h: other numbers for some of a policy's keys.
  *
  * An override is a whole policy of its own, a *variant*: the same name, limits and Redis keys, other
- * numbers. The most specific one counts: a key written out before a pattern; of several patterns the
- * one with more bytes that are no `*`, then the one written first.
+ * numbers. The most specific one counts: a key written out before a pattern; of several patterns the one with more
+ * bytes other than `*`, then the one written first.
  */
 #ifndef RL_POLICY_OVERRIDE_H
 #define RL_POLICY_OVERRIDE_H
@@ -35,13 +35,13 @@ struct overrides {
 struct overrides *overrides_new(size_t cap);      /* NULL without memory */
 void overrides_free(struct overrides *overrides); /* the variants are the caller's; NULL is fine */
 
-/* Takes over `variant` on success, whose `override` is the text then. At most cap of them. 0, or -1 without memory. */
+/* Takes over `variant` on success and sets its `override` to the text. At most cap of them. 0, or -1 without memory. */
 int overrides_add(struct overrides *overrides, const char *text, bool is_pattern, struct policy *variant);
-/* The one with that very text; NULL where there is none. */
+/* The variant of exactly this key or pattern, or NULL. */
 const struct override *overrides_written(const struct overrides *overrides, struct slice text, bool is_pattern);
-/* Once all are there, before they are looked for. */
+/* Call it after the last overrides_add() and before the first search. */
 void overrides_sort(struct overrides *overrides);
-/* The variant that counts for `key`; NULL where none does. */
+/* The variant that counts for `key`, or NULL. */
 const struct policy *overrides_find(const struct overrides *overrides, struct slice key);
 
 bool override_matches(struct slice pattern, struct slice key);

@@ -1,5 +1,5 @@
 /*
- * override_read.c: one entry of `overrides:` after another becomes a variant of the policy.
+ * override_read.c: turns each entry of `overrides:` into a variant of the policy.
  *
  * An entry names its keys (key or match) and what they get: unlimited: true, or numbers. A number is
  * written by itself where the policy has one limit, else in a map by the limits' names.
@@ -119,7 +119,7 @@ static void refuse_limit(struct entry *entry, enum policy_field field, const str
                    nearest.name != NULL ? nearest.name : policy->limits[0].name);
 }
 
-/* For all limits that it names, or the only one. */
+/* For all limits that the entry names, or for the only one. */
 static void read_numbers(struct entry *entry, enum policy_field field, struct policy *variant)
 {
     const struct tree_node *node = entry->map.given[field];
@@ -187,7 +187,8 @@ static void read_variant(struct entry *entry, struct policy *variant)
     }
 }
 
-/* unlimited: true, which excludes numbers; one of the two there must be. */
+/* An entry has either unlimited: true or numbers; without either it changes nothing. Returns whether it is unlimited.
+ */
 static bool read_unlimited(struct reading *map)
 {
     bool any = false;
@@ -219,7 +220,8 @@ static void read_entry(struct entry *entry, struct policy *policy, bool is_sound
     struct policy *variant = policy_variant(policy, unlimited);
     if (variant != NULL && !unlimited) read_variant(entry, variant);
 
-    /* The file's reader may have refused the key (given twice, an alias): then it has no text, and no fault from here.
+    /* The reader of the file may have refused the key (written twice, an alias). Then it has no text, and its fault is
+     * already recorded.
      */
     bool is_bad = map->faults->n_errors > n_errors || text == NULL;
     if (!is_bad && variant != NULL && overrides_add(policy->overrides, text, map->match != NULL, variant) == 0) return;

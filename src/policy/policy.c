@@ -91,7 +91,7 @@ struct policy *policy_variant(const struct policy *base, bool unlimited)
     *variant = *base;
     variant->base = base;
     variant->overrides = NULL;
-    variant->candidate = NULL; /* an override would replace its limits, too */
+    variant->candidate = NULL; /* else an override would replace the candidate's limits too */
     variant->counts->n_refs++;
     variant->n_limits = n_limits;
     variant->unlimited = unlimited;
@@ -113,11 +113,11 @@ static uint64_t hash_piece(uint64_t hash, struct slice piece)
 
 static uint64_t hash_text(uint64_t hash, const char *text)
 {
-    return hash_stable(hash, text, strlen(text) + 1); /* with its end, so that two texts are not another two */
+    return hash_stable(hash, text, strlen(text) + 1); /* with the final NUL, so that "a", "bc" and "ab", "c" differ */
 }
 
-/* The settings in `holder`, a limit or a policy, that have this use: USE_HASH or USE_HASH_SET. As text, so that it is
- * the same on every machine: "|value"; of what is set "|name", and but for flags "|value". */
+/* Hashes the settings of `holder` (a limit or a policy) that have this use: USE_HASH as "|value"; USE_HASH_SET, if it
+ * is set, as "|name", and then "|value" unless it is a flag. Text gives the same hash on every machine. */
 static uint64_t hash_settings(uint64_t hash, enum setting_holder held_by, const void *holder, enum setting_use use)
 {
     for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
@@ -151,7 +151,7 @@ static uint64_t hash_limits(uint64_t hash, const struct policy *policy)
             hash = hash_piece(hash, slice_of(calendar_week_start_name(limit->calendar)));
         }
         hash = hash_settings(hash, HELD_BY_LIMIT, limit, USE_HASH_SET);
-        hash = hash_piece(hash, slice_of(limit->key_head)); /* tells first-hit windows from aligned ones */
+        hash = hash_piece(hash, slice_of(limit->key_head)); /* distinguishes first-hit windows from aligned ones */
         if (!limit->shared) continue;
 
         char parts[16];
@@ -177,14 +177,15 @@ static uint32_t fingerprint(const struct policy *policy)
         hash = hash_limits(hash, item->variant);
     }
 
-    /* Its key heads tell its limits from the enforced ones. */
+    /* Its limits have other key heads than the enforced ones. */
     if (policy->candidate != NULL) hash = hash_limits(hash, policy->candidate);
     return (uint32_t)(hash ^ hash >> 32);
 }
 
 /* ---- What follows from the settings ---- */
 
-/* What all limits count by, those of the candidate too: their keys lie in one shard. */
+/* The parts that all limits count by, including the candidate's: the keys of the policy with equal parts are in one
+ * shard. */
 static key_parts common_parts(const struct policy *policy)
 {
     key_parts common = policy->candidate != NULL ? common_parts(policy->candidate) : key_format_all(policy->format);
@@ -193,7 +194,7 @@ static key_parts common_parts(const struct policy *policy)
     return common;
 }
 
-/* Of a policy as of its variants and its candidate. */
+/* For a policy, its variants and its candidate. */
 static void complete(struct policy *policy, key_parts common, uint32_t version)
 {
     const struct key_format *format = policy->format;
@@ -209,7 +210,7 @@ static void complete(struct policy *policy, key_parts common, uint32_t version)
         const struct limit *limit = &policy->limits[i];
         if (limit->limit == 0 && policy->zero == NULL) policy->zero = limit;
         if (limit->algo == ALGO_CONCURRENCY) policy->has_slots = true;
-        /* What was charged with a delay cannot be given back: others have their delays because of it. */
+        /* Units charged with a delay cannot be given back, because later checks have been delayed because of them. */
         if (!limit_ops(limit)->refunds || limit->max_wait_us > 0) policy->reserves = false;
         if (format == NULL || !limit->shared) continue;
         policy->shares = true;

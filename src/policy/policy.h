@@ -30,12 +30,13 @@ enum { N_ON_FAILURE = ON_FAILURE_ERROR + 1 };
 
 struct slice on_failure_name(enum on_failure on_failure); /* "allow", as in the configuration */
 
-/* What became of the checks of one policy, by its name: every set with a policy of that name counts on. */
+/* The results of the checks of one policy. A reloaded set with a policy of the same name goes on with its counts. */
 struct policy_counts {
     _Atomic uint32_t n_refs; /* a thread builds a new set while another frees an old one */
     uint64_t allowed, denied, shadow_denied;
-    uint64_t candidate_allowed, candidate_denied;           /* by its candidate alone */
-    uint64_t candidate_only_allowed, candidate_only_denied; /* of them, what the enforced limits judged otherwise */
+    uint64_t candidate_allowed, candidate_denied; /* by its candidate alone */
+    uint64_t candidate_only_allowed,
+        candidate_only_denied; /* of these, the ones that the enforced limits decided differently */
 };
 
 struct policy {
@@ -57,12 +58,12 @@ struct policy {
     uint64_t name_hash;           /* hash_stable() of the name */
 
     /* Set by policy_seal(): */
-    key_parts common;         /* those that all limits count by: they decide the shard of the Redis keys */
-    uint16_t n_joined;        /* ids of one key that key_format_id() needs space for, the one of `common` too */
-    bool shares;              /* some limit is shared */
-    bool reserves;            /* units can be reserved: every limit can give them back */
-    bool has_slots;           /* a limit is of slots, to be acquired and released; an override's: its policy's */
-    bool only_limits;         /* nothing else decides a check: no candidate, shadow, `unlimited` or limit of 0 */
+    key_parts common;  /* those that all limits count by: they decide the shard of the Redis keys */
+    uint16_t n_joined; /* ids of one key that key_format_id() needs space for, the one of `common` too */
+    bool shares;       /* some limit is shared */
+    bool reserves;     /* units can be reserved: every limit can give them back */
+    bool has_slots;    /* a limit is of slots, to be acquired and released; an override's: its policy's */
+    bool only_limits;  /* only its limits decide a check: it has no candidate, shadow, `unlimited` or limit of 0 */
     const struct limit *zero; /* the first limit of 0, which denies whatever costs something; NULL = none */
 
     uint16_t n_limits; /* 1 to POLICY_LIMITS_MAX; 0 where unlimited */
@@ -75,7 +76,7 @@ struct policy_set {
     struct policy **in_order; /* owned; as written in the file */
     size_t cap;
     struct map by_name;
-    size_t n_on_failure[N_ON_FAILURE]; /* how many answer so while the store does not decide; without the unlimited */
+    size_t n_on_failure[N_ON_FAILURE];    /* policies that give this failure answer; without unlimited ones */
     const struct policy_set *counts_with; /* policy_set_share_counts() was called with it; only compared */
 };
 
@@ -104,17 +105,18 @@ static inline const struct policy *policy_for_key(const struct policy *policy, s
 const struct limit *policy_conflict(const struct policy *a, struct slice key_a, const struct policy *b,
                                     struct slice key_b);
 
-/* The first of those with the smallest capacity; NULL where it is unlimited. */
+/* The limit with the smallest capacity, of several the first; NULL if the policy is unlimited. */
 const struct limit *policy_least_limit(const struct policy *policy);
-/* The limit of that name, which is empty where a policy has one limit and no name for it; NULL where there is none. */
+/* The limit of that name, or NULL. The name is empty if the policy has a single limit without a name. */
 const struct limit *policy_find_limit(const struct policy *policy, struct slice name);
-/* Is the key one that the policy's format can take apart? */
+/* Does the key fit the policy's format? */
 static inline bool policy_takes_key(const struct policy *policy, struct slice key)
 {
     return policy->format == NULL || key_format_takes(policy->format, key);
 }
 
-/* What the wire calls the limit: `policy/limit`, or `policy` where it has no name. Into `out`, which is returned. */
+/* Writes the limit's name on the wire into `out`, which is returned: `policy/limit`, or `policy` if the limit has no
+ * name. */
 enum { LIMIT_PATH_MAX = 2 * NAME_MAX_LEN + 2 };
 const char *limit_path(const struct limit *limit, char out[LIMIT_PATH_MAX]);
 
@@ -144,8 +146,8 @@ static inline void policy_set_unref(struct policy_set *set)
     if (--set->n_refs == 0) policy_set_free(set);
 }
 
-/* The policies of `set` count on from where those of `before` with their names are; both count together from now on.
- * Looks each of them up, unless this was the last call for `set`, too: a reload makes the first in a thread. */
+/* From now on, the policies of `set` share the counts of the policies of `before` with the same names. The second call
+ * with the same two sets does nothing: a reload makes the first, which looks up every name, in a thread. */
 void policy_set_share_counts(struct policy_set *set, const struct policy_set *before);
 const struct policy *policy_find(const struct policy_set *set, struct slice name); /* NULL where there is none */
 

@@ -44,7 +44,8 @@ static void read_fields(struct reading *reading, struct policy *policy)
     }
 }
 
-/* Of all the policy's windows, its candidate's included, that are aligned to the clock; there must be one. */
+/* phase: true is for all windows that are aligned to the clock, including the candidate's; there must be at least one.
+ */
 static void read_phase(struct reading *reading, struct policy *policy)
 {
     struct policy *const both[] = {policy, policy->candidate};
@@ -84,7 +85,7 @@ static void read_limits(struct reading *reading, enum policy_field list, struct 
     }
 }
 
-/* How many limits a list has, at most `most`; 0 with the fault recorded. */
+/* The number of limits in a list, at most `most`; 0 with the fault recorded. */
 static uint16_t count_list(struct reading *reading, enum policy_field field, uint16_t most)
 {
     const struct tree_node *list = reading->given[field];
@@ -108,7 +109,7 @@ static uint16_t count_list(struct reading *reading, enum policy_field field, uin
 
 /* ---- One policy ---- */
 
-/* unlimited: true, with which nothing else means anything. */
+/* Is it unlimited: true? Then every other setting is refused. */
 static bool is_unlimited(struct reading *reading)
 {
     int64_t unlimited = 0;
@@ -120,7 +121,7 @@ static bool is_unlimited(struct reading *reading)
     return unlimited != 0;
 }
 
-/* `n_limits` is 0 where the list of limits is at fault: the policy has one limit then, which is not read. */
+/* `n_limits` is 0 if the list of limits has a fault: then the policy has one limit, which is not read. */
 static void read_contents(struct reading *reading, struct policy *policy, uint16_t n_limits)
 {
     const struct tree_node *candidate = reading->given[FIELD_CANDIDATE];

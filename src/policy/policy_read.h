@@ -18,8 +18,8 @@ struct policy_defaults {
 struct policy_set *policy_read_all(const struct tree_node *policies, const struct policy_defaults *defaults,
                                    struct faults *faults);
 
-/* A set of the one policy that `tree`, which has no key yet, describes under this name; its faults are about `policy`.
- * NULL with a fault recorded, or without memory. */
+/* A set with the one policy that `tree` describes, under this name; `tree` gets the name as its key, and faults begin
+ * with `policy`. NULL with a fault recorded, or without memory. */
 struct policy_set *policy_read_inline(struct tree_node *tree, const char *name, const struct policy_defaults *defaults,
                                       struct faults *faults);
 

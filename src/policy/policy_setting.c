@@ -5,7 +5,7 @@
 #include "limit/concurrency.h"
 #include "policy/policy.h"
 
-/* Which algorithms take a setting. One that is in none of the masks would be taken for a compat preset. */
+/* Which algorithms take a setting. An algorithm in none of these masks counts as a compat preset. */
 #define BIT(algo)     (1u << ALGO_##algo)
 #define SHAPERS       BIT(LEAKY_BUCKET)
 #define BUCKETS       (BIT(BUCKET) | SHAPERS)
@@ -72,7 +72,7 @@ void policy_setting_store(enum policy_field field, void *holder, int64_t number)
 
 /* ---- Values ---- */
 
-/* The value of ret->field. False: this limit has none. */
+/* Fills in the limit's value of ret->field. False: the limit has no such value. */
 static bool value_of_limit(const struct limit *limit, struct setting_value *ret)
 {
     const struct policy_setting *setting = &policy_settings[ret->field];
@@ -111,7 +111,7 @@ static bool has_flag(enum policy_field field, const struct policy *policy)
     return policy->candidate != NULL && has_flag(field, policy->candidate);
 }
 
-/* The same of a setting next to the limits. */
+/* The same for a setting of the policy itself. */
 static bool value_of_policy(const struct policy *policy, struct setting_value *ret)
 {
     switch (policy_settings[ret->field].holder) {

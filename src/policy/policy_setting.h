@@ -1,8 +1,8 @@
 /*
- * policy_setting.h: policy_settings.def as a table, and what a policy or a limit has for each of its settings.
+ * policy_setting.h: policy_settings.def as a table, and the value that a policy or a limit has for each setting.
  *
- * Whoever reads or shows settings (a file, --print-config, the answers, the fingerprint) walks over the table; nobody
- * lists them again.
+ * All code that reads or shows settings (a file, --print-config, the answers, the fingerprint) walks over the table;
+ * nothing lists the settings again.
  */
 #ifndef RL_POLICY_POLICY_SETTING_H
 #define RL_POLICY_POLICY_SETTING_H
@@ -48,7 +48,7 @@ struct policy;
 
 bool policy_setting_takes(enum policy_field field, const struct limit *limit); /* does its algorithm? */
 
-/* The field of a setting that has one, in the limit or the policy that holds it. */
+/* Read or write the field of a setting in its holder: a limit or a policy. */
 int64_t policy_setting_number(enum policy_field field, const void *holder);
 void policy_setting_store(enum policy_field field, void *holder, int64_t number);
 
@@ -60,8 +60,8 @@ struct setting_value {
     struct slice text; /* valid as long as the policy */
 };
 
-/* The settings of a limit, or with `limit` NULL those that its policy has next to its limits, for USE_PRINT or
- * USE_ANSWER; in the table's order. Returns how many. */
+/* The values of a limit's settings, or with `limit` NULL of the policy's own, for USE_PRINT or USE_ANSWER, in the
+ * table's order. Returns their number. */
 size_t policy_setting_values(const struct policy *policy, const struct limit *limit, enum setting_use use,
                              struct setting_value ret[N_POLICY_FIELDS]);
 

@@ -121,7 +121,7 @@ bool reading_gather(struct reading *reading)
             faults_add(reading->faults, child->line, reading_path_to(reading, child->key), "%s",
                        refusals[reading->kind].misplaced);
         else
-            reading->given[i] = child; /* of a setting that is written twice, the last one: the tree refuses it */
+            reading->given[i] = child; /* if it is written twice, the last one, which the tree has refused */
     }
 
     /* The limits of a list have settings of their own. */

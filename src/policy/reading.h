@@ -31,22 +31,22 @@ struct reading {
     char path[FAULTS_KEY_MAX]; /* of the field last asked for */
 };
 
-/* The path of something in the map (NULL = of the map itself), for a fault: reading->path. */
+/* Writes the path of a field of the map (NULL = of the map itself) into reading->path, for a fault, and returns it. */
 const char *reading_path_to(struct reading *reading, const char *field);
 const char *reading_path(struct reading *reading, enum policy_field field);
-/* Record a fault of the setting: on its line, or on that of the map where it is not written. */
+/* Records a fault of the setting, on its line, or on the map's line if the setting is not written. */
 void reading_refuse(struct reading *reading, enum policy_field field, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Find the settings of reading->node. False: it is not a map (recorded); settings that do not belong in it are
- * recorded too. */
+/* Finds the settings of reading->node, and records a fault for each that does not belong there. False: it is not a map
+ * (recorded). */
 bool reading_gather(struct reading *reading);
-/* Is there this required one? It is recorded where not. */
+/* Is this required setting written? If not, the fault is recorded. */
 bool reading_has(struct reading *reading, enum policy_field field);
 
 /* A COUNT, SPAN, DURATION, BOOL or CHOICE. False: it is not written, or the fault is recorded. */
 bool reading_value(struct reading *reading, enum policy_field field, int64_t *ret);
-/* The place among the setting's choices; 0 where it is not written, or the fault is recorded. */
+/* The index among the setting's choices; 0 if it is not written, or the fault is recorded. */
 int reading_choice(struct reading *reading, enum policy_field field);
 const char *reading_text(struct reading *reading, enum policy_field field); /* NULL: none, or the fault is recorded */
 
@@ -55,11 +55,11 @@ void reading_no_memory(struct faults *faults, uint32_t line);
 
 /* Fill and prepare `limit`, whose policy and name are set; faults are recorded. */
 void limit_read(struct reading *reading, struct limit *limit);
-/* The name of a limit in a list, which none of the policy's limits before it has. */
+/* Reads the name of a limit in a list; it must differ from the names of the limits before it. */
 void limit_read_name(struct reading *reading, struct limit *limit);
 
-/* The overrides of a policy whose limits have been read. `is_sound`: without a fault; else nothing that depends on them
- * is checked. */
+/* Reads the overrides of a policy whose limits have been read. `is_sound`: the limits have no fault; if they have,
+ * nothing that depends on them is checked. */
 void override_read_all(struct reading *reading, struct policy *policy, bool is_sound);
 
 #endif

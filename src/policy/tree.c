@@ -79,7 +79,7 @@ static bool no_memory(struct reader *reader)
     return false;
 }
 
-/* A longer path is cut: it is for people. */
+/* A longer path is cut. */
 static void lengthen(struct reader *reader, const char *between, const char *name, const char *behind)
 {
     size_t space = sizeof reader->path - reader->path_len;
@@ -135,7 +135,7 @@ static bool read_scalar(struct reader *reader, struct tree_node *node)
     return (node->text = copy_text(reader, slice_of(number))) != NULL;
 }
 
-/* Put the members into the order of their keys, of which no two may be equal. */
+/* Sorts the members by their keys, of which no two may be equal. */
 static bool sort_members(struct reader *reader, struct tree_node *map, size_t n)
 {
     size_t path_len = reader->path_len, twice = 0;
@@ -223,7 +223,7 @@ static int write_text(const char *mark, const char *text, struct buffer *out)
     return buffer_append(out, text, len);
 }
 
-/* Every text is preceded by its length, every map and list is closed: no two trees look alike. */
+/* Every text comes with its length, and every map and list has an end, so that different trees give different bytes. */
 int tree_write(const struct tree_node *node, struct buffer *out)
 {
     if (node->kind == TREE_TEXT) return write_text(node->is_null ? "n" : "t", node->text, out);

@@ -1,10 +1,10 @@
 /*
- * tree.h: settings as a tree of maps, lists and texts: of a YAML file (config/yaml_tree.h), or of a message that
- * brought a policy's.
+ * tree.h: settings as a tree of maps, lists and texts, from a YAML file (config/yaml_tree.h) or from a message with an
+ * inline policy.
  *
- * In a tree of a message, maps are sorted by key and numbers are written out in one way, so that settings that are
- * equal make equal trees: tree_write() writes the same bytes for them in every daemon. Depth is bounded, and with it
- * every recursion over a tree.
+ * In a tree from a message, maps are sorted by key and numbers are written in one way, so that equal settings give
+ * equal trees, for which tree_write() writes the same bytes in every daemon. The depth is bounded, and so is every
+ * recursion over a tree.
  */
 #ifndef RL_POLICY_TREE_H
 #define RL_POLICY_TREE_H
@@ -23,7 +23,7 @@ enum tree_kind {
     TREE_TEXT,
     TREE_LIST,
     TREE_MAP,
-    TREE_REFUSED, /* a fault has been recorded for it: record no other */
+    TREE_REFUSED, /* its fault is recorded: record no other */
 };
 
 struct tree_node {
@@ -40,15 +40,14 @@ void tree_free(struct tree_node *node);                             /* NULL is f
 void tree_append(struct tree_node *parent, struct tree_node *node); /* as the last of its members */
 
 size_t tree_count(const struct tree_node *node); /* of its members */
-/* The n members of a map in the order of their keys, equal ones as their lines are. mem_free() it; NULL without
- * memory. */
+/* The n members of a map sorted by key, equal keys by line. mem_free() it; NULL without memory. */
 struct tree_node **tree_by_key(const struct tree_node *map, size_t n);
 
 /* The packed map `map`, a whole value; `name` is what a fault calls it. NULL with a fault recorded; free it with
  * tree_free(). */
 struct tree_node *tree_unpack(struct slice map, const char *name, struct faults *faults);
 
-/* The tree as bytes, the same for equal trees and for no others, to the end of `out`. 0, or -1 without memory. */
+/* Appends the tree as bytes to `out`: the same bytes for equal trees only. 0, or -1 without memory. */
 int tree_write(const struct tree_node *node, struct buffer *out);
 
 #endif

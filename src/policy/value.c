@@ -50,7 +50,7 @@ const char *value_print(const struct value_form *form, int64_t number, char *out
 
 /* ---- Numbers ---- */
 
-/* The place of `text` among the choices; -1: it is none of them. */
+/* The index of `text` among the choices, or -1. */
 static int64_t place_of(const char *text, const char *choices)
 {
     size_t len = strlen(text);

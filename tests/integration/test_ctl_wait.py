@@ -132,7 +132,7 @@ def test_an_acquire_gives_up_when_its_time_is_over(play):
     assert len(player.asked) == 1
 
 
-def test_a_slot_is_had_as_soon_as_its_holder_is_done(ratelimitd):
+def test_a_slot_is_acquired_as_soon_as_its_holder_is_done(ratelimitd):
     daemon = ratelimitd("policies: {jobs: {algorithm: concurrency, limit: 1}}\n")
     argv = [program("ratelimitctl"), "-s", daemon.socket, "acquire", "--wait", "jobs", "a", "--", "cat"]
     first, second = [subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]

@@ -43,7 +43,7 @@ def test_the_same_request_is_charged_once_and_answered_as_then(client, policy):
     assert check(client, policy, "other", request_id="one")["remaining"] == full - 1
 
 
-def test_requests_of_one_turn_are_charged_once(client):
+def test_requests_of_one_tick_are_charged_once(client):
     for _ in range(20):
         client.send("check", "window", "k", {"request_id": "one"})
         client.send("check", "window", "k", {"request_id": b"\x00two"})
@@ -80,7 +80,7 @@ def test_names_are_not_confused(client):
     assert (client.remaining("window", "a"), client.remaining("window", "a:b")) == (3, 4)
 
 
-def test_check_all_has_one_note_for_the_whole(client):
+def test_check_all_has_one_record_for_the_whole(client):
     whole = [["window", "k", 2], ["several", "k"]]
     first = client.call("check_all", whole, {"request_id": "one"})
     assert first["allowed"] and client.call("check_all", whole, {"request_id": "one"}) == first
@@ -160,7 +160,7 @@ def test_a_refund_gives_back_what_is_charged_and_no_more(client, policy):
     assert client.check(policy, "k", 5)["allowed"]
 
 
-def test_refunds_of_one_turn_follow_the_order(client):
+def test_refunds_of_one_tick_follow_the_order(client):
     for method, n in (("check", 5), ("refund", 2), ("check", 1), ("check", 2), ("refund", 9), ("check", 5)):
         client.send(method, "window", "k", n)
     results = [client.recv()[3] for _ in range(6)]
@@ -170,7 +170,7 @@ def test_refunds_of_one_turn_follow_the_order(client):
 
 
 @pytest.mark.parametrize("units", [0, -1, 0.5, 2**53])
-def test_units_that_are_none_are_refused(client, units):
+def test_invalid_units_are_refused(client, units):
     with pytest.raises(RpcError) as refused:
         client.call("refund", "window", "k", units)
     assert str(refused.value).startswith("BAD_COST")

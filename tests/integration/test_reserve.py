@@ -76,7 +76,7 @@ def test_a_reservation_ends_at_its_time_limit_and_not_before(client, policy):
     assert client.remaining(policy) == 10
 
 
-def test_the_time_limit_is_a_minute_where_none_is_said(client):
+def test_the_default_time_limit_is_a_minute(client):
     client.call("reserve", "window", "k", 10)
     at(client, 59.999999)
     assert not client.check("window", "k")["allowed"]
@@ -323,7 +323,7 @@ def test_a_settlement_after_the_end_charges_what_was_used(pair):
     assert some(one.call("settle", made["reservation"], 5), "charged", "ended", "remaining") == (0, True, 2)
 
 
-def test_reservations_and_checks_keep_their_order_in_one_turn(pair):
+def test_reservations_and_checks_keep_their_order_in_one_tick(pair):
     _, (one, _) = pair
     sent = [one.send("reserve", "window", "k", 4), one.send("check", "window", "k", 3),
             one.send("reserve", "window", "k", 4), one.send("peek", "window", "k", 3),
@@ -336,7 +336,7 @@ def test_reservations_and_checks_keep_their_order_in_one_turn(pair):
     assert answers[0]["refunded"] == 7 and answers[1]["allowed"] and answers[2]["ended"]
 
 
-def test_a_foreign_type_under_the_holds_key_is_an_error_of_its_own(pair, redis):
+def test_a_foreign_type_under_the_reservations_key_is_an_error_of_its_own(pair, redis):
     _, (one, _) = pair
     one.call("reserve", "window", "k", 1)
     [key] = hold_keys(redis)
@@ -348,7 +348,7 @@ def test_a_foreign_type_under_the_holds_key_is_an_error_of_its_own(pair, redis):
         assert store.get(key) == b"foreign"
 
 
-def test_what_is_not_ours_amid_the_holds_harms_nobody(pair, redis):
+def test_foreign_entries_among_the_reservations_harm_nobody(pair, redis):
     _, (one, _) = pair
     made = one.call("reserve", "window", "k", 2)
     [key] = hold_keys(redis)

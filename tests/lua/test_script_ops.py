@@ -73,7 +73,7 @@ def test_a_record_has_the_format_of_this_file(redis, sha):
 
 @pytest.mark.parametrize("value", [2**53, 2**56 - 1])
 @pytest.mark.parametrize("place", range(4))
-def test_a_note_of_numbers_that_no_daemon_takes_counts_as_none(redis, sha, place, value):
+def test_a_record_with_numbers_that_no_daemon_takes_is_ignored(redis, sha, place, value):
     numbers = [FUTURE_US, 0, 0, 1]
     numbers[place] = value
     redis.set("n", note(*numbers), px=60_000)
@@ -85,7 +85,7 @@ def test_a_note_of_numbers_that_no_daemon_takes_counts_as_none(redis, sha, place
 
 
 @pytest.mark.parametrize("score", ["inf", 1e300, 2.0**62])
-def test_a_hold_that_ends_never_breaks_no_batch(redis, sha, score):
+def test_a_reservation_that_never_ends_breaks_no_batch(redis, sha, score):
     redis.zadd("h", {b"x" * 22: score})
     reply, _ = ops(redis, sha, window(5), ["k", "h"], reserve(2, 1000), settle(2, FUTURE_US, FUTURE_MS + 1000, 1))
     assert reply == [0, 1, 0, 1]  # before; after, reserved, one given back
@@ -93,7 +93,7 @@ def test_a_hold_that_ends_never_breaks_no_batch(redis, sha, score):
     no_key_lacks_an_expiry(redis)
 
 
-def test_an_unknown_hold_that_ends_in_more_than_a_day_was_none_and_leaves_no_mark(redis, sha):
+def test_an_unknown_reservation_that_ends_in_more_than_a_day_is_ignored_and_leaves_no_tombstone(redis, sha):
     """A reservation token is not a secret, and a forged one may contain any time."""
     reply, _ = ops(redis, sha, window(5), ["k", "h"], settle(2, 2**53 - 1, 2**53 // 1000 + 1000, 1))
     assert reply == [0, 3, 0] and redis.keys() == []

@@ -396,7 +396,7 @@ static void a_list_waits_until_the_connection_may_have_it_in_flight(void **state
     }
 }
 
-static void a_list_that_never_fits_the_daemon_is_told_to_be_split(void **state)
+static void the_answer_to_a_list_that_never_fits_is_to_split_it(void **state)
 {
     (void)state;
     struct engine_options options = {.max_inflight = 200, .local_max_keys = 10};
@@ -456,7 +456,7 @@ int main(void)
         TEST_SCRIPTED(a_drain_refuses_a_list_of_which_nothing_was_charged),
         TEST_SCRIPTED(a_drain_finishes_a_list_that_is_being_handed_over),
         TEST_SCRIPTED(a_list_waits_until_the_connection_may_have_it_in_flight),
-        TEST_SCRIPTED(a_list_that_never_fits_the_daemon_is_told_to_be_split),
+        TEST_SCRIPTED(the_answer_to_a_list_that_never_fits_is_to_split_it),
         TEST_SCRIPTED(of_two_lists_that_are_too_much_together_one_is_served),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -104,7 +104,7 @@ static void it_is_charged_by_its_own_verdict(void **state)
     assert_int_equal(counts_of("looser")->candidate_only_allowed, 3);
 }
 
-static void it_judges_what_a_limit_of_0_denies_and_may_be_0_itself(void **state)
+static void it_decides_checks_that_a_limit_of_0_denies_and_may_be_0_itself(void **state)
 {
     (void)state;
     assert_false(ask(OP_CHECK, "closed", 1)->allowed);
@@ -353,7 +353,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         MEMORY_TEST(it_denies_nothing_and_counts_what_it_would, &suite),
         MEMORY_TEST(it_is_charged_by_its_own_verdict, &suite),
-        MEMORY_TEST(it_judges_what_a_limit_of_0_denies_and_may_be_0_itself, &suite),
+        MEMORY_TEST(it_decides_checks_that_a_limit_of_0_denies_and_may_be_0_itself, &suite),
         MEMORY_TEST(it_is_compared_with_what_a_shadow_policy_would_say, &suite),
         MEMORY_TEST(peeks_and_costs_of_0_leave_it_alone_and_a_reset_forgets_it, &suite),
         MEMORY_TEST(a_cost_it_cannot_charge_is_skipped, &suite),

@@ -104,7 +104,7 @@ static void what_ends_is_swept_by_the_engine(void **state)
     assert_int_equal(engine_next_deadline(fixture.engine), INT64_MAX);
 }
 
-static void a_sweep_that_fails_is_tried_again_while_its_hold_is_known(void **state)
+static void a_sweep_that_fails_is_tried_again_while_its_reservation_is_known(void **state)
 {
     (void)state;
     reserve("error");
@@ -220,7 +220,7 @@ static void what_was_forgotten_with_the_local_table_has_ended(void **state)
     assert_int_equal(settled.reservation.charged, 2);
 }
 
-static void a_reservation_nobody_was_told_of_is_cancelled(void **state)
+static void a_reservation_without_a_delivered_answer_is_cancelled(void **state)
 {
     (void)state;
     struct asked late = {0}, gone = {0}, local = {0};
@@ -376,7 +376,7 @@ static void in_memory_what_ends_comes_back_by_itself(void **state)
     assert_int_equal(peek("error"), 10);
 }
 
-static void in_memory_a_hold_of_a_check_that_found_no_memory_is_none(void **state)
+static void in_memory_a_check_without_memory_makes_no_reservation(void **state)
 {
     (void)state;
     bool decided = false;
@@ -397,14 +397,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         SCRIPTED_TEST(each_reservation_has_an_id_of_its_own, &suite),
         SCRIPTED_TEST(what_ends_is_swept_by_the_engine, &suite),
-        SCRIPTED_TEST(a_sweep_that_fails_is_tried_again_while_its_hold_is_known, &suite),
+        SCRIPTED_TEST(a_sweep_that_fails_is_tried_again_while_its_reservation_is_known, &suite),
         SCRIPTED_TEST(a_sweep_without_an_answer_is_tried_again, &suite),
         SCRIPTED_TEST(what_is_settled_is_not_swept, &suite),
         SCRIPTED_TEST(what_cannot_be_settled_is_an_error_and_stays_reserved, &suite),
         SCRIPTED_TEST(a_reserve_gets_the_policys_failure_answer_and_holds_nothing, &suite),
         SCRIPTED_TEST(what_is_reserved_locally_is_settled_locally, &suite),
         SCRIPTED_TEST(what_was_forgotten_with_the_local_table_has_ended, &suite),
-        SCRIPTED_TEST(a_reservation_nobody_was_told_of_is_cancelled, &suite),
+        SCRIPTED_TEST(a_reservation_without_a_delivered_answer_is_cancelled, &suite),
         SCRIPTED_TEST(one_that_could_not_be_cancelled_is_swept, &suite),
         SCRIPTED_TEST(a_late_denial_cancels_nothing, &suite),
         SCRIPTED_TEST(what_may_be_reserved_when_the_connection_was_lost_is_swept, &suite),
@@ -415,7 +415,7 @@ int main(void)
         SCRIPTED_TEST(closing_leaves_no_reservation, &suite),
         SCRIPTED_TEST(without_memory_a_reservation_has_no_timer, &suite),
         MEMORY_TEST(in_memory_what_ends_comes_back_by_itself, &suite),
-        MEMORY_TEST(in_memory_a_hold_of_a_check_that_found_no_memory_is_none, &suite),
+        MEMORY_TEST(in_memory_a_check_without_memory_makes_no_reservation, &suite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -110,7 +110,7 @@ static const struct op *held(size_t i)
     return LIST_ITEM(at, struct op, link);
 }
 
-static void a_slot_is_held_once_its_owner_was_told(void **state)
+static void a_slot_is_held_once_its_owner_has_the_answer(void **state)
 {
     (void)state;
     struct want want;
@@ -268,7 +268,7 @@ static void an_error_of_the_store_is_no_loss(void **state)
     assert_int_equal(slots_counters.slots, 1);
 }
 
-static void a_late_yes_is_kept_where_the_owner_was_told_so(void **state)
+static void a_late_yes_is_kept_if_the_owner_was_answered_yes(void **state)
 {
     (void)state;
     struct want want;
@@ -538,7 +538,7 @@ static void ids_do_not_repeat(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_slot_is_held_once_its_owner_was_told),
+        TEST(a_slot_is_held_once_its_owner_has_the_answer),
         TEST(a_denied_one_leaves_nothing),
         TEST(a_release_reaches_the_store_and_then_is_true),
         TEST(an_owner_that_ends_gives_all_back),
@@ -547,7 +547,7 @@ int main(void)
         TEST(what_waits_for_the_store_follows_when_it_is_back),
         TEST(what_was_left_is_given_up_when_its_lease_must_have_ended),
         TEST(an_error_of_the_store_is_no_loss),
-        TEST(a_late_yes_is_kept_where_the_owner_was_told_so),
+        TEST(a_late_yes_is_kept_if_the_owner_was_answered_yes),
         TEST(a_late_yes_that_nobody_holds_is_given_back),
         TEST(a_late_no_takes_nothing),
         TEST(what_the_store_may_have_is_given_back_when_the_connection_was_lost),

@@ -203,7 +203,7 @@ static void wrong_parameters_are_named(void **state)
     ASSERT_REFUSED("BAD_REQUEST", "reset takes: policy, key", "reset", 3, "ssi", "api", "k", 1);
 }
 
-static void policies_that_are_none_are_named(void **state)
+static void unknown_policies_are_named(void **state)
 {
     (void)state;
     ASSERT_REFUSED("UNKNOWN_POLICY", "no policy 'lgoin'; did you mean 'login'? 'policies' lists them", "check", 2, "ss",
@@ -248,7 +248,7 @@ static void costs_that_cannot_be_charged_are_refused(void **state)
     assert_false(decision_heard().allowed);
 }
 
-static void options_that_are_none_are_named(void **state)
+static void unknown_options_are_named(void **state)
 {
     (void)state;
     ASSERT_REFUSED("BAD_REQUEST", "no option 'costs'", "check", 3, "ss{si", "api", "k", 1, "costs", 1);
@@ -571,10 +571,10 @@ int main(void)
         TEST_SCRIPTED(what_is_at_its_default_is_left_out),
         TEST_SCRIPTED(a_failure_answer_says_its_reason),
         TEST(wrong_parameters_are_named),
-        TEST(policies_that_are_none_are_named),
+        TEST(unknown_policies_are_named),
         TEST(keys_have_1_to_max_key_bytes),
         TEST(costs_that_cannot_be_charged_are_refused),
-        TEST(options_that_are_none_are_named),
+        TEST(unknown_options_are_named),
         TEST_SCRIPTED(the_deadline_option_is_kept),
         TEST(check_many_decides_each_by_itself),
         TEST(check_many_of_nothing_answers_an_empty_list),

@@ -234,7 +234,7 @@ static void an_unknown_error_is_a_store_error(void **state)
     stays_after("-WHATEVER is this\r\n");
 }
 
-static void an_error_that_is_told_is_made_printable(void **state)
+static void a_reported_error_is_made_printable(void **state)
 {
     (void)state;
     reply = "-READONLY \033[31mred\007\r\n";
@@ -413,7 +413,7 @@ int main(void)
         TEST(loading_is_a_store_error),
         TEST(a_script_error_is_a_store_error_and_never_sent_again),
         TEST(an_unknown_error_is_a_store_error),
-        TEST(an_error_that_is_told_is_made_printable),
+        TEST(a_reported_error_is_made_printable),
         TEST(a_moved_key_is_a_store_error),
         TEST(a_script_that_never_comes_back_is_asked_for_once),
         TEST(a_script_that_cannot_be_loaded_again_closes_the_connection),

@@ -106,7 +106,7 @@ static void rights_taken_away_are_store_errors_until_they_are_back(void **state)
     assert_int_equal(redis_counters.redis_disconnects, 0);
 }
 
-static void a_user_without_evalsha_is_told_and_retried_slowly(void **state)
+static void a_user_without_evalsha_is_reported_and_retried_slowly(void **state)
 {
     (void)state;
     served_store_start(NULL);
@@ -120,7 +120,7 @@ static void a_user_without_evalsha_is_told_and_retried_slowly(void **state)
     store_fixture_until(store_is_ready);
 }
 
-static void a_command_the_script_may_not_use_is_told(void **state)
+static void a_command_the_script_may_not_use_is_reported(void **state)
 {
     (void)state;
     served_store_start(NULL);
@@ -314,8 +314,8 @@ int main(void)
         SERVED_STORE_TEST(a_stopped_server_ends_ops_and_no_late_reply_is_taken_for_another),
         SERVED_STORE_TEST(a_flushed_script_is_loaded_again_and_nothing_counted_twice),
         SERVED_STORE_TEST(rights_taken_away_are_store_errors_until_they_are_back),
-        SERVED_STORE_TEST(a_user_without_evalsha_is_told_and_retried_slowly),
-        SERVED_STORE_TEST(a_command_the_script_may_not_use_is_told),
+        SERVED_STORE_TEST(a_user_without_evalsha_is_reported_and_retried_slowly),
+        SERVED_STORE_TEST(a_command_the_script_may_not_use_is_reported),
         SERVED_STORE_TEST(a_changed_password_is_used_after_a_reload),
         SERVED_STORE_TEST(a_reload_moves_to_another_server_without_losing_a_check),
         SERVED_STORE_TEST(a_move_to_nowhere_ends_what_waited_for_it),

@@ -78,7 +78,7 @@ static void another_database_is_selected(void **state)
     real_redis_fini(&redis);
 }
 
-static void a_database_that_does_not_exist_is_told(void **state)
+static void a_database_that_does_not_exist_is_reported(void **state)
 {
     (void)state;
     struct real_redis redis;
@@ -106,7 +106,7 @@ static void a_server_that_is_absent_is_found_once_it_comes(void **state)
     real_redis_fini(&redis);
 }
 
-static void a_refused_connection_is_told_with_its_address(void **state)
+static void a_refused_connection_is_reported_with_its_address(void **state)
 {
     (void)state;
     struct real_redis redis;
@@ -117,7 +117,7 @@ static void a_refused_connection_is_told_with_its_address(void **state)
     real_redis_fini(&redis);
 }
 
-static void a_name_without_address_is_told(void **state)
+static void a_name_without_address_is_reported(void **state)
 {
     (void)state;
     link_fixture_open("no-such-host.invalid:6379");
@@ -126,7 +126,7 @@ static void a_name_without_address_is_told(void **state)
     assert_false(redis_link_is_ready(fixture->link));
 }
 
-static void an_address_nobody_can_use_is_told(void **state)
+static void an_unusable_address_is_reported(void **state)
 {
     (void)state;
     link_fixture_open("nonsense");
@@ -212,7 +212,7 @@ static void a_user_with_the_minimal_rights_is_enough(void **state)
     serves_at(&redis, redis.address);
 }
 
-static void a_wrong_password_is_told_and_not_shown(void **state)
+static void a_wrong_password_is_reported_and_not_shown(void **state)
 {
     (void)state;
     struct real_redis redis;
@@ -231,7 +231,7 @@ static void a_wrong_password_is_told_and_not_shown(void **state)
     real_redis_fini(&redis);
 }
 
-static void a_missing_password_is_told(void **state)
+static void a_missing_password_is_reported(void **state)
 {
     (void)state;
     struct real_redis redis;
@@ -247,7 +247,7 @@ static void a_missing_password_is_told(void **state)
     real_redis_fini(&redis);
 }
 
-static void a_user_who_may_not_call_the_script_is_told(void **state)
+static void a_user_who_may_not_call_the_script_is_reported(void **state)
 {
     (void)state;
     struct real_redis redis;
@@ -277,7 +277,7 @@ static void a_replica_is_refused(void **state)
     real_redis_fini(&redis);
 }
 
-static void too_many_clients_is_told(void **state)
+static void too_many_clients_is_reported(void **state)
 {
     (void)state;
     struct real_redis redis;
@@ -356,9 +356,9 @@ int main(void)
 {
     signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest without_server[] = {
-        TEST(a_refused_connection_is_told_with_its_address),
-        TEST(a_name_without_address_is_told),
-        TEST(an_address_nobody_can_use_is_told),
+        TEST(a_refused_connection_is_reported_with_its_address),
+        TEST(a_name_without_address_is_reported),
+        TEST(an_unusable_address_is_reported),
         TEST(a_link_may_be_closed_at_once),
         TEST(a_link_may_be_closed_while_a_name_is_looked_up),
     };
@@ -367,17 +367,17 @@ int main(void)
         TEST(a_numeric_address_serves),
         TEST(a_host_name_serves_whichever_of_its_addresses_answers),
         TEST(another_database_is_selected),
-        TEST(a_database_that_does_not_exist_is_told),
+        TEST(a_database_that_does_not_exist_is_reported),
         TEST(a_server_that_is_absent_is_found_once_it_comes),
         TEST(a_killed_server_loses_every_waiting_call_once),
         TEST(a_stopped_server_is_noticed_though_commands_keep_coming),
         TEST(a_silent_idle_connection_is_no_stall),
         TEST(a_user_with_the_minimal_rights_is_enough),
-        TEST(a_wrong_password_is_told_and_not_shown),
-        TEST(a_missing_password_is_told),
-        TEST(a_user_who_may_not_call_the_script_is_told),
+        TEST(a_wrong_password_is_reported_and_not_shown),
+        TEST(a_missing_password_is_reported),
+        TEST(a_user_who_may_not_call_the_script_is_reported),
         TEST(a_replica_is_refused),
-        TEST(too_many_clients_is_told),
+        TEST(too_many_clients_is_reported),
         TEST(a_link_may_be_closed_while_it_opens),
         TEST(a_link_may_be_closed_with_calls_waiting),
         TEST(a_link_may_be_closed_from_within_a_reply),

@@ -140,7 +140,7 @@ static void an_answer_may_lead_to_the_next_question(void **state)
     assert_int_equal(store_fixture->n_allowed, 500);
 }
 
-static void the_first_attempt_is_told_once(void **state)
+static void the_first_attempt_is_reported_once(void **state)
 {
     (void)state;
     served_store_open();
@@ -159,7 +159,7 @@ static bool was_told_of_the_first_attempt(void *arg)
     return ((struct store_fixture *)arg)->n_first_attempts > 0;
 }
 
-static void the_first_attempt_is_told_when_it_failed(void **state)
+static void the_first_attempt_is_reported_when_it_failed(void **state)
 {
     (void)state;
     real_redis_init(&redis, false);
@@ -346,8 +346,8 @@ int main(void)
         SERVED_STORE_TEST(checks_allocate_nothing_once_warm),
         SERVED_STORE_TEST(a_thousand_calls_at_once_are_all_answered),
         SERVED_STORE_TEST(an_answer_may_lead_to_the_next_question),
-        SERVED_STORE_TEST(the_first_attempt_is_told_once),
-        SERVED_STORE_TEST(the_first_attempt_is_told_when_it_failed),
+        SERVED_STORE_TEST(the_first_attempt_is_reported_once),
+        SERVED_STORE_TEST(the_first_attempt_is_reported_when_it_failed),
         SERVED_STORE_TEST(the_rights_in_the_manual_are_enough),
         SERVED_STORE_TEST(beyond_max_inflight_is_overload),
         SERVED_STORE_TEST(beyond_max_output_is_overload),

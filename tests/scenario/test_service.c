@@ -185,7 +185,7 @@ static void the_variables_are_gone_afterwards(void **state)
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) assert_null(getenv(names[i]));
 }
 
-static void half_the_watchdogs_interval_is_told(void **state)
+static void half_the_watchdogs_interval_is_returned(void **state)
 {
     (void)state;
     setenv("WATCHDOG_USEC", "10000000", 1);
@@ -253,7 +253,7 @@ int main(void)
         TEST(a_manager_that_does_not_read_blocks_nobody),
         TEST(ready_is_not_lost_where_the_manager_does_not_read),
         TEST(the_variables_are_gone_afterwards),
-        TEST(half_the_watchdogs_interval_is_told),
+        TEST(half_the_watchdogs_interval_is_returned),
         TEST(descriptors_for_another_process_are_left_alone),
         TEST(one_descriptor_is_taken_and_several_are_too_many),
     };

@@ -685,7 +685,7 @@ static void a_record_never_granted_more_than_the_limit(void **state)
     assert_int_equal(fixture->members[0].decision.remaining, 0);
 }
 
-static void a_record_of_other_settings_tells_what_was_granted_and_what_is_now(void **state)
+static void a_record_of_other_settings_has_what_was_granted_and_the_present_state(void **state)
 {
     struct fixture *fixture = *state;
     add_op(fixture, once(op_of(fixture, 0, fixture->window, OP_CHECK, 1), "n"));
@@ -881,7 +881,7 @@ int main(void)
         TEST(slots_are_read_before_each_op_that_asks_for_them),
         TEST(a_known_record_gives_the_first_answer_again),
         TEST(a_record_never_granted_more_than_the_limit),
-        TEST(a_record_of_other_settings_tells_what_was_granted_and_what_is_now),
+        TEST(a_record_of_other_settings_has_what_was_granted_and_the_present_state),
         TEST(a_state_that_no_script_leaves_fails_its_own_op),
         TEST(a_record_whose_window_had_ended_is_no_answer),
         TEST(records_are_keys_that_may_be_bad),

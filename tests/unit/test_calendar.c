@@ -221,7 +221,7 @@ static void who_may_not_open_zones_finds_those_that_are_open(void **state)
     assert_int_equal(calendar_get("UTC", CALENDAR_WEEK, 5, false, &calendar), 0);
 }
 
-static void short_memory_is_told(void **state)
+static void short_memory_is_reported(void **state)
 {
     (void)state;
     struct calendar *calendar;
@@ -240,7 +240,7 @@ int main(void)
         cmocka_unit_test(what_is_no_installed_zone_is_refused),
         cmocka_unit_test(without_tzdata_there_is_utc),
         cmocka_unit_test(who_may_not_open_zones_finds_those_that_are_open),
-        cmocka_unit_test(short_memory_is_told),
+        cmocka_unit_test(short_memory_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -579,7 +579,7 @@ static void a_client_freed_in_a_callback_ends_the_other_calls(void **state)
     daemon_stop(&fixture.daemon);
 }
 
-static void a_client_freed_while_a_loss_is_told_ends_each_call_once(void **state)
+static void a_client_freed_while_a_loss_is_reported_ends_each_call_once(void **state)
 {
     (void)state;
     struct fixture fixture;
@@ -848,7 +848,7 @@ int main(void)
         cmocka_unit_test(calls_made_in_a_callback_leave_with_the_same_process),
         cmocka_unit_test(a_callback_that_calls_again_does_not_keep_a_failing_tick_for_ever),
         cmocka_unit_test(a_client_freed_in_a_callback_ends_the_other_calls),
-        cmocka_unit_test(a_client_freed_while_a_loss_is_told_ends_each_call_once),
+        cmocka_unit_test(a_client_freed_while_a_loss_is_reported_ends_each_call_once),
         cmocka_unit_test(the_watcher_hears_of_every_descriptor_and_of_its_end),
         cmocka_unit_test(arguments_are_checked_before_anything_is_sent),
         cmocka_unit_test(a_request_the_daemon_would_hang_up_on_is_refused_here),

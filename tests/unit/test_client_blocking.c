@@ -157,7 +157,7 @@ static void any_method_gives_its_packed_result(void **state)
     blocking_fixture_close(&fixture);
 }
 
-static void a_lost_connection_is_told_apart_and_the_next_call_connects_again(void **state)
+static void a_lost_connection_is_reported_as_such_and_the_next_call_connects_again(void **state)
 {
     (void)state;
     struct blocking_fixture fixture;
@@ -295,7 +295,7 @@ int main(void)
         cmocka_unit_test(many_checks_get_one_decision_each_or_none_at_all),
         cmocka_unit_test(a_reset_says_whether_there_was_anything),
         cmocka_unit_test(any_method_gives_its_packed_result),
-        cmocka_unit_test(a_lost_connection_is_told_apart_and_the_next_call_connects_again),
+        cmocka_unit_test(a_lost_connection_is_reported_as_such_and_the_next_call_connects_again),
         cmocka_unit_test(descriptions_are_asked_for_once_and_done_without),
         cmocka_unit_test(without_a_daemon_the_answer_comes_at_once),
         cmocka_unit_test(the_environment_names_the_socket),

@@ -194,7 +194,7 @@ static void a_decision_may_say_which_limit_it_speaks_of(void **state)
     assert_int_equal(decision.limit, 1);
 }
 
-static void a_hello_that_is_none_changes_nothing(void **state)
+static void an_invalid_hello_changes_nothing(void **state)
 {
     (void)state;
     static const char *const fields[] = {"remaining", "allowed"};
@@ -320,7 +320,7 @@ int main(void)
         cmocka_unit_test(an_array_is_read_in_the_protocols_order),
         cmocka_unit_test(a_map_fills_in_what_it_leaves_out),
         cmocka_unit_test(a_later_daemon_may_reorder_and_append),
-        cmocka_unit_test(a_hello_that_is_none_changes_nothing),
+        cmocka_unit_test(an_invalid_hello_changes_nothing),
         cmocka_unit_test(more_fields_than_anybody_has_are_skipped),
         cmocka_unit_test(what_is_no_decision_is_refused_and_leaves_the_callers_alone),
         cmocka_unit_test(a_decision_may_say_which_limit_it_speaks_of),

@@ -372,7 +372,7 @@ static const struct {
     {"policies:\n  p: {algorithm: fixed_window, limit: 1, window: 1s}\n  p: {}\n", 3, "policies.p: is written twice"},
 };
 
-static void each_fault_is_told_with_its_line_and_its_key(void **state)
+static void each_fault_is_reported_with_its_line_and_its_key(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
@@ -387,7 +387,7 @@ static void each_fault_is_told_with_its_line_and_its_key(void **state)
     }
 }
 
-static void every_fault_of_a_file_is_told_in_order(void **state)
+static void every_fault_of_a_file_is_reported_in_order(void **state)
 {
     (void)state;
     struct faults faults;
@@ -404,7 +404,7 @@ static void every_fault_of_a_file_is_told_in_order(void **state)
 }
 
 /* Each of these limits has two settings that are wrong by themselves, both of which are told. */
-static void the_second_fault_of_one_limit_is_told_with_the_first(void **state)
+static void the_second_fault_of_one_limit_is_reported_with_the_first(void **state)
 {
     (void)state;
     static const struct {
@@ -440,7 +440,7 @@ static void the_second_fault_of_one_limit_is_told_with_the_first(void **state)
 }
 
 /* What follows from a value that is wrong already is not told as well. */
-static void a_fault_that_follows_from_another_is_not_told(void **state)
+static void a_fault_that_follows_from_another_is_not_reported(void **state)
 {
     (void)state;
     static const char *const limits[] = {
@@ -465,7 +465,7 @@ static void a_fault_that_follows_from_another_is_not_told(void **state)
     }
 }
 
-static void settings_of_redis_may_wait_beside_a_memory_store_that_is_written_out(void **state)
+static void settings_of_redis_may_be_written_with_a_memory_store(void **state)
 {
     (void)state;
     struct config *config = config_of("store:\n  redis: {addresses: [\"h:1\"], merge: false}\n  type: memory\n");
@@ -708,7 +708,7 @@ static void systemd_says_where_credentials_are(void **state)
 
 /* Files and memory */
 
-static void a_file_is_read_or_told_why_not(void **state)
+static void a_file_is_read_or_the_error_is_reported(void **state)
 {
     (void)state;
     struct faults faults;
@@ -769,11 +769,11 @@ int main(void)
         cmocka_unit_test(the_defaults_are_those_of_the_interface),
         cmocka_unit_test(a_whole_file_becomes_values),
         cmocka_unit_test(only_presets_take_a_key_prefix),
-        cmocka_unit_test(each_fault_is_told_with_its_line_and_its_key),
-        cmocka_unit_test(every_fault_of_a_file_is_told_in_order),
-        cmocka_unit_test(the_second_fault_of_one_limit_is_told_with_the_first),
-        cmocka_unit_test(a_fault_that_follows_from_another_is_not_told),
-        cmocka_unit_test(settings_of_redis_may_wait_beside_a_memory_store_that_is_written_out),
+        cmocka_unit_test(each_fault_is_reported_with_its_line_and_its_key),
+        cmocka_unit_test(every_fault_of_a_file_is_reported_in_order),
+        cmocka_unit_test(the_second_fault_of_one_limit_is_reported_with_the_first),
+        cmocka_unit_test(a_fault_that_follows_from_another_is_not_reported),
+        cmocka_unit_test(settings_of_redis_may_be_written_with_a_memory_store),
         cmocka_unit_test(a_socket_path_has_at_most_107_bytes),
         cmocka_unit_test(what_is_printed_parses_back_to_the_same),
         cmocka_unit_test(a_reload_names_what_needs_a_restart),
@@ -783,7 +783,7 @@ int main(void)
         cmocka_unit_test(a_password_that_everybody_may_read_is_a_warning),
         cmocka_unit_test(what_is_no_password_is_refused),
         cmocka_unit_test(systemd_says_where_credentials_are),
-        cmocka_unit_test(a_file_is_read_or_told_why_not),
+        cmocka_unit_test(a_file_is_read_or_the_error_is_reported),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

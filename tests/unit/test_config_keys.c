@@ -214,7 +214,7 @@ static const struct {
     {ONE OVER("{key: *a, limit: 5}"), 7, "key: an alias (*a)"},
 };
 
-static void each_fault_is_told_with_its_line_and_its_key(void **state)
+static void each_fault_is_reported_with_its_line_and_its_key(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof faulty / sizeof faulty[0]; i++) {
@@ -258,7 +258,7 @@ int main(void)
         cmocka_unit_test(an_override_is_the_policy_with_other_numbers),
         cmocka_unit_test(an_override_of_one_limit_is_a_number),
         cmocka_unit_test(what_is_printed_parses_back_to_the_same),
-        cmocka_unit_test(each_fault_is_told_with_its_line_and_its_key),
+        cmocka_unit_test(each_fault_is_reported_with_its_line_and_its_key),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

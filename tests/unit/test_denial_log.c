@@ -167,7 +167,7 @@ static void a_key_that_was_held_back_has_its_line_in_a_later_second(void **state
     assert_int_equal(n_held, 2);
 }
 
-static void what_was_held_back_last_is_told_once_its_second_is_over(void **state)
+static void the_lines_held_back_last_are_reported_once_their_second_is_over(void **state)
 {
     (void)state;
     denial_log_set(&denials, DENIALS_SAMPLED, 1);
@@ -244,7 +244,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(no_more_lines_than_asked_for_in_a_second_and_the_rest_is_counted, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_key_that_was_held_back_has_its_line_in_a_later_second, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_was_held_back_last_is_told_once_its_second_is_over, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_lines_held_back_last_are_reported_once_their_second_is_over, set_up,
+                                        tear_down),
         cmocka_unit_test(a_key_is_hashed_unless_asked_for_otherwise),
         cmocka_unit_test(the_same_secret_gives_the_same_hash_whatever_was_drawn),
         cmocka_unit_test(a_clear_key_is_one_word_of_one_line_and_no_longer_than_its_space),

@@ -98,7 +98,7 @@ static void some_parts_make_an_id(void **state)
 }
 
 /* Every key of a few letters: two of them have an id in common only where they have the parts in common. */
-static void an_id_tells_the_parts_apart(void **state)
+static void an_id_determines_its_parts(void **state)
 {
     (void)state;
     enum { LENGTH = 7, LETTERS = 3, N = 2187, KEPT = 64 };
@@ -165,7 +165,7 @@ int main(void)
         cmocka_unit_test(a_key_is_split_at_the_first_occurrence_of_each_literal),
         cmocka_unit_test(a_key_with_an_empty_part_or_without_a_literal_does_not_fit),
         cmocka_unit_test(some_parts_make_an_id),
-        cmocka_unit_test(an_id_tells_the_parts_apart),
+        cmocka_unit_test(an_id_determines_its_parts),
         cmocka_unit_test(a_format_that_cannot_be_split_by_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

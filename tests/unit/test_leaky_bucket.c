@@ -139,7 +139,7 @@ static void a_check_may_wait_less_than_the_policy_and_never_more(void **state)
     one_limit_fini(&one);
 }
 
-static void one_check_costs_at_most_the_burst_whatever_room_the_wait_gives(void **state)
+static void one_check_costs_at_most_the_burst_whatever_the_wait_allows(void **state)
 {
     (void)state;
     struct one_limit one = one_leaky_bucket(10, SECOND_US, 2, SECOND_US);
@@ -194,7 +194,7 @@ int main(void)
         cmocka_unit_test(what_comes_at_once_goes_ahead_evenly),
         cmocka_unit_test(what_goes_ahead_never_exceeds_the_bound_of_the_bucket),
         cmocka_unit_test(a_check_may_wait_less_than_the_policy_and_never_more),
-        cmocka_unit_test(one_check_costs_at_most_the_burst_whatever_room_the_wait_gives),
+        cmocka_unit_test(one_check_costs_at_most_the_burst_whatever_the_wait_allows),
         cmocka_unit_test(a_cost_of_0_is_allowed_behind_any_queue),
         cmocka_unit_test(a_clock_stepped_back_leaves_a_full_queue_at_most),
         cmocka_unit_test(a_wait_that_cannot_be_counted_is_refused_with_one_that_can),

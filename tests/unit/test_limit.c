@@ -104,7 +104,7 @@ static void every_algorithm_keeps_the_contract(void **state)
     }
 }
 
-static void a_counted_denial_tells_when_the_same_cost_passes(void **state)
+static void a_counted_denial_reports_when_the_same_cost_passes(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -452,7 +452,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_algorithm_keeps_the_contract),
-        cmocka_unit_test(a_counted_denial_tells_when_the_same_cost_passes),
+        cmocka_unit_test(a_counted_denial_reports_when_the_same_cost_passes),
         cmocka_unit_test(a_denial_of_more_than_full_counts_too_where_denials_count),
         cmocka_unit_test(bucket_refills_evenly_and_exactly),
         cmocka_unit_test(bucket_admits_2l_minus_1_in_a_window_at_worst),

@@ -147,7 +147,7 @@ static void a_list_is_swept_a_minute_after_its_last_end(void **state)
     assert_int_equal(remaining("a"), 990);
 }
 
-static void a_mark_is_remembered_until_its_time_is_over(void **state)
+static void a_tombstone_is_remembered_until_its_time_is_over(void **state)
 {
     (void)state;
     struct op_reservation reservation = reserve("a", 1, 10, 1000), again;
@@ -167,7 +167,7 @@ static void a_mark_is_remembered_until_its_time_is_over(void **state)
 }
 
 /* Whoever writes a reservation's text may say any time. */
-static void an_unknown_hold_that_ends_in_more_than_a_day_was_none(void **state)
+static void an_unknown_reservation_that_ends_in_more_than_a_day_is_ignored(void **state)
 {
     (void)state;
     struct op_reservation reservation = {
@@ -177,7 +177,7 @@ static void an_unknown_hold_that_ends_in_more_than_a_day_was_none(void **state)
     assert_int_equal(memory_counters.memory_keys, 0);
 }
 
-static void a_hold_from_before_the_clock_stepped_back_is_settled_once(void **state)
+static void a_reservation_from_before_the_clock_stepped_back_is_settled_once(void **state)
 {
     (void)state;
     struct op_reservation reservation = reserve("a", 1, 10, 1000), again;
@@ -195,7 +195,7 @@ static void a_hold_from_before_the_clock_stepped_back_is_settled_once(void **sta
     assert_true(again.ended && again.charged == 0);
 }
 
-static void a_mark_without_a_hold_goes_when_it_ends(void **state)
+static void a_tombstone_without_a_reservation_goes_when_it_ends(void **state)
 {
     (void)state;
     struct op_reservation reservation = {.id = 1, .units = 1001, .ttl_ms = 1000};
@@ -239,7 +239,7 @@ static void a_list_has_an_end(void **state)
     reservation_list_free(list);
 }
 
-static void a_full_list_forgets_the_marks_that_end_first(void **state)
+static void a_full_list_forgets_the_tombstones_that_end_first(void **state)
 {
     (void)state;
     struct reservation_list *list = NULL;
@@ -411,13 +411,15 @@ int main(void)
         cmocka_unit_test_setup_teardown(of_one_end_the_bytes_of_the_id_say_which_comes_back_first, set_up, tear_down),
         cmocka_unit_test_setup_teardown(other_keys_are_not_touched, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_list_is_swept_a_minute_after_its_last_end, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_mark_is_remembered_until_its_time_is_over, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(an_unknown_hold_that_ends_in_more_than_a_day_was_none, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_hold_from_before_the_clock_stepped_back_is_settled_once, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_mark_without_a_hold_goes_when_it_ends, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_tombstone_is_remembered_until_its_time_is_over, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_unknown_reservation_that_ends_in_more_than_a_day_is_ignored, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_reservation_from_before_the_clock_stepped_back_is_settled_once, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_tombstone_without_a_reservation_goes_when_it_ends, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_full_table_forgets_lists_as_other_keys, set_up, tear_down),
         cmocka_unit_test(a_list_has_an_end),
-        cmocka_unit_test(a_full_list_forgets_the_marks_that_end_first),
+        cmocka_unit_test(a_full_list_forgets_the_tombstones_that_end_first),
         cmocka_unit_test(a_list_is_in_order_whatever_comes_and_goes),
         cmocka_unit_test(a_full_key_refuses_at_once_and_finds_at_once),
         cmocka_unit_test(a_full_list_forgets_its_only_tombstone),

@@ -68,7 +68,7 @@ static void a_party_with_thousands_of_ops_delays_another_by_its_share(void **sta
     assert_int_equal(take()->party, 1);
 }
 
-static void parties_take_turns_whatever_they_have(void **state)
+static void parties_are_served_round_robin_whatever_they_have(void **state)
 {
     (void)state;
     enum { EACH = 4 * OP_QUEUE_SHARE };
@@ -139,9 +139,12 @@ static void without_memory_nothing_is_added(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(one_partys_ops_keep_their_order),       TEST(a_party_with_thousands_of_ops_delays_another_by_its_share),
-        TEST(parties_take_turns_whatever_they_have), TEST(what_is_put_back_is_next_and_before_its_partys_others),
-        TEST(an_op_can_be_taken_from_the_middle),    TEST(thousands_of_parties_come_and_go_without_allocating_for_each),
+        TEST(one_partys_ops_keep_their_order),
+        TEST(a_party_with_thousands_of_ops_delays_another_by_its_share),
+        TEST(parties_are_served_round_robin_whatever_they_have),
+        TEST(what_is_put_back_is_next_and_before_its_partys_others),
+        TEST(an_op_can_be_taken_from_the_middle),
+        TEST(thousands_of_parties_come_and_go_without_allocating_for_each),
         TEST(without_memory_nothing_is_added),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

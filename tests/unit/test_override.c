@@ -51,7 +51,7 @@ static const char *text_of(int number, const char *letters, char *out)
     return out;
 }
 
-static void every_short_pattern_matches_as_told(void **state)
+static void every_short_pattern_matches_as_defined(void **state)
 {
     (void)state;
     enum { N_PATTERNS = 1093, N_KEYS = 127 }; /* all of up to six letters */
@@ -200,7 +200,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_star_stands_for_any_run_of_bytes),
-        cmocka_unit_test(every_short_pattern_matches_as_told),
+        cmocka_unit_test(every_short_pattern_matches_as_defined),
         cmocka_unit_test(the_most_specific_override_counts),
         cmocka_unit_test(of_two_patterns_alike_the_earlier_one_counts),
         cmocka_unit_test(a_variant_has_the_policys_keys_and_version),

@@ -210,7 +210,7 @@ static void other_systems_keys_may_hold_nearly_anything(void **state)
         if (!is_plausible(&cases[i])) fail_msg("case %d", (int)i);
 }
 
-static void a_lie_is_told_from_a_state(void **state)
+static void a_lie_is_distinguished_from_a_state(void **state)
 {
     (void)state;
     static const struct reported cases[] = {
@@ -250,7 +250,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_left_by_steps_of_the_clock_and_other_settings_is_plausible),
         cmocka_unit_test(other_systems_keys_may_hold_nearly_anything),
-        cmocka_unit_test(a_lie_is_told_from_a_state),
+        cmocka_unit_test(a_lie_is_distinguished_from_a_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,7 +70,7 @@ static const struct policy *only(const struct config *config)
     return config->policies->in_order[0];
 }
 
-static void each_setting_has_an_example_that_the_fingerprint_tells(void **state)
+static void each_setting_has_an_example_that_changes_the_fingerprint(void **state)
 {
     (void)state;
     for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
@@ -164,7 +164,7 @@ static void overrides_change_what_their_column_says(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_setting_has_an_example_that_the_fingerprint_tells),
+        cmocka_unit_test(each_setting_has_an_example_that_changes_the_fingerprint),
         cmocka_unit_test(each_setting_is_printed_and_read_back),
         cmocka_unit_test(each_setting_that_is_answered_is_in_the_answer),
         cmocka_unit_test(each_setting_may_come_with_a_request_but_those_of_foreign_keys),

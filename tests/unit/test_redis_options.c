@@ -29,7 +29,7 @@ static void addresses_are_taken_apart(void **state)
     assert_int_equal(address.port, 65535);
 }
 
-static void a_wrong_address_is_told(void **state)
+static void a_wrong_address_is_reported(void **state)
 {
     (void)state;
     struct redis_address address;
@@ -83,7 +83,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(addresses_are_taken_apart),
-        cmocka_unit_test(a_wrong_address_is_told),
+        cmocka_unit_test(a_wrong_address_is_reported),
         cmocka_unit_test(options_are_copied_deeply_and_compared_by_server),
         cmocka_unit_test(a_copy_that_memory_does_not_suffice_for_leaves_nothing_behind),
     };

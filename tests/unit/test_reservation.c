@@ -76,7 +76,7 @@ static void any_changed_character_is_found(void **state)
     buffer_fini(&out);
 }
 
-static void any_shorter_text_is_none(void **state)
+static void any_shorter_text_is_refused(void **state)
 {
     (void)state;
     struct buffer out;
@@ -154,7 +154,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_token_comes_back_as_it_was),
         cmocka_unit_test(any_changed_character_is_found),
-        cmocka_unit_test(any_shorter_text_is_none),
+        cmocka_unit_test(any_shorter_text_is_refused),
         cmocka_unit_test(impossible_values_are_refused_though_their_checksum_is_right),
         cmocka_unit_test(without_memory_nothing_is_read_or_written),
         cmocka_unit_test(base64url_is_that_of_the_rfc),

@@ -1,5 +1,5 @@
 /*
- * base64url.h: bytes as text that stands anywhere unquoted (RFC 4648, section 5, without padding).
+ * base64url.h: bytes as text that needs no quotes anywhere (RFC 4648, section 5, without padding).
  */
 #ifndef RL_BASE_BASE64URL_H
 #define RL_BASE_BASE64URL_H
@@ -19,7 +19,7 @@ static inline size_t base64url_max_bytes(size_t len)
 }
 
 void base64url_write(char *to, struct slice bytes); /* base64url_len() characters, no NUL */
-/* Into base64url_max_bytes() at `to`. 0, or -1 where base64url_write() makes no such text. */
+/* Decodes into `to`, which has base64url_max_bytes(). 0, or -1 if base64url_write() does not make such a text. */
 int base64url_read(struct slice text, uint8_t *to, size_t *ret_n);
 
 #endif

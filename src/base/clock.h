@@ -14,13 +14,13 @@
 struct clock {
     int64_t mono_us;    /* CLOCK_MONOTONIC, microseconds */
     int64_t wall_us;    /* microseconds since the epoch */
-    bool manual;        /* wall_us is set by somebody, not by the system */
+    bool manual;        /* wall_us is set by a test, not by the system */
     bool frozen;        /* both are set by somebody */
-    uint64_t n_updates; /* calls of clock_update(): where it has not moved, no callback of ours has run */
+    uint64_t n_updates; /* calls of clock_update(): if it is the same as before, no callback of ours has run */
 };
 
-/* Read the system's clocks into `clock`, as far as it is not manual or frozen. Every uv callback that leads to
- * decisions or deadlines, or leaves work for the end of the tick, calls it first. */
+/* Reads the system's clocks into `clock`, except what is manual or frozen. Every uv callback that leads to decisions or
+ * deadlines, or leaves work for the end of the tick, calls this first. */
 void clock_update(struct clock *clock);
 
 #endif

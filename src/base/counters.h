@@ -6,8 +6,8 @@
  *     #define NAME_COUNTERS(COUNTER, GAUGE)  COUNTER(name, "help") GAUGE(name, "help") ...
  *
  * where a COUNTER only rises and a GAUGE is a present value; declares them in a header with COUNTERS_DECLARE, and
- * defines them once with COUNTERS_DEFINE. Who wires the modules together registers their groups, in the order of
- * `stats`. The drift test holds PROTOCOL.md against the lists.
+ * defines them once with COUNTERS_DEFINE. The wiring registers their groups, in the order of `stats`. The drift test
+ * holds PROTOCOL.md against the lists.
  */
 #ifndef RL_BASE_COUNTERS_H
 #define RL_BASE_COUNTERS_H

@@ -1,5 +1,5 @@
 /*
- * decimal.h: a number in decimal digits, for the hot paths; printf takes as long as all the rest of a command.
+ * decimal.h: a number in decimal digits, for the hot paths: printf would take as long as the rest of a command.
  */
 #ifndef RL_BASE_DECIMAL_H
 #define RL_BASE_DECIMAL_H

@@ -1,6 +1,4 @@
-/*
- * exact.h: the largest integer up to which every one is exact where numbers are doubles, as in Lua and in many clients.
- */
+/* exact.h: a double holds every integer up to this exactly; numbers are doubles in Lua and in many clients. */
 #ifndef RL_BASE_EXACT_H
 #define RL_BASE_EXACT_H
 

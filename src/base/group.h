@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* False where there is no such group, or no memory. A number stands for itself. May ask the network, and wait for it.
+/* Accepts a name or a number. False if there is no such group, or no memory. May ask the network, and wait for it.
  */
 bool group_find(const char *name, gid_t *ret);
 

@@ -11,7 +11,7 @@
 
 struct heap_node {
     int64_t at_us;  /* CLOCK_MONOTONIC */
-    uint64_t order; /* among equal deadlines: how many were pushed before */
+    uint64_t order; /* the order of pushes, for equal deadlines */
     size_t index;   /* 1-based place in the heap; 0 = not in a heap */
 };
 
@@ -25,7 +25,7 @@ struct heap {
 void heap_init(struct heap *heap);
 void heap_fini(struct heap *heap); /* must be empty */
 
-int heap_reserve(struct heap *heap); /* so that one push more cannot fail; 0, or -1 without memory */
+int heap_reserve(struct heap *heap); /* makes space, so that the next push cannot fail; 0, or -1 without memory */
 int heap_push(struct heap *heap, struct heap_node *node, int64_t at_us); /* 0, or -1 without memory */
 void heap_remove(struct heap *heap, struct heap_node *node);             /* a node that is not inside is fine */
 struct heap_node *heap_min(const struct heap *heap);                     /* NULL when empty */

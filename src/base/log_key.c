@@ -30,7 +30,7 @@ void log_keys_set(enum log_keys keys, const char *secret_text)
     secret[1] = hash_with(second, text.data, text.len);
 }
 
-/* log_escape() leaves spaces as they are: a key with one could pretend to be the rest of the line. */
+/* log_escape() leaves spaces as they are, so a key with a space could look like the rest of the line. */
 static void write_clear(char *out, size_t cap, struct slice key)
 {
     enum { ESCAPED_MAX = 4, DOTS = 4 };

@@ -1,9 +1,9 @@
 /*
  * log_key.h: how a client's key is written in a log line. Every key that is logged passes through log_key().
  *
- * A key may be a user's name or address, and logs are read, sent on and kept by more people than the daemon's own. So
- * by default a line has a hash of it: enough to see that two lines are about one key, not to see which. It is keyed
- * with a secret drawn at start, or with one from a file, for the same hash in every daemon and after a restart.
+ * A key may be a user's name or address, and many people may read and keep logs. So by default a line has a hash of the
+ * key: it shows that two lines are about the same key, but not which. The hash uses a secret drawn at start, or one
+ * from a file, which gives the same hash in every daemon and after a restart.
  */
 #ifndef RL_BASE_LOG_KEY_H
 #define RL_BASE_LOG_KEY_H

@@ -8,7 +8,7 @@
 
 enum {
     NAME_LEN_MAX = 64,
-    FAR = 1000, /* stands for a cell outside the band; more than any distance of two names */
+    FAR = 1000, /* for a cell outside the band: more than the distance of any two names */
 };
 
 static size_t least(size_t a, size_t b)
@@ -16,8 +16,8 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Letters to insert, remove, replace or swap with their neighbour (optimal string alignment); more than `most` where
- * it is more. */
+/* The number of letters to insert, remove, replace or swap with a neighbour (optimal string alignment); some number
+ * above `most` if it is more than that. */
 static size_t distance(struct slice a, struct slice b, size_t most)
 {
     size_t rows[3][NAME_LEN_MAX + 1];

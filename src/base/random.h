@@ -1,7 +1,7 @@
 /*
  * random.h: numbers that look random, from any seed: splitmix64 (Steele, Lea and Flood, 2014).
  *
- * For jitter, samples and tests. They are no secret: who knows one number knows the next.
+ * For jitter, samples and tests. They are not secret: one number gives away the next.
  */
 #ifndef RL_BASE_RANDOM_H
 #define RL_BASE_RANDOM_H

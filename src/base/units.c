@@ -20,7 +20,7 @@ static const struct unit sizes[] = {{"B", 1}, {"KiB", 1 << 10}, {"MiB", 1 << 20}
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 
-/* The digits at the start of `text`; NULL where there is none, or too many. Returns what follows them. */
+/* Reads the digits at the start of `text`. Returns what follows them; NULL if there are none, or too many. */
 static const char *digits(const char *text, int64_t *ret)
 {
     int64_t value = 0;
@@ -33,7 +33,7 @@ static const char *digits(const char *text, int64_t *ret)
     return at;
 }
 
-/* 0; 1 without a unit; 2 with one that is not in the table; -1 where no whole number stands before it. */
+/* 0; 1 without a unit; 2 with a unit that is not in the table; -1 without a whole number before the unit. */
 static int scaled(const char *text, const struct unit *units, size_t n, int64_t *ret)
 {
     int64_t value;

@@ -121,7 +121,7 @@ int64_t check_asked(const struct check *check, const struct part *part)
     return most;
 }
 
-/* Does a plain reset forget anything? Only counters that belong to the key as a whole. */
+/* Has the policy a counter that belongs to the whole key? A reset without a limit forgets only those. */
 static bool owns_state(const struct policy *policy)
 {
     for (uint16_t i = 0; i < policy->n_limits; i++)
@@ -129,7 +129,7 @@ static bool owns_state(const struct policy *policy)
     return policy->candidate != NULL && owns_state(policy->candidate);
 }
 
-/* The candidate whose counters a reset forgets as well; NULL: none. */
+/* The candidate whose counters this reset also forgets, or NULL. */
 static const struct policy *forgotten_candidate(const struct check *check, const struct part *part)
 {
     return check->op.kind == OP_RESET && check->only == NULL ? part->policy->candidate : NULL;
@@ -142,8 +142,8 @@ static bool has_record(const struct check *check)
     return check->request_id.len > 0 && check->op.kind != OP_ACQUIRE; /* a slot's id is its connection's */
 }
 
-/* Space for all that the check must keep: in ret_bytes for keys, the ids of shared limits and the record's name, in the
- * op for its members. 0, or -1 without memory. */
+/* Makes space for all that the check keeps: ret_bytes for keys, ids of shared limits and the record's name, op.members
+ * for its members. 0, or -1 without memory. */
 static int make_space(struct check *check, uint8_t **ret_bytes)
 {
     size_t n_members = 0, len = 0, part_len = 0;
@@ -208,7 +208,7 @@ static void name_record(struct check *check, uint8_t *to)
         to = append(to, part->key);
         *to++ = ':';
 
-        /* for none of its policies may it be charged twice in that one's time */
+        /* remembered for the longest time of its policies */
         if (part->policy->idempotency_ms > check->op.record_ms) check->op.record_ms = part->policy->idempotency_ms;
     }
 
@@ -216,8 +216,8 @@ static void name_record(struct check *check, uint8_t *to)
     check->op.record = (struct slice){start, (size_t)(to - start) + check->request_id.len};
 }
 
-/* The limits of `policy`, which is the part's or its candidate, as members. A limit of 0 asks nothing of its counter,
- * which may be from before it was 0 all the same: a reset forgets that. */
+/* Adds the limits of `policy` (the part's, or its candidate) as members. A limit of 0 needs no counter; but one may be
+ * left from before it was 0, and a reset forgets that. */
 static void add_members(struct check *check, const struct part *part, const struct policy *policy)
 {
     struct op *op = &check->op;
@@ -240,12 +240,13 @@ static void add_members(struct check *check, const struct part *part, const stru
     }
 }
 
-/* Of a policy with shared limits: what each one's counter goes by, and what they have in common. */
+/* For a policy with shared limits: sets the id that each counter goes by, and the parts that all ids have in common.
+ * Returns the rest of `bytes`. */
 static uint8_t *set_ids(const struct part *part, struct op_member *members, uint16_t n, uint8_t *bytes)
 {
     const struct key_format *format = part->policy->format;
     struct key_split split;
-    CHECK(key_format_split(format, part->key, &split)); /* the owner has seen to it */
+    CHECK(key_format_split(format, part->key, &split)); /* the owner has checked this */
     struct slice common = key_format_id(format, &split, part->policy->common, bytes);
     if (common.data == bytes) bytes += common.len; /* joined there; else it is a piece of the key */
 
@@ -283,7 +284,7 @@ static void merge_shared(struct check *check, uint16_t first)
     op->n_members = n;
 }
 
-/* What each part asks of the store; `bytes` have space for the keys and ids. Returns what is left of them. */
+/* Adds the members of each part, and copies the keys and ids into `bytes`. Returns the rest of `bytes`. */
 static uint8_t *add_parts(struct check *check, uint8_t *bytes)
 {
     struct op *op = &check->op;

@@ -1,6 +1,5 @@
 /*
- * check.h: one question on its way from admission to release: an op for a store, and what its owner and the engine keep
- * with it.
+ * check.h: one check from admission to release: an op for a store, with the data of its owner and of the engine.
  *
  *   engine_check_new   from the pool; the owner sets the op's kind and party, and the options
  *                      and each part's policy, key and cost: one, or of a check_all several (check_add_part)
@@ -55,7 +54,7 @@ struct part {
     struct slice key;            /* the client's; in the check's bytes once that is sealed */
     int64_t cost;                /* of a refund: the units; with at_most: 1 */
     struct check *trial;         /* the check that asks the policy's candidate, until one of the two is over; or NULL */
-    uint32_t place;              /* the owner's: where it stands in its list */
+    uint32_t place;              /* for the owner: its index in the request's list */
     uint8_t first, n;            /* the limits that the store is asked about; of a check_all n places in its `limits` */
     struct decision decision;    /* the answer */
 };
@@ -67,8 +66,8 @@ struct check {
     struct part *parts; /* one_part, or all_parts */
     uint16_t n_parts;
     bool has_max_wait;        /* else each limit's own */
-    const struct limit *only; /* OP_RESET and OP_REFUND: the one limit of the policy that is meant, whoever shares its
-                                 counter; NULL: all that the kind is about */
+    const struct limit *only; /* OP_RESET and OP_REFUND: only this limit of the policy, even if other keys share its
+                                 counter; NULL: all limits */
     int64_t max_wait_us;      /* a longer delay is a denial */
     int64_t at_most;          /* as many units as fit, up to this; 0 = the cost */
     uint32_t deadline_ms;     /* 0 = the policies' */
@@ -89,7 +88,8 @@ struct check {
     enum check_state state;
     bool in_store;   /* between SUBMIT_PENDING and op.done */
     bool is_sealed;  /* its op is filled */
-    bool is_special; /* more than the limits of one policy decides, or more than a decision is asked for */
+    bool is_special; /* not the usual check: several policies, a candidate, shadow, unlimited, a limit of 0, or an op
+                        that is no check or peek */
     bool is_merged;  /* parts of it share a counter, which is charged their sum */
     uint8_t n_limits;
     struct engine *engine;
@@ -142,18 +142,19 @@ static inline struct policy_set *check_set_of(const struct check *check, const s
  * together have POLICY_LIMITS_MAX limits at most. 0, or -1 without memory. */
 int check_seal(struct check *check);
 
-int64_t check_asked(const struct check *check, const struct part *part); /* units granted where nothing is used yet */
+int64_t check_asked(const struct check *check,
+                    const struct part *part); /* the units that a check is granted if nothing is used yet */
 
 /* ---- the answer ---- */
 
-/* Do the policies alone decide, so that no store is asked? One denial is enough for all parts. Fills the decisions
- * then, said to come from `source` at now_us, but for what check_answer_unlimited() says. */
+/* Decides the check by its policies alone, if they can: a limit of 0 denies all parts. True: the decisions are filled,
+ * with this source and time, except those that check_answer_unlimited() fills. False: a store must be asked. */
 bool check_decide_by_policies(struct check *check, enum source source, int64_t now_us);
-/* Once the others have their decisions: an unlimited part is granted what it asks for, where they are allowed. */
+/* After the other parts have their decisions: grants an unlimited part what it asks for, if they are allowed. */
 void check_answer_unlimited(struct check *check);
-/* The members' answers as each part's decision, said to come from `source`. */
+/* Makes each part's decision from the answers of its members, with this source. */
 void check_take_answer(struct check *check, const struct op *op, enum source source);
-/* One decision of n answered parts of a check_all; its `granted` is the sum of theirs. */
+/* Combines the decisions of n parts of a check_all; `granted` is their sum. */
 void check_combine(const struct part *const *parts, size_t n, struct decision *ret);
 
 #endif

@@ -31,10 +31,10 @@ struct engine {
     uint64_t n_reserved; /* ever */
     struct slots slots;
     uint32_t max_inflight;
-    size_t n_orphans;    /* checks that their owner has let go, and whose reply is still to come */
-    size_t n_more_parts; /* of check_alls under way: the parts beyond each one's first */
-    struct check
-        *ahead[N_AHEAD]; /* submitted, the older one first, and not asked yet: see shift_ahead(); NULL = none */
+    size_t n_orphans;             /* checks that their owner has let go, and whose reply is still to come */
+    size_t n_more_parts;          /* of check_alls under way: the parts beyond each one's first */
+    struct check *ahead[N_AHEAD]; /* submitted, but not yet with the store, the older one first; NULL = empty; see
+                                     shift_ahead() */
     bool closing;
     bool store_closed;
     void (*on_closed)(void *arg);
@@ -90,7 +90,7 @@ struct engine *engine_new(struct clock *clock, struct store store, struct policy
 
 /* ---- checks out of the pool ---- */
 
-/* Checks that somebody waits for, or will. Those ahead are as good as answered. */
+/* Checks that somebody waits for. Those ahead do not count: they are decided in this tick. */
 static size_t n_inflight(const struct engine *engine)
 {
     size_t n = engine->pool.n_out + engine->n_more_parts - engine->n_orphans - engine->candidates.n;
@@ -169,7 +169,7 @@ static void count_decided(const struct check *check)
     *(allowed ? &engine_counters.allowed : &engine_counters.denied) += check->n_parts;
 }
 
-/* What more than the limits decides of the answer, and who has to know it. */
+/* Completes the answer of a special check: unlimited parts, shadow, slots. */
 static void complete_special(struct check *check)
 {
     const struct policy *policy = check->parts->policy;
@@ -187,7 +187,7 @@ static void complete_special(struct check *check)
         slot_leave(check->slot);
 }
 
-/* The last touch of `check`: its owner may release it within done. */
+/* Do not touch `check` after this: its owner may release it within done. */
 static void answer(struct check *check)
 {
     CHECK(check->state == CHECK_WAITING);
@@ -214,7 +214,8 @@ static void decided(struct check *check)
 
 /* ---- reservations ---- */
 
-/* To give it back at its end, counted from from_us. False where there is no place for it. */
+/* Starts the reservation's timer at from_us: a sweep gives its units back at its end. False: there is no space for one
+ * more timer. */
 static bool start_timer(const struct check *check, int64_t from_us)
 {
     const struct part *part = check->parts;
@@ -222,7 +223,7 @@ static bool start_timer(const struct check *check, int64_t from_us)
                             check->reservation.ttl_ms);
 }
 
-/* The store has decided `check`, whether or not anybody still waits for that. */
+/* The store has decided `check`: updates timers and counters of reservations, even if nobody waits for the answer. */
 static void note_reservation(const struct check *check)
 {
     struct engine *engine = check->engine;
@@ -238,7 +239,7 @@ static void note_reservation(const struct check *check)
     }
 }
 
-/* A check of the engine's own about a key, that nobody else waits for. NULL: OVERLOADED. */
+/* A check that the engine itself needs (a sweep, a cancel); no request waits for it. NULL: overloaded. */
 static struct check *own_check(struct engine *engine, struct policy_set *set, const struct policy *policy,
                                struct slice key, enum op_kind kind, void (*done)(struct check *check))
 {
@@ -253,7 +254,7 @@ static struct check *own_check(struct engine *engine, struct policy_set *set, co
     return check;
 }
 
-/* What cannot be cancelled now comes back at its end. */
+/* Gives a reservation back at once. If this fails, its units come back at its end. */
 static void cancel(const struct check *reserve)
 {
     const struct op_reservation *reservation = &reserve->reservation;
@@ -272,9 +273,9 @@ static void cancel(const struct check *reserve)
         check_release(check);
 }
 
-/* The store has let go of an OP_RESERVE. Where its owner has left, or has another answer, nobody will settle what it
- * made: it is cancelled, unless a request id lets the owner ask for it again. Where the connection was lost there may
- * be a reservation all the same. */
+/* The store is done with an OP_RESERVE. If its owner has left or has another answer, nobody will settle the
+ * reservation: it is cancelled, unless a request id lets the owner ask for it again. If the connection was lost, there
+ * may be a reservation: a timer is started for it. */
 static void follow_up_reserve(struct check *check, enum op_outcome outcome)
 {
     const struct op *op = &check->op;
@@ -284,7 +285,7 @@ static void follow_up_reserve(struct check *check, enum op_outcome outcome)
 
     if (outcome != OP_DOWN || !op->sent || check->engine->closing) return;
 
-    /* Redis may still come to it, until the batch's time is over: it ends that much later. */
+    /* Redis may still run the batch until runs_until_us, so the reservation may end that much later. */
     (void)start_timer(check, op->runs_until_us > now_us ? op->runs_until_us : now_us);
 }
 
@@ -299,7 +300,8 @@ static void on_swept(struct check *check)
     check_release(check);
 }
 
-/* Its policy may be gone or another one: what it was charged to is not known then. */
+/* Gives back a reservation that has ended. If its policy is gone or has changed, what it was charged to is unknown, and
+ * it is dropped. */
 static void sweep(struct engine *engine, struct reservation *reservation)
 {
     struct slice key = {reservation->key, reservation->key_len};
@@ -322,7 +324,7 @@ static void sweep(struct engine *engine, struct reservation *reservation)
 
 /* ---- what the store is asked ---- */
 
-/* The store holds the check's op no more: what that means for the slot it is about. */
+/* The store is done with the check's op: updates its slot. */
 static void note_slot(struct check *check, enum op_outcome outcome)
 {
     struct slot *slot = check->slot;
@@ -376,7 +378,7 @@ static void ask_store(struct check *check)
     }
     int64_t deadline_us = deadline_ms * INT64_C(1000);
 
-    /* what gives something back is sent however late: its owner has an answer by the deadline all the same */
+    /* ops that give something back are sent even after the deadline; the owner still gets an answer by the deadline */
     bool must_be_sent = op->kind == OP_RELEASE || op->kind == OP_SWEEP || (op->kind == OP_SETTLE && op->party == 0);
     if (!must_be_sent) op->deadline_us = now_us + deadline_us;
     op->done = on_op_done;
@@ -398,12 +400,12 @@ static void ask_store(struct check *check)
 }
 
 /*
- * Where the memory store has more keys than the processor's cache holds, most of a decision's time passes while it
- * waits for the key's memory. So that is prefetched while two more checks are read: `ahead` holds them. To all others
- * they are in the store. None stays ahead beyond its tick, or where one comes that is not of this kind, so that ops
- * take effect in their order.
+ * If the memory store has more keys than fit into the processor's cache, a decision mostly waits for the memory of its
+ * key. So a check is prefetched, and kept in `ahead` while two more checks are read; all other code sees it as in the
+ * store. Checks stay ahead until the end of the tick at most, or until an op of another kind comes, so that ops take
+ * effect in their order.
  *
- * Ask about the oldest, and let `check` (or NULL) be the newest.
+ * Moves `check` (or NULL) in as the newest, and asks the store about the oldest.
  */
 static void shift_ahead(struct engine *engine, struct check *check)
 {
@@ -426,7 +428,8 @@ void engine_ask_ahead(struct engine *engine)
     while (engine->ahead[0] != NULL || engine->ahead[1] != NULL) shift_ahead(engine, NULL);
 }
 
-/* The slot is left whatever comes of asking: what stays in the store follows later, or ends by itself. */
+/* The owner loses the slot at once, whatever the store answers: a lease that stays in the store is given back later, or
+ * ends. */
 static void submit_release(struct check *check)
 {
     struct slot *slot = check->slot;
@@ -445,7 +448,7 @@ static void submit_release(struct check *check)
     answer(check);
 }
 
-/* A check that more than its policy's limits decide, or that does more than be decided. */
+/* Submits a check that is_special (check.h). */
 static void submit_special(struct engine *engine, struct check *check)
 {
     if (check->op.kind == OP_RESERVE) {
@@ -558,7 +561,8 @@ int64_t engine_next_deadline(const struct engine *engine)
     return first != NULL && first->at_us < next_us ? first->at_us : next_us;
 }
 
-/* What expires beyond the budget is next in engine_next_deadline(): the loop reads and writes in between. */
+/* What exceeds the budget of a tick is due again in engine_next_deadline(), so that the loop can read and write in
+ * between. */
 void engine_expire(struct engine *engine)
 {
     int64_t now_us = engine->clock->mono_us;
@@ -569,7 +573,7 @@ void engine_expire(struct engine *engine)
         struct check *check = CONTAINER_OF(first, struct check, deadline);
         struct op *op = &check->op;
         if (op->deadline_us > 0 && check->in_store && store_withdraw(&engine->store, op))
-            on_op_done(op, OP_EXPIRED); /* not sent by then, it never is */
+            on_op_done(op, OP_EXPIRED); /* it was not sent by then, and never will be */
         else
             fail(check, REASON_DEADLINE);
     }

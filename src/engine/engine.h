@@ -49,29 +49,30 @@ void engine_set_options(struct engine *engine, const struct engine_options *opti
 /* A new check of the present policies; NULL = the cap is reached or memory is short (counted in overloaded). */
 struct check *engine_check_new(struct engine *engine);
 bool engine_is_full(const struct engine *engine); /* it is the cap */
-/* The check's policies are of `set`, of which it holds a reference in place of the present one's. */
+/* Replaces the check's reference to the present policies by one to `set`. */
 void check_use_set(struct check *check, struct policy_set *set);
 /* Decide a sealed check. check->done runs exactly once, now or later. No two parts are of the same policy and key, and
  * where there are several none is in shadow. */
 void engine_submit(struct engine *engine, struct check *check);
-/* The memory store's keys are prefetched before a check is decided. This decides those that wait for that, so that what
- * comes next sees what they have done. engine_flush() does it at the end of a tick. */
+/* Decides the checks that wait for a prefetch of the memory store, so that the next op sees their effect.
+ * engine_flush() does this at the end of a tick. */
 void engine_ask_ahead(struct engine *engine);
 /* Make `check` (sealed, not submitted) one of OP_ACQUIRE whose slot `owner` will hold, if it is allowed.
  * check->slot is that slot within done. 0, or -1 where no more slots are available (counted in overloaded). */
 int engine_acquires(struct engine *engine, struct check *check, struct slot_owner *owner);
 /* Make `check` (new) one of OP_RELEASE for a slot that is held (slots_find). Once it is submitted the slot is left. */
 void engine_releases(struct check *check, struct slot *slot);
-/* The owner is through with it (after done) or has left (before: done will not run). Submitted or not. */
+/* The owner needs the check no more. After done; or before, submitted or not: then done will not run. */
 void check_release(struct check *check);
 
 void engine_flush(struct engine *engine);
-void engine_update_gauges(const struct engine *engine);    /* counters that say how things are, not what happened */
+void engine_update_gauges(const struct engine *engine);    /* the gauges among engine_counters */
 int64_t engine_next_deadline(const struct engine *engine); /* CLOCK_MONOTONIC us; INT64_MAX = none */
-/* Answer every check whose deadline has passed; give back some of what has been reserved until now. */
+/* Answers checks whose deadline has passed, gives back ended reservations, renews slots: some of each, and
+ * engine_next_deadline() tells when to go on. */
 void engine_expire(struct engine *engine);
 uint32_t engine_max_inflight(const struct engine *engine);
-size_t engine_n_available(const struct engine *engine); /* checks that may still be made before that is reached */
+size_t engine_n_available(const struct engine *engine); /* how many more checks the cap allows */
 size_t engine_n_live(const struct engine *engine);      /* checks out of the pool */
 
 const struct failure *engine_failure(const struct engine *engine); /* borrowed; for reading */

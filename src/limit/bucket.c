@@ -15,7 +15,7 @@
  * Bound: any half-open interval of length t admits at most burst + t * limit / window.
  *
  * The leaky bucket shapes: what a token bucket would deny is admitted with a delay, as long as that is at most the
- * policy's max_wait (or the check's own, smaller one): the units stand in a queue that drains `limit` per `window`.
+ * policy's max_wait (or the check's own, smaller one): the units wait in a queue that drains `limit` per `window`.
  * Whoever asks waits delay_ms by himself; nothing is held here. One check may still not cost more than the burst. The
  * bound holds for what goes ahead after its delay; what is admitted is max_wait * limit / window more. It has a key tag
  * of its own: a token bucket of the same policy would take the queue for a clock that stepped back.
@@ -46,7 +46,7 @@ static int64_t gcd(int64_t a, int64_t b)
     return a;
 }
 
-/* The largest burst of `tokens` per per_us that can be counted exactly. */
+/* The largest burst that can be counted exactly at `tokens` per per_us. */
 static int64_t largest_burst(int64_t tokens, int64_t per_us)
 {
     CHECK(per_us > 0);
@@ -73,7 +73,7 @@ static int configure(struct limit *limit, struct diag *diag)
         return 0;
     }
     if (limit->limit < 0 || limit->limit > LIMIT_MAX)
-        return 0; /* is refused for that, not for a burst that follows from it */
+        return 0; /* refused because of the limit, not because of a burst derived from it */
 
     if (limit->burst == 0) limit->burst = limit->limit;
     int64_t common = gcd(limit->limit, limit->window_us);
@@ -89,7 +89,7 @@ static int configure(struct limit *limit, struct diag *diag)
                             "write burst: 1 to %" PRId64 "%s",
                             limit->burst, largest, ", or a rounder limit");
 
-    /* as the burst; what that has taken is not there for the wait */
+    /* like the burst, whose part is not available for the wait */
     int64_t burst_level = limit->burst * per_us, by_level = (EXACT_MAX - burst_level) / tokens;
     int64_t by_time = REFILL_MAX_US - burst_level / tokens, longest_us = by_level < by_time ? by_level : by_time;
     if (limit->max_wait_us < 0 || limit->max_wait_us > longest_us)
@@ -159,7 +159,7 @@ static int64_t delay_ms(const struct view *view)
     return queued > 0 && view->limit->max_wait_us > 0 ? drain_ms(view, queued) : 0; /* without a wait it is a debt */
 }
 
-/* In whole tokens: those that are there, and those that are owed already, which are waited for. */
+/* In whole tokens: those available, and those already owed, for which a check waits. */
 static void describe(const struct view *view, struct state_terms *ret)
 {
     state_add(ret, "tokens", limit_remaining(view));

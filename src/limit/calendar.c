@@ -23,7 +23,7 @@ enum {
     HOUR_S = 3600,
     DAY_S = 86400,
     WEEK_DAYS = 7,
-    SPREAD_S = 26 * HOUR_S, /* no clock is further from UTC, nor is one ever set by more */
+    SPREAD_S = 26 * HOUR_S, /* no clock differs from UTC by more, and none is ever set by more */
     EPOCH_WEEKDAY = 3,      /* 1970-01-01 was a thursday */
     EPOCH_DAYS = 719468,    /* from 0000-03-01 */
     ERA_DAYS = 146097,      /* 400 years */
@@ -161,8 +161,8 @@ const char *calendar_zone_dir(void)
     return dir != NULL && dir[0] != '\0' ? dir : "/usr/share/zoneinfo";
 }
 
-/* By its path: a bare name could also be understood as a rule such as EST5. GLib trusts what it reads, so it gets only
- * what stands in the system's folder of zones and calls itself one. NULL where there is none. */
+/* Opens a zone by its path, because GLib could read a bare name as a rule such as EST5. GLib trusts the file, so it
+ * must be in the system's folder of zones and begin like a zone file. NULL if it is not. */
 static GTimeZone *open_zone(const char *name)
 {
     char path[4096], magic[4];

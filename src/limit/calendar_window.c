@@ -97,7 +97,7 @@ static int64_t reset_ms(const struct view *view)
     return view->used > 0 ? retry_ms(view, 0) : 0;
 }
 
-/* By the store's clock, however far the host's is off. */
+/* By the store's clock, however wrong the host's is. */
 static int64_t window_ms(const struct limit *limit, int64_t now_us)
 {
     const struct calendar_edges *edges = calendar_around(limit->calendar, now_us / 1000000);

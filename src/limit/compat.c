@@ -1,8 +1,8 @@
 /*
- * compat.c: the presets that share the keys of limiters already in place; C counterparts of
- * lua/compat_*.lua, where their Redis commands stand.
+ * compat.c: the presets that share the keys of other limiters; C counterparts of lua/compat_*.lua, which have their
+ * Redis commands.
  *
- * What they decide is what a native algorithm decides, so its functions are taken over:
+ * They decide like a native algorithm, and use its functions:
  *
  *   window-start-millis, rlaas-fixed   fixed_window, denials counted
  *   first-hit                          first_hit
@@ -101,7 +101,7 @@ static void name_window_number(const struct view *view, char *out)
     snprintf(out, WINDOW_NAME_MAX, ":%" PRId64, view->number);
 }
 
-/* Anybody may have written a number, or set an expiry as far away as he likes. */
+/* Others may have written any number and any expiry. */
 static bool count_plausible(const struct view *view)
 {
     return view->used <= DIGITS_MAX;

@@ -47,7 +47,7 @@ static void prepare(struct view *view)
 {
     view->now = view->now_us / 1000;
     view->edge = view->now + view->constants.slots.ttl_ms; /* no lease ends later */
-    view->start = view->constants.slots.ttl_ms;            /* how long to wait is asked before a charge only */
+    view->start = view->constants.slots.ttl_ms;            /* the wait is only asked for before a charge */
 }
 
 static void view_state(struct view *view, struct state *state)
@@ -64,7 +64,7 @@ static void view_state(struct view *view, struct state *state)
     view->found = view->stale || live > 0;
 }
 
-/* More slots than there are now are taken where the limit was higher: then as many leases must end as are too many. */
+/* If the limit was lowered, more slots may be taken than it allows: then the surplus leases must end first. */
 static bool plausible(const struct view *view)
 {
     int64_t wait = view->extra / SHIFT, last = view->extra % SHIFT;
@@ -80,7 +80,7 @@ static int reserve(const struct view *view, struct state *state, int64_t units)
     return lease_list_reserve(&state->leases);
 }
 
-/* It expires a whole slot_ttl after the last lease has ended: as long a late daemon may renew it. */
+/* It expires a whole slot_ttl after the last lease has ended, because until then a late daemon may renew it. */
 static int64_t save(const struct view *view, struct state *state)
 {
     if (view->charged > 0) {

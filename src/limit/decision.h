@@ -52,8 +52,8 @@ struct decision {
     int64_t delay_ms;       /* 0 unless shaping */
     int64_t granted;        /* units charged: the cost when allowed, else 0 */
     const struct limit
-        *bound_by; /* where there are several limits: the one that denied; else NULL. Lives as long as its policy set */
-    const struct limit *of; /* which limit `limit` and `remaining` are of: denied, the one that denied. NULL where no
+        *bound_by;          /* of several limits, the one that denied; else NULL. Lives as long as its policy set */
+    const struct limit *of; /* the limit that `limit` and `remaining` are of; if denied, the one that denied. NULL if no
                                limit decided. Lives as long as its policy set */
     int64_t window_ms;      /* of that one: see limit_window_ms() */
     int64_t of_reset_ms;    /* until that one alone is unused again */
@@ -62,7 +62,7 @@ struct decision {
     uint32_t policy_version; /* fingerprint of the policy's settings */
 };
 
-/* What a shadow policy answers: a denial becomes leave to go ahead that says so, with remaining and reset as they are.
+/* Makes the answer of a shadow policy: a denial becomes allowed with shadow_denied; remaining and reset stay.
  */
 void decision_shadow(struct decision *decision);
 

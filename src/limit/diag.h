@@ -1,7 +1,7 @@
 /*
- * diag.h: what is wrong with the settings of a limit: a code and a field for the program, a text for people.
+ * diag.h: what is wrong with the settings of a limit: a code and a field for the program, a text for the operator.
  *
- * No program reads the text: whoever gathers diagnostics of a file finds the line by the field.
+ * No code reads the text; the line in a file is found by the field.
  */
 #ifndef RL_LIMIT_DIAG_H
 #define RL_LIMIT_DIAG_H
@@ -9,7 +9,7 @@
 #include "limit/policy_field.h"
 
 enum diag_code {
-    DIAG_INVALID,   /* whoever wrote the settings has to change them */
+    DIAG_INVALID,   /* the author must change the settings */
     DIAG_WARNING,   /* the same, but the settings are used as they are */
     DIAG_NO_MEMORY, /* the settings may be right */
 };

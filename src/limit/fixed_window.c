@@ -3,10 +3,10 @@
  *
  * Window number w = floor(now / window). At most `limit` units are admitted in each; the count
  * starts at 0 with the next. Bound: 2 * limit in any window of that length (around an edge). With a
- * phase the windows of a key begin that much later, so that not all keys start afresh at once.
+ * phase the windows of a key begin that much later, so that not all keys begin a new window at once.
  *
  * In Redis the state is one integer, (w mod 2^16) * 2^36 + count, so that one INCRBY still does the
- * common case; here the number stands whole. A count saturates far above any limit.
+ * common case; here the number is stored as a whole. A count saturates far above any limit.
  *
  * Constants: a limit, b window in ms, c 0 or b - phase (so that nothing is negative; w is one higher
  * then), d 1 = denied requests are counted. used = count.

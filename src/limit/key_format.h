@@ -1,13 +1,13 @@
 /*
  * key_format.h: a key made of parts, `{tenant}:{user}`, and counters that belong to some of them only.
  *
- * A format is literals and parts in turn; it may begin with a literal and ends with a part. A key is
+ * A format alternates literals and parts; it may begin with a literal and ends with a part. A key is
  * split at the first occurrence of each literal, the last part takes the rest, and no part is empty.
  *
  * A counter of some parts goes by an *id*: these parts in the format's order, each but the last with
  * the literal that follows it in the format; all parts: the whole key. The id tells the parts apart: no
  * part holds the literal behind it, so the first occurrence of that literal ends the part, in the id
- * as in the key. Parts that stand side by side are a piece of the key as it is; others are joined in
+ * as in the key. Neighbouring parts are a piece of the key as it is; others are joined in
  * memory that the caller has.
  */
 #ifndef RL_LIMIT_KEY_FORMAT_H
@@ -50,10 +50,10 @@ bool key_format_split(const struct key_format *format, struct slice key, struct 
 bool key_format_takes(const struct key_format *format, struct slice key); /* does it fit? */
 
 bool key_format_is_joined(const struct key_format *format, key_parts parts); /* key_format_id() needs space for them */
-/* The id of these parts. `space` has at least as many bytes as the key; it is written to only where they are joined. */
+/* The id of these parts. `space` has at least as many bytes as the key; it is used only if the parts must be joined. */
 struct slice key_format_id(const struct key_format *format, const struct key_split *split, key_parts parts,
                            uint8_t *space);
-/* Have both keys the same parts of these? */
+/* Are these parts equal in both keys? */
 bool key_format_same(const struct key_split *a, const struct key_split *b, key_parts parts);
 
 #endif

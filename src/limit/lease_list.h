@@ -1,7 +1,7 @@
 /*
  * lease_list.h: the leases of one key in memory: a slot's id and when its lease ends, the earliest first.
  *
- * The counterpart of the Redis sorted set of concurrency. It grows by doubling.
+ * Corresponds to the sorted set of concurrency in Redis. It grows by doubling.
  */
 #ifndef RL_LIMIT_LEASE_LIST_H
 #define RL_LIMIT_LEASE_LIST_H

@@ -46,7 +46,7 @@ int limit_prepare(struct limit *limit, const char *compat_prefix, struct diag *d
 {
     const struct algo_ops *ops = limit_ops(limit);
     bool has_window = limit->algo != ALGO_CONCURRENCY; /* that one knows its slot_ttl */
-    if (limit->calendar != NULL) limit->window_us = 1; /* its own business, see calendar_window.c */
+    if (limit->calendar != NULL) limit->window_us = 1; /* it sets its own, see calendar_window.c */
     if (has_window && (limit->window_us < 1 || limit->window_us > WINDOW_MAX_US))
         return diag_invalid(diag, FIELD_WINDOW, "must be 1us to %" PRId64 "d", WINDOW_MAX_US / 86400 / 1000000);
 
@@ -54,7 +54,7 @@ int limit_prepare(struct limit *limit, const char *compat_prefix, struct diag *d
     if (limit->max_wait_us != 0 && limit->algo != ALGO_LEAKY_BUCKET)
         return diag_invalid(diag, FIELD_MAX_WAIT, "is for leaky_bucket; leave it out");
     if (ops->configure(limit, diag) != 0) return -1;
-    if (limit->limit < 0 || limit->limit > LIMIT_MAX) /* an algorithm that takes less has said so */
+    if (limit->limit < 0 || limit->limit > LIMIT_MAX) /* an algorithm that takes less has refused it already */
         return diag_invalid(diag, FIELD_LIMIT, "must be 0 to %" PRId64, LIMIT_MAX);
 
     int len;
@@ -63,7 +63,7 @@ int limit_prepare(struct limit *limit, const char *compat_prefix, struct diag *d
                        "%s:", compat_prefix != NULL ? compat_prefix : ops->compat_prefix);
     } else {
         CHECK(compat_prefix == NULL);
-        /* no name has a plus sign: whatever a candidate is called, its counters are its own */
+        /* no policy's name has a plus sign, so a candidate's counters are its own */
         len = snprintf(limit->key_head, sizeof limit->key_head, "%s:%s%s%s%s:", ops->key_tag, limit->policy->name,
                        limit->policy->is_candidate ? "+candidate" : "", limit->name[0] != '\0' ? "/" : "", limit->name);
     }
@@ -148,7 +148,7 @@ int64_t limit_fits_used(const struct view *view)
     return view->used < most ? (most - view->used) / view->step : 0;
 }
 
-/* A unit that is partly back already counts as one: what is answered is by how much `remaining` rises. */
+/* A unit that is partly back counts as one: the answer is by how much `remaining` rises. */
 int64_t limit_refund(struct view *view, struct state *state, int64_t units, int64_t charged_us)
 {
     const struct algo_ops *ops = limit_ops(view->limit);
@@ -204,7 +204,7 @@ int64_t limit_decide(struct view *view, int64_t cost, bool fits, bool admitted, 
     ret->allowed = fits;
     ret->delay_ms = 0;
 
-    /* what another limit denied may have filled this one: then it stands in the way next time */
+    /* counting a denial of another limit may have filled this one: then it denies the next check */
     bool passes_next = fits && (units == 0 || limit_fits(view, cost, 1) > 0);
     if (passes_next) return units;
 

@@ -78,7 +78,7 @@ struct calendar;
 
 struct limit {
     char name[NAME_MAX_LEN + 1]; /* "" where the policy has one limit without a name */
-    const struct policy *policy; /* the policy it stands in */
+    const struct policy *policy; /* the policy that has it */
     enum algo algo;
     int64_t limit; /* units per window; 0 = deny always, without asking the store */
     int64_t
@@ -87,10 +87,10 @@ struct limit {
     int64_t burst;             /* buckets: capacity; else 0 */
     int64_t max_wait_us;       /* leaky_bucket: admitted with a delay up to this; else 0 */
     bool count_denied;         /* denied requests are charged too */
-    bool phase;                /* aligned fixed windows: those of each key begin at a moment of its own */
-    bool shared;               /* its counters belong to some parts of the key only, which other keys have too */
+    bool phase;                /* aligned fixed windows: each key's begin at a time of their own */
+    bool shared;               /* its counters belong to some parts of the key only, which other keys may share */
     key_parts parts;           /* where shared: which, of the policy's format */
-    bool debt;                 /* the policy's: what a reservation used beyond its estimate is charged beyond full */
+    bool debt; /* the policy's: units used beyond a reservation's estimate may be charged above `full` */
 
     /* Set by limit_prepare(): */
     int64_t window_ms;           /* rounded up; 0 for concurrency; of a calendar only limit_window_ms() knows */
@@ -98,7 +98,7 @@ struct limit {
     int64_t max_cost;            /* one check may not charge more (a larger cost that is still <= full is BAD_COST) */
     struct constants constants;  /* see limit_constants() */
     uint64_t head_hash;          /* hash_stable() of algorithm and key_head */
-    char key_head[KEY_HEAD_MAX]; /* what stands before the client's key in the store's key, e.g. "fw1:login/day:";
+    char key_head[KEY_HEAD_MAX]; /* what the store's key has before the client's key, e.g. "fw1:login/day:";
                                     compat: the foreign prefix with its colon */
     uint16_t key_head_len;
 };
@@ -137,7 +137,7 @@ struct view {
     int64_t queue;    /* leaky_bucket: so much of the capacity is admitted with a delay */
     int64_t start;    /* what `extra` becomes with a charge; 0: it stays */
     int64_t capacity; /* up to which `used` may rise; the limit */
-    int64_t since_us; /* what was charged before is over and cannot be given back; 0 */
+    int64_t since_us; /* units charged before this are over and cannot be given back; 0 */
 
     /* The state, set by view or reported by a server: */
     int64_t used;    /* s1 where it is sent or remembered */
@@ -152,7 +152,7 @@ struct view {
     const char *slot; /* concurrency: the id of the slot that save() takes; else NULL */
 };
 
-/* A state for people: numbers by name, none of them an absolute time. */
+/* A state for explain: numbers by name, none of them an absolute time. */
 enum { STATE_TERMS_MAX = 4, WINDOW_NAME_MAX = 24 };
 
 struct state_terms {
@@ -236,7 +236,7 @@ int algo_of_name(const char *name);
 int compat_of_name(const char *name);
 
 /* Complete a limit whose upper half is filled: checks its values, sets the lower half (key_head too; limit->policy
- * and both names must stand; `compat_prefix` replaces the preset's, NULL = its own). 0, or -1 with `diag` filled. */
+ * and both names must be set; `compat_prefix` replaces the preset's, NULL = its own). 0, or -1 with `diag` filled. */
 int limit_prepare(struct limit *limit, const char *compat_prefix, struct diag *diag);
 
 /*
@@ -248,14 +248,14 @@ int limit_prepare(struct limit *limit, const char *compat_prefix, struct diag *d
 void limit_constants(struct constants *ret, const struct limit *limit, int64_t phase_ms, int64_t max_wait_us,
                      int64_t wall_us);
 
-/* `limit` at now_us, the store's time; no state is in the view yet. */
+/* Begins a view: `limit` at now_us, the store's time, without a state yet. */
 void limit_at(struct view *view, const struct limit *limit, const struct constants *constants, int64_t now_us);
 /* The same where the store's clock is the host's own. */
 void limit_here(struct view *view, const struct limit *limit, struct slice key, int64_t max_wait_us, int64_t now_us);
 
-/* A state in memory, which stays where it is as long as the view is used. */
+/* Adds a state in memory, which must not move while the view is used. */
 void limit_view(struct view *view, struct state *state);
-/* A state that a server has reported. wait_us: what a denial's retry needs, where the algorithm has_wait. */
+/* Adds a state that a server has reported. wait_us: for a denial's retry, if the algorithm has_wait. */
 void limit_report(struct view *view, int64_t used, int64_t extra, int64_t wait_us);
 
 /* Units that a check could be charged now, without a delay; at least 0. */
@@ -297,20 +297,21 @@ int64_t limit_refund(struct view *view, struct state *state, int64_t units, int6
  * and version, and returns the units charged. A cost of 0 charges nothing and is allowed. `fits`: limit_fits() has
  * admitted one such check; it is this limit's own verdict, and becomes ret->allowed. `admitted` is the verdict of all
  * the check's limits together, which decides what is charged. A limit that would have allowed, but has counted what
- * another one denied, gives in retry_after_ms how long it stands in the way itself now. After a peek, forget the view.
+ * another one denied, gives in retry_after_ms how long this limit itself denies now. After a peek, forget the view.
  */
 int64_t limit_decide(struct view *view, int64_t cost, bool fits, bool admitted, struct decision *ret);
 
-/* The answer to who was charged `granted` units, which the view holds: allowed, whatever the limit says by now. */
+/* The answer to a check that was charged `granted` units, which the view includes: allowed, even if the limit would
+ * deny it by now. */
 void limit_answer(const struct view *view, int64_t granted, struct decision *ret);
 
 /* How long the limit's window is at now_us, rounded up; 0 for concurrency, which has none. */
 int64_t limit_window_ms(const struct limit *limit, int64_t now_us);
 
-/* How far the windows of `key` begin behind multiples of their length; 0 but with `phase`. Equal in every daemon. */
+/* How long after multiples of their length the windows of `key` begin; 0 without `phase`. Equal in every daemon. */
 int64_t limit_phase(const struct limit *limit, struct slice key);
 
-/* The wait a check is willing to take, as far as the policy lets it. */
+/* The check's max_wait, at most the limit's. */
 static inline int64_t limit_max_wait(const struct limit *limit, int64_t asked_us)
 {
     return asked_us < limit->max_wait_us ? asked_us : limit->max_wait_us;

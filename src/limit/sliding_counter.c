@@ -100,8 +100,8 @@ static int64_t reset_ms(const struct view *view)
     return view->used > 0 ? left_ms + view->constants.counter.window_ms : view->extra > 0 ? left_ms : 0;
 }
 
-/* When the estimate has fallen to what leaves `cost` free: in this window, as the previous count's share shrinks, or in
- * the next one, as this count's does. */
+/* When the estimate leaves `cost` units free: in this window, while the previous count's share shrinks, or in the next
+ * one, while this count's share does. */
 static int64_t retry_ms(const struct view *view, int64_t cost)
 {
     int64_t window_ms = view->constants.counter.window_ms, left_ms = view->edge - view->now;
@@ -119,7 +119,7 @@ static void describe(const struct view *view, struct state_terms *ret)
     state_add(ret, "window_ends_in_ms", view->edge - view->now);
 }
 
-/* What the previous window admitted cannot be given back: it is only a share by now. */
+/* Units of the previous window cannot be given back: only a share of them still counts. */
 const struct algo_ops sliding_counter_ops = {
     .name = "sliding_counter",
     .key_tag = "sc1",

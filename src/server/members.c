@@ -1,12 +1,12 @@
 #include "server/members.h"
 
-/* Of how many limits is a member of a check_all? An unlimited one counts as one. */
+/* The number of limits of a member of a check_all; an unlimited policy counts as one. */
 static size_t n_limits_of(const struct policy *policy)
 {
     return policy->unlimited ? 1 : policy->n_limits;
 }
 
-/* May `member` be one of the check_all's parts? They are one question to the store. */
+/* Can the store decide `member` together with the other parts of the check_all? If not, the fault is filled. */
 static int refuse_member(const struct request *request, const struct params *params, const struct part *member)
 {
     const struct policy *policy = member->policy;
@@ -22,7 +22,8 @@ static int refuse_member(const struct request *request, const struct params *par
             if (other->policy == policy && slice_eq(other->key, member->key))
                 return params_fail(params, ERROR_BAD_REQUEST, "is the same policy and key as checks[%u]", other->place);
 
-            /* Parts that share a counter charge it once, with their sum: by one number, not by two. */
+            /* Parts that share a counter charge it once, with their sum, so its limit must be the same for both keys.
+             */
             char path[LIMIT_PATH_MAX];
             const struct limit *conflict = policy_conflict(policy, member->key, other->policy, other->key);
             if (conflict != NULL)

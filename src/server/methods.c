@@ -2,7 +2,7 @@
  * methods.c: the table of methods, and what each does with its parameters.
  *
  * A method either answers before it returns, or hands a request to the engine that will (request.h).
- * Nothing is charged before everything about the request has been found in order.
+ * Nothing is charged before the whole request has been checked.
  */
 #include "server/methods.h"
 
@@ -48,7 +48,8 @@ static int run_peek(struct session *session, uint64_t msgid, struct params *para
     return request_go(check->owner, params, status);
 }
 
-/* What would the candidate say, where it judges such a check? */
+/* Adds a peek of the policy's candidate, if it has one that decides checks of this cost. 0, or -1 with the fault
+ * filled. */
 static int add_trial(struct request *request, const struct params *params)
 {
     const struct check *check = request->first;
@@ -117,7 +118,8 @@ static int add_members(struct request *request, struct params *params, uint32_t 
     return 0;
 }
 
-/* How many members the list has. What can never be in flight at once is refused before anything of it is counted. */
+/* Reads the number of members. A list with more members than may ever be in flight is refused before any of them is
+ * counted. 0, or -1 with the fault filled. */
 static int enter_list(struct session *session, struct params *params, uint32_t *ret_n)
 {
     uint32_t max = engine_max_inflight(session->sessions->engine);
@@ -142,7 +144,7 @@ static int run_check_many(struct session *session, uint64_t msgid, struct params
     return request_go(request, params, add_members(request, params, n));
 }
 
-/* What keys that share a counter ask for together may be more than one check may charge. */
+/* Refuses a check_all in which keys that share a counter together ask for more than one check may charge. */
 static int refuse_sums(const struct params *params, const struct check *check)
 {
     for (uint16_t i = 0; check->is_merged && i < check->op.n_members; i++) {
@@ -208,7 +210,7 @@ static int run_acquire(struct session *session, uint64_t msgid, struct params *p
     if (status == 0 && check->request_id.len > 0)
         slot = slots_find_request(slots, &session->slots, part->policy->name, part->key, check->request_id);
 
-    /* The id is that of a slot which this connection holds: the first answer again. */
+    /* This connection holds a slot with this request id: it gets the first answer again. */
     if (slot != NULL && slot->is_held) {
         struct packer *packer = session_answer(session, msgid);
         reply_slot(packer, &slot->request->decision, slot->id, session->form);
@@ -320,7 +322,7 @@ static int run_version(struct session *session, uint64_t msgid, struct params *p
     return 0;
 }
 
-/* Only the limits' now: deadlines and timers stay real. */
+/* Sets only the time of the limits: deadlines and timers stay real. */
 static int run_test_clock(struct session *session, uint64_t msgid, struct params *params)
 {
     struct clock *clock = session->sessions->clock;
@@ -339,7 +341,7 @@ static int run_test_clock(struct session *session, uint64_t msgid, struct params
     return 0;
 }
 
-/* The most asked first. Those without parameters take one nil, too. */
+/* The most frequent ones first. A method without parameters also takes one nil. */
 static const struct method methods[] = {
     {"check", "policy, key [, cost or options]", 2, 3, run_check, false},
     {"check_many", "[[policy, key [, cost or options]], ...]", 1, 1, run_check_many, false},

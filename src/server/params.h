@@ -1,5 +1,5 @@
 /*
- * params.h: the parameters of a request, one after the other, each refused by its name.
+ * params.h: reads the parameters of a request one by one; a fault names the parameter.
  *
  * Every function moves past what it has read, or returns -1 with the fault filled: which code, and
  * a text that names the parameter and the way out. Slices point into the message.
@@ -33,7 +33,7 @@ struct params {
     struct request_fault *fault;
 };
 
-/* For a request of `session`: its parameters come next, and no fault yet. */
+/* For a request of `session`; the caller sets pull and n. */
 struct params params_of(struct session *session, struct request_fault *fault);
 
 struct policy_set *params_policies(const struct params *params); /* the present ones; borrowed */
@@ -44,11 +44,10 @@ int params_fail(const struct params *params, enum error_code code, const char *f
 
 int params_fail_overloaded(const struct params *params);
 
-/* policy, key: what every question begins with. Into ret->policy, what counts for the key; ret->set, a reference where
- * the policy was written out; ret->key, which fits the policy's format. Where it fails, ret->set stays the caller's
- * too. */
+/* Reads policy and key, with which every check begins. Sets ret->policy to what counts for the key, ret->key, which
+ * fits the policy's format, and for an inline policy ret->set (a reference, the caller's even after a fault). */
 int params_target(struct params *params, struct part *ret);
-/* The same for what a check charges: what would take a slot for good is refused. */
+/* The same for a check that charges; refuses a policy with slots, because the check would take one for good. */
 int params_charged(struct params *params, struct part *ret);
 /* policy or policy/limit, key. Of a limit: into ret_only, and as ret->policy what counts for the key there. */
 int params_counter(struct params *params, struct part *ret, const struct limit **ret_only);

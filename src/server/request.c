@@ -11,7 +11,7 @@
 
 enum {
     ERROR_TEXT_MAX = 4608, /* with a key's name in Redis */
-    LATE_DEADLINE_MS = 1,  /* of the pieces that follow, once a store has let a deadline of the same list pass */
+    LATE_DEADLINE_MS = 1,  /* for the rest of a list, once a deadline of it has passed */
 };
 
 struct request *request_new(struct session *session, uint64_t msgid, enum request_form form)
@@ -129,8 +129,8 @@ static void pack_check(struct packer *packer, const struct request *request, con
     }
 }
 
-/* The decision of all speaks of the enforced parts, or where there are none of all; that one in shadow would have
- * denied what these allow is said too. */
+/* The combined decision is that of the enforced parts, or of all parts if none is enforced. If they allow, it also
+ * reports whether a part in shadow would have denied. */
 static void pack_all(struct packer *packer, const struct request *request)
 {
     const struct part *parts[CHECK_PARTS_MAX] = {NULL}, *enforced[CHECK_PARTS_MAX];
@@ -216,14 +216,15 @@ static void answer_failed(const struct request *request, const struct check *fai
     session_error(request->session, request->msgid, failed->error, message);
 }
 
-/* Every check is answered: so is the request, and it is over. */
+/* Every check is answered: writes the request's answer and drops the request. */
 static void finish(struct request *request)
 {
     struct session *session = request->session;
     uint32_t n = request->n;
-    list_remove(&request->link); /* writing may close the session, which drops the requests it finds */
+    list_remove(&request->link); /* writing may close the session, which drops every request in its list */
 
-    /* Without a decision of one check the whole has none; but a candidate to explain may have none. */
+    /* If one check has no decision, the request's answer is its error; only explain's candidate may go without a
+     * decision. */
     const struct check *failed = request->first;
     while (failed != NULL && failed->error == ERROR_NONE)
         failed = request->form != REQUEST_EXPLAIN ? failed->next : NULL;
@@ -244,8 +245,8 @@ static void on_done(struct check *check)
     if (--request->n_open == 0) finish(request);
 }
 
-/* Of a list in pieces: the answers that come next in it are packed, and their checks released. The first without a
- * decision stays, and all behind it: it is the answer to the whole. */
+/* For a list in pieces: packs the answers that are next in the list, and releases their checks. It stops at the first
+ * check without a decision, which becomes the answer to the whole request. */
 static void on_done_in_pieces(struct check *answered)
 {
     struct request *request = answered->owner;
@@ -266,7 +267,7 @@ static void on_done_in_pieces(struct check *answered)
 
 /* ---- to the engine ---- */
 
-/* Nobody waits longer for a shadow policy than for the others. */
+/* All checks of a check_all, also those of shadow policies, get the shortest deadline. */
 static void share_deadline(struct request *request)
 {
     uint32_t least = UINT32_MAX;

@@ -8,8 +8,8 @@
  * Each member of a check_many is a check. The members of a check_all are the parts of one check; those of shadow
  * policies are checks of their own, that deny the others nothing.
  *
- * The checks of a long list go to the engine in pieces (check_list.h), and each answer is packed, and its check
- * released, as soon as those before it are: neither is left for one tick.
+ * The checks of a long list go to the engine in pieces (check_list.h). Each answer is packed and its check released as
+ * soon as those before it are, so that this work is spread over the ticks too.
  *
  *   request_new ─ request_add ... ─ request_begin_pieces ─ request_hand_over ... ─ request_handed_over
  *
@@ -58,18 +58,18 @@ struct request {
 };
 
 struct request *request_new(struct session *session, uint64_t msgid, enum request_form form); /* NULL without memory */
-/* One with its first check, of this kind. NULL: overloaded; the fault is filled. */
+/* A REQUEST_ONE with one check of this kind; check->owner is the request. NULL: overloaded; the fault is filled. */
 struct check *request_begin(struct session *session, uint64_t msgid, const struct params *params, enum op_kind kind);
 /* One more check, at the end, with one part. NULL: overloaded. */
 struct check *request_add(struct request *request, enum op_kind kind);
 /* One more part of `check`, of a check_all. NULL: overloaded. */
 struct part *request_add_part(struct request *request, struct check *check);
-/* The request is the engine's now, and may be over; or, where `status` is not 0 or memory is short, it is dropped.
- * Returns `status`, or -1 with the fault filled. */
+/* With status 0, seals the checks and submits them to the engine: the request may be over when this returns. Otherwise,
+ * or without memory, drops the request. Returns `status`, or -1 with the fault filled. */
 int request_go(struct request *request, const struct params *params, int status);
 
-/* In pieces: begin, hand over up to `max` checks until it says that all are, and say so: then it may be over. Its
- * checks are sealed. */
+/* In pieces: begin; hand over up to `max` checks at a time, until it returns true (all are handed over); then
+ * request_handed_over(), after which the request may be over. The checks must be sealed. */
 void request_begin_pieces(struct request *request);
 bool request_hand_over(struct request *request, uint32_t max);
 void request_handed_over(struct request *request);

@@ -32,7 +32,7 @@
 #define CLIENT_CLOSED "the client closed it"
 
 enum {
-    CHECKS_PER_TICK = 256, /* of one session; a message that is none counts as one */
+    CHECKS_PER_TICK = 256, /* of one session; a message without checks counts as one */
     DISCARDS_MAX = 64,     /* reads; a socket holds less unless the system's buffers were made very large */
     LONG_MESSAGE = 4096,   /* bytes; beyond it a message may cost as much as all that a session may ask in a tick */
 };
@@ -48,7 +48,7 @@ static struct peer peer_of(const uv_pipe_t *pipe)
     return (struct peer){credentials.uid, credentials.pid};
 }
 
-/* A line for each connection, not for what it asks: whoever follows one has its number. */
+/* One line for each connection, none for its requests; a reader follows a connection by its number. */
 static void log_connection(const struct session *session, const char *what, const char *why)
 {
     if (!log_is_written(LOG_LEVEL_DEBUG)) return;
@@ -133,9 +133,9 @@ static void end(struct session *session, const char *why)
     become(session, SESSION_ENDING);
 }
 
-/* Closing a socket whose bytes were not all read resets it, and the peer might never see the last answers. So: where
- * framing was lost, say that nothing more comes, and read past what still does until the peer closes too, for
- * SESSION_LINGER_MS at most. Else nothing more may come, and what has is thrown away. */
+/* Closing a socket with unread bytes resets it, and the peer might never see the last answers. So after lost framing
+ * this shuts down the sending half, and drops further input until the peer closes too, for at most SESSION_LINGER_MS.
+ * In other cases no more input is expected; what is there is dropped. */
 static void close_if_ended(struct session *session)
 {
     if (session->state != SESSION_ENDING) return;
@@ -162,7 +162,7 @@ static void close_if_ended(struct session *session)
 
 /* ---- messages ---- */
 
-/* Where the next message begins cannot be known. What was asked before is answered first. */
+/* The beginning of the next message is unknown. Earlier requests are answered first. */
 static void lose_framing(struct session *session, enum error_code code, const char *message)
 {
     server_counters.connections_closed_broken++;
@@ -194,7 +194,7 @@ static void on_message(struct session *session, enum rpc_fault fault, const stru
         methods_run(session, request);
 }
 
-/* Checks that wait only for their keys' memory do not make a session wait. */
+/* Is too much in flight or unread? Checks that only wait for a prefetch are decided first, and do not count. */
 static bool must_pause(struct session *session)
 {
     if (!session_is_full(session)) return false;
@@ -202,8 +202,8 @@ static bool must_pause(struct session *session)
     return session_is_full(session);
 }
 
-/* What keeps the next message from being taken; SESSION_READING where nothing does. What has come before a drain is all
- * refused at once: nothing of it waits. */
+/* The state in which the next message must wait; SESSION_READING if it can be taken now. In a drain no message waits,
+ * because each is refused at once. */
 static enum session_state obstacle(struct session *session)
 {
     struct sessions *sessions = session->sessions;
@@ -219,8 +219,9 @@ static enum session_state obstacle(struct session *session)
     return session->n_taken < CHECKS_PER_TICK ? SESSION_READING : SESSION_RUNNABLE;
 }
 
-/* Handle the whole messages at the front of `bytes`, as many as may be now, the first even if it is long where
- * `has_turn`. Returns how many bytes are done with; the state says what the others wait for. */
+/* Handles complete messages at the front of `bytes`, until one must wait (obstacle()). A long message is handled only
+ * with `has_turn`, and only as the first. Returns the number of bytes handled; the new state tells what the rest waits
+ * for. */
 static size_t take_messages(struct session *session, const uint8_t *bytes, size_t len, bool has_turn)
 {
     static const struct {
@@ -247,7 +248,7 @@ static size_t take_messages(struct session *session, const uint8_t *bytes, size_
             return len;
         }
 
-        /* A long message has its turn among those of all sessions. */
+        /* sessions->longs serves one long message a tick. */
         if (n > LONG_MESSAGE && !has_turn && !session->sessions->draining) {
             session->long_len = (uint32_t)n;
             next = SESSION_LONG;
@@ -267,7 +268,7 @@ static size_t take_messages(struct session *session, const uint8_t *bytes, size_
     return used;
 }
 
-/* The session asked for something: it goes to the end of those who may fall idle. */
+/* The session sent a message: it moves to the end of sessions->all, which is in the order of idleness. */
 static void note_asking(struct session *session)
 {
     session->asked_us = session->sessions->clock->mono_us;
@@ -275,7 +276,7 @@ static void note_asking(struct session *session)
     list_push_back(&session->sessions->all, &session->link);
 }
 
-/* Take from what an earlier read has left. */
+/* Handles messages that an earlier read left in `in`. */
 static void take_from_in(struct session *session, bool has_turn)
 {
     size_t used = take_messages(session, buffer_data(&session->in), buffer_len(&session->in), has_turn);
@@ -284,7 +285,8 @@ static void take_from_in(struct session *session, bool has_turn)
     if (buffer_len(&session->in) == 0) buffer_pool_return(&session->sessions->buffer_pool, &session->in);
 }
 
-/* Keep what is not done with; without memory for it the message is lost, and the framing with it. */
+/* Keeps the rest for later. 0; -1 without memory: then the message is lost and so is the framing, and the session is
+ * closed. */
 static int keep(struct session *session, const uint8_t *bytes, size_t len)
 {
     if (len == 0) return 0;

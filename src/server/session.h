@@ -44,10 +44,10 @@ enum { SESSION_LINGER_MS = 1000 };
 enum session_state {
     SESSION_READING,   /* every whole message was taken; the rest is taken as it comes */
     SESSION_RUNNABLE,  /* it took as much as it may in one tick; the next one goes on */
-    SESSION_LONG,      /* the next message is a long one, which has its turn among those of all sessions */
+    SESSION_LONG,      /* the next message is a long one: one of them a tick, over all sessions */
     SESSION_LISTED,    /* a list is under way (check_list.h): goes on when it is handed over */
-    SESSION_PAUSED,    /* too much in flight or unread: no message is taken until it is half of that */
-    SESSION_ENDING,    /* no more input is taken; closes once all that was asked is answered */
+    SESSION_PAUSED,    /* too much is in flight or unread: no message is taken until half of it is gone */
+    SESSION_ENDING,    /* no more input is taken; it closes once every request is answered */
     SESSION_LINGERING, /* framing was lost and the final error is written; input is read and dropped */
     SESSION_CLOSED,    /* uv_close was called */
 };
@@ -71,26 +71,26 @@ struct session {
     struct list requests;    /* struct request: asked and not answered */
     struct check_list *list; /* owned; under way: no message is taken until it is handed over; else NULL */
     struct slot_owner slots;
-    struct buffer in;          /* bytes not understood yet: part of a message, or messages that wait; else no memory */
-    struct buffer out;         /* answers of this tick; else no memory */
-    struct packer answer;      /* into `out`, from session_answer() to session_answered() */
-    struct buffer writing;     /* with libuv since the socket was full; else no memory */
-    uint64_t party;            /* the number of this connection, from 1 */
-    int64_t asked_us;          /* when the last message came; CLOCK_MONOTONIC */
-    int64_t taken_us;          /* when the peer last took some of `writing` */
-    size_t n_untaken;          /* bytes of `writing` at that time */
-    size_t n_counted;          /* of its unread bytes, in sessions->n_unread */
-    uint32_t n_inflight;       /* checks */
-    uint32_t tick;             /* the tick that `n_taken` counts for */
-    uint32_t n_taken;          /* messages in that tick, those of several checks counted by them */
-    uint32_t long_len;         /* not 0: that long is the message at the front of `in`, and waits for its turn */
+    struct buffer in;      /* part of a message, or messages that wait; empty: it has no memory */
+    struct buffer out;     /* answers of this tick; empty: it has no memory */
+    struct packer answer;  /* into `out`, from session_answer() to session_answered() */
+    struct buffer writing; /* bytes that libuv writes, because the socket was full; empty: it has no memory */
+    uint64_t party;        /* the number of this connection, from 1 */
+    int64_t asked_us;      /* when the last message came; CLOCK_MONOTONIC */
+    int64_t taken_us;      /* when the peer last took some of `writing` */
+    size_t n_untaken;      /* bytes of `writing` at that time */
+    size_t n_counted;      /* of its unread bytes, in sessions->n_unread */
+    uint32_t n_inflight;   /* checks */
+    uint32_t tick;         /* the tick that `n_taken` counts for */
+    uint32_t n_taken;      /* messages in that tick; one with several checks counts as that many */
+    uint32_t long_len;     /* not 0: the length of the long message at the front of `in`, which waits (SESSION_LONG) */
     struct decision_form form; /* hello: of its decisions */
     enum error_code last_code;
     const char *fault;       /* static; why it cannot go on, and closes in the next tick; else NULL */
     const char *why_ended;   /* static; of one that is ENDING, for the log */
-    const char *final_error; /* static; lost framing: to be said, with last_code, once `calls` is empty; else NULL */
+    const char *final_error; /* static; lost framing: sent once `requests` is empty; else NULL */
     struct peer peer;
-    /* The policy that it asked for last, and its name; they stand while the generation does. */
+    /* The policy it asked for last, and its name; valid as long as engine_policies_generation() is the same. */
     const struct policy *last_policy;
     struct slice last_name;
     uint64_t last_generation;
@@ -102,8 +102,9 @@ struct session {
 /* Accept the connection that waits on `listener`. 0, or a libuv error: with UV_ENOMEM it still waits. */
 int session_accept(struct sessions *sessions, uv_stream_t *listener);
 void session_close(struct session *session, const char *why); /* `why` is for the log */
-void session_drain(struct session *session); /* take no more bytes; refuse what has come; close once all is answered */
-void session_run(struct session *session);   /* from sessions->runnable: take messages that waited, or end */
+void session_drain(struct session *session);    /* takes no more bytes, refuses the messages that wait, and closes once
+                                                   every request is answered */
+void session_run(struct session *session);      /* from sessions->runnable: take messages that waited, or end */
 void session_run_long(struct session *session); /* from sessions->longs: the same, with a long message first */
 void session_end_tick(struct session *session); /* from sessions->dirty: write what is in `out` */
 

@@ -49,8 +49,8 @@ bool session_is_owed(const struct session *session)
     return !list_empty(&session->requests) || messages_wait || buffer_len(&session->out) > 0 || is_writing(session);
 }
 
-/* Is too much unread in all, and more than an equal part of what may be by this peer? The largest always leaves more
- * than that; what it reads brings it here again. */
+/* Is too much unread over all sessions, and more than an equal share by this peer? The peer with the most unread bytes
+ * always has more than its share, and each of its reads leads here again. */
 static bool is_crowding(const struct session *session, size_t unread)
 {
     const struct sessions *sessions = session->sessions;
@@ -74,7 +74,7 @@ bool session_is_half_full(const struct session *session)
            is_crowding(session, unread);
 }
 
-/* Less is in flight or unread than before: does the session wait for that? */
+/* Less is in flight or unread than before: wakes the session if it waits for that. */
 static void note_less(struct session *session)
 {
     switch (session->state) {
@@ -145,7 +145,7 @@ void session_say_final_error(struct session *session)
 
 /* ---- writing ---- */
 
-/* The sum over all sessions is kept, never added up: there may be ten thousand. */
+/* Keeps sessions->n_unread up to date, because adding up ten thousand sessions takes too long. */
 void session_count_unread(struct session *session)
 {
     struct sessions *sessions = session->sessions;
@@ -207,7 +207,8 @@ void session_flush(struct session *session)
     session_count_unread(session);
 }
 
-/* Whoever took some since the last look goes behind the others: they stay in the order of how long they took nothing.
+/* A peer that read something since the last look moves to the end, so that the list stays in the order of how long each
+ * has read nothing.
  */
 int64_t session_stalled_us(struct session *session)
 {
@@ -224,8 +225,8 @@ int64_t session_stalled_us(struct session *session)
     return sessions->clock->mono_us - session->taken_us;
 }
 
-/* The kernel's buffer counts as taken, and it takes again only once the peer has read most of it: a peer is closed that
- * reads less than about 150 KiB in write_stall_ms while that much waits for it. */
+/* Bytes in the kernel's buffer count as read, and the kernel takes more only once the peer has read most of them. So a
+ * peer is closed if it reads less than about 150 KiB in write_stall_ms while that much waits. */
 bool session_has_stalled(struct session *session)
 {
     int64_t stalled_us = session_stalled_us(session);

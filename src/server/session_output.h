@@ -1,6 +1,6 @@
 /*
- * session_output.h: what a session owes its client: checks in flight, answers in its buffer, bytes that the socket has
- * not taken. The part of a session that methods and requests use.
+ * session_output.h: the output side of a session, used by methods and requests: checks in flight, answers in the
+ * buffer, bytes that the socket has not taken.
  */
 #ifndef RL_SERVER_SESSION_OUTPUT_H
 #define RL_SERVER_SESSION_OUTPUT_H
@@ -17,11 +17,11 @@ struct session;
 void session_wake(struct session *session);                  /* the next tick looks at it */
 void session_fail(struct session *session, const char *why); /* it cannot go on: the next tick closes it */
 
-void session_finished(struct session *session, uint32_t n_checks); /* so many less are in flight */
+void session_finished(struct session *session, uint32_t n_checks); /* n_checks fewer are in flight */
 
 /*
- * One answer, exactly one per request: pack the result into the session's packer between the two. Where it
- * cannot be stored the connection closes in the next tick, which is an answer too.
+ * One answer, exactly one per request: session_answer() says into what, pack the result, session_answered(). If there
+ * is no memory for it, the connection closes in the next tick: the client learns that its answer is lost.
  */
 struct packer *session_answer(struct session *session, uint64_t msgid);
 void session_answered(struct session *session);

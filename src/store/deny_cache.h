@@ -52,7 +52,7 @@ void deny_cache_set_options(struct deny_cache *cache, uint64_t max_keys, int64_t
 /* Every entry goes, and no check that is under way makes one: the next connection may lead to other states. */
 void deny_cache_clear(struct deny_cache *cache);
 
-/* Decide `op`, and say so in op->source, where it is certainly denied. False: ask Redis. */
+/* Decides `op` if it is certainly denied, and sets op->source. False: ask Redis. */
 bool deny_cache_decide(struct deny_cache *cache, struct op *op, const struct clock *clock);
 /* `op` waits for Redis. */
 void deny_cache_submitted(struct deny_cache *cache, struct op *op);

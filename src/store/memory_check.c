@@ -48,7 +48,8 @@ void memory_view_now(struct memory_store *memory, const struct op_member *member
 
 /* ---- giving back ---- */
 
-/* A string without any units is made as good as new, as the script deletes it, lest a clock that steps back find it. */
+/* A string state without units becomes a fresh one (the script deletes it): otherwise a clock that steps back would
+ * find it. */
 int64_t memory_give_back(struct memory_store *memory, const struct op_member *member, int64_t units, int64_t charged_us,
                          struct view *ret_view)
 {
@@ -239,7 +240,7 @@ static void answer_limit(struct open_limit *opened, struct op_member *member, in
     member->wait_us = view->wait_us;
     opened->first->units += opened->own_units;
 
-    /* in a denied op the next limit of this key still stands next to this one */
+    /* if the op is denied, the next limit of this key is still decided together with this one */
     if (opened->own_units == 0 && fits && cost > 0) limit_charge(view, cost);
     leave(opened);
 }

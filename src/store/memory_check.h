@@ -11,10 +11,11 @@
 
 /* One limit of the op being decided. */
 struct open_limit {
-    struct open_limit *first; /* the first one of its key: what follows is kept there, but for the view's limit */
+    struct open_limit
+        *first; /* the first limit on the same key, which holds all of the following except the view's limit */
     struct memory_key key;
     struct memory_entry *entry; /* NULL while not in the table */
-    struct state fresh;         /* stands in for the entry's */
+    struct state fresh;         /* used as long as there is no entry */
     struct view view;           /* with the charges so far */
     int64_t used, extra;        /* before its own */
     int64_t units;              /* to be charged to the key */
@@ -39,13 +40,13 @@ struct memory_entry *memory_find_state(struct memory_store *memory, const struct
 /* The member's limit as of now, without a state. */
 void memory_view_now(struct memory_store *memory, const struct op_member *member, struct view *view);
 
-/* What the member's state has of `units` that were charged at charged_us; ret_view is the state after it. */
+/* Gives back up to `units` that were charged at charged_us; returns how many. ret_view is the state after it. */
 int64_t memory_give_back(struct memory_store *memory, const struct op_member *member, int64_t units, int64_t charged_us,
                          struct view *ret_view);
 
-/* After the list has changed: an empty one goes, unless something is about to come into it. */
+/* Call it after a change of the list: removes an empty one, unless it is pinned, and updates its expiry. */
 void memory_update_reservations(struct memory_store *memory, struct memory_entry *entry);
-/* Of an open op's policy and key there is a list now, if only of tombstones. */
+/* Notes in the states of an open op that their key now has a list of reservations (or of tombstones). */
 void memory_set_reserved(struct memory_store *memory, const struct op *op);
 
 /* Give back what has ended, and open each limit's state. */
@@ -59,7 +60,7 @@ int64_t memory_charge_used(struct memory_store *memory, const struct op *op, int
 enum submit memory_check_one(struct memory_store *memory, struct op *op);
 /* Decide checks, peeks and refunds. */
 enum submit memory_check(struct memory_store *memory, struct op *op);
-/* The same after memory_open(), which has taken what has ended, and without a record. */
+/* The same after memory_open(), which has given back ended reservations, and without a record. */
 enum submit memory_check_again(struct memory_store *memory, struct op *op);
 
 #endif

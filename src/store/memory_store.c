@@ -1,5 +1,6 @@
 /*
- * memory_store.c: the memory store: its bounds, its sweeping, and its ops that are no checks (memory_check.h).
+ * memory_store.c: the memory store: its bounds, its sweeping, and its ops other than checks, which are in
+ * memory_check.c.
  *
  * A reservation is an entry in the list of its policy and key. Settled, it leaves a tombstone there.
  */
@@ -21,7 +22,7 @@ enum {
     SWEEP_STALE = 256,    /* looked at in one tick while forgotten keys are left */
     EVICT_STEP = 64,      /* in one tick, after the bounds were lowered */
     SWEEP_RECORDS = 64,   /* looked at in one tick */
-    RECORDS_SHARE = 4,    /* records have this part of the bytes, and what they take is not there for states */
+    RECORDS_SHARE = 4,    /* records may use 1 / RECORDS_SHARE of the bytes; states get the rest */
 };
 
 struct memory_store *memory_store_new(const struct clock *clock, const struct memory_options *options)
@@ -100,7 +101,7 @@ static bool touch_slot(struct memory_store *memory, const struct op *op, const s
 
 /* ---- reservations ---- */
 
-/* The op's list with space for one more, pinned; NULL without memory. */
+/* The op's list of reservations, pinned and with space for one more; NULL without memory. */
 static struct memory_entry *open_reservations(struct memory_store *memory, const struct op *op)
 {
     const struct op_member *member = &op->members[0];
@@ -152,8 +153,8 @@ static enum submit reserve(struct memory_store *memory, struct op *op)
     return result;
 }
 
-/* What was used beyond the reservation is charged, what was not is returned. Whatever becomes of it, a tombstone stays.
- * 0, or -1 without memory, nothing changed. */
+/* Charges units used beyond the reservation, or returns unused ones, and leaves a tombstone in either case. 0, or -1
+ * without memory and nothing changed. */
 static int settle_in(struct memory_store *memory, struct op *op, struct memory_entry *entry)
 {
     struct op_reservation *reservation = op->reservation;
@@ -248,8 +249,9 @@ static void on_prefetch(void *store, struct op *op)
     memory_table_prefetch(&memory->table, op->state_hash);
 }
 
-/* So much per tick that expired keys go faster than new ones come; and as the time passes, not as the ticks do, so
- * that a busy daemon does not walk the table all the time and an idle one is not woken for it. */
+/* How many entries to look at in this tick: enough to remove expired keys faster than new ones come. It grows with the
+ * time passed, not with the number of ticks, so that a busy daemon does not walk the table all the time, and an idle
+ * one is not woken for it. */
 static size_t sweep_budget(struct memory_store *memory)
 {
     int64_t now_us = memory->clock->mono_us;

@@ -82,7 +82,7 @@ size_t redis_flight_n_ops(const struct redis_flight *flight)
     return batch_n_ops(flight->batch);
 }
 
-/* Its ops to `to`; it is kept for another batch, or freed, where a burst has left too many. */
+/* Moves its ops to `to`, and keeps the flight for another batch, or frees it if too many are idle. */
 static void flight_release(struct redis_flight *flight, struct list *to)
 {
     struct redis_flights *flights = flight->flights;
@@ -119,7 +119,7 @@ static void on_batch_reply(struct redis_call *call, const struct redis_reader *r
 void redis_flight_send(struct redis_flight *flight)
 {
     struct redis_flights *flights = flight->flights;
-    /* The batch must not begin later. An op without a deadline counts as one that came now. */
+    /* The latest time at which the batch may begin. An op without a deadline counts as one that came now. */
     int64_t usual_us = flights->clock->mono_us + (int64_t)flights->options->deadline_ms * 1000;
     int64_t until_us = (flight->last_deadline_us > usual_us ? flight->last_deadline_us : usual_us) + LATE_US;
 
@@ -194,7 +194,7 @@ static void on_reload_reply(struct redis_call *call, const struct redis_reader *
         redis_link_drop(flights->link, REMEDY_RECONNECT, "the script could not be loaded again");
 }
 
-/* All that was in flight when sending stopped has been answered: nothing can be overtaken any more. */
+/* Goes on (loads the script or moves) once all batches in flight are answered, so that no op overtakes another. */
 static void go_on_when_drained(struct redis_flights *flights)
 {
     if (flights->phase == REDIS_SENDING) return;
@@ -303,7 +303,8 @@ static void on_value_reply(struct redis_flight *flight, const struct redis_reade
         return;
     }
 
-    /* What is on the wire is what a new op waits for: half as much of it where that took too long, else one more. */
+    /* New ops wait for the batches on the wire: if this one took too long, the window is halved, else it grows by one.
+     */
     int64_t sent_us = flight->sent_us, took_us = flights->clock->mono_us - sent_us;
     bool was_slow = took_us >= (int64_t)flights->options->deadline_ms * 1000 / SLOW_PART;
     uint32_t window = was_slow ? flights->window / 2 : flights->window + 1;
@@ -320,7 +321,7 @@ static void on_value_reply(struct redis_flight *flight, const struct redis_reade
         return;
     }
 
-    /* The last first: they wait in the order in which they were taken. */
+    /* The last one first, so that they wait in their old order. */
     redis_counters.redis_batches_too_late++;
     while (!list_empty(&ops)) {
         struct list *last = ops.prev;

@@ -42,7 +42,7 @@ struct redis_store {
     struct redis_flights flights;
     struct list ended; /* ops with their outcome; done is still to run */
     uv_timer_t soon;
-    char foreign[REDIS_FOREIGN_MAX]; /* as redis_store_foreign() says it */
+    char foreign[REDIS_FOREIGN_MAX]; /* the text of redis_store_foreign() */
     uint64_t n_foreign;
     bool had_attempt;
     void (*on_first_attempt)(void *arg); /* NULL = nobody asks, or it was called */
@@ -107,7 +107,7 @@ static void on_op_answered(void *arg, struct op *op, int64_t sent_us)
         return;
     }
 
-    /* A key of another type is recorded, for people. */
+    /* Records a key of another type, for the log. */
     uint16_t i = 0;
     while (i < op->n_members && !op->members[i].is_foreign) i++;
     if (i < op->n_members) {
@@ -126,7 +126,7 @@ static void stop_waiting(struct redis_store *store, struct op *op)
     op->waits = false;
 }
 
-/* Not sent after all: it waits again, before the others. It ends where there is no memory for that. */
+/* The op was not sent after all: it waits again, first in the queue. Without memory for that it ends. */
 static void wait_again(void *arg, struct op *op)
 {
     struct redis_store *store = arg;
@@ -144,7 +144,7 @@ static void refuse_waiting(struct redis_store *store, enum op_outcome outcome)
     }
 }
 
-/* Whatever is not on the wire: it is certainly not done. */
+/* Ends all ops that were not sent: they are certainly not done. */
 static void end_unsent(struct redis_store *store)
 {
     redis_flights_end_refused(&store->flights);
@@ -153,7 +153,7 @@ static void end_unsent(struct redis_store *store)
 
 /* ---- sending what waits ---- */
 
-/* As many ops of those that wait as fit, in their order. */
+/* Adds waiting ops in their order, as many as fit. */
 static void fill(struct redis_store *store, struct redis_flight *flight)
 {
     struct op *op;

@@ -338,14 +338,14 @@ for _ = 1, n_ops do
             -- the first answer again, or remember this one; before it is charged, for the key may have a foreign type
             if record > 0 then
                 local text
-                local told = n_reply
-                n_reply = told + 2 + members
-                reply[told + 1], reply[told + 2] = again, 0
-                for j = 1, members do reply[told + 2 + j] = 0 end
+                local filled = n_reply -- the integers before those of the record
+                n_reply = filled + 2 + members
+                reply[filled + 1], reply[filled + 2] = again, 0
+                for j = 1, members do reply[filled + 2 + j] = 0 end
                 if again > 0 then
-                    reply[told + 2] = (unp('<I7', known))
+                    reply[filled + 2] = (unp('<I7', known))
                     for j = 1, members do
-                        reply[told + 2 + j] = (unp('<I7', known, 21 * (j < n_noted and j or n_noted) + 5))
+                        reply[filled + 2 + j] = (unp('<I7', known, 21 * (j < n_noted and j or n_noted) + 5))
                     end
                     for j = 1, again == 1 and members or 0 do
                         local was, was_extra = unp('<I7I7', known, 21 * j - 9)
@@ -380,7 +380,7 @@ for _ = 1, n_ops do
                     end
                     if foreign then
                         intact, asked, admitted = false, 0, 0
-                        for place = tuple, told do reply[place] = -1 end
+                        for place = tuple, filled do reply[place] = -1 end
                     elseif text then
                         raws[record] = text
                     end

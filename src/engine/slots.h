@@ -58,7 +58,7 @@ struct slot {
     struct slot_owner *owner;     /* not owned; NULL: left */
     struct policy_set *set;       /* one reference */
     const struct policy *policy;
-    struct slice key; /* the client's; its bytes stand behind the members */
+    struct slice key; /* the client's; its bytes are behind the members */
     char id[SLOT_ID_LEN];
     int64_t leased_us; /* CLOCK_MONOTONIC: the store's lease began no earlier */
     int64_t asked_us;  /* CLOCK_MONOTONIC: its own op began */
@@ -142,7 +142,7 @@ void slots_renew_all(struct slots *slots);         /* at once: the limits' now h
 void slots_policies_changed(struct slots *slots, struct policy_set *set); /* renew by the new ones, soon */
 /* The daemon stops, and every owner has left: what cannot be given back at once ends by itself. */
 void slots_stop(struct slots *slots);
-/* The store closes: none is asked for any more. */
+/* The store closes: nothing is asked of it any more. */
 void slots_close(struct slots *slots);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * reservation.c: a reservation's bytes, which stand in base64url on the wire. Little-endian:
+ * reservation.c: a reservation's bytes, which are base64url on the wire. Little-endian:
  *
  *   <B version> <B source> <B reason> <I8 id> <I8 units> <I8 made us> <I4 time limit ms> <B n> <n policy> <key>
  *   <I4 checksum of all before>

@@ -1,5 +1,5 @@
 /*
- * reservation.h: the text that stands for a reservation.
+ * reservation.h: the text of a reservation on the wire.
  *
  * It carries everything that settling needs, so that any daemon on the same store can do it: where the units are held,
  * of which policy and key, how many, since when and for how long. It is no secret and no proof: whoever may ask for a

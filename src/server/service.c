@@ -2,9 +2,9 @@
  * service.c: datagrams to NOTIFY_SOCKET and the descriptors from LISTEN_FDS, as sd_notify(3) and
  * sd_listen_fds(3) describe them.
  *
- * One notification is one datagram of NAME=value lines. None is waited for: the loop would stand still while a service
- * manager does not read. RELOADING, READY and STOPPING are kept then and sent later, in that order; what is sent again
- * and again anyway (WATCHDOG, STATUS) is lost.
+ * One notification is one datagram of NAME=value lines. The daemon never waits for one: the loop would stop while a
+ * service manager does not read. RELOADING, READY and STOPPING are kept then and sent later, in that order; what is
+ * sent again and again anyway (WATCHDOG, STATUS) is lost.
  */
 #include "server/service.h"
 

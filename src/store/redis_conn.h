@@ -69,7 +69,7 @@ bool redis_conn_is_connected(const struct redis_conn *conn); /* the kernel's par
 /* 0, or -1 (closing, or no memory): then on_reply does not run. `args` are copied. */
 int redis_conn_send(struct redis_conn *conn, struct redis_call *call, const struct slice *args, size_t n);
 
-/* Before commands that reservation a password: everything up to the next complete write is wiped. `reserve`: their
+/* Call it before commands that contain a password: everything up to the next complete write is wiped. `reserve`: their
  * bytes, so that the output buffer need not move and leave a copy behind. 0, or -1 without memory. */
 int redis_conn_guard(struct redis_conn *conn, size_t reserve);
 

@@ -33,7 +33,7 @@ static bool is_before(const struct reserved *reservation, uint64_t id, int64_t e
     return __builtin_bswap64(reservation->id) < __builtin_bswap64(id);
 }
 
-/* Where a reservation of that id and end stands, or would. */
+/* The index of the reservation of that id and end, or where to insert it. */
 static size_t place_of(const struct reservation_list *list, uint64_t id, int64_t end_ms)
 {
     size_t low = 0, high = list->n;
@@ -47,7 +47,7 @@ static size_t place_of(const struct reservation_list *list, uint64_t id, int64_t
     return low;
 }
 
-/* Some of the tombstones that end soonest; many together, because all that stand behind them move. */
+/* Removes some of the tombstones that end soonest; several at once, because all entries behind them move. */
 static void forget_tombstones(struct reservation_list *list)
 {
     if (list->n_tombstones == 0) return;

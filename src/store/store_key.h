@@ -15,7 +15,7 @@ uint64_t store_key_hash(const struct op_member *member);
 /* ":{b017}:", the shard tag of a hash. */
 void store_key_tag(uint64_t hash, char out[STORE_TAG_LEN]);
 
-/* Where the pieces that are made up stand. */
+/* Space for the pieces of a key that must be formatted. */
 struct store_key_space {
     char tag[STORE_TAG_LEN];
     char window[WINDOW_NAME_MAX];

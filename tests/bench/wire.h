@@ -1,7 +1,7 @@
 /*
  * wire.h: what the load generators share: sockets, whole MessagePack values among bytes, time, and a histogram.
  *
- * A load generator has nobody to recover for: whatever goes wrong ends it, with a line on standard error.
+ * Any error ends a load generator, with a line on standard error.
  */
 #ifndef RL_TESTS_BENCH_WIRE_H
 #define RL_TESTS_BENCH_WIRE_H

@@ -83,15 +83,15 @@ class Batch:
     def of_key(self, key):
         return next(loaded for loaded in self.loaded if key in loaded[4])
 
-    def on_loaded(self, kind, members, count=1, cost=0, record=None, held=b"", keep_ms=60_000, version=9):
-        """An op on loaded states; members (key, cost). `held`: the additional fields of the op."""
+    def on_loaded(self, kind, members, count=1, cost=0, record=None, more=b"", keep_ms=60_000, version=9):
+        """An op on loaded states; members (key, cost). `more`: the additional fields of the op."""
         packed = struct.pack("<BHH", len(members), self.keys.index(record) + 1 if record else 0,
-                             self.keys.index(self.list) + 1 if held and kind != "ACQUIRE" and self.list else 0)
+                             self.keys.index(self.list) + 1 if more and kind != "ACQUIRE" and self.list else 0)
         for key, units in members:
             packed += struct.pack("<HB", self.keys.index(key) + 1, 0) + wide(self.of_key(key)[2]) + wide(units)
         if record:
             packed += struct.pack("<Q", keep_ms)[:6] + struct.pack("<I", version)
-        self.op(kind, 0, 0, 1, count, cost, packed + held)
+        self.op(kind, 0, 0, 1, count, cost, packed + more)
         for key, _ in members:
             self.expect("used", key)
             if self.of_key(key)[0] in SECOND:

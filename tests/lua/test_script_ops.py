@@ -9,7 +9,7 @@ from test_script import FUTURE_US, Batch, no_key_lacks_an_expiry, wide
 
 VERSION, KEEP_MS = 9, 60_000
 FUTURE_MS, DAY_MS = FUTURE_US // 1000, 86_400_000
-HOLD = b"\1\2\3\4\5\6\7\0"
+RESERVATION = b"\1\2\3\4\5\6\7\0"
 LONGEST_US = 10**15
 BUCKET = ("bucket", 9, LONGEST_US, 9 * LONGEST_US, 9 * LONGEST_US)  # level and rounding above 2^53 together
 
@@ -51,11 +51,11 @@ def refund(units, made=0):
 
 
 def reserve(units, ttl_ms):
-    return ("RESERVE", units, 1, False, HOLD + wide(units) + wide(0) + wide(ttl_ms))
+    return ("RESERVE", units, 1, False, RESERVATION + wide(units) + wide(0) + wide(ttl_ms))
 
 
 def settle(held, made, ends, used):
-    return ("SETTLE", used, 0, False, HOLD + b"".join(wide(value) for value in (held, made, ends)))
+    return ("SETTLE", used, 0, False, RESERVATION + b"".join(wide(value) for value in (held, made, ends)))
 
 
 def note(at, s1, s2, units):
@@ -104,7 +104,7 @@ def test_what_was_settled_is_remembered_for_a_day_where_the_clock_stepped_back_b
     ops(redis, sha, window(5), ["k", "h"], reserve(2, 1000), now=then)
     settled = settle(2, then, then // 1000 + 1000, 1)
     assert ops(redis, sha, window(5), ["k", "h"], settled, settled)[0] == [0, 0, 0, 0, 1, 0]
-    assert redis.zrange("h", 0, -1, withscores=True) == [(HOLD, FUTURE_MS + DAY_MS + 60_000)]
+    assert redis.zrange("h", 0, -1, withscores=True) == [(RESERVATION, FUTURE_MS + DAY_MS + 60_000)]
     assert redis.pexpiretime("h") == FUTURE_MS + DAY_MS + 120_000
 
 

@@ -29,7 +29,7 @@ def ops(redis, sha, *some):
         if kind == "acquire":
             batch.loaded.append(("concurrency", limit, 1, place, [key]))
             batch.op("LOAD", limit, place, 1, 1, 0)
-            batch.on_loaded("ACQUIRE", [(key, 1)], held=slot(number).encode())
+            batch.on_loaded("ACQUIRE", [(key, 1)], more=slot(number).encode())
             batch.op("SAVE", limit, place, 1, 0, 0)
         else:
             batch.op(kind.upper(), limit, place, 1, 0, 0, slot(number).encode())

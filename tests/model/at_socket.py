@@ -236,7 +236,7 @@ class Replay:
         with self.daemon.client() as client:
             maps = trace.seed % 2 == 1
             client.call("hello", {"decision": "map" if maps else "array", "describe": True})
-            return Conversation(client, maps, trace.seed % 3 == 2, self.versions).hold(trace)
+            return Conversation(client, maps, trace.seed % 3 == 2, self.versions).run(trace)
 
 
 def decide(trace):
@@ -253,7 +253,7 @@ class Conversation:
         self.given = {}  # the trace's names of slots and reservations -> the daemon's
         self.found = []
 
-    def hold(self, trace):
+    def run(self, trace):
         last = None
         for now, kind, asked, more in steps_of(trace):
             if now != last:

@@ -19,7 +19,7 @@ DAY_MS = 86_400_000  # the longest reservation
 
 
 @dataclass
-class Hold:
+class Reservation:
     id: int
     units: int
     made: int  # us
@@ -56,8 +56,8 @@ class Reserving(Several):
     def __init__(self, policies, formats):
         super().__init__()
         self.policies, self.formats = policies, formats
-        self.holds = {}  # (policy's name, key) -> [Hold, ...]
-        self.ever_held = set()  # ids
+        self.reservations = {}  # (policy's name, key) -> [Reservation, ...]
+        self.ever_reserved = set()  # ids
 
     def members(self, name, key, cost):
         return [(f"{name}/{limit}", policy, traces.id_of(policy, self.formats.get(name), key), cost)
@@ -66,16 +66,16 @@ class Reserving(Several):
     def give_back(self, now, name, key, units, made):
         return max(give_back(state, now, units, made) for state in self.states_of(self.members(name, key, 0)))
 
-    def hold(self, name, key, hold):
-        self.holds[name, key].append(hold)
-        self.ever_held.add(hold.id)
+    def add(self, name, key, reservation):
+        self.reservations[name, key].append(reservation)
+        self.ever_reserved.add(reservation.id)
 
     def take_ended(self, now, name, key):
-        holds = self.holds.setdefault((name, key), [])
-        for hold in [h for h in holds if h.end <= now // 1000]:
-            holds.remove(hold)
-            if not hold.settled:
-                self.give_back(now, name, key, hold.units, hold.made)
+        reservations = self.reservations.setdefault((name, key), [])
+        for reservation in [r for r in reservations if r.end <= now // 1000]:
+            reservations.remove(reservation)
+            if not reservation.settled:
+                self.give_back(now, name, key, reservation.units, reservation.made)
 
     def charge_used(self, now, name, key, units):
         """Charge as many of the units as fit into every limit, or its debt. Returns their number."""
@@ -92,14 +92,14 @@ class Reserving(Several):
                 state.__dict__ = later.__dict__
         return most
 
-    def settle(self, now, name, key, hold, actual):
-        """(refunded, charged, ended) for a Hold in its original form."""
-        holds = self.holds.setdefault((name, key), [])
-        found = next((h for h in holds if h.id == hold.id), None)
-        if found is not None and found.settled or hold.end + GRACE_MS <= now // 1000:
+    def settle(self, now, name, key, reservation, actual):
+        """(refunded, charged, ended) for a Reservation in its original form."""
+        reservations = self.reservations.setdefault((name, key), [])
+        found = next((r for r in reservations if r.id == reservation.id), None)
+        if found is not None and found.settled or reservation.end + GRACE_MS <= now // 1000:
             return 0, 0, True
         latest = now // 1000 + DAY_MS
-        if found is None and hold.end > latest:  # the clock stepped back, and it is forgotten
+        if found is None and reservation.end > latest:  # the clock stepped back, and it is forgotten
             return 0, 0, True
         held = found.units if found else 0
         refunded = charged = 0
@@ -108,8 +108,8 @@ class Reserving(Several):
         else:
             refunded = self.give_back(now, name, key, held - actual, found.made)
         if found:
-            holds.remove(found)
-        holds.append(Hold(hold.id, 0, 0, min(hold.end, latest) + GRACE_MS, True))
+            reservations.remove(found)
+        reservations.append(Reservation(reservation.id, 0, 0, min(reservation.end, latest) + GRACE_MS, True))
         return refunded, charged, found is None
 
 
@@ -145,7 +145,7 @@ class ReservingTrace(traces.SeveralTrace):
         model, made, answers = Reserving(self.policy, self.formats), {}, []
         for now, kind, asked, more in self.steps():
             name, key, cost = asked[0]
-            if kind == "settle" and of_admitted and more[0] not in model.ever_held:
+            if kind == "settle" and of_admitted and more[0] not in model.ever_reserved:
                 answers.append(None)
                 continue
             if kind != "reset":
@@ -158,9 +158,9 @@ class ReservingTrace(traces.SeveralTrace):
                 continue
             answers.append(model.step(now, "check" if kind in ("all", "reserve") else kind, self.members(kind, asked)))
             if kind == "reserve":
-                made[more[0]] = Hold(more[0], cost, now, now // 1000 + more[1])
+                made[more[0]] = Reservation(more[0], cost, now, now // 1000 + more[1])
                 if all(answer["allowed"] for answer in answers[-1]):
-                    model.hold(name, key, made[more[0]])
+                    model.add(name, key, made[more[0]])
         return answers
 
     def lines(self, answers):

@@ -91,7 +91,7 @@ def test_a_fault_among_several_limits_is_shrunk_too(monkeypatch, name):
 
 def never_ending(self, now, name, key):
     """Ended reservations keep their units."""
-    self.holds.setdefault((name, key), [])
+    self.reservations.setdefault((name, key), [])
 
 
 def test_what_a_reservation_has_to_do_with_it_is_kept(monkeypatch):

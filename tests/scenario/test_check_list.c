@@ -170,7 +170,7 @@ static void floods_do_not_fill_the_stores_queue(void **state)
     server_fixture_ticks(&fixture, 5);
     assert_in_range(fixture.engine.scripted.n_held, HANDED_MAX, HANDED_MAX + 64);
 
-    client_close(&floods[0]); /* what a client that left had there does not count for ever */
+    client_close(&floods[0]); /* the checks of a client that left do not count for ever */
     while (fixture.engine.scripted.n_held > 0) {
         scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
         server_fixture_ticks(&fixture, 20);

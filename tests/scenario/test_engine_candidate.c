@@ -1,4 +1,4 @@
-/* test_engine_candidate.c: limits on trial: what they would say is counted, and changes no answer and no time. */
+/* test_engine_candidate.c: limits on trial: their decisions are counted, and change no answer and no time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -145,7 +145,7 @@ static void a_cost_it_cannot_charge_is_skipped(void **state)
     ASSERT_COUNTED(0, 0, 0, 0, 1);
 }
 
-/* As if it were the limit: on one schedule it says what a policy of the same limits says that enforces them. */
+/* On the same schedule, the candidate decides like a policy that enforces the same limits. */
 static void it_is_charged_as_a_policy_that_enforces_the_same_limits(void **state)
 {
     (void)state;

@@ -41,7 +41,7 @@ static void ask_reserve(struct asked *asked, const char *policy, int64_t units)
     assert_true(fixture_ask(&fixture, asked, OP_RESERVE, policy, "alice", units));
 }
 
-/* Asked of a store that holds what it is asked. */
+/* With a store that keeps its ops. */
 static struct asked reserve(const char *policy)
 {
     struct asked asked = {0};

@@ -1,4 +1,4 @@
-/* test_engine_shadow.c: policies in shadow: what they would have denied is allowed, said and counted. */
+/* test_engine_shadow.c: policies in shadow: what they would have denied is allowed, reported and counted. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

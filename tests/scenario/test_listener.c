@@ -1,4 +1,4 @@
-/* test_listener.c: making the daemon's socket, in a temporary directory, against everything that may stand in the way.
+/* test_listener.c: making the daemon's socket in a temporary directory, with every obstacle that may be in the way.
  */
 #include <fcntl.h>
 #include <setjmp.h>
@@ -76,7 +76,7 @@ static int try_connect(const char *to)
     return rc;
 }
 
-/* A listening socket at `to` that is none of ours. */
+/* A listening socket at `to` that is not ours. */
 static int foreign_socket(const char *to)
 {
     struct sockaddr_un addr = address_of(to);

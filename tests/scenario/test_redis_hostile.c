@@ -1,4 +1,4 @@
-/* test_redis_hostile.c: what no honest server says: each of it ends the connection, never the process. */
+/* test_redis_hostile.c: bytes that no honest server sends: all of them end the connection, never the process. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

@@ -130,7 +130,7 @@ static void allow_open_files(rlim_t n)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
 }
 
-/* With 64 for the daemon itself none was left, and each client was accepted and reset. */
+/* With 64 for the daemon itself, clients had none, and each was accepted and reset. */
 static void a_low_limit_of_open_files_leaves_some_for_clients(void **state)
 {
     (void)state;

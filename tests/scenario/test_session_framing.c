@@ -16,7 +16,7 @@ static struct server_fixture fixture;
 static struct client client;
 static struct heard heard;
 
-/* A sound request, then bytes that lose the framing, and with which code that is said. */
+/* A good request, then bytes that lose the framing, and the code of the final error. */
 static const struct {
     const char *bytes;
     size_t len;

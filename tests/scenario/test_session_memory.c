@@ -169,7 +169,7 @@ static void a_server_that_cannot_be_made_leaves_nothing(void **state)
     server_fixture_close(&fixture);
 }
 
-/* One client after the other, idle after a burst: what the burst needed goes back to the buffer_pool. */
+/* One client after the other, idle after a burst: what the burst needed goes back to the buffer pool. */
 static void idle_connections_keep_no_buffers(void **state)
 {
     (void)state;

@@ -356,7 +356,7 @@ static void a_batch_has_no_more_bad_values_than_keys(void **state)
     assert_int_equal(redis_counters.redis_bad_values, bad + 2);
 }
 
-/* Clients were told to come back 5 ms ago, or after 0 ms. */
+/* The retry times are 5 ms ago, and after 0 ms. */
 static void a_state_that_no_script_leaves_fails_the_ops_of_its_key_only(void **state)
 {
     struct fixture *fixture = *state;
@@ -410,7 +410,7 @@ static void a_reply_that_makes_no_sense_touches_nothing(void **state)
         {{0, 5, 1, 0, 1, 0, NONCE}, 7},         /* the log is full: a wait is missing */
         {{0, 0, 0, 5, 1, 0, NONCE}, 7},         /* it is not: a wait too many */
         {{0, 5, 1, 1000001, 1, 0, NONCE}, 7},   /* no wait is longer than the window */
-        {{-2, 1, NONCE}, 3},                    /* nothing was said of being late */
+        {{-2, 1, NONCE}, 3},                    /* the batch had no latest time */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_equal(batch_replay(fixture->batch, cases[i].reply, cases[i].n, NONCE), -1);
@@ -698,7 +698,7 @@ static void a_record_of_other_settings_has_what_was_granted_and_the_present_stat
     assert_int_equal(decision->reset_after_ms, 1000);
 }
 
-/* Clients were told to come back 5 ms ago. */
+/* The retry time is 5 ms ago. */
 static void a_state_that_no_script_leaves_fails_its_own_op(void **state)
 {
     struct fixture *fixture = *state;

@@ -143,7 +143,7 @@ static void in_another_zone_the_nearer_midnight_counts(void **state)
     one_limit_fini(&one);
 }
 
-/* What the script is told, and where it then finds the present window to end. */
+/* The constants for the script, and the end of the present window that it finds with them. */
 static void the_stores_clock_chooses_the_window(void **state)
 {
     (void)state;

@@ -265,7 +265,8 @@ static void a_release_that_did_not_leave_ends_with_its_connection(void **state)
     assert_nothing_sent(&fixture->daemon);
 }
 
-/* It takes 4096 calls of a connection: one that answers none of them is no daemon, and memory has an end. */
+/* The daemon takes 4096 calls of a connection. A peer that answers none of so many is not a daemon, and memory is
+ * bounded. */
 static void a_connection_that_answers_nothing_is_left(void **state)
 {
     enum { N = 4097 };
@@ -287,7 +288,7 @@ static bool has_hung_up(struct scripted_daemon *daemon)
     return recv(daemon->fd, &byte, 1, MSG_PEEK) == 0;
 }
 
-/* Who asks once and then goes quiet would keep the slot for ever. */
+/* A client that asks once and then stays quiet would keep the slot for ever. */
 static void a_blocking_client_without_slots_leaves_with_the_late_one(void **state)
 {
     (void)state;

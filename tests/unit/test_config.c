@@ -148,7 +148,7 @@ static void a_policy_has_up_to_16_limits(void **state)
     config_free(config);
 }
 
-/* The masks of policy_setting.c: an algorithm that is in none of them would be taken for a preset. */
+/* The masks of policy_setting.c: an algorithm in none of them would count as a preset. */
 static void only_presets_take_a_key_prefix(void **state)
 {
     (void)state;
@@ -403,7 +403,7 @@ static void every_fault_of_a_file_is_reported_in_order(void **state)
     faults_fini(&faults);
 }
 
-/* Each of these limits has two settings that are wrong by themselves, both of which are told. */
+/* Each of these limits has two independent faults; both are reported. */
 static void the_second_fault_of_one_limit_is_reported_with_the_first(void **state)
 {
     (void)state;
@@ -439,7 +439,7 @@ static void the_second_fault_of_one_limit_is_reported_with_the_first(void **stat
     }
 }
 
-/* What follows from a value that is wrong already is not told as well. */
+/* A fault that only follows from another wrong value is not reported. */
 static void a_fault_that_follows_from_another_is_not_reported(void **state)
 {
     (void)state;

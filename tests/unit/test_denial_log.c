@@ -120,7 +120,7 @@ static void a_flood_of_keys_leaves_short_lists_and_the_last_4096(void **state)
     for (int i = FLOOD - DENIALS_REMEMBERED; i < FLOOD; i++) assert_false(takes(i));
 }
 
-/* Each is logged again every 60 s, and so stands in the memory many times over: lists must not grow from that. */
+/* Each key is logged again every 60 s, and so is in the memory many times: lists must not grow from that. */
 static void keys_that_come_back_each_minute_do_not_make_lists_long(void **state)
 {
     enum { MINUTES = 10000, KEYS = 3 };

@@ -660,7 +660,7 @@ static void same_answers(const struct decision *a, const struct decision *b, con
              b->retry_after_ms, b->reset_after_ms, b->granted);
 }
 
-/* Replies come at once: every field is the one that the store would have said. */
+/* Replies come at once: every field is what the store would have answered. */
 static void at_once_every_answer_is_the_plain_one(void **state)
 {
     (void)state;
@@ -725,7 +725,7 @@ static bool has_giver(const char *key)
     return false;
 }
 
-/* What the server would say now, and changes nothing. */
+/* What the server would answer now; changes nothing. */
 static struct decision truth(const struct question *q)
 {
     struct question peek = *q;

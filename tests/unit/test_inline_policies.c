@@ -319,7 +319,7 @@ static void new_defaults_make_new_policies_of_the_same_name(void **state)
     assert_int_equal(inline_counters.inline_policies, 0);
     assert_int_equal(found(&fixture, FIXED("1"))->deadline_ms, 44);
     assert_string_equal(fixture.set->in_order[0]->name, name);
-    assert_int_equal(policy->deadline_ms, 20); /* whoever holds it goes on with what it was */
+    assert_int_equal(policy->deadline_ms, 20); /* its holders keep the old policy */
     policy_set_unref(held);
     finish(&fixture);
 }

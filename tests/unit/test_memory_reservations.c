@@ -1,4 +1,5 @@
-/* test_memory_holds.c: holds in the memory store: their list's bounds, and what a state's flag buffer_pool. */
+/* test_memory_reservations.c: reservations in the memory store: the bounds of their list, and the look-ups that the
+ * flag of a state saves. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -166,7 +167,7 @@ static void a_tombstone_is_remembered_until_its_time_is_over(void **state)
     assert_int_equal(remaining("a"), 996);
 }
 
-/* Whoever writes a reservation's text may say any time. */
+/* A client may forge a reservation's text with any time. */
 static void an_unknown_reservation_that_ends_in_more_than_a_day_is_ignored(void **state)
 {
     (void)state;
@@ -377,8 +378,8 @@ static void a_full_list_forgets_its_only_tombstone(void **state)
     reservation_list_free(list);
 }
 
-/* Whose end was never where the reservation says. */
-static void marks_that_a_clock_has_moved_are_found_among_many(void **state)
+/* The reservation never ended at the time in its text. */
+static void tombstones_that_a_clock_has_moved_are_found_among_many(void **state)
 {
     (void)state;
     enum { N = 1000 };
@@ -423,7 +424,7 @@ int main(void)
         cmocka_unit_test(a_list_is_in_order_whatever_comes_and_goes),
         cmocka_unit_test(a_full_key_refuses_at_once_and_finds_at_once),
         cmocka_unit_test(a_full_list_forgets_its_only_tombstone),
-        cmocka_unit_test(marks_that_a_clock_has_moved_are_found_among_many),
+        cmocka_unit_test(tombstones_that_a_clock_has_moved_are_found_among_many),
         cmocka_unit_test_setup_teardown(a_key_may_be_reserved_and_settled_as_often_as_one_likes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(whatever_is_held_can_be_settled, set_up, tear_down),
     };

@@ -72,7 +72,7 @@ static void assert_plausible(const struct key *key, const struct view *view, con
                  (long long)view->extra, (long long)view->now_us);
 }
 
-/* What clients would be told of the state makes sense. A log's wait comes from elsewhere. */
+/* The answers from this state make sense. A log's wait comes from elsewhere. */
 static void assert_answers(const struct key *key, const struct view *view)
 {
     struct decision decision;

@@ -1,4 +1,4 @@
-/* test_redis_reader.c: replies out of bytes, whole or in pieces, and what is refused. */
+/* test_redis_reader.c: replies from bytes, whole or in pieces, and bytes that are refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

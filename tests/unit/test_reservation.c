@@ -1,4 +1,4 @@
-/* test_reservation.c: what a reservation's text carries, and which texts are none. */
+/* test_reservation.c: what a reservation's text contains, and which texts are refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +25,7 @@ static const struct reservation_token sample = {
     .key = {(const uint8_t *)"a\0\xff{b}", 6},
 };
 
-/* The text of a token, which stands in `out` until the next call. */
+/* The text of a token; valid until the next call. */
 static struct slice text_of(const struct reservation_token *token, struct buffer *out)
 {
     struct slice text;

@@ -68,7 +68,7 @@ static void a_quoted_word_is_a_text_and_not_nothing(void **state)
     faults_fini(&faults);
 }
 
-/* What is refused: the line, and a part of what is said. */
+/* Refused files: the line, and a part of the message. */
 static const struct {
     const char *text;
     uint32_t line;

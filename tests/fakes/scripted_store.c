@@ -57,12 +57,17 @@ static void end(struct scripted_store *scripted, struct op *op, enum op_outcome 
     op->done(op, outcome);
 }
 
-void scripted_end(struct scripted_store *scripted, size_t i, enum op_outcome outcome)
+struct op *scripted_held(struct scripted_store *scripted, size_t i)
 {
     CHECK(i < scripted->n_held);
     struct list *at = scripted->held.next;
     while (i-- > 0) at = at->next;
-    end(scripted, LIST_ITEM(at, struct op, link), outcome);
+    return LIST_ITEM(at, struct op, link);
+}
+
+void scripted_end(struct scripted_store *scripted, size_t i, enum op_outcome outcome)
+{
+    end(scripted, scripted_held(scripted, i), outcome);
 }
 
 void scripted_end_all(struct scripted_store *scripted, enum op_outcome outcome)
@@ -72,7 +77,7 @@ void scripted_end_all(struct scripted_store *scripted, enum op_outcome outcome)
 
 void scripted_reply_twice(struct scripted_store *scripted)
 {
-    struct op *op = LIST_ITEM(scripted->held.next, struct op, link);
+    struct op *op = scripted_held(scripted, 0);
     end(scripted, op, OP_DECIDED);
     op->done(op, OP_DECIDED);
 }

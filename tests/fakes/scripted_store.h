@@ -32,7 +32,8 @@ struct scripted_store {
 void scripted_init(struct scripted_store *scripted); /* mode SCRIPTED_HOLD, with replies that allow */
 struct store scripted_handle(struct scripted_store *scripted);
 
-/* Ends the i-th held op (0 = oldest) with this outcome. */
+struct op *scripted_held(struct scripted_store *scripted, size_t i); /* the i-th held op; 0 = oldest */
+/* Ends the i-th held op with this outcome. */
 void scripted_end(struct scripted_store *scripted, size_t i, enum op_outcome outcome);
 void scripted_end_all(struct scripted_store *scripted, enum op_outcome outcome);
 /* Simulates a bug in a store: calls `done` twice for one op. */

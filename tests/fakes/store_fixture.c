@@ -179,6 +179,11 @@ void store_fixture_status_has(const char *part)
     if (strstr(status, part) == NULL) fail_msg("status \"%s\" does not contain \"%s\"", status, part);
 }
 
+bool had_first_attempt(void *arg)
+{
+    return ((struct store_fixture *)arg)->n_first_attempts > 0;
+}
+
 bool store_is_ready(void *arg)
 {
     return redis_store_ready(((struct store_fixture *)arg)->redis);

@@ -63,6 +63,7 @@ void store_fixture_status_has(const char *part);
 
 /* For store_fixture_until(). */
 bool store_is_ready(void *arg);
+bool had_first_attempt(void *arg);
 bool store_is_not_ready(void *arg);
 bool store_is_closed(void *arg);
 bool store_has_answered(void *arg);

@@ -165,7 +165,7 @@ static void all_are_one_op_of_the_store(void **state)
     (void)state;
     ASK_ALL({"several", "a", 1}, {"local", "b", 2}, {"several", "c", 4});
     assert_int_equal(fixture.scripted.n_submitted, 1);
-    const struct op *op = LIST_ITEM(fixture.scripted.held.next, struct op, link);
+    const struct op *op = scripted_held(&fixture.scripted, 0);
     assert_int_equal(op->n_members, 7);
     assert_string_equal(op->members[1].limit->name, "day");
     assert_true(slice_is(op->members[3].key, "b") && op->members[3].cost == 2);

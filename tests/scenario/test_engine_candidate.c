@@ -74,13 +74,6 @@ static const struct policy_counts *counts_of(const char *policy)
         assert_int_equal(engine_counters.candidate_skipped - before.candidate_skipped, none);                          \
     } while (0)
 
-static const struct op *held(size_t i)
-{
-    struct list *at = fixture.scripted.held.next;
-    while (i-- > 0) at = at->next;
-    return LIST_ITEM(at, struct op, link);
-}
-
 static void it_denies_nothing_and_counts_what_it_would(void **state)
 {
     (void)state;
@@ -173,11 +166,12 @@ static void its_question_is_an_op_of_its_own_behind_the_enforced_one(void **stat
     (void)state;
     ask(OP_CHECK, "tried", 2);
     assert_int_equal(fixture.scripted.n_submitted, 2);
-    assert_int_equal(held(0)->n_members, 1);
-    assert_int_equal(held(1)->n_members, 3);
-    assert_true(slice_is(held(1)->members[2].key, "k") && held(1)->members[2].cost == 2);
-    assert_string_equal(held(1)->members[0].limit->key_head, "tb1:tried+candidate/bucket:");
-    assert_string_equal(held(0)->members[0].limit->key_head, "tb1:tried/bucket:");
+    assert_int_equal(scripted_held(&fixture.scripted, 0)->n_members, 1);
+    assert_int_equal(scripted_held(&fixture.scripted, 1)->n_members, 3);
+    assert_true(slice_is(scripted_held(&fixture.scripted, 1)->members[2].key, "k") &&
+                scripted_held(&fixture.scripted, 1)->members[2].cost == 2);
+    assert_string_equal(scripted_held(&fixture.scripted, 1)->members[0].limit->key_head, "tb1:tried+candidate/bucket:");
+    assert_string_equal(scripted_held(&fixture.scripted, 0)->members[0].limit->key_head, "tb1:tried/bucket:");
     scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_int_equal(asked.n_done, 1);
 }

@@ -87,7 +87,7 @@ static bool ask(enum op_kind kind, const char *policy, const char *key, int64_t 
 static const struct op *held(void)
 {
     assert_int_equal(fixture.scripted.n_held, 1);
-    return LIST_ITEM(fixture.scripted.held.next, struct op, link);
+    return scripted_held(&fixture.scripted, 0);
 }
 
 static void each_limit_is_asked_about_by_its_parts(void **state)

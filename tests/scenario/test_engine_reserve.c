@@ -59,13 +59,6 @@ static void settle(struct asked *asked, const struct asked *reserved, const char
     assert_true(fixture_ask(&fixture, asked, OP_SETTLE, policy, "alice", 0));
 }
 
-static const struct op *held_op(size_t i)
-{
-    struct list *at = fixture.scripted.held.next;
-    while (i-- > 0) at = at->next;
-    return LIST_ITEM(at, struct op, link);
-}
-
 static int64_t peek(const char *policy)
 {
     struct asked asked = {0};
@@ -95,9 +88,9 @@ static void what_ends_is_swept_by_the_engine(void **state)
     assert_int_equal(engine_next_deadline(fixture.engine), fixture.clock.mono_us + 1000);
     fixture_advance_ms(&fixture, 1);
     assert_int_equal(fixture.scripted.n_held, 1);
-    assert_int_equal(held_op(0)->kind, OP_SWEEP);
-    assert_string_equal(held_op(0)->members[0].limit->policy->name, "error");
-    assert_memory_equal(held_op(0)->members[0].reservations_key.data, "alice", 5);
+    assert_int_equal(scripted_held(&fixture.scripted, 0)->kind, OP_SWEEP);
+    assert_string_equal(scripted_held(&fixture.scripted, 0)->members[0].limit->policy->name, "error");
+    assert_memory_equal(scripted_held(&fixture.scripted, 0)->members[0].reservations_key.data, "alice", 5);
     scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_int_equal(engine_counters.reservations, 0);
     assert_int_equal(engine_n_live(fixture.engine), 0);
@@ -140,8 +133,8 @@ static void what_is_settled_is_not_swept(void **state)
     struct asked reserved = reserve("error");
     struct asked settled;
     settle(&settled, &reserved, "error", 1);
-    assert_int_equal(held_op(0)->kind, OP_SETTLE);
-    assert_int_equal(held_op(0)->reservation->actual, 1);
+    assert_int_equal(scripted_held(&fixture.scripted, 0)->kind, OP_SETTLE);
+    assert_int_equal(scripted_held(&fixture.scripted, 0)->reservation->actual, 1);
     scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_int_equal(settled.n_done, 1);
     assert_int_equal(settled.error, ERROR_NONE);
@@ -235,9 +228,9 @@ static void a_reservation_without_a_delivered_answer_is_cancelled(void **state)
     assert_int_equal(engine_counters.reservations, 3);
     assert_int_equal(fixture.scripted.n_held, 3);
     for (size_t i = 0; i < 3; i++) {
-        assert_int_equal(held_op(i)->kind, OP_SETTLE);
-        assert_int_equal(held_op(i)->reservation->units, 4);
-        assert_int_equal(held_op(i)->reservation->actual, 0);
+        assert_int_equal(scripted_held(&fixture.scripted, i)->kind, OP_SETTLE);
+        assert_int_equal(scripted_held(&fixture.scripted, i)->reservation->units, 4);
+        assert_int_equal(scripted_held(&fixture.scripted, i)->reservation->actual, 0);
     }
     struct asked settled; /* what the local table reservations of it is another thing */
     settle(&settled, &local, "local", 1);
@@ -258,7 +251,7 @@ static void one_that_could_not_be_cancelled_is_swept(void **state)
     fixture.scripted.mode = SCRIPTED_HOLD;
     assert_int_equal(engine_counters.reservations, 1);
     fixture_advance_ms(&fixture, TTL_MS + 1);
-    assert_int_equal(held_op(0)->kind, OP_SWEEP);
+    assert_int_equal(scripted_held(&fixture.scripted, 0)->kind, OP_SWEEP);
     scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_int_equal(engine_n_live(fixture.engine), 0);
 }
@@ -285,7 +278,7 @@ static void what_may_be_reserved_when_the_connection_was_lost_is_swept(void **st
     assert_int_equal(lost.error, ERROR_STORE_UNAVAILABLE);
     fixture_advance_ms(&fixture, TTL_MS + 1);
     assert_int_equal(fixture.scripted.n_held, 1);
-    assert_int_equal(held_op(0)->kind, OP_SWEEP);
+    assert_int_equal(scripted_held(&fixture.scripted, 0)->kind, OP_SWEEP);
     scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_int_equal(engine_counters.reservations, 0);
 }

@@ -102,20 +102,12 @@ static struct slots *slots(void)
     return engine_slots(fixture.engine);
 }
 
-static const struct op *held(size_t i)
-{
-    struct list *at = fixture.scripted.held.next;
-    assert_true(i < fixture.scripted.n_held);
-    while (i-- > 0) at = at->next;
-    return LIST_ITEM(at, struct op, link);
-}
-
 static void a_slot_is_held_once_its_owner_has_the_answer(void **state)
 {
     (void)state;
     struct want want;
     assert_true(acquire(&want, &alice, "both"));
-    const struct op *op = held(0);
+    const struct op *op = scripted_held(&fixture.scripted, 0);
     assert_int_equal(op->kind, OP_ACQUIRE);
     assert_int_equal(op->n_members, 2);
     assert_int_equal(op->members[0].cost, 1);
@@ -153,8 +145,8 @@ static void a_release_reaches_the_store_and_then_is_true(void **state)
     struct asked asked;
     release(&asked, slot);
     assert_int_equal(asked.n_done, 0);
-    assert_int_equal(held(0)->kind, OP_RELEASE);
-    assert_int_equal(held(0)->n_members, 1);
+    assert_int_equal(scripted_held(&fixture.scripted, 0)->kind, OP_RELEASE);
+    assert_int_equal(scripted_held(&fixture.scripted, 0)->n_members, 1);
     assert_int_equal(slots_counters.slots, 0);
     scripted_end(&fixture.scripted, 0, OP_DECIDED);
     assert_true(asked.removed);
@@ -174,7 +166,7 @@ static void an_owner_that_ends_gives_all_back(void **state)
     struct slot *other = take(&bob, "deny");
     slots_end(&alice);
     assert_int_equal(fixture.scripted.n_held, 3);
-    for (size_t i = 0; i < 3; i++) assert_int_equal(held(i)->kind, OP_RELEASE);
+    for (size_t i = 0; i < 3; i++) assert_int_equal(scripted_held(&fixture.scripted, i)->kind, OP_RELEASE);
     scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_int_equal(slots()->n, 1);
     assert_ptr_equal(slots_find(slots(), &bob, (struct slice){(const uint8_t *)other->id, SLOT_ID_LEN}), other);
@@ -232,8 +224,8 @@ static void what_waits_for_the_store_follows_when_it_is_back(void **state)
     assert_int_equal(fixture.scripted.n_held, 3);
     unsigned n_released = 0, n_renewed = 0;
     for (size_t i = 0; i < 3; i++) {
-        n_released += held(i)->kind == OP_RELEASE;
-        n_renewed += held(i)->kind == OP_RENEW;
+        n_released += scripted_held(&fixture.scripted, i)->kind == OP_RELEASE;
+        n_renewed += scripted_held(&fixture.scripted, i)->kind == OP_RENEW;
     }
     assert_int_equal(n_released, 1);
     assert_int_equal(n_renewed, 2);
@@ -303,7 +295,7 @@ static void a_late_yes_that_nobody_holds_is_given_back(void **state)
     assert_int_equal(fixture.scripted.n_held, 3);
     for (int i = 0; i < 3; i++) scripted_end(&fixture.scripted, 0, OP_DECIDED);
     assert_int_equal(fixture.scripted.n_held, 3);
-    for (size_t i = 0; i < 3; i++) assert_int_equal(held(i)->kind, OP_RELEASE);
+    for (size_t i = 0; i < 3; i++) assert_int_equal(scripted_held(&fixture.scripted, i)->kind, OP_RELEASE);
     scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_int_equal(slots()->n, 0);
     assert_int_equal(alice.n + bob.n, 0);
@@ -337,7 +329,7 @@ static void what_the_store_may_have_is_given_back_when_the_connection_was_lost(v
     assert_false(denied.asked.decision.allowed);
     assert_true(allowed.asked.decision.allowed);
     assert_int_equal(fixture.scripted.n_held, 2); /* of whom nobody has them */
-    for (size_t i = 0; i < 2; i++) assert_int_equal(held(i)->kind, OP_RELEASE);
+    for (size_t i = 0; i < 2; i++) assert_int_equal(scripted_held(&fixture.scripted, i)->kind, OP_RELEASE);
     fixture_advance_ms(&fixture, TTL_MS / 3 + 1);
     assert_int_equal(fixture.scripted.n_held, 2); /* the other is not renewed behind the store's back */
     release(&asked, allowed.slot);
@@ -371,7 +363,7 @@ static void a_release_is_answered_by_its_deadline_and_followed_up(void **state)
     scripted_end(&fixture.scripted, 0, OP_DOWN);
     assert_int_equal(slots()->n, 1);
     fixture_advance_ms(&fixture, 1000);
-    assert_int_equal(held(0)->kind, OP_RELEASE);
+    assert_int_equal(scripted_held(&fixture.scripted, 0)->kind, OP_RELEASE);
     scripted_end(&fixture.scripted, 0, OP_DECIDED);
     assert_int_equal(slots()->n, 0);
 }
@@ -382,9 +374,9 @@ static void a_release_meets_a_renewal_on_its_way(void **state)
     struct slot *slot = take(&alice, "deny");
     struct asked asked;
     fixture_advance_ms(&fixture, THIRD_MS);
-    assert_int_equal(held(0)->kind, OP_RENEW);
+    assert_int_equal(scripted_held(&fixture.scripted, 0)->kind, OP_RENEW);
     release(&asked, slot);
-    assert_int_equal(held(1)->kind, OP_RELEASE);
+    assert_int_equal(scripted_held(&fixture.scripted, 1)->kind, OP_RELEASE);
     scripted_end(&fixture.scripted, 0, OP_DECIDED);
     assert_int_equal(asked.n_done, 0);
     scripted_end(&fixture.scripted, 0, OP_DECIDED);
@@ -395,7 +387,7 @@ static void a_release_meets_a_renewal_on_its_way(void **state)
     slots_end(&alice); /* while the renewal is on its way */
     assert_int_equal(fixture.scripted.n_held, 1);
     scripted_end(&fixture.scripted, 0, OP_DECIDED);
-    assert_int_equal(held(0)->kind, OP_RELEASE);
+    assert_int_equal(scripted_held(&fixture.scripted, 0)->kind, OP_RELEASE);
     scripted_end(&fixture.scripted, 0, OP_DECIDED);
     assert_int_equal(slots()->n, 0);
 }
@@ -472,7 +464,7 @@ static void a_reload_reaches_leases_that_exist(void **state)
     assert_int_equal(gone->members[0].limit->window_us, TTL_MS * 1000);
     fixture_advance_ms(&fixture, THIRD_MS);
     assert_int_equal(fixture.scripted.n_held, 1);
-    assert_ptr_equal(held(0)->slot, gone->id);
+    assert_ptr_equal(scripted_held(&fixture.scripted, 0)->slot, gone->id);
     scripted_end_all(&fixture.scripted, OP_DECIDED);
 }
 

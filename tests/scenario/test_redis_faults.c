@@ -13,11 +13,6 @@
 #include "fakes/served_store.h"
 #include "store/redis_counters.h"
 
-static bool had_first_attempt(void *arg)
-{
-    return ((struct store_fixture *)arg)->n_first_attempts > 0;
-}
-
 static void a_server_killed_under_load_loses_each_op_once(void **state)
 {
     (void)state;

@@ -154,17 +154,12 @@ static void the_first_attempt_is_reported_once(void **state)
     assert_int_equal(store_fixture->n_first_attempts, 1);
 }
 
-static bool was_told_of_the_first_attempt(void *arg)
-{
-    return ((struct store_fixture *)arg)->n_first_attempts > 0;
-}
-
 static void the_first_attempt_is_reported_when_it_failed(void **state)
 {
     (void)state;
     real_redis_init(&redis, false);
     store_fixture_open(redis.address);
-    store_fixture_until(was_told_of_the_first_attempt);
+    store_fixture_until(had_first_attempt);
     assert_false(redis_store_ready(store_fixture->redis));
     store_fixture_status_has("No such file or directory");
     assert_int_equal(store_fixture_check("k")->submitted, SUBMIT_DOWN);

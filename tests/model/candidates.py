@@ -7,8 +7,8 @@ import dataclasses
 import random
 
 from model import Several, combine
+from schedule import settings
 from steps import StepsTrace, make, random_limits
-from traces import settings
 
 COUNTS = ("allowed", "denied", "candidate_allowed", "candidate_denied", "candidate_only_allowed", "candidate_only_denied")
 
@@ -17,10 +17,10 @@ COUNTS = ("allowed", "denied", "candidate_allowed", "candidate_denied", "candida
 class CandidateTrace(StepsTrace):
     candidate: dict = dataclasses.field(default_factory=dict)  # policy's name -> [(the limit's name, Policy), ...]
 
-    def text(self):
+    def header(self):
         yield from (f"# candidate of {name}: {limit} {p.algorithm} {settings(p)}"
                     for name, limits in self.candidate.items() for limit, p in limits)
-        yield from super().text()
+        yield from super().header()
 
     def counts(self, answers):
         """The expected result of `policies` at the end: a map of COUNTS for each policy. `answers`: of the enforced limits."""

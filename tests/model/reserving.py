@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import calendars
 import traces
 from model import CalendarWindow, FirstHit, FixedWindow, Several, SlidingCounter, SlidingLog, least, of_key
+from schedule import asked_line, policy_lines
 
 GRACE_MS = 60_000
 DAY_MS = 86_400_000  # the longest reservation
@@ -118,26 +119,19 @@ class ReservingTrace(traces.SeveralTrace):
     """Like SeveralTrace, with the kinds reserve: asked[0], then (id, ttl_ms); settle: asked[0] with the used units, then (id, 0)."""
 
     def text_for_server(self):
+        """A plain check in Redis does not look for ended reservations, so a sweep comes before it."""
         return self.text(sweeping=True)
 
-    def text(self, sweeping=False):
+    def header(self):
         for name, limits in self.policy.items():
             if len({p.debt for _, p in limits}) > 1:
                 raise ValueError("debt is the whole policy's")
-            yield f"policy {name} {len(limits)} {self.formats.get(name, '-')}" + (" debt" if limits[0][1].debt else "")
-            yield from (f"limit {limit} {p.algorithm} {traces.settings(p)}" + (f" by={','.join(p.by)}" if p.by is not None else "")
-                        for limit, p in limits)
-        for now, steps in self.ticks:
-            yield f"tick {now}"
-            for kind, asked, more in steps:
-                if sweeping and kind in ("check", "peek", "all"):
-                    yield from (f"{name} {key} sweep 0" for name, key, _ in asked)
-                if kind == "all":
-                    yield f"all {len(asked)} " + " ".join(f"{name} {key} {cost}" for name, key, cost in asked)
-                else:
-                    name, key, cost = asked[0]
-                    yield f"{name} {key} {kind} {cost}" + (f" {more[0]} {more[1]}" if more else "")
-            yield "end"
+            yield from policy_lines(name, limits, f" {self.formats.get(name, '-')}" + (" debt" if limits[0][1].debt else ""))
+
+    def step_lines(self, kind, asked, more, sweeping=False):
+        if sweeping and kind in ("check", "peek", "all"):
+            yield from (f"{name} {key} sweep 0" for name, key, _ in asked)
+        yield asked_line(kind, asked, f" {more[0]} {more[1]}" if more and kind != "all" else "")
 
     def answers(self, of_admitted=False):
         """The limits' answers to each step; for a settlement followed by (refunded, charged, ended, more than reserved?).

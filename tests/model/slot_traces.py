@@ -5,29 +5,23 @@ import dataclasses
 import random
 
 from model import Policy, Slots, combine, answer_text
+from schedule import Schedule, policy_lines
 
 TTLS_US = (1_000_000, 1_001_000, 10_000_000, 43_200_000_000)
 
 
 @dataclasses.dataclass
-class SlotTrace:
+class SlotTrace(Schedule):
     seed: int
     policy: dict  # name -> [(the limit's name or -, Policy), ...]
     ticks: list  # (now_us, [(kind, policy's name, key, a slot's name, or a peek's cost), ...])
 
-    def text(self):
+    def header(self):
         for name, limits in self.policy.items():
-            yield f"policy {name} {len(limits)}"
-            yield from (f"limit {limit} {p.algorithm} {p.limit} {p.window_us} {p.burst} {int(p.count_denied)} {p.max_wait_us}"
-                        for limit, p in limits)
-        for now, steps in self.ticks:
-            yield f"tick {now}"
-            for kind, name, key, what in steps:
-                yield f"{name} {key} {kind} {what}" if kind in ("peek", "reset") else f"slot {kind} {name} {key} {what}"
-            yield "end"
+            yield from policy_lines(name, limits)
 
-    def steps(self):
-        return [(now, *step) for now, steps in self.ticks for step in steps]
+    def step_lines(self, kind, name, key, what):
+        yield f"{name} {key} {kind} {what}" if kind in ("peek", "reset") else f"slot {kind} {name} {key} {what}"
 
     def step(self, model, now, kind, name, key, what):
         return model.act(now, kind, [(f"{name}/{limit}", policy, key) for limit, policy in self.policy[name]], what)
@@ -56,9 +50,6 @@ class SlotTrace:
 
     def lines(self, answers):
         return [self.line(kind, some) for (_, kind, *_), some in zip(self.steps(), answers)]
-
-    def expected(self):
-        return self.lines(self.answers())
 
     @staticmethod
     def line(kind, answers):

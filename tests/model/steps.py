@@ -5,36 +5,26 @@ import dataclasses
 import random
 
 from model import Several, combine, answer_text
-from traces import NATIVE, START_US, random_cost, random_policy, random_step_us, settings
+from schedule import Schedule, asked_line, policy_lines
+from traces import NATIVE, START_US, random_cost, random_policy, random_step_us
 
 KINDS = ("check", "most", "refund", "all", "peek", "reset")
 WEIGHTS = (40, 20, 15, 15, 8, 2)
 
 
 @dataclasses.dataclass
-class StepsTrace:
+class StepsTrace(Schedule):
     seed: int
     policy: dict  # name -> [(the limit's name or -, Policy), ...]
     keep_ms: int  # how long a request id is remembered
     ticks: list  # (now_us, [(kind, [(policy's name, key, amount), ...], request id, 0 = none), ...])
 
-    def text(self):
+    def header(self):
         for name, limits in self.policy.items():
-            yield f"policy {name} {len(limits)}"
-            yield from (f"limit {limit} {p.algorithm} {settings(p)}" for limit, p in limits)
-        for now, steps in self.ticks:
-            yield f"tick {now}"
-            for kind, asked, request in steps:
-                once = f" id={request} keep={self.keep_ms}" if request else ""
-                if kind == "all":
-                    yield f"all {len(asked)} " + " ".join(f"{name} {key} {n}" for name, key, n in asked) + once
-                else:
-                    name, key, n = asked[0]
-                    yield f"{name} {key} {kind} {n}{once}"
-            yield "end"
+            yield from policy_lines(name, limits)
 
-    def steps(self):
-        return [(now, *step) for now, steps in self.ticks for step in steps]
+    def step_lines(self, kind, asked, request):
+        yield asked_line(kind, asked, f" id={request} keep={self.keep_ms}" if request else "")
 
     def answers(self):
         model = Several()
@@ -42,9 +32,6 @@ class StepsTrace:
 
     def lines(self, answers):
         return [self.line(kind, asked, some) for (_, kind, asked, _), some in zip(self.steps(), answers)]
-
-    def expected(self):
-        return self.lines(self.answers())
 
     def step(self, model, now, kind, asked, request):
         members = [(f"{name}/{limit}", policy, key, n)

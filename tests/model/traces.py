@@ -8,6 +8,7 @@ import re
 
 import calendars
 from model import Model, Policy, Several, combine, of_key, answer_text
+from schedule import Schedule, asked_line, policy_lines, settings
 from slot_traces import make_slots
 
 START_US = 4_000_000_000_000_000  # in the future, so that no key has expired
@@ -27,37 +28,21 @@ class BadTrace(Exception):
     """A schedule that is impossible with a daemon."""
 
 
-def settings(policy):
-    """A limit's line for the replay program, after its algorithm."""
-    window = policy.window_us
-    if policy.calendar:
-        unit, zone, week_start = policy.calendar
-        window = f"{unit},{zone},{calendars.WEEKDAYS[week_start]}"
-    return (f"{policy.limit} {window} {policy.burst} {int(policy.count_denied)} {policy.max_wait_us} "
-            f"{int(policy.phase_head != '')}")
-
-
 @dataclasses.dataclass
-class Trace:
+class Trace(Schedule):
     seed: int
     name: str  # the policy's
     policy: Policy
     ticks: list  # (now_us, [(key, kind, cost, max_wait_us or None), ...])
 
-    def text(self):
-        """For the replay program."""
+    def header(self):
         policy = self.policy
         yield f"policy {self.name} 1"
         name = f"compat:{policy.algorithm}" if policy.algorithm in COMPAT else policy.algorithm
         yield f"limit - {name} {settings(policy)}"
-        for now, steps in self.ticks:
-            yield f"tick {now}"
-            for key, kind, cost, max_wait_us in steps:
-                yield f"{self.name} {key} {kind} {cost}" + (f" {max_wait_us}" if max_wait_us is not None else "")
-            yield "end"
 
-    def steps(self):
-        return [(now, *step) for now, steps in self.ticks for step in steps]
+    def step_lines(self, key, kind, cost, max_wait_us):
+        yield f"{self.name} {key} {kind} {cost}" + (f" {max_wait_us}" if max_wait_us is not None else "")
 
     def answers(self):
         """The model's answer to each step, in a list: the form for several limits, with one limit."""
@@ -67,9 +52,6 @@ class Trace:
     def lines(self, answers):
         """The answers in the format of the replay program."""
         return [line(answer, kind, cost) for (_, _, kind, cost, _), (answer,) in zip(self.steps(), answers)]
-
-    def expected(self):
-        return self.lines(self.answers())
 
 
 def line(answer, kind, cost):
@@ -148,7 +130,7 @@ def make(algorithm, seed, n_steps=100, backwards=True, past=False):
 
 
 @dataclasses.dataclass
-class SeveralTrace:
+class SeveralTrace(Schedule):
     """Policies of several limits, and steps that ask for several policies at once. A policy's keys may have parts."""
 
     seed: int
@@ -156,23 +138,12 @@ class SeveralTrace:
     ticks: list  # (now_us, [(kind, [(policy's name, key, cost), ...]), ...]); kind all: several of them, else one
     formats: dict = dataclasses.field(default_factory=dict)  # name -> key_format, where the policy has one
 
-    def text(self):
+    def header(self):
         for name, limits in self.policy.items():
-            yield f"policy {name} {len(limits)} {self.formats.get(name, '')}".rstrip()
-            yield from (f"limit {limit} {p.algorithm} {settings(p)}" + (f" by={','.join(p.by)}" if p.by is not None else "")
-                        for limit, p in limits)
-        for now, steps in self.ticks:
-            yield f"tick {now}"
-            for kind, asked in steps:
-                if kind == "all":
-                    yield f"all {len(asked)} " + " ".join(f"{name} {key} {cost}" for name, key, cost in asked)
-                else:
-                    name, key, cost = asked[0]
-                    yield f"{name} {key} {kind} {cost}"
-            yield "end"
+            yield from policy_lines(name, limits, f" {self.formats.get(name, '')}".rstrip())
 
-    def steps(self):
-        return [(now, *step) for now, steps in self.ticks for step in steps]
+    def step_lines(self, kind, asked):
+        yield asked_line(kind, asked)
 
     def members(self, kind, asked):
         return [(f"{name}/{limit}", policy, id_of(policy, self.formats.get(name), key), cost)
@@ -187,9 +158,6 @@ class SeveralTrace:
 
     def lines(self, answers):
         return [self.line(kind, self.members(kind, asked), some) for (_, kind, asked), some in zip(self.steps(), answers)]
-
-    def expected(self):
-        return self.lines(self.answers())
 
     def line(self, kind, members, answers):
         if kind == "reset":

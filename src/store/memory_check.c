@@ -181,7 +181,7 @@ void memory_unpin(struct memory_store *memory, const struct op *op)
 
 /* ---- decide ---- */
 
-/* The limit, with its key's state as those before it have left it. */
+/* Views the limit on its key's state as the limits before it have left it. */
 static struct view *enter(struct open_limit *opened)
 {
     if (opened->first == opened) return &opened->view;
@@ -204,7 +204,7 @@ static void rewind_to(struct view *view, int64_t used, int64_t extra)
     view->charged = 0;
 }
 
-/* How many times do all limits of the op fit, each besides the ones before it? 0 = denied. */
+/* How many times all limits of the op fit, each together with the ones before it; 0 = denied. */
 static int64_t fit_of(struct memory_store *memory, const struct op *op)
 {
     int64_t fit = op->at_most > 0 ? op->at_most : 1;
@@ -247,7 +247,7 @@ static void answer_limit(struct open_limit *opened, struct op_member *member, in
 
 /* ---- save ---- */
 
-/* An entry for the state, and whatever else charging `units` needs of memory. 0, or -1 without it. */
+/* Makes an entry for the state, and all the space that a charge of `units` needs. 0, or -1 without memory. */
 static int make_space(struct memory_store *memory, const struct memory_key *key, const struct view *view, int64_t units,
                       struct memory_entry **entry)
 {
@@ -268,9 +268,9 @@ static int make_space(struct memory_store *memory, const struct memory_key *key,
 
 static void save(struct memory_store *memory, const struct view *view, struct memory_entry *entry)
 {
-    CHECK(entry != NULL); /* what is stale was found there, and for what is charged there is space */
+    CHECK(entry != NULL); /* a stale state has an entry, and make_space() makes one for a charge */
     entry->expires_us = limit_ops(view->limit)->save(view, &entry->state);
-    /* the state is another limit's from now on: an override's, or a reloaded one */
+    /* the entry was made for another limit (an override's, or before a reload), whose states live less long */
     if (entry->expires_us > memory->clock->wall_us + (int64_t)entry->life_s * SECOND_US)
         entry->life_s = memory_life_s(view->limit);
 }
@@ -310,7 +310,7 @@ static struct memory_record *add_record(struct memory_store *memory, const struc
     return record;
 }
 
-/* An admission that was charged something is remembered. 0, or -1 without memory. */
+/* Remembers an admission with a charge. 0, or -1 without memory. */
 static int remember(struct memory_store *memory, const struct op *op)
 {
     bool any = false;

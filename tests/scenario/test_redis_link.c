@@ -16,7 +16,28 @@
 #include "fakes/real_redis.h"
 #include "store/redis_counters.h"
 
-static void serves_at(struct real_redis *redis, const char *address)
+static struct real_redis redis; /* the present test's */
+
+static int set_up(void **state)
+{
+    redis.folder[0] = '\0';
+    return link_fixture_setup(state);
+}
+
+static int tear_down(void **state)
+{
+    int status = link_fixture_teardown(state);
+    if (redis.folder[0] != '\0') real_redis_fini(&redis);
+    return status;
+}
+
+static void start_redis(bool over_tcp, const char *const *args)
+{
+    real_redis_init(&redis, over_tcp);
+    real_redis_start(&redis, args);
+}
+
+static void serves_at(const char *address)
 {
     link_fixture_open(address);
     link_fixture_until(is_ready);
@@ -25,48 +46,38 @@ static void serves_at(struct real_redis *redis, const char *address)
     for (int i = 0; i < 100; i++) assert_true(fixture->probes[i].is_good);
     assert_string_equal(redis_link_status(fixture->link), "ready");
     assert_int_equal(fixture->n_attempts, 1);
-    real_redis_fini(redis);
 }
 
 static void a_unix_socket_serves(void **state)
 {
     (void)state;
-    struct real_redis redis;
-    real_redis_init(&redis, false);
-    real_redis_start(&redis, NULL);
-    serves_at(&redis, redis.address);
+    start_redis(false, NULL);
+    serves_at(redis.address);
 }
 
 static void a_numeric_address_serves(void **state)
 {
     (void)state;
-    struct real_redis redis;
-    real_redis_init(&redis, true);
-    real_redis_start(&redis, NULL);
-    serves_at(&redis, redis.address);
+    start_redis(true, NULL);
+    serves_at(redis.address);
 }
 
 static void a_host_name_serves_whichever_of_its_addresses_answers(void **state)
 {
     (void)state;
-    struct real_redis redis;
-    real_redis_init(&redis, true); /* on 127.0.0.1 only; localhost may be ::1 first */
-    real_redis_start(&redis, NULL);
+    start_redis(true, NULL); /* on 127.0.0.1 only; localhost may be ::1 first */
     char address[32];
     snprintf(address, sizeof(address), "localhost:%d", redis.port);
     link_fixture_open(address);
     link_fixture_until(is_ready);
     (void)link_fixture_probe();
     link_fixture_until(all_answered);
-    real_redis_fini(&redis);
 }
 
 static void another_database_is_selected(void **state)
 {
     (void)state;
-    struct real_redis redis;
-    real_redis_init(&redis, false);
-    real_redis_start(&redis, NULL);
+    start_redis(false, NULL);
     fixture->options.database = 3;
     link_fixture_open(redis.address);
     link_fixture_until(is_ready);
@@ -75,26 +86,21 @@ static void another_database_is_selected(void **state)
     link_fixture_until(all_answered);
     assert_int_equal(real_redis_command(&redis, "EVAL %s 0", "redis.call('select',3)return(redis.call('exists','k'))"),
                      1);
-    real_redis_fini(&redis);
 }
 
 static void a_database_that_does_not_exist_is_reported(void **state)
 {
     (void)state;
-    struct real_redis redis;
-    real_redis_init(&redis, false);
-    real_redis_start(&redis, NULL);
+    start_redis(false, NULL);
     fixture->options.database = 77;
     link_fixture_open(redis.address);
     link_fixture_until(had_three_attempts);
     link_fixture_status_has("store.redis.database");
-    real_redis_fini(&redis);
 }
 
 static void a_server_that_is_absent_is_found_once_it_comes(void **state)
 {
     (void)state;
-    struct real_redis redis;
     real_redis_init(&redis, false);
     link_fixture_open(redis.address);
     link_fixture_until(had_three_attempts);
@@ -103,18 +109,15 @@ static void a_server_that_is_absent_is_found_once_it_comes(void **state)
     assert_true(redis_counters.redis_connect_failures >= 3);
     real_redis_start(&redis, NULL);
     link_fixture_until(is_ready);
-    real_redis_fini(&redis);
 }
 
 static void a_refused_connection_is_reported_with_its_address(void **state)
 {
     (void)state;
-    struct real_redis redis;
     real_redis_init(&redis, true); /* a free port: nobody listens */
     link_fixture_open(redis.address);
     link_fixture_until(had_three_attempts);
     link_fixture_status_has("Connection refused (127.0.0.1:");
-    real_redis_fini(&redis);
 }
 
 static void a_name_without_address_is_reported(void **state)
@@ -137,9 +140,7 @@ static void an_unusable_address_is_reported(void **state)
 static void a_killed_server_loses_every_waiting_call_once(void **state)
 {
     (void)state;
-    struct real_redis redis;
-    real_redis_init(&redis, false);
-    real_redis_start(&redis, NULL);
+    start_redis(false, NULL);
     link_fixture_open(redis.address);
     link_fixture_until(is_ready);
     real_redis_signal(&redis, SIGSTOP); /* so that none of them is answered */
@@ -154,15 +155,12 @@ static void a_killed_server_loses_every_waiting_call_once(void **state)
     (void)link_fixture_probe();
     link_fixture_until(all_answered);
     assert_true(fixture->probes[500].is_good);
-    real_redis_fini(&redis);
 }
 
 static void a_stopped_server_is_noticed_though_commands_keep_coming(void **state)
 {
     (void)state;
-    struct real_redis redis;
-    real_redis_init(&redis, true);
-    real_redis_start(&redis, NULL);
+    start_redis(true, NULL);
     fixture->options.stall_ms = 250;
     link_fixture_open(redis.address);
     link_fixture_until(is_ready);
@@ -179,15 +177,12 @@ static void a_stopped_server_is_noticed_though_commands_keep_coming(void **state
     struct probe *after = link_fixture_probe();
     link_fixture_until(all_answered);
     assert_true(after->is_good);
-    real_redis_fini(&redis);
 }
 
 static void a_silent_idle_connection_is_no_stall(void **state)
 {
     (void)state;
-    struct real_redis redis;
-    real_redis_init(&redis, false);
-    real_redis_start(&redis, NULL);
+    start_redis(false, NULL);
     fixture->options.stall_ms = 20;
     link_fixture_open(redis.address);
     link_fixture_until(is_ready);
@@ -196,28 +191,23 @@ static void a_silent_idle_connection_is_no_stall(void **state)
     uint64_t until_ns = uv_hrtime() + UINT64_C(100) * 1000000; /* five times the stall time, without a call */
     while (uv_hrtime() < until_ns) patient_loop_ticks(&fixture->patient, 1);
     assert_int_equal(fixture->n_down, 0);
-    real_redis_fini(&redis);
 }
 
 static void a_user_with_the_minimal_rights_is_enough(void **state)
 {
     (void)state;
-    struct real_redis redis;
-    real_redis_init(&redis, false);
-    real_redis_start(&redis, NULL);
+    start_redis(false, NULL);
     real_redis_command(&redis, "ACL SETUSER rl on >secret resetkeys ~rl:* -@all +hello +auth +client|setname +select "
                                "+script|load +evalsha");
     fixture->options.username = "rl";
     fixture->options.password = "secret";
-    serves_at(&redis, redis.address);
+    serves_at(redis.address);
 }
 
 static void a_wrong_password_is_reported_and_not_shown(void **state)
 {
     (void)state;
-    struct real_redis redis;
-    real_redis_init(&redis, false);
-    real_redis_start(&redis, NULL);
+    start_redis(false, NULL);
     real_redis_command(&redis, "ACL SETUSER rl on >secret ~* +@all");
     fixture->options.username = "rl";
     fixture->options.password = "not-the-secret";
@@ -228,69 +218,56 @@ static void a_wrong_password_is_reported_and_not_shown(void **state)
     fixture->options.password = "secret";
     redis_link_move(fixture->link);
     link_fixture_until(is_ready);
-    real_redis_fini(&redis);
 }
 
 static void a_missing_password_is_reported(void **state)
 {
     (void)state;
-    struct real_redis redis;
-    real_redis_init(&redis, false);
     const char *const args[] = {"--requirepass", "secret", NULL};
-    real_redis_start(&redis, args);
+    start_redis(false, args);
     link_fixture_open(redis.address);
     link_fixture_until(had_three_attempts);
     link_fixture_status_has("NOAUTH");
     fixture->options.password = "secret"; /* of the default user */
     redis_link_move(fixture->link);
     link_fixture_until(is_ready);
-    real_redis_fini(&redis);
 }
 
 static void a_user_who_may_not_call_the_script_is_reported(void **state)
 {
     (void)state;
-    struct real_redis redis;
-    real_redis_init(&redis, false);
-    real_redis_start(&redis, NULL);
+    start_redis(false, NULL);
     real_redis_command(&redis, "ACL SETUSER rl on >secret ~* +@all -evalsha");
     fixture->options.username = "rl";
     fixture->options.password = "secret";
     link_fixture_open(redis.address);
     link_fixture_until(had_three_attempts);
     link_fixture_status_has("NOPERM");
-    real_redis_fini(&redis);
 }
 
 static void a_replica_is_refused(void **state)
 {
     (void)state;
-    struct real_redis redis;
-    real_redis_init(&redis, false);
     const char *const args[] = {"--replicaof", "127.0.0.1", "1", NULL};
-    real_redis_start(&redis, args);
+    start_redis(false, args);
     link_fixture_open(redis.address);
     link_fixture_until(had_three_attempts);
     link_fixture_status_has("replica");
     real_redis_command(&redis, "REPLICAOF NO ONE");
     link_fixture_until(is_ready);
-    real_redis_fini(&redis);
 }
 
 static void too_many_clients_is_reported(void **state)
 {
     (void)state;
-    struct real_redis redis;
-    real_redis_init(&redis, true);
     const char *const args[] = {"--maxclients", "1", NULL};
-    real_redis_start(&redis, args);
+    start_redis(true, args);
     redisContext *hog = real_redis_connect(&redis);
     link_fixture_open(redis.address);
     link_fixture_until(had_three_attempts);
     link_fixture_status_has("max number of clients");
     redisFree(hog);
     link_fixture_until(is_ready);
-    real_redis_fini(&redis);
 }
 
 static void a_link_may_be_closed_at_once(void **state)
@@ -311,46 +288,37 @@ static void a_link_may_be_closed_while_a_name_is_looked_up(void **state)
 static void a_link_may_be_closed_while_it_opens(void **state)
 {
     (void)state;
-    struct real_redis redis;
-    real_redis_init(&redis, false);
-    real_redis_start(&redis, NULL);
+    start_redis(false, NULL);
     real_redis_signal(&redis, SIGSTOP);
     link_fixture_open(redis.address);
     patient_loop_ticks(&fixture->patient, 3);
     link_fixture_close();
-    real_redis_fini(&redis);
 }
 
 static void a_link_may_be_closed_with_calls_waiting(void **state)
 {
     (void)state;
-    struct real_redis redis;
-    real_redis_init(&redis, false);
-    real_redis_start(&redis, NULL);
+    start_redis(false, NULL);
     link_fixture_open(redis.address);
     link_fixture_until(is_ready);
     for (int i = 0; i < 50; i++) (void)link_fixture_probe();
     link_fixture_close();
     assert_int_equal(fixture->n_answered, 50);
-    real_redis_fini(&redis);
 }
 
 static void a_link_may_be_closed_from_within_a_reply(void **state)
 {
     (void)state;
-    struct real_redis redis;
-    real_redis_init(&redis, false);
-    real_redis_start(&redis, NULL);
+    start_redis(false, NULL);
     link_fixture_open(redis.address);
     link_fixture_until(is_ready);
     for (int i = 0; i < 50; i++) (void)link_fixture_probe();
     fixture->closes_in_reply = true;
     link_fixture_until(is_closed);
     assert_int_equal(fixture->n_answered, 50);
-    real_redis_fini(&redis);
 }
 
-#define TEST(function) cmocka_unit_test_setup_teardown(function, link_fixture_setup, link_fixture_teardown)
+#define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
 
 int main(void)
 {

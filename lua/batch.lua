@@ -218,16 +218,16 @@ for _ = 1, n_ops do
             end
 
             -- was it admitted before?
-            local known, again, n_noted = nil, 0, 0
+            local known, again, n_recorded = nil, 0, 0
             if record > 0 then known = raws[record] end
             if known then
-                n_noted = (#known - (kind == RESERVE and 26 or 11)) / 21
-                if n_noted < 1 or n_noted > 16 or n_noted % 1 > 0 then
+                n_recorded = (#known - (kind == RESERVE and 26 or 11)) / 21
+                if n_recorded < 1 or n_recorded > 16 or n_recorded % 1 > 0 then
                     n_bad = n_bad + 1
                 else
                     local largest, of = unp('<I7I4', known)
                     local begins = largest
-                    for j = 1, n_noted do
+                    for j = 1, n_recorded do
                         local was, was_extra, units = unp('<I7I7I7', known, 21 * j - 9)
                         if was > largest then largest = was end
                         if was_extra > largest then largest = was_extra end
@@ -240,7 +240,7 @@ for _ = 1, n_ops do
                     if largest > 9007199254740991 then -- no script writes such numbers, and no daemon takes them
                         n_bad = n_bad + 1
                     elseif begins + keep_ms * 1000 > now then
-                        again = of == version and n_noted == members and 1 or 2
+                        again = of == version and n_recorded == members and 1 or 2
                     end
                 end
             end
@@ -345,7 +345,7 @@ for _ = 1, n_ops do
                 if again > 0 then
                     reply[filled + 2] = (unp('<I7', known))
                     for j = 1, members do
-                        reply[filled + 2 + j] = (unp('<I7', known, 21 * (j < n_noted and j or n_noted) + 5))
+                        reply[filled + 2 + j] = (unp('<I7', known, 21 * (j < n_recorded and j or n_recorded) + 5))
                     end
                     for j = 1, again == 1 and members or 0 do
                         local was, was_extra = unp('<I7I7', known, 21 * j - 9)

@@ -42,8 +42,8 @@ def ops(redis, sha, limit, keys, *some, now=FUTURE_US):
     return batch.save().integers(redis, sha, now)
 
 
-def check(cost, noted=False):
-    return ("CHECK_ALL", cost, 1, noted, b"")
+def check(cost, recorded=False):
+    return ("CHECK_ALL", cost, 1, recorded, b"")
 
 
 def refund(units, made=0):
@@ -58,7 +58,7 @@ def settle(held, made, ends, used):
     return ("SETTLE", used, 0, False, RESERVATION + b"".join(wide(value) for value in (held, made, ends)))
 
 
-def note(at, s1, s2, units):
+def record_of(at, s1, s2, units):
     return wide(at) + struct.pack("<I", VERSION) + wide(s1) + wide(s2) + wide(units)
 
 
@@ -66,9 +66,9 @@ def note(at, s1, s2, units):
 
 
 def test_a_record_has_the_format_of_this_file(redis, sha):
-    assert ops(redis, sha, window(5), ["k", "n"], check(2), check(2, noted=True)) == ([0, 2, 0, 0, 0], 0)
-    assert redis.get("n") == note(FUTURE_US, 2, 0, 2)
-    assert ops(redis, sha, window(5), ["k", "n"], check(2, noted=True)) == ([2, 1, FUTURE_US, 2], 0)
+    assert ops(redis, sha, window(5), ["k", "n"], check(2), check(2, recorded=True)) == ([0, 2, 0, 0, 0], 0)
+    assert redis.get("n") == record_of(FUTURE_US, 2, 0, 2)
+    assert ops(redis, sha, window(5), ["k", "n"], check(2, recorded=True)) == ([2, 1, FUTURE_US, 2], 0)
 
 
 @pytest.mark.parametrize("value", [2**53, 2**56 - 1])
@@ -76,9 +76,9 @@ def test_a_record_has_the_format_of_this_file(redis, sha):
 def test_a_record_with_numbers_that_no_daemon_takes_is_ignored(redis, sha, place, value):
     numbers = [FUTURE_US, 0, 0, 1]
     numbers[place] = value
-    redis.set("n", note(*numbers), px=60_000)
-    assert ops(redis, sha, window(5), ["k", "n"], check(2, noted=True), check(1)) == ([0, 0, 0, 0, 2], 1)
-    assert redis.get("n") == note(FUTURE_US, 0, 0, 2)
+    redis.set("n", record_of(*numbers), px=60_000)
+    assert ops(redis, sha, window(5), ["k", "n"], check(2, recorded=True), check(1)) == ([0, 0, 0, 0, 2], 1)
+    assert redis.get("n") == record_of(FUTURE_US, 0, 0, 2)
 
 
 # ---- reservations -------------------------------------------------------------------------------------------------

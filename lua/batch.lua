@@ -47,7 +47,8 @@
 --
 -- The fragments of an algorithm read and set these locals, nothing else:
 --   @prepare   now, now_ms, a, b, c, d -> step, and what is the same for all keys of the limit: edge, base, px (an expiry)
---              as it likes; second: 0, where it has a second integer; start: what that becomes with the first charge;
+--              as it likes; second: 0, where it has a second integer; start: what that becomes with the first charge, and
+--              where renews is true with every one that raises it;
 --              since, fresh: charges before are of a state that is over (of this state, of one that begins now);
 --              window: us, of logs; counted: denials are charged too, up to so much
 --   @view      key, raw (MGET's), count -> used, extra (second integer), capacity, more (for save; 1: it stands as it is),
@@ -80,14 +81,14 @@ local now_ms = floor(now / 1000)
 local raws = n_mget > 0 and call('MGET', unpack(K, 1, n_mget)) or {}
 local reply, n_reply, n_bad, n_added, n_stale = {}, 0, 0, 0, 0
 -- loaded states, by the place of their key; of some limits only: starts to windows
-local useds, extras, mores, capacities, charges, dirty, sinces, stales, starts, freshes, counts, logs, windows
+local useds, extras, mores, capacities, charges, dirty, sinces, stales, starts, renewals, freshes, counts, logs, windows
 -- the limits of an op: place of the key and how far it moves, cost of a unit, units, units given back
 local at, strides, steps, costs, backs
 local is_special = false -- some loaded limit is a log, counts denials, or notes when it began
 local CHANGED, GONE = 1, 2 -- in dirty; GONE: given back, down to nothing
 local slot -- what is charged to a limit of slots
 -- the limit at hand, and what follows from it and now
-local bound, algo, a, b, c, d, step, edge, px, base, second, start, since, fresh, window, counted
+local bound, algo, a, b, c, d, step, edge, px, base, second, start, renews, since, fresh, window, counted
 pos = 18 + 29 * n_limits
 for _ = 1, n_ops do
     local kind, limit, first, n, count, cost
@@ -95,7 +96,7 @@ for _ = 1, n_ops do
     if limit > 0 and limit ~= bound then
         bound = limit
         algo, a, b, c, d = unp('<BI7I7I7I7', S, 29 * limit - 11)
-        step, second, start, since, fresh, window, counted = 1, nil, nil, 0, 0, nil, nil
+        step, second, start, renews, since, fresh, window, counted = 1, nil, nil, nil, 0, 0, nil, nil
         --@@prepare
     end
     if kind == CHECK and count > 0 and algo == FIXED_WINDOW then
@@ -105,7 +106,7 @@ for _ = 1, n_ops do
         local need = (count > 0 and all or cost) * step
         if kind == LOAD and not useds then
             useds, extras, mores, capacities, charges, dirty, sinces = {}, {}, {}, {}, {}, {}, {}
-            stales, starts, freshes, counts, logs, windows = {}, {}, {}, {}, {}, {}
+            stales, starts, renewals, freshes, counts, logs, windows = {}, {}, {}, {}, {}, {}, {}
             at, strides, steps, costs, backs = {}, {}, {}, {}, {}
         end
         for i = first, first + n - 1 do
@@ -164,7 +165,7 @@ for _ = 1, n_ops do
                 end
                 if start or counted or window then
                     is_special = true
-                    starts[i], freshes[i], counts[i] = start, fresh, counted
+                    starts[i], renewals[i], freshes[i], counts[i] = start, renews, fresh, counted
                     if window then logs[i], windows[i] = algo, window end
                 end
             elseif kind == RESET then
@@ -456,7 +457,7 @@ for _ = 1, n_ops do
                     used = used + charge * steps[j]
                     if is_special then
                         if counts[i] and used > counts[i] then used = counts[i] end
-                        if starts[i] and (extras[i] == 0 or logs[i] and extras[i] < starts[i]) then extras[i] = starts[i] end
+                        if starts[i] and (extras[i] == 0 or renewals[i] and extras[i] < starts[i]) then extras[i] = starts[i] end
                     end
                     useds[i], charges[i], dirty[i] = used, charges[i] + charge, CHANGED
                 end

@@ -5,7 +5,7 @@
 base = fmt('%.0f', now_ms)
 edge = fmt('%.0f', now_ms - b)
 px = fmt('%.0f', b / 1000)
-second, start, window, counted = 0, now_ms * 1000, b * 1000, 1e300
+second, start, renews, window, counted = 0, now_ms * 1000, true, b * 1000, 1e300
 --@view compat_rlaas_sliding
 --@wait compat_rlaas_sliding
 --@save

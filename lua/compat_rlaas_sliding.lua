@@ -6,7 +6,7 @@
 base = fmt('%.0f', now_ms)
 edge = fmt('%.0f', now_ms - b)
 px = fmt('%.0f', 2 * b)
-second, start, window = 0, now_ms * 1000, b * 1000
+second, start, renews, window = 0, now_ms * 1000, true, b * 1000
 --@view
 local live = try('ZCOUNT', key, '(' .. edge, '+inf')
 if type(live) == 'table' then

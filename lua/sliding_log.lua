@@ -4,7 +4,7 @@
 edge = now - b -- times up to here have expired
 base = fmt('%.0f', now)
 px = fmt('%.0f', floor((now + b + 999) / 1000))
-second, start, window = 0, now, b
+second, start, renews, window = 0, now, true, b
 if d == 1 then counted = 1e300 end
 --@view
 local len = try('LLEN', key) -- more: how many have expired; -1: not our list

@@ -5,7 +5,7 @@
 #include "limit/concurrency.h"
 #include "policy/policy.h"
 
-/* Which algorithms take a setting. An algorithm in none of these masks counts as a compat preset. */
+/* Which algorithms take a setting. One that is in none of the masks takes what every native limit takes. */
 #define BIT(algo)     (1u << ALGO_##algo)
 #define SHAPERS       BIT(LEAKY_BUCKET)
 #define BUCKETS       (BIT(BUCKET) | SHAPERS)
@@ -13,10 +13,12 @@
 #define COUNTERS      (FIXED_WINDOWS | BIT(SLIDING_LOG))
 #define CALENDARS     BIT(CALENDAR_WINDOW)
 #define SLOTTED       BIT(CONCURRENCY)
-#define NATIVES       (COUNTERS | BUCKETS | CALENDARS | BIT(SLIDING_COUNTER) | SLOTTED)
-#define COMPATS       (EVERY & ~NATIVES)
-#define WINDOWED      (EVERY & ~SLOTTED)
-#define EVERY         ((1u << N_ALGOS) - 1)
+#define COMPATS                                                                                                        \
+    (BIT(COMPAT_WINDOW_START) | BIT(COMPAT_RLAAS_FIXED) | BIT(COMPAT_RLAAS_SLIDING) | BIT(COMPAT_FIRST_HIT) |          \
+     BIT(COMPAT_ENDPOINT_WINDOW) | BIT(COMPAT_ENDPOINT_LOG))
+#define NATIVES  (EVERY & ~COMPATS)
+#define WINDOWED (EVERY & ~SLOTTED)
+#define EVERY    ((1u << N_ALGOS) - 1)
 
 #define BY_LIMIT(field)  HELD_BY_LIMIT, offsetof(struct limit, field), sizeof((struct limit *)0)->field
 #define BY_POLICY(field) HELD_BY_POLICY, offsetof(struct policy, field), sizeof((struct policy *)0)->field
@@ -72,7 +74,7 @@ void policy_setting_store(enum policy_field field, void *holder, int64_t number)
 
 /* ---- Values ---- */
 
-/* Fills in the limit's value of ret->field. False: the limit has no such value. */
+/* The value of ret->field. False: this limit has none. */
 static bool value_of_limit(const struct limit *limit, struct setting_value *ret)
 {
     const struct policy_setting *setting = &policy_settings[ret->field];
@@ -111,7 +113,7 @@ static bool has_flag(enum policy_field field, const struct policy *policy)
     return policy->candidate != NULL && has_flag(field, policy->candidate);
 }
 
-/* The same for a setting of the policy itself. */
+/* The same of a setting next to the limits. */
 static bool value_of_policy(const struct policy *policy, struct setting_value *ret)
 {
     switch (policy_settings[ret->field].holder) {

@@ -11,13 +11,14 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "fakes/natives.h"
 #include "limit/calendar.h"
 #include "policy/policy.h"
 #include "store/batch_private.h"
 #include "store/redis_handshake.h"
 #include "store/redis_reader.h"
 
-enum { N_CONTROL = 2, NUMBERS = 0x80, NONCE = 1, N_LIMITS = 10, N_PLAIN = 2 * (N_LIMITS - 1), N_SPECIAL = 8 };
+enum { N_CONTROL = 2, NUMBERS = 0x80, NONCE = 1, N_PLAIN = 2 * N_ALGOS, N_SPECIAL = 8 };
 
 #define NOW_US INT64_C(1700000000000000)
 
@@ -37,17 +38,23 @@ static void on_done(struct op *op, enum op_outcome outcome)
     (void)op, (void)outcome;
 }
 
-static void make_limit(struct limit *limit, const char *name, enum algo algo)
+static const struct limit *make_limit(enum algo algo)
 {
     struct diag diag;
-    snprintf(limit->name, sizeof(limit->name), "%s", name);
+    char name[3];
+    snprintf(name, sizeof name, "%d", (int)algo);
+    struct policy *policy = policy_new(name, 1);
+    CHECK(policy != NULL);
+
+    struct limit *limit = &policy->limits[0];
     limit->algo = algo;
     limit->limit = 5;
-    limit->burst = algo == ALGO_BUCKET || algo == ALGO_LEAKY_BUCKET ? 5 : 0;
+    limit->burst = limit_is_bucket(limit) ? 5 : 0;
     limit->max_wait_us = algo == ALGO_LEAKY_BUCKET ? 300000 : 0;
     limit->window_us = 1000000;
     if (algo == ALGO_CALENDAR_WINDOW) CHECK(calendar_get("UTC", CALENDAR_DAY, 0, true, &limit->calendar) == 0);
     CHECK(limit_prepare(limit, NULL, &diag) == 0);
+    return limit;
 }
 
 static struct op *add(struct asked *batch, enum op_kind kind, const struct limit *limit)
@@ -88,24 +95,23 @@ static struct op *held(struct op *op, struct op_reservation *reservation, int64_
     return op;
 }
 
-/* Two ops on a key of each limit but the slots', the second a peek; and ops of every other kind that
- * reports states. */
+/* Two ops on a key of each algorithm that counts units, the second a peek; and ops of every other kind that reports
+ * states. */
 static void make_batches(void)
 {
-    static const enum algo algos[N_LIMITS] = {
-        ALGO_BUCKET,          ALGO_FIXED_WINDOW, ALGO_SLIDING_LOG,      ALGO_SLIDING_COUNTER,      ALGO_LEAKY_BUCKET,
-        ALGO_CALENDAR_WINDOW, ALGO_FIRST_HIT,    ALGO_COMPAT_FIRST_HIT, ALGO_COMPAT_RLAAS_SLIDING, ALGO_CONCURRENCY};
-    static const char *const names[N_LIMITS] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"};
+    enum algo algos[N_ALGOS];
     static char slot[SLOT_ID_LEN];
-    struct policy *policy = policy_new("p", N_LIMITS);
-    CHECK(policy != NULL);
-    for (int i = 0; i < N_LIMITS; i++) make_limit(&policy->limits[i], names[i], algos[i]);
-    for (int i = 0; i < N_PLAIN; i++)
-        add(&plain, i < N_LIMITS - 1 ? OP_CHECK : OP_PEEK, &policy->limits[i % (N_LIMITS - 1)]);
+    const struct limit *limits[N_ALGOS] = {0};
+    size_t n = natives(algos);
+    algos[n++] = ALGO_COMPAT_FIRST_HIT;
+    algos[n++] = ALGO_COMPAT_RLAAS_SLIDING;
+    for (size_t i = 0; i < n; i++) limits[algos[i]] = make_limit(algos[i]);
+    for (size_t i = 0; i < 2 * n; i++) add(&plain, i < n ? OP_CHECK : OP_PEEK, limits[algos[i % n]]);
     pack(&plain);
 
-    const struct limit *bucket = &policy->limits[0], *log = &policy->limits[2], *counter = &policy->limits[3];
-    const struct limit *calendar = &policy->limits[5], *hit = &policy->limits[6], *slots = &policy->limits[9];
+    const struct limit *bucket = limits[ALGO_BUCKET], *log = limits[ALGO_SLIDING_LOG];
+    const struct limit *counter = limits[ALGO_SLIDING_COUNTER], *calendar = limits[ALGO_CALENDAR_WINDOW];
+    const struct limit *hit = limits[ALGO_FIRST_HIT], *slots = make_limit(ALGO_CONCURRENCY);
     remembered(add(&special, OP_CHECK, hit));
     add(&special, OP_CHECK, counter)->at_most = 4;
     special.members[1].cost = 1;

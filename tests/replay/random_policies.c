@@ -5,21 +5,17 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "fakes/natives.h"
 #include "limit/calendar.h"
+#include "policy/policy_setting.h"
 #include "replay/script_call.h"
 #include "replay/trace_random.h"
 
 struct policy *trace_policies[TRACE_POLICIES];
 int64_t trace_window_us;
 
-static const enum algo algos[] = {ALGO_BUCKET,          ALGO_FIXED_WINDOW, ALGO_FIRST_HIT,      ALGO_SLIDING_LOG,
-                                  ALGO_SLIDING_COUNTER, ALGO_LEAKY_BUCKET, ALGO_CALENDAR_WINDOW};
-enum { N_NATIVE = sizeof algos / sizeof algos[0] };
-
-static bool is_bucket(enum algo algo)
-{
-    return algo == ALGO_BUCKET || algo == ALGO_LEAKY_BUCKET;
-}
+static enum algo algos[N_ALGOS];
+static size_t n_algos;
 
 /* Windows of a similar length as the others, if the calendar has one. */
 static struct calendar *random_calendar(void)
@@ -40,16 +36,16 @@ static void fill_numbers(struct limit *limit)
         return;
     }
     limit->limit = ONE_OF(1, 2, 3, 5, 7, 10, 30, 100, 1000);
-    if (is_bucket(limit->algo)) limit->burst = ONE_OF(0, 0, 1, limit->limit, 2 * limit->limit, 1 + below(40));
-    if (limit->algo == ALGO_FIXED_WINDOW || limit->algo == ALGO_FIRST_HIT || limit->algo == ALGO_SLIDING_LOG)
-        limit->count_denied = once_in(4);
+    if (policy_setting_takes(FIELD_BURST, limit))
+        limit->burst = ONE_OF(0, 0, 1, limit->limit, 2 * limit->limit, 1 + below(40));
+    if (policy_setting_takes(FIELD_COUNT_DENIED, limit)) limit->count_denied = once_in(4);
 }
 
 static void fill_limit(struct limit *limit, enum algo algo)
 {
     limit->algo = algo;
     limit->window_us = trace_window_us * ONE_OF(1, 1, 2, 3, 7);
-    if ((is_bucket(algo) || algo == ALGO_SLIDING_LOG) && once_in(4)) limit->window_us += 1 + below(999);
+    if ((limit_is_bucket(limit) || algo == ALGO_SLIDING_LOG) && once_in(4)) limit->window_us += 1 + below(999);
     if (algo == ALGO_CONCURRENCY) limit->window_us = between(1000000, limit->window_us, 43200000000);
     fill_numbers(limit);
     if (algo == ALGO_LEAKY_BUCKET)
@@ -96,14 +92,15 @@ static void share(struct limit *limit)
 static enum algo random_algo(size_t policy, uint16_t limit)
 {
     if (policy >= TRACE_COUNTING && (limit == 0 || once_in(4))) return ALGO_CONCURRENCY;
-    return policy < N_NATIVE ? algos[policy] : algos[below(N_NATIVE)];
+    return policy < n_algos ? algos[policy] : algos[below((int64_t)n_algos)];
 }
 
 void trace_policies_make(void)
 {
+    n_algos = natives(algos);
     trace_window_us = ONE_OF(1000, 7000, 1000000, 10000000, 3600000000, 86400000000);
     for (size_t i = 0; i < TRACE_POLICIES; i++) {
-        bool alone = i < N_NATIVE || i == TRACE_COUNTING;
+        bool alone = i < n_algos || i == TRACE_COUNTING;
         uint16_t n_limits = (uint16_t)(alone ? 1 : 1 + below(TRACE_LIMITS_MAX));
         bool has_format = !alone && once_in(3);
         trace_policies[i] = new_policy(i, n_limits, has_format);

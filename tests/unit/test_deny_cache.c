@@ -18,6 +18,7 @@
 #include "base/alloc.h"
 #include "base/random.h"
 #include "fakes/memory_fixture.h"
+#include "fakes/natives.h"
 #include "fakes/policies.h"
 #include "store/deny_cache.h"
 #include "store/redis_counters.h"
@@ -574,8 +575,12 @@ static int64_t below(int64_t n)
     return (int64_t)random_below(&dice, (uint64_t)n);
 }
 
-static const enum algo natives[] = {ALGO_FIXED_WINDOW,    ALGO_FIRST_HIT, ALGO_CALENDAR_WINDOW, ALGO_SLIDING_LOG,
-                                    ALGO_SLIDING_COUNTER, ALGO_BUCKET,    ALGO_LEAKY_BUCKET};
+/* A seed's algorithm: one after the other. */
+static enum algo algo_of(uint64_t seed)
+{
+    enum algo algos[N_ALGOS];
+    return algos[seed % natives(algos)];
+}
 
 /* Small, so that much is denied, and a window that ends now and then. */
 static const struct limit *random_limit(enum algo algo)
@@ -667,7 +672,7 @@ static void at_once_every_answer_is_the_plain_one(void **state)
     uint64_t n_cached = 0, n_denied = 0;
     for (uint64_t seed = 1; seed <= 700; seed++) {
         struct memory_fixture plain;
-        enum algo algo = natives[seed % (sizeof natives / sizeof natives[0])];
+        enum algo algo = algo_of(seed);
         char what[64];
         snprintf(what, sizeof what, "%s, seed %" PRIu64, algo_table[algo]->name, seed);
         dice = seed;
@@ -790,7 +795,7 @@ static void nothing_is_denied_that_the_server_would_admit(void **state)
     (void)state;
     uint64_t n_cached = 0;
     for (uint64_t seed = 1; seed <= 700; seed++) {
-        enum algo algo = natives[seed % (sizeof natives / sizeof natives[0])];
+        enum algo algo = algo_of(seed);
         char what[64];
         snprintf(what, sizeof what, "%s, seed %" PRIu64, algo_table[algo]->name, seed);
         dice = ~seed;

@@ -14,6 +14,7 @@
 #include "base/random.h"
 #include "fakes/policies.h"
 #include "policy/policy.h"
+#include "policy/policy_setting.h"
 
 #define SECOND_US INT64_C(1000000)
 #define HOUR_US   (3600 * SECOND_US)
@@ -45,8 +46,7 @@ static int prepare(struct limit *limit, enum algo algo, struct key *key, struct 
     if (algo == ALGO_CALENDAR_WINDOW) limit->calendar = policies_calendar((1 + 23 * draw(key, 2)) * HOUR_US);
     if (limit_is_bucket(limit)) limit->burst = 1 + draw(key, 30);
     if (algo == ALGO_LEAKY_BUCKET) limit->max_wait_us = draw(key, 3) * SECOND_US;
-    bool counts = algo == ALGO_FIXED_WINDOW || algo == ALGO_FIRST_HIT || algo == ALGO_SLIDING_LOG;
-    limit->count_denied = counts && draw(key, 3) == 0;
+    limit->count_denied = policy_setting_takes(FIELD_COUNT_DENIED, limit) && draw(key, 3) == 0;
     bool owes = algo != ALGO_CONCURRENCY && algo != ALGO_SLIDING_LOG && limit->max_wait_us == 0;
     limit->debt = owes && draw(key, 2) == 0;
     return limit_prepare(limit, NULL, diag);

@@ -10,17 +10,14 @@ one at a time and 64 in one write; the count does not include the release of the
 import re
 
 import msgpack
+from harness import algorithms
 
 KEY_LEN = 24
 N_KEYS = 20_000
 WINDOW = "5000d"
 ALGORITHMS = [  # (name shown, its settings, units charged to each key, keys)
-    ("token_bucket", "algorithm: token_bucket, limit: 100", 1, N_KEYS),
-    ("leaky_bucket", "algorithm: leaky_bucket, limit: 100", 1, N_KEYS),
-    ("fixed_window", "algorithm: fixed_window, limit: 100", 1, N_KEYS),
-    ("fixed_window, first_hit", "algorithm: fixed_window, start: first_hit, limit: 100", 1, N_KEYS),
-    ("calendar_window", "algorithm: calendar_window, limit: 100, window: year", 1, N_KEYS),
-    ("sliding_counter", "algorithm: sliding_counter, limit: 100", 1, N_KEYS),
+    *((name, f"{settings}, limit: 100" + (", window: year" if name == "calendar_window" else ""), 1, N_KEYS)
+      for name, settings in algorithms().items() if name != "sliding_log"),
     ("sliding_log, 10 units", "algorithm: sliding_log, limit: 100", 10, N_KEYS),
     ("sliding_log, 100 units", "algorithm: sliding_log, limit: 100", 100, N_KEYS),
     ("sliding_log, 1000 units", "algorithm: sliding_log, limit: 10000", 1000, 500),

@@ -27,6 +27,14 @@ DONE, DENIED, USAGE, UNREACHABLE, REFUSED = range(5)  # exit statuses of ratelim
 SANITIZER = re.compile(r"ERROR: (Address|Leak|UndefinedBehavior)Sanitizer|runtime error:|CHECK failed")
 
 
+def algorithms():
+    """The settings of every algorithm that counts units, without limit and window, by the name that tests have for it."""
+    rows = re.findall(r"^ALGO\(\w+, (\w+)", (ROOT / "src" / "limit" / "algo.def").read_text(), re.M)
+    names = [row for row in rows if not row.startswith("compat_") and row != "concurrency"]
+    written = {"bucket": "token_bucket", "first_hit": "fixed_window, start: first_hit"}
+    return {{"bucket": "token_bucket"}.get(name, name): f"algorithm: {written.get(name, name)}" for name in names}
+
+
 def build_dir():
     """The build whose programs are tested."""
     named = os.environ.get("RATELIMITD_BUILD")

@@ -13,7 +13,7 @@ import textwrap
 
 import pytest
 
-from harness import ROOT, build_dir, program
+from harness import ROOT, algorithms, build_dir, program
 
 sys.path.insert(0, str(ROOT / "tests"))
 import documents  # noqa: E402
@@ -262,19 +262,17 @@ def test_the_rights_can_be_pasted_into_a_shell_and_are_enough(redis, redis_cli, 
     with redis.client() as client:
         client.execute_command("ACL", "SETUSER", "ratelimit", "~other:*")
     (tmp_path / "password").write_text("PASSWORD\n")
-    policies = {"fixed": "algorithm: fixed_window", "first": "algorithm: fixed_window, start: first_hit",
-                "log": "algorithm: sliding_log", "counted": "algorithm: sliding_log, count_denied: true",
-                "bucket": "algorithm: token_bucket", "counter": "algorithm: sliding_counter", "leaky": "algorithm: leaky_bucket",
+    policies = {**algorithms(), "counted": "algorithm: sliding_log, count_denied: true",
                 "millis": "compat: window-start-millis", "rlaas": "compat: rlaas-fixed",
                 "hit": "compat: first-hit", "endpoint": "compat: endpoint-window, key_prefix: other"}
-    config = "defaults: {deadline: 5s}\npolicies:\n" + "".join(f"  {name}: {{{kind}, limit: 2, window: 60s}}\n" for name, kind in policies.items())
+    config = "defaults: {deadline: 5s}\npolicies:\n" + "".join(
+        f"  {name}: {{{kind}, limit: 2, window: {'year' if name == 'calendar_window' else '60s'}}}\n" for name, kind in policies.items())
     config += "  slide: {compat: rlaas-sliding, key_prefix: 'rlaas:slide', limit: 2, window: 60s}\n"
     config += "  endlog: {compat: endpoint-log, key_prefix: 'other:log', limit: 2, window: 60s}\n"
-    config += "  calendar: {algorithm: calendar_window, limit: 2, window: year, timezone: Asia/Tokyo}\n"
     daemon = ratelimitd(config, redis=redis,
                         redis_options={"username": "ratelimit", "password_file": tmp_path / "password"})
     client = connect(daemon)
-    for policy in [*policies, "slide", "endlog", "calendar"]:
+    for policy in [*policies, "slide", "endlog"]:
         for _ in range(3):
             decided = client.check(policy, "carol")
             assert decided["source"] == "redis", (policy, decided)

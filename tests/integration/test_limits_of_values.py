@@ -5,18 +5,11 @@ import re
 import subprocess
 
 import pytest
-from harness import RpcError, program
+from harness import RpcError, algorithms, program
 
 NOW = 1_700_000_000_000_000  # us
 DAY_MS = 86_400_000
-SHAPES = {
-    "token_bucket": "algorithm: token_bucket",
-    "leaky_bucket": "algorithm: leaky_bucket",
-    "fixed_window": "algorithm: fixed_window",
-    "first_hit": "algorithm: fixed_window, start: first_hit",
-    "sliding_log": "algorithm: sliding_log",
-    "sliding_counter": "algorithm: sliding_counter",
-}
+SHAPES = {name: settings for name, settings in algorithms().items() if name != "calendar_window"}
 BUCKETS = ("token_bucket", "leaky_bucket")
 every = pytest.mark.parametrize("algorithm", SHAPES)
 

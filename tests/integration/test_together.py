@@ -6,21 +6,13 @@ import random
 import threading
 
 import pytest
+from harness import algorithms
 
 WINDOW = "5000d"  # no units come back during the test
-CONFIG = f"""
-defaults: {{deadline: 9s, on_failure: error}}
-policies:
-  token_bucket:    {{algorithm: token_bucket, limit: LIMIT, window: {WINDOW}}}
-  fixed_window:    {{algorithm: fixed_window, limit: LIMIT, window: {WINDOW}}}
-  first_hit:       {{algorithm: fixed_window, start: first_hit, limit: LIMIT, window: {WINDOW}}}
-  sliding_log:     {{algorithm: sliding_log, limit: LIMIT, window: {WINDOW}}}
-  sliding_counter: {{algorithm: sliding_counter, limit: LIMIT, window: {WINDOW}}}
-  calendar_window: {{algorithm: calendar_window, limit: LIMIT, window: year}}
-  leaky_bucket:    {{algorithm: leaky_bucket, limit: LIMIT, window: {WINDOW}}}
-"""
-ALGORITHMS = ("token_bucket", "fixed_window", "first_hit", "sliding_log", "sliding_counter", "leaky_bucket",
-              "calendar_window")
+ALGORITHMS = algorithms()
+CONFIG = "defaults: {deadline: 9s, on_failure: error}\npolicies:\n" + "".join(
+    f"  {name}: {{{settings}, limit: LIMIT, window: {'year' if name == 'calendar_window' else WINDOW}}}\n"
+    for name, settings in ALGORITHMS.items())
 N_CONNECTIONS = 2  # of each daemon
 
 
@@ -66,8 +58,7 @@ def test_daemons_on_one_redis_admit_exactly_the_limit_of_each_of_200_keys(rateli
 
 def test_daemons_on_one_redis_charge_several_limits_together_or_not_at_all(ratelimitd, connect, redis):
     """The key that all policies share admits exactly its limit. A denied check charges no other limit."""
-    config = CONFIG + f"""
-  both:
+    config = CONFIG + f"""  both:
     limits:
       - {{name: wide, algorithm: fixed_window, limit: 1000, window: {WINDOW}}}
       - {{name: narrow, algorithm: sliding_log, limit: 37, window: {WINDOW}}}

@@ -3,6 +3,7 @@
 import comparison
 import pytest
 import traces
+from harness import algorithms
 
 
 def compare(expected, name, where, decide):
@@ -22,6 +23,10 @@ def compare(expected, name, where, decide):
             pytest.fail(alone or f"{name}, seed {trace.seed}, only together with the others:\n{shown}")
     assert at == len(answers)
     return sum(map(comparison.is_decision, answers))
+
+
+def test_every_algorithm_has_a_model():
+    assert set(traces.NATIVE) == set(algorithms()), "add it to ALGORITHMS of tests/model/model.py"
 
 
 @pytest.mark.parametrize("algorithm", (*traces.EVERY, *traces.COMPAT, traces.PAST))

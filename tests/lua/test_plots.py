@@ -7,7 +7,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from harness import ROOT, program
+from harness import ROOT, algorithms, program
 
 sys.path.insert(0, str(ROOT / "tests" / "replay"))
 
@@ -38,11 +38,9 @@ def test_no_picture_shows_more_than_the_bound_that_it_draws(plot):
 
 
 def test_every_algorithm_has_a_picture_and_a_row_among_all():
-    table = (ROOT / "src" / "limit" / "algo.def").read_text()
-    natives = {name for name in re.findall(r"^ALGO\(\w+, (\w+)", table, re.M) if not name.startswith("compat_")}
-    natives = {{"bucket": "token_bucket"}.get(name, name) for name in natives}
-    assert natives == set(NAMES)
-    assert {row.policy.algorithm for row in plots.ROWS} == natives
+    natives = {*algorithms(), "concurrency"}
+    assert set(NAMES) == natives, "add it to PLOTS of tests/replay/plots.py, and run ./dev plots"
+    assert {row.policy.algorithm for row in plots.ROWS} == natives, "add it to ROWS of tests/replay/plots.py, and run ./dev plots"
 
 
 def test_every_picture_is_in_the_documentation():

@@ -7,9 +7,11 @@ import struct
 from pathlib import Path
 
 import pytest
+import traces
 
 FUTURE_US = 4_000_000_000_000_000  # the year 2096: the expiries of the test's keys do not pass
 SOURCE = Path(__file__).resolve().parent.parent.parent / "src"
+LUA = SOURCE.parent / "lua"
 TABLE, CODEC = SOURCE / "limit" / "algo.def", SOURCE / "store" / "batch_private.h"
 NUMBERS = {name: i for i, name in enumerate(re.findall(r"^ALGO\(\w+, (\w+)", TABLE.read_text(), re.M))}
 COMPAT = [name.removeprefix("compat_") for name in NUMBERS if name.startswith("compat_")]
@@ -17,11 +19,16 @@ COMPAT = [name.removeprefix("compat_") for name in NUMBERS if name.startswith("c
 NATIVE = [name for name in NUMBERS if not name.startswith("compat_") and name != "concurrency"]
 
 
-# From the head comments of the fragments and the rows of algo.def: read by MGET, with a second integer, logs.
-MGET = {"bucket", "leaky_bucket", "fixed_window", "first_hit", "sliding_counter", "calendar_window"}
-SECOND = {"first_hit", "sliding_log", "sliding_counter", "calendar_window", "concurrency", "compat_rlaas_sliding",
-          "compat_first_hit", "compat_endpoint_window", "compat_endpoint_log"}
-LOGS = {"sliding_log", "compat_rlaas_sliding", "compat_endpoint_log"}
+def rows_with(setting):
+    """The native algorithms whose table in C has the setting."""
+    files = {name: SOURCE / "limit" / f"{'bucket' if name == 'leaky_bucket' else name}.c" for name in [*NATIVE, "concurrency"]}
+    return {name for name, file in files.items() if f".{setting}," in file.read_text()}
+
+
+# Read by MGET, with a second integer, logs.
+MGET = rows_with("kind = STATE_STRING")
+SECOND = rows_with("has_s2 = true") | {"compat_rlaas_sliding", "compat_first_hit", "compat_endpoint_window", "compat_endpoint_log"}
+LOGS = rows_with("has_wait = true") | {"compat_rlaas_sliding", "compat_endpoint_log"}
 KINDS = {name: i for i, name in enumerate(re.findall(r"^ *KIND_(\w+),", CODEC.read_text(), re.M))}
 
 
@@ -289,10 +296,8 @@ WRONG_TYPE = {
     "zset": lambda redis, key: redis.zadd(key, {"m": 1}),
     "set": lambda redis, key: redis.sadd(key, "m"),
 }
-LIMITS = {  # algorithm -> a, b, c, d
+LIMITS = dict.fromkeys(NATIVE, (5, 1000, 0, 0)) | {  # algorithm -> a, b, c, d
     "bucket": (1, 200_000, 1_000_000, 1_000_000),
-    "fixed_window": (5, 1000, 0, 0),
-    "first_hit": (5, 1000, 0, 0),
     "sliding_log": (5, 1_000_000, 0, 0),
     "sliding_counter": (5, 1000, 2**32 - 1, 0),
     "leaky_bucket": (1, 200_000, 1_400_000, 1_600_000),
@@ -362,7 +367,7 @@ def test_a_foreign_type_is_marked_and_left_alone(redis, sha, algorithm, foreign,
 @pytest.mark.parametrize("algorithm", NATIVE)
 def test_random_bytes_never_break_a_batch(redis, sha, algorithm):
     rng = random.Random(algorithm)
-    lengths = {"bucket": 20, "leaky_bucket": 20, "first_hit": 10, "sliding_counter": 14, "calendar_window": 11}.get(algorithm, 8)
+    module = (LUA / f"{'bucket' if algorithm == 'leaky_bucket' else algorithm}.lua").read_text()
     for _ in range(300):
         redis.flushall()
         if algorithm == "sliding_log":
@@ -372,7 +377,7 @@ def test_random_bytes_never_break_a_batch(redis, sha, algorithm):
         elif algorithm == "fixed_window":
             redis.set("bad", str(rng.randrange(-2**63, 2**63) >> rng.randrange(64)))
         else:
-            redis.set("bad", rng.randbytes(lengths))
+            redis.set("bad", rng.randbytes(int(re.search(r"#raw == (\d+)", module)[1])))
         for shape in ("peek", "direct", "loaded"):
             reply = mixed_batch(algorithm, shape).call(redis, sha)
             assert all(-1 <= value <= 2**53 for value in reply)
@@ -397,6 +402,7 @@ class Trace:
         ("lb", "leaky_bucket", 5, 500_000, 3, 0, 250_000), ("lb1", "leaky_bucket", 10, 1_000_000, 1, 0, 1_000_123),
         ("cw", "calendar_window", 5, "hour,Australia/Lord_Howe,monday", 0, 0), ("never", "fixed_window", 0, 1_000, 0, 0),
     ]
+    POLICIES += [(name, name, 5, 500_000, 0, 0) for name in sorted(set(traces.NATIVE) - {row[1] for row in POLICIES})]
     LIMITS = {name: limit for name, _, limit, *_ in POLICIES}
     LIMITS["b7"], LIMITS["bslow"], LIMITS["bfast"], LIMITS["lb"], LIMITS["lb1"] = 3, 2, 20, 3, 1
 

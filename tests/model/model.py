@@ -82,6 +82,10 @@ class Algorithm:
     # refund(now, units) gives back charged units, as many as the definition allows, and returns their number.
     def refund(self, now: int, units: int) -> int: ...
 
+    def is_over(self, made: int) -> bool:
+        """Does nothing that was charged at `made` count any more, because what it was charged to has ended?"""
+        return False
+
     def __copy__(self) -> "Algorithm":
         """Like copy.copy, but in half the time: a search makes many copies."""
         other = object.__new__(type(self))
@@ -246,6 +250,9 @@ class FixedWindow(Algorithm):
         self.count -= back
         return back
 
+    def is_over(self, made):
+        return (made - self.policy.phase_us) // self.policy.window_us < self.window
+
     def horizon(self):
         return self.policy.window_us
 
@@ -293,6 +300,9 @@ class FirstHit(Algorithm):
             self.end = None
         return back
 
+    def is_over(self, made):
+        return self.end is None or made < self.end - self.policy.window_us
+
     def horizon(self):
         return self.policy.window_us
 
@@ -316,6 +326,9 @@ class CalendarWindow(FirstHit):
         if clamped or now >= self.end:
             self.end, self.count = None, 0
         return clamped
+
+    def is_over(self, made):
+        return self.end is None or self.end_at(made) < self.end
 
     def length(self, now):
         return calendars.length_us(*self.policy.calendar, now)
@@ -394,6 +407,9 @@ class SlidingCounter(Algorithm):
         back = min(units, self.count)
         self.count -= back
         return back
+
+    def is_over(self, made):
+        return made // self.policy.window_us < self.window
 
     def horizon(self):
         return 2 * self.policy.window_us
@@ -506,10 +522,10 @@ ALGORITHMS = {
     "token_bucket": Bucket,
     "fixed_window": FixedWindow,
     "first_hit": FirstHit,
-    "calendar_window": CalendarWindow,
     "sliding_log": SlidingLog,
     "sliding_counter": SlidingCounter,
     "leaky_bucket": LeakyBucket,
+    "calendar_window": CalendarWindow,
     "concurrency": Concurrency,
     "window-start-millis": CompatWindowStart,
     "rlaas-fixed": CompatRlaasFixed,

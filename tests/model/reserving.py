@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import calendars
 import traces
-from model import CalendarWindow, FirstHit, FixedWindow, Several, SlidingCounter, SlidingLog, least, of_key
+from model import Several, SlidingLog, least, of_key
 from schedule import asked_line, policy_lines
 
 GRACE_MS = 60_000
@@ -33,16 +33,10 @@ def give_back(state, now, units, made):
     at, made = now - now % state.tick, made - made % state.tick
     seen, newer, back = copy.copy(state), [], 0
     clamped = seen.see(at)
-    if isinstance(seen, (FixedWindow, SlidingCounter)):
-        gone = (made - seen.policy.phase_us) // seen.policy.window_us < seen.window
-    elif isinstance(seen, CalendarWindow):
-        gone = seen.end is None or calendars.end_us(*seen.policy.calendar, made) < seen.end
-    else:
-        gone = isinstance(seen, FirstHit) and (seen.end is None or made < seen.end - seen.policy.window_us)
     if isinstance(seen, SlidingLog):
         newer = [t for t in seen.times if t > made]
         seen.times = [t for t in seen.times if t <= made]
-    if not gone:
+    if not seen.is_over(made):
         back = seen.refund(at, units)
     if newer:
         seen.times = seen.times + newer

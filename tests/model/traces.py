@@ -7,7 +7,7 @@ import random
 import re
 
 import calendars
-from model import Model, Policy, Several, combine, of_key, answer_text
+from model import ALGORITHMS, Model, Policy, Several, combine, of_key, answer_text
 from schedule import Schedule, asked_line, policy_lines, settings
 from slot_traces import make_slots
 
@@ -15,10 +15,9 @@ START_US = 4_000_000_000_000_000  # in the future, so that no key has expired
 
 LAST_US = 8_900_000_000_000_000  # below 2^53
 
-NATIVE = ("token_bucket", "fixed_window", "first_hit", "sliding_log", "sliding_counter", "leaky_bucket",
-          "calendar_window")
 BUCKETS = ("token_bucket", "leaky_bucket")
 COMPAT = ("window-start-millis", "rlaas-fixed", "rlaas-sliding", "first-hit", "endpoint-window", "endpoint-log")
+NATIVE = tuple(name for name in ALGORITHMS if name not in (*COMPAT, "concurrency"))
 COUNTS_DENIED = ("fixed_window", "first_hit", "sliding_log")
 WINDOWS_US = (1, 7, 1000, 7000, 997_000, 999_983, 1_000_000, 10_000_000, 3_600_000_000, 86_400_000_000)
 LIMITS = (1, 2, 3, 5, 7, 10, 30)
@@ -66,7 +65,7 @@ def random_policy(rng, algorithm):
     if algorithm == "calendar_window":
         calendar = (rng.choice(calendars.UNITS), rng.choice(calendars.ZONES), rng.randrange(7))
         return Policy(algorithm, rng.choice(LIMITS), calendars.NOMINAL_US[calendar[0]], calendar=calendar)
-    windows = [w for w in WINDOWS_US if algorithm in (*BUCKETS, "sliding_log") or w % 1000 == 0]
+    windows = [w for w in WINDOWS_US if w % ALGORITHMS[algorithm].tick == 0]
     limit = rng.choice(LIMITS)
     burst = rng.choice((0, 0, 1, limit, 2 * limit, rng.randint(1, 40))) if algorithm in BUCKETS else 0
     window = rng.choice(windows)

@@ -89,6 +89,20 @@ def every_algorithm_has_c_code_a_lua_file_and_a_definition():
     return complaints + missing_names([name.removeprefix("compat_") for name in names], "lua/ALGORITHMS.md")
 
 
+def every_algorithm_is_in_the_documents():
+    """By the name that a configuration has for it: in the lists of the manual page, of what it is for and of what it promises,
+    of the bytes of its keys, and of what explain shows of its state."""
+    names = sorted({name for path in (ROOT / "src" / "limit").glob("*.c") if path.name != "compat.c"
+                    for name in re.findall(r'\.name = "(\w+)"', path.read_text())})
+    state = re.search(r"^A `state` holds integers.*?^A `compat`", document("proto/PROTOCOL.md"), re.M | re.S)
+    lists = [("src/man/ratelimitd.yaml.5", document("src/man/ratelimitd.yaml.5"), r"^\.It Cm (?:\w+ , )?{}\b"),
+             ("proto/PROTOCOL.md, the state of explain", state.group() if state else "", r"^\|.*`{}`"),
+             *((path, document(path), r"^\|.*`{}`") for path in ("README.md", "docs/configuration.md", "docs/redis.md"))]
+    complaints = [f"{path}: no row for {name}" for path, text, row in lists for name in names
+                  if not re.search(row.format(name), text, re.M)]
+    return complaints if names else ["src/limit: no algorithms found"]
+
+
 def anchors_of(path):
     """The headings of a page, in the form of link anchors."""
     headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S), re.M)

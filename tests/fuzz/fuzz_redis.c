@@ -101,17 +101,17 @@ static void make_batches(void)
 {
     enum algo algos[N_ALGOS];
     static char slot[SLOT_ID_LEN];
-    const struct limit *limits[N_ALGOS] = {0};
+    const struct limit *limits[N_ALGOS];
     size_t n = natives(algos);
     algos[n++] = ALGO_COMPAT_FIRST_HIT;
     algos[n++] = ALGO_COMPAT_RLAAS_SLIDING;
-    for (size_t i = 0; i < n; i++) limits[algos[i]] = make_limit(algos[i]);
-    for (size_t i = 0; i < 2 * n; i++) add(&plain, i < n ? OP_CHECK : OP_PEEK, limits[algos[i % n]]);
+    for (size_t i = 0; i < n; i++) limits[i] = make_limit(algos[i]);
+    for (size_t i = 0; i < 2 * n; i++) add(&plain, i < n ? OP_CHECK : OP_PEEK, limits[i % n]);
     pack(&plain);
 
-    const struct limit *bucket = limits[ALGO_BUCKET], *log = limits[ALGO_SLIDING_LOG];
-    const struct limit *counter = limits[ALGO_SLIDING_COUNTER], *calendar = limits[ALGO_CALENDAR_WINDOW];
-    const struct limit *hit = limits[ALGO_FIRST_HIT], *slots = make_limit(ALGO_CONCURRENCY);
+    const struct limit *bucket = make_limit(ALGO_BUCKET), *log = make_limit(ALGO_SLIDING_LOG);
+    const struct limit *counter = make_limit(ALGO_SLIDING_COUNTER), *calendar = make_limit(ALGO_CALENDAR_WINDOW);
+    const struct limit *hit = make_limit(ALGO_FIRST_HIT), *slots = make_limit(ALGO_CONCURRENCY);
     remembered(add(&special, OP_CHECK, hit));
     add(&special, OP_CHECK, counter)->at_most = 4;
     special.members[1].cost = 1;

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/random.h"
 #include "client/ratelimit.h"
 
 #define PAUSE_MAX_MS (INT64_C(1) << 53) /* no daemon sends more; another peer must not cause an overflow */
@@ -18,7 +19,7 @@ enum { SECOND_MS = 1000, MS_NS = 1000000, JITTER_PART = 10 /* up to a tenth of t
 
 void wait_start(struct wait *wait, enum wait_kind kind, int64_t most_ms, int64_t now_ms, uint64_t seed)
 {
-    *wait = (struct wait){.kind = kind, .slot_pause_ms = WAIT_SLOT_MIN_MS, .random = seed | 1};
+    *wait = (struct wait){.kind = kind, .slot_pause_ms = WAIT_SLOT_MIN_MS, .random = seed};
     wait->until_ms = most_ms < 0 || most_ms > INT64_MAX - now_ms ? INT64_MAX : now_ms + most_ms;
 }
 
@@ -43,10 +44,7 @@ int64_t wait_next_ms(struct wait *wait, int64_t retry_after_ms, int64_t now_ms)
     if (pause_ms < WAIT_PAUSE_MIN_MS) pause_ms = WAIT_PAUSE_MIN_MS;
     if (pause_ms > PAUSE_MAX_MS) pause_ms = PAUSE_MAX_MS;
 
-    wait->random ^= wait->random << 13;
-    wait->random ^= wait->random >> 7;
-    wait->random ^= wait->random << 17;
-    pause_ms += (int64_t)(wait->random % ((uint64_t)(pause_ms / JITTER_PART) + 1));
+    pause_ms += (int64_t)random_below(&wait->random, (uint64_t)(pause_ms / JITTER_PART) + 1);
     return pause_ms < left_ms ? pause_ms : left_ms;
 }
 

@@ -21,7 +21,7 @@ struct wait {
     enum wait_kind kind;
     int64_t until_ms;      /* INT64_MAX: no end */
     int64_t slot_pause_ms; /* the next pause before an acquire, without its jitter */
-    uint64_t random;       /* never 0 */
+    uint64_t random;       /* the state of base/random.h */
 };
 
 /* For at most `most_ms` from now on; negative: without end. */

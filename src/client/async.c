@@ -2,8 +2,6 @@
  * async.c: the public functions of the asynchronous client: new and free, one function for each method, and what the
  * caller's event loop waits for. A call is packed by request.c; exchange.c sends it and handles the answer.
  */
-#include "client/async.h"
-
 #include <limits.h>
 #include <poll.h>
 #include <stdio.h>
@@ -56,29 +54,9 @@ err_client:
     return status;
 }
 
-void async_use_maps(struct ratelimit_async *client)
-{
-    client->maps = true;
-}
-
 void ratelimit_async_describe(struct ratelimit_async *client)
 {
     client->describes = true;
-}
-
-const char *async_fault(const struct ratelimit_async *client)
-{
-    return client->fault;
-}
-
-void async_drop_orphans(struct ratelimit_async *client)
-{
-    if (client->n_orphans > 0 && client->n_slots == 0) exchange_lose(client, RATELIMIT_LOST, "", "");
-}
-
-struct clock *async_clock(struct ratelimit_async *client)
-{
-    return &client->clock;
 }
 
 static void destroy(struct ratelimit_async *client)

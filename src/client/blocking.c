@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/buffer.h"
-#include "client/async.h"
+#include "client/exchange.h"
 
 enum {
     ERROR_SIZE = 512,
@@ -60,7 +60,7 @@ void ratelimit_close(struct ratelimit *client)
 
 void ratelimit_use_maps(struct ratelimit *client)
 {
-    async_use_maps(client->async);
+    client->async->maps = true;
 }
 
 void ratelimit_describe(struct ratelimit *client)
@@ -131,19 +131,22 @@ static struct ratelimit_async *begin(struct ratelimit *client, struct results to
 /* `accepted`: what the asynchronous client returned for the call. */
 static enum ratelimit_status wait_for_end(struct ratelimit *client, enum ratelimit_status accepted)
 {
-    if (accepted == RATELIMIT_BAD_ARGUMENT) return finish(client, accepted, "", async_fault(client->async));
+    struct ratelimit_async *async = client->async;
+    if (accepted == RATELIMIT_BAD_ARGUMENT) return finish(client, accepted, "", async->fault);
     if (accepted != RATELIMIT_OK) return finish(client, accepted, "", ratelimit_status_text(accepted));
 
     short revents = 0;
     for (;;) {
-        ratelimit_async_process(client->async, revents);
+        ratelimit_async_process(async, revents);
         if (client->done) break;
-        struct pollfd waits = {ratelimit_async_fd(client->async), ratelimit_async_events(client->async), 0};
-        int n = poll(&waits, 1, ratelimit_async_next_timeout_ms(client->async));
+        struct pollfd waits = {ratelimit_async_fd(async), ratelimit_async_events(async), 0};
+        int n = poll(&waits, 1, ratelimit_async_next_timeout_ms(async));
         revents = n > 0 ? waits.revents : 0;
     }
 
-    async_drop_orphans(client->async);
+    /* Nobody knows when the next call will be made. A timed-out acquire or reserve may still be granted: close the
+     * connection, which gives up the grant, unless slots are held on it. Then the next call undoes the grant first. */
+    if (async->n_orphans > 0 && async->n_slots == 0) exchange_lose(async, RATELIMIT_LOST, "", "");
     return client->status;
 }
 

@@ -1,6 +1,6 @@
 /*
  * exchange.h: all that happens between a client and its daemon: connecting, sending, answers, deadlines, losses.
- * Private to async.c and exchange.c; async.c has the public functions.
+ * The public functions are in async.c and, for the blocking client, in blocking.c.
  */
 #ifndef RL_CLIENT_EXCHANGE_H
 #define RL_CLIENT_EXCHANGE_H
@@ -28,7 +28,7 @@ struct breaker {
 
 struct ratelimit_async {
     struct link connection;
-    struct clock clock;
+    struct clock clock; /* a test freezes it */
 
     struct list waiting; /* of struct request, in the order made; the first may be half written */
     struct list sent;
@@ -50,8 +50,8 @@ struct ratelimit_async {
 
     struct decode_order order;
     uint32_t max_frame; /* the daemon's, once hello has answered */
-    bool maps;
-    bool describes; /* so are its decisions to be */
+    bool maps;          /* from the next connection on hello asks for maps */
+    bool describes;     /* and for decisions that say which limit they speak of */
 
     struct breaker breaker;
     bool stuck;          /* the socket is full: wait for POLLOUT */

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "client/async.h"
+#include "client/exchange.h"
 #include "client/wait.h"
 #include "ctl/json.h"
 
@@ -186,7 +186,7 @@ int hold_run(const struct options *options, int n, char **arguments)
     struct holder holder = {.options = options, .command = n > 3 ? arguments + 3 : NULL};
     enum ratelimit_status status = ratelimit_async_new(options->socket, &holder.client);
     if (status != RATELIMIT_OK) return (int)complain_open(status);
-    async_use_maps(holder.client);
+    holder.client->maps = true;
     ratelimit_async_describe(holder.client);
     wait_start(&holder.wait, WAIT_FOR_SLOT, options->wait_ms, wait_now_ms(), wait_seed());
 

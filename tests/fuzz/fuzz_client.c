@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "client/async.h"
+#include "client/exchange.h"
 #include "proto/pull.h"
 
 enum { N_CALLS = 12, PIECES = 5 };
@@ -92,7 +92,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int n_ends[N_CALLS] = {0};
     listen_once();
     CHECK(ratelimit_async_new(address.sun_path, &client) == RATELIMIT_OK);
-    async_clock(client)->frozen = true;
+    client->clock.frozen = true;
     make_calls(client, n_ends);
     ratelimit_async_process(client, 0);
     answer_with(client, data, size);

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "client/async.h"
+#include "client/exchange.h"
 #include "fakes/scripted_daemon.h"
 
 enum { N_CALLS = 64 };
@@ -55,7 +55,7 @@ static void begin(struct fixture *fixture)
     *fixture = (struct fixture){.told_fd = -1};
     daemon_start(&fixture->daemon, 16);
     assert_int_equal(ratelimit_async_new(fixture->daemon.path, &fixture->client), RATELIMIT_OK);
-    async_clock(fixture->client)->frozen = true;
+    fixture->client->clock.frozen = true;
     ratelimit_async_watch(fixture->client, on_watch, fixture);
     for (int i = 0; i < N_CALLS; i++) fixture->ends[i].fixture = fixture;
 }
@@ -97,7 +97,7 @@ static void tick(struct fixture *fixture)
 
 static void pass(struct fixture *fixture, int64_t ms)
 {
-    async_clock(fixture->client)->mono_us += ms * 1000;
+    fixture->client->clock.mono_us += ms * 1000;
 }
 
 /* Make the calls 0 to n - 1 and let the daemon read them; their msgids. */
@@ -365,7 +365,7 @@ static void a_full_backlog_is_tried_again_until_the_deadline(void **state)
     ratelimit_async_free(fixture.client);
     daemon_start(&fixture.daemon, 0);
     assert_int_equal(ratelimit_async_new(fixture.daemon.path, &fixture.client), RATELIMIT_OK);
-    async_clock(fixture.client)->frozen = true;
+    fixture.client->clock.frozen = true;
     int n_others = 0; /* as many as it takes until one is not let in */
     for (bool in = true; in; n_others++) {
         assert_in_range(n_others, 0, 7);

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "client/async.h"
+#include "client/exchange.h"
 #include "fakes/blocking_fixture.h"
 
 enum { TIMEOUT_MS = 1000 };
@@ -44,7 +44,7 @@ static int set_up(void **state)
     fixture = (struct fixture){0};
     daemon_start(&fixture.daemon, 16);
     assert_int_equal(ratelimit_async_new(fixture.daemon.path, &fixture.client), RATELIMIT_OK);
-    async_clock(fixture.client)->frozen = true;
+    fixture.client->clock.frozen = true;
     assert_int_equal(ratelimit_async_call(fixture.client, "ping", NULL, 0, TIMEOUT_MS, on_end, &fixture), RATELIMIT_OK);
     tick(&fixture);
     daemon_greet(&fixture.daemon);
@@ -77,7 +77,7 @@ static void check(struct fixture *fixture)
 static void expire(struct fixture *fixture)
 {
     int n_before = fixture->n_ends;
-    async_clock(fixture->client)->mono_us += TIMEOUT_MS * 1000;
+    fixture->client->clock.mono_us += TIMEOUT_MS * 1000;
     tick(fixture);
     assert_true(fixture->n_ends > n_before);
     assert_int_equal(fixture->status, RATELIMIT_TIMEOUT);

@@ -65,7 +65,6 @@ static void destroy(struct ratelimit_async *client)
     exchange_cancel(client);
     request_fini(&client->hello);
     request_pool_fini(&client->pool);
-    mem_free(client->members);
     buffer_fini(&client->id);
     heap_fini(&client->deadlines);
     map_fini(&client->by_msgid);

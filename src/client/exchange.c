@@ -66,8 +66,8 @@ static void update_breaker(struct breaker *breaker, enum ratelimit_status status
     }
 }
 
-/* Remove the call from all lists and maps; a half-written one stays, to keep the framing. */
-static void forget_call(struct ratelimit_async *client, struct request *request)
+/* Remove the call from all lists and maps; a half-written one stays, to keep the framing. True: the request is free. */
+static bool forget_call(struct ratelimit_async *client, struct request *request)
 {
     bool is_half_written = request->n_written > 0 && request->n_written < buffer_len(&request->bytes);
     bool is_hello = request->kind == REQUEST_HELLO;
@@ -79,29 +79,28 @@ static void forget_call(struct ratelimit_async *client, struct request *request)
 
     if (request->orphan) {
         client->n_orphans++;
-        if (is_half_written) return;
+        if (is_half_written) return false;
         list_remove(&request->link);
         list_push_back(&client->orphans, &request->link);
-        return;
+        return false;
     }
 
     if (request->sent) map_remove(&client->by_msgid, &request->by_msgid);
     request->sent = false;
-    if (is_half_written && !is_hello) return;
+    if (is_half_written && !is_hello) return false;
     list_remove(&request->link);
-    if (!is_hello) request_release(&client->pool, request);
+    return !is_hello;
 }
 
 static void end_call(struct ratelimit_async *client, struct request *request, const struct ratelimit_answer *answer)
 {
-    ratelimit_answer_fn *callback = request->callback;
-    void *arg = request->arg;
     update_breaker(&client->breaker, answer->status, request->probes, client->clock.mono_us);
-    forget_call(client, request);
-    if (callback == NULL) return;
-
-    callback(answer, arg);
-    exchange_leave_parent(client); /* it may have forked: this may be the child, in the middle of the parent's tick */
+    bool is_free = forget_call(client, request);
+    if (request->callback != NULL) {
+        request->callback(answer, request->arg);
+        exchange_leave_parent(client); /* it may have forked: this may be the child, in the parent's tick */
+    }
+    if (is_free) request_release(&client->pool, request); /* only now: the answer's members are in it */
 }
 
 /* Without a result. `code` is "", unless the daemon's error had one. The message is never empty. */
@@ -233,7 +232,6 @@ static void end_answered(struct ratelimit_async *client, struct request *request
     if (request->effect == EFFECT_SLOT && has_id) client->n_slots++;
     if (request->effect == EFFECT_SLOT_ENDED && answer.done && client->n_slots > 0) client->n_slots--;
 
-    request_swap_members(request, &client->members, &client->members_cap);
     end_call(client, request, &answer);
 }
 
@@ -441,7 +439,10 @@ void exchange_leave_parent(struct ratelimit_async *client)
 
     list_append(&client->ending, &client->waiting);
     list_append(&client->ending, &client->sent);
-    while (!list_empty(&client->ending)) forget_call(client, LIST_ITEM(client->ending.next, struct request, link));
+    while (!list_empty(&client->ending)) {
+        struct request *request = LIST_ITEM(client->ending.next, struct request, link);
+        if (forget_call(client, request)) request_release(&client->pool, request);
+    }
 }
 
 void exchange_cancel(struct ratelimit_async *client)

@@ -43,9 +43,6 @@ struct ratelimit_async {
     size_t n_slots;      /* that acquire gave to this connection and release has not given back */
     uint64_t next_msgid; /* never used again, so a late answer cannot match another call */
 
-    struct ratelimit_decision *members; /* owned; of the last reported answer: its request may be reused by then */
-    size_t members_cap;
-
     struct buffer id; /* of the last reported answer, with a NUL after it */
 
     struct decode_order order;

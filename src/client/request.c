@@ -68,17 +68,6 @@ void request_release(struct request_pool *pool, struct request *request)
     pool->n++;
 }
 
-void request_swap_members(struct request *request, struct ratelimit_decision **members, size_t *cap)
-{
-    struct ratelimit_decision *given = request->members;
-    size_t given_cap = request->members_cap;
-    if (request->n_members == 0) return;
-    request->members = *members;
-    request->members_cap = *cap;
-    *members = given;
-    *cap = given_cap;
-}
-
 static struct packer start(struct request *request, uint64_t msgid, const char *method, uint32_t n_params)
 {
     struct packer packer = packer_of(&request->bytes);

@@ -1,6 +1,6 @@
 /*
  * request.h: one call of a client: its packed bytes until they have left, then its place among those that wait for an
- * answer. async.c moves requests between its lists; this module makes them, packs them and keeps the used ones.
+ * answer. exchange.c moves requests between its lists; this module makes them, packs them and keeps the used ones.
  *
  * One that ended goes back to the pool with its storage, so a warmed-up client allocates nothing.
  */
@@ -73,9 +73,6 @@ void request_fini(struct request *request);
 
 struct request *request_new(struct request_pool *pool, enum request_kind kind); /* NULL without memory */
 void request_release(struct request_pool *pool, struct request *request);       /* must be in no list, map or heap */
-
-/* Exchange the members for storage of the owner's; what grew large goes with them. */
-void request_swap_members(struct request *request, struct ratelimit_decision **members, size_t *cap);
 
 /* Each packs a whole request. OK, NO_MEMORY, or BAD_ARGUMENT where a policy's settings cannot be read. */
 /* policy, key, with has_cost the item's cost and, where they are not NULL, options: without has_cost the cost is one */

@@ -303,7 +303,6 @@ static bool receive(struct ratelimit_async *client)
     bool more = true;
     for (int i = 0; i < RECEIVE_ROUNDS && more && connection->fd >= 0 && !client->dying; i++) {
         struct rpc_response response;
-        size_t len;
         enum link_step step = link_receive(connection, &more);
         if (step == LINK_LATER) return false;
         if (step == LINK_FAILED) {
@@ -311,11 +310,8 @@ static bool receive(struct ratelimit_async *client)
             return false;
         }
 
-        while ((step = link_next(connection, &response, &len)) == LINK_DONE) {
+        while (connection->fd >= 0 && !client->dying && (step = link_next(connection, &response)) == LINK_DONE)
             on_response(client, &response);
-            if (connection->fd < 0 || client->dying) break;
-            link_consume(connection, len);
-        }
         if (step == LINK_FAILED) exchange_lose(client, RATELIMIT_PROTOCOL, "", connection->error);
     }
     return more && connection->fd >= 0;

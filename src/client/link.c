@@ -125,9 +125,12 @@ enum link_step link_receive(struct link *link, bool *ret_more)
     return LINK_DONE;
 }
 
-enum link_step link_next(struct link *link, struct rpc_response *ret, size_t *ret_len)
+enum link_step link_next(struct link *link, struct rpc_response *ret)
 {
-    if (buffer_len(&link->in) == 0) return LINK_LATER;
+    if (buffer_len(&link->in) == 0) {
+        buffer_shrink(&link->in, LINK_KEEP_SIZE);
+        return LINK_LATER;
+    }
 
     const uint8_t *bytes = buffer_data(&link->in);
     int64_t len = scanner_next(&link->scanner, bytes, buffer_len(&link->in));
@@ -136,12 +139,6 @@ enum link_step link_next(struct link *link, struct rpc_response *ret, size_t *re
     if (len < 0 || rpc_parse_response(bytes, (size_t)len, ret) != 0) {
         return fail(link, "the process at the socket does not speak ratelimitd's protocol", 0);
     }
-    *ret_len = (size_t)len;
+    buffer_consume(&link->in, (size_t)len); /* its bytes stay where they are */
     return LINK_DONE;
-}
-
-void link_consume(struct link *link, size_t len)
-{
-    buffer_consume(&link->in, len);
-    buffer_shrink(&link->in, LINK_KEEP_SIZE);
 }

@@ -59,9 +59,8 @@ enum link_step link_send(struct link *link, const struct iovec *parts, size_t n,
 /* DONE: bytes came; *ret_more: there may be more. LATER: none now. FAILED: the connection ended. */
 enum link_step link_receive(struct link *link, bool *ret_more);
 
-/* The next whole response of what came in. DONE: *ret, valid until link_consume(link, *ret_len); LATER: none;
- * FAILED: what came is not a response. */
-enum link_step link_next(struct link *link, struct rpc_response *ret, size_t *ret_len);
-void link_consume(struct link *link, size_t len);
+/* Take the next whole response of what came in. DONE: *ret, valid until the next link_next(), link_receive() or
+ * link_close(); LATER: none; FAILED: what came is not a response. */
+enum link_step link_next(struct link *link, struct rpc_response *ret);
 
 #endif

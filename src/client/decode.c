@@ -222,13 +222,18 @@ int decode_decision(struct pull *pull, const struct decode_order *order, int64_t
 }
 
 int decode_with_id(struct pull *pull, const struct decode_order *order, int64_t cost,
-                   struct ratelimit_decision *ret_decision, struct slice *ret_id)
+                   struct ratelimit_decision *ret_decision, struct buffer *id)
 {
     struct found found;
+    struct slice text;
+    buffer_truncate(id, 0);
     if (read_decision(pull, order, cost, ret_decision, &found) != 0) return -1;
-    if (found.id.at != NULL) return pull_text(&found.id, ret_id);
-    *ret_id = (struct slice){0};
-    return ret_decision->allowed ? -1 : 0;
+    if (found.id.at == NULL) return ret_decision->allowed ? -1 : 0;
+
+    if (pull_text(&found.id, &text) != 0) return -1;
+    if (text.len == 0) return 0;
+    if (memchr(text.data, '\0', text.len) != NULL || buffer_append(id, text.data, text.len) != 0) return -1;
+    return buffer_append(id, "", 1);
 }
 
 int decode_many(struct pull *pull, const struct decode_order *order, struct ratelimit_decision *decisions, size_t n)

@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 
+#include "base/buffer.h"
 #include "client/ratelimit.h"
 #include "proto/pull.h"
 
@@ -29,9 +30,10 @@ int decode_hello(struct pull pull, struct decode_order *order, uint32_t *max_fra
 int decode_decision(struct pull *pull, const struct decode_order *order, int64_t cost,
                     struct ratelimit_decision *ret_decision);
 
-/* One with a reservation or slot, which must be there where it allows; else *ret_id is empty. */
+/* One with a reservation or slot, which must be there where it allows: into `id`, with a NUL after it; else `id` is
+ * empty. -1 also without memory. */
 int decode_with_id(struct pull *pull, const struct decode_order *order, int64_t cost,
-                   struct ratelimit_decision *ret_decision, struct slice *ret_id);
+                   struct ratelimit_decision *ret_decision, struct buffer *id);
 /* A list of `n` decisions, into `decisions`, where each one's `granted` is its check's cost beforehand. */
 int decode_many(struct pull *pull, const struct decode_order *order, struct ratelimit_decision *decisions, size_t n);
 /* A check_all's: the combined decision, on `cost` in all, and those of its members as decode_many(). */

@@ -186,48 +186,37 @@ static void split_error(struct slice error, char *ret_code, char *ret_message)
     ret_code[code_len] = '\0';
 }
 
-/* The decision, and a copy of the id that came with it. */
-static int decode_id(struct ratelimit_async *client, const struct request *request, struct pull *result,
-                     struct ratelimit_decision *decision, struct ratelimit_answer *answer)
-{
-    struct slice id;
-    if (decode_with_id(result, &client->order, request->cost, decision, &id) != 0) return -1;
-    if (id.len == 0) return 0;
-
-    buffer_truncate(&client->id, 0);
-    if (memchr(id.data, '\0', id.len) != NULL) return -1;
-    if (buffer_append(&client->id, id.data, id.len) != 0 || buffer_append(&client->id, "", 1) != 0) return -1;
-    answer->id = (const char *)buffer_data(&client->id);
-    return 0;
-}
-
 static void end_answered(struct ratelimit_async *client, struct request *request, struct pull result)
 {
     const struct decode_order *order = &client->order;
     struct ratelimit_decision decision;
-    struct ratelimit_answer answer = {
-        .code = "", .message = "", .result = result.at, .result_len = (size_t)(result.end - result.at)};
-    bool is_all = request->kind == REQUEST_ALL, has_members = is_all || request->kind == REQUEST_MANY;
-    if (is_all || request->kind == REQUEST_DECISION || request->kind == REQUEST_ID) answer.decision = &decision;
-    if (has_members) answer.members = request->members;
-    if (has_members) answer.n_members = request->n_members;
+    struct ratelimit_answer answer = {.code = "",
+                                      .message = "",
+                                      .result = result.at,
+                                      .result_len = (size_t)(result.end - result.at),
+                                      .members = request->n_members > 0 ? request->members : NULL,
+                                      .n_members = request->n_members};
 
     int rc = 0;
     switch (request->kind) {
     case REQUEST_DECISION: rc = decode_decision(&result, order, request->cost, &decision); break;
-    case REQUEST_ID: rc = decode_id(client, request, &result, &decision, &answer); break;
+    case REQUEST_ID: rc = decode_with_id(&result, order, request->cost, &decision, &client->id); break;
     case REQUEST_MANY: rc = decode_many(&result, order, request->members, request->n_members); break;
     case REQUEST_ALL:
         rc = decode_all(&result, order, request->cost, &decision, request->members, request->n_members);
         break;
     case REQUEST_FLAG: rc = decode_flag(result, request->flag, &answer.done); break;
-    default: break;
+    case REQUEST_HELLO:
+    case REQUEST_OTHER: break;
     }
     if (rc != 0) {
         end_failed(client, request, RATELIMIT_PROTOCOL, "", "the answer is not valid for this method");
         return;
     }
 
+    if (request->kind == REQUEST_DECISION || request->kind == REQUEST_ID || request->kind == REQUEST_ALL)
+        answer.decision = &decision;
+    if (request->kind == REQUEST_ID && buffer_len(&client->id) > 0) answer.id = (const char *)buffer_data(&client->id);
     bool has_id = answer.id != NULL || request->kind == REQUEST_OTHER; /* whose result nobody here has read */
     if (request->effect == EFFECT_SLOT && has_id) client->n_slots++;
     if (request->effect == EFFECT_SLOT_ENDED && answer.done && client->n_slots > 0) client->n_slots--;
@@ -239,7 +228,6 @@ static void end_answered(struct ratelimit_async *client, struct request *request
 static void undo(struct ratelimit_async *client, struct request *request, const struct rpc_response *response)
 {
     struct ratelimit_decision decision;
-    struct ratelimit_answer answer = {0};
     struct pull result = response->result;
     const char *method = request->effect == EFFECT_SLOT ? "release" : "cancel";
     map_remove(&client->by_msgid, &request->by_msgid);
@@ -247,9 +235,11 @@ static void undo(struct ratelimit_async *client, struct request *request, const 
     request->sent = request->orphan = false;
     client->n_orphans--;
 
-    bool is_yes =
-        !response->is_error && decode_id(client, request, &result, &decision, &answer) == 0 && answer.id != NULL;
-    if (!is_yes || request_pack_id(request, client->next_msgid, method, answer.id, NULL) != RATELIMIT_OK) {
+    bool is_yes = !response->is_error &&
+                  decode_with_id(&result, &client->order, request->cost, &decision, &client->id) == 0 &&
+                  buffer_len(&client->id) > 0;
+    const char *id = (const char *)buffer_data(&client->id);
+    if (!is_yes || request_pack_id(request, client->next_msgid, method, id, NULL) != RATELIMIT_OK) {
         request_release(&client->pool, request);
         return;
     }

@@ -113,7 +113,7 @@ static enum ratelimit_status bad_argument(struct ratelimit_async *client, const 
 }
 
 /* A request from the pool, for the caller to pack. */
-static enum ratelimit_status begin(struct ratelimit_async *client, enum request_kind kind, struct end end,
+static enum ratelimit_status begin(struct ratelimit_async *client, const char *method, struct end end,
                                    struct request **ret)
 {
     if (client == NULL || end.callback == NULL) return bad_argument(client, "", "the callback is NULL");
@@ -121,8 +121,9 @@ static enum ratelimit_status begin(struct ratelimit_async *client, enum request_
     exchange_leave_parent(client);
     if (client->n_pending >= RATELIMIT_CALLS_MAX) return RATELIMIT_BUSY;
 
-    *ret = request_new(&client->pool, kind);
+    *ret = request_new(&client->pool, method);
     if (*ret == NULL) return RATELIMIT_NO_MEMORY;
+    (*ret)->msgid = client->next_msgid;
     (*ret)->callback = end.callback;
     (*ret)->arg = end.arg;
     (*ret)->timeout_ms = end.timeout_ms > 0 ? end.timeout_ms : RATELIMIT_DEFAULT_TIMEOUT_MS;
@@ -192,8 +193,6 @@ static enum ratelimit_status read_options(struct ratelimit_async *client, const 
 
 struct question {
     const char *method;
-    enum request_kind kind;
-    enum request_effect effect;
     struct ratelimit_item item;
     bool has_cost;                           /* the item's is a parameter */
     const struct ratelimit_options *options; /* NULL: none; without has_cost, the cost is one of them */
@@ -204,14 +203,11 @@ static enum ratelimit_status ask(struct ratelimit_async *client, const struct qu
 {
     struct request *request;
     if (!are_items(&question->item, 1)) return bad_argument(client, "", bad_items);
-    enum ratelimit_status status = begin(client, question->kind, end, &request);
+    enum ratelimit_status status = begin(client, question->method, end, &request);
     if (status != RATELIMIT_OK) return status;
 
-    request->effect = question->effect;
     request->cost = question->granted;
-    request->flag = "removed";
-    status = request_pack_question(request, client->next_msgid, question->method, &question->item, question->has_cost,
-                                   question->options);
+    status = request_pack_question(request, question->method, &question->item, question->has_cost, question->options);
     return submit(client, request, status);
 }
 
@@ -219,11 +215,8 @@ enum ratelimit_status ratelimit_async_check(struct ratelimit_async *client, cons
                                             size_t key_len, int64_t cost, uint32_t timeout_ms,
                                             ratelimit_answer_fn *callback, void *arg)
 {
-    const struct question question = {.method = "check",
-                                      .kind = REQUEST_DECISION,
-                                      .item = {policy, key, key_len, cost},
-                                      .has_cost = true,
-                                      .granted = cost};
+    const struct question question = {
+        .method = "check", .item = {policy, key, key_len, cost}, .has_cost = true, .granted = cost};
     return ask(client, &question, (struct end){timeout_ms, callback, arg});
 }
 
@@ -231,11 +224,8 @@ enum ratelimit_status ratelimit_async_peek(struct ratelimit_async *client, const
                                            size_t key_len, int64_t cost, uint32_t timeout_ms,
                                            ratelimit_answer_fn *callback, void *arg)
 {
-    const struct question question = {.method = "peek",
-                                      .kind = REQUEST_DECISION,
-                                      .item = {policy, key, key_len, cost},
-                                      .has_cost = true,
-                                      .granted = cost};
+    const struct question question = {
+        .method = "peek", .item = {policy, key, key_len, cost}, .has_cost = true, .granted = cost};
     return ask(client, &question, (struct end){timeout_ms, callback, arg});
 }
 
@@ -243,8 +233,7 @@ enum ratelimit_status ratelimit_async_refund(struct ratelimit_async *client, con
                                              size_t key_len, int64_t units, uint32_t timeout_ms,
                                              ratelimit_answer_fn *callback, void *arg)
 {
-    const struct question question = {
-        .method = "refund", .kind = REQUEST_DECISION, .item = {policy, key, key_len, units}, .has_cost = true};
+    const struct question question = {.method = "refund", .item = {policy, key, key_len, units}, .has_cost = true};
     return ask(client, &question, (struct end){timeout_ms, callback, arg});
 }
 
@@ -257,7 +246,6 @@ enum ratelimit_status ratelimit_async_check_with(struct ratelimit_async *client,
     if (status != RATELIMIT_OK) return status;
 
     const struct question question = {.method = "check",
-                                      .kind = REQUEST_DECISION,
                                       .item = {policy, key, key_len, 0},
                                       .options = &read,
                                       .granted = read.at_most > 0 ? read.at_most : read.cost};
@@ -273,8 +261,6 @@ enum ratelimit_status ratelimit_async_reserve(struct ratelimit_async *client, co
     if (status != RATELIMIT_OK) return status;
 
     const struct question question = {.method = "reserve",
-                                      .kind = REQUEST_ID,
-                                      .effect = EFFECT_RESERVATION,
                                       .item = {policy, key, key_len, estimate},
                                       .has_cost = true,
                                       .options = &read,
@@ -286,7 +272,7 @@ enum ratelimit_status ratelimit_async_reset(struct ratelimit_async *client, cons
                                             size_t key_len, uint32_t timeout_ms, ratelimit_answer_fn *callback,
                                             void *arg)
 {
-    const struct question question = {.method = "reset", .kind = REQUEST_FLAG, .item = {policy, key, key_len, 0}};
+    const struct question question = {.method = "reset", .item = {policy, key, key_len, 0}};
     return ask(client, &question, (struct end){timeout_ms, callback, arg});
 }
 
@@ -294,27 +280,22 @@ enum ratelimit_status ratelimit_async_acquire(struct ratelimit_async *client, co
                                               size_t key_len, uint32_t timeout_ms, ratelimit_answer_fn *callback,
                                               void *arg)
 {
-    const struct question question = {.method = "acquire",
-                                      .kind = REQUEST_ID,
-                                      .effect = EFFECT_SLOT,
-                                      .item = {policy, key, key_len, 0},
-                                      .granted = 1};
+    const struct question question = {.method = "acquire", .item = {policy, key, key_len, 0}, .granted = 1};
     return ask(client, &question, (struct end){timeout_ms, callback, arg});
 }
 
 /* ---- Several checks ---- */
 
-static enum ratelimit_status ask_items(struct ratelimit_async *client, enum request_kind kind,
+static enum ratelimit_status ask_items(struct ratelimit_async *client, const char *method,
                                        const struct ratelimit_item *items, size_t n,
                                        const struct ratelimit_options *options, struct end end)
 {
     struct request *request;
     if (!are_items(items, n)) return bad_argument(client, "", bad_items);
-    enum ratelimit_status status = begin(client, kind, end, &request);
+    enum ratelimit_status status = begin(client, method, end, &request);
     if (status != RATELIMIT_OK) return status;
 
-    const char *method = kind == REQUEST_ALL ? "check_all" : "check_many";
-    status = request_pack_items(request, client->next_msgid, method, items, n, options);
+    status = request_pack_items(request, method, items, n, options);
     return submit(client, request, status);
 }
 
@@ -322,7 +303,7 @@ enum ratelimit_status ratelimit_async_check_many(struct ratelimit_async *client,
                                                  size_t n, uint32_t timeout_ms, ratelimit_answer_fn *callback,
                                                  void *arg)
 {
-    return ask_items(client, REQUEST_MANY, items, n, NULL, (struct end){timeout_ms, callback, arg});
+    return ask_items(client, "check_many", items, n, NULL, (struct end){timeout_ms, callback, arg});
 }
 
 enum ratelimit_status ratelimit_async_check_all(struct ratelimit_async *client, const struct ratelimit_item *items,
@@ -332,41 +313,39 @@ enum ratelimit_status ratelimit_async_check_all(struct ratelimit_async *client, 
     struct ratelimit_options read;
     enum ratelimit_status status = read_options(client, options, false, &read);
     if (status != RATELIMIT_OK) return status;
-    return ask_items(client, REQUEST_ALL, items, n, &read, (struct end){timeout_ms, callback, arg});
+    return ask_items(client, "check_all", items, n, &read, (struct end){timeout_ms, callback, arg});
 }
 
 /* ---- Reservations and slots, by their ids ---- */
 
-static enum ratelimit_status ask_id(struct ratelimit_async *client, const char *method, enum request_kind kind,
-                                    const char *id, const int64_t *units, struct end end)
+static enum ratelimit_status ask_id(struct ratelimit_async *client, const char *method, const char *id,
+                                    const int64_t *units, struct end end)
 {
     struct request *request;
     if (id == NULL) return bad_argument(client, "", "the reservation or slot is NULL");
-    enum ratelimit_status status = begin(client, kind, end, &request);
+    enum ratelimit_status status = begin(client, method, end, &request);
     if (status != RATELIMIT_OK) return status;
 
-    request->flag = "released";
-    request->effect = kind == REQUEST_FLAG ? EFFECT_SLOT_ENDED : EFFECT_ENDED;
-    status = request_pack_id(request, client->next_msgid, method, id, units);
+    status = request_pack_id(request, method, id, units);
     return submit(client, request, status);
 }
 
 enum ratelimit_status ratelimit_async_settle(struct ratelimit_async *client, const char *reservation, int64_t units,
                                              uint32_t timeout_ms, ratelimit_answer_fn *callback, void *arg)
 {
-    return ask_id(client, "settle", REQUEST_DECISION, reservation, &units, (struct end){timeout_ms, callback, arg});
+    return ask_id(client, "settle", reservation, &units, (struct end){timeout_ms, callback, arg});
 }
 
 enum ratelimit_status ratelimit_async_cancel(struct ratelimit_async *client, const char *reservation,
                                              uint32_t timeout_ms, ratelimit_answer_fn *callback, void *arg)
 {
-    return ask_id(client, "cancel", REQUEST_DECISION, reservation, NULL, (struct end){timeout_ms, callback, arg});
+    return ask_id(client, "cancel", reservation, NULL, (struct end){timeout_ms, callback, arg});
 }
 
 enum ratelimit_status ratelimit_async_release(struct ratelimit_async *client, const char *slot, uint32_t timeout_ms,
                                               ratelimit_answer_fn *callback, void *arg)
 {
-    return ask_id(client, "release", REQUEST_FLAG, slot, NULL, (struct end){timeout_ms, callback, arg});
+    return ask_id(client, "release", slot, NULL, (struct end){timeout_ms, callback, arg});
 }
 
 /* ---- Any method ---- */
@@ -375,16 +354,6 @@ enum ratelimit_status ratelimit_async_call(struct ratelimit_async *client, const
                                            size_t params_len, uint32_t timeout_ms, ratelimit_answer_fn *callback,
                                            void *arg)
 {
-    /* A late yes must be taken back, and what gives back go out, whoever packed the call. */
-    static const struct {
-        const char *method;
-        enum request_effect effect;
-    } effects[] = {{"acquire", EFFECT_SLOT},
-                   {"reserve", EFFECT_RESERVATION},
-                   {"release", EFFECT_ENDED},
-                   {"settle", EFFECT_ENDED},
-                   {"cancel", EFFECT_ENDED}};
-    const struct end end = {timeout_ms, callback, arg};
     struct request *request;
 
     /* One whole array and nothing behind it, or nothing: the caller's bytes must not break the framing. */
@@ -395,11 +364,11 @@ enum ratelimit_status ratelimit_async_call(struct ratelimit_async *client, const
     if (method == NULL || (params_len > 0 && !is_array))
         return bad_argument(client, "", "the method is NULL, or the parameters are not one MessagePack array");
 
-    enum ratelimit_status status = begin(client, REQUEST_OTHER, end, &request);
+    enum ratelimit_status status = begin(client, method, (struct end){timeout_ms, callback, arg}, &request);
     if (status != RATELIMIT_OK) return status;
-    for (size_t i = 0; i < sizeof effects / sizeof effects[0]; i++)
-        if (strcmp(method, effects[i].method) == 0) request->effect = effects[i].effect;
-    status = request_pack_other(request, client->next_msgid, method, (struct slice){params, params_len});
+
+    request->kind = REQUEST_OTHER; /* the caller reads the result; the effect stays, whoever packed the call */
+    status = request_pack_other(request, method, (struct slice){params, params_len});
     return submit(client, request, status);
 }
 

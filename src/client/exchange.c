@@ -235,16 +235,16 @@ static void undo(struct ratelimit_async *client, struct request *request, const 
     request->sent = request->orphan = false;
     client->n_orphans--;
 
+    request->msgid = client->next_msgid;
+    request->n_written = 0;
     bool is_yes = !response->is_error &&
                   decode_with_id(&result, &client->order, request->cost, &decision, &client->id) == 0 &&
                   buffer_len(&client->id) > 0;
-    const char *id = (const char *)buffer_data(&client->id);
-    if (!is_yes || request_pack_id(request, client->next_msgid, method, id, NULL) != RATELIMIT_OK) {
+    if (!is_yes || request_pack_id(request, method, (char *)buffer_data(&client->id), NULL) != RATELIMIT_OK) {
         request_release(&client->pool, request);
         return;
     }
     client->next_msgid++;
-    request->n_written = 0;
 
     /* Before the first call that has not begun to leave: what asks for the same again finds it free. */
     struct list *first = client->waiting.next;
@@ -323,9 +323,9 @@ static void connect_now(struct ratelimit_async *client)
     decode_order_init(&client->order);
 
     request_init(hello, REQUEST_HELLO);
-    if (request_pack_hello(hello, client->next_msgid++, client->maps, client->describes) != 0)
-        return;                                         /* maps come, and are read too */
-    list_push_back(client->waiting.next, &hello->link); /* before the first */
+    hello->msgid = client->next_msgid++;
+    if (request_pack_hello(hello, client->maps, client->describes) != 0) return; /* maps come, and are read too */
+    list_push_back(client->waiting.next, &hello->link);                          /* before the first */
 }
 
 /* `len` bytes have left. */

@@ -11,6 +11,26 @@ enum {
     MEMBERS_KEPT = 16,    /* decisions that it keeps space for: a check_all has no more */
 };
 
+/* What a method is answered with, and what its yes leaves with the daemon or ends there. */
+static const struct {
+    const char *method;
+    enum request_kind kind;
+    enum request_effect effect;
+    const char *flag;
+} methods[] = {
+    {"check", .kind = REQUEST_DECISION},
+    {"peek", .kind = REQUEST_DECISION},
+    {"check_many", .kind = REQUEST_MANY},
+    {"check_all", .kind = REQUEST_ALL},
+    {"refund", .kind = REQUEST_DECISION},
+    {"reset", .kind = REQUEST_FLAG, .flag = "removed"},
+    {"reserve", .kind = REQUEST_ID, .effect = EFFECT_RESERVATION},
+    {"settle", .kind = REQUEST_DECISION, .effect = EFFECT_ENDED},
+    {"cancel", .kind = REQUEST_DECISION, .effect = EFFECT_ENDED},
+    {"acquire", .kind = REQUEST_ID, .effect = EFFECT_SLOT},
+    {"release", .kind = REQUEST_FLAG, .effect = EFFECT_SLOT_ENDED, .flag = "released"},
+};
+
 void request_pool_init(struct request_pool *pool)
 {
     list_init(&pool->free);
@@ -39,13 +59,21 @@ void request_fini(struct request *request)
     mem_free(request->members);
 }
 
-struct request *request_new(struct request_pool *pool, enum request_kind kind)
+struct request *request_new(struct request_pool *pool, const char *method)
 {
     struct list *link = list_pop_front(&pool->free);
     struct request *request = link != NULL ? LIST_ITEM(link, struct request, link) : mem_zalloc(sizeof *request);
     if (request == NULL) return NULL;
     if (link != NULL) pool->n--;
-    request_init(request, kind);
+
+    request_init(request, REQUEST_OTHER);
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+        if (strcmp(method, methods[i].method) != 0) continue;
+        request->kind = methods[i].kind;
+        request->effect = methods[i].effect;
+        request->flag = methods[i].flag;
+        break;
+    }
     return request;
 }
 
@@ -68,18 +96,17 @@ void request_release(struct request_pool *pool, struct request *request)
     pool->n++;
 }
 
-static struct packer start(struct request *request, uint64_t msgid, const char *method, uint32_t n_params)
+static struct packer start(struct request *request, const char *method, uint32_t n_params)
 {
     struct packer packer = packer_of(&request->bytes);
     buffer_truncate(&request->bytes, 0);
-    request->msgid = msgid;
-    rpc_pack_request(&packer, msgid, method, n_params);
+    rpc_pack_request(&packer, request->msgid, method, n_params);
     return packer;
 }
 
-int request_pack_hello(struct request *request, uint64_t msgid, bool as_maps, bool describes)
+int request_pack_hello(struct request *request, bool as_maps, bool describes)
 {
-    struct packer packer = start(request, msgid, "hello", 1);
+    struct packer packer = start(request, "hello", 1);
     pack_map(&packer, 1U + describes);
     pack_text(&packer, "decision");
     pack_text(&packer, as_maps ? "map" : "array");
@@ -134,11 +161,11 @@ static void pack_options(struct packer *packer, const struct ratelimit_options *
     }
 }
 
-enum ratelimit_status request_pack_question(struct request *request, uint64_t msgid, const char *method,
+enum ratelimit_status request_pack_question(struct request *request, const char *method,
                                             const struct ratelimit_item *item, bool has_cost,
                                             const struct ratelimit_options *options)
 {
-    struct packer packer = start(request, msgid, method, 2U + has_cost + (options != NULL));
+    struct packer packer = start(request, method, 2U + has_cost + (options != NULL));
     enum ratelimit_status status = pack_target(request, &packer, item);
     if (status != RATELIMIT_OK) return status;
     if (has_cost) pack_int(&packer, item->cost);
@@ -146,7 +173,7 @@ enum ratelimit_status request_pack_question(struct request *request, uint64_t ms
     return packer.failed ? RATELIMIT_NO_MEMORY : RATELIMIT_OK;
 }
 
-enum ratelimit_status request_pack_items(struct request *request, uint64_t msgid, const char *method,
+enum ratelimit_status request_pack_items(struct request *request, const char *method,
                                          const struct ratelimit_item *items, size_t n,
                                          const struct ratelimit_options *options)
 {
@@ -158,7 +185,7 @@ enum ratelimit_status request_pack_items(struct request *request, uint64_t msgid
     }
     request->n_members = n;
 
-    struct packer packer = start(request, msgid, method, options != NULL ? 2 : 1);
+    struct packer packer = start(request, method, options != NULL ? 2 : 1);
     pack_array(&packer, (uint32_t)n);
     for (size_t i = 0; i < n; i++) {
         pack_array(&packer, 3);
@@ -172,17 +199,15 @@ enum ratelimit_status request_pack_items(struct request *request, uint64_t msgid
     return packer.failed ? RATELIMIT_NO_MEMORY : RATELIMIT_OK;
 }
 
-enum ratelimit_status request_pack_id(struct request *request, uint64_t msgid, const char *method, const char *id,
-                                      const int64_t *units)
+enum ratelimit_status request_pack_id(struct request *request, const char *method, const char *id, const int64_t *units)
 {
-    struct packer packer = start(request, msgid, method, units != NULL ? 2 : 1);
+    struct packer packer = start(request, method, units != NULL ? 2 : 1);
     pack_text(&packer, id);
     if (units != NULL) pack_int(&packer, *units);
     return packer.failed ? RATELIMIT_NO_MEMORY : RATELIMIT_OK;
 }
 
-enum ratelimit_status request_pack_other(struct request *request, uint64_t msgid, const char *method,
-                                         struct slice params)
+enum ratelimit_status request_pack_other(struct request *request, const char *method, struct slice params)
 {
     uint32_t n = 0;
     struct pull values = {0};
@@ -190,7 +215,7 @@ enum ratelimit_status request_pack_other(struct request *request, uint64_t msgid
         values = pull_of(params.data, params.len);
         CHECK(pull_array(&values, &n) == 0);
     }
-    struct packer packer = start(request, msgid, method, n);
+    struct packer packer = start(request, method, n);
     if (packer.failed) return RATELIMIT_NO_MEMORY;
     int rc = buffer_append(&request->bytes, values.at, (size_t)(values.end - values.at));
     return rc == 0 ? RATELIMIT_OK : RATELIMIT_NO_MEMORY;

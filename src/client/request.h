@@ -40,9 +40,9 @@ struct request {
     struct heap_node deadline; /* until it ends; hello has none */
     uint64_t msgid;
     enum request_kind kind;
-    int64_t cost;     /* REQUEST_DECISION, and of all together for REQUEST_ALL */
-    const char *flag; /* static; REQUEST_FLAG */
     enum request_effect effect;
+    const char *flag;  /* static; REQUEST_FLAG */
+    int64_t cost;      /* REQUEST_DECISION, and of all together for REQUEST_ALL */
     const char *wrong; /* static; why packing a policy's settings was BAD_ARGUMENT */
     size_t n_members;
     size_t n_written;    /* of `bytes` that the socket took */
@@ -71,24 +71,25 @@ void request_pool_fini(struct request_pool *pool);
 void request_init(struct request *request, enum request_kind kind);
 void request_fini(struct request *request);
 
-struct request *request_new(struct request_pool *pool, enum request_kind kind); /* NULL without memory */
-void request_release(struct request_pool *pool, struct request *request);       /* must be in no list, map or heap */
+/* For a call of `method`, with the kind, effect and flag of its answer; NULL without memory. */
+struct request *request_new(struct request_pool *pool, const char *method);
+void request_release(struct request_pool *pool, struct request *request); /* must be in no list, map or heap */
 
-/* Each packs a whole request. OK, NO_MEMORY, or BAD_ARGUMENT where a policy's settings cannot be read. */
+/* Each packs a whole request, with its `msgid`. OK, NO_MEMORY, or BAD_ARGUMENT where a policy's settings cannot be
+ * read. */
 /* policy, key, with has_cost the item's cost and, where they are not NULL, options: without has_cost the cost is one */
-enum ratelimit_status request_pack_question(struct request *request, uint64_t msgid, const char *method,
+enum ratelimit_status request_pack_question(struct request *request, const char *method,
                                             const struct ratelimit_item *item, bool has_cost,
                                             const struct ratelimit_options *options);
 /* [[policy, key, cost], ...] and, where they are not NULL, options */
-enum ratelimit_status request_pack_items(struct request *request, uint64_t msgid, const char *method,
+enum ratelimit_status request_pack_items(struct request *request, const char *method,
                                          const struct ratelimit_item *items, size_t n,
                                          const struct ratelimit_options *options);
 /* a reservation's or slot's id and, where they are not NULL, units */
-enum ratelimit_status request_pack_id(struct request *request, uint64_t msgid, const char *method, const char *id,
+enum ratelimit_status request_pack_id(struct request *request, const char *method, const char *id,
                                       const int64_t *units);
 /* `params` are a whole packed array, or empty */
-enum ratelimit_status request_pack_other(struct request *request, uint64_t msgid, const char *method,
-                                         struct slice params);
-int request_pack_hello(struct request *request, uint64_t msgid, bool as_maps, bool describes); /* -1: no memory */
+enum ratelimit_status request_pack_other(struct request *request, const char *method, struct slice params);
+int request_pack_hello(struct request *request, bool as_maps, bool describes); /* -1: no memory */
 
 #endif

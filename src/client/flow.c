@@ -121,6 +121,10 @@ static void pack_value(struct flow *flow)
 const char *flow_pack(struct packer *packer, const char *text, const char **ret_at)
 {
     struct flow flow = {.at = text, .packer = packer};
+    if (text[0] != '{') {
+        pack_text(packer, text);
+        return NULL;
+    }
     if (packer->failed) return NULL;
 
     pack_value(&flow);

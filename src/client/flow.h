@@ -1,5 +1,5 @@
 /*
- * flow.h: a policy's settings as people write them, in braces, to MessagePack.
+ * flow.h: a policy in a request: its name, or its settings as people write them, in braces.
  *
  *     {algorithm: token_bucket, limit: 100, window: 1m}
  *     {"limits": [{"name": "day", "algorithm": "fixed_window", "limit": 5000, "window": "1d"}]}
@@ -11,20 +11,12 @@
 #ifndef RL_CLIENT_FLOW_H
 #define RL_CLIENT_FLOW_H
 
-#include <stdbool.h>
-
 #include "proto/pack.h"
 
 enum { FLOW_DEPTH_MAX = 8, FLOW_ENTRIES_MAX = 65535 /* of one map or list */ };
 
-/* Is it settings rather than a name? A name has no brace. */
-static inline bool flow_is(const char *text)
-{
-    return text[0] == '{';
-}
-
-/* Pack the map. NULL, or what is wrong with the text (static), with *ret_at where; then what was packed is of no use.
- * Memory that is short shows in packer->failed alone. */
+/* Pack the name as a text, settings as a map; a name has no brace. NULL, or what is wrong with the settings (static),
+ * with *ret_at where; then what was packed is of no use. Memory that is short shows in packer->failed alone. */
 const char *flow_pack(struct packer *packer, const char *text, const char **ret_at);
 
 #endif

@@ -117,16 +117,14 @@ int request_pack_hello(struct request *request, bool as_maps, bool describes)
     return packer.failed ? -1 : 0;
 }
 
-/* What every question begins with. A policy's settings in braces are packed as a map, and a long key is shortened. */
+/* What every question begins with. */
 static enum ratelimit_status pack_target(struct request *request, struct packer *packer,
                                          const struct ratelimit_item *item)
 {
     const char *at;
     uint8_t buffer[LONG_KEY_SIZE];
-    if (!flow_is(item->policy))
-        pack_text(packer, item->policy);
-    else if ((request->wrong = flow_pack(packer, item->policy, &at)) != NULL)
-        return RATELIMIT_BAD_ARGUMENT;
+    request->wrong = flow_pack(packer, item->policy, &at);
+    if (request->wrong != NULL) return RATELIMIT_BAD_ARGUMENT;
     pack_str(packer, long_key_shortened((struct slice){item->key, item->key_len}, buffer));
     return packer->failed ? RATELIMIT_NO_MEMORY : RATELIMIT_OK;
 }

@@ -43,7 +43,7 @@ static enum exit_code pack_argument(struct packer *packer, const struct command 
         return EXIT_USAGE;
     }
 
-    if (type == ARGUMENT_TEXT || !flow_is(text)) {
+    if (type == ARGUMENT_TEXT) {
         pack_text(packer, text);
         return EXIT_DONE;
     }

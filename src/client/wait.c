@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "base/random.h"
-#include "client/ratelimit.h"
 
 #define PAUSE_MAX_MS (INT64_C(1) << 53) /* no daemon sends more; another peer must not cause an overflow */
 
@@ -62,27 +61,18 @@ uint64_t wait_seed(void)
     return (uint64_t)wait_now_ms() << 20 ^ (uint64_t)getpid();
 }
 
-void wait_sleep(int64_t ms)
+bool wait_after(struct wait *wait, const struct ratelimit_decision *decision)
 {
-    struct timespec left = {.tv_sec = (time_t)(ms / SECOND_MS), .tv_nsec = (long)(ms % SECOND_MS) * MS_NS};
+    int64_t pause_ms =
+        decision->allowed ? decision->delay_ms : wait_next_ms(wait, decision->retry_after_ms, wait_now_ms());
+    if (pause_ms == WAIT_OVER) return false;
+
+    struct timespec left = {.tv_sec = (time_t)(pause_ms / SECOND_MS), .tv_nsec = (long)(pause_ms % SECOND_MS) * MS_NS};
     while (clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) == EINTR) continue;
+    return !decision->allowed;
 }
 
 /* ---- The calls ---- */
-
-/* Sleep until the delay is over, or until it is time to ask again. True: ask again. */
-static bool sleep_after(struct wait *wait, const struct ratelimit_decision *decision)
-{
-    if (decision->allowed) {
-        wait_sleep(decision->delay_ms);
-        return false;
-    }
-
-    int64_t pause_ms = wait_next_ms(wait, decision->retry_after_ms, wait_now_ms());
-    if (pause_ms == WAIT_OVER) return false;
-    wait_sleep(pause_ms);
-    return true;
-}
 
 enum ratelimit_status ratelimit_check_wait(struct ratelimit *client, const char *policy, const void *key,
                                            size_t key_len, const struct ratelimit_options *options, uint32_t timeout_ms,
@@ -102,7 +92,7 @@ enum ratelimit_status ratelimit_check_wait(struct ratelimit *client, const char 
         bounded.max_wait_ms = max_wait_ms == -1 || max_wait_ms > left_ms ? left_ms : max_wait_ms;
         enum ratelimit_status status = ratelimit_check_with(client, policy, key, key_len,
                                                             is_bounded ? &bounded : options, timeout_ms, ret_decision);
-        if (status != RATELIMIT_OK || !sleep_after(&wait, ret_decision)) return status;
+        if (status != RATELIMIT_OK || !wait_after(&wait, ret_decision)) return status;
     }
 }
 
@@ -115,6 +105,6 @@ enum ratelimit_status ratelimit_acquire_wait(struct ratelimit *client, const cha
 
     for (;;) {
         enum ratelimit_status status = ratelimit_acquire(client, policy, key, key_len, timeout_ms, ret_decision);
-        if (status != RATELIMIT_OK || !sleep_after(&wait, ret_decision)) return status;
+        if (status != RATELIMIT_OK || !wait_after(&wait, ret_decision)) return status;
     }
 }

@@ -13,6 +13,8 @@
 
 #include <stdint.h>
 
+#include "client/ratelimit.h"
+
 enum wait_kind { WAIT_FOR_UNITS, WAIT_FOR_SLOT };
 
 enum { WAIT_OVER = -1, WAIT_PAUSE_MIN_MS = 10, WAIT_SLOT_MIN_MS = 50, WAIT_SLOT_MAX_MS = 1000 };
@@ -34,6 +36,9 @@ int64_t wait_left_ms(const struct wait *wait, int64_t now_ms); /* INT64_MAX: no 
 
 int64_t wait_now_ms(void); /* CLOCK_MONOTONIC */
 uint64_t wait_seed(void);
-void wait_sleep(int64_t ms); /* signals do not shorten it */
+
+/* Sleep until the decision's delay is over, or until it is time to ask again; signals do not shorten that. True: ask
+ * again. */
+bool wait_after(struct wait *wait, const struct ratelimit_decision *decision);
 
 #endif

@@ -165,7 +165,7 @@ static enum exit_code pack_members(struct packer *packer, const struct command *
 }
 
 enum exit_code command_pack(const struct command *command, const struct options *options, int n, char **arguments,
-                            struct packer *packer)
+                            struct buffer *params)
 {
     const struct {
         unsigned bit;
@@ -176,31 +176,33 @@ enum exit_code command_pack(const struct command *command, const struct options 
                  {OPTION_AT_MOST, "at_most", options->at_most},
                  {OPTION_REQUEST_ID, "request_id", 0},
                  {OPTION_TTL, "ttl_ms", options->ttl_ms}};
+    struct packer packer = packer_of(params);
     unsigned given = options->given & OPTIONS_OF_PROTOCOL;
     bool has_options = given != 0, is_all = command->shape == SHAPE_ALL;
     bool has_cost = command->shape == SHAPE_CHECK && has_options && n > 2; /* as an option */
     if (has_cost || (command->shape == SHAPE_HOLD && n > 2)) n = 2;
 
-    pack_array(packer, (is_all ? 1U : (uint32_t)n) + has_options);
+    buffer_truncate(params, 0);
+    pack_array(&packer, (is_all ? 1U : (uint32_t)n) + has_options);
     enum exit_code code =
-        is_all ? pack_members(packer, command, n, arguments) : pack_arguments(packer, command, n, arguments);
+        is_all ? pack_members(&packer, command, n, arguments) : pack_arguments(&packer, command, n, arguments);
     if (code != EXIT_DONE) return code;
 
-    if (has_options) pack_map(packer, (uint32_t)__builtin_popcount(given) + has_cost);
+    if (has_options) pack_map(&packer, (uint32_t)__builtin_popcount(given) + has_cost);
     for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++) {
         if (!(given & taken[i].bit)) continue;
-        pack_text(packer, taken[i].name);
+        pack_text(&packer, taken[i].name);
         if (taken[i].bit == OPTION_REQUEST_ID)
-            pack_text(packer, options->request_id);
+            pack_text(&packer, options->request_id);
         else
-            pack_int(packer, taken[i].number);
+            pack_int(&packer, taken[i].number);
     }
     if (has_cost) {
-        pack_text(packer, "cost");
-        code = pack_argument(packer, command, 2, arguments[2]);
+        pack_text(&packer, "cost");
+        code = pack_argument(&packer, command, 2, arguments[2]);
     }
 
-    if (code != EXIT_DONE || !packer->failed) return code;
+    if (code != EXIT_DONE || !packer.failed) return code;
     fputs("ratelimitctl: no memory\n", stderr);
     return EXIT_USAGE;
 }

@@ -7,10 +7,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/buffer.h"
 #include "ctl/complain.h"
 #include "ctl/options.h"
 #include "ctl/report.h"
-#include "proto/pack.h"
 
 /* Which parameters the arguments become, if there are options. */
 enum shape {
@@ -38,9 +38,9 @@ struct command {
  * made. */
 enum exit_code command_look(const struct command *command, const struct options *options, int n, char **arguments);
 
-/* 0, or the exit code with the complaint made. */
+/* The parameters, instead of what is in `params`. 0, or the exit code with the complaint made. */
 enum exit_code command_pack(const struct command *command, const struct options *options, int n, char **arguments,
-                            struct packer *packer);
+                            struct buffer *params);
 
 /* The cost of each check that is asked for, into `ret`, which has space for n + 1; returns how many. */
 size_t command_costs(const struct command *command, const struct options *options, int n, char **arguments,

@@ -14,12 +14,12 @@
 #include <unistd.h>
 
 #include "base/units.h"
-#include "client/decode.h"
 #include "client/ratelimit.h"
 #include "client/wait.h"
 #include "ctl/command.h"
 #include "ctl/hold.h"
 #include "ctl/json.h"
+#include "ctl/words.h"
 
 enum { DEFAULT_TIMEOUT_MS = 2000 };
 
@@ -132,7 +132,6 @@ static const struct command *find_command(const char *name, const struct options
 
 static bool is_denied(struct pull answer)
 {
-    struct slice name;
     uint32_t n;
     bool allowed = true;
     if (pull_array(&answer, &n) == 0) { /* of a check_many: one is enough */
@@ -143,14 +142,8 @@ static bool is_denied(struct pull answer)
         return false;
     }
 
-    if (pull_map(&answer, &n) != 0) return false;
-    for (; n > 0 && pull_text(&answer, &name) == 0; n--) {
-        if (slice_is(name, "allowed")) {
-            pull_bool(&answer, &allowed);
-            break;
-        }
-        pull_skip(&answer);
-    }
+    struct pull value = words_member(answer, "allowed");
+    pull_bool(&value, &allowed);
     return !allowed;
 }
 
@@ -160,53 +153,37 @@ struct question {
     const struct options *options;
     int n;
     char **arguments;
+    struct buffer *params;    /* packed */
     struct ratelimit *client; /* owned */
-    int64_t *costs;           /* owned; of each check */
-    size_t n_costs;
+    struct asked asked;
 };
 
 /* 0 with the answer, valid until the next question; or the exit code with the complaint made. */
-static enum exit_code ask(const struct question *question, const struct options *options, struct pull *ret)
+static enum exit_code ask(const struct question *question, struct pull *ret)
 {
-    struct buffer params;
+    struct ratelimit *client = question->client;
+    const struct options *options = question->options;
     const void *result;
     size_t len;
-    *ret = (struct pull){0};
-    buffer_init(&params, 0);
-    struct packer packer = packer_of(&params);
-
-    enum exit_code code = command_pack(question->command, options, question->n, question->arguments, &packer);
-    if (code != EXIT_DONE) goto out;
-
-    enum ratelimit_status status = ratelimit_call(question->client, question->command->method, buffer_data(&params),
-                                                  buffer_len(&params), (uint32_t)options->timeout_ms, &result, &len);
-    if (status == RATELIMIT_OK)
-        *ret = pull_of(result, len);
-    else
-        code =
-            complain(status, ratelimit_error_code(question->client), ratelimit_error(question->client), options->json);
-
-out:
-    buffer_fini(&params);
-    return code;
+    enum ratelimit_status status =
+        ratelimit_call(client, question->command->method, buffer_data(question->params), buffer_len(question->params),
+                       (uint32_t)options->timeout_ms, &result, &len);
+    if (status != RATELIMIT_OK)
+        return complain(status, ratelimit_error_code(client), ratelimit_error(client), options->json);
+    *ret = pull_of(result, len);
+    return EXIT_DONE;
 }
 
-static enum exit_code show(const struct question *question, struct pull answer, bool waited)
+static enum exit_code show(const struct question *question, struct pull answer)
 {
-    const struct options *options = question->options;
-    struct asked asked = {.costs = question->costs,
-                          .n_costs = question->n_costs,
-                          .at_most = (options->given & OPTION_AT_MOST) != 0,
-                          .waited = waited,
-                          .all = (options->given & OPTION_ALL) != 0};
-    if (options->json) {
+    if (question->options->json) {
         /* A map is printed as it is; what is no map gets the method's name, so that it is one object all the same. */
         bool is_map = pull_type(&answer) == PULL_MAP;
         struct pull at = answer;
         if (!is_map) printf("{\"%s\": ", question->command->method);
         json_value(stdout, &at);
         puts(is_map ? "" : "}");
-    } else if (question->command->report(stdout, answer, &asked) != 0) {
+    } else if (question->command->report(stdout, answer, &question->asked) != 0) {
         fputs("ratelimitctl: the daemon's answer is not valid for this command\n", stderr);
         return EXIT_UNREACHABLE;
     }
@@ -220,7 +197,7 @@ static void on_interrupt(int number)
 }
 
 /* --wait: as ratelimit_check_wait() does, but for the answer's own names in --json. */
-static enum exit_code ask_until_allowed(const struct question *question)
+static enum exit_code ask_until_allowed(struct question *question)
 {
     struct wait wait;
     struct options options = *question->options;
@@ -228,8 +205,7 @@ static enum exit_code ask_until_allowed(const struct question *question)
     wait_start(&wait, WAIT_FOR_UNITS, options.wait_ms, wait_now_ms(), wait_seed());
 
     for (;;) {
-        struct pull answer, at;
-        struct decode_order order;
+        struct pull answer;
         struct ratelimit_decision decision;
         int64_t left_ms = wait_left_ms(&wait, wait_now_ms());
         if (left_ms != INT64_MAX && (!(options.given & OPTION_MAX_WAIT) || options.max_wait_ms > left_ms)) {
@@ -237,29 +213,30 @@ static enum exit_code ask_until_allowed(const struct question *question)
             options.max_wait_ms = left_ms;
         }
 
-        enum exit_code code = ask(question, &options, &answer);
+        enum exit_code code =
+            command_pack(question->command, &options, question->n, question->arguments, question->params);
+        if (code == EXIT_DONE) code = ask(question, &answer);
         if (code != EXIT_DONE) return code;
-        decode_order_init(&order);
-        at = answer;
-        if (decode_decision(&at, &order, 0, &decision) != 0) return show(question, answer, false);
-
-        if (decision.allowed) {
-            wait_sleep(decision.delay_ms);
-            return show(question, answer, true);
-        }
-        int64_t pause_ms = wait_next_ms(&wait, decision.retry_after_ms, wait_now_ms());
-        if (pause_ms == WAIT_OVER) return show(question, answer, true);
-        wait_sleep(pause_ms);
+        question->asked.waited = report_read(answer, &decision) == 0;
+        if (!question->asked.waited || !wait_after(&wait, &decision)) return show(question, answer);
     }
 }
 
-static enum exit_code run(const struct options *options, const struct command *command, int n, char **arguments)
+static enum exit_code run(const struct options *options, const struct command *command, int n, char **arguments,
+                          struct buffer *params)
 {
-    struct question question = {.command = command, .options = options, .n = n, .arguments = arguments};
-    question.costs = malloc(((size_t)n + 1) * sizeof *question.costs);
-    if (question.costs == NULL) return usage_error("no memory", "");
-    question.n_costs = command_costs(command, options, n, arguments, question.costs);
+    int64_t *costs = malloc(((size_t)n + 1) * sizeof *costs); /* of each check */
+    if (costs == NULL) return usage_error("no memory", "");
 
+    struct question question = {.command = command,
+                                .options = options,
+                                .n = n,
+                                .arguments = arguments,
+                                .params = params,
+                                .asked = {.costs = costs,
+                                          .n_costs = command_costs(command, options, n, arguments, costs),
+                                          .at_most = (options->given & OPTION_AT_MOST) != 0,
+                                          .all = (options->given & OPTION_ALL) != 0}};
     enum exit_code code;
     struct pull answer;
     enum ratelimit_status status = ratelimit_open(options->socket, &question.client);
@@ -271,12 +248,12 @@ static enum exit_code run(const struct options *options, const struct command *c
     ratelimit_describe(question.client);
     if (options->given & OPTION_WAIT)
         code = ask_until_allowed(&question);
-    else if ((code = ask(&question, options, &answer)) == EXIT_DONE)
-        code = show(&question, answer, false);
+    else if ((code = ask(&question, &answer)) == EXIT_DONE)
+        code = show(&question, answer);
 
 out:
     ratelimit_close(question.client);
-    free(question.costs);
+    free(costs);
     return code;
 }
 
@@ -335,19 +312,12 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
 
-    /* Wrong usage is reported before a daemon is asked for, so the parameters are packed once to see whether they can.
-     */
-    struct buffer params;
-    buffer_init(&params, 0);
-    struct packer packer = packer_of(&params);
+    struct buffer params = {0};
     code = command_look(command, &options, argc, argv);
-    if (code == EXIT_DONE) code = command_pack(command, &options, argc, argv, &packer);
+    if (code == EXIT_DONE) code = command_pack(command, &options, argc, argv, &params);
+    if (code == EXIT_DONE)
+        code = command->shape == SHAPE_HOLD ? (enum exit_code)hold_run(&options, argc, argv)
+                                            : run(&options, command, argc, argv, &params);
     buffer_fini(&params);
-    if (code != EXIT_DONE) return (int)code;
-
-    if (command->shape == SHAPE_HOLD)
-        code = (enum exit_code)hold_run(&options, argc, argv);
-    else
-        code = run(&options, command, argc, argv);
     return (int)finish(code);
 }

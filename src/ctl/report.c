@@ -14,7 +14,7 @@ enum { COST_UNKNOWN = 0 };
 
 /* ---- Decisions ---- */
 
-static int read_decision(struct pull answer, struct ratelimit_decision *ret)
+int report_read(struct pull answer, struct ratelimit_decision *ret)
 {
     struct decode_order order;
     decode_order_init(&order);
@@ -25,7 +25,7 @@ static int read_decision(struct pull answer, struct ratelimit_decision *ret)
 static int print_one(FILE *out, struct pull answer, uint32_t place, const struct asked *asked)
 {
     struct ratelimit_decision decision;
-    if (read_decision(answer, &decision) != 0) return -1;
+    if (report_read(answer, &decision) != 0) return -1;
     int64_t cost = place < asked->n_costs ? asked->costs[place] : COST_UNKNOWN;
     words_decision(out, &decision, cost, asked->waited, asked->at_most);
     return 0;
@@ -58,7 +58,7 @@ int report_all(FILE *out, struct pull answer, const struct asked *asked)
 {
     struct pull members = words_member(answer, "members");
     struct ratelimit_decision combined;
-    if (pull_type(&members) != PULL_ARRAY || read_decision(answer, &combined) != 0) return -1;
+    if (pull_type(&members) != PULL_ARRAY || report_read(answer, &combined) != 0) return -1;
 
     if (combined.of[0] != '\0')
         memcpy(combined.bound_by, combined.of, sizeof combined.of); /* of several policies any name tells */
@@ -87,7 +87,7 @@ int report_reserved(FILE *out, struct pull answer, const struct asked *asked)
 int report_slot(FILE *out, struct pull answer, const struct asked *asked)
 {
     struct ratelimit_decision decision;
-    if (read_decision(answer, &decision) != 0) return -1;
+    if (report_read(answer, &decision) != 0) return -1;
 
     bool is_full = !decision.allowed && decision.retry_after_ms >= 0 && decision.source != RATELIMIT_SOURCE_DENY;
     if (!is_full) {
@@ -113,7 +113,7 @@ int report_change(FILE *out, struct pull answer, const struct asked *asked)
 {
     struct ratelimit_decision decision;
     (void)asked;
-    if (read_decision(answer, &decision) != 0) return -1;
+    if (report_read(answer, &decision) != 0) return -1;
 
     bool more = decision.charged > 0;
     fprintf(out, "%s %" PRId64 "%s  ", more ? "charged" : "refunded", more ? decision.charged : decision.refunded,
@@ -155,7 +155,7 @@ static int print_explained(FILE *out, struct pull answer, const struct asked *as
     static const char *const shown[] = {"why", "policy", "override"};
     struct ratelimit_decision decision;
     char wait[UNITS_TEXT_MAX];
-    if (read_decision(answer, &decision) != 0) return -1;
+    if (report_read(answer, &decision) != 0) return -1;
 
     fprintf(out, "would be %s", decision.allowed ? "allowed" : "denied");
     if (!decision.allowed) {

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "client/ratelimit.h"
 #include "proto/pull.h"
 
 /* What was asked, where the answer's words depend on it. */
@@ -19,6 +20,9 @@ struct asked {
     bool waited;  /* what is to be waited for is over */
     bool all;     /* of stats */
 };
+
+/* The decision in an answer; 0, or -1 when it is none. */
+int report_read(struct pull answer, struct ratelimit_decision *ret);
 
 typedef int report_fn(FILE *out, struct pull answer, const struct asked *asked);
 

@@ -130,14 +130,16 @@ static enum ratelimit_status begin(struct ratelimit_async *client, const char *m
     return RATELIMIT_OK;
 }
 
-/* `status` is what packing said. The request is queued, or back in the pool. */
-static enum ratelimit_status submit(struct ratelimit_async *client, struct request *request,
-                                    enum ratelimit_status status)
+/* `packed`: 0, or -1 without memory. The request is queued, or back in the pool. */
+static enum ratelimit_status submit(struct ratelimit_async *client, struct request *request, int packed)
 {
-    if (status == RATELIMIT_BAD_ARGUMENT) bad_argument(client, "the policy's settings: ", request->wrong);
-    if (status == RATELIMIT_OK && buffer_len(&request->bytes) > client->max_frame)
+    enum ratelimit_status status = RATELIMIT_NO_MEMORY;
+    if (request->wrong != NULL)
+        status = bad_argument(client, "the policy's settings: ", request->wrong);
+    else if (packed == 0 && buffer_len(&request->bytes) > client->max_frame)
         status = bad_argument(client, "", "the request is longer than the daemon accepts (caps.max_frame)");
-    if (status == RATELIMIT_OK) status = exchange_submit(client, request);
+    else if (packed == 0)
+        status = exchange_submit(client, request);
     if (status != RATELIMIT_OK) request_release(&client->pool, request);
     return status;
 }
@@ -207,8 +209,9 @@ static enum ratelimit_status ask(struct ratelimit_async *client, const struct qu
     if (status != RATELIMIT_OK) return status;
 
     request->cost = question->granted;
-    status = request_pack_question(request, question->method, &question->item, question->has_cost, question->options);
-    return submit(client, request, status);
+    int packed =
+        request_pack_question(request, question->method, &question->item, question->has_cost, question->options);
+    return submit(client, request, packed);
 }
 
 enum ratelimit_status ratelimit_async_check(struct ratelimit_async *client, const char *policy, const void *key,
@@ -294,9 +297,7 @@ static enum ratelimit_status ask_items(struct ratelimit_async *client, const cha
     if (!are_items(items, n)) return bad_argument(client, "", bad_items);
     enum ratelimit_status status = begin(client, method, end, &request);
     if (status != RATELIMIT_OK) return status;
-
-    status = request_pack_items(request, method, items, n, options);
-    return submit(client, request, status);
+    return submit(client, request, request_pack_items(request, method, items, n, options));
 }
 
 enum ratelimit_status ratelimit_async_check_many(struct ratelimit_async *client, const struct ratelimit_item *items,
@@ -325,9 +326,7 @@ static enum ratelimit_status ask_id(struct ratelimit_async *client, const char *
     if (id == NULL) return bad_argument(client, "", "the reservation or slot is NULL");
     enum ratelimit_status status = begin(client, method, end, &request);
     if (status != RATELIMIT_OK) return status;
-
-    status = request_pack_id(request, method, id, units);
-    return submit(client, request, status);
+    return submit(client, request, request_pack_id(request, method, id, units));
 }
 
 enum ratelimit_status ratelimit_async_settle(struct ratelimit_async *client, const char *reservation, int64_t units,
@@ -368,8 +367,7 @@ enum ratelimit_status ratelimit_async_call(struct ratelimit_async *client, const
     if (status != RATELIMIT_OK) return status;
 
     request->kind = REQUEST_OTHER; /* the caller reads the result; the effect stays, whoever packed the call */
-    status = request_pack_other(request, method, (struct slice){params, params_len});
-    return submit(client, request, status);
+    return submit(client, request, request_pack_other(request, method, (struct slice){params, params_len}));
 }
 
 /* ---- What the caller's loop waits for ---- */

@@ -240,7 +240,7 @@ static void undo(struct ratelimit_async *client, struct request *request, const 
     bool is_yes = !response->is_error &&
                   decode_with_id(&result, &client->order, request->cost, &decision, &client->id) == 0 &&
                   buffer_len(&client->id) > 0;
-    if (!is_yes || request_pack_id(request, method, (char *)buffer_data(&client->id), NULL) != RATELIMIT_OK) {
+    if (!is_yes || request_pack_id(request, method, (char *)buffer_data(&client->id), NULL) != 0) {
         request_release(&client->pool, request);
         return;
     }

@@ -118,15 +118,12 @@ int request_pack_hello(struct request *request, bool as_maps, bool describes)
 }
 
 /* What every question begins with. */
-static enum ratelimit_status pack_target(struct request *request, struct packer *packer,
-                                         const struct ratelimit_item *item)
+static void pack_target(struct request *request, struct packer *packer, const struct ratelimit_item *item)
 {
     const char *at;
     uint8_t buffer[LONG_KEY_SIZE];
-    request->wrong = flow_pack(packer, item->policy, &at);
-    if (request->wrong != NULL) return RATELIMIT_BAD_ARGUMENT;
+    if (request->wrong == NULL) request->wrong = flow_pack(packer, item->policy, &at);
     pack_str(packer, long_key_shortened((struct slice){item->key, item->key_len}, buffer));
-    return packer->failed ? RATELIMIT_NO_MEMORY : RATELIMIT_OK;
 }
 
 /* Those that are not at their default; the cost only if it is one of them, and not replaced by at_most. */
@@ -159,25 +156,22 @@ static void pack_options(struct packer *packer, const struct ratelimit_options *
     }
 }
 
-enum ratelimit_status request_pack_question(struct request *request, const char *method,
-                                            const struct ratelimit_item *item, bool has_cost,
-                                            const struct ratelimit_options *options)
+int request_pack_question(struct request *request, const char *method, const struct ratelimit_item *item, bool has_cost,
+                          const struct ratelimit_options *options)
 {
     struct packer packer = start(request, method, 2U + has_cost + (options != NULL));
-    enum ratelimit_status status = pack_target(request, &packer, item);
-    if (status != RATELIMIT_OK) return status;
+    pack_target(request, &packer, item);
     if (has_cost) pack_int(&packer, item->cost);
     if (options != NULL) pack_options(&packer, options, !has_cost);
-    return packer.failed ? RATELIMIT_NO_MEMORY : RATELIMIT_OK;
+    return packer.failed ? -1 : 0;
 }
 
-enum ratelimit_status request_pack_items(struct request *request, const char *method,
-                                         const struct ratelimit_item *items, size_t n,
-                                         const struct ratelimit_options *options)
+int request_pack_items(struct request *request, const char *method, const struct ratelimit_item *items, size_t n,
+                       const struct ratelimit_options *options)
 {
     if (n > request->members_cap) {
         struct ratelimit_decision *members = mem_realloc(request->members, n * sizeof *members);
-        if (members == NULL) return RATELIMIT_NO_MEMORY;
+        if (members == NULL) return -1;
         request->members = members;
         request->members_cap = n;
     }
@@ -187,25 +181,24 @@ enum ratelimit_status request_pack_items(struct request *request, const char *me
     pack_array(&packer, (uint32_t)n);
     for (size_t i = 0; i < n; i++) {
         pack_array(&packer, 3);
-        enum ratelimit_status status = pack_target(request, &packer, &items[i]);
-        if (status != RATELIMIT_OK) return status;
+        pack_target(request, &packer, &items[i]);
         pack_int(&packer, items[i].cost);
         request->members[i].granted = items[i].cost;
         request->cost += items[i].cost >= 0 && items[i].cost <= EXACT_MAX ? items[i].cost : 0;
     }
     if (options != NULL) pack_options(&packer, options, false);
-    return packer.failed ? RATELIMIT_NO_MEMORY : RATELIMIT_OK;
+    return packer.failed ? -1 : 0;
 }
 
-enum ratelimit_status request_pack_id(struct request *request, const char *method, const char *id, const int64_t *units)
+int request_pack_id(struct request *request, const char *method, const char *id, const int64_t *units)
 {
     struct packer packer = start(request, method, units != NULL ? 2 : 1);
     pack_text(&packer, id);
     if (units != NULL) pack_int(&packer, *units);
-    return packer.failed ? RATELIMIT_NO_MEMORY : RATELIMIT_OK;
+    return packer.failed ? -1 : 0;
 }
 
-enum ratelimit_status request_pack_other(struct request *request, const char *method, struct slice params)
+int request_pack_other(struct request *request, const char *method, struct slice params)
 {
     uint32_t n = 0;
     struct pull values = {0};
@@ -214,7 +207,6 @@ enum ratelimit_status request_pack_other(struct request *request, const char *me
         CHECK(pull_array(&values, &n) == 0);
     }
     struct packer packer = start(request, method, n);
-    if (packer.failed) return RATELIMIT_NO_MEMORY;
-    int rc = buffer_append(&request->bytes, values.at, (size_t)(values.end - values.at));
-    return rc == 0 ? RATELIMIT_OK : RATELIMIT_NO_MEMORY;
+    if (packer.failed) return -1;
+    return buffer_append(&request->bytes, values.at, (size_t)(values.end - values.at));
 }

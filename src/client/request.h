@@ -43,7 +43,7 @@ struct request {
     enum request_effect effect;
     const char *flag;  /* static; REQUEST_FLAG */
     int64_t cost;      /* REQUEST_DECISION, and of all together for REQUEST_ALL */
-    const char *wrong; /* static; why packing a policy's settings was BAD_ARGUMENT */
+    const char *wrong; /* static; with a policy's settings, where they cannot be read */
     size_t n_members;
     size_t n_written;    /* of `bytes` that the socket took */
     bool sent;           /* all of them: the daemon may act on it */
@@ -75,21 +75,18 @@ void request_fini(struct request *request);
 struct request *request_new(struct request_pool *pool, const char *method);
 void request_release(struct request_pool *pool, struct request *request); /* must be in no list, map or heap */
 
-/* Each packs a whole request, with its `msgid`. OK, NO_MEMORY, or BAD_ARGUMENT where a policy's settings cannot be
- * read. */
+/* Each packs a whole request, with its `msgid`. 0, or -1 without memory; `wrong` is set where a policy's settings
+ * cannot be read. */
 /* policy, key, with has_cost the item's cost and, where they are not NULL, options: without has_cost the cost is one */
-enum ratelimit_status request_pack_question(struct request *request, const char *method,
-                                            const struct ratelimit_item *item, bool has_cost,
-                                            const struct ratelimit_options *options);
+int request_pack_question(struct request *request, const char *method, const struct ratelimit_item *item, bool has_cost,
+                          const struct ratelimit_options *options);
 /* [[policy, key, cost], ...] and, where they are not NULL, options */
-enum ratelimit_status request_pack_items(struct request *request, const char *method,
-                                         const struct ratelimit_item *items, size_t n,
-                                         const struct ratelimit_options *options);
+int request_pack_items(struct request *request, const char *method, const struct ratelimit_item *items, size_t n,
+                       const struct ratelimit_options *options);
 /* a reservation's or slot's id and, where they are not NULL, units */
-enum ratelimit_status request_pack_id(struct request *request, const char *method, const char *id,
-                                      const int64_t *units);
+int request_pack_id(struct request *request, const char *method, const char *id, const int64_t *units);
 /* `params` are a whole packed array, or empty */
-enum ratelimit_status request_pack_other(struct request *request, const char *method, struct slice params);
-int request_pack_hello(struct request *request, bool as_maps, bool describes); /* -1: no memory */
+int request_pack_other(struct request *request, const char *method, struct slice params);
+int request_pack_hello(struct request *request, bool as_maps, bool describes);
 
 #endif

@@ -61,11 +61,11 @@ static enum exit_code pack_arguments(struct packer *packer, const struct command
     return code;
 }
 
-/* How many arguments the member has that begins at `arguments`: a policy and a key, whatever they are, then a cost if
- * no comma comes first. */
-static int member_len(int n, char **arguments)
+/* How many of the arguments belong to the check that begins there: all, but of several a policy and a key, whatever
+ * they are, then a cost if no comma comes first. */
+static int check_len(const struct command *command, int n, char **arguments)
 {
-    int len = n < 2 ? n : 2;
+    int len = n < 2 || command->shape != SHAPE_ALL ? n : 2;
     if (len < n && strcmp(arguments[len], ",") != 0) len++;
     return len;
 }
@@ -112,12 +112,10 @@ static enum exit_code look_at(const struct command *command, const struct option
 
 enum exit_code command_look(const struct command *command, const struct options *options, int n, char **arguments)
 {
-    bool is_all = command->shape == SHAPE_ALL;
-    for (int at = 0; command->n_most > 0 && at < n;) {
-        int len = is_all ? member_len(n - at, arguments + at) : n;
+    for (int at = 0, len; command->n_most > 0 && at < n; at += len + 1) {
+        len = check_len(command, n - at, arguments + at);
         enum exit_code code = look_at(command, options, len, arguments + at);
         if (code != EXIT_DONE) return code;
-        at += len + is_all;
     }
 
     bool misses_command = command->shape == SHAPE_HOLD && n > 2 && (n == 3 || strcmp(arguments[2], "--") != 0);
@@ -129,17 +127,14 @@ enum exit_code command_look(const struct command *command, const struct options 
 size_t command_costs(const struct command *command, const struct options *options, int n, char **arguments,
                      int64_t *ret)
 {
-    bool is_all = command->shape == SHAPE_ALL;
     size_t n_costs = 0;
-    int at = 0;
     if (options->given & OPTION_AT_MOST) n = 2;
-    do {
-        int len = is_all ? member_len(n - at, arguments + at) : n;
+    for (int at = 0, len; at < n; at += len + 1) {
+        len = check_len(command, n - at, arguments + at);
         ret[n_costs] = command->default_cost;
-        if (command->shape != SHAPE_HOLD && len > 2) options_parse_number(arguments[at + 2], &ret[n_costs]);
+        if (len > 2) options_parse_number(arguments[at + 2], &ret[n_costs]);
         n_costs++;
-        at += len + 1;
-    } while (is_all && at < n);
+    }
     return n_costs;
 }
 
@@ -148,11 +143,12 @@ size_t command_costs(const struct command *command, const struct options *option
 static enum exit_code pack_members(struct packer *packer, const struct command *command, int n, char **arguments)
 {
     uint32_t n_members = 1;
-    for (int at = member_len(n, arguments); at < n; n_members++) at += 1 + member_len(n - at - 1, arguments + at + 1);
+    for (int at = check_len(command, n, arguments); at < n; n_members++)
+        at += 1 + check_len(command, n - at - 1, arguments + at + 1);
     pack_array(packer, n_members);
 
     for (int at = 0; n_members > 0; n_members--) {
-        int len = member_len(n - at, arguments + at);
+        int len = check_len(command, n - at, arguments + at);
         if (len < 2) return usage_error("a policy and its key are missing after the last comma", "");
         pack_array(packer, (uint32_t)len);
         enum exit_code code = pack_arguments(packer, command, len, arguments + at);

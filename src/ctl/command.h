@@ -27,7 +27,7 @@ struct command {
     const char *help;
     int n_least;
     int n_most;
-    report_fn *report;    /* NULL: not in this version */
+    report_fn *report;    /* prints the answer; hold.h prints its own */
     unsigned takes;       /* bits of enum option_bit */
     int64_t default_cost; /* of a check that names none */
     bool decides;         /* its answer is a decision, or several: the exit status says which */
@@ -42,7 +42,7 @@ enum exit_code command_look(const struct command *command, const struct options 
 enum exit_code command_pack(const struct command *command, const struct options *options, int n, char **arguments,
                             struct buffer *params);
 
-/* The cost of each check that is asked for, into `ret`, which has space for n + 1; returns how many. */
+/* The cost of each check that is asked for, into `ret`, which has space for n; returns how many. */
 size_t command_costs(const struct command *command, const struct options *options, int n, char **arguments,
                      int64_t *ret);
 

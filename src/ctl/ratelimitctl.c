@@ -47,7 +47,7 @@ static const struct command commands[] = {
 
     {.name = "Limit what runs at the same time:"},
     {"acquire", "acquire", "POLICY KEY [-- COMMAND]", "hold a slot while COMMAND runs, or until standard input ends", 2,
-     INT_MAX, .takes = OPTION_WAIT, .report = report_slot, .shape = SHAPE_HOLD, .decides = true, .default_cost = 1},
+     INT_MAX, .takes = OPTION_WAIT, .shape = SHAPE_HOLD},
 
     {.name = "Show; nothing is charged:"},
     {"peek", "peek", "POLICY KEY [COST]", "what a check of COST (0) would answer", 2, 3, .report = report_decision,

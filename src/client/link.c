@@ -13,7 +13,6 @@ enum {
     LINK_DEPTH_MAX = 16,        /* of an answer; none that the protocol has comes near */
     LINK_READ_SIZE = 16 * 1024, /* bytes asked for at once: a few hundred decisions */
     LINK_KEEP_SIZE = 64 * 1024, /* a buffer that a long answer made larger than this is given back */
-    ORIGIN_SIZE = 1,            /* the kernel makes a page of it */
 };
 
 static enum link_step fail(struct link *link, const char *what, int error)
@@ -37,13 +36,14 @@ enum ratelimit_status link_init(struct link *link, const char *path)
     if (len == 0 || len >= sizeof link->address.sun_path) return RATELIMIT_BAD_ARGUMENT;
     memcpy(link->address.sun_path, path, len);
 
-    void *page = mmap(NULL, ORIGIN_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    /* The kernel makes a page of it. */
+    void *page = mmap(NULL, sizeof(bool), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) return RATELIMIT_NO_MEMORY;
-    if (madvise(page, ORIGIN_SIZE, MADV_WIPEONFORK) != 0) {
-        munmap(page, ORIGIN_SIZE);
+    if (madvise(page, sizeof(bool), MADV_WIPEONFORK) != 0) {
+        munmap(page, sizeof(bool));
     } else {
-        link->origin = page;
-        *link->origin = LINK_ORIGIN_HERE;
+        link->is_ours = page;
+        *link->is_ours = true;
     }
 
     buffer_init(&link->in, RATELIMIT_ANSWER_MAX + LINK_READ_SIZE);
@@ -62,7 +62,7 @@ void link_disown(struct link *link)
 {
     if (link->fd >= 0) close(link->fd);
     link->fd = -1;
-    if (link->origin != NULL) *link->origin = LINK_ORIGIN_HERE;
+    if (link->is_ours != NULL) *link->is_ours = true;
     link->pid = getpid();
 }
 
@@ -70,8 +70,8 @@ void link_fini(struct link *link)
 {
     link_close(link);
     buffer_fini(&link->in);
-    if (link->origin != NULL) munmap(link->origin, ORIGIN_SIZE);
-    link->origin = NULL;
+    if (link->is_ours != NULL) munmap(link->is_ours, sizeof(bool));
+    link->is_ours = NULL;
 }
 
 enum link_step link_connect(struct link *link)

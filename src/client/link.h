@@ -6,7 +6,7 @@
  * and the caller tries again until its deadline.
  *
  * The connection is this process's, and not that of a child that fork() makes of it. That is asked at each call and
- * each answer, so it must be cheap: `origin` is on a page that the kernel fills with zeros for a child
+ * each answer, so it must be cheap: `is_ours` is on a page that the kernel fills with zeros for a child
  * (MADV_WIPEONFORK). With a kernel without such pages, it compares process numbers.
  */
 #ifndef RL_CLIENT_LINK_H
@@ -22,7 +22,7 @@
 #include "proto/rpc.h"
 #include "proto/scan.h"
 
-enum { LINK_ERROR_SIZE = 256, LINK_ORIGIN_HERE = 1 };
+enum { LINK_ERROR_SIZE = 256 };
 
 struct link {
     struct sockaddr_un address;
@@ -30,7 +30,7 @@ struct link {
     struct buffer in;            /* owned bytes; begins with a message not read yet */
     struct scanner scanner;      /* of that message */
     char error[LINK_ERROR_SIZE]; /* why the last step failed, for people */
-    uint8_t *origin;             /* owned page, LINK_ORIGIN_HERE in its process; NULL: there are no such pages */
+    bool *is_ours;               /* owned page; NULL: there are no such pages */
     pid_t pid;                   /* without such a page */
 };
 
@@ -44,7 +44,7 @@ void link_fini(struct link *link);
 /* This is a child of the process that it belongs to. */
 static inline bool link_is_inherited(const struct link *link)
 {
-    return link->origin != NULL ? *link->origin != LINK_ORIGIN_HERE : link->pid != getpid();
+    return link->is_ours != NULL ? !*link->is_ours : link->pid != getpid();
 }
 
 /* Leave the connection to the parent: from now on the link is this process's. What came in stays where it is until

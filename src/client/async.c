@@ -159,35 +159,32 @@ static bool are_items(const struct ratelimit_item *items, size_t n)
     return true;
 }
 
-/* NULL, or what is wrong with them. */
-static const char *options_fault(const struct ratelimit_options *options)
-{
-    if (options->size < sizeof *options || options->size > OPTIONS_SIZE_MAX)
-        return "size is not valid; start with RATELIMIT_OPTIONS";
-    for (size_t i = sizeof *options; i < options->size; i++) { /* at zero a later version's field asks for nothing */
-        if (((const unsigned char *)options)[i] != 0)
-            return "a field is set that this version of the library does not have";
-    }
-
-    if (options->at_most < 0 || options->max_wait_ms < -1 || options->ttl_ms < 0)
-        return "at_most, max_wait_ms or ttl_ms is negative";
-    if (options->at_most > 0 && options->cost != 1) return "at_most replaces cost; set only one of them";
-    size_t id_len = options->request_id_len;
-    bool is_good = options->request_id != NULL ? id_len > 0 && id_len <= RATELIMIT_REQUEST_ID_MAX : id_len == 0;
-    return is_good ? NULL : "request_id must have 1 to 64 bytes";
-}
-
 /* The caller's, or the defaults. Without `has_cost` the cost is a parameter, and no option. */
 static enum ratelimit_status read_options(struct ratelimit_async *client, const struct ratelimit_options *from,
                                           bool has_cost, struct ratelimit_options *ret)
 {
-    struct ratelimit_options options = RATELIMIT_OPTIONS;
-    const char *fault = from != NULL ? options_fault(from) : NULL;
-    if (from != NULL && fault == NULL) options = *from;
-    if (fault == NULL && !has_cost && (options.cost != 1 || options.at_most != 0))
-        fault = "cost and at_most must have their defaults here";
-    if (fault != NULL) return bad_argument(client, "options: ", fault);
-    *ret = options;
+    static const char about[] = "options: ";
+    *ret = (struct ratelimit_options)RATELIMIT_OPTIONS;
+    if (from == NULL) return RATELIMIT_OK;
+
+    if (from->size < sizeof *from || from->size > OPTIONS_SIZE_MAX)
+        return bad_argument(client, about, "size is not valid; start with RATELIMIT_OPTIONS");
+    for (size_t i = sizeof *from; i < from->size; i++) { /* at zero a later version's field asks for nothing */
+        if (((const unsigned char *)from)[i] != 0)
+            return bad_argument(client, about, "a field is set that this version of the library does not have");
+    }
+
+    if (from->at_most < 0 || from->max_wait_ms < -1 || from->ttl_ms < 0)
+        return bad_argument(client, about, "at_most, max_wait_ms or ttl_ms is negative");
+    if (from->at_most > 0 && from->cost != 1)
+        return bad_argument(client, about, "at_most replaces cost; set only one of them");
+    size_t id_len = from->request_id_len;
+    if (from->request_id != NULL ? id_len == 0 || id_len > RATELIMIT_REQUEST_ID_MAX : id_len != 0)
+        return bad_argument(client, about, "request_id must have 1 to 64 bytes");
+    if (!has_cost && (from->cost != 1 || from->at_most != 0))
+        return bad_argument(client, about, "cost and at_most must have their defaults here");
+
+    *ret = *from;
     return RATELIMIT_OK;
 }
 

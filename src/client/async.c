@@ -43,7 +43,6 @@ enum ratelimit_status ratelimit_async_new(const char *path, struct ratelimit_asy
     decode_order_init(&client->order);
     client->max_frame = RATELIMIT_REQUEST_MAX;
     client->next_msgid = 1;
-    client->backoff_us = EXCHANGE_BACKOFF_MIN_US;
     *ret_client = client;
     return RATELIMIT_OK;
 

@@ -29,6 +29,8 @@ enum {
     MESSAGE_SIZE = 512,  /* of an error for people */
     BREAKER_TIMEOUTS = 3,
     BREAKER_OPEN_US = 1000000,
+    BACKOFF_MIN_US = 1000,  /* between attempts to connect when the backlog is full */
+    BACKOFF_MAX_US = 20000, /* little, compared with a daemon that needs this long to accept */
 };
 
 #define CODE_LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZ_"
@@ -155,9 +157,9 @@ static void leave_connection(struct ratelimit_async *client)
 /* Do not open a connection again and again at once if it ends without any use. */
 static void put_off_retry(struct ratelimit_async *client)
 {
+    int64_t last_us = client->backoff_us;
+    client->backoff_us = last_us == 0 ? BACKOFF_MIN_US : last_us < BACKOFF_MAX_US / 2 ? last_us * 2 : BACKOFF_MAX_US;
     client->retry_at_us = client->clock.mono_us + client->backoff_us;
-    client->backoff_us =
-        client->backoff_us < EXCHANGE_BACKOFF_MAX_US / 2 ? client->backoff_us * 2 : EXCHANGE_BACKOFF_MAX_US;
 }
 
 void exchange_lose(struct ratelimit_async *client, enum ratelimit_status status, const char *code, const char *message)
@@ -266,7 +268,7 @@ static void on_response(struct ratelimit_async *client, const struct rpc_respons
         return;
     }
     client->answered = true;
-    client->backoff_us = EXCHANGE_BACKOFF_MIN_US;
+    client->backoff_us = 0;
 
     struct map_node *node = map_first(&client->by_msgid, response->msgid);
     if (node == NULL) return; /* late: its call has ended */
@@ -413,8 +415,7 @@ void exchange_tick(struct ratelimit_async *client, short revents)
     if (client->connection.fd >= 0 && !client->stuck && !client->dying) send_waiting(client);
 }
 
-/* In a child of fork(): the connection and the calls are the parent's. The child's event loop may share the parent's
- * registrations, so no callback asks to forget the descriptor. */
+/* The child's event loop may share the parent's registrations, so no callback asks to forget the descriptor. */
 void exchange_leave_parent(struct ratelimit_async *client)
 {
     if (!link_is_inherited(&client->connection)) return;

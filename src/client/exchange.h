@@ -10,11 +10,7 @@
 #include "client/link.h"
 #include "client/request.h"
 
-enum {
-    EXCHANGE_FAULT_SIZE = 128,
-    EXCHANGE_BACKOFF_MIN_US = 1000,  /* between attempts to connect when the backlog is full */
-    EXCHANGE_BACKOFF_MAX_US = 20000, /* little, compared with a daemon that needs this long to accept */
-};
+enum { EXCHANGE_FAULT_SIZE = 128 };
 
 /* A daemon that hangs must cost its callers three timeouts, and not one with every call. After three calls in a row
  * that timed out the breaker is open for a second: calls are not tried. Then one call goes through, as a probe, while
@@ -54,7 +50,7 @@ struct ratelimit_async {
     bool stuck;          /* the socket is full: wait for POLLOUT */
     bool answered;       /* this connection has brought an answer */
     int64_t retry_at_us; /* no attempt to connect before */
-    int64_t backoff_us;
+    int64_t backoff_us;  /* how long it was put off last; 0: not since the last answer */
 
     ratelimit_watch_fn *on_change;
     void *on_change_arg;

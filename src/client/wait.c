@@ -12,13 +12,20 @@
 
 #define PAUSE_MAX_MS (INT64_C(1) << 53) /* no daemon sends more; another peer must not cause an overflow */
 
-enum { SECOND_MS = 1000, MS_NS = 1000000, JITTER_PART = 10 /* up to a tenth of the pause */ };
+enum {
+    SECOND_MS = 1000,
+    MS_NS = 1000000,
+    JITTER_PART = 10, /* up to a tenth of the pause */
+    PAUSE_MIN_MS = 10,
+    SLOT_PAUSE_MIN_MS = 50,
+    SLOT_PAUSE_MAX_MS = 1000,
+};
 
 /* ---- When to ask again ---- */
 
 void wait_start(struct wait *wait, enum wait_kind kind, int64_t most_ms, int64_t now_ms, uint64_t seed)
 {
-    *wait = (struct wait){.kind = kind, .slot_pause_ms = WAIT_SLOT_MIN_MS, .random = seed};
+    *wait = (struct wait){.kind = kind, .slot_pause_ms = SLOT_PAUSE_MIN_MS, .random = seed};
     wait->until_ms = most_ms < 0 || most_ms > INT64_MAX - now_ms ? INT64_MAX : now_ms + most_ms;
 }
 
@@ -35,12 +42,12 @@ int64_t wait_next_ms(struct wait *wait, int64_t retry_after_ms, int64_t now_ms)
 
     if (wait->kind == WAIT_FOR_SLOT) {
         pause_ms = wait->slot_pause_ms;
-        wait->slot_pause_ms = pause_ms < WAIT_SLOT_MAX_MS / 2 ? pause_ms * 2 : WAIT_SLOT_MAX_MS;
+        wait->slot_pause_ms = pause_ms < SLOT_PAUSE_MAX_MS / 2 ? pause_ms * 2 : SLOT_PAUSE_MAX_MS;
     } else if (retry_after_ms > left_ms) {
         return WAIT_OVER; /* it would be denied until the end: return now */
     }
 
-    if (pause_ms < WAIT_PAUSE_MIN_MS) pause_ms = WAIT_PAUSE_MIN_MS;
+    if (pause_ms < PAUSE_MIN_MS) pause_ms = PAUSE_MIN_MS;
     if (pause_ms > PAUSE_MAX_MS) pause_ms = PAUSE_MAX_MS;
 
     pause_ms += (int64_t)random_below(&wait->random, (uint64_t)(pause_ms / JITTER_PART) + 1);

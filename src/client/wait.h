@@ -17,7 +17,7 @@
 
 enum wait_kind { WAIT_FOR_UNITS, WAIT_FOR_SLOT };
 
-enum { WAIT_OVER = -1, WAIT_PAUSE_MIN_MS = 10, WAIT_SLOT_MIN_MS = 50, WAIT_SLOT_MAX_MS = 1000 };
+enum { WAIT_OVER = -1 };
 
 struct wait {
     enum wait_kind kind;

@@ -13,27 +13,38 @@
  * asynchronous one (`struct ratelimit_async`: many calls in flight, driven by any event loop through a descriptor and a
  * timeout). Both connect when a call needs it, and connect again after a connection is lost.
  *
- * Policies   wherever a function takes the name of a policy, it also takes its settings in braces, as in the
- *            configuration or as JSON: "{algorithm: token_bucket, limit: 100, window: 1m}". The daemon must allow it
- *            (inline.allow). Equal settings share their counters.
- * Keys       a key of more than RATELIMIT_KEY_MAX bytes is sent as its first 64 bytes, '#', and the SHA-256 of all of
- * it in hex. Every client of ratelimitd does this, in any language. Units      times are milliseconds and relative,
- * sizes are bytes, costs are the units of the policy's limit. Threads    only one thread at a time may use a client;
- * different threads use different clients. There is no global state, and the library raises and handles no signals (a
- * lost connection causes no SIGPIPE). fork()     a child may use a client that it inherited: the first use there opens
- * a connection of its own. Calls that were in flight at the fork stay with the parent. The child's copies vanish
- * without an answer, even if a callback forked. Not resent the library does not send a call again after its connection
- * was lost, because it may have been charged: the call ends as RATELIMIT_LOST. A call that was never sent goes out on
- * the next connection. With a request_id (struct ratelimit_options) the caller may send a check again: it is charged
- * once. Hanging    after three calls in a row that ended as RATELIMIT_TIMEOUT, calls end as RATELIMIT_BREAKER for a
- * second. Then one call is tried, while others still end so. Any answer ends this. Calls that end what is held
- * (release, settle, cancel) are always tried. Late yes   an acquire or reserve that ended as RATELIMIT_TIMEOUT may
- * still be granted later. The client then undoes it: when the answer comes, it sends the release or cancel before
- * anything else that waits. The blocking client reads such an answer in its next call. If it holds no slots, it closes
- * the connection at the timeout instead, and the daemon takes back what it grants. The client closes a connection that
- * has left 4096 such calls unanswered. After RATELIMIT_LOST or RATELIMIT_CANCELLED the connection is gone: slots end
- *            with it, reservations at their time limit at the latest.
- * Memory     bounded, whatever the daemon sends: an answer may have at most RATELIMIT_ANSWER_MAX bytes.
+ * Policies: wherever a function takes the name of a policy, it also takes its settings in braces, as in the
+ * configuration or as JSON: "{algorithm: token_bucket, limit: 100, window: 1m}". The daemon must allow it
+ * (inline.allow). Equal settings share their counters.
+ *
+ * Keys: a key of more than RATELIMIT_KEY_MAX bytes is sent as its first 64 bytes, '#', and the SHA-256 of all of it in
+ * hex. Every client of ratelimitd does this, in any language.
+ *
+ * Units: times are milliseconds and relative, sizes are bytes, costs are the units of the policy's limit.
+ *
+ * Threads: only one thread at a time may use a client; different threads use different clients. There is no global
+ * state, and the library raises and handles no signals (a lost connection causes no SIGPIPE).
+ *
+ * fork(): a child may use a client that it inherited: the first use there opens a connection of its own. Calls that
+ * were in flight at the fork stay with the parent. The child's copies vanish without an answer, even if a callback
+ * forked.
+ *
+ * Not resent: the library does not send a call again after its connection was lost, because it may have been charged:
+ * the call ends as RATELIMIT_LOST. A call that was never sent goes out on the next connection. With a request_id
+ * (struct ratelimit_options) the caller may send a check again: it is charged once.
+ *
+ * Hanging: after three calls in a row that ended as RATELIMIT_TIMEOUT, calls end as RATELIMIT_BREAKER for a second.
+ * Then one call is tried, while others still end so. Any answer ends this. Calls that end what is held (release,
+ * settle, cancel) are always tried.
+ *
+ * Late yes: an acquire or reserve that ended as RATELIMIT_TIMEOUT may still be granted later. The client then undoes
+ * it: when the answer comes, it sends the release or cancel before anything else that waits. The blocking client reads
+ * such an answer in its next call. If it holds no slots, it closes the connection at the timeout instead, and the
+ * daemon takes back what it grants. The client closes a connection that has left 4096 such calls unanswered. After
+ * RATELIMIT_LOST or RATELIMIT_CANCELLED the connection is gone: slots end with it, reservations at their time limit at
+ * the latest.
+ *
+ * Memory: bounded, whatever the daemon sends: an answer may have at most RATELIMIT_ANSWER_MAX bytes.
  */
 #ifndef RATELIMIT_H
 #define RATELIMIT_H

@@ -150,10 +150,10 @@ static bool is_denied(struct pull answer)
 /* One command on its way. */
 struct question {
     const struct command *command;
-    const struct options *options;
+    struct options options;
     int n;
     char **arguments;
-    struct buffer *params;    /* packed */
+    struct buffer params;     /* owned; packed */
     struct ratelimit *client; /* owned */
     struct asked asked;
 };
@@ -162,21 +162,22 @@ struct question {
 static enum exit_code ask(const struct question *question, struct pull *ret)
 {
     struct ratelimit *client = question->client;
-    const struct options *options = question->options;
+    const struct options *options = &question->options;
+    const struct buffer *params = &question->params;
     const void *result;
     size_t len;
-    enum ratelimit_status status =
-        ratelimit_call(client, question->command->method, buffer_data(question->params), buffer_len(question->params),
-                       (uint32_t)options->timeout_ms, &result, &len);
+    enum ratelimit_status status = ratelimit_call(client, question->command->method, buffer_data(params),
+                                                  buffer_len(params), (uint32_t)options->timeout_ms, &result, &len);
     if (status != RATELIMIT_OK)
         return complain(status, ratelimit_error_code(client), ratelimit_error(client), options->json);
+
     *ret = pull_of(result, len);
     return EXIT_DONE;
 }
 
 static enum exit_code show(const struct question *question, struct pull answer)
 {
-    if (question->options->json) {
+    if (question->options.json) {
         /* A map is printed as it is; what is no map gets the method's name, so that it is one object all the same. */
         bool is_map = pull_type(&answer) == PULL_MAP;
         struct pull at = answer;
@@ -200,59 +201,56 @@ static void on_interrupt(int number)
 static enum exit_code ask_until_allowed(struct question *question)
 {
     struct wait wait;
-    struct options options = *question->options;
+    struct options *options = &question->options;
     signal(SIGINT, on_interrupt);
-    wait_start(&wait, WAIT_FOR_UNITS, options.wait_ms, wait_now_ms(), wait_seed());
+    wait_start(&wait, WAIT_FOR_UNITS, options->wait_ms, wait_now_ms(), wait_seed());
 
     for (;;) {
-        struct pull answer;
+        struct pull answer = {0};
         struct ratelimit_decision decision;
         int64_t left_ms = wait_left_ms(&wait, wait_now_ms());
-        if (left_ms != INT64_MAX && (!(options.given & OPTION_MAX_WAIT) || options.max_wait_ms > left_ms)) {
-            options.given |= OPTION_MAX_WAIT;
-            options.max_wait_ms = left_ms;
+        if (left_ms != INT64_MAX && (!(options->given & OPTION_MAX_WAIT) || options->max_wait_ms > left_ms)) {
+            options->given |= OPTION_MAX_WAIT;
+            options->max_wait_ms = left_ms;
         }
 
         enum exit_code code =
-            command_pack(question->command, &options, question->n, question->arguments, question->params);
+            command_pack(question->command, options, question->n, question->arguments, &question->params);
         if (code == EXIT_DONE) code = ask(question, &answer);
         if (code != EXIT_DONE) return code;
+
         question->asked.waited = report_read(answer, &decision) == 0;
         if (!question->asked.waited || !wait_after(&wait, &decision)) return show(question, answer);
     }
 }
 
-static enum exit_code run(const struct options *options, const struct command *command, int n, char **arguments,
-                          struct buffer *params)
+static enum exit_code run(struct question *question)
 {
-    int64_t *costs = malloc(((size_t)n + 1) * sizeof *costs); /* of each check */
+    const struct options *options = &question->options;
+    int64_t *costs = malloc(((size_t)question->n + 1) * sizeof *costs); /* of each check */
     if (costs == NULL) return usage_error("no memory", "");
+    size_t n_costs = command_costs(question->command, options, question->n, question->arguments, costs);
+    question->asked = (struct asked){.costs = costs,
+                                     .n_costs = n_costs,
+                                     .at_most = (options->given & OPTION_AT_MOST) != 0,
+                                     .all = (options->given & OPTION_ALL) != 0};
 
-    struct question question = {.command = command,
-                                .options = options,
-                                .n = n,
-                                .arguments = arguments,
-                                .params = params,
-                                .asked = {.costs = costs,
-                                          .n_costs = command_costs(command, options, n, arguments, costs),
-                                          .at_most = (options->given & OPTION_AT_MOST) != 0,
-                                          .all = (options->given & OPTION_ALL) != 0}};
     enum exit_code code;
-    struct pull answer;
-    enum ratelimit_status status = ratelimit_open(options->socket, &question.client);
+    struct pull answer = {0};
+    enum ratelimit_status status = ratelimit_open(options->socket, &question->client);
     if (status != RATELIMIT_OK) {
         code = complain_open(status);
         goto out;
     }
-    ratelimit_use_maps(question.client);
-    ratelimit_describe(question.client);
+    ratelimit_use_maps(question->client);
+    ratelimit_describe(question->client);
     if (options->given & OPTION_WAIT)
-        code = ask_until_allowed(&question);
-    else if ((code = ask(&question, &answer)) == EXIT_DONE)
-        code = show(&question, answer);
+        code = ask_until_allowed(question);
+    else if ((code = ask(question, &answer)) == EXIT_DONE)
+        code = show(question, answer);
 
 out:
-    ratelimit_close(question.client);
+    ratelimit_close(question->client);
     free(costs);
     return code;
 }
@@ -312,12 +310,12 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
 
-    struct buffer params = {0};
+    /* Wrong usage is reported before a daemon is asked. */
+    struct question question = {.command = command, .options = options, .n = argc, .arguments = argv};
     code = command_look(command, &options, argc, argv);
-    if (code == EXIT_DONE) code = command_pack(command, &options, argc, argv, &params);
+    if (code == EXIT_DONE) code = command_pack(command, &options, argc, argv, &question.params);
     if (code == EXIT_DONE)
-        code = command->shape == SHAPE_HOLD ? (enum exit_code)hold_run(&options, argc, argv)
-                                            : run(&options, command, argc, argv, &params);
-    buffer_fini(&params);
+        code = command->shape == SHAPE_HOLD ? (enum exit_code)hold_run(&options, argc, argv) : run(&question);
+    buffer_fini(&question.params);
     return (int)finish(code);
 }

@@ -116,7 +116,6 @@ static void get_slot(struct holder *holder, const char *policy, const char *key)
             holder->answered = true;
             holder->code = (int)complain(status, "", ratelimit_status_text(status), holder->options->json);
         }
-        ratelimit_async_process(holder->client, 0);
         while (!holder->answered && got_signal == 0) tick(holder, false, FOREVER);
 
         int64_t left_ms = holder->pause_ms, until_ms = wait_now_ms() + left_ms;

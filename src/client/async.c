@@ -96,8 +96,6 @@ void ratelimit_async_process(struct ratelimit_async *client, short revents)
 
 /* ---- Calls: checked, packed, submitted ---- */
 
-static const char bad_items[] = "a policy or key is NULL, or too long for a request";
-
 /* How a call ends: the last three arguments of every function here. */
 struct end {
     uint32_t timeout_ms;
@@ -187,35 +185,23 @@ static enum ratelimit_status read_options(struct ratelimit_async *client, const 
     return RATELIMIT_OK;
 }
 
-/* ---- Questions about one policy and key ---- */
-
-struct question {
-    const char *method;
-    struct ratelimit_item item;
-    bool has_cost;                           /* the item's is a parameter */
-    const struct ratelimit_options *options; /* NULL: none; without has_cost, the cost is one of them */
-    int64_t granted;                         /* by a yes without this field */
-};
+/* ---- Questions ---- */
 
 static enum ratelimit_status ask(struct ratelimit_async *client, const struct question *question, struct end end)
 {
     struct request *request;
-    if (!are_items(&question->item, 1)) return bad_argument(client, "", bad_items);
+    if (!are_items(question->items, question->n_items))
+        return bad_argument(client, "", "a policy or key is NULL, or too long for a request");
     enum ratelimit_status status = begin(client, question->method, end, &request);
-    if (status != RATELIMIT_OK) return status;
-
-    request->cost = question->granted;
-    int packed =
-        request_pack_question(request, question->method, &question->item, question->has_cost, question->options);
-    return submit(client, request, packed);
+    return status == RATELIMIT_OK ? submit(client, request, request_pack(request, question)) : status;
 }
 
 enum ratelimit_status ratelimit_async_check(struct ratelimit_async *client, const char *policy, const void *key,
                                             size_t key_len, int64_t cost, uint32_t timeout_ms,
                                             ratelimit_answer_fn *callback, void *arg)
 {
-    const struct question question = {
-        .method = "check", .item = {policy, key, key_len, cost}, .has_cost = true, .granted = cost};
+    const struct ratelimit_item item = {policy, key, key_len, 0};
+    const struct question question = {.method = "check", .items = &item, .n_items = 1, .units = &cost, .granted = cost};
     return ask(client, &question, (struct end){timeout_ms, callback, arg});
 }
 
@@ -223,8 +209,8 @@ enum ratelimit_status ratelimit_async_peek(struct ratelimit_async *client, const
                                            size_t key_len, int64_t cost, uint32_t timeout_ms,
                                            ratelimit_answer_fn *callback, void *arg)
 {
-    const struct question question = {
-        .method = "peek", .item = {policy, key, key_len, cost}, .has_cost = true, .granted = cost};
+    const struct ratelimit_item item = {policy, key, key_len, 0};
+    const struct question question = {.method = "peek", .items = &item, .n_items = 1, .units = &cost, .granted = cost};
     return ask(client, &question, (struct end){timeout_ms, callback, arg});
 }
 
@@ -232,7 +218,8 @@ enum ratelimit_status ratelimit_async_refund(struct ratelimit_async *client, con
                                              size_t key_len, int64_t units, uint32_t timeout_ms,
                                              ratelimit_answer_fn *callback, void *arg)
 {
-    const struct question question = {.method = "refund", .item = {policy, key, key_len, units}, .has_cost = true};
+    const struct ratelimit_item item = {policy, key, key_len, 0};
+    const struct question question = {.method = "refund", .items = &item, .n_items = 1, .units = &units};
     return ask(client, &question, (struct end){timeout_ms, callback, arg});
 }
 
@@ -244,8 +231,10 @@ enum ratelimit_status ratelimit_async_check_with(struct ratelimit_async *client,
     enum ratelimit_status status = read_options(client, options, true, &read);
     if (status != RATELIMIT_OK) return status;
 
+    const struct ratelimit_item item = {policy, key, key_len, 0};
     const struct question question = {.method = "check",
-                                      .item = {policy, key, key_len, 0},
+                                      .items = &item,
+                                      .n_items = 1,
                                       .options = &read,
                                       .granted = read.at_most > 0 ? read.at_most : read.cost};
     return ask(client, &question, (struct end){timeout_ms, callback, arg});
@@ -259,11 +248,9 @@ enum ratelimit_status ratelimit_async_reserve(struct ratelimit_async *client, co
     enum ratelimit_status status = read_options(client, options, false, &read);
     if (status != RATELIMIT_OK) return status;
 
-    const struct question question = {.method = "reserve",
-                                      .item = {policy, key, key_len, estimate},
-                                      .has_cost = true,
-                                      .options = &read,
-                                      .granted = estimate};
+    const struct ratelimit_item item = {policy, key, key_len, 0};
+    const struct question question = {
+        .method = "reserve", .items = &item, .n_items = 1, .units = &estimate, .options = &read, .granted = estimate};
     return ask(client, &question, (struct end){timeout_ms, callback, arg});
 }
 
@@ -271,7 +258,8 @@ enum ratelimit_status ratelimit_async_reset(struct ratelimit_async *client, cons
                                             size_t key_len, uint32_t timeout_ms, ratelimit_answer_fn *callback,
                                             void *arg)
 {
-    const struct question question = {.method = "reset", .item = {policy, key, key_len, 0}};
+    const struct ratelimit_item item = {policy, key, key_len, 0};
+    const struct question question = {.method = "reset", .items = &item, .n_items = 1};
     return ask(client, &question, (struct end){timeout_ms, callback, arg});
 }
 
@@ -279,28 +267,19 @@ enum ratelimit_status ratelimit_async_acquire(struct ratelimit_async *client, co
                                               size_t key_len, uint32_t timeout_ms, ratelimit_answer_fn *callback,
                                               void *arg)
 {
-    const struct question question = {.method = "acquire", .item = {policy, key, key_len, 0}, .granted = 1};
+    const struct ratelimit_item item = {policy, key, key_len, 0};
+    const struct question question = {.method = "acquire", .items = &item, .n_items = 1, .granted = 1};
     return ask(client, &question, (struct end){timeout_ms, callback, arg});
 }
 
 /* ---- Several checks ---- */
 
-static enum ratelimit_status ask_items(struct ratelimit_async *client, const char *method,
-                                       const struct ratelimit_item *items, size_t n,
-                                       const struct ratelimit_options *options, struct end end)
-{
-    struct request *request;
-    if (!are_items(items, n)) return bad_argument(client, "", bad_items);
-    enum ratelimit_status status = begin(client, method, end, &request);
-    if (status != RATELIMIT_OK) return status;
-    return submit(client, request, request_pack_items(request, method, items, n, options));
-}
-
 enum ratelimit_status ratelimit_async_check_many(struct ratelimit_async *client, const struct ratelimit_item *items,
                                                  size_t n, uint32_t timeout_ms, ratelimit_answer_fn *callback,
                                                  void *arg)
 {
-    return ask_items(client, "check_many", items, n, NULL, (struct end){timeout_ms, callback, arg});
+    const struct question question = {.method = "check_many", .items = items, .n_items = n, .is_list = true};
+    return ask(client, &question, (struct end){timeout_ms, callback, arg});
 }
 
 enum ratelimit_status ratelimit_async_check_all(struct ratelimit_async *client, const struct ratelimit_item *items,
@@ -310,7 +289,10 @@ enum ratelimit_status ratelimit_async_check_all(struct ratelimit_async *client, 
     struct ratelimit_options read;
     enum ratelimit_status status = read_options(client, options, false, &read);
     if (status != RATELIMIT_OK) return status;
-    return ask_items(client, "check_all", items, n, &read, (struct end){timeout_ms, callback, arg});
+
+    const struct question question = {
+        .method = "check_all", .items = items, .n_items = n, .is_list = true, .options = &read};
+    return ask(client, &question, (struct end){timeout_ms, callback, arg});
 }
 
 /* ---- Reservations and slots, by their ids ---- */
@@ -318,11 +300,8 @@ enum ratelimit_status ratelimit_async_check_all(struct ratelimit_async *client, 
 static enum ratelimit_status ask_id(struct ratelimit_async *client, const char *method, const char *id,
                                     const int64_t *units, struct end end)
 {
-    struct request *request;
     if (id == NULL) return bad_argument(client, "", "the reservation or slot is NULL");
-    enum ratelimit_status status = begin(client, method, end, &request);
-    if (status != RATELIMIT_OK) return status;
-    return submit(client, request, request_pack_id(request, method, id, units));
+    return ask(client, &(struct question){.method = method, .id = id, .units = units}, end);
 }
 
 enum ratelimit_status ratelimit_async_settle(struct ratelimit_async *client, const char *reservation, int64_t units,

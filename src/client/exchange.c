@@ -231,7 +231,6 @@ static void undo(struct ratelimit_async *client, struct request *request, const 
 {
     struct ratelimit_decision decision;
     struct pull result = response->result;
-    const char *method = request->effect == EFFECT_SLOT ? "release" : "cancel";
     map_remove(&client->by_msgid, &request->by_msgid);
     list_remove(&request->link);
     request->sent = request->orphan = false;
@@ -242,7 +241,9 @@ static void undo(struct ratelimit_async *client, struct request *request, const 
     bool is_yes = !response->is_error &&
                   decode_with_id(&result, &client->order, request->cost, &decision, &client->id) == 0 &&
                   buffer_len(&client->id) > 0;
-    if (!is_yes || request_pack_id(request, method, (char *)buffer_data(&client->id), NULL) != 0) {
+    struct question undoing = {.method = request->effect == EFFECT_SLOT ? "release" : "cancel"};
+    if (is_yes) undoing.id = (const char *)buffer_data(&client->id);
+    if (!is_yes || request_pack(request, &undoing) != 0) {
         request_release(&client->pool, request);
         return;
     }

@@ -156,18 +156,8 @@ static void pack_options(struct packer *packer, const struct ratelimit_options *
     }
 }
 
-int request_pack_question(struct request *request, const char *method, const struct ratelimit_item *item, bool has_cost,
-                          const struct ratelimit_options *options)
-{
-    struct packer packer = start(request, method, 2U + has_cost + (options != NULL));
-    pack_target(request, &packer, item);
-    if (has_cost) pack_int(&packer, item->cost);
-    if (options != NULL) pack_options(&packer, options, !has_cost);
-    return packer.failed ? -1 : 0;
-}
-
-int request_pack_items(struct request *request, const char *method, const struct ratelimit_item *items, size_t n,
-                       const struct ratelimit_options *options)
+/* [[policy, key, cost], ...], and space for their answers. -1 without memory. */
+static int pack_list(struct request *request, struct packer *packer, const struct ratelimit_item *items, size_t n)
 {
     if (n > request->members_cap) {
         struct ratelimit_decision *members = mem_realloc(request->members, n * sizeof *members);
@@ -177,24 +167,32 @@ int request_pack_items(struct request *request, const char *method, const struct
     }
     request->n_members = n;
 
-    struct packer packer = start(request, method, options != NULL ? 2 : 1);
-    pack_array(&packer, (uint32_t)n);
+    pack_array(packer, (uint32_t)n);
     for (size_t i = 0; i < n; i++) {
-        pack_array(&packer, 3);
-        pack_target(request, &packer, &items[i]);
-        pack_int(&packer, items[i].cost);
+        pack_array(packer, 3);
+        pack_target(request, packer, &items[i]);
+        pack_int(packer, items[i].cost);
         request->members[i].granted = items[i].cost;
         request->cost += items[i].cost >= 0 && items[i].cost <= EXACT_MAX ? items[i].cost : 0;
     }
-    if (options != NULL) pack_options(&packer, options, false);
-    return packer.failed ? -1 : 0;
+    return 0;
 }
 
-int request_pack_id(struct request *request, const char *method, const char *id, const int64_t *units)
+int request_pack(struct request *request, const struct question *question)
 {
-    struct packer packer = start(request, method, units != NULL ? 2 : 1);
-    pack_text(&packer, id);
-    if (units != NULL) pack_int(&packer, *units);
+    bool is_one = question->id == NULL && !question->is_list, has_units = question->units != NULL;
+    struct packer packer = start(request, question->method, 1U + is_one + has_units + (question->options != NULL));
+    request->cost = question->granted;
+
+    if (is_one)
+        pack_target(request, &packer, question->items);
+    else if (question->id != NULL)
+        pack_text(&packer, question->id);
+    else if (pack_list(request, &packer, question->items, question->n_items) != 0)
+        return -1;
+
+    if (has_units) pack_int(&packer, *question->units);
+    if (question->options != NULL) pack_options(&packer, question->options, is_one && !has_units);
     return packer.failed ? -1 : 0;
 }
 

@@ -60,6 +60,18 @@ struct request {
     size_t members_cap;
 };
 
+/* What a call asks: its parameters, in their order. */
+struct question {
+    const char *method;
+    const char *id;                     /* of a reservation or slot; or NULL, and in its place: */
+    const struct ratelimit_item *items; /* policy and key; with is_list [[policy, key, cost], ...] */
+    size_t n_items;
+    bool is_list;
+    const int64_t *units;                    /* NULL: none */
+    const struct ratelimit_options *options; /* NULL: none; if there are no units, a cost is among those of one item */
+    int64_t granted;                         /* by a yes to one item that does not say so */
+};
+
 struct request_pool {
     struct list free;
     size_t n;
@@ -77,14 +89,7 @@ void request_release(struct request_pool *pool, struct request *request); /* mus
 
 /* Each packs a whole request, with its `msgid`. 0, or -1 without memory; `wrong` is set where a policy's settings
  * cannot be read. */
-/* policy, key, with has_cost the item's cost and, where they are not NULL, options: without has_cost the cost is one */
-int request_pack_question(struct request *request, const char *method, const struct ratelimit_item *item, bool has_cost,
-                          const struct ratelimit_options *options);
-/* [[policy, key, cost], ...] and, where they are not NULL, options */
-int request_pack_items(struct request *request, const char *method, const struct ratelimit_item *items, size_t n,
-                       const struct ratelimit_options *options);
-/* a reservation's or slot's id and, where they are not NULL, units */
-int request_pack_id(struct request *request, const char *method, const char *id, const int64_t *units);
+int request_pack(struct request *request, const struct question *question);
 /* `params` are a whole packed array, or empty */
 int request_pack_other(struct request *request, const char *method, struct slice params);
 int request_pack_hello(struct request *request, bool as_maps, bool describes);

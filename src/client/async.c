@@ -116,7 +116,7 @@ static enum ratelimit_status begin(struct ratelimit_async *client, const char *m
     if (client == NULL || end.callback == NULL) return bad_argument(client, "", "the callback is NULL");
     if (client->dying) return RATELIMIT_CANCELLED;
     exchange_leave_parent(client);
-    if (client->n_pending >= RATELIMIT_CALLS_MAX) return RATELIMIT_BUSY;
+    if (client->deadlines.n >= RATELIMIT_CALLS_MAX) return RATELIMIT_BUSY;
 
     *ret = request_new(&client->pool, method);
     if (*ret == NULL) return RATELIMIT_NO_MEMORY;
@@ -384,7 +384,7 @@ void ratelimit_async_watch(struct ratelimit_async *client, ratelimit_watch_fn *o
 
 size_t ratelimit_async_pending(const struct ratelimit_async *client)
 {
-    return client->n_pending;
+    return client->deadlines.n;
 }
 
 /* ---- What people read ---- */

@@ -52,7 +52,6 @@ enum ratelimit_status exchange_submit(struct ratelimit_async *client, struct req
     if (heap_push(&client->deadlines, &request->deadline, at_us) != 0) return RATELIMIT_NO_MEMORY;
     if (request->probes) breaker->probes = true;
     client->next_msgid++;
-    client->n_pending++;
     list_push_back(&client->waiting, &request->link);
     return RATELIMIT_OK;
 }
@@ -72,12 +71,8 @@ static void update_breaker(struct breaker *breaker, enum ratelimit_status status
 static bool forget_call(struct ratelimit_async *client, struct request *request)
 {
     bool is_half_written = request->n_written > 0 && request->n_written < buffer_len(&request->bytes);
-    bool is_hello = request->kind == REQUEST_HELLO;
     heap_remove(&client->deadlines, &request->deadline);
-    if (!is_hello) {
-        client->n_pending--;
-        request->ended = true;
-    }
+    request->ended = true;
 
     if (request->orphan) {
         client->n_orphans++;
@@ -89,9 +84,9 @@ static bool forget_call(struct ratelimit_async *client, struct request *request)
 
     if (request->sent) map_remove(&client->by_msgid, &request->by_msgid);
     request->sent = false;
-    if (is_half_written && !is_hello) return false;
+    if (is_half_written) return false;
     list_remove(&request->link);
-    return !is_hello;
+    return request != &client->hello;
 }
 
 static void end_call(struct ratelimit_async *client, struct request *request, const struct ratelimit_answer *answer)
@@ -441,5 +436,5 @@ void exchange_cancel(struct ratelimit_async *client)
     leave_connection(client);
     end_all(client, &client->sent, RATELIMIT_CANCELLED, "", "");
     end_all(client, &client->waiting, RATELIMIT_CANCELLED, "", "");
-    CHECK(client->n_pending == 0);
+    CHECK(client->deadlines.n == 0);
 }

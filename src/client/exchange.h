@@ -28,16 +28,15 @@ struct ratelimit_async {
 
     struct list waiting; /* of struct request, in the order made; the first may be half written */
     struct list sent;
-    struct list ending;  /* calls that one event ends, while their callbacks run */
-    struct list orphans; /* sent, and nobody waits any more, but a late grant must be undone */
-    struct map by_msgid; /* the calls in `sent` and `orphans` */
-    struct heap deadlines;
+    struct list ending;    /* calls that one event ends, while their callbacks run */
+    struct list orphans;   /* sent, and nobody waits any more, but a late grant must be undone */
+    struct map by_msgid;   /* the calls in `sent` and `orphans` */
+    struct heap deadlines; /* of the calls in flight */
     struct request_pool pool;
-    struct request hello; /* sent first on each connection; in no heap, not counted */
-    size_t n_pending;
-    size_t n_orphans;    /* also the one that is half written */
-    size_t n_slots;      /* that acquire gave to this connection and release has not given back */
-    uint64_t next_msgid; /* never used again, so a late answer cannot match another call */
+    struct request hello; /* sent first on each connection; without a deadline, and never half written when it ends */
+    size_t n_orphans;     /* also the one that is half written */
+    size_t n_slots;       /* that acquire gave to this connection and release has not given back */
+    uint64_t next_msgid;  /* never used again, so a late answer cannot match another call */
 
     struct buffer id; /* of the last reported answer, with a NUL after it */
 

@@ -15,7 +15,7 @@ struct flow {
 
 static bool fail(struct flow *flow, const char *wrong)
 {
-    if (flow->wrong == NULL) flow->wrong = wrong;
+    flow->wrong = wrong;
     return false;
 }
 
@@ -47,15 +47,17 @@ static bool read_quoted(struct flow *flow, char quote, char *text, size_t *len)
     return fail(flow, "a quoted text that does not end, or is too long");
 }
 
-static void pack_scalar(struct flow *flow, bool is_key)
+/* False here and below: something is wrong, or memory is short. */
+static bool pack_scalar(struct flow *flow, bool is_key)
 {
     char text[TEXT_MAX];
     size_t len = 0;
     char quote = *flow->at;
     if (quote == '"' || quote == '\'') {
         flow->at++;
-        if (read_quoted(flow, quote, text, &len)) pack_str(flow->packer, (struct slice){(const uint8_t *)text, len});
-        return;
+        if (!read_quoted(flow, quote, text, &len)) return false;
+        pack_str(flow->packer, (struct slice){(const uint8_t *)text, len});
+        return !flow->packer->failed;
     }
 
     /* Up to what structures the flow; a colon does so only before a space or in a key. */
@@ -65,57 +67,49 @@ static void pack_scalar(struct flow *flow, bool is_key)
         if (strchr(" \t\r", *flow->at) == NULL) plain.len = (size_t)(flow->at + 1 - (const char *)plain.data);
     }
 
-    if (plain.len == 0)
-        fail(flow, is_key ? "a setting without a name" : "a value is missing");
-    else if (plain.len > TEXT_MAX)
-        fail(flow, "a text that is too long");
-    else if (!is_key && (slice_is(plain, "null") || slice_is(plain, "~")))
+    if (plain.len == 0) return fail(flow, is_key ? "a setting without a name" : "a value is missing");
+    if (plain.len > TEXT_MAX) return fail(flow, "a text that is too long");
+    if (!is_key && (slice_is(plain, "null") || slice_is(plain, "~")))
         pack_nil(flow->packer);
     else
         pack_str(flow->packer, plain);
+    return !flow->packer->failed;
 }
 
 /* A scalar, or a map or list with all that is in it. */
-static void pack_value(struct flow *flow)
+static bool pack_value(struct flow *flow)
 {
     bool is_map = take(flow, '{');
-    if (!is_map && !take(flow, '[')) {
-        pack_scalar(flow, false);
-        return;
-    }
+    if (!is_map && !take(flow, '[')) return pack_scalar(flow, false);
     if (flow->depth == FLOW_DEPTH_MAX) {
         flow->at--;
-        fail(flow, "nested too deeply");
-        return;
+        return fail(flow, "nested too deeply");
     }
 
     struct buffer *out = flow->packer->out;
     char end = is_map ? '}' : ']';
     uint8_t header[HEADER_SIZE] = {is_map ? MAP_16 : LIST_16}; /* the count is known at the end */
     size_t n = 0, start = buffer_len(out);
-    if (buffer_append(out, header, sizeof header) != 0) flow->packer->failed = true;
+    flow->packer->failed = buffer_append(out, header, sizeof header) != 0;
+    if (flow->packer->failed) return false;
 
     flow->depth++;
-    while (flow->wrong == NULL && !flow->packer->failed && !take(flow, end)) {
-        if (n > 0 && !take(flow, ',')) {
-            fail(flow, is_map ? "a comma or } is missing" : "a comma or ] is missing");
-            break;
-        }
+    for (; !take(flow, end); n++) {
+        if (n > 0 && !take(flow, ','))
+            return fail(flow, is_map ? "a comma or } is missing" : "a comma or ] is missing");
         if (n > 0 && take(flow, end)) break; /* a comma may stand before the end, as in YAML */
-        if (n++ == FLOW_ENTRIES_MAX) fail(flow, "too many entries");
+        if (n == FLOW_ENTRIES_MAX) return fail(flow, "too many entries");
 
-        if (is_map && flow->wrong == NULL) {
-            pack_scalar(flow, true);
-            if (flow->wrong == NULL && !take(flow, ':')) fail(flow, "a colon is missing after the name of a setting");
-        }
-        if (flow->wrong == NULL) pack_value(flow);
+        if (is_map && !pack_scalar(flow, true)) return false;
+        if (is_map && !take(flow, ':')) return fail(flow, "a colon is missing after the name of a setting");
+        if (!pack_value(flow)) return false;
     }
     flow->depth--;
 
-    if (flow->packer->failed) return;
     uint8_t *count = buffer_data(out) + start + 1;
     count[0] = (uint8_t)(n >> 8);
     count[1] = (uint8_t)n;
+    return true;
 }
 
 const char *flow_pack(struct packer *packer, const char *text, const char **ret_at)
@@ -127,9 +121,9 @@ const char *flow_pack(struct packer *packer, const char *text, const char **ret_
     }
     if (packer->failed) return NULL;
 
-    pack_value(&flow);
+    bool is_whole = pack_value(&flow);
     flow.at += strspn(flow.at, SPACE);
-    if (!packer->failed && *flow.at != '\0') fail(&flow, "there is text after the last brace");
+    if (is_whole && *flow.at != '\0') fail(&flow, "there is text after the last brace");
     *ret_at = flow.at;
     return flow.wrong;
 }

@@ -66,21 +66,10 @@ int report_all(FILE *out, struct pull answer, const struct asked *asked)
     return print_list(out, members, "  ", asked);
 }
 
-/* The reservation or the slot, where there is one, on a line of its own. */
-static void print_id(FILE *out, struct pull answer, const char *name)
-{
-    struct pull value = words_member(answer, name);
-    struct slice id;
-    if (pull_text(&value, &id) != 0) return;
-    fprintf(out, "%s ", name);
-    text_print(out, id);
-    fputc('\n', out);
-}
-
 int report_reserved(FILE *out, struct pull answer, const struct asked *asked)
 {
     if (print_one(out, answer, 0, asked) != 0) return -1;
-    print_id(out, answer, "reservation");
+    words_text(out, answer, "reservation", "reservation ", "\n");
     return 0;
 }
 
@@ -93,7 +82,7 @@ int report_slot(FILE *out, struct pull answer, const struct asked *asked)
     if (!is_full) {
         decision.reset_after_ms = decision.of_reset_ms = 0; /* until every holder were gone */
         words_decision(out, &decision, 1, asked->waited, false);
-        print_id(out, answer, "slot");
+        words_text(out, answer, "slot", "slot ", "\n");
         return 0;
     }
 
@@ -128,13 +117,10 @@ int report_change(FILE *out, struct pull answer, const struct asked *asked)
 /* The limit's line, "limit     minute  allows  token_bucket, 2 per 1d". */
 static void print_limit(FILE *out, struct pull limit)
 {
-    struct pull name = words_member(limit, "name"), verdict = words_member(limit, "allowed");
+    struct pull verdict = words_member(limit, "allowed");
     bool allowed = true, is_asked = pull_bool(&verdict, &allowed) == 0;
     fputs("limit     ", out);
-    if (pull_type(&name) == PULL_TEXT) {
-        words_value(out, &name);
-        fputs("  ", out);
-    }
+    words_text(out, limit, "name", "", "  ");
     fputs(!is_asked ? "not asked  " : allowed ? "allows  " : "denies  ", out);
     words_limit(out, limit);
     fputc('\n', out);
@@ -152,8 +138,9 @@ static void print_limit(FILE *out, struct pull limit)
  */
 static int print_explained(FILE *out, struct pull answer, const struct asked *asked)
 {
-    static const char *const shown[] = {"why", "policy", "override"};
     struct ratelimit_decision decision;
+    struct pull why = words_member(answer, "why");
+    struct slice sentence;
     char wait[UNITS_TEXT_MAX];
     if (report_read(answer, &decision) != 0) return -1;
 
@@ -168,14 +155,13 @@ static int print_explained(FILE *out, struct pull answer, const struct asked *as
     if (decision.delay_ms > 0) fprintf(out, ", to go ahead in %s", units_print_wait(wait, decision.delay_ms));
     words_source(out, &decision);
 
-    for (size_t i = 0; i < N_OF(shown); i++) {
-        struct pull value = words_member(answer, shown[i]);
-        struct slice text;
-        if (pull_text(&value, &text) != 0) continue; /* no override */
-        fprintf(out, "%-8s  ", shown[i]);
-        (i == 0 ? text_print_sentence : text_print)(out, text);
+    if (pull_text(&why, &sentence) == 0) {
+        fputs("why       ", out);
+        text_print_sentence(out, sentence);
         fputc('\n', out);
     }
+    words_text(out, answer, "policy", "policy    ", "\n");
+    words_text(out, answer, "override", "override  ", "\n");
 
     struct pull limits = words_member(answer, "limits"), keys = words_member(answer, "store_keys"),
                 states = words_member(answer, "state");

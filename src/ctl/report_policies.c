@@ -24,13 +24,9 @@ static char *limit_text(struct pull limit)
 {
     char *text = NULL;
     size_t size;
-    struct pull name = words_member(limit, "name");
     FILE *out = open_memstream(&text, &size);
     if (out == NULL) return NULL;
-    if (pull_type(&name) == PULL_TEXT) {
-        words_value(out, &name);
-        fputs(": ", out);
-    }
+    words_text(out, limit, "name", "", ": ");
     words_limit(out, limit);
     fclose(out);
     return text;
@@ -99,12 +95,8 @@ static void print_changes(FILE *out, struct pull override)
     else if (n == 0)
         fputs("as the policy", out);
     for (; n > 0; n--, between = "; ") {
-        struct pull name = words_member(limits, "name");
         fputs(between, out);
-        if (pull_type(&name) == PULL_TEXT) {
-            words_value(out, &name);
-            fputc(' ', out);
-        }
+        words_text(out, limits, "name", "", " ");
         words_changes(out, limits);
         if (pull_skip(&limits) != 0) return;
     }
@@ -113,19 +105,13 @@ static void print_changes(FILE *out, struct pull override)
 /* "  match  partner:*  unlimited": a line for each override, and one for those that were not listed. */
 static void print_overrides(FILE *out, struct pull policy)
 {
-    static const char *const targets[] = {"key", "match"};
     struct pull list = words_member(policy, "override_list");
     int64_t n_all = words_number(policy, "overrides", 0);
     uint32_t n = 0;
     if (pull_array(&list, &n) != 0) return;
     for (uint32_t i = 0; i < n; i++) {
-        for (int j = 0; j < 2; j++) {
-            struct pull target = words_member(list, targets[j]);
-            if (pull_type(&target) != PULL_TEXT) continue;
-            fprintf(out, "  %-5s  ", targets[j]);
-            words_value(out, &target);
-            fputs("  ", out);
-        }
+        words_text(out, list, "key", "  key    ", "  ");
+        words_text(out, list, "match", "  match  ", "  ");
         print_changes(out, list);
         fputc('\n', out);
         if (pull_skip(&list) != 0) return;
@@ -153,13 +139,8 @@ static void print_candidate(FILE *out, struct pull policy)
 /* What most policies do not have. */
 static void print_specials(FILE *out, struct pull policy)
 {
-    struct pull format = words_member(policy, "key_format"), shadow = words_member(policy, "shadow"),
-                debt = words_member(policy, "debt");
-    if (pull_type(&format) == PULL_TEXT) {
-        fputs("  keys   ", out);
-        words_value(out, &format);
-        fputc('\n', out);
-    }
+    struct pull shadow = words_member(policy, "shadow"), debt = words_member(policy, "debt");
+    words_text(out, policy, "key_format", "  keys   ", "\n");
     if (pull_type(&shadow) == PULL_BOOL)
         fprintf(out, "  shadow denies nobody; would have denied %" PRId64 "\n",
                 words_number(policy, "shadow_denied", 0));

@@ -47,6 +47,16 @@ void words_value(FILE *out, struct pull *pull)
         json_value(out, pull);
 }
 
+void words_text(FILE *out, struct pull map, const char *name, const char *before, const char *after)
+{
+    struct pull value = words_member(map, name);
+    struct slice text;
+    if (pull_text(&value, &text) != 0) return;
+    fputs(before, out);
+    text_print(out, text);
+    fputs(after, out);
+}
+
 static void print_duration(FILE *out, int64_t ms)
 {
     char text[UNITS_TEXT_MAX];

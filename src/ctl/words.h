@@ -17,6 +17,8 @@ int64_t words_number(struct pull map, const char *name, int64_t otherwise);
 
 /* A text for the terminal, all else as JSON; moves past it. */
 void words_value(FILE *out, struct pull *pull);
+/* The text `name` of a map, with what comes before and after it; nothing where it is not there. */
+void words_text(FILE *out, struct pull map, const char *name, const char *before, const char *after);
 
 /* "fixed_window, 5 per 10s": without its name, and without what it has by default. */
 void words_limit(FILE *out, struct pull limit);

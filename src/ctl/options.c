@@ -61,7 +61,7 @@ int options_parse_number(const char *text, int64_t *ret)
 
 static int complain_of(const char *option, const char *text, const char *wrong)
 {
-    fprintf(stderr, "ratelimitctl: %s %s: %s\n", option, text, wrong);
+    fprintf(stderr, "ratelimitctl: --%s %s: %s\n", option, text, wrong);
     return -1;
 }
 
@@ -78,8 +78,8 @@ static int parse_ms(const char *option, const char *text, int64_t min_ms, int64_
     return 0;
 }
 
-/* 0, or -1 with the complaint made. */
-static int take(int letter, const char *text, struct options *ret)
+/* 0, or -1 with the complaint made, for which the long options have a `name`. */
+static int take(int letter, const char *name, const char *text, struct options *ret)
 {
     static const char to_a_day[] = "out of bounds; write a duration from 1ms to 1d";
     if (letter & LETTER_BIT) ret->given |= (unsigned)letter & ~(unsigned)LETTER_BIT;
@@ -90,22 +90,22 @@ static int take(int letter, const char *text, struct options *ret)
     case LETTER_JSON: ret->json = true; return 0;
     case LETTER_VERSION: ret->version = true; return 0;
     case LETTER_BIT | OPTION_ALL: return 0;
-    case LETTER_TIMEOUT: return parse_ms("--timeout", text, 1, DAY_MS, to_a_day, &ret->timeout_ms);
-    case LETTER_BIT | OPTION_TTL: return parse_ms("--ttl", text, 1, DAY_MS, to_a_day, &ret->ttl_ms);
-    case LETTER_BIT | OPTION_MAX_WAIT: return parse_ms("--max-wait", text, 0, INT64_MAX / MS_US, "", &ret->max_wait_ms);
+    case LETTER_TIMEOUT: return parse_ms(name, text, 1, DAY_MS, to_a_day, &ret->timeout_ms);
+    case LETTER_BIT | OPTION_TTL: return parse_ms(name, text, 1, DAY_MS, to_a_day, &ret->ttl_ms);
+    case LETTER_BIT | OPTION_MAX_WAIT: return parse_ms(name, text, 0, INT64_MAX / MS_US, "", &ret->max_wait_ms);
     case LETTER_BIT | OPTION_DEADLINE:
-        return parse_ms("--deadline", text, 1, DAY_MS / 24, "out of bounds; write a duration from 1ms to 1h",
+        return parse_ms(name, text, 1, DAY_MS / 24, "out of bounds; write a duration from 1ms to 1h",
                         &ret->deadline_ms);
     case LETTER_BIT | OPTION_WAIT:
         ret->wait_ms = -1;
-        return text == NULL ? 0 : parse_ms("--wait", text, 0, INT64_MAX / MS_US, "", &ret->wait_ms);
+        return text == NULL ? 0 : parse_ms(name, text, 0, INT64_MAX / MS_US, "", &ret->wait_ms);
     case LETTER_BIT | OPTION_AT_MOST:
         if (options_parse_number(text, &ret->at_most) == 0 && ret->at_most > 0) return 0;
-        return complain_of("--at-most", text, "write a whole number of units, 1 or more");
+        return complain_of(name, text, "write a whole number of units, 1 or more");
     default: /* --request-id */
         ret->request_id = text;
         if (text[0] != '\0' && strlen(text) <= RATELIMIT_REQUEST_ID_MAX) return 0;
-        return complain_of("--request-id", text, "write 1 to 64 bytes");
+        return complain_of(name, text, "write 1 to 64 bytes");
     }
 }
 
@@ -115,10 +115,10 @@ int options_read(int argc, char **argv, struct options *ret)
     optind = 1;
     while (optind < argc) {
         /* "-5": no option of ours looks like a number, which a command may take first. */
-        int at = optind;
+        int at = optind, index = 0;
         if (argv[at][0] == '-' && argv[at][1] >= '0' && argv[at][1] <= '9') break;
 
-        int letter = getopt_long(argc, argv, "+:s:h", names, NULL);
+        int letter = getopt_long(argc, argv, "+:s:h", names, &index);
         if (letter == -1) {
             ret->ended = optind > at;
             break;
@@ -132,7 +132,7 @@ int options_read(int argc, char **argv, struct options *ret)
                     "ratelimitctl: %s: no such option; try ratelimitctl --help, or put -- before a POLICY that begins "
                     "with a dash\n",
                     argv[at]);
-        if (letter == ':' || letter == '?' || take(letter, optarg, ret) != 0) return -1;
+        if (letter == ':' || letter == '?' || take(letter, names[index].name, optarg, ret) != 0) return -1;
     }
     return optind;
 }

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 
 /* Out of the way: what runs every time keeps its registers and its place in the cache. */
-__attribute__((noreturn, cold, noinline, unused)) static void check_failed(const char *file, int line,
-                                                                           const char *function, const char *text)
+__attribute__((__noreturn__, cold, noinline, unused)) static void check_failed(const char *file, int line,
+                                                                               const char *function, const char *text)
 {
     fprintf(stderr, "ratelimitd: BUG: %s:%d: %s: %s\n", file, line, function, text);
     abort();

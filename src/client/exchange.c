@@ -100,6 +100,24 @@ static void end_call(struct ratelimit_async *client, struct request *request, co
     if (is_free) request_release(&client->pool, request); /* only now: the answer's members are in it */
 }
 
+const char *ratelimit_status_text(enum ratelimit_status status)
+{
+    switch (status) {
+    case RATELIMIT_OK: return "answered";
+    case RATELIMIT_TIMEOUT: return "no answer by the deadline";
+    case RATELIMIT_LOST: return "the connection ended before the answer";
+    case RATELIMIT_PROTOCOL: return "the answer is not valid";
+    case RATELIMIT_UNREACHABLE: return "the daemon cannot be reached";
+    case RATELIMIT_REFUSED: return "the daemon answered with an error";
+    case RATELIMIT_BAD_ARGUMENT: return "bad argument";
+    case RATELIMIT_NO_MEMORY: return "no memory";
+    case RATELIMIT_BUSY: return "too many calls in flight";
+    case RATELIMIT_CANCELLED: return "the client was freed";
+    case RATELIMIT_BREAKER: return "not tried: the last three calls got no answer in time";
+    }
+    return "unknown status";
+}
+
 /* Without a result. `code` is "", unless the daemon's error had one. The message is never empty. */
 static void end_failed(struct ratelimit_async *client, struct request *request, enum ratelimit_status status,
                        const char *code, const char *message)

@@ -6,6 +6,7 @@ A check whose tool is not installed fails: nobody tested the rule.
 """
 
 import argparse
+import graphlib
 import os
 import re
 import subprocess
@@ -169,6 +170,30 @@ def a_file_includes_only_its_own_layer_or_lower_ones():
             if wrong:
                 complaints.append(f"{path}:{number}: {here} must not include {there}")
     return complaints
+
+
+@check
+def calls_between_files_go_one_way():
+    """No two files need each other, directly or through others: results come back through a callback (`done`)."""
+    sources = files("*.c", within=("src", "proto"))
+    daemon = [path for path in sources if not path.startswith(("src/client/", "src/ctl/"))]
+    clients = [path for path in sources if path.startswith(("src/client/", "src/ctl/", "src/base/", "proto/"))]
+    return [f"{' -> '.join(circle)}: is a circle; let calls go down and results come up through a callback"
+            for circle in filter(None, map(circle_of_calls, (daemon, clients)))]
+
+
+def circle_of_calls(paths):
+    """The files of one circle, the first one also last; None if there is none."""
+    code = {path: re.sub(r'/\*.*?\*/|"(?:\\.|[^"\\])*"', " ", text(path), flags=re.S) for path in paths}
+    home = {name: path for path, content in code.items()
+            for name in re.findall(r"^(?!static\b|typedef\b)\w[\w *]*?\b(\w+)\([^;{}]*\)\n\{", content, re.M)}
+    needs = {path: {home[word] for word in set(re.findall(r"\b\w+\b", content)) & home.keys()} - {path}
+             for path, content in code.items()}
+    try:
+        graphlib.TopologicalSorter(needs).prepare()
+    except graphlib.CycleError as error:
+        return error.args[1]
+    return None
 
 
 @check

@@ -125,17 +125,15 @@ static void check_store(struct loader *loader)
 {
     static const char key[] = "store.redis.addresses", section[] = "store.redis.";
     const uint32_t *lines = loader->lines;
-    const struct text_list *addresses = &loader->config->store_redis_addresses;
-    for (size_t i = 0; i < addresses->n; i++) {
-        struct redis_address parsed;
-        char shown[FAULTS_SHOWN_MAX];
-        const char *wrong = strstr(addresses->items[i], "://") != NULL
-                                ? "is a URL; write host:port, and user and password_file as settings"
-                                : redis_address_parse(addresses->items[i], &parsed);
-        if (wrong != NULL)
-            faults_add(loader->faults, lines[SETTING_AT_store_redis_addresses], key, "%s: %s",
-                       faults_shown(shown, addresses->items[i]), wrong);
-    }
+    const char *address = loader->config->store_redis_addresses, *wrong = NULL;
+    struct redis_address parsed;
+    char shown[FAULTS_SHOWN_MAX];
+    if (address != NULL)
+        wrong = strstr(address, "://") != NULL ? "is a URL; write host:port, and user and password_file as settings"
+                                               : redis_address_parse(address, &parsed);
+    if (wrong != NULL)
+        faults_add(loader->faults, lines[SETTING_AT_store_redis_addresses], key, "%s: %s", faults_shown(shown, address),
+                   wrong);
     if (loader->config->store_type == STORE_TYPE_REDIS && lines[SETTING_AT_store_redis_addresses] == 0)
         faults_add(loader->faults, lines[SETTING_AT_store_type], key,
                    "is needed with store.type redis; write [\"127.0.0.1:6379\"] or [\"unix:/run/redis/redis.sock\"]");

@@ -23,13 +23,13 @@
 enum store_type { STORE_TYPE_MEMORY, STORE_TYPE_REDIS };
 
 #define SETTING_TYPE_TEXT     char *
-#define SETTING_TYPE_LIST     struct text_list
+#define SETTING_TYPE_LIST     char *
 #define SETTING_TYPE_MODE     int64_t
 #define SETTING_TYPE_SIZE     int64_t
 #define SETTING_TYPE_DURATION int64_t
 #define SETTING_TYPE_COUNT    int64_t
 #define SETTING_TYPE_CHOICE   int64_t
-#define SETTING_TYPE_BOOL     bool
+#define SETTING_TYPE_BOOL     int64_t
 
 struct config {
 #define SETTING(kind, field, ...) SETTING_TYPE_##kind field;

@@ -150,31 +150,22 @@ static int print_sections(FILE *out, const char *before, const char *path)
 
 static void print_setting(FILE *out, const struct setting *setting, const struct config *config, int depth)
 {
-    const enum value_kind kind = setting->form.kind;
-    const void *field = setting_field(setting, config);
     const char *name = strrchr(setting->path, '.') + 1;
-    const char *text = kind == VALUE_TEXT ? *(char *const *)field : NULL;
-    const struct text_list none = {0}, *list = kind == VALUE_LIST ? field : &none;
-    if ((kind == VALUE_TEXT && text == NULL) || (kind == VALUE_LIST && list->n == 0)) {
+    char **text = setting_text(setting, config);
+    bool is_list = setting->form.kind == VALUE_LIST;
+    if (text != NULL && *text == NULL) {
         fprintf(out, "%*s# %s: not set\n", 2 * depth, "", name);
         return;
     }
 
-    fprintf(out, "%*s%s: ", 2 * depth, "", name);
+    fprintf(out, "%*s%s: %s", 2 * depth, "", name, is_list ? "[" : "");
     if (text != NULL) {
-        print_quoted(out, slice_of(text));
-    } else if (kind == VALUE_LIST) {
-        for (size_t i = 0; i < list->n; i++) {
-            fputc(i == 0 ? '[' : ',', out);
-            print_quoted(out, slice_of(list->items[i]));
-        }
-        fputc(']', out);
+        print_quoted(out, slice_of(*text));
     } else {
         char number[UNITS_TEXT_MAX];
-        int64_t value = kind == VALUE_BOOL ? *(const bool *)field : *(const int64_t *)field;
-        fputs(value_print(&setting->form, value, number), out);
+        fputs(value_print(&setting->form, *setting_number(setting, config), number), out);
     }
-    fputc('\n', out);
+    fputs(is_list ? "]\n" : "\n", out);
 }
 
 void config_print(FILE *out, const struct config *config)

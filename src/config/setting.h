@@ -1,7 +1,8 @@
 /*
  * setting.h: settings.def as a table: read a setting into its field, compare two, free them.
  *
- * Nothing here knows what a setting is for; a value is a field of struct config, at an offset.
+ * Nothing here knows what a setting is for. A value is a field of struct config, at an offset: a text, which is owned
+ * and NULL where it is not set (TEXT, and LIST, whose one entry it is), or an int64_t.
  */
 #ifndef RL_CONFIG_SETTING_H
 #define RL_CONFIG_SETTING_H
@@ -13,11 +14,6 @@
 #include "policy/faults.h"
 #include "policy/policy_setting.h"
 #include "policy/tree.h"
-
-struct text_list {
-    char **items; /* owned, as are the texts */
-    size_t n;
-};
 
 struct setting {
     struct value_form form;
@@ -45,7 +41,9 @@ void setting_free_all(struct config *config);
 /* Parse one value of the file into its field; a fault is recorded where it cannot be. */
 void setting_parse(const struct setting *setting, struct config *config, const struct tree_node *node,
                    struct faults *faults);
-void *setting_field(const struct setting *setting, const struct config *config); /* of the type in config.h */
+/* The field of a setting that is a text, else NULL; and of one that is none. */
+char **setting_text(const struct setting *setting, const struct config *config);
+int64_t *setting_number(const struct setting *setting, const struct config *config);
 bool setting_equal(const struct setting *setting, const struct config *a, const struct config *b);
 
 #endif

@@ -3,7 +3,7 @@
 struct redis_options options_redis(const struct config *config, uint64_t random_seed)
 {
     return (struct redis_options){
-        .address = config->store_redis_addresses.items[0],
+        .address = config->store_redis_addresses,
         .username = config->store_redis_username,
         .password = config->redis_password,
         .key_prefix = config->store_redis_key_prefix,

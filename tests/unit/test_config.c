@@ -99,7 +99,7 @@ static void a_whole_file_becomes_values(void **state)
     assert_string_equal(config->listen_group, "root");
     assert_int_equal(config->caps_max_key, 2048);
     assert_int_equal(config->store_type, STORE_TYPE_REDIS);
-    assert_string_equal(config->store_redis_addresses.items[0], "[::1]:6379");
+    assert_string_equal(config->store_redis_addresses, "[::1]:6379");
     assert_false(config->store_redis_merge);
     assert_int_equal(config->store_redis_reconnect_max_ms, 2000);
     assert_int_equal(config_redis_stall_ms(config), 600);

@@ -42,15 +42,15 @@ static int configure(struct daemon *daemon)
 {
     const struct arguments *arguments = &daemon->arguments;
     const char *file = arguments->config_path;
-    bool is_trial = arguments->check_config || arguments->print_config;
+    enum config_use use = arguments->check_config || arguments->print_config ? CONFIG_TRIAL : CONFIG_START;
     char line[2048];
     struct faults faults;
 
     faults_init(&faults);
-    struct config *config = file != NULL ? config_load(file, is_trial, &faults) : config_default();
+    struct config *config = file != NULL ? config_load(file, use, &faults) : config_parse("", 0, use, &faults);
     daemon->started = daemon->config = config;
     for (size_t i = 0; i < faults.n; i++)
-        fprintf(stderr, "%s\n", faults_line(line, sizeof line, file, &faults.items[i]));
+        fprintf(stderr, "%s\n", faults_line(line, sizeof line, file != NULL ? file : "ratelimitd", &faults.items[i]));
     faults_fini(&faults);
     if (config == NULL) return file != NULL ? EXIT_CONFIG : EXIT_RUNNING;
 
@@ -66,7 +66,7 @@ static int configure(struct daemon *daemon)
     } else if (arguments->check_config) {
         puts("the configuration is correct");
     }
-    return is_trial ? EXIT_CLEAN : -1;
+    return use == CONFIG_TRIAL ? EXIT_CLEAN : -1;
 }
 
 /* ---- The tick: one iteration of the loop ---- */

@@ -234,18 +234,17 @@ static struct policy_set *default_policies(const struct policy_defaults *default
     return set;
 }
 
-/* `root` is NULL if the daemon has no file. */
-static struct config *load_tree(const struct tree_node *root, bool is_trial, struct faults *faults)
+static struct config *load_tree(const struct tree_node *root, enum config_use use, struct faults *faults)
 {
     struct config *config = mem_zalloc(sizeof *config);
-    struct loader loader = {.config = config, .faults = faults, .is_trial = is_trial};
+    struct loader loader = {.config = config, .faults = faults, .is_trial = use == CONFIG_TRIAL};
     if (config == NULL || setting_set_defaults(config) < 0) {
         faults_no_memory(faults, 0, NULL, "out of memory; give the daemon more");
         config_free(config);
         return NULL;
     }
 
-    if (root != NULL) load_section(&loader, root, "");
+    load_section(&loader, root, "");
     check_store(&loader);
     check_values(&loader);
     read_secrets(&loader);
@@ -261,31 +260,21 @@ static struct config *load_tree(const struct tree_node *root, bool is_trial, str
     return NULL;
 }
 
-struct config *config_default(void)
+struct config *config_parse(const char *bytes, size_t len, enum config_use use, struct faults *faults)
 {
-    struct faults faults;
-    faults_init(&faults);
-    struct config *config = load_tree(NULL, false, &faults);
-    faults_fini(&faults);
-    return config;
-}
-
-struct config *config_parse(const char *bytes, size_t len, bool is_trial, struct faults *faults)
-{
-    struct config *config = NULL;
     struct tree_node *root = yaml_tree_parse(bytes, len, faults);
-    if (root != NULL) config = load_tree(root, is_trial, faults);
+    struct config *config = root != NULL ? load_tree(root, use, faults) : NULL;
     tree_free(root);
     faults_sort(faults);
     return config;
 }
 
 /* 0, or -1 with the fault recorded. At start, a pipe is accepted; a file that everybody may write to never is. */
-static int read_file(int fd, bool must_be_regular, struct buffer *content, struct faults *faults)
+static int read_file(int fd, enum config_use use, struct buffer *content, struct faults *faults)
 {
     struct stat status;
     bool is_known = fstat(fd, &status) == 0; /* else the read below fails */
-    if (is_known && must_be_regular && !S_ISREG(status.st_mode)) {
+    if (is_known && use == CONFIG_RELOAD && !S_ISREG(status.st_mode)) {
         faults_add(faults, 0, NULL,
                    "is not a regular file, and a reload reads nothing else; write the configuration into a file at "
                    "this path");
@@ -314,33 +303,23 @@ static int read_file(int fd, bool must_be_regular, struct buffer *content, struc
     }
 }
 
-static struct config *load_file(const char *path, int flags, bool is_trial, struct faults *faults)
+struct config *config_load(const char *path, enum config_use use, struct faults *faults)
 {
     struct config *config = NULL;
     struct buffer content;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | flags);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | (use == CONFIG_RELOAD ? O_NONBLOCK : 0));
     if (fd < 0) {
         faults_add(faults, 0, NULL, "cannot be read: %s; write the path of a readable file", strerror(errno));
         return NULL;
     }
 
     buffer_init(&content, CONFIG_FILE_MAX + READ_SIZE);
-    if (read_file(fd, flags & O_NONBLOCK, &content, faults) == 0)
+    if (read_file(fd, use, &content, faults) == 0)
         config = config_parse(buffer_len(&content) > 0 ? (const char *)buffer_data(&content) : "", buffer_len(&content),
-                              is_trial, faults);
+                              use, faults);
     buffer_fini(&content);
     close(fd);
     return config;
-}
-
-struct config *config_load(const char *path, bool is_trial, struct faults *faults)
-{
-    return load_file(path, 0, is_trial, faults);
-}
-
-struct config *config_reload(const char *path, struct faults *faults)
-{
-    return load_file(path, O_NONBLOCK, false, faults);
 }
 
 void config_free(struct config *config)
@@ -379,11 +358,4 @@ int64_t config_redis_stall_ms(const struct config *config)
     if (config->store_redis_stall_ms > 0) return config->store_redis_stall_ms;
     int64_t stall_ms = STALL_DEADLINES * config->defaults_deadline_ms;
     return stall_ms > STALL_MIN_MS ? stall_ms : STALL_MIN_MS;
-}
-
-void config_each_restart(const struct config *was, const struct config *is, void (*each)(const char *path, void *arg),
-                         void *arg)
-{
-    for (size_t i = 0; i < N_SETTINGS; i++)
-        if (!setting_table[i].reloads && !setting_equal(&setting_table[i], was, is)) each(setting_table[i].path, arg);
 }

@@ -43,17 +43,17 @@ struct config {
 
 enum { CONFIG_FILE_MAX = 16 << 20 };
 
-/* What a daemon without a file runs on: every default, and one policy `default`. NULL without memory. */
-struct config *config_default(void);
+enum config_use {
+    CONFIG_START,
+    CONFIG_TRIAL,  /* --check-config, --print-config: a credential that only the service has is not missed */
+    CONFIG_RELOAD, /* never waits for a pipe's other end, and refuses whatever is not a regular file */
+};
 
-/* Read `path`. With `is_trial` (--check-config, --print-config) a credential that only the service has is not missed.
- * NULL when there was an error; `faults` holds it, sorted, and the warnings of a success. */
-struct config *config_load(const char *path, bool is_trial, struct faults *faults);
-/* The same while the daemon runs: never waits for a pipe's other end, and refuses whatever is not a regular file.
+/* Read `path`. NULL when there was an error; `faults` holds it, sorted, and the warnings of a success.
  * Touches nothing that other threads use but the table of calendars, which is locked. */
-struct config *config_reload(const char *path, struct faults *faults);
-/* The same from bytes, for tests and the fuzzer. */
-struct config *config_parse(const char *bytes, size_t len, bool is_trial, struct faults *faults);
+struct config *config_load(const char *path, enum config_use use, struct faults *faults);
+/* The same from bytes: of none every default, and one policy `default`, on which a daemon without a file runs. */
+struct config *config_parse(const char *bytes, size_t len, enum config_use use, struct faults *faults);
 
 /* The secrets are wiped. NULL is fine. */
 void config_free(struct config *config);
@@ -72,9 +72,5 @@ int64_t config_redis_stall_ms(const struct config *config);
 /* As the YAML that would make it, every setting written; what is not set is a comment. Secrets are never in it: only
  * the names of their files. */
 void config_print(FILE *out, const struct config *config);
-
-/* Call `each` with the path of every setting that differs and needs a restart. */
-void config_each_restart(const struct config *was, const struct config *is, void (*each)(const char *path, void *arg),
-                         void *arg);
 
 #endif

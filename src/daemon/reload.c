@@ -27,7 +27,7 @@ static void read_in_thread(uv_work_t *work)
 {
     struct daemon *daemon = work->data;
     struct reload *reload = &daemon->reload;
-    reload->next = config_reload(daemon->arguments.config_path, &reload->faults);
+    reload->next = config_load(daemon->arguments.config_path, CONFIG_RELOAD, &reload->faults);
     if (reload->next != NULL && !reload->next->has_policies && reload->had_policies) {
         faults_add(
             &reload->faults, 0, "policies",
@@ -71,18 +71,18 @@ static void start(struct daemon *daemon, enum reload_phase phase, uv_work_cb wor
     CHECK(uv_queue_work(&daemon->loop, &reload->work, work, after) == 0);
 }
 
-static void on_restart_needed(const char *path, void *arg)
+static void warn_of_restart(const char *path)
 {
-    (void)arg;
     log_warning("reload: %s has changed and needs a restart; until then it stays as it was", path);
 }
 
 /* Hand every part the values that may change while it runs. */
 static void apply(struct daemon *daemon, struct config *next)
 {
-    config_each_restart(daemon->started, next, on_restart_needed, NULL);
+    for (const struct setting *setting = setting_table; setting < setting_table + N_SETTINGS; setting++)
+        if (!setting->reloads && !setting_equal(setting, daemon->started, next)) warn_of_restart(setting->path);
     if (next->store_memory_max_keys > daemon->started->store_memory_max_keys)
-        on_restart_needed("store.memory.max_keys beyond what it was at start", NULL);
+        warn_of_restart("store.memory.max_keys beyond what it was at start");
 
     /* Keep the policies in force until their last check has ended. Without memory whoever lets go last frees them. */
     struct retired_set *retired = mem_alloc(sizeof *retired);

@@ -12,7 +12,7 @@
 struct config *config_from(const char *text, struct faults *faults)
 {
     faults_init(faults);
-    return config_parse(text, strlen(text), false, faults);
+    return config_parse(text, strlen(text), CONFIG_START, faults);
 }
 
 struct config *config_of(const char *text)

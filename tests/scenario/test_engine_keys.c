@@ -38,7 +38,7 @@ static void use_policies(void)
 {
     struct faults faults;
     faults_init(&faults);
-    struct config *config = config_parse(config_text, sizeof config_text - 1, false, &faults);
+    struct config *config = config_parse(config_text, sizeof config_text - 1, CONFIG_START, &faults);
     if (config == NULL) fail_msg("%s", faults.items[0].text);
     engine_set_policies(fixture.engine, policy_set_ref(config->policies));
     config_free(config);

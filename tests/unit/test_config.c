@@ -20,8 +20,7 @@
 static void without_a_file_there_is_one_policy_on_the_memory_store(void **state)
 {
     (void)state;
-    struct config *config = config_default();
-    assert_non_null(config);
+    struct config *config = config_of("");
     assert_int_equal(config->store_type, STORE_TYPE_MEMORY);
     assert_int_equal(config->policies->n, 1);
     const struct limit *limit = config_limit(config, "default");
@@ -544,11 +543,6 @@ static void what_is_printed_parses_back_to_the_same(void **state)
     }
 }
 
-static void on_each_restart(const char *path, void *arg)
-{
-    strcat(strcat(arg, path), " ");
-}
-
 static void a_reload_names_what_needs_a_restart(void **state)
 {
     (void)state;
@@ -556,7 +550,9 @@ static void a_reload_names_what_needs_a_restart(void **state)
     struct config *was = config_of("");
     struct config *is = config_of("listen: {socket: /x, idle_timeout: 9s}\nstore:\n  type: memory\n  redis: "
                                   "{key_prefix: k, database: 2, merge: false}\n");
-    config_each_restart(was, is, on_each_restart, names);
+    for (size_t i = 0; i < N_SETTINGS; i++)
+        if (!setting_table[i].reloads && !setting_equal(&setting_table[i], was, is))
+            strcat(strcat(names, setting_table[i].path), " ");
     assert_string_equal(names, "listen.socket store.redis.key_prefix ");
     config_free(was);
     config_free(is);
@@ -683,7 +679,7 @@ static void systemd_says_where_credentials_are(void **state)
     faults_fini(&faults);
 
     faults_init(&faults);
-    struct config *config = config_parse(yaml, sizeof yaml - 1, true, &faults);
+    struct config *config = config_parse(yaml, sizeof yaml - 1, CONFIG_TRIAL, &faults);
     assert_non_null(config); /* a trial outside the service */
     assert_int_equal(faults.n, 1);
     config_free(config);
@@ -714,23 +710,23 @@ static void a_file_is_read_or_told_why_not(void **state)
     struct faults faults;
     char line[256];
     faults_init(&faults);
-    assert_null(config_load("/nowhere/x.yaml", false, &faults));
+    assert_null(config_load("/nowhere/x.yaml", CONFIG_START, &faults));
     assert_string_equal(
         faults_line(line, sizeof line, "/nowhere/x.yaml", &faults.items[0]),
         "/nowhere/x.yaml: cannot be read: No such file or directory; write the path of a readable file");
     faults_fini(&faults);
     faults_init(&faults);
-    assert_null(config_load("/tmp", false, &faults));
+    assert_null(config_load("/tmp", CONFIG_START, &faults));
     assert_non_null(strstr(faults.items[0].text, "Is a directory"));
     faults_fini(&faults);
     struct secret_file file = secret_file("policies: {}\n", 0602);
     faults_init(&faults);
-    assert_null(config_load(file.path, false, &faults));
+    assert_null(config_load(file.path, CONFIG_START, &faults));
     assert_non_null(strstr(faults.items[0].text, "can be written by everybody"));
     faults_fini(&faults);
     chmod(file.path, 0644);
     faults_init(&faults);
-    struct config *config = config_load(file.path, false, &faults);
+    struct config *config = config_load(file.path, CONFIG_START, &faults);
     assert_non_null(config);
     config_free(config);
     faults_fini(&faults);
@@ -749,7 +745,7 @@ static void every_allocation_may_fail(void **state)
         struct faults faults;
         faults_init(&faults);
         mem_fail_nth(nth);
-        struct config *config = config_parse(text, sizeof text - 1, false, &faults);
+        struct config *config = config_parse(text, sizeof text - 1, CONFIG_START, &faults);
         succeeded = config != NULL && faults.n_errors == 0;
         assert_true(succeeded || faults.n_errors > 0);
         mem_fail_nth(0);

@@ -239,7 +239,7 @@ static void every_allocation_may_fail(void **state)
             struct faults faults;
             faults_init(&faults);
             mem_fail_nth(nth);
-            struct config *config = config_parse(texts[i], strlen(texts[i]), false, &faults);
+            struct config *config = config_parse(texts[i], strlen(texts[i]), CONFIG_START, &faults);
             succeeded = config != NULL && faults.n_errors == 0;
             assert_true(succeeded || faults.n_errors > 0);
             mem_fail_nth(0);

@@ -29,7 +29,7 @@ static void configure(struct fixture *fixture, const char *text)
 {
     struct faults faults;
     faults_init(&faults);
-    struct config *config = config_parse(text, strlen(text), false, &faults);
+    struct config *config = config_parse(text, strlen(text), CONFIG_START, &faults);
     assert_non_null(config);
     inline_policies_configure(&fixture->policies, (size_t)config->inline_max_policies, config_policy_defaults(config));
     config_free(config);

@@ -21,8 +21,8 @@ void faults_fini(struct faults *faults)
     faults_init(faults);
 }
 
-void faults_add_va(struct faults *faults, uint32_t line, const char *key, enum diag_code code, const char *format,
-                   va_list args)
+void faults_record_va(struct faults *faults, enum diag_code code, uint32_t line, const char *key, const char *format,
+                      va_list args)
 {
     char text[FAULT_TEXT_MAX];
     size_t at = 0;
@@ -48,27 +48,11 @@ void faults_add_va(struct faults *faults, uint32_t line, const char *key, enum d
     faults->n++;
 }
 
-void faults_add(struct faults *faults, uint32_t line, const char *key, const char *format, ...)
+void faults_record(struct faults *faults, enum diag_code code, uint32_t line, const char *key, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    faults_add_va(faults, line, key, DIAG_INVALID, format, args);
-    va_end(args);
-}
-
-void faults_warn(struct faults *faults, uint32_t line, const char *key, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    faults_add_va(faults, line, key, DIAG_WARNING, format, args);
-    va_end(args);
-}
-
-void faults_no_memory(struct faults *faults, uint32_t line, const char *key, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    faults_add_va(faults, line, key, DIAG_NO_MEMORY, format, args);
+    faults_record_va(faults, code, line, key, format, args);
     va_end(args);
 }
 

@@ -34,17 +34,14 @@ enum { FAULTS_KEY_MAX = 256 };
 
 /* `key` is the whole path, e.g. "policies.login.window"; NULL = none. Beyond FAULTS_KEY_MAX it is cut, and what is not
  * printable in it is escaped. */
-void faults_add(struct faults *faults, uint32_t line, const char *key, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-void faults_warn(struct faults *faults, uint32_t line, const char *key, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-/* Memory was short: what was written may be right. */
-void faults_no_memory(struct faults *faults, uint32_t line, const char *key, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+void faults_record(struct faults *faults, enum diag_code code, uint32_t line, const char *key, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+void faults_record_va(struct faults *faults, enum diag_code code, uint32_t line, const char *key, const char *format,
+                      va_list args) __attribute__((format(printf, 5, 0)));
 
-/* Any of the three. */
-void faults_add_va(struct faults *faults, uint32_t line, const char *key, enum diag_code code, const char *format,
-                   va_list args) __attribute__((format(printf, 5, 0)));
+#define faults_add(faults, line, key, ...)       faults_record(faults, DIAG_INVALID, line, key, __VA_ARGS__)
+#define faults_warn(faults, line, key, ...)      faults_record(faults, DIAG_WARNING, line, key, __VA_ARGS__)
+#define faults_no_memory(faults, line, key, ...) faults_record(faults, DIAG_NO_MEMORY, line, key, __VA_ARGS__)
 
 /* The code of the first error; DIAG_NO_MEMORY where none could be kept. `ret_text`: its text, else NULL. */
 enum diag_code faults_first_error(const struct faults *faults, const char **ret_text);

@@ -24,7 +24,7 @@ void reading_refuse(struct reading *reading, enum policy_field field, const char
     const struct tree_node *node = reading->given[field] != NULL ? reading->given[field] : reading->node;
     va_list args;
     va_start(args, format);
-    faults_add_va(reading->faults, node->line, reading_path(reading, field), DIAG_INVALID, format, args);
+    faults_record_va(reading->faults, DIAG_INVALID, node->line, reading_path(reading, field), format, args);
     va_end(args);
 }
 

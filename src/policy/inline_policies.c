@@ -12,11 +12,11 @@
 COUNTERS_DEFINE(inline, INLINE_COUNTERS);
 
 enum {
-    FORMS_MAX = 4,        /* of one policy that are known: clients in several languages write it each in its own way */
-    FORMS_EXPECTED = 1024 /* slots of the tables; more policies make their chains longer */
+    FORMS_MAX = 4,         /* of one policy, by clients: those in several languages write it each in its own way */
+    FORMS_EXPECTED = 2048, /* slots of the table; more policies make its chains longer */
 };
 
-/* Settings as bytes, of some client or of tree_write(). */
+/* Settings as bytes: a packed map, or what tree_write() makes of one, which begins as no packed map does. */
 struct inline_form {
     struct map_node node;
     struct inline_policy *policy;
@@ -27,8 +27,8 @@ struct inline_form {
 struct inline_policy {
     struct list link;
     struct policy_set *set;              /* one reference; holds one policy */
-    struct inline_form settings;         /* in by_settings: as tree_write() writes them */
-    struct inline_form forms[FORMS_MAX]; /* in by_form: as clients do */
+    struct inline_form written;          /* by tree_write() */
+    struct inline_form forms[FORMS_MAX]; /* by clients */
     unsigned next_form;                  /* to be given up for another */
 };
 
@@ -42,17 +42,14 @@ int inline_policies_init(struct inline_policies *policies)
 {
     *policies = (struct inline_policies){0};
     list_init(&policies->by_use);
-    if (map_init(&policies->by_form, FORMS_EXPECTED) != 0) return -1;
-    if (map_init(&policies->by_settings, FORMS_EXPECTED) == 0) return 0;
-    map_fini(&policies->by_form);
-    return -1;
+    return map_init(&policies->by_form, FORMS_EXPECTED);
 }
 
 /* ---- Forms ---- */
 
-static struct inline_policy *find(const struct map *map, struct slice bytes)
+static struct inline_policy *find(const struct inline_policies *policies, struct slice bytes)
 {
-    struct map_node *node = map_first(map, hash_keyed(bytes.data, bytes.len));
+    struct map_node *node = map_first(&policies->by_form, hash_keyed(bytes.data, bytes.len));
     for (; node != NULL; node = map_next_same(node)) {
         const struct inline_form *form = CONTAINER_OF(node, struct inline_form, node);
         if (slice_eq((struct slice){form->bytes, form->len}, bytes)) return form->policy;
@@ -60,26 +57,27 @@ static struct inline_policy *find(const struct map *map, struct slice bytes)
     return NULL;
 }
 
-static void unlearn(struct map *map, struct inline_form *form)
+static void unlearn(struct inline_policies *policies, struct inline_form *form)
 {
     if (form->bytes == NULL) return;
-    map_remove(map, &form->node);
+    map_remove(&policies->by_form, &form->node);
     mem_free(form->bytes);
     form->bytes = NULL;
 }
 
 /* `form`, in place of what it was, so that its policy is found by these bytes. 0, or -1 without memory. */
-static int learn(struct map *map, struct inline_form *form, struct inline_policy *policy, struct slice bytes)
+static int learn(struct inline_policies *policies, struct inline_form *form, struct inline_policy *policy,
+                 struct slice bytes)
 {
     uint8_t *copy = mem_alloc(bytes.len);
     if (copy == NULL) return -1;
     memcpy(copy, bytes.data, bytes.len);
 
-    unlearn(map, form);
+    unlearn(policies, form);
     form->policy = policy;
     form->bytes = copy;
     form->len = bytes.len;
-    map_insert(map, &form->node, hash_keyed(bytes.data, bytes.len));
+    map_insert(&policies->by_form, &form->node, hash_keyed(bytes.data, bytes.len));
     return 0;
 }
 
@@ -87,8 +85,8 @@ static int learn(struct map *map, struct inline_form *form, struct inline_policy
 
 static void forget(struct inline_policies *policies, struct inline_policy *policy)
 {
-    for (int i = 0; i < FORMS_MAX; i++) unlearn(&policies->by_form, &policy->forms[i]);
-    unlearn(&policies->by_settings, &policy->settings);
+    for (int i = 0; i < FORMS_MAX; i++) unlearn(policies, &policy->forms[i]);
+    unlearn(policies, &policy->written);
     list_remove(&policy->link);
     policies->n--;
     policy_set_unref(policy->set);
@@ -106,7 +104,6 @@ void inline_policies_fini(struct inline_policies *policies)
 {
     forget_all(policies);
     map_fini(&policies->by_form);
-    map_fini(&policies->by_settings);
 }
 
 void inline_policies_configure(struct inline_policies *policies, size_t max, struct policy_defaults defaults)
@@ -153,7 +150,7 @@ static enum error_code make(struct inline_policies *policies, struct tree_node *
                             struct faults *faults, struct inline_policy **ret, struct answer answer)
 {
     char name[NAME_MAX_LEN + 1];
-    enum error_code code = ERROR_OVERLOADED;
+    enum error_code code;
     struct inline_policy *policy = NULL;
     snprintf(name, sizeof name, "inline-%016" PRIx64, hash_stable(HASH_STABLE_START, settings.data, settings.len));
     struct policy_set *set = policy_read_inline(tree, name, &policies->defaults, faults);
@@ -165,29 +162,23 @@ static enum error_code make(struct inline_policies *policies, struct tree_node *
                  "policy.compat: shares another system's keys, which only the configuration may name; write the policy "
                  "into it");
         code = ERROR_NOT_PERMITTED;
-        goto err_unref;
-    }
-    if (!make_space(policies)) {
+    } else if (!make_space(policies)) {
         snprintf(answer.text, answer.size,
                  "policy: %zu inline policies (inline.max_policies) are in use; try again later, or raise it",
                  policies->max);
-        goto err_unref;
-    }
-
-    policy = mem_zalloc(sizeof *policy);
-    if (policy == NULL || learn(&policies->by_settings, &policy->settings, policy, settings) < 0) {
+        code = ERROR_OVERLOADED;
+    } else if ((policy = mem_zalloc(sizeof *policy)) == NULL ||
+               learn(policies, &policy->written, policy, settings) < 0) {
         code = answer_no_memory(answer);
-        goto err_free;
+    } else {
+        policy->set = set;
+        list_push_back(&policies->by_use, &policy->link);
+        inline_counters.inline_policies = ++policies->n;
+        *ret = policy;
+        return ERROR_NONE;
     }
-    policy->set = set;
-    list_push_back(&policies->by_use, &policy->link);
-    inline_counters.inline_policies = ++policies->n;
-    *ret = policy;
-    return ERROR_NONE;
 
-err_free:
     mem_free(policy);
-err_unref:
     policy_set_unref(set);
     return code;
 }
@@ -209,7 +200,7 @@ static enum error_code read_form(struct inline_policies *policies, struct slice 
         code = answer_no_memory(answer);
     } else {
         const struct slice settings = {buffer_data(&bytes), buffer_len(&bytes)};
-        *ret = find(&policies->by_settings, settings);
+        *ret = find(policies, settings);
         if (*ret == NULL) code = make(policies, tree, settings, &faults, ret, answer);
     }
 
@@ -222,7 +213,7 @@ static enum error_code read_form(struct inline_policies *policies, struct slice 
 enum error_code inline_policies_find(struct inline_policies *policies, struct slice map, struct policy_set **ret_set,
                                      char *text, size_t size)
 {
-    struct inline_policy *policy = find(&policies->by_form, map);
+    struct inline_policy *policy = find(policies, map);
     if (policy == NULL) {
         if (map.len > INLINE_BYTES_MAX) {
             snprintf(text, size, "policy: has %zu bytes; at most %d are allowed", map.len, INLINE_BYTES_MAX);
@@ -232,7 +223,7 @@ enum error_code inline_policies_find(struct inline_policies *policies, struct sl
         if (policy == NULL) return code;
 
         /* So that it is found at once the next time; without memory it is not, and no more. */
-        if (learn(&policies->by_form, &policy->forms[policy->next_form], policy, map) == 0)
+        if (learn(policies, &policy->forms[policy->next_form], policy, map) == 0)
             policy->next_form = (policy->next_form + 1) % FORMS_MAX;
     }
 

@@ -1,9 +1,9 @@
 /*
  * inline_policies.h: policies that clients write out in their requests, kept while they are used.
  *
- *   packed map ─▶ by_form: seen in this very form? ─────────────────────────────────────────▶ its set
- *        └ no ─▶ tree_unpack ─▶ by_settings: these settings in another form? ─▶ one more form ─┘
- *                     └ no ─▶ policy_read: a policy `inline-<fingerprint of the settings>` ─────┘
+ *   packed map ─▶ seen in this very form? ─────────────────────────────────────────────────▶ its set
+ *        └ no ─▶ tree_unpack, tree_write ─▶ seen as these settings? ─▶ one more form of them ─┘
+ *                     └ no ─▶ policy_read: a policy `inline-<fingerprint of the settings>` ───┘
  *
  * The name depends on the settings alone, so every daemon counts in the same place. At most `max` are kept; for one
  * more, the one that was used least recently goes, of those that no check holds.
@@ -27,8 +27,7 @@ COUNTERS_DECLARE(inline, INLINE_COUNTERS);
 enum { INLINE_BYTES_MAX = 4096 /* of one policy's settings, packed */ };
 
 struct inline_policies {
-    struct map by_form;
-    struct map by_settings;
+    struct map by_form; /* of each policy: as tree_write() writes it, and as clients do, the last few ways */
     struct list by_use; /* struct inline_policy, owned; the least recently used first */
     size_t n, max;
     struct policy_defaults defaults;

@@ -16,11 +16,6 @@ COUNTERS_DEFINE(reload, RELOAD_COUNTERS);
 
 enum { RELOAD_FAULTS_SHOWN = 20, TRIM_BYTES = 16 << 20 };
 
-struct retired_set {
-    struct list link;
-    struct policy_set *set; /* one reference */
-};
-
 /* ---- in the thread ---- */
 
 static void read_in_thread(uv_work_t *work)
@@ -42,11 +37,8 @@ static void read_in_thread(uv_work_t *work)
 
 static void free_unreferenced(struct reload *reload)
 {
-    for (struct list *it; (it = list_pop_front(&reload->unreferenced)) != NULL;) {
-        struct retired_set *retired = LIST_ITEM(it, struct retired_set, link);
-        policy_set_unref(retired->set);
-        mem_free(retired);
-    }
+    for (struct list *it; (it = list_pop_front(&reload->unreferenced)) != NULL;)
+        policy_set_unref(LIST_ITEM(it, struct policy_set, link));
 }
 
 static void free_in_thread(uv_work_t *work)
@@ -54,9 +46,6 @@ static void free_in_thread(uv_work_t *work)
     struct daemon *daemon = work->data;
     struct reload *reload = &daemon->reload;
     faults_fini(&reload->faults);
-    faults_init(&reload->faults);
-    config_free(reload->next);
-    reload->next = NULL;
     free_unreferenced(reload);
     malloc_trim(0); /* gives the system back what was freed */
 }
@@ -84,13 +73,9 @@ static void apply(struct daemon *daemon, struct config *next)
     if (next->store_memory_max_keys > daemon->started->store_memory_max_keys)
         warn_of_restart("store.memory.max_keys beyond what it was at start");
 
-    /* Keep the policies in force until their last check has ended. Without memory whoever lets go last frees them. */
-    struct retired_set *retired = mem_alloc(sizeof *retired);
-    if (retired != NULL) {
-        retired->set = policy_set_ref(daemon->config->policies);
-        list_push_back(&daemon->reload.retired, &retired->link);
-    }
-
+    /* Keep the policies in force until their last check has ended. */
+    list_push_back(&daemon->reload.retired, &daemon->config->policies->link);
+    daemon->config->policies = NULL;
     if (daemon->config != daemon->started)
         config_free(daemon->config);
     else
@@ -139,7 +124,7 @@ static void start_freeing(struct daemon *daemon)
     struct reload *reload = &daemon->reload;
     size_t n_free = 0, n_used = 0;
     LIST_FOREACH (it, &reload->retired) {
-        if (LIST_ITEM(it, struct retired_set, link)->set->n_refs > 1) {
+        if (LIST_ITEM(it, struct policy_set, link)->n_refs > 1) {
             n_used++;
             continue;
         }
@@ -227,14 +212,14 @@ void reload_look(struct daemon *daemon)
         log_debug("memory: %" PRIu64 " MiB were in use and %" PRIu64 " are; what is free goes back to the system",
                   reload->peak_bytes >> 20, bytes >> 20);
     LIST_FOREACH (it, &reload->retired)
-        if (LIST_ITEM(it, struct retired_set, link)->set->n_refs == 1) has_work = true;
+        if (LIST_ITEM(it, struct policy_set, link)->n_refs == 1) has_work = true;
     if (has_work) start_freeing(daemon);
 }
 
 void reload_fini(struct daemon *daemon)
 {
     struct reload *reload = &daemon->reload;
-    for (struct list *it; (it = list_pop_front(&reload->retired)) != NULL;) list_push_back(&reload->unreferenced, it);
+    list_append(&reload->unreferenced, &reload->retired);
     free_unreferenced(reload);
     config_free(reload->next);
     policy_set_unref(reload->before);

@@ -41,14 +41,14 @@ struct reload {
     bool again;
     uv_work_t work;
     uint64_t peak_bytes; /* in use, since memory was last given back to the system */
-    struct list retired; /* struct retired_set, owned: policies that were replaced, until nobody else holds them */
+    struct list retired; /* struct policy_set: one reference each to those replaced, until nobody else holds them */
 
     /* The thread's, except while IDLE: */
     struct policy_set *before; /* one reference while READING: the policies in force, whose counts go on */
     bool had_policies;         /* some of them are written in a file */
     struct faults faults;
     struct config *next;      /* owned; NULL = the file has a fault */
-    struct list unreferenced; /* struct retired_set, owned */
+    struct list unreferenced; /* struct policy_set, owned */
 };
 
 void reload_init(struct daemon *daemon);

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/exact.h"
+#include "base/list.h"
 #include "base/map.h"
 #include "base/slice.h"
 #include "limit/key_format.h"
@@ -72,6 +73,7 @@ struct policy {
 
 struct policy_set {
     uint32_t n_refs;
+    struct list link; /* for who keeps it: see reload.h */
     size_t n;
     struct policy **in_order; /* owned; as written in the file */
     size_t cap;

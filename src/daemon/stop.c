@@ -12,10 +12,15 @@ static void on_handle_closed(uv_handle_t *handle)
     if (--daemon->n_closing == 0) uv_stop(&daemon->loop);
 }
 
-static void close_handle(struct daemon *daemon, uv_handle_t *handle)
+static void close_handle(uv_handle_t *handle, void *arg)
 {
+    struct daemon *daemon = arg;
+    int number = handle->type == UV_SIGNAL ? ((uv_signal_t *)handle)->signum : 0;
+    if (handle->data != daemon) return; /* a part has left it open: run() finds it */
+
     daemon->n_closing++;
     uv_close(handle, on_handle_closed);
+    if (number > 0) signal(number, SIG_IGN);
 }
 
 /* Store, engine and server are gone: what is left are the handles of struct daemon. One of theirs that is still open
@@ -24,11 +29,6 @@ static void on_engine_closed(void *arg)
 {
     struct daemon *daemon = arg;
     daemon->engine = NULL;
-    uv_handle_t *handles[] = {(uv_handle_t *)&daemon->check,         (uv_handle_t *)&daemon->prepare,
-                              (uv_handle_t *)&daemon->deadline,      (uv_handle_t *)&daemon->tick,
-                              (uv_handle_t *)&daemon->first_attempt, (uv_handle_t *)&daemon->watchdog,
-                              (uv_handle_t *)&daemon->last_slots};
-    for (size_t i = 0; i < N_OF(handles); i++) close_handle(daemon, handles[i]);
 
     /* When libuv releases a signal, the default action is back: a second SIGTERM would kill the daemon during a clean
      * stop.
@@ -36,11 +36,7 @@ static void on_engine_closed(void *arg)
     sigset_t every, before;
     sigfillset(&every);
     pthread_sigmask(SIG_BLOCK, &every, &before);
-    for (size_t i = 0; i < N_OF(daemon->signals); i++) {
-        int number = daemon->signals[i].signum;
-        close_handle(daemon, (uv_handle_t *)&daemon->signals[i]);
-        signal(number, SIG_IGN);
-    }
+    uv_walk(&daemon->loop, close_handle, daemon);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 

@@ -220,9 +220,8 @@ static void become_ready(struct daemon *daemon)
     log_set_level((enum log_level)daemon->config->log_level);
 
     if (daemon->redis != NULL) {
-        struct failure_view view = view_failures(daemon);
         redis_watch_start(&daemon->redis_watch, daemon->redis, engine_policies(daemon->engine));
-        failure_watch_start(&daemon->failure_watch, &view);
+        failure_watch_start(&daemon->failure_watch, daemon->clock.mono_us);
     }
     status_ready(daemon);
 }

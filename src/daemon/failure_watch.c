@@ -10,17 +10,9 @@ enum { QUIET_US = 10 * 1000000, WARNING_EVERY_US = 10 * 1000000 };
 
 static const char *const cause_names[N_CAUSES] = {"store_error", "deadline", "overload", "down"};
 
-static void remember(struct failure_watch *watch, const struct failure_view *view)
+void failure_watch_start(struct failure_watch *watch, int64_t now_us)
 {
-    watch->seen_us = view->now_us;
-    watch->seen_close = view->n_close;
-    memcpy(watch->seen, view->n, sizeof watch->seen);
-}
-
-void failure_watch_start(struct failure_watch *watch, const struct failure_view *view)
-{
-    *watch = (struct failure_watch){0};
-    remember(watch, view);
+    *watch = (struct failure_watch){.seen_us = now_us};
 }
 
 /* Why most checks since the last look were not decided, in words into `out`. N_CAUSES: there were none. */
@@ -120,6 +112,8 @@ bool failure_watch_look(struct failure_watch *watch, const struct failure_view *
         is_news = true;
     }
 
-    remember(watch, view);
+    watch->seen_us = view->now_us;
+    watch->seen_close = view->n_close;
+    memcpy(watch->seen, view->n, sizeof watch->seen);
     return is_news;
 }

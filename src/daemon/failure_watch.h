@@ -44,7 +44,8 @@ struct failure_watch {
     char reason[FAILURE_TEXT_MAX];        /* as the last warning gave it; "" while quiet */
 };
 
-void failure_watch_start(struct failure_watch *watch, const struct failure_view *view);
+/* Before anybody can ask for a check. */
+void failure_watch_start(struct failure_watch *watch, int64_t now_us);
 /* True: `reason` has changed. What there is to report has been logged. */
 bool failure_watch_look(struct failure_watch *watch, const struct failure_view *view);
 

@@ -27,7 +27,7 @@ static int set_up(void **state)
     policies = (struct policy_set){.n_on_failure = {[ON_FAILURE_ALLOW] = 3, [ON_FAILURE_DENY] = 1}};
     view = (struct failure_view){
         .now_us = 100000000, .status = "ready", .is_ready = true, .error = "", .policies = &policies};
-    failure_watch_start(&watch, &view);
+    failure_watch_start(&watch, view.now_us);
     return 0;
 }
 

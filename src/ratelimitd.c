@@ -162,7 +162,7 @@ static bool listen_on_socket(struct daemon *daemon)
     return error >= 0;
 }
 
-static struct failure_view view_failures(const struct daemon *daemon)
+static void look_at_redis(struct daemon *daemon)
 {
     const struct failure *failure = engine_failure(daemon->engine);
     struct failure_view view = {
@@ -177,7 +177,9 @@ static struct failure_view view_failures(const struct daemon *daemon)
         .policies = engine_policies(daemon->engine),
     };
     view.error = redis_store_last_error(daemon->redis, &view.error_us);
-    return view;
+
+    bool is_news = redis_watch_look(&daemon->redis_watch, daemon->redis);
+    if (failure_watch_look(&daemon->failure_watch, &view) || is_news) status_change(daemon);
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -189,17 +191,14 @@ static void on_tick(uv_timer_t *timer)
     if (daemon->server != NULL) server_look(daemon->server);
     reload_look(daemon);
 
-    if (daemon->redis != NULL) {
-        struct failure_view view = view_failures(daemon);
-        bool is_news = redis_watch_look(&daemon->redis_watch, daemon->redis);
-        if (failure_watch_look(&daemon->failure_watch, &view) || is_news) status_change(daemon);
-    }
+    if (daemon->redis != NULL) look_at_redis(daemon);
     if (daemon->phase == DAEMON_READY && socket_watch_look(&daemon->socket_watch) && !listen_on_socket(daemon))
         stop_now(daemon, EXIT_RUNNING);
 }
 
-static void become_ready(struct daemon *daemon)
+static void become_ready(void *arg)
 {
+    struct daemon *daemon = arg;
     if (daemon->phase != DAEMON_STARTING) return;
     daemon->phase = DAEMON_READY;
     uv_timer_stop(&daemon->first_attempt);
@@ -224,11 +223,6 @@ static void become_ready(struct daemon *daemon)
         failure_watch_start(&daemon->failure_watch, daemon->clock.mono_us);
     }
     status_ready(daemon);
-}
-
-static void on_first_attempt(void *arg)
-{
-    become_ready(arg);
 }
 
 static void on_first_attempt_timeout(uv_timer_t *timer)
@@ -313,7 +307,7 @@ static void start_ticks(struct daemon *daemon)
         become_ready(daemon);
         return;
     }
-    redis_store_on_first_attempt(daemon->redis, on_first_attempt, daemon);
+    redis_store_on_first_attempt(daemon->redis, become_ready, daemon);
     uv_timer_start(&daemon->first_attempt, on_first_attempt_timeout, FIRST_ATTEMPT_MS, 0);
 }
 

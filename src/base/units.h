@@ -8,7 +8,6 @@
 #ifndef RL_BASE_UNITS_H
 #define RL_BASE_UNITS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,7 +16,7 @@ enum { UNITS_TEXT_MAX = 32 };
 const char *units_duration(const char *text, int64_t *ret_us);
 const char *units_size(const char *text, int64_t *ret_bytes);
 const char *units_count(const char *text, int64_t *ret);
-const char *units_bool(const char *text, bool *ret);
+const char *units_bool(const char *text, int64_t *ret); /* 0 or 1 */
 const char *units_mode(const char *text, int64_t *ret); /* permission bits in octal: "0660" */
 
 /* The shortest exact form, into `out` (UNITS_TEXT_MAX bytes), which is returned. */

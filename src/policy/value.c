@@ -67,16 +67,12 @@ static int64_t place_of(const char *text, const char *choices)
 static const char *parse_number(const struct value_form *form, const char *text, int64_t *ret)
 {
     const char *wrong;
-    bool is_set = false;
 
     switch (form->kind) {
     case VALUE_MODE: return units_mode(text, ret);
     case VALUE_SIZE: return units_size(text, ret);
     case VALUE_COUNT: return units_count(text, ret);
-    case VALUE_BOOL:
-        wrong = units_bool(text, &is_set);
-        *ret = is_set;
-        return wrong;
+    case VALUE_BOOL: return units_bool(text, ret);
     case VALUE_SPAN:
         wrong = units_duration(text, ret);
         if (wrong != NULL && place_of(text, CALENDAR_UNITS) >= 0)

@@ -101,7 +101,7 @@ static void counts_are_digits_only(void **state)
 static void truth_is_spelled_out(void **state)
 {
     (void)state;
-    bool truth = false;
+    int64_t truth = 0;
     assert_null(units_bool("true", &truth));
     assert_true(truth);
     assert_null(units_bool("false", &truth));

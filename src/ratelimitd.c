@@ -232,9 +232,10 @@ static void on_first_attempt_timeout(uv_timer_t *timer)
 
 /* ---- Start ---- */
 
-/* Store, engine and server. 0, or -1 without memory. */
+/* Store, engine and server. 0, or -1 without memory: then the process is about to end. */
 static int make_parts(struct daemon *daemon)
 {
+    struct store store;
     struct config *config = daemon->config;
     struct server_options for_server = options_server(config, (enum store_type)daemon->started->store_type,
                                                       &daemon->arguments, &daemon->inline_policies);
@@ -252,22 +253,17 @@ static int make_parts(struct daemon *daemon)
         struct redis_options for_redis = options_redis(config, daemon->random_seed);
         daemon->redis = redis_store_new(&daemon->loop, &daemon->clock, &for_redis);
         if (daemon->redis == NULL) return -1;
-        daemon->store = redis_store_handle(daemon->redis);
+        store = redis_store_handle(daemon->redis);
     } else {
         struct memory_options for_memory = options_memory(config, daemon->arguments.test_clock);
         daemon->memory = memory_store_new(&daemon->clock, &for_memory);
         if (daemon->memory == NULL) return -1;
-        daemon->store = memory_store_handle(daemon->memory);
+        store = memory_store_handle(daemon->memory);
     }
     config_forget_secrets(config);
 
-    struct policy_set *policies = policy_set_ref(config->policies);
-    daemon->engine = engine_new(&daemon->clock, daemon->store, policies, &for_engine);
-    if (daemon->engine == NULL) {
-        policy_set_unref(policies);
-        return -1;
-    }
-    daemon->store.ops = NULL;
+    daemon->engine = engine_new(&daemon->clock, store, policy_set_ref(config->policies), &for_engine);
+    if (daemon->engine == NULL) return -1;
     daemon->server = server_new(&daemon->loop, &daemon->clock, daemon->engine, &for_server);
     return daemon->server != NULL ? 0 : -1;
 }
@@ -322,13 +318,13 @@ static int run(struct daemon *daemon)
 {
     make_handles(daemon);
     process_hold_signals(false);
-    if (make_parts(daemon) == 0) {
-        start_ticks(daemon);
-    } else {
+    if (make_parts(daemon) < 0) {
         log_error("out of memory at start; lower store.memory.max_keys, or give the daemon more");
-        stop_now(daemon, EXIT_RUNNING);
+        socket_watch_close(&daemon->socket_watch);
+        return EXIT_RUNNING;
     }
 
+    start_ticks(daemon);
     uv_run(&daemon->loop, UV_RUN_DEFAULT);
     socket_watch_close(&daemon->socket_watch);
     if (uv_loop_close(&daemon->loop) == 0) {

@@ -21,7 +21,6 @@
 #include "server/server.h"
 #include "store/memory_store.h"
 #include "store/redis_store.h"
-#include "store/store.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -46,7 +45,6 @@ struct daemon {
     struct engine *engine;       /* owned */
     struct server *server;       /* owned */
     struct inline_policies inline_policies;
-    struct store store; /* owned until the engine takes it over, which sets its ops to NULL */
     uint64_t random_seed;
     int exit_status;
     enum daemon_phase phase;

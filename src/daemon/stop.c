@@ -44,12 +44,7 @@ static void on_server_closed(void *arg)
 {
     struct daemon *daemon = arg;
     daemon->server = NULL;
-    if (daemon->engine != NULL)
-        engine_close(daemon->engine, on_engine_closed, daemon);
-    else if (daemon->store.ops != NULL)
-        store_close(&daemon->store, on_engine_closed, daemon);
-    else
-        on_engine_closed(daemon);
+    engine_close(daemon->engine, on_engine_closed, daemon);
 }
 
 void stop_now(struct daemon *daemon, int exit_status)
@@ -59,10 +54,7 @@ void stop_now(struct daemon *daemon, int exit_status)
     daemon->exit_status = exit_status;
 
     uv_timer_stop(&daemon->last_slots);
-    if (daemon->server != NULL)
-        server_close(daemon->server, on_server_closed, daemon);
-    else
-        on_server_closed(daemon);
+    server_close(daemon->server, on_server_closed, daemon);
 }
 
 /* Every connection has ended: the slots that they held have to reach the store before its connection closes. */

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "server/service.h"
 
-enum { BACKLOG = 4096, REASON_MAX = 512 };
+enum { REASON_MAX = 512 };
 
 int socket_watch_open(struct socket_watch *watch, const struct config *config, const char *path)
 {
@@ -15,8 +15,7 @@ int socket_watch_open(struct socket_watch *watch, const struct config *config, c
     *watch = (struct socket_watch){.listener = {.fd = -1, .lock_fd = -1},
                                    .options = {.path = path != NULL ? path : config->listen_socket,
                                                .mode = (unsigned)config->listen_mode,
-                                               .group = config->listen_group,
-                                               .backlog = BACKLOG},
+                                               .group = config->listen_group},
                                    .is_own = fd == -1};
 
     if (fd == -2)

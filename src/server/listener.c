@@ -30,7 +30,7 @@
 #include "base/group.h"
 #include "base/hash.h"
 
-enum { TEMP_NAME_MAX = 32, LOCK_NAME_MAX = SOCKET_PATH_MAX + 6 };
+enum { TEMP_NAME_MAX = 32, LOCK_NAME_MAX = SOCKET_PATH_MAX + 6, BACKLOG = 4096 };
 
 /* What listener_open() works on; lives for that call only. */
 struct opening {
@@ -210,8 +210,7 @@ static int make_socket(struct opening *opening, struct listener *listener)
     if (bind_temporary(opening, fd) != 0) goto err_close;
     if (set_group(opening) != 0) goto err_unlink;
 
-    if (listen(fd, opening->options->backlog) != 0 ||
-        fstatat(opening->dir_fd, opening->temp, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (listen(fd, BACKLOG) != 0 || fstatat(opening->dir_fd, opening->temp, &st, AT_SYMLINK_NOFOLLOW) != 0) {
         fail_by_permission(opening, "cannot listen on", opening->temp);
         goto err_unlink;
     }

@@ -18,7 +18,6 @@ struct listener_options {
     const char *path;
     unsigned mode;     /* permission bits, e.g. 0660 */
     const char *group; /* a name or a number; NULL = leave it */
-    int backlog;       /* 4096 */
 };
 
 struct listener {

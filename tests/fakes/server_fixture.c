@@ -62,7 +62,7 @@ static void start_server(struct server_fixture *fixture, const struct server_opt
 {
     char text[256], path[sizeof fixture->directory + 16];
     snprintf(path, sizeof path, "%s/s", fixture->directory);
-    struct listener_options listener_options = {.path = path, .mode = 0600, .backlog = 128};
+    struct listener_options listener_options = {.path = path, .mode = 0600};
     CHECK(listener_open(&fixture->listener, &listener_options, text, sizeof text) == 0);
     fixture->server = server_new(&fixture->loop, &fixture->engine.clock, fixture->engine.engine, options);
     CHECK(fixture->server != NULL);

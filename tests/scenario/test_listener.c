@@ -31,7 +31,7 @@ static int set_up(void **state)
     strcpy(directory, "/tmp/rl.XXXXXX");
     assert_non_null(mkdtemp(directory));
     snprintf(path, sizeof path, "%s/socket", directory);
-    options = (struct listener_options){.path = path, .mode = 0660, .backlog = 128};
+    options = (struct listener_options){.path = path, .mode = 0660};
     text[0] = '\0';
     return 0;
 }

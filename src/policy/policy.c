@@ -13,9 +13,7 @@
 #include "limit/calendar.h"
 #include "policy/policy_setting.h"
 
-enum { SET_FIRST_CAP = 8 };
-
-struct slice on_failure_name(enum on_failure on_failure)
+const char *on_failure_name(enum on_failure on_failure)
 {
     return value_choice(policy_settings[FIELD_ON_FAILURE].form.choices, on_failure);
 }
@@ -302,42 +300,33 @@ const char *policy_cost_fault(const struct policy *policy, int64_t cost)
 
 /* ---- Sets ---- */
 
-struct policy_set *policy_set_new(size_t n_expected)
+struct policy_set *policy_set_new(size_t cap)
 {
-    struct policy_set *set = mem_zalloc(sizeof *set);
+    struct policy_set *set = mem_zalloc(sizeof *set + cap * sizeof set->in_order[0]);
     if (set == NULL) return NULL;
-    if (map_init(&set->by_name, n_expected) < 0) {
+    if (map_init(&set->by_name, cap) < 0) {
         mem_free(set);
         return NULL;
     }
+
     set->n_refs = 1;
+    set->cap = cap;
     return set;
 }
 
-int policy_set_add(struct policy_set *set, struct policy *policy)
+void policy_set_add(struct policy_set *set, struct policy *policy)
 {
     struct slice name = slice_of(policy->name);
-    if (policy_find(set, name) != NULL) return -2;
-
-    if (set->n == set->cap) {
-        size_t cap = set->cap == 0 ? SET_FIRST_CAP : set->cap * 2;
-        struct policy **in_order = mem_realloc(set->in_order, cap * sizeof in_order[0]);
-        if (in_order == NULL) return -1;
-        set->in_order = in_order;
-        set->cap = cap;
-    }
-
+    CHECK(set->n < set->cap && policy_find(set, name) == NULL);
     set->in_order[set->n++] = policy;
     map_insert(&set->by_name, &policy->node, hash_keyed(name.data, name.len));
     bool never_errs = policy->shadow && policy->on_failure == ON_FAILURE_ERROR;
     if (!policy->unlimited) set->n_on_failure[never_errs ? ON_FAILURE_ALLOW : policy->on_failure]++;
-    return 0;
 }
 
 void policy_set_free(struct policy_set *set)
 {
     for (size_t i = 0; i < set->n; i++) policy_free(set->in_order[i]);
-    mem_free(set->in_order);
     map_fini(&set->by_name);
     mem_free(set);
 }

@@ -74,12 +74,11 @@ struct policy {
 struct policy_set {
     uint32_t n_refs;
     struct list link; /* for who keeps it: see reload.h */
-    size_t n;
-    struct policy **in_order; /* owned; as written in the file */
-    size_t cap;
     struct map by_name;
     size_t n_on_failure[N_ON_FAILURE];    /* policies that give this failure answer; without unlimited ones */
     const struct policy_set *counts_with; /* policy_set_share_counts() was called with it; only compared */
+    size_t n, cap;
+    struct policy *in_order[]; /* owned; as written in the file */
 };
 
 /* A policy of n limits (0: unlimited), zeroed but for name, n_limits and each limit's back pointer; NULL
@@ -127,11 +126,10 @@ int64_t policy_capacity(const struct policy *policy);
 /* Is `cost` something the policy can be asked for? NULL, or the message for BAD_COST (static). */
 const char *policy_cost_fault(const struct policy *policy, int64_t cost);
 
-/* One reference; a table for so many policies, but more will do too. NULL without memory. */
-struct policy_set *policy_set_new(size_t n_expected);
-/* Takes over `policy` on success. 0; -1 without memory; -2 where the name is taken (policy stays the caller's). */
-int policy_set_add(struct policy_set *set, struct policy *policy);
-void policy_set_free(struct policy_set *set); /* policy_set_unref() does */
+/* One reference; a set for at most cap policies. NULL without memory. */
+struct policy_set *policy_set_new(size_t cap);
+void policy_set_add(struct policy_set *set, struct policy *policy); /* takes it over; no other has its name */
+void policy_set_free(struct policy_set *set);                       /* policy_set_unref() does */
 
 static inline struct policy_set *policy_set_ref(struct policy_set *set)
 {

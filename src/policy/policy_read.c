@@ -246,7 +246,9 @@ struct policy_set *policy_read_all(const struct tree_node *policies, const struc
     struct foreign *foreign = mem_alloc(n * sizeof *foreign);
     if (set == NULL || foreign == NULL) {
         reading_no_memory(faults, policies->line);
-        goto err_free;
+        mem_free(foreign);
+        policy_set_unref(set);
+        return NULL;
     }
 
     const struct tree_node *first = policies->kind == TREE_MAP ? policies->first : NULL;
@@ -254,24 +256,14 @@ struct policy_set *policy_read_all(const struct tree_node *policies, const struc
         struct reading reading = {.node = node, .defaults = defaults, .faults = faults};
         struct policy *policy = read_policy(&reading);
         if (policy == NULL) continue;
-        int status = policy_set_add(set, policy);
-        CHECK(status != -2); /* the tree refuses duplicate keys */
-        if (status < 0) {
-            policy_free(policy);
-            reading_no_memory(faults, node->line);
-            goto err_free;
-        }
+
+        policy_set_add(set, policy); /* the tree refuses duplicate keys */
         if (!policy->unlimited && limit_ops(&policy->limits[0])->is_compat)
             foreign[n_foreign++] = (struct foreign){&policy->limits[0], node->line};
     }
     refuse_mixed_prefixes(foreign, n_foreign, faults);
     mem_free(foreign);
     return set;
-
-err_free:
-    mem_free(foreign);
-    policy_set_unref(set);
-    return NULL;
 }
 
 struct policy_set *policy_read_inline(struct tree_node *tree, const char *name, const struct policy_defaults *defaults,
@@ -279,13 +271,14 @@ struct policy_set *policy_read_inline(struct tree_node *tree, const char *name, 
 {
     struct reading reading = {
         .node = tree, .defaults = defaults, .faults = faults, .base = "policy", .is_inline = true};
-    tree->key = mem_strdup(name);
-
     struct policy_set *set = policy_set_new(1);
+    tree->key = mem_strdup(name);
     struct policy *policy = set != NULL && tree->key != NULL ? read_policy(&reading) : NULL;
-    if (policy != NULL && policy_set_add(set, policy) == 0) return set;
+    if (policy != NULL) {
+        policy_set_add(set, policy);
+        return set;
+    }
 
-    policy_free(policy);
     policy_set_unref(set);
     return NULL;
 }

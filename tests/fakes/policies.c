@@ -51,13 +51,13 @@ const struct policy *policies_add(struct policy_set *set, const struct policy_sp
     if (n_candidate > 0) CHECK(policy_add_candidate(policy, n_candidate) == 0);
     for (uint16_t i = 0; i < n_candidate; i++) fill(&policy->candidate->limits[i], &spec->candidate[i]);
     policy_seal(policy);
-    CHECK(policy_set_add(set, policy) == 0);
+    policy_set_add(set, policy);
     return policy;
 }
 
 struct policy_set *policies_make(const struct policy_spec *specs, size_t n)
 {
-    struct policy_set *set = policy_set_new(16);
+    struct policy_set *set = policy_set_new(POLICIES_MAX);
     CHECK(set != NULL);
     for (size_t i = 0; i < n; i++) policies_add(set, &specs[i]);
     return set;

@@ -6,7 +6,7 @@
 
 #include "policy/policy.h"
 
-enum { SPEC_LIMITS_MAX = 4 };
+enum { SPEC_LIMITS_MAX = 4, POLICIES_MAX = 64 };
 
 struct limit_spec {
     const char *name; /* NULL = the policy's one limit, without a name */

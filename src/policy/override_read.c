@@ -187,34 +187,20 @@ static void read_variant(struct entry *entry, struct policy *variant)
     }
 }
 
-/* An entry has either unlimited: true or numbers; without either it changes nothing. Returns whether it is unlimited.
- */
-static bool read_unlimited(struct reading *map)
-{
-    bool any = false;
-    int64_t unlimited = 0;
-    reading_value(map, FIELD_UNLIMITED, &unlimited);
-
-    for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
-        const struct tree_node *node = map->given[i];
-        if (node == NULL || i == FIELD_UNLIMITED) continue;
-        any |= node->kind != TREE_MAP || node->first != NULL;
-        if (unlimited != 0)
-            reading_refuse(map, (enum policy_field)i, "does not go with unlimited: true; keep one of the two");
-    }
-    if (unlimited == 0 && !any)
-        faults_add(map->faults, map->node->line, reading_path_to(map, NULL),
-                   "changes nothing; write what is other for these keys, e.g. limit: 100 or unlimited: true");
-    return unlimited != 0;
-}
-
 static void read_entry(struct entry *entry, struct policy *policy, bool is_sound)
 {
     struct reading *map = &entry->map;
     size_t n_errors = map->faults->n_errors;
     if (!reading_gather(map)) return;
     const char *text = read_target(map, policy);
-    bool unlimited = read_unlimited(map);
+    bool unlimited = reading_unlimited(map), any = unlimited;
+    for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
+        const struct tree_node *node = i != FIELD_UNLIMITED ? map->given[i] : NULL;
+        any |= node != NULL && (node->kind != TREE_MAP || node->first != NULL);
+    }
+    if (!any)
+        faults_add(map->faults, map->node->line, reading_path_to(map, NULL),
+                   "changes nothing; write what is other for these keys, e.g. limit: 100 or unlimited: true");
     if (!is_sound) return;
 
     struct policy *variant = policy_variant(policy, unlimited);

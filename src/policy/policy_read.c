@@ -109,19 +109,7 @@ static uint16_t count_list(struct reading *reading, enum policy_field field, uin
 
 /* ---- One policy ---- */
 
-/* Is it unlimited: true? Then every other setting is refused. */
-static bool is_unlimited(struct reading *reading)
-{
-    int64_t unlimited = 0;
-    reading_value(reading, FIELD_UNLIMITED, &unlimited);
-    for (size_t i = 0; i < N_POLICY_FIELDS && unlimited != 0; i++)
-        if (i != FIELD_UNLIMITED && reading->given[i] != NULL)
-            reading_refuse(reading, (enum policy_field)i,
-                           "does not go with unlimited: true, which leaves nothing to set; keep one of the two");
-    return unlimited != 0;
-}
-
-/* `n_limits` is 0 if the list of limits has a fault: then the policy has one limit, which is not read. */
+/* `n_limits` is 0 where the list of limits is at fault: the policy has one limit then, which is not read. */
 static void read_contents(struct reading *reading, struct policy *policy, uint16_t n_limits)
 {
     const struct tree_node *candidate = reading->given[FIELD_CANDIDATE];
@@ -165,7 +153,7 @@ static struct policy *read_policy(struct reading *reading)
                    NAME_MAX_LEN);
     if (!reading_gather(reading)) return NULL;
 
-    bool unlimited = is_unlimited(reading);
+    bool unlimited = reading_unlimited(reading);
     uint16_t n_limits = !unlimited;
     if (!unlimited && reading->given[FIELD_LIMITS] != NULL)
         n_limits = count_list(reading, FIELD_LIMITS, POLICY_LIMITS_MAX);

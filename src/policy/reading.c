@@ -154,6 +154,17 @@ bool reading_value(struct reading *reading, enum policy_field field, int64_t *re
     return false;
 }
 
+bool reading_unlimited(struct reading *reading)
+{
+    int64_t unlimited = 0;
+    reading_value(reading, FIELD_UNLIMITED, &unlimited);
+    for (size_t i = 0; i < N_POLICY_FIELDS && unlimited != 0; i++)
+        if (i != FIELD_UNLIMITED && reading->given[i] != NULL)
+            reading_refuse(reading, (enum policy_field)i, "does not go with unlimited: true%s; keep one of the two",
+                           reading->kind == READING_POLICY ? ", which leaves nothing to set" : "");
+    return unlimited != 0;
+}
+
 int reading_choice(struct reading *reading, enum policy_field field)
 {
     int64_t place = 0;

@@ -26,4 +26,7 @@ __attribute__((__noreturn__, cold, noinline, unused)) static void check_failed(c
 /* The object of type `type` whose field `field` is at `ptr`. */
 #define CONTAINER_OF(ptr, type, field) ((type *)(void *)((char *)(ptr)-offsetof(type, field)))
 
+/* How many entries an array has. */
+#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
+
 #endif

@@ -10,8 +10,9 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 COUNTERS_DEFINE(log, LOG_COUNTERS);
 
@@ -113,9 +114,7 @@ void log_limited(struct log_site *site, enum log_level level, const char *format
 {
     if (level > threshold) return;
 
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    int64_t now_us = (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
+    int64_t now_us = clock_mono_us();
     if (site->n == 0 || now_us - site->began_us >= SECOND_US) {
         site->began_us = now_us;
         site->n = 0;

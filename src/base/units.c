@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
+
 struct unit {
     const char *name;
     int64_t factor;
@@ -136,7 +138,7 @@ const char *units_print_wait(char *out, int64_t duration_ms)
         snprintf(out, UNITS_TEXT_MAX, "%" PRId64 "s", s);
     } else {
         size_t large = 1;
-        while (large + 1 < sizeof steps / sizeof steps[0] && s >= steps[large + 1].s) large++;
+        while (large + 1 < N_OF(steps) && s >= steps[large + 1].s) large++;
 
         int64_t n_small = (s + steps[large - 1].s - 1) / steps[large - 1].s;
         int64_t per_large = steps[large].s / steps[large - 1].s;

@@ -22,8 +22,6 @@
 #include "store/memory_store.h"
 #include "store/redis_store.h"
 
-#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
-
 /* It only moves on, and may skip some. */
 enum daemon_phase {
     DAEMON_STARTING, /* nobody can connect yet */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/check.h"
 #include "base/nearest.h"
 #include "base/units.h"
 #include "policy/faults.h"
@@ -38,8 +39,6 @@ static const struct {
     {"s", "1s"},      {"sec", "1s"}, {"second", "1s"}, {"m", "1m"}, {"min", "1m"},
     {"minute", "1m"}, {"h", "1h"},   {"hour", "1h"},   {"d", "1d"}, {"day", "1d"},
 };
-
-#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 const char *hint_value(const char *path, const char *word, const char *choices, char *out)
 {

@@ -74,7 +74,7 @@ static int read_algo(struct reading *reading)
     const char *text = reading_text(reading, field);
     if (text == NULL) return -1;
     int algo = compat != NULL ? compat_of_name(text) : algo_of_name(text);
-    for (size_t i = 0; compat == NULL && i < sizeof aliases / sizeof aliases[0]; i++)
+    for (size_t i = 0; compat == NULL && i < N_OF(aliases); i++)
         if (strcmp(aliases[i].name, text) == 0) algo = compat_of_name(aliases[i].compat);
 
     if (algo < 0) {

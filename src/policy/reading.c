@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/nearest.h"
 #include "policy/hints.h"
 #include "policy/value.h"
@@ -83,8 +84,7 @@ static void refuse_unknown(struct reading *reading, const struct tree_node *node
     const char *advice = is_override ? NULL : hint_not_built(any, NULL);
 
     struct nearest nearest = nearest_to(node->key);
-    for (size_t i = 0; is_override && i < sizeof first_of_override / sizeof first_of_override[0]; i++)
-        nearest_offer(&nearest, first_of_override[i]);
+    for (size_t i = 0; is_override && i < N_OF(first_of_override); i++) nearest_offer(&nearest, first_of_override[i]);
     for (size_t i = 0; i < N_POLICY_FIELDS; i++)
         if (may_stand(reading, i)) nearest_offer(&nearest, policy_settings[i].name);
 

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -17,8 +18,10 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
 
 enum { FIRST_LISTEN_FD = 3, TEXT_MAX = 512 };
 enum kept { KEPT_RELOADING, KEPT_READY, KEPT_STOPPING, N_KEPT };
@@ -87,7 +90,7 @@ void service_init(void)
 
     service.watchdog_us = 0;
     if (getenv("WATCHDOG_PID") == NULL || is_for_us("WATCHDOG_PID")) number_of("WATCHDOG_USEC", &service.watchdog_us);
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) unsetenv(names[i]);
+    for (size_t i = 0; i < N_OF(names); i++) unsetenv(names[i]);
 }
 
 int service_listen_fd(void)
@@ -140,10 +143,7 @@ void service_ready(const char *status)
 
 void service_reloading(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    snprintf(service.kept[KEPT_RELOADING], TEXT_MAX, "RELOADING=1\nMONOTONIC_USEC=%lld",
-             (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000);
+    snprintf(service.kept[KEPT_RELOADING], TEXT_MAX, "RELOADING=1\nMONOTONIC_USEC=%" PRId64, clock_mono_us());
     send_kept(KEPT_RELOADING);
 }
 

@@ -325,7 +325,8 @@ struct config *config_load(const char *path, enum config_use use, struct faults 
 void config_free(struct config *config)
 {
     if (config == NULL) return;
-    config_strip(config);
+    config_forget_secrets(config);
+    policy_set_unref(config->policies);
     setting_free_all(config);
     mem_free(config);
 }
@@ -335,13 +336,6 @@ void config_forget_secrets(struct config *config)
     secret_free(config->redis_password);
     secret_free(config->keys_secret);
     config->redis_password = config->keys_secret = NULL;
-}
-
-void config_strip(struct config *config)
-{
-    config_forget_secrets(config);
-    policy_set_unref(config->policies);
-    config->policies = NULL;
 }
 
 struct policy_defaults config_policy_defaults(const struct config *config)

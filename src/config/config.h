@@ -37,7 +37,7 @@ struct config {
 #undef SETTING
     char *redis_password;        /* owned; from store.redis.password_file; NULL = none. Never printed */
     char *keys_secret;           /* owned; from keys.secret_file; likewise */
-    struct policy_set *policies; /* one reference */
+    struct policy_set *policies; /* one reference; NULL once a reload has replaced them */
     bool has_policies;           /* the file has some; else they are the default, or there are none */
 };
 
@@ -60,8 +60,6 @@ void config_free(struct config *config);
 
 /* Wipe the password and the keys' secret, once the store and the log have made of them what they need. */
 void config_forget_secrets(struct config *config);
-/* Let go of the policies too, of a configuration that is only compared with from now on. */
-void config_strip(struct config *config);
 
 /* For policies that do not set their own. */
 struct policy_defaults config_policy_defaults(const struct config *config);

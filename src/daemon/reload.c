@@ -22,17 +22,18 @@ static void read_in_thread(uv_work_t *work)
 {
     struct daemon *daemon = work->data;
     struct reload *reload = &daemon->reload;
+    const struct config *before = daemon->config;
     reload->next = config_load(daemon->arguments.config_path, CONFIG_RELOAD, &reload->faults);
-    if (reload->next != NULL && !reload->next->has_policies && reload->had_policies) {
+    if (reload->next != NULL && !reload->next->has_policies && before->has_policies) {
         faults_add(
             &reload->faults, 0, "policies",
             "there are none in this file, and %zu are in force; write the whole file and reload again. To remove the "
             "last policy, restart",
-            reload->before->n);
+            before->policies->n);
         config_free(reload->next);
         reload->next = NULL;
     }
-    if (reload->next != NULL) policy_set_share_counts(reload->next->policies, reload->before);
+    if (reload->next != NULL) policy_set_share_counts(reload->next->policies, before->policies);
 }
 
 static void free_unreferenced(struct reload *reload)
@@ -76,10 +77,7 @@ static void apply(struct daemon *daemon, struct config *next)
     /* Keep the policies in force until their last check has ended. */
     list_push_back(&daemon->reload.retired, &daemon->config->policies->link);
     daemon->config->policies = NULL;
-    if (daemon->config != daemon->started)
-        config_free(daemon->config);
-    else
-        config_strip(daemon->started);
+    if (daemon->config != daemon->started) config_free(daemon->config);
     daemon->config = next;
     log_debug("reload: %zu policies in force, %zu will be", engine_policies(daemon->engine)->n, next->policies->n);
 
@@ -168,17 +166,12 @@ static void on_read(uv_work_t *work, int status)
         log_error("reload: %s is not correct; the configuration stays as it was", file);
     }
 
-    policy_set_unref(reload->before);
-    reload->before = NULL;
     if (!reload->again) status_ready(daemon);
     start_freeing(daemon);
 }
 
 static void start_reading(struct daemon *daemon)
 {
-    struct reload *reload = &daemon->reload;
-    reload->before = policy_set_ref(engine_policies(daemon->engine));
-    reload->had_policies = daemon->config->has_policies;
     log_debug("reload: reading %s", daemon->arguments.config_path);
     start(daemon, RELOAD_READING, read_in_thread, on_read);
 }
@@ -222,6 +215,5 @@ void reload_fini(struct daemon *daemon)
     list_append(&reload->unreferenced, &reload->retired);
     free_unreferenced(reload);
     config_free(reload->next);
-    policy_set_unref(reload->before);
     faults_fini(&reload->faults);
 }

@@ -10,7 +10,8 @@
  *
  * Reading and freeing 100 000 policies takes most of a second, so the loop does neither. What the thread works on is
  * its own for that time. Shared with the loop are: the counts of policies with the same name (their references are
- * atomic; the set they come from is held until the thread is done) and the table of calendars (which has a lock).
+ * atomic; the configuration holds the set they come from until the thread is done) and the table of calendars (which
+ * has a lock).
  *
  * A file with a fault changes nothing. A setting that only a start can change stays as it was started with, and the log
  * says so. A SIGHUP that comes meanwhile is remembered: one more reload follows, and READY=1 comes after the last.
@@ -44,8 +45,6 @@ struct reload {
     struct list retired; /* struct policy_set: one reference each to those replaced, until nobody else holds them */
 
     /* The thread's, except while IDLE: */
-    struct policy_set *before; /* one reference while READING: the policies in force, whose counts go on */
-    bool had_policies;         /* some of them are written in a file */
     struct faults faults;
     struct config *next;      /* owned; NULL = the file has a fault */
     struct list unreferenced; /* struct policy_set, owned */

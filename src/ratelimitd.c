@@ -144,6 +144,22 @@ static void on_upgrade_signal(uv_signal_t *handle, int number)
     log_warning("SIGUSR2: upgrade without a restart is not built yet; going on");
 }
 
+static const struct {
+    int number;
+    uv_signal_cb callback;
+} signals[] = {
+    {SIGTERM, stop_on_signal}, {SIGINT, stop_on_signal}, {SIGHUP, on_reload_signal}, {SIGUSR2, on_upgrade_signal}};
+
+/* They wait (true), or come, those that waited first (false). Between the socket's appearance and the handlers they
+ * wait: whoever sees the socket may want to stop the daemon. */
+static void hold_signals(bool hold)
+{
+    sigset_t handled;
+    sigemptyset(&handled);
+    for (size_t i = 0; i < N_OF(signals); i++) sigaddset(&handled, signals[i].number);
+    pthread_sigmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &handled, NULL);
+}
+
 /* ---- Ready, and while running ---- */
 
 static void on_watchdog(uv_timer_t *timer)
@@ -271,11 +287,6 @@ static int make_parts(struct daemon *daemon)
 
 static void make_handles(struct daemon *daemon)
 {
-    static const struct {
-        int number;
-        uv_signal_cb callback;
-    } signals[] = {
-        {SIGTERM, stop_on_signal}, {SIGINT, stop_on_signal}, {SIGHUP, on_reload_signal}, {SIGUSR2, on_upgrade_signal}};
     uv_timer_t *timers[] = {&daemon->deadline, &daemon->tick, &daemon->first_attempt, &daemon->watchdog,
                             &daemon->last_slots};
     for (size_t i = 0; i < N_OF(timers); i++) {
@@ -318,7 +329,7 @@ static void count_handle(uv_handle_t *handle, void *arg)
 static int run(struct daemon *daemon)
 {
     make_handles(daemon);
-    process_hold_signals(false);
+    hold_signals(false);
     if (make_parts(daemon) < 0) {
         log_error("out of memory at start; lower store.memory.max_keys, or give the daemon more");
         socket_watch_close(&daemon->socket_watch);
@@ -361,7 +372,7 @@ static int serve(struct daemon *daemon)
         daemon->clock.wall_us = 0;
     }
 
-    process_hold_signals(true);
+    hold_signals(true);
     if (socket_watch_open(&daemon->socket_watch, config, daemon->arguments.socket_path) < 0) return EXIT_SOCKET;
     int error = uv_loop_init(&daemon->loop);
     if (error == 0) return run(daemon);

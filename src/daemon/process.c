@@ -69,14 +69,3 @@ uint64_t process_set_up(void)
     log_keys_seed(seeds[3], seeds[4]);
     return seeds[2];
 }
-
-void process_hold_signals(bool hold)
-{
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGHUP);
-    sigaddset(&signals, SIGUSR2);
-    pthread_sigmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &signals, NULL);
-}

@@ -4,7 +4,6 @@
 #ifndef RL_DAEMON_PROCESS_H
 #define RL_DAEMON_PROCESS_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 /* Call this first. It opens /dev/null for each closed standard descriptor: otherwise the socket could become standard
@@ -15,9 +14,5 @@ uint64_t process_set_up(void);
 /* Raises the limit of open files for this many connections, as far as the system allows; the server then caps the
  * connections. 0, or -1 with the reason logged if the limit is too low to serve anybody. */
 int process_raise_open_files(int64_t n_connections);
-
-/* Blocks (true) or unblocks (false) the signals that the daemon handles. They are blocked until the handlers are ready,
- * because as soon as the socket exists somebody may stop the daemon. */
-void process_hold_signals(bool hold);
 
 #endif

@@ -133,7 +133,7 @@ static void on_reload_signal(uv_signal_t *handle, int number)
         reload_file(daemon);
     } else {
         log_info("SIGHUP: started without -c, so there is no file to read again");
-        status_ready(daemon);
+        status_report(daemon, service_ready);
     }
 }
 
@@ -196,7 +196,7 @@ static void look_at_redis(struct daemon *daemon)
     view.error = redis_store_last_error(daemon->redis, &view.error_us);
 
     bool is_news = redis_watch_look(&daemon->redis_watch, daemon->redis);
-    if (failure_watch_look(&daemon->failure_watch, &view) || is_news) status_change(daemon);
+    if (failure_watch_look(&daemon->failure_watch, &view) || is_news) status_report(daemon, service_status);
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -239,7 +239,7 @@ static void become_ready(void *arg)
         redis_watch_start(&daemon->redis_watch, daemon->redis, engine_policies(daemon->engine));
         failure_watch_start(&daemon->failure_watch, daemon->clock.mono_us);
     }
-    status_ready(daemon);
+    status_report(daemon, service_ready);
 }
 
 static void on_first_attempt_timeout(uv_timer_t *timer)

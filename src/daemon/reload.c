@@ -11,6 +11,7 @@
 #include "daemon/options.h"
 #include "daemon/process.h"
 #include "daemon/status.h"
+#include "server/service.h"
 
 COUNTERS_DEFINE(reload, RELOAD_COUNTERS);
 
@@ -166,7 +167,7 @@ static void on_read(uv_work_t *work, int status)
         log_error("reload: %s is not correct; the configuration stays as it was", file);
     }
 
-    if (!reload->again) status_ready(daemon);
+    if (!reload->again) status_report(daemon, service_ready);
     start_freeing(daemon);
 }
 

@@ -6,7 +6,7 @@
 
 #include "daemon/daemon.h"
 
-void status_ready(const struct daemon *daemon);  /* sends READY=1: the start or the last reload is over */
-void status_change(const struct daemon *daemon); /* the line alone */
+/* By service_ready(), once it has started or the last reload is over, or by service_status(). */
+void status_report(const struct daemon *daemon, void (*report)(const char *status));
 
 #endif

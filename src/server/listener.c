@@ -126,18 +126,18 @@ static int take_lock(const struct opening *opening)
     return fd;
 }
 
-/* Does anybody listen at the path? A non-blocking connect never waits, not even for a full backlog. */
-static bool is_alive(const char *path, int *ret_errno)
+/* 0 where somebody accepts at the path, else an errno. A non-blocking connect never waits, not even for a full backlog.
+ */
+static int probe(const char *path)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     memcpy(addr.sun_path, path, strlen(path) + 1);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    *ret_errno = fd < 0 ? errno : 0;
-    if (fd < 0) return true;
-    bool refused = connect(fd, (struct sockaddr *)&addr, sizeof addr) != 0;
-    if (refused) *ret_errno = errno;
+    if (fd < 0) return errno;
+
+    int error = connect(fd, (struct sockaddr *)&addr, sizeof addr) != 0 ? errno : 0;
     close(fd);
-    return !(refused && (*ret_errno == ECONNREFUSED || *ret_errno == ENOENT));
+    return error;
 }
 
 /* 0 where the path is free or holds a socket that nobody serves any more. */
@@ -145,14 +145,14 @@ static int check_present(const struct opening *opening)
 {
     const char *path = opening->options->path;
     struct stat st;
-    int error;
     if (fstatat(opening->dir_fd, opening->base, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return errno == ENOENT ? 0 : fail_by_permission(opening, "cannot look at", opening->base);
     if (!S_ISSOCK(st.st_mode))
         return fail(opening, "%s: there is %s at this path; move it away, or choose another path", path,
                     S_ISLNK(st.st_mode) ? "a symbolic link" : "something that is no socket");
 
-    if (!is_alive(path, &error)) return 0;
+    int error = probe(path);
+    if (error == ECONNREFUSED || error == ENOENT) return 0;
     if (error == 0 || error == EAGAIN)
         return fail(opening, "%s: in use: a process accepts connections there; stop it, or choose another path", path);
     return fail(opening,

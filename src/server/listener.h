@@ -2,9 +2,8 @@
  * listener.h: the daemon's own Unix socket: mode and group set before anybody can see it, a stale
  * one replaced without a gap, a live one respected; or a descriptor passed by the service manager.
  *
- * Making it: socket, fchmod, bind to a temporary name in the same directory, chown, listen, rename
- * over the final path, under a lock on `<path>.lock`. libuv gets the finished descriptor, because its own bind
- * truncates long paths, cannot set a group, and unlinks a successor's socket on close.
+ * libuv gets the finished descriptor, because its own bind truncates long paths, cannot set a group,
+ * and unlinks a successor's socket on close.
  */
 #ifndef RL_SERVER_LISTENER_H
 #define RL_SERVER_LISTENER_H

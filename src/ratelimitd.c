@@ -384,13 +384,13 @@ static int serve(struct daemon *daemon)
 int main(int argc, char **argv)
 {
     struct daemon daemon = {.socket_watch.listener = {.fd = -1, .lock_fd = -1}};
-    /* In the order that `stats` shows. */
-    struct counter_group *const groups[] = {&log_counter_group,    &server_counter_group, &inline_counter_group,
-                                            &engine_counter_group, &slots_counter_group,  &memory_counter_group,
-                                            &redis_counter_group,  &reload_counter_group};
+    static const struct counter_group *const groups[] = {
+        &log_counter_group,    &server_counter_group, &inline_counter_group,
+        &engine_counter_group, &slots_counter_group,  &memory_counter_group,
+        &redis_counter_group,  &reload_counter_group, NULL};
     process_open_standard_descriptors();
     log_open();
-    for (size_t i = 0; i < N_OF(groups); i++) counters_register(groups[i]);
+    counters_groups = groups;
     service_init();
     daemon.random_seed = process_set_up();
 

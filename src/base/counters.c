@@ -1,24 +1,11 @@
 #include "base/counters.h"
 
-static struct counter_group *first;
-static struct counter_group **end = &first;
-
-void counters_register(struct counter_group *group)
-{
-    if (group->is_registered) return;
-    group->is_registered = true;
-    *end = group;
-    end = &group->next;
-}
-
-const struct counter_group *counters_first(void)
-{
-    return first;
-}
+static const struct counter_group *const none[] = {NULL};
+const struct counter_group *const *counters_groups = none;
 
 size_t counters_n(void)
 {
     size_t n = 0;
-    for (const struct counter_group *group = first; group != NULL; group = group->next) n += group->n;
+    for (const struct counter_group *const *group = counters_groups; *group != NULL; group++) n += (*group)->n;
     return n;
 }

@@ -6,13 +6,12 @@
  *     #define NAME_COUNTERS(COUNTER, GAUGE)  COUNTER(name, "help") GAUGE(name, "help") ...
  *
  * where a COUNTER only rises and a GAUGE is a present value; declares them in a header with COUNTERS_DECLARE, and
- * defines them once with COUNTERS_DEFINE. The wiring registers their groups, in the order of `stats`. The drift test
- * holds PROTOCOL.md against the lists.
+ * defines them once with COUNTERS_DEFINE. The wiring lists their groups, in the order of `stats`. The drift test holds
+ * PROTOCOL.md against the lists.
  */
 #ifndef RL_BASE_COUNTERS_H
 #define RL_BASE_COUNTERS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,8 +19,6 @@ struct counter_group {
     const char *const *names; /* as `stats` shows them, e.g. "checks" */
     uint64_t *values;         /* of the same order */
     size_t n;
-    struct counter_group *next; /* registered behind this one */
-    bool is_registered;
 };
 
 #define COUNTERS_FIELD_(name, help) uint64_t name; /* help */
@@ -33,19 +30,20 @@ struct counter_group {
         LIST(COUNTERS_FIELD_, COUNTERS_FIELD_)                                                                         \
     };                                                                                                                 \
     extern struct name##_counters name##_counters;                                                                     \
-    extern struct counter_group name##_counter_group
+    extern const struct counter_group name##_counter_group
 
 #define COUNTERS_DEFINE(name, LIST)                                                                                    \
     struct name##_counters name##_counters;                                                                            \
     static const char *const name##_counter_names[] = {LIST(COUNTERS_NAME_, COUNTERS_NAME_)};                          \
-    struct counter_group name##_counter_group = {                                                                      \
+    const struct counter_group name##_counter_group = {                                                                \
         .names = name##_counter_names,                                                                                 \
         .values = (uint64_t *)(void *)&name##_counters,                                                                \
         .n = sizeof name##_counter_names / sizeof name##_counter_names[0],                                             \
     }
 
-void counters_register(struct counter_group *group); /* behind the others; twice is fine */
-const struct counter_group *counters_first(void);    /* NULL where none is registered */
-size_t counters_n(void);                             /* of all groups */
+/* The groups in the order of `stats`, with NULL behind the last. Set once, at start. */
+extern const struct counter_group *const *counters_groups;
+
+size_t counters_n(void); /* of all groups */
 
 #endif

@@ -13,16 +13,9 @@
 #include "limit/calendar.h"
 #include "policy/policy_setting.h"
 
-const char *on_failure_name(enum on_failure on_failure)
+struct slice on_failure_name(enum on_failure on_failure)
 {
-    static const char *const names[] = {
-        [ON_FAILURE_ALLOW] = "allow",
-        [ON_FAILURE_DENY] = "deny",
-        [ON_FAILURE_LOCAL] = "local",
-        [ON_FAILURE_ERROR] = "error",
-    };
-    CHECK((size_t)on_failure < N_OF(names));
-    return names[on_failure];
+    return value_choice(policy_settings[FIELD_ON_FAILURE].form.choices, on_failure);
 }
 
 struct policy *policy_new(const char *name, uint16_t n_limits)

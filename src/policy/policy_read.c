@@ -109,7 +109,7 @@ static uint16_t count_list(struct reading *reading, enum policy_field field, uin
 
 /* ---- One policy ---- */
 
-/* `n_limits` is 0 where the list of limits is at fault: the policy has one limit then, which is not read. */
+/* `n_limits` is 0 if the list of limits has a fault: then the policy has one limit, which is not read. */
 static void read_contents(struct reading *reading, struct policy *policy, uint16_t n_limits)
 {
     const struct tree_node *candidate = reading->given[FIELD_CANDIDATE];

@@ -46,9 +46,9 @@ bool reading_has(struct reading *reading, enum policy_field field);
 
 /* A COUNT, SPAN, DURATION, BOOL or CHOICE. False: it is not written, or the fault is recorded. */
 bool reading_value(struct reading *reading, enum policy_field field, int64_t *ret);
-/* Is it unlimited: true? Whatever else is written is refused then. */
+/* Is it unlimited: true? Then every other setting is refused. */
 bool reading_unlimited(struct reading *reading);
-/* The place among the setting's choices; 0 where it is not written, or the fault is recorded. */
+/* The index among the setting's choices; 0 if it is not written, or the fault is recorded. */
 int reading_choice(struct reading *reading, enum policy_field field);
 const char *reading_text(struct reading *reading, enum policy_field field); /* NULL: none, or the fault is recorded */
 

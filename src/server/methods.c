@@ -285,10 +285,10 @@ static int run_stats(struct session *session, uint64_t msgid, struct params *par
 
     struct packer *packer = session_answer(session, msgid);
     pack_map(packer, (uint32_t)counters_n());
-    for (const struct counter_group *group = counters_first(); group != NULL; group = group->next)
-        for (size_t i = 0; i < group->n; i++) {
-            pack_text(packer, group->names[i]);
-            pack_uint(packer, group->values[i]);
+    for (const struct counter_group *const *group = counters_groups; *group != NULL; group++)
+        for (size_t i = 0; i < (*group)->n; i++) {
+            pack_text(packer, (*group)->names[i]);
+            pack_uint(packer, (*group)->values[i]);
         }
     session_answered(session);
     return 0;

@@ -14,21 +14,21 @@ static ssize_t refuse(struct redis_reader *reader, const char *why)
 }
 
 /* A number up to its CR LF. Returns the bytes used; 0 where the rest is missing, -1 where it is none. */
-static ssize_t take_number(const uint8_t *bytes, size_t len, int64_t *ret_number)
+static inline ssize_t take_number(const uint8_t *bytes, size_t len, int64_t *ret_number)
 {
     bool is_negative = len > 0 && bytes[0] == '-';
     const uint8_t *first = bytes + is_negative, *end = bytes + len, *at = first;
     uint64_t number = 0;
-    for (uint64_t digit; at < end && (digit = (uint64_t)*at - '0') <= 9; at++) number = number * 10 + digit;
+    for (uint32_t digit; at < end && (digit = *at - (uint32_t)'0') <= 9; at++) number = number * 10 + digit;
 
     ptrdiff_t n_digits = at - first;
-    if (n_digits > DIGITS_MAX || number > (uint64_t)INT64_MAX + is_negative) return -1;
-    if (at == end) return 0;
-    if (n_digits == 0 || *at != '\r') return -1;
-    if (at + 1 == end) return 0;
-    if (at[1] != '\n') return -1;
-    *ret_number = (int64_t)(is_negative ? 0 - number : number);
-    return at + 2 - bytes;
+    if (n_digits >= DIGITS_MAX && (n_digits > DIGITS_MAX || number > (uint64_t)INT64_MAX + is_negative)) return -1;
+    if (end - at >= 2 && n_digits > 0 && at[0] == '\r' && at[1] == '\n') {
+        *ret_number = (int64_t)(is_negative ? 0 - number : number);
+        return at + 2 - bytes;
+    }
+    bool may_go_on = at == end || (end - at == 1 && n_digits > 0 && at[0] == '\r');
+    return may_go_on ? 0 : -1;
 }
 
 /* Only the reply itself, or an array's own elements, are kept. */
@@ -58,25 +58,30 @@ static ssize_t take_line(struct redis_reader *reader, const uint8_t *bytes, size
     return end - bytes + 2;
 }
 
-/* ":12\r\n", "$2\r\nOK\r\n" or "*2\r\n", whose elements follow; "$-1\r\n" and "*-1\r\n" for none. */
-static ssize_t take_numbered(struct redis_reader *reader, const uint8_t *bytes, size_t len)
+/* ":12\r\n" */
+static ssize_t take_integer(struct redis_reader *reader, const uint8_t *bytes, size_t len)
+{
+    int64_t number;
+    ssize_t used = take_number(bytes + 1, len - 1, &number);
+    if (used == 0) return 0;
+    if (used < 0) return refuse(reader, "Protocol error, a bad integer");
+    set_type(reader, REDIS_INTEGER);
+    if (reader->depth <= 1 && reader->n_integers < REDIS_INTEGERS_MAX) reader->integers[reader->n_integers++] = number;
+    return used + 1;
+}
+
+/* "$2\r\nOK\r\n" or "*2\r\n", whose elements follow; "$-1\r\n" and "*-1\r\n" for none. */
+static ssize_t take_counted(struct redis_reader *reader, const uint8_t *bytes, size_t len)
 {
     char type = (char)bytes[0];
     int64_t number = 0;
     ssize_t used = take_number(bytes + 1, len - 1, &number);
     if (used == 0) return 0;
-    if (used < 0 || (type != ':' && number < -1))
-        return refuse(reader, type == ':'   ? "Protocol error, a bad integer"
-                              : type == '$' ? "Protocol error, a bad length of a string"
-                                            : "Protocol error, a bad length of an array");
+    if (used < 0 || number < -1)
+        return refuse(reader, type == '$' ? "Protocol error, a bad length of a string"
+                                          : "Protocol error, a bad length of an array");
 
     size_t head = 1 + (size_t)used;
-    if (type == ':') {
-        set_type(reader, REDIS_INTEGER);
-        if (reader->depth <= 1 && reader->n_integers < REDIS_INTEGERS_MAX)
-            reader->integers[reader->n_integers++] = number;
-        return (ssize_t)head;
-    }
     if (number == -1) {
         set_type(reader, REDIS_NIL);
         return (ssize_t)head;
@@ -104,10 +109,10 @@ static ssize_t take_numbered(struct redis_reader *reader, const uint8_t *bytes, 
 static ssize_t take_element(struct redis_reader *reader, const uint8_t *bytes, size_t len)
 {
     if (len == 0) return 0;
+    if (bytes[0] == ':') return take_integer(reader, bytes, len); /* as nearly all */
     switch (bytes[0]) {
-    case ':':
     case '$':
-    case '*': return take_numbered(reader, bytes, len);
+    case '*': return take_counted(reader, bytes, len);
     case '+':
     case '-': return take_line(reader, bytes, len);
     default: break;

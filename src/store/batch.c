@@ -15,8 +15,6 @@
  */
 #include "store/batch.h"
 
-#include <stdio.h>
-
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/hash.h"
@@ -24,12 +22,7 @@
 #include "store/batch_private.h"
 #include "store/redis_counters.h"
 
-#define HASH_SPREAD UINT64_C(0x9e3779b97f4a7c15) /* 2^64 / golden ratio: neighbours come apart */
-
-enum {
-    LIST_HEAD_MAX = 8 + NAME_MAX_LEN, /* "hold1:POLICY:" */
-    OWN_PER_OP = 2,
-};
+enum { OWN_PER_OP = 2 };
 
 struct batch *batch_new(const char *key_prefix, uint32_t max_keys, bool merge)
 {
@@ -43,8 +36,7 @@ struct batch *batch_new(const char *key_prefix, uint32_t max_keys, bool merge)
 
     batch->prefix_len = strlen(key_prefix);
     list_init(&batch->ops);
-    buffer_init(&batch->key_bytes, 0);
-    buffer_init(&batch->packet, 0);
+    buffer_init(&batch->bytes, 0);
     batch_set_merge(batch, max_keys, merge);
     return batch;
 }
@@ -53,10 +45,8 @@ void batch_free(struct batch *batch)
 {
     if (batch == NULL) return;
     CHECK(batch->n_ops == 0);
-    buffer_fini(&batch->key_bytes);
-    buffer_fini(&batch->packet);
-    mem_free(batch->script_ops.at);
-    mem_free(batch->op_keys.at);
+    buffer_fini(&batch->bytes);
+    mem_free(batch->script_ops);
     mem_free(batch->prefix);
     mem_free(batch);
 }
@@ -64,12 +54,10 @@ void batch_free(struct batch *batch)
 void batch_clear(struct batch *batch)
 {
     CHECK(batch->n_ops == 0);
-    batch->n_keys = batch->n_limits = batch->n_owns = batch->weight = 0;
-    batch->n_integers = 0;
+    batch->n_script_ops = batch->n_members = batch->n_keys = batch->n_limits = batch->n_owns = batch->weight = 0;
+    batch->n_integers = batch->keys_len = 0;
     batch->has_loaded = false;
-    batch->script_ops.n = batch->op_keys.n = 0;
     memset(batch->table, 0, sizeof batch->table);
-    buffer_truncate(&batch->key_bytes, 0);
     batch->packed = false;
 }
 
@@ -101,16 +89,7 @@ void batch_take_ops(struct batch *batch, struct list *to)
     batch->n_ops = 0;
 }
 
-/* ---- what an op asks of a batch ---- */
-
-struct need {
-    enum batch_kind kind;
-    int64_t count; /* so many times its costs; 0 = a peek */
-    bool has_list;
-    uint32_t n_integers; /* of the reply */
-    uint32_t weight;
-    size_t key_bytes; /* of its new states' keys, at most; set by fits() */
-};
+/* ---- what an op asks of the script ---- */
 
 static const enum batch_kind kinds[] = {
     [OP_CHECK] = KIND_CHECK_ALL, [OP_PEEK] = KIND_CHECK_ALL, [OP_RESET] = KIND_RESET, [OP_REFUND] = KIND_REFUND,
@@ -118,7 +97,8 @@ static const enum batch_kind kinds[] = {
     [OP_RELEASE] = KIND_RELEASE, [OP_RENEW] = KIND_RENEW,
 };
 
-static struct need need_of(const struct op *op)
+/* All but its own keys. */
+static struct script_op script_op_of(const struct op *op)
 {
     const struct op_member *first = &op->members[0];
     bool is_check = op->kind == OP_CHECK || op->kind == OP_PEEK, has_record = op->record.len > 0;
@@ -130,102 +110,46 @@ static struct need need_of(const struct op *op)
         /* a cost above the limit is only looked at, unless denials are counted */
         bool may_charge = first->cost <= first->limit->full || first->limit->count_denied;
         const struct algo_ops *ops = limit_ops(first->limit);
-        return (struct need){
+        return (struct script_op){
             .kind = KIND_CHECK,
+            .op = op,
             .count = op->kind == OP_CHECK && first->cost > 0 && may_charge ? count : 0,
             .n_integers = 1U + ops->has_s2 + ops->has_wait,
-            .weight = 1,
         };
     }
 
-    bool is_light = (is_check || op->kind == OP_RESET) && !has_record;
-    struct need need = {
+    struct script_op asked = {
         .kind = kinds[op->kind],
+        .op = op,
         .count = op_is_check(op->kind) ? count : 0,
         .n_integers = op->n_members,
-        .weight = op->n_members * (is_light ? 1U : BATCH_WEIGHT_OWN),
     };
-    if (need.kind < KIND_CHECK_ALL) return need;
+    if (asked.kind < KIND_CHECK_ALL) return asked;
 
     for (uint16_t i = 0; i < op->n_members; i++) {
         const struct algo_ops *ops = limit_ops(op->members[i].limit);
-        need.n_integers += (uint32_t)ops->has_s2 + (ops->has_wait && kind_is_check(need.kind));
+        asked.n_integers += (uint32_t)ops->has_s2 + (ops->has_wait && kind_is_check(asked.kind));
     }
-    if (has_record) need.n_integers += 2U + op->n_members + (need.kind == KIND_RESERVE ? 3U : 0U);
-    if (need.kind == KIND_SETTLE) need.n_integers += 2;
-    if (need.kind == KIND_REFUND) need.n_integers += op->n_members;
-    need.has_list = need.kind == KIND_REFUND ? first->reservations_key.len > 0 : need.kind >= KIND_RESERVE;
-    return need;
+    if (has_record) asked.n_integers += 2U + op->n_members + (asked.kind == KIND_RESERVE ? 3U : 0U);
+    if (asked.kind == KIND_SETTLE) asked.n_integers += 2;
+    if (asked.kind == KIND_REFUND) asked.n_integers += op->n_members;
+    return asked;
 }
 
-/* ---- memory ---- */
-
-static int vec_reserve(struct vec *vec, size_t more, size_t size)
+static uint32_t weight_of(const struct op *op)
 {
-    if (vec->n + more <= vec->cap) return 0;
-    size_t cap = vec->cap == 0 ? BATCH_KEYS_MAX : vec->cap * 2;
-    while (cap < vec->n + more) cap *= 2;
-    void *at = mem_realloc(vec->at, cap * size);
-    if (at == NULL) return -1;
-    vec->at = at;
-    vec->cap = cap;
-    return 0;
+    bool is_light = op->record.len == 0 && (op->kind == OP_CHECK || op->kind == OP_PEEK || op->kind == OP_RESET);
+    return op->n_members * (is_light ? 1U : BATCH_WEIGHT_OWN);
 }
 
-/* Memory for everything one op can add, so that nothing fails half way. */
-static int reserve(struct batch *batch, const struct op *op, size_t key_bytes)
+/* ---- keys ---- */
+
+/* Two limits never share a key of ours (the head names policy and limit), but two compat policies may. */
+static bool same_key(const struct op_member *a, const struct op_member *b)
 {
-    size_t own_bytes = OWN_PER_OP * (batch->prefix_len + STORE_TAG_LEN + LIST_HEAD_MAX) + op->record.len +
-                       op->members[0].reservations_key.len;
-    if (buffer_reserve(&batch->key_bytes, key_bytes + own_bytes) == NULL) return -1;
-    if (vec_reserve(&batch->script_ops, 1, sizeof(struct script_op)) < 0) return -1;
-    return vec_reserve(&batch->op_keys, op->n_members, sizeof(uint16_t));
-}
-
-/* Where the next key's bytes go; reserved before. */
-static uint8_t *key_bytes_end(const struct batch *batch)
-{
-    return buffer_data(&batch->key_bytes) + buffer_len(&batch->key_bytes);
-}
-
-static uint8_t *append(uint8_t *to, const void *bytes, size_t len)
-{
-    if (len > 0) memcpy(to, bytes, len);
-    return to + len;
-}
-
-/* prefix:{bNNN}: */
-static uint8_t *append_tag(const struct batch *batch, uint8_t *to, uint64_t hash)
-{
-    to = append(to, batch->prefix, batch->prefix_len);
-    store_key_tag(hash, (char *)to);
-    return to + STORE_TAG_LEN;
-}
-
-/* ---- keys of states ---- */
-
-/* Two limits never share a key of ours (the head names policy and limit), but two compat policies may: their keys are
- * compared whole. The head counts too, so that one table holds both. */
-static bool same_key(const struct batch *batch, const struct batch_key *key, const struct op_member *member)
-{
-    const struct limit *limit = member->limit;
-    bool is_compat = limit_ops(limit)->is_compat;
-    if (is_compat != limit_ops(key->limit)->is_compat) return false;
-
-    size_t tag_len = is_compat ? 0 : batch->prefix_len + STORE_TAG_LEN;
-    const uint8_t *bytes = buffer_data(&batch->key_bytes) + key->start + tag_len;
-    return key->len == tag_len + limit->key_head_len + member->key.len &&
-           memcmp(bytes, limit->key_head, limit->key_head_len) == 0 &&
-           memcmp(bytes + limit->key_head_len, member->key.data, member->key.len) == 0;
-}
-
-/* From wanted->at on. A peer can choose keys of one hash, and gains no more than BATCH_KEYS_MAX comparisons. */
-static inline void find_key(const struct batch *batch, const struct op_member *member, struct batch_wanted *wanted)
-{
-    for (; (wanted->found = batch->table[wanted->at]) != 0; wanted->at = (wanted->at + 1) % BATCH_TABLE) {
-        const struct batch_key *key = &batch->keys[wanted->found - 1];
-        if (key->hash == wanted->hash && same_key(batch, key, member)) return;
-    }
+    const struct limit *x = a->limit, *y = b->limit;
+    return limit_ops(x)->is_compat == limit_ops(y)->is_compat && x->key_head_len == y->key_head_len &&
+           memcmp(x->key_head, y->key_head, x->key_head_len) == 0 && slice_eq(a->key, b->key);
 }
 
 static uint16_t find_or_add_limit(struct batch *batch, const struct op_member *member)
@@ -238,103 +162,92 @@ static uint16_t find_or_add_limit(struct batch *batch, const struct op_member *m
     }
 
     CHECK(batch->n_limits < BATCH_KEYS_MAX);
-    uint8_t *stem = key_bytes_end(batch), *at = stem;
-    if (!limit_ops(member->limit)->is_compat) at = append_tag(batch, at, 0);
-    at = append(at, member->limit->key_head, member->limit->key_head_len);
-    batch->limits[batch->n_limits] = (struct batch_limit){
-        .limit = member->limit,
-        .phase_ms = phase_ms,
-        .max_wait_us = member->max_wait_us,
-        .stem_at = (uint32_t)buffer_len(&batch->key_bytes),
-        .stem_len = (uint32_t)(at - stem),
-    };
-    buffer_grew(&batch->key_bytes, (size_t)(at - stem));
+    batch->limits[batch->n_limits] =
+        (struct batch_limit){.limit = member->limit, .phase_ms = phase_ms, .max_wait_us = member->max_wait_us};
     return (uint16_t)batch->n_limits++;
 }
 
-/* prefix:{bNNN}:head key; of compat policies only head and key. */
-static uint16_t add_key(struct batch *batch, const struct op_member *member, const struct batch_wanted *wanted)
+/* The key's number; -1 where there is no space for one more. A peer can choose keys of one hash, and gains no more than
+ * BATCH_KEYS_MAX comparisons. */
+static int find_or_add_key(struct batch *batch, const struct op_member *member)
 {
-    uint16_t limit_no = find_or_add_limit(batch, member);
-    const struct batch_limit *limit = &batch->limits[limit_no];
-    uint8_t *start = key_bytes_end(batch);
-    uint8_t *at = append(start, buffer_data(&batch->key_bytes) + limit->stem_at, limit->stem_len);
-    if (!limit_ops(member->limit)->is_compat) {
-        uint64_t hash = member->common.data != NULL ? store_key_hash(member) : wanted->hash;
-        store_key_tag(hash, (char *)start + batch->prefix_len);
+    /* of a key of ours the shard's, too, where the whole key decides it; keys of two compat policies may be the same */
+    const struct limit *limit = member->limit;
+    uint64_t start = limit_ops(limit)->is_compat ? HASH_STABLE_START : limit->policy->name_hash;
+    uint64_t hash = hash_stable(start, member->key.data, member->key.len);
+    uint32_t at = hash % BATCH_TABLE;
+    for (; batch->table[at] != 0; at = (at + 1) % BATCH_TABLE) {
+        const struct batch_key *key = &batch->keys[batch->table[at] - 1];
+        if (key->hash == hash && same_key(key->member, member)) return batch->table[at] - 1;
     }
-    at = append(at, member->key.data, member->key.len);
 
-    CHECK(batch->n_keys < BATCH_KEYS_MAX);
-    batch->keys[batch->n_keys] = (struct batch_key){
-        .limit = member->limit,
-        .hash = wanted->hash,
-        .start = (uint32_t)buffer_len(&batch->key_bytes),
-        .len = (uint32_t)(at - start),
-        .limit_no = limit_no,
-    };
-    buffer_grew(&batch->key_bytes, (size_t)(at - start));
-    batch->table[wanted->at] = (uint8_t)(batch->n_keys + 1);
-    return (uint16_t)batch->n_keys++;
+    uint32_t most = batch->n_ops > 0 ? batch->max_keys : BATCH_KEYS_MAX, n = batch->n_keys;
+    if (n >= most) return -1;
+    uint16_t limit_no = find_or_add_limit(batch, member);
+    batch->keys[n] = (struct batch_key){.member = member, .hash = hash, .at = (uint16_t)at, .limit_no = limit_no};
+    batch->keys_len += batch->prefix_len + STORE_TAG_LEN + limit->key_head_len + member->key.len;
+    batch->table[at] = (uint8_t)++batch->n_keys;
+    return (int)n;
+}
+
+/* Each limit of the op gets its key. False, and nothing has changed, where there is no space, or where a key's
+ * constants are those of another limit (as after a reload) or another wait. */
+static bool find_or_add_keys(struct batch *batch, struct op *op)
+{
+    uint32_t n_keys = batch->n_keys, n_limits = batch->n_limits;
+    size_t keys_len = batch->keys_len;
+    for (uint32_t i = 0; i < op->n_members; i++) {
+        struct op_member *member = &op->members[i];
+        int key = find_or_add_key(batch, member);
+        if (key < 0) goto undo;
+        member->batch_key = (uint16_t)key;
+        if (member->batch_key >= n_keys) continue;
+        const struct batch_limit *limit = &batch->limits[batch->keys[key].limit_no];
+        if (limit->limit != member->limit || limit->max_wait_us != member->max_wait_us) goto undo;
+    }
+    return true;
+
+undo:
+    while (batch->n_keys > n_keys) batch->table[batch->keys[--batch->n_keys].at] = 0;
+    batch->n_limits = n_limits;
+    batch->keys_len = keys_len;
+    return false;
 }
 
 /* A key that is the op's own. An idempotency record that two ops name is one key: the second must find what the first
- * has written. */
-static uint16_t find_or_add_own(struct batch *batch, const struct op *op, const char *head, struct slice name,
-                                bool is_record)
+ * has written. A list has all reservations of the op's policy and key. */
+static uint16_t find_or_add_own(struct batch *batch, const struct op *op, bool is_record)
 {
-    uint8_t *start = key_bytes_end(batch);
-    uint8_t *at = append_tag(batch, start, store_key_hash(&op->members[0]));
-    at = append(append(at, head, strlen(head)), name.data, name.len);
-    size_t len = (size_t)(at - start);
-    uint64_t hash = hash_keyed(start, len);
+    const struct op_member *first = &op->members[0];
+    struct batch_own new = {
+        .policy = is_record ? "" : first->limit->policy->name,
+        .name = is_record ? op->record : first->reservations_key,
+        .shard = store_key_hash(first) % STORE_SHARDS,
+        .is_record = is_record,
+    };
+    CHECK(new.name.len > 0);
     for (uint32_t i = 0; i < batch->n_owns; i++) {
         const struct batch_own *own = &batch->owns[i];
-        if (own->hash == hash && own->len == len &&
-            memcmp(buffer_data(&batch->key_bytes) + own->start, start, len) == 0)
+        if (own->is_record == is_record && own->shard == new.shard &&slice_eq(own->name, new.name) &&
+            strcmp(own->policy, new.policy) == 0)
             return (uint16_t)(i + 1);
     }
 
     CHECK(batch->n_owns < BATCH_OWN_MAX);
-    batch->owns[batch->n_owns] = (struct batch_own){
-        .hash = hash, .start = (uint32_t)buffer_len(&batch->key_bytes), .len = (uint32_t)len, .is_record = is_record};
-    buffer_grew(&batch->key_bytes, len);
+    batch->owns[batch->n_owns] = new;
+    batch->keys_len += batch->prefix_len + STORE_TAG_LEN + BATCH_LIST_HEAD_MAX + new.name.len;
     return (uint16_t)++batch->n_owns;
 }
 
 /* ---- the script's ops ---- */
 
-/* Looks for the op's keys, and says whether it may join this batch: its kind, its keys' settings, and the space. */
-static bool fits(struct batch *batch, const struct op *op, struct need *need)
+/* May the op join this batch? Any may be the first. */
+static bool fits(const struct batch *batch, const struct script_op *asked, uint32_t weight)
 {
-    uint32_t n_new = 0;
-    bool has_changed = false;
-    for (uint16_t i = 0; i < op->n_members; i++) {
-        const struct op_member *member = &op->members[i];
-        struct batch_wanted *wanted = &batch->wanted[i];
-        /* Of a key of ours it is the shard's hash, too, where the whole key decides the shard. Keys of two compat
-         * policies may be the same. */
-        bool is_compat = limit_ops(member->limit)->is_compat;
-        uint64_t start = is_compat ? HASH_STABLE_START : member->limit->policy->name_hash;
-        wanted->hash = hash_stable(start, member->key.data, member->key.len);
-        wanted->at = (wanted->hash * HASH_SPREAD) >> 32 & (BATCH_TABLE - 1);
-        find_key(batch, member, wanted);
-        if (wanted->found == 0) {
-            size_t stem_len = batch->prefix_len + STORE_TAG_LEN + member->limit->key_head_len;
-            need->key_bytes += 2 * stem_len + member->key.len; /* the stem of a new limit, too */
-            n_new++;
-            continue;
-        }
-
-        /* a key's constants are those of one limit (after a reload there may be another) and one wait */
-        const struct batch_limit *limit = &batch->limits[batch->keys[wanted->found - 1].limit_no];
-        has_changed |= limit->limit != member->limit || limit->max_wait_us != member->max_wait_us;
-    }
-
-    if (batch->n_ops == 0) return true;
-    return !has_changed && batch->resets == (op->kind == OP_RESET) && batch->n_keys + n_new <= batch->max_keys &&
-           batch->weight + need->weight <= BATCH_WEIGHT_MAX && batch->n_owns + OWN_PER_OP <= BATCH_OWN_MAX &&
-           batch->n_integers + need->n_integers + BATCH_N_LAST <= BATCH_REPLY_MAX;
+    return batch->n_ops == 0 ||
+           (batch->resets == (asked->kind == KIND_RESET) && batch->weight + weight <= BATCH_WEIGHT_MAX &&
+            batch->n_owns + OWN_PER_OP <= BATCH_OWN_MAX &&
+            batch->n_integers + asked->n_integers + BATCH_N_LAST <= BATCH_REPLY_MAX);
 }
 
 /* Must a plain check's retry be looked up, if it is denied? */
@@ -346,9 +259,8 @@ static bool needs_wait(const struct limit *limit, int64_t cost)
 /* Let a plain check join its key's last script op; false where it may not. */
 static bool join(struct batch *batch, struct op *op, int64_t count)
 {
-    if (batch->wanted[0].found == 0) return false;
-    struct batch_key *key = &batch->keys[batch->wanted[0].found - 1];
-    struct script_op *last = batch_script_op(batch, key->last_script_op);
+    struct batch_key *key = &batch->keys[op->members[0].batch_key];
+    struct script_op *last = &batch->script_ops[key->last_script_op];
     if (last->kind != KIND_CHECK) return false;
 
     const struct limit *limit = op->members[0].limit;
@@ -372,51 +284,53 @@ static bool join(struct batch *batch, struct op *op, int64_t count)
     return true;
 }
 
-static void add_script_op(struct batch *batch, struct op *op, const struct need *need)
+/* Memory for one more, so that nothing fails half way. */
+static int reserve(struct batch *batch)
 {
-    uint32_t index = (uint32_t)batch->script_ops.n++, keys_at = (uint32_t)batch->op_keys.n;
-    bool loads = need->kind != KIND_RESET && (need->kind != KIND_CHECK || batch->wanted[0].found != 0);
-    for (uint16_t i = 0; i < op->n_members; i++) {
-        struct batch_wanted *wanted = &batch->wanted[i];
-        if (wanted->found == 0 && i > 0) find_key(batch, &op->members[i], wanted); /* those before it are new there */
-        uint16_t key_no = wanted->found != 0 ? (uint16_t)(wanted->found - 1) : add_key(batch, &op->members[i], wanted);
-        *batch_op_keys(batch, keys_at + i) = key_no;
+    if (batch->n_script_ops < batch->script_ops_cap) return 0;
+    uint32_t cap = batch->script_ops_cap == 0 ? BATCH_KEYS_MAX : batch->script_ops_cap * 2;
+    struct script_op *script_ops = mem_realloc(batch->script_ops, cap * sizeof *script_ops);
+    if (script_ops == NULL) return -1;
+    batch->script_ops = script_ops;
+    batch->script_ops_cap = cap;
+    return 0;
+}
 
-        struct batch_key *key = &batch->keys[key_no];
+/* is_known: another op has asked for its first key. */
+static void add_script_op(struct batch *batch, struct op *op, struct script_op *asked, bool is_known)
+{
+    bool loads = asked->kind != KIND_RESET && (asked->kind != KIND_CHECK || is_known);
+    op->script_op = batch->n_script_ops++;
+    for (uint32_t i = 0; i < op->n_members; i++) {
+        struct batch_key *key = &batch->keys[op->members[i].batch_key];
         key->is_loaded |= loads;
-        key->may_be_charged |= need->count > 0;
-        key->last_script_op = index;
+        key->may_be_charged |= asked->count > 0;
+        key->last_script_op = op->script_op;
     }
-    batch->op_keys.n += op->n_members;
+    batch->n_members += op->n_members;
+    batch->n_integers += asked->n_integers;
     batch->has_loaded |= loads;
-    batch->n_integers += need->n_integers;
 
-    struct script_op *asked = batch_script_op(batch, index);
-    *asked = (struct script_op){
-        .kind = need->kind, .op = op, .count = need->count, .keys_at = keys_at, .n_integers = need->n_integers};
-    if (op->record.len > 0) asked->record = find_or_add_own(batch, op, "", op->record, true);
-    if (need->has_list) { /* of all reservations of the op's policy and key */
-        const struct op_member *first = &op->members[0];
-        char head[LIST_HEAD_MAX];
-        int len = snprintf(head, sizeof head, "hold1:%s:", first->limit->policy->name);
-        CHECK(len > 0 && (size_t)len < sizeof head && first->reservations_key.len > 0);
-        asked->list = find_or_add_own(batch, op, head, first->reservations_key, false);
-    }
-    op->script_op = index;
+    if (op->record.len > 0) asked->record = find_or_add_own(batch, op, true);
+    bool has_list = asked->kind == KIND_REFUND ? op->members[0].reservations_key.len > 0 : asked->kind >= KIND_RESERVE;
+    if (has_list) asked->list = find_or_add_own(batch, op, false);
 }
 
 int batch_add(struct batch *batch, struct op *op)
 {
     CHECK(op->n_members >= 1 && op->n_members <= BATCH_KEYS_MAX);
-    struct need need = need_of(op);
-    if (!fits(batch, op, &need)) return 1;
-    if (need.kind != KIND_CHECK || !join(batch, op, need.count)) {
-        if (reserve(batch, op, need.key_bytes) < 0) return -1;
-        add_script_op(batch, op, &need);
-    }
+    if (reserve(batch) < 0) return -1;
+    struct script_op *asked = &batch->script_ops[batch->n_script_ops];
+    *asked = script_op_of(op);
+    uint32_t weight = weight_of(op), n_known = batch->n_keys;
+    if (!fits(batch, asked, weight) || !find_or_add_keys(batch, op)) return 1;
+
+    bool is_known = op->members[0].batch_key < n_known;
+    bool may_join = is_known && asked->kind == KIND_CHECK;
+    if (!may_join || !join(batch, op, asked->count)) add_script_op(batch, op, asked, is_known);
 
     batch->resets = op->kind == OP_RESET;
-    batch->weight += need.weight;
+    batch->weight += weight;
     batch->packed = false;
     list_push_back(&batch->ops, &op->link);
     batch->n_ops++;

@@ -32,8 +32,8 @@ enum {
 
 struct packing {
     struct batch *batch;
-    uint32_t n_ordered; /* keys of states that have their place */
-    uint16_t place;     /* the last one taken, in KEYS */
+    uint32_t n_placed; /* spans */
+    uint16_t place;    /* the last one taken, in KEYS */
     uint8_t *to;
     uint32_t n_ops;    /* of the script */
     uint32_t reply_at; /* where the next tuple begins */
@@ -41,7 +41,7 @@ struct packing {
 
 static bool is_slots(const struct batch_key *key)
 {
-    return key->limit->algo == ALGO_CONCURRENCY;
+    return key->member->limit->algo == ALGO_CONCURRENCY;
 }
 
 static bool is_direct(const struct batch *batch, const struct script_op *asked)
@@ -51,48 +51,59 @@ static bool is_direct(const struct batch *batch, const struct script_op *asked)
 
 /* ---- the order of the keys ---- */
 
-enum key_rank { DIRECT, LOADED, DIRECT_OWN_WAY, LOADED_OWN_WAY, N_RANKS }; /* those read by MGET first */
+enum key_rank { DIRECT, LOADED, DIRECT_OWN_WAY, LOADED_OWN_WAY }; /* those read by MGET first */
 
-/* May two keys of a rank be in one span? */
-static bool same_span(const struct batch *batch, const struct batch_key *a, const struct batch_key *b)
+static enum key_rank rank_of(const struct batch_key *key, int64_t count)
 {
-    if (a->limit_no != b->limit_no) return false;
-    if (batch->resets) return true;
-    if (a->is_loaded) return a->may_be_charged == b->may_be_charged;
-    const struct script_op *asked = batch_script_op(batch, a->last_script_op),
-                           *other = batch_script_op(batch, b->last_script_op);
-    return asked->count == other->count && asked->op->members[0].cost == other->op->members[0].cost;
+    const struct algo_ops *ops = limit_ops(key->member->limit);
+    bool has_own_way = ops->kind != STATE_STRING || ops->is_compat;
+    if (key->is_loaded) return has_own_way ? LOADED_OWN_WAY : LOADED;
+    return has_own_way || (ops->plain && count > 0) ? DIRECT_OWN_WAY : DIRECT;
 }
 
-/* The leader and the unplaced keys behind it that are of its span, one after the other; returns their number. */
-static uint32_t place_span(struct packing *packing, uint32_t leader)
+/* Into the order: behind the last of its rank and limit, or else of its rank. */
+static void insert_span(struct batch *batch, const struct batch_span *new)
 {
-    struct batch *batch = packing->batch;
-    struct batch_key *first = &batch->keys[leader];
-    uint32_t n_before = packing->n_ordered;
-    for (uint32_t i = leader; i < batch->n_keys; i++) {
-        struct batch_key *key = &batch->keys[i];
-        if (key->place != 0 || key->rank != first->rank || (i > leader && !same_span(batch, key, first))) continue;
-        key->place = ++packing->place;
-        batch->order[packing->n_ordered++] = (uint16_t)i;
+    uint32_t at = 0, alike = 0;
+    for (; at < batch->n_spans; at++) {
+        const struct batch_span *span = &batch->spans[batch->order[at]];
+        if (span->rank > new->rank) break;
+        if (span->rank == new->rank && span->limit_no == new->limit_no) alike = at + 1;
     }
-    first->n_of_span = (uint16_t)(packing->n_ordered - n_before);
-    return first->n_of_span;
+    if (alike > 0) at = alike;
+    memmove(batch->order + at + 1, batch->order + at, batch->n_spans - at);
+    batch->order[at] = (uint8_t)batch->n_spans++;
 }
 
-/* All n keys of a rank: those of one limit follow one another, and among them those of one span. */
-static void place_rank(struct packing *packing, enum key_rank rank, uint32_t n)
+/* The keys as spans, which batch->order sorts by rank; in a rank the spans of one limit follow one another. */
+static void gather_spans(struct batch *batch)
 {
-    struct batch *batch = packing->batch;
-    for (uint32_t i = 0; n > 0; i++) {
-        const struct batch_key *first = &batch->keys[i];
-        if (first->place != 0 || first->rank != rank) continue;
+    batch->n_spans = 0;
+    for (uint32_t i = 0; i < batch->n_keys; i++) {
+        struct batch_key *key = &batch->keys[i];
+        const struct script_op *asked = &batch->script_ops[key->last_script_op];
+        bool is_check = !key->is_loaded && !batch->resets;
+        int64_t count = is_check ? asked->count : key->may_be_charged;
+        int64_t cost = is_check ? asked->op->members[0].cost : 0;
 
-        for (uint32_t j = i; n > 0 && j < batch->n_keys; j++) {
-            const struct batch_key *leader = &batch->keys[j];
-            if (leader->place == 0 && leader->rank == rank && leader->limit_no == first->limit_no)
-                n -= place_span(packing, j);
+        struct batch_span *span = batch->spans, *end = span + batch->n_spans;
+        while (span < end && (span->limit_no != key->limit_no || span->is_loaded != key->is_loaded ||
+                              span->count != count || span->cost != cost))
+            span++;
+        if (span == end) {
+            *span = (struct batch_span){
+                .limit_no = key->limit_no,
+                .is_loaded = key->is_loaded,
+                .count = count,
+                .cost = cost,
+                .first = (uint16_t)i,
+                .rank = (uint8_t)rank_of(key, count),
+                .n_integers = is_check ? (uint8_t)asked->n_integers : 0,
+            };
+            insert_span(batch, span);
         }
+        span->n++;
+        key->span = (uint8_t)(span - batch->spans);
     }
 }
 
@@ -103,36 +114,80 @@ static void place_owns(struct packing *packing, bool records)
         if (batch->owns[i].is_record == records) batch->owns[i].place = ++packing->place;
 }
 
-/* Give every key its place; returns how many are read by MGET. */
-static uint32_t place_keys(struct packing *packing)
+/* The next of the spans up to a rank. */
+static void place_spans(struct packing *packing, enum key_rank last)
 {
     struct batch *batch = packing->batch;
-    uint32_t n_of_rank[N_RANKS] = {0};
+    for (; packing->n_placed < batch->n_spans; packing->n_placed++) {
+        struct batch_span *span = &batch->spans[batch->order[packing->n_placed]];
+        if (span->rank > last) return;
+        span->next_place = packing->place + 1U;
+        packing->place += span->n;
+        span->reply_at = packing->reply_at;
+        packing->reply_at += span->n * span->n_integers;
+    }
+}
+
+/* ---- KEYS ---- */
+
+static uint8_t *append(uint8_t *to, const void *bytes, size_t len)
+{
+    if (len > 0) memcpy(to, bytes, len);
+    return to + len;
+}
+
+/* prefix:{bNNN}: */
+static uint8_t *append_tag(const struct batch *batch, uint8_t *to, uint64_t hash)
+{
+    to = append(to, batch->prefix, batch->prefix_len);
+    store_key_tag(hash, (char *)to);
+    return to + STORE_TAG_LEN;
+}
+
+/* Every key at its place; of states prefix:{bNNN}:head id, of compat policies only head and id. */
+static void put_keys(struct packing *packing)
+{
+    struct batch *batch = packing->batch;
+    uint8_t *to = packing->to;
     for (uint32_t i = 0; i < batch->n_keys; i++) {
         struct batch_key *key = &batch->keys[i];
-        const struct algo_ops *ops = limit_ops(key->limit);
-        bool has_own_way = ops->kind != STATE_STRING || ops->is_compat;
-        if (key->is_loaded)
-            key->rank = has_own_way ? LOADED_OWN_WAY : LOADED;
-        else if (has_own_way || (ops->plain && batch_script_op(batch, key->last_script_op)->count > 0))
-            key->rank = DIRECT_OWN_WAY;
-        else
-            key->rank = DIRECT;
-        n_of_rank[key->rank]++;
-        key->place = 0;
-        key->has_state = key->is_pending = false;
+        struct batch_span *span = &batch->spans[key->span];
+        key->place = span->next_place++;
+        key->has_state = key->is_loaded && !is_slots(key);
+        key->is_pending = false;
+        if (!key->is_loaded) {
+            batch->script_ops[key->last_script_op].reply_at = span->reply_at;
+            span->reply_at += span->n_integers;
+        }
+
+        const struct op_member *member = key->member;
+        const struct limit *limit = member->limit;
+        bool is_compat = limit_ops(limit)->is_compat;
+        uint8_t *start = to;
+        if (i == span->first) {
+            if (!is_compat) to = append_tag(batch, to, 0);
+            to = append(to, limit->key_head, limit->key_head_len);
+            span->stem = (struct slice){start, (size_t)(to - start)};
+        } else {
+            to = append(to, span->stem.data, span->stem.len);
+        }
+        if (!is_compat) {
+            uint64_t hash = member->common.data != NULL ? store_key_hash(member) : key->hash;
+            store_key_tag(hash, (char *)start + batch->prefix_len);
+        }
+        to = append(to, member->key.data, member->key.len);
+        batch->args[key->place] = (struct slice){start, (size_t)(to - start)};
     }
 
-    for (enum key_rank rank = DIRECT; rank <= LOADED; rank++)
-        if (n_of_rank[rank] > 0) place_rank(packing, rank, n_of_rank[rank]);
-    place_owns(packing, true);
-    uint32_t n_mget = packing->place;
-
-    for (enum key_rank rank = DIRECT_OWN_WAY; rank <= LOADED_OWN_WAY; rank++)
-        if (n_of_rank[rank] > 0) place_rank(packing, rank, n_of_rank[rank]);
-    place_owns(packing, false);
-    CHECK(packing->n_ordered == batch->n_keys);
-    return n_mget;
+    for (uint32_t i = 0; i < batch->n_owns; i++) {
+        const struct batch_own *own = &batch->owns[i];
+        uint8_t *start = to;
+        to = append_tag(batch, to, own->shard);
+        if (!own->is_record) to = append(append(append(to, "hold1:", 6), own->policy, strlen(own->policy)), ":", 1);
+        to = append(to, own->name.data, own->name.len);
+        batch->args[own->place] = (struct slice){start, (size_t)(to - start)};
+    }
+    packing->to = to;
 }
 
 /* ---- spans ---- */
@@ -159,40 +214,27 @@ static void put_op(struct packing *packing, enum batch_kind kind, uint32_t limit
     packing->n_ops++;
 }
 
-static void put_span(struct packing *packing, enum batch_kind kind, const struct batch_key *first, uint32_t n)
-{
-    int64_t count = 0;
-    uint64_t cost = 0;
-    if (kind == KIND_LOAD) count = first->may_be_charged;
-    if (kind == KIND_RESET) cost = !limit_ops(first->limit)->is_compat; /* a key of ours goes, of any type */
-    if (kind == KIND_CHECK) {
-        const struct script_op *asked = batch_script_op(packing->batch, first->last_script_op);
-        count = asked->count;
-        cost = cost_of(first->limit, asked->op->members[0].cost);
-    }
-    put_op(packing, kind, first->limit_no + 1U, first->place, n, count, cost);
-}
-
 /* All spans that `kind` is for. */
 static void put_spans(struct packing *packing, enum batch_kind kind)
 {
-    struct batch *batch = packing->batch;
-    for (uint32_t i = 0, n; i < batch->n_keys; i += n) {
-        const struct batch_key *first = &batch->keys[batch->order[i]];
-        n = first->n_of_span;
-        bool is_loaded = kind == KIND_LOAD || kind == KIND_SAVE;
-        if (kind != KIND_RESET && (first->is_loaded != is_loaded || (is_loaded && is_slots(first)))) continue;
+    const struct batch *batch = packing->batch;
+    bool is_loaded = kind == KIND_LOAD || kind == KIND_SAVE;
+    for (uint32_t i = 0; i < batch->n_spans; i++) {
+        const struct batch_span *span = &batch->spans[batch->order[i]];
+        const struct batch_key *first = &batch->keys[span->first];
+        if (span->is_loaded != is_loaded || (is_loaded && is_slots(first))) continue;
 
-        put_span(packing, kind, first, n);
-        const struct algo_ops *ops = limit_ops(first->limit);
-        for (uint32_t j = i; j < i + n; j++) {
-            struct batch_key *key = &batch->keys[batch->order[j]];
-            key->has_state = kind == KIND_LOAD;
-            if (kind != KIND_CHECK) continue;
-            batch_script_op(batch, key->last_script_op)->reply_at = packing->reply_at;
-            packing->reply_at += 1U + ops->has_s2 + ops->has_wait;
-        }
+        const struct limit *limit = first->member->limit;
+        uint64_t cost = cost_of(limit, span->cost);
+        if (kind == KIND_RESET) cost = !limit_ops(limit)->is_compat; /* a key of ours goes, of any type */
+        put_op(packing, kind, span->limit_no + 1U, first->place, span->n, kind == KIND_SAVE ? 0 : span->count, cost);
     }
+}
+
+/* LOAD or SAVE */
+static void put_state(struct packing *packing, enum batch_kind kind, const struct batch_key *key)
+{
+    put_op(packing, kind, key->limit_no + 1U, key->place, 1, kind == KIND_LOAD && key->may_be_charged, 0);
 }
 
 /* ---- ops on loaded states ---- */
@@ -236,10 +278,10 @@ static bool is_kth(const struct batch *batch, const struct script_op *first, con
 }
 
 /* The script op after the i-th that is no direct check; script_ops.n where there is none. */
-static size_t next_loaded(const struct batch *batch, size_t i)
+static uint32_t next_loaded(const struct batch *batch, uint32_t i)
 {
     do i++;
-    while (i < batch->script_ops.n && is_direct(batch, batch_script_op(batch, i)));
+    while (i < batch->n_script_ops && is_direct(batch, &batch->script_ops[i]));
     return i;
 }
 
@@ -272,10 +314,9 @@ static void put_alike(struct packing *packing, const struct script_op *asked, ui
     to = put(put(to, own_place(batch, asked->record), 2), own_place(batch, asked->list), 2);
     for (uint16_t i = 0; i < op->n_members; i++) {
         const struct batch_key *key = batch_key_of(batch, asked, i);
-        struct view view; /* for its step, which no time changes */
-        limit_at(&view, key->limit, &batch->limits[key->limit_no].constants, 0);
-        uint64_t each = cost_of(key->limit, op->members[i].cost);
-        if (asked->kind == KIND_SETTLE) each = (uint64_t)limit_debt(key->limit);
+        int64_t step = limit_is_bucket(key->member->limit) ? batch->limits[key->limit_no].constants.b : 1;
+        uint64_t each = cost_of(key->member->limit, op->members[i].cost);
+        if (asked->kind == KIND_SETTLE) each = (uint64_t)limit_debt(key->member->limit);
         if (asked->kind == KIND_REFUND) each = 0;
         to = put(put(put(put(to, key->place, 2), strides[i], 1), (uint64_t)view.step, 7), each, 7);
     }
@@ -296,10 +337,10 @@ static void put_alike(struct packing *packing, const struct script_op *asked, ui
 }
 
 /* The i-th script op, and those behind it that go as the same op; returns which is next. */
-static size_t put_script_ops(struct packing *packing, size_t i)
+static uint32_t put_script_ops(struct packing *packing, uint32_t i)
 {
     struct batch *batch = packing->batch;
-    struct script_op *asked = batch_script_op(batch, i);
+    struct script_op *asked = &batch->script_ops[i];
     if (asked->kind == KIND_RELEASE || asked->kind == KIND_RENEW) {
         put_slots(packing, asked);
         return i + 1;
@@ -308,24 +349,24 @@ static size_t put_script_ops(struct packing *packing, size_t i)
     for (uint16_t j = 0; j < asked->op->n_members; j++) {
         struct batch_key *key = batch_key_of(batch, asked, j);
         if (!needs_load(key, asked)) continue;
-        if (key->is_pending) put_span(packing, KIND_SAVE, key, 1);
-        put_span(packing, KIND_LOAD, key, 1);
+        if (key->is_pending) put_state(packing, KIND_SAVE, key);
+        put_state(packing, KIND_LOAD, key);
         key->has_state = true;
         key->is_pending = false;
     }
 
     uint8_t strides[BATCH_KEYS_MAX] = {0};
     uint32_t n = 1;
-    size_t end = next_loaded(batch, i);
-    while (end < batch->script_ops.n && is_kth(batch, asked, batch_script_op(batch, end), n, strides)) {
+    uint32_t end = next_loaded(batch, i);
+    while (end < batch->n_script_ops && is_kth(batch, asked, &batch->script_ops[end], n, strides)) {
         end = next_loaded(batch, end);
         n++;
     }
     if (n == 1) memset(strides, 0, sizeof strides); /* is_kth() may have set some */
     put_alike(packing, asked, n, strides);
 
-    for (size_t at = i; at < end; at = next_loaded(batch, at)) {
-        struct script_op *alike = batch_script_op(batch, at);
+    for (uint32_t at = i; at < end; at = next_loaded(batch, at)) {
+        struct script_op *alike = &batch->script_ops[at];
         alike->reply_at = packing->reply_at;
         packing->reply_at += alike->n_integers;
 
@@ -333,10 +374,11 @@ static size_t put_script_ops(struct packing *packing, size_t i)
         for (uint16_t j = 0; j < alike->op->n_members; j++) {
             struct batch_key *key = batch_key_of(batch, alike, j);
             if (alike->kind == KIND_ACQUIRE && is_slots(key)) {
-                put_span(packing, KIND_SAVE, key, 1);
+                put_state(packing, KIND_SAVE, key);
                 key->has_state = false;
             }
-            key->is_pending |= limit_ops(key->limit)->has_wait && (alike->count > 0 || alike->kind == KIND_SETTLE);
+            key->is_pending |=
+                limit_ops(key->member->limit)->has_wait && (alike->count > 0 || alike->kind == KIND_SETTLE);
         }
     }
     return end;
@@ -344,18 +386,10 @@ static size_t put_script_ops(struct packing *packing, size_t i)
 
 /* ---- the call ---- */
 
-/* ARGV[1]. 0, or -1 without memory. */
-static int pack(struct batch *batch, uint32_t nonce, int64_t wall_us, int64_t latest_us)
+static void put_packet(struct packing *packing, uint32_t n_mget, uint32_t nonce, int64_t wall_us, int64_t latest_us)
 {
-    size_t most = HEADER_BYTES + batch->n_limits * (size_t)LIMIT_BYTES + batch->n_keys * (size_t)(2 * SPAN_BYTES) +
-                  batch->script_ops.n * OP_BYTES + batch->op_keys.n * MEMBER_BYTES + PUT_SLACK;
-    buffer_truncate(&batch->packet, 0);
-    uint8_t *start = buffer_reserve(&batch->packet, most);
-    if (start == NULL) return -1;
-
-    struct packing packing = {.batch = batch};
-    uint32_t n_mget = place_keys(&packing);
-    uint8_t *to = put(put(put(start, nonce, 4), (uint64_t)latest_us, 7), 0, 1);
+    struct batch *batch = packing->batch;
+    uint8_t *to = put(put(put(packing->to, nonce, 4), (uint64_t)latest_us, 7), 0, 1);
     uint8_t *n_ops = put(put(to, n_mget, 2), batch->n_limits, 1);
     to = n_ops + 2;
     for (uint32_t i = 0; i < batch->n_limits; i++) {
@@ -367,45 +401,45 @@ static int pack(struct batch *batch, uint32_t nonce, int64_t wall_us, int64_t la
         to = put(put(to, (uint64_t)constants->c, 7), (uint64_t)constants->d, 7);
     }
 
-    packing.to = to;
-    if (batch->resets) {
-        put_spans(&packing, KIND_RESET);
-        packing.reply_at = batch->n_keys;
-    } else {
-        put_spans(&packing, KIND_CHECK);
-    }
+    packing->to = to;
+    put_spans(packing, batch->resets ? KIND_RESET : KIND_CHECK);
     if (batch->has_loaded) {
-        put_spans(&packing, KIND_LOAD);
-        for (size_t i = 0; i < batch->script_ops.n;)
-            i = is_direct(batch, batch_script_op(batch, i)) ? i + 1 : put_script_ops(&packing, i);
-        put_spans(&packing, KIND_SAVE);
+        put_spans(packing, KIND_LOAD);
+        for (uint32_t i = 0; i < batch->n_script_ops;)
+            i = is_direct(batch, &batch->script_ops[i]) ? i + 1 : put_script_ops(packing, i);
+        put_spans(packing, KIND_SAVE);
     }
 
-    size_t len = (size_t)(packing.to - start);
-    CHECK(len + PUT_SLACK <= most && packing.n_ops <= UINT16_MAX);
-    CHECK(batch->resets || packing.reply_at == batch->n_integers);
-    n_ops[0] = (uint8_t)packing.n_ops;
-    n_ops[1] = (uint8_t)(packing.n_ops >> 8);
-    batch->n_integers = packing.reply_at;
-    buffer_grew(&batch->packet, len);
-    return 0;
+    CHECK(packing->n_ops <= UINT16_MAX);
+    n_ops[0] = (uint8_t)packing->n_ops;
+    n_ops[1] = (uint8_t)(packing->n_ops >> 8);
 }
 
 size_t batch_args(struct batch *batch, uint32_t nonce, int64_t wall_us, int64_t latest_us,
                   const struct slice **ret_args)
 {
-    if (pack(batch, nonce, wall_us, latest_us) < 0) return 0;
-    const uint8_t *bytes = buffer_data(&batch->key_bytes);
-    size_t n_keys = batch->n_keys + batch->n_owns;
-    batch->args[0] = (struct slice){(const uint8_t *)batch->numkeys, decimal_put(batch->numkeys, n_keys)};
-    for (uint32_t i = 0; i < batch->n_keys; i++) {
-        const struct batch_key *key = &batch->keys[i];
-        batch->args[key->place] = (struct slice){bytes + key->start, key->len};
-    }
-    for (uint32_t i = 0; i < batch->n_owns; i++)
-        batch->args[batch->owns[i].place] = (struct slice){bytes + batch->owns[i].start, batch->owns[i].len};
-    batch->args[1 + n_keys] = (struct slice){buffer_data(&batch->packet), buffer_len(&batch->packet)};
+    size_t most = batch->keys_len + HEADER_BYTES + batch->n_limits * (size_t)LIMIT_BYTES +
+                  batch->n_keys * (size_t)(2 * SPAN_BYTES) + batch->n_script_ops * (size_t)OP_BYTES +
+                  batch->n_members * (size_t)MEMBER_BYTES + PUT_SLACK;
+    struct packing packing = {.batch = batch, .to = buffer_reserve(&batch->bytes, most)};
+    if (packing.to == NULL) return 0;
 
+    const uint8_t *start = packing.to;
+    gather_spans(batch);
+    place_spans(&packing, LOADED);
+    place_owns(&packing, true);
+    uint32_t n_mget = packing.place, n_keys = batch->n_keys + batch->n_owns;
+    place_spans(&packing, LOADED_OWN_WAY);
+    place_owns(&packing, false);
+    put_keys(&packing);
+    const uint8_t *packet = packing.to;
+    put_packet(&packing, n_mget, nonce, wall_us, latest_us);
+    CHECK((size_t)(packing.to - start) + PUT_SLACK <= most);
+
+    batch->args[0] = (struct slice){(const uint8_t *)batch->numkeys, decimal_put(batch->numkeys, n_keys)};
+    batch->args[1 + n_keys] = (struct slice){packet, (size_t)(packing.to - packet)};
+    if (batch->resets) batch->n_integers = batch->n_keys; /* one of each key, however many name it */
+    CHECK(batch->resets || packing.reply_at == batch->n_integers);
     batch->latest_us = latest_us;
     batch->packed = true;
     *ret_args = batch->args;

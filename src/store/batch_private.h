@@ -11,10 +11,11 @@
 #include "store/store_key.h"
 
 enum {
-    BATCH_TABLE = 4 * BATCH_KEYS_MAX, /* hash table of the keys: a power of two */
-    BATCH_WEIGHT_MAX = 4096,          /* of all ops; bounds the script's time to a millisecond or so */
-    BATCH_WEIGHT_OWN = 64,            /* of an op's limit, where it is no plain check: some ten us each */
-    BATCH_N_LAST = 3,                 /* integers of a reply behind the ops' */
+    BATCH_TABLE = 4 * BATCH_KEYS_MAX,       /* hash table of the keys: a power of two */
+    BATCH_WEIGHT_MAX = 4096,                /* of all ops; bounds the script's time to a millisecond or so */
+    BATCH_WEIGHT_OWN = 64,                  /* of an op's limit, where it is no plain check: some ten us each */
+    BATCH_N_LAST = 3,                       /* integers of a reply behind the ops' */
+    BATCH_LIST_HEAD_MAX = 8 + NAME_MAX_LEN, /* "hold1:POLICY:" */
 };
 
 /* The script's kinds of ops, in the order of their numbers; lua/stitch.py reads them. */
@@ -40,39 +41,44 @@ struct batch_limit {
     const struct limit *limit;
     int64_t phase_ms;           /* limit_phase() */
     int64_t max_wait_us;        /* of its checks */
-    uint32_t stem_at, stem_len; /* in key_bytes: what its keys begin with, but for the shard */
     struct constants constants; /* set by packing */
 };
 
 /* A state's key. */
 struct batch_key {
-    const struct limit *limit;
+    const struct op_member *member; /* of the first op that asked for it: its limit and id; alive as that */
     uint64_t hash;
-    uint32_t start, len; /* the whole Redis key, in key_bytes */
     uint32_t last_script_op;
+    uint16_t at;       /* in the table */
     uint16_t limit_no; /* in limits */
     bool is_loaded;    /* else its only op is one plain check, or a reset */
     bool may_be_charged;
 
     /* Set by packing: */
-    uint8_t rank;       /* which keys come first */
-    uint16_t place;     /* in KEYS, from 1 */
-    uint16_t n_of_span; /* of the first of a span: its keys */
-    bool has_state;     /* it is loaded as it is by now */
-    bool is_pending;    /* and may have been charged since */
+    uint8_t span;    /* in spans */
+    uint16_t place;  /* in KEYS, from 1 */
+    bool has_state;  /* it is loaded as it is by now */
+    bool is_pending; /* and may have been charged since */
 };
 
-/* A key of the op being added. */
-struct batch_wanted {
-    uint64_t hash;
-    uint32_t at;   /* in the table: where it stands, or could */
-    uint8_t found; /* index into keys + 1; 0 = it is not there yet */
+/* Keys that follow one another in KEYS and are asked the same: they go as one op of the script. */
+struct batch_span {
+    int64_t count, cost; /* of a check; count of a LOAD: may some of them be charged? */
+    uint16_t limit_no;
+    bool is_loaded;
+    uint8_t rank;        /* which keys come first */
+    uint16_t first, n;   /* the first of its keys; and how many there are */
+    uint16_t next_place; /* of its keys, in KEYS */
+    uint8_t n_integers;  /* of the reply, for each key that is checked directly */
+    uint32_t reply_at;   /* of the next of these */
+    struct slice stem;   /* what its keys begin with, but for the shard */
 };
 
 /* A key that belongs to some ops alone: an idempotency record, or a list of reservations. */
 struct batch_own {
-    uint64_t hash;
-    uint32_t start, len; /* in key_bytes */
+    const char *policy; /* of a list; "" = a record; alive as the first op that named it, like `name` */
+    struct slice name;
+    uint8_t shard;
     bool is_record;
     uint16_t place; /* set by packing */
 };
@@ -90,7 +96,6 @@ struct script_op {
     enum batch_kind kind;  /* KIND_CHECK goes as KIND_CHECK_ALL where its key is loaded */
     const struct op *op;   /* the first that charges, else the first; alive until it is answered */
     int64_t count;         /* so many times its costs; 0 = a peek */
-    uint32_t keys_at;      /* its limits' keys in op_keys */
     uint16_t record, list; /* its own keys: index + 1; 0 = none */
 
     uint32_t n_integers; /* of the reply */
@@ -99,13 +104,8 @@ struct script_op {
     /* Set by the reply: */
     struct batch_seen seen; /* of KIND_CHECK */
     bool is_foreign;
+    bool is_judged;      /* the state of a KIND_CHECK; what our own charges make of it is not */
     bool is_implausible; /* it says of a state what no script leaves */
-};
-
-/* A growing array; the element's size is given with every call. */
-struct vec {
-    void *at; /* owned */
-    size_t n, cap;
 };
 
 struct batch {
@@ -123,41 +123,33 @@ struct batch {
 
     struct batch_key keys[BATCH_KEYS_MAX];
     uint32_t n_keys;
-    struct batch_wanted wanted[BATCH_KEYS_MAX];
     uint8_t table[BATCH_TABLE]; /* index into keys + 1, by hash, linear probing; 0 = empty */
     struct batch_limit limits[BATCH_KEYS_MAX];
     uint32_t n_limits;
     struct batch_own owns[BATCH_OWN_MAX];
     uint32_t n_owns;
-    struct buffer key_bytes;
-    struct vec script_ops; /* struct script_op */
-    struct vec op_keys;    /* uint16_t: index into keys */
+    size_t keys_len;              /* bytes of KEYS, at most */
+    struct script_op *script_ops; /* owned */
+    uint32_t n_script_ops, script_ops_cap;
+    uint32_t n_members; /* of all of them */
 
     /* Set by packing: */
     bool packed;
     int64_t latest_us;
-    uint16_t order[BATCH_KEYS_MAX];        /* keys in the order of KEYS */
-    struct buffer packet;                  /* ARGV[1] */
+    struct batch_span spans[BATCH_KEYS_MAX];
+    uint32_t n_spans;
+    uint8_t order[BATCH_KEYS_MAX];         /* spans in the order of KEYS */
+    struct buffer bytes;                   /* space for KEYS and ARGV[1] */
     struct slice args[BATCH_ARGS_MAX + 1]; /* and space for a test's time */
     char numkeys[DECIMAL_MAX];
 
     int64_t now_us; /* of the last reply */
 };
 
-static inline struct script_op *batch_script_op(const struct batch *batch, size_t i)
-{
-    return (struct script_op *)batch->script_ops.at + i;
-}
-
-static inline uint16_t *batch_op_keys(const struct batch *batch, size_t i)
-{
-    return (uint16_t *)batch->op_keys.at + i;
-}
-
 /* The key of a script op's i-th limit. */
 static inline struct batch_key *batch_key_of(const struct batch *batch, const struct script_op *asked, uint16_t i)
 {
-    return (struct batch_key *)&batch->keys[*batch_op_keys(batch, asked->keys_at + i)];
+    return (struct batch_key *)&batch->keys[asked->op->members[i].batch_key];
 }
 
 /* Has the op a check's answer, with waits? */

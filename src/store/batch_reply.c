@@ -80,7 +80,7 @@ static int take_state(struct reading *reading, struct script_op *asked, uint16_t
     if (limit_ops(asked->op->members[i].limit)->has_s2 && take(reading, 0, REPLY_MAX, &seen->s2) < 0) return -1;
     if (seen->s1 == FOREIGN) {
         asked->is_foreign = true;
-        mark_foreign(reading, *batch_op_keys(reading->batch, asked->keys_at + i));
+        mark_foreign(reading, asked->op->members[i].batch_key);
     }
     return 0;
 }
@@ -148,7 +148,6 @@ static int take_returned(struct reading *reading, const struct script_op *asked,
 static int read_plain_check(struct reading *reading, struct script_op *asked)
 {
     if (take_state(reading, asked, 0, &asked->seen) < 0) return -1;
-    judge_state(reading, asked, 0, &asked->seen);
     bool has_wait = limit_ops(asked->op->members[0].limit)->has_wait;
     return has_wait ? take_wait(reading, asked, 0, false, &asked->seen) : 0;
 }
@@ -161,7 +160,7 @@ static int read_tuple(struct reading *reading, struct script_op *asked, struct t
             if (take(reading, FOREIGN, 1, &tuple->seen[i].s1) < 0) return -1;
             if (tuple->seen[i].s1 != FOREIGN) continue;
             asked->is_foreign = true;
-            mark_foreign(reading, *batch_op_keys(reading->batch, asked->keys_at + i));
+            mark_foreign(reading, asked->op->members[i].batch_key);
         }
         return 0;
     }
@@ -188,17 +187,18 @@ static int read_tuple(struct reading *reading, struct script_op *asked, struct t
 static int read_reply(struct reading *reading)
 {
     const struct batch *batch = reading->batch;
-    for (uint32_t i = 0; batch->resets && i < batch->n_keys; i++) {
-        if (!in_range(reading->reply[i], FOREIGN, 1)) return -1;
-        if (reading->reply[i] == FOREIGN) mark_foreign(reading, batch->order[i]);
+    for (uint16_t i = 0; batch->resets && i < batch->n_keys; i++) {
+        int64_t removed = reading->reply[batch->keys[i].place - 1];
+        if (!in_range(removed, FOREIGN, 1)) return -1;
+        if (removed == FOREIGN) mark_foreign(reading, i);
     }
     if (batch->resets) return 0;
 
     struct tuple tuple;
-    for (size_t i = 0; i < batch->script_ops.n; i++) {
-        struct script_op *asked = batch_script_op(batch, i);
+    for (uint32_t i = 0; i < batch->n_script_ops; i++) {
+        struct script_op *asked = &batch->script_ops[i];
         reading->at = reading->reply + asked->reply_at;
-        asked->is_foreign = asked->is_implausible = false;
+        asked->is_foreign = asked->is_judged = asked->is_implausible = false;
         bool is_plain = asked->kind == KIND_CHECK;
         if ((is_plain ? read_plain_check(reading, asked) : read_tuple(reading, asked, &tuple)) < 0) return -1;
     }
@@ -315,6 +315,8 @@ static void answer_op(struct reading *reading, struct script_op *asked, struct o
         if (asked->is_foreign) return;
 
         struct view *view = view_of(reading, asked, 0, &asked->seen);
+        if (!asked->is_judged) asked->is_implausible = !limit_ops(view->limit)->plausible(view);
+        asked->is_judged = true;
         op_decide_one(op, view);
         if (op->kind == OP_PEEK) return;
         asked->seen.s1 = view->used; /* the next one's state */
@@ -348,12 +350,12 @@ static void answer_op(struct reading *reading, struct script_op *asked, struct o
 }
 
 /* The second of two resets of a key finds nothing. */
-static void answer_reset(struct reading *reading, const struct script_op *asked, struct op *op)
+static void answer_reset(struct reading *reading, struct op *op)
 {
     const struct batch *batch = reading->batch;
     op->outcome = OP_DECIDED;
     for (uint16_t i = 0; i < op->n_members; i++) {
-        uint16_t key = *batch_op_keys(batch, asked->keys_at + i);
+        uint16_t key = op->members[i].batch_key;
         op->members[i].is_foreign = reading->is_foreign[key];
         if (reading->is_foreign[key]) op->outcome = OP_STORE_ERROR;
         op->members[i].removed = reading->reply[batch->keys[key].place - 1] == 1 && !reading->removed[key];
@@ -387,11 +389,12 @@ int batch_replay(struct batch *batch, const int64_t *reply, size_t n, uint32_t n
     bool any_doubt = false;
     LIST_FOREACH (link, &batch->ops) {
         struct op *op = LIST_ITEM(link, struct op, link);
-        struct script_op *asked = batch_script_op(batch, op->script_op);
         if (batch->resets) {
-            answer_reset(&reading, asked, op);
+            answer_reset(&reading, op);
             continue;
         }
+
+        struct script_op *asked = &batch->script_ops[op->script_op];
         answer_op(&reading, asked, op);
         if (asked->is_implausible) op->outcome = OP_STORE_ERROR;
         any_doubt |= op->outcome == OP_STORE_ERROR && !asked->is_foreign;

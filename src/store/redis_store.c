@@ -183,7 +183,7 @@ static void send_waiting(struct redis_store *store)
         fill(store, flight);
         redis_flight_send(flight);
     }
-    if (redis_flights_is_at_cap(&store->flights)) refuse_waiting(store, OP_OVERLOAD);
+    if (store->waiting.n > 0 && redis_flights_is_at_cap(&store->flights)) refuse_waiting(store, OP_OVERLOAD);
 }
 
 /* ---- the link's events ---- */

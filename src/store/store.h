@@ -103,6 +103,7 @@ struct op_member {
     bool is_foreign;          /* result with OP_STORE_ERROR: its key, or the op's own, holds a value of another type */
     int64_t refunded;         /* result of OP_REFUND: so many units were given back */
     bool found;               /* result of OP_RELEASE and OP_RENEW: the slot's lease was there */
+    uint16_t batch_key;       /* the store's: batch.c */
 };
 
 struct op {

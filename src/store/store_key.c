@@ -5,8 +5,6 @@
 #include "base/hash.h"
 #include "policy/policy.h"
 
-enum { N_SHARDS = 256 };
-
 uint64_t store_key_hash(const struct op_member *member)
 {
     const struct slice common = member->common.data != NULL ? member->common : member->key;
@@ -15,7 +13,7 @@ uint64_t store_key_hash(const struct op_member *member)
 
 void store_key_tag(uint64_t hash, char out[STORE_TAG_LEN])
 {
-    unsigned shard = (unsigned)(hash % N_SHARDS);
+    unsigned shard = (unsigned)(hash % STORE_SHARDS);
     memcpy(out, ":{b000}:", STORE_TAG_LEN);
     out[3] = (char)('0' + shard / 100);
     out[4] = (char)('0' + shard / 10 % 10);

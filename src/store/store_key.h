@@ -7,7 +7,7 @@
 
 #include "store/store.h"
 
-enum { STORE_TAG_LEN = 8, STORE_KEY_PIECES = 5 };
+enum { STORE_SHARDS = 256, STORE_TAG_LEN = 8, STORE_KEY_PIECES = 5 };
 
 /* What decides the shard of a member's key: it spreads a policy's keys over a cluster's hash slots, and keeps together
  * what one check asks for. */

@@ -829,7 +829,7 @@ static void a_batch_survives_short_memory(void **state)
         batch_take_ops(batch, &ops);
         batch_free(batch);
     }
-    assert_int_equal(n_failed, 4); /* the bytes of keys, items, the keys of ops, and the packet */
+    assert_int_equal(n_failed, 2); /* the ops of the script, and the bytes of the call */
     mem_fail_nth(1);
     assert_null(batch_new("rl", 1, true));
     mem_fail_nth(2);

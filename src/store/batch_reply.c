@@ -36,10 +36,9 @@ struct reading {
     const int64_t *reply;
     const int64_t *at; /* what is read next */
     int64_t now_us;
-    struct view *views;              /* by limit; of whichever state is looked at */
-    uint32_t n_foreign;              /* keys of a foreign type */
-    bool is_foreign[BATCH_KEYS_MAX]; /* by key */
-    bool removed[BATCH_KEYS_MAX];    /* by key: answered */
+    struct view *views; /* by limit; of whichever state is looked at */
+    uint64_t foreign;   /* of each key a bit: it has a foreign type */
+    uint64_t removed;   /* of each key a bit: this is answered */
 };
 
 static bool in_range(int64_t value, int64_t least, int64_t most)
@@ -64,10 +63,10 @@ static struct view *view_of(struct reading *reading, const struct script_op *ask
     return view;
 }
 
-static void mark_foreign(struct reading *reading, uint16_t key)
+static uint64_t key_bit(uint32_t key)
 {
-    reading->n_foreign += !reading->is_foreign[key];
-    reading->is_foreign[key] = true;
+    _Static_assert(BATCH_KEYS_MAX == 64, "a bit for each");
+    return UINT64_C(1) << key;
 }
 
 /* All of these return 0, or -1 where the integers make no sense. */
@@ -80,7 +79,7 @@ static int take_state(struct reading *reading, struct script_op *asked, uint16_t
     if (limit_ops(asked->op->members[i].limit)->has_s2 && take(reading, 0, REPLY_MAX, &seen->s2) < 0) return -1;
     if (seen->s1 == FOREIGN) {
         asked->is_foreign = true;
-        mark_foreign(reading, asked->op->members[i].batch_key);
+        reading->foreign |= key_bit(asked->op->members[i].batch_key);
     }
     return 0;
 }
@@ -160,7 +159,7 @@ static int read_tuple(struct reading *reading, struct script_op *asked, struct t
             if (take(reading, FOREIGN, 1, &tuple->seen[i].s1) < 0) return -1;
             if (tuple->seen[i].s1 != FOREIGN) continue;
             asked->is_foreign = true;
-            mark_foreign(reading, asked->op->members[i].batch_key);
+            reading->foreign |= key_bit(asked->op->members[i].batch_key);
         }
         return 0;
     }
@@ -187,10 +186,10 @@ static int read_tuple(struct reading *reading, struct script_op *asked, struct t
 static int read_reply(struct reading *reading)
 {
     const struct batch *batch = reading->batch;
-    for (uint16_t i = 0; batch->resets && i < batch->n_keys; i++) {
+    for (uint32_t i = 0; batch->resets && i < batch->n_keys; i++) {
         int64_t removed = reading->reply[batch->keys[i].place - 1];
         if (!in_range(removed, FOREIGN, 1)) return -1;
-        if (removed == FOREIGN) mark_foreign(reading, i);
+        if (removed == FOREIGN) reading->foreign |= key_bit(i);
     }
     if (batch->resets) return 0;
 
@@ -355,11 +354,12 @@ static void answer_reset(struct reading *reading, struct op *op)
     const struct batch *batch = reading->batch;
     op->outcome = OP_DECIDED;
     for (uint16_t i = 0; i < op->n_members; i++) {
-        uint16_t key = op->members[i].batch_key;
-        op->members[i].is_foreign = reading->is_foreign[key];
-        if (reading->is_foreign[key]) op->outcome = OP_STORE_ERROR;
-        op->members[i].removed = reading->reply[batch->keys[key].place - 1] == 1 && !reading->removed[key];
-        reading->removed[key] = true;
+        struct op_member *member = &op->members[i];
+        uint64_t bit = key_bit(member->batch_key);
+        member->is_foreign = (reading->foreign & bit) != 0;
+        if (member->is_foreign) op->outcome = OP_STORE_ERROR;
+        member->removed = reading->reply[batch->keys[member->batch_key].place - 1] == 1 && !(reading->removed & bit);
+        reading->removed |= bit;
     }
 }
 
@@ -383,7 +383,8 @@ int batch_replay(struct batch *batch, const int64_t *reply, size_t n, uint32_t n
     batch->now_us = now_us;
 
     /* the script may meet one value several times, and a server may say anything */
-    int64_t n_met = n_bad + reading.n_foreign, n_keys = (int64_t)batch->n_keys + batch->n_owns;
+    int64_t n_met = n_bad, n_keys = (int64_t)batch->n_keys + batch->n_owns;
+    for (uint64_t left = reading.foreign; left != 0; left &= left - 1) n_met++; /* bit by bit */
     redis_counters.redis_bad_values += (uint64_t)(n_met < n_keys ? n_met : n_keys);
 
     bool any_doubt = false;

@@ -316,8 +316,7 @@ static void on_value_reply(struct redis_flight *flight, const struct redis_reade
     list_init(&ops);
     flight_release(flight, &ops);
     if (status == 0) {
-        for (struct list *it; (it = list_pop_front(&ops)) != NULL;)
-            flights->events.on_answer(flights->events.arg, LIST_ITEM(it, struct op, link), sent_us);
+        flights->events.on_answers(flights->events.arg, &ops, sent_us);
         return;
     }
 

@@ -97,27 +97,32 @@ static void end_op(void *arg, struct op *op, enum op_outcome outcome)
     call_soon(store);
 }
 
-static void on_op_answered(void *arg, struct op *op, int64_t sent_us)
+/* For people: the first of the op's keys that has another type, if any. */
+static void note_foreign(struct redis_store *store, const struct op *op)
 {
-    struct redis_store *store = arg;
-    op->source = SOURCE_REDIS;
-    if (op->outcome == OP_DECIDED) {
-        deny_cache_learn(&store->denied, op, sent_us, store->clock->wall_us);
-        call_done(store, op);
-        return;
-    }
-
-    /* Records a key of another type, for the log. */
     uint16_t i = 0;
     while (i < op->n_members && !op->members[i].is_foreign) i++;
-    if (i < op->n_members) {
-        const struct op_member *member = &op->members[i];
-        char key[LOG_KEY_MAX], path[LIMIT_PATH_MAX];
-        store->n_foreign++;
-        snprintf(store->foreign, sizeof store->foreign, "policy %s limit %s%s", member->limit->policy->name,
-                 limit_path(member->limit, path), log_key(key, member->key));
+    if (i == op->n_members) return;
+
+    const struct op_member *member = &op->members[i];
+    char key[LOG_KEY_MAX], path[LIMIT_PATH_MAX];
+    store->n_foreign++;
+    snprintf(store->foreign, sizeof store->foreign, "policy %s limit %s%s", member->limit->policy->name,
+             limit_path(member->limit, path), log_key(key, member->key));
+}
+
+static void on_answers(void *arg, struct list *ops, int64_t sent_us)
+{
+    struct redis_store *store = arg;
+    for (struct list *it; (it = list_pop_front(ops)) != NULL;) {
+        struct op *op = LIST_ITEM(it, struct op, link);
+        op->source = SOURCE_REDIS;
+        if (op->outcome == OP_DECIDED)
+            deny_cache_learn(&store->denied, op, sent_us, store->clock->wall_us);
+        else
+            note_foreign(store, op);
+        call_done(store, op);
     }
-    call_done(store, op);
 }
 
 static void stop_waiting(struct redis_store *store, struct op *op)
@@ -305,7 +310,7 @@ struct redis_store *redis_store_new(uv_loop_t *loop, struct clock *clock, const 
     if (op_queue_init(&store->waiting) < 0) goto err_free_store;
     if (redis_options_copy(&store->options, options) < 0) goto err_fini_queue;
     const struct redis_flights_events returns = {
-        .arg = store, .on_answer = on_op_answered, .on_end = end_op, .on_unsent = wait_again};
+        .arg = store, .on_answers = on_answers, .on_end = end_op, .on_unsent = wait_again};
     if (redis_flights_init(&store->flights, clock, &store->options, &returns) < 0) goto err_fini_options;
 
     const struct redis_link_events events = {

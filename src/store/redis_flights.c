@@ -77,12 +77,7 @@ int redis_flight_add(struct redis_flight *flight, struct op *op)
     return 0;
 }
 
-size_t redis_flight_n_ops(const struct redis_flight *flight)
-{
-    return batch_n_ops(flight->batch);
-}
-
-/* Moves its ops to `to`, and keeps the flight for another batch, or frees it if too many are idle. */
+/* Its ops to `to`; it is kept for another batch, or freed, where a burst has left too many. */
 static void flight_release(struct redis_flight *flight, struct list *to)
 {
     struct redis_flights *flights = flight->flights;

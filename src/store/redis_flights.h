@@ -84,7 +84,6 @@ bool redis_flights_may_send(const struct redis_flights *flights);  /* one more b
 
 struct redis_flight *redis_flights_begin(struct redis_flights *flights); /* an empty batch; NULL without memory */
 int redis_flight_add(struct redis_flight *flight, struct op *op);        /* as batch_add */
-size_t redis_flight_n_ops(const struct redis_flight *flight);
 /* The batch is complete. Where it is empty or cannot be sent it ends here; it was certainly not executed. */
 void redis_flight_send(struct redis_flight *flight);
 

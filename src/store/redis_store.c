@@ -161,8 +161,8 @@ static void end_unsent(struct redis_store *store)
 /* Adds waiting ops in their order, as many as fit. */
 static void fill(struct redis_store *store, struct redis_flight *flight)
 {
-    struct op *op;
-    while (redis_flight_n_ops(flight) < BATCH_OPS_MAX && (op = op_queue_first(&store->waiting)) != NULL) {
+    size_t n_ops = 0;
+    for (struct op *op; n_ops < BATCH_OPS_MAX && (op = op_queue_first(&store->waiting)) != NULL;) {
         stop_waiting(store, op);
         if (op->deadline_us > 0 && op->deadline_us <= store->clock->mono_us) {
             end_op(store, op, OP_EXPIRED); /* nobody waits for it any more, and it was not sent */
@@ -170,12 +170,14 @@ static void fill(struct redis_store *store, struct redis_flight *flight)
         }
 
         int status = redis_flight_add(flight, op);
-        if (status == 0) continue;
-        if (status > 0 && redis_flight_n_ops(flight) > 0) {
+        if (status > 0 && n_ops > 0) {
             wait_again(store, op);
             return;
         }
-        end_op(store, op, OP_OVERLOAD); /* no memory for it, or it fits no batch at all */
+        if (status != 0)
+            end_op(store, op, OP_OVERLOAD); /* no memory for it, or it fits no batch at all */
+        else
+            n_ops++;
     }
 }
 

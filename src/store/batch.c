@@ -167,6 +167,12 @@ static uint16_t find_or_add_limit(struct batch *batch, const struct op_member *m
     return (uint16_t)batch->n_limits++;
 }
 
+/* At most. */
+static size_t key_len(const struct batch *batch, const struct op_member *member)
+{
+    return batch->prefix_len + STORE_TAG_LEN + member->limit->key_head_len + member->key.len;
+}
+
 /* The key's number; -1 where there is no space for one more. A peer can choose keys of one hash, and gains no more than
  * BATCH_KEYS_MAX comparisons. */
 static int find_or_add_key(struct batch *batch, const struct op_member *member)
@@ -185,33 +191,37 @@ static int find_or_add_key(struct batch *batch, const struct op_member *member)
     if (n >= most) return -1;
     uint16_t limit_no = find_or_add_limit(batch, member);
     batch->keys[n] = (struct batch_key){.member = member, .hash = hash, .at = (uint16_t)at, .limit_no = limit_no};
-    batch->keys_len += batch->prefix_len + STORE_TAG_LEN + limit->key_head_len + member->key.len;
+    batch->keys_len += key_len(batch, member);
     batch->table[at] = (uint8_t)++batch->n_keys;
     return (int)n;
 }
 
-/* Each limit of the op gets its key. False, and nothing has changed, where there is no space, or where a key's
- * constants are those of another limit (as after a reload) or another wait. */
+/* Each limit of the op gets its key. False, half way, where there is no space, or where a key's constants are those of
+ * another limit (as after a reload) or another wait. */
 static bool find_or_add_keys(struct batch *batch, struct op *op)
 {
-    uint32_t n_keys = batch->n_keys, n_limits = batch->n_limits;
-    size_t keys_len = batch->keys_len;
+    uint32_t n_known = batch->n_keys;
     for (uint32_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
         int key = find_or_add_key(batch, member);
-        if (key < 0) goto undo;
+        if (key < 0) return false;
         member->batch_key = (uint16_t)key;
-        if (member->batch_key >= n_keys) continue;
+        if (member->batch_key >= n_known) continue;
         const struct batch_limit *limit = &batch->limits[batch->keys[key].limit_no];
-        if (limit->limit != member->limit || limit->max_wait_us != member->max_wait_us) goto undo;
+        if (limit->limit != member->limit || limit->max_wait_us != member->max_wait_us) return false;
     }
     return true;
+}
 
-undo:
-    while (batch->n_keys > n_keys) batch->table[batch->keys[--batch->n_keys].at] = 0;
+/* All but the first. */
+static void forget_keys(struct batch *batch, uint32_t n_keys, uint32_t n_limits)
+{
+    while (batch->n_keys > n_keys) {
+        const struct batch_key *key = &batch->keys[--batch->n_keys];
+        batch->table[key->at] = 0;
+        batch->keys_len -= key_len(batch, key->member);
+    }
     batch->n_limits = n_limits;
-    batch->keys_len = keys_len;
-    return false;
 }
 
 /* A key that is the op's own. An idempotency record that two ops name is one key: the second must find what the first
@@ -299,7 +309,7 @@ static int reserve(struct batch *batch)
 /* is_known: another op has asked for its first key. */
 static void add_script_op(struct batch *batch, struct op *op, struct script_op *asked, bool is_known)
 {
-    bool loads = asked->kind != KIND_RESET && (asked->kind != KIND_CHECK || is_known);
+    bool loads = asked->kind == KIND_CHECK ? is_known : asked->kind != KIND_RESET;
     op->script_op = batch->n_script_ops++;
     for (uint32_t i = 0; i < op->n_members; i++) {
         struct batch_key *key = &batch->keys[op->members[i].batch_key];
@@ -320,10 +330,14 @@ int batch_add(struct batch *batch, struct op *op)
 {
     CHECK(op->n_members >= 1 && op->n_members <= BATCH_KEYS_MAX);
     if (reserve(batch) < 0) return -1;
+    uint32_t n_known = batch->n_keys, n_limits = batch->n_limits, weight = weight_of(op);
+    bool has_keys = find_or_add_keys(batch, op);
     struct script_op *asked = &batch->script_ops[batch->n_script_ops];
     *asked = script_op_of(op);
-    uint32_t weight = weight_of(op), n_known = batch->n_keys;
-    if (!fits(batch, asked, weight) || !find_or_add_keys(batch, op)) return 1;
+    if (!has_keys || !fits(batch, asked, weight)) {
+        forget_keys(batch, n_known, n_limits);
+        return 1;
+    }
 
     bool is_known = op->members[0].batch_key < n_known;
     bool may_join = is_known && asked->kind == KIND_CHECK;

@@ -103,7 +103,7 @@ static void gather_spans(struct batch *batch)
             insert_span(batch, span);
         }
         span->n++;
-        key->span = (uint8_t)(span - batch->spans);
+        key->span = span;
     }
 }
 
@@ -151,7 +151,7 @@ static void put_keys(struct packing *packing)
     uint8_t *to = packing->to;
     for (uint32_t i = 0; i < batch->n_keys; i++) {
         struct batch_key *key = &batch->keys[i];
-        struct batch_span *span = &batch->spans[key->span];
+        struct batch_span *span = key->span;
         key->place = span->next_place++;
         key->has_state = key->is_loaded && !is_slots(key);
         key->is_pending = false;

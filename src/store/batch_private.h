@@ -55,7 +55,7 @@ struct batch_key {
     bool may_be_charged;
 
     /* Set by packing: */
-    uint8_t span;    /* in spans */
+    struct batch_span *span;
     uint16_t place;  /* in KEYS, from 1 */
     bool has_state;  /* it is loaded as it is by now */
     bool is_pending; /* and may have been charged since */

@@ -226,8 +226,8 @@ static void on_attempt(void *arg)
 static enum submit redis_submit(void *impl, struct op *op)
 {
     struct redis_store *store = impl;
-    bool can_wait = store->flights.phase == REDIS_MOVING;
-    if (store->is_closing || (!can_wait && !redis_link_is_ready(store->link))) return SUBMIT_DOWN;
+    if (store->is_closing) return SUBMIT_DOWN;
+    if (!redis_link_is_ready(store->link) && store->flights.phase != REDIS_MOVING) return SUBMIT_DOWN;
     if (deny_cache_decide(&store->denied, op, store->clock)) return SUBMIT_DECIDED;
     if (redis_flights_is_at_cap(&store->flights)) return SUBMIT_OVERLOAD;
 

@@ -442,8 +442,12 @@ static void a_reset_is_a_batch_of_its_own(void **state)
 static void a_full_batch_takes_known_keys_only(void **state)
 {
     struct fixture *fixture = *state;
+    const struct limit *limit = &fixture->bucket->limits[0];
+    struct op_member pair[] = {{.limit = limit, .key = slice_of("x")}, {.limit = limit, .key = slice_of("y")}};
+    struct op op = {.kind = OP_CHECK, .n_members = 2, .members = pair};
     batch_set_merge(fixture->batch, 2, true);
     check(fixture, 0, fixture->bucket, "a", 1);
+    assert_int_equal(batch_add(fixture->batch, &op), 1); /* and leaves no key behind */
     check(fixture, 1, fixture->bucket, "b", 1);
     assert_int_equal(add(fixture, 2, fixture->bucket, "c", OP_CHECK, 1), 1);
     check(fixture, 3, fixture->bucket, "b", 3);

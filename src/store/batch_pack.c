@@ -314,7 +314,8 @@ static void put_alike(struct packing *packing, const struct script_op *asked, ui
     to = put(put(to, own_place(batch, asked->record), 2), own_place(batch, asked->list), 2);
     for (uint16_t i = 0; i < op->n_members; i++) {
         const struct batch_key *key = batch_key_of(batch, asked, i);
-        int64_t step = limit_is_bucket(key->member->limit) ? batch->limits[key->limit_no].constants.b : 1;
+        struct view view; /* for its step, which no time changes */
+        limit_at(&view, key->member->limit, &batch->limits[key->limit_no].constants, 0);
         uint64_t each = cost_of(key->member->limit, op->members[i].cost);
         if (asked->kind == KIND_SETTLE) each = (uint64_t)limit_debt(key->member->limit);
         if (asked->kind == KIND_REFUND) each = 0;

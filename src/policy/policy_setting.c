@@ -74,7 +74,7 @@ void policy_setting_store(enum policy_field field, void *holder, int64_t number)
 
 /* ---- Values ---- */
 
-/* The value of ret->field. False: this limit has none. */
+/* Fills in the limit's value of ret->field. False: the limit has no such value. */
 static bool value_of_limit(const struct limit *limit, struct setting_value *ret)
 {
     const struct policy_setting *setting = &policy_settings[ret->field];
@@ -113,7 +113,7 @@ static bool has_flag(enum policy_field field, const struct policy *policy)
     return policy->candidate != NULL && has_flag(field, policy->candidate);
 }
 
-/* The same of a setting next to the limits. */
+/* The same for a setting of the policy itself. */
 static bool value_of_policy(const struct policy *policy, struct setting_value *ret)
 {
     switch (policy_settings[ret->field].holder) {

@@ -195,7 +195,7 @@ static const struct {
     {"caps: {max_key: 1024}\n", 1, "caps.max_key: '1024' is a size without its unit"},
     {"caps: {max_connections: 0}\n", 1, "caps.max_connections: '0' is too small; write 1 to 1000000"},
     {"caps: {max_connections: many}\n", 1, "caps.max_connections: 'many' is not a whole number"},
-    {"caps:\n  max_key: 64KiB\n", 2, "caps.max_frame: has no room for a check"},
+    {"caps:\n  max_key: 64KiB\n", 2, "caps.max_frame: is too small for a check"},
     {"listen: {group: no-such-group}\n", 1, "listen.group: there is no group 'no-such-group' on this machine; create"},
     {"listen: {group: 4294967295}\n", 1, "listen.group: there is no group '4294967295'"},
     {"store: {type: valkey}\n", 1, "store.type: 'valkey' is not known; did you mean redis?"},
@@ -219,7 +219,7 @@ static const struct {
     {"store:\n  type: memory\n  redis:\n    addresses: [\"::1:6379\"]\n", 4, "an IPv6 address needs brackets"},
     {"store:\n  type: memory\n  redis:\n    addresses: [\"redis://h:1\"]\n", 4, "is a URL"},
     {"store:\n  type: memory\n  redis:\n    password: secret\n", 4,
-     "store.redis.password: a password does not stand in this file"},
+     "store.redis.password: a password does not belong in this file"},
     {"store:\n  type: redis\n  redis: {addresses: [\"h:1\"], username: u}\n", 3, "store.redis.username: is of no use"},
     {"store:\n  type: redis\n  redis: {addresses: [\"h:1\"], password_file: /nowhere/x}\n", 3, "No such file"},
     {"defaults: {deadline: 0}\n", 1, "defaults.deadline: '0' is too small; write 1ms to 1h"},
@@ -257,7 +257,7 @@ static const struct {
     {CANDIDATE("    candidate: 5\n"), 6, "policies.p.candidate: is not a list; "},
     {CANDIDATE("    candidate: []\n"), 6, "policies.p.candidate: has 0 entries; write 1 to 16"},
     {CANDIDATE("    candidate: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]\n"), 6,
-     "policies.p.candidate: has 16 entries, and there is room for 15; a policy has 16 limits at most"},
+     "policies.p.candidate: has 16 entries; write 1 to 15, because a policy has at most 16 limits"},
     {CANDIDATE("    candidate:\n      - {algorithm: gcra, limit: 1, window: 1s}\n"), 7,
      "policies.p.candidate[0].name: is missing; "},
     {CANDIDATE("    candidate:\n      - " LIMIT_A "\n      - " LIMIT_A "\n"), 8,
@@ -368,10 +368,10 @@ static const struct {
     {POLICY("    algorithm: fixed_window\n    limt: 3\n" VALID), 4,
      "policies.p.limt: no such setting; did you mean limit?"},
     {POLICY("    algorithm: fixed_window\n    zzz: 3\n" VALID), 4, "policies.p.zzz: no such setting; a policy has"},
-    {"policies:\n  p: {algorithm: fixed_window, limit: 1, window: 1s}\n  p: {}\n", 3, "policies.p: stands here again"},
+    {"policies:\n  p: {algorithm: fixed_window, limit: 1, window: 1s}\n  p: {}\n", 3, "policies.p: is written twice"},
 };
 
-static void each_fault_is_told_with_its_line_and_its_key(void **state)
+static void each_fault_is_reported_with_its_line_and_its_key(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
@@ -386,7 +386,7 @@ static void each_fault_is_told_with_its_line_and_its_key(void **state)
     }
 }
 
-static void every_fault_of_a_file_is_told_in_order(void **state)
+static void every_fault_of_a_file_is_reported_in_order(void **state)
 {
     (void)state;
     struct faults faults;
@@ -402,8 +402,8 @@ static void every_fault_of_a_file_is_told_in_order(void **state)
     faults_fini(&faults);
 }
 
-/* Each of these limits has two settings that are wrong by themselves, both of which are told. */
-static void the_second_fault_of_one_limit_is_told_with_the_first(void **state)
+/* Each of these limits has two independent faults; both are reported. */
+static void the_second_fault_of_one_limit_is_reported_with_the_first(void **state)
 {
     (void)state;
     static const struct {
@@ -438,8 +438,8 @@ static void the_second_fault_of_one_limit_is_told_with_the_first(void **state)
     }
 }
 
-/* What follows from a value that is wrong already is not told as well. */
-static void a_fault_that_follows_from_another_is_not_told(void **state)
+/* A fault that only follows from another wrong value is not reported. */
+static void a_fault_that_follows_from_another_is_not_reported(void **state)
 {
     (void)state;
     static const char *const limits[] = {
@@ -464,7 +464,7 @@ static void a_fault_that_follows_from_another_is_not_told(void **state)
     }
 }
 
-static void settings_of_redis_may_wait_beside_a_memory_store_that_is_written_out(void **state)
+static void settings_of_redis_may_be_written_with_a_memory_store(void **state)
 {
     (void)state;
     struct config *config = config_of("store:\n  redis: {addresses: [\"h:1\"], merge: false}\n  type: memory\n");
@@ -704,7 +704,7 @@ static void systemd_says_where_credentials_are(void **state)
 
 /* Files and memory */
 
-static void a_file_is_read_or_told_why_not(void **state)
+static void a_file_is_read_or_the_error_is_reported(void **state)
 {
     (void)state;
     struct faults faults;
@@ -765,11 +765,11 @@ int main(void)
         cmocka_unit_test(the_defaults_are_those_of_the_interface),
         cmocka_unit_test(a_whole_file_becomes_values),
         cmocka_unit_test(only_presets_take_a_key_prefix),
-        cmocka_unit_test(each_fault_is_told_with_its_line_and_its_key),
-        cmocka_unit_test(every_fault_of_a_file_is_told_in_order),
-        cmocka_unit_test(the_second_fault_of_one_limit_is_told_with_the_first),
-        cmocka_unit_test(a_fault_that_follows_from_another_is_not_told),
-        cmocka_unit_test(settings_of_redis_may_wait_beside_a_memory_store_that_is_written_out),
+        cmocka_unit_test(each_fault_is_reported_with_its_line_and_its_key),
+        cmocka_unit_test(every_fault_of_a_file_is_reported_in_order),
+        cmocka_unit_test(the_second_fault_of_one_limit_is_reported_with_the_first),
+        cmocka_unit_test(a_fault_that_follows_from_another_is_not_reported),
+        cmocka_unit_test(settings_of_redis_may_be_written_with_a_memory_store),
         cmocka_unit_test(a_socket_path_has_at_most_107_bytes),
         cmocka_unit_test(what_is_printed_parses_back_to_the_same),
         cmocka_unit_test(a_reload_names_what_needs_a_restart),
@@ -779,7 +779,7 @@ int main(void)
         cmocka_unit_test(a_password_that_everybody_may_read_is_a_warning),
         cmocka_unit_test(what_is_no_password_is_refused),
         cmocka_unit_test(systemd_says_where_credentials_are),
-        cmocka_unit_test(a_file_is_read_or_told_why_not),
+        cmocka_unit_test(a_file_is_read_or_the_error_is_reported),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,10 +4,10 @@
  * Every op's keys are found or added in the batch's small table. Then the op becomes an op of the script, or it
  * joins one:
  *
- *   A check joins its key's last script op if that is a check of the same cost, merging is on and denials are not
+ * A check joins its key's last script op if that is a check of the same cost, merging is on and denials are not
  * counted: k equal checks in a row admit exactly the first floor(available / cost) of them, as one after another would.
- *   A peek joins it at any cost: the answer follows from the key's state at that place in the order. Only a log's peek
- *   must find an equal one, because a denial's retry needs a look-up in the log.
+ * A peek joins it at any cost: the answer follows from the key's state at that place in the order. Only a log's peek
+ * must find an equal one, because a denial's retry needs a look-up in the log.
  *
  * The script's ops keep their order. A key with one plain check is checked directly. The state of any other key is
  * loaded, the ops work on it one after the other, and it is saved at the end. batch_pack.c makes the call,
@@ -229,23 +229,23 @@ static void forget_keys(struct batch *batch, uint32_t n_keys, uint32_t n_limits)
 static uint16_t find_or_add_own(struct batch *batch, const struct op *op, bool is_record)
 {
     const struct op_member *first = &op->members[0];
-    struct batch_own new = {
+    struct batch_own wanted = {
         .policy = is_record ? "" : first->limit->policy->name,
         .name = is_record ? op->record : first->reservations_key,
         .shard = store_key_hash(first) % STORE_SHARDS,
         .is_record = is_record,
     };
-    CHECK(new.name.len > 0);
+    CHECK(wanted.name.len > 0);
     for (uint32_t i = 0; i < batch->n_owns; i++) {
         const struct batch_own *own = &batch->owns[i];
-        if (own->is_record == is_record && own->shard == new.shard &&slice_eq(own->name, new.name) &&
-            strcmp(own->policy, new.policy) == 0)
+        if (own->is_record == is_record && own->shard == wanted.shard && slice_eq(own->name, wanted.name) &&
+            strcmp(own->policy, wanted.policy) == 0)
             return (uint16_t)(i + 1);
     }
 
     CHECK(batch->n_owns < BATCH_OWN_MAX);
-    batch->owns[batch->n_owns] = new;
-    batch->keys_len += batch->prefix_len + STORE_TAG_LEN + BATCH_LIST_HEAD_MAX + new.name.len;
+    batch->owns[batch->n_owns] = wanted;
+    batch->keys_len += batch->prefix_len + STORE_TAG_LEN + BATCH_LIST_HEAD_MAX + wanted.name.len;
     return (uint16_t)++batch->n_owns;
 }
 

@@ -81,7 +81,7 @@ static void end_if_over(struct check *trial)
 }
 
 /* The candidate's own verdict is known, or will never be. */
-static void judge(struct check *trial, enum trial_verdict verdict)
+static void take_verdict(struct check *trial, enum trial_verdict verdict)
 {
     struct policy_counts *counts = trial->parts->policy->counts;
     trial->state = CHECK_ANSWERED;
@@ -114,7 +114,7 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
     struct check *trial = CONTAINER_OF(op, struct check, op);
     CHECK(trial->in_store);
     trial->in_store = false;
-    judge(trial, outcome == OP_DECIDED ? verdict_of(op) : VERDICT_NONE);
+    take_verdict(trial, outcome == OP_DECIDED ? verdict_of(op) : VERDICT_NONE);
 }
 
 void candidates_submit(struct check *prepared, int64_t now_us, bool is_closing)
@@ -122,18 +122,19 @@ void candidates_submit(struct check *prepared, int64_t now_us, bool is_closing)
     for (struct check *trial = prepared, *next; trial != NULL; trial = next) {
         next = trial->next;
         if (trial->parts->policy->zero != NULL || is_closing || !trial->is_sealed) {
-            judge(trial, trial->parts->policy->zero != NULL ? VERDICT_DENIED : VERDICT_NONE);
+            take_verdict(trial, trial->parts->policy->zero != NULL ? VERDICT_DENIED : VERDICT_NONE);
             continue;
         }
 
         struct candidates *candidates = trial->owner;
         trial->op.done = on_op_done;
-        trial->op.deadline_us = now_us + trial->deadline_ms * INT64_C(1000); /* one later would judge by other counts */
+        trial->op.deadline_us =
+            now_us + trial->deadline_ms * INT64_C(1000); /* a later verdict would be of other counts */
         switch (store_submit(candidates->store, &trial->op)) {
-        case SUBMIT_DECIDED: judge(trial, verdict_of(&trial->op)); break;
+        case SUBMIT_DECIDED: take_verdict(trial, verdict_of(&trial->op)); break;
         case SUBMIT_PENDING: trial->in_store = true; break;
         case SUBMIT_DOWN:
-        case SUBMIT_OVERLOAD: judge(trial, VERDICT_NONE); break;
+        case SUBMIT_OVERLOAD: take_verdict(trial, VERDICT_NONE); break;
         }
     }
 }

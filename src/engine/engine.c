@@ -423,7 +423,7 @@ static void shift_ahead(struct engine *engine, struct check *check)
     }
 }
 
-void engine_ask_ahead(struct engine *engine)
+void engine_decide_ahead(struct engine *engine)
 {
     while (engine->ahead[0] != NULL || engine->ahead[1] != NULL) shift_ahead(engine, NULL);
 }
@@ -486,7 +486,7 @@ void engine_submit(struct engine *engine, struct check *check)
     if (op_is_check(check->op.kind)) engine_counters.checks += check->n_parts;
 
     if (check->is_special || engine->closing) {
-        engine_ask_ahead(engine);
+        engine_decide_ahead(engine);
         submit_special(engine, check);
     } else if (engine->store.ops->prefetch != NULL) {
         store_prefetch(&engine->store, &check->op);
@@ -547,7 +547,7 @@ void engine_set_options(struct engine *engine, const struct engine_options *opti
 void engine_flush(struct engine *engine)
 {
     if (engine->closing) return;
-    engine_ask_ahead(engine);
+    engine_decide_ahead(engine);
     store_flush(&engine->store);
     failure_flush(&engine->failure);
     engine_update_gauges(engine);
@@ -622,7 +622,7 @@ static void on_store_closed(void *arg)
 void engine_close(struct engine *engine, void (*on_closed)(void *arg), void *arg)
 {
     CHECK(!engine->closing);
-    engine_ask_ahead(engine);
+    engine_decide_ahead(engine);
     engine->closing = true;
     engine->on_closed = on_closed;
     engine->on_closed_arg = arg;

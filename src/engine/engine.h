@@ -56,7 +56,7 @@ void check_use_set(struct check *check, struct policy_set *set);
 void engine_submit(struct engine *engine, struct check *check);
 /* Decides the checks that wait for a prefetch of the memory store, so that the next op sees their effect.
  * engine_flush() does this at the end of a tick. */
-void engine_ask_ahead(struct engine *engine);
+void engine_decide_ahead(struct engine *engine);
 /* Make `check` (sealed, not submitted) one of OP_ACQUIRE whose slot `owner` will hold, if it is allowed.
  * check->slot is that slot within done. 0, or -1 where no more slots are available (counted in overloaded). */
 int engine_acquires(struct engine *engine, struct check *check, struct slot_owner *owner);

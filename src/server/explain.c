@@ -31,9 +31,9 @@ struct why {
     size_t len;
 };
 
-static void say(struct why *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void add(struct why *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static void say(struct why *why, const char *format, ...)
+static void add(struct why *why, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -62,12 +62,12 @@ static bool has_slots(const struct limit *limit)
 static void say_limit(struct why *why, const struct limit *limit)
 {
     char name[NAME_SHOWN_MAX], window[UNITS_TEXT_MAX];
-    say(why, "%s (%s, %" PRId64 " %s ", name_of(limit, name), limit_ops(limit)->name, limit->limit,
+    add(why, "%s (%s, %" PRId64 " %s ", name_of(limit, name), limit_ops(limit)->name, limit->limit,
         has_slots(limit) ? "at once, slot_ttl" : "per");
     if (limit->calendar != NULL)
-        say(why, "%s of %s)", calendar_unit_name(limit->calendar), calendar_zone_name(limit->calendar));
+        add(why, "%s of %s)", calendar_unit_name(limit->calendar), calendar_zone_name(limit->calendar));
     else
-        say(why, "%s)", units_print_duration(window, limit->window_us));
+        add(why, "%s)", units_print_duration(window, limit->window_us));
 }
 
 static void say_free(struct why *why, const struct check *check, const struct op_member *member)
@@ -75,7 +75,7 @@ static void say_free(struct why *why, const struct check *check, const struct op
     struct view view; /* before the check */
     view_of(&view, check, member);
     int64_t is_free = limit_remaining(&view);
-    say(why, "%" PRId64 " of %" PRId64 " %s are free and this check needs %" PRId64, is_free, member->limit->full,
+    add(why, "%" PRId64 " of %" PRId64 " %s are free and this check needs %" PRId64, is_free, member->limit->full,
         has_slots(member->limit) ? "slots" : "units", check->parts->cost);
 }
 
@@ -107,25 +107,25 @@ static void say_denied(struct why *why, const struct check *check, const struct 
 {
     char time[UNITS_TEXT_MAX];
     const struct limit *limit = member->limit;
-    say(why, "%s by ", denied_word(check->parts->policy));
+    add(why, "%s by ", denied_word(check->parts->policy));
     say_limit(why, limit);
 
     if (check->parts->cost > limit->full) {
-        say(why,
+        add(why,
             ": it never has more than %" PRId64 " units, and this check needs %" PRId64
             ". No waiting helps; ask for less.",
             limit->full, check->parts->cost);
         return;
     }
-    say(why, ": ");
+    add(why, ": ");
     say_free(why, check, member);
     if (has_slots(limit))
-        say(why, ". One comes free as soon as a holder gives it back; in %s, if no lease is renewed.",
+        add(why, ". One comes free as soon as a holder gives it back; in %s, if no lease is renewed.",
             units_print_wait(time, member->decision.retry_after_ms));
     else
-        say(why, ". It fits in %s, unless others come first.", units_print_wait(time, member->decision.retry_after_ms));
-    if (limit->count_denied) say(why, " Denied checks are counted, too.");
-    if (n_deny > 1) say(why, " %u of %u limits deny; this one takes longest to open.", n_deny, check->op.n_members);
+        add(why, ". It fits in %s, unless others come first.", units_print_wait(time, member->decision.retry_after_ms));
+    if (limit->count_denied) add(why, " Denied checks are counted, too.");
+    if (n_deny > 1) add(why, " %u of %u limits deny; this one takes longest to open.", n_deny, check->op.n_members);
 }
 
 /* By the limit that leaves least. */
@@ -138,12 +138,12 @@ static void say_allowed(struct why *why, const struct check *check)
 
     char time[UNITS_TEXT_MAX];
     int64_t delay_ms = check->parts->decision.delay_ms;
-    say(why, "%s by ", check->parts->policy->is_candidate ? "Would be allowed" : "Allowed");
+    add(why, "%s by ", check->parts->policy->is_candidate ? "Would be allowed" : "Allowed");
     say_limit(why, tightest->limit);
-    say(why, ": ");
+    add(why, ": ");
     say_free(why, check, tightest);
-    say(why, op->n_members > 1 ? "; of %u limits the one that leaves least." : ".", op->n_members);
-    if (delay_ms > 0) say(why, " It would have to wait %s before it goes ahead.", units_print_wait(time, delay_ms));
+    add(why, op->n_members > 1 ? "; of %u limits the one that leaves least." : ".", op->n_members);
+    if (delay_ms > 0) add(why, " It would have to wait %s before it goes ahead.", units_print_wait(time, delay_ms));
 }
 
 /* Without the store. */
@@ -154,12 +154,12 @@ static void say_policy(struct why *why, const struct check *check)
     const struct limit *zero = policy->zero;
 
     if (policy->unlimited)
-        say(why, "Allowed: %s unlimited, and nothing is counted.",
+        add(why, "Allowed: %s unlimited, and nothing is counted.",
             policy->base != NULL ? "an override makes this key" : "the policy is");
     else if (zero != NULL && check->parts->cost > 0)
-        say(why, "%s: %s is 0, which admits nothing. No waiting helps.", denied_word(policy), name_of(zero, name));
+        add(why, "%s: %s is 0, which admits nothing. No waiting helps.", denied_word(policy), name_of(zero, name));
     else
-        say(why, "%s: a cost of 0 charges nothing.", policy->is_candidate ? "Would be allowed" : "Allowed");
+        add(why, "%s: a cost of 0 charges nothing.", policy->is_candidate ? "Would be allowed" : "Allowed");
 }
 
 /* Of a peek that was answered, by its policy or its store. Into `out`, which is returned. */
@@ -179,9 +179,9 @@ static const char *why_text(const struct check *check, char out[WHY_TEXT_MAX])
     else
         say_allowed(&why, check);
 
-    if (policy->shadow) say(&why, " The policy is in shadow: it is counted, and denies nobody.");
+    if (policy->shadow) add(&why, " The policy is in shadow: it is counted, and denies nobody.");
     if (policy->override != NULL)
-        say(&why, " The override %s counts for this key.",
+        add(&why, " The override %s counts for this key.",
             log_escape(shown, sizeof shown, policy->override, strlen(policy->override)));
     return out;
 }
@@ -272,8 +272,7 @@ void explain_reply(struct packer *packer, const struct check *check, const struc
     if (!is_tried) return;
 
     pack_text(packer, "candidate");
-    if (trial == NULL ||
-        trial->error != ERROR_NONE) { /* it does not judge such a check, or had no answer of the store */
+    if (trial == NULL || trial->error != ERROR_NONE) { /* no candidate for such a check, or no answer from the store */
         pack_nil(packer);
         return;
     }

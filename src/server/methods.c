@@ -383,7 +383,7 @@ void methods_run(struct session *session, const struct rpc_request *request)
     } else if ((params.n >= method->min_params && params.n <= method->max_params) ||
                (method->max_params == 0 && params.n == 1 && pull_type(&params.pull) == PULL_NIL)) {
         if (method->run != run_check)
-            engine_ask_ahead(session->sessions->engine); /* what it sees or changes is later */
+            engine_decide_ahead(session->sessions->engine); /* what it sees or changes is later */
         status = method->run(session, request->msgid, &params);
     } else {
         status = params_fail(&params, ERROR_BAD_REQUEST, "wrong number of parameters: %u given; %s takes: %s", params.n,

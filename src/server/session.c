@@ -108,7 +108,7 @@ void session_close(struct session *session, const char *why)
 {
     if (session->state == SESSION_CLOSED) return;
     if (!list_empty(&session->requests))
-        engine_ask_ahead(session->sessions->engine); /* counted, though nobody reads it */
+        engine_decide_ahead(session->sessions->engine); /* counted, though nobody reads it */
     log_connection(session, "closed", why);
     become(session, SESSION_CLOSED);
 
@@ -198,7 +198,7 @@ static void on_message(struct session *session, enum rpc_fault fault, const stru
 static bool must_pause(struct session *session)
 {
     if (!session_is_full(session)) return false;
-    engine_ask_ahead(session->sessions->engine);
+    engine_decide_ahead(session->sessions->engine);
     return session_is_full(session);
 }
 

@@ -104,7 +104,7 @@ struct script_op {
     /* Set by the reply: */
     struct batch_seen seen; /* of KIND_CHECK */
     bool is_foreign;
-    bool is_judged;      /* the state of a KIND_CHECK; what our own charges make of it is not */
+    bool is_checked;     /* the state of a KIND_CHECK; what our own charges make of it is not */
     bool is_implausible; /* it says of a state what no script leaves */
 };
 

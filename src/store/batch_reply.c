@@ -2,7 +2,7 @@
  * batch_reply.c: the script's reply as every op's answer; lua/batch.lua draws the format.
  *
  * The script says which states it saw; here the same decisions are made again by the same arithmetic. First the whole
- * reply is read and judged; nothing of an op is touched before that. Then the ops are answered in the order they were
+ * reply is read and checked; nothing of an op is touched before that. Then the ops are answered in the order they were
  * added. A state that no script leaves makes its ops OP_STORE_ERROR: the server lies, and so would every answer that
  * follows from it.
  */
@@ -18,7 +18,7 @@ enum {
 
 #define REPLY_MAX (EXACT_MAX + 1) /* of the script's integers: 2^53 is exact, too */
 
-/* ---- the reply, read and judged ---- */
+/* ---- the reply, read and checked ---- */
 
 /* How the script found a reservation. */
 enum settled { SETTLED_NOW, SETTLED_BEFORE, SETTLED_ENDED, SETTLED_TOO_LATE };
@@ -71,7 +71,7 @@ static uint64_t key_bit(uint32_t key)
 
 /* All of these return 0, or -1 where the integers make no sense. */
 
-/* Every state that a reply reports enters here; judge_state() looks at it once it is known of when it is. */
+/* Every state that a reply reports enters here; check_plausible() looks at it once it is known of when it is. */
 static int take_state(struct reading *reading, struct script_op *asked, uint16_t i, struct batch_seen *seen)
 {
     *seen = (struct batch_seen){0};
@@ -84,7 +84,7 @@ static int take_state(struct reading *reading, struct script_op *asked, uint16_t
     return 0;
 }
 
-static void judge_state(struct reading *reading, struct script_op *asked, uint16_t i, const struct batch_seen *seen)
+static void check_plausible(struct reading *reading, struct script_op *asked, uint16_t i, const struct batch_seen *seen)
 {
     if (seen->s1 == FOREIGN) return;
     const struct view *view = view_of(reading, asked, i, seen);
@@ -171,9 +171,9 @@ static int read_tuple(struct reading *reading, struct script_op *asked, struct t
     if (take_returned(reading, asked, tuple) < 0) return -1;
 
     /* What a record says of the first admission was worked out at another time, maybe by another host's clock: of that
-     * only the answer is judged. */
+     * only the answer is checked. */
     for (uint16_t i = 0; i < op->n_members && tuple->again != AGAIN_AS_THEN; i++)
-        judge_state(reading, asked, i, &tuple->seen[i]);
+        check_plausible(reading, asked, i, &tuple->seen[i]);
 
     for (uint16_t i = 0; i < op->n_members && kind_is_check(asked->kind); i++) {
         if (!limit_ops(op->members[i].limit)->has_wait) continue;
@@ -197,7 +197,7 @@ static int read_reply(struct reading *reading)
     for (uint32_t i = 0; i < batch->n_script_ops; i++) {
         struct script_op *asked = &batch->script_ops[i];
         reading->at = reading->reply + asked->reply_at;
-        asked->is_foreign = asked->is_judged = asked->is_implausible = false;
+        asked->is_foreign = asked->is_checked = asked->is_implausible = false;
         bool is_plain = asked->kind == KIND_CHECK;
         if ((is_plain ? read_plain_check(reading, asked) : read_tuple(reading, asked, &tuple)) < 0) return -1;
     }
@@ -314,8 +314,8 @@ static void answer_op(struct reading *reading, struct script_op *asked, struct o
         if (asked->is_foreign) return;
 
         struct view *view = view_of(reading, asked, 0, &asked->seen);
-        if (!asked->is_judged) asked->is_implausible = !limit_ops(view->limit)->plausible(view);
-        asked->is_judged = true;
+        if (!asked->is_checked) asked->is_implausible = !limit_ops(view->limit)->plausible(view);
+        asked->is_checked = true;
         op_decide_one(op, view);
         if (op->kind == OP_PEEK) return;
         asked->seen.s1 = view->used; /* the next one's state */

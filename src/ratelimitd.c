@@ -150,8 +150,8 @@ static const struct {
 } signals[] = {
     {SIGTERM, stop_on_signal}, {SIGINT, stop_on_signal}, {SIGHUP, on_reload_signal}, {SIGUSR2, on_upgrade_signal}};
 
-/* They wait (true), or come, those that waited first (false). Between the socket's appearance and the handlers they
- * wait: whoever sees the socket may want to stop the daemon. */
+/* Blocks (true) or unblocks (false) the signals that the daemon handles. They are blocked until the handlers are ready,
+ * because as soon as the socket exists somebody may stop the daemon. */
 static void hold_signals(bool hold)
 {
     sigset_t handled;

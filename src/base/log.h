@@ -6,7 +6,7 @@
  * stopped) is dropped and counted, and the next line that is taken says how many were dropped. The
  * descriptor itself stays as it is: others share it, so O_NONBLOCK is not ours to set. log_sampled()
  * lets at most one line a second through per call site and says how many were held back; log_limited() does so with a
- * site of the caller's, which has the number of lines. Below floor 3 nothing logs above debug: events come up as
+ * site of the caller's, which has the number of lines. Below layer 3 nothing logs above debug: events come up as
  * results and counters.
  */
 #ifndef RL_BASE_LOG_H

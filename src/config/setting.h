@@ -41,7 +41,7 @@ void setting_free_all(struct config *config);
 /* Parse one value of the file into its field; a fault is recorded where it cannot be. */
 void setting_parse(const struct setting *setting, struct config *config, const struct tree_node *node,
                    struct faults *faults);
-/* The field of a setting that is a text, else NULL; and of one that is none. */
+/* The field of a text; NULL if the setting is a number. And the field of a number. */
 char **setting_text(const struct setting *setting, const struct config *config);
 int64_t *setting_number(const struct setting *setting, const struct config *config);
 bool setting_equal(const struct setting *setting, const struct config *a, const struct config *b);

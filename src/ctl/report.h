@@ -21,7 +21,7 @@ struct asked {
     bool all;     /* of stats */
 };
 
-/* The decision in an answer; 0, or -1 when it is none. */
+/* Reads the decision in an answer. 0, or -1 if it has none. */
 int report_read(struct pull answer, struct ratelimit_decision *ret);
 
 typedef int report_fn(FILE *out, struct pull answer, const struct asked *asked);

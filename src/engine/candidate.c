@@ -128,8 +128,8 @@ void candidates_submit(struct check *prepared, int64_t now_us, bool is_closing)
 
         struct candidates *candidates = trial->owner;
         trial->op.done = on_op_done;
-        trial->op.deadline_us =
-            now_us + trial->deadline_ms * INT64_C(1000); /* a later verdict would be of other counts */
+        /* later than that, it would be decided from other counts */
+        trial->op.deadline_us = now_us + trial->deadline_ms * INT64_C(1000);
         switch (store_submit(candidates->store, &trial->op)) {
         case SUBMIT_DECIDED: take_verdict(trial, verdict_of(&trial->op)); break;
         case SUBMIT_PENDING: trial->in_store = true; break;

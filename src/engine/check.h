@@ -142,8 +142,8 @@ static inline struct policy_set *check_set_of(const struct check *check, const s
  * together have POLICY_LIMITS_MAX limits at most. 0, or -1 without memory. */
 int check_seal(struct check *check);
 
-int64_t check_asked(const struct check *check,
-                    const struct part *part); /* the units that a check is granted if nothing is used yet */
+/* The units that a check is granted if nothing is used yet. */
+int64_t check_asked(const struct check *check, const struct part *part);
 
 /* ---- the answer ---- */
 

@@ -73,7 +73,7 @@ struct policy {
 
 struct policy_set {
     uint32_t n_refs;
-    struct list link; /* for who keeps it: see reload.h */
+    struct list link; /* in the list of replaced sets (reload.h) */
     struct map by_name;
     size_t n_on_failure[N_ON_FAILURE];    /* policies that give this failure answer; without unlimited ones */
     const struct policy_set *counts_with; /* policy_set_share_counts() was called with it; only compared */

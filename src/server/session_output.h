@@ -20,8 +20,8 @@ void session_fail(struct session *session, const char *why); /* it cannot go on:
 void session_finished(struct session *session, uint32_t n_checks); /* n_checks fewer are in flight */
 
 /*
- * One answer, exactly one per request: session_answer() says into what, pack the result, session_answered(). If there
- * is no memory for it, the connection closes in the next tick: the client learns that its answer is lost.
+ * One answer, exactly one per request: pack the result into what session_answer() returns, then call
+ * session_answered(). Without memory for it the connection closes in the next tick.
  */
 struct packer *session_answer(struct session *session, uint64_t msgid);
 void session_answered(struct session *session);

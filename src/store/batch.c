@@ -173,7 +173,7 @@ static size_t key_len(const struct batch *batch, const struct op_member *member)
     return batch->prefix_len + STORE_TAG_LEN + member->limit->key_head_len + member->key.len;
 }
 
-/* The key's number; -1 where there is no space for one more. A peer can choose keys of one hash, and gains no more than
+/* The key's number; -1 if there is no space for it. A peer can choose keys of one hash, and gains no more than
  * BATCH_KEYS_MAX comparisons. */
 static int find_or_add_key(struct batch *batch, const struct op_member *member)
 {
@@ -196,8 +196,8 @@ static int find_or_add_key(struct batch *batch, const struct op_member *member)
     return (int)n;
 }
 
-/* Each limit of the op gets its key. False, half way, where there is no space, or where a key's constants are those of
- * another limit (as after a reload) or another wait. */
+/* Gives each limit of the op its key. False, with only some of them added, if there is no space, or a key has the
+ * constants of another limit (as after a reload) or of another wait. */
 static bool find_or_add_keys(struct batch *batch, struct op *op)
 {
     uint32_t n_known = batch->n_keys;

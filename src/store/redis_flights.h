@@ -37,8 +37,7 @@ struct redis_flight; /* one batch and what is known of it */
  * down. */
 struct redis_flights_events {
     void *arg;
-    /* Of one batch, in order; op->outcome says what it means for each. sent_us: CLOCK_MONOTONIC before its call was
-     * written. */
+    /* All ops of one batch, in order, each with its outcome. sent_us: CLOCK_MONOTONIC before its call was written. */
     void (*on_answers)(void *arg, struct list *ops, int64_t sent_us);
     void (*on_end)(void *arg, struct op *op, enum op_outcome outcome);
     void (*on_unsent)(void *arg, struct op *op); /* certainly not done: it waits again, before the others */

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Out of the way: what runs every time keeps its registers and its place in the cache. */
+/* Not inlined, so that functions with a CHECK() stay small and fast. */
 __attribute__((__noreturn__, cold, noinline, unused)) static void check_failed(const char *file, int line,
                                                                                const char *function, const char *text)
 {

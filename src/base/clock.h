@@ -23,6 +23,6 @@ struct clock {
  * deadlines, or leaves work for the end of the tick, calls this first. */
 void clock_update(struct clock *clock);
 
-int64_t clock_mono_us(void); /* CLOCK_MONOTONIC now, for who has no struct clock */
+int64_t clock_mono_us(void); /* CLOCK_MONOTONIC now, for callers without a struct clock */
 
 #endif

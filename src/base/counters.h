@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/check.h"
+
 struct counter_group {
     const char *const *names; /* as `stats` shows them, e.g. "checks" */
     uint64_t *values;         /* of the same order */
@@ -38,7 +40,7 @@ struct counter_group {
     const struct counter_group name##_counter_group = {                                                                \
         .names = name##_counter_names,                                                                                 \
         .values = (uint64_t *)(void *)&name##_counters,                                                                \
-        .n = sizeof name##_counter_names / sizeof name##_counter_names[0],                                             \
+        .n = N_OF(name##_counter_names),                                                                               \
     }
 
 /* The groups in the order of `stats`, with NULL behind the last. Set once, at start. */

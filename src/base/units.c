@@ -12,26 +12,28 @@ struct unit {
     int64_t factor;
 };
 
-static const struct scale {
+struct scale {
     struct unit units[7]; /* smallest first; ends with one without a name */
     const char *no_number, *no_unit, *other_unit;
-} duration =
-    {
-        {{"us", 1},
-         {"ms", 1000},
-         {"s", 1000000},
-         {"m", INT64_C(60000000)},
-         {"h", INT64_C(3600000000)},
-         {"d", INT64_C(86400000000)}},
-        "not a duration; write a whole number and its unit, e.g. 1500ms",
-        "a duration without its unit; write one of us, ms, s, m, h, d behind the number, e.g. 20ms",
-        "not a duration; write one whole number and one unit of us, ms, s, m, h, d, e.g. 90s",
-},
-  size = {
-      {{"B", 1}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}},
-      "not a size; write a whole number and its unit, e.g. 64KiB",
-      "a size without its unit; write one of B, KiB, MiB, GiB behind the number, e.g. 64KiB",
-      "not a size; write one whole number and one unit of B, KiB, MiB, GiB, e.g. 64KiB",
+};
+
+static const struct scale duration = {
+    {{"us", 1},
+     {"ms", 1000},
+     {"s", 1000000},
+     {"m", INT64_C(60000000)},
+     {"h", INT64_C(3600000000)},
+     {"d", INT64_C(86400000000)}},
+    "not a duration; write a whole number and its unit, e.g. 1500ms",
+    "a duration without its unit; write one of us, ms, s, m, h, d behind the number, e.g. 20ms",
+    "not a duration; write one whole number and one unit of us, ms, s, m, h, d, e.g. 90s",
+};
+
+static const struct scale size = {
+    {{"B", 1}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}},
+    "not a size; write a whole number and its unit, e.g. 64KiB",
+    "a size without its unit; write one of B, KiB, MiB, GiB behind the number, e.g. 64KiB",
+    "not a size; write one whole number and one unit of B, KiB, MiB, GiB, e.g. 64KiB",
 };
 
 /* Reads the digits at the start of `text`. Returns what follows them; NULL if there are none, or too many. */

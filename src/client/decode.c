@@ -3,6 +3,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/check.h"
+
 enum kind { KIND_BOOL, KIND_INT, KIND_SOURCE, KIND_REASON, KIND_NAME };
 
 struct field {
@@ -73,10 +75,7 @@ static const char *const reason_names[] = {
     [RATELIMIT_REASON_OTHER] = "other",
 };
 
-enum {
-    N_SOURCES = sizeof source_names / sizeof source_names[0],
-    N_REASONS = sizeof reason_names / sizeof reason_names[0]
-};
+enum { N_SOURCES = N_OF(source_names), N_REASONS = N_OF(reason_names) };
 
 const char *ratelimit_source_name(enum ratelimit_source source)
 {

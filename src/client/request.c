@@ -67,7 +67,7 @@ struct request *request_new(struct request_pool *pool, const char *method)
     if (link != NULL) pool->n--;
 
     request_init(request, REQUEST_OTHER);
-    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+    for (size_t i = 0; i < N_OF(methods); i++) {
         if (strcmp(method, methods[i].method) != 0) continue;
         request->kind = methods[i].kind;
         request->effect = methods[i].effect;
@@ -140,7 +140,7 @@ static void pack_options(struct packer *packer, const struct ratelimit_options *
         {"deadline_ms", options->deadline_ms > 0, options->deadline_ms},
         {"ttl_ms", options->ttl_ms > 0, options->ttl_ms},
     };
-    enum { N_NUMBERS = sizeof numbers / sizeof numbers[0] };
+    enum { N_NUMBERS = N_OF(numbers) };
     uint32_t n = options->request_id != NULL;
     for (int i = 0; i < N_NUMBERS; i++) n += numbers[i].is_set;
 

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/random.h"
 
 #define PAUSE_MAX_MS (INT64_C(1) << 53) /* no daemon sends more; another peer must not cause an overflow */
@@ -56,9 +57,7 @@ int64_t wait_next_ms(struct wait *wait, int64_t retry_after_ms, int64_t now_ms)
 
 int64_t wait_now_ms(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * SECOND_MS + now.tv_nsec / MS_NS;
+    return clock_mono_us() / 1000;
 }
 
 uint64_t wait_seed(void)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "client/flow.h"
 #include "ctl/complain.h"
 
@@ -185,7 +186,7 @@ enum exit_code command_pack(const struct command *command, const struct options 
     if (code != EXIT_DONE) return code;
 
     if (has_options) pack_map(&packer, (uint32_t)__builtin_popcount(given) + has_cost);
-    for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++) {
+    for (size_t i = 0; i < N_OF(taken); i++) {
         if (!(given & taken[i].bit)) continue;
         pack_text(&packer, taken[i].name);
         if (taken[i].bit == OPTION_REQUEST_ID)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/check.h"
 #include "client/exchange.h"
 #include "client/wait.h"
 #include "ctl/json.h"
@@ -39,7 +40,7 @@ static void on_signal(int number)
 }
 
 static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
-enum { N_CAUGHT = sizeof caught / sizeof caught[0] };
+enum { N_CAUGHT = N_OF(caught) };
 
 /* One tick: whatever comes first of the daemon, a signal, the child's end, the end of `most_ms` and, where `input` says
  * so, standard input. False: that has ended. */

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/units.h"
 #include "client/ratelimit.h"
 #include "client/wait.h"
@@ -66,8 +67,8 @@ static const struct command commands[] = {
 static const char *const later_commands[] = {"top", "doctor", "replay"};
 
 enum {
-    N_COMMANDS = sizeof commands / sizeof commands[0],
-    N_LATER = sizeof later_commands / sizeof later_commands[0],
+    N_COMMANDS = N_OF(commands),
+    N_LATER = N_OF(later_commands),
 };
 
 /* ---- Usage ---- */

@@ -3,14 +3,13 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/units.h"
 #include "client/decode.h"
 #include "ctl/text.h"
 #include "ctl/words.h"
 
 enum { COST_UNKNOWN = 0 };
-
-#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 /* ---- Decisions ---- */
 

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/units.h"
 #include "ctl/json.h"
 #include "ctl/text.h"
@@ -110,7 +111,7 @@ static bool is_redundant(struct pull limit, struct slice name)
     static const char *const shown[] = {"name",   "algorithm", "compat",         "limit",          "window_ms",
                                         "window", "timezone",  "start",          "allowed",        "remaining",
                                         "by",     "phase",     "retry_after_ms", "reset_after_ms", "count_denied"};
-    for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++)
+    for (size_t i = 0; i < N_OF(shown); i++)
         if (slice_is(name, shown[i])) return true;
     if (slice_is(name, "burst")) return words_number(limit, "burst", 0) == words_number(limit, "limit", 0);
     if (slice_is(name, "max_wait_ms")) return words_number(limit, "max_wait_ms", 0) == 0;

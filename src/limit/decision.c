@@ -11,7 +11,7 @@ const char *source_name(enum source source)
 #define SOURCE(id, word) [id] = word,
     static const char *const words[] = {DECISION_SOURCES(SOURCE)};
 #undef SOURCE
-    CHECK((size_t)source < sizeof words / sizeof words[0]);
+    CHECK((size_t)source < N_OF(words));
     return words[source];
 }
 
@@ -20,7 +20,7 @@ const char *reason_name(enum reason reason)
 #define REASON(id, word) [id] = word,
     static const char *const words[] = {[REASON_NONE] = NULL, DECISION_REASONS(REASON)};
 #undef REASON
-    CHECK((size_t)reason < sizeof words / sizeof words[0]);
+    CHECK((size_t)reason < N_OF(words));
     return words[reason];
 }
 

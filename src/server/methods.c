@@ -8,6 +8,7 @@
 
 #include <inttypes.h>
 
+#include "base/check.h"
 #include "base/counters.h"
 #include "base/log.h"
 #include "server/check_list.h"
@@ -371,7 +372,7 @@ void methods_run(struct session *session, const struct rpc_request *request)
     params.n = request->n_params;
 
     const struct method *method = NULL;
-    for (size_t i = 0; i < sizeof methods / sizeof methods[0] && method == NULL; i++)
+    for (size_t i = 0; i < N_OF(methods) && method == NULL; i++)
         if (slice_is(request->method, methods[i].name)) method = &methods[i];
     if (method != NULL && method->only_test_clock && !session->sessions->options.test_clock) method = NULL;
 

@@ -69,8 +69,6 @@ static const struct word reason_words[] = {[REASON_NONE] = {.mark = NIL}, DECISI
 #undef SOURCE
 #undef REASON
 
-#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
-
 enum {
     NAMES_MAX_LEN = 3 + 2 * NAME_MAX_LEN, /* of bound_by and of; source and reason are shorter */
     DECISION_MAX_LEN = 6 + N_ALL_FIELDS * (PUT_UINT_MAX + 16) + 4 * NAMES_MAX_LEN,

@@ -68,7 +68,7 @@ enum redis_error redis_error_of(const char *text, size_t len)
 {
     const char *space = memchr(text, ' ', len);
     size_t word_len = space != NULL ? (size_t)(space - text) : len;
-    for (size_t i = 0; i < sizeof(by_first_word) / sizeof(by_first_word[0]); i++) {
+    for (size_t i = 0; i < N_OF(by_first_word); i++) {
         const char *word = by_first_word[i].word;
         if (word_len != strlen(word) || memcmp(text, word, word_len) != 0) continue;
         if (by_first_word[i].error == REDIS_ERROR_NOPERM && contains(text, len, "script: "))
@@ -76,7 +76,7 @@ enum redis_error redis_error_of(const char *text, size_t len)
         return by_first_word[i].error;
     }
 
-    for (size_t i = 0; i < sizeof(by_part) / sizeof(by_part[0]); i++)
+    for (size_t i = 0; i < N_OF(by_part); i++)
         if (contains(text, len, by_part[i].part)) return by_part[i].error;
     return REDIS_ERROR_OTHER;
 }
@@ -136,7 +136,7 @@ static bool is_fine(struct redis_handshake *handshake, const char *what, const s
     enum redis_error error = redis_error_of((const char *)text.data, text.len);
     char fault[192];
     snprintf(fault, sizeof fault, "%s: %.*s", what, (int)text.len, (const char *)text.data);
-    for (size_t i = 0; i < sizeof by_setting / sizeof by_setting[0]; i++) {
+    for (size_t i = 0; i < N_OF(by_setting); i++) {
         if (!contains((const char *)text.data, text.len, by_setting[i].part)) continue;
         snprintf(fault, sizeof fault, "%s", by_setting[i].fault);
         break;

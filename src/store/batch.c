@@ -173,19 +173,32 @@ static size_t key_len(const struct batch *batch, const struct op_member *member)
     return batch->prefix_len + STORE_TAG_LEN + member->limit->key_head_len + member->key.len;
 }
 
-/* The key's number; -1 if there is no space for it. A peer can choose keys of one hash, and gains no more than
- * BATCH_KEYS_MAX comparisons. */
-static int find_or_add_key(struct batch *batch, const struct op_member *member)
+/* Of a key of ours the shard's, too, where the whole key decides it; keys of two compat policies may be the same. */
+static uint64_t hash_of(const struct op_member *member)
 {
-    /* of a key of ours the shard's, too, where the whole key decides it; keys of two compat policies may be the same */
     const struct limit *limit = member->limit;
     uint64_t start = limit_ops(limit)->is_compat ? HASH_STABLE_START : limit->policy->name_hash;
-    uint64_t hash = hash_stable(start, member->key.data, member->key.len);
+    return hash_stable(start, member->key.data, member->key.len);
+}
+
+/* The key's place in the table, or the empty one where it belongs. A peer can choose keys of one hash, and gains no
+ * more than BATCH_KEYS_MAX comparisons. */
+static uint32_t find_key(const struct batch *batch, const struct op_member *member, uint64_t hash)
+{
     uint32_t at = hash % BATCH_TABLE;
     for (; batch->table[at] != 0; at = (at + 1) % BATCH_TABLE) {
         const struct batch_key *key = &batch->keys[batch->table[at] - 1];
-        if (key->hash == hash && same_key(key->member, member)) return batch->table[at] - 1;
+        if (key->hash == hash && same_key(key->member, member)) break;
     }
+    return at;
+}
+
+/* The key's number; -1 if there is no space for it. */
+static int find_or_add_key(struct batch *batch, const struct op_member *member)
+{
+    uint64_t hash = hash_of(member);
+    uint32_t at = find_key(batch, member, hash);
+    if (batch->table[at] != 0) return batch->table[at] - 1;
 
     uint32_t most = batch->n_ops > 0 ? batch->max_keys : BATCH_KEYS_MAX, n = batch->n_keys;
     if (n >= most) return -1;
@@ -266,6 +279,15 @@ static bool needs_wait(const struct limit *limit, int64_t cost)
     return limit_ops(limit)->has_wait && cost > 0 && cost <= limit->full;
 }
 
+/* Is a check that may be charged counted together with those of `last`? */
+static bool is_merged(const struct batch *batch, const struct script_op *last, const struct op *op)
+{
+    const struct limit *limit = op->members[0].limit;
+    bool may_merge = batch->merge && limit_ops(limit)->merges && !limit->count_denied;
+    return may_merge && last->count > 0 && last->op->members[0].cost == op->members[0].cost && op->at_most == 0 &&
+           last->op->at_most == 0;
+}
+
 /* Let a plain check join its key's last script op; false where it may not. */
 static bool join(struct batch *batch, struct op *op, int64_t count)
 {
@@ -282,9 +304,7 @@ static bool join(struct batch *batch, struct op *op, int64_t count)
     } else if (count == 0) {
         if (needs && (last->count > 0 || last_cost != cost)) return false;
     } else {
-        bool may_merge = batch->merge && limit_ops(limit)->merges && !limit->count_denied;
-        bool are_equal = last_cost == cost && last->count > 0 && op->at_most == 0 && last->op->at_most == 0;
-        if (!may_merge || !are_equal) return false;
+        if (!is_merged(batch, last, op)) return false;
         last->count++;
         redis_counters.redis_merged++;
     }
@@ -349,4 +369,21 @@ int batch_add(struct batch *batch, struct op *op)
     list_push_back(&batch->ops, &op->link);
     batch->n_ops++;
     return 0;
+}
+
+enum batch_merge batch_would_merge(const struct batch *batch, const struct op *op)
+{
+    const struct op_member *member = &op->members[0];
+    if (op->kind != OP_CHECK || op->n_members > 1 || op->record.len > 0) return BATCH_BEHIND;
+
+    uint8_t number = batch->table[find_key(batch, member, hash_of(member))];
+    if (number == 0) return BATCH_APART;
+
+    const struct batch_key *key = &batch->keys[number - 1];
+    const struct batch_limit *limit = &batch->limits[key->limit_no];
+    const struct script_op *last = &batch->script_ops[key->last_script_op];
+    bool is_same = limit->limit == member->limit && limit->max_wait_us == member->max_wait_us;
+    bool is_plain = !batch->resets && last->kind == KIND_CHECK && script_op_of(op).count > 0;
+    bool has_space = batch->weight + weight_of(op) <= BATCH_WEIGHT_MAX;
+    return is_same && is_plain && has_space && is_merged(batch, last, op) ? BATCH_MERGES : BATCH_BEHIND;
 }

@@ -37,6 +37,13 @@ void batch_set_merge(struct batch *batch, uint32_t max_keys, bool merge);
 /* 0: the op is inside (its link is used, in order). 1: it does not fit this batch any more (keys, the script's time, or
  * a key's settings): send this one first. -1: no memory, nothing changed. */
 int batch_add(struct batch *batch, struct op *op);
+/* What a batch that is full is for an op that waits. */
+enum batch_merge {
+    BATCH_MERGES, /* has an equal check: batch_add() takes it, and Redis has nothing more to do */
+    BATCH_APART,  /* has none of its keys: an op behind it may go before it */
+    BATCH_BEHIND, /* may have one: the op has to go in a later batch, and what is behind it after it */
+};
+enum batch_merge batch_would_merge(const struct batch *batch, const struct op *op);
 size_t batch_n_ops(const struct batch *batch);
 size_t batch_n_keys(const struct batch *batch); /* of states */
 

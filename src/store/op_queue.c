@@ -88,6 +88,20 @@ struct op *op_queue_first(const struct op_queue *queue)
     return LIST_ITEM(party->ops.next, struct op, link);
 }
 
+size_t op_queue_list(const struct op_queue *queue, struct op **ret_ops, size_t max)
+{
+    size_t n = 0;
+    LIST_FOREACH (link, &queue->ring) {
+        const struct party *party = LIST_ITEM(link, struct party, link);
+        struct list *it = party->ops.next;
+        for (size_t share = OP_QUEUE_SHARE; share > 0 && it != &party->ops; share--, it = it->next) {
+            if (n == max) return n;
+            ret_ops[n++] = LIST_ITEM(it, struct op, link);
+        }
+    }
+    return n;
+}
+
 void op_queue_take(struct op_queue *queue, struct op *op)
 {
     CHECK(queue->n > 0);

@@ -4,7 +4,7 @@
  * A party is whoever the ops are asked for (op->party: a connection's number; 0 is the daemon itself). The parties are
  * served round robin, OP_QUEUE_SHARE ops at a time, so that a party with thousands of ops waiting delays another's next
  * op by no more than that. (Not one op at a time: the answers to a batch would then go to as many connections as it has
- * ops, each with a system call of its own.) Each party's ops keep their order. Every call is O(1).
+ * ops, each with a system call of its own.) Each party's ops keep their order. Every call but op_queue_list() is O(1).
  */
 #ifndef RL_STORE_OP_QUEUE_H
 #define RL_STORE_OP_QUEUE_H
@@ -33,6 +33,9 @@ int op_queue_add(struct op_queue *queue, struct op *op);
 /* Back where it was taken from: before its party's other ops, and the party is next. 0, or -1 without memory. */
 int op_queue_put_back(struct op_queue *queue, struct op *op);
 struct op *op_queue_first(const struct op_queue *queue); /* the op that is next; NULL where none waits */
+/* The first ops of every party, OP_QUEUE_SHARE of each, the party that is next first; at most `max`. Returns their
+ * number. */
+size_t op_queue_list(const struct op_queue *queue, struct op **ret_ops, size_t max);
 /* Take out an op that waits. With the last of its share, the first party goes behind the others. */
 void op_queue_take(struct op_queue *queue, struct op *op);
 

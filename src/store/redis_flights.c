@@ -77,6 +77,11 @@ int redis_flight_add(struct redis_flight *flight, struct op *op)
     return 0;
 }
 
+enum batch_merge redis_flight_would_merge(const struct redis_flight *flight, const struct op *op)
+{
+    return batch_would_merge(flight->batch, op);
+}
+
 /* Its ops to `to`; it is kept for another batch, or freed, where a burst has left too many. */
 static void flight_release(struct redis_flight *flight, struct list *to)
 {
@@ -167,14 +172,16 @@ bool redis_flights_is_at_cap(const struct redis_flights *flights)
 }
 
 /* One batch may always be on its way; more only as long as Redis answers well within the deadline. */
-bool redis_flights_may_send(const struct redis_flights *flights)
+uint32_t redis_flights_n_free(const struct redis_flights *flights)
 {
-    if (redis_flights_is_at_cap(flights)) return false;
-    if (list_empty(&flights->in_flight)) return true;
-    if (flights->n_calls >= flights->window) return false;
+    if (redis_flights_is_at_cap(flights)) return 0;
+    uint32_t n_free = flights->n_calls < flights->window ? flights->window - (uint32_t)flights->n_calls : 0;
+    if (list_empty(&flights->in_flight)) return n_free > 0 ? n_free : 1;
 
     const struct redis_flight *oldest = LIST_ITEM(flights->in_flight.next, struct redis_flight, link);
-    return flights->clock->mono_us - oldest->sent_us < (int64_t)flights->options->deadline_ms * 1000 / FULL_PART;
+    bool is_slow =
+        flights->clock->mono_us - oldest->sent_us >= (int64_t)flights->options->deadline_ms * 1000 / FULL_PART;
+    return is_slow ? 0 : n_free;
 }
 
 /* ---- the script's return, and the move to another server ---- */

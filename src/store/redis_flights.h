@@ -79,10 +79,12 @@ int redis_flights_init(struct redis_flights *flights, struct clock *clock, const
 void redis_flights_fini(struct redis_flights *flights); /* nothing is in flight any more */
 
 bool redis_flights_is_at_cap(const struct redis_flights *flights); /* nothing may wait any more */
-bool redis_flights_may_send(const struct redis_flights *flights);  /* one more batch, while REDIS_SENDING */
+uint32_t
+redis_flights_n_free(const struct redis_flights *flights); /* more batches that may be sent now, while REDIS_SENDING */
 
 struct redis_flight *redis_flights_begin(struct redis_flights *flights); /* an empty batch; NULL without memory */
 int redis_flight_add(struct redis_flight *flight, struct op *op);        /* as batch_add */
+enum batch_merge redis_flight_would_merge(const struct redis_flight *flight, const struct op *op);
 /* The batch is complete. Where it is empty or cannot be sent it ends here; it was certainly not executed. */
 void redis_flight_send(struct redis_flight *flight);
 

@@ -4,7 +4,8 @@
  *   submit ──▶ waiting (op_queue.h) ── flush: while the window has space, one batch after the other, filled round robin
  *   over the parties ──▶ redis_flights.h ──▶ done of every op
  *
- * What waits here can be dropped when its deadline passes, and is shared out fairly.
+ * What waits here can be dropped when its deadline passes, and is shared out fairly. If more waits than the window
+ * takes, waiting checks that merge with one in a full batch go with it: they cost Redis nothing.
  *
  * New settings of the server itself (a reload) are moved to without losing anything: ops wait until what is in flight
  * has been answered and the new connection is ready; only if that fails do they end.
@@ -30,6 +31,7 @@ COUNTERS_DEFINE(redis, REDIS_COUNTERS);
 enum {
     BATCH_OPS_MAX = 1024, /* its reply is handled in one tick */
     DONE_PER_TICK = 1024,
+    MERGE_LOOKS = 256, /* at waiting ops, for one batch */
 };
 
 struct redis_store {
@@ -181,13 +183,36 @@ static void fill(struct redis_store *store, struct redis_flight *flight)
     }
 }
 
+/* Adds waiting checks that merge with one in the full batch, so that many checks of one key wait no longer than one
+ * does. No op goes before an earlier one of its party that asks for the same key. */
+static void fill_by_merging(struct redis_store *store, struct redis_flight *flight)
+{
+    struct op *ops[MERGE_LOOKS];
+    size_t n = op_queue_list(&store->waiting, ops, MERGE_LOOKS);
+    const struct op *behind = NULL; /* nothing of its party may go before it */
+    for (size_t i = 0; i < n; i++) {
+        struct op *op = ops[i];
+        if (behind != NULL && op->party == behind->party) continue;
+
+        bool is_late = op->deadline_us > 0 && op->deadline_us <= store->clock->mono_us;
+        enum batch_merge merge = is_late ? BATCH_APART : redis_flight_would_merge(flight, op);
+        if (merge == BATCH_BEHIND) behind = op;
+        if (merge != BATCH_MERGES) continue;
+
+        stop_waiting(store, op);
+        if (redis_flight_add(flight, op) != 0) end_op(store, op, OP_OVERLOAD);
+    }
+}
+
 static void send_waiting(struct redis_store *store)
 {
-    while (store->waiting.n > 0 && redis_flights_may_send(&store->flights)) {
+    for (uint32_t n; store->waiting.n > 0 && (n = redis_flights_n_free(&store->flights)) > 0;) {
         struct redis_flight *flight = redis_flights_begin(&store->flights);
         if (flight == NULL) return; /* without memory: at the next tick, or until their deadlines */
 
         fill(store, flight);
+        bool some_stay = store->waiting.n > (size_t)(n - 1) * store->options.batch_max_keys;
+        if (some_stay && store->options.merge) fill_by_merging(store, flight);
         redis_flight_send(flight);
     }
     if (store->waiting.n > 0 && redis_flights_is_at_cap(&store->flights)) refuse_waiting(store, OP_OVERLOAD);

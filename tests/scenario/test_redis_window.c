@@ -67,6 +67,55 @@ static void the_window_bounds_what_is_on_the_wire(void **state)
     assert_int_equal(store_fixture->n_allowed, 100);
 }
 
+/* With Redis stopped behind one batch, and batches of two keys. */
+static void open_with_a_full_window(void)
+{
+    store_fixture->options.window = 1;
+    store_fixture->options.batch_max_keys = 2;
+    served_store_open();
+    real_redis_signal(&redis, SIGSTOP);
+    (void)store_fixture_check("first");
+    store_flush(&store_fixture->store);
+}
+
+static void a_check_goes_with_an_equal_one_past_those_that_wait(void **state)
+{
+    (void)state;
+    open_with_a_full_window();
+    store_fixture->party = 1;
+    store_fixture_check_many("k", 6, 6);
+    store_fixture->party = 2;
+    struct ask *other = store_fixture_check("else"), *equal = store_fixture_check("k0");
+    real_redis_signal(&redis, SIGCONT);
+    store_fixture_settle();
+
+    assert_int_equal(store_fixture->n_allowed, 9);
+    assert_int_equal(redis_counters.redis_merged, 1);
+    assert_int_equal(redis_counters.redis_batches, 1 + 4); /* first; k0 k1 k0, k2 k3, k4 k5, else */
+    assert_true(equal->op.now_us < other->op.now_us);
+    assert_int_equal(equal->member.decision.remaining, equal->member.decision.limit - 2);
+}
+
+static void nothing_of_a_party_goes_before_its_earlier_op_on_the_same_key(void **state)
+{
+    (void)state;
+    open_with_a_full_window();
+    store_fixture->limit = store_fixture_limit("three", ALGO_FIXED_WINDOW, 3);
+    store_fixture->party = 1;
+    store_fixture_check_many("k", 3, 3); /* k0 and k1 fill the batch */
+    store_fixture->party = 2;
+    struct ask *both = store_fixture_ask("k0", OP_CHECK, 2), *behind = store_fixture_check("k0");
+    store_fixture->party = 3;
+    struct ask *reset = store_fixture_ask("k1", OP_RESET, 0), *fresh = store_fixture_check("k1");
+    real_redis_signal(&redis, SIGCONT);
+    store_fixture_settle();
+
+    assert_int_equal(both->member.decision.remaining, 0);
+    assert_false(behind->member.decision.allowed);
+    assert_true(reset->member.removed);
+    assert_int_equal(fresh->member.decision.remaining, 2);
+}
+
 static void while_redis_is_slow_only_one_batch_is_before_it(void **state)
 {
     (void)state;
@@ -267,6 +316,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         SERVED_STORE_TEST(one_party_cannot_take_every_place_on_the_wire),
         SERVED_STORE_TEST(the_window_bounds_what_is_on_the_wire),
+        SERVED_STORE_TEST(a_check_goes_with_an_equal_one_past_those_that_wait),
+        SERVED_STORE_TEST(nothing_of_a_party_goes_before_its_earlier_op_on_the_same_key),
         SERVED_STORE_TEST(while_redis_is_slow_only_one_batch_is_before_it),
         SERVED_STORE_TEST(a_redis_that_falls_behind_has_less_before_it_until_it_is_fast_again),
         SERVED_STORE_TEST(what_waited_beyond_its_deadline_is_never_sent),

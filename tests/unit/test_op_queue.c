@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
+#include "base/check.h"
 #include "store/op_queue.h"
 
 enum { N_OPS = 8000 };
@@ -66,6 +67,21 @@ static void a_party_with_thousands_of_ops_delays_another_by_its_share(void **sta
     for (int i = 0; i < OP_QUEUE_SHARE; i++) assert_int_equal(take()->party, 1);
     assert_ptr_equal(take(), polite);
     assert_int_equal(take()->party, 1);
+}
+
+static void the_list_has_a_share_of_each_party_and_takes_nothing_out(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3 * OP_QUEUE_SHARE; i++) (void)add(1);
+    struct op *second = add(2), *third = add(3), *ops[OP_QUEUE_SHARE + 2];
+    assert_int_equal(op_queue_list(&suite.queue, ops, N_OF(ops)), OP_QUEUE_SHARE + 2);
+    for (int i = 0; i < OP_QUEUE_SHARE; i++) assert_ptr_equal(ops[i], &suite.ops[i]);
+    assert_ptr_equal(ops[OP_QUEUE_SHARE], second);
+    assert_ptr_equal(ops[OP_QUEUE_SHARE + 1], third);
+
+    assert_int_equal(op_queue_list(&suite.queue, ops, 5), 5);
+    assert_int_equal(suite.queue.n, suite.n);
+    assert_ptr_equal(take(), &suite.ops[0]);
 }
 
 static void parties_are_served_round_robin_whatever_they_have(void **state)
@@ -141,6 +157,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(one_partys_ops_keep_their_order),
         TEST(a_party_with_thousands_of_ops_delays_another_by_its_share),
+        TEST(the_list_has_a_share_of_each_party_and_takes_nothing_out),
         TEST(parties_are_served_round_robin_whatever_they_have),
         TEST(what_is_put_back_is_next_and_before_its_partys_others),
         TEST(an_op_can_be_taken_from_the_middle),

@@ -520,9 +520,6 @@ def run_script_case(server, case):
 def script_traces():
     """Of every algorithm and kind of op. The clock steps back only where the state after it is fully specified: a log may
     or may not still have its expired times, and a known request id may or may not see a state."""
-    def forward(rng, policy, _backwards, now):
-        return traces.random_step_us(rng, policy, False, now)
-
     for seed in (1, 2, 3):
         for name in traces.NATIVE:
             yield f"{name}-{seed}", traces.make(name, seed, backwards=name != "sliding_log")
@@ -530,8 +527,7 @@ def script_traces():
         yield f"shared-{seed}", traces.make_shared(seed, backwards=False)
         yield f"steps-{seed}", steps.make(seed, backwards=False)
         yield f"reserving-{seed}", reserving.make(seed, backwards=False)
-        natives = [name for name in traces.NATIVE if name != "calendar_window"]
-        yield f"slots-{seed}", make_slots(seed, traces.random_policy, natives, forward, traces.START_US)
+        yield f"slots-{seed}", make_slots(seed, backwards=False)
 
 
 def script_cases():

@@ -188,6 +188,17 @@ def test_a_fixed_window_rolls_back_what_does_not_fit(redis, sha):
     no_key_lacks_an_expiry(redis)
 
 
+def test_a_fixed_window_counts_again_if_the_clock_returns_over_more_windows_than_the_value_tells_apart(redis, sha):
+    def check(count, now):
+        return Batch().check("fixed_window", ["w"], (5, 1, 0, 0), [(count, 1)]).call(redis, sha, now)[0]
+
+    for n_windows, found_again in ((2**15 - 1, 0), (2**15 + 1, 3)):
+        redis.flushall()
+        assert check(3, FUTURE_US) == 0
+        assert check(0, FUTURE_US - n_windows * 1000) == 0
+        assert check(0, FUTURE_US) == found_again
+
+
 def test_a_sliding_counter_is_14_bytes_that_live_to_the_end_of_the_next_window(redis, sha):
     def check(count, now):
         batch = Batch().check("sliding_counter", ["c"], (4, 1000, 2**32 - 1, 0), [(count, 1)])

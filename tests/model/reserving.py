@@ -209,7 +209,8 @@ def make(seed, n_steps=60, backwards=True):
                 asked, more = [(name, key, used)], (number, 0)
             steps.append((kind, asked, more))
         ticks.append((now, steps))
-        now = min(max(traces.START_US, now + random_step_us(rng, every, made, backwards, now)), traces.LAST_US)
+        now = max(traces.earliest(every, ticks), now + random_step_us(rng, every, made, backwards, now))
+        now = min(now, traces.LAST_US)
         left -= n
     return ReservingTrace(seed, policies, ticks, formats)
 

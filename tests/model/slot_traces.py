@@ -6,8 +6,10 @@ import random
 
 from model import Policy, Slots, combine, answer_text
 from schedule import Schedule, policy_lines
+from traces import NATIVE, START_US, earliest, random_policy, random_step_us
 
 TTLS_US = (1_000_000, 1_001_000, 10_000_000, 43_200_000_000)
+OTHERS = [name for name in NATIVE if name != "calendar_window"]  # limits beside those of slots
 
 
 @dataclasses.dataclass
@@ -63,24 +65,25 @@ class SlotTrace(Schedule):
         return f"{answer_text(whole, granted)} {bound}"
 
 
-def random_limits(rng, random_policy, natives):
+def random_limits(rng):
     """One or two concurrency limits, with others."""
     def slots():
         return Policy("concurrency", rng.choice((1, 1, 2, 3, 7)), rng.choice(TTLS_US))
 
     n_others = rng.choice((0, 0, 1, 2))
     limits = [slots() for _ in range(rng.choice((1, 1, 1, 2)))]
-    limits += [dataclasses.replace(random_policy(rng, rng.choice(natives)), window_us=limits[0].window_us)
+    limits += [dataclasses.replace(random_policy(rng, rng.choice(OTHERS)), window_us=limits[0].window_us)
                for _ in range(n_others)]
     rng.shuffle(limits)
     return [("-" if len(limits) == 1 else f"l{i}", p) for i, p in enumerate(limits)]
 
 
-def make_slots(seed, random_policy, natives, random_step_us, start_us, n_steps=100):
+def make_slots(seed, n_steps=100, backwards=True):
     rng = random.Random(f"slots {seed}")
-    policies = {f"slots-{seed}-{i}": random_limits(rng, random_policy, natives) for i in range(rng.choice((1, 1, 2)))}
-    every = [p for limits in policies.values() for _, p in limits if p.algorithm == "concurrency"]
-    now, ticks, left, given = start_us + rng.randint(0, 20_000_000), [], n_steps, [("none", "a", "s0")]
+    policies = {f"slots-{seed}-{i}": random_limits(rng) for i in range(rng.choice((1, 1, 2)))}
+    every = [p for limits in policies.values() for _, p in limits]
+    of_slots = [p for p in every if p.algorithm == "concurrency"]
+    now, ticks, left, given = START_US + rng.randint(0, 20_000_000), [], n_steps, [("none", "a", "s0")]
 
     def step():
         name, key = rng.choice(sorted(policies)), rng.choice("aab")
@@ -97,6 +100,6 @@ def make_slots(seed, random_policy, natives, random_step_us, start_us, n_steps=1
     while left > 0:
         n = min(left, rng.choice((1, 1, 2, 3, 8, 20)))
         ticks.append((now, [step() for _ in range(n)]))
-        now = max(start_us, now + random_step_us(rng, rng.choice(every), True, now))
+        now = max(earliest(every, ticks), now + random_step_us(rng, rng.choice(of_slots), backwards, now))
         left -= n
     return SlotTrace(seed, policies, ticks)

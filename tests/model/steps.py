@@ -6,7 +6,7 @@ import random
 
 from model import Several, combine, answer_text
 from schedule import Schedule, asked_line, policy_lines
-from traces import NATIVE, START_US, random_cost, random_policy, random_step_us
+from traces import NATIVE, START_US, earliest, random_cost, random_policy, random_step_us
 
 KINDS = ("check", "most", "refund", "all", "peek", "reset")
 WEIGHTS = (40, 20, 15, 15, 8, 2)
@@ -102,6 +102,6 @@ def make(seed, n_steps=60, backwards=True, name="steps"):
         kinds = rng.choices(KINDS, WEIGHTS, k=n)
         ticks.append((now, [(kind, random_asked(rng, policies, kind),
                              rng.choice((0, 0, 1, 2, 3)) if kind in ("check", "most", "all") else 0) for kind in kinds]))
-        now = max(START_US, now + random_step_us(rng, rng.choice(every), backwards, now))
+        now = max(earliest(every, ticks), now + random_step_us(rng, rng.choice(every), backwards, now))
         left -= n
     return StepsTrace(seed, policies, rng.choice((1, 1000, 5000, 60_000)), ticks)

@@ -9,7 +9,6 @@ import re
 import calendars
 from model import ALGORITHMS, Model, Policy, Several, combine, of_key, answer_text
 from schedule import Schedule, asked_line, policy_lines, settings
-from slot_traces import make_slots
 
 START_US = 4_000_000_000_000_000  # in the future, so that no key has expired
 
@@ -85,6 +84,13 @@ def random_step_us(rng, policy, backwards, now):
     return rng.choice((0, 0, 1, 1000, window // policy.limit, rng.randint(0, window // policy.limit),
                        rng.randint(0, window), window - 1, window, window + 1, 2 * window,
                        to_edge, max(0, to_edge - 1000)))
+
+
+def earliest(policies, ticks):
+    """The first moment at which a trace may go on. Redis has 16 bits of a fixed window's number: to a clock that has stepped
+    back over half of them, a later window is an old one, which a peek does not delete (lua/ALGORITHMS.md)."""
+    reach = min((32_766 * p.window_us for p in policies if p.algorithm == "fixed_window"), default=LAST_US)
+    return max(START_US, max(now for now, _ in ticks) - reach)
 
 
 def random_cost(rng, policy):
@@ -248,7 +254,7 @@ def make_several(seed, n_steps=60, backwards=True):
         n = min(left, rng.choice((1, 2, 3, 8, 12)))
         kinds = rng.choices(("check", "all", "peek", "reset"), (50, 40, 8, 2), k=n)
         ticks.append((now, [(kind, random_asked(rng, policies, kind, {})) for kind in kinds]))
-        now = max(START_US, now + random_step_us(rng, of_key(rng.choice(every), "a"), backwards, now))
+        now = max(earliest(every, ticks), now + random_step_us(rng, of_key(rng.choice(every), "a"), backwards, now))
         left -= n
     return SeveralTrace(seed, policies, ticks)
 
@@ -275,7 +281,7 @@ def make_shared(seed, n_steps=60, backwards=True):
         kinds = rng.choices(("check", "all", "peek", "reset"), (75, 15, 8, 2), k=n)
         asked = [(kind, random_asked(rng, policies, kind, formats)) for kind in kinds]
         ticks.append((now, [(kind, some) for kind, some in asked if some]))
-        now = max(START_US, now + random_step_us(rng, rng.choice(every), backwards, now))
+        now = max(earliest(every, ticks), now + random_step_us(rng, rng.choice(every), backwards, now))
         left -= n
     return SeveralTrace(seed, policies, ticks, formats)
 
@@ -287,15 +293,14 @@ PAST = "calendar_window_past"  # and this one, for the memory store: Redis delet
 
 def of_seed(name, seed):
     """The trace of a name and a seed, for tests and `./dev model`."""
-    if name == "slots":
-        return make_slots(seed, random_policy, [name for name in NATIVE if name != "calendar_window"], random_step_us, START_US)
     import candidates  # these import this module
     import reserving
+    import slot_traces
     import steps
     if name == PAST:
         return make("calendar_window", seed, past=True)
     made = {"several": make_several, "shared": make_shared, "steps": steps.make, "reserving": reserving.make,
-            "candidate": candidates.make_candidates}
+            "slots": slot_traces.make_slots, "candidate": candidates.make_candidates}
     # The windows of the presets' originals end by Redis' clock, which does not step back.
     make_it = made.get(name, functools.partial(make, name, backwards=name not in COMPAT))
     return make_it(seed)

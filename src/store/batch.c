@@ -310,7 +310,7 @@ static bool join(struct batch *batch, struct op *op, int64_t count)
     }
 
     key->may_be_charged |= count > 0;
-    op->script_op = key->last_script_op;
+    op->batch_op = key->last_script_op;
     return true;
 }
 
@@ -330,12 +330,12 @@ static int reserve(struct batch *batch)
 static void add_script_op(struct batch *batch, struct op *op, struct script_op *asked, bool is_known)
 {
     bool loads = asked->kind == KIND_CHECK ? is_known : asked->kind != KIND_RESET;
-    op->script_op = batch->n_script_ops++;
+    op->batch_op = batch->n_script_ops++;
     for (uint32_t i = 0; i < op->n_members; i++) {
         struct batch_key *key = &batch->keys[op->members[i].batch_key];
         key->is_loaded |= loads;
         key->may_be_charged |= asked->count > 0;
-        key->last_script_op = op->script_op;
+        key->last_script_op = op->batch_op;
     }
     batch->n_members += op->n_members;
     batch->n_integers += asked->n_integers;

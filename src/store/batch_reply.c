@@ -395,7 +395,7 @@ int batch_replay(struct batch *batch, const int64_t *reply, size_t n, uint32_t n
             continue;
         }
 
-        struct script_op *asked = &batch->script_ops[op->script_op];
+        struct script_op *asked = &batch->script_ops[op->batch_op];
         answer_op(&reading, asked, op);
         if (asked->is_implausible) op->outcome = OP_STORE_ERROR;
         any_doubt |= op->outcome == OP_STORE_ERROR && !asked->is_foreign;

@@ -182,12 +182,12 @@ static bool is_current(const struct deny_cache *cache, const struct entry *entry
 
 bool deny_cache_decide(struct deny_cache *cache, struct op *op, const struct clock *clock)
 {
-    op->key_hash = 0;
+    op->deny_hash = 0;
     if (cache->table == NULL || !is_plain(op)) return false;
 
     const struct op_member *member = &op->members[0];
-    op->key_hash = hash_of(member);
-    uint64_t *place = find(cache, member, op->key_hash);
+    op->deny_hash = hash_of(member);
+    uint64_t *place = find(cache, member, op->deny_hash);
     if (place == NULL) return false;
 
     /* What asks for less may be admitted, and what comes behind it must not be answered with the numbers before it. */
@@ -225,7 +225,7 @@ bool deny_cache_decide(struct deny_cache *cache, struct op *op, const struct clo
 
 void deny_cache_submitted(struct deny_cache *cache, struct op *op)
 {
-    op->epoch = cache->epoch;
+    op->deny_epoch = cache->epoch;
     if (!may_give_back(op)) return;
 
     for (uint16_t i = 0; i < op->n_members; i++) {
@@ -250,8 +250,8 @@ static void keep(struct deny_cache *cache, const struct op *op, int64_t sent_us,
 {
     const struct op_member *member = &op->members[0];
     const struct limit *limit = member->limit;
-    uint64_t hash = op->key_hash != 0 ? op->key_hash : hash_of(member);
-    if (op->epoch != cache->epoch || *givers_of(cache, hash) > 0) return;
+    uint64_t hash = op->deny_hash != 0 ? op->deny_hash : hash_of(member);
+    if (op->deny_epoch != cache->epoch || *givers_of(cache, hash) > 0) return;
 
     /* One of a smaller cost says as much as one of this denial would, and so does one of as much in the same call. */
     uint64_t *place = find(cache, member, hash);
@@ -302,6 +302,6 @@ void deny_cache_learn(struct deny_cache *cache, const struct op *op, int64_t sen
     for (uint16_t i = 0; cache->table != NULL && i < op->n_members; i++) {
         const struct op_member *member = &op->members[i];
         if (member->decision.granted == 0 || !is_kept(member)) continue;
-        remove_entry(cache, member, op->key_hash != 0 ? op->key_hash : hash_of(member));
+        remove_entry(cache, member, op->deny_hash != 0 ? op->deny_hash : hash_of(member));
     }
 }

@@ -366,7 +366,7 @@ static void answer_known(struct memory_store *memory, struct op *op, const struc
 enum submit memory_check_one(struct memory_store *memory, struct op *op)
 {
     struct op_member *member = &op->members[0];
-    const struct memory_key key = memory_key_of_state(member->limit, member->key, op->state_hash);
+    const struct memory_key key = memory_key_of_state(member->limit, member->key, op->memory_hash);
     struct memory_entry *entry = memory_table_find(&memory->table, &key);
     struct state fresh;
     struct view view;

@@ -245,8 +245,8 @@ static void on_prefetch(void *store, struct op *op)
 {
     struct memory_store *memory = store;
     const struct op_member *member = &op->members[0];
-    op->state_hash = memory_hash_of_state(member->limit, member->key);
-    memory_table_prefetch(&memory->table, op->state_hash);
+    op->memory_hash = memory_hash_of_state(member->limit, member->key);
+    memory_table_prefetch(&memory->table, op->memory_hash);
 }
 
 /* How many entries to look at in this tick: enough to remove expired keys faster than new ones come. It grows with the

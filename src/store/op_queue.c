@@ -61,6 +61,7 @@ int op_queue_add(struct op_queue *queue, struct op *op)
     if (party == NULL) return -1;
 
     list_push_back(&party->ops, &op->link);
+    op->is_queued = true;
     queue->n++;
     return 0;
 }
@@ -71,6 +72,7 @@ int op_queue_put_back(struct op_queue *queue, struct op *op)
     if (party == NULL) return -1;
 
     list_push_front(&party->ops, &op->link); /* before the first */
+    op->is_queued = true;
     queue->n++;
     if (queue->ring.next == &party->link) return 0;
 
@@ -110,6 +112,7 @@ void op_queue_take(struct op_queue *queue, struct op *op)
     CHECK(party != NULL);
 
     list_remove(&op->link);
+    op->is_queued = false;
     queue->n--;
     bool is_first = party == first, has_more = !list_empty(&party->ops);
     bool is_last_of_share = is_first && ++queue->n_taken >= OP_QUEUE_SHARE;

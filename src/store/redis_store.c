@@ -127,26 +127,19 @@ static void on_answers(void *arg, struct list *ops, int64_t sent_us)
     }
 }
 
-static void stop_waiting(struct redis_store *store, struct op *op)
-{
-    op_queue_take(&store->waiting, op);
-    op->waits = false;
-}
-
 /* The op was not sent after all: it waits again, first in the queue. Without memory for that it ends. */
 static void wait_again(void *arg, struct op *op)
 {
     struct redis_store *store = arg;
     op->sent = false;
     op->runs_until_us = 0;
-    op->waits = op_queue_put_back(&store->waiting, op) == 0;
-    if (!op->waits) end_op(store, op, OP_OVERLOAD);
+    if (op_queue_put_back(&store->waiting, op) < 0) end_op(store, op, OP_OVERLOAD);
 }
 
 static void refuse_waiting(struct redis_store *store, enum op_outcome outcome)
 {
     for (struct op *op; (op = op_queue_first(&store->waiting)) != NULL;) {
-        stop_waiting(store, op);
+        op_queue_take(&store->waiting, op);
         end_op(store, op, outcome);
     }
 }
@@ -165,7 +158,7 @@ static void fill(struct redis_store *store, struct redis_flight *flight)
 {
     size_t n_ops = 0;
     for (struct op *op; n_ops < BATCH_OPS_MAX && (op = op_queue_first(&store->waiting)) != NULL;) {
-        stop_waiting(store, op);
+        op_queue_take(&store->waiting, op);
         if (op->deadline_us > 0 && op->deadline_us <= store->clock->mono_us) {
             end_op(store, op, OP_EXPIRED); /* nobody waits for it any more, and it was not sent */
             continue;
@@ -199,7 +192,7 @@ static void fill_by_merging(struct redis_store *store, struct redis_flight *flig
         if (merge == BATCH_BEHIND) behind = op;
         if (merge != BATCH_MERGES) continue;
 
-        stop_waiting(store, op);
+        op_queue_take(&store->waiting, op);
         if (redis_flight_add(flight, op) != 0) end_op(store, op, OP_OVERLOAD);
     }
 }
@@ -259,7 +252,6 @@ static enum submit redis_submit(void *impl, struct op *op)
     op->sent = false;
     op->runs_until_us = 0;
     if (op_queue_add(&store->waiting, op) < 0) return SUBMIT_OVERLOAD;
-    op->waits = true;
     deny_cache_submitted(&store->denied, op);
     return SUBMIT_PENDING;
 }
@@ -267,8 +259,8 @@ static enum submit redis_submit(void *impl, struct op *op)
 static bool redis_withdraw(void *impl, struct op *op)
 {
     struct redis_store *store = impl;
-    if (!op->waits) return false;
-    stop_waiting(store, op);
+    if (!op->is_queued) return false;
+    op_queue_take(&store->waiting, op);
     deny_cache_ended(&store->denied, op);
     return true;
 }

@@ -103,11 +103,13 @@ struct op_member {
     bool is_foreign;          /* result with OP_STORE_ERROR: its key, or the op's own, holds a value of another type */
     int64_t refunded;         /* result of OP_REFUND: so many units were given back */
     bool found;               /* result of OP_RELEASE and OP_RENEW: the slot's lease was there */
-    uint16_t batch_key;       /* the store's: batch.c */
+    uint16_t batch_key;       /* batch.c's own: its number among the keys */
 };
 
 struct op {
     struct list link; /* the store's while pending */
+
+    /* the question */
     enum op_kind kind;
     uint16_t n_members;                 /* at least 1 */
     struct op_member *members;          /* not owned */
@@ -120,22 +122,25 @@ struct op {
      * Empty = none. Bytes alive until `done`. */
     struct slice record;
     uint32_t record_ms;
-    int64_t now_us;          /* result of OP_CHECK and OP_PEEK: the store's time, in us since the epoch */
-    enum op_outcome outcome; /* the store's: what an answered batch means for this op (batch.h) */
-    const char *slot;        /* OP_ACQUIRE, OP_RELEASE, OP_RENEW: SLOT_ID_LEN bytes, alive until `done`; else NULL */
-    uint64_t party;          /* the connection that asks; 0 = the daemon itself */
-    int64_t deadline_us;     /* CLOCK_MONOTONIC: not to be sent after this; 0 = it is never dropped */
-    bool is_all;             /* its limits are those of a check_all */
-    enum source source;      /* result: where it was decided */
-    /* The store's: */
-    uint64_t key_hash;     /* deny_cache.c: of a plain check's key, where it was needed; else 0 */
-    uint64_t state_hash;   /* memory_store.c: of the first member's state, where it was prefetched; else 0 */
-    uint64_t epoch;        /* deny_cache.h */
-    uint32_t script_op;    /* batch.c */
-    bool waits;            /* to be sent */
-    bool sent;             /* result: it may have been done */
-    int64_t runs_until_us; /* result, once sent: CLOCK_MONOTONIC after which it certainly does not begin any more */
+    bool is_all;         /* its limits are those of a check_all */
+    const char *slot;    /* OP_ACQUIRE, OP_RELEASE, OP_RENEW: SLOT_ID_LEN bytes, alive until `done`; else NULL */
+    uint64_t party;      /* the connection that asks; 0 = the daemon itself */
+    int64_t deadline_us; /* CLOCK_MONOTONIC: not to be sent after this; 0 = it is never dropped */
     void (*done)(struct op *op, enum op_outcome outcome);
+
+    /* results, besides those of its members and its reservation */
+    int64_t now_us;        /* OP_CHECK and OP_PEEK: the store's time, in us since the epoch */
+    enum source source;    /* where it was decided */
+    bool sent;             /* it may have been done */
+    int64_t runs_until_us; /* once sent: CLOCK_MONOTONIC after which it certainly does not begin any more */
+
+    /* each its module's own */
+    enum op_outcome outcome; /* redis_store.c: for `done`; of an answered batch batch.c's */
+    bool is_queued;          /* op_queue.c: it waits to be sent */
+    uint32_t batch_op;       /* batch.c: its number among the script's ops */
+    uint64_t deny_hash;      /* deny_cache.c: of a plain check's key, where it was needed; else 0 */
+    uint64_t deny_epoch;     /* deny_cache.c: when it was submitted */
+    uint64_t memory_hash;    /* memory_store.c: of the first member's state, where it was prefetched; else 0 */
 };
 
 /* Do both charge the same counter? */

@@ -1,14 +1,7 @@
 /*
  * redis_store.c: the store as the engine sees it: ops in, their ends out.
  *
- *   submit ──▶ waiting (op_queue.h) ── flush: while the window has space, one batch after the other, filled round robin
- *   over the parties ──▶ redis_flights.h ──▶ done of every op
- *
- * What waits here can be dropped when its deadline passes, and is shared out fairly. If more waits than the window
- * takes, waiting checks that merge with one in a full batch go with it: they cost Redis nothing.
- *
- * New settings of the server itself (a reload) are moved to without losing anything: ops wait until what is in flight
- * has been answered and the new connection is ready; only if that fails do they end.
+ *   submit ──▶ deny_cache.h, which may know the answer ──▶ redis_batches.h ──▶ done of every op
  *
  * done runs from a reply's callback or from the `soon` timer, never from within submit or flush, and never while
  * hiredis takes a connection down: what ends then waits in `ended` for the timer.
@@ -22,17 +15,12 @@
 #include "base/log_key.h"
 #include "policy/policy.h"
 #include "store/deny_cache.h"
-#include "store/op_queue.h"
+#include "store/redis_batches.h"
 #include "store/redis_counters.h"
-#include "store/redis_flights.h"
 
 COUNTERS_DEFINE(redis, REDIS_COUNTERS);
 
-enum {
-    BATCH_OPS_MAX = 1024, /* its reply is handled in one tick */
-    DONE_PER_TICK = 1024,
-    MERGE_LOOKS = 256, /* at waiting ops, for one batch */
-};
+enum { DONE_PER_TICK = 1024 };
 
 struct redis_store {
     struct clock *clock; /* not owned */
@@ -40,8 +28,7 @@ struct redis_store {
     struct redis_link *link; /* owned; NULL once it is closed */
 
     struct deny_cache denied;
-    struct op_queue waiting; /* ops that are not sent yet */
-    struct redis_flights flights;
+    struct redis_batches batches;
     struct list ended; /* ops with their outcome; done is still to run */
     uv_timer_t soon;
     char foreign[REDIS_FOREIGN_MAX]; /* the text of redis_store_foreign() */
@@ -55,7 +42,7 @@ struct redis_store {
     void *on_closed_arg;
 };
 
-/* ---- ops that have ended, and ops that wait ---- */
+/* ---- ops that have ended ---- */
 
 static void call_done(struct redis_store *store, struct op *op)
 {
@@ -91,7 +78,7 @@ static void call_soon(struct redis_store *store)
 }
 
 /* done runs soon. */
-static void end_op(void *arg, struct op *op, enum op_outcome outcome)
+static void on_end(void *arg, struct op *op, enum op_outcome outcome)
 {
     struct redis_store *store = arg;
     op->outcome = outcome;
@@ -127,97 +114,13 @@ static void on_answers(void *arg, struct list *ops, int64_t sent_us)
     }
 }
 
-/* The op was not sent after all: it waits again, first in the queue. Without memory for that it ends. */
-static void wait_again(void *arg, struct op *op)
-{
-    struct redis_store *store = arg;
-    op->sent = false;
-    op->runs_until_us = 0;
-    if (op_queue_put_back(&store->waiting, op) < 0) end_op(store, op, OP_OVERLOAD);
-}
-
-static void refuse_waiting(struct redis_store *store, enum op_outcome outcome)
-{
-    for (struct op *op; (op = op_queue_first(&store->waiting)) != NULL;) {
-        op_queue_take(&store->waiting, op);
-        end_op(store, op, outcome);
-    }
-}
-
-/* Ends all ops that were not sent: they are certainly not done. */
-static void end_unsent(struct redis_store *store)
-{
-    redis_flights_end_refused(&store->flights);
-    refuse_waiting(store, OP_DOWN);
-}
-
-/* ---- sending what waits ---- */
-
-/* Adds waiting ops in their order, as many as fit. */
-static void fill(struct redis_store *store, struct redis_flight *flight)
-{
-    size_t n_ops = 0;
-    for (struct op *op; n_ops < BATCH_OPS_MAX && (op = op_queue_first(&store->waiting)) != NULL;) {
-        op_queue_take(&store->waiting, op);
-        if (op->deadline_us > 0 && op->deadline_us <= store->clock->mono_us) {
-            end_op(store, op, OP_EXPIRED); /* nobody waits for it any more, and it was not sent */
-            continue;
-        }
-
-        int status = redis_flight_add(flight, op);
-        if (status > 0 && n_ops > 0) {
-            wait_again(store, op);
-            return;
-        }
-        if (status != 0)
-            end_op(store, op, OP_OVERLOAD); /* no memory for it, or it fits no batch at all */
-        else
-            n_ops++;
-    }
-}
-
-/* Adds waiting checks that merge with one in the full batch, so that many checks of one key wait no longer than one
- * does. No op goes before an earlier one of its party that asks for the same key. */
-static void fill_by_merging(struct redis_store *store, struct redis_flight *flight)
-{
-    struct op *ops[MERGE_LOOKS];
-    size_t n = op_queue_list(&store->waiting, ops, MERGE_LOOKS);
-    const struct op *behind = NULL; /* nothing of its party may go before it */
-    for (size_t i = 0; i < n; i++) {
-        struct op *op = ops[i];
-        if (behind != NULL && op->party == behind->party) continue;
-
-        bool is_late = op->deadline_us > 0 && op->deadline_us <= store->clock->mono_us;
-        enum batch_merge merge = is_late ? BATCH_APART : redis_flight_would_merge(flight, op);
-        if (merge == BATCH_BEHIND) behind = op;
-        if (merge != BATCH_MERGES) continue;
-
-        op_queue_take(&store->waiting, op);
-        if (redis_flight_add(flight, op) != 0) end_op(store, op, OP_OVERLOAD);
-    }
-}
-
-static void send_waiting(struct redis_store *store)
-{
-    for (uint32_t n; store->waiting.n > 0 && (n = redis_flights_n_free(&store->flights)) > 0;) {
-        struct redis_flight *flight = redis_flights_begin(&store->flights);
-        if (flight == NULL) return; /* without memory: at the next tick, or until their deadlines */
-
-        fill(store, flight);
-        bool some_stay = store->waiting.n > (size_t)(n - 1) * store->options.batch_max_keys;
-        if (some_stay && store->options.merge) fill_by_merging(store, flight);
-        redis_flight_send(flight);
-    }
-    if (store->waiting.n > 0 && redis_flights_is_at_cap(&store->flights)) refuse_waiting(store, OP_OVERLOAD);
-}
-
 /* ---- the link's events ---- */
 
 static void on_ready(void *arg)
 {
     struct redis_store *store = arg;
     redis_counters.redis_up = 1;
-    redis_flights_on_ready(&store->flights);
+    redis_batches_on_ready(&store->batches);
 }
 
 static void on_down(void *arg)
@@ -225,17 +128,14 @@ static void on_down(void *arg)
     struct redis_store *store = arg;
     redis_counters.redis_up = 0;
     deny_cache_clear(&store->denied);
-    if (store->flights.phase == REDIS_MOVING)
-        redis_link_move(store->link);
-    else
-        end_unsent(store);
+    redis_batches_on_down(&store->batches);
 }
 
 static void on_attempt(void *arg)
 {
     struct redis_store *store = arg;
     store->had_attempt = true;
-    if (!redis_link_is_ready(store->link)) end_unsent(store);
+    if (!redis_link_is_ready(store->link)) redis_batches_end_unsent(&store->batches);
     if (store->on_first_attempt != NULL) call_soon(store);
 }
 
@@ -244,14 +144,10 @@ static void on_attempt(void *arg)
 static enum submit redis_submit(void *impl, struct op *op)
 {
     struct redis_store *store = impl;
-    if (store->is_closing) return SUBMIT_DOWN;
-    if (!redis_link_is_ready(store->link) && store->flights.phase != REDIS_MOVING) return SUBMIT_DOWN;
+    if (store->is_closing || !redis_batches_is_open(&store->batches)) return SUBMIT_DOWN;
     if (deny_cache_decide(&store->denied, op, store->clock)) return SUBMIT_DECIDED;
-    if (redis_flights_is_at_cap(&store->flights)) return SUBMIT_OVERLOAD;
+    if (redis_batches_add(&store->batches, op) < 0) return SUBMIT_OVERLOAD;
 
-    op->sent = false;
-    op->runs_until_us = 0;
-    if (op_queue_add(&store->waiting, op) < 0) return SUBMIT_OVERLOAD;
     deny_cache_submitted(&store->denied, op);
     return SUBMIT_PENDING;
 }
@@ -259,8 +155,7 @@ static enum submit redis_submit(void *impl, struct op *op)
 static bool redis_withdraw(void *impl, struct op *op)
 {
     struct redis_store *store = impl;
-    if (!op->is_queued) return false;
-    op_queue_take(&store->waiting, op);
+    if (!redis_batches_withdraw(&store->batches, op)) return false;
     deny_cache_ended(&store->denied, op);
     return true;
 }
@@ -269,15 +164,14 @@ static void redis_flush(void *impl)
 {
     struct redis_store *store = impl;
     if (store->link == NULL) return;
-    if (store->flights.phase == REDIS_SENDING && redis_link_is_ready(store->link)) send_waiting(store);
+    redis_batches_send(&store->batches);
     redis_link_flush(store->link);
 }
 
 static void on_soon_closed(uv_handle_t *handle)
 {
     struct redis_store *store = handle->data;
-    redis_flights_fini(&store->flights);
-    op_queue_fini(&store->waiting);
+    redis_batches_fini(&store->batches);
     deny_cache_fini(&store->denied);
     redis_options_fini(&store->options);
 
@@ -291,7 +185,6 @@ static void on_link_closed(void *arg)
 {
     struct redis_store *store = arg;
     store->link = NULL;
-    CHECK(store->waiting.n == 0);
     run_done(store, SIZE_MAX);
     uv_close((uv_handle_t *)&store->soon, on_soon_closed);
 }
@@ -305,7 +198,7 @@ static void redis_close(void *impl, void (*on_closed)(void *arg), void *arg)
     store->on_closed_arg = arg;
 
     redis_counters.redis_up = 0;
-    end_unsent(store);
+    redis_batches_end_unsent(&store->batches);
     redis_link_close(store->link, on_link_closed, store);
 }
 
@@ -326,28 +219,24 @@ struct redis_store *redis_store_new(uv_loop_t *loop, struct clock *clock, const 
 
     deny_cache_init(&store->denied);
     deny_cache_set_options(&store->denied, options->deny_max_keys, (int64_t)options->deny_max_age_ms * 1000);
-    if (op_queue_init(&store->waiting) < 0) goto err_free_store;
-    if (redis_options_copy(&store->options, options) < 0) goto err_fini_queue;
-    const struct redis_flights_events returns = {
-        .arg = store, .on_answers = on_answers, .on_end = end_op, .on_unsent = wait_again};
-    if (redis_flights_init(&store->flights, clock, &store->options, &returns) < 0) goto err_fini_options;
+    if (redis_options_copy(&store->options, options) < 0) goto err_free_store;
+    const struct redis_batches_events returns = {.arg = store, .on_answers = on_answers, .on_end = on_end};
+    if (redis_batches_init(&store->batches, clock, &store->options, &returns) < 0) goto err_fini_options;
 
     const struct redis_link_events events = {
         .arg = store, .on_ready = on_ready, .on_down = on_down, .on_attempt = on_attempt};
-    store->link = redis_link_new(loop, clock, &store->options, &store->flights.script, &events);
-    if (store->link == NULL) goto err_fini_flights;
+    store->link = redis_link_new(loop, clock, &store->options, &store->batches.script, &events);
+    if (store->link == NULL) goto err_fini_batches;
 
-    store->flights.link = store->link;
+    store->batches.link = store->link;
     uv_timer_init(loop, &store->soon);
     store->soon.data = store;
     return store;
 
-err_fini_flights:
-    redis_flights_fini(&store->flights);
+err_fini_batches:
+    redis_batches_fini(&store->batches);
 err_fini_options:
     redis_options_fini(&store->options);
-err_fini_queue:
-    op_queue_fini(&store->waiting);
 err_free_store:
     mem_free(store);
     return NULL;
@@ -372,8 +261,8 @@ const char *redis_store_status(const struct redis_store *redis)
 
 const char *redis_store_last_error(const struct redis_store *redis, int64_t *ret_us)
 {
-    *ret_us = redis->flights.last_error_us;
-    return redis->flights.last_error;
+    *ret_us = redis->batches.last_error_us;
+    return redis->batches.last_error;
 }
 
 const char *redis_store_foreign(const struct redis_store *redis, uint64_t *ret_n)
@@ -397,5 +286,5 @@ void redis_store_set_options(struct redis_store *redis, const struct redis_optio
     redis_options_fini(&redis->options);
     redis->options = copy;
     redis_link_options_changed(redis->link);
-    if (is_other_server) redis_flights_move(&redis->flights);
+    if (is_other_server) redis_batches_move(&redis->batches);
 }

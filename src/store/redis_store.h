@@ -2,7 +2,7 @@
  * redis_store.h: counters in Redis or Valkey, one EVALSHA per tick.
  *
  * The store gathers a tick's ops into a batch (batch.h), sends it on its one connection (redis_link.h), and gives every
- * op its answer out of the reply. Rules and reasons: the heads of redis_store.c and redis_flights.h.
+ * op its answer out of the reply. Rules and reasons: the heads of redis_store.c and redis_batches.h.
  *
  * The Redis user needs (a lint check holds the rights against lua/):
  *   ACL SETUSER ratelimit on >PASSWORD resetkeys ~rl:* -@all +hello +auth +client|setname +select +script|load +evalsha

@@ -1,0 +1,535 @@
+#include "store/redis_batches.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "store/redis_counters.h"
+
+enum {
+    OPS_MAX = 1024,                     /* of a batch: its reply is handled in one tick */
+    MERGE_LOOKS = 256,                  /* at waiting ops, for one batch */
+    CALL_ARGS_MAX = 2 + BATCH_ARGS_MAX, /* EVALSHA, digest, and the batch's */
+    IDLE_MAX = 64,                      /* batches kept for later; about 16 KiB each */
+    LATE_US = 1000000,                  /* how long after the latest deadline of its ops a batch may still begin */
+    /* Of the deadline. An op may have to wait for two replies: that of what is on the wire, and its own. */
+    FULL_PART = 4,          /* while the oldest reply takes longer, nothing more is sent */
+    SLOW_PART = 10,         /* a reply that took longer says that less should be on the wire */
+    ERRORS_PER_SECOND = 20, /* that are logged */
+};
+
+/* One EVALSHA: its batch, and what is known of it. */
+struct call {
+    struct list link; /* in idle, in_flight or refused; in none while it is filled */
+    struct redis_call redis_call;
+    struct redis_batches *batches; /* not owned */
+    struct batch *batch;           /* owned */
+    uint32_t nonce;
+    int64_t last_deadline_us; /* of its ops; CLOCK_MONOTONIC, as the next two */
+    int64_t sent_us;
+    int64_t until_us; /* it certainly does not begin any later */
+    bool is_sent;     /* it may have run */
+    bool was_refused; /* met NOSCRIPT once */
+    bool is_apart;    /* of one policy alone, because Redis refused it among others */
+};
+
+/* ---- one call ---- */
+
+static void call_free(struct call *call)
+{
+    batch_free(call->batch);
+    mem_free(call);
+}
+
+/* With an empty batch; NULL without memory. */
+static struct call *call_begin(struct redis_batches *batches)
+{
+    const struct redis_options *options = batches->options;
+    struct list *idle = list_pop_front(&batches->idle);
+    struct call *call;
+    if (idle != NULL) {
+        batches->n_idle--;
+        call = LIST_ITEM(idle, struct call, link);
+        batch_set_merge(call->batch, options->batch_max_keys, options->merge); /* they may have changed */
+    } else {
+        call = mem_zalloc(sizeof *call);
+        if (call == NULL) return NULL;
+        call->batch = batch_new(options->key_prefix, options->batch_max_keys, options->merge);
+        if (call->batch == NULL) {
+            mem_free(call);
+            return NULL;
+        }
+        call->batches = batches;
+        list_init(&call->link);
+    }
+
+    batches->n_calls++;
+    call->nonce = ++batches->last_nonce;
+    call->was_refused = call->is_apart = call->is_sent = false;
+    call->last_deadline_us = call->until_us = 0;
+    return call;
+}
+
+/* As batch_add(). */
+static int call_add(struct call *call, struct op *op)
+{
+    int status = batch_add(call->batch, op);
+    if (status != 0) return status;
+
+    op->sent = true;
+    if (op->deadline_us > call->last_deadline_us) call->last_deadline_us = op->deadline_us;
+    return 0;
+}
+
+/* Its ops to `to`; the call is kept for another batch, or freed, where a burst has left too many. */
+static void call_release(struct call *call, struct list *to)
+{
+    struct redis_batches *batches = call->batches;
+    batch_take_ops(call->batch, to);
+    batch_clear(call->batch);
+    batches->n_calls--;
+    if (batches->n_idle >= IDLE_MAX) {
+        call_free(call);
+        return;
+    }
+    list_push_back(&batches->idle, &call->link);
+    batches->n_idle++;
+}
+
+static void end_op(struct redis_batches *batches, struct op *op, enum op_outcome outcome)
+{
+    batches->events.on_end(batches->events.arg, op, outcome);
+}
+
+static void call_end(struct call *call, enum op_outcome outcome)
+{
+    struct redis_batches *batches = call->batches;
+    bool is_sent = call->is_sent;
+    int64_t until_us = call->until_us;
+    struct list ops;
+    list_init(&ops);
+    call_release(call, &ops);
+
+    for (struct list *it; (it = list_pop_front(&ops)) != NULL;) {
+        struct op *op = LIST_ITEM(it, struct op, link);
+        op->sent = is_sent;
+        op->runs_until_us = until_us;
+        end_op(batches, op, outcome);
+    }
+}
+
+static void on_batch_reply(struct redis_call *redis_call, const struct redis_reader *reply);
+
+/* Its batch is complete. Where it is empty or cannot be sent it ends here; it was certainly not executed. */
+static void call_send(struct call *call)
+{
+    struct redis_batches *batches = call->batches;
+    /* The latest time at which the batch may begin. An op without a deadline counts as one that came now. */
+    int64_t usual_us = batches->clock->mono_us + (int64_t)batches->options->deadline_ms * 1000;
+    int64_t until_us = (call->last_deadline_us > usual_us ? call->last_deadline_us : usual_us) + LATE_US;
+
+    const struct slice *of_batch;
+    size_t n = 0;
+    if (batch_n_ops(call->batch) > 0) /* else nothing was put in */
+        n = batch_args(call->batch, call->nonce, batches->clock->wall_us, until_us + batches->server_ahead_us,
+                       &of_batch);
+    if (n == 0) {
+        call_end(call, OP_OVERLOAD);
+        return;
+    }
+
+    CHECK(n + 2 <= CALL_ARGS_MAX);
+    struct slice args[CALL_ARGS_MAX];
+    args[0] = slice_of("EVALSHA");
+    args[1] = batches->script.sha1;
+    memcpy(args + 2, of_batch, n * sizeof args[0]);
+    call->redis_call.on_reply = on_batch_reply;
+    if (redis_link_send(batches->link, &call->redis_call, args, n + 2) < 0) {
+        call_end(call, OP_DOWN);
+        return;
+    }
+
+    call->is_sent = true;
+    call->until_us = until_us;
+    call->sent_us = batches->clock->mono_us;
+    list_push_back(&batches->in_flight, &call->link);
+    redis_counters.redis_inflight++;
+    redis_counters.redis_batches++;
+    redis_counters.redis_batch_keys += batch_n_keys(call->batch);
+}
+
+/* Those that met NOSCRIPT, in their order. */
+static void send_refused(struct redis_batches *batches)
+{
+    struct list refused;
+    list_init(&refused);
+    list_append(&refused, &batches->refused);
+    for (struct list *it; (it = list_pop_front(&refused)) != NULL;) call_send(LIST_ITEM(it, struct call, link));
+}
+
+/* ---- ops that wait, and the window that lets them go ---- */
+
+/* Nothing more may wait. */
+static bool is_at_cap(const struct redis_batches *batches)
+{
+    return batches->n_calls >= batches->options->max_inflight ||
+           redis_link_output(batches->link) >= batches->options->max_output;
+}
+
+/* How many more batches may be sent now. One may always be on its way; more only as long as Redis answers well within
+ * the deadline. */
+static uint32_t window_space(const struct redis_batches *batches)
+{
+    if (is_at_cap(batches)) return 0;
+    uint32_t n_free = batches->n_calls < batches->window ? batches->window - batches->n_calls : 0;
+    if (list_empty(&batches->in_flight)) return n_free > 0 ? n_free : 1;
+
+    const struct call *oldest = LIST_ITEM(batches->in_flight.next, struct call, link);
+    bool is_slow =
+        batches->clock->mono_us - oldest->sent_us >= (int64_t)batches->options->deadline_ms * 1000 / FULL_PART;
+    return is_slow ? 0 : n_free;
+}
+
+/* The op was not sent after all: it waits again, first in the queue. Without memory for that it ends. */
+static void wait_again(struct redis_batches *batches, struct op *op)
+{
+    op->sent = false;
+    op->runs_until_us = 0;
+    if (op_queue_put_back(&batches->waiting, op) < 0) end_op(batches, op, OP_OVERLOAD);
+}
+
+static void end_waiting(struct redis_batches *batches, enum op_outcome outcome)
+{
+    for (struct op *op; (op = op_queue_first(&batches->waiting)) != NULL;) {
+        op_queue_take(&batches->waiting, op);
+        end_op(batches, op, outcome);
+    }
+}
+
+/* Adds waiting ops in their order, as many as fit. */
+static void fill(struct redis_batches *batches, struct call *call)
+{
+    size_t n_ops = 0;
+    for (struct op *op; n_ops < OPS_MAX && (op = op_queue_first(&batches->waiting)) != NULL;) {
+        op_queue_take(&batches->waiting, op);
+        if (op->deadline_us > 0 && op->deadline_us <= batches->clock->mono_us) {
+            end_op(batches, op, OP_EXPIRED); /* nobody waits for it any more, and it was not sent */
+            continue;
+        }
+
+        int status = call_add(call, op);
+        if (status > 0 && n_ops > 0) {
+            wait_again(batches, op);
+            return;
+        }
+        if (status != 0)
+            end_op(batches, op, OP_OVERLOAD); /* no memory for it, or it fits no batch at all */
+        else
+            n_ops++;
+    }
+}
+
+/* Adds waiting checks that merge with one in the full batch, so that many checks of one key wait no longer than one
+ * does. No op goes before an earlier one of its party that asks for the same key. */
+static void fill_by_merging(struct redis_batches *batches, struct call *call)
+{
+    struct op *ops[MERGE_LOOKS];
+    size_t n = op_queue_list(&batches->waiting, ops, MERGE_LOOKS);
+    const struct op *behind = NULL; /* nothing of its party may go before it */
+    for (size_t i = 0; i < n; i++) {
+        struct op *op = ops[i];
+        if (behind != NULL && op->party == behind->party) continue;
+
+        bool is_late = op->deadline_us > 0 && op->deadline_us <= batches->clock->mono_us;
+        enum batch_merge merge = is_late ? BATCH_APART : batch_would_merge(call->batch, op);
+        if (merge == BATCH_BEHIND) behind = op;
+        if (merge != BATCH_MERGES) continue;
+
+        op_queue_take(&batches->waiting, op);
+        if (call_add(call, op) != 0) end_op(batches, op, OP_OVERLOAD);
+    }
+}
+
+bool redis_batches_is_open(const struct redis_batches *batches)
+{
+    return batches->phase == BATCHES_MOVING || redis_link_is_ready(batches->link);
+}
+
+int redis_batches_add(struct redis_batches *batches, struct op *op)
+{
+    if (is_at_cap(batches)) return -1;
+    op->sent = false;
+    op->runs_until_us = 0;
+    return op_queue_add(&batches->waiting, op);
+}
+
+bool redis_batches_withdraw(struct redis_batches *batches, struct op *op)
+{
+    if (!op->is_queued) return false;
+    op_queue_take(&batches->waiting, op);
+    return true;
+}
+
+void redis_batches_send(struct redis_batches *batches)
+{
+    if (batches->phase != BATCHES_SENDING || !redis_link_is_ready(batches->link)) return;
+
+    for (uint32_t n; batches->waiting.n > 0 && (n = window_space(batches)) > 0;) {
+        struct call *call = call_begin(batches);
+        if (call == NULL) return; /* without memory: at the next tick, or until their deadlines */
+
+        fill(batches, call);
+        bool some_stay = batches->waiting.n > (size_t)(n - 1) * batches->options->batch_max_keys;
+        if (some_stay && batches->options->merge) fill_by_merging(batches, call);
+        call_send(call);
+    }
+    if (batches->waiting.n > 0 && is_at_cap(batches)) end_waiting(batches, OP_OVERLOAD);
+}
+
+/* ---- the script's return, and the move to another server ---- */
+
+static void on_reload_reply(struct redis_call *redis_call, const struct redis_reader *reply)
+{
+    struct redis_batches *batches = CONTAINER_OF(redis_call, struct redis_batches, reload);
+    if (reply == NULL) return;
+    if (slice_eq(redis_reader_text(reply), batches->script.sha1))
+        log_debug("Redis: script loaded again");
+    else
+        redis_link_drop(batches->link, REMEDY_RECONNECT, "the script could not be loaded again");
+}
+
+/* Goes on (loads the script or moves) once all batches in call are answered, so that no op overtakes another. */
+static void go_on_when_drained(struct redis_batches *batches)
+{
+    if (batches->phase == BATCHES_SENDING) return;
+    if (!list_empty(&batches->in_flight) || !redis_link_is_ready(batches->link)) return;
+    if (batches->phase == BATCHES_MOVING) {
+        redis_link_move(batches->link);
+        return;
+    }
+
+    const struct slice load[] = {slice_of("SCRIPT"), slice_of("LOAD"), batches->script.text};
+    batches->reload.on_reply = on_reload_reply;
+    redis_counters.redis_script_loads++;
+    if (redis_link_send(batches->link, &batches->reload, load, 3) < 0) {
+        redis_link_drop(batches->link, REMEDY_RECONNECT, "out of memory");
+        return;
+    }
+
+    batches->phase = BATCHES_SENDING;
+    send_refused(batches);
+}
+
+/* ---- replies ---- */
+
+/* The policy of all the op's limits; NULL where they have several. */
+static const struct policy *policy_of(const struct op *op)
+{
+    const struct policy *policy = op->members[0].limit->policy;
+    for (uint16_t i = 1; i < op->n_members; i++)
+        if (op->members[i].limit->policy != policy) return NULL;
+    return policy;
+}
+
+/* The ops at the front of `ops` that are of one policy, as a batch of their own; what does not fit is left. */
+static void send_first_policy(struct redis_batches *batches, struct list *ops)
+{
+    struct call *call = call_begin(batches);
+    const struct policy *policy = policy_of(LIST_ITEM(ops->next, struct op, link));
+    LIST_FOREACH (it, ops) {
+        struct op *op = LIST_ITEM(it, struct op, link);
+        if (policy_of(op) != policy) continue;
+
+        list_remove(it);
+        int status = call != NULL ? call_add(call, op) : -1;
+        if (status < 0) end_op(batches, op, OP_OVERLOAD);
+        if (status > 0) { /* nothing may overtake it */
+            list_push_back(it_next, it);
+            break;
+        }
+        if (policy == NULL) break;
+    }
+
+    if (call == NULL) return;
+    call->is_apart = true;
+    call_send(call);
+}
+
+static void on_error_reply(struct call *call, const struct redis_reader *reply)
+{
+    struct redis_batches *batches = call->batches;
+    struct slice text = redis_reader_text(reply);
+    if (log_is_written(LOG_LEVEL_DEBUG)) {
+        static struct log_site errors = {.most = ERRORS_PER_SECOND};
+        char printable[REDIS_TEXT_MAX];
+        log_limited(&errors, LOG_LEVEL_DEBUG, "Redis error: %s",
+                    log_escape(printable, sizeof printable, text.data, text.len));
+    }
+
+    enum redis_remedy remedy = redis_error_remedy(redis_error_of((const char *)text.data, text.len));
+    if (remedy == REMEDY_RELOAD && !call->was_refused) {
+        call->was_refused = true;
+        call->is_sent = false;
+        if (batches->phase == BATCHES_SENDING) batches->phase = BATCHES_RELOADING;
+        list_push_back(&batches->refused, &call->link);
+        return;
+    }
+
+    redis_counters.redis_errors++;
+    memcpy(batches->last_error, reply->text, sizeof batches->last_error);
+    batches->last_error_us = batches->clock->mono_us;
+
+    /* Redis refused the whole call, so nothing of it ran. It names no key, and one policy without a right must not be
+     * the others' outage. */
+    if (remedy == REMEDY_APART && !call->is_apart) {
+        struct list ops;
+        list_init(&ops);
+        call_release(call, &ops);
+        while (!list_empty(&ops)) send_first_policy(batches, &ops);
+        return;
+    }
+
+    call_end(call, OP_STORE_ERROR);
+    if (remedy == REMEDY_RECONNECT || remedy == REMEDY_RECONNECT_LATE)
+        redis_link_drop(batches->link, remedy, batches->last_error);
+}
+
+static void on_value_reply(struct call *call, const struct redis_reader *reply)
+{
+    struct redis_batches *batches = call->batches;
+    int status = -1;
+    if (redis_reader_is_integers(reply))
+        status = batch_replay(call->batch, reply->integers, reply->n_integers, call->nonce);
+    if (status < 0) {
+        redis_counters.redis_bad_replies++;
+        call_end(call, OP_STORE_ERROR);
+        redis_link_drop(batches->link, REMEDY_RECONNECT, "an answer to something else than was asked");
+        return;
+    }
+
+    /* New ops wait for the batches on the wire: if this one took too long, the window is halved, else it grows by one.
+     */
+    int64_t sent_us = call->sent_us, took_us = batches->clock->mono_us - sent_us;
+    bool was_slow = took_us >= (int64_t)batches->options->deadline_ms * 1000 / SLOW_PART;
+    uint32_t window = was_slow ? batches->window / 2 : batches->window + 1;
+    if (window == 0) window = 1;
+    batches->window = window < batches->options->window ? window : batches->options->window;
+
+    batches->server_ahead_us = batch_now_us(call->batch) - batches->clock->mono_us;
+    struct list ops;
+    list_init(&ops);
+    call_release(call, &ops);
+    if (status == 0) {
+        batches->events.on_answers(batches->events.arg, &ops, sent_us);
+        return;
+    }
+
+    /* The last one first, so that they wait in their old order. */
+    redis_counters.redis_batches_too_late++;
+    while (!list_empty(&ops)) {
+        struct list *last = ops.prev;
+        list_remove(last);
+        wait_again(batches, LIST_ITEM(last, struct op, link));
+    }
+}
+
+static void on_batch_reply(struct redis_call *redis_call, const struct redis_reader *reply)
+{
+    struct call *call = CONTAINER_OF(redis_call, struct call, redis_call);
+    struct redis_batches *batches = call->batches;
+    list_remove(&call->link);
+    redis_counters.redis_inflight--;
+    if (reply == NULL) {
+        call_end(call, OP_DOWN);
+        return;
+    }
+
+    if (redis_reader_is_error(reply))
+        on_error_reply(call, reply);
+    else
+        on_value_reply(call, reply);
+    go_on_when_drained(batches);
+}
+
+/* ---- the canary, and the whole ---- */
+
+static size_t canary_args(void *arg, const struct slice **ret_args)
+{
+    struct redis_batches *batches = arg;
+    batches->canary_nonce = ++batches->last_nonce;
+    return batch_args(batches->canary, batches->canary_nonce, batches->clock->wall_us, 0, ret_args);
+}
+
+static bool is_canary_good(void *arg, const struct redis_reader *reply)
+{
+    struct redis_batches *batches = arg;
+    if (!redis_reader_is_integers(reply)) return false;
+    if (batch_replay(batches->canary, reply->integers, reply->n_integers, batches->canary_nonce) != 0) return false;
+    batches->server_ahead_us = batch_now_us(batches->canary) - batches->clock->mono_us;
+    return true;
+}
+
+int redis_batches_init(struct redis_batches *batches, struct clock *clock, const struct redis_options *options,
+                       const struct redis_batches_events *events)
+{
+    *batches = (struct redis_batches){
+        .clock = clock, .options = options, .events = *events, .last_nonce = (uint32_t)options->random_seed};
+    list_init(&batches->idle);
+    list_init(&batches->in_flight);
+    list_init(&batches->refused);
+    if (op_queue_init(&batches->waiting) < 0) return -1;
+
+    batches->script = (struct redis_script){
+        .text = {(const uint8_t *)batch_script, batch_script_len},
+        .sha1 = {(const uint8_t *)batch_script_sha1, sizeof batch_script_sha1 - 1},
+        .arg = batches,
+        .canary = canary_args,
+        .is_canary_good = is_canary_good,
+    };
+    batches->canary = batch_new(options->key_prefix, options->batch_max_keys, options->merge);
+    if (batches->canary != NULL) return 0;
+    op_queue_fini(&batches->waiting);
+    return -1;
+}
+
+void redis_batches_fini(struct redis_batches *batches)
+{
+    CHECK(list_empty(&batches->in_flight) && list_empty(&batches->refused));
+    for (struct list *it; (it = list_pop_front(&batches->idle)) != NULL;) call_free(LIST_ITEM(it, struct call, link));
+    batch_free(batches->canary);
+    op_queue_fini(&batches->waiting);
+}
+
+void redis_batches_on_ready(struct redis_batches *batches)
+{
+    batches->window = batches->options->window;
+    batches->phase = BATCHES_SENDING;
+    send_refused(batches);
+}
+
+void redis_batches_end_unsent(struct redis_batches *batches)
+{
+    batches->phase = BATCHES_SENDING;
+    for (struct list *it; (it = list_pop_front(&batches->refused)) != NULL;)
+        call_end(LIST_ITEM(it, struct call, link), OP_DOWN);
+    end_waiting(batches, OP_DOWN);
+}
+
+void redis_batches_on_down(struct redis_batches *batches)
+{
+    if (batches->phase == BATCHES_MOVING)
+        redis_link_move(batches->link);
+    else
+        redis_batches_end_unsent(batches);
+}
+
+void redis_batches_move(struct redis_batches *batches)
+{
+    if (!redis_link_is_ready(batches->link)) {
+        redis_link_move(batches->link);
+        return;
+    }
+    batches->phase = BATCHES_MOVING;
+    go_on_when_drained(batches);
+}

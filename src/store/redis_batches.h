@@ -1,0 +1,99 @@
+/*
+ * redis_batches.h: ops on their way to Redis, in batches, and back.
+ *
+ *   add ──▶ waiting (op_queue.h) ── send: while the window has space, one batch after the other, filled round robin
+ * over the parties ──▶ EVALSHA ──▶ on_answers or on_end, exactly once for every op
+ *
+ * What waits can be dropped when its deadline passes, and is shared out fairly. If more waits than the window takes,
+ * waiting checks that merge with one in a full batch go with it: they cost Redis nothing.
+ *
+ * The window bounds what Redis has before it. What is sent cannot be called back, so a Redis that falls behind would
+ * work off ops that were answered long ago, first come first served, and one party that asks for much would have all of
+ * it.
+ *
+ * What becomes of a batch:
+ *   good reply      the batch gives every op its answer
+ *   begun too late  nothing of it was done; the ops wait again
+ *   NOSCRIPT        not executed. What was sent before the script is back fails like this too, so nothing new is sent
+ *                   until all of it has been answered; then SCRIPT LOAD and the refused batches go out in their order.
+ *                   Each at most twice
+ *   NOPERM          not executed, because of one of its keys: each policy's ops go out once more, apart from the rest
+ *   other error     OP_STORE_ERROR; never sent again, because it may have been executed in part
+ *   wrong shape     OP_STORE_ERROR, and the connection is closed: nothing on it can be trusted any more
+ *   lost            OP_DOWN; never sent again, because it may have been executed
+ *
+ * Every batch carries a nonce that comes back as the last integer, so that an answer can never reach another's check.
+ * It also carries the latest time, by the server's clock, at which it may begin. A server that was stopped, or that
+ * reads a dead connection's last bytes long after we gave up on it, does nothing then, and whoever had the answer "not
+ * decided" is not charged much later. The server's clock is known from its last reply, the first of which is the
+ * handshake's.
+ *
+ * New settings of the server itself (a reload) are moved to without losing anything: ops wait until what is in flight
+ * has been answered and the new connection is ready; only if that fails do they end.
+ */
+#ifndef RL_STORE_REDIS_BATCHES_H
+#define RL_STORE_REDIS_BATCHES_H
+
+#include "store/batch.h"
+#include "store/op_queue.h"
+#include "store/redis_link.h"
+
+/* Where ops come back to. */
+struct redis_batches_events {
+    void *arg;
+    /* All ops of one batch, in order, each with its outcome. sent_us: CLOCK_MONOTONIC before its call was written. */
+    void (*on_answers)(void *arg, struct list *ops, int64_t sent_us);
+    /* Redis did not answer it. `done` may not run from within: hiredis may be taking the connection down. */
+    void (*on_end)(void *arg, struct op *op, enum op_outcome outcome);
+};
+
+enum redis_batches_phase {
+    BATCHES_SENDING,
+    BATCHES_RELOADING, /* the script is gone: wait for in_flight, then load it; nothing new is sent */
+    BATCHES_MOVING,    /* to another server: wait for in_flight, then for the new connection; as above */
+};
+
+struct redis_batches {
+    struct clock *clock;                 /* not owned */
+    const struct redis_options *options; /* the store's */
+    struct redis_link *link;             /* the store's; set once there is one */
+    struct redis_script script;
+    struct redis_batches_events events;
+
+    struct op_queue waiting; /* ops that are in no batch yet */
+    struct list in_flight;   /* calls, oldest first */
+    struct list refused;     /* calls that met NOSCRIPT: to be sent again, before what waits */
+    struct list idle;        /* calls kept for later batches */
+    uint32_t n_calls;        /* in_flight and refused */
+    uint32_t n_idle;
+    uint32_t window; /* how many n_calls may be now: 1 to options.window, by how fast Redis answers */
+    enum redis_batches_phase phase;
+    int64_t server_ahead_us; /* the server's clock less CLOCK_MONOTONIC, as its last reply had it */
+    struct redis_call reload;
+    struct batch *canary; /* owned; stays empty */
+    uint32_t canary_nonce;
+    uint32_t last_nonce;
+
+    char last_error[REDIS_TEXT_MAX]; /* the last error reply to a batch; "" = there was none */
+    int64_t last_error_us;
+};
+
+/* 0, or -1 without memory. */
+int redis_batches_init(struct redis_batches *batches, struct clock *clock, const struct redis_options *options,
+                       const struct redis_batches_events *events);
+void redis_batches_fini(struct redis_batches *batches); /* nothing waits or is in flight any more */
+
+bool redis_batches_is_open(const struct redis_batches *batches);           /* ops may be added */
+int redis_batches_add(struct redis_batches *batches, struct op *op);       /* 0, or -1: too much waits, or no memory */
+bool redis_batches_withdraw(struct redis_batches *batches, struct op *op); /* false: it does not wait any more */
+void redis_batches_send(struct redis_batches *batches); /* end of the tick: sends what waits, as the window allows */
+
+/* The link is ready; it has lost its connection. */
+void redis_batches_on_ready(struct redis_batches *batches);
+void redis_batches_on_down(struct redis_batches *batches);
+/* All ops that are not in flight end with OP_DOWN: they are certainly not done. */
+void redis_batches_end_unsent(struct redis_batches *batches);
+/* The server's settings have changed: to the new one, once what is in flight has been answered. */
+void redis_batches_move(struct redis_batches *batches);
+
+#endif

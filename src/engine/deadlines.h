@@ -38,8 +38,8 @@ void deadlines_fini(struct deadlines *deadlines); /* must be empty */
 void deadline_init(struct deadline *deadline);
 bool deadline_is_set(const struct deadline *deadline);
 
-int deadlines_reserve(
-    struct deadlines *deadlines); /* so that one more cannot fail to be set; 0, or -1 without memory */
+/* Makes space, so that one more cannot fail to be set. 0, or -1 without memory. */
+int deadlines_reserve(struct deadlines *deadlines);
 /* At now_us + duration_us; now_us never steps back. 0, or -1 without memory. */
 int deadlines_set(struct deadlines *deadlines, struct deadline *deadline, int64_t now_us, int64_t duration_us);
 void deadlines_unset(struct deadlines *deadlines, struct deadline *deadline); /* one that is not set is fine */

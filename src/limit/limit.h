@@ -80,9 +80,8 @@ struct limit {
     char name[NAME_MAX_LEN + 1]; /* "" where the policy has one limit without a name */
     const struct policy *policy; /* the policy that has it */
     enum algo algo;
-    int64_t limit; /* units per window; 0 = deny always, without asking the store */
-    int64_t
-        window_us; /* calendar_window: set by limit_prepare, to more than any of its windows; concurrency: slot_ttl */
+    int64_t limit;     /* units per window; 0 = deny always, without asking the store */
+    int64_t window_us; /* concurrency: slot_ttl; calendar_window: more than any of its windows, by limit_prepare() */
     struct calendar *calendar; /* calendar_window: see calendar.h; else NULL */
     int64_t burst;             /* buckets: capacity; else 0 */
     int64_t max_wait_us;       /* leaky_bucket: admitted with a delay up to this; else 0 */

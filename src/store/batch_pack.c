@@ -3,9 +3,12 @@
  *
  * A batch is, in this order: a CHECK of every key that is checked directly, a LOAD of every other, the ops on the
  * loaded states in their order, a SAVE of every loaded key. What is the same for consecutive keys of one limit, or the
- * same op on the next keys, goes as one. Two kinds of states are not simply loaded once: concurrency slots are read
- * before each op that asks for them and written after it: every op charges another slot; a log is saved and loaded
- * again before an op that may give back what was charged in this very batch: it gives back what is in the log.
+ * same op on the next keys, goes as one.
+ *
+ * Two kinds of states are loaded more than once:
+ *   concurrency slots  before each op that asks for them, and saved after it, because every op charges another slot
+ *   a log              saved and loaded again before an op that may give back what this batch has charged, because
+ *                      that takes out what is in the log
  */
 #include "store/batch_private.h"
 
@@ -251,8 +254,8 @@ static uint16_t own_place(const struct batch *batch, uint16_t own)
     return own > 0 ? batch->owns[own - 1].place : 0;
 }
 
-/* Is `next` what `first` is, on keys k times as far on as those of the one after it? That one, for which k is 1, sets
- * the strides. */
+/* Can `next` go with `first`, as the k-th op behind it? It must be the same op, on keys that lie k strides behind those
+ * of `first`. The first op behind it (k is 1) sets the strides, one for each limit. */
 static bool is_kth(const struct batch *batch, const struct script_op *first, const struct script_op *next, uint32_t k,
                    uint8_t *strides)
 {
@@ -277,7 +280,7 @@ static bool is_kth(const struct batch *batch, const struct script_op *first, con
     return true;
 }
 
-/* The script op after the i-th that is no direct check; script_ops.n where there is none. */
+/* The script op after the i-th that is no direct check; n_script_ops where there is none. */
 static uint32_t next_loaded(const struct batch *batch, uint32_t i)
 {
     do i++;
@@ -299,7 +302,7 @@ static void put_slots(struct packing *packing, struct script_op *asked)
     packing->reply_at += asked->op->n_members;
 }
 
-/* `asked`, and n - 1 more that are like it, on keys that are the strides further on. */
+/* `asked`, and n - 1 more that are like it, the keys of each one stride behind those of the one before. */
 static void put_alike(struct packing *packing, const struct script_op *asked, uint32_t n, const uint8_t *strides)
 {
     const struct batch *batch = packing->batch;
@@ -371,7 +374,7 @@ static uint32_t put_script_ops(struct packing *packing, uint32_t i)
         alike->reply_at = packing->reply_at;
         packing->reply_at += alike->n_integers;
 
-        /* what is loaded is no longer, or not yet, what Redis has */
+        /* a slot's state is saved at once; what a log is charged is not in Redis before its SAVE */
         for (uint16_t j = 0; j < alike->op->n_members; j++) {
             struct batch_key *key = batch_key_of(batch, alike, j);
             if (alike->kind == KIND_ACQUIRE && is_slots(key)) {

@@ -24,7 +24,7 @@ enum {
 enum settled { SETTLED_NOW, SETTLED_BEFORE, SETTLED_ENDED, SETTLED_TOO_LATE };
 enum again { AGAIN_NOT, AGAIN_AS_THEN, AGAIN_CHANGED }; /* was it admitted before? */
 
-/* What the script said of an op of its that is no plain check. Large: what is not read is not looked at. */
+/* What the script said of an op that is no plain check. Large: read_reply() does not zero it. */
 struct tuple {
     int64_t again, again_us, settled, back;
     int64_t id_low, id_high, ttl_ms; /* of the reservation that was made then */
@@ -69,9 +69,9 @@ static uint64_t key_bit(uint32_t key)
     return UINT64_C(1) << key;
 }
 
-/* All of these return 0, or -1 where the integers make no sense. */
+/* The functions that take or read return 0, or -1 where the integers make no sense. */
 
-/* Every state that a reply reports enters here; check_plausible() looks at it once it is known of when it is. */
+/* Every state that a reply reports enters here. check_plausible() judges it once its time is known. */
 static int take_state(struct reading *reading, struct script_op *asked, uint16_t i, struct batch_seen *seen)
 {
     *seen = (struct batch_seen){0};

@@ -11,8 +11,7 @@
 
 /* One limit of the op being decided. */
 struct open_limit {
-    struct open_limit
-        *first; /* the first limit on the same key, which holds all of the following except the view's limit */
+    struct open_limit *first; /* on the same key: it has what follows for all of them, but for the view's limit */
     struct memory_key key;
     struct memory_entry *entry; /* NULL while not in the table */
     struct state fresh;         /* used as long as there is no entry */

@@ -28,9 +28,8 @@ void memory_store_free(struct memory_store *memory); /* for those who hold it di
 struct store memory_store_handle(struct memory_store *memory);
 
 void memory_store_clear(struct memory_store *memory); /* forget every key */
-void memory_store_set_max_keys(
-    struct memory_store *memory,
-    uint64_t max); /* reload; lowering evicts in later ticks; above the width chosen at start it is capped */
+/* Reload. Lowering evicts in later ticks; above the width chosen at start it is capped. */
+void memory_store_set_max_keys(struct memory_store *memory, uint64_t max);
 size_t memory_store_n_keys(const struct memory_store *memory);
 
 #endif

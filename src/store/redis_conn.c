@@ -3,9 +3,9 @@
  *
  * hiredis connects, asks the loop for the socket's events, and takes the connection down. The bytes are ours:
  *
- * - Writing. A command is put into RESP at the end of `output`. hiredis' libuv adapter would ask the loop for
- * "writable" at every command: two epoll_ctl and one more epoll_wait for each batch. While corked, nothing is written
- * until redis_conn_flush(); where the kernel takes only a part, the adapter's own way finishes the rest.
+ * - Writing. A command is put into RESP at the end of `output`. Asking the loop for "writable" at every command, as
+ *   hiredis' libuv adapter does, costs two epoll_ctl and one more epoll_wait for each batch. So while corked, nothing
+ *   is written until redis_conn_flush(); where the kernel takes only a part, the adapter's way finishes the rest.
  * - Reading. redis_reader.h. hiredis' own parser and its list of callbacks take as long as everything else on the way
  *   of a lone check. A reset behind a reply is seen (on_add_read).
  * - Time. None of hiredis' timers is used: they never fire while commands keep coming. Whoever owns the connection

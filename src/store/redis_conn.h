@@ -38,9 +38,9 @@ struct redis_conn {
     struct clock *clock;               /* not owned */
     struct list calls;
     int64_t last_reply_us;
-    struct buffer
-        output; /* commands not written yet; kept, as is the next, so that a warm connection allocates nothing */
-    struct buffer input; /* not read by `reader` yet */
+    /* Both are kept, so that a warm connection allocates nothing. */
+    struct buffer output; /* commands not written yet */
+    struct buffer input;  /* not read by `reader` yet */
     struct redis_reader reader;
     bool is_corked;  /* writes wait for redis_conn_flush */
     bool is_secret;  /* `output` holds a password: to be wiped once it is written */

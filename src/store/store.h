@@ -92,18 +92,17 @@ struct op_member {
     const struct limit *limit; /* alive until `done` */
     struct slice key;          /* the limit's id: the client's key, or some of its parts; bytes alive until `done` */
     struct slice common;       /* what decides the bucket of the key in Redis; data NULL: `key` itself; alive as that */
-    struct slice
-        reservations_key; /* the client's whole key, under which the policy's reservations are; len 0: there are none */
-    int64_t cost;         /* 0 = peek; already checked: <= max_cost, or > limit->full (never admitted) */
-    int64_t max_wait_us;  /* a delay that will do, at most the limit's; 0 where that has none */
-    int64_t seen1, seen2; /* result of OP_CHECK and OP_PEEK: s1 and s2 before any charge (limit.h) */
-    int64_t wait_us;      /* result of OP_CHECK: how long a log's denial lasts, else 0 */
-    struct decision decision; /* result of OP_CHECK, OP_ACQUIRE and OP_PEEK: all but source, reason and version */
-    bool removed;             /* result of OP_RESET: there was a state */
-    bool is_foreign;          /* result with OP_STORE_ERROR: its key, or the op's own, holds a value of another type */
-    int64_t refunded;         /* result of OP_REFUND: so many units were given back */
-    bool found;               /* result of OP_RELEASE and OP_RENEW: the slot's lease was there */
-    uint16_t batch_key;       /* batch.c's own: its number among the keys */
+    struct slice reservations_key; /* the client's whole key, which names its reservations; len 0: there are none */
+    int64_t cost;                  /* 0 = peek; already checked: <= max_cost, or > limit->full (never admitted) */
+    int64_t max_wait_us;           /* a delay that will do, at most the limit's; 0 where that has none */
+    int64_t seen1, seen2;          /* result of OP_CHECK and OP_PEEK: s1 and s2 before any charge (limit.h) */
+    int64_t wait_us;               /* result of OP_CHECK: how long a log's denial lasts, else 0 */
+    struct decision decision;      /* result of OP_CHECK, OP_ACQUIRE and OP_PEEK: all but source, reason and version */
+    bool removed;                  /* result of OP_RESET: there was a state */
+    bool is_foreign;    /* result with OP_STORE_ERROR: its key, or the op's own, holds a value of another type */
+    int64_t refunded;   /* result of OP_REFUND: so many units were given back */
+    bool found;         /* result of OP_RELEASE and OP_RENEW: the slot's lease was there */
+    uint16_t batch_key; /* batch.c's own: its number among the keys */
 };
 
 struct op {

@@ -298,12 +298,12 @@ static bool join(struct batch *batch, struct op *op, int64_t count)
     const struct limit *limit = op->members[0].limit;
     int64_t cost = op->members[0].cost, last_cost = last->op->members[0].cost;
     bool needs = needs_wait(limit, cost);
-    if (last->count == 0 && !needs_wait(limit, last_cost)) { /* the peek's becomes this one's */
+    if (last->count == 0 && !needs_wait(limit, last_cost)) { /* a peek at the state alone: it becomes this check */
         if (count > 0 || needs) last->op = op;
         last->count = count;
-    } else if (count == 0) {
+    } else if (count == 0) { /* a peek: the state is known, but a log's retry only of that very peek */
         if (needs && (last->count > 0 || last_cost != cost)) return false;
-    } else {
+    } else { /* a charge, after a charge or a log's peek */
         if (!is_merged(batch, last, op)) return false;
         last->count++;
         redis_counters.redis_merged++;

@@ -8,8 +8,8 @@
  * are; the store holds no other pointer into the engine.
  *
  * Ops of one party on one key take effect in the order they were submitted; ops that have to wait are taken from the
- * parties round robin. The store never decides policy: failure answers are the engine's, and so are deadlines, but that
- * an op which waits beyond its own is not sent any more.
+ * parties round robin. Failure answers and deadlines are the engine's. The store looks at an op's deadline only before
+ * it sends the op: one that has waited beyond it ends with OP_EXPIRED.
  */
 #ifndef RL_STORE_STORE_H
 #define RL_STORE_STORE_H
@@ -66,8 +66,8 @@ enum {
 
 /*
  * Units charged for a while: they are returned at the reservation's end, unless it was settled before. A policy
- * and key has one list of reservations, for all its limits; every op here first takes those from it that have ended (in
- * memory, a check and a peek do so too).
+ * and key has one list of reservations, for all its limits. Every op on a reservation, and a refund, first takes out
+ * those that have ended; in memory, a check and a peek do so too.
  */
 struct op_reservation {
     uint64_t id;     /* chosen by the engine, at random */

@@ -20,6 +20,7 @@ struct check_list {
     struct buffer text;      /* owned; the members as they came, until all are read */
     uint32_t n;
     uint32_t n_read;
+    uint32_t n_handed; /* over to the engine, answered or not */
     enum { WAITING, READING, HANDING } state;
 };
 
@@ -82,7 +83,7 @@ int check_list_begin(struct session *session, uint64_t msgid, struct params *par
     list_init(&list->link);
     buffer_init(&list->text, 0);
     if (buffer_append(&list->text, params->pull.at, (size_t)(params->pull.end - params->pull.at)) != 0) goto err;
-    list->request = request_new(session, msgid, REQUEST_MANY);
+    list->request = request_new(session, msgid, REQUEST_LONG);
     if (list->request == NULL) goto err;
 
     session->list = list;
@@ -144,7 +145,6 @@ static void read_piece(struct check_list *list, uint32_t max)
     list->state = HANDING;
     list_remove(&list->link);
     list_push_back(&sessions->handing, &list->link);
-    request_begin_pieces(list->request);
 }
 
 /* The first of a queue, which has one and goes to its end. */
@@ -173,10 +173,10 @@ void check_lists_run(struct sessions *sessions)
             struct check_list *list = next_of(&sessions->handing);
             struct request *request = list->request;
             left -= MEMBERS_PER_PIECE;
-            if (request_hand_over(request, MEMBERS_PER_PIECE)) {
+            list->n_handed += MEMBERS_PER_PIECE;
+            if (list->n_handed >= list->n)
                 check_list_drop(list); /* the session's next message may be begun before the answers are here */
-                request_handed_over(request);
-            }
+            request_hand_over(request, MEMBERS_PER_PIECE);
         }
 
         if (left > 0 && !list_empty(&sessions->reading)) {

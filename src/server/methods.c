@@ -30,23 +30,25 @@ struct method {
 
 static int run_check(struct session *session, uint64_t msgid, struct params *params)
 {
-    struct check *check = request_begin(session, msgid, params, OP_CHECK);
-    if (check == NULL) return -1;
+    struct request *request = request_begin(session, msgid, params, OP_CHECK);
+    if (request == NULL) return -1;
 
+    struct check *check = request->first;
     check->parts->cost = 1;
     int status = params_charged(params, check->parts);
     if (status == 0) status = params_cost_or_options(params, check);
-    return request_go(check->owner, params, status);
+    return request_go(request, params, status);
 }
 
 static int run_peek(struct session *session, uint64_t msgid, struct params *params)
 {
-    struct check *check = request_begin(session, msgid, params, OP_PEEK);
-    if (check == NULL) return -1;
+    struct request *request = request_begin(session, msgid, params, OP_PEEK);
+    if (request == NULL) return -1;
 
-    int status = params_target(params, check->parts);
-    if (status == 0) status = params_cost(params, check->parts);
-    return request_go(check->owner, params, status);
+    struct part *part = request->first->parts;
+    int status = params_target(params, part);
+    if (status == 0) status = params_cost(params, part);
+    return request_go(request, params, status);
 }
 
 /* Adds a peek of the policy's candidate, if it has one that decides checks of this cost. 0, or -1 with the fault
@@ -70,31 +72,34 @@ static int add_trial(struct request *request, const struct params *params)
 static int run_explain(struct session *session, uint64_t msgid, struct params *params)
 {
     struct pull key = params->pull;
-    struct check *check = request_begin(session, msgid, params, OP_PEEK);
-    if (check == NULL) return -1;
+    struct request *request = request_begin(session, msgid, params, OP_PEEK);
+    if (request == NULL) return -1;
 
-    struct request *request = check->owner;
+    struct part *part = request->first->parts;
     request->form = REQUEST_EXPLAIN;
     request->key_is_bin = pull_skip(&key) == 0 && pull_is_bin(&key);
-    check->parts->cost = 1;
-    int status = params_target(params, check->parts);
-    if (status == 0) status = params_cost(params, check->parts);
+    part->cost = 1;
+    int status = params_target(params, part);
+    if (status == 0) status = params_cost(params, part);
     if (status == 0) status = add_trial(request, params);
     return request_go(request, params, status);
 }
 
 static int run_reset(struct session *session, uint64_t msgid, struct params *params)
 {
-    struct check *check = request_begin(session, msgid, params, OP_RESET);
-    if (check == NULL) return -1;
-    return request_go(check->owner, params, params_counter(params, check->parts, &check->only));
+    struct request *request = request_begin(session, msgid, params, OP_RESET);
+    if (request == NULL) return -1;
+
+    struct check *check = request->first;
+    return request_go(request, params, params_counter(params, check->parts, &check->only));
 }
 
 static int run_refund(struct session *session, uint64_t msgid, struct params *params)
 {
-    struct check *check = request_begin(session, msgid, params, OP_REFUND);
-    if (check == NULL) return -1;
+    struct request *request = request_begin(session, msgid, params, OP_REFUND);
+    if (request == NULL) return -1;
 
+    struct check *check = request->first;
     struct part *part = check->parts;
     int status = params_counter(params, part, &check->only);
     if (status == 0) status = params_units(params, "units", 1, &part->cost);
@@ -107,7 +112,7 @@ static int run_refund(struct session *session, uint64_t msgid, struct params *pa
                              part->policy->name, only != NULL ? "/" : "", only != NULL ? only->name : "");
     }
     if (status == 0) status = params_options(params, check);
-    return request_go(check->owner, params, status);
+    return request_go(request, params, status);
 }
 
 /* ---- lists ---- */
@@ -197,9 +202,10 @@ static int run_acquire(struct session *session, uint64_t msgid, struct params *p
 {
     struct engine *engine = session->sessions->engine;
     struct slots *slots = engine_slots(engine);
-    struct check *check = request_begin(session, msgid, params, OP_ACQUIRE);
-    if (check == NULL) return -1;
+    struct request *request = request_begin(session, msgid, params, OP_ACQUIRE);
+    if (request == NULL) return -1;
 
+    struct check *check = request->first;
     struct part *part = check->parts;
     part->cost = 1;
     int status = params_target(params, part);
@@ -215,7 +221,7 @@ static int run_acquire(struct session *session, uint64_t msgid, struct params *p
     if (slot != NULL && slot->is_held) {
         struct packer *packer = session_answer(session, msgid);
         reply_slot(packer, &slot->request->decision, slot->id, session->form);
-        request_drop(check->owner);
+        request_drop(request);
         session_answered(session);
         return 0;
     }
@@ -225,7 +231,7 @@ static int run_acquire(struct session *session, uint64_t msgid, struct params *p
 
     if (status == 0 && check_seal(check) < 0) status = params_fail_overloaded(params);
     if (status == 0 && engine_acquires(engine, check, &session->slots) != 0) status = fail_no_slot(session, params);
-    return request_go(check->owner, params, status);
+    return request_go(request, params, status);
 }
 
 static int run_release(struct session *session, uint64_t msgid, struct params *params)
@@ -242,10 +248,10 @@ static int run_release(struct session *session, uint64_t msgid, struct params *p
         session_answered(session);
         return 0;
     }
-    struct check *check = request_begin(session, msgid, params, OP_RELEASE);
-    if (check == NULL) return -1;
-    engine_releases(check, slot);
-    return request_go(check->owner, params, 0);
+    struct request *request = request_begin(session, msgid, params, OP_RELEASE);
+    if (request == NULL) return -1;
+    engine_releases(request->first, slot);
+    return request_go(request, params, 0);
 }
 
 static int run_hello(struct session *session, uint64_t msgid, struct params *params)

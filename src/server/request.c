@@ -20,7 +20,7 @@ struct request *request_new(struct session *session, uint64_t msgid, enum reques
     struct request *request = idle != NULL ? LIST_ITEM(idle, struct request, link) : mem_alloc(sizeof *request);
     if (request == NULL) return NULL;
 
-    memset(request, 0, offsetof(struct request, packed));
+    memset(request, 0, sizeof *request);
     request->session = session;
     request->msgid = msgid;
     request->form = form;
@@ -44,18 +44,17 @@ struct check *request_add(struct request *request, enum op_kind kind)
     request->n_open++;
 
     if (request->first == NULL)
-        request->first = check;
+        request->first = request->unasked = check;
     else
         request->last->next = check;
     request->last = check;
     return check;
 }
 
-struct check *request_begin(struct session *session, uint64_t msgid, const struct params *params, enum op_kind kind)
+struct request *request_begin(struct session *session, uint64_t msgid, const struct params *params, enum op_kind kind)
 {
     struct request *request = request_new(session, msgid, REQUEST_ONE);
-    struct check *check = request != NULL ? request_add(request, kind) : NULL;
-    if (check != NULL) return check;
+    if (request != NULL && request_add(request, kind) != NULL) return request;
     if (request != NULL) request_drop(request);
     params_fail_overloaded(params);
     return NULL;
@@ -79,9 +78,11 @@ void request_drop(struct request *request)
         next = check->next;
         check_release(check);
     }
-    request->session->sessions->n_handed -= request->n_handed;
+    if (request->form == REQUEST_LONG) {
+        request->session->sessions->n_handed -= request->n_handed;
+        buffer_fini(&request->packed);
+    }
 
-    if (request->in_pieces) buffer_fini(&request->packed);
     list_remove(&request->link);
     list_push_front(&request->session->sessions->idle_requests, &request->link); /* first out: its memory is warm */
 }
@@ -172,20 +173,19 @@ static void pack_all(struct packer *packer, const struct request *request)
 static void pack_answer(struct packer *packer, const struct request *request)
 {
     const struct check *first = request->first;
-    CHECK(first != NULL || request->form == REQUEST_MANY);
-
     switch (request->form) {
     case REQUEST_ONE: pack_check(packer, request, first); break;
     case REQUEST_ALL: pack_all(packer, request); break;
     case REQUEST_SETTLE: reply_settled(packer, &first->parts->decision, &first->reservation, request->decisions); break;
-    case REQUEST_MANY: {
+    case REQUEST_MANY:
+        pack_array(packer, request->n);
+        for (const struct check *check = first; check != NULL; check = check->next) pack_check(packer, request, check);
+        break;
+    case REQUEST_LONG: {
         const struct buffer *packed = &request->packed;
         pack_array(packer, request->n);
-        if (request->in_pieces) {
-            packer->failed |= request->pack_failed;
-            packer->failed |= buffer_append(packer->out, buffer_data(packed), buffer_len(packed)) != 0;
-        }
-        for (const struct check *check = first; check != NULL; check = check->next) pack_check(packer, request, check);
+        packer->failed |= request->pack_failed;
+        packer->failed |= buffer_append(packer->out, buffer_data(packed), buffer_len(packed)) != 0;
         break;
     }
     case REQUEST_EXPLAIN: {
@@ -202,7 +202,7 @@ static void answer_failed(const struct request *request, const struct check *fai
     char text[ERROR_TEXT_MAX], foreign[ERROR_TEXT_MAX - 128];
     const char *message = failed->error_message;
 
-    if (request->form == REQUEST_MANY) {
+    if (request->form == REQUEST_MANY || request->form == REQUEST_LONG) {
         snprintf(text, sizeof text, "checks[%u]: %s", failed->parts->place, message);
         message = text;
     } else if (request->form == REQUEST_EXPLAIN) {
@@ -221,7 +221,6 @@ static void finish(struct request *request)
 {
     struct session *session = request->session;
     uint32_t n = request->n;
-    list_remove(&request->link); /* writing may close the session, which drops every request in its list */
 
     /* If one check has no decision, the request's answer is its error; only explain's candidate may go without a
      * decision. */
@@ -239,17 +238,10 @@ static void finish(struct request *request)
     session_finished(session, n);
 }
 
-static void on_done(struct check *check)
+/* One more check of a REQUEST_LONG is answered: packs the answers that are next in the list, and releases their checks.
+ * It stops at the first check without a decision, which becomes the answer to the whole request. */
+static void pack_next(struct request *request, const struct check *answered)
 {
-    struct request *request = check->owner;
-    if (--request->n_open == 0) finish(request);
-}
-
-/* For a list in pieces: packs the answers that are next in the list, and releases their checks. It stops at the first
- * check without a decision, which becomes the answer to the whole request. */
-static void on_done_in_pieces(struct check *answered)
-{
-    struct request *request = answered->owner;
     request->is_late |= answered->error != ERROR_NONE || answered->parts->decision.reason == REASON_DEADLINE;
     request->n_handed--;
     request->session->sessions->n_handed--;
@@ -262,6 +254,12 @@ static void on_done_in_pieces(struct check *answered)
         check_release(check);
     }
     request->pack_failed |= packer.failed;
+}
+
+static void on_done(struct check *check)
+{
+    struct request *request = check->owner;
+    if (request->form == REQUEST_LONG) pack_next(request, check);
     if (--request->n_open == 0) finish(request);
 }
 
@@ -300,33 +298,18 @@ int request_go(struct request *request, const struct params *params, int status)
     return 0;
 }
 
-void request_begin_pieces(struct request *request)
+void request_hand_over(struct request *request, uint32_t max)
 {
-    CHECK(!request->in_pieces && request->form == REQUEST_MANY && request->n_open == request->n);
-    request->in_pieces = true;
-    buffer_init(&request->packed, 0);
-    request->unasked = request->first;
-    request->n_open++; /* until all are handed over */
-}
-
-bool request_hand_over(struct request *request, uint32_t max)
-{
-    for (; max > 0 && request->unasked != NULL; max--) {
-        struct check *check = request->unasked;
-        request->unasked = check->next;
+    struct sessions *sessions = request->session->sessions;
+    CHECK(request->form == REQUEST_LONG);
+    for (struct check *check = request->unasked, *next; max > 0 && check != NULL; check = next, max--) {
+        next = request->unasked = check->next;
         request->n_handed++;
-        request->session->sessions->n_handed++;
+        sessions->n_handed++;
 
         if (request->is_late) check->deadline_ms = LATE_DEADLINE_MS;
-        check->done = on_done_in_pieces;
-        engine_submit(request->session->sessions->engine, check);
+        engine_submit(sessions->engine, check); /* the request is over with its last one's answer */
     }
-    return request->unasked == NULL;
-}
-
-void request_handed_over(struct request *request)
-{
-    if (--request->n_open == 0) finish(request);
 }
 
 void request_pool_fini(struct list *idle)

@@ -26,9 +26,10 @@ static const char *fault_of(const struct policy *policy)
 
 int reserve_run(struct session *session, uint64_t msgid, struct params *params)
 {
-    struct check *check = request_begin(session, msgid, params, OP_RESERVE);
-    if (check == NULL) return -1;
+    struct request *request = request_begin(session, msgid, params, OP_RESERVE);
+    if (request == NULL) return -1;
 
+    struct check *check = request->first;
     struct part *part = check->parts;
     check->reservation = (struct op_reservation){.ttl_ms = TTL_DEFAULT_MS};
     int status = params_target(params, part);
@@ -41,7 +42,7 @@ int reserve_run(struct session *session, uint64_t msgid, struct params *params)
     const char *wrong = status == 0 ? policy_cost_fault(part->policy, part->cost) : NULL;
     if (wrong != NULL) status = params_fail(params, ERROR_BAD_COST, "estimate%s", wrong + strlen("cost"));
     if (status == 0) status = params_options(params, check);
-    return request_go(check->owner, params, status);
+    return request_go(request, params, status);
 }
 
 static int settle(struct session *session, uint64_t msgid, const struct params *params,
@@ -75,10 +76,11 @@ static int settle(struct session *session, uint64_t msgid, const struct params *
     if (fault != NULL) return params_fail(params, ERROR_UNSUPPORTED, "%s", fault);
 
     /* Not held: the store would have denied it, or was not asked. The answer says how things are now. */
-    struct check *check = request_begin(session, msgid, params, is_held ? OP_SETTLE : OP_PEEK);
-    if (check == NULL) return -1;
-    struct request *request = check->owner;
+    struct request *request = request_begin(session, msgid, params, is_held ? OP_SETTLE : OP_PEEK);
+    if (request == NULL) return -1;
     if (!is_held) request->form = REQUEST_SETTLE;
+
+    struct check *check = request->first;
     check->parts->policy = policy;
     check->parts->key = token->key;
     check->reservation = is_held ? token->reservation : nothing;

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "base/exact.h"
 #include "base/log.h"
 #include "base/nearest.h"
 #include "engine/engine.h"
@@ -198,30 +197,17 @@ int params_counter(struct params *params, struct part *ret, const struct limit *
     return 0;
 }
 
-/* A number that cannot be charged is BAD_COST; what is not a number is BAD_REQUEST. */
-static int read_cost(struct params *params, const char *wanted, struct part *ret)
+static bool is_number(const struct params *params)
 {
     enum pull_type type = pull_type(&params->pull);
-    if (type != PULL_INT && type != PULL_FLOAT) return params_fail(params, ERROR_BAD_REQUEST, "cost: %s", wanted);
-    if (pull_int(&params->pull, &ret->cost) != 0)
-        return params_fail(params, ERROR_BAD_COST, "cost: must be a whole number from 0 to 2^53 - 1");
-    const char *wrong = policy_cost_fault(ret->policy, ret->cost);
-    return wrong == NULL ? 0 : params_fail(params, ERROR_BAD_COST, "%s", wrong);
+    return type == PULL_INT || type == PULL_FLOAT;
 }
 
-int params_cost(struct params *params, struct part *ret)
-{
-    if (params->n == 0 || pull_nil(&params->pull) == 0) return 0;
-    return read_cost(params, "must be an integer", ret);
-}
-
-/* What is not a number is BAD_REQUEST, what cannot be charged BAD_COST. */
+/* Units: what is not a number is BAD_REQUEST, a number that cannot be charged BAD_COST. */
 static int read_units(struct params *params, const char *name, int64_t least, int64_t *ret)
 {
-    enum pull_type type = pull_type(&params->pull);
-    if (type != PULL_INT && type != PULL_FLOAT)
-        return params_fail(params, ERROR_BAD_REQUEST, "%s: must be an integer", name);
-    if (pull_int(&params->pull, ret) != 0 || *ret < least || *ret > EXACT_MAX)
+    if (!is_number(params)) return params_fail(params, ERROR_BAD_REQUEST, "%s: must be an integer", name);
+    if (pull_int(&params->pull, ret) != 0 || *ret < least)
         return params_fail(params, ERROR_BAD_COST, "%s: must be a whole number from %d to 2^53 - 1", name, (int)least);
     return 0;
 }
@@ -232,7 +218,23 @@ int params_units(struct params *params, const char *name, int64_t least, int64_t
     return read_units(params, name, least, ret);
 }
 
-/* The options of check, check_all, hello and reserve: each is read by its number here. */
+/* The units of a check, which its policy must be able to charge at once. */
+static int read_cost(struct params *params, struct part *ret)
+{
+    if (!is_number(params)) return params_fail(params, ERROR_BAD_REQUEST, "cost: must be an integer");
+    if (pull_int(&params->pull, &ret->cost) != 0)
+        return params_fail(params, ERROR_BAD_COST, "cost: must be a whole number from 0 to 2^53 - 1");
+    const char *wrong = policy_cost_fault(ret->policy, ret->cost);
+    return wrong == NULL ? 0 : params_fail(params, ERROR_BAD_COST, "%s", wrong);
+}
+
+int params_cost(struct params *params, struct part *ret)
+{
+    if (params->n == 0 || pull_nil(&params->pull) == 0) return 0;
+    return read_cost(params, ret);
+}
+
+/* The options of all methods. */
 enum option {
     OPTION_COST,
     OPTION_DEADLINE_MS,
@@ -272,7 +274,7 @@ static int fail_unknown_option(const struct params *params, unsigned known, stru
 }
 
 /* The next option's name: one of the bits in `known`, and not yet one of those in `seen`. */
-static int read_option(struct params *params, unsigned known, unsigned *seen, enum option *ret)
+static int read_option_name(struct params *params, unsigned known, unsigned *seen, enum option *ret)
 {
     struct slice name;
     if (pull_text(&params->pull, &name) != 0)
@@ -291,7 +293,7 @@ static int read_option(struct params *params, unsigned known, unsigned *seen, en
 }
 
 /* Enter the options: a map, or nil or [] for none (Lua and PHP cannot tell an empty map from an empty list). */
-static int read_options(struct params *params, const char *wanted, uint32_t *ret_n)
+static int enter_options(struct params *params, const char *wanted, uint32_t *ret_n)
 {
     *ret_n = 0;
     if (params->n == 0 || pull_nil(&params->pull) == 0 || pull_map(&params->pull, ret_n) == 0) return 0;
@@ -300,26 +302,26 @@ static int read_options(struct params *params, const char *wanted, uint32_t *ret
     return params_fail(params, ERROR_BAD_REQUEST, "%s", wanted);
 }
 
-static int read_value(struct params *params, enum option option, struct check *ret)
+static int read_ms(struct params *params, const char *name, int most, int64_t *ret)
+{
+    if (pull_int(&params->pull, ret) == 0 && *ret >= 1 && *ret <= most) return 0;
+    return params_fail(params, ERROR_BAD_REQUEST, "%s: must be a whole number from 1 to %d", name, most);
+}
+
+/* The value of an option of a check. */
+static int read_option_value(struct params *params, enum option option, struct check *ret)
 {
     struct pull *pull = &params->pull;
     int64_t ms;
     switch (option) {
-    case OPTION_COST: return read_cost(params, "must be an integer", ret->parts);
+    case OPTION_COST: return read_cost(params, ret->parts);
     case OPTION_AT_MOST: return read_units(params, "at_most", 1, &ret->at_most);
 
-    case OPTION_DEADLINE_MS:
-        if (pull_int(pull, &ms) != 0 || ms < 1 || ms > DEADLINE_MS_MAX)
-            return params_fail(params, ERROR_BAD_REQUEST, "deadline_ms: must be a whole number from 1 to %d",
-                               DEADLINE_MS_MAX);
-        ret->deadline_ms = (uint32_t)ms;
-        return 0;
+    case OPTION_TTL_MS: return read_ms(params, "ttl_ms", RESERVATION_TTL_MAX_MS, &ret->reservation.ttl_ms);
 
-    case OPTION_TTL_MS:
-        if (pull_int(pull, &ms) != 0 || ms < 1 || ms > RESERVATION_TTL_MAX_MS)
-            return params_fail(params, ERROR_BAD_REQUEST, "ttl_ms: must be a whole number from 1 to %d",
-                               RESERVATION_TTL_MAX_MS);
-        ret->reservation.ttl_ms = ms;
+    case OPTION_DEADLINE_MS:
+        if (read_ms(params, "deadline_ms", DEADLINE_MS_MAX, &ms) != 0) return -1;
+        ret->deadline_ms = (uint32_t)ms;
         return 0;
 
     case OPTION_MAX_WAIT_MS:
@@ -343,11 +345,12 @@ static int read_check_options(struct params *params, unsigned known, const char 
 {
     unsigned seen = 0;
     uint32_t n;
-    if (read_options(params, wanted, &n) != 0) return -1;
+    if (enter_options(params, wanted, &n) != 0) return -1;
 
     for (; n > 0; n--) {
         enum option option = OPTION_COST;
-        if (read_option(params, known, &seen, &option) != 0 || read_value(params, option, ret) != 0) return -1;
+        if (read_option_name(params, known, &seen, &option) != 0 || read_option_value(params, option, ret) != 0)
+            return -1;
     }
     if (ret->at_most > 0 && seen & 1U << OPTION_COST)
         return params_fail(params, ERROR_BAD_REQUEST, "at_most: stands in place of cost; leave one of the two out");
@@ -357,8 +360,7 @@ static int read_check_options(struct params *params, unsigned known, const char 
 int params_cost_or_options(struct params *params, struct check *check)
 {
     if (params->n == 0) return 0;
-    enum pull_type type = pull_type(&params->pull);
-    if (type == PULL_INT || type == PULL_FLOAT) return read_cost(params, "", check->parts);
+    if (is_number(params)) return read_cost(params, check->parts);
     return read_check_options(params, OPTIONS_OF_CHECK, "cost or options: must be an integer or a map", check);
 }
 
@@ -390,12 +392,12 @@ int params_hello(struct params *params, struct decision_form *ret)
     struct decision_form form = *ret;
     unsigned seen = 0;
     uint32_t n;
-    if (read_options(params, "options: must be a map", &n) != 0) return -1;
+    if (enter_options(params, "options: must be a map", &n) != 0) return -1;
 
     for (; n > 0; n--) {
         enum option option = OPTION_DECISION;
         struct slice word;
-        if (read_option(params, OPTIONS_OF_HELLO, &seen, &option) != 0) return -1;
+        if (read_option_name(params, OPTIONS_OF_HELLO, &seen, &option) != 0) return -1;
         if (option == OPTION_DESCRIBE) {
             if (pull_bool(&params->pull, &form.describes) != 0)
                 return params_fail(params, ERROR_BAD_REQUEST, "describe: must be true or false");

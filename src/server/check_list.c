@@ -58,9 +58,9 @@ static void refuse(struct check_list *list, const struct request_fault *fault)
     uint32_t n_counted = list->state == WAITING ? 0 : list->n;
 
     check_list_drop(list);
-    session_error(session, request->msgid, fault->code, fault->text);
+    session_answer_error(session, request->msgid, fault->code, fault->text);
     request_drop(request);
-    session_finished(session, n_counted);
+    session_checks_ended(session, n_counted);
 }
 
 void check_list_drain(struct check_list *list)

@@ -219,10 +219,10 @@ static int run_acquire(struct session *session, uint64_t msgid, struct params *p
 
     /* This connection holds a slot with this request id: it gets the first answer again. */
     if (slot != NULL && slot->is_held) {
-        struct packer *packer = session_answer(session, msgid);
+        struct packer *packer = session_begin_answer(session, msgid);
         reply_slot(packer, &slot->request->decision, slot->id, session->form);
         request_drop(request);
-        session_answered(session);
+        session_end_answer(session);
         return 0;
     }
     if (slot != NULL)
@@ -243,9 +243,9 @@ static int run_release(struct session *session, uint64_t msgid, struct params *p
 
     struct slot *slot = slots_find(engine_slots(session->sessions->engine), &session->slots, id);
     if (slot == NULL) {
-        struct packer *packer = session_answer(session, msgid);
+        struct packer *packer = session_begin_answer(session, msgid);
         reply_flag(packer, "released", false);
-        session_answered(session);
+        session_end_answer(session);
         return 0;
     }
     struct request *request = request_begin(session, msgid, params, OP_RELEASE);
@@ -259,7 +259,7 @@ static int run_hello(struct session *session, uint64_t msgid, struct params *par
     const struct server_options *options = &session->sessions->options;
     if (params_hello(params, &session->form) != 0) return -1;
 
-    struct packer *packer = session_answer(session, msgid);
+    struct packer *packer = session_begin_answer(session, msgid);
     pack_map(packer, 6);
     pack_text(packer, "version");
     pack_text(packer, RL_VERSION);
@@ -273,15 +273,15 @@ static int run_hello(struct session *session, uint64_t msgid, struct params *par
     pack_int(packer, options->max_inflight_per_connection);
     pack_text(packer, "fields");
     reply_fields(packer, session->form.describes);
-    session_answered(session);
+    session_end_answer(session);
     return 0;
 }
 
 static int run_policies(struct session *session, uint64_t msgid, struct params *params)
 {
-    struct packer *packer = session_answer(session, msgid);
+    struct packer *packer = session_begin_answer(session, msgid);
     policies_reply(packer, params_policies(params));
-    session_answered(session);
+    session_end_answer(session);
     return 0;
 }
 
@@ -290,30 +290,30 @@ static int run_stats(struct session *session, uint64_t msgid, struct params *par
     (void)params;
     engine_update_gauges(session->sessions->engine);
 
-    struct packer *packer = session_answer(session, msgid);
+    struct packer *packer = session_begin_answer(session, msgid);
     pack_map(packer, (uint32_t)counters_n());
     for (const struct counter_group *const *group = counters_groups; *group != NULL; group++)
         for (size_t i = 0; i < (*group)->n; i++) {
             pack_text(packer, (*group)->names[i]);
             pack_uint(packer, (*group)->values[i]);
         }
-    session_answered(session);
+    session_end_answer(session);
     return 0;
 }
 
 static int run_ping(struct session *session, uint64_t msgid, struct params *params)
 {
     (void)params;
-    struct packer *packer = session_answer(session, msgid);
+    struct packer *packer = session_begin_answer(session, msgid);
     pack_text(packer, "pong");
-    session_answered(session);
+    session_end_answer(session);
     return 0;
 }
 
 static int run_version(struct session *session, uint64_t msgid, struct params *params)
 {
     (void)params;
-    struct packer *packer = session_answer(session, msgid);
+    struct packer *packer = session_begin_answer(session, msgid);
     pack_map(packer, 5);
     pack_text(packer, "version");
     pack_text(packer, RL_VERSION);
@@ -325,7 +325,7 @@ static int run_version(struct session *session, uint64_t msgid, struct params *p
     pack_text(packer, session->sessions->options.hiredis_version);
     pack_text(packer, "store");
     pack_text(packer, session->sessions->options.store_name);
-    session_answered(session);
+    session_end_answer(session);
     return 0;
 }
 
@@ -342,9 +342,9 @@ static int run_test_clock(struct session *session, uint64_t msgid, struct params
     clock->manual = true;
     slots_renew_all(engine_slots(session->sessions->engine));
 
-    struct packer *packer = session_answer(session, msgid);
+    struct packer *packer = session_begin_answer(session, msgid);
     pack_int(packer, us);
-    session_answered(session);
+    session_end_answer(session);
     return 0;
 }
 
@@ -396,5 +396,5 @@ void methods_run(struct session *session, const struct rpc_request *request)
         status = params_fail(&params, ERROR_BAD_REQUEST, "wrong number of parameters: %u given; %s takes: %s", params.n,
                              method->name, method->usage);
     }
-    if (status != 0) session_error(session, request->msgid, fault.code, fault.text);
+    if (status != 0) session_answer_error(session, request->msgid, fault.code, fault.text);
 }

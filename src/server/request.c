@@ -213,7 +213,7 @@ static void answer_failed(const struct request *request, const struct check *fai
                  (const char *)name.data);
         message = text;
     }
-    session_error(request->session, request->msgid, failed->error, message);
+    session_answer_error(request->session, request->msgid, failed->error, message);
 }
 
 /* Every check is answered: writes the request's answer and drops the request. */
@@ -231,11 +231,11 @@ static void finish(struct request *request)
     if (failed != NULL) {
         answer_failed(request, failed);
     } else {
-        pack_answer(session_answer(session, request->msgid), request);
-        session_answered(session);
+        pack_answer(session_begin_answer(session, request->msgid), request);
+        session_end_answer(session);
     }
     request_drop(request);
-    session_finished(session, n);
+    session_checks_ended(session, n);
 }
 
 /* One more check of a REQUEST_LONG is answered: packs the answers that are next in the list, and releases their checks.

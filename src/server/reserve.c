@@ -67,9 +67,9 @@ static int settle(struct session *session, uint64_t msgid, const struct params *
             .reason = token->reason,
             .policy_version = policy->version,
         };
-        struct packer *packer = session_answer(session, msgid);
+        struct packer *packer = session_begin_answer(session, msgid);
         reply_settled(packer, &decision, &nothing, session->form);
-        session_answered(session);
+        session_end_answer(session);
         return 0;
     }
     const char *fault = fault_of(policy);

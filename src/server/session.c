@@ -1,7 +1,7 @@
 /*
  * session.c: bytes in, from the connection's beginning to its end.
  *
- *   on_read ─ take_messages ─ on_message ─ methods_run ─▶ session_answer | the engine ─▶ session_answer
+ *   on_read ─ take_messages ─ on_message ─ methods_run ─▶ an answer into `out` (session_output.h), now or by the engine
  *                 │ something keeps the next message from being taken (enum session_state):
  *                 │ stop reading, keep the rest in `in`
  *                 └ session_run, session_run_long: in a later tick
@@ -122,7 +122,7 @@ void session_close(struct session *session, const char *why)
     list_remove(&session->run_link);
     list_remove(&session->long_link);
     list_remove(&session->stall_link);
-    session_count_unread(session);
+    session_update_unread(session);
     uv_close((uv_handle_t *)&session->pipe, on_closed);
 }
 
@@ -139,8 +139,8 @@ static void end(struct session *session, const char *why)
 static void close_if_ended(struct session *session)
 {
     if (session->state != SESSION_ENDING) return;
-    if (session->final_error != NULL && list_empty(&session->requests)) session_say_final_error(session);
-    if (session_is_owed(session)) return;
+    if (session->final_error != NULL && list_empty(&session->requests)) session_emit_final_error(session);
+    if (session_is_busy(session)) return;
 
     bool lingers = session->last_code != ERROR_NONE && !session->sessions->draining;
     uv_os_fd_t fd;
@@ -185,11 +185,11 @@ static void on_message(struct session *session, enum rpc_fault fault, const stru
 
     server_counters.requests++;
     if (session->sessions->draining)
-        session_error(session, request->msgid, ERROR_SHUTTING_DOWN, "the daemon is stopping; connect again");
+        session_answer_error(session, request->msgid, ERROR_SHUTTING_DOWN, "the daemon is stopping; connect again");
     else if (fault == RPC_BAD_METHOD)
-        session_error(session, request->msgid, ERROR_BAD_REQUEST, "method: must be a str");
+        session_answer_error(session, request->msgid, ERROR_BAD_REQUEST, "method: must be a str");
     else if (fault == RPC_BAD_PARAMS)
-        session_error(session, request->msgid, ERROR_BAD_REQUEST, "params: must be a list");
+        session_answer_error(session, request->msgid, ERROR_BAD_REQUEST, "params: must be a list");
     else
         methods_run(session, request);
 }

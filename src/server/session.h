@@ -73,7 +73,7 @@ struct session {
     struct slot_owner slots;
     struct buffer in;      /* part of a message, or messages that wait; empty: it has no memory */
     struct buffer out;     /* answers of this tick; empty: it has no memory */
-    struct packer answer;  /* into `out`, from session_answer() to session_answered() */
+    struct packer answer;  /* into `out`, from session_begin_answer() to session_end_answer() */
     struct buffer writing; /* bytes that libuv writes, because the socket was full; empty: it has no memory */
     uint64_t party;        /* the number of this connection, from 1 */
     int64_t asked_us;      /* when the last message came; CLOCK_MONOTONIC */

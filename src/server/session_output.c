@@ -1,9 +1,10 @@
 /*
  * session_output.c: answers out.
  *
- *   session_answer ─ pack ─ session_answered     into `out`, and onto the list of those who have something to write
- *   session_flush                                at the tick's end: one uv_try_write; what the socket does not take is
- *                                                `writing` until one uv_write is through
+ *   session_begin_answer ─ pack ─ session_end_answer   into `out`, and onto the list of those who have something to
+ *                                                      write
+ *   session_flush                                      at the tick's end: one uv_try_write; what the socket does not
+ *                                                      take is `writing` until one uv_write is through
  *
  * A peer that does not read is bounded twice: at half of max_output nothing more is read from it, and after
  * write_stall_ms in which it took nothing it is closed. Only the second closes: a peer that reads one large answer may
@@ -41,9 +42,9 @@ void session_fail(struct session *session, const char *why)
     session_wake(session);
 }
 
-/* ---- what is owed ---- */
+/* ---- how much waits ---- */
 
-bool session_is_owed(const struct session *session)
+bool session_is_busy(const struct session *session)
 {
     bool messages_wait = session->state > SESSION_READING && session->state < SESSION_ENDING;
     return !list_empty(&session->requests) || messages_wait || buffer_len(&session->out) > 0 || is_writing(session);
@@ -86,9 +87,9 @@ static void note_less(struct session *session)
     }
 }
 
-void session_finished(struct session *session, uint32_t n_checks)
+void session_checks_ended(struct session *session, uint32_t n)
 {
-    session->n_inflight -= n_checks;
+    session->n_inflight -= n;
     if (session->list != NULL) session_wake(session); /* it may wait for less in flight */
     note_less(session);
 }
@@ -108,14 +109,14 @@ static void mark_dirty(struct session *session)
     if (list_empty(&session->dirty_link)) list_push_back(&session->sessions->dirty, &session->dirty_link);
 }
 
-struct packer *session_answer(struct session *session, uint64_t msgid)
+struct packer *session_begin_answer(struct session *session, uint64_t msgid)
 {
     struct packer *packer = begin_message(session);
     rpc_pack_result(packer, msgid);
     return packer;
 }
 
-void session_answered(struct session *session)
+void session_end_answer(struct session *session)
 {
     if (!session->answer.failed) {
         mark_dirty(session);
@@ -126,27 +127,27 @@ void session_answered(struct session *session)
     session_fail(session, "no memory for an answer");
 }
 
-void session_error(struct session *session, uint64_t msgid, enum error_code code, const char *message)
+void session_answer_error(struct session *session, uint64_t msgid, enum error_code code, const char *message)
 {
     struct packer *packer = begin_message(session);
     server_counters.request_errors++;
     rpc_pack_error(packer, msgid, code, message);
-    session_answered(session);
+    session_end_answer(session);
 }
 
-void session_say_final_error(struct session *session)
+void session_emit_final_error(struct session *session)
 {
     struct packer *packer = begin_message(session);
     server_counters.request_errors++;
     rpc_pack_broken(packer, session->last_code, session->final_error);
     session->final_error = NULL;
-    session_answered(session);
+    session_end_answer(session);
 }
 
 /* ---- writing ---- */
 
 /* Keeps sessions->n_unread up to date, because adding up ten thousand sessions takes too long. */
-void session_count_unread(struct session *session)
+void session_update_unread(struct session *session)
 {
     struct sessions *sessions = session->sessions;
     size_t n = session->state == SESSION_CLOSED ? 0 : n_unread(session);
@@ -170,7 +171,7 @@ static void on_written(uv_write_t *write, int status)
 
     list_remove(&session->stall_link);
     buffer_pool_take_back(&session->sessions->buffer_pool, &session->writing);
-    session_count_unread(session);
+    session_update_unread(session);
     if (buffer_len(&session->out) > 0) mark_dirty(session);
     note_less(session);
 }
@@ -178,7 +179,7 @@ static void on_written(uv_write_t *write, int status)
 void session_flush(struct session *session)
 {
     if (buffer_len(&session->out) == 0 || is_writing(session)) {
-        session_count_unread(session);
+        session_update_unread(session);
         return;
     }
     uv_buf_t buf = uv_buf_init((char *)buffer_data(&session->out), (unsigned)buffer_len(&session->out));
@@ -204,7 +205,7 @@ void session_flush(struct session *session)
         else
             session_fail(session, uv_strerror(status));
     }
-    session_count_unread(session);
+    session_update_unread(session);
 }
 
 /* A peer that read something since the last look moves to the end, so that the list stays in the order of how long each
@@ -220,7 +221,7 @@ int64_t session_stalled_us(struct session *session)
         session->taken_us = sessions->clock->mono_us;
         list_remove(&session->stall_link);
         list_push_back(&sessions->stalled, &session->stall_link);
-        session_count_unread(session);
+        session_update_unread(session);
     }
     return sessions->clock->mono_us - session->taken_us;
 }

@@ -14,26 +14,31 @@
 
 struct session;
 
+/* ---- from methods, requests and lists ---- */
+
+/*
+ * One answer, exactly one per request: pack the result into what session_begin_answer() returns, then call
+ * session_end_answer(). Without memory for it the connection closes in the next tick.
+ */
+struct packer *session_begin_answer(struct session *session, uint64_t msgid);
+void session_end_answer(struct session *session);
+/* The same, with an error as the answer. */
+void session_answer_error(struct session *session, uint64_t msgid, enum error_code code, const char *message);
+
+void session_checks_ended(struct session *session, uint32_t n); /* so many fewer are in flight */
+
+/* ---- from session.c and sessions.c, too ---- */
+
 void session_wake(struct session *session);                  /* the next tick looks at it */
 void session_fail(struct session *session, const char *why); /* it cannot go on: the next tick closes it */
 
-void session_finished(struct session *session, uint32_t n_checks); /* n_checks fewer are in flight */
+void session_emit_final_error(struct session *session); /* why the framing was lost */
+void session_flush(struct session *session);            /* write what is in `out` */
 
-/*
- * One answer, exactly one per request: pack the result into what session_answer() returns, then call
- * session_answered(). Without memory for it the connection closes in the next tick.
- */
-struct packer *session_answer(struct session *session, uint64_t msgid);
-void session_answered(struct session *session);
-void session_error(struct session *session, uint64_t msgid, enum error_code code, const char *message);
-void session_say_final_error(struct session *session); /* why the framing was lost */
-
-void session_flush(struct session *session); /* write what is in `out` */
-
-bool session_is_owed(const struct session *session);      /* an answer is being made, or waits to be read */
+bool session_is_busy(const struct session *session);      /* a message waits or is being answered, or output waits */
 bool session_is_full(const struct session *session);      /* too much is in flight or unread for another message */
 bool session_is_half_full(const struct session *session); /* more than half of that */
-void session_count_unread(struct session *session);       /* the peer took some, or the session has closed */
+void session_update_unread(struct session *session);      /* in sessions->n_unread: the peer took some, or it closed */
 int64_t session_stalled_us(struct session *session);      /* how long the peer has taken nothing of what waits for it */
 bool session_has_stalled(struct session *session); /* the peer took nothing for write_stall_ms, or lingers too long */
 

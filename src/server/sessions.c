@@ -133,7 +133,7 @@ void sessions_sweep(struct sessions *sessions)
         LIST_FOREACH (link, &sessions->all) {
             struct session *session = LIST_ITEM(link, struct session, link);
             if (session->asked_us > since_us) break;
-            if (session_is_owed(session) || session->slots.n > 0) continue;
+            if (session_is_busy(session) || session->slots.n > 0) continue;
             server_counters.connections_closed_idle++;
             session_close(session, "it asked nothing for listen.idle_timeout");
         }

@@ -4,6 +4,8 @@
  * So there is one state machine for connections, deadlines and losses, and its tests count for both clients. The
  * callback copies what the caller may read later, and the results into the caller's structs.
  */
+#include "client/blocking.h"
+
 #include <poll.h>
 #include <stdio.h>
 
@@ -66,6 +68,11 @@ void ratelimit_use_maps(struct ratelimit *client)
 void ratelimit_describe(struct ratelimit *client)
 {
     ratelimit_async_describe(client->async);
+}
+
+const struct link *blocking_link(const struct ratelimit *client)
+{
+    return &client->async->connection;
 }
 
 const char *ratelimit_error(const struct ratelimit *client)

@@ -78,6 +78,7 @@ enum link_step link_connect(struct link *link)
 {
     char what[sizeof link->address.sun_path + 32];
     forget_input(link);
+    link->connect_errno = 0;
     link->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (link->fd < 0) return fail(link, "cannot create a socket", errno);
     if (connect(link->fd, (struct sockaddr *)&link->address, sizeof link->address) == 0) return LINK_DONE;
@@ -88,6 +89,7 @@ enum link_step link_connect(struct link *link)
         fail(link, "the daemon does not accept connections: its backlog is full", 0);
         return LINK_LATER;
     }
+    link->connect_errno = error;
     snprintf(what, sizeof what, "cannot connect to %s", link->address.sun_path);
     return fail(link, what, error);
 }

@@ -29,6 +29,7 @@ struct link {
     int fd;                      /* owned; -1 while there is no connection */
     struct buffer in;            /* owned bytes; begins with a message not read yet */
     struct scanner scanner;      /* of that message */
+    int connect_errno;           /* why the last link_connect() failed; 0: it did not, or the daemon is busy */
     char error[LINK_ERROR_SIZE]; /* why the last step failed, for people */
     bool *is_ours;               /* owned page; NULL: there are no such pages */
     pid_t pid;                   /* without such a page */

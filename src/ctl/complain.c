@@ -15,8 +15,6 @@
 
 enum { NAME_SIZE = 64, PATH_SIZE = sizeof((struct sockaddr_un){0}.sun_path) };
 
-static const char cannot_connect[] = "cannot connect to ";
-
 enum exit_code usage_error(const char *what, const char *which)
 {
     fprintf(stderr, "ratelimitctl: %s%s%s; try ratelimitctl --help\n", what, which[0] != '\0' ? ": " : "", which);
@@ -42,28 +40,21 @@ static void print_owner(const struct stat *status, unsigned needed, const char *
         fprintf(stderr, " belongs to user %s, mode %04o, which gives the group no access: %s", name, mode, setting);
 }
 
-/* Why this user may not connect to the daemon's socket, and what to do about it. `error` is the library's: if it says
- * "cannot connect to PATH: Permission denied", in a locale whose words these are, print it with the owner of the socket
- * or directory that refuses this user. Else false, and nothing is printed. */
-static bool explain_no_access(const char *error)
+/* This user may not connect to the daemon's socket: prints who owns the socket or the directory that refuses it, and
+ * what to do about it. */
+static void explain_no_access(const char *socket_path)
 {
     char path[PATH_SIZE];
     struct stat status;
-    const char *reason = strerror(EACCES);
-    size_t before_len = strlen(cannot_connect), after_len = strlen(": ") + strlen(reason), len = strlen(error);
-    if (strncmp(error, cannot_connect, before_len) != 0 || len <= before_len + after_len) return false;
-    size_t path_len = len - before_len - after_len;
-    if (path_len >= PATH_SIZE || strcmp(error + len - strlen(reason), reason) != 0) return false;
-    memcpy(path, error + before_len, path_len);
-    path[path_len] = '\0';
+    snprintf(path, sizeof path, "%s", socket_path);
 
-    fputs(cannot_connect, stderr);
+    fputs("cannot connect to ", stderr);
     text_print(stderr, slice_of(path));
     fputs(": permission denied; ", stderr);
     if (stat(path, &status) == 0) {
         fputs("it", stderr);
         print_owner(&status, 2, "set listen.group and listen.mode");
-        return true;
+        return;
     }
 
     /* The first directory above it that this user may not enter. */
@@ -73,29 +64,32 @@ static bool explain_no_access(const char *error)
             fputs("the directory ", stderr);
             text_print(stderr, slice_of(path));
             print_owner(&status, 1, "let its group enter it");
-            return true;
+            return;
         }
         *slash = '/';
     }
     fputs("this user has no permission to inspect it", stderr);
-    return true;
 }
 
-enum exit_code complain(enum ratelimit_status status, const char *code, const char *error, bool json)
+enum exit_code complain(const struct link *link, enum ratelimit_status status, const char *code, const char *error,
+                        bool json)
 {
     /* A code that came before the daemon closed is about what was asked here: there was nothing else on this
      * connection. */
-    bool is_lost = status == RATELIMIT_LOST, is_unreachable = status == RATELIMIT_UNREACHABLE;
+    bool is_lost = status == RATELIMIT_LOST;
     bool is_refusal = status == RATELIMIT_REFUSED || (is_lost && code[0] != '\0');
+    int connect_errno = status == RATELIMIT_UNREACHABLE ? link->connect_errno : 0;
 
     fputs("ratelimitctl: ", stderr);
     if (is_refusal) {
         text_print_sentence(stderr, slice_of(error));
-    } else if (!is_unreachable || !explain_no_access(error)) {
+    } else if (connect_errno == EACCES) {
+        explain_no_access(link->address.sun_path);
+    } else {
         text_print(stderr, slice_of(error));
         if (status == RATELIMIT_TIMEOUT || is_lost)
             fputs("; the request was sent and may have taken effect", stderr);
-        else if (is_unreachable && strncmp(error, cannot_connect, strlen(cannot_connect)) == 0)
+        else if (connect_errno != 0)
             fputs("; is ratelimitd running, and is this its socket? Set another with -s or $RATELIMIT_SOCKET", stderr);
     }
     fputc('\n', stderr);

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-#include "client/ratelimit.h"
+#include "client/link.h"
 
 enum exit_code {
     EXIT_DONE = 0, /* allowed, or done */
@@ -20,8 +20,9 @@ enum exit_code {
 
 /* A complaint on standard error; EXIT_USAGE. */
 enum exit_code usage_error(const char *what, const char *which);
-/* What a call ended with; with --json also on standard output. */
-enum exit_code complain(enum ratelimit_status status, const char *code, const char *error, bool json);
+/* What a call on this connection ended with; with --json also on standard output. */
+enum exit_code complain(const struct link *link, enum ratelimit_status status, const char *code, const char *error,
+                        bool json);
 /* There is no client: of what ratelimit_open() said. */
 enum exit_code complain_open(enum ratelimit_status status);
 

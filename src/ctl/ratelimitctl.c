@@ -15,7 +15,7 @@
 
 #include "base/check.h"
 #include "base/units.h"
-#include "client/ratelimit.h"
+#include "client/blocking.h"
 #include "client/wait.h"
 #include "ctl/command.h"
 #include "ctl/hold.h"
@@ -170,7 +170,8 @@ static enum exit_code ask(const struct question *question, struct pull *ret)
     enum ratelimit_status status = ratelimit_call(client, question->command->method, buffer_data(params),
                                                   buffer_len(params), (uint32_t)options->timeout_ms, &result, &len);
     if (status != RATELIMIT_OK)
-        return complain(status, ratelimit_error_code(client), ratelimit_error(client), options->json);
+        return complain(blocking_link(client), status, ratelimit_error_code(client), ratelimit_error(client),
+                        options->json);
 
     *ret = pull_of(result, len);
     return EXIT_DONE;

@@ -92,3 +92,27 @@ void pack_map(struct packer *packer, uint32_t n)
     msgpack_packer writer = writer_of(packer);
     msgpack_pack_map(&writer, n);
 }
+
+void pack_bool_field(struct packer *packer, const char *name, bool value)
+{
+    pack_text(packer, name);
+    pack_bool(packer, value);
+}
+
+void pack_int_field(struct packer *packer, const char *name, int64_t value)
+{
+    pack_text(packer, name);
+    pack_int(packer, value);
+}
+
+void pack_uint_field(struct packer *packer, const char *name, uint64_t value)
+{
+    pack_text(packer, name);
+    pack_uint(packer, value);
+}
+
+void pack_text_field(struct packer *packer, const char *name, const char *text)
+{
+    pack_text(packer, name);
+    pack_text(packer, text);
+}

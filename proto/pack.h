@@ -37,4 +37,10 @@ void pack_bin_of(struct packer *packer, const struct slice *pieces, size_t n);
 void pack_array(struct packer *packer, uint32_t n); /* n values follow */
 void pack_map(struct packer *packer, uint32_t n);   /* n keys and values follow */
 
+/* A field of a map: its name and its value. */
+void pack_bool_field(struct packer *packer, const char *name, bool value);
+void pack_int_field(struct packer *packer, const char *name, int64_t value);
+void pack_uint_field(struct packer *packer, const char *name, uint64_t value);
+void pack_text_field(struct packer *packer, const char *name, const char *text);
+
 #endif

@@ -108,12 +108,8 @@ int request_pack_hello(struct request *request, bool as_maps, bool describes)
 {
     struct packer packer = start(request, "hello", 1);
     pack_map(&packer, 1U + describes);
-    pack_text(&packer, "decision");
-    pack_text(&packer, as_maps ? "map" : "array");
-    if (describes) {
-        pack_text(&packer, "describe");
-        pack_bool(&packer, true);
-    }
+    pack_text_field(&packer, "decision", as_maps ? "map" : "array");
+    if (describes) pack_bool_field(&packer, "describe", true);
     return packer.failed ? -1 : 0;
 }
 
@@ -145,11 +141,8 @@ static void pack_options(struct packer *packer, const struct ratelimit_options *
     for (int i = 0; i < N_NUMBERS; i++) n += numbers[i].is_set;
 
     pack_map(packer, n);
-    for (int i = 0; i < N_NUMBERS; i++) {
-        if (!numbers[i].is_set) continue;
-        pack_text(packer, numbers[i].name);
-        pack_int(packer, numbers[i].value);
-    }
+    for (int i = 0; i < N_NUMBERS; i++)
+        if (numbers[i].is_set) pack_int_field(packer, numbers[i].name, numbers[i].value);
     if (options->request_id != NULL) {
         pack_text(packer, "request_id");
         pack_bin(packer, (struct slice){options->request_id, options->request_id_len});

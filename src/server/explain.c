@@ -190,14 +190,10 @@ static const char *why_text(const struct check *check, char out[WHY_TEXT_MAX])
 
 static void pack_own_decision(struct packer *packer, const struct decision *decision)
 {
-    pack_text(packer, "allowed");
-    pack_bool(packer, decision->allowed);
-    pack_text(packer, "remaining");
-    pack_int(packer, decision->remaining);
-    pack_text(packer, "retry_after_ms");
-    pack_int(packer, decision->allowed ? 0 : decision->retry_after_ms);
-    pack_text(packer, "reset_after_ms");
-    pack_int(packer, decision->reset_after_ms);
+    pack_bool_field(packer, "allowed", decision->allowed);
+    pack_int_field(packer, "remaining", decision->remaining);
+    pack_int_field(packer, "retry_after_ms", decision->allowed ? 0 : decision->retry_after_ms);
+    pack_int_field(packer, "reset_after_ms", decision->reset_after_ms);
 }
 
 /* Each limit's settings, and its own decision where it made one: where a limit is 0 the others were not asked. */
@@ -226,8 +222,7 @@ static void pack_reasons(struct packer *packer, const struct check *check, const
 {
     char text[WHY_TEXT_MAX];
     struct view view;
-    pack_text(packer, "why");
-    pack_text(packer, why_text(check, text));
+    pack_text_field(packer, "why", why_text(check, text));
     pack_limits(packer, check);
 
     pack_text(packer, "store_keys");
@@ -261,8 +256,7 @@ void explain_reply(struct packer *packer, const struct check *check, const struc
     const struct policy *policy = check->parts->policy, *whole = policy->base != NULL ? policy->base : policy;
     bool is_tried = whole->candidate != NULL;
     reply_decision(packer, &check->parts->decision, check->parts->cost, form->decision, N_MORE + is_tried);
-    pack_text(packer, "policy");
-    pack_text(packer, policy->name);
+    pack_text_field(packer, "policy", policy->name);
     pack_text(packer, "override");
     if (policy->override != NULL)
         pack_text(packer, policy->override);

@@ -261,16 +261,11 @@ static int run_hello(struct session *session, uint64_t msgid, struct params *par
 
     struct packer *packer = session_begin_answer(session, msgid);
     pack_map(packer, 6);
-    pack_text(packer, "version");
-    pack_text(packer, RL_VERSION);
-    pack_text(packer, "protocol");
-    pack_int(packer, PROTOCOL_VERSION);
-    pack_text(packer, "max_key");
-    pack_int(packer, options->max_key);
-    pack_text(packer, "max_frame");
-    pack_int(packer, options->max_frame);
-    pack_text(packer, "max_inflight_per_connection");
-    pack_int(packer, options->max_inflight_per_connection);
+    pack_text_field(packer, "version", RL_VERSION);
+    pack_int_field(packer, "protocol", PROTOCOL_VERSION);
+    pack_int_field(packer, "max_key", options->max_key);
+    pack_int_field(packer, "max_frame", options->max_frame);
+    pack_int_field(packer, "max_inflight_per_connection", options->max_inflight_per_connection);
     pack_text(packer, "fields");
     reply_fields(packer, session->form.describes);
     session_end_answer(session);
@@ -293,10 +288,7 @@ static int run_stats(struct session *session, uint64_t msgid, struct params *par
     struct packer *packer = session_begin_answer(session, msgid);
     pack_map(packer, (uint32_t)counters_n());
     for (const struct counter_group *const *group = counters_groups; *group != NULL; group++)
-        for (size_t i = 0; i < (*group)->n; i++) {
-            pack_text(packer, (*group)->names[i]);
-            pack_uint(packer, (*group)->values[i]);
-        }
+        for (size_t i = 0; i < (*group)->n; i++) pack_uint_field(packer, (*group)->names[i], (*group)->values[i]);
     session_end_answer(session);
     return 0;
 }
@@ -315,16 +307,11 @@ static int run_version(struct session *session, uint64_t msgid, struct params *p
     (void)params;
     struct packer *packer = session_begin_answer(session, msgid);
     pack_map(packer, 5);
-    pack_text(packer, "version");
-    pack_text(packer, RL_VERSION);
-    pack_text(packer, "protocol");
-    pack_int(packer, PROTOCOL_VERSION);
-    pack_text(packer, "libuv");
-    pack_text(packer, uv_version_string());
-    pack_text(packer, "hiredis");
-    pack_text(packer, session->sessions->options.hiredis_version);
-    pack_text(packer, "store");
-    pack_text(packer, session->sessions->options.store_name);
+    pack_text_field(packer, "version", RL_VERSION);
+    pack_int_field(packer, "protocol", PROTOCOL_VERSION);
+    pack_text_field(packer, "libuv", uv_version_string());
+    pack_text_field(packer, "hiredis", session->sessions->options.hiredis_version);
+    pack_text_field(packer, "store", session->sessions->options.store_name);
     session_end_answer(session);
     return 0;
 }

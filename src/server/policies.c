@@ -18,18 +18,6 @@ enum {
     NAME_SIZE = 32,            /* of a setting, and its unit */
 };
 
-static void pack_word(struct packer *packer, const char *name, const char *text)
-{
-    pack_text(packer, name);
-    pack_text(packer, text);
-}
-
-static void pack_count(struct packer *packer, const char *name, uint64_t count)
-{
-    pack_text(packer, name);
-    pack_uint(packer, count);
-}
-
 /* Durations are in whole milliseconds, rounded up, and their names say so. */
 static void pack_value(struct packer *packer, const struct setting_value *value, const struct policy *policy)
 {
@@ -62,9 +50,7 @@ void policies_pack_limit(struct packer *packer, const struct limit *limit, uint3
 
     pack_map(packer, (uint32_t)n + limit->phase + n_more);
     for (size_t i = 0; i < n; i++) pack_value(packer, &values[i], limit->policy);
-    if (!limit->phase) return;
-    pack_text(packer, "phase"); /* the policy's setting, but only such limits have it */
-    pack_bool(packer, true);
+    if (limit->phase) pack_bool_field(packer, "phase", true); /* the policy's setting, but only such limits have it */
 }
 
 /* The numbers of a variant's limit that are not those of the policy's own. */
@@ -86,10 +72,9 @@ static void pack_override(struct packer *packer, const struct override *item)
     struct setting_value values[N_POLICY_FIELDS];
     uint32_t n_changed = 0;
     pack_map(packer, 2);
-    pack_word(packer, item->is_pattern ? "match" : "key", item->text);
+    pack_text_field(packer, item->is_pattern ? "match" : "key", item->text);
     if (variant->unlimited) {
-        pack_text(packer, "unlimited");
-        pack_bool(packer, true);
+        pack_bool_field(packer, "unlimited", true);
         return;
     }
 
@@ -103,7 +88,7 @@ static void pack_override(struct packer *packer, const struct override *item)
         size_t n = changes(limit, &variant->base->limits[i], values);
         if (n == 0) continue;
         pack_map(packer, (uint32_t)n + is_named);
-        if (is_named) pack_word(packer, "name", limit->name);
+        if (is_named) pack_text_field(packer, "name", limit->name);
         for (size_t j = 0; j < n; j++) pack_value(packer, &values[j], variant);
     }
 }
@@ -119,7 +104,7 @@ static void pack_overrides(struct packer *packer, const struct overrides *overri
         *space -= len;
     }
 
-    pack_count(packer, "overrides", overrides->n);
+    pack_uint_field(packer, "overrides", overrides->n);
     pack_text(packer, "override_list");
     pack_array(packer, (uint32_t)n);
     for (size_t i = 0; i < n; i++) pack_override(packer, &overrides->items[i]);
@@ -140,21 +125,21 @@ static void pack_policy(struct packer *packer, const struct policy *policy, size
     bool has_overrides = policy->overrides != NULL;
 
     pack_map(packer, (uint32_t)n + 6U + (has_overrides ? 2U : 0U) + (candidate != NULL ? 5U : 0U));
-    pack_word(packer, "name", policy->name);
-    pack_count(packer, "version", policy->version);
+    pack_text_field(packer, "name", policy->name);
+    pack_uint_field(packer, "version", policy->version);
     for (size_t i = 0; i < n; i++) pack_value(packer, &values[i], policy);
     if (has_overrides) pack_overrides(packer, policy->overrides, overrides_space);
     pack_limits(packer, "limits", policy);
-    pack_count(packer, "allowed", policy->counts->allowed);
-    pack_count(packer, "denied", policy->counts->denied);
-    pack_count(packer, "shadow_denied", policy->counts->shadow_denied);
+    pack_uint_field(packer, "allowed", policy->counts->allowed);
+    pack_uint_field(packer, "denied", policy->counts->denied);
+    pack_uint_field(packer, "shadow_denied", policy->counts->shadow_denied);
     if (candidate == NULL) return;
 
     pack_limits(packer, "candidate", candidate);
-    pack_count(packer, "candidate_allowed", candidate->counts->candidate_allowed);
-    pack_count(packer, "candidate_denied", candidate->counts->candidate_denied);
-    pack_count(packer, "candidate_only_allowed", candidate->counts->candidate_only_allowed);
-    pack_count(packer, "candidate_only_denied", candidate->counts->candidate_only_denied);
+    pack_uint_field(packer, "candidate_allowed", candidate->counts->candidate_allowed);
+    pack_uint_field(packer, "candidate_denied", candidate->counts->candidate_denied);
+    pack_uint_field(packer, "candidate_only_allowed", candidate->counts->candidate_only_allowed);
+    pack_uint_field(packer, "candidate_only_denied", candidate->counts->candidate_only_denied);
 }
 
 void policies_reply(struct packer *packer, const struct policy_set *set)

@@ -249,9 +249,7 @@ void reply_decision(struct packer *packer, const struct decision *decision, int6
     CHECK(end - start <= DECISION_MAX_LEN);
     buffer_grew(packer->out, (size_t)(end - start));
 
-    if (!decision->shadow_denied) return;
-    pack_text(packer, "shadow_denied");
-    pack_bool(packer, true);
+    if (decision->shadow_denied) pack_bool_field(packer, "shadow_denied", true);
 }
 
 void reply_slot(struct packer *packer, const struct decision *decision, const char *slot, struct decision_form form)
@@ -288,18 +286,17 @@ void reply_settled(struct packer *packer, const struct decision *decision, const
 {
     bool charged = reservation->actual > (reservation->ended ? 0 : reservation->units);
     reply_decision(packer, decision, 0, form, 1U + reservation->ended);
-    pack_text(packer, charged ? "charged" : "refunded");
-    pack_int(packer, charged ? reservation->charged : reservation->refunded);
-    if (!reservation->ended) return;
-    pack_text(packer, "ended");
-    pack_bool(packer, true);
+    if (charged)
+        pack_int_field(packer, "charged", reservation->charged);
+    else
+        pack_int_field(packer, "refunded", reservation->refunded);
+    if (reservation->ended) pack_bool_field(packer, "ended", true);
 }
 
 void reply_flag(struct packer *packer, const char *name, bool value)
 {
     pack_map(packer, 1);
-    pack_text(packer, name);
-    pack_bool(packer, value);
+    pack_bool_field(packer, name, value);
 }
 
 void reply_fields(struct packer *packer, bool describes)

@@ -117,8 +117,7 @@ static void pack_check(struct packer *packer, const struct request *request, con
     case OP_SETTLE: reply_settled(packer, decision, &check->reservation, form); break;
     case OP_REFUND:
         reply_decision(packer, decision, 0, form, 1);
-        pack_text(packer, "refunded");
-        pack_int(packer, check->refunded);
+        pack_int_field(packer, "refunded", check->refunded);
         break;
     case OP_ACQUIRE:
         if (decision->allowed)

@@ -94,25 +94,27 @@ static int run_reset(struct session *session, uint64_t msgid, struct params *par
     return request_go(request, params, params_counter(params, check->parts, &check->only));
 }
 
+static int read_refund(struct params *params, struct check *check)
+{
+    struct part *part = check->parts;
+    if (params_counter(params, part, &check->only) != 0) return -1;
+    if (params_units(params, "units", 1, &part->cost) != 0) return -1;
+
+    const struct limit *only = check->only;
+    for (uint16_t i = 0; i < part->policy->n_limits; i++) {
+        const struct limit *limit = &part->policy->limits[i];
+        if ((only != NULL && limit != only) || limit_ops(limit)->refunds) continue;
+        return params_fail(params, ERROR_UNSUPPORTED,
+                           "policy: '%s%s%s' has no units to give back one by one; reset forgets a whole key",
+                           part->policy->name, only != NULL ? "/" : "", only != NULL ? only->name : "");
+    }
+    return params_options(params, check);
+}
+
 static int run_refund(struct session *session, uint64_t msgid, struct params *params)
 {
     struct request *request = request_begin(session, msgid, params, OP_REFUND);
-    if (request == NULL) return -1;
-
-    struct check *check = request->first;
-    struct part *part = check->parts;
-    int status = params_counter(params, part, &check->only);
-    if (status == 0) status = params_units(params, "units", 1, &part->cost);
-
-    for (uint16_t i = 0; status == 0 && i < part->policy->n_limits; i++) {
-        const struct limit *only = check->only, *limit = &part->policy->limits[i];
-        if ((only != NULL && limit != only) || limit_ops(limit)->refunds) continue;
-        status = params_fail(params, ERROR_UNSUPPORTED,
-                             "policy: '%s%s%s' has no units to give back one by one; reset forgets a whole key",
-                             part->policy->name, only != NULL ? "/" : "", only != NULL ? only->name : "");
-    }
-    if (status == 0) status = params_options(params, check);
-    return request_go(request, params, status);
+    return request != NULL ? request_go(request, params, read_refund(params, request->first)) : -1;
 }
 
 /* ---- lists ---- */

@@ -12,8 +12,8 @@
 
 enum { TTL_DEFAULT_MS = 60000 };
 
-/* Units of `policy` cannot be given back; NULL where they can. */
-static const char *fault_of(const struct policy *policy)
+/* Why units of `policy` cannot be given back; NULL: they can. */
+static const char *reserve_fault(const struct policy *policy)
 {
     if (policy->reserves) return NULL;
     if (limit_ops(&policy->limits[0])->is_compat)
@@ -24,25 +24,27 @@ static const char *fault_of(const struct policy *policy)
     return "policy: its units cannot be given back; reserve needs another algorithm";
 }
 
+static int read_reserve(struct params *params, struct check *check)
+{
+    struct part *part = check->parts;
+    check->reservation = (struct op_reservation){.ttl_ms = TTL_DEFAULT_MS};
+    if (params_target(params, part) != 0) return -1;
+    if (part->set != NULL)
+        return params_fail(params, ERROR_UNSUPPORTED,
+                           "policy: who settles must find it by its name; write it into the configuration");
+    const char *fault = reserve_fault(part->policy);
+    if (fault != NULL) return params_fail(params, ERROR_UNSUPPORTED, "%s", fault);
+
+    if (params_units(params, "estimate", 0, &part->cost) != 0) return -1;
+    fault = policy_cost_fault(part->policy, part->cost);
+    if (fault != NULL) return params_fail(params, ERROR_BAD_COST, "estimate%s", fault + strlen("cost"));
+    return params_options(params, check);
+}
+
 int reserve_run(struct session *session, uint64_t msgid, struct params *params)
 {
     struct request *request = request_begin(session, msgid, params, OP_RESERVE);
-    if (request == NULL) return -1;
-
-    struct check *check = request->first;
-    struct part *part = check->parts;
-    check->reservation = (struct op_reservation){.ttl_ms = TTL_DEFAULT_MS};
-    int status = params_target(params, part);
-    if (status == 0 && part->set != NULL)
-        status = params_fail(params, ERROR_UNSUPPORTED,
-                             "policy: who settles must find it by its name; write it into the configuration");
-    const char *fault = status == 0 ? fault_of(part->policy) : NULL;
-    if (fault != NULL) status = params_fail(params, ERROR_UNSUPPORTED, "%s", fault);
-    if (status == 0) status = params_units(params, "estimate", 0, &part->cost);
-    const char *wrong = status == 0 ? policy_cost_fault(part->policy, part->cost) : NULL;
-    if (wrong != NULL) status = params_fail(params, ERROR_BAD_COST, "estimate%s", wrong + strlen("cost"));
-    if (status == 0) status = params_options(params, check);
-    return request_go(request, params, status);
+    return request != NULL ? request_go(request, params, read_reserve(params, request->first)) : -1;
 }
 
 static int settle(struct session *session, uint64_t msgid, const struct params *params,
@@ -72,7 +74,7 @@ static int settle(struct session *session, uint64_t msgid, const struct params *
         session_end_answer(session);
         return 0;
     }
-    const char *fault = fault_of(policy);
+    const char *fault = reserve_fault(policy);
     if (fault != NULL) return params_fail(params, ERROR_UNSUPPORTED, "%s", fault);
 
     /* Not held: the store would have denied it, or was not asked. The answer says how things are now. */

@@ -7,7 +7,7 @@
 #include "server/session.h"
 
 enum {
-    MEMBERS_AT_ONCE = 64,   /* of a list that is not cut */
+    MEMBERS_AT_ONCE = 64,   /* of a list that is done at once */
     MEMBERS_PER_PIECE = 64, /* of one list, before another one has its turn */
     MEMBERS_PER_TICK = 512, /* of all lists together, read or handed over */
     HANDED_MAX = 1024,      /* of all lists together, without an answer: some milliseconds of a Redis at work */
@@ -38,7 +38,7 @@ bool check_list_is_long(const struct session *session, uint32_t n)
 
 /* ---- its end ---- */
 
-/* The session goes on with the next message. */
+/* The session takes its next message after this. */
 void check_list_drop(struct check_list *list)
 {
     struct session *session = list->session;
@@ -119,7 +119,7 @@ void check_list_maybe_start(struct check_list *list)
 
 /* ---- its work, a piece at a time ---- */
 
-/* Up to `max` members become checks. The list is gone where one of them was wrong. */
+/* Up to `max` members become checks. If one of them is wrong, the list is refused and gone. */
 static void read_piece(struct check_list *list, uint32_t max)
 {
     struct request_fault fault;
@@ -147,7 +147,7 @@ static void read_piece(struct check_list *list, uint32_t max)
     list_push_back(&sessions->handing, &list->link);
 }
 
-/* The first of a queue, which has one and goes to its end. */
+/* The first list of a queue, which is not empty; the list goes to the queue's end. */
 static struct check_list *next_of(struct list *queue)
 {
     struct list *link = list_pop_front(queue);

@@ -2,13 +2,14 @@
  * check_list.h: a check_many that is too long for one tick of the loop.
  *
  *   check_list_begin ─▶ WAITING   until the connection may have that many more checks in flight
- *                       READING   the members are validated, and become checks of the call
- *                       HANDING   nothing was wrong with any of them: the checks go to the engine
+ *                       READING   the members are validated, and become checks of the request
+ *                       HANDING   nothing was wrong with any of them: the checks go to the engine; with the last one
+ *                                 the list is gone, and only the request is left
  *
  * Reading and handing over happen in pieces. All lists of all connections share MEMBERS_PER_TICK and take turns, so
- * that neither one long list nor many of them delay everybody else; nor do they fill the store's queue: beyond
- * HANDED_MAX members without an answer handing over waits. As long as its list is under way a session takes no further
- * message: the order within a connection stays.
+ * that neither one long list nor many of them delay everybody else. Nor do they fill the store's queue: handing over
+ * waits while HANDED_MAX members have no answer. As long as its list is under way a session takes no further message:
+ * the order within a connection stays.
  */
 #ifndef RL_SERVER_CHECK_LIST_H
 #define RL_SERVER_CHECK_LIST_H
@@ -21,15 +22,15 @@ struct params;
 struct session;
 struct sessions;
 
-/* A list of `n` members as the first thing in params->pull: is it to go in pieces? Short ones are over at once, where
- * the connection may have so many more checks in flight. */
+/* Must a list of `n` members go in pieces? A short one is done at once, if the connection may have that many more
+ * checks in flight. */
 bool check_list_is_long(const struct session *session, uint32_t n);
-/* Take it over; it answers, unless -1 is returned with the fault filled. */
+/* Takes over the list of `n` members at params->pull, and answers it later. 0, or -1 with the fault filled. */
 int check_list_begin(struct session *session, uint64_t msgid, struct params *params, uint32_t n);
 
 void check_list_maybe_start(struct check_list *list); /* less is in flight than before */
-void check_list_drain(struct check_list *list);       /* refuse it, where nothing of it was handed over */
-void check_list_drop(struct check_list *list);        /* the session closes; it drops the call itself */
+void check_list_drain(struct check_list *list);       /* the daemon stops: refuses it, unless it is being handed over */
+void check_list_drop(struct check_list *list);        /* frees the list; its request stays */
 
 /* One tick's share of work on the lists under way; is there any left for the next tick? */
 void check_lists_run(struct sessions *sessions);

@@ -59,7 +59,7 @@ static bool has_slots(const struct limit *limit)
 }
 
 /* "limit "day" (sliding_log, 5 per 1d)", "limit "day" (calendar_window, 5 per day of Europe/Berlin)" */
-static void say_limit(struct why *why, const struct limit *limit)
+static void add_limit(struct why *why, const struct limit *limit)
 {
     char name[NAME_SHOWN_MAX], window[UNITS_TEXT_MAX];
     add(why, "%s (%s, %" PRId64 " %s ", name_of(limit, name), limit_ops(limit)->name, limit->limit,
@@ -70,7 +70,7 @@ static void say_limit(struct why *why, const struct limit *limit)
         add(why, "%s)", units_print_duration(window, limit->window_us));
 }
 
-static void say_free(struct why *why, const struct check *check, const struct op_member *member)
+static void add_free(struct why *why, const struct check *check, const struct op_member *member)
 {
     struct view view; /* before the check */
     view_of(&view, check, member);
@@ -97,18 +97,18 @@ static const struct op_member *find_denying(const struct op *op, unsigned *ret_n
     return longest;
 }
 
-/* A candidate is not asked in earnest; a policy in shadow denies nobody. */
+/* What a candidate denies is allowed all the same, and so is what a policy in shadow denies. */
 static const char *denied_word(const struct policy *policy)
 {
     return policy->shadow || policy->is_candidate ? "Would be denied" : "Denied";
 }
 
-static void say_denied(struct why *why, const struct check *check, const struct op_member *member, unsigned n_deny)
+static void add_denied(struct why *why, const struct check *check, const struct op_member *member, unsigned n_deny)
 {
     char time[UNITS_TEXT_MAX];
     const struct limit *limit = member->limit;
     add(why, "%s by ", denied_word(check->parts->policy));
-    say_limit(why, limit);
+    add_limit(why, limit);
 
     if (check->parts->cost > limit->full) {
         add(why,
@@ -118,7 +118,7 @@ static void say_denied(struct why *why, const struct check *check, const struct 
         return;
     }
     add(why, ": ");
-    say_free(why, check, member);
+    add_free(why, check, member);
     if (has_slots(limit))
         add(why, ". One comes free as soon as a holder gives it back; in %s, if no lease is renewed.",
             units_print_wait(time, member->decision.retry_after_ms));
@@ -129,7 +129,7 @@ static void say_denied(struct why *why, const struct check *check, const struct 
 }
 
 /* By the limit that leaves least. */
-static void say_allowed(struct why *why, const struct check *check)
+static void add_allowed(struct why *why, const struct check *check)
 {
     const struct op *op = &check->op;
     const struct op_member *tightest = &op->members[0];
@@ -139,15 +139,15 @@ static void say_allowed(struct why *why, const struct check *check)
     char time[UNITS_TEXT_MAX];
     int64_t delay_ms = check->parts->decision.delay_ms;
     add(why, "%s by ", check->parts->policy->is_candidate ? "Would be allowed" : "Allowed");
-    say_limit(why, tightest->limit);
+    add_limit(why, tightest->limit);
     add(why, ": ");
-    say_free(why, check, tightest);
+    add_free(why, check, tightest);
     add(why, op->n_members > 1 ? "; of %u limits the one that leaves least." : ".", op->n_members);
     if (delay_ms > 0) add(why, " It would have to wait %s before it goes ahead.", units_print_wait(time, delay_ms));
 }
 
-/* Without the store. */
-static void say_policy(struct why *why, const struct check *check)
+/* Decided by the policy alone. */
+static void add_policy(struct why *why, const struct check *check)
 {
     char name[NAME_SHOWN_MAX];
     const struct policy *policy = check->parts->policy;
@@ -162,7 +162,7 @@ static void say_policy(struct why *why, const struct check *check)
         add(why, "%s: a cost of 0 charges nothing.", policy->is_candidate ? "Would be allowed" : "Allowed");
 }
 
-/* Of a peek that was answered, by its policy or its store. Into `out`, which is returned. */
+/* Explains the answer of a peek, by its policy or its store, in `out`, which is returned. */
 static const char *why_text(const struct check *check, char out[WHY_TEXT_MAX])
 {
     const struct policy *policy = check->parts->policy;
@@ -173,11 +173,11 @@ static const char *why_text(const struct check *check, char out[WHY_TEXT_MAX])
 
     const struct op_member *denying = find_denying(&check->op, &n_deny);
     if (check->op.n_members == 0)
-        say_policy(&why, check);
+        add_policy(&why, check);
     else if (denying != NULL)
-        say_denied(&why, check, denying, n_deny);
+        add_denied(&why, check, denying, n_deny);
     else
-        say_allowed(&why, check);
+        add_allowed(&why, check);
 
     if (policy->shadow) add(&why, " The policy is in shadow: it is counted, and denies nobody.");
     if (policy->override != NULL)
@@ -253,9 +253,9 @@ void explain_reply(struct packer *packer, const struct check *check, const struc
                    const struct explain_form *form)
 {
     enum { N_MORE = N_REASONS + 2 };
-    const struct policy *policy = check->parts->policy, *whole = policy->base != NULL ? policy->base : policy;
-    bool is_tried = whole->candidate != NULL;
-    reply_decision(packer, &check->parts->decision, check->parts->cost, form->decision, N_MORE + is_tried);
+    const struct policy *policy = check->parts->policy, *base = policy->base != NULL ? policy->base : policy;
+    bool has_candidate = base->candidate != NULL;
+    reply_decision(packer, &check->parts->decision, check->parts->cost, form->decision, N_MORE + has_candidate);
     pack_text_field(packer, "policy", policy->name);
     pack_text(packer, "override");
     if (policy->override != NULL)
@@ -263,7 +263,7 @@ void explain_reply(struct packer *packer, const struct check *check, const struc
     else
         pack_nil(packer);
     pack_reasons(packer, check, form);
-    if (!is_tried) return;
+    if (!has_candidate) return;
 
     pack_text(packer, "candidate");
     if (trial == NULL || trial->error != ERROR_NONE) { /* no candidate for such a check, or no answer from the store */

@@ -14,12 +14,12 @@ struct explain_form {
     bool keys_are_bin;      /* as the client's was */
 };
 
-/* Of a peek that was answered, and of the one that asked the candidate (NULL: none did). */
+/* `check` is a peek that was answered, `trial` the one that asked the policy's candidate (NULL: none did). */
 void explain_reply(struct packer *packer, const struct check *check, const struct check *trial,
                    const struct explain_form *form);
 
-/* Of a peek that the store could not answer because a key holds a value of another type: the sentence that names the
- * key and the way out, in `out`; false: that was not it. */
+/* A peek that the store could not answer. If a key holds a value of another type, writes a sentence into `out` that
+ * names the key and the way out; else false. */
 bool explain_foreign(const struct check *check, const char *key_prefix, char *out, size_t size);
 
 #endif

@@ -6,7 +6,7 @@ static size_t n_limits_of(const struct policy *policy)
     return policy->unlimited ? 1 : policy->n_limits;
 }
 
-/* Can the store decide `member` together with the other parts of the check_all? If not, the fault is filled. */
+/* 0 if the store can decide `member` together with the other parts of the check_all, else -1 with the fault filled. */
 static int refuse_member(const struct request *request, const struct params *params, const struct part *member)
 {
     const struct policy *policy = member->policy;
@@ -22,8 +22,7 @@ static int refuse_member(const struct request *request, const struct params *par
             if (other->policy == policy && slice_eq(other->key, member->key))
                 return params_fail(params, ERROR_BAD_REQUEST, "is the same policy and key as checks[%u]", other->place);
 
-            /* Parts that share a counter charge it once, with their sum, so its limit must be the same for both keys.
-             */
+            /* A counter that parts share is charged once, with their sum, so its limit must be the same for both. */
             char path[LIMIT_PATH_MAX];
             const struct limit *conflict = policy_conflict(policy, member->key, other->policy, other->key);
             if (conflict != NULL)
@@ -38,7 +37,7 @@ static int refuse_member(const struct request *request, const struct params *par
                        POLICY_LIMITS_MAX);
 }
 
-/* A part of one check; one in shadow is a check of its own. */
+/* One more part of the check_all's one check; a part in shadow becomes a check of its own. */
 static int add_to_all(struct request *request, struct params *member)
 {
     struct part part = {.cost = 1};

@@ -163,7 +163,8 @@ static inline uint8_t *put_word(uint8_t *at, const struct word *word)
     return at + 1 + (word->mark & 0x1f);
 }
 
-/* What a member of a check_all has counted of another's denial may make the whole wait, and not itself. */
+/* A member of a check_all that allows may still have a wait, if it counts what another one denies: that is a part of
+ * the combined decision's wait, and not of its own. */
 static int64_t retry_of(const struct decision *decision)
 {
     return decision->allowed ? 0 : decision->retry_after_ms;

@@ -39,7 +39,7 @@ struct server_options {
     uint32_t idle_timeout_ms;             /* without a request for this time: close; 0 = never */
     uint32_t write_stall_ms;              /* output waiting and none taken for this time: close; 0 = never */
     enum inline_access inline_access;
-    struct inline_policies *inline_policies; /* not owned; asked where inline_access lets it be */
+    struct inline_policies *inline_policies; /* not owned; used if inline_access allows it */
     enum denials denials;
     uint32_t denials_per_second; /* lines of denial_log.h */
     bool test_clock;             /* the method test_clock exists */

@@ -71,8 +71,9 @@ void check_list_drain(struct check_list *list)
 
 /* ---- its beginning ---- */
 
-int check_list_begin(struct session *session, uint64_t msgid, struct params *params, uint32_t n)
+int check_list_begin(struct params *params, uint32_t n)
 {
+    struct session *session = params->session;
     CHECK(session->list == NULL);
     struct check_list *list = mem_zalloc(sizeof *list);
     if (list == NULL) return params_fail_overloaded(params);
@@ -83,7 +84,7 @@ int check_list_begin(struct session *session, uint64_t msgid, struct params *par
     list_init(&list->link);
     buffer_init(&list->text, 0);
     if (buffer_append(&list->text, params->pull.at, (size_t)(params->pull.end - params->pull.at)) != 0) goto err;
-    list->request = request_new(session, msgid, REQUEST_LONG);
+    list->request = request_new(params, REQUEST_LONG);
     if (list->request == NULL) goto err;
 
     session->list = list;
@@ -104,7 +105,7 @@ void check_list_maybe_start(struct check_list *list)
 
     if (engine_n_available(sessions->engine) < sessions->n_promised + list->n) {
         struct request_fault fault;
-        struct params params = params_of(session, &fault);
+        struct params params = params_of(session, list->request->msgid, &fault);
         params_fail_overloaded(&params);
         engine_counters.overloaded++;
         refuse(list, &fault);
@@ -123,7 +124,7 @@ void check_list_maybe_start(struct check_list *list)
 static void read_piece(struct check_list *list, uint32_t max)
 {
     struct request_fault fault;
-    struct params params = params_of(list->session, &fault);
+    struct params params = params_of(list->session, list->request->msgid, &fault);
     params.pull = pull_of(buffer_data(&list->text), buffer_len(&list->text));
 
     for (; max > 0 && list->n_read < list->n; max--) {

@@ -26,7 +26,7 @@ struct sessions;
  * checks in flight. */
 bool check_list_is_long(const struct session *session, uint32_t n);
 /* Takes over the list of `n` members at params->pull, and answers it later. 0, or -1 with the fault filled. */
-int check_list_begin(struct session *session, uint64_t msgid, struct params *params, uint32_t n);
+int check_list_begin(struct params *params, uint32_t n);
 
 void check_list_maybe_start(struct check_list *list); /* less is in flight than before */
 void check_list_drain(struct check_list *list);       /* the daemon stops: refuses it, unless it is being handed over */

@@ -24,13 +24,13 @@ struct method {
     const char *usage; /* its parameters, for the message about a wrong number of them */
     uint32_t min_params, max_params;
     /* 0: answered, or a request is under way. -1: refused, the fault is filled. */
-    int (*run)(struct session *session, uint64_t msgid, struct params *params);
+    int (*run)(struct params *params);
     bool only_test_clock;
 };
 
-static int run_check(struct session *session, uint64_t msgid, struct params *params)
+static int run_check(struct params *params)
 {
-    struct request *request = request_begin(session, msgid, params, OP_CHECK);
+    struct request *request = request_begin(params, OP_CHECK);
     if (request == NULL) return -1;
 
     struct check *check = request->first;
@@ -40,9 +40,9 @@ static int run_check(struct session *session, uint64_t msgid, struct params *par
     return request_go(request, params, status);
 }
 
-static int run_peek(struct session *session, uint64_t msgid, struct params *params)
+static int run_peek(struct params *params)
 {
-    struct request *request = request_begin(session, msgid, params, OP_PEEK);
+    struct request *request = request_begin(params, OP_PEEK);
     if (request == NULL) return -1;
 
     struct part *part = request->first->parts;
@@ -69,10 +69,10 @@ static int add_trial(struct request *request, const struct params *params)
     return 0;
 }
 
-static int run_explain(struct session *session, uint64_t msgid, struct params *params)
+static int run_explain(struct params *params)
 {
     struct pull key = params->pull;
-    struct request *request = request_begin(session, msgid, params, OP_PEEK);
+    struct request *request = request_begin(params, OP_PEEK);
     if (request == NULL) return -1;
 
     struct part *part = request->first->parts;
@@ -85,9 +85,9 @@ static int run_explain(struct session *session, uint64_t msgid, struct params *p
     return request_go(request, params, status);
 }
 
-static int run_reset(struct session *session, uint64_t msgid, struct params *params)
+static int run_reset(struct params *params)
 {
-    struct request *request = request_begin(session, msgid, params, OP_RESET);
+    struct request *request = request_begin(params, OP_RESET);
     if (request == NULL) return -1;
 
     struct check *check = request->first;
@@ -111,9 +111,9 @@ static int read_refund(struct params *params, struct check *check)
     return params_options(params, check);
 }
 
-static int run_refund(struct session *session, uint64_t msgid, struct params *params)
+static int run_refund(struct params *params)
 {
-    struct request *request = request_begin(session, msgid, params, OP_REFUND);
+    struct request *request = request_begin(params, OP_REFUND);
     return request != NULL ? request_go(request, params, read_refund(params, request->first)) : -1;
 }
 
@@ -128,9 +128,9 @@ static int add_members(struct request *request, struct params *params, uint32_t 
 
 /* Reads the number of members. A list with more members than may ever be in flight is refused before any of them is
  * counted. 0, or -1 with the fault filled. */
-static int enter_list(struct session *session, struct params *params, uint32_t *ret_n)
+static int enter_list(struct params *params, uint32_t *ret_n)
 {
-    uint32_t max = engine_max_inflight(session->sessions->engine);
+    uint32_t max = engine_max_inflight(params->session->sessions->engine);
     if (pull_array(&params->pull, ret_n) != 0)
         return params_fail(params, ERROR_BAD_REQUEST, "checks: must be a list of [policy, key [, cost]]");
     params->n--;
@@ -140,15 +140,16 @@ static int enter_list(struct session *session, struct params *params, uint32_t *
     return 0;
 }
 
-static int run_check_many(struct session *session, uint64_t msgid, struct params *params)
+static int run_check_many(struct params *params)
 {
+    struct session *session = params->session;
     uint32_t n = 0;
-    if (enter_list(session, params, &n) != 0) return -1;
-    if (check_list_is_long(session, n)) return check_list_begin(session, msgid, params, n);
+    if (enter_list(params, &n) != 0) return -1;
+    if (check_list_is_long(session, n)) return check_list_begin(params, n);
 
     if (n > 0) session->n_taken += n - 1;
-    struct request *request = request_new(session, msgid, REQUEST_MANY);
-    if (request == NULL) return params_fail_overloaded(params);
+    struct request *request = request_new(params, REQUEST_MANY);
+    if (request == NULL) return -1;
     return request_go(request, params, add_members(request, params, n));
 }
 
@@ -169,14 +170,14 @@ static int refuse_sums(const struct params *params, const struct check *check)
     return 0;
 }
 
-static int run_check_all(struct session *session, uint64_t msgid, struct params *params)
+static int run_check_all(struct params *params)
 {
     uint32_t n = 0;
-    if (enter_list(session, params, &n) != 0) return -1;
+    if (enter_list(params, &n) != 0) return -1;
     if (n == 0) return params_fail(params, ERROR_BAD_REQUEST, "checks: is empty; write [policy, key [, cost]] into it");
 
-    struct request *request = request_new(session, msgid, REQUEST_ALL);
-    if (request == NULL) return params_fail_overloaded(params);
+    struct request *request = request_new(params, REQUEST_ALL);
+    if (request == NULL) return -1;
 
     int status = add_members(request, params, n);
     if (status == 0) status = params_all_options(params, request->first);
@@ -185,8 +186,9 @@ static int run_check_all(struct session *session, uint64_t msgid, struct params 
     return request_go(request, params, status);
 }
 
-static int fail_no_slot(const struct session *session, const struct params *params)
+static int fail_no_slot(const struct params *params)
 {
+    struct session *session = params->session;
     switch (slots_cap_reached(engine_slots(session->sessions->engine), &session->slots)) {
     case SLOTS_CAP_OF_OWNER:
         return params_fail(params, ERROR_OVERLOADED,
@@ -200,11 +202,12 @@ static int fail_no_slot(const struct session *session, const struct params *para
     }
 }
 
-static int run_acquire(struct session *session, uint64_t msgid, struct params *params)
+static int run_acquire(struct params *params)
 {
+    struct session *session = params->session;
     struct engine *engine = session->sessions->engine;
     struct slots *slots = engine_slots(engine);
-    struct request *request = request_begin(session, msgid, params, OP_ACQUIRE);
+    struct request *request = request_begin(params, OP_ACQUIRE);
     if (request == NULL) return -1;
 
     struct check *check = request->first;
@@ -221,7 +224,7 @@ static int run_acquire(struct session *session, uint64_t msgid, struct params *p
 
     /* This connection holds a slot with this request id: it gets the first answer again. */
     if (slot != NULL && slot->is_held) {
-        struct packer *packer = session_begin_answer(session, msgid);
+        struct packer *packer = session_begin_answer(session, params->msgid);
         reply_slot(packer, &slot->request->decision, slot->id, session->form);
         request_drop(request);
         session_end_answer(session);
@@ -232,12 +235,13 @@ static int run_acquire(struct session *session, uint64_t msgid, struct params *p
                              "request_id: an acquire with it is under way on this connection; wait for its answer");
 
     if (status == 0 && check_seal(check) < 0) status = params_fail_overloaded(params);
-    if (status == 0 && engine_acquires(engine, check, &session->slots) != 0) status = fail_no_slot(session, params);
+    if (status == 0 && engine_acquires(engine, check, &session->slots) != 0) status = fail_no_slot(params);
     return request_go(request, params, status);
 }
 
-static int run_release(struct session *session, uint64_t msgid, struct params *params)
+static int run_release(struct params *params)
 {
+    struct session *session = params->session;
     struct slice id;
     if (pull_text(&params->pull, &id) != 0)
         return params_fail(params, ERROR_BAD_REQUEST,
@@ -245,23 +249,24 @@ static int run_release(struct session *session, uint64_t msgid, struct params *p
 
     struct slot *slot = slots_find(engine_slots(session->sessions->engine), &session->slots, id);
     if (slot == NULL) {
-        struct packer *packer = session_begin_answer(session, msgid);
+        struct packer *packer = session_begin_answer(session, params->msgid);
         reply_flag(packer, "released", false);
         session_end_answer(session);
         return 0;
     }
-    struct request *request = request_begin(session, msgid, params, OP_RELEASE);
+    struct request *request = request_begin(params, OP_RELEASE);
     if (request == NULL) return -1;
     engine_releases(request->first, slot);
     return request_go(request, params, 0);
 }
 
-static int run_hello(struct session *session, uint64_t msgid, struct params *params)
+static int run_hello(struct params *params)
 {
+    struct session *session = params->session;
     const struct server_options *options = &session->sessions->options;
     if (params_hello(params, &session->form) != 0) return -1;
 
-    struct packer *packer = session_begin_answer(session, msgid);
+    struct packer *packer = session_begin_answer(session, params->msgid);
     pack_map(packer, 6);
     pack_text_field(packer, "version", RL_VERSION);
     pack_int_field(packer, "protocol", PROTOCOL_VERSION);
@@ -274,20 +279,21 @@ static int run_hello(struct session *session, uint64_t msgid, struct params *par
     return 0;
 }
 
-static int run_policies(struct session *session, uint64_t msgid, struct params *params)
+static int run_policies(struct params *params)
 {
-    struct packer *packer = session_begin_answer(session, msgid);
+    struct session *session = params->session;
+    struct packer *packer = session_begin_answer(session, params->msgid);
     policies_reply(packer, params_policies(params));
     session_end_answer(session);
     return 0;
 }
 
-static int run_stats(struct session *session, uint64_t msgid, struct params *params)
+static int run_stats(struct params *params)
 {
-    (void)params;
+    struct session *session = params->session;
     engine_update_gauges(session->sessions->engine);
 
-    struct packer *packer = session_begin_answer(session, msgid);
+    struct packer *packer = session_begin_answer(session, params->msgid);
     pack_map(packer, (uint32_t)counters_n());
     for (const struct counter_group *const *group = counters_groups; *group != NULL; group++)
         for (size_t i = 0; i < (*group)->n; i++) pack_uint_field(packer, (*group)->names[i], (*group)->values[i]);
@@ -295,19 +301,19 @@ static int run_stats(struct session *session, uint64_t msgid, struct params *par
     return 0;
 }
 
-static int run_ping(struct session *session, uint64_t msgid, struct params *params)
+static int run_ping(struct params *params)
 {
-    (void)params;
-    struct packer *packer = session_begin_answer(session, msgid);
+    struct session *session = params->session;
+    struct packer *packer = session_begin_answer(session, params->msgid);
     pack_text(packer, "pong");
     session_end_answer(session);
     return 0;
 }
 
-static int run_version(struct session *session, uint64_t msgid, struct params *params)
+static int run_version(struct params *params)
 {
-    (void)params;
-    struct packer *packer = session_begin_answer(session, msgid);
+    struct session *session = params->session;
+    struct packer *packer = session_begin_answer(session, params->msgid);
     pack_map(packer, 5);
     pack_text_field(packer, "version", RL_VERSION);
     pack_int_field(packer, "protocol", PROTOCOL_VERSION);
@@ -319,8 +325,9 @@ static int run_version(struct session *session, uint64_t msgid, struct params *p
 }
 
 /* Sets only the time of the limits: deadlines and timers stay real. */
-static int run_test_clock(struct session *session, uint64_t msgid, struct params *params)
+static int run_test_clock(struct params *params)
 {
+    struct session *session = params->session;
     struct clock *clock = session->sessions->clock;
     int64_t us;
     if (pull_int(&params->pull, &us) != 0 || us < 0)
@@ -331,7 +338,7 @@ static int run_test_clock(struct session *session, uint64_t msgid, struct params
     clock->manual = true;
     slots_renew_all(engine_slots(session->sessions->engine));
 
-    struct packer *packer = session_begin_answer(session, msgid);
+    struct packer *packer = session_begin_answer(session, params->msgid);
     pack_int(packer, us);
     session_end_answer(session);
     return 0;
@@ -362,7 +369,7 @@ static const struct method methods[] = {
 void methods_run(struct session *session, const struct rpc_request *request)
 {
     struct request_fault fault;
-    struct params params = params_of(session, &fault);
+    struct params params = params_of(session, request->msgid, &fault);
     params.pull = request->params;
     params.n = request->n_params;
 
@@ -380,7 +387,7 @@ void methods_run(struct session *session, const struct rpc_request *request)
                (method->max_params == 0 && params.n == 1 && pull_type(&params.pull) == PULL_NIL)) {
         if (method->run != run_check)
             engine_decide_ahead(session->sessions->engine); /* what it sees or changes is later */
-        status = method->run(session, request->msgid, &params);
+        status = method->run(&params);
     } else {
         status = params_fail(&params, ERROR_BAD_REQUEST, "wrong number of parameters: %u given; %s takes: %s", params.n,
                              method->name, method->usage);

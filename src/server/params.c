@@ -19,10 +19,10 @@ enum {
     GUESS_POLICIES = 1000,
 };
 
-struct params params_of(struct session *session, struct request_fault *fault)
+struct params params_of(struct session *session, uint64_t msgid, struct request_fault *fault)
 {
     fault->code = ERROR_INTERNAL; /* whatever is refused says better */
-    return (struct params){.session = session, .index = -1, .fault = fault};
+    return (struct params){.session = session, .msgid = msgid, .index = -1, .fault = fault};
 }
 
 struct policy_set *params_policies(const struct params *params)

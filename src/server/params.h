@@ -29,12 +29,13 @@ struct params {
     struct pull pull;
     uint32_t n;              /* parameters not read yet */
     struct session *session; /* not owned; whose request it is */
+    uint64_t msgid;          /* the request's */
     int32_t index;           /* of a list's member, for the fault's text; -1 = none */
     struct request_fault *fault;
 };
 
-/* For a request of `session`; the caller sets pull and n. */
-struct params params_of(struct session *session, struct request_fault *fault);
+/* Of a request of `session`; the caller sets pull and n. */
+struct params params_of(struct session *session, uint64_t msgid, struct request_fault *fault);
 
 struct policy_set *params_policies(const struct params *params); /* the present ones; borrowed */
 

@@ -14,15 +14,19 @@ enum {
     LATE_DEADLINE_MS = 1,  /* for the rest of a list, once a deadline of it has passed */
 };
 
-struct request *request_new(struct session *session, uint64_t msgid, enum request_form form)
+struct request *request_new(const struct params *params, enum request_form form)
 {
+    struct session *session = params->session;
     struct list *idle = list_pop_front(&session->sessions->idle_requests);
     struct request *request = idle != NULL ? LIST_ITEM(idle, struct request, link) : mem_alloc(sizeof *request);
-    if (request == NULL) return NULL;
+    if (request == NULL) {
+        params_fail_overloaded(params);
+        return NULL;
+    }
 
     memset(request, 0, sizeof *request);
     request->session = session;
-    request->msgid = msgid;
+    request->msgid = params->msgid;
     request->form = form;
     request->decisions = session->form;
     list_push_back(&session->requests, &request->link);
@@ -51,12 +55,13 @@ struct check *request_add(struct request *request, enum op_kind kind)
     return check;
 }
 
-struct request *request_begin(struct session *session, uint64_t msgid, const struct params *params, enum op_kind kind)
+struct request *request_begin(const struct params *params, enum op_kind kind)
 {
-    struct request *request = request_new(session, msgid, REQUEST_ONE);
-    if (request != NULL && request_add(request, kind) != NULL) return request;
-    if (request != NULL) request_drop(request);
+    struct request *request = request_new(params, REQUEST_ONE);
+    if (request == NULL || request_add(request, kind) != NULL) return request;
+
     params_fail_overloaded(params);
+    request_drop(request);
     return NULL;
 }
 

@@ -56,9 +56,10 @@ struct request {
     struct buffer packed;  /* owned; the answers before that of `first` */
 };
 
-struct request *request_new(struct session *session, uint64_t msgid, enum request_form form); /* NULL without memory */
-/* A REQUEST_ONE with one check of this kind, its first. NULL: overloaded; the fault is filled. */
-struct request *request_begin(struct session *session, uint64_t msgid, const struct params *params, enum op_kind kind);
+/* The request whose parameters these are. NULL: overloaded; the fault is filled. */
+struct request *request_new(const struct params *params, enum request_form form);
+/* The same, a REQUEST_ONE with one check of this kind, its first. */
+struct request *request_begin(const struct params *params, enum op_kind kind);
 /* One more check, at the end, with one part. NULL: overloaded. */
 struct check *request_add(struct request *request, enum op_kind kind);
 /* One more part of `check`, of a check_all. NULL: overloaded. */

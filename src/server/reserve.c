@@ -41,14 +41,13 @@ static int read_reserve(struct params *params, struct check *check)
     return params_options(params, check);
 }
 
-int reserve_run(struct session *session, uint64_t msgid, struct params *params)
+int reserve_run(struct params *params)
 {
-    struct request *request = request_begin(session, msgid, params, OP_RESERVE);
+    struct request *request = request_begin(params, OP_RESERVE);
     return request != NULL ? request_go(request, params, read_reserve(params, request->first)) : -1;
 }
 
-static int settle(struct session *session, uint64_t msgid, const struct params *params,
-                  const struct reservation_token *token)
+static int settle(const struct params *params, const struct reservation_token *token)
 {
     const struct policy *policy = policy_find(params_policies(params), token->policy);
     const struct op_reservation nothing = {.actual = token->reservation.actual, .ended = true};
@@ -69,16 +68,16 @@ static int settle(struct session *session, uint64_t msgid, const struct params *
             .reason = token->reason,
             .policy_version = policy->version,
         };
-        struct packer *packer = session_begin_answer(session, msgid);
-        reply_settled(packer, &decision, &nothing, session->form);
-        session_end_answer(session);
+        struct packer *packer = session_begin_answer(params->session, params->msgid);
+        reply_settled(packer, &decision, &nothing, params->session->form);
+        session_end_answer(params->session);
         return 0;
     }
     const char *fault = reserve_fault(policy);
     if (fault != NULL) return params_fail(params, ERROR_UNSUPPORTED, "%s", fault);
 
     /* Not held: the store would have denied it, or was not asked. The answer says how things are now. */
-    struct request *request = request_begin(session, msgid, params, is_held ? OP_SETTLE : OP_PEEK);
+    struct request *request = request_begin(params, is_held ? OP_SETTLE : OP_PEEK);
     if (request == NULL) return -1;
     if (!is_held) request->form = REQUEST_SETTLE;
 
@@ -105,21 +104,21 @@ static int read_reservation(struct params *params, struct reservation_token *ret
     return 0;
 }
 
-int settle_run(struct session *session, uint64_t msgid, struct params *params)
+int settle_run(struct params *params)
 {
     struct reservation_token token = {0};
     if (read_reservation(params, &token) != 0) return -1;
     int status = params_units(params, "actual", 0, &token.reservation.actual);
-    if (status == 0) status = settle(session, msgid, params, &token);
+    if (status == 0) status = settle(params, &token);
     reservation_token_fini(&token);
     return status;
 }
 
-int cancel_run(struct session *session, uint64_t msgid, struct params *params)
+int cancel_run(struct params *params)
 {
     struct reservation_token token = {0};
     if (read_reservation(params, &token) != 0) return -1;
-    int status = settle(session, msgid, params, &token);
+    int status = settle(params, &token);
     reservation_token_fini(&token);
     return status;
 }

@@ -7,8 +7,8 @@
 #include "server/params.h"
 
 /* As in the table of methods. */
-int reserve_run(struct session *session, uint64_t msgid, struct params *params);
-int settle_run(struct session *session, uint64_t msgid, struct params *params);
-int cancel_run(struct session *session, uint64_t msgid, struct params *params);
+int reserve_run(struct params *params);
+int settle_run(struct params *params);
+int cancel_run(struct params *params);
 
 #endif

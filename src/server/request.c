@@ -243,8 +243,9 @@ static void finish(struct request *request)
 }
 
 /* One more check of a REQUEST_LONG is answered: packs the answers that are next in the list, and releases their checks.
- * It stops at the first check without a decision, which becomes the answer to the whole request. */
-static void pack_next(struct request *request, const struct check *answered)
+ * It stops at the first check without a decision, which becomes the answer to the whole request. (Not inline: on_done()
+ * of every other check would save the registers that this needs.) */
+__attribute__((noinline)) static void pack_next(struct request *request, const struct check *answered)
 {
     request->is_late |= answered->error != ERROR_NONE || answered->parts->decision.reason == REASON_DEADLINE;
     request->n_handed--;

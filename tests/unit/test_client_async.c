@@ -1,4 +1,5 @@
 /* test_client_async.c: every call of the asynchronous client ends exactly once, whatever the other end does. */
+#include <errno.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -352,6 +353,7 @@ static void without_a_daemon_calls_fail_at_once(void **state)
     assert_ended(&fixture, 0, RATELIMIT_UNREACHABLE);
     assert_ended(&fixture, 1, RATELIMIT_UNREACHABLE);
     assert_non_null(strstr(fixture.ends[0].message, fixture.daemon.path));
+    assert_int_equal(fixture.client->connection.connect_errno, ENOENT);
     ratelimit_async_free(fixture.client);
 }
 
@@ -384,6 +386,7 @@ static void a_full_backlog_is_tried_again_until_the_deadline(void **state)
     tick(&fixture);
     assert_ended(&fixture, 0, RATELIMIT_UNREACHABLE);
     assert_non_null(strstr(fixture.ends[0].message, "backlog"));
+    assert_int_equal(fixture.client->connection.connect_errno, 0);
 
     assert_int_equal(check(&fixture, 1), RATELIMIT_OK);
     daemon_accept(&fixture.daemon); /* makes space */

@@ -84,6 +84,18 @@ static void a_str_may_be_made_of_pieces(void **state)
            "BAD_KEY: empty");
 }
 
+static void a_field_is_a_name_and_a_value(void **state)
+{
+    (void)state;
+    struct packer packer = packer_of(&out);
+    pack_bool_field(&packer, "b", true);
+    pack_int_field(&packer, "i", -1);
+    pack_uint_field(&packer, "u", 5);
+    pack_text_field(&packer, "t", "x");
+    EXPECT("\xa1"
+           "b\xc3\xa1i\xff\xa1u\x05\xa1t\xa1x");
+}
+
 static void nothing_is_written_after_a_refusal(void **state)
 {
     (void)state;
@@ -113,9 +125,9 @@ static void a_failed_allocation_is_a_refusal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(integers_take_their_shortest_form), TEST(text_and_containers_take_their_shortest_form),
-        TEST(a_str_may_be_made_of_pieces),       TEST(nothing_is_written_after_a_refusal),
-        TEST(a_failed_allocation_is_a_refusal),
+        TEST(integers_take_their_shortest_form),  TEST(text_and_containers_take_their_shortest_form),
+        TEST(a_str_may_be_made_of_pieces),        TEST(a_field_is_a_name_and_a_value),
+        TEST(nothing_is_written_after_a_refusal), TEST(a_failed_allocation_is_a_refusal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,7 +50,7 @@ int params_fail_overloaded(const struct params *params);
 int params_target(struct params *params, struct part *ret);
 /* The same for a check that charges; refuses a policy with slots, because the check would take one for good. */
 int params_charged(struct params *params, struct part *ret);
-/* policy or policy/limit, key. Of a limit: into ret_only, and as ret->policy what counts for the key there. */
+/* policy or policy/limit, then key. *ret_only is the limit that is named, one of ret->policy; else NULL. */
 int params_counter(struct params *params, struct part *ret, const struct limit **ret_only);
 /* [, cost]: an integer, or nil or nothing for what ret->cost holds already. */
 int params_cost(struct params *params, struct part *ret);

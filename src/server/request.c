@@ -176,7 +176,9 @@ static void pack_all(struct packer *packer, const struct request *request)
 
 static void pack_answer(struct packer *packer, const struct request *request)
 {
-    const struct check *first = request->first;
+    const struct check *first = request->first; /* NULL: of an empty list, or all are packed */
+    CHECK(first != NULL || request->form == REQUEST_MANY || request->form == REQUEST_LONG);
+
     switch (request->form) {
     case REQUEST_ONE: pack_check(packer, request, first); break;
     case REQUEST_ALL: pack_all(packer, request); break;

@@ -17,6 +17,8 @@
 /* Redis keys and the script's arithmetic stay exact below these (see algorithm files for their own bounds). */
 #define WINDOW_MAX_US INT64_C(1000000000000000) /* 31 years */
 
+enum { SECOND_US = 1000000 };
+
 #define ALGO(id, name, ops) extern const struct algo_ops ops;
 #include "limit/algo.def"
 #undef ALGO
@@ -42,6 +44,18 @@ int compat_of_name(const char *name)
     return -1;
 }
 
+/* A full bucket drains in window * burst / limit, and before that its debt and what waits; a window ends in its length.
+ */
+static uint32_t life_s(const struct limit *limit)
+{
+    int64_t most = limit->full + limit_debt(limit), life_us;
+    int64_t windows = limit->limit > 0 ? div_up(most, limit->limit) : 1;
+    bool is_endless = __builtin_mul_overflow(limit->window_us, windows + 1, &life_us) ||
+                      __builtin_add_overflow(life_us, limit->max_wait_us, &life_us) ||
+                      life_us / SECOND_US >= UINT32_MAX;
+    return is_endless ? UINT32_MAX : (uint32_t)(life_us / SECOND_US) + 1;
+}
+
 int limit_prepare(struct limit *limit, const char *compat_prefix, struct diag *diag)
 {
     const struct algo_ops *ops = limit_ops(limit);
@@ -56,6 +70,7 @@ int limit_prepare(struct limit *limit, const char *compat_prefix, struct diag *d
     if (ops->configure(limit, diag) != 0) return -1;
     if (limit->limit < 0 || limit->limit > LIMIT_MAX) /* an algorithm that takes less has refused it already */
         return diag_invalid(diag, FIELD_LIMIT, "must be 0 to %" PRId64, LIMIT_MAX);
+    limit->life_s = life_s(limit);
 
     int len;
     if (ops->is_compat) {

@@ -95,6 +95,7 @@ struct limit {
     int64_t window_ms;           /* rounded up; 0 for concurrency; of a calendar only limit_window_ms() knows */
     int64_t full;                /* what a fresh key admits at once: burst, or limit */
     int64_t max_cost;            /* one check may not charge more (a larger cost that is still <= full is BAD_COST) */
+    uint32_t life_s;             /* in memory no state lasts longer; UINT32_MAX: it may last forever */
     struct constants constants;  /* see limit_constants() */
     uint64_t head_hash;          /* hash_stable() of algorithm and key_head */
     char key_head[KEY_HEAD_MAX]; /* what the store's key has before the client's key, e.g. "fw1:login/day:";

@@ -255,7 +255,7 @@ static int make_space(struct memory_store *memory, const struct memory_key *key,
 
     const struct algo_ops *ops = limit_ops(view->limit);
     if (*entry == NULL) {
-        *entry = memory_add_entry(memory, key, memory_life_s(view->limit));
+        *entry = memory_add_entry(memory, key, view->limit->life_s);
         if (*entry == NULL) return -1;
         (*entry)->reserves = memory->table.n_reserved_lists > 0;
     }
@@ -272,7 +272,7 @@ static void save(struct memory_store *memory, const struct view *view, struct me
     entry->expires_us = limit_ops(view->limit)->save(view, &entry->state);
     /* the entry was made for another limit (an override's, or before a reload), whose states live less long */
     if (entry->expires_us > memory->clock->wall_us + (int64_t)entry->life_s * SECOND_US)
-        entry->life_s = memory_life_s(view->limit);
+        entry->life_s = view->limit->life_s;
 }
 
 static void save_limit(struct memory_store *memory, struct open_limit *opened)

@@ -106,18 +106,6 @@ struct memory_entry *memory_table_find(struct memory_table *table, const struct 
 
 /* ---- entries ---- */
 
-/* A full bucket drains in window * burst / limit, and before that its debt and what waits; a window ends in its length.
- */
-uint32_t memory_life_s(const struct limit *limit)
-{
-    int64_t most = limit->full + limit_debt(limit), life_us;
-    int64_t windows = limit->limit > 0 ? div_up(most, limit->limit) : 1;
-    bool is_endless = __builtin_mul_overflow(limit->window_us, windows + 1, &life_us) ||
-                      __builtin_add_overflow(life_us, limit->max_wait_us, &life_us) ||
-                      life_us / SECOND_US >= UINT32_MAX;
-    return is_endless ? UINT32_MAX : (uint32_t)(life_us / SECOND_US) + 1;
-}
-
 /* In steps, for a key of that many bytes with its head. */
 static size_t size_of(size_t name_len)
 {

@@ -96,8 +96,6 @@ struct memory_entry *memory_table_find(struct memory_table *table, const struct 
 /* A fresh entry, pinned, for a key not inside; where the table is full another goes. NULL without memory. */
 struct memory_entry *memory_table_add(struct memory_table *table, const struct memory_key *key, uint32_t life_s,
                                       int64_t now_us);
-/* What a state of `limit` may last at most. */
-uint32_t memory_life_s(const struct limit *limit);
 /* After its list may have grown. */
 void memory_table_recount(struct memory_table *table, struct memory_entry *entry);
 void memory_table_remove(struct memory_table *table, struct memory_entry *entry);

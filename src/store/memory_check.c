@@ -374,13 +374,10 @@ enum submit memory_check_one(struct memory_store *memory, struct op *op)
     view.slot = op->slot;
     if (entry == NULL) fresh = (struct state){0};
     limit_view(&view, entry != NULL ? &entry->state : &fresh);
+    if (view.stale) save(memory, &view, entry); /* even where nothing is charged */
 
     int64_t units = op_decide_one(op, &view);
-    if (!op_is_check(op->kind)) {
-        rewind_to(&view, member->seen1, member->seen2);
-        units = 0;
-    }
-    if (units == 0 && !view.stale) return SUBMIT_DECIDED;
+    if (units == 0 || !op_is_check(op->kind)) return SUBMIT_DECIDED;
 
     int status = make_space(memory, &key, &view, units, &entry);
     if (status == 0) save(memory, &view, entry);

@@ -16,19 +16,8 @@
 #include "store/memory_check.h"
 
 #include "base/check.h"
-#include "store/memory_counters.h"
 
 enum { TAKE_MAX = 64, SECOND_US = 1000000 };
-
-struct memory_entry *memory_add_entry(struct memory_store *memory, const struct memory_key *key, uint32_t life_s)
-{
-    size_t n_before = memory->table.n;
-    struct memory_entry *entry = memory_table_add(&memory->table, key, life_s, memory->clock->wall_us);
-    if (entry == NULL) return NULL;
-    memory->n_added++;
-    if (memory->counted) memory_counters.memory_evicted += memory->table.n == n_before;
-    return entry;
-}
 
 struct memory_entry *memory_find_state(struct memory_store *memory, const struct op_member *member)
 {
@@ -255,7 +244,7 @@ static int make_space(struct memory_store *memory, const struct memory_key *key,
 
     const struct algo_ops *ops = limit_ops(view->limit);
     if (*entry == NULL) {
-        *entry = memory_add_entry(memory, key, view->limit->life_s);
+        *entry = memory_table_add(&memory->table, key, view->limit->life_s, memory->clock->wall_us);
         if (*entry == NULL) return -1;
         (*entry)->reserves = memory->table.n_reserved_lists > 0;
     }
@@ -301,15 +290,6 @@ int64_t memory_charge_used(struct memory_store *memory, const struct op *op, int
 
 /* ---- records ---- */
 
-/* The op's record, its members for the caller to fill; NULL without memory. */
-static struct memory_record *add_record(struct memory_store *memory, const struct op *op)
-{
-    size_t n_evicted;
-    struct memory_record *record = memory_records_add(&memory->records, op, memory->clock->wall_us, &n_evicted);
-    if (record != NULL && memory->counted) memory_counters.memory_evicted += n_evicted;
-    return record;
-}
-
 /* Remembers an admission with a charge. 0, or -1 without memory. */
 static int remember(struct memory_store *memory, const struct op *op)
 {
@@ -317,7 +297,7 @@ static int remember(struct memory_store *memory, const struct op *op)
     for (size_t i = 0; i < op->n_members; i++) any |= memory->opened[i].units > 0;
     if (!any) return 0;
 
-    struct memory_record *record = add_record(memory, op);
+    struct memory_record *record = memory_records_add(&memory->records, op, memory->clock->wall_us);
     if (record == NULL) return -1;
     for (size_t i = 0; i < op->n_members; i++) {
         const struct open_limit *opened = &memory->opened[i];
@@ -410,7 +390,8 @@ unpin:
 /* Of all limits, which are open, as much as there is; closes them. */
 static enum submit refund(struct memory_store *memory, struct op *op)
 {
-    struct memory_record *record = op->record.len > 0 ? add_record(memory, op) : NULL;
+    struct memory_record *record = NULL;
+    if (op->record.len > 0) record = memory_records_add(&memory->records, op, memory->clock->wall_us);
     memory_unpin(memory, op);
     if (op->record.len > 0 && record == NULL) return SUBMIT_OVERLOAD;
 

@@ -27,14 +27,12 @@ struct memory_store {
     struct memory_records records;
     bool sweep;
     bool counted;
-    size_t n_added;                              /* since the last sweep */
     int64_t swept_us;                            /* CLOCK_MONOTONIC of the last sweep */
     bool many_expired;                           /* it found many: go on in the next tick, whenever that is */
     struct open_limit opened[POLICY_LIMITS_MAX]; /* used within one submit only */
 };
 
 int64_t memory_now_ms(const struct memory_store *memory);
-struct memory_entry *memory_add_entry(struct memory_store *memory, const struct memory_key *key, uint32_t life_s);
 struct memory_entry *memory_find_state(struct memory_store *memory, const struct op_member *member);
 /* The member's limit as of now, without a state. */
 void memory_view_now(struct memory_store *memory, const struct op_member *member, struct view *view);

@@ -73,6 +73,7 @@ static void evict(struct memory_records *records)
         list_push_back(&records->records, &record->link);
         if (end_of(records, record) < end_of(records, first)) first = record;
     }
+    records->n_evicted++;
     drop(records, first);
 }
 
@@ -82,8 +83,12 @@ static bool is_over(const struct memory_records *records, size_t n_more, size_t 
            (records->map.n + n_more > records->max || records->n_bytes + more_bytes > records->max_bytes);
 }
 
-struct memory_record *memory_records_add(struct memory_records *records, const struct op *op, int64_t now_us,
-                                         size_t *ret_n_evicted)
+static void make_way(struct memory_records *records, size_t n_more, size_t more_bytes)
+{
+    for (size_t i = 0; i < EVICT_MAX && is_over(records, n_more, more_bytes); i++) evict(records);
+}
+
+struct memory_record *memory_records_add(struct memory_records *records, const struct op *op, int64_t now_us)
 {
     struct memory_record *record =
         mem_alloc(sizeof *record + op->n_members * sizeof record->members[0] + op->record.len);
@@ -104,8 +109,7 @@ struct memory_record *memory_records_add(struct memory_records *records, const s
     uint64_t hash = hash_keyed(op->record.data, op->record.len);
     struct memory_record *old = find(records, op->record, hash);
     if (old != NULL) drop(records, old);
-    *ret_n_evicted = 0;
-    for (; *ret_n_evicted < EVICT_MAX && is_over(records, 1, bytes_of(record)); ++*ret_n_evicted) evict(records);
+    make_way(records, 1, bytes_of(record));
 
     records->n_bytes += bytes_of(record);
     list_push_back(&records->records, &record->link);
@@ -127,11 +131,9 @@ void memory_records_sweep(struct memory_records *records, size_t n, int64_t now_
     }
 }
 
-size_t memory_records_trim(struct memory_records *records)
+void memory_records_trim(struct memory_records *records)
 {
-    size_t n = 0;
-    for (; n < EVICT_MAX && is_over(records, 0, 0); n++) evict(records);
-    return n;
+    make_way(records, 0, 0);
 }
 
 void memory_records_forget_all(struct memory_records *records)

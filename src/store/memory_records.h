@@ -39,6 +39,7 @@ struct memory_records {
     struct list records; /* owned; the next to be looked at first */
     size_t max;
     uint64_t n_bytes, max_bytes;
+    uint64_t n_evicted; /* ever */
     uint32_t generation;
 };
 
@@ -49,14 +50,13 @@ void memory_records_fini(struct memory_records *records);
  * there is none. */
 const struct memory_record *memory_records_find(struct memory_records *records, const struct op *op, int64_t now_us);
 /* A record for the op, in place of one of its name, at now_us; its members are the caller's to fill. NULL without
- * memory. Where others have to go, ret_n_evicted says how many. */
-struct memory_record *memory_records_add(struct memory_records *records, const struct op *op, int64_t now_us,
-                                         size_t *ret_n_evicted);
+ * memory. */
+struct memory_record *memory_records_add(struct memory_records *records, const struct op *op, int64_t now_us);
 
 /* Look at the next n records, and free those that are over at now_us. */
 void memory_records_sweep(struct memory_records *records, size_t n, int64_t now_us);
-/* After `max` was lowered: let some of those go that are too many. Returns how many. */
-size_t memory_records_trim(struct memory_records *records);
+/* After `max` was lowered: let some of those go that are too many. */
+void memory_records_trim(struct memory_records *records);
 void memory_records_forget_all(struct memory_records *records);
 
 #endif

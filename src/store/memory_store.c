@@ -60,9 +60,10 @@ static uint64_t n_bytes(const struct memory_store *memory)
     return memory->table.n_bytes + memory->records.n_bytes;
 }
 
-static void update_gauges(const struct memory_store *memory)
+static void update_counters(const struct memory_store *memory)
 {
     if (!memory->counted) return;
+    memory_counters.memory_evicted = memory->table.n_evicted + memory->records.n_evicted;
     memory_counters.memory_keys = memory_store_n_keys(memory);
     memory_counters.memory_bytes = n_bytes(memory);
 }
@@ -107,7 +108,8 @@ static struct memory_entry *open_reservations(struct memory_store *memory, const
     const struct op_member *member = &op->members[0];
     const struct memory_key key = memory_key_of_reservations(member->limit->policy, member->reservations_key);
     struct memory_entry *entry = memory_table_find(&memory->table, &key);
-    if (entry == NULL) entry = memory_add_entry(memory, &key, MEMORY_RESERVATIONS_LIFE_S);
+    if (entry == NULL)
+        entry = memory_table_add(&memory->table, &key, MEMORY_RESERVATIONS_LIFE_S, memory->clock->wall_us);
     if (entry == NULL) return NULL;
 
     /* A tombstone takes the place of the reservation that is settled. */
@@ -208,12 +210,6 @@ static enum submit settle(struct memory_store *memory, struct op *op)
 
 /* ---- the store ---- */
 
-static void evict(struct memory_store *memory)
-{
-    if (!memory_table_evict(&memory->table, memory->clock->wall_us)) return;
-    if (memory->counted) memory_counters.memory_evicted++;
-}
-
 static enum submit on_submit(void *store, struct op *op)
 {
     struct memory_store *memory = store;
@@ -236,8 +232,9 @@ static enum submit on_submit(void *store, struct op *op)
     default: result = is_one ? memory_check_one(memory, op) : memory_check(memory, op); break;
     }
 
-    while (n_bytes(memory) > memory->table.max_bytes && memory->table.n > 0) evict(memory);
-    update_gauges(memory);
+    while (n_bytes(memory) > memory->table.max_bytes && memory->table.n > 0)
+        memory_table_evict(&memory->table, memory->clock->wall_us);
+    update_counters(memory);
     return result;
 }
 
@@ -255,8 +252,8 @@ static void on_prefetch(void *store, struct op *op)
 static size_t sweep_budget(struct memory_store *memory)
 {
     int64_t now_us = memory->clock->mono_us;
-    size_t n = memory->n_added * SWEEP_PER_ADDED;
-    memory->n_added = 0;
+    size_t n = memory->table.n_added * SWEEP_PER_ADDED;
+    memory->table.n_added = 0;
 
     if (n > SWEEP_ADDED_MAX) n = SWEEP_ADDED_MAX;
     if (memory->table.n_stale > 0) return n + SWEEP_STALE;
@@ -281,10 +278,10 @@ static void on_flush(void *store)
     }
     memory_records_sweep(&memory->records, SWEEP_RECORDS, now_us);
 
-    for (size_t i = 0; i < EVICT_STEP && memory_table_is_over(&memory->table); i++) evict(memory);
-    size_t n_records = memory_records_trim(&memory->records);
-    if (memory->counted) memory_counters.memory_evicted += n_records;
-    update_gauges(memory);
+    for (size_t i = 0; i < EVICT_STEP && memory_table_is_over(&memory->table); i++)
+        memory_table_evict(&memory->table, memory->clock->wall_us);
+    memory_records_trim(&memory->records);
+    update_counters(memory);
 }
 
 static void on_close(void *store, void (*on_closed)(void *arg), void *arg)
@@ -304,7 +301,7 @@ void memory_store_clear(struct memory_store *memory)
 {
     memory_table_forget_all(&memory->table);
     memory_records_forget_all(&memory->records);
-    update_gauges(memory);
+    update_counters(memory);
 }
 
 void memory_store_set_max_keys(struct memory_store *memory, uint64_t max)

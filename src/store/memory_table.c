@@ -144,6 +144,7 @@ struct memory_entry *memory_table_add(struct memory_table *table, const struct m
     table->entries[table->n++] = entry;
     table->n_reserved_lists += key->kind == MEMORY_RESERVATIONS;
     table->n_bytes += entry->n_bytes;
+    table->n_added++;
     map_insert(&table->map, &entry->node, key->hash);
     return entry;
 }
@@ -194,9 +195,9 @@ static int64_t expiry_of(const struct memory_table *table, const struct memory_e
     return entry->expires_us < latest_us ? entry->expires_us : latest_us;
 }
 
-bool memory_table_evict(struct memory_table *table, int64_t now_us)
+void memory_table_evict(struct memory_table *table, int64_t now_us)
 {
-    if (table->n == 0) return false;
+    if (table->n == 0) return;
 
     struct memory_entry *first = NULL;
     size_t at = random_below(&table->random, table->n);
@@ -208,8 +209,9 @@ bool memory_table_evict(struct memory_table *table, int64_t now_us)
         if (first == NULL || expiry_of(table, entry, now_us) < expiry_of(table, first, now_us)) first = entry;
     }
 
-    if (first != NULL) memory_table_remove(table, first);
-    return first != NULL;
+    if (first == NULL) return;
+    table->n_evicted++;
+    memory_table_remove(table, first);
 }
 
 bool memory_table_is_over(const struct memory_table *table)

@@ -62,6 +62,8 @@ struct memory_table {
     size_t n;
     size_t n_stale;          /* of them, of an older generation */
     size_t n_reserved_lists; /* of them, lists of reservations, stale ones included */
+    size_t n_added;          /* until the owner sets it to 0 */
+    uint64_t n_evicted;      /* ever */
     size_t max_keys;
     uint64_t n_bytes;
     uint64_t max_bytes;
@@ -100,8 +102,8 @@ struct memory_entry *memory_table_add(struct memory_table *table, const struct m
 void memory_table_recount(struct memory_table *table, struct memory_entry *entry);
 void memory_table_remove(struct memory_table *table, struct memory_entry *entry);
 
-/* Of a small sample, the entry that expires first goes. False where nothing could go. */
-bool memory_table_evict(struct memory_table *table, int64_t now_us);
+/* Of a small sample, the entry that expires first goes. */
+void memory_table_evict(struct memory_table *table, int64_t now_us);
 bool memory_table_is_over(const struct memory_table *table); /* its bounds, in keys or bytes */
 
 /* Look at the next n entries, and free those that are stale, or expired at now_us. Returns how many had expired. */

@@ -205,7 +205,7 @@ static void fail(struct check *check, enum reason reason)
     answer(check);
 }
 
-static void decided(struct check *check)
+static inline void decided(struct check *check)
 {
     if (check->op.source != SOURCE_DENY_CACHE) failure_store_answered(&check->engine->failure);
     check_take_answer(check, &check->op, check->op.source);

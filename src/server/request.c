@@ -104,7 +104,7 @@ static void log_denial(const struct request *request, const struct check *check,
         denial_log_write(part, &request->session->peer, n_held);
 }
 
-static void pack_check(struct packer *packer, const struct request *request, const struct check *check)
+static inline void pack_check(struct packer *packer, const struct request *request, const struct check *check)
 {
     const struct part *part = check->parts;
     const struct decision *decision = &part->decision;

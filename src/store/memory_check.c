@@ -237,8 +237,8 @@ static void answer_limit(struct open_limit *opened, struct op_member *member, in
 /* ---- save ---- */
 
 /* Makes an entry for the state, and all the space that a charge of `units` needs. 0, or -1 without memory. */
-static int make_space(struct memory_store *memory, const struct memory_key *key, const struct view *view, int64_t units,
-                      struct memory_entry **entry)
+static inline int make_space(struct memory_store *memory, const struct memory_key *key, const struct view *view,
+                             int64_t units, struct memory_entry **entry)
 {
     if (units == 0) return 0;
 

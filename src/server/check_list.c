@@ -20,7 +20,7 @@ struct check_list {
     struct buffer text;      /* owned; the members as they came, until all are read */
     uint32_t n;
     uint32_t n_read;
-    uint32_t n_handed; /* over to the engine, answered or not */
+    uint32_t n_submitted; /* to the engine, answered or not */
     enum { WAITING, READING, HANDING } state;
 };
 
@@ -174,8 +174,8 @@ void check_lists_run(struct sessions *sessions)
             struct check_list *list = next_of(&sessions->handing);
             struct request *request = list->request;
             left -= MEMBERS_PER_PIECE;
-            list->n_handed += MEMBERS_PER_PIECE;
-            if (list->n_handed >= list->n)
+            list->n_submitted += MEMBERS_PER_PIECE;
+            if (list->n_submitted >= list->n)
                 check_list_drop(list); /* the session's next message may be begun before the answers are here */
             request_hand_over(request, MEMBERS_PER_PIECE);
         }

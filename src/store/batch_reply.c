@@ -71,7 +71,7 @@ static uint64_t key_bit(uint32_t key)
 
 /* The functions that take or read return 0, or -1 where the integers make no sense. */
 
-/* Every state that a reply reports enters here. check_plausible() judges it once its time is known. */
+/* Every state that a reply reports enters here. check_plausible() examines it once its time is known. */
 static int take_state(struct reading *reading, struct script_op *asked, uint16_t i, struct batch_seen *seen)
 {
     *seen = (struct batch_seen){0};

@@ -28,7 +28,7 @@ struct op_queue {
 int op_queue_init(struct op_queue *queue);  /* 0, or -1 without memory */
 void op_queue_fini(struct op_queue *queue); /* must be empty */
 
-/* At the end of its party's ops; op->link is the queue's until it is taken, as op->is_queued tells. 0, or -1 without
+/* At the end of its party's ops; op->link is the queue's until it is taken, and op->is_queued is true. 0, or -1 without
  * memory. */
 int op_queue_add(struct op_queue *queue, struct op *op);
 /* Back where it was taken from: before its party's other ops, and the party is next. 0, or -1 without memory. */

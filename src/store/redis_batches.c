@@ -299,7 +299,7 @@ static void on_reload_reply(struct redis_call *redis_call, const struct redis_re
         redis_link_drop(batches->link, REMEDY_RECONNECT, "the script could not be loaded again");
 }
 
-/* Goes on (loads the script or moves) once all batches in call are answered, so that no op overtakes another. */
+/* Goes on (loads the script or moves) once nothing is in flight, so that no op overtakes another. */
 static void go_on_when_drained(struct redis_batches *batches)
 {
     if (batches->phase == BATCHES_SENDING) return;
@@ -452,7 +452,7 @@ static void on_batch_reply(struct redis_call *redis_call, const struct redis_rea
     go_on_when_drained(batches);
 }
 
-/* ---- the canary, and the whole ---- */
+/* ---- the canary; init, fini and the link ---- */
 
 static size_t canary_args(void *arg, const struct slice **ret_args)
 {

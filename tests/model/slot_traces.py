@@ -9,7 +9,7 @@ from schedule import Schedule, policy_lines
 from traces import NATIVE, START_US, earliest, random_policy, random_step_us
 
 TTLS_US = (1_000_000, 1_001_000, 10_000_000, 43_200_000_000)
-OTHERS = [name for name in NATIVE if name != "calendar_window"]  # limits beside those of slots
+OTHERS = [name for name in NATIVE if name != "calendar_window"]  # limits next to those of slots
 
 
 @dataclasses.dataclass

@@ -191,6 +191,28 @@ static uint32_t window_space(const struct redis_batches *batches)
     return is_slow ? 0 : n_free;
 }
 
+/* After a good reply to what was sent then. New ops wait for the batches on the wire: a slow reply halves the window,
+ * but those of one window only once; as many fast ones as it has batches let it grow by one. So it stays near what
+ * Redis answers in time (D. Chiu and R. Jain, "Analysis of the increase and decrease algorithms for congestion
+ * avoidance", 1989). */
+static void adapt_window(struct redis_batches *batches, int64_t sent_us)
+{
+    int64_t now_us = batches->clock->mono_us;
+    bool was_slow = now_us - sent_us >= (int64_t)batches->options->deadline_ms * 1000 / SLOW_PART;
+    if (was_slow && sent_us >= batches->window_halved_us) {
+        batches->window_halved_us = now_us;
+        batches->n_fast = 0;
+        if (batches->window > 1) batches->window /= 2;
+    }
+    if (!was_slow && ++batches->n_fast >= batches->window) {
+        batches->n_fast = 0;
+        batches->window++;
+    }
+
+    if (batches->window > batches->options->window)
+        batches->window = batches->options->window; /* a reload may lower it */
+}
+
 /* The op was not sent after all: it waits again, first in the queue. Without memory for that it ends. */
 static void wait_again(struct redis_batches *batches, struct op *op)
 {
@@ -408,14 +430,8 @@ static void on_value_reply(struct call *call, const struct redis_reader *reply)
         return;
     }
 
-    /* New ops wait for the batches on the wire: if this one took too long, the window is halved, else it grows by one.
-     */
-    int64_t sent_us = call->sent_us, took_us = batches->clock->mono_us - sent_us;
-    bool was_slow = took_us >= (int64_t)batches->options->deadline_ms * 1000 / SLOW_PART;
-    uint32_t window = was_slow ? batches->window / 2 : batches->window + 1;
-    if (window == 0) window = 1;
-    batches->window = window < batches->options->window ? window : batches->options->window;
-
+    int64_t sent_us = call->sent_us;
+    adapt_window(batches, sent_us);
     batches->server_ahead_us = batch_now_us(call->batch) - batches->clock->mono_us;
     struct list ops;
     list_init(&ops);

@@ -66,7 +66,9 @@ struct redis_batches {
     struct list idle;        /* calls kept for later batches */
     uint32_t n_calls;        /* in_flight and refused */
     uint32_t n_idle;
-    uint32_t window; /* how many n_calls may be now: 1 to options.window, by how fast Redis answers */
+    uint32_t window;          /* how many n_calls may be now: 1 to options.window, by how fast Redis answers */
+    uint32_t n_fast;          /* fast replies since the window changed */
+    int64_t window_halved_us; /* CLOCK_MONOTONIC; replies to what was sent before do not halve it again */
     enum redis_batches_phase phase;
     int64_t server_ahead_us; /* the server's clock less CLOCK_MONOTONIC, as its last reply had it */
     struct redis_call reload;

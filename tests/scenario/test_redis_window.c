@@ -137,39 +137,51 @@ static void while_redis_is_slow_only_one_batch_is_before_it(void **state)
     assert_int_equal(store_fixture->n_allowed, 11);
 }
 
+/* How many of n batches are sent to a Redis that does not answer. */
+static size_t n_sent_of(size_t n)
+{
+    real_redis_signal(&redis, SIGSTOP);
+    store_fixture_check_many("k", n, n);
+    store_flush(&store_fixture->store);
+    return redis_counters.redis_inflight;
+}
+
+static void answer_after(int64_t wait_us)
+{
+    int64_t until_us = store_fixture->clock.mono_us + wait_us;
+    while (store_fixture->clock.mono_us <= until_us) clock_update(&store_fixture->clock);
+    real_redis_signal(&redis, SIGCONT);
+    store_fixture_settle();
+}
+
 static void a_redis_that_falls_behind_has_less_before_it_until_it_is_fast_again(void **state)
 {
     (void)state;
-    enum { SLOW_US = 1000 }; /* a quarter of the deadline */
+    enum { SLOW_US = 250000 }; /* more than a tenth of the deadline, less than a quarter */
     store_fixture->options.window = 8;
-    store_fixture->options.deadline_ms = 4;
+    store_fixture->options.deadline_ms = 2000;
     store_fixture->options.batch_max_keys = 1;
     served_store_open();
-    real_redis_signal(&redis, SIGSTOP);
-    store_fixture_check_many("slow", 8, 8);
-    store_flush(&store_fixture->store);
-    int64_t sent_us = store_fixture->clock.mono_us;
-    while (store_fixture->clock.mono_us <= sent_us + SLOW_US) clock_update(&store_fixture->clock);
-    real_redis_signal(&redis, SIGCONT);
-    store_fixture_settle();
 
-    real_redis_signal(&redis, SIGSTOP);
-    store_fixture_check_many("k", 10, 10);
-    store_flush(&store_fixture->store);
-    assert_int_equal(redis_counters.redis_inflight, 1);
-    real_redis_signal(&redis, SIGCONT);
-    store_fixture_settle();
+    /* The slow replies of one window halve it, and only once. */
+    assert_int_equal(n_sent_of(8), 8);
+    answer_after(SLOW_US);
+    assert_int_equal(n_sent_of(5), 4);
+    answer_after(SLOW_US);
+    assert_int_equal(n_sent_of(2), 2);
+    answer_after(SLOW_US);
+    assert_int_equal(n_sent_of(2), 1);
+    answer_after(SLOW_US);
 
-    store_fixture->options.deadline_ms = 30000; /* now every reply is fast */
-    redis_store_set_options(store_fixture->redis, &store_fixture->options);
-    store_fixture_check_many("fast", 20, 20);
+    /* It was one, and the second reply was fast. As many fast replies as it has batches let it grow by one. */
+    assert_int_equal(n_sent_of(2 + 3 + 4), 2);
+    answer_after(0);
+    assert_int_equal(n_sent_of(6), 5);
+    answer_after(0);
+    store_fixture_check_many("fast", 40, 40);
     store_fixture_settle();
-    real_redis_signal(&redis, SIGSTOP);
-    store_fixture_check_many("k", 10, 10);
-    store_flush(&store_fixture->store);
-    assert_int_equal(redis_counters.redis_inflight, 8);
-    real_redis_signal(&redis, SIGCONT);
-    store_fixture_settle();
+    assert_int_equal(n_sent_of(10), 8);
+    answer_after(0);
 }
 
 static void what_waited_beyond_its_deadline_is_never_sent(void **state)

@@ -371,12 +371,13 @@ int batch_add(struct batch *batch, struct op *op)
     return 0;
 }
 
-enum batch_merge batch_would_merge(const struct batch *batch, const struct op *op)
+enum batch_merge batch_would_merge(const struct batch *batch, struct op *op)
 {
     const struct op_member *member = &op->members[0];
     if (op->kind != OP_CHECK || op->n_members > 1 || op->record.len > 0) return BATCH_BEHIND;
 
-    uint8_t number = batch->table[find_key(batch, member, hash_of(member))];
+    if (op->batch_hash == 0) op->batch_hash = hash_of(member);
+    uint8_t number = batch->table[find_key(batch, member, op->batch_hash)];
     if (number == 0) return BATCH_APART;
 
     const struct batch_key *key = &batch->keys[number - 1];

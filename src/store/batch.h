@@ -43,7 +43,7 @@ enum batch_merge {
     BATCH_APART,  /* has none of its keys: an op behind it may go before it */
     BATCH_BEHIND, /* may have one: the op has to go in a later batch, and what is behind it after it */
 };
-enum batch_merge batch_would_merge(const struct batch *batch, const struct op *op);
+enum batch_merge batch_would_merge(const struct batch *batch, struct op *op);
 size_t batch_n_ops(const struct batch *batch);
 size_t batch_n_keys(const struct batch *batch); /* of states */
 

@@ -9,7 +9,7 @@
 
 enum {
     OPS_MAX = 1024,                     /* of a batch: its reply is handled in one tick */
-    MERGE_LOOKS = 256,                  /* at waiting ops, for one batch */
+    MERGE_LOOKS = 1024,                 /* at waiting ops, for one batch */
     CALL_ARGS_MAX = 2 + BATCH_ARGS_MAX, /* EVALSHA, digest, and the batch's */
     IDLE_MAX = 64,                      /* batches kept for later; about 16 KiB each */
     LATE_US = 1000000,                  /* how long after the latest deadline of its ops a batch may still begin */
@@ -177,18 +177,17 @@ static bool is_at_cap(const struct redis_batches *batches)
            redis_link_output(batches->link) >= batches->options->max_output;
 }
 
-/* How many more batches may be sent now. One may always be on its way; more only as long as Redis answers well within
- * the deadline. */
-static uint32_t window_space(const struct redis_batches *batches)
+/* Another batch may be sent. One may always be on its way; more only as long as Redis answers well within the
+ * deadline. */
+static bool window_has_space(const struct redis_batches *batches)
 {
-    if (is_at_cap(batches)) return 0;
-    uint32_t n_free = batches->n_calls < batches->window ? batches->window - batches->n_calls : 0;
-    if (list_empty(&batches->in_flight)) return n_free > 0 ? n_free : 1;
+    if (is_at_cap(batches)) return false;
+    if (list_empty(&batches->in_flight)) return true;
 
     const struct call *oldest = LIST_ITEM(batches->in_flight.next, struct call, link);
     bool is_slow =
         batches->clock->mono_us - oldest->sent_us >= (int64_t)batches->options->deadline_ms * 1000 / FULL_PART;
-    return is_slow ? 0 : n_free;
+    return !is_slow && batches->n_calls < batches->window;
 }
 
 /* After a good reply to what was sent then. New ops wait for the batches on the wire: a slow reply halves the window,
@@ -252,14 +251,14 @@ static void fill(struct redis_batches *batches, struct call *call)
     }
 }
 
-/* Adds waiting checks that merge with one in the full batch, so that many checks of one key wait no longer than one
- * does. No op goes before an earlier one of its party that asks for the same key. */
+/* Adds waiting checks that merge with one in the full batch: they cost Redis nothing, and many checks of one key wait
+ * no longer than one does. No op goes before an earlier one of its party that asks for the same key. */
 static void fill_by_merging(struct redis_batches *batches, struct call *call)
 {
     struct op *ops[MERGE_LOOKS];
     size_t n = op_queue_list(&batches->waiting, ops, MERGE_LOOKS);
     const struct op *behind = NULL; /* nothing of its party may go before it */
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && batch_n_ops(call->batch) < OPS_MAX; i++) {
         struct op *op = ops[i];
         if (behind != NULL && op->party == behind->party) continue;
 
@@ -283,6 +282,7 @@ int redis_batches_add(struct redis_batches *batches, struct op *op)
     if (is_at_cap(batches)) return -1;
     op->sent = false;
     op->runs_until_us = 0;
+    op->batch_hash = 0;
     return op_queue_add(&batches->waiting, op);
 }
 
@@ -297,13 +297,12 @@ void redis_batches_send(struct redis_batches *batches)
 {
     if (batches->phase != BATCHES_SENDING || !redis_link_is_ready(batches->link)) return;
 
-    for (uint32_t n; batches->waiting.n > 0 && (n = window_space(batches)) > 0;) {
+    while (batches->waiting.n > 0 && window_has_space(batches)) {
         struct call *call = call_begin(batches);
         if (call == NULL) return; /* without memory: at the next tick, or until their deadlines */
 
         fill(batches, call);
-        bool some_stay = batches->waiting.n > (size_t)(n - 1) * batches->options->batch_max_keys;
-        if (some_stay && batches->options->merge) fill_by_merging(batches, call);
+        if (batches->options->merge) fill_by_merging(batches, call);
         call_send(call);
     }
     if (batches->waiting.n > 0 && is_at_cap(batches)) end_waiting(batches, OP_OVERLOAD);

@@ -4,8 +4,8 @@
  *   add ──▶ waiting (op_queue.h) ── send: while the window has space, one batch after the other, filled round robin
  * over the parties ──▶ EVALSHA ──▶ on_answers or on_end, exactly once for every op
  *
- * What waits can be dropped when its deadline passes, and is shared out fairly. If more waits than the window takes,
- * waiting checks that merge with one in a full batch go with it: they cost Redis nothing.
+ * What waits can be dropped when its deadline passes, and is shared out fairly. Waiting checks that merge with one in a
+ * full batch go with it: they cost Redis nothing.
  *
  * The window bounds what Redis has before it. What is sent cannot be called back, so a Redis that falls behind would
  * work off ops that were answered long ago, first come first served, and one party that asks for much would have all of

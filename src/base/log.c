@@ -13,10 +13,11 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/units.h"
 
 COUNTERS_DEFINE(log, LOG_COUNTERS);
 
-enum { LINE_MAX_BYTES = 1024, SECOND_US = 1000000 };
+enum { LINE_MAX_BYTES = 1024 };
 
 static enum log_level threshold = LOG_LEVEL_INFO;
 static int own_fd = -1;    /* a non-blocking description of standard error that nobody shares; -1 = none */

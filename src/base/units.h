@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 enum { UNITS_TEXT_MAX = 32 };
+enum { MS_US = 1000, SECOND_US = 1000000 }; /* microseconds */
 
 const char *units_duration(const char *text, int64_t *ret_us);
 const char *units_size(const char *text, int64_t *ret_bytes);

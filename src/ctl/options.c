@@ -9,7 +9,6 @@
 #include "base/units.h"
 #include "client/ratelimit.h"
 
-#define MS_US  INT64_C(1000)
 #define DAY_MS INT64_C(86400000)
 
 /* What getopt returns: a letter, or this and the bit of an option that not every command takes. */

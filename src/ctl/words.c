@@ -8,7 +8,7 @@
 #include "ctl/json.h"
 #include "ctl/text.h"
 
-enum { MS_US = 1000, SLOT_TTL_DEFAULT_MS = 30000 };
+enum { SLOT_TTL_DEFAULT_MS = 30000 };
 
 /* ---- Values ---- */
 

@@ -18,9 +18,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/units.h"
 #include "limit/native.h"
-
-enum { MS_US = 1000, SECOND_US = 1000000 };
 
 #define UNITS_MAX  INT64_C(1000000)         /* of the logs, each an entry */
 #define DIGITS_MAX INT64_C(999999999999999) /* of a value that the script takes for a count */

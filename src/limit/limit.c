@@ -10,14 +10,13 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "base/units.h"
 #include "limit/lease_list.h"
 #include "limit/time_ring.h"
 #include "policy/policy.h"
 
 /* Redis keys and the script's arithmetic stay exact below these (see algorithm files for their own bounds). */
 #define WINDOW_MAX_US INT64_C(1000000000000000) /* 31 years */
-
-enum { SECOND_US = 1000000 };
 
 #define ALGO(id, name, ops) extern const struct algo_ops ops;
 #include "limit/algo.def"

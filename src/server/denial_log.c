@@ -12,7 +12,7 @@
 #include "limit/limit.h"
 #include "server/session.h"
 
-enum { SECOND_US = 1000000, HELD_TEXT_MAX = 48, LIMIT_TEXT_MAX = 2 * NAME_MAX_LEN + 16 };
+enum { HELD_TEXT_MAX = 48, LIMIT_TEXT_MAX = 2 * NAME_MAX_LEN + 16 };
 
 void denial_log_set(struct denial_log *log, enum denials mode, uint32_t per_second)
 {

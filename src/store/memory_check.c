@@ -16,8 +16,9 @@
 #include "store/memory_check.h"
 
 #include "base/check.h"
+#include "base/units.h"
 
-enum { TAKE_MAX = 64, SECOND_US = 1000000 };
+enum { TAKE_MAX = 64 };
 
 struct memory_entry *memory_find_state(struct memory_store *memory, const struct op_member *member)
 {

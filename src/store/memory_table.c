@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/random.h"
+#include "base/units.h"
 #include "limit/lease_list.h"
 #include "limit/time_ring.h"
 #include "policy/policy.h"
@@ -13,7 +14,6 @@ enum {
     OVERHEAD = 32,   /* the heap's own bytes of an entry, and its share of the map's slots and of the array */
     SIZE_STEP = 64,  /* entries have sizes that are multiples of this, so that one fits another key */
     KEPT_MAX = 1024, /* removed entries; about as many as go in a busy tick */
-    SECOND_US = 1000000,
 };
 
 int memory_table_init(struct memory_table *table, size_t max_keys, uint64_t max_bytes)

@@ -11,7 +11,8 @@
 
 enum {
     SLAB_CHECKS = 64,
-    KEEP_BYTES = 4096, /* longer storage is not kept in the pool: 65536 of them would be the whole memory */
+    KEEP_BYTES = 4096,  /* longer ones are not kept in the pool */
+    KEEP_CHECKS = 1024, /* of those in the pool keep storage of their own: 10 KiB each at most */
 };
 
 #define CANDIDATE_MARK "+candidate" /* as in the keys of its limits: no policy's name has a plus */
@@ -22,6 +23,24 @@ struct check_slab {
     struct check_slab *next;
     struct check checks[SLAB_CHECKS];
 };
+
+/* More than the check itself has space for. */
+static bool has_storage(const struct check *check)
+{
+    return check->all_parts != NULL || check->all_members != NULL || check->bytes != NULL;
+}
+
+static void free_storage(struct check *check)
+{
+    mem_free(check->all_parts);
+    mem_free(check->all_members);
+    mem_free(check->bytes);
+    check->all_parts = NULL;
+    check->all_members = NULL;
+    check->bytes = NULL;
+    check->members_cap = 0;
+    check->bytes_cap = 0;
+}
 
 void check_pool_init(struct check_pool *pool)
 {
@@ -34,11 +53,7 @@ void check_pool_fini(struct check_pool *pool)
 
     for (struct check_slab *slab = pool->slabs, *next; slab != NULL; slab = next) {
         next = slab->next;
-        for (size_t i = 0; i < SLAB_CHECKS; i++) {
-            mem_free(slab->checks[i].all_parts);
-            mem_free(slab->checks[i].all_members);
-            mem_free(slab->checks[i].bytes);
-        }
+        for (size_t i = 0; i < SLAB_CHECKS; i++) free_storage(&slab->checks[i]);
         mem_free(slab);
     }
     check_pool_init(pool);
@@ -66,6 +81,7 @@ struct check *check_pool_take(struct check_pool *pool)
     struct check *check = pool->idle;
     pool->idle = check->next;
     pool->n_out++;
+    pool->n_large -= has_storage(check);
 
     memset(check, 0, offsetof(struct check, limits));
     memset(&check->one_part, 0, offsetof(struct part, decision));
@@ -82,10 +98,11 @@ void check_pool_return(struct check_pool *pool, struct check *check)
     check->set = NULL;
     for (uint16_t i = 0; i < check->n_parts; i++) policy_set_unref(check->parts[i].set);
 
-    if (check->bytes_cap > KEEP_BYTES) {
-        mem_free(check->bytes);
-        check->bytes = NULL;
-        check->bytes_cap = 0;
+    if (has_storage(check)) {
+        if (check->bytes_cap <= KEEP_BYTES && pool->n_large < KEEP_CHECKS)
+            pool->n_large++;
+        else
+            free_storage(check);
     }
 
     pool->n_out--;
@@ -166,12 +183,23 @@ static int make_space(struct check *check, uint8_t **ret_bytes)
         check->bytes_cap = len;
     }
 
-    CHECK(n_members <= POLICY_LIMITS_MAX);
+    return check_make_members(check, n_members);
+}
+
+int check_make_members(struct check *check, size_t n)
+{
+    CHECK(n <= POLICY_LIMITS_MAX);
     check->op.members = check->inline_members;
-    if (n_members <= CHECK_INLINE_MEMBERS) return 0;
-    if (check->all_members == NULL) check->all_members = mem_alloc(POLICY_LIMITS_MAX * sizeof *check->all_members);
+    if (n <= CHECK_INLINE_MEMBERS) return 0;
+
+    if (n > check->members_cap) {
+        struct op_member *members = mem_realloc(check->all_members, n * sizeof *members);
+        if (members == NULL) return -1;
+        check->all_members = members;
+        check->members_cap = (uint8_t)n;
+    }
     check->op.members = check->all_members;
-    return check->op.members != NULL ? 0 : -1;
+    return 0;
 }
 
 static uint8_t *append(uint8_t *to, struct slice bytes)

@@ -8,8 +8,8 @@
  *   check_release      back to the pool when owner and store have both let go
  *
  * Two hold a check: its owner (a request, or the engine itself for a sweep or a candidate) until it releases it, before
- * or after `done`; and the store from submit until reply or loss. A check in the pool keeps its memory, so a warmed-up
- * daemon allocates nothing here.
+ * or after `done`; and the store from submit until reply or loss. The checks in the pool keep their memory, so a
+ * warmed-up daemon allocates nothing here; of a burst of large ones only some do, so that its memory comes back.
  *
  * The parts of a check_all are charged all or none: their limits are the members of one op. A shadow policy is not
  * among them: it is a check of its own, so that it takes nothing from the others and denies them nothing.
@@ -105,9 +105,10 @@ struct check {
     struct op_reservation reservation; /* OP_RESERVE: the owner sets ttl_ms; OP_SETTLE: all but the results */
     struct part one_part;
     struct part *all_parts;        /* owned; NULL until a check_all came; CHECK_PARTS_MAX */
-    struct op_member *all_members; /* owned; NULL until more limits came; POLICY_LIMITS_MAX */
+    struct op_member *all_members; /* owned; NULL until more limits came than inline_members has space for */
     uint8_t *bytes;                /* owned; NULL until longer ones came than inline_bytes has space for */
     size_t bytes_cap;
+    uint8_t members_cap;
     struct op_member inline_members[CHECK_INLINE_MEMBERS];
     uint8_t inline_bytes[CHECK_INLINE_BYTES]; /* keys, ids of shared limits, the idempotency record's name */
 };
@@ -118,6 +119,7 @@ struct check_slab;
 
 struct check_pool {
     struct check *idle;       /* chained by check->next */
+    size_t n_large;           /* of them: with storage of their own */
     struct check_slab *slabs; /* owned */
     size_t n_out;             /* checks taken and not yet returned */
 };
@@ -141,6 +143,9 @@ static inline struct policy_set *check_set_of(const struct check *check, const s
 /* Copy the keys and fill the op, once the owner has set everything. Each key fits its policy's format; all policies
  * together have POLICY_LIMITS_MAX limits at most. 0, or -1 without memory. */
 int check_seal(struct check *check);
+
+/* Space for n members: op.members, filled by the caller. 0, or -1 without memory. */
+int check_make_members(struct check *check, size_t n);
 
 /* The units that a check is granted if nothing is used yet. */
 int64_t check_asked(const struct check *check, const struct part *part);

@@ -426,9 +426,7 @@ int slot_seal_release(struct check *check)
 {
     struct op *op = &check->op;
     const struct slot *slot = check->slot;
-    op->members = slot->n_members <= CHECK_INLINE_MEMBERS ? check->inline_members : check->all_members;
-    if (op->members == NULL) op->members = check->all_members = mem_alloc(POLICY_LIMITS_MAX * sizeof op->members[0]);
-    if (op->members == NULL) return -1;
+    if (check_make_members(check, slot->n_members) < 0) return -1;
 
     check->is_sealed = true;
     op->n_members = slot->n_members;

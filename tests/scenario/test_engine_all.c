@@ -264,6 +264,43 @@ static void warm_ones_allocate_nothing(void **state)
     engine_suite_allocates_nothing(&suite, ask_mixed);
 }
 
+enum { BURST = 5000 };
+
+/* The memory in use with so many checks at once, each of that many parts; then they are released. */
+static uint64_t in_use_by_burst(uint16_t n_parts)
+{
+    static struct check *checks[BURST];
+    for (size_t i = 0; i < BURST; i++) {
+        checks[i] = engine_check_new(fixture.engine);
+        assert_non_null(checks[i]);
+        for (uint16_t j = 0; j < n_parts; j++) {
+            struct part *part = j == 0 ? checks[i]->parts : check_add_part(checks[i]);
+            part->policy = policies_get(engine_policies(fixture.engine), "local");
+            part->key = slice_of("k");
+        }
+        assert_int_equal(check_seal(checks[i]), 0);
+    }
+
+    uint64_t bytes = mem_in_use();
+    for (size_t i = 0; i < BURST; i++) check_release(checks[i]);
+    return bytes;
+}
+
+static void a_burst_of_large_checks_gives_its_memory_back(void **state)
+{
+    (void)state;
+    struct engine_options options = fixture_options;
+    options.max_inflight = BURST;
+    fixture_open(&fixture, specs, suite.n_specs, &options);
+    (void)in_use_by_burst(1);
+    uint64_t with_small = mem_in_use();
+    uint64_t at_most = in_use_by_burst(4);
+    uint64_t with_large = mem_in_use();
+    assert_true(at_most > with_small);
+    assert_in_range(with_large - with_small, 0, (at_most - with_small) / 4);
+    fixture_close(&fixture);
+}
+
 static void any_failed_allocation_is_answered(void **state)
 {
     (void)state;
@@ -292,6 +329,7 @@ int main(void)
         MEMORY_TEST(each_member_is_counted, &suite),
         SCRIPTED_TEST(each_part_counts_towards_the_cap, &suite),
         MEMORY_TEST(warm_ones_allocate_nothing, &suite),
+        cmocka_unit_test(a_burst_of_large_checks_gives_its_memory_back),
         cmocka_unit_test(any_failed_allocation_is_answered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

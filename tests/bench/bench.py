@@ -78,6 +78,23 @@ class Shape:
         self.load = ["-c", connections, "-d", depth, "-k", keys, "-z", zipf, *(["-f"] if forked else [])]
 
 
+REDIS_SHAPES = (
+    Shape("bucket, uniform 64x16", "open", 64, 16),
+    Shape("bucket, uniform 16x16", "open", 16, 16),
+    Shape("bucket, uniform 64x1", "open", 64, 1),
+    Shape("bucket, uniform 64x64", "open", 64, 64),
+    Shape("fixed window, uniform 64x16", "window", 64, 16),
+    Shape("bucket, Zipf 64x16", "open", 64, 16, zipf=0.99),
+    Shape("bucket, Zipf 64x16, many denied", "tight", 64, 16, zipf=0.99),
+    Shape("bucket, one hot key 64x16", "hot", 64, 16, keys=1),
+    Shape("bucket, one hot key 64x16, denied", "tight", 64, 16, keys=1),
+)
+MEMORY_SHAPES = (
+    *(Shape(f"bucket, uniform {c}x{d}", "open", c, d) for c, d in ((1, 1), (16, 16), (64, 16))),
+    Shape("bucket, one hot key 64x16", "hot", 64, 16, keys=1),
+)
+
+
 class Side:
     """One way to get decisions: its load arguments, and the processes whose time is counted."""
 
@@ -164,17 +181,7 @@ class Bench:
         whole = Side("daemon", redis=redis, daemon=self.start_daemon(redis=redis))
         columns = [("decisions/s", "per_second"), ("p50 us", "p50_us"), ("p99 us", "p99_us"),
                    ("daemon CPU us", "daemon_us"), ("Redis CPU us", "redis_us")]
-        shapes = [
-            Shape("bucket, uniform 64x16", "open", 64, 16),
-            Shape("bucket, uniform 16x16", "open", 16, 16),
-            Shape("bucket, uniform 64x1", "open", 64, 1),
-            Shape("fixed window, uniform 64x16", "window", 64, 16),
-            Shape("bucket, Zipf 64x16", "open", 64, 16, zipf=0.99),
-            Shape("bucket, Zipf 64x16, many denied", "tight", 64, 16, zipf=0.99),
-            Shape("bucket, one hot key 64x16", "hot", 64, 16, keys=1),
-            Shape("bucket, one hot key 64x16, denied", "tight", 64, 16, keys=1),
-        ]
-        self.table("Over Redis (Unix socket)", direct.name, columns, shapes, [direct, plain, whole])
+        self.table("Over Redis (Unix socket)", direct.name, columns, REDIS_SHAPES, [direct, plain, whole])
 
     def processes_section(self):
         redis = self.start_redis(tcp=True)
@@ -190,9 +197,7 @@ class Bench:
     def memory_section(self):
         memory = Side("daemon, memory store", daemon=self.start_daemon())
         columns = [("decisions/s", "per_second"), ("p50 us", "p50_us"), ("p99 us", "p99_us"), ("daemon CPU us", "daemon_us")]
-        shapes = [Shape(f"bucket, uniform {c}x{d}", "open", c, d) for c, d in ((1, 1), (16, 16), (64, 16))]
-        shapes.append(Shape("bucket, one hot key 64x16", "hot", 64, 16, keys=1))
-        self.table("Memory store", memory.name, columns, shapes, [memory])
+        self.table("Memory store", memory.name, columns, MEMORY_SHAPES, [memory])
 
     def latency_section(self):
         core = {max(os.sched_getaffinity(0))}

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -44,6 +45,13 @@ def test_help_names_every_command():
 
 def test_an_unknown_command_is_an_error():
     assert dev("dance").returncode != 0
+
+
+def test_bench_against_a_folder_without_a_build_says_what_is_missing(tmp_path):
+    done = subprocess.run([sys.executable, str(ROOT / "tests" / "bench" / "against.py"), str(tmp_path)], text=True,
+                          capture_output=True)
+    assert done.returncode == 2
+    assert f"{tmp_path} has no bin/ratelimitd" in done.stderr
 
 
 def test_a_command_with_nothing_to_install_does_not_even_look():

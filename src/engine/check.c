@@ -265,6 +265,7 @@ static void add_members(struct check *check, const struct part *part, const stru
         member->max_wait_us = check->has_max_wait ? limit_max_wait(limit, check->max_wait_us) : limit->max_wait_us;
         member->seen1 = member->seen2 = member->refunded = 0;
         member->removed = member->is_foreign = member->found = false;
+        member->batch_hash = 0;
     }
 }
 

@@ -174,11 +174,14 @@ static size_t key_len(const struct batch *batch, const struct op_member *member)
 }
 
 /* Of a key of ours the shard's, too, where the whole key decides it; keys of two compat policies may be the same. */
-static uint64_t hash_of(const struct op_member *member)
+static uint64_t hash_of(struct op_member *member)
 {
+    if (member->batch_hash != 0) return member->batch_hash;
+
     const struct limit *limit = member->limit;
     uint64_t start = limit_ops(limit)->is_compat ? HASH_STABLE_START : limit->policy->name_hash;
-    return hash_stable(start, member->key.data, member->key.len);
+    member->batch_hash = hash_stable(start, member->key.data, member->key.len);
+    return member->batch_hash;
 }
 
 /* The key's place in the table, or the empty one where it belongs. A peer can choose keys of one hash, and gains no
@@ -194,7 +197,7 @@ static uint32_t find_key(const struct batch *batch, const struct op_member *memb
 }
 
 /* The key's number; -1 if there is no space for it. */
-static int find_or_add_key(struct batch *batch, const struct op_member *member)
+static int find_or_add_key(struct batch *batch, struct op_member *member)
 {
     uint64_t hash = hash_of(member);
     uint32_t at = find_key(batch, member, hash);
@@ -373,11 +376,10 @@ int batch_add(struct batch *batch, struct op *op)
 
 enum batch_merge batch_would_merge(const struct batch *batch, struct op *op)
 {
-    const struct op_member *member = &op->members[0];
+    struct op_member *member = &op->members[0];
     if (op->kind != OP_CHECK || op->n_members > 1 || op->record.len > 0) return BATCH_BEHIND;
 
-    if (op->batch_hash == 0) op->batch_hash = hash_of(member);
-    uint8_t number = batch->table[find_key(batch, member, op->batch_hash)];
+    uint8_t number = batch->table[find_key(batch, member, hash_of(member))];
     if (number == 0) return BATCH_APART;
 
     const struct batch_key *key = &batch->keys[number - 1];

@@ -282,7 +282,6 @@ int redis_batches_add(struct redis_batches *batches, struct op *op)
     if (is_at_cap(batches)) return -1;
     op->sent = false;
     op->runs_until_us = 0;
-    op->batch_hash = 0;
     return op_queue_add(&batches->waiting, op);
 }
 

@@ -99,10 +99,11 @@ struct op_member {
     int64_t wait_us;               /* result of OP_CHECK: how long a log's denial lasts, else 0 */
     struct decision decision;      /* result of OP_CHECK, OP_ACQUIRE and OP_PEEK: all but source, reason and version */
     bool removed;                  /* result of OP_RESET: there was a state */
-    bool is_foreign;    /* result with OP_STORE_ERROR: its key, or the op's own, holds a value of another type */
-    int64_t refunded;   /* result of OP_REFUND: so many units were given back */
-    bool found;         /* result of OP_RELEASE and OP_RENEW: the slot's lease was there */
-    uint16_t batch_key; /* batch.c's own: its number among the keys */
+    bool is_foreign;     /* result with OP_STORE_ERROR: its key, or the op's own, holds a value of another type */
+    int64_t refunded;    /* result of OP_REFUND: so many units were given back */
+    bool found;          /* result of OP_RELEASE and OP_RENEW: the slot's lease was there */
+    uint16_t batch_key;  /* batch.c's own: its number among the keys */
+    uint64_t batch_hash; /* batch.c's own: of limit and key, where it was needed; else 0 */
 };
 
 struct op {
@@ -137,7 +138,6 @@ struct op {
     enum op_outcome outcome; /* redis_store.c: for `done`; of an answered batch batch.c's */
     bool is_queued;          /* op_queue.c: it waits to be sent */
     uint32_t batch_op;       /* batch.c: its number among the script's ops */
-    uint64_t batch_hash;     /* batch.c: of a check's key, where it was looked for in a batch; else 0 */
     uint64_t deny_hash;      /* deny_cache.c: of a plain check's key, where it was needed; else 0 */
     uint64_t deny_epoch;     /* deny_cache.c: when it was submitted */
     uint64_t memory_hash;    /* memory_store.c: of the first member's state, where it was prefetched; else 0 */

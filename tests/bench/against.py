@@ -9,7 +9,6 @@ changes of the code, so two separate runs of a bench cannot be compared. WORDs s
 """
 
 import argparse
-import os
 import statistics
 from pathlib import Path
 
@@ -20,13 +19,8 @@ FIGURES = [("decisions/s", "per_second"), ("p99 us", "p99_us"), ("daemon CPU us"
 
 def start(runner, name, build, over_redis):
     """A side with the daemon of this build. The names have one length, for they are in the keys."""
-    this = os.environ["RATELIMITD_BUILD"]
-    os.environ["RATELIMITD_BUILD"] = str(build)
-    try:
-        redis = runner.start_redis() if over_redis else None
-        return bench.Side(name, daemon=runner.start_daemon(redis=redis), redis=redis)
-    finally:
-        os.environ["RATELIMITD_BUILD"] = this
+    redis = runner.start_redis() if over_redis else None
+    return bench.Side(name, daemon=runner.start_daemon(redis=redis, build=build), redis=redis)
 
 
 def quartiles(values):
@@ -58,7 +52,7 @@ def main():
     if not (options.other / "bin" / "ratelimitd").is_file():
         parser.error(f"{options.other} has no bin/ratelimitd; name a build, such as build/release of another clone")
 
-    builds = {"new": Path(os.environ["RATELIMITD_BUILD"]), "old": options.other.resolve()}
+    builds = {"new": None, "old": options.other.resolve()}
     print(f"{bench.machine()}\n{options.other} → this build: this one's figure over the other's, median (quartiles) of "
           f"{options.rounds} paired rounds of {options.seconds} s")
     for title, shapes in (("Over Redis", bench.REDIS_SHAPES), ("Memory store", bench.MEMORY_SHAPES)):

@@ -8,7 +8,6 @@ script accounts for every unit at the end of each round of keys: the admitted un
 of both daemons, and never exceed the limit. The number of held slots never exceeds the limit either.
 """
 
-import os
 import random
 import sys
 import threading
@@ -119,11 +118,7 @@ def check_account(account, daemons):
 def main(other, seconds):
     redis = Redis()
     here = Ratelimitd(CONFIG, redis=redis)
-    built = os.environ.get("RATELIMITD_BUILD")
-    os.environ["RATELIMITD_BUILD"] = other
-    there = Ratelimitd(CONFIG, redis=redis)
-    if built is not None:
-        os.environ["RATELIMITD_BUILD"] = built
+    there = Ratelimitd(CONFIG, redis=redis, build=Path(other))
     daemons, end, n_rounds, n_asked, faults = (here, there), time.monotonic() + seconds, 0, 0, []
     while time.monotonic() < end and not faults:
         account, keys = Account(), [f"{n_rounds}-{i}" for i in range(KEYS)]

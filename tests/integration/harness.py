@@ -51,8 +51,8 @@ def sanitized():
     return "RL_SANITIZE:BOOL=ON" in (build_dir() / "CMakeCache.txt").read_text()
 
 
-def program(name):
-    return str(build_dir() / "bin" / name)
+def program(name, build=None):
+    return str((build or build_dir()) / "bin" / name)
 
 
 def short_directory():
@@ -220,13 +220,14 @@ class Ratelimitd(Process):
     READY = r"ready on "
 
     def __init__(self, config=None, redis=None, redis_options=None, arguments=(), env=None, start=True, pass_fds=(),
-                 expected_exit=0):
+                 expected_exit=0, build=None):
         super().__init__()
         self.directory = short_directory()
         self.socket = str(self.directory / "rl.sock")
         self.path = self.directory / "ratelimitd.yaml"
         self.redis, self.redis_options = redis, dict(redis_options or {})
         self.arguments, self.env, self.pass_fds = list(arguments), dict(env or {}), pass_fds
+        self.build = build  # the folder with its bin/ratelimitd; None: that of the other programs
         self.expected_exit = expected_exit  # the exit status that close() requires; a list means any of them
         self.configured = config is not None
         if self.configured:
@@ -248,7 +249,7 @@ class Ratelimitd(Process):
 
     def argv(self):
         where = ["-c", str(self.path)] if self.configured else ["-s", self.socket]
-        return [program("ratelimitd"), *where, *self.arguments]
+        return [program("ratelimitd", self.build), *where, *self.arguments]
 
     def start(self, wait=True):
         options = "abort_on_error=0:detect_leaks=1:halt_on_error=1"

@@ -1,8 +1,9 @@
 """fairness.py: the service that a polite client gets next to one that floods. `./dev bench fairness` prints the tables.
 
 The polite client sends one check each 2 ms on a policy of its own, with a deadline of 20 ms. The flooder has as much in
-flight as the documented caps let one connection have: 4096 requests, or check_many frames of 8000 checks. Every row has its
-own daemon and Redis, so that no row depends on the previous one.
+flight as the documented caps let one connection have: 4096 requests, or check_many frames of 8000 checks. Other floods come
+over many connections, or ask for work that weighs more than a check. Every row has its own daemon and Redis, so that no row
+depends on the previous one.
 
 "net" is a latency without the time in which the daemon or the client was runnable and waited for a core
 (/proc/PID/schedstat). If daemon, Redis and clients share a few cores, this wait is most of a latency, and it does not
@@ -40,13 +41,17 @@ policies:
   c: {{algorithm: token_bucket, limit: 10000000, window: 10d}}
   a: {{algorithm: concurrency, limit: 2000, slot_ttl: 60s}}
   l: {{algorithm: sliding_log, limit: 10000, window: 60s}}
-"""
+  s: {{algorithm: sliding_log, limit: 10000, window: 1s}}
+""" + "".join(f"  x{i}: {{algorithm: token_bucket, limit: 100, window: 1m}}\n" for i in range(200))  # that `policies` lists
 
 
 class Flood:
-    def __init__(self, name, method, policy, keys, connections=1, depth=DEPTH):
-        self.name, self.keys, self.connections = name, keys, connections
-        self.arguments = ["-m", method, "-p", policy, "-k", keys, "-c", connections, "-d", depth, "-n", FRAME]
+    """`checks` are those of a list; `polite` are the arguments of the polite client, where it is not the usual one."""
+
+    def __init__(self, name, method, policy, keys, connections=1, depth=DEPTH, checks=FRAME, polite=()):
+        self.name, self.keys, self.connections, self.polite = name, keys, connections, polite
+        self.answer = checks if method == "check_many" else 1  # decisions in one
+        self.arguments = ["-m", method, "-p", policy, "-k", keys, "-c", connections, "-d", depth, "-n", checks]
 
 
 def floods():
@@ -58,6 +63,15 @@ def floods():
         yield Flood("refund on logs", "refund", "l", keys)
         yield Flood(f"check_many of {FRAME}", "check_many", "c", keys, depth=1)
     yield Flood(f"check_many of {FRAME}, eight clients", "check_many", "c", N_KEYS, connections=8, depth=1)
+    yield Flood("check, 16 clients", "check", "c", N_KEYS, connections=16)
+    yield Flood("check of cost 1000 on logs", "cost", "s", 2000)
+    yield Flood("check_all of 16, 64 clients", "check_all", "c", N_KEYS, connections=64, depth=DEPTH // 16, checks=16)
+    yield Flood("check and reset in turns", "alternate", "c", N_KEYS)
+    for method in ("policies", "stats", "explain"):
+        yield Flood(f"{method}, 100 clients", method, "c", N_KEYS, connections=100, depth=50)
+    yield Flood("connect, ask and leave, 100 at once", "leave", "c", N_KEYS, connections=100)
+    yield Flood("long messages, 800 clients, to a polite one", "long", "c", 1, connections=800, depth=10,
+                polite=["-n", 60, "-b", 90, "-u", 10000])
 
 
 def start(daemon, *arguments):
@@ -99,7 +113,7 @@ def measure(flood, seconds, redis=True, stops=False):
     with served(redis) as (daemon, server):
         flooder = start(daemon, *flood.arguments, "-t", seconds + WARM_S) if flood else None
         time.sleep(WARM_S)
-        polite = start(daemon, "-m", "polite", "-p", "p", "-t", seconds)
+        polite = start(daemon, "-m", "polite", "-p", "p", "-t", seconds, *(flood.polite if flood else ()))
         if stops:
             stop_and_go(server, time.monotonic() + seconds)
         return finish(polite), finish(flooder) if flooder else None
@@ -117,11 +131,10 @@ def verdict(is_met, is_met_net):
 
 
 def rate(flood, results):
-    """Answers to the flood; each check of a check_many counts."""
-    if not flood:
+    """Answers to the flood, if it reads any; each check of a check_many counts."""
+    if not flood or not results[0]["answered"]:
         return "-"
-    each = FRAME if "check_many" in flood.name else 1
-    return f"{statistics.median(one['per_second'] for one in results) * each / 1000:.0f} k"
+    return f"{statistics.median(one['per_second'] for one in results) * flood.answer / 1000:.0f} k"
 
 
 def middle(results, kind, figure):
@@ -160,7 +173,7 @@ def next_to_floods(title, rounds, seconds, redis, p99_ms, many_p99_ms):
         if ended(polite + flooded):
             line(*name, ended(polite + flooded), *["-"] * 6, "**no**")
             continue
-        most_us = 1000 * (many_p99_ms if flood and flood.connections > 1 else p99_ms)
+        most_us = 1000 * (many_p99_ms if flood and flood.connections == 8 else p99_ms)
         share = 100 * sum(one["by_store"] for one in polite) / sum(one["sent"] for one in polite)
         raw, net = middle(polite, "raw", "p99_us"), middle(polite, "net", "p99_us")
         line(*name, f"{share:.2f} %", ms(middle(polite, "raw", "p50_us")), ms(raw), ms(largest(polite, "raw")), ms(net),

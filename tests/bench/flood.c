@@ -2,16 +2,26 @@
  * flood.c: one client that floods, or one that is polite, for fairness.py.
  *
  *   flood -s SOCKET -m METHOD -p POLICY -k KEYS -d DEPTH -c CONNECTIONS -n CHECKS -t SECONDS -w PID
- *   flood -s SOCKET -m polite -p POLICY -u MICROSECONDS -t SECONDS -w PID
+ *   flood -s SOCKET -m polite -p POLICY -u MICROSECONDS -n CHECKS -b KEY_BYTES -t SECONDS -w PID
  *   both: -l MILLISECONDS, the deadline of the policy
  *
- * METHOD is check, request_id (every check with a new one), reserve, acquire (what is granted is released), refund
- * (seven after each check of cost 8) or check_many (frames of CHECKS checks). A flood keeps DEPTH requests under way on
- * each of its connections: an answer releases the next request. It reads its answers, so nothing but its appetite is
- * hostile.
+ * METHOD is one of
+ *   check, stats, policies, explain
+ *   check_many, check_all   of CHECKS checks each
+ *   cost                    checks of cost 1000
+ *   request_id              every check with a new one
+ *   reserve
+ *   acquire                 what is granted is released
+ *   refund                  seven after each check of cost 8
+ *   alternate               a check and a reset in turns, each of another key
+ *   long                    messages of 4.2 KB that name no method
+ *   leave                   connects, asks and leaves, without reading the answer
+ *
+ * But for `leave`, a flood keeps DEPTH requests under way on each of its connections: an answer releases the next
+ * request. It reads its answers, so nothing but its appetite is hostile.
  *
  * The polite client sends one check every so many microseconds, answered or not, so that a loop that stands still
- * delays several of its checks and not only one.
+ * delays several of its checks and not only one. With CHECKS it sends that many in one check_many.
  *
  * -w is the daemon: of every latency also that part is known in which neither the daemon nor this client was runnable
  * and waiting for a core (the second figure of /proc/PID/schedstat). On a machine of few cores the rest is the
@@ -34,25 +44,49 @@
 
 enum {
     READ_SIZE = 4 << 20, /* bytes; the answers to the longest check_many are less */
-    MAX_REQUEST = 256,   /* bytes of a request that is not a check_many */
-    MAX_MEMBER = 24,     /* bytes of a member of a check_many */
-    MAX_CONNECTIONS = 64,
+    MAX_REQUEST = 256,   /* bytes of a request without its list, key and method */
+    MAX_MEMBER = 24,     /* bytes of a member of a list without its key */
+    MAX_CONNECTIONS = 1024,
+    KEY_BYTES_MIN = 4, /* so that 8000 checks fit the longest message */
+    KEY_BYTES_MAX = 255,
+    LONG_METHOD = 4200, /* bytes of a method's name */
     SLOT_LEN = 32,
     SOURCE_AT = 8,         /* in a decision as an array */
     REFUNDS_PER_CHECK = 8, /* requests per check */
     PATIENCE_MS = 10000,
 };
 
-enum method { CHECK, REQUEST_ID, RESERVE, ACQUIRE, REFUND, CHECK_MANY, POLITE, N_METHODS };
+enum method {
+    CHECK,
+    STATS,
+    POLICIES,
+    EXPLAIN,
+    CHECK_MANY,
+    CHECK_ALL,
+    COST,
+    REQUEST_ID,
+    RESERVE,
+    ACQUIRE,
+    REFUND,
+    ALTERNATE,
+    LONG,
+    LEAVE,
+    POLITE,
+    N_METHODS
+};
 
-static const char *const METHOD_NAMES[] = {"check",  "request_id", "reserve", "acquire",
-                                           "refund", "check_many", "polite"};
+static const char *const METHOD_NAMES[] = {
+    [CHECK] = "check",     [STATS] = "stats",           [POLICIES] = "policies",
+    [EXPLAIN] = "explain", [CHECK_MANY] = "check_many", [CHECK_ALL] = "check_all",
+    [COST] = "cost",       [REQUEST_ID] = "request_id", [RESERVE] = "reserve",
+    [ACQUIRE] = "acquire", [REFUND] = "refund",         [ALTERNATE] = "alternate",
+    [LONG] = "long",       [LEAVE] = "leave",           [POLITE] = "polite"};
 
 static struct {
     const char *socket;
     enum method method;
     const char *policy;
-    unsigned n_keys, depth, n_connections, n_checks;
+    unsigned n_keys, depth, n_connections, n_checks, key_bytes;
     int64_t interval_ns, deadline_ns;
     double seconds;
     long daemon;
@@ -60,6 +94,7 @@ static struct {
          .depth = 1,
          .n_connections = 1,
          .n_checks = 1,
+         .key_bytes = KEY_BYTES_MIN,
          .interval_ns = 2000000,
          .deadline_ns = 20000000,
          .seconds = 1};
@@ -137,23 +172,34 @@ static uint8_t *put(uint8_t *to, const void *bytes, size_t len)
     return to + len;
 }
 
-static uint8_t *put_str(uint8_t *to, const char *text, size_t len)
+static uint8_t *put_str_head(uint8_t *to, size_t len)
 {
     if (len < 32) {
         *to++ = (uint8_t)(0xa0 | len);
-    } else {
+    } else if (len < 256) {
         *to++ = 0xd9;
         *to++ = (uint8_t)len;
+    } else {
+        *to++ = 0xda;
+        *to++ = (uint8_t)(len >> 8);
+        *to++ = (uint8_t)len;
     }
-    return put(to, text, len);
+    return to;
 }
 
-/* Four digits, so that 8000 checks fit the longest message. */
+static uint8_t *put_str(uint8_t *to, const char *text, size_t len)
+{
+    return put(put_str_head(to, len), text, len);
+}
+
+/* Four digits, behind as many letters as a longer key needs. */
 static uint8_t *put_key(uint8_t *to, uint64_t number)
 {
-    *to++ = 0xa4;
-    for (int i = 3; i >= 0; i--, number /= 10) to[i] = (uint8_t)('0' + number % 10);
-    return to + 4;
+    to = put_str_head(to, opt.key_bytes);
+    memset(to, 'x', opt.key_bytes);
+    to += opt.key_bytes;
+    for (int i = 1; i <= KEY_BYTES_MIN; i++, number /= 10) to[-i] = (uint8_t)('0' + number % 10);
+    return to;
 }
 
 static uint8_t *put_subject(uint8_t *to)
@@ -172,9 +218,9 @@ static uint8_t *put_head(uint8_t *to, uint32_t msgid, const char *method, unsign
     return to;
 }
 
-static uint8_t *put_check_many(uint8_t *to, uint32_t msgid)
+static uint8_t *put_checks(uint8_t *to, uint32_t msgid, const char *method)
 {
-    to = put_head(to, msgid, "check_many", 1);
+    to = put_head(to, msgid, method, 1);
     *to++ = 0xdc;
     *to++ = (uint8_t)(opt.n_checks >> 8);
     *to++ = (uint8_t)opt.n_checks;
@@ -195,12 +241,26 @@ static uint8_t *put_request_id(uint8_t *to, uint32_t msgid)
     return put_str(to, id, (size_t)n);
 }
 
+static uint8_t *put_long(uint8_t *to, uint32_t msgid)
+{
+    static char name[LONG_METHOD + 1];
+    memset(name, 'x', LONG_METHOD);
+    return put_head(to, msgid, name, 0);
+}
+
 /* The method's next request. `asked` is the state of the last request with this msgid. */
 static uint8_t *put_request(uint8_t *to, uint32_t msgid, struct asked *asked)
 {
     switch (opt.method) {
     case REQUEST_ID: return put_request_id(to, msgid);
-    case CHECK_MANY: return put_check_many(to, msgid);
+    case STATS: return put_head(to, msgid, "stats", 0);
+    case POLICIES: return put_head(to, msgid, "policies", 0);
+    case EXPLAIN: return put_subject(put_head(to, msgid, "explain", 2));
+    case CHECK_MANY: return put_checks(to, msgid, "check_many");
+    case CHECK_ALL: return put_checks(to, msgid, "check_all");
+    case COST: return put(put_subject(put_head(to, msgid, "check", 3)), "\xcd\x03\xe8", 3);
+    case ALTERNATE: return put_subject(put_head(to, msgid, n_made % 2 == 0 ? "check" : "reset", 2));
+    case LONG: return put_long(to, msgid);
     case RESERVE: return put(put_subject(put_head(to, msgid, "reserve", 3)), "\x01", 1);
     case ACQUIRE:
         if (!asked->holds) return put_subject(put_head(to, msgid, "acquire", 2));
@@ -209,8 +269,24 @@ static uint8_t *put_request(uint8_t *to, uint32_t msgid, struct asked *asked)
     case REFUND:
         if (n_made % REFUNDS_PER_CHECK == 0) return put(put_subject(put_head(to, msgid, "check", 3)), "\x08", 1);
         return put(put_subject(put_head(to, msgid, "refund", 3)), "\x01", 1);
-    default: return put_subject(put_head(to, msgid, "check", 2));
+    case POLITE:
+        if (opt.n_checks > 1) return put_checks(to, msgid, "check_many");
+        break;
+    default: break;
     }
+    return put_subject(put_head(to, msgid, "check", 2));
+}
+
+/* The most bytes of a request. */
+static size_t request_size(void)
+{
+    return MAX_REQUEST + LONG_METHOD + (size_t)opt.n_checks * (MAX_MEMBER + opt.key_bytes);
+}
+
+/* Are answers lists of decisions? */
+static bool asks_lists(void)
+{
+    return opt.method == CHECK_MANY || (opt.method == POLITE && opt.n_checks > 1);
 }
 
 /* ---- answers ---- */
@@ -251,9 +327,9 @@ static bool count_answer(const uint8_t *error, const uint8_t *end, struct asked 
         return false;
     }
 
-    const uint8_t *first = into_array(error + error_len);
-    if (first != NULL && opt.method == CHECK_MANY) first = into_array(first);
-    if (first == NULL) return false; /* a release's */
+    const uint8_t *first = opt.method == POLICIES ? NULL : into_array(error + error_len);
+    if (first != NULL && asks_lists()) first = into_array(first);
+    if (first == NULL) return false; /* it is not a decision's */
     tally.n_decisions++;
     if (*first == 0xc3)
         tally.n_allowed++;
@@ -386,12 +462,11 @@ static void flood_exchange(struct connection *c, int64_t end)
 
 static void flood(void)
 {
-    struct connection connections[MAX_CONNECTIONS];
-    struct pollfd polled[MAX_CONNECTIONS];
-    size_t request = opt.method == CHECK_MANY ? MAX_REQUEST + (size_t)opt.n_checks * MAX_MEMBER : MAX_REQUEST;
+    static struct connection connections[MAX_CONNECTIONS];
+    static struct pollfd polled[MAX_CONNECTIONS];
     int64_t end = wire_now_ns() + (int64_t)(opt.seconds * 1e9);
     for (unsigned i = 0; i < opt.n_connections; i++) {
-        connection_open(&connections[i], opt.depth, opt.depth * request);
+        connection_open(&connections[i], opt.depth, opt.depth * request_size());
         polled[i].fd = connections[i].fd;
         struct moment now = moment_now();
         for (uint32_t msgid = 0; msgid < opt.depth; msgid++) ask(&connections[i], msgid, &now);
@@ -411,6 +486,22 @@ static void flood(void)
     for (unsigned i = 0; i < opt.n_connections; i++) connection_close(&connections[i]);
 }
 
+/* CONNECTIONS clients at once, again and again. */
+static void come_and_leave(void)
+{
+    uint8_t request[MAX_REQUEST];
+    int fds[MAX_CONNECTIONS];
+    for (int64_t end = wire_now_ns() + (int64_t)(opt.seconds * 1e9); wire_now_ns() < end;) {
+        for (unsigned i = 0; i < opt.n_connections; i++) {
+            fds[i] = wire_open(opt.socket);
+            size_t len = (size_t)(put_request(request, 1, NULL) - request);
+            if (write(fds[i], request, len) != (ssize_t)len) wire_die("write");
+            tally.n_sent++;
+        }
+        for (unsigned i = 0; i < opt.n_connections; i++) close(fds[i]);
+    }
+}
+
 /* ---- the polite client ---- */
 
 static void polite_exchange(struct connection *c)
@@ -428,7 +519,7 @@ static void polite(void)
 {
     struct connection c;
     uint32_t n_most = (uint32_t)(opt.seconds * 1e9 / (double)opt.interval_ns) + 1;
-    connection_open(&c, n_most, (size_t)n_most * MAX_REQUEST);
+    connection_open(&c, n_most, (size_t)n_most * request_size());
     (void)prctl(PR_SET_TIMERSLACK, 1);
     int64_t next = wire_now_ns(), last = next;
 
@@ -479,7 +570,7 @@ static enum method method_of(const char *name)
 static void parse(int argc, char **argv)
 {
     int option;
-    while ((option = getopt(argc, argv, "s:m:p:k:d:c:n:u:l:t:w:")) != -1) {
+    while ((option = getopt(argc, argv, "s:m:p:k:d:c:n:b:u:l:t:w:")) != -1) {
         switch (option) {
         case 's': opt.socket = optarg; break;
         case 'm': opt.method = method_of(optarg); break;
@@ -488,6 +579,7 @@ static void parse(int argc, char **argv)
         case 'd': opt.depth = number(optarg, 65536); break;
         case 'c': opt.n_connections = number(optarg, MAX_CONNECTIONS); break;
         case 'n': opt.n_checks = number(optarg, 65535); break;
+        case 'b': opt.key_bytes = number(optarg, KEY_BYTES_MAX); break;
         case 'u': opt.interval_ns = (int64_t)number(optarg, 10000000) * 1000; break;
         case 'l': opt.deadline_ns = (int64_t)number(optarg, 3600000) * 1000000; break;
         case 't': opt.seconds = atof(optarg); break;
@@ -495,7 +587,7 @@ static void parse(int argc, char **argv)
         default: exit(2);
         }
     }
-    if (!opt.socket || !opt.policy || strlen(opt.policy) > 8 || opt.daemon == 0) {
+    if (!opt.socket || !opt.policy || strlen(opt.policy) > 8 || opt.daemon == 0 || opt.key_bytes < KEY_BYTES_MIN) {
         fprintf(stderr, "flood: see the top of tests/bench/flood.c\n");
         exit(2);
     }
@@ -520,6 +612,8 @@ int main(int argc, char **argv)
     int64_t start = wire_now_ns();
     if (opt.method == POLITE)
         polite();
+    else if (opt.method == LEAVE)
+        come_and_leave();
     else
         flood();
 

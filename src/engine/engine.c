@@ -329,7 +329,7 @@ static void note_slot(struct check *check, enum op_outcome outcome)
 {
     struct slot *slot = check->slot;
     slot->n_out--;
-    if (outcome == OP_DECIDED && check->op.kind == OP_RELEASE) slot->in_store = false;
+    if (outcome == OP_DECIDED && check->op.kind == OP_RELEASE) slot->lease = LEASE_NONE;
     if (outcome == OP_DECIDED && check->op.kind == OP_ACQUIRE && check->op.members[0].decision.granted > 0)
         slot_taken(slot);
     slot_settle(slot);
@@ -433,12 +433,12 @@ void engine_decide_ahead(struct engine *engine)
 static void submit_release(struct check *check)
 {
     struct slot *slot = check->slot;
-    bool in_store = slot->in_store;
+    bool is_leased = slot->lease == LEASE_TAKEN;
     slot->n_out++; /* it stays until the end of this function */
     slot_leave(slot);
     check->removed = true;
 
-    if (in_store && !check->engine->closing && slot_seal_release(check) == 0) {
+    if (is_leased && !check->engine->closing && slot_seal_release(check) == 0) {
         slot->n_out--;
         ask_store(check);
         return;

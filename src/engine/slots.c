@@ -249,22 +249,31 @@ static void renew_local_later(struct slot *slot)
     (void)deadlines_set(&slots->locals, &slot->local, slots->clock->mono_us, ttl_us(slot) / NEVER_LATER);
 }
 
-/* ---- held and left ---- */
+/* ---- asked, held, left ---- */
 
-/* Its owner does not have it any more. */
-static void unhold(struct slot *slot)
+static void enter_held(struct slot *slot)
 {
     struct slots *slots = slot->slots;
-    if (slot->is_held) {
-        list_remove(&slot->link);
-        map_remove(&slots->by_id, &slot->node);
-        slots_counters.slots--;
-    }
-    slot->is_held = false;
-    slot->in_store |= slot->in_doubt;
+    list_push_back(&slot->owner->held, &slot->link);
+    list_push_back(&slots->held, &slot->all_link);
+    map_insert(&slots->by_id, &slot->node, hash_keyed(slot->id, SLOT_ID_LEN));
+    slots_counters.slots++;
+}
+
+static void leave_held(struct slot *slot)
+{
+    list_remove(&slot->link);
+    list_remove(&slot->all_link);
+    map_remove(&slot->slots->by_id, &slot->node);
+    slots_counters.slots--;
+}
+
+/* Its owner knows nothing of it any more, and the failure table neither. */
+static void enter_left(struct slot *slot)
+{
+    struct slots *slots = slot->slots;
     slot->owner->n--;
     slot->owner = NULL;
-
     if (slot->request != NULL) {
         map_remove(&slots->by_request, &slot->request->node);
         mem_free(slot->request);
@@ -275,9 +284,19 @@ static void unhold(struct slot *slot)
         ask_local(slot, OP_RELEASE);
     }
 
-    list_remove(&slot->all_link);
     list_push_back(&slots->left, &slot->all_link);
     set_due(slot, INT64_MAX);
+}
+
+static void become(struct slot *slot, enum slot_state state)
+{
+    CHECK(state > slot->state);
+    if (slot->state == SLOT_HELD) leave_held(slot);
+    slot->state = state;
+    if (state == SLOT_HELD)
+        enter_held(slot);
+    else
+        enter_left(slot);
 }
 
 /* ---- what the store is asked ---- */
@@ -287,15 +306,15 @@ static void note_renewed(struct slot *slot)
 {
     uint16_t n_found = 0;
     for (uint16_t i = 0; i < slot->n_members; i++) n_found += slot->members[i].found;
-    slot->in_store = n_found > 0;
-    if (slot->owner == NULL) return;
+    slot->lease = n_found > 0 ? LEASE_TAKEN : LEASE_NONE;
+    if (slot->state == SLOT_LEFT) return;
 
     slot->leased_us = slot->asked_us;
     if (n_found == slot->n_members) {
         renew_later(slot);
     } else { /* reset, evicted, or lost with the store's memory: it is not taken again behind others' backs */
         slots_counters.slots_lost++;
-        unhold(slot);
+        become(slot, SLOT_LEFT);
     }
 }
 
@@ -309,20 +328,20 @@ static void note_outcome(struct slot *slot, enum op_outcome outcome)
     } else if (outcome == OP_STORE_ERROR) {
         set_due(slot, now_us + ttl_us(slot) / NEVER_LATER / SPREAD);
     } else if (slot->op.kind == OP_RELEASE) {
-        slot->in_store = false;
+        slot->lease = LEASE_NONE;
     } else {
         note_renewed(slot);
     }
 
-    if (outcome != OP_DECIDED && slot->owner == NULL && slot->slots->leaving) slot->in_store = false;
+    if (outcome != OP_DECIDED && slot->state == SLOT_LEFT && slot->slots->leaving) slot->lease = LEASE_NONE;
     slot_settle(slot);
 }
 
 static void on_op_done(struct op *op, enum op_outcome outcome)
 {
     struct slot *slot = CONTAINER_OF(op, struct slot, op);
-    CHECK(slot->is_out && slot->n_out > 0);
-    slot->is_out = false;
+    CHECK(slot->is_asking && slot->n_out > 0);
+    slot->is_asking = false;
     slot->n_out--;
     note_outcome(slot, outcome);
 }
@@ -332,14 +351,15 @@ static void ask_store(struct slot *slot)
 {
     struct slots *slots = slot->slots;
     int64_t now_us = slots->clock->mono_us;
-    CHECK(slot->in_store && !slot->is_out);
+    bool is_left = slot->state == SLOT_LEFT;
+    CHECK(!slot->is_asking && (slot->lease == LEASE_TAKEN || (slot->lease == LEASE_DOUBTFUL && is_left)));
     set_due(slot, INT64_MAX);
 
     enum submit status = SUBMIT_DOWN;
     if (now_us >= slots->resume_us) {
-        if (slot->owner != NULL) rebind(slot);
+        if (!is_left) rebind(slot);
         slot->op = (struct op){
-            .kind = slot->owner != NULL ? OP_RENEW : OP_RELEASE,
+            .kind = is_left ? OP_RELEASE : OP_RENEW,
             .members = slot->members,
             .n_members = slot->n_members,
             .slot = slot->id,
@@ -354,10 +374,10 @@ static void ask_store(struct slot *slot)
     if (status == SUBMIT_DECIDED) {
         note_outcome(slot, OP_DECIDED);
     } else if (status == SUBMIT_PENDING) {
-        slot->is_out = true;
+        slot->is_asking = true;
         slot->n_out++;
-    } else if (slot->owner == NULL && slots->leaving) { /* it ends by itself */
-        slot->in_store = false;
+    } else if (is_left && slots->leaving) { /* it ends by itself */
+        slot->lease = LEASE_NONE;
         slot_settle(slot);
     } else {
         set_due(slot, slots->resume_us);
@@ -366,9 +386,10 @@ static void ask_store(struct slot *slot)
 
 void slot_settle(struct slot *slot)
 {
-    if (slot->owner != NULL || slot->n_out > 0) return;
-    if (slot->leased_us + ttl_us(slot) <= slot->slots->clock->mono_us) slot->in_store = false; /* it has ended itself */
-    if (!slot->in_store)
+    if (slot->state != SLOT_LEFT || slot->n_out > 0) return;
+    bool has_ended = slot->leased_us + ttl_us(slot) <= slot->slots->clock->mono_us;
+    if (has_ended) slot->lease = LEASE_NONE;
+    if (slot->lease == LEASE_NONE)
         slot_free(slot);
     else if (slot->due.at_us == INT64_MAX)
         ask_store(slot);
@@ -378,46 +399,38 @@ void slot_settle(struct slot *slot)
 
 void slot_taken(struct slot *slot)
 {
-    slot->in_store = true;
-    if (slot->is_held) renew_later(slot);
+    slot->lease = LEASE_TAKEN;
+    if (slot->state == SLOT_HELD) renew_later(slot);
 }
 
 void slot_doubt(struct slot *slot)
 {
-    slot->in_doubt = true;
-    slot->in_store |= slot->owner == NULL;
+    if (slot->lease == LEASE_NONE) slot->lease = LEASE_DOUBTFUL;
 }
 
 void slot_held(struct slot *slot, const struct decision *decision)
 {
-    struct slots *slots = slot->slots;
-    CHECK(slot->owner != NULL && !slot->is_held);
-
-    slot->is_held = true;
-    list_push_back(&slot->owner->held, &slot->link);
-    list_push_back(&slots->held, &slot->all_link);
-    map_insert(&slots->by_id, &slot->node, hash_keyed(slot->id, SLOT_ID_LEN));
-    slots_counters.slots++;
+    become(slot, SLOT_HELD);
     slots_counters.slots_acquired++;
 
-    if (slot->in_store) renew_later(slot);
+    if (slot->lease == LEASE_TAKEN) renew_later(slot);
     if (decision->source == SOURCE_LOCAL) renew_local_later(slot);
     if (slot->request != NULL) slot->request->decision = *decision;
 }
 
 void slot_leave(struct slot *slot)
 {
-    slots_counters.slots_released += slot->is_held;
-    unhold(slot);
+    slots_counters.slots_released += slot->state == SLOT_HELD;
+    become(slot, SLOT_LEFT);
     slot_settle(slot);
 }
 
 void slots_end(struct slot_owner *owner)
 {
-    for (struct list *it; (it = list_pop_front(&owner->held)) != NULL;) {
+    LIST_FOREACH (it, &owner->held) {
         struct slot *slot = LIST_ITEM(it, struct slot, link);
         slots_counters.slots_ended_by_close++;
-        unhold(slot);
+        become(slot, SLOT_LEFT);
         slot_settle(slot);
     }
 }
@@ -495,10 +508,10 @@ void slots_run(struct slots *slots)
 
         struct slot *slot = CONTAINER_OF(first, struct slot, due);
         set_due(slot, INT64_MAX);
-        if (slot->owner != NULL)
-            ask_store(slot);
-        else
+        if (slot->state == SLOT_LEFT)
             slot_settle(slot);
+        else
+            ask_store(slot);
     }
 }
 
@@ -506,7 +519,7 @@ void slots_renew_all(struct slots *slots)
 {
     LIST_FOREACH (it, &slots->held) {
         struct slot *slot = LIST_ITEM(it, struct slot, all_link);
-        if (slot->in_store && !slot->is_out) ask_store(slot);
+        if (slot->lease == LEASE_TAKEN && !slot->is_asking) ask_store(slot);
     }
 }
 
@@ -515,7 +528,7 @@ void slots_policies_changed(struct slots *slots, struct policy_set *set)
     slots->set = set;
     LIST_FOREACH (it, &slots->held) {
         struct slot *slot = LIST_ITEM(it, struct slot, all_link);
-        if (slot->in_store && !slot->is_out) set_due(slot, slots->clock->mono_us);
+        if (slot->lease == LEASE_TAKEN && !slot->is_asking) set_due(slot, slots->clock->mono_us);
     }
 }
 
@@ -530,7 +543,7 @@ void slots_close(struct slots *slots)
     CHECK(list_empty(&slots->held));
     LIST_FOREACH (it, &slots->left) {
         struct slot *slot = LIST_ITEM(it, struct slot, all_link);
-        slot->in_store = slot->in_store && slot->n_out > 0;
+        if (slot->n_out == 0) slot->lease = LEASE_NONE;
         slot_settle(slot);
     }
 }

@@ -1,16 +1,24 @@
 /*
  * slots.h: the slots of concurrency limits that this daemon has given out, and who holds them.
  *
- *   slots_new ─ asked ─┬ allowed ─▶ held by its owner, its lease renewed every third of slot_ttl
- *                      └ denied, or nobody waits any more ─▶ left
- *   held ─┬ slot_leave (release), slots_end (the owner ends) ─▶ left
- *         └ a renewal finds the lease gone ─▶ lost
- *   left  what the store holds of it is given back, then the slot is gone
+ * What its owner has of a slot is its state, which one function of slots.c changes:
+ *
+ *   slots_new ─▶ ASKED ── slot_held: the answer allows it ──▶ HELD
+ *                  │                                           │ slot_leave (release), slots_end (the owner ends), or
+ *                  │ slot_leave: denied, or nobody waits       │ a renewal finds the lease gone: it is lost
+ *                  └──────────────────▶ LEFT ◀─────────────────┘
+ *                                        └ the store has nothing of it, and no op about it ─▶ gone
+ *
+ * What the store has of it is its lease, as far as is known:
+ *
+ *   NONE ─┬ slot_taken: the store has admitted it, however late ─▶ TAKEN     renewed every third of slot_ttl while
+ * HELD, │                                                                  given back once LEFT └ slot_doubt: its
+ * answer is lost ─▶ DOUBTFUL                       not renewed, given back once LEFT TAKEN, DOUBTFUL ── given back,
+ * ended by time, or found gone ─▶ NONE
  *
  * While the store is away renewals wait and follow as soon as it is back; what has been left is tried until its lease
- * must have ended. A failure answer may allow a slot that the store knows nothing of: it stands here alone (allow), or
- * in the failure table too (local). Where the store's own answer comes late and admits, it holds such a slot after all;
- * where that answer is lost, nobody renews what the store may have, and it is given back when the slot is left.
+ * must have ended. A failure answer may allow a slot that the store knows nothing of: it is HELD without a lease
+ * (allow), or its lease is in the failure table (local).
  *
  * An op of the store about a slot keeps it alive until it is done.
  */
@@ -41,6 +49,9 @@ COUNTERS_DECLARE(slots, SLOTS_COUNTERS);
 struct check;
 struct failure;
 
+enum slot_state { SLOT_ASKED, SLOT_HELD, SLOT_LEFT };
+enum slot_lease { LEASE_NONE, LEASE_TAKEN, LEASE_DOUBTFUL };
+
 /* Who holds slots: a connection. */
 struct slot_owner {
     struct list held;
@@ -48,14 +59,16 @@ struct slot_owner {
 };
 
 struct slot {
-    struct map_node node;         /* in by_id, while held */
+    enum slot_state state;
+    enum slot_lease lease;
+    struct map_node node;         /* in by_id, while HELD */
     struct slot_request *request; /* owned; the request id it was asked for with; NULL = none */
-    struct list link;             /* in its owner's, while held */
+    struct list link;             /* in its owner's, while HELD */
     struct list all_link;         /* in slots->held, then in slots->left, then in slots->idle */
     struct heap_node due;         /* always in slots->due: when the store is to be asked */
     struct deadline local;        /* set while the failure table holds it: when to renew that */
     struct slots *slots;          /* not owned */
-    struct slot_owner *owner;     /* not owned; NULL: left */
+    struct slot_owner *owner;     /* not owned; NULL once LEFT */
     struct policy_set *set;       /* one reference */
     const struct policy *policy;
     struct slice key; /* the client's; its bytes are behind the members */
@@ -63,11 +76,8 @@ struct slot {
     int64_t leased_us; /* CLOCK_MONOTONIC: the store's lease began no earlier */
     int64_t asked_us;  /* CLOCK_MONOTONIC: its own op began */
     uint32_t n_out;    /* ops about it that the store holds, its own included */
-    bool is_out;       /* its own op is one of them */
-    bool is_held;      /* its owner knows of it */
-    bool in_store;     /* the store has a lease, as far as is known */
-    bool in_doubt;     /* the store may have one: once the slot is left it is given back */
-    struct op op;      /* of renewals, and of what was left */
+    bool is_asking;    /* its own op is one of them */
+    struct op op;      /* its own: renews the lease, or gives it back once LEFT */
     uint16_t n_members;
     size_t n_bytes;             /* space behind the members */
     struct op_member members[]; /* its concurrency limits */
@@ -124,7 +134,7 @@ void slot_taken(struct slot *slot); /* the store has admitted it, however late *
 void slot_doubt(struct slot *slot); /* the store may have admitted it: its answer is lost */
 void slot_held(struct slot *slot, const struct decision *decision); /* its owner learns that it is allowed */
 void slot_leave(struct slot *slot);  /* its owner does not have it any more, or never will */
-void slot_settle(struct slot *slot); /* after n_out or in_store has changed */
+void slot_settle(struct slot *slot); /* after n_out or lease has changed: a slot that is LEFT may end */
 
 /* check_seal() of an OP_RELEASE, whose members are its slot's. 0, or -1 without memory. */
 int slot_seal_release(struct check *check);

@@ -223,7 +223,7 @@ static int run_acquire(struct params *params)
         slot = slots_find_request(slots, &session->slots, part->policy->name, part->key, check->request_id);
 
     /* This connection holds a slot with this request id: it gets the first answer again. */
-    if (slot != NULL && slot->is_held) {
+    if (slot != NULL && slot->state == SLOT_HELD) {
         struct packer *packer = session_begin_answer(session, params->msgid);
         reply_slot(packer, &slot->request->decision, slot->id, session->form);
         request_drop(request);

@@ -1,11 +1,11 @@
 /*
  * memory_check.c: an op on limits decided on the spot, by the same steps as the script's (lua/batch.lua):
  *
- *   open     each limit's state as of now, or a fresh one; limits of one key share it
+ *   open     each limit's state as of now, or a fresh one
  *   decide   do all limits fit? then each one's answer and what it is charged
  *   save     states that were charged or clamped go back into the table
  *
- * Everything that can fail for want of memory happens before the first state is changed.
+ * Everything that can fail for want of memory happens before the first state is charged.
  *
  * An op with a request id that is remembered gets its answer from the record alone (memory_records.h).
  *
@@ -126,21 +126,12 @@ static void open_limits(struct memory_store *memory, const struct op *op)
         struct open_limit *opened = &memory->opened[i];
         memory_view_now(memory, member, &opened->view);
         opened->view.slot = op->slot;
-        opened->entry = NULL;
         opened->units = 0;
-
-        opened->first = opened;
-        for (size_t j = 0; j < i && opened->first == opened; j++)
-            if (op_same_counter(&op->members[j], member)) opened->first = memory->opened[j].first;
-        if (opened->first != opened) continue;
-
         opened->key = memory_key_of_state(member->limit, member->key, 0);
         opened->entry = memory_table_find(&memory->table, &opened->key);
         opened->fresh = (struct state){0};
         if (opened->entry != NULL) opened->entry->pinned = true;
         limit_view(&opened->view, opened->entry != NULL ? &opened->entry->state : &opened->fresh);
-        opened->used = opened->view.used;
-        opened->extra = opened->view.extra;
     }
 }
 
@@ -171,68 +162,26 @@ void memory_unpin(struct memory_store *memory, const struct op *op)
 
 /* ---- decide ---- */
 
-/* Views the limit on its key's state as the limits before it have left it. */
-static struct view *enter(struct open_limit *opened)
-{
-    if (opened->first == opened) return &opened->view;
-    limit_report(&opened->view, opened->first->view.used, opened->first->view.extra, 0);
-    opened->view.state = opened->first->view.state;
-    return &opened->view;
-}
-
-static void leave(struct open_limit *opened)
-{
-    opened->first->view.used = opened->view.used;
-    opened->first->view.extra = opened->view.extra;
-}
-
-/* A state as it was found, nothing charged. */
-static void rewind_to(struct view *view, int64_t used, int64_t extra)
-{
-    view->used = used;
-    view->extra = extra;
-    view->charged = 0;
-}
-
-/* How many times all limits of the op fit, each together with the ones before it; 0 = denied. */
+/* How many times all limits of the op fit; 0 = denied. */
 static int64_t fit_of(struct memory_store *memory, const struct op *op)
 {
     int64_t fit = op->at_most > 0 ? op->at_most : 1;
     for (size_t i = 0; i < op->n_members; i++) {
-        struct open_limit *opened = &memory->opened[i];
-        int64_t cost = op->members[i].cost;
-        int64_t of_this = limit_fits(enter(opened), cost, fit > 0 ? fit : 1);
+        int64_t of_this = limit_fits(&memory->opened[i].view, op->members[i].cost, fit > 0 ? fit : 1);
         if (of_this < fit) fit = of_this;
-        if (of_this > 0 && cost > 0) limit_charge(&opened->view, cost);
-        leave(opened);
-    }
-
-    for (size_t i = 0; i < op->n_members; i++) {
-        struct open_limit *opened = &memory->opened[i];
-        if (opened->first == opened) rewind_to(&opened->view, opened->used, opened->extra);
     }
     return fit;
 }
 
 static void answer_limit(struct open_limit *opened, struct op_member *member, int64_t fit)
 {
-    struct view *view = enter(opened);
-    if (opened->first != opened) {
-        opened->used = view->used;
-        opened->extra = view->extra;
-    }
-
+    struct view *view = &opened->view;
     int64_t cost = fit > 1 ? member->cost * fit : member->cost;
     bool fits = fit > 0 || limit_fits(view, cost, 1) > 0;
-    member->seen1 = opened->first->used;
-    member->seen2 = opened->first->extra;
-    opened->own_units = limit_decide(view, cost, fits, fit > 0, &member->decision);
+    member->seen1 = view->used;
+    member->seen2 = view->extra;
+    opened->units = limit_decide(view, cost, fits, fit > 0, &member->decision);
     member->wait_us = view->wait_us;
-    opened->first->units += opened->own_units;
-
-    /* if the op is denied, the next limit of this key is still decided together with this one */
-    if (opened->own_units == 0 && fits && cost > 0) limit_charge(view, cost);
-    leave(opened);
 }
 
 /* ---- save ---- */
@@ -265,27 +214,40 @@ static void save(struct memory_store *memory, const struct view *view, struct me
         entry->life_s = view->limit->life_s;
 }
 
-static void save_limit(struct memory_store *memory, struct open_limit *opened)
+/* Clamped states are written whatever becomes of the op. */
+static void save_clamped(struct memory_store *memory, const struct op *op)
 {
-    if (opened->first != opened || (opened->units == 0 && !opened->view.stale)) return;
-    rewind_to(&opened->view, opened->used, opened->extra);
-    if (opened->units > 0) limit_charge(&opened->view, opened->units);
-    save(memory, &opened->view, opened->entry);
+    for (size_t i = 0; i < op->n_members; i++) {
+        const struct open_limit *opened = &memory->opened[i];
+        if (opened->view.stale) save(memory, &opened->view, opened->entry);
+    }
+}
+
+/* 0, or -1 without memory, nothing changed. */
+static int make_all_space(struct memory_store *memory, const struct op *op)
+{
+    for (size_t i = 0; i < op->n_members; i++) {
+        struct open_limit *opened = &memory->opened[i];
+        if (make_space(memory, &opened->key, &opened->view, opened->units, &opened->entry) < 0) return -1;
+    }
+    return 0;
 }
 
 int64_t memory_charge_used(struct memory_store *memory, const struct op *op, int64_t units)
 {
     struct open_limit *all = memory->opened;
+    save_clamped(memory, op);
     for (size_t i = 0; i < op->n_members; i++) {
-        int64_t fits = limit_fits_used(enter(&all[i]));
+        int64_t fits = limit_fits_used(&all[i].view);
         if (fits < units) units = fits;
     }
 
-    for (size_t i = 0; i < op->n_members; i++) {
-        if (all[i].first == &all[i]) all[i].units = units;
-        if (make_space(memory, &all[i].key, &all[i].view, all[i].units, &all[i].entry) < 0) return -1;
+    for (size_t i = 0; i < op->n_members; i++) all[i].units = units;
+    if (make_all_space(memory, op) < 0) return -1;
+    for (size_t i = 0; i < op->n_members && units > 0; i++) {
+        limit_charge(&all[i].view, units);
+        save(memory, &all[i].view, all[i].entry);
     }
-    for (size_t i = 0; i < op->n_members; i++) save_limit(memory, &all[i]);
     return units;
 }
 
@@ -302,7 +264,7 @@ static int remember(struct memory_store *memory, const struct op *op)
     if (record == NULL) return -1;
     for (size_t i = 0; i < op->n_members; i++) {
         const struct open_limit *opened = &memory->opened[i];
-        record->members[i] = (struct memory_recorded){opened->used, opened->extra, opened->own_units};
+        record->members[i] = (struct memory_recorded){op->members[i].seen1, op->members[i].seen2, opened->units};
     }
     return 0;
 }
@@ -320,7 +282,7 @@ static void answer_known(struct memory_store *memory, struct op *op, const struc
         int64_t granted = op->kind == OP_REFUND ? 0 : recorded->units;
         if (op->kind == OP_REFUND) member->refunded = recorded->units;
         if (!is_same) {
-            limit_answer(enter(&memory->opened[i]), granted, &member->decision);
+            limit_answer(&memory->opened[i].view, granted, &member->decision);
             continue;
         }
 
@@ -372,15 +334,16 @@ static enum submit check_parts(struct memory_store *memory, struct op *op)
     enum submit result = SUBMIT_OVERLOAD;
     struct open_limit *all = memory->opened;
     op->now_us = memory->clock->wall_us;
+    save_clamped(memory, op);
     int64_t fit = fit_of(memory, op);
     for (size_t i = 0; i < op->n_members; i++) answer_limit(&all[i], &op->members[i], fit);
     for (size_t i = 0; i < op->n_members && !op_is_check(op->kind); i++) all[i].units = 0;
 
-    for (size_t i = 0; i < op->n_members; i++)
-        if (make_space(memory, &all[i].key, &all[i].view, all[i].units, &all[i].entry) < 0) goto unpin;
+    if (make_all_space(memory, op) < 0) goto unpin;
     if (fit > 0 && op->record.len > 0 && remember(memory, op) < 0) goto unpin;
 
-    for (size_t i = 0; i < op->n_members; i++) save_limit(memory, &all[i]);
+    for (size_t i = 0; i < op->n_members; i++)
+        if (all[i].units > 0) save(memory, &all[i].view, all[i].entry);
     result = SUBMIT_DECIDED;
 
 unpin:

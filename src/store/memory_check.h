@@ -11,14 +11,11 @@
 
 /* One limit of the op being decided. */
 struct open_limit {
-    struct open_limit *first; /* on the same key: it has what follows for all of them, but for the view's limit */
     struct memory_key key;
     struct memory_entry *entry; /* NULL while not in the table */
     struct state fresh;         /* used as long as there is no entry */
-    struct view view;           /* with the charges so far */
-    int64_t used, extra;        /* before its own */
-    int64_t units;              /* to be charged to the key */
-    int64_t own_units;          /* of these, by this limit; kept in every one of a key */
+    struct view view;           /* with the charge, once it is decided */
+    int64_t units;              /* to be charged */
 };
 
 struct memory_store {

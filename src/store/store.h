@@ -111,7 +111,7 @@ struct op {
 
     /* the question */
     enum op_kind kind;
-    uint16_t n_members;                 /* at least 1 */
+    uint16_t n_members;                 /* at least 1; no two charge the same counter */
     struct op_member *members;          /* not owned */
     struct op_reservation *reservation; /* not owned; of OP_RESERVE and OP_SETTLE, else NULL */
     /* OP_CHECK: as many units as fit, up to this many and at most each limit's max_cost, the costs being 1; 0 = the

@@ -194,25 +194,6 @@ static void several_members_are_charged_all_or_none(void **state)
     assert_int_equal(check(narrow, "alice", 0).remaining, 0);
 }
 
-static bool check_twice_at_once(const struct limit *limit, const char *key, int64_t cost)
-{
-    struct op_member members[] = {{.limit = limit, .key = slice_of(key), .cost = cost},
-                                  {.limit = limit, .key = slice_of(key), .cost = cost}};
-    struct op op = {.kind = OP_CHECK, .n_members = 2, .members = members};
-    assert_int_equal(store_submit(&fixture.store, &op), SUBMIT_DECIDED);
-    return members[0].decision.allowed && members[1].decision.allowed;
-}
-
-static void one_key_named_twice_in_an_op_is_charged_for_both(void **state)
-{
-    (void)state;
-    const struct limit *limit = limit_of("p", ALGO_FIXED_WINDOW, 5, 10 * SECOND_US);
-    assert_true(check_twice_at_once(limit, "alice", 2));
-    assert_int_equal(check(limit, "alice", 0).remaining, 1);
-    assert_false(check_twice_at_once(limit, "alice", 1));
-    assert_int_equal(check(limit, "alice", 0).remaining, 1);
-}
-
 static void sixteen_members_fit_an_almost_full_table(void **state)
 {
     (void)state;
@@ -528,7 +509,6 @@ int main(void)
         STORE_TEST(counted_denials_are_charged),
         STORE_TEST(one_key_of_two_policies_is_two_states),
         STORE_TEST(several_members_are_charged_all_or_none),
-        STORE_TEST(one_key_named_twice_in_an_op_is_charged_for_both),
         STORE_TEST(sixteen_members_fit_an_almost_full_table),
         STORE_TEST(expired_keys_are_swept_a_few_per_tick),
         STORE_TEST(a_busy_daemon_sweeps_by_time_not_by_ticks),

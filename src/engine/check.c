@@ -143,13 +143,7 @@ static bool owns_state(const struct policy *policy)
 {
     for (uint16_t i = 0; i < policy->n_limits; i++)
         if (!policy->limits[i].shared) return true;
-    return policy->candidate != NULL && owns_state(policy->candidate);
-}
-
-/* The candidate whose counters this reset also forgets, or NULL. */
-static const struct policy *forgotten_candidate(const struct check *check, const struct part *part)
-{
-    return check->op.kind == OP_RESET && check->only == NULL ? part->policy->candidate : NULL;
+    return false;
 }
 
 /* ---- filling the op ---- */
@@ -170,9 +164,8 @@ static int make_space(struct check *check, uint8_t **ret_bytes)
     }
     for (uint16_t i = 0; i < check->n_parts; i++) {
         const struct part *part = &check->parts[i];
-        const struct policy *candidate = forgotten_candidate(check, part);
         len += part_len + part->key.len * (1U + part->policy->n_joined + (part_len > 0));
-        n_members += part->policy->n_limits + (candidate != NULL ? candidate->n_limits : 0U);
+        n_members += part->policy->n_limits;
     }
 
     *ret_bytes = len <= CHECK_INLINE_BYTES ? check->inline_bytes : check->bytes;
@@ -244,11 +237,12 @@ static void name_record(struct check *check, uint8_t *to)
     check->op.record = (struct slice){start, (size_t)(to - start) + check->request_id.len};
 }
 
-/* Adds the limits of `policy` (the part's, or its candidate) as members. A limit of 0 needs no counter; but one may be
- * left from before it was 0, and a reset forgets that. */
-static void add_members(struct check *check, const struct part *part, const struct policy *policy)
+/* Adds the limits of the part's policy as members. A limit of 0 needs no counter; but one may be left from before it
+ * was 0, and a reset forgets that. */
+static void add_members(struct check *check, const struct part *part)
 {
     struct op *op = &check->op;
+    const struct policy *policy = part->policy;
     const struct slice none = {NULL, 0};
     bool sees_reservations = policy->reserves && check->only == NULL; /* they are given back to all limits or none */
     for (uint16_t i = 0; i < policy->n_limits; i++) {
@@ -320,17 +314,16 @@ static uint8_t *add_parts(struct check *check, uint8_t *bytes)
     bool is_all = check->n_parts > 1;
     for (uint16_t i = 0; i < check->n_parts; i++) {
         struct part *part = &check->parts[i];
-        const struct policy *policy = part->policy, *candidate = forgotten_candidate(check, part);
+        const struct policy *policy = part->policy;
         uint16_t first = op->n_members;
         part->key.data = memcpy(bytes, part->key.data, part->key.len);
         part->first = check->n_limits;
         bytes += part->key.len;
         if (policy->unlimited || (is_all && policy->zero != NULL)) continue; /* it asks nothing */
 
-        add_members(check, part, policy);
+        add_members(check, part);
         part->n = (uint8_t)(op->n_members - first);
-        if (candidate != NULL) add_members(check, part, candidate);
-        if (policy->shares) bytes = set_ids(part, op->members + first, op->n_members - first, bytes);
+        if (policy->shares) bytes = set_ids(part, op->members + first, part->n, bytes);
         if (is_all) merge_shared(check, first);
     }
     for (uint16_t i = 0; check->is_merged && i < op->n_members; i++) /* no list of reservations is one key's then */
@@ -352,7 +345,7 @@ int check_seal(struct check *check)
     if (is_usual && first->key.len <= CHECK_INLINE_BYTES && policy->n_limits <= CHECK_INLINE_MEMBERS) {
         op->members = check->inline_members;
         first->key.data = memcpy(check->inline_bytes, first->key.data, first->key.len);
-        add_members(check, first, policy);
+        add_members(check, first);
         first->n = (uint8_t)op->n_members;
     } else {
         uint8_t *bytes;

@@ -182,11 +182,12 @@ static uint32_t fingerprint(const struct policy *policy)
 
 /* ---- What follows from the settings ---- */
 
-/* The parts that all limits count by, including the candidate's: the keys of the policy with equal parts are in one
- * shard. */
+/* The parts that all limits count by: the keys of the policy with equal parts are in one shard. A candidate has a shard
+ * of its own, so that a trial never changes the names of the enforced limits' keys. */
 static key_parts common_parts(const struct policy *policy)
 {
-    key_parts common = policy->candidate != NULL ? common_parts(policy->candidate) : key_format_all(policy->format);
+    if (policy->format == NULL) return 0;
+    key_parts common = key_format_all(policy->format);
     for (uint16_t i = 0; i < policy->n_limits; i++)
         if (policy->limits[i].shared) common &= policy->limits[i].parts;
     return common;
@@ -223,12 +224,12 @@ void policy_seal(struct policy *policy)
     CHECK(policy->base == NULL && policy->unlimited == (policy->n_limits == 0));
     if (policy->overrides != NULL) overrides_sort(policy->overrides);
 
-    complete(policy, policy->format != NULL ? common_parts(policy) : 0, fingerprint(policy));
+    complete(policy, common_parts(policy), fingerprint(policy));
     for (size_t i = 0; policy->overrides != NULL && i < policy->overrides->n; i++)
         complete(policy->overrides->items[i].variant, policy->common, policy->version);
 
     if (candidate == NULL) return;
-    complete(candidate, policy->common, policy->version);
+    complete(candidate, common_parts(candidate), policy->version);
     candidate->idempotency_ms = policy->idempotency_ms;
     candidate->deadline_ms = policy->deadline_ms;
 }

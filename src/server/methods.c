@@ -51,8 +51,8 @@ static int run_peek(struct params *params)
     return request_go(request, params, status);
 }
 
-/* Adds a peek of the policy's candidate, if it has one that decides checks of this cost. 0, or -1 with the fault
- * filled. */
+/* Asks the policy's candidate the same, in an op of its own because its keys may be in another shard; not if it has
+ * none, or none that decides checks of this cost. 0, or -1 with the fault filled. */
 static int add_trial(struct request *request, const struct params *params)
 {
     const struct check *check = request->first;
@@ -60,7 +60,7 @@ static int add_trial(struct request *request, const struct params *params)
     const struct policy *candidate = part->policy->candidate;
     if (candidate == NULL || policy_cost_fault(candidate, part->cost) != NULL) return 0;
 
-    struct check *trial = request_add(request, OP_PEEK);
+    struct check *trial = request_add(request, check->op.kind);
     if (trial == NULL) return params_fail_overloaded(params);
     trial->parts->policy = candidate;
     trial->parts->set = policy_set_ref(check_set_of(check, part));
@@ -91,7 +91,9 @@ static int run_reset(struct params *params)
     if (request == NULL) return -1;
 
     struct check *check = request->first;
-    return request_go(request, params, params_counter(params, check->parts, &check->only));
+    int status = params_counter(params, check->parts, &check->only);
+    if (status == 0 && check->only == NULL) status = add_trial(request, params);
+    return request_go(request, params, status);
 }
 
 static int read_refund(struct params *params, struct check *check)

@@ -116,7 +116,9 @@ static inline void pack_check(struct packer *packer, const struct request *reque
     case OP_PEEK: /* with at_most the answer always says what was granted */
         reply_decision(packer, decision, check->at_most > 0 ? -1 : part->cost, form, 0);
         break;
-    case OP_RESET: reply_flag(packer, "removed", check->removed); break;
+    case OP_RESET: /* of the policy, and then of its candidate */
+        reply_flag(packer, "removed", check->removed || (check->next != NULL && check->next->removed));
+        break;
     case OP_RELEASE: reply_flag(packer, "released", check->removed); break;
     case OP_RESERVE: reply_reservation(packer, part, &check->reservation, form); break;
     case OP_SETTLE: reply_settled(packer, decision, &check->reservation, form); break;

@@ -26,7 +26,7 @@
 #include "server/session.h"
 
 enum request_form {
-    REQUEST_ONE,
+    REQUEST_ONE,     /* a reset may have a second check: of the policy's candidate */
     REQUEST_MANY,    /* the answer is a list, whatever its length */
     REQUEST_LONG,    /* the same, of a list that goes in pieces (check_list.h) */
     REQUEST_ALL,     /* one answer of all, with theirs as its members */

@@ -72,6 +72,15 @@ def eventually(condition, what, patience_s=PATIENCE_S):
         time.sleep(0.005)
 
 
+def shard(*pieces):
+    """What a key in Redis begins with, as ARCHITECTURE.md defines it: FNV-1a of the policy's name and of the id of the parts that
+    all its limits count by."""
+    value = 0xcbf29ce484222325
+    for byte in b"".join(piece.encode() for piece in pieces):
+        value = (value ^ byte) * 0x100000001b3 % 2**64
+    return f"rl:{{b{value % 256:03}}}"
+
+
 def some(answer, *names):
     """Some fields of an answer; None for one that is absent."""
     return tuple(answer.get(name) for name in names)

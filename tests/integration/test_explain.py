@@ -231,8 +231,9 @@ def test_a_candidate_may_count_by_parts_that_no_limit_shares(served):
     eventually(lambda: some(client.call("stats"), "candidate_allowed", "candidate_only_denied") == (1, 1), "both")
     assert client.call("reset", "tenant", "a:b") == {"removed": True}
     if server is not None:
-        tags = {key.decode().split("}")[0] for key in server.client().keys("*")}
-        assert len(tags) == 1  # all limits and candidates have nothing in common: one shard
+        left = {key.decode().split("}:")[1]: key.decode().split("{")[1] for key in server.client().keys("*")}
+        assert sorted(left) == ["fw1:tenant+candidate/all:", "fw1:tenant/tenant:a", "fw1:tenant/tenant:c", "tb1:tenant/user:c:d"]
+        assert left["fw1:tenant/tenant:c"].split(":")[0] == left["tb1:tenant/user:c:d"].split(":")[0]
 
 
 @pytest.mark.parametrize("params, code", [

@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from harness import RpcError, eventually, some
+from harness import RpcError, eventually, shard, some
 
 CONFIG = """
 defaults: {deadline: 5s}
@@ -389,14 +389,6 @@ def test_policies_lists_them(client):
 # In Redis
 
 
-def bucket(*pieces):
-    """As ARCHITECTURE.md defines it: FNV-1a of the policy's name and what its limits have in common."""
-    value = 0xcbf29ce484222325
-    for byte in b"".join(piece.encode() for piece in pieces):
-        value = (value ^ byte) * 0x100000001b3 % 2**64
-    return f"rl:{{b{value % 256:03}}}"
-
-
 def test_the_keys_in_redis_are_named_by_their_parts(ratelimitd, redis, connect):
     client = connect(ratelimitd(CONFIG, redis=redis))
     eventually(lambda: client.check("plain", "k")["source"] == "redis", "Redis is there")
@@ -406,20 +398,111 @@ def test_the_keys_in_redis_are_named_by_their_parts(ratelimitd, redis, connect):
             client.check(policy, key)
             return sorted(name.decode() for name in server.keys())
 
-        assert added("plain", "a:b") == [bucket("plain", "a:b") + ":fw1:plain:a:b"]
-        acme = bucket("tenant-api", "acme")
+        assert added("plain", "a:b") == [shard("plain", "a:b") + ":fw1:plain:a:b"]
+        acme = shard("tenant-api", "acme")
         assert added("tenant-api", "acme:1") == [acme + ":sc1:tenant-api/tenant:acme", acme + ":tb1:tenant-api/user:acme:1"]
-        whole = bucket("everybody")
+        whole = shard("everybody")
         assert added("everybody", "acme:1") == [whole + ":fw1:everybody/all:", whole + ":fw1:everybody/user:acme:1"]
-        regional = bucket("regional", "eu/1")
+        regional = shard("regional", "eu/1")
         assert added("regional", "eu/acme/1") == [regional + ":fw1:regional/place:eu/acme/1",
                                                   regional + ":sl1:regional/member:eu/1"]
-        assert added("tenant", "t-acme:1") == [bucket("tenant", "acme") + ":fw1:tenant:acme"]
+        assert added("tenant", "t-acme:1") == [shard("tenant", "acme") + ":fw1:tenant:acme"]
         names = [added("search", key) for key in ("user:42", "user:43")]
         assert [name.split(":", 4)[:4] for name in names[0]] != [] and len(names[0]) == len(names[1]) == 2
-        assert names[0] == [bucket("search", "user:42") + ":fw1:search/day:user:42",
-                            bucket("search", "user:42") + ":tb1:search/second:user:42"]
+        assert names[0] == [shard("search", "user:42") + ":fw1:search/day:user:42",
+                            shard("search", "user:42") + ":tb1:search/second:user:42"]
         assert added("search", "partner:1") == added("free", "k") == []
+
+
+# With a candidate that counts by other parts than the enforced limits
+
+PAIR = """
+defaults: {deadline: 5s}
+inline: {allow: true}
+policies:
+  api:
+    key_format: "{tenant}:{user}"
+    limits: [{name: user, algorithm: fixed_window, limit: 9, window: 1d}]
+    overrides: [{key: "acme:vip", limit: {user: 20}}]
+"""
+ON_TRIAL = PAIR + """
+    candidate:
+      - {name: tenant, by: [tenant], algorithm: fixed_window, limit: 3, window: 1d}
+      - {name: user, algorithm: fixed_window, limit: 5, window: 1d}
+"""
+
+
+def on_trial(ratelimitd, redis, connect, config=ON_TRIAL):
+    daemon = ratelimitd(config, redis=redis)
+    client = connect(daemon)
+    eventually(lambda: client.check("api", "probe:1", 0)["source"] == "redis", "Redis is there")
+    return daemon, client
+
+
+def names_of(server):
+    return sorted(name.decode() for name in server.keys())
+
+
+def test_a_candidate_that_counts_by_fewer_parts_resets_nothing(ratelimitd, redis, connect):
+    """Earlier the enforced counter got another name with it: 4 of 9 were used, and after the reload none."""
+    daemon, client = on_trial(ratelimitd, redis, connect, PAIR)
+    held = client.call("reserve", "api", "acme:1", 3)["reservation"]
+    assert client.check("api", "acme:1", {"request_id": "r"})["remaining"] == 5
+    version = client.check("api", "acme:1", 0)["policy_version"]
+    daemon.configure(ON_TRIAL)
+    daemon.signal(signal.SIGHUP)
+    eventually(lambda: client.check("api", "acme:1", 0)["policy_version"] != version, "the candidate is there")
+    assert client.remaining("api", "acme:1") == 5
+    assert client.check("api", "acme:1", {"request_id": "r"})["remaining"] == 5  # it was charged before the reload
+    assert client.call("settle", held, 1)["refunded"] == 2
+    assert client.check("api", "acme:1")["remaining"] == 6
+    daemon.configure(PAIR)
+    daemon.signal(signal.SIGHUP)
+    eventually(lambda: client.check("api", "acme:1", 0)["policy_version"] == version, "the candidate is gone")
+    assert client.remaining("api", "acme:1") == 6
+
+
+def test_policy_and_candidate_have_the_shards_of_their_own_limits_parts(ratelimitd, redis, connect):
+    _, client = on_trial(ratelimitd, redis, connect)
+    enforced = shard("api", "acme:1") + ":fw1:api/user:acme:1"
+    tried = [shard("api", "acme") + ":fw1:api+candidate/" + name for name in ("tenant:acme", "user:acme:1")]
+    day = {"key_format": "{tenant}:{user}", "algorithm": "fixed_window", "limit": 9, "window": "1d"}
+    inline = {**day, "candidate": [{"name": "tenant", "by": ["tenant"], "algorithm": "fixed_window", "limit": 3, "window": "1d"}]}
+    with redis.client() as server:
+        server.flushall()
+        client.check("api", "acme:1")
+        eventually(lambda: len(names_of(server)) == 3, "the candidate is charged, too")
+        assert names_of(server) == sorted([enforced, *tried])
+        answer = client.call("explain", "api", "acme:1", 0)
+        assert (answer["store_keys"], answer["candidate"]["store_keys"]) == ([enforced], tried)
+        assert [limit["remaining"] for limit in answer["candidate"]["limits"]] == [2, 4]
+
+        server.flushall()
+        assert client.check("api", "acme:vip")["remaining"] == 19  # keys with an override have no candidate
+        assert names_of(server) == [shard("api", "acme:vip") + ":fw1:api/user:acme:vip"]
+
+        server.flushall()
+        client.check(inline, "acme:1", {"request_id": "r"})
+        name = client.call("explain", inline, "acme:1")["policy"]
+        of_user, of_tenant = shard(name, "acme:1"), shard(name, "acme")
+        eventually(lambda: len(names_of(server)) == 4, "two counters, and two records of the request id")
+        assert names_of(server) == sorted([
+            f"{of_user}:fw1:{name}:acme:1", f"{of_user}:note1:{name}:6:acme:1:r",
+            f"{of_tenant}:fw1:{name}+candidate/tenant:acme", f"{of_tenant}:note1:{name}+candidate:6:acme:1:r"])
+
+
+@pytest.mark.parametrize("gone", ["api", "api+candidate"])
+def test_a_reset_forgets_the_candidates_counters_in_their_own_shard(gone, ratelimitd, redis, connect):
+    _, client = on_trial(ratelimitd, redis, connect)
+    with redis.client() as server:
+        server.flushall()
+        client.check("api", "acme:1")
+        eventually(lambda: len(names_of(server)) == 3, "the candidate is charged, too")
+        server.delete(*(name for name in server.keys() if f":{gone}/user:".encode() in name))
+        assert client.call("reset", "api", "acme:1") == {"removed": True}  # the other one
+        assert names_of(server) == [shard("api", "acme") + ":fw1:api+candidate/tenant:acme"]
+        assert client.call("reset", "api", "acme:1") == {"removed": False}
+        assert client.call("stats")["inflight"] == 0
 
 
 # Without the store, and after a reload

@@ -8,7 +8,7 @@ import re
 import struct
 
 import pytest
-from harness import Redis, eventually, one_server
+from harness import Redis, eventually, one_server, shard
 from upgrade_vectors import (AWAY, FOLDER, ClockedDaemon, Given, Key, Replay, dump, load, look_up, restore, run_case,
                              run_script_case)
 
@@ -252,6 +252,36 @@ def test_times_in_values_are_those_of_redis_own_clock(redis, ratelimitd, connect
     for what, begun, found, window in times_of_values(keys.__getitem__, start_ms):
         is_next = window > 0 and found - begun == window
         assert begun <= found <= begun + took_ms or is_next, (what, begun, found, took_ms)
+
+
+# ---- next to a candidate: the names of keys ----
+
+ALL, TENANT, USER = ("tenant", "user"), ("tenant",), ("user",)
+ID = {ALL: "acme:1", TENANT: "acme", USER: "1", (): ""}
+
+
+@pytest.mark.parametrize("own", [ALL, TENANT, USER, ()], ids=str)
+@pytest.mark.parametrize("tried", [ALL, TENANT, USER, ()], ids=str)
+def test_only_next_to_a_candidate_of_other_parts_keys_have_other_names_than_in_the_release(own, tried, ratelimitd, redis, connect):
+    """The release put policy and candidate into the shard of the parts that all limits of both count by, so that a candidate of
+    fewer parts renamed the enforced keys. Those start afresh once, and so do a candidate's keys if the policy's limits count by
+    fewer parts than it."""
+    client = connect(ratelimitd(f"""
+defaults: {{deadline: 5s}}
+policies:
+  p:
+    key_format: "{{tenant}}:{{user}}"
+    limits: [{{name: x, by: [{", ".join(own)}], algorithm: fixed_window, limit: 9, window: 1d}}]
+    candidate: [{{name: y, by: [{", ".join(tried)}], algorithm: fixed_window, limit: 9, window: 1d}}]
+""", redis=redis))
+    eventually(lambda: client.call("stats")["redis_up"] == 1, "Redis is there")
+    answer = client.call("explain", "p", "acme:1")
+    in_release = shard("p", ID[tuple(part for part in own if part in tried)])
+    (key,), (candidates_key,) = answer["store_keys"], answer["candidate"]["store_keys"]
+    assert key == f"{shard('p', ID[own])}:fw1:p/x:{ID[own]}"
+    assert candidates_key == f"{shard('p', ID[tried])}:fw1:p+candidate/y:{ID[tried]}"
+    assert key.startswith(in_release) == (set(own) <= set(tried))
+    assert candidates_key.startswith(in_release) == (set(tried) <= set(own))
 
 
 # ---- the script, several ops in one batch ----

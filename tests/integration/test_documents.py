@@ -368,6 +368,26 @@ def test_the_pod_starts_the_daemon_as_it_can_be_started(ratelimitd):
     assert len(probes) == 2 and all(run(json.loads(probe), daemon.socket).returncode == 0 for probe in probes)
 
 
+def test_a_plain_empty_dir_is_refused_and_one_in_memory_as_in_the_manifest_is_accepted(ratelimitd):
+    """Kubernetes makes the first with mode 0777, the second as a tmpfs, which is 1777."""
+    volume = "emptyDir: {medium: Memory}"
+    assert volume in manifests()[1].text
+    plain = ratelimitd("policies: {}", start=False, expected_exit=4)
+    plain.directory.chmod(0o777)
+    plain.start(wait=False)
+    assert plain.wait() == 4 and f"`{volume}`" in plain.text()
+    in_memory = ratelimitd("policies: {}", start=False)
+    in_memory.directory.chmod(0o1777)
+    in_memory.start()
+
+
+def test_services_with_the_same_policies_count_apart_under_the_prefix_of_the_manifest(redis, ratelimitd, connect):
+    prefix = re.search(r"key_prefix: (\w+)", manifests()[0].text)[1]
+    policies = "policies: {api: {algorithm: token_bucket, limit: 100, window: 1d}}"
+    services = [ratelimitd(policies, redis=redis, redis_options={"key_prefix": name}) for name in (prefix, prefix, "other")]
+    assert [connect(service).check("api", "alice")["remaining"] for service in services] == [99, 98, 99]
+
+
 def test_the_command_for_a_pod_uses_the_names_of_the_manifest():
     words = shlex.split(code_of("kubernetes.md", "sh"))
     pod = manifests()[1].text

@@ -296,6 +296,7 @@ static void a_directory_that_anybody_may_change_is_refused(void **state)
     (void)state;
     assert_int_equal(chmod(directory, 0777), 0);
     assert_refused(path, "chmod o-w");
+    assert_refused("chmod +t", "in Kubernetes `emptyDir: {medium: Memory}`"); /* a plain emptyDir is 0777 */
     assert_int_equal(chmod(directory, 01777), 0); /* sticky: only the owner removes his files */
     open_it();
     listener_close(&listener);

@@ -269,7 +269,7 @@ static int run_hello(struct params *params)
     if (params_hello(params, &session->form) != 0) return -1;
 
     struct packer *packer = session_begin_answer(session, params->msgid);
-    pack_map(packer, 6);
+    pack_map(packer, 7);
     pack_text_field(packer, "version", RL_VERSION);
     pack_int_field(packer, "protocol", PROTOCOL_VERSION);
     pack_int_field(packer, "max_key", options->max_key);
@@ -277,6 +277,8 @@ static int run_hello(struct params *params)
     pack_int_field(packer, "max_inflight_per_connection", options->max_inflight_per_connection);
     pack_text(packer, "fields");
     reply_fields(packer, session->form.describes);
+    pack_text(packer, "features");
+    pack_array(packer, 0);
     session_end_answer(session);
     return 0;
 }

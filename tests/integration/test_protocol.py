@@ -1,11 +1,12 @@
 """test_protocol.py: each method of proto/PROTOCOL.md through the socket, on the defaults or a small configuration."""
 
+import re
 import socket
 import struct
 
 import msgpack
 import pytest
-from harness import Client, RpcError, eventually
+from harness import ROOT, Client, RpcError, eventually
 
 CONFIG = """
 policies:
@@ -175,6 +176,14 @@ def test_hello_and_the_array_form(client):
     for options in ({"decision": "xml"}, {"form": "map"}):
         with pytest.raises(RpcError, match="BAD_REQUEST"):
             client.call("hello", options)
+
+
+def test_hello_lists_only_features_that_the_protocol_defines(client):
+    text = (ROOT / "proto" / "PROTOCOL.md").read_text()
+    table = text.partition("#### Features")[2].partition("### check")[0]
+    defined = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    features = client.call("hello")["features"]
+    assert len(set(features)) == len(features) and set(features) <= set(defined) and defined
 
 
 def test_ping_version_policies_stats(client):

@@ -232,7 +232,8 @@ def test_the_examples_are_what_a_daemon_answers(ratelimitd):
         assert keys(ask(wire, "version")) == keys(expected("version-answer"))
         hello = ask(wire, "hello")
         assert keys(hello) == keys(expected("hello-answer"))
-        assert dict(hello[3])["fields"] == dict(expected("hello-answer")[3])["fields"]
+        for name in ("fields", "features"):
+            assert dict(hello[3])[name] == dict(expected("hello-answer")[3])[name]
         assert ask(wire, "policies")[3][0] == expected("policies-answer")[3][0]
         assert set(keys(expected("stats-answer"))) <= set(keys(ask(wire, "stats")))
         for _ in range(4):

@@ -414,6 +414,8 @@ static void hello_introduces_the_daemon(void **state)
     find("fields");
     assert_int_equal(enter_list(&next), sizeof fields / sizeof fields[0]);
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) assert_next_text(&next, fields[i]);
+    find("features");
+    assert_int_equal(enter_list(&next), 0);
 }
 
 static void hello_chooses_the_form_of_decisions(void **state)

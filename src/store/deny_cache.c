@@ -12,10 +12,10 @@ enum { GROUP_BITS = 10, HASH_BITS = 64 };
 _Static_assert(DENY_CACHE_GROUPS == 1 << GROUP_BITS, "one for each value of these bits of a hash");
 
 struct entry {
-    int64_t sent_us; /* CLOCK_MONOTONIC: from then it counts */
-    int64_t now_us;  /* the server's clock when it saw the state */
-    int64_t cost, max_wait_us;
-    struct state state; /* as memory has it; not of a log, of which these are kept: */
+    int64_t sent_us;                 /* CLOCK_MONOTONIC: from then it counts */
+    int64_t now_us;                  /* the server's clock when it saw the state */
+    int64_t cost, max_wait_us, full; /* of the denied check and its limit; keys that share a counter may have others */
+    struct state state;              /* as memory has it; not of a log, of which these are kept: */
     int64_t used, newest_us, wait_us;
     uint32_t version; /* of the policy */
     uint16_t head_len, key_len;
@@ -166,6 +166,13 @@ static void remove_entry(const struct deny_cache *cache, const struct op_member 
 
 /* ---- a check's answer ---- */
 
+/* By how much more may be in use where `member` passes than where the denied check does? Overrides give keys that share
+ * a counter different limits, and equal windows and rates. */
+static int64_t asks_less_by(const struct op_member *member, const struct entry *entry)
+{
+    return (member->limit->full - member->cost) - (entry->full - entry->cost);
+}
+
 static void view_at(struct view *view, const struct op_member *member, int64_t now_us, int64_t wall_us)
 {
     struct constants constants;
@@ -192,14 +199,14 @@ bool deny_cache_decide(struct deny_cache *cache, struct op *op, const struct clo
 
     /* What asks for less may be admitted, and what comes behind it must not be answered with the numbers before it. */
     const struct entry *entry = entry_at(cache, place);
-    bool asks_less = member->cost < entry->cost || member->max_wait_us > entry->max_wait_us;
+    bool asks_less = asks_less_by(member, entry) > 0 || member->max_wait_us > entry->max_wait_us;
     if (asks_less || !is_current(cache, entry, member, clock->mono_us)) {
         *place = 0;
         return false;
     }
-    /* Of a log only the time is known at which this very cost fits. */
+    /* Of a log only the time is known at which this very cost fits this very limit. */
     bool is_log = limit_ops(member->limit)->has_wait;
-    if (is_log && member->cost != entry->cost) return false;
+    if (is_log && (member->cost != entry->cost || member->limit->full != entry->full)) return false;
 
     struct state state = entry->state;
     struct view view;
@@ -209,13 +216,14 @@ bool deny_cache_decide(struct deny_cache *cache, struct op *op, const struct clo
         limit_report(&view, entry->used, entry->newest_us, entry->now_us + entry->wait_us - op->now_us);
     else
         limit_view(&view, &state);
-    bool is_denied = is_log ? view.wait_us > 0 : limit_fits(&view, member->cost, 1) == 0;
-    if (!is_denied) {
+    bool is_over = is_log && view.wait_us <= 0;
+    if (is_over || limit_fits(&view, member->cost, 1) > 0) {
         *place = 0;
         return false;
     }
 
     op_decide_one(op, &view);
+    CHECK(!member->decision.allowed); /* nothing was charged */
     op->source = SOURCE_DENY_CACHE;
     redis_counters.denied_from_cache++;
     return true;
@@ -253,22 +261,25 @@ static void keep(struct deny_cache *cache, const struct op *op, int64_t sent_us,
     uint64_t hash = op->deny_hash != 0 ? op->deny_hash : hash_of(member);
     if (op->deny_epoch != cache->epoch || *givers_of(cache, hash) > 0) return;
 
-    /* One of a smaller cost says as much as one of this denial would, and so does one of as much in the same call. */
+    /* What asks for less says as much as this denial would, but of a log, which answers only its own cost and limit. So
+     * does one of as much in the same call. */
+    bool is_log = limit_ops(limit)->has_wait;
     uint64_t *place = find(cache, member, hash);
     const struct entry *old = place != NULL ? entry_at(cache, place) : NULL;
-    bool says_enough = old != NULL && is_current(cache, old, member, sent_us) &&
-                       old->max_wait_us >= member->max_wait_us &&
-                       (old->cost < member->cost || (old->cost == member->cost && old->sent_us == sent_us));
-    if (says_enough) return;
+    bool is_comparable =
+        old != NULL && is_current(cache, old, member, sent_us) && old->max_wait_us >= member->max_wait_us;
+    if (is_comparable && !is_log && asks_less_by(member, old) < 0) return;
+    if (is_comparable && old->sent_us == sent_us && old->cost == member->cost && old->full == limit->full) return;
 
     struct entry entry = {.sent_us = sent_us,
                           .now_us = op->now_us,
                           .cost = member->cost,
+                          .full = limit->full,
                           .max_wait_us = member->max_wait_us,
                           .version = limit->policy->version,
                           .head_len = limit->key_head_len,
                           .key_len = (uint16_t)member->key.len};
-    if (limit_ops(limit)->has_wait) {
+    if (is_log) {
         /* The units between those that are left and those that were asked for come back one by one: nobody knows when.
          */
         if (member->wait_us <= 0 || member->cost != member->decision.remaining + 1) return;

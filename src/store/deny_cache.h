@@ -2,9 +2,9 @@
  * deny_cache.h: Redis's denials, kept while they are certain, so that a flood on a used-up key is answered here.
  *
  * What a limit has denied it goes on denying until enough units have come back with time: whoever else is admitted only
- * puts that off. So an entry keeps the state that Redis saw, and an equal or larger check is decided by it, for its own
- * moment, with the arithmetic of every store. Redis is asked when that would admit, or when the entry is older than
- * max_age.
+ * puts that off. So an entry keeps the state that Redis saw, and a check that asks for as much or more is decided by
+ * it, for its own moment, by its own limit, with the arithmetic of every store. Redis is asked when that would admit,
+ * or when the entry is older than max_age.
  *
  * An entry counts from the moment before its call was written. Redis ran the call later, so the server's clock is not
  * ahead of what is taken for it here, and nothing is denied that Redis would admit, but where units came back:

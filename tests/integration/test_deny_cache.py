@@ -25,6 +25,10 @@ policies:
     key_format: "{tenant}:{user}"
     limits: [{name: tenant, by: [tenant], algorithm: fixed_window, limit: 5, window: 1d}]
   other: {algorithm: fixed_window, limit: 5, window: 1d, overrides: [{key: vip, limit: 7}]}
+  tenants:
+    key_format: "{tenant}:{user}"
+    limits: [{name: tenant, by: [tenant], algorithm: sliding_log, limit: 5, window: 1d}]
+    overrides: [{key: "acme:admin", limit: {tenant: 100}}]
   counted: {algorithm: fixed_window, limit: 5, window: 1d, count_denied: true}
   shadow: {algorithm: fixed_window, limit: 5, window: 1d, shadow: true}
   tried:
@@ -160,6 +164,19 @@ def test_shared_counters_overrides_and_inline_policies(client):
     is_denied_here(client, small, "k")
     use_up(client, large, "k")
     is_denied_here(client, large, "k")
+
+
+def test_a_small_limits_denial_of_a_shared_counter_does_not_admit_a_larger_limits_keys_for_nothing(client):
+    """The larger limit was not enforced as long as the smaller one was denied now and then."""
+    admitted = 0
+    for n in range(150):
+        if n % 10 == 9:
+            assert not client.check("tenants", "acme:bob")["allowed"]
+        answer = client.check("tenants", "acme:admin")
+        assert answer["source"] == "redis" or not answer["allowed"], answer
+        admitted += answer["allowed"]
+    assert admitted == 100
+    is_denied_here(client, "tenants", "acme:admin")
 
 
 def test_a_candidate_is_asked_all_the_same(client):

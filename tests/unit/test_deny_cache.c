@@ -78,6 +78,22 @@ static const struct limit *limit_of(const char *name, enum algo algo, int64_t li
     return &policies_add(fixture.set, &spec)->limits[0];
 }
 
+/* The limit of an override of the policy, for keys that share its counter. */
+static const struct limit *overridden(const struct limit *limit, int64_t instead)
+{
+    struct policy *policy = (struct policy *)limit->policy, *variant = policy_variant(policy, false);
+    struct diag diag = {0};
+    assert_non_null(variant);
+    variant->limits[0].limit = instead;
+    assert_int_equal(limit_prepare(&variant->limits[0], NULL, &diag), 0);
+    if (policy->overrides == NULL) policy->overrides = overrides_new(2);
+    char text[8];
+    snprintf(text, sizeof text, "o%zu", policy->overrides->n);
+    assert_int_equal(overrides_add(policy->overrides, text, false, variant), 0);
+    policy_seal(policy);
+    return &variant->limits[0];
+}
+
 static struct question question(const struct limit *limit, const char *key, enum op_kind kind, int64_t cost)
 {
     struct question q = {.op = {.kind = kind, .n_members = 1},
@@ -393,6 +409,47 @@ static void an_entry_belongs_to_a_policy_and_a_version_of_it(void **state)
     policy_set_unref(set);
 }
 
+/* The small limit's denial once answered the large one's checks: with `allowed`, and nothing was charged. */
+static void a_denial_by_the_smaller_limit_of_a_shared_counter_does_not_answer_the_larger_one(void **state)
+{
+    (void)state;
+    enum algo algos[N_ALGOS];
+    for (size_t n = natives(algos); n-- > 0;) {
+        const struct limit *small = limit_of(algo_table[algos[n]]->key_tag, algos[n], 5, 86400 * S);
+        if (limit_is_bucket(small)) continue;
+        const struct limit *large = overridden(small, 20);
+        for (int i = 0; i < 5; i++) assert_true(check(large, "k", 1, SOURCE_REDIS).allowed);
+        for (int64_t used = 5; used < 20; used++) {
+            assert_int_equal(check(small, "k", 1, SOURCE_REDIS).limit, 5);
+            assert_int_equal(check(small, "k", 1, SOURCE_DENY_CACHE).limit, 5);
+            assert_int_equal(check(large, "k", 1, SOURCE_REDIS).remaining, 20 - used - 1);
+        }
+        assert_false(check(large, "k", 1, SOURCE_REDIS).allowed);
+        assert_int_equal(check(large, "k", 1, SOURCE_DENY_CACHE).limit, 20);
+    }
+}
+
+/* It once answered them until it was too old, although the large limit had some available again. */
+static void a_logs_denial_by_one_limit_denies_nothing_by_another_one(void **state)
+{
+    (void)state;
+    const struct limit *small = limit_of("p", ALGO_SLIDING_LOG, 2, S), *large = overridden(small, 8);
+    for (int i = 0; i < 8; i++) {
+        (void)check(large, "k", 1, SOURCE_REDIS);
+        pass(10 * MS);
+    }
+    assert_int_equal(check(small, "k", 1, SOURCE_REDIS).retry_after_ms, 980);
+    assert_int_equal(check(small, "k", 1, SOURCE_DENY_CACHE).retry_after_ms, 980);
+    pass(930 * MS);
+    (void)check(small, "k", 1, SOURCE_DENY_CACHE);
+    assert_true(check(large, "k", 1, SOURCE_REDIS).allowed);
+
+    /* Both pass when one is left, but until then more and more remain for the large one. */
+    assert_int_equal(check(small, "k", 1, SOURCE_REDIS).remaining, 0);
+    assert_int_equal(check(large, "k", 7, SOURCE_REDIS).remaining, 1);
+    (void)check(small, "k", 1, SOURCE_DENY_CACHE);
+}
+
 /* ---- what removes it ---- */
 
 static void whatever_gives_units_back_removes_the_entry(void **state)
@@ -569,6 +626,8 @@ static void a_full_table_keeps_as_many_as_it_may_the_newest_of_each_set(void **s
 enum { N_KEYS = 3, N_UNDER_WAY = 8, N_HELD = 16 };
 
 static uint64_t dice;
+static const struct limit *limits[3]; /* of the counter of a trace: its policy's, and those of overrides */
+static size_t n_limits;
 
 static int64_t below(int64_t n)
 {
@@ -595,6 +654,10 @@ static const struct limit *random_limit(enum algo algo)
     if (algo == ALGO_LEAKY_BUCKET) limit->max_wait_us = window_us / 3;
     assert_int_equal(limit_prepare(limit, NULL, &diag), 0);
     policy_seal((struct policy *)limit->policy);
+
+    limits[0] = limit;
+    n_limits = limit_is_bucket(limit) || below(2) == 0 ? 1 : 3;
+    for (size_t i = 1; i < n_limits; i++) limits[i] = overridden(limit, limit->limit + below(9));
     return limit;
 }
 
@@ -604,8 +667,9 @@ struct held {
 } held[N_HELD];
 static size_t n_held;
 
-static struct question random_question(const struct limit *limit)
+static struct question random_question(void)
 {
+    const struct limit *limit = limits[below((int64_t)n_limits)];
     char key[8];
     snprintf(key, sizeof key, "k%d", (int)below(N_KEYS));
     int64_t kind = below(100);
@@ -684,7 +748,7 @@ static void at_once_every_answer_is_the_plain_one(void **state)
         for (int step = 0; step < 400; step++) {
             pass_random(limit);
             plain.now.wall_us = fixture.now.wall_us;
-            struct question q = random_question(limit), same = q;
+            struct question q = random_question(), same = q;
             ask(&q);
             wire(&same);
             assert_int_equal(store_submit(&plain.store, &same.op), SUBMIT_DECIDED);
@@ -741,12 +805,12 @@ static struct decision truth(const struct question *q)
     return peek.member.decision;
 }
 
-static bool start_one(const struct limit *limit, const char *what)
+static bool start_one(const char *what)
 {
     size_t at = find_stage(FREE);
     if (at == N_UNDER_WAY) return false;
     struct question *q = &under_way[at].q;
-    *q = random_question(limit);
+    *q = random_question();
     submit(q);
     if (!q->is_cached) {
         under_way[at].stage = WAITING;
@@ -808,7 +872,7 @@ static void nothing_is_denied_that_the_server_would_admit(void **state)
         for (int step = 0; step < 1200; step++) {
             pass_random(limit);
             if (below(400) == 0) deny_cache_clear(&cache);
-            if (below(3) == 0) n_cached += start_one(limit, what);
+            if (below(3) == 0) n_cached += start_one(what);
             move_one(&n_sent);
         }
         deny_cache_fini(&cache);
@@ -833,6 +897,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(some_policies_are_not_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(long_keys_are_not_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(an_entry_belongs_to_a_policy_and_a_version_of_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            a_denial_by_the_smaller_limit_of_a_shared_counter_does_not_answer_the_larger_one, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_logs_denial_by_one_limit_denies_nothing_by_another_one, setup, teardown),
         cmocka_unit_test_setup_teardown(whatever_gives_units_back_removes_the_entry, setup, teardown),
         cmocka_unit_test_setup_teardown(an_admission_removes_an_older_denial, setup, teardown),
         cmocka_unit_test_setup_teardown(a_denial_from_before_a_refund_is_not_kept, setup, teardown),

@@ -84,10 +84,17 @@ class Gateway(Server):
             return True
         return False
 
-    def get(self, path, method="GET", body=None, **headers):
-        """(status, headers, body); header names in small letters, several of a name joined as HTTP does."""
+    def get(self, path, method="GET", body=None, lines=(), **headers):
+        """(status, headers, body); header names in small letters, several of a name joined as HTTP does. `lines`: header
+        lines (name, value) in their order, of which several may have one name."""
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)) as connection:
-            connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+            connection.putrequest(method, path)
+            if body is not None:
+                body = body.encode() if isinstance(body, str) else body
+                connection.putheader("Content-Length", str(len(body)))
+            for name, value in [*lines, *((name.replace("_", "-"), value) for name, value in headers.items())]:
+                connection.putheader(name, value)
+            connection.endheaders(body)
             answer = connection.getresponse()
             text = answer.read().decode()
         found = {}

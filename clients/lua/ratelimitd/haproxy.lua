@@ -50,11 +50,20 @@ local FETCHES = {
   method = function(txn) return txn.f:method() end,
 }
 
+-- All lines of a header, joined as RFC 9110 joins them. req.hdr() would be the last part of the last line.
+local function header(txn, name)
+  local lines = txn.http:req_get_headers()[name:lower()]
+  if not lines then return nil end
+  local values = { lines[0] }
+  for i = 1, #lines do values[#values + 1] = lines[i] end
+  return table.concat(values, ", ")
+end
+
 function request:part(word)
   local txn = self.txn
   local kind, name = word:match("^(%a+):(.+)$")
   local value
-  if kind == "header" then value = txn.sf:req_hdr(name)
+  if kind == "header" then value = header(txn, name)
   elseif kind == "var" then value = txn:get_var(name)
   elseif FETCHES[word] then value = FETCHES[word](txn)
   else error(("ratelimitd: no part of a key is called %q"):format(word), 0) end
@@ -90,7 +99,7 @@ function Limiter:limit(txn, limits)
   platform.sha256_hex = function(text) return (txn.c:hex(txn.c:sha2(text, 256))):lower() end
   local is_judged, outcome = pcall(self.judge, self, limits, setmetatable({ txn = txn }, request), txn.sf:req_hdr("accept"))
   if not is_judged then
-    core.Alert(tostring(outcome))
+    self:report_mistake(outcome)
     return reply(txn, 500, { { "Content-Type", "text/plain; charset=utf-8" } }, "Internal server error\n")
   end
 

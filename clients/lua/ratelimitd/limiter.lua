@@ -16,20 +16,42 @@ local PATH_BYTES_MAX = 107 -- of a Unix socket
 local Limiter = {}
 Limiter.__index = Limiter
 
-local function refuse_unknown(options, known, where)
-  for name in pairs(options) do
-    if not known[name] then error(("ratelimitd: %s does not know the option %q"):format(where, tostring(name)), 0) end
-  end
-end
-
 local function set_of(words)
   local set = {}
   for word in words:gmatch("%S+") do set[word] = true end
   return set
 end
 
-local LIMITER_OPTIONS = set_of "socket timeout on_error ipv6_prefix headers reset enabled on_decision"
-local LIMIT_OPTIONS = set_of "policy limit window algorithm name key cost skip on_error headers respond enabled"
+-- The options, and the types that each may have.
+local LIMITER_OPTIONS = {
+  socket = "string", timeout = "number", on_error = "string function", ipv6_prefix = "number", headers = "string",
+  reset = "string", enabled = "boolean", on_decision = "function",
+}
+local LIMIT_OPTIONS = {
+  policy = "string function", limit = "number string function", window = "string function", algorithm = "string",
+  name = "string", key = "string function", cost = "number function", skip = "function", on_error = "string function",
+  headers = "string", respond = "function", enabled = "boolean",
+}
+
+local function names_of(options)
+  local names = {}
+  for name in pairs(options) do names[#names + 1] = name end
+  table.sort(names)
+  return table.concat(names, ", ")
+end
+
+local function refuse_mistakes(options, known, where)
+  for name, value in pairs(options) do
+    local types = known[name]
+    if not types then
+      error(("ratelimitd: %s does not know the option %q; it has %s"):format(where, tostring(name), names_of(known)), 0)
+    end
+    if not set_of(types)[type(value)] then
+      error(("ratelimitd: %s of %s is a %s; write a %s"):format(name, where, type(value), (types:gsub(" ", " or a "))), 0)
+    end
+  end
+end
+
 local FORMS = set_of "ietf legacy both none"
 local RESETS = set_of "delta epoch"
 local UNITS = { ms = "ms", s = "s", m = "m", h = "h", d = "d", second = "s", minute = "m", hour = "h", day = "d" }
@@ -54,7 +76,7 @@ end
 -- legacy headers), enabled, on_decision (a function of the decision).
 function M.new(platform, options)
   options = options or {}
-  refuse_unknown(options, LIMITER_OPTIONS, "new")
+  refuse_mistakes(options, LIMITER_OPTIONS, "new")
   local from_environment = os.getenv("RATELIMIT_SOCKET")
   if from_environment == "" then from_environment = nil end
   local path = options.socket or from_environment or "/run/ratelimitd/ratelimitd.sock"
@@ -72,7 +94,7 @@ function M.new(platform, options)
     is_enabled = options.enabled ~= false and os.getenv("RATELIMIT_ENABLED") ~= "0",
     on_decision = options.on_decision,
     counters = { checks = 0, allowed = 0, denied = 0, refused = 0, unavailable = {} },
-    log_at = 0,
+    log_at = {}, -- by kind of line
   }, Limiter)
 end
 
@@ -86,13 +108,21 @@ local function parse_limit(text)
   return tonumber(count), (length == "" and "1" or length) .. unit
 end
 
--- The policy of a limit: a name, or the settings of an inline one.
-local function policy_of(limit)
+-- The value of an option that may be a function of the request.
+local function value_of(option, request)
+  if type(option) == "function" then return option(request) end
+  return option
+end
+
+-- The policy of a limit for this request: a name, or the settings of an inline one.
+local function policy_of(limit, request)
   if limit.policy then
     if limit.limit then error("ratelimitd: a limit has a policy or a limit of its own, not both", 0) end
-    return limit.policy
+    local name = value_of(limit.policy, request)
+    if type(name) ~= "string" or name == "" then error("ratelimitd: policy gave no name", 0) end
+    return name
   end
-  local count, window = limit.limit, limit.window
+  local count, window = value_of(limit.limit, request), value_of(limit.window, request)
   if type(count) == "string" then count, window = parse_limit(count) end
   if not count or not window then
     error('ratelimitd: a limit needs policy = "NAME", or limit = "10/5s", or limit = 10 and window = "5s"', 0)
@@ -140,15 +170,14 @@ end
 function Limiter:members_of(limits, request)
   local members, asked, seen = {}, {}, {}
   for _, limit in ipairs(limits) do
-    refuse_unknown(limit, LIMIT_OPTIONS, "limit")
+    refuse_mistakes(limit, LIMIT_OPTIONS, "limit")
     checked_on_error(limit.on_error)
     checked_form(limit.headers)
 
-    local policy = policy_of(limit)
+    local policy = policy_of(limit, request)
     local is_asked = limit.enabled ~= false and not (limit.skip and limit.skip(request))
     local key = is_asked and self:key_of(limit, request) or nil
-    local cost = limit.cost
-    if type(cost) == "function" then cost = cost(request) end
+    local cost = value_of(limit.cost, request)
 
     local id = type(policy) == "string" and policy .. "\0" .. (key or "") or nil
     if key and not (id and seen[id]) then
@@ -176,19 +205,24 @@ function Limiter:is_denied(failure, asked)
   return is_denied
 end
 
-function Limiter:report(text)
+-- One line of each KIND in ten seconds.
+function Limiter:report(kind, text)
   local now = self.platform.now()
-  if now < self.log_at then return end
-  self.log_at = now + LOG_EVERY_SECONDS
-  self.platform.log("ratelimitd: " .. text)
+  if now < (self.log_at[kind] or 0) then return end
+  self.log_at[kind] = now + LOG_EVERY_SECONDS
+  self.platform.log(text)
 end
+
+-- What judge() raised: a mistake in the limits, for each request anew.
+function Limiter:report_mistake(message) self:report("mistake", tostring(message)) end
 
 function Limiter:without_answer(failure, asked, accept)
   local counts = self.counters.unavailable
   counts[failure.kind] = (counts[failure.kind] or 0) + 1
 
   local is_denied = self:is_denied(failure, asked)
-  self:report(("%s; the request is %s"):format(failure.message, is_denied and "denied" or "let through"))
+  self:report("unavailable", ("ratelimitd: %s; requests are %s"):format(
+    failure.message, is_denied and "denied" or "let through, without a limit"))
   if not is_denied then return { headers = {} } end
   local status, headers, body = http.denial(nil, accept)
   return { status = status, headers = headers, body = body }

@@ -52,10 +52,17 @@ local VARIABLES = { ip = "remote_addr", uri = "uri", host = "host", method = "re
 local request = {}
 request.__index = request
 
+-- All lines of a header, joined as RFC 9110 joins them. Not $http_NAME: before nginx 1.23 that is the first line only. 0: however
+-- many lines there are; large_client_header_buffers bounds their bytes.
+local function header(name)
+  local value = ngx.req.get_headers(0)[name]
+  return type(value) == "table" and table.concat(value, ", ") or value
+end
+
 function request:part(word)
-  local header = word:match("^header:(.+)$")
-  if header then return ngx.req.get_headers()[header] end
-  local value = ngx.var[VARIABLES[word] or word]
+  local name = word:match("^header:(.+)$")
+  local value
+  if name then value = header(name) else value = ngx.var[VARIABLES[word] or word] end
   if value == "" then return nil end
   return value
 end
@@ -78,15 +85,28 @@ local function set_headers(fields)
   end
 end
 
+-- The variables that a configuration may declare, for its log or for the application: set $ratelimit_remaining "";
+local DECISION_VARIABLES = { "allowed", "limit", "remaining", "retry_after_ms", "reset_after_ms", "source" }
+
+local function set_variable(name, value) ngx.var[name] = value end
+
+local function show_decision(decision)
+  ngx.ctx.ratelimit = decision
+  for _, field in ipairs(DECISION_VARIABLES) do
+    pcall(set_variable, "ratelimit_" .. field, tostring(decision[field])) -- raises where it is not declared
+  end
+end
+
 -- Limit the present request, in access_by_lua: LIMITS is one limit, or a list of limits that are charged together or not at
 -- all. Returns the decision (nil where nobody decided) when the request goes on; ends it otherwise.
 function Limiter:limit(limits)
   local is_judged, outcome = pcall(self.judge, self, limits, setmetatable({}, request), ngx.var.http_accept)
   if not is_judged then
-    ngx.log(ngx.ERR, outcome)
+    self:report_mistake(outcome)
     return ngx.exit(500)
   end
 
+  if outcome.decision then show_decision(outcome.decision) end
   set_headers(outcome.headers)
   if outcome.respond then return outcome.respond(outcome.decision) end
   if outcome.status then

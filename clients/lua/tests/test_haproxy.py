@@ -44,6 +44,15 @@ def test_several_limits_and_parts_of_keys(haproxy):
     assert gateway.get("/other")[1]["ratelimit"] == '"web";r=2;t=60'
 
 
+def test_two_lines_of_a_header_are_one_key(haproxy):
+    gateway = haproxy(limited('{ policy = "tenant", key = "header:X-Tenant" }'), FRONTEND)
+    lines = [("X-Tenant", "a"), ("X-Tenant", "b")]
+    assert [gateway.get("/", lines=lines)[0] for _ in range(3)] == [200, 200, 429]
+    assert gateway.get("/", X_Tenant="a, b")[0] == 429, "the lines are joined by a comma"
+    assert gateway.get("/", X_Tenant="b")[0] == 200
+    assert "ratelimit" not in gateway.get("/", lines=[("X-Tenant", "")])[1], "an empty header is as a missing one"
+
+
 def test_a_key_from_a_variable_and_from_a_function(haproxy):
     frontend = FRONTEND.replace("    http-request lua.limit", "    http-request set-var(txn.user) url_param(user)\n"
                                                                 "    http-request lua.limit")

@@ -90,6 +90,51 @@ def test_a_key_is_put_together_from_parts(nginx):
     assert gateway.get("/b")[0] == 200
 
 
+def test_a_header_behind_a_hundred_others_counts(nginx):
+    gateway = nginx(site("""location / {
+        access_by_lua_block { limiter:limit{ policy = "tenant", key = "header:X-Tenant" } }
+        content_by_lua_block { ngx.say "welcome" } }"""))
+    lines = [(f"X-{i}", "1") for i in range(120)]
+    assert [gateway.get("/", lines=[*lines, ("X-Tenant", "acme")])[0] for _ in range(3)] == [200, 200, 429]
+
+
+def test_two_lines_of_a_header_are_one_key(nginx):
+    gateway = nginx(site(limited('{ policy = "tenant", key = "header:X-Tenant" }')))
+    lines = [("X-Tenant", "a"), ("X-Tenant", "b")]
+    assert [gateway.get("/", lines=lines)[0] for _ in range(3)] == [200, 200, 429]
+    assert gateway.get("/", X_Tenant="a, b")[0] == 429, "the lines are joined by a comma"
+    assert gateway.get("/", X_Tenant="a")[0] == 200
+    status, headers, _ = gateway.get("/", lines=[("X-Tenant", "")])
+    assert status == 200 and "ratelimit" not in headers, "an empty header is as a missing one"
+
+
+def test_a_limit_may_depend_on_the_request(nginx):
+    gateway = nginx(site(
+        limited("""{ name = "dynamic", window = "1m",
+            limit = function() return ngx.var.arg_plan == "big" and 3 or 1 end }""", path="/limit")
+        + limited('{ policy = function() return ngx.var.arg_policy end }', path="/policy")))
+    assert [gateway.get("/limit")[0] for _ in range(2)] == [200, 429]
+    assert [gateway.get("/limit?plan=big")[0] for _ in range(4)] == [200] * 3 + [429]
+    assert gateway.get("/policy?policy=web")[1]["ratelimit"] == '"web";r=2;t=60'
+    assert gateway.get("/policy?policy=login")[1]["ratelimit"] == '"login";r=1;t=60'
+    assert gateway.get("/policy")[0] == 500
+    assert "policy gave no name" in gateway.errors()
+
+
+def test_the_decision_is_there_for_the_handler_and_the_log(nginx):
+    gateway = nginx(site("""location / {
+        set $ratelimit_remaining "";
+        access_by_lua_block { limiter:limit{ policy = "web" } }
+        content_by_lua_block { ngx.say(ngx.var.ratelimit_remaining, " ", ngx.ctx.ratelimit.source) } }"""))
+    assert gateway.get("/")[2] == "2 memory\n"
+
+
+def test_a_mistake_is_logged_once_in_ten_seconds(nginx):
+    gateway = nginx(site(limited('{ policy = "wbe" }')))
+    assert [gateway.get("/")[0] for _ in range(5)] == [500] * 5
+    assert gateway.errors().count("UNKNOWN_POLICY") == 1
+
+
 def test_a_key_from_a_function_may_be_nil_but_not_empty(nginx):
     gateway = nginx(site(limited('{ policy = "login", key = function() return ngx.var.arg_user end }')))
     assert [gateway.get("/?user=a")[0] for _ in range(3)] == [200, 200, 429]
@@ -183,7 +228,12 @@ def test_a_missing_policy_is_500_and_named_in_the_log(nginx):
 
 
 @pytest.mark.parametrize("limit, message", [
-    ('{ policy = "web", costs = 2 }', 'does not know the option "costs"'),
+    ('{ policy = "web", costs = 2 }', 'does not know the option "costs"; it has algorithm, cost, enabled'),
+    ('{ policy = "web", cost = "2" }', "cost of limit is a string; write a number or a function"),
+    ('{ policy = "web", skip = true }', "skip of limit is a boolean; write a function"),
+    ('{ policy = "web", key = { "ip" } }', "key of limit is a table; write a string or a function"),
+    ('{ limit = "1 fortnight", name = "x" }', "is not a limit such as"),
+    ('{ limit = 1, window = 5, name = "x" }', "window of limit is a number; write a string or a function"),
     ('{ limit = "2/5s" }', "needs a name of that endpoint"),
     ('{ limit = "2 per hour", name = "x" }', "is not a limit such as"),
     ('{ policy = "web", on_error = "open" }', 'on_error is "allow", "deny" or a function'),
@@ -206,7 +256,7 @@ def test_the_daemon_gone_lets_through_or_denies_as_the_limit_says(nginx, daemon)
     assert (status, headers["retry-after"]) == (503, "1")
     assert json.loads(body)["type"] == PROBLEM + "temporary-reduced-capacity"
 
-    lines = [line for line in gateway.errors().splitlines() if "let through" in line or "is denied" in line]
+    lines = [line for line in gateway.errors().splitlines() if "requests are" in line]
     assert len(lines) == 1, "one line in ten seconds"
 
 

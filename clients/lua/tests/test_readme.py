@@ -30,9 +30,19 @@ def test_nginx(nginx):
     text = re.sub(r"lua_package_path.*|lua_socket_log_errors.*", "", blocks("nginx")[0])
     gateway = nginx(text.replace("listen 80", "listen 127.0.0.1:PORT").replace("new()", 'new{ socket = "SOCKET" }'))
     assert gateway.get("/api/x")[1]["ratelimit"] == '"web";r=99;t=1'
-    assert [gateway.get("/login")[0] for _ in range(6)] == [200] * 5 + [429]
+    paths = ["/login", "/login;a=1", "/login/", "/login?next=x", "/login%20", "/login"]
+    assert [gateway.get(path)[0] for path in paths] == [200] * 5 + [429], "the client's spelling makes no counter of its own"
     assert [gateway.get("/export")[0] for _ in range(11)] == [200] * 10 + [429]
     assert '"tenant";r=999' in gateway.get("/tenant/", X_Tenant="acme")[1]["ratelimit"]
+
+
+def test_the_decision_in_a_variable_of_nginx(nginx):
+    limited = """location / {
+        access_by_lua_block { limiter:limit{ policy = "web" } }
+        content_by_lua_block { ngx.say(ngx.var.ratelimit_remaining) } }"""
+    new = 'init_by_lua_block { limiter = require("ratelimitd").new{ socket = "SOCKET" } }'
+    gateway = nginx(f'{new} server {{ listen 127.0.0.1:PORT; {blocks("nginx")[1]} {limited} }}')
+    assert gateway.get("/")[2] == "99\n"
 
 
 def frontend():
@@ -47,7 +57,7 @@ def test_haproxy(haproxy):
 
 def test_nginx_with_a_fake(nginx):
     server = blocks("nginx")[0]
-    gateway = nginx(blocks("nginx")[1] + server[server.index("server {"):].replace("listen 80", "listen 127.0.0.1:PORT"))
+    gateway = nginx(blocks("nginx")[2] + server[server.index("server {"):].replace("listen 80", "listen 127.0.0.1:PORT"))
     status, headers, _ = gateway.get("/login")
     assert (status, headers["retry-after"], headers["ratelimit"]) == (429, "3", '"login";r=0;t=3')
     assert [gateway.get(path)[0] for path in ("/api/x", "/export", "/tenant/")] == [200] * 3

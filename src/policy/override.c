@@ -1,7 +1,5 @@
 #include "policy/override.h"
 
-#include <stdlib.h>
-
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/hash.h"
@@ -14,12 +12,16 @@ struct overrides *overrides_new(size_t cap)
 
     overrides->cap = cap;
     overrides->items = mem_zalloc(cap * sizeof *overrides->items);
-    overrides->patterns = mem_alloc(cap * sizeof *overrides->patterns);
-    if (overrides->items != NULL && overrides->patterns != NULL && map_init(&overrides->by_text, cap) == 0)
-        return overrides;
+    if (overrides->items == NULL) goto err_items;
+    if (map_init(&overrides->by_text, cap) < 0) goto err_map;
+    if (pattern_set_init(&overrides->patterns, cap) < 0) goto err_patterns;
+    return overrides;
 
+err_patterns:
+    map_fini(&overrides->by_text);
+err_map:
     mem_free(overrides->items);
-    mem_free(overrides->patterns);
+err_items:
     mem_free(overrides);
     return NULL;
 }
@@ -30,22 +32,14 @@ void overrides_free(struct overrides *overrides)
 
     for (size_t i = 0; i < overrides->n; i++) mem_free(overrides->items[i].text);
     map_fini(&overrides->by_text);
-    mem_free(overrides->patterns);
+    pattern_set_fini(&overrides->patterns);
     mem_free(overrides->items);
     mem_free(overrides);
 }
 
-static int by_specificity(const void *left, const void *right)
+void overrides_seal(struct overrides *overrides)
 {
-    const struct override *a = *(const struct override *const *)left, *b = *(const struct override *const *)right;
-    if (a->n_literal != b->n_literal) return a->n_literal > b->n_literal ? -1 : 1;
-    return a < b ? -1 : a > b; /* in the order they were written */
-}
-
-void overrides_sort(struct overrides *overrides)
-{
-    if (overrides->n_patterns > 1)
-        qsort(overrides->patterns, overrides->n_patterns, sizeof overrides->patterns[0], by_specificity);
+    pattern_set_seal(&overrides->patterns);
 }
 
 int overrides_add(struct overrides *overrides, const char *text, bool is_pattern, struct policy *variant)
@@ -55,11 +49,10 @@ int overrides_add(struct overrides *overrides, const char *text, bool is_pattern
     *item = (struct override){.text = mem_strdup(text), .is_pattern = is_pattern, .variant = variant};
     if (item->text == NULL) return -1;
 
-    for (const char *at = text; *at != '\0'; at++) item->n_literal += *at != '*';
     variant->override = item->text;
     overrides->n++;
     map_insert(&overrides->by_text, &item->node, hash_keyed(text, strlen(text)));
-    if (is_pattern) overrides->patterns[overrides->n_patterns++] = item;
+    if (is_pattern) pattern_set_add(&overrides->patterns, &item->pattern, slice_of(item->text));
     return 0;
 }
 
@@ -73,48 +66,11 @@ const struct override *overrides_written(const struct overrides *overrides, stru
     return NULL;
 }
 
-static bool starts_with(struct slice text, struct slice start)
-{
-    return text.len >= start.len && memcmp(text.data, start.data, start.len) == 0;
-}
-
-static struct slice without_start(struct slice text, size_t len)
-{
-    return (struct slice){text.data + len, text.len - len};
-}
-
-/* The key must begin with the text before the first star and end with the text after the last one. The pieces in
- * between must follow each other in the rest: each is taken at its first match, which leaves the most for the others.
- */
-bool override_matches(struct slice pattern, struct slice key)
-{
-    const uint8_t *star = memchr(pattern.data, '*', pattern.len);
-    if (star == NULL) return slice_eq(pattern, key);
-    struct slice piece = {pattern.data, (size_t)(star - pattern.data)};
-    if (!starts_with(key, piece)) return false;
-
-    for (;;) {
-        key = without_start(key, piece.len);
-        pattern = without_start(pattern, piece.len + 1);
-        star = memchr(pattern.data, '*', pattern.len);
-        if (star == NULL) break;
-
-        piece.len = (size_t)(star - pattern.data);
-        const uint8_t *found = memmem(key.data, key.len, pattern.data, piece.len);
-        if (found == NULL) return false;
-        key = without_start(key, (size_t)(found - key.data));
-    }
-    return key.len >= pattern.len && starts_with(without_start(key, key.len - pattern.len), pattern);
-}
-
 const struct policy *overrides_find(const struct overrides *overrides, struct slice key)
 {
     const struct override *exact = overrides_written(overrides, key, false);
     if (exact != NULL) return exact->variant;
 
-    for (size_t i = 0; i < overrides->n_patterns; i++) {
-        const struct override *pattern = overrides->patterns[i];
-        if (override_matches(slice_of(pattern->text), key)) return pattern->variant;
-    }
-    return NULL;
+    const struct pattern *pattern = pattern_set_find(&overrides->patterns, key);
+    return pattern != NULL ? CONTAINER_OF(pattern, const struct override, pattern)->variant : NULL;
 }

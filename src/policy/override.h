@@ -2,8 +2,7 @@
  * override.h: other numbers for some of a policy's keys.
  *
  * An override is a whole policy of its own, a *variant*: the same name, limits and Redis keys, other
- * numbers. The most specific one counts: a key written out before a pattern; of several patterns the one with more
- * bytes other than `*`, then the one written first.
+ * numbers. The most specific one counts: a key written out before a pattern, and of several patterns as pattern.h says.
  */
 #ifndef RL_POLICY_OVERRIDE_H
 #define RL_POLICY_OVERRIDE_H
@@ -13,14 +12,15 @@
 
 #include "base/map.h"
 #include "base/slice.h"
+#include "policy/pattern.h"
 
 struct policy;
 
 struct override {
     struct map_node node; /* by text */
-    char *text;           /* owned; the key, or the pattern, in which `*` stands for any run of bytes */
+    char *text;           /* owned; the key, or the pattern */
     bool is_pattern;
-    size_t n_literal;       /* bytes of a pattern that are no `*` */
+    struct pattern pattern; /* if it is one: in the set */
     struct policy *variant; /* owned by the policy that has the overrides */
 };
 
@@ -28,8 +28,7 @@ struct overrides {
     struct override *items; /* owned; as written */
     size_t n, cap;
     struct map by_text;
-    const struct override **patterns; /* owned; into items, the most specific first once sorted */
-    size_t n_patterns;
+    struct pattern_set patterns; /* of items */
 };
 
 struct overrides *overrides_new(size_t cap);      /* NULL without memory */
@@ -40,10 +39,8 @@ int overrides_add(struct overrides *overrides, const char *text, bool is_pattern
 /* The variant of exactly this key or pattern, or NULL. */
 const struct override *overrides_written(const struct overrides *overrides, struct slice text, bool is_pattern);
 /* Call it after the last overrides_add() and before the first search. */
-void overrides_sort(struct overrides *overrides);
+void overrides_seal(struct overrides *overrides);
 /* The variant that counts for `key`, or NULL. */
 const struct policy *overrides_find(const struct overrides *overrides, struct slice key);
-
-bool override_matches(struct slice pattern, struct slice key);
 
 #endif

@@ -222,7 +222,7 @@ void policy_seal(struct policy *policy)
 {
     struct policy *candidate = policy->candidate;
     CHECK(policy->base == NULL && policy->unlimited == (policy->n_limits == 0));
-    if (policy->overrides != NULL) overrides_sort(policy->overrides);
+    if (policy->overrides != NULL) overrides_seal(policy->overrides);
 
     complete(policy, common_parts(policy), fingerprint(policy));
     for (size_t i = 0; policy->overrides != NULL && i < policy->overrides->n; i++)

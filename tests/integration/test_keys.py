@@ -312,6 +312,28 @@ def test_keys_with_other_numbers_charge_one_shared_counter(client):
     assert client.call("check_all", [["shared", "acme:admin", 1], ["plain", "k"]])["allowed"]
 
 
+def test_each_of_thousands_of_patterns_counts_for_its_keys(ratelimitd, connect):
+    forms = {"partner-{}:*": "partner-{}:x", "*:user-{}": "acme:user-{}", "t:*:{}:*:read": "t:1:{}:2:read", "*<{}>*": "a<{}>b"}
+    patterns = [form.format(1000 + i) for form in forms for i in range(1000)]
+    lines = "".join(f'      - {{match: "{pattern}", limit: {2 + i}}}\n' for i, pattern in enumerate(patterns))
+    client = connect(ratelimitd(f"""
+defaults: {{deadline: 5s}}
+policies:
+  p:
+    algorithm: fixed_window
+    limit: 1
+    window: 1d
+    overrides:
+{lines}      - {{match: "partner-1007:*:vip", limit: 5001}}
+      - {{match: "*", limit: 5002}}
+"""))
+    for form, key in enumerate(forms.values()):
+        limits = {i: client.check("p", key.format(1000 + i), 0)["limit"] for i in range(0, 1000, 111)}
+        assert limits == {i: 2 + 1000 * form + i for i in limits}
+    assert client.check("p", "partner-1007:x:vip", 0)["limit"] == 5001
+    assert client.check("p", "partner-99:x", 0)["limit"] == 5002
+
+
 def test_a_compat_policys_numbers_can_be_overridden(client):
     assert [client.check("old", "vip")["remaining"] for _ in range(4)] == [3, 2, 1, 0]
     assert [client.check("old", "k")["allowed"] for _ in range(3)] == [True, True, False]

@@ -4,8 +4,8 @@ A thread accepts, reads and decodes. It answers `hello` by itself and keeps ever
 arrival. The case takes the requests one by one and writes any bytes. Nothing here waits for a time, only for events. The
 limit of a wait is generous, so no result depends on it.
 
-It also checks what it receives: each message must be a request of the protocol, and no msgid may come twice on a connection.
-Anything else is a `fault`, and the case fails.
+It also checks what it receives: each message must be a request of the protocol, or the notification `abandon`, and no msgid may
+come twice on a connection. Anything else is a `fault`, and the case fails.
 """
 
 import base64
@@ -30,7 +30,7 @@ ORDER = {  # the names of the parameters; `...` is a map of options, or an integ
     "check": ["policy", "key", "..."], "peek": ["policy", "key", "cost"], "reset": ["policy", "key"],
     "refund": ["policy", "key", "units", "..."], "acquire": ["policy", "key", "..."], "release": ["slot"],
     "reserve": ["policy", "key", "estimate", "..."], "settle": ["reservation", "actual"], "cancel": ["reservation"],
-    "check_all": ["items", "..."], "check_many": ["items"], "hello": ["..."],
+    "check_all": ["items", "..."], "check_many": ["items"], "hello": ["..."], "abandon": ["msgid"],
 }
 
 
@@ -85,8 +85,10 @@ class Connection:
 
 
 class Hostile:
-    def __init__(self, path, hello="answer", accepting=True, reading=True):
+    def __init__(self, path, hello="answer", accepting=True, reading=True, features=None):
+        """`features`: those that its hello lists; None: an older daemon, without that field."""
         self.path, self.hello, self.accepting, self.reading = path, hello, accepting, reading
+        self.features = {} if features is None else {"features": features}
         self.close_at_accept = 0   # how many of the next connections to close right after accept
         self.serve = None          # fields of a decision: then the thread answers every check itself
         self.serve_release = None  # bool: then the thread answers every release itself, with this
@@ -260,6 +262,9 @@ class Hostile:
             self._selector.unregister(connection.socket)
 
     def _take_in(self, connection, message):
+        if isinstance(message, list) and len(message) == 3 and message[:2] == [2, b"abandon"] and isinstance(message[2], list):
+            self.requests.append(Request(connection, None, message[1], message[2]))
+            return
         if not isinstance(message, list) or len(message) != 4 or message[0] != 0 or not isinstance(message[3], list):
             self.faults.append(f"received a message that is not a request: {message!r}")
             return
@@ -279,7 +284,7 @@ class Hostile:
             return
         self.hellos.append(request)
         if self.hello == "answer":
-            self.write(connection, msgpack.packb([1, msgid, None, HELLO]))
+            self.write(connection, msgpack.packb([1, msgid, None, {**HELLO, **self.features}]))
         elif self.hello == "refuse":
             self.write(connection, msgpack.packb([1, msgid, "BAD_REQUEST: there is no option 'describe'", None]))
         elif self.hello == "nonsense":

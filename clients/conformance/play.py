@@ -13,10 +13,12 @@ The driver
     keep_asking: check, for_ms: n, gives: {...}   each answer must fit
     event: lost, slot: s1                   a line without id; at_loss: skipped for a client that notices a loss
                                             at the next use; if_use: only for such a client
+    log: requests pass                      a line that the client has logged, with a match of this
     silent: lost                            there was no such line so far
     descriptors: remember | same            of the driver's process
     kill_driver: true
     sequence: 5, error: ..., gives: {...}   n calls, one after another, each answered as in `reply`
+    repeat: 1024, do: check, gives: {...}   n commands, one after another; {i} in texts counts from 0
     time_out: 3                             n calls, one after another, without an answer
     until_received: check, as: q, other: breaker, ...   repeated, with status `other`, until the daemon receives one
     probe_answer: q, ...                    the answer to that one
@@ -26,6 +28,7 @@ The driver
 The hostile daemon
     expect: check, as: q, key: k            the next request on any connection; its parameters must fit;
                                             same_as: r, differs_from: r: its request_id
+    expect: abandon, of: q                  the notification with the msgid of q, on its connection
     expect_many: check, as: q, n: 1000
     received: [q, r]                        both came on one connection; `apart: [q, r]`: on different ones
     reply: q, allowed: true, ...            a decision with these fields; `result:` or `error:` instead of them; then: close;
@@ -59,7 +62,7 @@ from pathlib import Path
 import msgpack
 
 from hostile import DECISION, Hostile
-from matching import Raw, complaint, packed
+from matching import Found, Raw, complaint, packed
 from subject import ROOT, Subject
 
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
@@ -102,7 +105,7 @@ class Play:
         self.socket = str(Path(folder) / "d.sock")
         kind = case.get("daemon", "hostile")
         if kind == "hostile":
-            self.hostile = Hostile(self.socket, hello=case.get("hello", "answer"))
+            self.hostile = Hostile(self.socket, hello=case.get("hello", "answer"), features=case.get("features"))
         elif kind == "real":
             self.real = Ratelimitd(case["config"], arguments=["--test-clock"])
             self.socket = self.real.socket
@@ -278,6 +281,12 @@ class Play:
             self.note("answer", answer)
             self._fit(step["gives"], answer, {})
 
+    def step_repeat(self, step):
+        command = self._command({key: value for key, value in step.items() if key != "repeat"}, "do")
+        for i in range(step["repeat"]):
+            answer = self.subject.answer(self.subject.send(filled(command, i=i)), f"answer {i}")
+            self._fit(step.get("gives", {}), answer, {"i": i})
+
     def step_until_received(self, step):
         command = self._command({key: value for key, value in step.items() if key != "as"}, "until_received")
         until = time.monotonic() + 20
@@ -328,6 +337,9 @@ class Play:
             return
         self.subject.event(step["event"], **{key: value for key, value in step.items() if key not in ("event", "at_loss", "if_use")})
 
+    def step_log(self, step):
+        self.subject.event("log", message=Found(step["log"]))
+
     def step_silent(self, step):
         if self.subject.heard(step["silent"]):
             raise Failed(f"there was an event {step['silent']}")
@@ -355,8 +367,12 @@ class Play:
         return request
 
     def step_expect(self, step):
-        expected = {key: value for key, value in step.items() if key not in ("expect", "as", "same_as", "differs_from")}
+        expected = {key: value for key, value in step.items() if key not in ("expect", "as", "of", "same_as", "differs_from")}
+        if "of" in step:
+            expected["msgid"] = self.requests[step["of"]].msgid
         request = self._taken(step["expect"], expected)
+        if "of" in step and request.connection is not self.requests[step["of"]].connection:
+            raise Failed(f"it came on another connection than {step['of']}: {request}")
         ids = {name: self.requests[step[name]].named.get("request_id") for name in ("same_as", "differs_from") if name in step}
         if ids.get("same_as", request.named.get("request_id")) != request.named.get("request_id"):
             raise Failed(f"its request_id is not {ids['same_as']!r}: {request}")

@@ -6,11 +6,13 @@ A case is a list of steps:
     get: /ok, head: /ok, options: /ok, post: /login     a request; form: {...}, fields: {...} (of its header)
         status: 200, body: "ok\n", type: ...            the expected answer; LONG in `fields` is a long text
         policy: ..., state: ..., retry: ...             RateLimit-Policy, RateLimit, Retry-After; left out: they are absent
+        legacy: [limit, remaining, reset]               X-RateLimit-Limit, -Remaining, -Reset; left out: they are absent
     begin: LABEL, get: /slow?ms=300                     a request that runs during the next steps
     end: LABEL, status: 200, ...                        its answer
     hang_up: LABEL                                      closes its connection; `after: text` first waits for this text in the body
     slots: 1                                            waits until the daemon holds this number of slots
     daemon: kill | start
+    service: shop                                   starts the service anew with this RATELIMIT_SERVICE; null: without
     until: /ok, status: 200, ...                        repeats the request until the answer fits
     times: n                                            repeats a request n times
 
@@ -38,6 +40,7 @@ from harness import Ratelimitd, free_port  # noqa: E402
 HERE = Path(__file__).resolve().parent
 PATIENCE_S = 20.0
 FIELDS = {"policy": "ratelimit-policy", "state": "ratelimit", "retry": "retry-after"}
+LEGACY = ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
 INLINE = {"algorithm": "fixed_window", "limit": 2, "window": "5s", "start": "first_hit"}
 PROBLEM = '{"type":"https://iana.org/assignments/http-problem-types#%s","title":"%s","status":%d%s}'
 ATTEMPTS = 5  # for a case with tight times: a busy machine may be too slow several times
@@ -56,24 +59,42 @@ class Service:
                                  arguments=["--test-clock"])
         self.clock_us = START_OF_CLOCK_US
         self.set_clock()
-        self.port = free_port()
+        self.argv, self.folder, self.log = argv, folder, log
+        self.env = {**env, "RATELIMIT_SOCKET": self.daemon.socket}
+        self.name = None  # RATELIMIT_SERVICE
+        self.process = None
         try:
-            self.process = subprocess.Popen(argv, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
-                                            env={**env, "PORT": str(self.port), "RATELIMIT_SOCKET": self.daemon.socket})
-        except OSError:
-            self.daemon.close()
-            raise
-        self.ready = threading.Event()
-        threading.Thread(target=self._read, daemon=True).start()
-        if not self.ready.wait(60) or self.process.poll() is not None:
+            self.start()
+        except (OSError, Failed):
             self.stop()
+            raise
+
+    def start(self):
+        self.port = free_port()
+        named = {} if self.name is None else {"RATELIMIT_SERVICE": self.name}
+        self.process = subprocess.Popen(self.argv, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log,
+                                        env={**self.env, **named, "PORT": str(self.port)})
+        ready = threading.Event()
+        threading.Thread(target=self._read, args=[self.process, ready], daemon=True).start()
+        if not ready.wait(60) or self.process.poll() is not None:
             raise Failed("the service did not print `ready`")
 
-    def _read(self):
-        for line in self.process.stdout:
+    @staticmethod
+    def _read(process, ready):
+        for line in process.stdout:
             if line.strip() == b"ready":
-                self.ready.set()
-        self.ready.set()
+                ready.set()
+        ready.set()
+
+    def rename(self, name):
+        """Start it anew under this name, unless it has it. The daemon goes on."""
+        if name == self.name:
+            return
+        found = self.stop_process()
+        if found:
+            raise Failed(found)
+        self.name = name
+        self.start()
 
     def set_clock(self):
         with self.daemon.client() as client:
@@ -82,6 +103,7 @@ class Service:
     def next_case(self):
         if not self.daemon.running:
             self.daemon.start()
+        self.rename(None)
         self.clock_us += BETWEEN_CASES_US
         self.set_clock()
 
@@ -94,17 +116,22 @@ class Service:
         with self.daemon.client() as client:
             return client.call("stats")["slots"]
 
-    def stop(self):
+    def stop_process(self):
         """None, or a complaint about its end."""
-        complaint = None
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(PATIENCE_S)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-                complaint = "the service did not end on SIGTERM"
+        if self.process is None or self.process.poll() is not None:
+            return None
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(PATIENCE_S)
+            return None
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            return "the service did not end on SIGTERM"
+
+    def stop(self):
+        """The service and its daemon. None, or a complaint about the service's end."""
+        complaint = self.stop_process()
         self.daemon.expected_exit = [0, -signal.SIGKILL]
         self.daemon.close()
         return complaint
@@ -201,9 +228,10 @@ def complaint(step, answer, names):
         wanted = str(expected[key]).replace("{inline}", names["inline"]) if key in expected else None
         if answer.fields.get(name) != wanted:
             return f"{name}: {answer.fields.get(name)}, expected {wanted}"
-    others = [name for name in answer.fields if name.startswith("x-ratelimit")]
-    if others:
-        return f"unexpected field {others[0]}"
+    legacy = dict(zip(LEGACY, map(str, expected.get("legacy", ()))))
+    found = {name: value for name, value in answer.fields.items() if name.startswith("x-ratelimit")}
+    if found != legacy:
+        return f"the older fields are {found}, expected {legacy}"
     if "type" in expected and media_type(answer.fields.get("content-type")) != media_type(expected["type"]):
         return f"content-type: {answer.fields.get('content-type')}, expected {expected['type']}"
     body = expected.get("body")
@@ -246,6 +274,8 @@ def play(case, service, transcript):
                 visits[step["hang_up"]].hang_up(step.get("after"))
             elif "slots" in step:
                 wait_until(lambda: slots_complaint(service, step["slots"]))
+            elif "service" in step:
+                service.rename(step["service"])
             elif "daemon" in step:
                 service.daemon.kill() if step["daemon"] == "kill" else service.daemon.start()
                 if step["daemon"] == "start":
@@ -274,7 +304,7 @@ def of_framework(name, argv, folder, env, cases, cannot, log, Result):
         try:
             for case in chosen:
                 title = f"{name}/{case['name']}"
-                reason = cannot.get(title)
+                reason = cannot.get(title) or cannot.get(f"*/{case['name']}")
                 if reason:
                     results.append(Result(title, "skipped", message=reason))
                     continue
@@ -297,7 +327,8 @@ def of_framework(name, argv, folder, env, cases, cannot, log, Result):
 def run_services(language, wanted, results_folder, Result, report, write_junit):
     folder, settings = description(language)
     where = places(language)
-    env = {**os.environ, "RATELIMITD_BUILD": where["build"], "DEPS": where["deps"], "OUT": where["out"]}
+    env = {name: value for name, value in os.environ.items() if name not in ("RATELIMIT_SERVICE", "OTEL_SERVICE_NAME")}
+    env = {**env, "RATELIMITD_BUILD": where["build"], "DEPS": where["deps"], "OUT": where["out"]}
     cannot = settings.get("http_cannot") or {}
     cases = [case for case in yaml.safe_load((HERE / "http.yaml").read_text()) if not wanted or any(one in case["name"] for one in wanted)]
     if not cases:
@@ -318,7 +349,7 @@ def run_services(language, wanted, results_folder, Result, report, write_junit):
                 report(one, log)
         write_junit(results_folder / f"http-{language}-{name}.xml", f"http-{language}", own)
         results += own
-    known = {f"{name}/{case['name']}" for name in settings["http"] for case in cases} | set(settings["http"])
+    known = {f"{name}/{case['name']}" for name in (*settings["http"], "*") for case in cases} | set(settings["http"])
     for name in sorted(set(cannot) - known) if not wanted else []:
         results.append(Result(f"http_cannot/{name}", "failed", message=f"http_cannot names {name}, which is not a case"))
         print(f"   FAILED http_cannot/{name}: it is not a case", flush=True)

@@ -12,7 +12,7 @@
 COUNTERS_DEFINE(engine, ENGINE_COUNTERS);
 
 enum {
-    EXPIRED_PER_TICK = 256,
+    EXPIRED_PER_TICK = 256, /* and as many as have come since, so that it never falls behind */
     SWEEPS_PER_TICK = 64,
     SWEEP_RETRY_US = 5000000,
     N_AHEAD = 2,
@@ -25,6 +25,7 @@ struct engine {
     uint64_t generation;    /* how many sets came before this one */
     struct check_pool pool;
     struct deadlines deadlines; /* of every check that waits for the store */
+    size_t n_deadlines_set;     /* since engine_expire() ran */
     struct failure failure;
     struct candidates candidates;
     struct reservations reservations;
@@ -388,6 +389,7 @@ static void ask_store(struct check *check)
     if (status == SUBMIT_PENDING) {
         check->in_store = true;
         deadlines_set(&engine->deadlines, &check->deadline, now_us, deadline_us);
+        engine->n_deadlines_set++;
         return;
     }
     if (check->slot != NULL) note_slot(check, status == SUBMIT_DECIDED ? OP_DECIDED : OP_DOWN);
@@ -566,7 +568,9 @@ int64_t engine_next_deadline(const struct engine *engine)
 void engine_expire(struct engine *engine)
 {
     int64_t now_us = engine->clock->mono_us;
-    for (int n = 0; n < EXPIRED_PER_TICK; n++) {
+    size_t most = EXPIRED_PER_TICK + engine->n_deadlines_set;
+    engine->n_deadlines_set = 0;
+    for (size_t n = 0; n < most; n++) {
         struct deadline *first = deadlines_first(&engine->deadlines);
         if (first == NULL || first->at_us > now_us) break;
 

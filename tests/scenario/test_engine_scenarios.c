@@ -149,6 +149,7 @@ static void a_tick_answers_at_most_256_expired_checks_and_the_next_goes_on(void 
     engine_set_options(fixture.engine, &(struct engine_options){.max_inflight = N, .local_max_keys = 10});
     memset(asked, 0, sizeof asked);
     for (size_t i = 0; i < N; i++) assert_true(fixture_ask(&fixture, &asked[i], OP_CHECK, "local", "alice", 1));
+    engine_expire(fixture.engine); /* the tick in which they came */
     fixture_advance_ms(&fixture, 20);
     for (size_t i = 0; i < N; i++) assert_int_equal(asked[i].n_done, i < PER_TICK);
     assert_true(engine_next_deadline(fixture.engine) <= fixture.clock.mono_us);
@@ -157,6 +158,23 @@ static void a_tick_answers_at_most_256_expired_checks_and_the_next_goes_on(void 
     for (size_t i = 0; i < N; i++) assert_int_equal(asked[i].decision.allowed, i < 2);
     assert_int_equal(engine_counters.failure_deadline, N);
     assert_int_equal(engine_next_deadline(fixture.engine), INT64_MAX);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
+}
+
+/* 256 expired a tick while 4096 came in: with Redis stopped a polite client was answered 50 ms late. */
+static void a_tick_answers_as_many_expired_checks_as_have_come_in(void **state)
+{
+    (void)state;
+    enum { TICKS = 60, PER_TICK = 300 };
+    static struct asked asked[TICKS * PER_TICK];
+    engine_set_options(fixture.engine, &(struct engine_options){.max_inflight = N_OF(asked), .local_max_keys = 10});
+    memset(asked, 0, sizeof asked);
+    for (size_t tick = 0; tick < TICKS; tick++) {
+        for (size_t i = 0; i < PER_TICK; i++)
+            assert_true(fixture_ask(&fixture, &asked[tick * PER_TICK + i], OP_CHECK, "deny", "alice", 1));
+        fixture_advance_ms(&fixture, 1);
+        assert_true(engine_next_deadline(fixture.engine) > fixture.clock.mono_us); /* nobody is late */
+    }
     scripted_end_all(&fixture.scripted, OP_DECIDED);
 }
 
@@ -619,6 +637,7 @@ int main(void)
         SCRIPTED_TEST(the_request_may_set_its_own_deadline, &suite),
         SCRIPTED_TEST(checks_that_expire_together_are_answered_in_their_order, &suite),
         SCRIPTED_TEST(a_tick_answers_at_most_256_expired_checks_and_the_next_goes_on, &suite),
+        SCRIPTED_TEST(a_tick_answers_as_many_expired_checks_as_have_come_in, &suite),
         SCRIPTED_TEST(closing_answers_more_than_a_tick_would, &suite),
         SCRIPTED_TEST(a_client_that_left_is_not_answered, &suite),
         SCRIPTED_TEST(a_client_may_keep_its_answer_beyond_done, &suite),

@@ -136,10 +136,31 @@ static struct script_op script_op_of(const struct op *op)
     return asked;
 }
 
-static uint32_t weight_of(const struct op *op)
+/* How many units the op may add to a log or take out of it; 0 to the limit. */
+static int64_t n_log_units(const struct op *op, const struct op_member *member)
 {
+    int64_t n = op->at_most > member->cost ? op->at_most : member->cost;
+    if (op->kind == OP_SETTLE)
+        n = op->reservation->actual > op->reservation->units ? op->reservation->actual : op->reservation->units;
+    return op->kind == OP_PEEK || op->kind == OP_RESET ? 0 : n < member->limit->limit ? n : member->limit->limit;
+}
+
+/* A log has an element for each unit: Redis pays for it about 1/32 of a plain check of its own key, and with 4096 of
+ * them a millisecond or so. */
+uint32_t batch_weight(struct op *op)
+{
+    if (op->weight > 0) return op->weight;
+
     bool is_light = op->record.len == 0 && (op->kind == OP_CHECK || op->kind == OP_PEEK || op->kind == OP_RESET);
-    return op->n_members * (is_light ? 1U : BATCH_WEIGHT_OWN);
+    int64_t weight = op->n_members * (is_light ? 1 : BATCH_WEIGHT_OWN);
+    for (uint16_t i = 0; i < op->n_members && weight < BATCH_WEIGHT_MAX; i++) {
+        if (!limit_ops(op->members[i].limit)->has_wait) continue;
+        int64_t n = n_log_units(op, &op->members[i]);
+        if (n > 1) weight += n - 1;
+    }
+
+    op->weight = weight < BATCH_WEIGHT_MAX ? (uint32_t)weight : BATCH_WEIGHT_MAX;
+    return op->weight;
 }
 
 /* ---- keys ---- */
@@ -212,21 +233,25 @@ static int find_or_add_key(struct batch *batch, struct op_member *member)
     return (int)n;
 }
 
-/* Gives each limit of the op its key. False, with only some of them added, if there is no space, or a key has the
- * constants of another limit (as after a reload) or of another wait. */
-static bool find_or_add_keys(struct batch *batch, struct op *op)
+/* Has the key the constants of the member's limit and wait? After a reload it may have another limit's. */
+static bool is_same_limit(const struct batch *batch, const struct batch_key *key, const struct op_member *member)
+{
+    const struct batch_limit *limit = &batch->limits[key->limit_no];
+    return limit->limit == member->limit && limit->max_wait_us == member->max_wait_us;
+}
+
+/* Gives each limit of the op its key; some of them, where there is no space, or a key has other constants. */
+static enum batch_status find_or_add_keys(struct batch *batch, struct op *op)
 {
     uint32_t n_known = batch->n_keys;
     for (uint32_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
         int key = find_or_add_key(batch, member);
-        if (key < 0) return false;
+        if (key < 0) return BATCH_FULL;
         member->batch_key = (uint16_t)key;
-        if (member->batch_key >= n_known) continue;
-        const struct batch_limit *limit = &batch->limits[batch->keys[key].limit_no];
-        if (limit->limit != member->limit || limit->max_wait_us != member->max_wait_us) return false;
+        if (member->batch_key < n_known && !is_same_limit(batch, &batch->keys[key], member)) return BATCH_CLASHES;
     }
-    return true;
+    return BATCH_ADDED;
 }
 
 /* All but the first. */
@@ -267,13 +292,16 @@ static uint16_t find_or_add_own(struct batch *batch, const struct op *op, bool i
 
 /* ---- the script's ops ---- */
 
-/* May the op join this batch? Any may be the first. */
-static bool fits(const struct batch *batch, const struct script_op *asked, uint32_t weight)
+/* Is there space for an op that has its keys? Any may be the first; one that joins another asks for nothing more. */
+static enum batch_status fits(const struct batch *batch, const struct script_op *asked, uint32_t weight, bool joins)
 {
-    return batch->n_ops == 0 ||
-           (batch->resets == (asked->kind == KIND_RESET) && batch->weight + weight <= BATCH_WEIGHT_MAX &&
-            batch->n_owns + OWN_PER_OP <= BATCH_OWN_MAX &&
-            batch->n_integers + asked->n_integers + BATCH_N_LAST <= BATCH_REPLY_MAX);
+    if (batch->n_ops == 0) return BATCH_ADDED;
+    if (batch->resets != (asked->kind == KIND_RESET)) return BATCH_CLASHES;
+    if (batch->weight + weight > BATCH_WEIGHT_MAX) return BATCH_FULL;
+    if (joins) return BATCH_ADDED;
+    bool has_space = batch->n_owns + OWN_PER_OP <= BATCH_OWN_MAX &&
+                     batch->n_integers + asked->n_integers + BATCH_N_LAST <= BATCH_REPLY_MAX;
+    return has_space ? BATCH_ADDED : BATCH_FULL;
 }
 
 /* Must a plain check's retry be looked up, if it is denied? */
@@ -291,30 +319,42 @@ static bool is_merged(const struct batch *batch, const struct script_op *last, c
            last->op->at_most == 0;
 }
 
-/* Let a plain check join its key's last script op; false where it may not. */
-static bool join(struct batch *batch, struct op *op, int64_t count)
+static struct script_op *last_script_op(const struct batch *batch, const struct op *op)
 {
-    struct batch_key *key = &batch->keys[op->members[0].batch_key];
-    struct script_op *last = &batch->script_ops[key->last_script_op];
+    return &batch->script_ops[batch->keys[op->members[0].batch_key].last_script_op];
+}
+
+/* May a plain check, which has its key, join that key's last script op? `count` is what it asks for. */
+static bool may_join(const struct batch *batch, const struct op *op, int64_t count)
+{
+    const struct script_op *last = last_script_op(batch, op);
     if (last->kind != KIND_CHECK) return false;
 
     const struct limit *limit = op->members[0].limit;
     int64_t cost = op->members[0].cost, last_cost = last->op->members[0].cost;
-    bool needs = needs_wait(limit, cost);
-    if (last->count == 0 && !needs_wait(limit, last_cost)) { /* a peek at the state alone: it becomes this check */
-        if (count > 0 || needs) last->op = op;
+    if (last->count == 0 && !needs_wait(limit, last_cost)) return true; /* a peek at the state alone: it becomes this */
+    /* a charge, after a charge or a log's peek */
+    if (count > 0) return is_merged(batch, last, op);
+    /* a peek: the state is known, but a log's retry only of that very peek */
+    return !needs_wait(limit, cost) || (last->count == 0 && last_cost == cost);
+}
+
+/* Of an op that may_join(). */
+static void join(struct batch *batch, struct op *op, int64_t count)
+{
+    struct batch_key *key = &batch->keys[op->members[0].batch_key];
+    struct script_op *last = last_script_op(batch, op);
+    const struct limit *limit = op->members[0].limit;
+    if (last->count == 0 && !needs_wait(limit, last->op->members[0].cost)) {
+        if (count > 0 || needs_wait(limit, op->members[0].cost)) last->op = op;
         last->count = count;
-    } else if (count == 0) { /* a peek: the state is known, but a log's retry only of that very peek */
-        if (needs && (last->count > 0 || last_cost != cost)) return false;
-    } else { /* a charge, after a charge or a log's peek */
-        if (!is_merged(batch, last, op)) return false;
+    } else if (count > 0) {
         last->count++;
         redis_counters.redis_merged++;
     }
 
     key->may_be_charged |= count > 0;
     op->batch_op = key->last_script_op;
-    return true;
 }
 
 /* Memory for one more, so that nothing fails half way. */
@@ -349,29 +389,34 @@ static void add_script_op(struct batch *batch, struct op *op, struct script_op *
     if (has_list) asked->list = find_or_add_own(batch, op, false);
 }
 
-int batch_add(struct batch *batch, struct op *op)
+enum batch_status batch_add(struct batch *batch, struct op *op)
 {
     CHECK(op->n_members >= 1 && op->n_members <= BATCH_KEYS_MAX);
-    if (reserve(batch) < 0) return -1;
-    uint32_t n_known = batch->n_keys, n_limits = batch->n_limits, weight = weight_of(op);
-    bool has_keys = find_or_add_keys(batch, op);
+    if (reserve(batch) < 0) return BATCH_NO_MEMORY;
+
+    uint32_t n_known = batch->n_keys, n_limits = batch->n_limits, weight = batch_weight(op);
+    enum batch_status status = find_or_add_keys(batch, op);
     struct script_op *asked = &batch->script_ops[batch->n_script_ops];
     *asked = script_op_of(op);
-    if (!has_keys || !fits(batch, asked, weight)) {
+    bool is_known = status == BATCH_ADDED && op->members[0].batch_key < n_known;
+    bool joins = is_known && asked->kind == KIND_CHECK && may_join(batch, op, asked->count);
+    if (status == BATCH_ADDED) status = fits(batch, asked, weight, joins);
+    if (status != BATCH_ADDED) {
         forget_keys(batch, n_known, n_limits);
-        return 1;
+        return status;
     }
 
-    bool is_known = op->members[0].batch_key < n_known;
-    bool may_join = is_known && asked->kind == KIND_CHECK;
-    if (!may_join || !join(batch, op, asked->count)) add_script_op(batch, op, asked, is_known);
+    if (joins)
+        join(batch, op, asked->count);
+    else
+        add_script_op(batch, op, asked, is_known);
 
     batch->resets = op->kind == OP_RESET;
     batch->weight += weight;
     batch->packed = false;
     list_push_back(&batch->ops, &op->link);
     batch->n_ops++;
-    return 0;
+    return BATCH_ADDED;
 }
 
 enum batch_merge batch_would_merge(const struct batch *batch, struct op *op)
@@ -382,11 +427,9 @@ enum batch_merge batch_would_merge(const struct batch *batch, struct op *op)
     uint8_t number = batch->table[find_key(batch, member, hash_of(member))];
     if (number == 0) return BATCH_APART;
 
-    const struct batch_key *key = &batch->keys[number - 1];
-    const struct batch_limit *limit = &batch->limits[key->limit_no];
-    const struct script_op *last = &batch->script_ops[key->last_script_op];
-    bool is_same = limit->limit == member->limit && limit->max_wait_us == member->max_wait_us;
-    bool is_plain = !batch->resets && last->kind == KIND_CHECK && script_op_of(op).count > 0;
-    bool has_space = batch->weight + weight_of(op) <= BATCH_WEIGHT_MAX;
-    return is_same && is_plain && has_space && is_merged(batch, last, op) ? BATCH_MERGES : BATCH_BEHIND;
+    const struct script_op asked = script_op_of(op);
+    member->batch_key = number - 1;
+    bool joins = is_same_limit(batch, &batch->keys[number - 1], member) && asked.kind == KIND_CHECK &&
+                 asked.count > 0 && last_script_op(batch, op)->count > 0 && may_join(batch, op, asked.count);
+    return joins && fits(batch, &asked, batch_weight(op), true) == BATCH_ADDED ? BATCH_MERGES : BATCH_BEHIND;
 }

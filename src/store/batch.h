@@ -21,9 +21,10 @@
 #include "store/store.h"
 
 enum {
-    BATCH_KEYS_MAX = 64,    /* of states */
-    BATCH_OWN_MAX = 128,    /* keys that belong to some ops alone: idempotency records, lists of reservations */
-    BATCH_REPLY_MAX = 8192, /* integers of a reply */
+    BATCH_KEYS_MAX = 64,     /* of states */
+    BATCH_OWN_MAX = 128,     /* keys that belong to some ops alone: idempotency records, lists of reservations */
+    BATCH_REPLY_MAX = 8192,  /* integers of a reply */
+    BATCH_WEIGHT_MAX = 4096, /* of all ops; bounds the script's time to a millisecond or so */
     BATCH_ARGS_MAX = 1 + BATCH_KEYS_MAX + BATCH_OWN_MAX + 1, /* numkeys, KEYS, ARGV[1] */
 };
 
@@ -34,9 +35,17 @@ void batch_free(struct batch *batch);
 void batch_clear(struct batch *batch); /* must hold no ops */
 void batch_set_merge(struct batch *batch, uint32_t max_keys, bool merge);
 
-/* 0: the op is inside (its link is used, in order). 1: it does not fit this batch any more (keys, the script's time, or
- * a key's settings): send this one first. -1: no memory, nothing changed. */
-int batch_add(struct batch *batch, struct op *op);
+/* How much work the op is for Redis: 1 is a plain check, BATCH_WEIGHT_MAX (a millisecond or so) the most. Kept in
+ * op->weight. */
+uint32_t batch_weight(struct op *op);
+
+enum batch_status {
+    BATCH_NO_MEMORY = -1, /* nothing changed */
+    BATCH_ADDED,          /* the op is inside (its link is used, in order) */
+    BATCH_FULL,           /* there is no space for it: send this one first */
+    BATCH_CLASHES,        /* what is inside and it cannot go together (resets, a key's settings); other ops may */
+};
+enum batch_status batch_add(struct batch *batch, struct op *op);
 /* What a batch that is full is for an op that waits. */
 enum batch_merge {
     BATCH_MERGES, /* has an equal check: batch_add() takes it, and Redis has nothing more to do */

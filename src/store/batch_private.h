@@ -12,7 +12,6 @@
 
 enum {
     BATCH_TABLE = 4 * BATCH_KEYS_MAX,       /* hash table of the keys: a power of two */
-    BATCH_WEIGHT_MAX = 4096,                /* of all ops; bounds the script's time to a millisecond or so */
     BATCH_WEIGHT_OWN = 64,                  /* of an op's limit, where it is no plain check: some ten us each */
     BATCH_N_LAST = 3,                       /* integers of a reply behind the ops' */
     BATCH_LIST_HEAD_MAX = 8 + NAME_MAX_LEN, /* "hold1:POLICY:" */

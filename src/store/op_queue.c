@@ -9,22 +9,24 @@ enum {
 };
 
 struct party {
-    struct list link; /* in the queue's ring or idle */
+    struct list link; /* in the queue's ring, apart or idle */
     struct map_node node;
-    struct list ops; /* oldest first */
+    struct list ops;  /* oldest first */
+    uint32_t n_taken; /* weight, of its present share; what is beyond it is owed */
 };
 
 int op_queue_init(struct op_queue *queue)
 {
     *queue = (struct op_queue){0};
     list_init(&queue->ring);
+    list_init(&queue->apart);
     list_init(&queue->idle);
     return map_init(&queue->by_number, PARTIES_EXPECTED);
 }
 
 void op_queue_fini(struct op_queue *queue)
 {
-    CHECK(queue->n == 0 && list_empty(&queue->ring));
+    CHECK(queue->n == 0 && list_empty(&queue->ring) && list_empty(&queue->apart));
 
     for (struct list *it; (it = list_pop_front(&queue->idle)) != NULL;) mem_free(LIST_ITEM(it, struct party, link));
     map_fini(&queue->by_number);
@@ -48,6 +50,7 @@ static struct party *find_or_add(struct op_queue *queue, uint64_t number)
         if (party == NULL) return NULL;
 
         list_init(&party->ops);
+        party->n_taken = 0;
         list_push_back(&queue->ring, &party->link);
         map_insert(&queue->by_number, &party->node, number);
     }
@@ -74,20 +77,24 @@ int op_queue_put_back(struct op_queue *queue, struct op *op)
     list_push_front(&party->ops, &op->link); /* before the first */
     op->is_queued = true;
     queue->n++;
-    if (queue->ring.next == &party->link) return 0;
-
+    party->n_taken -= op->weight < party->n_taken ? op->weight : party->n_taken;
     list_remove(&party->link);
     list_push_front(&queue->ring, &party->link);
-    queue->n_taken = 0;
     return 0;
 }
 
-struct op *op_queue_first(const struct op_queue *queue)
+struct op *op_queue_first(struct op_queue *queue)
 {
     if (list_empty(&queue->ring)) return NULL;
 
-    const struct party *party = LIST_ITEM(queue->ring.next, struct party, link);
-    return LIST_ITEM(party->ops.next, struct op, link);
+    struct party *first = LIST_ITEM(queue->ring.next, struct party, link);
+    while (first->n_taken >= OP_QUEUE_SHARE) { /* a turn of a party that owes pays for a share */
+        first->n_taken -= OP_QUEUE_SHARE;
+        list_remove(&first->link);
+        list_push_back(&queue->ring, &first->link);
+        first = LIST_ITEM(queue->ring.next, struct party, link);
+    }
+    return LIST_ITEM(first->ops.next, struct op, link);
 }
 
 size_t op_queue_list(const struct op_queue *queue, struct op **ret_ops, size_t max)
@@ -104,27 +111,21 @@ size_t op_queue_list(const struct op_queue *queue, struct op **ret_ops, size_t m
     return n;
 }
 
-void op_queue_take(struct op_queue *queue, struct op *op)
+void op_queue_pass(struct op_queue *queue)
 {
-    CHECK(queue->n > 0);
-    struct party *first = LIST_ITEM(queue->ring.next, struct party, link);
-    struct party *party = first->node.hash == op->party ? first : find(queue, op->party);
-    CHECK(party != NULL);
+    list_push_back(&queue->apart, list_pop_front(&queue->ring));
+}
 
-    list_remove(&op->link);
-    op->is_queued = false;
-    queue->n--;
-    bool is_first = party == first, has_more = !list_empty(&party->ops);
-    bool is_last_of_share = is_first && ++queue->n_taken >= OP_QUEUE_SHARE;
-    if (is_first && (!has_more || is_last_of_share)) queue->n_taken = 0;
-    if (has_more && !is_last_of_share) return;
+void op_queue_resume(struct op_queue *queue)
+{
+    list_append(&queue->apart, &queue->ring);
+    list_append(&queue->ring, &queue->apart);
+}
 
+/* It has no ops any more. */
+static void remove_party(struct op_queue *queue, struct party *party)
+{
     list_remove(&party->link);
-    if (has_more) {
-        list_push_back(&queue->ring, &party->link);
-        return;
-    }
-
     map_remove(&queue->by_number, &party->node);
     if (queue->last == party) queue->last = NULL;
     if (queue->n_idle >= IDLE_MAX) {
@@ -133,4 +134,18 @@ void op_queue_take(struct op_queue *queue, struct op *op)
     }
     list_push_front(&queue->idle, &party->link); /* its memory is warm: the first to be used again */
     queue->n_idle++;
+}
+
+void op_queue_take(struct op_queue *queue, struct op *op)
+{
+    CHECK(queue->n > 0);
+    struct party *first = LIST_ITEM(queue->ring.next, struct party, link);
+    struct party *party = !list_empty(&queue->ring) && first->node.hash == op->party ? first : find(queue, op->party);
+    CHECK(party != NULL);
+
+    list_remove(&op->link);
+    op->is_queued = false;
+    queue->n--;
+    if (party == first) party->n_taken += op->weight;
+    if (list_empty(&party->ops)) remove_party(queue, party);
 }

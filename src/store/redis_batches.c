@@ -10,6 +10,7 @@
 enum {
     OPS_MAX = 1024,                     /* of a batch: its reply is handled in one tick */
     MERGE_LOOKS = 1024,                 /* at waiting ops, for one batch */
+    PASSED_MAX = 64,                    /* parties whose next op goes with nothing in a batch */
     CALL_ARGS_MAX = 2 + BATCH_ARGS_MAX, /* EVALSHA, digest, and the batch's */
     IDLE_MAX = 64,                      /* batches kept for later; about 16 KiB each */
     LATE_US = 1000000,                  /* how long after the latest deadline of its ops a batch may still begin */
@@ -72,14 +73,14 @@ static struct call *call_begin(struct redis_batches *batches)
 }
 
 /* As batch_add(). */
-static int call_add(struct call *call, struct op *op)
+static enum batch_status call_add(struct call *call, struct op *op)
 {
-    int status = batch_add(call->batch, op);
-    if (status != 0) return status;
+    enum batch_status status = batch_add(call->batch, op);
+    if (status != BATCH_ADDED) return status;
 
     op->sent = true;
     if (op->deadline_us > call->last_deadline_us) call->last_deadline_us = op->deadline_us;
-    return 0;
+    return status;
 }
 
 /* Its ops to `to`; the call is kept for another batch, or freed, where a burst has left too many. */
@@ -228,27 +229,31 @@ static void end_waiting(struct redis_batches *batches, enum op_outcome outcome)
     }
 }
 
-/* Adds waiting ops in their order, as many as fit. */
+/* Adds waiting ops, as many as fit, each party's in their order: if the next one goes with nothing inside, the party
+ * waits for the next batch. */
 static void fill(struct redis_batches *batches, struct call *call)
 {
-    size_t n_ops = 0;
-    for (struct op *op; n_ops < OPS_MAX && (op = op_queue_first(&batches->waiting)) != NULL;) {
+    size_t n_ops = 0, n_passed = 0;
+    bool is_full = false;
+    for (struct op *op; !is_full && (op = op_queue_first(&batches->waiting)) != NULL;) {
         op_queue_take(&batches->waiting, op);
         if (op->deadline_us > 0 && op->deadline_us <= batches->clock->mono_us) {
             end_op(batches, op, OP_EXPIRED); /* nobody waits for it any more, and it was not sent */
             continue;
         }
 
-        int status = call_add(call, op);
-        if (status > 0 && n_ops > 0) {
-            wait_again(batches, op);
-            return;
-        }
-        if (status != 0)
+        enum batch_status status = call_add(call, op);
+        if (status == BATCH_ADDED) {
+            is_full = ++n_ops == OPS_MAX;
+        } else if (status == BATCH_NO_MEMORY || n_ops == 0) {
             end_op(batches, op, OP_OVERLOAD); /* no memory for it, or it fits no batch at all */
-        else
-            n_ops++;
+        } else {
+            wait_again(batches, op);
+            is_full = status == BATCH_FULL || ++n_passed == PASSED_MAX;
+            if (!is_full) op_queue_pass(&batches->waiting);
+        }
     }
+    op_queue_resume(&batches->waiting);
 }
 
 /* Adds waiting checks that merge with one in the full batch: they cost Redis nothing, and many checks of one key wait
@@ -268,7 +273,7 @@ static void fill_by_merging(struct redis_batches *batches, struct call *call)
         if (merge != BATCH_MERGES) continue;
 
         op_queue_take(&batches->waiting, op);
-        if (call_add(call, op) != 0) end_op(batches, op, OP_OVERLOAD);
+        if (call_add(call, op) != BATCH_ADDED) end_op(batches, op, OP_OVERLOAD); /* no memory */
     }
 }
 
@@ -282,6 +287,8 @@ int redis_batches_add(struct redis_batches *batches, struct op *op)
     if (is_at_cap(batches)) return -1;
     op->sent = false;
     op->runs_until_us = 0;
+    op->weight = 0;
+    (void)batch_weight(op);
     return op_queue_add(&batches->waiting, op);
 }
 
@@ -304,7 +311,6 @@ void redis_batches_send(struct redis_batches *batches)
         if (batches->options->merge) fill_by_merging(batches, call);
         call_send(call);
     }
-    if (batches->waiting.n > 0 && is_at_cap(batches)) end_waiting(batches, OP_OVERLOAD);
 }
 
 /* ---- the script's return, and the move to another server ---- */

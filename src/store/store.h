@@ -138,6 +138,7 @@ struct op {
     enum op_outcome outcome; /* redis_store.c: for `done`; of an answered batch batch.c's */
     bool is_queued;          /* op_queue.c: it waits to be sent */
     uint32_t batch_op;       /* batch.c: its number among the script's ops */
+    uint32_t weight;         /* batch.c: batch_weight(), where it was needed; else 0 */
     uint64_t deny_hash;      /* deny_cache.c: of a plain check's key, where it was needed; else 0 */
     uint64_t deny_epoch;     /* deny_cache.c: when it was submitted */
     uint64_t memory_hash;    /* memory_store.c: of the first member's state, where it was prefetched; else 0 */

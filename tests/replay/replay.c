@@ -373,7 +373,7 @@ static void run_in_redis(int64_t now_us)
 {
     for (size_t i = n_decided; i < n_steps; i++) {
         int status = batch_add(batches[n_in_flight], &steps[i].op);
-        if (status == 1) {
+        if (status > 0) {
             close_batch(now_us);
             status = batch_add(batches[n_in_flight], &steps[i].op);
         }

@@ -116,6 +116,34 @@ static void nothing_of_a_party_goes_before_its_earlier_op_on_the_same_key(void *
     assert_int_equal(fresh->member.decision.remaining, 2);
 }
 
+/* Each check and reset made a batch of one op, and sixteen of them went before another's check. */
+static void a_party_that_checks_and_resets_in_turns_delays_another_by_one_op(void **state)
+{
+    (void)state;
+    open_with_a_full_window();
+    store_fixture->on_done = count_until_polite;
+    n_before_polite = 0;
+    polite = NULL;
+    store_fixture->limit = store_fixture_limit("turns", ALGO_FIXED_WINDOW, 3);
+    store_fixture->party = 1;
+    struct ask *checks[20], *resets[20];
+    for (int i = 0; i < 20; i++) {
+        checks[i] = store_fixture_ask("k", OP_CHECK, 2);
+        resets[i] = store_fixture_ask("k", OP_RESET, 0);
+    }
+    store_fixture->party = 2;
+    polite = store_fixture_check("polite");
+    real_redis_signal(&redis, SIGCONT);
+    store_fixture_settle();
+
+    assert_in_range(n_before_polite, 1, 2); /* the one on the wire, and one in its own batch */
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(checks[i]->member.decision.remaining, 1); /* in their order: of 3 */
+        assert_true(resets[i]->member.removed);
+    }
+    polite = NULL;
+}
+
 static void while_redis_is_slow_only_one_batch_is_before_it(void **state)
 {
     (void)state;
@@ -331,6 +359,7 @@ int main(void)
         SERVED_STORE_TEST(the_window_bounds_what_is_on_the_wire),
         SERVED_STORE_TEST(a_check_goes_with_an_equal_one_past_those_that_wait),
         SERVED_STORE_TEST(nothing_of_a_party_goes_before_its_earlier_op_on_the_same_key),
+        SERVED_STORE_TEST(a_party_that_checks_and_resets_in_turns_delays_another_by_one_op),
         SERVED_STORE_TEST(while_redis_is_slow_only_one_batch_is_before_it),
         SERVED_STORE_TEST(a_redis_that_falls_behind_has_less_before_it_until_it_is_fast_again),
         SERVED_STORE_TEST(what_waited_beyond_its_deadline_is_never_sent),

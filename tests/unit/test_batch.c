@@ -425,12 +425,12 @@ static void a_reset_is_a_batch_of_its_own(void **state)
 {
     struct fixture *fixture = *state;
     check(fixture, 0, fixture->bucket, "k", 1);
-    assert_int_equal(add(fixture, 1, fixture->bucket, "k", OP_RESET, 0), 1);
+    assert_int_equal(add(fixture, 1, fixture->bucket, "k", OP_RESET, 0), BATCH_CLASHES);
     empty(fixture);
     assert_int_equal(add(fixture, 0, fixture->bucket, "k", OP_RESET, 0), 0);
     assert_int_equal(add(fixture, 1, fixture->log, "k", OP_RESET, 0), 0);
     assert_int_equal(add(fixture, 2, fixture->bucket, "k", OP_RESET, 0), 0);
-    assert_int_equal(add(fixture, 3, fixture->bucket, "k", OP_CHECK, 1), 1);
+    assert_int_equal(add(fixture, 3, fixture->bucket, "k", OP_CHECK, 1), BATCH_CLASHES);
     pack(fixture);
     const int64_t reply[] = {1, 0, now_us, 0, NONCE};
     assert_int_equal(batch_replay(fixture->batch, reply, 5, NONCE), 0);
@@ -455,12 +455,95 @@ static void a_full_batch_takes_known_keys_only(void **state)
     assert_int_equal(batch_n_ops(fixture->batch), 3);
 }
 
+/* The reply may have 8192 integers. A check that merges adds none; an op that waited for such a batch was ended as
+ * overload. */
+static void a_batch_that_is_full_by_its_reply_takes_every_check_that_would_merge(void **state)
+{
+    struct fixture *fixture = *state;
+    enum { LOGS = 16, BIG = 170 };
+    struct op_member logs[LOGS];
+    static char names[LOGS][8];
+    for (int i = 0; i < LOGS; i++) {
+        snprintf(names[i], sizeof names[i], "k%d", i);
+        logs[i] = (struct op_member){.limit = &fixture->log->limits[0], .key = slice_of(names[i]), .cost = 1};
+    }
+    static struct op big[BIG];
+    for (int i = 0; i < BIG; i++) {
+        big[i] = (struct op){.kind = OP_CHECK, .n_members = LOGS, .members = logs};
+        list_init(&big[i].link);
+        assert_int_equal(batch_add(fixture->batch, &big[i]), BATCH_ADDED);
+    }
+
+    static const char *const keys[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i"};
+    static struct op small[N_OF(keys) + 2];
+    static struct op_member members[N_OF(small)];
+    for (size_t i = 0; i < N_OF(small); i++) {
+        const char *key = i < N_OF(keys) ? keys[i] : i == N_OF(keys) ? "another" : "c";
+        members[i] = (struct op_member){.limit = &fixture->log->limits[0], .key = slice_of(key), .cost = 1};
+        small[i] = (struct op){.kind = OP_CHECK, .n_members = 1, .members = &members[i]};
+        list_init(&small[i].link);
+    }
+    for (size_t i = 0; i < N_OF(keys); i++) assert_int_equal(batch_add(fixture->batch, &small[i]), BATCH_ADDED);
+    assert_int_equal(batch_add(fixture->batch, &small[N_OF(keys)]), BATCH_FULL);
+    struct op *equal = &small[N_OF(keys) + 1];
+    assert_int_equal(batch_would_merge(fixture->batch, equal), BATCH_MERGES);
+    assert_int_equal(batch_add(fixture->batch, equal), BATCH_ADDED);
+    assert_int_equal(batch_n_ops(fixture->batch), BIG + N_OF(keys) + 1);
+    empty(fixture); /* before the ops go */
+}
+
+static uint32_t weight_of(struct op op)
+{
+    return batch_weight(&op);
+}
+
+/* A check of cost 1000 weighed 1, and a batch of them held Redis for 75 ms. */
+static void an_op_weighs_the_units_that_it_adds_to_a_log(void **state)
+{
+    struct fixture *fixture = *state;
+    struct policy *log = policy_of("large", ALGO_SLIDING_LOG, 10000, 1000000, false);
+    struct op_member member = {.limit = &log->limits[0], .key = slice_of("k"), .cost = 1000};
+    struct op_member many[] = {member, member};
+    struct op op = {.kind = OP_CHECK, .n_members = 1, .members = &member};
+
+    struct op_reservation reservation = {.units = 300, .actual = 700};
+    struct op reserve = op, settle = op, refund = op, peek = op, all = op, at_most = op;
+    reserve.kind = OP_RESERVE;
+    settle.kind = OP_SETTLE;
+    settle.reservation = &reservation;
+    refund.kind = OP_REFUND;
+    peek.kind = OP_PEEK;
+    all.n_members = 2;
+    all.members = many;
+    assert_int_equal(weight_of(op), 1000);
+    assert_int_equal(weight_of(all), 2000);
+    assert_int_equal(weight_of(reserve), weight_of(refund));
+    assert_in_range(weight_of(reserve), 1000, 1100);
+    assert_in_range(weight_of(settle), 700, 800);
+    assert_int_equal(weight_of(peek), 1);
+    member.cost = 1;
+    at_most.at_most = 2000;
+    assert_int_equal(weight_of(op), 1);
+    assert_int_equal(weight_of(at_most), 2000);
+    member.cost = 10000;
+    assert_int_equal(weight_of(op), BATCH_WEIGHT_MAX);
+    member.cost = 1000;
+    member.limit = &fixture->bucket->limits[0]; /* one number, whatever it is raised by */
+    assert_int_equal(weight_of(op), 1);
+
+    for (size_t i = 0; i < 4; i++) check(fixture, i, log, "k", 1000); /* merged, too */
+    assert_int_equal(add(fixture, 4, log, "k", OP_CHECK, 1000), BATCH_FULL);
+    assert_int_equal(batch_would_merge(fixture->batch, &fixture->ops[4]), BATCH_BEHIND);
+    empty(fixture);
+    policy_free(log);
+}
+
 static void a_key_under_a_changed_limit_waits_for_the_next_batch(void **state)
 {
     struct fixture *fixture = *state;
     struct policy *reloaded = policy_of("b", ALGO_BUCKET, 9, 1000000, false);
     check(fixture, 0, fixture->bucket, "k", 1);
-    assert_int_equal(add(fixture, 1, reloaded, "k", OP_CHECK, 1), 1);
+    assert_int_equal(add(fixture, 1, reloaded, "k", OP_CHECK, 1), BATCH_CLASHES);
     check(fixture, 2, reloaded, "other", 1);
     empty(fixture);
     policy_free(reloaded);
@@ -478,7 +561,7 @@ static void checks_that_wait_differently_for_one_key_go_in_batches_of_their_own(
         (struct op_member){.limit = &leaky->limits[0], .key = slice_of("k"), .cost = 1, .max_wait_us = 400000};
     fixture->ops[1] = (struct op){.kind = OP_CHECK, .n_members = 1, .members = &fixture->members[1]};
     list_init(&fixture->ops[1].link);
-    assert_int_equal(batch_add(fixture->batch, &fixture->ops[1]), 1);
+    assert_int_equal(batch_add(fixture->batch, &fixture->ops[1]), BATCH_CLASHES);
     fixture->members[1].key = slice_of("other");
     assert_int_equal(batch_add(fixture->batch, &fixture->ops[1]), 0);
     check(fixture, 2, leaky, "k", 1);
@@ -602,7 +685,7 @@ static void plain_checks_and_request_ids_share_a_call_and_a_record_stands_in_it_
     add_op(fixture, once(op_of(fixture, 2, fixture->window, OP_CHECK, 1), "same"));
     add_op(fixture, op_of(fixture, 3, fixture->bucket, OP_REFUND, 1));
     add_op(fixture, op_of(fixture, 4, fixture->window, OP_PEEK, 1));
-    assert_int_equal(batch_add(fixture->batch, op_of(fixture, 5, fixture->window, OP_RESET, 0)), 1);
+    assert_int_equal(batch_add(fixture->batch, op_of(fixture, 5, fixture->window, OP_RESET, 0)), BATCH_CLASHES);
     assert_int_equal(batch_n_keys(fixture->batch), 3);
     pack(fixture);
     assert_true(slice_is(fixture->args[0], "4"));
@@ -874,6 +957,8 @@ int main(void)
         TEST(a_reply_that_makes_no_sense_touches_nothing),
         TEST(a_reset_is_a_batch_of_its_own),
         TEST(a_full_batch_takes_known_keys_only),
+        TEST(a_batch_that_is_full_by_its_reply_takes_every_check_that_would_merge),
+        TEST(an_op_weighs_the_units_that_it_adds_to_a_log),
         TEST(a_key_under_a_changed_limit_waits_for_the_next_batch),
         TEST(checks_that_wait_differently_for_one_key_go_in_batches_of_their_own),
         TEST(the_members_of_an_op_are_charged_together_or_not_at_all),

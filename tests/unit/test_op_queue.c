@@ -38,7 +38,7 @@ static int teardown(void **state)
 static struct op *add(uint64_t party)
 {
     struct op *op = &suite.ops[suite.n++];
-    *op = (struct op){.party = party};
+    *op = (struct op){.party = party, .weight = 1};
     list_init(&op->link);
     assert_int_equal(op_queue_add(&suite.queue, op), 0);
     return op;
@@ -94,6 +94,49 @@ static void parties_are_served_round_robin_whatever_they_have(void **state)
     assert_int_equal(n_of[1], EACH);
     assert_int_equal(n_of[2], EACH);
     assert_int_equal(n_of[3], EACH);
+}
+
+/* 64 connections of check_alls with 16 members left a polite one a tenth of what Redis did. */
+static void a_share_is_counted_in_weight(void **state)
+{
+    (void)state;
+    enum { HEAVY = 63 };
+    for (int i = 0; i < 4 * HEAVY; i++) add((uint64_t)(1 + i % HEAVY))->weight = OP_QUEUE_SHARE;
+    for (int i = 0; i < 2 * OP_QUEUE_SHARE; i++) (void)add(100);
+    int n_polite = 0;
+    for (int i = 0; i < HEAVY + OP_QUEUE_SHARE; i++) n_polite += take()->party == 100;
+    assert_int_equal(n_polite, OP_QUEUE_SHARE);
+}
+
+static void a_heavy_op_is_paid_for_by_the_next_turns_of_its_party(void **state)
+{
+    (void)state;
+    enum { SHARES = 10 };
+    for (int i = 0; i < 3; i++) add(1)->weight = SHARES * OP_QUEUE_SHARE;
+    for (int i = 0; i < 3 * SHARES * OP_QUEUE_SHARE; i++) (void)add(2);
+    for (int round = 0; round < 3; round++) {
+        assert_int_equal(take()->party, 1);
+        for (int i = 0; i < SHARES * OP_QUEUE_SHARE; i++) assert_int_equal(take()->party, 2);
+    }
+    assert_null(take());
+}
+
+static void a_party_that_is_passed_over_is_next_when_that_ends(void **state)
+{
+    (void)state;
+    struct op *ops[] = {add(1), add(2), add(3), add(1)};
+    op_queue_pass(&suite.queue);
+    assert_ptr_equal(op_queue_first(&suite.queue), ops[1]);
+    op_queue_pass(&suite.queue);
+    assert_ptr_equal(take(), ops[2]);
+    assert_null(take());
+    assert_int_equal(suite.queue.n, 3);
+    struct op *later = add(3);
+    op_queue_take(&suite.queue, ops[3]); /* what waits can be taken out all the same */
+    op_queue_resume(&suite.queue);
+    assert_ptr_equal(take(), ops[0]);
+    assert_ptr_equal(take(), ops[1]);
+    assert_ptr_equal(take(), later);
 }
 
 static void what_is_put_back_is_next_and_before_its_partys_others(void **state)
@@ -159,6 +202,9 @@ int main(void)
         TEST(a_party_with_thousands_of_ops_delays_another_by_its_share),
         TEST(the_list_has_a_share_of_each_party_and_takes_nothing_out),
         TEST(parties_are_served_round_robin_whatever_they_have),
+        TEST(a_share_is_counted_in_weight),
+        TEST(a_heavy_op_is_paid_for_by_the_next_turns_of_its_party),
+        TEST(a_party_that_is_passed_over_is_next_when_that_ends),
         TEST(what_is_put_back_is_next_and_before_its_partys_others),
         TEST(an_op_can_be_taken_from_the_middle),
         TEST(thousands_of_parties_come_and_go_without_allocating_for_each),

@@ -186,14 +186,18 @@ static void look_at_redis(struct daemon *daemon)
         .now_us = daemon->clock.mono_us,
         .last_us = failure->last_us,
         .decided_us = failure->decided_us,
-        .n_close = failure->n_close,
+        .n_repeated = failure->n_repeated,
         .n = {engine_counters.failure_store_error, engine_counters.failure_deadline, engine_counters.failure_overload,
               engine_counters.failure_down},
+        .n_answers = {[ON_FAILURE_ALLOW] = engine_counters.failure_allow,
+                      [ON_FAILURE_DENY] = engine_counters.failure_deny,
+                      [ON_FAILURE_LOCAL] = engine_counters.failure_local,
+                      [ON_FAILURE_ERROR] = engine_counters.failure_error},
         .status = redis_store_status(daemon->redis),
         .is_ready = redis_store_ready(daemon->redis),
+        .refusal = redis_store_refusal(daemon->redis),
         .policies = engine_policies(daemon->engine),
     };
-    view.error = redis_store_last_error(daemon->redis, &view.error_us);
 
     bool is_news = redis_watch_look(&daemon->redis_watch, daemon->redis);
     if (failure_watch_look(&daemon->failure_watch, &view) || is_news) status_report(daemon, service_status);

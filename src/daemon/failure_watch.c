@@ -8,40 +8,39 @@
 
 enum { QUIET_US = 10 * 1000000, WARNING_EVERY_US = 10 * 1000000 };
 
-static const char *const cause_names[N_CAUSES] = {"store_error", "deadline", "overload", "down"};
-
 void failure_watch_start(struct failure_watch *watch, int64_t now_us)
 {
-    *watch = (struct failure_watch){.seen_us = now_us};
+    *watch = (struct failure_watch){.began_us = now_us, .seen_us = now_us};
 }
 
-/* Why most checks since the last look were not decided, in words into `out`. N_CAUSES: there were none. */
-static enum failure_cause find_reason(const struct failure_watch *watch, const struct failure_view *view,
-                                      char out[FAILURE_TEXT_MAX], bool *ret_only_some_keys)
+/* Why most checks since the last look were not decided. */
+static void find_reason(const struct failure_watch *watch, const struct failure_view *view, struct failure_reason *ret)
 {
+    const struct redis_refusal *refusal = &view->refusal;
     uint64_t most = 0;
-    enum failure_cause cause = N_CAUSES;
-    *ret_only_some_keys = false;
-    out[0] = '\0';
+    *ret = (struct failure_reason){.cause = N_CAUSES, .error = REDIS_ERROR_OTHER};
     for (int i = 0; i < N_CAUSES; i++) {
         if (view->n[i] - watch->seen[i] <= most) continue;
         most = view->n[i] - watch->seen[i];
-        cause = (enum failure_cause)i;
+        ret->cause = (enum failure_cause)i;
     }
 
-    const char *text = NULL;
-    switch (cause) {
+    const char *text = "";
+    switch (ret->cause) {
     case CAUSE_STORE_ERROR:
-        *ret_only_some_keys = view->error[0] == '\0' || view->error_us < watch->seen_us; /* Redis ran the batch */
-        text = *ret_only_some_keys ? "some keys hold a value of another type, or one that cannot be read" : view->error;
+        ret->only_some_keys = refusal->text[0] == '\0' || refusal->at_us < watch->seen_us; /* Redis ran the batch */
+        text = "some keys hold a value of another type, or one that cannot be read";
+        if (ret->only_some_keys) break;
+        text = refusal->text;
+        ret->error = redis_error_of(text, strlen(text));
+        snprintf(ret->policy, sizeof ret->policy, "%s", refusal->policy);
         break;
     case CAUSE_DEADLINE: text = "no answer by the deadline"; break;
     case CAUSE_OVERLOAD: text = "too many checks wait for it"; break;
     case CAUSE_DOWN: text = view->is_ready ? "the connection was lost" : view->status; break;
-    default: return cause;
+    default: break;
     }
-    log_escape(out, FAILURE_TEXT_MAX, text, strlen(text));
-    return cause;
+    log_escape(ret->text, sizeof ret->text, text, strlen(text));
 }
 
 const char *failure_answers_text(const struct policy_set *policies, char out[FAILURE_ANSWERS_MAX])
@@ -65,55 +64,95 @@ const char *failure_answers_text(const struct policy_set *policies, char out[FAI
     return out;
 }
 
-static void warn(struct failure_watch *watch, const struct failure_view *view, enum failure_cause cause,
-                 const char *reason, bool only_some_keys)
+static void warn(struct failure_watch *watch, const struct failure_view *view, const struct failure_reason *reason)
 {
     char answers[FAILURE_ANSWERS_MAX];
-    snprintf(watch->reason, sizeof watch->reason, "%s", reason);
-    watch->is_connected = cause != CAUSE_DOWN;
+    bool is_same = watch->is_episode && watch->reason.cause == reason->cause && watch->reason.error == reason->error;
+    bool is_another_policy = is_same && watch->reason.policy[0] != '\0';
+    watch->reason = *reason;
     watch->warned_us = view->now_us;
-    log_warning("Redis does not decide: %s; %s get their failure answer: %s", reason,
-                only_some_keys ? "checks of these keys" : "checks", failure_answers_text(view->policies, answers));
+    if (is_another_policy) watch->reason.policy[0] = '\0'; /* one more line would follow for each policy */
+
+    const char *name = watch->reason.policy;
+    const struct policy *policy = name[0] != '\0' ? policy_find(view->policies, slice_of(name)) : NULL;
+    if (policy != NULL) {
+        struct slice answer = on_failure_name(policy->on_failure);
+        log_warning("Redis does not decide policy %s: %s; its checks get their failure answer: %.*s", name,
+                    reason->text, (int)answer.len, (const char *)answer.data);
+        return;
+    }
+    log_warning("Redis does not decide: %s; %s get their failure answer: %s", reason->text,
+                reason->only_some_keys ? "checks of these keys"
+                : is_another_policy    ? "checks of several policies"
+                                       : "checks",
+                failure_answers_text(view->policies, answers));
+}
+
+/* In an episode: does the reason differ from the reported one? */
+static bool is_news(const struct failure_watch *watch, const struct failure_view *view,
+                    const struct failure_reason *reason)
+{
+    const struct failure_reason *reported = &watch->reason;
+    if (reason->cause == N_CAUSES || view->now_us - watch->warned_us < WARNING_EVERY_US) return false;
+    if (reason->cause != reported->cause || reason->error != reported->error) return true;
+    return reported->policy[0] != '\0' && strcmp(reason->policy, reported->policy) != 0;
+}
+
+static bool is_over(const struct failure_watch *watch, const struct failure_view *view)
+{
+    if (view->now_us - view->last_us < QUIET_US) return false;
+    if (watch->reason.policy[0] == '\0') return view->decided_us > view->last_us;
+
+    const struct policy *policy = policy_find(view->policies, slice_of(watch->reason.policy));
+    return policy == NULL || policy_counts_recovered(policy->counts);
+}
+
+/* "Redis decides again after 12 s, 340 answers were local, 2 errors" */
+static void report_end(const struct failure_watch *watch, const struct failure_view *view)
+{
+    static const char *const words[N_ON_FAILURE] = {
+        [ON_FAILURE_ALLOW] = "allowed",
+        [ON_FAILURE_DENY] = "denied",
+        [ON_FAILURE_LOCAL] = "local",
+        [ON_FAILURE_ERROR] = "errors",
+    };
+    char counts[160] = "";
+    size_t at = 0;
+    for (int i = 0; i < N_ON_FAILURE; i++) {
+        uint64_t n = view->n_answers[i] - watch->before[i];
+        if (n == 0) continue;
+        const char *verb = at > 0 ? "" : n == 1 ? " answer was" : " answers were";
+        at += (size_t)snprintf(counts + at, sizeof counts - at, ", %" PRIu64 "%s %s", n, verb, words[i]);
+    }
+
+    const char *policy = watch->reason.policy;
+    log_info("Redis decides %s%s%sagain after %" PRId64 " s%s", policy[0] != '\0' ? "policy " : "", policy,
+             policy[0] != '\0' ? " " : "", (view->last_us - watch->began_us + 999999) / 1000000, counts);
 }
 
 bool failure_watch_look(struct failure_watch *watch, const struct failure_view *view)
 {
-    char reason[FAILURE_TEXT_MAX];
-    bool only_some_keys, is_news = false;
-    enum failure_cause cause = find_reason(watch, view, reason, &only_some_keys);
+    struct failure_reason reason;
+    find_reason(watch, view, &reason);
+    bool begins = !watch->is_episode && view->n_repeated > watch->seen_repeated;
+    bool warns = begins || (watch->is_episode && is_news(watch, view, &reason));
+    bool ends = watch->is_episode && is_over(watch, view);
 
-    if (!watch->is_episode && view->n_close > watch->seen_close) {
-        watch->is_episode = true;
-        watch->began_us = watch->seen_us;
-        memcpy(watch->before, watch->seen, sizeof watch->seen);
-        warn(watch, view, cause, reason, only_some_keys);
-        is_news = true;
-    } else if (watch->is_episode && cause != N_CAUSES) {
-        /* Error texts differ in their details: a reason is another where its first word is. */
-        size_t len = strcspn(reason, " ");
-        bool is_same = len == strcspn(watch->reason, " ") && strncmp(reason, watch->reason, len) == 0;
-        is_news = !is_same && view->now_us - watch->warned_us >= WARNING_EVERY_US;
-        if (is_news) warn(watch, view, cause, reason, only_some_keys);
-    } else if (watch->is_episode && view->now_us - view->last_us >= QUIET_US && view->decided_us > view->last_us) {
-        char counts[160];
-        size_t at = 0;
-        uint64_t n_all = 0;
-        for (int i = 0; i < N_CAUSES; i++) {
-            uint64_t n = view->n[i] - watch->before[i];
-            n_all += n;
-            if (n == 0) continue;
-            at += (size_t)snprintf(counts + at, sizeof counts - at, "%s%s %" PRIu64, at > 0 ? ", " : "", cause_names[i],
-                                   n);
-        }
-        log_info("Redis decides again: %" PRIu64 " failure answers in %" PRId64 " s (%s)", n_all,
-                 (view->last_us - watch->began_us + 999999) / 1000000, counts);
+    if (warns) warn(watch, view, &reason);
+    if (begins) watch->is_episode = true;
+    if (ends) {
+        report_end(watch, view);
         watch->is_episode = false;
-        watch->reason[0] = '\0';
-        is_news = true;
+        watch->reason = (struct failure_reason){.text = ""};
     }
 
+    /* The next episode begins with the first failure answer that no decision follows. */
+    if (!watch->is_episode && view->decided_us >= view->last_us) {
+        watch->began_us = view->now_us;
+        memcpy(watch->before, view->n_answers, sizeof watch->before);
+    }
     watch->seen_us = view->now_us;
-    watch->seen_close = view->n_close;
+    watch->seen_repeated = view->n_repeated;
     memcpy(watch->seen, view->n, sizeof watch->seen);
-    return is_news;
+    return warns || ends;
 }

@@ -1,10 +1,13 @@
 /*
  * failure_watch.h: tells people when checks get failure answers, and why.
  *
- *   quiet ── a second failure answer within a second ──▶ episode ── 10 s without one, and Redis decides ──▶ quiet
- *              warning: why, and what checks get           │  ▲        info: how long, how many
- *                                                          └──┘
- *                                    warning: another reason, at most one each 10 s
+ *   quiet ── a second failure answer within a second, or ──▶ episode ── 10 s without one, and Redis ──▶ quiet
+ *            a third of one policy without a decision in       │  ▲     decides
+ *            between, however slow they come                   └──┘       info: how long, how many
+ *              warning: why, and what checks get       warning: another reason, at most one each 10 s
+ *
+ * Redis may refuse one policy alone (a right to its keys is missing) and decide the others: then the episode is of this
+ * policy, until Redis decides it again.
  *
  * The connection is redis_watch.h's. This is about what becomes of the checks: a Redis that is connected may refuse
  * every command (no memory, no replicas, a replica, a cluster) or answer too late. Looked at once a second; what
@@ -17,6 +20,8 @@
 #include <stdint.h>
 
 #include "policy/policy.h"
+#include "store/redis_handshake.h"
+#include "store/redis_store.h"
 
 enum failure_cause { CAUSE_STORE_ERROR, CAUSE_DEADLINE, CAUSE_OVERLOAD, CAUSE_DOWN, N_CAUSES };
 enum { FAILURE_TEXT_MAX = 200, FAILURE_ANSWERS_MAX = 160 };
@@ -24,29 +29,36 @@ enum { FAILURE_TEXT_MAX = 200, FAILURE_ANSWERS_MAX = 160 };
 /* What there is to see now. Times are of CLOCK_MONOTONIC. */
 struct failure_view {
     int64_t now_us;
-    int64_t last_us;      /* of the last failure answer */
-    int64_t decided_us;   /* Redis decided a check last */
-    uint64_t n_close;     /* failure answers that came within a second after another, ever */
-    uint64_t n[N_CAUSES]; /* failure answers, ever */
-    const char *status;   /* of the connection: "ready", or what is wrong */
-    bool is_ready;        /* it is */
-    const char *error;    /* the last error reply to a batch; "" = there was none */
-    int64_t error_us;     /* when that came */
+    int64_t last_us;                  /* of the last failure answer */
+    int64_t decided_us;               /* Redis decided a check last */
+    uint64_t n_repeated;              /* failure answers ever that begin an episode: failure.h */
+    uint64_t n[N_CAUSES];             /* failure answers, ever */
+    uint64_t n_answers[N_ON_FAILURE]; /* the same by what they were */
+    const char *status;               /* of the connection: "ready", or what is wrong */
+    bool is_ready;                    /* it is */
+    struct redis_refusal refusal;
     const struct policy_set *policies;
+};
+
+struct failure_reason {
+    enum failure_cause cause;      /* N_CAUSES: there was no failure answer */
+    enum redis_error error;        /* of CAUSE_STORE_ERROR */
+    bool only_some_keys;           /* Redis decides others */
+    char policy[NAME_MAX_LEN + 1]; /* Redis refuses this one alone; "" = not one alone */
+    char text[FAILURE_TEXT_MAX];   /* printable */
 };
 
 struct failure_watch {
     bool is_episode;
-    int64_t began_us, seen_us, warned_us; /* this episode; the last look; the last warning */
-    uint64_t before[N_CAUSES];            /* failure answers when this episode began */
-    uint64_t seen_close, seen[N_CAUSES];  /* at the last look */
-    bool is_connected;                    /* the reason is not the connection */
-    char reason[FAILURE_TEXT_MAX];        /* as the last warning gave it; "" while quiet */
+    int64_t began_us, seen_us, warned_us;   /* this episode, or the next; the last look; the last warning */
+    uint64_t before[N_ON_FAILURE];          /* failure answers when that began */
+    uint64_t seen_repeated, seen[N_CAUSES]; /* at the last look */
+    struct failure_reason reason;           /* as the last warning gave it; text "" while quiet */
 };
 
 /* Before anybody can ask for a check. */
 void failure_watch_start(struct failure_watch *watch, int64_t now_us);
-/* True: `reason` has changed. What there is to report has been logged. */
+/* True: `reason.text` has changed. What there is to report has been logged. */
 bool failure_watch_look(struct failure_watch *watch, const struct failure_view *view);
 
 /* What checks get while Redis does not decide: "3 policies allow, 1 denies". Returns `out`. */

@@ -42,11 +42,10 @@ static void log_events(struct redis_watch *watch, const struct redis_store *redi
     }
     if (at > 0) log_debug("Redis, since the last look: %s; now: %s", text, redis_store_status(redis));
 
-    int64_t error_us;
-    const char *error = redis_store_last_error(redis, &error_us);
-    if (error_us != watch->error_us && error[0] != '\0')
-        log_debug("Redis, the last error reply: %s", log_escape(reply, sizeof reply, error, strlen(error)));
-    watch->error_us = error_us;
+    struct redis_refusal last = redis_store_refusal(redis);
+    if (last.at_us != watch->error_us && last.text[0] != '\0')
+        log_debug("Redis, the last error reply: %s", log_escape(reply, sizeof reply, last.text, strlen(last.text)));
+    watch->error_us = last.at_us;
 }
 
 void redis_watch_start(struct redis_watch *watch, const struct redis_store *redis, const struct policy_set *policies)

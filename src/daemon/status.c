@@ -8,11 +8,14 @@ void status_report(const struct daemon *daemon, void (*report)(const char *statu
 {
     char text[STATUS_MAX]; /* "3 policies, Redis: ready" */
     const struct failure_watch *watch = &daemon->failure_watch;
-    const char *reason = watch->is_connected ? watch->reason : ""; /* the connection has a status of its own */
+    bool is_connected = watch->is_episode && watch->reason.cause != CAUSE_DOWN; /* else its status has the reason */
+    const char *policy = is_connected ? watch->reason.policy : "";
     size_t n = engine_policies(daemon->engine)->n;
     if (daemon->redis != NULL)
-        snprintf(text, sizeof text, "%zu %s, Redis: %s%s%s", n, n == 1 ? "policy" : "policies",
-                 redis_store_status(daemon->redis), reason[0] != '\0' ? "; it does not decide: " : "", reason);
+        snprintf(text, sizeof text, "%zu %s, Redis: %s%s%s%s%s%s", n, n == 1 ? "policy" : "policies",
+                 redis_store_status(daemon->redis), is_connected ? "; it does not decide" : "",
+                 policy[0] != '\0' ? " policy " : "", policy, is_connected ? ": " : "",
+                 is_connected ? watch->reason.text : "");
     else
         snprintf(text, sizeof text, "%zu %s, memory store", n, n == 1 ? "policy" : "policies");
     report(text);

@@ -606,6 +606,11 @@ size_t engine_n_live(const struct engine *engine)
     return engine->pool.n_out;
 }
 
+const char *engine_store_error(const struct engine *engine)
+{
+    return store_error_text(&engine->store);
+}
+
 const struct failure *engine_failure(const struct engine *engine)
 {
     return &engine->failure;

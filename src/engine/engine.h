@@ -75,6 +75,8 @@ uint32_t engine_max_inflight(const struct engine *engine);
 size_t engine_n_available(const struct engine *engine); /* how many more checks the cap allows */
 size_t engine_n_live(const struct engine *engine);      /* checks out of the pool */
 
+/* Why the store refused an op (op.is_refused) within its `done`, in the server's own words, any bytes. */
+const char *engine_store_error(const struct engine *engine);
 const struct failure *engine_failure(const struct engine *engine); /* borrowed; for reading */
 struct slots *engine_slots(struct engine *engine);                 /* borrowed */
 

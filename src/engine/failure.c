@@ -5,6 +5,7 @@
 enum {
     DENY_RETRY_MS = 1000,
     CLOSE_US = 1000000,
+    IN_ROW = 3,
     LOCAL_QUIET_US = 10000000, /* without a failure answer for this time the store has recovered */
     LOCAL_LIFE_US = 60000000,  /* the least time between two clears: each hands out the limits anew */
 };
@@ -128,10 +129,27 @@ static enum on_failure on_failure_of(const struct check *check)
     return strictest;
 }
 
+/* Counts how often each of the check's policies has failed in a row. True: one has failed often. */
+static bool count_in_row(const struct check *check)
+{
+    bool is_often = false, is_decision = op_is_check(check->op.kind) && check->error == ERROR_NONE;
+    for (uint16_t i = 0; i < check->n_parts; i++) {
+        struct policy_counts *counts = check->parts[i].policy->counts;
+        if (policy_counts_recovered(counts)) {
+            counts->decided_before = counts->allowed + counts->denied - counts->failed;
+            counts->n_in_row = 0;
+        }
+        counts->n_in_row++;
+        counts->failed += is_decision;
+        is_often |= counts->n_in_row >= IN_ROW;
+    }
+    return is_often;
+}
+
 void failure_answer(struct failure *failure, struct check *check, enum reason reason)
 {
     int64_t now_us = failure->clock->mono_us;
-    if (failure->last_us > 0 && now_us - failure->last_us <= CLOSE_US) failure->n_close++;
+    bool is_close = failure->last_us > 0 && now_us - failure->last_us <= CLOSE_US;
     failure->last_us = now_us;
 
     switch (reason) {
@@ -153,6 +171,8 @@ void failure_answer(struct failure *failure, struct check *check, enum reason re
     case ON_FAILURE_LOCAL: failure_answer_locally(failure, check, reason); break;
     case ON_FAILURE_ERROR: answer_error(check, reason); break;
     }
+
+    if (count_in_row(check) || is_close) failure->n_repeated++;
 }
 
 void failure_store_answered(struct failure *failure)

@@ -22,7 +22,7 @@ struct failure {
     struct clock local_clock;   /* the table's: moves with the monotonic clock */
     struct memory_store *local; /* owned; NULL until first needed */
     uint64_t local_max_keys;
-    uint64_t n_close;      /* failure answers that came within a second after another */
+    uint64_t n_repeated;   /* failure answers within a second after another, or the third in a row of a policy */
     int64_t decided_us;    /* CLOCK_MONOTONIC; the store decided a check last */
     int64_t last_us;       /* CLOCK_MONOTONIC of the last failure answer */
     int64_t clear_from_us; /* the table is not emptied before */

@@ -38,7 +38,17 @@ struct policy_counts {
     uint64_t candidate_allowed, candidate_denied; /* by its candidate alone */
     uint64_t candidate_only_allowed,
         candidate_only_denied; /* of these, the ones that the enforced limits decided differently */
+    /* failure.h's, which alone changes them, so that a decision costs nothing more */
+    uint64_t failed;         /* of allowed and denied: failure answers */
+    uint64_t decided_before; /* of allowed and denied: decisions before the last failure answer */
+    uint32_t n_in_row;       /* failure answers without a decision in between, that last one included */
 };
+
+/* Has the policy been decided since its last failure answer? */
+static inline bool policy_counts_recovered(const struct policy_counts *counts)
+{
+    return counts->allowed + counts->denied > counts->decided_before + counts->failed;
+}
 
 struct policy {
     struct map_node node;        /* in the set, by name */

@@ -274,13 +274,22 @@ void explain_reply(struct packer *packer, const struct check *check, const struc
     pack_reasons(packer, trial, form);
 }
 
-bool explain_foreign(const struct check *check, const char *key_prefix, char *out, size_t size)
+bool explain_failure(const struct check *check, const char *key_prefix, const char *store_error, char *out, size_t size)
 {
-    enum { KEY_TEXT_MAX = 4200, LEAST = 8 }; /* a whole key of 1 KiB, escaped; what log_escape() writes at once */
+    enum {
+        REFUSAL_TEXT_MAX = 512,
+        KEY_TEXT_MAX = 4200,
+        LEAST = 8
+    }; /* a whole key of 1 KiB, escaped; what log_escape() writes at once */
     const struct op_member *member = NULL;
     for (uint16_t i = 0; i < check->op.n_members && member == NULL; i++)
         if (check->op.members[i].is_foreign) member = &check->op.members[i];
-    if (member == NULL) return false;
+    if (member == NULL && !check->op.is_refused) return false;
+    if (member == NULL) {
+        char text[REFUSAL_TEXT_MAX];
+        snprintf(out, size, "Redis refused it: %s", log_escape(text, sizeof text, store_error, strlen(store_error)));
+        return true;
+    }
 
     struct view view;
     struct store_key_space space;

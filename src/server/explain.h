@@ -18,8 +18,9 @@ struct explain_form {
 void explain_reply(struct packer *packer, const struct check *check, const struct check *trial,
                    const struct explain_form *form);
 
-/* A peek that the store could not answer. If a key holds a value of another type, writes a sentence into `out` that
- * names the key and the way out; else false. */
-bool explain_foreign(const struct check *check, const char *key_prefix, char *out, size_t size);
+/* A peek that the store could not answer: writes a sentence into `out` that names the key with a value of another type
+ * and the way out, or has the words in which the store refused it (`store_error`). False: the store said nothing. */
+bool explain_failure(const struct check *check, const char *key_prefix, const char *store_error, char *out,
+                     size_t size);
 
 #endif

@@ -207,15 +207,17 @@ static void pack_answer(struct packer *packer, const struct request *request)
 
 static void answer_failed(const struct request *request, const struct check *failed)
 {
-    char text[ERROR_TEXT_MAX], foreign[ERROR_TEXT_MAX - 128];
+    char text[ERROR_TEXT_MAX], why[ERROR_TEXT_MAX - 128];
     const char *message = failed->error_message;
 
     if (request->form == REQUEST_MANY || request->form == REQUEST_LONG) {
         snprintf(text, sizeof text, "checks[%u]: %s", failed->parts->place, message);
         message = text;
     } else if (request->form == REQUEST_EXPLAIN) {
-        if (explain_foreign(failed, request->session->sessions->options.key_prefix, foreign, sizeof foreign))
-            message = foreign;
+        const struct sessions *sessions = request->session->sessions;
+        if (explain_failure(failed, sessions->options.key_prefix, engine_store_error(sessions->engine), why,
+                            sizeof why))
+            message = why;
         struct slice name = on_failure_name(failed->parts->policy->on_failure);
         snprintf(text, sizeof text, "%s; a check would be answered by on_failure: %.*s", message, (int)name.len,
                  (const char *)name.data);

@@ -1,10 +1,12 @@
 #include "store/redis_batches.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "policy/policy.h"
 #include "store/redis_counters.h"
 
 enum {
@@ -29,10 +31,11 @@ struct call {
     uint32_t nonce;
     int64_t last_deadline_us; /* of its ops; CLOCK_MONOTONIC, as the next two */
     int64_t sent_us;
-    int64_t until_us; /* it certainly does not begin any later */
-    bool is_sent;     /* it may have run */
-    bool was_refused; /* met NOSCRIPT once */
-    bool is_apart;    /* of one policy alone, because Redis refused it among others */
+    int64_t until_us;            /* it certainly does not begin any later */
+    bool is_sent;                /* it may have run */
+    bool was_refused;            /* met NOSCRIPT once */
+    bool is_apart;               /* of one policy alone, because Redis refused it among others */
+    const struct policy *policy; /* is_apart: that one, alive as long as its ops are here; NULL: one op has several */
 };
 
 /* ---- one call ---- */
@@ -68,6 +71,7 @@ static struct call *call_begin(struct redis_batches *batches)
     batches->n_calls++;
     call->nonce = ++batches->last_nonce;
     call->was_refused = call->is_apart = call->is_sent = false;
+    call->policy = NULL;
     call->last_deadline_us = call->until_us = 0;
     return call;
 }
@@ -379,7 +383,18 @@ static void send_first_policy(struct redis_batches *batches, struct list *ops)
 
     if (call == NULL) return;
     call->is_apart = true;
+    call->policy = policy;
     call_send(call);
+}
+
+/* For people. `call`: the ops that end with it. */
+static void note_error(const struct call *call, const char *text)
+{
+    struct redis_batches *batches = call->batches;
+    snprintf(batches->last_error, sizeof batches->last_error, "%s", text);
+    snprintf(batches->last_error_policy, sizeof batches->last_error_policy, "%s",
+             call->policy != NULL ? call->policy->name : "");
+    batches->last_error_us = batches->clock->mono_us;
 }
 
 static void on_error_reply(struct call *call, const struct redis_reader *reply)
@@ -403,8 +418,7 @@ static void on_error_reply(struct call *call, const struct redis_reader *reply)
     }
 
     redis_counters.redis_errors++;
-    memcpy(batches->last_error, reply->text, sizeof batches->last_error);
-    batches->last_error_us = batches->clock->mono_us;
+    note_error(call, reply->text);
 
     /* Redis refused the whole call, so nothing of it ran. It names no key, and one policy without a right must not be
      * the others' outage. */
@@ -429,8 +443,9 @@ static void on_value_reply(struct call *call, const struct redis_reader *reply)
         status = batch_replay(call->batch, reply->integers, reply->n_integers, call->nonce);
     if (status < 0) {
         redis_counters.redis_bad_replies++;
+        note_error(call, "an answer to something else than was asked");
         call_end(call, OP_STORE_ERROR);
-        redis_link_drop(batches->link, REMEDY_RECONNECT, "an answer to something else than was asked");
+        redis_link_drop(batches->link, REMEDY_RECONNECT, batches->last_error);
         return;
     }
 

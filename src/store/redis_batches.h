@@ -76,8 +76,9 @@ struct redis_batches {
     uint32_t canary_nonce;
     uint32_t last_nonce;
 
-    char last_error[REDIS_TEXT_MAX]; /* the last error reply to a batch; "" = there was none */
+    char last_error[REDIS_TEXT_MAX]; /* of the ops that ended last with OP_STORE_ERROR; "" = there were none */
     int64_t last_error_us;
+    char last_error_policy[NAME_MAX_LEN + 1]; /* it is about this policy alone; "" = it is not */
 };
 
 /* 0, or -1 without memory. */

@@ -82,6 +82,7 @@ static void on_end(void *arg, struct op *op, enum op_outcome outcome)
 {
     struct redis_store *store = arg;
     op->outcome = outcome;
+    op->is_refused = outcome == OP_STORE_ERROR;
     list_push_back(&store->ended, &op->link);
     call_soon(store);
 }
@@ -202,8 +203,17 @@ static void redis_close(void *impl, void (*on_closed)(void *arg), void *arg)
     redis_link_close(store->link, on_link_closed, store);
 }
 
-static const struct store_ops redis_ops = {
-    .submit = redis_submit, .withdraw = redis_withdraw, .flush = redis_flush, .close = redis_close};
+static const char *redis_error_text(void *impl)
+{
+    struct redis_store *store = impl;
+    return store->batches.last_error;
+}
+
+static const struct store_ops redis_ops = {.submit = redis_submit,
+                                           .withdraw = redis_withdraw,
+                                           .flush = redis_flush,
+                                           .error_text = redis_error_text,
+                                           .close = redis_close};
 
 struct store redis_store_handle(struct redis_store *redis)
 {
@@ -259,10 +269,10 @@ const char *redis_store_status(const struct redis_store *redis)
     return redis->link != NULL ? redis_link_status(redis->link) : "closed";
 }
 
-const char *redis_store_last_error(const struct redis_store *redis, int64_t *ret_us)
+struct redis_refusal redis_store_refusal(const struct redis_store *redis)
 {
-    *ret_us = redis->batches.last_error_us;
-    return redis->batches.last_error;
+    const struct redis_batches *batches = &redis->batches;
+    return (struct redis_refusal){batches->last_error, batches->last_error_policy, batches->last_error_us};
 }
 
 const char *redis_store_foreign(const struct redis_store *redis, uint64_t *ret_n)

@@ -34,9 +34,13 @@ void redis_store_on_first_attempt(struct redis_store *redis, void (*callback)(vo
 /* One line for people: "ready", or why not, e.g. "connection refused (unix:/run/redis.sock)". Valid until the next
  * call. */
 const char *redis_store_status(const struct redis_store *redis);
-/* The last error reply to a batch, and when it came (CLOCK_MONOTONIC); "" = there was none. A server may write anything
- * into it. */
-const char *redis_store_last_error(const struct redis_store *redis, int64_t *ret_us);
+/* What Redis refused last. */
+struct redis_refusal {
+    const char *text;   /* its error reply, in which a server may write anything; "" = there was none */
+    const char *policy; /* the one policy that it is about: other policies' batches may be fine; "" = it is about all */
+    int64_t at_us;      /* CLOCK_MONOTONIC */
+};
+struct redis_refusal redis_store_refusal(const struct redis_store *redis);
 /* Ops so far that met a key of another type, and the last of them for the log, `policy login limit login key #3f2a...`;
  * "" = there was none. */
 enum { REDIS_FOREIGN_MAX = 512 };

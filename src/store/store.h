@@ -132,6 +132,7 @@ struct op {
     int64_t now_us;        /* OP_CHECK and OP_PEEK: the store's time, in us since the epoch */
     enum source source;    /* where it was decided */
     bool sent;             /* it may have been done */
+    bool is_refused;       /* with OP_STORE_ERROR: store_error_text() had the reason when it ended */
     int64_t runs_until_us; /* once sent: CLOCK_MONOTONIC after which it certainly does not begin any more */
 
     /* each its module's own */
@@ -158,6 +159,7 @@ struct store_ops {
     void (*prefetch)(void *store, struct op *op);
     void (*flush)(void *store);                   /* end of the tick: send what has gathered */
     bool (*withdraw)(void *store, struct op *op); /* NULL: nothing ever waits in the store */
+    const char *(*error_text)(void *store);       /* NULL: the store refuses nothing */
     void (*close)(void *store, void (*on_closed)(void *arg),
                   void *arg); /* pending ops end with OP_DOWN; on_closed once, then the store is gone */
 };
@@ -188,6 +190,12 @@ static inline void store_flush(struct store *store)
 static inline bool store_withdraw(struct store *store, struct op *op)
 {
     return store->ops->withdraw != NULL && store->ops->withdraw(store->impl, op);
+}
+
+/* The last refusal in the server's own words, any bytes; "" = there was none. Valid until the loop goes on. */
+static inline const char *store_error_text(const struct store *store)
+{
+    return store->ops->error_text != NULL ? store->ops->error_text(store->impl) : "";
 }
 
 static inline void store_close(struct store *store, void (*on_closed)(void *arg), void *arg)

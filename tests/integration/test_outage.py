@@ -286,3 +286,43 @@ def test_a_redis_that_stalls_is_in_the_log(ratelimitd, redis, connect):
         assert client.check("allow", "alice")["reason"] == "deadline"
     daemon.wait_for_log("warning: Redis does not decide: no answer by the deadline; checks get their failure answer: ")
     redis.resume()
+
+
+def refused_user(direct, tmp_path):
+    """A user that may not touch the keys of the policy `deny`; the options with which a daemon uses it."""
+    direct.execute_command("ACL", "SETUSER", "rl", "on", ">secret", "resetkeys", "~rl:*:allow*", "~rl:*:local*", "+@all")
+    password = tmp_path / "password"
+    password.write_text("secret\n")
+    return {"username": "rl", "password_file": password}
+
+
+def test_a_policy_that_redis_refuses_is_in_the_log_however_slow_its_checks_come(ratelimitd, redis, connect, tmp_path,
+                                                                               place_of_notices):
+    """A right to the keys of one policy is missing. Earlier only two failure answers within a second were logged, so this
+    policy was denied for ever in silence."""
+    path, statuses = place_of_notices
+    with redis.client() as direct:
+        daemon = ratelimitd(POLICIES, redis=redis, redis_options=refused_user(direct, tmp_path), env={"NOTIFY_SOCKET": path})
+        client = connect(daemon)
+        for _ in range(3):
+            assert client.check("deny", "a-key-of-mine")["reason"] == "store_error"
+            assert source(client) == "redis"
+            time.sleep(1.1)
+        line = daemon.wait_for_log("Redis does not decide")
+        assert re.search(r"warning: Redis does not decide policy deny: NOPERM .+; its checks get their failure answer: deny$", line)
+        eventually(lambda: "Redis: ready; it does not decide policy deny: NOPERM " in statuses(), "the status")
+        direct.execute_command("ACL", "SETUSER", "rl", "~rl:*:deny*")
+        assert client.check("deny", "a-key-of-mine")["source"] == "redis"
+        daemon.wait_for_log(r"info: Redis decides policy deny again after \d+ s, \d answers? (was|were) denied$")
+    assert sum("decide" in line for line in daemon.log) == 2 and "a-key-of-mine" not in daemon.text()
+
+
+def test_explain_has_redis_own_words(ratelimitd, redis, connect, tmp_path):
+    """Earlier it had only "the store answered with an error"."""
+    with redis.client() as direct:
+        client = connect(ratelimitd(POLICIES, redis=redis, redis_options=refused_user(direct, tmp_path)))
+        with pytest.raises(RpcError) as error:
+            client.call("explain", "deny", "alice")
+        assert error.value.code == "STORE_UNAVAILABLE"
+        assert re.fullmatch(r"(?i)Redis refused it: NOPERM .*permissions.*; a check would be answered by on_failure: deny",
+                            error.value.message)

@@ -279,6 +279,31 @@ static void a_store_error_has_its_reason(void **state)
     assert_int_equal(engine_counters.failure_store_error, 1);
 }
 
+/* Ends a check of `policy`, ten seconds after the one before. Returns the failure answers that were worth a warning. */
+static uint64_t end_slowly(const char *policy, enum op_outcome outcome)
+{
+    struct asked asked = {0};
+    fixture.clock.mono_us += 10000000;
+    fixture_ask(&fixture, &asked, OP_CHECK, policy, "alice", 1);
+    scripted_end(&fixture.scripted, 0, outcome);
+    return engine_failure(fixture.engine)->n_repeated;
+}
+
+/* Earlier such a policy failed for ever, and only two failure answers within a second were ever reported. */
+static void the_third_failure_of_a_policy_in_a_row_counts_however_slow_they_come(void **state)
+{
+    (void)state;
+    assert_int_equal(end_slowly("deny", OP_STORE_ERROR), 0);
+    assert_int_equal(end_slowly("allow", OP_DECIDED), 0); /* another policy is fine */
+    assert_int_equal(end_slowly("deny", OP_STORE_ERROR), 0);
+    assert_int_equal(end_slowly("allow", OP_DECIDED), 0);
+    assert_int_equal(end_slowly("deny", OP_STORE_ERROR), 1);
+    assert_int_equal(end_slowly("deny", OP_DECIDED), 1);
+    for (int i = 0; i < 2; i++) assert_int_equal(end_slowly("error", OP_STORE_ERROR), 1);
+    assert_int_equal(end_slowly("deny", OP_STORE_ERROR), 1);
+    assert_int_equal(end_slowly("error", OP_STORE_ERROR), 2);
+}
+
 static void a_refusal_is_answered_at_once(void **state)
 {
     (void)state;
@@ -645,6 +670,7 @@ int main(void)
         SCRIPTED_TEST(a_lost_store_gives_each_policys_failure_answer, &suite),
         SCRIPTED_TEST(a_failure_answer_allows_a_cost_of_zero, &suite),
         SCRIPTED_TEST(a_store_error_has_its_reason, &suite),
+        SCRIPTED_TEST(the_third_failure_of_a_policy_in_a_row_counts_however_slow_they_come, &suite),
         SCRIPTED_TEST(a_refusal_is_answered_at_once, &suite),
         SCRIPTED_TEST(peeks_and_resets_are_errors_without_the_store, &suite),
         SCRIPTED_TEST(a_reset_says_what_the_store_said, &suite),

@@ -2,10 +2,11 @@
  * Express 4 and 5:  app.post('/login', rateLimit(limiter, {policy: 'login', key: (req) => req.body.user}), login)
  */
 import type { Request, RequestHandler, Response } from 'express'
+import { Endpoints } from './express-endpoint.js'
 import { type Keys, keysFor } from './keys.js'
 import type { RateLimiter } from './limiter.js'
 import type { LimitInput } from './limits.js'
-import { type Exchange, Limits, endpointName } from './middleware.js'
+import { type Exchange, Limits } from './middleware.js'
 import { addFields, answer, headerOf, onResponseEnd } from './node-http.js'
 
 export type Args = [request: Request, response: Response]
@@ -15,6 +16,7 @@ class ExpressExchange implements Exchange {
   constructor(
     private readonly request: Request,
     private readonly response: Response,
+    private readonly endpointOf: () => string = () => '',
   ) {}
 
   get method(): string {
@@ -38,11 +40,7 @@ class ExpressExchange implements Exchange {
   }
 
   endpoint(): string {
-    const route = this.request.route as { path: unknown } | undefined
-
-    return (
-      endpointName(this.request.method, route && `${this.request.baseUrl}${String(route.path)}`) || this.request.baseUrl
-    )
+    return this.endpointOf()
   }
 
   onEnd(ended: (isAnswered: boolean) => void): void {
@@ -59,10 +57,12 @@ export const user: Keys<Args>['user'] = keys.user
 /** Limits the requests that pass here: app.use(rateLimit(...)), or in front of one handler. */
 export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): RequestHandler {
   const limits = new Limits<Args>(limiter, inputs)
+  const endpoints = new Endpoints()
 
-  return (request, response, next) => {
+  const handler: RequestHandler = (request, response, next) => {
+    const exchange = new ExpressExchange(request, response, () => endpoints.of(request, handler))
     limits
-      .admit(new ExpressExchange(request, response), [request, response])
+      .admit(exchange, [request, response])
       .then((verdict) => {
         if (!verdict.passes) return answer(response, verdict)
 
@@ -71,4 +71,5 @@ export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): 
       })
       .catch(next)
   }
+  return handler
 }

@@ -92,6 +92,24 @@ function checkHook(hook: Hook): Hook {
   return hook
 }
 
+/** What a route has in config.rateLimit. */
+interface OwnLimits {
+  readonly hook: Hook
+  readonly run: HookFunction
+}
+
+function ownLimits(
+  limiter: RateLimiter,
+  url: string,
+  declared: LimitInput<Args> | RouteLimits,
+  usual: Hook,
+): OwnLimits {
+  const own: RouteLimits = typeof declared === 'object' && 'limits' in declared ? declared : { limits: [declared] }
+  checkOptions(`rateLimit of ${url}`, own, ['limits', 'hook'])
+
+  return { hook: checkHook(own.hook ?? usual), run: hookFor(limiter, own.limits) }
+}
+
 async function plugin(app: FastifyInstance, options: PluginOptions): Promise<void> {
   checkOptions('rateLimit', options, ['limiter', 'limits', 'hook'])
   const { limiter, limits = [] } = options
@@ -100,16 +118,25 @@ async function plugin(app: FastifyInstance, options: PluginOptions): Promise<voi
   app.decorate('rateLimit', (...inputs: LimitInput<Args>[]) => hookFor(limiter, inputs))
   if (limits.length > 0) app.addHook(usual as 'onRequest', hookFor(limiter, limits))
 
+  // A mistake shows when the route is declared. But without `await` routes may be declared before this plugin is loaded,
+  // and these onRoute never sees: so the limits are looked up when a request comes.
+  const known = new Map<unknown, OwnLimits>()
+  const ownOf = (url: string, declared: LimitInput<Args> | RouteLimits): OwnLimits => {
+    const own = known.get(declared) ?? ownLimits(limiter, url, declared, usual)
+    known.set(declared, own)
+    return own
+  }
   app.addHook('onRoute', (route: RouteOptions) => {
-    const declared = route.config?.rateLimit
-    if (declared === undefined) return
-    const own: RouteLimits = typeof declared === 'object' && 'limits' in declared ? declared : { limits: [declared] }
-    checkOptions(`rateLimit of ${route.url}`, own, ['limits', 'hook'])
-    const name = checkHook(own.hook ?? usual) as 'onRequest'
-
-    const before = route[name] ?? []
-    route[name] = [hookFor(limiter, own.limits), ...(Array.isArray(before) ? before : [before])]
+    if (route.config?.rateLimit !== undefined) ownOf(route.url, route.config.rateLimit)
   })
+
+  for (const hook of HOOKS)
+    app.addHook(hook as 'onRequest', async (request, reply) => {
+      const { config, url = '' } = request.routeOptions
+      const own = config?.rateLimit === undefined ? null : ownOf(url, config.rateLimit)
+
+      return own?.hook === hook ? own.run(request, reply) : undefined
+    })
 }
 
 /** The plugin applies to the instance that registers it, not only to a scope of its own. */

@@ -9,6 +9,7 @@ import { Controller, Get, Module } from '@nestjs/common'
 import { APP_GUARD, NestFactory } from '@nestjs/core'
 import { FastifyAdapter } from '@nestjs/platform-fastify'
 import express from 'express'
+import express4 from 'express4'
 import Fastify from 'fastify'
 import { Hono } from 'hono'
 import Koa from 'koa'
@@ -71,6 +72,41 @@ describe('a limit', () => {
       ['check', 'web', 'GET /x|127.0.0.1', 1],
     ])
   })
+
+  for (const [version, framework] of [
+    ['4', express4],
+    ['5', express],
+  ])
+    test(`is named after the pattern of its route, never after what the client wrote: Express ${version}`, async () => {
+      const limiter = new FakeLimiter({ logger: silent })
+      const through = (_req, res) => void res.send('through')
+      const app = framework()
+      const inner = framework.Router().get('/:id', rateLimit(limiter, '10/5s'), through)
+      const outer = framework.Router().use('/Items', inner)
+      app.use('/t/:tenant', outer)
+      app.use('/API', rateLimit(limiter, '10/5s'), framework.Router().get('/x', through))
+      app.all('/all', rateLimit(limiter, '10/5s'), through)
+      app.get(['/one', '/two'], rateLimit(limiter, '10/5s'), through)
+      const shared = rateLimit(limiter, '10/5s')
+      app.get('/a/x', shared, through)
+      app.use('/b', framework.Router().get('/x', shared, through))
+      app.use('/admin', framework().get('/users', rateLimit(limiter, '10/5s'), through))
+
+      const keysOf = async (...requests) => {
+        limiter.calls.length = 0
+        for (const [path, method = 'GET'] of requests)
+          assert.equal((await serving(app, (port) => ask(port, path, { method }))).status, 200, path)
+        return [...new Set(limiter.calls.map(([, , key]) => key.replace('|127.0.0.1', '')))]
+      }
+      assert.deepEqual(await keysOf(['/t/1/items/1'], ['/T/2/ITEMS/7'], ['/t/3/Items/7/']), [
+        'GET /t/:tenant/Items/:id',
+      ])
+      assert.deepEqual(await keysOf(['/API/x'], ['/aPi/x'], ['/api/x?y=1']), ['/API'])
+      assert.deepEqual(await keysOf(['/all'], ['/all', 'POST'], ['/ALL', 'DELETE'], ['/all', 'PURGE']), ['ALL /all'])
+      assert.deepEqual(await keysOf(['/one'], ['/two'], ['/TWO']), ['GET /one|/two'.replace('|', '%7C')])
+      assert.deepEqual(await keysOf(['/a/x'], ['/b/x'], ['/B/X']), ['GET /a/x', 'GET /b/x'])
+      assert.deepEqual(await keysOf(['/admin/users'], ['/Admin/Users']), ['GET /admin/users'])
+    })
 
   test('with others is one check_all, and equal ones count once', async () => {
     const { calls } = await requested([
@@ -402,6 +438,29 @@ describe('Fastify', () => {
       [denied.statusCode, denied.headers['content-type'], denied.headers['retry-after']],
       [429, 'application/problem+json', '1'],
     )
+    await app.close()
+  })
+
+  test('limits routes that were declared before the plugin was loaded, without await', async () => {
+    const limiter = new FakeLimiter()
+    const app = Fastify()
+    app.get('/early', { config: { rateLimit: '1/5s' } }, async () => 'early')
+    app.register(fastifyRateLimit, { limiter })
+    app.get('/late', { config: { rateLimit: { limits: ['web'], hook: 'preHandler' } } }, async () => 'late')
+    app.get('/wrong', { config: { rateLimit: { polcy: 'web' } } }, async () => 'wrong')
+
+    assert.equal((await app.inject('/early')).statusCode, 200)
+    assert.equal((await app.inject('/late')).statusCode, 200)
+    assert.deepEqual(
+      limiter.calls.map(([, policy, key]) => [policy.limit ?? policy, key]),
+      [
+        [1, 'GET /early|127.0.0.1'],
+        ['web', '127.0.0.1'],
+      ],
+    )
+    const wrong = await app.inject('/wrong')
+    assert.equal(wrong.statusCode, 500, 'a mistake is never "no limit"')
+    assert.match(wrong.body, /there is no option polcy/)
     await app.close()
   })
 
